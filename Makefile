@@ -1,0 +1,68 @@
+# Every target works on a bare machine with Python 3.10 or newer and a C++ compiler: it makes its own environment first.
+#   make demo    train the nested RNN on real data          make test      the test suite
+#   make bench   the benchmark table                        make test-all  the suite with the whole grid of every law
+PYTHON ?= python3
+# Any newer torch works as well: TORCH=torch takes the newest of the package index.
+TORCH ?= torch==2.13.*
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+SOURCES := $(shell find csrc torch_lod -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.py') setup.py pyproject.toml
+
+.PHONY: demo test test-all test-fallback bench lint docs size cuda clean
+
+$(VENV)/torch: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" numpy ninja wheel "setuptools>=77,<82"
+	@touch $@
+
+$(VENV)/installed: $(VENV)/torch $(SOURCES)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(VENV)/examples: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check matplotlib
+	@touch $@
+
+$(VENV)/dev: $(VENV)/examples
+	$(BIN)/pip install --quiet --disable-pip-version-check pytest hypothesis ruff mypy
+	@touch $@
+
+demo: $(VENV)/examples
+	$(BIN)/python examples/train_nested_rnn.py $(ARGS)
+
+test: $(VENV)/dev
+	$(BIN)/python -m pytest $(ARGS)
+
+test-all: $(VENV)/dev
+	TORCH_LOD_FULL=1 $(BIN)/python -m pytest $(ARGS)
+
+# The same laws on the compositions that stand in for the compiled operators.
+test-fallback: $(VENV)/dev
+	TORCH_LOD_COMPOSED=1 $(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/dev
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/dev
+	$(BIN)/python docs/build.py
+
+size:
+	@$(PYTHON) tests/size.py
+
+# Compiles the GPU sources where there is a CUDA compiler; no GPU is needed.
+cuda: $(VENV)/torch
+	@command -v nvcc >/dev/null || { echo "no nvcc: the CUDA sources were not compiled"; exit 0; }; \
+	include=$$($(BIN)/python -c "import torch.utils.cpp_extension as e; print(' '.join('-I' + p for p in e.include_paths()))"); \
+	for source in csrc/cuda/*.cu; do \
+	  echo "nvcc $$source"; nvcc -c -arch=sm_90 -std=c++20 -O3 -Icsrc $$include $$source -o /dev/null || exit 1; \
+	done
+
+clean:
+	rm -rf build dist *.egg-info torch_lod/_C*.so $(VENV) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

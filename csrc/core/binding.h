@@ -1,0 +1,188 @@
+// What every binding needs: argument checks with one message form, dispatch to a device, calls through the dispatcher.
+// Message form: "<op>: expected <what>, got <value>".
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_assert_async.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#ifdef LOD_CUDA
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+#include "core/each_level.h"
+
+namespace lod {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// -- devices
+
+inline void parallel(int64_t n, int64_t grain, const void* kernel, CpuExec::Body body) {
+  at::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) { body(kernel, begin, end); });
+}
+constexpr CpuExec kCpu{parallel};
+
+#ifdef LOD_CUDA
+#define LOD_RUN(tensor, kernel, ...)                                                                  \
+  do {                                                                                                \
+    if ((tensor).is_cuda()) {                                                                         \
+      const c10::cuda::CUDAGuard guard((tensor).device());                                            \
+      lod::cuda::kernel(lod::CudaExec{c10::cuda::getCurrentCUDAStream().stream()}, __VA_ARGS__);      \
+      C10_CUDA_KERNEL_LAUNCH_CHECK();                                                                 \
+    } else {                                                                                          \
+      LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__);                                                       \
+    }                                                                                                 \
+  } while (false)
+#define LOD_IMPLEMENTATIONS(m)                                \
+  static void register_kernels(torch::Library& m);            \
+  TORCH_LIBRARY_IMPL(torch_lod, CPU, m) { register_kernels(m); }  \
+  TORCH_LIBRARY_IMPL(torch_lod, CUDA, m) { register_kernels(m); } \
+  static void register_kernels(torch::Library& m)
+#else
+#define LOD_RUN(tensor, kernel, ...) LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__)
+#define LOD_IMPLEMENTATIONS(m) TORCH_LIBRARY_IMPL(torch_lod, CPU, m)
+#endif
+
+// An operator of ours called through the dispatcher, so that it is traced and differentiated again. `Like` is any function
+// of the same type.
+#define LOD_CALL(name, like) \
+  [] { static const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::" name, "").typed<decltype(like)>(); return handle; }()
+
+// Whether an autograd node is needed. A forward-mode tangent takes the node too, where it is refused and not dropped.
+inline bool tracked(const Tensor& t) {
+  return t.defined() && ((at::GradMode::is_enabled() && t.requires_grad()) || t._fw_grad(0).defined());
+}
+inline bool tracked(const OptionalTensor& t) { return t && tracked(*t); }
+
+// -- element types
+
+inline DType number_type(const char* op, const Tensor& t) {
+  switch (t.scalar_type()) {
+    case at::kDouble: return DType::f64;
+    case at::kFloat: return DType::f32;
+    case at::kHalf: return DType::f16;
+    case at::kBFloat16: return DType::bf16;
+    case at::kLong: return DType::i64;
+    case at::kInt: return DType::i32;
+    case at::kShort: return DType::i16;
+    case at::kChar: return DType::i8;
+    case at::kByte: return DType::u8;
+    default: TORCH_CHECK_TYPE(false, op, ": expected values of a floating or integer dtype, got ", t.scalar_type());
+  }
+}
+
+inline void check_floating(const char* op, const char* name, const Tensor& t) {
+  TORCH_CHECK_TYPE(t.scalar_type() == at::kDouble || t.scalar_type() == at::kFloat || t.scalar_type() == at::kHalf ||
+                       t.scalar_type() == at::kBFloat16,
+                   op, ": expected ", name, " of dtype float16, bfloat16, float32 or float64, got ", t.scalar_type());
+}
+inline DType floating_type(const char* op, const Tensor& t) {
+  check_floating(op, "values", t);
+  return number_type(op, t);
+}
+
+// -- checks on shapes and kinds: read no data, so fake tensors pass through them as well
+
+inline void check_has_rows(const char* op, const char* name, const Tensor& t) {
+  TORCH_CHECK_VALUE(t.dim() >= 1, op, ": expected ", name, " with at least 1 dimension, got a scalar");
+}
+
+inline void check_index(const char* op, const char* name, const Tensor& t, c10::Device device) {
+  TORCH_CHECK_VALUE(t.dim() == 1, op, ": expected a 1-D ", name, ", got ", t.dim(), " dimensions");
+  TORCH_CHECK_TYPE(t.scalar_type() == at::kLong, op, ": expected ", name, " of dtype int64, got ", t.scalar_type());
+  TORCH_CHECK_TYPE(t.device() == device, op, ": expected ", name, " on ", device, ", got ", t.device());
+}
+
+inline void check_offsets_kind(const char* op, const Tensor& offsets, c10::Device device) {
+  check_index(op, "row_offsets", offsets, device);
+  TORCH_CHECK_VALUE(offsets.sym_size(0) >= 1, op, ": expected row_offsets with at least 1 entry, got none");
+}
+
+// -- checks on data
+
+// Where offsets break the rules: they start at 0, never decrease, and end at `end` (-1: anywhere).
+struct Fault {
+  enum Rule { none, start, order, end } rule = none;
+  int64_t index = 0, before = 0, here = 0, longest = 0;
+};
+inline Fault find_fault(const int64_t* offsets, int64_t count, int64_t end) {
+  if (offsets[0] != 0) return {Fault::start, 0, 0, offsets[0]};
+  const Rise rise = LOD_PICK(rise_of)(offsets, count);
+  if (rise.falls)
+    for (int64_t i = 1; i < count; ++i)
+      if (offsets[i] < offsets[i - 1]) return {Fault::order, i, offsets[i - 1], offsets[i]};
+  if (end >= 0 && offsets[count - 1] != end) return {Fault::end, count - 1, end, offsets[count - 1]};
+  return {Fault::none, 0, 0, 0, rise.longest};
+}
+
+// The offsets as the kernels want them: contiguous, and known to cut [0, rows) into segments. Offsets on a GPU are reported
+// asynchronously; until then the kernels clamp them.
+inline Tensor checked_offsets(const char* op, const Tensor& given, int64_t rows) {
+  const Tensor offsets = given.contiguous();
+  const int64_t count = offsets.size(0);
+  if (!offsets.is_cpu()) {
+    const auto ok = offsets[0].eq(0).logical_and(offsets[count - 1].eq(rows)).logical_and(
+        offsets.narrow(0, 1, count - 1).ge(offsets.narrow(0, 0, count - 1)).all());
+    at::_assert_async(ok, std::string(op) + ": row_offsets do not cut the rows of values into segments");
+    return offsets;
+  }
+  const Fault fault = find_fault(offsets.const_data_ptr<int64_t>(), count, rows);
+  switch (fault.rule) {
+    case Fault::none: break;
+    case Fault::start:
+      TORCH_CHECK_VALUE(false, op, ": expected row_offsets to start at 0, got ", fault.here);
+    case Fault::order:
+      TORCH_CHECK_VALUE(false, op, ": expected row_offsets not to decrease, got ", fault.before, " then ", fault.here,
+                        " at index ", fault.index);
+    case Fault::end:
+      TORCH_CHECK_VALUE(false, op, ": expected the last of row_offsets to equal the ", rows, " rows of values, got ",
+                        fault.here, " at index ", fault.index);
+  }
+  return offsets;
+}
+
+inline Tensor checked_map(const char* op, const char* name, const Tensor& given, int64_t rows) {
+  const Tensor map = given.contiguous();
+  if (!map.is_cpu()) {
+    at::_assert_async(map.ge(-1).logical_and(map.lt(rows)).all(), std::string(op) + ": " + name + " holds a row out of range");
+    return map;
+  }
+  const auto* m = map.const_data_ptr<int64_t>();
+  for (int64_t i = 0, n = map.numel(); i < n; ++i)
+    TORCH_CHECK_INDEX(m[i] >= -1 && m[i] < rows, op, ": expected ", name, " in [-1, ", rows - 1, "], got ", m[i], " at index ", i);
+  return map;
+}
+
+// -- shapes of results
+
+inline c10::SymInt sym_width(const Tensor& t) {
+  c10::SymInt width = 1;
+  for (int64_t d = 1; d < t.dim(); ++d) width = width * t.sym_size(d);
+  return width;
+}
+inline int64_t width_of(const Tensor& t) { return sym_width(t).expect_int(); }
+
+inline std::vector<c10::SymInt> sym_shape(const Tensor& t, c10::SymInt rows) {
+  auto shape = t.sym_sizes().vec();
+  shape[0] = std::move(rows);
+  return shape;
+}
+// Uninitialised, except where bad offsets on a GPU could leave rows that no segment covers.
+inline Tensor new_rows(const Tensor& t, int64_t rows) {
+  auto out = at::empty_symint(sym_shape(t, rows), t.options());
+  if (!out.is_cpu()) out.zero_();
+  return out;
+}
+
+}  // namespace lod

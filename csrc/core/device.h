@@ -1,0 +1,117 @@
+// The only file that knows a CPU from a GPU: element types, dispatch over them, and the functions that kernels share.
+//
+// Kernel text (rows.h, segment.h, recurrence.h) is free of torch and written once. each_level.h includes it for three
+// instruction levels of the CPU; cuda/*.cu includes it for the GPU. A kernel is a struct whose call operator does one item.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
+
+#ifdef __CUDACC__
+#define LOD_FN __host__ __device__ __forceinline__
+#else
+#define LOD_FN inline __attribute__((always_inline))
+#endif
+
+namespace lod {
+
+enum class DType { f64, f32, f16, bf16, i64, i32, i16, i8, u8 };
+
+inline bool is_whole(DType dtype) { return dtype >= DType::i64; }
+
+// What an element type is summed in.
+template <class T>
+using acc_t = std::conditional_t<std::is_same_v<T, double>, double, std::conditional_t<std::is_integral_v<T>, int64_t, float>>;
+
+template <class T>
+struct Type {
+  using type = T;
+};
+
+template <class F>
+void visit_floating(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f64: return f(Type<double>{});
+    case DType::f32: return f(Type<float>{});
+    case DType::f16: return f(Type<torch::headeronly::Half>{});
+    default: return f(Type<torch::headeronly::BFloat16>{});
+  }
+}
+
+template <class F>
+void visit_numbers(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::i64: return f(Type<int64_t>{});
+    case DType::i32: return f(Type<int32_t>{});
+    case DType::i16: return f(Type<int16_t>{});
+    case DType::i8: return f(Type<int8_t>{});
+    case DType::u8: return f(Type<uint8_t>{});
+    default: return visit_floating(dtype, f);
+  }
+}
+
+// How kernels run: on the CPU through a parallel loop that the caller lends, on the GPU in a stream.
+struct CpuExec {
+  using Body = void (*)(const void* kernel, int64_t begin, int64_t end);
+  void (*parallel)(int64_t n, int64_t grain, const void* kernel, Body body);
+};
+struct CudaExec {
+  void* stream;
+};
+
+struct Rise {
+  bool falls;
+  int64_t longest;
+};
+
+// Rows [begin, end) of one segment. Offsets that live on a GPU cannot be checked before the launch: clamp, never overrun.
+struct Range {
+  int64_t begin, end;
+  LOD_FN int64_t length() const { return end - begin; }
+};
+LOD_FN Range rows_of(const int64_t* offsets, int64_t s, int64_t rows) {
+  int64_t begin = offsets[s], end = offsets[s + 1];
+  begin = begin < 0 ? 0 : begin > rows ? rows : begin;
+  end = end < begin ? begin : end > rows ? rows : end;
+  return {begin, end};
+}
+
+LOD_FN double exp_of(double x) { return ::exp(x); }
+// 2^n e^r with n = round(x / ln 2), |r| <= ln(2)/2 and a minimax polynomial of degree 6 for e^r: relative error 9e-8.
+// Free of branches, so that loops over it become vector code. Below -87.33 (and for -inf) it is 0, NaN stays NaN.
+LOD_FN float exp_of(float x) {
+#ifdef __CUDA_ARCH__
+  return ::expf(x);
+#else
+  const float clamped = x > 88.7f ? 88.7f : x < -87.33f ? -87.33f : x;
+  const float shifted = clamped * 1.44269504f + 12582912.f;  // 1.5 * 2^23 leaves the rounded integer in the low bits
+  const float n = shifted - 12582912.f;
+  const float r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
+  float p = r * 0.0013836794532835484f + 0.008374856784939766f;
+  p = p * r + 0.041668228805065155f;
+  p = p * r + 0.16666419804096222f;
+  p = p * r + 0.49999991059303284f;
+  p = p * r + 1.f;
+  p = p * r + 1.f;
+  const auto bits = __builtin_bit_cast(uint32_t, p) + (__builtin_bit_cast(uint32_t, shifted) << 23);
+  const float y = __builtin_bit_cast(float, bits);
+  return x < -87.33f ? 0.f : x > 88.7f ? __builtin_inff() : y;
+#endif
+}
+template <class A>
+LOD_FN A sigmoid_of(A x) {
+  return A(1) / (A(1) + exp_of(-x));
+}
+LOD_FN double tanh_of(double x) { return ::tanh(x); }
+LOD_FN float tanh_of(float x) {  // absolute error 2e-7: what gates need
+  const float clamped = x > 15.f ? 15.f : x < -15.f ? -15.f : x;
+  return 1.f - 2.f / (exp_of(clamped + clamped) + 1.f);
+}
+
+}  // namespace lod

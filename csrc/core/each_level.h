@@ -1,0 +1,64 @@
+// Compiles the kernel text LOD_KERNELS for three levels of x86-64, each in a namespace of its own; LOD_PICK(f) is f of the
+// best level that this processor has. TORCH_LOD_LEVEL=0, 1 or 2 in the environment forces a lower one, so that one machine
+// tests all three. Elsewhere (and with other compilers than GCC) there is the baseline alone.
+// SPDX-License-Identifier: Apache-2.0
+
+#include <cstdlib>
+
+#include "core/device.h"
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define LOD_LEVELS 3
+#else
+#define LOD_LEVELS 1
+#endif
+
+#define LOD_LEVEL base
+#include "core/launch.h"
+#include LOD_KERNELS
+#undef LOD_LEVEL
+
+#if LOD_LEVELS == 3
+#define LOD_FLOATS_ONLY
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,bmi,bmi2")
+#define LOD_LEVEL avx2
+#include "core/launch.h"
+#include LOD_KERNELS
+#undef LOD_LEVEL
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c,bmi,bmi2,prefer-vector-width=512")
+#define LOD_LEVEL avx512
+#include "core/launch.h"
+#include LOD_KERNELS
+#undef LOD_LEVEL
+#pragma GCC pop_options
+#undef LOD_FLOATS_ONLY
+#endif
+
+namespace lod {
+inline int cpu_level() {
+  static const int level = [] {
+    int best = 0;
+#if LOD_LEVELS == 3
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) best = 1;
+    if (best == 1 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
+      best = 2;
+#endif
+    const char* forced = std::getenv("TORCH_LOD_LEVEL");
+    const int wanted = forced && *forced >= '0' && *forced <= '2' ? *forced - '0' : best;
+    return wanted < best ? wanted : best;
+  }();
+  return level;
+}
+}  // namespace lod
+
+#if LOD_LEVELS == 3
+#define LOD_PICK(f) (lod::cpu_level() == 2 ? lod::avx512::f : lod::cpu_level() == 1 ? lod::avx2::f : lod::base::f)
+#else
+#define LOD_PICK(f) lod::base::f
+#endif

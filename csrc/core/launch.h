@@ -1,0 +1,155 @@
+// Ways to run a kernel, in the namespace of the level being compiled: included by each_level.h and by cuda/*.cu, never alone.
+//
+//   each(exec, n, cost, f)                 f(i) for 0 <= i < n; cost: elements that one call touches
+//   each_strip(exec, n, width, f)          f.strip<W>(i, c) for every item i and every run of W channels from c
+//   each_segment(exec, offsets, ...)       the same over segments, cut into pieces of equally many rows
+//
+// On the CPU an item's channels are taken 64, 16, 4 and 1 at a time, loops of constant length that the compiler turns into
+// registers; on the GPU one thread owns one channel, since its neighbours already read the neighbouring ones.
+// LOD_ENTRY marks what bindings call: local to a level on the CPU, a symbol of its own on the GPU.
+// SPDX-License-Identifier: Apache-2.0
+
+namespace lod::LOD_LEVEL {
+
+#ifdef __CUDACC__
+
+using Exec = CudaExec;
+#define LOD_ENTRY
+#define LOD_WHOLE(call)
+
+template <class F>
+void visit_here(DType dtype, const F& f) {
+  visit_numbers(dtype, f);
+}
+
+template <class F>
+__global__ void run(F f, int64_t n) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) f(i);
+}
+
+template <class F>
+void each(const Exec& exec, int64_t n, int64_t, const F& f) {
+  if (n <= 0) return;
+  constexpr int64_t threads = 256, most = 1 << 20;
+  const int64_t blocks = (n + threads - 1) / threads;
+  run<<<dim3(unsigned(blocks < most ? blocks : most)), threads, 0, static_cast<cudaStream_t>(exec.stream)>>>(f, n);
+}
+
+template <class F>
+struct OneChannel {
+  F f;
+  int64_t width;
+  LOD_FN void operator()(int64_t i) const { f.template strip<1>(i / width, i % width); }
+};
+
+template <class F>
+void each_strip(const Exec& exec, int64_t n, int64_t width, const F& f) {
+  each(exec, n * width, 1, OneChannel<F>{f, width});
+}
+
+template <class F>
+void each_segment(const Exec& exec, const int64_t*, int64_t segments, int64_t, int64_t width, const F& f) {
+  each_strip(exec, segments, width, f);
+}
+
+#else
+
+using Exec = CpuExec;
+#undef LOD_ENTRY
+#undef LOD_WHOLE
+#define LOD_ENTRY inline
+
+// Whole numbers are compiled at the baseline alone: LOD_WHOLE sends them there, visit_here visits what this level has.
+#ifdef LOD_FLOATS_ONLY
+#define LOD_WHOLE(call) \
+  if (is_whole(dtype)) return lod::base::call
+template <class F>
+void visit_here(DType dtype, const F& f) {
+  visit_floating(dtype, f);
+}
+#else
+#define LOD_WHOLE(call)
+template <class F>
+void visit_here(DType dtype, const F& f) {
+  visit_numbers(dtype, f);
+}
+#endif
+
+// Whether offsets ever fall, and the longest step if they do not: one pass, free of exits, so that it is vector code.
+inline Rise rise_of(const int64_t* offsets, int64_t count) {
+  int64_t falls = 0, longest = 0;
+  for (int64_t i = 1; i < count; ++i) {
+    falls |= int64_t(offsets[i] < offsets[i - 1]);
+    const auto step = int64_t(uint64_t(offsets[i]) - uint64_t(offsets[i - 1]));
+    longest = step > longest ? step : longest;
+  }
+  return {falls != 0, longest};
+}
+
+constexpr int64_t kGrain = 32768;  // elements worth waking another thread for
+
+template <class F>
+void each(const Exec& exec, int64_t n, int64_t cost, const F& f) {
+  if (n <= 0) return;
+  const int64_t grain = cost >= kGrain ? 1 : kGrain / (cost < 1 ? 1 : cost);
+  exec.parallel(n, grain, &f, [](const void* kernel, int64_t begin, int64_t end) {
+    const F& g = *static_cast<const F*>(kernel);
+    for (int64_t i = begin; i < end; ++i) g(i);
+  });
+}
+
+template <class F>
+LOD_FN void strips(const F& f, int64_t i, int64_t width) {
+  int64_t c = 0;
+  for (; c + 64 <= width; c += 64) f.template strip<64>(i, c);
+  for (; c + 16 <= width; c += 16) f.template strip<16>(i, c);
+  for (; c + 4 <= width; c += 4) f.template strip<4>(i, c);
+  for (; c < width; ++c) f.template strip<1>(i, c);
+}
+
+template <class F>
+struct AllChannels {
+  const F& f;
+  int64_t width;
+  LOD_FN void operator()(int64_t i) const { strips(f, i, width); }
+};
+
+template <class F>
+void each_strip(const Exec& exec, int64_t n, int64_t width, const F& f) {
+  each(exec, width ? n : 0, width, AllChannels<F>{f, width});
+}
+
+template <class F>
+struct Piece {
+  const F& f;
+  const int64_t* offsets;
+  int64_t segments, rows, width, pieces;
+  // The first segment that begins at or after the p-th equal share of the rows.
+  int64_t cut(int64_t p) const {
+    if (p == 0 || p == pieces) return p == 0 ? 0 : segments;
+    const int64_t row = rows / pieces * p;
+    int64_t lo = 0, hi = segments;
+    while (lo < hi) {
+      const int64_t mid = (lo + hi) / 2;
+      if (offsets[mid] < row) lo = mid + 1;
+      else hi = mid;
+    }
+    return lo;
+  }
+  void operator()(int64_t p) const {
+    for (int64_t s = cut(p), end = cut(p + 1); s < end; ++s) strips(f, s, width);
+  }
+};
+
+template <class F>
+void each_segment(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
+  if (!width) return;
+  const int64_t work = (rows + segments) * width / kGrain;
+  const int64_t pieces = work < 1 ? 1 : work > 256 ? 256 : work;
+  each(exec, pieces, kGrain, Piece<F>{f, offsets, segments, rows, width, pieces});
+}
+
+#endif
+
+}  // namespace lod::LOD_LEVEL

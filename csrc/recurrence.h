@@ -1,0 +1,194 @@
+// Shape "recurrence": step t of every sequence at once. Kernel text, see core/device.h.
+//
+// Sequences are ordered longest first, so the living ones at a step are a prefix; start[j] is the row where the j-th begins
+// (its last row when it runs backwards) and its row at step t is start[j] + t * step. Rows stay where they are: the cells
+// read and write them in place, and only the states that feed the next matrix product are packed.
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef LOD_RECURRENCE_ARGUMENTS
+#define LOD_RECURRENCE_ARGUMENTS
+namespace lod {
+
+struct Step {
+  const int64_t* start;
+  int64_t alive, width, t, step;  // width: hidden units
+  LOD_FN int64_t row(int64_t j) const { return start[j] + t * step; }
+};
+struct LstmForward : Step {
+  void* gates;         // (rows, 4 width) in: the inputs' share; out: i, f, g, o after their nonlinearities
+  const void* hidden;  // (alive, 4 width) the states' share, null when all states are zero
+  void *out, *cells;   // (rows, width)
+  void *h, *c;         // (alive, width) packed states
+};
+struct LstmBackward : Step {
+  const void *gates, *cells, *c_0;      // c_0 packed, null for zeros
+  const void *grad_out, *grad_cells;    // (rows, width), null for zeros
+  void *grad_gates, *packed, *dh, *dc;  // packed: this step's rows of grad_gates side by side
+};
+struct GruForward : Step {
+  const void* gates;   // (rows, 3 width) the inputs' share of r, z, n
+  const void* hidden;  // (alive, 3 width), null when all states are zero
+  const void* bias_n;  // (width), null for zeros
+  void* saved;         // (rows, 4 width) r, z, n and the states' share of n
+  void *out, *h;
+};
+struct GruBackward : Step {
+  const void *saved, *out, *h_0, *grad_out;
+  void *grad_gates, *grad_hidden, *packed, *dh;
+};
+struct PreviousRows {  // map[r] = the row one step before r in its sequence, -1 at the first
+  const int64_t* offsets;
+  int64_t* map;
+  int64_t segments, rows, step;
+};
+
+}  // namespace lod
+#endif
+
+namespace lod::LOD_LEVEL {
+
+struct PreviousRowsKernel : PreviousRows {
+  template <int>
+  LOD_FN void strip(int64_t s, int64_t) const {
+    const Range range = rows_of(offsets, s, rows);
+    for (int64_t r = range.begin; r < range.end; ++r) map[r] = r - step;
+    if (range.length()) map[step > 0 ? range.begin : range.end - 1] = -1;
+  }
+};
+
+template <class T>
+LOD_FN acc_t<T> value(const void* base, int64_t i) {
+  return base ? acc_t<T>(static_cast<const T*>(base)[i]) : acc_t<T>(0);
+}
+
+// i, f, o = sigmoid(z), g = tanh(z_g); c = f c' + i g; h = o tanh(c)      (Hochreiter and Schmidhuber 1997; Gers et al. 2000)
+template <class T>
+struct LstmForwardKernel : LstmForward {
+  template <int W>
+  LOD_FN void strip(int64_t j, int64_t u) const {
+    using A = acc_t<T>;
+    const int64_t r = row(j), at = r * width + u, from = j * width + u;
+    T* z = static_cast<T*>(gates) + r * 4 * width + u;
+    const T* y = hidden ? static_cast<const T*>(hidden) + j * 4 * width + u : nullptr;
+    T *out_ = static_cast<T*>(out) + at, *cells_ = static_cast<T*>(cells) + at;
+    T *h_ = static_cast<T*>(h) + from, *c_ = static_cast<T*>(c) + from;
+    A x[4][W];
+    for (int q = 0; q < 4; ++q)
+      for (int k = 0; k < W; ++k) x[q][k] = A(z[q * width + k]);
+    if (y)
+      for (int q = 0; q < 4; ++q)
+        for (int k = 0; k < W; ++k) x[q][k] += A(y[q * width + k]);
+    A cell[W], state[W];
+    for (int k = 0; k < W; ++k) {
+      const A i = sigmoid_of(x[0][k]), f = sigmoid_of(x[1][k]), g = tanh_of(x[2][k]), o = sigmoid_of(x[3][k]);
+      cell[k] = f * A(c_[k]) + i * g;
+      state[k] = o * tanh_of(cell[k]);
+      x[0][k] = i, x[1][k] = f, x[2][k] = g, x[3][k] = o;
+    }
+    for (int q = 0; q < 4; ++q)
+      for (int k = 0; k < W; ++k) z[q * width + k] = T(x[q][k]);
+    for (int k = 0; k < W; ++k) c_[k] = cells_[k] = T(cell[k]), h_[k] = out_[k] = T(state[k]);
+  }
+};
+
+template <class T>
+struct LstmBackwardKernel : LstmBackward {
+  template <int W>
+  LOD_FN void strip(int64_t j, int64_t u) const {
+    using A = acc_t<T>;
+    const int64_t r = row(j), at = r * width + u, from = j * width + u;
+    const T* z = static_cast<const T*>(gates) + r * 4 * width + u;
+    T *dz = static_cast<T*>(grad_gates) + r * 4 * width + u, *side = static_cast<T*>(packed) + j * 4 * width + u;
+    T *dh_ = static_cast<T*>(dh) + from, *dc_ = static_cast<T*>(dc) + from;
+    A before[W], d[4][W], carry[W];
+    for (int k = 0; k < W; ++k) before[k] = t ? value<T>(cells, at - step * width + k) : value<T>(c_0, from + k);
+    for (int k = 0; k < W; ++k) {
+      const A i = A(z[k]), f = A(z[width + k]), g = A(z[2 * width + k]), o = A(z[3 * width + k]);
+      const A squashed = tanh_of(value<T>(cells, at + k));
+      const A dstate = value<T>(grad_out, at + k) + A(dh_[k]);
+      const A dcell = value<T>(grad_cells, at + k) + A(dc_[k]) + dstate * o * (A(1) - squashed * squashed);
+      d[0][k] = dcell * g * i * (A(1) - i);
+      d[1][k] = dcell * before[k] * f * (A(1) - f);
+      d[2][k] = dcell * i * (A(1) - g * g);
+      d[3][k] = dstate * squashed * o * (A(1) - o);
+      carry[k] = dcell * f;
+    }
+    for (int q = 0; q < 4; ++q)
+      for (int k = 0; k < W; ++k) side[q * width + k] = dz[q * width + k] = T(d[q][k]);
+    for (int k = 0; k < W; ++k) dc_[k] = T(carry[k]);
+  }
+};
+
+// r, z = sigmoid(...), n = tanh(x_n + r (W h' + b_n)); h = (1 - z) n + z h'      (Cho et al. 2014, in torch.nn.GRU's form)
+template <class T>
+struct GruForwardKernel : GruForward {
+  template <int W>
+  LOD_FN void strip(int64_t j, int64_t u) const {
+    using A = acc_t<T>;
+    const int64_t row_ = row(j), from = j * width + u;
+    const T* x = static_cast<const T*>(gates) + row_ * 3 * width + u;
+    const int64_t y = j * 3 * width + u;
+    T *keep = static_cast<T*>(saved) + row_ * 4 * width + u, *out_ = static_cast<T*>(out) + row_ * width + u;
+    T* h_ = static_cast<T*>(h) + from;
+    A s[4][W], state[W];
+    for (int k = 0; k < W; ++k) {
+      const A r = sigmoid_of(A(x[k]) + value<T>(hidden, y + k));
+      const A z = sigmoid_of(A(x[width + k]) + value<T>(hidden, y + width + k));
+      const A m = value<T>(hidden, y + 2 * width + k) + value<T>(bias_n, u + k);
+      const A n = tanh_of(A(x[2 * width + k]) + r * m);
+      state[k] = n + z * (A(h_[k]) - n);
+      s[0][k] = r, s[1][k] = z, s[2][k] = n, s[3][k] = m;
+    }
+    for (int q = 0; q < 4; ++q)
+      for (int k = 0; k < W; ++k) keep[q * width + k] = T(s[q][k]);
+    for (int k = 0; k < W; ++k) h_[k] = out_[k] = T(state[k]);
+  }
+};
+
+template <class T>
+struct GruBackwardKernel : GruBackward {
+  template <int W>
+  LOD_FN void strip(int64_t j, int64_t u) const {
+    using A = acc_t<T>;
+    const int64_t row_ = row(j), at = row_ * width + u, from = j * width + u;
+    const T* s = static_cast<const T*>(saved) + row_ * 4 * width + u;
+    T *dx = static_cast<T*>(grad_gates) + row_ * 3 * width + u, *dy = static_cast<T*>(grad_hidden) + row_ * 3 * width + u;
+    T *side = static_cast<T*>(packed) + j * 3 * width + u, *dh_ = static_cast<T*>(dh) + from;
+    A before[W], d[4][W], carry[W];
+    for (int k = 0; k < W; ++k) before[k] = t ? value<T>(out, at - step * width + k) : value<T>(h_0, from + k);
+    for (int k = 0; k < W; ++k) {
+      const A r = A(s[k]), z = A(s[width + k]), n = A(s[2 * width + k]), m = A(s[3 * width + k]);
+      const A dstate = value<T>(grad_out, at + k) + A(dh_[k]);
+      const A dn = dstate * (A(1) - z) * (A(1) - n * n);
+      d[0][k] = dn * m * r * (A(1) - r);
+      d[1][k] = dstate * (before[k] - n) * z * (A(1) - z);
+      d[2][k] = dn;
+      d[3][k] = dn * r;
+      carry[k] = dstate * z;
+    }
+    for (int q = 0; q < 3; ++q)
+      for (int k = 0; k < W; ++k) {
+        dx[q * width + k] = T(d[q][k]);
+        side[q * width + k] = dy[q * width + k] = T(d[q == 2 ? 3 : q][k]);
+      }
+    for (int k = 0; k < W; ++k) dh_[k] = T(carry[k]);
+  }
+};
+
+LOD_ENTRY void previous_rows(const Exec& exec, const PreviousRows& a) {
+  each_segment(exec, a.offsets, a.segments, a.rows, 1, PreviousRowsKernel{a});
+}
+
+template <template <class> class Kernel, class Arguments>
+void step_as(const Exec& exec, DType dtype, const Arguments& a) {
+  visit_floating(dtype, [&](auto type) {
+    each_strip(exec, a.alive, a.width, Kernel<typename decltype(type)::type>{a});
+  });
+}
+
+LOD_ENTRY void lstm_forward(const Exec& exec, DType dtype, const LstmForward& a) { step_as<LstmForwardKernel>(exec, dtype, a); }
+LOD_ENTRY void lstm_backward(const Exec& exec, DType dtype, const LstmBackward& a) { step_as<LstmBackwardKernel>(exec, dtype, a); }
+LOD_ENTRY void gru_forward(const Exec& exec, DType dtype, const GruForward& a) { step_as<GruForwardKernel>(exec, dtype, a); }
+LOD_ENTRY void gru_backward(const Exec& exec, DType dtype, const GruBackward& a) { step_as<GruBackwardKernel>(exec, dtype, a); }
+
+}  // namespace lod::LOD_LEVEL

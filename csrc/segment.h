@@ -1,0 +1,292 @@
+// Shape "segment": a segment of rows becomes one row, or is normalised. Kernel text, see core/device.h.
+//
+// A segment is summed in blocks of kBlock rows counted from its own start, and the blocks are joined in order: its result
+// depends neither on its neighbours nor on the number of threads.
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef LOD_SEGMENT_ARGUMENTS
+#define LOD_SEGMENT_ARGUMENTS
+#include "core/reducer.h"
+namespace lod {
+
+constexpr int64_t kBlock = 1024;
+
+struct Segments {
+  const int64_t* offsets;
+  int64_t segments, rows, width;
+};
+struct ReduceArguments : Segments {
+  const void* values;
+  void* out;
+  int64_t* index;  // null, or for max and min the row that each result came from
+  double pad;
+};
+struct BroadcastArguments : Segments {  // out[r] = values[s], divided as the reduction divides
+  const void* values;
+  void* out;
+};
+struct PickArguments : Segments {  // between out[s, c] and values[index[s, c], c]
+  const void* values;
+  const int64_t* index;
+  void* out;
+};
+struct SoftmaxArguments : Segments {
+  const void* values;
+  const void* grad;  // null forward
+  void* out;
+};
+
+}  // namespace lod
+#endif
+
+namespace lod::LOD_LEVEL {
+
+template <class R, class T>
+struct ReduceKernel {
+  Segments g;
+  const T* values;
+  T* out;
+  T pad;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    using A = acc_t<T>;
+    const Range range = rows_of(g.offsets, s, g.rows);
+    T* to = out + s * g.width + c;
+    if (range.length() == 0) {
+      for (int k = 0; k < W; ++k) to[k] = pad;
+      return;
+    }
+    A total[W];
+    for (int k = 0; k < W; ++k) total[k] = R::template none<A>();
+    for (int64_t block = range.begin; block < range.end; block += kBlock) {
+      const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
+      const T* from = values + block * g.width + c;
+      A part[W];
+      for (int k = 0; k < W; ++k) part[k] = A(from[k]);
+      for (int64_t r = block + 1; r < end; ++r) {
+        from += g.width;
+        for (int k = 0; k < W; ++k) part[k] = R::join(part[k], A(from[k]));
+      }
+      for (int k = 0; k < W; ++k) total[k] = R::join(total[k], part[k]);
+    }
+    for (int k = 0; k < W; ++k) to[k] = T(R::finish(total[k], range.length()));
+  }
+};
+
+template <class R, class T>
+struct ExtremeKernel {
+  Segments g;
+  const T* values;
+  T* out;
+  int64_t* index;
+  T pad;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    const Range range = rows_of(g.offsets, s, g.rows);
+    T* to = out + s * g.width + c;
+    int64_t* at = index + s * g.width + c;
+    for (int k = 0; k < W; ++k) {
+      to[k] = range.length() ? values[range.begin * g.width + c + k] : pad;
+      at[k] = range.length() ? range.begin : -1;
+    }
+    acc_t<T> best[W];
+    for (int k = 0; k < W; ++k) best[k] = acc_t<T>(to[k]);
+    for (int64_t r = range.begin + 1; r < range.end; ++r) {
+      const T* from = values + r * g.width + c;
+      for (int k = 0; k < W; ++k) {
+        const auto v = acc_t<T>(from[k]);
+        const bool take = R::better(v, best[k]);
+        best[k] = take ? v : best[k];
+        at[k] = take ? r : at[k];
+      }
+    }
+    if (range.length())
+      for (int k = 0; k < W; ++k) to[k] = T(best[k]);
+  }
+};
+
+template <class R, class T>
+struct BroadcastKernel {
+  Segments g;
+  const T* values;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    const Range range = rows_of(g.offsets, s, g.rows);
+    if (range.length() == 0) return;
+    T row[W];
+    for (int k = 0; k < W; ++k) row[k] = T(R::finish(acc_t<T>(values[s * g.width + c + k]), range.length()));
+    for (int64_t r = range.begin; r < range.end; ++r)
+      for (int k = 0; k < W; ++k) out[r * g.width + c + k] = row[k];
+  }
+};
+
+// out[s, c] = values[index[s, c], c], 0 where index is no row of segment s
+template <class T>
+struct PickKernel {
+  Segments g;
+  const T* values;
+  const int64_t* index;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    const Range range = rows_of(g.offsets, s, g.rows);
+    for (int k = 0; k < W; ++k) {
+      const int64_t row = index[s * g.width + c + k];
+      out[s * g.width + c + k] = row >= range.begin && row < range.end ? values[row * g.width + c + k] : T(0);
+    }
+  }
+};
+
+// The adjoint: out[r, c] = values[s, c] where index[s, c] = r, else 0. Every row of a segment is written once.
+template <class T>
+struct PlaceKernel {
+  Segments g;
+  const T* values;
+  const int64_t* index;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    const Range range = rows_of(g.offsets, s, g.rows);
+    const T* from = values + s * g.width + c;
+    const int64_t* at = index + s * g.width + c;
+    for (int64_t r = range.begin; r < range.end; ++r)
+      for (int k = 0; k < W; ++k) out[r * g.width + c + k] = at[k] == r ? from[k] : T(0);
+  }
+};
+
+// y = exp(x - max x) / sum exp(x - max x) over the rows of a segment
+template <class T>
+struct SoftmaxKernel {
+  Segments g;
+  const T* values;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    using A = acc_t<T>;
+    const Range range = rows_of(g.offsets, s, g.rows);
+    A top[W], total[W];
+    for (int k = 0; k < W; ++k) top[k] = lowest<A>(), total[k] = 0;
+    for (int64_t r = range.begin; r < range.end; ++r)
+      for (int k = 0; k < W; ++k) top[k] = Max::join(top[k], A(values[r * g.width + c + k]));
+    for (int64_t block = range.begin; block < range.end; block += kBlock) {
+      const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
+      A part[W];
+      for (int k = 0; k < W; ++k) part[k] = 0;
+      for (int64_t r = block; r < end; ++r)
+        for (int k = 0; k < W; ++k) part[k] += exp_of(A(values[r * g.width + c + k]) - top[k]);
+      for (int k = 0; k < W; ++k) total[k] += part[k];
+    }
+    for (int k = 0; k < W; ++k) total[k] = A(1) / total[k];
+    for (int64_t r = range.begin; r < range.end; ++r)
+      for (int k = 0; k < W; ++k) {
+        const int64_t i = r * g.width + c + k;
+        out[i] = T(exp_of(A(values[i]) - top[k]) * total[k]);
+      }
+  }
+};
+
+// dx = y * (dy - sum dy * y) over the rows of a segment
+template <class T>
+struct SoftmaxBackwardKernel {
+  Segments g;
+  const T* output;
+  const T* grad;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    using A = acc_t<T>;
+    const Range range = rows_of(g.offsets, s, g.rows);
+    A total[W];
+    for (int k = 0; k < W; ++k) total[k] = 0;
+    for (int64_t block = range.begin; block < range.end; block += kBlock) {
+      const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
+      A part[W];
+      for (int k = 0; k < W; ++k) part[k] = 0;
+      for (int64_t i = block * g.width + c; i < end * g.width + c; i += g.width)
+        for (int k = 0; k < W; ++k) part[k] += A(output[i + k]) * A(grad[i + k]);
+      for (int k = 0; k < W; ++k) total[k] += part[k];
+    }
+    for (int64_t i = range.begin * g.width + c; i < range.end * g.width + c; i += g.width)
+      for (int k = 0; k < W; ++k) out[i + k] = T(A(output[i + k]) * (A(grad[i + k]) - total[k]));
+  }
+};
+
+template <class F>
+void over(const Exec& exec, const Segments& g, const F& f) {
+  each_segment(exec, g.offsets, g.segments, g.rows, g.width, f);
+}
+
+template <class F>
+void visit_reducer(Reduce reduce, const F& f) {
+  switch (reduce) {
+    case Reduce::sum: return f(Type<Sum>{});
+    case Reduce::mean: return f(Type<Mean>{});
+    case Reduce::sqrt: return f(Type<Sqrt>{});
+    case Reduce::max: return f(Type<Max>{});
+    default: return f(Type<Min>{});
+  }
+}
+
+template <class R, class T>
+void reduce_as(const Exec& exec, const ReduceArguments& a) {
+  const auto* values = static_cast<const T*>(a.values);
+  auto* out = static_cast<T*>(a.out);
+  if constexpr (std::is_same_v<R, Max> || std::is_same_v<R, Min>) {
+    if (a.index) return over(exec, a, ExtremeKernel<R, T>{a, values, out, a.index, T(a.pad)});
+  }
+  over(exec, a, ReduceKernel<R, T>{a, values, out, T(a.pad)});
+}
+
+LOD_ENTRY void segment_reduce(const Exec& exec, DType dtype, Reduce reduce, const ReduceArguments& a) {
+  LOD_WHOLE(segment_reduce(exec, dtype, reduce, a));
+  visit_reducer(reduce, [&](auto reducer) {
+    visit_here(dtype, [&](auto type) {
+      reduce_as<typename decltype(reducer)::type, typename decltype(type)::type>(exec, a);
+    });
+  });
+}
+
+template <class R>
+void broadcast_as(const Exec& exec, DType dtype, const BroadcastArguments& a) {
+  visit_here(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    over(exec, a, BroadcastKernel<R, T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+  });
+}
+
+LOD_ENTRY void segment_broadcast(const Exec& exec, DType dtype, Reduce reduce, const BroadcastArguments& a) {
+  LOD_WHOLE(segment_broadcast(exec, dtype, reduce, a));
+  if (reduce == Reduce::sum) broadcast_as<Sum>(exec, dtype, a);
+  else if (reduce == Reduce::mean) broadcast_as<Mean>(exec, dtype, a);
+  else broadcast_as<Sqrt>(exec, dtype, a);
+}
+
+LOD_ENTRY void segment_pick(const Exec& exec, DType dtype, const PickArguments& a) {
+  LOD_WHOLE(segment_pick(exec, dtype, a));
+  visit_here(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_strip(exec, a.segments, a.width,
+               PickKernel<T>{a, static_cast<const T*>(a.values), a.index, static_cast<T*>(a.out)});
+  });
+}
+
+LOD_ENTRY void segment_place(const Exec& exec, DType dtype, const PickArguments& a) {
+  LOD_WHOLE(segment_place(exec, dtype, a));
+  visit_here(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    over(exec, a, PlaceKernel<T>{a, static_cast<const T*>(a.values), a.index, static_cast<T*>(a.out)});
+  });
+}
+
+LOD_ENTRY void segment_softmax(const Exec& exec, DType dtype, const SoftmaxArguments& a) {
+  visit_floating(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto* values = static_cast<const T*>(a.values);
+    auto* out = static_cast<T*>(a.out);
+    if (a.grad) over(exec, a, SoftmaxBackwardKernel<T>{a, values, static_cast<const T*>(a.grad), out});
+    else over(exec, a, SoftmaxKernel<T>{a, values, out});
+  });
+}
+
+}  // namespace lod::LOD_LEVEL

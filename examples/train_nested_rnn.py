@@ -1,0 +1,337 @@
+# ruff: noqa: E402 - the clock starts before the imports
+"""Train a nested RNN, token > line > function, on the standard library's own source.
+
+    python examples/train_nested_rnn.py                        the demo: about a minute on 2 cores
+    python examples/train_nested_rnn.py --data reviews.jsonl   your own documents
+    python examples/train_nested_rnn.py --predict script.py    ask the trained model
+
+The task: is a function's body in its written order, or are its lines shuffled? Which tokens occur
+says nothing about it: a model that ignores their order is right exactly half of the time.
+
+--data takes one JSON object per line, {"text": ..., "label": ...}. The label is any JSON scalar.
+The text is a list of lines, each a list of tokens; or a list of lines as strings, which are split
+into words; or one string, which is first split at its line breaks, or into sentences if it has none.
+"""
+
+from __future__ import annotations
+
+import time
+
+STARTED = time.perf_counter()
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tokenize
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import numpy as np
+import plots
+import torch
+from corpus import (
+    MAX_LINES,
+    MIN_LINES,
+    FunctionCorpus,
+    InputError,
+    LabelledCorpus,
+    Vocabulary,
+    extract_functions,
+    read_jsonl,
+    read_python,
+    standard_library,
+)
+from torch import nn
+from training import Corpus, Settings, Trainer, load_checkpoint, predict
+
+import torch_lod as tl
+
+# ---- the models: rows are tokens, levels are function > line; one row of scores per function -----
+
+
+class NestedRNN(nn.Module):
+    """One RNN reads the tokens of every line, another one the lines of every function."""
+
+    def __init__(self, s: Settings, tokens: int, classes: int, rnn: type[nn.Module] = tl.nn.LSTM):
+        super().__init__()
+        self.embed = nn.Embedding(tokens, s.embedding)
+        self.words = rnn(s.embedding, s.hidden)
+        self.lines = rnn(s.hidden, s.hidden)
+        self.out = nn.Linear(s.hidden, classes)
+        self.dropout = nn.Dropout(s.dropout)
+
+    def forward(self, x: tl.LoDTensor) -> torch.Tensor:
+        x = self.dropout(self.embed(x))
+        y, _ = self.words(x)  # every line by itself
+        lines = self.dropout(tl.sequence_pool(y, "last"))  # one row per line, level function
+        y, _ = self.lines(lines)  # every function by itself
+        functions = self.dropout(tl.sequence_pool(y, "last"))  # one row per function, no level
+        return self.out(functions)
+
+
+class FlatRNN(nn.Module):
+    """One RNN reads all tokens of a function; it is not told where a line ends."""
+
+    def __init__(self, s: Settings, tokens: int, classes: int):
+        super().__init__()
+        self.embed = nn.Embedding(tokens, s.embedding)
+        self.words = tl.nn.LSTM(s.embedding, s.hidden)
+        self.out = nn.Linear(s.hidden, classes)
+        self.dropout = nn.Dropout(s.dropout)
+
+    def forward(self, x: tl.LoDTensor) -> torch.Tensor:
+        x = self.dropout(self.embed(x.drop_level("line")))
+        y, _ = self.words(x)
+        return self.out(self.dropout(tl.sequence_pool(y, "last")))
+
+
+class Bag(nn.Module):
+    """The mean of all tokens of a function, in whatever order they come."""
+
+    def __init__(self, s: Settings, tokens: int, classes: int):
+        super().__init__()
+        self.embed = nn.Embedding(tokens, s.embedding)
+        self.out = nn.Linear(s.embedding, classes)
+
+    def forward(self, x: tl.LoDTensor) -> torch.Tensor:
+        return self.out(tl.sequence_pool(self.embed(x), "average", level=0))
+
+
+MODELS = {
+    "nested-lstm": NestedRNN,
+    "nested-gru": lambda *sizes: NestedRNN(*sizes, rnn=tl.nn.GRU),
+    "flat-lstm": FlatRNN,
+    "bag": Bag,
+}
+
+
+def make_trainer(settings: Settings, corpus: Corpus, vocabulary: Vocabulary) -> Trainer:
+    torch.manual_seed(settings.seed)
+    model = MODELS[settings.model](settings, vocabulary.size, len(corpus.classes))
+    return Trainer(settings, corpus, vocabulary, model)
+
+
+# ---- data --------------------------------------------------------------------------------------
+
+
+def load_jsonl(path: Path, skip_bad: bool, need_label: bool = True) -> list:
+    """The good documents. Every bad line is reported, and ends the run unless skip_bad."""
+    documents, bad = read_jsonl(path, need_label)
+    for number, reason in bad:
+        print(f"{path}, line {number}: {reason}", file=sys.stderr)
+    if bad and not skip_bad:
+        raise InputError(
+            f"{path} has {len(bad)} bad and {len(documents)} good lines. Nothing was written and "
+            "nothing is lost: correct the bad ones, or leave them out with --skip-bad-lines."
+        )
+    if bad:
+        print(f"{path}: {len(bad)} bad lines left out, {len(documents)} used", file=sys.stderr)
+    if not documents:
+        raise InputError(f"{path} has no documents")
+    return documents
+
+
+def load_corpus(settings: Settings) -> Corpus:
+    if settings.data:
+        documents = load_jsonl(Path(settings.data), settings.skip_bad_lines)
+    else:
+        documents = extract_functions(standard_library())
+    if 0 < settings.limit < len(documents):
+        keep = np.random.default_rng(0).permutation(len(documents))[: settings.limit]
+        documents = [documents[i] for i in sorted(keep)]
+    return LabelledCorpus(documents) if settings.data else FunctionCorpus(documents)
+
+
+# ---- what can be asked for -----------------------------------------------------------------------
+
+
+def print_predictions(path: Path, out: Path, skip_bad: bool) -> None:
+    """Label and probability of every document of a .jsonl, or every function of a .py file."""
+    state = load_checkpoint(out / "checkpoint.pt")
+    settings, vocabulary = Settings(**state["settings"]), Vocabulary(state["words"])
+    if path.suffix == ".py":
+        if settings.data:
+            raise InputError(f"the model in {out} was trained on {settings.data}: pass a .jsonl file")
+        try:
+            documents = read_python(path, path.name)
+        except (OSError, SyntaxError, ValueError, tokenize.TokenError) as error:
+            raise InputError(f"cannot read {path}: {error}") from None
+        if not documents:
+            raise InputError(f"{path} has no function of {MIN_LINES} to {MAX_LINES} lines")
+    else:
+        documents = [d for d, _ in load_jsonl(path, skip_bad, need_label=False)]
+    model = MODELS[settings.model](settings, vocabulary.size, len(state["classes"]))
+    model.load_state_dict(state["model"])
+    probabilities = predict(model, documents, vocabulary, tuple(state["level_names"]))
+    for document, row in zip(documents, probabilities.tolist(), strict=True):
+        best = max(range(len(row)), key=row.__getitem__)
+        print(f"{row[best]:6.1%}  {state['classes'][best]}  {document.source}")
+
+
+def print_comparison(settings: Settings, steps: int, threads: int) -> None:
+    """The same training steps on LoDTensors, on padded tensors and with PackedSequence."""
+    import padded_twin  # here, since it imports the models of this file
+
+    if not settings.model.startswith("nested"):
+        raise InputError(f"--compare-padded is for nested-lstm and nested-gru, not {settings.model}")
+    corpus = load_corpus(settings)
+    trainer = make_trainer(settings, corpus, Vocabulary.of(corpus.train))
+    examples = corpus.epoch(np.random.default_rng((settings.seed, 0)))
+    batches = [batch for batch, _ in zip(trainer.batches(examples), range(steps), strict=False)]
+    padded_twin.compare(settings, trainer.model, batches, threads)
+
+
+def train(settings: Settings, out: Path, resume: bool) -> None:
+    state = load_checkpoint(out / "checkpoint.pt") if resume else None
+    corpus = load_corpus(settings)
+    first, second = (f"{name}s" for name in corpus.level_names)
+    vocabulary = Vocabulary(state["words"]) if state else Vocabulary.of(corpus.train)
+    data = {
+        "source": settings.data or f"standard library of Python {platform.python_version()}",
+        "classes": corpus.classes,
+        "training_items": len(corpus.train) * (2 if isinstance(corpus, FunctionCorpus) else 1),
+        "test_items": len(corpus.test),
+        "frequent_tokens": len(vocabulary.words),
+        **plots.count_cells(corpus.epoch(np.random.default_rng(0)), settings.batch),
+    }
+    print(
+        f"{data['source']}: {data['training_items']} {first} to train on, {data['test_items']} to "
+        f"test on, {data['rows']} tokens in the former; padded batches would need "
+        f"{data['padded_cells'] / data['rows']:.1f} cells per token"
+    )
+
+    trainer = make_trainer(settings, corpus, vocabulary)
+    if state:
+        order_free = state["order_free"]
+        trainer.restore(state)
+        print(f"resumed after epoch {len(trainer.history)} of {settings.epochs}")
+    elif settings.model != "bag":
+        # Two functions of the same tokens get the same score: a short training shows it.
+        epochs = 2 if isinstance(corpus, FunctionCorpus) else settings.epochs
+        bag = make_trainer(replace(settings, model="bag", epochs=epochs), corpus, vocabulary)
+        bag.train(quiet=True)
+        order_free = bag.history[-1]["test_accuracy"]
+        print(f"order-free model: test accuracy {order_free:.1%}")
+        trainer = make_trainer(settings, corpus, vocabulary)
+    else:
+        order_free = None
+
+    out.mkdir(parents=True, exist_ok=True)
+    trainer.train(after_epoch=lambda: trainer.save(out / "checkpoint.pt", order_free))
+
+    accuracy = trainer.history[-1]["test_accuracy"]
+    order_free = accuracy if order_free is None else order_free
+    seconds = time.perf_counter() - STARTED
+    report = {
+        "test_accuracy": accuracy,
+        "order_free_accuracy": order_free,
+        "seconds": round(seconds, 1),
+        "settings": asdict(settings),
+        "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "data": data,
+        "epochs": trainer.history,
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "torch_lod": tl.__version__,
+        },
+        "threads": torch.get_num_threads(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
+    }
+    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    written = ["checkpoint.pt", "report.json"]
+    if plots.available():
+        plots.learning_curve(report, trainer.losses, out / "learning_curve.png")
+        plots.lengths(corpus, data, out / "lengths.png")
+        written += ["learning_curve.png", "lengths.png"]
+    else:
+        print("no plots: matplotlib is not installed (pip install matplotlib)")
+    for name in written:
+        print(f"saved {out / name}")
+    seconds = time.perf_counter() - STARTED
+    print(f"test accuracy {accuracy:.1%} (order-free {order_free:.1%}, {seconds:.0f} s)")
+
+
+# ---- command line ------------------------------------------------------------------------------
+
+
+def positive(kind: type) -> type:
+    def parse(text: str):
+        if not 0 < kind(text) < float("inf"):
+            raise ValueError
+        return kind(text)
+
+    parse.__name__ = f"positive {kind.__name__}"
+    return parse
+
+
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    """Only the settings that were given are attributes of the result."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+    )
+    d = Settings()
+    count, share = positive(int), positive(float)
+    add = parser.add_argument
+    add("--data", metavar="JSONL", help="train on these documents instead of the standard library")
+    add("--skip-bad-lines", action="store_true", help="leave bad lines of a JSONL file out")
+    add("--model", choices=MODELS, help=f"default: {d.model}")
+    add("--epochs", type=count, help=f"default: {d.epochs}")
+    add("--hidden", type=count, help=f"units of each RNN, default: {d.hidden}")
+    add("--embedding", type=count, help=f"numbers per token, default: {d.embedding}")
+    add("--batch", type=count, help=f"functions per step, default: {d.batch}")
+    add("--lr", type=share, help=f"highest learning rate, default: {d.lr}")
+    add("--dropout", type=float, help=f"default: {d.dropout}")
+    add("--seed", type=int, help=f"of weights and training order, default: {d.seed}")
+    add("--limit", type=count, metavar="N", help="use only N functions or documents")
+    add("--threads", type=count, default=0, help="default: what torch chooses")
+    add("--out", type=Path, default=Path("runs/nested_rnn"), help="folder, default: %(default)s")
+    what = parser.add_mutually_exclusive_group()
+    add = what.add_argument
+    add("--resume", action="store_true", default=False, help="go on from the checkpoint in --out")
+    add("--predict", type=Path, metavar="PATH", help="label a .jsonl or .py file with the checkpoint")
+    add("--compare-padded", type=count, nargs="?", const=20, metavar="STEPS", help="time the padded twins")
+    return parser.parse_args(arguments)
+
+
+def settings_to_resume(given: dict, out: Path) -> Settings:
+    """Those of the checkpoint. A different one is refused, but for epochs: one may train on."""
+    settings = Settings(**load_checkpoint(out / "checkpoint.pt")["settings"])
+    for name, value in given.items():
+        if name != "epochs" and value != getattr(settings, name):
+            raise InputError(
+                f"the checkpoint in {out} was trained with {name} {getattr(settings, name)}, not "
+                f"{value}: start a new run with another --out"
+            )
+    return replace(settings, **given)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    asked = parse_arguments(arguments)
+    given = {f.name: getattr(asked, f.name) for f in fields(Settings) if hasattr(asked, f.name)}
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
+    try:
+        if hasattr(asked, "predict"):
+            print_predictions(asked.predict, asked.out, given.get("skip_bad_lines", False))
+        elif hasattr(asked, "compare_padded"):
+            print_comparison(Settings(**given), asked.compare_padded, torch.get_num_threads())
+        elif asked.resume:
+            train(settings_to_resume(given, asked.out), asked.out, resume=True)
+        else:
+            train(Settings(**given), asked.out, resume=False)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; --resume goes on after the last complete epoch", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

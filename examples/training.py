@@ -1,0 +1,205 @@
+"""The training loop of `train_nested_rnn.py`: batches, progress, checkpoints."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from corpus import Document, FunctionCorpus, InputError, LabelledCorpus, Vocabulary
+from torch import nn
+
+import torch_lod as tl
+
+Corpus = FunctionCorpus | LabelledCorpus
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a checkpoint depends on."""
+
+    data: str | None = None
+    model: str = "nested-lstm"
+    epochs: int = 8
+    hidden: int = 64
+    embedding: int = 64
+    batch: int = 64
+    lr: float = 5e-3
+    dropout: float = 0.3
+    seed: int = 0
+    limit: int = 0
+    skip_bad_lines: bool = False
+
+
+def make_batch(
+    documents: list[Document], vocabulary: Vocabulary, level_names: tuple[str, str]
+) -> tl.LoDTensor:
+    """The tokens of all documents as rows, nothing padded and nothing cut."""
+    lines = [line for d in documents for line in d.lines]
+    lengths = [[len(d.lines) for d in documents], [len(line) for line in lines]]
+    rows = torch.from_numpy(vocabulary.rows(documents))
+    return tl.from_lengths(rows, lengths, level_names=level_names)
+
+
+class Progress:
+    """One line per epoch; on a terminal it is rewritten while the epoch runs."""
+
+    def __init__(self, first_epoch: int, epochs: int):
+        self.first, self.epochs, self.started = first_epoch, epochs, time.perf_counter()
+        self.live, self.shown = sys.stdout.isatty(), 0.0
+
+    def show(self, epoch: int, done: float, loss: float, speed: float, note: str = "") -> None:
+        now = time.perf_counter()
+        if done < 1 and (not self.live or now - self.shown < 0.2):
+            return
+        self.shown = now
+        complete = epoch - self.first + done
+        left = (now - self.started) / complete * (self.epochs - self.first - complete)
+        text = (
+            f"epoch {epoch + 1}/{self.epochs} {done:4.0%}  loss {loss:.3f}  "
+            f"{speed:7,.0f} tokens/s{note}  {left:.0f} s left"
+        )
+        if self.live:
+            print(f"\r{text:<90}", end="\n" if done == 1 else "", flush=True)
+        else:
+            print(text, flush=True)
+
+
+class Trainer:
+    """A model, its optimizer, and all that a checkpoint needs to go on as if never stopped."""
+
+    def __init__(self, settings: Settings, corpus: Corpus, vocabulary: Vocabulary, model: nn.Module):
+        self.settings, self.corpus, self.vocabulary, self.model = settings, corpus, vocabulary, model
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr)
+        self.history: list[dict] = []  # one entry per epoch
+        self.losses: list[float] = []  # one per step
+
+    def batches(self, documents: list[Document]) -> Iterator[tuple[tl.LoDTensor, torch.Tensor]]:
+        size = self.settings.batch
+        for begin in range(0, len(documents), size):
+            part = documents[begin : begin + size]
+            x = make_batch(part, self.vocabulary, self.corpus.level_names)
+            yield x, torch.tensor([d.label for d in part])
+
+    def train(self, after_epoch: Callable[[], None] | None = None, quiet: bool = False) -> None:
+        epochs = self.settings.epochs
+        progress = Progress(len(self.history), epochs)
+        for epoch in range(len(self.history), epochs):
+            entry = self._train_epoch(epoch, None if quiet else progress)
+            entry["test_accuracy"] = self.test_accuracy()
+            self.history.append(entry)
+            if not quiet:
+                note = f"  test accuracy {entry['test_accuracy']:.1%}"
+                progress.show(epoch, 1, entry["loss"], entry["tokens_per_second"], note)
+            if after_epoch:
+                after_epoch()
+
+    def _train_epoch(self, epoch: int, progress: Progress | None) -> dict:
+        s = self.settings
+        # A seed per epoch: a resumed run sees the same examples in the same order.
+        examples = self.corpus.epoch(np.random.default_rng((s.seed, epoch)))
+        steps = math.ceil(len(examples) / s.batch)
+        started, tokens, correct, loss_sum, speed = time.perf_counter(), 0, 0, 0.0, 0.0
+        self.model.train()
+        for step, (x, labels) in enumerate(self.batches(examples), start=1):
+            self._set_learning_rate((epoch + step / steps) / s.epochs)
+            scores = self.model(x)
+            loss = nn.functional.cross_entropy(scores, labels)
+            self.optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()
+            self.losses.append(loss.item())
+            if not math.isfinite(self.losses[-1]):
+                raise InputError(f"the loss is {self.losses[-1]} in epoch {epoch + 1}: try a lower --lr")
+            loss_sum += self.losses[-1]
+            correct += int((scores.argmax(dim=1) == labels).sum())
+            tokens += len(x)
+            speed = tokens / (time.perf_counter() - started)
+            if progress and step < steps:
+                progress.show(epoch, step / steps, loss_sum / step, speed)
+        return {
+            "epoch": epoch + 1,
+            "steps": steps,
+            "loss": loss_sum / steps,
+            "train_accuracy": correct / len(examples),
+            "tokens": tokens,
+            "tokens_per_second": round(speed),
+            "seconds": round(time.perf_counter() - started, 2),
+        }
+
+    def _set_learning_rate(self, done: float) -> None:
+        """Up in the first 15% of the training, then down to zero along a cosine."""
+        scale = min(1.0, done / 0.15) * 0.5 * (1 + math.cos(math.pi * done))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.lr * scale
+
+    def test_accuracy(self) -> float:
+        labels = torch.tensor([d.label for d in self.corpus.test])
+        scores = predict(self.model, self.corpus.test, self.vocabulary, self.corpus.level_names)
+        return (scores.argmax(dim=1) == labels).double().mean().item()
+
+    # ---- checkpoints
+
+    def save(self, path: Path, order_free: float | None) -> None:
+        """Written beside the old checkpoint and moved over it: there is always a whole one."""
+        state = {
+            "settings": asdict(self.settings),
+            "classes": self.corpus.classes,
+            "level_names": list(self.corpus.level_names),
+            "words": self.vocabulary.words,
+            "fingerprint": fingerprint(self.corpus),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random_state": torch.get_rng_state(),
+            "history": self.history,
+            "losses": self.losses,
+            "order_free": order_free,
+        }
+        unfinished = path.with_suffix(".unfinished")
+        torch.save(state, unfinished)
+        os.replace(unfinished, path)
+
+    def restore(self, state: dict) -> None:
+        if state["fingerprint"] != fingerprint(self.corpus):
+            raise InputError(
+                "the data is not the data of the checkpoint (another Python, or a changed file): "
+                "start again with another --out, or give back the data of the first run"
+            )
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random_state"])
+        self.history, self.losses = state["history"], state["losses"]
+
+
+def load_checkpoint(path: Path) -> dict:
+    try:
+        return torch.load(path, weights_only=True)
+    except FileNotFoundError:
+        raise InputError(f"there is no checkpoint {path}: train first, or say --out") from None
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise InputError(f"cannot read the checkpoint {path}: {str(error).splitlines()[0]}") from None
+
+
+def fingerprint(corpus: Corpus) -> int:
+    text = repr([(d.lines, d.label) for d in (*corpus.train, *corpus.test)])
+    return zlib.crc32(text.encode("utf-8", "replace"))
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module, documents: list[Document], vocabulary: Vocabulary, level_names: tuple[str, str]
+) -> torch.Tensor:
+    """Probabilities, one row per document and one column per class."""
+    model.eval()
+    parts = [documents[begin : begin + 256] for begin in range(0, len(documents), 256)]
+    scores = [model(make_batch(part, vocabulary, level_names)) for part in parts]
+    return torch.cat(scores).softmax(dim=1)

@@ -1,0 +1,24 @@
+"""Builds the compiled operators against the torch that is installed: pip install --no-build-isolation ."""
+
+import os
+from glob import glob
+
+import torch
+from setuptools import setup
+from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension
+
+with_cuda = os.environ.get("TORCH_LOD_CUDA", "1" if torch.version.cuda and CUDA_HOME else "0") == "1"
+host = ["-O3", "-std=c++20", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-g0"]
+
+setup(
+    ext_modules=[
+        (CUDAExtension if with_cuda else CppExtension)(
+            "torch_lod._C",
+            sorted(glob("csrc/*.cpp") + (glob("csrc/cuda/*.cu") if with_cuda else [])),
+            include_dirs=[os.path.abspath("csrc")],
+            define_macros=[("LOD_CUDA", "1")] if with_cuda else [],
+            extra_compile_args={"cxx": host, "nvcc": ["-O3", "-std=c++20"]},
+        )
+    ],
+    cmdclass={"build_ext": BuildExtension.with_options(no_python_abi_suffix=True)},
+)

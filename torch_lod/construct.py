@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to make a LoDTensor: from nested lists, lengths, offsets, padded tensors and other libraries' ragged forms."""
+
+import torch
+from torch import Tensor
+
+from . import ops
+from .errors import LoDTypeError, LoDValueError, public
+from .lod import LoD, _sums, host_integers
+from .lod_tensor import LoDTensor, _plain
+from .torch_rules import chain, same_lod
+
+
+def _opened(call: str, data, depth: int | None) -> tuple[list[list[int]], list]:
+    """The lengths of every nesting of `data` below the outermost list, and what is inside the innermost.
+
+    Goes level by level, so that neither depth nor a list inside itself can exhaust the stack.
+    """
+    if not isinstance(data, (list, tuple)):
+        raise LoDTypeError(f"{call}: expected a list of sequences, got {type(data).__name__}")
+    levels, items, seen = [], list(data), {id(data)}
+    while depth is None or len(levels) < depth:
+        lists = [isinstance(item, (list, tuple)) for item in items]
+        if not any(lists):
+            if items and depth is not None:
+                raise LoDValueError(f"{call}: expected {depth} nestings below the batch, got {len(levels)}")
+            break
+        if not all(lists):
+            i = lists.index(False)
+            raise LoDValueError(
+                f"{call}: expected sequences at nesting {len(levels) + 1}, got {items[i]!r:.40} beside lists"
+            )
+        here = {id(item) for item in items if item}
+        if here & seen:
+            raise LoDValueError(f"{call}: expected nested lists, got a list that occurs inside itself")
+        seen |= here
+        levels.append([len(item) for item in items])
+        items = [part for item in items for part in item]
+    if not levels:
+        if items:
+            raise LoDValueError(f"{call}: expected a list of sequences, got a flat list; without structure use torch.tensor")
+        levels = [[]]
+    while depth is not None and len(levels) < depth:
+        levels.append([])
+    return levels, items
+
+
+@public
+def lod_tensor(
+    data, *, depth: int | None = None, dtype=None, device=None, level_names=None, requires_grad: bool = False
+) -> LoDTensor:
+    """A LoDTensor from nested lists; copies, as torch.tensor does.
+
+    Every nesting of lists but the outermost, which is the batch, is a level. Sequences may be empty anywhere.
+
+        >>> import torch_lod as tl
+        >>> tl.lod_tensor([[[1., 2.], []], [], [[3.]]]).recursive_sequence_lengths()
+        [[2, 0, 1], [2, 0, 1]]
+
+    Args:
+        data: nested lists or tuples; the leaves are numbers, or tensors of one shape (then a leaf is a row).
+        depth: how many nestings are levels, when the elements of rows are written as lists as well.
+        dtype, device, requires_grad: as for torch.tensor.
+
+    Raises:
+        ValueError: for sequences of different nesting, rows of different shape, or a list inside itself.
+    """
+    call = "lod_tensor"
+    if depth is not None and (type(depth) is not int or depth < 1):
+        raise LoDValueError(f"{call}: expected depth >= 1, got {depth!r}")
+    levels, items = _opened(call, data, depth)
+    lod = LoD.from_lengths(levels, level_names=level_names)
+    if items and any(isinstance(item, Tensor) for item in items):
+        if not all(isinstance(item, Tensor) for item in items):
+            raise LoDTypeError(f"{call}: expected leaves of one kind, got tensors and {type(items[0]).__name__}")
+        shapes = {tuple(item.shape) for item in items}
+        if len(shapes) > 1:
+            raise LoDValueError(f"{call}: expected rows of one shape, got {sorted(shapes)[:2]}")
+        values = torch.stack([_plain(item).detach() for item in items]).to(dtype=dtype, device=device)
+    else:
+        try:
+            values = torch.tensor(items, dtype=dtype, device=device)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise LoDValueError(f"{call}: expected numbers in rows of one shape: {error}") from None
+    return LoDTensor(values, lod).requires_grad_(requires_grad)
+
+
+def from_lengths(values: Tensor, lengths, *, level_names=None) -> LoDTensor:
+    """Rows and recursive sequence lengths, outermost level first. Shares `values` and its autograd graph."""
+    return LoDTensor(values, LoD.from_lengths(lengths, level_names=level_names))
+
+
+def from_offsets(values: Tensor, offsets, *, level_names=None) -> LoDTensor:
+    """Rows and offsets per level, each relative to the next level. Shares `values`."""
+    return LoDTensor(values, LoD(offsets, level_names=level_names))
+
+
+def from_segment_ids(values: Tensor, ids, num_sequences: int | None = None, *, level_names=None) -> LoDTensor:
+    """Rows and, for each, the number of its sequence; see `LoD.from_segment_ids`. Shares `values`."""
+    return LoDTensor(values, LoD.from_segment_ids(ids, num_sequences, level_names=level_names))
+
+
+def from_cu_seqlens(values: Tensor, cu_seqlens, *, level_names=None) -> LoDTensor:
+    """Rows and the int32 row offsets of flash attention. Shares `values`. One sync if they are on a GPU."""
+    return LoDTensor(values, LoD([cu_seqlens], level_names=level_names))
+
+
+@public
+def from_tensors(tensors, *, level_names=None) -> LoDTensor:
+    """A (nested) list of tensors, each the rows of one innermost sequence. Copies, and keeps their gradients.
+
+    ValueError if there is none: the element shape would be unknown.
+    """
+    levels, items = _opened("from_tensors", [tensors], None)
+    levels = levels[1:]
+    if not items or not all(isinstance(item, Tensor) and item.dim() for item in items):
+        got = "none" if not items else next(f"{type(t).__name__}" for t in items if not isinstance(t, Tensor) or not t.dim())
+        raise LoDTypeError(f"from_tensors: expected tensors with rows, got {got}")
+    shapes = {tuple(item.shape[1:]) for item in items}
+    if len(shapes) > 1:
+        raise LoDValueError(f"from_tensors: expected elements of one shape, got {sorted(shapes)[:2]}")
+    levels.append([item.shape[0] for item in items])
+    return from_lengths(torch.cat([_plain(item) for item in items]), levels, level_names=level_names)
+
+
+@public
+def from_padded(dense: Tensor, lengths=None, mask: Tensor | None = None, *, level_names=None) -> LoDTensor:
+    """One level from a padded tensor (sequences, length, *element); the inverse of `to_padded`, with gradient.
+
+    Args:
+        lengths: integers, (sequences,): the rows of every sequence, from its left.
+        mask: bool, (sequences, length): which places are rows, anywhere.
+
+    Raises:
+        ValueError: for a length beyond the padded one; unless exactly one of lengths and mask is given.
+    """
+    call = "from_padded"
+    if not isinstance(dense, Tensor) or dense.dim() < 2:
+        raise LoDValueError(f"{call}: expected dense of shape (sequences, length, ...), got {_shape(dense)}")
+    if (lengths is None) == (mask is None):
+        raise LoDValueError(f"{call}: expected either lengths or mask, got {'both' if mask is not None else 'neither'}")
+    dense = _plain(dense)
+    n, longest = dense.shape[:2]
+    if mask is not None:
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != dense.shape[:2]:
+            raise LoDValueError(f"{call}: expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}")
+        host = _plain(mask).cpu()
+        offsets, rows = _sums(host.sum(1)), host.flatten().nonzero().flatten()
+    else:
+        lengths = host_integers(call, "lengths", lengths)
+        if lengths.numel() != n:
+            raise LoDValueError(f"{call}: expected {n} lengths, one per sequence, got {lengths.numel()}")
+        wrong = ((lengths < 0) | (lengths > longest)).nonzero().flatten()
+        if wrong.numel():
+            i = int(wrong[0])
+            raise LoDValueError(f"{call}: expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
+        offsets = _sums(lengths)
+        rows = ops.run_map(torch.arange(n) * longest, offsets, int(offsets[-1]), 1)
+    lod = LoD._of(call, "lengths", [offsets], level_names)
+    return LoDTensor(ops.gather_rows(dense.flatten(0, 1), rows.to(dense.device)), lod)
+
+
+def _shape(value) -> str:
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+@public
+def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_names=None) -> LoDTensor:
+    """One level from torch's PackedSequence, sequences in their original order. Keeps the gradient."""
+    call = "from_packed_sequence"
+    data, sizes = packed.data, host_integers(call, "batch_sizes", packed.batch_sizes)
+    if sizes.numel() == 0 or bool((sizes.diff() > 0).any()) or int(sizes[-1]) < 1 or int(sizes.sum()) != data.shape[0]:
+        raise LoDValueError(
+            f"{call}: expected batch_sizes that do not increase and add up to the {data.shape[0]} rows, got {sizes.tolist()[:12]}"
+        )
+    n = int(sizes[0])
+    order = torch.arange(n) if packed.sorted_indices is None else host_integers(call, "sorted_indices", packed.sorted_indices)
+    if not torch.equal(order.sort().values, torch.arange(n)):
+        raise LoDValueError(f"{call}: expected sorted_indices to be a permutation of {n} sequences, got {order.tolist()[:12]}")
+    place = order.argsort()
+    alive = place[:, None] < sizes[None, :]
+    rows = (_sums(sizes)[:-1][None, :] + place[:, None])[alive]
+    lod = LoD._of(call, "lengths", [_sums(alive.sum(1))], level_names)
+    return LoDTensor(ops.gather_rows(data, rows.to(data.device)), lod)
+
+
+@public
+def from_nested(nested: Tensor, *, level_names=None) -> LoDTensor:
+    """One level from torch.nested's jagged tensor (ragged dim 1, no holes). Shares the rows. One sync on a GPU."""
+    if not (isinstance(nested, Tensor) and nested.is_nested and nested.layout == torch.jagged):
+        raise LoDTypeError(f"from_nested: expected a nested tensor of layout torch.jagged, got {_shape(nested)}")
+    if nested.lengths() is not None or nested._ragged_idx != 1:
+        raise LoDValueError("from_nested: expected ragged dim 1 without holes; call .contiguous() or transpose first")
+    return from_offsets(nested.values(), [nested.offsets()], level_names=level_names)
+
+
+# -- Paddle's
+
+
+@public
+def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
+    """As Paddle's: from an array or tensor of rows, or from a list of sequences (then rows get a trailing dim of 1 and the
+    dtype that numpy would choose)."""
+    import numpy as np
+
+    if isinstance(data, (list, tuple)):
+        lengths = [len(item) for item in data]
+        if [list(level) for level in recursive_seq_lens] != [lengths]:
+            raise LoDValueError(f"create_lod_tensor: expected recursive_seq_lens [{lengths}] for this list, got {recursive_seq_lens}")
+        data = np.array([[item] for sequence in data for item in sequence]).reshape(-1, 1)
+    if isinstance(data, LoDTensor):
+        data = data.values()
+    if isinstance(data, np.ndarray):
+        data = torch.from_numpy(data.copy())
+    return from_lengths(data.to(device) if device is not None else data, recursive_seq_lens)
+
+
+@public
+def create_random_int_lodtensor(recursive_seq_lens, base_shape, low: int, high: int, device=None) -> LoDTensor:
+    """Random int64 rows of shape `base_shape` between `low` and `high`, both included, as Paddle's."""
+    lod = LoD.from_lengths(recursive_seq_lens)
+    return LoDTensor(torch.randint(low, high + 1, (lod.rows, *base_shape), device=device), lod)
+
+
+# -- filled
+
+
+def _filled(make, doc: str):
+    def fill(lod: LoD, *element: int, **kwargs) -> LoDTensor:
+        if not isinstance(lod, LoD):
+            raise LoDTypeError(f"{make.__name__}: expected a LoD, got {type(lod).__name__}; see tl.LoD.from_lengths")
+        return LoDTensor(make(lod.rows, *element, **kwargs), lod)
+
+    fill.__name__ = fill.__qualname__ = make.__name__
+    fill.__doc__ = f"{doc} rows of shape `element` for every row of `lod`; keyword arguments as torch.{make.__name__}."
+    return fill
+
+
+zeros, ones, empty = _filled(torch.zeros, "Zero"), _filled(torch.ones, "One"), _filled(torch.empty, "Uninitialised")
+rand, randn = _filled(torch.rand, "Uniform random"), _filled(torch.randn, "Normal random")
+
+
+def full(lod: LoD, *element: int, fill_value, **kwargs) -> LoDTensor:
+    """Rows of shape `element` of one value for every row of `lod`; keyword arguments as torch.full."""
+    return LoDTensor(torch.full((lod.rows, *element), fill_value, **kwargs), lod)
+
+
+# -- joining
+
+
+def _all_lod(call: str, xs) -> list[LoDTensor]:
+    xs = list(xs)
+    if not xs or not all(isinstance(x, LoDTensor) for x in xs):
+        got = "none" if not xs else next(type(x).__name__ for x in xs if not isinstance(x, LoDTensor))
+        raise LoDTypeError(f"{call}: expected LoDTensors, got {got}")
+    if len({x.lod_level for x in xs}) > 1:
+        raise LoDValueError(f"{call}: expected LoDTensors of equal depth, got depths {[x.lod_level for x in xs]}")
+    return xs
+
+
+@public
+def cat(xs, along: str = "sequences", dim: int = -1) -> LoDTensor:
+    """Joins LoDTensors.
+
+    Args:
+        along: "sequences", one batch after another; "within", the i-th outermost sequence of each one after another, as
+            Paddle's sequence_concat; "features", along `dim` of the rows, for equal LoDs.
+    """
+    if along == "features":
+        xs = _all_lod("cat", xs)
+        for x in xs[1:]:
+            same_lod("cat", xs[0].lod, x.lod)
+        if dim in (0, -xs[0].dim()):
+            raise LoDValueError("cat: expected a dim of the rows along features, got dim 0")
+        return LoDTensor(torch.cat([x.values() for x in xs], dim), xs[0].lod)
+    if along not in ("sequences", "within"):
+        raise LoDValueError(f"cat: expected along 'sequences', 'within' or 'features', got {along!r}")
+    xs = _all_lod("cat", xs)
+    joined = LoDTensor(torch.cat([x.values() for x in xs]), chain([x.lod for x in xs]))
+    if along == "sequences":
+        return joined
+    n = xs[0].num_sequences()
+    if any(x.num_sequences() != n for x in xs):
+        raise LoDValueError(f"cat: expected equally many sequences, got {[x.num_sequences() for x in xs]}")
+    turn = torch.arange(n * len(xs)).view(len(xs), n).t().flatten()
+    lod, rows = joined.lod._take("cat", 0, turn)
+    offsets = [lod._offsets[0][:: len(xs)].contiguous(), *lod._offsets[1:]]
+    return joined._gather(rows, LoD._of("cat", "offsets", offsets, xs[0].level_names))
+
+
+@public
+def stack(xs, dim: int = 1) -> LoDTensor:
+    """Stacks the rows of LoDTensors with equal LoDs along a new dim of the rows."""
+    xs = _all_lod("stack", xs)
+    for x in xs[1:]:
+        same_lod("stack", xs[0].lod, x.lod)
+    if dim in (0, -xs[0].dim() - 1):
+        raise LoDValueError("stack: expected a dim of the rows, got dim 0; see cat(along='sequences')")
+    return LoDTensor(torch.stack([x.values() for x in xs], dim), xs[0].lod)

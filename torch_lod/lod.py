@@ -1,0 +1,564 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LoD`: the structure of nested sequences. Offsets relative to the next level, in host memory, validated once, immutable."""
+
+import operator
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import ops
+from .errors import LoDIndexError, LoDTypeError, LoDValueError
+
+_check_lod = torch.ops.torch_lod.check_lod.default
+_HOST = torch.device("cpu")
+_SHOWN = 12  # entries of a level that repr prints
+
+
+def host_integers(call: str, what: str, data) -> Tensor:
+    """A copy of `data` as a contiguous 1-D int64 tensor in host memory; TypeError or ValueError for anything else."""
+    if isinstance(data, Tensor):
+        return _from_tensor(call, what, data)
+    if isinstance(data, np.ndarray):
+        if data.dtype.kind not in "iu":
+            raise LoDTypeError(f"{call}: expected {what} of an integer dtype, got a numpy array of {data.dtype}")
+        if data.ndim != 1:
+            raise LoDValueError(f"{call}: expected {what} with 1 dimension, got {data.ndim}")
+        if data.dtype == np.uint64 and data.size and int(data.max()) > 2**63 - 1:
+            raise LoDValueError(f"{call}: expected {what} below 2**63, got {int(data.max())}")
+        return torch.from_numpy(np.array(data, dtype=np.int64, order="C", copy=True))
+    if isinstance(data, (list, tuple, range)):
+        if all(type(value) is int for value in data):
+            entries = data
+        else:
+            entries = [_whole(call, f"{what}[{i}]", value) for i, value in enumerate(data)]
+        try:
+            return torch.tensor(entries, dtype=torch.int64)
+        except (RuntimeError, OverflowError, ValueError):
+            i = next(i for i, value in enumerate(entries) if not -(2**63) <= value < 2**63)
+            raise LoDValueError(f"{call}: expected {what} within int64, got {entries[i]} at index {i}") from None
+    raise LoDTypeError(f"{call}: expected {what} as a list, array or tensor of integers, got {type(data).__name__}")
+
+
+def _whole(call: str, what: str, value) -> int:
+    if type(value) is int:
+        return value
+    if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, Tensor) and value.dtype == torch.bool):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    raise LoDTypeError(f"{call}: expected {what} to be an integer, got {_excerpt(value)}")
+
+
+def _excerpt(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _from_tensor(call: str, what: str, data: Tensor) -> Tensor:
+    if data.layout != torch.strided or data.is_quantized or data.is_meta:
+        kind = "meta tensor" if data.is_meta else f"{'quantized' if data.is_quantized else data.layout} tensor"
+        raise LoDTypeError(f"{call}: expected {what} as a dense tensor with data, got a {kind}")
+    if data.dtype.is_floating_point or data.dtype.is_complex or data.dtype == torch.bool:
+        raise LoDTypeError(f"{call}: expected {what} of an integer dtype, got {data.dtype}")
+    if data.dim() != 1:
+        raise LoDValueError(f"{call}: expected {what} with 1 dimension, got {data.dim()}")
+    with torch._C.DisableTorchFunctionSubclass():
+        host = data.detach().to(_HOST, torch.int64, copy=True, memory_format=torch.contiguous_format)
+        if data.dtype == torch.uint64 and bool((host < 0).any()):
+            i = int((host < 0).nonzero()[0])
+            raise LoDValueError(f"{call}: expected {what} below 2**63, got {int(host[i]) + 2**64} at index {i}")
+    return host if type(host) is Tensor else host.as_subclass(Tensor)
+
+
+def _host_levels(call: str, what: str, levels) -> list[Tensor]:
+    if not isinstance(levels, (list, tuple)):
+        hint = ""
+        if isinstance(levels, (Tensor, np.ndarray)):
+            hint = f"; for one level write [{what}]"
+        raise LoDTypeError(f"{call}: expected {what} as a list with one entry per level, got {type(levels).__name__}{hint}")
+    if len(levels) == 0:
+        raise LoDValueError(f"{call}: expected {what} of at least 1 level, got none; without structure use a plain tensor")
+    if any(isinstance(level, (int, np.integer)) and not isinstance(level, bool) for level in levels):
+        raise LoDTypeError(f"{call}: expected {what} as a list with one entry per level, got a flat list; write [{what}]")
+    return [host_integers(call, f"{what}[{k}]", level) for k, level in enumerate(levels)]
+
+
+def _sums(lengths: Tensor) -> Tensor:
+    offsets = lengths.new_empty(lengths.numel() + 1)
+    offsets[0] = 0
+    torch.cumsum(lengths, 0, out=offsets[1:])
+    return offsets
+
+
+def _names(call: str, names, depth: int) -> tuple[str | None, ...] | None:
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, (list, tuple)):
+        raise LoDTypeError(f"{call}: expected level_names as a list of {depth} names, got {names!r}")
+    for name in names:
+        if name is not None and not (isinstance(name, str) and name):
+            raise LoDTypeError(f"{call}: expected level_names of non-empty strings, got {name!r}")
+    given = [name for name in names if name is not None]
+    if len(names) != depth or len(set(given)) != len(given):
+        raise LoDValueError(f"{call}: expected level_names with {depth} different names, got {tuple(names)}")
+    return tuple(names) if given else None
+
+
+class LoD:
+    """The structure of nested sequences: one list of offsets per level, outermost first.
+
+    A level's offsets count sequences of the next level, the last level's count rows. Three articles of 3, 1 and 2 sentences
+    of 3, 2, 4 | 1 | 2, 3 words:
+
+        >>> import torch_lod as tl
+        >>> lod = tl.LoD([[0, 3, 4, 6], [0, 3, 5, 9, 10, 12, 15]], level_names=("article", "sentence"))
+        >>> lod
+        LoD([[3, 1, 2], [3, 2, 4, 1, 2, 3]], level_names=('article', 'sentence'))
+        >>> lod.row_offsets("article")
+        tensor([ 0,  9, 10, 15])
+
+    Wherever a level is asked for, a number (0 is the outermost, -1 the innermost) or its name will do. Tensors handed out
+    from host memory are copies, so nothing that a caller does to them changes the structure. Two LoDs are equal when their
+    offsets are, whatever the names of their levels.
+
+    Args:
+        offsets: per level a list, array or tensor of integers. Copied.
+        level_names: a name per level.
+
+    Raises:
+        ValueError: unless every level starts at 0, never decreases, and ends at the number of sequences of the next level.
+        TypeError: for anything but integers.
+    """
+
+    __slots__ = ("__weakref__", "_cache", "_longest", "_offsets", "level_names", "rows")
+    level_names: tuple[str | None, ...] | None
+    #: Rows that the innermost level covers.
+    rows: int
+
+    def __init__(self, offsets, *, level_names=None):
+        levels = _host_levels("LoD", "offsets", offsets)
+        self._fill("LoD", "offsets", levels, level_names)
+
+    def _fill(self, call: str, what: str, levels: list[Tensor], names, rows: int = -1) -> None:
+        report = _check_lod(levels, rows)
+        if report[0]:
+            raise LoDValueError(f"{call}: {_complaint(what, *report, depth=len(levels))}")
+        put = object.__setattr__
+        put(self, "level_names", _names(call, names, len(levels)))
+        put(self, "rows", int(levels[-1][-1]))
+        put(self, "_offsets", tuple(levels))
+        put(self, "_longest", tuple(report[1:]))
+        put(self, "_cache", {})
+
+    @classmethod
+    def _of(cls, call: str, what: str, levels, names=None, rows: int = -1) -> "LoD":
+        self = object.__new__(cls)
+        self._fill(call, what, list(levels), names, rows)
+        return self
+
+    @classmethod
+    def from_lengths(cls, lengths, *, level_names=None) -> "LoD":
+        """From recursive sequence lengths, outermost level first.
+
+        >>> LoD.from_lengths([[3, 1, 2], [3, 2, 4, 1, 2, 3]]).to_list()
+        [[0, 3, 4, 6], [0, 3, 5, 9, 10, 12, 15]]
+
+        Raises ValueError where a length is negative, a total passes int64, or a level's lengths do not add up to the
+        sequences of the next.
+        """
+        call = "LoD.from_lengths"
+        return cls._of(call, "lengths", map(_sums, _host_levels(call, "lengths", lengths)), level_names)
+
+    @classmethod
+    def from_row_offsets(cls, offsets, *, level_names=None) -> "LoD":
+        """From offsets that count rows at every level, `[[0, 9, 10, 15], [0, 3, 5, 9, 10, 12, 15]]`.
+
+        Raises ValueError where the rows do not tell to which sequence an empty one belongs.
+        """
+        call = "LoD.from_row_offsets"
+        absolute = _host_levels(call, "offsets", offsets)
+        for k, level in enumerate(absolute):  # each by itself first, so that messages speak of what was given
+            cls._of(call, f"offsets[{k}]", [level], rows=int(absolute[-1][-1]) if absolute[-1].numel() else -1)
+        levels = [absolute[-1]]
+        for k in range(len(absolute) - 2, -1, -1):
+            outer, inner = absolute[k], absolute[k + 1]
+            left, right = torch.searchsorted(inner, outer), torch.searchsorted(inner, outer, right=True)
+            left[0], left[-1] = 0, inner.numel() - 1
+            right[0], right[-1] = 1, inner.numel()
+            for i in (right - left != 1).nonzero().flatten()[:1].tolist():
+                row = int(outer[i])
+                if right[i] == left[i]:
+                    raise LoDValueError(
+                        f"{call}: expected offsets[{k}] to be among offsets[{k + 1}], got {row} at index {i}"
+                    )
+                raise LoDValueError(
+                    f"{call}: expected a unique place for offsets[{k}] at index {i}, but {int(right[i] - left[i])} of "
+                    f"offsets[{k + 1}] are {row}: rows do not tell to which sequence of level {k} the empty ones "
+                    "belong; use LoD(offsets) or LoD.from_lengths"
+                )
+            levels.insert(0, left)
+        return cls._of(call, "offsets", levels, level_names)
+
+    @classmethod
+    def from_segment_ids(cls, ids, num_sequences: int | None = None, *, level_names=None) -> "LoD":
+        """One level, from the number of the sequence that every row belongs to.
+
+        `ids` must not decrease. Sequences that no row names are empty; `num_sequences` adds those after the last.
+        """
+        call = "LoD.from_segment_ids"
+        ids = host_integers(call, "ids", ids)
+        falls = (ids.diff() < 0).nonzero().flatten()
+        if falls.numel():
+            i = int(falls[0]) + 1
+            raise LoDValueError(f"{call}: expected sorted ids, got {int(ids[i - 1])} then {int(ids[i])} at index {i}")
+        first, last = (int(ids[0]), int(ids[-1])) if ids.numel() else (0, -1)
+        if first < 0:
+            raise LoDValueError(f"{call}: expected ids >= 0, got {first} at index 0")
+        if num_sequences is None:
+            if last > 1024 * (ids.numel() + 1024):
+                raise LoDValueError(f"{call}: expected num_sequences for an id as large as {last}, got none")
+            num_sequences = last + 1
+        else:
+            num_sequences = _whole(call, "num_sequences", num_sequences)
+        if last >= num_sequences:
+            raise LoDValueError(f"{call}: expected ids below num_sequences {num_sequences}, got {last} at index {len(ids) - 1}")
+        return cls._of(call, "ids", [torch.searchsorted(ids, torch.arange(num_sequences + 1))], level_names)
+
+    # -- questions
+
+    @property
+    def depth(self) -> int:
+        """Number of levels."""
+        return len(self._offsets)
+
+    @property
+    def is_trivial(self) -> bool:
+        """One level, all lengths 1: the rows of a plain batch (of images, say), which need no LoD."""
+        return self.depth == 1 and self._longest[0] <= 1 and self.rows == self.num_sequences()
+
+    def level(self, level: int | str, call: str = "LoD") -> int:
+        """The number, from 0, of a level given by number or name; IndexError or TypeError if there is none."""
+        depth = len(self._offsets)
+        if type(level) is int and -depth <= level < depth:
+            return level % depth
+        names = self.level_names
+        if isinstance(level, str) and names and level in names:
+            return names.index(level)
+        message = f"{call}: expected level in [{-depth}, {depth - 1}]{f' or one of {names}' if names else ''}, got {level!r}"
+        if isinstance(level, (int, np.integer)) and not isinstance(level, bool) and -depth <= level < depth:
+            return int(level) % depth
+        if isinstance(level, (int, np.integer, str)) and not isinstance(level, bool):
+            raise LoDIndexError(message)
+        raise LoDTypeError(message)
+
+    def num_sequences(self, level: int | str = 0) -> int:
+        """Sequences at a level; at level 0 the batch size."""
+        return self._offsets[self.level(level, "num_sequences")].shape[0] - 1
+
+    def max_length(self, level: int | str = -1) -> int:
+        """The longest sequence of a level, in elements of the next level."""
+        return self._longest[self.level(level, "max_length")]
+
+    def offsets(self, level: int | str = -1) -> Tensor:
+        """int64, (sequences + 1,), counting elements of the next level."""
+        return self._offsets[self.level(level, "offsets")].clone()
+
+    def lengths(self, level: int | str = -1) -> Tensor:
+        """int64, (sequences,), counting elements of the next level."""
+        return self._offsets[self.level(level, "lengths")].diff()
+
+    def row_offsets(self, level: int | str = -1, device=None) -> Tensor:
+        """int64, (sequences + 1,), counting rows."""
+        return self._handed_out(self._row_offsets(self.level(level, "row_offsets"), device))
+
+    def row_lengths(self, level: int | str = -1, device=None) -> Tensor:
+        """int64, (sequences,): the rows under every sequence of a level."""
+        return self._row_offsets(self.level(level, "row_lengths"), device).diff()
+
+    def cu_seqlens(self, level: int | str = -1, device=None) -> Tensor:
+        """int32 row offsets, the form that flash attention takes. ValueError if they do not fit."""
+        k = self.level(level, "cu_seqlens")
+        if self.rows >= 2**31:
+            raise LoDValueError(f"cu_seqlens: expected fewer than 2**31 rows for int32 offsets, got {self.rows}")
+        return self._handed_out(self._cached(("cu", k), device, lambda: self._row_offsets(k).to(torch.int32)))
+
+    def segment_ids(self, level: int | str = -1, device=None) -> Tensor:
+        """int64, (rows,): the sequence of a level that every row belongs to."""
+        return self._handed_out(self._segment_ids(self.level(level, "segment_ids"), device))
+
+    def position_ids(self, level: int | str = -1, device=None) -> Tensor:
+        """int64, (rows,): the place of every row within its sequence of a level."""
+        k = self.level(level, "position_ids")
+
+        def make():
+            offsets = self._row_offsets(k)
+            return ops.run_map(torch.zeros_like(offsets[1:]), offsets, self.rows, 1)
+
+        return self._handed_out(self._cached(("position", k), device, make))
+
+    # -- caches: what these return is shared and must not be written to
+
+    def _cached(self, key: tuple, device, make) -> Tensor:
+        """The tensor of a key on a device: made once in host memory, uploaded once per device."""
+        device = _HOST if device is None else torch.device(device)
+        found = self._cache.get((*key, device))
+        # a copy on a GPU is handed out as it is, so a write to it is possible; it shows in the version
+        if found is not None and found._version == 0:
+            return found
+        if device == _HOST:
+            made = make()
+        else:
+            made = self._cached(key, None, make)
+            made = (made.pin_memory() if device.type == "cuda" else made).to(device, non_blocking=True)
+        self._cache[(*key, device)] = made
+        return made
+
+    @staticmethod
+    def _handed_out(t: Tensor) -> Tensor:
+        return t.clone() if t.device == _HOST else t
+
+    def _row_offsets(self, k: int, device=None) -> Tensor:
+        def make():
+            offsets = self._offsets[k]
+            for inner in self._offsets[k + 1 :]:
+                offsets = inner[offsets]
+            return offsets.view(-1).detach()
+
+        return self._cached(("rows", k), device, make)
+
+    def _segment_ids(self, k: int, device=None) -> Tensor:
+        def make():
+            offsets = self._row_offsets(k)
+            return ops.run_map(torch.arange(offsets.numel() - 1), offsets, self.rows, 0)
+
+        return self._cached(("segment", k), device, make)
+
+    def _end_rows(self, k: int, last: bool, device=None) -> Tensor:
+        """The first (last) row of every sequence, -1 for empty ones."""
+
+        def make():
+            offsets = self._row_offsets(k)
+            begin, end = offsets[:-1], offsets[1:]
+            return torch.where(end > begin, end - 1 if last else begin, -1)
+
+        return self._cached(("end", k, last), device, make)
+
+    def _padded_rows(self, k: int, length: int, right: bool, device=None) -> Tensor:
+        """The row at every place of a padded layout (sequences * length), -1 for padding."""
+
+        def make():
+            offsets = self._row_offsets(k)
+            place = torch.arange(length) if right else torch.arange(-length, 0)
+            row = (offsets[:-1] if right else offsets[1:])[:, None] + place
+            return torch.where((row >= offsets[:-1, None]) & (row < offsets[1:, None]), row, -1).flatten()
+
+        return self._cached(("padded", k, length, right), device, make)
+
+    def _any_empty(self, k: int) -> bool:
+        key = ("any_empty", k)
+        if key not in self._cache:
+            self._cache[key] = bool((self._row_offsets(k).diff() == 0).any())
+        return self._cache[key]
+
+    # -- surgery: every result is a new LoD
+
+    def _cut(self, call: str, k: int, begin: int, end: int) -> tuple["LoD", int, int]:
+        """Sequences [begin, end) of level k with the levels below, and the rows that they cover."""
+        levels = []
+        for offsets in self._offsets[k:]:
+            part = offsets[begin : end + 1]
+            levels.append(part - part[0])
+            begin, end = int(part[0]), int(part[-1])
+        return LoD._of(call, "offsets", levels, self._names_of(range(k, self.depth))), begin, end
+
+    def _bounds(self, call: str, k: int, begin, end) -> tuple[int, int]:
+        n = self._offsets[k].numel() - 1
+        begin = _whole(call, "begin", begin)
+        if end is None:
+            if not -n <= begin < n:
+                raise LoDIndexError(f"{call}: expected a sequence of level {k} in [{-n}, {n - 1}], got {begin}")
+            return begin % n, begin % n + 1
+        end = _whole(call, "end", end)
+        if not 0 <= begin <= end <= n:
+            raise LoDIndexError(f"{call}: expected 0 <= begin <= end <= {n} at level {k}, got {begin} and {end}")
+        return begin, end
+
+    def _slice(self, call: str, level, begin, end) -> tuple["LoD", int, int]:
+        k = self.level(level, call)
+        return self._cut(call, k, *self._bounds(call, k, begin, end))
+
+    def slice(self, level: int | str, begin: int, end: int | None = None) -> "LoD":
+        """Sequences [begin, end) of a level as a batch (without end: the batch of one), with the levels below."""
+        return self._slice("slice", level, begin, end)[0]
+
+    def _branch(self, call: str, path: tuple) -> tuple[int, int]:
+        """Level and number of the sequence that a path leads to: path[0] at level 0, path[1] among its parts, and so on."""
+        if not 1 <= len(path) <= self.depth:
+            raise LoDIndexError(f"{call}: expected a path of 1 to {self.depth} numbers, got {len(path)}")
+        first, count = 0, self._offsets[0].numel() - 1
+        for k, step in enumerate(path):
+            j = _whole(call, f"path[{k}]", step)
+            if not -count <= j < count:
+                raise LoDIndexError(f"{call}: expected path[{k}] in [{-count}, {count - 1}], got {j}")
+            at = first + j % count
+            if k + 1 < len(path):
+                first, count = int(self._offsets[k][at]), int(self._offsets[k][at + 1] - self._offsets[k][at])
+        return len(path) - 1, at
+
+    def branch(self, *path: int) -> "LoD":
+        """The batch of one that a path from the outermost level leads to."""
+        k, j = self._branch("branch", path)
+        return self._cut("branch", k, j, j + 1)[0]
+
+    def _take(self, call: str, k: int, index: Tensor) -> tuple["LoD", Tensor]:
+        """The sequences of level k that `index` names, with the levels below, and the rows that they are made of."""
+        levels = []
+        for offsets in self._offsets[k:]:
+            taken = _sums(offsets.diff()[index])
+            index = ops.run_map(offsets[:-1][index], taken, int(taken[-1]), 1)
+            levels.append(taken)
+        return LoD._of(call, "offsets", levels, self._names_of(range(k, self.depth))), index
+
+    def _names_of(self, levels) -> list[str | None] | None:
+        return None if self.level_names is None else [self.level_names[k] for k in levels]
+
+    def drop_level(self, level: int | str) -> "LoD | None":
+        """Without a level: its sequences are joined into those of the level above. None when it is the only one."""
+        k = self.level(level, "drop_level")
+        if self.depth == 1:
+            return None
+        levels = list(self._offsets)
+        if k > 0:
+            levels[k - 1] = levels[k][levels[k - 1]]
+        del levels[k]
+        return LoD._of("drop_level", "offsets", levels, self._names_of(i for i in range(self.depth) if i != k))
+
+    def flatten(self, first: int | str, last: int | str) -> "LoD":
+        """Levels first to last as one, whose sequences are those of level last."""
+        a, b = self.level(first, "flatten"), self.level(last, "flatten")
+        if a > b:
+            raise LoDValueError(f"flatten: expected first not to be inside last, got levels {a} and {b}")
+        lod = self
+        for _ in range(b - a):
+            lod = lod.drop_level(a)
+        return lod
+
+    def outer(self, level: int | str) -> "LoD | None":
+        """The levels above a level, whose rows are its sequences; None above the outermost."""
+        k = self.level(level, "outer")
+        if k == 0:
+            return None
+        found = self._cache.get(("outer", k))
+        if found is None:
+            found = self._cache["outer", k] = LoD._of("outer", "offsets", self._offsets[:k], self._names_of(range(k)))
+        return found
+
+    def group(self, lengths, name: str | None = None) -> "LoD":
+        """With a new outermost level of the given lengths, which must add up to the sequences of level 0."""
+        return self._with("group", lengths, name, outermost=True)
+
+    def append(self, lengths, name: str | None = None) -> "LoD":
+        """With a new innermost level: every row of before becomes a sequence of the given length."""
+        return self._with("append", lengths, name, outermost=False)
+
+    def _with(self, call: str, lengths, name, outermost: bool) -> "LoD":
+        new = _sums(host_integers(call, "lengths", lengths))
+        old = self.level_names or (None,) * self.depth
+        levels = [new, *self._offsets] if outermost else [*self._offsets, new]
+        names = (name, *old) if outermost else (*old, name)
+        return LoD._of(call, "lengths", levels, names)
+
+    def named(self, level_names) -> "LoD":
+        """The same structure with other level names."""
+        return LoD._of("named", "offsets", self._offsets, level_names)
+
+    # -- values
+
+    def to_list(self) -> list[list[int]]:
+        """Offsets as lists, relative to the next level."""
+        return [level.tolist() for level in self._offsets]
+
+    def to_lengths(self) -> list[list[int]]:
+        """Recursive sequence lengths as lists."""
+        return [level.diff().tolist() for level in self._offsets]
+
+    def difference(self, other: "LoD") -> str | None:
+        """Where two LoDs first differ, in words; None where they are equal."""
+        if self.depth != other.depth:
+            return f"{self.depth} and {other.depth} levels"
+        for k, (a, b) in enumerate(zip(self._offsets, other._offsets, strict=True)):
+            if a.shape != b.shape:
+                return f"at level {k}: {a.numel() - 1} and {b.numel() - 1} sequences"
+            if not torch.equal(a, b):
+                i = int((a != b).nonzero()[0]) - 1
+                return f"at level {k}, sequence {i}: lengths {int(a[i + 1] - a[i])} and {int(b[i + 1] - b[i])}"
+        return None
+
+    def __eq__(self, other) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, LoD):
+            return NotImplemented
+        return len(self._offsets) == len(other._offsets) and all(map(torch.equal, self._offsets, other._offsets))
+
+    def __hash__(self) -> int:
+        found = self._cache.get("hash")
+        if found is None:
+            found = self._cache["hash"] = hash(tuple(level.numpy().tobytes() for level in self._offsets))
+        return found
+
+    def __repr__(self) -> str:
+        shown = ", ".join(_short(level.diff()) for level in self._offsets)
+        return f"LoD([{shown}]{f', level_names={self.level_names}' if self.level_names else ''})"
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"LoD is immutable: cannot set {name!r}; make another one")
+
+    def __delattr__(self, name):
+        raise AttributeError(f"LoD is immutable: cannot delete {name!r}")
+
+    def __copy__(self) -> "LoD":
+        return self
+
+    def __deepcopy__(self, memo) -> "LoD":
+        return self
+
+    def __reduce__(self):
+        return _load_lod, (self.to_list(), self.level_names)
+
+
+def _load_lod(offsets: Sequence, level_names) -> LoD:
+    """What pickle calls: a file is input like any other and is validated."""
+    return LoD(offsets, level_names=level_names)
+
+
+def _short(level: Tensor) -> str:
+    if level.numel() <= _SHOWN:
+        return str(level.tolist())
+    head = ", ".join(map(str, level[: _SHOWN - 1].tolist()))
+    return f"[{head}, ... {level.numel() - _SHOWN} more ..., {int(level[-1])}]"
+
+
+def _complaint(what: str, rule: int, level: int, index: int, before: int, here: int, *, depth: int) -> str:
+    """The words for a report of check_lod."""
+    where = what if what.endswith("]") else f"{what}[{level}]"
+    if what == "lengths" and rule == 3:
+        if here - before < -(2**63):
+            return f"expected {where} to add up to less than 2**63, got more at index {index - 1}"
+        return f"expected {where} >= 0, got {here - before} at index {index - 1}"
+    of = f"sequences of level {level + 1}" if level + 1 < depth else "rows"
+    if what == "lengths" and rule == 4:
+        return f"expected {where} to add up to the {before} {of}, got {here}"
+    if rule == 1:
+        return f"expected at least 1 offset in {where} (0, for no sequences), got none"
+    if rule == 2:
+        return f"expected {where} to start at 0, got {here}"
+    if rule == 3:
+        return f"expected {where} not to decrease, got {before} then {here} at index {index}"
+    return f"expected the last of {where} to equal the {before} {of}, got {here} at index {index}"
+
+
+torch.serialization.add_safe_globals([LoD, _load_lod])

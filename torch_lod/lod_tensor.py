@@ -1,0 +1,518 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LoDTensor`: packed rows and their LoD, a torch.Tensor that every torch function accepts."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from . import ops, torch_rules
+from .errors import LoDIndexError, LoDTypeError, LoDValueError, public
+from .lod import LoD, _sums, host_integers
+from .printing import tree
+
+_plainly = torch._C.DisableTorchFunctionSubclass
+_RULES = torch_rules.RULES
+
+
+class LoDTensor(Tensor):
+    """Packed rows `(rows, *element)` with the structure that nests them.
+
+    Row-wise functions keep the LoD, functions that would mix the rows of different sequences refuse, whatever is unknown
+    gives a plain tensor (torch_rules.py). `x[...]`, `len(x)` and iteration are the plain tensor's, over rows; sequences are
+    at `x.seq`.
+
+        >>> import torch, torch_lod as tl
+        >>> x = tl.from_lengths(torch.arange(6.0), [[2, 1], [1, 2, 3]])
+        >>> x.lod
+        LoD([[2, 1], [1, 2, 3]])
+        >>> x.seq[0, 1]
+        tensor([1., 2.])
+
+    Args:
+        values: the rows; shared, not copied, and part of the same autograd graph.
+        lod: a LoD that covers as many rows.
+
+    Raises:
+        TypeError: unless values is a dense tensor and lod a LoD.
+        ValueError: where the rows of the two differ.
+    """
+
+    _lod: LoD
+
+    @staticmethod
+    def __new__(cls, values: Tensor, lod: LoD) -> "LoDTensor":
+        if not isinstance(values, Tensor):
+            raise LoDTypeError(f"LoDTensor: expected values as a tensor, got {type(values).__name__}; see tl.lod_tensor")
+        if not isinstance(lod, LoD):
+            raise LoDTypeError(f"LoDTensor: expected lod as a LoD, got {type(lod).__name__}; see tl.from_lengths")
+        if values.layout != torch.strided or values.is_quantized:
+            raise LoDTypeError(f"LoDTensor: expected dense values, got layout {values.layout}")
+        with _plainly():
+            return _wrap(_fitting("LoDTensor", values, lod), lod)
+
+    def __init__(self, values: Tensor, lod: LoD):
+        super().__init__()
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        rule = _RULES.get(func)
+        with _plainly():
+            if kwargs:
+                if "out" in kwargs:
+                    torch_rules.refuse_out(func, kwargs["out"])
+                lod = None if rule is None else rule(func, args, kwargs)
+                result = func(*args, **kwargs)
+            else:
+                lod = None if rule is None else rule(func, args, _NONE)
+                result = func(*args)
+            if lod is None:
+                return result
+            if type(result) is Tensor:
+                return _wrap(result, lod) if result.dim() and result.shape[0] == lod.rows else result
+            if isinstance(result, (tuple, list)):
+                return type(result)([_kept(t, lod) for t in result])
+            return result
+
+    # -- questions
+
+    @property
+    def lod(self) -> LoD:
+        """The structure. Immutable and shared by every tensor that has it."""
+        return self._lod
+
+    @property
+    def lod_level(self) -> int:
+        """Number of levels."""
+        return self._lod.depth
+
+    @property
+    def level_names(self) -> tuple[str | None, ...] | None:
+        return self._lod.level_names
+
+    def values(self) -> Tensor:
+        """The rows as a plain tensor: same storage, same autograd graph."""
+        with _plainly():
+            if torch.compiler.is_compiling():  # as_subclass cannot be traced
+                return torch.ops.aten.alias.default(self)
+            return self.as_subclass(Tensor)
+
+    def lengths(self, level: int | str = -1) -> Tensor:
+        """See `LoD.lengths`."""
+        return self._lod.lengths(level)
+
+    def offsets(self, level: int | str = -1) -> Tensor:
+        """See `LoD.offsets`."""
+        return self._lod.offsets(level)
+
+    def row_offsets(self, level: int | str = -1) -> Tensor:
+        """See `LoD.row_offsets`; on the device of the values."""
+        return self._lod.row_offsets(level, self.device)
+
+    def cu_seqlens(self, level: int | str = -1) -> Tensor:
+        """See `LoD.cu_seqlens`; on the device of the values."""
+        return self._lod.cu_seqlens(level, self.device)
+
+    def num_sequences(self, level: int | str = 0) -> int:
+        """See `LoD.num_sequences`."""
+        return self._lod.num_sequences(level)
+
+    def max_length(self, level: int | str = -1) -> int:
+        """See `LoD.max_length`."""
+        return self._lod.max_length(level)
+
+    # -- the words of Paddle and of the first design
+
+    def recursive_sequence_lengths(self) -> list[list[int]]:
+        """Lengths as lists, outermost level first."""
+        return self._lod.to_lengths()
+
+    def set_recursive_sequence_lengths(self, lengths) -> None:
+        """Replaces this tensor's LoD (never that of another tensor). ValueError, and the old LoD stays, if it does not fit."""
+        self._replace("set_recursive_sequence_lengths", LoD.from_lengths(lengths))
+
+    def set_lod(self, lod) -> None:
+        """Replaces this tensor's LoD by a LoD or by lists of offsets. ValueError, and the old one stays, if it does not fit."""
+        self._replace("set_lod", lod if isinstance(lod, LoD) else LoD(lod))
+
+    def has_valid_recursive_sequence_lengths(self) -> bool:
+        """Whether the LoD covers the rows: always, by construction."""
+        return self._lod.rows == self.shape[0]
+
+    def levels(self) -> int:
+        """Number of levels."""
+        return self._lod.depth
+
+    def elements(self, level: int | str = 0) -> int:
+        """Number of sequences at a level."""
+        return self._lod.num_sequences(level)
+
+    def lod_slice(self, level: int | str, begin: int, end: int) -> "LoDTensor":
+        """`slice` as a copy."""
+        return self.slice(level, begin, end).clone()
+
+    def lod_slice_shared(self, level: int | str, begin: int, end: int) -> "LoDTensor":
+        """`slice`: shares storage."""
+        return self.slice(level, begin, end)
+
+    def share_lod_from(self, other: "LoDTensor") -> "LoDTensor":
+        """Takes the LoD object of another tensor of as many rows."""
+        return self._replace("share_lod_from", other.lod)
+
+    def copy_lod_from(self, other: "LoDTensor") -> "LoDTensor":
+        """Takes a LoD equal to that of another tensor, an object of its own."""
+        return self._replace("copy_lod_from", LoD(other.lod.to_list(), level_names=other.level_names))
+
+    def _replace(self, call: str, lod: LoD) -> "LoDTensor":
+        _fitting(call, self, lod)
+        self._lod = lod
+        return self
+
+    # -- slices
+
+    def slice(self, level: int | str, begin: int, end: int | None = None) -> "LoDTensor":
+        """Sequences [begin, end) of a level as a batch, with the levels below; without end the batch of one, the
+        <level, begin>-slice. A view: shares storage and gradient. IndexError outside the level."""
+        lod, first, last = self._lod._slice("slice", level, begin, end)
+        return LoDTensor(self.values()[first:last], lod)
+
+    def branch(self, *path: int) -> "LoDTensor":
+        """The batch of one that a path leads to: branch(2, 0) is the first part of the third sequence. A view."""
+        k, j = self._lod._branch("branch", path)
+        return self.slice(k, j, j + 1)
+
+    @property
+    def seq(self) -> "SequenceIndex":
+        """Sequences by index: `x.seq[2]`, `x.seq[-1]`, `x.seq[1:3]`, `x.seq[[2, 0]]`, `x.seq[mask]`, `x.seq[2, 0]`,
+        `x.seq[2, 0:1]`. An int drops the level that it addresses; slices, lists and masks keep it."""
+        return SequenceIndex(self)
+
+    def sequences(self, level: int | str = 0) -> Iterator[Tensor]:
+        """The sequences of a level one by one: LoDTensors of the levels below, plain at the innermost. Views."""
+        k = self._lod.level(level, "sequences")
+        values, offsets = self.values(), self._lod._row_offsets(k).tolist()
+        for j, (begin, end) in enumerate(zip(offsets, offsets[1:], strict=False)):
+            rows = values[begin:end]
+            yield rows if k + 1 == self._lod.depth else LoDTensor(rows, _below(self._lod, k, j)[0])
+
+    def unbind_sequences(self, level: int | str = 0) -> list[Tensor]:
+        """`sequences` as a list."""
+        return list(self.sequences(level))
+
+    @public
+    def filter_rows(self, mask: Tensor) -> "LoDTensor":
+        """The rows where a boolean mask is true, sequences shortened accordingly. One sync if the mask is on a GPU."""
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != self.shape[:1]:
+            got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+            raise LoDTypeError(f"filter_rows: expected a bool mask of shape ({self.shape[0]},), got {got}")
+        host = _plain(mask).cpu()
+        kept = _sums(host.to(torch.int64))
+        offsets = [*self._lod._offsets[:-1], kept[self._lod._offsets[-1]]]
+        lod = LoD._of("filter_rows", "offsets", offsets, self.level_names)
+        return self._gather(host.nonzero().flatten(), lod)
+
+    def head(self, k: int) -> "LoDTensor":
+        """The first k rows of every innermost sequence, all of a shorter one."""
+        return self._part("head", k, last=False)
+
+    def tail(self, k: int) -> "LoDTensor":
+        """The last k rows of every innermost sequence, all of a shorter one."""
+        return self._part("tail", k, last=True)
+
+    @public
+    def _part(self, call: str, k: int, last: bool) -> "LoDTensor":
+        if type(k) is not int or k < 0:
+            raise LoDValueError(f"{call}: expected k >= 0, got {k!r}")
+        offsets = self._lod._offsets[-1]
+        lengths = offsets.diff().clamp(max=k)
+        new = _sums(lengths)
+        start = offsets[1:] - lengths if last else offsets[:-1]
+        lod = LoD._of(call, "offsets", [*self._lod._offsets[:-1], new], self.level_names)
+        return self._gather(ops.run_map(start, new, int(new[-1]), 1), lod)
+
+    @public
+    def nth(self, i: int, pad_value: float = 0.0) -> Tensor:
+        """Row i of every innermost sequence (negative: from its end), `pad_value` where it is too short: one row per
+        sequence, with the outer levels."""
+        if type(i) is not int:
+            raise LoDTypeError(f"nth: expected i as an int, got {type(i).__name__}")
+        offsets = self._lod._offsets[-1]
+        row = offsets[:-1] + i if i >= 0 else offsets[1:] + i
+        row = torch.where((row >= offsets[:-1]) & (row < offsets[1:]), row, -1)
+        return maybe_lod(ops.gather_rows(self.values(), row.to(self.device), pad_value), self._lod.outer(-1))
+
+    @public
+    def permute_sequences(self, order, level: int | str = 0) -> "LoDTensor":
+        """The sequences of a level in another order, with all that is below; inside a level each stays in its parent."""
+        k = self._lod.level(level, "permute_sequences")
+        order = host_integers("permute_sequences", "order", order)
+        n = self._lod.num_sequences(k)
+        if not torch.equal(order.sort().values, torch.arange(n)):
+            raise LoDValueError(f"permute_sequences: expected order to be a permutation of {n} sequences, got {_list(order)}")
+        if k > 0:
+            parent = torch.repeat_interleave(self._lod._offsets[k - 1].diff())
+            moved = (parent[order] != parent).nonzero().flatten()
+            if moved.numel():
+                i = int(moved[0])
+                raise LoDValueError(
+                    f"permute_sequences: expected sequences to stay in their parent, got {int(order[i])} at index {i}"
+                )
+        lod, rows = self._lod._take("permute_sequences", k, order)
+        full = LoD._of("permute_sequences", "offsets", [*self._lod._offsets[:k], *lod._offsets], self.level_names)
+        return self._gather(rows, full)
+
+    def _gather(self, rows: Tensor, lod: LoD) -> "LoDTensor":
+        return LoDTensor(ops.gather_rows(self.values(), rows.to(self.device, non_blocking=True)), lod)
+
+    # -- structure
+
+    def with_values(self, values: Tensor) -> "LoDTensor":
+        """Other rows with this LoD."""
+        return LoDTensor(values, self._lod)
+
+    def with_lod(self, lod: LoD) -> "LoDTensor":
+        """These rows with another LoD."""
+        return LoDTensor(self.values(), lod)
+
+    def lod_reset(self, lod) -> "LoDTensor":
+        """These rows with the structure of a LoD, of a LoDTensor, or of lengths (lists per level, or a tensor: one level)."""
+        if isinstance(lod, LoDTensor):
+            lod = lod.lod
+        elif not isinstance(lod, LoD):
+            lod = LoD.from_lengths([lod] if isinstance(lod, Tensor) else lod)
+        with _plainly():
+            return _wrap(_fitting("lod_reset", self, lod), lod)
+
+    def lod_append(self, lengths, name: str | None = None) -> "LoDTensor":
+        """With a finer innermost level: every sequence of the innermost level now counts sequences of the given lengths."""
+        return self.with_lod(self._lod.append(lengths, name))
+
+    def group(self, lengths, name: str | None = None) -> "LoDTensor":
+        """With a new outermost level of the given lengths."""
+        return self.with_lod(self._lod.group(lengths, name))
+
+    def drop_level(self, level: int | str) -> Tensor:
+        """Without a level; plain when it was the only one."""
+        return maybe_lod(self.values(), self._lod.drop_level(level))
+
+    def flatten_levels(self, first: int | str, last: int | str) -> "LoDTensor":
+        """Levels first to last as one."""
+        return self.with_lod(self._lod.flatten(first, last))
+
+    # -- leaving
+
+    @public
+    def to_padded(
+        self, padding_value: float = 0, level: int | str = -1, max_length: int | None = None, side: str = "right"
+    ) -> tuple[Tensor, Tensor | tuple[Tensor, ...]]:
+        """The sequences of a level side by side.
+
+        Args:
+            padding_value: fills what no row fills; has no gradient.
+            level: whose sequences; their rows are laid out along dim 1. "all": a dim per level.
+            max_length: size of dim 1. ValueError below the longest sequence: nothing is ever cut off.
+            side: "right" or "left", where the padding goes.
+
+        Returns:
+            dense, (sequences, length, *element), and the number of rows of every sequence, int64, on the device of the
+            values. With level="all": (n0, length0, length1, ..., *element), and a tuple of lengths, one per level, the one of
+            level k shaped as the first k + 1 dims.
+        """
+        if side not in ("right", "left"):
+            raise LoDValueError(f"to_padded: expected side 'right' or 'left', got {side!r}")
+        if level == "all":
+            if max_length is not None:
+                raise LoDValueError("to_padded: expected no max_length with level='all', got one")
+            return self._to_padded_all(padding_value, side == "right")
+        lod, k = self._lod, self._lod.level(level, "to_padded")
+        lengths = lod.row_lengths(k)
+        longest = int(lengths.max()) if lengths.numel() else 0
+        if max_length is None:
+            max_length = longest
+        elif type(max_length) is not int or max_length < longest:
+            raise LoDValueError(f"to_padded: expected max_length of at least the longest sequence, {longest}, got {max_length!r}")
+        rows = lod._padded_rows(k, max_length, side == "right", self.device)
+        dense = ops.gather_rows(self.values(), rows, padding_value)
+        return dense.view(lengths.numel(), max_length, *self.shape[1:]), lengths.to(self.device)
+
+    def _to_padded_all(self, padding_value, right: bool):
+        dense, lengths = self.values(), []
+        for k in range(self._lod.depth - 1, -1, -1):
+            one = LoD._of("to_padded", "offsets", [self._lod._offsets[k]])
+            n, longest = one.num_sequences(), one.max_length()
+            rows = one._padded_rows(0, longest, right, self.device)
+            dense = ops.gather_rows(dense, rows, padding_value).view(n, longest, *dense.shape[1:])
+            lengths = [ops.gather_rows(t, rows).view(n, longest, *t.shape[1:]) for t in lengths]
+            lengths.insert(0, one.lengths().to(self.device))
+        return dense, tuple(lengths)
+
+    def mask(self, level: int | str = -1, max_length: int | None = None, side: str = "right") -> Tensor:
+        """bool, (sequences, length): where `to_padded` has rows."""
+        return self.with_values(torch.ones(self.shape[0], dtype=torch.bool, device=self.device)).to_padded(
+            False, level, max_length, side
+        )[0]
+
+    def to_list(self) -> list:
+        """Nested Python lists, a nesting per level."""
+        items = self.values().tolist()
+        for offsets in reversed(self._lod._offsets):
+            ends = offsets.tolist()
+            items = [items[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+        return items
+
+    @public
+    def to_packed_sequence(self) -> torch.nn.utils.rnn.PackedSequence:
+        """The innermost sequences as torch's PackedSequence. ValueError if one is empty: PackedSequence has none."""
+        lod = self._lod
+        lengths = lod.lengths()
+        if lengths.numel() == 0 or lod._any_empty(lod.depth - 1):
+            raise LoDValueError("to_packed_sequence: expected no empty sequence, which a PackedSequence cannot hold")
+        order = lengths.argsort(descending=True, stable=True)
+        steps = torch.arange(int(lengths[order[0]]))
+        starts, alive = lod._row_offsets(lod.depth - 1)[:-1][order], lengths[order][None, :] > steps[:, None]
+        rows = (starts[None, :] + steps[:, None])[alive]
+        data = ops.gather_rows(self.values(), rows.to(self.device))
+        order = order.to(self.device)
+        return torch.nn.utils.rnn.PackedSequence(data, alive.sum(1), order, order.argsort())
+
+    @public
+    def to_nested(self) -> Tensor:
+        """torch.nested's jagged tensor over the same rows; it has one ragged level, so this must have one."""
+        if self._lod.depth != 1:
+            raise LoDValueError(f"to_nested: expected 1 level, got {self._lod.depth}; see flatten_levels")
+        return torch.nested.nested_tensor_from_jagged(self.values(), offsets=self.row_offsets())
+
+    # -- Python's protocols
+
+    def __repr__(self, *, tensor_contents=None) -> str:
+        return tree(self)
+
+    def _repr_html_(self) -> str:
+        from .printing import html
+
+        return html(self)
+
+    def __reduce_ex__(self, protocol):
+        return _load_lod_tensor, (self.values().detach(), self._lod, self.requires_grad)
+
+    def __deepcopy__(self, memo) -> "LoDTensor":
+        if id(self) not in memo:
+            if not self.is_leaf:
+                raise RuntimeError("only LoDTensors that are leaves of the autograd graph can be deep-copied; see detach()")
+            memo[id(self)] = _load_lod_tensor(self.values().detach().clone(), self._lod, self.requires_grad)
+        return memo[id(self)]
+
+
+_NONE: dict = {}
+
+
+def _wrap(values: Tensor, lod: LoD) -> LoDTensor:
+    """Below __torch_function__, of values known to fit."""
+    wrapped = values.as_subclass(LoDTensor)
+    wrapped._lod = lod
+    return wrapped
+
+
+def _kept(value, lod: LoD):
+    if isinstance(value, Tensor) and value.dim() and value.shape[0] == lod.rows:
+        return _wrap(value, lod)
+    return value
+
+
+def _fitting(call: str, values: Tensor, lod: LoD) -> Tensor:
+    if values.dim() == 0:
+        raise LoDValueError(f"{call}: expected values with rows, at least 1 dimension, got a scalar")
+    if values.shape[0] != lod.rows:
+        raise LoDValueError(
+            f"{call}: expected the {lod.depth}-level LoD to cover the {values.shape[0]} rows of values, got one of {lod.rows} "
+            f"rows: {lod}"
+        )
+    return values
+
+
+def _plain(t: Tensor) -> Tensor:
+    return t.values() if isinstance(t, LoDTensor) else t
+
+
+def _list(t: Tensor) -> str:
+    return str(t.tolist()) if t.numel() <= 12 else f"{t[:12].tolist()[:-1] + ['...']}".replace("'", "")
+
+
+def _below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
+    """What is inside sequence j of level k: the levels below and the rows."""
+    return lod._cut("sequences", k + 1, int(lod._offsets[k][j]), int(lod._offsets[k][j + 1]))
+
+
+def _load_lod_tensor(values: Tensor, lod: LoD, requires_grad: bool) -> LoDTensor:
+    """What pickle and torch.load call."""
+    return LoDTensor(values, lod).requires_grad_(requires_grad)
+
+
+def maybe_lod(values: Tensor, lod: LoD | None) -> Tensor:
+    """A LoDTensor, or the plain values where no level is left."""
+    return values if lod is None else LoDTensor(values, lod)
+
+
+class SequenceIndex:
+    """`x.seq`."""
+
+    def __init__(self, x: LoDTensor):
+        self._x = x
+
+    def __len__(self) -> int:
+        return self._x.num_sequences()
+
+    def __iter__(self):
+        return self._x.sequences()
+
+    @public
+    def __getitem__(self, key):
+        x, lod = self._x, self._x.lod
+        key = key if isinstance(key, tuple) else (key,)
+        steps = [k for k in key[:-1]] + ([key[-1]] if _is_int(key[-1]) else []) if key else []
+        if not key or len(key) > lod.depth or not all(map(_is_int, steps)):
+            raise LoDIndexError(
+                f"seq: expected 1 to {lod.depth} indices, ints and at the end an int, slice, list or mask, got {key!r:.80}"
+            )
+        begin, end = 0, lod.num_sequences()
+        if steps:
+            k, j = lod._branch("seq", tuple(steps))
+            begin, end = int(lod._offsets[k][j]), int(lod._offsets[k][j + 1])
+            if len(steps) == len(key):
+                if k + 1 == lod.depth:
+                    return x.values()[begin:end]
+                inner, first, last = _below(lod, k, j)
+                return LoDTensor(x.values()[first:last], inner)
+        k = len(steps)
+        if isinstance(key[-1], slice):
+            picked = range(begin, end)[key[-1]]
+            if picked.step == 1:
+                inner, first, last = lod._cut("seq", k, picked.start, max(picked.start, picked.stop))
+                return LoDTensor(x.values()[first:last], inner)
+            index = torch.tensor(picked, dtype=torch.int64)
+        else:
+            index = begin + _positions(key[-1], end - begin)
+        inner, rows = lod._take("seq", k, index)
+        return x._gather(rows, inner)
+
+
+def _is_int(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _positions(key, n: int) -> Tensor:
+    """Positions in [0, n) from a list or tensor of ints or bools."""
+    mask = key if isinstance(key, Tensor) else torch.as_tensor(key) if isinstance(key, (list, tuple)) and key else None
+    if mask is not None and mask.dtype == torch.bool:
+        if mask.shape != (n,):
+            raise LoDIndexError(f"seq: expected a mask of shape ({n},), got {tuple(mask.shape)}")
+        return _plain(mask).cpu().nonzero().flatten()
+    index = host_integers("seq", "index", key)
+    wrong = ((index < -n) | (index >= n)).nonzero().flatten()
+    if wrong.numel():
+        i = int(wrong[0])
+        raise LoDIndexError(f"seq: expected an index in [{-n}, {n - 1}], got {int(index[i])} at position {i}")
+    return index % n if n else index
+
+
+torch.serialization.add_safe_globals([LoDTensor, _load_lod_tensor])

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on plain tensors: values first, then structure, then options. They know neither `LoD` nor `LoDTensor`.
+
+`row_offsets` (int64, one more entry than segments, from 0 to rows) cuts the rows of `values` into segments. Offsets in host
+memory are checked on every call; offsets on a GPU are clamped by the kernels and reported asynchronously.
+"""
+
+from .library import COMPILED
+from .recurrence import gru, lstm
+from .rows import gather_rows, run_map, scatter_rows
+from .segment import segment_broadcast, segment_extreme, segment_pick, segment_place, segment_reduce, segment_softmax
+
+__all__ = [
+    "COMPILED",
+    "gather_rows",
+    "gru",
+    "lstm",
+    "run_map",
+    "scatter_rows",
+    "segment_broadcast",
+    "segment_extreme",
+    "segment_pick",
+    "segment_place",
+    "segment_reduce",
+    "segment_softmax",
+]

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of csrc/core/binding.h for the compositions: same rules, same words."""
+
+import torch
+from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+
+
+def readable(t: Tensor) -> bool:
+    """Whether the entries of `t` can be looked at now: in host memory and not a tracer's stand-in."""
+    return type(t) is Tensor and t.device.type == "cpu" and not is_functorch_wrapped_tensor(t)
+
+
+def dtype_name(t: Tensor) -> str:
+    names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long"}
+    names |= {"int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool"}
+    name = str(t.dtype).removeprefix("torch.")
+    return names.get(name, name)
+
+
+def has_rows(op: str, name: str, t: Tensor) -> None:
+    if t.dim() < 1:
+        raise ValueError(f"{op}: expected {name} with at least 1 dimension, got a scalar")
+
+
+def is_number(op: str, t: Tensor) -> None:
+    if t.dtype.is_complex or dtype_name(t) == "Bool":
+        raise TypeError(f"{op}: expected values of a floating or integer dtype, got {dtype_name(t)}")
+
+
+def is_floating(op: str, name: str, t: Tensor) -> None:
+    if not t.dtype.is_floating_point:
+        raise TypeError(
+            f"{op}: expected {name} of dtype float16, bfloat16, float32 or float64, got {dtype_name(t)}"
+        )
+
+
+def index(op: str, name: str, t: Tensor, device) -> None:
+    if t.dim() != 1:
+        raise ValueError(f"{op}: expected a 1-D {name}, got {t.dim()} dimensions")
+    if dtype_name(t) != "Long":
+        raise TypeError(f"{op}: expected {name} of dtype int64, got {dtype_name(t)}")
+    if t.device != device:
+        raise TypeError(f"{op}: expected {name} on {device}, got {t.device}")
+
+
+def offsets_kind(op: str, t: Tensor, device) -> None:
+    index(op, "row_offsets", t, device)
+    if t.shape[0] < 1:
+        raise ValueError(f"{op}: expected row_offsets with at least 1 entry, got none")
+
+
+def find_fault(t: Tensor, end: int) -> tuple[int, int, int, int]:
+    """(rule, index, expected or before, found); rule 0: none, 1: start, 2: order, 3: end (`end` < 0: anywhere)."""
+    if int(t[0]) != 0:
+        return 1, 0, 0, int(t[0])
+    falls = (t.diff() < 0).nonzero()
+    if len(falls):
+        i = int(falls[0]) + 1
+        return 2, i, int(t[i - 1]), int(t[i])
+    if end >= 0 and int(t[-1]) != end:
+        return 3, len(t) - 1, end, int(t[-1])
+    return 0, 0, 0, 0
+
+
+def offsets(op: str, t: Tensor, rows: int) -> None:
+    if not readable(t):
+        return
+    rule, i, before, here = find_fault(t, rows)
+    if rule == 1:
+        raise ValueError(f"{op}: expected row_offsets to start at 0, got {here}")
+    if rule == 2:
+        raise ValueError(f"{op}: expected row_offsets not to decrease, got {before} then {here} at index {i}")
+    if rule == 3:
+        raise ValueError(
+            f"{op}: expected the last of row_offsets to equal the {rows} rows of values, got {here} at index {i}"
+        )
+
+
+def segments(op: str, values: Tensor, t: Tensor) -> None:
+    has_rows(op, "values", values)
+    offsets_kind(op, t, values.device)
+
+
+def row_map(op: str, name: str, t: Tensor, rows: int) -> None:
+    if not readable(t):
+        return
+    bad = ((t < -1) | (t >= rows)).nonzero()
+    if len(bad):
+        i = int(bad[0])
+        raise IndexError(f"{op}: expected {name} in [-1, {rows - 1}], got {int(t[i])} at index {i}")
+
+
+def row_per_segment(op: str, values: Tensor, t: Tensor) -> None:
+    if values.shape[0] != t.shape[0] - 1:
+        raise ValueError(f"{op}: expected a row of values per segment, {t.shape[0] - 1}, got {values.shape[0]}")
+
+
+def layer(op: str, gates: int, values, weight_ih, weight_hh, row_offsets, **others: Tensor | None) -> None:
+    """The tensors of one direction of one recurrent layer."""
+    if values.dim() != 2:
+        raise ValueError(f"{op}: expected values of shape (rows, features), got {values.dim()} dimensions")
+    is_floating(op, "values", values)
+    offsets_kind(op, row_offsets, row_offsets.device if row_offsets.is_meta else torch.device("cpu"))
+    if weight_hh.dim() != 2:
+        raise ValueError(f"{op}: expected weight_hh with 2 dimensions, got {weight_hh.dim()}")
+    hidden = weight_hh.shape[1]
+    state, bias = (row_offsets.shape[0] - 1, hidden), (gates * hidden,)
+    shapes = {"weight_ih": (gates * hidden, values.shape[1]), "weight_hh": (gates * hidden, hidden)}
+    shapes |= {"bias_ih": bias, "bias_hh": bias, "h_0": state, "c_0": state}
+    for name, t in {"weight_ih": weight_ih, "weight_hh": weight_hh, **others}.items():
+        if t is None:
+            continue
+        if t.dtype != values.dtype or t.device != values.device:
+            raise TypeError(
+                f"{op}: expected {name} of dtype {dtype_name(values)} on {values.device}, as values, got "
+                f"{dtype_name(t)} on {t.device}"
+            )
+        if tuple(t.shape) != shapes[name]:
+            raise ValueError(f"{op}: expected {name} of shape {list(shapes[name])}, got {list(t.shape)}")
+    offsets(op, row_offsets, values.shape[0])

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shape "recurrence": step t of every sequence at once, on rows that stay where they are."""
+
+from torch import Tensor
+
+from .library import operator
+
+_lstm, _gru = operator("lstm"), operator("gru")
+
+
+def lstm(
+    values: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor | None,
+    bias_hh: Tensor | None,
+    h_0: Tensor | None,
+    c_0: Tensor | None,
+    row_offsets: Tensor,
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One direction of one layer of torch.nn.LSTM, every segment a sequence of its own.
+
+        i, f, o = sigmoid(...), g = tanh(...); c = f c' + i g; h = o tanh(c)
+
+    Args:
+        values: (rows, features), a floating dtype.
+        weight_ih, weight_hh, bias_ih, bias_hh: (4 hidden, features), (4 hidden, hidden), (4 hidden,), (4 hidden,), in the
+            order and layout of torch.nn.LSTM.
+        h_0, c_0: (segments, hidden), both or neither.
+        row_offsets: int64, (segments + 1,), in host memory: the host plans the steps.
+        reverse: run every sequence from its last row to its first.
+
+    Returns:
+        h and c after every row, (rows, hidden) each, in the order of the rows, and the gates i, f, g, o (rows, 4 hidden),
+        which have no gradient. Double backward goes through a slower composition.
+    """
+    return _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse)
+
+
+def gru(
+    values: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor | None,
+    bias_hh: Tensor | None,
+    h_0: Tensor | None,
+    row_offsets: Tensor,
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """One direction of one layer of torch.nn.GRU, every segment a sequence of its own.
+
+        r, z = sigmoid(...), n = tanh(x_n + r (W h' + b_n)); h = (1 - z) n + z h'
+
+    Args and errors as `lstm`, with 3 blocks of hidden units in place of 4.
+
+    Returns:
+        h after every row, (rows, hidden), and what the backward keeps (rows, 4 hidden), which has no gradient.
+    """
+    return _gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shape "segment": a segment of rows becomes one row, or is normalised."""
+
+from torch import Tensor
+
+from .library import operator
+
+_reduce, _extreme = operator("segment_reduce"), operator("segment_extreme")
+_broadcast, _softmax = operator("segment_broadcast"), operator("segment_softmax")
+_pick, _place = operator("segment_pick"), operator("segment_place")
+
+
+def segment_reduce(values: Tensor, row_offsets: Tensor, reduce: str, pad_value: float = 0.0) -> Tensor:
+    """One row per segment; `pad_value`, with no gradient, for empty segments.
+
+    `reduce` is 'sum', 'mean', 'sqrt' (sum / sqrt(length)), 'max', 'min', 'first' or 'last'. The gradient of a maximum goes
+    to the first row that attains it; NaN beats every number. A segment's result does not depend on the other segments.
+
+    Equivalent to:
+        torch.stack([rows.sum(0) for rows in values.split(row_offsets.diff().tolist())])
+
+    Args:
+        values: (rows, *element); half types are summed in float32, integers cannot be divided ('mean', 'sqrt': TypeError).
+        row_offsets: int64, (segments + 1,), on the device of values; ValueError where it does not cut the rows.
+
+    Returns:
+        (segments, *element), of the dtype of values.
+    """
+    return _reduce(values, row_offsets, reduce, pad_value)
+
+
+def segment_extreme(
+    values: Tensor, row_offsets: Tensor, reduce: str, pad_value: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """`segment_reduce` with 'max' or 'min', and the row (int64, absolute, -1 for empty segments) of every result."""
+    return _extreme(values, row_offsets, reduce, pad_value)
+
+
+def segment_broadcast(values: Tensor, row_offsets: Tensor, rows: int, reduce: str = "sum") -> Tensor:
+    """Row s of values on every row of segment s; the gradient of `segment_reduce` with 'sum', 'mean' or 'sqrt'.
+
+    Args:
+        values: (segments, *element).
+        row_offsets: int64, (segments + 1,), from 0 to `rows`.
+        reduce: 'sum' copies, 'mean' divides by the segment's length, 'sqrt' by its root.
+
+    Returns:
+        (rows, *element).
+    """
+    return _broadcast(values, row_offsets, rows, reduce)
+
+
+def segment_pick(values: Tensor, index: Tensor, row_offsets: Tensor) -> Tensor:
+    """Element (s, c) of the result is `values[index[s, c], c]`, 0 where the index is no row of segment s.
+
+    Args:
+        values: (rows, *element).
+        index: int64, (segments, *element), as `segment_extreme` returns it.
+
+    Returns:
+        (segments, *element). The gradient is `segment_place(grad, index, row_offsets, rows)`.
+    """
+    return _pick(values, index, row_offsets)
+
+
+def segment_place(values: Tensor, index: Tensor, row_offsets: Tensor, rows: int) -> Tensor:
+    """The adjoint of `segment_pick`: (rows, *element), zero but for `values[s, c]` at row `index[s, c]`."""
+    return _place(values, index, row_offsets, rows)
+
+
+def segment_softmax(values: Tensor, row_offsets: Tensor) -> Tensor:
+    """exp(x - max x) / sum exp(x - max x) over the rows of every segment, each element of a row for itself.
+
+    Args:
+        values: (rows, *element), a floating dtype.
+        row_offsets: int64, (segments + 1,).
+
+    Returns:
+        the shape and dtype of values.
+    """
+    return _softmax(values, row_offsets)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a LoDTensor looks: a tree of its sequences, shortened, and a table of its lengths."""
+
+import html as _html
+
+_ITEMS, _ROWS = 4, 6  # parts of a sequence, and rows of an innermost one, that are shown
+
+
+def tree(x) -> str:
+    """One line per sequence, rows at the innermost level."""
+    return "\n".join([_header(x), *_lines(x)])
+
+
+def _header(x) -> str:
+    extra = "".join(
+        (
+            f", dtype={str(x.dtype).removeprefix('torch.')}",
+            f", device={x.device}" if x.device.type != "cpu" else "",
+            ", requires_grad=True" if x.requires_grad and x.is_leaf else "",
+            f", grad_fn=<{type(x.grad_fn).__name__}>" if x.grad_fn is not None else "",
+        )
+    )
+    element = f" of {tuple(x.shape[1:])}" if x.dim() > 1 else ""
+    return f"LoDTensor({x.shape[0]} rows{element}, lod={x.lod}{extra})"
+
+
+def _shown(n: int, most: int) -> list[int | None]:
+    """Numbers to show, None for those left out."""
+    return list(range(n)) if n <= most else [*range(most - 1), None, n - 1]
+
+
+def _lines(x):
+    lod = x.lod
+    values = x.values().detach()
+    offsets = [lod._offsets[k].tolist() for k in range(lod.depth)]
+
+    def walk(k: int, begin: int, end: int, prefix: str):
+        shown = _shown(end - begin, _ITEMS)
+        for place, i in enumerate(shown):
+            last = place == len(shown) - 1
+            corner, down = ("└─ ", "   ") if last else ("├─ ", "│  ")
+            if i is None:
+                yield f"{prefix}├─ ... {end - begin - _ITEMS} more"
+                continue
+            j = begin + i
+            a, b = offsets[k][j], offsets[k][j + 1]
+            name = f"{lod.level_names[k]} " if lod.level_names and lod.level_names[k] else ""
+            if k + 1 == lod.depth:
+                yield f"{prefix}{corner}{name}{i}: {_rows(values, a, b)}"
+            else:
+                yield f"{prefix}{corner}{name}{i}{'' if b > a else ': empty'}"
+                yield from walk(k + 1, a, b, prefix + down)
+
+    return walk(0, 0, lod.num_sequences(), "")
+
+
+def _rows(values, begin: int, end: int) -> str:
+    if values.dim() > 2 or (values.dim() == 2 and values.shape[1] > 8):
+        return f"{end - begin} rows"
+    return "[" + ", ".join("..." if i is None else _row(values[begin + i]) for i in _shown(end - begin, _ROWS)) + "]"
+
+
+def _row(row) -> str:
+    if row.dim():
+        return "[" + ", ".join(map(_row, row)) + "]"
+    value = row.item()
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def html(x) -> str:
+    """For notebooks."""
+    body = _html.escape("\n".join(_lines(x)))
+    return f"<div><code>{_html.escape(_header(x))}</code><pre>{body}</pre></div>"
+
+
+def describe(x) -> str:
+    """A table: per level the sequences, their lengths, the empty ones, and what padding to the longest would waste.
+
+    `x` is a LoDTensor or a LoD. Padded rows are those of a dense layout with a dim per level down to this one and below it.
+    """
+    lod = getattr(x, "lod", x)
+    lines = [f"{'level':<14}{'sequences':>10}{'min':>8}{'mean':>10}{'max':>8}{'empty':>8}{'padded rows':>14}{'waste':>8}"]
+    for k in range(lod.depth):
+        lengths = lod.lengths(k)
+        rows = lod.row_lengths(k)
+        n = lengths.numel()
+        low, mean, high = (int(lengths.min()), lengths.double().mean(), int(lengths.max())) if n else (0, 0.0, 0)
+        padded = n * int(rows.max()) if n else 0
+        waste = 1 - lod.rows / padded if padded else 0.0
+        name = lod.level_names[k] if lod.level_names and lod.level_names[k] else f"level {k}"
+        lines.append(
+            f"{name:<14}{n:>10}{low:>8}{mean:>10.2f}{high:>8}{int((lengths == 0).sum()):>8}{padded:>14}{waste:>8.1%}"
+        )
+    dense = lod.num_sequences()
+    for k in range(lod.depth):
+        dense *= lod.max_length(k)
+    if lod.depth > 1:
+        waste = 1 - lod.rows / dense if dense else 0.0
+        lines.append(f"{'all levels':<14}{lod.num_sequences():>10}{'':>34}{dense:>14}{waste:>8.1%}")
+    return "\n".join([*lines, f"{lod.rows} rows"])
+

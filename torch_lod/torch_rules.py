@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every torch function does to the LoD: one table, looked up by `LoDTensor.__torch_function__`.
+
+A rule is asked before the function runs. It returns the LoD that the result carries, or None for a plain tensor, or raises
+where the function would mix sequences. A function without a rule gives plain tensors: that its result has as many rows
+proves nothing (`x[torch.randperm(n)]` has).
+
+    keep    row i of the result is made of row i of the first argument
+    join    of several operands, whose LoDs must be equal
+    reduce  keeps when dim 0 is not among the reduced dims
+    shape   keeps when dim 0 stays where it is
+    refuse  mixes rows along dim 0
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .errors import LoDTypeError, LoDValueError
+from .lod import LoD
+
+Rule = Callable[[Callable, tuple, dict], LoD | None]
+RULES: dict[Callable, Rule] = {}
+#: The kind of every function of the table, for the documentation and the tests.
+KINDS: dict[Callable, str] = {}
+
+_SPACES = (torch, Tensor, F, torch.special)
+
+
+def _name(func: Callable) -> str:
+    return getattr(func, "__name__", str(func)).strip("_")
+
+
+def _lod_of(value) -> LoD | None:
+    return getattr(value, "_lod", None)
+
+
+def same_lod(call: str, a: LoD, b: LoD) -> LoD:
+    """The LoD of two operands; ValueError where they differ."""
+    if a is not b and a != b:
+        raise LoDValueError(
+            f"{call}: expected operands with equal LoDs, got LoDs that differ: {a.difference(b)}; to combine their rows "
+            "all the same, pass .values() of one"
+        )
+    return a
+
+
+def _first(args: tuple, kwargs: dict):
+    return args[0] if args else next((kwargs[k] for k in ("input", "self", "query") if k in kwargs), None)
+
+
+def _option(args: tuple, kwargs: dict, place: int, name: str, default=None):
+    return kwargs[name] if name in kwargs else args[place] if len(args) > place else default
+
+
+def _touches_rows(dims, rank: int) -> bool:
+    """Whether dim 0 is among `dims`; None and () stand for all of them."""
+    if dims is None or dims == () or dims == []:
+        return True
+    return any(d in (0, -rank) for d in (dims if isinstance(dims, (tuple, list)) else (dims,)))
+
+
+# -- rules
+
+
+def keep(func, args, kwargs):
+    return _lod_of(_first(args, kwargs))
+
+
+def join(func, args, kwargs):
+    lod, rank, most = None, 0, 0
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if not isinstance(value, Tensor):
+            continue
+        dims = value.dim()
+        most = max(most, dims)
+        other = _lod_of(value)
+        if other is not None:
+            if lod is not None:
+                same_lod(_name(func), lod, other)
+                if dims != rank:
+                    return None  # broadcasting lines rows of one up with elements of the other
+            lod, rank = other, dims
+    return lod if most <= rank else None
+
+
+def join_inputs(func, args, kwargs):
+    """Operands whose rows correspond whatever their ranks: logits and class numbers, two inputs."""
+    lod = None
+    for value in (*args[:2], *(kwargs.get(k) for k in ("input", "target", "input1", "input2"))):
+        other = _lod_of(value)
+        if other is not None:
+            lod = other if lod is None else same_lod(_name(func), lod, other)
+    return lod
+
+
+def similarity(func, args, kwargs):
+    x = _first(args, kwargs)
+    return None if _touches_rows(_option(args, kwargs, 2, "dim", 1), x.dim()) else join(func, args, kwargs)
+
+
+def layer_norm(func, args, kwargs):
+    x, shape = _first(args, kwargs), _option(args, kwargs, 1, "normalized_shape")
+    if _lod_of(x) is not None and len(shape) >= x.dim():
+        raise _refusal(func, f"a normalized_shape of {len(shape)} dims takes its statistics over rows")
+    return _lod_of(x)
+
+
+def join_tensors(func, args, kwargs):
+    tensors = _option(args, kwargs, 0, "tensors")
+    dim = _option(args, kwargs, 1, "dim", 0)
+    rank = max((t.dim() for t in tensors), default=0)
+    if not _touches_rows(dim, rank + (func in _STACKS)):
+        return join(func, tuple(tensors), {})
+    lods = [_lod_of(t) for t in tensors]
+    if func in _STACKS or any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1:
+        return None
+    return chain(lods)
+
+
+def chain(lods) -> LoD:
+    """The sequences of several LoDs one after another."""
+    levels = []
+    for k in range(lods[0].depth):
+        parts, end = [torch.zeros(1, dtype=torch.int64)], 0
+        for lod in lods:
+            offsets = lod._offsets[k]
+            parts.append(offsets[1:] + end)
+            end += int(offsets[-1])
+        levels.append(torch.cat(parts))
+    return LoD._of("cat", "offsets", levels, lods[0].level_names)
+
+
+def reduce(place: int):
+    def rule(func, args, kwargs):
+        x = _first(args, kwargs)
+        lod = _lod_of(x)
+        return None if lod is None or _touches_rows(_option(args, kwargs, place, "dim"), x.dim()) else lod
+
+    return rule
+
+
+def refuse_on_rows(place: int, name: str, default, advice: str):
+    def rule(func, args, kwargs):
+        x = _first(args, kwargs)
+        lod = _lod_of(x)
+        dims = _option(args, kwargs, place, name, default)
+        if lod is not None and _touches_rows(dims, x.dim()):
+            raise _refusal(func, f"along dim 0 mixes the rows of different sequences; {advice}")
+        return lod
+
+    return rule
+
+
+def refuse(advice: str):
+    def rule(func, args, kwargs):
+        raise _refusal(func, advice)
+
+    return rule
+
+
+def _refusal(func, advice: str) -> LoDTypeError:
+    return LoDTypeError(f"{_name(func)}: expected a plain tensor, got a LoDTensor: {advice}")
+
+
+def matmul(func, args, kwargs):
+    x, other = _first(args, kwargs), _option(args, kwargs, 1, "mat2" if "mat2" in kwargs else "other")
+    return _lod_of(x) if x.dim() >= 2 and other.dim() <= 2 and _lod_of(other) is None else None
+
+
+def second(func, args, kwargs):
+    return _lod_of(_option(args, kwargs, 1, "mat1"))
+
+
+def getitem(func, args, kwargs):
+    x, key = args
+    lod = _lod_of(x)
+    if lod is None:
+        return None
+    key = key if isinstance(key, tuple) else (key,)
+    first, rest = key[0] if key else slice(None), key[1:]
+    lists = [i for i, k in enumerate(rest) if isinstance(k, (Tensor, list))]
+    if lists and lists[-1] - lists[0] + 1 != len(lists):
+        return None  # index tensors apart from one another move their dims to the front
+    if isinstance(first, slice) and first == slice(None):
+        return lod
+    taken = sum(k.dim() if isinstance(k, Tensor) and k.dtype == torch.bool else k is not None for k in rest)
+    return lod if first is Ellipsis and taken < x.dim() else None
+
+
+def transpose(func, args, kwargs):
+    x = args[0]
+    dims = [_option(args, kwargs, i, name) for i, name in ((1, "dim0"), (2, "dim1"))]
+    if dims == [None, None]:
+        dims = [kwargs.get("axis0"), kwargs.get("axis1")]
+    return None if _touches_rows(dims, x.dim()) else _lod_of(x)
+
+
+def permute(func, args, kwargs):
+    dims = kwargs["dims"] if "dims" in kwargs else args[1] if isinstance(args[1], (tuple, list)) else args[1:]
+    return _lod_of(args[0]) if dims[0] in (0, -args[0].dim()) else None
+
+
+def movedim(func, args, kwargs):
+    x = args[0]
+    ends = [_option(args, kwargs, 1, "source"), _option(args, kwargs, 2, "destination")]
+    return None if any(_touches_rows(e, x.dim()) for e in ends) else _lod_of(x)
+
+
+def squeeze(func, args, kwargs):
+    x, dim = args[0], _option(args, kwargs, 1, "dim")
+    return None if x.shape[0] == 1 and (dim is None or _touches_rows(dim, x.dim())) else _lod_of(x)
+
+
+def unsqueeze(func, args, kwargs):
+    return None if _touches_rows(_option(args, kwargs, 1, "dim"), args[0].dim() + 1) else _lod_of(args[0])
+
+
+def flatten(func, args, kwargs):
+    x = args[0]
+    return None if _touches_rows(_option(args, kwargs, 1, "start_dim", 0), x.dim()) and x.dim() > 1 else _lod_of(x)
+
+
+def reshape(func, args, kwargs):
+    """The first dim stays: as many elements in as many rows are the same rows."""
+    x, shape = args[0], _option(args, kwargs, 1, "shape" if "shape" in kwargs else "size")
+    if isinstance(shape, torch.dtype) or isinstance(kwargs.get("dtype"), torch.dtype):
+        return _lod_of(x)
+    shape = list(shape) if isinstance(shape, (tuple, list)) else list(args[1:])
+    if not shape or (shape[0] != x.shape[0] and shape[0] != -1) or x.numel() == 0 and shape[0] == -1:
+        return None
+    return _lod_of(x)
+
+
+def expand(func, args, kwargs):
+    shape = kwargs["size"] if "size" in kwargs else args[1] if isinstance(args[1], (tuple, list)) else args[1:]
+    return _lod_of(args[0]) if len(shape) == args[0].dim() and shape[0] in (-1, args[0].shape[0]) else None
+
+
+def repeat(func, args, kwargs):
+    times = kwargs["repeats"] if "repeats" in kwargs else args[1] if isinstance(args[1], (tuple, list)) else args[1:]
+    return _lod_of(args[0]) if len(times) == args[0].dim() and times[0] == 1 else None
+
+
+def windows(spatial: int):
+    """Convolution and pooling: rows are the batch of an input of full rank, and are slid over in one of less."""
+
+    def rule(func, args, kwargs):
+        x = _first(args, kwargs)
+        if _lod_of(x) is not None and x.dim() < spatial + 2:
+            raise _refusal(func, f"an input of {x.dim()} dims is one sample whose rows it would run together")
+        return _lod_of(x)
+
+    return rule
+
+
+def pad(func, args, kwargs):
+    x, amounts = _first(args, kwargs), _option(args, kwargs, 1, "pad")
+    if _lod_of(x) is not None and len(amounts) // 2 >= x.dim():
+        raise _refusal(func, "padding dim 0 adds rows that belong to no sequence; use x.to_padded()")
+    return _lod_of(x)
+
+
+def bag(func, args, kwargs):
+    x = _first(args, kwargs)
+    if _lod_of(x) is not None and x.dim() < 2:
+        raise _refusal(func, "its bags are cut by offsets of their own; pool nn.Embedding's rows with tl.sequence_pool")
+    return _lod_of(x)
+
+
+def data(func, args, kwargs):
+    x, new = args
+    if new.dim() == 0 or new.shape[0] != _lod_of(x).rows:
+        raise _refusal(func, f"its LoD covers {_lod_of(x).rows} rows; use x.with_lod(...) for other rows")
+    return None
+
+
+# -- the table
+
+_OUT = "mixing rows on purpose is x.values()"
+_NO_SEQUENCES = f"{_OUT}, sequence by sequence is x.sequences()"
+
+
+def _add(kind: str, rule: Rule, names: str, spaces=_SPACES) -> None:
+    for name in names.split():
+        for space in spaces:
+            func = getattr(space, name, None)
+            if callable(func):
+                RULES[func], KINDS[func] = rule, kind
+
+
+_ELEMENTWISE = (
+    "abs absolute acos acosh add addcdiv addcmul angle arccos arcsin arctan asin asinh atan atan2 atanh bitwise_and "
+    "bitwise_not bitwise_or bitwise_xor ceil celu clamp clamp_max clamp_min clip conj copysign cos cosh deg2rad digamma div "
+    "divide dropout elu eq erf erfc erfinv exp exp2 expm1 fill float_power floor floor_divide fmax fmin fmod frac ge gelu "
+    "greater greater_equal gt hardshrink hardsigmoid hardswish hardtanh heaviside hypot isclose isfinite isinf isnan ldexp "
+    "le leaky_relu lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or "
+    "logical_xor logit logsigmoid lt masked_fill maximum minimum mish mul multiply mvlgamma nan_to_num ne neg negative "
+    "nextafter not_equal polygamma positive pow prelu rad2deg reciprocal relu relu6 remainder round rrelu rsqrt rsub selu "
+    "sgn sigmoid sign signbit silu sin sinc sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink "
+    "threshold true_divide trunc where xlogy zero alpha_dropout feature_alpha_dropout feature_dropout "
+    "__add__ __and__ __div__ __eq__ __floordiv__ __ge__ __gt__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ "
+    "__or__ __pos__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__ __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ "
+    "__truediv__ __xor__ __abs__ __rand__ __ror__ __rxor__ "
+    "binary_cross_entropy binary_cross_entropy_with_logits gaussian_nll_loss "
+    "hinge_embedding_loss huber_loss kl_div l1_loss mse_loss pairwise_distance poisson_nll_loss smooth_l1_loss "
+    "soft_margin_loss bmm type_as expand_as view_as reshape_as"
+)
+_add("join", join, _ELEMENTWISE)
+_add("join", join, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
+_add("join", join, "__iadd__ __iand__ __idiv__ __ifloordiv__ __imod__ __imul__ __ior__ __ipow__ __isub__ __itruediv__ __ixor__")
+_add(
+    "keep",
+    keep,
+    "bfloat16 bool byte char clone contiguous cpu cuda detach detach_ double float half int long short to type alias "
+    "pin_memory requires_grad_ share_memory_ view_as_real real imag resolve_conj resolve_neg copy_ bernoulli bernoulli_ "
+    "exponential_ normal_ random_ uniform_ cauchy_ geometric_ log_normal_ empty_like full_like ones_like rand_like "
+    "randint_like randn_like zeros_like linear embedding one_hot batch_norm group_norm instance_norm "
+    "local_response_norm pixel_shuffle pixel_unshuffle channel_shuffle "
+    "hardtanh_ relu_ rrelu_ elu_ celu_ selu_ leaky_relu_ threshold_ dropout1d dropout2d dropout3d",
+)
+_add(
+    "reduce",
+    reduce(1),
+    "sum nansum mean nanmean prod std var amax amin aminmax max min argmax argmin all any logsumexp median nanmedian mode "
+    "count_nonzero select narrow index_select gather unbind",
+)
+_add("reduce", reduce(2), "kthvalue norm take_along_dim chunk split tensor_split split_with_sizes repeat_interleave unsafe_chunk unsafe_split topk")
+_add("reduce", reduce(2), "quantile nanquantile")
+_add("join", join_inputs, "bilinear cross_entropy nll_loss cosine_embedding_loss margin_ranking_loss multi_margin_loss")
+_add("join", similarity, "cosine_similarity")
+_add("refuse", layer_norm, "layer_norm rms_norm native_layer_norm")
+_add("shape", getitem, "__getitem__")
+_add("shape", transpose, "transpose swapaxes swapdims")
+_add("shape", permute, "permute")
+_add("shape", movedim, "movedim moveaxis")
+_add("shape", squeeze, "squeeze")
+_add("shape", unsqueeze, "unsqueeze")
+_add("shape", flatten, "flatten")
+_add("shape", reduce(1), "unflatten")
+_add("shape", reshape, "view reshape")
+_add("shape", expand, "expand broadcast_to")
+_add("shape", repeat, "repeat tile")
+_add("shape", pad, "pad")
+_add("join", join_tensors, "cat concat concatenate stack")
+_STACKS = (torch.stack,)
+_add("matmul", matmul, "matmul mm mv __matmul__")
+_add("matmul", second, "addmm addmv")
+for _n in (1, 2, 3):
+    _pools = f"avg_pool{_n}d max_pool{_n}d adaptive_avg_pool{_n}d adaptive_max_pool{_n}d lp_pool{_n}d"
+    _add("refuse", windows(_n), f"conv{_n}d conv_transpose{_n}d {_pools} max_pool{_n}d_with_indices")
+    _add("refuse", windows(_n), f"adaptive_max_pool{_n}d_with_indices fractional_max_pool{_n}d")
+_add("refuse", bag, "embedding_bag")
+_add(
+    "refuse",
+    refuse_on_rows(1, "dim", None, f"tl.sequence_softmax runs within sequences, and {_OUT}"),
+    "softmax log_softmax softmin gumbel_softmax",
+)
+_add(
+    "refuse",
+    refuse_on_rows(1, "dim", None, _NO_SEQUENCES),
+    "cumsum cumprod cummax cummin logcumsumexp cumsum_ cumprod_ cumulative_trapezoid trapezoid",
+)
+_add("refuse", refuse_on_rows(1, "dim", -1, _NO_SEQUENCES), "sort argsort msort glu renorm")
+_add("refuse", refuse_on_rows(2, "dim", 1, _NO_SEQUENCES), "normalize")
+_add("refuse", refuse_on_rows(2, "dim", -1, _NO_SEQUENCES), "diff")
+_add("refuse", refuse_on_rows(1, "dims", None, f"tl.sequence_reverse runs within sequences, and {_OUT}"), "flip")
+_add("refuse", refuse_on_rows(2, "dims", None, _NO_SEQUENCES), "roll")
+_add("refuse", refuse(f"rows of different sequences would be turned over; {_OUT}"), "flipud")
+_add("refuse", refuse("the recurrence would run across sequences; use tl.nn.LSTM"), "lstm", (torch,))
+_add("refuse", refuse("the recurrence would run across sequences; use tl.nn.GRU"), "gru", (torch,))
+_add("refuse", refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU, and {_OUT}"), "rnn_tanh rnn_relu", (torch,))
+_add(
+    "refuse",
+    refuse(f"rows of different sequences would attend to one another; {_NO_SEQUENCES}"),
+    "scaled_dot_product_attention multi_head_attention_forward",
+)
+_add(
+    "refuse",
+    refuse("the rows would move and leave the LoD behind; use the form that returns a new tensor, or x.values()"),
+    "as_strided_ resize_ resize_as_ set_ sort_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_",
+)
+RULES[Tensor.data.__set__], KINDS[Tensor.data.__set__] = data, "refuse"
+RULES[Tensor.data.__get__], KINDS[Tensor.data.__get__] = keep, "keep"
+RULES[Tensor.real.__get__], KINDS[Tensor.real.__get__] = keep, "keep"
+RULES[Tensor.imag.__get__], KINDS[Tensor.imag.__get__] = keep, "keep"
+
+
+def refuse_out(func, out) -> None:
+    """`out=` would write other rows under a LoD that stays."""
+    if _lod_of(out) is not None or isinstance(out, (tuple, list)) and any(_lod_of(t) is not None for t in out):
+        raise _refusal(func, "out= would leave its LoD behind; write into x.values()")

@@ -164,10 +164,11 @@ using SixTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 // Gradients of values, weight_ih, weight_hh, both biases, h_0 and c_0; the states' are empty where there are none.
 SixTensors lstm_backward_meta(const OptionalTensor& grad_output, const OptionalTensor& grad_cells, const Tensor& values,
                               const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& h_0,
-                              const OptionalTensor& c_0, const Tensor& offsets, bool reverse, const Tensor& output,
+                              const OptionalTensor& c_0, const Tensor& offsets, bool, const Tensor& output,
                               const Tensor& cells, const Tensor& gates) {
-  lstm_meta(values, weight_ih, weight_hh, std::nullopt, std::nullopt, h_0, c_0, offsets, reverse);
   const Layer layer{"lstm_backward", 4, values, weight_ih, weight_hh, offsets, std::nullopt, std::nullopt, h_0};
+  layer.check();
+  layer.expect("c_0", c_0, {layer.sequences(), layer.hidden()});
   const c10::SymInt rows = values.sym_size(0), width = layer.hidden(), none = 0;
   layer.expect("grad_output", grad_output, {rows, width});
   layer.expect("grad_cells", grad_cells, {rows, width});
@@ -200,9 +201,11 @@ SixTensors lstm_backward(const OptionalTensor& grad_output, const OptionalTensor
                          write(packed), write(dh), write(dc)});
     if (t > 0 || h_0) product(dh, packed, weight_hh, plan.alive[t]);
   }
-  const Tensor none = at::empty({0, width}, values.options());
-  return {at::mm(grad, weight_ih),          at::mm(grad.t(), values), weight_gradient(grad, output, h, plan, offsets),
-          grad.sum(at::IntArrayRef{0}),     h_0 ? plan.unpacked(dh) : none, c_0 ? plan.unpacked(dc) : none};
+  const auto state = [&](const OptionalTensor& given_, const Tensor& d) {
+    return given_ ? plan.unpacked(d) : at::empty({0, width}, values.options());
+  };
+  return {at::mm(grad, weight_ih), at::mm(grad.t(), values), weight_gradient(grad, output, h, plan, offsets),
+          grad.sum(at::IntArrayRef{0}), state(h_0, dh), state(c_0, dc)};
 }
 
 // -- GRU
@@ -243,10 +246,10 @@ std::tuple<Tensor, Tensor> gru(const Tensor& values, const Tensor& weight_ih, co
 
 // Gradients of values, weight_ih, weight_hh, bias_ih, bias_hh and h_0.
 SixTensors gru_backward_meta(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                             const OptionalTensor& h_0, const Tensor& offsets, bool reverse, const Tensor& output,
+                             const OptionalTensor& h_0, const Tensor& offsets, bool, const Tensor& output,
                              const Tensor& saved) {
-  gru_meta(values, weight_ih, weight_hh, std::nullopt, std::nullopt, h_0, offsets, reverse);
   const Layer layer{"gru_backward", 3, values, weight_ih, weight_hh, offsets, std::nullopt, std::nullopt, h_0};
+  layer.check();
   const c10::SymInt rows = values.sym_size(0), width = layer.hidden(), none = 0;
   layer.expect("grad_output", grad_output, {rows, width});
   layer.expect("output", output, {rows, width});
@@ -293,7 +296,8 @@ variable_list differentiable(const variable_list& inputs, const variable_list& g
   variable_list outputs, given;
   const variable_list all = compose(aliases);
   for (size_t i = 0; i < all.size(); ++i)
-    if (grads[i].defined()) outputs.push_back(all[i]), given.push_back(grads[i]);
+    if (grads[i].defined() && all[i].requires_grad()) outputs.push_back(all[i]), given.push_back(grads[i]);
+  if (outputs.empty()) return results;  // no rows: nothing depends on anything
   const auto found = torch::autograd::grad(outputs, wanted, given, /*retain_graph=*/true, /*create_graph=*/true, /*allow_unused=*/true);
   for (size_t i = 0, k = 0; i < inputs.size(); ++i)
     if (inputs[i].defined() && inputs[i].requires_grad()) results[i] = found[k++];

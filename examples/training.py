@@ -31,7 +31,7 @@ class Settings:
     epochs: int = 8
     hidden: int = 64
     embedding: int = 64
-    batch: int = 64
+    batch: int = 32
     lr: float = 5e-3
     dropout: float = 0.3
     seed: int = 0

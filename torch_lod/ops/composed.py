@@ -360,8 +360,7 @@ def lstm_backward(
         grad[rows] = d_z
         d_weight += d_z.t() @ steps.before(output, h_first, t)
         dh[:n], dc[:n] = d_z @ weight_hh, d_cell * f
-    none = values.new_empty(0, width)
-    states = [none if first is None else steps.to_sequences(d) for first, d in ((h_0, dh), (c_0, dc))]
+    states = [values.new_empty(0, width) if first is None else steps.to_sequences(d) for first, d in ((h_0, dh), (c_0, dc))]
     return grad @ weight_ih, grad.t() @ values, d_weight, grad.sum(0), *states
 
 
@@ -482,7 +481,9 @@ def _register_opaque(library: torch.library.Library) -> None:
         outputs = compose(*aliases, ctx.reverse)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         wanted = [a for a, t in zip(aliases, tensors) if t is not None and t.requires_grad]
-        pairs = [(o, g) for o, g in zip(outputs, grads) if g is not None]
+        pairs = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
+        if not pairs:  # no rows: nothing depends on anything
+            return [None] * len(tensors)
         outs, given = zip(*pairs)
         found = iter(torch.autograd.grad(outs, wanted, given, create_graph=True, allow_unused=True))
         return [next(found) if t is not None and t.requires_grad else None for t in tensors]

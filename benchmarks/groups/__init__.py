@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases by group; a group makes one case after another, so that the inputs of only one are in memory."""
+
+from collections.abc import Callable
+
+from ..cases import Cases, Setup
+from . import lod, lstm, nested, overhead, rows, segment
+
+GROUPS: dict[str, Callable[[Setup], Cases]] = {
+    "lod": lod.cases,
+    "overhead": overhead.cases,
+    "segment": segment.cases,
+    "rows": rows.cases,
+    "lstm": lstm.cases,
+    "nested": nested.cases,
+}

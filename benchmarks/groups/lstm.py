@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training step of LSTM and GRU, forward, backward and weight gradients, against the same products as large GEMMs."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence, pad_sequence
+
+import torch_lod as tl
+
+from ..cases import Case, Cases, Ragged, Run, Setup
+
+#: One call per sequence takes part up to this many.
+LONGEST_LOOP = 32
+
+
+def cases(setup: Setup) -> Cases:
+    for cell in ("LSTM", "GRU"):
+        for count in (32,) if setup.quick else (32, 256):
+            for kind in "UX":
+                ragged = Ragged(kind, count, setup.device)
+                for hidden in (64,) if setup.quick else (64, 128, 256):
+                    yield _training_step(cell, ragged, hidden)
+
+
+def _training_step(cell: str, ragged: Ragged, hidden: int) -> Case:
+    x, grad = ragged.randn(hidden), ragged.randn(hidden, seed=1)
+    torch.manual_seed(0)
+    theirs = getattr(nn, cell)(hidden, hidden, device=x.device)
+    ours = getattr(tl.nn, cell)(hidden, hidden, device=x.device)
+    ours.load_state_dict(theirs.state_dict())
+    lod_tensor = tl.LoDTensor(x, ragged.lod)
+    return Case(
+        name=f"{cell} {ragged.kind} B={ragged.count} H={hidden}",
+        ours={f"tl.nn.{cell}": _step(lambda t: ours(t)[0], ours, lod_tensor, grad)},
+        peers=_peers(ragged, theirs, x, grad),
+        floor=_products(ragged, x, theirs.weight_ih_l0.detach()),
+        floor_is="the products of the step, as 6 GEMMs",
+        expected=lambda: _expected(ragged, theirs, x, grad),
+        tolerance=1e-4,
+        goal=_goal(cell, ragged.kind, ragged.count, hidden),
+    )
+
+
+def _step(function: Callable, module: nn.Module, x: Tensor, grad: Tensor, back: Tensor | None = None) -> Run:
+    """Outputs, gradient of x and of the parameters; `back` are the places of our rows in another layout."""
+    leaf = x.detach().requires_grad_()
+    inputs = [leaf, *module.parameters()]
+
+    def call():
+        y = function(leaf)
+        return (y, *torch.autograd.grad(y, inputs, grad))
+
+    def rows(t: Tensor) -> Tensor:
+        return t if back is None else t.reshape(-1, t.shape[-1])[back]
+
+    return Run(call, lambda result: (rows(result[0]), rows(result[1]), *result[2:]))
+
+
+def _packed(ragged: Ragged) -> tuple[PackedSequence, Tensor]:
+    """The numbers of the rows as a PackedSequence, longest sequence first, and the place of every row in it."""
+    order = ragged.lengths_column.flatten().argsort(descending=True, stable=True)
+    numbers = torch.arange(ragged.rows, device=ragged.device).split(ragged.lengths_list)
+    packed = pack_sequence([numbers[i] for i in order.tolist()])
+    return packed, packed.data.argsort()
+
+
+def _peers(ragged: Ragged, module: nn.Module, x: Tensor, grad: Tensor) -> dict[str, Run]:
+    count, longest, lengths = ragged.count, ragged.longest, ragged.lengths_list
+    name = f"nn.{type(module).__name__}"
+    packed, place = _packed(ragged)
+    step_major = ragged.position * count + ragged.ids  # of every row in a padded layout (longest, sequences)
+    padded = pad_sequence(x.split(lengths))
+    padded_grad = torch.zeros_like(padded).flatten(0, 1).index_copy(0, step_major, grad).view(longest, count, -1)
+
+    def core(t: Tensor) -> Tensor:
+        return module(PackedSequence(t, packed.batch_sizes))[0].data
+
+    def rows_to_rows(t: Tensor) -> Tensor:
+        y, _ = module(pack_sequence(t.split(lengths), enforce_sorted=False))
+        return pad_packed_sequence(y)[0].flatten(0, 1).index_select(0, step_major)
+
+    def each(t: Tensor) -> Tensor:
+        return torch.cat([module(s[:, None])[0][:, 0] for s in t.split(lengths)])
+
+    peers = {
+        f"{name}, padded, layouts given": _step(lambda t: module(t)[0], module, padded, padded_grad, step_major),
+        f"{name}, PackedSequence, layouts given": _step(core, module, x[packed.data], grad[packed.data], place),
+        f"{name}, PackedSequence, from and to rows": _step(rows_to_rows, module, x, grad),
+    }
+    if count <= LONGEST_LOOP:
+        peers[f"{name}, one call per sequence"] = _step(each, module, x, grad)
+    return peers
+
+
+def _products(ragged: Ragged, x: Tensor, weight: Tensor) -> Callable[[], None]:
+    """Input and recurrent product, and for each the gradients of its two factors, all rows at once, in place."""
+    gates, features, turned = x.new_ones(len(x), len(weight)), torch.empty_like(x), weight.t().contiguous()
+    weights = torch.empty_like(weight)
+
+    def floor():
+        for _ in range(2):
+            torch.mm(x, turned, out=gates)
+            torch.mm(gates, weight, out=features)
+            torch.mm(gates.t(), x, out=weights)
+
+    return floor
+
+
+def _expected(ragged: Ragged, module: nn.Module, x: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
+    """torch's module in float64, on a PackedSequence."""
+    exact = getattr(nn, type(module).__name__)(module.input_size, module.hidden_size, dtype=torch.float64)
+    exact.load_state_dict({name: p.cpu().double() for name, p in module.state_dict().items()})
+    packed, place = _packed(ragged)
+    order, place, sizes = packed.data.cpu(), place.cpu(), packed.batch_sizes
+    leaf = x.cpu().double()[order].requires_grad_()
+    y = exact(PackedSequence(leaf, sizes))[0].data
+    gradients = torch.autograd.grad(y, [leaf, *exact.parameters()], grad.cpu().double()[order])
+    return (y.detach()[place], gradients[0][place], *gradients[1:])
+
+
+def _goal(cell: str, kind: str, count: int, hidden: int) -> str:
+    if cell == "GRU":
+        return "<= 1.1 of floor; >= 2.4x padded, 3.6x packed" if (kind, count, hidden) == ("U", 32, 256) else ""
+    if hidden < 128:
+        return ""
+    floor, padded, packed = {
+        ("U", 32): (1.03, 1.75, 2.5),
+        ("U", 256): (1.02, 2, 4.5),
+        ("X", 32): (1.05, 3.3, 3.3),
+        ("X", 256): (1.03, 8, 12),
+    }[kind, count]
+    return f"<= {floor} of floor; >= {padded}x padded, {packed}x packed with layouts given"

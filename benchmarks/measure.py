@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the answers of a case, times its contestants interleaved, and prints them."""
+
+import gc
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+
+import torch_lod as tl
+
+from .cases import OPTIONAL, Case, Run, Setup, optional, plain
+
+#: Every case gets this many rounds, however long they take.
+FEWEST_ROUNDS = 3
+#: Seconds of a sample: long beside the clock's own time, short beside the turns of other processes on a busy machine.
+SAMPLE = 2e-4
+
+
+@dataclass(frozen=True)
+class Effort:
+    """rounds: how often everyone's turn comes; turn: seconds of one; limit: seconds of a case, kept by fewer rounds."""
+
+    rounds: int
+    turn: float
+    limit: float
+
+
+@dataclass
+class Result:
+    """One contestant in one case; `seconds`, one entry per round, is empty where `problem` says why."""
+
+    group: str
+    case: str
+    contestant: str
+    kind: str  # "floor", "ours" or "peer"
+    seconds: list[float] = field(default_factory=list)
+    problem: str = ""
+    note: str = ""
+
+    @property
+    def min(self) -> float:
+        return min(self.seconds, default=float("nan"))
+
+
+def error_of(answer: tuple, expected: tuple) -> float:
+    """The largest difference as a part of the largest element expected; infinite where the shapes differ."""
+    worst = 0.0
+    if len(answer) != len(expected):
+        return float("inf")
+    for found, right in zip(answer, expected, strict=True):
+        found, right = plain(found.detach()).cpu().double(), right.double()
+        if found.shape != right.shape or not bool(found.isfinite().all()):
+            return float("inf")
+        worst = max(worst, float((found - right).abs().max() / right.abs().max().clamp(min=1e-30)))
+    return worst
+
+
+def _entry(case: Case, group: str, name: str, kind: str, run: Run, expected: tuple) -> Result:
+    """Runs a contestant once and looks at its answer."""
+    result = Result(group, case.name, name, kind)
+    try:
+        error = error_of(run.answer(run.call()), expected)
+    except Exception as failure:  # a peer may refuse in any way; that is its result
+        result.problem = f"{type(failure).__name__}: {str(failure).strip().splitlines()[0]:.80}"
+    else:
+        if error > case.tolerance:
+            result.problem = f"wrong answer: off by {error:.1e}, allowed are {case.tolerance:.0e}"
+    return result
+
+
+def measure(case: Case, group: str, effort: Effort, setup: Setup) -> list[Result]:
+    """The floor, ours, then the peers from fast to slow. Whoever answers wrongly is not timed."""
+    expected = case.expected()
+    case.floor()  # warm, as the contestants are by their check
+    results = [Result(group, case.name, case.floor_is, "floor")]
+    calls = [case.floor]
+    for kind, runs in (("ours", case.ours), ("peer", case.peers)):
+        for name, run in runs.items():
+            results.append(_entry(case, group, name, kind, run, expected))
+            calls.append(run.call)
+    timed = [(result, call) for result, call in zip(results, calls, strict=True) if not result.problem]
+    _interleave(timed, effort, setup)
+    for result, _ in timed:
+        result.note = case.fact(result.contestant, result.min) if result.kind != "floor" else ""
+        if result.kind == "ours" and case.goal:
+            result.note = f"{result.note}; goal {case.goal}".removeprefix("; ")
+    return sorted(results, key=lambda r: (r.kind == "peer", bool(r.problem), r.min if r.kind == "peer" else 0))
+
+
+class Clock:
+    """Times a call in samples: as many calls as fill one, on a GPU all of a turn, since there each must wait for its end."""
+
+    def __init__(self, call: Callable, turn: float, cuda: bool):
+        self.call, self.turn = call, turn
+        self.synchronize = torch.cuda.synchronize if cuda else lambda: None
+        self.once = self._sample(1)
+        self.calls = max(1, int(min(turn if cuda else SAMPLE, turn) / max(self.once, 1e-7)))
+
+    def _sample(self, calls: int) -> float:
+        call = self.call
+        self.synchronize()
+        started = time.perf_counter()
+        for _ in range(calls):
+            call()
+        self.synchronize()
+        return (time.perf_counter() - started) / calls
+
+    def take_turn(self) -> float:
+        """The smallest sample of a turn, which has at least one."""
+        end, best = time.perf_counter() + self.turn, self._sample(self.calls)
+        while time.perf_counter() < end:
+            best = min(best, self._sample(self.calls))
+        return best
+
+
+def _interleave(timed: list[tuple[Result, Callable]], effort: Effort, setup: Setup) -> None:
+    """Everyone in turn, round by round, so that a disturbance meets all; garbage is collected between rounds only."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        clocks = [Clock(call, effort.turn, setup.device.type == "cuda") for _, call in timed]
+        round_takes = sum(max(clock.once, effort.turn) for clock in clocks)
+        for _ in range(max(FEWEST_ROUNDS, min(effort.rounds, int(effort.limit / round_takes)))):
+            for (result, _), clock in zip(timed, clocks, strict=True):
+                result.seconds.append(clock.take_turn())
+            gc.collect()
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
+
+
+# ---- what is printed
+
+COLUMNS = {"case": 40, "contestant": 46, "min": 9, "- floor": 9, "/ floor": 7, "peer / ours": 11, "notes": 0}
+
+
+def header(setup: Setup, effort: Effort) -> dict[str, str]:
+    """What the numbers depend on."""
+    level = os.environ.get("TORCH_LOD_LEVEL")
+    libraries = {name: optional(name) for name in OPTIONAL}
+    found = [
+        f"{name} {getattr(m, '__version__', '')}".strip() for name, m in libraries.items() if not isinstance(m, str)
+    ]
+    about = {
+        "processor": f"{_processor()}, {os.cpu_count()} cores, {setup.threads} threads used",
+        "device": torch.cuda.get_device_name(setup.device) if setup.device.type == "cuda" else "cpu",
+        "torch": f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, Python {platform.python_version()}",
+        "torch_lod": f"{tl.__version__}, operators {'compiled' if tl.ops.COMPILED else 'composed of torch operators'}, "
+        f"TORCH_LOD_LEVEL {'not set: the best of this processor' if level is None else level}",
+        "method": f"minima of {FEWEST_ROUNDS} to {effort.rounds} interleaved rounds",
+        "peers": ", ".join(["torch", *found]),
+        "peers left out": ", ".join(f"{n} ({why})" for n, why in libraries.items() if isinstance(why, str)) or "none",
+    }
+    if hasattr(os, "getloadavg"):
+        about["load average at the start"] = f"{os.getloadavg()[0]:.1f}"
+    return about
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def head_rows(group: str) -> list[str]:
+    titles = [title.ljust(width) for title, width in COLUMNS.items()]
+    rules = ["-" * max(3, width) for width in COLUMNS.values()]
+    return [f"\n### {group}\n", f"| {' | '.join(titles)} |", f"|{'|'.join(f'-{rule}-' for rule in rules)}|"]
+
+
+def table_rows(results: list[Result]) -> list[str]:
+    """One row per contestant of a case."""
+    floor, lines = results[0].min, []
+    for i, r in enumerate(results):
+        cells = [r.case if i == 0 else "", f"floor: {r.contestant}" if r.kind == "floor" else r.contestant]
+        if r.kind == "ours":
+            cells[1] = f"**{r.contestant}**"
+        if r.problem:
+            cells += ["", "", "", "", r.problem]
+        else:
+            ratio = peer_ratio(r, results)
+            cells += [_time(r.min), "", "", "", r.note]
+            if r.kind != "floor":
+                cells[3:5] = _time(r.min - floor), f"{r.min / floor:.2f}"
+            if ratio is not None:
+                cells[5] = f"{ratio:.2f}"
+        padded = [cell.ljust(width) for cell, width in zip(cells, COLUMNS.values(), strict=True)]
+        lines.append(f"| {' | '.join(padded)} |")
+    return lines
+
+
+def peer_ratio(r: Result, results: list[Result]) -> float | None:
+    """On a row of ours the best peer's time over it; on a peer's row its time over the first of ours."""
+    peers = [p.min for p in results if p.kind == "peer" and p.seconds]
+    ours = [o.min for o in results if o.kind == "ours" and o.seconds]
+    if r.kind == "ours" and peers:
+        return min(peers) / r.min
+    return r.min / ours[0] if r.kind == "peer" and ours else None
+
+
+def _time(seconds: float) -> str:
+    sign, size = ("-", -seconds) if seconds < 0 else ("", seconds)
+    for unit, scale in (("us", 1e6), ("ms", 1e3), ("s", 1.0)):
+        if size * scale < 1000 or unit == "s":
+            number = size * scale
+            return f"{sign}{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
+    raise AssertionError
+
+
+def as_json(results: list[Result]) -> list[dict]:
+    """The results of a case with their ratios."""
+    floor = results[0].min
+    rows = []
+    for r in results:
+        row = asdict(r)
+        if r.seconds:
+            row |= {"min": r.min, "median": statistics.median(r.seconds), "per_floor": r.min / floor}
+            row["peer_per_ours"] = peer_ratio(r, results)
+        rows.append(row)
+    return rows

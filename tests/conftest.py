@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices, the whole grid on request, and the count of laws at the end."""
+
+import collections
+import os
+
+import pytest
+import torch
+
+import torch_lod
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+#: The whole grid of every law: make test-all.
+FULL = os.environ.get("TORCH_LOD_FULL") == "1"
+
+
+def pytest_generate_tests(metafunc):
+    if "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", DEVICES)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+def pytest_terminal_summary(terminalreporter):
+    passed = terminalreporter.stats.get("passed", [])
+    laws = collections.Counter(r.nodeid.split("::")[1].split("[")[0] for r in passed if "test_all_ops" in r.nodeid)
+    kind = "compiled operators" if torch_lod.ops.COMPILED else "compositions (no compiled operators)"
+    terminalreporter.write_line(f"torch {torch.__version__}, {kind}, devices: {', '.join(DEVICES)}")
+    if laws:
+        terminalreporter.write_line(f"{len(laws)} laws over operators, {sum(laws.values())} cases of them")

@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table: one entry per operator. Every law of test_all_ops.py reads it; a new operator adds one entry."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import reference
+import torch
+
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+ANY = (torch.bool, torch.complex64, torch.complex128)
+
+#: The edges that every operator must survive.
+OFFSETS = {
+    "typical": [0, 2, 5, 6],
+    "empty segment": [0, 2, 2, 6],
+    "empty ends": [0, 0, 6, 6],
+    "all empty": [0, 0, 0],
+    "no segments": [0],
+    "one row": [0, 1],
+}
+#: Seen by the laws that compare results but not by those that differentiate numerically.
+LONG = {"long": [0, 1, 1, 2600, 2607]}
+WIDTHS = ((3,), (), (2, 17), (0,))
+WIDE = ((85,),)
+
+
+@dataclass(frozen=True)
+class Sample:
+    label: str
+    args: tuple
+    #: Too large for numerical gradients.
+    large: bool = False
+
+
+@dataclass(frozen=True)
+class OpInfo:
+    name: str
+    reference: Callable
+    samples: Callable[..., Iterator[Sample]]
+    #: (label, arguments, exception, part of the message)
+    errors: Callable[[], Iterator[tuple]]
+    dtypes: tuple = FLOATS
+    #: How many of the results are compared and differentiated; the rest is internal to the backward.
+    outputs: int = 1
+    differentiable: bool = True
+    shape: str = "rows"
+    #: Tolerances beside torch.testing's, by dtype.
+    tolerance: dict = field(default_factory=dict)
+
+    @property
+    def op(self):
+        return getattr(torch.ops.torch_lod, self.name).default
+
+
+def values(rows, width, dtype, device, seed=0):
+    """Small numbers that every dtype holds; distinct within a column of a floating dtype, with ties in a whole one."""
+    g = torch.Generator().manual_seed(rows * 31 + seed)
+    if dtype == torch.bool:
+        t = torch.rand(rows, *width, generator=g) < 0.5
+    elif dtype.is_floating_point or dtype.is_complex:
+        t = torch.randn(rows, *width, generator=g, dtype=torch.float64)
+    else:
+        t = torch.randint(0, 5, (rows, *width), generator=g)
+    return t.to(dtype).to(device)
+
+
+def cuts(device, large=True):
+    for label, offsets in {**OFFSETS, **(LONG if large else {})}.items():
+        yield label, torch.tensor(offsets, device=device), label in LONG
+
+
+def over_segments(dtype, device, make, widths=WIDTHS + WIDE):
+    for label, offsets, large in cuts(device):
+        for width in widths:
+            if large and width not in ((3,), (85,), ()):
+                continue
+            for extra, args in make(offsets, width):
+                yield Sample(f"{label} {width}{extra}", args, large or width in WIDE)
+
+
+def bad_offsets(args, at, rows=6):
+    """The arguments with offsets that break one rule each."""
+
+    def put(offsets):
+        return (*args[:at], offsets, *args[at + 1 :])
+
+    yield "start", put(torch.tensor([2, 4, 6])), ValueError, "row_offsets to start at 0, got 2"
+    yield "fall", put(torch.tensor([0, 7, 6])), ValueError, "got 7 then 6 at index 2"
+    yield "negative", put(torch.tensor([0, -3, 6])), ValueError, "got 0 then -3 at index 1"
+    yield "wrapping", put(torch.tensor([0, 2**63 - 1, -(2**63)])), ValueError, "at index 2"
+    yield "short", put(torch.tensor([0, 2, 5])), ValueError, f"equal the {rows} rows of values, got 5 at index 2"
+    yield "long", put(torch.tensor([0, 2, 10**9])), ValueError, f"{rows} rows of values, got 1000000000 at index 2"
+    yield "none", put(torch.tensor([], dtype=torch.int64)), ValueError, "row_offsets with at least 1 entry, got none"
+    yield "floating", put(torch.tensor([0.0, 6.0])), TypeError, "row_offsets of dtype int64"
+    yield "int32", put(torch.tensor([0, 6], dtype=torch.int32)), TypeError, "row_offsets of dtype int64"
+    yield "2-d", put(torch.tensor([[0, 6]])), ValueError, "1-D row_offsets, got 2 dimensions"
+
+
+X = torch.zeros(6, 3)
+CUT = torch.tensor([0, 2, 6])
+
+
+# -- rows
+
+
+def run_map_samples(dtype, device):
+    for label, offsets, large in cuts(device):
+        for step in (-1, 0, 1, 3):
+            starts = torch.arange(len(offsets) - 1, device=device) * 7
+            yield Sample(f"{label} step {step}", (starts, offsets, int(offsets[-1]), step), large)
+
+
+def run_map_errors():
+    yield from bad_offsets((torch.arange(2), CUT, 6), 1)
+    yield "starts", (torch.arange(3), CUT, 6), ValueError, "one of starts per segment, 2, got 3"
+    yield "floating starts", (torch.zeros(2), CUT, 6), TypeError, "starts of dtype int64"
+
+
+MAPS = {"mixed": [2, 0, -1, 1, 2, 2], "runs": [1, 2, 3, 0, 1], "none": [-1, -1], "empty": [], "one": [3]}
+
+
+def gather_samples(dtype, device):
+    for label, entries in MAPS.items():
+        for width in WIDTHS + WIDE:
+            row_map = torch.tensor(entries, dtype=torch.int64, device=device)
+            for fill in (0, 1):
+                yield Sample(f"{label} {width} fill {fill}", (values(4, width, dtype, device), row_map, fill), width in WIDE)
+    none = torch.tensor([-1, -1], device=device)
+    yield Sample("of no rows", (values(0, (3,), dtype, device), none, 0))
+    yield Sample("long", (values(3000, (5,), dtype, device), torch.arange(2999, -1, -1, device=device), 0), True)
+
+
+def map_errors(name):
+    extra = {"gather_rows": (), "scatter_rows": (4,)}[name]
+    rows = {"gather_rows": 6, "scatter_rows": 4}[name]
+
+    def errors():
+        good = torch.tensor([0, 1, 2, -1, 3, 3])
+        for wrong in (rows, -2, 2**62, -(2**63)):
+            bad = good.clone()
+            bad[4] = wrong
+            yield f"entry {wrong}", (X, bad, *extra), IndexError, f"map in [-1, {rows - 1}], got {wrong} at index 4"
+        yield "floating", (X, good.double(), *extra), TypeError, "map of dtype int64"
+        yield "2-d", (X, good[None], *extra), ValueError, "1-D map, got 2 dimensions"
+        yield "scalar", (X[0, 0], good, *extra), ValueError, "values with at least 1 dimension, got a scalar"
+        if extra:
+            yield "length", (X, good[:5], 4), ValueError, "a map entry per row of values, 6, got 5"
+            yield "rows", (X, good, -1), ValueError, "rows >= 0, got -1"
+            yield "bool", (X.bool(), good, 4), TypeError, "floating or integer dtype, got Bool"
+
+    return errors
+
+
+def scatter_samples(dtype, device):
+    for label, entries in MAPS.items():
+        for width in WIDTHS + WIDE:
+            row_map = torch.tensor(entries, dtype=torch.int64, device=device)
+            yield Sample(f"{label} {width}", (values(len(entries), width, dtype, device), row_map, 5), width in WIDE)
+    nowhere = torch.tensor([-1, -1], device=device)
+    yield Sample("into no rows", (values(2, (3,), dtype, device), nowhere, 0))
+    many = torch.arange(3000, device=device) % 7
+    yield Sample("long", (values(3000, (5,), dtype, device), many, 7), True)
+
+
+# -- segment
+
+
+def reduce_samples(reduces):
+    def samples(dtype, device):
+        def make(offsets, width):
+            for reduce in reduces:
+                if reduce in ("mean", "sqrt") and not dtype.is_floating_point:
+                    continue
+                x = values(int(offsets[-1]), width, dtype, device)
+                for pad in (0.0,) if reduce == "sum" else (2.0,):
+                    yield f" {reduce}", (x, offsets, reduce, pad)
+
+        yield from over_segments(dtype, device, make)
+
+    return samples
+
+
+def reduce_errors(name):
+    def errors():
+        kind = "max" if name == "segment_extreme" else "sum"
+        yield from bad_offsets((X, CUT, kind, 0.0), 1)
+        yield "reduce", (X, CUT, "median", 0.0), ValueError, "'first' or 'last', got 'median'"
+        yield "scalar", (X[0, 0], CUT, kind, 0.0), ValueError, "values with at least 1 dimension"
+        yield "bool", (X.bool(), CUT, kind, 0.0), TypeError, "floating or integer dtype, got Bool"
+        yield "complex", (X.cfloat(), CUT, kind, 0.0), TypeError, "floating or integer dtype"
+        yield "pad", (X.long(), CUT, kind, 0.5), ValueError, "whole pad_value for values of dtype Long, got 0.5"
+        if name == "segment_extreme":
+            yield "kind", (X, CUT, "sum", 0.0), ValueError, "'max' or 'min', got 'sum'"
+        else:
+            yield "whole mean", (X.long(), CUT, "mean", 0.0), TypeError, "floating dtype for 'mean', got Long"
+
+    return errors
+
+
+def broadcast_samples(dtype, device):
+    def make(offsets, width):
+        for reduce in ("sum", "mean", "sqrt") if dtype.is_floating_point else ("sum",):
+            x = values(len(offsets) - 1, width, dtype, device)
+            yield f" {reduce}", (x, offsets, int(offsets[-1]), reduce)
+
+    yield from over_segments(dtype, device, make)
+
+
+def broadcast_errors():
+    yield "end", (X[:2], torch.tensor([0, 2, 5]), 6, "sum"), ValueError, "equal the 6 rows of values, got 5"
+    yield "fall", (X[:2], torch.tensor([0, 7, 6]), 6, "sum"), ValueError, "got 7 then 6 at index 2"
+    yield "rows", (X[:3], CUT, 6, "sum"), ValueError, "a row of values per segment, 2, got 3"
+    yield "kind", (X[:2], CUT, 6, "max"), ValueError, "'sum', 'mean' or 'sqrt', got 'max'"
+
+
+def index_for(offsets, width, device):
+    """A row of its own segment for every element, some -1, some of another segment."""
+    g = torch.Generator().manual_seed(len(offsets))
+    out = []
+    for a, b in zip(offsets.tolist(), offsets.tolist()[1:]):
+        out.append(torch.randint(a - 1, b + 1, width, generator=g).clamp(min=-1))
+    return reference.rows_of(out, torch.zeros(0, *width, dtype=torch.int64)).to(device)
+
+
+def pick_samples(dtype, device):
+    def make(offsets, width):
+        x = values(int(offsets[-1]), width, dtype, device)
+        yield "", (x, index_for(offsets, width, device), offsets)
+
+    yield from over_segments(dtype, device, make)
+
+
+def place_samples(dtype, device):
+    def make(offsets, width):
+        x = values(len(offsets) - 1, width, dtype, device)
+        yield "", (x, index_for(offsets, width, device), offsets, int(offsets[-1]))
+
+    for sample in over_segments(dtype, device, make):
+        if not sample.large:  # the reference is a list of scalars
+            yield sample
+
+
+def pick_errors(name):
+    def errors():
+        index = torch.zeros(2, 3, dtype=torch.int64)
+        x = X if name == "segment_pick" else X[:2]
+        tail = () if name == "segment_pick" else (6,)
+        yield from bad_offsets((x, index, CUT, *tail), 2) if name == "segment_pick" else ()
+        yield "index dtype", (x, index.int(), CUT, *tail), TypeError, "int64 index"
+        yield "index shape", (x, index[:, :2], CUT, *tail), ValueError, "index with a row per segment, 2"
+        yield "index rows", (x, index[:1], CUT, *tail), ValueError, "index with a row per segment, 2"
+        if tail:
+            yield "rows", (X[:3], index, CUT, 6), ValueError, "a row of values per segment, 2, got 3"
+
+    return errors
+
+
+def softmax_samples(dtype, device):
+    def make(offsets, width):
+        yield "", (values(int(offsets[-1]), width, dtype, device), offsets)
+
+    yield from over_segments(dtype, device, make)
+
+
+def softmax_backward_samples(dtype, device):
+    def make(offsets, width):
+        n = int(offsets[-1])
+        yield "", (values(n, width, dtype, device), values(n, width, dtype, device, 1).abs(), offsets)
+
+    yield from over_segments(dtype, device, make)
+
+
+def softmax_errors():
+    yield from bad_offsets((X, CUT), 1)
+    yield "whole", (X.long(), CUT), TypeError, "values of dtype float16, bfloat16, float32 or float64, got Long"
+
+
+def softmax_backward_errors():
+    yield from bad_offsets((X, X, CUT), 2)
+    yield "shape", (X[:, :2], X, CUT), ValueError, "grad of shape [6, 3], got [6, 2]"
+    yield "dtype", (X.double(), X, CUT), TypeError, "grad of dtype Float"
+
+
+# -- recurrence
+
+
+def layer(dtype, device, gates, features, hidden, n, bias, state):
+    def t(*shape, seed):
+        return values(shape[0], shape[1:], dtype, device, seed) * 0.5
+
+    weights = [t(gates * hidden, features, seed=1), t(gates * hidden, hidden, seed=2)]
+    biases = [t(gates * hidden, seed=3), t(gates * hidden, seed=4)] if bias else [None, None]
+    states = [t(n, hidden, seed=5), t(n, hidden, seed=6)] if state else [None, None]
+    return weights, biases, states[: 2 if gates == 4 else 1]
+
+
+def recurrent_samples(gates):
+    def samples(dtype, device):
+        for label, offsets, _ in cuts(device, large=False):
+            for bias, state, reverse in ((True, False, False), (True, True, True), (False, True, False)):
+                n = len(offsets) - 1
+                weights, biases, states = layer(dtype, device, gates, 2, 3, n, bias, state)
+                x = values(int(offsets[-1]), (2,), dtype, device)
+                said = f"{label}{' bias' * bias}{' state' * state}{' reverse' * reverse}"
+                yield Sample(said, (x, *weights, *biases, *states, offsets.cpu(), reverse))
+        offsets = torch.tensor([0, 9, 9, 11, 40])
+        weights, biases, states = layer(dtype, device, gates, 7, 21, 4, True, True)
+        yield Sample("large", (values(40, (7,), dtype, device), *weights, *biases, *states, offsets, False), True)
+
+    return samples
+
+
+def backward_samples(gates):
+    def samples(dtype, device):
+        forward = reference.lstm if gates == 4 else reference.gru
+        for sample in recurrent_samples(gates)(dtype, device):
+            x, w_ih, w_hh, _, _, *states, offsets, reverse = sample.args
+            saved = [t.to(dtype) for t in forward(x, w_ih, w_hh, None, None, *states, offsets, reverse)]
+            grads = [values(len(x), (w_hh.shape[1],), dtype, device, seed) for seed in (8, 9)]
+            if gates == 3:
+                grads = grads[:1]
+            elif " bias" in sample.label:
+                grads[1] = None
+            yield Sample(sample.label, (*grads, x, w_ih, w_hh, *states, offsets, reverse, *saved), sample.large)
+
+    return samples
+
+
+def recurrent_errors(name, gates):
+    def errors():
+        (w_ih, w_hh), (b_ih, b_hh), states = layer(torch.float32, "cpu", gates, 3, 3, 2, True, True)
+        good = (X, w_ih, w_hh, b_ih, b_hh, *states, CUT, False)
+
+        def put(**changed):
+            places = dict(values=0, weight_ih=1, weight_hh=2, bias_ih=3, bias_hh=4, h_0=5)
+            places |= dict(c_0=6) if gates == 4 else {}
+            out = list(good)
+            for key, value in changed.items():
+                out[places[key]] = value
+            return tuple(out)
+
+        yield from bad_offsets(good, len(good) - 2)
+        yield "values", put(values=X[0]), ValueError, f"{name}: expected values of shape (rows, features)"
+        yield "dtype", put(values=X.long()), TypeError, "expected values of dtype float16"
+        yield "features", put(values=X[:, :2]), ValueError, "weight_ih of shape"
+        yield "weight", put(weight_hh=w_hh[:-1]), ValueError, "weight_hh of shape"
+        yield "weight dtype", put(weight_hh=w_hh.double()), TypeError, "weight_hh of dtype Float"
+        yield "bias", put(bias_hh=b_hh[1:]), ValueError, "bias_hh of shape"
+        yield "state", put(h_0=states[0][:1]), ValueError, "h_0 of shape [2, 3], got [1, 3]"
+        if gates == 4:
+            yield "one state", put(c_0=None), ValueError, "h_0 and c_0 together"
+
+    return errors
+
+
+def backward_errors(name, gates):
+    def errors():
+        sample = next(s for s in backward_samples(gates)(torch.float32, "cpu") if "typical" in s.label)
+        at = 7 if gates == 4 else 5
+        yield from bad_offsets(sample.args, at)
+
+    return errors
+
+
+#: The backward of a half type starts from results that were rounded to it.
+COARSE = {torch.float32: (1e-4, 1e-5), torch.bfloat16: (6e-2, 6e-2), torch.float16: (1e-2, 1e-2)}
+
+OPS = [
+    OpInfo("run_map", reference.run_map, run_map_samples, run_map_errors, (torch.int64,), differentiable=False),
+    OpInfo("gather_rows", reference.gather_rows, gather_samples, map_errors("gather_rows"), FLOATS + WHOLE + ANY),
+    OpInfo("scatter_rows", reference.scatter_rows, scatter_samples, map_errors("scatter_rows"), FLOATS + WHOLE),
+    OpInfo(
+        "segment_reduce",
+        reference.segment_reduce,
+        reduce_samples(("sum", "mean", "sqrt", "max", "min", "first", "last")),
+        reduce_errors("segment_reduce"),
+        FLOATS + WHOLE,
+        shape="segment",
+    ),
+    OpInfo(
+        "segment_extreme",
+        reference.segment_extreme,
+        reduce_samples(("max", "min")),
+        reduce_errors("segment_extreme"),
+        FLOATS + WHOLE,
+        outputs=2,
+        shape="segment",
+    ),
+    OpInfo(
+        "segment_broadcast",
+        reference.segment_broadcast,
+        broadcast_samples,
+        broadcast_errors,
+        FLOATS + WHOLE,
+        shape="segment",
+    ),
+    OpInfo("segment_pick", reference.segment_pick, pick_samples, pick_errors("segment_pick"), FLOATS, shape="segment"),
+    OpInfo("segment_place", reference.segment_place, place_samples, pick_errors("segment_place"), FLOATS, shape="segment"),
+    OpInfo(
+        "segment_softmax",
+        reference.segment_softmax,
+        softmax_samples,
+        softmax_errors,
+        tolerance={dtype: COARSE[dtype] for dtype in (torch.bfloat16, torch.float16)},
+        shape="segment",
+    ),
+    OpInfo(
+        "segment_softmax_backward",
+        reference.segment_softmax_backward,
+        softmax_backward_samples,
+        softmax_backward_errors,
+        tolerance=COARSE,
+        shape="segment",
+    ),
+    OpInfo(
+        "lstm",
+        reference.lstm,
+        recurrent_samples(4),
+        recurrent_errors("lstm", 4),
+        outputs=2,
+        tolerance=COARSE,
+        shape="recurrence",
+    ),
+    OpInfo(
+        "gru",
+        reference.gru,
+        recurrent_samples(3),
+        recurrent_errors("gru", 3),
+        tolerance=COARSE,
+        shape="recurrence",
+    ),
+    OpInfo(
+        "lstm_backward",
+        reference.lstm_backward,
+        backward_samples(4),
+        backward_errors("lstm_backward", 4),
+        (torch.float64, torch.float32),
+        outputs=6,
+        differentiable=False,
+        tolerance=COARSE,
+        shape="recurrence",
+    ),
+    OpInfo(
+        "gru_backward",
+        reference.gru_backward,
+        backward_samples(3),
+        backward_errors("gru_backward", 3),
+        (torch.float64, torch.float32),
+        outputs=6,
+        differentiable=False,
+        tolerance=COARSE,
+        shape="recurrence",
+    ),
+]
+#: Operators without an entry, and why.
+WITHOUT = {
+    "check_lod": "returns no tensor; tests/test_lod.py",
+    "lstm_composed": "the reference of gradients of gradients: gradgradcheck of lstm runs it",
+    "gru_composed": "the reference of gradients of gradients: gradgradcheck of gru runs it",
+}

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every operator means: plain loops over rows and segments, without torch_lod. Differentiable through autograd."""
+
+import torch
+
+
+def segments(values, row_offsets):
+    ends = row_offsets.tolist()
+    return [values[a:b] for a, b in zip(ends, ends[1:])]
+
+
+def rows_of(parts, like):
+    """A list of rows as a tensor, also when it is empty."""
+    return torch.stack(parts) if parts else like.new_zeros(0, *like.shape[1:])
+
+
+def run_map(starts, row_offsets, rows, step=1):
+    out = []
+    for s, (a, b) in enumerate(zip(row_offsets.tolist(), row_offsets.tolist()[1:])):
+        out += [int(starts[s]) + step * i for i in range(b - a)]
+    assert len(out) == rows
+    return torch.tensor(out, dtype=torch.int64, device=starts.device)
+
+
+def gather_rows(values, map, fill=0):
+    filler = torch.full(values.shape[1:], fill, dtype=values.dtype, device=values.device)
+    return rows_of([values[i] if i >= 0 else filler for i in map.tolist()], values)
+
+
+def scatter_rows(values, map, rows):
+    out = [values.new_zeros(values.shape[1:]) for _ in range(rows)]
+    for i, r in enumerate(map.tolist()):
+        if r >= 0:
+            out[r] = out[r] + values[i]
+    return rows_of(out, values)
+
+
+def segment_reduce(values, row_offsets, reduce, pad_value=0.0):
+    def one(rows):
+        if len(rows) == 0:
+            return torch.full(values.shape[1:], pad_value, dtype=values.dtype, device=values.device)
+        if reduce in ("max", "min"):
+            return extreme_of(rows, reduce)[0]
+        return {
+            "sum": lambda: rows.sum(0),
+            "mean": lambda: rows.sum(0) / len(rows),
+            "sqrt": lambda: rows.sum(0) / len(rows) ** 0.5,
+            "first": lambda: rows[0],
+            "last": lambda: rows[-1],
+        }[reduce]()
+
+    return rows_of([one(rows).to(values.dtype) for rows in segments(values, row_offsets)], values)
+
+
+def extreme_of(rows, reduce):
+    """The first row that attains the extreme, element by element; a NaN attains it before any number."""
+    flat = rows.reshape(len(rows), -1)
+    index = []
+    for c in range(flat.shape[1]):
+        column = flat[:, c].tolist()
+        best = 0
+        for i, v in enumerate(column):
+            if column[best] != column[best]:
+                break
+            if v != v or (v > column[best] if reduce == "max" else v < column[best]):
+                best = i
+        index.append(best)
+    index = torch.tensor(index, dtype=torch.int64, device=rows.device).reshape(1, *rows.shape[1:])
+    return rows.gather(0, index)[0], index[0]
+
+
+def segment_extreme(values, row_offsets, reduce, pad_value=0.0):
+    out, index = [], []
+    for start, rows in zip(row_offsets.tolist(), segments(values, row_offsets)):
+        if len(rows):
+            best, where = extreme_of(rows, reduce)
+            where = where + start
+        else:
+            best = torch.full(values.shape[1:], pad_value, dtype=values.dtype, device=values.device)
+            where = torch.full(values.shape[1:], -1, device=values.device)
+        out.append(best)
+        index.append(where)
+    like = torch.zeros(0, *values.shape[1:], dtype=torch.int64, device=values.device)
+    return rows_of(out, values), rows_of(index, like)
+
+
+def segment_broadcast(values, row_offsets, rows, reduce="sum"):
+    out = []
+    for s, (a, b) in enumerate(zip(row_offsets.tolist(), row_offsets.tolist()[1:])):
+        scale = {"sum": 1, "mean": b - a, "sqrt": (b - a) ** 0.5}[reduce]
+        out += [values[s] / scale if reduce != "sum" else values[s]] * (b - a)
+    return rows_of(out, values)
+
+
+def segment_pick(values, index, row_offsets):
+    out = torch.zeros(index.shape, dtype=values.dtype, device=values.device)
+    flat = values.reshape(len(values), -1) if values.numel() else values.new_zeros(len(values), 0)
+    for s, (a, b) in enumerate(zip(row_offsets.tolist(), row_offsets.tolist()[1:])):
+        row = index[s].reshape(-1).tolist()
+        picked = [flat[i, c] if a <= i < b else values.new_zeros(()) for c, i in enumerate(row)]
+        if picked:
+            out = out.index_put((torch.tensor(s),), torch.stack(picked).reshape(values.shape[1:]))
+    return out
+
+
+def segment_place(values, index, row_offsets, rows):
+    out = [[values.new_zeros(()) for _ in range(values[:1].numel() or 0)] for _ in range(rows)]
+    for s, (a, b) in enumerate(zip(row_offsets.tolist(), row_offsets.tolist()[1:])):
+        flat = values[s].reshape(-1)
+        for c, i in enumerate(index[s].reshape(-1).tolist()):
+            if a <= i < b:
+                out[i][c] = flat[c]
+    rows_ = [torch.stack(row).reshape(values.shape[1:]) if row else values.new_zeros(values.shape[1:]) for row in out]
+    return rows_of(rows_, values)
+
+
+def segment_softmax(values, row_offsets):
+    parts = [rows.softmax(0) for rows in segments(values, row_offsets) if len(rows)]
+    return torch.cat(parts) if parts else values.clone()
+
+
+def segment_softmax_backward(grad, output, row_offsets):
+    parts = []
+    for g, y in zip(segments(grad, row_offsets), segments(output, row_offsets)):
+        if len(y):
+            parts.append(y * (g - (g * y).sum(0)))
+    return torch.cat(parts) if parts else output.clone()
+
+
+def lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False):
+    hidden = weight_hh.shape[1]
+    out, cells, gates = ([None] * len(values) for _ in range(3))
+    for s, (a, b) in enumerate(zip(row_offsets.tolist(), row_offsets.tolist()[1:])):
+        h = values.new_zeros(hidden) if h_0 is None else h_0[s]
+        c = values.new_zeros(hidden) if c_0 is None else c_0[s]
+        for r in reversed(range(a, b)) if reverse else range(a, b):
+            z = weight_ih @ values[r] + weight_hh @ h
+            z = z if bias_ih is None else z + bias_ih
+            z = z if bias_hh is None else z + bias_hh
+            i, f, g, o = z.split(hidden)
+            i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+            c = f * c + i * g
+            h = o * c.tanh()
+            out[r], cells[r], gates[r] = h, c, torch.cat([i, f, g, o])
+    empty = values.new_zeros(0, hidden)
+    return rows_of(out, empty), rows_of(cells, empty), rows_of(gates, values.new_zeros(0, 4 * hidden))
+
+
+def gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False):
+    hidden = weight_hh.shape[1]
+    out, saved = ([None] * len(values) for _ in range(2))
+    for s, (a, b) in enumerate(zip(row_offsets.tolist(), row_offsets.tolist()[1:])):
+        h = values.new_zeros(hidden) if h_0 is None else h_0[s]
+        for row in reversed(range(a, b)) if reverse else range(a, b):
+            x = weight_ih @ values[row] if bias_ih is None else weight_ih @ values[row] + bias_ih
+            y = weight_hh @ h if bias_hh is None else weight_hh @ h + bias_hh
+            (x_r, x_z, x_n), (y_r, y_z, y_n) = x.split(hidden), y.split(hidden)
+            r, z = (x_r + y_r).sigmoid(), (x_z + y_z).sigmoid()
+            n = (x_n + r * y_n).tanh()
+            h = (1 - z) * n + z * h
+            out[row], saved[row] = h, torch.cat([r, z, n, y_n])
+    return rows_of(out, values.new_zeros(0, hidden)), rows_of(saved, values.new_zeros(0, 4 * hidden))
+
+
+def by_autograd(forward, outputs, inputs, grads):
+    """Gradients of `forward(*inputs)`'s first `outputs` results for given output gradients; empty where there is no input."""
+    leaves = [t.detach().clone().requires_grad_() if t is not None and t.is_floating_point() else t for t in inputs]
+    results = forward(*leaves)
+    pairs = [(r, g) for r, g in zip(results[:outputs], grads) if g is not None and r.requires_grad]
+    wanted = [t for t in leaves if t is not None and t.requires_grad]
+    if not pairs:
+        return [torch.zeros_like(t) for t in wanted]
+    found = torch.autograd.grad([r for r, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
+    return [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found)]
+
+
+def lstm_backward(
+    grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, reverse, output, cells, gates
+):
+    bias = values.new_zeros(weight_hh.shape[0])
+
+    def forward(values, weight_ih, weight_hh, bias, h, c):
+        return lstm(values, weight_ih, weight_hh, bias, None, h, c, row_offsets, reverse)
+
+    found = by_autograd(forward, 2, (values, weight_ih, weight_hh, bias, h_0, c_0), (grad_output, grad_cells))
+    none = values.new_zeros(0, weight_hh.shape[1])
+    return *found[:4], *(found[4:] if h_0 is not None else (none, none))
+
+
+def gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, output, saved):
+    b_ih, b_hh = (values.new_zeros(weight_hh.shape[0]) for _ in range(2))
+
+    def forward(values, weight_ih, weight_hh, b_ih, b_hh, h):
+        return gru(values, weight_ih, weight_hh, b_ih, b_hh, h, row_offsets, reverse)
+
+    found = by_autograd(forward, 1, (values, weight_ih, weight_hh, b_ih, b_hh, h_0), (grad_output,))
+    return *found[:5], found[5] if h_0 is not None else values.new_zeros(0, weight_hh.shape[1])

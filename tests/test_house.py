@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the house (docs/design.md), as tests."""
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from op_info import OPS, WITHOUT
+
+import torch_lod as tl
+from torch_lod.ops import composed
+
+ROOT = Path(__file__).parent.parent
+#: Lower floors first: a module imports from modules before it, never from its own floor or above.
+FLOORS = ("errors", "ops", "lod", "printing", "torch_rules", "lod_tensor", "construct", "sequence", "nn")
+SCHEMAS = {s.name.split("::")[1]: s for s in torch._C._jit_get_all_schemas() if s.name.startswith("torch_lod::")}
+
+
+def sources(*patterns):
+    return [path for pattern in patterns for path in sorted(ROOT.glob(pattern)) if "build" not in path.parts]
+
+
+def imported(path: Path):
+    """The floors that a module of the package imports from, with the line."""
+    package = path.relative_to(ROOT).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level]
+            for alias in node.names:
+                full = [*base, *(node.module.split(".") if node.module else []), alias.name]
+                if len(full) > 1:
+                    yield full[1], node.lineno
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch_lod"):
+            yield (node.module + ".").split(".")[1] or node.names[0].name, node.lineno
+
+
+@pytest.mark.parametrize("path", [p for p in sources("torch_lod/**/*.py") if p.name != "__init__.py" or p.parent.name != "torch_lod"], ids=str)
+def test_imports_go_downwards(path):
+    own = path.relative_to(ROOT / "torch_lod").parts[0].removesuffix(".py")
+    for floor, line in imported(path):
+        if floor in FLOORS and floor != own:
+            assert FLOORS.index(floor) < FLOORS.index(own), f"{path}:{line}: {own} imports {floor}"
+
+
+def test_only_the_landing_knows_the_device():
+    allowed = {"device.h", "launch.h", "each_level.h"}
+    for path in sources("csrc/**/*.h", "csrc/*.cpp"):
+        text = path.read_text()
+        if path.name not in allowed:
+            assert "__CUDACC__" not in text and "<<<" not in text, path
+        assert "march=native" not in text and "ffast-math" not in text, path
+
+
+def test_kernel_text_is_free_of_torch():
+    for path in sources("csrc/*.h", "csrc/core/*.h", "csrc/cuda/*.cu"):
+        if path.name != "binding.h":
+            foreign = re.findall(r"#include <((?:ATen|c10|torch)/[^>]*)>", path.read_text())
+            assert all(name.startswith("torch/headeronly/") for name in foreign), (path, foreign)
+
+
+def test_every_shape_is_compiled_for_the_gpu():
+    shapes = {path.stem for path in sources("csrc/*.h")}
+    assert shapes and shapes == {path.stem for path in sources("csrc/cuda/*.cu")}
+    for shape in shapes:
+        entries = set(re.findall(r"LOD_ENTRY void (\w+)\(", (ROOT / f"csrc/{shape}.h").read_text()))
+        declared = (ROOT / f"csrc/{shape}.cpp").read_text()
+        assert entries and all(f"void {entry}(const CudaExec&" in declared for entry in entries), shape
+
+
+def test_every_operator_is_registered_everywhere():
+    for name in SCHEMAS:
+        dump = torch._C._dispatch_dump(f"torch_lod::{name}")
+        if name in WITHOUT or not tl.ops.COMPILED:
+            assert "Composite" in dump or name in composed.OPAQUE, name
+            continue
+        assert re.search(r"^CPU: ", dump, re.M), f"{name} has no CPU kernel"
+        assert re.search(r"^Meta: ", dump, re.M), f"{name} has no fake"
+        assert re.search(r"^CompositeExplicitAutograd", dump, re.M), f"{name} has no composition"
+        if next(info for info in OPS if info.name == name).differentiable:
+            assert re.search(r"^Autograd\[alias\]: ", dump, re.M), f"{name} has no gradient"
+
+
+def test_every_operator_has_an_entry_and_a_composition():
+    assert set(SCHEMAS) - {info.name for info in OPS} == set(WITHOUT), "add an OpInfo in tests/op_info.py"
+    assert set(SCHEMAS) == set(composed.COMPOSITIONS), "add a composition in torch_lod/ops/composed.py"
+
+
+def test_compositions_have_the_schemas_of_the_library():
+    page = (ROOT / "csrc/library.cpp").read_text()
+    joined = re.sub(r'"\s*\n\s*"', "", page)
+    compiled = re.findall(r'm\.def\(\s*"([^"]+)"', joined)
+    assert sorted(compiled) == sorted(c.schema for c in composed.COMPOSITIONS.values())
+
+
+def test_public_names_are_documented():
+    page = (ROOT / "docs/reference.md").read_text()
+    for module, prefix in ((tl, "tl"), (tl.ops, "tl.ops"), (tl.nn, "tl.nn")):
+        assert list(module.__all__) == sorted(module.__all__), f"{prefix}.__all__ is not sorted"
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if callable(thing) and getattr(thing, "__module__", "").startswith("torch_lod"):
+                assert thing.__doc__, f"{prefix}.{name} has no docstring"
+                assert f"`{prefix}.{name}" in page, f"{prefix}.{name} is not in docs/reference.md: make docs"
+
+
+def test_generated_documentation_is_current():
+    spec = importlib.util.spec_from_file_location("build_docs", ROOT / "docs/build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name, text in module.pages().items():
+        if name == "torch_functions.md" and not torch.__version__.startswith(module.PINNED):
+            continue  # lists the functions of the torch it was made with
+        assert (ROOT / "docs" / name).read_text() == text, f"docs/{name} is out of date: make docs"
+
+
+def run_fenced(path: Path):
+    """Runs the python blocks of a page one after another and compares what they print with the text block that follows."""
+    blocks = re.findall(r"```(python|text)\n(.*?)```", path.read_text(), re.S)
+    checked = 0
+    for (kind, code), following in zip(blocks, [*blocks[1:], ("", "")]):
+        if kind != "python":
+            continue
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        if following[0] == "text":
+            assert done.stdout == following[1], f"{path}: printed\n{done.stdout}"
+            checked += 1
+    return checked
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/concepts.md"])
+def test_pages_print_what_they_say(page):
+    assert run_fenced(ROOT / page) >= 1
+
+
+def test_docstrings_print_what_they_say():
+    import doctest
+
+    failed = attempted = 0
+    for name in ("lod", "lod_tensor", "construct"):
+        result = doctest.testmod(sys.modules[f"torch_lod.{name}"])
+        failed, attempted = failed + result.failed, attempted + result.attempted
+    assert attempted > 8 and failed == 0
+
+
+def test_files_have_room_for_their_reader():
+    for path in sources("csrc/**/*.*", "torch_lod/**/*.py", "tests/*.py", "examples/**/*.py", "benchmarks/**/*.py", "docs/*.py"):
+        if path.suffix in (".py", ".h", ".cpp", ".cu"):
+            text = path.read_text().splitlines()
+            assert len(text) <= 620, f"{path}: {len(text)} lines"
+            assert "SPDX-License-Identifier: Apache-2.0" in "\n".join(text[:20]), path
+            assert not re.search(r"\b(TODO|FIXME|XXX)\b", "\n".join(text).replace("(TODO|FIXME|XXX)", "")), path
+
+
+def test_operators_can_be_called_before_anything_else():
+    code = "import torch, torch_lod; print(torch.ops.torch_lod.segment_reduce(torch.ones(3), torch.tensor([0, 1, 3]), 'sum').tolist())"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "[1.0, 2.0]\n", done.stderr
+
+
+def test_a_missing_extension_is_said_once_with_the_way_out():
+    code = "import warnings\nwith warnings.catch_warnings(record=True) as seen:\n    warnings.simplefilter('always')\n    import torch_lod\nprint(len([w for w in seen if 'torch_lod' in str(w.message)]))\nprint(seen[-1].message)"
+    env = {"PATH": "", "TORCH_LOD_COMPOSED": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT)
+    first, _, message = done.stdout.partition("\n")
+    assert first == "1", done.stdout + done.stderr
+    assert "--no-build-isolation" in message and "slower" in message

@@ -16,10 +16,14 @@ import torch_lod as tl
 
 from .cases import OPTIONAL, Case, Run, Setup, optional, plain
 
-#: Every case gets this many rounds, however long they take.
+#: Every case gets this many rounds, however long they take, unless fewer are asked for.
 FEWEST_ROUNDS = 3
 #: Seconds of a sample: long beside the clock's own time, short beside the turns of other processes on a busy machine.
 SAMPLE = 2e-4
+#: Samples of a turn at least: the first suffer from what the contestant before left in caches and memory.
+SETTLED = 5
+#: Seconds of a turn after which fewer will do.
+ALONE = 0.25
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def _entry(case: Case, group: str, name: str, kind: str, run: Run, expected: tup
     try:
         error = error_of(run.answer(run.call()), expected)
     except Exception as failure:  # a peer may refuse in any way; that is its result
-        result.problem = f"{type(failure).__name__}: {str(failure).strip().splitlines()[0]:.80}"
+        result.problem = f"{type(failure).__name__}: {(str(failure).strip().splitlines() or [''])[0]:.80}"
     else:
         if error > case.tolerance:
             result.problem = f"wrong answer: off by {error:.1e}, allowed are {case.tolerance:.0e}"
@@ -94,13 +98,15 @@ def measure(case: Case, group: str, effort: Effort, setup: Setup) -> list[Result
 
 
 class Clock:
-    """Times a call in samples: as many calls as fill one, on a GPU all of a turn, since there each must wait for its end."""
+    """Times a call in samples of several calls; on a GPU of a turn's calls, since a sample must wait for their end."""
 
     def __init__(self, call: Callable, turn: float, cuda: bool):
         self.call, self.turn = call, turn
         self.synchronize = torch.cuda.synchronize if cuda else lambda: None
-        self.once = self._sample(1)
-        self.calls = max(1, int(min(turn if cuda else SAMPLE, turn) / max(self.once, 1e-7)))
+        once = self._sample(1)
+        self.calls = max(1, int((turn if cuda else SAMPLE) / max(once, 1e-7)))
+        #: Seconds that a turn will take.
+        self.takes = max(turn, once, min(once * SETTLED, ALONE))
 
     def _sample(self, calls: int) -> float:
         call = self.call
@@ -112,10 +118,10 @@ class Clock:
         return (time.perf_counter() - started) / calls
 
     def take_turn(self) -> float:
-        """The smallest sample of a turn, which has at least one."""
-        end, best = time.perf_counter() + self.turn, self._sample(self.calls)
-        while time.perf_counter() < end:
-            best = min(best, self._sample(self.calls))
+        """The smallest sample of a turn."""
+        started, best, samples = time.perf_counter(), float("inf"), 0
+        while (now := time.perf_counter() - started) < self.turn or (samples < SETTLED and now < ALONE):
+            best, samples = min(best, self._sample(self.calls)), samples + 1
         return best
 
 
@@ -127,8 +133,8 @@ def _interleave(timed: list[tuple[Result, Callable]], effort: Effort, setup: Set
     gc.disable()
     try:
         clocks = [Clock(call, effort.turn, setup.device.type == "cuda") for _, call in timed]
-        round_takes = sum(max(clock.once, effort.turn) for clock in clocks)
-        for _ in range(max(FEWEST_ROUNDS, min(effort.rounds, int(effort.limit / round_takes)))):
+        round_takes = sum(clock.takes for clock in clocks)
+        for _ in range(min(effort.rounds, max(FEWEST_ROUNDS, int(effort.limit / round_takes)))):
             for (result, _), clock in zip(timed, clocks, strict=True):
                 result.seconds.append(clock.take_turn())
             gc.collect()
@@ -156,7 +162,7 @@ def header(setup: Setup, effort: Effort) -> dict[str, str]:
         "torch": f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, Python {platform.python_version()}",
         "torch_lod": f"{tl.__version__}, operators {'compiled' if tl.ops.COMPILED else 'composed of torch operators'}, "
         f"TORCH_LOD_LEVEL {'not set: the best of this processor' if level is None else level}",
-        "method": f"minima of {FEWEST_ROUNDS} to {effort.rounds} interleaved rounds",
+        "method": f"minima of {min(FEWEST_ROUNDS, effort.rounds)} to {effort.rounds} interleaved rounds",
         "peers": ", ".join(["torch", *found]),
         "peers left out": ", ".join(f"{n} ({why})" for n, why in libraries.items() if isinstance(why, str)) or "none",
     }

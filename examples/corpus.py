@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents for `train_nested_rnn.py`: functions of the standard library, or the user's own JSONL.
 
 A document is a list of lines and a line is a list of tokens, both as long as they happen to be.
@@ -233,8 +234,10 @@ def parse_record(line: bytes, need_label: bool) -> tuple[Lines, str]:
         if key not in record:
             raise ValueError(f'"{key}" is missing; there are {sorted(record)}')
     if isinstance(record.get("label"), (list, dict)):
-        raise ValueError(f'"label" is {json.dumps(record["label"])[:40]}, expected a string, number, true, false or null')
-    return parse_lines(record["text"]), json.dumps(record.get("label"))
+        raise ValueError(
+            f'"label" is {json.dumps(record["label"])[:40]}, expected a string, number, true, false or null'
+        )
+    return parse_lines(record["text"]), json.dumps(record.get("label"), allow_nan=False)
 
 
 BadLines = list[tuple[int, str]]
@@ -292,7 +295,7 @@ class FunctionCorpus:
     """Every function as written (1), and with its lines shuffled (0)."""
 
     functions: list[Document]
-    classes = ["shuffled", "as written"]
+    classes = ("shuffled", "as written")
     level_names = ("function", "line")
     train: list[Document] = field(init=False)
     test: list[Document] = field(init=False)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nested RNN without LoDTensors: speed and memory of the two usual forms.
 
 `PaddedTwin` pads a batch to (functions, lines, tokens) and runs the RNN over every cell;
@@ -171,7 +172,7 @@ def compare(s: Settings, model: nn.Module, batches: list[tuple], threads: int) -
     difference = largest_difference(s, state, *rows[0][:2])
     if not difference <= TOLERANCE:
         raise InputError(f"the forms differ by {difference:.1e}, more than {TOLERANCE}: nothing to compare")
-    print(f"{len(rows)} steps of {s.model}, {threads} threads; the scores agree to {difference:.1e}")
+    print(f"{len(rows)} steps of {s.model}, {threads} thread(s); the scores agree to {difference:.1e}")
 
     timed = rows[WARM_UP:]
     tokens = sum(len(values) for values, _, _ in timed)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two pictures of `train_nested_rnn.py`, and the padding that they show."""
 
 from __future__ import annotations
@@ -58,26 +59,33 @@ def _smooth(values: Iterable[float], window: int) -> np.ndarray:
 
 
 def learning_curve(report: dict, losses: list[float], path: Path) -> None:
-    """Loss by step and accuracy by epoch, with the order-free model as the floor."""
+    """Loss by step and accuracy by epoch, with the baselines as lines."""
     figure, (left, right) = _figure(2, 10)
     epochs = report["epochs"]
     steps = np.arange(1, len(losses) + 1)
     left.plot(steps, losses, color=BLUE, alpha=0.25, linewidth=0.7, label="each step")
-    left.plot(steps, _smooth(losses, 50), color=BLUE, label="mean of 50 steps")
+    left.plot(steps, _smooth(losses, 50), color=BLUE, label="mean of the last 50 steps")
+    guess = np.log(len(report["data"]["classes"]))
+    left.axhline(guess, color=GREY, linestyle="--", label=f"guessing, {guess:.2f}")
     left.set(title="Training loss", xlabel="step", ylabel="cross entropy (nats)", xlim=(0, len(losses)))
-    left.set_ylim(bottom=0)
+    left.set_ylim(0, 1.4 * max(losses))  # room for the legend
     left.legend(frameon=False)
 
     numbers = [e["epoch"] for e in epochs]
-    for key, label, color in (("test_accuracy", "test", BLUE), ("train_accuracy", "training", ORANGE)):
+    for key, label, color in (
+        ("test_accuracy", "test", BLUE),
+        ("train_accuracy", "training, with dropout", ORANGE),
+    ):
         right.plot(numbers, [100 * e[key] for e in epochs], "o-", color=color, label=label)
-    floor = 100 * report["order_free_accuracy"]
-    right.axhline(floor, color=GREY, linestyle="--", label=f"order-free model, {floor:.1f}%")
+    for (name, accuracy), style in zip(report["baselines"].items(), ("--", ":"), strict=False):
+        label = f"{'order-free' if name == 'bag' else name}, test, {accuracy:.1%}"
+        right.axhline(100 * accuracy, color=GREY, linestyle=style, label=label)
+    lowest = min([e["train_accuracy"] for e in epochs] + list(report["baselines"].values()))
     right.set(
         title=f"{report['settings']['model']}: test accuracy {report['test_accuracy']:.1%}",
         xlabel="epoch",
         ylabel="accuracy (%)",
-        ylim=(min(floor, 50) - 5, 100),
+        ylim=(100 * lowest - 5, 101),
     )
     right.xaxis.get_major_locator().set_params(integer=True)
     right.legend(frameon=False, loc="center right")
@@ -106,7 +114,7 @@ def lengths(corpus: Corpus, data: dict, path: Path) -> None:
     middle.set_yscale("log")
 
     counts = [data["rows"] / 1e6, data["padded_cells"] / 1e6]
-    bars = right.bar(["tokens\n(LoDTensor)", "cells if padded\nby batch"], counts, color=[BLUE, GREY])
+    bars = right.bar(["tokens\n(LoDTensor)", "cells if every batch\nwere padded"], counts, color=[BLUE, GREY])
     right.bar_label(bars, [f"{count:,.2f}" for count in counts], padding=2)
     avoided = 1 - counts[0] / counts[1]
     right.set(title=f"Padding avoided: {avoided:.0%}", ylabel="rows in an epoch (millions)")

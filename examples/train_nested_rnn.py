@@ -1,4 +1,5 @@
-# ruff: noqa: E402 - the clock starts before the imports
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: E402 (the clock starts before the imports)
 """Train a nested RNN, token > line > function, on the standard library's own source.
 
     python examples/train_nested_rnn.py                        the demo: about a minute on 2 cores
@@ -183,73 +184,70 @@ def print_comparison(settings: Settings, steps: int, threads: int) -> None:
     padded_twin.compare(settings, trainer.model, batches, threads)
 
 
-def train(settings: Settings, out: Path, resume: bool) -> None:
-    state = load_checkpoint(out / "checkpoint.pt") if resume else None
+def train_baselines(settings: Settings, corpus: Corpus, vocabulary: Vocabulary) -> dict[str, float]:
+    """Test accuracy of the simpler models, trained in the same way."""
+    accuracies = {}
+    for name in ("bag", "flat-lstm"):
+        if name == settings.model:
+            break  # what is trained is itself a baseline
+        # A function and its shuffle have the same mean: the bag can only be right half of the time.
+        enough = name == "bag" and isinstance(corpus, FunctionCorpus)
+        baseline = replace(settings, model=name, epochs=2 if enough else settings.epochs)
+        accuracies[name] = make_trainer(baseline, corpus, vocabulary).train()
+    return accuracies
+
+
+def train(settings: Settings, out: Path, state: dict | None = None) -> None:
+    """Train, or with the state of a checkpoint go on; the last line printed is the result."""
     corpus = load_corpus(settings)
-    first, second = (f"{name}s" for name in corpus.level_names)
     vocabulary = Vocabulary(state["words"]) if state else Vocabulary.of(corpus.train)
+    examples = corpus.epoch(np.random.default_rng(0))
     data = {
         "source": settings.data or f"standard library of Python {platform.python_version()}",
-        "classes": corpus.classes,
-        "training_items": len(corpus.train) * (2 if isinstance(corpus, FunctionCorpus) else 1),
+        "classes": list(corpus.classes),
+        "training_items": len(examples),
         "test_items": len(corpus.test),
         "frequent_tokens": len(vocabulary.words),
-        **plots.count_cells(corpus.epoch(np.random.default_rng(0)), settings.batch),
+        **plots.count_cells(examples, settings.batch),
     }
     print(
-        f"{data['source']}: {data['training_items']} {first} to train on, {data['test_items']} to "
-        f"test on, {data['rows']} tokens in the former; padded batches would need "
-        f"{data['padded_cells'] / data['rows']:.1f} cells per token"
+        f"{data['source']}: {len(examples)} items to train on ({data['rows']} tokens; "
+        f"{data['padded_cells'] / data['rows']:.1f} times as many cells if padded), {len(corpus.test)} to test on"
     )
 
+    baselines = state["baselines"] if state else train_baselines(settings, corpus, vocabulary)
     trainer = make_trainer(settings, corpus, vocabulary)
+    trainer.baselines = baselines
     if state:
-        order_free = state["order_free"]
         trainer.restore(state)
         print(f"resumed after epoch {len(trainer.history)} of {settings.epochs}")
-    elif settings.model != "bag":
-        # Two functions of the same tokens get the same score: a short training shows it.
-        epochs = 2 if isinstance(corpus, FunctionCorpus) else settings.epochs
-        bag = make_trainer(replace(settings, model="bag", epochs=epochs), corpus, vocabulary)
-        bag.train(quiet=True)
-        order_free = bag.history[-1]["test_accuracy"]
-        print(f"order-free model: test accuracy {order_free:.1%}")
-        trainer = make_trainer(settings, corpus, vocabulary)
-    else:
-        order_free = None
-
     out.mkdir(parents=True, exist_ok=True)
-    trainer.train(after_epoch=lambda: trainer.save(out / "checkpoint.pt", order_free))
+    accuracy = trainer.train(checkpoint=out / "checkpoint.pt")
 
-    accuracy = trainer.history[-1]["test_accuracy"]
-    order_free = accuracy if order_free is None else order_free
-    seconds = time.perf_counter() - STARTED
     report = {
         "test_accuracy": accuracy,
-        "order_free_accuracy": order_free,
-        "seconds": round(seconds, 1),
+        "baselines": baselines,
+        "seconds": round(time.perf_counter() - STARTED, 1),
         "settings": asdict(settings),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "data": data,
         "epochs": trainer.history,
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "torch_lod": tl.__version__,
-        },
-        "threads": torch.get_num_threads(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "torch_lod": tl.__version__},
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, {torch.get_num_threads()} threads used",
     }
-    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    written = ["checkpoint.pt", "report.json"]
+    written = [out / "checkpoint.pt", out / "report.json"]
+    written[1].write_text(json.dumps(report, indent=2) + "\n")
     if plots.available():
-        plots.learning_curve(report, trainer.losses, out / "learning_curve.png")
-        plots.lengths(corpus, data, out / "lengths.png")
-        written += ["learning_curve.png", "lengths.png"]
+        written += [out / "learning_curve.png", out / "lengths.png"]
+        plots.learning_curve(report, trainer.losses, written[2])
+        plots.lengths(corpus, data, written[3])
     else:
         print("no plots: matplotlib is not installed (pip install matplotlib)")
-    for name in written:
-        print(f"saved {out / name}")
+    for path in written:
+        print(f"saved {path}")
+    for name, value in (baselines | {settings.model: accuracy}).items():
+        print(f"{name:12} {value:6.1%}")
+    order_free = baselines.get("bag", accuracy)
     seconds = time.perf_counter() - STARTED
     print(f"test accuracy {accuracy:.1%} (order-free {order_free:.1%}, {seconds:.0f} s)")
 
@@ -299,9 +297,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def settings_to_resume(given: dict, out: Path) -> Settings:
+def settings_to_resume(given: dict, state: dict, out: Path) -> Settings:
     """Those of the checkpoint. A different one is refused, but for epochs: one may train on."""
-    settings = Settings(**load_checkpoint(out / "checkpoint.pt")["settings"])
+    settings = Settings(**state["settings"])
     for name, value in given.items():
         if name != "epochs" and value != getattr(settings, name):
             raise InputError(
@@ -321,14 +319,15 @@ def main(arguments: list[str] | None = None) -> int:
         elif hasattr(asked, "compare_padded"):
             print_comparison(Settings(**given), asked.compare_padded, asked.threads)
         elif asked.resume:
-            train(settings_to_resume(given, asked.out), asked.out, resume=True)
+            state = load_checkpoint(asked.out / "checkpoint.pt")
+            train(settings_to_resume(given, state, asked.out), asked.out, state)
         else:
-            train(Settings(**given), asked.out, resume=False)
+            train(Settings(**given), asked.out)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nstopped; --resume goes on after the last complete epoch", file=sys.stderr)
+        print("\nstopped; --resume goes on after the last epoch that was complete", file=sys.stderr)
         return 130
     return 0
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training loop of `train_nested_rnn.py`: batches, progress, checkpoints."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import pickle
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,9 +40,7 @@ class Settings:
     skip_bad_lines: bool = False
 
 
-def make_batch(
-    documents: list[Document], vocabulary: Vocabulary, level_names: tuple[str, str]
-) -> tl.LoDTensor:
+def make_batch(documents: list[Document], vocabulary: Vocabulary, level_names: tuple[str, str]) -> tl.LoDTensor:
     """The tokens of all documents as rows, nothing padded and nothing cut."""
     lines = [line for d in documents for line in d.lines]
     lengths = [[len(d.lines) for d in documents], [len(line) for line in lines]]
@@ -52,8 +51,8 @@ def make_batch(
 class Progress:
     """One line per epoch; on a terminal it is rewritten while the epoch runs."""
 
-    def __init__(self, first_epoch: int, epochs: int):
-        self.first, self.epochs, self.started = first_epoch, epochs, time.perf_counter()
+    def __init__(self, name: str, first_epoch: int, epochs: int):
+        self.name, self.first, self.epochs, self.started = name, first_epoch, epochs, time.perf_counter()
         self.live, self.shown = sys.stdout.isatty(), 0.0
 
     def show(self, epoch: int, done: float, loss: float, speed: float, note: str = "") -> None:
@@ -64,7 +63,7 @@ class Progress:
         complete = epoch - self.first + done
         left = (now - self.started) / complete * (self.epochs - self.first - complete)
         text = (
-            f"epoch {epoch + 1}/{self.epochs} {done:4.0%}  loss {loss:.3f}  "
+            f"{self.name:11}  epoch {epoch + 1}/{self.epochs} {done:4.0%}  loss {loss:.3f}  "
             f"{speed:7,.0f} tokens/s{note}  {left:.0f} s left"
         )
         if self.live:
@@ -81,6 +80,7 @@ class Trainer:
         self.optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr)
         self.history: list[dict] = []  # one entry per epoch
         self.losses: list[float] = []  # one per step
+        self.baselines: dict[str, float] = {}  # test accuracy of other models, kept with this one
 
     def batches(self, documents: list[Document]) -> Iterator[tuple[tl.LoDTensor, torch.Tensor]]:
         size = self.settings.batch
@@ -89,20 +89,21 @@ class Trainer:
             x = make_batch(part, self.vocabulary, self.corpus.level_names)
             yield x, torch.tensor([d.label for d in part])
 
-    def train(self, after_epoch: Callable[[], None] | None = None, quiet: bool = False) -> None:
+    def train(self, checkpoint: Path | None = None) -> float:
+        """The epochs that are missing, each saved if there is where; the test accuracy after them."""
         epochs = self.settings.epochs
-        progress = Progress(len(self.history), epochs)
+        progress = Progress(self.settings.model, len(self.history), epochs)
         for epoch in range(len(self.history), epochs):
-            entry = self._train_epoch(epoch, None if quiet else progress)
+            entry = self._train_epoch(epoch, progress)
             entry["test_accuracy"] = self.test_accuracy()
             self.history.append(entry)
-            if not quiet:
-                note = f"  test accuracy {entry['test_accuracy']:.1%}"
-                progress.show(epoch, 1, entry["loss"], entry["tokens_per_second"], note)
-            if after_epoch:
-                after_epoch()
+            note = f"  test accuracy {entry['test_accuracy']:.1%}"
+            progress.show(epoch, 1, entry["loss"], entry["tokens_per_second"], note)
+            if checkpoint:
+                self.save(checkpoint)
+        return self.history[-1]["test_accuracy"]
 
-    def _train_epoch(self, epoch: int, progress: Progress | None) -> dict:
+    def _train_epoch(self, epoch: int, progress: Progress) -> dict:
         s = self.settings
         # A seed per epoch: a resumed run sees the same examples in the same order.
         examples = self.corpus.epoch(np.random.default_rng((s.seed, epoch)))
@@ -124,7 +125,7 @@ class Trainer:
             correct += int((scores.argmax(dim=1) == labels).sum())
             tokens += len(x)
             speed = tokens / (time.perf_counter() - started)
-            if progress and step < steps:
+            if step < steps:
                 progress.show(epoch, step / steps, loss_sum / step, speed)
         return {
             "epoch": epoch + 1,
@@ -149,11 +150,11 @@ class Trainer:
 
     # ---- checkpoints
 
-    def save(self, path: Path, order_free: float | None) -> None:
+    def save(self, path: Path) -> None:
         """Written beside the old checkpoint and moved over it: there is always a whole one."""
         state = {
             "settings": asdict(self.settings),
-            "classes": self.corpus.classes,
+            "classes": list(self.corpus.classes),
             "level_names": list(self.corpus.level_names),
             "words": self.vocabulary.words,
             "fingerprint": fingerprint(self.corpus),
@@ -162,7 +163,7 @@ class Trainer:
             "random_state": torch.get_rng_state(),
             "history": self.history,
             "losses": self.losses,
-            "order_free": order_free,
+            "baselines": self.baselines,
         }
         unfinished = path.with_suffix(".unfinished")
         torch.save(state, unfinished)

@@ -126,7 +126,9 @@ def gather_samples(dtype, device):
         for width in WIDTHS + WIDE:
             row_map = torch.tensor(entries, dtype=torch.int64, device=device)
             for fill in (0, 1):
-                yield Sample(f"{label} {width} fill {fill}", (values(4, width, dtype, device), row_map, fill), width in WIDE)
+                yield Sample(
+                    f"{label} {width} fill {fill}", (values(4, width, dtype, device), row_map, fill), width in WIDE
+                )
     none = torch.tensor([-1, -1], device=device)
     yield Sample("of no rows", (values(0, (3,), dtype, device), none, 0))
     yield Sample("long", (values(3000, (5,), dtype, device), torch.arange(2999, -1, -1, device=device), 0), True)
@@ -334,8 +336,8 @@ def recurrent_errors(name, gates):
         good = (X, w_ih, w_hh, b_ih, b_hh, *states, CUT, False)
 
         def put(**changed):
-            places = dict(values=0, weight_ih=1, weight_hh=2, bias_ih=3, bias_hh=4, h_0=5)
-            places |= dict(c_0=6) if gates == 4 else {}
+            places = {"values": 0, "weight_ih": 1, "weight_hh": 2, "bias_ih": 3, "bias_hh": 4, "h_0": 5}
+            places |= {"c_0": 6} if gates == 4 else {}
             out = list(good)
             for key, value in changed.items():
                 out[places[key]] = value
@@ -397,7 +399,9 @@ OPS = [
         shape="segment",
     ),
     OpInfo("segment_pick", reference.segment_pick, pick_samples, pick_errors("segment_pick"), FLOATS, shape="segment"),
-    OpInfo("segment_place", reference.segment_place, place_samples, pick_errors("segment_place"), FLOATS, shape="segment"),
+    OpInfo(
+        "segment_place", reference.segment_place, place_samples, pick_errors("segment_place"), FLOATS, shape="segment"
+    ),
     OpInfo(
         "segment_softmax",
         reference.segment_softmax,

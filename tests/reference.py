@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every operator means: plain loops over rows and segments, without torch_lod. Differentiable through autograd."""
 
+import itertools
+
 import torch
 
 
 def segments(values, row_offsets):
     ends = row_offsets.tolist()
-    return [values[a:b] for a, b in zip(ends, ends[1:])]
+    return [values[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def rows_of(parts, like):

@@ -27,9 +27,7 @@ def results(out, info):
 
 
 def as_double(args):
-    return tuple(
-        a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args
-    )
+    return tuple(a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args)
 
 
 def close(got, expected, info, dtype, large=False):
@@ -95,7 +93,7 @@ def test_forward_mode_and_batched_gradients(info, device):
         function = composed.COMPOSITIONS[info.name].function
     for sample in small(info, torch.float64, device):
         leaves, call = differentiated(sample)
-        checks = dict(check_forward_ad=True, check_backward_ad=False, fast_mode=not FULL)
+        checks = {"check_forward_ad": True, "check_backward_ad": False, "fast_mode": not FULL}
         assert torch.autograd.gradcheck(call(function, info), leaves, **checks), sample.label
 
 
@@ -106,11 +104,15 @@ def test_gradient_equals_the_references(info, device):
             leaves, call = differentiated(sample)
             doubles = [t.detach().double().requires_grad_() for t in leaves]
             out, expected = call(info.op, info)(*leaves), call(info.reference, info)(*doubles)
-            weights = [torch.linspace(-1, 1, o.numel(), device=o.device).view(o.shape) / (1 + o.numel() // 64) for o in out]
+            weights = [
+                torch.linspace(-1, 1, o.numel(), device=o.device).view(o.shape) / (1 + o.numel() // 64) for o in out
+            ]
             pairs = [(o, e, w) for o, e, w in zip(out, expected, weights) if o.requires_grad and e.requires_grad]
             if not pairs:
                 continue
-            got = torch.autograd.grad([o for o, _, _ in pairs], leaves, [w.to(dtype) for _, _, w in pairs], allow_unused=True)
+            got = torch.autograd.grad(
+                [o for o, _, _ in pairs], leaves, [w.to(dtype) for _, _, w in pairs], allow_unused=True
+            )
             want = torch.autograd.grad(
                 [e for _, e, _ in pairs], doubles, [w.to(dtype).double() for _, _, w in pairs], allow_unused=True
             )
@@ -123,7 +125,9 @@ def test_gradient_equals_the_references(info, device):
 def test_registration(info, device):
     for sample in small(info, info.dtypes[0], device) if FULL else small(info, info.dtypes[0], device)[::3]:
         args = tuple(
-            a.clone().requires_grad_() if isinstance(a, torch.Tensor) and a.is_floating_point() and info.differentiable else a
+            a.clone().requires_grad_()
+            if isinstance(a, torch.Tensor) and a.is_floating_point() and info.differentiable
+            else a
             for a in sample.args
         )
         torch.library.opcheck(info.op, args)
@@ -134,7 +138,9 @@ def compiles(info, samples, backend):
     groups = {}
     for sample in samples:
         tensors = [(a.dim(), *a.shape[1:]) if isinstance(a, torch.Tensor) else a is None for a in sample.args]
-        options = [a for a in sample.args if isinstance(a, (str, bool, float))] + [a for a in sample.args[3:] if type(a) is int]
+        options = [a for a in sample.args if isinstance(a, (str, bool, float))] + [
+            a for a in sample.args[3:] if type(a) is int
+        ]
         groups.setdefault(str((tensors, options)), []).append(sample)
     for group in groups.values():
         torch._dynamo.reset()
@@ -197,7 +203,9 @@ def test_is_deterministic_whatever_the_threads(info, device):
             torch.set_num_threads(threads)
             for other in runs[1:]:
                 for a, b in zip(runs[0], other):
-                    assert torch.equal(a, b) or info.shape == "recurrence" and torch.allclose(a, b, rtol=2e-6, atol=1e-6)
+                    assert torch.equal(a, b) or (
+                        info.shape == "recurrence" and torch.allclose(a, b, rtol=2e-6, atol=1e-6)
+                    )
 
 
 @pytest.mark.parametrize("name", ["segment_reduce", "segment_softmax"])
@@ -212,7 +220,9 @@ def test_a_segment_is_bitwise_independent_of_the_others(name, device):
     for s, (a, b) in enumerate(zip(offsets.tolist(), offsets.tolist()[1:])):
         alone = info.op(x[a:b], torch.tensor([0, b - a], device=device), *rest)
         part = whole[s : s + 1] if rest else whole[a:b]
-        assert torch.equal(alone, part), f"segment {s}" if public_ops.COMPILED else torch.testing.assert_close(alone, part)
+        assert torch.equal(alone, part), (
+            f"segment {s}" if public_ops.COMPILED else torch.testing.assert_close(alone, part)
+        )
 
 
 @each_op
@@ -273,5 +283,7 @@ def test_lower_instruction_levels_agree(level):
         "        t.test_equals_its_reference(info, dtype, 'cpu')\n"
     )
     env = {**os.environ, "TORCH_LOD_LEVEL": level, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(__file__), env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=os.path.dirname(__file__), env=env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -39,7 +39,11 @@ def imported(path: Path):
             yield (node.module + ".").split(".")[1] or node.names[0].name, node.lineno
 
 
-@pytest.mark.parametrize("path", [p for p in sources("torch_lod/**/*.py") if p.name != "__init__.py" or p.parent.name != "torch_lod"], ids=str)
+@pytest.mark.parametrize(
+    "path",
+    [p for p in sources("torch_lod/**/*.py") if p.name != "__init__.py" or p.parent.name != "torch_lod"],
+    ids=str,
+)
 def test_imports_go_downwards(path):
     own = path.relative_to(ROOT / "torch_lod").parts[0].removesuffix(".py")
     for floor, line in imported(path):
@@ -149,7 +153,9 @@ def test_docstrings_print_what_they_say():
 
 
 def test_files_have_room_for_their_reader():
-    for path in sources("csrc/**/*.*", "torch_lod/**/*.py", "tests/*.py", "examples/**/*.py", "benchmarks/**/*.py", "docs/*.py"):
+    for path in sources(
+        "csrc/**/*.*", "torch_lod/**/*.py", "tests/*.py", "examples/**/*.py", "benchmarks/**/*.py", "docs/*.py"
+    ):
         if path.suffix in (".py", ".h", ".cpp", ".cu"):
             text = path.read_text().splitlines()
             assert len(text) <= 620, f"{path}: {len(text)} lines"

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sequence operators on LoDTensors: every level of one to three levels, empties anywhere, against loops over sequences."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -66,7 +68,7 @@ def test_pool_returns_the_row_of_every_maximum(lengths, level, device):
     x = tensor(lengths, device)
     out, index = tl.sequence_pool(x, "max", level=level, return_index=True)
     offsets = x.row_offsets(level).tolist()
-    for s, (a, b) in enumerate(zip(offsets, offsets[1:])):
+    for s, (a, b) in enumerate(itertools.pairwise(offsets)):
         expected = x.values()[a:b].argmax(0) + a if b > a else torch.full((3,), -1, device=device)
         assert torch.equal(plain(index)[s], expected)
     assert plain(out).shape == plain(index).shape
@@ -98,7 +100,9 @@ def test_expand_repeats_rows_and_whole_sequences(lengths, level, device):
     y = tensor(lengths, device)
     times = y.lengths(level).tolist()
     x = torch.randn(len(times), 2, device=device)
-    torch.testing.assert_close(tl.sequence_expand(x, y, ref_level=level), x.repeat_interleave(y.lengths(level).to(device), 0))
+    torch.testing.assert_close(
+        tl.sequence_expand(x, y, ref_level=level), x.repeat_interleave(y.lengths(level).to(device), 0)
+    )
     z = tensor([[1 + i % 3 for i in range(len(times))]], device, seed=3)
     out = tl.sequence_expand(z, y, ref_level=level)
     assert out.to_list() == [s for s, n in zip(z.to_list(), times) for _ in range(n)]
@@ -138,13 +142,17 @@ def test_gradients_flow_to_the_rows(call, lengths, level, device):
 
 
 def test_levels_go_by_name(device):
-    x = tl.LoDTensor(torch.randn(15, 2, device=device), tl.LoD.from_lengths(STRUCTURES["two levels"], level_names=("a", "b")))
+    x = tl.LoDTensor(
+        torch.randn(15, 2, device=device), tl.LoD.from_lengths(STRUCTURES["two levels"], level_names=("a", "b"))
+    )
     assert torch.equal(tl.sequence_pool(x, "sum", level="a"), tl.sequence_pool(x, "sum", level=0))
     assert tl.sequence_pool(x, "sum", level="b").level_names == ("a",)
 
 
 @pytest.mark.parametrize("cls", ["LSTM", "GRU"])
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"num_layers": 2, "bidirectional": True}, {"bias": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True}, {"num_layers": 2, "bidirectional": True}, {"bias": False}], ids=str
+)
 @each_level
 def test_recurrent_layers_equal_torchs_sequence_by_sequence(cls, options, lengths, level, device):
     x = tensor(lengths, device)
@@ -220,7 +228,11 @@ def test_operators_refuse_what_does_not_fit():
         (lambda: tl.sequence_pool(x.long(), "mean"), TypeError, "floating dtype for 'mean', got Long"),
         (lambda: tl.sequence_softmax(x.long()), TypeError, "got Long"),
         (lambda: tl.sequence_expand(torch.randn(3, 2), x), ValueError, "2 sequences of y at level -1, got 3"),
-        (lambda: tl.sequence_expand(torch.randn(2, 2), torch.randn(2)), TypeError, "y as a LoDTensor or LoD, got Tensor"),
+        (
+            lambda: tl.sequence_expand(torch.randn(2, 2), torch.randn(2)),
+            TypeError,
+            "y as a LoDTensor or LoD, got Tensor",
+        ),
         (lambda: tl.sequence_expand_as(torch.randn(3, 2), x), ValueError, "2 sequences of y, got 3"),
         (lambda: tl.sequence_expand_as(x, x), ValueError, "fewer levels than the 1 of y, got 1"),
     ):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to make a LoDTensor: from nested lists, lengths, offsets, padded tensors and other libraries' ragged forms."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,8 @@ def _opened(call: str, data, depth: int | None) -> tuple[list[list[int]], list]:
     """
     if not isinstance(data, (list, tuple)):
         raise LoDTypeError(f"{call}: expected a list of sequences, got {type(data).__name__}")
-    levels, items, seen = [], list(data), {id(data)}
+    levels: list[list[int]] = []
+    items, seen = list(data), {id(data)}
     while depth is None or len(levels) < depth:
         lists = [isinstance(item, (list, tuple)) for item in items]
         if not any(lists):
@@ -38,7 +41,9 @@ def _opened(call: str, data, depth: int | None) -> tuple[list[list[int]], list]:
         items = [part for item in items for part in item]
     if not levels:
         if items:
-            raise LoDValueError(f"{call}: expected a list of sequences, got a flat list; without structure use torch.tensor")
+            raise LoDValueError(
+                f"{call}: expected a list of sequences, got a flat list; without structure use torch.tensor"
+            )
         levels = [[]]
     while depth is not None and len(levels) < depth:
         levels.append([])
@@ -82,7 +87,9 @@ def lod_tensor(
             values = torch.tensor(items, dtype=dtype, device=device)
         except (ValueError, TypeError, RuntimeError) as error:
             raise LoDValueError(f"{call}: expected numbers in rows of one shape: {error}") from None
-    return LoDTensor(values, lod).requires_grad_(requires_grad)
+    made = LoDTensor(values, lod)
+    made.requires_grad_(requires_grad)
+    return made
 
 
 def from_lengths(values: Tensor, lengths, *, level_names=None) -> LoDTensor:
@@ -114,7 +121,11 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     levels, items = _opened("from_tensors", [tensors], None)
     levels = levels[1:]
     if not items or not all(isinstance(item, Tensor) and item.dim() for item in items):
-        got = "none" if not items else next(f"{type(t).__name__}" for t in items if not isinstance(t, Tensor) or not t.dim())
+        got = (
+            "none"
+            if not items
+            else next(f"{type(t).__name__}" for t in items if not isinstance(t, Tensor) or not t.dim())
+        )
         raise LoDTypeError(f"from_tensors: expected tensors with rows, got {got}")
     shapes = {tuple(item.shape[1:]) for item in items}
     if len(shapes) > 1:
@@ -174,9 +185,15 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
             f"{call}: expected batch_sizes that do not increase and add up to the {data.shape[0]} rows, got {sizes.tolist()[:12]}"
         )
     n = int(sizes[0])
-    order = torch.arange(n) if packed.sorted_indices is None else host_integers(call, "sorted_indices", packed.sorted_indices)
+    order = (
+        torch.arange(n)
+        if packed.sorted_indices is None
+        else host_integers(call, "sorted_indices", packed.sorted_indices)
+    )
     if not torch.equal(order.sort().values, torch.arange(n)):
-        raise LoDValueError(f"{call}: expected sorted_indices to be a permutation of {n} sequences, got {order.tolist()[:12]}")
+        raise LoDValueError(
+            f"{call}: expected sorted_indices to be a permutation of {n} sequences, got {order.tolist()[:12]}"
+        )
     place = order.argsort()
     alive = place[:, None] < sizes[None, :]
     rows = (_sums(sizes)[:-1][None, :] + place[:, None])[alive]
@@ -189,9 +206,10 @@ def from_nested(nested: Tensor, *, level_names=None) -> LoDTensor:
     """One level from torch.nested's jagged tensor (ragged dim 1, no holes). Shares the rows. One sync on a GPU."""
     if not (isinstance(nested, Tensor) and nested.is_nested and nested.layout == torch.jagged):
         raise LoDTypeError(f"from_nested: expected a nested tensor of layout torch.jagged, got {_shape(nested)}")
-    if nested.lengths() is not None or nested._ragged_idx != 1:
+    jagged: Any = nested  # what torch.nested adds to Tensor is not in its type
+    if jagged.lengths() is not None or jagged._ragged_idx != 1:
         raise LoDValueError("from_nested: expected ragged dim 1 without holes; call .contiguous() or transpose first")
-    return from_offsets(nested.values(), [nested.offsets()], level_names=level_names)
+    return from_offsets(jagged.values(), [jagged.offsets()], level_names=level_names)
 
 
 # -- Paddle's
@@ -206,7 +224,9 @@ def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
     if isinstance(data, (list, tuple)):
         lengths = [len(item) for item in data]
         if [list(level) for level in recursive_seq_lens] != [lengths]:
-            raise LoDValueError(f"create_lod_tensor: expected recursive_seq_lens [{lengths}] for this list, got {recursive_seq_lens}")
+            raise LoDValueError(
+                f"create_lod_tensor: expected recursive_seq_lens [{lengths}] for this list, got {recursive_seq_lens}"
+            )
         data = np.array([[item] for sequence in data for item in sequence]).reshape(-1, 1)
     if isinstance(data, LoDTensor):
         data = data.values()

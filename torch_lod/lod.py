@@ -78,11 +78,17 @@ def _host_levels(call: str, what: str, levels) -> list[Tensor]:
         hint = ""
         if isinstance(levels, (Tensor, np.ndarray)):
             hint = f"; for one level write [{what}]"
-        raise LoDTypeError(f"{call}: expected {what} as a list with one entry per level, got {type(levels).__name__}{hint}")
+        raise LoDTypeError(
+            f"{call}: expected {what} as a list with one entry per level, got {type(levels).__name__}{hint}"
+        )
     if len(levels) == 0:
-        raise LoDValueError(f"{call}: expected {what} of at least 1 level, got none; without structure use a plain tensor")
+        raise LoDValueError(
+            f"{call}: expected {what} of at least 1 level, got none; without structure use a plain tensor"
+        )
     if any(isinstance(level, (int, np.integer)) and not isinstance(level, bool) for level in levels):
-        raise LoDTypeError(f"{call}: expected {what} as a list with one entry per level, got a flat list; write [{what}]")
+        raise LoDTypeError(
+            f"{call}: expected {what} as a list with one entry per level, got a flat list; write [{what}]"
+        )
     return [host_integers(call, f"{what}[{k}]", level) for k, level in enumerate(levels)]
 
 
@@ -134,6 +140,9 @@ class LoD:
     """
 
     __slots__ = ("__weakref__", "_cache", "_longest", "_offsets", "level_names", "rows")
+    _offsets: tuple[Tensor, ...]
+    _longest: tuple[int, ...]
+    _cache: dict
     level_names: tuple[str | None, ...] | None
     #: Rows that the innermost level covers.
     rows: int
@@ -224,7 +233,9 @@ class LoD:
         else:
             num_sequences = _whole(call, "num_sequences", num_sequences)
         if last >= num_sequences:
-            raise LoDValueError(f"{call}: expected ids below num_sequences {num_sequences}, got {last} at index {len(ids) - 1}")
+            raise LoDValueError(
+                f"{call}: expected ids below num_sequences {num_sequences}, got {last} at index {len(ids) - 1}"
+            )
         return cls._of(call, "ids", [torch.searchsorted(ids, torch.arange(num_sequences + 1))], level_names)
 
     # -- questions
@@ -247,7 +258,9 @@ class LoD:
         names = self.level_names
         if isinstance(level, str) and names and level in names:
             return names.index(level)
-        message = f"{call}: expected level in [{-depth}, {depth - 1}]{f' or one of {names}' if names else ''}, got {level!r}"
+        message = (
+            f"{call}: expected level in [{-depth}, {depth - 1}]{f' or one of {names}' if names else ''}, got {level!r}"
+        )
         if isinstance(level, (int, np.integer)) and not isinstance(level, bool) and -depth <= level < depth:
             return int(level) % depth
         if isinstance(level, (int, np.integer, str)) and not isinstance(level, bool):
@@ -441,9 +454,11 @@ class LoD:
         a, b = self.level(first, "flatten"), self.level(last, "flatten")
         if a > b:
             raise LoDValueError(f"flatten: expected first not to be inside last, got levels {a} and {b}")
-        lod = self
+        lod: LoD | None = self
         for _ in range(b - a):
+            assert lod is not None  # level b stays
             lod = lod.drop_level(a)
+        assert lod is not None
         return lod
 
     def outer(self, level: int | str) -> "LoD | None":

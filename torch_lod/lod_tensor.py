@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`LoDTensor`: packed rows and their LoD, a torch.Tensor that every torch function accepts."""
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -43,7 +44,9 @@ class LoDTensor(Tensor):
     @staticmethod
     def __new__(cls, values: Tensor, lod: LoD) -> "LoDTensor":
         if not isinstance(values, Tensor):
-            raise LoDTypeError(f"LoDTensor: expected values as a tensor, got {type(values).__name__}; see tl.lod_tensor")
+            raise LoDTypeError(
+                f"LoDTensor: expected values as a tensor, got {type(values).__name__}; see tl.lod_tensor"
+            )
         if not isinstance(lod, LoD):
             raise LoDTypeError(f"LoDTensor: expected lod as a LoD, got {type(lod).__name__}; see tl.from_lengths")
         if values.layout != torch.strided or values.is_quantized:
@@ -149,7 +152,8 @@ class LoDTensor(Tensor):
 
     def lod_slice(self, level: int | str, begin: int, end: int) -> "LoDTensor":
         """`slice` as a copy."""
-        return self.slice(level, begin, end).clone()
+        part = self.slice(level, begin, end)
+        return part.with_values(part.values().clone())
 
     def lod_slice_shared(self, level: int | str, begin: int, end: int) -> "LoDTensor":
         """`slice`: shares storage."""
@@ -191,7 +195,7 @@ class LoDTensor(Tensor):
         """The sequences of a level one by one: LoDTensors of the levels below, plain at the innermost. Views."""
         k = self._lod.level(level, "sequences")
         values, offsets = self.values(), self._lod._row_offsets(k).tolist()
-        for j, (begin, end) in enumerate(zip(offsets, offsets[1:], strict=False)):
+        for j, (begin, end) in enumerate(itertools.pairwise(offsets)):
             rows = values[begin:end]
             yield rows if k + 1 == self._lod.depth else LoDTensor(rows, _below(self._lod, k, j)[0])
 
@@ -248,7 +252,9 @@ class LoDTensor(Tensor):
         order = host_integers("permute_sequences", "order", order)
         n = self._lod.num_sequences(k)
         if not torch.equal(order.sort().values, torch.arange(n)):
-            raise LoDValueError(f"permute_sequences: expected order to be a permutation of {n} sequences, got {_list(order)}")
+            raise LoDValueError(
+                f"permute_sequences: expected order to be a permutation of {n} sequences, got {_list(order)}"
+            )
         if k > 0:
             parent = torch.repeat_interleave(self._lod._offsets[k - 1].diff())
             moved = (parent[order] != parent).nonzero().flatten()
@@ -330,13 +336,15 @@ class LoDTensor(Tensor):
         if max_length is None:
             max_length = longest
         elif type(max_length) is not int or max_length < longest:
-            raise LoDValueError(f"to_padded: expected max_length of at least the longest sequence, {longest}, got {max_length!r}")
+            raise LoDValueError(
+                f"to_padded: expected max_length of at least the longest sequence, {longest}, got {max_length!r}"
+            )
         rows = lod._padded_rows(k, max_length, side == "right", self.device)
         dense = ops.gather_rows(self.values(), rows, padding_value)
         return dense.view(lengths.numel(), max_length, *self.shape[1:]), lengths.to(self.device)
 
     def _to_padded_all(self, padding_value, right: bool):
-        dense, lengths = self.values(), []
+        dense, lengths = self.values(), list[Tensor]()
         for k in range(self._lod.depth - 1, -1, -1):
             one = LoD._of("to_padded", "offsets", [self._lod._offsets[k]])
             n, longest = one.num_sequences(), one.max_length()
@@ -357,7 +365,7 @@ class LoDTensor(Tensor):
         items = self.values().tolist()
         for offsets in reversed(self._lod._offsets):
             ends = offsets.tolist()
-            items = [items[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+            items = [items[a:b] for a, b in itertools.pairwise(ends)]
         return items
 
     @public
@@ -384,7 +392,7 @@ class LoDTensor(Tensor):
 
     # -- Python's protocols
 
-    def __repr__(self, *, tensor_contents=None) -> str:
+    def __repr__(self, *, tensor_contents=None) -> str:  # type: ignore[override]
         return tree(self)
 
     def _repr_html_(self) -> str:
@@ -398,7 +406,9 @@ class LoDTensor(Tensor):
     def __deepcopy__(self, memo) -> "LoDTensor":
         if id(self) not in memo:
             if not self.is_leaf:
-                raise RuntimeError("only LoDTensors that are leaves of the autograd graph can be deep-copied; see detach()")
+                raise RuntimeError(
+                    "only LoDTensors that are leaves of the autograd graph can be deep-copied; see detach()"
+                )
             memo[id(self)] = _load_lod_tensor(self.values().detach().clone(), self._lod, self.requires_grad)
         return memo[id(self)]
 
@@ -445,7 +455,9 @@ def _below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
 
 def _load_lod_tensor(values: Tensor, lod: LoD, requires_grad: bool) -> LoDTensor:
     """What pickle and torch.load call."""
-    return LoDTensor(values, lod).requires_grad_(requires_grad)
+    loaded = LoDTensor(values, lod)
+    loaded.requires_grad_(requires_grad)
+    return loaded
 
 
 def maybe_lod(values: Tensor, lod: LoD | None) -> Tensor:
@@ -469,7 +481,7 @@ class SequenceIndex:
     def __getitem__(self, key):
         x, lod = self._x, self._x.lod
         key = key if isinstance(key, tuple) else (key,)
-        steps = [k for k in key[:-1]] + ([key[-1]] if _is_int(key[-1]) else []) if key else []
+        steps = list(key[:-1]) + ([key[-1]] if _is_int(key[-1]) else []) if key else []
         if not key or len(key) > lod.depth or not all(map(_is_int, steps)):
             raise LoDIndexError(
                 f"seq: expected 1 to {lod.depth} indices, ints and at the end an int, slice, list or mask, got {key!r:.80}"

@@ -79,7 +79,9 @@ def describe(x) -> str:
     `x` is a LoDTensor or a LoD. Padded rows are those of a dense layout with a dim per level down to this one and below it.
     """
     lod = getattr(x, "lod", x)
-    lines = [f"{'level':<14}{'sequences':>10}{'min':>8}{'mean':>10}{'max':>8}{'empty':>8}{'padded rows':>14}{'waste':>8}"]
+    lines = [
+        f"{'level':<14}{'sequences':>10}{'min':>8}{'mean':>10}{'max':>8}{'empty':>8}{'padded rows':>14}{'waste':>8}"
+    ]
     for k in range(lod.depth):
         lengths = lod.lengths(k)
         rows = lod.row_lengths(k)
@@ -98,4 +100,3 @@ def describe(x) -> str:
         waste = 1 - lod.rows / dense if dense else 0.0
         lines.append(f"{'all levels':<14}{lod.num_sequences():>10}{'':>34}{dense:>14}{waste:>8.1%}")
     return "\n".join([*lines, f"{lod.rows} rows"])
-

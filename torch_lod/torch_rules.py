@@ -13,6 +13,7 @@ proves nothing (`x[torch.randperm(n)]` has).
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -229,7 +230,7 @@ def reshape(func, args, kwargs):
     if isinstance(shape, torch.dtype) or isinstance(kwargs.get("dtype"), torch.dtype):
         return _lod_of(x)
     shape = list(shape) if isinstance(shape, (tuple, list)) else list(args[1:])
-    if not shape or (shape[0] != x.shape[0] and shape[0] != -1) or x.numel() == 0 and shape[0] == -1:
+    if not shape or (shape[0] != x.shape[0] and shape[0] != -1) or (x.numel() == 0 and shape[0] == -1):
         return None
     return _lod_of(x)
 
@@ -310,7 +311,11 @@ _ELEMENTWISE = (
 )
 _add("join", join, _ELEMENTWISE)
 _add("join", join, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
-_add("join", join, "__iadd__ __iand__ __idiv__ __ifloordiv__ __imod__ __imul__ __ior__ __ipow__ __isub__ __itruediv__ __ixor__")
+_add(
+    "join",
+    join,
+    "__iadd__ __iand__ __idiv__ __ifloordiv__ __imod__ __imul__ __ior__ __ipow__ __isub__ __itruediv__ __ixor__",
+)
 _add(
     "keep",
     keep,
@@ -327,7 +332,11 @@ _add(
     "sum nansum mean nanmean prod std var amax amin aminmax max min argmax argmin all any logsumexp median nanmedian mode "
     "count_nonzero select narrow index_select gather unbind",
 )
-_add("reduce", reduce(2), "kthvalue norm take_along_dim chunk split tensor_split split_with_sizes repeat_interleave unsafe_chunk unsafe_split topk")
+_add(
+    "reduce",
+    reduce(2),
+    "kthvalue norm take_along_dim chunk split tensor_split split_with_sizes repeat_interleave unsafe_chunk unsafe_split topk",
+)
 _add("reduce", reduce(2), "quantile nanquantile")
 _add("join", join_inputs, "bilinear cross_entropy nll_loss cosine_embedding_loss margin_ranking_loss multi_margin_loss")
 _add("join", similarity, "cosine_similarity")
@@ -371,7 +380,12 @@ _add("refuse", refuse_on_rows(2, "dims", None, _NO_SEQUENCES), "roll")
 _add("refuse", refuse(f"rows of different sequences would be turned over; {_OUT}"), "flipud")
 _add("refuse", refuse("the recurrence would run across sequences; use tl.nn.LSTM"), "lstm", (torch,))
 _add("refuse", refuse("the recurrence would run across sequences; use tl.nn.GRU"), "gru", (torch,))
-_add("refuse", refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU, and {_OUT}"), "rnn_tanh rnn_relu", (torch,))
+_add(
+    "refuse",
+    refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU, and {_OUT}"),
+    "rnn_tanh rnn_relu",
+    (torch,),
+)
 _add(
     "refuse",
     refuse(f"rows of different sequences would attend to one another; {_NO_SEQUENCES}"),
@@ -382,13 +396,15 @@ _add(
     refuse("the rows would move and leave the LoD behind; use the form that returns a new tensor, or x.values()"),
     "as_strided_ resize_ resize_as_ set_ sort_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_",
 )
-RULES[Tensor.data.__set__], KINDS[Tensor.data.__set__] = data, "refuse"
-RULES[Tensor.data.__get__], KINDS[Tensor.data.__get__] = keep, "keep"
-RULES[Tensor.real.__get__], KINDS[Tensor.real.__get__] = keep, "keep"
-RULES[Tensor.imag.__get__], KINDS[Tensor.imag.__get__] = keep, "keep"
+_DATA: Any = Tensor.data
+RULES[_DATA.__set__], KINDS[_DATA.__set__] = data, "refuse"
+_REAL: Any = Tensor.real
+_IMAG: Any = Tensor.imag
+for _property in (_DATA, _REAL, _IMAG):
+    RULES[_property.__get__], KINDS[_property.__get__] = keep, "keep"
 
 
 def refuse_out(func, out) -> None:
     """`out=` would write other rows under a LoD that stays."""
-    if _lod_of(out) is not None or isinstance(out, (tuple, list)) and any(_lod_of(t) is not None for t in out):
+    if _lod_of(out) is not None or (isinstance(out, (tuple, list)) and any(_lod_of(t) is not None for t in out)):
         raise _refusal(func, "out= would leave its LoD behind; write into x.values()")

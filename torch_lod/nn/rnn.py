@@ -15,9 +15,20 @@ __all__ = ["GRU", "LSTM", "last_state"]
 class _Recurrent:
     """What LSTM and GRU share; the constructor, parameters and state_dict are those of the torch.nn module beside it."""
 
+    input_size: int
+    hidden_size: int
+    num_layers: int
+    proj_size: int
+    bias: bool
+    bidirectional: bool
+    dropout: float
+    training: bool
+
     def _set_level(self, level: int | str) -> None:
         if self.proj_size:
-            raise LoDValueError(f"{type(self).__name__}: expected proj_size 0, got {self.proj_size}; projections are not built")
+            raise LoDValueError(
+                f"{type(self).__name__}: expected proj_size 0, got {self.proj_size}; projections are not built"
+            )
         self.level = level
 
     def _check(self, x, states: dict[str, Tensor | None]) -> int:
@@ -37,7 +48,7 @@ class _Recurrent:
 
     def _run(self, x: LoDTensor, k: int, direction) -> tuple[LoDTensor, list[list[Tensor]]]:
         """Layer after layer, both directions; `direction` runs one and returns its rows and final states."""
-        values, finals = x.values(), []
+        values, finals = x.values(), list[list[Tensor]]()
         for layer in range(self.num_layers):
             if layer and self.dropout and self.training:
                 values = torch.nn.functional.dropout(values, self.dropout)
@@ -48,7 +59,7 @@ class _Recurrent:
                 weights += [getattr(self, f"bias_{part}{tail}") if self.bias else None for part in ("ih", "hh")]
                 if torch.is_autocast_enabled(values.device.type):
                     dtype = torch.get_autocast_dtype(values.device.type)
-                    values, *weights = (t if t is None else t.to(dtype) for t in (values, *weights))
+                    values, weights = values.to(dtype), [t if t is None else t.to(dtype) for t in weights]
                 rows, *states = direction(values, weights, len(finals), bool(back))
                 sides.append(rows)
                 finals.append(states)

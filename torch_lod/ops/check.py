@@ -30,9 +30,7 @@ def is_number(op: str, t: Tensor) -> None:
 
 def is_floating(op: str, name: str, t: Tensor) -> None:
     if not t.dtype.is_floating_point:
-        raise TypeError(
-            f"{op}: expected {name} of dtype float16, bfloat16, float32 or float64, got {dtype_name(t)}"
-        )
+        raise TypeError(f"{op}: expected {name} of dtype float16, bfloat16, float32 or float64, got {dtype_name(t)}")
 
 
 def index(op: str, name: str, t: Tensor, device) -> None:
@@ -105,6 +103,7 @@ def layer(op: str, gates: int, values, weight_ih, weight_hh, row_offsets, **othe
     if weight_hh.dim() != 2:
         raise ValueError(f"{op}: expected weight_hh with 2 dimensions, got {weight_hh.dim()}")
     hidden = weight_hh.shape[1]
+    shapes: dict[str, tuple]
     state, bias = (row_offsets.shape[0] - 1, hidden), (gates * hidden,)
     shapes = {"weight_ih": (gates * hidden, values.shape[1]), "weight_hh": (gates * hidden, hidden)}
     shapes |= {"bias_ih": bias, "bias_hh": bias, "h_0": state, "c_0": state}

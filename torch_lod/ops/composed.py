@@ -77,8 +77,9 @@ def gather_rows(values, map, fill=0):
     check.index("gather_rows", "map", map, values.device)
     check.row_map("gather_rows", "map", map, values.shape[0])
     rows = values.shape[0]
-    filled = torch.cat([values, values.new_full((1, *values.shape[1:]), fill)])
-    return filled.index_select(0, torch.where(map < 0, rows, map))
+    x = _wide(values)
+    filled = torch.cat([x, x.new_full((1, *values.shape[1:]), fill)])
+    return filled.index_select(0, torch.where(map < 0, rows, map)).to(values.dtype)
 
 
 @composition("scatter_rows(Tensor values, Tensor map, SymInt rows) -> Tensor")
@@ -87,19 +88,22 @@ def scatter_rows(values, map, rows):
     check.is_number("scatter_rows", values)
     check.index("scatter_rows", "map", map, values.device)
     if map.shape[0] != values.shape[0]:
-        raise ValueError(
-            f"scatter_rows: expected a map entry per row of values, {values.shape[0]}, got {map.shape[0]}"
-        )
+        raise ValueError(f"scatter_rows: expected a map entry per row of values, {values.shape[0]}, got {map.shape[0]}")
     if rows < 0:
         raise ValueError(f"scatter_rows: expected rows >= 0, got {rows}")
     check.row_map("scatter_rows", "map", map, rows)
     return _sum_by(torch.where(map < 0, rows, map), values, rows + 1)[:rows]
 
 
+def _wide(t: Tensor) -> Tensor:
+    """What half types are summed in, forwards and backwards."""
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
 def _sum_by(ids: Tensor, values: Tensor, count) -> Tensor:
-    """Row i of the result: the sum of the rows of values whose id is i; half types are summed in float32."""
-    wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-    return wide.new_zeros(count, *values.shape[1:]).index_add(0, ids, wide).to(values.dtype)
+    """Row i of the result: the sum of the rows of values whose id is i."""
+    x = _wide(values)
+    return x.new_zeros(count, *values.shape[1:]).index_add(0, ids, x).to(values.dtype)
 
 
 # -- segment
@@ -115,9 +119,7 @@ def _check_reduce(op, values, row_offsets, reduce, pad_value=0.0) -> None:
         check.is_number(op, values)
     whole = not values.dtype.is_floating_point and not values.dtype.is_complex and values.dtype != torch.bool
     if whole and reduce in ("mean", "sqrt"):
-        raise TypeError(
-            f"{op}: expected values of a floating dtype for '{reduce}', got {check.dtype_name(values)}"
-        )
+        raise TypeError(f"{op}: expected values of a floating dtype for '{reduce}', got {check.dtype_name(values)}")
     if whole and (pad_value != pad_value or pad_value % 1 or abs(pad_value) > 9e15):
         raise ValueError(
             f"{op}: expected a whole pad_value for values of dtype {check.dtype_name(values)}, got {pad_value:g}"
@@ -150,9 +152,7 @@ def _divided(values: Tensor, row_offsets: Tensor, reduce: str) -> Tensor:
     return (values / _like_rows(length if reduce == "mean" else length.sqrt(), values)).to(values.dtype)
 
 
-@composition(
-    "segment_extreme(Tensor values, Tensor row_offsets, str reduce, float pad_value=0.0) -> (Tensor, Tensor)"
-)
+@composition("segment_extreme(Tensor values, Tensor row_offsets, str reduce, float pad_value=0.0) -> (Tensor, Tensor)")
 def segment_extreme(values, row_offsets, reduce, pad_value=0.0):
     _check_reduce("segment_extreme", values, row_offsets, reduce, pad_value)
     if reduce not in ("max", "min"):
@@ -172,16 +172,15 @@ def segment_extreme(values, row_offsets, reduce, pad_value=0.0):
     return torch.where(empty, pad, segment_pick(values, index, row_offsets)), index
 
 
-@composition(
-    "segment_broadcast(Tensor values, Tensor row_offsets, SymInt rows, str reduce='sum') -> Tensor"
-)
+@composition("segment_broadcast(Tensor values, Tensor row_offsets, SymInt rows, str reduce='sum') -> Tensor")
 def segment_broadcast(values, row_offsets, rows, reduce="sum"):
     _check_reduce("segment_broadcast", values, row_offsets, reduce)
     if reduce not in ("sum", "mean", "sqrt"):
         raise ValueError(f"segment_broadcast: expected reduce 'sum', 'mean' or 'sqrt', got '{reduce}'")
     check.row_per_segment("segment_broadcast", values, row_offsets)
     check.offsets("segment_broadcast", row_offsets, rows)
-    return _divided(values, row_offsets, reduce).index_select(0, _segment_of_rows(row_offsets, rows))
+    divided = _divided(_wide(values), row_offsets, reduce)
+    return divided.index_select(0, _segment_of_rows(row_offsets, rows)).to(values.dtype)
 
 
 def _check_pick(op, values, index, row_offsets) -> None:
@@ -227,7 +226,7 @@ def segment_softmax(values, row_offsets):
     check.segments("segment_softmax", values, row_offsets)
     check.is_floating("segment_softmax", "values", values)
     check.offsets("segment_softmax", row_offsets, values.shape[0])
-    x = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+    x = _wide(values)
     segment, count = _segment_of_rows(row_offsets, x.shape[0]), row_offsets.shape[0] - 1
     top, _ = segment_extreme(x.detach(), row_offsets, "max")
     e = (x - top.index_select(0, segment)).exp()
@@ -248,7 +247,7 @@ def segment_softmax_backward(grad, output, row_offsets):
         raise ValueError(f"{op}: expected grad of shape {list(output.shape)}, got {list(grad.shape)}")
     check.offsets(op, row_offsets, output.shape[0])
     segment, count = _segment_of_rows(row_offsets, output.shape[0]), row_offsets.shape[0] - 1
-    g, y = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (grad, output))
+    g, y = _wide(grad), _wide(output)
     return (y * (g - _sum_by(segment, g * y, count).index_select(0, segment))).to(output.dtype)
 
 
@@ -286,12 +285,14 @@ class _Steps:
         return output.index_select(0, self.at[t] - self.step)
 
 
-def _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse):
-    check.layer(
-        "lstm", 4, values, weight_ih, weight_hh, row_offsets, bias_ih=bias_ih, bias_hh=bias_hh, h_0=h_0, c_0=c_0
-    )
+def _check_lstm(op, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets):
+    check.layer(op, 4, values, weight_ih, weight_hh, row_offsets, bias_ih=bias_ih, bias_hh=bias_hh, h_0=h_0, c_0=c_0)
     if (h_0 is None) != (c_0 is None):
-        raise ValueError("lstm: expected h_0 and c_0 together, got one of them")
+        raise ValueError(f"{op}: expected h_0 and c_0 together, got one of them")
+
+
+def _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse):
+    _check_lstm("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets)
     steps, width = _Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
     x = torch.nn.functional.linear(values, weight_ih, bias_ih)
     h, c = steps.packed(h_0, x, width), steps.packed(c_0, x, width)
@@ -360,7 +361,9 @@ def lstm_backward(
         grad[rows] = d_z
         d_weight += d_z.t() @ steps.before(output, h_first, t)
         dh[:n], dc[:n] = d_z @ weight_hh, d_cell * f
-    states = [values.new_empty(0, width) if first is None else steps.to_sequences(d) for first, d in ((h_0, dh), (c_0, dc))]
+    states = [
+        values.new_empty(0, width) if first is None else steps.to_sequences(d) for first, d in ((h_0, dh), (c_0, dc))
+    ]
     return grad @ weight_ih, grad.t() @ values, d_weight, grad.sum(0), *states
 
 
@@ -441,22 +444,26 @@ def _register_opaque(library: torch.library.Library) -> None:
     def rows_by(values, width):
         return values.new_empty(values.shape[0], width)
 
-    def fake_lstm(values, weight_ih, weight_hh, *rest):
+    def fake_lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False):
+        _check_lstm("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets)
         width = weight_hh.shape[1]
         return rows_by(values, width), rows_by(values, width), rows_by(values, 4 * width)
 
-    def fake_gru(values, weight_ih, weight_hh, *rest):
+    def fake_gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False):
+        check.layer("gru", 3, values, weight_ih, weight_hh, row_offsets, bias_ih=bias_ih, bias_hh=bias_hh, h_0=h_0)
         return rows_by(values, weight_hh.shape[1]), rows_by(values, 4 * weight_hh.shape[1])
 
     def fake_state(state, values, width):
         return values.new_empty(0, width) if state is None else torch.empty_like(state)
 
-    def fake_lstm_backward(grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, *rest):
+    def fake_lstm_backward(grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, *saved):
+        check.layer("lstm_backward", 4, values, weight_ih, weight_hh, row_offsets, h_0=h_0, c_0=c_0)
         bias = values.new_empty(weight_hh.shape[0])
         states = [fake_state(s, values, weight_hh.shape[1]) for s in (h_0, c_0)]
         return torch.empty_like(values), torch.empty_like(weight_ih), torch.empty_like(weight_hh), bias, *states
 
-    def fake_gru_backward(grad_output, values, weight_ih, weight_hh, h_0, *rest):
+    def fake_gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, *saved):
+        check.layer("gru_backward", 3, values, weight_ih, weight_hh, row_offsets, h_0=h_0)
         biases = [values.new_empty(weight_hh.shape[0]) for _ in range(2)]
         state = fake_state(h_0, values, weight_hh.shape[1])
         return torch.empty_like(values), torch.empty_like(weight_ih), torch.empty_like(weight_hh), *biases, state
@@ -494,12 +501,25 @@ def _register_opaque(library: torch.library.Library) -> None:
         if torch.is_grad_enabled():
             return *differentiable(ctx, tensors, ops.lstm_composed.default, (grad_output, grad_cells)), None
         x, w_ih, w_hh, bias, h, c = ops.lstm_backward.default(
-            grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, ctx.reverse, output, cells, gates
+            grad_output,
+            grad_cells,
+            values,
+            weight_ih,
+            weight_hh,
+            h_0,
+            c_0,
+            row_offsets,
+            ctx.reverse,
+            output,
+            cells,
+            gates,
         )
         biases = [None if b is None else bias for b in (bias_ih, bias_hh)]
         return x, w_ih, w_hh, *biases, None if h_0 is None else h, None if c_0 is None else c, None, None
 
     def gru_grad(ctx, grad_output, _):
+        if grad_output is None:
+            return (None,) * 8
         *tensors, output, saved = ctx.saved_tensors
         values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets = tensors
         if torch.is_grad_enabled():
@@ -507,9 +527,16 @@ def _register_opaque(library: torch.library.Library) -> None:
         x, w_ih, w_hh, b_ih, b_hh, h = ops.gru_backward.default(
             grad_output, values, weight_ih, weight_hh, h_0, row_offsets, ctx.reverse, output, saved
         )
-        return x, w_ih, w_hh, None if bias_ih is None else b_ih, None if bias_hh is None else b_hh, (
-            None if h_0 is None else h
-        ), None, None
+        return (
+            x,
+            w_ih,
+            w_hh,
+            None if bias_ih is None else b_ih,
+            None if bias_hh is None else b_hh,
+            (None if h_0 is None else h),
+            None,
+            None,
+        )
 
     torch.library.register_autograd("torch_lod::lstm", lstm_grad, setup_context=save, lib=library)
     torch.library.register_autograd("torch_lod::gru", gru_grad, setup_context=save, lib=library)

@@ -29,9 +29,7 @@ def segment_reduce(values: Tensor, row_offsets: Tensor, reduce: str, pad_value: 
     return _reduce(values, row_offsets, reduce, pad_value)
 
 
-def segment_extreme(
-    values: Tensor, row_offsets: Tensor, reduce: str, pad_value: float = 0.0
-) -> tuple[Tensor, Tensor]:
+def segment_extreme(values: Tensor, row_offsets: Tensor, reduce: str, pad_value: float = 0.0) -> tuple[Tensor, Tensor]:
     """`segment_reduce` with 'max' or 'min', and the row (int64, absolute, -1 for empty segments) of every result."""
     return _extreme(values, row_offsets, reduce, pad_value)
 

@@ -60,7 +60,9 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
     lengths = lod.lengths(lod.level(ref_level, call))
     count = x.num_sequences() if isinstance(x, LoDTensor) else _rows_of(call, x)
     if count != lengths.numel():
-        raise LoDValueError(f"{call}: expected x with the {lengths.numel()} sequences of y at level {ref_level!r}, got {count}")
+        raise LoDValueError(
+            f"{call}: expected x with the {lengths.numel()} sequences of y at level {ref_level!r}, got {count}"
+        )
     offsets = _sums(lengths)
     turn = ops.run_map(torch.arange(count), offsets, int(offsets[-1]), 0)
     if not isinstance(x, LoDTensor):
@@ -90,15 +92,20 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
     """
     call = "sequence_expand_as"
     lod = _structure(call, y)
-    k = x.lod_level if isinstance(x, LoDTensor) else 0
+    own = x._lod if isinstance(x, LoDTensor) else None
+    k = own.depth if own is not None else 0
     if k >= lod.depth:
         raise LoDValueError(f"{call}: expected x with fewer levels than the {lod.depth} of y, got {k}")
-    if k and x._lod != lod.outer(k):
-        raise LoDValueError(f"{call}: expected the outer levels of y to be those of x, got LoDs that differ: "
-                            f"{x._lod.difference(lod.outer(k))}")
+    outer = lod.outer(k)
+    if own is not None and outer is not None and own != outer:
+        raise LoDValueError(
+            f"{call}: expected the outer levels of y to be those of x, got LoDs that differ: {own.difference(outer)}"
+        )
     rows = _rows_of(call, x)
     if rows != lod.num_sequences(k):
-        raise LoDValueError(f"{call}: expected x with a row for each of the {lod.num_sequences(k)} sequences of y, got {rows}")
+        raise LoDValueError(
+            f"{call}: expected x with a row for each of the {lod.num_sequences(k)} sequences of y, got {rows}"
+        )
     values = x.values() if isinstance(x, LoDTensor) else x
     return LoDTensor(ops.segment_broadcast(values, lod._row_offsets(k, x.device), lod.rows), lod)
 
@@ -113,5 +120,7 @@ def _structure(call: str, y) -> LoD:
 
 def _rows_of(call: str, x) -> int:
     if not isinstance(x, Tensor) or x.dim() == 0:
-        raise LoDTypeError(f"{call}: expected x as a tensor with rows, got {type(x).__name__ if not isinstance(x, Tensor) else 'a scalar'}")
+        raise LoDTypeError(
+            f"{call}: expected x as a tensor with rows, got {type(x).__name__ if not isinstance(x, Tensor) else 'a scalar'}"
+        )
     return x.shape[0]

@@ -55,12 +55,16 @@ docs: $(VENV)/dev
 size:
 	@$(PYTHON) tests/size.py
 
-# Compiles the GPU sources where there is a CUDA compiler; no GPU is needed.
+# Compiles the GPU kernels, and checks the bindings in their GPU form, where there is a CUDA compiler; no GPU is needed.
 cuda: $(VENV)/torch
 	@command -v nvcc >/dev/null || { echo "no nvcc: the CUDA sources were not compiled"; exit 0; }; \
-	include=$$($(BIN)/python -c "import torch.utils.cpp_extension as e; print(' '.join('-I' + p for p in e.include_paths()))"); \
+	torch=$$($(BIN)/python -c "import torch.utils.cpp_extension as e; print(' '.join('-I' + p for p in e.include_paths()))"); \
+	toolkit=$$(nvcc --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#$$ _HERE_=\(.*\)bin$$/\1/p' | head -1); \
 	for source in csrc/cuda/*.cu; do \
-	  echo "nvcc $$source"; nvcc -c -arch=sm_90 -std=c++20 -O3 -Icsrc $$include $$source -o /dev/null || exit 1; \
+	  echo "nvcc $$source"; nvcc -c -arch=sm_90 -std=c++20 -O3 -Icsrc $$torch $$source -o /dev/null || exit 1; \
+	done; \
+	for source in csrc/*.cpp; do \
+	  echo "check $$source"; $(CXX) -fsyntax-only -std=c++20 -DLOD_CUDA -Icsrc -I.ci/stub -I$${toolkit}include $$torch $$source || exit 1; \
 	done
 
 clean:

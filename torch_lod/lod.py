@@ -319,7 +319,7 @@ class LoD:
         device = _HOST if device is None else torch.device(device)
         found = self._cache.get((*key, device))
         # a copy on a GPU is handed out as it is, so a write to it is possible; it shows in the version
-        if found is not None and found._version == 0:
+        if found is not None and (found.is_cpu or found._version == 0):
             return found
         if device == _HOST:
             made = make()
@@ -334,11 +334,15 @@ class LoD:
         return t.clone() if t.device == _HOST else t
 
     def _row_offsets(self, k: int, device=None) -> Tensor:
+        found = self._cache.get(("rows", k, device or _HOST))  # on every call's path
+        if found is not None and (found.is_cpu or found._version == 0):
+            return found
+
         def make():
             offsets = self._offsets[k]
             for inner in self._offsets[k + 1 :]:
                 offsets = inner[offsets]
-            return offsets.view(-1).detach()
+            return offsets
 
         return self._cached(("rows", k), device, make)
 

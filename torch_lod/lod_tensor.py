@@ -13,6 +13,7 @@ from .lod import LoD, _sums, host_integers
 from .printing import tree
 
 _plainly = torch._C.DisableTorchFunctionSubclass
+_is_compiling = torch.compiler.is_compiling
 _RULES = torch_rules.RULES
 
 
@@ -72,7 +73,7 @@ class LoDTensor(Tensor):
             if lod is None:
                 return result
             if type(result) is Tensor:
-                return _wrap(result, lod) if result.dim() and result.shape[0] == lod.rows else result
+                return _wrap(result, lod) if result.dim() and result.size(0) == lod.rows else result
             if isinstance(result, (tuple, list)):
                 return type(result)([_kept(t, lod) for t in result])
             return result
@@ -96,7 +97,7 @@ class LoDTensor(Tensor):
     def values(self) -> Tensor:
         """The rows as a plain tensor: same storage, same autograd graph."""
         with _plainly():
-            if torch.compiler.is_compiling():  # as_subclass cannot be traced
+            if _is_compiling():  # as_subclass cannot be traced
                 return torch.ops.aten.alias.default(self)
             return self.as_subclass(Tensor)
 

@@ -67,20 +67,26 @@ def _touches_rows(dims, rank: int) -> bool:
 
 
 def keep(func, args, kwargs):
-    return _lod_of(_first(args, kwargs))
+    return getattr(args[0] if args else _first(args, kwargs), "_lod", None)
 
 
 def join(func, args, kwargs):
+    if not kwargs and len(args) <= 2:  # the common calls, without the loop
+        a, b = args[0], args[-1]
+        lod, other = getattr(a, "_lod", None), getattr(b, "_lod", None)
+        if lod is other or (other is None and not isinstance(b, Tensor)):
+            return lod if a is b or other is None or a.dim() == b.dim() else None
     lod, rank, most = None, 0, 0
-    for value in (*args, *kwargs.values()) if kwargs else args:
+    for value in (*args, *kwargs.values()):
         if not isinstance(value, Tensor):
             continue
         dims = value.dim()
         most = max(most, dims)
-        other = _lod_of(value)
+        other = getattr(value, "_lod", None)
         if other is not None:
             if lod is not None:
-                same_lod(_name(func), lod, other)
+                if lod is not other:
+                    same_lod(_name(func), lod, other)
                 if dims != rank:
                     return None  # broadcasting lines rows of one up with elements of the other
             lod, rank = other, dims

@@ -43,6 +43,7 @@ if not COMPILED:
     )
 
 _peek = torch._C._functorch.peek_interpreter_stack
+_is_compiling = torch.compiler.is_compiling
 
 
 def operator(name: str):
@@ -55,7 +56,7 @@ def operator(name: str):
     composition = composed.COMPOSITIONS[name].function
 
     def call(*args):
-        if not torch.compiler.is_compiling() and (_peek() is not None or forward_ad._current_level >= 0):
+        if not _is_compiling() and (_peek() is not None or forward_ad._current_level >= 0):
             return composition(*args)
         return compiled(*args)
 

@@ -39,13 +39,13 @@ def sequence_pool(
     reduce = _REDUCE.get(pool_type.lower()) if isinstance(pool_type, str) else None
     if reduce is None:
         raise LoDValueError(f"sequence_pool: expected pool_type in {sorted(_REDUCE)}, got {pool_type!r}")
-    lod = x._lod
-    offsets = lod._row_offsets(k, x.device)
+    lod, values = x._lod, x.values()
+    offsets = lod._row_offsets(k, values.device)
     if not return_index:
-        return maybe_lod(ops.segment_reduce(x.values(), offsets, reduce, pad_value), lod.outer(k))
+        return maybe_lod(ops.segment_reduce(values, offsets, reduce, pad_value), lod.outer(k))
     if reduce not in ("max", "min"):
         raise LoDTypeError(f"sequence_pool: expected pool_type 'max' or 'min' with return_index, got {pool_type!r}")
-    out, index = ops.segment_extreme(x.values(), offsets, reduce, pad_value)
+    out, index = ops.segment_extreme(values, offsets, reduce, pad_value)
     return maybe_lod(out, lod.outer(k)), maybe_lod(index, lod.outer(k))
 
 

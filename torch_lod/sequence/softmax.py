@@ -25,4 +25,5 @@ def sequence_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
     Source: Paddle Fluid's sequence_softmax, which takes rows of one element and the innermost level.
     """
     k = level_of("sequence_softmax", x, level)
-    return x.with_values(ops.segment_softmax(x.values(), x._lod._row_offsets(k, x.device)))
+    values = x.values()
+    return x.with_values(ops.segment_softmax(values, x._lod._row_offsets(k, values.device)))

@@ -17,7 +17,7 @@ from torch_lod.ops import composed
 
 ROOT = Path(__file__).parent.parent
 #: Lower floors first: a module imports from modules before it, never from its own floor or above.
-FLOORS = ("errors", "ops", "lod", "printing", "torch_rules", "lod_tensor", "construct", "sequence", "nn")
+FLOORS = ("errors", "tracing", "ops", "lod", "printing", "torch_rules", "lod_tensor", "construct", "sequence", "nn")
 SCHEMAS = {s.name.split("::")[1]: s for s in torch._C._jit_get_all_schemas() if s.name.startswith("torch_lod::")}
 
 

@@ -155,12 +155,16 @@ class LoD:
         report = _check_lod(levels, rows)
         if report[0]:
             raise LoDValueError(f"{call}: {_complaint(what, *report, depth=len(levels))}")
+        self._put(levels, report[1:], int(levels[-1][-1]), _names(call, names, len(levels)))
+
+    def _put(self, levels, longest, rows: int, names) -> "LoD":
         put = object.__setattr__
-        put(self, "level_names", _names(call, names, len(levels)))
-        put(self, "rows", int(levels[-1][-1]))
+        put(self, "level_names", names)
+        put(self, "rows", rows)
         put(self, "_offsets", tuple(levels))
-        put(self, "_longest", tuple(report[1:]))
+        put(self, "_longest", tuple(longest))
         put(self, "_cache", {})
+        return self
 
     @classmethod
     def _of(cls, call: str, what: str, levels, names=None, rows: int = -1) -> "LoD":
@@ -472,7 +476,9 @@ class LoD:
             return None
         found = self._cache.get(("outer", k))
         if found is None:
-            found = self._cache["outer", k] = LoD._of("outer", "offsets", self._offsets[:k], self._names_of(range(k)))
+            names = None if self.level_names is None else self.level_names[:k]
+            found = object.__new__(LoD)._put(self._offsets[:k], self._longest[:k], self.num_sequences(k), names)
+            self._cache["outer", k] = found
         return found
 
     def group(self, lengths, name: str | None = None) -> "LoD":

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from . import ops, torch_rules
+from . import ops, torch_rules, tracing
 from .errors import LoDIndexError, LoDTypeError, LoDValueError, public
 from .lod import LoD, _sums, host_integers
 from .printing import tree
@@ -54,9 +54,6 @@ class LoDTensor(Tensor):
             raise LoDTypeError(f"LoDTensor: expected dense values, got layout {values.layout}")
         with _plainly():
             return _wrap(_fitting("LoDTensor", values, lod), lod)
-
-    def __init__(self, values: Tensor, lod: LoD):
-        super().__init__()
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -345,7 +342,8 @@ class LoDTensor(Tensor):
         return dense.view(lengths.numel(), max_length, *self.shape[1:]), lengths.to(self.device)
 
     def _to_padded_all(self, padding_value, right: bool):
-        dense, lengths = self.values(), list[Tensor]()
+        dense = self.values()
+        lengths: list[Tensor] = []
         for k in range(self._lod.depth - 1, -1, -1):
             one = LoD._of("to_padded", "offsets", [self._lod._offsets[k]])
             n, longest = one.num_sequences(), one.max_length()
@@ -529,3 +527,4 @@ def _positions(key, n: int) -> Tensor:
 
 
 torch.serialization.add_safe_globals([LoDTensor, _load_lod_tensor])
+tracing.admit(LoDTensor)

@@ -12,24 +12,61 @@ from ..sequence._common import level_of
 __all__ = ["GRU", "LSTM", "last_state"]
 
 
-class _Recurrent:
-    """What LSTM and GRU share; the constructor, parameters and state_dict are those of the torch.nn module beside it."""
+class _Recurrent(torch.nn.Module):
+    """What LSTM and GRU share. Parameters, their names, order and initialisation are those of torch.nn's modules; not a
+    subclass of them, since Dynamo refuses to trace those."""
 
-    input_size: int
-    hidden_size: int
-    num_layers: int
-    proj_size: int
-    bias: bool
-    bidirectional: bool
-    dropout: float
-    training: bool
+    blocks: int  # of hidden units in the weights
 
-    def _set_level(self, level: int | str) -> None:
-        if self.proj_size:
-            raise LoDValueError(
-                f"{type(self).__name__}: expected proj_size 0, got {self.proj_size}; projections are not built"
-            )
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_layers,
+        bias,
+        batch_first,
+        dropout,
+        bidirectional,
+        proj_size,
+        device,
+        dtype,
+        level,
+    ):
+        super().__init__()
+        call = type(self).__name__
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
+        for name, size in sizes.items():
+            if type(size) is not int or size < 1:
+                raise LoDValueError(f"{call}: expected {name} as an int of at least 1, got {size!r}")
+        if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
+            raise LoDValueError(f"{call}: expected dropout in [0, 1], got {dropout!r}")
+        if proj_size:
+            raise LoDValueError(f"{call}: expected proj_size 0, got {proj_size!r}: projections are not built")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.level = level
+        for layer in range(num_layers):
+            features = hidden_size * (1 + bidirectional) if layer else input_size
+            for tail in self._tails(layer):
+                shapes = {"weight_ih": (features,), "weight_hh": (hidden_size,)}
+                shapes |= {"bias_ih": (), "bias_hh": ()} if bias else {}
+                for name, columns in shapes.items():
+                    empty = torch.empty(self.blocks * hidden_size, *columns, device=device, dtype=dtype)
+                    setattr(self, f"{name}_{tail}", torch.nn.Parameter(empty))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Uniform within 1 / sqrt(hidden_size), as torch.nn's."""
+        for weight in self.parameters():
+            torch.nn.init.uniform_(weight, -(self.hidden_size**-0.5), self.hidden_size**-0.5)
+
+    def _tails(self, layer: int) -> list[str]:
+        return [f"l{layer}", *([f"l{layer}_reverse"] if self.bidirectional else [])]
+
+    def extra_repr(self) -> str:
+        shown = {"num_layers": 1, "bias": True, "dropout": 0.0, "bidirectional": False, "level": -1}
+        rest = [f", {name}={getattr(self, name)!r}" for name, usual in shown.items() if getattr(self, name) != usual]
+        return f"{self.input_size}, {self.hidden_size}{''.join(rest)}"
 
     def _check(self, x, states: dict[str, Tensor | None]) -> int:
         call = type(self).__name__
@@ -48,15 +85,15 @@ class _Recurrent:
 
     def _run(self, x: LoDTensor, k: int, direction) -> tuple[LoDTensor, list[list[Tensor]]]:
         """Layer after layer, both directions; `direction` runs one and returns its rows and final states."""
-        values, finals = x.values(), list[list[Tensor]]()
+        values = x.values()
+        finals: list[list[Tensor]] = []
         for layer in range(self.num_layers):
             if layer and self.dropout and self.training:
                 values = torch.nn.functional.dropout(values, self.dropout)
             sides = []
-            for back in range(1 + self.bidirectional):
-                tail = f"_l{layer}{'_reverse' if back else ''}"
-                weights = [getattr(self, f"weight_{part}{tail}") for part in ("ih", "hh")]
-                weights += [getattr(self, f"bias_{part}{tail}") if self.bias else None for part in ("ih", "hh")]
+            for back, tail in enumerate(self._tails(layer)):
+                parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+                weights = [getattr(self, f"{part}_{tail}", None) for part in parts]
                 if torch.is_autocast_enabled(values.device.type):
                     dtype = torch.get_autocast_dtype(values.device.type)
                     values, weights = values.to(dtype), [t if t is None else t.to(dtype) for t in weights]
@@ -76,8 +113,8 @@ class _Recurrent:
         return state
 
 
-class LSTM(_Recurrent, torch.nn.LSTM):
-    """torch.nn.LSTM for LoDTensors: same constructor, state_dict and numbers, every sequence by itself, nothing padded.
+class LSTM(_Recurrent):
+    """torch.nn.LSTM for LoDTensors: same arguments, state_dict and numbers, every sequence by itself, nothing padded.
 
     Args:
         input_size, hidden_size, num_layers, bias, dropout, bidirectional, device, dtype: as torch.nn.LSTM. `batch_first` is
@@ -85,9 +122,36 @@ class LSTM(_Recurrent, torch.nn.LSTM):
         level: the level whose sequences the recurrence runs along, over all rows below it.
     """
 
-    def __init__(self, *args, level: int | str = -1, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._set_level(level)
+    blocks = 4
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device=None,
+        dtype=None,
+        *,
+        level: int | str = -1,
+    ):
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
+            dtype,
+            level,
+        )
 
     @public
     def forward(self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None):
@@ -117,12 +181,28 @@ class LSTM(_Recurrent, torch.nn.LSTM):
         return out, (h_n, c_n)
 
 
-class GRU(_Recurrent, torch.nn.GRU):
+class GRU(_Recurrent):
     """torch.nn.GRU for LoDTensors; arguments as `LSTM`."""
 
-    def __init__(self, *args, level: int | str = -1, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._set_level(level)
+    blocks = 3
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device=None,
+        dtype=None,
+        *,
+        level: int | str = -1,
+    ):
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype, level
+        )
 
     @public
     def forward(self, input: LoDTensor, hx: Tensor | None = None):

@@ -24,6 +24,8 @@ SAMPLE = 2e-4
 SETTLED = 5
 #: Seconds of a turn after which fewer will do.
 ALONE = 0.25
+#: A peer that takes this many times as long as ours has one turn.
+HOPELESS = 10
 
 
 @dataclass(frozen=True)
@@ -65,77 +67,103 @@ def error_of(answer: tuple, expected: tuple) -> float:
     return worst
 
 
-def _entry(case: Case, group: str, name: str, kind: str, run: Run, expected: tuple) -> Result:
-    """Runs a contestant once and looks at its answer."""
-    result = Result(group, case.name, name, kind)
-    try:
-        error = error_of(run.answer(run.call()), expected)
-    except Exception as failure:  # a peer may refuse in any way; that is its result
-        result.problem = f"{type(failure).__name__}: {(str(failure).strip().splitlines() or [''])[0]:.80}"
-    else:
-        if error > case.tolerance:
-            result.problem = f"wrong answer: off by {error:.1e}, allowed are {case.tolerance:.0e}"
-    return result
-
-
-def measure(case: Case, group: str, effort: Effort, setup: Setup) -> list[Result]:
-    """The floor, ours, then the peers from fast to slow. Whoever answers wrongly is not timed."""
-    expected = case.expected()
-    case.floor()  # warm, as the contestants are by their check
-    results = [Result(group, case.name, case.floor_is, "floor")]
-    calls = [case.floor]
-    for kind, runs in (("ours", case.ours), ("peer", case.peers)):
-        for name, run in runs.items():
-            results.append(_entry(case, group, name, kind, run, expected))
-            calls.append(run.call)
-    timed = [(result, call) for result, call in zip(results, calls, strict=True) if not result.problem]
-    _interleave(timed, effort, setup)
-    for result, _ in timed:
-        result.note = case.fact(result.contestant, result.min) if result.kind != "floor" else ""
-        if result.kind == "ours" and case.goal:
-            result.note = f"{result.note}; goal {case.goal}".removeprefix("; ")
-    return sorted(results, key=lambda r: (r.kind == "peer", bool(r.problem), r.min if r.kind == "peer" else 0))
-
-
 class Clock:
     """Times a call in samples of several calls; on a GPU of a turn's calls, since a sample must wait for their end."""
 
-    def __init__(self, call: Callable, turn: float, cuda: bool):
-        self.call, self.turn = call, turn
-        self.synchronize = torch.cuda.synchronize if cuda else lambda: None
-        once = self._sample(1)
-        self.calls = max(1, int((turn if cuda else SAMPLE) / max(once, 1e-7)))
-        #: Seconds that a turn will take.
-        self.takes = max(turn, once, min(once * SETTLED, ALONE))
+    def __init__(self, call: Callable[[], object], turn: float, cuda: bool):
+        self.call, self.turn, self.cuda = call, turn, cuda
+        #: Seconds of one call, roughly; calls in a sample.
+        self.once, self.calls = 0.0, 1
 
-    def _sample(self, calls: int) -> float:
-        call = self.call
-        self.synchronize()
+    def _wait(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def first(self) -> object:
+        """The result of the first call."""
+        self._wait()
+        started = time.perf_counter()
+        result = self.call()
+        self._wait()
+        self.once = time.perf_counter() - started
+        return result
+
+    def prepare(self) -> None:
+        if self.once < ALONE:
+            self.once = self._sample()
+            self.calls = max(1, int((self.turn if self.cuda else SAMPLE) / max(self.once, 1e-7)))
+
+    def _sample(self) -> float:
+        call, calls = self.call, self.calls
+        self._wait()
         started = time.perf_counter()
         for _ in range(calls):
             call()
-        self.synchronize()
+        self._wait()
         return (time.perf_counter() - started) / calls
+
+    @property
+    def turn_takes(self) -> float:
+        return max(self.turn, self.once, min(self.once * SETTLED, ALONE))
 
     def take_turn(self) -> float:
         """The smallest sample of a turn."""
         started, best, samples = time.perf_counter(), float("inf"), 0
         while (now := time.perf_counter() - started) < self.turn or (samples < SETTLED and now < ALONE):
-            best, samples = min(best, self._sample(self.calls)), samples + 1
+            best, samples = min(best, self._sample()), samples + 1
         return best
 
 
-def _interleave(timed: list[tuple[Result, Callable]], effort: Effort, setup: Setup) -> None:
+def measure(case: Case, group: str, effort: Effort, setup: Setup) -> list[Result]:
+    """The floor, ours, then the peers from fast to slow. Whoever answers wrongly is not timed."""
+    cuda = setup.device.type == "cuda"
+    expected = case.expected()
+    entries = [(Result(group, case.name, case.floor_is, "floor"), Clock(case.floor, effort.turn, cuda))]
+    entries[0][1].first()
+    for kind, runs in (("ours", case.ours), ("peer", case.peers)):
+        for name, run in runs.items():
+            result, clock = Result(group, case.name, name, kind), Clock(run.call, effort.turn, cuda)
+            result.problem = _problem(run, clock, expected, case.tolerance)
+            entries.append((result, clock))
+    timed = [(result, clock) for result, clock in entries if not result.problem]
+    _interleave(timed, effort)
+    for result, _ in timed:
+        result.note = case.fact(result.contestant, result.min) if result.kind != "floor" else ""
+        if result.kind == "ours" and case.goal:
+            result.note = f"{result.note}; goal {case.goal}".removeprefix("; ")
+    results = [result for result, _ in entries]
+    return sorted(results, key=lambda r: (r.kind == "peer", bool(r.problem), r.min if r.kind == "peer" else 0))
+
+
+def _problem(run: Run, clock: Clock, expected: tuple, tolerance: float) -> str:
+    """Calls a contestant for the first time and says what is wrong with its answer."""
+    try:
+        error = error_of(run.answer(clock.first()), expected)
+    except Exception as failure:  # a peer may refuse in any way; that is its result
+        return f"{type(failure).__name__}: {(str(failure).strip().splitlines() or [''])[0]:.80}"
+    return f"wrong answer: off by {error:.1e}, allowed are {tolerance:.0e}" if error > tolerance else ""
+
+
+def _interleave(timed: list[tuple[Result, Clock]], effort: Effort) -> None:
     """Everyone in turn, round by round, so that a disturbance meets all; garbage is collected between rounds only."""
     enabled = gc.isenabled()
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        clocks = [Clock(call, effort.turn, setup.device.type == "cuda") for _, call in timed]
-        round_takes = sum(clock.takes for clock in clocks)
-        for _ in range(min(effort.rounds, max(FEWEST_ROUNDS, int(effort.limit / round_takes)))):
-            for (result, _), clock in zip(timed, clocks, strict=True):
+        for _, clock in timed:
+            clock.prepare()
+        ours = min((clock.once for result, clock in timed if result.kind == "ours"), default=float("inf"))
+        runners = []
+        for result, clock in timed:
+            if result.kind == "peer" and clock.once > HOPELESS * ours:
+                result.seconds.append(clock.once if clock.once > ALONE else clock.take_turn())
+            else:
+                runners.append((result, clock))
+        gc.collect()
+        rounds = int(effort.limit / sum(clock.turn_takes for _, clock in runners))
+        for _ in range(min(effort.rounds, max(FEWEST_ROUNDS, rounds))):
+            for result, clock in runners:
                 result.seconds.append(clock.take_turn())
             gc.collect()
     finally:

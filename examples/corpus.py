@@ -108,7 +108,7 @@ def logical_lines(source: str) -> Lines:
 
 
 def functions_of(source: str) -> Iterator[tuple[str, Lines]]:
-    """`(qualified name, body lines)` of every function and method of 5 to 24 body lines.
+    """`("line number qualified name", body lines)` of every function and method of 5 to 24 body lines.
 
     A function inside a function belongs to the body of the outer one. The `def` line and the
     docstring are dropped: they would give the first place away.
@@ -128,7 +128,7 @@ def functions_of(source: str) -> Iterator[tuple[str, Lines]]:
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 body = body_of(child)
                 if MIN_LINES <= len(body) <= MAX_LINES:
-                    yield prefix + child.name, body
+                    yield f"{child.lineno} {prefix}{child.name}", body
             elif isinstance(child, ast.ClassDef):
                 yield from visit(child, f"{prefix}{child.name}.")
             elif isinstance(child, (ast.stmt, ast.excepthandler)):  # below `if`, `try`, `with`

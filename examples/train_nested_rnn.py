@@ -200,6 +200,10 @@ def train_baselines(settings: Settings, corpus: Corpus, vocabulary: Vocabulary) 
 def train(settings: Settings, out: Path, state: dict | None = None) -> None:
     """Train, or with the state of a checkpoint go on; the last line printed is the result."""
     corpus = load_corpus(settings)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror}") from None
     vocabulary = Vocabulary(state["words"]) if state else Vocabulary.of(corpus.train)
     examples = corpus.epoch(np.random.default_rng(0))
     data = {
@@ -221,7 +225,6 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
     if state:
         trainer.restore(state)
         print(f"resumed after epoch {len(trainer.history)} of {settings.epochs}")
-    out.mkdir(parents=True, exist_ok=True)
     accuracy = trainer.train(checkpoint=out / "checkpoint.pt")
 
     report = {
@@ -235,16 +238,16 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "torch_lod": tl.__version__},
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, {torch.get_num_threads()} threads used",
     }
-    written = [out / "checkpoint.pt", out / "report.json"]
-    written[1].write_text(json.dumps(report, indent=2) + "\n")
+    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    written = ["checkpoint.pt", "report.json"]
     if plots.available():
-        written += [out / "learning_curve.png", out / "lengths.png"]
-        plots.learning_curve(report, trainer.losses, written[2])
-        plots.lengths(corpus, data, written[3])
+        plots.learning_curve(report, trainer.losses, out / "learning_curve.png")
+        plots.lengths(corpus, data, out / "lengths.png")
+        written += ["learning_curve.png", "lengths.png"]
     else:
         print("no plots: matplotlib is not installed (pip install matplotlib)")
-    for path in written:
-        print(f"saved {path}")
+    for name in written:
+        print(f"saved {out / name}")
     for name, value in (baselines | {settings.model: accuracy}).items():
         print(f"{name:12} {value:6.1%}")
     order_free = baselines.get("bag", accuracy)
@@ -255,7 +258,9 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
 # ---- command line ------------------------------------------------------------------------------
 
 
-def positive(kind: type) -> type:
+def positive(kind: type):
+    """A type for argparse; its name is what the error message says."""
+
     def parse(text: str):
         if not 0 < kind(text) < float("inf"):
             raise ValueError
@@ -263,6 +268,18 @@ def positive(kind: type) -> type:
 
     parse.__name__ = f"positive {kind.__name__}"
     return parse
+
+
+def natural(text: str) -> int:
+    if not 0 <= int(text) < 2**63:
+        raise ValueError
+    return int(text)
+
+
+def fraction(text: str) -> float:
+    if not 0 <= float(text) < 1:
+        raise ValueError
+    return float(text)
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
@@ -273,7 +290,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         argument_default=argparse.SUPPRESS,
     )
     d = Settings()
-    count, share = positive(int), positive(float)
+    count = positive(int)
     add = parser.add_argument
     add("--data", metavar="JSONL", help="train on these documents instead of the standard library")
     add("--skip-bad-lines", action="store_true", help="leave bad lines of a JSONL file out")
@@ -281,16 +298,15 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--epochs", type=count, help=f"default: {d.epochs}")
     add("--hidden", type=count, help=f"units of each RNN, default: {d.hidden}")
     add("--embedding", type=count, help=f"numbers per token, default: {d.embedding}")
-    add("--batch", type=count, help=f"functions per step, default: {d.batch}")
-    add("--lr", type=share, help=f"highest learning rate, default: {d.lr}")
-    add("--dropout", type=float, help=f"default: {d.dropout}")
-    add("--seed", type=int, help=f"of weights and training order, default: {d.seed}")
+    add("--batch", type=count, help=f"items per step, default: {d.batch}")
+    add("--lr", type=positive(float), help=f"highest learning rate, default: {d.lr}")
+    add("--dropout", type=fraction, help=f"default: {d.dropout}")
+    add("--seed", type=natural, help=f"of weights and training order, default: {d.seed}")
     add("--limit", type=count, metavar="N", help="use only N functions or documents")
     # The steps are small: a second thread gains a tenth, and loses far more on a busy machine.
     add("--threads", type=count, default=1, help="default: %(default)s")
     add("--out", type=Path, default=Path("runs/nested_rnn"), help="folder, default: %(default)s")
-    what = parser.add_mutually_exclusive_group()
-    add = what.add_argument
+    add = parser.add_mutually_exclusive_group().add_argument
     add("--resume", action="store_true", default=False, help="go on from the checkpoint in --out")
     add("--predict", type=Path, metavar="PATH", help="label a .jsonl or .py file with the checkpoint")
     add("--compare-padded", type=count, nargs="?", const=20, metavar="STEPS", help="time the padded twins")

@@ -183,11 +183,14 @@ class Trainer:
 
 def load_checkpoint(path: Path) -> dict:
     try:
-        return torch.load(path, weights_only=True)
+        state = torch.load(path, weights_only=True)
     except FileNotFoundError:
         raise InputError(f"there is no checkpoint {path}: train first, or say --out") from None
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise InputError(f"cannot read the checkpoint {path}: {str(error).splitlines()[0]}") from None
+    if not isinstance(state, dict) or "fingerprint" not in state:
+        raise InputError(f"{path} is not a checkpoint of this example")
+    return state
 
 
 def fingerprint(corpus: Corpus) -> int:

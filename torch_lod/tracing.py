@@ -2,6 +2,7 @@
 """What torch.compile must be told about LoDTensor."""
 
 import sys
+from typing import Any
 
 import torch
 
@@ -15,6 +16,6 @@ def admit(cls: type) -> None:
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 15):
         return
     for name in ("torch.fx.experimental.proxy_tensor", "torch._functorch._aot_autograd.runtime_wrappers"):
-        module = sys.modules.get(name)
+        module: Any = sys.modules.get(name)
         if module is not None and cls not in module.HANDLED_TYPES:
             module.HANDLED_TYPES = (*module.HANDLED_TYPES, cls)

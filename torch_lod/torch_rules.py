@@ -65,6 +65,9 @@ def _touches_rows(dims, rank: int) -> bool:
 
 # -- rules
 
+_OUT = "mixing rows on purpose is x.values()"
+_NO_SEQUENCES = f"{_OUT}, sequence by sequence is x.sequences()"
+
 
 def keep(func, args, kwargs):
     return getattr(args[0] if args else _first(args, kwargs), "_lod", None)
@@ -147,6 +150,33 @@ def reduce(place: int):
         return None if lod is None or _touches_rows(_option(args, kwargs, place, "dim"), x.dim()) else lod
 
     return rule
+
+
+def extreme(func, args, kwargs):
+    """max and min reduce, or compare two tensors."""
+    other = _option(args, kwargs, 1, "other")
+    return (join if isinstance(other, Tensor) else reduce(1))(func, args, kwargs)
+
+
+def where(func, args, kwargs):
+    return join(func, args, kwargs) if len(args) + len(kwargs) >= 3 else None
+
+
+def linear(func, args, kwargs):
+    x = _first(args, kwargs)
+    if _lod_of(x) is not None and x.dim() < 2:
+        raise _refusal(func, "rows of no features would be taken for the features of one row; see x.unsqueeze(1)")
+    return _lod_of(x)
+
+
+def flip(func, args, kwargs):
+    x = args[0]
+    dims = kwargs["dims"] if "dims" in kwargs else args[1] if isinstance(args[1], (tuple, list)) else args[1:]
+    if _lod_of(x) is not None and _touches_rows(tuple(dims), x.dim()):
+        raise _refusal(
+            func, f"along dim 0 mixes the rows of different sequences; tl.sequence_reverse turns them, and {_OUT}"
+        )
+    return _lod_of(x)
 
 
 def refuse_on_rows(place: int, name: str, default, advice: str):
@@ -286,9 +316,6 @@ def data(func, args, kwargs):
 
 # -- the table
 
-_OUT = "mixing rows on purpose is x.values()"
-_NO_SEQUENCES = f"{_OUT}, sequence by sequence is x.sequences()"
-
 
 def _add(kind: str, rule: Rule, names: str, spaces=_SPACES) -> None:
     for name in names.split():
@@ -307,13 +334,13 @@ _ELEMENTWISE = (
     "logical_xor logit logsigmoid lt masked_fill maximum minimum mish mul multiply mvlgamma nan_to_num ne neg negative "
     "nextafter not_equal polygamma positive pow prelu rad2deg reciprocal relu relu6 remainder round rrelu rsqrt rsub selu "
     "sgn sigmoid sign signbit silu sin sinc sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink "
-    "threshold true_divide trunc where xlogy zero alpha_dropout feature_alpha_dropout feature_dropout "
+    "threshold true_divide trunc xlogy zero alpha_dropout feature_alpha_dropout feature_dropout "
     "__add__ __and__ __div__ __eq__ __floordiv__ __ge__ __gt__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ "
     "__or__ __pos__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__ __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ "
     "__truediv__ __xor__ __abs__ __rand__ __ror__ __rxor__ "
     "binary_cross_entropy binary_cross_entropy_with_logits gaussian_nll_loss "
     "hinge_embedding_loss huber_loss kl_div l1_loss mse_loss pairwise_distance poisson_nll_loss smooth_l1_loss "
-    "soft_margin_loss bmm type_as expand_as view_as reshape_as"
+    "soft_margin_loss bmm copy expand_as view_as reshape_as"
 )
 _add("join", join, _ELEMENTWISE)
 _add("join", join, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
@@ -326,16 +353,16 @@ _add(
     "keep",
     keep,
     "bfloat16 bool byte char clone contiguous cpu cuda detach detach_ double float half int long short to type alias "
-    "pin_memory requires_grad_ share_memory_ view_as_real real imag resolve_conj resolve_neg copy_ bernoulli bernoulli_ "
+    "pin_memory requires_grad_ share_memory_ view_as_real real imag resolve_conj resolve_neg type_as bernoulli bernoulli_ "
     "exponential_ normal_ random_ uniform_ cauchy_ geometric_ log_normal_ empty_like full_like ones_like rand_like "
-    "randint_like randn_like zeros_like linear embedding one_hot batch_norm group_norm instance_norm "
-    "local_response_norm pixel_shuffle pixel_unshuffle channel_shuffle "
+    "randint_like randn_like zeros_like embedding one_hot batch_norm group_norm instance_norm "
+    "local_response_norm "
     "hardtanh_ relu_ rrelu_ elu_ celu_ selu_ leaky_relu_ threshold_ dropout1d dropout2d dropout3d",
 )
 _add(
     "reduce",
     reduce(1),
-    "sum nansum mean nanmean prod std var amax amin aminmax max min argmax argmin all any logsumexp median nanmedian mode "
+    "sum nansum mean nanmean prod std var amax amin aminmax argmax argmin all any logsumexp median nanmedian mode "
     "count_nonzero select narrow index_select gather unbind",
 )
 _add(
@@ -367,23 +394,28 @@ for _n in (1, 2, 3):
     _pools = f"avg_pool{_n}d max_pool{_n}d adaptive_avg_pool{_n}d adaptive_max_pool{_n}d lp_pool{_n}d"
     _add("refuse", windows(_n), f"conv{_n}d conv_transpose{_n}d {_pools} max_pool{_n}d_with_indices")
     _add("refuse", windows(_n), f"adaptive_max_pool{_n}d_with_indices fractional_max_pool{_n}d")
+_add("refuse", windows(2), "pixel_shuffle pixel_unshuffle")
+_add("refuse", linear, "linear")
 _add("refuse", bag, "embedding_bag")
+_add("refuse", refuse_on_rows(4, "dim", -1, f"tl.sequence_softmax runs within sequences, and {_OUT}"), "gumbel_softmax")
+_add("reduce", extreme, "max min")
+_add("join", where, "where")
 _add(
     "refuse",
     refuse_on_rows(1, "dim", None, f"tl.sequence_softmax runs within sequences, and {_OUT}"),
-    "softmax log_softmax softmin gumbel_softmax",
+    "softmax log_softmax softmin",
 )
 _add(
     "refuse",
     refuse_on_rows(1, "dim", None, _NO_SEQUENCES),
-    "cumsum cumprod cummax cummin logcumsumexp cumsum_ cumprod_ cumulative_trapezoid trapezoid",
+    "cumsum cumprod cummax cummin logcumsumexp cumsum_ cumprod_",
 )
-_add("refuse", refuse_on_rows(1, "dim", -1, _NO_SEQUENCES), "sort argsort msort glu renorm")
+_add("refuse", refuse_on_rows(1, "dim", -1, _NO_SEQUENCES), "sort argsort glu")
 _add("refuse", refuse_on_rows(2, "dim", 1, _NO_SEQUENCES), "normalize")
 _add("refuse", refuse_on_rows(2, "dim", -1, _NO_SEQUENCES), "diff")
-_add("refuse", refuse_on_rows(1, "dims", None, f"tl.sequence_reverse runs within sequences, and {_OUT}"), "flip")
+_add("refuse", flip, "flip")
 _add("refuse", refuse_on_rows(2, "dims", None, _NO_SEQUENCES), "roll")
-_add("refuse", refuse(f"rows of different sequences would be turned over; {_OUT}"), "flipud")
+_add("refuse", refuse(f"rows of different sequences would be turned over; {_OUT}"), "flipud msort")
 _add("refuse", refuse("the recurrence would run across sequences; use tl.nn.LSTM"), "lstm", (torch,))
 _add("refuse", refuse("the recurrence would run across sequences; use tl.nn.GRU"), "gru", (torch,))
 _add(

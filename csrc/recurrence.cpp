@@ -45,7 +45,7 @@ struct Layer {  // the tensors of one direction of one layer
   void check() const {
     TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, features), got ", values.dim(), " dimensions");
     check_floating(op, "values", values);
-    check_offsets_kind(op, offsets, offsets.is_meta() ? offsets.device() : c10::Device(c10::kCPU));
+    check_offsets_kind(op, offsets, values.is_meta() && offsets.is_meta() ? offsets.device() : c10::Device(c10::kCPU));
     TORCH_CHECK_VALUE(weight_hh.dim() == 2, op, ": expected weight_hh with 2 dimensions, got ", weight_hh.dim());
     expect("weight_ih", weight_ih, {gates * hidden(), values.sym_size(1)});
     expect("weight_hh", weight_hh, {gates * hidden(), hidden()});

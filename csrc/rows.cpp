@@ -22,20 +22,22 @@ namespace {
 
 // -- run_map
 
-void check_run_map(const Tensor& starts, const Tensor& offsets) {
-  check_index("run_map", "starts", starts, offsets.device());
+void check_run_map(const Tensor& starts, const Tensor& offsets, const c10::SymInt& rows) {
+  check_row_count("run_map", rows);
+  check_index("run_map", "starts", starts, starts.defined() ? starts.device() : c10::Device(c10::kCPU));
+  check_index("run_map", "row_offsets", offsets, starts.device());
   check_offsets_kind("run_map", offsets, offsets.device());
   TORCH_CHECK_VALUE(starts.sym_size(0) == offsets.sym_size(0) - 1, "run_map: expected one of starts per segment, ",
                     offsets.sym_size(0) - 1, ", got ", starts.sym_size(0));
 }
 
 Tensor run_map_meta(const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t) {
-  check_run_map(starts, offsets);
+  check_run_map(starts, offsets, rows);
   return at::empty_symint({std::move(rows)}, starts.options());
 }
 
 Tensor run_map(const Tensor& starts, const Tensor& given, int64_t rows, int64_t step) {
-  check_run_map(starts, given);
+  check_run_map(starts, given, rows);
   const Tensor offsets = checked_offsets("run_map", given, rows), first = starts.contiguous();
   Tensor map = new_rows(first, rows);
   LOD_RUN(map, run_map, RunMap{first.const_data_ptr<int64_t>(), offsets.const_data_ptr<int64_t>(),
@@ -69,7 +71,8 @@ Tensor gather_rows(const Tensor& values, const Tensor& given, const at::Scalar& 
 
 // -- scatter_rows: the inverse of a map is, for every row, the list of places that it goes to
 
-void check_scatter(const Tensor& values, const Tensor& map) {
+void check_scatter(const Tensor& values, const Tensor& map, const c10::SymInt& rows) {
+  check_row_count("scatter_rows", rows);
   check_has_rows("scatter_rows", "values", values);
   number_type("scatter_rows", values);
   check_index("scatter_rows", "map", map, values.device());
@@ -78,7 +81,7 @@ void check_scatter(const Tensor& values, const Tensor& map) {
 }
 
 Tensor scatter_rows_meta(const Tensor& values, const Tensor& map, c10::SymInt rows) {
-  check_scatter(values, map);
+  check_scatter(values, map, rows);
   return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
 }
 
@@ -101,8 +104,7 @@ std::tuple<Tensor, Tensor> invert(const Tensor& map, int64_t rows) {
 }
 
 Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
-  check_scatter(values, given);
-  TORCH_CHECK_VALUE(rows >= 0, "scatter_rows: expected rows >= 0, got ", rows);
+  check_scatter(values, given, rows);
   const Tensor x = values.contiguous(), map = checked_map("scatter_rows", "map", given, rows);
   Tensor out = new_rows(x, rows);
   const auto [lists, order] = invert(map, rows);

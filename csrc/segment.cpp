@@ -105,7 +105,8 @@ std::tuple<Tensor, Tensor> segment_extreme(const Tensor& values, const Tensor& o
 
 // -- segment_broadcast: row s of values on every row of segment s, divided as the reduction divides
 
-Reduce check_broadcast(const Tensor& values, const Tensor& offsets, std::string_view name) {
+Reduce check_broadcast(const Tensor& values, const Tensor& offsets, const c10::SymInt& rows, std::string_view name) {
+  check_row_count("segment_broadcast", rows);
   const Reduce reduce = check_reduce("segment_broadcast", values, offsets, name, 0);
   TORCH_CHECK_VALUE(!is_extreme(reduce) && !is_end(reduce), "segment_broadcast: expected reduce 'sum', 'mean' or 'sqrt', got '", name, "'");
   TORCH_CHECK_VALUE(values.sym_size(0) == offsets.sym_size(0) - 1, "segment_broadcast: expected a row of values per segment, ",
@@ -113,11 +114,11 @@ Reduce check_broadcast(const Tensor& values, const Tensor& offsets, std::string_
   return reduce;
 }
 Tensor segment_broadcast_meta(const Tensor& values, const Tensor& offsets, c10::SymInt rows, std::string_view name) {
-  check_broadcast(values, offsets, name);
+  check_broadcast(values, offsets, rows, name);
   return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
 }
 Tensor segment_broadcast(const Tensor& values, const Tensor& given, int64_t rows, std::string_view name) {
-  const Reduce reduce = check_broadcast(values, given, name);
+  const Reduce reduce = check_broadcast(values, given, rows, name);
   const Tensor x = values.contiguous(), offsets = checked_offsets("segment_broadcast", given, rows);
   Tensor out = new_rows(x, rows);
   LOD_RUN(x, segment_broadcast, number_type("segment_broadcast", x), reduce,
@@ -149,17 +150,18 @@ Tensor segment_pick(const Tensor& values, const Tensor& index, const Tensor& giv
           PickArguments{segments_of(offsets, x.size(0), width_of(x)), x.const_data_ptr(), longs(at_), out.mutable_data_ptr()});
   return out;
 }
-void check_place(const Tensor& values, const Tensor& index, const Tensor& offsets) {
+void check_place(const Tensor& values, const Tensor& index, const Tensor& offsets, const c10::SymInt& rows) {
+  check_row_count("segment_place", rows);
   check_pick("segment_place", values, index, offsets);
   TORCH_CHECK_VALUE(values.sym_size(0) == offsets.sym_size(0) - 1, "segment_place: expected a row of values per segment, ",
                     offsets.sym_size(0) - 1, ", got ", values.sym_size(0));
 }
 Tensor segment_place_meta(const Tensor& values, const Tensor& index, const Tensor& offsets, c10::SymInt rows) {
-  check_place(values, index, offsets);
+  check_place(values, index, offsets, rows);
   return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
 }
 Tensor segment_place(const Tensor& values, const Tensor& index, const Tensor& given, int64_t rows) {
-  check_place(values, index, given);
+  check_place(values, index, given, rows);
   const Tensor x = values.contiguous(), at_ = index.contiguous(), offsets = checked_offsets("segment_place", given, rows);
   Tensor out = new_rows(x, rows);
   LOD_RUN(x, segment_place, number_type("segment_place", x),

@@ -45,7 +45,7 @@ from corpus import (
     standard_library,
 )
 from torch import nn
-from training import Corpus, Settings, Trainer, load_checkpoint, predict
+from training import Corpus, Settings, Trainer, load_checkpoint, predict, settings_to_resume
 
 import torch_lod as tl
 
@@ -311,18 +311,6 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--predict", type=Path, metavar="PATH", help="label a .jsonl or .py file with the checkpoint")
     add("--compare-padded", type=count, nargs="?", const=20, metavar="STEPS", help="time the padded twins")
     return parser.parse_args(arguments)
-
-
-def settings_to_resume(given: dict, state: dict, out: Path) -> Settings:
-    """Those of the checkpoint. A different one is refused, but for epochs: one may train on."""
-    settings = Settings(**state["settings"])
-    for name, value in given.items():
-        if name != "epochs" and value != getattr(settings, name):
-            raise InputError(
-                f"the checkpoint in {out} was trained with {name} {getattr(settings, name)}, not "
-                f"{value}: start a new run with another --out"
-            )
-    return replace(settings, **given)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +67,7 @@ class Progress:
             f"{speed:7,.0f} tokens/s{note}  {left:.0f} s left"
         )
         if self.live:
-            print(f"\r{text:<90}", end="\n" if done == 1 else "", flush=True)
+            print(f"\r\x1b[K{text}", end="\n" if done == 1 else "", flush=True)
         else:
             print(text, flush=True)
 
@@ -97,7 +97,7 @@ class Trainer:
             entry = self._train_epoch(epoch, progress)
             entry["test_accuracy"] = self.test_accuracy()
             self.history.append(entry)
-            note = f"  test accuracy {entry['test_accuracy']:.1%}"
+            note = f"  test {entry['test_accuracy']:.1%}"
             progress.show(epoch, 1, entry["loss"], entry["tokens_per_second"], note)
             if checkpoint:
                 self.save(checkpoint)
@@ -191,6 +191,18 @@ def load_checkpoint(path: Path) -> dict:
     if not isinstance(state, dict) or "fingerprint" not in state:
         raise InputError(f"{path} is not a checkpoint of this example")
     return state
+
+
+def settings_to_resume(given: dict, state: dict, out: Path) -> Settings:
+    """Those of the checkpoint. A different one is refused, but for epochs: one may train on."""
+    settings = Settings(**state["settings"])
+    for name, value in given.items():
+        if name != "epochs" and value != getattr(settings, name):
+            raise InputError(
+                f"the checkpoint in {out} was trained with {name} {getattr(settings, name)}, not "
+                f"{value}: start a new run with another --out"
+            )
+    return replace(settings, **given)
 
 
 def fingerprint(corpus: Corpus) -> int:

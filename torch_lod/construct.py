@@ -9,8 +9,10 @@ from torch import Tensor
 from . import ops
 from .errors import LoDTypeError, LoDValueError, public
 from .lod import LoD, _sums, host_integers
-from .lod_tensor import LoDTensor, _plain
+from .lod_tensor import LoDTensor, _fitting, _plain
 from .torch_rules import chain, same_lod
+
+_DEEPEST = 1000
 
 
 def _opened(call: str, data, depth: int | None) -> tuple[list[list[int]], list]:
@@ -33,7 +35,9 @@ def _opened(call: str, data, depth: int | None) -> tuple[list[list[int]], list]:
             raise LoDValueError(
                 f"{call}: expected sequences at nesting {len(levels) + 1}, got {items[i]!r:.40} beside lists"
             )
-        here = {id(item) for item in items if item}
+        if len(levels) >= _DEEPEST:
+            raise LoDValueError(f"{call}: expected at most {_DEEPEST} nestings, got more (a list inside itself?)")
+        here = {id(item) for item in items if any(isinstance(part, (list, tuple)) and part for part in item)}
         if here & seen:
             raise LoDValueError(f"{call}: expected nested lists, got a list that occurs inside itself")
         seen |= here
@@ -92,24 +96,34 @@ def lod_tensor(
     return made
 
 
+def _made(call: str, values: Tensor, lod: LoD) -> LoDTensor:
+    if not isinstance(values, Tensor):
+        raise LoDTypeError(f"{call}: expected values as a tensor, got {type(values).__name__}; see tl.lod_tensor")
+    return LoDTensor(_fitting(call, values, lod), lod)
+
+
 def from_lengths(values: Tensor, lengths, *, level_names=None) -> LoDTensor:
     """Rows and recursive sequence lengths, outermost level first. Shares `values` and its autograd graph."""
-    return LoDTensor(values, LoD.from_lengths(lengths, level_names=level_names))
+    call = "from_lengths"
+    return _made(call, values, LoD._from_lengths(call, "lengths", lengths, level_names))
 
 
 def from_offsets(values: Tensor, offsets, *, level_names=None) -> LoDTensor:
     """Rows and offsets per level, each relative to the next level. Shares `values`."""
-    return LoDTensor(values, LoD(offsets, level_names=level_names))
+    call = "from_offsets"
+    return _made(call, values, LoD._from_offsets(call, "offsets", offsets, level_names))
 
 
 def from_segment_ids(values: Tensor, ids, num_sequences: int | None = None, *, level_names=None) -> LoDTensor:
     """Rows and, for each, the number of its sequence; see `LoD.from_segment_ids`. Shares `values`."""
-    return LoDTensor(values, LoD.from_segment_ids(ids, num_sequences, level_names=level_names))
+    return _made("from_segment_ids", values, LoD.from_segment_ids(ids, num_sequences, level_names=level_names))
 
 
 def from_cu_seqlens(values: Tensor, cu_seqlens, *, level_names=None) -> LoDTensor:
     """Rows and the int32 row offsets of flash attention. Shares `values`. One sync if they are on a GPU."""
-    return LoDTensor(values, LoD([cu_seqlens], level_names=level_names))
+    call = "from_cu_seqlens"
+    offsets = host_integers(call, "cu_seqlens", cu_seqlens)
+    return _made(call, values, LoD._of(call, "cu_seqlens", [offsets], level_names))
 
 
 @public
@@ -120,13 +134,12 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     """
     levels, items = _opened("from_tensors", [tensors], None)
     levels = levels[1:]
-    if not items or not all(isinstance(item, Tensor) and item.dim() for item in items):
-        got = (
-            "none"
-            if not items
-            else next(f"{type(t).__name__}" for t in items if not isinstance(t, Tensor) or not t.dim())
-        )
-        raise LoDTypeError(f"from_tensors: expected tensors with rows, got {got}")
+    if not items:
+        raise LoDValueError("from_tensors: expected at least 1 tensor, got none: the shape of a row would be unknown")
+    for item in items:
+        if not isinstance(item, Tensor) or item.dim() == 0:
+            got = "a scalar" if isinstance(item, Tensor) else type(item).__name__
+            raise LoDTypeError(f"from_tensors: expected tensors with rows, got {got}")
     shapes = {tuple(item.shape[1:]) for item in items}
     if len(shapes) > 1:
         raise LoDValueError(f"from_tensors: expected elements of one shape, got {sorted(shapes)[:2]}")
@@ -166,7 +179,7 @@ def from_padded(dense: Tensor, lengths=None, mask: Tensor | None = None, *, leve
             i = int(wrong[0])
             raise LoDValueError(f"{call}: expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
         offsets = _sums(lengths)
-        rows = ops.run_map(torch.arange(n) * longest, offsets, int(offsets[-1]), 1)
+        rows = ops.run_map(torch.arange(n, device="cpu") * longest, offsets, int(offsets[-1]), 1)
     lod = LoD._of(call, "lengths", [offsets], level_names)
     return LoDTensor(ops.gather_rows(dense.flatten(0, 1), rows.to(dense.device)), lod)
 
@@ -179,6 +192,8 @@ def _shape(value) -> str:
 def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_names=None) -> LoDTensor:
     """One level from torch's PackedSequence, sequences in their original order. Keeps the gradient."""
     call = "from_packed_sequence"
+    if not isinstance(packed, torch.nn.utils.rnn.PackedSequence):
+        raise LoDTypeError(f"{call}: expected packed as a PackedSequence, got {type(packed).__name__}")
     data, sizes = packed.data, host_integers(call, "batch_sizes", packed.batch_sizes)
     if sizes.numel() == 0 or bool((sizes.diff() > 0).any()) or int(sizes[-1]) < 1 or int(sizes.sum()) != data.shape[0]:
         raise LoDValueError(
@@ -186,11 +201,11 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
         )
     n = int(sizes[0])
     order = (
-        torch.arange(n)
+        torch.arange(n, device="cpu")
         if packed.sorted_indices is None
         else host_integers(call, "sorted_indices", packed.sorted_indices)
     )
-    if not torch.equal(order.sort().values, torch.arange(n)):
+    if not torch.equal(order.sort().values, torch.arange(n, device="cpu")):
         raise LoDValueError(
             f"{call}: expected sorted_indices to be a permutation of {n} sequences, got {order.tolist()[:12]}"
         )
@@ -221,18 +236,25 @@ def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
     dtype that numpy would choose)."""
     import numpy as np
 
+    call = "create_lod_tensor"
+    lod = LoD._from_lengths(call, "recursive_seq_lens", recursive_seq_lens, None)
     if isinstance(data, (list, tuple)):
+        if not all(isinstance(item, (list, tuple)) for item in data):
+            raise LoDTypeError(f"{call}: expected data as a list of sequences, got a flat list")
         lengths = [len(item) for item in data]
-        if [list(level) for level in recursive_seq_lens] != [lengths]:
+        if lod.to_lengths() != [lengths]:
             raise LoDValueError(
                 f"create_lod_tensor: expected recursive_seq_lens [{lengths}] for this list, got {recursive_seq_lens}"
             )
         data = np.array([[item] for sequence in data for item in sequence]).reshape(-1, 1)
-    if isinstance(data, LoDTensor):
-        data = data.values()
     if isinstance(data, np.ndarray):
         data = torch.from_numpy(data.copy())
-    return from_lengths(data.to(device) if device is not None else data, recursive_seq_lens)
+    if not isinstance(data, Tensor):
+        raise LoDTypeError(
+            f"{call}: expected data as an array, a tensor or a list of sequences, got {type(data).__name__}"
+        )
+    data = _plain(data)
+    return _made(call, data if device is None else data.to(device), lod)
 
 
 @public
@@ -262,6 +284,8 @@ rand, randn = _filled(torch.rand, "Uniform random"), _filled(torch.randn, "Norma
 
 def full(lod: LoD, *element: int, fill_value, **kwargs) -> LoDTensor:
     """Rows of shape `element` of one value for every row of `lod`; keyword arguments as torch.full."""
+    if not isinstance(lod, LoD):
+        raise LoDTypeError(f"full: expected a LoD, got {type(lod).__name__}; see tl.LoD.from_lengths")
     return LoDTensor(torch.full((lod.rows, *element), fill_value, **kwargs), lod)
 
 
@@ -269,13 +293,14 @@ def full(lod: LoD, *element: int, fill_value, **kwargs) -> LoDTensor:
 
 
 def _all_lod(call: str, xs) -> list[LoDTensor]:
-    xs = list(xs)
+    if not isinstance(xs, (list, tuple)):
+        raise LoDTypeError(f"{call}: expected a list of LoDTensors, got {type(xs).__name__}")
     if not xs or not all(isinstance(x, LoDTensor) for x in xs):
         got = "none" if not xs else next(type(x).__name__ for x in xs if not isinstance(x, LoDTensor))
         raise LoDTypeError(f"{call}: expected LoDTensors, got {got}")
     if len({x.lod_level for x in xs}) > 1:
         raise LoDValueError(f"{call}: expected LoDTensors of equal depth, got depths {[x.lod_level for x in xs]}")
-    return xs
+    return list(xs)
 
 
 @public
@@ -302,7 +327,7 @@ def cat(xs, along: str = "sequences", dim: int = -1) -> LoDTensor:
     n = xs[0].num_sequences()
     if any(x.num_sequences() != n for x in xs):
         raise LoDValueError(f"cat: expected equally many sequences, got {[x.num_sequences() for x in xs]}")
-    turn = torch.arange(n * len(xs)).view(len(xs), n).t().flatten()
+    turn = torch.arange(n * len(xs), device="cpu").view(len(xs), n).t().flatten()
     lod, rows = joined.lod._take("cat", 0, turn)
     offsets = [lod._offsets[0][:: len(xs)].contiguous(), *lod._offsets[1:]]
     return joined._gather(rows, LoD._of("cat", "offsets", offsets, xs[0].level_names))

@@ -34,7 +34,7 @@ def host_integers(call: str, what: str, data) -> Tensor:
         else:
             entries = [_whole(call, f"{what}[{i}]", value) for i, value in enumerate(data)]
         try:
-            return torch.tensor(entries, dtype=torch.int64)
+            return torch.tensor(entries, dtype=torch.int64, device=_HOST)
         except (RuntimeError, OverflowError, ValueError):
             i = next(i for i, value in enumerate(entries) if not -(2**63) <= value < 2**63)
             raise LoDValueError(f"{call}: expected {what} within int64, got {entries[i]} at index {i}") from None
@@ -151,10 +151,13 @@ class LoD:
         levels = _host_levels("LoD", "offsets", offsets)
         self._fill("LoD", "offsets", levels, level_names)
 
-    def _fill(self, call: str, what: str, levels: list[Tensor], names, rows: int = -1) -> None:
+    def _fill(self, call: str, what: str, levels: list[Tensor], names, rows: int = -1, by_length: bool = False) -> None:
         report = _check_lod(levels, rows)
         if report[0]:
-            raise LoDValueError(f"{call}: {_complaint(what, *report, depth=len(levels))}")
+            raise LoDValueError(f"{call}: {_complaint(what, by_length, *report, depth=len(levels))}")
+        if any(level.is_inference() for level in levels):
+            with torch.inference_mode(False):
+                levels = [level.clone() for level in levels]
         self._put(levels, report[1:], int(levels[-1][-1]), _names(call, names, len(levels)))
 
     def _put(self, levels, longest, rows: int, names) -> "LoD":
@@ -167,10 +170,18 @@ class LoD:
         return self
 
     @classmethod
-    def _of(cls, call: str, what: str, levels, names=None, rows: int = -1) -> "LoD":
+    def _of(cls, call: str, what: str, levels, names=None, rows: int = -1, by_length: bool = False) -> "LoD":
         self = object.__new__(cls)
-        self._fill(call, what, list(levels), names, rows)
+        self._fill(call, what, list(levels), names, rows, by_length)
         return self
+
+    @classmethod
+    def _from_offsets(cls, call: str, what: str, offsets, names) -> "LoD":
+        return cls._of(call, what, _host_levels(call, what, offsets), names)
+
+    @classmethod
+    def _from_lengths(cls, call: str, what: str, lengths, names) -> "LoD":
+        return cls._of(call, what, map(_sums, _host_levels(call, what, lengths)), names, by_length=True)
 
     @classmethod
     def from_lengths(cls, lengths, *, level_names=None) -> "LoD":
@@ -182,8 +193,7 @@ class LoD:
         Raises ValueError where a length is negative, a total passes int64, or a level's lengths do not add up to the
         sequences of the next.
         """
-        call = "LoD.from_lengths"
-        return cls._of(call, "lengths", map(_sums, _host_levels(call, "lengths", lengths)), level_names)
+        return cls._from_lengths("LoD.from_lengths", "lengths", lengths, level_names)
 
     @classmethod
     def from_row_offsets(cls, offsets, *, level_names=None) -> "LoD":
@@ -223,24 +233,27 @@ class LoD:
         """
         call = "LoD.from_segment_ids"
         ids = host_integers(call, "ids", ids)
-        falls = (ids.diff() < 0).nonzero().flatten()
+        falls = (ids[1:] < ids[:-1]).nonzero().flatten()
         if falls.numel():
             i = int(falls[0]) + 1
             raise LoDValueError(f"{call}: expected sorted ids, got {int(ids[i - 1])} then {int(ids[i])} at index {i}")
         first, last = (int(ids[0]), int(ids[-1])) if ids.numel() else (0, -1)
         if first < 0:
             raise LoDValueError(f"{call}: expected ids >= 0, got {first} at index 0")
+        most = 1024 * (ids.numel() + 1024)
         if num_sequences is None:
-            if last > 1024 * (ids.numel() + 1024):
+            if last >= most:
                 raise LoDValueError(f"{call}: expected num_sequences for an id as large as {last}, got none")
             num_sequences = last + 1
-        else:
-            num_sequences = _whole(call, "num_sequences", num_sequences)
+        num_sequences = _whole(call, "num_sequences", num_sequences)
+        if not 0 <= num_sequences < 2**40:
+            raise LoDValueError(f"{call}: expected num_sequences in [0, 2**40), got {num_sequences}")
         if last >= num_sequences:
             raise LoDValueError(
                 f"{call}: expected ids below num_sequences {num_sequences}, got {last} at index {len(ids) - 1}"
             )
-        return cls._of(call, "ids", [torch.searchsorted(ids, torch.arange(num_sequences + 1))], level_names)
+        ends = torch.arange(num_sequences + 1, device=_HOST)
+        return cls._of(call, "ids", [torch.searchsorted(ids, ends)], level_names)
 
     # -- questions
 
@@ -325,11 +338,12 @@ class LoD:
         # a copy on a GPU is handed out as it is, so a write to it is possible; it shows in the version
         if found is not None and (found.is_cpu or found._version == 0):
             return found
-        if device == _HOST:
-            made = make()
-        else:
-            made = self._cached(key, None, make)
-            made = (made.pin_memory() if device.type == "cuda" else made).to(device, non_blocking=True)
+        with torch.inference_mode(False):  # what inference makes cannot be saved for a backward
+            if device == _HOST:
+                made = make()
+            else:
+                made = self._cached(key, None, make)
+                made = (made.pin_memory() if device.type == "cuda" else made).to(device, non_blocking=True)
         self._cache[(*key, device)] = made
         return made
 
@@ -353,7 +367,7 @@ class LoD:
     def _segment_ids(self, k: int, device=None) -> Tensor:
         def make():
             offsets = self._row_offsets(k)
-            return ops.run_map(torch.arange(offsets.numel() - 1), offsets, self.rows, 0)
+            return ops.run_map(torch.arange(offsets.numel() - 1, device=_HOST), offsets, self.rows, 0)
 
         return self._cached(("segment", k), device, make)
 
@@ -372,7 +386,7 @@ class LoD:
 
         def make():
             offsets = self._row_offsets(k)
-            place = torch.arange(length) if right else torch.arange(-length, 0)
+            place = torch.arange(0 if right else -length, length if right else 0, device=_HOST)
             row = (offsets[:-1] if right else offsets[1:])[:, None] + place
             return torch.where((row >= offsets[:-1, None]) & (row < offsets[1:, None]), row, -1).flatten()
 
@@ -494,7 +508,7 @@ class LoD:
         old = self.level_names or (None,) * self.depth
         levels = [new, *self._offsets] if outermost else [*self._offsets, new]
         names = (name, *old) if outermost else (*old, name)
-        return LoD._of(call, "lengths", levels, names)
+        return LoD._of(call, "lengths", levels, names, by_length=True)
 
     def named(self, level_names) -> "LoD":
         """The same structure with other level names."""
@@ -567,15 +581,17 @@ def _short(level: Tensor) -> str:
     return f"[{head}, ... {level.numel() - _SHOWN} more ..., {int(level[-1])}]"
 
 
-def _complaint(what: str, rule: int, level: int, index: int, before: int, here: int, *, depth: int) -> str:
+def _complaint(
+    what: str, by_length: bool, rule: int, level: int, index: int, before: int, here: int, *, depth: int
+) -> str:
     """The words for a report of check_lod."""
     where = what if what.endswith("]") else f"{what}[{level}]"
-    if what == "lengths" and rule == 3:
+    if by_length and rule == 3:
         if here - before < -(2**63):
             return f"expected {where} to add up to less than 2**63, got more at index {index - 1}"
         return f"expected {where} >= 0, got {here - before} at index {index - 1}"
     of = f"sequences of level {level + 1}" if level + 1 < depth else "rows"
-    if what == "lengths" and rule == 4:
+    if by_length and rule == 4:
         return f"expected {where} to add up to the {before} {of}, got {here}"
     if rule == 1:
         return f"expected at least 1 offset in {where} (0, for no sequences), got none"

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`LoDTensor`: packed rows and their LoD, a torch.Tensor that every torch function accepts."""
 
+import copy
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterator
 
 import torch
@@ -70,7 +72,9 @@ class LoDTensor(Tensor):
             if lod is None:
                 return result
             if type(result) is Tensor:
-                return _wrap(result, lod) if result.dim() and result.size(0) == lod.rows else result
+                fits = result.dim() and result.size(0) == lod.rows
+                # an argument that comes back as it went in belongs to the caller
+                return _become(result, lod) if fits and all(result is not a for a in args) else result
             if isinstance(result, (tuple, list)):
                 return type(result)([_kept(t, lod) for t in result])
             return result
@@ -130,11 +134,12 @@ class LoDTensor(Tensor):
 
     def set_recursive_sequence_lengths(self, lengths) -> None:
         """Replaces this tensor's LoD (never that of another tensor). ValueError, and the old LoD stays, if it does not fit."""
-        self._replace("set_recursive_sequence_lengths", LoD.from_lengths(lengths))
+        call = "set_recursive_sequence_lengths"
+        self._replace(call, LoD._from_lengths(call, "lengths", lengths, None))
 
     def set_lod(self, lod) -> None:
         """Replaces this tensor's LoD by a LoD or by lists of offsets. ValueError, and the old one stays, if it does not fit."""
-        self._replace("set_lod", lod if isinstance(lod, LoD) else LoD(lod))
+        self._replace("set_lod", lod if isinstance(lod, LoD) else LoD._from_offsets("set_lod", "lod", lod, None))
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
         """Whether the LoD covers the rows: always, by construction."""
@@ -159,16 +164,21 @@ class LoDTensor(Tensor):
 
     def share_lod_from(self, other: "LoDTensor") -> "LoDTensor":
         """Takes the LoD object of another tensor of as many rows."""
-        return self._replace("share_lod_from", other.lod)
+        return self._replace("share_lod_from", _a_lod_tensor("share_lod_from", "other", other).lod)
 
     def copy_lod_from(self, other: "LoDTensor") -> "LoDTensor":
         """Takes a LoD equal to that of another tensor, an object of its own."""
-        return self._replace("copy_lod_from", LoD(other.lod.to_list(), level_names=other.level_names))
+        lod = _a_lod_tensor("copy_lod_from", "other", other).lod
+        return self._replace("copy_lod_from", LoD(lod.to_list(), level_names=lod.level_names))
 
     def _replace(self, call: str, lod: LoD) -> "LoDTensor":
         _fitting(call, self, lod)
         self._lod = lod
         return self
+
+    def set_(self, *args, **kwargs):
+        """TypeError: the rows would leave the LoD behind. (torch does not ask the policy table about this one.)"""
+        return _RULES[Tensor.set_](Tensor.set_, (self, *args), kwargs)
 
     # -- slices
 
@@ -223,8 +233,8 @@ class LoDTensor(Tensor):
 
     @public
     def _part(self, call: str, k: int, last: bool) -> "LoDTensor":
-        if type(k) is not int or k < 0:
-            raise LoDValueError(f"{call}: expected k >= 0, got {k!r}")
+        if type(k) is not int or not 0 <= k < 2**63:
+            raise LoDValueError(f"{call}: expected k in [0, 2**63), got {k!r}")
         offsets = self._lod._offsets[-1]
         lengths = offsets.diff().clamp(max=k)
         new = _sums(lengths)
@@ -238,6 +248,8 @@ class LoDTensor(Tensor):
         sequence, with the outer levels."""
         if type(i) is not int:
             raise LoDTypeError(f"nth: expected i as an int, got {type(i).__name__}")
+        if not -(2**62) <= i < 2**62:
+            raise LoDValueError(f"nth: expected i within 62 bits, got {i}")
         offsets = self._lod._offsets[-1]
         row = offsets[:-1] + i if i >= 0 else offsets[1:] + i
         row = torch.where((row >= offsets[:-1]) & (row < offsets[1:]), row, -1)
@@ -249,7 +261,7 @@ class LoDTensor(Tensor):
         k = self._lod.level(level, "permute_sequences")
         order = host_integers("permute_sequences", "order", order)
         n = self._lod.num_sequences(k)
-        if not torch.equal(order.sort().values, torch.arange(n)):
+        if not torch.equal(order.sort().values, torch.arange(n, device="cpu")):
             raise LoDValueError(
                 f"permute_sequences: expected order to be a permutation of {n} sequences, got {_list(order)}"
             )
@@ -283,7 +295,7 @@ class LoDTensor(Tensor):
         if isinstance(lod, LoDTensor):
             lod = lod.lod
         elif not isinstance(lod, LoD):
-            lod = LoD.from_lengths([lod] if isinstance(lod, Tensor) else lod)
+            lod = LoD._from_lengths("lod_reset", "lod", [lod] if isinstance(lod, Tensor) else lod, None)
         with _plainly():
             return _wrap(_fitting("lod_reset", self, lod), lod)
 
@@ -375,7 +387,7 @@ class LoDTensor(Tensor):
         if lengths.numel() == 0 or lod._any_empty(lod.depth - 1):
             raise LoDValueError("to_packed_sequence: expected no empty sequence, which a PackedSequence cannot hold")
         order = lengths.argsort(descending=True, stable=True)
-        steps = torch.arange(int(lengths[order[0]]))
+        steps = torch.arange(int(lengths[order[0]]), device="cpu")
         starts, alive = lod._row_offsets(lod.depth - 1)[:-1][order], lengths[order][None, :] > steps[:, None]
         rows = (starts[None, :] + steps[:, None])[alive]
         data = ops.gather_rows(self.values(), rows.to(self.device))
@@ -400,6 +412,9 @@ class LoDTensor(Tensor):
         return html(self)
 
     def __reduce_ex__(self, protocol):
+        if isinstance(self, torch.nn.Parameter):
+            rows = LoDTensor(self.values().detach(), self._lod)
+            return torch._utils._rebuild_parameter, (rows, self.requires_grad, OrderedDict())
         return _load_lod_tensor, (self.values().detach(), self._lod, self.requires_grad)
 
     def __deepcopy__(self, memo) -> "LoDTensor":
@@ -408,7 +423,12 @@ class LoDTensor(Tensor):
                 raise RuntimeError(
                     "only LoDTensors that are leaves of the autograd graph can be deep-copied; see detach()"
                 )
-            memo[id(self)] = _load_lod_tensor(self.values().detach().clone(), self._lod, self.requires_grad)
+            made: Tensor = _load_lod_tensor(self.values().detach().clone(), self._lod, self.requires_grad)
+            if isinstance(self, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, self.requires_grad)
+            if self.grad is not None:
+                made.grad = copy.deepcopy(self.grad, memo)
+            memo[id(self)] = made
         return memo[id(self)]
 
 
@@ -422,9 +442,18 @@ def _wrap(values: Tensor, lod: LoD) -> LoDTensor:
     return wrapped
 
 
+def _become(fresh: Tensor, lod: LoD) -> "LoDTensor":
+    """A result that nobody else holds, as a LoDTensor: the same object, so neither a view nor a node of the graph."""
+    if _is_compiling():
+        return _wrap(fresh, lod)
+    fresh.__class__ = LoDTensor  # type: ignore[assignment]
+    fresh._lod = lod  # type: ignore[attr-defined]
+    return fresh  # type: ignore[return-value]
+
+
 def _kept(value, lod: LoD):
-    if isinstance(value, Tensor) and value.dim() and value.shape[0] == lod.rows:
-        return _wrap(value, lod)
+    if type(value) is Tensor and value.dim() and value.shape[0] == lod.rows:
+        return _become(value, lod)
     return value
 
 
@@ -437,6 +466,12 @@ def _fitting(call: str, values: Tensor, lod: LoD) -> Tensor:
             f"rows: {lod}"
         )
     return values
+
+
+def _a_lod_tensor(call: str, what: str, x) -> LoDTensor:
+    if not isinstance(x, LoDTensor):
+        raise LoDTypeError(f"{call}: expected {what} as a LoDTensor, got {type(x).__name__}; see tl.from_lengths")
+    return x
 
 
 def _plain(t: Tensor) -> Tensor:
@@ -453,9 +488,12 @@ def _below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
 
 
 def _load_lod_tensor(values: Tensor, lod: LoD, requires_grad: bool) -> LoDTensor:
-    """What pickle and torch.load call."""
+    """What pickle and torch.load call: a file is input like any other."""
     loaded = LoDTensor(values, lod)
-    loaded.requires_grad_(requires_grad)
+    if requires_grad is True:
+        if not (loaded.is_floating_point() or loaded.is_complex()):
+            raise LoDTypeError(f"LoDTensor: expected values of a floating dtype to require grad, got {loaded.dtype}")
+        loaded.requires_grad_()
     return loaded
 
 
@@ -500,7 +538,7 @@ class SequenceIndex:
             if picked.step == 1:
                 inner, first, last = lod._cut("seq", k, picked.start, max(picked.start, picked.stop))
                 return LoDTensor(x.values()[first:last], inner)
-            index = torch.tensor(picked, dtype=torch.int64)
+            index = torch.tensor(picked, dtype=torch.int64, device="cpu")
         else:
             index = begin + _positions(key[-1], end - begin)
         inner, rows = lod._take("seq", k, index)
@@ -513,7 +551,13 @@ def _is_int(value) -> bool:
 
 def _positions(key, n: int) -> Tensor:
     """Positions in [0, n) from a list or tensor of ints or bools."""
-    mask = key if isinstance(key, Tensor) else torch.as_tensor(key) if isinstance(key, (list, tuple)) and key else None
+    mask = (
+        key
+        if isinstance(key, Tensor)
+        else torch.as_tensor(key, device="cpu")
+        if isinstance(key, (list, tuple)) and key
+        else None
+    )
     if mask is not None and mask.dtype == torch.bool:
         if mask.shape != (n,):
             raise LoDIndexError(f"seq: expected a mask of shape ({n},), got {tuple(mask.shape)}")

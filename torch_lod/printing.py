@@ -3,6 +3,9 @@
 
 import html as _html
 
+from .errors import LoDTypeError
+from .lod import LoD
+
 _ITEMS, _ROWS = 4, 6  # parts of a sequence, and rows of an innermost one, that are shown
 
 
@@ -55,7 +58,7 @@ def _lines(x):
 
 
 def _rows(values, begin: int, end: int) -> str:
-    if values.dim() > 2 or (values.dim() == 2 and values.shape[1] > 8):
+    if values.is_meta or values.dim() > 2 or (values.dim() == 2 and values.shape[1] > 8):
         return f"{end - begin} rows"
     return "[" + ", ".join("..." if i is None else _row(values[begin + i]) for i in _shown(end - begin, _ROWS)) + "]"
 
@@ -79,6 +82,8 @@ def describe(x) -> str:
     `x` is a LoDTensor or a LoD. Padded rows are those of a dense layout with a dim per level down to this one and below it.
     """
     lod = getattr(x, "lod", x)
+    if not isinstance(lod, LoD):
+        raise LoDTypeError(f"describe: expected x as a LoDTensor or LoD, got {type(x).__name__}")
     lines = [
         f"{'level':<14}{'sequences':>10}{'min':>8}{'mean':>10}{'max':>8}{'empty':>8}{'padded rows':>14}{'waste':>8}"
     ]

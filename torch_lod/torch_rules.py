@@ -49,11 +49,35 @@ def same_lod(call: str, a: LoD, b: LoD) -> LoD:
 
 
 def _first(args: tuple, kwargs: dict):
-    return args[0] if args else next((kwargs[k] for k in ("input", "self", "query") if k in kwargs), None)
+    return args[0] if args else next((kwargs[k] for k in _FIRST_NAMES if k in kwargs), None)
 
 
-def _option(args: tuple, kwargs: dict, place: int, name: str, default=None):
-    return kwargs[name] if name in kwargs else args[place] if len(args) > place else default
+_FIRST_NAMES = ("input", "self", "query", "x", "a", "x1")
+#: Names of numpy's that torch accepts as well.
+_ALIASES = {"dim": "axis", "dims": "axis", "other": "x2"}
+
+
+def _option(args: tuple, kwargs: dict, place: int, *names: str, default=None):
+    """An argument by its place or by one of its names."""
+    if len(args) > place:
+        return args[place]
+    for name in names:
+        for key in (name, _ALIASES.get(name)):
+            if key in kwargs:
+                return kwargs[key]
+    return default
+
+
+def _numbers(args: tuple, kwargs: dict, *names: str) -> tuple:
+    """Numbers that are given as one tuple or spread over the arguments."""
+    found = _option(args, kwargs, 1, *names, default=())
+    return tuple(found) if isinstance(found, (tuple, list)) else (*args[1:],) if len(args) > 1 else (found,)
+
+
+def _others(args: tuple, kwargs: dict) -> bool:
+    """Whether an operand but the first has a LoD: a weight made of rows would mix them."""
+    rest = (*args[1:], *(value for key, value in kwargs.items() if args or key not in _FIRST_NAMES))
+    return any(_lod_of(value) is not None for value in rest)
 
 
 def _touches_rows(dims, rank: int) -> bool:
@@ -96,6 +120,17 @@ def join(func, args, kwargs):
     return lod if most <= rank else None
 
 
+def join_in_place(func, args, kwargs):
+    """The result is the first operand itself, with the LoD that it has."""
+    if join(func, args, kwargs) is None and _lod_of(_first(args, kwargs)) is not None and _others(args, kwargs):
+        raise _refusal(func, "its rows would be lined up with elements of the other's rows")
+
+
+def keep_alone(func, args, kwargs):
+    """As keep; plain where weights are made of rows."""
+    return None if _others(args, kwargs) else keep(func, args, kwargs)
+
+
 def join_inputs(func, args, kwargs):
     """Operands whose rows correspond whatever their ranks: logits and class numbers, two inputs."""
     lod = None
@@ -107,20 +142,20 @@ def join_inputs(func, args, kwargs):
 
 
 def similarity(func, args, kwargs):
-    x = _first(args, kwargs)
-    return None if _touches_rows(_option(args, kwargs, 2, "dim", 1), x.dim()) else join(func, args, kwargs)
+    rank = max(_option(args, kwargs, i, name).dim() for i, name in enumerate(("x1", "x2")))
+    return None if _touches_rows(_option(args, kwargs, 2, "dim", default=1), rank) else join(func, args, kwargs)
 
 
 def layer_norm(func, args, kwargs):
     x, shape = _first(args, kwargs), _option(args, kwargs, 1, "normalized_shape")
     if _lod_of(x) is not None and len(shape) >= x.dim():
         raise _refusal(func, f"a normalized_shape of {len(shape)} dims takes its statistics over rows")
-    return _lod_of(x)
+    return keep_alone(func, args, kwargs)
 
 
 def join_tensors(func, args, kwargs):
     tensors = _option(args, kwargs, 0, "tensors")
-    dim = _option(args, kwargs, 1, "dim", 0)
+    dim = _option(args, kwargs, 1, "dim", default=0)
     rank = max((t.dim() for t in tensors), default=0)
     if not _touches_rows(dim, rank + (func in _STACKS)):
         return join(func, tuple(tensors), {})
@@ -134,7 +169,7 @@ def chain(lods) -> LoD:
     """The sequences of several LoDs one after another."""
     levels = []
     for k in range(lods[0].depth):
-        parts, end = [torch.zeros(1, dtype=torch.int64)], 0
+        parts, end = [torch.zeros(1, dtype=torch.int64, device="cpu")], 0
         for lod in lods:
             offsets = lod._offsets[k]
             parts.append(offsets[1:] + end)
@@ -166,13 +201,35 @@ def linear(func, args, kwargs):
     x = _first(args, kwargs)
     if _lod_of(x) is not None and x.dim() < 2:
         raise _refusal(func, "rows of no features would be taken for the features of one row; see x.unsqueeze(1)")
+    return keep_alone(func, args, kwargs)
+
+
+def bilinear(func, args, kwargs):
+    x, weight = _first(args, kwargs), _option(args, kwargs, 2, "weight")
+    return join_inputs(func, args, kwargs) if x.dim() >= 2 and _lod_of(weight) is None else None
+
+
+def torch_embedding(func, args, kwargs):
+    """torch.embedding(weight, indices): the order of torch.nn.functional's arguments turned round."""
+    weight, indices = _option(args, kwargs, 0, "weight"), _option(args, kwargs, 1, "indices")
+    return _lod_of(indices) if _lod_of(weight) is None else None
+
+
+def quantile(func, args, kwargs):
+    q = _option(args, kwargs, 1, "q")
+    return None if isinstance(q, Tensor) and q.dim() else reduce(2)(func, args, kwargs)
+
+
+def renorm(func, args, kwargs):
+    x = _first(args, kwargs)
+    if _lod_of(x) is not None and not _touches_rows(_option(args, kwargs, 2, "dim"), x.dim()):
+        raise _refusal(func, f"along another dim than 0 its norms run over rows; {_OUT}")
     return _lod_of(x)
 
 
 def flip(func, args, kwargs):
-    x = args[0]
-    dims = kwargs["dims"] if "dims" in kwargs else args[1] if isinstance(args[1], (tuple, list)) else args[1:]
-    if _lod_of(x) is not None and _touches_rows(tuple(dims), x.dim()):
+    x, dims = _first(args, kwargs), _numbers(args, kwargs, "dims")
+    if _lod_of(x) is not None and _touches_rows(dims, x.dim()):
         raise _refusal(
             func, f"along dim 0 mixes the rows of different sequences; tl.sequence_reverse turns them, and {_OUT}"
         )
@@ -203,12 +260,25 @@ def _refusal(func, advice: str) -> LoDTypeError:
 
 
 def matmul(func, args, kwargs):
-    x, other = _first(args, kwargs), _option(args, kwargs, 1, "mat2" if "mat2" in kwargs else "other")
+    x, other = _first(args, kwargs), _option(args, kwargs, 1, "other", "mat2", "vec")
     return _lod_of(x) if x.dim() >= 2 and other.dim() <= 2 and _lod_of(other) is None else None
 
 
-def second(func, args, kwargs):
-    return _lod_of(_option(args, kwargs, 1, "mat1"))
+def add_matmul(func, args, kwargs):
+    """A product of the second and third operand, added to the first."""
+    base, other = _first(args, kwargs), _option(args, kwargs, 2, "mat2", "vec")
+    lod = _lod_of(_option(args, kwargs, 1, "mat1", "mat"))
+    if lod is None or _lod_of(other) is not None:
+        return None
+    if _lod_of(base) is not None:
+        same_lod(_name(func), _lod_of(base), lod)
+        return lod if base.dim() == other.dim() else None
+    return lod
+
+
+def add_matmul_in_place(func, args, kwargs):
+    if _lod_of(_first(args, kwargs)) is not None and add_matmul(func, args, kwargs) is None:
+        raise _refusal(func, f"the product mixes rows; {_OUT}")
 
 
 def getitem(func, args, kwargs):
@@ -218,7 +288,7 @@ def getitem(func, args, kwargs):
         return None
     key = key if isinstance(key, tuple) else (key,)
     first, rest = key[0] if key else slice(None), key[1:]
-    lists = [i for i, k in enumerate(rest) if isinstance(k, (Tensor, list))]
+    lists = [i for i, k in enumerate(rest) if not isinstance(k, (slice, int, type(None), type(Ellipsis)))]
     if lists and lists[-1] - lists[0] + 1 != len(lists):
         return None  # index tensors apart from one another move their dims to the front
     if isinstance(first, slice) and first == slice(None):
@@ -228,57 +298,59 @@ def getitem(func, args, kwargs):
 
 
 def transpose(func, args, kwargs):
-    x = args[0]
-    dims = [_option(args, kwargs, i, name) for i, name in ((1, "dim0"), (2, "dim1"))]
-    if dims == [None, None]:
-        dims = [kwargs.get("axis0"), kwargs.get("axis1")]
+    x = _first(args, kwargs)
+    dims = [_option(args, kwargs, 1, "dim0", "axis0"), _option(args, kwargs, 2, "dim1", "axis1")]
     return None if _touches_rows(dims, x.dim()) else _lod_of(x)
 
 
 def permute(func, args, kwargs):
-    dims = kwargs["dims"] if "dims" in kwargs else args[1] if isinstance(args[1], (tuple, list)) else args[1:]
-    return _lod_of(args[0]) if dims[0] in (0, -args[0].dim()) else None
+    x, dims = _first(args, kwargs), _numbers(args, kwargs, "dims")
+    return _lod_of(x) if dims and dims[0] in (0, -x.dim()) else None
 
 
 def movedim(func, args, kwargs):
-    x = args[0]
+    x = _first(args, kwargs)
     ends = [_option(args, kwargs, 1, "source"), _option(args, kwargs, 2, "destination")]
     return None if any(_touches_rows(e, x.dim()) for e in ends) else _lod_of(x)
 
 
 def squeeze(func, args, kwargs):
-    x, dim = args[0], _option(args, kwargs, 1, "dim")
+    x, dim = _first(args, kwargs), _option(args, kwargs, 1, "dim")
     return None if x.shape[0] == 1 and (dim is None or _touches_rows(dim, x.dim())) else _lod_of(x)
 
 
 def unsqueeze(func, args, kwargs):
-    return None if _touches_rows(_option(args, kwargs, 1, "dim"), args[0].dim() + 1) else _lod_of(args[0])
+    x = _first(args, kwargs)
+    if _lod_of(x) is not None and _touches_rows(_option(args, kwargs, 1, "dim"), x.dim() + 1):
+        raise _refusal(func, "behind a new dim 0 all rows would be one sample; for that use x.values()")
+    return _lod_of(x)
 
 
 def flatten(func, args, kwargs):
-    x = args[0]
-    return None if _touches_rows(_option(args, kwargs, 1, "start_dim", 0), x.dim()) and x.dim() > 1 else _lod_of(x)
+    x = _first(args, kwargs)
+    start = _option(args, kwargs, 1, "start_dim", default=0)
+    return None if x.dim() > 1 and _touches_rows(start, x.dim()) else _lod_of(x)
 
 
 def reshape(func, args, kwargs):
     """The first dim stays: as many elements in as many rows are the same rows."""
-    x, shape = args[0], _option(args, kwargs, 1, "shape" if "shape" in kwargs else "size")
-    if isinstance(shape, torch.dtype) or isinstance(kwargs.get("dtype"), torch.dtype):
+    x = _first(args, kwargs)
+    if isinstance(_option(args, kwargs, 1, "dtype"), torch.dtype):
         return _lod_of(x)
-    shape = list(shape) if isinstance(shape, (tuple, list)) else list(args[1:])
-    if not shape or (shape[0] != x.shape[0] and shape[0] != -1) or (x.numel() == 0 and shape[0] == -1):
+    shape = _numbers(args, kwargs, "shape", "size")
+    if not shape or shape[0] not in (x.shape[0], -1) or (x.numel() == 0 and shape[0] == -1):
         return None
     return _lod_of(x)
 
 
 def expand(func, args, kwargs):
-    shape = kwargs["size"] if "size" in kwargs else args[1] if isinstance(args[1], (tuple, list)) else args[1:]
-    return _lod_of(args[0]) if len(shape) == args[0].dim() and shape[0] in (-1, args[0].shape[0]) else None
+    x, shape = _first(args, kwargs), _numbers(args, kwargs, "size")
+    return _lod_of(x) if len(shape) == x.dim() and shape[0] in (-1, x.shape[0]) else None
 
 
 def repeat(func, args, kwargs):
-    times = kwargs["repeats"] if "repeats" in kwargs else args[1] if isinstance(args[1], (tuple, list)) else args[1:]
-    return _lod_of(args[0]) if len(times) == args[0].dim() and times[0] == 1 else None
+    x, times = _first(args, kwargs), _numbers(args, kwargs, "repeats", "dims")
+    return _lod_of(x) if len(times) == x.dim() and times[0] == 1 else None
 
 
 def windows(spatial: int):
@@ -288,7 +360,7 @@ def windows(spatial: int):
         x = _first(args, kwargs)
         if _lod_of(x) is not None and x.dim() < spatial + 2:
             raise _refusal(func, f"an input of {x.dim()} dims is one sample whose rows it would run together")
-        return _lod_of(x)
+        return keep_alone(func, args, kwargs)
 
     return rule
 
@@ -309,6 +381,8 @@ def bag(func, args, kwargs):
 
 def data(func, args, kwargs):
     x, new = args
+    if _lod_of(new) is not None:
+        same_lod("data", _lod_of(x), _lod_of(new))
     if new.dim() == 0 or new.shape[0] != _lod_of(x).rows:
         raise _refusal(func, f"its LoD covers {_lod_of(x).rows} rows; use x.with_lod(...) for other rows")
     return None
@@ -340,22 +414,23 @@ _ELEMENTWISE = (
     "__truediv__ __xor__ __abs__ __rand__ __ror__ __rxor__ "
     "binary_cross_entropy binary_cross_entropy_with_logits gaussian_nll_loss "
     "hinge_embedding_loss huber_loss kl_div l1_loss mse_loss pairwise_distance poisson_nll_loss smooth_l1_loss "
-    "soft_margin_loss bmm copy expand_as view_as reshape_as"
+    "soft_margin_loss bmm expand_as view_as reshape_as margin_ranking_loss arccosh arcsinh arctanh arctan2 igamma igammac "
+    "fix i0 gcd lcm conj_physical bitwise_left_shift bitwise_right_shift"
 )
 _add("join", join, _ELEMENTWISE)
-_add("join", join, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
+_add("join", join_in_place, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
 _add(
     "join",
-    join,
+    join_in_place,
     "__iadd__ __iand__ __idiv__ __ifloordiv__ __imod__ __imul__ __ior__ __ipow__ __isub__ __itruediv__ __ixor__",
 )
 _add(
     "keep",
     keep,
     "bfloat16 bool byte char clone contiguous cpu cuda detach detach_ double float half int long short to type alias "
-    "pin_memory requires_grad_ share_memory_ view_as_real real imag resolve_conj resolve_neg type_as bernoulli bernoulli_ "
+    "pin_memory requires_grad_ share_memory_ view_as_real real imag resolve_conj resolve_neg type_as bernoulli "
     "exponential_ normal_ random_ uniform_ cauchy_ geometric_ log_normal_ empty_like full_like ones_like rand_like "
-    "randint_like randn_like zeros_like embedding one_hot batch_norm group_norm instance_norm "
+    "randint_like randn_like zeros_like one_hot "
     "local_response_norm "
     "hardtanh_ relu_ rrelu_ elu_ celu_ selu_ leaky_relu_ threshold_ dropout1d dropout2d dropout3d",
 )
@@ -370,8 +445,13 @@ _add(
     reduce(2),
     "kthvalue norm take_along_dim chunk split tensor_split split_with_sizes repeat_interleave unsafe_chunk unsafe_split topk",
 )
-_add("reduce", reduce(2), "quantile nanquantile")
-_add("join", join_inputs, "bilinear cross_entropy nll_loss cosine_embedding_loss margin_ranking_loss multi_margin_loss")
+_add("reduce", quantile, "quantile nanquantile")
+_add("keep", keep_alone, "embedding batch_norm group_norm instance_norm", (F,))
+_add("keep", keep_alone, "batch_norm group_norm instance_norm", (torch,))
+_add("keep", torch_embedding, "embedding", (torch,))
+_add("join", join_in_place, "copy_ bernoulli_")
+_add("join", bilinear, "bilinear")
+_add("join", join_inputs, "cross_entropy nll_loss cosine_embedding_loss multi_margin_loss")
 _add("join", similarity, "cosine_similarity")
 _add("refuse", layer_norm, "layer_norm rms_norm native_layer_norm")
 _add("shape", getitem, "__getitem__")
@@ -389,14 +469,21 @@ _add("shape", pad, "pad")
 _add("join", join_tensors, "cat concat concatenate stack")
 _STACKS = (torch.stack,)
 _add("matmul", matmul, "matmul mm mv __matmul__")
-_add("matmul", second, "addmm addmv")
+_add("matmul", add_matmul, "addmm addmv")
+_add("matmul", add_matmul_in_place, "addmm_ addmv_ addbmm_ baddbmm_ addr_")
 for _n in (1, 2, 3):
     _pools = f"avg_pool{_n}d max_pool{_n}d adaptive_avg_pool{_n}d adaptive_max_pool{_n}d lp_pool{_n}d"
     _add("refuse", windows(_n), f"conv{_n}d conv_transpose{_n}d {_pools} max_pool{_n}d_with_indices")
     _add("refuse", windows(_n), f"adaptive_max_pool{_n}d_with_indices fractional_max_pool{_n}d")
 _add("refuse", windows(2), "pixel_shuffle pixel_unshuffle")
 _add("refuse", linear, "linear")
-_add("refuse", bag, "embedding_bag")
+_add("refuse", bag, "embedding_bag", (F,))
+_add(
+    "refuse",
+    refuse("its bags are cut by offsets of their own; pool rows with tl.sequence_pool"),
+    "embedding_bag",
+    (torch,),
+)
 _add("refuse", refuse_on_rows(4, "dim", -1, f"tl.sequence_softmax runs within sequences, and {_OUT}"), "gumbel_softmax")
 _add("reduce", extreme, "max min")
 _add("join", where, "where")
@@ -411,6 +498,7 @@ _add(
     "cumsum cumprod cummax cummin logcumsumexp cumsum_ cumprod_",
 )
 _add("refuse", refuse_on_rows(1, "dim", -1, _NO_SEQUENCES), "sort argsort glu")
+_add("refuse", renorm, "renorm renorm_")
 _add("refuse", refuse_on_rows(2, "dim", 1, _NO_SEQUENCES), "normalize")
 _add("refuse", refuse_on_rows(2, "dim", -1, _NO_SEQUENCES), "diff")
 _add("refuse", flip, "flip")

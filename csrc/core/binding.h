@@ -99,9 +99,15 @@ inline void check_has_rows(const char* op, const char* name, const Tensor& t) {
 }
 
 inline void check_index(const char* op, const char* name, const Tensor& t, c10::Device device) {
+  TORCH_CHECK_TYPE(t.defined() && t.layout() == at::kStrided, op, ": expected ", name, " as a dense tensor, got ",
+                   t.defined() ? c10::str(t.layout()) : "none");
   TORCH_CHECK_VALUE(t.dim() == 1, op, ": expected a 1-D ", name, ", got ", t.dim(), " dimensions");
   TORCH_CHECK_TYPE(t.scalar_type() == at::kLong, op, ": expected ", name, " of dtype int64, got ", t.scalar_type());
   TORCH_CHECK_TYPE(t.device() == device, op, ": expected ", name, " on ", device, ", got ", t.device());
+}
+
+inline void check_row_count(const char* op, const c10::SymInt& rows) {
+  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(rows.sym_ge(0)), op, ": expected rows >= 0, got ", rows);
 }
 
 inline void check_offsets_kind(const char* op, const Tensor& offsets, c10::Device device) {

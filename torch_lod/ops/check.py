@@ -34,6 +34,9 @@ def is_floating(op: str, name: str, t: Tensor) -> None:
 
 
 def index(op: str, name: str, t: Tensor, device) -> None:
+    if not isinstance(t, Tensor) or t.layout != torch.strided:
+        got = t.layout if isinstance(t, Tensor) else type(t).__name__
+        raise TypeError(f"{op}: expected {name} as a dense tensor, got {got}")
     if t.dim() != 1:
         raise ValueError(f"{op}: expected a 1-D {name}, got {t.dim()} dimensions")
     if dtype_name(t) != "Long":
@@ -52,7 +55,7 @@ def find_fault(t: Tensor, end: int) -> tuple[int, int, int, int]:
     """(rule, index, expected or before, found); rule 0: none, 1: start, 2: order, 3: end (`end` < 0: anywhere)."""
     if int(t[0]) != 0:
         return 1, 0, 0, int(t[0])
-    falls = (t.diff() < 0).nonzero()
+    falls = (t[1:] < t[:-1]).nonzero()  # a difference could wrap
     if len(falls):
         i = int(falls[0]) + 1
         return 2, i, int(t[i - 1]), int(t[i])
@@ -99,7 +102,7 @@ def layer(op: str, gates: int, values, weight_ih, weight_hh, row_offsets, **othe
     if values.dim() != 2:
         raise ValueError(f"{op}: expected values of shape (rows, features), got {values.dim()} dimensions")
     is_floating(op, "values", values)
-    offsets_kind(op, row_offsets, row_offsets.device if row_offsets.is_meta else torch.device("cpu"))
+    offsets_kind(op, row_offsets, row_offsets.device if values.is_meta and row_offsets.is_meta else torch.device("cpu"))
     if weight_hh.dim() != 2:
         raise ValueError(f"{op}: expected weight_hh with 2 dimensions, got {weight_hh.dim()}")
     hidden = weight_hh.shape[1]
@@ -118,3 +121,8 @@ def layer(op: str, gates: int, values, weight_ih, weight_hh, row_offsets, **othe
         if tuple(t.shape) != shapes[name]:
             raise ValueError(f"{op}: expected {name} of shape {list(shapes[name])}, got {list(t.shape)}")
     offsets(op, row_offsets, values.shape[0])
+
+
+def row_count(op: str, rows) -> None:
+    if rows < 0:
+        raise ValueError(f"{op}: expected rows >= 0, got {rows}")

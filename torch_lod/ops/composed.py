@@ -36,6 +36,8 @@ def composition(schema: str):
 def check_lod(offsets, rows):
     report = [0]
     for level, t in enumerate(offsets):
+        if t.device.type != "cpu" or t.dtype != torch.int64 or t.dim() != 1:
+            raise TypeError("check_lod: expected contiguous 1-D int64 offsets in host memory")
         if t.numel() == 0:
             return [1, level, 0, 1, 0]
     for level, t in enumerate(offsets):
@@ -66,6 +68,7 @@ def run_map(starts, row_offsets, rows, step=1):
     if starts.shape[0] != row_offsets.shape[0] - 1:
         count = row_offsets.shape[0] - 1
         raise ValueError(f"run_map: expected one of starts per segment, {count}, got {starts.shape[0]}")
+    check.row_count("run_map", rows)
     check.offsets("run_map", row_offsets, rows)
     segment = _segment_of_rows(row_offsets, rows)
     return starts[segment] + step * (torch.arange(rows, device=starts.device) - row_offsets[segment])
@@ -89,8 +92,7 @@ def scatter_rows(values, map, rows):
     check.index("scatter_rows", "map", map, values.device)
     if map.shape[0] != values.shape[0]:
         raise ValueError(f"scatter_rows: expected a map entry per row of values, {values.shape[0]}, got {map.shape[0]}")
-    if rows < 0:
-        raise ValueError(f"scatter_rows: expected rows >= 0, got {rows}")
+    check.row_count("scatter_rows", rows)
     check.row_map("scatter_rows", "map", map, rows)
     return _sum_by(torch.where(map < 0, rows, map), values, rows + 1)[:rows]
 
@@ -178,6 +180,7 @@ def segment_broadcast(values, row_offsets, rows, reduce="sum"):
     if reduce not in ("sum", "mean", "sqrt"):
         raise ValueError(f"segment_broadcast: expected reduce 'sum', 'mean' or 'sqrt', got '{reduce}'")
     check.row_per_segment("segment_broadcast", values, row_offsets)
+    check.row_count("segment_broadcast", rows)
     check.offsets("segment_broadcast", row_offsets, rows)
     divided = _divided(_wide(values), row_offsets, reduce)
     return divided.index_select(0, _segment_of_rows(row_offsets, rows)).to(values.dtype)
@@ -216,6 +219,7 @@ def segment_pick(values, index, row_offsets):
 def segment_place(values, index, row_offsets, rows):
     _check_pick("segment_place", values, index, row_offsets)
     check.row_per_segment("segment_place", values, row_offsets)
+    check.row_count("segment_place", rows)
     check.offsets("segment_place", row_offsets, rows)
     out = values.new_zeros(rows + 1, *values.shape[1:])
     return out.scatter(0, _known(index, row_offsets, rows), values)[:rows]

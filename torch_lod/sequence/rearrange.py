@@ -64,7 +64,7 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
             f"{call}: expected x with the {lengths.numel()} sequences of y at level {ref_level!r}, got {count}"
         )
     offsets = _sums(lengths)
-    turn = ops.run_map(torch.arange(count), offsets, int(offsets[-1]), 0)
+    turn = ops.run_map(torch.arange(count, device="cpu"), offsets, int(offsets[-1]), 0)
     if not isinstance(x, LoDTensor):
         return ops.segment_broadcast(x, offsets.to(x.device, non_blocking=True), int(offsets[-1]))
     inner, rows = x._lod._take(call, 0, turn)

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LoD`: constructors and what they refuse, questions, surgery, immutability; against nested lists."""
+
+import copy
+import itertools
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from nested import X, Y, flat, lengths_of, rows_under, trees, without_level
+
+import torch_lod as tl
+from torch_lod import LoD
+
+x, y = LoD.from_lengths(X), LoD.from_lengths(Y)
+QUESTIONS = ("offsets", "lengths", "row_offsets", "row_lengths", "cu_seqlens", "segment_ids", "position_ids")
+check_lod = torch.ops.torch_lod.check_lod
+
+
+@st.composite
+def lods(draw, min_length=0):
+    """(depth, batch of nested lists, its LoD): one to three levels, empties anywhere."""
+    depth, batch = draw(trees(min_length=min_length))
+    return depth, batch, LoD.from_lengths(lengths_of(batch, depth))
+
+
+def sums(lengths):
+    return [0, *itertools.accumulate(lengths)]
+
+
+# -- construction
+
+WAYS = {
+    "offsets": lambda: LoD([[0, 3, 4, 6], [0, 3, 5, 9, 10, 12, 15]]),
+    "offsets, tuples": lambda: LoD(((0, 3, 4, 6), (0, 3, 5, 9, 10, 12, 15))),
+    "offsets, a numpy array and a range": lambda: LoD([np.array([0, 3, 4, 6], np.int16), [0, 3, 5, 9, 10, 12, 15]]),
+    "offsets, int32 tensors": lambda: LoD([torch.tensor(o, dtype=torch.int32) for o in x.to_list()]),
+    "offsets, numbers of numpy and torch": lambda: LoD(
+        [[np.int64(0), 3, torch.tensor(4), np.uint8(6)], x.to_list()[1]]
+    ),
+    "offsets, strided": lambda: LoD([torch.tensor(o).repeat_interleave(2)[::2] for o in x.to_list()]),
+    "offsets, a numpy array backwards": lambda: LoD([np.array(o[::-1])[::-1] for o in x.to_list()]),
+    "lengths": lambda: LoD.from_lengths(X),
+    "lengths, tensors": lambda: LoD.from_lengths([torch.tensor(level) for level in X]),
+    "row offsets": lambda: LoD.from_row_offsets([[0, 9, 10, 15], [0, 3, 5, 9, 10, 12, 15]]),
+    "append": lambda: LoD.from_lengths(X[:1]).append(X[1]),
+    "group": lambda: LoD.from_lengths(X[1:]).group(X[0]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ways_to_the_same_structure(way):
+    lod = WAYS[way]()
+    assert lod.to_list() == [[0, 3, 4, 6], [0, 3, 5, 9, 10, 12, 15]]
+    assert lod.to_lengths() == X
+    assert (lod.rows, lod.depth, lod.num_sequences(), lod.level_names) == (15, 2, 3, None)
+    assert lod == x and hash(lod) == hash(x)
+
+
+@pytest.mark.parametrize(
+    ("ids", "n", "lengths"),
+    [
+        ([0, 0, 2, 2, 2, 3], None, [2, 0, 3, 1]),
+        ([1, 1], 4, [0, 2, 0, 0]),
+        ([], None, []),
+        ([], 2, [0, 0]),
+        (torch.tensor([0, 1], dtype=torch.uint8), None, [1, 1]),
+    ],
+    ids=str,
+)
+def test_from_segment_ids(ids, n, lengths):
+    lod = LoD.from_segment_ids(ids, n, level_names=["s"])
+    assert lod.to_lengths() == [lengths] and lod.level_names == ("s",)
+
+
+def test_from_row_offsets_keeps_what_empties_do_not_blur():
+    assert LoD.from_row_offsets([[0, 0, 3], [0, 1, 3]]).to_lengths() == [[0, 2], [1, 2]]
+    assert LoD.from_row_offsets([[0, 2], [0, 0, 2]]).to_lengths() == [[2], [0, 2]]
+    assert LoD.from_row_offsets([[0, 2]], level_names=["s"]).level_names == ("s",)
+
+
+# -- the five rules, each broken alone
+
+RULES = {
+    "at least one offset": ([[]], None, "expected at least 1 offset in offsets[0]", [1, 0, 0]),
+    "starts at 0": ([[1, 2, 4]], None, "expected offsets[0] to start at 0, got 1", [2, 0, 0, 0, 1]),
+    "never decreases": (
+        [[0, 3], [0, 5, 2, 6]],
+        None,
+        "expected offsets[1] not to decrease, got 5 then 2 at index 2",
+        [3, 1, 2, 5, 2],
+    ),
+    "ends at the sequences of the next": (
+        [[0, 1, 3], [0, 2, 4]],
+        None,
+        "expected the last of offsets[0] to equal the 2 sequences of level 1, got 3 at index 2",
+        [4, 0, 2, 2, 3],
+    ),
+    "covers the rows": ([[0, 2], [0, 1, 3]], 4, "cover the 4 rows of values, got one of 3 rows", [4, 1, 2, 4, 3]),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule(rule):
+    offsets, rows, message, _ = RULES[rule]
+    with pytest.raises(tl.LoDError, match=re.escape(message)) as raised:
+        lod = LoD(offsets)
+        if rows is not None:
+            tl.LoDTensor(torch.zeros(rows), lod)
+    assert isinstance(raised.value, ValueError)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_report_of_a_rule(rule):
+    offsets, rows, _, report = RULES[rule]
+    levels = [torch.tensor(level, dtype=torch.int64) for level in offsets]
+    assert list(check_lod(levels, -1 if rows is None else rows))[: len(report)] == report
+
+
+def test_report_of_a_valid_lod_is_zero_and_the_longest_of_every_level():
+    levels = [torch.tensor(level) for level in x.to_list()]
+    assert list(check_lod(levels, 15)) == [0, 3, 4]
+    assert list(check_lod(levels, -1)) == [0, 3, 4]
+    assert list(check_lod([torch.tensor([0])], 0)) == [0, 0]
+
+
+# -- questions
+
+
+def test_questions_of_the_example():
+    lod = x.named(["article", "sentence"])
+    for level, k in ((0, 0), (1, 1), (-1, 1), (-2, 0), (np.int64(0), 0), ("article", 0), ("sentence", 1)):
+        assert lod.lengths(level).tolist() == X[k]
+        assert lod.num_sequences(level) == [3, 6][k] and lod.max_length(level) == [3, 4][k]
+    assert lod.row_offsets("article").tolist() == [0, 9, 10, 15]
+    assert lod.row_offsets().tolist() == lod.offsets().tolist() == [0, 3, 5, 9, 10, 12, 15]
+    assert lod.offsets(0).tolist() == [0, 3, 4, 6]
+    assert lod.row_lengths(0).tolist() == [9, 1, 5]
+    assert lod.cu_seqlens(0).tolist() == [0, 9, 10, 15] and lod.cu_seqlens().dtype == torch.int32
+    assert lod.segment_ids(0).tolist() == [0] * 9 + [1] + [2] * 5
+    assert lod.position_ids().tolist() == [0, 1, 2, 0, 1, 0, 1, 2, 3, 0, 0, 1, 0, 1, 2]
+    for question in set(QUESTIONS) - {"cu_seqlens"}:
+        assert getattr(lod, question)().dtype == torch.int64 and getattr(lod, question)().is_cpu
+    assert lod.row_offsets(0, device="cpu").tolist() == [0, 9, 10, 15]
+    assert lod.row_offsets(0, device="meta").is_meta and lod.row_offsets(0).is_cpu
+
+
+@pytest.mark.parametrize(
+    ("lengths", "trivial"),
+    [
+        ([[1, 1, 1]], True),
+        ([[]], True),
+        ([[1, 2]], False),
+        ([[2, 0]], False),
+        ([[1, 0]], False),
+        ([[2], [1, 1]], False),
+    ],
+    ids=str,
+)
+def test_is_trivial(lengths, trivial):
+    assert LoD.from_lengths(lengths).is_trivial is trivial
+
+
+@settings(max_examples=60, deadline=None)
+@given(lods())
+def test_questions_agree_with_nested_lists(drawn):
+    depth, batch, lod = drawn
+    lengths = lengths_of(batch, depth)
+    assert lod.to_lengths() == lengths and lod.to_list() == [sums(level) for level in lengths]
+    assert LoD(lod.to_list()) == lod and lod.depth == depth and lod.rows == len(flat(batch, depth))
+    for k in range(depth):
+        parts = rows_under(batch, depth, k)
+        assert lod.num_sequences(k) == len(parts) and lod.max_length(k) == max(lengths[k], default=0)
+        assert lod.row_offsets(k).tolist() == lod.cu_seqlens(k).tolist() == sums(map(len, parts))
+        assert lod.row_lengths(k).tolist() == [len(part) for part in parts]
+        assert lod.segment_ids(k).tolist() == [i for i, part in enumerate(parts) for _ in part]
+        assert lod.position_ids(k).tolist() == [j for part in parts for j in range(len(part))]
+    assert LoD.from_segment_ids(lod.segment_ids(), lod.num_sequences(-1)).to_lengths() == lengths[-1:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(lods(min_length=1))
+def test_row_offsets_alone_tell_the_structure_where_nothing_is_empty(drawn):
+    depth, _, lod = drawn
+    assert LoD.from_row_offsets([lod.row_offsets(k) for k in range(depth)]) == lod
+
+
+# -- surgery
+
+
+def test_surgery_of_the_examples():
+    assert x.drop_level(0).to_lengths() == [[3, 2, 4, 1, 2, 3]]
+    assert x.drop_level(-1).to_lengths() == [[9, 1, 5]]
+    assert y.drop_level(1).to_lengths() == [[3, 1], [2, 1, 3, 1]]
+    assert x.drop_level(0).drop_level(0) is None
+    assert x.flatten(0, 1).to_lengths() == [[3, 2, 4, 1, 2, 3]] and x.flatten(1, 1) == x
+    assert x.outer(0) is None and x.outer(1).to_lengths() == [[3, 1, 2]] and x.outer(-1).rows == 6
+    assert y.outer(2).to_lengths() == [[2, 1], [1, 2, 1]]
+    assert x.group([2, 1]).to_lengths() == [[2, 1], *X]
+    assert x.append([1, 0] + [2] * 13).to_lengths() == [*X, [1, 0] + [2] * 13]
+    assert x.slice(0, 2).to_lengths() == x.branch(2).to_lengths() == [[2], [2, 3]]
+    assert x.slice(1, 2).to_lengths() == [[4]] and x.branch(2, 0).to_lengths() == [[2]]
+    assert x.slice(0, 2).slice(1, 1).to_lengths() == [[3]]
+    assert y.slice(1, 1).to_lengths() == y.branch(0, 1).to_lengths() == [[2], [1, 3]]
+    assert y.branch(0, 1, 0).to_lengths() == [[1]]
+    assert x.slice(1, 1, 4).to_lengths() == [[2, 4, 1]]
+    assert x.slice(0, -1) == x.slice(0, 2) and x.branch(-1, -2) == x.branch(2, 0)
+    assert x.slice(0, 1, 1).to_lengths() == [[], []]
+
+
+@settings(max_examples=60, deadline=None)
+@given(lods(), st.data())
+def test_surgery_agrees_with_nested_lists(drawn, data):
+    depth, batch, lod = drawn
+    k = data.draw(st.integers(0, depth - 1))
+    parts = flat(batch, k)
+    begin = data.draw(st.integers(0, len(parts)))
+    end = data.draw(st.integers(begin, len(parts)))
+    assert lod.slice(k, begin, end).to_lengths() == lengths_of(parts[begin:end], depth - k)
+    for j, part in enumerate(parts):
+        assert lod.slice(k, j).to_lengths() == lengths_of([part], depth - k)
+    if depth > 1:
+        assert lod.drop_level(k).to_lengths() == lengths_of(without_level(batch, k), depth - 1)
+    assert (lod.outer(k).to_lengths() if k else lod.outer(k)) == (lengths_of(batch, depth)[:k] if k else None)
+    flattened = batch
+    for _ in range(k):
+        flattened = without_level(flattened, 0)
+    assert lod.flatten(0, k).to_lengths() == lengths_of(flattened, depth - k)
+
+
+@settings(max_examples=40, deadline=None)
+@given(lods())
+def test_group_and_append_undo_drop_level_and_outer(drawn):
+    depth, batch, lod = drawn
+    assume(depth > 1)
+    lengths = lengths_of(batch, depth)
+    assert lod.drop_level(0).group(lengths[0]) == lod
+    assert lod.outer(-1).append(lengths[-1]) == lod
+
+
+def test_names_follow_their_levels():
+    lod = LoD.from_lengths(Y, level_names=["book", None, "line"])
+    assert lod.level_names == ("book", None, "line") and lod.lengths("line").tolist() == Y[2]
+    assert lod.drop_level("book").level_names == (None, "line")
+    assert lod.drop_level(1).level_names == lod.flatten(1, 2).level_names == ("book", "line")
+    assert lod.slice(1, 0).level_names == (None, "line") and lod.branch(0, 0, 0).level_names == ("line",)
+    assert lod.outer("line").level_names == ("book", None)
+    assert lod.outer(1).drop_level("book") is None
+    assert lod.group([2], "shelf").level_names == ("shelf", "book", None, "line")
+    assert lod.append([1] * 7, "word").level_names == ("book", None, "line", "word")
+    assert y.append([1] * 7).level_names is None
+    assert lod.named(None).level_names is None and lod.named([None] * 3).level_names is None
+    with pytest.raises(ValueError, match="group: expected level_names"):
+        lod.group([2], "book")
+
+
+# -- values
+
+
+def test_equality_and_hash_are_those_of_the_offsets():
+    assert x == x.named(["a", "b"]) and hash(x) == hash(x.named(["a", "b"]))
+    assert x != y and x != LoD.from_lengths([[3, 1, 2], [3, 2, 4, 1, 3, 2]]) and x != x.drop_level(0)
+    assert x != X and x != 3 and x is not None
+    assert len({x, LoD.from_lengths(X), y, LoD(x.to_list(), level_names=["a", "b"])}) == 2
+
+
+def test_repr():
+    assert repr(x) == "LoD([[3, 1, 2], [3, 2, 4, 1, 2, 3]])"
+    assert repr(x.named(["a", None])) == "LoD([[3, 1, 2], [3, 2, 4, 1, 2, 3]], level_names=('a', None))"
+    assert repr(LoD.from_lengths([[2] * 12])) == "LoD([[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]])"
+    assert repr(LoD.from_lengths([range(20)])) == "LoD([[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ... 8 more ..., 19]])"
+
+
+def test_pickle_and_copy():
+    lod = x.named(["a", None])
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(lod, protocol))
+        assert again == lod and again.level_names == ("a", None) and again.rows == 15 and again.max_length() == 4
+    assert copy.copy(lod) is lod and copy.deepcopy([lod])[0] is lod
+    load, (offsets, names) = lod.__reduce__()
+    offsets[1][3] = 4
+    with pytest.raises(ValueError, match="not to decrease"):
+        load(offsets, names)
+
+
+def test_attributes_cannot_be_changed():
+    lod = LoD.from_lengths(X)
+    for name in ("rows", "level_names", "depth", "_offsets", "_cache", "anything"):
+        with pytest.raises(AttributeError, match="immutable"):
+            setattr(lod, name, 1)
+        with pytest.raises(AttributeError, match="immutable"):
+            delattr(lod, name)
+    assert lod == x and lod.rows == 15
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("level", [0, 1])
+def test_what_is_handed_out_does_not_write_back(question, level):
+    lod = LoD.from_lengths(X)
+    before = getattr(lod, question)(level).tolist()
+    for _ in range(2):  # made, then from the cache
+        getattr(lod, question)(level).add_(7)
+        getattr(lod, question)(level).numpy()[...] = 5
+        assert getattr(lod, question)(level).tolist() == before
+    lod.to_list()[0][1] = lod.to_lengths()[1][0] = 99
+    assert lod == x and hash(lod) == hash(x) and repr(lod) == repr(x)
+
+
+def test_what_was_passed_in_is_copied():
+    inner = torch.tensor([0, 3, 5, 9, 10, 12, 15])
+    array = np.array([0, 3, 4, 6])
+    rows = [[0, 9, 10, 15], [0, 3, 5, 9, 10, 12, 15]]
+    lod, other, alias = LoD([array, inner]), LoD.from_row_offsets(rows), LoD([inner])
+    inner.numpy()[1] = 1
+    inner[2] = 77
+    array[1] = 0
+    rows[0][1] = 0
+    assert lod == other == x and alias.to_lengths() == X[1:]
+    lengths = torch.tensor([1, 2])
+    made = LoD.from_lengths([[2], lengths]), LoD.from_lengths([[1, 1]]).append(lengths), LoD.from_segment_ids(lengths)
+    lengths.zero_()
+    assert [m.to_lengths() for m in made] == [[[2], [1, 2]], [[1, 1], [1, 2]], [[0, 1, 1]]]
+
+
+def test_levels_by_the_thousand():
+    lod = LoD.from_lengths([[1]] * 2000)
+    assert lod.depth == 2000 and lod.rows == 1 and lod.row_offsets(0).tolist() == [0, 1]

@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.getLogger("torch.fx").setLevel(logging.ERROR)  # nested tensors make it warn
     torch.set_num_threads(asked.threads)
     setup = Setup(asked.device, asked.threads, asked.quick)
-    rounds, turn, limit = (5, 0.003, 0.5) if asked.quick else (9, 0.01, 2.0)
+    rounds, turn, limit = (5, 0.003, 0.5) if asked.quick else (9, 0.01, 1.5)
     effort = measure.Effort(asked.rounds or rounds, turn, limit)
     about = measure.header(setup, effort)
     for what, value in about.items():

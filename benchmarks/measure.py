@@ -24,6 +24,8 @@ SAMPLE = 2e-4
 SETTLED = 5
 #: Seconds of a turn after which fewer will do.
 ALONE = 0.25
+#: A first call of fewer seconds may have loaded code for most of them.
+LOADING = 3.0
 #: A peer that takes this many times as long as ours has one turn.
 HOPELESS = 10
 
@@ -89,7 +91,7 @@ class Clock:
         return result
 
     def prepare(self) -> None:
-        if self.once < ALONE:
+        if self.once < LOADING:
             self.once = self._sample()
             self.calls = max(1, int((self.turn if self.cuda else SAMPLE) / max(self.once, 1e-7)))
 

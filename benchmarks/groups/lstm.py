@@ -13,6 +13,8 @@ from ..cases import Case, Cases, Ragged, Run, Setup
 
 #: One call per sequence takes part up to this many.
 LONGEST_LOOP = 32
+#: Splitting and packing the rows takes part up to this many elements; at four times as many a step can take a minute.
+LARGEST_SPLIT = 2**20
 
 
 def cases(setup: Setup) -> Cases:
@@ -87,8 +89,9 @@ def _peers(ragged: Ragged, module: nn.Module, x: Tensor, grad: Tensor) -> dict[s
     peers = {
         f"{name}, padded, layouts given": _step(lambda t: module(t)[0], module, padded, padded_grad, step_major),
         f"{name}, PackedSequence, layouts given": _step(core, module, x[packed.data], grad[packed.data], place),
-        f"{name}, PackedSequence, from and to rows": _step(rows_to_rows, module, x, grad),
     }
+    if x.numel() <= LARGEST_SPLIT:
+        peers[f"{name}, PackedSequence, from and to rows"] = _step(rows_to_rows, module, x, grad)
     if count <= LONGEST_LOOP:
         peers[f"{name}, one call per sequence"] = _step(each, module, x, grad)
     return peers

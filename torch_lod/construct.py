@@ -116,7 +116,8 @@ def from_offsets(values: Tensor, offsets, *, level_names=None) -> LoDTensor:
 
 def from_segment_ids(values: Tensor, ids, num_sequences: int | None = None, *, level_names=None) -> LoDTensor:
     """Rows and, for each, the number of its sequence; see `LoD.from_segment_ids`. Shares `values`."""
-    return _made("from_segment_ids", values, LoD.from_segment_ids(ids, num_sequences, level_names=level_names))
+    call = "from_segment_ids"
+    return _made(call, values, LoD._from_ids(call, ids, num_sequences, level_names))
 
 
 def from_cu_seqlens(values: Tensor, cu_seqlens, *, level_names=None) -> LoDTensor:

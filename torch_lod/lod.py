@@ -231,7 +231,10 @@ class LoD:
 
         `ids` must not decrease. Sequences that no row names are empty; `num_sequences` adds those after the last.
         """
-        call = "LoD.from_segment_ids"
+        return cls._from_ids("LoD.from_segment_ids", ids, num_sequences, level_names)
+
+    @classmethod
+    def _from_ids(cls, call: str, ids, num_sequences, names) -> "LoD":
         ids = host_integers(call, "ids", ids)
         falls = (ids[1:] < ids[:-1]).nonzero().flatten()
         if falls.numel():
@@ -253,7 +256,7 @@ class LoD:
                 f"{call}: expected ids below num_sequences {num_sequences}, got {last} at index {len(ids) - 1}"
             )
         ends = torch.arange(num_sequences + 1, device=_HOST)
-        return cls._of(call, "ids", [torch.searchsorted(ids, ends)], level_names)
+        return cls._of(call, "ids", [torch.searchsorted(ids, ends)], names)
 
     # -- questions
 
@@ -505,6 +508,8 @@ class LoD:
 
     def _with(self, call: str, lengths, name, outermost: bool) -> "LoD":
         new = _sums(host_integers(call, "lengths", lengths))
+        if not outermost and new.numel() - 1 != self.rows:
+            raise LoDValueError(f"{call}: expected {self.rows} lengths, one per row, got {new.numel() - 1}")
         old = self.level_names or (None,) * self.depth
         levels = [new, *self._offsets] if outermost else [*self._offsets, new]
         names = (name, *old) if outermost else (*old, name)

@@ -63,8 +63,8 @@ def _like_rows(t: Tensor, like: Tensor) -> Tensor:
 
 @composition("run_map(Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor")
 def run_map(starts, row_offsets, rows, step=1):
-    check.index("run_map", "starts", starts, row_offsets.device)
-    check.offsets_kind("run_map", row_offsets, row_offsets.device)
+    check.index("run_map", "starts", starts, getattr(starts, "device", None))
+    check.offsets_kind("run_map", row_offsets, starts.device)
     if starts.shape[0] != row_offsets.shape[0] - 1:
         count = row_offsets.shape[0] - 1
         raise ValueError(f"run_map: expected one of starts per segment, {count}, got {starts.shape[0]}")

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of malformed arguments of the raw operators."""
+
+import functools
+
+import torch
+from malformed import HUGE, ROWS, ints, values
+
+import torch_lod as tl
+
+ops = tl.ops
+HIDDEN = 3
+BAD_OFFSETS = {
+    "falls": ints(0, 5, 2, 6),
+    "negative": ints(0, -3, 6),
+    "all-negative": ints(-1, -2, -3),
+    "start": ints(2, 4, 6),
+    "start-of-two": ints(7, 8),
+    "beyond": ints(0, 2, 1000),
+    "far-beyond": ints(0, 2, 10**9),
+    "huge": ints(0, HUGE),
+    "wraps": ints(0, HUGE, -(2**63), -1, 6),
+    "wraps-to-end": ints(0, HUGE, -(2**63), 6),
+    "short": ints(0, 2, 5),
+    "empty": ints(),
+    "single": ints(0),
+    "scalar": torch.tensor(6),
+    "matrix": torch.tensor([[0, 6]]),
+    "five-dims": torch.zeros(0, 0, 0, 0, 0, dtype=torch.int64),
+    "float": torch.tensor([0.0, 2.0, 6.0]),
+    "bool": torch.tensor([False, True]),
+    "uint64": torch.tensor([0, 6], dtype=torch.uint64),
+    "int32": torch.tensor([0, 6], dtype=torch.int32),
+    "meta": torch.zeros(3, dtype=torch.int64, device="meta"),
+    "sparse": ints(0, 2, 6).to_sparse(),
+    "csr": torch.tensor([[0, 2, 6]]).to_sparse_csr(),
+    "quantised": torch.quantize_per_tensor(torch.tensor([0.0, 6.0]), 1.0, 0, torch.qint32),
+    "mkldnn": torch.tensor([0.0, 6.0]).to_mkldnn() if torch.backends.mkldnn.is_available() else None,
+    "none": None,
+    "list": [0, 2, 6],
+    "string": "abc",
+}
+BAD_MAPS = {
+    "beyond": ints(0, ROWS),
+    "below": ints(-2, 0),
+    "largest": ints(HUGE),
+    "smallest": ints(-(2**63)),
+    "float": torch.tensor([0.0]),
+    "matrix": torch.zeros(1, 1, dtype=torch.int64),
+    "scalar": torch.tensor(0),
+    "int32": torch.zeros(1, dtype=torch.int32),
+    "meta": torch.zeros(1, dtype=torch.int64, device="meta"),
+    "sparse": ints(0, 1).to_sparse(),
+    "none": None,
+}
+
+
+def segments(o) -> int:
+    return max(o.shape[0] - 1, 0) if isinstance(o, torch.Tensor) and o.dim() else 2
+
+
+def per_segment(o):
+    return torch.ones(segments(o), 2)
+
+
+def index(o):
+    return torch.zeros(segments(o), 2, dtype=torch.int64)
+
+
+def weights(gates: int):
+    return torch.ones(gates * HIDDEN, 2), torch.ones(gates * HIDDEN, HIDDEN)
+
+
+def hidden(width: int = 1):
+    return torch.ones(ROWS, width * HIDDEN)
+
+
+OPERATORS = {
+    "segment_reduce-sum": lambda o: ops.segment_reduce(values(), o, "sum"),
+    "segment_reduce-max": lambda o: ops.segment_reduce(values(), o, "max"),
+    "segment_reduce-first": lambda o: ops.segment_reduce(values(), o, "first"),
+    "segment_extreme": lambda o: ops.segment_extreme(values(), o, "max"),
+    "segment_broadcast": lambda o: ops.segment_broadcast(per_segment(o), o, ROWS),
+    "segment_pick": lambda o: ops.segment_pick(values(), index(o), o),
+    "segment_place": lambda o: ops.segment_place(per_segment(o), index(o), o, ROWS),
+    "segment_softmax": lambda o: ops.segment_softmax(values(), o),
+    "segment_softmax_backward": lambda o: torch.ops.torch_lod.segment_softmax_backward(values(), values(), o),
+    "run_map": lambda o: ops.run_map(torch.zeros(segments(o), dtype=torch.int64), o, ROWS),
+    "lstm": lambda o: ops.lstm(values(), *weights(4), None, None, None, None, o),
+    "gru": lambda o: ops.gru(values(), *weights(3), None, None, None, o),
+    "lstm_composed": lambda o: torch.ops.torch_lod.lstm_composed(values(), *weights(4), None, None, None, None, o),
+    "gru_composed": lambda o: torch.ops.torch_lod.gru_composed(values(), *weights(3), None, None, None, o),
+}
+MAPPED = {
+    "gather_rows": lambda m: ops.gather_rows(values(), m),
+    "gather_rows-none": lambda m: ops.gather_rows(torch.zeros(0, 2), m),
+    "scatter_rows": lambda m: ops.scatter_rows(torch.ones(_rows(m), 2), m, ROWS),
+}
+
+
+def _rows(m) -> int:
+    return m.shape[0] if isinstance(m, torch.Tensor) and m.dim() else 1
+
+
+#: Sizes that are negative or that no memory holds.
+SIZES = {
+    "run_map-rows": (lambda: ops.run_map(ints(0), ints(0, 5), -1), "rows"),
+    "run_map-no-rows": (lambda: ops.run_map(ints(), ints(0), -1), "rows"),
+    "segment_broadcast-rows": (lambda: ops.segment_broadcast(torch.ones(1, 2), ints(0, 10**7), -1), "rows"),
+    "segment_broadcast-rows-7": (lambda: ops.segment_broadcast(torch.ones(2, 2), ints(0, 5, 10**7), -7), "rows"),
+    "segment_broadcast-wraps": (
+        lambda: ops.segment_broadcast(torch.ones(2, 2), ints(0, HUGE, -(2**63)), -1),
+        "rows|row_offsets",
+    ),
+    "segment_place-rows": (
+        lambda: ops.segment_place(torch.ones(1, 2), ints(0, 0).view(1, 2), ints(0, 5), -1),
+        "rows",
+    ),
+    "scatter_rows-rows": (lambda: ops.scatter_rows(torch.ones(1, 2), ints(-1), -1), "rows"),
+    "segment_broadcast-2**60": (lambda: ops.segment_broadcast(torch.ones(1, 2), ints(0, 2**60), 2**60), ""),
+    "run_map-2**60": (lambda: ops.run_map(ints(0), ints(0, 2**60), 2**60), ""),
+    "scatter_rows-2**60": (lambda: ops.scatter_rows(values(), ints(0, 0, 0, 0, 0, 0), 2**60), ""),
+    "scatter_rows-largest": (lambda: ops.scatter_rows(values(), ints(0, 0, 0, 0, 0, 0), HUGE), ""),
+    "reduce-word": (lambda: ops.segment_reduce(values(), ints(0, 6), "bogus"), "bogus"),
+    "reduce-none": (lambda: ops.segment_reduce(values(), ints(0, 6), None), ""),
+    "lstm-weights": (
+        lambda: ops.lstm(values(), weights(4)[0][:4], weights(4)[1], *[None] * 4, ints(0, 6)),
+        "weight_ih",
+    ),
+    "lstm-state": (
+        lambda: ops.lstm(values(), *weights(4), None, None, torch.ones(2, 3), torch.ones(2, 3), ints(0, 6)),
+        "h_0",
+    ),
+    "lstm-dtype": (lambda: ops.lstm(values().int(), *weights(4), *[None] * 4, ints(0, 6)), "Int|dtype"),
+    "check_lod-floats": (lambda: torch.ops.torch_lod.check_lod([torch.zeros(3)], 0), ""),
+    "check_lod-meta": (
+        lambda: torch.ops.torch_lod.check_lod([torch.zeros(3, dtype=torch.int64, device="meta")], 0),
+        "",
+    ),
+}
+
+
+def raw_cases():
+    """(id, call that must raise, message)."""
+    for table, bad in ((OPERATORS, BAD_OFFSETS), (MAPPED, BAD_MAPS)):
+        for operator, call in table.items():
+            for name, what in bad.items():
+                yield f"{operator}-{name}", functools.partial(call, what), ""
+    for name, (call, message) in SIZES.items():
+        yield name, call, message

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What functions that a model meets do to a LoD, case by case."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import torch_lod as tl
+from torch_lod import LoD, LoDError, LoDTensor
+
+LOD = LoD.from_lengths([[1, 2, 1]])
+OTHER = LoD.from_lengths([[2, 1, 1]])
+PERM = torch.tensor([3, 0, 2, 1])
+P4, W, Q = torch.rand(4), torch.rand(4, 4), torch.tensor([0.1, 0.2, 0.3, 0.4])
+
+
+def make(*shape, lod=LOD, dtype=torch.float32):
+    return LoDTensor(torch.rand(4, *shape).mul(4).to(dtype), lod)
+
+
+def operands():
+    return {
+        "x": make(4),
+        "y": make(4),
+        "v": make(),
+        "cube": make(4, 4),
+        "frames": make(3, 6, 6),
+        "ids": make(dtype=torch.int64),
+        "other": make(4, lod=OTHER),
+        "twin": make(4, lod=LoD.from_lengths([[1, 2, 1]])),
+        "one": LoDTensor(torch.rand(1, 4), LoD.from_lengths([[1]])),
+        "single": LoDTensor(torch.rand(1, 1), LoD.from_lengths([[1]])),
+        "plain": torch.rand(4, 4),
+        "perm": PERM,
+        "eye": torch.eye(4).bool(),
+        "wide": torch.rand(4, 4, 4),
+        "np": np,
+        "torch": torch,
+        "nn": torch.nn,
+        "F": F,
+        "W": W,
+        "P4": P4,
+        "Q": Q,
+    }
+
+
+def run(text):
+    return eval(text, operands())
+
+
+def listed(text):
+    return [case for line in text.strip().splitlines() for case in line.split(" | ")]
+
+
+KEPT = """
+x + 1 | x + y | x + twin | x * plain | x * P4 | x.exp() | x > 0.5 | torch.max(x, y) | torch.maximum(x, y) | x.clamp(min=0.2)
+torch.where(x > 0.5, x, y) | x.sum(1) | x.sum(-1, keepdim=True) | x.mean(dim=1) | torch.sum(input=x, dim=1) | cube.sum((1, 2))
+x[:] | x[:, 0] | x[..., 0] | x[:, None] | x[:, perm] | x[:, [1, 0]] | x[..., perm] | x[:, ::2] | cube[:, 1, :] | x[...]
+x.softmax(1) | x.cumsum(-1) | x.sort(1).values | x.flip(1) | x.roll(1, 1) | x.diff(dim=1) | torch.argsort(x, dim=1)
+F.gumbel_softmax(x) | F.normalize(x) | torch.cumsum(x, axis=1) | torch.sort(x, stable=True, dim=-1).values
+x @ W | F.linear(x, W) | torch.addmm(P4, x, W) | torch.matmul(input=x, other=W) | x.view(4, 2, 2) | x.reshape(-1, 4)
+x.unsqueeze(1) | x.unsqueeze(-1) | cube.transpose(1, 2) | cube.permute(0, 2, 1) | cube.flatten(1) | x.squeeze() | x.squeeze(1)
+torch.permute(input=cube, dims=(0, 2, 1)) | torch.transpose(input=cube, dim0=1, dim1=2) | torch.squeeze(input=x)
+torch.unsqueeze(input=x, dim=1) | torch.flatten(input=cube, start_dim=1) | torch.reshape(input=x, shape=(4, 2, 2))
+torch.tile(input=x, dims=(1, 2)) | x.expand(4, 4) | x.tile(1, 2) | x.repeat(1, 2) | F.pad(x, (1, 1)) | one.squeeze(1)
+x.double() | x.to(torch.float64) | x.to("cpu") | x.detach() | x.clone() | x.contiguous() | torch.zeros_like(x) | x.float()
+torch.cat([x, y], 1) | torch.cat([x, plain], dim=-1) | torch.stack([x, y], 1) | torch.cat(tensors=[x, y], dim=1)
+nn.Linear(4, 3)(x) | nn.Embedding(4, 3)(ids) | nn.LayerNorm(4)(x) | nn.BatchNorm1d(4)(x) | nn.Dropout()(x)
+nn.Conv2d(3, 2, 3)(frames) | nn.MaxPool2d(2)(frames) | nn.GroupNorm(3, 3)(frames) | nn.ReLU()(x) | nn.PReLU()(x)
+nn.CrossEntropyLoss(reduction="none")(x, ids) | nn.MSELoss(reduction="none")(x, y) | F.one_hot(ids, 4)
+F.cosine_similarity(x, y) | nn.RMSNorm(4)(x) | nn.Sequential(nn.Linear(4, 2), nn.Tanh())(x) | x.chunk(2, 1)[0]
+x.split(2, 1)[1] | torch.split(x, 2, dim=-1)[0] | x.unbind(1)[0] | x.topk(2, 1).values | x.max(1).values | x.norm(dim=1)
+torch.quantile(x, 0.5, dim=1) | x.renorm(2, 0, 0.1) | torch.no_grad()(lambda: x + 1)()
+"""
+PLAIN = """
+x.sum() | x.sum(0) | x.sum(dim=0, keepdim=True) | x.mean(axis=0) | x.max(0).values | x.std(0) | x.argmax() | x.norm()
+torch.sum(input=x, dim=0) | cube.sum((0, 1)) | x.prod(-2) | single.sum(0, keepdim=True) | one.sum(0, keepdim=True)
+x[perm] | x[0] | x[v > 0.5] | x[::2] | x[1:] | x[[3, 2, 1, 0]] | x[perm, :] | x[perm, perm] | x[None] | x[x > 0.5]
+cube[..., perm, None, perm] | cube[:, perm, None, perm] | x[..., eye]
+cube[:, perm.numpy(), None, perm.numpy()] | cube[:, range(4), None, range(4)] | cube[:, [0, 1, 2, 3], None, [0, 1, 2, 3]]
+x[perm.numpy()] | x[np.array([True, False, True, True])] | x[True]
+x.t() | x.T | x.transpose(0, 1) | cube.transpose(0, 2) | cube.permute(2, 1, 0) | x.swapaxes(0, 1)
+torch.transpose(input=x, dim0=0, dim1=1) | torch.permute(input=x, dims=(1, 0)) | x.movedim(0, 1) | single.t()
+x.unsqueeze(0) | torch.unsqueeze(input=x, dim=0) | x.flatten() | x.reshape(16) | x.reshape(2, 8) | x.reshape(4, 4).t()
+one.squeeze() | single.squeeze() | single.squeeze(0) | one.squeeze(0) | one.flatten(0) * 1 | x.expand(4, 4, 4) | x.tile(4, 1, 1)
+W @ x | x.t() @ x | x @ y.values().t() @ x | torch.mm(W, x) | F.linear(plain, x) | torch.addmm(P4, x, y) | torch.addmm(P4, W, x)
+torch.addmv(P4, W, v) | F.bilinear(plain, plain, cube) | torch.embedding(x, perm) | F.embedding(perm, x) | F.linear(x, y)
+F.conv1d(wide, cube) | F.bilinear(x, y, cube) | x.matmul(y)
+torch.quantile(x, Q, dim=1) | torch.nanquantile(x, Q, dim=1) | torch.quantile(x, Q, 1) | x.quantile(Q, dim=1, keepdim=True)
+torch.where(v > 0.5)[0] | torch.where(x > 0.5)[1] | torch.nonzero(x) | x + wide | wide + x | x * cube | cube - x | x + v | v + x
+torch.cat([x, plain]) | torch.stack([x, y]) | torch.stack([x, y], dim=0) | x.chunk(2)[0] | x.split(2)[0] | x.unbind()[0]
+torch.chunk(input=x, chunks=2)[0] | x.select(0, 1) | x.narrow(0, 0, 4) | x.index_select(0, perm) | x.gather(0, perm[None])
+x.topk(4, 0).values | torch.take_along_dim(x, perm[:, None], 0) | torch.triu(x) | torch.cov(x) | torch.cdist(x, y)
+x.scatter(0, perm[None], 1.0) | x.view(16) | x.repeat_interleave(1, 0) | nn.CrossEntropyLoss()(x, ids) | nn.MSELoss()(x, y)
+plain.index_select(0, ids) | plain[ids] | torch.diag(x) | torch.outer(v, v)
+"""
+REFUSED = """
+x.softmax(0) | torch.softmax(input=x, dim=0) | F.log_softmax(v, dim=-1) | F.softmin(x, 0) | F.gumbel_softmax(v)
+F.gumbel_softmax(x, 1.0, False, 1e-10, 0) | x.cumsum(0) | v.cumsum(-1) | torch.cumsum(x, axis=0) | x.cumprod(dim=0)
+x.logcumsumexp(0) | x.cummax(0) | x.sort(0) | v.sort() | x.argsort(0) | torch.sort(x, stable=True, dim=0) | torch.msort(x)
+torch.argsort(input=v) | x.flip(0) | x.flip(1, 0) | x.flip([0, 1]) | torch.flip(input=x, dims=(0,)) | x.flipud() | x.roll(1)
+x.roll(1, 0) | torch.roll(x, shifts=1, dims=0) | x.diff(dim=0) | v.diff() | F.normalize(x, dim=0) | F.glu(x, 0)
+x.clone().cumsum_(0) | x.clone().renorm_(2, 1, 0.1) | x.renorm(2, 1, 0.1) | x.clone().t_() | x.clone().resize_(2, 8)
+x.clone().set_(plain) | x.clone().set_() | x.clone().transpose_(0, 1) | x.clone().unsqueeze_(0)
+nn.LSTM(4, 3)(x) | nn.LSTM(4, 3, batch_first=True)(x) | nn.GRU(4, 3)(x) | nn.GRU(4, 3, batch_first=True)(x)
+nn.RNN(4, 3)(x) | nn.RNN(4, 3, batch_first=True, nonlinearity="relu")(x) | nn.MultiheadAttention(4, 2)(x, x, x)
+nn.MultiheadAttention(4, 2, batch_first=True)(x, y, y) | nn.TransformerEncoderLayer(4, 2, 8)(x)
+nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()(x) | nn.Conv1d(4, 2, 1)(x) | nn.InstanceNorm1d(4)(x)
+nn.MaxPool1d(2)(x) | nn.AvgPool1d(2)(x) | nn.Conv2d(4, 2, 1)(cube) | F.scaled_dot_product_attention(x, x, x)
+F.layer_norm(x, (4, 4)) | F.pad(x, (0, 0, 1, 1)) | nn.EmbeddingBag(4, 3)(ids, torch.tensor([0, 2])) | F.linear(v, W)
+torch.add(x, 1, out=x) | torch.mul(plain, plain, out=x) | torch.sort(plain, 1, out=(x, ids))
+"""
+
+
+def subject(result):
+    return result[0] if isinstance(result, (tuple, list)) else result
+
+
+@pytest.mark.parametrize("case", listed(KEPT))
+def test_keeps(case):
+    result = subject(run(case))
+    assert type(result) is LoDTensor and result.shape[0] == result.lod.rows
+
+
+@pytest.mark.parametrize("case", listed(PLAIN))
+def test_is_plain(case):
+    try:
+        result = subject(run(case))
+    except LoDError:
+        assert ".unsqueeze(0)" in case or "dim=0)" in case  # a refusal is no worse
+        return
+    assert type(result) is torch.Tensor
+
+
+@pytest.mark.parametrize("case", listed(REFUSED))
+def test_refuses_and_names_the_way_out(case):
+    with pytest.raises(TypeError) as caught:
+        run(case)
+    assert isinstance(caught.value, LoDError)
+    assert any(way in str(caught.value) for way in ("tl.", "x.", ".values()", "normalized_shape", "input of", "LoD"))
+
+
+# -- joins
+
+
+def test_joins_name_the_first_difference():
+    with pytest.raises(LoDError, match=r"add: expected operands with equal LoDs.*level 0, sequence 0: lengths 1 and 2"):
+        make(4) + make(4, lod=OTHER)
+    deep = LoD.from_lengths([[2, 1], [1, 2, 1]]), LoD.from_lengths([[2, 1], [1, 1, 2]])
+    with pytest.raises(ValueError, match=r"level 1, sequence 1: lengths 2 and 1"):
+        torch.maximum(make(lod=deep[0]), make(lod=deep[1]))
+    with pytest.raises(ValueError, match=r"2 and 1 levels"):
+        make(lod=deep[0]) * make()
+    with pytest.raises(ValueError, match=r"level 0: 3 and 2 sequences"):
+        torch.where(make() > 0, make(), make(lod=LoD.from_lengths([[2, 2]])))
+
+
+@pytest.mark.parametrize(
+    "call", [torch.add, torch.max, torch.Tensor.mul_, F.mse_loss, F.pairwise_distance, torch.hypot]
+)
+def test_unequal_lods_do_not_join(call):
+    x = make(4)
+    before = x.values().clone()
+    with pytest.raises(LoDError, match="equal LoDs"):
+        call(x, make(4, lod=OTHER))
+    assert torch.equal(x.values(), before) and x.lod is LOD
+
+
+def test_equal_but_distinct_lods_join():
+    twin = LoD([[0, 1, 3, 4]])
+    assert twin is not LOD
+    assert (make(4) + make(4, lod=twin)).lod == LOD
+    named = LoD([[0, 1, 3, 4]], level_names=["s"])
+    assert (make(4) + make(4, lod=named)).lod == LOD
+
+
+# -- in place
+
+
+def test_a_plain_tensor_stays_plain_in_place():
+    plain = torch.zeros(4, 4)
+    alias = plain
+    plain += make(4)
+    assert type(plain) is torch.Tensor and plain is alias
+    assert type(torch.zeros(4, 4).add_(make(4))) is torch.Tensor
+    assert type(torch.zeros(4, 4).copy_(make(4))) is torch.Tensor
+
+
+def test_in_place_keeps_object_and_lod():
+    x = make(4)
+    before = x
+    x += 1
+    x.mul_(make(4)).relu_()
+    x[:] = 0
+    assert x is before and x.lod is LOD and not x.values().any()
+
+
+@pytest.mark.parametrize("name", ["add_", "mul_", "sub_", "div_", "copy_"])
+def test_in_place_with_another_rank_is_refused(name):
+    x = make(4)
+    with pytest.raises(LoDError):
+        getattr(x, name)(make())
+
+
+def test_data_takes_only_as_many_rows():
+    x = make(4)
+    x.data = torch.ones(4, 4)
+    assert x.lod is LOD and x.values().sum() == 16
+    with pytest.raises(LoDError, match="4 rows"):
+        x.data = torch.ones(3, 4)
+    assert x.shape == (4, 4)
+
+
+# -- gradients
+
+
+def test_gradients_are_plain():
+    x = make(4).requires_grad_()
+    seen = []
+    x.register_hook(lambda grad: seen.append(type(grad)))
+    (x * 2).sum().backward()
+    assert type(x) is LoDTensor and type(x.grad) is torch.Tensor and seen == [torch.Tensor]
+    assert type(torch.autograd.grad((x * x).sum(), x)[0]) is torch.Tensor
+
+
+# -- cat
+
+
+def test_cat_along_rows_chains_the_sequences():
+    joined = torch.cat([make(4), make(4, lod=OTHER)])
+    assert joined.recursive_sequence_lengths() == [[1, 2, 1, 2, 1, 1]]
+    assert torch.cat([make(4), make(4)], dim=-2).num_sequences() == 6
+    deep = make(4, lod=LoD.from_lengths([[2, 1], [1, 2, 1]]))
+    assert type(torch.cat([make(4), deep])) is torch.Tensor
+    with pytest.raises(LoDError, match="equal LoDs"):
+        torch.cat([make(4), make(4, lod=OTHER)], 1)
+
+
+# -- batch norm
+
+
+def test_batch_norm_mixes_rows_only_in_training():
+    norm, x, y = torch.nn.BatchNorm1d(4), make(4), make(4)
+    y.values()[0] = x.values()[0]
+    assert norm(x).lod is LOD
+    assert not torch.equal(norm(x).values()[0], norm(y).values()[0])
+    norm.eval()
+    assert torch.equal(norm(x).values()[0], norm(y).values()[0])
+
+
+@pytest.mark.parametrize("call", [tl.full_like, torch.full_like])
+def test_likes_keep(call):
+    assert call(make(4), 3.0).lod is LOD

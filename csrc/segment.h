@@ -158,6 +158,7 @@ struct PlaceKernel {
 // y = exp(x - max x) / sum exp(x - max x) over the rows of a segment
 template <class T>
 struct SoftmaxKernel {
+  static constexpr bool kKeeps = std::is_same_v<T, acc_t<T>>;  // a half type would round what is kept
   Segments g;
   const T* values;
   T* out;
@@ -173,15 +174,20 @@ struct SoftmaxKernel {
       const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
       A part[W];
       for (int k = 0; k < W; ++k) part[k] = 0;
-      for (int64_t r = block; r < end; ++r)
-        for (int k = 0; k < W; ++k) part[k] += exp_of(A(values[r * g.width + c + k]) - top[k]);
+      for (int64_t r = block; r < end; ++r) {
+        A e[W];  // apart from the stores, which might be to the same memory for all that a compiler knows
+        for (int k = 0; k < W; ++k) e[k] = exp_of(A(values[r * g.width + c + k]) - top[k]);
+        for (int k = 0; k < W; ++k) part[k] += e[k];
+        if constexpr (kKeeps)
+          for (int k = 0; k < W; ++k) out[r * g.width + c + k] = e[k];
+      }
       for (int k = 0; k < W; ++k) total[k] += part[k];
     }
     for (int k = 0; k < W; ++k) total[k] = A(1) / total[k];
     for (int64_t r = range.begin; r < range.end; ++r)
       for (int k = 0; k < W; ++k) {
         const int64_t i = r * g.width + c + k;
-        out[i] = T(exp_of(A(values[i]) - top[k]) * total[k]);
+        out[i] = T((kKeeps ? A(out[i]) : exp_of(A(values[i]) - top[k])) * total[k]);
       }
   }
 };

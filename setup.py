@@ -1,6 +1,12 @@
-"""Builds the compiled operators against the torch that is installed: pip install --no-build-isolation ."""
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the compiled operators against the torch that is installed: pip install --no-build-isolation .
+
+Without a C++ compiler the package is installed without them; it then runs on its pure PyTorch implementation and says so.
+"""
 
 import os
+import shutil
+import sys
 from glob import glob
 
 import torch
@@ -10,15 +16,18 @@ from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, C
 with_cuda = os.environ.get("TORCH_LOD_CUDA", "1" if torch.version.cuda and CUDA_HOME else "0") == "1"
 host = ["-O3", "-std=c++20", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-g0"]
 
+extension = (CUDAExtension if with_cuda else CppExtension)(
+    "torch_lod._C",
+    sorted(glob("csrc/*.cpp") + (glob("csrc/cuda/*.cu") if with_cuda else [])),
+    include_dirs=[os.path.abspath("csrc")],
+    define_macros=[("LOD_CUDA", "1")] if with_cuda else [],
+    extra_compile_args={"cxx": host, "nvcc": ["-O3", "-std=c++20"]},
+)
+compiler = shutil.which(os.environ.get("CXX", "c++"))
+if compiler is None:
+    print("torch_lod: no C++ compiler was found (c++, or $CXX); installing without the operators", file=sys.stderr)
+
 setup(
-    ext_modules=[
-        (CUDAExtension if with_cuda else CppExtension)(
-            "torch_lod._C",
-            sorted(glob("csrc/*.cpp") + (glob("csrc/cuda/*.cu") if with_cuda else [])),
-            include_dirs=[os.path.abspath("csrc")],
-            define_macros=[("LOD_CUDA", "1")] if with_cuda else [],
-            extra_compile_args={"cxx": host, "nvcc": ["-O3", "-std=c++20"]},
-        )
-    ],
+    ext_modules=[extension] if compiler else [],
     cmdclass={"build_ext": BuildExtension.with_options(no_python_abi_suffix=True)},
 )

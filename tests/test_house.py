@@ -17,7 +17,19 @@ from torch_lod.ops import composed
 
 ROOT = Path(__file__).parent.parent
 #: Lower floors first: a module imports from modules before it, never from its own floor or above.
-FLOORS = ("errors", "tracing", "ops", "lod", "printing", "torch_rules", "lod_tensor", "construct", "sequence", "nn")
+FLOORS = (
+    "errors",
+    "tracing",
+    "ops",
+    "inputs",
+    "lod",
+    "printing",
+    "torch_rules",
+    "lod_tensor",
+    "construct",
+    "sequence",
+    "nn",
+)
 SCHEMAS = {s.name.split("::")[1]: s for s in torch._C._jit_get_all_schemas() if s.name.startswith("torch_lod::")}
 
 
@@ -158,7 +170,7 @@ def test_files_have_room_for_their_reader():
     ):
         if path.suffix in (".py", ".h", ".cpp", ".cu"):
             text = path.read_text().splitlines()
-            assert len(text) <= 620, f"{path}: {len(text)} lines"
+            assert len(text) <= 580, f"{path}: {len(text)} lines"
             assert "SPDX-License-Identifier: Apache-2.0" in "\n".join(text[:20]), path
             assert not re.search(r"\b(TODO|FIXME|XXX)\b", "\n".join(text).replace("(TODO|FIXME|XXX)", "")), path
 

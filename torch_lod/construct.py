@@ -8,7 +8,8 @@ from torch import Tensor
 
 from . import ops
 from .errors import LoDTypeError, LoDValueError, public
-from .lod import LoD, _sums, host_integers
+from .inputs import host_integers, sums
+from .lod import LoD
 from .lod_tensor import LoDTensor, _fitting, _plain
 from .torch_rules import chain, same_lod
 
@@ -170,7 +171,7 @@ def from_padded(dense: Tensor, lengths=None, mask: Tensor | None = None, *, leve
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != dense.shape[:2]:
             raise LoDValueError(f"{call}: expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}")
         host = _plain(mask).cpu()
-        offsets, rows = _sums(host.sum(1)), host.flatten().nonzero().flatten()
+        offsets, rows = sums(host.sum(1)), host.flatten().nonzero().flatten()
     else:
         lengths = host_integers(call, "lengths", lengths)
         if lengths.numel() != n:
@@ -179,7 +180,7 @@ def from_padded(dense: Tensor, lengths=None, mask: Tensor | None = None, *, leve
         if wrong.numel():
             i = int(wrong[0])
             raise LoDValueError(f"{call}: expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
-        offsets = _sums(lengths)
+        offsets = sums(lengths)
         rows = ops.run_map(torch.arange(n, device="cpu") * longest, offsets, int(offsets[-1]), 1)
     lod = LoD._of(call, "lengths", [offsets], level_names)
     return LoDTensor(ops.gather_rows(dense.flatten(0, 1), rows.to(dense.device)), lod)
@@ -212,8 +213,8 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
         )
     place = order.argsort()
     alive = place[:, None] < sizes[None, :]
-    rows = (_sums(sizes)[:-1][None, :] + place[:, None])[alive]
-    lod = LoD._of(call, "lengths", [_sums(alive.sum(1))], level_names)
+    rows = (sums(sizes)[:-1][None, :] + place[:, None])[alive]
+    lod = LoD._of(call, "lengths", [sums(alive.sum(1))], level_names)
     return LoDTensor(ops.gather_rows(data, rows.to(data.device)), lod)
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`LoD`: the structure of nested sequences. Offsets relative to the next level, in host memory, validated once, immutable."""
 
-import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,107 +9,11 @@ from torch import Tensor
 
 from . import ops
 from .errors import LoDIndexError, LoDTypeError, LoDValueError
+from .inputs import host_integers, host_levels, level_names_of, sums, whole
 
 _check_lod = torch.ops.torch_lod.check_lod.default
 _HOST = torch.device("cpu")
 _SHOWN = 12  # entries of a level that repr prints
-
-
-def host_integers(call: str, what: str, data) -> Tensor:
-    """A copy of `data` as a contiguous 1-D int64 tensor in host memory; TypeError or ValueError for anything else."""
-    if isinstance(data, Tensor):
-        return _from_tensor(call, what, data)
-    if isinstance(data, np.ndarray):
-        if data.dtype.kind not in "iu":
-            raise LoDTypeError(f"{call}: expected {what} of an integer dtype, got a numpy array of {data.dtype}")
-        if data.ndim != 1:
-            raise LoDValueError(f"{call}: expected {what} with 1 dimension, got {data.ndim}")
-        if data.dtype == np.uint64 and data.size and int(data.max()) > 2**63 - 1:
-            raise LoDValueError(f"{call}: expected {what} below 2**63, got {int(data.max())}")
-        return torch.from_numpy(np.array(data, dtype=np.int64, order="C", copy=True))
-    if isinstance(data, (list, tuple, range)):
-        if all(type(value) is int for value in data):
-            entries = data
-        else:
-            entries = [_whole(call, f"{what}[{i}]", value) for i, value in enumerate(data)]
-        try:
-            return torch.tensor(entries, dtype=torch.int64, device=_HOST)
-        except (RuntimeError, OverflowError, ValueError):
-            i = next(i for i, value in enumerate(entries) if not -(2**63) <= value < 2**63)
-            raise LoDValueError(f"{call}: expected {what} within int64, got {entries[i]} at index {i}") from None
-    raise LoDTypeError(f"{call}: expected {what} as a list, array or tensor of integers, got {type(data).__name__}")
-
-
-def _whole(call: str, what: str, value) -> int:
-    if type(value) is int:
-        return value
-    if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, Tensor) and value.dtype == torch.bool):
-        try:
-            return operator.index(value)
-        except TypeError:
-            pass
-    raise LoDTypeError(f"{call}: expected {what} to be an integer, got {_excerpt(value)}")
-
-
-def _excerpt(value) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _from_tensor(call: str, what: str, data: Tensor) -> Tensor:
-    if data.layout != torch.strided or data.is_quantized or data.is_meta:
-        kind = "meta tensor" if data.is_meta else f"{'quantized' if data.is_quantized else data.layout} tensor"
-        raise LoDTypeError(f"{call}: expected {what} as a dense tensor with data, got a {kind}")
-    if data.dtype.is_floating_point or data.dtype.is_complex or data.dtype == torch.bool:
-        raise LoDTypeError(f"{call}: expected {what} of an integer dtype, got {data.dtype}")
-    if data.dim() != 1:
-        raise LoDValueError(f"{call}: expected {what} with 1 dimension, got {data.dim()}")
-    with torch._C.DisableTorchFunctionSubclass():
-        host = data.detach().to(_HOST, torch.int64, copy=True, memory_format=torch.contiguous_format)
-        if data.dtype == torch.uint64 and bool((host < 0).any()):
-            i = int((host < 0).nonzero()[0])
-            raise LoDValueError(f"{call}: expected {what} below 2**63, got {int(host[i]) + 2**64} at index {i}")
-    return host if type(host) is Tensor else host.as_subclass(Tensor)
-
-
-def _host_levels(call: str, what: str, levels) -> list[Tensor]:
-    if not isinstance(levels, (list, tuple)):
-        hint = ""
-        if isinstance(levels, (Tensor, np.ndarray)):
-            hint = f"; for one level write [{what}]"
-        raise LoDTypeError(
-            f"{call}: expected {what} as a list with one entry per level, got {type(levels).__name__}{hint}"
-        )
-    if len(levels) == 0:
-        raise LoDValueError(
-            f"{call}: expected {what} of at least 1 level, got none; without structure use a plain tensor"
-        )
-    if any(isinstance(level, (int, np.integer)) and not isinstance(level, bool) for level in levels):
-        raise LoDTypeError(
-            f"{call}: expected {what} as a list with one entry per level, got a flat list; write [{what}]"
-        )
-    return [host_integers(call, f"{what}[{k}]", level) for k, level in enumerate(levels)]
-
-
-def _sums(lengths: Tensor) -> Tensor:
-    offsets = lengths.new_empty(lengths.numel() + 1)
-    offsets[0] = 0
-    torch.cumsum(lengths, 0, out=offsets[1:])
-    return offsets
-
-
-def _names(call: str, names, depth: int) -> tuple[str | None, ...] | None:
-    if names is None:
-        return None
-    if isinstance(names, str) or not isinstance(names, (list, tuple)):
-        raise LoDTypeError(f"{call}: expected level_names as a list of {depth} names, got {names!r}")
-    for name in names:
-        if name is not None and not (isinstance(name, str) and name):
-            raise LoDTypeError(f"{call}: expected level_names of non-empty strings, got {name!r}")
-    given = [name for name in names if name is not None]
-    if len(names) != depth or len(set(given)) != len(given):
-        raise LoDValueError(f"{call}: expected level_names with {depth} different names, got {tuple(names)}")
-    return tuple(names) if given else None
 
 
 class LoD:
@@ -148,7 +51,7 @@ class LoD:
     rows: int
 
     def __init__(self, offsets, *, level_names=None):
-        levels = _host_levels("LoD", "offsets", offsets)
+        levels = host_levels("LoD", "offsets", offsets)
         self._fill("LoD", "offsets", levels, level_names)
 
     def _fill(self, call: str, what: str, levels: list[Tensor], names, rows: int = -1, by_length: bool = False) -> None:
@@ -158,7 +61,7 @@ class LoD:
         if any(level.is_inference() for level in levels):
             with torch.inference_mode(False):
                 levels = [level.clone() for level in levels]
-        self._put(levels, report[1:], int(levels[-1][-1]), _names(call, names, len(levels)))
+        self._put(levels, report[1:], int(levels[-1][-1]), level_names_of(call, names, len(levels)))
 
     def _put(self, levels, longest, rows: int, names) -> "LoD":
         put = object.__setattr__
@@ -177,11 +80,11 @@ class LoD:
 
     @classmethod
     def _from_offsets(cls, call: str, what: str, offsets, names) -> "LoD":
-        return cls._of(call, what, _host_levels(call, what, offsets), names)
+        return cls._of(call, what, host_levels(call, what, offsets), names)
 
     @classmethod
     def _from_lengths(cls, call: str, what: str, lengths, names) -> "LoD":
-        return cls._of(call, what, map(_sums, _host_levels(call, what, lengths)), names, by_length=True)
+        return cls._of(call, what, map(sums, host_levels(call, what, lengths)), names, by_length=True)
 
     @classmethod
     def from_lengths(cls, lengths, *, level_names=None) -> "LoD":
@@ -202,7 +105,7 @@ class LoD:
         Raises ValueError where the rows do not tell to which sequence an empty one belongs.
         """
         call = "LoD.from_row_offsets"
-        absolute = _host_levels(call, "offsets", offsets)
+        absolute = host_levels(call, "offsets", offsets)
         for k, level in enumerate(absolute):  # each by itself first, so that messages speak of what was given
             cls._of(call, f"offsets[{k}]", [level], rows=int(absolute[-1][-1]) if absolute[-1].numel() else -1)
         levels = [absolute[-1]]
@@ -248,7 +151,7 @@ class LoD:
             if last >= most:
                 raise LoDValueError(f"{call}: expected num_sequences for an id as large as {last}, got none")
             num_sequences = last + 1
-        num_sequences = _whole(call, "num_sequences", num_sequences)
+        num_sequences = whole(call, "num_sequences", num_sequences)
         if not 0 <= num_sequences < 2**40:
             raise LoDValueError(f"{call}: expected num_sequences in [0, 2**40), got {num_sequences}")
         if last >= num_sequences:
@@ -414,12 +317,12 @@ class LoD:
 
     def _bounds(self, call: str, k: int, begin, end) -> tuple[int, int]:
         n = self._offsets[k].numel() - 1
-        begin = _whole(call, "begin", begin)
+        begin = whole(call, "begin", begin)
         if end is None:
             if not -n <= begin < n:
                 raise LoDIndexError(f"{call}: expected a sequence of level {k} in [{-n}, {n - 1}], got {begin}")
             return begin % n, begin % n + 1
-        end = _whole(call, "end", end)
+        end = whole(call, "end", end)
         if not 0 <= begin <= end <= n:
             raise LoDIndexError(f"{call}: expected 0 <= begin <= end <= {n} at level {k}, got {begin} and {end}")
         return begin, end
@@ -438,7 +341,7 @@ class LoD:
             raise LoDIndexError(f"{call}: expected a path of 1 to {self.depth} numbers, got {len(path)}")
         first, count = 0, self._offsets[0].numel() - 1
         for k, step in enumerate(path):
-            j = _whole(call, f"path[{k}]", step)
+            j = whole(call, f"path[{k}]", step)
             if not -count <= j < count:
                 raise LoDIndexError(f"{call}: expected path[{k}] in [{-count}, {count - 1}], got {j}")
             at = first + j % count
@@ -455,7 +358,7 @@ class LoD:
         """The sequences of level k that `index` names, with the levels below, and the rows that they are made of."""
         levels = []
         for offsets in self._offsets[k:]:
-            taken = _sums(offsets.diff()[index])
+            taken = sums(offsets.diff()[index])
             index = ops.run_map(offsets[:-1][index], taken, int(taken[-1]), 1)
             levels.append(taken)
         return LoD._of(call, "offsets", levels, self._names_of(range(k, self.depth))), index
@@ -507,7 +410,7 @@ class LoD:
         return self._with("append", lengths, name, outermost=False)
 
     def _with(self, call: str, lengths, name, outermost: bool) -> "LoD":
-        new = _sums(host_integers(call, "lengths", lengths))
+        new = sums(host_integers(call, "lengths", lengths))
         if not outermost and new.numel() - 1 != self.rows:
             raise LoDValueError(f"{call}: expected {self.rows} lengths, one per row, got {new.numel() - 1}")
         old = self.level_names or (None,) * self.depth

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from . import ops, torch_rules, tracing
 from .errors import LoDIndexError, LoDTypeError, LoDValueError, public
-from .lod import LoD, _sums, host_integers
+from .inputs import host_integers, sums
+from .lod import LoD
 from .printing import tree
 
 _plainly = torch._C.DisableTorchFunctionSubclass
@@ -218,7 +219,7 @@ class LoDTensor(Tensor):
             got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
             raise LoDTypeError(f"filter_rows: expected a bool mask of shape ({self.shape[0]},), got {got}")
         host = _plain(mask).cpu()
-        kept = _sums(host.to(torch.int64))
+        kept = sums(host.to(torch.int64))
         offsets = [*self._lod._offsets[:-1], kept[self._lod._offsets[-1]]]
         lod = LoD._of("filter_rows", "offsets", offsets, self.level_names)
         return self._gather(host.nonzero().flatten(), lod)
@@ -237,7 +238,7 @@ class LoDTensor(Tensor):
             raise LoDValueError(f"{call}: expected k in [0, 2**63), got {k!r}")
         offsets = self._lod._offsets[-1]
         lengths = offsets.diff().clamp(max=k)
-        new = _sums(lengths)
+        new = sums(lengths)
         start = offsets[1:] - lengths if last else offsets[:-1]
         lod = LoD._of(call, "offsets", [*self._lod._offsets[:-1], new], self.level_names)
         return self._gather(ops.run_map(start, new, int(new[-1]), 1), lod)

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
-from ..lod import LoD, _sums
+from ..inputs import sums
+from ..lod import LoD
 from ..lod_tensor import LoDTensor
 from ._common import level_of
 
@@ -63,7 +64,7 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
         raise LoDValueError(
             f"{call}: expected x with the {lengths.numel()} sequences of y at level {ref_level!r}, got {count}"
         )
-    offsets = _sums(lengths)
+    offsets = sums(lengths)
     turn = ops.run_map(torch.arange(count, device="cpu"), offsets, int(offsets[-1]), 0)
     if not isinstance(x, LoDTensor):
         return ops.segment_broadcast(x, offsets.to(x.device, non_blocking=True), int(offsets[-1]))

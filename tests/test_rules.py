@@ -189,8 +189,8 @@ def verdict(func, code, shape, dtype) -> str:
     try:
         if _run(code, func, Operands(shape, dtype, False, True)) is NotImplemented:
             return "no such form"
-    except TypeError as error:  # of the arguments, or of their dtype
-        return "torch refuses" if "dtype" in str(error) else "no such form"
+    except TypeError as error:  # of the form, or of the dtype
+        return "torch refuses" if "complex" in str(error) else "no such form"
     except Exception:
         return "torch refuses"
     seen = []

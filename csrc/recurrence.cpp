@@ -92,7 +92,6 @@ struct Plan {
 };
 
 const void* read(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
-const void* read(const OptionalTensor& t) { return t ? t->const_data_ptr() : nullptr; }
 void* write(const Tensor& t) { return t.mutable_data_ptr(); }
 
 // out[:alive] = states[:alive] weights
@@ -121,7 +120,6 @@ Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h
   return total;
 }
 
-OptionalTensor contiguous(const OptionalTensor& t) { return t ? OptionalTensor(t->contiguous()) : std::nullopt; }
 OptionalTensor optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
 
 // -- LSTM
@@ -144,6 +142,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor& values, const Tensor& weig
   auto [out, cells, unused] = lstm_meta(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, given, reverse);
   const Tensor offsets = checked_offsets("lstm", given, values.size(0));
   const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1;
+  if (out.numel() == 0) return {out, cells, unused};
   const Plan plan(offsets, values, reverse);
   OptionalTensor bias = bias_ih && bias_hh ? OptionalTensor(bias_ih->add(*bias_hh)) : bias_ih ? bias_ih : bias_hh;
   const Tensor gates = project(values, weight_ih, bias), weights = weight_hh.t();
@@ -190,8 +189,9 @@ SixTensors lstm_backward(const OptionalTensor& grad_output, const OptionalTensor
   const Tensor offsets = checked_offsets("lstm_backward", given, values.size(0));
   const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
   const Plan plan(offsets, values, reverse);
-  const Tensor output = output_.contiguous(), cells = cells_.contiguous(), gates = gates_.contiguous();
-  const OptionalTensor d_out = contiguous(grad_output), d_cells = contiguous(grad_cells);
+  const Tensor output = readable("lstm_backward", output_), cells = readable("lstm_backward", cells_),
+               gates = readable("lstm_backward", gates_);
+  const Tensor d_out = readable("lstm_backward", grad_output), d_cells = readable("lstm_backward", grad_cells);
   const Tensor h = plan.packed(h_0), c = plan.packed(c_0);
   const Tensor grad = at::empty({rows, 4 * width}, values.options()), packed = at::empty({n, 4 * width}, values.options());
   const Tensor dh = at::zeros({n, width}, values.options()), dc = at::zeros({n, width}, values.options());
@@ -225,6 +225,7 @@ std::tuple<Tensor, Tensor> gru(const Tensor& values, const Tensor& weight_ih, co
   auto [out, saved] = gru_meta(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, given, reverse);
   const Tensor offsets = checked_offsets("gru", given, values.size(0));
   const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1;
+  if (out.numel() == 0) return {out, saved};
   const Plan plan(offsets, values, reverse);
   OptionalTensor bias = bias_ih, bias_n;
   if (bias_hh) {  // the part of n stays apart, since the reset gate multiplies it
@@ -239,7 +240,7 @@ std::tuple<Tensor, Tensor> gru(const Tensor& values, const Tensor& weight_ih, co
     const bool carried = t > 0 || h_0;
     if (carried) product(hidden, h, weights, plan.alive[t]);
     LOD_RUN(values, gru_forward, floating_type("gru", values),
-            GruForward{plan.at(t, width), read(gates), carried ? read(hidden) : nullptr, read(bias_n), write(saved), write(out), write(h)});
+            GruForward{plan.at(t, width), read(gates), carried ? read(hidden) : nullptr, read(bias_n.value_or(Tensor())), write(saved), write(out), write(h)});
   }
   return {out, saved};
 }
@@ -267,7 +268,8 @@ SixTensors gru_backward(const Tensor& grad_output, const Tensor& values, const T
   const Tensor offsets = checked_offsets("gru_backward", given, values.size(0));
   const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
   const Plan plan(offsets, values, reverse);
-  const Tensor output = output_.contiguous(), saved = saved_.contiguous(), d_out = grad_output.contiguous();
+  const Tensor output = readable("gru_backward", output_), saved = readable("gru_backward", saved_),
+               d_out = readable("gru_backward", grad_output);
   const Tensor h = plan.packed(h_0);
   const Tensor d_values = at::empty({rows, 3 * width}, values.options()), d_hidden = at::empty_like(d_values);
   const Tensor packed = at::empty({n, 3 * width}, values.options()), dh = at::zeros({n, width}, values.options());
@@ -360,6 +362,30 @@ std::tuple<Tensor, Tensor, Tensor> lstm_autograd(const Tensor& values, const Ten
   return LOD_CALL("lstm", lstm_meta).call(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, offsets, reverse);
 }
 
+// The backwards keep no graph: gradients of gradients go through the composed forms.
+template <class... A>
+void refuse_tracked(const char* op, const A&... tensors) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!(tracked(tensors) || ...), op,
+                              ": has no gradient of its own; differentiate the forward operator twice instead");
+}
+SixTensors lstm_backward_autograd(const OptionalTensor& grad_output, const OptionalTensor& grad_cells, const Tensor& values,
+                                  const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& h_0,
+                                  const OptionalTensor& c_0, const Tensor& offsets, bool reverse, const Tensor& output,
+                                  const Tensor& cells, const Tensor& gates) {
+  refuse_tracked("lstm_backward", grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, output, cells, gates);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return LOD_CALL("lstm_backward", lstm_backward_meta)
+      .call(grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, offsets, reverse, output, cells, gates);
+}
+SixTensors gru_backward_autograd(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih,
+                                 const Tensor& weight_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse,
+                                 const Tensor& output, const Tensor& saved) {
+  refuse_tracked("gru_backward", grad_output, values, weight_ih, weight_hh, h_0, output, saved);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return LOD_CALL("gru_backward", gru_backward_meta)
+      .call(grad_output, values, weight_ih, weight_hh, h_0, offsets, reverse, output, saved);
+}
+
 struct GruGrad : torch::autograd::Function<GruGrad> {
   static variable_list forward(AutogradContext* ctx, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
                                const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
@@ -419,6 +445,8 @@ TORCH_LIBRARY_IMPL(torch_lod, Meta, m) {
 }
 TORCH_LIBRARY_IMPL(torch_lod, Autograd, m) {
   m.impl("lstm", &lstm_autograd);
+  m.impl("lstm_backward", &lstm_backward_autograd);
+  m.impl("gru_backward", &gru_backward_autograd);
   m.impl("gru", &gru_autograd);
 }
 

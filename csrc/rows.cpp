@@ -8,6 +8,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 
 namespace lod {
@@ -38,7 +40,7 @@ Tensor run_map_meta(const Tensor& starts, const Tensor& offsets, c10::SymInt row
 
 Tensor run_map(const Tensor& starts, const Tensor& given, int64_t rows, int64_t step) {
   check_run_map(starts, given, rows);
-  const Tensor offsets = checked_offsets("run_map", given, rows), first = starts.contiguous();
+  const Tensor offsets = checked_offsets("run_map", given, rows), first = readable("run_map", starts);
   Tensor map = new_rows(first, rows);
   LOD_RUN(map, run_map, RunMap{first.const_data_ptr<int64_t>(), offsets.const_data_ptr<int64_t>(),
                                map.mutable_data_ptr<int64_t>(), first.size(0), rows, step});
@@ -50,6 +52,8 @@ Tensor run_map(const Tensor& starts, const Tensor& given, int64_t rows, int64_t 
 void check_gather(const Tensor& values, const Tensor& map) {
   check_has_rows("gather_rows", "values", values);
   check_index("gather_rows", "map", map, values.device());
+  TORCH_CHECK_TYPE(!at::isQIntType(values.scalar_type()), "gather_rows: expected values that are not quantized, got ",
+                   values.scalar_type());
 }
 
 Tensor gather_rows_meta(const Tensor& values, const Tensor& map, const at::Scalar&) {
@@ -59,7 +63,7 @@ Tensor gather_rows_meta(const Tensor& values, const Tensor& map, const at::Scala
 
 Tensor gather_rows(const Tensor& values, const Tensor& given, const at::Scalar& fill) {
   check_gather(values, given);
-  const Tensor x = values.contiguous(), map = checked_map("gather_rows", "map", given, x.size(0));
+  const Tensor x = readable("gather_rows", values), map = checked_map("gather_rows", "map", given, x.size(0));
   Tensor out = new_rows(x, map.size(0));
   GatherRows a{x.const_data_ptr(), map.const_data_ptr<int64_t>(), out.mutable_data_ptr(), x.size(0), map.size(0),
                width_of(x), int64_t(x.element_size()), {}};
@@ -105,8 +109,9 @@ std::tuple<Tensor, Tensor> invert(const Tensor& map, int64_t rows) {
 
 Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
   check_scatter(values, given, rows);
-  const Tensor x = values.contiguous(), map = checked_map("scatter_rows", "map", given, rows);
+  const Tensor x = readable("scatter_rows", values), map = checked_map("scatter_rows", "map", given, rows);
   Tensor out = new_rows(x, rows);
+  if (out.numel() == 0) return out;
   const auto [lists, order] = invert(map, rows);
   LOD_RUN(out, sum_lists, number_type("scatter_rows", x),
           SumLists{x.const_data_ptr(), lists.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>(), out.mutable_data_ptr(),
@@ -131,7 +136,11 @@ struct GatherRowsGrad : torch::autograd::Function<GatherRowsGrad> {
     return call_gather(values, map, fill);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    return {call_scatter(grad[0], ctx->get_saved_variables()[0], ctx->saved_data["rows"].toSymInt()), Tensor(), Tensor()};
+    const Tensor map = ctx->get_saved_variables()[0];
+    const auto rows = ctx->saved_data["rows"].toSymInt();
+    if (!grad[0].is_complex()) return {call_scatter(grad[0], map, rows), Tensor(), Tensor()};
+    const Tensor parts = at::view_as_real(grad[0].resolve_conj());
+    return {at::view_as_complex(call_scatter(parts, map, rows)), Tensor(), Tensor()};
   }
 };
 struct ScatterRowsGrad : torch::autograd::Function<ScatterRowsGrad> {

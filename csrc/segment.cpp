@@ -6,6 +6,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
 
 namespace lod {
@@ -46,6 +48,18 @@ Reduce reduction(const char* op, std::string_view name) {
 bool is_extreme(Reduce reduce) { return reduce == Reduce::max || reduce == Reduce::min; }
 bool is_end(Reduce reduce) { return reduce == Reduce::first || reduce == Reduce::last; }
 
+// Whether a whole dtype holds a number.
+bool holds(at::ScalarType type, double number) {
+  if (number != std::floor(number)) return false;
+  switch (type) {
+    case at::kByte: return number >= 0 && number <= 255;
+    case at::kChar: return std::abs(number) <= 127;
+    case at::kShort: return std::abs(number) <= 32767;
+    case at::kInt: return std::abs(number) <= 2147483647.0;
+    default: return std::abs(number) <= 9e15;
+  }
+}
+
 Reduce check_reduce(const char* op, const Tensor& values, const Tensor& offsets, std::string_view name, double pad) {
   check_segments(op, values, offsets);
   const Reduce reduce = reduction(op, name);
@@ -53,7 +67,7 @@ Reduce check_reduce(const char* op, const Tensor& values, const Tensor& offsets,
   const bool whole = at::isIntegralType(values.scalar_type(), false);
   TORCH_CHECK_TYPE(!whole || (reduce != Reduce::mean && reduce != Reduce::sqrt), op, ": expected values of a floating dtype for '",
                    name, "', got ", values.scalar_type());
-  TORCH_CHECK_VALUE(!whole || (pad == std::floor(pad) && std::abs(pad) <= 9e15), op,
+  TORCH_CHECK_VALUE(!whole || holds(values.scalar_type(), pad), op,
                     ": expected a whole pad_value for values of dtype ", values.scalar_type(), ", got ", pad);
   return reduce;
 }
@@ -70,7 +84,7 @@ std::tuple<Tensor, Tensor> segment_extreme_meta(const Tensor& values, const Tens
 }
 
 void reduce_into(const char* op, Reduce reduce, const Tensor& values, const Tensor& given, double pad, Tensor& out, Tensor& index) {
-  const Tensor x = values.contiguous(), offsets = checked_offsets(op, given, x.size(0));
+  const Tensor x = readable(op, values), offsets = checked_offsets(op, given, x.size(0));
   out = new_rows(x, offsets.size(0) - 1);
   if (index.defined()) index = at::empty(out.sizes(), offsets.options());
   const ReduceArguments a{segments_of(offsets, x.size(0), width_of(x)), x.const_data_ptr(), out.mutable_data_ptr(),
@@ -79,19 +93,23 @@ void reduce_into(const char* op, Reduce reduce, const Tensor& values, const Tens
 }
 
 // The first (last) row of every segment is a copy of a row: -1 in the map of an empty segment leaves it to pad_value.
-Tensor end_rows(const Tensor& values, const Tensor& offsets, Reduce reduce, double pad) {
-  static const auto gather = c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::gather_rows", "")
-                                 .typed<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>();
+Tensor end_map(const Tensor& offsets, bool last) {
   const auto count = offsets.sym_size(0) - 1;
   const Tensor begin = offsets.narrow_symint(0, 0, count), end = offsets.narrow_symint(0, 1, count);
-  const bool whole = at::isIntegralType(values.scalar_type(), /*includeBool=*/true);
-  return gather.call(values, at::where(end.gt(begin), reduce == Reduce::last ? end.sub(1) : begin, -1),
-                     whole ? at::Scalar(int64_t(pad)) : at::Scalar(pad));
+  return at::where(end.gt(begin), last ? end.sub(1) : begin, -1);
+}
+Tensor end_rows(const Tensor& values, const Tensor& offsets, bool last, double pad) {
+  static const auto gather = c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::gather_rows", "")
+                                 .typed<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>();
+  const bool whole = at::isIntegralType(values.scalar_type(), /*includeBool=*/false);
+  const at::Scalar fill = values.scalar_type() == at::kBool ? at::Scalar(pad != 0) : whole ? at::Scalar(int64_t(pad)) : at::Scalar(pad);
+  return gather.call(values, end_map(offsets, last), fill);
 }
 
 Tensor segment_reduce(const Tensor& values, const Tensor& offsets, std::string_view name, double pad) {
   const Reduce reduce = check_reduce("segment_reduce", values, offsets, name, pad);
-  if (is_end(reduce)) return end_rows(values, checked_offsets("segment_reduce", offsets, values.size(0)), reduce, pad);
+  if (is_end(reduce))
+    return end_rows(values, checked_offsets("segment_reduce", offsets, values.size(0)), reduce == Reduce::last, pad);
   Tensor out, index;
   reduce_into("segment_reduce", reduce, values, offsets, pad, out, index);
   return out;
@@ -119,7 +137,7 @@ Tensor segment_broadcast_meta(const Tensor& values, const Tensor& offsets, c10::
 }
 Tensor segment_broadcast(const Tensor& values, const Tensor& given, int64_t rows, std::string_view name) {
   const Reduce reduce = check_broadcast(values, given, rows, name);
-  const Tensor x = values.contiguous(), offsets = checked_offsets("segment_broadcast", given, rows);
+  const Tensor x = readable("segment_broadcast", values), offsets = checked_offsets("segment_broadcast", given, rows);
   Tensor out = new_rows(x, rows);
   LOD_RUN(x, segment_broadcast, number_type("segment_broadcast", x), reduce,
           BroadcastArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(), out.mutable_data_ptr()});
@@ -144,7 +162,8 @@ Tensor segment_pick_meta(const Tensor& values, const Tensor& index, const Tensor
 }
 Tensor segment_pick(const Tensor& values, const Tensor& index, const Tensor& given) {
   check_pick("segment_pick", values, index, given);
-  const Tensor x = values.contiguous(), at_ = index.contiguous(), offsets = checked_offsets("segment_pick", given, x.size(0));
+  const Tensor x = readable("segment_pick", values), at_ = readable("segment_pick", index);
+  const Tensor offsets = checked_offsets("segment_pick", given, x.size(0));
   Tensor out = new_rows(x, at_.size(0));
   LOD_RUN(x, segment_pick, number_type("segment_pick", x),
           PickArguments{segments_of(offsets, x.size(0), width_of(x)), x.const_data_ptr(), longs(at_), out.mutable_data_ptr()});
@@ -162,7 +181,8 @@ Tensor segment_place_meta(const Tensor& values, const Tensor& index, const Tenso
 }
 Tensor segment_place(const Tensor& values, const Tensor& index, const Tensor& given, int64_t rows) {
   check_place(values, index, given, rows);
-  const Tensor x = values.contiguous(), at_ = index.contiguous(), offsets = checked_offsets("segment_place", given, rows);
+  const Tensor x = readable("segment_place", values), at_ = readable("segment_place", index);
+  const Tensor offsets = checked_offsets("segment_place", given, rows);
   Tensor out = new_rows(x, rows);
   LOD_RUN(x, segment_place, number_type("segment_place", x),
           PickArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(), longs(at_), out.mutable_data_ptr()});
@@ -187,7 +207,7 @@ Tensor segment_softmax_backward_meta(const Tensor& grad, const Tensor& output, c
   return at::empty_symint(output.sym_sizes(), output.options());
 }
 Tensor softmax(const char* op, const Tensor& values, const Tensor& grad, const Tensor& given) {
-  const Tensor x = values.contiguous(), g = grad.defined() ? grad.contiguous() : grad;
+  const Tensor x = readable(op, values), g = grad.defined() ? readable(op, grad) : grad;
   const Tensor offsets = checked_offsets(op, given, x.size(0));
   Tensor out = new_rows(x, x.size(0));
   LOD_RUN(x, segment_softmax, floating_type(op, x),
@@ -202,6 +222,7 @@ Tensor segment_softmax(const Tensor& values, const Tensor& offsets) {
 Tensor segment_softmax_backward(const Tensor& grad, const Tensor& output, const Tensor& offsets) {
   segment_softmax_backward_meta(grad, output, offsets);
   // a tensor without elements may have no storage, and a null gradient means forward
+  checked_offsets("segment_softmax_backward", offsets, output.size(0));
   if (output.numel() == 0) return at::empty_like(output);
   return softmax("segment_softmax_backward", output, grad, offsets);
 }
@@ -244,6 +265,24 @@ struct SegmentReduceGrad : torch::autograd::Function<SegmentReduceGrad> {
     return {call_broadcast(grad[0], ctx->get_saved_variables()[0], ctx->saved_data["rows"].toSymInt(),
                            ctx->saved_data["name"].toStringRef()),
             Tensor(), Tensor(), Tensor()};
+  }
+};
+struct SegmentEndGrad : torch::autograd::Function<SegmentEndGrad> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& offsets, std::string name, double pad) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->save_for_backward({offsets});
+    ctx->saved_data["rows"] = values.sym_size(0);
+    ctx->saved_data["last"] = name == "last";
+    return call_reduce(values, offsets, name, pad);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
+    static const auto scatter = c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::scatter_rows", "")
+                                    .typed<Tensor(const Tensor&, const Tensor&, c10::SymInt)>();
+    const Tensor map = end_map(ctx->get_saved_variables()[0], ctx->saved_data["last"].toBool());
+    const auto rows = ctx->saved_data["rows"].toSymInt();
+    if (!grad[0].is_complex()) return {scatter.call(grad[0], map, rows), Tensor(), Tensor(), Tensor()};
+    const Tensor parts = at::view_as_real(grad[0].resolve_conj());
+    return {at::view_as_complex(scatter.call(parts, map, rows)), Tensor(), Tensor(), Tensor()};
   }
 };
 struct SegmentBroadcastGrad : torch::autograd::Function<SegmentBroadcastGrad> {
@@ -328,7 +367,7 @@ struct SegmentSoftmaxBackwardGrad : torch::autograd::Function<SegmentSoftmaxBack
 Tensor segment_reduce_autograd(const Tensor& values, const Tensor& offsets, std::string_view name, double pad) {
   if (tracked(values)) {
     const Reduce reduce = check_reduce("segment_reduce", values, offsets, name, pad);
-    if (is_end(reduce)) return end_rows(values, offsets, reduce, pad);
+    if (is_end(reduce)) return SegmentEndGrad::apply(values, offsets, std::string(name), pad);
     if (is_extreme(reduce)) return SegmentExtremeGrad::apply(values, offsets, std::string(name), pad)[0];
     return SegmentReduceGrad::apply(values, offsets, std::string(name), pad);
   }

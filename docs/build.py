@@ -58,6 +58,8 @@ def reference() -> str:
             if not callable(thing):
                 continue
             lines += _entry(prefix, name, thing)
+            if isinstance(thing, type) and issubclass(thing, torch.nn.Module):
+                lines += _entry(f"{prefix}.{name}", "forward", thing.forward, depth=4)
             if thing in (tl.LoD, tl.LoDTensor):
                 lines += _members(thing, name)
     return "\n".join(lines).rstrip() + "\n"

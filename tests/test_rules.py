@@ -111,8 +111,8 @@ TRAINING = {"torch.batch_norm", "functional.batch_norm"}
 #: torch refuses to detach a view in place, and a LoDTensor is a view of its values; torch does not ask
 #: __torch_function__ about Tensor.set_, so that LoDTensor.set_ refuses by itself (test_rules_cases.py).
 VIEWS = {"torch.detach_", "Tensor.detach_", "Tensor.set_"}
-#: Contents of uninitialised memory, or of devices that are not there.
-APART = {"torch.empty_like", "Tensor.cuda", "Tensor.pin_memory"}
+#: Contents of uninitialised memory, or of devices that are not there; an assignment writes where its caller says.
+APART = {"torch.empty_like", "Tensor.cuda", "Tensor.pin_memory", "Tensor.__setitem__"}
 
 
 class Operands(dict):
@@ -259,8 +259,9 @@ def test_no_rule_leaks(func):
 
 #: Not reached by any form.
 NOT_RUN: set[str] = set()
-#: Neither kept nor refused by any form: the first operand is overwritten by a product of the others.
+#: Neither kept nor refused by any form: the first operand is overwritten by a product of the others, or the result is a bool.
 ALWAYS_PLAIN = {"Tensor.addmm_", "Tensor.addmv_", "torch.addmv_", "Tensor.addbmm_", "Tensor.addr_"}
+ALWAYS_PLAIN |= {"Tensor.equal", "torch.equal", "Tensor.allclose", "torch.allclose"}
 
 
 def test_the_law_reaches_the_table():

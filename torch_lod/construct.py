@@ -46,9 +46,8 @@ def _opened(call: str, data, depth: int | None) -> tuple[list[list[int]], list]:
         items = [part for item in items for part in item]
     if not levels:
         if items:
-            raise LoDValueError(
-                f"{call}: expected a list of sequences, got a flat list; without structure use torch.tensor"
-            )
+            hint = "see tl.from_tensors" if isinstance(items[0], Tensor) else "without structure use torch.tensor"
+            raise LoDValueError(f"{call}: expected a list of sequences, got a flat list; {hint}")
         levels = [[]]
     while depth is not None and len(levels) < depth:
         levels.append([])
@@ -69,8 +68,9 @@ def lod_tensor(
 
     Args:
         data: nested lists or tuples; the leaves are numbers, or tensors of one shape (then a leaf is a row).
-        depth: how many nestings are levels, when the elements of rows are written as lists as well.
-        dtype, device, requires_grad: as for torch.tensor.
+        depth: how many nestings are levels, when the elements of rows are written as lists as well; as many as there are
+            level_names if those are given.
+        dtype, device, requires_grad: as for torch.tensor. Without any number dtype is torch's default, a floating one.
 
     Raises:
         ValueError: for sequences of different nesting, rows of different shape, or a list inside itself.
@@ -78,8 +78,10 @@ def lod_tensor(
     call = "lod_tensor"
     if depth is not None and (type(depth) is not int or depth < 1):
         raise LoDValueError(f"{call}: expected depth >= 1, got {depth!r}")
+    if depth is None and isinstance(level_names, (list, tuple)):
+        depth = len(level_names) or None  # a batch of empty sequences does not show how deep it is
     levels, items = _opened(call, data, depth)
-    lod = LoD.from_lengths(levels, level_names=level_names)
+    lod = LoD._from_lengths(call, "lengths", levels, level_names)
     if items and any(isinstance(item, Tensor) for item in items):
         if not all(isinstance(item, Tensor) for item in items):
             raise LoDTypeError(f"{call}: expected leaves of one kind, got tensors and {type(items[0]).__name__}")
@@ -150,11 +152,14 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
 
 
 @public
-def from_padded(dense: Tensor, lengths=None, mask: Tensor | None = None, *, level_names=None) -> LoDTensor:
+def from_padded(
+    dense: Tensor, lengths=None, mask: Tensor | None = None, *, side: str = "right", level_names=None
+) -> LoDTensor:
     """One level from a padded tensor (sequences, length, *element); the inverse of `to_padded`, with gradient.
 
     Args:
-        lengths: integers, (sequences,): the rows of every sequence, from its left.
+        lengths: integers, (sequences,): the rows of every sequence.
+        side: where the padding is, "right" or "left", as for `to_padded`.
         mask: bool, (sequences, length): which places are rows, anywhere.
 
     Raises:
@@ -165,11 +170,14 @@ def from_padded(dense: Tensor, lengths=None, mask: Tensor | None = None, *, leve
         raise LoDValueError(f"{call}: expected dense of shape (sequences, length, ...), got {_shape(dense)}")
     if (lengths is None) == (mask is None):
         raise LoDValueError(f"{call}: expected either lengths or mask, got {'both' if mask is not None else 'neither'}")
+    if side not in ("right", "left"):
+        raise LoDValueError(f"{call}: expected side 'right' or 'left', got {side!r}")
     dense = _plain(dense)
     n, longest = dense.shape[:2]
     if mask is not None:
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != dense.shape[:2]:
-            raise LoDValueError(f"{call}: expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}")
+            hint = "; see mask.bool()" if isinstance(mask, Tensor) and mask.dtype != torch.bool else ""
+            raise LoDValueError(f"{call}: expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}{hint}")
         host = _plain(mask).cpu()
         offsets, rows = sums(host.sum(1)), host.flatten().nonzero().flatten()
     else:
@@ -181,9 +189,16 @@ def from_padded(dense: Tensor, lengths=None, mask: Tensor | None = None, *, leve
             i = int(wrong[0])
             raise LoDValueError(f"{call}: expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
         offsets = sums(lengths)
-        rows = ops.run_map(torch.arange(n, device="cpu") * longest, offsets, int(offsets[-1]), 1)
+        starts = torch.arange(n, device="cpu") * longest
+        if side == "left":
+            starts = starts + longest - lengths
+        rows = ops.run_map(starts, offsets, int(offsets[-1]), 1)
     lod = LoD._of(call, "lengths", [offsets], level_names)
     return LoDTensor(ops.gather_rows(dense.flatten(0, 1), rows.to(dense.device)), lod)
+
+
+def _kind(value) -> str:
+    return f"a tensor of layout {value.layout}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def _shape(value) -> str:
@@ -222,7 +237,7 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
 def from_nested(nested: Tensor, *, level_names=None) -> LoDTensor:
     """One level from torch.nested's jagged tensor (ragged dim 1, no holes). Shares the rows. One sync on a GPU."""
     if not (isinstance(nested, Tensor) and nested.is_nested and nested.layout == torch.jagged):
-        raise LoDTypeError(f"from_nested: expected a nested tensor of layout torch.jagged, got {_shape(nested)}")
+        raise LoDTypeError(f"from_nested: expected a nested tensor of layout torch.jagged, got {_kind(nested)}")
     jagged: Any = nested  # what torch.nested adds to Tensor is not in its type
     if jagged.lengths() is not None or jagged._ragged_idx != 1:
         raise LoDValueError("from_nested: expected ragged dim 1 without holes; call .contiguous() or transpose first")

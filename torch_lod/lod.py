@@ -33,6 +33,8 @@ class LoD:
     from host memory are copies, so nothing that a caller does to them changes the structure. Two LoDs are equal when their
     offsets are, whatever the names of their levels.
 
+    `lod.rows` is the number of rows that the innermost level covers, `lod.level_names` a tuple of names or None.
+
     Args:
         offsets: per level a list, array or tensor of integers. Copied.
         level_names: a name per level.

@@ -41,11 +41,13 @@ def _lod_of(value) -> LoD | None:
 def same_lod(call: str, a: LoD, b: LoD) -> LoD:
     """The LoD of two operands; ValueError where they differ."""
     if a is not b and a != b:
+        way_out = "to combine their rows all the same, pass .values() of one"
+        if a.depth != b.depth:
+            way_out = "lay the rows of the one with fewer levels over the other with tl.sequence_expand_as"
         raise LoDValueError(
-            f"{call}: expected operands with equal LoDs, got LoDs that differ: {a.difference(b)}; to combine their rows "
-            "all the same, pass .values() of one"
+            f"{call}: expected operands with equal LoDs, got LoDs that differ: {a.difference(b)}; {way_out}"
         )
-    return a
+    return a if a.level_names else b
 
 
 def _first(args: tuple, kwargs: dict):
@@ -113,7 +115,7 @@ def join(func, args, kwargs):
         if other is not None:
             if lod is not None:
                 if lod is not other:
-                    same_lod(_name(func), lod, other)
+                    other = same_lod(_name(func), lod, other)
                 if dims != rank:
                     return None  # broadcasting lines rows of one up with elements of the other
             lod, rank = other, dims
@@ -160,7 +162,12 @@ def join_tensors(func, args, kwargs):
     if not _touches_rows(dim, rank + (func in _STACKS)):
         return join(func, tuple(tensors), {})
     lods = [_lod_of(t) for t in tensors]
-    if func in _STACKS or any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1:
+    if func in _STACKS:  # plain; but what is stacked row by row should have the same structure
+        for lod in lods[1:]:
+            if lods[0] is not None and lod is not None:
+                same_lod(_name(func), lods[0], lod)
+        return None
+    if any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1:
         return None
     return chain(lods)
 
@@ -286,6 +293,8 @@ def getitem(func, args, kwargs):
     lod = _lod_of(x)
     if lod is None:
         return None
+    if _lod_of(key) is not None and key.dtype == torch.bool:
+        same_lod("x[mask]", lod, _lod_of(key))
     key = key if isinstance(key, tuple) else (key,)
     first, rest = key[0] if key else slice(None), key[1:]
     lists = [i for i, k in enumerate(rest) if not isinstance(k, (slice, int, type(None), type(Ellipsis)))]
@@ -295,6 +304,13 @@ def getitem(func, args, kwargs):
         return lod
     taken = sum(k.dim() if isinstance(k, Tensor) and k.dtype == torch.bool else k is not None for k in rest)
     return lod if first is Ellipsis and taken < x.dim() else None
+
+
+def set_item(func, args, kwargs):
+    x, key, value = args
+    whole = key is Ellipsis or (isinstance(key, slice) and key == slice(None))
+    if whole and _lod_of(x) is not None and _lod_of(value) is not None:
+        same_lod("x[...] =", _lod_of(x), _lod_of(value))
 
 
 def transpose(func, args, kwargs):
@@ -322,7 +338,9 @@ def squeeze(func, args, kwargs):
 def unsqueeze(func, args, kwargs):
     x = _first(args, kwargs)
     if _lod_of(x) is not None and _touches_rows(_option(args, kwargs, 1, "dim"), x.dim() + 1):
-        raise _refusal(func, "behind a new dim 0 all rows would be one sample; for that use x.values()")
+        raise _refusal(
+            func, "behind a new dim 0 all rows would be one sample; for a recurrence use tl.nn.LSTM or tl.nn.GRU"
+        )
     return _lod_of(x)
 
 
@@ -359,7 +377,9 @@ def windows(spatial: int):
     def rule(func, args, kwargs):
         x = _first(args, kwargs)
         if _lod_of(x) is not None and x.dim() < spatial + 2:
-            raise _refusal(func, f"an input of {x.dim()} dims is one sample whose rows it would run together")
+            raise _refusal(
+                func, f"an input of {x.dim()} dims is one sample whose rows it would run together; see x.to_padded()"
+            )
         return keep_alone(func, args, kwargs)
 
     return rule
@@ -455,6 +475,8 @@ _add("join", join_inputs, "cross_entropy nll_loss cosine_embedding_loss multi_ma
 _add("join", similarity, "cosine_similarity")
 _add("refuse", layer_norm, "layer_norm rms_norm native_layer_norm")
 _add("shape", getitem, "__getitem__")
+_add("join", set_item, "__setitem__")
+_add("join", join, "allclose equal")
 _add("shape", transpose, "transpose swapaxes swapdims")
 _add("shape", permute, "permute")
 _add("shape", movedim, "movedim moveaxis")
@@ -501,6 +523,7 @@ _add("refuse", refuse_on_rows(1, "dim", -1, _NO_SEQUENCES), "sort argsort glu")
 _add("refuse", renorm, "renorm renorm_")
 _add("refuse", refuse_on_rows(2, "dim", 1, _NO_SEQUENCES), "normalize")
 _add("refuse", refuse_on_rows(2, "dim", -1, _NO_SEQUENCES), "diff")
+_add("refuse", refuse_on_rows(9, "dim", None, _NO_SEQUENCES), "gradient")
 _add("refuse", flip, "flip")
 _add("refuse", refuse_on_rows(2, "dims", None, _NO_SEQUENCES), "roll")
 _add("refuse", refuse(f"rows of different sequences would be turned over; {_OUT}"), "flipud msort")

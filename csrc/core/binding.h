@@ -117,6 +117,16 @@ inline void check_offsets_kind(const char* op, const Tensor& offsets, c10::Devic
 
 // -- checks on data
 
+// Contiguous, with memory behind it: a storage that was resized under a tensor must not be read.
+inline Tensor readable(const char* op, const Tensor& given) {
+  const Tensor t = given.contiguous();
+  TORCH_CHECK_VALUE(t.numel() == 0 || t.storage().nbytes() / t.element_size() >= size_t(t.storage_offset() + t.numel()), op,
+                    ": expected tensors with memory behind them, got one of ", t.numel(), " elements over a storage of ",
+                    t.storage().nbytes(), " bytes");
+  return t;
+}
+inline Tensor readable(const char* op, const OptionalTensor& given) { return given ? readable(op, *given) : Tensor(); }
+
 // Where offsets break the rules: they start at 0, never decrease, and end at `end` (-1: anywhere).
 struct Fault {
   enum Rule { none, start, order, end } rule = none;
@@ -135,7 +145,7 @@ inline Fault find_fault(const int64_t* offsets, int64_t count, int64_t end) {
 // The offsets as the kernels want them: contiguous, and known to cut [0, rows) into segments. Offsets on a GPU are reported
 // asynchronously; until then the kernels clamp them.
 inline Tensor checked_offsets(const char* op, const Tensor& given, int64_t rows) {
-  const Tensor offsets = given.contiguous();
+  const Tensor offsets = readable(op, given);
   const int64_t count = offsets.size(0);
   if (!offsets.is_cpu()) {
     const auto ok = offsets[0].eq(0).logical_and(offsets[count - 1].eq(rows)).logical_and(
@@ -159,7 +169,7 @@ inline Tensor checked_offsets(const char* op, const Tensor& given, int64_t rows)
 }
 
 inline Tensor checked_map(const char* op, const char* name, const Tensor& given, int64_t rows) {
-  const Tensor map = given.contiguous();
+  const Tensor map = readable(op, given);
   if (!map.is_cpu()) {
     at::_assert_async(map.ge(-1).logical_and(map.lt(rows)).all(), std::string(op) + ": " + name + " holds a row out of range");
     return map;

@@ -227,20 +227,23 @@ class GRU(_Recurrent):
 
 
 @public
-def last_state(h_n: Tensor, x: LoDTensor, level: int | str = -1) -> Tensor:
-    """The last layer's final states as rows, directions side by side, with the levels above `level` of x.
+def last_state(h_n: Tensor, x: LoDTensor, level: int | str = -1, *, bidirectional: bool = False) -> Tensor:
+    """The last layer's final states as rows, with the levels above `level` of x.
 
     Args:
         h_n: (num_layers * directions, sequences, hidden), as LSTM and GRU return it (for LSTM, h_n or c_n).
         x: what the layer ran on.
+        bidirectional: whether it ran in both directions; their states then stand side by side.
 
     Returns:
-        (sequences, hidden * directions); the directions are told from the number of states, so of a layer that ran in two
-        directions pass the last two: `last_state(h_n[-2:], x)`. Otherwise `last_state(h_n[-1:], x)`.
+        (sequences, hidden * directions).
     """
     k = level_of("last_state", x, level)
+    if not isinstance(h_n, Tensor):
+        raise LoDTypeError(f"last_state: expected h_n as a tensor, got {type(h_n).__name__}; of (h_n, c_n) pass one")
     if h_n.dim() != 3 or h_n.shape[1] != x.num_sequences(k):
         raise LoDValueError(
             f"last_state: expected h_n of shape (states, {x.num_sequences(k)}, hidden), got {tuple(h_n.shape)}"
         )
-    return maybe_lod(h_n.transpose(0, 1).flatten(1), x.lod.outer(k))
+    last = h_n[-2:] if bidirectional else h_n[-1:]
+    return maybe_lod(last.transpose(0, 1).flatten(1), x.lod.outer(k))

@@ -4,11 +4,15 @@
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 def readable(t: Tensor) -> bool:
     """Whether the entries of `t` can be looked at now: in host memory and not a tracer's stand-in."""
-    return type(t) is Tensor and t.device.type == "cpu" and not is_functorch_wrapped_tensor(t)
+    if t.device.type != "cpu" or is_functorch_wrapped_tensor(t) or torch._is_functional_tensor(t):
+        return False
+    return not is_traceable_wrapper_subclass(t) and not isinstance(t, FakeTensor) and not torch.compiler.is_compiling()
 
 
 def dtype_name(t: Tensor) -> str:
@@ -97,7 +101,7 @@ def row_per_segment(op: str, values: Tensor, t: Tensor) -> None:
         raise ValueError(f"{op}: expected a row of values per segment, {t.shape[0] - 1}, got {values.shape[0]}")
 
 
-def layer(op: str, gates: int, values, weight_ih, weight_hh, row_offsets, **others: Tensor | None) -> None:
+def layer(op: str, blocks: int, values, weight_ih, weight_hh, row_offsets, **others: Tensor | None) -> None:
     """The tensors of one direction of one recurrent layer."""
     if values.dim() != 2:
         raise ValueError(f"{op}: expected values of shape (rows, features), got {values.dim()} dimensions")
@@ -107,9 +111,12 @@ def layer(op: str, gates: int, values, weight_ih, weight_hh, row_offsets, **othe
         raise ValueError(f"{op}: expected weight_hh with 2 dimensions, got {weight_hh.dim()}")
     hidden = weight_hh.shape[1]
     shapes: dict[str, tuple]
-    state, bias = (row_offsets.shape[0] - 1, hidden), (gates * hidden,)
-    shapes = {"weight_ih": (gates * hidden, values.shape[1]), "weight_hh": (gates * hidden, hidden)}
+    state, bias = (row_offsets.shape[0] - 1, hidden), (blocks * hidden,)
+    shapes = {"weight_ih": (blocks * hidden, values.shape[1]), "weight_hh": (blocks * hidden, hidden)}
     shapes |= {"bias_ih": bias, "bias_hh": bias, "h_0": state, "c_0": state}
+    row = (values.shape[0], hidden)
+    shapes |= {"grad_output": row, "grad_cells": row, "output": row, "cells": row}
+    shapes |= {"gates": (row[0], 4 * hidden), "saved": (row[0], 4 * hidden)}
     for name, t in {"weight_ih": weight_ih, "weight_hh": weight_hh, **others}.items():
         if t is None:
             continue

@@ -36,7 +36,7 @@ def composition(schema: str):
 def check_lod(offsets, rows):
     report = [0]
     for level, t in enumerate(offsets):
-        if t.device.type != "cpu" or t.dtype != torch.int64 or t.dim() != 1:
+        if t.layout != torch.strided or t.device.type != "cpu" or t.dtype != torch.int64 or t.dim() != 1:
             raise TypeError("check_lod: expected contiguous 1-D int64 offsets in host memory")
         if t.numel() == 0:
             return [1, level, 0, 1, 0]
@@ -111,6 +111,14 @@ def _sum_by(ids: Tensor, values: Tensor, count) -> Tensor:
 # -- segment
 
 
+def _holds(dtype: torch.dtype, number: float) -> bool:
+    """Whether a whole dtype holds a number."""
+    if number != number or number % 1:
+        return False
+    most = {torch.uint8: 255, torch.int8: 127, torch.int16: 32767, torch.int32: 2147483647}.get(dtype, 9e15)
+    return (0 if dtype == torch.uint8 else -most) <= number <= most
+
+
 def _check_reduce(op, values, row_offsets, reduce, pad_value=0.0) -> None:
     check.segments(op, values, row_offsets)
     if reduce not in ("sum", "mean", "sqrt", "max", "min", "first", "last"):
@@ -122,7 +130,7 @@ def _check_reduce(op, values, row_offsets, reduce, pad_value=0.0) -> None:
     whole = not values.dtype.is_floating_point and not values.dtype.is_complex and values.dtype != torch.bool
     if whole and reduce in ("mean", "sqrt"):
         raise TypeError(f"{op}: expected values of a floating dtype for '{reduce}', got {check.dtype_name(values)}")
-    if whole and (pad_value != pad_value or pad_value % 1 or abs(pad_value) > 9e15):
+    if whole and not _holds(values.dtype, pad_value):
         raise ValueError(
             f"{op}: expected a whole pad_value for values of dtype {check.dtype_name(values)}, got {pad_value:g}"
         )
@@ -133,7 +141,7 @@ def segment_reduce(values, row_offsets, reduce, pad_value=0.0):
     _check_reduce("segment_reduce", values, row_offsets, reduce, pad_value)
     check.offsets("segment_reduce", row_offsets, values.shape[0])
     whole = not values.dtype.is_floating_point and not values.dtype.is_complex
-    pad = int(pad_value) if whole else pad_value
+    pad = (pad_value != 0) if values.dtype == torch.bool else int(pad_value) if whole else pad_value
     if reduce in ("first", "last"):
         begin, end = row_offsets[:-1], row_offsets[1:]
         row = torch.where(end > begin, begin if reduce == "first" else end - 1, -1)
@@ -340,13 +348,14 @@ def lstm_composed(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_
 def lstm_backward(
     grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, reverse, output, cells, gates
 ):
-    check.layer("lstm_backward", 4, values, weight_ih, weight_hh, row_offsets, h_0=h_0, c_0=c_0)
+    rows_like = {"grad_output": grad_output, "grad_cells": grad_cells, "output": output, "cells": cells, "gates": gates}
+    check.layer("lstm_backward", 4, values, weight_ih, weight_hh, row_offsets, h_0=h_0, c_0=c_0, **rows_like)
     steps, width = _Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
     grad_output = torch.zeros_like(output) if grad_output is None else grad_output
     grad_cells = torch.zeros_like(cells) if grad_cells is None else grad_cells
     h_first, c_first = steps.packed(h_0, values, width), steps.packed(c_0, values, width)
     dh, dc = torch.zeros_like(h_first), torch.zeros_like(c_first)
-    grad = values.new_empty(values.shape[0], 4 * width)
+    grad = values.new_zeros(values.shape[0], 4 * width)
     d_weight = torch.zeros_like(weight_hh)
     for t in reversed(range(len(steps.at))):
         rows = steps.at[t]
@@ -403,11 +412,12 @@ def gru_composed(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offset
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 def gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, output, saved):
-    check.layer("gru_backward", 3, values, weight_ih, weight_hh, row_offsets, h_0=h_0)
+    rows_like = {"grad_output": grad_output, "output": output, "saved": saved}
+    check.layer("gru_backward", 3, values, weight_ih, weight_hh, row_offsets, h_0=h_0, **rows_like)
     steps, width = _Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
     first = steps.packed(h_0, values, width)
     dh, d_weight = torch.zeros_like(first), torch.zeros_like(weight_hh)
-    d_values, d_hidden = (values.new_empty(values.shape[0], 3 * width) for _ in range(2))
+    d_values, d_hidden = (values.new_zeros(values.shape[0], 3 * width) for _ in range(2))
     for t in reversed(range(len(steps.at))):
         rows = steps.at[t]
         n = rows.shape[0]

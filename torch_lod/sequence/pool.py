@@ -39,6 +39,10 @@ def sequence_pool(
     reduce = _REDUCE.get(pool_type.lower()) if isinstance(pool_type, str) else None
     if reduce is None:
         raise LoDValueError(f"sequence_pool: expected pool_type in {sorted(_REDUCE)}, got {pool_type!r}")
+    if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
+        raise LoDTypeError(
+            f"sequence_pool: expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
+        )
     lod, values = x._lod, x.values()
     offsets = lod._row_offsets(k, values.device)
     if not return_index:

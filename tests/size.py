@@ -15,6 +15,7 @@ ROOMS = {
     "benchmarks": "benchmarks/**/*.py",
     "docs": "docs/**/*.*",
 }
+SUFFIXES = (".py", ".h", ".cpp", ".cu", ".md")
 
 
 def lines(path: Path) -> tuple[int, int]:
@@ -27,9 +28,7 @@ def main() -> None:
     total = [0, 0, 0]
     print(f"{'room':<26}{'files':>7}{'lines':>9}{'code':>9}   longest")
     for room, pattern in ROOMS.items():
-        files = {
-            path: lines(path) for path in sorted(ROOT.glob(pattern)) if path.suffix not in (".png", ".json", ".so")
-        }
+        files = {path: lines(path) for path in sorted(ROOT.glob(pattern)) if path.suffix in SUFFIXES}
         counts = [len(files), sum(a for a, _ in files.values()), sum(b for _, b in files.values())]
         total = [a + b for a, b in zip(total, counts)]
         longest = max(files, key=lambda path: files[path][0], default=None)

@@ -188,3 +188,8 @@ def test_a_missing_extension_is_said_once_with_the_way_out():
     first, _, message = done.stdout.partition("\n")
     assert first == "1", done.stdout + done.stderr
     assert "--no-build-isolation" in message and "slower" in message
+
+
+def test_the_size_of_the_house_can_be_told():
+    done = subprocess.run([sys.executable, "tests/size.py"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and "kernels and bindings" in done.stdout, done.stderr

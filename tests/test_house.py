@@ -172,7 +172,7 @@ def test_files_have_room_for_their_reader():
             text = path.read_text().splitlines()
             assert len(text) <= 580, f"{path}: {len(text)} lines"
             assert "SPDX-License-Identifier: Apache-2.0" in "\n".join(text[:20]), path
-            assert not re.search(r"\b(TODO|FIXME|XXX)\b", "\n".join(text).replace("(TODO|FIXME|XXX)", "")), path
+            assert not re.search(r"\b(TO[D]O|FIX[M]E|XX[X])\b", "\n".join(text)), path
 
 
 def test_operators_can_be_called_before_anything_else():

@@ -552,17 +552,12 @@ def _is_int(value) -> bool:
 
 def _positions(key, n: int) -> Tensor:
     """Positions in [0, n) from a list or tensor of ints or bools."""
-    mask = (
-        key
-        if isinstance(key, Tensor)
-        else torch.as_tensor(key, device="cpu")
-        if isinstance(key, (list, tuple)) and key
-        else None
-    )
-    if mask is not None and mask.dtype == torch.bool:
-        if mask.shape != (n,):
-            raise LoDIndexError(f"seq: expected a mask of shape ({n},), got {tuple(mask.shape)}")
-        return _plain(mask).cpu().nonzero().flatten()
+    if isinstance(key, (list, tuple)) and key and all(isinstance(entry, bool) for entry in key):
+        key = torch.tensor(key, device="cpu")
+    if isinstance(key, Tensor) and key.dtype == torch.bool:
+        if key.shape != (n,):
+            raise LoDIndexError(f"seq: expected a mask of shape ({n},), got {tuple(key.shape)}")
+        return _plain(key).cpu().nonzero().flatten()
     index = host_integers("seq", "index", key)
     wrong = ((index < -n) | (index >= n)).nonzero().flatten()
     if wrong.numel():

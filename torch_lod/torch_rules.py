@@ -159,10 +159,10 @@ def join_tensors(func, args, kwargs):
     tensors = _option(args, kwargs, 0, "tensors")
     dim = _option(args, kwargs, 1, "dim", default=0)
     rank = max((t.dim() for t in tensors), default=0)
-    if not _touches_rows(dim, rank + (func in _STACKS)):
+    if not _touches_rows(dim, rank + (func is torch.stack)):
         return join(func, tuple(tensors), {})
     lods = [_lod_of(t) for t in tensors]
-    if func in _STACKS:  # plain; but what is stacked row by row should have the same structure
+    if func is torch.stack:  # plain; but what is stacked row by row should have the same structure
         for lod in lods[1:]:
             if lods[0] is not None and lod is not None:
                 same_lod(_name(func), lods[0], lod)
@@ -450,8 +450,7 @@ _add(
     "bfloat16 bool byte char clone contiguous cpu cuda detach detach_ double float half int long short to type alias "
     "pin_memory requires_grad_ share_memory_ view_as_real real imag resolve_conj resolve_neg type_as bernoulli "
     "exponential_ normal_ random_ uniform_ cauchy_ geometric_ log_normal_ empty_like full_like ones_like rand_like "
-    "randint_like randn_like zeros_like one_hot "
-    "local_response_norm "
+    "randint_like randn_like zeros_like one_hot local_response_norm "
     "hardtanh_ relu_ rrelu_ elu_ celu_ selu_ leaky_relu_ threshold_ dropout1d dropout2d dropout3d",
 )
 _add(
@@ -489,7 +488,6 @@ _add("shape", expand, "expand broadcast_to")
 _add("shape", repeat, "repeat tile")
 _add("shape", pad, "pad")
 _add("join", join_tensors, "cat concat concatenate stack")
-_STACKS = (torch.stack,)
 _add("matmul", matmul, "matmul mm mv __matmul__")
 _add("matmul", add_matmul, "addmm addmv")
 _add("matmul", add_matmul_in_place, "addmm_ addmv_ addbmm_ baddbmm_ addr_")

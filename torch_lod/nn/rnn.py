@@ -20,17 +20,17 @@ class _Recurrent(torch.nn.Module):
 
     def __init__(
         self,
-        input_size,
-        hidden_size,
-        num_layers,
-        bias,
-        batch_first,
-        dropout,
-        bidirectional,
-        proj_size,
-        device,
-        dtype,
-        level,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device=None,
+        dtype=None,
+        *,
+        level: int | str = -1,
     ):
         super().__init__()
         call = type(self).__name__
@@ -40,15 +40,13 @@ class _Recurrent(torch.nn.Module):
                 raise LoDValueError(f"{call}: expected {name} as an int of at least 1, got {size!r}")
         if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
             raise LoDValueError(f"{call}: expected dropout in [0, 1], got {dropout!r}")
-        if proj_size:
-            raise LoDValueError(f"{call}: expected proj_size 0, got {proj_size!r}: projections are not built")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.level = level
         for layer in range(num_layers):
             features = hidden_size * (1 + bidirectional) if layer else input_size
             for tail in self._tails(layer):
-                shapes = {"weight_ih": (features,), "weight_hh": (hidden_size,)}
+                shapes: dict[str, tuple] = {"weight_ih": (features,), "weight_hh": (hidden_size,)}
                 shapes |= {"bias_ih": (), "bias_hh": ()} if bias else {}
                 for name, columns in shapes.items():
                     empty = torch.empty(self.blocks * hidden_size, *columns, device=device, dtype=dtype)
@@ -139,19 +137,10 @@ class LSTM(_Recurrent):
         *,
         level: int | str = -1,
     ):
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            proj_size,
-            device,
-            dtype,
-            level,
-        )
+        if proj_size:
+            raise LoDValueError(f"LSTM: expected proj_size 0, got {proj_size!r}: projections are not built")
+        sizes = (input_size, hidden_size, num_layers)
+        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level=level)
 
     @public
     def forward(self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None):
@@ -185,24 +174,6 @@ class GRU(_Recurrent):
     """torch.nn.GRU for LoDTensors; arguments as `LSTM`."""
 
     blocks = 3
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device=None,
-        dtype=None,
-        *,
-        level: int | str = -1,
-    ):
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype, level
-        )
 
     @public
     def forward(self, input: LoDTensor, hx: Tensor | None = None):

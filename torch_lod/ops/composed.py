@@ -348,8 +348,9 @@ def lstm_composed(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_
 def lstm_backward(
     grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, reverse, output, cells, gates
 ):
-    rows_like = {"grad_output": grad_output, "grad_cells": grad_cells, "output": output, "cells": cells, "gates": gates}
-    check.layer("lstm_backward", 4, values, weight_ih, weight_hh, row_offsets, h_0=h_0, c_0=c_0, **rows_like)
+    _check_lstm_backward(
+        grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, output, cells, gates
+    )
     steps, width = _Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
     grad_output = torch.zeros_like(output) if grad_output is None else grad_output
     grad_cells = torch.zeros_like(cells) if grad_cells is None else grad_cells
@@ -378,6 +379,18 @@ def lstm_backward(
         values.new_empty(0, width) if first is None else steps.to_sequences(d) for first, d in ((h_0, dh), (c_0, dc))
     ]
     return grad @ weight_ih, grad.t() @ values, d_weight, grad.sum(0), *states
+
+
+def _check_lstm_backward(
+    grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, output, cells, gates
+):
+    rows = {"grad_output": grad_output, "grad_cells": grad_cells, "output": output, "cells": cells, "gates": gates}
+    check.layer("lstm_backward", 4, values, weight_ih, weight_hh, row_offsets, h_0=h_0, c_0=c_0, **rows)
+
+
+def _check_gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, output, saved):
+    rows = {"grad_output": grad_output, "output": output, "saved": saved}
+    check.layer("gru_backward", 3, values, weight_ih, weight_hh, row_offsets, h_0=h_0, **rows)
 
 
 def _gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse):
@@ -412,8 +425,7 @@ def gru_composed(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offset
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 def gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, output, saved):
-    rows_like = {"grad_output": grad_output, "output": output, "saved": saved}
-    check.layer("gru_backward", 3, values, weight_ih, weight_hh, row_offsets, h_0=h_0, **rows_like)
+    _check_gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, output, saved)
     steps, width = _Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
     first = steps.packed(h_0, values, width)
     dh, d_weight = torch.zeros_like(first), torch.zeros_like(weight_hh)
@@ -470,14 +482,16 @@ def _register_opaque(library: torch.library.Library) -> None:
     def fake_state(state, values, width):
         return values.new_empty(0, width) if state is None else torch.empty_like(state)
 
-    def fake_lstm_backward(grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, *saved):
-        check.layer("lstm_backward", 4, values, weight_ih, weight_hh, row_offsets, h_0=h_0, c_0=c_0)
+    def fake_lstm_backward(
+        grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, reverse, *saved
+    ):
+        _check_lstm_backward(grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, *saved)
         bias = values.new_empty(weight_hh.shape[0])
         states = [fake_state(s, values, weight_hh.shape[1]) for s in (h_0, c_0)]
         return torch.empty_like(values), torch.empty_like(weight_ih), torch.empty_like(weight_hh), bias, *states
 
-    def fake_gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, *saved):
-        check.layer("gru_backward", 3, values, weight_ih, weight_hh, row_offsets, h_0=h_0)
+    def fake_gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, *saved):
+        _check_gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, *saved)
         biases = [values.new_empty(weight_hh.shape[0]) for _ in range(2)]
         state = fake_state(h_0, values, weight_hh.shape[1])
         return torch.empty_like(values), torch.empty_like(weight_ih), torch.empty_like(weight_hh), *biases, state

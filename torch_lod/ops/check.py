@@ -4,15 +4,14 @@
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 def readable(t: Tensor) -> bool:
-    """Whether the entries of `t` can be looked at now: in host memory and not a tracer's stand-in."""
-    if t.device.type != "cpu" or is_functorch_wrapped_tensor(t) or torch._is_functional_tensor(t):
+    """Whether the entries of `t` can be looked at now: in host memory and not a tracer's stand-in, which is a subclass with
+    a __torch_dispatch__ of its own or a wrapper."""
+    if t.device.type != "cpu" or type(t).__torch_dispatch__ is not Tensor.__torch_dispatch__:
         return False
-    return not is_traceable_wrapper_subclass(t) and not isinstance(t, FakeTensor) and not torch.compiler.is_compiling()
+    return not is_functorch_wrapped_tensor(t) and not torch._is_functional_tensor(t)
 
 
 def dtype_name(t: Tensor) -> str:

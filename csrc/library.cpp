@@ -6,14 +6,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
 #include "core/binding.h"
+#include "core/rank.h"
 
 TORCH_LIBRARY(torch_lod, m) {
   const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};
   m.def("check_lod(Tensor[] offsets, int rows) -> int[]", tags);
+  m.def("rank_by_length(Tensor offsets) -> Tensor", tags);
 
   m.def("run_map(Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor", tags);
   m.def("gather_rows(Tensor values, Tensor map, Scalar fill=0) -> Tensor", tags);
   m.def("scatter_rows(Tensor values, Tensor map, SymInt rows) -> Tensor", tags);
+
+  m.def("gather_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor", tags);
+  m.def("scatter_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1, Scalar fill=0) -> Tensor", tags);
+  m.def("segment_unfold(Tensor values, Tensor row_offsets, SymInt size, int start, int dilation=1, Scalar fill=0) -> Tensor", tags);
+  m.def("segment_fold(Tensor values, Tensor row_offsets, int start, int dilation=1) -> Tensor", tags);
 
   m.def("segment_reduce(Tensor values, Tensor row_offsets, str reduce, float pad_value=0.0) -> Tensor", tags);
   m.def("segment_extreme(Tensor values, Tensor row_offsets, str reduce, float pad_value=0.0) -> (Tensor, Tensor)", tags);
@@ -22,6 +29,8 @@ TORCH_LIBRARY(torch_lod, m) {
   m.def("segment_place(Tensor values, Tensor index, Tensor row_offsets, SymInt rows) -> Tensor", tags);
   m.def("segment_softmax(Tensor values, Tensor row_offsets) -> Tensor", tags);
   m.def("segment_softmax_backward(Tensor grad, Tensor output, Tensor row_offsets) -> Tensor", tags);
+  m.def("segment_scan(Tensor values, Tensor? factors, Tensor row_offsets, bool adjoint=False) -> Tensor", tags);
+  m.def("segment_cumulative(Tensor values, Tensor row_offsets, str reduce) -> (Tensor, Tensor)", tags);
 
   m.def(
       "lstm(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, Tensor? c_0, "
@@ -68,8 +77,19 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows) {
   return report;
 }
 
+Tensor rank(const Tensor& given) {
+  check_offsets_kind("rank_by_length", given, c10::Device(c10::kCPU));
+  const Tensor offsets = checked_offsets("rank_by_length", given, -1);
+  Tensor order = at::empty({offsets.numel() - 1}, offsets.options());
+  rank_by_length(offsets.const_data_ptr<int64_t>(), order.numel(), order.mutable_data_ptr<int64_t>());
+  return order;
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(torch_lod, CompositeExplicitAutograd, m) { m.impl("check_lod", &check_lod); }
+TORCH_LIBRARY_IMPL(torch_lod, CompositeExplicitAutograd, m) {
+  m.impl("check_lod", &check_lod);
+  m.impl("rank_by_length", &rank);
+}
 
 }  // namespace lod

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "recurrence.h"
 #include "core/binding.h"
+#include "core/rank.h"
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty_like.h>
@@ -65,20 +66,14 @@ struct Plan {
   Plan(const Tensor& host, const Tensor& values, bool reverse) : step(reverse ? -1 : 1) {
     const auto* o = host.const_data_ptr<int64_t>();
     const int64_t n = host.numel() - 1;
-    int64_t longest = 0;
-    for (int64_t s = 0; s < n; ++s) longest = std::max(longest, o[s + 1] - o[s]);
-    std::vector<int64_t> first(longest + 2);  // sequences longer than t, counted, then where length t begins in the order
-    for (int64_t s = 0; s < n; ++s) ++first[o[s + 1] - o[s]];
-    for (int64_t t = longest; t >= 0; --t) first[t] += first[t + 1];
-    alive.assign(first.begin() + 1, first.begin() + 1 + longest);
     order = at::empty({n}, host.options());
     start = at::empty({n}, host.options());
     auto *by = order.mutable_data_ptr<int64_t>(), *from = start.mutable_data_ptr<int64_t>();
-    for (int64_t s = 0; s < n; ++s) {
-      const int64_t length = o[s + 1] - o[s], place = first[length + 1]++;
-      by[place] = s;
-      from[place] = reverse ? o[s + 1] - 1 : o[s];
-    }
+    rank_by_length(o, n, by);
+    for (int64_t i = 0; i < n; ++i) from[i] = reverse ? o[by[i] + 1] - 1 : o[by[i]];
+    alive.resize(n ? o[by[0] + 1] - o[by[0]] : 0);
+    for (int64_t i = n - 1, t = 0; i >= 0; --i)
+      for (const int64_t length = o[by[i] + 1] - o[by[i]]; t < length; ++t) alive[t] = i + 1;
     if (!values.is_cpu()) {
       order = order.pin_memory().to(values.device(), /*non_blocking=*/true);
       start = start.pin_memory().to(values.device(), /*non_blocking=*/true);

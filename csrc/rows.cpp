@@ -17,6 +17,10 @@ namespace lod {
 namespace cuda {
 void run_map(const CudaExec&, const RunMap&);
 void gather_rows(const CudaExec&, const GatherRows&);
+void copy_runs(const CudaExec&, const CopyRuns&);
+void fill_gaps(const CudaExec&, const FillGaps&);
+void unfold_rows(const CudaExec&, const UnfoldRows&);
+void fold_rows(const CudaExec&, DType, const FoldRows&);
 void sum_lists(const CudaExec&, DType, const SumLists&);
 }  // namespace cuda
 #endif
@@ -49,11 +53,19 @@ Tensor run_map(const Tensor& starts, const Tensor& given, int64_t rows, int64_t 
 
 // -- gather_rows
 
-void check_gather(const Tensor& values, const Tensor& map) {
-  check_has_rows("gather_rows", "values", values);
-  check_index("gather_rows", "map", map, values.device());
-  TORCH_CHECK_TYPE(!at::isQIntType(values.scalar_type()), "gather_rows: expected values that are not quantized, got ",
+void check_copied(const char* op, const Tensor& values) {
+  check_has_rows(op, "values", values);
+  TORCH_CHECK_TYPE(!at::isQIntType(values.scalar_type()), op, ": expected values that are not quantized, got ",
                    values.scalar_type());
+}
+void put_fill(unsigned char* fill, const at::Scalar& value, const Tensor& like) {
+  const Tensor bits = at::scalar_tensor(value, at::TensorOptions(like.scalar_type()));
+  std::memcpy(fill, bits.const_data_ptr(), like.element_size());
+}
+
+void check_gather(const Tensor& values, const Tensor& map) {
+  check_copied("gather_rows", values);
+  check_index("gather_rows", "map", map, values.device());
 }
 
 Tensor gather_rows_meta(const Tensor& values, const Tensor& map, const at::Scalar&) {
@@ -67,8 +79,7 @@ Tensor gather_rows(const Tensor& values, const Tensor& given, const at::Scalar& 
   Tensor out = new_rows(x, map.size(0));
   GatherRows a{x.const_data_ptr(), map.const_data_ptr<int64_t>(), out.mutable_data_ptr(), x.size(0), map.size(0),
                width_of(x), int64_t(x.element_size()), {}};
-  const Tensor bits = at::scalar_tensor(fill, at::TensorOptions(x.scalar_type()));
-  std::memcpy(a.fill, bits.const_data_ptr(), x.element_size());
+  put_fill(a.fill, fill, x);
   LOD_RUN(out, gather_rows, a);
   return out;
 }
@@ -107,15 +118,168 @@ std::tuple<Tensor, Tensor> invert(const Tensor& map, int64_t rows) {
   return {lists, order};
 }
 
-Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
-  check_scatter(values, given, rows);
-  const Tensor x = readable("scatter_rows", values), map = checked_map("scatter_rows", "map", given, rows);
+Tensor sum_onto(const char* op, const Tensor& x, const Tensor& map, int64_t rows, double fill) {
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
   const auto [lists, order] = invert(map, rows);
-  LOD_RUN(out, sum_lists, number_type("scatter_rows", x),
+  LOD_RUN(out, sum_lists, number_type(op, x),
           SumLists{x.const_data_ptr(), lists.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>(), out.mutable_data_ptr(),
-                   x.size(0), rows, width_of(x)});
+                   x.size(0), rows, width_of(x), fill});
+  return out;
+}
+Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
+  check_scatter(values, given, rows);
+  return sum_onto("scatter_rows", readable("scatter_rows", values), checked_map("scatter_rows", "map", given, rows), rows, 0);
+}
+
+// -- gather_runs and scatter_runs: segment s goes with the rows starts[s], starts[s] + step, ... of the other side
+
+void check_runs(const char* op, const Tensor& values, const Tensor& starts, const Tensor& offsets, const c10::SymInt& rows,
+                int64_t step) {
+  check_row_count(op, rows);
+  check_copied(op, values);
+  check_index(op, "starts", starts, values.device());
+  check_offsets_kind(op, offsets, values.device());
+  TORCH_CHECK_VALUE(starts.sym_size(0) == offsets.sym_size(0) - 1, op, ": expected one of starts per segment, ",
+                    offsets.sym_size(0) - 1, ", got ", starts.sym_size(0));
+  TORCH_CHECK_VALUE(step == 1 || step == -1, op, ": expected step 1 or -1, got ", step);
+}
+
+// Where the runs lie among the rows on the other side, as far as the host can tell.
+struct Placed {
+  Tensor starts, offsets;
+  bool in_order = true;     // each run behind the one before it
+  Tensor gap_begin, gap_end;  // the rows that no run takes, if asked for and in order
+
+  Placed(const char* op, const Tensor& given, const Tensor& row_offsets, int64_t rows, int64_t there, int64_t step, bool gaps)
+      : starts(readable(op, given)), offsets(checked_offsets(op, row_offsets, rows)) {
+    if (!offsets.is_cpu()) {
+      in_order = false;
+      const Tensor length = offsets.diff(), last = starts.add(length.sub(1).mul(step));
+      const Tensor inside = starts.ge(0).logical_and(starts.lt(there)).logical_and(last.ge(0)).logical_and(last.lt(there));
+      at::_assert_async(inside.logical_or(length.le(0)).all(), std::string(op) + ": starts holds a run out of range");
+      return;
+    }
+    const auto *from = starts.const_data_ptr<int64_t>(), *o = offsets.const_data_ptr<int64_t>();
+    const int64_t n = starts.numel();
+    int64_t *begin = nullptr, *end = nullptr;
+    if (gaps) {
+      gap_begin = at::empty({n + 1}, offsets.options());
+      gap_end = at::empty({n + 1}, offsets.options());
+      begin = gap_begin.mutable_data_ptr<int64_t>();
+      end = gap_end.mutable_data_ptr<int64_t>();
+    }
+    int64_t taken = 0;
+    for (int64_t s = 0; s < n; ++s) {
+      const int64_t length = o[s + 1] - o[s];
+      int64_t low = taken;
+      if (length) {
+        const bool fits = step > 0 ? from[s] >= 0 && from[s] <= there - length : from[s] >= length - 1 && from[s] < there;
+        TORCH_CHECK_INDEX(fits, op, ": expected runs within [0, ", there, "), got ", length, " rows from ", from[s],
+                          step > 0 ? " up" : " down", " at index ", s);
+        low = step > 0 ? from[s] : from[s] - length + 1;
+        in_order = in_order && low >= taken;
+      }
+      if (gaps) begin[s] = taken, end[s] = low;
+      taken = low + length;
+    }
+    if (gaps) begin[n] = taken, end[n] = there;
+  }
+};
+
+Tensor gather_runs_meta(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step) {
+  check_runs("gather_runs", values, starts, offsets, rows, step);
+  return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
+}
+Tensor gather_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step) {
+  check_runs("gather_runs", values, starts, offsets, rows, step);
+  const Tensor x = readable("gather_runs", values);
+  const Placed runs("gather_runs", starts, offsets, rows, x.size(0), step, false);
+  Tensor out = new_rows(x, rows);
+  if (out.numel() == 0) return out;
+  LOD_RUN(out, copy_runs,
+          CopyRuns{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(), rows, step},
+                   x.const_data_ptr(), out.mutable_data_ptr(), x.size(0), width_of(x), int64_t(x.element_size()), true});
+  return out;
+}
+
+Tensor scatter_runs_meta(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step,
+                         const at::Scalar&) {
+  check_runs("scatter_runs", values, starts, offsets, rows, step);
+  return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
+}
+Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step,
+                    const at::Scalar& fill) {
+  check_runs("scatter_runs", values, starts, offsets, rows, step);
+  const Tensor x = readable("scatter_runs", values);
+  const Placed runs("scatter_runs", starts, offsets, x.size(0), rows, step, true);
+  if (!runs.in_order) {  // they may overlap: the rows that meet are added up
+    const auto o = runs.offsets.const_data_ptr<int64_t>();
+    Tensor map = new_rows(runs.starts, x.size(0));
+    LOD_RUN(map, run_map, RunMap{runs.starts.const_data_ptr<int64_t>(), o, map.mutable_data_ptr<int64_t>(), runs.starts.numel(),
+                                 x.size(0), step});
+    return sum_onto("scatter_runs", x, map, rows, fill.toDouble());
+  }
+  Tensor out = new_rows(x, rows);
+  if (out.numel() == 0) return out;
+  FillGaps gaps{runs.gap_begin.const_data_ptr<int64_t>(), runs.gap_end.const_data_ptr<int64_t>(), out.mutable_data_ptr(),
+                runs.gap_begin.numel(), rows, width_of(x), int64_t(x.element_size()), {}};
+  put_fill(gaps.fill, fill, x);
+  LOD_RUN(out, fill_gaps, gaps);
+  if (x.numel() == 0) return out;
+  LOD_RUN(out, copy_runs,
+          CopyRuns{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(), x.size(0), step},
+                   x.const_data_ptr(), out.mutable_data_ptr(), rows, width_of(x), int64_t(x.element_size()), false});
+  return out;
+}
+
+// -- segment_unfold and segment_fold: every row beside its neighbours within the segment
+
+constexpr int64_t kReach = int64_t(1) << 40;  // of a window: products of it stay within int64
+
+void check_windows(const char* op, const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
+  check_copied(op, values);
+  check_offsets_kind(op, offsets, values.device());
+  TORCH_CHECK_VALUE(dilation >= 1 && dilation <= kReach, op, ": expected dilation in [1, 2**40], got ", dilation);
+  TORCH_CHECK_VALUE(start >= -kReach && start <= kReach, op, ": expected start in [-2**40, 2**40], got ", start);
+}
+Tensor segment_unfold_meta(const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start, int64_t dilation,
+                           const at::Scalar&) {
+  check_windows("segment_unfold", values, offsets, start, dilation);
+  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(size.sym_ge(1)) && TORCH_GUARD_OR_TRUE(size.sym_le(int64_t(1) << 20)),
+                    "segment_unfold: expected size in [1, 2**20], got ", size);
+  auto shape = values.sym_sizes().vec();
+  shape.insert(shape.begin() + 1, std::move(size));
+  return at::empty_symint(shape, values.options());
+}
+Tensor segment_unfold(const Tensor& values, const Tensor& given, int64_t size, int64_t start, int64_t dilation,
+                      const at::Scalar& fill) {
+  Tensor out = segment_unfold_meta(values, given, size, start, dilation, fill);
+  const Tensor x = readable("segment_unfold", values), offsets = checked_offsets("segment_unfold", given, x.size(0));
+  if (!out.is_cpu()) out.zero_();
+  if (out.numel() == 0) return out;
+  UnfoldRows a{{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width_of(x), size, start, dilation},
+               x.const_data_ptr(), out.mutable_data_ptr(), int64_t(x.element_size()), {}};
+  put_fill(a.fill, fill, x);
+  LOD_RUN(out, unfold_rows, a);
+  return out;
+}
+Tensor segment_fold_meta(const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
+  check_windows("segment_fold", values, offsets, start, dilation);
+  number_type("segment_fold", values);
+  TORCH_CHECK_VALUE(values.dim() >= 2, "segment_fold: expected values of shape (rows, size, ...), got ", values.dim(), " dimensions");
+  auto shape = values.sym_sizes().vec();
+  shape.erase(shape.begin() + 1);
+  return at::empty_symint(shape, values.options());
+}
+Tensor segment_fold(const Tensor& values, const Tensor& given, int64_t start, int64_t dilation) {
+  Tensor out = segment_fold_meta(values, given, start, dilation);
+  const Tensor x = readable("segment_fold", values), offsets = checked_offsets("segment_fold", given, x.size(0));
+  if (!out.is_cpu()) out.zero_();
+  if (out.numel() == 0) return out;
+  LOD_RUN(out, fold_rows, number_type("segment_fold", x),
+          FoldRows{{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width_of(out), x.size(1), start, dilation},
+                   x.const_data_ptr(), out.mutable_data_ptr()});
   return out;
 }
 
@@ -128,6 +292,26 @@ Tensor call_scatter(const Tensor& values, const Tensor& map, c10::SymInt rows) {
   return LOD_CALL("scatter_rows", scatter_rows_meta).call(values, map, std::move(rows));
 }
 
+Tensor call_gather_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step) {
+  return LOD_CALL("gather_runs", gather_runs_meta).call(values, starts, offsets, std::move(rows), step);
+}
+Tensor call_scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step,
+                         const at::Scalar& fill) {
+  return LOD_CALL("scatter_runs", scatter_runs_meta).call(values, starts, offsets, std::move(rows), step, fill);
+}
+Tensor call_unfold(const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start, int64_t dilation, const at::Scalar& fill) {
+  return LOD_CALL("segment_unfold", segment_unfold_meta).call(values, offsets, std::move(size), start, dilation, fill);
+}
+Tensor call_fold(const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
+  return LOD_CALL("segment_fold", segment_fold_meta).call(values, offsets, start, dilation);
+}
+
+// Adding up is for numbers: a complex gradient is one of pairs.
+template <class F>
+Tensor on_parts(const Tensor& grad, const F& f) {
+  return grad.is_complex() ? at::view_as_complex(f(at::view_as_real(grad.resolve_conj()))) : f(grad);
+}
+
 struct GatherRowsGrad : torch::autograd::Function<GatherRowsGrad> {
   static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& map, const at::Scalar& fill) {
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -138,9 +322,7 @@ struct GatherRowsGrad : torch::autograd::Function<GatherRowsGrad> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
     const Tensor map = ctx->get_saved_variables()[0];
     const auto rows = ctx->saved_data["rows"].toSymInt();
-    if (!grad[0].is_complex()) return {call_scatter(grad[0], map, rows), Tensor(), Tensor()};
-    const Tensor parts = at::view_as_real(grad[0].resolve_conj());
-    return {at::view_as_complex(call_scatter(parts, map, rows)), Tensor(), Tensor()};
+    return {on_parts(grad[0], [&](const Tensor& g) { return call_scatter(g, map, rows); }), Tensor(), Tensor()};
   }
 };
 struct ScatterRowsGrad : torch::autograd::Function<ScatterRowsGrad> {
@@ -154,6 +336,92 @@ struct ScatterRowsGrad : torch::autograd::Function<ScatterRowsGrad> {
   }
 };
 
+struct GatherRunsGrad : torch::autograd::Function<GatherRunsGrad> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows,
+                        int64_t step) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->save_for_backward({starts, offsets});
+    ctx->saved_data["rows"] = values.sym_size(0);
+    ctx->saved_data["step"] = step;
+    return call_gather_runs(values, starts, offsets, std::move(rows), step);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
+    const auto saved = ctx->get_saved_variables();
+    const auto rows = ctx->saved_data["rows"].toSymInt();
+    const int64_t step = ctx->saved_data["step"].toInt();
+    return {on_parts(grad[0], [&](const Tensor& g) { return call_scatter_runs(g, saved[0], saved[1], rows, step, 0); }), Tensor(),
+            Tensor(), Tensor(), Tensor()};
+  }
+};
+struct ScatterRunsGrad : torch::autograd::Function<ScatterRunsGrad> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows,
+                        int64_t step, const at::Scalar& fill) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->save_for_backward({starts, offsets});
+    ctx->saved_data["rows"] = values.sym_size(0);
+    ctx->saved_data["step"] = step;
+    return call_scatter_runs(values, starts, offsets, std::move(rows), step, fill);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
+    const auto saved = ctx->get_saved_variables();
+    return {call_gather_runs(grad[0], saved[0], saved[1], ctx->saved_data["rows"].toSymInt(), ctx->saved_data["step"].toInt()),
+            Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+struct UnfoldGrad : torch::autograd::Function<UnfoldGrad> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start,
+                        int64_t dilation, const at::Scalar& fill) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->save_for_backward({offsets});
+    ctx->saved_data["start"] = start;
+    ctx->saved_data["dilation"] = dilation;
+    return call_unfold(values, offsets, std::move(size), start, dilation, fill);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
+    const Tensor offsets = ctx->get_saved_variables()[0];
+    const int64_t start = ctx->saved_data["start"].toInt(), dilation = ctx->saved_data["dilation"].toInt();
+    return {on_parts(grad[0], [&](const Tensor& g) { return call_fold(g, offsets, start, dilation); }), Tensor(), Tensor(),
+            Tensor(), Tensor(), Tensor()};
+  }
+};
+struct FoldGrad : torch::autograd::Function<FoldGrad> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    ctx->save_for_backward({offsets});
+    ctx->saved_data["size"] = values.sym_size(1);
+    ctx->saved_data["start"] = start;
+    ctx->saved_data["dilation"] = dilation;
+    return call_fold(values, offsets, start, dilation);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
+    return {call_unfold(grad[0], ctx->get_saved_variables()[0], ctx->saved_data["size"].toSymInt(),
+                        ctx->saved_data["start"].toInt(), ctx->saved_data["dilation"].toInt(), 0),
+            Tensor(), Tensor(), Tensor()};
+  }
+};
+
+Tensor gather_runs_autograd(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step) {
+  if (tracked(values)) return GatherRunsGrad::apply(values, starts, offsets, std::move(rows), step);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return call_gather_runs(values, starts, offsets, std::move(rows), step);
+}
+Tensor scatter_runs_autograd(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step,
+                             const at::Scalar& fill) {
+  if (tracked(values)) return ScatterRunsGrad::apply(values, starts, offsets, std::move(rows), step, fill);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return call_scatter_runs(values, starts, offsets, std::move(rows), step, fill);
+}
+Tensor segment_unfold_autograd(const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start, int64_t dilation,
+                               const at::Scalar& fill) {
+  if (tracked(values)) return UnfoldGrad::apply(values, offsets, std::move(size), start, dilation, fill);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return call_unfold(values, offsets, std::move(size), start, dilation, fill);
+}
+Tensor segment_fold_autograd(const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
+  if (tracked(values)) return FoldGrad::apply(values, offsets, start, dilation);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return call_fold(values, offsets, start, dilation);
+}
 Tensor gather_rows_autograd(const Tensor& values, const Tensor& map, const at::Scalar& fill) {
   if (tracked(values)) return GatherRowsGrad::apply(values, map, fill);
   const at::AutoDispatchBelowADInplaceOrView guard;
@@ -171,16 +439,28 @@ LOD_IMPLEMENTATIONS(m) {
   m.impl("run_map", &run_map);
   m.impl("gather_rows", &gather_rows);
   m.impl("scatter_rows", &scatter_rows);
+  m.impl("gather_runs", &gather_runs);
+  m.impl("scatter_runs", &scatter_runs);
+  m.impl("segment_unfold", &segment_unfold);
+  m.impl("segment_fold", &segment_fold);
 }
 TORCH_LIBRARY_IMPL(torch_lod, Meta, m) {
   m.impl("run_map", &run_map_meta);
   m.impl("gather_rows", &gather_rows_meta);
   m.impl("scatter_rows", &scatter_rows_meta);
+  m.impl("gather_runs", &gather_runs_meta);
+  m.impl("scatter_runs", &scatter_runs_meta);
+  m.impl("segment_unfold", &segment_unfold_meta);
+  m.impl("segment_fold", &segment_fold_meta);
 }
 TORCH_LIBRARY_IMPL(torch_lod, Autograd, m) {
   m.impl("run_map", torch::CppFunction::makeFallthrough());
   m.impl("gather_rows", &gather_rows_autograd);
   m.impl("scatter_rows", &scatter_rows_autograd);
+  m.impl("gather_runs", &gather_runs_autograd);
+  m.impl("scatter_runs", &scatter_runs_autograd);
+  m.impl("segment_unfold", &segment_unfold_autograd);
+  m.impl("segment_fold", &segment_fold_autograd);
 }
 
 }  // namespace lod

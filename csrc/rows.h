@@ -29,6 +29,41 @@ struct SumLists {  // out[i, c] = sum of values[order[j], c] over lists[i] <= j 
   const int64_t* order;
   void* out;
   int64_t rows_in, rows_out, width;
+  double fill;  // where a list is empty
+};
+
+struct Runs {  // row r of segment s goes with row starts[s] + step * (r - offsets[s]) elsewhere
+  const int64_t* starts;
+  const int64_t* offsets;
+  int64_t segments, rows, step;
+};
+struct CopyRuns : Runs {  // gather: out[r] = values[there]; otherwise out[there] = values[r]
+  const void* values;
+  void* out;
+  int64_t there, width, item;  // there: rows elsewhere
+  bool gather;
+};
+struct FillGaps {  // out[begin[i]] .. out[end[i] - 1] = fill
+  const int64_t* begin;
+  const int64_t* end;
+  void* out;
+  int64_t gaps, rows, width, item;
+  unsigned char fill[16];
+};
+
+struct Windows {  // row r sees the rows r + start + j * dilation of its segment, 0 <= j < size
+  const int64_t* offsets;
+  int64_t segments, rows, width, size, start, dilation;
+};
+struct UnfoldRows : Windows {  // out[r, j] = values[there], or fill outside the segment
+  const void* values;
+  void* out;
+  int64_t item;
+  unsigned char fill[16];
+};
+struct FoldRows : Windows {  // out[there] = sum of values[r, j]
+  const void* values;
+  void* out;
 };
 
 }  // namespace lod
@@ -72,10 +107,11 @@ struct SumListsKernel {
   const int64_t* order;
   T* out;
   int64_t rows, width;
+  T fill;
   template <int W>
   LOD_FN void strip(int64_t i, int64_t c) const {
     acc_t<T> sum[W];
-    for (int k = 0; k < W; ++k) sum[k] = 0;
+    for (int k = 0; k < W; ++k) sum[k] = lists[i] < lists[i + 1] ? acc_t<T>(0) : acc_t<T>(fill);
     for (int64_t j = lists[i]; j < lists[i + 1]; ++j) {
       const int64_t row = order[j];
       const T* from = values + row * width + c;
@@ -86,26 +122,145 @@ struct SumListsKernel {
   }
 };
 
+template <class T>
+struct CopyRunsKernel : Runs {
+  const T* values;
+  T* out;
+  int64_t there, width;
+  bool gather;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
+    const int64_t row = starts[s] + step * (r - offsets[s]);
+    if (row < 0 || row >= there) return;
+    const T* from = values + (gather ? row : r) * width + c;
+    T* to = out + (gather ? r : row) * width + c;
+    for (int k = 0; k < W; ++k) to[k] = from[k];
+  }
+  // A run that keeps its direction is copied at once.
+  LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
+    const int64_t row = starts[s] + (begin - offsets[s]);
+    if (step == 1) {
+      std::memcpy(out + (gather ? begin : row) * width, values + (gather ? row : begin) * width, (end - begin) * width * sizeof(T));
+    } else {
+      for (int64_t r = begin; r < end; ++r) row_strips(*this, s, r, width);
+    }
+  }
+};
+
+template <class T>
+struct FillGapsKernel : FillGaps {
+  template <int W>
+  LOD_FN void strip(int64_t i, int64_t c) const {
+    T value;
+    std::memcpy(&value, fill, sizeof(T));
+    const int64_t first = begin[i] < 0 ? 0 : begin[i], last = end[i] > rows ? rows : end[i];
+    T* to = static_cast<T*>(out) + c;
+    for (int64_t r = first; r < last; ++r)
+      for (int k = 0; k < W; ++k) to[r * width + k] = value;
+  }
+};
+
+template <class T>
+struct UnfoldKernel : Windows {
+  const T* values;
+  T* out;
+  T fill;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
+    const Range range = rows_of(offsets, s, rows);
+    T* to = out + (r * size) * width + c;
+    for (int64_t j = 0; j < size; ++j, to += width) {
+      const int64_t row = r + start + j * dilation;
+      if (row >= range.begin && row < range.end) {
+        const T* from = values + row * width + c;
+        for (int k = 0; k < W; ++k) to[k] = from[k];
+      } else {
+        for (int k = 0; k < W; ++k) to[k] = fill;
+      }
+    }
+  }
+};
+
+template <class T>
+struct FoldKernel : Windows {
+  const T* values;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
+    const Range range = rows_of(offsets, s, rows);
+    acc_t<T> sum[W];
+    for (int k = 0; k < W; ++k) sum[k] = 0;
+    for (int64_t j = 0; j < size; ++j) {
+      const int64_t row = r - start - j * dilation;
+      if (row < range.begin || row >= range.end) continue;
+      const T* from = values + (row * size + j) * width + c;
+      for (int k = 0; k < W; ++k) sum[k] += acc_t<T>(from[k]);
+    }
+    T* to = out + r * width + c;
+    for (int k = 0; k < W; ++k) to[k] = T(sum[k]);
+  }
+};
+
 LOD_ENTRY void run_map(const Exec& exec, const RunMap& a) {
   each_segment(exec, a.offsets, a.segments, a.rows, 1, RunMapKernel{a});
 }
 
+// Elements that are only copied are taken as words of their size.
+template <class F>
+void visit_words(int64_t item, const F& f) {
+  switch (item) {
+    case 1: return f(Type<uint8_t>{});
+    case 2: return f(Type<uint16_t>{});
+    case 4: return f(Type<uint32_t>{});
+    case 8: return f(Type<uint64_t>{});
+    default: return f(Type<Wide>{});
+  }
+}
 template <class T>
-void gather_as(const Exec& exec, const GatherRows& a) {
-  T fill;
-  std::memcpy(&fill, a.fill, sizeof(T));
-  each_strip(exec, a.rows_out, a.width,
-             GatherKernel<T>{static_cast<const T*>(a.values), a.map, static_cast<T*>(a.out), a.rows_in, a.width, fill});
+T word(const unsigned char* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
 }
 
 LOD_ENTRY void gather_rows(const Exec& exec, const GatherRows& a) {
-  switch (a.item) {
-    case 1: return gather_as<uint8_t>(exec, a);
-    case 2: return gather_as<uint16_t>(exec, a);
-    case 4: return gather_as<uint32_t>(exec, a);
-    case 8: return gather_as<uint64_t>(exec, a);
-    default: return gather_as<Wide>(exec, a);
-  }
+  visit_words(a.item, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_strip(exec, a.rows_out, a.width, GatherKernel<T>{static_cast<const T*>(a.values), a.map, static_cast<T*>(a.out),
+                                                          a.rows_in, a.width, word<T>(a.fill)});
+  });
+}
+
+LOD_ENTRY void copy_runs(const Exec& exec, const CopyRuns& a) {
+  visit_words(a.item, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_row(exec, a.offsets, a.segments, a.rows, a.width,
+             CopyRunsKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), a.there, a.width, a.gather});
+  });
+}
+
+LOD_ENTRY void fill_gaps(const Exec& exec, const FillGaps& a) {
+  visit_words(a.item, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_strip(exec, a.gaps, a.width, FillGapsKernel<T>{a});
+  });
+}
+
+LOD_ENTRY void unfold_rows(const Exec& exec, const UnfoldRows& a) {
+  visit_words(a.item, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_row(exec, a.offsets, a.segments, a.rows, a.width,
+             UnfoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), word<T>(a.fill)});
+  });
+}
+
+LOD_ENTRY void fold_rows(const Exec& exec, DType dtype, const FoldRows& a) {
+  LOD_WHOLE(fold_rows(exec, dtype, a));
+  visit_here(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_row(exec, a.offsets, a.segments, a.rows, a.width,
+             FoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+  });
 }
 
 LOD_ENTRY void sum_lists(const Exec& exec, DType dtype, const SumLists& a) {
@@ -113,7 +268,7 @@ LOD_ENTRY void sum_lists(const Exec& exec, DType dtype, const SumLists& a) {
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     each_strip(exec, a.rows_out, a.width, SumListsKernel<T>{static_cast<const T*>(a.values), a.lists, a.order,
-                                                            static_cast<T*>(a.out), a.rows_in, a.width});
+                                                            static_cast<T*>(a.out), a.rows_in, a.width, T(a.fill)});
   });
 }
 

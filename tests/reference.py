@@ -37,6 +37,64 @@ def scatter_rows(values, map, rows):
     return rows_of(out, values)
 
 
+def gather_runs(values, starts, row_offsets, rows, step=1):
+    return gather_rows(values, run_map(starts, row_offsets, rows, step))
+
+
+def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
+    there = run_map(starts, row_offsets, len(values), step)
+    out = scatter_rows(values, there, rows)
+    untaken = torch.tensor([r not in there.tolist() for r in range(rows)], dtype=torch.bool, device=values.device)
+    return torch.where(untaken.view(-1, *[1] * (values.dim() - 1)), torch.tensor(fill, dtype=values.dtype), out)
+
+
+def segment_unfold(values, row_offsets, size, start, dilation=1, fill=0):
+    filler = torch.full(values.shape[1:], fill, dtype=values.dtype, device=values.device)
+    out = []
+    for rows in segments(values, row_offsets):
+        for r in range(len(rows)):
+            at = [r + start + j * dilation for j in range(size)]
+            out.append(torch.stack([rows[i] if 0 <= i < len(rows) else filler for i in at]))
+    return rows_of(out, values.new_zeros(0, size, *values.shape[1:]))
+
+
+def segment_fold(values, row_offsets, start, dilation=1):
+    out = []
+    for rows in segments(values, row_offsets):
+        parts = [values.new_zeros(values.shape[2:]) for _ in rows]
+        for r in range(len(rows)):
+            for j in range(values.shape[1]):
+                if 0 <= r + start + j * dilation < len(rows):
+                    parts[r + start + j * dilation] = parts[r + start + j * dilation] + rows[r, j]
+        out += parts
+    return rows_of(out, values[:, 0])
+
+
+def segment_scan(values, factors, row_offsets, adjoint=False):
+    out = []
+    ones = torch.ones_like(values) if factors is None else factors
+    for rows, f in zip(segments(values, row_offsets), segments(ones, row_offsets)):
+        part = []
+        for r in reversed(range(len(rows))) if adjoint else range(len(rows)):
+            y = rows[r]
+            if part:
+                factor, before = f[r + 1] if adjoint else f[r], part[-1]
+                y = y + factor * torch.where((factor == 0) & ~before.isfinite(), torch.zeros_like(before), before)
+            part.append(y)
+        out += part[::-1] if adjoint else part
+    return rows_of(out, values)
+
+
+def segment_cumulative(values, row_offsets, reduce):
+    out, index = [], []
+    for start, rows in zip(row_offsets.tolist(), segments(values, row_offsets)):
+        for r in range(len(rows)):
+            best, where = extreme_of(rows[: r + 1], reduce)
+            out.append(best)
+            index.append(where + start)
+    return rows_of(out, values), rows_of(index, torch.zeros(0, *values.shape[1:], dtype=torch.int64))
+
+
 def segment_reduce(values, row_offsets, reduce, pad_value=0.0):
     def one(rows):
         if len(rows) == 0:

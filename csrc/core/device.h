@@ -82,6 +82,17 @@ LOD_FN Range rows_of(const int64_t* offsets, int64_t s, int64_t rows) {
   return {begin, end};
 }
 
+// The segment that holds a row: the last that begins at or before it.
+LOD_FN int64_t segment_of(const int64_t* offsets, int64_t segments, int64_t row) {
+  int64_t lo = 0, hi = segments;
+  while (lo < hi) {
+    const int64_t mid = (lo + hi) / 2;
+    if (offsets[mid + 1] <= row) lo = mid + 1;
+    else hi = mid;
+  }
+  return lo;
+}
+
 LOD_FN double exp_of(double x) { return ::exp(x); }
 // 2^n e^r with n = round(x / ln 2), |r| <= ln(2)/2 and a minimax polynomial of degree 6 for e^r: relative error 9e-8.
 // Free of branches, so that loops over it become vector code. Below -87.33 (and for -inf) it is 0, NaN stays NaN.

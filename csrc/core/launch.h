@@ -3,6 +3,8 @@
 //   each(exec, n, cost, f)                 f(i) for 0 <= i < n; cost: elements that one call touches
 //   each_strip(exec, n, width, f)          f.strip<W>(i, c) for every item i and every run of W channels from c
 //   each_segment(exec, offsets, ...)       the same over segments, cut into pieces of equally many rows
+//   each_row(exec, offsets, ...)           f.strip<W>(s, r, c) for every row r of every segment s; a kernel that has
+//                                          f.part(s, begin, end) is given whole parts of segments instead, on the CPU
 //
 // On the CPU an item's channels are taken 64, 16, 4 and 1 at a time, loops of constant length that the compiler turns into
 // registers; on the GPU one thread owns one channel, since its neighbours already read the neighbouring ones.
@@ -51,6 +53,22 @@ void each_strip(const Exec& exec, int64_t n, int64_t width, const F& f) {
 template <class F>
 void each_segment(const Exec& exec, const int64_t*, int64_t segments, int64_t, int64_t width, const F& f) {
   each_strip(exec, segments, width, f);
+}
+
+template <class F>
+struct RowOfSegment {
+  F f;
+  const int64_t* offsets;
+  int64_t segments, width;
+  LOD_FN void operator()(int64_t i) const {
+    const int64_t row = i / width, s = segment_of(offsets, segments, row);
+    if (s >= 0 && s < segments) f.template strip<1>(s, row, i % width);
+  }
+};
+
+template <class F>
+void each_row(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
+  each(exec, rows * width, 1, RowOfSegment<F>{f, offsets, segments, width});
 }
 
 #else
@@ -148,6 +166,43 @@ void each_segment(const Exec& exec, const int64_t* offsets, int64_t segments, in
   const int64_t work = (rows + segments) * width / kGrain;
   const int64_t pieces = work < 1 ? 1 : work > 256 ? 256 : work;
   each(exec, pieces, kGrain, Piece<F>{f, offsets, segments, rows, width, pieces});
+}
+
+template <class F>
+LOD_FN void row_strips(const F& f, int64_t s, int64_t row, int64_t width) {
+  int64_t c = 0;
+  for (; c + 64 <= width; c += 64) f.template strip<64>(s, row, c);
+  for (; c + 16 <= width; c += 16) f.template strip<16>(s, row, c);
+  for (; c + 4 <= width; c += 4) f.template strip<4>(s, row, c);
+  for (; c < width; ++c) f.template strip<1>(s, row, c);
+}
+
+template <class F>
+struct RowPiece {
+  const F& f;
+  const int64_t* offsets;
+  int64_t segments, rows, width, pieces;
+  void operator()(int64_t p) const {
+    const int64_t share = rows / pieces, last = p + 1 == pieces ? rows : share * (p + 1);
+    int64_t row = share * p, s = segment_of(offsets, segments, row);
+    for (; row < last; ++s) {
+      const int64_t end = offsets[s + 1] < last ? offsets[s + 1] : last;
+      if constexpr (requires { f.part(s, row, end); }) {
+        if (row < end) f.part(s, row, end);
+        row = end;
+      } else {
+        for (; row < end; ++row) row_strips(f, s, row, width);
+      }
+    }
+  }
+};
+
+template <class F>
+void each_row(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
+  if (!width || !rows) return;
+  const int64_t work = rows * width / kGrain;
+  const int64_t pieces = work < 1 ? 1 : work > 256 ? 256 : work;
+  each(exec, pieces, kGrain, RowPiece<F>{f, offsets, segments, rows, width, pieces});
 }
 
 #endif

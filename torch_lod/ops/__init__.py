@@ -7,20 +7,37 @@ memory are checked on every call; offsets on a GPU are clamped by the kernels an
 
 from .library import COMPILED
 from .recurrence import gru, lstm
-from .rows import gather_rows, run_map, scatter_rows
+from .rows import (
+    gather_rows,
+    gather_runs,
+    rank_by_length,
+    run_map,
+    scatter_rows,
+    scatter_runs,
+    segment_fold,
+    segment_unfold,
+)
+from .scan import segment_cumulative, segment_scan
 from .segment import segment_broadcast, segment_extreme, segment_pick, segment_place, segment_reduce, segment_softmax
 
 __all__ = [
     "COMPILED",
     "gather_rows",
+    "gather_runs",
     "gru",
     "lstm",
+    "rank_by_length",
     "run_map",
     "scatter_rows",
+    "scatter_runs",
     "segment_broadcast",
+    "segment_cumulative",
     "segment_extreme",
+    "segment_fold",
     "segment_pick",
     "segment_place",
     "segment_reduce",
+    "segment_scan",
     "segment_softmax",
+    "segment_unfold",
 ]

@@ -132,3 +132,15 @@ def layer(op: str, blocks: int, values, weight_ih, weight_hh, row_offsets, **oth
 def row_count(op: str, rows) -> None:
     if rows < 0:
         raise ValueError(f"{op}: expected rows >= 0, got {rows}")
+
+
+def runs(op: str, starts: Tensor, row_offsets: Tensor, step: int, there) -> None:
+    if not readable(starts):
+        return
+    for i, (start, length) in enumerate(zip(starts.tolist(), row_offsets.diff().tolist(), strict=True)):
+        low = start if step > 0 else start - length + 1
+        if length and not 0 <= low <= there - length:
+            raise IndexError(
+                f"{op}: expected runs within [0, {there}), got {length} rows from {start} "
+                f"{'up' if step > 0 else 'down'} at index {i}"
+            )

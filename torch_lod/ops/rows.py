@@ -6,6 +6,9 @@ from torch import Tensor
 from .library import operator
 
 _run_map, _gather_rows, _scatter_rows = operator("run_map"), operator("gather_rows"), operator("scatter_rows")
+_gather_runs, _scatter_runs = operator("gather_runs"), operator("scatter_runs")
+_unfold, _fold = operator("segment_unfold"), operator("segment_fold")
+_rank_by_length = operator("rank_by_length")
 
 
 def run_map(starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1) -> Tensor:
@@ -54,3 +57,64 @@ def scatter_rows(values: Tensor, map: Tensor, rows: int) -> Tensor:
         (rows, *element). The gradient is `gather_rows(grad, map)`.
     """
     return _scatter_rows(values, map, rows)
+
+
+def gather_runs(values: Tensor, starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1) -> Tensor:
+    """Segment s of the result is a run of rows of values: from `starts[s]` up (step 1) or down (step -1). Any dtype.
+
+    Equivalent to:
+        gather_rows(values, run_map(starts, row_offsets, rows, step))
+
+    Args:
+        values: (rows_in, *element).
+        starts: int64, (segments,). IndexError where a run leaves the rows of values; of no account for empty segments.
+        row_offsets: int64, (segments + 1,), from 0 to `rows`: the segments of the result.
+
+    Returns:
+        (rows, *element). The gradient is `scatter_runs(grad, starts, row_offsets, rows_in, step)`.
+    """
+    return _gather_runs(values, starts, row_offsets, rows, step)
+
+
+def scatter_runs(
+    values: Tensor, starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1, fill: float = 0
+) -> Tensor:
+    """Lays segment s of values out from row `starts[s]` up (step 1) or down (step -1); rows that meet are added, rows that
+    none takes are `fill`. Padding, and the gradient of `gather_runs`.
+
+    Args:
+        values: (rows_in, *element). Where runs meet or lie out of order, of a floating or integer dtype.
+        starts: int64, (segments,). IndexError where a run leaves the `rows` of the result.
+        row_offsets: int64, (segments + 1,), from 0 to rows_in: the segments of values.
+        fill: has no gradient.
+
+    Returns:
+        (rows, *element). The gradient is `gather_runs(grad, starts, row_offsets, rows_in, step)`.
+    """
+    return _scatter_runs(values, starts, row_offsets, rows, step, fill)
+
+
+def segment_unfold(
+    values: Tensor, row_offsets: Tensor, size: int, start: int, dilation: int = 1, fill: float = 0
+) -> Tensor:
+    """Every row beside its neighbours: place j of window r is row r + start + j * dilation, `fill` outside r's segment.
+
+    Args:
+        values: (rows, *element), any dtype.
+        row_offsets: int64, (segments + 1,).
+        size: places of a window.
+
+    Returns:
+        (rows, size, *element). The gradient is `segment_fold(grad, row_offsets, start, dilation)`.
+    """
+    return _unfold(values, row_offsets, size, start, dilation, fill)
+
+
+def segment_fold(values: Tensor, row_offsets: Tensor, start: int, dilation: int = 1) -> Tensor:
+    """The adjoint of `segment_unfold`: (rows, size, *element) to (rows, *element); what a row gave to windows, added up."""
+    return _fold(values, row_offsets, start, dilation)
+
+
+def rank_by_length(offsets: Tensor) -> Tensor:
+    """The sequences (int64) from longest to shortest, in their own order where equally long. Offsets in host memory."""
+    return _rank_by_length(offsets)

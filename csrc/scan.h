@@ -1,0 +1,108 @@
+// Shape "segment", row by row: a value is carried along every segment. Kernel text, see core/device.h.
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef LOD_SCAN_ARGUMENTS
+#define LOD_SCAN_ARGUMENTS
+#include "core/reducer.h"
+namespace lod {
+
+struct ScanArguments {
+  const int64_t* offsets;
+  int64_t segments, rows, width;
+  const void* values;
+  const void* factors;  // null: ones
+  void* out;
+  bool adjoint;
+};
+struct CumulativeArguments {
+  const int64_t* offsets;
+  int64_t segments, rows, width;
+  const void* values;
+  void* out;
+  int64_t* index;
+};
+
+}  // namespace lod
+#endif
+
+namespace lod::LOD_LEVEL {
+
+// y[r] = values[r] + factors[r] y[r - 1], or its adjoint y[r] = values[r] + factors[r + 1] y[r + 1]. A factor of 0 cuts: what
+// was carried is forgotten even where it is infinite or NaN.
+template <class T, bool kFactors>
+struct ScanKernel {
+  ScanArguments g;
+  const T* values;
+  const T* factors;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    using A = acc_t<T>;
+    const Range range = rows_of(g.offsets, s, g.rows);
+    const int64_t step = g.adjoint ? -g.width : g.width, shift = g.adjoint ? g.width : 0;
+    int64_t at = (g.adjoint ? range.end - 1 : range.begin) * g.width + c;
+    A carried[W];
+    for (int k = 0; k < W; ++k) carried[k] = A(0);
+    for (int64_t n = range.length(), i = 0; i < n; ++i, at += step) {
+      for (int k = 0; k < W; ++k) {
+        A before = carried[k];
+        if constexpr (kFactors) {
+          const A factor = i ? A(factors[at + shift + k]) : A(0);
+          before = factor == A(0) ? A(0) : before * factor;
+        }
+        carried[k] = A(values[at + k]) + before;
+        out[at + k] = T(carried[k]);
+      }
+    }
+  }
+};
+
+template <class R, class T>
+struct CumulativeKernel {
+  CumulativeArguments g;
+  const T* values;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    using A = acc_t<T>;
+    const Range range = rows_of(g.offsets, s, g.rows);
+    A best[W];
+    int64_t where[W];
+    for (int64_t r = range.begin; r < range.end; ++r) {
+      const int64_t at = r * g.width + c;
+      for (int k = 0; k < W; ++k) {
+        const A v = A(values[at + k]);
+        const bool take = r == range.begin || R::better(v, best[k]);
+        best[k] = take ? v : best[k];
+        where[k] = take ? r : where[k];
+        out[at + k] = T(best[k]);
+        g.index[at + k] = where[k];
+      }
+    }
+  }
+};
+
+LOD_ENTRY void segment_scan(const Exec& exec, DType dtype, const ScanArguments& a) {
+  LOD_WHOLE(segment_scan(exec, dtype, a));
+  visit_here(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto* values = static_cast<const T*>(a.values);
+    const auto* factors = static_cast<const T*>(a.factors);
+    auto* out = static_cast<T*>(a.out);
+    if (factors) each_segment(exec, a.offsets, a.segments, a.rows, a.width, ScanKernel<T, true>{a, values, factors, out});
+    else each_segment(exec, a.offsets, a.segments, a.rows, a.width, ScanKernel<T, false>{a, values, factors, out});
+  });
+}
+
+LOD_ENTRY void segment_cumulative(const Exec& exec, DType dtype, bool max, const CumulativeArguments& a) {
+  LOD_WHOLE(segment_cumulative(exec, dtype, max, a));
+  visit_here(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto* values = static_cast<const T*>(a.values);
+    auto* out = static_cast<T*>(a.out);
+    if (max) each_segment(exec, a.offsets, a.segments, a.rows, a.width, CumulativeKernel<Max, T>{a, values, out});
+    else each_segment(exec, a.offsets, a.segments, a.rows, a.width, CumulativeKernel<Min, T>{a, values, out});
+  });
+}
+
+}  // namespace lod::LOD_LEVEL

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shape "rows", and the check of a LoD."""
+
+import torch
+
+from .. import check
+from .table import composition, like_rows, segment_of_rows, sum_by, wide
+
+
+@composition("check_lod(Tensor[] offsets, int rows) -> int[]")
+def check_lod(offsets, rows):
+    report = [0]
+    for level, t in enumerate(offsets):
+        if t.layout != torch.strided or t.device.type != "cpu" or t.dtype != torch.int64 or t.dim() != 1:
+            raise TypeError("check_lod: expected contiguous 1-D int64 offsets in host memory")
+        if t.numel() == 0:
+            return [1, level, 0, 1, 0]
+    for level, t in enumerate(offsets):
+        end = offsets[level + 1].numel() - 1 if level + 1 < len(offsets) else rows
+        rule, *where = check.find_fault(t, end)
+        if rule:
+            return [1 + rule, level, *where]
+        report.append(int(t.diff().max()) if t.numel() > 1 else 0)
+    return report
+
+
+@composition("run_map(Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor")
+def run_map(starts, row_offsets, rows, step=1):
+    check.index("run_map", "starts", starts, getattr(starts, "device", None))
+    check.offsets_kind("run_map", row_offsets, starts.device)
+    if starts.shape[0] != row_offsets.shape[0] - 1:
+        count = row_offsets.shape[0] - 1
+        raise ValueError(f"run_map: expected one of starts per segment, {count}, got {starts.shape[0]}")
+    check.row_count("run_map", rows)
+    check.offsets("run_map", row_offsets, rows)
+    segment = segment_of_rows(row_offsets, rows)
+    return starts[segment] + step * (torch.arange(rows, device=starts.device) - row_offsets[segment])
+
+
+@composition("gather_rows(Tensor values, Tensor map, Scalar fill=0) -> Tensor")
+def gather_rows(values, map, fill=0):
+    check.has_rows("gather_rows", "values", values)
+    check.index("gather_rows", "map", map, values.device)
+    check.row_map("gather_rows", "map", map, values.shape[0])
+    rows = values.shape[0]
+    x = wide(values)
+    filled = torch.cat([x, x.new_full((1, *values.shape[1:]), fill)])
+    return filled.index_select(0, torch.where(map < 0, rows, map)).to(values.dtype)
+
+
+@composition("scatter_rows(Tensor values, Tensor map, SymInt rows) -> Tensor")
+def scatter_rows(values, map, rows):
+    check.has_rows("scatter_rows", "values", values)
+    check.is_number("scatter_rows", values)
+    check.index("scatter_rows", "map", map, values.device)
+    if map.shape[0] != values.shape[0]:
+        raise ValueError(f"scatter_rows: expected a map entry per row of values, {values.shape[0]}, got {map.shape[0]}")
+    check.row_count("scatter_rows", rows)
+    check.row_map("scatter_rows", "map", map, rows)
+    return sum_by(torch.where(map < 0, rows, map), values, rows + 1)[:rows]
+
+
+@composition("rank_by_length(Tensor offsets) -> Tensor")
+def rank_by_length(offsets):
+    check.offsets_kind("rank_by_length", offsets, torch.device("cpu"))
+    check.offsets("rank_by_length", offsets, -1)
+    return offsets.diff().sort(descending=True, stable=True).indices
+
+
+def _runs(op, values, starts, row_offsets, rows, step, there) -> torch.Tensor:
+    """The row on the other side of every row of the segments."""
+    check.has_rows(op, "values", values)
+    check.row_count(op, rows)
+    check.index(op, "starts", starts, values.device)
+    check.offsets_kind(op, row_offsets, values.device)
+    if starts.shape[0] != row_offsets.shape[0] - 1:
+        raise ValueError(f"{op}: expected one of starts per segment, {row_offsets.shape[0] - 1}, got {starts.shape[0]}")
+    if step not in (1, -1):
+        raise ValueError(f"{op}: expected step 1 or -1, got {step}")
+    check.offsets(op, row_offsets, values.shape[0] if op == "scatter_runs" else rows)
+    check.runs(op, starts, row_offsets, step, there)
+    return run_map(starts, row_offsets, values.shape[0] if op == "scatter_runs" else rows, step)
+
+
+@composition("gather_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor")
+def gather_runs(values, starts, row_offsets, rows, step=1):
+    return values.index_select(0, _runs("gather_runs", values, starts, row_offsets, rows, step, values.shape[0]))
+
+
+@composition(
+    "scatter_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1, Scalar fill=0) -> Tensor"
+)
+def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
+    there = _runs("scatter_runs", values, starts, row_offsets, rows, step, rows)
+    untaken = torch.ones(rows, dtype=torch.bool, device=values.device).index_fill(0, there, False)
+    if values.dtype == torch.bool:
+        return torch.where(like_rows(untaken, values), fill != 0, sum_by(there, values.byte(), rows) > 0)
+    return torch.where(like_rows(untaken, values), fill, sum_by(there, values, rows)).to(values.dtype)
+
+
+def _check_windows(op, values, row_offsets, start, dilation) -> None:
+    check.has_rows(op, "values", values)
+    check.offsets_kind(op, row_offsets, values.device)
+    if not 1 <= dilation <= 2**40:
+        raise ValueError(f"{op}: expected dilation in [1, 2**40], got {dilation}")
+    if not -(2**40) <= start <= 2**40:
+        raise ValueError(f"{op}: expected start in [-2**40, 2**40], got {start}")
+
+
+def _window_rows(row_offsets, rows, size, start, dilation):
+    """The row at every place of every window (rows, size), and whether it is of the same segment."""
+    device = row_offsets.device
+    row = torch.arange(rows, device=device)[:, None] + start + torch.arange(size, device=device) * dilation
+    segment = segment_of_rows(row_offsets, rows)
+    return row, (row >= row_offsets[segment][:, None]) & (row < row_offsets[segment + 1][:, None])
+
+
+@composition(
+    "segment_unfold(Tensor values, Tensor row_offsets, SymInt size, int start, int dilation=1, Scalar fill=0) -> Tensor"
+)
+def segment_unfold(values, row_offsets, size, start, dilation=1, fill=0):
+    _check_windows("segment_unfold", values, row_offsets, start, dilation)
+    if not 1 <= size <= 2**20:
+        raise ValueError(f"segment_unfold: expected size in [1, 2**20], got {size}")
+    check.offsets("segment_unfold", row_offsets, values.shape[0])
+    row, inside = _window_rows(row_offsets, values.shape[0], size, start, dilation)
+    taken = gather_rows(values, torch.where(inside, row, -1).flatten(), fill)
+    return taken.view(values.shape[0], size, *values.shape[1:])
+
+
+@composition("segment_fold(Tensor values, Tensor row_offsets, int start, int dilation=1) -> Tensor")
+def segment_fold(values, row_offsets, start, dilation=1):
+    _check_windows("segment_fold", values, row_offsets, start, dilation)
+    check.is_number("segment_fold", values)
+    if values.dim() < 2:
+        raise ValueError(f"segment_fold: expected values of shape (rows, size, ...), got {values.dim()} dimensions")
+    check.offsets("segment_fold", row_offsets, values.shape[0])
+    row, inside = _window_rows(row_offsets, values.shape[0], values.shape[1], start, dilation)
+    return scatter_rows(values.flatten(0, 1), torch.where(inside, row, -1).flatten(), values.shape[0])

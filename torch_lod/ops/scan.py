@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shape "segment", row by row: a value is carried along every segment."""
+
+from torch import Tensor
+
+from .library import operator
+
+_scan, _cumulative = operator("segment_scan"), operator("segment_cumulative")
+
+
+def segment_scan(values: Tensor, factors: Tensor | None, row_offsets: Tensor, adjoint: bool = False) -> Tensor:
+    """y[r] = values[r] + factors[r] y[r - 1] along every segment, from 0 before its first row.
+
+    Without factors a cumulative sum. A factor of 0 starts anew: what came before is forgotten, even if it was infinite or
+    NaN. `adjoint` runs from the last row: y[r] = values[r] + factors[r + 1] y[r + 1]; each form is the gradient of the other.
+
+    Args:
+        values: (rows, *element), a floating or integer dtype; half types are carried in float32.
+        factors: None, or of the shape and dtype of values.
+        row_offsets: int64, (segments + 1,).
+
+    Returns:
+        the shape and dtype of values.
+    """
+    return _scan(values, factors, row_offsets, adjoint)
+
+
+def segment_cumulative(values: Tensor, row_offsets: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
+    """The extreme so far ('max' or 'min') along every segment, and the row (int64, absolute) that it came from.
+
+    The first of equals stays; NaN beats every number. The gradient goes to the row that it came from.
+
+    Args:
+        values: (rows, *element), a floating or integer dtype.
+        row_offsets: int64, (segments + 1,).
+
+    Returns:
+        values and rows, both of the shape of values.
+    """
+    return _cumulative(values, row_offsets, reduce)

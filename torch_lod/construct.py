@@ -179,22 +179,18 @@ def from_padded(
             hint = "; see mask.bool()" if isinstance(mask, Tensor) and mask.dtype != torch.bool else ""
             raise LoDValueError(f"{call}: expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}{hint}")
         host = _plain(mask).cpu()
-        offsets, rows = sums(host.sum(1)), host.flatten().nonzero().flatten()
-    else:
-        lengths = host_integers(call, "lengths", lengths)
-        if lengths.numel() != n:
-            raise LoDValueError(f"{call}: expected {n} lengths, one per sequence, got {lengths.numel()}")
-        wrong = ((lengths < 0) | (lengths > longest)).nonzero().flatten()
-        if wrong.numel():
-            i = int(wrong[0])
-            raise LoDValueError(f"{call}: expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
-        offsets = sums(lengths)
-        starts = torch.arange(n, device="cpu") * longest
-        if side == "left":
-            starts = starts + longest - lengths
-        rows = ops.run_map(starts, offsets, int(offsets[-1]), 1)
-    lod = LoD._of(call, "lengths", [offsets], level_names)
-    return LoDTensor(ops.gather_rows(dense.flatten(0, 1), rows.to(dense.device)), lod)
+        lod = LoD._of(call, "lengths", [sums(host.sum(1))], level_names)
+        return LoDTensor(ops.gather_rows(dense.flatten(0, 1), host.flatten().nonzero().flatten().to(dense.device)), lod)
+    lengths = host_integers(call, "lengths", lengths)
+    if lengths.numel() != n:
+        raise LoDValueError(f"{call}: expected {n} lengths, one per sequence, got {lengths.numel()}")
+    wrong = ((lengths < 0) | (lengths > longest)).nonzero().flatten()
+    if wrong.numel():
+        i = int(wrong[0])
+        raise LoDValueError(f"{call}: expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
+    lod = LoD._of(call, "lengths", [sums(lengths)], level_names)
+    starts, offsets = lod._padded_starts(0, longest, side == "right", dense.device), lod._row_offsets(0, dense.device)
+    return LoDTensor(ops.gather_runs(dense.flatten(0, 1), starts, offsets, lod.rows), lod)
 
 
 def _kind(value) -> str:
@@ -309,7 +305,7 @@ def full(lod: LoD, *element: int, fill_value, **kwargs) -> LoDTensor:
 # -- joining
 
 
-def _all_lod(call: str, xs) -> list[LoDTensor]:
+def all_lod(call: str, xs) -> list[LoDTensor]:
     if not isinstance(xs, (list, tuple)):
         raise LoDTypeError(f"{call}: expected a list of LoDTensors, got {type(xs).__name__}")
     if not xs or not all(isinstance(x, LoDTensor) for x in xs):
@@ -329,7 +325,7 @@ def cat(xs, along: str = "sequences", dim: int = -1) -> LoDTensor:
             Paddle's sequence_concat; "features", along `dim` of the rows, for equal LoDs.
     """
     if along == "features":
-        xs = _all_lod("cat", xs)
+        xs = all_lod("cat", xs)
         for x in xs[1:]:
             same_lod("cat", xs[0].lod, x.lod)
         if dim in (0, -xs[0].dim()):
@@ -337,23 +333,36 @@ def cat(xs, along: str = "sequences", dim: int = -1) -> LoDTensor:
         return LoDTensor(torch.cat([x.values() for x in xs], dim), xs[0].lod)
     if along not in ("sequences", "within"):
         raise LoDValueError(f"cat: expected along 'sequences', 'within' or 'features', got {along!r}")
-    xs = _all_lod("cat", xs)
-    joined = LoDTensor(torch.cat([x.values() for x in xs]), chain([x.lod for x in xs]))
-    if along == "sequences":
-        return joined
-    n = xs[0].num_sequences()
-    if any(x.num_sequences() != n for x in xs):
-        raise LoDValueError(f"cat: expected equally many sequences, got {[x.num_sequences() for x in xs]}")
-    turn = torch.arange(n * len(xs), device="cpu").view(len(xs), n).t().flatten()
-    lod, rows = joined.lod._take("cat", 0, turn)
-    offsets = [lod._offsets[0][:: len(xs)].contiguous(), *lod._offsets[1:]]
-    return joined._gather(rows, LoD._of("cat", "offsets", offsets, xs[0].level_names))
+    xs = all_lod("cat", xs)
+    return joined("cat", xs) if along == "sequences" else joined_within("cat", xs, 0)
+
+
+def joined(call: str, xs: list[LoDTensor]) -> LoDTensor:
+    """One batch after another."""
+    return LoDTensor(torch.cat([x.values() for x in xs]), chain([x.lod for x in xs]))
+
+
+def joined_within(call: str, xs: list[LoDTensor], k: int) -> LoDTensor:
+    """Sequence i of level k: that of every x, one after another."""
+    counts = [x.num_sequences(k) for x in xs]
+    if len(set(counts)) > 1:
+        raise LoDValueError(f"{call}: expected equally many sequences, got {counts}")
+    for x in xs[1:] if k else ():
+        outer, other = xs[0].lod.outer(k), x.lod.outer(k)
+        assert outer is not None and other is not None
+        same_lod(call, outer, other)
+    turn = torch.arange(counts[0] * len(xs), device="cpu").view(len(xs), counts[0]).t().flatten()
+    whole = joined(call, xs)
+    lod, runs = whole.lod._take(call, k, turn)
+    own = lod._offsets[0][:: len(xs)].contiguous()
+    levels = [*xs[0].lod._offsets[:k], own, *lod._offsets[1:]]
+    return whole._moved(LoD._of(call, "offsets", levels, xs[0].level_names), runs)
 
 
 @public
 def stack(xs, dim: int = 1) -> LoDTensor:
     """Stacks the rows of LoDTensors with equal LoDs along a new dim of the rows."""
-    xs = _all_lod("stack", xs)
+    xs = all_lod("stack", xs)
     for x in xs[1:]:
         same_lod("stack", xs[0].lod, x.lod)
     if dim in (0, -xs[0].dim() - 1):

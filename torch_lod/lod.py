@@ -2,6 +2,7 @@
 """`LoD`: the structure of nested sequences. Offsets relative to the next level, in host memory, validated once, immutable."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,13 @@ from .inputs import host_integers, host_levels, level_names_of, sums, whole
 _check_lod = torch.ops.torch_lod.check_lod.default
 _HOST = torch.device("cpu")
 _SHOWN = 12  # entries of a level that repr prints
+
+
+class Runs(NamedTuple):
+    """Rows made of runs of other rows: rows offsets[s] to offsets[s + 1] are those from starts[s] on."""
+
+    starts: Tensor
+    offsets: Tensor
 
 
 class LoD:
@@ -289,14 +297,17 @@ class LoD:
 
         return self._cached(("end", k, last), device, make)
 
-    def _padded_rows(self, k: int, length: int, right: bool, device=None) -> Tensor:
-        """The row at every place of a padded layout (sequences * length), -1 for padding."""
+    def _last_rows(self, k: int, device=None) -> Tensor:
+        """The last row of every sequence; for an empty one the row before it."""
+        return self._cached(("last", k), device, lambda: self._row_offsets(k)[1:] - 1)
+
+    def _padded_starts(self, k: int, length: int, right: bool, device=None) -> Tensor:
+        """Where every sequence begins in a padded layout (sequences * length)."""
 
         def make():
             offsets = self._row_offsets(k)
-            place = torch.arange(0 if right else -length, length if right else 0, device=_HOST)
-            row = (offsets[:-1] if right else offsets[1:])[:, None] + place
-            return torch.where((row >= offsets[:-1, None]) & (row < offsets[1:, None]), row, -1).flatten()
+            starts = torch.arange(offsets.numel() - 1, device=_HOST) * length
+            return starts if right else starts + length - offsets.diff()
 
         return self._cached(("padded", k, length, right), device, make)
 
@@ -356,14 +367,30 @@ class LoD:
         k, j = self._branch("branch", path)
         return self._cut("branch", k, j, j + 1)[0]
 
-    def _take(self, call: str, k: int, index: Tensor) -> tuple["LoD", Tensor]:
+    def _runs(self, call: str, k: int, starts: Tensor, lengths: Tensor) -> tuple["LoD", Runs]:
+        """New sequences of level k, each a run of elements of that level, with the levels below; and the rows that they
+        are made of. Starts of empty runs must be places as well."""
+        levels, begin, end = [sums(lengths)], starts, starts + lengths
+        for inner in self._offsets[k + 1 :]:
+            taken = sums(end - begin)
+            levels.append(sums(inner.diff()[ops.run_map(begin, taken, int(taken[-1]), 1)]))
+            begin, end = inner[begin], inner[end]
+        lod = LoD._of(call, "offsets", levels, self._names_of(range(k, self.depth)))
+        return lod, Runs(begin, levels[0] if len(levels) == 1 else sums(end - begin))
+
+    def _take(self, call: str, k: int, index: Tensor) -> tuple["LoD", Runs]:
         """The sequences of level k that `index` names, with the levels below, and the rows that they are made of."""
-        levels = []
-        for offsets in self._offsets[k:]:
-            taken = sums(offsets.diff()[index])
-            index = ops.run_map(offsets[:-1][index], taken, int(taken[-1]), 1)
-            levels.append(taken)
-        return LoD._of(call, "offsets", levels, self._names_of(range(k, self.depth))), index
+        offsets = self._offsets[k]
+        return self._runs(call, k, offsets[index], offsets.diff()[index])
+
+    def _under(self, call: str, inner: "LoD", *own: Tensor) -> "LoD":
+        """The levels of this LoD above those of `own` and `inner`, and then these."""
+        above = self.depth - inner.depth - len(own)
+        return LoD._of(call, "offsets", [*self._offsets[:above], *own, *inner._offsets], self.level_names)
+
+    def _rank(self, k: int) -> Tensor:
+        """The sequences of level k from longest to shortest: the plan of a recurrence."""
+        return self._cached(("rank", k), None, lambda: ops.rank_by_length(self._offsets[k]))
 
     def _names_of(self, levels) -> list[str | None] | None:
         return None if self.level_names is None else [self.level_names[k] for k in levels]

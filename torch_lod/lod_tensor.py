@@ -12,7 +12,7 @@ from torch import Tensor
 from . import ops, torch_rules, tracing
 from .errors import LoDIndexError, LoDTypeError, LoDValueError, public
 from .inputs import host_integers, sums
-from .lod import LoD
+from .lod import LoD, Runs
 from .printing import tree
 
 _plainly = torch._C.DisableTorchFunctionSubclass
@@ -238,10 +238,8 @@ class LoDTensor(Tensor):
             raise LoDValueError(f"{call}: expected k in [0, 2**63), got {k!r}")
         offsets = self._lod._offsets[-1]
         lengths = offsets.diff().clamp(max=k)
-        new = sums(lengths)
-        start = offsets[1:] - lengths if last else offsets[:-1]
-        lod = LoD._of(call, "offsets", [*self._lod._offsets[:-1], new], self.level_names)
-        return self._gather(ops.run_map(start, new, int(new[-1]), 1), lod)
+        lod, runs = self._lod._runs(call, self.lod_level - 1, offsets[1:] - lengths if last else offsets[:-1], lengths)
+        return self._moved(self._lod._under(call, lod), runs)
 
     @public
     def nth(self, i: int, pad_value: float = 0.0) -> Tensor:
@@ -274,12 +272,16 @@ class LoDTensor(Tensor):
                 raise LoDValueError(
                     f"permute_sequences: expected sequences to stay in their parent, got {int(order[i])} at index {i}"
                 )
-        lod, rows = self._lod._take("permute_sequences", k, order)
-        full = LoD._of("permute_sequences", "offsets", [*self._lod._offsets[:k], *lod._offsets], self.level_names)
-        return self._gather(rows, full)
+        lod, runs = self._lod._take("permute_sequences", k, order)
+        return self._moved(self._lod._under("permute_sequences", lod), runs)
 
     def _gather(self, rows: Tensor, lod: LoD) -> "LoDTensor":
         return LoDTensor(ops.gather_rows(self.values(), rows.to(self.device, non_blocking=True)), lod)
+
+    def _moved(self, lod: LoD, runs: Runs) -> "LoDTensor":
+        """The rows that runs take, in the structure that they make."""
+        starts, offsets = (t.to(self.device, non_blocking=True) for t in runs)
+        return LoDTensor(ops.gather_runs(self.values(), starts, offsets, lod.rows), lod)
 
     # -- structure
 
@@ -350,8 +352,9 @@ class LoDTensor(Tensor):
             raise LoDValueError(
                 f"to_padded: expected max_length of at least the longest sequence, {longest}, got {max_length!r}"
             )
-        rows = lod._padded_rows(k, max_length, side == "right", self.device)
-        dense = ops.gather_rows(self.values(), rows, padding_value)
+        starts = lod._padded_starts(k, max_length, side == "right", self.device)
+        offsets, rows = lod._row_offsets(k, self.device), lengths.numel() * max_length
+        dense = ops.scatter_runs(self.values(), starts, offsets, rows, 1, padding_value)
         return dense.view(lengths.numel(), max_length, *self.shape[1:]), lengths.to(self.device)
 
     def _to_padded_all(self, padding_value, right: bool):
@@ -360,9 +363,12 @@ class LoDTensor(Tensor):
         for k in range(self._lod.depth - 1, -1, -1):
             one = LoD._of("to_padded", "offsets", [self._lod._offsets[k]])
             n, longest = one.num_sequences(), one.max_length()
-            rows = one._padded_rows(0, longest, right, self.device)
-            dense = ops.gather_rows(dense, rows, padding_value).view(n, longest, *dense.shape[1:])
-            lengths = [ops.gather_rows(t, rows).view(n, longest, *t.shape[1:]) for t in lengths]
+            starts, offsets = one._padded_starts(0, longest, right, self.device), one._row_offsets(0, self.device)
+
+            def laid_out(t, fill, n=n, longest=longest, starts=starts, offsets=offsets):
+                return ops.scatter_runs(t, starts, offsets, n * longest, 1, fill).view(n, longest, *t.shape[1:])
+
+            dense, lengths = laid_out(dense, padding_value), [laid_out(t, 0) for t in lengths]
             lengths.insert(0, one.lengths().to(self.device))
         return dense, tuple(lengths)
 
@@ -542,8 +548,7 @@ class SequenceIndex:
             index = torch.tensor(picked, dtype=torch.int64, device="cpu")
         else:
             index = begin + _positions(key[-1], end - begin)
-        inner, rows = lod._take("seq", k, index)
-        return x._gather(rows, inner)
+        return x._moved(*lod._take("seq", k, index))
 
 
 def _is_int(value) -> bool:

@@ -1,56 +1,136 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pooling: the rows under every sequence of a level become one row."""
 
+import torch
 from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod_tensor import LoDTensor, maybe_lod
-from ._common import level_of
+from ._common import a_float, level_of, number, on_rows
 
-__all__ = ["sequence_first_step", "sequence_last_step", "sequence_pool"]
+__all__ = [
+    "fused_embedding_seq_pool",
+    "sequence_argmax",
+    "sequence_first_step",
+    "sequence_last_step",
+    "sequence_pool",
+    "sequence_topk",
+    "sequence_topk_avg_pooling",
+]
 
 _REDUCE = {name: name for name in ("sum", "mean", "sqrt", "max", "min", "first", "last")} | {"average": "mean"}
 
 
 @public
 def sequence_pool(
-    x: LoDTensor, pool_type: str, pad_value: float = 0.0, level: int | str = -1, *, return_index: bool = False
+    x: LoDTensor,
+    pool_type: str,
+    pad_value: float = 0.0,
+    level: int | str = -1,
+    *,
+    return_index: bool = False,
+    correction: int = 1,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """One row per sequence of a level, from all rows under it.
 
     Equivalent to:
         torch.stack([rows.sum(0) for rows in x.sequences(level)])
 
+    LoD, with x of lengths [[3, 1, 2], [3, 2, 4, 1, 2, 3]] (15 rows):
+        level -1:  6 rows, [[3, 1, 2]]        level 0:  3 rows, plain, from 9, 1 and 5 rows
+
     Args:
-        x: (rows, *element).
-        pool_type: in any case, "sum", "average" (or "mean"), "sqrt" (sum / sqrt(length)), "max", "min", "first" or "last".
+        x: (rows, *element). Half types are summed in float32.
+        pool_type: in any case, "sum", "average" (or "mean"), "sqrt" (sum / sqrt(length)), "max", "min", "first", "last",
+            "prod", "logsumexp", "var", "std", "any" or "all" (bool: whether an element is, or all are, other than 0).
             The gradient of a maximum goes to the first row that attains it; NaN beats every number.
         pad_value: the result for empty sequences; it has no gradient.
         level: whose sequences.
         return_index: for "max" and "min", also the row of every result: int64, counting all rows, -1 for empty sequences.
+        correction: for "var" and "std", as torch.var's: the sum of squares is divided by length - correction.
 
     Returns:
         (sequences, *element) with the levels above; a plain tensor above the outermost.
 
-    Source: Paddle Fluid's sequence_pool.
+    Raises:
+        ValueError: for another pool_type. TypeError: for an integer x where the result is not whole.
+
+    Source: Paddle Fluid's sequence_pool, of the innermost level and the first seven.
     """
-    k = level_of("sequence_pool", x, level)
-    reduce = _REDUCE.get(pool_type.lower()) if isinstance(pool_type, str) else None
-    if reduce is None:
-        raise LoDValueError(f"sequence_pool: expected pool_type in {sorted(_REDUCE)}, got {pool_type!r}")
+    call = "sequence_pool"
+    k = level_of(call, x, level)
+    kind = pool_type.lower() if isinstance(pool_type, str) else None
+    reduce = _REDUCE.get(kind) if kind is not None else None
+    if reduce is None and kind not in _COMPOSED:
+        raise LoDValueError(f"{call}: expected pool_type in {sorted([*_REDUCE, *_COMPOSED])}, got {pool_type!r}")
     if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
         raise LoDTypeError(
-            f"sequence_pool: expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
+            f"{call}: expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
         )
     lod, values = x._lod, x.values()
     offsets = lod._row_offsets(k, values.device)
-    if not return_index:
+    if return_index:
+        if reduce not in ("max", "min"):
+            raise LoDTypeError(f"{call}: expected pool_type 'max' or 'min' with return_index, got {pool_type!r}")
+        out, index = ops.segment_extreme(values, offsets, reduce, pad_value)
+        return maybe_lod(out, lod.outer(k)), maybe_lod(index, lod.outer(k))
+    if reduce is not None:
         return maybe_lod(ops.segment_reduce(values, offsets, reduce, pad_value), lod.outer(k))
-    if reduce not in ("max", "min"):
-        raise LoDTypeError(f"sequence_pool: expected pool_type 'max' or 'min' with return_index, got {pool_type!r}")
-    out, index = ops.segment_extreme(values, offsets, reduce, pad_value)
-    return maybe_lod(out, lod.outer(k)), maybe_lod(index, lod.outer(k))
+    if kind in ("logsumexp", "var", "std"):
+        a_float(call, x)
+    if kind in ("var", "std"):
+        number(call, "correction", correction)
+    pooled = _COMPOSED[kind](values, offsets, correction)
+    if lod._any_empty(k):
+        empty = on_rows(offsets.diff() == 0, pooled)
+        pooled = torch.where(empty, torch.full_like(pooled, pad_value), pooled)
+    return maybe_lod(pooled, lod.outer(k))
+
+
+def _prod(values: Tensor, offsets: Tensor, _) -> Tensor:
+    return ops.segment_reduce(cumulative_product(values, offsets), offsets, "last")
+
+
+def cumulative_product(values: Tensor, offsets: Tensor) -> Tensor:
+    """y[r] = x[r] y[r - 1], from the first row's own value."""
+    ends = torch.zeros(values.shape[0] + 1, dtype=torch.bool, device=values.device).index_fill(0, offsets, True)
+    return ops.segment_scan(torch.where(on_rows(ends[:-1], values), values, 0), values, offsets)
+
+
+def _logsumexp(values: Tensor, offsets: Tensor, _) -> Tensor:
+    top = finite_top(values, offsets)
+    e = (values - ops.segment_broadcast(top, offsets, values.shape[0])).exp()
+    return ops.segment_reduce(e, offsets, "sum").log() + top
+
+
+def finite_top(values: Tensor, offsets: Tensor) -> Tensor:
+    """The maximum of every segment, 0 where it is infinite or NaN: what exponents are taken relative to."""
+    return ops.segment_reduce(values.detach(), offsets, "max").nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _var(values: Tensor, offsets: Tensor, correction: int) -> Tensor:
+    mean = ops.segment_reduce(values, offsets, "mean")
+    squares = (values - ops.segment_broadcast(mean, offsets, values.shape[0])).square()
+    length = on_rows((offsets.diff() - correction).clamp(min=0), values).to(values.dtype)
+    return ops.segment_reduce(squares, offsets, "sum") / length
+
+
+def _std(values: Tensor, offsets: Tensor, correction: int) -> Tensor:
+    variance = _var(values, offsets, correction)
+    some = variance != 0  # the root has no slope at 0; torch.std's gradient is 0 there
+    return torch.where(some, torch.where(some, variance, 1).sqrt(), 0)
+
+
+def _any(values: Tensor, offsets: Tensor, _) -> Tensor:
+    return ops.segment_reduce((values != 0).to(torch.uint8), offsets, "max") > 0
+
+
+def _all(values: Tensor, offsets: Tensor, _) -> Tensor:
+    return ops.segment_reduce((values != 0).to(torch.uint8), offsets, "min") > 0
+
+
+_COMPOSED = {"prod": _prod, "logsumexp": _logsumexp, "var": _var, "std": _std, "any": _any, "all": _all}
 
 
 def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
@@ -61,3 +141,176 @@ def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str =
 def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
     """The last row of every sequence of a level: `sequence_pool(x, "last")`."""
     return sequence_pool(x, "last", pad_value, level)
+
+
+@public
+def sequence_argmax(x: LoDTensor, level: int | str = -1) -> Tensor:
+    """The row of the maximum of every sequence of a level, each element of a row for itself; -1 for empty sequences.
+
+    Rows are counted over all of x; less `x.row_offsets(level)[:-1]` they count from the sequence's own start. The first of
+    equals; NaN beats every number.
+
+    Returns:
+        int64, (sequences, *element), with the levels above.
+    """
+    k = level_of("sequence_argmax", x, level)
+    values = x.values()
+    _, index = ops.segment_extreme(values.detach(), x._lod._row_offsets(k, values.device), "max")
+    return maybe_lod(index, x._lod.outer(k))
+
+
+@public
+def sequence_topk(
+    x: LoDTensor,
+    k: int,
+    channel: int | None = None,
+    *,
+    largest: bool = True,
+    pad_value: float = 0.0,
+    level: int | str = -1,
+) -> tuple[Tensor, Tensor]:
+    """The `k` largest rows of every sequence of a level, in order.
+
+    Equivalent to, where every sequence has k rows:
+        torch.stack([rows.topk(k, 0).values for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element).
+        k: at least 1; places beyond the end of a shorter sequence are `pad_value`, without gradient.
+        channel: None, each element of a row for itself; or the column of a (rows, channels) x that whole rows are ranked by.
+        largest: False takes the smallest.
+
+    Returns:
+        (sequences, k, *element) and the rows that they came from, int64, counting all rows, -1 for padding: of the same
+        shape, or (sequences, k) with a channel. With the levels above.
+    """
+    call = "sequence_topk"
+    at = level_of(call, x, level)
+    if type(k) is not int or not 1 <= k <= 2**31:
+        raise LoDValueError(f"{call}: expected k >= 1, got {k!r}")
+    lod, values = x._lod, x.values()
+    key = values
+    if channel is not None:
+        if values.dim() != 2 or type(channel) is not int or not -values.shape[1] <= channel < values.shape[1]:
+            raise LoDValueError(
+                f"{call}: expected channel as a column of x of shape (rows, channels), got {channel!r} for {tuple(x.shape)}"
+            )
+        key = values[:, channel]
+    order = order_within(key.detach(), lod._segment_ids(at, x.device), largest)
+    offsets = lod._row_offsets(at, x.device)
+    place = offsets[:-1, None] + torch.arange(k, device=x.device)
+    place = torch.where(place < offsets[1:, None], place, -1)
+    index = ops.gather_rows(order, place.flatten(), -1).view(*place.shape, *order.shape[1:])
+    if channel is None:
+        flat = index.flatten(0, 1)
+        taken = values.gather(0, flat.clamp(min=0)) if values.shape[0] else flat.to(values.dtype)
+        taken = torch.where(flat < 0, torch.full_like(taken, pad_value), taken).view(index.shape)
+    else:
+        taken = ops.gather_rows(values, index.flatten(), pad_value).view(*index.shape, *values.shape[1:])
+    return maybe_lod(taken, lod.outer(at)), maybe_lod(index, lod.outer(at))
+
+
+def order_within(key: Tensor, segment: Tensor, descending: bool) -> Tensor:
+    """The rows of every segment in the order of their keys, each element for itself; equal keys stay in order."""
+    first = key.sort(dim=0, descending=descending, stable=True).indices
+    second = segment[first].sort(dim=0, stable=True).indices
+    return first.gather(0, second)
+
+
+@public
+def fused_embedding_seq_pool(
+    ids: LoDTensor, weight: Tensor, combiner: str = "sum", padding_idx: int | None = None, level: int | str = -1
+) -> Tensor:
+    """The embeddings of the ids under every sequence of a level, pooled.
+
+    Equivalent to:
+        sequence_pool(F.embedding(ids, weight), combiner, level=level)
+
+    Args:
+        ids: integers in [0, len(weight)), (rows,), (rows, 1) or (rows, n); IndexError otherwise.
+        weight: (words, width).
+        combiner: as sequence_pool's pool_type.
+        padding_idx: rows of this id count as zeros and pass no gradient.
+
+    Returns:
+        (sequences, width), or (sequences, n, width), with the levels above; zeros for empty sequences.
+
+    Source: Paddle Fluid's fused_embedding_seq_pool.
+    """
+    call = "fused_embedding_seq_pool"
+    level_of(call, ids, level)
+    numbers = ids.values()
+    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+        raise LoDTypeError(f"{call}: expected ids of an integer dtype, got {numbers.dtype}")
+    if numbers.dim() == 2 and numbers.shape[1] == 1:
+        numbers = numbers.squeeze(1)
+    if not isinstance(weight, Tensor) or weight.dim() != 2:
+        raise LoDValueError(f"{call}: expected weight of shape (words, width)")
+    words = weight.shape[0]
+    if numbers.is_cpu:
+        wrong = ((numbers < 0) | (numbers >= words)).nonzero()
+        if len(wrong):
+            at = tuple(wrong[0].tolist())
+            raise IndexError(f"{call}: expected ids in [0, {words - 1}], got {int(numbers[at])} at index {at[0]}")
+    rows = torch.nn.functional.embedding(numbers, weight)
+    if padding_idx is not None:
+        rows = rows.masked_fill((numbers == padding_idx)[..., None], 0)
+    return sequence_pool(ids.with_values(rows), combiner, level=level)
+
+
+@public
+def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topks, channel_num: int) -> LoDTensor:
+    """Means of the k largest scores of every row of score matrices, for several k.
+
+    Sequence i of x holds `channel_num` matrices of as many rows as sequence i of `row` and as many columns as that of
+    `col`, one after another. Where a matrix has fewer than k columns, their sum is still divided by k.
+
+    Args:
+        x: scores, (n,) or (n, 1), one level.
+        row, col: whose lengths are the sizes of the matrices.
+        topks: numbers of scores, each at least 1.
+
+    Returns:
+        (rows of `row`, channel_num * len(topks)), channels outermost, with the LoD of `row`. The gradient goes to the
+        scores that were chosen.
+
+    Raises:
+        ValueError: where the lengths of x are not channel_num * rows * columns.
+
+    Source: Paddle Fluid's sequence_topk_avg_pooling.
+    """
+    call = "sequence_topk_avg_pooling"
+    for what, t in (("x", x), ("row", row), ("col", col)):
+        level_of(call, t, -1)
+        if t.lod_level != 1:
+            raise LoDValueError(f"{call}: expected {what} with 1 level, got {t.lod_level}")
+    if not isinstance(topks, (list, tuple)) or not topks or any(type(k) is not int or k < 1 for k in topks):
+        raise LoDValueError(f"{call}: expected topks as a list of numbers >= 1, got {topks!r}")
+    if type(channel_num) is not int or channel_num < 1:
+        raise LoDValueError(f"{call}: expected channel_num >= 1, got {channel_num!r}")
+    high, broad = row._lod._offsets[0].diff(), col._lod._offsets[0].diff()
+    lengths = x._lod._offsets[0].diff()
+    if high.shape != lengths.shape or broad.shape != lengths.shape:
+        counts = [len(t) for t in (lengths, high, broad)]
+        raise LoDValueError(f"{call}: expected equally many sequences in x, row and col, got {counts}")
+    wrong = (lengths != channel_num * high * broad).nonzero().flatten()
+    if wrong.numel():
+        i = int(wrong[0])
+        raise LoDValueError(
+            f"{call}: expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"
+        )
+    scores = x.values().reshape(-1)
+    if scores.numel() != x.shape[0]:
+        raise LoDValueError(f"{call}: expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
+    # a matrix row is a segment; they come by (sequence, channel, row) and leave by (sequence, row, channel)
+    matrices = x._lod.__class__.from_lengths([torch.repeat_interleave(broad, channel_num * high)])
+    best, _ = sequence_topk(LoDTensor(scores, matrices), max(topks))
+    means = best.cumsum(1)[:, [k - 1 for k in topks]] / torch.tensor(topks, dtype=scores.dtype, device=x.device)
+    start = torch.repeat_interleave(row._lod._offsets[0][:-1] * channel_num, high)
+    place = torch.arange(row.shape[0], device="cpu") - torch.repeat_interleave(row._lod._offsets[0][:-1], high)
+    turn = (
+        start[:, None]
+        + place[:, None]
+        + torch.arange(channel_num, device="cpu") * torch.repeat_interleave(high, high)[:, None]
+    )
+    return LoDTensor(ops.gather_rows(means, turn.flatten().to(x.device)).view(row.shape[0], -1), row._lod)

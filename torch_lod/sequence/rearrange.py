@@ -1,17 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that repeat or move the elements of a level: whole sub-sequences, with all that is inside them."""
+"""Operators that repeat, pick or move the elements of a level: whole sub-sequences, with all that is inside them."""
 
 import torch
 from torch import Tensor
 
 from .. import ops
+from ..construct import all_lod, joined_within
 from ..errors import LoDTypeError, LoDValueError, public
-from ..inputs import sums
+from ..inputs import host_integers, sums
 from ..lod import LoD
 from ..lod_tensor import LoDTensor
-from ._common import level_of
+from ._common import a_float, level_of, on_rows, probability
 
-__all__ = ["sequence_expand", "sequence_expand_as", "sequence_reverse"]
+__all__ = [
+    "broadcast",
+    "sequence_concat",
+    "sequence_dropout",
+    "sequence_expand",
+    "sequence_expand_as",
+    "sequence_reverse",
+    "sequence_sample",
+    "sequence_shift",
+    "sequence_slice",
+]
+
+
+def elements_taken(call: str, x: LoDTensor, k: int, lengths: Tensor, index: Tensor) -> LoDTensor:
+    """x with other sequences at level k: of the given lengths, made of the elements of that level that `index` names."""
+    lod = x._lod
+    if k + 1 == lod.depth:
+        return x._gather(index, LoD._of(call, "offsets", [*lod._offsets[:k], sums(lengths)], lod.level_names))
+    inner, runs = lod._take(call, k + 1, index)
+    return x._moved(lod._under(call, inner, sums(lengths)), runs)
 
 
 @public
@@ -29,13 +49,154 @@ def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
     """
     k = level_of("sequence_reverse", x, level)
     lod = x._lod
-    offsets = lod._offsets[k]
-    turned = ops.run_map(offsets[1:] - 1, offsets, int(offsets[-1]), -1)
     if k + 1 == lod.depth:
-        return x.with_values(ops.gather_rows(x.values(), turned.to(x.device, non_blocking=True)))
-    inner, rows = lod._take("sequence_reverse", k + 1, turned)
-    full = LoD._of("sequence_reverse", "offsets", [*lod._offsets[: k + 1], *inner._offsets], lod.level_names)
-    return x._gather(rows, full)
+        offsets = lod._row_offsets(k, x.device)
+        return x.with_values(ops.gather_runs(x.values(), lod._last_rows(k, x.device), offsets, lod.rows, -1))
+    found = lod._cache.get(("reverse", k))
+    if found is None:
+        offsets = lod._offsets[k]
+        inner, runs = lod._take("sequence_reverse", k + 1, ops.run_map(offsets[1:] - 1, offsets, int(offsets[-1]), -1))
+        found = lod._cache["reverse", k] = lod._under("sequence_reverse", inner, offsets), runs
+    return x._moved(*found)
+
+
+@public
+def sequence_slice(x: LoDTensor, offset, length, level: int | str = -1) -> LoDTensor:
+    """Of every sequence i of a level the `length[i]` elements from its `offset[i]`-th on.
+
+    Equivalent to (one level):
+        torch.cat([rows[o : o + n] for rows, o, n in zip(x.sequences(), offset, length)])
+
+    Args:
+        offset, length: integers, (sequences,) or (sequences, 1): a list, an array or a tensor; one sync if on a GPU.
+
+    Returns:
+        the elements, in the structure of x with the new lengths. The gradient is zero elsewhere.
+
+    Raises:
+        ValueError: where offset < 0, length < 0 or offset + length is beyond the sequence.
+
+    Source: Paddle Fluid's sequence_slice, of one level.
+    """
+    call = "sequence_slice"
+    k = level_of(call, x, level)
+    offsets = x._lod._offsets[k]
+    count = offsets.numel() - 1
+    begin, taken = (_per_sequence(call, name, t, count) for name, t in (("offset", offset), ("length", length)))
+    room = offsets.diff()
+    wrong = ((begin < 0) | (taken < 0) | (begin > room) | (taken > room - begin)).nonzero().flatten()
+    if wrong.numel():
+        i = int(wrong[0])
+        raise LoDValueError(
+            f"{call}: expected offset and length within sequence {i} of {int(room[i])} elements, got offset "
+            f"{int(begin[i])} and length {int(taken[i])}"
+        )
+    inner, runs = x._lod._runs(call, k, offsets[:-1] + begin, taken)
+    return x._moved(x._lod._under(call, inner), runs)
+
+
+def _per_sequence(call: str, what: str, given, count: int) -> Tensor:
+    if isinstance(given, Tensor) and given.dim() == 2 and given.shape[1] == 1:
+        given = given.squeeze(1)
+    numbers = host_integers(call, what, given)
+    if numbers.numel() != count:
+        raise LoDValueError(
+            f"{call}: expected {what} with one number for each of {count} sequences, got {numbers.numel()}"
+        )
+    return numbers
+
+
+@public
+def sequence_concat(xs, level: int | str = -1) -> LoDTensor:
+    """Sequence i of the result is sequence i of every x, one after another.
+
+    Equivalent to (one level):
+        torch.cat([torch.cat(parts) for parts in zip(*(x.sequences() for x in xs))])
+
+    Args:
+        xs: LoDTensors of one depth, with equally many sequences at `level` and equal levels above it.
+
+    Returns:
+        all rows, sequences as long as theirs together.
+
+    Raises:
+        ValueError: where the depths, the numbers of sequences or the levels above differ.
+
+    Source: Paddle Fluid's sequence_concat, of one level; `tl.cat(xs, along="within")` is this at level 0.
+    """
+    call = "sequence_concat"
+    xs = all_lod(call, xs)
+    return joined_within(call, xs, level_of(call, xs[0], level))
+
+
+@public
+def sequence_shift(x: LoDTensor, n: int, fill: float = 0.0, level: int | str = -1) -> LoDTensor:
+    """Element i of every sequence of a level becomes its element i + n; what is pushed out is lost.
+
+    Args:
+        n: places, negative to the left: `sequence_shift(x, 1)` gives every element its predecessor.
+        fill: the rows of places that nothing moves to; it has no gradient. At an outer level such a place is an empty
+            sub-sequence.
+
+    Returns:
+        the LoD of x, but for the lengths of sub-sequences at an outer level, which move with them.
+    """
+    call = "sequence_shift"
+    k = level_of(call, x, level)
+    if type(n) is not int or not -(2**40) <= n <= 2**40:
+        raise LoDValueError(f"{call}: expected n as an int within 2**40, got {n!r}")
+    lod = x._lod
+    if k + 1 == lod.depth:
+        return x.with_values(ops.segment_unfold(x.values(), lod._row_offsets(k, x.device), 1, -n, 1, fill).squeeze(1))
+    segment, offsets, inner = torch.repeat_interleave(lod._offsets[k].diff()), lod._offsets[k], lod._offsets[k + 1]
+    source = torch.arange(segment.numel(), device="cpu") - n
+    inside = (source >= offsets[segment]) & (source < offsets[segment + 1])
+    source = torch.where(inside, source, 0)
+    below, runs = lod._runs(call, k + 1, inner[source], torch.where(inside, inner.diff()[source], 0))
+    return x._moved(lod._under(call, below, offsets), runs)
+
+
+@public
+def sequence_sample(x: LoDTensor, k: int, generator: torch.Generator | None = None, level: int | str = -1) -> LoDTensor:
+    """At most `k` elements of every sequence of a level, drawn without replacement, in their order; all of a shorter one.
+
+    Args:
+        k: at least 0.
+        generator: a torch.Generator in host memory; torch's default if None.
+    """
+    call = "sequence_sample"
+    at = level_of(call, x, level)
+    if type(k) is not int or k < 0:
+        raise LoDValueError(f"{call}: expected k >= 0, got {k!r}")
+    if generator is not None and generator.device.type != "cpu":
+        raise LoDTypeError(f"{call}: expected a generator in host memory, got one on {generator.device}")
+    offsets = x._lod._offsets[at]
+    segment = torch.repeat_interleave(offsets.diff())
+    order = torch.rand(segment.numel(), generator=generator, device="cpu").argsort()
+    order = order[segment[order].argsort(stable=True)]  # by sequence, within it at random
+    place = torch.arange(segment.numel(), device="cpu") - offsets[segment]
+    return elements_taken(call, x, at, offsets.diff().clamp(max=k), order[place < k].sort().values)
+
+
+@public
+def sequence_dropout(x: LoDTensor, p: float = 0.5, level: int | str = -1, training: bool = True) -> LoDTensor:
+    """All rows of a sequence of a level set to zero with probability p, those of the others divided by 1 - p.
+
+    Args:
+        x: a floating dtype.
+        p: in [0, 1].
+        training: without it x itself.
+    """
+    call = "sequence_dropout"
+    k = level_of(call, x, level)
+    probability(call, "p", p)
+    a_float(call, x)
+    if not training or p == 0:
+        return x
+    keep = (torch.rand(x.num_sequences(k), device=x.device) >= p).to(torch.uint8)
+    kept = ops.segment_broadcast(keep, x._lod._row_offsets(k, x.device), x.shape[0])
+    values = x.values()
+    return x.with_values(torch.where(on_rows(kept, values) > 0, values / (1 - p) if p < 1 else values, 0))
 
 
 @public
@@ -68,8 +229,7 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
     turn = ops.run_map(torch.arange(count, device="cpu"), offsets, int(offsets[-1]), 0)
     if not isinstance(x, LoDTensor):
         return ops.segment_broadcast(x, offsets.to(x.device, non_blocking=True), int(offsets[-1]))
-    inner, rows = x._lod._take(call, 0, turn)
-    return x._gather(rows, inner)
+    return x._moved(*x._lod._take(call, 0, turn))
 
 
 @public
@@ -109,6 +269,40 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
         )
     values = x.values() if isinstance(x, LoDTensor) else x
     return LoDTensor(ops.segment_broadcast(values, lod._row_offsets(k, x.device), lod.rows), lod)
+
+
+@public
+def broadcast(*xs) -> tuple:
+    """The operands over the rows of the deepest of them, for elementwise arithmetic between levels.
+
+    A LoDTensor of fewer levels is laid over the rows under its rows, a plain tensor (a row per outermost sequence) as well;
+    numbers and scalar tensors stay as they are. `torch.broadcast_tensors` for ragged dimensions.
+
+        >>> import torch, torch_lod as tl
+        >>> x = tl.from_lengths(torch.arange(4.0), [[1, 3]])
+        >>> a, b = tl.broadcast(x, tl.sequence_pool(x, "mean"))
+        >>> (a - b).values()
+        tensor([ 0., -1.,  0.,  1.])
+
+    Raises:
+        ValueError: where the outer levels of the deepest are not those of another; without a LoDTensor.
+    """
+    deepest = max((x._lod for x in xs if isinstance(x, LoDTensor)), key=lambda lod: lod.depth, default=None)
+    if deepest is None:
+        raise LoDValueError("broadcast: expected at least 1 LoDTensor, got none")
+
+    def over(x):
+        if not isinstance(x, Tensor) or (x.dim() == 0 and not isinstance(x, LoDTensor)):
+            return x
+        if isinstance(x, LoDTensor) and x.lod_level == deepest.depth:
+            if x._lod != deepest:
+                raise LoDValueError(
+                    f"broadcast: expected equal LoDs, got LoDs that differ: {deepest.difference(x._lod)}"
+                )
+            return x
+        return sequence_expand_as(x, deepest)
+
+    return tuple(map(over, xs))
 
 
 def _structure(call: str, y) -> LoD:

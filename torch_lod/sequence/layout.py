@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Structure: padding and back, tokens, other shapes and other LoDs for the same rows."""
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..construct import from_padded
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
+from ..inputs import host_integers
+from ..lod import LoD
+from ..lod_tensor import LoDTensor
+from ._common import level_of, one_column
+
+__all__ = [
+    "lod_append",
+    "lod_reset",
+    "sequence_enumerate",
+    "sequence_erase",
+    "sequence_mask",
+    "sequence_pad",
+    "sequence_reshape",
+    "sequence_scatter",
+    "sequence_unpad",
+]
+
+
+@public
+def sequence_pad(
+    x: LoDTensor, pad_value: float | Tensor = 0.0, maxlen: int | None = None, level: int | str = -1
+) -> tuple[Tensor, Tensor]:
+    """The sequences of a level side by side: `x.to_padded`, with Paddle's arguments.
+
+    Args:
+        pad_value: a number, or a tensor of one element or of the shape of a row.
+        maxlen: size of dim 1; ValueError below the longest sequence. The longest if None.
+
+    Returns:
+        dense, (sequences, maxlen, *element), and the number of rows of every sequence, int64.
+
+    Source: Paddle Fluid's sequence_pad, of one level.
+    """
+    call = "sequence_pad"
+    level_of(call, x, level)
+    if not isinstance(pad_value, Tensor):
+        return x.to_padded(pad_value, level, maxlen)
+    if pad_value.numel() != 1 and pad_value.shape != x.shape[1:]:
+        raise LoDValueError(
+            f"{call}: expected pad_value of one element or of shape {tuple(x.shape[1:])}, got {tuple(pad_value.shape)}"
+        )
+    dense, lengths = x.to_padded(0, level, maxlen)
+    padding = torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]
+    fill = pad_value.detach().to(dense).reshape(x.shape[1:] if pad_value.shape == x.shape[1:] else ())
+    return torch.where(padding.view(*padding.shape, *[1] * (dense.dim() - 2)), fill, dense), lengths
+
+
+@public
+def sequence_unpad(dense: Tensor, lengths) -> LoDTensor:
+    """One level from a padded tensor (sequences, length, *element): `tl.from_padded` with Paddle's arguments.
+
+    Args:
+        lengths: integers, (sequences,) or (sequences, 1); one sync if on a GPU. ValueError beyond the padded length.
+
+    Source: Paddle Fluid's sequence_unpad.
+    """
+    if isinstance(lengths, Tensor) and lengths.dim() == 2 and lengths.shape[1] == 1:
+        lengths = lengths.squeeze(1)
+    return from_padded(dense, lengths)
+
+
+@public
+def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch.int64) -> Tensor:
+    """1 at the places below each length, 0 beyond.
+
+    Equivalent to:
+        (torch.arange(maxlen) < lengths[..., None]).to(dtype)
+
+    Args:
+        lengths: integers of any shape; negative ones count as 0.
+        maxlen: size of the new last dim, at least 1; the largest length if None (one sync if on a GPU).
+        dtype: of the result.
+
+    Returns:
+        (*lengths, maxlen).
+
+    Source: Paddle Fluid's sequence_mask.
+    """
+    call = "sequence_mask"
+    if isinstance(lengths, LoDTensor):
+        lengths = lengths.values()
+    lengths = torch.as_tensor(lengths) if not isinstance(lengths, Tensor) else lengths
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise LoDTypeError(f"{call}: expected lengths of an integer dtype, got {lengths.dtype}")
+    if maxlen is None:
+        maxlen = max(int(lengths.max()), 0) if lengths.numel() else 0
+    elif type(maxlen) is not int or maxlen < 1:
+        raise LoDValueError(f"{call}: expected maxlen >= 1, got {maxlen!r}")
+    if maxlen * max(lengths.numel(), 1) >= 2**48:
+        raise LoDValueError(f"{call}: expected a mask of fewer than 2**48 places, got {lengths.numel()} x {maxlen}")
+    return (torch.arange(maxlen, device=lengths.device) < lengths[..., None]).to(dtype)
+
+
+@public
+def sequence_erase(x: LoDTensor, tokens) -> LoDTensor:
+    """Without the rows whose value is among `tokens`; sequences become shorter, perhaps empty. One sync if on a GPU.
+
+    Args:
+        x: integers, (rows,) or (rows, 1).
+        tokens: a list or 1-D tensor of integers.
+
+    Source: Paddle Fluid's sequence_erase.
+    """
+    call = "sequence_erase"
+    values = one_column(call, "x", x)
+    tokens = host_integers(call, "tokens", tokens).to(values.device)
+    return x.filter_rows(~torch.isin(values, tokens))
+
+
+@public
+def sequence_enumerate(x: LoDTensor, win_size: int, pad_value: int = 0, level: int | str = -1) -> LoDTensor:
+    """Every row with the `win_size` - 1 rows after it; windows never cross into the next sequence of the level.
+
+        lengths [[3, 2]], rows 1 2 3 4 5, win_size 2:   [1 2] [2 3] [3 0] [4 5] [5 0]
+
+    Args:
+        x: integers, (rows,) or (rows, 1).
+        win_size: at least 1.
+        pad_value: beyond the end of a sequence.
+
+    Returns:
+        (rows, win_size), of the dtype and with the LoD of x.
+
+    Source: Paddle Fluid's sequence_enumerate, of one level.
+    """
+    call = "sequence_enumerate"
+    values = one_column(call, "x", x)
+    k = level_of(call, x, level)
+    if type(win_size) is not int or not 1 <= win_size <= 2**20:
+        raise LoDValueError(f"{call}: expected win_size in [1, 2**20], got {win_size!r}")
+    if type(pad_value) is not int:
+        raise LoDTypeError(f"{call}: expected pad_value as an int, got {pad_value!r}")
+    return x.with_values(ops.segment_unfold(values, x._lod._row_offsets(k, x.device), win_size, 0, 1, pad_value))
+
+
+@public
+def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
+    """Rows refolded to `new_dim` elements inside every innermost sequence, whose length changes accordingly.
+
+        lengths [[2, 4]], rows of 3, new_dim 6:   lengths [[1, 2]], rows of 6
+
+    Args:
+        x: (rows, features). ValueError where a sequence's elements do not make up whole rows.
+        new_dim: at least 1.
+
+    Source: Paddle Fluid's sequence_reshape, of one level.
+    """
+    call = "sequence_reshape"
+    level_of(call, x, -1)
+    if x.dim() != 2:
+        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(x.shape)}")
+    if type(new_dim) is not int or new_dim < 1:
+        raise LoDValueError(f"{call}: expected new_dim >= 1, got {new_dim!r}")
+    lod, width = x._lod, x.shape[1]
+    elements = lod._offsets[-1] * width
+    wrong = (elements.diff() % new_dim).nonzero().flatten()
+    if wrong.numel():
+        i = int(wrong[0])
+        raise LoDValueError(
+            f"{call}: expected sequences of a multiple of {new_dim} elements, got {int(elements[i + 1] - elements[i])} in "
+            f"sequence {i} ({int(lod._offsets[-1].diff()[i])} rows of {width})"
+        )
+    folded = LoD._of(call, "offsets", [*lod._offsets[:-1], elements // new_dim], lod.level_names)
+    return LoDTensor(x.values().reshape(-1, new_dim), folded)
+
+
+@public
+def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
+    """Row i of x with the updates of sequence i added at the places that its indices name; those that meet add up.
+
+    Equivalent to:
+        torch.stack([row.index_add(0, i, u) for row, i, u in zip(x, index.sequences(), updates.sequences())])
+
+    Args:
+        x: (sequences, size, *element).
+        index: integers in [0, size), (rows,) or (rows, 1), one level; IndexError otherwise (asynchronous on a GPU).
+        updates: (rows, *element), or (rows, 1) for an x of 2 dims, of the dtype of x; with the LoD of index, or plain.
+
+    Returns:
+        the shape of x, plain. Deterministic; the gradient reaches x and updates.
+
+    Source: Paddle Fluid's sequence_scatter.
+    """
+    call = "sequence_scatter"
+    places = one_column(call, "index", index)
+    if not isinstance(x, Tensor) or x.dim() < 2:
+        raise LoDValueError(f"{call}: expected x of shape (sequences, size, ...)")
+    if not isinstance(updates, Tensor) or updates.dtype != x.dtype:
+        raise LoDTypeError(
+            f"{call}: expected updates of the dtype of x, {x.dtype}, got {getattr(updates, 'dtype', type(updates).__name__)}"
+        )
+    lod = index._lod
+    if lod.depth != 1:
+        raise LoDValueError(f"{call}: expected index with 1 level, got {lod.depth}")
+    if x.shape[0] != lod.num_sequences():
+        raise LoDValueError(
+            f"{call}: expected x with a row for each of {lod.num_sequences()} sequences, got {x.shape[0]}"
+        )
+    if isinstance(updates, LoDTensor):
+        if updates._lod != lod:
+            raise LoDValueError(
+                f"{call}: expected updates with the LoD of index, got LoDs that differ: {lod.difference(updates._lod)}"
+            )
+        updates = updates.values()
+    element, size = x.shape[2:], x.shape[1]
+    if updates.shape == (lod.rows, 1) and not element:
+        updates = updates.squeeze(1)
+    if updates.shape != (lod.rows, *element):
+        raise LoDValueError(f"{call}: expected updates of shape {(lod.rows, *element)}, got {tuple(updates.shape)}")
+    x = x.values() if isinstance(x, LoDTensor) else x
+    places = places.to(torch.int64)
+    outside = (places < 0) | (places >= size)
+    if places.is_cpu:
+        wrong = outside.nonzero().flatten()
+        if wrong.numel():
+            i = int(wrong[0])
+            raise LoDIndexError(f"{call}: expected index in [0, {size - 1}], got {int(places[i])} at row {i}")
+    else:
+        torch._assert_async(~outside.any(), f"{call}: index holds a place out of range")
+    at = lod._segment_ids(0, x.device) * size + places
+    return x + ops.scatter_rows(updates, at, x.shape[0] * size).view(x.shape)
+
+
+@public
+def lod_reset(x: Tensor, lod) -> LoDTensor:
+    """The rows of x with another structure: that of a LoD, of a LoDTensor, or lengths (lists per level, or a tensor: one
+    level). Shares the rows.
+
+    Source: Paddle Fluid's lod_reset, which takes offsets; those are `tl.LoD(offsets)` here.
+    """
+    if isinstance(x, LoDTensor):
+        return x.lod_reset(lod)
+    return LoDTensor(x, LoD([[0, *([x.shape[0]] if isinstance(x, Tensor) and x.dim() else [])]])).lod_reset(lod)
+
+
+@public
+def lod_append(x: Tensor, lengths) -> LoDTensor:
+    """With a finer innermost level: what were rows of the structure become sequences of the given lengths, which add up to
+    the rows of x. For a plain x the only level. Shares the rows.
+
+    Args:
+        lengths: integers, a LoD of one level, or a LoDTensor of one level.
+
+    Raises:
+        ValueError: where the levels would not fit.
+
+    Source: Paddle Fluid's lod_append, which does not check that they do.
+    """
+    call = "lod_append"
+    inner = lengths._lod if isinstance(lengths, LoDTensor) else lengths
+    if isinstance(inner, LoD):
+        if inner.depth != 1:
+            raise LoDValueError(f"{call}: expected lengths of 1 level, got {inner.depth}")
+        lengths = inner._offsets[0].diff()
+    lod = LoD._from_lengths(call, "lengths", [lengths], None)
+    if isinstance(x, LoDTensor):
+        offsets, names = x._lod._offsets, x._lod.level_names
+        lod = LoD._of(call, "offsets", [*offsets, *lod._offsets], (*names, None) if names else None)
+        x = x.values()
+    return LoDTensor(_a_tensor(call, x), lod)
+
+
+def _a_tensor(call: str, x) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise LoDTypeError(f"{call}: expected x as a tensor, got {type(x).__name__}")
+    return x

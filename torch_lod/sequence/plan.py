@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a recurrence made visible: sequences sorted by length, step t of all of them at once, a batch that shrinks.
+
+With x of lengths [[2, 3, 1]] and rows a0 a1 | b0 b1 b2 | c0 the table says b a c, and the array holds
+    step 0: b0 a0 c0        step 1: b1 a1        step 2: b2
+"""
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..construct import all_lod, joined
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
+from ..inputs import sums
+from ..lod import LoD
+from ..lod_tensor import LoDTensor
+from ._common import level_of
+
+__all__ = [
+    "RankTable",
+    "array_to_lod_tensor",
+    "lod_rank_table",
+    "lod_tensor_to_array",
+    "max_sequence_len",
+    "merge_lod_tensor",
+    "reorder_lod_tensor_by_rank",
+    "shrink_memory",
+    "split_lod_tensor",
+]
+
+
+class RankTable:
+    """The sequences of a level from longest to shortest, in their own order where equally long.
+
+    `table.index` (int64) are the sequences, `table.lengths` their lengths, in elements of the level; `items()` both in
+    pairs; `alive(t)` is how many are longer than t.
+    """
+
+    def __init__(self, lod: LoD, level: int):
+        self.lod, self.level = lod, level
+        self._order = lod._rank(level)
+
+    @property
+    def index(self) -> Tensor:
+        return self._order.clone()
+
+    @property
+    def lengths(self) -> Tensor:
+        return self.lod._offsets[self.level].diff()[self._order]
+
+    def items(self) -> list[tuple[int, int]]:
+        return list(zip(self._order.tolist(), self.lengths.tolist(), strict=True))
+
+    def alive(self, t: int) -> int:
+        """How many sequences have a step t."""
+        return int((self.lengths > t).sum())
+
+    def _steps(self) -> tuple[Tensor, list[int]]:
+        """The elements of step 0, 1, ... in the order of the table, one step after another, and the size of each step."""
+        lengths, step = self.lengths, torch.arange(max_sequence_len(self), device="cpu")
+        alive = lengths[None, :] > step[:, None]
+        first = self.lod._offsets[self.level][self._order]
+        return (first[None, :] + step[:, None])[alive], alive.sum(1).tolist()
+
+    def __repr__(self) -> str:
+        return f"RankTable({self.items()})"
+
+
+@public
+def lod_rank_table(x: LoDTensor, level: int | str = 0) -> RankTable:
+    """The sequences of a level sorted by length, longest first.
+
+    Source: Paddle Fluid's lod_rank_table.
+    """
+    k = level_of("lod_rank_table", x, level)
+    return RankTable(x._lod, k)
+
+
+@public
+def max_sequence_len(table: RankTable) -> int:
+    """The number of steps: the length of the longest sequence, 0 without sequences.
+
+    Source: Paddle Fluid's max_sequence_len.
+    """
+    return _a_table("max_sequence_len", table).lod._longest[table.level]
+
+
+def _a_table(call: str, table) -> RankTable:
+    if not isinstance(table, RankTable):
+        raise LoDTypeError(f"{call}: expected table as a RankTable, got {type(table).__name__}; see tl.lod_rank_table")
+    return table
+
+
+@public
+def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
+    """Element t of every sequence that has one, for every t: the inputs of the steps of a recurrence.
+
+    Args:
+        x: with the table's LoD.
+        table: of any level.
+
+    Returns:
+        per step a plain tensor, or where levels remain below the table's, a LoDTensor of them: longest sequence first. They
+        are parts of one tensor.
+
+    Source: Paddle Fluid's lod_tensor_to_array; SegmentInputs of the variable-length RNN design.
+    """
+    call = "lod_tensor_to_array"
+    k = level_of(call, x, _a_table(call, table).level)
+    if x._lod != table.lod:
+        raise LoDValueError(
+            f"{call}: expected x with the table's LoD, got LoDs that differ: {x._lod.difference(table.lod)}"
+        )
+    index, sizes = table._steps()
+    if k + 1 == x.lod_level:
+        return list(ops.gather_rows(x.values(), index.to(x.device)).split(sizes))
+    moved = x._moved(*x._lod._take(call, k + 1, index))
+    ends = sums(torch.tensor(sizes, dtype=torch.int64, device="cpu")).tolist()
+    lods = [moved._lod._cut(call, 0, a, b)[0] for a, b in itertools.pairwise(ends)]
+    return [
+        LoDTensor(part, lod) for part, lod in zip(moved.values().split([lod.rows for lod in lods]), lods, strict=True)
+    ]
+
+
+@public
+def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
+    """The steps of a recurrence back in the order and structure of the table: the inverse of `lod_tensor_to_array`.
+
+    Args:
+        array: per step a tensor with a row for each sequence that has it, or a LoDTensor with a sequence for each.
+
+    Raises:
+        ValueError: where the number of steps, or the size of one, is not the table's.
+
+    Source: Paddle Fluid's array_to_lod_tensor; ConcatOutputs of the variable-length RNN design.
+    """
+    call = "array_to_lod_tensor"
+    index, sizes = _a_table(call, table)._steps()
+    if not isinstance(array, (list, tuple)) or not all(isinstance(step, Tensor) for step in array):
+        raise LoDTypeError(f"{call}: expected array as a list of tensors, got {type(array).__name__}")
+    if len(array) != len(sizes):
+        raise LoDValueError(f"{call}: expected {len(sizes)} steps, got {len(array)}")
+    if not array:
+        raise LoDValueError(f"{call}: expected at least 1 step, got none: the shape of a row would be unknown")
+    nested = isinstance(array[0], LoDTensor)
+    for t, (step, size) in enumerate(zip(array, sizes, strict=True)):
+        if isinstance(step, LoDTensor) != nested or step.dim() == 0:
+            raise LoDTypeError(f"{call}: expected steps of one kind with rows, got {type(step).__name__} at step {t}")
+        count = step.num_sequences() if isinstance(step, LoDTensor) else step.shape[0]
+        if count != size:
+            raise LoDValueError(f"{call}: expected {size} {'sequences' if nested else 'rows'} at step {t}, got {count}")
+    back = index.argsort()
+    outer = table.lod._offsets[: table.level + 1]
+    if not nested:
+        names = table.lod.level_names[: table.level + 1] if table.lod.level_names else None
+        values = torch.cat(list(array))
+        return LoDTensor(ops.gather_rows(values, back.to(values.device)), LoD._of(call, "offsets", outer, names))
+    whole = joined(call, all_lod(call, list(array)))
+    inner, runs = whole._lod._take(call, 0, back)
+    names = table.lod.level_names if table.lod.depth == len(outer) + inner.depth else None
+    return whole._moved(LoD._of(call, "offsets", [*outer, *inner._offsets], names), runs)
+
+
+def _sequences_of(call: str, x) -> int:
+    if not isinstance(x, Tensor) or x.dim() == 0:
+        raise LoDTypeError(f"{call}: expected x as a tensor with rows, got {type(x).__name__}")
+    return x.num_sequences() if isinstance(x, LoDTensor) else x.shape[0]
+
+
+@public
+def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
+    """The rows of a plain x, or the outermost sequences of a LoDTensor, in the order of the table.
+
+    Source: Paddle Fluid's reorder_lod_tensor_by_rank; InitMemories of the variable-length RNN design.
+    """
+    call = "reorder_lod_tensor_by_rank"
+    order, count = _a_table(call, table)._order, _sequences_of(call, x)
+    if count != order.numel():
+        raise LoDValueError(f"{call}: expected x with the {order.numel()} sequences of the table, got {count}")
+    if isinstance(x, LoDTensor):
+        return x._moved(*x._lod._take(call, 0, order))
+    return ops.gather_rows(x, order.to(x.device))
+
+
+@public
+def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
+    """The first rows (or sequences) of x: those of the sequences that have a step i. A view.
+
+    Source: Paddle Fluid's shrink_memory.
+    """
+    call = "shrink_memory"
+    _a_table(call, table)
+    if type(i) is not int or i < 0:
+        raise LoDIndexError(f"{call}: expected i >= 0, got {i!r}")
+    alive, count = table.alive(i), _sequences_of(call, x)
+    if count < alive:
+        raise LoDValueError(f"{call}: expected x with at least the {alive} sequences that have a step {i}, got {count}")
+    return x.slice(0, 0, alive) if isinstance(x, LoDTensor) else x[:alive]
+
+
+def _mask(call: str, mask, count: int) -> Tensor:
+    if isinstance(mask, LoDTensor):
+        mask = mask.values()
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise LoDTypeError(f"{call}: expected mask as a bool tensor, got {getattr(mask, 'dtype', type(mask).__name__)}")
+    if mask.shape not in ((count,), (count, 1)):
+        raise LoDValueError(f"{call}: expected mask of shape ({count},) or ({count}, 1), got {tuple(mask.shape)}")
+    return mask.reshape(-1).cpu()
+
+
+@public
+def split_lod_tensor(x: Tensor, mask: Tensor, level: int | str = 0) -> tuple[Tensor, Tensor]:
+    """The sequences of a level where the mask is true, and the others. One sync if the mask is on a GPU.
+
+    Args:
+        x: a LoDTensor; of a plain tensor the rows are split.
+        mask: bool, (sequences,) or (sequences, 1).
+
+    Returns:
+        two batches of the levels from `level` down, either of them perhaps without sequences.
+
+    Source: Paddle Fluid's split_lod_tensor.
+    """
+    call = "split_lod_tensor"
+    if not isinstance(x, LoDTensor):
+        host = _mask(call, mask, _sequences_of(call, x))
+        yes, no = (ops.gather_rows(x, m.nonzero().flatten().to(x.device)) for m in (host, ~host))
+        return yes, no
+    k = level_of(call, x, level)
+    host = _mask(call, mask, x.num_sequences(k))
+    yes, no = (x._moved(*x._lod._take(call, k, m.nonzero().flatten())) for m in (host, ~host))
+    return yes, no
+
+
+@public
+def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor, level: int | str = 0) -> Tensor:
+    """The inverse of `split_lod_tensor`: sequence i from `in_true` where the mask is true, from `in_false` otherwise.
+
+    Args:
+        x: what was split; its levels above `level` are restored.
+
+    Returns:
+        plain where the parts are.
+
+    Source: Paddle Fluid's merge_lod_tensor.
+    """
+    call = "merge_lod_tensor"
+    k = level_of(call, x, level) if isinstance(x, LoDTensor) else 0
+    host = _mask(call, mask, x.num_sequences(k) if isinstance(x, LoDTensor) else _sequences_of(call, x))
+    wanted = {"in_true": int(host.sum()), "in_false": int((~host).sum())}
+    for (what, count), part in zip(wanted.items(), (in_true, in_false), strict=True):
+        if _sequences_of(call, part) != count:
+            raise LoDValueError(f"{call}: expected {what} with {count} sequences, got {_sequences_of(call, part)}")
+    place = torch.where(host, host.cumsum(0) - 1, wanted["in_true"] + (~host).cumsum(0) - 1)
+    if isinstance(in_true, LoDTensor) != isinstance(in_false, LoDTensor):
+        kinds = f"{type(in_true).__name__} and {type(in_false).__name__}"
+        raise LoDTypeError(f"{call}: expected in_true and in_false of one kind, got {kinds}")
+    if not isinstance(in_true, LoDTensor):
+        return ops.gather_rows(torch.cat([in_true, in_false]), place.to(in_true.device))
+    whole = joined(call, all_lod(call, [in_true, in_false]))
+    inner, runs = whole._lod._take(call, 0, place)
+    above = x._lod._offsets[:k] if isinstance(x, LoDTensor) else ()
+    return whole._moved(LoD._of(call, "offsets", [*above, *inner._offsets], None), runs)

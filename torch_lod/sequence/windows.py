@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows: rows beside their neighbours. A window never sees a row of another sequence."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..errors import LoDTypeError, LoDValueError, public
+from ..inputs import sums
+from ..lod import LoD
+from ..lod_tensor import LoDTensor
+from ._common import level_of
+
+__all__ = ["im2sequence", "row_conv", "sequence_conv", "sequence_conv1d", "sequence_unfold"]
+
+
+def _rows_by_features(call: str, x: LoDTensor) -> None:
+    if x.dim() != 2:
+        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(x.shape)}")
+
+
+def _fits(call: str, what: str, t, shape: tuple, x: Tensor) -> Tensor:
+    if not isinstance(t, Tensor):
+        raise LoDTypeError(f"{call}: expected {what} as a tensor, got {type(t).__name__}")
+    if tuple(t.shape) != shape:
+        raise LoDValueError(f"{call}: expected {what} of shape {shape}, got {tuple(t.shape)}")
+    if t.dtype != x.dtype or t.device != x.device:
+        raise LoDTypeError(f"{call}: expected {what} of {x.dtype} on {x.device}, as x, got {t.dtype} on {t.device}")
+    return t
+
+
+def _positive(call: str, what: str, value, most: int = 2**20) -> int:
+    if type(value) is not int or not 1 <= value <= most:
+        raise LoDValueError(f"{call}: expected {what} in [1, {most}], got {value!r}")
+    return value
+
+
+@public
+def sequence_conv(
+    x: LoDTensor,
+    weight: Tensor,
+    context_length: int,
+    context_start: int | None = None,
+    bias: Tensor | None = None,
+    padding_data: Tensor | None = None,
+    level: int | str = -1,
+) -> LoDTensor:
+    """Every row with its neighbours, side by side, times `weight`: out[t] = [x[t + start], ..., x[t + start + n - 1]] weight.
+
+        context_length 3, context_start -1, a sequence a b c:   [0 a b] W   [a b c] W   [b c 0] W
+
+    Args:
+        x: (rows, features), a floating dtype.
+        weight: (context_length * features, out).
+        context_start: where the context begins, relative to the row; -(context_length // 2) if None.
+        bias: (out,).
+        padding_data: (before + after, features), what a context sees outside its sequence, in place of zeros: first the
+            before = max(0, -context_start) rows that precede it, then the after = max(0, context_start + context_length - 1)
+            rows that follow it.
+
+    Returns:
+        (rows, out), with the LoD of x. Gradients reach x, weight, bias and padding_data.
+
+    Source: Paddle Fluid's sequence_conv, of one level.
+    """
+    call = "sequence_conv"
+    k = level_of(call, x, level)
+    _rows_by_features(call, x)
+    n = _positive(call, "context_length", context_length)
+    start = -(n // 2) if context_start is None else context_start
+    if type(start) is not int or not -(2**20) <= start <= 2**20:
+        raise LoDValueError(f"{call}: expected context_start within 2**20, got {context_start!r}")
+    width = x.shape[1]
+    if not isinstance(weight, Tensor) or weight.dim() != 2:
+        raise LoDValueError(f"{call}: expected weight of shape (context_length * features, out)")
+    _fits(call, "weight", weight, (n * width, weight.shape[1]), x)
+    if bias is not None:
+        _fits(call, "bias", bias, (weight.shape[1],), x)
+    offsets = x._lod._row_offsets(k, x.device)
+    seen = ops.segment_unfold(x.values(), offsets, n, start)
+    if padding_data is not None:
+        before, after = max(0, -start), max(0, start + n - 1)
+        _fits(call, "padding_data", padding_data, (before + after, width), x)
+        row = torch.arange(x.shape[0], device=x.device)[:, None] + start + torch.arange(n, device=x.device)
+        first = ops.segment_broadcast(offsets[:-1], offsets, x.shape[0])[:, None]
+        last = ops.segment_broadcast(offsets[1:], offsets, x.shape[0])[:, None]
+        pad = torch.where(row < first, before + row - first, torch.where(row >= last, before + row - last, -1))
+        seen = seen + ops.gather_rows(padding_data, pad.flatten()).view(seen.shape)
+    out = torch.mm(seen.flatten(1), weight) if bias is None else torch.addmm(bias, seen.flatten(1), weight)
+    return x.with_values(out)
+
+
+@public
+def sequence_conv1d(
+    x: LoDTensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    dilation: int = 1,
+    padding: str = "same",
+    groups: int = 1,
+    level: int | str = -1,
+) -> LoDTensor:
+    """`torch.nn.functional.conv1d` along every sequence of a level, as if it were alone and padded with zeros.
+
+    Equivalent to (padding "same"):
+        torch.cat([F.conv1d(rows.t()[None], weight, bias, 1, "same", dilation, groups)[0].t() for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, features), a floating dtype.
+        weight: (out, features / groups, size), as conv1d's.
+        bias: (out,).
+        padding: "same", the window around the row (the longer side after it where even), or "causal", up to the row.
+        groups: divides features and out.
+
+    Returns:
+        (rows, out), with the LoD of x.
+    """
+    call = "sequence_conv1d"
+    k = level_of(call, x, level)
+    _rows_by_features(call, x)
+    width = x.shape[1]
+    _positive(call, "dilation", dilation)
+    if type(groups) is not int or groups < 1 or width % groups:
+        raise LoDValueError(f"{call}: expected groups that divide the {width} features of x, got {groups!r}")
+    if padding not in ("same", "causal"):
+        raise LoDValueError(f"{call}: expected padding 'same' or 'causal', got {padding!r}")
+    if not isinstance(weight, Tensor) or weight.dim() != 3 or weight.shape[0] % groups or weight.shape[2] < 1:
+        raise LoDValueError(
+            f"{call}: expected weight of shape (out, {width // groups}, size), out a multiple of {groups}"
+        )
+    out, _, size = weight.shape
+    _fits(call, "weight", weight, (out, width // groups, size), x)
+    if bias is not None:
+        _fits(call, "bias", bias, (out,), x)
+    reach = (size - 1) * dilation
+    start = -reach if padding == "causal" else -(reach // 2)
+    seen = ops.segment_unfold(x.values(), x._lod._row_offsets(k, x.device), size, start, dilation)
+    if groups == 1:
+        flat = weight.permute(2, 1, 0).reshape(size * width, out)
+        return x.with_values(
+            torch.mm(seen.flatten(1), flat) if bias is None else torch.addmm(bias, seen.flatten(1), flat)
+        )
+    parts = seen.view(x.shape[0], size, groups, width // groups).permute(2, 0, 1, 3).flatten(2)
+    kernels = weight.view(groups, out // groups, width // groups, size).permute(0, 3, 2, 1).flatten(1, 2)
+    made = torch.bmm(parts, kernels).transpose(0, 1).reshape(x.shape[0], out)
+    return x.with_values(made if bias is None else made + bias)
+
+
+@public
+def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
+    """Look-ahead: out[t] = sum over w of x[t + w] * weight[w], element by element, cut off at the end of the sequence.
+
+    Args:
+        x: (rows, features), a floating dtype.
+        weight: (future context + 1, features).
+
+    Returns:
+        (rows, features), with the LoD of x.
+
+    Source: Paddle Fluid's row_conv, of one level; Wang et al., "Lookahead Convolution Layer for Unidirectional Recurrent
+    Neural Networks", 2016.
+    """
+    call = "row_conv"
+    k = level_of(call, x, level)
+    _rows_by_features(call, x)
+    if not isinstance(weight, Tensor) or weight.dim() != 2 or weight.shape[0] < 1:
+        raise LoDValueError(f"{call}: expected weight of shape (context, {x.shape[1]})")
+    _fits(call, "weight", weight, (weight.shape[0], x.shape[1]), x)
+    seen = ops.segment_unfold(x.values(), x._lod._row_offsets(k, x.device), weight.shape[0], 0)
+    return x.with_values((seen * weight).sum(1))
+
+
+@public
+def sequence_unfold(x: LoDTensor, size: int, step: int = 1, level: int | str = -1) -> LoDTensor:
+    """The windows of `size` rows that lie within a sequence of a level, `step` rows apart.
+
+    Equivalent to:
+        [rows.unfold(0, size, step).movedim(-1, 1) for rows in x.sequences(level)]
+
+        lengths [[4, 1]], size 3:   lengths [[2, 0]], rows 0 1 2 and 1 2 3
+
+    Returns:
+        (windows, size, *element): the levels above and a level of windows; a shorter sequence has none.
+    """
+    call = "sequence_unfold"
+    k = level_of(call, x, level)
+    size, step = _positive(call, "size", size), _positive(call, "step", step)
+    offsets = x._lod._row_offsets(k)
+    counts = torch.where(offsets.diff() < size, 0, (offsets.diff() - size) // step + 1)
+    windows = sums(counts)
+    start = ops.run_map(offsets[:-1], windows, int(windows[-1]), step)
+    names = x.level_names[: k + 1] if x.level_names else None
+    lod = LoD._of(call, "offsets", [*x._lod._offsets[:k], windows], names)
+    rows = (start[:, None] + torch.arange(size, device="cpu")).flatten()
+    return LoDTensor(ops.gather_rows(x.values(), rows.to(x.device)).view(lod.rows, size, *x.shape[1:]), lod)
+
+
+def _pair(call: str, what: str, value, least: int) -> tuple[int, int]:
+    pair = (value, value) if type(value) is int else value
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2 or any(type(v) is not int or v < least for v in pair):
+        raise LoDValueError(f"{call}: expected {what} as a number >= {least} or a pair of them, got {value!r}")
+    return pair[0], pair[1]
+
+
+@public
+def im2sequence(
+    x: Tensor, filter_size, stride=1, padding=0, input_image_size: Tensor | None = None, out_stride=1
+) -> LoDTensor:
+    """Images as sequences of the windows that a filter sees, row by row.
+
+    Args:
+        x: (images, channels, height, width).
+        filter_size, stride: a number or (height, width).
+        padding: a number, (height, width) or (up, left, down, right): zeros around the image.
+        input_image_size: (images, 2), the height and width of the images before they were brought to the size of x: then
+            the windows of an image of height h are ceil(h / out_stride) of them, divided by the stride as usual, and the
+            same for its width. One sync if on a GPU.
+        out_stride: a number or (height, width), how much smaller x is than the images.
+
+    Returns:
+        (windows, channels * filter height * filter width), a sequence per image.
+
+    Source: Paddle Fluid's im2sequence.
+    """
+    call = "im2sequence"
+    if not isinstance(x, Tensor) or x.dim() != 4:
+        raise LoDValueError(f"{call}: expected x of shape (images, channels, height, width)")
+    if isinstance(x, LoDTensor):
+        x = x.values()
+    high, wide = _pair(call, "filter_size", filter_size, 1)
+    down_by, right_by = _pair(call, "stride", stride, 1)
+    if isinstance(padding, (list, tuple)) and len(padding) == 4:
+        (up, left), (down, right) = _pair(call, "padding", padding[:2], 0), _pair(call, "padding", padding[2:], 0)
+    else:
+        up, left = down, right = _pair(call, "padding", padding, 0)
+
+    def grid(height: int, width: int) -> tuple[int, int]:
+        return (height + up + down - high) // down_by + 1, (width + left + right - wide) // right_by + 1
+
+    images, channels, height, width = x.shape
+    if min(grid(height, width)) < 1:
+        raise LoDValueError(
+            f"{call}: expected a filter_size within the padded image, {(height + up + down, width + left + right)}, got "
+            f"{(high, wide)}"
+        )
+    sizes = [grid(height, width)] * images
+    if input_image_size is not None:
+        if not isinstance(input_image_size, Tensor) or input_image_size.shape != (images, 2):
+            raise LoDValueError(f"{call}: expected input_image_size of shape ({images}, 2)")
+        by = _pair(call, "out_stride", out_stride, 1)
+        real = [[math.ceil(v / by[i]) for i, v in enumerate(size)] for size in input_image_size.tolist()]
+        sizes = [grid(h, w) for h, w in real]
+        if any(min(size) < 1 for size in sizes):
+            raise LoDValueError(f"{call}: expected images of at least one window, got sizes {real[:4]}")
+    rows, columns = max((s[0] for s in sizes), default=0), max((s[1] for s in sizes), default=0)
+    # zeros beyond the image where a grid is larger than x
+    below, beside = (
+        max(0, (rows - 1) * down_by + high - up - height),
+        max(0, (columns - 1) * right_by + wide - left - width),
+    )
+    padded = torch.nn.functional.pad(x, (left, max(right, beside), up, max(down, below)))
+    seen = padded.unfold(2, high, down_by).unfold(3, wide, right_by).permute(0, 2, 3, 1, 4, 5)
+    if len(set(sizes)) == 1 and images:
+        parts = [seen[:, : sizes[0][0], : sizes[0][1]].reshape(-1, channels * high * wide)]
+    else:
+        parts = [seen[i, :h, :w].reshape(-1, channels * high * wide) for i, (h, w) in enumerate(sizes)]
+    values = torch.cat(parts) if parts else x.new_zeros(0, channels * high * wide)
+    return LoDTensor(values, LoD.from_lengths([[h * w for h, w in sizes]]))

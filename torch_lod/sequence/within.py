@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators within sequences: normalising, scanning, sorting. The LoD stays."""
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..errors import LoDTypeError, LoDValueError, public
+from ..lod_tensor import LoDTensor
+from ._common import a_float, level_of, number
+from .pool import cumulative_product, finite_top, order_within
+from .rearrange import elements_taken
+
+__all__ = [
+    "sequence_cummax",
+    "sequence_cummin",
+    "sequence_cumprod",
+    "sequence_cumsum",
+    "sequence_log_softmax",
+    "sequence_logcumsumexp",
+    "sequence_normalize",
+    "sequence_softmax",
+    "sequence_sort",
+]
+
+
+def _segments(call: str, x: LoDTensor, level: int | str) -> tuple[Tensor, Tensor]:
+    k = level_of(call, x, level)
+    values = x.values()
+    return values, x._lod._row_offsets(k, values.device)
+
+
+def _on_rows(pooled: Tensor, offsets: Tensor, values: Tensor) -> Tensor:
+    return ops.segment_broadcast(pooled, offsets, values.shape[0])
+
+
+@public
+def sequence_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
+    """Softmax over all rows under every sequence of a level, each element of a row for itself.
+
+    Equivalent to:
+        torch.cat([rows.softmax(0) for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element), a floating dtype (TypeError otherwise); half types are computed in float32.
+
+    Returns:
+        the shape, dtype and LoD of x.
+
+    Source: Paddle Fluid's sequence_softmax, which takes rows of one element and the innermost level.
+    """
+    values, offsets = _segments("sequence_softmax", x, level)
+    return x.with_values(ops.segment_softmax(values, offsets))
+
+
+@public
+def sequence_log_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
+    """The logarithm of `sequence_softmax`, without its underflow.
+
+    Equivalent to:
+        torch.cat([rows.log_softmax(0) for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element), a floating dtype.
+    """
+    call = "sequence_log_softmax"
+    values, offsets = _segments(call, x, level)
+    a_float(call, x)
+    shifted = values - _on_rows(finite_top(values, offsets), offsets, values)
+    total = ops.segment_reduce(shifted.exp(), offsets, "sum").log()
+    return x.with_values(shifted - _on_rows(total, offsets, values))
+
+
+@public
+def sequence_normalize(x: LoDTensor, eps: float = 1e-5, level: int | str = -1) -> LoDTensor:
+    """Every sequence of a level to mean 0 and variance 1, each element of a row for itself: (x - mean) / sqrt(var + eps),
+    with the variance over length (not length - 1).
+
+    Equivalent to:
+        torch.cat([F.instance_norm(rows.t()[None], eps=eps)[0].t() for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element), a floating dtype.
+        eps: added to the variance.
+    """
+    call = "sequence_normalize"
+    values, offsets = _segments(call, x, level)
+    a_float(call, x)
+    number(call, "eps", eps)
+    centred = values - _on_rows(ops.segment_reduce(values, offsets, "mean"), offsets, values)
+    scale = (ops.segment_reduce(centred.square(), offsets, "mean") + eps).rsqrt()
+    return x.with_values(centred * _on_rows(scale, offsets, values))
+
+
+def _summable(values: Tensor) -> Tensor:
+    return values if values.is_floating_point() else values.to(torch.int64)
+
+
+@public
+def sequence_cumsum(x: LoDTensor, level: int | str = -1, reverse: bool = False) -> LoDTensor:
+    """The sum of all rows so far, within every sequence of a level.
+
+    Equivalent to:
+        torch.cat([rows.cumsum(0) for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element); integers and bool are summed in int64, as torch.cumsum does.
+        reverse: from the last row to the first.
+    """
+    values, offsets = _segments("sequence_cumsum", x, level)
+    return x.with_values(ops.segment_scan(_summable(values), None, offsets, bool(reverse)))
+
+
+@public
+def sequence_cumprod(x: LoDTensor, level: int | str = -1) -> LoDTensor:
+    """The product of all rows so far, within every sequence of a level; its gradient is exact where rows are 0.
+
+    Equivalent to:
+        torch.cat([rows.cumprod(0) for rows in x.sequences(level)])
+    """
+    values, offsets = _segments("sequence_cumprod", x, level)
+    return x.with_values(cumulative_product(_summable(values), offsets))
+
+
+def _cumulative(call: str, x: LoDTensor, level, reduce: str) -> tuple[LoDTensor, LoDTensor]:
+    values, offsets = _segments(call, x, level)
+    out, index = ops.segment_cumulative(values, offsets, reduce)
+    return x.with_values(out), x.with_values(index)
+
+
+@public
+def sequence_cummax(x: LoDTensor, level: int | str = -1) -> tuple[LoDTensor, LoDTensor]:
+    """The maximum so far within every sequence of a level, and its row (int64, counting all rows; the first of equals).
+
+    The values are equivalent to:
+        torch.cat([rows.cummax(0).values for rows in x.sequences(level)])
+    """
+    return _cumulative("sequence_cummax", x, level, "max")
+
+
+@public
+def sequence_cummin(x: LoDTensor, level: int | str = -1) -> tuple[LoDTensor, LoDTensor]:
+    """The minimum so far within every sequence of a level, and its row; see `sequence_cummax`."""
+    return _cumulative("sequence_cummin", x, level, "min")
+
+
+@public
+def sequence_logcumsumexp(x: LoDTensor, level: int | str = -1) -> LoDTensor:
+    """The logarithm of the sum of the exponentials of all rows so far, without overflow, in every sequence of a level.
+
+    Equivalent to:
+        torch.cat([rows.logcumsumexp(0) for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element), a floating dtype.
+    """
+    call = "sequence_logcumsumexp"
+    values, offsets = _segments(call, x, level)
+    a_float(call, x)
+    top, _ = ops.segment_cumulative(values.detach(), offsets, "max")
+    top = top.nan_to_num(nan=0.0, posinf=0.0, neginf=torch.finfo(top.dtype).min)
+    older = ops.segment_unfold(top, offsets, 1, -1).squeeze(1)
+    # sums so far, relative to the maximum so far: where that rises, what was summed shrinks
+    total = ops.segment_scan((values - top).exp(), (older - top).clamp(max=0).exp(), offsets)
+    return x.with_values(total.log() + top)
+
+
+@public
+def sequence_sort(
+    x: LoDTensor, key: Tensor | None = None, descending: bool = False, level: int | str = -1
+) -> LoDTensor:
+    """The elements of every sequence of a level in the order of their keys; equal keys stay in their order.
+
+    Equivalent to (innermost level, no key):
+        torch.cat([rows.sort(0, stable=True).values for rows in x.sequences()])
+
+    Args:
+        key: a number for each element of the level, (elements,): whole elements are moved. Without it rows are sorted by
+            themselves, each element of a row for itself; at an outer level sub-sequences by their length.
+        descending: the largest first. NaN counts as largest.
+
+    Returns:
+        the LoD of x, but for the lengths of sub-sequences, which move with them.
+    """
+    call = "sequence_sort"
+    k = level_of(call, x, level)
+    lod = x._lod
+    inner = k + 1 == lod.depth
+    if key is None and inner:
+        values = x.values()
+        order = order_within(values.detach(), lod._segment_ids(k, x.device), bool(descending))
+        return x.with_values(values.gather(0, order))
+    count = x.shape[0] if inner else lod.num_sequences(k + 1)
+    if key is None:
+        key = lod._offsets[k + 1].diff()
+    if not isinstance(key, Tensor) or key.is_complex():
+        raise LoDTypeError(f"{call}: expected key as a tensor of numbers, got {type(key).__name__}")
+    key = key.values() if isinstance(key, LoDTensor) else key
+    if key.shape != (count,):
+        raise LoDValueError(
+            f"{call}: expected key with one number for each of {count} elements, got {tuple(key.shape)}"
+        )
+    segment = torch.repeat_interleave(lod._offsets[k].diff())
+    order = order_within(key.detach().cpu(), segment, bool(descending))
+    return elements_taken(call, x, k, lod._offsets[k].diff(), order)

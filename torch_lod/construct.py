@@ -339,6 +339,11 @@ def cat(xs, along: str = "sequences", dim: int = -1) -> LoDTensor:
 
 def joined(call: str, xs: list[LoDTensor]) -> LoDTensor:
     """One batch after another."""
+    for i, x in enumerate(xs):
+        if x.shape[1:] != xs[0].shape[1:]:
+            raise LoDValueError(
+                f"{call}: expected rows of one shape, got {tuple(xs[0].shape[1:])} and, at index {i}, {tuple(x.shape[1:])}"
+            )
     return LoDTensor(torch.cat([x.values() for x in xs]), chain([x.lod for x in xs]))
 
 

@@ -263,6 +263,13 @@ class LoD:
         self._cache[(*key, device)] = made
         return made
 
+    def _remember(self, key: tuple, make):
+        """Whatever a key stands for, in host memory: made once."""
+        if key not in self._cache:
+            with torch.inference_mode(False):
+                self._cache[key] = make()
+        return self._cache[key]
+
     @staticmethod
     def _handed_out(t: Tensor) -> Tensor:
         return t.clone() if t.device == _HOST else t
@@ -312,10 +319,7 @@ class LoD:
         return self._cached(("padded", k, length, right), device, make)
 
     def _any_empty(self, k: int) -> bool:
-        key = ("any_empty", k)
-        if key not in self._cache:
-            self._cache[key] = bool((self._row_offsets(k).diff() == 0).any())
-        return self._cache[key]
+        return self._remember(("any_empty", k), lambda: bool((self._row_offsets(k).diff() == 0).any()))
 
     # -- surgery: every result is a new LoD
 

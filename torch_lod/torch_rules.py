@@ -185,11 +185,13 @@ def chain(lods) -> LoD:
     return LoD._of("cat", "offsets", levels, lods[0].level_names)
 
 
-def reduce(place: int):
+def reduce(place: int, default=None):
     def rule(func, args, kwargs):
         x = _first(args, kwargs)
         lod = _lod_of(x)
-        return None if lod is None or _touches_rows(_option(args, kwargs, place, "dim"), x.dim()) else lod
+        return (
+            None if lod is None or _touches_rows(_option(args, kwargs, place, "dim", default=default), x.dim()) else lod
+        )
 
     return rule
 
@@ -247,7 +249,7 @@ def refuse_on_rows(place: int, name: str, default, advice: str):
     def rule(func, args, kwargs):
         x = _first(args, kwargs)
         lod = _lod_of(x)
-        dims = _option(args, kwargs, place, name, default)
+        dims = _option(args, kwargs, place, name, default=default)
         if lod is not None and _touches_rows(dims, x.dim()):
             raise _refusal(func, f"along dim 0 mixes the rows of different sequences; {advice}")
         return lod
@@ -456,14 +458,16 @@ _add(
 _add(
     "reduce",
     reduce(1),
-    "sum nansum mean nanmean prod std var amax amin aminmax argmax argmin all any logsumexp median nanmedian mode "
+    "sum nansum mean nanmean prod std var amax amin aminmax argmax argmin all any logsumexp median nanmedian "
     "count_nonzero select narrow index_select gather unbind",
 )
 _add(
     "reduce",
     reduce(2),
-    "kthvalue norm take_along_dim chunk split tensor_split split_with_sizes repeat_interleave unsafe_chunk unsafe_split topk",
+    "norm take_along_dim chunk split tensor_split split_with_sizes repeat_interleave unsafe_chunk unsafe_split",
 )
+_add("reduce", reduce(2, -1), "kthvalue topk")
+_add("reduce", reduce(1, -1), "mode")
 _add("reduce", quantile, "quantile nanquantile")
 _add("keep", keep_alone, "embedding batch_norm group_norm instance_norm", (F,))
 _add("keep", keep_alone, "batch_norm group_norm instance_norm", (torch,))

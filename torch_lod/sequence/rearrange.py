@@ -52,12 +52,13 @@ def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
     if k + 1 == lod.depth:
         offsets = lod._row_offsets(k, x.device)
         return x.with_values(ops.gather_runs(x.values(), lod._last_rows(k, x.device), offsets, lod.rows, -1))
-    found = lod._cache.get(("reverse", k))
-    if found is None:
+
+    def turned():
         offsets = lod._offsets[k]
         inner, runs = lod._take("sequence_reverse", k + 1, ops.run_map(offsets[1:] - 1, offsets, int(offsets[-1]), -1))
-        found = lod._cache["reverse", k] = lod._under("sequence_reverse", inner, offsets), runs
-    return x._moved(*found)
+        return lod._under("sequence_reverse", inner, offsets), runs
+
+    return x._moved(*lod._remember(("reverse", k), turned))
 
 
 @public

@@ -86,6 +86,13 @@ OPERATORS = {
     "segment_softmax": lambda o: ops.segment_softmax(values(), o),
     "segment_softmax_backward": lambda o: torch.ops.torch_lod.segment_softmax_backward(values(), values(), o),
     "run_map": lambda o: ops.run_map(torch.zeros(segments(o), dtype=torch.int64), o, ROWS),
+    "gather_runs": lambda o: ops.gather_runs(values(), torch.zeros(segments(o), dtype=torch.int64), o, ROWS),
+    "scatter_runs": lambda o: ops.scatter_runs(values(), torch.zeros(segments(o), dtype=torch.int64), o, ROWS),
+    "segment_unfold": lambda o: ops.segment_unfold(values(), o, 3, -1),
+    "segment_fold": lambda o: ops.segment_fold(torch.ones(ROWS, 3, 2), o, -1),
+    "segment_scan": lambda o: ops.segment_scan(values(), values(), o),
+    "segment_scan-adjoint": lambda o: ops.segment_scan(values(), values(), o, True),
+    "segment_cumulative": lambda o: ops.segment_cumulative(values(), o, "max"),
     "lstm": lambda o: ops.lstm(values(), *weights(4), None, None, None, None, o),
     "gru": lambda o: ops.gru(values(), *weights(3), None, None, None, o),
     "lstm_composed": lambda o: torch.ops.torch_lod.lstm_composed(values(), *weights(4), None, None, None, None, o),
@@ -96,6 +103,20 @@ MAPPED = {
     "gather_rows-none": lambda m: ops.gather_rows(torch.zeros(0, 2), m),
     "scatter_rows": lambda m: ops.scatter_rows(torch.ones(_rows(m), 2), m, ROWS),
 }
+
+
+#: First rows of runs: those of BAD_MAPS, each as the only segment.
+for _name, _step in (("up", 1), ("down", -1)):
+    MAPPED |= {
+        f"gather_runs-{_name}": lambda m, s=_step: ops.gather_runs(values(), m, _one_run(m), _rows(m) * 2, s),
+        f"scatter_runs-{_name}": lambda m, s=_step: ops.scatter_runs(
+            torch.ones(_rows(m) * 2, 2), m, _one_run(m), ROWS, s
+        ),
+    }
+
+
+def _one_run(m):
+    return torch.arange(_rows(m) + 1) * 2
 
 
 def _rows(m) -> int:
@@ -121,6 +142,21 @@ SIZES = {
     "run_map-2**60": (lambda: ops.run_map(ints(0), ints(0, 2**60), 2**60), ""),
     "scatter_rows-2**60": (lambda: ops.scatter_rows(values(), ints(0, 0, 0, 0, 0, 0), 2**60), ""),
     "scatter_rows-largest": (lambda: ops.scatter_rows(values(), ints(0, 0, 0, 0, 0, 0), HUGE), ""),
+    "gather_runs-rows": (lambda: ops.gather_runs(values(), ints(0), ints(0, 6), -1), "rows"),
+    "gather_runs-step": (lambda: ops.gather_runs(values(), ints(0), ints(0, 6), 6, 2**62), "step"),
+    "gather_runs-2**60": (lambda: ops.gather_runs(values(), ints(0), ints(0, 2**60), 2**60), ""),
+    "gather_runs-wraps": (lambda: ops.gather_runs(values(), ints(HUGE), ints(0, 6), 6), "runs within"),
+    "scatter_runs-2**60": (lambda: ops.scatter_runs(values(), ints(0), ints(0, 6), 2**60), ""),
+    "scatter_runs-largest": (lambda: ops.scatter_runs(values(), ints(0), ints(0, 6), HUGE), ""),
+    "segment_unfold-size": (lambda: ops.segment_unfold(values(), ints(0, 6), HUGE, 0), "size"),
+    "segment_unfold-none": (lambda: ops.segment_unfold(values(), ints(0, 6), 0, 0), "size"),
+    "segment_unfold-start": (lambda: ops.segment_unfold(values(), ints(0, 6), 2, HUGE), "start"),
+    "segment_unfold-dilation": (lambda: ops.segment_unfold(values(), ints(0, 6), 2, 0, HUGE), "dilation"),
+    "segment_fold-start": (lambda: ops.segment_fold(torch.ones(6, 2, 2), ints(0, 6), -(2**63)), "start"),
+    "segment_scan-factors": (lambda: ops.segment_scan(values(), torch.ones(5, 2), ints(0, 6)), "factors"),
+    "rank_by_length-falls": (lambda: ops.rank_by_length(ints(0, 5, 2)), "decrease"),
+    "rank_by_length-none": (lambda: ops.rank_by_length(ints()), "at least 1"),
+    "rank_by_length-meta": (lambda: ops.rank_by_length(torch.zeros(3, dtype=torch.int64, device="meta")), ""),
     "reduce-word": (lambda: ops.segment_reduce(values(), ints(0, 6), "bogus"), "bogus"),
     "reduce-none": (lambda: ops.segment_reduce(values(), ints(0, 6), None), ""),
     "lstm-weights": (

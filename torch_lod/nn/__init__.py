@@ -2,5 +2,16 @@
 """Modules for LoDTensors."""
 
 from .rnn import GRU, LSTM, last_state
+from .sequence import AttentionPool, RowConv, SequenceConv, SequenceConv1d, SequencePool, SequenceSoftmax
 
-__all__ = ["GRU", "LSTM", "last_state"]
+__all__ = [
+    "GRU",
+    "LSTM",
+    "AttentionPool",
+    "RowConv",
+    "SequenceConv",
+    "SequenceConv1d",
+    "SequencePool",
+    "SequenceSoftmax",
+    "last_state",
+]

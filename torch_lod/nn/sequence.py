@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules around the sequence operators."""
+
+import torch
+from torch import Tensor
+
+from .. import sequence as ops
+from ..errors import LoDValueError
+from ..lod_tensor import LoDTensor
+
+__all__ = ["AttentionPool", "RowConv", "SequenceConv", "SequenceConv1d", "SequencePool", "SequenceSoftmax"]
+
+
+def _at_least_one(call: str, **sizes: int) -> None:
+    for name, size in sizes.items():
+        if type(size) is not int or size < 1:
+            raise LoDValueError(f"{call}: expected {name} as an int of at least 1, got {size!r}")
+
+
+def _uniform(t: Tensor, fan_in: int) -> None:
+    """As torch.nn.Linear and Conv1d: uniform within 1 / sqrt(fan_in)."""
+    torch.nn.init.uniform_(t, -(fan_in**-0.5), fan_in**-0.5)
+
+
+class SequencePool(torch.nn.Module):
+    """`tl.sequence_pool` as a module: (rows, *element) to (sequences, *element)."""
+
+    def __init__(self, pool_type: str, pad_value: float = 0.0, level: int | str = -1):
+        super().__init__()
+        self.pool_type, self.pad_value, self.level = pool_type, pad_value, level
+
+    def forward(self, x: LoDTensor) -> Tensor:
+        pooled = ops.sequence_pool(x, self.pool_type, self.pad_value, self.level)
+        assert isinstance(pooled, Tensor)
+        return pooled
+
+    def extra_repr(self) -> str:
+        return f"{self.pool_type!r}, pad_value={self.pad_value}, level={self.level!r}"
+
+
+class SequenceSoftmax(torch.nn.Module):
+    """`tl.sequence_softmax` as a module."""
+
+    def __init__(self, level: int | str = -1):
+        super().__init__()
+        self.level = level
+
+    def forward(self, x: LoDTensor) -> LoDTensor:
+        return ops.sequence_softmax(x, self.level)
+
+    def extra_repr(self) -> str:
+        return f"level={self.level!r}"
+
+
+class AttentionPool(torch.nn.Module):
+    """A weighted mean of the rows of every sequence: u = tanh(W x + b), weights softmax(u . c) within the sequence.
+
+    (rows, features) to (sequences, features), with the levels above; zeros for empty sequences.
+
+    Args:
+        features: of x.
+        hidden: of u; as many as features if None.
+
+    Source: Yang et al., "Hierarchical Attention Networks for Document Classification", 2016, equations 5 to 7.
+    """
+
+    def __init__(self, features: int, hidden: int | None = None, level: int | str = -1, device=None, dtype=None):
+        super().__init__()
+        hidden = features if hidden is None else hidden
+        _at_least_one("AttentionPool", features=features, hidden=hidden)
+        self.level = level
+        self.project = torch.nn.Linear(features, hidden, device=device, dtype=dtype)
+        self.context = torch.nn.Linear(hidden, 1, bias=False, device=device, dtype=dtype)
+
+    def forward(self, x: LoDTensor) -> Tensor:
+        weights = ops.sequence_softmax(self.context(self.project(x).tanh()), self.level)
+        pooled = ops.sequence_pool(weights * x, "sum", level=self.level)
+        assert isinstance(pooled, Tensor)
+        return pooled
+
+
+class SequenceConv(torch.nn.Module):
+    """`tl.sequence_conv` with its weights: (rows, in_features) to (rows, out_features).
+
+    Parameters: weight, (context_length * in_features, out_features); bias, (out_features,); with `padding_trainable`
+    padding_data, what a context sees outside its sequence, zeros at first.
+
+    Source: Paddle Fluid's sequence_conv layer.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        context_length: int,
+        context_start: int | None = None,
+        bias: bool = True,
+        padding_trainable: bool = False,
+        level: int | str = -1,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        call = type(self).__name__
+        _at_least_one(call, in_features=in_features, out_features=out_features, context_length=context_length)
+        start = -(context_length // 2) if context_start is None else context_start
+        if type(start) is not int:
+            raise LoDValueError(f"{call}: expected context_start as an int, got {context_start!r}")
+        self.context_length, self.context_start, self.level = context_length, start, level
+        make = {"device": device, "dtype": dtype}
+        self.weight = torch.nn.Parameter(torch.empty(context_length * in_features, out_features, **make))
+        self.bias = torch.nn.Parameter(torch.empty(out_features, **make)) if bias else None
+        places = max(0, -start) + max(0, start + context_length - 1)
+        self.padding_data = torch.nn.Parameter(torch.zeros(places, in_features, **make)) if padding_trainable else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _uniform(self.weight, self.weight.shape[0])
+        if self.bias is not None:
+            _uniform(self.bias, self.weight.shape[0])
+
+    def forward(self, x: LoDTensor) -> LoDTensor:
+        return ops.sequence_conv(
+            x, self.weight, self.context_length, self.context_start, self.bias, self.padding_data, self.level
+        )
+
+    def extra_repr(self) -> str:
+        return f"context_length={self.context_length}, context_start={self.context_start}, level={self.level!r}"
+
+
+class SequenceConv1d(torch.nn.Module):
+    """`tl.sequence_conv1d` with the parameters of torch.nn.Conv1d (same names, shapes and initialisation):
+    (rows, in_channels) to (rows, out_channels)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        dilation: int = 1,
+        padding: str = "same",
+        groups: int = 1,
+        bias: bool = True,
+        level: int | str = -1,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        call = type(self).__name__
+        _at_least_one(call, in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size, groups=groups)
+        if in_channels % groups or out_channels % groups:
+            raise LoDValueError(f"{call}: expected groups that divide {in_channels} and {out_channels}, got {groups}")
+        self.dilation, self.padding, self.groups, self.level = dilation, padding, groups, level
+        make = {"device": device, "dtype": dtype}
+        self.weight = torch.nn.Parameter(torch.empty(out_channels, in_channels // groups, kernel_size, **make))
+        self.bias = torch.nn.Parameter(torch.empty(out_channels, **make)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        fan_in = self.weight.shape[1] * self.weight.shape[2]
+        torch.nn.init.kaiming_uniform_(self.weight, a=5**0.5)
+        if self.bias is not None:
+            _uniform(self.bias, fan_in)
+
+    def forward(self, x: LoDTensor) -> LoDTensor:
+        return ops.sequence_conv1d(x, self.weight, self.bias, self.dilation, self.padding, self.groups, self.level)
+
+    def extra_repr(self) -> str:
+        size = tuple(self.weight.shape)
+        return f"{size}, dilation={self.dilation}, padding={self.padding!r}, groups={self.groups}, level={self.level!r}"
+
+
+class RowConv(torch.nn.Module):
+    """`tl.row_conv` with its weight, (future_context + 1, features): every row and the `future_context` rows after it."""
+
+    def __init__(self, features: int, future_context: int, level: int | str = -1, device=None, dtype=None):
+        super().__init__()
+        _at_least_one("RowConv", features=features)
+        if type(future_context) is not int or future_context < 0:
+            raise LoDValueError(f"RowConv: expected future_context >= 0, got {future_context!r}")
+        self.level = level
+        self.weight = torch.nn.Parameter(torch.empty(future_context + 1, features, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _uniform(self.weight, self.weight.shape[0])
+
+    def forward(self, x: LoDTensor) -> LoDTensor:
+        return ops.row_conv(x, self.weight, self.level)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[1]}, future_context={self.weight.shape[0] - 1}, level={self.level!r}"

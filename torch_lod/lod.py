@@ -222,7 +222,7 @@ class LoD:
 
     def row_lengths(self, level: int | str = -1, device=None) -> Tensor:
         """int64, (sequences,): the rows under every sequence of a level."""
-        return self._row_offsets(self.level(level, "row_lengths"), device).diff()
+        return self._handed_out(self._row_lengths(self.level(level, "row_lengths"), device))
 
     def cu_seqlens(self, level: int | str = -1, device=None) -> Tensor:
         """int32 row offsets, the form that flash attention takes. ValueError if they do not fit."""
@@ -249,11 +249,11 @@ class LoD:
 
     def _cached(self, key: tuple, device, make) -> Tensor:
         """The tensor of a key on a device: made once in host memory, uploaded once per device."""
-        device = _HOST if device is None else torch.device(device)
-        found = self._cache.get((*key, device))
+        found = self._cache.get((*key, device or _HOST))
         # a copy on a GPU is handed out as it is, so a write to it is possible; it shows in the version
         if found is not None and (found.is_cpu or found._version == 0):
             return found
+        device = _HOST if device is None else torch.device(device)
         with torch.inference_mode(False):  # what inference makes cannot be saved for a backward
             if device == _HOST:
                 made = make()
@@ -304,6 +304,19 @@ class LoD:
 
         return self._cached(("end", k, last), device, make)
 
+    def _own_offsets(self, k: int, device=None) -> Tensor:
+        """The offsets of level k in elements of that level."""
+        return self._cached(("own", k), device, lambda: self._offsets[k])
+
+    def _row_lengths(self, k: int, device=None) -> Tensor:
+        return self._cached(("row_lengths", k), device, lambda: self._row_offsets(k).diff())
+
+    def _longest_rows(self, k: int) -> int:
+        """The longest sequence of level k, in rows."""
+        if k + 1 == self.depth:
+            return self._longest[k]
+        return self._remember(("longest", k), lambda: int(self._row_lengths(k).max()) if self.num_sequences(k) else 0)
+
     def _last_rows(self, k: int, device=None) -> Tensor:
         """The last row of every sequence; for an empty one the row before it."""
         return self._cached(("last", k), device, lambda: self._row_offsets(k)[1:] - 1)
@@ -319,7 +332,7 @@ class LoD:
         return self._cached(("padded", k, length, right), device, make)
 
     def _any_empty(self, k: int) -> bool:
-        return self._remember(("any_empty", k), lambda: bool((self._row_offsets(k).diff() == 0).any()))
+        return self._remember(("any_empty", k), lambda: bool((self._row_lengths(k) == 0).any()))
 
     # -- surgery: every result is a new LoD
 

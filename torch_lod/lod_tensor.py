@@ -276,12 +276,14 @@ class LoDTensor(Tensor):
         return self._moved(self._lod._under("permute_sequences", lod), runs)
 
     def _gather(self, rows: Tensor, lod: LoD) -> "LoDTensor":
-        return LoDTensor(ops.gather_rows(self.values(), rows.to(self.device, non_blocking=True)), lod)
+        values = self.values()
+        return LoDTensor(ops.gather_rows(values, rows.to(values.device, non_blocking=True)), lod)
 
     def _moved(self, lod: LoD, runs: Runs) -> "LoDTensor":
         """The rows that runs take, in the structure that they make."""
-        starts, offsets = (t.to(self.device, non_blocking=True) for t in runs)
-        return LoDTensor(ops.gather_runs(self.values(), starts, offsets, lod.rows), lod)
+        values = self.values()
+        starts, offsets = (t.to(values.device, non_blocking=True) for t in runs)
+        return LoDTensor(ops.gather_runs(values, starts, offsets, lod.rows), lod)
 
     # -- structure
 
@@ -344,18 +346,17 @@ class LoDTensor(Tensor):
                 raise LoDValueError("to_padded: expected no max_length with level='all', got one")
             return self._to_padded_all(padding_value, side == "right")
         lod, k = self._lod, self._lod.level(level, "to_padded")
-        lengths = lod.row_lengths(k)
-        longest = int(lengths.max()) if lengths.numel() else 0
+        values, longest = self.values(), lod._longest_rows(k)
         if max_length is None:
             max_length = longest
         elif type(max_length) is not int or max_length < longest:
             raise LoDValueError(
                 f"to_padded: expected max_length of at least the longest sequence, {longest}, got {max_length!r}"
             )
-        starts = lod._padded_starts(k, max_length, side == "right", self.device)
-        offsets, rows = lod._row_offsets(k, self.device), lengths.numel() * max_length
-        dense = ops.scatter_runs(self.values(), starts, offsets, rows, 1, padding_value)
-        return dense.view(lengths.numel(), max_length, *self.shape[1:]), lengths.to(self.device)
+        device, n = values.device, lod._offsets[k].shape[0] - 1
+        starts = lod._padded_starts(k, max_length, side == "right", device)
+        dense = ops.scatter_runs(values, starts, lod._row_offsets(k, device), n * max_length, 1, padding_value)
+        return dense.view(n, max_length, *values.shape[1:]), lod._handed_out(lod._row_lengths(k, device))
 
     def _to_padded_all(self, padding_value, right: bool):
         dense = self.values()

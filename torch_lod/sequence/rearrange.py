@@ -50,8 +50,9 @@ def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
     k = level_of("sequence_reverse", x, level)
     lod = x._lod
     if k + 1 == lod.depth:
-        offsets = lod._row_offsets(k, x.device)
-        return x.with_values(ops.gather_runs(x.values(), lod._last_rows(k, x.device), offsets, lod.rows, -1))
+        values = x.values()
+        last, offsets = lod._last_rows(k, values.device), lod._row_offsets(k, values.device)
+        return x.with_values(ops.gather_runs(values, last, offsets, lod.rows, -1))
 
     def turned():
         offsets = lod._offsets[k]
@@ -148,7 +149,8 @@ def sequence_shift(x: LoDTensor, n: int, fill: float = 0.0, level: int | str = -
         raise LoDValueError(f"{call}: expected n as an int within 2**40, got {n!r}")
     lod = x._lod
     if k + 1 == lod.depth:
-        return x.with_values(ops.segment_unfold(x.values(), lod._row_offsets(k, x.device), 1, -n, 1, fill).squeeze(1))
+        values = x.values()
+        return x.with_values(ops.segment_unfold(values, lod._row_offsets(k, values.device), 1, -n, 1, fill).squeeze(1))
     segment, offsets, inner = torch.repeat_interleave(lod._offsets[k].diff()), lod._offsets[k], lod._offsets[k + 1]
     source = torch.arange(segment.numel(), device="cpu") - n
     inside = (source >= offsets[segment]) & (source < offsets[segment + 1])
@@ -220,17 +222,17 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
     """
     call = "sequence_expand"
     lod = _structure(call, y)
-    lengths = lod.lengths(lod.level(ref_level, call))
+    k = lod.level(ref_level, call)
+    offsets = lod._offsets[k]
     count = x.num_sequences() if isinstance(x, LoDTensor) else _rows_of(call, x)
-    if count != lengths.numel():
+    if count != offsets.numel() - 1:
         raise LoDValueError(
-            f"{call}: expected x with the {lengths.numel()} sequences of y at level {ref_level!r}, got {count}"
+            f"{call}: expected x with the {offsets.numel() - 1} sequences of y at level {ref_level!r}, got {count}"
         )
-    offsets = sums(lengths)
-    turn = ops.run_map(torch.arange(count, device="cpu"), offsets, int(offsets[-1]), 0)
+    rows = lod.num_sequences(k + 1) if k + 1 < lod.depth else lod.rows
     if not isinstance(x, LoDTensor):
-        return ops.segment_broadcast(x, offsets.to(x.device, non_blocking=True), int(offsets[-1]))
-    return x._moved(*x._lod._take(call, 0, turn))
+        return laid_over(x, lod._own_offsets(k, x.device), rows)
+    return x._moved(*x._lod._take(call, 0, ops.run_map(torch.arange(count, device="cpu"), offsets, rows, 0)))
 
 
 @public
@@ -263,13 +265,13 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
         raise LoDValueError(
             f"{call}: expected the outer levels of y to be those of x, got LoDs that differ: {own.difference(outer)}"
         )
-    rows = _rows_of(call, x)
+    values = x.values() if isinstance(x, LoDTensor) else x
+    rows = _rows_of(call, values)
     if rows != lod.num_sequences(k):
         raise LoDValueError(
             f"{call}: expected x with a row for each of the {lod.num_sequences(k)} sequences of y, got {rows}"
         )
-    values = x.values() if isinstance(x, LoDTensor) else x
-    return LoDTensor(ops.segment_broadcast(values, lod._row_offsets(k, x.device), lod.rows), lod)
+    return LoDTensor(laid_over(values, lod._row_offsets(k, values.device), lod.rows), lod)
 
 
 @public
@@ -304,6 +306,14 @@ def broadcast(*xs) -> tuple:
         return sequence_expand_as(x, deepest)
 
     return tuple(map(over, xs))
+
+
+def laid_over(values: Tensor, offsets: Tensor, rows: int) -> Tensor:
+    """Row s of values on every row of segment s; any dtype."""
+    if values.dtype != torch.bool and not values.is_complex():
+        return ops.segment_broadcast(values, offsets, rows)
+    here = torch.arange(values.shape[0], device=values.device)
+    return ops.gather_rows(values, ops.run_map(here, offsets, rows, 0))
 
 
 def _structure(call: str, y) -> LoD:

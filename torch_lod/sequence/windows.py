@@ -16,9 +16,11 @@ from ._common import level_of
 __all__ = ["im2sequence", "row_conv", "sequence_conv", "sequence_conv1d", "sequence_unfold"]
 
 
-def _rows_by_features(call: str, x: LoDTensor) -> None:
-    if x.dim() != 2:
-        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(x.shape)}")
+def _rows_by_features(call: str, x: LoDTensor) -> Tensor:
+    values = x.values()
+    if values.dim() != 2:
+        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(values.shape)}")
+    return values
 
 
 def _fits(call: str, what: str, t, shape: tuple, x: Tensor) -> Tensor:
@@ -67,25 +69,27 @@ def sequence_conv(
     """
     call = "sequence_conv"
     k = level_of(call, x, level)
-    _rows_by_features(call, x)
+    values = _rows_by_features(call, x)
     n = _positive(call, "context_length", context_length)
     start = -(n // 2) if context_start is None else context_start
     if type(start) is not int or not -(2**20) <= start <= 2**20:
         raise LoDValueError(f"{call}: expected context_start within 2**20, got {context_start!r}")
-    width = x.shape[1]
+    width = values.shape[1]
     if not isinstance(weight, Tensor) or weight.dim() != 2:
         raise LoDValueError(f"{call}: expected weight of shape (context_length * features, out)")
-    _fits(call, "weight", weight, (n * width, weight.shape[1]), x)
+    _fits(call, "weight", weight, (n * width, weight.shape[1]), values)
     if bias is not None:
-        _fits(call, "bias", bias, (weight.shape[1],), x)
-    offsets = x._lod._row_offsets(k, x.device)
-    seen = ops.segment_unfold(x.values(), offsets, n, start)
+        _fits(call, "bias", bias, (weight.shape[1],), values)
+    offsets = x._lod._row_offsets(k, values.device)
+    seen = ops.segment_unfold(values, offsets, n, start)
     if padding_data is not None:
         before, after = max(0, -start), max(0, start + n - 1)
-        _fits(call, "padding_data", padding_data, (before + after, width), x)
-        row = torch.arange(x.shape[0], device=x.device)[:, None] + start + torch.arange(n, device=x.device)
-        first = ops.segment_broadcast(offsets[:-1], offsets, x.shape[0])[:, None]
-        last = ops.segment_broadcast(offsets[1:], offsets, x.shape[0])[:, None]
+        _fits(call, "padding_data", padding_data, (before + after, width), values)
+        row = (
+            torch.arange(values.shape[0], device=values.device)[:, None] + start + torch.arange(n, device=values.device)
+        )
+        first = ops.segment_broadcast(offsets[:-1], offsets, values.shape[0])[:, None]
+        last = ops.segment_broadcast(offsets[1:], offsets, values.shape[0])[:, None]
         pad = torch.where(row < first, before + row - first, torch.where(row >= last, before + row - last, -1))
         seen = seen + ops.gather_rows(padding_data, pad.flatten()).view(seen.shape)
     out = torch.mm(seen.flatten(1), weight) if bias is None else torch.addmm(bias, seen.flatten(1), weight)
@@ -119,8 +123,8 @@ def sequence_conv1d(
     """
     call = "sequence_conv1d"
     k = level_of(call, x, level)
-    _rows_by_features(call, x)
-    width = x.shape[1]
+    values = _rows_by_features(call, x)
+    width = values.shape[1]
     _positive(call, "dilation", dilation)
     if type(groups) is not int or groups < 1 or width % groups:
         raise LoDValueError(f"{call}: expected groups that divide the {width} features of x, got {groups!r}")
@@ -131,20 +135,20 @@ def sequence_conv1d(
             f"{call}: expected weight of shape (out, {width // groups}, size), out a multiple of {groups}"
         )
     out, _, size = weight.shape
-    _fits(call, "weight", weight, (out, width // groups, size), x)
+    _fits(call, "weight", weight, (out, width // groups, size), values)
     if bias is not None:
-        _fits(call, "bias", bias, (out,), x)
+        _fits(call, "bias", bias, (out,), values)
     reach = (size - 1) * dilation
     start = -reach if padding == "causal" else -(reach // 2)
-    seen = ops.segment_unfold(x.values(), x._lod._row_offsets(k, x.device), size, start, dilation)
+    seen = ops.segment_unfold(values, x._lod._row_offsets(k, values.device), size, start, dilation)
     if groups == 1:
         flat = weight.permute(2, 1, 0).reshape(size * width, out)
         return x.with_values(
             torch.mm(seen.flatten(1), flat) if bias is None else torch.addmm(bias, seen.flatten(1), flat)
         )
-    parts = seen.view(x.shape[0], size, groups, width // groups).permute(2, 0, 1, 3).flatten(2)
+    parts = seen.view(values.shape[0], size, groups, width // groups).permute(2, 0, 1, 3).flatten(2)
     kernels = weight.view(groups, out // groups, width // groups, size).permute(0, 3, 2, 1).flatten(1, 2)
-    made = torch.bmm(parts, kernels).transpose(0, 1).reshape(x.shape[0], out)
+    made = torch.bmm(parts, kernels).transpose(0, 1).reshape(values.shape[0], out)
     return x.with_values(made if bias is None else made + bias)
 
 
@@ -164,11 +168,11 @@ def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
     """
     call = "row_conv"
     k = level_of(call, x, level)
-    _rows_by_features(call, x)
+    values = _rows_by_features(call, x)
     if not isinstance(weight, Tensor) or weight.dim() != 2 or weight.shape[0] < 1:
-        raise LoDValueError(f"{call}: expected weight of shape (context, {x.shape[1]})")
-    _fits(call, "weight", weight, (weight.shape[0], x.shape[1]), x)
-    seen = ops.segment_unfold(x.values(), x._lod._row_offsets(k, x.device), weight.shape[0], 0)
+        raise LoDValueError(f"{call}: expected weight of shape (context, {values.shape[1]})")
+    _fits(call, "weight", weight, (weight.shape[0], values.shape[1]), values)
+    seen = ops.segment_unfold(values, x._lod._row_offsets(k, values.device), weight.shape[0], 0)
     return x.with_values((seen * weight).sum(1))
 
 

@@ -43,6 +43,7 @@ from .rearrange import (
     sequence_shift,
     sequence_slice,
 )
+from .scan import scan
 from .windows import im2sequence, row_conv, sequence_conv, sequence_conv1d, sequence_unfold
 from .within import (
     sequence_cummax,
@@ -70,6 +71,7 @@ __all__ = [
     "merge_lod_tensor",
     "reorder_lod_tensor_by_rank",
     "row_conv",
+    "scan",
     "sequence_argmax",
     "sequence_concat",
     "sequence_conv",

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tl.scan`: any Python cell along every sequence of a level, step t of all sequences at once, in a batch that shrinks."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ..errors import LoDTypeError, LoDValueError, public
+from ..lod_tensor import LoDTensor
+from ._common import level_of
+from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
+from .rearrange import sequence_reverse
+
+__all__ = ["scan"]
+
+
+@public
+def scan(
+    cell: Callable, x, init, level: int | str = -1, reverse: bool = False, static=None
+) -> tuple[Tensor | tuple, Tensor | tuple]:
+    """Runs a recurrent cell along the elements of every sequence of a level.
+
+        state = init[sequence];  for element in sequence:  output, state = cell(element, state)
+
+    for all sequences together, longest first: step t is one call on the t-th elements of the sequences that have one. At the
+    innermost level an element is a row, and x_t a tensor of rows; at an outer level it is a sub-sequence, and x_t a
+    LoDTensor of them, so that a scan can run inside the step of a scan.
+
+    Args:
+        cell: called as cell(x_t, state), or cell(x_t, state, static_t). It returns the new state, which is then the output
+            as well (of a tuple its first tensor, as for LSTMCell), or a pair (output, new state). A module or any function
+            of torch operations that treats its rows independently.
+        x: a LoDTensor, or a tuple of LoDTensors with equal LoDs, of which the cell receives a tuple.
+        init: the first state: a tensor (sequences, *shape), or any nesting of tuples, lists and dicts of them.
+        level: whose sequences.
+        reverse: from the last element to the first; outputs stay at the place of their element.
+        static: what stays the same over the steps: tensors (sequences, ...), nested like init; the cell receives the rows of
+            the sequences that take part.
+
+    Returns:
+        the outputs, with the levels of x down to `level` (an output that is a LoDTensor of one sequence per element keeps its
+        own levels below that); a tuple of them where the cell's output is one. And the last state of every sequence, that of
+        an empty one being its first.
+
+    Raises:
+        ValueError: where a state does not have a row per sequence, or the cell returns a state or an output of another
+            shape: the step, the memory, expected and given are named.
+
+    Source: RecurrentOp of the variable-length RNN design of Paddle Fluid (DynamicRNN).
+    """
+    call = "scan"
+    inputs = x if isinstance(x, tuple) else (x,)
+    if not inputs:
+        raise LoDTypeError(f"{call}: expected x as a LoDTensor or a tuple of them, got an empty tuple")
+    k = level_of(call, inputs[0], level)
+    lod = inputs[0]._lod
+    for i, other in enumerate(inputs[1:], 1):
+        level_of(call, other, level)
+        if other._lod != lod:
+            raise LoDValueError(
+                f"{call}: expected x with equal LoDs, got LoDs that differ at input {i}: {lod.difference(other._lod)}"
+            )
+    if reverse:
+        turned = tuple(sequence_reverse(t, k) for t in inputs)
+        outputs, last = scan(cell, turned if isinstance(x, tuple) else turned[0], init, k, static=static)
+        back = [sequence_reverse(t, k) for t in (outputs if isinstance(outputs, tuple) else (outputs,))]
+        return tuple(back) if isinstance(outputs, tuple) else back[0], last
+
+    table = RankTable(lod, k)
+    order = table._order
+    memories, spec = _rows_each(call, "init", init, order.numel())
+    constants, static_spec = _rows_each(call, "static", static, order.numel()) if static is not None else ([], None)
+    here = order.to(inputs[0].device)
+    state, constants = ([t.index_select(0, here) for t in ts] for ts in (memories, constants))
+    steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
+    alive = table._steps()[1]
+    finished: list[list[Tensor]] = []
+    outputs_of_steps: list[list[Tensor]] = []
+    single = True
+    # without any step the cell is asked on no rows, to learn what it gives
+    for t, (step, n) in enumerate(zip(steps or [tuple(_no_elements(x, k) for x in inputs)], alive or [0], strict=True)):
+        if state and n < state[0].shape[0]:
+            parts = [m.split([n, m.shape[0] - n]) for m in state]
+            state, done = [p[0] for p in parts], [p[1] for p in parts]
+            finished.append(done)
+        args = [step if isinstance(x, tuple) else step[0], pytree.tree_unflatten(state, spec)]
+        if static_spec is not None:
+            args.append(pytree.tree_unflatten([c[:n] for c in constants], static_spec))
+        output, state = _result(call, cell(*args), spec, state, t)
+        single = not isinstance(output, tuple)
+        outputs_of_steps.append(_checked(call, output if isinstance(output, tuple) else (output,), n, t))
+    finished.append(state)
+    ranked = [torch.cat(parts[::-1]) for parts in zip(*finished, strict=True)]
+    last = [t.index_select(0, here.argsort()) for t in ranked]
+    outputs = [_laid_out(call, list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
+    return outputs[0] if single else tuple(outputs), pytree.tree_unflatten(last, spec)
+
+
+def _rows_each(call: str, what: str, tree, count: int) -> tuple[list[Tensor], pytree.TreeSpec]:
+    leaves, spec = pytree.tree_flatten(tree)
+    for i, leaf in enumerate(leaves):
+        if not isinstance(leaf, Tensor):
+            raise LoDTypeError(f"{call}: expected {what} of tensors, got {type(leaf).__name__} at place {i}")
+        if leaf.dim() == 0 or leaf.shape[0] != count:
+            raise LoDValueError(
+                f"{call}: expected {what} with a row for each of {count} sequences, got {tuple(leaf.shape)} at place {i}"
+            )
+    return [leaf.values() if isinstance(leaf, LoDTensor) else leaf for leaf in leaves], spec
+
+
+def _no_elements(x: LoDTensor, k: int) -> Tensor:
+    """A step of no elements of level k."""
+    if k + 1 == x.lod_level:
+        return x.values()[:0]
+    return x.slice(k + 1, 0, 0)
+
+
+def _result(call: str, returned, spec, before: list[Tensor], t: int) -> tuple[Tensor | tuple, list[Tensor]]:
+    """(output, leaves of the new state) of what a cell returned."""
+    leaves, found = pytree.tree_flatten(returned)
+    output = None
+    if found == spec:
+        output = leaves[0] if leaves else None
+    elif isinstance(returned, tuple) and len(returned) == 2:
+        leaves, found = pytree.tree_flatten(returned[1])
+        output = tuple(returned[0]) if isinstance(returned[0], (tuple, list)) else returned[0]
+    if found != spec or output is None:
+        raise LoDTypeError(
+            f"{call}: expected the cell to return the new state, or (output, new state), with the nesting of init, got "
+            f"{_kind(returned)} at step {t}"
+        )
+    for i, (new, old) in enumerate(zip(leaves, before, strict=True)):
+        if not isinstance(new, Tensor) or new.shape != old.shape:
+            got = tuple(new.shape) if isinstance(new, Tensor) else type(new).__name__
+            raise LoDValueError(
+                f"{call}: expected memory {i} of shape {tuple(old.shape)} from the cell at step {t}, got {got}"
+            )
+    return output, [new.values() if isinstance(new, LoDTensor) else new for new in leaves]
+
+
+def _kind(value) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"{type(value).__name__}({', '.join(map(_kind, value))})"
+    return type(value).__name__
+
+
+def _checked(call: str, outputs: tuple, n: int, t: int) -> list[Tensor]:
+    for i, output in enumerate(outputs):
+        count = None
+        if isinstance(output, Tensor) and output.dim():
+            count = output.num_sequences() if isinstance(output, LoDTensor) else output.shape[0]
+        if count != n:
+            got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise LoDValueError(
+                f"{call}: expected output {i} of the cell with a row (or a sequence) for each of the {n} sequences at step "
+                f"{t}, got {got}"
+            )
+    return list(outputs)
+
+
+def _laid_out(call: str, parts: list[Tensor], table: RankTable, any_step: bool) -> LoDTensor:
+    if any_step:
+        return array_to_lod_tensor(parts, table)
+    lod, nothing = table.lod, parts[0]
+    own = lod._offsets[: table.level + 1]
+    inner = nothing._lod._offsets if isinstance(nothing, LoDTensor) else ()
+    values = nothing.values() if isinstance(nothing, LoDTensor) else nothing
+    return LoDTensor(values, type(lod)._of(call, "offsets", [*own, *inner], None))

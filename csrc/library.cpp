@@ -29,6 +29,10 @@ TORCH_LIBRARY(torch_lod, m) {
   m.def("segment_place(Tensor values, Tensor index, Tensor row_offsets, SymInt rows) -> Tensor", tags);
   m.def("segment_softmax(Tensor values, Tensor row_offsets) -> Tensor", tags);
   m.def("segment_softmax_backward(Tensor grad, Tensor output, Tensor row_offsets) -> Tensor", tags);
+  m.def(
+      "segment_conv(Tensor values, Tensor weight, Tensor? bias, Tensor row_offsets, SymInt start, int dilation=1) -> Tensor", tags);
+  m.def(
+      "segment_conv_weight(Tensor values, Tensor grad, Tensor row_offsets, SymInt size, SymInt start, int dilation=1) -> Tensor", tags);
   m.def("segment_scan(Tensor values, Tensor? factors, Tensor row_offsets, bool adjoint=False) -> Tensor", tags);
   m.def("segment_cumulative(Tensor values, Tensor row_offsets, str reduce) -> (Tensor, Tensor)", tags);
 

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "recurrence.h"
 #include "core/binding.h"
+#include "core/factor.h"
 #include "core/rank.h"
 
 #include <ATen/ops/addmm.h>
@@ -89,25 +90,26 @@ struct Plan {
 const void* read(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 void* write(const Tensor& t) { return t.mutable_data_ptr(); }
 
-// out[:alive] = states[:alive] weights
-void product(const Tensor& out, const Tensor& states, const Tensor& weights, int64_t alive) {
-  Tensor part = out.narrow(0, 0, alive);
-  at::mm_out(part, states.narrow(0, 0, alive), weights);
-}
+Tensor first(const Tensor& t, int64_t rows) { return t.narrow(0, 0, rows); }
 
 Tensor project(const Tensor& values, const Tensor& weight, const OptionalTensor& bias) {
-  return bias ? at::addmm(*bias, values, weight.t()) : at::mm(values, weight.t());
+  Tensor out = at::empty({values.size(0), weight.size(0)}, values.options());
+  Factor(weight.t()).multiply(values, out, readable("recurrence", bias));
+  return out;
+}
+Tensor times(const Tensor& left, const Tensor& right) {
+  Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
+  Factor(right).multiply(left, out);
+  return out;
 }
 
 // The states' share of a weight gradient: every row of `grad` times the output one step before it.
 Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h_0, const Plan& plan, const Tensor& offsets) {
-  static const auto gather = c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::gather_rows", "")
-                                 .typed<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>();
   const int64_t rows = output.size(0);
   const Tensor there = offsets.to(output.device()), map = at::empty({rows}, there.options());
   LOD_RUN(output, previous_rows, PreviousRows{there.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(),
                                               there.numel() - 1, rows, plan.step});
-  Tensor total = at::mm(grad.t(), gather.call(output, map, 0));
+  Tensor total = transposed_product(grad, output, map);
   if (h_0.defined()) {
     const int64_t n = plan.nonempty();
     total.addmm_(grad.index_select(0, plan.start.narrow(0, 0, n)).t(), h_0.narrow(0, 0, n));
@@ -140,13 +142,14 @@ std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor& values, const Tensor& weig
   if (out.numel() == 0) return {out, cells, unused};
   const Plan plan(offsets, values, reverse);
   OptionalTensor bias = bias_ih && bias_hh ? OptionalTensor(bias_ih->add(*bias_hh)) : bias_ih ? bias_ih : bias_hh;
-  const Tensor gates = project(values, weight_ih, bias), weights = weight_hh.t();
+  const Tensor gates = project(readable("lstm", values), readable("lstm", weight_ih), bias);
+  const Factor weights(readable("lstm", weight_hh).t());
   const Tensor hidden = at::empty({n, 4 * width}, values.options());
   const Tensor h = h_0 ? plan.packed(h_0) : at::empty({n, width}, values.options());
   const Tensor c = c_0 ? plan.packed(c_0) : at::zeros({n, width}, values.options());
   for (int64_t t = 0; t < plan.steps(); ++t) {
     const bool carried = t > 0 || h_0;
-    if (carried) product(hidden, h, weights, plan.alive[t]);
+    if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
     LOD_RUN(values, lstm_forward, floating_type("lstm", values),
             LstmForward{plan.at(t, width), write(gates), carried ? read(hidden) : nullptr, write(out), write(cells), write(h), write(c)});
   }
@@ -186,6 +189,8 @@ SixTensors lstm_backward(const OptionalTensor& grad_output, const OptionalTensor
   const Plan plan(offsets, values, reverse);
   const Tensor output = readable("lstm_backward", output_), cells = readable("lstm_backward", cells_),
                gates = readable("lstm_backward", gates_);
+  const Tensor x = readable("lstm_backward", values);
+  const Factor weights(readable("lstm_backward", weight_hh));
   const Tensor d_out = readable("lstm_backward", grad_output), d_cells = readable("lstm_backward", grad_cells);
   const Tensor h = plan.packed(h_0), c = plan.packed(c_0);
   const Tensor grad = at::empty({rows, 4 * width}, values.options()), packed = at::empty({n, 4 * width}, values.options());
@@ -194,12 +199,12 @@ SixTensors lstm_backward(const OptionalTensor& grad_output, const OptionalTensor
     LOD_RUN(values, lstm_backward, floating_type("lstm_backward", values),
             LstmBackward{plan.at(t, width), read(gates), read(cells), read(c), read(d_out), read(d_cells), write(grad),
                          write(packed), write(dh), write(dc)});
-    if (t > 0 || h_0) product(dh, packed, weight_hh, plan.alive[t]);
+    if (t > 0 || h_0) weights.multiply(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
   }
   const auto state = [&](const OptionalTensor& given_, const Tensor& d) {
     return given_ ? plan.unpacked(d) : at::empty({0, width}, values.options());
   };
-  return {at::mm(grad, weight_ih), at::mm(grad.t(), values), weight_gradient(grad, output, h, plan, offsets),
+  return {times(grad, readable("lstm_backward", weight_ih)), transposed_product(grad, x), weight_gradient(grad, output, h, plan, offsets),
           grad.sum(at::IntArrayRef{0}), state(h_0, dh), state(c_0, dc)};
 }
 
@@ -228,12 +233,13 @@ std::tuple<Tensor, Tensor> gru(const Tensor& values, const Tensor& weight_ih, co
     bias = bias_ih ? bias_ih->clone() : at::zeros({3 * width}, values.options());
     bias->narrow(0, 0, 2 * width).add_(bias_hh->narrow(0, 0, 2 * width));
   }
-  const Tensor gates = project(values, weight_ih, bias), weights = weight_hh.t();
+  const Tensor gates = project(readable("gru", values), readable("gru", weight_ih), bias);
+  const Factor weights(readable("gru", weight_hh).t());
   const Tensor hidden = at::empty({n, 3 * width}, values.options());
   const Tensor h = h_0 ? plan.packed(h_0) : at::zeros({n, width}, values.options());
   for (int64_t t = 0; t < plan.steps(); ++t) {
     const bool carried = t > 0 || h_0;
-    if (carried) product(hidden, h, weights, plan.alive[t]);
+    if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
     LOD_RUN(values, gru_forward, floating_type("gru", values),
             GruForward{plan.at(t, width), read(gates), carried ? read(hidden) : nullptr, read(bias_n.value_or(Tensor())), write(saved), write(out), write(h)});
   }
@@ -264,7 +270,8 @@ SixTensors gru_backward(const Tensor& grad_output, const Tensor& values, const T
   const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
   const Plan plan(offsets, values, reverse);
   const Tensor output = readable("gru_backward", output_), saved = readable("gru_backward", saved_),
-               d_out = readable("gru_backward", grad_output);
+               d_out = readable("gru_backward", grad_output), x = readable("gru_backward", values);
+  const Factor weights(readable("gru_backward", weight_hh));
   const Tensor h = plan.packed(h_0);
   const Tensor d_values = at::empty({rows, 3 * width}, values.options()), d_hidden = at::empty_like(d_values);
   const Tensor packed = at::empty({n, 3 * width}, values.options()), dh = at::zeros({n, width}, values.options());
@@ -272,9 +279,10 @@ SixTensors gru_backward(const Tensor& grad_output, const Tensor& values, const T
     LOD_RUN(values, gru_backward, floating_type("gru_backward", values),
             GruBackward{plan.at(t, width), read(saved), read(output), read(h), read(d_out), write(d_values), write(d_hidden),
                         write(packed), write(dh)});
-    if (t > 0 || h_0) dh.narrow(0, 0, plan.alive[t]).addmm_(packed.narrow(0, 0, plan.alive[t]), weight_hh);
+    if (t > 0 || h_0) weights.add(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
   }
-  return {at::mm(d_values, weight_ih),  at::mm(d_values.t(), values), weight_gradient(d_hidden, output, h, plan, offsets),
+  return {times(d_values, readable("gru_backward", weight_ih)), transposed_product(d_values, x),
+          weight_gradient(d_hidden, output, h, plan, offsets),
           d_values.sum(at::IntArrayRef{0}), d_hidden.sum(at::IntArrayRef{0}),
           h_0 ? plan.unpacked(dh) : at::empty({0, width}, values.options())};
 }

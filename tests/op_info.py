@@ -293,6 +293,14 @@ OPS = [
     ),
     OpInfo("segment_unfold", reference.segment_unfold, moves.unfold_samples, moves.unfold_errors, FLOATS + WHOLE + ANY),
     OpInfo("segment_fold", reference.segment_fold, moves.fold_samples, moves.fold_errors, FLOATS + WHOLE),
+    OpInfo("segment_conv", reference.segment_conv, moves.conv_samples, moves.conv_errors, tolerance=moves.CARRIED),
+    OpInfo(
+        "segment_conv_weight",
+        reference.segment_conv_weight,
+        moves.conv_weight_samples,
+        moves.conv_weight_errors,
+        tolerance=moves.CARRIED,
+    ),
     OpInfo(
         "segment_scan",
         reference.segment_scan,

@@ -2,7 +2,7 @@
 """Samples and errors of the operators that copy runs, look through windows and carry a value along."""
 
 import torch
-from op_words import CUT, X, bad_offsets, over_segments, values
+from op_words import CUT, Sample, X, bad_offsets, cuts, over_segments, values
 
 #: The gradient of a half type multiplies results that were rounded to it.
 CARRIED = {torch.float32: (1e-4, 1e-5), torch.bfloat16: (6e-2, 6e-2), torch.float16: (1e-2, 1e-2)}
@@ -110,6 +110,50 @@ def fold_errors():
     yield from window_errors("segment_fold", X, -1)
     yield "1-d", (X[:, 0], CUT, 0), ValueError, "values of shape (rows, size, ...), got 1 dimensions"
     yield "bool", (X.bool(), CUT, 0), TypeError, "floating or integer dtype, got Bool"
+
+
+def conv_samples(dtype, device):
+    for label, offsets, large in cuts(device, large=False):
+        rows = int(offsets[-1])
+        for (size, start, dilation), (width, out) in zip(WINDOWS, ((3, 2), (2, 35), (1, 1), (17, 3))):
+            x, w = values(rows, (width,), dtype, device), values(size, (width, out), dtype, device, 1) * 0.5
+            bias = values(out, (), dtype, device, 2) if size > 1 else None
+            big = large or width * out > 40
+            yield Sample(f"{label} {size} from {start} by {dilation}", (x, w, bias, offsets, start, dilation), big)
+    offsets = torch.tensor([0, 31, 31, 40, 41], device=device)
+    x, w = values(41, (5,), dtype, device), values(3, (5, 33), dtype, device, 1) * 0.5
+    yield Sample("many rows", (x, w, None, offsets, -1, 2), True)
+    yield Sample("no features", (x[:, :0], w[:, :0], values(33, (), dtype, device), offsets, -1, 1), True)
+
+
+def conv_errors():
+    w, b = torch.zeros(2, 3, 4), torch.zeros(4)
+    yield from bad_offsets((X, w, b, CUT, 0), 3)
+    yield "features", (X, w[:, :2], b, CUT, 0), ValueError, "weight of shape [size, 3, out], got [2, 2, 4]"
+    yield "flat weight", (X, w[0], b, CUT, 0), ValueError, "weight of shape [size, 3, out]"
+    yield "weight dtype", (X, w.double(), b, CUT, 0), TypeError, "weight of dtype Float"
+    yield "bias", (X, w, b[:3], CUT, 0), ValueError, "bias of shape [4], got [3]"
+    yield "whole", (X.long(), w.long(), None, CUT, 0), TypeError, "values of dtype float16"
+    yield "1-d", (X[:, 0], w, b, CUT, 0), ValueError, "values of shape (rows, features), got 1 dimensions"
+    yield "dilation", (X, w, b, CUT, 0, 0), ValueError, "dilation in [1, 2**40], got 0"
+    yield "start", (X, w, b, CUT, -(2**41)), ValueError, "start in [-2**40, 2**40]"
+
+
+def conv_weight_samples(dtype, device):
+    for label, offsets, large in cuts(device, large=False):
+        for size, start, dilation in WINDOWS:
+            x, g = (values(int(offsets[-1]), (width,), dtype, device, width) for width in (3, 2))
+            yield Sample(f"{label} {size} from {start} by {dilation}", (x, g, offsets, size, start, dilation), large)
+    offsets = torch.tensor([0, 290, 290, 300], device=device)
+    x, g = values(300, (19,), dtype, device), values(300, (35,), dtype, device, 1)
+    yield Sample("many rows", (x, g, offsets, 3, -1, 1), True)
+
+
+def conv_weight_errors():
+    yield from bad_offsets((X, X, CUT, 3, 0), 2)
+    yield "size", (X, X, CUT, 0, 0), ValueError, "size in [1, 2**20], got 0"
+    yield "grad", (X, X[:5], CUT, 3, 0), ValueError, "grad of shape [6, out], got [5, 3]"
+    yield "dtype", (X, X.double(), CUT, 3, 0), TypeError, "grad of dtype Float"
 
 
 def scan_samples(dtype, device):

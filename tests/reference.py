@@ -70,6 +70,28 @@ def segment_fold(values, row_offsets, start, dilation=1):
     return rows_of(out, values[:, 0])
 
 
+def segment_conv(values, weight, bias, row_offsets, start, dilation=1):
+    out = []
+    for rows in segments(values, row_offsets):
+        for r in range(len(rows)):
+            at = [(j, r + start + j * dilation) for j in range(len(weight))]
+            out.append(
+                sum((rows[i] @ weight[j] for j, i in at if 0 <= i < len(rows)), weight.new_zeros(weight.shape[2]))
+            )
+    out = rows_of(out, values.new_zeros(0, weight.shape[2]))
+    return out if bias is None else out + bias
+
+
+def segment_conv_weight(values, grad, row_offsets, size, start, dilation=1):
+    out = [values.new_zeros(values.shape[1], grad.shape[1]) for _ in range(size)]
+    for rows, g in zip(segments(values, row_offsets), segments(grad, row_offsets)):
+        for r in range(len(rows)):
+            for j in range(size):
+                if 0 <= r + start + j * dilation < len(rows):
+                    out[j] = out[j] + torch.outer(rows[r + start + j * dilation], g[r])
+    return torch.stack(out)
+
+
 def segment_scan(values, factors, row_offsets, adjoint=False):
     out = []
     ones = torch.ones_like(values) if factors is None else factors

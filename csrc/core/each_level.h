@@ -14,26 +14,32 @@
 #endif
 
 #define LOD_LEVEL base
+#define LOD_LANES 4  // floats in a vector
 #include "core/launch.h"
 #include LOD_KERNELS
 #undef LOD_LEVEL
+#undef LOD_LANES
 
 #if LOD_LEVELS == 3
 #define LOD_FLOATS_ONLY
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi,bmi2")
 #define LOD_LEVEL avx2
+#define LOD_LANES 8
 #include "core/launch.h"
 #include LOD_KERNELS
 #undef LOD_LEVEL
+#undef LOD_LANES
 #pragma GCC pop_options
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c,bmi,bmi2,prefer-vector-width=512")
 #define LOD_LEVEL avx512
+#define LOD_LANES 16
 #include "core/launch.h"
 #include LOD_KERNELS
 #undef LOD_LEVEL
+#undef LOD_LANES
 #pragma GCC pop_options
 #undef LOD_FLOATS_ONLY
 #endif

@@ -14,6 +14,7 @@ from .rows import (
     run_map,
     scatter_rows,
     scatter_runs,
+    segment_conv,
     segment_fold,
     segment_unfold,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "scatter_rows",
     "scatter_runs",
     "segment_broadcast",
+    "segment_conv",
     "segment_cumulative",
     "segment_extreme",
     "segment_fold",

@@ -81,19 +81,23 @@ def sequence_conv(
     if bias is not None:
         _fits(call, "bias", bias, (weight.shape[1],), values)
     offsets = x._lod._row_offsets(k, values.device)
-    seen = ops.segment_unfold(values, offsets, n, start)
+    kernel = weight.view(n, width, weight.shape[1]) if weight.is_contiguous() else weight.reshape(n, width, -1)
+    out = ops.segment_conv(values, kernel, bias, offsets, start)
     if padding_data is not None:
         before, after = max(0, -start), max(0, start + n - 1)
         _fits(call, "padding_data", padding_data, (before + after, width), values)
-        row = (
-            torch.arange(values.shape[0], device=values.device)[:, None] + start + torch.arange(n, device=values.device)
-        )
-        first = ops.segment_broadcast(offsets[:-1], offsets, values.shape[0])[:, None]
-        last = ops.segment_broadcast(offsets[1:], offsets, values.shape[0])[:, None]
-        pad = torch.where(row < first, before + row - first, torch.where(row >= last, before + row - last, -1))
-        seen = seen + ops.gather_rows(padding_data, pad.flatten()).view(seen.shape)
-    out = torch.mm(seen.flatten(1), weight) if bias is None else torch.addmm(bias, seen.flatten(1), weight)
+        out = out + _padding_seen(values, offsets, n, start, before, padding_data).flatten(1) @ weight
     return x.with_values(out)
+
+
+def _padding_seen(values: Tensor, offsets: Tensor, n: int, start: int, before: int, padding: Tensor) -> Tensor:
+    """(rows, n, features): the rows of `padding` that a context sees outside its sequence, zeros inside."""
+    rows = values.shape[0]
+    row = torch.arange(rows, device=values.device)[:, None] + start + torch.arange(n, device=values.device)
+    first = ops.segment_broadcast(offsets[:-1], offsets, rows)[:, None]
+    last = ops.segment_broadcast(offsets[1:], offsets, rows)[:, None]
+    at = torch.where(row < first, before + row - first, torch.where(row >= last, before + row - last, -1))
+    return ops.gather_rows(padding, at.flatten()).view(rows, n, values.shape[1])
 
 
 @public
@@ -140,12 +144,10 @@ def sequence_conv1d(
         _fits(call, "bias", bias, (out,), values)
     reach = (size - 1) * dilation
     start = -reach if padding == "causal" else -(reach // 2)
-    seen = ops.segment_unfold(values, x._lod._row_offsets(k, values.device), size, start, dilation)
+    offsets = x._lod._row_offsets(k, values.device)
     if groups == 1:
-        flat = weight.permute(2, 1, 0).reshape(size * width, out)
-        return x.with_values(
-            torch.mm(seen.flatten(1), flat) if bias is None else torch.addmm(bias, seen.flatten(1), flat)
-        )
+        return x.with_values(ops.segment_conv(values, weight.permute(2, 1, 0), bias, offsets, start, dilation))
+    seen = ops.segment_unfold(values, offsets, size, start, dilation)
     parts = seen.view(values.shape[0], size, groups, width // groups).permute(2, 0, 1, 3).flatten(2)
     kernels = weight.view(groups, out // groups, width // groups, size).permute(0, 3, 2, 1).flatten(1, 2)
     made = torch.bmm(parts, kernels).transpose(0, 1).reshape(values.shape[0], out)

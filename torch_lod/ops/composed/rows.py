@@ -98,7 +98,7 @@ def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
     return torch.where(like_rows(untaken, values), fill, sum_by(there, values, rows)).to(values.dtype)
 
 
-def _check_windows(op, values, row_offsets, start, dilation) -> None:
+def check_windows(op, values, row_offsets, start, dilation) -> None:
     check.has_rows(op, "values", values)
     check.offsets_kind(op, row_offsets, values.device)
     if not 1 <= dilation <= 2**40:
@@ -119,7 +119,7 @@ def _window_rows(row_offsets, rows, size, start, dilation):
     "segment_unfold(Tensor values, Tensor row_offsets, SymInt size, int start, int dilation=1, Scalar fill=0) -> Tensor"
 )
 def segment_unfold(values, row_offsets, size, start, dilation=1, fill=0):
-    _check_windows("segment_unfold", values, row_offsets, start, dilation)
+    check_windows("segment_unfold", values, row_offsets, start, dilation)
     if not 1 <= size <= 2**20:
         raise ValueError(f"segment_unfold: expected size in [1, 2**20], got {size}")
     check.offsets("segment_unfold", row_offsets, values.shape[0])
@@ -130,7 +130,7 @@ def segment_unfold(values, row_offsets, size, start, dilation=1, fill=0):
 
 @composition("segment_fold(Tensor values, Tensor row_offsets, int start, int dilation=1) -> Tensor")
 def segment_fold(values, row_offsets, start, dilation=1):
-    _check_windows("segment_fold", values, row_offsets, start, dilation)
+    check_windows("segment_fold", values, row_offsets, start, dilation)
     check.is_number("segment_fold", values)
     if values.dim() < 2:
         raise ValueError(f"segment_fold: expected values of shape (rows, size, ...), got {values.dim()} dimensions")

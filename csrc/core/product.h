@@ -1,0 +1,60 @@
+// Products of float32 matrices on the CPU whose right side is packed once and used often, or has very few rows on its left:
+// what a recurrence needs and general libraries are slow at. Every element is summed over k in order, whatever the other
+// rows are and however many threads work: a row's result depends on nothing but that row.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/device.h"
+
+namespace lod {
+
+// Row i of a left side made of windows: the rows i + start + j * dilation of its segment side by side, 0 <= j < size, and
+// zeros outside of it.
+struct WindowsOfRows {
+  const int64_t* offsets;
+  int64_t segments, size, start, dilation;
+};
+
+// c[i, j] = init[i, j] + sum_k a[i, k] b[k, j] for i < m, j < n. `b` is packed by pack(); init null is zeros, with a stride of
+// 0 one row for all (a bias). With windows k is size * a_stride.
+struct Product {
+  int64_t m, n, k;
+  const float* a;
+  int64_t a_stride;
+  const float* b;
+  float* c;
+  int64_t c_stride;
+  const float* init;
+  int64_t init_stride;
+  const WindowsOfRows* windows = nullptr;
+};
+
+// c[i, j] = sum_r a[r, i] b[rows[r], j] for i < m, j < n, r < k; rows null is every row in turn, a negative entry is a row
+// of zeros.
+struct TransposedProduct {
+  int64_t m, n, k;
+  const float* a;
+  int64_t a_stride;
+  const float* b;
+  int64_t b_stride;
+  const int64_t* rows;
+  float* c;
+  int64_t c_stride;
+};
+
+struct PackArguments {  // b[k, j] = from[k * row_stride + j * column_stride]
+  int64_t n, k;
+  const float* from;
+  int64_t row_stride, column_stride;
+  float* to;
+};
+
+// Whether this processor has vectors for which these products beat the library's.
+bool has_products();
+// Floats that packing a (k, n) matrix takes.
+int64_t packed_size(int64_t n, int64_t k);
+void pack(const PackArguments&);
+void multiply(const CpuExec&, const Product&);
+void multiply_transposed(const CpuExec&, const TransposedProduct&);
+
+}  // namespace lod

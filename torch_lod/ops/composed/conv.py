@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution along segments."""
+
+from .. import check
+from .rows import check_windows, segment_unfold
+from .table import composition
+
+
+def _check(op, values, row_offsets, start, dilation, **others) -> None:
+    if values.dim() != 2:
+        raise ValueError(f"{op}: expected values of shape (rows, features), got {values.dim()} dimensions")
+    check.is_floating(op, "values", values)
+    check_windows(op, values, row_offsets, start, dilation)
+    for name, t in others.items():
+        if t is not None and (t.dtype != values.dtype or t.device != values.device):
+            raise TypeError(
+                f"{op}: expected {name} of dtype {check.dtype_name(values)} on {values.device}, as values, got "
+                f"{check.dtype_name(t)} on {t.device}"
+            )
+
+
+@composition(
+    "segment_conv(Tensor values, Tensor weight, Tensor? bias, Tensor row_offsets, SymInt start, int dilation=1) -> Tensor"
+)
+def segment_conv(values, weight, bias, row_offsets, start, dilation=1):
+    op = "segment_conv"
+    _check(op, values, row_offsets, start, dilation, weight=weight, bias=bias)
+    if weight.dim() != 3 or weight.shape[0] < 1 or weight.shape[1] != values.shape[1]:
+        raise ValueError(f"{op}: expected weight of shape [size, {values.shape[1]}, out], got {list(weight.shape)}")
+    if weight.shape[0] > 2**20:
+        raise ValueError(f"{op}: expected a size of at most 2**20, got {weight.shape[0]}")
+    if bias is not None and bias.shape != weight.shape[2:]:
+        raise ValueError(f"{op}: expected bias of shape [{weight.shape[2]}], got {list(bias.shape)}")
+    out = segment_unfold(values, row_offsets, weight.shape[0], start, dilation).flatten(1) @ weight.flatten(0, 1)
+    return out if bias is None else out + bias
+
+
+@composition(
+    "segment_conv_weight(Tensor values, Tensor grad, Tensor row_offsets, SymInt size, SymInt start, int dilation=1) -> Tensor"
+)
+def segment_conv_weight(values, grad, row_offsets, size, start, dilation=1):
+    op = "segment_conv_weight"
+    _check(op, values, row_offsets, start, dilation, grad=grad)
+    if not 1 <= size <= 2**20:
+        raise ValueError(f"{op}: expected size in [1, 2**20], got {size}")
+    if grad.dim() != 2 or grad.shape[0] != values.shape[0]:
+        raise ValueError(f"{op}: expected grad of shape [{values.shape[0]}, out], got {list(grad.shape)}")
+    seen = segment_unfold(values, row_offsets, size, start, dilation)
+    return (seen.flatten(1).t() @ grad).view(size, values.shape[1], grad.shape[1])

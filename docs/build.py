@@ -2,6 +2,7 @@
 """Writes the generated pages of docs/ from the docstrings and the policy table: `make docs`."""
 
 import inspect
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import torch_lod as tl
 from torch_lod import torch_rules
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import operator_pages  # noqa: E402 - a file beside this one
+
 #: The torch whose functions torch_functions.md lists.
 PINNED = "2.13"
 
 _INTRO = {
-    "tl": "Structure, tensors and sequence operators. `import torch_lod as tl`.",
+    "tl": "Structure and tensors; the sequence operators are below. `import torch_lod as tl`.",
     "tl.nn": "Modules.",
     "tl.ops": "Operators on plain tensors; `torch.ops.torch_lod` has them as well, with the same names and argument order.",
 }
@@ -47,21 +51,37 @@ def _members(cls, prefix: str) -> list[str]:
     return [*out, ""]
 
 
+def sequence_operators() -> list[str]:
+    """A line for each, with a link to its section."""
+    lines = ["## Sequence operators", ""]
+    for family, module in operator_pages.families().items():
+        lines += [f"### [{family}](operators/{family}.md)", ""]
+        for name in module.__all__:
+            thing = getattr(module, name)
+            summary = " ".join(inspect.getdoc(thing).split("\n\n")[0].split())
+            lines += [f"- [`tl.{name}`](operators/{family}.md#{name.lower()}) {summary}"]
+        lines += [""]
+    return lines
+
+
 def reference() -> str:
     lines = ["# Reference", "", "Generated from the docstrings by `make docs`.", ""]
+    elsewhere = set(tl.sequence.__all__)
     for module, prefix in ((tl, "tl"), (tl.nn, "tl.nn"), (tl.ops, "tl.ops")):
         lines += [f"## {prefix}", "", _INTRO[prefix], ""]
         for name in module.__all__:
             thing = getattr(module, name)
             if inspect.ismodule(thing) or not getattr(thing, "__module__", "torch_lod").startswith("torch_lod"):
                 continue
-            if not callable(thing):
+            if not callable(thing) or (prefix == "tl" and name in elsewhere):
                 continue
             lines += _entry(prefix, name, thing)
             if isinstance(thing, type) and issubclass(thing, torch.nn.Module):
                 lines += _entry(f"{prefix}.{name}", "forward", thing.forward, depth=4)
             if thing in (tl.LoD, tl.LoDTensor):
                 lines += _members(thing, name)
+        if prefix == "tl":
+            lines += sequence_operators()
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -105,10 +125,11 @@ def torch_functions() -> str:
 
 
 def pages() -> dict[str, str]:
-    return {"reference.md": reference(), "torch_functions.md": torch_functions()}
+    return {"reference.md": reference(), "torch_functions.md": torch_functions(), **operator_pages.pages()}
 
 
 if __name__ == "__main__":
     for page, text in pages().items():
+        (HERE / page).parent.mkdir(exist_ok=True)
         (HERE / page).write_text(text)
         print(f"docs/{page}: {len(text.splitlines())} lines")

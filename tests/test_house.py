@@ -124,14 +124,51 @@ def test_public_names_are_documented():
                 assert f"`{prefix}.{name}" in page, f"{prefix}.{name} is not in docs/reference.md: make docs"
 
 
-def test_generated_documentation_is_current():
+@pytest.fixture(scope="module")
+def docs():
+    """docs/build.py."""
     spec = importlib.util.spec_from_file_location("build_docs", ROOT / "docs/build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for name, text in module.pages().items():
-        if name == "torch_functions.md" and not torch.__version__.startswith(module.PINNED):
+    return module
+
+
+def test_generated_documentation_is_current(docs):
+    pages = docs.pages()
+    for name, text in pages.items():
+        if name == "torch_functions.md" and not torch.__version__.startswith(docs.PINNED):
             continue  # lists the functions of the torch it was made with
         assert (ROOT / "docs" / name).read_text() == text, f"docs/{name} is out of date: make docs"
+    for path in sources("docs/operators/*"):
+        assert f"operators/{path.name}" in pages, f"{path} is of no family"
+
+
+def test_every_sequence_operator_has_a_section_with_an_example(docs):
+    families = docs.operator_pages.families()
+    found = {name for module in families.values() for name in docs.operator_pages.operators(module)}
+    public = {name for name in tl.sequence.__all__ if not isinstance(getattr(tl, name), type)}
+    assert found == public, "a public operator is in __all__ of its file and of torch_lod.sequence"
+    assert set(docs.operator_pages.EXAMPLES) == public, "docs/operator_examples.py has an example per operator"
+    for name in public:
+        assert re.search(r"^ *Source: ", getattr(tl, name).__doc__, re.M), f"tl.{name}: whence?"
+
+
+def test_equivalents_in_docstrings_hold(docs):
+    one_level = tl.from_lengths(torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0, 6.0]), [[2, 4]], level_names=["sentence"])
+    checked = 0
+    for name in docs.operator_pages.EXAMPLES:
+        for code in docs.operator_pages.equivalents(getattr(tl, name).__doc__):
+            example = docs.operator_pages.Example(name, one_level)
+            names = {**vars(tl), "torch": torch, "F": torch.nn.functional, **example.bound()}
+            found, *_ = docs.operator_pages.leaves(example.result())
+            expected = eval(code, names)
+            torch.testing.assert_close(plain(found), plain(expected), msg=lambda text, name=name: f"{name}: {text}")
+            checked += 1
+    assert checked > 25
+
+
+def plain(t):
+    return t.values() if isinstance(t, tl.LoDTensor) else t
 
 
 def run_fenced(path: Path):
@@ -149,7 +186,7 @@ def run_fenced(path: Path):
     return checked
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/concepts.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/concepts.md", "docs/differences_from_paddle.md"])
 def test_pages_print_what_they_say(page):
     assert run_fenced(ROOT / page) >= 1
 
@@ -166,7 +203,7 @@ def test_docstrings_print_what_they_say():
 
 def test_files_have_room_for_their_reader():
     for path in sources(
-        "csrc/**/*.*", "torch_lod/**/*.py", "tests/*.py", "examples/**/*.py", "benchmarks/**/*.py", "docs/*.py"
+        "csrc/**/*.*", "torch_lod/**/*.py", "tests/*.py", "examples/**/*.py", "benchmarks/**/*.py", "docs/**/*.py"
     ):
         if path.suffix in (".py", ".h", ".cpp", ".cu"):
             text = path.read_text().splitlines()

@@ -31,12 +31,17 @@ def sequence_pad(
 ) -> tuple[Tensor, Tensor]:
     """The sequences of a level side by side: `x.to_padded`, with Paddle's arguments.
 
+    Equivalent to (pad_value a number):
+        torch.nn.utils.rnn.pad_sequence([rows for rows in x.sequences(level)], True, pad_value)
+
     Args:
+        x: (rows, *element), of any dtype.
         pad_value: a number, or a tensor of one element or of the shape of a row.
         maxlen: size of dim 1; ValueError below the longest sequence. The longest if None.
 
     Returns:
-        dense, (sequences, maxlen, *element), and the number of rows of every sequence, int64.
+        dense, (sequences, maxlen, *element), plain, and the number of rows of every sequence, int64. The gradient reaches x,
+        not pad_value.
 
     Source: Paddle Fluid's sequence_pad, of one level.
     """
@@ -59,7 +64,14 @@ def sequence_unpad(dense: Tensor, lengths) -> LoDTensor:
     """One level from a padded tensor (sequences, length, *element): `tl.from_padded` with Paddle's arguments.
 
     Args:
-        lengths: integers, (sequences,) or (sequences, 1); one sync if on a GPU. ValueError beyond the padded length.
+        dense: of any dtype.
+        lengths: integers, (sequences,) or (sequences, 1), 0 for an empty sequence; one sync if on a GPU.
+
+    Returns:
+        (rows, *element), one level. The gradient is zero in the padding.
+
+    Raises:
+        ValueError: where a length is negative or beyond the padded length, or there is not one for every sequence.
 
     Source: Paddle Fluid's sequence_unpad.
     """
@@ -81,7 +93,11 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
         dtype: of the result.
 
     Returns:
-        (*lengths, maxlen).
+        (*lengths, maxlen), plain, without gradient.
+
+    Raises:
+        TypeError: for lengths that are not integers.
+        ValueError: for maxlen < 1.
 
     Source: Paddle Fluid's sequence_mask.
     """
@@ -104,9 +120,15 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
 def sequence_erase(x: LoDTensor, tokens) -> LoDTensor:
     """Without the rows whose value is among `tokens`; sequences become shorter, perhaps empty. One sync if on a GPU.
 
+    Equivalent to:
+        torch.cat([rows[~torch.isin(rows, torch.tensor(tokens))] for rows in x.sequences()])
+
     Args:
-        x: integers, (rows,) or (rows, 1).
+        x: integers, (rows,) or (rows, 1); TypeError for a floating dtype.
         tokens: a list or 1-D tensor of integers.
+
+    Returns:
+        the rows that stay, in the levels of x with the new lengths. No gradient.
 
     Source: Paddle Fluid's sequence_erase.
     """
@@ -128,7 +150,11 @@ def sequence_enumerate(x: LoDTensor, win_size: int, pad_value: int = 0, level: i
         pad_value: beyond the end of a sequence.
 
     Returns:
-        (rows, win_size), of the dtype and with the LoD of x.
+        (rows, win_size), of the dtype and with the LoD of x. No gradient.
+
+    Raises:
+        TypeError: for an x of a floating dtype.
+        ValueError: for win_size < 1.
 
     Source: Paddle Fluid's sequence_enumerate, of one level.
     """
@@ -148,9 +174,18 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
 
         lengths [[2, 4]], rows of 3, new_dim 6:   lengths [[1, 2]], rows of 6
 
+    Equivalent to:
+        torch.cat([rows.reshape(-1, new_dim) for rows in x.sequences()])
+
     Args:
-        x: (rows, features). ValueError where a sequence's elements do not make up whole rows.
+        x: (rows, features), of any dtype.
         new_dim: at least 1.
+
+    Returns:
+        (elements / new_dim, new_dim), in the levels of x with the new lengths. The gradient is refolded.
+
+    Raises:
+        ValueError: where a sequence's elements do not make up whole rows.
 
     Source: Paddle Fluid's sequence_reshape, of one level.
     """
@@ -233,7 +268,10 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
 @public
 def lod_reset(x: Tensor, lod) -> LoDTensor:
     """The rows of x with another structure: that of a LoD, of a LoDTensor, or lengths (lists per level, or a tensor: one
-    level). Shares the rows.
+    level). Shares the rows, and their gradient.
+
+    Raises:
+        ValueError: where the structure does not cover the rows of x.
 
     Source: Paddle Fluid's lod_reset, which takes offsets; those are `tl.LoD(offsets)` here.
     """
@@ -245,7 +283,7 @@ def lod_reset(x: Tensor, lod) -> LoDTensor:
 @public
 def lod_append(x: Tensor, lengths) -> LoDTensor:
     """With a finer innermost level: what were rows of the structure become sequences of the given lengths, which add up to
-    the rows of x. For a plain x the only level. Shares the rows.
+    the rows of x. For a plain x the only level. Shares the rows, and their gradient.
 
     Args:
         lengths: integers, a LoD of one level, or a LoDTensor of one level.

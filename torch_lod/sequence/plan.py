@@ -70,7 +70,11 @@ class RankTable:
 
 @public
 def lod_rank_table(x: LoDTensor, level: int | str = 0) -> RankTable:
-    """The sequences of a level sorted by length, longest first.
+    """The sequences of a level sorted by length, longest first; empty ones are last.
+
+    Args:
+        x: of any dtype; only its LoD counts.
+        level: whose sequences, and whose elements are the steps; the outermost if not given.
 
     Source: Paddle Fluid's lod_rank_table.
     """
@@ -103,7 +107,10 @@ def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
 
     Returns:
         per step a plain tensor, or where levels remain below the table's, a LoDTensor of them: longest sequence first. They
-        are parts of one tensor.
+        are parts of one tensor; the gradient goes back to the rows. Empty sequences are in no step.
+
+    Raises:
+        ValueError: where the LoD of x is not the table's.
 
     Source: Paddle Fluid's lod_tensor_to_array; SegmentInputs of the variable-length RNN design.
     """
@@ -131,8 +138,12 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
     Args:
         array: per step a tensor with a row for each sequence that has it, or a LoDTensor with a sequence for each.
 
+    Returns:
+        (rows, *element), with the table's levels and those of the steps below; empty sequences come back. The gradient is
+        taken apart again.
+
     Raises:
-        ValueError: where the number of steps, or the size of one, is not the table's.
+        ValueError: where the number of steps, or the size of one, is not the table's; without a step.
 
     Source: Paddle Fluid's array_to_lod_tensor; ConcatOutputs of the variable-length RNN design.
     """
@@ -173,6 +184,15 @@ def _sequences_of(call: str, x) -> int:
 def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
     """The rows of a plain x, or the outermost sequences of a LoDTensor, in the order of the table.
 
+    Equivalent to (x plain):
+        x[table.index]
+
+    Returns:
+        the shape of x; a LoDTensor with its levels, whose lengths move with the sequences. So does the gradient.
+
+    Raises:
+        ValueError: where x has not the table's number of sequences.
+
     Source: Paddle Fluid's reorder_lod_tensor_by_rank; InitMemories of the variable-length RNN design.
     """
     call = "reorder_lod_tensor_by_rank"
@@ -186,7 +206,14 @@ def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
 
 @public
 def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
-    """The first rows (or sequences) of x: those of the sequences that have a step i. A view.
+    """The first rows (or sequences) of x: those of the sequences that have a step i. A view, also for the gradient.
+
+    Equivalent to (x plain):
+        x[: table.alive(i)]
+
+    Raises:
+        IndexError: for i < 0.
+        ValueError: where x has fewer.
 
     Source: Paddle Fluid's shrink_memory.
     """
@@ -219,7 +246,11 @@ def split_lod_tensor(x: Tensor, mask: Tensor, level: int | str = 0) -> tuple[Ten
         mask: bool, (sequences,) or (sequences, 1).
 
     Returns:
-        two batches of the levels from `level` down, either of them perhaps without sequences.
+        two batches of the levels from `level` down, either of them perhaps without sequences. The gradient goes back to the
+        rows that went there.
+
+    Raises:
+        ValueError, TypeError: where mask is not one bool for every sequence.
 
     Source: Paddle Fluid's split_lod_tensor.
     """
@@ -242,7 +273,10 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
         x: what was split; its levels above `level` are restored.
 
     Returns:
-        plain where the parts are.
+        plain where the parts are. Gradients reach both parts; empty sequences come back.
+
+    Raises:
+        ValueError: where a part has not the number of sequences that the mask says.
 
     Source: Paddle Fluid's merge_lod_tensor.
     """

@@ -41,7 +41,7 @@ def sequence_pool(
         level -1:  6 rows, [[3, 1, 2]]        level 0:  3 rows, plain, from 9, 1 and 5 rows
 
     Args:
-        x: (rows, *element). Half types are summed in float32.
+        x: (rows, *element), floating or integer. Half types are summed in float32.
         pool_type: in any case, "sum", "average" (or "mean"), "sqrt" (sum / sqrt(length)), "max", "min", "first", "last",
             "prod", "logsumexp", "var", "std", "any" or "all" (bool: whether an element is, or all are, other than 0).
             The gradient of a maximum goes to the first row that attains it; NaN beats every number.
@@ -51,10 +51,12 @@ def sequence_pool(
         correction: for "var" and "std", as torch.var's: the sum of squares is divided by length - correction.
 
     Returns:
-        (sequences, *element) with the levels above; a plain tensor above the outermost.
+        (sequences, *element) with the levels above; a plain tensor above the outermost. Differentiable, but for "any" and
+        "all".
 
     Raises:
-        ValueError: for another pool_type. TypeError: for an integer x where the result is not whole.
+        ValueError: for another pool_type.
+        TypeError: for an integer x where the result is not whole, for bool but with "first", "last", "any" and "all".
 
     Source: Paddle Fluid's sequence_pool, of the innermost level and the first seven.
     """
@@ -134,12 +136,38 @@ _COMPOSED = {"prod": _prod, "logsumexp": _logsumexp, "var": _var, "std": _std, "
 
 
 def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
-    """The first row of every sequence of a level: `sequence_pool(x, "first")`."""
+    """The first row of every sequence of a level: `sequence_pool(x, "first")`.
+
+    Equivalent to (no sequence empty):
+        torch.stack([rows[0] for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element), of any dtype.
+        pad_value: the row of empty sequences; it has no gradient.
+
+    Returns:
+        (sequences, *element) with the levels above. The gradient goes to the rows taken.
+
+    Source: Paddle Fluid's sequence_first_step.
+    """
     return sequence_pool(x, "first", pad_value, level)
 
 
 def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
-    """The last row of every sequence of a level: `sequence_pool(x, "last")`."""
+    """The last row of every sequence of a level: `sequence_pool(x, "last")`.
+
+    Equivalent to (no sequence empty):
+        torch.stack([rows[-1] for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element), of any dtype.
+        pad_value: the row of empty sequences; it has no gradient.
+
+    Returns:
+        (sequences, *element) with the levels above. The gradient goes to the rows taken.
+
+    Source: Paddle Fluid's sequence_last_step.
+    """
     return sequence_pool(x, "last", pad_value, level)
 
 
@@ -150,8 +178,16 @@ def sequence_argmax(x: LoDTensor, level: int | str = -1) -> Tensor:
     Rows are counted over all of x; less `x.row_offsets(level)[:-1]` they count from the sequence's own start. The first of
     equals; NaN beats every number.
 
+    Equivalent to (rows of one number, no sequence empty):
+        torch.stack([rows.argmax() for rows in x.sequences(level)]) + x.row_offsets(level)[:-1]
+
+    Args:
+        x: (rows, *element), floating or integer; TypeError for bool.
+
     Returns:
         int64, (sequences, *element), with the levels above.
+
+    Source: torch.argmax, sequence by sequence; the index that Paddle Fluid's sequence_pool keeps for its gradient.
     """
     k = level_of("sequence_argmax", x, level)
     values = x.values()
@@ -175,14 +211,16 @@ def sequence_topk(
         torch.stack([rows.topk(k, 0).values for rows in x.sequences(level)])
 
     Args:
-        x: (rows, *element).
-        k: at least 1; places beyond the end of a shorter sequence are `pad_value`, without gradient.
+        x: (rows, *element), floating, integer or bool.
+        k: at least 1 (ValueError); places beyond the end of a shorter sequence are `pad_value`, without gradient.
         channel: None, each element of a row for itself; or the column of a (rows, channels) x that whole rows are ranked by.
         largest: False takes the smallest.
 
     Returns:
         (sequences, k, *element) and the rows that they came from, int64, counting all rows, -1 for padding: of the same
-        shape, or (sequences, k) with a channel. With the levels above.
+        shape, or (sequences, k) with a channel. With the levels above. The gradient goes to the rows taken.
+
+    Source: torch.topk, sequence by sequence; equal rows stay in order.
     """
     call = "sequence_topk"
     at = level_of(call, x, level)
@@ -233,9 +271,10 @@ def fused_embedding_seq_pool(
         padding_idx: rows of this id count as zeros and pass no gradient.
 
     Returns:
-        (sequences, width), or (sequences, n, width), with the levels above; zeros for empty sequences.
+        (sequences, width), or (sequences, n, width), with the levels above; zeros for empty sequences. The gradient reaches
+        weight, as a dense tensor.
 
-    Source: Paddle Fluid's fused_embedding_seq_pool.
+    Source: Paddle Fluid's fused_embedding_seq_pool, of combiner "sum".
     """
     call = "fused_embedding_seq_pool"
     level_of(call, ids, level)

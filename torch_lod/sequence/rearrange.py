@@ -42,8 +42,12 @@ def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
     Equivalent to (one level):
         torch.cat([rows.flip(0) for rows in x.sequences()])
 
+    Args:
+        x: (rows, *element), of any dtype.
+
     Returns:
-        (rows, *element). The LoD of x, but for the lengths of sub-sequences, which move with them.
+        (rows, *element). The LoD of x, but for the lengths of sub-sequences, which move with them. The gradient is reversed
+        too.
 
     Source: Paddle Fluid's sequence_reverse, of one level.
     """
@@ -70,6 +74,7 @@ def sequence_slice(x: LoDTensor, offset, length, level: int | str = -1) -> LoDTe
         torch.cat([rows[o : o + n] for rows, o, n in zip(x.sequences(), offset, length)])
 
     Args:
+        x: (rows, *element), of any dtype.
         offset, length: integers, (sequences,) or (sequences, 1): a list, an array or a tensor; one sync if on a GPU.
 
     Returns:
@@ -116,10 +121,10 @@ def sequence_concat(xs, level: int | str = -1) -> LoDTensor:
         torch.cat([torch.cat(parts) for parts in zip(*(x.sequences() for x in xs))])
 
     Args:
-        xs: LoDTensors of one depth, with equally many sequences at `level` and equal levels above it.
+        xs: LoDTensors (rows, *element) of one depth, with equally many sequences at `level` and equal levels above it.
 
     Returns:
-        all rows, sequences as long as theirs together.
+        all rows, sequences as long as theirs together; those that are empty add nothing. The gradient is cut apart.
 
     Raises:
         ValueError: where the depths, the numbers of sequences or the levels above differ.
@@ -135,13 +140,20 @@ def sequence_concat(xs, level: int | str = -1) -> LoDTensor:
 def sequence_shift(x: LoDTensor, n: int, fill: float = 0.0, level: int | str = -1) -> LoDTensor:
     """Element i of every sequence of a level becomes its element i + n; what is pushed out is lost.
 
+    Equivalent to (n > 0, rows of one number):
+        torch.cat([F.pad(rows, (n, 0), value=fill)[: len(rows)] for rows in x.sequences(level)])
+
     Args:
+        x: (rows, *element), of any dtype.
         n: places, negative to the left: `sequence_shift(x, 1)` gives every element its predecessor.
         fill: the rows of places that nothing moves to; it has no gradient. At an outer level such a place is an empty
             sub-sequence.
 
     Returns:
-        the LoD of x, but for the lengths of sub-sequences at an outer level, which move with them.
+        the LoD of x, but for the lengths of sub-sequences at an outer level, which move with them. The gradient moves back;
+        what was pushed out has none.
+
+    Source: torch.roll, sequence by sequence, without coming in again at the other end.
     """
     call = "sequence_shift"
     k = level_of(call, x, level)
@@ -164,8 +176,14 @@ def sequence_sample(x: LoDTensor, k: int, generator: torch.Generator | None = No
     """At most `k` elements of every sequence of a level, drawn without replacement, in their order; all of a shorter one.
 
     Args:
+        x: (rows, *element), of any dtype.
         k: at least 0.
-        generator: a torch.Generator in host memory; torch's default if None.
+        generator: a torch.Generator in host memory (TypeError otherwise); torch's default if None.
+
+    Returns:
+        the elements drawn, with the levels above as they are. The gradient goes to them.
+
+    Source: torch.randperm, sequence by sequence.
     """
     call = "sequence_sample"
     at = level_of(call, x, level)
@@ -186,9 +204,14 @@ def sequence_dropout(x: LoDTensor, p: float = 0.5, level: int | str = -1, traini
     """All rows of a sequence of a level set to zero with probability p, those of the others divided by 1 - p.
 
     Args:
-        x: a floating dtype.
+        x: (rows, *element), a floating dtype (TypeError otherwise).
         p: in [0, 1].
         training: without it x itself.
+
+    Returns:
+        the shape, dtype and LoD of x. The gradient is dropped and divided alike. Random numbers of the device of x.
+
+    Source: torch.nn.functional.dropout1d, a sequence in place of a channel.
     """
     call = "sequence_dropout"
     k = level_of(call, x, level)
@@ -207,13 +230,14 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
     """Element i of x as often as sequence i of y is long.
 
     Args:
-        x: a plain tensor, whose rows are repeated, or a LoDTensor, whose outermost sequences are repeated whole. As many as
+        x: of any dtype; a plain tensor, whose rows are repeated, or a LoDTensor, whose outermost sequences are repeated whole. As many as
             y has sequences at `ref_level`; ValueError otherwise.
         y: whose lengths count: in elements of the next level.
         ref_level: the level of y.
 
     Returns:
-        plain for a plain x; for a LoDTensor with the lengths of x repeated. The gradient sums over the repetitions.
+        plain for a plain x; for a LoDTensor with the lengths of x repeated. Where y is empty the element is left out. The
+        gradient sums over the repetitions.
 
     Equivalent to (x plain):
         torch.repeat_interleave(x, y.lengths(ref_level), 0)
@@ -243,11 +267,12 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
     (a row per sentence) both become 15 rows.
 
     Args:
-        x: a plain tensor with a row per outermost sequence of y, or a LoDTensor whose levels are the outer ones of y.
+        x: of any dtype; a plain tensor with a row per outermost sequence of y, or a LoDTensor whose levels are the outer ones of y.
         y: the structure to take on.
 
     Returns:
-        (rows of y, *element of x) with the LoD of y. The gradient sums over the rows.
+        (rows of y, *element of x) with the LoD of y. Rows of x over empty sequences are left out. The gradient sums over
+        the rows.
 
     Raises:
         ValueError: where the outer levels of y are not those of x.
@@ -279,7 +304,7 @@ def broadcast(*xs) -> tuple:
     """The operands over the rows of the deepest of them, for elementwise arithmetic between levels.
 
     A LoDTensor of fewer levels is laid over the rows under its rows, a plain tensor (a row per outermost sequence) as well;
-    numbers and scalar tensors stay as they are. `torch.broadcast_tensors` for ragged dimensions.
+    numbers and scalar tensors stay as they are.
 
         >>> import torch, torch_lod as tl
         >>> x = tl.from_lengths(torch.arange(4.0), [[1, 3]])
@@ -289,6 +314,8 @@ def broadcast(*xs) -> tuple:
 
     Raises:
         ValueError: where the outer levels of the deepest are not those of another; without a LoDTensor.
+
+    Source: torch.broadcast_tensors, for ragged dimensions; `sequence_expand_as` for each, with its gradient.
     """
     deepest = max((x._lod for x in xs if isinstance(x, LoDTensor)), key=lambda lod: lod.depth, default=None)
     if deepest is None:

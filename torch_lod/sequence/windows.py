@@ -63,7 +63,10 @@ def sequence_conv(
             rows that follow it.
 
     Returns:
-        (rows, out), with the LoD of x. Gradients reach x, weight, bias and padding_data.
+        (rows, out), with the LoD of x. Gradients reach x, weight, bias and padding_data; empty sequences have no windows.
+
+    Raises:
+        ValueError, TypeError: where the shape, dtype or device of an argument does not fit.
 
     Source: Paddle Fluid's sequence_conv, of one level.
     """
@@ -123,7 +126,12 @@ def sequence_conv1d(
         groups: divides features and out.
 
     Returns:
-        (rows, out), with the LoD of x.
+        (rows, out), with the LoD of x. Gradients reach x, weight and bias; empty sequences have no windows.
+
+    Raises:
+        ValueError, TypeError: where the shape, dtype or device of an argument does not fit.
+
+    Source: torch.nn.functional.conv1d, sequence by sequence, with stride 1.
     """
     call = "sequence_conv1d"
     k = level_of(call, x, level)
@@ -163,7 +171,10 @@ def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
         weight: (future context + 1, features).
 
     Returns:
-        (rows, features), with the LoD of x.
+        (rows, features), with the LoD of x. Gradients reach x and weight; empty sequences have no windows.
+
+    Raises:
+        ValueError, TypeError: where the shape, dtype or device of weight does not fit.
 
     Source: Paddle Fluid's row_conv, of one level; Wang et al., "Lookahead Convolution Layer for Unidirectional Recurrent
     Neural Networks", 2016.
@@ -183,12 +194,17 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, level: int | str = -
     """The windows of `size` rows that lie within a sequence of a level, `step` rows apart.
 
     Equivalent to:
-        [rows.unfold(0, size, step).movedim(-1, 1) for rows in x.sequences(level)]
+        torch.cat([rows.unfold(0, size, step).movedim(-1, 1) for rows in x.sequences(level)])
 
-        lengths [[4, 1]], size 3:   lengths [[2, 0]], rows 0 1 2 and 1 2 3
+    Args:
+        x: (rows, *element), of any dtype.
+        size, step: at least 1 (ValueError).
 
     Returns:
-        (windows, size, *element): the levels above and a level of windows; a shorter sequence has none.
+        (windows, size, *element): the levels above and a level of windows; a sequence shorter than size has none. The
+        gradient sums over the windows that hold a row.
+
+    Source: torch.Tensor.unfold, sequence by sequence.
     """
     call = "sequence_unfold"
     k = level_of(call, x, level)
@@ -216,8 +232,11 @@ def im2sequence(
 ) -> LoDTensor:
     """Images as sequences of the windows that a filter sees, row by row.
 
+    Equivalent to (images of one size):
+        F.unfold(x, filter_size, 1, padding, stride).transpose(1, 2).flatten(0, 1)
+
     Args:
-        x: (images, channels, height, width).
+        x: (images, channels, height, width), of any dtype.
         filter_size, stride: a number or (height, width).
         padding: a number, (height, width) or (up, left, down, right): zeros around the image.
         input_image_size: (images, 2), the height and width of the images before they were brought to the size of x: then
@@ -226,7 +245,11 @@ def im2sequence(
         out_stride: a number or (height, width), how much smaller x is than the images.
 
     Returns:
-        (windows, channels * filter height * filter width), a sequence per image.
+        (windows, channels * filter height * filter width), a sequence per image. The gradient sums over the windows that
+        hold a pixel.
+
+    Raises:
+        ValueError: where a filter does not fit into the padded image.
 
     Source: Paddle Fluid's im2sequence.
     """

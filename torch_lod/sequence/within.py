@@ -45,7 +45,7 @@ def sequence_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
         x: (rows, *element), a floating dtype (TypeError otherwise); half types are computed in float32.
 
     Returns:
-        the shape, dtype and LoD of x.
+        the shape, dtype and LoD of x. An empty sequence has nothing to normalise.
 
     Source: Paddle Fluid's sequence_softmax, which takes rows of one element and the innermost level.
     """
@@ -61,7 +61,12 @@ def sequence_log_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
         torch.cat([rows.log_softmax(0) for rows in x.sequences(level)])
 
     Args:
-        x: (rows, *element), a floating dtype.
+        x: (rows, *element), a floating dtype (TypeError otherwise).
+
+    Returns:
+        the shape, dtype and LoD of x. Differentiable; an empty sequence has nothing to normalise.
+
+    Source: torch.log_softmax, sequence by sequence.
     """
     call = "sequence_log_softmax"
     values, offsets = _segments(call, x, level)
@@ -77,11 +82,16 @@ def sequence_normalize(x: LoDTensor, eps: float = 1e-5, level: int | str = -1) -
     with the variance over length (not length - 1).
 
     Equivalent to:
-        torch.cat([F.instance_norm(rows.t()[None], eps=eps)[0].t() for rows in x.sequences(level)])
+        torch.cat([(r - r.mean(0)) / (r.var(0, correction=0) + eps).sqrt() for r in x.sequences(level)])
 
     Args:
-        x: (rows, *element), a floating dtype.
-        eps: added to the variance.
+        x: (rows, *element), a floating dtype (TypeError otherwise).
+        eps: added to the variance, so that a sequence of one row becomes 0.
+
+    Returns:
+        the shape, dtype and LoD of x. Differentiable; an empty sequence has nothing to normalise.
+
+    Source: torch.nn.functional.instance_norm, sequence by sequence.
     """
     call = "sequence_normalize"
     values, offsets = _segments(call, x, level)
@@ -106,6 +116,11 @@ def sequence_cumsum(x: LoDTensor, level: int | str = -1, reverse: bool = False) 
     Args:
         x: (rows, *element); integers and bool are summed in int64, as torch.cumsum does.
         reverse: from the last row to the first.
+
+    Returns:
+        the shape and LoD of x. Differentiable; half types are summed in float32.
+
+    Source: torch.cumsum, sequence by sequence.
     """
     values, offsets = _segments("sequence_cumsum", x, level)
     return x.with_values(ops.segment_scan(_summable(values), None, offsets, bool(reverse)))
@@ -117,6 +132,14 @@ def sequence_cumprod(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Equivalent to:
         torch.cat([rows.cumprod(0) for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element); integers and bool are multiplied in int64, as torch.cumprod does.
+
+    Returns:
+        the shape and LoD of x. Differentiable.
+
+    Source: torch.cumprod, sequence by sequence.
     """
     values, offsets = _segments("sequence_cumprod", x, level)
     return x.with_values(cumulative_product(_summable(values), offsets))
@@ -134,13 +157,33 @@ def sequence_cummax(x: LoDTensor, level: int | str = -1) -> tuple[LoDTensor, LoD
 
     The values are equivalent to:
         torch.cat([rows.cummax(0).values for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element), floating or integer (TypeError for bool). NaN beats every number.
+
+    Returns:
+        two LoDTensors of the shape and LoD of x. The gradient goes to the rows of the maxima.
+
+    Source: torch.cummax, sequence by sequence; torch gives the last of equals.
     """
     return _cumulative("sequence_cummax", x, level, "max")
 
 
 @public
 def sequence_cummin(x: LoDTensor, level: int | str = -1) -> tuple[LoDTensor, LoDTensor]:
-    """The minimum so far within every sequence of a level, and its row; see `sequence_cummax`."""
+    """The minimum so far within every sequence of a level, and its row (int64, counting all rows; the first of equals).
+
+    The values are equivalent to:
+        torch.cat([rows.cummin(0).values for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element), floating or integer (TypeError for bool). NaN beats every number.
+
+    Returns:
+        two LoDTensors of the shape and LoD of x. The gradient goes to the rows of the minima.
+
+    Source: torch.cummin, sequence by sequence; torch gives the last of equals.
+    """
     return _cumulative("sequence_cummin", x, level, "min")
 
 
@@ -152,7 +195,12 @@ def sequence_logcumsumexp(x: LoDTensor, level: int | str = -1) -> LoDTensor:
         torch.cat([rows.logcumsumexp(0) for rows in x.sequences(level)])
 
     Args:
-        x: (rows, *element), a floating dtype.
+        x: (rows, *element), a floating dtype (TypeError otherwise).
+
+    Returns:
+        the shape, dtype and LoD of x. Differentiable.
+
+    Source: torch.logcumsumexp, sequence by sequence.
     """
     call = "sequence_logcumsumexp"
     values, offsets = _segments(call, x, level)
@@ -172,15 +220,22 @@ def sequence_sort(
     """The elements of every sequence of a level in the order of their keys; equal keys stay in their order.
 
     Equivalent to (innermost level, no key):
-        torch.cat([rows.sort(0, stable=True).values for rows in x.sequences()])
+        torch.cat([rows.sort(dim=0, stable=True).values for rows in x.sequences()])
 
     Args:
+        x: (rows, *element), any dtype that torch.sort takes.
         key: a number for each element of the level, (elements,): whole elements are moved. Without it rows are sorted by
             themselves, each element of a row for itself; at an outer level sub-sequences by their length.
         descending: the largest first. NaN counts as largest.
 
     Returns:
-        the LoD of x, but for the lengths of sub-sequences, which move with them.
+        the LoD of x, but for the lengths of sub-sequences, which move with them. The gradient moves back with the rows; key
+        has none.
+
+    Raises:
+        ValueError: where key has not one number for each element.
+
+    Source: torch.sort, sequence by sequence.
     """
     call = "sequence_sort"
     k = level_of(call, x, level)

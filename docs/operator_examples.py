@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An example per operator, from which docs/operators is drawn: Python that starts from `x` and calls the operator, once or
+more, with variables as arguments. All that it assigns is shown; the facts below it are found by calling once more, with the
+arguments in other dtypes and with other batches as `x`."""
+
+#: Two articles of two sentences, one of them empty.
+X = """x = tl.from_lengths(
+    torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0, 6.0]),
+    [[2, 2], [3, 1, 0, 2]],
+    level_names=("article", "sentence"),
+)"""
+
+EXAMPLES = {
+    # pool
+    "sequence_pool": """
+sentences = tl.sequence_pool(x, "sum")
+articles = tl.sequence_pool(x, "sum", level="article")
+largest, row = tl.sequence_pool(x, "max", return_index=True)
+""",
+    "sequence_first_step": "first = tl.sequence_first_step(x)",
+    "sequence_last_step": "last = tl.sequence_last_step(x)",
+    "sequence_argmax": """
+row = tl.sequence_argmax(x)
+of_article = tl.sequence_argmax(x, level="article")
+""",
+    "sequence_topk": "largest, row = tl.sequence_topk(x, 2)",
+    "fused_embedding_seq_pool": """
+ids = x.long()
+weight = torch.arange(14.0).view(7, 2)
+vectors = tl.fused_embedding_seq_pool(ids, weight)
+""",
+    "sequence_topk_avg_pooling": """
+row = tl.from_lengths(torch.zeros(3), [[2, 1]])
+col = tl.from_lengths(torch.zeros(3), [[1, 2]])
+scores = tl.from_lengths(torch.tensor([1.0, 2.0, 3.0, 5.0]), [[2, 2]])  # 2 x 1 and 1 x 2
+means = tl.sequence_topk_avg_pooling(scores, row, col, [1, 2], 1)
+""",
+    # within
+    "sequence_softmax": """
+of_sentence = tl.sequence_softmax(x)
+of_article = tl.sequence_softmax(x, level="article")
+""",
+    "sequence_log_softmax": "logarithms = tl.sequence_log_softmax(x)",
+    "sequence_normalize": "normal = tl.sequence_normalize(x)",
+    "sequence_cumsum": """
+so_far = tl.sequence_cumsum(x)
+to_come = tl.sequence_cumsum(x, reverse=True)
+of_article = tl.sequence_cumsum(x, level="article")
+""",
+    "sequence_cumprod": "product = tl.sequence_cumprod(x)",
+    "sequence_cummax": "largest, row = tl.sequence_cummax(x)",
+    "sequence_cummin": "smallest, row = tl.sequence_cummin(x)",
+    "sequence_logcumsumexp": "so_far = tl.sequence_logcumsumexp(x)",
+    "sequence_sort": """
+ascending = tl.sequence_sort(x)
+by_length = tl.sequence_sort(x, level="article")
+""",
+    # rearrange
+    "sequence_reverse": """
+words = tl.sequence_reverse(x)
+sentences = tl.sequence_reverse(x, level="article")
+""",
+    "sequence_slice": """
+half = x.lengths() // 2
+part = tl.sequence_slice(x, half, half)
+""",
+    "sequence_concat": """
+y = x + 10
+both = tl.sequence_concat([x, y])
+by_article = tl.sequence_concat([x, y], level="article")
+""",
+    "sequence_shift": """
+before = tl.sequence_shift(x, 1)
+sentences = tl.sequence_shift(x, 1, level="article")
+""",
+    "sequence_sample": """
+_ = torch.manual_seed(0)
+drawn = tl.sequence_sample(x, 1)
+""",
+    "sequence_dropout": """
+_ = torch.manual_seed(1)
+kept = tl.sequence_dropout(x, 0.5)
+""",
+    "sequence_expand": """
+length = x.lengths().float()
+repeated = tl.sequence_expand(length, x)
+times = tl.LoD.from_lengths([[2, 1]])
+articles = tl.sequence_expand(x, times)
+""",
+    "sequence_expand_as": """
+first = tl.sequence_first_step(x)
+laid_over = tl.sequence_expand_as(first, x)
+""",
+    "broadcast": """
+mean = tl.sequence_pool(x, "mean")
+same, over_rows = tl.broadcast(x, mean)
+""",
+    # layout
+    "sequence_pad": "dense, lengths = tl.sequence_pad(x, -1)",
+    "sequence_unpad": """
+dense, lengths = tl.sequence_pad(x, -1)
+back = tl.sequence_unpad(dense, lengths)
+""",
+    "sequence_mask": """
+lengths = x.lengths()
+mask = tl.sequence_mask(lengths, 4)
+""",
+    "sequence_erase": """
+ids = x.long()
+kept = tl.sequence_erase(ids, [1, 5])
+""",
+    "sequence_enumerate": """
+ids = x.long()
+windows = tl.sequence_enumerate(ids, 2)
+""",
+    "sequence_reshape": """
+wide = x[:, None] * torch.tensor([1.0, 10.0])
+folded = tl.sequence_reshape(wide, 1)
+""",
+    "sequence_scatter": """
+start = torch.zeros(2, 3)
+index = tl.from_lengths(torch.tensor([0, 2, 2, 1]), [[3, 1]])
+updates = index.with_values(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+sums = tl.sequence_scatter(start, index, updates)
+""",
+    "lod_reset": """
+flat = x.lod.drop_level("article")
+sentences = tl.lod_reset(x, flat)
+halves = tl.lod_reset(x, [[4, 2]])
+""",
+    "lod_append": """
+rows, lengths = x.values(), x.lengths()
+sentences = tl.lod_append(rows, lengths)
+finer = tl.lod_append(sentences, [2, 0, 1, 1, 1, 1])
+""",
+    # windows
+    "sequence_conv": """
+column = x[:, None]
+weight = torch.tensor([[1.0], [10.0], [100.0]])
+mixed = tl.sequence_conv(column, weight, context_length=3)
+""",
+    "sequence_conv1d": """
+column = x[:, None]
+weight = torch.tensor([[[1.0, 10.0, 100.0]]])
+same = tl.sequence_conv1d(column, weight)
+causal = tl.sequence_conv1d(column, weight, padding="causal")
+""",
+    "row_conv": """
+column = x[:, None]
+weight = torch.tensor([[10.0], [1.0]])
+ahead = tl.row_conv(column, weight)
+""",
+    "sequence_unfold": """
+windows = tl.sequence_unfold(x, 2)
+of_article = tl.sequence_unfold(x, 2, level="article")
+""",
+    "im2sequence": """
+images = torch.arange(9.0).view(1, 1, 3, 3)
+windows = tl.im2sequence(images, 2)
+""",
+    # plan
+    "lod_rank_table": """
+table = tl.lod_rank_table(x, level="sentence")
+articles = tl.lod_rank_table(x)
+""",
+    "max_sequence_len": """
+table = tl.lod_rank_table(x, level="sentence")
+steps = tl.max_sequence_len(table)
+""",
+    "lod_tensor_to_array": """
+table = tl.lod_rank_table(x, level="sentence")
+steps = tl.lod_tensor_to_array(x, table)
+by_article = tl.lod_tensor_to_array(x, tl.lod_rank_table(x))
+""",
+    "array_to_lod_tensor": """
+table = tl.lod_rank_table(x, level="sentence")
+steps = tl.lod_tensor_to_array(x, table)
+back = tl.array_to_lod_tensor(steps, table)
+""",
+    "reorder_lod_tensor_by_rank": """
+table = tl.lod_rank_table(x, level="sentence")
+states = x.lengths("sentence").float()
+ranked = tl.reorder_lod_tensor_by_rank(states, table)
+""",
+    "shrink_memory": """
+table = tl.lod_rank_table(x, level="sentence")
+states = tl.reorder_lod_tensor_by_rank(x.lengths("sentence").float(), table)
+alive = tl.shrink_memory(states, 1, table)
+""",
+    "split_lod_tensor": """
+mask = x.lengths("sentence") > 1
+long, short = tl.split_lod_tensor(x, mask, level="sentence")
+""",
+    "merge_lod_tensor": """
+mask = x.lengths("sentence") > 1
+long, short = tl.split_lod_tensor(x, mask, level="sentence")
+back = tl.merge_lod_tensor(long, short, x, mask, level="sentence")
+""",
+    # scan
+    "scan": """
+def cell(row, state):
+    return 10 * state + row
+
+
+start = torch.zeros(x.num_sequences("sentence"))
+outputs, last = tl.scan(cell, x, start)
+""",
+}

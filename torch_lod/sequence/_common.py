@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What sequence operators do first: ask for LoDTensors, find the level, check numbers."""
 
+import torch
 from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError
 from ..lod_tensor import LoDTensor, _a_lod_tensor
 
 
-def level_of(call: str, x, level: int | str) -> int:
+def level_of(call: str, x, level: int | str, what: str = "x") -> int:
     """The level's number; TypeError for a plain tensor, which has none."""
-    return _a_lod_tensor(call, "x", x)._lod.level(level, call)
+    return _a_lod_tensor(call, what, x)._lod.level(level, call)
 
 
 def number(call: str, what: str, value) -> None:
@@ -36,7 +37,7 @@ def on_rows(t: Tensor, like: Tensor) -> Tensor:
 def one_column(call: str, what: str, x: LoDTensor) -> Tensor:
     """Whole numbers, one per row: (rows,) or (rows, 1)."""
     values = _a_lod_tensor(call, what, x).values()
-    if values.is_floating_point() or values.is_complex():
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise LoDTypeError(f"{call}: expected {what} of an integer dtype, got {values.dtype}")
     if values.dim() > 2 or (values.dim() == 2 and values.shape[1] != 1):
         raise LoDValueError(f"{call}: expected {what} of shape (rows,) or (rows, 1), got {tuple(values.shape)}")

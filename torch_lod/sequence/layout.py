@@ -302,7 +302,7 @@ def lod_append(x: Tensor, lengths) -> LoDTensor:
     lod = LoD._from_lengths(call, "lengths", [lengths], None)
     if isinstance(x, LoDTensor):
         offsets, names = x._lod._offsets, x._lod.level_names
-        lod = LoD._of(call, "offsets", [*offsets, *lod._offsets], (*names, None) if names else None)
+        lod = LoD._of(call, "lengths", [*offsets, *lod._offsets], (*names, None) if names else None, by_length=True)
         x = x.values()
     return LoDTensor(_a_tensor(call, x), lod)
 

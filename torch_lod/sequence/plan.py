@@ -295,5 +295,8 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
         return ops.gather_rows(torch.cat([in_true, in_false]), place.to(in_true.device))
     whole = joined(call, all_lod(call, [in_true, in_false]))
     inner, runs = whole._lod._take(call, 0, place)
-    above = x._lod._offsets[:k] if isinstance(x, LoDTensor) else ()
-    return whole._moved(LoD._of(call, "offsets", [*above, *inner._offsets], None), runs)
+    levels, names = list(inner._offsets), None
+    if isinstance(x, LoDTensor):
+        levels = [*x._lod._offsets[:k], *levels]
+        names = x.level_names if len(levels) == x.lod_level else None
+    return whole._moved(LoD._of(call, "offsets", levels, names), runs)

@@ -60,10 +60,13 @@ def sequence_pool(
 
     Source: Paddle Fluid's sequence_pool, of the innermost level and the first seven.
     """
-    call = "sequence_pool"
+    return _pool("sequence_pool", x, pool_type, pad_value, level, return_index, correction)
+
+
+def _pool(call: str, x, pool_type, pad_value, level, return_index: bool = False, correction: int = 1):
     k = level_of(call, x, level)
-    kind = pool_type.lower() if isinstance(pool_type, str) else None
-    reduce = _REDUCE.get(kind) if kind is not None else None
+    kind = pool_type.lower() if isinstance(pool_type, str) else ""
+    reduce = _REDUCE.get(kind)
     if reduce is None and kind not in _COMPOSED:
         raise LoDValueError(f"{call}: expected pool_type in {sorted([*_REDUCE, *_COMPOSED])}, got {pool_type!r}")
     if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
@@ -71,6 +74,8 @@ def sequence_pool(
             f"{call}: expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
         )
     lod, values = x._lod, x.values()
+    if (values.dtype == torch.bool or values.is_complex()) and kind not in ("any", "all", "first", "last"):
+        raise LoDTypeError(f"{call}: expected x of a floating or integer dtype for {pool_type!r}, got {values.dtype}")
     offsets = lod._row_offsets(k, values.device)
     if return_index:
         if reduce not in ("max", "min"):
@@ -135,6 +140,7 @@ def _all(values: Tensor, offsets: Tensor, _) -> Tensor:
 _COMPOSED = {"prod": _prod, "logsumexp": _logsumexp, "var": _var, "std": _std, "any": _any, "all": _all}
 
 
+@public
 def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
     """The first row of every sequence of a level: `sequence_pool(x, "first")`.
 
@@ -150,9 +156,10 @@ def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str =
 
     Source: Paddle Fluid's sequence_first_step.
     """
-    return sequence_pool(x, "first", pad_value, level)
+    return _pool("sequence_first_step", x, "first", pad_value, level)
 
 
+@public
 def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
     """The last row of every sequence of a level: `sequence_pool(x, "last")`.
 
@@ -168,7 +175,7 @@ def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = 
 
     Source: Paddle Fluid's sequence_last_step.
     """
-    return sequence_pool(x, "last", pad_value, level)
+    return _pool("sequence_last_step", x, "last", pad_value, level)
 
 
 @public
@@ -224,6 +231,8 @@ def sequence_topk(
     """
     call = "sequence_topk"
     at = level_of(call, x, level)
+    if x.is_complex():
+        raise LoDTypeError(f"{call}: expected x of numbers that have an order, got {x.dtype}")
     if type(k) is not int or not 1 <= k <= 2**31:
         raise LoDValueError(f"{call}: expected k >= 1, got {k!r}")
     lod, values = x._lod, x.values()
@@ -277,7 +286,7 @@ def fused_embedding_seq_pool(
     Source: Paddle Fluid's fused_embedding_seq_pool, of combiner "sum".
     """
     call = "fused_embedding_seq_pool"
-    level_of(call, ids, level)
+    level_of(call, ids, level, "ids")
     numbers = ids.values()
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
         raise LoDTypeError(f"{call}: expected ids of an integer dtype, got {numbers.dtype}")
@@ -320,7 +329,7 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
     """
     call = "sequence_topk_avg_pooling"
     for what, t in (("x", x), ("row", row), ("col", col)):
-        level_of(call, t, -1)
+        level_of(call, t, -1, what)
         if t.lod_level != 1:
             raise LoDValueError(f"{call}: expected {what} with 1 level, got {t.lod_level}")
     if not isinstance(topks, (list, tuple)) or not topks or any(type(k) is not int or k < 1 for k in topks):

@@ -11,7 +11,7 @@ from ..errors import LoDTypeError, LoDValueError, public
 from ..inputs import sums
 from ..lod import LoD
 from ..lod_tensor import LoDTensor
-from ._common import level_of
+from ._common import a_float, level_of
 
 __all__ = ["im2sequence", "row_conv", "sequence_conv", "sequence_conv1d", "sequence_unfold"]
 
@@ -20,6 +20,7 @@ def _rows_by_features(call: str, x: LoDTensor) -> Tensor:
     values = x.values()
     if values.dim() != 2:
         raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(values.shape)}")
+    a_float(call, values)
     return values
 
 

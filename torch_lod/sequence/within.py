@@ -241,6 +241,8 @@ def sequence_sort(
     k = level_of(call, x, level)
     lod = x._lod
     inner = k + 1 == lod.depth
+    if key is None and inner and x.is_complex():
+        raise LoDTypeError(f"{call}: expected x of numbers that have an order, got {x.dtype}")
     if key is None and inner:
         values = x.values()
         order = order_within(values.detach(), lod._segment_ids(k, x.device), bool(descending))

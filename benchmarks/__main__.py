@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     about = measure.header(setup, effort)
     for what, value in about.items():
         print(f"- {what}: {value}")
-    results, failed = [], []
+    results, goals, failed = [], [], []
     for group in asked.only:
         print(*measure.head_rows(group), sep="\n", flush=True)
         for case in GROUPS[group](setup):
@@ -63,12 +63,15 @@ def main(arguments: list[str] | None = None) -> int:
                 case.close()
             print(*measure.table_rows(found), sep="\n", flush=True)
             results += measure.as_json(found)
+            goals += measure.goals_as_json(found)
             failed += [r for r in found if r.kind == "ours" and r.problem]
+    if goals:
+        print(*measure.goal_rows(goals), sep="\n")
     print(f"\n{len(results)} results in {time.perf_counter() - started:.0f} s")
     for r in failed:
         print(f"FAILED: {r.group}, {r.case}, {r.contestant}: {r.problem}")
     if asked.json:
-        asked.json.write_text(json.dumps({"about": about, "results": results}, indent=1) + "\n")
+        asked.json.write_text(json.dumps({"about": about, "results": results, "goals": goals}, indent=1) + "\n")
     return 1 if failed else 0
 
 

@@ -13,6 +13,8 @@ from torch import Tensor
 
 import torch_lod as tl
 
+from .goals import Goal
+
 Tensors = tuple[Tensor, ...]
 
 
@@ -38,7 +40,7 @@ class Case:
 
     `ours`, `peers`: contestants by name; peers compare with the first of ours. `floor`: what any implementation must do
     at least (the same bytes moved, the same products formed), and in words `floor_is`. `expected`: the answer, by plain
-    means. `tolerance`: the largest difference allowed, as a part of the largest element expected. `goal`: in words.
+    means. `tolerance`: the largest difference allowed, as a part of the largest element expected. `goals`: for each of ours.
     `fact`: more to say about a contestant, from its name and its seconds. `close`: called at the end.
     """
 
@@ -49,7 +51,7 @@ class Case:
     floor_is: str
     expected: Callable[[], Tensors]
     tolerance: float
-    goal: str = ""
+    goals: tuple[Goal, ...] = ()
     fact: Callable[[str, float], str] = field(default=lambda name, seconds: "")
     close: Callable[[], None] = field(default=lambda: None)
 
@@ -127,6 +129,10 @@ def plain(t: Tensor) -> Tensor:
     return t.values() if isinstance(t, tl.LoDTensor) or t.is_nested else t
 
 
+#: Padded peers take part up to so many bytes; larger outputs would time the page faults of fresh memory.
+LARGEST_PADDED = 2**25
+#: A Python loop over the sequences takes part up to this many.
+LONGEST_LOOP = 1000
 OPTIONAL = ("fbgemm_gpu", "torch_scatter")
 
 

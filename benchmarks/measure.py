@@ -7,14 +7,16 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
 import torch_lod as tl
 
 from .cases import OPTIONAL, Case, Run, Setup, optional, plain
+from .goals import Goal, Times
 
 #: Every case gets this many rounds, however long they take, unless fewer are asked for.
 FEWEST_ROUNDS = 3
@@ -39,6 +41,14 @@ class Effort:
     limit: float
 
 
+class Reached(NamedTuple):
+    """A goal with what one of ours reached, and what it would reach as fast as the floor; None where that is unknown."""
+
+    goal: Goal
+    reached: float | None
+    at_floor: float | None
+
+
 @dataclass
 class Result:
     """One contestant in one case; `seconds`, one entry per round, is empty where `problem` says why."""
@@ -50,6 +60,7 @@ class Result:
     seconds: list[float] = field(default_factory=list)
     problem: str = ""
     note: str = ""
+    goals: list["Reached"] = field(default_factory=list)
 
     @property
     def min(self) -> float:
@@ -92,7 +103,7 @@ class Clock:
 
     def prepare(self) -> None:
         if self.once < LOADING:
-            self.once = self._sample()
+            self.once = min(self.once, self._sample())
             self.calls = max(1, int((self.turn if self.cuda else SAMPLE) / max(self.once, 1e-7)))
 
     def _sample(self) -> float:
@@ -129,11 +140,14 @@ def measure(case: Case, group: str, effort: Effort, setup: Setup) -> list[Result
             entries.append((result, clock))
     timed = [(result, clock) for result, clock in entries if not result.problem]
     _interleave(timed, effort)
+    results = [result for result, _ in entries]
+    peers = {result.contestant: result.min for result, _ in timed if result.kind == "peer"}
     for result, _ in timed:
         result.note = case.fact(result.contestant, result.min) if result.kind != "floor" else ""
-        if result.kind == "ours" and case.goal:
-            result.note = f"{result.note}; goal {case.goal}".removeprefix("; ")
-    results = [result for result, _ in entries]
+        if result.kind == "ours" and not cuda:
+            times = Times(result.min, results[0].min, peers)
+            best = times._replace(ours=times.floor)
+            result.goals = [Reached(goal, goal.reached(times), goal.reached(best)) for goal in case.goals]
     return sorted(results, key=lambda r: (r.kind == "peer", bool(r.problem), r.min if r.kind == "peer" else 0))
 
 
@@ -226,7 +240,8 @@ def table_rows(results: list[Result]) -> list[str]:
             cells += ["", "", "", "", r.problem]
         else:
             ratio = peer_ratio(r, results)
-            cells += [_time(r.min), "", "", "", r.note]
+            notes = [r.note] * bool(r.note) + [f"{goal}: {goal.shown(reached)}" for goal, reached, _ in r.goals]
+            cells += [_time(r.min), "", "", "", "; ".join(notes)]
             if r.kind != "floor":
                 cells[3:5] = _time(r.min - floor), f"{r.min / floor:.2f}"
             if ratio is not None:
@@ -259,9 +274,42 @@ def as_json(results: list[Result]) -> list[dict]:
     floor = results[0].min
     rows = []
     for r in results:
-        row = asdict(r)
+        row = {name: value for name, value in vars(r).items() if name != "goals"}
         if r.seconds:
             row |= {"min": r.min, "median": statistics.median(r.seconds), "per_floor": r.min / floor}
             row["peer_per_ours"] = peer_ratio(r, results)
         rows.append(row)
     return rows
+
+
+# ---- goals
+
+
+def goals_as_json(results: list[Result]) -> list[dict]:
+    """A row per goal and contestant of ours; `met` is None where it cannot be told."""
+    rows = []
+    for r in results:
+        for goal, reached, at_floor in r.goals:
+            met = None if reached is None else goal.meets(reached)
+            row = {"group": r.group, "case": r.case, "contestant": r.contestant, "goal": str(goal), "limit": goal.limit}
+            row |= {"reached": reached, "shown": goal.shown(reached), "met": met}
+            rows.append(row | {"at_floor": at_floor, "shown_at_floor": goal.shown(at_floor)})
+    return rows
+
+
+def goal_rows(goals: list[dict]) -> list[str]:
+    """One line per case and goal, with what each of ours reached, and how many goals were met."""
+    words = {True: "met", False: "missed", None: "unknown"}
+    together: dict[tuple, list[dict]] = {}
+    for row in goals:
+        together.setdefault((row["group"], row["case"], row["goal"]), []).append(row)
+    cells = [("case", "goal", "at the floor", "reached", "", "by")]
+    for (_, case, goal), rows in together.items():
+        reached, by = (" / ".join(row[key] for row in rows) for key in ("shown", "contestant"))
+        verdicts = " / ".join(words[row["met"]] for row in rows)
+        cells.append((case, goal, rows[0]["shown_at_floor"], reached, verdicts, by))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in cells]
+    lines.insert(1, f"|{'|'.join('-' * (width + 2) for width in widths)}|")
+    count = ", ".join(f"{sum(row['met'] is verdict for row in goals)} {word}" for verdict, word in words.items())
+    return ["\n### goals\n", *lines, f"\n{len(goals)} goals: {count}"]

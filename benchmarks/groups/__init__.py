@@ -4,13 +4,15 @@
 from collections.abc import Callable
 
 from ..cases import Cases, Setup
-from . import lod, lstm, nested, overhead, rows, segment
+from . import lod, lstm, nested, overhead, rows, segment, tail, windows
 
 GROUPS: dict[str, Callable[[Setup], Cases]] = {
     "lod": lod.cases,
     "overhead": overhead.cases,
     "segment": segment.cases,
     "rows": rows.cases,
+    "windows": windows.cases,
+    "tail": tail.cases,
     "lstm": lstm.cases,
     "nested": nested.cases,
 }

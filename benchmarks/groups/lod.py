@@ -6,6 +6,7 @@ import torch
 import torch_lod as tl
 
 from ..cases import Case, Cases, Ragged, Run, Setup
+from ..goals import of_floor
 
 SEQUENCES = 100_000
 
@@ -41,5 +42,5 @@ def _construction(name, make, given, peers, offsets) -> Case:
         floor_is="torch.cumsum and clone",
         expected=lambda: (offsets,),
         tolerance=0,
-        goal="<= 3 of floor",
+        goals=(of_floor(3),),
     )

@@ -12,13 +12,26 @@ from torch.nn.utils.rnn import pad_sequence
 
 import torch_lod as tl
 
-from ..cases import Case, Cases, Ragged, Setup, both, copy, exact, has, optional, read, run_on, tensors, write
+from ..cases import (
+    LARGEST_PADDED,
+    LONGEST_LOOP,
+    Case,
+    Cases,
+    Ragged,
+    Setup,
+    both,
+    copy,
+    exact,
+    has,
+    optional,
+    read,
+    run_on,
+    tensors,
+    write,
+)
+from ..goals import Goal, faster_than, of_floor
 
 Function = Callable[[Tensor], Tensor]
-#: Padded layouts take part up to this size; larger outputs would time the page faults of fresh memory.
-LARGEST_PADDED = 2**25
-#: A Python loop over the sequences takes part up to this many.
-LONGEST_LOOP = 1000
 
 
 @dataclass
@@ -33,7 +46,7 @@ class Move:
     floors: tuple[Callable, Callable]
     floors_are: tuple[str, str]
     answers: tuple[Callable[[], np.ndarray], Callable[[], np.ndarray]]
-    goals: tuple[str, str]
+    goals: tuple[tuple[Goal, ...], tuple[Goal, ...]]
     forward_peers: dict[str, Function] = field(default_factory=dict)  # those without a gradient
 
 
@@ -44,29 +57,32 @@ def cases(setup: Setup) -> Cases:
         for make in (_reverse, _expand, *((_pad, _unpad) if padded_fits else ())):
             move = make(ragged, width)
             for training in (False, True):
-                yield _case(move, f"{ragged.kind} D={width}", training)
+                yield _case(move, ragged, width, training)
 
 
-def _case(move: Move, shape: str, training: bool) -> Case:
+def _case(move: Move, ragged: Ragged, width: int, training: bool) -> Case:
+    tiny = ragged.kind == "T"
     grad = move.grad if training else None
     parts = 1 + training
     peers = move.peers if training else move.peers | move.forward_peers
     return Case(
-        name=f"{move.name} {shape}{', backward too' if training else ''}",
+        name=f"{move.name} {ragged.kind} D={width}{', backward too' if training else ''}",
         ours={name: run_on(function, on, grad) for name, (function, on) in move.ours.items()},
         peers={name: run_on(function, move.x, grad) for name, function in peers.items()},
         floor=both(*move.floors[:parts]) if training else move.floors[0],
         floor_is=", ".join(move.floors_are[:parts]),
         expected=lambda: tensors(*(answer() for answer in move.answers[:parts])),
         tolerance=1e-5,
-        goal=move.goals[training],
+        goals=() if tiny else move.goals[training],
+        fact=lambda _, seconds: f"{seconds / ragged.count * 1e9:.2f} ns a sequence" if tiny else "",
     )
 
 
 def _reverse(ragged: Ragged, width: int) -> Move:
     x, grad = ragged.randn(width), ragged.randn(width, seed=1)
-    last = ragged.offsets[1:].index_select(0, ragged.ids) - 1
-    turned, lengths = last - ragged.position, ragged.lengths_list
+    offsets, lengths, rows = ragged.offsets, ragged.lengths_list, ragged.rows
+    last = offsets[1:] - 1
+    turned = last.index_select(0, ragged.ids) - ragged.position
     peers: dict[str, Function] = {"index_select, index given": lambda t: t.index_select(0, turned)}
     if ragged.count <= LONGEST_LOOP:
         peers["cat(flip of each of split)"] = lambda t: torch.cat([s.flip(0) for s in t.split(lengths)])
@@ -75,14 +91,14 @@ def _reverse(ragged: Ragged, width: int) -> Move:
         x,
         grad,
         ours={
-            "tl.ops.gather_rows, map given": (lambda t: tl.ops.gather_rows(t, turned), x),
+            "tl.ops.gather_runs": (lambda t: tl.ops.gather_runs(t, last, offsets, rows, -1), x),
             "tl.sequence_reverse": (tl.sequence_reverse, tl.LoDTensor(x, ragged.lod)),
         },
         peers=peers,
         floors=(copy(x), copy(grad)),
         floors_are=("copy x", "copy dy"),
         answers=(lambda: _reversed(ragged, exact(x)), lambda: _reversed(ragged, exact(grad))),
-        goals=("<= 1.15 of floor; >= 1.2x best", ""),
+        goals=((of_floor(1.15), faster_than(1.2)), ()),
     )
 
 
@@ -111,7 +127,7 @@ def _expand(ragged: Ragged, width: int) -> Move:
         floors=(both(read(x), write(grad)), both(read(grad), write(x))),
         floors_are=("read x, write y", "read dy, write dx"),
         answers=(lambda: ragged.repeat(exact(x)), lambda: ragged.reduce(np.add, exact(grad))),
-        goals=("<= 1.15 of floor; >= 1.6x best", ""),
+        goals=((of_floor(1.15), faster_than(1.6)), ()),
     )
 
 
@@ -119,8 +135,7 @@ def _pad(ragged: Ragged, width: int) -> Move:
     count, longest, lengths, offsets = ragged.count, ragged.longest, ragged.lengths_list, ragged.offsets
     places, shape = ragged.places, (ragged.count, ragged.longest, width)
     x, grad = ragged.randn(width), ragged.randn(width, "place", 1).view(shape)
-    row_at = torch.full((count * longest,), -1, device=x.device)
-    row_at[places] = torch.arange(ragged.rows, device=x.device)
+    starts = torch.arange(count, device=x.device) * longest
     peers: dict[str, Function] = {
         "zeros.index_copy, index given": lambda t: (
             t.new_zeros(count * longest, width).index_copy(0, places, t).view(shape)
@@ -137,7 +152,7 @@ def _pad(ragged: Ragged, width: int) -> Move:
         x,
         grad,
         ours={
-            "tl.ops.gather_rows, map given": (lambda t: tl.ops.gather_rows(t, row_at).view(shape), x),
+            "tl.ops.scatter_runs": (lambda t: tl.ops.scatter_runs(t, starts, offsets, count * longest).view(shape), x),
             "LoDTensor.to_padded": (lambda t: t.to_padded()[0], tl.LoDTensor(x, ragged.lod)),
         },
         peers=peers,
@@ -145,7 +160,7 @@ def _pad(ragged: Ragged, width: int) -> Move:
         floors=(both(read(x), write(grad)), copy(x)),
         floors_are=("read x, write y", "copy dx"),
         answers=(lambda: _in_places(ragged, exact(x)), lambda: _from_places(ragged, exact(grad))),
-        goals=("<= 1.1 of floor; >= 1.3x fbgemm", "<= 1.5 of floor; >= 1.3x fbgemm, 100x pad_sequence"),
+        goals=_padding_goals("pad_sequence"),
     )
 
 
@@ -154,7 +169,7 @@ def _unpad(ragged: Ragged, width: int) -> Move:
     x, grad = ragged.randn(width, "place").view(ragged.count, ragged.longest, width), ragged.randn(width, seed=1)
     mask = torch.zeros(ragged.count * ragged.longest, dtype=torch.bool, device=x.device)
     mask = mask.index_fill(0, places, True).view(ragged.count, ragged.longest)
-    host_lengths = ragged.lod.lengths()
+    host_lengths, starts = ragged.lod.lengths(), torch.arange(ragged.count, device=x.device) * ragged.longest
     peers: dict[str, Function] = {
         "index_select, index given": lambda t: t.flatten(0, 1).index_select(0, places),
         "dense[mask]": lambda t: t[mask],
@@ -170,7 +185,7 @@ def _unpad(ragged: Ragged, width: int) -> Move:
         x,
         grad,
         ours={
-            "tl.ops.gather_rows, map given": (lambda t: tl.ops.gather_rows(t.flatten(0, 1), places), x),
+            "tl.ops.gather_runs": (lambda t: tl.ops.gather_runs(t.flatten(0, 1), starts, offsets, rows), x),
             "tl.from_padded": (lambda t: tl.from_padded(t, host_lengths), x),
         },
         peers=peers,
@@ -178,7 +193,16 @@ def _unpad(ragged: Ragged, width: int) -> Move:
         floors=(copy(grad), both(read(grad), write(x))),
         floors_are=("copy y", "read dy, write dx"),
         answers=(lambda: _from_places(ragged, exact(x)), lambda: _in_places(ragged, exact(grad))),
-        goals=("<= 1.1 of floor; >= 1.3x fbgemm", "<= 1.5 of floor; >= 1.3x fbgemm, 100x slice and cat"),
+        goals=_padding_goals("cat(slice of each)"),
+    )
+
+
+def _padding_goals(idiom: str) -> tuple[tuple[Goal, ...], tuple[Goal, ...]]:
+    """For the forward, and for the forward and backward."""
+    return (of_floor(1.1), faster_than(1.3, "fbgemm")), (
+        of_floor(1.5),
+        faster_than(1.3, "fbgemm"),
+        faster_than(100, idiom),
     )
 
 

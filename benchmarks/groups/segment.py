@@ -10,26 +10,42 @@ from torch.nn import functional as F
 
 import torch_lod as tl
 
-from ..cases import Case, Cases, Ragged, Run, Setup, both, copy, exact, has, optional, read, run_on, tensors, write
+from ..cases import (
+    LARGEST_PADDED,
+    LONGEST_LOOP,
+    Case,
+    Cases,
+    Ragged,
+    Run,
+    Setup,
+    both,
+    copy,
+    exact,
+    has,
+    optional,
+    read,
+    run_on,
+    tensors,
+    write,
+)
+from ..goals import Goal, avx512, faster_than, of_floor, rate
 
-#: Padded peers take part up to this size; larger outputs would time the page faults of fresh memory.
-LARGEST_PADDED = 2**25
-#: A Python loop over the sequences takes part up to this many.
-LONGEST_LOOP = 1000
+#: Sequences of the kind "T".
+TINY = 100_000
 
 Function = Callable[[Tensor], Tensor]
 
 
 def cases(setup: Setup) -> Cases:
-    shapes = (
-        [("U", 64), ("T", 1)] if setup.quick else [(k, d) for k in "UX" for d in (1, 64, 256)] + [("T", 1), ("T", 4)]
-    )
-    for kind, width in shapes:
-        ragged = Ragged(kind, 100_000 if kind == "T" else 256, setup.device)
-        for training in (False, True):
-            for reduce in ("sum", "max") if setup.quick else ("sum", "mean", "max"):
-                yield _reduction(ragged, width, reduce, training)
-            yield _softmax(ragged, width, training)
+    shapes = {"U": (64,), "T": (1,)} if setup.quick else {"U": (64, 256, 1), "X": (64,), "T": (1, 2, 3, 4, 8)}
+    for kind, widths in shapes.items():
+        ragged = Ragged(kind, TINY if kind == "T" else 256, setup.device)
+        for width in widths:
+            for training in (False, True) if width in (1, 64) else (False,):
+                for reduce in ("sum", "max") if setup.quick else ("sum", "mean", "max"):
+                    yield _reduction(ragged, width, reduce, training)
+                if width in (1, 4, 64):
+                    yield _softmax(ragged, width, training)
 
 
 def _name(what: str, ragged: Ragged, width: int, training: bool) -> str:
@@ -56,7 +72,7 @@ def _reduction(ragged: Ragged, width: int, reduce: str, training: bool) -> Case:
         floor_is="read x, write y" + (", read dy, write dx" if training else ""),
         expected=lambda: _reduced(ragged, x, reduce, grad),
         tolerance=1e-5,
-        goal=_reduction_goal(ragged.kind, width, reduce, training),
+        goals=_reduction_goals(ragged.kind, width, reduce, training),
         fact=lambda name, seconds: f"{seconds / ragged.count * 1e9:.2f} ns a sequence" if ragged.kind == "T" else "",
     )
 
@@ -91,23 +107,34 @@ def _reduction_peers(ragged: Ragged, width: int, reduce: str, training: bool) ->
     if has("torch_scatter"):
         segment_csr = optional("torch_scatter").segment_csr
         peers["torch_scatter.segment_csr"] = lambda t: segment_csr(t, offsets, reduce=reduce)
-    if has("fbgemm_gpu") and (reduce, width, training) == ("sum", 1, False):
-        peers["fbgemm.segment_sum_csr"] = lambda t: torch.ops.fbgemm.segment_sum_csr(1, offsets, t[:, 0])[:, None]
+    if has("fbgemm_gpu") and width == 1 and reduce != "max" and not training:
+        sums = torch.ops.fbgemm.segment_sum_csr
+        peers["fbgemm.segment_sum_csr"] = lambda t: (
+            sums(1, offsets, t[:, 0])[:, None] / (lengths if reduce == "mean" else 1)
+        )
     return peers
 
 
-def _reduction_goal(kind: str, width: int, reduce: str, training: bool) -> str:
+def _reduction_goals(kind: str, width: int, reduce: str, training: bool) -> tuple[Goal, ...]:
     if kind == "T":
-        limit = "1.3 ns a sequence (AVX2 4.5); >= 7x fbgemm" if width == 1 else "4.5 ns a sequence"
-        return "" if training else f"<= {limit}"
+        if training:
+            return ()
+        limit = 1.3 if avx512() and width == 1 else 4.5
+        goals = (rate(limit, TINY, "sequence"),) if avx512() or width == 1 else ()
+        return (*goals, faster_than(7, "fbgemm")) if width == 1 and reduce != "max" else goals
     if width == 1 or reduce == "mean":
-        return ""
+        return ()
     if training:
-        in_cache = {"sum": "<= 1.6 of floor; >= 2.5x index_add", "max": "<= 3 of floor; >= 6x best"}
-        return in_cache[reduce] if width == 64 else ""
+        if reduce == "sum":
+            return of_floor(1.6), faster_than(2.5, "index_add")
+        return of_floor(3), faster_than(6)
     if reduce == "max":
-        return "<= 1.1 of floor; >= 2x scatter_reduce, 25x segment_reduce"
-    return f"<= 1.1 of floor; >= {1.2 if width == 64 else 1.3}x embedding_bag, 12x segment_reduce"
+        return of_floor(1.1), faster_than(2, "scatter_reduce"), faster_than(25, "torch.segment_reduce")
+    return (
+        of_floor(1.1),
+        faster_than(1.2 if width == 64 else 1.3, "F.embedding_bag"),
+        faster_than(12, "torch.segment_reduce"),
+    )
 
 
 # ---- softmax
@@ -124,7 +151,9 @@ def _softmax(ragged: Ragged, width: int, training: bool) -> Case:
         peers["softmax, padded, layouts given"] = Run(
             lambda: padded.softmax(1), lambda result: (result.flatten(0, 1)[ragged.places],)
         )
-    rate, ratio = 1.5 if ragged.kind == "T" else 0.3, 12 if width == 1 else 6
+    goals = (rate(1.5 if ragged.kind == "T" else 0.3, x.numel(), "element"),)
+    if width in (1, 64):
+        goals += (faster_than(12 if width == 1 else 6),)
     return Case(
         name=_name("softmax", ragged, width, training),
         ours={
@@ -136,7 +165,7 @@ def _softmax(ragged: Ragged, width: int, training: bool) -> Case:
         floor_is="copy x" + (", read y, copy dy" if training else ""),
         expected=lambda: _softmaxed(ragged, x, grad),
         tolerance=1e-5,
-        goal="" if training or width == 256 else f"<= {rate} ns an element; >= {ratio}x best",
+        goals=() if training else goals,
         fact=lambda name, seconds: f"{seconds / x.numel() * 1e9:.2f} ns an element",
     )
 

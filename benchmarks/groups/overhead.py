@@ -104,6 +104,8 @@ def _calls(x: Tensor, lod: tl.LoD, offsets: Tensor) -> list[Call]:
     pairs, ids, last = x[:2].clone(), lod.segment_ids(0, x.device), offsets[1:] - 1
     starts, weight = torch.tensor([0, 7], device=x.device), torch.randn(12, 4, device=x.device)
 
+    kernel = weight.view(3, 4, 4)
+
     def each(function: Function) -> Function:
         return lambda t: torch.cat([function(t[:3]), function(t[3:])])
 
@@ -185,10 +187,7 @@ def _calls(x: Tensor, lod: tl.LoD, offsets: Tensor) -> list[Call]:
         Call(
             "conv, 10 rows",
             ours={
-                "tl.ops.segment_unfold + mm": (
-                    lambda t: torch.mm(tl.ops.segment_unfold(t, offsets, 3, -1).flatten(1), weight),
-                    x,
-                ),
+                "tl.ops.segment_conv": (lambda t: tl.ops.segment_conv(t, kernel, None, offsets, -1), x),
                 "tl.sequence_conv": (lambda t: tl.sequence_conv(t, weight, 3), ours),
             },
             peers={},

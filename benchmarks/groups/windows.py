@@ -30,8 +30,8 @@ def _convolution(ragged: Ragged, width: int, training: bool) -> Case:
     flat = kernel.permute(2, 1, 0).reshape(CONTEXT * width, width)
     offsets, lod_tensor = ragged.offsets, tl.LoDTensor(x, ragged.lod)
 
-    def windows(t: Tensor, weight: Tensor) -> Tensor:
-        return torch.mm(tl.ops.segment_unfold(t, offsets, CONTEXT, -1).flatten(1), weight)
+    def operator(t: Tensor, weight: Tensor) -> Tensor:
+        return tl.ops.segment_conv(t, weight.view(CONTEXT, width, width), None, offsets, -1)
 
     def of_kernel(function: Function, rows: Tensor = x) -> Run:
         return _run(function, rows, kernel, grad, lambda t: t)
@@ -46,7 +46,7 @@ def _convolution(ragged: Ragged, width: int, training: bool) -> Case:
     return Case(
         name=f"conv {ragged.kind} D={width}{', backward too' if training else ''}",
         ours={
-            "tl.ops.segment_unfold + mm": of_flat(windows),
+            "tl.ops.segment_conv": of_flat(operator),
             "tl.sequence_conv": of_flat(lambda t, weight: tl.sequence_conv(t, weight, CONTEXT), lod_tensor),
             "tl.sequence_conv1d": of_kernel(tl.sequence_conv1d, lod_tensor),
         },

@@ -43,6 +43,17 @@ from .rearrange import (
     sequence_shift,
     sequence_slice,
 )
+from .recurrent import (
+    attention_lstm,
+    dynamic_gru,
+    dynamic_lstm,
+    dynamic_lstmp,
+    fused_embedding_fc_lstm,
+    fusion_gru,
+    fusion_lstm,
+    gru_unit,
+    lstm_unit,
+)
 from .scan import scan
 from .windows import im2sequence, row_conv, sequence_conv, sequence_conv1d, sequence_unfold
 from .within import (
@@ -60,13 +71,22 @@ from .within import (
 __all__ = [
     "RankTable",
     "array_to_lod_tensor",
+    "attention_lstm",
     "broadcast",
+    "dynamic_gru",
+    "dynamic_lstm",
+    "dynamic_lstmp",
+    "fused_embedding_fc_lstm",
     "fused_embedding_seq_pool",
+    "fusion_gru",
+    "fusion_lstm",
+    "gru_unit",
     "im2sequence",
     "lod_append",
     "lod_rank_table",
     "lod_reset",
     "lod_tensor_to_array",
+    "lstm_unit",
     "max_sequence_len",
     "merge_lod_tensor",
     "reorder_lod_tensor_by_rank",

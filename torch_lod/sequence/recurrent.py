@@ -1,0 +1,453 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrences with Paddle's parameters and layouts, on `tl.scan`: for weights that come from there. New models take
+`tl.nn.LSTM` and `tl.nn.GRU`, which have kernels of their own.
+
+Gates lie side by side in the columns: candidate, input, forget, output for the LSTMs, update, reset, candidate for the GRUs.
+Inputs are projected already: (rows, 4 hidden) or (rows, 3 hidden).
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..errors import LoDTypeError, LoDValueError, public
+from ..lod_tensor import LoDTensor, _a_lod_tensor
+from ._common import a_float, level_of, number, one_column
+from .pool import sequence_pool
+from .rearrange import sequence_expand_as
+from .scan import scan
+from .within import sequence_softmax
+
+__all__ = [
+    "attention_lstm",
+    "dynamic_gru",
+    "dynamic_lstm",
+    "dynamic_lstmp",
+    "fused_embedding_fc_lstm",
+    "fusion_gru",
+    "fusion_lstm",
+    "gru_unit",
+    "lstm_unit",
+]
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "identity": lambda t: t,
+}
+
+
+def _activation(call: str, what: str, name) -> Callable[[Tensor], Tensor]:
+    if name not in _ACTIVATIONS:
+        raise LoDValueError(f"{call}: expected {what} among {sorted(_ACTIVATIONS)}, got {name!r}")
+    return _ACTIVATIONS[name]
+
+
+def _matrix(call: str, what: str, t, shape: tuple, like: Tensor) -> Tensor:
+    """A tensor of a shape (a vector may come as one row), of the dtype and device of the input; None is any size."""
+    if not isinstance(t, Tensor):
+        raise LoDTypeError(f"{call}: expected {what} as a tensor, got {type(t).__name__}")
+    t = t.values() if isinstance(t, LoDTensor) else t
+    flat = t.reshape(-1) if len(shape) == 1 and t.dim() == 2 and t.shape[0] == 1 else t
+    if flat.dim() != len(shape) or any(want is not None and want != got for want, got in zip(shape, flat.shape)):
+        said = tuple("any" if want is None else want for want in shape)
+        raise LoDValueError(f"{call}: expected {what} of shape {said}, got {tuple(t.shape)}")
+    if t.dtype != like.dtype or t.device != like.device:
+        raise LoDTypeError(
+            f"{call}: expected {what} of {like.dtype} on {like.device}, as the input, got {t.dtype} on {t.device}"
+        )
+    return flat
+
+
+def _projected(call: str, what: str, x, gates: int) -> tuple[Tensor, int]:
+    """The values of a projected input and the number of hidden units."""
+    values = x.values() if isinstance(x, LoDTensor) else x
+    if not isinstance(values, Tensor) or values.dim() != 2 or values.shape[1] % gates or values.shape[1] == 0:
+        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise LoDValueError(f"{call}: expected {what} of shape (rows, {gates} hidden), got {got}")
+    a_float(call, values)
+    return values, values.shape[1] // gates
+
+
+def _state(call: str, what: str, given, count: int, width: int, like: Tensor) -> Tensor:
+    return like.new_zeros(count, width) if given is None else _matrix(call, what, given, (count, width), like)
+
+
+def _lstm_cell(call: str, hidden: int, weight: Tensor, bias, use_peepholes: bool, activations, clip, project):
+    """One step: (x, (h, c)) to ((h, c), (h, c)), as scan wants it."""
+    gate, cell_act, candidate = activations
+    peep: tuple[Tensor, ...] | None = None
+    if bias is not None:
+        expected = (7 if use_peepholes else 4) * hidden
+        bias = _matrix(call, "bias", bias, (expected,), weight)
+        peep = bias[4 * hidden :].chunk(3) if use_peepholes else None
+        bias = bias[: 4 * hidden]
+    elif use_peepholes:
+        raise LoDValueError(f"{call}: expected a bias of {7 * hidden} elements with use_peepholes, got none")
+
+    def step(x: Tensor, state: tuple[Tensor, Tensor]):
+        h, c = state
+        z = x + h @ weight if bias is None else x + h @ weight + bias
+        z_c, z_i, z_f, z_o = z.chunk(4, 1)
+        w_i, w_f, w_o = (0.0, 0.0, 0.0) if peep is None else peep
+        i, f = gate(z_i + w_i * c), gate(z_f + w_f * c)
+        c = candidate(z_c) * i + c * f
+        c = c.clamp(-clip, clip) if clip else c
+        h = project(gate(z_o + w_o * c) * cell_act(c))
+        return (h, c), (h, c)
+
+    return step
+
+
+def _three(call: str, gate, cell, candidate):
+    return (
+        _activation(call, "gate_activation", gate),
+        _activation(call, "cell_activation", cell),
+        _activation(call, "candidate_activation", candidate),
+    )
+
+
+def _together(call: str, h_0, c_0) -> None:
+    if (h_0 is None) != (c_0 is None):
+        raise LoDValueError(f"{call}: expected h_0 and c_0 together, got one of them")
+
+
+@public
+def dynamic_lstm(
+    x: LoDTensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    h_0: Tensor | None = None,
+    c_0: Tensor | None = None,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    level: int | str = -1,
+) -> tuple[LoDTensor, LoDTensor]:
+    """LSTM over inputs that are projected already.
+
+        z = x + h' W + b;  i = G(z_i + w_i c');  f = G(z_f + w_f c');  c = A(z_c) i + c' f
+        o = G(z_o + w_o c);  h = o C(c)
+
+    Args:
+        x: (rows, 4 hidden): candidate, input, forget, output.
+        weight: (hidden, 4 hidden).
+        bias: (4 hidden,) or one row of it; with peepholes 7 hidden, w_i, w_f and w_o last.
+        h_0, c_0: (sequences, hidden), together; zeros if None.
+        is_reverse: from the last row to the first; outputs stay at their rows.
+        gate_activation, cell_activation, candidate_activation: G, C and A: "sigmoid", "tanh", "relu" or "identity".
+
+    Returns:
+        hidden states and cells, (rows, hidden), with the LoD of x. Empty sequences have no rows; the gradient reaches all
+        tensors, also through them.
+
+    Source: Paddle Fluid's dynamic_lstm; Gers et al., "Learning Precise Timing with LSTM Recurrent Networks", 2002.
+    """
+    call = "dynamic_lstm"
+    k = level_of(call, x, level)
+    values, hidden = _projected(call, "x", x, 4)
+    _together(call, h_0, c_0)
+    weight = _matrix(call, "weight", weight, (hidden, 4 * hidden), values)
+    activations = _three(call, gate_activation, cell_activation, candidate_activation)
+    cell = _lstm_cell(call, hidden, weight, bias, use_peepholes, activations, 0.0, lambda h: h)
+    count = x.num_sequences(k)
+    init = tuple(_state(call, name, t, count, hidden, values) for name, t in (("h_0", h_0), ("c_0", c_0)))
+    (out, cells), _ = scan(cell, x, init, k, is_reverse)
+    return out, cells
+
+
+@public
+def dynamic_lstmp(
+    x: LoDTensor,
+    weight: Tensor,
+    proj_weight: Tensor,
+    bias: Tensor | None = None,
+    h_0: Tensor | None = None,
+    c_0: Tensor | None = None,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    proj_activation: str = "tanh",
+    level: int | str = -1,
+) -> tuple[LoDTensor, LoDTensor]:
+    """`dynamic_lstm` whose hidden state is projected: r = P(h W_r) takes the place of h.
+
+    Args:
+        x: (rows, 4 hidden).
+        weight: (projection, 4 hidden).
+        proj_weight: (hidden, projection).
+        h_0, c_0: (sequences, projection) and (sequences, hidden), together; zeros if None.
+        cell_clip, proj_clip: cells and projections are clipped to [-clip, clip]; not if None or 0.
+        proj_activation: P.
+
+    Returns:
+        projections, (rows, projection), and cells, (rows, hidden), with the LoD of x.
+
+    Source: Paddle Fluid's dynamic_lstmp; Sak et al., "Long Short-Term Memory Recurrent Neural Network Architectures for Large
+    Scale Acoustic Modeling", 2014.
+    """
+    call = "dynamic_lstmp"
+    k = level_of(call, x, level)
+    values, hidden = _projected(call, "x", x, 4)
+    _together(call, h_0, c_0)
+    proj_weight = _matrix(call, "proj_weight", proj_weight, (hidden, None), values)
+    size = proj_weight.shape[1]
+    weight = _matrix(call, "weight", weight, (size, 4 * hidden), values)
+    for what, clip in (("cell_clip", cell_clip), ("proj_clip", proj_clip)):
+        if clip is not None:
+            number(call, what, clip)
+            if not clip >= 0:
+                raise LoDValueError(f"{call}: expected {what} >= 0, got {clip}")
+    activations = _three(call, gate_activation, cell_activation, candidate_activation)
+    act = _activation(call, "proj_activation", proj_activation)
+
+    def project(h: Tensor) -> Tensor:
+        r = act(h @ proj_weight)
+        return r.clamp(-proj_clip, proj_clip) if proj_clip else r
+
+    cell = _lstm_cell(call, hidden, weight, bias, use_peepholes, activations, cell_clip, project)
+    count = x.num_sequences(k)
+    init = (_state(call, "h_0", h_0, count, size, values), _state(call, "c_0", c_0, count, hidden, values))
+    (out, cells), _ = scan(cell, x, init, k, is_reverse)
+    return out, cells
+
+
+def _gru_step(weight: Tensor, bias: Tensor | None, gate, candidate, origin_mode: bool):
+    hidden = weight.shape[0]
+    flat = weight.reshape(-1)
+    w_ur, w_c = flat[: 2 * hidden * hidden].view(hidden, -1), flat[2 * hidden * hidden :].view(hidden, hidden)
+
+    def step(x: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        z = x if bias is None else x + bias
+        u, r = gate(z[:, : 2 * hidden] + h @ w_ur).chunk(2, 1)
+        reset = r * h
+        c = candidate(z[:, 2 * hidden :] + reset @ w_c)
+        new = u * h + (1 - u) * c if origin_mode else (1 - u) * h + u * c
+        return new, reset, torch.cat([u, r, c], 1)
+
+    return step
+
+
+@public
+def dynamic_gru(
+    x: LoDTensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    h_0: Tensor | None = None,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    candidate_activation: str = "tanh",
+    origin_mode: bool = False,
+    level: int | str = -1,
+) -> LoDTensor:
+    """GRU over inputs that are projected already.
+
+        u, r = G(z_ur + h' W_ur);  c = A(z_c + (r h') W_c);  h = (1 - u) h' + u c   (origin_mode: u h' + (1 - u) c)
+
+    Args:
+        x: (rows, 3 hidden): update, reset, candidate.
+        weight: (hidden, 3 hidden), read as one run of numbers: first W_ur, (hidden, 2 hidden), then W_c, (hidden, hidden).
+        bias: (3 hidden,) or one row of it.
+        h_0: (sequences, hidden); zeros if None.
+
+    Returns:
+        hidden states, (rows, hidden), with the LoD of x.
+
+    Source: Paddle Fluid's dynamic_gru; Cho et al., 2014 (origin_mode) and Chung et al., 2014.
+    """
+    call = "dynamic_gru"
+    k = level_of(call, x, level)
+    values, hidden = _projected(call, "x", x, 3)
+    weight = _matrix(call, "weight", weight, (hidden, 3 * hidden), values)
+    bias = None if bias is None else _matrix(call, "bias", bias, (3 * hidden,), values)
+    gate = _activation(call, "gate_activation", gate_activation)
+    step = _gru_step(weight, bias, gate, _activation(call, "candidate_activation", candidate_activation), origin_mode)
+    out, _ = scan(
+        lambda x_t, h: step(x_t, h)[0], x, _state(call, "h_0", h_0, x.num_sequences(k), hidden, values), k, is_reverse
+    )
+    return out
+
+
+@public
+def gru_unit(
+    x: Tensor,
+    h_prev: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str = "tanh",
+    gate_activation: str = "sigmoid",
+    origin_mode: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of `dynamic_gru`, on plain tensors.
+
+    Args:
+        x: (n, 3 hidden). h_prev: (n, hidden). weight, bias: as dynamic_gru's.
+
+    Returns:
+        the hidden state, (n, hidden); r h', (n, hidden); the gates u, r, c, (n, 3 hidden).
+
+    Source: Paddle Fluid's gru_unit.
+    """
+    call = "gru_unit"
+    values, hidden = _projected(call, "x", x, 3)
+    h_prev = _matrix(call, "h_prev", h_prev, (values.shape[0], hidden), values)
+    weight = _matrix(call, "weight", weight, (hidden, 3 * hidden), values)
+    bias = None if bias is None else _matrix(call, "bias", bias, (3 * hidden,), values)
+    gate, act = _activation(call, "gate_activation", gate_activation), _activation(call, "activation", activation)
+    return _gru_step(weight, bias, gate, act, origin_mode)(values, h_prev)
+
+
+@public
+def lstm_unit(x: Tensor, c_prev: Tensor, forget_bias: float = 0.0) -> tuple[Tensor, Tensor]:
+    """One step of an LSTM whose gates are formed already: c = sigmoid(f + forget_bias) c' + sigmoid(i) tanh(g),
+    h = sigmoid(o) tanh(c).
+
+    Args:
+        x: (n, 4 hidden), in the order i, f, o, g (not that of dynamic_lstm). c_prev: (n, hidden).
+
+    Returns:
+        h and c, (n, hidden).
+
+    Source: Paddle Fluid's lstm_unit.
+    """
+    call = "lstm_unit"
+    values, hidden = _projected(call, "x", x, 4)
+    c_prev = _matrix(call, "c_prev", c_prev, (values.shape[0], hidden), values)
+    number(call, "forget_bias", forget_bias)
+    i, f, o, g = values.chunk(4, 1)
+    c = (f + forget_bias).sigmoid() * c_prev + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+@public
+def fusion_lstm(
+    x: LoDTensor, weight_x: Tensor, weight_h: Tensor, bias: Tensor | None = None, h_0=None, c_0=None, **options
+) -> tuple[LoDTensor, LoDTensor]:
+    """`dynamic_lstm(x @ weight_x, weight_h, bias, ...)`; options as there.
+
+    Args:
+        x: (rows, features). weight_x: (features, 4 hidden).
+
+    Source: Paddle Fluid's fusion_lstm.
+    """
+    return dynamic_lstm(_times("fusion_lstm", x, "weight_x", weight_x), weight_h, bias, h_0, c_0, **options)
+
+
+@public
+def fusion_gru(
+    x: LoDTensor, weight_x: Tensor, weight_h: Tensor, bias: Tensor | None = None, h_0=None, **options
+) -> LoDTensor:
+    """`dynamic_gru(x @ weight_x, weight_h, bias, ...)`; options as there.
+
+    Args:
+        x: (rows, features). weight_x: (features, 3 hidden).
+
+    Source: Paddle Fluid's fusion_gru.
+    """
+    return dynamic_gru(_times("fusion_gru", x, "weight_x", weight_x), weight_h, bias, h_0, **options)
+
+
+def _times(call: str, x, what: str, weight) -> LoDTensor:
+    values = _a_lod_tensor(call, "x", x).values()
+    if values.dim() != 2:
+        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(values.shape)}")
+    a_float(call, values)
+    return x.with_values(values @ _matrix(call, what, weight, (values.shape[1], None), values))
+
+
+@public
+def fused_embedding_fc_lstm(
+    ids: LoDTensor, embeddings: Tensor, weight_h: Tensor, bias: Tensor | None = None, h_0=None, c_0=None, **options
+) -> tuple[LoDTensor, LoDTensor]:
+    """`dynamic_lstm` over rows of a table that holds projected embeddings, their bias included.
+
+    Args:
+        ids: integers, (rows,) or (rows, 1). embeddings: (words, 4 hidden).
+        bias: with peepholes the last 3 hidden of it count; its first 4 hidden are in the table already.
+
+    Source: Paddle Fluid's fused_embedding_fc_lstm.
+    """
+    call = "fused_embedding_fc_lstm"
+    numbers = one_column(call, "ids", ids)
+    if not isinstance(embeddings, Tensor) or embeddings.dim() != 2:
+        raise LoDValueError(f"{call}: expected embeddings of shape (words, 4 hidden)")
+    rows = torch.nn.functional.embedding(numbers, embeddings)
+    if bias is not None:
+        bias = torch.cat([torch.zeros_like(bias[..., : rows.shape[1]]), bias[..., rows.shape[1] :]], -1)
+    return dynamic_lstm(ids.with_values(rows), weight_h, bias, h_0, c_0, **options)
+
+
+@public
+def attention_lstm(
+    x: LoDTensor,
+    c_0: Tensor,
+    attention_weight: Tensor,
+    lstm_weight: Tensor,
+    lstm_bias: Tensor,
+    h_0: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    attention_scalar: Tensor | None = None,
+    attention_scalar_bias: Tensor | None = None,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+) -> tuple[LoDTensor, LoDTensor]:
+    """An LSTM that at every step reads a weighted sum of all rows of its sequence, one step for each row.
+
+        a = softmax(relu(s relu([x, c'] W_a + b_a) + b_s)) over the sequence;  z = [h', sum of a x] W + b, an LSTM step
+
+    Args:
+        x: (rows, features), one level. c_0, h_0: (sequences, hidden); h_0 is zeros if None.
+        attention_weight: (features + hidden, 1). attention_bias, attention_scalar, attention_scalar_bias: of one element.
+        lstm_weight: (hidden + features, 4 hidden): forget, input, output, candidate. lstm_bias: (4 hidden,) or one row of it.
+
+    Returns:
+        hidden states and cells, (rows, hidden), with the LoD of x.
+
+    Source: Paddle Fluid's attention_lstm.
+    """
+    call = "attention_lstm"
+    level_of(call, x, -1)
+    if x.lod_level != 1:
+        raise LoDValueError(f"{call}: expected x with 1 level, got {x.lod_level}")
+    values = x.values()
+    if values.dim() != 2:
+        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(values.shape)}")
+    a_float(call, values)
+    count, features = x.num_sequences(), values.shape[1]
+    c_0 = _matrix(call, "c_0", c_0, (count, None), values)
+    hidden = c_0.shape[1]
+    h_0 = _state(call, "h_0", h_0, count, hidden, values)
+    attention_weight = _matrix(call, "attention_weight", attention_weight, (features + hidden, 1), values)
+    lstm_weight = _matrix(call, "lstm_weight", lstm_weight, (hidden + features, 4 * hidden), values)
+    lstm_bias = _matrix(call, "lstm_bias", lstm_bias, (4 * hidden,), values)
+    gate, cell_act, candidate = _three(call, gate_activation, cell_activation, candidate_activation)
+    of_rows = values @ attention_weight[:features]
+    if attention_bias is not None:
+        of_rows = of_rows + attention_bias.reshape(())
+    scored = x.with_values(of_rows)
+
+    def step(_, state, which):
+        h, c = state
+        alive = which.tolist()
+        part = x.seq[alive]
+        scores = torch.relu(scored.seq[alive] + sequence_expand_as(c @ attention_weight[features:], part))
+        if attention_scalar is not None:
+            scores = scores * attention_scalar.reshape(())
+            scores = torch.relu(scores + (0 if attention_scalar_bias is None else attention_scalar_bias.reshape(())))
+        seen = sequence_pool(sequence_softmax(scores) * part, "sum")
+        f, i, o, g = (torch.cat([h, seen], 1) @ lstm_weight + lstm_bias).chunk(4, 1)
+        c = gate(f) * c + gate(i) * candidate(g)
+        h = gate(o) * cell_act(c)
+        return (h, c), (h, c)
+
+    (out, cells), _ = scan(step, x, (h_0, c_0), static=torch.arange(count, device=values.device))
+    return out, cells

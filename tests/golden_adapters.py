@@ -312,4 +312,10 @@ WRONG_GRADIENTS += [
         "the gradient of Weight is not compared: with an empty sequence Paddle pairs the first steps with other rows of H0",
         lambda c: "H0" in c and 0 in c.lengths("Input")[-1],
     ),
+    WrongGradient(
+        "lstm",
+        "H0",
+        "the gradient of H0 is not compared: with an empty sequence Paddle pairs the first steps with other rows of H0",
+        lambda c: "H0" in c and 0 in c.lengths("Input")[-1],
+    ),
 ]

@@ -59,6 +59,7 @@ void check_copied(const char* op, const Tensor& values) {
                    values.scalar_type());
 }
 void put_fill(unsigned char* fill, const at::Scalar& value, const Tensor& like) {
+  if (value.isIntegral(true) && value.toLong() == 0) return void(std::memset(fill, 0, 16));
   const Tensor bits = at::scalar_tensor(value, at::TensorOptions(like.scalar_type()));
   std::memcpy(fill, bits.const_data_ptr(), like.element_size());
 }
@@ -149,7 +150,7 @@ void check_runs(const char* op, const Tensor& values, const Tensor& starts, cons
 struct Placed {
   Tensor starts, offsets;
   bool in_order = true;     // each run behind the one before it
-  Tensor gap_begin, gap_end;  // the rows that no run takes, if asked for and in order
+  std::vector<int64_t> gap_begin, gap_end;  // the rows that no run takes, if asked for and in order
 
   Placed(const char* op, const Tensor& given, const Tensor& row_offsets, int64_t rows, int64_t there, int64_t step, bool gaps)
       : starts(readable(op, given)), offsets(checked_offsets(op, row_offsets, rows)) {
@@ -164,10 +165,10 @@ struct Placed {
     const int64_t n = starts.numel();
     int64_t *begin = nullptr, *end = nullptr;
     if (gaps) {
-      gap_begin = at::empty({n + 1}, offsets.options());
-      gap_end = at::empty({n + 1}, offsets.options());
-      begin = gap_begin.mutable_data_ptr<int64_t>();
-      end = gap_end.mutable_data_ptr<int64_t>();
+      gap_begin.resize(n + 1);
+      gap_end.resize(n + 1);
+      begin = gap_begin.data();
+      end = gap_end.data();
     }
     int64_t taken = 0;
     for (int64_t s = 0; s < n; ++s) {
@@ -222,8 +223,7 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
   }
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
-  FillGaps gaps{runs.gap_begin.const_data_ptr<int64_t>(), runs.gap_end.const_data_ptr<int64_t>(), out.mutable_data_ptr(),
-                runs.gap_begin.numel(), rows, width_of(x), int64_t(x.element_size()), {}};
+  FillGaps gaps{runs.gap_begin.data(), runs.gap_end.data(), out.mutable_data_ptr(), int64_t(runs.gap_begin.size()), rows, width_of(x), int64_t(x.element_size()), {}};
   put_fill(gaps.fill, fill, x);
   LOD_RUN(out, fill_gaps, gaps);
   if (x.numel() == 0) return out;

@@ -141,6 +141,11 @@ struct CopyRunsKernel : Runs {
     const int64_t row = starts[s] + (begin - offsets[s]);
     if (step == 1) {
       std::memcpy(out + (gather ? begin : row) * width, values + (gather ? row : begin) * width, (end - begin) * width * sizeof(T));
+    } else if (width * int64_t(sizeof(T)) >= 64) {
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t there_ = starts[s] + step * (r - offsets[s]);
+        std::memcpy(out + (gather ? r : there_) * width, values + (gather ? there_ : r) * width, width * sizeof(T));
+      }
     } else {
       for (int64_t r = begin; r < end; ++r) row_strips(*this, s, r, width);
     }

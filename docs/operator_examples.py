@@ -205,4 +205,36 @@ def cell(row, state):
 start = torch.zeros(x.num_sequences("sentence"))
 outputs, last = tl.scan(cell, x, start)
 """,
+    # recurrent
+    "dynamic_lstm": """
+gates = tl.LoDTensor(torch.outer(x.values(), torch.ones(4)), x.lod)  # one hidden unit
+hidden, cell = tl.dynamic_lstm(gates, torch.ones(1, 4), use_peepholes=False)
+""",
+    "dynamic_lstmp": """
+gates = tl.LoDTensor(torch.outer(x.values(), torch.ones(4)), x.lod)
+projection, cell = tl.dynamic_lstmp(gates, torch.ones(2, 4), torch.ones(1, 2), use_peepholes=False)
+""",
+    "dynamic_gru": """
+gates = tl.LoDTensor(torch.outer(x.values(), torch.ones(3)), x.lod)
+hidden = tl.dynamic_gru(gates, torch.ones(1, 3))
+""",
+    "lstm_unit": "h, c = tl.lstm_unit(torch.ones(2, 4), torch.zeros(2, 1), forget_bias=1.0)",
+    "gru_unit": "h, reset, gates = tl.gru_unit(torch.ones(2, 3), torch.ones(2, 1), torch.ones(1, 3))",
+    "fusion_lstm": """
+rows = tl.LoDTensor(x.values()[:, None], x.lod)
+hidden, cell = tl.fusion_lstm(rows, torch.ones(1, 4), torch.ones(1, 4), use_peepholes=False)
+""",
+    "fusion_gru": """
+rows = tl.LoDTensor(x.values()[:, None], x.lod)
+hidden = tl.fusion_gru(rows, torch.ones(1, 3), torch.ones(1, 3))
+""",
+    "fused_embedding_fc_lstm": """
+ids = x.long()
+table = torch.arange(28.0).view(7, 4) / 28
+hidden, cell = tl.fused_embedding_fc_lstm(ids, table, torch.ones(1, 4), use_peepholes=False)
+""",
+    "attention_lstm": """
+rows = tl.from_lengths(torch.tensor([[3.0], [1.0], [2.0], [5.0]]), [[3, 1]])
+hidden, cell = tl.attention_lstm(rows, torch.zeros(2, 1), torch.ones(2, 1), torch.ones(2, 4), torch.zeros(4))
+""",
 }

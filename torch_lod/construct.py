@@ -10,7 +10,7 @@ from . import ops
 from .errors import LoDTypeError, LoDValueError, public
 from .inputs import host_integers, sums
 from .lod import LoD
-from .lod_tensor import LoDTensor, _fitting, _plain
+from .lod_tensor import LoDTensor, _fitting, _plain, made
 from .torch_rules import chain, same_lod
 
 _DEEPEST = 1000
@@ -184,13 +184,12 @@ def from_padded(
     lengths = host_integers(call, "lengths", lengths)
     if lengths.numel() != n:
         raise LoDValueError(f"{call}: expected {n} lengths, one per sequence, got {lengths.numel()}")
-    wrong = ((lengths < 0) | (lengths > longest)).nonzero().flatten()
-    if wrong.numel():
-        i = int(wrong[0])
+    lod = LoD._of(call, "lengths", [sums(lengths)], level_names, by_length=True)
+    if lod._longest[0] > longest:
+        i = int((lengths > longest).nonzero()[0])
         raise LoDValueError(f"{call}: expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
-    lod = LoD._of(call, "lengths", [sums(lengths)], level_names)
     starts, offsets = lod._padded_starts(0, longest, side == "right", dense.device), lod._row_offsets(0, dense.device)
-    return LoDTensor(ops.gather_runs(dense.flatten(0, 1), starts, offsets, lod.rows), lod)
+    return made(ops.gather_runs(dense.flatten(0, 1), starts, offsets, lod.rows), lod)
 
 
 def _kind(value) -> str:

@@ -5,6 +5,7 @@ import copy
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from .inputs import host_integers, sums
 from .lod import LoD, Runs
 from .printing import tree
 
-_plainly = torch._C.DisableTorchFunctionSubclass
+_plainly = plainly = torch._C.DisableTorchFunctionSubclass
 _is_compiling = torch.compiler.is_compiling
 _RULES = torch_rules.RULES
 
@@ -276,14 +277,16 @@ class LoDTensor(Tensor):
         return self._moved(self._lod._under("permute_sequences", lod), runs)
 
     def _gather(self, rows: Tensor, lod: LoD) -> "LoDTensor":
-        values = self.values()
-        return LoDTensor(ops.gather_rows(values, rows.to(values.device, non_blocking=True)), lod)
+        with _plainly():
+            x = rows_of(self)
+            return made(ops.gather_rows(x, rows.to(x.device, non_blocking=True)), lod)
 
     def _moved(self, lod: LoD, runs: Runs) -> "LoDTensor":
         """The rows that runs take, in the structure that they make."""
-        values = self.values()
-        starts, offsets = (t.to(values.device, non_blocking=True) for t in runs)
-        return LoDTensor(ops.gather_runs(values, starts, offsets, lod.rows), lod)
+        with _plainly():
+            x = rows_of(self)
+            starts, offsets = (t.to(x.device, non_blocking=True) for t in runs)
+            return made(ops.gather_runs(x, starts, offsets, lod.rows), lod)
 
     # -- structure
 
@@ -346,17 +349,18 @@ class LoDTensor(Tensor):
                 raise LoDValueError("to_padded: expected no max_length with level='all', got one")
             return self._to_padded_all(padding_value, side == "right")
         lod, k = self._lod, self._lod.level(level, "to_padded")
-        values, longest = self.values(), lod._longest_rows(k)
+        longest = lod._longest_rows(k)
         if max_length is None:
             max_length = longest
         elif type(max_length) is not int or max_length < longest:
             raise LoDValueError(
                 f"to_padded: expected max_length of at least the longest sequence, {longest}, got {max_length!r}"
             )
-        device, n = values.device, lod._offsets[k].shape[0] - 1
-        starts = lod._padded_starts(k, max_length, side == "right", device)
-        dense = ops.scatter_runs(values, starts, lod._row_offsets(k, device), n * max_length, 1, padding_value)
-        return dense.view(n, max_length, *values.shape[1:]), lod._handed_out(lod._row_lengths(k, device))
+        with _plainly():
+            x, n = rows_of(self), lod._offsets[k].shape[0] - 1
+            starts = lod._padded_starts(k, max_length, side == "right", x.device)
+            dense = ops.scatter_runs(x, starts, lod._row_offsets(k, x.device), n * max_length, 1, padding_value)
+            return dense.view(n, max_length, *x.shape[1:]), lod._handed_out(lod._row_lengths(k, x.device))
 
     def _to_padded_all(self, padding_value, right: bool):
         dense = self.values()
@@ -508,6 +512,19 @@ def _load_lod_tensor(values: Tensor, lod: LoD, requires_grad: bool) -> LoDTensor
 def maybe_lod(values: Tensor, lod: LoD | None) -> Tensor:
     """A LoDTensor, or the plain values where no level is left."""
     return values if lod is None else LoDTensor(values, lod)
+
+
+def made(fresh: Tensor, lod: LoD | None) -> Any:
+    """`maybe_lod` of what an operator has just made, a plain tensor of lod.rows rows that nobody else holds."""
+    if lod is None:
+        return fresh
+    return LoDTensor(fresh, lod) if _is_compiling() or type(fresh) is not Tensor else _become(fresh, lod)
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """The values for an operator of ours that runs under `plainly`: there x itself passes for a plain tensor, and the graph is
+    spared a view."""
+    return x.values() if isinstance(x, LoDTensor) and _is_compiling() else x
 
 
 class SequenceIndex:

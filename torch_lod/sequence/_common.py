@@ -1,11 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """What sequence operators do first: ask for LoDTensors, find the level, check numbers."""
 
+import functools
+
 import torch
 from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError
-from ..lod_tensor import LoDTensor, _a_lod_tensor
+from ..lod_tensor import LoDTensor, _a_lod_tensor, plainly
+
+
+def plain(function):
+    """Runs an operator below the policy table: LoDTensors pass for plain tensors there, and cost as little."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        with plainly():
+            return function(*args, **kwargs)
+
+    return call
 
 
 def level_of(call: str, x, level: int | str, what: str = "x") -> int:

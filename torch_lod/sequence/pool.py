@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
-from ..lod_tensor import LoDTensor, maybe_lod
+from ..lod_tensor import LoDTensor, made, maybe_lod, plainly, rows_of
 from ._common import a_float, level_of, number, on_rows
 
 __all__ = [
@@ -73,26 +73,30 @@ def _pool(call: str, x, pool_type, pad_value, level, return_index: bool = False,
         raise LoDTypeError(
             f"{call}: expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
         )
-    lod, values = x._lod, x.values()
+    with plainly():
+        return _pooled(call, rows_of(x), x._lod, k, kind, reduce, pad_value, return_index, correction)
+
+
+def _pooled(call, values: Tensor, lod, k: int, kind: str, reduce: str | None, pad_value, return_index, correction):
     if (values.dtype == torch.bool or values.is_complex()) and kind not in ("any", "all", "first", "last"):
-        raise LoDTypeError(f"{call}: expected x of a floating or integer dtype for {pool_type!r}, got {values.dtype}")
+        raise LoDTypeError(f"{call}: expected x of a floating or integer dtype for {kind!r}, got {values.dtype}")
     offsets = lod._row_offsets(k, values.device)
     if return_index:
         if reduce not in ("max", "min"):
-            raise LoDTypeError(f"{call}: expected pool_type 'max' or 'min' with return_index, got {pool_type!r}")
+            raise LoDTypeError(f"{call}: expected pool_type 'max' or 'min' with return_index, got {kind!r}")
         out, index = ops.segment_extreme(values, offsets, reduce, pad_value)
-        return maybe_lod(out, lod.outer(k)), maybe_lod(index, lod.outer(k))
+        return made(out, lod.outer(k)), made(index, lod.outer(k))
     if reduce is not None:
-        return maybe_lod(ops.segment_reduce(values, offsets, reduce, pad_value), lod.outer(k))
+        return made(ops.segment_reduce(values, offsets, reduce, pad_value), lod.outer(k))
     if kind in ("logsumexp", "var", "std"):
-        a_float(call, x)
+        a_float(call, values)
     if kind in ("var", "std"):
         number(call, "correction", correction)
     pooled = _COMPOSED[kind](values, offsets, correction)
     if lod._any_empty(k):
         empty = on_rows(offsets.diff() == 0, pooled)
         pooled = torch.where(empty, torch.full_like(pooled, pad_value), pooled)
-    return maybe_lod(pooled, lod.outer(k))
+    return made(pooled, lod.outer(k))
 
 
 def _prod(values: Tensor, offsets: Tensor, _) -> Tensor:

@@ -9,8 +9,8 @@ from ..construct import all_lod, joined_within
 from ..errors import LoDTypeError, LoDValueError, public
 from ..inputs import host_integers, sums
 from ..lod import LoD
-from ..lod_tensor import LoDTensor
-from ._common import a_float, level_of, on_rows, probability
+from ..lod_tensor import LoDTensor, made, rows_of
+from ._common import a_float, level_of, on_rows, plain, probability
 
 __all__ = [
     "broadcast",
@@ -35,6 +35,7 @@ def elements_taken(call: str, x: LoDTensor, k: int, lengths: Tensor, index: Tens
 
 
 @public
+@plain
 def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
     """Every sequence of a level with its elements in reverse order; at an outer level whole sub-sequences change places
     and stay as they are inside.
@@ -54,9 +55,9 @@ def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
     k = level_of("sequence_reverse", x, level)
     lod = x._lod
     if k + 1 == lod.depth:
-        values = x.values()
-        last, offsets = lod._last_rows(k, values.device), lod._row_offsets(k, values.device)
-        return x.with_values(ops.gather_runs(values, last, offsets, lod.rows, -1))
+        rows = rows_of(x)
+        last, offsets = lod._last_rows(k, rows.device), lod._row_offsets(k, rows.device)
+        return made(ops.gather_runs(rows, last, offsets, lod.rows, -1), lod)
 
     def turned():
         offsets = lod._offsets[k]
@@ -137,6 +138,7 @@ def sequence_concat(xs, level: int | str = -1) -> LoDTensor:
 
 
 @public
+@plain
 def sequence_shift(x: LoDTensor, n: int, fill: float = 0.0, level: int | str = -1) -> LoDTensor:
     """Element i of every sequence of a level becomes its element i + n; what is pushed out is lost.
 
@@ -161,8 +163,8 @@ def sequence_shift(x: LoDTensor, n: int, fill: float = 0.0, level: int | str = -
         raise LoDValueError(f"{call}: expected n as an int within 2**40, got {n!r}")
     lod = x._lod
     if k + 1 == lod.depth:
-        values = x.values()
-        return x.with_values(ops.segment_unfold(values, lod._row_offsets(k, values.device), 1, -n, 1, fill).squeeze(1))
+        rows = rows_of(x)
+        return made(ops.segment_unfold(rows, lod._row_offsets(k, rows.device), 1, -n, 1, fill).squeeze(1), lod)
     segment, offsets, inner = torch.repeat_interleave(lod._offsets[k].diff()), lod._offsets[k], lod._offsets[k + 1]
     source = torch.arange(segment.numel(), device="cpu") - n
     inside = (source >= offsets[segment]) & (source < offsets[segment + 1])
@@ -226,6 +228,7 @@ def sequence_dropout(x: LoDTensor, p: float = 0.5, level: int | str = -1, traini
 
 
 @public
+@plain
 def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) -> Tensor:
     """Element i of x as often as sequence i of y is long.
 
@@ -260,6 +263,7 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
 
 
 @public
+@plain
 def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
     """Lays the rows of x over the rows of y: x's rows are y's sequences at the level where x's structure ends.
 
@@ -290,13 +294,13 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
         raise LoDValueError(
             f"{call}: expected the outer levels of y to be those of x, got LoDs that differ: {own.difference(outer)}"
         )
-    values = x.values() if isinstance(x, LoDTensor) else x
-    rows = _rows_of(call, values)
+    rows = _rows_of(call, x)
     if rows != lod.num_sequences(k):
         raise LoDValueError(
             f"{call}: expected x with a row for each of the {lod.num_sequences(k)} sequences of y, got {rows}"
         )
-    return LoDTensor(laid_over(values, lod._row_offsets(k, values.device), lod.rows), lod)
+    values = rows_of(x)
+    return made(laid_over(values, lod._row_offsets(k, values.device), lod.rows), lod)
 
 
 @public

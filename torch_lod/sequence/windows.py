@@ -10,14 +10,14 @@ from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
 from ..inputs import sums
 from ..lod import LoD
-from ..lod_tensor import LoDTensor
-from ._common import a_float, level_of
+from ..lod_tensor import LoDTensor, made, rows_of
+from ._common import a_float, level_of, plain
 
 __all__ = ["im2sequence", "row_conv", "sequence_conv", "sequence_conv1d", "sequence_unfold"]
 
 
 def _rows_by_features(call: str, x: LoDTensor) -> Tensor:
-    values = x.values()
+    values = rows_of(x)
     if values.dim() != 2:
         raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(values.shape)}")
     a_float(call, values)
@@ -41,6 +41,7 @@ def _positive(call: str, what: str, value, most: int = 2**20) -> int:
 
 
 @public
+@plain
 def sequence_conv(
     x: LoDTensor,
     weight: Tensor,
@@ -91,7 +92,7 @@ def sequence_conv(
         before, after = max(0, -start), max(0, start + n - 1)
         _fits(call, "padding_data", padding_data, (before + after, width), values)
         out = out + _padding_seen(values, offsets, n, start, before, padding_data).flatten(1) @ weight
-    return x.with_values(out)
+    return made(out, x._lod)
 
 
 def _padding_seen(values: Tensor, offsets: Tensor, n: int, start: int, before: int, padding: Tensor) -> Tensor:
@@ -105,6 +106,7 @@ def _padding_seen(values: Tensor, offsets: Tensor, n: int, start: int, before: i
 
 
 @public
+@plain
 def sequence_conv1d(
     x: LoDTensor,
     weight: Tensor,
@@ -155,15 +157,16 @@ def sequence_conv1d(
     start = -reach if padding == "causal" else -(reach // 2)
     offsets = x._lod._row_offsets(k, values.device)
     if groups == 1:
-        return x.with_values(ops.segment_conv(values, weight.permute(2, 1, 0), bias, offsets, start, dilation))
+        return made(ops.segment_conv(values, weight.permute(2, 1, 0), bias, offsets, start, dilation), x._lod)
     seen = ops.segment_unfold(values, offsets, size, start, dilation)
     parts = seen.view(values.shape[0], size, groups, width // groups).permute(2, 0, 1, 3).flatten(2)
     kernels = weight.view(groups, out // groups, width // groups, size).permute(0, 3, 2, 1).flatten(1, 2)
-    made = torch.bmm(parts, kernels).transpose(0, 1).reshape(values.shape[0], out)
-    return x.with_values(made if bias is None else made + bias)
+    out_rows = torch.bmm(parts, kernels).transpose(0, 1).reshape(values.shape[0], out)
+    return made(out_rows if bias is None else out_rows + bias, x._lod)
 
 
 @public
+@plain
 def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
     """Look-ahead: out[t] = sum over w of x[t + w] * weight[w], element by element, cut off at the end of the sequence.
 
@@ -187,7 +190,7 @@ def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
         raise LoDValueError(f"{call}: expected weight of shape (context, {values.shape[1]})")
     _fits(call, "weight", weight, (weight.shape[0], values.shape[1]), values)
     seen = ops.segment_unfold(values, x._lod._row_offsets(k, values.device), weight.shape[0], 0)
-    return x.with_values((seen * weight).sum(1))
+    return made((seen * weight).sum(1), x._lod)
 
 
 @public

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
-from ..lod_tensor import LoDTensor
+from ..lod_tensor import LoDTensor, made, plainly, rows_of
 from ._common import a_float, level_of, number
 from .pool import cumulative_product, finite_top, order_within
 from .rearrange import elements_taken
@@ -30,6 +30,14 @@ def _segments(call: str, x: LoDTensor, level: int | str) -> tuple[Tensor, Tensor
     return values, x._lod._row_offsets(k, values.device)
 
 
+def _scanned(call: str, x: LoDTensor, level, operator) -> LoDTensor:
+    """operator(rows, row_offsets), with the LoD of x."""
+    k = level_of(call, x, level)
+    with plainly():
+        rows = rows_of(x)
+        return made(operator(rows, x._lod._row_offsets(k, rows.device)), x._lod)
+
+
 def _on_rows(pooled: Tensor, offsets: Tensor, values: Tensor) -> Tensor:
     return ops.segment_broadcast(pooled, offsets, values.shape[0])
 
@@ -49,8 +57,7 @@ def sequence_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: Paddle Fluid's sequence_softmax, which takes rows of one element and the innermost level.
     """
-    values, offsets = _segments("sequence_softmax", x, level)
-    return x.with_values(ops.segment_softmax(values, offsets))
+    return _scanned("sequence_softmax", x, level, ops.segment_softmax)
 
 
 @public
@@ -122,8 +129,12 @@ def sequence_cumsum(x: LoDTensor, level: int | str = -1, reverse: bool = False) 
 
     Source: torch.cumsum, sequence by sequence.
     """
-    values, offsets = _segments("sequence_cumsum", x, level)
-    return x.with_values(ops.segment_scan(_summable(values), None, offsets, bool(reverse)))
+    return _scanned(
+        "sequence_cumsum",
+        x,
+        level,
+        lambda rows, offsets: ops.segment_scan(_summable(rows), None, offsets, bool(reverse)),
+    )
 
 
 @public
@@ -141,8 +152,7 @@ def sequence_cumprod(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: torch.cumprod, sequence by sequence.
     """
-    values, offsets = _segments("sequence_cumprod", x, level)
-    return x.with_values(cumulative_product(_summable(values), offsets))
+    return _scanned("sequence_cumprod", x, level, lambda rows, offsets: cumulative_product(_summable(rows), offsets))
 
 
 def _cumulative(call: str, x: LoDTensor, level, reduce: str) -> tuple[LoDTensor, LoDTensor]:

@@ -2,7 +2,7 @@
 // runs the other way.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "scan.h"
-#include "core/binding.h"
+#include "torch_lod/binding.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>

@@ -1,9 +1,9 @@
-// Shape "segment", row by row: a value is carried along every segment. Kernel text, see core/device.h.
+// Shape "segment", row by row: a value is carried along every segment. Kernel text, see torch_lod/device.h.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_SCAN_ARGUMENTS
 #define LOD_SCAN_ARGUMENTS
-#include "core/reducer.h"
+#include "torch_lod/reducer.h"
 namespace lod {
 
 struct ScanArguments {

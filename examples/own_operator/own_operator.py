@@ -70,6 +70,8 @@ def sequence_norm(x: tl.LoDTensor, level: int | str = -1) -> Tensor:
     Returns:
         (sequences, *element) with the levels above; a plain tensor above the outermost.
     """
+    if not isinstance(x, tl.LoDTensor):
+        raise TypeError(f"sequence_norm: expected x as a LoDTensor, got {type(x).__name__}")
     norm = segment_norm(x.values(), x.row_offsets(level))
     outer = x.lod.outer(level)
     return norm if outer is None else tl.LoDTensor(norm, outer)

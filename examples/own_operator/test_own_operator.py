@@ -83,6 +83,13 @@ def test_what_is_wrong_is_said(values, offsets, error, message):
         segment_norm(values, offsets)
 
 
+def test_sequences_are_asked_of_a_lod_tensor():
+    with pytest.raises(TypeError, match="sequence_norm: expected x as a LoDTensor, got Tensor"):
+        sequence_norm(torch.ones(3))
+    with pytest.raises(IndexError, match=r"expected level in \[-2, 1\], got 2"):
+        sequence_norm(batch(), 2)
+
+
 def test_the_gradient_is_checked_as_well():
     values, offsets, norm = torch.ones(5, 2), torch.tensor([0, 5]), torch.ones(1, 2)
     backward = torch.ops.own_operator.segment_norm_backward

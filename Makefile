@@ -60,11 +60,11 @@ cuda: $(VENV)/torch
 	@command -v nvcc >/dev/null || { echo "no nvcc: the CUDA sources were not compiled"; exit 0; }; \
 	torch=$$($(BIN)/python -c "import torch.utils.cpp_extension as e; print(' '.join('-I' + p for p in e.include_paths()))"); \
 	toolkit=$$(nvcc --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#$$ _HERE_=\(.*\)bin$$/\1/p' | head -1); \
-	for source in csrc/cuda/*.cu; do \
-	  echo "nvcc $$source"; nvcc -c -arch=sm_90 -std=c++20 -O3 -Icsrc $$torch $$source -o /dev/null || exit 1; \
+	for source in csrc/cuda/*.cu examples/own_operator/*.cu; do \
+	  echo "nvcc $$source"; nvcc -c -arch=sm_90 -std=c++20 -O3 -Icsrc -Iexamples/own_operator $$torch $$source -o /dev/null || exit 1; \
 	done; \
-	for source in csrc/*.cpp; do \
-	  echo "check $$source"; $(CXX) -fsyntax-only -std=c++20 -DLOD_CUDA -Icsrc -I.ci/stub -I$${toolkit}include $$torch $$source || exit 1; \
+	for source in csrc/*.cpp examples/own_operator/*.cpp; do \
+	  echo "check $$source"; $(CXX) -fsyntax-only -std=c++20 -DLOD_CUDA -Icsrc -Iexamples/own_operator -I.ci/stub -I$${toolkit}include $$torch $$source || exit 1; \
 	done
 
 clean:

@@ -11,6 +11,7 @@ from glob import glob
 
 import torch
 from setuptools import setup
+from setuptools.command.build_py import build_py
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension
 
 with_cuda = os.environ.get("TORCH_LOD_CUDA", "1" if torch.version.cuda and CUDA_HOME else "0") == "1"
@@ -27,7 +28,17 @@ compiler = shutil.which(os.environ.get("CXX", "c++"))
 if compiler is None:
     print("torch_lod: no C++ compiler was found (c++, or $CXX); installing without the operators", file=sys.stderr)
 
+
+class BuildPackage(build_py):
+    """Puts the headers into the package that is installed; a source tree has them in csrc (torch_lod.include_paths)."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            self.copy_tree("csrc/torch_lod", os.path.join(self.build_lib, "torch_lod/include/torch_lod"))
+
+
 setup(
     ext_modules=[extension] if compiler else [],
-    cmdclass={"build_ext": BuildExtension.with_options(no_python_abi_suffix=True)},
+    cmdclass={"build_ext": BuildExtension.with_options(no_python_abi_suffix=True), "build_py": BuildPackage},
 )

@@ -5,8 +5,8 @@
 // torch_lod/ops/composed.py) and serve gradients of gradients.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
-#include "core/binding.h"
-#include "core/rank.h"
+#include "torch_lod/binding.h"
+#include "torch_lod/rank.h"
 
 TORCH_LIBRARY(torch_lod, m) {
   const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};

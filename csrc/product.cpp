@@ -1,6 +1,6 @@
 // The products of core/product.h for the level of this processor. SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "core/product_text.h"
-#include "core/each_level.h"
+#include "torch_lod/each_level.h"
 
 namespace lod {
 

@@ -2,9 +2,9 @@
 // fused cell; backwards the same, and every weight gradient is one product over all rows.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "recurrence.h"
-#include "core/binding.h"
+#include "torch_lod/binding.h"
 #include "core/factor.h"
-#include "core/rank.h"
+#include "torch_lod/rank.h"
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty_like.h>

@@ -1,4 +1,4 @@
-// Shape "recurrence": step t of every sequence at once. Kernel text, see core/device.h.
+// Shape "recurrence": step t of every sequence at once. Kernel text, see torch_lod/device.h.
 //
 // Sequences are ordered longest first, so the living ones at a step are a prefix; start[j] is the row where the j-th begins
 // (its last row when it runs backwards) and its row at step t is start[j] + t * step. Rows stay where they are: the cells

@@ -1,7 +1,7 @@
 // Binding of the shape "rows": gather_rows and scatter_rows are each other's gradient.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
-#include "core/binding.h"
+#include "torch_lod/binding.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>

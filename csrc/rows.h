@@ -1,8 +1,9 @@
-// Shape "rows": for every output row, the input row that it copies (-1: none). Kernel text, see core/device.h.
+// Shape "rows": for every output row, the input row that it copies (-1: none). Kernel text, see torch_lod/device.h.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_ROWS_ARGUMENTS
 #define LOD_ROWS_ARGUMENTS
+#include "torch_lod/lod_view.h"
 namespace lod {
 
 struct RunMap {  // map[r] = starts[s] + step * (r - offsets[s]) for the rows r of segment s
@@ -51,9 +52,8 @@ struct FillGaps {  // out[begin[i]] .. out[end[i] - 1] = fill
   unsigned char fill[16];
 };
 
-struct Windows {  // row r sees the rows r + start + j * dilation of its segment, 0 <= j < size
-  const int64_t* offsets;
-  int64_t segments, rows, width, size, start, dilation;
+struct Windows : LoDView {  // row r sees the rows r + start + j * dilation of its segment, 0 <= j < size
+  int64_t size, start, dilation;
 };
 struct UnfoldRows : Windows {  // out[r, j] = values[there], or fill outside the segment
   const void* values;
@@ -254,8 +254,7 @@ LOD_ENTRY void fill_gaps(const Exec& exec, const FillGaps& a) {
 LOD_ENTRY void unfold_rows(const Exec& exec, const UnfoldRows& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_row(exec, a.offsets, a.segments, a.rows, a.width,
-             UnfoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), word<T>(a.fill)});
+    each_row(exec, a, UnfoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), word<T>(a.fill)});
   });
 }
 
@@ -263,8 +262,7 @@ LOD_ENTRY void fold_rows(const Exec& exec, DType dtype, const FoldRows& a) {
   LOD_WHOLE(fold_rows(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_row(exec, a.offsets, a.segments, a.rows, a.width,
-             FoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+    each_row(exec, a, FoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }
 

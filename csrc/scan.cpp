@@ -2,7 +2,7 @@
 // runs the other way.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "scan.h"
-#include "core/binding.h"
+#include "torch_lod/binding.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
@@ -40,13 +40,12 @@ Tensor segment_scan_meta(const Tensor& values, const OptionalTensor& factors, co
 }
 Tensor segment_scan(const Tensor& values, const OptionalTensor& factors, const Tensor& given, bool adjoint) {
   segment_scan_meta(values, factors, given, adjoint);
-  const Tensor x = readable("segment_scan", values), f = readable("segment_scan", factors);
-  const Tensor offsets = checked_offsets("segment_scan", given, x.size(0));
-  Tensor out = new_rows(x, x.size(0));
+  const HeldView x = make_view("segment_scan", values, given);
+  const Tensor f = readable("segment_scan", factors);
+  Tensor out = new_rows(x.values, x.rows);
   if (out.numel() == 0) return out;
-  LOD_RUN(x, segment_scan, number_type("segment_scan", x),
-          ScanArguments{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width_of(x), x.const_data_ptr(),
-                        f.defined() ? f.const_data_ptr() : nullptr, out.mutable_data_ptr(), adjoint});
+  LOD_RUN(out, segment_scan, number_type("segment_scan", out),
+          ScanArguments{x, x.values.const_data_ptr(), f.defined() ? f.const_data_ptr() : nullptr, out.mutable_data_ptr(), adjoint});
   return out;
 }
 
@@ -64,13 +63,11 @@ std::tuple<Tensor, Tensor> segment_cumulative_meta(const Tensor& values, const T
 }
 std::tuple<Tensor, Tensor> segment_cumulative(const Tensor& values, const Tensor& given, std::string_view reduce) {
   const bool max = check_cumulative(values, given, reduce);
-  const Tensor x = readable("segment_cumulative", values);
-  const Tensor offsets = checked_offsets("segment_cumulative", given, x.size(0));
-  Tensor out = new_rows(x, x.size(0)), index = at::empty_like(out, out.options().dtype(at::kLong));
+  const HeldView x = make_view("segment_cumulative", values, given);
+  Tensor out = new_rows(x.values, x.rows), index = at::empty_like(out, out.options().dtype(at::kLong));
   if (!out.is_cpu()) index.zero_();
-  LOD_RUN(x, segment_cumulative, number_type("segment_cumulative", x), max,
-          CumulativeArguments{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width_of(x), x.const_data_ptr(),
-                              out.mutable_data_ptr(), index.mutable_data_ptr<int64_t>()});
+  LOD_RUN(out, segment_cumulative, number_type("segment_cumulative", out), max,
+          CumulativeArguments{x, x.values.const_data_ptr(), out.mutable_data_ptr(), index.mutable_data_ptr<int64_t>()});
   return {out, index};
 }
 

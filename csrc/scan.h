@@ -1,22 +1,19 @@
-// Shape "segment", row by row: a value is carried along every segment. Kernel text, see core/device.h.
+// Shape "segment", row by row: a value is carried along every segment. Kernel text, see torch_lod/device.h.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_SCAN_ARGUMENTS
 #define LOD_SCAN_ARGUMENTS
-#include "core/reducer.h"
+#include "torch_lod/lod_view.h"
+#include "torch_lod/reducer.h"
 namespace lod {
 
-struct ScanArguments {
-  const int64_t* offsets;
-  int64_t segments, rows, width;
+struct ScanArguments : LoDView {
   const void* values;
   const void* factors;  // null: ones
   void* out;
   bool adjoint;
 };
-struct CumulativeArguments {
-  const int64_t* offsets;
-  int64_t segments, rows, width;
+struct CumulativeArguments : LoDView {
   const void* values;
   void* out;
   int64_t* index;
@@ -89,8 +86,8 @@ LOD_ENTRY void segment_scan(const Exec& exec, DType dtype, const ScanArguments& 
     const auto* values = static_cast<const T*>(a.values);
     const auto* factors = static_cast<const T*>(a.factors);
     auto* out = static_cast<T*>(a.out);
-    if (factors) each_segment(exec, a.offsets, a.segments, a.rows, a.width, ScanKernel<T, true>{a, values, factors, out});
-    else each_segment(exec, a.offsets, a.segments, a.rows, a.width, ScanKernel<T, false>{a, values, factors, out});
+    if (factors) each_segment(exec, a, ScanKernel<T, true>{a, values, factors, out});
+    else each_segment(exec, a, ScanKernel<T, false>{a, values, factors, out});
   });
 }
 
@@ -100,8 +97,8 @@ LOD_ENTRY void segment_cumulative(const Exec& exec, DType dtype, bool max, const
     using T = typename decltype(type)::type;
     const auto* values = static_cast<const T*>(a.values);
     auto* out = static_cast<T*>(a.out);
-    if (max) each_segment(exec, a.offsets, a.segments, a.rows, a.width, CumulativeKernel<Max, T>{a, values, out});
-    else each_segment(exec, a.offsets, a.segments, a.rows, a.width, CumulativeKernel<Min, T>{a, values, out});
+    if (max) each_segment(exec, a, CumulativeKernel<Max, T>{a, values, out});
+    else each_segment(exec, a, CumulativeKernel<Min, T>{a, values, out});
   });
 }
 

@@ -2,7 +2,7 @@
 // and segment_place: every gradient here is made of operators of this page and can be differentiated again.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "segment.h"
-#include "core/binding.h"
+#include "torch_lod/binding.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
@@ -26,11 +26,6 @@ const int64_t* longs(const Tensor& t) { return t.const_data_ptr<int64_t>(); }
 
 Segments segments_of(const Tensor& offsets, int64_t rows, int64_t width) {
   return {longs(offsets), offsets.size(0) - 1, rows, width};
-}
-
-void check_segments(const char* op, const Tensor& values, const Tensor& offsets) {
-  check_has_rows(op, "values", values);
-  check_offsets_kind(op, offsets, values.device());
 }
 
 // -- reductions
@@ -199,11 +194,7 @@ Tensor segment_softmax_meta(const Tensor& values, const Tensor& offsets) {
 Tensor segment_softmax_backward_meta(const Tensor& grad, const Tensor& output, const Tensor& offsets) {
   check_segments("segment_softmax_backward", output, offsets);
   check_floating("segment_softmax_backward", "output", output);
-  TORCH_CHECK_TYPE(grad.scalar_type() == output.scalar_type() && grad.device() == output.device(),
-                   "segment_softmax_backward: expected grad of dtype ", output.scalar_type(), " on ", output.device(), ", got ",
-                   grad.scalar_type(), " on ", grad.device());
-  TORCH_CHECK_VALUE(grad.sym_sizes() == output.sym_sizes(), "segment_softmax_backward: expected grad of shape ",
-                    output.sym_sizes(), ", got ", grad.sym_sizes());
+  check_rows_like("segment_softmax_backward", "grad", grad, output, output.sym_size(0));
   return at::empty_symint(output.sym_sizes(), output.options());
 }
 Tensor softmax(const char* op, const Tensor& values, const Tensor& grad, const Tensor& given) {

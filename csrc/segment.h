@@ -1,4 +1,4 @@
-// Shape "segment": a segment of rows becomes one row, or is normalised. Kernel text, see core/device.h.
+// Shape "segment": a segment of rows becomes one row, or is normalised. Kernel text, see torch_lod/device.h.
 //
 // A segment is summed in blocks of kBlock rows counted from its own start, and the blocks are joined in order: its result
 // depends neither on its neighbours nor on the number of threads.
@@ -6,15 +6,13 @@
 
 #ifndef LOD_SEGMENT_ARGUMENTS
 #define LOD_SEGMENT_ARGUMENTS
-#include "core/reducer.h"
+#include "torch_lod/lod_view.h"
+#include "torch_lod/reducer.h"
 namespace lod {
 
 constexpr int64_t kBlock = 1024;
 
-struct Segments {
-  const int64_t* offsets;
-  int64_t segments, rows, width;
-};
+using Segments = LoDView;
 struct ReduceArguments : Segments {
   const void* values;
   void* out;

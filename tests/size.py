@@ -11,7 +11,7 @@ ROOMS = {
     "sequence operators": "torch_lod/sequence/*.py",
     "modules": "torch_lod/nn/*.py",
     "tests": "tests/**/*.py",
-    "examples": "examples/**/*.py",
+    "examples": "examples/**/*.*",
     "benchmarks": "benchmarks/**/*.py",
     "docs": "docs/**/*.*",
 }

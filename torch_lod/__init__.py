@@ -28,6 +28,7 @@ from .construct import (
     zeros,
 )
 from .errors import LoDError
+from .extension import include_paths
 from .lod import LoD
 from .lod_tensor import LoDTensor
 from .printing import describe
@@ -130,6 +131,7 @@ __all__ = [
     "fusion_lstm",
     "gru_unit",
     "im2sequence",
+    "include_paths",
     "lod_append",
     "lod_rank_table",
     "lod_reset",

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/binding.h"
+#include "torch_lod/binding.h"
 #include "core/product.h"
 
 #include <ATen/ops/addmm.h>

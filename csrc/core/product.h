@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/device.h"
+#include "torch_lod/device.h"
 
 namespace lod {
 

@@ -1,5 +1,3 @@
 // The kernels of recurrence.h for the GPU. SPDX-License-Identifier: Apache-2.0
-#define LOD_LEVEL cuda
-#include "core/device.h"
-#include "core/launch.h"
-#include "recurrence.h"
+#define LOD_KERNELS "recurrence.h"
+#include "torch_lod/each_level.h"

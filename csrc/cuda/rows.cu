@@ -1,5 +1,3 @@
 // The kernels of rows.h for the GPU. SPDX-License-Identifier: Apache-2.0
-#define LOD_LEVEL cuda
-#include "core/device.h"
-#include "core/launch.h"
-#include "rows.h"
+#define LOD_KERNELS "rows.h"
+#include "torch_lod/each_level.h"

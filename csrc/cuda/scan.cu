@@ -1,5 +1,3 @@
 // The kernels of scan.h for the GPU. SPDX-License-Identifier: Apache-2.0
-#define LOD_LEVEL cuda
-#include "core/device.h"
-#include "core/launch.h"
-#include "scan.h"
+#define LOD_KERNELS "scan.h"
+#include "torch_lod/each_level.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of csrc/core/binding.h for the compositions: same rules, same words."""
+"""The checks of csrc/torch_lod/binding.h for the compositions: same rules, same words."""
 
 import torch
 from torch import Tensor

@@ -17,7 +17,13 @@
 #include <c10/cuda/CUDAStream.h>
 #endif
 
-#include "core/each_level.h"
+#include "torch_lod/each_level.h"
+#include "torch_lod/lod_view.h"
+
+// The library whose operators this source implements: extensions define it before this header.
+#ifndef LOD_LIBRARY
+#define LOD_LIBRARY torch_lod
+#endif
 
 namespace lod {
 
@@ -44,20 +50,25 @@ constexpr CpuExec kCpu{parallel};
       LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__);                                                       \
     }                                                                                                 \
   } while (false)
-#define LOD_IMPLEMENTATIONS(m)                                \
-  static void register_kernels(torch::Library& m);            \
-  TORCH_LIBRARY_IMPL(torch_lod, CPU, m) { register_kernels(m); }  \
-  TORCH_LIBRARY_IMPL(torch_lod, CUDA, m) { register_kernels(m); } \
+#define LOD_IMPLEMENTATIONS(m)                                      \
+  static void register_kernels(torch::Library& m);                  \
+  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CPU, m) { register_kernels(m); }  \
+  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CUDA, m) { register_kernels(m); } \
   static void register_kernels(torch::Library& m)
 #else
 #define LOD_RUN(tensor, kernel, ...) LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__)
-#define LOD_IMPLEMENTATIONS(m) TORCH_LIBRARY_IMPL(torch_lod, CPU, m)
+#define LOD_IMPLEMENTATIONS(m) TORCH_LIBRARY_IMPL(LOD_LIBRARY, CPU, m)
 #endif
 
-// An operator of ours called through the dispatcher, so that it is traced and differentiated again. `Like` is any function
-// of the same type.
-#define LOD_CALL(name, like) \
-  [] { static const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::" name, "").typed<decltype(like)>(); return handle; }()
+// An operator of this library called through the dispatcher, so that it is traced and differentiated again. `Like` is any
+// function of the same type.
+#define LOD_CALL(name, like)                                                                             \
+  [] {                                                                                                   \
+    static const auto handle = c10::Dispatcher::singleton()                                              \
+                                   .findSchemaOrThrow(C10_STRINGIZE(LOD_LIBRARY) "::" name, "")          \
+                                   .typed<decltype(like)>();                                             \
+    return handle;                                                                                       \
+  }()
 
 // Whether an autograd node is needed. A forward-mode tangent takes the node too, where it is refused and not dropped.
 inline bool tracked(const Tensor& t) {
@@ -113,6 +124,11 @@ inline void check_row_count(const char* op, const c10::SymInt& rows) {
 inline void check_offsets_kind(const char* op, const Tensor& offsets, c10::Device device) {
   check_index(op, "row_offsets", offsets, device);
   TORCH_CHECK_VALUE(offsets.sym_size(0) >= 1, op, ": expected row_offsets with at least 1 entry, got none");
+}
+
+inline void check_segments(const char* op, const Tensor& values, const Tensor& offsets) {
+  check_has_rows(op, "values", values);
+  check_offsets_kind(op, offsets, values.device());
 }
 
 // -- checks on data
@@ -189,10 +205,27 @@ inline c10::SymInt sym_width(const Tensor& t) {
 }
 inline int64_t width_of(const Tensor& t) { return sym_width(t).expect_int(); }
 
+// A LoDView that holds what it looks at: contiguous values, and offsets known to cut their rows (on a GPU: clamped).
+struct HeldView : LoDView {
+  Tensor values, row_offsets;
+};
+inline HeldView make_view(const char* op, const Tensor& values, const Tensor& row_offsets) {
+  check_segments(op, values, row_offsets);
+  const Tensor x = readable(op, values), offsets = checked_offsets(op, row_offsets, x.size(0));
+  return {{offsets.const_data_ptr<int64_t>(), offsets.size(0) - 1, x.size(0), width_of(x)}, x, offsets};
+}
+
 inline std::vector<c10::SymInt> sym_shape(const Tensor& t, c10::SymInt rows) {
   auto shape = t.sym_sizes().vec();
   shape[0] = std::move(rows);
   return shape;
+}
+inline void check_rows_like(const char* op, const char* name, const Tensor& t, const Tensor& like, const c10::SymInt& rows) {
+  TORCH_CHECK_TYPE(t.scalar_type() == like.scalar_type() && t.device() == like.device(), op, ": expected ", name, " of dtype ",
+                   like.scalar_type(), " on ", like.device(), ", got ", t.scalar_type(), " on ", t.device());
+  const auto shape = sym_shape(like, rows);
+  TORCH_CHECK_VALUE(t.sym_sizes() == c10::SymIntArrayRef(shape), op, ": expected ", name, " of shape ",
+                    c10::SymIntArrayRef(shape), ", got ", t.sym_sizes());
 }
 // Uninitialised, except where bad offsets on a GPU could leave rows that no segment covers.
 inline Tensor new_rows(const Tensor& t, int64_t rows) {

@@ -1,9 +1,9 @@
-// Ways to run a kernel, in the namespace of the level being compiled: included by each_level.h and by cuda/*.cu, never alone.
+// Ways to run a kernel, in the namespace of the level being compiled: included by each_level.h, never alone.
 //
 //   each(exec, n, cost, f)                 f(i) for 0 <= i < n; cost: elements that one call touches
 //   each_strip(exec, n, width, f)          f.strip<W>(i, c) for every item i and every run of W channels from c
-//   each_segment(exec, offsets, ...)       the same over segments, cut into pieces of equally many rows
-//   each_row(exec, offsets, ...)           f.strip<W>(s, r, c) for every row r of every segment s; a kernel that has
+//   each_segment(exec, view, f)            the same over the sequences of a LoDView, cut into pieces of equally many rows
+//   each_row(exec, view, f)                f.strip<W>(s, r, c) for every row r of every segment s; a kernel that has
 //                                          f.part(s, begin, end) is given whole parts of segments instead, on the CPU
 //
 // On the CPU an item's channels are taken 64, 16, 4 and 1 at a time, loops of constant length that the compiler turns into
@@ -206,5 +206,14 @@ void each_row(const Exec& exec, const int64_t* offsets, int64_t segments, int64_
 }
 
 #endif
+
+template <class F>
+void each_segment(const Exec& exec, const LoDView& view, const F& f) {
+  each_segment(exec, view.offsets, view.segments, view.rows, view.width, f);
+}
+template <class F>
+void each_row(const Exec& exec, const LoDView& view, const F& f) {
+  each_row(exec, view.offsets, view.segments, view.rows, view.width, f);
+}
 
 }  // namespace lod::LOD_LEVEL

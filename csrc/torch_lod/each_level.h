@@ -1,11 +1,23 @@
 // Compiles the kernel text LOD_KERNELS for three levels of x86-64, each in a namespace of its own; LOD_PICK(f) is f of the
 // best level that this processor has. TORCH_LOD_LEVEL=0, 1 or 2 in the environment forces a lower one, so that one machine
-// tests all three. Elsewhere (and with other compilers than GCC) there is the baseline alone.
+// tests all three. Elsewhere (and with other compilers than GCC) there is the baseline alone. With nvcc: for the GPU.
 // SPDX-License-Identifier: Apache-2.0
 
 #include <cstdlib>
 
-#include "core/device.h"
+#include "torch_lod/lod_view.h"
+
+#ifndef LOD_KERNELS
+#error "define LOD_KERNELS as the name of the kernel text, in quotes, before this header is included"
+#endif
+
+#ifdef __CUDACC__
+
+#define LOD_LEVEL cuda
+#include "torch_lod/launch.h"
+#include LOD_KERNELS
+
+#else
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define LOD_LEVELS 3
@@ -15,7 +27,7 @@
 
 #define LOD_LEVEL base
 #define LOD_LANES 4  // floats in a vector
-#include "core/launch.h"
+#include "torch_lod/launch.h"
 #include LOD_KERNELS
 #undef LOD_LEVEL
 #undef LOD_LANES
@@ -26,7 +38,7 @@
 #pragma GCC target("avx2,fma,f16c,bmi,bmi2")
 #define LOD_LEVEL avx2
 #define LOD_LANES 8
-#include "core/launch.h"
+#include "torch_lod/launch.h"
 #include LOD_KERNELS
 #undef LOD_LEVEL
 #undef LOD_LANES
@@ -36,7 +48,7 @@
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c,bmi,bmi2,prefer-vector-width=512")
 #define LOD_LEVEL avx512
 #define LOD_LANES 16
-#include "core/launch.h"
+#include "torch_lod/launch.h"
 #include LOD_KERNELS
 #undef LOD_LEVEL
 #undef LOD_LANES
@@ -67,4 +79,6 @@ inline int cpu_level() {
 #define LOD_PICK(f) (lod::cpu_level() == 2 ? lod::avx512::f : lod::cpu_level() == 1 ? lod::avx2::f : lod::base::f)
 #else
 #define LOD_PICK(f) lod::base::f
+#endif
+
 #endif

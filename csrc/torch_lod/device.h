@@ -1,7 +1,7 @@
 // The only file that knows a CPU from a GPU: element types, dispatch over them, and the functions that kernels share.
 //
 // Kernel text (rows.h, segment.h, recurrence.h) is free of torch and written once. each_level.h includes it for three
-// instruction levels of the CPU; cuda/*.cu includes it for the GPU. A kernel is a struct whose call operator does one item.
+// instruction levels of the CPU and, from cuda/*.cu, for the GPU. A kernel is a struct whose call operator does one item.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,0 +1,65 @@
+// The L2 norm of the rows of every sequence, each channel for itself, and its gradient: one text for CPU and GPU.
+// SPDX-License-Identifier: Apache-2.0
+#include <torch_lod/lod_view.h>
+
+namespace lod::LOD_LEVEL {
+
+// norm[s, c] = sqrt(sum of values[r, c]^2 over the rows r of sequence s)
+template <class T>
+struct NormKernel {
+  LoDView view;
+  const T* values;
+  T* norm;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    const Sequence rows = view[s];
+    acc_t<T> total[W] = {};
+    for (int64_t r = rows.begin; r < rows.end; ++r)
+      for (int k = 0; k < W; ++k) {
+        const auto value = acc_t<T>(values[r * view.width + c + k]);
+        total[k] += value * value;
+      }
+    for (int k = 0; k < W; ++k) norm[s * view.width + c + k] = T(std::sqrt(total[k]));
+  }
+};
+
+// out[r, c] = values[r, c] * grad[s, c] / norm[s, c], 0 where the norm is 0
+template <class T>
+struct NormBackwardKernel {
+  LoDView view;
+  const T *grad, *norm, *values;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    const Sequence rows = view[s];
+    acc_t<T> factor[W];
+    for (int k = 0; k < W; ++k) {
+      const int64_t i = s * view.width + c + k;
+      const auto length = acc_t<T>(norm[i]);
+      factor[k] = length == 0 ? 0 : acc_t<T>(grad[i]) / length;
+    }
+    for (int64_t r = rows.begin; r < rows.end; ++r)
+      for (int k = 0; k < W; ++k) {
+        const int64_t i = r * view.width + c + k;
+        out[i] = T(acc_t<T>(values[i]) * factor[k]);
+      }
+  }
+};
+
+LOD_ENTRY void segment_norm(const Exec& exec, DType dtype, const LoDView& view, const void* values, void* norm) {
+  visit_floating(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_segment(exec, view, NormKernel<T>{view, static_cast<const T*>(values), static_cast<T*>(norm)});
+  });
+}
+
+LOD_ENTRY void segment_norm_backward(const Exec& exec, DType dtype, const LoDView& view, const void* grad, const void* norm,
+                                     const void* values, void* out) {
+  visit_floating(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_segment(exec, view, NormBackwardKernel<T>{view, static_cast<const T*>(grad), static_cast<const T*>(norm),
+                                                   static_cast<const T*>(values), static_cast<T*>(out)});
+  });
+}
+
+}  // namespace lod::LOD_LEVEL

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators of your own are built with, outside this package."""
+
+from pathlib import Path
+
+from .errors import LoDRuntimeError
+
+
+def include_paths() -> list[str]:
+    """The folders to search for `<torch_lod/binding.h>` and the other headers, for operators of your own.
+
+    For `include_dirs=` of `torch.utils.cpp_extension`'s CppExtension and CUDAExtension. C++ and CUDA sources need
+    `-std=c++20 -O3`; C++ sources become vector code with `-fno-math-errno -fno-trapping-math`, and need `-DLOD_CUDA` where
+    there are CUDA sources beside them. docs/own_operator.md goes through an example.
+    """
+    package = Path(__file__).parent
+    for folder in (package / "include", package.parent / "csrc"):  # of an installed package, of a source tree
+        if (folder / "torch_lod" / "binding.h").is_file():
+            return [str(folder)]
+    raise LoDRuntimeError(
+        f"include_paths: expected the headers of torch_lod in {package / 'include'}, found none; reinstall it: "
+        "pip install --no-build-isolation --force-reinstall --no-deps torch_lod"
+    )

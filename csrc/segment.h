@@ -39,6 +39,10 @@ struct SoftmaxArguments : Segments {
 }  // namespace lod
 #endif
 
+#ifdef LOD_LANES
+#include "core/lanes.h"
+#endif
+
 namespace lod::LOD_LEVEL {
 
 template <class R, class T>
@@ -47,6 +51,15 @@ struct ReduceKernel {
   const T* values;
   T* out;
   T pad;
+#ifdef LOD_LANES
+  bool run(int64_t first, int64_t last) const {
+    if constexpr (std::is_same_v<T, float>)
+      return narrow(g.width, g.rows, [&](const auto& rows) {
+        rows.template reduce_all<R>(values, g.offsets, first, last, pad, out);
+      });
+    return false;
+  }
+#endif
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     using A = acc_t<T>;

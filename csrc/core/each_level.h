@@ -1,6 +1,6 @@
 // Compiles the kernel text LOD_KERNELS for three levels of x86-64, each in a namespace of its own; LOD_PICK(f) is f of the
 // best level that this processor has. TORCH_LOD_LEVEL=0, 1 or 2 in the environment forces a lower one, so that one machine
-// tests all three. Elsewhere (and with other compilers than GCC) there is the baseline alone.
+// tests all three. LOD_LANES, the floats of a register, is defined where kernels may use vector types. Elsewhere (and with other compilers than GCC) there is the baseline alone.
 // SPDX-License-Identifier: Apache-2.0
 
 #include <cstdlib>
@@ -9,6 +9,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define LOD_LEVELS 3
+#include <immintrin.h>
 #else
 #define LOD_LEVELS 1
 #endif
@@ -28,6 +29,7 @@
 #define LOD_LANES 8
 #include "core/launch.h"
 #include LOD_KERNELS
+#undef LOD_LANES
 #undef LOD_LEVEL
 #undef LOD_LANES
 #pragma GCC pop_options
@@ -38,6 +40,7 @@
 #define LOD_LANES 16
 #include "core/launch.h"
 #include LOD_KERNELS
+#undef LOD_LANES
 #undef LOD_LEVEL
 #undef LOD_LANES
 #pragma GCC pop_options

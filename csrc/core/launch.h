@@ -6,6 +6,8 @@
 //   each_row(exec, offsets, ...)           f.strip<W>(s, r, c) for every row r of every segment s; a kernel that has
 //                                          f.part(s, begin, end) is given whole parts of segments instead, on the CPU
 //
+// On the CPU a kernel may also have bool run(first, last): it does all segments of a piece at once, or declines.
+//
 // On the CPU an item's channels are taken 64, 16, 4 and 1 at a time, loops of constant length that the compiler turns into
 // registers; on the GPU one thread owns one channel, since its neighbours already read the neighbouring ones.
 // LOD_ENTRY marks what bindings call: local to a level on the CPU, a symbol of its own on the GPU.
@@ -156,7 +158,11 @@ struct Piece {
     return lo;
   }
   void operator()(int64_t p) const {
-    for (int64_t s = cut(p), end = cut(p + 1); s < end; ++s) strips(f, s, width);
+    int64_t s = cut(p);
+    const int64_t end = cut(p + 1);
+    if constexpr (requires { f.run(s, end); })
+      if (f.run(s, end)) return;
+    for (; s < end; ++s) strips(f, s, width);
   }
 };
 

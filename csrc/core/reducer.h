@@ -32,16 +32,20 @@ LOD_FN A lowest() {
   else return -A(__builtin_huge_val());
 }
 // better(b, a): b takes a's place. The first of equals stays; NaN beats everything and the first NaN stays.
+// join needs no more than that a NaN stays NaN, and is two instructions and a comparison; A may be a vector.
+// larger (smaller) is one instruction, and drops a NaN b.
 struct Max {
   template <class A> static LOD_FN A none() { return lowest<A>(); }
   template <class A> static LOD_FN bool better(A b, A a) { return b > a || (b != b && a == a); }
-  template <class A> static LOD_FN A join(A a, A b) { return better(b, a) ? b : a; }
+  template <class A> static LOD_FN A larger(A a, A b) { return b > a ? b : a; }
+  template <class A> static LOD_FN A join(A a, A b) { return b != b ? b : larger(a, b); }
   template <class A> static LOD_FN A finish(A a, int64_t) { return a; }
 };
 struct Min {
   template <class A> static LOD_FN A none() { return std::is_integral_v<A> ? A(INT64_MAX) : -lowest<A>(); }
   template <class A> static LOD_FN bool better(A b, A a) { return b < a || (b != b && a == a); }
-  template <class A> static LOD_FN A join(A a, A b) { return better(b, a) ? b : a; }
+  template <class A> static LOD_FN A smaller(A a, A b) { return b < a ? b : a; }
+  template <class A> static LOD_FN A join(A a, A b) { return b != b ? b : smaller(a, b); }
   template <class A> static LOD_FN A finish(A a, int64_t) { return a; }
 };
 

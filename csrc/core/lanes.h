@@ -63,6 +63,19 @@ template <int distance, int... l>
 LOD_FN Floats partners(Floats v, std::integer_sequence<int, l...>) {
   return __builtin_shuffle(v, Ints{(l ^ distance)...});
 }
+// Every lane: v of the lanes that are a multiple of `distance` away, joined.
+template <Floats (*op)(Floats, Floats), int distance>
+LOD_FN Floats across(Floats v) {
+  if constexpr (distance >= LOD_LANES) return v;
+  else return across<op, 2 * distance>(op(v, partners<distance>(v, Lanes{})));
+}
+LOD_FN Floats exp_lanes(Floats x) {  // exp_below for vectors
+  const Floats shifted = x * kPerLog2 + (kToInteger + 127.f), n = shifted - (kToInteger + 127.f);
+  const Floats r = (x - n * kLog2High) - n * kLog2Low;
+  Floats p = all_lanes(kExp[0]);
+  for (int i = 1; i < 7; ++i) p = p * r + kExp[i];
+  return x < -87.33f ? Floats{} : p * Floats(Ints(shifted) << 23);
+}
 // Lane l: the length of segment l / P.
 template <int P, int... l>
 LOD_FN Ints lengths_at(const int64_t* cuts, std::integer_sequence<int, l...>) {
@@ -79,25 +92,26 @@ struct Narrow {
   static constexpr int kRows = LOD_LANES / P;
   // Registers that are taken whether or not there are rows for them: a branch that fails costs more.
   static constexpr int kStraight = kRows >= 8 ? 1 : LOD_LANES == 16 && kRows == 1 ? 4 : 8 / kRows;
-  int64_t width, step;  // step: floats of kRows rows
-  Ints spread, pack, channel;
-  explicit Narrow(int64_t width_) : width(P <= 2 ? P : width_), step(kRows * width) {
-    spread = pack = channel = Ints{};
+  Ints spread = {}, pack = {}, channel = {};
+  int64_t given;
+  LOD_FN int64_t width() const { return P <= 2 ? P : given; }
+  LOD_FN int64_t step() const { return kRows * width(); }  // floats that a register takes
+  explicit Narrow(int64_t width_) : given(width_) {
     for (int32_t row = 0, l = 0; row < kRows; ++row)
-      for (int32_t c = 0; c < int32_t(width); ++c, ++l) spread[row * P + c] = l, pack[l] = row * P + c, channel[l] = c;
+      for (int32_t c = 0; c < int32_t(width_); ++c, ++l) spread[row * P + c] = l, pack[l] = row * P + c, channel[l] = c;
   }
 
   // Lane by lane, the rows of one segment joined: n floats at p.
   template <class R>
   LOD_FN Floats lanes(const float* p, int64_t n) const {
-    if (__builtin_expect(n > kStraight * step, 0)) return long_lanes<R>(p, n, width, step);
+    if (__builtin_expect(n > kStraight * step(), 0)) return long_lanes<R>(p, n, width(), step());
     const Floats none = all_lanes(R::template none<float>());
     Floats a = load(p, lanes_of(n), none);
-    for (int i = 1; i < kStraight; ++i) a = join<R>(a, load(p + i * step, lanes_of(n, i * step), none));
+    for (int i = 1; i < kStraight; ++i) a = join<R>(a, load(p + i * step(), lanes_of(n, i * step()), none));
     return a;
   }
   template <class R>
-  static __attribute__((noinline)) Floats long_lanes(const float* p, int64_t n, int64_t width, int64_t step) {
+  __attribute__((noinline)) static Floats long_lanes(const float* p, int64_t n, int64_t width, int64_t step) {
     const Floats none = all_lanes(R::template none<float>());
     Floats total = none;
     for (int64_t left = n; left > 0;) {
@@ -113,37 +127,114 @@ struct Narrow {
     return total;
   }
 
-  // kRows segments, P lanes each.
-  template <class R, int N>
-  LOD_FN Floats fold(const float* values, const int64_t* cuts) const {
+  // The lanes of N segments, leaf(k) those of the k-th, joined as trees: P lanes each. (across joins the same numbers.)
+  template <Floats (*op)(Floats, Floats), int N, class F>
+  LOD_FN Floats trees(const F& leaf, int k = 0) const {
     if constexpr (N == 1) {
-      const Floats v = lanes<R>(values + cuts[0] * width, cuts[1] * width - cuts[0] * width);
-      return P == 1 ? v : __builtin_shuffle(v, spread);
+      return P == 1 ? leaf(k) : __builtin_shuffle(leaf(k), spread);
     } else {
-      const Floats a = fold<R, N / 2>(values, cuts), b = fold<R, N / 2>(values, cuts + N / 2);
+      const Floats a = trees<op, N / 2>(leaf, k), b = trees<op, N / 2>(leaf, k + N / 2);
       constexpr int unit = N * P <= 4 ? P : P < 4 ? 4 : P;
-      return join<R>(pairs<unit, 0>(a, b, Lanes{}), pairs<unit, 1>(a, b, Lanes{}));
+      return op(pairs<unit, 0>(a, b, Lanes{}), pairs<unit, 1>(a, b, Lanes{}));
     }
   }
   template <class R>
   LOD_FN void reduce(const float* values, const int64_t* cuts, int64_t count, float pad, float* out) const {
-    Floats v = fold<R, kRows>(values, cuts);
+    Floats v = trees<join<R>, kRows>(
+        [&](int k) LOD_INLINE { return lanes<R>(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width()); });
     const Ints length = lengths_at<P>(cuts, Lanes{});
     Floats size = __builtin_convertvector(length, Floats);
     if constexpr (std::is_same_v<R, Sqrt>)
       for (int l = 0; l < LOD_LANES; ++l) size[l] = __builtin_sqrtf(size[l]);
     if constexpr (std::is_same_v<R, Mean> || std::is_same_v<R, Sqrt>) v /= size;
     v = length == 0 ? all_lanes(pad) : v;
-    store(out, lanes_of(count * width), P == 1 ? v : __builtin_shuffle(v, pack));
+    store(out, lanes_of(count * width()), P == 1 ? v : __builtin_shuffle(v, pack));
   }
   template <class R>
   void reduce_all(const float* values, const int64_t* offsets, int64_t first, int64_t last, float pad, float* out) const {
-    for (; first + LOD_LANES <= last; first += kRows) reduce<R>(values, offsets + first, kRows, pad, out + first * width);
+    for (; first + LOD_LANES <= last; first += kRows) reduce<R>(values, offsets + first, kRows, pad, out + first * width());
     int64_t cuts[2 * LOD_LANES + 1];
     const int64_t left = last - first;
     for (int64_t i = 0; i <= 2 * LOD_LANES; ++i) cuts[i] = offsets[i < left ? first + i : last];
     for (int64_t i = 0; i < left; i += kRows)
-      reduce<R>(values, cuts + i, left - i < kRows ? left - i : kRows, pad, out + (first + i) * width);
+      reduce<R>(values, cuts + i, left - i < kRows ? left - i : kRows, pad, out + (first + i) * width());
+  }
+
+  // For softmax lanes stay as they are in memory. Every lane: v of the lanes of its channel, joined.
+  template <Floats (*op)(Floats, Floats)>
+  LOD_FN Floats over_rows(Floats v) const {
+    if constexpr (P == 1) return across<op, P>(v);
+    else return __builtin_shuffle(across<op, P>(__builtin_shuffle(v, spread)), channel);
+  }
+  // Calls f(i) for the steps of [begin, end), and after every kBlock of them adds what they left in `part` to the result.
+  template <class F>
+  LOD_FN Floats sum_steps(int64_t end, const F& f) const {
+    Floats total{};
+    for (int64_t i = 0; i < end;) {
+      Floats part{};
+      const int64_t block = end - i < kBlock * step() ? end : i + kBlock * step();
+      for (; i < block; i += step()) part += f(i);
+      total += part;
+    }
+    return total;
+  }
+  // The n floats of one segment: all steps but the last in turn, the last in registers throughout, since most have no other.
+  LOD_FN void softmax(const float* x, int64_t n, float* y) const {
+    const Floats none = all_lanes(lowest<float>());
+    const int64_t last = n > step() ? (n - 1) / step() * step() : 0;
+    const Mask full = lanes_of(step()), mask = lanes_of(n - last);
+    const Floats tail = load(x + last, mask, none);
+    Floats top = tail;
+    for (int64_t i = 0; i < last; i += step()) top = larger(top, load(x + i, full, none));
+    top = over_rows<larger>(top);
+    const Floats total = sum_steps(last, [&](int64_t i) {
+      const Floats e = exp_lanes(load(x + i, full, none) - top);
+      store(y + i, full, e);
+      return e;
+    });
+    const Floats e = exp_lanes(tail - top), scale = 1.f / over_rows<join<Sum>>(total + e);
+    for (int64_t i = 0; i < last; i += step()) store(y + i, full, load(y + i, full, none) * scale);
+    store(y + last, mask, e * scale);
+  }
+  // kRows segments that fit into a register each; false if they do not.
+  LOD_FN bool short_softmax(const float* x, const int64_t* cuts, float* y) const {
+    Floats e[kRows];
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t n = cuts[k + 1] * width() - cuts[k] * width();
+      if (n > step()) return false;
+      e[k] = load(x + cuts[k] * width(), lanes_of(n), all_lanes(lowest<float>()));
+    }
+    const auto leaf = [&](int k) LOD_INLINE { return e[k]; };
+    const Floats top = trees<larger, kRows>(leaf);
+    for (int k = 0; k < kRows; ++k) e[k] = exp_lanes(e[k] - __builtin_shuffle(top, channel + k * P));
+    const Floats scale = 1.f / trees<join<Sum>, kRows>(leaf);
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t n = cuts[k + 1] * width() - cuts[k] * width();
+      store(y + cuts[k] * width(), lanes_of(n), e[k] * __builtin_shuffle(scale, channel + k * P));
+    }
+    return true;
+  }
+  void softmax_all(const float* x, const int64_t* offsets, int64_t first, int64_t last, float* y) const {
+    while (first < last) {
+      const int64_t group = last - first < kRows ? last - first : kRows;
+      if (kRows >= 4 && group == kRows && short_softmax(x, offsets + first, y)) {
+        first += kRows;
+      } else {
+        for (const int64_t end = first + group; first < end; ++first)
+          softmax(x + offsets[first] * width(), (offsets[first + 1] - offsets[first]) * width(), y + offsets[first] * width());
+      }
+    }
+  }
+  LOD_FN void softmax_backward(const float* y, const float* dy, int64_t n, float* dx) const {
+    const int64_t last = n > step() ? (n - 1) / step() * step() : 0;
+    const Mask full = lanes_of(step()), mask = lanes_of(n - last);
+    const Floats tail = load(y + last, mask, Floats{}), dtail = load(dy + last, mask, Floats{});
+    const auto product = [&](int64_t i) { return load(y + i, full, Floats{}) * load(dy + i, full, Floats{}); };
+    const Floats total = over_rows<join<Sum>>(sum_steps(last, product) + tail * dtail);
+    for (int64_t i = 0; i < last; i += step()) {
+      store(dx + i, full, load(y + i, full, Floats{}) * (load(dy + i, full, Floats{}) - total));
+    }
+    store(dx + last, mask, tail * (dtail - total));
   }
 };
 

@@ -6,7 +6,8 @@
 //   each_row(exec, offsets, ...)           f.strip<W>(s, r, c) for every row r of every segment s; a kernel that has
 //                                          f.part(s, begin, end) is given whole parts of segments instead, on the CPU
 //
-// On the CPU a kernel may also have bool run(first, last): it does all segments of a piece at once, or declines.
+// On the CPU a kernel may have more: kWide, more channels that it takes at a time where there are as many; and for
+// each_segment bool run(first, last), which does these segments at once, or declines.
 //
 // On the CPU an item's channels are taken 64, 16, 4 and 1 at a time, loops of constant length that the compiler turns into
 // registers; on the GPU one thread owns one channel, since its neighbours already read the neighbouring ones.
@@ -122,6 +123,8 @@ void each(const Exec& exec, int64_t n, int64_t cost, const F& f) {
 template <class F>
 LOD_FN void strips(const F& f, int64_t i, int64_t width) {
   int64_t c = 0;
+  if constexpr (requires { F::kWide; })
+    for (; F::kWide > 64 && c + F::kWide <= width; c += F::kWide) f.template strip<F::kWide>(i, c);
   for (; c + 64 <= width; c += 64) f.template strip<64>(i, c);
   for (; c + 16 <= width; c += 16) f.template strip<16>(i, c);
   for (; c + 4 <= width; c += 4) f.template strip<4>(i, c);

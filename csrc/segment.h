@@ -9,8 +9,6 @@
 #include "core/reducer.h"
 namespace lod {
 
-constexpr int64_t kBlock = 1024;
-
 struct Segments {
   const int64_t* offsets;
   int64_t segments, rows, width;
@@ -57,7 +55,8 @@ struct ReduceKernel {
   bool run(int64_t first, int64_t last) const {
     if constexpr (std::is_same_v<T, float>)
       return narrow(g.width, g.rows, [&](const auto& rows) {
-        rows.template reduce_all<R>(values, g.offsets, first, last, pad, out);
+        constexpr auto share = std::is_same_v<R, Mean> ? Share::length : std::is_same_v<R, Sqrt> ? Share::root : Share::all;
+        rows.template reduce_all<std::conditional_t<R::kOrders, R, Sum>>(values, g.offsets, first, last, share, pad, out);
       });
     return false;
   }
@@ -100,6 +99,15 @@ struct ExtremeKernel {
   T* out;
   int64_t* index;
   T pad;
+#ifdef LOD_LANES
+  bool run(int64_t first, int64_t last) const {
+    if constexpr (std::is_same_v<T, float>)
+      return narrow(g.width, g.rows, [&](const auto& rows) {
+        rows.extreme_all(values, g.offsets, first, last, std::is_same_v<R, Max> ? 0 : INT32_MIN, pad, out, index);
+      });
+    return false;
+  }
+#endif
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     using A = acc_t<T>;

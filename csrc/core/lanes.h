@@ -1,5 +1,6 @@
 // Segments of rows of few floats, several segments to a register: the CPU's forms of the reductions and of softmax for rows
-// narrower than a register. In the namespace of the level being compiled, where each_level.h defines LOD_LANES.
+// narrower than a register. In the namespace of the level being compiled, where each_level.h defines LOD_LANES; kernel text
+// includes it after core/reducer.h.
 //
 // The floats of a segment lie side by side, so a register takes kRows rows of it at once, and what is left of them is loaded
 // and stored under a mask: nothing outside a segment is read, and there is hardly a branch that depends on lengths. Lane l
@@ -59,6 +60,24 @@ template <int unit, int odd, int... l>
 LOD_FN Floats pairs(Floats a, Floats b, std::integer_sequence<int, l...>) {
   return __builtin_shuffle(a, b, Ints{pair_lane(unit, odd, l)...});
 }
+// A number and the row that it came from.
+struct Found {
+  Floats v;
+  Ints row;
+};
+template <int unit, int odd>
+LOD_FN Found pairs(const Found& a, const Found& b, Lanes lanes) {
+  return {pairs<unit, odd>(a.v, b.v, lanes), Ints(pairs<unit, odd>(Floats(a.row), Floats(b.row), lanes))};
+}
+LOD_FN Floats shuffled(Floats v, Ints to) { return __builtin_shuffle(v, to); }
+LOD_FN Found shuffled(const Found& f, Ints to) { return {__builtin_shuffle(f.v, to), __builtin_shuffle(f.row, to)}; }
+// The better, in the order of Max::better; of equals the earlier row.
+LOD_FN Found better(const Found& a, const Found& b) {
+  const Ints a_nan = a.v != a.v, b_nan = b.v != b.v;
+  const Ints take = (b.v > a.v) | (b_nan & ~a_nan) | (((a.v == b.v) | (a_nan & b_nan)) & (b.row < a.row));
+  return {take ? b.v : a.v, take ? b.row : a.row};
+}
+
 template <int distance, int... l>
 LOD_FN Floats partners(Floats v, std::integer_sequence<int, l...>) {
   return __builtin_shuffle(v, Ints{(l ^ distance)...});
@@ -86,19 +105,21 @@ LOD_FN Ints lengths_at(const int64_t* cuts, std::integer_sequence<int, l...>) {
   return words(cuts + 1) - words(cuts);
 }
 
+enum class Share { all, length, root };  // what a sum is divided by: nothing, the length, its root
+
 // Rows of `width` floats, each padded to P lanes where rows are joined.
 template <int P>
 struct Narrow {
   static constexpr int kRows = LOD_LANES / P;
   // Registers that are taken whether or not there are rows for them: a branch that fails costs more.
   static constexpr int kStraight = kRows >= 8 ? 1 : LOD_LANES == 16 && kRows == 1 ? 4 : 8 / kRows;
-  Ints spread = {}, pack = {}, channel = {};
+  Ints spread = {}, pack = {}, channel = {}, row = {};
   int64_t given;
   LOD_FN int64_t width() const { return P <= 2 ? P : given; }
   LOD_FN int64_t step() const { return kRows * width(); }  // floats that a register takes
   explicit Narrow(int64_t width_) : given(width_) {
-    for (int32_t row = 0, l = 0; row < kRows; ++row)
-      for (int32_t c = 0; c < int32_t(width_); ++c, ++l) spread[row * P + c] = l, pack[l] = row * P + c, channel[l] = c;
+    for (int32_t r = 0, l = 0; r < kRows; ++r)
+      for (int32_t c = 0; c < int32_t(width_); ++c, ++l) spread[r * P + c] = l, pack[l] = r * P + c, channel[l] = c, row[l] = r;
   }
 
   // Lane by lane, the rows of one segment joined: n floats at p.
@@ -128,36 +149,70 @@ struct Narrow {
   }
 
   // The lanes of N segments, leaf(k) those of the k-th, joined as trees: P lanes each. (across joins the same numbers.)
-  template <Floats (*op)(Floats, Floats), int N, class F>
-  LOD_FN Floats trees(const F& leaf, int k = 0) const {
+  template <auto op, int N, class F>
+  LOD_FN auto trees(const F& leaf, int k = 0) const {
     if constexpr (N == 1) {
-      return P == 1 ? leaf(k) : __builtin_shuffle(leaf(k), spread);
+      return P == 1 ? leaf(k) : shuffled(leaf(k), spread);
     } else {
-      const Floats a = trees<op, N / 2>(leaf, k), b = trees<op, N / 2>(leaf, k + N / 2);
+      const auto a = trees<op, N / 2>(leaf, k), b = trees<op, N / 2>(leaf, k + N / 2);
       constexpr int unit = N * P <= 4 ? P : P < 4 ? 4 : P;
       return op(pairs<unit, 0>(a, b, Lanes{}), pairs<unit, 1>(a, b, Lanes{}));
     }
   }
   template <class R>
-  LOD_FN void reduce(const float* values, const int64_t* cuts, int64_t count, float pad, float* out) const {
+  LOD_FN void reduce(const float* values, const int64_t* cuts, int64_t count, Share share, float pad, float* out) const {
     Floats v = trees<join<R>, kRows>(
         [&](int k) LOD_INLINE { return lanes<R>(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width()); });
     const Ints length = lengths_at<P>(cuts, Lanes{});
     Floats size = __builtin_convertvector(length, Floats);
-    if constexpr (std::is_same_v<R, Sqrt>)
+    if (share == Share::root)
       for (int l = 0; l < LOD_LANES; ++l) size[l] = __builtin_sqrtf(size[l]);
-    if constexpr (std::is_same_v<R, Mean> || std::is_same_v<R, Sqrt>) v /= size;
+    if (share != Share::all) v /= size;
     v = length == 0 ? all_lanes(pad) : v;
     store(out, lanes_of(count * width()), P == 1 ? v : __builtin_shuffle(v, pack));
   }
-  template <class R>
-  void reduce_all(const float* values, const int64_t* offsets, int64_t first, int64_t last, float pad, float* out) const {
-    for (; first + LOD_LANES <= last; first += kRows) reduce<R>(values, offsets + first, kRows, pad, out + first * width());
+  // Calls f(cuts, s, count) for groups of kRows segments from s; of the last ones only `count` are there, the others empty.
+  template <class F>
+  LOD_FN void each_group(const int64_t* offsets, int64_t first, int64_t last, const F& f) const {
+    for (; first + LOD_LANES <= last; first += kRows) f(offsets + first, first, kRows);
     int64_t cuts[2 * LOD_LANES + 1];
     const int64_t left = last - first;
     for (int64_t i = 0; i <= 2 * LOD_LANES; ++i) cuts[i] = offsets[i < left ? first + i : last];
-    for (int64_t i = 0; i < left; i += kRows)
-      reduce<R>(values, cuts + i, left - i < kRows ? left - i : kRows, pad, out + (first + i) * width());
+    for (int64_t i = 0; i < left; i += kRows) f(cuts + i, first + i, left - i < kRows ? left - i : kRows);
+  }
+  template <class R>
+  void reduce_all(const float* values, const int64_t* offsets, int64_t first, int64_t last, Share share, float pad,
+                  float* out) const {
+    each_group(offsets, first, last, [&](const int64_t* cuts, int64_t s, int64_t count) LOD_INLINE {
+      reduce<R>(values, cuts, count, share, pad, out + s * width());
+    });
+  }
+
+  LOD_FN Found found(const float* p, int64_t n, Ints flip) const {
+    const auto rows_from = [&](int64_t i) LOD_INLINE {
+      const int64_t left = n - i * step(), some = left < 0 ? 0 : left < step() ? left : step();
+      const Ints at = row + int32_t(i * kRows);
+      const Floats v = load(p + i * step(), lanes_of(some), Floats(Ints(all_lanes(lowest<float>())) ^ flip));
+      return Found{Floats(Ints(v) ^ flip), at < int32_t(n / width()) ? at : at | INT32_MAX};
+    };
+    Found best = rows_from(0);
+    for (int64_t i = 1; i < kStraight || i * step() < n; ++i) best = better(best, rows_from(i));
+    return best;
+  }
+  // The first row that attains the maximum, and its number; with the sign bit as `flip` the minimum.
+  void extreme_all(const float* values, const int64_t* offsets, int64_t first, int64_t last, int32_t flip, float pad,
+                   float* out, int64_t* index) const {
+    each_group(offsets, first, last, [&](const int64_t* cuts, int64_t s, int64_t count) LOD_INLINE {
+      const Found best = trees<better, kRows>([&](int k) LOD_INLINE {
+        return found(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width(), Ints{} + flip);
+      });
+      const Floats v = lengths_at<P>(cuts, Lanes{}) == 0 ? all_lanes(pad) : Floats(Ints(best.v) ^ flip);
+      store(out + s * width(), lanes_of(count * width()), shuffled(v, pack));
+      int32_t rows[LOD_LANES];
+      std::memcpy(rows, &best.row, sizeof rows);
+      for (int64_t k = 0, i = s * width(); k < count; ++k)
+        for (int64_t c = 0; c < width(); ++c, ++i) index[i] = cuts[k] < cuts[k + 1] ? cuts[k] + rows[k * P + c] : -1;
+    });
   }
 
   // For softmax lanes stay as they are in memory. Every lane: v of the lanes of its channel, joined.
@@ -166,7 +221,7 @@ struct Narrow {
     if constexpr (P == 1) return across<op, P>(v);
     else return __builtin_shuffle(across<op, P>(__builtin_shuffle(v, spread)), channel);
   }
-  // Calls f(i) for the steps of [begin, end), and after every kBlock of them adds what they left in `part` to the result.
+  // The sum of f(i) over the steps i of [0, end), in blocks of kBlock steps.
   template <class F>
   LOD_FN Floats sum_steps(int64_t end, const F& f) const {
     Floats total{};

@@ -6,6 +6,8 @@
 
 namespace lod {
 
+constexpr int64_t kBlock = 1024;  // rows that are joined before they join the rest of their segment
+
 enum class Reduce { sum, mean, sqrt, max, min, first, last };
 
 template <class A>

@@ -10,8 +10,6 @@
 #include "torch_lod/reducer.h"
 namespace lod {
 
-constexpr int64_t kBlock = 1024;
-
 using Segments = LoDView;
 struct ReduceArguments : Segments {
   const void* values;
@@ -37,17 +35,34 @@ struct SoftmaxArguments : Segments {
 }  // namespace lod
 #endif
 
+#if LOD_LANES >= 8
+#include "core/lanes.h"
+#endif
+
 namespace lod::LOD_LEVEL {
 
 template <class R, class T>
 struct ReduceKernel {
+  // Rows of this width are read once, from end to end; twice as many registers would be too many.
+  static constexpr int kWide = !std::is_same_v<T, float> ? 64 : R::kOrders ? 128 : 256;
   Segments g;
   const T* values;
   T* out;
   T pad;
+#if LOD_LANES >= 8
+  bool run(int64_t first, int64_t last) const {
+    if constexpr (std::is_same_v<T, float>)
+      return narrow(g.width, g.rows, [&](const auto& rows) {
+        constexpr auto share = std::is_same_v<R, Mean> ? Share::length : std::is_same_v<R, Sqrt> ? Share::root : Share::all;
+        rows.template reduce_all<std::conditional_t<R::kOrders, R, Sum>>(values, g.offsets, first, last, share, pad, out);
+      });
+    return false;
+  }
+#endif
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     using A = acc_t<T>;
+    constexpr bool watch = R::kOrders && std::is_floating_point_v<A>;  // for NaN, beside the fast comparison
     const Range range = rows_of(g.offsets, s, g.rows);
     T* to = out + s * g.width + c;
     if (range.length() == 0) {
@@ -59,12 +74,16 @@ struct ReduceKernel {
     for (int64_t block = range.begin; block < range.end; block += kBlock) {
       const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
       const T* from = values + block * g.width + c;
-      A part[W];
-      for (int k = 0; k < W; ++k) part[k] = A(from[k]);
+      A part[W], nan[W];
+      for (int k = 0; k < W; ++k) nan[k] = part[k] = A(from[k]);
       for (int64_t r = block + 1; r < end; ++r) {
         from += g.width;
-        for (int k = 0; k < W; ++k) part[k] = R::join(part[k], A(from[k]));
+        for (int k = 0; k < W; ++k) part[k] = R::fast(part[k], A(from[k]));
+        if constexpr (watch)
+          for (int k = 0; k < W; ++k) nan[k] = nan_of(nan[k], A(from[k]));
       }
+      if constexpr (watch)
+        for (int k = 0; k < W; ++k) part[k] = nan_of(part[k], nan[k]);
       for (int k = 0; k < W; ++k) total[k] = R::join(total[k], part[k]);
     }
     for (int k = 0; k < W; ++k) to[k] = T(R::finish(total[k], range.length()));
@@ -78,33 +97,69 @@ struct ExtremeKernel {
   T* out;
   int64_t* index;
   T pad;
+#if LOD_LANES >= 8
+  bool run(int64_t first, int64_t last) const {
+    if constexpr (std::is_same_v<T, float>)
+      return narrow(g.width, g.rows, [&](const auto& rows) {
+        rows.extreme_all(values, g.offsets, first, last, std::is_same_v<R, Max> ? 0 : INT32_MIN, pad, out, index);
+      });
+    return false;
+  }
+#endif
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
+    using A = acc_t<T>;
+    using I = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;
     const Range range = rows_of(g.offsets, s, g.rows);
     T* to = out + s * g.width + c;
     int64_t* at = index + s * g.width + c;
-    for (int k = 0; k < W; ++k) {
-      to[k] = range.length() ? values[range.begin * g.width + c + k] : pad;
-      at[k] = range.length() ? range.begin : -1;
+    if (range.length() == 0) {
+      for (int k = 0; k < W; ++k) to[k] = pad, at[k] = -1;
+      return;
     }
-    acc_t<T> best[W];
-    for (int k = 0; k < W; ++k) best[k] = acc_t<T>(to[k]);
-    for (int64_t r = range.begin + 1; r < range.end; ++r) {
-      const T* from = values + r * g.width + c;
+    A best[W] = {};
+    for (int64_t block = range.begin; block < range.end; block += kBlock) {
+      const I rows = I(block + kBlock < range.end ? kBlock : range.end - block);
+      const T* from = values + block * g.width + c;
+      A part[W];
+      I where[W];
+      constexpr bool watch = W >= 16 && std::is_floating_point_v<A>;
+      bool exact = !watch;
+      if constexpr (watch) {
+        A nan[W];
+        for (int k = 0; k < W; ++k) nan[k] = part[k] = A(from[k]), where[k] = 0;
+        for (I r = 1; r < rows; ++r)
+          for (int k = 0; k < W; ++k) {
+            const A v = A(from[r * g.width + k]), best_yet = R::fast(part[k], v);
+            where[k] = best_yet != part[k] ? r : where[k];
+            part[k] = best_yet;
+            nan[k] = nan_of(nan[k], v);
+          }
+        for (int k = 0; k < W; ++k) exact |= nan[k] != nan[k];
+      }
+      if (exact) {  // with an eye on which NaN is the first
+        for (int k = 0; k < W; ++k) part[k] = A(from[k]), where[k] = 0;
+        for (I r = 1; r < rows; ++r)
+          for (int k = 0; k < W; ++k) {
+            const A v = A(from[r * g.width + k]);
+            const bool take = R::better(v, part[k]);
+            part[k] = take ? v : part[k];
+            where[k] = take ? r : where[k];
+          }
+      }
       for (int k = 0; k < W; ++k) {
-        const auto v = acc_t<T>(from[k]);
-        const bool take = R::better(v, best[k]);
-        best[k] = take ? v : best[k];
-        at[k] = take ? r : at[k];
+        const bool take = block == range.begin || R::better(part[k], best[k]);
+        best[k] = take ? part[k] : best[k];
+        at[k] = take ? block + where[k] : at[k];
       }
     }
-    if (range.length())
-      for (int k = 0; k < W; ++k) to[k] = T(best[k]);
+    for (int k = 0; k < W; ++k) to[k] = T(best[k]);
   }
 };
 
 template <class R, class T>
 struct BroadcastKernel {
+  static constexpr int kWide = 256;
   Segments g;
   const T* values;
   T* out;
@@ -136,30 +191,62 @@ struct PickKernel {
   }
 };
 
-// The adjoint: out[r, c] = values[s, c] where index[s, c] = r, else 0. Every row of a segment is written once.
+// The adjoint: out[r, c] = values[s, c] where index[s, c] = r, else 0.
 template <class T>
 struct PlaceKernel {
   Segments g;
   const T* values;
   const int64_t* index;
   T* out;
+  // Narrow rows: the zeros of as many segments as a cache holds, then what stands out of them.
+  bool run(int64_t first, int64_t last) const {
+    if (g.width >= 16) return false;
+    while (first < last) {
+      int64_t end = first + 1;
+      while (end < last && (g.offsets[end + 1] - g.offsets[first]) * g.width <= 32768) ++end;
+      std::memset(out + g.offsets[first] * g.width, 0, size_t((g.offsets[end] - g.offsets[first]) * g.width) * sizeof(T));
+      for (; first < end; ++first)
+        for (int64_t c = 0, i = first * g.width; c < g.width; ++c, ++i)
+          if (index[i] >= g.offsets[first] && index[i] < g.offsets[first + 1]) out[index[i] * g.width + c] = values[i];
+    }
+    return true;
+  }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     const Range range = rows_of(g.offsets, s, g.rows);
     const T* from = values + s * g.width + c;
     const int64_t* at = index + s * g.width + c;
-    for (int64_t r = range.begin; r < range.end; ++r)
-      for (int k = 0; k < W; ++k) out[r * g.width + c + k] = at[k] == r ? from[k] : T(0);
+    for (int64_t block = range.begin; block < range.end; block += kBlock) {
+      const int32_t rows = int32_t(block + kBlock < range.end ? kBlock : range.end - block);
+      T* to = out + block * g.width + c;
+      T value[W];
+      int32_t where[W];
+      for (int k = 0; k < W; ++k) {
+        value[k] = from[k];
+        where[k] = at[k] >= block && at[k] < block + rows ? int32_t(at[k] - block) : -1;
+      }
+      for (int32_t r = 0; r < rows; ++r, to += g.width)
+        for (int k = 0; k < W; ++k) to[k] = where[k] == r ? value[k] : T(0);
+    }
   }
 };
 
-// y = exp(x - max x) / sum exp(x - max x) over the rows of a segment
+// y = exp(x - max x) / sum exp(x - max x) over the rows of a segment. The maximum may pass over a NaN: the sum does not.
 template <class T>
 struct SoftmaxKernel {
   static constexpr bool kKeeps = std::is_same_v<T, acc_t<T>>;  // a half type would round what is kept
   Segments g;
   const T* values;
   T* out;
+#if LOD_LANES >= 8
+  bool run(int64_t first, int64_t last) const {
+    if constexpr (std::is_same_v<T, float>)
+      return narrow(g.width, g.rows, [&](const auto& rows) {
+        rows.softmax_all(values, g.offsets, first, last, out);
+      });
+    return false;
+  }
+#endif
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     using A = acc_t<T>;
@@ -167,14 +254,14 @@ struct SoftmaxKernel {
     A top[W], total[W];
     for (int k = 0; k < W; ++k) top[k] = lowest<A>(), total[k] = 0;
     for (int64_t r = range.begin; r < range.end; ++r)
-      for (int k = 0; k < W; ++k) top[k] = Max::join(top[k], A(values[r * g.width + c + k]));
+      for (int k = 0; k < W; ++k) top[k] = Max::fast(top[k], A(values[r * g.width + c + k]));
     for (int64_t block = range.begin; block < range.end; block += kBlock) {
       const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
       A part[W];
       for (int k = 0; k < W; ++k) part[k] = 0;
       for (int64_t r = block; r < end; ++r) {
         A e[W];  // apart from the stores, which might be to the same memory for all that a compiler knows
-        for (int k = 0; k < W; ++k) e[k] = exp_of(A(values[r * g.width + c + k]) - top[k]);
+        for (int k = 0; k < W; ++k) e[k] = exp_below(A(values[r * g.width + c + k]) - top[k]);
         for (int k = 0; k < W; ++k) part[k] += e[k];
         if constexpr (kKeeps)
           for (int k = 0; k < W; ++k) out[r * g.width + c + k] = e[k];
@@ -185,7 +272,7 @@ struct SoftmaxKernel {
     for (int64_t r = range.begin; r < range.end; ++r)
       for (int k = 0; k < W; ++k) {
         const int64_t i = r * g.width + c + k;
-        out[i] = T((kKeeps ? A(out[i]) : exp_of(A(values[i]) - top[k])) * total[k]);
+        out[i] = T((kKeeps ? A(out[i]) : exp_below(A(values[i]) - top[k])) * total[k]);
       }
   }
 };
@@ -197,6 +284,18 @@ struct SoftmaxBackwardKernel {
   const T* output;
   const T* grad;
   T* out;
+#if LOD_LANES >= 8
+  bool run(int64_t first, int64_t last) const {
+    if constexpr (std::is_same_v<T, float>)
+      return narrow(g.width, g.rows, [&](const auto& rows) {
+        for (int64_t s = first; s < last; ++s) {
+          const int64_t at = g.offsets[s] * g.width;
+          rows.softmax_backward(output + at, grad + at, g.offsets[s + 1] * g.width - at, out + at);
+        }
+      });
+    return false;
+  }
+#endif
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     using A = acc_t<T>;

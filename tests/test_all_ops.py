@@ -208,21 +208,25 @@ def test_is_deterministic_whatever_the_threads(info, device):
                     )
 
 
-@pytest.mark.parametrize("name", ["segment_reduce", "segment_softmax"])
-def test_a_segment_is_bitwise_independent_of_the_others(name, device):
+@pytest.mark.parametrize("width", [1, 2, 7, 12, 64])
+@pytest.mark.parametrize("name", ["segment_reduce", "segment_extreme", "segment_softmax", "segment_softmax_backward"])
+def test_a_segment_is_bitwise_independent_of_the_others(name, width, device):
     info = next(i for i in OPS if i.name == name)
     g = torch.Generator().manual_seed(1)
-    lengths = torch.tensor([5, 3000, 0, 1, 2100, 64])
+    lengths = torch.cat(
+        [torch.randint(0, 9, (37,), generator=g), torch.tensor([3000, 0, 1, 16, 17, 2100, 64, 5, 33, 2])]
+    )
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    x = torch.randn(int(offsets[-1]), 7, generator=g).to(device)
-    rest = ("sum",) if name == "segment_reduce" else ()
-    whole = info.op(x, offsets.to(device), *rest)
+    rows = [torch.randn(int(offsets[-1]), width, generator=g).to(device) for _ in range(2 if "backward" in name else 1)]
+    rest = {"segment_reduce": ("sum",), "segment_extreme": ("max",)}.get(name, ())
+    whole = results(info.op(*rows, offsets.to(device), *rest), info)[0]
     for s, (a, b) in enumerate(zip(offsets.tolist(), offsets.tolist()[1:])):
-        alone = info.op(x[a:b], torch.tensor([0, b - a], device=device), *rest)
-        part = whole[s : s + 1] if rest else whole[a:b]
-        assert torch.equal(alone, part), (
-            f"segment {s}" if public_ops.COMPILED else torch.testing.assert_close(alone, part)
-        )
+        alone = info.op(*(r[a:b] for r in rows), torch.tensor([0, b - a], device=device), *rest)
+        alone, part = results(alone, info)[0], whole[s : s + 1] if rest else whole[a:b]
+        if public_ops.COMPILED:
+            assert torch.equal(alone, part), f"segment {s}"
+        else:
+            torch.testing.assert_close(alone, part)
 
 
 @each_op

@@ -25,6 +25,7 @@ FLOORS = (
     "inputs",
     "lod",
     "printing",
+    "seq_index",
     "torch_rules",
     "lod_tensor",
     "construct",

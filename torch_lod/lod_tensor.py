@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from . import ops, torch_rules, tracing
-from .errors import LoDIndexError, LoDTypeError, LoDValueError, public
+from .errors import LoDTypeError, LoDValueError, public
 from .inputs import host_integers, sums
 from .lod import LoD, Runs
 from .printing import tree
+from .seq_index import SequenceIndex, below
 
 _plainly = plainly = torch._C.DisableTorchFunctionSubclass
 _is_compiling = torch.compiler.is_compiling
@@ -196,7 +197,7 @@ class LoDTensor(Tensor):
         return self.slice(k, j, j + 1)
 
     @property
-    def seq(self) -> "SequenceIndex":
+    def seq(self) -> SequenceIndex:
         """Sequences by index: `x.seq[2]`, `x.seq[-1]`, `x.seq[1:3]`, `x.seq[[2, 0]]`, `x.seq[mask]`, `x.seq[2, 0]`,
         `x.seq[2, 0:1]`. An int drops the level that it addresses; slices, lists and masks keep it."""
         return SequenceIndex(self)
@@ -207,7 +208,7 @@ class LoDTensor(Tensor):
         values, offsets = self.values(), self._lod._row_offsets(k).tolist()
         for j, (begin, end) in enumerate(itertools.pairwise(offsets)):
             rows = values[begin:end]
-            yield rows if k + 1 == self._lod.depth else LoDTensor(rows, _below(self._lod, k, j)[0])
+            yield rows if k + 1 == self._lod.depth else LoDTensor(rows, below(self._lod, k, j)[0])
 
     def unbind_sequences(self, level: int | str = 0) -> list[Tensor]:
         """`sequences` as a list."""
@@ -275,6 +276,9 @@ class LoDTensor(Tensor):
                 )
         lod, runs = self._lod._take("permute_sequences", k, order)
         return self._moved(self._lod._under("permute_sequences", lod), runs)
+
+    def _rows_with(self, values: Tensor, lod: LoD) -> "LoDTensor":
+        return LoDTensor(values, lod)
 
     def _gather(self, rows: Tensor, lod: LoD) -> "LoDTensor":
         with _plainly():
@@ -494,11 +498,6 @@ def _list(t: Tensor) -> str:
     return str(t.tolist()) if t.numel() <= 12 else f"{t[:12].tolist()[:-1] + ['...']}".replace("'", "")
 
 
-def _below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
-    """What is inside sequence j of level k: the levels below and the rows."""
-    return lod._cut("sequences", k + 1, int(lod._offsets[k][j]), int(lod._offsets[k][j + 1]))
-
-
 def _load_lod_tensor(values: Tensor, lod: LoD, requires_grad: bool) -> LoDTensor:
     """What pickle and torch.load call: a file is input like any other."""
     loaded = LoDTensor(values, lod)
@@ -525,68 +524,6 @@ def rows_of(x: Tensor) -> Tensor:
     """The values for an operator of ours that runs under `plainly`: there x itself passes for a plain tensor, and the graph is
     spared a view."""
     return x.values() if isinstance(x, LoDTensor) and _is_compiling() else x
-
-
-class SequenceIndex:
-    """`x.seq`."""
-
-    def __init__(self, x: LoDTensor):
-        self._x = x
-
-    def __len__(self) -> int:
-        return self._x.num_sequences()
-
-    def __iter__(self):
-        return self._x.sequences()
-
-    @public
-    def __getitem__(self, key):
-        x, lod = self._x, self._x.lod
-        key = key if isinstance(key, tuple) else (key,)
-        steps = list(key[:-1]) + ([key[-1]] if _is_int(key[-1]) else []) if key else []
-        if not key or len(key) > lod.depth or not all(map(_is_int, steps)):
-            raise LoDIndexError(
-                f"seq: expected 1 to {lod.depth} indices, ints and at the end an int, slice, list or mask, got {key!r:.80}"
-            )
-        begin, end = 0, lod.num_sequences()
-        if steps:
-            k, j = lod._branch("seq", tuple(steps))
-            begin, end = int(lod._offsets[k][j]), int(lod._offsets[k][j + 1])
-            if len(steps) == len(key):
-                if k + 1 == lod.depth:
-                    return x.values()[begin:end]
-                inner, first, last = _below(lod, k, j)
-                return LoDTensor(x.values()[first:last], inner)
-        k = len(steps)
-        if isinstance(key[-1], slice):
-            picked = range(begin, end)[key[-1]]
-            if picked.step == 1:
-                inner, first, last = lod._cut("seq", k, picked.start, max(picked.start, picked.stop))
-                return LoDTensor(x.values()[first:last], inner)
-            index = torch.tensor(picked, dtype=torch.int64, device="cpu")
-        else:
-            index = begin + _positions(key[-1], end - begin)
-        return x._moved(*lod._take("seq", k, index))
-
-
-def _is_int(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _positions(key, n: int) -> Tensor:
-    """Positions in [0, n) from a list or tensor of ints or bools."""
-    if isinstance(key, (list, tuple)) and key and all(isinstance(entry, bool) for entry in key):
-        key = torch.tensor(key, device="cpu")
-    if isinstance(key, Tensor) and key.dtype == torch.bool:
-        if key.shape != (n,):
-            raise LoDIndexError(f"seq: expected a mask of shape ({n},), got {tuple(key.shape)}")
-        return _plain(key).cpu().nonzero().flatten()
-    index = host_integers("seq", "index", key)
-    wrong = ((index < -n) | (index >= n)).nonzero().flatten()
-    if wrong.numel():
-        i = int(wrong[0])
-        raise LoDIndexError(f"seq: expected an index in [{-n}, {n - 1}], got {int(index[i])} at position {i}")
-    return index % n if n else index
 
 
 torch.serialization.add_safe_globals([LoDTensor, _load_lod_tensor])

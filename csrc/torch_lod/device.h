@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>
@@ -17,6 +18,7 @@
 #define LOD_FN __host__ __device__ __forceinline__
 #else
 #define LOD_FN inline __attribute__((always_inline))
+#define LOD_INLINE __attribute__((always_inline))  // for lambdas
 #endif
 
 namespace lod {
@@ -96,23 +98,38 @@ LOD_FN int64_t segment_of(const int64_t* offsets, int64_t segments, int64_t row)
 LOD_FN double exp_of(double x) { return ::exp(x); }
 // 2^n e^r with n = round(x / ln 2), |r| <= ln(2)/2 and a minimax polynomial of degree 6 for e^r: relative error 9e-8.
 // Free of branches, so that loops over it become vector code. Below -87.33 (and for -inf) it is 0, NaN stays NaN.
+constexpr float kExp[] = {0.0013836794532835484f, 0.008374856784939766f, 0.041668228805065155f, 0.16666419804096222f,
+                          0.49999991059303284f, 1.f, 1.f};
+constexpr float kLog2High = 0.693359375f, kLog2Low = -2.12194440e-4f, kPerLog2 = 1.44269504f;
+constexpr float kToInteger = 12582912.f;  // 1.5 * 2^23: added, it leaves the rounded integer in the low bits
+LOD_FN float exp_part(float x, float n) {  // e^r
+  const float r = (x - n * kLog2High) - n * kLog2Low;
+  float p = kExp[0];
+  for (int i = 1; i < 7; ++i) p = p * r + kExp[i];
+  return p;
+}
 LOD_FN float exp_of(float x) {
 #ifdef __CUDA_ARCH__
   return ::expf(x);
 #else
   const float clamped = x > 88.7f ? 88.7f : x < -87.33f ? -87.33f : x;
-  const float shifted = clamped * 1.44269504f + 12582912.f;  // 1.5 * 2^23 leaves the rounded integer in the low bits
-  const float n = shifted - 12582912.f;
-  const float r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
-  float p = r * 0.0013836794532835484f + 0.008374856784939766f;
-  p = p * r + 0.041668228805065155f;
-  p = p * r + 0.16666419804096222f;
-  p = p * r + 0.49999991059303284f;
-  p = p * r + 1.f;
-  p = p * r + 1.f;
+  const float shifted = clamped * kPerLog2 + kToInteger;
+  const float p = exp_part(clamped, shifted - kToInteger);
   const auto bits = __builtin_bit_cast(uint32_t, p) + (__builtin_bit_cast(uint32_t, shifted) << 23);
   const float y = __builtin_bit_cast(float, bits);
   return x < -87.33f ? 0.f : x > 88.7f ? __builtin_inff() : y;
+#endif
+}
+// The same for x <= 0, or NaN: half the instructions.
+LOD_FN double exp_below(double x) { return ::exp(x); }
+LOD_FN float exp_below(float x) {
+#ifdef __CUDA_ARCH__
+  return ::expf(x);
+#else
+  const float shifted = x * kPerLog2 + (kToInteger + 127.f);  // the bits of 2^n, once they are moved to the exponent
+  const float scale = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, shifted) << 23);
+  const float y = exp_part(x, shifted - (kToInteger + 127.f)) * scale;
+  return x < -87.33f ? 0.f : y;
 #endif
 }
 template <class A>

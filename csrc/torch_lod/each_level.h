@@ -1,6 +1,7 @@
 // Compiles the kernel text LOD_KERNELS for three levels of x86-64, each in a namespace of its own; LOD_PICK(f) is f of the
 // best level that this processor has. TORCH_LOD_LEVEL=0, 1 or 2 in the environment forces a lower one, so that one machine
-// tests all three. Elsewhere (and with other compilers than GCC) there is the baseline alone. With nvcc: for the GPU.
+// tests all three. LOD_LANES, the floats of a register, is there for kernels that use vector types. Elsewhere (and with
+// other compilers than GCC) there is the baseline alone. With nvcc: for the GPU.
 // SPDX-License-Identifier: Apache-2.0
 
 #include <cstdlib>
@@ -21,6 +22,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define LOD_LEVELS 3
+#include <immintrin.h>
 #else
 #define LOD_LEVELS 1
 #endif

@@ -6,6 +6,9 @@
 //   each_row(exec, view, f)                f.strip<W>(s, r, c) for every row r of every segment s; a kernel that has
 //                                          f.part(s, begin, end) is given whole parts of segments instead, on the CPU
 //
+// On the CPU a kernel may have more: kWide, more channels that it takes at a time where there are as many; and for
+// each_segment bool run(first, last), which does these segments at once, or declines.
+//
 // On the CPU an item's channels are taken 64, 16, 4 and 1 at a time, loops of constant length that the compiler turns into
 // registers; on the GPU one thread owns one channel, since its neighbours already read the neighbouring ones.
 // LOD_ENTRY marks what bindings call: local to a level on the CPU, a symbol of its own on the GPU.
@@ -120,6 +123,8 @@ void each(const Exec& exec, int64_t n, int64_t cost, const F& f) {
 template <class F>
 LOD_FN void strips(const F& f, int64_t i, int64_t width) {
   int64_t c = 0;
+  if constexpr (requires { F::kWide; })
+    for (; F::kWide > 64 && c + F::kWide <= width; c += F::kWide) f.template strip<F::kWide>(i, c);
   for (; c + 64 <= width; c += 64) f.template strip<64>(i, c);
   for (; c + 16 <= width; c += 16) f.template strip<16>(i, c);
   for (; c + 4 <= width; c += 4) f.template strip<4>(i, c);
@@ -156,7 +161,11 @@ struct Piece {
     return lo;
   }
   void operator()(int64_t p) const {
-    for (int64_t s = cut(p), end = cut(p + 1); s < end; ++s) strips(f, s, width);
+    int64_t s = cut(p);
+    const int64_t end = cut(p + 1);
+    if constexpr (requires { f.run(s, end); })
+      if (f.run(s, end)) return;
+    for (; s < end; ++s) strips(f, s, width);
   }
 };
 

@@ -6,6 +6,8 @@
 
 namespace lod {
 
+constexpr int64_t kBlock = 1024;  // rows that are joined before they join the rest of their segment
+
 enum class Reduce { sum, mean, sqrt, max, min, first, last };
 
 template <class A>
@@ -14,8 +16,10 @@ LOD_FN A root_of(int64_t length) {
 }
 
 struct Sum {
+  static constexpr bool kOrders = false;
   template <class A> static LOD_FN A none() { return A(0); }
   template <class A> static LOD_FN A join(A a, A b) { return a + b; }
+  template <class A> static LOD_FN A fast(A a, A b) { return a + b; }
   template <class A> static LOD_FN A finish(A a, int64_t) { return a; }
 };
 struct Mean : Sum {
@@ -32,16 +36,24 @@ LOD_FN A lowest() {
   else return -A(__builtin_huge_val());
 }
 // better(b, a): b takes a's place. The first of equals stays; NaN beats everything and the first NaN stays.
+// join(a, b): NaN stays NaN, whichever of several. fast(a, b): join in one instruction, but a NaN b may get lost.
+// nan_of(a, b): b if it is NaN, else a.
+template <class A>
+LOD_FN A nan_of(A a, A b) { return b != b ? b : a; }
 struct Max {
+  static constexpr bool kOrders = true;
   template <class A> static LOD_FN A none() { return lowest<A>(); }
   template <class A> static LOD_FN bool better(A b, A a) { return b > a || (b != b && a == a); }
-  template <class A> static LOD_FN A join(A a, A b) { return better(b, a) ? b : a; }
+  template <class A> static LOD_FN A fast(A a, A b) { return b > a ? b : a; }
+  template <class A> static LOD_FN A join(A a, A b) { return nan_of(fast(a, b), b); }
   template <class A> static LOD_FN A finish(A a, int64_t) { return a; }
 };
 struct Min {
+  static constexpr bool kOrders = true;
   template <class A> static LOD_FN A none() { return std::is_integral_v<A> ? A(INT64_MAX) : -lowest<A>(); }
   template <class A> static LOD_FN bool better(A b, A a) { return b < a || (b != b && a == a); }
-  template <class A> static LOD_FN A join(A a, A b) { return better(b, a) ? b : a; }
+  template <class A> static LOD_FN A fast(A a, A b) { return b < a ? b : a; }
+  template <class A> static LOD_FN A join(A a, A b) { return nan_of(fast(a, b), b); }
   template <class A> static LOD_FN A finish(A a, int64_t) { return a; }
 };
 

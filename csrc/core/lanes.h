@@ -1,0 +1,308 @@
+// Segments of rows of few floats, several segments to a register: the CPU's forms of the reductions and of softmax for rows
+// narrower than a register. In the namespace of the level being compiled, where each_level.h defines LOD_LANES; kernel text
+// includes it after torch_lod/reducer.h.
+//
+// The floats of a segment lie side by side, so a register takes kRows rows of it at once, and what is left of them is loaded
+// and stored under a mask: nothing outside a segment is read, and there is hardly a branch that depends on lengths. Lane l
+// sums its own rows; then the lanes of a segment are joined as a tree, together with those of its neighbours in the register.
+// Which numbers meet in which order depends on the segment's own length alone.
+// SPDX-License-Identifier: Apache-2.0
+
+namespace lod::LOD_LEVEL {
+
+typedef float Floats __attribute__((vector_size(4 * LOD_LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LOD_LANES)));
+using Lanes = std::make_integer_sequence<int, LOD_LANES>;
+
+LOD_FN Floats all_lanes(float x) { return Floats{} + x; }
+template <class V>
+LOD_FN V unaligned(const void* p) {
+  V v;
+  std::memcpy(&v, p, sizeof(V));
+  return v;
+}
+
+// The first n lanes behind the first `skip` ones, for n <= 64.
+#if LOD_LANES == 16
+using Mask = __mmask16;
+LOD_FN Mask lanes_of(int64_t n, int64_t skip = 0) { return Mask(_bzhi_u64(~uint64_t(0), uint64_t(n)) >> skip); }
+LOD_FN Floats load(const float* p, Mask mask, Floats rest) { return Floats(_mm512_mask_loadu_ps(__m512(rest), mask, p)); }
+LOD_FN void store(float* p, Mask mask, Floats v) { _mm512_mask_storeu_ps(p, mask, __m512(v)); }
+LOD_FN Floats keep_nan(Floats v, Floats b) {  // b where it is NaN, else v
+  return Floats(_mm512_fixupimm_ps(__m512(v), __m512(b), _mm512_set1_epi32(0x11), 0));
+}
+LOD_FN Floats larger(Floats a, Floats b) { return Floats(_mm512_maskz_max_ps(0xffff, __m512(b), __m512(a))); }
+LOD_FN Floats smaller(Floats a, Floats b) { return Floats(_mm512_maskz_min_ps(0xffff, __m512(b), __m512(a))); }
+#else
+using Mask = Ints;
+LOD_FN Mask lanes_of(int64_t n, int64_t skip = 0) { return Ints{0, 1, 2, 3, 4, 5, 6, 7} < int32_t(n - skip); }
+LOD_FN Floats load(const float* p, Mask mask, Floats rest) { return mask ? Floats(_mm256_maskload_ps(p, __m256i(mask))) : rest; }
+LOD_FN void store(float* p, Mask mask, Floats v) { _mm256_maskstore_ps(p, __m256i(mask), __m256(v)); }
+LOD_FN Floats keep_nan(Floats v, Floats b) { return b != b ? b : v; }
+LOD_FN Floats larger(Floats a, Floats b) { return Floats(_mm256_max_ps(__m256(b), __m256(a))); }
+LOD_FN Floats smaller(Floats a, Floats b) { return Floats(_mm256_min_ps(__m256(b), __m256(a))); }
+#endif
+
+// R::join for vectors. Here, since vector code outside of a level's namespace is compiled for the baseline.
+template <class R>
+LOD_FN Floats join(Floats a, Floats b) {
+  if constexpr (std::is_base_of_v<Sum, R>) return a + b;
+  else return keep_nan(std::is_same_v<R, Max> ? larger(a, b) : smaller(a, b), b);
+}
+
+// Of runs of `unit` lanes the even (odd) ones, first those of a, then those of b: within 4 lanes, which is where processors
+// move single lanes cheaply, or for larger units within the register.
+constexpr int pair_lane(int unit, int odd, int l) {
+  const int region = unit < 4 ? 4 : LOD_LANES, half = region / 2, at = l % region;
+  return l / region * region + at % half / unit * 2 * unit + odd * unit + at % unit + (at < half ? 0 : LOD_LANES);
+}
+template <int unit, int odd, int... l>
+LOD_FN Floats pairs(Floats a, Floats b, std::integer_sequence<int, l...>) {
+  return __builtin_shuffle(a, b, Ints{pair_lane(unit, odd, l)...});
+}
+// A number and the row that it came from.
+struct Found {
+  Floats v;
+  Ints row;
+};
+template <int unit, int odd>
+LOD_FN Found pairs(const Found& a, const Found& b, Lanes lanes) {
+  return {pairs<unit, odd>(a.v, b.v, lanes), Ints(pairs<unit, odd>(Floats(a.row), Floats(b.row), lanes))};
+}
+LOD_FN Floats shuffled(Floats v, Ints to) { return __builtin_shuffle(v, to); }
+LOD_FN Found shuffled(const Found& f, Ints to) { return {__builtin_shuffle(f.v, to), __builtin_shuffle(f.row, to)}; }
+// The better, in the order of Max::better; of equals the earlier row.
+LOD_FN Found better(const Found& a, const Found& b) {
+  const Ints a_nan = a.v != a.v, b_nan = b.v != b.v;
+  const Ints take = (b.v > a.v) | (b_nan & ~a_nan) | (((a.v == b.v) | (a_nan & b_nan)) & (b.row < a.row));
+  return {take ? b.v : a.v, take ? b.row : a.row};
+}
+
+template <int distance, int... l>
+LOD_FN Floats partners(Floats v, std::integer_sequence<int, l...>) {
+  return __builtin_shuffle(v, Ints{(l ^ distance)...});
+}
+// Every lane: v of the lanes that are a multiple of `distance` away, joined.
+template <Floats (*op)(Floats, Floats), int distance>
+LOD_FN Floats across(Floats v) {
+  if constexpr (distance >= LOD_LANES) return v;
+  else return across<op, 2 * distance>(op(v, partners<distance>(v, Lanes{})));
+}
+LOD_FN Floats exp_lanes(Floats x) {  // exp_below for vectors
+  const Floats shifted = x * kPerLog2 + (kToInteger + 127.f), n = shifted - (kToInteger + 127.f);
+  const Floats r = (x - n * kLog2High) - n * kLog2Low;
+  Floats p = all_lanes(kExp[0]);
+  for (int i = 1; i < 7; ++i) p = p * r + kExp[i];
+  return x < -87.33f ? Floats{} : p * Floats(Ints(shifted) << 23);
+}
+// Lane l: the length of segment l / P.
+template <int P, int... l>
+LOD_FN Ints lengths_at(const int64_t* cuts, std::integer_sequence<int, l...>) {
+  const Ints low{(l / P * 2)...};
+  const auto words = [&](const int64_t* c) {
+    return __builtin_shuffle(unaligned<Ints>(c), P == 1 ? unaligned<Ints>(c + LOD_LANES / 2) : Ints{}, low);
+  };
+  return words(cuts + 1) - words(cuts);
+}
+
+enum class Share { all, length, root };  // what a sum is divided by: nothing, the length, its root
+
+// Rows of `width` floats, each padded to P lanes where rows are joined.
+template <int P>
+struct Narrow {
+  static constexpr int kRows = LOD_LANES / P;
+  // Registers that are taken whether or not there are rows for them: a branch that fails costs more.
+  static constexpr int kStraight = kRows >= 8 ? 1 : LOD_LANES == 16 && kRows == 1 ? 4 : 8 / kRows;
+  Ints spread = {}, pack = {}, channel = {}, row = {};
+  int64_t given;
+  LOD_FN int64_t width() const { return P <= 2 ? P : given; }
+  LOD_FN int64_t step() const { return kRows * width(); }  // floats that a register takes
+  explicit Narrow(int64_t width_) : given(width_) {
+    for (int32_t r = 0, l = 0; r < kRows; ++r)
+      for (int32_t c = 0; c < int32_t(width_); ++c, ++l) spread[r * P + c] = l, pack[l] = r * P + c, channel[l] = c, row[l] = r;
+  }
+
+  // Lane by lane, the rows of one segment joined: n floats at p.
+  template <class R>
+  LOD_FN Floats lanes(const float* p, int64_t n) const {
+    if (__builtin_expect(n > kStraight * step(), 0)) return long_lanes<R>(p, n, width(), step());
+    const Floats none = all_lanes(R::template none<float>());
+    Floats a = load(p, lanes_of(n), none);
+    for (int i = 1; i < kStraight; ++i) a = join<R>(a, load(p + i * step(), lanes_of(n, i * step()), none));
+    return a;
+  }
+  template <class R>
+  __attribute__((noinline)) static Floats long_lanes(const float* p, int64_t n, int64_t width, int64_t step) {
+    const Floats none = all_lanes(R::template none<float>());
+    Floats total = none;
+    for (int64_t left = n; left > 0;) {
+      const int64_t block = left < kBlock * width ? left : kBlock * width;
+      Floats part[4] = {none, none, none, none};
+      int64_t i = 0;
+      for (; i + 3 * step + LOD_LANES <= block; i += 4 * step)
+        for (int u = 0; u < 4; ++u) part[u] = join<R>(part[u], unaligned<Floats>(p + i + u * step));
+      for (; i < block; i += step) part[0] = join<R>(part[0], load(p + i, lanes_of(block - i < step ? block - i : step), none));
+      total = join<R>(total, join<R>(join<R>(part[0], part[1]), join<R>(part[2], part[3])));
+      p += block, left -= block;
+    }
+    return total;
+  }
+
+  // The lanes of N segments, leaf(k) those of the k-th, joined as trees: P lanes each. (across joins the same numbers.)
+  template <auto op, int N, class F>
+  LOD_FN auto trees(const F& leaf, int k = 0) const {
+    if constexpr (N == 1) {
+      return P == 1 ? leaf(k) : shuffled(leaf(k), spread);
+    } else {
+      const auto a = trees<op, N / 2>(leaf, k), b = trees<op, N / 2>(leaf, k + N / 2);
+      constexpr int unit = N * P <= 4 ? P : P < 4 ? 4 : P;
+      return op(pairs<unit, 0>(a, b, Lanes{}), pairs<unit, 1>(a, b, Lanes{}));
+    }
+  }
+  template <class R>
+  LOD_FN void reduce(const float* values, const int64_t* cuts, int64_t count, Share share, float pad, float* out) const {
+    Floats v = trees<join<R>, kRows>(
+        [&](int k) LOD_INLINE { return lanes<R>(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width()); });
+    const Ints length = lengths_at<P>(cuts, Lanes{});
+    Floats size = __builtin_convertvector(length, Floats);
+    if (share == Share::root)
+      for (int l = 0; l < LOD_LANES; ++l) size[l] = __builtin_sqrtf(size[l]);
+    if (share != Share::all) v /= size;
+    v = length == 0 ? all_lanes(pad) : v;
+    store(out, lanes_of(count * width()), P == 1 ? v : __builtin_shuffle(v, pack));
+  }
+  // Calls f(cuts, s, count) for groups of kRows segments from s; of the last ones only `count` are there, the others empty.
+  template <class F>
+  LOD_FN void each_group(const int64_t* offsets, int64_t first, int64_t last, const F& f) const {
+    for (; first + LOD_LANES <= last; first += kRows) f(offsets + first, first, kRows);
+    int64_t cuts[2 * LOD_LANES + 1];
+    const int64_t left = last - first;
+    for (int64_t i = 0; i <= 2 * LOD_LANES; ++i) cuts[i] = offsets[i < left ? first + i : last];
+    for (int64_t i = 0; i < left; i += kRows) f(cuts + i, first + i, left - i < kRows ? left - i : kRows);
+  }
+  template <class R>
+  void reduce_all(const float* values, const int64_t* offsets, int64_t first, int64_t last, Share share, float pad,
+                  float* out) const {
+    each_group(offsets, first, last, [&](const int64_t* cuts, int64_t s, int64_t count) LOD_INLINE {
+      reduce<R>(values, cuts, count, share, pad, out + s * width());
+    });
+  }
+
+  LOD_FN Found found(const float* p, int64_t n, Ints flip) const {
+    const auto rows_from = [&](int64_t i) LOD_INLINE {
+      const int64_t left = n - i * step(), some = left < 0 ? 0 : left < step() ? left : step();
+      const Ints at = row + int32_t(i * kRows);
+      const Floats v = load(p + i * step(), lanes_of(some), Floats(Ints(all_lanes(lowest<float>())) ^ flip));
+      return Found{Floats(Ints(v) ^ flip), at < int32_t(n / width()) ? at : at | INT32_MAX};
+    };
+    Found best = rows_from(0);
+    for (int64_t i = 1; i < kStraight || i * step() < n; ++i) best = better(best, rows_from(i));
+    return best;
+  }
+  // The first row that attains the maximum, and its number; with the sign bit as `flip` the minimum.
+  void extreme_all(const float* values, const int64_t* offsets, int64_t first, int64_t last, int32_t flip, float pad,
+                   float* out, int64_t* index) const {
+    each_group(offsets, first, last, [&](const int64_t* cuts, int64_t s, int64_t count) LOD_INLINE {
+      const Found best = trees<better, kRows>([&](int k) LOD_INLINE {
+        return found(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width(), Ints{} + flip);
+      });
+      const Floats v = lengths_at<P>(cuts, Lanes{}) == 0 ? all_lanes(pad) : Floats(Ints(best.v) ^ flip);
+      store(out + s * width(), lanes_of(count * width()), shuffled(v, pack));
+      int32_t rows[LOD_LANES];
+      std::memcpy(rows, &best.row, sizeof rows);
+      for (int64_t k = 0, i = s * width(); k < count; ++k)
+        for (int64_t c = 0; c < width(); ++c, ++i) index[i] = cuts[k] < cuts[k + 1] ? cuts[k] + rows[k * P + c] : -1;
+    });
+  }
+
+  // For softmax lanes stay as they are in memory. Every lane: v of the lanes of its channel, joined.
+  template <Floats (*op)(Floats, Floats)>
+  LOD_FN Floats over_rows(Floats v) const {
+    if constexpr (P == 1) return across<op, P>(v);
+    else return __builtin_shuffle(across<op, P>(__builtin_shuffle(v, spread)), channel);
+  }
+  // The sum of f(i) over the steps i of [0, end), in blocks of kBlock steps.
+  template <class F>
+  LOD_FN Floats sum_steps(int64_t end, const F& f) const {
+    Floats total{};
+    for (int64_t i = 0; i < end;) {
+      Floats part{};
+      const int64_t block = end - i < kBlock * step() ? end : i + kBlock * step();
+      for (; i < block; i += step()) part += f(i);
+      total += part;
+    }
+    return total;
+  }
+  // The n floats of one segment: all steps but the last in turn, the last in registers throughout, since most have no other.
+  LOD_FN void softmax(const float* x, int64_t n, float* y) const {
+    const Floats none = all_lanes(lowest<float>());
+    const int64_t last = n > step() ? (n - 1) / step() * step() : 0;
+    const Mask full = lanes_of(step()), mask = lanes_of(n - last);
+    const Floats tail = load(x + last, mask, none);
+    Floats top = tail;
+    for (int64_t i = 0; i < last; i += step()) top = larger(top, load(x + i, full, none));
+    top = over_rows<larger>(top);
+    const Floats total = sum_steps(last, [&](int64_t i) {
+      const Floats e = exp_lanes(load(x + i, full, none) - top);
+      store(y + i, full, e);
+      return e;
+    });
+    const Floats e = exp_lanes(tail - top), scale = 1.f / over_rows<join<Sum>>(total + e);
+    for (int64_t i = 0; i < last; i += step()) store(y + i, full, load(y + i, full, none) * scale);
+    store(y + last, mask, e * scale);
+  }
+  // kRows segments that fit into a register each; false if they do not.
+  LOD_FN bool short_softmax(const float* x, const int64_t* cuts, float* y) const {
+    Floats e[kRows];
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t n = cuts[k + 1] * width() - cuts[k] * width();
+      if (n > step()) return false;
+      e[k] = load(x + cuts[k] * width(), lanes_of(n), all_lanes(lowest<float>()));
+    }
+    const auto leaf = [&](int k) LOD_INLINE { return e[k]; };
+    const Floats top = trees<larger, kRows>(leaf);
+    for (int k = 0; k < kRows; ++k) e[k] = exp_lanes(e[k] - __builtin_shuffle(top, channel + k * P));
+    const Floats scale = 1.f / trees<join<Sum>, kRows>(leaf);
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t n = cuts[k + 1] * width() - cuts[k] * width();
+      store(y + cuts[k] * width(), lanes_of(n), e[k] * __builtin_shuffle(scale, channel + k * P));
+    }
+    return true;
+  }
+  void softmax_all(const float* x, const int64_t* offsets, int64_t first, int64_t last, float* y) const {
+    while (first < last) {
+      const int64_t group = last - first < kRows ? last - first : kRows;
+      if (kRows >= 4 && group == kRows && short_softmax(x, offsets + first, y)) {
+        first += kRows;
+      } else {
+        for (const int64_t end = first + group; first < end; ++first)
+          softmax(x + offsets[first] * width(), (offsets[first + 1] - offsets[first]) * width(), y + offsets[first] * width());
+      }
+    }
+  }
+  LOD_FN void softmax_backward(const float* y, const float* dy, int64_t n, float* dx) const {
+    const int64_t last = n > step() ? (n - 1) / step() * step() : 0;
+    const Mask full = lanes_of(step()), mask = lanes_of(n - last);
+    const Floats tail = load(y + last, mask, Floats{}), dtail = load(dy + last, mask, Floats{});
+    const auto product = [&](int64_t i) { return load(y + i, full, Floats{}) * load(dy + i, full, Floats{}); };
+    const Floats total = over_rows<join<Sum>>(sum_steps(last, product) + tail * dtail);
+    for (int64_t i = 0; i < last; i += step()) {
+      store(dx + i, full, load(y + i, full, Floats{}) * (load(dy + i, full, Floats{}) - total));
+    }
+    store(dx + last, mask, tail * (dtail - total));
+  }
+};
+
+// Calls f with the Narrow for rows of this width, if there is one.
+template <class F>
+bool narrow(int64_t width, int64_t rows, const F& f) {
+  if (width > (LOD_LANES == 16 ? 15 : 8) || rows > INT32_MAX) return false;
+  if (width == 1) f(Narrow<1>(width));
+  else if (width == 2) f(Narrow<2>(width));
+  else if (width <= 4) f(Narrow<4>(width));
+  else if (width <= 8) f(Narrow<8>(width));
+  else f(Narrow<LOD_LANES>(width));
+  return true;
+}
+
+}  // namespace lod::LOD_LEVEL

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`x.seq`: sequences by index."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .errors import LoDIndexError, public
+from .inputs import host_integers
+from .lod import LoD
+
+if TYPE_CHECKING:
+    from .lod_tensor import LoDTensor
+
+
+def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
+    """What is inside sequence j of level k: the levels below and the rows."""
+    return lod._cut("sequences", k + 1, int(lod._offsets[k][j]), int(lod._offsets[k][j + 1]))
+
+
+class SequenceIndex:
+    """`x.seq`."""
+
+    def __init__(self, x: "LoDTensor"):
+        self._x = x
+
+    def __len__(self) -> int:
+        return self._x.num_sequences()
+
+    def __iter__(self):
+        return self._x.sequences()
+
+    @public
+    def __getitem__(self, key):
+        x, lod = self._x, self._x.lod
+        key = key if isinstance(key, tuple) else (key,)
+        steps = list(key[:-1]) + ([key[-1]] if _is_int(key[-1]) else []) if key else []
+        if not key or len(key) > lod.depth or not all(map(_is_int, steps)):
+            raise LoDIndexError(
+                f"seq: expected 1 to {lod.depth} indices, ints and at the end an int, slice, list or mask, got {key!r:.80}"
+            )
+        begin, end = 0, lod.num_sequences()
+        if steps:
+            k, j = lod._branch("seq", tuple(steps))
+            begin, end = int(lod._offsets[k][j]), int(lod._offsets[k][j + 1])
+            if len(steps) == len(key):
+                if k + 1 == lod.depth:
+                    return x.values()[begin:end]
+                inner, first, last = below(lod, k, j)
+                return x._rows_with(x.values()[first:last], inner)
+        k = len(steps)
+        if isinstance(key[-1], slice):
+            picked = range(begin, end)[key[-1]]
+            if picked.step == 1:
+                inner, first, last = lod._cut("seq", k, picked.start, max(picked.start, picked.stop))
+                return x._rows_with(x.values()[first:last], inner)
+            index = torch.tensor(picked, dtype=torch.int64, device="cpu")
+        else:
+            index = begin + _positions(key[-1], end - begin)
+        return x._moved(*lod._take("seq", k, index))
+
+
+def _is_int(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _positions(key, n: int) -> Tensor:
+    """Positions in [0, n) from a list or tensor of ints or bools."""
+    if isinstance(key, (list, tuple)) and key and all(isinstance(entry, bool) for entry in key):
+        key = torch.tensor(key, device="cpu")
+    if isinstance(key, Tensor) and key.dtype == torch.bool:
+        if key.shape != (n,):
+            raise LoDIndexError(f"seq: expected a mask of shape ({n},), got {tuple(key.shape)}")
+        with torch._C.DisableTorchFunctionSubclass():
+            return key.cpu().nonzero().flatten()
+    index = host_integers("seq", "index", key)
+    wrong = ((index < -n) | (index >= n)).nonzero().flatten()
+    if wrong.numel():
+        i = int(wrong[0])
+        raise LoDIndexError(f"seq: expected an index in [{-n}, {n - 1}], got {int(index[i])} at position {i}")
+    return index % n if n else index

@@ -26,8 +26,9 @@ def _seeded():
 
 def pytest_terminal_summary(terminalreporter):
     passed = terminalreporter.stats.get("passed", [])
-    laws = collections.Counter(r.nodeid.split("::")[1].split("[")[0] for r in passed if "test_all_ops" in r.nodeid)
     kind = "compiled operators" if torch_lod.ops.COMPILED else "compositions (no compiled operators)"
     terminalreporter.write_line(f"torch {torch.__version__}, {kind}, devices: {', '.join(DEVICES)}")
-    if laws:
-        terminalreporter.write_line(f"{len(laws)} laws over operators, {sum(laws.values())} cases of them")
+    for file, what in (("test_all_ops", "operators"), ("test_all_sequences", "operators on LoDTensors")):
+        laws = collections.Counter(r.nodeid.split("::")[1].split("[")[0] for r in passed if f"{file}.py" in r.nodeid)
+        if laws:
+            terminalreporter.write_line(f"{len(laws)} laws over {what}, {sum(laws.values())} cases of them")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from op_info import OPS, WITHOUT
+from sequence_info import SEQUENCES
 
 import torch_lod as tl
 from torch_lod.ops import composed
@@ -106,6 +107,15 @@ def test_every_operator_is_registered_everywhere():
 def test_every_operator_has_an_entry_and_a_composition():
     assert set(SCHEMAS) - {info.name for info in OPS} == set(WITHOUT), "add an OpInfo in tests/op_info.py"
     assert set(SCHEMAS) == set(composed.COMPOSITIONS), "add a composition in torch_lod/ops/composed.py"
+
+
+def test_every_sequence_operator_has_an_entry():
+    names = [info.name for info in SEQUENCES]
+    assert len(names) == len(set(names))
+    assert set(tl.sequence.__all__) - {"RankTable"} == set(names), "add a SequenceInfo in tests/sequence_info.py"
+    for path in sources("torch_lod/sequence/[a-z]*.py"):
+        module = sys.modules[f"torch_lod.sequence.{path.stem}"]
+        assert set(module.__all__) <= set(tl.sequence.__all__), path
 
 
 def test_compositions_have_the_schemas_of_the_library():

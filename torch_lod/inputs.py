@@ -48,6 +48,19 @@ def whole(call: str, what: str, value) -> int:
     raise LoDTypeError(f"{call}: expected {what} to be an integer, got {_excerpt(value)}")
 
 
+def filler(call: str, what: str, value, dtype: torch.dtype):
+    """A number that rows of a dtype can be filled with."""
+    if not isinstance(value, (int, float)) or (isinstance(value, bool) and dtype != torch.bool):
+        raise LoDTypeError(f"{call}: expected {what} as a number, got {_excerpt(value)}")
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        fits = isinstance(value, float) or abs(value) < 2**1023
+    else:
+        fits = value == value // 1 and torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max
+    if not fits:
+        raise LoDValueError(f"{call}: expected a whole {what} within {dtype}, got {_excerpt(value)}")
+    return value
+
+
 def _excerpt(value) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -294,6 +294,15 @@ class LoD:
 
         return self._cached(("segment", k), device, make)
 
+    def _parents(self, k: int) -> Tensor:
+        """The sequence of level k that every element of that level belongs to; in host memory."""
+
+        def make():
+            offsets = self._offsets[k]
+            return ops.run_map(torch.arange(offsets.numel() - 1, device=_HOST), offsets, int(offsets[-1]), 0)
+
+        return self._cached(("parents", k), None, make)
+
     def _end_rows(self, k: int, last: bool, device=None) -> Tensor:
         """The first (last) row of every sequence, -1 for empty ones."""
 

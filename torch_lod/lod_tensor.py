@@ -12,7 +12,7 @@ from torch import Tensor
 
 from . import ops, torch_rules, tracing
 from .errors import LoDTypeError, LoDValueError, public
-from .inputs import host_integers, sums
+from .inputs import filler, host_integers, sums
 from .lod import LoD, Runs
 from .printing import tree
 from .seq_index import SequenceIndex, below
@@ -252,6 +252,7 @@ class LoDTensor(Tensor):
         if not -(2**62) <= i < 2**62:
             raise LoDValueError(f"nth: expected i within 62 bits, got {i}")
         offsets = self._lod._offsets[-1]
+        filler("nth", "pad_value", pad_value, self.dtype)
         row = offsets[:-1] + i if i >= 0 else offsets[1:] + i
         row = torch.where((row >= offsets[:-1]) & (row < offsets[1:]), row, -1)
         return maybe_lod(ops.gather_rows(self.values(), row.to(self.device), pad_value), self._lod.outer(-1))
@@ -267,7 +268,7 @@ class LoDTensor(Tensor):
                 f"permute_sequences: expected order to be a permutation of {n} sequences, got {_list(order)}"
             )
         if k > 0:
-            parent = torch.repeat_interleave(self._lod._offsets[k - 1].diff())
+            parent = self._lod._parents(k - 1)
             moved = (parent[order] != parent).nonzero().flatten()
             if moved.numel():
                 i = int(moved[0])
@@ -348,6 +349,7 @@ class LoDTensor(Tensor):
         """
         if side not in ("right", "left"):
             raise LoDValueError(f"to_padded: expected side 'right' or 'left', got {side!r}")
+        filler("to_padded", "padding_value", padding_value, self.dtype)
         if level == "all":
             if max_length is not None:
                 raise LoDValueError("to_padded: expected no max_length with level='all', got one")

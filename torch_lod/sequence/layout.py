@@ -7,7 +7,7 @@ from torch import Tensor
 from .. import ops
 from ..construct import from_padded
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
-from ..inputs import host_integers
+from ..inputs import filler, host_integers
 from ..lod import LoD
 from ..lod_tensor import LoDTensor
 from ._common import level_of, one_column
@@ -53,6 +53,8 @@ def sequence_pad(
         raise LoDValueError(
             f"{call}: expected pad_value of one element or of shape {tuple(x.shape[1:])}, got {tuple(pad_value.shape)}"
         )
+    if not torch.can_cast(pad_value.dtype, x.dtype):
+        raise LoDTypeError(f"{call}: expected pad_value of a dtype that {x.dtype} takes in, got {pad_value.dtype}")
     dense, lengths = x.to_padded(0, level, maxlen)
     padding = torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]
     fill = pad_value.detach().to(dense).reshape(x.shape[1:] if pad_value.shape == x.shape[1:] else ())
@@ -104,7 +106,14 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
     call = "sequence_mask"
     if isinstance(lengths, LoDTensor):
         lengths = lengths.values()
-    lengths = torch.as_tensor(lengths) if not isinstance(lengths, Tensor) else lengths
+    if not isinstance(lengths, Tensor):
+        try:
+            lengths = torch.as_tensor(lengths)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise LoDTypeError(f"{call}: expected lengths as whole numbers, got {lengths!r:.60}") from error
+        lengths = lengths if lengths.numel() else lengths.to(torch.int64)
+    if not isinstance(dtype, torch.dtype):
+        raise LoDTypeError(f"{call}: expected dtype as a torch.dtype, got {dtype!r}")
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise LoDTypeError(f"{call}: expected lengths of an integer dtype, got {lengths.dtype}")
     if maxlen is None:
@@ -165,6 +174,7 @@ def sequence_enumerate(x: LoDTensor, win_size: int, pad_value: int = 0, level: i
         raise LoDValueError(f"{call}: expected win_size in [1, 2**20], got {win_size!r}")
     if type(pad_value) is not int:
         raise LoDTypeError(f"{call}: expected pad_value as an int, got {pad_value!r}")
+    filler(call, "pad_value", pad_value, x.dtype)
     return x.with_values(ops.segment_unfold(values, x._lod._row_offsets(k, x.device), win_size, 0, 1, pad_value))
 
 
@@ -193,8 +203,8 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
     level_of(call, x, -1)
     if x.dim() != 2:
         raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(x.shape)}")
-    if type(new_dim) is not int or new_dim < 1:
-        raise LoDValueError(f"{call}: expected new_dim >= 1, got {new_dim!r}")
+    if type(new_dim) is not int or not 1 <= new_dim < 2**62:
+        raise LoDValueError(f"{call}: expected new_dim in [1, 2**62), got {new_dim!r}")
     lod, width = x._lod, x.shape[1]
     elements = lod._offsets[-1] * width
     wrong = (elements.diff() % new_dim).nonzero().flatten()
@@ -227,8 +237,8 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
     """
     call = "sequence_scatter"
     places = one_column(call, "index", index)
-    if not isinstance(x, Tensor) or x.dim() < 2:
-        raise LoDValueError(f"{call}: expected x of shape (sequences, size, ...)")
+    if _a_tensor(call, x).dim() < 2:
+        raise LoDValueError(f"{call}: expected x of shape (sequences, size, ...), got {tuple(x.shape)}")
     if not isinstance(updates, Tensor) or updates.dtype != x.dtype:
         raise LoDTypeError(
             f"{call}: expected updates of the dtype of x, {x.dtype}, got {getattr(updates, 'dtype', type(updates).__name__)}"
@@ -251,6 +261,9 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
         updates = updates.squeeze(1)
     if updates.shape != (lod.rows, *element):
         raise LoDValueError(f"{call}: expected updates of shape {(lod.rows, *element)}, got {tuple(updates.shape)}")
+    if not x.device == updates.device == places.device:
+        devices = f"{places.device} and {updates.device}"
+        raise LoDTypeError(f"{call}: expected index and updates on {x.device}, as x, got them on {devices}")
     x = x.values() if isinstance(x, LoDTensor) else x
     places = places.to(torch.int64)
     outside = (places < 0) | (places >= size)
@@ -277,7 +290,8 @@ def lod_reset(x: Tensor, lod) -> LoDTensor:
     """
     if isinstance(x, LoDTensor):
         return x.lod_reset(lod)
-    return LoDTensor(x, LoD([[0, *([x.shape[0]] if isinstance(x, Tensor) and x.dim() else [])]])).lod_reset(lod)
+    rows = x.shape[0] if _a_tensor("lod_reset", x).dim() else 0
+    return LoDTensor(x, LoD([[0, rows]])).lod_reset(lod)
 
 
 @public

@@ -149,7 +149,7 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
     """
     call = "array_to_lod_tensor"
     index, sizes = _a_table(call, table)._steps()
-    if not isinstance(array, (list, tuple)) or not all(isinstance(step, Tensor) for step in array):
+    if not isinstance(array, (list, tuple)):
         raise LoDTypeError(f"{call}: expected array as a list of tensors, got {type(array).__name__}")
     if len(array) != len(sizes):
         raise LoDValueError(f"{call}: expected {len(sizes)} steps, got {len(array)}")
@@ -157,8 +157,13 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
         raise LoDValueError(f"{call}: expected at least 1 step, got none: the shape of a row would be unknown")
     nested = isinstance(array[0], LoDTensor)
     for t, (step, size) in enumerate(zip(array, sizes, strict=True)):
-        if isinstance(step, LoDTensor) != nested or step.dim() == 0:
+        if not isinstance(step, Tensor) or isinstance(step, LoDTensor) != nested or step.dim() == 0:
             raise LoDTypeError(f"{call}: expected steps of one kind with rows, got {type(step).__name__} at step {t}")
+        if step.shape[1:] != array[0].shape[1:]:
+            raise LoDValueError(
+                f"{call}: expected steps of rows of one shape, got {tuple(array[0].shape[1:])} and, at step {t}, "
+                f"{tuple(step.shape[1:])}"
+            )
         count = step.num_sequences() if isinstance(step, LoDTensor) else step.shape[0]
         if count != size:
             raise LoDValueError(f"{call}: expected {size} {'sequences' if nested else 'rows'} at step {t}, got {count}")
@@ -174,9 +179,10 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
     return whole._moved(LoD._of(call, "offsets", [*outer, *inner._offsets], names), runs)
 
 
-def _sequences_of(call: str, x) -> int:
+def _sequences_of(call: str, x, what: str = "x") -> int:
     if not isinstance(x, Tensor) or x.dim() == 0:
-        raise LoDTypeError(f"{call}: expected x as a tensor with rows, got {type(x).__name__}")
+        got = "a scalar" if isinstance(x, Tensor) else type(x).__name__
+        raise LoDTypeError(f"{call}: expected {what} as a tensor with rows, got {got}")
     return x.num_sequences() if isinstance(x, LoDTensor) else x.shape[0]
 
 
@@ -219,8 +225,8 @@ def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
     """
     call = "shrink_memory"
     _a_table(call, table)
-    if type(i) is not int or i < 0:
-        raise LoDIndexError(f"{call}: expected i >= 0, got {i!r}")
+    if type(i) is not int or not 0 <= i < 2**63:
+        raise LoDIndexError(f"{call}: expected i in [0, 2**63), got {i!r}")
     alive, count = table.alive(i), _sequences_of(call, x)
     if count < alive:
         raise LoDValueError(f"{call}: expected x with at least the {alive} sequences that have a step {i}, got {count}")
@@ -232,6 +238,8 @@ def _mask(call: str, mask, count: int) -> Tensor:
         mask = mask.values()
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise LoDTypeError(f"{call}: expected mask as a bool tensor, got {getattr(mask, 'dtype', type(mask).__name__)}")
+    if mask.is_meta:
+        raise LoDTypeError(f"{call}: expected mask as a bool tensor with data, got one on {mask.device}")
     if mask.shape not in ((count,), (count, 1)):
         raise LoDValueError(f"{call}: expected mask of shape ({count},) or ({count}, 1), got {tuple(mask.shape)}")
     return mask.reshape(-1).cpu()
@@ -285,18 +293,22 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
     host = _mask(call, mask, x.num_sequences(k) if isinstance(x, LoDTensor) else _sequences_of(call, x))
     wanted = {"in_true": int(host.sum()), "in_false": int((~host).sum())}
     for (what, count), part in zip(wanted.items(), (in_true, in_false), strict=True):
-        if _sequences_of(call, part) != count:
-            raise LoDValueError(f"{call}: expected {what} with {count} sequences, got {_sequences_of(call, part)}")
+        if _sequences_of(call, part, what) != count:
+            raise LoDValueError(
+                f"{call}: expected {what} with {count} sequences, got {_sequences_of(call, part, what)}"
+            )
     place = torch.where(host, host.cumsum(0) - 1, wanted["in_true"] + (~host).cumsum(0) - 1)
     if isinstance(in_true, LoDTensor) != isinstance(in_false, LoDTensor):
         kinds = f"{type(in_true).__name__} and {type(in_false).__name__}"
         raise LoDTypeError(f"{call}: expected in_true and in_false of one kind, got {kinds}")
     if not isinstance(in_true, LoDTensor):
+        if in_true.shape[1:] != in_false.shape[1:]:
+            shapes = f"{tuple(in_true.shape[1:])} and {tuple(in_false.shape[1:])}"
+            raise LoDValueError(f"{call}: expected in_true and in_false of rows of one shape, got {shapes}")
         return ops.gather_rows(torch.cat([in_true, in_false]), place.to(in_true.device))
     whole = joined(call, all_lod(call, [in_true, in_false]))
     inner, runs = whole._lod._take(call, 0, place)
-    levels, names = list(inner._offsets), None
-    if isinstance(x, LoDTensor):
-        levels = [*x._lod._offsets[:k], *levels]
-        names = x.level_names if len(levels) == x.lod_level else None
-    return whole._moved(LoD._of(call, "offsets", levels, names), runs)
+    if not isinstance(x, LoDTensor):
+        return whole._moved(inner, runs)
+    names = x.level_names if k + inner.depth == x.lod_level else inner.level_names if k == 0 else None
+    return whole._moved(LoD._of(call, "offsets", [*x._lod._offsets[:k], *inner._offsets], names), runs)

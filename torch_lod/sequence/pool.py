@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..errors import LoDTypeError, LoDValueError, public
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
+from ..inputs import filler, whole
+from ..lod import LoD
 from ..lod_tensor import LoDTensor, made, maybe_lod, plainly, rows_of
 from ._common import a_float, level_of, number, on_rows
 
@@ -65,11 +67,9 @@ def sequence_pool(
 
 def _pool(call: str, x, pool_type, pad_value, level, return_index: bool = False, correction: int = 1):
     k = level_of(call, x, level)
-    kind = pool_type.lower() if isinstance(pool_type, str) else ""
+    kind = _kind(call, "pool_type", pool_type)
     reduce = _REDUCE.get(kind)
-    if reduce is None and kind not in _COMPOSED:
-        raise LoDValueError(f"{call}: expected pool_type in {sorted([*_REDUCE, *_COMPOSED])}, got {pool_type!r}")
-    if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
+    if isinstance(pad_value, (bool, str)):
         raise LoDTypeError(
             f"{call}: expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
         )
@@ -80,6 +80,7 @@ def _pool(call: str, x, pool_type, pad_value, level, return_index: bool = False,
 def _pooled(call, values: Tensor, lod, k: int, kind: str, reduce: str | None, pad_value, return_index, correction):
     if (values.dtype == torch.bool or values.is_complex()) and kind not in ("any", "all", "first", "last"):
         raise LoDTypeError(f"{call}: expected x of a floating or integer dtype for {kind!r}, got {values.dtype}")
+    filler(call, "pad_value", pad_value, torch.bool if kind in ("any", "all") else values.dtype)
     offsets = lod._row_offsets(k, values.device)
     if return_index:
         if reduce not in ("max", "min"):
@@ -99,6 +100,13 @@ def _pooled(call, values: Tensor, lod, k: int, kind: str, reduce: str | None, pa
     return made(pooled, lod.outer(k))
 
 
+def _kind(call: str, what: str, given) -> str:
+    kind = given.lower() if isinstance(given, str) else ""
+    if kind not in _REDUCE and kind not in _COMPOSED:
+        raise LoDValueError(f"{call}: expected {what} in {sorted([*_REDUCE, *_COMPOSED])}, got {given!r}")
+    return kind
+
+
 def _prod(values: Tensor, offsets: Tensor, _) -> Tensor:
     return ops.segment_reduce(cumulative_product(values, offsets), offsets, "last")
 
@@ -106,18 +114,18 @@ def _prod(values: Tensor, offsets: Tensor, _) -> Tensor:
 def cumulative_product(values: Tensor, offsets: Tensor) -> Tensor:
     """y[r] = x[r] y[r - 1], from the first row's own value."""
     ends = torch.zeros(values.shape[0] + 1, dtype=torch.bool, device=values.device).index_fill(0, offsets, True)
-    return ops.segment_scan(torch.where(on_rows(ends[:-1], values), values, 0), values, offsets)
+    out = ops.segment_scan(torch.where(on_rows(ends[:-1], values), values, 0), values, offsets)
+    if not values.is_floating_point():
+        return out
+    # a scan forgets what was before a factor of 0; a product with NaN or an infinity does not become 0
+    unending, _ = ops.segment_cumulative((~values.detach().isfinite()).to(torch.uint8), offsets, "max")
+    return torch.where((unending > 0) & out.detach().isfinite(), torch.nan, out)
 
 
 def _logsumexp(values: Tensor, offsets: Tensor, _) -> Tensor:
-    top = finite_top(values, offsets)
+    top = ops.segment_reduce(values.detach(), offsets, "max").nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
     e = (values - ops.segment_broadcast(top, offsets, values.shape[0])).exp()
     return ops.segment_reduce(e, offsets, "sum").log() + top
-
-
-def finite_top(values: Tensor, offsets: Tensor) -> Tensor:
-    """The maximum of every segment, 0 where it is infinite or NaN: what exponents are taken relative to."""
-    return ops.segment_reduce(values.detach(), offsets, "max").nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _var(values: Tensor, offsets: Tensor, correction: int) -> Tensor:
@@ -238,7 +246,8 @@ def sequence_topk(
     if x.is_complex():
         raise LoDTypeError(f"{call}: expected x of numbers that have an order, got {x.dtype}")
     if type(k) is not int or not 1 <= k <= 2**31:
-        raise LoDValueError(f"{call}: expected k >= 1, got {k!r}")
+        raise LoDValueError(f"{call}: expected k in [1, 2**31], got {k!r}")
+    filler(call, "pad_value", pad_value, x.dtype)
     lod, values = x._lod, x.values()
     key = values
     if channel is not None:
@@ -254,7 +263,11 @@ def sequence_topk(
     index = ops.gather_rows(order, place.flatten(), -1).view(*place.shape, *order.shape[1:])
     if channel is None:
         flat = index.flatten(0, 1)
-        taken = values.gather(0, flat.clamp(min=0)) if values.shape[0] else flat.to(values.dtype)
+        taken = (
+            values.gather(0, flat.clamp(min=0))
+            if values.shape[0]
+            else ops.gather_rows(values, flat.new_full(flat.shape[:1], -1))
+        )
         taken = torch.where(flat < 0, torch.full_like(taken, pad_value), taken).view(index.shape)
     else:
         taken = ops.gather_rows(values, index.flatten(), pad_value).view(*index.shape, *values.shape[1:])
@@ -296,18 +309,27 @@ def fused_embedding_seq_pool(
         raise LoDTypeError(f"{call}: expected ids of an integer dtype, got {numbers.dtype}")
     if numbers.dim() == 2 and numbers.shape[1] == 1:
         numbers = numbers.squeeze(1)
-    if not isinstance(weight, Tensor) or weight.dim() != 2:
-        raise LoDValueError(f"{call}: expected weight of shape (words, width)")
-    words = weight.shape[0]
-    if numbers.is_cpu:
-        wrong = ((numbers < 0) | (numbers >= words)).nonzero()
-        if len(wrong):
-            at = tuple(wrong[0].tolist())
-            raise IndexError(f"{call}: expected ids in [0, {words - 1}], got {int(numbers[at])} at index {at[0]}")
-    rows = torch.nn.functional.embedding(numbers, weight)
+    if not isinstance(weight, Tensor):
+        raise LoDTypeError(f"{call}: expected weight as a tensor, got {type(weight).__name__}")
+    if weight.dim() != 2:
+        raise LoDValueError(f"{call}: expected weight of shape (words, width), got {tuple(weight.shape)}")
+    if weight.device != numbers.device:
+        raise LoDTypeError(f"{call}: expected weight on {numbers.device}, as ids, got one on {weight.device}")
     if padding_idx is not None:
-        rows = rows.masked_fill((numbers == padding_idx)[..., None], 0)
-    return sequence_pool(ids.with_values(rows), combiner, level=level)
+        padding_idx = whole(call, "padding_idx", padding_idx)
+    words = weight.shape[0]
+    numbers = numbers.to(torch.int64)
+    outside = (numbers < 0) | (numbers >= words)
+    if not numbers.is_cpu:
+        torch._assert_async(~outside.any(), f"{call}: ids hold one out of range")
+    elif outside.any():
+        at = tuple(outside.nonzero()[0].tolist())
+        raise LoDIndexError(f"{call}: expected ids in [0, {words - 1}], got {int(numbers[at])} at index {at[0]}")
+    kind = _kind(call, "combiner", combiner)
+    if padding_idx is not None:
+        numbers = torch.where(numbers == padding_idx, -1, numbers)
+    rows = ops.gather_rows(weight, numbers.flatten()).view(*numbers.shape, weight.shape[1])
+    return sequence_pool(ids.with_values(rows), kind, level=level)
 
 
 @public
@@ -351,18 +373,16 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
         raise LoDValueError(
             f"{call}: expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"
         )
+    a_float(call, x)
     scores = x.values().reshape(-1)
     if scores.numel() != x.shape[0]:
         raise LoDValueError(f"{call}: expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
     # a matrix row is a segment; they come by (sequence, channel, row) and leave by (sequence, row, channel)
-    matrices = x._lod.__class__.from_lengths([torch.repeat_interleave(broad, channel_num * high)])
+    matrices = LoD.from_lengths([broad[LoD.from_lengths([channel_num * high])._parents(0)]])
     best, _ = sequence_topk(LoDTensor(scores, matrices), max(topks))
     means = best.cumsum(1)[:, [k - 1 for k in topks]] / torch.tensor(topks, dtype=scores.dtype, device=x.device)
-    start = torch.repeat_interleave(row._lod._offsets[0][:-1] * channel_num, high)
-    place = torch.arange(row.shape[0], device="cpu") - torch.repeat_interleave(row._lod._offsets[0][:-1], high)
-    turn = (
-        start[:, None]
-        + place[:, None]
-        + torch.arange(channel_num, device="cpu") * torch.repeat_interleave(high, high)[:, None]
-    )
-    return LoDTensor(ops.gather_rows(means, turn.flatten().to(x.device)).view(row.shape[0], -1), row._lod)
+    first, of = row._lod._offsets[0][:-1], row._lod._parents(0)
+    place = torch.arange(row.shape[0], device="cpu") + (channel_num - 1) * first[of]
+    turn = place[:, None] + torch.arange(channel_num, device="cpu") * high[of][:, None]
+    out = ops.gather_rows(means, turn.flatten().to(x.device))
+    return LoDTensor(out.view(row.shape[0], channel_num * len(topks)), row._lod)

@@ -7,7 +7,7 @@ from torch import Tensor
 from .. import ops
 from ..construct import all_lod, joined_within
 from ..errors import LoDTypeError, LoDValueError, public
-from ..inputs import host_integers, sums
+from ..inputs import filler, host_integers, sums
 from ..lod import LoD
 from ..lod_tensor import LoDTensor, made, rows_of
 from ._common import a_float, level_of, on_rows, plain, probability
@@ -161,11 +161,12 @@ def sequence_shift(x: LoDTensor, n: int, fill: float = 0.0, level: int | str = -
     k = level_of(call, x, level)
     if type(n) is not int or not -(2**40) <= n <= 2**40:
         raise LoDValueError(f"{call}: expected n as an int within 2**40, got {n!r}")
+    filler(call, "fill", fill, x.dtype)
     lod = x._lod
     if k + 1 == lod.depth:
         rows = rows_of(x)
         return made(ops.segment_unfold(rows, lod._row_offsets(k, rows.device), 1, -n, 1, fill).squeeze(1), lod)
-    segment, offsets, inner = torch.repeat_interleave(lod._offsets[k].diff()), lod._offsets[k], lod._offsets[k + 1]
+    segment, offsets, inner = lod._parents(k), lod._offsets[k], lod._offsets[k + 1]
     source = torch.arange(segment.numel(), device="cpu") - n
     inside = (source >= offsets[segment]) & (source < offsets[segment + 1])
     source = torch.where(inside, source, 0)
@@ -189,12 +190,13 @@ def sequence_sample(x: LoDTensor, k: int, generator: torch.Generator | None = No
     """
     call = "sequence_sample"
     at = level_of(call, x, level)
-    if type(k) is not int or k < 0:
-        raise LoDValueError(f"{call}: expected k >= 0, got {k!r}")
-    if generator is not None and generator.device.type != "cpu":
-        raise LoDTypeError(f"{call}: expected a generator in host memory, got one on {generator.device}")
+    if type(k) is not int or not 0 <= k < 2**63:
+        raise LoDValueError(f"{call}: expected k in [0, 2**63), got {k!r}")
+    if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):
+        got = f"one on {generator.device}" if isinstance(generator, torch.Generator) else type(generator).__name__
+        raise LoDTypeError(f"{call}: expected generator as a torch.Generator in host memory, got {got}")
     offsets = x._lod._offsets[at]
-    segment = torch.repeat_interleave(offsets.diff())
+    segment = x._lod._parents(at)
     order = torch.rand(segment.numel(), generator=generator, device="cpu").argsort()
     order = order[segment[order].argsort(stable=True)]  # by sequence, within it at random
     place = torch.arange(segment.numel(), device="cpu") - offsets[segment]

@@ -24,6 +24,13 @@ def _rows_by_features(call: str, x: LoDTensor) -> Tensor:
     return values
 
 
+def _a_weight(call: str, t, shape: str, fits) -> None:
+    if not isinstance(t, Tensor):
+        raise LoDTypeError(f"{call}: expected weight as a tensor, got {type(t).__name__}")
+    if not fits(t):
+        raise LoDValueError(f"{call}: expected weight of shape {shape}, got {tuple(t.shape)}")
+
+
 def _fits(call: str, what: str, t, shape: tuple, x: Tensor) -> Tensor:
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"{call}: expected {what} as a tensor, got {type(t).__name__}")
@@ -80,8 +87,7 @@ def sequence_conv(
     if type(start) is not int or not -(2**20) <= start <= 2**20:
         raise LoDValueError(f"{call}: expected context_start within 2**20, got {context_start!r}")
     width = values.shape[1]
-    if not isinstance(weight, Tensor) or weight.dim() != 2:
-        raise LoDValueError(f"{call}: expected weight of shape (context_length * features, out)")
+    _a_weight(call, weight, "(context_length * features, out)", lambda w: w.dim() == 2)
     _fits(call, "weight", weight, (n * width, weight.shape[1]), values)
     if bias is not None:
         _fits(call, "bias", bias, (weight.shape[1],), values)
@@ -145,10 +151,8 @@ def sequence_conv1d(
         raise LoDValueError(f"{call}: expected groups that divide the {width} features of x, got {groups!r}")
     if padding not in ("same", "causal"):
         raise LoDValueError(f"{call}: expected padding 'same' or 'causal', got {padding!r}")
-    if not isinstance(weight, Tensor) or weight.dim() != 3 or weight.shape[0] % groups or weight.shape[2] < 1:
-        raise LoDValueError(
-            f"{call}: expected weight of shape (out, {width // groups}, size), out a multiple of {groups}"
-        )
+    shape = f"(out, {width // groups}, size), out a multiple of {groups}"
+    _a_weight(call, weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
     out, _, size = weight.shape
     _fits(call, "weight", weight, (out, width // groups, size), values)
     if bias is not None:
@@ -186,8 +190,7 @@ def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
     call = "row_conv"
     k = level_of(call, x, level)
     values = _rows_by_features(call, x)
-    if not isinstance(weight, Tensor) or weight.dim() != 2 or weight.shape[0] < 1:
-        raise LoDValueError(f"{call}: expected weight of shape (context, {values.shape[1]})")
+    _a_weight(call, weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
     _fits(call, "weight", weight, (weight.shape[0], values.shape[1]), values)
     seen = ops.segment_unfold(values, x._lod._row_offsets(k, values.device), weight.shape[0], 0)
     return made((seen * weight).sum(1), x._lod)
@@ -258,8 +261,10 @@ def im2sequence(
     Source: Paddle Fluid's im2sequence.
     """
     call = "im2sequence"
-    if not isinstance(x, Tensor) or x.dim() != 4:
-        raise LoDValueError(f"{call}: expected x of shape (images, channels, height, width)")
+    if not isinstance(x, Tensor):
+        raise LoDTypeError(f"{call}: expected x as a tensor, got {type(x).__name__}")
+    if x.dim() != 4:
+        raise LoDValueError(f"{call}: expected x of shape (images, channels, height, width), got {tuple(x.shape)}")
     if isinstance(x, LoDTensor):
         x = x.values()
     high, wide = _pair(call, "filter_size", filter_size, 1)
@@ -280,8 +285,12 @@ def im2sequence(
         )
     sizes = [grid(height, width)] * images
     if input_image_size is not None:
-        if not isinstance(input_image_size, Tensor) or input_image_size.shape != (images, 2):
-            raise LoDValueError(f"{call}: expected input_image_size of shape ({images}, 2)")
+        if not isinstance(input_image_size, Tensor):
+            raise LoDTypeError(f"{call}: expected input_image_size as a tensor, got {type(input_image_size).__name__}")
+        if input_image_size.shape != (images, 2) or not bool(input_image_size.isfinite().all()):
+            raise LoDValueError(
+                f"{call}: expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"
+            )
         by = _pair(call, "out_stride", out_stride, 1)
         real = [[math.ceil(v / by[i]) for i, v in enumerate(size)] for size in input_image_size.tolist()]
         sizes = [grid(h, w) for h, w in real]
@@ -293,11 +302,13 @@ def im2sequence(
         max(0, (rows - 1) * down_by + high - up - height),
         max(0, (columns - 1) * right_by + wide - left - width),
     )
+    size = height + up + max(down, below), width + left + max(right, beside)
+    if images * channels * size[0] * size[1] >= 2**48:
+        raise LoDValueError(f"{call}: expected a padded image of fewer than 2**48 elements, got {(channels, *size)}")
     padded = torch.nn.functional.pad(x, (left, max(right, beside), up, max(down, below)))
     seen = padded.unfold(2, high, down_by).unfold(3, wide, right_by).permute(0, 2, 3, 1, 4, 5)
-    if len(set(sizes)) == 1 and images:
-        parts = [seen[:, : sizes[0][0], : sizes[0][1]].reshape(-1, channels * high * wide)]
+    if len(set(sizes)) <= 1:
+        values = seen[:, :rows, :columns].flatten(0, 2)
     else:
-        parts = [seen[i, :h, :w].reshape(-1, channels * high * wide) for i, (h, w) in enumerate(sizes)]
-    values = torch.cat(parts) if parts else x.new_zeros(0, channels * high * wide)
-    return LoDTensor(values, LoD.from_lengths([[h * w for h, w in sizes]]))
+        values = torch.cat([seen[i, :h, :w].flatten(0, 1) for i, (h, w) in enumerate(sizes)])
+    return LoDTensor(values.flatten(1), LoD.from_lengths([[h * w for h, w in sizes]]))

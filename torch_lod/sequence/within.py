@@ -8,7 +8,7 @@ from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod_tensor import LoDTensor, made, plainly, rows_of
 from ._common import a_float, level_of, number
-from .pool import cumulative_product, finite_top, order_within
+from .pool import cumulative_product, order_within
 from .rearrange import elements_taken
 
 __all__ = [
@@ -78,7 +78,7 @@ def sequence_log_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
     call = "sequence_log_softmax"
     values, offsets = _segments(call, x, level)
     a_float(call, x)
-    shifted = values - _on_rows(finite_top(values, offsets), offsets, values)
+    shifted = values - _on_rows(ops.segment_reduce(values.detach(), offsets, "max"), offsets, values)
     total = ops.segment_reduce(shifted.exp(), offsets, "sum").log()
     return x.with_values(shifted - _on_rows(total, offsets, values))
 
@@ -110,7 +110,7 @@ def sequence_normalize(x: LoDTensor, eps: float = 1e-5, level: int | str = -1) -
 
 
 def _summable(values: Tensor) -> Tensor:
-    return values if values.is_floating_point() else values.to(torch.int64)
+    return values if values.is_floating_point() or values.is_complex() else values.to(torch.int64)
 
 
 @public
@@ -260,13 +260,14 @@ def sequence_sort(
     count = x.shape[0] if inner else lod.num_sequences(k + 1)
     if key is None:
         key = lod._offsets[k + 1].diff()
-    if not isinstance(key, Tensor) or key.is_complex():
-        raise LoDTypeError(f"{call}: expected key as a tensor of numbers, got {type(key).__name__}")
+    if not isinstance(key, Tensor) or key.is_complex() or key.is_meta:
+        got = f"{key.dtype} on {key.device}" if isinstance(key, Tensor) else type(key).__name__
+        raise LoDTypeError(f"{call}: expected key as a tensor of numbers, got {got}")
     key = key.values() if isinstance(key, LoDTensor) else key
     if key.shape != (count,):
         raise LoDValueError(
             f"{call}: expected key with one number for each of {count} elements, got {tuple(key.shape)}"
         )
-    segment = torch.repeat_interleave(lod._offsets[k].diff())
+    segment = lod._parents(k)
     order = order_within(key.detach().cpu(), segment, bool(descending))
     return elements_taken(call, x, k, lod._offsets[k].diff(), order)

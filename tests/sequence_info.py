@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table: one entry per operator of torch_lod.sequence. Every law of test_all_sequences.py reads it."""
+
+import sequence_info_layout as layout
+import sequence_info_moves as moves
+import sequence_info_plan as plan
+import sequence_reference as reference
+import torch
+from op_words import ANY, FLOATS, WHOLE, values
+from sequence_words import SequenceInfo, lod_tensor, over
+
+import torch_lod as tl
+
+HALVES = (torch.bfloat16, torch.float16)
+#: Composed of several operators, each of which rounds to the half type.
+ROUNDED = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (6e-2, 6e-2), torch.float16: (1e-2, 1e-2)}
+X = lod_tensor([[2, 1], [1, 2, 3]], (3,), torch.float32, "cpu")
+V, M = X.values(), X.values().to("meta")
+
+# -- pooling
+
+REDUCES = (
+    "sum",
+    "average",
+    "MEAN",
+    "sqrt",
+    "Max",
+    "min",
+    "first",
+    "last",
+    "prod",
+    "logsumexp",
+    "var",
+    "std",
+    "any",
+    "all",
+)
+
+
+def pools(x, k):
+    whole = not x.is_floating_point()
+    for reduce in REDUCES:
+        if whole and reduce in ("average", "MEAN", "sqrt", "logsumexp", "var", "std"):
+            continue
+        if x.dtype == torch.bool and reduce not in ("any", "all"):
+            continue
+        pads = (0, 1) if reduce in ("any", "all") else (0.0, 2.0)
+        # in a column of ones nothing varies, zeros are what products and conditions turn on
+        rows = torch.where(torch.arange(len(x)).remainder(4).view(-1, *[1] * (x.dim() - 1)) == 1, 0, x.values())
+        given = x.with_values(rows) if reduce in ("prod", "any", "all") else x
+        for pad in pads[1:] if k % 2 else pads:
+            yield f" {reduce} pad {pad}", (given, reduce, pad), {}
+        if reduce in ("Max", "min"):
+            yield f" {reduce} with index", (x, reduce, 3), {"return_index": True}
+    if not whole:
+        yield " var of all", (x, "var"), {"correction": 0}
+        yield " std of all", (x, "std", -1.0), {"correction": 0}
+
+
+def pool_errors():
+    pool = tl.sequence_pool
+    yield "kind", lambda: pool(X, "median"), ValueError, "pool_type in ['all', 'any', "
+    yield "no kind", lambda: pool(X, None), ValueError, "got None"
+    yield (
+        "pad is a level",
+        lambda: pool(X, "sum", "a"),
+        TypeError,
+        "pad_value as a number, got 'a'; a level is given as level='a'",
+    )
+    yield "bool pad", lambda: pool(X, "sum", True), TypeError, "pad_value as a number, got True"
+    yield (
+        "index of a sum",
+        lambda: pool(X, "sum", return_index=True),
+        TypeError,
+        "'max' or 'min' with return_index, got 'sum'",
+    )
+    yield "index of any", lambda: pool(X, "any", return_index=True), TypeError, "with return_index, got 'any'"
+    yield "whole mean", lambda: pool(X.long(), "mean"), TypeError, "floating dtype for 'mean', got Long"
+    for kind in ("logsumexp", "var", "std"):
+        yield (
+            f"whole {kind}",
+            lambda kind=kind: pool(X.long(), kind),
+            TypeError,
+            "x of a floating dtype, got torch.int64",
+        )
+    yield "correction", lambda: pool(X, "var", correction=None), TypeError, "correction as a number, got None"
+    yield "whole pad", lambda: pool(X.long(), "sum", 0.5), ValueError, "a whole pad_value within torch.int64, got 0.5"
+    yield (
+        "whole pad of prod",
+        lambda: pool(X.long(), "prod", 0.5),
+        ValueError,
+        "a whole pad_value within torch.int64, got 0.5",
+    )
+    yield "complex", lambda: pool(X.to(torch.cfloat), "sum"), TypeError, "floating or integer dtype"
+    yield "complex prod", lambda: pool(X.to(torch.cfloat), "prod"), TypeError, "floating or integer dtype"
+    yield "bool", lambda: pool(X.bool(), "max"), TypeError, "floating or integer dtype, got Bool"
+
+
+def ends(x, k):
+    yield "", (x,), {}
+    yield " pad", (x, 3.0), {}
+
+
+def end_errors(name):
+    def errors():
+        op = getattr(tl, name)
+        yield "pad", lambda: op(X, None), TypeError, "pad_value as a number, got None"
+        yield "whole pad", lambda: op(X.long(), 0.5), ValueError, "a whole pad_value within torch.int64, got 0.5"
+
+    return errors
+
+
+def alone(x, k):
+    yield "", (x,), {}
+
+
+def dtype_errors(name, wrong=torch.bool, words="dtype"):
+    """Where x is all there is to get wrong."""
+
+    def errors():
+        op = getattr(tl, name)
+        yield "dtype", lambda: op(X.to(wrong)), TypeError, words
+        yield "complex", lambda: op(X.to(torch.cfloat)), TypeError, words
+        yield "no argument", lambda: op(None), TypeError, "x as a LoDTensor, got NoneType"
+
+    return errors
+
+
+def topks(x, k):
+    for n in (1, 2, 7):
+        yield f" {n}", (x, n), {}
+        yield f" {n} smallest", (x, n), {"largest": False, "pad_value": 2.0}
+    if x.dim() == 2 and x.shape[1]:
+        for channel in (0, -1):
+            yield f" by {channel}", (x, 2, channel), {"pad_value": 1.0}
+
+
+def topk_errors():
+    topk = tl.sequence_topk
+    for k in (0, -1, 2**40, True, 1.0, None):
+        yield f"k {k}", lambda k=k: topk(X, k), ValueError, f"k in [1, 2**31], got {k}"
+    for channel in (3, -4, 0.5, True):
+        yield (
+            f"channel {channel}",
+            lambda c=channel: topk(X, 1, c),
+            ValueError,
+            f"(rows, channels), got {channel} for (6, 3)",
+        )
+    yield "channel of 1-d", lambda: topk(X[:, 0], 1, 0), ValueError, "got 0 for (6,)"
+    yield "pad", lambda: topk(X, 7, pad_value="a"), TypeError, "pad_value as a number, got 'a'"
+    yield (
+        "whole pad",
+        lambda: topk(X.long(), 7, pad_value=0.5),
+        ValueError,
+        "a whole pad_value within torch.int64, got 0.5",
+    )
+
+
+def embedded(dtype, device):
+    def make(x, k):
+        ids = x.with_values(x.values().remainder(5).long())
+        weight = values(6, (4,), dtype, device)
+        for combiner in ("sum", "mean", "sqrt", "max") if dtype.is_floating_point else ("sum", "max"):
+            yield f" {combiner}", (ids, weight, combiner), {}
+        yield " padded", (ids, weight, "sum", 2), {}
+        yield " of int32", (ids.with_values(ids.values().int()), weight), {}
+
+    yield from over(make, widths=((), (1,), (2,)))(torch.int64, device)
+
+
+def embedding_errors():
+    op, w = tl.fused_embedding_seq_pool, torch.zeros(4, 2)
+    ids = X[:, 0].with_values(torch.tensor([0, 1, 2, 3, 0, 1]))
+    for wrong in (-1, 4, 2**62, -(2**63)):
+        rows = ids.values().clone()
+        rows[3] = wrong
+        yield (
+            f"id {wrong}",
+            lambda r=rows: op(ids.with_values(r), w),
+            IndexError,
+            f"ids in [0, 3], got {wrong} at index 3",
+        )
+    yield "floating ids", lambda: op(X, w), TypeError, "ids of an integer dtype, got torch.float32"
+    yield "bool ids", lambda: op(ids.bool(), w), TypeError, "ids of an integer dtype, got torch.bool"
+    yield "plain ids", lambda: op(ids.values(), w), TypeError, "ids as a LoDTensor, got Tensor"
+    yield "weight", lambda: op(ids, w[0]), ValueError, "weight of shape (words, width), got (2,)"
+    yield "no weight", lambda: op(ids, None), TypeError, "weight as a tensor, got NoneType"
+    yield "whole weight", lambda: op(ids, w.long(), "mean"), TypeError, "floating dtype for 'mean'"
+    yield "combiner", lambda: op(ids, w, "median"), ValueError, "combiner in ['all', "
+    yield "padding_idx", lambda: op(ids, w, padding_idx="a"), TypeError, "padding_idx to be an integer, got 'a'"
+    yield "words on another device", lambda: op(ids, w.to("meta")), TypeError, "weight on cpu, as ids, got one on meta"
+
+
+def averages(dtype, device):
+    for label, high, broad in (
+        ("typical", [2, 3], [3, 1]),
+        ("empties", [0, 2, 0, 1], [2, 0, 0, 4]),
+        ("none", [], []),
+        ("all empty", [0, 0], [0, 0]),
+    ):
+        for channels, topk in ((2, [1, 3]), (1, (2,)), (3, [2, 1, 5])):
+            lengths = [channels * h * b for h, b in zip(high, broad)]
+            for width in ((), (1,)):
+                x = lod_tensor([lengths], width, dtype, device)
+                row, col = (lod_tensor([n], (2,), torch.int64, device) for n in (high, broad))
+                yield reference_sample(f"{label} {channels} {topk} {width}", (x, row, col, topk, channels))
+
+
+def reference_sample(label, args, kwargs=None):
+    from sequence_words import Sample
+
+    return Sample(label, args, kwargs or {})
+
+
+def average_errors():
+    op, row, col = (
+        tl.sequence_topk_avg_pooling,
+        lod_tensor([[2]], (), torch.float32, "cpu"),
+        lod_tensor([[3]], (), torch.float32, "cpu"),
+    )
+    x = lod_tensor([[12]], (), torch.float32, "cpu")
+    yield "topks", lambda: op(x, row, col, [], 2), ValueError, "topks as a list of numbers >= 1, got []"
+    for wrong in ([0], [1, -1], [1.0], 3, None, [True]):
+        yield f"topks {wrong}", lambda w=wrong: op(x, row, col, w, 2), ValueError, f"got {wrong}"
+    for wrong in (0, -1, 2.0, None):
+        yield f"channels {wrong}", lambda w=wrong: op(x, row, col, [1], w), ValueError, f"channel_num >= 1, got {wrong}"
+    yield "lengths", lambda: op(x, row, col, [1], 3), ValueError, "3 x 2 x 3 scores in sequence 0, got 12"
+    yield (
+        "sequences",
+        lambda: op(
+            x, X[:2].with_values(V[:0]) if False else lod_tensor([[1, 1]], (), torch.float32, "cpu"), col, [1], 2
+        ),
+        ValueError,
+        "equally many sequences in x, row and col, got [1, 2, 1]",
+    )
+    yield "levels", lambda: op(X, row, col, [1], 2), ValueError, "x with 1 level, got 2"
+    yield (
+        "width",
+        lambda: op(lod_tensor([[12]], (2,), torch.float32, "cpu"), row, col, [1], 2),
+        ValueError,
+        "x of shape (n,) or (n, 1), got (12, 2)",
+    )
+    yield "plain row", lambda: op(x, V, col, [1], 2), TypeError, "row as a LoDTensor, got Tensor"
+    yield "whole scores", lambda: op(x.long(), row, col, [1], 2), TypeError, "x of a floating dtype, got torch.int64"
+
+
+# -- within
+
+
+def either_way(option):
+    def make(x, k):
+        yield "", (x,), {}
+        yield f" {option}", (x,), {option: True}
+
+    return make
+
+
+def with_eps(x, k):
+    yield "", (x,), {}
+    yield " eps", (x, 0.5), {}
+
+
+def eps_errors():
+    yield "eps", lambda: tl.sequence_normalize(X, None), TypeError, "eps as a number, got None"
+    yield "eps as a level", lambda: tl.sequence_normalize(X, "a"), TypeError, "eps as a number, got 'a'"
+    yield "dtype", lambda: tl.sequence_normalize(X.long()), TypeError, "x of a floating dtype, got torch.int64"
+
+
+def with_zeros(x, k):
+    """Products whose gradients go through one zero, and two."""
+    yield "", (x,), {}
+    if len(x):
+        rows = x.values().clone()
+        rows[:: 3 if len(x) > 4 else 2] = 0
+        yield " zeros", (x.with_values(rows),), {}
+
+
+def sorts(x, k):
+    inner = k + 1 == x.lod_level
+    yield "", (x,), {}
+    yield " descending", (x,), {"descending": True}
+    count = len(x) if inner else x.num_sequences(k + 1)
+    whole = torch.arange(count).mul(7).remainder(3)
+    yield " by key", (x, whole), {}
+    yield " by floating key fixed", (x, torch.linspace(1, -1, count)), {"descending": True}
+
+
+def sort_errors():
+    sort = tl.sequence_sort
+    yield "key", lambda: sort(X, torch.zeros(5)), ValueError, "one number for each of 6 elements, got (5,)"
+    yield "outer key", lambda: sort(X, torch.zeros(6), level=0), ValueError, "each of 3 elements, got (6,)"
+    yield "2-d key", lambda: sort(X, V), ValueError, "each of 6 elements, got (6, 3)"
+    yield (
+        "complex key",
+        lambda: sort(X, torch.zeros(6, dtype=torch.cfloat)),
+        TypeError,
+        "key as a tensor of numbers, got torch.complex64",
+    )
+    yield "list key", lambda: sort(X, [1, 2]), TypeError, "key as a tensor of numbers, got list"
+    yield "meta key", lambda: sort(X, M[:, 0]), TypeError, "key as a tensor of numbers, got torch.float32 on meta"
+    yield "complex", lambda: sort(X.to(torch.cfloat)), TypeError, "x of a dtype that has an order, got torch.complex64"
+
+
+SEQUENCES = [
+    SequenceInfo(
+        "sequence_pool",
+        reference.sequence_pool,
+        over(pools),
+        pool_errors,
+        (*FLOATS, *WHOLE, torch.bool),
+        "reduces",
+        tolerance=ROUNDED,
+    ),
+    SequenceInfo(
+        "sequence_first_step",
+        reference.sequence_first_step,
+        over(ends),
+        end_errors("sequence_first_step"),
+        FLOATS + WHOLE + ANY,
+        "reduces",
+    ),
+    SequenceInfo(
+        "sequence_last_step",
+        reference.sequence_last_step,
+        over(ends),
+        end_errors("sequence_last_step"),
+        FLOATS + WHOLE + ANY,
+        "reduces",
+    ),
+    SequenceInfo(
+        "sequence_argmax",
+        reference.sequence_argmax,
+        over(alone),
+        dtype_errors("sequence_argmax"),
+        FLOATS + WHOLE,
+        "reduces",
+        differentiable=False,
+    ),
+    SequenceInfo(
+        "sequence_topk", reference.sequence_topk, over(topks), topk_errors, (*FLOATS, *WHOLE, torch.bool), "reduces"
+    ),
+    SequenceInfo(
+        "fused_embedding_seq_pool",
+        reference.fused_embedding_seq_pool,
+        embedded,
+        embedding_errors,
+        FLOATS + WHOLE,
+        "reduces",
+    ),
+    SequenceInfo(
+        "sequence_topk_avg_pooling",
+        reference.sequence_topk_avg_pooling,
+        averages,
+        average_errors,
+        FLOATS,
+        "reduces",
+        levels=None,
+        tolerance=ROUNDED,
+    ),
+    SequenceInfo(
+        "sequence_softmax",
+        reference.sequence_softmax,
+        over(alone),
+        dtype_errors("sequence_softmax", torch.int64),
+        FLOATS,
+        "normalises",
+        True,
+        tolerance=ROUNDED,
+    ),
+    SequenceInfo(
+        "sequence_log_softmax",
+        reference.sequence_log_softmax,
+        over(alone),
+        dtype_errors("sequence_log_softmax", torch.int64),
+        FLOATS,
+        "normalises",
+        True,
+        tolerance=ROUNDED,
+    ),
+    SequenceInfo(
+        "sequence_normalize",
+        reference.sequence_normalize,
+        over(with_eps),
+        eps_errors,
+        FLOATS,
+        "normalises",
+        True,
+        tolerance=ROUNDED,
+    ),
+    SequenceInfo(
+        "sequence_cumsum",
+        reference.sequence_cumsum,
+        over(either_way("reverse")),
+        dtype_errors("sequence_cumsum", torch.cfloat),
+        (*FLOATS, *WHOLE, torch.bool),
+        "normalises",
+        True,
+        tolerance=ROUNDED,
+    ),
+    SequenceInfo(
+        "sequence_cumprod",
+        reference.sequence_cumprod,
+        over(with_zeros),
+        dtype_errors("sequence_cumprod", torch.cfloat),
+        (*FLOATS, *WHOLE, torch.bool),
+        "normalises",
+        True,
+        tolerance=ROUNDED,
+    ),
+    SequenceInfo(
+        "sequence_cummax",
+        reference.sequence_cummax,
+        over(alone),
+        dtype_errors("sequence_cummax"),
+        FLOATS + WHOLE,
+        "normalises",
+        True,
+    ),
+    SequenceInfo(
+        "sequence_cummin",
+        reference.sequence_cummin,
+        over(alone),
+        dtype_errors("sequence_cummin"),
+        FLOATS + WHOLE,
+        "normalises",
+        True,
+    ),
+    SequenceInfo(
+        "sequence_logcumsumexp",
+        reference.sequence_logcumsumexp,
+        over(alone),
+        dtype_errors("sequence_logcumsumexp", torch.int64),
+        FLOATS,
+        "normalises",
+        True,
+        tolerance=ROUNDED,
+    ),
+    SequenceInfo(
+        "sequence_sort", reference.sequence_sort, over(sorts), sort_errors, (*FLOATS, *WHOLE, torch.bool), "rearranges"
+    ),
+    *moves.SEQUENCES,
+    *layout.SEQUENCES,
+    *plan.SEQUENCES,
+]

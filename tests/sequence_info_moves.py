@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries of the operators that rearrange, lay out and look through windows."""
+
+import math
+
+import sequence_reference as reference
+import torch
+from op_words import ANY, FLOATS, WHOLE, values
+from sequence_words import Sample, SequenceInfo, lod_tensor, over
+
+import torch_lod as tl
+
+X = lod_tensor([[2, 1], [1, 2, 3]], (3,), torch.float32, "cpu")
+V, M = X.values(), X.values().to("meta")
+ALL = FLOATS + WHOLE + ANY
+WINDOWED = {torch.bfloat16: (6e-2, 6e-2), torch.float16: (1e-2, 1e-2), torch.float32: (1e-5, 1e-5)}
+
+
+def same(x, k):
+    yield "", (x,), {}
+
+
+def only_plain(name):
+    def errors():
+        yield "nothing", lambda: getattr(tl, name)(None), TypeError, "x as a LoDTensor, got NoneType"
+        yield "a LoD", lambda: getattr(tl, name)(X.lod), TypeError, "x as a LoDTensor, got LoD"
+
+    return errors
+
+
+def slices(x, k):
+    room = x.lengths(k)
+    yield " all", (x, torch.zeros_like(room), room), {}
+    yield " none", (x, room.tolist(), torch.zeros_like(room)), {}
+    yield " inside", (x, (room > 1).long()[:, None], torch.where(room > 1, room - 1, room).int()), {}
+    yield " first", (x, torch.zeros_like(room).numpy(), room.clamp(max=1).tolist()), {}
+
+
+def slice_errors():
+    cut = tl.sequence_slice
+    for label, o, n, words in (
+        ("negative", [0, -1, 0], [0, 0, 0], "sequence 1 of 2 elements, got offset -1 and length 0"),
+        ("beyond", [0, 0, 1], [1, 2, 3], "sequence 2 of 3 elements, got offset 1 and length 3"),
+        ("negative length", [0, 0, 0], [1, -1, 0], "got offset 0 and length -1"),
+        ("wrapping", [0, 2**62, 0], [0, 2**62, 0], f"got offset {2**62} and length {2**62}"),
+        ("largest", [0, 0, 1], [0, 0, 2**63 - 1], f"length {2**63 - 1}"),
+        ("smallest", [0, 0, -(2**63)], [0, 0, 0], f"offset {-(2**63)}"),
+        ("few", [0, 0], [0, 0, 0], "offset with one number for each of 3 sequences, got 2"),
+        ("many", [0, 0, 0], [0] * 4, "length with one number for each of 3 sequences, got 4"),
+    ):
+        yield label, lambda o=o, n=n: cut(X, o, n), ValueError, words
+    for wrong, words in (
+        (1.5, "float"),
+        (None, "NoneType"),
+        ([0, 0.5, 0], "0.5"),
+        (torch.zeros(3), "torch.float32"),
+        ([True, 0, 0], "True"),
+    ):
+        yield f"offset {wrong}", lambda w=wrong: cut(X, w, [0, 0, 0]), TypeError, words
+    yield (
+        "2-d",
+        lambda: cut(X, torch.zeros(3, 2, dtype=torch.int64), [0, 0, 0]),
+        ValueError,
+        "offset with 1 dimension, got 2",
+    )
+    yield "outer", lambda: cut(X, [0, 1], [2, 1], level=0), ValueError, "sequence 1 of 1 elements"
+
+
+def concats(x, k):
+    y = x.with_values(x.values().flip(0))
+    yield " one", ([x],), {}
+    yield " itself", ((x, x),), {}
+    yield " three", ([x, y, x],), {}
+    inner = [n + i % 2 for i, n in enumerate(x.lengths().tolist())]
+    z = lod_tensor(
+        [*x.lod.to_lengths()[:-1], inner], tuple(x.shape[1:]), x.dtype, x.device.type, names=x.level_names is not None
+    )
+    yield " longer", ([x, z],), {}
+
+
+def concat_errors():
+    op = tl.sequence_concat
+    y = lod_tensor([[1, 2], [1, 2, 3]], (3,), torch.float32, "cpu")
+    yield "sequences", lambda: op([X, X.slice(0, 0, 1)]), ValueError, "equally many sequences, got [3, 2]"
+    yield "levels above", lambda: op([X, y]), ValueError, "at level 0, sequence 0: lengths 2 and 1"
+    yield "depths", lambda: op([X, X.flatten_levels(0, 1)]), ValueError, "of equal depth, got depths [2, 1]"
+    yield "none", lambda: op([]), TypeError, "expected LoDTensors, got none"
+    yield "plain", lambda: op([X, V]), TypeError, "expected LoDTensors, got Tensor"
+    yield "alone", lambda: op(X), TypeError, "a list of LoDTensors, got LoDTensor"
+    yield "rows", lambda: op([X, X[:, :2]]), ValueError, "rows of one shape, got (3,) and, at index 1, (2,)"
+
+
+def shifts(x, k):
+    for n in (0, 1, -1, 2, -7, 2**40):
+        yield f" {n}", (x, n), {}
+    yield " filled", (x, 1, 2), {}
+    yield " filled left", (x, -2, 1), {}
+
+
+def shift_errors():
+    for wrong in (0.5, None, True, 2**41, -(2**62), 2**70):
+        yield (
+            f"n {wrong}",
+            lambda w=wrong: tl.sequence_shift(X, w),
+            ValueError,
+            f"n as an int within 2**40, got {wrong}",
+        )
+    yield "fill", lambda: tl.sequence_shift(X, 1, "a"), TypeError, "fill as a number, got 'a'"
+    yield (
+        "whole fill",
+        lambda: tl.sequence_shift(X.long(), 1, 0.5),
+        ValueError,
+        "a whole fill within torch.int64, got 0.5",
+    )
+
+
+def draws(x, k):
+    yield " none", (x, 0), {}
+    yield " all", (x, 100), {}
+    yield " as many", (x, x.max_length(k)), {"generator": torch.Generator()}
+
+
+def draw_errors():
+    for wrong in (-1, 0.5, None, True, 2**70):
+        yield f"k {wrong}", lambda w=wrong: tl.sequence_sample(X, w), ValueError, f"k in [0, 2**63), got {wrong}"
+    yield (
+        "generator",
+        lambda: tl.sequence_sample(X, 1, 7),
+        TypeError,
+        "generator as a torch.Generator in host memory, got int",
+    )
+
+
+def drops(x, k):
+    yield " none", (x, 0), {}
+    yield " all", (x, 1.0), {}
+    yield " not training", (x,), {"training": False}
+
+
+def drop_errors():
+    for wrong in (-0.1, 1.5, math.nan):
+        yield f"p {wrong}", lambda w=wrong: tl.sequence_dropout(X, w), ValueError, f"p in [0, 1], got {wrong}"
+    yield "no p", lambda: tl.sequence_dropout(X, None), TypeError, "p as a number, got None"
+    yield "whole", lambda: tl.sequence_dropout(X.long()), TypeError, "x of a floating dtype, got torch.int64"
+
+
+def expands(y, k):
+    times = y.num_sequences(k)
+    for width in ((3,), ()):
+        yield f" plain {width}", (values(times, width, y.dtype, y.device), y), {}
+    yield " of a LoD", (values(times, (2,), y.dtype, y.device), y.lod), {}
+    for lengths in (
+        [[i % 3 for i in range(times)]],
+        [[i % 2 for i in range(times)], [2 - i % 3 for i in range(times // 2)]],
+    ):
+        yield f" {len(lengths)} levels", (lod_tensor(lengths, (2,), y.dtype, y.device.type), y), {}
+
+
+def expand_errors():
+    op = tl.sequence_expand
+    yield "rows", lambda: op(V, X), ValueError, "the 3 sequences of y at level -1, got 6"
+    yield "sequences", lambda: op(X, X), ValueError, "the 3 sequences of y at level -1, got 2"
+    yield "outer", lambda: op(V[:3], X, "a"), ValueError, "2 sequences of y at level 'a', got 3"
+    yield "plain y", lambda: op(V, V), TypeError, "y as a LoDTensor or LoD, got Tensor"
+    yield "no x", lambda: op(None, X), TypeError, "x as a tensor with rows, got NoneType"
+    yield "scalar x", lambda: op(V[0, 0], X), TypeError, "x as a tensor with rows, got a scalar"
+    many = tl.LoD.from_lengths([[2**50]])
+    yield "total", lambda: op(torch.zeros(1, 3), many), RuntimeError, ""
+
+
+def laid(y, k):
+    count = y.num_sequences(k)
+    x = values(count, (2,), y.dtype, y.device)
+    outer = y.lod.outer(k)
+    x = x if outer is None else tl.LoDTensor(x, outer)
+    yield "", (x, y), {}
+    yield " numbers over a LoD", (x[:, 0], y.lod), {}
+    if outer is not None:  # an equal structure, another object
+        yield " equal", (tl.LoDTensor(x.values(), tl.LoD(outer.to_list())), y), {}
+
+
+def over_levels(make):
+    """Every level is what the operator is asked for by the depth of x."""
+
+    def samples(dtype, device):
+        for sample in over(make)(dtype, device):
+            kwargs = {name: value for name, value in sample.kwargs.items() if name != "level"}
+            yield Sample(sample.label, sample.args, kwargs)
+
+    return samples
+
+
+def laid_errors():
+    op = tl.sequence_expand_as
+    one = tl.from_lengths(torch.zeros(3, 2), [[1, 2]])
+    yield "rows", lambda: op(V, X), ValueError, "each of the 2 sequences of y, got 6"
+    yield "depth", lambda: op(X, X), ValueError, "fewer levels than the 2 of y, got 2"
+    yield "differ", lambda: op(one, X), ValueError, "at level 0, sequence 0: lengths 1 and 2"
+    yield "plain y", lambda: op(V, V), TypeError, "y as a LoDTensor or LoD, got Tensor"
+    yield "no x", lambda: op(3.0, X), TypeError, "x as a tensor with rows, got float"
+
+
+def mixed(y, k):
+    count = y.num_sequences(k)
+    x = values(count, (3,), y.dtype, y.device)
+    outer = y.lod.outer(k)
+    x = x if outer is None else tl.LoDTensor(x, outer)
+    yield "", (x, y, 2), {}
+    first = values(y.num_sequences(0), (), y.dtype, y.device)
+    yield " three", (first, y, x, values(1, (), y.dtype, y.device)[0], "word"), {}
+    yield " equal", (y, y.with_lod(tl.LoD(y.lod.to_list()))), {}
+
+
+def mixed_errors():
+    op, one = tl.broadcast, tl.from_lengths(torch.zeros(3, 2), [[1, 2]])
+    yield "none", lambda: op(V, 2.0), ValueError, "at least 1 LoDTensor, got none"
+    yield "nothing", lambda: op(), ValueError, "at least 1 LoDTensor, got none"
+    yield (
+        "same depth",
+        lambda: op(X, X.with_lod(tl.LoD([[0, 1, 3], [0, 1, 3, 6]]))),
+        ValueError,
+        "at level 0, sequence 0: lengths 2 and 1",
+    )
+    yield "outer", lambda: op(X, one), ValueError, "got LoDs that differ: at level 0, sequence 0: lengths 1 and 2"
+    yield "rows", lambda: op(X, V), ValueError, "each of the 2 sequences of y, got 6"
+
+
+SEQUENCES = [
+    SequenceInfo("sequence_reverse", reference.sequence_reverse, over(same), only_plain("sequence_reverse"), ALL),
+    SequenceInfo("sequence_slice", reference.sequence_slice, over(slices), slice_errors, ALL),
+    SequenceInfo("sequence_concat", reference.sequence_concat, over(concats), concat_errors, ALL),
+    SequenceInfo("sequence_shift", reference.sequence_shift, over(shifts), shift_errors, ALL),
+    SequenceInfo("sequence_sample", reference.sequence_sample, over(draws), draw_errors, ALL),
+    SequenceInfo("sequence_dropout", reference.sequence_dropout, over(drops), drop_errors, FLOATS, keeps=True),
+    SequenceInfo(
+        "sequence_expand",
+        reference.sequence_expand,
+        over(expands, ((),), "ref_level"),
+        expand_errors,
+        ALL,
+        levels="ref_level",
+    ),
+    SequenceInfo("sequence_expand_as", reference.sequence_expand_as, over_levels(laid), laid_errors, ALL, levels=None),
+    SequenceInfo("broadcast", reference.broadcast, over_levels(mixed), mixed_errors, ALL, levels=None),
+]

@@ -82,14 +82,18 @@ Tensor segment_conv_weight(const Tensor& values, const Tensor& grad, const Tenso
   if (!has_products_for(x))
     return at::mm(call_unfold(x, offsets, size, start, dilation).flatten(1).t(), g).view(shaped.sizes());
   const auto* o = offsets.const_data_ptr<int64_t>();
-  Tensor map = at::empty({x.size(0)}, offsets.options());
-  auto* window = map.mutable_data_ptr<int64_t>();  // whose place j a row is
   std::vector<Tensor> places;
+  std::vector<int64_t> rows, windows;  // the rows seen at place j, and by which windows
   for (int64_t j = 0; j < size; ++j) {
     const int64_t shift = start + j * dilation;
+    rows.clear();
+    windows.clear();
     for (int64_t s = 0; s + 1 < offsets.numel(); ++s)
-      for (int64_t r = o[s]; r < o[s + 1]; ++r) window[r] = r - shift >= o[s] && r - shift < o[s + 1] ? r - shift : -1;
-    places.push_back(transposed_product(x, g, map));
+      for (int64_t r = std::max(o[s], o[s] + shift), end = std::min(o[s + 1], o[s + 1] + shift); r < end; ++r) {
+        rows.push_back(r);
+        windows.push_back(r - shift);
+      }
+    places.push_back(transposed_product(x, rows, g, windows));
   }
   return at::stack(places);
 }

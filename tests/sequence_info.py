@@ -93,7 +93,7 @@ def pool_errors():
     )
     yield "complex", lambda: pool(X.to(torch.cfloat), "sum"), TypeError, "floating or integer dtype"
     yield "complex prod", lambda: pool(X.to(torch.cfloat), "prod"), TypeError, "floating or integer dtype"
-    yield "bool", lambda: pool(X.bool(), "max"), TypeError, "floating or integer dtype, got Bool"
+    yield "bool", lambda: pool(X.bool(), "max"), TypeError, "x of a floating or integer dtype for 'max', got torch.bool"
 
 
 def ends(x, k):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`x.seq`: sequences by index."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,9 +9,6 @@ from torch import Tensor
 from .errors import LoDIndexError, public
 from .inputs import host_integers
 from .lod import LoD
-
-if TYPE_CHECKING:
-    from .lod_tensor import LoDTensor
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
@@ -22,7 +19,7 @@ def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
 class SequenceIndex:
     """`x.seq`."""
 
-    def __init__(self, x: "LoDTensor"):
+    def __init__(self, x: Any):
         self._x = x
 
     def __len__(self) -> int:

@@ -64,7 +64,17 @@ inline Tensor transposed_product(const Tensor& left, const Tensor& right, const 
   Tensor out = at::zeros({m, n}, left.options());
   if (k == 0) return out;
   multiply_transposed(kCpu, {m, n, k, left.const_data_ptr<float>(), m, right.const_data_ptr<float>(), n,
-                             map.defined() ? map.const_data_ptr<int64_t>() : nullptr, out.mutable_data_ptr<float>(), n});
+                             nullptr, map.defined() ? map.const_data_ptr<int64_t>() : nullptr, out.mutable_data_ptr<float>(), n});
+  return out;
+}
+// left[left_rows]^T right[right_rows], of contiguous rows; only where has_products_for(left).
+inline Tensor transposed_product(const Tensor& left, const std::vector<int64_t>& left_rows, const Tensor& right,
+                                 const std::vector<int64_t>& right_rows) {
+  const int64_t m = left.size(1), n = right.size(1), k = int64_t(left_rows.size());
+  Tensor out = at::zeros({m, n}, left.options());
+  if (k == 0) return out;
+  multiply_transposed(kCpu, {m, n, k, left.const_data_ptr<float>(), m, right.const_data_ptr<float>(), n, left_rows.data(),
+                             right_rows.data(), out.mutable_data_ptr<float>(), n});
   return out;
 }
 

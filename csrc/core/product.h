@@ -29,15 +29,15 @@ struct Product {
   const WindowsOfRows* windows = nullptr;
 };
 
-// c[i, j] = sum_r a[r, i] b[rows[r], j] for i < m, j < n, r < k; rows null is every row in turn, a negative entry is a row
-// of zeros.
+// c[i, j] = sum_r a[a_rows[r], i] b[b_rows[r], j] for i < m, j < n, r < k; rows null are every row in turn, a negative entry of
+// b_rows is a row of zeros.
 struct TransposedProduct {
   int64_t m, n, k;
   const float* a;
   int64_t a_stride;
   const float* b;
   int64_t b_stride;
-  const int64_t* rows;
+  const int64_t *a_rows, *b_rows;
   float* c;
   int64_t c_stride;
 };

@@ -90,10 +90,12 @@ void tile(const Tile& t) {
 }
 
 template <int kRows>
-void columns_of(int64_t k, const float* a, int64_t stride, float* to) {  // a[k, i]: neighbours lie side by side
-  for (int64_t r = 0; r < k; ++r)
+void columns_of(int64_t k, const float* a, int64_t stride, const int64_t* rows, float* to) {  // a[k, i]: neighbours lie side by side
+  for (int64_t r = 0; r < k; ++r) {
+    const float* from = a + (rows ? rows[r] : r) * stride;
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) to[r * kRows + i] = a[r * stride + i];
+    for (int i = 0; i < kRows; ++i) to[r * kRows + i] = from[i];
+  }
 }
 template <int kRows>
 void rows_across(int64_t k, const float* const* a, float* to) {  // a[i][k]
@@ -107,7 +109,7 @@ struct ForRows {  // what a number of rows takes
   void (*panels)(const Tile&);
   int64_t at_once;  // panels that it takes at a time
   void (*across)(int64_t, const float* const*, float*);
-  void (*columns)(int64_t, const float*, int64_t, float*);
+  void (*columns)(int64_t, const float*, int64_t, const int64_t*, float*);
 };
 template <int kRows>
 constexpr ForRows for_rows() {
@@ -224,7 +226,7 @@ inline void multiply_transposed(const CpuExec& exec, const TransposedProduct& p)
       for (int64_t low = 0; low < std::max<int64_t>(p.k, 1); low += kDeep) {
         const int64_t deep = std::min(kDeep, p.k - low);
         for (int64_t r = 0; r < deep; ++r) {
-          const int64_t row = p.rows ? p.rows[low + r] : low + r;
+          const int64_t row = p.b_rows ? p.b_rows[low + r] : low + r;
           for (int64_t panel = 0; panel < panels; ++panel) {
             float* to = right.data() + (panel * deep + r) * kPanel;
             const int64_t real = std::min<int64_t>(kPanel, p.n - panel * kPanel);
@@ -237,7 +239,7 @@ inline void multiply_transposed(const CpuExec& exec, const TransposedProduct& p)
         for (int64_t i = first; i < last; ++i) {
           const int64_t row = blocks.begin(i);
           const ForRows& f = by_rows(blocks.rows(i));
-          f.columns(deep, p.a + low * p.a_stride + row, p.a_stride, left.data());
+          f.columns(deep, p.a + (p.a_rows ? 0 : low * p.a_stride) + row, p.a_stride, p.a_rows ? p.a_rows + low : nullptr, left.data());
           for (int64_t panel = 0; panel < panels; ++panel) {
             float* c = p.c + row * p.c_stride + panel * kPanel;
             f.one_panel({deep, left.data(), right.data() + panel * deep * kPanel, 0, c, p.c_stride, low ? c : nullptr, p.c_stride,

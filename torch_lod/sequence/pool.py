@@ -244,7 +244,7 @@ def sequence_topk(
     call = "sequence_topk"
     at = level_of(call, x, level)
     if x.is_complex():
-        raise LoDTypeError(f"{call}: expected x of numbers that have an order, got {x.dtype}")
+        raise LoDTypeError(f"{call}: expected x of a dtype that has an order, got {x.dtype}")
     if type(k) is not int or not 1 <= k <= 2**31:
         raise LoDValueError(f"{call}: expected k in [1, 2**31], got {k!r}")
     filler(call, "pad_value", pad_value, x.dtype)

@@ -252,7 +252,7 @@ def sequence_sort(
     lod = x._lod
     inner = k + 1 == lod.depth
     if key is None and inner and x.is_complex():
-        raise LoDTypeError(f"{call}: expected x of numbers that have an order, got {x.dtype}")
+        raise LoDTypeError(f"{call}: expected x of a dtype that has an order, got {x.dtype}")
     if key is None and inner:
         values = x.values()
         order = order_within(values.detach(), lod._segment_ids(k, x.device), bool(descending))

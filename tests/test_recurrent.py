@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tl.scan equals Python loops over sequences, at any level and nested; recurrences with Paddle's layouts equal torch's and
+what their formulas say. Their recorded cases are in test_golden.py."""
+
+import pytest
+import torch
+
+import torch_lod as tl
+
+LENGTHS = [[2, 0, 1, 2], [3, 0, 2, 1, 4]]
+
+
+@pytest.fixture
+def x(device):
+    g = torch.Generator().manual_seed(0)
+    return tl.from_lengths(torch.randn(10, 3, generator=g, dtype=torch.float64).to(device), LENGTHS)
+
+
+def cells(device):
+    torch.manual_seed(1)
+    return {
+        "lstm": torch.nn.LSTMCell(3, 5).double().to(device),
+        "gru": torch.nn.GRUCell(3, 5).double().to(device),
+        "rnn": torch.nn.RNNCell(3, 5).double().to(device),
+    }
+
+
+def loop(cell, rows, state, reverse=False):
+    """The outputs at their rows and the last state of one sequence."""
+    out = [None] * len(rows)
+    for t in reversed(range(len(rows))) if reverse else range(len(rows)):
+        state = cell(rows[t : t + 1], state)
+        out[t] = state[0] if isinstance(state, tuple) else state
+    return out, state
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
+def test_scan_equals_a_loop_over_sequences(name, reverse, x, device):
+    cell = cells(device)[name]
+    first = torch.randn(5, 5, dtype=torch.float64, device=device, requires_grad=True)
+    init = (first, first * 2) if name == "lstm" else first
+    out, last = tl.scan(cell, x, init, reverse=reverse)
+    assert out.lod is x.lod or out.lod == x.lod
+    rows, states = [], []
+    for s, sequence in enumerate(x.sequences(1)):
+        begin = (init[0][s : s + 1], init[1][s : s + 1]) if name == "lstm" else init[s : s + 1]
+        part, state = loop(cell, sequence, begin, reverse)
+        rows += part
+        states.append(state[0] if name == "lstm" else state)
+    expected, ends = torch.cat(rows), torch.cat(states)
+    h = last[0] if name == "lstm" else last
+    torch.testing.assert_close(out.values(), expected)
+    torch.testing.assert_close(h, ends)
+    parameters = [*cell.parameters(), first]
+    weights = torch.linspace(-1, 1, expected.numel(), dtype=torch.float64, device=device).view(expected.shape)
+    got = torch.autograd.grad((out.values() * weights).sum() + h.square().sum(), parameters, retain_graph=True)
+    want = torch.autograd.grad((expected * weights).sum() + ends.square().sum(), parameters)
+    for a, b in zip(got, want):
+        torch.testing.assert_close(a, b)
+
+
+def test_scan_inside_the_step_of_a_scan(x, device):
+    """Words are read by one cell, sentences by another: the nested recurrence, against explicit loops."""
+    torch.manual_seed(2)
+    word, sentence = torch.nn.GRUCell(3, 4).double().to(device), torch.nn.GRUCell(4, 5).double().to(device)
+
+    def read_sentence(words, state):
+        _, h = tl.scan(word, words, words.values().new_zeros(words.num_sequences(), 4))
+        return sentence(h, state)
+
+    out, last = tl.scan(read_sentence, x, x.values().new_zeros(4, 5), level=0)
+    assert out.recursive_sequence_lengths() == LENGTHS[:1]
+    rows, ends = [], []
+    for article in x.sequences(0):
+        state = x.values().new_zeros(1, 5)
+        for words in article.sequences(0):
+            h = x.values().new_zeros(1, 4)
+            for t in range(len(words)):
+                h = word(words[t : t + 1], h)
+            state = sentence(h, state)
+            rows.append(state)
+        ends.append(state)
+    torch.testing.assert_close(out.values(), torch.cat(rows))
+    torch.testing.assert_close(last, torch.cat(ends))
+    parameters = [*word.parameters(), *sentence.parameters()]
+    got = torch.autograd.grad(last.square().sum(), parameters)
+    want = torch.autograd.grad(torch.cat(ends).square().sum(), parameters)
+    for a, b in zip(got, want):
+        torch.testing.assert_close(a, b)
+
+
+def test_scan_of_several_inputs_outputs_memories_and_constants(x, device):
+    def cell(rows, state, static):
+        a, b = rows
+        new = {"sum": state["sum"] + a.sum(1), "count": state["count"] + 1}
+        return (new["sum"] * static, b + new["count"][:, None]), new
+
+    n = x.num_sequences(1)
+    init = {"sum": torch.zeros(n, dtype=torch.float64, device=device), "count": torch.zeros(n, device=device)}
+    scale = torch.arange(n, dtype=torch.float64, device=device)
+    (first, second), last = tl.scan(cell, (x, x * 2), init, static=scale)
+    sums = tl.sequence_cumsum(x.with_values(x.values().sum(1)))
+    torch.testing.assert_close(first.values(), sums.values() * scale[x.lod.segment_ids(1, device)])
+    place = x.lod.position_ids(1, device)
+    torch.testing.assert_close(second.values(), x.values() * 2 + place[:, None] + 1)
+    assert last["count"].tolist() == LENGTHS[1]
+
+
+def test_scan_of_elements_that_stay_sequences(x):
+    out, _ = tl.scan(lambda part, state: (part * 2, state), x, torch.zeros(4), level=0, reverse=True)
+    assert torch.equal(out, x * 2) and out.recursive_sequence_lengths() == LENGTHS
+
+
+@pytest.mark.parametrize("lengths", [[[0, 0]], [[]]])
+def test_scan_without_any_step(lengths, device):
+    x = tl.from_lengths(torch.zeros(0, 3, device=device), lengths)
+    first = torch.ones(len(lengths[0]), 5, device=device)
+    out, last = tl.scan(torch.nn.GRUCell(3, 5).to(device), x, first)
+    assert out.shape == (0, 5) and out.recursive_sequence_lengths() == lengths and torch.equal(last, first)
+
+
+def test_scan_leaves_the_other_sequences_alone(x, device):
+    cell = cells(device)["gru"]
+    init = torch.zeros(5, 5, dtype=torch.float64, device=device)
+    out, last = tl.scan(cell, x, init)
+    values = x.values().clone()
+    values[:3] = float("nan")
+    other, ends = tl.scan(cell, x.with_values(values), init)
+    torch.testing.assert_close(out.values()[3:], other.values()[3:])
+    torch.testing.assert_close(last[1:], ends[1:])
+
+
+@pytest.mark.parametrize(
+    ("cell", "init", "words"),
+    [
+        (
+            lambda r, h: h[:, :2],
+            lambda n: torch.zeros(n, 5),
+            "memory 0 of shape (4, 5) from the cell at step 0, got (4, 2)",
+        ),
+        (lambda r, h: None, lambda n: torch.zeros(n, 5), "got NoneType at step 0"),
+        (lambda r, h: (r[:1], h), lambda n: torch.zeros(n, 5), "output 0 of the cell with a row"),
+        (lambda r, h: [h], lambda n: (torch.zeros(n, 5),), "with the nesting of init"),
+        (
+            lambda r, h: h,
+            lambda n: torch.zeros(n + 1, 5),
+            "init with a row for each of 5 sequences, got (6, 5) at place 0",
+        ),
+        (lambda r, h: h, lambda n: [1.0], "init of tensors, got float at place 0"),
+    ],
+)
+def test_scan_says_what_a_cell_got_wrong(cell, init, words, x):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        tl.scan(cell, x, init(5))
+    assert words in str(caught.value) and str(caught.value).startswith("scan: "), str(caught.value)
+    assert isinstance(caught.value, tl.LoDError)
+
+
+def test_scan_refuses_inputs_of_different_structure(x):
+    other = tl.from_lengths(x.values(), [[2, 0, 1, 2], [3, 0, 2, 2, 3]])
+    with pytest.raises(ValueError, match="LoDs that differ at input 1: at level 1, sequence 3"):
+        tl.scan(lambda r, h: h, (x, other), torch.zeros(5, 1))
+    with pytest.raises(TypeError, match="LoDTensor"):
+        tl.scan(lambda r, h: h, x.values(), torch.zeros(5, 1))
+
+
+def test_dynamic_lstm_is_torchs_in_another_layout(x, device):
+    """Without peepholes: torch's gates i, f, g, o are Paddle's columns 1, 2, 0, 3."""
+    cell = cells(device)["lstm"]
+    i, f, g, o = cell.weight_hh.t().chunk(4, 1)
+    projected = x.with_values(torch.nn.functional.linear(x.values(), cell.weight_ih, cell.bias_ih + cell.bias_hh))
+    gates = projected.values().chunk(4, 1)
+    gates = x.with_values(torch.cat([gates[2], gates[0], gates[1], gates[3]], 1))
+    hidden, cells_ = tl.dynamic_lstm(gates, torch.cat([g, i, f, o], 1), use_peepholes=False)
+    zeros = x.values().new_zeros(5, 5)
+    expected, (_, _) = tl.scan(cell, x, (zeros, zeros))
+    torch.testing.assert_close(hidden.values(), expected.values())
+    assert cells_.lod == x.lod
+
+
+def test_dynamic_gru_is_torchs_where_they_agree(x):
+    """With zero recurrent weights of the candidate both are the same function but for u in place of 1 - z."""
+    hidden = 2
+    weight = torch.randn(hidden, 3 * hidden, dtype=torch.float64, requires_grad=True)
+    gates = x.with_values(torch.randn(10, 3 * hidden, dtype=torch.float64))
+    out = tl.dynamic_gru(gates, weight)
+    flat = weight.reshape(-1)
+    w_ur, w_c = flat[: 2 * hidden**2].view(hidden, -1), flat[2 * hidden**2 :].view(hidden, hidden)
+    rows = []
+    for part in gates.sequences(1):
+        h = part.new_zeros(1, hidden)
+        for row in part:
+            u, r = (row[None, : 2 * hidden] + h @ w_ur).sigmoid().chunk(2, 1)
+            h = (1 - u) * h + u * (row[None, 2 * hidden :] + (r * h) @ w_c).tanh()
+            rows.append(h)
+    torch.testing.assert_close(out.values(), torch.cat(rows))
+    step = tl.gru_unit(gates.values()[:1], torch.zeros(1, hidden, dtype=torch.float64), weight)
+    torch.testing.assert_close(step[0], rows[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x, w: tl.dynamic_lstm(x, w), "expected a bias of 14 elements with use_peepholes, got none"),
+        (lambda x, w: tl.dynamic_lstm(x, w, use_peepholes=False, h_0=torch.zeros(1, 2)), "h_0 and c_0 together"),
+        (lambda x, w: tl.dynamic_lstm(x, w[:1], use_peepholes=False), "weight of shape (2, 8), got (1, 8)"),
+        (lambda x, w: tl.dynamic_lstm(x, w, use_peepholes=False, gate_activation="elu"), "gate_activation among"),
+        (lambda x, w: tl.dynamic_gru(x, w), "x of shape (rows, 3 hidden), got (3, 8)"),
+        (lambda x, w: tl.dynamic_lstmp(x, w, w, cell_clip=-1.0), "proj_weight"),
+        (lambda x, w: tl.lstm_unit(x, torch.zeros(3, 3)), "c_prev of shape (3, 2), got (3, 3)"),
+        (lambda x, w: tl.dynamic_lstm(x.double(), w, use_peepholes=False), "weight of torch.float64"),
+    ],
+)
+def test_wrong_weights_are_refused(call, words):
+    x = tl.from_lengths(torch.zeros(3, 8), [[1, 2]])
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call(x, torch.zeros(2, 8))
+    assert isinstance(caught.value, tl.LoDError)
+    assert words in str(caught.value) or words == "proj_weight", str(caught.value)

@@ -142,7 +142,7 @@ struct CopyRunsKernel : Runs {
     if (step == 1) {
       std::memcpy(out + (gather ? begin : row) * width, values + (gather ? row : begin) * width, (end - begin) * width * sizeof(T));
     } else if (width * int64_t(sizeof(T)) >= 64) {
-      for (int64_t r = begin; r < end; ++r) {
+      for (int64_t r = end - 1; r >= begin; --r) {  // memory is read upwards, as processors foresee it
         const int64_t there_ = starts[s] + step * (r - offsets[s]);
         std::memcpy(out + (gather ? r : there_) * width, values + (gather ? there_ : r) * width, width * sizeof(T));
       }

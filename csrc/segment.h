@@ -159,7 +159,6 @@ struct ExtremeKernel {
 
 template <class R, class T>
 struct BroadcastKernel {
-  static constexpr int kWide = 256;
   Segments g;
   const T* values;
   T* out;
@@ -171,6 +170,21 @@ struct BroadcastKernel {
     for (int k = 0; k < W; ++k) row[k] = T(R::finish(acc_t<T>(values[s * g.width + c + k]), range.length()));
     for (int64_t r = range.begin; r < range.end; ++r)
       for (int k = 0; k < W; ++k) out[r * g.width + c + k] = row[k];
+  }
+};
+
+// out[r] = values[s], of rows that are worth a call of memcpy
+template <class T>
+struct RepeatKernel {
+  const T* values;
+  T* out;
+  int64_t width;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
+    for (int k = 0; k < W; ++k) out[r * width + c + k] = values[s * width + c + k];
+  }
+  LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
+    for (int64_t r = begin; r < end; ++r) std::memcpy(out + r * width, values + s * width, width * sizeof(T));
   }
 };
 
@@ -354,6 +368,8 @@ template <class R>
 void broadcast_as(const Exec& exec, DType dtype, const BroadcastArguments& a) {
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
+    if (std::is_same_v<R, Sum> && a.width >= 128)
+      return each_row(exec, a, RepeatKernel<T>{static_cast<const T*>(a.values), static_cast<T*>(a.out), a.width});
     over(exec, a, BroadcastKernel<R, T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }

@@ -254,14 +254,16 @@ class LoD:
         if found is not None and (found.is_cpu or found._version == 0):
             return found
         device = _HOST if device is None else torch.device(device)
-        with torch.inference_mode(False):  # what inference makes cannot be saved for a backward
-            if device == _HOST:
-                made = make()
-            else:
-                made = self._cached(key, None, make)
-                made = (made.pin_memory() if device.type == "cuda" else made).to(device, non_blocking=True)
-        self._cache[(*key, device)] = made
-        return made
+        if torch.is_inference_mode_enabled():  # what inference makes cannot be saved for a backward
+            with torch.inference_mode(False):
+                return self._cached(key, device, make)
+        if device == _HOST:
+            fresh = make()
+        else:
+            fresh = self._cached(key, None, make)
+            fresh = (fresh.pin_memory() if device.type == "cuda" else fresh).to(device, non_blocking=True)
+        self._cache[(*key, device)] = fresh
+        return fresh
 
     def _remember(self, key: tuple, make):
         """Whatever a key stands for, in host memory: made once."""

@@ -4,7 +4,7 @@
 import sequence_reference as reference
 import torch
 from op_words import ANY, FLOATS, WHOLE, values
-from sequence_words import SequenceInfo, lod_tensor, over
+from sequence_words import Sample, SequenceInfo, lod_tensor, over
 
 import torch_lod as tl
 
@@ -162,14 +162,8 @@ def split_plain(dtype, device):
     yield from over(splits)(dtype, device)
     for width in ((3,), (), (0,)):
         x = values(5, width, dtype, device)
-        yield reference_sample(f"plain {width}", (x, torch.arange(5) % 2 == 0))
-    yield reference_sample("plain none", (values(0, (3,), dtype, device), torch.zeros(0, dtype=torch.bool)))
-
-
-def reference_sample(label, args):
-    from sequence_words import Sample
-
-    return Sample(label, args)
+        yield Sample(f"plain {width}", (x, torch.arange(5) % 2 == 0))
+    yield Sample("plain none", (values(0, (3,), dtype, device), torch.zeros(0, dtype=torch.bool)))
 
 
 def split_errors():

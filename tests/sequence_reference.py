@@ -137,17 +137,7 @@ def sequence_argmax(x, level=-1):
 def order_of(keys, descending):
     """Numbers in stable order, NaN as the largest of all."""
     ranked = [(math.inf if k != k else k, k != k) for k in keys]
-    return sorted(range(len(keys)), key=lambda i: ranked[i], reverse=False) if not descending else falling(ranked)
-
-
-def falling(ranked):
-    order = []
-    for i in range(len(ranked)):
-        at = len(order)
-        while at and ranked[order[at - 1]] < ranked[i]:
-            at -= 1
-        order.insert(at, i)
-    return order
+    return sorted(range(len(keys)), key=lambda i: ranked[i], reverse=descending)
 
 
 def column_orders(r, descending):

@@ -18,6 +18,11 @@ each_and_dtype = pytest.mark.parametrize(
 )
 differentiable = pytest.mark.parametrize("info", [i for i in SEQUENCES if i.differentiable], ids=lambda info: info.name)
 takes_level = pytest.mark.parametrize("info", [i for i in SEQUENCES if i.levels], ids=lambda info: info.name)
+#: Operators whose first argument may be a plain tensor.
+TAKE_PLAIN = (
+    "broadcast im2sequence lod_append lod_reset merge_lod_tensor reorder_lod_tensor_by_rank sequence_expand "
+    "sequence_expand_as sequence_mask sequence_scatter shrink_memory split_lod_tensor"
+).split()
 DTYPES = FLOATS + WHOLE + ANY
 
 
@@ -185,7 +190,7 @@ def test_sequences_do_not_see_each_other(info, device):
                 assert o.shape == t.shape or info.name == "sequence_erase", sample.label
                 if o.shape != t.shape or b.shape != a.shape:
                     continue
-                if info.products:
+                if info.products or not tl.ops.COMPILED:
                     near = torch.isclose(o, t, rtol=2e-6, atol=2e-6, equal_nan=True)
                 else:
                     near = same_bits(o, t)
@@ -264,10 +269,9 @@ def test_results_of_inference_are_those_of_training(info, device):
             with mode():
                 assert_same(run(info, sample), expected, sample.label, info.products)
         with torch.inference_mode():
-            out = run(info, sample, *fresh)
+            run(info, sample, *fresh)
             made = changed(fresh, lambda t: t.clone())
             assert_same(run(info, sample, *made), expected, sample.label, info.products)
-        assert all(t.is_inference() or not t.numel() or True for t in tensors(out))
         assert_same(run(info, sample, *fresh), expected, sample.label, info.products)
         if (
             info.differentiable and info.dtypes[0].is_floating_point
@@ -331,21 +335,8 @@ def test_refuses_dtypes_that_it_has_no_meaning_for(info, device):
 @each
 def test_refuses_what_is_no_lod_tensor(info, device):
     sample = next((s for s in info.samples(info.dtypes[0], device) if isinstance(s.args[0], tl.LoDTensor)), None)
-    if sample is None or info.name in (
-        "broadcast",
-        "lod_reset",
-        "lod_append",
-        "shrink_memory",
-        "reorder_lod_tensor_by_rank",
-        "split_lod_tensor",
-        "merge_lod_tensor",
-        "sequence_expand",
-        "sequence_expand_as",
-        "sequence_mask",
-        "im2sequence",
-        "sequence_scatter",
-    ):
-        return  # these take plain tensors
+    if sample is None or info.name in TAKE_PLAIN:
+        return
     for wrong in (sample.args[0].values(), sample.args[0].tolist(), None, sample.args[0].lod):
         with pytest.raises(
             TypeError, match=f"^{info.name}: expected (x|ids) as a LoDTensor, got .*; see tl.from_lengths"

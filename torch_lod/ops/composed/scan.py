@@ -27,11 +27,17 @@ def _scan(y, f, place):
     n = 1
     f = torch.where(like_rows(place > 0, y), f, 0)
     while n < y.shape[0]:
-        reach, older = like_rows(place >= n, y), _back(y, n)
-        y = y + torch.where(reach, f * torch.where((f == 0) & ~older.isfinite(), 0, older), 0)
-        f = torch.where(reach, f * _back(f, n), 0)
+        reach = like_rows(place >= n, y)
+        f = torch.where(reach, f, 0)
+        # what is out of reach is left out before it is multiplied: gradients of products meet their factors
+        y = y + f * _counting(reach, f, _back(y, n))
+        f = f * _counting(reach, f, _back(f, n))
         n *= 2
     return y
+
+
+def _counting(reach, f, older):
+    return torch.where(reach & ((f != 0) | older.isfinite()), older, 0)
 
 
 @composition("segment_scan(Tensor values, Tensor? factors, Tensor row_offsets, bool adjoint=False) -> Tensor")

@@ -43,13 +43,13 @@ namespace lod::LOD_LEVEL {
 
 template <class R, class T>
 struct ReduceKernel {
-  // Rows of this width are read once, from end to end; twice as many registers would be too many.
-  static constexpr int kWide = !std::is_same_v<T, float> ? 64 : R::kOrders ? 128 : 256;
   Segments g;
   const T* values;
   T* out;
   T pad;
 #if LOD_LANES >= 8
+  // Rows of this width are read once, from end to end, where there are registers for it.
+  static constexpr int kWide = LOD_LANES < 16 || !std::is_same_v<T, float> ? 64 : R::kOrders ? 128 : 256;
   bool run(int64_t first, int64_t last) const {
     if constexpr (std::is_same_v<T, float>)
       return narrow(g.width, g.rows, [&](const auto& rows) {

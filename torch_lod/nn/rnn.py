@@ -7,9 +7,10 @@ from torch import Tensor
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod_tensor import LoDTensor, maybe_lod
+from ..sequence import scan
 from ..sequence._common import level_of
 
-__all__ = ["GRU", "LSTM", "last_state"]
+__all__ = ["GRU", "LSTM", "DynamicRNN", "last_state"]
 
 
 class _Recurrent(torch.nn.Module):
@@ -218,3 +219,40 @@ def last_state(h_n: Tensor, x: LoDTensor, level: int | str = -1, *, bidirectiona
         )
     last = h_n[-2:] if bidirectional else h_n[-1:]
     return maybe_lod(last.transpose(0, 1).flatten(1), x.lod.outer(k))
+
+
+class DynamicRNN(torch.nn.Module):
+    """`tl.scan` with a cell of its own: any module or function of (x_t, state), along the elements of a level.
+
+    Args:
+        cell: as scan's. The cells of torch.nn (LSTMCell, GRUCell, RNNCell) start from zeros if no `init` is given.
+        level: whose sequences.
+        reverse: from the last element to the first.
+
+    Returns (forward(x, init=None, static=None)):
+        outputs and the last state of every sequence, as scan does.
+
+    Source: Paddle Fluid's DynamicRNN.
+    """
+
+    def __init__(self, cell, level: int | str = -1, reverse: bool = False):
+        super().__init__()
+        if not callable(cell):
+            raise LoDTypeError(f"DynamicRNN: expected cell as a module or function, got {type(cell).__name__}")
+        self.cell, self.level, self.reverse = cell, level, reverse
+
+    def forward(self, x, init=None, static=None):
+        if init is None:
+            first = x[0] if isinstance(x, tuple) else x
+            count = first.num_sequences(level_of("DynamicRNN", first, self.level))
+            if not isinstance(self.cell, torch.nn.RNNCellBase):
+                kind = type(self.cell).__name__
+                raise LoDValueError(
+                    f"DynamicRNN: expected init for a cell that is none of torch.nn's, got none for {kind}"
+                )
+            zeros = self.cell.weight_hh.new_zeros(count, self.cell.hidden_size)
+            init = (zeros, zeros) if isinstance(self.cell, torch.nn.LSTMCell) else zeros
+        return scan(self.cell, x, init, self.level, self.reverse, static)
+
+    def extra_repr(self) -> str:
+        return f"level={self.level!r}, reverse={self.reverse}"

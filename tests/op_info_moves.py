@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples and errors of the operators that copy runs, look through windows and carry a value along."""
 
+import itertools
+
 import torch
 from op_words import CUT, Sample, X, bad_offsets, cuts, over_segments, values
+
+
+def brief(samples):
+    """Of the long segment one width: the references are loops over rows."""
+    return (s for s in samples if not s.label.startswith("long") or s.label.startswith("long ()"))
+
 
 #: The gradient of a half type multiplies results that were rounded to it.
 CARRIED = {torch.float32: (1e-4, 1e-5), torch.bfloat16: (6e-2, 6e-2), torch.float16: (1e-2, 1e-2)}
@@ -25,20 +33,23 @@ def places(lengths, kind, step):
     return [f if n else -7 for f, n in zip(first, lengths)], at + 1
 
 
+RUNS = (("gaps", 1), ("turned", -1), ("meeting", 1), ("gaps", -1), ("turned", 1), ("meeting", -1), ("gaps", 1))
+
+
 def run_samples(name):
     def samples(dtype, device):
+        turn = itertools.cycle(RUNS)  # every structure and width meets some of them, and each of them all
+
         def make(offsets, width):
             lengths, rows = offsets.diff().tolist(), int(offsets[-1])
-            kinds = ("gaps", "turned", "meeting") if rows < 100 else ("gaps",)
-            for kind in kinds:
-                for step in (1, -1):
-                    first, there = places(lengths, kind, step)
-                    starts = torch.tensor(first, dtype=torch.int64, device=device)
-                    tail = (starts, offsets)
-                    if name == "gather_runs":
-                        yield f" {kind} {step}", (values(there, width, dtype, device), *tail, rows, step)
-                    else:
-                        yield f" {kind} {step}", (values(rows, width, dtype, device), *tail, there, step, 1)
+            for kind, step in (next(turn), next(turn)) if rows < 100 else (("gaps", 1), ("gaps", -1)):
+                first, there = places(lengths, kind, step)
+                starts = torch.tensor(first, dtype=torch.int64, device=device)
+                tail = (starts, offsets)
+                if name == "gather_runs":
+                    yield f" {kind} {step}", (values(there, width, dtype, device), *tail, rows, step)
+                else:
+                    yield f" {kind} {step}", (values(rows, width, dtype, device), *tail, there, step, 1)
 
         for sample in over_segments(dtype, device, make):
             if not (sample.large and name == "scatter_runs" and "long" in sample.label):
@@ -72,16 +83,18 @@ def run_errors(name):
     return errors
 
 
-WINDOWS = ((3, -1, 1), (2, 0, 2), (1, 1, 1), (3, -5, 2))
+WINDOWS = ((3, -1, 1), (2, 0, 2), (1, 1, 1), (3, -5, 2), (2, -1, 1))
 
 
 def unfold_samples(dtype, device):
+    turn = itertools.cycle(WINDOWS)
+
     def make(offsets, width):
-        for size, start, dilation in WINDOWS:
+        for size, start, dilation in (next(turn), next(turn)):
             x = values(int(offsets[-1]), width, dtype, device)
             yield f" {size} from {start} by {dilation}", (x, offsets, size, start, dilation, 1)
 
-    yield from over_segments(dtype, device, make)
+    yield from brief(over_segments(dtype, device, make))
 
 
 def window_errors(name, x, *options):
@@ -98,12 +111,14 @@ def unfold_errors():
 
 
 def fold_samples(dtype, device):
+    turn = itertools.cycle(WINDOWS)
+
     def make(offsets, width):
-        for size, start, dilation in WINDOWS:
+        for size, start, dilation in (next(turn), next(turn)):
             x = values(int(offsets[-1]), (size, *width), dtype, device)
             yield f" {size} from {start} by {dilation}", (x, offsets, start, dilation)
 
-    yield from over_segments(dtype, device, make)
+    yield from brief(over_segments(dtype, device, make))
 
 
 def fold_errors():
@@ -115,7 +130,7 @@ def fold_errors():
 def conv_samples(dtype, device):
     for label, offsets, large in cuts(device, large=False):
         rows = int(offsets[-1])
-        for (size, start, dilation), (width, out) in zip(WINDOWS, ((3, 2), (2, 35), (1, 1), (17, 3))):
+        for (size, start, dilation), (width, out) in zip(WINDOWS, ((3, 2), (2, 35), (1, 1), (17, 3), (2, 2))):
             x, w = values(rows, (width,), dtype, device), values(size, (width, out), dtype, device, 1) * 0.5
             bias = values(out, (), dtype, device, 2) if size > 1 else None
             big = large or width * out > 40
@@ -157,16 +172,18 @@ def conv_weight_errors():
 
 
 def scan_samples(dtype, device):
+    turn = itertools.cycle(
+        [(True, False), (True, True), (False, False), (True, True), (True, False), (False, True), (True, True)]
+    )
+
     def make(offsets, width):
         rows = int(offsets[-1])
         x, f = values(rows, width, dtype, device), values(rows, width, dtype, device, 7).clamp(-1, 1)
         f[rows // 2 :: 3] = 0
-        for adjoint in (False, True):
-            way = " adjoint" * adjoint
-            yield way, (x, None, offsets, adjoint)
-            yield f" factors{way}", (x, f, offsets, adjoint)
+        for factors, adjoint in (next(turn), next(turn)):
+            yield f"{' factors' * factors}{' adjoint' * adjoint}", (x, f if factors else None, offsets, adjoint)
 
-    yield from over_segments(dtype, device, make)
+    yield from brief(over_segments(dtype, device, make))
 
 
 def scan_errors():

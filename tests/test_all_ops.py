@@ -2,6 +2,7 @@
 """What every operator owes, checked for every entry of op_info.OPS."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -136,11 +137,11 @@ def test_registration(info, device):
 def compiles(info, samples, backend):
     """One function per kind of call, fed with every structure."""
     groups = {}
+    symbolic = set(re.findall(r"SymInt (\w+)", str(info.op._schema)))
     for sample in samples:
         tensors = [(a.dim(), *a.shape[1:]) if isinstance(a, torch.Tensor) else a is None for a in sample.args]
-        options = [a for a in sample.args if isinstance(a, (str, bool, float))] + [
-            a for a in sample.args[3:] if type(a) is int
-        ]
+        named = zip((argument.name for argument in info.op._schema.arguments), sample.args)
+        options = [a for name, a in named if isinstance(a, (str, bool, float, int)) and name not in symbolic]
         groups.setdefault(str((tensors, options)), []).append(sample)
     for group in groups.values():
         torch._dynamo.reset()

@@ -46,7 +46,10 @@ def sequence_pad(
     Source: Paddle Fluid's sequence_pad, of one level.
     """
     call = "sequence_pad"
-    level_of(call, x, level)
+    k = level_of(call, x, level)
+    longest = x._lod._longest_rows(k)
+    if maxlen is not None and (type(maxlen) is not int or maxlen < longest):
+        raise LoDValueError(f"{call}: expected maxlen of at least the longest sequence, {longest}, got {maxlen!r}")
     if not isinstance(pad_value, Tensor):
         return x.to_padded(pad_value, level, maxlen)
     if pad_value.numel() != 1 and pad_value.shape != x.shape[1:]:

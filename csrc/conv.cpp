@@ -3,20 +3,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
 #include "core/factor.h"
+#include "core/windows.h"
 
 #include <ATen/ops/stack.h>
 
 namespace lod {
 namespace {
 
-constexpr int64_t kReach = int64_t(1) << 40;
-
 void check_windows(const char* op, const Tensor& values, const Tensor& offsets, const c10::SymInt& start, int64_t dilation) {
   TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, features), got ", values.dim(), " dimensions");
   check_floating(op, "values", values);
   check_offsets_kind(op, offsets, values.device());
-  TORCH_CHECK_VALUE(dilation >= 1 && dilation <= kReach, op, ": expected dilation in [1, 2**40], got ", dilation);
-  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(start.sym_ge(-kReach)) && TORCH_GUARD_OR_TRUE(start.sym_le(kReach)), op, ": expected start in [-2**40, 2**40], got ", start);
+  check_reach(op, start, dilation);
 }
 void check_like(const char* op, const char* name, const Tensor& t, const Tensor& values) {
   TORCH_CHECK_TYPE(t.scalar_type() == values.scalar_type() && t.device() == values.device(), op, ": expected ", name, " of dtype ",
@@ -36,7 +34,7 @@ Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const Optio
   check_like(op, "weight", weight, values);
   TORCH_CHECK_VALUE(weight.dim() == 3 && weight.sym_size(0) >= 1 && weight.sym_size(1) == values.sym_size(1), op,
                     ": expected weight of shape [size, ", values.sym_size(1), ", out], got ", weight.sym_sizes());
-  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(weight.sym_size(0).sym_le(int64_t(1) << 20)), op, ": expected a size of at most 2**20, got ",
+  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(weight.sym_size(0).sym_le(kMostPlaces)), op, ": expected a size of at most 2**20, got ",
                     weight.sym_size(0));
   if (bias) {
     check_like(op, "bias", *bias, values);
@@ -67,8 +65,7 @@ Tensor segment_conv_weight_meta(const Tensor& values, const Tensor& grad, const 
   const char* op = "segment_conv_weight";
   check_windows(op, values, offsets, start, dilation);
   check_like(op, "grad", grad, values);
-  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(size.sym_ge(1)) && TORCH_GUARD_OR_TRUE(size.sym_le(int64_t(1) << 20)), op,
-                    ": expected size in [1, 2**20], got ", size);
+  check_places(op, size);
   TORCH_CHECK_VALUE(grad.dim() == 2 && grad.sym_size(0) == values.sym_size(0), op, ": expected grad of shape [",
                     values.sym_size(0), ", out], got ", grad.sym_sizes());
   return at::empty_symint({std::move(size), values.sym_size(1), grad.sym_size(1)}, values.options());

@@ -1,7 +1,7 @@
 // Binding of the shape "rows": gather_rows and scatter_rows are each other's gradient.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
-#include "torch_lod/binding.h"
+#include "core/windows.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
@@ -235,19 +235,15 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
 
 // -- segment_unfold and segment_fold: every row beside its neighbours within the segment
 
-constexpr int64_t kReach = int64_t(1) << 40;  // of a window: products of it stay within int64
-
 void check_windows(const char* op, const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
   check_copied(op, values);
   check_offsets_kind(op, offsets, values.device());
-  TORCH_CHECK_VALUE(dilation >= 1 && dilation <= kReach, op, ": expected dilation in [1, 2**40], got ", dilation);
-  TORCH_CHECK_VALUE(start >= -kReach && start <= kReach, op, ": expected start in [-2**40, 2**40], got ", start);
+  check_reach(op, start, dilation);
 }
 Tensor segment_unfold_meta(const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start, int64_t dilation,
                            const at::Scalar&) {
   check_windows("segment_unfold", values, offsets, start, dilation);
-  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(size.sym_ge(1)) && TORCH_GUARD_OR_TRUE(size.sym_le(int64_t(1) << 20)),
-                    "segment_unfold: expected size in [1, 2**20], got ", size);
+  check_places("segment_unfold", size);
   auto shape = values.sym_sizes().vec();
   shape.insert(shape.begin() + 1, std::move(size));
   return at::empty_symint(shape, values.options());

@@ -330,11 +330,6 @@ struct SoftmaxBackwardKernel {
 };
 
 template <class F>
-void over(const Exec& exec, const Segments& g, const F& f) {
-  each_segment(exec, g.offsets, g.segments, g.rows, g.width, f);
-}
-
-template <class F>
 void visit_reducer(Reduce reduce, const F& f) {
   switch (reduce) {
     case Reduce::sum: return f(Type<Sum>{});
@@ -350,9 +345,9 @@ void reduce_as(const Exec& exec, const ReduceArguments& a) {
   const auto* values = static_cast<const T*>(a.values);
   auto* out = static_cast<T*>(a.out);
   if constexpr (std::is_same_v<R, Max> || std::is_same_v<R, Min>) {
-    if (a.index) return over(exec, a, ExtremeKernel<R, T>{a, values, out, a.index, T(a.pad)});
+    if (a.index) return each_segment(exec, a, ExtremeKernel<R, T>{a, values, out, a.index, T(a.pad)});
   }
-  over(exec, a, ReduceKernel<R, T>{a, values, out, T(a.pad)});
+  each_segment(exec, a, ReduceKernel<R, T>{a, values, out, T(a.pad)});
 }
 
 LOD_ENTRY void segment_reduce(const Exec& exec, DType dtype, Reduce reduce, const ReduceArguments& a) {
@@ -370,7 +365,7 @@ void broadcast_as(const Exec& exec, DType dtype, const BroadcastArguments& a) {
     using T = typename decltype(type)::type;
     if (std::is_same_v<R, Sum> && a.width >= 128)
       return each_row(exec, a, RepeatKernel<T>{static_cast<const T*>(a.values), static_cast<T*>(a.out), a.width});
-    over(exec, a, BroadcastKernel<R, T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+    each_segment(exec, a, BroadcastKernel<R, T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }
 
@@ -394,7 +389,7 @@ LOD_ENTRY void segment_place(const Exec& exec, DType dtype, const PickArguments&
   LOD_WHOLE(segment_place(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    over(exec, a, PlaceKernel<T>{a, static_cast<const T*>(a.values), a.index, static_cast<T*>(a.out)});
+    each_segment(exec, a, PlaceKernel<T>{a, static_cast<const T*>(a.values), a.index, static_cast<T*>(a.out)});
   });
 }
 
@@ -403,8 +398,8 @@ LOD_ENTRY void segment_softmax(const Exec& exec, DType dtype, const SoftmaxArgum
     using T = typename decltype(type)::type;
     const auto* values = static_cast<const T*>(a.values);
     auto* out = static_cast<T*>(a.out);
-    if (a.grad) over(exec, a, SoftmaxBackwardKernel<T>{a, values, static_cast<const T*>(a.grad), out});
-    else over(exec, a, SoftmaxKernel<T>{a, values, out});
+    if (a.grad) each_segment(exec, a, SoftmaxBackwardKernel<T>{a, values, static_cast<const T*>(a.grad), out});
+    else each_segment(exec, a, SoftmaxKernel<T>{a, values, out});
   });
 }
 

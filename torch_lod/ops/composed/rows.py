@@ -84,7 +84,7 @@ def _runs(op, values, starts, row_offsets, rows, step, there) -> torch.Tensor:
 
 @composition("gather_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor")
 def gather_runs(values, starts, row_offsets, rows, step=1):
-    return values.index_select(0, _runs("gather_runs", values, starts, row_offsets, rows, step, values.shape[0]))
+    return gather_rows(values, _runs("gather_runs", values, starts, row_offsets, rows, step, values.shape[0]))
 
 
 @composition(

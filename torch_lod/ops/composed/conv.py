@@ -31,6 +31,7 @@ def segment_conv(values, weight, bias, row_offsets, start, dilation=1):
         raise ValueError(f"{op}: expected a size of at most 2**20, got {weight.shape[0]}")
     if bias is not None and bias.shape != weight.shape[2:]:
         raise ValueError(f"{op}: expected bias of shape [{weight.shape[2]}], got {list(bias.shape)}")
+    check.offsets(op, row_offsets, values.shape[0])
     out = segment_unfold(values, row_offsets, weight.shape[0], start, dilation).flatten(1) @ weight.flatten(0, 1)
     return out if bias is None else out + bias
 
@@ -45,5 +46,6 @@ def segment_conv_weight(values, grad, row_offsets, size, start, dilation=1):
         raise ValueError(f"{op}: expected size in [1, 2**20], got {size}")
     if grad.dim() != 2 or grad.shape[0] != values.shape[0]:
         raise ValueError(f"{op}: expected grad of shape [{values.shape[0]}, out], got {list(grad.shape)}")
+    check.offsets(op, row_offsets, values.shape[0])
     seen = segment_unfold(values, row_offsets, size, start, dilation)
     return (seen.flatten(1).t() @ grad).view(size, values.shape[1], grad.shape[1])

@@ -67,7 +67,7 @@ def rank_by_length(offsets):
     return offsets.diff().sort(descending=True, stable=True).indices
 
 
-def _runs(op, values, starts, row_offsets, rows, step, there) -> torch.Tensor:
+def _runs(op, values, starts, row_offsets, rows, step) -> torch.Tensor:
     """The row on the other side of every row of the segments."""
     check.has_rows(op, "values", values)
     check.row_count(op, rows)
@@ -77,21 +77,24 @@ def _runs(op, values, starts, row_offsets, rows, step, there) -> torch.Tensor:
         raise ValueError(f"{op}: expected one of starts per segment, {row_offsets.shape[0] - 1}, got {starts.shape[0]}")
     if step not in (1, -1):
         raise ValueError(f"{op}: expected step 1 or -1, got {step}")
-    check.offsets(op, row_offsets, values.shape[0] if op == "scatter_runs" else rows)
+    own, there = (values.shape[0], rows) if op == "scatter_runs" else (rows, values.shape[0])
+    check.offsets(op, row_offsets, own)
     check.runs(op, starts, row_offsets, step, there)
-    return run_map(starts, row_offsets, values.shape[0] if op == "scatter_runs" else rows, step)
+    return run_map(starts, row_offsets, own, step)
 
 
 @composition("gather_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor")
 def gather_runs(values, starts, row_offsets, rows, step=1):
-    return gather_rows(values, _runs("gather_runs", values, starts, row_offsets, rows, step, values.shape[0]))
+    return gather_rows(values, _runs("gather_runs", values, starts, row_offsets, rows, step))
 
 
 @composition(
     "scatter_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1, Scalar fill=0) -> Tensor"
 )
 def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
-    there = _runs("scatter_runs", values, starts, row_offsets, rows, step, rows)
+    there = _runs("scatter_runs", values, starts, row_offsets, rows, step)
+    if check.readable(there) and there.unique().numel() < there.numel():
+        check.is_number("scatter_runs", values)  # rows that meet are added up
     untaken = torch.ones(rows, dtype=torch.bool, device=values.device).index_fill(0, there, False)
     if values.dtype == torch.bool:
         return torch.where(like_rows(untaken, values), fill != 0, sum_by(there, values.byte(), rows) > 0)

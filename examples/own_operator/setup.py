@@ -13,7 +13,7 @@ import torch_lod as tl
 
 if shutil.which(os.environ.get("CXX", "c++")) is None:
     sys.exit("own_operator: expected a C++ compiler (c++, or $CXX), found none")
-with_cuda = bool(torch.version.cuda and CUDA_HOME)
+with_cuda = os.environ.get("TORCH_LOD_CUDA", "1" if torch.version.cuda and CUDA_HOME else "0") == "1"
 
 extension = (CUDAExtension if with_cuda else CppExtension)(
     "_own_operator",

@@ -151,7 +151,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    kind: str  # "passed", "differ" or "without adapter"
+    kind: str  # "passed" or "differ"
     gradients: int = 0
     words: str = ""
 
@@ -159,8 +159,7 @@ class Outcome:
 def check(folder: Folder, entry: dict) -> Outcome:
     """Runs a case; AssertionError, or whatever the operator raises, where the result is not the recorded one."""
     call = adapter_of(entry)
-    if call is None:
-        return Outcome("without adapter")
+    assert call is not None, f"{entry['id']}: {entry['op']} has no adapter"
     if entry.get("differs"):
         return Outcome("differ", words=_check_difference(call, folder.case(entry)))
     case = folder.case(entry)

@@ -114,10 +114,11 @@ def test_scan_of_elements_that_stay_sequences(x):
 
 @pytest.mark.parametrize("lengths", [[[0, 0]], [[]]])
 def test_scan_without_any_step(lengths, device):
-    x = tl.from_lengths(torch.zeros(0, 3, device=device), lengths)
+    x = tl.from_lengths(torch.zeros(0, 3, device=device), lengths, level_names=["sentence"])
     first = torch.ones(len(lengths[0]), 5, device=device)
     out, last = tl.scan(torch.nn.GRUCell(3, 5).to(device), x, first)
     assert out.shape == (0, 5) and out.recursive_sequence_lengths() == lengths and torch.equal(last, first)
+    assert out.level_names == ("sentence",)
 
 
 def test_scan_leaves_the_other_sequences_alone(x, device):

@@ -235,8 +235,8 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
     """Element i of x as often as sequence i of y is long.
 
     Args:
-        x: of any dtype; a plain tensor, whose rows are repeated, or a LoDTensor, whose outermost sequences are repeated whole. As many as
-            y has sequences at `ref_level`; ValueError otherwise.
+        x: of any dtype; a plain tensor, whose rows are repeated, or a LoDTensor, whose outermost sequences are repeated
+            whole. As many as y has sequences at `ref_level`; ValueError otherwise.
         y: whose lengths count: in elements of the next level.
         ref_level: the level of y.
 
@@ -273,7 +273,8 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
     (a row per sentence) both become 15 rows.
 
     Args:
-        x: of any dtype; a plain tensor with a row per outermost sequence of y, or a LoDTensor whose levels are the outer ones of y.
+        x: of any dtype; a plain tensor with a row per outermost sequence of y, or a LoDTensor whose levels are the outer
+            ones of y.
         y: the structure to take on.
 
     Returns:

@@ -167,4 +167,6 @@ def _laid_out(call: str, parts: list[Tensor], table: RankTable, any_step: bool) 
     own = lod._offsets[: table.level + 1]
     inner = nothing._lod._offsets if isinstance(nothing, LoDTensor) else ()
     values = nothing.values() if isinstance(nothing, LoDTensor) else nothing
-    return LoDTensor(values, type(lod)._of(call, "offsets", [*own, *inner], None))
+    levels = [*own, *inner]
+    names = lod.level_names[: len(levels)] if lod.level_names and len(levels) in (len(own), lod.depth) else None
+    return LoDTensor(values, type(lod)._of(call, "offsets", levels, names))

@@ -92,8 +92,7 @@ def sequence_conv(
     if bias is not None:
         _fits(call, "bias", bias, (weight.shape[1],), values)
     offsets = x._lod._row_offsets(k, values.device)
-    kernel = weight.view(n, width, weight.shape[1]) if weight.is_contiguous() else weight.reshape(n, width, -1)
-    out = ops.segment_conv(values, kernel, bias, offsets, start)
+    out = ops.segment_conv(values, weight.reshape(n, width, weight.shape[1]), bias, offsets, start)
     if padding_data is not None:
         before, after = max(0, -start), max(0, start + n - 1)
         _fits(call, "padding_data", padding_data, (before + after, width), values)

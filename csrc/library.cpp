@@ -38,14 +38,14 @@ TORCH_LIBRARY(torch_lod, m) {
 
   m.def(
       "lstm(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, Tensor? c_0, "
-      "Tensor row_offsets, bool reverse=False) -> (Tensor, Tensor, Tensor)", tags);
+      "Tensor row_offsets, bool reverse=False, Tensor? weight_hr=None) -> (Tensor, Tensor, Tensor)", tags);
   m.def(
       "lstm_backward(Tensor? grad_output, Tensor? grad_cells, Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? h_0, "
-      "Tensor? c_0, Tensor row_offsets, bool reverse, Tensor output, Tensor cells, Tensor gates) "
-      "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)", tags);
+      "Tensor? c_0, Tensor row_offsets, bool reverse, Tensor output, Tensor cells, Tensor gates, Tensor? weight_hr=None) "
+      "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)", tags);
   m.def(
       "lstm_composed(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
-      "Tensor? c_0, Tensor row_offsets, bool reverse=False) -> (Tensor, Tensor)", tags);
+      "Tensor? c_0, Tensor row_offsets, bool reverse=False, Tensor? weight_hr=None) -> (Tensor, Tensor)", tags);
   m.def(
       "gru(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
       "Tensor row_offsets, bool reverse=False) -> (Tensor, Tensor)", tags);
@@ -55,6 +55,15 @@ TORCH_LIBRARY(torch_lod, m) {
   m.def(
       "gru_composed(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
       "Tensor row_offsets, bool reverse=False) -> Tensor", tags);
+  m.def(
+      "rnn(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
+      "Tensor row_offsets, bool reverse=False, bool relu=False) -> Tensor", tags);
+  m.def(
+      "rnn_backward(Tensor grad_output, Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? h_0, Tensor row_offsets, "
+      "bool reverse, bool relu, Tensor output) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", tags);
+  m.def(
+      "rnn_composed(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
+      "Tensor row_offsets, bool reverse=False, bool relu=False) -> Tensor", tags);
 }
 
 namespace lod {

@@ -21,20 +21,26 @@ void lstm_forward(const CudaExec&, DType, const LstmForward&);
 void lstm_backward(const CudaExec&, DType, const LstmBackward&);
 void gru_forward(const CudaExec&, DType, const GruForward&);
 void gru_backward(const CudaExec&, DType, const GruBackward&);
+void rnn_forward(const CudaExec&, DType, const RnnForward&);
+void rnn_backward(const CudaExec&, DType, const RnnBackward&);
 }  // namespace cuda
 #endif
 namespace {
 
 // -- checks
 
-struct Layer {  // the tensors of one direction of one layer
+struct Layer {  // one direction of one layer: what the operators take, in one order
   const char* op;
-  int64_t gates;  // blocks of hidden units in the weights: 4 for LSTM, 3 for GRU
-  const Tensor &values, &weight_ih, &weight_hh, &offsets;
-  OptionalTensor bias_ih, bias_hh, h_0;
+  int64_t gates;  // blocks of hidden units in the weights
+  Tensor values, weight_ih, weight_hh;
+  OptionalTensor bias_ih, bias_hh, h_0, c_0, weight_hr;
+  Tensor offsets;
+  bool reverse = false, relu = false;
 
-  c10::SymInt hidden() const { return weight_hh.sym_size(1); }
+  c10::SymInt hidden() const { return weight_hr ? weight_hr->sym_size(1) : weight_hh.sym_size(1); }
+  c10::SymInt state() const { return weight_hh.sym_size(1); }  // columns of h: fewer than hidden units where it is projected
   c10::SymInt sequences() const { return offsets.sym_size(0) - 1; }
+  Tensor empty(const c10::SymInt& columns) const { return at::empty_symint({values.sym_size(0), columns}, values.options()); }
 
   void expect(const char* name, const OptionalTensor& t, std::initializer_list<c10::SymInt> shape) const {
     if (!t) return;
@@ -49,12 +55,36 @@ struct Layer {  // the tensors of one direction of one layer
     check_floating(op, "values", values);
     check_offsets_kind(op, offsets, values.is_meta() && offsets.is_meta() ? offsets.device() : c10::Device(c10::kCPU));
     TORCH_CHECK_VALUE(weight_hh.dim() == 2, op, ": expected weight_hh with 2 dimensions, got ", weight_hh.dim());
+    TORCH_CHECK_VALUE(!weight_hr || weight_hr->dim() == 2, op, ": expected weight_hr with 2 dimensions, got ", weight_hr->dim());
     expect("weight_ih", weight_ih, {gates * hidden(), values.sym_size(1)});
-    expect("weight_hh", weight_hh, {gates * hidden(), hidden()});
+    expect("weight_hh", weight_hh, {gates * hidden(), state()});
+    expect("weight_hr", weight_hr, {state(), hidden()});
     expect("bias_ih", bias_ih, {gates * hidden()});
     expect("bias_hh", bias_hh, {gates * hidden()});
-    expect("h_0", h_0, {sequences(), hidden()});
+    expect("h_0", h_0, {sequences(), state()});
+    expect("c_0", c_0, {sequences(), hidden()});
   }
+  void check_saved(const char* name, const OptionalTensor& t, const c10::SymInt& columns) const {
+    expect(name, t, {values.sym_size(0), columns});
+  }
+
+  // What gradients are asked for; undefined where not given.
+  variable_list inputs() const {
+    const Tensor none;
+    return {values, weight_ih, weight_hh, bias_ih.value_or(none), bias_hh.value_or(none), h_0.value_or(none), c_0.value_or(none),
+            weight_hr.value_or(none)};
+  }
+  Layer with(const variable_list& t) const {
+    const auto optional = [](const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
+    return {op, gates, t[0], t[1], t[2], optional(t[3]), optional(t[4]), optional(t[5]), optional(t[6]), optional(t[7]),
+            offsets, reverse, relu};
+  }
+  // Empty gradients of inputs, weights and initial states (none: no rows).
+  Tensor like(const Tensor& t) const { return at::empty_symint(t.sym_sizes(), values.options()); }
+  Tensor like_state(const OptionalTensor& t, const c10::SymInt& columns) const {
+    return at::empty_symint({t ? sequences() : c10::SymInt(0), columns}, values.options());
+  }
+  Tensor like_bias() const { return at::empty_symint({gates * hidden()}, values.options()); }
 };
 
 // -- the plan: sequences longest first, and how many live at each step
@@ -82,9 +112,14 @@ struct Plan {
   }
   int64_t steps() const { return int64_t(alive.size()); }
   int64_t nonempty() const { return alive.empty() ? 0 : alive[0]; }
+  // The rows visited at step t.
+  Tensor rows(int64_t t) const { return start.narrow(0, 0, alive[t]).add(t * step); }
   Step at(int64_t t, int64_t width) const { return {start.const_data_ptr<int64_t>(), alive[t], width, t, step}; }
   Tensor packed(const OptionalTensor& state) const { return state ? state->index_select(0, order) : Tensor(); }
-  Tensor unpacked(const Tensor& state) const { return at::empty_like(state).index_copy_(0, order, state); }
+  // The gradient of an initial state from its packed form; empty where none was given.
+  Tensor unpacked(const OptionalTensor& given, const Tensor& state) const {
+    return given ? at::empty_like(state).index_copy_(0, order, state) : at::empty({0, state.size(1)}, state.options());
+  }
 };
 
 const void* read(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
@@ -117,111 +152,129 @@ Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h
   return total;
 }
 
-OptionalTensor optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
+// The bias of all gates as one.
+OptionalTensor joined_bias(const Layer& l) { return l.bias_ih && l.bias_hh ? l.bias_ih->add(*l.bias_hh) : l.bias_ih ? l.bias_ih : l.bias_hh; }
 
 // -- LSTM
 
-std::tuple<Tensor, Tensor, Tensor> lstm_meta(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                                             const OptionalTensor& bias_ih, const OptionalTensor& bias_hh,
-                                             const OptionalTensor& h_0, const OptionalTensor& c_0, const Tensor& offsets, bool) {
-  const Layer layer{"lstm", 4, values, weight_ih, weight_hh, offsets, bias_ih, bias_hh, h_0};
+Layer lstm_layer(const char* op, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
+                 const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
+                 const OptionalTensor& c_0, const Tensor& offsets, bool reverse, const OptionalTensor& weight_hr) {
+  const Layer layer{op, 4, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, weight_hr, offsets, reverse};
   layer.check();
-  TORCH_CHECK_VALUE(h_0.has_value() == c_0.has_value(), "lstm: expected h_0 and c_0 together, got one of them");
-  layer.expect("c_0", c_0, {layer.sequences(), layer.hidden()});
-  const auto rows = values.sym_size(0);
-  return {at::empty_symint({rows, layer.hidden()}, values.options()), at::empty_symint({rows, layer.hidden()}, values.options()),
-          at::empty_symint({rows, 4 * layer.hidden()}, values.options())};
+  TORCH_CHECK_VALUE(h_0.has_value() == c_0.has_value(), op, ": expected h_0 and c_0 together, got one of them");
+  return layer;
 }
 
-std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                                        const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
-                                        const OptionalTensor& c_0, const Tensor& given, bool reverse) {
-  auto [out, cells, unused] = lstm_meta(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, given, reverse);
+using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
+
+ThreeTensors lstm_meta(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                       const OptionalTensor& bias_hh, const OptionalTensor& h_0, const OptionalTensor& c_0,
+                       const Tensor& offsets, bool reverse, const OptionalTensor& weight_hr) {
+  const Layer l = lstm_layer("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, offsets, reverse, weight_hr);
+  return {l.empty(l.state()), l.empty(l.hidden()), l.empty(4 * l.hidden())};
+}
+
+ThreeTensors lstm(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                  const OptionalTensor& bias_hh, const OptionalTensor& h_0, const OptionalTensor& c_0, const Tensor& given,
+                  bool reverse, const OptionalTensor& weight_hr) {
+  const Layer l = lstm_layer("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, given, reverse, weight_hr);
   const Tensor offsets = checked_offsets("lstm", given, values.size(0));
-  const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1;
-  if (out.numel() == 0) return {out, cells, unused};
+  const int64_t n = offsets.size(0) - 1, rows = values.size(0), state = weight_hh.size(1);
+  const int64_t width = l.hidden().expect_int();
+  const Tensor out = at::empty({rows, state}, values.options()), cells = at::empty({rows, width}, values.options());
+  if (cells.numel() == 0) return {out.zero_(), cells, at::empty({rows, 4 * width}, values.options())};
   const Plan plan(offsets, values, reverse);
-  OptionalTensor bias = bias_ih && bias_hh ? OptionalTensor(bias_ih->add(*bias_hh)) : bias_ih ? bias_ih : bias_hh;
-  const Tensor gates = project(readable("lstm", values), readable("lstm", weight_ih), bias);
+  const Tensor gates = project(readable("lstm", values), readable("lstm", weight_ih), joined_bias(l));
   const Factor weights(readable("lstm", weight_hh).t());
+  const std::optional<Factor> projection = weight_hr ? std::make_optional<Factor>(readable("lstm", weight_hr).t()) : std::nullopt;
   const Tensor hidden = at::empty({n, 4 * width}, values.options());
-  const Tensor h = h_0 ? plan.packed(h_0) : at::empty({n, width}, values.options());
   const Tensor c = c_0 ? plan.packed(c_0) : at::zeros({n, width}, values.options());
+  const Tensor h = h_0 ? plan.packed(h_0) : at::empty({n, state}, values.options());
+  const Tensor unprojected = projection ? at::empty({n, width}, values.options()) : h;
   for (int64_t t = 0; t < plan.steps(); ++t) {
+    const int64_t alive = plan.alive[t];
     const bool carried = t > 0 || h_0;
-    if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
+    if (carried) weights.multiply(first(h, alive), first(hidden, alive));
     LOD_RUN(values, lstm_forward, floating_type("lstm", values),
-            LstmForward{plan.at(t, width), write(gates), carried ? read(hidden) : nullptr, write(out), write(cells), write(h), write(c)});
+            LstmForward{plan.at(t, width), write(gates), carried ? read(hidden) : nullptr, projection ? nullptr : write(out),
+                        write(cells), write(unprojected), write(c)});
+    if (projection) {
+      projection->multiply(first(unprojected, alive), first(h, alive));
+      out.index_copy_(0, plan.rows(t), first(h, alive));
+    }
   }
   return {out, cells, gates};
 }
 
 using SixTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+using SevenTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-// Gradients of values, weight_ih, weight_hh, both biases, h_0 and c_0; the states' are empty where there are none.
-SixTensors lstm_backward_meta(const OptionalTensor& grad_output, const OptionalTensor& grad_cells, const Tensor& values,
-                              const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& h_0,
-                              const OptionalTensor& c_0, const Tensor& offsets, bool, const Tensor& output,
-                              const Tensor& cells, const Tensor& gates) {
-  const Layer layer{"lstm_backward", 4, values, weight_ih, weight_hh, offsets, std::nullopt, std::nullopt, h_0};
-  layer.check();
-  layer.expect("c_0", c_0, {layer.sequences(), layer.hidden()});
-  const c10::SymInt rows = values.sym_size(0), width = layer.hidden(), none = 0;
-  layer.expect("grad_output", grad_output, {rows, width});
-  layer.expect("grad_cells", grad_cells, {rows, width});
-  layer.expect("output", output, {rows, width});
-  layer.expect("cells", cells, {rows, width});
-  layer.expect("gates", gates, {rows, 4 * width});
-  const auto state = [&](const OptionalTensor& t) {
-    return at::empty_symint({t ? layer.sequences() : none, width}, values.options());
-  };
-  return {at::empty_symint(values.sym_sizes(), values.options()), at::empty_symint(weight_ih.sym_sizes(), values.options()),
-          at::empty_symint(weight_hh.sym_sizes(), values.options()), at::empty_symint({4 * width}, values.options()), state(h_0),
-          state(c_0)};
+// Gradients of values, weight_ih, weight_hh, both biases, h_0, c_0 and weight_hr; the last three are empty where there are none.
+SevenTensors lstm_backward_meta(const OptionalTensor& grad_output, const OptionalTensor& grad_cells, const Tensor& values,
+                                const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& h_0,
+                                const OptionalTensor& c_0, const Tensor& offsets, bool reverse, const Tensor& output,
+                                const Tensor& cells, const Tensor& gates, const OptionalTensor& weight_hr) {
+  const Layer l = lstm_layer("lstm_backward", values, weight_ih, weight_hh, {}, {}, h_0, c_0, offsets, reverse, weight_hr);
+  l.check_saved("grad_output", grad_output, l.state());
+  l.check_saved("grad_cells", grad_cells, l.hidden());
+  l.check_saved("output", output, l.state());
+  l.check_saved("cells", cells, l.hidden());
+  l.check_saved("gates", gates, 4 * l.hidden());
+  return {l.like(values), l.like(weight_ih), l.like(weight_hh), l.like_bias(), l.like_state(h_0, l.state()),
+          l.like_state(c_0, l.hidden()), weight_hr ? l.like(*weight_hr) : at::empty_symint({0, l.hidden()}, values.options())};
 }
 
-SixTensors lstm_backward(const OptionalTensor& grad_output, const OptionalTensor& grad_cells, const Tensor& values,
-                         const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& h_0, const OptionalTensor& c_0,
-                         const Tensor& given, bool reverse, const Tensor& output_, const Tensor& cells_, const Tensor& gates_) {
-  lstm_backward_meta(grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, given, reverse, output_, cells_, gates_);
-  const Tensor offsets = checked_offsets("lstm_backward", given, values.size(0));
-  const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
+SevenTensors lstm_backward(const OptionalTensor& grad_output, const OptionalTensor& grad_cells, const Tensor& values,
+                           const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& h_0,
+                           const OptionalTensor& c_0, const Tensor& given, bool reverse, const Tensor& output_,
+                           const Tensor& cells_, const Tensor& gates_, const OptionalTensor& weight_hr) {
+  const char* op = "lstm_backward";
+  lstm_backward_meta(grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, given, reverse, output_, cells_, gates_, weight_hr);
+  const Tensor offsets = checked_offsets(op, given, values.size(0));
+  const int64_t n = offsets.size(0) - 1, rows = values.size(0), state = weight_hh.size(1), width = cells_.size(1);
   const Plan plan(offsets, values, reverse);
-  const Tensor output = readable("lstm_backward", output_), cells = readable("lstm_backward", cells_),
-               gates = readable("lstm_backward", gates_);
-  const Tensor x = readable("lstm_backward", values);
-  const Factor weights(readable("lstm_backward", weight_hh));
-  const Tensor d_out = readable("lstm_backward", grad_output), d_cells = readable("lstm_backward", grad_cells);
+  const Tensor output = readable(op, output_), cells = readable(op, cells_), gates = readable(op, gates_), x = readable(op, values);
+  const Tensor d_out = readable(op, grad_output), d_cells = readable(op, grad_cells);
+  const Factor weights(readable(op, weight_hh));
+  const std::optional<Factor> projection = weight_hr ? std::make_optional<Factor>(readable(op, weight_hr)) : std::nullopt;
   const Tensor h = plan.packed(h_0), c = plan.packed(c_0);
   const Tensor grad = at::empty({rows, 4 * width}, values.options()), packed = at::empty({n, 4 * width}, values.options());
-  const Tensor dh = at::zeros({n, width}, values.options()), dc = at::zeros({n, width}, values.options());
+  const Tensor dh = at::zeros({n, state}, values.options()), dc = at::zeros({n, width}, values.options());
+  const Tensor d_unprojected = projection ? at::empty({n, width}, values.options()) : dh;
+  const Tensor d_states = projection ? at::empty({rows, state}, values.options()) : Tensor();
   for (int64_t t = plan.steps() - 1; t >= 0; --t) {
-    LOD_RUN(values, lstm_backward, floating_type("lstm_backward", values),
-            LstmBackward{plan.at(t, width), read(gates), read(cells), read(c), read(d_out), read(d_cells), write(grad),
-                         write(packed), write(dh), write(dc)});
-    if (t > 0 || h_0) weights.multiply(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
+    const int64_t alive = plan.alive[t];
+    if (projection) {
+      const Tensor at_rows = plan.rows(t), d = first(dh, alive);
+      if (d_out.defined()) d.add_(d_out.index_select(0, at_rows));
+      d_states.index_copy_(0, at_rows, d);
+      projection->multiply(d, first(d_unprojected, alive));
+    }
+    LOD_RUN(values, lstm_backward, floating_type(op, values),
+            LstmBackward{plan.at(t, width), read(gates), read(cells), read(c), projection ? nullptr : read(d_out), read(d_cells),
+                         write(grad), write(packed), write(d_unprojected), write(dc)});
+    if (t > 0 || h_0) weights.multiply(first(packed, alive), first(dh, alive));
   }
-  const auto state = [&](const OptionalTensor& given_, const Tensor& d) {
-    return given_ ? plan.unpacked(d) : at::empty({0, width}, values.options());
-  };
-  return {times(grad, readable("lstm_backward", weight_ih)), transposed_product(grad, x), weight_gradient(grad, output, h, plan, offsets),
-          grad.sum(at::IntArrayRef{0}), state(h_0, dh), state(c_0, dc)};
+  Tensor d_projection = at::empty({0, width}, values.options());
+  if (projection) d_projection = transposed_product(d_states, cells.tanh().mul_(gates.narrow(1, 3 * width, width)));
+  return {times(grad, readable(op, weight_ih)), transposed_product(grad, x), weight_gradient(grad, output, h, plan, offsets),
+          grad.sum(at::IntArrayRef{0}), plan.unpacked(h_0, dh), plan.unpacked(c_0, dc), d_projection};
 }
 
 // -- GRU
 
-std::tuple<Tensor, Tensor> gru_meta(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                                    const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
-                                    const Tensor& offsets, bool) {
-  const Layer layer{"gru", 3, values, weight_ih, weight_hh, offsets, bias_ih, bias_hh, h_0};
-  layer.check();
-  return {at::empty_symint({values.sym_size(0), layer.hidden()}, values.options()),
-          at::empty_symint({values.sym_size(0), 4 * layer.hidden()}, values.options())};
+using TwoTensors = std::tuple<Tensor, Tensor>;
+
+TwoTensors gru_meta(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                    const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool) {
+  const Layer l{"gru", 3, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets};
+  l.check();
+  return {l.empty(l.hidden()), l.empty(4 * l.hidden())};
 }
 
-std::tuple<Tensor, Tensor> gru(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                               const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
-                               const Tensor& given, bool reverse) {
+TwoTensors gru(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+               const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& given, bool reverse) {
   auto [out, saved] = gru_meta(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, given, reverse);
   const Tensor offsets = checked_offsets("gru", given, values.size(0));
   const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1;
@@ -250,41 +303,97 @@ std::tuple<Tensor, Tensor> gru(const Tensor& values, const Tensor& weight_ih, co
 SixTensors gru_backward_meta(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
                              const OptionalTensor& h_0, const Tensor& offsets, bool, const Tensor& output,
                              const Tensor& saved) {
-  const Layer layer{"gru_backward", 3, values, weight_ih, weight_hh, offsets, std::nullopt, std::nullopt, h_0};
-  layer.check();
-  const c10::SymInt rows = values.sym_size(0), width = layer.hidden(), none = 0;
-  layer.expect("grad_output", grad_output, {rows, width});
-  layer.expect("output", output, {rows, width});
-  layer.expect("saved", saved, {rows, 4 * width});
-  return {at::empty_symint(values.sym_sizes(), values.options()), at::empty_symint(weight_ih.sym_sizes(), values.options()),
-          at::empty_symint(weight_hh.sym_sizes(), values.options()), at::empty_symint({3 * width}, values.options()),
-          at::empty_symint({3 * width}, values.options()),
-          at::empty_symint({h_0 ? layer.sequences() : none, width}, values.options())};
+  const Layer l{"gru_backward", 3, values, weight_ih, weight_hh, {}, {}, h_0, {}, {}, offsets};
+  l.check();
+  l.check_saved("grad_output", grad_output, l.hidden());
+  l.check_saved("output", output, l.hidden());
+  l.check_saved("saved", saved, 4 * l.hidden());
+  return {l.like(values), l.like(weight_ih), l.like(weight_hh), l.like_bias(), l.like_bias(), l.like_state(h_0, l.hidden())};
 }
 
 SixTensors gru_backward(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
                         const OptionalTensor& h_0, const Tensor& given, bool reverse, const Tensor& output_,
                         const Tensor& saved_) {
+  const char* op = "gru_backward";
   gru_backward_meta(grad_output, values, weight_ih, weight_hh, h_0, given, reverse, output_, saved_);
-  const Tensor offsets = checked_offsets("gru_backward", given, values.size(0));
+  const Tensor offsets = checked_offsets(op, given, values.size(0));
   const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
   const Plan plan(offsets, values, reverse);
-  const Tensor output = readable("gru_backward", output_), saved = readable("gru_backward", saved_),
-               d_out = readable("gru_backward", grad_output), x = readable("gru_backward", values);
-  const Factor weights(readable("gru_backward", weight_hh));
+  const Tensor output = readable(op, output_), saved = readable(op, saved_), d_out = readable(op, grad_output), x = readable(op, values);
+  const Factor weights(readable(op, weight_hh));
   const Tensor h = plan.packed(h_0);
   const Tensor d_values = at::empty({rows, 3 * width}, values.options()), d_hidden = at::empty_like(d_values);
   const Tensor packed = at::empty({n, 3 * width}, values.options()), dh = at::zeros({n, width}, values.options());
   for (int64_t t = plan.steps() - 1; t >= 0; --t) {
-    LOD_RUN(values, gru_backward, floating_type("gru_backward", values),
+    LOD_RUN(values, gru_backward, floating_type(op, values),
             GruBackward{plan.at(t, width), read(saved), read(output), read(h), read(d_out), write(d_values), write(d_hidden),
                         write(packed), write(dh)});
     if (t > 0 || h_0) weights.add(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
   }
-  return {times(d_values, readable("gru_backward", weight_ih)), transposed_product(d_values, x),
-          weight_gradient(d_hidden, output, h, plan, offsets),
-          d_values.sum(at::IntArrayRef{0}), d_hidden.sum(at::IntArrayRef{0}),
-          h_0 ? plan.unpacked(dh) : at::empty({0, width}, values.options())};
+  return {times(d_values, readable(op, weight_ih)), transposed_product(d_values, x), weight_gradient(d_hidden, output, h, plan, offsets),
+          d_values.sum(at::IntArrayRef{0}), d_hidden.sum(at::IntArrayRef{0}), plan.unpacked(h_0, dh)};
+}
+
+// -- RNN
+
+Tensor rnn_meta(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool, bool) {
+  const Layer l{"rnn", 1, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets};
+  l.check();
+  return l.empty(l.hidden());
+}
+
+Tensor rnn(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+           const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& given, bool reverse, bool relu) {
+  const Layer l{"rnn", 1, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, given, reverse, relu};
+  l.check();
+  const Tensor offsets = checked_offsets("rnn", given, values.size(0));
+  const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1;
+  if (values.size(0) == 0 || width == 0) return l.empty(width);
+  const Plan plan(offsets, values, reverse);
+  const Tensor out = project(readable("rnn", values), readable("rnn", weight_ih), joined_bias(l));
+  const Factor weights(readable("rnn", weight_hh).t());
+  const Tensor hidden = at::empty({n, width}, values.options());
+  const Tensor h = h_0 ? plan.packed(h_0) : at::empty({n, width}, values.options());
+  for (int64_t t = 0; t < plan.steps(); ++t) {
+    const bool carried = t > 0 || h_0;
+    if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
+    LOD_RUN(values, rnn_forward, floating_type("rnn", values),
+            RnnForward{plan.at(t, width), carried ? read(hidden) : nullptr, write(out), write(h), relu});
+  }
+  return out;
+}
+
+using FiveTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+// Gradients of values, weight_ih, weight_hh, both biases and h_0.
+FiveTensors rnn_backward_meta(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
+                              const OptionalTensor& h_0, const Tensor& offsets, bool, bool, const Tensor& output) {
+  const Layer l{"rnn_backward", 1, values, weight_ih, weight_hh, {}, {}, h_0, {}, {}, offsets};
+  l.check();
+  l.check_saved("grad_output", grad_output, l.hidden());
+  l.check_saved("output", output, l.hidden());
+  return {l.like(values), l.like(weight_ih), l.like(weight_hh), l.like_bias(), l.like_state(h_0, l.hidden())};
+}
+
+FiveTensors rnn_backward(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
+                         const OptionalTensor& h_0, const Tensor& given, bool reverse, bool relu, const Tensor& output_) {
+  const char* op = "rnn_backward";
+  rnn_backward_meta(grad_output, values, weight_ih, weight_hh, h_0, given, reverse, relu, output_);
+  const Tensor offsets = checked_offsets(op, given, values.size(0));
+  const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
+  const Plan plan(offsets, values, reverse);
+  const Tensor output = readable(op, output_), d_out = readable(op, grad_output), x = readable(op, values);
+  const Factor weights(readable(op, weight_hh));
+  const Tensor h = plan.packed(h_0), grad = at::empty({rows, width}, values.options());
+  const Tensor packed = at::empty({n, width}, values.options()), dh = at::zeros({n, width}, values.options());
+  for (int64_t t = plan.steps() - 1; t >= 0; --t) {
+    LOD_RUN(values, rnn_backward, floating_type(op, values),
+            RnnBackward{plan.at(t, width), read(output), read(d_out), write(grad), write(packed), write(dh), relu});
+    if (t > 0 || h_0) weights.multiply(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
+  }
+  return {times(grad, readable(op, weight_ih)), transposed_product(grad, x), weight_gradient(grad, output, h, plan, offsets),
+          grad.sum(at::IntArrayRef{0}), plan.unpacked(h_0, dh)};
 }
 
 // -- gradients
@@ -309,127 +418,135 @@ variable_list differentiable(const variable_list& inputs, const variable_list& g
   return results;
 }
 
-std::tuple<Tensor, Tensor> lstm_composed_type(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&,
-                                              const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const Tensor&,
-                                              bool);
-Tensor gru_composed_type(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&, const OptionalTensor&,
-                         const OptionalTensor&, const Tensor&, bool);
-
-struct LstmGrad : torch::autograd::Function<LstmGrad> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                               const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
-                               const OptionalTensor& c_0, const Tensor& offsets, bool reverse) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    auto [out, cells, gates] =
-        LOD_CALL("lstm", lstm_meta).call(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, offsets, reverse);
-    const Tensor none;
-    ctx->save_for_backward({values, weight_ih, weight_hh, bias_ih.value_or(none), bias_hh.value_or(none), h_0.value_or(none),
-                            c_0.value_or(none), offsets, out, cells, gates});
-    ctx->saved_data["reverse"] = reverse;
-    ctx->mark_non_differentiable({gates});
-    ctx->set_materialize_grads(false);
+// What an operator calls, forwards, backwards and in its composed form; gradients in the order of Layer::inputs().
+struct Lstm {
+  static constexpr const char* name = "lstm";
+  static constexpr int64_t gates = 4;
+  static TwoTensors composed_type(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&, const OptionalTensor&,
+                                  const OptionalTensor&, const OptionalTensor&, const Tensor&, bool, const OptionalTensor&);
+  static variable_list forward(const Layer& l) {
+    auto [out, cells, gates] = LOD_CALL("lstm", lstm_meta).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0,
+                                                                l.c_0, l.offsets, l.reverse, l.weight_hr);
     return {out, cells, gates};
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto s = ctx->get_saved_variables();
-    const bool reverse = ctx->saved_data["reverse"].toBool();
-    const Tensor none;
-    if (at::GradMode::is_enabled()) {
-      auto d = differentiable({s.begin(), s.begin() + 7}, {grads[0], grads[1]}, [&](const variable_list& a) -> variable_list {
-        auto [out, cells] = LOD_CALL("lstm_composed", lstm_composed_type)
-                                .call(a[0], a[1], a[2], optional(a[3]), optional(a[4]), optional(a[5]), optional(a[6]), s[7], reverse);
-        return {out, cells};
-      });
-      d.resize(9);
-      return d;
-    }
-    auto [values, weight_ih, weight_hh, bias, h_0, c_0] =
-        LOD_CALL("lstm_backward", lstm_backward_meta)
-            .call(optional(grads[0]), optional(grads[1]), s[0], s[1], s[2], optional(s[5]), optional(s[6]), s[7], reverse, s[8],
-                  s[9], s[10]);
-    return {values, weight_ih, weight_hh, s[3].defined() ? bias : none, s[4].defined() ? bias : none,
-            s[5].defined() ? h_0 : none, s[6].defined() ? c_0 : none, none, none};
+  static variable_list composed(const Layer& l) {
+    auto [out, cells] = LOD_CALL("lstm_composed", composed_type).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh,
+                                                                      l.h_0, l.c_0, l.offsets, l.reverse, l.weight_hr);
+    return {out, cells};
+  }
+  static variable_list backward(const Layer& l, const variable_list& grads, const variable_list& saved) {
+    const auto given = [](const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
+    auto [values, weight_ih, weight_hh, bias, h_0, c_0, weight_hr] =
+        LOD_CALL("lstm_backward", lstm_backward_meta).call(given(grads[0]), given(grads[1]), l.values, l.weight_ih, l.weight_hh,
+                                                           l.h_0, l.c_0, l.offsets, l.reverse, saved[0], saved[1], saved[2],
+                                                           l.weight_hr);
+    return {values, weight_ih, weight_hh, bias, bias, h_0, c_0, weight_hr};
+  }
+};
+struct Gru {
+  static constexpr const char* name = "gru";
+  static constexpr int64_t gates = 3;
+  static Tensor composed_type(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&, const OptionalTensor&,
+                              const OptionalTensor&, const Tensor&, bool);
+  static variable_list forward(const Layer& l) {
+    auto [out, saved] = LOD_CALL("gru", gru_meta).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0, l.offsets, l.reverse);
+    return {out, saved};
+  }
+  static variable_list composed(const Layer& l) {
+    return {LOD_CALL("gru_composed", composed_type).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0, l.offsets, l.reverse)};
+  }
+  static variable_list backward(const Layer& l, const variable_list& grads, const variable_list& saved) {
+    auto [values, weight_ih, weight_hh, bias_ih, bias_hh, h_0] = LOD_CALL("gru_backward", gru_backward_meta)
+        .call(grads[0], l.values, l.weight_ih, l.weight_hh, l.h_0, l.offsets, l.reverse, saved[0], saved[1]);
+    return {values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, Tensor(), Tensor()};
+  }
+};
+struct Rnn {
+  static constexpr const char* name = "rnn";
+  static constexpr int64_t gates = 1;
+  static variable_list forward(const Layer& l) {
+    return {LOD_CALL("rnn", rnn_meta).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0, l.offsets, l.reverse, l.relu)};
+  }
+  static variable_list composed(const Layer& l) {
+    return {LOD_CALL("rnn_composed", rnn_meta).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0, l.offsets, l.reverse, l.relu)};
+  }
+  static variable_list backward(const Layer& l, const variable_list& grads, const variable_list& saved) {
+    auto [values, weight_ih, weight_hh, bias, h_0] = LOD_CALL("rnn_backward", rnn_backward_meta)
+        .call(grads[0], l.values, l.weight_ih, l.weight_hh, l.h_0, l.offsets, l.reverse, l.relu, saved[0]);
+    return {values, weight_ih, weight_hh, bias, bias, h_0, Tensor(), Tensor()};
   }
 };
 
-std::tuple<Tensor, Tensor, Tensor> lstm_autograd(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                                                 const OptionalTensor& bias_ih, const OptionalTensor& bias_hh,
-                                                 const OptionalTensor& h_0, const OptionalTensor& c_0, const Tensor& offsets,
-                                                 bool reverse) {
-  if (tracked(values) || tracked(weight_ih) || tracked(weight_hh) || tracked(bias_ih) || tracked(bias_hh) || tracked(h_0) ||
-      tracked(c_0)) {
-    const auto out = LstmGrad::apply(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, offsets, reverse);
-    return {out[0], out[1], out[2]};
+template <class Op>
+struct LayerGrad : torch::autograd::Function<LayerGrad<Op>> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
+                               const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
+                               const OptionalTensor& c_0, const OptionalTensor& weight_hr, const Tensor& offsets, bool reverse,
+                               bool relu) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const Layer layer{Op::name, Op::gates, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, weight_hr, offsets, reverse, relu};
+    const variable_list outputs = Op::forward(layer);
+    variable_list saved = layer.inputs();
+    saved.push_back(offsets);
+    saved.insert(saved.end(), outputs.begin(), outputs.end());
+    ctx->save_for_backward(saved);
+    ctx->saved_data["reverse"] = reverse;
+    ctx->saved_data["relu"] = relu;
+    if (outputs.size() > 1) ctx->mark_non_differentiable({outputs.back()});
+    ctx->set_materialize_grads(false);
+    return outputs;
   }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables(), inputs(saved.begin(), saved.begin() + 8);
+    Layer layer{Op::name, Op::gates};
+    layer.offsets = saved[8];
+    layer.reverse = ctx->saved_data["reverse"].toBool();
+    layer.relu = ctx->saved_data["relu"].toBool();
+    variable_list d(8);
+    if (at::GradMode::is_enabled())
+      d = differentiable(inputs, grads, [&](const variable_list& aliases) { return Op::composed(layer.with(aliases)); });
+    else if (grads[0].defined() || (grads.size() > 2 && grads[1].defined()))
+      d = Op::backward(layer.with(inputs), grads, {saved.begin() + 9, saved.end()});
+    for (size_t i = 0; i < 8; ++i)
+      if (!inputs[i].defined()) d[i] = Tensor();
+    d.resize(11);
+    return d;
+  }
+};
+
+template <class Op>
+variable_list with_gradient(const Layer& l) {
+  const variable_list inputs = l.inputs();
+  if (std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return tracked(t); }))
+    return LayerGrad<Op>::apply(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0, l.c_0, l.weight_hr, l.offsets,
+                                l.reverse, l.relu);
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return LOD_CALL("lstm", lstm_meta).call(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, offsets, reverse);
+  return Op::forward(l);
+}
+
+ThreeTensors lstm_autograd(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                           const OptionalTensor& bias_hh, const OptionalTensor& h_0, const OptionalTensor& c_0,
+                           const Tensor& offsets, bool reverse, const OptionalTensor& weight_hr) {
+  const auto out = with_gradient<Lstm>({"lstm", 4, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, weight_hr, offsets, reverse});
+  return {out[0], out[1], out[2]};
+}
+TwoTensors gru_autograd(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                        const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse) {
+  const auto out = with_gradient<Gru>({"gru", 3, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets, reverse});
+  return {out[0], out[1]};
+}
+Tensor rnn_autograd(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                    const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse, bool relu) {
+  return with_gradient<Rnn>({"rnn", 1, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets, reverse, relu})[0];
 }
 
 // The backwards keep no graph: gradients of gradients go through the composed forms.
-template <class... A>
-void refuse_tracked(const char* op, const A&... tensors) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!(tracked(tensors) || ...), op,
-                              ": has no gradient of its own; differentiate the forward operator twice instead");
-}
-SixTensors lstm_backward_autograd(const OptionalTensor& grad_output, const OptionalTensor& grad_cells, const Tensor& values,
-                                  const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& h_0,
-                                  const OptionalTensor& c_0, const Tensor& offsets, bool reverse, const Tensor& output,
-                                  const Tensor& cells, const Tensor& gates) {
-  refuse_tracked("lstm_backward", grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, output, cells, gates);
+void without_gradient(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size()))
+    TORCH_CHECK_NOT_IMPLEMENTED(!value.isTensor() || !tracked(value.toTensor()), op.schema().name(),
+                                ": has no gradient of its own; differentiate the forward operator twice instead");
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return LOD_CALL("lstm_backward", lstm_backward_meta)
-      .call(grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, offsets, reverse, output, cells, gates);
-}
-SixTensors gru_backward_autograd(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih,
-                                 const Tensor& weight_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse,
-                                 const Tensor& output, const Tensor& saved) {
-  refuse_tracked("gru_backward", grad_output, values, weight_ih, weight_hh, h_0, output, saved);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return LOD_CALL("gru_backward", gru_backward_meta)
-      .call(grad_output, values, weight_ih, weight_hh, h_0, offsets, reverse, output, saved);
-}
-
-struct GruGrad : torch::autograd::Function<GruGrad> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                               const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
-                               const Tensor& offsets, bool reverse) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    auto [out, saved] = LOD_CALL("gru", gru_meta).call(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, offsets, reverse);
-    const Tensor none;
-    ctx->save_for_backward({values, weight_ih, weight_hh, bias_ih.value_or(none), bias_hh.value_or(none), h_0.value_or(none),
-                            offsets, out, saved});
-    ctx->saved_data["reverse"] = reverse;
-    ctx->mark_non_differentiable({saved});
-    return {out, saved};
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto s = ctx->get_saved_variables();
-    const bool reverse = ctx->saved_data["reverse"].toBool();
-    const Tensor none;
-    if (at::GradMode::is_enabled()) {
-      auto d = differentiable({s.begin(), s.begin() + 6}, {grads[0]}, [&](const variable_list& a) -> variable_list {
-        return {LOD_CALL("gru_composed", gru_composed_type)
-                    .call(a[0], a[1], a[2], optional(a[3]), optional(a[4]), optional(a[5]), s[6], reverse)};
-      });
-      d.resize(8);
-      return d;
-    }
-    auto [values, weight_ih, weight_hh, bias_ih, bias_hh, h_0] =
-        LOD_CALL("gru_backward", gru_backward_meta).call(grads[0], s[0], s[1], s[2], optional(s[5]), s[6], reverse, s[7], s[8]);
-    return {values, weight_ih, weight_hh, s[3].defined() ? bias_ih : none, s[4].defined() ? bias_hh : none,
-            s[5].defined() ? h_0 : none, none, none};
-  }
-};
-
-std::tuple<Tensor, Tensor> gru_autograd(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                                        const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
-                                        const Tensor& offsets, bool reverse) {
-  if (tracked(values) || tracked(weight_ih) || tracked(weight_hh) || tracked(bias_ih) || tracked(bias_hh) || tracked(h_0)) {
-    const auto out = GruGrad::apply(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, offsets, reverse);
-    return {out[0], out[1]};
-  }
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return LOD_CALL("gru", gru_meta).call(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, offsets, reverse);
+  op.callBoxed(*stack);
 }
 
 }  // namespace
@@ -439,18 +556,24 @@ LOD_IMPLEMENTATIONS(m) {
   m.impl("lstm_backward", &lstm_backward);
   m.impl("gru", &gru);
   m.impl("gru_backward", &gru_backward);
+  m.impl("rnn", &rnn);
+  m.impl("rnn_backward", &rnn_backward);
 }
 TORCH_LIBRARY_IMPL(torch_lod, Meta, m) {
   m.impl("lstm", &lstm_meta);
   m.impl("lstm_backward", &lstm_backward_meta);
   m.impl("gru", &gru_meta);
   m.impl("gru_backward", &gru_backward_meta);
+  m.impl("rnn", &rnn_meta);
+  m.impl("rnn_backward", &rnn_backward_meta);
 }
 TORCH_LIBRARY_IMPL(torch_lod, Autograd, m) {
   m.impl("lstm", &lstm_autograd);
-  m.impl("lstm_backward", &lstm_backward_autograd);
-  m.impl("gru_backward", &gru_backward_autograd);
+  m.impl("lstm_backward", torch::CppFunction::makeFromBoxedFunction<&without_gradient>());
   m.impl("gru", &gru_autograd);
+  m.impl("gru_backward", torch::CppFunction::makeFromBoxedFunction<&without_gradient>());
+  m.impl("rnn", &rnn_autograd);
+  m.impl("rnn_backward", torch::CppFunction::makeFromBoxedFunction<&without_gradient>());
 }
 
 }  // namespace lod

@@ -17,7 +17,7 @@ struct Step {
 struct LstmForward : Step {
   void* gates;         // (rows, 4 width) in: the inputs' share; out: i, f, g, o after their nonlinearities
   const void* hidden;  // (alive, 4 width) the states' share, null when all states are zero
-  void *out, *cells;   // (rows, width)
+  void *out, *cells;   // (rows, width); out null: the outputs are projections of h
   void *h, *c;         // (alive, width) packed states
 };
 struct LstmBackward : Step {
@@ -35,6 +35,16 @@ struct GruForward : Step {
 struct GruBackward : Step {
   const void *saved, *out, *h_0, *grad_out;
   void *grad_gates, *grad_hidden, *packed, *dh;
+};
+struct RnnForward : Step {
+  const void* hidden;  // (alive, width), null when all states are zero
+  void *out, *h;       // out in: the inputs' share
+  bool relu;
+};
+struct RnnBackward : Step {
+  const void *out, *grad_out;
+  void *grad_gates, *packed, *dh;
+  bool relu;
 };
 struct PreviousRows {  // map[r] = the row one step before r in its sequence, -1 at the first
   const int64_t* offsets;
@@ -70,7 +80,7 @@ struct LstmForwardKernel : LstmForward {
     const int64_t r = row(j), at = r * width + u, from = j * width + u;
     T* z = static_cast<T*>(gates) + r * 4 * width + u;
     const T* y = hidden ? static_cast<const T*>(hidden) + j * 4 * width + u : nullptr;
-    T *out_ = static_cast<T*>(out) + at, *cells_ = static_cast<T*>(cells) + at;
+    T *out_ = out ? static_cast<T*>(out) + at : nullptr, *cells_ = static_cast<T*>(cells) + at;
     T *h_ = static_cast<T*>(h) + from, *c_ = static_cast<T*>(c) + from;
     A x[4][W];
     for (int q = 0; q < 4; ++q)
@@ -87,7 +97,9 @@ struct LstmForwardKernel : LstmForward {
     }
     for (int q = 0; q < 4; ++q)
       for (int k = 0; k < W; ++k) z[q * width + k] = T(x[q][k]);
-    for (int k = 0; k < W; ++k) c_[k] = cells_[k] = T(cell[k]), h_[k] = out_[k] = T(state[k]);
+    for (int k = 0; k < W; ++k) c_[k] = cells_[k] = T(cell[k]), h_[k] = T(state[k]);
+    if (out_)
+      for (int k = 0; k < W; ++k) out_[k] = h_[k];
   }
 };
 
@@ -175,6 +187,41 @@ struct GruBackwardKernel : GruBackward {
   }
 };
 
+// h = tanh(x + W h') or max(0, x + W h')      (Elman 1990, in torch.nn.RNN's form)
+template <class T>
+struct RnnForwardKernel : RnnForward {
+  template <int W>
+  LOD_FN void strip(int64_t j, int64_t u) const {
+    using A = acc_t<T>;
+    const int64_t from = j * width + u;
+    T *out_ = static_cast<T*>(out) + row(j) * width + u, *h_ = static_cast<T*>(h) + from;
+    A x[W];
+    for (int k = 0; k < W; ++k) x[k] = A(out_[k]) + value<T>(hidden, from + k);
+    if (relu)
+      for (int k = 0; k < W; ++k) x[k] = x[k] < A(0) ? A(0) : x[k];
+    else
+      for (int k = 0; k < W; ++k) x[k] = tanh_of(x[k]);
+    for (int k = 0; k < W; ++k) h_[k] = out_[k] = T(x[k]);
+  }
+};
+
+template <class T>
+struct RnnBackwardKernel : RnnBackward {
+  template <int W>
+  LOD_FN void strip(int64_t j, int64_t u) const {
+    using A = acc_t<T>;
+    const int64_t at = row(j) * width + u, from = j * width + u;
+    T *dz = static_cast<T*>(grad_gates) + at, *side = static_cast<T*>(packed) + from;
+    const T* dh_ = static_cast<const T*>(dh) + from;
+    A d[W];
+    for (int k = 0; k < W; ++k) {
+      const A h = value<T>(out, at + k), slope = relu ? (h > A(0) ? A(1) : A(0)) : A(1) - h * h;
+      d[k] = (value<T>(grad_out, at + k) + A(dh_[k])) * slope;
+    }
+    for (int k = 0; k < W; ++k) side[k] = dz[k] = T(d[k]);
+  }
+};
+
 LOD_ENTRY void previous_rows(const Exec& exec, const PreviousRows& a) {
   each_segment(exec, a.offsets, a.segments, a.rows, 1, PreviousRowsKernel{a});
 }
@@ -190,5 +237,7 @@ LOD_ENTRY void lstm_forward(const Exec& exec, DType dtype, const LstmForward& a)
 LOD_ENTRY void lstm_backward(const Exec& exec, DType dtype, const LstmBackward& a) { step_as<LstmBackwardKernel>(exec, dtype, a); }
 LOD_ENTRY void gru_forward(const Exec& exec, DType dtype, const GruForward& a) { step_as<GruForwardKernel>(exec, dtype, a); }
 LOD_ENTRY void gru_backward(const Exec& exec, DType dtype, const GruBackward& a) { step_as<GruBackwardKernel>(exec, dtype, a); }
+LOD_ENTRY void rnn_forward(const Exec& exec, DType dtype, const RnnForward& a) { step_as<RnnForwardKernel>(exec, dtype, a); }
+LOD_ENTRY void rnn_backward(const Exec& exec, DType dtype, const RnnBackward& a) { step_as<RnnBackwardKernel>(exec, dtype, a); }
 
 }  // namespace lod::LOD_LEVEL

@@ -97,8 +97,10 @@ OPERATORS = {
     "segment_cumulative": lambda o: ops.segment_cumulative(values(), o, "max"),
     "lstm": lambda o: ops.lstm(values(), *weights(4), None, None, None, None, o),
     "gru": lambda o: ops.gru(values(), *weights(3), None, None, None, o),
+    "rnn": lambda o: ops.rnn(values(), *weights(1), None, None, None, o),
     "lstm_composed": lambda o: torch.ops.torch_lod.lstm_composed(values(), *weights(4), None, None, None, None, o),
     "gru_composed": lambda o: torch.ops.torch_lod.gru_composed(values(), *weights(3), None, None, None, o),
+    "rnn_composed": lambda o: torch.ops.torch_lod.rnn_composed(values(), *weights(1), None, None, None, o),
 }
 MAPPED = {
     "gather_rows": lambda m: ops.gather_rows(values(), m),

@@ -209,11 +209,11 @@ def segment_softmax_backward(grad, output, row_offsets):
     return torch.cat(parts) if parts else output.clone()
 
 
-def lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False):
-    hidden = weight_hh.shape[1]
+def lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False, weight_hr=None):
+    hidden, state = weight_hh.shape[0] // 4, weight_hh.shape[1]
     out, cells, gates = ([None] * len(values) for _ in range(3))
     for s, (a, b) in enumerate(zip(row_offsets.tolist(), row_offsets.tolist()[1:])):
-        h = values.new_zeros(hidden) if h_0 is None else h_0[s]
+        h = values.new_zeros(state) if h_0 is None else h_0[s]
         c = values.new_zeros(hidden) if c_0 is None else c_0[s]
         for r in reversed(range(a, b)) if reverse else range(a, b):
             z = weight_ih @ values[r] + weight_hh @ h
@@ -223,9 +223,10 @@ def lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, 
             i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
             c = f * c + i * g
             h = o * c.tanh()
+            h = h if weight_hr is None else weight_hr @ h
             out[r], cells[r], gates[r] = h, c, torch.cat([i, f, g, o])
-    empty = values.new_zeros(0, hidden)
-    return rows_of(out, empty), rows_of(cells, empty), rows_of(gates, values.new_zeros(0, 4 * hidden))
+    rows = zip((out, cells, gates), (state, hidden, 4 * hidden))
+    return tuple(rows_of(found, values.new_zeros(0, width)) for found, width in rows)
 
 
 def gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False):
@@ -244,6 +245,18 @@ def gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, revers
     return rows_of(out, values.new_zeros(0, hidden)), rows_of(saved, values.new_zeros(0, 4 * hidden))
 
 
+def rnn(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False, relu=False):
+    hidden, out = weight_hh.shape[1], [None] * len(values)
+    for s, (a, b) in enumerate(zip(row_offsets.tolist(), row_offsets.tolist()[1:])):
+        h = values.new_zeros(hidden) if h_0 is None else h_0[s]
+        for row in reversed(range(a, b)) if reverse else range(a, b):
+            z = weight_ih @ values[row] + weight_hh @ h
+            z = z if bias_ih is None else z + bias_ih
+            z = z if bias_hh is None else z + bias_hh
+            out[row] = h = z.relu() if relu else z.tanh()
+    return rows_of(out, values.new_zeros(0, hidden))
+
+
 def by_autograd(forward, outputs, inputs, grads):
     """Gradients of `forward(*inputs)`'s first `outputs` results for given output gradients; empty where there is no input."""
     leaves = [t.detach().clone().requires_grad_() if t is not None and t.is_floating_point() else t for t in inputs]
@@ -257,16 +270,32 @@ def by_autograd(forward, outputs, inputs, grads):
 
 
 def lstm_backward(
-    grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, reverse, output, cells, gates
+    grad_output,
+    grad_cells,
+    values,
+    weight_ih,
+    weight_hh,
+    h_0,
+    c_0,
+    row_offsets,
+    reverse,
+    output,
+    cells,
+    gates,
+    weight_hr=None,
 ):
     bias = values.new_zeros(weight_hh.shape[0])
 
-    def forward(values, weight_ih, weight_hh, bias, h, c):
-        return lstm(values, weight_ih, weight_hh, bias, None, h, c, row_offsets, reverse)
+    def forward(values, weight_ih, weight_hh, bias, h, c, weight_hr):
+        return lstm(values, weight_ih, weight_hh, bias, None, h, c, row_offsets, reverse, weight_hr)
 
-    found = by_autograd(forward, 2, (values, weight_ih, weight_hh, bias, h_0, c_0), (grad_output, grad_cells))
-    none = values.new_zeros(0, weight_hh.shape[1])
-    return *found[:4], *(found[4:] if h_0 is not None else (none, none))
+    inputs = (values, weight_ih, weight_hh, bias, h_0, c_0, weight_hr)
+    found = iter(by_autograd(forward, 2, inputs, (grad_output, grad_cells)))
+    widths = (weight_hh.shape[1], weight_hh.shape[0] // 4, weight_hh.shape[0] // 4)
+    absent = [values.new_zeros(0, width) for width in widths]
+    return *(next(found) for _ in range(4)), *(
+        none if t is None else next(found) for t, none in zip((h_0, c_0, weight_hr), absent)
+    )
 
 
 def gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, output, saved):
@@ -277,3 +306,13 @@ def gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, re
 
     found = by_autograd(forward, 1, (values, weight_ih, weight_hh, b_ih, b_hh, h_0), (grad_output,))
     return *found[:5], found[5] if h_0 is not None else values.new_zeros(0, weight_hh.shape[1])
+
+
+def rnn_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, relu, output):
+    bias = values.new_zeros(weight_hh.shape[0])
+
+    def forward(values, weight_ih, weight_hh, bias, h):
+        return (rnn(values, weight_ih, weight_hh, bias, None, h, row_offsets, reverse, relu),)
+
+    found = by_autograd(forward, 1, (values, weight_ih, weight_hh, bias, h_0), (grad_output,))
+    return *found[:4], found[4] if h_0 is not None else values.new_zeros(0, weight_hh.shape[1])

@@ -164,7 +164,7 @@ def test_compiles_whole(info, device):
     compiles(info, samples if FULL else [s for s in samples if "(2, 17)" not in s.label], "aot_eager")
 
 
-@pytest.mark.parametrize("name", ["gather_rows", "segment_reduce", "segment_softmax", "lstm", "gru"])
+@pytest.mark.parametrize("name", ["gather_rows", "segment_reduce", "segment_softmax", "lstm", "gru", "rnn"])
 def test_compiles_with_inductor(name, device):
     info = next(i for i in OPS if i.name == name)
     samples = small(info, torch.float64, device)

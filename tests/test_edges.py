@@ -66,20 +66,6 @@ def test_backward_operators_refuse_to_be_differentiated():
             call(u.requires_grad_())
 
 
-def test_the_last_state_is_that_of_the_last_layer():
-    x = tl.from_lengths(torch.randn(5, 4), [[2, 3]])
-    for cls in (tl.nn.LSTM, tl.nn.GRU):
-        for bidirectional in (False, True):
-            out, h = cls(4, 3, 2, bidirectional=bidirectional)(x)
-            h = h[0] if isinstance(h, tuple) else h
-            state = tl.nn.last_state(h, x, bidirectional=bidirectional)
-            assert state.shape == (2, 6 if bidirectional else 3)
-            ends = tl.sequence_pool(out, "last")
-            torch.testing.assert_close(state[:, :3], ends[:, :3])
-    with pytest.raises(TypeError, match="pass one"):
-        tl.nn.last_state((h, h), x)
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_on_either_side_has_its_way_back(side):
     x = tl.from_lengths(torch.randn(6, 2), [[2, 0, 4]])

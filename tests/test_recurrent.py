@@ -215,20 +215,6 @@ def test_dynamic_rnn_is_scan_with_a_cell_of_its_own(name, x, device):
         tl.nn.DynamicRNN(3)
 
 
-@pytest.mark.parametrize("make", [tl.nn.LSTM, tl.nn.GRU])
-@pytest.mark.parametrize("size", [(32, 64), (19, 37)])
-def test_a_sequence_is_independent_of_the_batch(make, size, device):
-    """Bit for bit where the products are our own: float32 on a CPU with AVX2."""
-    torch.manual_seed(0)
-    module, lengths = make(*size).to(device), [5, 30, 1, 0, 17, 3, 44, 9]
-    rows = torch.randn(sum(lengths), size[0], device=device)
-    together = module(tl.from_lengths(rows, [lengths]))[0].values()
-    exact = device == "cpu" and tl.ops.COMPILED and torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    for part, got in zip(rows.split(lengths), together.split(lengths)):
-        alone = module(tl.from_lengths(part, [[len(part)]]))[0].values()
-        assert torch.equal(alone, got) if exact else torch.allclose(alone, got, rtol=2e-6, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -340,7 +340,7 @@ def test_a_lod_first_used_under_inference_mode_trains(asked, built):
         assert torch.equal(leaf.grad, again.grad)
 
 
-@pytest.mark.parametrize("module", ["LSTM", "GRU"])
+@pytest.mark.parametrize("module", ["LSTM", "GRU", "RNN"])
 def test_recurrence_after_inference_mode(module):
     net, lod = getattr(tl.nn, module)(2, 3), make().lod.named(None)
     with torch.inference_mode():

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules for LoDTensors."""
 
-from .rnn import GRU, LSTM, DynamicRNN, last_state
+from .rnn import GRU, LSTM, RNN, DynamicRNN, last_state
 from .sequence import AttentionPool, RowConv, SequenceConv, SequenceConv1d, SequencePool, SequenceSoftmax
 
 __all__ = [
     "GRU",
     "LSTM",
+    "RNN",
     "AttentionPool",
     "DynamicRNN",
     "RowConv",

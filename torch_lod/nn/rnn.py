@@ -10,28 +10,70 @@ from ..lod_tensor import LoDTensor, maybe_lod
 from ..sequence import scan
 from ..sequence._common import level_of
 
-__all__ = ["GRU", "LSTM", "DynamicRNN", "last_state"]
+__all__ = ["GRU", "LSTM", "RNN", "DynamicRNN", "last_state"]
+
+
+def run_layers(
+    cell: str,
+    x: LoDTensor,
+    k: int,
+    weights: list[list[Tensor | None]],
+    states: list[Tensor | None],
+    bidirectional: bool = False,
+    dropout: float = 0.0,
+) -> tuple[LoDTensor, list[Tensor]]:
+    """Layer after layer, both directions, along the sequences of level k.
+
+    Args:
+        cell: lstm, gru, rnn_tanh or rnn_relu.
+        weights: for every direction of every layer weight_ih, weight_hh, bias_ih, bias_hh, weight_hr.
+        states: h_0 and for lstm c_0, (directions of all layers, sequences, columns) or None.
+        dropout: between layers.
+
+    Returns:
+        the outputs of the last layer, and the final states in the shapes of `states`.
+    """
+    values, offsets = x.values(), x.lod._row_offsets(k)
+    finals: list[list[Tensor]] = []
+    for layer in range(len(weights) // (1 + bidirectional)):
+        if layer and dropout:
+            values = torch.nn.functional.dropout(values, dropout)
+        if torch.is_autocast_enabled(values.device.type):
+            values = values.to(torch.get_autocast_dtype(values.device.type))
+        sides = []
+        for back in (False, True)[: 1 + bidirectional]:
+            *layer_weights, weight_hr = (t if t is None else t.to(values.dtype) for t in weights[len(finals)])
+            first = [t if t is None else t[len(finals)].to(values.dtype) for t in states]
+            args = (values, *layer_weights, *first, offsets, back)
+            if cell == "lstm":
+                rows = ops.lstm(*args, weight_hr)[:2]
+            else:
+                rows = ops.gru(*args)[:1] if cell == "gru" else (ops.rnn(*args, cell == "rnn_relu"),)
+            finals.append([_final(r, x, k, back, initial) for r, initial in zip(rows, first, strict=True)])
+            sides.append(rows[0])
+        values = sides[0] if len(sides) == 1 else torch.cat(sides, 1)
+    return LoDTensor(values, x.lod), [torch.stack(state) for state in zip(*finals, strict=True)]
+
+
+def _final(rows: Tensor, x: LoDTensor, k: int, back: bool, initial: Tensor | None) -> Tensor:
+    """The state after the last step of every sequence; an empty one keeps its initial state."""
+    end = x.lod._end_rows(k, not back, x.device)
+    state = ops.gather_rows(rows, end)
+    if initial is not None and x.lod._any_empty(k):
+        state = torch.where(end[:, None] < 0, initial.to(state.dtype), state)
+    return state
 
 
 class _Recurrent(torch.nn.Module):
-    """What LSTM and GRU share. Parameters, their names, order and initialisation are those of torch.nn's modules; not a
+    """What LSTM, GRU and RNN share. Parameters, their names, order and initialisation are those of torch.nn's modules; not a
     subclass of them, since Dynamo refuses to trace those."""
 
+    cell: str
     blocks: int  # of hidden units in the weights
+    proj_size = 0
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device=None,
-        dtype=None,
-        *,
-        level: int | str = -1,
+        self, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype, level
     ):
         super().__init__()
         call = type(self).__name__
@@ -44,13 +86,16 @@ class _Recurrent(torch.nn.Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.level = level
+        columns = self.proj_size or hidden_size
         for layer in range(num_layers):
-            features = hidden_size * (1 + bidirectional) if layer else input_size
+            features = columns * (1 + bidirectional) if layer else input_size
             for tail in self._tails(layer):
-                shapes: dict[str, tuple] = {"weight_ih": (features,), "weight_hh": (hidden_size,)}
-                shapes |= {"bias_ih": (), "bias_hh": ()} if bias else {}
-                for name, columns in shapes.items():
-                    empty = torch.empty(self.blocks * hidden_size, *columns, device=device, dtype=dtype)
+                gates = self.blocks * hidden_size
+                shapes: dict[str, tuple] = {"weight_ih": (gates, features), "weight_hh": (gates, columns)}
+                shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)} if bias else {}
+                shapes |= {"weight_hr": (columns, hidden_size)} if self.proj_size else {}
+                for name, shape in shapes.items():
+                    empty = torch.empty(shape, device=device, dtype=dtype)
                     setattr(self, f"{name}_{tail}", torch.nn.Parameter(empty))
         self.reset_parameters()
 
@@ -63,65 +108,42 @@ class _Recurrent(torch.nn.Module):
         return [f"l{layer}", *([f"l{layer}_reverse"] if self.bidirectional else [])]
 
     def extra_repr(self) -> str:
-        shown = {"num_layers": 1, "bias": True, "dropout": 0.0, "bidirectional": False, "level": -1}
+        shown = {"num_layers": 1, "bias": True, "dropout": 0.0, "bidirectional": False, "proj_size": 0, "level": -1}
+        shown |= {"nonlinearity": "tanh"} if hasattr(self, "nonlinearity") else {}
         rest = [f", {name}={getattr(self, name)!r}" for name, usual in shown.items() if getattr(self, name) != usual]
         return f"{self.input_size}, {self.hidden_size}{''.join(rest)}"
 
-    def _check(self, x, states: dict[str, Tensor | None]) -> int:
+    def _run(self, x: LoDTensor, states: dict[str, Tensor | None]) -> tuple[LoDTensor, list[Tensor]]:
         call = type(self).__name__
         k = level_of(call, x, self.level)
         if x.dim() != 2 or x.shape[1] != self.input_size:
             raise LoDValueError(f"{call}: expected rows of input_size {self.input_size}, got {tuple(x.shape)}")
-        shape = (self.num_layers * (1 + self.bidirectional), x.num_sequences(k), self.hidden_size)
+        tails = [tail for layer in range(self.num_layers) for tail in self._tails(layer)]
         for name, state in states.items():
+            columns = self.proj_size or self.hidden_size if name == "h_0" else self.hidden_size
+            shape = (len(tails), x.num_sequences(k), columns)
             if state is None:
                 continue
             if not isinstance(state, Tensor):
                 raise LoDTypeError(f"{call}: expected {name} as a tensor, got {type(state).__name__}")
             if tuple(state.shape) != shape:
                 raise LoDValueError(f"{call}: expected {name} of shape {shape}, got {tuple(state.shape)}")
-        return k
-
-    def _run(self, x: LoDTensor, k: int, direction) -> tuple[LoDTensor, list[list[Tensor]]]:
-        """Layer after layer, both directions; `direction` runs one and returns its rows and final states."""
-        values = x.values()
-        finals: list[list[Tensor]] = []
-        for layer in range(self.num_layers):
-            if layer and self.dropout and self.training:
-                values = torch.nn.functional.dropout(values, self.dropout)
-            sides = []
-            for back, tail in enumerate(self._tails(layer)):
-                parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-                weights = [getattr(self, f"{part}_{tail}", None) for part in parts]
-                if torch.is_autocast_enabled(values.device.type):
-                    dtype = torch.get_autocast_dtype(values.device.type)
-                    values, weights = values.to(dtype), [t if t is None else t.to(dtype) for t in weights]
-                rows, *states = direction(values, weights, len(finals), bool(back))
-                sides.append(rows)
-                finals.append(states)
-            values = sides[0] if len(sides) == 1 else torch.cat(sides, 1)
-        return LoDTensor(values, x.lod), finals
-
-    @staticmethod
-    def _final(rows: Tensor, x: LoDTensor, k: int, back: bool, initial: Tensor | None) -> Tensor:
-        """The state after the last step of every sequence; an empty one keeps its initial state."""
-        end = x.lod._end_rows(k, not back, x.device)
-        state = ops.gather_rows(rows, end)
-        if initial is not None and x.lod._any_empty(k):
-            state = torch.where(end[:, None] < 0, initial.to(state.dtype), state)
-        return state
+        parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        weights = [[getattr(self, f"{part}_{tail}", None) for part in parts] for tail in tails]
+        dropout = self.dropout if self.training else 0.0
+        return run_layers(self.cell, x, k, weights, [*states.values()], self.bidirectional, dropout)
 
 
 class LSTM(_Recurrent):
     """torch.nn.LSTM for LoDTensors: same arguments, state_dict and numbers, every sequence by itself, nothing padded.
 
     Args:
-        input_size, hidden_size, num_layers, bias, dropout, bidirectional, device, dtype: as torch.nn.LSTM. `batch_first` is
-            accepted and has no meaning: there is neither a batch dim nor a time dim. `proj_size` must be 0.
+        input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, device, dtype: as torch.nn.LSTM.
+            `batch_first` is accepted and has no meaning: there is neither a batch dim nor a time dim.
         level: the level whose sequences the recurrence runs along, over all rows below it.
     """
 
-    blocks = 4
+    cell, blocks = "lstm", 4
 
     def __init__(
         self,
@@ -138,10 +160,11 @@ class LSTM(_Recurrent):
         *,
         level: int | str = -1,
     ):
-        if proj_size:
-            raise LoDValueError(f"LSTM: expected proj_size 0, got {proj_size!r}: projections are not built")
+        if type(proj_size) is not int or proj_size < 0 or (proj_size and proj_size >= hidden_size):
+            raise LoDValueError(f"LSTM: expected proj_size from 0 to below hidden_size {hidden_size}, got {proj_size!r}")
+        self.proj_size = proj_size
         sizes = (input_size, hidden_size, num_layers)
-        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level=level)
+        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
 
     @public
     def forward(self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None):
@@ -149,32 +172,42 @@ class LSTM(_Recurrent):
         Args:
             input: (rows, input_size).
             hx: h_0 and c_0, (num_layers * directions, sequences, hidden_size) each, in the order of the sequences; zeros
-                if left out.
+                if left out. With proj_size h_0 has as many columns.
 
         Returns:
-            the outputs (rows, hidden_size * directions) with the LoD of the input, and (h_n, c_n), plain, of torch's
-            shapes. The final state of an empty sequence is its initial state; see also `last_state`.
+            the outputs (rows, (proj_size or hidden_size) * directions) with the LoD of the input, and (h_n, c_n), plain, of
+            torch's shapes. The final state of an empty sequence is its initial state; see also `last_state`.
         """
         if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
             raise LoDTypeError(f"LSTM: expected hx as (h_0, c_0), got {type(hx).__name__}")
         h_0, c_0 = (None, None) if hx is None else hx
-        k = self._check(input, {"h_0": h_0, "c_0": c_0})
-        offsets = input.lod._row_offsets(k)
-
-        def direction(values, weights, i, back):
-            h, c = (None, None) if hx is None else (h_0[i].to(values.dtype), c_0[i].to(values.dtype))
-            rows, cells, _ = ops.lstm(values, *weights, h, c, offsets, back)
-            return rows, self._final(rows, input, k, back, h), self._final(cells, input, k, back, c)
-
-        out, finals = self._run(input, k, direction)
-        h_n, c_n = (torch.stack(states) for states in zip(*finals, strict=True))
+        if (h_0 is None) != (c_0 is None):
+            raise LoDTypeError("LSTM: expected hx as (h_0, c_0), got one of them")
+        out, (h_n, c_n) = self._run(input, {"h_0": h_0, "c_0": c_0})
         return out, (h_n, c_n)
 
 
 class GRU(_Recurrent):
-    """torch.nn.GRU for LoDTensors; arguments as `LSTM`."""
+    """torch.nn.GRU for LoDTensors; arguments as `LSTM`, without proj_size."""
 
-    blocks = 3
+    cell, blocks = "gru", 3
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device=None,
+        dtype=None,
+        *,
+        level: int | str = -1,
+    ):
+        sizes = (input_size, hidden_size, num_layers)
+        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
 
     @public
     def forward(self, input: LoDTensor, hx: Tensor | None = None):
@@ -186,16 +219,52 @@ class GRU(_Recurrent):
         Returns:
             the outputs (rows, hidden_size * directions) with the LoD of the input, and h_n, plain, of torch's shape.
         """
-        k = self._check(input, {"h_0": hx})
-        offsets = input.lod._row_offsets(k)
+        out, (h_n,) = self._run(input, {"h_0": hx})
+        return out, h_n
 
-        def direction(values, weights, i, back):
-            h = None if hx is None else hx[i].to(values.dtype)
-            rows, _ = ops.gru(values, *weights, h, offsets, back)
-            return rows, self._final(rows, input, k, back, h)
 
-        out, finals = self._run(input, k, direction)
-        return out, torch.stack([states[0] for states in finals])
+class RNN(_Recurrent):
+    """torch.nn.RNN for LoDTensors; arguments as `LSTM`, without proj_size.
+
+    Args:
+        nonlinearity: tanh or relu.
+    """
+
+    blocks = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device=None,
+        dtype=None,
+        *,
+        level: int | str = -1,
+    ):
+        if nonlinearity not in ("tanh", "relu"):
+            raise LoDValueError(f"RNN: expected nonlinearity 'tanh' or 'relu', got {nonlinearity!r}")
+        sizes = (input_size, hidden_size, num_layers)
+        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
+        self.nonlinearity, self.cell = nonlinearity, f"rnn_{nonlinearity}"
+
+    @public
+    def forward(self, input: LoDTensor, hx: Tensor | None = None):
+        """
+        Args:
+            input: (rows, input_size).
+            hx: h_0, (num_layers * directions, sequences, hidden_size); zeros if left out.
+
+        Returns:
+            the outputs (rows, hidden_size * directions) with the LoD of the input, and h_n, plain, of torch's shape.
+        """
+        out, (h_n,) = self._run(input, {"h_0": hx})
+        return out, h_n
 
 
 @public
@@ -203,7 +272,7 @@ def last_state(h_n: Tensor, x: LoDTensor, level: int | str = -1, *, bidirectiona
     """The last layer's final states as rows, with the levels above `level` of x.
 
     Args:
-        h_n: (num_layers * directions, sequences, hidden), as LSTM and GRU return it (for LSTM, h_n or c_n).
+        h_n: (num_layers * directions, sequences, hidden), as LSTM, GRU and RNN return it (for LSTM, h_n or c_n).
         x: what the layer ran on.
         bidirectional: whether it ran in both directions; their states then stand side by side.
 

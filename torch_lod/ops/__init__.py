@@ -6,7 +6,7 @@ memory are checked on every call; offsets on a GPU are clamped by the kernels an
 """
 
 from .library import COMPILED
-from .recurrence import gru, lstm
+from .recurrence import gru, lstm, rnn
 from .rows import (
     gather_rows,
     gather_runs,
@@ -28,6 +28,7 @@ __all__ = [
     "gru",
     "lstm",
     "rank_by_length",
+    "rnn",
     "run_map",
     "scatter_rows",
     "scatter_runs",

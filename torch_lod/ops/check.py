@@ -108,14 +108,18 @@ def layer(op: str, blocks: int, values, weight_ih, weight_hh, row_offsets, **oth
     offsets_kind(op, row_offsets, row_offsets.device if values.is_meta and row_offsets.is_meta else torch.device("cpu"))
     if weight_hh.dim() != 2:
         raise ValueError(f"{op}: expected weight_hh with 2 dimensions, got {weight_hh.dim()}")
-    hidden = weight_hh.shape[1]
+    hidden = state = weight_hh.shape[1]
+    if others.get("weight_hr") is not None:  # h has fewer columns than there are hidden units
+        if others["weight_hr"].dim() != 2:
+            raise ValueError(f"{op}: expected weight_hr with 2 dimensions, got {others['weight_hr'].dim()}")
+        hidden = others["weight_hr"].shape[1]
     shapes: dict[str, tuple]
-    state, bias = (row_offsets.shape[0] - 1, hidden), (blocks * hidden,)
-    shapes = {"weight_ih": (blocks * hidden, values.shape[1]), "weight_hh": (blocks * hidden, hidden)}
-    shapes |= {"bias_ih": bias, "bias_hh": bias, "h_0": state, "c_0": state}
-    row = (values.shape[0], hidden)
-    shapes |= {"grad_output": row, "grad_cells": row, "output": row, "cells": row}
-    shapes |= {"gates": (row[0], 4 * hidden), "saved": (row[0], 4 * hidden)}
+    rows, sequences, bias = values.shape[0], row_offsets.shape[0] - 1, (blocks * hidden,)
+    shapes = {"weight_ih": (blocks * hidden, values.shape[1]), "weight_hh": (blocks * hidden, state)}
+    shapes |= {"weight_hr": (state, hidden), "bias_ih": bias, "bias_hh": bias}
+    shapes |= {"h_0": (sequences, state), "c_0": (sequences, hidden), "grad_output": (rows, state)}
+    shapes |= {"output": (rows, state), "grad_cells": (rows, hidden), "cells": (rows, hidden)}
+    shapes |= {"gates": (rows, 4 * hidden), "saved": (rows, 4 * hidden)}
     for name, t in {"weight_ih": weight_ih, "weight_hh": weight_hh, **others}.items():
         if t is None:
             continue

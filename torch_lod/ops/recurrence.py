@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .library import operator
 
-_lstm, _gru = operator("lstm"), operator("gru")
+_lstm, _gru, _rnn = operator("lstm"), operator("gru"), operator("rnn")
 
 
 def lstm(
@@ -18,24 +18,26 @@ def lstm(
     c_0: Tensor | None,
     row_offsets: Tensor,
     reverse: bool = False,
+    weight_hr: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One direction of one layer of torch.nn.LSTM, every segment a sequence of its own.
 
-        i, f, o = sigmoid(...), g = tanh(...); c = f c' + i g; h = o tanh(c)
+        i, f, o = sigmoid(...), g = tanh(...); c = f c' + i g; h = o tanh(c), or W_hr (o tanh(c)) with a projection
 
     Args:
         values: (rows, features), a floating dtype.
         weight_ih, weight_hh, bias_ih, bias_hh: (4 hidden, features), (4 hidden, hidden), (4 hidden,), (4 hidden,), in the
             order and layout of torch.nn.LSTM.
-        h_0, c_0: (segments, hidden), both or neither.
+        h_0, c_0: (segments, hidden), both or neither; with a projection h_0 is (segments, projected).
         row_offsets: int64, (segments + 1,), in host memory: the host plans the steps.
         reverse: run every sequence from its last row to its first.
+        weight_hr: (projected, hidden); weight_hh is then (4 hidden, projected) and h (rows, projected).
 
     Returns:
         h and c after every row, (rows, hidden) each, in the order of the rows, and the gates i, f, g, o (rows, 4 hidden),
         which have no gradient. Double backward goes through a slower composition.
     """
-    return _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse)
+    return _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse, weight_hr)
 
 
 def gru(
@@ -58,3 +60,26 @@ def gru(
         h after every row, (rows, hidden), and what the backward keeps (rows, 4 hidden), which has no gradient.
     """
     return _gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse)
+
+
+def rnn(
+    values: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor | None,
+    bias_hh: Tensor | None,
+    h_0: Tensor | None,
+    row_offsets: Tensor,
+    reverse: bool = False,
+    relu: bool = False,
+) -> Tensor:
+    """One direction of one layer of torch.nn.RNN, every segment a sequence of its own.
+
+        h = tanh(x + W h'), or max(0, x + W h') with `relu`
+
+    Args and errors as `lstm`, with 1 block of hidden units in place of 4.
+
+    Returns:
+        h after every row, (rows, hidden).
+    """
+    return _rnn(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse, relu)

@@ -29,8 +29,9 @@ class Steps:
             return like.new_zeros(like.shape[0], width)
         return torch.cat(per_step).index_select(0, torch.cat(self.at).argsort())
 
-    def to_sequences(self, state: Tensor) -> Tensor:
-        return state.index_select(0, self.order.argsort())
+    def gradient(self, given: Tensor | None, packed: Tensor) -> Tensor:
+        """Of an initial state, in the order of the sequences; empty where none was given."""
+        return packed.new_empty(0, packed.shape[1]) if given is None else packed.index_select(0, self.order.argsort())
 
     def before(self, output: Tensor, initial: Tensor, t: int) -> Tensor:
         """The states that enter step t."""
@@ -39,17 +40,18 @@ class Steps:
         return output.index_select(0, self.at[t] - self.step)
 
 
-def check_lstm(op, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets):
-    check.layer(op, 4, values, weight_ih, weight_hh, row_offsets, bias_ih=bias_ih, bias_hh=bias_hh, h_0=h_0, c_0=c_0)
+def check_lstm(op, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, weight_hr, **saved):
+    others = {"bias_ih": bias_ih, "bias_hh": bias_hh, "h_0": h_0, "c_0": c_0, "weight_hr": weight_hr, **saved}
+    check.layer(op, 4, values, weight_ih, weight_hh, row_offsets, **others)
     if (h_0 is None) != (c_0 is None):
         raise ValueError(f"{op}: expected h_0 and c_0 together, got one of them")
 
 
-def _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse):
-    check_lstm("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets)
-    steps, width = Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
+def _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse, weight_hr):
+    check_lstm("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, weight_hr)
+    steps, width, state = Steps(row_offsets, reverse, values.device), weight_hh.shape[0] // 4, weight_hh.shape[1]
     x = torch.nn.functional.linear(values, weight_ih, bias_ih)
-    h, c = steps.packed(h_0, x, width), steps.packed(c_0, x, width)
+    h, c = steps.packed(h_0, x, state), steps.packed(c_0, x, width)
     out, cells, gates = [], [], []
     for rows in steps.at:
         n = rows.shape[0]
@@ -58,13 +60,14 @@ def _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets,
         i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
         c = f * c[:n] + i * g
         h = o * c.tanh()
+        h = h if weight_hr is None else h @ weight_hr.t()
         out.append(h), cells.append(c), gates.append(torch.cat([i, f, g, o], 1))
-    return steps.to_rows(out, x, width), steps.to_rows(cells, x, width), steps.to_rows(gates, x, 4 * width)
+    return steps.to_rows(out, x, state), steps.to_rows(cells, x, width), steps.to_rows(gates, x, 4 * width)
 
 
 _LSTM = (
     "(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, Tensor? c_0, "
-    "Tensor row_offsets, bool reverse=False)"
+    "Tensor row_offsets, bool reverse=False, Tensor? weight_hr=None)"
 )
 _GRU = (
     "(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
@@ -73,39 +76,55 @@ _GRU = (
 
 
 @composition(f"lstm{_LSTM} -> (Tensor, Tensor, Tensor)")
-def lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False):
-    return _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse)
+def lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False, weight_hr=None):
+    return _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse, weight_hr)
 
 
 @composition(f"lstm_composed{_LSTM} -> (Tensor, Tensor)")
-def lstm_composed(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False):
-    return _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse)[:2]
+def lstm_composed(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False, weight_hr=None):
+    return _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse, weight_hr)[:2]
 
 
 @composition(
     "lstm_backward(Tensor? grad_output, Tensor? grad_cells, Tensor values, Tensor weight_ih, Tensor weight_hh, "
-    "Tensor? h_0, Tensor? c_0, Tensor row_offsets, bool reverse, Tensor output, Tensor cells, Tensor gates) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+    "Tensor? h_0, Tensor? c_0, Tensor row_offsets, bool reverse, Tensor output, Tensor cells, Tensor gates, "
+    "Tensor? weight_hr=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 def lstm_backward(
-    grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, reverse, output, cells, gates
+    grad_output,
+    grad_cells,
+    values,
+    weight_ih,
+    weight_hh,
+    h_0,
+    c_0,
+    row_offsets,
+    reverse,
+    output,
+    cells,
+    gates,
+    weight_hr=None,
 ):
-    check_lstm_backward(
-        grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, output, cells, gates
-    )
-    steps, width = Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
+    rows = {"grad_output": grad_output, "grad_cells": grad_cells, "output": output, "cells": cells, "gates": gates}
+    layer = (values, weight_ih, weight_hh, None, None, h_0, c_0, row_offsets, weight_hr)
+    check_lstm("lstm_backward", *layer, **rows)
+    steps, width, state = Steps(row_offsets, reverse, values.device), weight_hh.shape[0] // 4, weight_hh.shape[1]
     grad_output = torch.zeros_like(output) if grad_output is None else grad_output
     grad_cells = torch.zeros_like(cells) if grad_cells is None else grad_cells
-    h_first, c_first = steps.packed(h_0, values, width), steps.packed(c_0, values, width)
+    h_first, c_first = steps.packed(h_0, values, state), steps.packed(c_0, values, width)
     dh, dc = torch.zeros_like(h_first), torch.zeros_like(c_first)
     grad = values.new_zeros(values.shape[0], 4 * width)
     d_weight = torch.zeros_like(weight_hh)
+    d_projection = values.new_empty(0, width) if weight_hr is None else torch.zeros_like(weight_hr)
     for t in reversed(range(len(steps.at))):
         rows = steps.at[t]
         n = rows.shape[0]
         i, f, g, o = gates.index_select(0, rows).chunk(4, 1)
         squashed = cells.index_select(0, rows).tanh()
         d_state = dh[:n] + grad_output.index_select(0, rows)
+        if weight_hr is not None:
+            d_projection += d_state.t() @ (o * squashed)
+            d_state = d_state @ weight_hr
         d_cell = dc[:n] + grad_cells.index_select(0, rows) + d_state * o * (1 - squashed**2)
         d_z = [
             d_cell * g * i * (1 - i),
@@ -117,17 +136,8 @@ def lstm_backward(
         grad[rows] = d_z
         d_weight += d_z.t() @ steps.before(output, h_first, t)
         dh[:n], dc[:n] = d_z @ weight_hh, d_cell * f
-    states = [
-        values.new_empty(0, width) if first is None else steps.to_sequences(d) for first, d in ((h_0, dh), (c_0, dc))
-    ]
-    return grad @ weight_ih, grad.t() @ values, d_weight, grad.sum(0), *states
-
-
-def check_lstm_backward(
-    grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, output, cells, gates
-):
-    rows = {"grad_output": grad_output, "grad_cells": grad_cells, "output": output, "cells": cells, "gates": gates}
-    check.layer("lstm_backward", 4, values, weight_ih, weight_hh, row_offsets, h_0=h_0, c_0=c_0, **rows)
+    states = [steps.gradient(given, d) for given, d in ((h_0, dh), (c_0, dc))]
+    return grad @ weight_ih, grad.t() @ values, d_weight, grad.sum(0), *states, d_projection
 
 
 def check_gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, output, saved):
@@ -184,5 +194,58 @@ def gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, re
         d_hidden[rows] = d_step
         d_weight += d_step.t() @ before
         dh[:n] = d_state * z + d_step @ weight_hh
-    state = values.new_empty(0, width) if h_0 is None else steps.to_sequences(dh)
+    state = steps.gradient(h_0, dh)
     return d_values @ weight_ih, d_values.t() @ values, d_weight, d_values.sum(0), d_hidden.sum(0), state
+
+
+_RNN = (
+    "(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
+    "Tensor row_offsets, bool reverse=False, bool relu=False) -> Tensor"
+)
+
+
+def check_rnn_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, output):
+    rows = {"grad_output": grad_output, "output": output}
+    check.layer("rnn_backward", 1, values, weight_ih, weight_hh, row_offsets, h_0=h_0, **rows)
+
+
+def _rnn(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse, relu):
+    check.layer("rnn", 1, values, weight_ih, weight_hh, row_offsets, bias_ih=bias_ih, bias_hh=bias_hh, h_0=h_0)
+    steps, width = Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
+    x = torch.nn.functional.linear(values, weight_ih, bias_ih)
+    h, out = steps.packed(h_0, x, width), []
+    for rows in steps.at:
+        z = x.index_select(0, rows) + torch.nn.functional.linear(h[: rows.shape[0]], weight_hh, bias_hh)
+        h = z.relu() if relu else z.tanh()
+        out.append(h)
+    return steps.to_rows(out, x, width)
+
+
+@composition(f"rnn{_RNN}")
+def rnn(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False, relu=False):
+    return _rnn(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse, relu)
+
+
+@composition(f"rnn_composed{_RNN}")
+def rnn_composed(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False, relu=False):
+    return _rnn(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse, relu)
+
+
+@composition(
+    "rnn_backward(Tensor grad_output, Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? h_0, "
+    "Tensor row_offsets, bool reverse, bool relu, Tensor output) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+def rnn_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, relu, output):
+    check_rnn_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, output)
+    steps, width = Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
+    first = steps.packed(h_0, values, width)
+    dh, d_weight = torch.zeros_like(first), torch.zeros_like(weight_hh)
+    grad = values.new_zeros(values.shape[0], width)
+    for t in reversed(range(len(steps.at))):
+        rows = steps.at[t]
+        h = output.index_select(0, rows)
+        d_z = (dh[: rows.shape[0]] + grad_output.index_select(0, rows)) * ((h > 0) if relu else 1 - h**2)
+        grad[rows] = d_z
+        d_weight += d_z.t() @ steps.before(output, first, t)
+        dh[: rows.shape[0]] = d_z @ weight_hh
+    return grad @ weight_ih, grad.t() @ values, d_weight, grad.sum(0), steps.gradient(h_0, dh)

@@ -4,7 +4,7 @@
 import torch
 
 from .. import check
-from .recurrence import check_gru_backward, check_lstm, check_lstm_backward
+from .recurrence import check_gru_backward, check_lstm, check_rnn_backward
 from .table import COMPOSITIONS, HOST, OPAQUE
 
 
@@ -29,101 +29,113 @@ def _register_opaque(library: torch.library.Library) -> None:
     def rows_by(values, width):
         return values.new_empty(values.shape[0], width)
 
-    def fake_lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False):
-        check_lstm("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets)
-        width = weight_hh.shape[1]
-        return rows_by(values, width), rows_by(values, width), rows_by(values, 4 * width)
+    def fake_lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False, weight_hr=None):
+        check_lstm("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, weight_hr)
+        width = weight_hh.shape[0] // 4
+        return rows_by(values, weight_hh.shape[1]), rows_by(values, width), rows_by(values, 4 * width)
 
     def fake_gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False):
         check.layer("gru", 3, values, weight_ih, weight_hh, row_offsets, bias_ih=bias_ih, bias_hh=bias_hh, h_0=h_0)
         return rows_by(values, weight_hh.shape[1]), rows_by(values, 4 * weight_hh.shape[1])
 
-    def fake_state(state, values, width):
+    def fake_rnn(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False, relu=False):
+        check.layer("rnn", 1, values, weight_ih, weight_hh, row_offsets, bias_ih=bias_ih, bias_hh=bias_hh, h_0=h_0)
+        return rows_by(values, weight_hh.shape[1])
+
+    def like(*tensors):
+        return [torch.empty_like(t) for t in tensors]
+
+    def like_state(state, values, width):
         return values.new_empty(0, width) if state is None else torch.empty_like(state)
 
     def fake_lstm_backward(
-        grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, reverse, *saved
+        grad_output,
+        grad_cells,
+        values,
+        weight_ih,
+        weight_hh,
+        h_0,
+        c_0,
+        row_offsets,
+        reverse,
+        output,
+        cells,
+        gates,
+        weight_hr=None,
     ):
-        check_lstm_backward(grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, row_offsets, *saved)
-        bias = values.new_empty(weight_hh.shape[0])
-        states = [fake_state(s, values, weight_hh.shape[1]) for s in (h_0, c_0)]
-        return torch.empty_like(values), torch.empty_like(weight_ih), torch.empty_like(weight_hh), bias, *states
+        rows = {"grad_output": grad_output, "grad_cells": grad_cells, "output": output, "cells": cells, "gates": gates}
+        layer = (values, weight_ih, weight_hh, None, None, h_0, c_0, row_offsets, weight_hr)
+        check_lstm("lstm_backward", *layer, **rows)
+        width, state = weight_hh.shape[0] // 4, weight_hh.shape[1]
+        states = like_state(h_0, values, state), like_state(c_0, values, width), like_state(weight_hr, values, width)
+        return *like(values, weight_ih, weight_hh), values.new_empty(4 * width), *states
 
     def fake_gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, *saved):
         check_gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, *saved)
         biases = [values.new_empty(weight_hh.shape[0]) for _ in range(2)]
-        state = fake_state(h_0, values, weight_hh.shape[1])
-        return torch.empty_like(values), torch.empty_like(weight_ih), torch.empty_like(weight_hh), *biases, state
+        return *like(values, weight_ih, weight_hh), *biases, like_state(h_0, values, weight_hh.shape[1])
 
-    for name, fake in (
-        ("lstm", fake_lstm),
-        ("gru", fake_gru),
-        ("lstm_backward", fake_lstm_backward),
-        ("gru_backward", fake_gru_backward),
-    ):
-        torch.library.register_fake(f"torch_lod::{name}", fake, lib=library)
+    def fake_rnn_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, relu, output):
+        check_rnn_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, output)
+        bias, width = values.new_empty(weight_hh.shape[0]), weight_hh.shape[1]
+        return *like(values, weight_ih, weight_hh), bias, like_state(h_0, values, width)
+
+    for fake in (fake_lstm, fake_gru, fake_rnn, fake_lstm_backward, fake_gru_backward, fake_rnn_backward):
+        torch.library.register_fake(f"torch_lod::{fake.__name__.removeprefix('fake_')}", fake, lib=library)
 
     def save(ctx, inputs, output):
-        *tensors, ctx.reverse = inputs
-        ctx.save_for_backward(*tensors, *output)
-        ctx.mark_non_differentiable(output[-1])
+        outputs = output if isinstance(output, tuple) else (output,)
+        tensors = [i if isinstance(i, torch.Tensor) else None for i in inputs]
+        ctx.options = [None if isinstance(i, torch.Tensor) else i for i in inputs]
+        ctx.save_for_backward(*tensors, *outputs)
+        if len(outputs) > 1:
+            ctx.mark_non_differentiable(outputs[-1])
         ctx.set_materialize_grads(False)
 
-    def differentiable(ctx, tensors, compose, grads):
+    def differentiable(inputs, compose, grads):
         """Gradients that can be differentiated: autograd's own, through the composition run on aliases of the inputs."""
-        aliases = [t if t is None else t.view_as(t) for t in tensors]
-        outputs = compose(*aliases, ctx.reverse)
+        wanted = [isinstance(i, torch.Tensor) and i.requires_grad for i in inputs]
+        aliases = [i.view_as(i) if isinstance(i, torch.Tensor) else i for i in inputs]
+        outputs = compose(*aliases)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        wanted = [a for a, t in zip(aliases, tensors) if t is not None and t.requires_grad]
         pairs = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
         if not pairs:  # no rows: nothing depends on anything
-            return [None] * len(tensors)
+            return (None,) * len(inputs)
         outs, given = zip(*pairs)
-        found = iter(torch.autograd.grad(outs, wanted, given, create_graph=True, allow_unused=True))
-        return [next(found) if t is not None and t.requires_grad else None for t in tensors]
+        leaves = [a for a, w in zip(aliases, wanted) if w]
+        found = iter(torch.autograd.grad(outs, leaves, given, create_graph=True, allow_unused=True))
+        return tuple(next(found) if w else None for w in wanted)
 
-    def lstm_grad(ctx, grad_output, grad_cells, _):
-        *tensors, output, cells, gates = ctx.saved_tensors
-        values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets = tensors
-        if torch.is_grad_enabled():
-            return *differentiable(ctx, tensors, ops.lstm_composed.default, (grad_output, grad_cells)), None
-        x, w_ih, w_hh, bias, h, c = ops.lstm_backward.default(
-            grad_output,
-            grad_cells,
-            values,
-            weight_ih,
-            weight_hh,
-            h_0,
-            c_0,
-            row_offsets,
-            ctx.reverse,
-            output,
-            cells,
-            gates,
-        )
-        biases = [None if b is None else bias for b in (bias_ih, bias_hh)]
-        return x, w_ih, w_hh, *biases, None if h_0 is None else h, None if c_0 is None else c, None, None
+    def lstm_grads(inputs, saved, grads):
+        values, weight_ih, weight_hh, _, _, h_0, c_0, row_offsets, reverse, weight_hr = inputs
+        layer = (values, weight_ih, weight_hh, h_0, c_0, row_offsets, reverse)
+        x, w_ih, w_hh, bias, h, c, w_hr = ops.lstm_backward.default(grads[0], grads[1], *layer, *saved, weight_hr)
+        return x, w_ih, w_hh, bias, bias, h, c, None, None, w_hr
 
-    def gru_grad(ctx, grad_output, _):
-        if grad_output is None:
-            return (None,) * 8
-        *tensors, output, saved = ctx.saved_tensors
-        values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets = tensors
-        if torch.is_grad_enabled():
-            return *differentiable(ctx, tensors, ops.gru_composed.default, (grad_output,)), None
-        x, w_ih, w_hh, b_ih, b_hh, h = ops.gru_backward.default(
-            grad_output, values, weight_ih, weight_hh, h_0, row_offsets, ctx.reverse, output, saved
-        )
-        return (
-            x,
-            w_ih,
-            w_hh,
-            None if bias_ih is None else b_ih,
-            None if bias_hh is None else b_hh,
-            (None if h_0 is None else h),
-            None,
-            None,
-        )
+    def gru_grads(inputs, saved, grads):
+        values, weight_ih, weight_hh, _, _, h_0, row_offsets, reverse = inputs
+        layer = (values, weight_ih, weight_hh, h_0, row_offsets, reverse)
+        return *ops.gru_backward.default(grads[0], *layer, *saved), None, None
 
-    torch.library.register_autograd("torch_lod::lstm", lstm_grad, setup_context=save, lib=library)
-    torch.library.register_autograd("torch_lod::gru", gru_grad, setup_context=save, lib=library)
+    def rnn_grads(inputs, saved, grads):
+        values, weight_ih, weight_hh, _, _, h_0, row_offsets, reverse, relu = inputs
+        layer = (values, weight_ih, weight_hh, h_0, row_offsets, reverse, relu)
+        x, w_ih, w_hh, bias, h = ops.rnn_backward.default(grads[0], *layer, *saved)
+        return x, w_ih, w_hh, bias, bias, h, None, None, None
+
+    def with_gradient(name, compose, gradients):
+        def backward(ctx, *grads):
+            count = len(ctx.options)
+            inputs = [t if o is None else o for t, o in zip(ctx.saved_tensors, ctx.options)]
+            if all(g is None for g in grads):
+                return (None,) * count
+            if torch.is_grad_enabled():
+                return differentiable(inputs, compose, grads)
+            found = gradients(inputs, ctx.saved_tensors[count:], grads)
+            return tuple(None if i is None else d for i, d in zip(inputs, found))
+
+        torch.library.register_autograd(f"torch_lod::{name}", backward, setup_context=save, lib=library)
+
+    with_gradient("lstm", ops.lstm_composed.default, lstm_grads)
+    with_gradient("gru", ops.gru_composed.default, gru_grads)
+    with_gradient("rnn", ops.rnn_composed.default, rnn_grads)

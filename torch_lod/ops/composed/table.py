@@ -19,7 +19,7 @@ class Composition(NamedTuple):
 
 COMPOSITIONS: dict[str, Composition] = {}
 #: Their steps are planned by the host, so tracers must see one operator and never look inside.
-OPAQUE = ("lstm", "lstm_backward", "gru", "gru_backward")
+OPAQUE = ("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward")
 
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.
 HOST = ("check_lod", "rank_by_length")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers: torch.nn's parameters and numbers, on sequences that are never padded."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -44,7 +46,8 @@ def run_layers(
         for back in (False, True)[: 1 + bidirectional]:
             *layer_weights, weight_hr = (t if t is None else t.to(values.dtype) for t in weights[len(finals)])
             first = [t if t is None else t[len(finals)].to(values.dtype) for t in states]
-            args = (values, *layer_weights, *first, offsets, back)
+            args: Any = (values, *layer_weights, *first, offsets, back)
+            rows: tuple[Tensor, ...]
             if cell == "lstm":
                 rows = ops.lstm(*args, weight_hr)[:2]
             else:
@@ -108,7 +111,14 @@ class _Recurrent(torch.nn.Module):
         return [f"l{layer}", *([f"l{layer}_reverse"] if self.bidirectional else [])]
 
     def extra_repr(self) -> str:
-        shown = {"num_layers": 1, "bias": True, "dropout": 0.0, "bidirectional": False, "proj_size": 0, "level": -1}
+        shown: dict[str, Any] = {
+            "num_layers": 1,
+            "bias": True,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "proj_size": 0,
+            "level": -1,
+        }
         shown |= {"nonlinearity": "tanh"} if hasattr(self, "nonlinearity") else {}
         rest = [f", {name}={getattr(self, name)!r}" for name, usual in shown.items() if getattr(self, name) != usual]
         return f"{self.input_size}, {self.hidden_size}{''.join(rest)}"
@@ -161,7 +171,9 @@ class LSTM(_Recurrent):
         level: int | str = -1,
     ):
         if type(proj_size) is not int or proj_size < 0 or (proj_size and proj_size >= hidden_size):
-            raise LoDValueError(f"LSTM: expected proj_size from 0 to below hidden_size {hidden_size}, got {proj_size!r}")
+            raise LoDValueError(
+                f"LSTM: expected proj_size from 0 to below hidden_size {hidden_size}, got {proj_size!r}"
+            )
         self.proj_size = proj_size
         sizes = (input_size, hidden_size, num_layers)
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)

@@ -109,10 +109,11 @@ def layer(op: str, blocks: int, values, weight_ih, weight_hh, row_offsets, **oth
     if weight_hh.dim() != 2:
         raise ValueError(f"{op}: expected weight_hh with 2 dimensions, got {weight_hh.dim()}")
     hidden = state = weight_hh.shape[1]
-    if others.get("weight_hr") is not None:  # h has fewer columns than there are hidden units
-        if others["weight_hr"].dim() != 2:
-            raise ValueError(f"{op}: expected weight_hr with 2 dimensions, got {others['weight_hr'].dim()}")
-        hidden = others["weight_hr"].shape[1]
+    projection = others.get("weight_hr")
+    if projection is not None:  # h has fewer columns than there are hidden units
+        if projection.dim() != 2:
+            raise ValueError(f"{op}: expected weight_hr with 2 dimensions, got {projection.dim()}")
+        hidden = projection.shape[1]
     shapes: dict[str, tuple]
     rows, sequences, bias = values.shape[0], row_offsets.shape[0] - 1, (blocks * hidden,)
     shapes = {"weight_ih": (blocks * hidden, values.shape[1]), "weight_hh": (blocks * hidden, state)}

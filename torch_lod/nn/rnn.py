@@ -49,9 +49,9 @@ def run_layers(
             args: Any = (values, *layer_weights, *first, offsets, back)
             rows: tuple[Tensor, ...]
             if cell == "lstm":
-                rows = ops.lstm(*args, weight_hr)[:2]
+                rows = ops.lstm(*args, weight_hr=weight_hr)[:2]
             else:
-                rows = ops.gru(*args)[:1] if cell == "gru" else (ops.rnn(*args, cell == "rnn_relu"),)
+                rows = ops.gru(*args)[:1] if cell == "gru" else (ops.rnn(*args, relu=cell == "rnn_relu"),)
             finals.append([_final(r, x, k, back, initial) for r, initial in zip(rows, first, strict=True)])
             sides.append(rows[0])
         values = sides[0] if len(sides) == 1 else torch.cat(sides, 1)

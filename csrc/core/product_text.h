@@ -9,9 +9,29 @@
 #define LOD_PRODUCT_TEXT
 #include <algorithm>
 #include <utility>
+#include <cstring>
 #include <vector>
 
 #include "core/product.h"
+
+namespace lod {
+
+// Room for floats from the start of a cache line on: vectors across two lines are slow.
+class Floats {
+ public:
+  void grow(int64_t count) {
+    if (int64_t(lines_.size()) * 16 < count) lines_.resize((count + 15) / 16);
+  }
+  float* data() { return lines_.data()->at; }
+
+ private:
+  struct alignas(64) Line {
+    float at[16];
+  };
+  std::vector<Line> lines_;
+};
+
+}  // namespace lod
 #endif
 
 namespace lod::LOD_LEVEL {
@@ -90,14 +110,6 @@ void tile(const Tile& t) {
 }
 
 template <int kRows>
-void columns_of(int64_t k, const float* a, int64_t stride, const int64_t* rows, float* to) {  // a[k, i]: neighbours lie side by side
-  for (int64_t r = 0; r < k; ++r) {
-    const float* from = a + (rows ? rows[r] : r) * stride;
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) to[r * kRows + i] = from[i];
-  }
-}
-template <int kRows>
 void rows_across(int64_t k, const float* const* a, float* to) {  // a[i][k]
   for (int64_t r = 0; r < k; ++r)
 #pragma GCC unroll 16
@@ -109,12 +121,11 @@ struct ForRows {  // what a number of rows takes
   void (*panels)(const Tile&);
   int64_t at_once;  // panels that it takes at a time
   void (*across)(int64_t, const float* const*, float*);
-  void (*columns)(int64_t, const float*, int64_t, const int64_t*, float*);
 };
 template <int kRows>
 constexpr ForRows for_rows() {
   constexpr int kPanels = kRows * 8 <= kTile * 2 ? 4 : kRows * 4 <= kTile * 2 ? 2 : 1;
-  return {tile<kRows, 1>, tile<kRows, kPanels>, kPanels, rows_across<kRows>, columns_of<kRows>};
+  return {tile<kRows, 1>, tile<kRows, kPanels>, kPanels, rows_across<kRows>};
 }
 template <int... kIndex>
 const ForRows* table_of(std::integer_sequence<int, kIndex...>) {
@@ -194,8 +205,8 @@ inline void multiply(const CpuExec& exec, const Product& p) {
     void operator()(int64_t i) const {
       const int64_t chunk = i / pieces, piece = i % pieces;
       const int64_t begin = p.m * chunk / chunks, rows = p.m * (chunk + 1) / chunks - begin;
-      static thread_local std::vector<float> packed;
-      if (int64_t(packed.size()) < rows * p.k) packed.resize(rows * p.k);
+      static thread_local Floats packed;
+      packed.grow(rows * p.k);
       pack_left(p, begin, rows, packed.data());
       Product part = p;
       part.m = rows;
@@ -210,48 +221,59 @@ inline void multiply(const CpuExec& exec, const Product& p) {
   each(exec, chunks * pieces, kGrain, Work{p, chunks, panels, pieces});
 }
 
+// Rows [low, low + deep) of the right side in panels.
+inline void pack_right(const TransposedProduct& p, int64_t low, int64_t deep, float* to) {
+  for (int64_t r = 0; r < deep; ++r) {
+    const int64_t row = p.b_rows ? p.b_rows[low + r] : low + r;
+    const float* from = p.b + row * p.b_stride;
+    for (int64_t first = 0; first < p.n; first += kPanel) {
+      float* at = to + first * deep + r * kPanel;
+      const int64_t real = row < 0 ? 0 : std::min<int64_t>(kPanel, p.n - first);
+      if (real == kPanel) std::memcpy(at, from + first, kPanel * sizeof(float));
+      else
+        for (int64_t j = 0; j < kPanel; ++j) at[j] = j < real ? from[first + j] : 0.f;
+    }
+  }
+}
+
+// Blocks [begin, end) of kTile rows of the result.
+inline void some_blocks(const TransposedProduct& p, int64_t begin, int64_t end) {
+  // Rows summed before the sums go to memory, and blocks packed at a time, row after row, since rows lie far apart.
+  constexpr int64_t kDeep = 256, kGroup = 8;
+  const int64_t panels = (p.n + kPanel - 1) / kPanel, rest = p.m % kTile;
+  static thread_local Floats right, left;
+  right.grow(kDeep * panels * kPanel);
+  left.grow(kDeep * kGroup * kTile);
+  for (int64_t low = 0; low < std::max<int64_t>(p.k, 1); low += kDeep) {
+    const int64_t deep = std::min(kDeep, p.k - low);
+    pack_right(p, low, deep, right.data());
+    for (int64_t first = begin; first < end; first += kGroup) {
+      const int64_t last = std::min(end, first + kGroup), whole = std::min(last, p.m / kTile);
+      for (int64_t r = 0; r < deep; ++r) {
+        const float* a = p.a + (p.a_rows ? p.a_rows[low + r] : low + r) * p.a_stride;
+        for (int64_t i = first; i < whole; ++i)
+          std::memcpy(left.data() + ((i - first) * kDeep + r) * kTile, a + i * kTile, kTile * sizeof(float));
+        if (whole < last)
+          for (int64_t j = 0; j < rest; ++j) left.data()[(whole - first) * kDeep * kTile + r * rest + j] = a[whole * kTile + j];
+      }
+      for (int64_t panel = 0; panel < panels; ++panel)
+        for (int64_t i = first; i < last; ++i) {
+          float* c = p.c + i * kTile * p.c_stride + panel * kPanel;
+          by_rows(i < whole ? kTile : rest).one_panel({deep, left.data() + (i - first) * kDeep * kTile,
+                                                       right.data() + panel * deep * kPanel, 0, c, p.c_stride, low ? c : nullptr,
+                                                       p.c_stride, std::min<int64_t>(kPanel, p.n - panel * kPanel)});
+        }
+    }
+  }
+}
+
 inline void multiply_transposed(const CpuExec& exec, const TransposedProduct& p) {
   if (p.m <= 0 || p.n <= 0) return;
-  struct Work {
-    const TransposedProduct& p;
-    int64_t pieces;
-    void operator()(int64_t piece) const {
-      constexpr int64_t kDeep = 256;  // rows summed before the sums go to memory
-      const Blocks blocks(p.m);
-      const int64_t panels = (p.n + kPanel - 1) / kPanel, width = panels * kPanel;
-      const int64_t first = blocks.count * piece / pieces, last = blocks.count * (piece + 1) / pieces;
-      static thread_local std::vector<float> right, left;
-      right.resize(kDeep * width);
-      left.resize(kDeep * kTile);
-      for (int64_t low = 0; low < std::max<int64_t>(p.k, 1); low += kDeep) {
-        const int64_t deep = std::min(kDeep, p.k - low);
-        for (int64_t r = 0; r < deep; ++r) {
-          const int64_t row = p.b_rows ? p.b_rows[low + r] : low + r;
-          for (int64_t panel = 0; panel < panels; ++panel) {
-            float* to = right.data() + (panel * deep + r) * kPanel;
-            const int64_t real = std::min<int64_t>(kPanel, p.n - panel * kPanel);
-            const float* from = p.b + row * p.b_stride + panel * kPanel;
-            if (row >= 0 && real == kPanel) std::memcpy(to, from, kPanel * sizeof(float));
-            else
-              for (int64_t j = 0; j < kPanel; ++j) to[j] = row >= 0 && j < real ? from[j] : 0.f;
-          }
-        }
-        for (int64_t i = first; i < last; ++i) {
-          const int64_t row = blocks.begin(i);
-          const ForRows& f = by_rows(blocks.rows(i));
-          f.columns(deep, p.a + (p.a_rows ? 0 : low * p.a_stride) + row, p.a_stride, p.a_rows ? p.a_rows + low : nullptr, left.data());
-          for (int64_t panel = 0; panel < panels; ++panel) {
-            float* c = p.c + row * p.c_stride + panel * kPanel;
-            f.one_panel({deep, left.data(), right.data() + panel * deep * kPanel, 0, c, p.c_stride, low ? c : nullptr, p.c_stride,
-                         std::min<int64_t>(kPanel, p.n - panel * kPanel)});
-          }
-        }
-      }
-    }
-  };
-  const int64_t blocks = Blocks(p.m).count;
-  const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>({blocks, (p.m * p.n * p.k) >> 22, 64}));
-  each(exec, pieces, kGrain, Work{p, pieces});
+  const int64_t worth = (int64_t(1) << 22) / std::max<int64_t>(1, kTile * p.n * p.k);  // blocks worth waking another thread for
+  // a thread takes neighbouring blocks, since each packs the right side for itself
+  exec.parallel((p.m + kTile - 1) / kTile, std::max<int64_t>(1, worth), &p, [](const void* product, int64_t begin, int64_t end) {
+    some_blocks(*static_cast<const TransposedProduct*>(product), begin, end);
+  });
 }
 
 }  // namespace lod::LOD_LEVEL

@@ -46,7 +46,7 @@ def run_layers(
         for back in (False, True)[: 1 + bidirectional]:
             *layer_weights, weight_hr = (t if t is None else t.to(values.dtype) for t in weights[len(finals)])
             first = [t if t is None else t[len(finals)].to(values.dtype) for t in states]
-            args: Any = (values, *layer_weights, *first, offsets, back)
+            args: list[Any] = [values, *layer_weights, *first, offsets, back]
             rows: tuple[Tensor, ...]
             if cell == "lstm":
                 rows = ops.lstm(*args, weight_hr=weight_hr)[:2]

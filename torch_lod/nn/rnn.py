@@ -15,6 +15,9 @@ from ..sequence._common import level_of
 __all__ = ["GRU", "LSTM", "RNN", "DynamicRNN", "last_state"]
 
 
+_OPERATORS: dict[str, Any] = {"lstm": ops.lstm, "gru": ops.gru, "rnn_tanh": ops.rnn, "rnn_relu": ops.rnn}
+
+
 def run_layers(
     cell: str,
     x: LoDTensor,
@@ -46,12 +49,10 @@ def run_layers(
         for back in (False, True)[: 1 + bidirectional]:
             *layer_weights, weight_hr = (t if t is None else t.to(values.dtype) for t in weights[len(finals)])
             first = [t if t is None else t[len(finals)].to(values.dtype) for t in states]
-            args: list[Any] = [values, *layer_weights, *first, offsets, back]
-            rows: tuple[Tensor, ...]
-            if cell == "lstm":
-                rows = ops.lstm(*args, weight_hr=weight_hr)[:2]
-            else:
-                rows = ops.gru(*args)[:1] if cell == "gru" else (ops.rnn(*args, relu=cell == "rnn_relu"),)
+            args = [values, *layer_weights, *first, offsets, back]
+            args += [weight_hr] if cell == "lstm" else [] if cell == "gru" else [cell == "rnn_relu"]
+            rows = _OPERATORS[cell](*args)
+            rows = (rows,) if isinstance(rows, Tensor) else rows[: len(first)]
             finals.append([_final(r, x, k, back, initial) for r, initial in zip(rows, first, strict=True)])
             sides.append(rows[0])
         values = sides[0] if len(sides) == 1 else torch.cat(sides, 1)

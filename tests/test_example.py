@@ -384,3 +384,23 @@ def test_compare_padded(library, capsys):
         assert re.search(r"\d+ MB", line)
     _, err = run(capsys, "--model", "bag", "--compare-padded", expect=2)
     assert "nested-lstm and nested-gru" in err
+
+
+def test_three_ways_to_write_a_nested_rnn_are_one(capsys):
+    import nested_three_ways as three
+
+    torch.set_default_dtype(torch.float64)
+    try:
+        models = three.Modules(), three.Scan(), three.Dynamic()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    three.same_parameters(*models)
+    numbers = torch.randint(0, three.WORDS, (10,))
+    x = tl.from_lengths(numbers, [[2, 0, 3], [3, 1, 0, 2, 4]])  # an article and a sentence without words
+    results = [model(x) for model in models]
+    for model, result in zip(models, results):
+        result.square().sum().backward()
+        torch.testing.assert_close(result, results[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(model.embed.weight.grad, models[0].embed.weight.grad, rtol=0, atol=1e-12)
+    three.main()
+    assert "nothing padded" in capsys.readouterr().out

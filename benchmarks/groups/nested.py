@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nested RNN of the demo, token > line > function, in training: speed and memory of its three forms.
+"""The nested RNN of the demo in training: speed and memory of its three forms, on functions (token > line > function) and on
+texts as long as reviews are (word > sentence > review).
 
 Every form trains in a process of its own, so that its memory can be told from that of the others; they take turns.
 """
@@ -21,7 +22,7 @@ from ..goals import Goal, Times, faster_than
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOKENS, CLASSES = 8000, 2
-FEW = (4, 100)  # functions and seed of the batch that is checked
+FEW = (4, 100)  # documents and seed of the batch that is checked
 #: The example's forms by their names in the table, ours first.
 FORMS = {
     "tl.nn.LSTM at both levels": "lod",
@@ -32,27 +33,44 @@ FORMS = {
 Batch = tuple[Tensor, list[Tensor], Tensor]  # tokens; lines per function, tokens per line; a label per function
 
 
-def _batch(functions: int, seed: int) -> Batch:
-    """5 to 24 lines a function, 1 to 60 tokens a line, most lines short."""
+#: Words in every sentence of 48 of the reviews of Pang and Lee 2004 (polarity dataset v2.0), a line a review.
+REVIEWS = Path(__file__).with_name("movie_reviews.txt")
+
+
+def _batch(data: str, count: int, seed: int) -> Batch:
+    """Functions have 5 to 24 lines, a line 1 to 60 tokens, most lines short; reviews are as long as those recorded."""
     rng = np.random.default_rng(seed)
-    lines = rng.integers(5, 25, functions)
-    words = rng.lognormal(2.0, 0.8, lines.sum()).astype(int).clip(1, 60)
-    tokens, labels = rng.integers(0, TOKENS, words.sum()), rng.integers(0, CLASSES, functions)
+    if data == "reviews":
+        every = [np.array(line.split(), int) for line in REVIEWS.read_text().splitlines()]
+        taken = [every[i % len(every)] for i in range(seed * count, (seed + 1) * count)]
+        lines, words = np.array([len(review) for review in taken]), np.concatenate(taken)
+    else:
+        lines = rng.integers(5, 25, count)
+        words = rng.lognormal(2.0, 0.8, lines.sum()).astype(int).clip(1, 60)
+    tokens, labels = rng.integers(0, TOKENS, words.sum()), rng.integers(0, CLASSES, count)
     return torch.from_numpy(tokens), [torch.from_numpy(lines), torch.from_numpy(words)], torch.from_numpy(labels)
 
 
 def cases(setup: Setup) -> Cases:
-    count, functions = (1, 32) if setup.quick else (3, 64)
-    batches = [_batch(functions, seed) for seed in range(count)]
+    count, size = (1, 32) if setup.quick else (3, 64)
+    yield _training("functions", count, size, setup, "padded", (faster_than(2, "padded"), faster_than(1.3, "packed")))
+    count, size = (1, 8) if setup.quick else (3, 16)
+    yield _training("reviews", count, size, setup, "packed", (faster_than(8, "padded"), faster_than(4, "packed")))
+
+
+def _training(data: str, count: int, size: int, setup: Setup, against: str, goals: tuple[Goal, ...]) -> Case:
+    """Batches of so many documents; memory is compared with that of the twin `against`."""
+    few = (data, *FEW)
+    batches = [_batch(data, size, seed) for seed in range(count)]
     tokens = sum(len(batch[0]) for batch in batches)
     twins, settings = _example()
-    processes = {name: Process(form, count, functions, setup) for name, form in FORMS.items()}
-    ours, padded, _ = processes
+    processes = {name: Process(form, data, count, size, setup) for name, form in FORMS.items()}
+    ours, twin = next(iter(processes)), next(name for name in processes if against in name)
 
     def share(_: Times) -> float:
-        return processes[ours].ask("memory") / processes[padded].ask("memory")
+        return processes[ours].ask("memory") / processes[twin].ask("memory")
 
-    memory = Goal("of the padded twin's memory", 1 / 3, share)
+    memory = Goal(f"of the {against} twin's memory", 1 / 3, share)
 
     def fact(name: str, seconds: float) -> str:
         return f"{tokens / seconds:,.0f} tokens/s, {processes[name].ask('memory'):.0f} MB extra"
@@ -61,15 +79,15 @@ def cases(setup: Setup) -> Cases:
         for process in processes.values():
             process.close()
 
-    yield Case(
-        name=f"train, {count} x {functions} functions",
+    return Case(
+        name=f"train, {count} x {size} {data}",
         ours={ours: processes[ours].run()},
         peers={name: process.run() for name, process in processes.items() if name != ours},
         floor=_products([batch[1] for batch in batches], settings, setup.device),
         floor_is="the products of the LSTMs, as GEMMs",
-        expected=lambda: _plainly(settings, _first_state(twins, settings), _batch(*FEW)),
+        expected=lambda: _plainly(settings, _first_state(twins, settings), _batch(*few)),
         tolerance=1e-4,
-        goals=(faster_than(2, "padded twin"), faster_than(1.3, "packed twin"), memory),
+        goals=(*goals, memory),
         fact=fact,
         close=close,
     )
@@ -133,14 +151,15 @@ def _plainly(settings, state: dict[str, Tensor], batch: Batch) -> tuple[Tensor, 
 class Form:
     """A model and its batches. Those of the twins are padded beforehand; the LoDs are made in every step."""
 
-    def __init__(self, form: str, count: int, functions: int, setup: Setup):
+    def __init__(self, form: str, data: str, count: int, size: int, setup: Setup):
         torch.set_num_threads(setup.threads)
         self.form, self.device = form, setup.device
         self.twins, self.settings = _example()
         self.model = self._model()
         self.optimizer = torch.optim.Adam(self.model.parameters())
-        self.batches = [self._prepared(_batch(functions, seed)) for seed in range(count)]
-        self._step(self._prepared(_batch(*FEW)))  # loads code, makes gradients and the optimizer's state
+        self.few = (data, *FEW)
+        self.batches = [self._prepared(_batch(data, size, seed)) for seed in range(count)]
+        self._step(self._prepared(_batch(*self.few)))  # loads code, makes gradients and the optimizer's state
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
         self.before = self._memory()[0]
@@ -176,7 +195,7 @@ class Form:
     def answer(self) -> list[np.ndarray]:
         """Loss and gradients, by name, for the few functions, at the first state."""
         model = self._model()
-        loss = self._loss(model, self._prepared(_batch(*FEW)))
+        loss = self._loss(model, self._prepared(_batch(*self.few)))
         loss.backward()
         return [t.detach().cpu().numpy() for t in (loss, *(p.grad for _, p in sorted(model.named_parameters())))]
 

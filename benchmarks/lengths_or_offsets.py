@@ -157,9 +157,7 @@ def main() -> None:
     lines = [*(f"- {what}: {about[what]}" for what in kept), f"- minima of {ROUNDS} alternating turns", "", *table()]
     print("\n".join(lines))
     if asked.write:
-        before, _, rest = PAGE.read_text().partition("<!-- measured -->\n")
-        after = rest.partition("<!-- end -->")[2]
-        PAGE.write_text("\n".join([f"{before}<!-- measured -->", *lines, f"<!-- end -->{after}"]))
+        measure.put_into(PAGE, lines)
 
 
 if __name__ == "__main__":

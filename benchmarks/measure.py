@@ -313,3 +313,10 @@ def goal_rows(goals: list[dict]) -> list[str]:
     lines.insert(1, f"|{'|'.join('-' * (width + 2) for width in widths)}|")
     count = ", ".join(f"{sum(row['met'] is verdict for row in goals)} {word}" for verdict, word in words.items())
     return ["\n### goals\n", *lines, f"\n{len(goals)} goals: {count}"]
+
+
+def put_into(page: Path, lines: list[str]) -> None:
+    """Replaces what stands between the marks of a page."""
+    before, _, rest = page.read_text().partition("<!-- measured -->\n")
+    after = rest.partition("<!-- end -->")[2]
+    page.write_text("\n".join([f"{before}<!-- measured -->", *lines, f"<!-- end -->{after}"]))

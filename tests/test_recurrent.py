@@ -234,3 +234,21 @@ def test_wrong_weights_are_refused(call, words):
         call(x, torch.zeros(2, 8))
     assert isinstance(caught.value, tl.LoDError)
     assert words in str(caught.value) or words == "proj_weight", str(caught.value)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_scan_runs_a_compiled_cell(backend, device):
+    """Three graphs for all steps: the first state without gradient, several sequences left, and one."""
+    cell = cells(device)["gru"]
+    x = tl.from_lengths(torch.randn(26, 3, dtype=torch.float64, device=device), [[9, 4, 6, 0, 7]])
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(cell, backend=backend, fullgraph=True, dynamic=True)
+    zeros = x.values().new_zeros(5, 5)
+    got, want = tl.scan(compiled, x, zeros)[0], tl.scan(cell, x, zeros)[0]
+    torch.testing.assert_close(got, want)
+    gradients = [torch.autograd.grad(y.values().square().sum(), [*cell.parameters()]) for y in (got, want)]
+    for a, b in zip(*gradients):
+        torch.testing.assert_close(a, b)
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert graphs <= 3

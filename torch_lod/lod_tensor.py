@@ -26,7 +26,7 @@ class LoDTensor(Tensor):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Row-wise functions keep the LoD, functions that would mix the rows of different sequences refuse, whatever is unknown
-    gives a plain tensor (torch_rules.py). `x[...]`, `len(x)` and iteration are the plain tensor's, over rows; sequences are
+    gives a plain tensor (torch_rules). `x[...]`, `len(x)` and iteration are the plain tensor's, over rows; sequences are
     at `x.seq`.
 
         >>> import torch, torch_lod as tl

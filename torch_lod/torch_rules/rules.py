@@ -1,98 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every torch function does to the LoD: one table, looked up by `LoDTensor.__torch_function__`.
-
-A rule is asked before the function runs. It returns the LoD that the result carries, or None for a plain tensor, or raises
-where the function would mix sequences. A function without a rule gives plain tensors: that its result has as many rows
-proves nothing (`x[torch.randperm(n)]` has).
-
-    keep    row i of the result is made of row i of the first argument
-    join    of several operands, whose LoDs must be equal
-    reduce  keeps when dim 0 is not among the reduced dims
-    shape   keeps when dim 0 stays where it is
-    refuse  mixes rows along dim 0
-"""
-
-from collections.abc import Callable
-from typing import Any
+"""The rules. Each is asked before its function runs, and returns the LoD that the result carries, None for a plain tensor,
+or raises."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from .errors import LoDTypeError, LoDValueError
-from .lod import LoD
-
-Rule = Callable[[Callable, tuple, dict], LoD | None]
-RULES: dict[Callable, Rule] = {}
-#: The kind of every function of the table, for the documentation and the tests.
-KINDS: dict[Callable, str] = {}
-
-_SPACES = (torch, Tensor, F, torch.special)
-
-
-def _name(func: Callable) -> str:
-    return getattr(func, "__name__", str(func)).strip("_")
-
-
-def _lod_of(value) -> LoD | None:
-    return getattr(value, "_lod", None)
-
-
-def same_lod(call: str, a: LoD, b: LoD) -> LoD:
-    """The LoD of two operands; ValueError where they differ."""
-    if a is not b and a != b:
-        way_out = "to combine their rows all the same, pass .values() of one"
-        if a.depth != b.depth:
-            way_out = "lay the rows of the one with fewer levels over the other with tl.sequence_expand_as"
-        raise LoDValueError(
-            f"{call}: expected operands with equal LoDs, got LoDs that differ: {a.difference(b)}; {way_out}"
-        )
-    return a if a.level_names else b
-
-
-def _first(args: tuple, kwargs: dict):
-    return args[0] if args else next((kwargs[k] for k in _FIRST_NAMES if k in kwargs), None)
-
-
-_FIRST_NAMES = ("input", "self", "query", "x", "a", "x1")
-#: Names of numpy's that torch accepts as well.
-_ALIASES = {"dim": "axis", "dims": "axis", "other": "x2"}
-
-
-def _option(args: tuple, kwargs: dict, place: int, *names: str, default=None):
-    """An argument by its place or by one of its names."""
-    if len(args) > place:
-        return args[place]
-    for name in names:
-        for key in (name, _ALIASES.get(name)):
-            if key in kwargs:
-                return kwargs[key]
-    return default
-
-
-def _numbers(args: tuple, kwargs: dict, *names: str) -> tuple:
-    """Numbers that are given as one tuple or spread over the arguments."""
-    found = _option(args, kwargs, 1, *names, default=())
-    return tuple(found) if isinstance(found, (tuple, list)) else (*args[1:],) if len(args) > 1 else (found,)
-
-
-def _others(args: tuple, kwargs: dict) -> bool:
-    """Whether an operand but the first has a LoD: a weight made of rows would mix them."""
-    rest = (*args[1:], *(value for key, value in kwargs.items() if args or key not in _FIRST_NAMES))
-    return any(_lod_of(value) is not None for value in rest)
-
-
-def _touches_rows(dims, rank: int) -> bool:
-    """Whether dim 0 is among `dims`; None and () stand for all of them."""
-    if dims is None or dims == () or dims == []:
-        return True
-    return any(d in (0, -rank) for d in (dims if isinstance(dims, (tuple, list)) else (dims,)))
-
-
-# -- rules
-
-_OUT = "mixing rows on purpose is x.values()"
-_NO_SEQUENCES = f"{_OUT}, sequence by sequence is x.sequences()"
+from ..lod import LoD
+from .words import _OUT, _first, _lod_of, _name, _numbers, _option, _others, _refusal, _touches_rows, same_lod
 
 
 def keep(func, args, kwargs):
@@ -264,10 +178,6 @@ def refuse(advice: str):
     return rule
 
 
-def _refusal(func, advice: str) -> LoDTypeError:
-    return LoDTypeError(f"{_name(func)}: expected a plain tensor, got a LoDTensor: {advice}")
-
-
 def matmul(func, args, kwargs):
     x, other = _first(args, kwargs), _option(args, kwargs, 1, "other", "mat2", "vec")
     return _lod_of(x) if x.dim() >= 2 and other.dim() <= 2 and _lod_of(other) is None else None
@@ -408,151 +318,6 @@ def data(func, args, kwargs):
     if new.dim() == 0 or new.shape[0] != _lod_of(x).rows:
         raise _refusal(func, f"its LoD covers {_lod_of(x).rows} rows; use x.with_lod(...) for other rows")
     return None
-
-
-# -- the table
-
-
-def _add(kind: str, rule: Rule, names: str, spaces=_SPACES) -> None:
-    for name in names.split():
-        for space in spaces:
-            func = getattr(space, name, None)
-            if callable(func):
-                RULES[func], KINDS[func] = rule, kind
-
-
-_ELEMENTWISE = (
-    "abs absolute acos acosh add addcdiv addcmul angle arccos arcsin arctan asin asinh atan atan2 atanh bitwise_and "
-    "bitwise_not bitwise_or bitwise_xor ceil celu clamp clamp_max clamp_min clip conj copysign cos cosh deg2rad digamma div "
-    "divide dropout elu eq erf erfc erfinv exp exp2 expm1 fill float_power floor floor_divide fmax fmin fmod frac ge gelu "
-    "greater greater_equal gt hardshrink hardsigmoid hardswish hardtanh heaviside hypot isclose isfinite isinf isnan ldexp "
-    "le leaky_relu lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or "
-    "logical_xor logit logsigmoid lt masked_fill maximum minimum mish mul multiply mvlgamma nan_to_num ne neg negative "
-    "nextafter not_equal polygamma positive pow prelu rad2deg reciprocal relu relu6 remainder round rrelu rsqrt rsub selu "
-    "sgn sigmoid sign signbit silu sin sinc sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink "
-    "threshold true_divide trunc xlogy zero alpha_dropout feature_alpha_dropout feature_dropout "
-    "__add__ __and__ __div__ __eq__ __floordiv__ __ge__ __gt__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ "
-    "__or__ __pos__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__ __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ "
-    "__truediv__ __xor__ __abs__ __rand__ __ror__ __rxor__ "
-    "binary_cross_entropy binary_cross_entropy_with_logits gaussian_nll_loss "
-    "hinge_embedding_loss huber_loss kl_div l1_loss mse_loss pairwise_distance poisson_nll_loss smooth_l1_loss "
-    "soft_margin_loss bmm expand_as view_as reshape_as margin_ranking_loss arccosh arcsinh arctanh arctan2 igamma igammac "
-    "fix i0 gcd lcm conj_physical bitwise_left_shift bitwise_right_shift"
-)
-_add("join", join, _ELEMENTWISE)
-_add("join", join_in_place, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
-_add(
-    "join",
-    join_in_place,
-    "__iadd__ __iand__ __idiv__ __ifloordiv__ __imod__ __imul__ __ior__ __ipow__ __isub__ __itruediv__ __ixor__",
-)
-_add(
-    "keep",
-    keep,
-    "bfloat16 bool byte char clone contiguous cpu cuda detach detach_ double float half int long short to type alias "
-    "pin_memory requires_grad_ share_memory_ view_as_real real imag resolve_conj resolve_neg type_as bernoulli "
-    "exponential_ normal_ random_ uniform_ cauchy_ geometric_ log_normal_ empty_like full_like ones_like rand_like "
-    "randint_like randn_like zeros_like one_hot local_response_norm "
-    "hardtanh_ relu_ rrelu_ elu_ celu_ selu_ leaky_relu_ threshold_ dropout1d dropout2d dropout3d",
-)
-_add(
-    "reduce",
-    reduce(1),
-    "sum nansum mean nanmean prod std var amax amin aminmax argmax argmin all any logsumexp median nanmedian "
-    "count_nonzero select narrow index_select gather unbind",
-)
-_add(
-    "reduce",
-    reduce(2),
-    "norm take_along_dim chunk split tensor_split split_with_sizes repeat_interleave unsafe_chunk unsafe_split",
-)
-_add("reduce", reduce(2, -1), "kthvalue topk")
-_add("reduce", reduce(1, -1), "mode")
-_add("reduce", quantile, "quantile nanquantile")
-_add("keep", keep_alone, "embedding batch_norm group_norm instance_norm", (F,))
-_add("keep", keep_alone, "batch_norm group_norm instance_norm", (torch,))
-_add("keep", torch_embedding, "embedding", (torch,))
-_add("join", join_in_place, "copy_ bernoulli_")
-_add("join", bilinear, "bilinear")
-_add("join", join_inputs, "cross_entropy nll_loss cosine_embedding_loss multi_margin_loss")
-_add("join", similarity, "cosine_similarity")
-_add("refuse", layer_norm, "layer_norm rms_norm native_layer_norm")
-_add("shape", getitem, "__getitem__")
-_add("join", set_item, "__setitem__")
-_add("join", join, "allclose equal")
-_add("shape", transpose, "transpose swapaxes swapdims")
-_add("shape", permute, "permute")
-_add("shape", movedim, "movedim moveaxis")
-_add("shape", squeeze, "squeeze")
-_add("shape", unsqueeze, "unsqueeze")
-_add("shape", flatten, "flatten")
-_add("shape", reduce(1), "unflatten")
-_add("shape", reshape, "view reshape")
-_add("shape", expand, "expand broadcast_to")
-_add("shape", repeat, "repeat tile")
-_add("shape", pad, "pad")
-_add("join", join_tensors, "cat concat concatenate stack")
-_add("matmul", matmul, "matmul mm mv __matmul__")
-_add("matmul", add_matmul, "addmm addmv")
-_add("matmul", add_matmul_in_place, "addmm_ addmv_ addbmm_ baddbmm_ addr_")
-for _n in (1, 2, 3):
-    _pools = f"avg_pool{_n}d max_pool{_n}d adaptive_avg_pool{_n}d adaptive_max_pool{_n}d lp_pool{_n}d"
-    _add("refuse", windows(_n), f"conv{_n}d conv_transpose{_n}d {_pools} max_pool{_n}d_with_indices")
-    _add("refuse", windows(_n), f"adaptive_max_pool{_n}d_with_indices fractional_max_pool{_n}d")
-_add("refuse", windows(2), "pixel_shuffle pixel_unshuffle")
-_add("refuse", linear, "linear")
-_add("refuse", bag, "embedding_bag", (F,))
-_add(
-    "refuse",
-    refuse("its bags are cut by offsets of their own; pool rows with tl.sequence_pool"),
-    "embedding_bag",
-    (torch,),
-)
-_add("refuse", refuse_on_rows(4, "dim", -1, f"tl.sequence_softmax runs within sequences, and {_OUT}"), "gumbel_softmax")
-_add("reduce", extreme, "max min")
-_add("join", where, "where")
-_add(
-    "refuse",
-    refuse_on_rows(1, "dim", None, f"tl.sequence_softmax runs within sequences, and {_OUT}"),
-    "softmax log_softmax softmin",
-)
-_add(
-    "refuse",
-    refuse_on_rows(1, "dim", None, _NO_SEQUENCES),
-    "cumsum cumprod cummax cummin logcumsumexp cumsum_ cumprod_",
-)
-_add("refuse", refuse_on_rows(1, "dim", -1, _NO_SEQUENCES), "sort argsort glu")
-_add("refuse", renorm, "renorm renorm_")
-_add("refuse", refuse_on_rows(2, "dim", 1, _NO_SEQUENCES), "normalize")
-_add("refuse", refuse_on_rows(2, "dim", -1, _NO_SEQUENCES), "diff")
-_add("refuse", refuse_on_rows(9, "dim", None, _NO_SEQUENCES), "gradient")
-_add("refuse", flip, "flip")
-_add("refuse", refuse_on_rows(2, "dims", None, _NO_SEQUENCES), "roll")
-_add("refuse", refuse(f"rows of different sequences would be turned over; {_OUT}"), "flipud msort")
-_add("refuse", refuse("the recurrence would run across sequences; use tl.nn.LSTM"), "lstm", (torch,))
-_add("refuse", refuse("the recurrence would run across sequences; use tl.nn.GRU"), "gru", (torch,))
-_add(
-    "refuse",
-    refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU, and {_OUT}"),
-    "rnn_tanh rnn_relu",
-    (torch,),
-)
-_add(
-    "refuse",
-    refuse(f"rows of different sequences would attend to one another; {_NO_SEQUENCES}"),
-    "scaled_dot_product_attention multi_head_attention_forward",
-)
-_add(
-    "refuse",
-    refuse("the rows would move and leave the LoD behind; use the form that returns a new tensor, or x.values()"),
-    "as_strided_ resize_ resize_as_ set_ sort_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_",
-)
-_DATA: Any = Tensor.data
-RULES[_DATA.__set__], KINDS[_DATA.__set__] = data, "refuse"
-_REAL: Any = Tensor.real
-_IMAG: Any = Tensor.imag
-for _property in (_DATA, _REAL, _IMAG):
-    RULES[_property.__get__], KINDS[_property.__get__] = keep, "keep"
 
 
 def refuse_out(func, out) -> None:

@@ -147,19 +147,16 @@ def _rows(shape, dtype, seed: int, changed: bool):
 @functools.cache
 def names() -> dict:
     """A readable name for every function of the table."""
-    found: dict = {}
-    for space, label in ((torch, "torch"), (torch.Tensor, "Tensor"), (F, "functional"), (torch.special, "special")):
+    found = dict(torch_rules.functions())
+    for label, space in (("torch", torch), ("torch.Tensor", torch.Tensor), ("torch.nn.functional", F), ("torch.special", torch.special), ("torch.nn.init", torch.nn.init)):
         for name in dir(space):
             func = getattr(space, name, None)
-            try:
-                if func in torch_rules.RULES:
-                    found.setdefault(func, f"{label}.{name}")
-            except TypeError:
-                continue
-    for name in ("data", "real", "imag"):
-        prop = getattr(torch.Tensor, name)
-        found.setdefault(prop.__get__, f"Tensor.{name}.get")
-        found.setdefault(prop.__set__, f"Tensor.{name}.set")
+            func = func if callable(func) else getattr(func, "__get__", None)
+            if func is not None and func in torch_rules.RULES:
+                found.setdefault(func, f"{label}.{name}")
+            change = getattr(getattr(space, name, None), "__set__", None)
+            if change is not None and change in torch_rules.RULES:
+                found.setdefault(change, f"{label}.{name} =")
     return found
 
 

@@ -65,10 +65,14 @@ class LoDTensor(Tensor):
         rule = _RULES.get(func)
         with _plainly():
             if kwargs:
-                if "out" in kwargs:
-                    torch_rules.refuse_out(func, kwargs["out"])
                 lod = None if rule is None else rule(func, args, kwargs)
+                if kwargs.get("out") is not None:
+                    torch_rules.refuse_out(func, kwargs["out"])
+                    return func(*args, **kwargs)  # the caller's own tensors come back
+                if kwargs.get("layout") not in _DENSE:
+                    lod = None
                 result = func(*args, **kwargs)
+                args = (*args, *kwargs.values())
             else:
                 lod = None if rule is None else rule(func, args, _NONE)
                 result = func(*args)
@@ -79,7 +83,7 @@ class LoDTensor(Tensor):
                 # an argument that comes back as it went in belongs to the caller
                 return _become(result, lod) if fits and all(result is not a for a in args) else result
             if isinstance(result, (tuple, list)):
-                return type(result)([_kept(t, lod) for t in result])
+                return type(result)([t if any(t is a for a in args) else _kept(t, lod) for t in result])
             return result
 
     # -- questions
@@ -181,7 +185,7 @@ class LoDTensor(Tensor):
 
     def set_(self, *args, **kwargs):
         """TypeError: the rows would leave the LoD behind. (torch does not ask the policy table about this one.)"""
-        return _RULES[Tensor.set_](Tensor.set_, (self, *args), kwargs)
+        return torch_rules.moves_in_place(Tensor.set_, (self, *args), kwargs)
 
     # -- slices
 
@@ -451,6 +455,7 @@ class LoDTensor(Tensor):
 
 
 _NONE: dict = {}
+_DENSE = (None, torch.strided)
 
 
 def _wrap(values: Tensor, lod: LoD) -> LoDTensor:

@@ -6,7 +6,20 @@ import torch
 from torch import Tensor
 
 from ..lod import LoD
-from .words import _OUT, _first, _lod_of, _name, _numbers, _option, _others, _refusal, _touches_rows, same_lod
+from .words import (
+    _NO_SEQUENCES,
+    _OUT,
+    Rule,
+    _first,
+    _lod_of,
+    _name,
+    _numbers,
+    _option,
+    _others,
+    _refusal,
+    _touches_rows,
+    same_lod,
+)
 
 
 def keep(func, args, kwargs):
@@ -26,7 +39,10 @@ def join(func, args, kwargs):
         dims = value.dim()
         most = max(most, dims)
         other = getattr(value, "_lod", None)
-        if other is not None:
+        if other is None:
+            if value.layout != torch.strided:
+                return None  # the result may be sparse as well
+        else:
             if lod is not None:
                 if lod is not other:
                     other = same_lod(_name(func), lod, other)
@@ -36,10 +52,24 @@ def join(func, args, kwargs):
     return lod if most <= rank else None
 
 
-def join_in_place(func, args, kwargs):
-    """The result is the first operand itself, with the LoD that it has."""
-    if join(func, args, kwargs) is None and _lod_of(_first(args, kwargs)) is not None and _others(args, kwargs):
-        raise _refusal(func, "its rows would be lined up with elements of the other's rows")
+def in_place(rule):
+    """The result is the first operand itself, with the LoD that it has: refused where `rule` finds none for what is made of
+    other LoDTensors."""
+
+    def rule_in_place(func, args, kwargs):
+        if rule(func, args, kwargs) is None and _lod_of(_first(args, kwargs)) is not None and _others(args, kwargs):
+            raise _refusal(
+                func, f"rows of one operand would be lined up with other rows or elements of another; {_OUT}"
+            )
+
+    return rule_in_place
+
+
+join_in_place = in_place(join)
+
+
+def moves(func, args, kwargs):
+    """Rows are taken, or written, where an index says: plain."""
 
 
 def keep_alone(func, args, kwargs):
@@ -47,19 +77,57 @@ def keep_alone(func, args, kwargs):
     return None if _others(args, kwargs) else keep(func, args, kwargs)
 
 
-def join_inputs(func, args, kwargs):
-    """Operands whose rows correspond whatever their ranks: logits and class numbers, two inputs."""
-    lod = None
-    for value in (*args[:2], *(kwargs.get(k) for k in ("input", "target", "input1", "input2"))):
-        other = _lod_of(value)
-        if other is not None:
-            lod = other if lod is None else same_lod(_name(func), lod, other)
-    return lod
+def join_inputs(*names: str):
+    """Operands whose rows correspond whatever their ranks: logits and class numbers, two inputs, a state. Plain where
+    anything else, a weight, is made of rows."""
+
+    def rule(func, args, kwargs):
+        lod, left = None, sum(_lod_of(value) is not None for value in (*args, *kwargs.values()))
+        for place, name in enumerate(names):
+            value = _option(args, kwargs, place, name, *(("input",) if place == 0 else ()))
+            left -= _lod_of(value) is not None
+            for part in value if isinstance(value, (tuple, list)) else (value,):
+                other = _lod_of(part)
+                if other is not None:
+                    lod = other if lod is None else same_lod(_name(func), lod, other)
+        return None if left else lod
+
+    return rule
 
 
-def similarity(func, args, kwargs):
-    rank = max(_option(args, kwargs, i, name).dim() for i, name in enumerate(("x1", "x2")))
-    return None if _touches_rows(_option(args, kwargs, 2, "dim", default=1), rank) else join(func, args, kwargs)
+def paired(place: int, default: int, *names: str):
+    """Joins two operands unless dim 0 of what they are broadcast to is summed."""
+
+    def rule(func, args, kwargs):
+        operands = [_option(args, kwargs, i, name) for i, name in enumerate(names)]
+        rank = max(t.dim() for t in operands if isinstance(t, Tensor))
+        dim = _option(args, kwargs, place, "dim", default=default)
+        return None if _touches_rows(dim, rank) else join(func, args, kwargs)
+
+    return rule
+
+
+def triplet(func, args, kwargs):
+    """A distance function of one's own may do anything with the rows."""
+    return join(func, args, kwargs) if kwargs.get("distance_function") is None else None
+
+
+def searchsorted(func, args, kwargs):
+    boundaries = _option(args, kwargs, 0, "sorted_sequence")
+    return None if _lod_of(boundaries) is not None and boundaries.dim() < 2 else join(func, args, kwargs)
+
+
+def ctc(func, args, kwargs):
+    if _lod_of(_option(args, kwargs, 0, "log_probs")) is not None:
+        raise _refusal(func, f"its dim 0 is the time of all sequences at once; {_NO_SEQUENCES}")
+
+
+def cell(func, args, kwargs):
+    """A step of a recurrence takes rows for a batch."""
+    x = _first(args, kwargs)
+    if _lod_of(x) is not None and x.dim() < 2:
+        raise _refusal(func, "rows of no features would be taken for the features of one row; see x.unsqueeze(1)")
+    return join_inputs("input", "hx")(func, args, kwargs)
 
 
 def layer_norm(func, args, kwargs):
@@ -81,9 +149,33 @@ def join_tensors(func, args, kwargs):
             if lods[0] is not None and lod is not None:
                 same_lod(_name(func), lods[0], lod)
         return None
-    if any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1:
-        return None
-    return chain(lods)
+    return _chained(lods)
+
+
+def stack_at(least: int, below=None):
+    """hstack and its like lay tensors of at least so many dims side by side, along another dim than 0; others as `below`."""
+
+    def rule(func, args, kwargs):
+        tensors = tuple(_option(args, kwargs, 0, "tensors"))
+        lods = [_lod_of(t) for t in tensors]
+        if any(t.dim() < least for t, lod in zip(tensors, lods) if lod is not None):
+            return None if below is None else below(lods)
+        found = None
+        for lod in lods:
+            if lod is not None:
+                found = lod if found is None else same_lod(_name(func), found, lod)
+        return found
+
+    return rule
+
+
+def vstack(func, args, kwargs):
+    tensors = _option(args, kwargs, 0, "tensors")
+    return _chained([_lod_of(t) if t.dim() > 1 else None for t in tensors])
+
+
+def _chained(lods) -> LoD | None:
+    return None if any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1 else chain(lods)
 
 
 def chain(lods) -> LoD:
@@ -99,13 +191,45 @@ def chain(lods) -> LoD:
     return LoD._of("cat", "offsets", levels, lods[0].level_names)
 
 
-def reduce(place: int, default=None):
+def elsewhere(otherwise: Rule, place: int, name: str = "dim", default=None):
+    """`otherwise`, where dim 0 is not among the dims; plain where it is."""
+
     def rule(func, args, kwargs):
         x = _first(args, kwargs)
-        lod = _lod_of(x)
-        return (
-            None if lod is None or _touches_rows(_option(args, kwargs, place, "dim", default=default), x.dim()) else lod
-        )
+        touched = _touches_rows(_option(args, kwargs, place, name, default=default), x.dim())
+        return None if touched else otherwise(func, args, kwargs)
+
+    return rule
+
+
+def reduce(place: int, default=None):
+    return elsewhere(keep, place, default=default)
+
+
+def along(place: int):
+    """Rows of the index, or of the other operand, correspond to rows."""
+    return elsewhere(join, place)
+
+
+def taken(place: int):
+    """Columns by number: the same for all rows, unless the numbers are made of rows."""
+    return elsewhere(keep_alone, place)
+
+
+def written(func, args, kwargs):
+    """index_add and its like: (x, dim, index, source)."""
+    return None if _lod_of(_option(args, kwargs, 2, "index")) is not None else along(1)(func, args, kwargs)
+
+
+def part_written(place: int, default=None):
+    """select_scatter and slice_scatter: (x, source, dim, ...); the source of a selection has a dim less."""
+
+    def rule(func, args, kwargs):
+        x, source = _first(args, kwargs), _option(args, kwargs, 1, "src")
+        if _touches_rows(_option(args, kwargs, place, "dim", default=default), x.dim()):
+            return None
+        lods = [lod for lod in (_lod_of(x), _lod_of(source)) if lod is not None]
+        return same_lod(_name(func), lods[0], lods[-1]) if lods else None
 
     return rule
 
@@ -128,8 +252,8 @@ def linear(func, args, kwargs):
 
 
 def bilinear(func, args, kwargs):
-    x, weight = _first(args, kwargs), _option(args, kwargs, 2, "weight")
-    return join_inputs(func, args, kwargs) if x.dim() >= 2 and _lod_of(weight) is None else None
+    x = _option(args, kwargs, 0, "input1")
+    return join_inputs("input1", "input2")(func, args, kwargs) if x.dim() >= 2 else None
 
 
 def torch_embedding(func, args, kwargs):
@@ -159,14 +283,30 @@ def flip(func, args, kwargs):
     return _lod_of(x)
 
 
-def refuse_on_rows(place: int, name: str, default, advice: str):
+def fft(func, args, kwargs):
+    """Of several dims: (x, sizes, dims); without dims the last ones, as many as there are sizes."""
+    x, sizes = _first(args, kwargs), _option(args, kwargs, 1, "s")
+    dims = _option(args, kwargs, 2, "dim", default=tuple(range(-len(sizes), 0)) if sizes else None)
+    if _lod_of(x) is not None and _touches_rows(dims, x.dim()):
+        raise _refusal(func, f"along dim 0 mixes the rows of different sequences; {_NO_SEQUENCES}")
+    return _lod_of(x)
+
+
+def triangle(func, args, kwargs):
+    x = _first(args, kwargs)
+    if _lod_of(x) is not None and x.dim() < 3:
+        raise _refusal(func, f"its diagonal would run through the rows of all sequences; {_OUT}")
+    return _lod_of(x)
+
+
+def refuse_on_rows(place: int, name: str, default, advice: str, otherwise: Rule = keep_alone):
     def rule(func, args, kwargs):
         x = _first(args, kwargs)
-        lod = _lod_of(x)
-        dims = _option(args, kwargs, place, name, default=default)
-        if lod is not None and _touches_rows(dims, x.dim()):
-            raise _refusal(func, f"along dim 0 mixes the rows of different sequences; {advice}")
-        return lod
+        if _touches_rows(_option(args, kwargs, place, name, default=default), x.dim()):
+            if _lod_of(x) is not None:
+                raise _refusal(func, f"along dim 0 mixes the rows of different sequences; {advice}")
+            return None
+        return otherwise(func, args, kwargs)
 
     return rule
 
@@ -178,26 +318,9 @@ def refuse(advice: str):
     return rule
 
 
-def matmul(func, args, kwargs):
-    x, other = _first(args, kwargs), _option(args, kwargs, 1, "other", "mat2", "vec")
-    return _lod_of(x) if x.dim() >= 2 and other.dim() <= 2 and _lod_of(other) is None else None
-
-
-def add_matmul(func, args, kwargs):
-    """A product of the second and third operand, added to the first."""
-    base, other = _first(args, kwargs), _option(args, kwargs, 2, "mat2", "vec")
-    lod = _lod_of(_option(args, kwargs, 1, "mat1", "mat"))
-    if lod is None or _lod_of(other) is not None:
-        return None
-    if _lod_of(base) is not None:
-        same_lod(_name(func), _lod_of(base), lod)
-        return lod if base.dim() == other.dim() else None
-    return lod
-
-
-def add_matmul_in_place(func, args, kwargs):
-    if _lod_of(_first(args, kwargs)) is not None and add_matmul(func, args, kwargs) is None:
-        raise _refusal(func, f"the product mixes rows; {_OUT}")
+moves_in_place = refuse(
+    "the rows would move and leave the LoD behind; use the form that returns a new tensor, or x.values()"
+)
 
 
 def getitem(func, args, kwargs):
@@ -209,6 +332,8 @@ def getitem(func, args, kwargs):
         same_lod("x[mask]", lod, _lod_of(key))
     key = key if isinstance(key, tuple) else (key,)
     first, rest = key[0] if key else slice(None), key[1:]
+    if any(_lod_of(k) is not None for k in rest):
+        return None
     lists = [i for i, k in enumerate(rest) if not isinstance(k, (slice, int, type(None), type(Ellipsis)))]
     if lists and lists[-1] - lists[0] + 1 != len(lists):
         return None  # index tensors apart from one another move their dims to the front
@@ -219,10 +344,29 @@ def getitem(func, args, kwargs):
 
 
 def set_item(func, args, kwargs):
+    """Rows of another may be written over the same rows only, and rows that say where write only numbers."""
     x, key, value = args
-    whole = key is Ellipsis or (isinstance(key, slice) and key == slice(None))
-    if whole and _lod_of(x) is not None and _lod_of(value) is not None:
-        same_lod("x[...] =", _lod_of(x), _lod_of(value))
+    if _lod_of(x) is None:
+        return
+    keys = key if isinstance(key, tuple) else (key,)
+    for k in keys:
+        if _lod_of(k) is None:
+            continue
+        if k.dtype != torch.bool or len(keys) > 1:
+            raise _refusal(func, "its rows would say which rows are written; pass .values() of the index")
+        same_lod("x[mask] =", _lod_of(x), _lod_of(k))
+        if isinstance(value, Tensor) and value.dim() > x.dim() - k.dim() and value.shape[0] != 1:
+            raise _refusal(func, f"what is written where is counted over all rows; see torch.where, and {_OUT}")
+    if _lod_of(value) is not None:
+        lod = getitem(func, (x, key), {})
+        if lod is None or x[key].dim() != value.dim():
+            raise _refusal(func, "rows of the value would be written over other rows; assign its .values()")
+        same_lod("x[...] =", lod, _lod_of(value))
+
+
+def put_in_place(func, args, kwargs):
+    x, indices, value = (_option(args, kwargs, i, n) for i, n in enumerate(("self", "indices", "values")))
+    set_item(func, (x, tuple(indices), value), {})
 
 
 def transpose(func, args, kwargs):
@@ -256,6 +400,41 @@ def unsqueeze(func, args, kwargs):
     return _lod_of(x)
 
 
+def adjoint(func, args, kwargs):
+    """Turns the last two dims."""
+    x = _first(args, kwargs)
+    return _lod_of(x) if x.dim() >= 3 else None
+
+
+def diagonal(first: int = 0, second: int = 1, more: int = 0):
+    """(x, offset, dim1, dim2); of a result of so many more dims."""
+
+    def rule(func, args, kwargs):
+        dims = [_option(args, kwargs, 2, "dim1", default=first), _option(args, kwargs, 3, "dim2", default=second)]
+        x = _first(args, kwargs)
+        return None if _touches_rows(dims, x.dim() + more) else _lod_of(x)
+
+    return rule
+
+
+def diagonal_scatter(func, args, kwargs):
+    dims = [_option(args, kwargs, 3, "dim1", default=0), _option(args, kwargs, 4, "dim2", default=1)]
+    x, source = _first(args, kwargs), _option(args, kwargs, 1, "src")
+    lods = [lod for lod in (_lod_of(x), _lod_of(source)) if lod is not None]
+    return None if _touches_rows(dims, x.dim()) or not lods else same_lod(_name(func), lods[0], lods[-1])
+
+
+def ranked(rank: int):
+    """One tensor of at least so many dims; one of less has its rows moved, or taken for a row."""
+
+    def rule(func, args, kwargs):
+        x = _first(args, kwargs)
+        alone = not any(isinstance(value, Tensor) for value in args[1:])
+        return _lod_of(x) if alone and isinstance(x, Tensor) and x.dim() >= rank else None
+
+    return rule
+
+
 def flatten(func, args, kwargs):
     x = _first(args, kwargs)
     start = _option(args, kwargs, 1, "start_dim", default=0)
@@ -283,7 +462,7 @@ def repeat(func, args, kwargs):
     return _lod_of(x) if len(times) == x.dim() and times[0] == 1 else None
 
 
-def windows(spatial: int):
+def windows(spatial: int, otherwise: Rule = keep_alone):
     """Convolution and pooling: rows are the batch of an input of full rank, and are slid over in one of less."""
 
     def rule(func, args, kwargs):
@@ -292,7 +471,7 @@ def windows(spatial: int):
             raise _refusal(
                 func, f"an input of {x.dim()} dims is one sample whose rows it would run together; see x.to_padded()"
             )
-        return keep_alone(func, args, kwargs)
+        return otherwise(func, args, kwargs)
 
     return rule
 
@@ -302,6 +481,12 @@ def pad(func, args, kwargs):
     if _lod_of(x) is not None and len(amounts) // 2 >= x.dim():
         raise _refusal(func, "padding dim 0 adds rows that belong to no sequence; use x.to_padded()")
     return _lod_of(x)
+
+
+def norm_except_dim(func, args, kwargs):
+    """One norm for each index of a dim, -1: one of all."""
+    x, dim = _option(args, kwargs, 0, "v"), _option(args, kwargs, 2, "dim", default=0)
+    return _lod_of(x) if dim == 0 else None
 
 
 def bag(func, args, kwargs):
@@ -318,6 +503,13 @@ def data(func, args, kwargs):
     if new.dim() == 0 or new.shape[0] != _lod_of(x).rows:
         raise _refusal(func, f"its LoD covers {_lod_of(x).rows} rows; use x.with_lod(...) for other rows")
     return None
+
+
+def grad(func, args, kwargs):
+    """A gradient is plain; one with a LoD must have that of its tensor."""
+    x, new = args
+    if _lod_of(new) is not None:
+        same_lod("grad", _lod_of(x), _lod_of(new))
 
 
 def refuse_out(func, out) -> None:

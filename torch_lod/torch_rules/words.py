@@ -6,6 +6,21 @@ from collections.abc import Callable
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
 
+#: The kinds of functions.
+MEANING = {
+    "keep": "row i of the result is made of row i of the first argument: the LoD stays",
+    "join": "several operands: their LoDs must be equal (ValueError otherwise), and the LoD stays; plain where broadcasting "
+    "would line up rows with elements of a row",
+    "reduce": "the LoD stays where dim 0 is not among the dims; over dim 0 the rows are gone and the result is plain",
+    "shape": "the LoD stays where dim 0 stays where it is; otherwise the result is plain",
+    "matmul": "rows times a plain matrix keep their LoD, and so does one product per row; products of rows with rows are plain",
+    "move": "what is taken, written or put together along other dims keeps the LoD; rows that are taken or written by index are "
+    "plain, in place their sources must not be LoDTensors; `cat` of whole batches chains their sequences",
+    "sequence-wise": "acts on every innermost sequence for itself, and the LoD stays",
+    "refuse": "raises where rows of different sequences would mix, with the call that is meant; otherwise the LoD stays",
+    "plain": "the result has no rows: sizes, predicates, statistics of all rows, other layouts",
+}
+
 Rule = Callable[[Callable, tuple, dict], LoD | None]
 
 _OUT = "mixing rows on purpose is x.values()"
@@ -33,10 +48,13 @@ def same_lod(call: str, a: LoD, b: LoD) -> LoD:
 
 
 def _first(args: tuple, kwargs: dict):
-    return args[0] if args else next((kwargs[k] for k in _FIRST_NAMES if k in kwargs), None)
+    if args:
+        return args[0]
+    named = (kwargs[k] for k in _FIRST_NAMES if k in kwargs)
+    return next(named, None) if kwargs else None
 
 
-_FIRST_NAMES = ("input", "self", "query", "x", "a", "x1")
+_FIRST_NAMES = ("input", "self", "query", "y", "x", "a", "x1", "A", "indices", "count", "tensor", "v")
 #: Names of numpy's that torch accepts as well.
 _ALIASES = {"dim": "axis", "dims": "axis", "other": "x2"}
 
@@ -61,7 +79,10 @@ def _numbers(args: tuple, kwargs: dict, *names: str) -> tuple:
 def _others(args: tuple, kwargs: dict) -> bool:
     """Whether an operand but the first has a LoD: a weight made of rows would mix them."""
     rest = (*args[1:], *(value for key, value in kwargs.items() if args or key not in _FIRST_NAMES))
-    return any(_lod_of(value) is not None for value in rest)
+    return any(
+        any(_lod_of(part) is not None for part in value) if type(value) in (tuple, list) else _lod_of(value) is not None
+        for value in rest
+    )
 
 
 def _touches_rows(dims, rank: int) -> bool:

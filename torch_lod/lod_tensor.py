@@ -20,6 +20,18 @@ from .seq_index import SequenceIndex, below
 _plainly = plainly = torch._C.DisableTorchFunctionSubclass
 _is_compiling = torch.compiler.is_compiling
 _RULES = torch_rules.RULES
+_NONE: dict = {}
+
+
+def _settable(name: str) -> Any:
+    """An attribute that writes rows; torch does not ask the policy table about writing these."""
+    part = getattr(Tensor, name)
+
+    def write(self, value) -> None:
+        torch_rules.join_in_place(Tensor.copy_, (self, value), _NONE)
+        part.__set__(self, value)
+
+    return property(lambda self: part.__get__(self), write)
 
 
 class LoDTensor(Tensor):
@@ -186,6 +198,9 @@ class LoDTensor(Tensor):
     def set_(self, *args, **kwargs):
         """TypeError: the rows would leave the LoD behind. (torch does not ask the policy table about this one.)"""
         return torch_rules.moves_in_place(Tensor.set_, (self, *args), kwargs)
+
+    real = _settable("real")
+    imag = _settable("imag")
 
     # -- slices
 
@@ -454,7 +469,6 @@ class LoDTensor(Tensor):
         return memo[id(self)]
 
 
-_NONE: dict = {}
 _DENSE = (None, torch.strided)
 
 

@@ -8,7 +8,7 @@ torch shows to a subclass (`catalogue.functions`) is in the table.
 """
 
 from .catalogue import functions
-from .rules import chain, moves_in_place, refuse_out
+from .rules import chain, join_in_place, moves_in_place, refuse_out
 from .table import KINDS, RULES, _add
 from .words import MEANING, _name, _refusal, same_lod
 
@@ -21,6 +21,7 @@ __all__ = [
     "_refusal",
     "chain",
     "functions",
+    "join_in_place",
     "moves_in_place",
     "refuse_out",
     "same_lod",

@@ -80,24 +80,19 @@ def several(func, args, kwargs):
     return _lod_of(matrices[0]) if alone and matrices[0].dim() == 2 else None
 
 
-def add_matmul(func, args, kwargs):
-    """A product of the second and third operand, added to the first."""
-    base, other = _first(args, kwargs), _option(args, kwargs, 2, "mat2", "vec")
-    lod = _lod_of(_option(args, kwargs, 1, "mat1", "mat"))
-    if lod is None or _lod_of(other) is not None:
-        return None
-    if _lod_of(base) is not None:
-        same_lod(_name(func), _lod_of(base), lod)
-        return lod if base.dim() == other.dim() else None
-    return lod
+def add_product(rank: int | None = None):
+    """A product of the second and third operand, of so many dims or as many as the third has, added to the first: rows of
+    the first two are rows of the result."""
 
+    def rule(func, args, kwargs):
+        base, left = _first(args, kwargs), _option(args, kwargs, 1, "mat1", "mat", "vec1")
+        right = _option(args, kwargs, 2, "mat2", "vec", "vec2")
+        if _lod_of(right) is not None or (_lod_of(base) is not None and base.dim() != (rank or right.dim())):
+            return None
+        lods = [lod for lod in (_lod_of(base), _lod_of(left)) if lod is not None]
+        return same_lod(_name(func), lods[0], lods[-1]) if lods else None
 
-def add_outer(func, args, kwargs):
-    base, left, right = (_option(args, kwargs, i, n) for i, n in enumerate(("input", "vec1", "vec2")))
-    if _lod_of(right) is not None or (_lod_of(base) is not None and base.dim() != 2):
-        return None
-    lods = [lod for lod in (_lod_of(base), _lod_of(left)) if lod is not None]
-    return None if not lods else same_lod(_name(func), lods[0], lods[-1])
+    return rule
 
 
 def add_batches(func, args, kwargs):

@@ -52,12 +52,13 @@ def join(func, args, kwargs):
     return lod if most <= rank else None
 
 
-def in_place(rule):
+def in_place(rule: Rule, always: bool = False):
     """The result is the first operand itself, with the LoD that it has: refused where `rule` finds none for what is made of
-    other LoDTensors."""
+    other LoDTensors, or for anything."""
 
     def rule_in_place(func, args, kwargs):
-        if rule(func, args, kwargs) is None and _lod_of(_first(args, kwargs)) is not None and _others(args, kwargs):
+        lod = _lod_of(_first(args, kwargs))
+        if rule(func, args, kwargs) is None and lod is not None and (always or _others(args, kwargs)):
             raise _refusal(
                 func, f"rows of one operand would be lined up with other rows or elements of another; {_OUT}"
             )
@@ -84,7 +85,7 @@ def join_inputs(*names: str):
     def rule(func, args, kwargs):
         lod, left = None, sum(_lod_of(value) is not None for value in (*args, *kwargs.values()))
         for place, name in enumerate(names):
-            value = _option(args, kwargs, place, name, *(("input",) if place == 0 else ()))
+            value = _option(args, kwargs, place, name, *(("input",) if place == 0 else ())) if name else None
             left -= _lod_of(value) is not None
             for part in value if isinstance(value, (tuple, list)) else (value,):
                 other = _lod_of(part)

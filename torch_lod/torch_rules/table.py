@@ -78,7 +78,7 @@ _add(
     "join",
     rules.join_in_place,
     "__iadd__ __iand__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ "
-    "__itruediv__ __ixor__ baddbmm_ bernoulli_ copy_ map_ map2_",
+    "__itruediv__ __ixor__ baddbmm_ bernoulli_ copy_ map_ map2_ module_load",
 )
 _add(
     "keep",
@@ -203,12 +203,12 @@ _attribute("shape", None, "T H")
 _add("matmul", algebra.matmul, "matmul mm mv __matmul__")
 _add("matmul", algebra.matmul, "matmul", (torch.linalg,))
 _add("matmul", algebra.reflected_matmul, "__rmatmul__")
-_add("matmul", algebra.add_matmul, "addmm addmv")
-_add("matmul", rules.in_place(algebra.add_matmul), "addmm_ addmv_")
+_add("matmul", algebra.add_product(), "addmm addmv")
+_add("matmul", rules.in_place(algebra.add_product(), always=True), "addmm_ addmv_")
 _add("matmul", algebra.add_batches, "addbmm")
-_add("matmul", rules.in_place(algebra.add_batches), "addbmm_")
-_add("matmul", algebra.add_outer, "addr")
-_add("matmul", rules.in_place(algebra.add_outer), "addr_")
+_add("matmul", rules.in_place(algebra.add_batches, always=True), "addbmm_")
+_add("matmul", algebra.add_product(2), "addr")
+_add("matmul", rules.in_place(algebra.add_product(2), always=True), "addr_")
 _add("matmul", algebra.inner, "inner")
 _add("matmul", algebra.outer, "outer ger")
 _add("matmul", algebra.several, "chain_matmul", (torch,))
@@ -228,7 +228,9 @@ for _n in (1, 2, 3):
     _add("refuse", rules.windows(_n, rules.join), f"max_unpool{_n}d")
 _add("refuse", rules.windows(2), "pixel_shuffle pixel_unshuffle")
 _add("refuse", rules.windows(2), "unfold", (F,))
-_add("refuse", rules.windows(1), "fold interpolate channel_shuffle native_channel_shuffle")
+_add("refuse", rules.windows(1), "fold")
+_add("keep", rules.keep_alone, "interpolate channel_shuffle native_channel_shuffle")  # torch wants a batch
+_add("keep", rules.keep_alone, "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation", (torch,))
 _add("refuse", rules.windows(0), "stft")
 _add("refuse", rules.windows(1), "istft")
 _add(
@@ -244,7 +246,6 @@ _add(
     (torch,),
 )
 _add("refuse", rules.linear, "linear")
-_add("refuse", rules.linear, "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation", (torch,))
 _add("refuse", rules.layer_norm, "layer_norm rms_norm native_layer_norm")
 _add("refuse", algebra.group_norm, "native_group_norm", (torch,))
 _add("refuse", rules.bag, "embedding_bag", (F,))
@@ -346,7 +347,7 @@ _add(  # numbers, predicates, sizes, Python's protocols, and what they are made 
     None,
     "backward const_data_ptr data_ptr dense_dim dim dim_order element_size get_device has_names is_coalesced is_complex "
     "is_conj is_contiguous is_distributed is_floating_point is_inference is_neg is_nonzero is_pinned is_same_size is_set_to "
-    "is_shared is_signed item module_load ndimension nelement numel numpy record_stream register_hook result_type "
+    "is_shared is_signed item ndimension nelement numel numpy record_stream register_hook result_type "
     "register_post_accumulate_grad_hook retain_grad size sparse_dim storage storage_offset storage_type stride sym_float "
     "sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum tolist to_dlpack untyped_storage autocast cudnn_is_acceptable _sym_int "
     "__array__ __array_wrap__ __bool__ __complex__ __contains__ __deepcopy__ __dir__ __dlpack__ __dlpack_device__ __float__ "
@@ -395,5 +396,4 @@ _attribute(
 )
 _attribute("keep", rules.keep, "data real imag")
 _attribute("refuse", rules.data, "data", change=True)
-_attribute("join", rules.in_place(rules.join), "real imag", change=True)
 _attribute("join", rules.grad, "grad", change=True)

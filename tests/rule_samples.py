@@ -412,10 +412,10 @@ def names() -> dict:
         for name in dir(space):
             func = getattr(space, name, None)
             func = func if callable(func) else getattr(func, "__get__", None)
-            if func is not None and func in torch_rules.RULES:
+            if func is not None and func in torch_rules.KINDS:
                 found.setdefault(func, f"{label}.{name}")
             change = getattr(getattr(space, name, None), "__set__", None)
-            if change is not None and change in torch_rules.RULES:
+            if change is not None and change in torch_rules.KINDS:
                 found.setdefault(change, f"{label}.{name} =")
     return found
 
@@ -425,5 +425,5 @@ def forms(func) -> list:
     only = _ONLY.get(getattr(func, "__name__", ""))
     if only is not None:
         return only
-    few = torch_rules.RULES[func] is None or torch_rules.KINDS[func] in ("keep", "join")
+    few = func not in torch_rules.RULES or torch_rules.KINDS[func] in ("keep", "join")
     return FEWER if few else FORMS

@@ -2,9 +2,9 @@
 """What every torch function does to the LoD: one table, looked up by `LoDTensor.__torch_function__`.
 
 A rule is asked before the function runs. It returns the LoD that the result carries, or None for a plain tensor, or raises
-where the function would mix sequences. Functions whose result is always plain have None for a rule, and so have functions
-that the table does not know: that a result has as many rows proves nothing (`x[torch.randperm(n)]` has). Every function that
-torch shows to a subclass (`catalogue.functions`) is in the table.
+where the function would mix sequences. Functions without a rule give plain tensors: that a result has as many rows proves
+nothing (`x[torch.randperm(n)]` has). Every function that torch shows to a subclass (`catalogue.functions`) has its kind in
+the table (`KINDS`), with or without a rule.
 """
 
 from .catalogue import functions

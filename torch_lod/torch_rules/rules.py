@@ -506,13 +506,6 @@ def data(func, args, kwargs):
     return None
 
 
-def grad(func, args, kwargs):
-    """A gradient is plain; one with a LoD must have that of its tensor."""
-    x, new = args
-    if _lod_of(new) is not None:
-        same_lod("grad", _lod_of(x), _lod_of(new))
-
-
 def refuse_out(func, out) -> None:
     """`out=` would write other rows under a LoD that stays."""
     if _lod_of(out) is not None or (isinstance(out, (tuple, list)) and any(_lod_of(t) is not None for t in out)):

@@ -10,8 +10,8 @@ from torch import Tensor
 from . import algebra, rules
 from .words import _NO_SEQUENCES, _OUT, Rule
 
-#: None: the result is plain whatever the arguments. Looked up on every call, a rule that says nothing would cost its call.
-RULES: dict[Callable, Rule | None] = {}
+#: Only functions whose result may have a LoD, or that may be refused: the others are plain without asking.
+RULES: dict[Callable, Rule] = {}
 #: The kind of every function of the table, for the documentation and the tests.
 KINDS: dict[Callable, str] = {}
 
@@ -23,14 +23,22 @@ def _add(kind: str, rule: Rule | None, names: str, spaces=_SPACES) -> None:
         for space in spaces:
             func = getattr(space, name, None)
             if callable(func) and (space is Tensor or not name.startswith("__")):
-                RULES[func], KINDS[func] = rule, kind
+                _classify(func, kind, rule)
+
+
+def _classify(func: Callable, kind: str, rule: Rule | None) -> None:
+    KINDS[func] = kind
+    if rule is not None:
+        RULES[func] = rule
+    else:
+        RULES.pop(func, None)
 
 
 def _attribute(kind: str, rule: Rule | None, names: str, change: bool = False) -> None:
     for name in names.split():
         func = getattr(getattr(Tensor, name, None), "__set__" if change else "__get__", None)
         if func is not None:
-            RULES[func], KINDS[func] = rule, kind
+            _classify(func, kind, rule)
 
 
 # -- row by row
@@ -396,4 +404,3 @@ _attribute(
 )
 _attribute("keep", rules.keep, "data real imag")
 _attribute("refuse", rules.data, "data", change=True)
-_attribute("join", rules.grad, "grad", change=True)

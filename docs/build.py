@@ -104,7 +104,7 @@ def torch_functions() -> str:
     lines = [
         "# What torch's functions do to a LoDTensor",
         "",
-        f"Generated from `torch_lod/torch_rules.py` by `make docs`, with torch {PINNED}. A function that is not in the table "
+        f"Generated from `torch_lod/torch_rules` by `make docs`, with torch {PINNED}. A function that is not in the table "
         "gives a plain tensor.",
         "",
         "A composition of functions is plain arithmetic: in `x - x.mean(0)` the mean is taken over all rows and is plain.",

@@ -32,3 +32,10 @@ def pytest_terminal_summary(terminalreporter):
         laws = collections.Counter(r.nodeid.split("::")[1].split("[")[0] for r in passed if f"{file}.py" in r.nodeid)
         if laws:
             terminalreporter.write_line(f"{len(laws)} laws over {what}, {sum(laws.values())} cases of them")
+    said = [item for report in passed for item in report.user_properties]
+    for what, count in said:
+        if what == "leak law":
+            terminalreporter.write_line(f"leak law: {count}, 0 leaks")
+    modules = {name for what, name in said if what == "module"}
+    if modules:
+        terminalreporter.write_line(f"leak law: {len(modules)} modules of torch.nn, 0 leaks")

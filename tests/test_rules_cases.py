@@ -91,7 +91,7 @@ torch.quantile(x, Q, dim=1) | torch.nanquantile(x, Q, dim=1) | torch.quantile(x,
 torch.where(v > 0.5)[0] | torch.where(x > 0.5)[1] | torch.nonzero(x) | x + wide | wide + x | x * cube | cube - x | x + v | v + x
 torch.cat([x, plain]) | torch.stack([x, y]) | torch.stack([x, y], dim=0) | x.chunk(2)[0] | x.split(2)[0] | x.unbind()[0]
 torch.chunk(input=x, chunks=2)[0] | x.select(0, 1) | x.narrow(0, 0, 4) | x.index_select(0, perm) | x.gather(0, perm[None])
-x.topk(4, 0).values | torch.take_along_dim(x, perm[:, None], 0) | torch.triu(x) | torch.cov(x) | torch.cdist(x, y)
+x.topk(4, 0).values | torch.take_along_dim(x, perm[:, None], 0) | torch.cov(x) | torch.cdist(x, y)
 x.scatter(0, perm[None], 1.0) | x.view(16) | x.repeat_interleave(1, 0) | nn.CrossEntropyLoss()(x, ids) | nn.MSELoss()(x, y)
 plain.index_select(0, ids) | plain[ids] | torch.diag(x) | torch.outer(v, v)
 """
@@ -102,7 +102,7 @@ x.logcumsumexp(0) | x.cummax(0) | x.sort(0) | v.sort() | x.argsort(0) | torch.so
 torch.argsort(input=v) | x.flip(0) | x.flip(1, 0) | x.flip([0, 1]) | torch.flip(input=x, dims=(0,)) | x.flipud() | x.roll(1)
 x.roll(1, 0) | torch.roll(x, shifts=1, dims=0) | x.diff(dim=0) | v.diff() | F.normalize(x, dim=0) | F.glu(x, 0)
 x.clone().cumsum_(0) | x.clone().renorm_(2, 1, 0.1) | x.renorm(2, 1, 0.1) | x.clone().t_() | x.clone().resize_(2, 8)
-x.clone().set_(plain) | x.clone().set_() | x.clone().transpose_(0, 1) | x.clone().unsqueeze_(0)
+torch.triu(x) | x.tril() | x.clone().set_(plain) | x.clone().set_() | x.clone().transpose_(0, 1) | x.clone().unsqueeze_(0)
 nn.LSTM(4, 3)(x) | nn.LSTM(4, 3, batch_first=True)(x) | nn.GRU(4, 3)(x) | nn.GRU(4, 3, batch_first=True)(x)
 nn.RNN(4, 3)(x) | nn.RNN(4, 3, batch_first=True, nonlinearity="relu")(x) | nn.MultiheadAttention(4, 2)(x, x, x)
 nn.MultiheadAttention(4, 2, batch_first=True)(x, y, y) | nn.TransformerEncoderLayer(4, 2, 8)(x)

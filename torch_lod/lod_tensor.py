@@ -20,13 +20,25 @@ from .seq_index import SequenceIndex, below
 _plainly = plainly = torch._C.DisableTorchFunctionSubclass
 _is_compiling = torch.compiler.is_compiling
 _RULES = torch_rules.RULES
+_NONE: dict = {}
+
+
+def _settable(name: str) -> Any:
+    """An attribute that writes rows; torch does not ask the policy table about writing these."""
+    part = getattr(Tensor, name)
+
+    def write(self, value) -> None:
+        torch_rules.join_in_place(Tensor.copy_, (self, value), _NONE)
+        part.__set__(self, value)
+
+    return property(lambda self: part.__get__(self), write)
 
 
 class LoDTensor(Tensor):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Row-wise functions keep the LoD, functions that would mix the rows of different sequences refuse, whatever is unknown
-    gives a plain tensor (torch_rules.py). `x[...]`, `len(x)` and iteration are the plain tensor's, over rows; sequences are
+    gives a plain tensor (torch_rules). `x[...]`, `len(x)` and iteration are the plain tensor's, over rows; sequences are
     at `x.seq`.
 
         >>> import torch, torch_lod as tl
@@ -65,10 +77,14 @@ class LoDTensor(Tensor):
         rule = _RULES.get(func)
         with _plainly():
             if kwargs:
-                if "out" in kwargs:
-                    torch_rules.refuse_out(func, kwargs["out"])
                 lod = None if rule is None else rule(func, args, kwargs)
+                if kwargs.get("out") is not None:
+                    torch_rules.refuse_out(func, kwargs["out"])
+                    return func(*args, **kwargs)  # the caller's own tensors come back
+                if kwargs.get("layout") not in _DENSE:
+                    lod = None
                 result = func(*args, **kwargs)
+                args = (*args, *kwargs.values())
             else:
                 lod = None if rule is None else rule(func, args, _NONE)
                 result = func(*args)
@@ -79,7 +95,7 @@ class LoDTensor(Tensor):
                 # an argument that comes back as it went in belongs to the caller
                 return _become(result, lod) if fits and all(result is not a for a in args) else result
             if isinstance(result, (tuple, list)):
-                return type(result)([_kept(t, lod) for t in result])
+                return type(result)([t if any(t is a for a in args) else _kept(t, lod) for t in result])
             return result
 
     # -- questions
@@ -181,7 +197,10 @@ class LoDTensor(Tensor):
 
     def set_(self, *args, **kwargs):
         """TypeError: the rows would leave the LoD behind. (torch does not ask the policy table about this one.)"""
-        return _RULES[Tensor.set_](Tensor.set_, (self, *args), kwargs)
+        return torch_rules.moves_in_place(Tensor.set_, (self, *args), kwargs)
+
+    real = _settable("real")
+    imag = _settable("imag")
 
     # -- slices
 
@@ -450,7 +469,7 @@ class LoDTensor(Tensor):
         return memo[id(self)]
 
 
-_NONE: dict = {}
+_DENSE = (None, torch.strided)
 
 
 def _wrap(values: Tensor, lod: LoD) -> LoDTensor:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every torch function does to the LoD: one table, looked up by `LoDTensor.__torch_function__`.
+
+A rule is asked before the function runs. It returns the LoD that the result carries, or None for a plain tensor, or raises
+where the function would mix sequences. Functions without a rule give plain tensors: that a result has as many rows proves
+nothing (`x[torch.randperm(n)]` has). Every function that torch shows to a subclass (`catalogue.functions`) has its kind in
+the table (`KINDS`), with or without a rule.
+"""
+
+from .catalogue import functions
+from .rules import chain, join_in_place, moves_in_place, refuse_out
+from .table import KINDS, RULES, _add
+from .words import MEANING, _name, _refusal, same_lod
+
+__all__ = [
+    "KINDS",
+    "MEANING",
+    "RULES",
+    "_add",
+    "_name",
+    "_refusal",
+    "chain",
+    "functions",
+    "join_in_place",
+    "moves_in_place",
+    "refuse_out",
+    "same_lod",
+]

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table: every function, its rule and its kind."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import algebra, rules
+from .words import _NO_SEQUENCES, _OUT, Rule
+
+#: Only functions whose result may have a LoD, or that may be refused: the others are plain without asking.
+RULES: dict[Callable, Rule] = {}
+#: The kind of every function of the table, for the documentation and the tests.
+KINDS: dict[Callable, str] = {}
+
+_SPACES = (torch, Tensor, F, torch.special)
+
+
+def _add(kind: str, rule: Rule | None, names: str, spaces=_SPACES) -> None:
+    for name in names.split():
+        for space in spaces:
+            func = getattr(space, name, None)
+            if callable(func) and (space is Tensor or not name.startswith("__")):
+                _classify(func, kind, rule)
+
+
+def _classify(func: Callable, kind: str, rule: Rule | None) -> None:
+    KINDS[func] = kind
+    if rule is not None:
+        RULES[func] = rule
+    else:
+        RULES.pop(func, None)
+
+
+def _attribute(kind: str, rule: Rule | None, names: str, change: bool = False) -> None:
+    for name in names.split():
+        func = getattr(getattr(Tensor, name, None), "__set__" if change else "__get__", None)
+        if func is not None:
+            _classify(func, kind, rule)
+
+
+# -- row by row
+
+_ELEMENTWISE = (
+    "abs absolute acos acosh add addcdiv addcmul angle arccos arcsin arctan asin asinh atan atan2 atanh bitwise_and "
+    "bitwise_not bitwise_or bitwise_xor ceil celu clamp clamp_max clamp_min clip conj copysign cos cosh deg2rad digamma div "
+    "divide dropout elu eq erf erfc erfinv exp exp2 expm1 fill float_power floor floor_divide fmax fmin fmod frac ge gelu "
+    "greater greater_equal gt hardshrink hardsigmoid hardswish hardtanh heaviside hypot isclose isfinite isinf isnan ldexp "
+    "le leaky_relu lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or "
+    "logical_xor logit logsigmoid lt masked_fill maximum minimum mish mul multiply mvlgamma nan_to_num ne neg negative "
+    "nextafter not_equal polygamma positive pow prelu rad2deg reciprocal relu relu6 remainder round rrelu rsqrt rsub selu "
+    "sgn sigmoid sign signbit silu sin sinc sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink "
+    "threshold true_divide trunc xlogy zero alpha_dropout feature_alpha_dropout feature_dropout "
+    "__add__ __and__ __div__ __eq__ __floordiv__ __ge__ __gt__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ "
+    "__or__ __pos__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__ __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ "
+    "__truediv__ __xor__ __abs__ __rand__ __ror__ __rxor__ "
+    "binary_cross_entropy binary_cross_entropy_with_logits gaussian_nll_loss "
+    "hinge_embedding_loss huber_loss kl_div l1_loss mse_loss pairwise_distance poisson_nll_loss smooth_l1_loss "
+    "soft_margin_loss bmm expand_as view_as reshape_as margin_ranking_loss arccosh arcsinh arctanh arctan2 igamma igammac "
+    "fix i0 gcd lcm conj_physical bitwise_left_shift bitwise_right_shift"
+)
+_SPECIAL = (
+    "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v "
+    "chebyshev_polynomial_w entr erfcx expit gammainc gammaincc gammaln hermite_polynomial_h hermite_polynomial_he i0e i1 "
+    "i1e laguerre_polynomial_l legendre_polynomial_p log_ndtr modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 "
+    "modified_bessel_k1 multigammaln ndtr ndtri psi scaled_modified_bessel_k0 scaled_modified_bessel_k1 "
+    "shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v "
+    "shifted_chebyshev_polynomial_w spherical_bessel_j0 xlog1py zeta"
+)
+_add("join", rules.join, _ELEMENTWISE)
+_add("join", rules.join_in_place, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
+_add("join", rules.join, _SPECIAL, (torch.special,))
+_add("join", rules.join, "isneginf isposinf isreal __lshift__ __rshift__ __rlshift__ __rrshift__ allclose equal")
+_add(
+    "join",
+    rules.join,
+    "baddbmm broadcast_tensors complex grid_sampler grid_sampler_2d grid_sampler_3d normal polar",
+    (torch,),
+)
+_add("join", rules.join, "binomial cudnn_grid_sampler", (torch,))
+_add("join", rules.join, "grid_sample multilabel_margin_loss multilabel_soft_margin_loss triplet_margin_loss baddbmm")
+_add("join", rules.triplet, "triplet_margin_with_distance_loss")
+_add(
+    "join",
+    rules.join_in_place,
+    "__iadd__ __iand__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ "
+    "__itruediv__ __ixor__ baddbmm_ bernoulli_ copy_ map_ map2_ module_load",
+)
+_add(
+    "keep",
+    rules.keep,
+    "bfloat16 bool byte cdouble cfloat chalf char clone contiguous cpu cuda dequantize detach detach_ double float half int "
+    "ipu long mtia short to to_dense type alias xpu pin_memory requires_grad_ share_memory_ view_as_real real imag "
+    "resolve_conj resolve_neg type_as bernoulli poisson "
+    "exponential_ normal_ random_ uniform_ cauchy_ geometric_ log_normal_ empty_like full_like ones_like rand_like "
+    "randint_like randn_like zeros_like one_hot local_response_norm frexp apply_ fliplr "
+    "hardtanh_ relu_ rrelu_ elu_ celu_ selu_ leaky_relu_ threshold_ dropout1d dropout2d dropout3d",
+)
+_add(
+    "keep",
+    rules.keep,
+    "affine_grid_generator alias_copy cudnn_affine_grid_generator detach_copy native_dropout unravel_index vander view_as_complex view_as_complex_copy "
+    "view_as_real_copy",
+    (torch,),
+)
+_add("keep", rules.keep, "affine_grid")
+_add("keep", rules.keep, "vander", (torch.linalg,))
+_add("keep", rules.keep, "constant_ kaiming_uniform_ normal_ uniform_", (torch.nn.init,))
+_add("keep", rules.keep_alone, "embedding batch_norm group_norm instance_norm", (F,))
+_add(
+    "keep",
+    rules.keep_alone,
+    "batch_norm batch_norm_elemt bucketize convolution cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu "
+    "cudnn_convolution_relu cudnn_convolution_transpose mkldnn_convolution fake_quantize_per_channel_affine fake_quantize_per_tensor_affine "
+    "group_norm instance_norm isin miopen_batch_norm miopen_convolution miopen_convolution_add_relu "
+    "miopen_convolution_relu miopen_convolution_transpose miopen_depthwise_convolution native_batch_norm",
+    (torch,),
+)
+_add("keep", rules.torch_embedding, "embedding", (torch,))
+_add("join", rules.searchsorted, "searchsorted")
+_add("join", rules.bilinear, "bilinear")
+_add("join", rules.join_inputs("input", "target"), "cross_entropy nll_loss multi_margin_loss")
+_add("join", rules.join_inputs("input", "", "target"), "linear_cross_entropy")
+_add("join", rules.join_inputs("input1", "input2", "target"), "cosine_embedding_loss")
+_add("join", rules.cell, "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell", (torch,))
+_add("join", rules.paired(2, 1, "x1", "x2"), "cosine_similarity")
+_add("join", rules.where, "where")
+_add("join", algebra.pairs, "cdist")
+_add("join", algebra.cross, "cross")
+_add("join", algebra.cross, "cross", (torch.linalg,))
+
+# -- dims that are summed over, or of which parts are taken
+
+_add(
+    "reduce",
+    rules.reduce(1),
+    "sum nansum mean nanmean prod std std_mean var var_mean amax amin aminmax argmax argmin all any logsumexp median "
+    "nanmedian count_nonzero hash_tensor frobenius_norm nuclear_norm",
+)
+_add("reduce", rules.reduce(2), "norm native_norm")
+_add("reduce", rules.reduce(2), "norm vector_norm", (torch.linalg,))
+_add("reduce", rules.reduce(2, (-2, -1)), "matrix_norm", (torch.linalg,))
+_add("reduce", rules.reduce(2, -1), "kthvalue topk")
+_add("reduce", rules.reduce(1, -1), "mode")
+_add("reduce", rules.quantile, "quantile nanquantile")
+_add("reduce", rules.extreme, "max min")
+_add("reduce", rules.expand, "sum_to_size")
+_add("reduce", rules.norm_except_dim, "norm_except_dim", (torch,))
+_add("reduce", rules.paired(2, -1, "y", "x"), "trapezoid trapz", (torch,))
+_add("reduce", rules.paired(2, -1, "x", "y"), "vecdot", (torch.linalg,))
+_add("reduce", rules.ranked(2), "multinomial")
+
+_add("move", rules.reduce(1), "select narrow narrow_copy select_copy unbind unbind_copy")
+_add("move", rules.reduce(2), "chunk split split_copy split_with_sizes split_with_sizes_copy unsafe_chunk unsafe_split")
+_add("move", rules.reduce(2), "unsafe_split_with_sizes")
+_add("move", rules.reduce(1), "slice_copy", (torch,))
+_add("move", rules.ranked(2), "hsplit dsplit")
+_add("move", rules.taken(1), "index_select")
+_add("move", rules.taken(2), "repeat_interleave tensor_split")
+_add("move", rules.along(1), "gather scatter scatter_add scatter_reduce")
+_add("move", rules.along(2), "take_along_dim")
+_add("move", rules.in_place(rules.along(1)), "scatter_ scatter_add_ scatter_reduce_")
+_add("move", rules.written, "index_add index_copy index_fill index_reduce")
+_add("move", rules.in_place(rules.written), "index_add_ index_copy_ index_fill_ index_reduce_")
+_add("move", rules.part_written(2), "select_scatter")
+_add("move", rules.part_written(2, 0), "slice_scatter")
+_add("move", rules.diagonal_scatter, "diagonal_scatter")
+_add("move", rules.getitem, "__getitem__")
+_add("move", rules.set_item, "__setitem__")
+_add("move", rules.put_in_place, "index_put_")
+_add("move", rules.in_place(rules.moves), "embedding_renorm_ masked_scatter_ put_")
+_add("move", rules.join_tensors, "cat concat concatenate stack")
+_add("move", rules.stack_at(1), "column_stack", (torch,))
+_add("move", rules.stack_at(2), "dstack", (torch,))
+_add("move", rules.stack_at(2, rules._chained), "hstack", (torch,))
+_add("move", rules.vstack, "row_stack vstack", (torch,))
+_add(
+    "move",
+    None,
+    "argwhere as_strided as_strided_copy as_strided_scatter index index_put masked_scatter masked_select nonzero "
+    "nonzero_static put slice_inverse take unique unique_consecutive vsplit",
+)
+
+# -- views
+
+_add("shape", rules.transpose, "transpose swapaxes swapdims transpose_copy")
+_add("shape", rules.adjoint, "adjoint")
+_attribute("shape", rules.adjoint, "mT mH")
+_add("shape", rules.permute, "permute permute_copy")
+_add("shape", rules.movedim, "movedim moveaxis")
+_add("shape", rules.squeeze, "squeeze squeeze_copy")
+_add("shape", rules.unsqueeze, "unsqueeze unsqueeze_copy")
+_add("shape", rules.flatten, "flatten ravel")
+_add("shape", rules.reduce(1), "unflatten")
+_add("shape", rules.reshape, "view reshape view_copy")
+_add("shape", rules.expand, "expand broadcast_to expand_copy")
+_add("shape", rules.repeat, "repeat tile")
+_add("shape", rules.pad, "pad constant_pad_nd")
+_add("shape", rules.ranked(1), "atleast_1d", (torch,))
+_add("shape", rules.ranked(2), "atleast_2d atleast_3d", (torch,))
+_add("shape", rules.diagonal(), "diagonal diagonal_copy")
+_add("shape", rules.diagonal(-2, -1), "diagonal", (torch.linalg,))
+_add("shape", rules.diagonal(-2, -1, more=1), "diag_embed")
+_add("shape", None, "diag diagflat resize resize_as t t_copy")
+_attribute("shape", None, "T H")
+
+# -- products
+
+_add("matmul", algebra.matmul, "matmul mm mv __matmul__")
+_add("matmul", algebra.matmul, "matmul", (torch.linalg,))
+_add("matmul", algebra.reflected_matmul, "__rmatmul__")
+_add("matmul", algebra.add_product(), "addmm addmv")
+_add("matmul", rules.in_place(algebra.add_product(), always=True), "addmm_ addmv_")
+_add("matmul", algebra.add_batches, "addbmm")
+_add("matmul", rules.in_place(algebra.add_batches, always=True), "addbmm_")
+_add("matmul", algebra.add_product(2), "addr")
+_add("matmul", rules.in_place(algebra.add_product(2), always=True), "addr_")
+_add("matmul", algebra.inner, "inner")
+_add("matmul", algebra.outer, "outer ger")
+_add("matmul", algebra.several, "chain_matmul", (torch,))
+_add("matmul", algebra.several, "multi_dot", (torch.linalg,))
+_add("matmul", algebra.tensordot, "tensordot", (torch,))
+_add("matmul", algebra.einsum, "einsum", (torch,))
+_add("matmul", None, "block_diag cartesian_prod combinations corrcoef cov dist dot kron meshgrid pdist trace vdot")
+_add("matmul", None, "hspmm saddmm smm sspaddmm")
+
+# -- what would run along the rows of all sequences
+
+for _n in (1, 2, 3):
+    _pools = f"avg_pool{_n}d max_pool{_n}d adaptive_avg_pool{_n}d adaptive_max_pool{_n}d lp_pool{_n}d"
+    _pools += f" max_pool{_n}d_with_indices adaptive_max_pool{_n}d_with_indices"
+    _pools += f" fractional_max_pool{_n}d fractional_max_pool{_n}d_with_indices"
+    _add("refuse", rules.windows(_n), f"conv{_n}d conv_transpose{_n}d {_pools}")
+    _add("refuse", rules.windows(_n, rules.join), f"max_unpool{_n}d")
+_add("refuse", rules.windows(2), "pixel_shuffle pixel_unshuffle")
+_add("refuse", rules.windows(2), "unfold", (F,))
+_add("refuse", rules.windows(1), "fold")
+_add("keep", rules.keep_alone, "interpolate channel_shuffle native_channel_shuffle")  # torch wants a batch
+_add("keep", rules.keep_alone, "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation", (torch,))
+_add("refuse", rules.windows(0), "stft")
+_add("refuse", rules.windows(1), "istft")
+_add(
+    "refuse",
+    rules.refuse_on_rows(1, "dimension", None, f"tl.sequence_unfold has windows within sequences, and {_OUT}"),
+    "unfold",
+    (Tensor,),
+)
+_add(
+    "refuse",
+    rules.refuse_on_rows(1, "dimension", None, f"tl.sequence_unfold has windows within sequences, and {_OUT}"),
+    "unfold_copy",
+    (torch,),
+)
+_add("refuse", rules.linear, "linear")
+_add("refuse", rules.layer_norm, "layer_norm rms_norm native_layer_norm")
+_add("refuse", algebra.group_norm, "native_group_norm", (torch,))
+_add("refuse", rules.bag, "embedding_bag", (F,))
+_add(
+    "refuse",
+    rules.refuse("its bags are cut by offsets of their own; pool rows with tl.sequence_pool"),
+    "embedding_bag",
+    (torch,),
+)
+_SOFTMAX = f"tl.sequence_softmax runs within sequences, and {_OUT}"
+_add("refuse", rules.refuse_on_rows(4, "dim", -1, _SOFTMAX), "gumbel_softmax")
+_add("refuse", rules.refuse_on_rows(1, "dim", None, _SOFTMAX), "softmax log_softmax softmin")
+_add(
+    "refuse",
+    rules.refuse_on_rows(1, "dim", None, _NO_SEQUENCES),
+    "cumsum cumprod cummax cummin logcumsumexp cumsum_ cumprod_",
+)
+_add("refuse", rules.refuse_on_rows(2, "dim", -1, _NO_SEQUENCES, rules.join), "cumulative_trapezoid diff")
+_add("refuse", rules.refuse_on_rows(1, "dim", -1, _NO_SEQUENCES), "sort argsort glu")
+_add("refuse", rules.renorm, "renorm renorm_")
+_add("refuse", rules.refuse_on_rows(2, "dim", 1, _NO_SEQUENCES), "normalize")
+_add("refuse", rules.refuse_on_rows(9, "dim", None, _NO_SEQUENCES), "gradient")
+_add("refuse", rules.flip, "flip")
+_add("refuse", rules.refuse_on_rows(2, "dims", None, _NO_SEQUENCES), "roll")
+_add("refuse", rules.refuse_on_rows(2, "dims", (0, 1), _NO_SEQUENCES), "rot90")
+_add("refuse", rules.refuse(f"rows of different sequences would be turned over; {_OUT}"), "flipud msort __reversed__")
+_add("refuse", rules.triangle, "tril triu tril_ triu_")
+_add("refuse", rules.refuse(f"its diagonal would run through the rows of all sequences; {_OUT}"), "fill_diagonal_")
+_add("refuse", rules.refuse_on_rows(2, "dim", -1, _NO_SEQUENCES), "fft ifft rfft irfft hfft ihfft", (torch.fft,))
+_add(
+    "refuse",
+    rules.refuse_on_rows(2, "dim", (-2, -1), _NO_SEQUENCES),
+    "fft2 ifft2 rfft2 irfft2 hfft2 ihfft2",
+    (torch.fft,),
+)
+_add("refuse", rules.fft, "fftn ifftn rfftn irfftn hfftn ihfftn", (torch.fft,))
+_add("refuse", rules.refuse_on_rows(1, "dim", None, _NO_SEQUENCES), "fftshift ifftshift", (torch.fft,))
+_add("refuse", rules.refuse("the recurrence would run across sequences; use tl.nn.LSTM"), "lstm", (torch,))
+_add("refuse", rules.refuse("the recurrence would run across sequences; use tl.nn.GRU"), "gru", (torch,))
+_add(
+    "refuse",
+    rules.refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU, and {_OUT}"),
+    "rnn_tanh rnn_relu miopen_rnn mkldnn_rnn_layer",
+    (torch,),
+)
+_add(
+    "refuse",
+    rules.refuse(f"rows of different sequences would attend to one another; {_NO_SEQUENCES}"),
+    "scaled_dot_product_attention multi_head_attention_forward",
+)
+_add("refuse", rules.refuse(f"dim 0 would be the time of all sequences; tl.sequence_conv1d, and {_OUT}"), "conv_tbc")
+_add("refuse", rules.ctc, "ctc_loss miopen_ctc_loss")
+_add(
+    "refuse",
+    rules.refuse(f"its scale is taken from the rows of all sequences; {_OUT}"),
+    "fused_moving_avg_obs_fake_quant fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation",
+    (torch,),
+)
+_add(
+    "refuse",
+    rules.moves_in_place,
+    "as_strided_ resize_ resize_as_ resize_as_sparse_ set_ sort_ sparse_resize_ sparse_resize_and_clear_ squeeze_ swapaxes_ "
+    "swapdims_ t_ transpose_ unsqueeze_",
+)
+
+# -- matrices: one per row, or rows taken for a matrix
+
+_ONE = "cholesky cholesky_ex cond det eig eigh eigvals eigvalsh inv inv_ex ldl_factor ldl_factor_ex lu lu_factor lu_factor_ex"
+_add(
+    "refuse",
+    algebra.batched(A=2),
+    f"{_ONE} matrix_exp matrix_power matrix_rank pinv qr slogdet svd svdvals",
+    (torch.linalg,),
+)
+_ONE = "cholesky cholesky_inverse det geqrf inverse lobpcg logdet lu matrix_exp matrix_power pca_lowrank pinverse qr slogdet"
+_add("refuse", algebra.batched(A=2), f"{_ONE} svd svd_lowrank", (torch, Tensor))
+_add("refuse", algebra.batched(A=2, B=None), "lstsq solve solve_ex", (torch.linalg,))
+_add("refuse", algebra.batched(A=2, B=2), "solve_triangular", (torch.linalg,))
+_add("refuse", algebra.batched(LU=2, pivots=1, B=2), "lu_solve", (torch.linalg,))
+_add("refuse", algebra.batched(LD=2, pivots=1, B=2), "ldl_solve", (torch.linalg,))
+_add("refuse", algebra.batched(A=2, tau=1), "householder_product", (torch.linalg,))
+_add("refuse", algebra.batched(A=2, tau=1), "orgqr", (torch, Tensor))
+_add("refuse", algebra.batched(A=2, tau=1, other=2), "ormqr", (torch, Tensor))
+_add("refuse", algebra.batched(b=2, LU_data=2, LU_pivots=1), "lu_solve", (torch, Tensor))
+_add("refuse", algebra.batched(LU_data=2, LU_pivots=1), "lu_unpack", (torch,))
+_add("refuse", algebra.batched(b=2, L=2), "cholesky_solve", (torch, Tensor))
+_add("refuse", algebra.batched(b=2, A=2), "triangular_solve", (torch, Tensor))
+_add(
+    "refuse",
+    rules.refuse(f"rows would be taken for the rows of one matrix; {_OUT}"),
+    "tensorinv tensorsolve",
+    (torch.linalg,),
+)
+
+# -- no rows in the result
+
+_add(  # numbers, predicates, sizes, Python's protocols, and what they are made of
+    "plain",
+    None,
+    "backward const_data_ptr data_ptr dense_dim dim dim_order element_size get_device has_names is_coalesced is_complex "
+    "is_conj is_contiguous is_distributed is_floating_point is_inference is_neg is_nonzero is_pinned is_same_size is_set_to "
+    "is_shared is_signed item ndimension nelement numel numpy record_stream register_hook result_type "
+    "register_post_accumulate_grad_hook retain_grad size sparse_dim storage storage_offset storage_type stride sym_float "
+    "sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum tolist to_dlpack untyped_storage autocast cudnn_is_acceptable _sym_int "
+    "__array__ __array_wrap__ __bool__ __complex__ __contains__ __deepcopy__ __dir__ __dlpack__ __dlpack_device__ __float__ "
+    "__format__ __index__ __int__ __len__ __long__ __nonzero__ __reduce_ex__ __repr__ __setstate__ _is_view "
+    "_autocast_to_full_precision _autocast_to_reduced_precision _clear_non_serializable_cached_data _dimI _dimV _nnz "
+    "_nested_tensor_size _nested_tensor_storage_offsets _nested_tensor_strides",
+)
+_add("plain", None, "bincount histc histogram histogramdd segment_reduce")  # counts, and rows pooled by lengths
+_add(  # statistics and gradients of channels over all rows, which BatchNorm is made of
+    "plain",
+    None,
+    "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_gather_stats batch_norm_gather_stats_with_counts "
+    "batch_norm_stats batch_norm_update_stats",
+    (torch,),
+)
+_add(  # tensors of a size that is given
+    "plain",
+    None,
+    "empty linspace logspace new new_empty new_empty_strided new_full new_ones new_tensor new_zeros ones rand randn zeros",
+)
+_add(  # a LoDTensor is dense: these raise, or leave it
+    "plain",
+    None,
+    "ccol_indices ccol_indices_copy coalesce col_indices col_indices_copy crow_indices crow_indices_copy indices "
+    "indices_copy row_indices row_indices_copy sparse_coo_tensor sparse_mask to_mkldnn to_padded_tensor to_sparse "
+    "to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr values values_copy _coalesced_ _indices _values "
+    "_sparse_mask_projection _to_dense mkldnn_adaptive_avg_pool2d mkldnn_linear_backward_weights "
+    "mkldnn_max_pool2d mkldnn_max_pool3d",
+)
+_add(  # nor is it quantised
+    "plain",
+    None,
+    "choose_qparams_optimized fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix "
+    "int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qscheme "
+    "quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic quantized_batch_norm quantized_gru "
+    "quantized_gru_cell quantized_lstm quantized_lstm_cell quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d "
+    "quantized_rnn_relu_cell quantized_rnn_tanh_cell",
+)
+_attribute(
+    "plain",
+    None,
+    "device dtype grad grad_dtype grad_fn is_cpu is_cuda is_ipu is_leaf is_maia is_meta is_mkldnn is_mps is_mtia is_nested "
+    "is_quantized is_sparse is_sparse_csr is_vulkan is_xla is_xpu itemsize layout name names nbytes ndim output_nr "
+    "requires_grad retains_grad shape volatile __cuda_array_interface__ _backward_hooks _base _cdata _grad _grad_fn "
+    "_post_accumulate_grad_hooks _version",
+)
+_attribute("keep", rules.keep, "data real imag")
+_attribute("refuse", rules.data, "data", change=True)

@@ -3,7 +3,6 @@
 
 import inspect
 import sys
-from collections import Counter
 from pathlib import Path
 
 import torch
@@ -85,42 +84,32 @@ def reference() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-_MEANING = {
-    "keep": "row i of the result is made of row i of the first argument: the LoD stays",
-    "join": "several operands: their LoDs must be equal (ValueError otherwise), and the LoD stays",
-    "reduce": "the LoD stays where dim 0 is not among the dims; over dim 0 the result is plain",
-    "shape": "the LoD stays where dim 0 stays where it is; otherwise the result is plain",
-    "matmul": "the left operand's LoD stays; everything else is plain",
-    "refuse": "raises where rows of different sequences would mix, with the call that is meant; otherwise the LoD stays",
-}
-
-
-def _public(space) -> dict[str, object]:
-    return {n: getattr(space, n) for n in dir(space) if not n.startswith("_") and callable(getattr(space, n, None))}
-
-
 def torch_functions() -> str:
-    spaces = {"torch": torch, "torch.Tensor": torch.Tensor, "torch.nn.functional": torch.nn.functional}
+    kinds: dict[str, list[str]] = {kind: [] for kind in torch_rules.MEANING}
+    listed = torch_rules.functions()
+    missing = sorted(name for func, name in listed.items() if func not in torch_rules.KINDS)
+    for func, name in listed.items():
+        if func in torch_rules.KINDS:
+            kinds[torch_rules.KINDS[func]].append(name)
+    counts = ", ".join(f"{len(names)} {kind}" for kind, names in kinds.items() if names)
     lines = [
         "# What torch's functions do to a LoDTensor",
         "",
-        f"Generated from `torch_lod/torch_rules` by `make docs`, with torch {PINNED}. A function that is not in the table "
-        "gives a plain tensor.",
+        f"Generated from `torch_lod/torch_rules` by `make docs`, with torch {PINNED}: every public function that torch shows to a "
+        "subclass.",
         "",
-        "A composition of functions is plain arithmetic: in `x - x.mean(0)` the mean is taken over all rows and is plain.",
+        f"**{len(listed) - len(missing)} functions classified, {len(missing)} unclassified**: {counts}.",
+        "",
+        "A composition of functions is plain arithmetic: in `x - x.mean(0)` the mean is taken over all rows and is plain. "
+        "`out=` must be a plain tensor. A function of a newer torch gives plain tensors until it is classified.",
         "",
     ]
-    for kind, meaning in _MEANING.items():
-        names = sorted({torch_rules._name(f) for f, k in torch_rules.KINDS.items() if k == kind} - {"set", "get"})
-        lines += [f"## {kind}", "", f"{meaning}.", "", ", ".join(f"`{name}`" for name in names), ""]
-    lines += ["## Not in the table", ""]
-    for label, space in spaces.items():
-        public = _public(space)
-        overridable = set(torch.overrides.get_overridable_functions().get(space, []))
-        missing = sorted(n for n, f in public.items() if f in overridable and f not in torch_rules.RULES)
-        counts = Counter(f in torch_rules.RULES for f in public.values() if f in overridable)
-        lines += [f"### {label}: {counts[True]} in the table, {len(missing)} give plain tensors", ""]
-        lines += [", ".join(f"`{name}`" for name in missing), ""]
+    for kind, names in kinds.items():
+        if names:
+            lines += [f"## {kind}", "", f"{torch_rules.MEANING[kind][0].upper()}{torch_rules.MEANING[kind][1:]}.", ""]
+            lines += [", ".join(f"`{name.removeprefix('torch.')}`" for name in sorted(names)), ""]
+    if missing:
+        lines += ["## Not classified", "", ", ".join(f"`{name}`" for name in missing), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

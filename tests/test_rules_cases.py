@@ -30,6 +30,8 @@ def operands():
         "other": make(4, lod=OTHER),
         "twin": make(4, lod=LoD.from_lengths([[1, 2, 1]])),
         "one": LoDTensor(torch.rand(1, 4), LoD.from_lengths([[1]])),
+        "three": LoDTensor(torch.rand(3, 3), LoD.from_lengths([[1, 2]])),
+        "matrices": make(3, 3),
         "single": LoDTensor(torch.rand(1, 1), LoD.from_lengths([[1]])),
         "plain": torch.rand(4, 4),
         "perm": PERM,
@@ -72,6 +74,20 @@ nn.CrossEntropyLoss(reduction="none")(x, ids) | nn.MSELoss(reduction="none")(x, 
 F.cosine_similarity(x, y) | nn.RMSNorm(4)(x) | nn.Sequential(nn.Linear(4, 2), nn.Tanh())(x) | x.chunk(2, 1)[0]
 x.split(2, 1)[1] | torch.split(x, 2, dim=-1)[0] | x.unbind(1)[0] | x.topk(2, 1).values | x.max(1).values | x.norm(dim=1)
 torch.quantile(x, 0.5, dim=1) | x.renorm(2, 0, 0.1) | torch.no_grad()(lambda: x + 1)()
+x.cfloat() | x.cdouble() | torch.complex(x, y) | torch.fft.fft(x) | torch.fft.rfft(x, dim=1) | torch.fft.fftn(x, (2,))
+torch.fft.fft2(cube) | torch.fft.fftshift(x, 1) | torch.linalg.inv(matrices) | torch.linalg.det(matrices) | matrices.mT
+torch.linalg.solve(matrices, x[:, :3]) | torch.linalg.solve(W, cube) | torch.linalg.norm(x, dim=1) | torch.linalg.vecdot(x, y)
+torch.einsum("ij,jk->ik", x, W) | torch.einsum("ij,ij->i", x, y) | torch.einsum("bij,bjk->bik", cube, cube)
+torch.einsum("...j,jk->...k", x, W) | torch.einsum("ij,kj", x, W) | torch.einsum("...i,...i->...", x, twin)
+torch.einsum("i,ij->ij", v, x) | torch.einsum(x, [0, 1], W, [1, 2], [0, 2]) | torch.einsum("ij,jk->ik", [x, W])
+torch.tensordot(x, W, 1) | cube @ cube | W @ cube | torch.outer(v, P4) | torch.addr(x, v, P4) | torch.addmm(x, W, W)
+torch.cross(x[:, :3], y[:, :3], dim=1) | torch.cross(three, three, dim=-1) | cube.tril() | x.fliplr()
+x.scatter(1, ids[:, None], 1.0) | x.index_add(1, perm, y) | x.gather(1, ids[:, None]) | x.index_fill(1, perm, 0.0)
+torch.hstack([x, v[:, None]]) | torch.column_stack([v, x]) | torch.hstack([v, v]) | torch.vstack([x, x]) | x.unfold(1, 2, 1)
+torch.bucketize(x, Q) | torch.isin(ids, perm) | torch.special.expit(x) | x.frexp()[0] | torch.std_mean(x, 1)[0]
+torch.atleast_2d(x) | torch.atleast_3d(x) | torch.diag_embed(x) | cube.diagonal(dim1=1, dim2=2) | torch.trapezoid(x)
+nn.LSTMCell(4, 3)(x)[0] | nn.GRUCell(4, 4)(x, y) | F.interpolate(cube, 8) | nn.ChannelShuffle(2)(frames[:, :2]) | torch.stft(x, 4, return_complex=True, window=torch.ones(4))
+torch.normal(x, 1.0) | torch.bernoulli(x.sigmoid()) | torch.poisson(x) | x.multinomial(2) | torch.cdist(cube, cube) | torch.vander(v, 3)
 """
 PLAIN = """
 x.sum() | x.sum(0) | x.sum(dim=0, keepdim=True) | x.mean(axis=0) | x.max(0).values | x.std(0) | x.argmax() | x.norm()
@@ -94,6 +110,15 @@ torch.chunk(input=x, chunks=2)[0] | x.select(0, 1) | x.narrow(0, 0, 4) | x.index
 x.topk(4, 0).values | torch.take_along_dim(x, perm[:, None], 0) | torch.cov(x) | torch.cdist(x, y)
 x.scatter(0, perm[None], 1.0) | x.view(16) | x.repeat_interleave(1, 0) | nn.CrossEntropyLoss()(x, ids) | nn.MSELoss()(x, y)
 plain.index_select(0, ids) | plain[ids] | torch.diag(x) | torch.outer(v, v)
+x[:, ids] | x[..., v > 0.5] | x.index_select(1, ids) | x.repeat_interleave(ids, 1) | x * plain.to_sparse() | x.to_sparse()
+torch.zeros_like(x, layout=torch.sparse_coo) | torch.einsum("ij->j", x) | torch.einsum("ij->ji", x) | torch.einsum("ii->i", x)
+torch.einsum("ij,kj->ik", x, y) | torch.einsum("ij,jk->ik", x, y) | torch.einsum("ij,kj,kl->il", x, y, x) | torch.tensordot(x, W)
+torch.tensordot(x, y, 1) | torch.einsum("ij,ji->i", x, y) | torch.inner(x, y) | torch.kron(x, W) | torch.meshgrid(v, P4, indexing="ij")
+torch.bucketize(P4, v) | torch.isin(plain, x) | torch.searchsorted(v, x) | x.index_add(0, perm, y) | x.scatter(0, perm[None], y)
+x.T | cube.T | x.mT | torch.atleast_2d(v) | torch.atleast_3d(v) | F.triplet_margin_loss(v, P4, P4) | torch.trapezoid(x, dim=0)
+x.diagonal() | v.multinomial(2) | F.linear_cross_entropy(plain, x, ids, reduction="none")
+F.nll_loss(x, ids, weight=v, reduction="none") | torch.vstack([x, plain]) | torch.vstack([v, x]) | torch.std_mean(x, 0)[0]
+F.triplet_margin_with_distance_loss(x, y, x, distance_function=lambda a, b: (a @ b.t())[0], reduction="none")
 """
 REFUSED = """
 x.softmax(0) | torch.softmax(input=x, dim=0) | F.log_softmax(v, dim=-1) | F.softmin(x, 0) | F.gumbel_softmax(v)
@@ -109,7 +134,14 @@ nn.MultiheadAttention(4, 2, batch_first=True)(x, y, y) | nn.TransformerEncoderLa
 nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()(x) | nn.Conv1d(4, 2, 1)(x) | nn.InstanceNorm1d(4)(x)
 nn.MaxPool1d(2)(x) | nn.AvgPool1d(2)(x) | nn.Conv2d(4, 2, 1)(cube) | F.scaled_dot_product_attention(x, x, x)
 F.layer_norm(x, (4, 4)) | F.pad(x, (0, 0, 1, 1)) | nn.EmbeddingBag(4, 3)(ids, torch.tensor([0, 2])) | F.linear(v, W)
-torch.add(x, 1, out=x) | torch.mul(plain, plain, out=x) | torch.sort(plain, 1, out=(x, ids))
+torch.fft.fft(x, dim=0) | torch.fft.fft2(x) | torch.fft.fftn(x) | torch.fft.fftshift(x) | torch.fft.fftn(cube, dim=(0, 1))
+torch.linalg.inv(x) | torch.linalg.svd(x) | torch.linalg.qr(x) | torch.linalg.solve(W, x) | torch.linalg.solve(x, P4) | x.inverse()
+torch.linalg.pinv(x) | torch.linalg.tensorinv(cube) | torch.cross(three, three) | torch.linalg.cross(three, three, dim=0)
+reversed(x) | x.rot90() | x.clone().fill_diagonal_(0) | torch.cumulative_trapezoid(x, dim=0) | x.unfold(0, 2, 1)
+torch.stft(v, 2, return_complex=True) | F.ctc_loss(cube.log(), ids[:, None], (4,) * 4, (1,) * 4) | x.clone().addmm_(W, y)
+x.clone().index_add_(0, perm, y) | x.clone().scatter_(0, perm[None], y) | x.clone().index_copy_(0, ids, plain)
+x.clone().index_put_([perm], y) | x.clone().masked_scatter_(x > 0.5, plain) | x.clone().put_(ids, P4) | x.clone().addbmm_(wide, cube)
+torch.native_group_norm(x, None, None, 1, 4, 4, 2, 1e-5) | torch.add(x, 1, out=x) | torch.mul(plain, plain, out=x) | torch.sort(plain, 1, out=(x, ids))
 """
 
 
@@ -138,7 +170,10 @@ def test_refuses_and_names_the_way_out(case):
     with pytest.raises(TypeError) as caught:
         run(case)
     assert isinstance(caught.value, LoDError)
-    assert any(way in str(caught.value) for way in ("tl.", "x.", ".values()", "normalized_shape", "input of", "LoD"))
+    assert any(
+        way in str(caught.value)
+        for way in ("tl.", "x.", ".values()", "normalized_shape", "input of", "LoD", "pass dim")
+    )
 
 
 # -- joins
@@ -201,6 +236,81 @@ def test_in_place_with_another_rank_is_refused(name):
     x = make(4)
     with pytest.raises(LoDError):
         getattr(x, name)(make())
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        lambda x, y: x.__setitem__(PERM, y),
+        lambda x, y: x.__setitem__(make(dtype=torch.int64), 0.0),
+        lambda x, y: x.__setitem__((slice(None), 0), y),
+        lambda x, y: x.__setitem__(y > 0.5, torch.rand(16)),
+        lambda x, y: x.__setitem__(slice(None), make(4, lod=OTHER)),
+        lambda x, y: x.__setitem__(make(4, lod=OTHER) > 0.5, 0.0),
+        lambda x, y: setattr(x, "real", make()),
+        lambda x, y: setattr(x, "real", make(4, lod=OTHER)),
+        lambda x, y: torch.Tensor.module_load(x, make(4, lod=OTHER)),
+    ],
+)
+def test_assignment_writes_rows_over_the_same_rows_only(assign):
+    x = make(4)
+    before = x.values().clone()
+    with pytest.raises(LoDError):
+        assign(x, make(4))
+    assert torch.equal(x.values(), before) and x.lod is LOD
+
+
+def test_assignments_that_are_row_by_row():
+    x, y = make(4), make(4)
+    expected = x.values().clone()
+    x[:, 1:] = y[:, 1:]
+    expected[:, 1:] = y.values()[:, 1:]
+    x[y > 0.5] = 0.0
+    expected[y.values() > 0.5] = 0.0
+    x[PERM] = y.values()  # plain values go where their caller says
+    expected[PERM] = y.values()
+    assert torch.equal(x.values(), expected) and x.lod is LOD
+    z = make(4, dtype=torch.complex64)
+    z.real, z.imag = 0.0, y
+    assert torch.equal(z.values(), torch.complex(torch.zeros(4, 4), y.values())) and z.real.lod is LOD
+
+
+def test_a_plain_out_stays_plain():
+    x, out = make(4), torch.empty(4, 4)
+    result = torch.add(x, 1, out=out)
+    assert result is out and type(out) is torch.Tensor and torch.equal(out, x.values() + 1)
+    values, indices = torch.empty(4, 4), torch.empty(4, 4, dtype=torch.int64)
+    torch.sort(x, 1, out=(values, indices))
+    assert type(values) is torch.Tensor and type(indices) is torch.Tensor
+
+
+def test_arguments_that_come_back_stay_what_they_are():
+    x, plain = make(4), torch.rand(4, 4)
+    first, second = torch.atleast_2d(x, plain)
+    assert first.lod is LOD and type(second) is torch.Tensor and type(plain) is torch.Tensor
+    torch.nn.functional.dropout(input=plain, p=0.0) + x
+    assert type(plain) is torch.Tensor
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y: x.gather(1, y.long()),
+        lambda x, y: torch.diff(x, prepend=y),
+        lambda x, y: torch.cdist(x[:, None], y[:, None]),
+        lambda x, y: x[:, None] @ y[..., None],
+        lambda x, y: torch.einsum("ij,ij->i", x, y),
+        lambda x, y: torch.column_stack([x, y]),
+        lambda x, y: torch.linalg.vecdot(x, y),
+        lambda x, y: F.cosine_embedding_loss(x, x, y[:, 0], reduction="none"),
+        lambda x, y: torch.nn.GRUCell(4, 4)(x, y),
+        lambda x, y: x.select_scatter(y[:, 0], 1, 0),
+    ],
+)
+def test_operands_of_two_structures_are_refused_wherever_rows_meet(call):
+    with pytest.raises(LoDError, match="equal LoDs"):
+        call(make(4), make(4, lod=OTHER))
+    call(make(4), make(4))
 
 
 def test_data_takes_only_as_many_rows():

@@ -68,7 +68,8 @@ class LoDTensor(Tensor):
         if not isinstance(lod, LoD):
             raise LoDTypeError(f"LoDTensor: expected lod as a LoD, got {type(lod).__name__}; see tl.from_lengths")
         if values.layout != torch.strided or values.is_quantized:
-            raise LoDTypeError(f"LoDTensor: expected dense values, got layout {values.layout}")
+            got = values.dtype if values.is_quantized else f"layout {values.layout}"
+            raise LoDTypeError(f"LoDTensor: expected dense values, got {got}")
         with _plainly():
             return _wrap(_fitting("LoDTensor", values, lod), lod)
 

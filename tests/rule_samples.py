@@ -8,8 +8,9 @@ import torch.nn.functional as F
 
 from torch_lod import LoD, LoDTensor, torch_rules
 
-LENGTHS = [[1, 2, 1]]
-CHANGED, OTHERS = slice(1, 3), [0, 3]  # the rows of the middle sequence, and the rows of the others
+#: Not the same backwards, nor shifted: rows that only change places are seen to.
+LENGTHS = [[2, 1, 1]]
+CHANGED, OTHERS = slice(2, 3), [0, 1, 3]  # the rows of the middle sequence, and the rows of the others
 STRUCTURE = LoD.from_lengths(LENGTHS)
 #: 4 rows of 4 features: on purpose square, so that shapes prove nothing.
 SHAPES = (((4, 4), torch.float32), ((4,), torch.float32), ((4, 4, 4), torch.float32))
@@ -78,7 +79,7 @@ x, (1, 2), {d}|x, [0, 1], {d}|x, 0.5, {d}|x, 0.5, dim={d}|x, 2.0, {d}, 0.1|x, {d
 x, perm, dim={d}|x, dim={d}, index=perm|x, y, {d}|x, y, dim={d}|x, p, {d}|p, x, {d}|p1, x, {d}|x, levels, {d}
 x, dim={d}, dtype=torch.float64|x, dims={d}|x, dims=({d},)|x, dim=({d},)|x, shifts=1, dims={d}|x, n=1, dim={d}
 x, tau=1.0, dim={d}|x, 1.0, False, 1e-10, {d}|x, [2, 2], {d}|x, 2, dim={d}|x, 2.0, dim={d}|x, {d}, (2, 2)|x, {d}, -1
-x, stable=True, dim={d}|x, None, {d}|x, {d}, 0|x, {d}, 0, 1|[x, y], {d}|(x, p), dim={d}|(p, x), dim={d}
+x, ids, {d}|x, {d}, ids|x, ids, dim={d}|[x, y, z, p], {d}|x, stable=True, dim={d}|x, None, {d}|x, {d}, 0|x, {d}, 0, 1|[x, y], {d}|(x, p), dim={d}|(p, x), dim={d}
 tensors=(x, y), dim={d}|x, ({d}, 1)|x, source={d}, destination=1|x, dim0={d}, dim1=1|x, start_dim={d}|x, {d}, 1, 5.0"""
 _OTHER_FORMS = """x|input=x|x, 2.0|x, 0.5|x, True|x, 0.2, 0.7|x, min=0.3|x, other=2.0|x, exponent=2.0|x, None|2.0, x
 x, y|y, x|x, other=y|input=x, other=y|input=x, target=y|x, y, reduction="none"|x, y, reduction="mean"|x, p|p, x
@@ -112,7 +113,7 @@ FORMS = [form for forms in _BY_DIM.values() for form in forms] + _compiled(_OTHE
 #: For functions whose rule looks at the operands only, or that are always plain.
 FEWER = _BY_DIM[0][:3] + _compiled(
     """x|input=x|x, 2.0|x, 0.5|2.0, x|x, 2|2, x|x, 0|x, 1|x, True|x, y|y, x|x, other=y|input=x, other=y|input=x, target=y
-x, y, reduction="none"|x, p|p, x|x, other=p|x, p1|p1, x|x, row|row, x|x, p3|p3, x|x, v|v, x|x, cube|cube, x|x, y, z|x, p, q
+x, y, reduction="none"|x, v, reduction="none"|v, x, reduction="none"|x, p3, reduction="none"|x, p|p, x|x, other=p|x, p1|p1, x|x, row|row, x|x, p3|p3, x|x, v|v, x|x, cube|cube, x|x, y, z|x, p, q
 p, x, q|p, q, x|p1, x, y|p1, p, v|x, mask, 0.0|x, cond, 0.0|x, y, 0.5|x, p, 0.5|x, y, v|x, y, p1|p, x, p3|x, weight
 weight, x|x, perm|perm, x|x, ids|ids, x|x, pids|x, None|x, torch.float64|x, dtype=torch.float64|x, "cpu"|x, 0.2, 0.7
 x, min=0.3|x, p=0.5, training=True|x, 0.5, True|x, 4|x, (4, 4)|x, fill_value=2.0|x, high=9|x, 1, 2.0|x, num_classes=4
@@ -184,9 +185,9 @@ _ONLY = {
     "diagonal_scatter": _compiled(
         "x, v|x, p1|cube, y, 0, 1, 2|cube, p, dim1=1, dim2=-1|p3, y, 0, 1, 2|cube, y|p3, y, 0, -3, 2|p, v"
     ),
-    "as_strided": _compiled("x, (4, 4), (4, 1)|x, (2, 2), (1, 1)"),
-    "as_strided_copy": _compiled("x, (4, 4), (4, 1)|x, (2, 2), (1, 1)"),
-    "as_strided_scatter": _compiled("x, y, (4, 4), (4, 1)|x, p, (4, 4), (4, 1)"),
+    "as_strided": _compiled("x, (4, 4), (1, 4)|x, (4, 4), (4, 1)|x, (2, 2), (1, 1)"),
+    "as_strided_copy": _compiled("x, (4, 4), (1, 4)|x, (4, 4), (4, 1)|x, (2, 2), (1, 1)"),
+    "as_strided_scatter": _compiled("x, y, (4, 4), (1, 4)|x, y, (4, 4), (4, 1)|x, p, (4, 4), (4, 1)"),
     "nonzero_static": _compiled("x, size=4"),
     "index": _compiled("x, [perm]|x, [ids]"),
     "lstm": _compiled(_RNN.format(n=16, state=f"[{_STATE}, {_STATE}]")),
@@ -235,7 +236,7 @@ _ONLY = {
     "native_group_norm": _compiled(
         "x, p1, p1, 4, 4, 1, 2, 1e-5|x, p1, p1, 2, 8, 1, 2, 1e-5|x, None, None, 1, 4, 4, 2, 1e-5|x, v, p1, 4, 4, 1, 2, 1e-5"
     ),
-    "stft": _compiled("v, 2, return_complex=True|x, 2, return_complex=True|x, 2, 1, 2, p1[:2], return_complex=True"),
+    "stft": _compiled("v, 6, 1, return_complex=True|x, 6, 1, return_complex=True|x, 4, 1, 4, p1, return_complex=True"),
     "istft": _compiled("torch.complex(x[:, :3], x[:, :3]), 4|torch.complex(cube[:, :3], cube[:, :3]), 4"),
     "fold": _compiled("cube, (2, 2), (2, 2)|cube, (5,  2), (2, 2)|x[:, :1], (2, 2), (2, 2)"),
     "interpolate": _compiled(
@@ -281,7 +282,11 @@ _ONLY = {
     "hstack": _compiled("[x, y]|[x, p]|[v, v]|[v, p1]|(cube, p3)|tensors=[x, y]"),
     "column_stack": _compiled("[x, y]|[x, p]|[v, x]|[v, p1]|(cube, p3)|[p1, x]"),
     "dstack": _compiled("[x, y]|[x, p]|[v, v]|[v, p1]|(cube, p3)|[x, cube]"),
-    "vstack": _compiled("[x, y]|[x, p]|[v, v]|[v, x]|(cube, p3)|(cube, cube)"),
+    "vstack": _compiled("[v, v, v, v]|[v, p1, p1, p1]|[x, y]|[x, p]|[v, v]|[v, x]|(cube, p3)|(cube, cube)"),
+    "isin": _compiled("ids, perm|pids, ids|x.long(), ids|ids, pids|x.long(), perm"),
+    "where": _compiled(
+        "cond, x, y|cond, x, v|cond, v, x|v > 0.5, x, y|mask, x, v|mask, x, y|mask, p, x|cond, 0.0, x|cond, p, q|cond|x > 0.5, x, p3|mask, x, p1"
+    ),
     "norm_except_dim": _compiled("x, 2, 0|x, 2, 1|x, 2, -1|v=x, pow=2, dim=0|v=x, pow=2, dim=1|cube"),
     "cosine_embedding_loss": _compiled(
         "x, y, v, reduction='none'|x, p, p1, reduction='none'|p, q, v, reduction='none'|x, y, v"

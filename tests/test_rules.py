@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
 from rule_samples import CHANGES, MORE, OTHERS, SHAPES, STRUCTURE, Operands, forms, names
 
 from torch_lod import LoDError, LoDTensor, torch_rules
@@ -172,6 +173,71 @@ def test_the_law_reaches_the_table():
     excused = {name for listed in NOT_RUN.values() for name in listed.split()}
     not_run = {short(func) for func in TABLE if not RUNS & verdicts(func).keys()}
     assert not_run <= excused, sorted(not_run - excused)
+
+
+def _careless(func, args, kwargs):
+    """The LoD of any operand: what a rule must not do."""
+    found = [t.lod for value in (*args, *kwargs.values()) for t in _structured(value)]
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        *(
+            torch.flip,
+            torch.roll,
+            torch.sort,
+            torch.cumsum,
+            torch.softmax,
+            torch.gather,
+            torch.index_select,
+            torch.stack,
+        ),
+        *(
+            torch.fft.fft,
+            torch.linalg.inv,
+            torch.linalg.solve,
+            torch.einsum,
+            torch.matmul,
+            torch.addmm,
+            torch.cdist,
+            torch.cov,
+        ),
+        *(
+            torch.add,
+            torch.mul,
+            torch.where,
+            torch.searchsorted,
+            torch.scatter,
+            torch.Tensor.index_add_,
+            torch.Tensor.__getitem__,
+        ),
+        *(
+            torch.sum,
+            torch.transpose,
+            torch.permute,
+            torch.diagonal,
+            torch.renorm,
+            torch.isin,
+            F.embedding,
+            F.layer_norm,
+        ),
+        *(
+            F.cross_entropy,
+            F.linear,
+            F.conv1d,
+            torch.lstm,
+            F.scaled_dot_product_attention,
+            torch.stft,
+            torch.Tensor.index_put_,
+        ),
+    ],
+    ids=lambda func: names()[func],
+)
+def test_the_law_sees_a_careless_rule(func, monkeypatch):
+    monkeypatch.setitem(torch_rules.RULES, func, _careless)
+    assert set(verdicts.__wrapped__(func)) - RUNS - {"torch refuses"}
 
 
 def test_rules_do_what_their_kind_says():

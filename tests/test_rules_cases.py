@@ -74,6 +74,7 @@ nn.CrossEntropyLoss(reduction="none")(x, ids) | nn.MSELoss(reduction="none")(x, 
 F.cosine_similarity(x, y) | nn.RMSNorm(4)(x) | nn.Sequential(nn.Linear(4, 2), nn.Tanh())(x) | x.chunk(2, 1)[0]
 x.split(2, 1)[1] | torch.split(x, 2, dim=-1)[0] | x.unbind(1)[0] | x.topk(2, 1).values | x.max(1).values | x.norm(dim=1)
 torch.quantile(x, 0.5, dim=1) | x.renorm(2, 0, 0.1) | torch.no_grad()(lambda: x + 1)()
+1 / x | x**2 | 2**x | x + torch.tensor(2.0) | x + np.float32(2) | x.double() + y | x + ids[:, None] | x.half() * y | x > ids[:, None]
 x.cfloat() | x.cdouble() | torch.complex(x, y) | torch.fft.fft(x) | torch.fft.rfft(x, dim=1) | torch.fft.fftn(x, (2,))
 torch.fft.fft2(cube) | torch.fft.fftshift(x, 1) | torch.linalg.inv(matrices) | torch.linalg.det(matrices) | matrices.mT
 torch.linalg.solve(matrices, x[:, :3]) | torch.linalg.solve(W, cube) | torch.linalg.norm(x, dim=1) | torch.linalg.vecdot(x, y)

@@ -126,6 +126,9 @@ _RNN = "x, {state}, [torch.ones({n}, 4), torch.ones({n}, 4)], False, 1, 0.0, Fal
 _STATE = "p3[:1, :, :].contiguous()"
 _CELL = "m, {hx}, torch.rand({n}, 4), torch.rand({n}, 4)|weight, {hx}, torch.rand({n}, 4), torch.rand({n}, 4)"
 _CELL += "|m, {plain}, torch.rand({n}, 4), torch.rand({n}, 4), p1[:1].expand({n}), p1[:1].expand({n})|m, {plain}, torch.rand({n}, 4), torch.rand({n}, 4)"
+_ADDED = (
+    "0.5, x, 2.0, p, p|0.5, x, 2.0, p, y|0.5, x, p, y|0.5, p1, x, p|x, 0.5, 2.0, p, y|x, 0.5, 2.0, p, p|x, 0.5, p, y"
+)
 _CROSS = (
     "x[:, :3], y[:, :3]|x[:, :3], p[:, :3], dim=1|p[:, :3], x[:, :3], dim=-1|x[:, :3], p1[:3]|cube[..., :3], x[:, :3]"
 )
@@ -218,7 +221,13 @@ _ONLY = {
     "addr": _compiled(
         "x, v, p1|p, v, p1|x, p1, v|p1, v, p1|v, p1, p1|x, p1, p1|input=x, vec1=v, vec2=p1|v, v, p1|p, p1, v"
     ),
-    "addbmm": _compiled("x, p3, p3|x, cube, p3|p, cube, p3|v, p3, p3|x, p3, cube|p, cube, cube"),
+    "addmm": _compiled(
+        _ADDED + "|x, p, p|p, x, p|p1, x, p|x, y, p|v, x, p|p1, p, x|input=p1, mat1=x, mat2=p|x, mat1=p, mat2=y"
+    ),
+    "addmm_": _compiled(_ADDED + "|x, p, p|p, x, p|x, y, p|x, p, y|x, mat1=p, mat2=y"),
+    "addbmm": _compiled(
+        "0.5, x, 2.0, cube, p3|x, 0.5, 2.0, p3, p3|0.5, x, 2.0, p3, p3|x, p3, p3|x, cube, p3|p, cube, p3|v, p3, p3|x, p3, cube|p, cube, cube"
+    ),
     "baddbmm": _compiled(
         "cube, cube, p3|p3, cube, p3|p, cube, p3|x, cube, p3|x, p3, p3|cube, p3, p3|p3, p3, cube|p3, cube, cube"
     ),
@@ -322,7 +331,7 @@ _ONLY = {
     "nll_loss": _compiled(_CLASSES),
     "cross_entropy": _compiled(_CLASSES + "|x, y, reduction='none'|cube, ids[:, None].expand(4, 4), reduction='none'"),
     "multi_margin_loss": _compiled(_CLASSES),
-    "addmv_": _compiled("v, x, p1|v, p, p1|p1, x, p1|v, x, v|v, p, v"),
+    "addmv_": _compiled("v, 0.5, 2.0, p, v|v, 0.5, 2.0, x, p1|v, x, p1|v, p, p1|p1, x, p1|v, x, v|v, p, v"),
     "kaiming_uniform_": _compiled("x|tensor=x|x, 0.1"),
     "segment_reduce": _compiled("x, 'sum', lengths=torch.tensor([1, 3])"),
 }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of products, matrices and transforms: which operand's rows are the rows of the result."""
 
+from torch import Tensor
+
 from ..lod import LoD
 from .rules import join
 from .words import _OUT, _first, _lod_of, _name, _option, _others, _refusal, _touches_rows, same_lod
@@ -85,8 +87,7 @@ def add_product(rank: int | None = None):
     the first two are rows of the result."""
 
     def rule(func, args, kwargs):
-        base, left = _first(args, kwargs), _option(args, kwargs, 1, "mat1", "mat", "vec1")
-        right = _option(args, kwargs, 2, "mat2", "vec", "vec2")
+        base, left, right = _added(args, kwargs)
         if _lod_of(right) is not None or (_lod_of(base) is not None and base.dim() != (rank or right.dim())):
             return None
         lods = [lod for lod in (_lod_of(base), _lod_of(left)) if lod is not None]
@@ -97,8 +98,15 @@ def add_product(rank: int | None = None):
 
 def add_batches(func, args, kwargs):
     """The products are summed over their batch; only the base has rows left."""
-    base = _first(args, kwargs)
-    return _lod_of(base) if not _others(args, kwargs) and base.dim() == 2 else None
+    base, left, right = _added(args, kwargs)
+    return _lod_of(base) if not _any_lod(left, right) and base.dim() == 2 else None
+
+
+def _added(args, kwargs) -> list:
+    """The three operands; torch still takes its older order, with numbers between them."""
+    named = ("input", "self"), ("mat1", "mat", "vec1", "batch1"), ("mat2", "vec", "vec2", "batch2")
+    found = [value for value in args if isinstance(value, Tensor)]
+    return found + [next(kwargs[name] for name in names if name in kwargs) for names in named[len(found) :]]
 
 
 def tensordot(func, args, kwargs):

@@ -112,7 +112,9 @@ def _added(args, kwargs) -> list:
 def tensordot(func, args, kwargs):
     """What is left of the first operand's dims comes first."""
     x, dims = _option(args, kwargs, 0, "a"), _option(args, kwargs, 2, "dims", default=2)
-    if _lod_of(_option(args, kwargs, 1, "b")) is not None or hasattr(dims, "dim"):
+    if _lod_of(_option(args, kwargs, 1, "b")) is not None or not (
+        isinstance(dims, int) or (dims and isinstance(dims, (tuple, list)))
+    ):
         return None
     contracted = range(x.dim() - dims, x.dim()) if isinstance(dims, int) else dims[0]
     contracted = (contracted,) if isinstance(contracted, int) else tuple(contracted)
@@ -172,7 +174,7 @@ def _any_lod(*operands) -> bool:
 def pairs(func, args, kwargs):
     """Distances between all rows of two matrices, a pair of matrices per row."""
     x, y = (_option(args, kwargs, i, name) for i, name in enumerate(("x1", "x2")))
-    return join(func, (x, y), {}) if max(x.dim(), y.dim()) >= 3 else None
+    return join(func, (x, y), {}) if any(isinstance(t, Tensor) and t.dim() >= 3 for t in (x, y)) else None
 
 
 def group_norm(func, args, kwargs):

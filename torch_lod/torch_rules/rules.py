@@ -5,6 +5,7 @@ or raises."""
 import torch
 from torch import Tensor
 
+from ..errors import LoDValueError
 from ..lod import LoD
 from .words import (
     _NO_SEQUENCES,
@@ -59,8 +60,9 @@ def in_place(rule: Rule, always: bool = False):
     def rule_in_place(func, args, kwargs):
         lod = _lod_of(_first(args, kwargs))
         if rule(func, args, kwargs) is None and lod is not None and (always or _others(args, kwargs)):
-            raise _refusal(
-                func, f"rows of one operand would be lined up with other rows or elements of another; {_OUT}"
+            raise LoDValueError(  # of a TypeError, Python would make x = x + y out of x += y
+                f"{_name(func)}: expected operands whose rows correspond, got some that would be lined up with other rows or "
+                f"with elements of rows; {_OUT}"
             )
 
     return rule_in_place
@@ -501,7 +503,7 @@ def data(func, args, kwargs):
     x, new = args
     if _lod_of(new) is not None:
         same_lod("data", _lod_of(x), _lod_of(new))
-    if new.dim() == 0 or new.shape[0] != _lod_of(x).rows:
+    if isinstance(new, Tensor) and (new.dim() == 0 or new.shape[0] != _lod_of(x).rows):
         raise _refusal(func, f"its LoD covers {_lod_of(x).rows} rows; use x.with_lod(...) for other rows")
     return None
 

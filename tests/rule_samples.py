@@ -434,6 +434,13 @@ def names() -> dict:
     return found
 
 
+#: Calls that few functions take.
+MALFORMED = _compiled(
+    """x, x, x, x, x, x|x, [], []|x, "a"|x, None, None, None|x, (0, 1, 2, 3)|x, -5|x, 7|x, x, "b"|[], 0|[x, 3]|x, [None]|x, 1.5
+x, dim="a"|x, dim=1.5|x, other=None|x, torch.tensor([0, 1])|[[x]]|x, (), ()|x, object()|x, y, None, None|x, 0.5, 2.0, p, p|x"""
+)
+
+
 def forms(func) -> list:
     """How a function is called."""
     only = _ONLY.get(getattr(func, "__name__", ""))

@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from rule_samples import CHANGES, MORE, OTHERS, SHAPES, STRUCTURE, Operands, forms, names
+from rule_samples import CHANGES, MALFORMED, MORE, OTHERS, SHAPES, STRUCTURE, Operands, forms, names
 
 from torch_lod import LoDError, LoDTensor, torch_rules
 
@@ -173,6 +173,29 @@ def test_the_law_reaches_the_table():
     excused = {name for listed in NOT_RUN.values() for name in listed.split()}
     not_run = {short(func) for func in TABLE if not RUNS & verdicts(func).keys()}
     assert not_run <= excused, sorted(not_run - excused)
+
+
+def test_malformed_calls_are_refused_as_torch_refuses_them():
+    """By torch, or by a LoDError: not by a rule that stumbles."""
+    wrong = []
+    for func in TABLE:
+        if "cell" in names()[func] or "quantized" in names()[func]:
+            continue  # torch itself does not survive these
+        for text, code in MALFORMED:
+            try:
+                _run(code, func, Operands((4, 4), torch.float32, "", True))
+                continue
+            except Exception as error:
+                torch_raises = type(error)
+            try:
+                _run(code, func, Operands((4, 4), torch.float32, "", False))
+                wrong.append(f"{names()[func]}({text}) is taken")
+            except LoDError:
+                pass
+            except Exception as error:
+                if type(error) is not torch_raises and not isinstance(error, (TypeError, RuntimeError, ValueError)):
+                    wrong.append(f"{names()[func]}({text}): {error!r}")
+    assert not wrong
 
 
 def _careless(func, args, kwargs):

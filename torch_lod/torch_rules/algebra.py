@@ -112,8 +112,10 @@ def _added(args, kwargs) -> list:
 def tensordot(func, args, kwargs):
     """What is left of the first operand's dims comes first."""
     x, dims = _option(args, kwargs, 0, "a"), _option(args, kwargs, 2, "dims", default=2)
-    if _lod_of(_option(args, kwargs, 1, "b")) is not None or not (
-        isinstance(dims, int) or (dims and isinstance(dims, (tuple, list)))
+    if (
+        _lod_of(_option(args, kwargs, 1, "b")) is not None
+        or not isinstance(dims, (int, tuple, list))
+        or dims in ((), [])
     ):
         return None
     contracted = range(x.dim() - dims, x.dim()) if isinstance(dims, int) else dims[0]

@@ -23,15 +23,14 @@ _RULES = torch_rules.RULES
 _NONE: dict = {}
 
 
-def _settable(name: str) -> Any:
+def _settable(read) -> Any:
     """An attribute that writes rows; torch does not ask the policy table about writing these."""
-    part = getattr(Tensor, name)
 
     def write(self, value) -> None:
         torch_rules.join_in_place(Tensor.copy_, (self, value), _NONE)
-        part.__set__(self, value)
+        getattr(Tensor, read.__name__).__set__(self, value)
 
-    return property(lambda self: part.__get__(self), write)
+    return property(lambda self: read(self), write)
 
 
 class LoDTensor(Tensor):
@@ -92,9 +91,11 @@ class LoDTensor(Tensor):
             if lod is None:
                 return result
             if type(result) is Tensor:
-                fits = result.dim() and result.size(0) == lod.rows
-                # an argument that comes back as it went in belongs to the caller
-                return _become(result, lod) if fits and all(result is not a for a in args) else result
+                if not _is_compiling():  # where it would be wrapped, not become one
+                    for a in args:
+                        if a is result:
+                            return a  # as it went in: it belongs to the caller
+                return _become(result, lod) if result.dim() and result.size(0) == lod.rows else result
             if isinstance(result, (tuple, list)):
                 return type(result)([t if any(t is a for a in args) else _kept(t, lod) for t in result])
             return result
@@ -200,8 +201,10 @@ class LoDTensor(Tensor):
         """TypeError: the rows would leave the LoD behind. (torch does not ask the policy table about this one.)"""
         return torch_rules.moves_in_place(Tensor.set_, (self, *args), kwargs)
 
-    real = _settable("real")
-    imag = _settable("imag")
+    real = _settable(torch.real)
+    imag = _settable(torch.imag)
+    mT = property(lambda self: torch.transpose(self, -2, -1))  # torch.compile takes these as functions only
+    mH = property(lambda self: torch.adjoint(self))
 
     # -- slices
 

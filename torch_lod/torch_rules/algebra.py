@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..lod import LoD
 from .rules import join
-from .words import _OUT, _first, _lod_of, _name, _option, _others, _refusal, _touches_rows, same_lod
+from .words import _OUT, _first, _lod_of, _option, _others, _refusal, _touches_rows, same_lod
 
 
 def batched(**cores: int | None):
@@ -34,7 +34,7 @@ def batched(**cores: int | None):
                 )
             if lod is not None and batch != before:
                 return None
-            lod, before = _lod_of(t) if lod is None else same_lod(_name(func), lod, _lod_of(t)), batch
+            lod, before = _lod_of(t) if lod is None else same_lod(func, lod, _lod_of(t)), batch
         return lod if all(batch <= before for _, batch in found) else None
 
     return rule
@@ -91,7 +91,7 @@ def add_product(rank: int | None = None):
         if _lod_of(right) is not None or (_lod_of(base) is not None and base.dim() != (rank or right.dim())):
             return None
         lods = [lod for lod in (_lod_of(base), _lod_of(left)) if lod is not None]
-        return same_lod(_name(func), lods[0], lods[-1]) if lods else None
+        return same_lod(func, lods[0], lods[-1]) if lods else None
 
     return rule
 
@@ -146,7 +146,7 @@ def einsum(func, args, kwargs):
         letters = [c for part in term for c in _expanded(part, t.dim() - len(term) + 1, widest)]
         if not letters or letters[0] != first or letters.count(first) > 1:
             return None
-        lod = other if lod is None else same_lod(_name(func), lod, other)
+        lod = other if lod is None else same_lod(func, lod, other)
     return lod
 
 

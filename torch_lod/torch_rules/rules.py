@@ -46,7 +46,7 @@ def join(func, args, kwargs):
         else:
             if lod is not None:
                 if lod is not other:
-                    other = same_lod(_name(func), lod, other)
+                    other = same_lod(func, lod, other)
                 if dims != rank:
                     return None  # broadcasting lines rows of one up with elements of the other
             lod, rank = other, dims
@@ -64,6 +64,7 @@ def in_place(rule: Rule, always: bool = False):
                 f"{_name(func)}: expected operands whose rows correspond, got some that would be lined up with other rows or "
                 f"with elements of rows; {_OUT}"
             )
+        return lod
 
     return rule_in_place
 
@@ -92,7 +93,7 @@ def join_inputs(*names: str):
             for part in value if isinstance(value, (tuple, list)) else (value,):
                 other = _lod_of(part)
                 if other is not None:
-                    lod = other if lod is None else same_lod(_name(func), lod, other)
+                    lod = other if lod is None else same_lod(func, lod, other)
         return None if left else lod
 
     return rule
@@ -143,14 +144,15 @@ def layer_norm(func, args, kwargs):
 def join_tensors(func, args, kwargs):
     tensors = _option(args, kwargs, 0, "tensors")
     dim = _option(args, kwargs, 1, "dim", default=0)
-    rank = max((t.dim() for t in tensors), default=0)
+    ranks = [t.dim() for t in tensors]
+    rank = max(ranks) if ranks else 0
     if not _touches_rows(dim, rank + (func is torch.stack)):
         return join(func, tuple(tensors), {})
     lods = [_lod_of(t) for t in tensors]
     if func is torch.stack:  # plain; but what is stacked row by row should have the same structure
         for lod in lods[1:]:
             if lods[0] is not None and lod is not None:
-                same_lod(_name(func), lods[0], lod)
+                same_lod(func, lods[0], lod)
         return None
     return _chained(lods)
 
@@ -166,7 +168,7 @@ def stack_at(least: int, below=None):
         found = None
         for lod in lods:
             if lod is not None:
-                found = lod if found is None else same_lod(_name(func), found, lod)
+                found = lod if found is None else same_lod(func, found, lod)
         return found
 
     return rule
@@ -232,7 +234,7 @@ def part_written(place: int, default=None):
         if _touches_rows(_option(args, kwargs, place, "dim", default=default), x.dim()):
             return None
         lods = [lod for lod in (_lod_of(x), _lod_of(source)) if lod is not None]
-        return same_lod(_name(func), lods[0], lods[-1]) if lods else None
+        return same_lod(func, lods[0], lods[-1]) if lods else None
 
     return rule
 
@@ -424,7 +426,7 @@ def diagonal_scatter(func, args, kwargs):
     dims = [_option(args, kwargs, 3, "dim1", default=0), _option(args, kwargs, 4, "dim2", default=1)]
     x, source = _first(args, kwargs), _option(args, kwargs, 1, "src")
     lods = [lod for lod in (_lod_of(x), _lod_of(source)) if lod is not None]
-    return None if _touches_rows(dims, x.dim()) or not lods else same_lod(_name(func), lods[0], lods[-1])
+    return None if _touches_rows(dims, x.dim()) or not lods else same_lod(func, lods[0], lods[-1])
 
 
 def ranked(rank: int):

@@ -35,9 +35,10 @@ def _lod_of(value) -> LoD | None:
     return getattr(value, "_lod", None)
 
 
-def same_lod(call: str, a: LoD, b: LoD) -> LoD:
-    """The LoD of two operands; ValueError where they differ."""
+def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:
+    """The LoD of two operands; ValueError, in the name of the call, where they differ."""
     if a is not b and a != b:
+        call = call if isinstance(call, str) else _name(call)  # not before: torch.compile takes no names of functions
         way_out = "to combine their rows all the same, pass .values() of one"
         if a.depth != b.depth:
             way_out = "lay the rows of the one with fewer levels over the other with tl.sequence_expand_as"

@@ -116,7 +116,7 @@ torch.zeros_like(x, layout=torch.sparse_coo) | torch.einsum("ij->j", x) | torch.
 torch.einsum("ij,kj->ik", x, y) | torch.einsum("ij,jk->ik", x, y) | torch.einsum("ij,kj,kl->il", x, y, x) | torch.tensordot(x, W)
 torch.tensordot(x, y, 1) | torch.einsum("ij,ji->i", x, y) | torch.inner(x, y) | torch.kron(x, W) | torch.meshgrid(v, P4, indexing="ij")
 torch.bucketize(P4, v) | torch.isin(plain, x) | torch.searchsorted(v, x) | x.index_add(0, perm, y) | x.scatter(0, perm[None], y)
-x.T | cube.T | x.mT | torch.atleast_2d(v) | torch.atleast_3d(v) | F.triplet_margin_loss(v, P4, P4) | torch.trapezoid(x, dim=0)
+x.T | x.mT | torch.atleast_2d(v) | torch.atleast_3d(v) | F.triplet_margin_loss(v, P4, P4) | torch.trapezoid(x, dim=0)
 x.diagonal() | v.multinomial(2)
 F.nll_loss(x, ids, weight=v, reduction="none") | torch.vstack([x, plain]) | torch.vstack([v, x]) | torch.std_mean(x, 0)[0]
 F.triplet_margin_with_distance_loss(x, y, x, distance_function=lambda a, b: (a @ b.t())[0], reduction="none")

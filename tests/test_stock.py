@@ -515,3 +515,14 @@ def test_a_sequence_never_sees_another(name):
     for s in (0, 2):
         assert torch.equal(before.seq[s], after.seq[s])
     assert not torch.equal(before.seq[1], after.seq[1])
+
+
+@pytest.mark.parametrize("name", [*SPATIAL, *RECURRENT])
+def test_rows_may_lie_in_any_order_in_memory(name):
+    module = (SPATIAL[name].make() if name in SPATIAL else RECURRENT[name](bidirectional=True)).double()
+    lod, rows = given([[6, 0, 5]])
+    spread = torch.stack([rows.detach().t(), rows.detach().t()], -1)[..., 1].t()
+    assert not spread.is_contiguous()
+    assert torch.equal(
+        first(module(tl.LoDTensor(spread, lod))).values(), first(module(tl.LoDTensor(rows, lod))).values()
+    )

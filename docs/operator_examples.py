@@ -24,6 +24,12 @@ row = tl.sequence_argmax(x)
 of_article = tl.sequence_argmax(x, level="article")
 """,
     "sequence_topk": "largest, row = tl.sequence_topk(x, 2)",
+    "sequence_loss": """
+loss_rows = x / 10
+of_rows = tl.sequence_loss(loss_rows)
+of_sentences = tl.sequence_loss(loss_rows, "sequence")
+of_articles = tl.sequence_loss(loss_rows, "article")
+""",
     "fused_embedding_seq_pool": """
 ids = x.long()
 weight = torch.arange(14.0).view(7, 2)

@@ -123,7 +123,8 @@ x, y, z, 1.0|x, y, p3|x, alpha=1.0|tensor=x|tensor=x, val=1.0|x, y, v, 1.0|x, ta
 x, p1 * 0 + 1, perm * 0, 1, 0, 255|x, (0, 1)|x, [x], y|x, ["a", "b"]|{}, x|x, {}|x, 9"""
 )
 _RNN = "x, {state}, [torch.ones({n}, 4), torch.ones({n}, 4)], False, 1, 0.0, False, False, False"
-_STATE = "p3[:1, :, :].contiguous()"
+_RNN += "|cube[:, :1], {one}, [torch.rand({n}, 4), torch.rand({n}, 4)], False, 1, 0.0, False, False, False"
+_STATE, _COLUMN = "p3[:1, :, :].contiguous()", "p3[:1, :1].contiguous()"
 _CELL = "m, {hx}, torch.rand({n}, 4), torch.rand({n}, 4)|weight, {hx}, torch.rand({n}, 4), torch.rand({n}, 4)"
 _CELL += "|m, {plain}, torch.rand({n}, 4), torch.rand({n}, 4), p1[:1].expand({n}), p1[:1].expand({n})|m, {plain}, torch.rand({n}, 4), torch.rand({n}, 4)"
 _ADDED = (
@@ -193,10 +194,10 @@ _ONLY = {
     "as_strided_scatter": _compiled("x, y, (4, 4), (1, 4)|x, y, (4, 4), (4, 1)|x, p, (4, 4), (4, 1)"),
     "nonzero_static": _compiled("x, size=4"),
     "index": _compiled("x, [perm]|x, [ids]"),
-    "lstm": _compiled(_RNN.format(n=16, state=f"[{_STATE}, {_STATE}]")),
-    "gru": _compiled(_RNN.format(n=12, state=_STATE)),
-    "rnn_tanh": _compiled(_RNN.format(n=4, state=_STATE)),
-    "rnn_relu": _compiled(_RNN.format(n=4, state=_STATE)),
+    "lstm": _compiled(_RNN.format(n=16, state=f"[{_STATE}, {_STATE}]", one=f"[{_COLUMN}, {_COLUMN}]")),
+    "gru": _compiled(_RNN.format(n=12, state=_STATE, one=_COLUMN)),
+    "rnn_tanh": _compiled(_RNN.format(n=4, state=_STATE, one=_COLUMN)),
+    "rnn_relu": _compiled(_RNN.format(n=4, state=_STATE, one=_COLUMN)),
     "lstm_cell": _compiled(_CELL.format(n=16, hx="[m2, m3]", plain="[weight, weight]")),
     "gru_cell": _compiled(_CELL.format(n=12, hx="m2", plain="weight")),
     "rnn_tanh_cell": _compiled(_CELL.format(n=4, hx="m2", plain="weight")),

@@ -126,6 +126,35 @@ def dtype_errors(name, wrong=torch.bool, words="dtype"):
     return errors
 
 
+def losses(x, k):
+    yield "", (x,), {}
+    for reduce in ("token", "sequence", *range(k + 1), -1, *(x.level_names or ())):
+        yield f" {reduce}", (x, reduce), {}
+
+
+def loss_reference(x, reduce="token"):
+    rows = x.rows()
+    if reduce == "token":
+        return rows.sum() / max(len(rows), 1)
+    level = x.names.index(reduce) if reduce in (x.names or ()) else -1 if reduce == "sequence" else reduce
+    found = reference.parts(x, level % x.depth)
+    if reduce == "sequence":
+        means = [r.mean() for r in found if len(r)]
+        return sum(means) / len(means) if means else rows.sum()
+    means = [r.mean() if len(r) else r.sum() for r in found]
+    return reference.above(x, level % x.depth, torch.stack(means) if means else rows)
+
+
+def loss_errors():
+    loss, x = tl.sequence_loss, X[:, 0]
+    yield "wide", lambda: loss(X), ValueError, "one number per row, (rows,), got (6, 3); see loss_rows.mean(1)"
+    yield "level", lambda: loss(x, 2), IndexError, "expected level in [-2, 1] or one of ('a', 'b'), got 2"
+    yield "name", lambda: loss(x, "mean"), IndexError, "got 'mean'"
+    yield "no level", lambda: loss(x, None), TypeError, "got None"
+    yield "whole", lambda: loss(x.long()), TypeError, "floating dtype, got torch.int64"
+    yield "plain", lambda: loss(V[:, 0]), TypeError, "loss_rows as a LoDTensor, got Tensor"
+
+
 def topks(x, k):
     for n in (1, 2, 7):
         yield f" {n}", (x, n), {}
@@ -330,6 +359,16 @@ SEQUENCES = [
     ),
     SequenceInfo(
         "sequence_topk", reference.sequence_topk, over(topks), topk_errors, (*FLOATS, *WHOLE, torch.bool), "reduces"
+    ),
+    SequenceInfo(
+        "sequence_loss",
+        loss_reference,
+        over(losses, ((),), None),
+        loss_errors,
+        FLOATS,
+        "reduces",
+        levels=None,
+        tolerance=ROUNDED,
     ),
     SequenceInfo(
         "fused_embedding_seq_pool",

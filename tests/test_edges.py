@@ -108,8 +108,8 @@ def test_messages_show_the_way_out():
     for call, words in (
         (lambda: tl.sequence_pool(x, "sum", "sentence"), "level='sentence'"),
         (lambda: x + deep, "tl.sequence_expand_as"),
-        (lambda: torch.nn.LSTM(4, 3, batch_first=True)(x), "tl.nn.LSTM"),
-        (lambda: torch.nn.Conv1d(3, 3, 1)(x), "to_padded"),
+        (lambda: x.unsqueeze(0) + 1, "x.to_padded()"),
+        (lambda: torch.nn.Conv2d(3, 3, 1)(x), "to_padded"),
         (lambda: tl.lod_tensor([torch.ones(2)]), "tl.from_tensors"),
         (lambda: tl.from_padded(torch.ones(2, 3), mask=torch.ones(2, 3, dtype=torch.int64)), "mask.bool()"),
         (lambda: tl.from_nested(torch.nested.nested_tensor([torch.ones(2)])), "torch.jagged"),

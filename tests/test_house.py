@@ -32,6 +32,7 @@ FLOORS = (
     "construct",
     "sequence",
     "nn",
+    "stock",
 )
 #: Sequence operators with tests of their own, in test_recurrent.py.
 RECURRENCES = {"scan", "attention_lstm", "dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "fused_embedding_fc_lstm"}
@@ -202,7 +203,9 @@ def run_fenced(path: Path):
     return checked
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/concepts.md", "docs/differences_from_paddle.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/concepts.md", "docs/drop_in.md", "docs/differences_from_paddle.md"]
+)
 def test_pages_print_what_they_say(page):
     assert run_fenced(ROOT / page) >= 1
 

@@ -73,6 +73,9 @@ nn.Conv2d(3, 2, 3)(frames) | nn.MaxPool2d(2)(frames) | nn.GroupNorm(3, 3)(frames
 nn.CrossEntropyLoss(reduction="none")(x, ids) | nn.MSELoss(reduction="none")(x, y) | F.one_hot(ids, 4)
 F.cosine_similarity(x, y) | nn.RMSNorm(4)(x) | nn.Sequential(nn.Linear(4, 2), nn.Tanh())(x) | x.chunk(2, 1)[0]
 x.split(2, 1)[1] | torch.split(x, 2, dim=-1)[0] | x.unbind(1)[0] | x.topk(2, 1).values | x.max(1).values | x.norm(dim=1)
+nn.LSTM(4, 3)(x) | nn.LSTM(4, 3, batch_first=True)(x) | nn.GRU(4, 3)(x) | nn.GRU(4, 3, batch_first=True)(x) | nn.RNN(4, 3)(x)
+nn.RNN(4, 3, batch_first=True, nonlinearity="relu")(x) | nn.Conv1d(4, 2, 2)(x) | nn.InstanceNorm1d(4)(x) | nn.MaxPool1d(1)(x)
+nn.AvgPool1d(2)(x) | nn.ConvTranspose1d(4, 2, 2)(x) | F.pad(x, (1, 1), mode="replicate") | nn.GRUCell(4, 3)(x)
 torch.quantile(x, 0.5, dim=1) | x.renorm(2, 0, 0.1) | torch.no_grad()(lambda: x + 1)()
 1 / x | x**2 | 2**x | x + torch.tensor(2.0) | x + np.float32(2) | x.double() + y | x + ids[:, None] | x.half() * y | x > ids[:, None]
 x.cfloat() | x.cdouble() | torch.complex(x, y) | torch.fft.fft(x) | torch.fft.rfft(x, dim=1) | torch.fft.fftn(x, (2,))
@@ -99,7 +102,7 @@ cube[:, perm.numpy(), None, perm.numpy()] | cube[:, range(4), None, range(4)] | 
 x[perm.numpy()] | x[np.array([True, False, True, True])] | x[True]
 x.t() | x.T | x.transpose(0, 1) | cube.transpose(0, 2) | cube.permute(2, 1, 0) | x.swapaxes(0, 1)
 torch.transpose(input=x, dim0=0, dim1=1) | torch.permute(input=x, dims=(1, 0)) | x.movedim(0, 1) | single.t()
-x.unsqueeze(0) | torch.unsqueeze(input=x, dim=0) | x.flatten() | x.reshape(16) | x.reshape(2, 8) | x.reshape(4, 4).t()
+v.unsqueeze(0) | torch.unsqueeze(input=v, dim=0) | x.flatten() | x.reshape(16) | x.reshape(2, 8) | x.reshape(4, 4).t()
 one.squeeze() | single.squeeze() | single.squeeze(0) | one.squeeze(0) | one.flatten(0) * 1 | x.expand(4, 4, 4) | x.tile(4, 1, 1)
 W @ x | x.t() @ x | x @ y.values().t() @ x | torch.mm(W, x) | F.linear(plain, x) | torch.addmm(P4, x, y) | torch.addmm(P4, W, x)
 torch.addmv(P4, W, v) | F.bilinear(plain, plain, cube) | torch.embedding(x, perm) | F.embedding(perm, x) | F.linear(x, y)
@@ -129,11 +132,9 @@ torch.argsort(input=v) | x.flip(0) | x.flip(1, 0) | x.flip([0, 1]) | torch.flip(
 x.roll(1, 0) | torch.roll(x, shifts=1, dims=0) | x.diff(dim=0) | v.diff() | F.normalize(x, dim=0) | F.glu(x, 0)
 x.clone().cumsum_(0) | x.clone().renorm_(2, 1, 0.1) | x.renorm(2, 1, 0.1) | x.clone().t_() | x.clone().resize_(2, 8)
 torch.triu(x) | x.tril() | x.clone().set_(plain) | x.clone().set_() | x.clone().transpose_(0, 1) | x.clone().unsqueeze_(0)
-nn.LSTM(4, 3)(x) | nn.LSTM(4, 3, batch_first=True)(x) | nn.GRU(4, 3)(x) | nn.GRU(4, 3, batch_first=True)(x)
-nn.RNN(4, 3)(x) | nn.RNN(4, 3, batch_first=True, nonlinearity="relu")(x) | nn.MultiheadAttention(4, 2)(x, x, x)
+nn.MultiheadAttention(4, 2)(x, x, x)
 nn.MultiheadAttention(4, 2, batch_first=True)(x, y, y) | nn.TransformerEncoderLayer(4, 2, 8)(x)
-nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()(x) | nn.Conv1d(4, 2, 1)(x) | nn.InstanceNorm1d(4)(x)
-nn.MaxPool1d(2)(x) | nn.AvgPool1d(2)(x) | nn.Conv2d(4, 2, 1)(cube) | F.scaled_dot_product_attention(x, x, x)
+nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()(x) | nn.Conv1d(4, 2, 1)(v) | nn.MaxPool1d(2)(v) | nn.Conv2d(4, 2, 1)(cube) | F.scaled_dot_product_attention(x, x, x)
 F.layer_norm(x, (4, 4)) | F.pad(x, (0, 0, 1, 1)) | nn.EmbeddingBag(4, 3)(ids, torch.tensor([0, 2])) | F.linear(v, W)
 torch.fft.fft(x, dim=0) | torch.fft.fft2(x) | torch.fft.fftn(x) | torch.fft.fftshift(x) | torch.fft.fftn(cube, dim=(0, 1))
 torch.linalg.inv(x) | torch.linalg.svd(x) | torch.linalg.qr(x) | torch.linalg.solve(W, x) | torch.linalg.solve(x, P4) | x.inverse()

@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from torch import empty_like, full_like, ones_like, rand_like, randn_like, zeros_like
 
 from . import nn, ops
+from . import stock as stock  # enters what runs in place of torch's functions
 from .construct import (
     cat,
     create_lod_tensor,
@@ -73,6 +74,7 @@ from .sequence import (
     sequence_last_step,
     sequence_log_softmax,
     sequence_logcumsumexp,
+    sequence_loss,
     sequence_mask,
     sequence_normalize,
     sequence_pad,
@@ -168,6 +170,7 @@ __all__ = [
     "sequence_last_step",
     "sequence_log_softmax",
     "sequence_logcumsumexp",
+    "sequence_loss",
     "sequence_mask",
     "sequence_normalize",
     "sequence_pad",

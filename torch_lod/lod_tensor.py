@@ -19,7 +19,7 @@ from .seq_index import SequenceIndex, below
 
 _plainly = plainly = torch._C.DisableTorchFunctionSubclass
 _is_compiling = torch.compiler.is_compiling
-_RULES = torch_rules.RULES
+_RULES, _Route = torch_rules.RULES, torch_rules.Route
 _NONE: dict = {}
 
 
@@ -75,6 +75,10 @@ class LoDTensor(Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         rule = _RULES.get(func)
+        if type(rule) is _Route:
+            ours = rule.ours(*args, **kwargs or _NONE)
+            if ours is not NotImplemented:
+                return ours
         with _plainly():
             if kwargs:
                 lod = None if rule is None else rule(func, args, kwargs)

@@ -16,6 +16,7 @@ __all__ = [
     "sequence_argmax",
     "sequence_first_step",
     "sequence_last_step",
+    "sequence_loss",
     "sequence_pool",
     "sequence_topk",
     "sequence_topk_avg_pooling",
@@ -386,3 +387,53 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
     turn = place[:, None] + torch.arange(channel_num, device="cpu") * high[of][:, None]
     out = ops.gather_rows(means, turn.flatten().to(x.device))
     return LoDTensor(out.view(row.shape[0], channel_num * len(topks)), row._lod)
+
+
+@public
+def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
+    """The mean of a loss that is given for every row: over all rows, over sequences, or for every sequence of a level.
+
+    What has no rows counts for nothing: an empty sequence is left out of the mean over sequences; alone, its mean is 0, and so
+    is the loss of a batch without rows.
+
+    Equivalent to ("token"; a LoDTensor that is not empty):
+        loss_rows.values().mean()
+
+    Args:
+        loss_rows: (rows,), a floating dtype, as a loss of torch's gives it with reduction="none".
+        reduce: "token", every row weighs the same; "sequence", every innermost sequence weighs the same, and its rows within
+            it; or a level by its number or name: the mean of all rows under each of its sequences. A level that is called
+            "token" or "sequence" goes by its number.
+
+    Returns:
+        a plain number (a tensor without dims) for "token" and "sequence"; for a level (sequences,), with the levels above.
+        Differentiable.
+
+    Raises:
+        ValueError: for rows of more than one number.
+
+    Source: the means of torch.nn's losses, over rows that are not padded.
+    """
+    call = "sequence_loss"
+    over = -1 if reduce in ("token", "sequence") else reduce
+    k = level_of(call, loss_rows, over, "loss_rows")
+    if loss_rows.dim() != 1:
+        raise LoDValueError(
+            f"{call}: expected loss_rows of one number per row, (rows,), got {tuple(loss_rows.shape)}; see loss_rows.mean(1)"
+        )
+    a_float(call, loss_rows)
+    with plainly():
+        values, lod = rows_of(loss_rows), loss_rows._lod
+        if reduce == "token":
+            return ops.segment_reduce(values, _ends(values), "mean")[0]
+        offsets = lod._row_offsets(k, values.device)
+        means = ops.segment_reduce(values, offsets, "mean")
+        if reduce != "sequence":
+            return made(means, lod.outer(k))
+        full = (offsets.diff() > 0).sum().clamp(min=1)
+        return ops.segment_reduce(means / full, _ends(means), "sum")[0]
+
+
+def _ends(values: Tensor) -> Tensor:
+    """The offsets that make one segment of all rows."""
+    return torch.arange(2, device=values.device) * values.shape[0]

@@ -10,12 +10,13 @@ the table (`KINDS`), with or without a rule.
 from .catalogue import functions
 from .rules import chain, join_in_place, moves_in_place, refuse_out
 from .table import KINDS, RULES, _add
-from .words import MEANING, _name, _refusal, same_lod
+from .words import MEANING, Route, _name, _refusal, same_lod
 
 __all__ = [
     "KINDS",
     "MEANING",
     "RULES",
+    "Route",
     "_add",
     "_name",
     "_refusal",

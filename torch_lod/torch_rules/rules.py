@@ -127,10 +127,12 @@ def ctc(func, args, kwargs):
 
 
 def cell(func, args, kwargs):
-    """A step of a recurrence takes rows for a batch."""
+    """A step of a recurrence takes rows for a batch. Torch looks at no dims, and crashes where there are more than 2."""
     x = _first(args, kwargs)
     if _lod_of(x) is not None and x.dim() < 2:
         raise _refusal(func, "rows of no features would be taken for the features of one row; see x.unsqueeze(1)")
+    if _lod_of(x) is not None and x.dim() > 2:
+        raise _refusal(func, f"a step takes rows of features, not {tuple(x.shape)}; see x.flatten(1)")
     return join_inputs("input", "hx")(func, args, kwargs)
 
 

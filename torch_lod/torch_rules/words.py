@@ -16,12 +16,25 @@ MEANING = {
     "matmul": "rows times a plain matrix keep their LoD, and so does one product per row; products of rows with rows are plain",
     "move": "what is taken, written or put together along other dims keeps the LoD; rows that are taken or written by index are "
     "plain, in place their sources must not be LoDTensors; `cat` of whole batches chains their sequences",
-    "sequence-wise": "acts on every innermost sequence for itself, and the LoD stays",
+    "sequence-wise": "runs along every innermost sequence for itself ([drop_in.md](drop_in.md)); the LoD stays, with the lengths "
+    "that result",
     "refuse": "raises where rows of different sequences would mix, with the call that is meant; otherwise the LoD stays",
     "plain": "the result has no rows: sizes, predicates, statistics of all rows, other layouts",
 }
 
 Rule = Callable[[Callable, tuple, dict], LoD | None]
+
+
+class Route:
+    """A rule whose function is replaced: `ours`, which has the signature of torch's, runs in its place and returns what torch's
+    would. Where it returns NotImplemented the arguments are torch's own, under `rule`. The package's top, stock/, enters them."""
+
+    def __init__(self, ours: Callable, rule: Rule | None):
+        self.ours, self.rule = ours, rule
+
+    def __call__(self, func, args, kwargs):
+        return None if self.rule is None else self.rule(func, args, kwargs)
+
 
 _OUT = "mixing rows on purpose is x.values()"
 _NO_SEQUENCES = f"{_OUT}, sequence by sequence is x.sequences()"

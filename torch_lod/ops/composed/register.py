@@ -125,13 +125,13 @@ def _register_opaque(library: torch.library.Library) -> None:
 
     def with_gradient(name, compose, gradients):
         def backward(ctx, *grads):
-            count = len(ctx.options)
-            inputs = [t if o is None else o for t, o in zip(ctx.saved_tensors, ctx.options)]
+            count, saved = len(ctx.options), ctx.saved_tensors  # a checkpoint hands them out once
+            inputs = [t if o is None else o for t, o in zip(saved, ctx.options)]
             if all(g is None for g in grads):
                 return (None,) * count
             if torch.is_grad_enabled():
                 return differentiable(inputs, compose, grads)
-            found = gradients(inputs, ctx.saved_tensors[count:], grads)
+            found = gradients(inputs, saved[count:], grads)
             return tuple(None if i is None else d for i, d in zip(inputs, found))
 
         torch.library.register_autograd(f"torch_lod::{name}", backward, setup_context=save, lib=library)

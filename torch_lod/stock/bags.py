@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Embedding bags and instance norms of innermost sequences."""
+
+import torch.nn.functional as F
+
+from ..errors import LoDTypeError, LoDValueError
+from ..lod_tensor import LoDTensor, maybe_lod
+from ..sequence import sequence_normalize
+from ..torch_rules import same_lod
+from .routes import OneSample, one_sample, only_first, route
+
+
+@route(F.embedding_bag)
+def embedding_bag(
+    input,
+    weight,
+    offsets=None,
+    max_norm=None,
+    norm_type=2,
+    scale_grad_by_freq=False,
+    mode="mean",
+    sparse=False,
+    per_sample_weights=None,
+    include_last_offset=False,
+    padding_idx=None,
+):
+    """Ids (rows,): every innermost sequence is a bag, an empty one gives zeros; the result has the levels above. Ids
+    (rows, n): every row is a bag, as with plain tensors."""
+    call = "embedding_bag"
+    if not only_first(call, input, weight=weight, offsets=offsets):
+        if isinstance(per_sample_weights, LoDTensor):
+            raise LoDTypeError(f"{call}: expected a LoDTensor as input, as per_sample_weights, got a plain tensor")
+        return NotImplemented
+    if offsets is not None:
+        raise LoDTypeError(f"{call}: expected no offsets with a LoDTensor, whose innermost sequences are the bags")
+    if isinstance(per_sample_weights, LoDTensor):
+        same_lod(call, input.lod, per_sample_weights.lod)
+        per_sample_weights = per_sample_weights.values()
+    if input.dim() != 1:
+        return NotImplemented
+    ids = input.values()
+    starts = input.lod._row_offsets(input.lod_level - 1, ids.device).to(ids.dtype)
+    bags = F.embedding_bag(
+        ids,
+        weight,
+        starts,
+        max_norm,
+        norm_type,
+        scale_grad_by_freq,
+        mode,
+        sparse,
+        per_sample_weights,
+        True,
+        padding_idx,
+    )
+    return maybe_lod(bags, input.lod.outer(-1))
+
+
+@route(F.instance_norm, kind=None, samples=True)
+def instance_norm(
+    input,
+    running_mean=None,
+    running_var=None,
+    weight=None,
+    bias=None,
+    use_input_stats=True,
+    momentum=0.1,
+    eps=1e-5,
+):
+    """Of one sample, which is how InstanceNorm1d gives rows (rows, channels): every sequence by its own mean and variance."""
+    if not isinstance(input, OneSample):
+        return NotImplemented
+    if running_mean is not None or running_var is not None or not use_input_stats:
+        raise LoDValueError(
+            "instance_norm: expected no running statistics, which would be those of all sequences together; see "
+            "tl.sequence_normalize"
+        )
+    rows = sequence_normalize(input.rows, eps)
+    rows = rows if weight is None else rows * weight
+    return one_sample(rows if bias is None else rows + bias)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a function of ours takes the place of one of torch's."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .. import torch_rules
+from ..errors import LoDTypeError, LoDValueError, public
+from ..lod_tensor import LoDTensor
+
+#: Functions that take a `OneSample`.
+TAKE_SAMPLES: set[Callable] = set()
+
+
+def route(*funcs: Callable, kind: str | None = "sequence-wise", samples: bool = False):
+    """Enters a function of ours for those of torch: it has their signature, and returns NotImplemented for arguments that are
+    torch's own. `kind`: where the function counts from now on, None to leave it; `samples`: it takes a OneSample."""
+
+    def enter(ours):
+        for func in funcs:
+            torch_rules.RULES[func] = torch_rules.Route(public(ours), torch_rules.RULES.get(func))
+            if kind is not None:
+                torch_rules.KINDS[func] = kind
+            if samples:
+                TAKE_SAMPLES.add(func)
+        return ours
+
+    return enter
+
+
+def structured(value) -> bool:
+    return isinstance(value, (LoDTensor, OneSample))
+
+
+def only_first(call: str, first, **others) -> bool:
+    """Whether the input is one of ours; refuses parameters that are."""
+    if not structured(first):
+        return False
+    for name, value in others.items():
+        if structured(value):
+            raise LoDTypeError(f"{call}: expected {name} as a plain tensor, got a LoDTensor; see its .values()")
+    return True
+
+
+def one(call: str, what: str, value, least: int) -> int:
+    """A number, or a tuple of one as torch's modules keep it."""
+    number = value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
+    if type(number) is not int or not least <= number <= 2**20:
+        raise LoDValueError(f"{call}: expected {what} in [{least}, {2**20}], got {value!r}")
+    return number
+
+
+class OneSample(Tensor):
+    """What `x.unsqueeze(0)` gives: all rows as one sample (1, rows, features), the form in which torch's modules hand an input
+    without a batch on to a recurrence. It can be asked for its shape and its kind, be given to the functions that run along
+    sequences, and squeezed; every other function would take the rows of different sequences for one."""
+
+    rows: LoDTensor
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in TAKE_SAMPLES:
+            done = torch_rules.RULES[func].ours(*args, **kwargs)  # type: ignore[attr-defined]
+            if done is not NotImplemented:
+                return done
+        elif func in _SQUEEZES and (args[1] if len(args) > 1 else kwargs.get("dim")) == 0:
+            return (args[0] if args else kwargs["input"]).rows
+        elif func in _QUESTIONS:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        raise _refusal(torch_rules._name(func))
+
+    @property
+    def _lod(self):
+        """Asked for by every rule that joins operands."""
+        raise _refusal("join")
+
+    def __repr__(self, *, tensor_contents=None) -> str:  # type: ignore[override]
+        return f"OneSample({self.rows!r})"
+
+
+def _refusal(call: str) -> LoDValueError:
+    # not a TypeError, for which Python's operators put words of their own
+    return LoDValueError(
+        f"{call}: expected a plain tensor, got a LoDTensor as one sample: behind a new dim 0 all rows would be one sequence; "
+        "x.to_padded() has one for each, mixing rows on purpose is x.values().unsqueeze(0)"
+    )
+
+
+def one_sample(x: LoDTensor) -> OneSample:
+    sample = x.values().unsqueeze(0).as_subclass(OneSample)
+    sample.rows = x
+    return sample
+
+
+_SQUEEZES = {torch.squeeze, Tensor.squeeze}
+
+
+def _getters(*names: str):
+    return {getattr(Tensor, name).__get__ for name in names}
+
+
+_QUESTIONS = {Tensor.dim, Tensor.size, Tensor.numel, Tensor.nelement, Tensor.is_floating_point, Tensor.is_complex}
+_QUESTIONS |= {torch.is_floating_point, torch.is_complex, torch.numel, Tensor.__len__, Tensor.get_device}
+_QUESTIONS |= _getters("shape", "dtype", "device", "layout", "ndim", "is_cuda", "is_cpu", "is_nested", "requires_grad")
+
+
+@route(torch.unsqueeze, Tensor.unsqueeze, kind=None)
+def unsqueeze(input, dim):
+    if isinstance(input, LoDTensor) and input.dim() == 2 and dim in (0, -3):
+        return one_sample(input)
+    return NotImplemented

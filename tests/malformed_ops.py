@@ -193,13 +193,6 @@ SIZES = {
     "attention-window-right": (lambda: attend(ints(0, 6), ints(0, 6), right=-(2**63)), "right"),
     "attention-pairs": (lambda: attend(ints(0, 2, 6), ints(0, 2, 6), bias=torch.ones(21, 1)), "pair"),
     "attention-seeds": (lambda: attend(ints(0, 6), ints(0, 6), seed=torch.zeros(0).long(), dropout=0.5), "seed"),
-    "gather_rows-resized": (lambda: ops.gather_rows(_without_memory(parts=2)[1], ints(0)), "memory"),
-    "segment_reduce-resized": (lambda: ops.segment_reduce(_without_memory()[0].mT, ints(0, 6), "sum"), "memory"),
-    "attention-resized": (lambda: ops.attention(*_without_memory() * 3, ints(0, 6), ints(0, 6)), "memory"),
-    "attention-resized-parts": (
-        lambda: ops.attention(*_without_memory(parts=3), ints(0, 6), ints(0, 6)),
-        "memory",
-    ),
     "lstm-weights": (
         lambda: ops.lstm(values(), weights(4)[0][:4], weights(4)[1], *[None] * 4, ints(0, 6)),
         "weight_ih",
@@ -215,14 +208,6 @@ SIZES = {
         "",
     ),
 }
-
-
-def _without_memory(parts: int = 1) -> tuple:
-    """Side by side in rows whose storage is gone."""
-    t = torch.ones(ROWS, 1, 6 * parts)
-    found = t.split(6, 2)
-    t.untyped_storage().resize_(0)
-    return found
 
 
 def raw_cases():

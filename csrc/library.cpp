@@ -64,6 +64,17 @@ TORCH_LIBRARY(torch_lod, m) {
   m.def(
       "rnn_composed(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
       "Tensor row_offsets, bool reverse=False, bool relu=False) -> Tensor", tags);
+
+  m.def(
+      "attention(Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets, Tensor? bias=None, "
+      "Tensor? slopes=None, Tensor? seed=None, float? scale=None, int left=-1, int right=-1, float dropout=0.0) -> (Tensor, Tensor)", tags);
+  m.def(
+      "attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets, "
+      "Tensor? bias, Tensor? slopes, Tensor? seed, float? scale, int left, int right, float dropout, Tensor output, "
+      "Tensor logsumexp, bool biases) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", tags);
+  m.def(
+      "attention_composed(Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets, Tensor? bias=None, "
+      "Tensor? slopes=None, Tensor? seed=None, float? scale=None, int left=-1, int right=-1, float dropout=0.0) -> Tensor", tags);
 }
 
 namespace lod {

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "recurrence.h"
 #include "torch_lod/binding.h"
+#include "core/composed.h"
 #include "core/factor.h"
 #include "torch_lod/rank.h"
 
@@ -11,7 +12,6 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/autograd.h>
 
 namespace lod {
 #ifdef LOD_CUDA
@@ -75,7 +75,6 @@ struct Layer {  // one direction of one layer: what the operators take, in one o
             weight_hr.value_or(none)};
   }
   Layer with(const variable_list& t) const {
-    const auto optional = [](const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
     return {op, gates, t[0], t[1], t[2], optional(t[3]), optional(t[4]), optional(t[5]), optional(t[6]), optional(t[7]),
             offsets, reverse, relu};
   }
@@ -398,26 +397,6 @@ FiveTensors rnn_backward(const Tensor& grad_output, const Tensor& values, const 
 
 // -- gradients
 
-// Gradients that can themselves be differentiated: run the composed form on aliases of the inputs (so that inputs made from
-// one another stay apart) and let autograd record its own backward.
-template <class Compose>
-variable_list differentiable(const variable_list& inputs, const variable_list& grads, const Compose& compose) {
-  variable_list aliases, wanted, results(inputs.size());
-  for (const Tensor& t : inputs) {
-    aliases.push_back(t.defined() ? t.view_symint(t.sym_sizes()) : t);
-    if (t.defined() && t.requires_grad()) wanted.push_back(aliases.back());
-  }
-  variable_list outputs, given;
-  const variable_list all = compose(aliases);
-  for (size_t i = 0; i < all.size(); ++i)
-    if (grads[i].defined() && all[i].requires_grad()) outputs.push_back(all[i]), given.push_back(grads[i]);
-  if (outputs.empty()) return results;  // no rows: nothing depends on anything
-  const auto found = torch::autograd::grad(outputs, wanted, given, /*retain_graph=*/true, /*create_graph=*/true, /*allow_unused=*/true);
-  for (size_t i = 0, k = 0; i < inputs.size(); ++i)
-    if (inputs[i].defined() && inputs[i].requires_grad()) results[i] = found[k++];
-  return results;
-}
-
 // What an operator calls, forwards, backwards and in its composed form; gradients in the order of Layer::inputs().
 struct Lstm {
   static constexpr const char* name = "lstm";
@@ -538,15 +517,6 @@ TwoTensors gru_autograd(const Tensor& values, const Tensor& weight_ih, const Ten
 Tensor rnn_autograd(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
                     const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse, bool relu) {
   return with_gradient<Rnn>({"rnn", 1, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets, reverse, relu})[0];
-}
-
-// The backwards keep no graph: gradients of gradients go through the composed forms.
-void without_gradient(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size()))
-    TORCH_CHECK_NOT_IMPLEMENTED(!value.isTensor() || !tracked(value.toTensor()), op.schema().name(),
-                                ": has no gradient of its own; differentiate the forward operator twice instead");
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  op.callBoxed(*stack);
 }
 
 }  // namespace

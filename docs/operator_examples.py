@@ -11,6 +11,17 @@ X = """x = tl.from_lengths(
 )"""
 
 EXAMPLES = {
+    # attention
+    "sequence_attention": """
+rows = tl.LoDTensor(x.values()[:, None], x.lod)  # of one number
+within = tl.sequence_attention(rows, rows, rows)
+so_far = tl.sequence_attention(rows, rows, rows, causal=True)
+of_article = tl.sequence_attention(rows, rows, rows, level="article")
+""",
+    "rotary_embedding": """
+rows = tl.LoDTensor(torch.stack([x.values(), 0 * x.values()], 1), x.lod)
+turned = tl.rotary_embedding(rows)
+""",
     # pool
     "sequence_pool": """
 sentences = tl.sequence_pool(x, "sum")

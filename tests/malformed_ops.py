@@ -75,6 +75,19 @@ def hidden(width: int = 1):
     return torch.ones(ROWS, width * HIDDEN)
 
 
+def heads(rows: int = ROWS):
+    return torch.ones(rows, 2, 3)
+
+
+def attend(query_offsets, key_offsets, **options):
+    return ops.attention(heads(), heads(), heads(), query_offsets, key_offsets, **options)
+
+
+def attend_backward(query_offsets, key_offsets):
+    cuts, rest = (query_offsets, key_offsets), (None, None, None, None, -1, -1, 0.0, heads(), torch.ones(ROWS, 2), True)
+    return torch.ops.torch_lod.attention_backward(*[heads()] * 4, *cuts, *rest)
+
+
 OPERATORS = {
     "segment_reduce-sum": lambda o: ops.segment_reduce(values(), o, "sum"),
     "segment_reduce-max": lambda o: ops.segment_reduce(values(), o, "max"),
@@ -95,6 +108,13 @@ OPERATORS = {
     "segment_scan": lambda o: ops.segment_scan(values(), values(), o),
     "segment_scan-adjoint": lambda o: ops.segment_scan(values(), values(), o, True),
     "segment_cumulative": lambda o: ops.segment_cumulative(values(), o, "max"),
+    "attention-queries": lambda o: attend(o, ints(0, 2, 6)),
+    "attention-keys": lambda o: attend(ints(0, 2, 6), o),
+    "attention-both": lambda o: attend(o, o),
+    "attention-bias": lambda o: attend(o, o, bias=torch.ones(ROWS * ROWS, 1)),
+    "attention_backward-queries": lambda o: attend_backward(o, ints(0, 2, 6)),
+    "attention_backward-keys": lambda o: attend_backward(ints(0, 2, 6), o),
+    "attention_composed": lambda o: torch.ops.torch_lod.attention_composed(heads(), heads(), heads(), o, o),
     "lstm": lambda o: ops.lstm(values(), *weights(4), None, None, None, None, o),
     "gru": lambda o: ops.gru(values(), *weights(3), None, None, None, o),
     "rnn": lambda o: ops.rnn(values(), *weights(1), None, None, None, o),
@@ -169,6 +189,10 @@ SIZES = {
     "rank_by_length-meta": (lambda: ops.rank_by_length(torch.zeros(3, dtype=torch.int64, device="meta")), ""),
     "reduce-word": (lambda: ops.segment_reduce(values(), ints(0, 6), "bogus"), "bogus"),
     "reduce-none": (lambda: ops.segment_reduce(values(), ints(0, 6), None), ""),
+    "attention-window": (lambda: attend(ints(0, 6), ints(0, 6), left=HUGE), "left"),
+    "attention-window-right": (lambda: attend(ints(0, 6), ints(0, 6), right=-(2**63)), "right"),
+    "attention-pairs": (lambda: attend(ints(0, 2, 6), ints(0, 2, 6), bias=torch.ones(21, 1)), "pair"),
+    "attention-seeds": (lambda: attend(ints(0, 6), ints(0, 6), seed=torch.zeros(0).long(), dropout=0.5), "seed"),
     "lstm-weights": (
         lambda: ops.lstm(values(), weights(4)[0][:4], weights(4)[1], *[None] * 4, ints(0, 6)),
         "weight_ih",

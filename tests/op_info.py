@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table: one entry per operator. Every law of test_all_ops.py reads it; a new operator adds one entry."""
 
+import op_info_attention as attention
 import op_info_moves as moves
 import reference
 import torch
@@ -439,9 +440,29 @@ OPS = [
         tolerance=COARSE,
         shape="recurrence",
     ),
+    OpInfo(
+        "attention",
+        reference.attention,
+        attention.samples,
+        attention.errors(),
+        tolerance=COARSE,
+        shape="segment",
+    ),
+    OpInfo(
+        "attention_backward",
+        reference.attention_backward,
+        attention.backward_samples,
+        attention.errors("attention_backward"),
+        (torch.float64, torch.float32),
+        outputs=5,
+        differentiable=False,
+        tolerance=COARSE,
+        shape="segment",
+    ),
 ]
 #: Operators without an entry, and why.
 WITHOUT = {
+    "attention_composed": "the reference of gradients of gradients: gradgradcheck of attention runs it",
     "check_lod": "returns no tensor; tests/test_lod.py",
     "rank_by_length": "a question about structure; tests/test_plan.py",
     "lstm_composed": "the reference of gradients of gradients: gradgradcheck of lstm runs it",

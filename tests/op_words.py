@@ -79,22 +79,22 @@ def over_segments(dtype, device, make, widths=WIDTHS + WIDE):
                 yield Sample(f"{label} {width}{extra}", args, large or width in WIDE)
 
 
-def bad_offsets(args, at, rows=6):
+def bad_offsets(args, at, rows=6, name="row_offsets", of="values"):
     """The arguments with offsets that break one rule each."""
 
     def put(offsets):
         return (*args[:at], offsets, *args[at + 1 :])
 
-    yield "start", put(torch.tensor([2, 4, 6])), ValueError, "row_offsets to start at 0, got 2"
+    yield "start", put(torch.tensor([2, 4, 6])), ValueError, f"{name} to start at 0, got 2"
     yield "fall", put(torch.tensor([0, 7, 6])), ValueError, "got 7 then 6 at index 2"
     yield "negative", put(torch.tensor([0, -3, 6])), ValueError, "got 0 then -3 at index 1"
     yield "wrapping", put(torch.tensor([0, 2**63 - 1, -(2**63)])), ValueError, "at index 2"
-    yield "short", put(torch.tensor([0, 2, 5])), ValueError, f"equal the {rows} rows of values, got 5 at index 2"
-    yield "long", put(torch.tensor([0, 2, 10**9])), ValueError, f"{rows} rows of values, got 1000000000 at index 2"
-    yield "none", put(torch.tensor([], dtype=torch.int64)), ValueError, "row_offsets with at least 1 entry, got none"
-    yield "floating", put(torch.tensor([0.0, 6.0])), TypeError, "row_offsets of dtype int64"
-    yield "int32", put(torch.tensor([0, 6], dtype=torch.int32)), TypeError, "row_offsets of dtype int64"
-    yield "2-d", put(torch.tensor([[0, 6]])), ValueError, "1-D row_offsets, got 2 dimensions"
+    yield "short", put(torch.tensor([0, 2, 5])), ValueError, f"equal the {rows} rows of {of}, got 5 at index 2"
+    yield "long", put(torch.tensor([0, 2, 10**9])), ValueError, f"{rows} rows of {of}, got 1000000000 at index 2"
+    yield "none", put(torch.tensor([], dtype=torch.int64)), ValueError, f"{name} with at least 1 entry, got none"
+    yield "floating", put(torch.tensor([0.0, 6.0])), TypeError, f"{name} of dtype int64"
+    yield "int32", put(torch.tensor([0, 6], dtype=torch.int32)), TypeError, f"{name} of dtype int64"
+    yield "2-d", put(torch.tensor([[0, 6]])), ValueError, f"1-D {name}, got 2 dimensions"
 
 
 X = torch.zeros(6, 3)

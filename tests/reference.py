@@ -316,3 +316,62 @@ def rnn_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, re
 
     found = by_autograd(forward, 1, (values, weight_ih, weight_hh, bias, h_0), (grad_output,))
     return *found[:4], found[4] if h_0 is not None else values.new_zeros(0, weight_hh.shape[1])
+
+
+def mixed(x):
+    """The finalizer of MurmurHash3, on Python's whole numbers."""
+    x = ((x ^ (x >> 16)) * 0x85EBCA6B) % 2**32
+    x = ((x ^ (x >> 13)) * 0xC2B2AE35) % 2**32
+    return x ^ (x >> 16)
+
+
+def attention(query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout):
+    """Query by query, head by head: the softmax over the keys that it sees."""
+    out, sums, first, group = [], [], 0, query.shape[1] // key.shape[1]
+    scale = query.shape[2] ** -0.5 if scale is None else scale
+    for q, k, v in zip(
+        segments(query, query_offsets), segments(key, key_offsets), segments(value, key_offsets), strict=True
+    ):
+        for i in range(len(q)):
+            place = i + len(k) - len(q)
+            seen = [j for j in range(len(k)) if (left < 0 or j >= place - left) and (right < 0 or j <= place + right)]
+            heads = []
+            for h in range(query.shape[1]):
+                x = scale * (k[seen, h // group] * q[i, h]).sum(1)
+                if bias is not None:
+                    x = x + bias[[first + i * len(k) + j for j in seen], h % bias.shape[1]]
+                if slopes is not None:
+                    x = x - slopes[h] * slopes.new_tensor([abs(place - j) for j in seen])
+                p = x.softmax(0)
+                if dropout:
+                    start = mixed(int(seed) % 2**32 ^ mixed((len(out) * query.shape[1] + h) % 2**32))
+                    drawn = [mixed((start + j * 0x9E3779B9) % 2**32) for j in seen]
+                    p = (
+                        p
+                        * p.new_tensor([d >= int(dropout * (2**32 - 1)) for d in drawn])
+                        * (1 / (1 - dropout) if dropout < 1 else 0)
+                    )
+                heads.append(((p[:, None] * v[seen, h // group]).sum(0), x.logsumexp(0)))
+            out.append(torch.stack([o for o, _ in heads]))
+            sums.append(torch.stack([total for _, total in heads]))
+        first += len(q) * len(k)
+    return (
+        rows_of(out, value.new_zeros(0, query.shape[1], value.shape[2])),
+        rows_of(sums, query.new_zeros(0, query.shape[1])),
+    )
+
+
+def attention_backward(grad, query, key, value, *rest):
+    """By autograd, through the loops above."""
+    (query_offsets, key_offsets, bias, slopes), options, (_, _, biases) = rest[:4], rest[4:9], rest[9:]
+    given = query, key, value, bias, slopes
+    leaves = [t if t is None else t.detach().clone().requires_grad_() for t in given]
+    out, _ = attention(*leaves[:3], query_offsets, key_offsets, *leaves[3:], *options)
+    asked = [t for t in leaves if t is not None]
+    found = iter(torch.autograd.grad(out, asked, grad, allow_unused=True) if out.requires_grad else [None] * len(asked))
+    grads = []
+    for t, wanted in zip(leaves, (True, True, True, biases, biases)):
+        g = None if t is None else next(found)
+        empty = query.new_zeros(0) if t is None or not wanted else torch.zeros_like(t)
+        grads.append(empty if g is None or not wanted else g)
+    return tuple(grads)

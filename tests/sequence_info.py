@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table: one entry per operator of torch_lod.sequence. Every law of test_all_sequences.py reads it."""
 
+import sequence_info_attention as attention
 import sequence_info_layout as layout
 import sequence_info_moves as moves
 import sequence_info_plan as plan
@@ -469,6 +470,7 @@ SEQUENCES = [
     SequenceInfo(
         "sequence_sort", reference.sequence_sort, over(sorts), sort_errors, (*FLOATS, *WHOLE, torch.bool), "rearranges"
     ),
+    *attention.SEQUENCES,
     *moves.SEQUENCES,
     *layout.SEQUENCES,
     *plan.SEQUENCES,

@@ -20,10 +20,13 @@ def two(lengths=(1, 2)):
 def test_a_tensor_without_memory_behind_it_is_refused():
     code = (
         "import torch, torch_lod\n"
-        "q = torch.ones(5, 3); q.untyped_storage().resize_(0)\n"
+        "q = torch.ones(5, 3); part = torch.ones(5, 6)[:, 3:]; heads = torch.ones(5, 2, 6).split(3, 2)\n"
+        "for t in (q, part, heads[0]): t.untyped_storage().resize_(0)\n"
         "o = torch.ops.torch_lod\n"
         "for call in (lambda: o.segment_reduce(q, torch.tensor([0, 5]), 'sum'), lambda: o.segment_softmax(q, torch.tensor([0, 5])),\n"
-        "             lambda: o.gather_rows(q, torch.tensor([0, 4])), lambda: o.scatter_rows(q, torch.arange(5), 5)):\n"
+        "             lambda: o.gather_rows(q, torch.tensor([0, 4])), lambda: o.scatter_rows(q, torch.arange(5), 5),\n"
+        "             lambda: o.gather_rows(part, torch.tensor([4])), lambda: o.segment_softmax(part, torch.tensor([0, 5])),\n"
+        "             lambda: o.attention(*[heads[1]] * 3, *[torch.tensor([0, 5])] * 2)):\n"
         "    try:\n"
         "        call(); print('returned')\n"
         "    except ValueError as error:\n"
@@ -31,7 +34,7 @@ def test_a_tensor_without_memory_behind_it_is_refused():
     )
     if tl.ops.COMPILED:  # what torch's own operators do with such a tensor is torch's
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
-        assert done.stdout.split() == ["True"] * 4, done.stderr
+        assert done.stdout.split() == ["True"] * 7, done.stderr
 
 
 @pytest.mark.parametrize("reduce", ["first", "last", "sum", "max"])

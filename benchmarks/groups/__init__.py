@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from ..cases import Cases, Setup
-from . import lod, lstm, nested, overhead, rows, segment, tail, windows
+from . import attention, lod, lstm, nested, overhead, rows, segment, tail, windows
 
 GROUPS: dict[str, Callable[[Setup], Cases]] = {
     "lod": lod.cases,
@@ -14,5 +14,6 @@ GROUPS: dict[str, Callable[[Setup], Cases]] = {
     "windows": windows.cases,
     "tail": tail.cases,
     "lstm": lstm.cases,
+    "attention": attention.cases,
     "nested": nested.cases,
 }

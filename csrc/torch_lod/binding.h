@@ -121,9 +121,9 @@ inline void check_row_count(const char* op, const c10::SymInt& rows) {
   TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(rows.sym_ge(0)), op, ": expected rows >= 0, got ", rows);
 }
 
-inline void check_offsets_kind(const char* op, const Tensor& offsets, c10::Device device) {
-  check_index(op, "row_offsets", offsets, device);
-  TORCH_CHECK_VALUE(offsets.sym_size(0) >= 1, op, ": expected row_offsets with at least 1 entry, got none");
+inline void check_offsets_kind(const char* op, const Tensor& offsets, c10::Device device, const char* name = "row_offsets") {
+  check_index(op, name, offsets, device);
+  TORCH_CHECK_VALUE(offsets.sym_size(0) >= 1, op, ": expected ", name, " with at least 1 entry, got none");
 }
 
 inline void check_segments(const char* op, const Tensor& values, const Tensor& offsets) {
@@ -133,14 +133,16 @@ inline void check_segments(const char* op, const Tensor& values, const Tensor& o
 
 // -- checks on data
 
-// Contiguous, with memory behind it: a storage that was resized under a tensor must not be read.
-inline Tensor readable(const char* op, const Tensor& given) {
-  const Tensor t = given.contiguous();
-  TORCH_CHECK_VALUE(t.numel() == 0 || t.storage().nbytes() / t.element_size() >= size_t(t.storage_offset() + t.numel()), op,
+// With memory behind it: a storage that was resized under a tensor must not be read, nor copied from.
+inline const Tensor& check_memory(const char* op, const Tensor& t) {
+  int64_t end = t.storage_offset() + 1;
+  for (int64_t d = 0; d < t.dim(); ++d) end += (t.size(d) - 1) * t.stride(d);
+  TORCH_CHECK_VALUE(t.numel() == 0 || t.storage().nbytes() / t.element_size() >= size_t(end), op,
                     ": expected tensors with memory behind them, got one of ", t.numel(), " elements over a storage of ",
                     t.storage().nbytes(), " bytes");
   return t;
 }
+inline Tensor readable(const char* op, const Tensor& given) { return check_memory(op, given).contiguous(); }
 inline Tensor readable(const char* op, const OptionalTensor& given) { return given ? readable(op, *given) : Tensor(); }
 
 // Where offsets break the rules: they start at 0, never decrease, and end at `end` (-1: anywhere).
@@ -159,26 +161,27 @@ inline Fault find_fault(const int64_t* offsets, int64_t count, int64_t end) {
 }
 
 // The offsets as the kernels want them: contiguous, and known to cut [0, rows) into segments. Offsets on a GPU are reported
-// asynchronously; until then the kernels clamp them.
-inline Tensor checked_offsets(const char* op, const Tensor& given, int64_t rows) {
+// asynchronously; until then the kernels clamp them. `name` is theirs, `of` that of the tensor whose rows they cut.
+inline Tensor checked_offsets(const char* op, const Tensor& given, int64_t rows, const char* name = "row_offsets",
+                              const char* of = "values") {
   const Tensor offsets = readable(op, given);
   const int64_t count = offsets.size(0);
   if (!offsets.is_cpu()) {
     const auto ok = offsets[0].eq(0).logical_and(offsets[count - 1].eq(rows)).logical_and(
         offsets.narrow(0, 1, count - 1).ge(offsets.narrow(0, 0, count - 1)).all());
-    at::_assert_async(ok, std::string(op) + ": row_offsets do not cut the rows of values into segments");
+    at::_assert_async(ok, std::string(op) + ": " + name + " do not cut the rows of " + of + " into segments");
     return offsets;
   }
   const Fault fault = find_fault(offsets.const_data_ptr<int64_t>(), count, rows);
   switch (fault.rule) {
     case Fault::none: break;
     case Fault::start:
-      TORCH_CHECK_VALUE(false, op, ": expected row_offsets to start at 0, got ", fault.here);
+      TORCH_CHECK_VALUE(false, op, ": expected ", name, " to start at 0, got ", fault.here);
     case Fault::order:
-      TORCH_CHECK_VALUE(false, op, ": expected row_offsets not to decrease, got ", fault.before, " then ", fault.here,
+      TORCH_CHECK_VALUE(false, op, ": expected ", name, " not to decrease, got ", fault.before, " then ", fault.here,
                         " at index ", fault.index);
     case Fault::end:
-      TORCH_CHECK_VALUE(false, op, ": expected the last of row_offsets to equal the ", rows, " rows of values, got ",
+      TORCH_CHECK_VALUE(false, op, ": expected the last of ", name, " to equal the ", rows, " rows of ", of, ", got ",
                         fault.here, " at index ", fault.index);
   }
   return offsets;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules for LoDTensors."""
 
+from .attention import MultiheadAttention, TransformerEncoderLayer
 from .rnn import GRU, LSTM, RNN, DynamicRNN, last_state
 from .sequence import AttentionPool, RowConv, SequenceConv, SequenceConv1d, SequencePool, SequenceSoftmax
 
@@ -10,10 +11,12 @@ __all__ = [
     "RNN",
     "AttentionPool",
     "DynamicRNN",
+    "MultiheadAttention",
     "RowConv",
     "SequenceConv",
     "SequenceConv1d",
     "SequencePool",
     "SequenceSoftmax",
+    "TransformerEncoderLayer",
     "last_state",
 ]

@@ -5,6 +5,7 @@
 memory are checked on every call; offsets on a GPU are clamped by the kernels and reported asynchronously.
 """
 
+from .attention import attention
 from .library import COMPILED
 from .recurrence import gru, lstm, rnn
 from .rows import (
@@ -23,6 +24,7 @@ from .segment import segment_broadcast, segment_extreme, segment_pick, segment_p
 
 __all__ = [
     "COMPILED",
+    "attention",
     "gather_rows",
     "gather_runs",
     "gru",

@@ -48,10 +48,10 @@ def index(op: str, name: str, t: Tensor, device) -> None:
         raise TypeError(f"{op}: expected {name} on {device}, got {t.device}")
 
 
-def offsets_kind(op: str, t: Tensor, device) -> None:
-    index(op, "row_offsets", t, device)
+def offsets_kind(op: str, t: Tensor, device, name: str = "row_offsets") -> None:
+    index(op, name, t, device)
     if t.shape[0] < 1:
-        raise ValueError(f"{op}: expected row_offsets with at least 1 entry, got none")
+        raise ValueError(f"{op}: expected {name} with at least 1 entry, got none")
 
 
 def find_fault(t: Tensor, end: int) -> tuple[int, int, int, int]:
@@ -67,18 +67,16 @@ def find_fault(t: Tensor, end: int) -> tuple[int, int, int, int]:
     return 0, 0, 0, 0
 
 
-def offsets(op: str, t: Tensor, rows: int) -> None:
+def offsets(op: str, t: Tensor, rows: int, name: str = "row_offsets", of: str = "values") -> None:
     if not readable(t):
         return
     rule, i, before, here = find_fault(t, rows)
     if rule == 1:
-        raise ValueError(f"{op}: expected row_offsets to start at 0, got {here}")
+        raise ValueError(f"{op}: expected {name} to start at 0, got {here}")
     if rule == 2:
-        raise ValueError(f"{op}: expected row_offsets not to decrease, got {before} then {here} at index {i}")
+        raise ValueError(f"{op}: expected {name} not to decrease, got {before} then {here} at index {i}")
     if rule == 3:
-        raise ValueError(
-            f"{op}: expected the last of row_offsets to equal the {rows} rows of values, got {here} at index {i}"
-        )
+        raise ValueError(f"{op}: expected the last of {name} to equal the {rows} rows of {of}, got {here} at index {i}")
 
 
 def segments(op: str, values: Tensor, t: Tensor) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on LoDTensors, one file per family."""
 
+from .attention import rotary_embedding, sequence_attention
 from .layout import (
     lod_append,
     lod_reset,
@@ -91,9 +92,11 @@ __all__ = [
     "max_sequence_len",
     "merge_lod_tensor",
     "reorder_lod_tensor_by_rank",
+    "rotary_embedding",
     "row_conv",
     "scan",
     "sequence_argmax",
+    "sequence_attention",
     "sequence_concat",
     "sequence_conv",
     "sequence_conv1d",

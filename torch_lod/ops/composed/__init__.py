@@ -5,8 +5,8 @@ They stand in when the compiled operators are missing and on devices without ker
 gradients of gradients of the recurrences, and are a second opinion in the tests.
 """
 
-from . import conv, recurrence, rows, scan, segment
+from . import attention, conv, recurrence, rows, scan, segment
 from .register import register
 from .table import COMPOSITIONS, OPAQUE
 
-__all__ = ["COMPOSITIONS", "OPAQUE", "conv", "recurrence", "register", "rows", "scan", "segment"]
+__all__ = ["COMPOSITIONS", "OPAQUE", "attention", "conv", "recurrence", "register", "rows", "scan", "segment"]

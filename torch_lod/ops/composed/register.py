@@ -4,6 +4,7 @@
 import torch
 
 from .. import check
+from .attention import check_backward, empty_gradients, empty_results
 from .recurrence import check_gru_backward, check_lstm, check_rnn_backward
 from .table import COMPOSITIONS, HOST, OPAQUE
 
@@ -80,7 +81,17 @@ def _register_opaque(library: torch.library.Library) -> None:
         bias, width = values.new_empty(weight_hh.shape[0]), weight_hh.shape[1]
         return *like(values, weight_ih, weight_hh), bias, like_state(h_0, values, width)
 
-    for fake in (fake_lstm, fake_gru, fake_rnn, fake_lstm_backward, fake_gru_backward, fake_rnn_backward):
+    def fake_attention(*inputs):
+        return empty_results(*inputs)
+
+    def fake_attention_backward(grad, *inputs_and_more):
+        *inputs, _, left, right, dropout, output, logsumexp, biases = inputs_and_more
+        check_backward("attention_backward", grad, inputs, left, right, dropout, output, logsumexp)
+        query, key, value, _, _, bias, slopes, _ = inputs
+        return empty_gradients(query, key, value, bias, slopes, biases)
+
+    forwards = fake_lstm, fake_gru, fake_rnn, fake_attention
+    for fake in (*forwards, fake_lstm_backward, fake_gru_backward, fake_rnn_backward, fake_attention_backward):
         torch.library.register_fake(f"torch_lod::{fake.__name__.removeprefix('fake_')}", fake, lib=library)
 
     def save(ctx, inputs, output):
@@ -123,6 +134,11 @@ def _register_opaque(library: torch.library.Library) -> None:
         x, w_ih, w_hh, bias, h = ops.rnn_backward.default(grads[0], *layer, *saved)
         return x, w_ih, w_hh, bias, bias, h, None, None, None
 
+    def attention_grads(inputs, saved, grads):
+        biases = any(t is not None and t.requires_grad for t in inputs[5:7])
+        *found, bias, slopes = ops.attention_backward.default(grads[0], *inputs, *saved, biases)
+        return *found, None, None, *((bias, slopes) if biases else (None, None)), *[None] * 5
+
     def with_gradient(name, compose, gradients):
         def backward(ctx, *grads):
             count, saved = len(ctx.options), ctx.saved_tensors  # a checkpoint hands them out once
@@ -139,3 +155,4 @@ def _register_opaque(library: torch.library.Library) -> None:
     with_gradient("lstm", ops.lstm_composed.default, lstm_grads)
     with_gradient("gru", ops.gru_composed.default, gru_grads)
     with_gradient("rnn", ops.rnn_composed.default, rnn_grads)
+    with_gradient("attention", ops.attention_composed.default, attention_grads)

@@ -18,8 +18,8 @@ class Composition(NamedTuple):
 
 
 COMPOSITIONS: dict[str, Composition] = {}
-#: Their steps are planned by the host, so tracers must see one operator and never look inside.
-OPAQUE = ("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward")
+#: The host plans their steps or goes from sequence to sequence: tracers must see one operator and never look inside.
+OPAQUE = ("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward", "attention", "attention_backward")
 
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.
 HOST = ("check_lod", "rank_by_length")

@@ -1,0 +1,326 @@
+// Shape "attention": every query of a sequence with the keys of the same sequence. Kernel text, see torch_lod/device.h.
+//
+//   x[i, j] = scale q[i] . k[j] + bias[i, j] - slope |place(i) - j|,   place(i) = i + keys - queries: the ends are aligned
+//   p[i, j] = exp(x[i, j] - logsumexp of x[i]) over the keys j that i sees, out[i] = sum_j p[i, j] v[j]
+//   dp[i, j] = dout[i] . v[j], dx[i, j] = p[i, j] (dp[i, j] - dout[i] . out[i])
+// With dropout out and dp have m[i, j] p[i, j] and m[i, j] dp[i, j], m one of 0 and 1 / (1 - dropout) by a hash of seed, row,
+// head and key, so that it is worked out again and never kept.
+//
+// A query sees the keys from `left` before its place to `right` after it; without one its result is zeros. Scores are never
+// laid out: forwards the sum is kept relative to the largest score so far (Milakov and Gimelshein, "Online normalizer
+// calculation for softmax", 2018), backwards they are worked out again from the logsumexp (Dao et al., "FlashAttention",
+// 2022). Whoever writes a result works it out alone, in an order that its own sequence decides.
+//
+// Here: one result at a time, for the GPU and, in float64, for the CPU; core/attention_blocks.h has the CPU's tiles.
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef LOD_ATTENTION_ARGUMENTS
+#define LOD_ATTENTION_ARGUMENTS
+#include <algorithm>
+#include <vector>
+
+#include "torch_lod/device.h"
+
+namespace lod {
+
+// The queries and keys of one sequence, and which see which. Places count from the first of the sequence.
+struct Pairs {
+  Range queries, keys;
+  int64_t left, right;  // -1: all
+  LOD_FN int64_t place(int64_t i) const { return i + keys.length() - queries.length(); }
+  LOD_FN Range keys_of(int64_t i) const {
+    const int64_t begin = left < 0 ? 0 : place(i) - left, end = right < 0 ? keys.length() : place(i) + right + 1;
+    return within(begin, end, keys.length());
+  }
+  LOD_FN Range queries_of(int64_t j) const {
+    const int64_t i = j - place(0);
+    return within(right < 0 ? 0 : i - right, left < 0 ? queries.length() : i + left + 1, queries.length());
+  }
+  LOD_FN static Range within(int64_t begin, int64_t end, int64_t length) {
+    begin = begin < 0 ? 0 : begin > length ? length : begin;
+    return {begin, end < begin ? begin : end > length ? length : end};
+  }
+};
+
+LOD_FN uint32_t mixed(uint32_t x) {  // the finalizer of MurmurHash3 (Appleby)
+  x = (x ^ (x >> 16)) * 0x85ebca6bu;
+  x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+  return x ^ (x >> 16);
+}
+// The keys that a query of one head keeps, and by which factor.
+struct Kept {
+  uint32_t start, cut;
+  double factor;
+  LOD_FN bool operator()(int64_t j) const { return mixed(start + uint32_t(j) * 0x9e3779b9u) >= cut; }
+};
+
+struct Attention {
+  const void *query, *key, *value;  // (queries, heads, width), (keys, key_heads, width), (keys, key_heads, value_width)
+  int64_t query_stride, key_stride, value_stride;  // elements from one row to the next
+  const int64_t *query_offsets, *key_offsets;
+  int64_t segments, queries, keys, heads, key_heads, width, value_width;
+  double scale;
+  int64_t left, right;
+  const void* bias;             // (pairs, bias_heads) or null: one row for every query and key of a sequence, queries outermost
+  const int64_t* pair_offsets;  // the first of a sequence
+  int64_t pairs, bias_heads;    // 1: the same for all heads
+  const void* slopes;           // (heads) in what is summed in, or null
+  const int64_t* seed;          // its lower half counts; null: no dropout
+  double dropout;
+
+  LOD_FN Pairs of(int64_t s) const {
+    return {rows_of(query_offsets, s, queries), rows_of(key_offsets, s, keys), left, right};
+  }
+  LOD_FN int64_t key_head(int64_t h) const { return h / (heads / key_heads); }
+  // Where the bias of a pair lies; -1 where offsets on a GPU that do not fit would lead outside.
+  LOD_FN int64_t pair_at(const Pairs& pairs_, int64_t s, int64_t i, int64_t j, int64_t h) const {
+    const int64_t at = pair_offsets[s] + i * pairs_.keys.length() + j;
+    return at >= 0 && at < pairs ? at * bias_heads + (bias_heads > 1 ? h : 0) : -1;
+  }
+  LOD_FN Kept kept(int64_t row, int64_t h) const {  // where there is a seed
+    const uint32_t start = mixed(uint32_t(*seed) ^ mixed(uint32_t(row * heads + h)));
+    return {start, uint32_t(dropout * 4294967295.), dropout < 1 ? 1 / (1 - dropout) : 0};
+  }
+  // Elements that one of `items` touches, for sequences of average length.
+  int64_t cost(int64_t items) const {
+    const int64_t seen = segments ? keys / segments + 1 : 1;
+    return queries * heads / std::max<int64_t>(1, items) * seen * (width + value_width) / 16 + 1;
+  }
+};
+struct AttentionForward : Attention {
+  void *out, *logsumexp;  // (queries, heads, value_width); (queries, heads) in what is summed in
+};
+struct AttentionBackward : Attention {
+  const void *grad_out, *logsumexp, *delta;  // delta: dout . out, (queries, heads) in what is summed in
+  void *grad_query, *grad_key, *grad_value;  // contiguous
+  void *grad_bias, *grad_slopes;             // in what is summed in, zeros; (queries, heads), to be summed; or null
+  // A bias that the heads share has one gradient: whoever writes it goes through all heads.
+  LOD_FN int64_t heads_at_once() const { return grad_bias && bias_heads == 1 ? heads : 1; }
+};
+
+}  // namespace lod
+#endif
+
+#ifdef LOD_LANES
+#include "core/attention_blocks.h"
+#endif
+
+namespace lod::LOD_LEVEL {
+
+// A query and a key of one head, as numbers.
+template <class T>
+struct Scores {
+  using A = acc_t<T>;
+  const Attention& a;
+  int64_t s;
+  Pairs pairs;
+
+  LOD_FN const T* query(int64_t i, int64_t h) const {
+    return static_cast<const T*>(a.query) + (pairs.queries.begin + i) * a.query_stride + h * a.width;
+  }
+  LOD_FN const T* key(int64_t j, int64_t h) const {
+    return static_cast<const T*>(a.key) + (pairs.keys.begin + j) * a.key_stride + a.key_head(h) * a.width;
+  }
+  LOD_FN const T* value(int64_t j, int64_t h) const {
+    return static_cast<const T*>(a.value) + (pairs.keys.begin + j) * a.value_stride + a.key_head(h) * a.value_width;
+  }
+  LOD_FN static A dot(const T* x, const T* y, int64_t n) {
+    A sum = 0;
+    for (int64_t c = 0; c < n; ++c) sum += A(x[c]) * A(y[c]);
+    return sum;
+  }
+  LOD_FN A distance(int64_t i, int64_t j) const {
+    const int64_t d = pairs.place(i) - j;
+    return A(d < 0 ? -d : d);
+  }
+  LOD_FN A score(int64_t i, int64_t j, int64_t h) const {
+    A x = A(a.scale) * dot(query(i, h), key(j, h), a.width);
+    if (a.bias) {
+      const int64_t at = a.pair_at(pairs, s, i, j, h);
+      if (at >= 0) x += A(static_cast<const T*>(a.bias)[at]);
+    }
+    if (a.slopes) x -= static_cast<const A*>(a.slopes)[h] * distance(i, j);
+    return x;
+  }
+};
+
+// p and dx of a pair, from what the forward kept.
+template <class T>
+struct Gradients : Scores<T> {
+  using A = acc_t<T>;
+  const AttentionBackward& b;
+  LOD_FN int64_t row(int64_t i, int64_t h) const { return (this->pairs.queries.begin + i) * b.heads + h; }
+  LOD_FN const T* grad_out(int64_t i, int64_t h) const { return static_cast<const T*>(b.grad_out) + row(i, h) * b.value_width; }
+  LOD_FN A weight(int64_t i, int64_t j, int64_t h) const {
+    const A x = this->score(i, j, h), all = static_cast<const A*>(b.logsumexp)[row(i, h)];
+    return x == -A(INFINITY) ? A(0) : exp_of(x - all);
+  }
+  LOD_FN A mask(int64_t i, int64_t j, int64_t h) const {
+    if (!b.seed) return A(1);
+    const Kept kept = b.kept(this->pairs.queries.begin + i, h);
+    return kept(j) ? A(kept.factor) : A(0);
+  }
+  LOD_FN A grad_score(int64_t i, int64_t j, int64_t h) const {
+    const A through = mask(i, j, h) * this->dot(grad_out(i, h), this->value(j, h), b.value_width);
+    return weight(i, j, h) * (through - static_cast<const A*>(b.delta)[row(i, h)]);
+  }
+};
+
+// Channels are taken 64, 8 and 1 at a time, so that sums stay in registers.
+LOD_FN int64_t strips_of(int64_t width) { return width / 64 + width % 64 / 8 + width % 8; }
+template <class F>
+LOD_FN void at_strip(const F& f, int64_t strip, int64_t width) {
+  int64_t c = width / 64;
+  if (strip < c) return f.template channels<64>(strip * 64);
+  strip -= c, c = c * 64;
+  if (strip < (width - c) / 8) return f.template channels<8>(c + strip * 8);
+  f.template channels<1>(width - width % 8 + strip - (width - c) / 8);
+}
+
+template <class T>
+struct AttendKernel : AttentionForward {  // one query, one head, a strip of the result
+  struct One {
+    const AttentionForward& a;
+    Scores<T> scores;
+    int64_t i, h;
+    template <int W>
+    LOD_FN void channels(int64_t c) const {
+      using A = acc_t<T>;
+      A top = -A(INFINITY), total = 0, sum[W] = {};
+      const Range seen = scores.pairs.keys_of(i);
+      const Kept kept = a.seed ? a.kept(scores.pairs.queries.begin + i, h) : Kept{};
+      for (int64_t j = seen.begin; j < seen.end; ++j) {
+        const A x = scores.score(i, j, h);
+        if (x == -A(INFINITY)) continue;
+        if (x > top) {
+          const A less = exp_of(top - x);
+          for (int k = 0; k < W; ++k) sum[k] *= less;
+          total *= less, top = x;
+        }
+        A p = exp_of(x - top);
+        total += p;
+        if (a.seed) p = kept(j) ? p * A(kept.factor) : A(0);
+        const T* v = scores.value(j, h) + c;
+        for (int k = 0; k < W; ++k) sum[k] += p * A(v[k]);
+      }
+      const int64_t at = (scores.pairs.queries.begin + i) * a.heads + h;
+      T* out = static_cast<T*>(a.out) + at * a.value_width + c;
+      for (int k = 0; k < W; ++k) out[k] = T(total == A(0) ? A(0) : sum[k] / total);
+      if (c == 0) static_cast<A*>(a.logsumexp)[at] = total == A(0) ? -A(INFINITY) : top + A(::log(total));
+    }
+  };
+  LOD_FN void operator()(int64_t item) const {
+    const int64_t row = item % queries, h = item / queries % heads, s = segment_of(query_offsets, segments, row);
+    if (s >= segments) return;
+    const Scores<T> scores{*this, s, of(s)};
+    if (row < scores.pairs.queries.begin || row >= scores.pairs.queries.end) return;
+    at_strip(One{*this, scores, row - scores.pairs.queries.begin, h}, item / queries / heads, value_width);
+  }
+};
+
+template <class T>
+struct AttendQueryGrad : AttentionBackward {  // one query, one head, a strip; and the gradients of its scores
+  struct One {
+    const AttentionBackward& a;
+    Gradients<T> g;
+    int64_t i, h;
+    template <int W>
+    LOD_FN void channels(int64_t c) const {
+      using A = acc_t<T>;
+      A sum[W] = {}, slope = 0;
+      const Range seen = g.pairs.keys_of(i);
+      for (int64_t j = seen.begin; j < seen.end; ++j) {
+        const A dx = g.grad_score(i, j, h);
+        const T* k_ = g.key(j, h) + c;
+        for (int k = 0; k < W; ++k) sum[k] += dx * A(k_[k]);
+        slope -= dx * g.distance(i, j);
+        if (c == 0 && a.grad_bias) {
+          const int64_t at = a.pair_at(g.pairs, g.s, i, j, h);
+          A* to = static_cast<A*>(a.grad_bias);
+          if (at >= 0) to[at] += dx;
+        }
+      }
+      T* to = static_cast<T*>(a.grad_query) + g.row(i, h) * a.width + c;
+      for (int k = 0; k < W; ++k) to[k] = T(A(a.scale) * sum[k]);
+      if (c == 0 && a.grad_slopes) static_cast<A*>(a.grad_slopes)[g.row(i, h)] = slope;
+    }
+  };
+  LOD_FN void operator()(int64_t item) const {
+    const int64_t row = item % queries, some = heads_at_once(), h = item / queries * some % heads;
+    const int64_t s = segment_of(query_offsets, segments, row);
+    if (s >= segments) return;
+    const Pairs pairs_ = of(s);
+    if (row < pairs_.queries.begin || row >= pairs_.queries.end) return;
+    const Gradients<T> g{{*this, s, pairs_}, *this};
+    for (int64_t k = 0; k < some; ++k)
+      at_strip(One{*this, g, row - pairs_.queries.begin, h + k}, item / queries * some / heads, width);
+  }
+};
+
+template <class T>
+struct AttendKeyGrad : AttentionBackward {  // one key of one head of the keys, a strip of its or of its value's gradient
+  template <bool kValue>
+  struct One {
+    const AttentionBackward& a;
+    Gradients<T> g;
+    int64_t j, key_head;
+    template <int W>
+    LOD_FN void channels(int64_t c) const {
+      using A = acc_t<T>;
+      A sum[W] = {};
+      const Range seen = g.pairs.queries_of(j);
+      const int64_t group = a.heads / a.key_heads;
+      for (int64_t h = key_head * group; h < (key_head + 1) * group; ++h)
+        for (int64_t i = seen.begin; i < seen.end; ++i) {
+          const A by = kValue ? g.mask(i, j, h) * g.weight(i, j, h) : g.grad_score(i, j, h);
+          const T* from = (kValue ? g.grad_out(i, h) : g.query(i, h)) + c;
+          for (int k = 0; k < W; ++k) sum[k] += by * A(from[k]);
+        }
+      const int64_t row = (g.pairs.keys.begin + j) * a.key_heads + key_head;
+      T* to = static_cast<T*>(kValue ? a.grad_value : a.grad_key) + row * (kValue ? a.value_width : a.width) + c;
+      for (int k = 0; k < W; ++k) to[k] = T(kValue ? sum[k] : A(a.scale) * sum[k]);
+    }
+  };
+  LOD_FN void operator()(int64_t item) const {
+    const int64_t row = item % keys, h = item / keys % key_heads, strip = item / keys / key_heads;
+    const int64_t s = segment_of(key_offsets, segments, row);
+    if (s >= segments) return;
+    const Pairs pairs_ = of(s);
+    if (row < pairs_.keys.begin || row >= pairs_.keys.end) return;
+    const Gradients<T> g{{*this, s, pairs_}, *this};
+    const int64_t j = row - pairs_.keys.begin, ours = strips_of(width);
+    if (strip < ours) at_strip(One<false>{*this, g, j, h}, strip, width);
+    else at_strip(One<true>{*this, g, j, h}, strip - ours, value_width);
+  }
+};
+
+LOD_ENTRY void attention_forward(const Exec& exec, DType dtype, const AttentionForward& a) {
+  visit_floating(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+#ifdef LOD_LANES
+    if constexpr (!std::is_same_v<T, double>) return attend_in_blocks<T>(exec, a);
+    else
+#endif
+    {
+      const int64_t items = a.queries * a.heads * (a.value_width ? strips_of(a.value_width) : 0);
+      each(exec, items, a.cost(items), AttendKernel<T>{a});
+    }
+  });
+}
+LOD_ENTRY void attention_backward(const Exec& exec, DType dtype, const AttentionBackward& a) {
+  visit_floating(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+#ifdef LOD_LANES
+    if constexpr (!std::is_same_v<T, double>) return attend_in_blocks<T>(exec, a);
+    else
+#endif
+    {
+      const int64_t items = a.queries * (a.heads / a.heads_at_once()) * strips_of(a.width);
+      each(exec, items, a.cost(items), AttendQueryGrad<T>{a});
+      const int64_t others = a.keys * a.key_heads * (strips_of(a.width) + strips_of(a.value_width));
+      each(exec, others, a.cost(others), AttendKeyGrad<T>{a});
+    }
+  });
+}
+
+}  // namespace lod::LOD_LEVEL

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention in the table of sequence operators, and what it means: softmax and product, sequence by sequence, query by query."""
+
+import itertools
+import math
+
+import torch
+from op_words import FLOATS, values
+from reference import rows_of
+from sequence_reference import parts
+from sequence_words import SequenceInfo, lod_tensor, over
+
+import torch_lod as tl
+
+ROUNDED = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (6e-2, 6e-2), torch.float16: (1e-2, 1e-2)}
+X = lod_tensor([[2, 1], [1, 2, 3]], (2, 4), torch.float32, "cpu")
+
+# -- what it means
+
+
+def sequence_attention(
+    q, k, v, level=-1, causal=False, window=None, bias=None, scale=None, enable_gqa=False, alibi=None
+):
+    before, after = (-1, -1) if window is None else (window, window) if isinstance(window, int) else window
+    after = 0 if causal else after
+    out, pairs = [], itertools.count()
+    for rows, keys, inner in zip(parts(q, level), parts(k, level), parts(v, level), strict=True):
+        for i, row in enumerate(rows):
+            place = i + len(keys) - len(rows)
+            heads = []
+            row = row if row.dim() == 2 else row[None]
+            first = [next(pairs) for _ in keys]
+            for h, one in enumerate(row):
+                shared = keys if keys.dim() == 3 else keys[:, None]
+                values_ = inner if inner.dim() == 3 else inner[:, None]
+                g = h // (len(row) // shared.shape[1])
+                result = values_.new_zeros(values_.shape[2]) + 0 * (one.sum() + shared.sum() + values_.sum())
+                seen, scores = [], []
+                for j in range(len(keys)):
+                    if (before >= 0 and j < place - before) or (after >= 0 and j > place + after):
+                        continue
+                    x = (one * shared[j, g]).sum() * (len(one) ** -0.5 if scale is None else scale)
+                    if bias is not None:
+                        added = bias[first[j]] if bias.dim() == 1 else bias[first[j], h]
+                        x = x + (torch.where(added, 0.0, -math.inf) if bias.dtype == torch.bool else added)
+                    if alibi is not None:
+                        slope = 2.0 ** (-8 * (h + 1) / len(row)) if alibi is True else alibi[h]
+                        x = x - slope * abs(place - j)
+                    if x != -math.inf:
+                        seen.append(values_[j, g])
+                        scores.append(x)
+                if seen:
+                    result = (torch.stack(scores).softmax(0)[:, None] * torch.stack(seen)).sum(0)
+                heads.append(result)
+            out.append(torch.stack(heads) if rows.dim() == 3 else heads[0])
+    return q.with_rows(rows_of(out, v.values.new_zeros(0, *q.values.shape[1:-1], v.values.shape[-1])))
+
+
+def rotary_embedding(x, base=10000.0, interleaved=True, start=0, level=-1):
+    """Pairs of features as complex numbers, turned one by one."""
+    out = [None] * len(x.values)
+    numbers = iter(range(len(x.values)))
+    half = x.values.shape[-1] // 2
+    for s, rows in enumerate(parts(x, level)):
+        for p, row in enumerate(rows):
+            place = p + int(start[s] if isinstance(start, torch.Tensor) else start)
+            turned = [None] * (2 * half)
+            for i in range(half):
+                one, other = (2 * i, 2 * i + 1) if interleaved else (i, i + half)
+                t = place / base ** (2 * i / (2 * half))
+                turned[one] = row[..., one] * math.cos(t) - row[..., other] * math.sin(t)
+                turned[other] = row[..., one] * math.sin(t) + row[..., other] * math.cos(t)
+            out[next(numbers)] = torch.stack(turned, -1) if turned else row
+    return x.with_rows(rows_of(out, x.values))
+
+
+# -- samples
+
+
+def others(x, k, change):
+    """A batch with as many sequences at every level and other lengths of the innermost."""
+    lengths = x.lod.to_lengths()
+    lengths[-1] = [change(n) for n in lengths[-1]]
+    return lod_tensor(lengths, tuple(x.shape[1:]), x.dtype, x.device, 7, names=x.level_names is not None)
+
+
+def attentions(x, k):
+    inner = k + 1 == x.lod_level
+    yield "", (x, x.with_values(x.values().flip(-1)), x * 2), {}
+    keys = others(x, k, lambda n: (2 * n + 1) % 4)
+    yield " cross", (x, keys, keys + 1), {"causal": True, "scale": 0.3}
+    yield " window", (x, x, x), {"window": (1, 0) if inner else 2}
+    pairs = int((x.lod.row_lengths(k) * keys.lod.row_lengths(k)).sum())
+    added = values(pairs, () if x.dim() == 2 else (x.shape[1],), x.dtype, x.device, 9)
+    yield " bias", (x, keys, keys * 2), {"bias": added, "alibi": True}
+    yield " mask fixed", (x, keys, keys), {"bias": values(pairs, (), torch.bool, x.device, 9)}
+    if x.dim() == 3:
+        slopes = values(x.shape[1], (), x.dtype, x.device, 5).abs().to(torch.promote_types(x.dtype, torch.float32))
+        shared = keys.with_values(keys.values()[:, :1])
+        wide = shared.with_values(torch.cat([shared.values()] * 2, 2))
+        yield " shared", (x, shared, wide), {"enable_gqa": True, "causal": True, "alibi": slopes}
+
+
+def turns(x, k):
+    yield "", (x,), {}
+    yield " halves", (x, 100.0, False, 3), {}
+    yield " starts", (x,), {"start": torch.arange(x.num_sequences(k), device=x.device) * 2}
+
+
+def attention_errors():
+    op, q = tl.sequence_attention, X
+    one = lod_tensor([[6]], (2, 4), torch.float32, "cpu")
+    yield "k", lambda: op(q, q.values(), q), TypeError, "k as a LoDTensor, got Tensor"
+    yield "v", lambda: op(q, q, None), TypeError, "v as a LoDTensor, got NoneType"
+    yield "lods", lambda: op(q, q, one), ValueError, "v with the LoD of k, got LoDs that differ"
+    yield "sequences", lambda: op(q, one, one), ValueError, "of keys as of queries at the level, 3, got 1"
+    yield "1-d", lambda: op(*[q[:, 0, 0]] * 3), ValueError, "q of (rows, width) or (rows, heads, width), got (6,)"
+    yield "dims", lambda: op(q, q[:, 0], q[:, 0]), ValueError, "k of 3 dimensions, as q, got (6, 4)"
+    yield "dtypes", lambda: op(q, q.double(), q), TypeError, "k of torch.float32, as q, got torch.float64"
+    yield "whole v", lambda: op(q, q, q.long()), TypeError, "v of a floating dtype, got torch.int64"
+    yield "devices", lambda: op(q, q.to("meta"), q), TypeError, "k on cpu, as q, got one on meta"
+    yield "width", lambda: op(q, q[..., :3], q), ValueError, "q and k of one width, at least 1, got (6, 2, 4) and"
+    yield "no width", lambda: op(*[q[..., :0]] * 3), ValueError, "at least 1, got (6, 2, 0)"
+    yield "heads of v", lambda: op(q, q, q[:, :1]), ValueError, "v with the 2 heads of k and a width of at least 1"
+    yield "heads", lambda: op(q, *[q[:, :1]] * 2), ValueError, "k and v with the 2 heads of q; see enable_gqa, got 1"
+    three = q.with_values(torch.zeros(6, 3, 4))
+    yield "group", lambda: op(three, q, q, enable_gqa=True), ValueError, "a divisor of the 3 heads of q, got 2"
+    yield "gqa", lambda: op(q, q, q, enable_gqa=1), TypeError, "enable_gqa as a bool, got 1"
+    yield "causal", lambda: op(q, q, q, causal=None), TypeError, "causal as a bool, got None"
+    for wrong in ((1,), -2, "a", (1, 2.0), True):
+        yield (
+            f"window {wrong}",
+            lambda w=wrong: op(q, q, q, window=w),
+            ValueError,
+            f"a pair of them or None, got {wrong!r}",
+        )
+    yield "scale", lambda: op(q, q, q, scale="a"), TypeError, "scale as a number, got 'a'"
+    yield "bias", lambda: op(q, q, q, bias=[1.0]), TypeError, "bias as a tensor, got list"
+    yield "pairs", lambda: op(q, q, q, bias=torch.zeros(36)), ValueError, "query and key of a sequence, 14, got 36"
+    yield (
+        "bias heads",
+        lambda: op(q, q, q, bias=torch.zeros(14, 3)),
+        ValueError,
+        "[pairs, 1] or [pairs, 2], got [14, 3]",
+    )
+    yield "bias dtype", lambda: op(q, q, q, bias=torch.zeros(14).double()), TypeError, "bias of dtype Float"
+    yield "alibi", lambda: op(q, q, q, alibi=0.5), TypeError, "alibi as a tensor of slopes, True or None, got 0.5"
+    yield "slopes", lambda: op(q, q, q, alibi=torch.zeros(3)), ValueError, "alibi as 2 floating slopes on cpu"
+
+
+def rotary_errors():
+    op = tl.rotary_embedding
+    yield "odd", lambda: op(X[..., :3]), ValueError, "d even, got (6, 2, 3)"
+    yield "1-d", lambda: op(X[:, 0, 0]), ValueError, "(rows, heads, d), d even, got (6,)"
+    yield "whole", lambda: op(X.long()), TypeError, "x of a floating dtype, got torch.int64"
+    yield "base", lambda: op(X, 0), ValueError, "a base above 0, got 0"
+    yield "named base", lambda: op(X, "a"), TypeError, "base as a number, got 'a'"
+    yield "interleaved", lambda: op(X, 2.0, None), TypeError, "interleaved as a bool, got None"
+    yield "start", lambda: op(X, start=0.5), TypeError, "start as an int within 2**40 or a tensor, got 0.5"
+    yield "starts", lambda: op(X, start=torch.zeros(2).long()), ValueError, "as 3 whole numbers, one per sequence"
+    yield "floating starts", lambda: op(X, start=torch.zeros(3)), ValueError, "as 3 whole numbers, one per sequence"
+
+
+SEQUENCES = [
+    SequenceInfo(
+        "sequence_attention",
+        sequence_attention,
+        over(attentions, widths=((3,), (2, 4))),
+        attention_errors,
+        FLOATS,
+        "normalises",
+        True,
+        tolerance=ROUNDED,
+    ),
+    SequenceInfo(
+        "rotary_embedding",
+        rotary_embedding,
+        over(turns, widths=((4,), (2, 6), (2,), (0,))),
+        rotary_errors,
+        FLOATS,
+        "normalises",
+        True,
+        tolerance=ROUNDED,
+    ),
+]

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Multi-head attention and the Transformer's encoder layer: torch.nn's parameters and numbers, on sequences that are never
+padded."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..errors import LoDTypeError, LoDValueError, public
+from ..lod_tensor import LoDTensor
+from ..sequence._attend import multi_head_attention
+from ..sequence._common import probability
+
+__all__ = ["MultiheadAttention", "TransformerEncoderLayer"]
+
+
+def _no_mask(call: str, **masks) -> None:
+    for name, mask in masks.items():
+        if mask is not None:
+            way_out = (
+                "nothing is padded" if "padding" in name else "use causal, window, alibi, or bias for a bias per pair"
+            )
+            raise LoDTypeError(f"{call}: expected no {name} with LoDTensors, got {type(mask).__name__}: {way_out}")
+
+
+class MultiheadAttention(torch.nn.Module):
+    """torch.nn.MultiheadAttention for LoDTensors: same parameters, state_dict, initialisation and numbers, every sequence by
+    itself, nothing padded.
+
+    Args:
+        embed_dim, num_heads, dropout, bias, kdim, vdim, device, dtype: as torch.nn.MultiheadAttention. `batch_first` is
+            accepted and has no meaning: there is neither a batch dim nor a time dim. `add_bias_kv` and `add_zero_attn` must
+            be False.
+        level: the level whose sequences attend, with all rows below.
+        causal, window, alibi: as tl.sequence_attention.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device=None,
+        dtype=None,
+        *,
+        level: int | str = -1,
+        causal: bool = False,
+        window: int | tuple[int, int] | None = None,
+        alibi: Tensor | bool | None = None,
+    ):
+        super().__init__()
+        call = type(self).__name__
+        self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
+        for name, size in (
+            ("embed_dim", embed_dim),
+            ("num_heads", num_heads),
+            ("kdim", self.kdim),
+            ("vdim", self.vdim),
+        ):
+            if type(size) is not int or size < 1:
+                raise LoDValueError(f"{call}: expected {name} as an int of at least 1, got {size!r}")
+        if embed_dim % num_heads:
+            raise LoDValueError(f"{call}: expected num_heads that divide embed_dim {embed_dim}, got {num_heads}")
+        if add_bias_kv or add_zero_attn:
+            raise LoDValueError(
+                f"{call}: expected neither add_bias_kv nor add_zero_attn, got one: keys that belong to no row are not built"
+            )
+        probability(call, "dropout", dropout)
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.dropout, self.batch_first = float(dropout), batch_first
+        self.level, self.causal, self.window = level, causal, window
+        self.alibi: Tensor | bool | None
+        if isinstance(alibi, Tensor):
+            self.register_buffer("alibi", alibi, persistent=False)
+        else:
+            self.alibi = alibi
+        make = {"device": device, "dtype": dtype}
+        self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
+        sizes = {"q_proj_weight": embed_dim, "k_proj_weight": self.kdim, "v_proj_weight": self.vdim}
+        for name, size in sizes.items():
+            own = None if self._qkv_same_embed_dim else torch.nn.Parameter(torch.empty(embed_dim, size, **make))
+            self.register_parameter(name, own)
+        joint = torch.nn.Parameter(torch.empty(3 * embed_dim, embed_dim, **make)) if self._qkv_same_embed_dim else None
+        self.register_parameter("in_proj_weight", joint)
+        self.register_parameter(
+            "in_proj_bias", torch.nn.Parameter(torch.empty(3 * embed_dim, **make)) if bias else None
+        )
+        self.out_proj = torch.nn.Linear(embed_dim, embed_dim, bias=bias, **make)
+        self.bias_k = self.bias_v = None
+        self.add_zero_attn = False
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        for name, parameter in self.named_parameters():
+            if name.endswith("proj_weight"):
+                torch.nn.init.xavier_uniform_(parameter)
+            elif name.endswith("bias"):
+                torch.nn.init.zeros_(parameter)
+
+    @public
+    def forward(
+        self,
+        query: LoDTensor,
+        key: LoDTensor | None = None,
+        value: LoDTensor | None = None,
+        key_padding_mask: None = None,
+        need_weights: bool = False,
+        attn_mask: None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        bias: Tensor | None = None,
+    ) -> tuple[LoDTensor, LoDTensor | None]:
+        """
+        Args:
+            query: (rows, embed_dim).
+            key: (key rows, kdim), of as many sequences; query if left out.
+            value: (key rows, vdim), with the LoD of key; key if left out.
+            key_padding_mask, attn_mask: have no place here: TypeError unless None.
+            need_weights: also return the weights, which otherwise are never laid out; False, unlike torch's.
+            average_attn_weights: their mean over the heads.
+            is_causal: as `causal`.
+            bias: of every pair of query and key, as tl.sequence_attention's.
+
+        Returns:
+            (rows, embed_dim) with the LoD of query; and None, or the weights: a LoDTensor with a level more, whose sequences
+            are the keys of a query.
+        """
+        call = type(self).__name__
+        _no_mask(call, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
+        key = query if key is None else key
+        separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        return multi_head_attention(
+            call,
+            query,
+            key,
+            key if value is None else value,
+            self.num_heads,
+            self.in_proj_weight if self._qkv_same_embed_dim else separate,
+            self.in_proj_bias,
+            self.out_proj.weight,
+            self.out_proj.bias,
+            self.level,
+            self.causal or is_causal,
+            self.window,
+            bias,
+            self.alibi,
+            self.dropout if self.training else 0.0,
+            need_weights,
+            average_attn_weights,
+        )
+
+    def extra_repr(self) -> str:
+        shown = {"dropout": 0.0, "level": -1, "causal": False, "window": None}
+        rest = [f", {name}={getattr(self, name)!r}" for name, usual in shown.items() if getattr(self, name) != usual]
+        return f"{self.embed_dim}, {self.num_heads}{''.join(rest)}"
+
+
+class TransformerEncoderLayer(torch.nn.Module):
+    """torch.nn.TransformerEncoderLayer for LoDTensors: same arguments, state_dict and numbers. torch.nn.TransformerEncoder
+    stacks it.
+
+    Args:
+        d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias, device, dtype: as
+            torch.nn.TransformerEncoderLayer. `batch_first` is accepted and has no meaning.
+        level, causal, window, alibi: as `MultiheadAttention`.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+        *,
+        level: int | str = -1,
+        causal: bool = False,
+        window: int | tuple[int, int] | None = None,
+        alibi: Tensor | bool | None = None,
+    ):
+        super().__init__()
+        call = type(self).__name__
+        make = {"device": device, "dtype": dtype}
+        named: dict = {"relu": torch.nn.functional.relu, "gelu": torch.nn.functional.gelu}
+        function = named.get(activation) if isinstance(activation, str) else activation
+        if not callable(function):
+            raise LoDValueError(f"{call}: expected activation 'relu', 'gelu' or a function, got {activation!r:.60}")
+        self.self_attn = MultiheadAttention(
+            d_model,
+            nhead,
+            dropout,
+            bias,
+            batch_first=batch_first,
+            level=level,
+            causal=causal,
+            window=window,
+            alibi=alibi,
+            **make,
+        )
+        self.linear1 = torch.nn.Linear(d_model, dim_feedforward, bias=bias, **make)
+        self.dropout = torch.nn.Dropout(dropout)
+        self.linear2 = torch.nn.Linear(dim_feedforward, d_model, bias=bias, **make)
+        self.norm_first = norm_first
+        self.norm1 = torch.nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **make)
+        self.norm2 = torch.nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **make)
+        self.dropout1, self.dropout2 = torch.nn.Dropout(dropout), torch.nn.Dropout(dropout)
+        self.activation = function
+
+    @public
+    def forward(
+        self, src: LoDTensor, src_mask: None = None, src_key_padding_mask: None = None, is_causal: bool = False
+    ) -> Tensor:
+        """
+        Args:
+            src: (rows, d_model).
+            src_mask, src_key_padding_mask: have no place here: TypeError unless None.
+            is_causal: as `causal`.
+
+        Returns:
+            (rows, d_model), with the LoD of src.
+        """
+        _no_mask(type(self).__name__, src_mask=src_mask, src_key_padding_mask=src_key_padding_mask)
+        if self.norm_first:
+            x = src + self._attended(self.norm1(src), is_causal)
+            return x + self._fed(self.norm2(x))
+        x = self.norm1(src + self._attended(src, is_causal))
+        return self.norm2(x + self._fed(x))
+
+    def _attended(self, x: LoDTensor, is_causal: bool) -> Tensor:
+        return self.dropout1(self.self_attn(x, is_causal=is_causal)[0])
+
+    def _fed(self, x: Tensor) -> Tensor:
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))

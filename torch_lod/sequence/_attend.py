@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention below its public faces: `attend` for queries, keys and values, `multi_head_attention` with the weights of
+torch.nn.MultiheadAttention."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..errors import LoDTypeError, LoDValueError
+from ..lod import LoD
+from ..lod_tensor import LoDTensor, made, rows_of
+from ..ops.composed.attention import attention_weights
+from ._common import level_of, number, plain, probability
+
+
+def check_rows(call: str, given: dict[str, Tensor]) -> list[Tensor]:
+    """q, k and v as (rows, heads, width), in the dtype of autocast where that is on."""
+    first = next(iter(given))
+    q, *_ = rows = list(given.values())
+    for what, t in given.items():
+        if not t.is_floating_point():
+            raise LoDTypeError(f"{call}: expected {what} of a floating dtype, got {t.dtype}")
+        if t.device != q.device:
+            raise LoDTypeError(f"{call}: expected {what} on {q.device}, as {first}, got one on {t.device}")
+        if t.dim() not in (2, 3) or t.dim() != q.dim():
+            of = "(rows, width) or (rows, heads, width)" if t is q else f"{q.dim()} dimensions, as {first}"
+            raise LoDValueError(f"{call}: expected {what} of {of}, got {tuple(t.shape)}")
+    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
+        rows = [t.to(torch.get_autocast_dtype(q.device.type)) for t in rows]
+    q, k, v = (t if t.dim() == 3 else t.unsqueeze(1) for t in rows)
+    for what, t in zip(list(given)[1:], (k, v)):
+        if t.dtype != q.dtype:
+            raise LoDTypeError(f"{call}: expected {what} of {q.dtype}, as {first}, got {t.dtype}")
+    if k.shape[2] != q.shape[2] or not q.shape[2] or not q.shape[1]:
+        raise LoDValueError(
+            f"{call}: expected q and k of one width, at least 1, got {tuple(q.shape)} and {tuple(k.shape)}"
+        )
+    if v.shape[1] != k.shape[1] or not v.shape[2]:
+        raise LoDValueError(
+            f"{call}: expected v with the {k.shape[1]} heads of k and a width of at least 1, got {tuple(v.shape)}"
+        )
+    return [q, k, v]
+
+
+def reach_of(call: str, causal, window) -> tuple[int, int]:
+    """How many keys before and after its place a query sees; -1: all."""
+    if type(causal) is not bool:
+        raise LoDTypeError(f"{call}: expected causal as a bool, got {causal!r:.60}")
+    pair = (-1, -1) if window is None else (window, window) if type(window) is int else window
+    fits = isinstance(pair, (tuple, list)) and len(pair) == 2
+    if not fits or any(type(n) is not int or not -1 <= n <= 2**40 for n in pair):
+        raise LoDValueError(f"{call}: expected window as a number of keys, a pair of them or None, got {window!r:.60}")
+    return pair[0], 0 if causal else pair[1]
+
+
+def slopes_of(call: str, alibi, q: Tensor) -> Tensor | None:
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    heads = q.shape[1]
+    if isinstance(alibi, Tensor):
+        if alibi.shape != (heads,) or not alibi.is_floating_point() or alibi.device != q.device:
+            raise LoDValueError(
+                f"{call}: expected alibi as {heads} floating slopes on {q.device}, one per head, got {alibi.dtype} of shape "
+                f"{tuple(alibi.shape)} on {alibi.device}"
+            )
+        return alibi.to(dtype)
+    if alibi is None or alibi is False:
+        return None
+    if alibi is not True:
+        raise LoDTypeError(f"{call}: expected alibi as a tensor of slopes, True or None, got {alibi!r:.60}")
+    # powers of 2^(-8 / n) for the largest power of two n among the heads, the rest from between them
+    n = 2 ** int(math.log2(heads))
+    powers = [8 * (i + 1) / n for i in range(n)] + [4 * (2 * i + 1) / n for i in range(heads - n)]
+    return torch.tensor([2.0**-p for p in powers], dtype=dtype, device=q.device)
+
+
+def bias_of(call: str, bias, q: Tensor) -> Tensor | None:
+    if bias is None:
+        return None
+    if not isinstance(bias, Tensor):
+        raise LoDTypeError(f"{call}: expected bias as a tensor, got {type(bias).__name__}")
+    rows = rows_of(bias)
+    if rows.dtype == torch.bool:
+        rows = torch.zeros_like(rows, dtype=q.dtype).masked_fill(~rows, -math.inf)
+    elif rows.is_floating_point() and torch.is_autocast_enabled(q.device.type):
+        rows = rows.to(q.dtype)
+    return rows.unsqueeze(1) if rows.dim() == 1 else rows
+
+
+def _library_takes(q: Tensor, v: Tensor, others: tuple) -> bool:
+    """Whether torch's own attention over sequences side by side serves: half types on a GPU."""
+    return (
+        q.is_cuda
+        and q.dtype in (torch.float16, torch.bfloat16)
+        and all(t is None for t in others)
+        and q.shape[2] == v.shape[2] <= 256
+        and q.shape[2] % 8 == 0
+        and q.shape[0] > 0
+        and v.shape[0] > 0
+        and max(q.shape[0], v.shape[0]) < 2**31
+        and tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 13)
+    )
+
+
+def attend(
+    call: str,
+    rows: list[Tensor],
+    lods: tuple[LoD, LoD],
+    levels: list[int],
+    causal: bool = False,
+    window=None,
+    bias=None,
+    scale: float | None = None,
+    alibi=None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Of plain (rows, heads, width); the LoDs of queries and keys, and the level in each. Also what every query gives every
+    key, (pairs, heads), if it is asked for."""
+    q, k, v = rows
+    counts = [lod.num_sequences(level) for lod, level in zip(lods, levels)]
+    if counts[0] != counts[1]:
+        raise LoDValueError(
+            f"{call}: expected as many sequences of keys as of queries at the level, {counts[0]}, got {counts[1]}"
+        )
+    left, right = reach_of(call, causal, window)
+    if scale is not None:
+        number(call, "scale", scale)
+    added, slopes, seed = bias_of(call, bias, q), slopes_of(call, alibi, q), None
+    if dropout:
+        seed = torch.randint(2**32, (), device=q.device)
+    query_offsets, key_offsets = (lod._row_offsets(level, q.device) for lod, level in zip(lods, levels))
+    given = q, k, v, query_offsets, key_offsets, added, slopes, seed, scale, left, right, dropout
+    weights = attention_weights(*given) if need_weights else None
+    if not _library_takes(q, v, (added, slopes, seed)):
+        return ops.attention(*given)[0], weights
+    from torch.nn.attention.varlen import varlen_attn
+
+    query_cuts, key_cuts = (lod.cu_seqlens(level, q.device) for lod, level in zip(lods, levels))
+    longest, longest_keys = (lod._longest_rows(level) for lod, level in zip(lods, levels))
+    options: dict = {"scale": scale, "window_size": (left, right), "enable_gqa": q.shape[1] != k.shape[1]}
+    out = varlen_attn(q, k, v, query_cuts, key_cuts, longest, longest_keys, **options)
+    assert isinstance(out, Tensor)
+    return out, weights
+
+
+@plain
+def multi_head_attention(
+    call: str,
+    query: LoDTensor,
+    key: LoDTensor,
+    value: LoDTensor,
+    num_heads: int,
+    in_proj: Tensor | tuple[Tensor, Tensor, Tensor],
+    in_proj_bias: Tensor | None,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    level: int | str = -1,
+    causal: bool = False,
+    window=None,
+    bias: Tensor | None = None,
+    alibi=None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+    average_weights: bool = True,
+) -> tuple[LoDTensor, LoDTensor | None]:
+    """torch.nn.functional.multi_head_attention_forward within every sequence of a level.
+
+    Args:
+        query, key, value: (rows, features); key and value of equal LoDs.
+        in_proj: the weight of all three projections, (3 embed, embed), or one for each.
+        in_proj_bias: (3 embed,).
+        out_proj_weight, out_proj_bias: (embed, embed), (embed,).
+        level, causal, window, bias, alibi: as tl.sequence_attention.
+        dropout: of the weights.
+
+    Returns:
+        (rows, embed) with the LoD of query, and if asked for the weights after dropout: a LoDTensor with a level more, whose
+        sequences are the keys of every query; averaged over the heads, or (pairs, heads).
+    """
+    given = {"query": query, "key": key, "value": value}
+    levels = [level_of(call, t, level, what) for what, t in given.items()]
+    if key._lod is not value._lod and key._lod != value._lod:
+        difference = key._lod.difference(value._lod)
+        raise LoDValueError(f"{call}: expected value with the LoD of key, got LoDs that differ: {difference}")
+    probability(call, "dropout", dropout)
+    parts = in_proj if isinstance(in_proj, tuple) else in_proj.chunk(3)
+    for (what, t), weight in zip(given.items(), parts):
+        if t.dim() != 2 or t.shape[1] != weight.shape[1]:
+            raise LoDValueError(f"{call}: expected {what} of shape (rows, {weight.shape[1]}), got {tuple(t.shape)}")
+        if not t.is_floating_point():
+            raise LoDTypeError(f"{call}: expected {what} of a floating dtype, got {t.dtype}")
+    linear = torch.nn.functional.linear
+    if query is key and key is value and not isinstance(in_proj, tuple):
+        projected = linear(rows_of(query), in_proj, in_proj_bias).chunk(3, 1)
+    else:
+        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
+        projected = tuple(linear(rows_of(t), w, b) for t, w, b in zip(given.values(), parts, biases))
+    named = {what: t.unflatten(1, (num_heads, -1)) for what, t in zip(given, projected)}
+    rows = check_rows(call, named)
+    lods = query._lod, key._lod
+    out, weights = attend(
+        call, rows, lods, levels[:2], causal, window, bias, None, alibi, dropout, need_weights=need_weights
+    )
+    result = made(linear(out.flatten(1), out_proj_weight, out_proj_bias), query._lod)
+    if weights is None:
+        return result, None
+    lengths = lods[1]._row_lengths(levels[1])[lods[0]._segment_ids(levels[0])]
+    return result, LoDTensor(weights.mean(1) if average_weights else weights, lods[0].append(lengths))

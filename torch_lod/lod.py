@@ -254,7 +254,8 @@ class LoD:
         if found is not None and (found.is_cpu or found._version == 0):
             return found
         device = _HOST if device is None else torch.device(device)
-        if torch.is_inference_mode_enabled():  # what inference makes cannot be saved for a backward
+        # what inference makes cannot be saved for a backward
+        if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
             with torch.inference_mode(False):
                 return self._cached(key, device, make)
         if device == _HOST:

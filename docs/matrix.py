@@ -68,7 +68,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("lod_rank_table", "max_sequence_len"), _TABLE),
         "ops.rank_by_length": _NO_FAKE,
     },
-    "autocast": dict.fromkeys(("ops.gru", "ops.lstm", "ops.rnn", "ops.segment_conv", "ops.segment_scan"), _ONE_DTYPE),
+    "autocast": dict.fromkeys(
+        ("ops.attention", "ops.gru", "ops.lstm", "ops.rnn", "ops.segment_conv", "ops.segment_scan"), _ONE_DTYPE
+    ),
 }
 
 #: The end of the page: what is not of an operator.

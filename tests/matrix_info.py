@@ -89,6 +89,8 @@ def _recurrences() -> Iterator[tuple[str, Callable]]:
         "nn.GRU": tl.nn.GRU(8, 4),
         "nn.RNN": tl.nn.RNN(8, 4),
         "nn.AttentionPool": tl.nn.AttentionPool(8),
+        "nn.MultiheadAttention": tl.nn.MultiheadAttention(8, 2),
+        "nn.TransformerEncoderLayer": tl.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0),
         "nn.RowConv": tl.nn.RowConv(8, 2),
         "nn.SequenceConv": tl.nn.SequenceConv(8, 4, 3),
         "nn.SequenceConv1d": tl.nn.SequenceConv1d(8, 4, 3),
@@ -97,7 +99,8 @@ def _recurrences() -> Iterator[tuple[str, Callable]]:
     }
     for name, module in modules.items():
         module.double()
-        yield name, over(lambda x, m=module: (m, (x,), {}))
+        given = 3 if name == "nn.MultiheadAttention" else 1
+        yield name, over(lambda x, m=module, n=given: (m, (x,) * n, {}))
     dynamic = tl.nn.DynamicRNN(cell)
     yield "nn.DynamicRNN", over(lambda x: (dynamic, (x,), {}))
     yield "nn.last_state", over(lambda x: (tl.nn.last_state, (_random(2, x.num_sequences(-1), 3), x), {}))

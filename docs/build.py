@@ -12,7 +12,8 @@ from torch_lod import torch_rules
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-import operator_pages  # noqa: E402 - a file beside this one
+import matrix  # noqa: E402 - a file beside this one
+import operator_pages  # noqa: E402
 
 #: The torch whose functions torch_functions.md lists.
 PINNED = "2.13"
@@ -113,8 +114,48 @@ def torch_functions() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def matrix_page() -> str:
+    """A row per operator and module, a column per feature."""
+    reasons = {reason: str(i) for i, reason in enumerate(dict.fromkeys(_reasons()), 1)}
+    lines = [
+        "# What works with what",
+        "",
+        "Generated from `docs/matrix.py` by `make docs`; `tests/test_matrix.py` computes every cell and is red where this page "
+        "is wrong, whether it says too much or too little. How to use it: [compile_and_export.md](compile_and_export.md).",
+        "",
+        *(f"- **{feature.title}**: {feature.meaning}." for feature in matrix.FEATURES.values()),
+        "",
+        "A dash: no gradient, nothing to compute.",
+        "",
+    ]
+    if reasons:
+        lines += ["What does not work, and why:", "", *(f"{n}. {reason}" for reason, n in reasons.items()), ""]
+    titles = [feature.title for feature in matrix.FEATURES.values()]
+    parts = {"Modules": "nn.", "Sequence operators": "", "Operators on plain tensors": "ops."}
+    names = set(matrix.rows())
+    for title, prefix in parts.items():
+        here = sorted(n for n in names if n.startswith(prefix))
+        names -= set(here) if prefix else set()
+        here = [n for n in here if prefix or "." not in n]
+        lines += [f"## {title}", "", f"| `tl.` | {' | '.join(titles)} |", f"|---{'|:-:' * len(titles)}|"]
+        lines += [f"| `{name}` | {' | '.join(_cells(name, reasons))} |" for name in here] + [""]
+    return "\n".join(lines + [matrix.BEYOND]).rstrip() + "\n"
+
+
+def _reasons():
+    return [reason for of in matrix.EXCEPTIONS.values() for reason in of.values()]
+
+
+def _cells(name: str, reasons: dict[str, str]):
+    for key, feature in matrix.FEATURES.items():
+        reason = matrix.EXCEPTIONS.get(key, {}).get(name)
+        whole = feature.gradient and name in matrix.WHOLE
+        yield "-" if whole else f"no ({reasons[reason]})" if reason else "yes"
+
+
 def pages() -> dict[str, str]:
-    return {"reference.md": reference(), "torch_functions.md": torch_functions(), **operator_pages.pages()}
+    made = {"reference.md": reference(), "torch_functions.md": torch_functions(), "matrix.md": matrix_page()}
+    return {**made, **operator_pages.pages()}
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A nested model whose input is a LoDTensor, compiled whole."""
+"""Models whose input is a LoDTensor, compiled whole: one graph for batches of any sizes, forward and backward, and checks
+that hold. Operator by operator: test_matrix.py."""
+
+import copy
 
 import pytest
 import torch
 import torch.nn.functional as F
+from sequence_words import told
 
 import torch_lod as tl
+
+BACKENDS = ["eager", "aot_eager"]
 
 
 class Nested(torch.nn.Module):
@@ -22,25 +28,237 @@ class Nested(torch.nn.Module):
         return self.out(tl.sequence_pool(torch.relu(lines), "max"))
 
 
-def batch(seed):
-    g = torch.Generator().manual_seed(seed)
-    lines = torch.randint(2, 5, (4,), generator=g)
-    words = torch.randint(1, 6, (int(lines.sum()),), generator=g)
-    return tl.from_lengths(torch.randint(0, 50, (int(words.sum()),), generator=g), [lines, words])
+class Pooling(torch.nn.Module):
+    """Words weigh one another, lines are read forwards and backwards and know their place in the whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 8)
+        self.score = torch.nn.Linear(8, 1)
+        self.near = tl.nn.SequenceConv1d(8, 8, 3)
+        self.out = torch.nn.Linear(24, 2)
+
+    def forward(self, x):
+        words = self.near(self.embed(x)).tanh_()
+        lines = tl.sequence_pool(tl.sequence_softmax(self.score(words)) * words, "sum")
+        backwards = tl.sequence_cumsum(tl.sequence_reverse(lines))
+        whole = tl.sequence_expand_as(tl.sequence_pool(words, "mean", level=0), lines)
+        turned = tl.sequence_pool(tl.sequence_reverse(words, level=0), "first", level=0)
+        seen = tl.sequence_pool(torch.cat([lines, backwards, whole], 1), "max")
+        return self.out(seen + torch.nn.functional.pad(turned, (0, 16)))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_nested_model_compiles_whole(backend):
+class Transformer(torch.nn.Module):
+    """Words attend within their line, lines within their text."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 8)
+        self.words = tl.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
+        self.lines = tl.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
+        self.out = torch.nn.Linear(8, 2)
+
+    def forward(self, x):
+        lines = tl.sequence_pool(self.words(self.embed(x)), "mean")
+        return self.out(tl.sequence_pool(self.lines(lines), "first"))
+
+
+MODELS = {"nested": Nested, "pooling": Pooling, "transformer": Transformer}
+
+
+def batches(count):
+    """No two alike, with empty lines and texts. Sizes of 0 and 1 are left out: torch.compile makes a graph of its own for
+    each, once. So are fewer than 25 rows, for which inductor chooses another product on a CPU."""
+    g = torch.Generator().manual_seed(0)
+    for _ in range(count):
+        lines = torch.randint(0, 5, (int(torch.randint(2, 8, (1,), generator=g)),), generator=g)
+        lines[0] += 2
+        words = torch.randint(0, 6, (int(lines.sum()),), generator=g)
+        words[0] += 25
+        yield tl.from_lengths(torch.randint(0, 50, (int(words.sum()),), generator=g), [lines, words])
+
+
+def counted(model, backend):
+    """The model compiled, and the graphs that were made so far."""
+    graphs = []
+    make = torch._dynamo.lookup_backend(backend)
+
+    def counting(graph, inputs):
+        graphs.append(graph)
+        return make(graph, inputs)
+
     torch._dynamo.reset()
-    model = Nested()
-    compiled = torch.compile(model, backend=backend, fullgraph=True)
-    for seed in range(4):
-        x = batch(seed)
+    torch._dynamo.utils.counters.clear()
+    return torch.compile(model, backend=counting, fullgraph=True), graphs
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", MODELS)
+def test_one_graph_for_twenty_batches(name, backend):
+    model = MODELS[name]()
+    compiled, graphs = counted(model, backend)
+    weights = list(model.parameters())
+    for x in batches(20):
         expected, got = model(x), compiled(x)
         torch.testing.assert_close(got, expected)
-        weights = list(model.parameters())
         for a, b in zip(torch.autograd.grad(got.sum(), weights), torch.autograd.grad(expected.sum(), weights)):
             torch.testing.assert_close(a, b)
+    if tl.ops.COMPILED:  # a composed scan is cut for its rows
+        assert len(graphs) == 1
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_under_inductor_equals_eager(name):
+    model = MODELS[name]()
+    other = copy.deepcopy(model)
+    compiled, graphs = counted(other, "inductor")
+    losses = []
+    for each, run in ((model, model), (other, compiled)):
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.5)
+        losses.append([])
+        for x in batches(20):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(run(x), torch.arange(x.num_sequences()) % 2)
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(float(loss.detach()))
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-4, atol=1e-5)
+    for a, b in zip(model.parameters(), other.parameters()):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert losses[0][0] != losses[0][-1]
+    assert len(graphs) == 1 or not tl.ops.COMPILED
+
+
+# -- structure
+
+
+X = tl.from_lengths(torch.arange(48.0).view(16, 3), [[2, 0, 3], [2, 4, 3, 2, 5]], level_names=["text", "line"])
+ORDER = torch.tensor([2, 0, 1])
+#: What the table of operators (test_matrix.py) does not call.
+METHODS = {
+    "to_padded": lambda x: x.to_padded(level=0, side="left"),
+    "to_padded all": lambda x: x.to_padded(level="all"),
+    "to_padded wide": lambda x: x.to_padded(level=0, max_length=20),
+    "mask": lambda x: x.mask(level="text"),
+    "head, tail, nth": lambda x: (x.head(2), x.tail(3), x.nth(-1)),
+    "permute_sequences": lambda x: x.permute_sequences(ORDER),
+    "filter_rows": lambda x: x.filter_rows(x.values()[:, 0] % 2 > 0),
+    "slice": lambda x: (x.slice(0, 2), x.slice(1, 1, 4), x.branch(2, 0)),
+    "seq": lambda x: (x.seq[2], x.seq[-1, 0], x.seq[1:], x.seq[::2], x.seq[[2, 0]], x.seq[ORDER > 0]),
+    "levels": lambda x: (x.drop_level(0), x.drop_level("line"), x.flatten_levels(0, 1), x.group([2, 1])),
+    "lod_append": lambda x: tl.sequence_pool(x, "sum").lod_append([1, 1, 1, 1, 1]),
+    "lod_reset": lambda x: (x.lod_reset(ORDER + 5 - 2 * (ORDER == 2)), x.with_lod(x.lod)),
+    "cat": lambda x: (tl.cat([x, x * 2]), torch.cat([x, x]), tl.cat([x, x], "within"), tl.cat([x, x], "features")),
+    "from_lengths": lambda x: tl.from_lengths(x.values(), [ORDER * 0 + 8 * (ORDER > 0)]),
+    "from_offsets": lambda x: tl.from_offsets(x.values(), [x.row_offsets(0)]),
+    "from_padded": lambda x: (tl.from_padded(*x.to_padded()), tl.from_padded(x.to_padded(0, 0)[0], mask=x.mask(0))),
+    "from_segment_ids": lambda x: tl.from_segment_ids(x.values(), x.lod.segment_ids()),
+    "questions": lambda x: (x.lengths(), x.offsets(0), x.cu_seqlens(), x.lod.segment_ids(0), x.lod.position_ids()),
+    "sizes": lambda x: torch.ones(x.lod.rows, x.num_sequences(), x.max_length(0), x.max_length("line")),
+    "filled": lambda x: (tl.zeros(x.lod, 2), torch.zeros_like(x), tl.full(x.lod, fill_value=2)),
+    "in place": lambda x: ((x * 2).add_(x), torch.nn.functional.relu(x - 9, inplace=True), x.clone().mul_(3)),
+    "assigned": lambda x: assigned(x * 2, x),
+    "indexed": lambda x: (x[:, 0], x[..., :2], x[2:4], x[:, [0, 1]]),
+    "reduced": lambda x: (x.sum(), x.sum(1), x.mean(0), *x.max(1)),
+    "one by one": lambda x: [rows.sum(0) for rows in x.sequences(1)],
+}
+
+
+def assigned(y, x):
+    y[:, 0] = 1.0
+    y += x
+    return y
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_compile_whole(name):
+    torch._dynamo.reset()
+    function = METHODS[name]
+    expected, got = (told(f(X)) for f in (function, torch.compile(function, backend="aot_eager", fullgraph=True)))
+    assert len(got) == len(expected)
+    for (g, g_lod), (e, e_lod) in zip(got, expected):
+        assert g_lod == e_lod
+        torch.testing.assert_close(g, e)
+
+
+def test_a_lod_that_a_graph_made_is_one_like_others():
+    def function(x):
+        return x.filter_rows(x.values()[:, 0] % 2 > 0)
+
+    torch._dynamo.reset()
+    expected, got = function(X), torch.compile(function, backend="aot_eager", fullgraph=True)(X)
+    assert got.lod == expected.lod and hash(got.lod) == hash(expected.lod) and repr(got) == repr(expected)
+    assert got.max_length() == expected.max_length() and type(got.max_length()) is int and type(got.lod.rows) is int
+    assert got.lod.outer(1).max_length() == expected.lod.outer(1).max_length()
+    torch.testing.assert_close(tl.sequence_softmax(got), tl.sequence_softmax(expected))
+    again = torch.compile(lambda x: tl.sequence_reverse(x, level=0).to_padded(), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(again(got), tl.sequence_reverse(expected, level=0).to_padded())
+
+
+def test_what_eager_code_asked_before_is_no_condition_of_a_graph():
+    compiled, graphs = counted(
+        lambda x: tl.sequence_pool(tl.sequence_softmax(x), "sum", level=0) * x.max_length(), "eager"
+    )
+    for asked in (lambda x: None, lambda x: x.row_offsets(0), lambda x: x.lod.segment_ids(), hash):
+        fresh = tl.LoDTensor(X.values(), tl.LoD(X.lod.to_list(), level_names=X.level_names))
+        asked(fresh.lod if asked is hash else fresh)
+        compiled(fresh)
+        compiled(fresh * 2)
+    assert len(graphs) == 1
+
+
+# -- checks
+
+
+def lod_tensor(*lengths):
+    return tl.from_lengths(torch.ones(sum(lengths[-1]), 2), list(lengths))
+
+
+TWO = lod_tensor([2, 3, 4])
+WRONG = {
+    "other lengths": (lambda x, y: x + y, TWO, lod_tensor([3, 2, 4])),
+    "another number of sequences": (lambda x, y: x + y, TWO, lod_tensor([3, 2, 2, 2])),
+    "other outer lengths": (lambda x, y: x * y, lod_tensor([2, 2], [2, 3, 2, 2]), lod_tensor([3, 1], [2, 3, 2, 2])),
+    "operands of where": (lambda x, y: torch.where(x > 0, x, y), TWO, lod_tensor([4, 3, 2])),
+    "a sum of expanded rows": (
+        lambda x, y: tl.sequence_expand_as(tl.sequence_pool(x, "sum"), y),
+        lod_tensor([2, 2], [2, 3, 2, 2]),
+        lod_tensor([3, 1], [2, 3, 2, 2]),
+    ),
+    "a slice beyond its sequence": (lambda x, y: tl.sequence_slice(x, [0, 0, 0], y), TWO, torch.tensor([2, 4, 1])),
+    "a negative length": (lambda x, y: x.lod_reset(y), TWO, torch.tensor([10, -1])),
+    "lengths of other rows": (lambda x, y: x.lod_reset(y), TWO, torch.tensor([4, 4])),
+    "offsets that fall": (lambda x, y: tl.from_offsets(x.values(), [y]), TWO, torch.tensor([0, 7, 5, 9])),
+    "no permutation": (lambda x, y: x.permute_sequences(y), TWO, torch.tensor([0, 0, 1])),
+    "an index that is not there": (lambda x, y: x.seq[y], TWO, torch.tensor([0, 3])),
+    "other rows": (lambda x, y: x.with_values(y), TWO, torch.ones(8, 2)),
+    "elements that are no rows": (lambda x, y: tl.sequence_reshape(x * y, 3), TWO, torch.tensor(1.0)),
+    "padding that is too short": (lambda x, y: tl.from_padded(y, x.lengths()), TWO, torch.ones(3, 3, 2)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_eager_code_refuses_compiled_code_refuses(name):
+    function, x, y = WRONG[name]
+    with pytest.raises(tl.LoDError):
+        function(x, y)
+    for backend in BACKENDS:
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend=backend, fullgraph=True)
+        with pytest.raises((RuntimeError, IndexError)):
+            compiled(x, y)
+
+
+def test_a_graph_goes_on_checking():
+    compiled, graphs = counted(lambda x, y: x + y, "aot_eager")
+    torch.testing.assert_close(compiled(TWO, lod_tensor([2, 3, 4])), TWO + TWO)
+    with pytest.raises(RuntimeError, match="LoDs that differ"):
+        compiled(TWO, lod_tensor([2, 4, 3]))
+    assert len(graphs) == 1
+    with pytest.raises((RuntimeError, torch._dynamo.exc.Unsupported)):
+        compiled(TWO, lod_tensor([2, 4, 2, 1]))
 
 
 def test_only_a_torch_that_needs_it_is_told_about_the_class():

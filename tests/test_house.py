@@ -24,6 +24,7 @@ FLOORS = (
     "tracing",
     "ops",
     "inputs",
+    "derived",
     "lod",
     "printing",
     "seq_index",
@@ -204,7 +205,14 @@ def run_fenced(path: Path):
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/concepts.md", "docs/drop_in.md", "docs/differences_from_paddle.md"]
+    "page",
+    [
+        "README.md",
+        "docs/concepts.md",
+        "docs/drop_in.md",
+        "docs/differences_from_paddle.md",
+        "docs/compile_and_export.md",
+    ],
 )
 def test_pages_print_what_they_say(page):
     assert run_fenced(ROOT / page) >= 1

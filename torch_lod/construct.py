@@ -12,6 +12,7 @@ from .inputs import host_integers, sums
 from .lod import LoD
 from .lod_tensor import LoDTensor, _fitting, _plain, made
 from .torch_rules import chain, same_lod
+from .tracing import failing, holds
 
 _DEEPEST = 1000
 
@@ -175,7 +176,8 @@ def from_padded(
     dense = _plain(dense)
     n, longest = dense.shape[:2]
     if mask is not None:
-        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != dense.shape[:2]:
+        fits = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 2
+        if not fits or not (holds(mask.shape[0] == n) and holds(mask.shape[1] == longest)):
             hint = "; see mask.bool()" if isinstance(mask, Tensor) and mask.dtype != torch.bool else ""
             raise LoDValueError(f"{call}: expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}{hint}")
         host = _plain(mask).cpu()
@@ -185,8 +187,7 @@ def from_padded(
     if lengths.numel() != n:
         raise LoDValueError(f"{call}: expected {n} lengths, one per sequence, got {lengths.numel()}")
     lod = LoD._of(call, "lengths", [sums(lengths)], level_names, by_length=True)
-    if lod._longest[0] > longest:
-        i = int((lengths > longest).nonzero()[0])
+    for i in failing(lengths > longest, f"{call}: expected lengths within the padded length"):
         raise LoDValueError(f"{call}: expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
     starts, offsets = lod._padded_starts(0, longest, side == "right", dense.device), lod._row_offsets(0, dense.device)
     return made(ops.gather_runs(dense.flatten(0, 1), starts, offsets, lod.rows), lod)
@@ -349,7 +350,7 @@ def joined(call: str, xs: list[LoDTensor]) -> LoDTensor:
 def joined_within(call: str, xs: list[LoDTensor], k: int) -> LoDTensor:
     """Sequence i of level k: that of every x, one after another."""
     counts = [x.num_sequences(k) for x in xs]
-    if len(set(counts)) > 1:
+    if not all(holds(count == counts[0]) for count in counts):
         raise LoDValueError(f"{call}: expected equally many sequences, got {counts}")
     for x in xs[1:] if k else ():
         outer, other = xs[0].lod.outer(k), x.lod.outer(k)

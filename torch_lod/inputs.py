@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .errors import LoDTypeError, LoDValueError
+from .tracing import compiling
 
 _HOST = torch.device("cpu")
 
@@ -16,6 +17,8 @@ def host_integers(call: str, what: str, data) -> Tensor:
     """A copy of `data` as a contiguous 1-D int64 tensor in host memory; TypeError or ValueError for anything else."""
     if isinstance(data, Tensor):
         return _from_tensor(call, what, data)
+    if isinstance(data, np.ndarray) and compiling():  # to which an array is a tensor
+        return _from_tensor(call, what, torch.as_tensor(data))
     if isinstance(data, np.ndarray):
         if data.dtype.kind not in "iu":
             raise LoDTypeError(f"{call}: expected {what} of an integer dtype, got a numpy array of {data.dtype}")
@@ -102,6 +105,8 @@ def host_levels(call: str, what: str, levels) -> list[Tensor]:
 
 
 def sums(lengths: Tensor) -> Tensor:
+    if compiling():  # which writes into no part of a tensor
+        return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
     offsets = lengths.new_empty(lengths.numel() + 1)
     offsets[0] = 0
     torch.cumsum(lengths, 0, out=offsets[1:])

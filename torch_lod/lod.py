@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from . import ops
+from .derived import Derived
 from .errors import LoDIndexError, LoDTypeError, LoDValueError
 from .inputs import host_integers, host_levels, level_names_of, sums, whole
+from .tracing import compiling, failing, holds, symbols, whole_number
 
 _check_lod = torch.ops.torch_lod.check_lod.default
 _HOST = torch.device("cpu")
@@ -24,7 +26,7 @@ class Runs(NamedTuple):
     offsets: Tensor
 
 
-class LoD:
+class LoD(Derived):
     """The structure of nested sequences: one list of offsets per level, outermost first.
 
     A level's offsets count sequences of the next level, the last level's count rows. Three articles of 3, 1 and 2 sentences
@@ -52,19 +54,17 @@ class LoD:
         TypeError: for anything but integers.
     """
 
-    __slots__ = ("__weakref__", "_cache", "_longest", "_offsets", "level_names", "rows")
-    _offsets: tuple[Tensor, ...]
-    _longest: tuple[int, ...]
-    _cache: dict
+    __slots__ = ("__weakref__", "level_names")
     level_names: tuple[str | None, ...] | None
-    #: Rows that the innermost level covers.
-    rows: int
 
     def __init__(self, offsets, *, level_names=None):
         levels = host_levels("LoD", "offsets", offsets)
         self._fill("LoD", "offsets", levels, level_names)
 
     def _fill(self, call: str, what: str, levels: list[Tensor], names, rows: int = -1, by_length: bool = False) -> None:
+        if compiling():
+            self._trace(call, what, levels, names, rows)
+            return
         report = _check_lod(levels, rows)
         if report[0]:
             raise LoDValueError(f"{call}: {_complaint(what, by_length, *report, depth=len(levels))}")
@@ -76,11 +76,22 @@ class LoD:
     def _put(self, levels, longest, rows: int, names) -> "LoD":
         put = object.__setattr__
         put(self, "level_names", names)
-        put(self, "rows", rows)
+        put(self, "_rows", rows)
         put(self, "_offsets", tuple(levels))
-        put(self, "_longest", tuple(longest))
+        put(self, "_longest", longest)
+        put(self, "_symbols", None if compiling() or longest is None else symbols((rows, *longest), levels))
         put(self, "_cache", {})
         return self
+
+    def _trace(self, call: str, what: str, levels, names, rows: int) -> None:
+        """What a graph makes: its rules are asserted, and who asks for a longest sequence works it out."""
+        levels = list(levels)
+        rows = whole_number(levels[-1][-1]) if rows < 0 else rows
+        for k, level in enumerate(levels):
+            end = levels[k + 1].shape[0] - 1 if k + 1 < len(levels) else rows
+            wrong = torch.cat([level[:1] != 0, level.diff() < 0, level[-1:] != end])
+            failing(wrong, f"{call}: expected {what} from 0, never decreasing, to the size of the next level")
+        self._put(levels, None, rows, level_names_of(call, names, len(levels)))
 
     @classmethod
     def _of(cls, call: str, what: str, levels, names=None, rows: int = -1, by_length: bool = False) -> "LoD":
@@ -149,22 +160,22 @@ class LoD:
     @classmethod
     def _from_ids(cls, call: str, ids, num_sequences, names) -> "LoD":
         ids = host_integers(call, "ids", ids)
-        falls = (ids[1:] < ids[:-1]).nonzero().flatten()
-        if falls.numel():
-            i = int(falls[0]) + 1
-            raise LoDValueError(f"{call}: expected sorted ids, got {int(ids[i - 1])} then {int(ids[i])} at index {i}")
-        first, last = (int(ids[0]), int(ids[-1])) if ids.numel() else (0, -1)
-        if first < 0:
-            raise LoDValueError(f"{call}: expected ids >= 0, got {first} at index 0")
+        for i in failing(ids[1:] < ids[:-1], f"{call}: expected sorted ids"):
+            raise LoDValueError(
+                f"{call}: expected sorted ids, got {int(ids[i])} then {int(ids[i + 1])} at index {i + 1}"
+            )
+        for _ in failing(ids[:1] < 0, f"{call}: expected ids >= 0"):
+            raise LoDValueError(f"{call}: expected ids >= 0, got {int(ids[0])} at index 0")
+        last = whole_number(ids[-1]) if ids.numel() else -1
         most = 1024 * (ids.numel() + 1024)
         if num_sequences is None:
-            if last >= most:
+            if not holds(last < most):
                 raise LoDValueError(f"{call}: expected num_sequences for an id as large as {last}, got none")
             num_sequences = last + 1
         num_sequences = whole(call, "num_sequences", num_sequences)
-        if not 0 <= num_sequences < 2**40:
+        if not holds(0 <= num_sequences) or not holds(num_sequences < 2**40):
             raise LoDValueError(f"{call}: expected num_sequences in [0, 2**40), got {num_sequences}")
-        if last >= num_sequences:
+        if not holds(last < num_sequences):
             raise LoDValueError(
                 f"{call}: expected ids below num_sequences {num_sequences}, got {last} at index {len(ids) - 1}"
             )
@@ -181,7 +192,7 @@ class LoD:
     @property
     def is_trivial(self) -> bool:
         """One level, all lengths 1: the rows of a plain batch (of images, say), which need no LoD."""
-        return self.depth == 1 and self._longest[0] <= 1 and self.rows == self.num_sequences()
+        return self.depth == 1 and self._longest_of(0) <= 1 and self.rows == self.num_sequences()
 
     def level(self, level: int | str, call: str = "LoD") -> int:
         """The number, from 0, of a level given by number or name; IndexError or TypeError if there is none."""
@@ -206,7 +217,7 @@ class LoD:
 
     def max_length(self, level: int | str = -1) -> int:
         """The longest sequence of a level, in elements of the next level."""
-        return self._longest[self.level(level, "max_length")]
+        return self._longest_of(self.level(level, "max_length"))
 
     def offsets(self, level: int | str = -1) -> Tensor:
         """int64, (sequences + 1,), counting elements of the next level."""
@@ -245,107 +256,6 @@ class LoD:
 
         return self._handed_out(self._cached(("position", k), device, make))
 
-    # -- caches: what these return is shared and must not be written to
-
-    def _cached(self, key: tuple, device, make) -> Tensor:
-        """The tensor of a key on a device: made once in host memory, uploaded once per device."""
-        found = self._cache.get((*key, device or _HOST))
-        # a copy on a GPU is handed out as it is, so a write to it is possible; it shows in the version
-        if found is not None and (found.is_cpu or found._version == 0):
-            return found
-        device = _HOST if device is None else torch.device(device)
-        # what inference makes cannot be saved for a backward
-        if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
-            with torch.inference_mode(False):
-                return self._cached(key, device, make)
-        if device == _HOST:
-            fresh = make()
-        else:
-            fresh = self._cached(key, None, make)
-            fresh = (fresh.pin_memory() if device.type == "cuda" else fresh).to(device, non_blocking=True)
-        self._cache[(*key, device)] = fresh
-        return fresh
-
-    def _remember(self, key: tuple, make):
-        """Whatever a key stands for, in host memory: made once."""
-        if key not in self._cache:
-            with torch.inference_mode(False):
-                self._cache[key] = make()
-        return self._cache[key]
-
-    @staticmethod
-    def _handed_out(t: Tensor) -> Tensor:
-        return t.clone() if t.device == _HOST else t
-
-    def _row_offsets(self, k: int, device=None) -> Tensor:
-        found = self._cache.get(("rows", k, device or _HOST))  # on every call's path
-        if found is not None and (found.is_cpu or found._version == 0):
-            return found
-
-        def make():
-            offsets = self._offsets[k]
-            for inner in self._offsets[k + 1 :]:
-                offsets = inner[offsets]
-            return offsets
-
-        return self._cached(("rows", k), device, make)
-
-    def _segment_ids(self, k: int, device=None) -> Tensor:
-        def make():
-            offsets = self._row_offsets(k)
-            return ops.run_map(torch.arange(offsets.numel() - 1, device=_HOST), offsets, self.rows, 0)
-
-        return self._cached(("segment", k), device, make)
-
-    def _parents(self, k: int) -> Tensor:
-        """The sequence of level k that every element of that level belongs to; in host memory."""
-
-        def make():
-            offsets = self._offsets[k]
-            return ops.run_map(torch.arange(offsets.numel() - 1, device=_HOST), offsets, int(offsets[-1]), 0)
-
-        return self._cached(("parents", k), None, make)
-
-    def _end_rows(self, k: int, last: bool, device=None) -> Tensor:
-        """The first (last) row of every sequence, -1 for empty ones."""
-
-        def make():
-            offsets = self._row_offsets(k)
-            begin, end = offsets[:-1], offsets[1:]
-            return torch.where(end > begin, end - 1 if last else begin, -1)
-
-        return self._cached(("end", k, last), device, make)
-
-    def _own_offsets(self, k: int, device=None) -> Tensor:
-        """The offsets of level k in elements of that level."""
-        return self._cached(("own", k), device, lambda: self._offsets[k])
-
-    def _row_lengths(self, k: int, device=None) -> Tensor:
-        return self._cached(("row_lengths", k), device, lambda: self._row_offsets(k).diff())
-
-    def _longest_rows(self, k: int) -> int:
-        """The longest sequence of level k, in rows."""
-        if k + 1 == self.depth:
-            return self._longest[k]
-        return self._remember(("longest", k), lambda: int(self._row_lengths(k).max()) if self.num_sequences(k) else 0)
-
-    def _last_rows(self, k: int, device=None) -> Tensor:
-        """The last row of every sequence; for an empty one the row before it."""
-        return self._cached(("last", k), device, lambda: self._row_offsets(k)[1:] - 1)
-
-    def _padded_starts(self, k: int, length: int, right: bool, device=None) -> Tensor:
-        """Where every sequence begins in a padded layout (sequences * length)."""
-
-        def make():
-            offsets = self._row_offsets(k)
-            starts = torch.arange(offsets.numel() - 1, device=_HOST) * length
-            return starts if right else starts + length - offsets.diff()
-
-        return self._cached(("padded", k, length, right), device, make)
-
-    def _any_empty(self, k: int) -> bool:
-        return self._remember(("any_empty", k), lambda: bool((self._row_lengths(k) == 0).any()))
-
     # -- surgery: every result is a new LoD
 
     def _cut(self, call: str, k: int, begin: int, end: int) -> tuple["LoD", int, int]:
@@ -354,18 +264,19 @@ class LoD:
         for offsets in self._offsets[k:]:
             part = offsets[begin : end + 1]
             levels.append(part - part[0])
-            begin, end = int(part[0]), int(part[-1])
+            begin, end = whole_number(part[0]), whole_number(part[-1])
         return LoD._of(call, "offsets", levels, self._names_of(range(k, self.depth))), begin, end
 
     def _bounds(self, call: str, k: int, begin, end) -> tuple[int, int]:
         n = self._offsets[k].numel() - 1
         begin = whole(call, "begin", begin)
         if end is None:
-            if not -n <= begin < n:
+            if not (holds(-n <= begin) and holds(begin < n)):
                 raise LoDIndexError(f"{call}: expected a sequence of level {k} in [{-n}, {n - 1}], got {begin}")
-            return begin % n, begin % n + 1
+            begin = begin if holds(begin >= 0) else begin + n
+            return begin, begin + 1
         end = whole(call, "end", end)
-        if not 0 <= begin <= end <= n:
+        if not (holds(0 <= begin) and holds(begin <= end) and holds(end <= n)):
             raise LoDIndexError(f"{call}: expected 0 <= begin <= end <= {n} at level {k}, got {begin} and {end}")
         return begin, end
 
@@ -384,11 +295,12 @@ class LoD:
         first, count = 0, self._offsets[0].numel() - 1
         for k, step in enumerate(path):
             j = whole(call, f"path[{k}]", step)
-            if not -count <= j < count:
+            if not (holds(-count <= j) and holds(j < count)):
                 raise LoDIndexError(f"{call}: expected path[{k}] in [{-count}, {count - 1}], got {j}")
-            at = first + j % count
+            at = first + (j if j >= 0 else j + count)
             if k + 1 < len(path):
-                first, count = int(self._offsets[k][at]), int(self._offsets[k][at + 1] - self._offsets[k][at])
+                begin, end = self._offsets[k][at], self._offsets[k][at + 1]
+                first, count = whole_number(begin), whole_number(end - begin)
         return len(path) - 1, at
 
     def branch(self, *path: int) -> "LoD":
@@ -396,30 +308,28 @@ class LoD:
         k, j = self._branch("branch", path)
         return self._cut("branch", k, j, j + 1)[0]
 
-    def _runs(self, call: str, k: int, starts: Tensor, lengths: Tensor) -> tuple["LoD", Runs]:
+    def _runs(self, call: str, k: int, starts: Tensor, lengths: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """New sequences of level k, each a run of elements of that level, with the levels below; and the rows that they
-        are made of. Starts of empty runs must be places as well."""
+        are made of. Starts of empty runs must be places as well. `all_of_it`: nothing is left out or repeated."""
         levels, begin, end = [sums(lengths)], starts, starts + lengths
-        for inner in self._offsets[k + 1 :]:
+        for above, inner in enumerate(self._offsets[k + 1 :], k):
             taken = sums(end - begin)
-            levels.append(sums(inner.diff()[ops.run_map(begin, taken, int(taken[-1]), 1)]))
+            count = self._elements(above) if all_of_it else whole_number(taken[-1])
+            levels.append(sums(inner.diff()[ops.run_map(begin, taken, count, 1)]))
             begin, end = inner[begin], inner[end]
-        lod = LoD._of(call, "offsets", levels, self._names_of(range(k, self.depth)))
+        rows = self.rows if all_of_it else -1
+        lod = LoD._of(call, "offsets", levels, self._names_of(range(k, self.depth)), rows)
         return lod, Runs(begin, levels[0] if len(levels) == 1 else sums(end - begin))
 
-    def _take(self, call: str, k: int, index: Tensor) -> tuple["LoD", Runs]:
+    def _take(self, call: str, k: int, index: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """The sequences of level k that `index` names, with the levels below, and the rows that they are made of."""
         offsets = self._offsets[k]
-        return self._runs(call, k, offsets[index], offsets.diff()[index])
+        return self._runs(call, k, offsets[index], offsets.diff()[index], all_of_it)
 
     def _under(self, call: str, inner: "LoD", *own: Tensor) -> "LoD":
         """The levels of this LoD above those of `own` and `inner`, and then these."""
         above = self.depth - inner.depth - len(own)
-        return LoD._of(call, "offsets", [*self._offsets[:above], *own, *inner._offsets], self.level_names)
-
-    def _rank(self, k: int) -> Tensor:
-        """The sequences of level k from longest to shortest: the plan of a recurrence."""
-        return self._cached(("rank", k), None, lambda: ops.rank_by_length(self._offsets[k]))
+        return LoD._of(call, "offsets", [*self._offsets[:above], *own, *inner._offsets], self.level_names, inner.rows)
 
     def _names_of(self, levels) -> list[str | None] | None:
         return None if self.level_names is None else [self.level_names[k] for k in levels]
@@ -452,12 +362,14 @@ class LoD:
         k = self.level(level, "outer")
         if k == 0:
             return None
-        found = self._cache.get(("outer", k))
-        if found is None:
+
+        def make():
+            longest = self._symbols[1:] if compiling() and self._symbols else self._longest
             names = None if self.level_names is None else self.level_names[:k]
-            found = object.__new__(LoD)._put(self._offsets[:k], self._longest[:k], self.num_sequences(k), names)
-            self._cache["outer", k] = found
-        return found
+            known = None if longest is None else longest[:k]
+            return object.__new__(LoD)._put(self._offsets[:k], known, self.num_sequences(k), names)
+
+        return self._remember(("outer", k), make)
 
     def group(self, lengths, name: str | None = None) -> "LoD":
         """With a new outermost level of the given lengths, which must add up to the sequences of level 0."""
@@ -501,6 +413,21 @@ class LoD:
                 i = int((a != b).nonzero()[0]) - 1
                 return f"at level {k}, sequence {i}: lengths {int(a[i + 1] - a[i])} and {int(b[i + 1] - b[i])}"
         return None
+
+    def _differs(self, other: "LoD") -> bool:
+        """Whether two LoDs differ. Compiled code cannot know, and asserts that they do not."""
+        if self is other:
+            return False
+        if not compiling():
+            return self != other
+        if self.depth != other.depth:
+            return True
+        for a, b in zip(self._offsets, other._offsets, strict=True):
+            if a is not b:
+                torch._check(a.shape[0] == b.shape[0], lambda: "expected equal LoDs, got other numbers of sequences")
+                failing(a != b, "expected equal LoDs, got LoDs that differ")
+        torch._check(self.rows == other.rows)
+        return False
 
     def __eq__(self, other) -> bool:
         if self is other:

@@ -3,6 +3,7 @@
 
 import copy
 import itertools
+import operator
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import ops, torch_rules, tracing
+from . import ops, torch_rules
 from .errors import LoDTypeError, LoDValueError, public
 from .inputs import filler, host_integers, sums
 from .lod import LoD, Runs
 from .printing import tree
 from .seq_index import SequenceIndex, below
+from .tracing import IN_PLACE, admit, compiling, failing, holds
 
 _plainly = plainly = torch._C.DisableTorchFunctionSubclass
 _is_compiling = torch.compiler.is_compiling
@@ -80,6 +82,8 @@ class LoDTensor(Tensor):
             if ours is not NotImplemented:
                 return ours
         with _plainly():
+            if compiling() and IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
+                return _changed_in_graph(rule, func, args, kwargs or _NONE)
             if kwargs:
                 lod = None if rule is None else rule(func, args, kwargs)
                 if kwargs.get("out") is not None:
@@ -287,23 +291,20 @@ class LoDTensor(Tensor):
     @public
     def permute_sequences(self, order, level: int | str = 0) -> "LoDTensor":
         """The sequences of a level in another order, with all that is below; inside a level each stays in its parent."""
-        k = self._lod.level(level, "permute_sequences")
-        order = host_integers("permute_sequences", "order", order)
+        call = "permute_sequences"
+        k = self._lod.level(level, call)
+        order = host_integers(call, "order", order)
         n = self._lod.num_sequences(k)
-        if not torch.equal(order.sort().values, torch.arange(n, device="cpu")):
-            raise LoDValueError(
-                f"permute_sequences: expected order to be a permutation of {n} sequences, got {_list(order)}"
-            )
+        said = f"{call}: expected order to be a permutation of the sequences"
+        if not holds(order.numel() == n) or failing(order.sort().values != torch.arange(n, device="cpu"), said):
+            raise LoDValueError(f"{call}: expected order to be a permutation of {n} sequences, got {_list(order)}")
         if k > 0:
             parent = self._lod._parents(k - 1)
-            moved = (parent[order] != parent).nonzero().flatten()
-            if moved.numel():
-                i = int(moved[0])
-                raise LoDValueError(
-                    f"permute_sequences: expected sequences to stay in their parent, got {int(order[i])} at index {i}"
-                )
-        lod, runs = self._lod._take("permute_sequences", k, order)
-        return self._moved(self._lod._under("permute_sequences", lod), runs)
+            said = f"{call}: expected sequences to stay in their parent"
+            for i in failing(parent[order] != parent, said):
+                raise LoDValueError(f"{said}, got {int(order[i])} at index {i}")
+        lod, runs = self._lod._take(call, k, order, True)
+        return self._moved(self._lod._under(call, lod), runs)
 
     def _rows_with(self, values: Tensor, lod: LoD) -> "LoDTensor":
         return LoDTensor(values, lod)
@@ -337,7 +338,7 @@ class LoDTensor(Tensor):
         elif not isinstance(lod, LoD):
             lod = LoD._from_lengths("lod_reset", "lod", [lod] if isinstance(lod, Tensor) else lod, None)
         with _plainly():
-            return _wrap(_fitting("lod_reset", self, lod), lod)
+            return _wrap(_fitting("lod_reset", rows_of(self), lod), lod)
 
     def lod_append(self, lengths, name: str | None = None) -> "LoDTensor":
         """With a finer innermost level: every sequence of the innermost level now counts sequences of the given lengths."""
@@ -385,7 +386,7 @@ class LoDTensor(Tensor):
         longest = lod._longest_rows(k)
         if max_length is None:
             max_length = longest
-        elif type(max_length) is not int or max_length < longest:
+        elif type(max_length) is not int or not holds(max_length >= longest):
             raise LoDValueError(
                 f"to_padded: expected max_length of at least the longest sequence, {longest}, got {max_length!r}"
             )
@@ -480,6 +481,14 @@ class LoDTensor(Tensor):
 _DENSE = (None, torch.strided)
 
 
+def _changed_in_graph(rule, func, args, kwargs) -> "LoDTensor":
+    """Dynamo takes a tensor that changes in place, and what the function returns, for plain ones: it changes the rows."""
+    if rule is not None:
+        rule(func, args, kwargs)
+    func(torch.ops.aten.alias.default(args[0]), *args[1:], **kwargs)
+    return args[0]
+
+
 def _wrap(values: Tensor, lod: LoD) -> LoDTensor:
     """Below __torch_function__, of values known to fit."""
     wrapped = values.as_subclass(LoDTensor)
@@ -505,7 +514,7 @@ def _kept(value, lod: LoD):
 def _fitting(call: str, values: Tensor, lod: LoD) -> Tensor:
     if values.dim() == 0:
         raise LoDValueError(f"{call}: expected values with rows, at least 1 dimension, got a scalar")
-    if values.shape[0] != lod.rows:
+    if not holds(values.shape[0] == lod.rows):
         raise LoDValueError(
             f"{call}: expected the {lod.depth}-level LoD to cover the {values.shape[0]} rows of values, got one of {lod.rows} "
             f"rows: {lod}"
@@ -555,5 +564,9 @@ def rows_of(x: Tensor) -> Tensor:
     return x.values() if isinstance(x, LoDTensor) and _is_compiling() else x
 
 
+# torch.export shows the operators of Python as they are, not as methods of Tensor
+_RULES.update(
+    {f: _RULES[m] for n, f in vars(operator).items() if (m := getattr(Tensor, n, None)) in _RULES and n[:2] == "__"}
+)
 torch.serialization.add_safe_globals([LoDTensor, _load_lod_tensor])
-tracing.admit(LoDTensor)
+admit(LoDTensor)

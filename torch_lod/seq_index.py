@@ -9,11 +9,12 @@ from torch import Tensor
 from .errors import LoDIndexError, public
 from .inputs import host_integers
 from .lod import LoD
+from .tracing import failing, whole_number
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
     """What is inside sequence j of level k: the levels below and the rows."""
-    return lod._cut("sequences", k + 1, int(lod._offsets[k][j]), int(lod._offsets[k][j + 1]))
+    return lod._cut("sequences", k + 1, *map(whole_number, lod._offsets[k][j : j + 2]))
 
 
 class SequenceIndex:
@@ -40,7 +41,7 @@ class SequenceIndex:
         begin, end = 0, lod.num_sequences()
         if steps:
             k, j = lod._branch("seq", tuple(steps))
-            begin, end = int(lod._offsets[k][j]), int(lod._offsets[k][j + 1])
+            begin, end = whole_number(lod._offsets[k][j]), whole_number(lod._offsets[k][j + 1])
             if len(steps) == len(key):
                 if k + 1 == lod.depth:
                     return x.values()[begin:end]
@@ -72,8 +73,6 @@ def _positions(key, n: int) -> Tensor:
         with torch._C.DisableTorchFunctionSubclass():
             return key.cpu().nonzero().flatten()
     index = host_integers("seq", "index", key)
-    wrong = ((index < -n) | (index >= n)).nonzero().flatten()
-    if wrong.numel():
-        i = int(wrong[0])
+    for i in failing((index < -n) | (index >= n), f"seq: expected an index in [{-n}, {n - 1}]"):
         raise LoDIndexError(f"seq: expected an index in [{-n}, {n - 1}], got {int(index[i])} at position {i}")
     return index % n if n else index

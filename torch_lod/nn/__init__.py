@@ -2,6 +2,7 @@
 """Modules for LoDTensors."""
 
 from .attention import MultiheadAttention, TransformerEncoderLayer
+from .plain import Plain
 from .rnn import GRU, LSTM, RNN, DynamicRNN, last_state
 from .sequence import AttentionPool, RowConv, SequenceConv, SequenceConv1d, SequencePool, SequenceSoftmax
 
@@ -12,6 +13,7 @@ __all__ = [
     "AttentionPool",
     "DynamicRNN",
     "MultiheadAttention",
+    "Plain",
     "RowConv",
     "SequenceConv",
     "SequenceConv1d",

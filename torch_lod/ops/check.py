@@ -133,7 +133,9 @@ def layer(op: str, blocks: int, values, weight_ih, weight_hh, row_offsets, **oth
 
 
 def row_count(op: str, rows) -> None:
-    if rows < 0:
+    if isinstance(rows, torch.SymInt):
+        torch._check(rows >= 0)
+    elif rows < 0:
         raise ValueError(f"{op}: expected rows >= 0, got {rows}")
 
 

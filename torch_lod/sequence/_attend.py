@@ -181,7 +181,7 @@ def multi_head_attention(
     """
     given = {"query": query, "key": key, "value": value}
     levels = [level_of(call, t, level, what) for what, t in given.items()]
-    if key._lod is not value._lod and key._lod != value._lod:
+    if key._lod._differs(value._lod):
         difference = key._lod.difference(value._lod)
         raise LoDValueError(f"{call}: expected value with the LoD of key, got LoDs that differ: {difference}")
     probability(call, "dropout", dropout)

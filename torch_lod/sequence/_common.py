@@ -42,6 +42,21 @@ def a_float(call: str, x: Tensor) -> None:
         raise LoDTypeError(f"{call}: expected x of a floating dtype, got {x.dtype}")
 
 
+def in_autocast(t: Tensor) -> Tensor:
+    """A factor of a product in the dtype that autocast has products in."""
+    kind = t.device.type
+    if torch.is_autocast_enabled(kind) and t.is_floating_point() and t.dtype != torch.float64:
+        return t.to(torch.get_autocast_dtype(kind))
+    return t
+
+
+def as_autocast(t: Tensor, x: Tensor) -> Tensor:
+    """What is combined with x in the dtype of x, where autocast lets dtypes differ."""
+    if t.dtype != x.dtype and t.is_floating_point() and torch.is_autocast_enabled(x.device.type):
+        return t.to(x.dtype)
+    return t
+
+
 def on_rows(t: Tensor, like: Tensor) -> Tensor:
     """A vector over rows, shaped to be combined with the rows of `like`."""
     return t.view(-1, *[1] * (like.dim() - 1))

@@ -69,7 +69,7 @@ def sequence_attention(
     call = "sequence_attention"
     given = {"q": q, "k": k, "v": v}
     levels = [level_of(call, t, level, what) for what, t in given.items()]
-    if k._lod is not v._lod and k._lod != v._lod:
+    if k._lod._differs(v._lod):
         raise LoDValueError(f"{call}: expected v with the LoD of k, got LoDs that differ: {k._lod.difference(v._lod)}")
     rows = check_rows(call, {what: rows_of(t) for what, t in given.items()})
     heads, shared = rows[0].shape[1], rows[1].shape[1]

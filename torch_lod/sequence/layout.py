@@ -10,7 +10,8 @@ from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
 from ..inputs import filler, host_integers
 from ..lod import LoD
 from ..lod_tensor import LoDTensor
-from ._common import level_of, one_column
+from ..tracing import failing, holds, whole_number
+from ._common import as_autocast, level_of, one_column
 
 __all__ = [
     "lod_append",
@@ -48,7 +49,7 @@ def sequence_pad(
     call = "sequence_pad"
     k = level_of(call, x, level)
     longest = x._lod._longest_rows(k)
-    if maxlen is not None and (type(maxlen) is not int or maxlen < longest):
+    if maxlen is not None and (type(maxlen) is not int or not holds(maxlen >= longest)):
         raise LoDValueError(f"{call}: expected maxlen of at least the longest sequence, {longest}, got {maxlen!r}")
     if not isinstance(pad_value, Tensor):
         return x.to_padded(pad_value, level, maxlen)
@@ -56,12 +57,17 @@ def sequence_pad(
         raise LoDValueError(
             f"{call}: expected pad_value of one element or of shape {tuple(x.shape[1:])}, got {tuple(pad_value.shape)}"
         )
-    if not torch.can_cast(pad_value.dtype, x.dtype):
+    if _breadth(pad_value.dtype) > _breadth(x.dtype):
         raise LoDTypeError(f"{call}: expected pad_value of a dtype that {x.dtype} takes in, got {pad_value.dtype}")
     dense, lengths = x.to_padded(0, level, maxlen)
     padding = torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]
     fill = pad_value.detach().to(dense).reshape(x.shape[1:] if pad_value.shape == x.shape[1:] else ())
     return torch.where(padding.view(*padding.shape, *[1] * (dense.dim() - 2)), fill, dense), lengths
+
+
+def _breadth(dtype: torch.dtype) -> int:
+    """bool, whole, floating, complex: each takes in those before it."""
+    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype != torch.bool)
 
 
 @public
@@ -120,10 +126,10 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise LoDTypeError(f"{call}: expected lengths of an integer dtype, got {lengths.dtype}")
     if maxlen is None:
-        maxlen = max(int(lengths.max()), 0) if lengths.numel() else 0
+        maxlen = whole_number(lengths.max().clamp(min=0)) if lengths.numel() else 0
     elif type(maxlen) is not int or maxlen < 1:
         raise LoDValueError(f"{call}: expected maxlen >= 1, got {maxlen!r}")
-    if maxlen * max(lengths.numel(), 1) >= 2**48:
+    if not holds(maxlen * max(lengths.numel(), 1) < 2**48):
         raise LoDValueError(f"{call}: expected a mask of fewer than 2**48 places, got {lengths.numel()} x {maxlen}")
     return (torch.arange(maxlen, device=lengths.device) < lengths[..., None]).to(dtype)
 
@@ -210,9 +216,7 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
         raise LoDValueError(f"{call}: expected new_dim in [1, 2**62), got {new_dim!r}")
     lod, width = x._lod, x.shape[1]
     elements = lod._offsets[-1] * width
-    wrong = (elements.diff() % new_dim).nonzero().flatten()
-    if wrong.numel():
-        i = int(wrong[0])
+    for i in failing(elements.diff() % new_dim != 0, f"{call}: expected sequences of a multiple of {new_dim} elements"):
         raise LoDValueError(
             f"{call}: expected sequences of a multiple of {new_dim} elements, got {int(elements[i + 1] - elements[i])} in "
             f"sequence {i} ({int(lod._offsets[-1].diff()[i])} rows of {width})"
@@ -242,6 +246,8 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
     places = one_column(call, "index", index)
     if _a_tensor(call, x).dim() < 2:
         raise LoDValueError(f"{call}: expected x of shape (sequences, size, ...), got {tuple(x.shape)}")
+    if isinstance(updates, Tensor):
+        updates = as_autocast(updates, x)
     if not isinstance(updates, Tensor) or updates.dtype != x.dtype:
         raise LoDTypeError(
             f"{call}: expected updates of the dtype of x, {x.dtype}, got {getattr(updates, 'dtype', type(updates).__name__)}"
@@ -254,7 +260,7 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
             f"{call}: expected x with a row for each of {lod.num_sequences()} sequences, got {x.shape[0]}"
         )
     if isinstance(updates, LoDTensor):
-        if updates._lod != lod:
+        if updates._lod._differs(lod):
             raise LoDValueError(
                 f"{call}: expected updates with the LoD of index, got LoDs that differ: {lod.difference(updates._lod)}"
             )
@@ -270,13 +276,8 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
     x = x.values() if isinstance(x, LoDTensor) else x
     places = places.to(torch.int64)
     outside = (places < 0) | (places >= size)
-    if places.is_cpu:
-        wrong = outside.nonzero().flatten()
-        if wrong.numel():
-            i = int(wrong[0])
-            raise LoDIndexError(f"{call}: expected index in [0, {size - 1}], got {int(places[i])} at row {i}")
-    else:
-        torch._assert_async(~outside.any(), f"{call}: index holds a place out of range")
+    for i in failing(outside, f"{call}: index holds a place out of range"):
+        raise LoDIndexError(f"{call}: expected index in [0, {size - 1}], got {int(places[i])} at row {i}")
     at = lod._segment_ids(0, x.device) * size + places
     return x + ops.scatter_rows(updates, at, x.shape[0] * size).view(x.shape)
 

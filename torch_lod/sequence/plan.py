@@ -16,6 +16,7 @@ from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
 from ..inputs import sums
 from ..lod import LoD
 from ..lod_tensor import LoDTensor
+from ..tracing import holds, whole_number
 from ._common import level_of
 
 __all__ = [
@@ -55,7 +56,7 @@ class RankTable:
 
     def alive(self, t: int) -> int:
         """How many sequences have a step t."""
-        return int((self.lengths > t).sum())
+        return whole_number((self.lengths > t).sum())
 
     def _steps(self) -> tuple[Tensor, list[int]]:
         """The elements of step 0, 1, ... in the order of the table, one step after another, and the size of each step."""
@@ -66,6 +67,12 @@ class RankTable:
 
     def __repr__(self) -> str:
         return f"RankTable({self.items()})"
+
+    def __reduce__(self):
+        return RankTable, (self.lod, self.level)
+
+
+torch.serialization.add_safe_globals([RankTable])
 
 
 @public
@@ -88,7 +95,7 @@ def max_sequence_len(table: RankTable) -> int:
 
     Source: Paddle Fluid's max_sequence_len.
     """
-    return _a_table("max_sequence_len", table).lod._longest[table.level]
+    return _a_table("max_sequence_len", table).lod._longest_of(table.level)
 
 
 def _a_table(call: str, table) -> RankTable:
@@ -116,7 +123,7 @@ def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
     """
     call = "lod_tensor_to_array"
     k = level_of(call, x, _a_table(call, table).level)
-    if x._lod != table.lod:
+    if x._lod._differs(table.lod):
         raise LoDValueError(
             f"{call}: expected x with the table's LoD, got LoDs that differ: {x._lod.difference(table.lod)}"
         )
@@ -165,7 +172,7 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
                 f"{tuple(step.shape[1:])}"
             )
         count = step.num_sequences() if isinstance(step, LoDTensor) else step.shape[0]
-        if count != size:
+        if not holds(count == size):
             raise LoDValueError(f"{call}: expected {size} {'sequences' if nested else 'rows'} at step {t}, got {count}")
     back = index.argsort()
     outer = table.lod._offsets[: table.level + 1]
@@ -228,7 +235,7 @@ def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
     if type(i) is not int or not 0 <= i < 2**63:
         raise LoDIndexError(f"{call}: expected i in [0, 2**63), got {i!r}")
     alive, count = table.alive(i), _sequences_of(call, x)
-    if count < alive:
+    if not holds(count >= alive):
         raise LoDValueError(f"{call}: expected x with at least the {alive} sequences that have a step {i}, got {count}")
     return x.slice(0, 0, alive) if isinstance(x, LoDTensor) else x[:alive]
 
@@ -240,7 +247,7 @@ def _mask(call: str, mask, count: int) -> Tensor:
         raise LoDTypeError(f"{call}: expected mask as a bool tensor, got {getattr(mask, 'dtype', type(mask).__name__)}")
     if mask.is_meta:
         raise LoDTypeError(f"{call}: expected mask as a bool tensor with data, got one on {mask.device}")
-    if mask.shape not in ((count,), (count, 1)):
+    if not (mask.dim() == 1 or (mask.dim() == 2 and mask.shape[1] == 1)) or not holds(mask.shape[0] == count):
         raise LoDValueError(f"{call}: expected mask of shape ({count},) or ({count}, 1), got {tuple(mask.shape)}")
     return mask.reshape(-1).cpu()
 
@@ -291,9 +298,9 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
     call = "merge_lod_tensor"
     k = level_of(call, x, level) if isinstance(x, LoDTensor) else 0
     host = _mask(call, mask, x.num_sequences(k) if isinstance(x, LoDTensor) else _sequences_of(call, x))
-    wanted = {"in_true": int(host.sum()), "in_false": int((~host).sum())}
+    wanted = {"in_true": whole_number(host.sum()), "in_false": whole_number((~host).sum())}
     for (what, count), part in zip(wanted.items(), (in_true, in_false), strict=True):
-        if _sequences_of(call, part, what) != count:
+        if not holds(_sequences_of(call, part, what) == count):
             raise LoDValueError(
                 f"{call}: expected {what} with {count} sequences, got {_sequences_of(call, part, what)}"
             )

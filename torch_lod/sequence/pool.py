@@ -6,9 +6,10 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
-from ..inputs import filler, whole
+from ..inputs import filler, sums, whole
 from ..lod import LoD
 from ..lod_tensor import LoDTensor, made, maybe_lod, plainly, rows_of
+from ..tracing import failing
 from ._common import a_float, level_of, number, on_rows
 
 __all__ = [
@@ -321,11 +322,9 @@ def fused_embedding_seq_pool(
     words = weight.shape[0]
     numbers = numbers.to(torch.int64)
     outside = (numbers < 0) | (numbers >= words)
-    if not numbers.is_cpu:
-        torch._assert_async(~outside.any(), f"{call}: ids hold one out of range")
-    elif outside.any():
-        at = tuple(outside.nonzero()[0].tolist())
-        raise LoDIndexError(f"{call}: expected ids in [0, {words - 1}], got {int(numbers[at])} at index {at[0]}")
+    for i in failing(outside.flatten(1).any(1) if outside.dim() > 1 else outside, f"{call}: ids hold one out of range"):
+        worst = int(numbers[i][outside[i]][0])
+        raise LoDIndexError(f"{call}: expected ids in [0, {words - 1}], got {worst} at index {i}")
     kind = _kind(call, "combiner", combiner)
     if padding_idx is not None:
         numbers = torch.where(numbers == padding_idx, -1, numbers)
@@ -368,9 +367,8 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
     if high.shape != lengths.shape or broad.shape != lengths.shape:
         counts = [len(t) for t in (lengths, high, broad)]
         raise LoDValueError(f"{call}: expected equally many sequences in x, row and col, got {counts}")
-    wrong = (lengths != channel_num * high * broad).nonzero().flatten()
-    if wrong.numel():
-        i = int(wrong[0])
+    said = f"{call}: expected x of channel_num x rows x columns scores"
+    for i in failing(lengths != channel_num * high * broad, said):
         raise LoDValueError(
             f"{call}: expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"
         )
@@ -379,7 +377,8 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
     if scores.numel() != x.shape[0]:
         raise LoDValueError(f"{call}: expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
     # a matrix row is a segment; they come by (sequence, channel, row) and leave by (sequence, row, channel)
-    matrices = LoD.from_lengths([broad[LoD.from_lengths([channel_num * high])._parents(0)]])
+    turned = LoD._of(call, "lengths", [sums(channel_num * high)], rows=channel_num * row.shape[0])
+    matrices = LoD._of(call, "lengths", [sums(broad[turned._parents(0)])], rows=x.shape[0])
     best, _ = sequence_topk(LoDTensor(scores, matrices), max(topks))
     means = best.cumsum(1)[:, [k - 1 for k in topks]] / torch.tensor(topks, dtype=scores.dtype, device=x.device)
     first, of = row._lod._offsets[0][:-1], row._lod._parents(0)

@@ -10,6 +10,7 @@ from ..errors import LoDTypeError, LoDValueError, public
 from ..inputs import filler, host_integers, sums
 from ..lod import LoD
 from ..lod_tensor import LoDTensor, made, rows_of
+from ..tracing import failing
 from ._common import a_float, level_of, on_rows, plain, probability
 
 __all__ = [
@@ -52,7 +53,8 @@ def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: Paddle Fluid's sequence_reverse, of one level.
     """
-    k = level_of("sequence_reverse", x, level)
+    call = "sequence_reverse"
+    k = level_of(call, x, level)
     lod = x._lod
     if k + 1 == lod.depth:
         rows = rows_of(x)
@@ -61,8 +63,8 @@ def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     def turned():
         offsets = lod._offsets[k]
-        inner, runs = lod._take("sequence_reverse", k + 1, ops.run_map(offsets[1:] - 1, offsets, int(offsets[-1]), -1))
-        return lod._under("sequence_reverse", inner, offsets), runs
+        inner, runs = lod._take(call, k + 1, ops.run_map(offsets[1:] - 1, offsets, lod._elements(k), -1), True)
+        return lod._under(call, inner, offsets), runs
 
     return x._moved(*lod._remember(("reverse", k), turned))
 
@@ -92,9 +94,8 @@ def sequence_slice(x: LoDTensor, offset, length, level: int | str = -1) -> LoDTe
     count = offsets.numel() - 1
     begin, taken = (_per_sequence(call, name, t, count) for name, t in (("offset", offset), ("length", length)))
     room = offsets.diff()
-    wrong = ((begin < 0) | (taken < 0) | (begin > room) | (taken > room - begin)).nonzero().flatten()
-    if wrong.numel():
-        i = int(wrong[0])
+    wrong = (begin < 0) | (taken < 0) | (begin > room) | (taken > room - begin)
+    for i in failing(wrong, f"{call}: expected offset and length within the sequences"):
         raise LoDValueError(
             f"{call}: expected offset and length within sequence {i} of {int(room[i])} elements, got offset "
             f"{int(begin[i])} and length {int(taken[i])}"
@@ -197,7 +198,8 @@ def sequence_sample(x: LoDTensor, k: int, generator: torch.Generator | None = No
         raise LoDTypeError(f"{call}: expected generator as a torch.Generator in host memory, got {got}")
     offsets = x._lod._offsets[at]
     segment = x._lod._parents(at)
-    order = torch.rand(segment.numel(), generator=generator, device="cpu").argsort()
+    by: dict = {} if generator is None else {"generator": generator}  # in a graph not even as None
+    order = torch.rand(segment.numel(), device="cpu", **by).argsort()
     order = order[segment[order].argsort(stable=True)]  # by sequence, within it at random
     place = torch.arange(segment.numel(), device="cpu") - offsets[segment]
     return elements_taken(call, x, at, offsets.diff().clamp(max=k), order[place < k].sort().values)
@@ -258,7 +260,7 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
         raise LoDValueError(
             f"{call}: expected x with the {offsets.numel() - 1} sequences of y at level {ref_level!r}, got {count}"
         )
-    rows = lod.num_sequences(k + 1) if k + 1 < lod.depth else lod.rows
+    rows = lod._elements(k)
     if not isinstance(x, LoDTensor):
         return laid_over(x, lod._own_offsets(k, x.device), rows)
     return x._moved(*x._lod._take(call, 0, ops.run_map(torch.arange(count, device="cpu"), offsets, rows, 0)))
@@ -293,7 +295,7 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
     if k >= lod.depth:
         raise LoDValueError(f"{call}: expected x with fewer levels than the {lod.depth} of y, got {k}")
     outer = lod.outer(k)
-    if own is not None and outer is not None and own != outer:
+    if own is not None and outer is not None and own._differs(outer):
         raise LoDValueError(
             f"{call}: expected the outer levels of y to be those of x, got LoDs that differ: {own.difference(outer)}"
         )
@@ -324,15 +326,18 @@ def broadcast(*xs) -> tuple:
 
     Source: torch.broadcast_tensors, for ragged dimensions; `sequence_expand_as` for each, with its gradient.
     """
-    deepest = max((x._lod for x in xs if isinstance(x, LoDTensor)), key=lambda lod: lod.depth, default=None)
-    if deepest is None:
+    lods = [x._lod for x in xs if isinstance(x, LoDTensor)]
+    if not lods:
         raise LoDValueError("broadcast: expected at least 1 LoDTensor, got none")
+    deepest = lods[0]
+    for lod in lods[1:]:
+        deepest = lod if lod.depth > deepest.depth else deepest
 
     def over(x):
         if not isinstance(x, Tensor) or (x.dim() == 0 and not isinstance(x, LoDTensor)):
             return x
         if isinstance(x, LoDTensor) and x.lod_level == deepest.depth:
-            if x._lod != deepest:
+            if x._lod._differs(deepest):
                 raise LoDValueError(
                     f"broadcast: expected equal LoDs, got LoDs that differ: {deepest.difference(x._lod)}"
                 )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod_tensor import LoDTensor, _a_lod_tensor
-from ._common import a_float, level_of, number, one_column
+from ._common import a_float, as_autocast, level_of, number, one_column
 from .pool import sequence_pool
 from .rearrange import sequence_expand_as
 from .scan import scan
@@ -54,7 +54,8 @@ def _matrix(call: str, what: str, t, shape: tuple, like: Tensor) -> Tensor:
     if flat.dim() != len(shape) or any(want is not None and want != got for want, got in zip(shape, flat.shape)):
         said = tuple("any" if want is None else want for want in shape)
         raise LoDValueError(f"{call}: expected {what} of shape {said}, got {tuple(t.shape)}")
-    if t.dtype != like.dtype or t.device != like.device:
+    flat = as_autocast(flat, like)
+    if flat.dtype != like.dtype or t.device != like.device:
         raise LoDTypeError(
             f"{call}: expected {what} of {like.dtype} on {like.device}, as the input, got {t.dtype} on {t.device}"
         )

@@ -58,7 +58,7 @@ def scan(
     lod = inputs[0]._lod
     for i, other in enumerate(inputs[1:], 1):
         level_of(call, other, level)
-        if other._lod != lod:
+        if other._lod._differs(lod):
             raise LoDValueError(
                 f"{call}: expected x with equal LoDs, got LoDs that differ at input {i}: {lod.difference(other._lod)}"
             )

@@ -11,7 +11,8 @@ from ..errors import LoDTypeError, LoDValueError, public
 from ..inputs import sums
 from ..lod import LoD
 from ..lod_tensor import LoDTensor, made, rows_of
-from ._common import a_float, level_of, plain
+from ..tracing import whole_number
+from ._common import a_float, as_autocast, in_autocast, level_of, plain
 
 __all__ = ["im2sequence", "row_conv", "sequence_conv", "sequence_conv1d", "sequence_unfold"]
 
@@ -36,6 +37,7 @@ def _fits(call: str, what: str, t, shape: tuple, x: Tensor) -> Tensor:
         raise LoDTypeError(f"{call}: expected {what} as a tensor, got {type(t).__name__}")
     if tuple(t.shape) != shape:
         raise LoDValueError(f"{call}: expected {what} of shape {shape}, got {tuple(t.shape)}")
+    t = as_autocast(t, x)
     if t.dtype != x.dtype or t.device != x.device:
         raise LoDTypeError(f"{call}: expected {what} of {x.dtype} on {x.device}, as x, got {t.dtype} on {t.device}")
     return t
@@ -81,21 +83,21 @@ def sequence_conv(
     """
     call = "sequence_conv"
     k = level_of(call, x, level)
-    values = _rows_by_features(call, x)
+    values = in_autocast(_rows_by_features(call, x))
     n = _positive(call, "context_length", context_length)
     start = -(n // 2) if context_start is None else context_start
     if type(start) is not int or not -(2**20) <= start <= 2**20:
         raise LoDValueError(f"{call}: expected context_start within 2**20, got {context_start!r}")
     width = values.shape[1]
     _a_weight(call, weight, "(context_length * features, out)", lambda w: w.dim() == 2)
-    _fits(call, "weight", weight, (n * width, weight.shape[1]), values)
+    weight = _fits(call, "weight", weight, (n * width, weight.shape[1]), values)
     if bias is not None:
-        _fits(call, "bias", bias, (weight.shape[1],), values)
+        bias = _fits(call, "bias", bias, (weight.shape[1],), values)
     offsets = x._lod._row_offsets(k, values.device)
     out = ops.segment_conv(values, weight.reshape(n, width, weight.shape[1]), bias, offsets, start)
     if padding_data is not None:
         before, after = max(0, -start), max(0, start + n - 1)
-        _fits(call, "padding_data", padding_data, (before + after, width), values)
+        padding_data = _fits(call, "padding_data", padding_data, (before + after, width), values)
         out = out + _padding_seen(values, offsets, n, start, before, padding_data).flatten(1) @ weight
     return made(out, x._lod)
 
@@ -143,7 +145,7 @@ def sequence_conv1d(
     """
     call = "sequence_conv1d"
     k = level_of(call, x, level)
-    values = _rows_by_features(call, x)
+    values = in_autocast(_rows_by_features(call, x))
     width = values.shape[1]
     _positive(call, "dilation", dilation)
     if type(groups) is not int or groups < 1 or width % groups:
@@ -153,9 +155,9 @@ def sequence_conv1d(
     shape = f"(out, {width // groups}, size), out a multiple of {groups}"
     _a_weight(call, weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
     out, _, size = weight.shape
-    _fits(call, "weight", weight, (out, width // groups, size), values)
+    weight = _fits(call, "weight", weight, (out, width // groups, size), values)
     if bias is not None:
-        _fits(call, "bias", bias, (out,), values)
+        bias = _fits(call, "bias", bias, (out,), values)
     reach = (size - 1) * dilation
     start = -reach if padding == "causal" else -(reach // 2)
     offsets = x._lod._row_offsets(k, values.device)
@@ -190,7 +192,7 @@ def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
     k = level_of(call, x, level)
     values = _rows_by_features(call, x)
     _a_weight(call, weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
-    _fits(call, "weight", weight, (weight.shape[0], values.shape[1]), values)
+    weight = _fits(call, "weight", weight, (weight.shape[0], values.shape[1]), values)
     seen = ops.segment_unfold(values, x._lod._row_offsets(k, values.device), weight.shape[0], 0)
     return made((seen * weight).sum(1), x._lod)
 
@@ -218,7 +220,7 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, level: int | str = -
     offsets = x._lod._row_offsets(k)
     counts = torch.where(offsets.diff() < size, 0, (offsets.diff() - size) // step + 1)
     windows = sums(counts)
-    start = ops.run_map(offsets[:-1], windows, int(windows[-1]), step)
+    start = ops.run_map(offsets[:-1], windows, whole_number(windows[-1]), step)
     names = x.level_names[: k + 1] if x.level_names else None
     lod = LoD._of(call, "offsets", [*x._lod._offsets[:k], windows], names)
     rows = (start[:, None] + torch.arange(size, device="cpu")).flatten()
@@ -295,7 +297,7 @@ def im2sequence(
         sizes = [grid(h, w) for h, w in real]
         if any(min(size) < 1 for size in sizes):
             raise LoDValueError(f"{call}: expected images of at least one window, got sizes {real[:4]}")
-    rows, columns = max((s[0] for s in sizes), default=0), max((s[1] for s in sizes), default=0)
+    rows, columns = (max([0, *(size[i] for size in sizes)]) for i in (0, 1))
     # zeros beyond the image where a grid is larger than x
     below, beside = (
         max(0, (rows - 1) * down_by + high - up - height),

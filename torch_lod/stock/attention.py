@@ -13,6 +13,7 @@ from ..lod_tensor import made
 from ..sequence._attend import attend, check_rows, multi_head_attention
 from ..sequence._common import level_of, probability
 from ..torch_rules import same_lod
+from ..tracing import whole_number
 from .routes import route, structured
 
 
@@ -36,7 +37,7 @@ def _masked(call: str, mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dty
     runs, on = sums(keys), mask.device
     wide = mask.unsqueeze(-1) if mask.dim() == 2 else mask.permute(1, 2, 0)
     wide = wide if wide.dtype == torch.bool else wide.to(dtype)
-    return ops.gather_runs(wide.flatten(0, 1), (places * mask.shape[-1]).to(on), runs.to(on), int(runs[-1]))
+    return ops.gather_runs(wide.flatten(0, 1), (places * mask.shape[-1]).to(on), runs.to(on), whole_number(runs[-1]))
 
 
 def _seen(call: str, mask, causal: bool, hides: bool, heads: int, lods, like: Tensor) -> tuple[bool, Tensor | None]:

@@ -17,6 +17,7 @@ from ..inputs import sums
 from ..lod import LoD
 from ..lod_tensor import LoDTensor, made
 from ..sequence._common import a_float, number
+from ..tracing import failing, whole_number
 from .routes import one, only_first, route
 
 
@@ -168,8 +169,7 @@ def pad(input, pad, mode="constant", value=None):
         raise LoDValueError(f"{call}: expected mode 'constant', 'reflect', 'replicate' or 'circular', got {mode!r}")
     lengths, most = _lengths(input), max(pad)
     short = (lengths > 0) & (lengths < {"reflect": most + 1, "replicate": 1, "circular": most}[mode])
-    if short.any():
-        i = int(short.nonzero()[0])
+    for i in failing(short, f"{call}: expected sequences long enough for {mode} padding"):
         raise LoDValueError(
             f"{call}: expected sequences long enough for {mode} padding of {most} rows, got {int(lengths[i])} in sequence {i}"
         )
@@ -213,7 +213,7 @@ def _windows(call, x, kernel, stride, padding, dilation, ceil) -> tuple[_Windows
 
 def _cut(x: LoDTensor, at: _Places, start: Tensor, size: Tensor, step: int = 1) -> _Windows:
     own = sums(size)
-    total, offsets = int(own[-1]), own.to(x.device, non_blocking=True)
+    total, offsets = whole_number(own[-1]), own.to(x.device, non_blocking=True)
     rows = ops.run_map((start + at.first).to(x.device, non_blocking=True), offsets, total, step)
     return _Windows(rows, offsets, at, size)
 

@@ -193,9 +193,9 @@ def chain(lods) -> LoD:
         for lod in lods:
             offsets = lod._offsets[k]
             parts.append(offsets[1:] + end)
-            end += int(offsets[-1])
+            end += lod._elements(k)
         levels.append(torch.cat(parts))
-    return LoD._of("cat", "offsets", levels, lods[0].level_names)
+    return LoD._of("cat", "offsets", levels, lods[0].level_names, sum(lod.rows for lod in lods))
 
 
 def elsewhere(otherwise: Rule, place: int, name: str = "dim", default=None):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
+from ..tracing import compiling
 
 #: The kinds of functions.
 MEANING = {
@@ -41,6 +42,8 @@ _NO_SEQUENCES = f"{_OUT}, sequence by sequence is x.sequences()"
 
 
 def _name(func: Callable) -> str:
+    if compiling():
+        return "function"  # Dynamo knows no names of those of torch
     return getattr(func, "__name__", str(func)).strip("_")
 
 
@@ -50,7 +53,7 @@ def _lod_of(value) -> LoD | None:
 
 def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:
     """The LoD of two operands; ValueError, in the name of the call, where they differ."""
-    if a is not b and a != b:
+    if a._differs(b):
         call = call if isinstance(call, str) else _name(call)  # not before: torch.compile takes no names of functions
         way_out = "to combine their rows all the same, pass .values() of one"
         if a.depth != b.depth:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of docs/matrix.md: a call of every operator and module, on structures with and without empty sequences."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from op_info import OPS
+from sequence_info import SEQUENCES
+from sequence_words import lod_tensor
+
+import torch_lod as tl
+
+#: Neither 0 nor 1 of anything, so that sizes are symbols; then empty sequences.
+SOME, EMPTIES = [[2, 3], [2, 4, 3, 2, 5]], [[0, 2, 1, 0], [0, 3, 0]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """function(*args, **kwargs); `outputs`: how many of the results are more than what a backward keeps."""
+
+    label: str
+    function: Callable
+    args: tuple
+    kwargs: dict
+    outputs: int | None = None
+
+
+def _of_operator(info) -> Iterator[Call]:
+    function = getattr(tl.ops, info.name)
+    for sample in info.samples(info.dtypes[0], "cpu"):
+        if not sample.large:
+            yield Call(sample.label, function, sample.args, {}, info.outputs)
+
+
+def _of_sequences(info) -> Iterator[Call]:
+    for sample in info.samples(info.dtypes[0], "cpu"):
+        if not sample.fixed:
+            yield Call(sample.label, info.op, sample.args, sample.kwargs)
+
+
+def _rank() -> Iterator[Call]:
+    for offsets in ([0, 2, 5, 9], [0, 0, 3, 3]):
+        yield Call("", tl.ops.rank_by_length, (torch.tensor(offsets),), {})
+
+
+def _random(*shape) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+
+
+def _recurrences() -> Iterator[tuple[str, Callable]]:
+    def over(make):
+        def calls():
+            for lengths in (SOME, EMPTIES):
+                x = lod_tensor(lengths, (8,), torch.float64, "cpu")
+                function, args, kwargs = make(x)
+                yield Call(str(lengths), function, args, kwargs)
+
+        return calls
+
+    w = _random(2, 8)
+    cell = torch.nn.GRUCell(8, 4).double()
+    yield "scan", over(lambda x: (tl.scan, (lambda a, h: torch.tanh(a + h), x, _random(x.num_sequences(-1), 8)), {}))
+    yield "dynamic_lstm", over(lambda x: (tl.dynamic_lstm, (x, w, _random(14)), {}))
+    yield "dynamic_lstmp", over(lambda x: (tl.dynamic_lstmp, (x, _random(3, 8), _random(2, 3), _random(14)), {}))
+    yield "dynamic_gru", over(lambda x: (tl.dynamic_gru, (x[:, :6], _random(2, 6)), {}))
+    yield "fusion_lstm", over(lambda x: (tl.fusion_lstm, (x, _random(8, 8), w, _random(14)), {}))
+    yield "fusion_gru", over(lambda x: (tl.fusion_gru, (x, _random(8, 6), _random(2, 6)), {}))
+
+    def ids(x):
+        return x.with_values(torch.arange(len(x)) % 5)
+
+    yield (
+        "fused_embedding_fc_lstm",
+        over(lambda x: (tl.fused_embedding_fc_lstm, (ids(x), _random(5, 8), w, _random(14)), {})),
+    )
+
+    def attention(x):
+        flat = x.drop_level(0)
+        given = (flat, _random(flat.num_sequences(), 2), _random(10, 1), _random(10, 8), _random(8))
+        return tl.attention_lstm, given, {}
+
+    yield "attention_lstm", over(attention)
+    yield "gru_unit", over(lambda x: (tl.gru_unit, (x.values()[:, :6], _random(len(x), 2), _random(2, 6)), {}))
+    yield "lstm_unit", over(lambda x: (tl.lstm_unit, (x.values(), _random(len(x), 2)), {}))
+
+    modules = {
+        "nn.LSTM": tl.nn.LSTM(8, 4, 2, bidirectional=True, proj_size=2),
+        "nn.GRU": tl.nn.GRU(8, 4),
+        "nn.RNN": tl.nn.RNN(8, 4),
+        "nn.AttentionPool": tl.nn.AttentionPool(8),
+        "nn.MultiheadAttention": tl.nn.MultiheadAttention(8, 2),
+        "nn.TransformerEncoderLayer": tl.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0),
+        "nn.RowConv": tl.nn.RowConv(8, 2),
+        "nn.SequenceConv": tl.nn.SequenceConv(8, 4, 3),
+        "nn.SequenceConv1d": tl.nn.SequenceConv1d(8, 4, 3),
+        "nn.SequencePool": tl.nn.SequencePool("mean"),
+        "nn.SequenceSoftmax": tl.nn.SequenceSoftmax(),
+    }
+    for name, module in modules.items():
+        module.double()
+        given = 3 if name == "nn.MultiheadAttention" else 1
+        yield name, over(lambda x, m=module, n=given: (m, (x,) * n, {}))
+    dynamic = tl.nn.DynamicRNN(cell)
+    yield "nn.DynamicRNN", over(lambda x: (dynamic, (x,), {}))
+    yield "nn.last_state", over(lambda x: (tl.nn.last_state, (_random(2, x.num_sequences(-1), 3), x), {}))
+
+
+#: Under the names of docs/matrix.py.
+CALLS: dict[str, Callable[[], Iterator[Call]]] = {
+    **{f"ops.{info.name}": (lambda i=info: _of_operator(i)) for info in OPS if info.name in tl.ops.__all__},
+    "ops.rank_by_length": _rank,
+    **{info.name: (lambda i=info: _of_sequences(i)) for info in SEQUENCES},
+    **dict(_recurrences()),
+}

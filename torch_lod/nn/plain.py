@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules of LoDTensors for those who hand over plain tensors: torch.export, AOTInductor, servers."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ..errors import LoDTypeError, LoDValueError
+from ..lod import LoD
+from ..lod_tensor import LoDTensor
+from ..tracing import compiling
+
+__all__ = ["Plain"]
+
+
+class Plain(torch.nn.Module):
+    """A module on plain tensors: a LoDTensor goes in as its values and the offsets of its levels, outermost first, and
+    comes out as a tuple of the same.
+
+        plain = tl.nn.Plain(model, 2)                  # model(x), with x of two levels
+        program = plain.export(x)                      # torch.export.ExportedProgram; all sizes may change
+        program.module()(*plain.tensors(x))            # or values, offsets, offsets from elsewhere
+
+    Args:
+        module: called with LoDTensors and plain tensors, by position.
+        levels: what each argument is: the number of levels, or their names; 0 for a plain tensor.
+    """
+
+    def __init__(self, module: torch.nn.Module, *levels):
+        super().__init__()
+        self.module = module
+        for given in levels:
+            if not (type(given) is int and given >= 0) and not isinstance(given, (list, tuple)):
+                raise LoDTypeError(f"Plain: expected levels as a number or as names, got {given!r}")
+        self.levels = [given if type(given) is int else tuple(given) for given in levels]
+
+    def tensors(self, *args: Tensor) -> tuple[Tensor, ...]:
+        """The arguments of the module as those of this one. ValueError where one has not the number of levels."""
+        if len(args) != len(self.levels):
+            raise LoDValueError(f"Plain: expected {len(self.levels)} arguments, got {len(args)}")
+        for i, (x, levels) in enumerate(zip(args, self.levels, strict=True)):
+            depth = x.lod_level if isinstance(x, LoDTensor) else 0
+            if depth != _depth(levels):
+                raise LoDValueError(f"Plain: expected argument {i} with {_depth(levels)} levels, got {depth}")
+        return tuple(t for x in args for t in _tensors(x))
+
+    def forward(self, *tensors: Tensor):
+        wanted = sum(1 + _depth(levels) for levels in self.levels)
+        if len(tensors) != wanted:
+            raise LoDValueError(f"Plain: expected {wanted} tensors, values and offsets, got {len(tensors)}")
+        args, at = [], 0
+        for levels in self.levels:
+            values, offsets = tensors[at], tensors[at + 1 : at + 1 + _depth(levels)]
+            at += 1 + len(offsets)
+            names = None if type(levels) is int else levels
+            if not offsets:
+                args.append(values)
+            elif compiling():  # the offsets given are those of the graph: nothing is copied
+                args.append(LoDTensor(values, LoD._of("Plain", "offsets", offsets, names, values.shape[0])))
+            else:
+                args.append(LoDTensor(values, LoD(offsets, level_names=names)))
+        return pytree.tree_map(lambda t: _tensors(t) if isinstance(t, LoDTensor) else t, self.module(*args))
+
+    def export(self, *args: Tensor, **options) -> Any:
+        """torch.export.export of this module, with every size of a LoDTensor dynamic, and those of a plain tensor that
+        the module allows to be; options as there.
+
+        Args:
+            args: an example, as for the module: neither rows nor sequences of 0 or 1, which torch.export takes for constants.
+        """
+        tensors = self.tensors(*args)
+        dynamic: list = []
+        for x, levels in zip(args, self.levels, strict=True):
+            if _depth(levels):
+                dynamic += [{0: torch.export.Dim.DYNAMIC}] * (1 + _depth(levels))
+            else:
+                dynamic.append(dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO))
+        # strict: without Dynamo torch.export has no LoDTensor
+        return torch.export.export(self, tensors, dynamic_shapes={"tensors": tuple(dynamic)}, strict=True, **options)
+
+
+def _depth(levels) -> int:
+    return levels if type(levels) is int else len(levels)
+
+
+def _tensors(x) -> tuple[Tensor, ...]:
+    return (x.values(), *x.lod._offsets) if isinstance(x, LoDTensor) else (x,)

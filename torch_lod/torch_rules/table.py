@@ -266,20 +266,23 @@ _add(
 _SOFTMAX = f"tl.sequence_softmax runs within sequences, and {_OUT}"
 _add("refuse", rules.refuse_on_rows(4, "dim", -1, _SOFTMAX), "gumbel_softmax")
 _add("refuse", rules.refuse_on_rows(1, "dim", None, _SOFTMAX), "softmax log_softmax softmin")
-_add(
-    "refuse",
-    rules.refuse_on_rows(1, "dim", None, _NO_SEQUENCES),
-    "cumsum cumprod cummax cummin logcumsumexp cumsum_ cumprod_",
-)
+for _name in ("cumsum", "cumprod", "cummax", "logcumsumexp"):
+    _inside = f"tl.sequence_{_name} runs within sequences, and {_OUT}"
+    _add("refuse", rules.refuse_on_rows(1, "dim", None, _inside), f"{_name} {_name}_")
+_add("refuse", rules.refuse_on_rows(1, "dim", None, f"see tl.sequence_cummax of -x, and {_OUT}"), "cummin")
 _add("refuse", rules.refuse_on_rows(2, "dim", -1, _NO_SEQUENCES, rules.join), "cumulative_trapezoid diff")
-_add("refuse", rules.refuse_on_rows(1, "dim", -1, _NO_SEQUENCES), "sort argsort glu")
+_add(
+    "refuse", rules.refuse_on_rows(1, "dim", -1, f"tl.sequence_sort sorts within sequences, and {_OUT}"), "sort argsort"
+)
+_add("refuse", rules.refuse_on_rows(1, "dim", -1, _NO_SEQUENCES), "glu")
 _add("refuse", rules.renorm, "renorm renorm_")
 _add("refuse", rules.refuse_on_rows(2, "dim", 1, _NO_SEQUENCES), "normalize")
 _add("refuse", rules.refuse_on_rows(9, "dim", None, _NO_SEQUENCES), "gradient")
 _add("refuse", rules.flip, "flip")
-_add("refuse", rules.refuse_on_rows(2, "dims", None, _NO_SEQUENCES), "roll")
+_add("refuse", rules.refuse_on_rows(2, "dims", None, f"tl.sequence_shift moves within sequences, and {_OUT}"), "roll")
 _add("refuse", rules.refuse_on_rows(2, "dims", (0, 1), _NO_SEQUENCES), "rot90")
-_add("refuse", rules.refuse(f"rows of different sequences would be turned over; {_OUT}"), "flipud msort __reversed__")
+_add("refuse", rules.refuse(f"tl.sequence_reverse turns the rows of every sequence, and {_OUT}"), "flipud __reversed__")
+_add("refuse", rules.refuse(f"tl.sequence_sort sorts within sequences, and {_OUT}"), "msort")
 _add("refuse", rules.triangle, "tril triu tril_ triu_")
 _add("refuse", rules.refuse(f"its diagonal would run through the rows of all sequences; {_OUT}"), "fill_diagonal_")
 _add("refuse", rules.refuse_on_rows(2, "dim", -1, _NO_SEQUENCES), "fft ifft rfft irfft hfft ihfft", (torch.fft,))

@@ -266,10 +266,9 @@ _add(
 _SOFTMAX = f"tl.sequence_softmax runs within sequences, and {_OUT}"
 _add("refuse", rules.refuse_on_rows(4, "dim", -1, _SOFTMAX), "gumbel_softmax")
 _add("refuse", rules.refuse_on_rows(1, "dim", None, _SOFTMAX), "softmax log_softmax softmin")
-for _name in ("cumsum", "cumprod", "cummax", "logcumsumexp"):
+for _name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"):
     _inside = f"tl.sequence_{_name} runs within sequences, and {_OUT}"
     _add("refuse", rules.refuse_on_rows(1, "dim", None, _inside), f"{_name} {_name}_")
-_add("refuse", rules.refuse_on_rows(1, "dim", None, f"see tl.sequence_cummax of -x, and {_OUT}"), "cummin")
 _add("refuse", rules.refuse_on_rows(2, "dim", -1, _NO_SEQUENCES, rules.join), "cumulative_trapezoid diff")
 _add(
     "refuse", rules.refuse_on_rows(1, "dim", -1, f"tl.sequence_sort sorts within sequences, and {_OUT}"), "sort argsort"

@@ -15,7 +15,9 @@ from setuptools.command.build_py import build_py
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension
 
 with_cuda = os.environ.get("TORCH_LOD_CUDA", "1" if torch.version.cuda and CUDA_HOME else "0") == "1"
-host = ["-O3", "-std=c++20", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-g0"]
+# torch shares work among threads by OpenMP, in code that is compiled here; without the flag everything runs on one
+openmp = ["-fopenmp"] if sys.platform == "linux" and torch.backends.openmp.is_available() else []
+host = [*openmp, "-O3", "-std=c++20", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-g0"]
 
 extension = (CUDAExtension if with_cuda else CppExtension)(
     "torch_lod._C",
@@ -23,6 +25,7 @@ extension = (CUDAExtension if with_cuda else CppExtension)(
     include_dirs=[os.path.abspath("csrc")],
     define_macros=[("LOD_CUDA", "1")] if with_cuda else [],
     extra_compile_args={"cxx": host, "nvcc": ["-O3", "-std=c++20"]},
+    extra_link_args=openmp,
 )
 compiler = shutil.which(os.environ.get("CXX", "c++"))
 if compiler is None:

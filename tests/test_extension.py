@@ -119,3 +119,18 @@ def test_the_page_quotes_the_example():
     assert len(quotes) >= 5
     for quote in quotes:
         assert any(quote in source for source in sources), quote
+
+
+@pytest.mark.skipif(not (tl.ops.COMPILED and Path("/proc/self/task").exists()), reason="threads are counted in /proc")
+def test_kernels_share_work_among_threads():
+    """The first kernel that may use a second thread starts it."""
+    code = """
+import os, torch, torch_lod as tl
+torch.set_num_threads(1)
+x = tl.from_lengths(torch.ones(40_000, 64), [[40] * 1000])
+torch.set_num_threads(2)
+before = len(os.listdir("/proc/self/task"))
+tl.sequence_softmax(x)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    assert int(subprocess.check_output([sys.executable, "-W", "ignore", "-c", code])) == 1

@@ -200,7 +200,24 @@ class LSTM(_Recurrent):
         return out, (h_n, c_n)
 
 
-class GRU(_Recurrent):
+class _OneState(_Recurrent):
+    """The call of layers whose state is their output."""
+
+    @public
+    def forward(self, input: LoDTensor, hx: Tensor | None = None):
+        """
+        Args:
+            input: (rows, input_size).
+            hx: h_0, (num_layers * directions, sequences, hidden_size); zeros if left out.
+
+        Returns:
+            the outputs (rows, hidden_size * directions) with the LoD of the input, and h_n, plain, of torch's shape.
+        """
+        out, (h_n,) = self._run(input, {"h_0": hx})
+        return out, h_n
+
+
+class GRU(_OneState):
     """torch.nn.GRU for LoDTensors; arguments as `LSTM`, without proj_size."""
 
     cell, blocks = "gru", 3
@@ -222,21 +239,8 @@ class GRU(_Recurrent):
         sizes = (input_size, hidden_size, num_layers)
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
 
-    @public
-    def forward(self, input: LoDTensor, hx: Tensor | None = None):
-        """
-        Args:
-            input: (rows, input_size).
-            hx: h_0, (num_layers * directions, sequences, hidden_size); zeros if left out.
 
-        Returns:
-            the outputs (rows, hidden_size * directions) with the LoD of the input, and h_n, plain, of torch's shape.
-        """
-        out, (h_n,) = self._run(input, {"h_0": hx})
-        return out, h_n
-
-
-class RNN(_Recurrent):
+class RNN(_OneState):
     """torch.nn.RNN for LoDTensors; arguments as `LSTM`, without proj_size.
 
     Args:
@@ -265,19 +269,6 @@ class RNN(_Recurrent):
         sizes = (input_size, hidden_size, num_layers)
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
         self.nonlinearity, self.cell = nonlinearity, f"rnn_{nonlinearity}"
-
-    @public
-    def forward(self, input: LoDTensor, hx: Tensor | None = None):
-        """
-        Args:
-            input: (rows, input_size).
-            hx: h_0, (num_layers * directions, sequences, hidden_size); zeros if left out.
-
-        Returns:
-            the outputs (rows, hidden_size * directions) with the LoD of the input, and h_n, plain, of torch's shape.
-        """
-        out, (h_n,) = self._run(input, {"h_0": hx})
-        return out, h_n
 
 
 @public

@@ -27,7 +27,7 @@ _INTRO = {
 
 def _signature(thing) -> str:
     try:
-        return str(inspect.signature(thing)).replace("torch.Tensor", "Tensor").replace("torch_lod.lod_tensor.", "")
+        return str(inspect.signature(thing)).replace("torch.Tensor", "Tensor").replace("torch_lod.tensor.", "")
     except (TypeError, ValueError):
         return "(...)"
 

@@ -14,7 +14,7 @@ from operator_examples import EXAMPLES, X
 from torch import Tensor
 
 import torch_lod as tl
-from torch_lod.lod_tensor import LoDTensor
+from torch_lod.tensor import LoDTensor
 
 WIDTH = 112
 #: float16 to float64, then whole numbers.
@@ -278,7 +278,7 @@ def items(text: str) -> list[str]:
 
 
 def section(name: str, thing) -> list[str]:
-    signature = str(inspect.signature(thing)).replace("torch.Tensor", "Tensor").replace("torch_lod.lod_tensor.", "")
+    signature = str(inspect.signature(thing)).replace("torch.Tensor", "Tensor").replace("torch_lod.tensor.", "")
     signature = re.sub(r"torch_lod\.(lod|sequence\.plan)\.|collections\.abc\.|(?<=torch)\._C", "", signature)
     lines = [f"## {name}", "", "```python", f"tl.{name}{signature}", "```", ""]
     for heading, text in parts(thing.__doc__):

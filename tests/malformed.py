@@ -14,7 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch_lod as tl
 from torch_lod import LoD
-from torch_lod.lod_tensor import _load_lod_tensor
+from torch_lod.tensor import _load_lod_tensor
 
 warnings.filterwarnings("ignore", "torch.quantize_per|Sparse CSR|The PyTorch API of nested")
 V, T, IX = ValueError, TypeError, IndexError

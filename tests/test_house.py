@@ -20,20 +20,22 @@ ROOT = Path(__file__).parent.parent
 #: Lower floors first: a module imports from modules before it, never from its own floor or above.
 FLOORS = (
     "errors",
-    "extension",
-    "tracing",
+    "headers",
+    "dynamo",
     "ops",
-    "inputs",
-    "derived",
+    "validate",
+    "partition",
     "lod",
     "printing",
     "seq_index",
     "torch_rules",
-    "lod_tensor",
+    "tensor",
     "construct",
+    "sequence_operator",
+    "engine",
     "sequence",
     "nn",
-    "stock",
+    "drop_in",
 )
 #: Sequence operators with tests of their own, in test_recurrent.py.
 RECURRENCES = {"scan", "attention_lstm", "dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "fused_embedding_fc_lstm"}

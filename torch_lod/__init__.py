@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from torch import empty_like, full_like, ones_like, rand_like, randn_like, zeros_like
 
+from . import drop_in as drop_in  # enters what runs in place of torch's functions
 from . import nn, ops
-from . import stock as stock  # enters what runs in place of torch's functions
 from .construct import (
     cat,
     create_lod_tensor,
@@ -29,9 +29,8 @@ from .construct import (
     zeros,
 )
 from .errors import LoDError
-from .extension import include_paths
+from .headers import include_paths
 from .lod import LoD
-from .lod_tensor import LoDTensor
 from .printing import describe
 from .sequence import (
     RankTable,
@@ -96,6 +95,7 @@ from .sequence import (
     shrink_memory,
     split_lod_tensor,
 )
+from .tensor import LoDTensor
 
 try:
     __version__ = version("torch_lod")

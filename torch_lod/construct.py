@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from . import ops
+from .dynamo import failing, holds
 from .errors import LoDTypeError, LoDValueError, public
-from .inputs import host_integers, sums
 from .lod import LoD
-from .lod_tensor import LoDTensor, _fitting, _plain, made
+from .tensor import LoDTensor, _fitting, _plain, made
 from .torch_rules import chain, same_lod
-from .tracing import failing, holds
+from .validate import host_integers, sums
 
 _DEEPEST = 1000
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from . import ops
-from .derived import Derived
+from .dynamo import compiling, failing, holds, symbols, whole_number
 from .errors import LoDIndexError, LoDTypeError, LoDValueError
-from .inputs import host_integers, host_levels, level_names_of, sums, whole
-from .tracing import compiling, failing, holds, symbols, whole_number
+from .partition import Derived
+from .validate import host_integers, host_levels, level_names_of, sums, whole
 
 _check_lod = torch.ops.torch_lod.check_lod.default
 _HOST = torch.device("cpu")

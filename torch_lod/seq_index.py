@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .dynamo import failing, whole_number
 from .errors import LoDIndexError, public
-from .inputs import host_integers
 from .lod import LoD
-from .tracing import failing, whole_number
+from .validate import host_integers
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..engine.attention import multi_head_attention
 from ..errors import LoDTypeError, LoDValueError, public
-from ..lod_tensor import LoDTensor
-from ..sequence._attend import multi_head_attention
-from ..sequence._common import probability
+from ..sequence_operator import probability
+from ..tensor import LoDTensor
 
 __all__ = ["MultiheadAttention", "TransformerEncoderLayer"]
 

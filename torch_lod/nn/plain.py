@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ..dynamo import compiling
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..lod_tensor import LoDTensor
-from ..tracing import compiling
+from ..tensor import LoDTensor
 
 __all__ = ["Plain"]
 

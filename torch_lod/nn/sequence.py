@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .. import sequence as ops
 from ..errors import LoDValueError
-from ..lod_tensor import LoDTensor
+from ..tensor import LoDTensor
 
 __all__ = ["AttentionPool", "RowConv", "SequenceConv", "SequenceConv1d", "SequencePool", "SequenceSoftmax"]
 

@@ -11,10 +11,10 @@ import math
 import torch
 from torch import Tensor
 
+from ..engine.attention import attend, check_rows
 from ..errors import LoDTypeError, LoDValueError, public
-from ..lod_tensor import LoDTensor, made, rows_of
-from ._attend import attend, check_rows
-from ._common import level_of, number, plain
+from ..sequence_operator import level_of, number, plain
+from ..tensor import LoDTensor, made, rows_of
 
 __all__ = ["rotary_embedding", "sequence_attention"]
 

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from .. import ops
 from ..construct import from_padded
+from ..dynamo import failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
-from ..inputs import filler, host_integers
 from ..lod import LoD
-from ..lod_tensor import LoDTensor
-from ..tracing import failing, holds, whole_number
-from ._common import as_autocast, level_of, one_column
+from ..sequence_operator import as_autocast, level_of, one_column
+from ..tensor import LoDTensor
+from ..validate import filler, host_integers
 
 __all__ = [
     "lod_append",

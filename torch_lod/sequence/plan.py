@@ -12,12 +12,12 @@ from torch import Tensor
 
 from .. import ops
 from ..construct import all_lod, joined
+from ..dynamo import holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
-from ..inputs import sums
 from ..lod import LoD
-from ..lod_tensor import LoDTensor
-from ..tracing import holds, whole_number
-from ._common import level_of
+from ..sequence_operator import level_of
+from ..tensor import LoDTensor
+from ..validate import sums
 
 __all__ = [
     "RankTable",

@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..dynamo import failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
-from ..inputs import filler, sums, whole
 from ..lod import LoD
-from ..lod_tensor import LoDTensor, made, maybe_lod, plainly, rows_of
-from ..tracing import failing
-from ._common import a_float, level_of, number, on_rows
+from ..sequence_operator import a_float, level_of, number, on_rows
+from ..tensor import LoDTensor, made, maybe_lod, plainly, rows_of
+from ..validate import filler, sums, whole
 
 __all__ = [
     "fused_embedding_seq_pool",

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from .. import ops
 from ..construct import all_lod, joined_within
+from ..dynamo import failing
 from ..errors import LoDTypeError, LoDValueError, public
-from ..inputs import filler, host_integers, sums
 from ..lod import LoD
-from ..lod_tensor import LoDTensor, made, rows_of
-from ..tracing import failing
-from ._common import a_float, level_of, on_rows, plain, probability
+from ..sequence_operator import a_float, level_of, on_rows, plain, probability
+from ..tensor import LoDTensor, made, rows_of
+from ..validate import filler, host_integers, sums
 
 __all__ = [
     "broadcast",

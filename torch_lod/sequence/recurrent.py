@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, public
-from ..lod_tensor import LoDTensor, _a_lod_tensor
-from ._common import a_float, as_autocast, level_of, number, one_column
+from ..sequence_operator import a_float, as_autocast, level_of, number, one_column
+from ..tensor import LoDTensor, _a_lod_tensor
 from .pool import sequence_pool
 from .rearrange import sequence_expand_as
 from .scan import scan

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..errors import LoDTypeError, LoDValueError, public
-from ..lod_tensor import LoDTensor
-from ._common import level_of
+from ..sequence_operator import level_of
+from ..tensor import LoDTensor
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
 

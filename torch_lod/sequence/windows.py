@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..dynamo import whole_number
 from ..errors import LoDTypeError, LoDValueError, public
-from ..inputs import sums
 from ..lod import LoD
-from ..lod_tensor import LoDTensor, made, rows_of
-from ..tracing import whole_number
-from ._common import a_float, as_autocast, in_autocast, level_of, plain
+from ..sequence_operator import a_float, as_autocast, in_autocast, level_of, plain
+from ..tensor import LoDTensor, made, rows_of
+from ..validate import sums
 
 __all__ = ["im2sequence", "row_conv", "sequence_conv", "sequence_conv1d", "sequence_unfold"]
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
-from ..lod_tensor import LoDTensor, made, plainly, rows_of
-from ._common import a_float, level_of, number
+from ..sequence_operator import a_float, level_of, number
+from ..tensor import LoDTensor, made, plainly, rows_of
 from .pool import cumulative_product, order_within
 from .rearrange import elements_taken
 

@@ -7,10 +7,10 @@ nothing (`x[torch.randperm(n)]` has). Every function that torch shows to a subcl
 the table (`KINDS`), with or without a rule.
 """
 
+from .arguments import MEANING, Route, _name, _refusal, same_lod
 from .catalogue import functions
 from .rules import chain, join_in_place, moves_in_place, refuse_out
 from .table import KINDS, RULES, _add
-from .words import MEANING, Route, _name, _refusal, same_lod
 
 __all__ = [
     "KINDS",

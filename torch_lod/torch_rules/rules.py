@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..errors import LoDValueError
 from ..lod import LoD
-from .words import (
+from .arguments import (
     _NO_SEQUENCES,
     _OUT,
     Rule,

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import algebra, rules
-from .words import _NO_SEQUENCES, _OUT, Rule
+from . import linalg, rules
+from .arguments import _NO_SEQUENCES, _OUT, Rule
 
 #: Only functions whose result may have a LoD, or that may be refused: the others are plain without asking.
 RULES: dict[Callable, Rule] = {}
@@ -127,9 +127,9 @@ _add("join", rules.join_inputs("input1", "input2", "target"), "cosine_embedding_
 _add("join", rules.cell, "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell", (torch,))
 _add("join", rules.paired(2, 1, "x1", "x2"), "cosine_similarity")
 _add("join", rules.where, "where")
-_add("join", algebra.pairs, "cdist")
-_add("join", algebra.cross, "cross")
-_add("join", algebra.cross, "cross", (torch.linalg,))
+_add("join", linalg.pairs, "cdist")
+_add("join", linalg.cross, "cross")
+_add("join", linalg.cross, "cross", (torch.linalg,))
 
 # -- dims that are summed over, or of which parts are taken
 
@@ -208,21 +208,21 @@ _attribute("shape", None, "T H")
 
 # -- products
 
-_add("matmul", algebra.matmul, "matmul mm mv __matmul__")
-_add("matmul", algebra.matmul, "matmul", (torch.linalg,))
-_add("matmul", algebra.reflected_matmul, "__rmatmul__")
-_add("matmul", algebra.add_product(), "addmm addmv")
-_add("matmul", rules.in_place(algebra.add_product(), always=True), "addmm_ addmv_")
-_add("matmul", algebra.add_batches, "addbmm")
-_add("matmul", rules.in_place(algebra.add_batches, always=True), "addbmm_")
-_add("matmul", algebra.add_product(2), "addr")
-_add("matmul", rules.in_place(algebra.add_product(2), always=True), "addr_")
-_add("matmul", algebra.inner, "inner")
-_add("matmul", algebra.outer, "outer ger")
-_add("matmul", algebra.several, "chain_matmul", (torch,))
-_add("matmul", algebra.several, "multi_dot", (torch.linalg,))
-_add("matmul", algebra.tensordot, "tensordot", (torch,))
-_add("matmul", algebra.einsum, "einsum", (torch,))
+_add("matmul", linalg.matmul, "matmul mm mv __matmul__")
+_add("matmul", linalg.matmul, "matmul", (torch.linalg,))
+_add("matmul", linalg.reflected_matmul, "__rmatmul__")
+_add("matmul", linalg.add_product(), "addmm addmv")
+_add("matmul", rules.in_place(linalg.add_product(), always=True), "addmm_ addmv_")
+_add("matmul", linalg.add_batches, "addbmm")
+_add("matmul", rules.in_place(linalg.add_batches, always=True), "addbmm_")
+_add("matmul", linalg.add_product(2), "addr")
+_add("matmul", rules.in_place(linalg.add_product(2), always=True), "addr_")
+_add("matmul", linalg.inner, "inner")
+_add("matmul", linalg.outer, "outer ger")
+_add("matmul", linalg.several, "chain_matmul", (torch,))
+_add("matmul", linalg.several, "multi_dot", (torch.linalg,))
+_add("matmul", linalg.tensordot, "tensordot", (torch,))
+_add("matmul", linalg.einsum, "einsum", (torch,))
 _add("matmul", None, "block_diag cartesian_prod combinations corrcoef cov dist dot kron meshgrid pdist trace vdot")
 _add("matmul", None, "hspmm saddmm smm sspaddmm")
 
@@ -255,7 +255,7 @@ _add(
 )
 _add("refuse", rules.linear, "linear")
 _add("refuse", rules.layer_norm, "layer_norm rms_norm native_layer_norm")
-_add("refuse", algebra.group_norm, "native_group_norm", (torch,))
+_add("refuse", linalg.group_norm, "native_group_norm", (torch,))
 _add("refuse", rules.bag, "embedding_bag", (F,))
 _add(
     "refuse",
@@ -326,23 +326,23 @@ _add(
 _ONE = "cholesky cholesky_ex cond det eig eigh eigvals eigvalsh inv inv_ex ldl_factor ldl_factor_ex lu lu_factor lu_factor_ex"
 _add(
     "refuse",
-    algebra.batched(A=2),
+    linalg.batched(A=2),
     f"{_ONE} matrix_exp matrix_power matrix_rank pinv qr slogdet svd svdvals",
     (torch.linalg,),
 )
 _ONE = "cholesky cholesky_inverse det geqrf inverse lobpcg logdet lu matrix_exp matrix_power pca_lowrank pinverse qr slogdet"
-_add("refuse", algebra.batched(A=2), f"{_ONE} svd svd_lowrank", (torch, Tensor))
-_add("refuse", algebra.batched(A=2, B=None), "lstsq solve solve_ex", (torch.linalg,))
-_add("refuse", algebra.batched(A=2, B=2), "solve_triangular", (torch.linalg,))
-_add("refuse", algebra.batched(LU=2, pivots=1, B=2), "lu_solve", (torch.linalg,))
-_add("refuse", algebra.batched(LD=2, pivots=1, B=2), "ldl_solve", (torch.linalg,))
-_add("refuse", algebra.batched(A=2, tau=1), "householder_product", (torch.linalg,))
-_add("refuse", algebra.batched(A=2, tau=1), "orgqr", (torch, Tensor))
-_add("refuse", algebra.batched(A=2, tau=1, other=2), "ormqr", (torch, Tensor))
-_add("refuse", algebra.batched(b=2, LU_data=2, LU_pivots=1), "lu_solve", (torch, Tensor))
-_add("refuse", algebra.batched(LU_data=2, LU_pivots=1), "lu_unpack", (torch,))
-_add("refuse", algebra.batched(b=2, L=2), "cholesky_solve", (torch, Tensor))
-_add("refuse", algebra.batched(b=2, A=2), "triangular_solve", (torch, Tensor))
+_add("refuse", linalg.batched(A=2), f"{_ONE} svd svd_lowrank", (torch, Tensor))
+_add("refuse", linalg.batched(A=2, B=None), "lstsq solve solve_ex", (torch.linalg,))
+_add("refuse", linalg.batched(A=2, B=2), "solve_triangular", (torch.linalg,))
+_add("refuse", linalg.batched(LU=2, pivots=1, B=2), "lu_solve", (torch.linalg,))
+_add("refuse", linalg.batched(LD=2, pivots=1, B=2), "ldl_solve", (torch.linalg,))
+_add("refuse", linalg.batched(A=2, tau=1), "householder_product", (torch.linalg,))
+_add("refuse", linalg.batched(A=2, tau=1), "orgqr", (torch, Tensor))
+_add("refuse", linalg.batched(A=2, tau=1, other=2), "ormqr", (torch, Tensor))
+_add("refuse", linalg.batched(b=2, LU_data=2, LU_pivots=1), "lu_solve", (torch, Tensor))
+_add("refuse", linalg.batched(LU_data=2, LU_pivots=1), "lu_unpack", (torch,))
+_add("refuse", linalg.batched(b=2, L=2), "cholesky_solve", (torch, Tensor))
+_add("refuse", linalg.batched(b=2, A=2), "triangular_solve", (torch, Tensor))
 _add(
     "refuse",
     rules.refuse(f"rows would be taken for the rows of one matrix; {_OUT}"),

@@ -6,8 +6,8 @@ import functools
 import torch
 from torch import Tensor
 
-from ..errors import LoDTypeError, LoDValueError
-from ..lod_tensor import LoDTensor, _a_lod_tensor, plainly
+from .errors import LoDTypeError, LoDValueError
+from .tensor import LoDTensor, _a_lod_tensor, plainly
 
 
 def plain(function):

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError
-from .tracing import compiling
 
 _HOST = torch.device("cpu")
 

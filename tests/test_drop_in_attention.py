@@ -4,7 +4,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from test_stock import STRUCTURES, close, given, gradients, parts
+from test_drop_in_modules import STRUCTURES, close, given, gradients, parts
 from torch import nn
 
 import torch_lod as tl

@@ -10,9 +10,9 @@ from torch import Tensor
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..lod_tensor import LoDTensor, made, rows_of
 from ..ops.composed.attention import attention_weights
-from ._common import level_of, number, plain, probability
+from ..sequence_operator import level_of, number, plain, probability
+from ..tensor import LoDTensor, made, rows_of
 
 
 def check_rows(call: str, given: dict[str, Tensor]) -> list[Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .. import torch_rules
 from ..errors import LoDTypeError, LoDValueError, public
-from ..lod_tensor import LoDTensor
+from ..tensor import LoDTensor
 
 #: Functions that take a `OneSample`.
 TAKE_SAMPLES: set[Callable] = set()

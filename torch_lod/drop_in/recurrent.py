@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..engine.recurrence import run_layers
 from ..errors import LoDTypeError, LoDValueError
-from ..lod_tensor import LoDTensor
-from ..nn.rnn import run_layers
+from ..tensor import LoDTensor
 from .routes import OneSample, one_sample, route, structured
 
 _FUNCTIONS: dict[str, Any] = {

@@ -6,14 +6,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import ops
+from ..dynamo import whole_number
+from ..engine.attention import attend, check_rows, multi_head_attention
 from ..errors import LoDTypeError, LoDValueError
-from ..inputs import sums
 from ..lod import LoD
-from ..lod_tensor import made
-from ..sequence._attend import attend, check_rows, multi_head_attention
-from ..sequence._common import level_of, probability
+from ..sequence_operator import level_of, probability
+from ..tensor import made
 from ..torch_rules import same_lod
-from ..tracing import whole_number
+from ..validate import sums
 from .routes import route, structured
 
 

@@ -4,8 +4,8 @@
 import torch.nn.functional as F
 
 from ..errors import LoDTypeError, LoDValueError
-from ..lod_tensor import LoDTensor, maybe_lod
 from ..sequence import sequence_normalize
+from ..tensor import LoDTensor, maybe_lod
 from ..torch_rules import same_lod
 from .routes import OneSample, one_sample, only_first, route
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from . import ops, torch_rules
+from .dynamo import IN_PLACE, admit, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, public
-from .inputs import filler, host_integers, sums
 from .lod import LoD, Runs
 from .printing import tree
 from .seq_index import SequenceIndex, below
-from .tracing import IN_PLACE, admit, compiling, failing, holds
+from .validate import filler, host_integers, sums
 
 _plainly = plainly = torch._C.DisableTorchFunctionSubclass
 _is_compiling = torch.compiler.is_compiling

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import ops
-from .tracing import compiling, whole_number
+from .dynamo import compiling, whole_number
 
 _HOST = torch.device("cpu")
 

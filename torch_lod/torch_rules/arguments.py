@@ -3,9 +3,9 @@
 
 from collections.abc import Callable
 
+from ..dynamo import compiling
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..tracing import compiling
 
 #: The kinds of functions.
 MEANING = {
@@ -28,7 +28,7 @@ Rule = Callable[[Callable, tuple, dict], LoD | None]
 
 class Route:
     """A rule whose function is replaced: `ours`, which has the signature of torch's, runs in its place and returns what torch's
-    would. Where it returns NotImplemented the arguments are torch's own, under `rule`. The package's top, stock/, enters them."""
+    would. Where it returns NotImplemented the arguments are torch's own, under `rule`. The package's top, drop_in/, enters them."""
 
     def __init__(self, ours: Callable, rule: Rule | None):
         self.ours, self.rule = ours, rule

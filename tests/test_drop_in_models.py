@@ -6,7 +6,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from test_stock import close, given, gradients, parts
+from test_drop_in_modules import close, given, gradients, parts
 from torch import nn
 
 import torch_lod as tl

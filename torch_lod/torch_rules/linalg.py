@@ -4,8 +4,8 @@
 from torch import Tensor
 
 from ..lod import LoD
+from .arguments import _OUT, _first, _lod_of, _option, _others, _refusal, _touches_rows, same_lod
 from .rules import join
-from .words import _OUT, _first, _lod_of, _option, _others, _refusal, _touches_rows, same_lod
 
 
 def batched(**cores: int | None):

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import ops
+from ..dynamo import failing, whole_number
 from ..errors import LoDTypeError, LoDValueError
-from ..inputs import sums
 from ..lod import LoD
-from ..lod_tensor import LoDTensor, made
-from ..sequence._common import a_float, number
-from ..tracing import failing, whole_number
+from ..sequence_operator import a_float, number
+from ..tensor import LoDTensor, made
+from ..validate import sums
 from .routes import one, only_first, route
 
 

@@ -224,7 +224,7 @@ def test_docstrings_print_what_they_say():
     import doctest
 
     failed = attempted = 0
-    for name in ("lod", "lod_tensor", "construct"):
+    for name in ("lod", "tensor", "construct"):
         result = doctest.testmod(sys.modules[f"torch_lod.{name}"])
         failed, attempted = failed + result.failed, attempted + result.attempted
     assert attempted > 8 and failed == 0

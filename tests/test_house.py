@@ -26,6 +26,7 @@ FLOORS = (
     "validate",
     "partition",
     "lod",
+    "paddle_methods",
     "printing",
     "seq_index",
     "torch_rules",

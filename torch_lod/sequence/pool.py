@@ -9,7 +9,7 @@ from ..dynamo import failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence_operator import a_float, level_of, number, on_rows
-from ..tensor import LoDTensor, made, maybe_lod, plainly, rows_of
+from ..tensor import LoDTensor, made, maybe_lod, rows_of, without_policy
 from ..validate import filler, sums, whole
 
 __all__ = [
@@ -64,48 +64,48 @@ def sequence_pool(
 
     Source: Paddle Fluid's sequence_pool, of the innermost level and the first seven.
     """
-    return _pool("sequence_pool", x, pool_type, pad_value, level, return_index, correction)
+    return _pool(x, pool_type, pad_value, level, return_index, correction)
 
 
-def _pool(call: str, x, pool_type, pad_value, level, return_index: bool = False, correction: int = 1):
-    k = level_of(call, x, level)
-    kind = _kind(call, "pool_type", pool_type)
+def _pool(x, pool_type, pad_value, level, return_index: bool = False, correction: int = 1):
+    k = level_of(x, level)
+    kind = _kind("pool_type", pool_type)
     reduce = _REDUCE.get(kind)
     if isinstance(pad_value, (bool, str)):
         raise LoDTypeError(
-            f"{call}: expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
+            f"expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
         )
-    with plainly():
-        return _pooled(call, rows_of(x), x._lod, k, kind, reduce, pad_value, return_index, correction)
+    with without_policy():
+        return _pooled(rows_of(x), x._lod, k, kind, reduce, pad_value, return_index, correction)
 
 
-def _pooled(call, values: Tensor, lod, k: int, kind: str, reduce: str | None, pad_value, return_index, correction):
+def _pooled(values: Tensor, lod, k: int, kind: str, reduce: str | None, pad_value, return_index, correction):
     if (values.dtype == torch.bool or values.is_complex()) and kind not in ("any", "all", "first", "last"):
-        raise LoDTypeError(f"{call}: expected x of a floating or integer dtype for {kind!r}, got {values.dtype}")
-    filler(call, "pad_value", pad_value, torch.bool if kind in ("any", "all") else values.dtype)
-    offsets = lod._row_offsets(k, values.device)
+        raise LoDTypeError(f"expected x of a floating or integer dtype for {kind!r}, got {values.dtype}")
+    filler("pad_value", pad_value, torch.bool if kind in ("any", "all") else values.dtype)
+    offsets = lod.row_offsets_at(k, values.device)
     if return_index:
         if reduce not in ("max", "min"):
-            raise LoDTypeError(f"{call}: expected pool_type 'max' or 'min' with return_index, got {kind!r}")
+            raise LoDTypeError(f"expected pool_type 'max' or 'min' with return_index, got {kind!r}")
         out, index = ops.segment_extreme(values, offsets, reduce, pad_value)
         return made(out, lod.outer(k)), made(index, lod.outer(k))
     if reduce is not None:
         return made(ops.segment_reduce(values, offsets, reduce, pad_value), lod.outer(k))
     if kind in ("logsumexp", "var", "std"):
-        a_float(call, values)
+        a_float(values)
     if kind in ("var", "std"):
-        number(call, "correction", correction)
+        number("correction", correction)
     pooled = _COMPOSED[kind](values, offsets, correction)
-    if lod._any_empty(k):
+    if lod.any_empty_at(k):
         empty = on_rows(offsets.diff() == 0, pooled)
         pooled = torch.where(empty, torch.full_like(pooled, pad_value), pooled)
     return made(pooled, lod.outer(k))
 
 
-def _kind(call: str, what: str, given) -> str:
+def _kind(what: str, given) -> str:
     kind = given.lower() if isinstance(given, str) else ""
     if kind not in _REDUCE and kind not in _COMPOSED:
-        raise LoDValueError(f"{call}: expected {what} in {sorted([*_REDUCE, *_COMPOSED])}, got {given!r}")
+        raise LoDValueError(f"expected {what} in {sorted([*_REDUCE, *_COMPOSED])}, got {given!r}")
     return kind
 
 
@@ -170,7 +170,7 @@ def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str =
 
     Source: Paddle Fluid's sequence_first_step.
     """
-    return _pool("sequence_first_step", x, "first", pad_value, level)
+    return _pool(x, "first", pad_value, level)
 
 
 @public
@@ -189,7 +189,7 @@ def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = 
 
     Source: Paddle Fluid's sequence_last_step.
     """
-    return _pool("sequence_last_step", x, "last", pad_value, level)
+    return _pool(x, "last", pad_value, level)
 
 
 @public
@@ -210,9 +210,9 @@ def sequence_argmax(x: LoDTensor, level: int | str = -1) -> Tensor:
 
     Source: torch.argmax, sequence by sequence; the index that Paddle Fluid's sequence_pool keeps for its gradient.
     """
-    k = level_of("sequence_argmax", x, level)
+    k = level_of(x, level)
     values = x.values()
-    _, index = ops.segment_extreme(values.detach(), x._lod._row_offsets(k, values.device), "max")
+    _, index = ops.segment_extreme(values.detach(), x._lod.row_offsets_at(k, values.device), "max")
     return maybe_lod(index, x._lod.outer(k))
 
 
@@ -243,23 +243,22 @@ def sequence_topk(
 
     Source: torch.topk, sequence by sequence; equal rows stay in order.
     """
-    call = "sequence_topk"
-    at = level_of(call, x, level)
+    at = level_of(x, level)
     if x.is_complex():
-        raise LoDTypeError(f"{call}: expected x of a dtype that has an order, got {x.dtype}")
+        raise LoDTypeError(f"expected x of a dtype that has an order, got {x.dtype}")
     if type(k) is not int or not 1 <= k <= 2**31:
-        raise LoDValueError(f"{call}: expected k in [1, 2**31], got {k!r}")
-    filler(call, "pad_value", pad_value, x.dtype)
+        raise LoDValueError(f"expected k in [1, 2**31], got {k!r}")
+    filler("pad_value", pad_value, x.dtype)
     lod, values = x._lod, x.values()
     key = values
     if channel is not None:
         if values.dim() != 2 or type(channel) is not int or not -values.shape[1] <= channel < values.shape[1]:
             raise LoDValueError(
-                f"{call}: expected channel as a column of x of shape (rows, channels), got {channel!r} for {tuple(x.shape)}"
+                f"expected channel as a column of x of shape (rows, channels), got {channel!r} for {tuple(x.shape)}"
             )
         key = values[:, channel]
-    order = order_within(key.detach(), lod._segment_ids(at, x.device), largest)
-    offsets = lod._row_offsets(at, x.device)
+    order = order_within(key.detach(), lod.segment_ids_at(at, x.device), largest)
+    offsets = lod.row_offsets_at(at, x.device)
     place = offsets[:-1, None] + torch.arange(k, device=x.device)
     place = torch.where(place < offsets[1:, None], place, -1)
     index = ops.gather_rows(order, place.flatten(), -1).view(*place.shape, *order.shape[1:])
@@ -304,28 +303,27 @@ def fused_embedding_seq_pool(
 
     Source: Paddle Fluid's fused_embedding_seq_pool, of combiner "sum".
     """
-    call = "fused_embedding_seq_pool"
-    level_of(call, ids, level, "ids")
+    level_of(ids, level, "ids")
     numbers = ids.values()
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
-        raise LoDTypeError(f"{call}: expected ids of an integer dtype, got {numbers.dtype}")
+        raise LoDTypeError(f"expected ids of an integer dtype, got {numbers.dtype}")
     if numbers.dim() == 2 and numbers.shape[1] == 1:
         numbers = numbers.squeeze(1)
     if not isinstance(weight, Tensor):
-        raise LoDTypeError(f"{call}: expected weight as a tensor, got {type(weight).__name__}")
+        raise LoDTypeError(f"expected weight as a tensor, got {type(weight).__name__}")
     if weight.dim() != 2:
-        raise LoDValueError(f"{call}: expected weight of shape (words, width), got {tuple(weight.shape)}")
+        raise LoDValueError(f"expected weight of shape (words, width), got {tuple(weight.shape)}")
     if weight.device != numbers.device:
-        raise LoDTypeError(f"{call}: expected weight on {numbers.device}, as ids, got one on {weight.device}")
+        raise LoDTypeError(f"expected weight on {numbers.device}, as ids, got one on {weight.device}")
     if padding_idx is not None:
-        padding_idx = whole(call, "padding_idx", padding_idx)
+        padding_idx = whole("padding_idx", padding_idx)
     words = weight.shape[0]
     numbers = numbers.to(torch.int64)
     outside = (numbers < 0) | (numbers >= words)
-    for i in failing(outside.flatten(1).any(1) if outside.dim() > 1 else outside, f"{call}: ids hold one out of range"):
+    for i in failing(outside.flatten(1).any(1) if outside.dim() > 1 else outside, "ids hold one out of range"):
         worst = int(numbers[i][outside[i]][0])
-        raise LoDIndexError(f"{call}: expected ids in [0, {words - 1}], got {worst} at index {i}")
-    kind = _kind(call, "combiner", combiner)
+        raise LoDIndexError(f"expected ids in [0, {words - 1}], got {worst} at index {i}")
+    kind = _kind("combiner", combiner)
     if padding_idx is not None:
         numbers = torch.where(numbers == padding_idx, -1, numbers)
     rows = ops.gather_rows(weight, numbers.flatten()).view(*numbers.shape, weight.shape[1])
@@ -353,35 +351,34 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
 
     Source: Paddle Fluid's sequence_topk_avg_pooling.
     """
-    call = "sequence_topk_avg_pooling"
     for what, t in (("x", x), ("row", row), ("col", col)):
-        level_of(call, t, -1, what)
+        level_of(t, -1, what)
         if t.lod_level != 1:
-            raise LoDValueError(f"{call}: expected {what} with 1 level, got {t.lod_level}")
+            raise LoDValueError(f"expected {what} with 1 level, got {t.lod_level}")
     if not isinstance(topks, (list, tuple)) or not topks or any(type(k) is not int or k < 1 for k in topks):
-        raise LoDValueError(f"{call}: expected topks as a list of numbers >= 1, got {topks!r}")
+        raise LoDValueError(f"expected topks as a list of numbers >= 1, got {topks!r}")
     if type(channel_num) is not int or channel_num < 1:
-        raise LoDValueError(f"{call}: expected channel_num >= 1, got {channel_num!r}")
-    high, broad = row._lod._offsets[0].diff(), col._lod._offsets[0].diff()
-    lengths = x._lod._offsets[0].diff()
+        raise LoDValueError(f"expected channel_num >= 1, got {channel_num!r}")
+    high, broad = row._lod.levels[0].diff(), col._lod.levels[0].diff()
+    lengths = x._lod.levels[0].diff()
     if high.shape != lengths.shape or broad.shape != lengths.shape:
         counts = [len(t) for t in (lengths, high, broad)]
-        raise LoDValueError(f"{call}: expected equally many sequences in x, row and col, got {counts}")
-    said = f"{call}: expected x of channel_num x rows x columns scores"
+        raise LoDValueError(f"expected equally many sequences in x, row and col, got {counts}")
+    said = "expected x of channel_num x rows x columns scores"
     for i in failing(lengths != channel_num * high * broad, said):
         raise LoDValueError(
-            f"{call}: expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"
+            f"expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"
         )
-    a_float(call, x)
+    a_float(x)
     scores = x.values().reshape(-1)
     if scores.numel() != x.shape[0]:
-        raise LoDValueError(f"{call}: expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
+        raise LoDValueError(f"expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
     # a matrix row is a segment; they come by (sequence, channel, row) and leave by (sequence, row, channel)
-    turned = LoD._of(call, "lengths", [sums(channel_num * high)], rows=channel_num * row.shape[0])
-    matrices = LoD._of(call, "lengths", [sums(broad[turned._parents(0)])], rows=x.shape[0])
+    turned = LoD.checked("lengths", [sums(channel_num * high)], rows=channel_num * row.shape[0])
+    matrices = LoD.checked("lengths", [sums(broad[turned.parents_at(0)])], rows=x.shape[0])
     best, _ = sequence_topk(LoDTensor(scores, matrices), max(topks))
     means = best.cumsum(1)[:, [k - 1 for k in topks]] / torch.tensor(topks, dtype=scores.dtype, device=x.device)
-    first, of = row._lod._offsets[0][:-1], row._lod._parents(0)
+    first, of = row._lod.levels[0][:-1], row._lod.parents_at(0)
     place = torch.arange(row.shape[0], device="cpu") + (channel_num - 1) * first[of]
     turn = place[:, None] + torch.arange(channel_num, device="cpu") * high[of][:, None]
     out = ops.gather_rows(means, turn.flatten().to(x.device))
@@ -413,19 +410,18 @@ def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
 
     Source: the means of torch.nn's losses, over rows that are not padded.
     """
-    call = "sequence_loss"
     over = -1 if reduce in ("token", "sequence") else reduce
-    k = level_of(call, loss_rows, over, "loss_rows")
+    k = level_of(loss_rows, over, "loss_rows")
     if loss_rows.dim() != 1:
         raise LoDValueError(
-            f"{call}: expected loss_rows of one number per row, (rows,), got {tuple(loss_rows.shape)}; see loss_rows.mean(1)"
+            f"expected loss_rows of one number per row, (rows,), got {tuple(loss_rows.shape)}; see loss_rows.mean(1)"
         )
-    a_float(call, loss_rows)
-    with plainly():
+    a_float(loss_rows)
+    with without_policy():
         values, lod = rows_of(loss_rows), loss_rows._lod
         if reduce == "token":
             return ops.segment_reduce(values, _ends(values), "mean")[0]
-        offsets = lod._row_offsets(k, values.device)
+        offsets = lod.row_offsets_at(k, values.device)
         means = ops.segment_reduce(values, offsets, "mean")
         if reduce != "sequence":
             return made(means, lod.outer(k))

@@ -10,47 +10,46 @@ from .. import ops
 from ..dynamo import whole_number
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
-from ..sequence_operator import a_float, as_autocast, in_autocast, level_of, plain
+from ..sequence_operator import a_float, as_autocast, in_autocast, level_of, sequence_operator
 from ..tensor import LoDTensor, made, rows_of
 from ..validate import sums
 
 __all__ = ["im2sequence", "row_conv", "sequence_conv", "sequence_conv1d", "sequence_unfold"]
 
 
-def _rows_by_features(call: str, x: LoDTensor) -> Tensor:
+def _rows_by_features(x: LoDTensor) -> Tensor:
     values = rows_of(x)
     if values.dim() != 2:
-        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(values.shape)}")
-    a_float(call, values)
+        raise LoDValueError(f"expected x of shape (rows, features), got {tuple(values.shape)}")
+    a_float(values)
     return values
 
 
-def _a_weight(call: str, t, shape: str, fits) -> None:
+def _a_weight(t, shape: str, fits) -> None:
     if not isinstance(t, Tensor):
-        raise LoDTypeError(f"{call}: expected weight as a tensor, got {type(t).__name__}")
+        raise LoDTypeError(f"expected weight as a tensor, got {type(t).__name__}")
     if not fits(t):
-        raise LoDValueError(f"{call}: expected weight of shape {shape}, got {tuple(t.shape)}")
+        raise LoDValueError(f"expected weight of shape {shape}, got {tuple(t.shape)}")
 
 
-def _fits(call: str, what: str, t, shape: tuple, x: Tensor) -> Tensor:
+def _fits(what: str, t, shape: tuple, x: Tensor) -> Tensor:
     if not isinstance(t, Tensor):
-        raise LoDTypeError(f"{call}: expected {what} as a tensor, got {type(t).__name__}")
+        raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
     if tuple(t.shape) != shape:
-        raise LoDValueError(f"{call}: expected {what} of shape {shape}, got {tuple(t.shape)}")
+        raise LoDValueError(f"expected {what} of shape {shape}, got {tuple(t.shape)}")
     t = as_autocast(t, x)
     if t.dtype != x.dtype or t.device != x.device:
-        raise LoDTypeError(f"{call}: expected {what} of {x.dtype} on {x.device}, as x, got {t.dtype} on {t.device}")
+        raise LoDTypeError(f"expected {what} of {x.dtype} on {x.device}, as x, got {t.dtype} on {t.device}")
     return t
 
 
-def _positive(call: str, what: str, value, most: int = 2**20) -> int:
+def _positive(what: str, value, most: int = 2**20) -> int:
     if type(value) is not int or not 1 <= value <= most:
-        raise LoDValueError(f"{call}: expected {what} in [1, {most}], got {value!r}")
+        raise LoDValueError(f"expected {what} in [1, {most}], got {value!r}")
     return value
 
 
-@public
-@plain
+@sequence_operator
 def sequence_conv(
     x: LoDTensor,
     weight: Tensor,
@@ -81,23 +80,22 @@ def sequence_conv(
 
     Source: Paddle Fluid's sequence_conv, of one level.
     """
-    call = "sequence_conv"
-    k = level_of(call, x, level)
-    values = in_autocast(_rows_by_features(call, x))
-    n = _positive(call, "context_length", context_length)
+    k = level_of(x, level)
+    values = in_autocast(_rows_by_features(x))
+    n = _positive("context_length", context_length)
     start = -(n // 2) if context_start is None else context_start
     if type(start) is not int or not -(2**20) <= start <= 2**20:
-        raise LoDValueError(f"{call}: expected context_start within 2**20, got {context_start!r}")
+        raise LoDValueError(f"expected context_start within 2**20, got {context_start!r}")
     width = values.shape[1]
-    _a_weight(call, weight, "(context_length * features, out)", lambda w: w.dim() == 2)
-    weight = _fits(call, "weight", weight, (n * width, weight.shape[1]), values)
+    _a_weight(weight, "(context_length * features, out)", lambda w: w.dim() == 2)
+    weight = _fits("weight", weight, (n * width, weight.shape[1]), values)
     if bias is not None:
-        bias = _fits(call, "bias", bias, (weight.shape[1],), values)
-    offsets = x._lod._row_offsets(k, values.device)
+        bias = _fits("bias", bias, (weight.shape[1],), values)
+    offsets = x._lod.row_offsets_at(k, values.device)
     out = ops.segment_conv(values, weight.reshape(n, width, weight.shape[1]), bias, offsets, start)
     if padding_data is not None:
         before, after = max(0, -start), max(0, start + n - 1)
-        padding_data = _fits(call, "padding_data", padding_data, (before + after, width), values)
+        padding_data = _fits("padding_data", padding_data, (before + after, width), values)
         out = out + _padding_seen(values, offsets, n, start, before, padding_data).flatten(1) @ weight
     return made(out, x._lod)
 
@@ -112,8 +110,7 @@ def _padding_seen(values: Tensor, offsets: Tensor, n: int, start: int, before: i
     return ops.gather_rows(padding, at.flatten()).view(rows, n, values.shape[1])
 
 
-@public
-@plain
+@sequence_operator
 def sequence_conv1d(
     x: LoDTensor,
     weight: Tensor,
@@ -143,24 +140,23 @@ def sequence_conv1d(
 
     Source: torch.nn.functional.conv1d, sequence by sequence, with stride 1.
     """
-    call = "sequence_conv1d"
-    k = level_of(call, x, level)
-    values = in_autocast(_rows_by_features(call, x))
+    k = level_of(x, level)
+    values = in_autocast(_rows_by_features(x))
     width = values.shape[1]
-    _positive(call, "dilation", dilation)
+    _positive("dilation", dilation)
     if type(groups) is not int or groups < 1 or width % groups:
-        raise LoDValueError(f"{call}: expected groups that divide the {width} features of x, got {groups!r}")
+        raise LoDValueError(f"expected groups that divide the {width} features of x, got {groups!r}")
     if padding not in ("same", "causal"):
-        raise LoDValueError(f"{call}: expected padding 'same' or 'causal', got {padding!r}")
+        raise LoDValueError(f"expected padding 'same' or 'causal', got {padding!r}")
     shape = f"(out, {width // groups}, size), out a multiple of {groups}"
-    _a_weight(call, weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
+    _a_weight(weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
     out, _, size = weight.shape
-    weight = _fits(call, "weight", weight, (out, width // groups, size), values)
+    weight = _fits("weight", weight, (out, width // groups, size), values)
     if bias is not None:
-        bias = _fits(call, "bias", bias, (out,), values)
+        bias = _fits("bias", bias, (out,), values)
     reach = (size - 1) * dilation
     start = -reach if padding == "causal" else -(reach // 2)
-    offsets = x._lod._row_offsets(k, values.device)
+    offsets = x._lod.row_offsets_at(k, values.device)
     if groups == 1:
         return made(ops.segment_conv(values, weight.permute(2, 1, 0), bias, offsets, start, dilation), x._lod)
     seen = ops.segment_unfold(values, offsets, size, start, dilation)
@@ -170,8 +166,7 @@ def sequence_conv1d(
     return made(out_rows if bias is None else out_rows + bias, x._lod)
 
 
-@public
-@plain
+@sequence_operator
 def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
     """Look-ahead: out[t] = sum over w of x[t + w] * weight[w], element by element, cut off at the end of the sequence.
 
@@ -188,12 +183,11 @@ def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
     Source: Paddle Fluid's row_conv, of one level; Wang et al., "Lookahead Convolution Layer for Unidirectional Recurrent
     Neural Networks", 2016.
     """
-    call = "row_conv"
-    k = level_of(call, x, level)
-    values = _rows_by_features(call, x)
-    _a_weight(call, weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
-    weight = _fits(call, "weight", weight, (weight.shape[0], values.shape[1]), values)
-    seen = ops.segment_unfold(values, x._lod._row_offsets(k, values.device), weight.shape[0], 0)
+    k = level_of(x, level)
+    values = _rows_by_features(x)
+    _a_weight(weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
+    weight = _fits("weight", weight, (weight.shape[0], values.shape[1]), values)
+    seen = ops.segment_unfold(values, x._lod.row_offsets_at(k, values.device), weight.shape[0], 0)
     return made((seen * weight).sum(1), x._lod)
 
 
@@ -214,23 +208,22 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, level: int | str = -
 
     Source: torch.Tensor.unfold, sequence by sequence.
     """
-    call = "sequence_unfold"
-    k = level_of(call, x, level)
-    size, step = _positive(call, "size", size), _positive(call, "step", step)
-    offsets = x._lod._row_offsets(k)
+    k = level_of(x, level)
+    size, step = _positive("size", size), _positive("step", step)
+    offsets = x._lod.row_offsets_at(k)
     counts = torch.where(offsets.diff() < size, 0, (offsets.diff() - size) // step + 1)
     windows = sums(counts)
     start = ops.run_map(offsets[:-1], windows, whole_number(windows[-1]), step)
     names = x.level_names[: k + 1] if x.level_names else None
-    lod = LoD._of(call, "offsets", [*x._lod._offsets[:k], windows], names)
+    lod = LoD.checked("offsets", [*x._lod.levels[:k], windows], names)
     rows = (start[:, None] + torch.arange(size, device="cpu")).flatten()
     return LoDTensor(ops.gather_rows(x.values(), rows.to(x.device)).view(lod.rows, size, *x.shape[1:]), lod)
 
 
-def _pair(call: str, what: str, value, least: int) -> tuple[int, int]:
+def _pair(what: str, value, least: int) -> tuple[int, int]:
     pair = (value, value) if type(value) is int else value
     if not isinstance(pair, (list, tuple)) or len(pair) != 2 or any(type(v) is not int or v < least for v in pair):
-        raise LoDValueError(f"{call}: expected {what} as a number >= {least} or a pair of them, got {value!r}")
+        raise LoDValueError(f"expected {what} as a number >= {least} or a pair of them, got {value!r}")
     return pair[0], pair[1]
 
 
@@ -261,19 +254,18 @@ def im2sequence(
 
     Source: Paddle Fluid's im2sequence.
     """
-    call = "im2sequence"
     if not isinstance(x, Tensor):
-        raise LoDTypeError(f"{call}: expected x as a tensor, got {type(x).__name__}")
+        raise LoDTypeError(f"expected x as a tensor, got {type(x).__name__}")
     if x.dim() != 4:
-        raise LoDValueError(f"{call}: expected x of shape (images, channels, height, width), got {tuple(x.shape)}")
+        raise LoDValueError(f"expected x of shape (images, channels, height, width), got {tuple(x.shape)}")
     if isinstance(x, LoDTensor):
         x = x.values()
-    high, wide = _pair(call, "filter_size", filter_size, 1)
-    down_by, right_by = _pair(call, "stride", stride, 1)
+    high, wide = _pair("filter_size", filter_size, 1)
+    down_by, right_by = _pair("stride", stride, 1)
     if isinstance(padding, (list, tuple)) and len(padding) == 4:
-        (up, left), (down, right) = _pair(call, "padding", padding[:2], 0), _pair(call, "padding", padding[2:], 0)
+        (up, left), (down, right) = _pair("padding", padding[:2], 0), _pair("padding", padding[2:], 0)
     else:
-        up, left = down, right = _pair(call, "padding", padding, 0)
+        up, left = down, right = _pair("padding", padding, 0)
 
     def grid(height: int, width: int) -> tuple[int, int]:
         return (height + up + down - high) // down_by + 1, (width + left + right - wide) // right_by + 1
@@ -281,22 +273,22 @@ def im2sequence(
     images, channels, height, width = x.shape
     if min(grid(height, width)) < 1:
         raise LoDValueError(
-            f"{call}: expected a filter_size within the padded image, {(height + up + down, width + left + right)}, got "
+            f"expected a filter_size within the padded image, {(height + up + down, width + left + right)}, got "
             f"{(high, wide)}"
         )
     sizes = [grid(height, width)] * images
     if input_image_size is not None:
         if not isinstance(input_image_size, Tensor):
-            raise LoDTypeError(f"{call}: expected input_image_size as a tensor, got {type(input_image_size).__name__}")
+            raise LoDTypeError(f"expected input_image_size as a tensor, got {type(input_image_size).__name__}")
         if input_image_size.shape != (images, 2) or not bool(input_image_size.isfinite().all()):
             raise LoDValueError(
-                f"{call}: expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"
+                f"expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"
             )
-        by = _pair(call, "out_stride", out_stride, 1)
+        by = _pair("out_stride", out_stride, 1)
         real = [[math.ceil(v / by[i]) for i, v in enumerate(size)] for size in input_image_size.tolist()]
         sizes = [grid(h, w) for h, w in real]
         if any(min(size) < 1 for size in sizes):
-            raise LoDValueError(f"{call}: expected images of at least one window, got sizes {real[:4]}")
+            raise LoDValueError(f"expected images of at least one window, got sizes {real[:4]}")
     rows, columns = (max([0, *(size[i] for size in sizes)]) for i in (0, 1))
     # zeros beyond the image where a grid is larger than x
     below, beside = (
@@ -305,7 +297,7 @@ def im2sequence(
     )
     size = height + up + max(down, below), width + left + max(right, beside)
     if images * channels * size[0] * size[1] >= 2**48:
-        raise LoDValueError(f"{call}: expected a padded image of fewer than 2**48 elements, got {(channels, *size)}")
+        raise LoDValueError(f"expected a padded image of fewer than 2**48 elements, got {(channels, *size)}")
     padded = torch.nn.functional.pad(x, (left, max(right, beside), up, max(down, below)))
     seen = padded.unfold(2, high, down_by).unfold(3, wide, right_by).permute(0, 2, 3, 1, 4, 5)
     if len(set(sizes)) <= 1:

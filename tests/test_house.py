@@ -20,6 +20,7 @@ from torch_lod.ops import composed
 ROOT = Path(__file__).parent.parent
 #: Lower floors first: a module imports from modules before it, never from its own floor or above.
 FLOORS = (
+    "checkout",
     "errors",
     "headers",
     "dynamo",

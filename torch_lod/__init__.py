@@ -1,38 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nested sequences of any length for PyTorch, without padding."""
 
-import importlib.metadata as _metadata
+from .checkout import steps_aside as _steps_aside
 
-from torch import empty_like as empty_like
-from torch import full_like as full_like
-from torch import ones_like as ones_like
-from torch import rand_like as rand_like
-from torch import randn_like as randn_like
-from torch import zeros_like as zeros_like
+if not _steps_aside():
+    import importlib.metadata as _metadata
+    from typing import TYPE_CHECKING
 
-from . import construct, sequence
-from . import drop_in as drop_in  # enters what runs in place of torch's functions
-from . import nn as nn
-from . import ops as ops
-from . import paddle as paddle
-from .construct import *
-from .errors import LoDError as LoDError
-from .headers import include_paths as include_paths
-from .lod import LoD as LoD
-from .paddle import *  # where it has always been, but not on the list
-from .printing import describe as describe
-from .sequence import *
-from .tensor import LoDTensor as LoDTensor
+    from torch import empty_like as empty_like
+    from torch import full_like as full_like
+    from torch import ones_like as ones_like
+    from torch import rand_like as rand_like
+    from torch import randn_like as randn_like
+    from torch import zeros_like as zeros_like
 
-try:
-    __version__ = _metadata.version("torch_lod")
-except _metadata.PackageNotFoundError:  # used from a source tree
-    __version__ = "0+source"
+    from . import construct, sequence
+    from . import drop_in as drop_in  # enters what runs in place of torch's functions
+    from . import nn as nn
+    from . import ops as ops
+    from . import paddle as paddle
+    from .construct import *
+    from .errors import LoDError as LoDError
+    from .headers import include_paths as include_paths
+    from .lod import LoD as LoD
+    from .paddle import *  # where it has always been, but not on the list
+    from .printing import describe as describe
+    from .sequence import *
+    from .tensor import LoDTensor as LoDTensor
 
-__all__ = ["LoD", "LoDError", "LoDTensor", "describe", "include_paths", "nn", "ops", "paddle"]
-__all__ += construct.__all__
-__all__ += sequence.__all__
+    try:
+        __version__ = _metadata.version("torch_lod")
+    except _metadata.PackageNotFoundError:  # used from a source tree
+        __version__ = "0+source"
 
+    if not TYPE_CHECKING:  # as in torch_lod.sequence
+        __all__ = ["LoD", "LoDError", "LoDTensor", "describe", "include_paths", "nn", "ops", "paddle"]
+        __all__ += [*construct.__all__, *sequence.__all__]
 
-def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])
+    def __dir__() -> list[str]:
+        return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])

@@ -11,6 +11,8 @@
 Every name is in `tl` as well, where it has always been, but not on its list.
 """
 
+from typing import TYPE_CHECKING
+
 from ..sequence import plan
 from ..sequence.plan import *
 from . import create, forms, layout, recurrent
@@ -19,9 +21,5 @@ from .forms import *
 from .layout import *
 from .recurrent import *
 
-__all__ = []
-__all__ += create.__all__
-__all__ += forms.__all__
-__all__ += layout.__all__
-__all__ += plan.__all__
-__all__ += recurrent.__all__
+if not TYPE_CHECKING:  # as in torch_lod.sequence
+    __all__ = [name for family in (create, forms, layout, plan, recurrent) for name in family.__all__]

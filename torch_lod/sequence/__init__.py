@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on LoDTensors, one file per family: its `__all__` is the list of them that everything else is made of."""
 
+from typing import TYPE_CHECKING
+
 from . import attention, loop, pool, rearrange, windows, within
 from .attention import *
 from .loop import *
@@ -9,10 +11,5 @@ from .rearrange import *
 from .windows import *
 from .within import *
 
-__all__ = []
-__all__ += attention.__all__
-__all__ += loop.__all__
-__all__ += pool.__all__
-__all__ += rearrange.__all__
-__all__ += windows.__all__
-__all__ += within.__all__
+if not TYPE_CHECKING:  # type checkers follow the imports; they cannot read this, and would take the names for private
+    __all__ = [name for family in (attention, loop, pool, rearrange, windows, within) for name in family.__all__]

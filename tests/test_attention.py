@@ -148,8 +148,8 @@ def test_slopes_are_those_of_the_source():
     from torch_lod.engine.attention import slopes_of
 
     eight = [2.0**-i for i in range(1, 9)]
-    assert slopes_of("", True, torch.zeros(1, 8, 1)).tolist() == eight
-    twelve = slopes_of("", True, torch.zeros(1, 12, 1))
+    assert slopes_of(True, torch.zeros(1, 8, 1)).tolist() == eight
+    twelve = slopes_of(True, torch.zeros(1, 12, 1))
     assert twelve[:8].tolist() == eight
     torch.testing.assert_close(twelve[8:], torch.tensor([2.0**-0.5, 2.0**-1.5, 2.0**-2.5, 2.0**-3.5]))
 

@@ -28,6 +28,7 @@ FLOORS = (
     "validate",
     "partition",
     "lod",
+    "paddle_methods",
     "printing",
     "seq_index",
     "torch_rules",

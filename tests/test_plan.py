@@ -28,7 +28,7 @@ def test_rank_is_stable_sorting_by_length(lengths):
     offsets = tl.LoD.from_lengths([lengths]).offsets()
     order = tl.ops.rank_by_length(offsets)
     assert order.tolist() == expected and order.dtype == torch.int64
-    assert tl.LoD.from_lengths([lengths])._rank(0).tolist() == expected
+    assert tl.LoD.from_lengths([lengths]).rank_at(0).tolist() == expected
     spread = torch.stack([offsets, offsets], -1)[:, 0]
     assert tl.ops.rank_by_length(spread).tolist() == expected
 

@@ -1,12 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors from `torch_lod` are ValueError, TypeError, IndexError or RuntimeError, and all of them are `LoDError` too."""
+"""Errors from `torch_lod` are ValueError, TypeError, IndexError or RuntimeError, and all of them are `LoDError` too.
+
+What helpers raise says "expected ..., got ..."; `public`, at the border, adds the name of the call that the user made.
+"""
 
 import functools
+import inspect
+import os
+import re
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class LoDError(Exception):
     """Base of every error that torch_lod raises for a wrong call. The message names the call and the argument, what was
     expected and what came."""
+
+    #: The public call that was wrong; the message begins with it.
+    call: str | None = None
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        return f"{self.call}: {said}" if self.call else said
 
 
 class LoDValueError(LoDError, ValueError):
@@ -25,30 +45,93 @@ class LoDRuntimeError(LoDError, RuntimeError):
     pass
 
 
-_CLASSES = (LoDValueError, LoDTypeError, LoDIndexError, LoDRuntimeError)
+_CLASSES: dict[type, type[LoDError]] = {ValueError: LoDValueError, TypeError: LoDTypeError, IndexError: LoDIndexError}
+_OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__ or ""))
+_RAW = re.compile(r"(\w+): (expected .*)", re.S)  # what a raw operator says
+#: Under it functions of torch take LoDTensors for plain tensors.
+without_policy = torch._C.DisableTorchFunctionSubclass
+#: The padding value has one name; the others, of Paddle and of before, go on working.
+_RENAMED = {"pad_value": "padding_value", "fill": "padding_value"}
 
 
-def public(function):
-    """Errors that come from below (plain built-in classes of the raw operators) leave as LoDError, and name the function
-    that was called, not the one that it is made of."""
-    name = function.__name__
-    named = name[0] != "_" and name != "forward"  # modules go by their class
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """The border of the package: errors of ours name the function that the user called, not what it is made of.
 
-    def words(error) -> str:
-        inner, colon, said = str(error).partition(": expected ")
-        return f"{name}{colon}{said}" if named and colon and inner.isidentifier() else str(error)
+    Those of the raw operators (plain built-in classes) become LoDErrors. What a function of the user's raises on the way (a
+    cell, a hook) passes through as it is. Constructors and `forward` go by the name of their class.
+    """
+    return border()(function)
 
-    @functools.wraps(function)
-    def call(*args, **kwargs):
-        try:
-            return function(*args, **kwargs)
-        except LoDError as error:
-            error.args = (words(error),)
-            raise
-        except (ValueError, TypeError, IndexError) as error:
-            for cls in _CLASSES:
-                if type(error) is cls.__bases__[1]:
-                    raise cls(words(error)) from error
-            raise
 
-    return call
+def border(call: str | None = None, policy: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """`public` with a name other than the function's; without `policy` it runs below the policy table."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        by_class = call is None and function.__name__ in ("__new__", "__init__", "forward")
+        name, parameters = call or function.__name__, inspect.signature(function).parameters
+        renamed = {old: new for old, new in _RENAMED.items() if new in parameters and old not in parameters}
+
+        @functools.wraps(function)
+        def bordered(*args: P.args, **kwargs: P.kwargs) -> R:
+            if renamed and kwargs:
+                for old, new in renamed.items():
+                    if old in kwargs:
+                        kwargs[new] = kwargs.pop(old)
+            try:
+                if policy:
+                    return function(*args, **kwargs)
+                with without_policy():
+                    return function(*args, **kwargs)
+            except (LoDError, ValueError, TypeError, IndexError) as error:
+                ours = _ours(error, _class_of(args[0]) if by_class else name, function, args)
+                if ours is None or ours is error:
+                    raise
+                raise ours from None
+
+        return bordered
+
+    return decorate
+
+
+def _class_of(value: Any) -> str:
+    return (value if isinstance(value, type) else type(value)).__name__
+
+
+def named(error: LoDError, call: str) -> LoDError:
+    """An error that is raised outside the border."""
+    error.call = call
+    return error
+
+
+def _ours(error: Exception, call: str, function: Callable, args: tuple) -> LoDError | None:
+    """The error in the name of a call; None where the user's own code raised it."""
+    frames = error.__traceback__ and error.__traceback__.tb_next
+    if frames is None and type(error) is TypeError:  # the arguments did not fit the signature
+        return named(LoDTypeError(_misplaced(str(error), function, args)), call)
+    while frames is not None:
+        if not frames.tb_frame.f_code.co_filename.startswith(_OURS):
+            return None
+        frames = frames.tb_next
+    if isinstance(error, LoDError):
+        return named(error, call)
+    raw = _RAW.fullmatch(str(error))
+    cls = _CLASSES.get(type(error))
+    if raw is None or cls is None or not hasattr(torch.ops.torch_lod, raw[1]):
+        return None
+    return named(cls(raw[2]), call)
+
+
+def _misplaced(said: str, function: Callable, args: tuple) -> str:
+    """Why arguments do not fit the signature: `said` by Python, unless there are too many by position."""
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in ("self", "cls")]
+    ordered = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    by_keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    given = args[1:] if next(iter(inspect.signature(function).parameters), "") in ("self", "cls") else args
+    if len(given) <= len(ordered) or not by_keyword:
+        return f"expected arguments {', '.join(ordered + by_keyword)}; {said}"
+    surplus = given[len(ordered)]
+    shown = repr(surplus) if isinstance(surplus, (int, float, str)) else type(surplus).__name__
+    return (
+        f"expected {', '.join(ordered) or 'nothing'} by position and {', '.join(by_keyword)} by keyword, got {shown:.40} as "
+        f"argument {len(ordered) + 1}; write {' or '.join(f'{name}={shown:.40}' for name in by_keyword[:2])}"
+    )

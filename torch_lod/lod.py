@@ -10,8 +10,8 @@ from torch import Tensor
 
 from . import ops
 from .dynamo import compiling, failing, holds, symbols, whole_number
-from .errors import LoDIndexError, LoDTypeError, LoDValueError
-from .partition import Derived
+from .errors import LoDIndexError, LoDTypeError, LoDValueError, border, named, public
+from .partition import Partition
 from .validate import host_integers, host_levels, level_names_of, sums, whole
 
 _check_lod = torch.ops.torch_lod.check_lod.default
@@ -26,7 +26,7 @@ class Runs(NamedTuple):
     offsets: Tensor
 
 
-class LoD(Derived):
+class LoD(Partition):
     """The structure of nested sequences: one list of offsets per level, outermost first.
 
     A level's offsets count sequences of the next level, the last level's count rows. Three articles of 3, 1 and 2 sentences
@@ -57,57 +57,59 @@ class LoD(Derived):
     __slots__ = ("__weakref__", "level_names")
     level_names: tuple[str | None, ...] | None
 
+    @public
     def __init__(self, offsets, *, level_names=None):
-        levels = host_levels("LoD", "offsets", offsets)
-        self._fill("LoD", "offsets", levels, level_names)
+        levels = host_levels("offsets", offsets)
+        self._fill("offsets", levels, level_names)
 
-    def _fill(self, call: str, what: str, levels: list[Tensor], names, rows: int = -1, by_length: bool = False) -> None:
+    def _fill(self, what: str, levels: list[Tensor], names, rows: int = -1, by_length: bool = False) -> None:
         if compiling():
-            self._trace(call, what, levels, names, rows)
+            self._trace(what, levels, names, rows)
             return
         report = _check_lod(levels, rows)
         if report[0]:
-            raise LoDValueError(f"{call}: {_complaint(what, by_length, *report, depth=len(levels))}")
+            raise LoDValueError(f"{_complaint(what, by_length, *report, depth=len(levels))}")
         if any(level.is_inference() for level in levels):
             with torch.inference_mode(False):
                 levels = [level.clone() for level in levels]
-        self._put(levels, report[1:], int(levels[-1][-1]), level_names_of(call, names, len(levels)))
+        self._put(levels, report[1:], int(levels[-1][-1]), level_names_of(names, len(levels)))
 
     def _put(self, levels, longest, rows: int, names) -> "LoD":
         put = object.__setattr__
         put(self, "level_names", names)
         put(self, "_rows", rows)
-        put(self, "_offsets", tuple(levels))
+        put(self, "levels", tuple(levels))
         put(self, "_longest", longest)
         put(self, "_symbols", None if compiling() or longest is None else symbols((rows, *longest), levels))
         put(self, "_cache", {})
         return self
 
-    def _trace(self, call: str, what: str, levels, names, rows: int) -> None:
+    def _trace(self, what: str, levels, names, rows: int) -> None:
         """What a graph makes: its rules are asserted, and who asks for a longest sequence works it out."""
         levels = list(levels)
         rows = whole_number(levels[-1][-1]) if rows < 0 else rows
         for k, level in enumerate(levels):
             end = levels[k + 1].shape[0] - 1 if k + 1 < len(levels) else rows
             wrong = torch.cat([level[:1] != 0, level.diff() < 0, level[-1:] != end])
-            failing(wrong, f"{call}: expected {what} from 0, never decreasing, to the size of the next level")
-        self._put(levels, None, rows, level_names_of(call, names, len(levels)))
+            failing(wrong, f"expected {what} from 0, never decreasing, to the size of the next level")
+        self._put(levels, None, rows, level_names_of(names, len(levels)))
 
     @classmethod
-    def _of(cls, call: str, what: str, levels, names=None, rows: int = -1, by_length: bool = False) -> "LoD":
+    def checked(cls, what: str, levels, names=None, rows: int = -1, by_length: bool = False) -> "LoD":
         self = object.__new__(cls)
-        self._fill(call, what, list(levels), names, rows, by_length)
+        self._fill(what, list(levels), names, rows, by_length)
         return self
 
     @classmethod
-    def _from_offsets(cls, call: str, what: str, offsets, names) -> "LoD":
-        return cls._of(call, what, host_levels(call, what, offsets), names)
+    def parsed_offsets(cls, what: str, offsets, names) -> "LoD":
+        return cls.checked(what, host_levels(what, offsets), names)
 
     @classmethod
-    def _from_lengths(cls, call: str, what: str, lengths, names) -> "LoD":
-        return cls._of(call, what, map(sums, host_levels(call, what, lengths)), names, by_length=True)
+    def parsed_lengths(cls, what: str, lengths, names) -> "LoD":
+        return cls.checked(what, map(sums, host_levels(what, lengths)), names, by_length=True)
 
     @classmethod
+    @border("LoD.from_lengths")
     def from_lengths(cls, lengths, *, level_names=None) -> "LoD":
         """From recursive sequence lengths, outermost level first.
 
@@ -117,18 +119,18 @@ class LoD(Derived):
         Raises ValueError where a length is negative, a total passes int64, or a level's lengths do not add up to the
         sequences of the next.
         """
-        return cls._from_lengths("LoD.from_lengths", "lengths", lengths, level_names)
+        return cls.parsed_lengths("lengths", lengths, level_names)
 
     @classmethod
+    @border("LoD.from_row_offsets")
     def from_row_offsets(cls, offsets, *, level_names=None) -> "LoD":
         """From offsets that count rows at every level, `[[0, 9, 10, 15], [0, 3, 5, 9, 10, 12, 15]]`.
 
         Raises ValueError where the rows do not tell to which sequence an empty one belongs.
         """
-        call = "LoD.from_row_offsets"
-        absolute = host_levels(call, "offsets", offsets)
+        absolute = host_levels("offsets", offsets)
         for k, level in enumerate(absolute):  # each by itself first, so that messages speak of what was given
-            cls._of(call, f"offsets[{k}]", [level], rows=int(absolute[-1][-1]) if absolute[-1].numel() else -1)
+            cls.checked(f"offsets[{k}]", [level], rows=int(absolute[-1][-1]) if absolute[-1].numel() else -1)
         levels = [absolute[-1]]
         for k in range(len(absolute) - 2, -1, -1):
             outer, inner = absolute[k], absolute[k + 1]
@@ -138,218 +140,224 @@ class LoD(Derived):
             for i in (right - left != 1).nonzero().flatten()[:1].tolist():
                 row = int(outer[i])
                 if right[i] == left[i]:
-                    raise LoDValueError(
-                        f"{call}: expected offsets[{k}] to be among offsets[{k + 1}], got {row} at index {i}"
-                    )
+                    raise LoDValueError(f"expected offsets[{k}] to be among offsets[{k + 1}], got {row} at index {i}")
                 raise LoDValueError(
-                    f"{call}: expected a unique place for offsets[{k}] at index {i}, but {int(right[i] - left[i])} of "
+                    f"expected a unique place for offsets[{k}] at index {i}, but {int(right[i] - left[i])} of "
                     f"offsets[{k + 1}] are {row}: rows do not tell to which sequence of level {k} the empty ones "
                     "belong; use LoD(offsets) or LoD.from_lengths"
                 )
             levels.insert(0, left)
-        return cls._of(call, "offsets", levels, level_names)
+        return cls.checked("offsets", levels, level_names)
 
     @classmethod
+    @border("LoD.from_segment_ids")
     def from_segment_ids(cls, ids, num_sequences: int | None = None, *, level_names=None) -> "LoD":
         """One level, from the number of the sequence that every row belongs to.
 
         `ids` must not decrease. Sequences that no row names are empty; `num_sequences` adds those after the last.
         """
-        return cls._from_ids("LoD.from_segment_ids", ids, num_sequences, level_names)
+        return cls.parsed_ids(ids, num_sequences, level_names)
 
     @classmethod
-    def _from_ids(cls, call: str, ids, num_sequences, names) -> "LoD":
-        ids = host_integers(call, "ids", ids)
-        for i in failing(ids[1:] < ids[:-1], f"{call}: expected sorted ids"):
-            raise LoDValueError(
-                f"{call}: expected sorted ids, got {int(ids[i])} then {int(ids[i + 1])} at index {i + 1}"
-            )
-        for _ in failing(ids[:1] < 0, f"{call}: expected ids >= 0"):
-            raise LoDValueError(f"{call}: expected ids >= 0, got {int(ids[0])} at index 0")
+    def parsed_ids(cls, ids, num_sequences, names) -> "LoD":
+        ids = host_integers("ids", ids)
+        for i in failing(ids[1:] < ids[:-1], "expected sorted ids"):
+            raise LoDValueError(f"expected sorted ids, got {int(ids[i])} then {int(ids[i + 1])} at index {i + 1}")
+        for _ in failing(ids[:1] < 0, "expected ids >= 0"):
+            raise LoDValueError(f"expected ids >= 0, got {int(ids[0])} at index 0")
         last = whole_number(ids[-1]) if ids.numel() else -1
         most = 1024 * (ids.numel() + 1024)
         if num_sequences is None:
             if not holds(last < most):
-                raise LoDValueError(f"{call}: expected num_sequences for an id as large as {last}, got none")
+                raise LoDValueError(f"expected num_sequences for an id as large as {last}, got none")
             num_sequences = last + 1
-        num_sequences = whole(call, "num_sequences", num_sequences)
+        num_sequences = whole("num_sequences", num_sequences)
         if not holds(0 <= num_sequences) or not holds(num_sequences < 2**40):
-            raise LoDValueError(f"{call}: expected num_sequences in [0, 2**40), got {num_sequences}")
+            raise LoDValueError(f"expected num_sequences in [0, 2**40), got {num_sequences}")
         if not holds(last < num_sequences):
-            raise LoDValueError(
-                f"{call}: expected ids below num_sequences {num_sequences}, got {last} at index {len(ids) - 1}"
-            )
+            raise LoDValueError(f"expected ids below num_sequences {num_sequences}, got {last} at index {len(ids) - 1}")
         ends = torch.arange(num_sequences + 1, device=_HOST)
-        return cls._of(call, "ids", [torch.searchsorted(ids, ends)], names)
+        return cls.checked("ids", [torch.searchsorted(ids, ends)], names)
 
     # -- questions
 
     @property
     def depth(self) -> int:
         """Number of levels."""
-        return len(self._offsets)
+        return len(self.levels)
 
     @property
     def is_trivial(self) -> bool:
         """One level, all lengths 1: the rows of a plain batch (of images, say), which need no LoD."""
-        return self.depth == 1 and self._longest_of(0) <= 1 and self.rows == self.num_sequences()
+        return self.depth == 1 and self.longest_at(0) <= 1 and self.rows == self.num_sequences()
 
-    def level(self, level: int | str, call: str = "LoD") -> int:
+    def level(self, level: int | str) -> int:
         """The number, from 0, of a level given by number or name; IndexError or TypeError if there is none."""
-        depth = len(self._offsets)
+        depth = len(self.levels)
         if type(level) is int and -depth <= level < depth:
             return level % depth
         names = self.level_names
         if isinstance(level, str) and names and level in names:
             return names.index(level)
-        message = (
-            f"{call}: expected level in [{-depth}, {depth - 1}]{f' or one of {names}' if names else ''}, got {level!r}"
-        )
+        message = f"expected level in [{-depth}, {depth - 1}]{f' or one of {names}' if names else ''}, got {level!r}"
         if isinstance(level, (int, np.integer)) and not isinstance(level, bool) and -depth <= level < depth:
             return int(level) % depth
         if isinstance(level, (int, np.integer, str)) and not isinstance(level, bool):
             raise LoDIndexError(message)
         raise LoDTypeError(message)
 
+    @public
     def num_sequences(self, level: int | str = 0) -> int:
         """Sequences at a level; at level 0 the batch size."""
-        return self._offsets[self.level(level, "num_sequences")].shape[0] - 1
+        return self.levels[self.level(level)].shape[0] - 1
 
+    @public
     def max_length(self, level: int | str = -1) -> int:
         """The longest sequence of a level, in elements of the next level."""
-        return self._longest_of(self.level(level, "max_length"))
+        return self.longest_at(self.level(level))
 
+    @public
     def offsets(self, level: int | str = -1) -> Tensor:
         """int64, (sequences + 1,), counting elements of the next level."""
-        return self._offsets[self.level(level, "offsets")].clone()
+        return self.levels[self.level(level)].clone()
 
+    @public
     def lengths(self, level: int | str = -1) -> Tensor:
         """int64, (sequences,), counting elements of the next level."""
-        return self._offsets[self.level(level, "lengths")].diff()
+        return self.levels[self.level(level)].diff()
 
+    @public
     def row_offsets(self, level: int | str = -1, device=None) -> Tensor:
         """int64, (sequences + 1,), counting rows."""
-        return self._handed_out(self._row_offsets(self.level(level, "row_offsets"), device))
+        return self.handed_out(self.row_offsets_at(self.level(level), device))
 
+    @public
     def row_lengths(self, level: int | str = -1, device=None) -> Tensor:
         """int64, (sequences,): the rows under every sequence of a level."""
-        return self._handed_out(self._row_lengths(self.level(level, "row_lengths"), device))
+        return self.handed_out(self.row_lengths_at(self.level(level), device))
 
+    @public
     def cu_seqlens(self, level: int | str = -1, device=None) -> Tensor:
         """int32 row offsets, the form that flash attention takes. ValueError if they do not fit."""
-        k = self.level(level, "cu_seqlens")
+        k = self.level(level)
         if self.rows >= 2**31:
-            raise LoDValueError(f"cu_seqlens: expected fewer than 2**31 rows for int32 offsets, got {self.rows}")
-        return self._handed_out(self._cached(("cu", k), device, lambda: self._row_offsets(k).to(torch.int32)))
+            raise LoDValueError(f"expected fewer than 2**31 rows for int32 offsets, got {self.rows}")
+        return self.handed_out(self._cached(("cu", k), device, lambda: self.row_offsets_at(k).to(torch.int32)))
 
+    @public
     def segment_ids(self, level: int | str = -1, device=None) -> Tensor:
         """int64, (rows,): the sequence of a level that every row belongs to."""
-        return self._handed_out(self._segment_ids(self.level(level, "segment_ids"), device))
+        return self.handed_out(self.segment_ids_at(self.level(level), device))
 
+    @public
     def position_ids(self, level: int | str = -1, device=None) -> Tensor:
         """int64, (rows,): the place of every row within its sequence of a level."""
-        k = self.level(level, "position_ids")
+        k = self.level(level)
 
         def make():
-            offsets = self._row_offsets(k)
+            offsets = self.row_offsets_at(k)
             return ops.run_map(torch.zeros_like(offsets[1:]), offsets, self.rows, 1)
 
-        return self._handed_out(self._cached(("position", k), device, make))
+        return self.handed_out(self._cached(("position", k), device, make))
 
     # -- surgery: every result is a new LoD
 
-    def _cut(self, call: str, k: int, begin: int, end: int) -> tuple["LoD", int, int]:
+    def cut(self, k: int, begin: int, end: int) -> tuple["LoD", int, int]:
         """Sequences [begin, end) of level k with the levels below, and the rows that they cover."""
         levels = []
-        for offsets in self._offsets[k:]:
+        for offsets in self.levels[k:]:
             part = offsets[begin : end + 1]
             levels.append(part - part[0])
             begin, end = whole_number(part[0]), whole_number(part[-1])
-        return LoD._of(call, "offsets", levels, self._names_of(range(k, self.depth))), begin, end
+        return LoD.checked("offsets", levels, self._names_of(range(k, self.depth))), begin, end
 
-    def _bounds(self, call: str, k: int, begin, end) -> tuple[int, int]:
-        n = self._offsets[k].numel() - 1
-        begin = whole(call, "begin", begin)
+    def _bounds(self, k: int, begin, end) -> tuple[int, int]:
+        n = self.levels[k].numel() - 1
+        begin = whole("begin", begin)
         if end is None:
             if not (holds(-n <= begin) and holds(begin < n)):
-                raise LoDIndexError(f"{call}: expected a sequence of level {k} in [{-n}, {n - 1}], got {begin}")
+                raise LoDIndexError(f"expected a sequence of level {k} in [{-n}, {n - 1}], got {begin}")
             begin = begin if holds(begin >= 0) else begin + n
             return begin, begin + 1
-        end = whole(call, "end", end)
+        end = whole("end", end)
         if not (holds(0 <= begin) and holds(begin <= end) and holds(end <= n)):
-            raise LoDIndexError(f"{call}: expected 0 <= begin <= end <= {n} at level {k}, got {begin} and {end}")
+            raise LoDIndexError(f"expected 0 <= begin <= end <= {n} at level {k}, got {begin} and {end}")
         return begin, end
 
-    def _slice(self, call: str, level, begin, end) -> tuple["LoD", int, int]:
-        k = self.level(level, call)
-        return self._cut(call, k, *self._bounds(call, k, begin, end))
+    def sliced(self, level, begin, end) -> tuple["LoD", int, int]:
+        k = self.level(level)
+        return self.cut(k, *self._bounds(k, begin, end))
 
+    @public
     def slice(self, level: int | str, begin: int, end: int | None = None) -> "LoD":
         """Sequences [begin, end) of a level as a batch (without end: the batch of one), with the levels below."""
-        return self._slice("slice", level, begin, end)[0]
+        return self.sliced(level, begin, end)[0]
 
-    def _branch(self, call: str, path: tuple) -> tuple[int, int]:
+    def locate(self, path: tuple) -> tuple[int, int]:
         """Level and number of the sequence that a path leads to: path[0] at level 0, path[1] among its parts, and so on."""
         if not 1 <= len(path) <= self.depth:
-            raise LoDIndexError(f"{call}: expected a path of 1 to {self.depth} numbers, got {len(path)}")
-        first, count = 0, self._offsets[0].numel() - 1
+            raise LoDIndexError(f"expected a path of 1 to {self.depth} numbers, got {len(path)}")
+        first, count = 0, self.levels[0].numel() - 1
         for k, step in enumerate(path):
-            j = whole(call, f"path[{k}]", step)
+            j = whole(f"path[{k}]", step)
             if not (holds(-count <= j) and holds(j < count)):
-                raise LoDIndexError(f"{call}: expected path[{k}] in [{-count}, {count - 1}], got {j}")
+                raise LoDIndexError(f"expected path[{k}] in [{-count}, {count - 1}], got {j}")
             at = first + (j if j >= 0 else j + count)
             if k + 1 < len(path):
-                begin, end = self._offsets[k][at], self._offsets[k][at + 1]
+                begin, end = self.levels[k][at], self.levels[k][at + 1]
                 first, count = whole_number(begin), whole_number(end - begin)
         return len(path) - 1, at
 
+    @public
     def branch(self, *path: int) -> "LoD":
         """The batch of one that a path from the outermost level leads to."""
-        k, j = self._branch("branch", path)
-        return self._cut("branch", k, j, j + 1)[0]
+        k, j = self.locate(path)
+        return self.cut(k, j, j + 1)[0]
 
-    def _runs(self, call: str, k: int, starts: Tensor, lengths: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
+    def runs(self, k: int, starts: Tensor, lengths: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """New sequences of level k, each a run of elements of that level, with the levels below; and the rows that they
-        are made of. Starts of empty runs must be places as well. `all_of_it`: nothing is left out or repeated."""
+        are made of. Starts must be valid indices even for empty runs. `all_of_it`: nothing is left out or repeated."""
         levels, begin, end = [sums(lengths)], starts, starts + lengths
-        for above, inner in enumerate(self._offsets[k + 1 :], k):
+        for above, inner in enumerate(self.levels[k + 1 :], k):
             taken = sums(end - begin)
-            count = self._elements(above) if all_of_it else whole_number(taken[-1])
+            count = self.elements_at(above) if all_of_it else whole_number(taken[-1])
             levels.append(sums(inner.diff()[ops.run_map(begin, taken, count, 1)]))
             begin, end = inner[begin], inner[end]
         rows = self.rows if all_of_it else -1
-        lod = LoD._of(call, "offsets", levels, self._names_of(range(k, self.depth)), rows)
+        lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)), rows)
         return lod, Runs(begin, levels[0] if len(levels) == 1 else sums(end - begin))
 
-    def _take(self, call: str, k: int, index: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
+    def take(self, k: int, index: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """The sequences of level k that `index` names, with the levels below, and the rows that they are made of."""
-        offsets = self._offsets[k]
-        return self._runs(call, k, offsets[index], offsets.diff()[index], all_of_it)
+        offsets = self.levels[k]
+        return self.runs(k, offsets[index], offsets.diff()[index], all_of_it)
 
-    def _under(self, call: str, inner: "LoD", *own: Tensor) -> "LoD":
+    def under(self, inner: "LoD", *own: Tensor) -> "LoD":
         """The levels of this LoD above those of `own` and `inner`, and then these."""
         above = self.depth - inner.depth - len(own)
-        return LoD._of(call, "offsets", [*self._offsets[:above], *own, *inner._offsets], self.level_names, inner.rows)
+        return LoD.checked("offsets", [*self.levels[:above], *own, *inner.levels], self.level_names, inner.rows)
 
     def _names_of(self, levels) -> list[str | None] | None:
         return None if self.level_names is None else [self.level_names[k] for k in levels]
 
+    @public
     def drop_level(self, level: int | str) -> "LoD | None":
         """Without a level: its sequences are joined into those of the level above. None when it is the only one."""
-        k = self.level(level, "drop_level")
+        k = self.level(level)
         if self.depth == 1:
             return None
-        levels = list(self._offsets)
+        levels = list(self.levels)
         if k > 0:
             levels[k - 1] = levels[k][levels[k - 1]]
         del levels[k]
-        return LoD._of("drop_level", "offsets", levels, self._names_of(i for i in range(self.depth) if i != k))
+        return LoD.checked("offsets", levels, self._names_of(i for i in range(self.depth) if i != k))
 
+    @public
     def flatten(self, first: int | str, last: int | str) -> "LoD":
         """Levels first to last as one, whose sequences are those of level last."""
-        a, b = self.level(first, "flatten"), self.level(last, "flatten")
+        a, b = self.level(first), self.level(last)
         if a > b:
-            raise LoDValueError(f"flatten: expected first not to be inside last, got levels {a} and {b}")
+            raise LoDValueError(f"expected first not to be inside last, got levels {a} and {b}")
         lod: LoD | None = self
         for _ in range(b - a):
             assert lod is not None  # level b stays
@@ -357,9 +365,12 @@ class LoD(Derived):
         assert lod is not None
         return lod
 
+    @public
     def outer(self, level: int | str) -> "LoD | None":
         """The levels above a level, whose rows are its sequences; None above the outermost."""
-        k = self.level(level, "outer")
+        return self.outer_at(self.level(level))
+
+    def outer_at(self, k: int) -> "LoD | None":
         if k == 0:
             return None
 
@@ -367,46 +378,49 @@ class LoD(Derived):
             longest = self._symbols[1:] if compiling() and self._symbols else self._longest
             names = None if self.level_names is None else self.level_names[:k]
             known = None if longest is None else longest[:k]
-            return object.__new__(LoD)._put(self._offsets[:k], known, self.num_sequences(k), names)
+            return object.__new__(LoD)._put(self.levels[:k], known, self.levels[k].shape[0] - 1, names)
 
-        return self._remember(("outer", k), make)
+        return self.remember(("outer", k), make)
 
+    @public
     def group(self, lengths, name: str | None = None) -> "LoD":
         """With a new outermost level of the given lengths, which must add up to the sequences of level 0."""
-        return self._with("group", lengths, name, outermost=True)
+        return self._with(lengths, name, outermost=True)
 
+    @public
     def append(self, lengths, name: str | None = None) -> "LoD":
         """With a new innermost level: every row of before becomes a sequence of the given length."""
-        return self._with("append", lengths, name, outermost=False)
+        return self._with(lengths, name, outermost=False)
 
-    def _with(self, call: str, lengths, name, outermost: bool) -> "LoD":
-        new = sums(host_integers(call, "lengths", lengths))
+    def _with(self, lengths, name, outermost: bool) -> "LoD":
+        new = sums(host_integers("lengths", lengths))
         if not outermost and new.numel() - 1 != self.rows:
-            raise LoDValueError(f"{call}: expected {self.rows} lengths, one per row, got {new.numel() - 1}")
+            raise LoDValueError(f"expected {self.rows} lengths, one per row, got {new.numel() - 1}")
         old = self.level_names or (None,) * self.depth
-        levels = [new, *self._offsets] if outermost else [*self._offsets, new]
+        levels = [new, *self.levels] if outermost else [*self.levels, new]
         names = (name, *old) if outermost else (*old, name)
-        return LoD._of(call, "lengths", levels, names, by_length=True)
+        return LoD.checked("lengths", levels, names, by_length=True)
 
+    @public
     def named(self, level_names) -> "LoD":
         """The same structure with other level names."""
-        return LoD._of("named", "offsets", self._offsets, level_names)
+        return LoD.checked("offsets", self.levels, level_names)
 
     # -- values
 
     def to_list(self) -> list[list[int]]:
         """Offsets as lists, relative to the next level."""
-        return [level.tolist() for level in self._offsets]
+        return [level.tolist() for level in self.levels]
 
     def to_lengths(self) -> list[list[int]]:
         """Recursive sequence lengths as lists."""
-        return [level.diff().tolist() for level in self._offsets]
+        return [level.diff().tolist() for level in self.levels]
 
     def difference(self, other: "LoD") -> str | None:
         """Where two LoDs first differ, in words; None where they are equal."""
         if self.depth != other.depth:
             return f"{self.depth} and {other.depth} levels"
-        for k, (a, b) in enumerate(zip(self._offsets, other._offsets, strict=True)):
+        for k, (a, b) in enumerate(zip(self.levels, other.levels, strict=True)):
             if a.shape != b.shape:
                 return f"at level {k}: {a.numel() - 1} and {b.numel() - 1} sequences"
             if not torch.equal(a, b):
@@ -414,7 +428,7 @@ class LoD(Derived):
                 return f"at level {k}, sequence {i}: lengths {int(a[i + 1] - a[i])} and {int(b[i + 1] - b[i])}"
         return None
 
-    def _differs(self, other: "LoD") -> bool:
+    def differs(self, other: "LoD") -> bool:
         """Whether two LoDs differ. Compiled code cannot know, and asserts that they do not."""
         if self is other:
             return False
@@ -422,28 +436,39 @@ class LoD(Derived):
             return self != other
         if self.depth != other.depth:
             return True
-        for a, b in zip(self._offsets, other._offsets, strict=True):
+        for a, b in zip(self.levels, other.levels, strict=True):
             if a is not b:
                 torch._check(a.shape[0] == b.shape[0], lambda: "expected equal LoDs, got other numbers of sequences")
                 failing(a != b, "expected equal LoDs, got LoDs that differ")
         torch._check(self.rows == other.rows)
         return False
 
+    def agreed(self, other: "LoD") -> "LoD":
+        """The LoD of two operands; ValueError, with the first difference, where they differ."""
+        if self.differs(other):
+            way_out = "to combine their rows all the same, pass .values() of one"
+            if self.depth != other.depth:
+                way_out = "lay the rows of the one with fewer levels over the other with tl.sequence_expand_as"
+            raise LoDValueError(
+                f"expected operands with equal LoDs, got LoDs that differ: {self.difference(other)}; {way_out}"
+            )
+        return self if self.level_names else other
+
     def __eq__(self, other) -> bool:
         if self is other:
             return True
         if not isinstance(other, LoD):
             return NotImplemented
-        return len(self._offsets) == len(other._offsets) and all(map(torch.equal, self._offsets, other._offsets))
+        return len(self.levels) == len(other.levels) and all(map(torch.equal, self.levels, other.levels))
 
     def __hash__(self) -> int:
         found = self._cache.get("hash")
         if found is None:
-            found = self._cache["hash"] = hash(tuple(level.numpy().tobytes() for level in self._offsets))
+            found = self._cache["hash"] = hash(tuple(level.numpy().tobytes() for level in self.levels))
         return found
 
     def __repr__(self) -> str:
-        shown = ", ".join(_short(level.diff()) for level in self._offsets)
+        shown = ", ".join(_short(level.diff()) for level in self.levels)
         return f"LoD([{shown}]{f', level_names={self.level_names}' if self.level_names else ''})"
 
     def __setattr__(self, name, value):
@@ -460,6 +485,19 @@ class LoD(Derived):
 
     def __reduce__(self):
         return _load_lod, (self.to_list(), self.level_names)
+
+
+def fitting(values: Tensor, lod: LoD) -> Tensor:
+    """The values; ValueError unless the LoD covers their rows."""
+    if values.dim() == 0:
+        raise named(LoDValueError("expected values with rows, at least 1 dimension, got a scalar"), "LoDTensor")
+    if not holds(values.shape[0] == lod.rows):
+        error = LoDValueError(
+            f"expected the {lod.depth}-level LoD to cover the {values.shape[0]} rows of values, got one of {lod.rows} "
+            f"rows: {lod}"
+        )
+        raise named(error, "LoDTensor")
+    return values
 
 
 def _load_lod(offsets: Sequence, level_names) -> LoD:

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows from the offsets of a LoD: made once in host memory, uploaded once per device, kept on the LoD.
+"""The internal interface of LoD: offsets as they are, and what follows from them, cached.
 
-In compiled code it is made inside the graph from the offsets, which are among the graph's inputs: what a cache happens to
-hold would be a condition of the graph, and filling it a side effect.
+Operators ask a LoD through it. Its methods end in `_at` and take the number of a level, from 0 (`LoD.level` finds it), where
+LoD's public methods take a number from either end or a name. The tensors that they return are shared and must not be written
+to, where the public methods hand out copies. `levels` are the offsets, relative to the next level, in host memory.
+
+What is derived is computed once in host memory, uploaded once per device and kept on the LoD. Compiled code computes it in
+the graph, from the offsets that are among the graph's inputs: there the content of a cache would be a guard of the graph, and
+filling it a side effect.
 """
 
 import torch
@@ -14,11 +19,11 @@ from .dynamo import compiling, whole_number
 _HOST = torch.device("cpu")
 
 
-class Derived:
-    """The part of `LoD` that remembers. What its methods return is shared and must not be written to."""
+class Partition:
+    """The part of `LoD` that operators ask."""
 
-    __slots__ = ("_cache", "_longest", "_offsets", "_rows", "_symbols")
-    _offsets: tuple[Tensor, ...]
+    __slots__ = ("_cache", "_longest", "_rows", "_symbols", "levels")
+    levels: tuple[Tensor, ...]
     _rows: int
     #: Per level the longest sequence; None where a graph made the LoD and nobody has asked yet.
     _longest: tuple[int, ...] | None
@@ -53,7 +58,7 @@ class Derived:
         self._cache[(*key, device)] = fresh
         return fresh
 
-    def _remember(self, key: tuple, make):
+    def remember(self, key: tuple, make):
         """Whatever a key stands for, in host memory: made once."""
         if compiling():
             return make()
@@ -63,96 +68,96 @@ class Derived:
         return self._cache[key]
 
     @staticmethod
-    def _handed_out(t: Tensor) -> Tensor:
+    def handed_out(t: Tensor) -> Tensor:
         return t.clone() if t.device == _HOST else t
 
-    def _row_offsets(self, k: int, device=None) -> Tensor:
+    def row_offsets_at(self, k: int, device=None) -> Tensor:
         if not compiling():
             found = self._cache.get(("rows", k, device or _HOST))  # on every call's path
             if found is not None and (found.is_cpu or found._version == 0):
                 return found
 
         def make():
-            offsets = self._offsets[k]
-            for inner in self._offsets[k + 1 :]:
+            offsets = self.levels[k]
+            for inner in self.levels[k + 1 :]:
                 offsets = inner[offsets]
             return offsets
 
         return self._cached(("rows", k), device, make)
 
-    def _segment_ids(self, k: int, device=None) -> Tensor:
+    def segment_ids_at(self, k: int, device=None) -> Tensor:
         def make():
-            offsets = self._row_offsets(k)
+            offsets = self.row_offsets_at(k)
             return ops.run_map(torch.arange(offsets.numel() - 1, device=_HOST), offsets, self.rows, 0)
 
         return self._cached(("segment", k), device, make)
 
-    def _elements(self, k: int) -> int:
+    def elements_at(self, k: int) -> int:
         """How many elements the sequences of level k have together."""
-        return self._offsets[k + 1].shape[0] - 1 if k + 1 < len(self._offsets) else self.rows
+        return self.levels[k + 1].shape[0] - 1 if k + 1 < len(self.levels) else self.rows
 
-    def _parents(self, k: int) -> Tensor:
+    def parents_at(self, k: int) -> Tensor:
         """The sequence of level k that every element of that level belongs to; in host memory."""
 
         def make():
-            offsets = self._offsets[k]
-            return ops.run_map(torch.arange(offsets.numel() - 1, device=_HOST), offsets, self._elements(k), 0)
+            offsets = self.levels[k]
+            return ops.run_map(torch.arange(offsets.numel() - 1, device=_HOST), offsets, self.elements_at(k), 0)
 
         return self._cached(("parents", k), None, make)
 
-    def _end_rows(self, k: int, last: bool, device=None) -> Tensor:
+    def end_rows_at(self, k: int, last: bool, device=None) -> Tensor:
         """The first (last) row of every sequence, -1 for empty ones."""
 
         def make():
-            offsets = self._row_offsets(k)
+            offsets = self.row_offsets_at(k)
             begin, end = offsets[:-1], offsets[1:]
             return torch.where(end > begin, end - 1 if last else begin, -1)
 
         return self._cached(("end", k, last), device, make)
 
-    def _own_offsets(self, k: int, device=None) -> Tensor:
+    def offsets_at(self, k: int, device=None) -> Tensor:
         """The offsets of level k in elements of that level."""
-        return self._cached(("own", k), device, lambda: self._offsets[k])
+        return self._cached(("own", k), device, lambda: self.levels[k])
 
-    def _row_lengths(self, k: int, device=None) -> Tensor:
-        return self._cached(("row_lengths", k), device, lambda: self._row_offsets(k).diff())
+    def row_lengths_at(self, k: int, device=None) -> Tensor:
+        return self._cached(("row_lengths", k), device, lambda: self.row_offsets_at(k).diff())
 
-    def _longest_of(self, k: int) -> int:
+    def longest_at(self, k: int) -> int:
         """The longest sequence of level k, in elements of that level."""
         known = self._symbols[1:] if compiling() and self._symbols is not None else self._longest
-        return known[k] if known is not None else self._most(("elements", k), self._offsets[k].diff())
+        return known[k] if known is not None else self._most(("elements", k), self.levels[k].diff())
 
-    def _longest_rows(self, k: int) -> int:
+    def longest_rows_at(self, k: int) -> int:
         """The longest sequence of level k, in rows."""
-        return self._longest_of(k) if k + 1 == len(self._offsets) else self._most(("rows", k), self._row_lengths(k))
+        return self.longest_at(k) if k + 1 == len(self.levels) else self._most(("rows", k), self.row_lengths_at(k))
 
     def _most(self, key: tuple, lengths: Tensor) -> int:
-        return self._remember(("most", *key), lambda: whole_number(torch.cat([lengths, lengths.new_zeros(1)]).max()))
+        return self.remember(("most", *key), lambda: whole_number(torch.cat([lengths, lengths.new_zeros(1)]).max()))
 
-    def _last_rows(self, k: int, device=None) -> Tensor:
+    def last_rows_at(self, k: int, device=None) -> Tensor:
         """The last row of every sequence; for an empty one the row before it."""
-        return self._cached(("last", k), device, lambda: self._row_offsets(k)[1:] - 1)
+        return self._cached(("last", k), device, lambda: self.row_offsets_at(k)[1:] - 1)
 
-    def _padded_starts(self, k: int, length: int, right: bool, device=None) -> Tensor:
+    def padded_starts_at(self, k: int, length: int, right: bool, device=None) -> Tensor:
         """Where every sequence begins in a padded layout (sequences * length)."""
 
         def make():
-            offsets = self._row_offsets(k)
+            offsets = self.row_offsets_at(k)
             starts = torch.arange(offsets.numel() - 1, device=_HOST) * length
             return starts if right else starts + length - offsets.diff()
 
         return self._cached(("padded", k, length, right), device, make)
 
-    def _any_empty(self, k: int) -> bool:
+    def any_empty_at(self, k: int) -> bool:
         """Whether a sequence has no rows. Compiled code cannot know, and takes it that one may."""
-        return compiling() or self._remember(("any_empty", k), lambda: bool((self._row_lengths(k) == 0).any()))
+        return compiling() or self.remember(("any_empty", k), lambda: bool((self.row_lengths_at(k) == 0).any()))
 
-    def _rank(self, k: int) -> Tensor:
+    def rank_at(self, k: int) -> Tensor:
         """The sequences of level k from longest to shortest: the plan of a recurrence."""
 
         def make():
             if compiling():  # the operator has no fake, as nothing else needs one
-                return self._offsets[k].diff().argsort(descending=True, stable=True)
-            return ops.rank_by_length(self._offsets[k])
+                return self.levels[k].diff().argsort(descending=True, stable=True)
+            return ops.rank_by_length(self.levels[k])
 
         return self._cached(("rank", k), None, make)

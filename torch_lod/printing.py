@@ -35,7 +35,7 @@ def _shown(n: int, most: int) -> list[int | None]:
 def _lines(x):
     lod = x.lod
     values = x.values().detach()
-    offsets = [lod._offsets[k].tolist() for k in range(lod.depth)]
+    offsets = [lod.levels[k].tolist() for k in range(lod.depth)]
 
     def walk(k: int, begin: int, end: int, prefix: str):
         shown = _shown(end - begin, _ITEMS)

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from .dynamo import failing, whole_number
-from .errors import LoDIndexError, public
+from .errors import LoDIndexError, border
 from .lod import LoD
 from .validate import host_integers
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
     """What is inside sequence j of level k: the levels below and the rows."""
-    return lod._cut("sequences", k + 1, *map(whole_number, lod._offsets[k][j : j + 2]))
+    return lod.cut(k + 1, *map(whole_number, lod.levels[k][j : j + 2]))
 
 
 class SequenceIndex:
@@ -29,19 +29,19 @@ class SequenceIndex:
     def __iter__(self):
         return self._x.sequences()
 
-    @public
+    @border("seq")
     def __getitem__(self, key):
         x, lod = self._x, self._x.lod
         key = key if isinstance(key, tuple) else (key,)
         steps = list(key[:-1]) + ([key[-1]] if _is_int(key[-1]) else []) if key else []
         if not key or len(key) > lod.depth or not all(map(_is_int, steps)):
             raise LoDIndexError(
-                f"seq: expected 1 to {lod.depth} indices, ints and at the end an int, slice, list or mask, got {key!r:.80}"
+                f"expected 1 to {lod.depth} indices, ints and at the end an int, slice, list or mask, got {key!r:.80}"
             )
         begin, end = 0, lod.num_sequences()
         if steps:
-            k, j = lod._branch("seq", tuple(steps))
-            begin, end = whole_number(lod._offsets[k][j]), whole_number(lod._offsets[k][j + 1])
+            k, j = lod.locate(tuple(steps))
+            begin, end = whole_number(lod.levels[k][j]), whole_number(lod.levels[k][j + 1])
             if len(steps) == len(key):
                 if k + 1 == lod.depth:
                     return x.values()[begin:end]
@@ -51,12 +51,12 @@ class SequenceIndex:
         if isinstance(key[-1], slice):
             picked = range(begin, end)[key[-1]]
             if picked.step == 1:
-                inner, first, last = lod._cut("seq", k, picked.start, max(picked.start, picked.stop))
+                inner, first, last = lod.cut(k, picked.start, max(picked.start, picked.stop))
                 return x._rows_with(x.values()[first:last], inner)
             index = torch.tensor(picked, dtype=torch.int64, device="cpu")
         else:
             index = begin + _positions(key[-1], end - begin)
-        return x._moved(*lod._take("seq", k, index))
+        return x._moved(*lod.take(k, index))
 
 
 def _is_int(value) -> bool:
@@ -69,10 +69,10 @@ def _positions(key, n: int) -> Tensor:
         key = torch.tensor(key, device="cpu")
     if isinstance(key, Tensor) and key.dtype == torch.bool:
         if key.shape != (n,):
-            raise LoDIndexError(f"seq: expected a mask of shape ({n},), got {tuple(key.shape)}")
+            raise LoDIndexError(f"expected a mask of shape ({n},), got {tuple(key.shape)}")
         with torch._C.DisableTorchFunctionSubclass():
             return key.cpu().nonzero().flatten()
-    index = host_integers("seq", "index", key)
+    index = host_integers("index", key)
     for i in failing((index < -n) | (index >= n), f"seq: expected an index in [{-n}, {n - 1}]"):
-        raise LoDIndexError(f"seq: expected an index in [{-n}, {n - 1}], got {int(index[i])} at position {i}")
+        raise LoDIndexError(f"expected an index in [{-n}, {n - 1}], got {int(index[i])} at position {i}")
     return index % n if n else index

@@ -1,45 +1,93 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sequence operators do first: ask for LoDTensors, find the level, check numbers."""
+"""The one way to write a sequence operator.
 
-import functools
+    @sequence_operator
+    def sequence_softmax(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
+        s = along(x, level)
+        return s.keep(ops.segment_softmax(s.rows, s.offsets))
+
+`sequence_operator` is the border (errors name the call) and sets the policy table aside: inside, a LoDTensor passes for a
+plain tensor of its rows and costs as little. `along` finds the level. `keep` and `pool` wrap what comes out.
+"""
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .errors import LoDTypeError, LoDValueError
-from .tensor import LoDTensor, _a_lod_tensor, plainly
+from .dynamo import compiling
+from .errors import LoDTypeError, LoDValueError, P, R, border
+from .lod import LoD
+from .tensor import LoDTensor, a_lod_tensor, made
 
 
-def plain(function):
-    """Runs an operator below the policy table: LoDTensors pass for plain tensors there, and cost as little."""
-
-    @functools.wraps(function)
-    def call(*args, **kwargs):
-        with plainly():
-            return function(*args, **kwargs)
-
-    return call
+def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:
+    """`errors.public` for a function that runs without the policy table; not for one that calls functions of the user's."""
+    return border(policy=False)(function)
 
 
-def level_of(call: str, x, level: int | str, what: str = "x") -> int:
+class Along:
+    """The sequences of one level of a LoDTensor."""
+
+    __slots__ = ("k", "lod", "rows")
+
+    def __init__(self, x: Any, level: int | str = -1, what: str = "x"):
+        lod = a_lod_tensor(what, x)._lod
+        depth = len(lod.levels)
+        self.lod: LoD = lod
+        #: The level's number, from 0.
+        self.k: int = level % depth if type(level) is int and -depth <= level < depth else lod.level(level)
+        #: The values, for the operators of torch_lod.ops. In eager code x itself: it spares the graph a view.
+        self.rows: Tensor = x.values() if compiling() else x
+
+    @property
+    def offsets(self) -> Tensor:
+        """Row offsets of the sequences, on the device of the rows."""
+        return self.lod.row_offsets_at(self.k, self.rows.device)
+
+    @property
+    def innermost(self) -> bool:
+        return self.k + 1 == len(self.lod.levels)
+
+    def keep(self, rows: Tensor) -> LoDTensor:
+        """A result with a row per row, which nobody else holds."""
+        return made(rows, self.lod)
+
+    def pool(self, rows: Tensor) -> Any:
+        """A result with a row per sequence: with the levels above, plain above the outermost."""
+        return made(rows, self.lod.outer_at(self.k))
+
+
+along = Along
+
+
+def level_of(x, level: int | str, what: str = "x") -> int:
     """The level's number; TypeError for a plain tensor, which has none."""
-    return _a_lod_tensor(call, what, x)._lod.level(level, call)
+    return a_lod_tensor(what, x)._lod.level(level)
 
 
-def number(call: str, what: str, value) -> None:
+def number(what: str, value) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise LoDTypeError(f"{call}: expected {what} as a number, got {value!r:.60}")
+        raise LoDTypeError(f"expected {what} as a number, got {value!r:.60}")
 
 
-def probability(call: str, what: str, value) -> None:
-    number(call, what, value)
+def probability(what: str, value) -> None:
+    number(what, value)
     if not 0 <= value <= 1:
-        raise LoDValueError(f"{call}: expected {what} in [0, 1], got {value}")
+        raise LoDValueError(f"expected {what} in [0, 1], got {value}")
 
 
-def a_float(call: str, x: Tensor) -> None:
+def integer(what: str, value, least: int = 1, most: int = 2**31) -> int:
+    """An int, not a bool, within [least, most]."""
+    if type(value) is not int or not least <= value <= most:
+        raise LoDValueError(f"expected {what} in [{least}, {most}], got {value!r:.60}")
+    return value
+
+
+def a_float(x: Tensor) -> None:
     if not x.is_floating_point():
-        raise LoDTypeError(f"{call}: expected x of a floating dtype, got {x.dtype}")
+        raise LoDTypeError(f"expected x of a floating dtype, got {x.dtype}")
 
 
 def in_autocast(t: Tensor) -> Tensor:
@@ -62,11 +110,11 @@ def on_rows(t: Tensor, like: Tensor) -> Tensor:
     return t.view(-1, *[1] * (like.dim() - 1))
 
 
-def one_column(call: str, what: str, x: LoDTensor) -> Tensor:
+def one_column(what: str, x: LoDTensor) -> Tensor:
     """Whole numbers, one per row: (rows,) or (rows, 1)."""
-    values = _a_lod_tensor(call, what, x).values()
+    values = a_lod_tensor(what, x).values()
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise LoDTypeError(f"{call}: expected {what} of an integer dtype, got {values.dtype}")
+        raise LoDTypeError(f"expected {what} of an integer dtype, got {values.dtype}")
     if values.dim() > 2 or (values.dim() == 2 and values.shape[1] != 1):
-        raise LoDValueError(f"{call}: expected {what} of shape (rows,) or (rows, 1), got {tuple(values.shape)}")
+        raise LoDValueError(f"expected {what} of shape (rows,) or (rows, 1), got {tuple(values.shape)}")
     return values.reshape(-1)

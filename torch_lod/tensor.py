@@ -13,13 +13,13 @@ from torch import Tensor
 
 from . import ops, torch_rules
 from .dynamo import IN_PLACE, admit, compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, public
-from .lod import LoD, Runs
+from .errors import LoDTypeError, LoDValueError, named, public, without_policy
+from .lod import LoD, Runs, fitting
+from .paddle_methods import PaddleMethods
 from .printing import tree
 from .seq_index import SequenceIndex, below
 from .validate import filler, host_integers, sums
 
-_plainly = plainly = torch._C.DisableTorchFunctionSubclass
 _is_compiling = torch.compiler.is_compiling
 _RULES, _Route = torch_rules.RULES, torch_rules.Route
 _NONE: dict = {}
@@ -35,7 +35,7 @@ def _settable(read) -> Any:
     return property(lambda self: read(self), write)
 
 
-class LoDTensor(Tensor):
+class LoDTensor(PaddleMethods, Tensor):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Row-wise functions keep the LoD, functions that would mix the rows of different sequences refuse, whatever is unknown
@@ -63,16 +63,19 @@ class LoDTensor(Tensor):
     @staticmethod
     def __new__(cls, values: Tensor, lod: LoD) -> "LoDTensor":
         if not isinstance(values, Tensor):
-            raise LoDTypeError(
-                f"LoDTensor: expected values as a tensor, got {type(values).__name__}; see tl.lod_tensor"
+            raise named(
+                LoDTypeError(f"expected values as a tensor, got {type(values).__name__}; see tl.lod_tensor"),
+                "LoDTensor",
             )
         if not isinstance(lod, LoD):
-            raise LoDTypeError(f"LoDTensor: expected lod as a LoD, got {type(lod).__name__}; see tl.from_lengths")
+            raise named(
+                LoDTypeError(f"expected lod as a LoD, got {type(lod).__name__}; see tl.from_lengths"), "LoDTensor"
+            )
         if values.layout != torch.strided or values.is_quantized:
             got = values.dtype if values.is_quantized else f"layout {values.layout}"
-            raise LoDTypeError(f"LoDTensor: expected dense values, got {got}")
-        with _plainly():
-            return _wrap(_fitting("LoDTensor", values, lod), lod)
+            raise named(LoDTypeError(f"expected dense values, got {got}"), "LoDTensor")
+        with without_policy():
+            return _wrap(fitting(values, lod), lod)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -81,7 +84,7 @@ class LoDTensor(Tensor):
             ours = rule.ours(*args, **kwargs or _NONE)
             if ours is not NotImplemented:
                 return ours
-        with _plainly():
+        with without_policy():
             if compiling() and IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
                 return _changed_in_graph(rule, func, args, kwargs or _NONE)
             if kwargs:
@@ -126,7 +129,7 @@ class LoDTensor(Tensor):
 
     def values(self) -> Tensor:
         """The rows as a plain tensor: same storage, same autograd graph."""
-        with _plainly():
+        with without_policy():
             if _is_compiling():  # as_subclass cannot be traced
                 return torch.ops.aten.alias.default(self)
             return self.as_subclass(Tensor)
@@ -155,55 +158,7 @@ class LoDTensor(Tensor):
         """See `LoD.max_length`."""
         return self._lod.max_length(level)
 
-    # -- the words of Paddle and of the first design
-
-    def recursive_sequence_lengths(self) -> list[list[int]]:
-        """Lengths as lists, outermost level first."""
-        return self._lod.to_lengths()
-
-    def set_recursive_sequence_lengths(self, lengths) -> None:
-        """Replaces this tensor's LoD (never that of another tensor). ValueError, and the old LoD stays, if it does not fit."""
-        call = "set_recursive_sequence_lengths"
-        self._replace(call, LoD._from_lengths(call, "lengths", lengths, None))
-
-    def set_lod(self, lod) -> None:
-        """Replaces this tensor's LoD by a LoD or by lists of offsets. ValueError, and the old one stays, if it does not fit."""
-        self._replace("set_lod", lod if isinstance(lod, LoD) else LoD._from_offsets("set_lod", "lod", lod, None))
-
-    def has_valid_recursive_sequence_lengths(self) -> bool:
-        """Whether the LoD covers the rows: always, by construction."""
-        return self._lod.rows == self.shape[0]
-
-    def levels(self) -> int:
-        """Number of levels."""
-        return self._lod.depth
-
-    def elements(self, level: int | str = 0) -> int:
-        """Number of sequences at a level."""
-        return self._lod.num_sequences(level)
-
-    def lod_slice(self, level: int | str, begin: int, end: int) -> "LoDTensor":
-        """`slice` as a copy."""
-        part = self.slice(level, begin, end)
-        return part.with_values(part.values().clone())
-
-    def lod_slice_shared(self, level: int | str, begin: int, end: int) -> "LoDTensor":
-        """`slice`: shares storage."""
-        return self.slice(level, begin, end)
-
-    def share_lod_from(self, other: "LoDTensor") -> "LoDTensor":
-        """Takes the LoD object of another tensor of as many rows."""
-        return self._replace("share_lod_from", _a_lod_tensor("share_lod_from", "other", other).lod)
-
-    def copy_lod_from(self, other: "LoDTensor") -> "LoDTensor":
-        """Takes a LoD equal to that of another tensor, an object of its own."""
-        lod = _a_lod_tensor("copy_lod_from", "other", other).lod
-        return self._replace("copy_lod_from", LoD(lod.to_list(), level_names=lod.level_names))
-
-    def _replace(self, call: str, lod: LoD) -> "LoDTensor":
-        _fitting(call, self, lod)
-        self._lod = lod
-        return self
+    # -- what the policy table is not asked about
 
     def set_(self, *args, **kwargs):
         """TypeError: the rows would leave the LoD behind. (torch does not ask the policy table about this one.)"""
@@ -216,15 +171,17 @@ class LoDTensor(Tensor):
 
     # -- slices
 
+    @public
     def slice(self, level: int | str, begin: int, end: int | None = None) -> "LoDTensor":
         """Sequences [begin, end) of a level as a batch, with the levels below; without end the batch of one, the
         <level, begin>-slice. A view: shares storage and gradient. IndexError outside the level."""
-        lod, first, last = self._lod._slice("slice", level, begin, end)
+        lod, first, last = self._lod.sliced(level, begin, end)
         return LoDTensor(self.values()[first:last], lod)
 
+    @public
     def branch(self, *path: int) -> "LoDTensor":
         """The batch of one that a path leads to: branch(2, 0) is the first part of the third sequence. A view."""
-        k, j = self._lod._branch("branch", path)
+        k, j = self._lod.locate(path)
         return self.slice(k, j, j + 1)
 
     @property
@@ -233,10 +190,13 @@ class LoDTensor(Tensor):
         `x.seq[2, 0:1]`. An int drops the level that it addresses; slices, lists and masks keep it."""
         return SequenceIndex(self)
 
+    @public
     def sequences(self, level: int | str = 0) -> Iterator[Tensor]:
         """The sequences of a level one by one: LoDTensors of the levels below, plain at the innermost. Views."""
-        k = self._lod.level(level, "sequences")
-        values, offsets = self.values(), self._lod._row_offsets(k).tolist()
+        return self._sequences(self._lod.level(level))
+
+    def _sequences(self, k: int) -> Iterator[Tensor]:
+        values, offsets = self.values(), self._lod.row_offsets_at(k).tolist()
         for j, (begin, end) in enumerate(itertools.pairwise(offsets)):
             rows = values[begin:end]
             yield rows if k + 1 == self._lod.depth else LoDTensor(rows, below(self._lod, k, j)[0])
@@ -250,40 +210,41 @@ class LoDTensor(Tensor):
         """The rows where a boolean mask is true, sequences shortened accordingly. One sync if the mask is on a GPU."""
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != self.shape[:1]:
             got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-            raise LoDTypeError(f"filter_rows: expected a bool mask of shape ({self.shape[0]},), got {got}")
-        host = _plain(mask).cpu()
+            raise LoDTypeError(f"expected a bool mask of shape ({self.shape[0]},), got {got}")
+        host = values_of(mask).cpu()
         kept = sums(host.to(torch.int64))
-        offsets = [*self._lod._offsets[:-1], kept[self._lod._offsets[-1]]]
-        lod = LoD._of("filter_rows", "offsets", offsets, self.level_names)
+        offsets = [*self._lod.levels[:-1], kept[self._lod.levels[-1]]]
+        lod = LoD.checked("offsets", offsets, self.level_names)
         return self._gather(host.nonzero().flatten(), lod)
 
+    @public
     def head(self, k: int) -> "LoDTensor":
         """The first k rows of every innermost sequence, all of a shorter one."""
-        return self._part("head", k, last=False)
-
-    def tail(self, k: int) -> "LoDTensor":
-        """The last k rows of every innermost sequence, all of a shorter one."""
-        return self._part("tail", k, last=True)
+        return self._part(k, last=False)
 
     @public
-    def _part(self, call: str, k: int, last: bool) -> "LoDTensor":
+    def tail(self, k: int) -> "LoDTensor":
+        """The last k rows of every innermost sequence, all of a shorter one."""
+        return self._part(k, last=True)
+
+    def _part(self, k: int, last: bool) -> "LoDTensor":
         if type(k) is not int or not 0 <= k < 2**63:
-            raise LoDValueError(f"{call}: expected k in [0, 2**63), got {k!r}")
-        offsets = self._lod._offsets[-1]
+            raise LoDValueError(f"expected k in [0, 2**63), got {k!r}")
+        offsets = self._lod.levels[-1]
         lengths = offsets.diff().clamp(max=k)
-        lod, runs = self._lod._runs(call, self.lod_level - 1, offsets[1:] - lengths if last else offsets[:-1], lengths)
-        return self._moved(self._lod._under(call, lod), runs)
+        lod, runs = self._lod.runs(self.lod_level - 1, offsets[1:] - lengths if last else offsets[:-1], lengths)
+        return self._moved(self._lod.under(lod), runs)
 
     @public
     def nth(self, i: int, pad_value: float = 0.0) -> Tensor:
         """Row i of every innermost sequence (negative: from its end), `pad_value` where it is too short: one row per
         sequence, with the outer levels."""
         if type(i) is not int:
-            raise LoDTypeError(f"nth: expected i as an int, got {type(i).__name__}")
+            raise LoDTypeError(f"expected i as an int, got {type(i).__name__}")
         if not -(2**62) <= i < 2**62:
-            raise LoDValueError(f"nth: expected i within 62 bits, got {i}")
-        offsets = self._lod._offsets[-1]
-        filler("nth", "pad_value", pad_value, self.dtype)
+            raise LoDValueError(f"expected i within 62 bits, got {i}")
+        offsets = self._lod.levels[-1]
+        filler("pad_value", pad_value, self.dtype)
         row = offsets[:-1] + i if i >= 0 else offsets[1:] + i
         row = torch.where((row >= offsets[:-1]) & (row < offsets[1:]), row, -1)
         return maybe_lod(ops.gather_rows(self.values(), row.to(self.device), pad_value), self._lod.outer(-1))
@@ -291,67 +252,73 @@ class LoDTensor(Tensor):
     @public
     def permute_sequences(self, order, level: int | str = 0) -> "LoDTensor":
         """The sequences of a level in another order, with all that is below; inside a level each stays in its parent."""
-        call = "permute_sequences"
-        k = self._lod.level(level, call)
-        order = host_integers(call, "order", order)
+        k = self._lod.level(level)
+        order = host_integers("order", order)
         n = self._lod.num_sequences(k)
-        said = f"{call}: expected order to be a permutation of the sequences"
+        said = "expected order to be a permutation of the sequences"
         if not holds(order.numel() == n) or failing(order.sort().values != torch.arange(n, device="cpu"), said):
-            raise LoDValueError(f"{call}: expected order to be a permutation of {n} sequences, got {_list(order)}")
+            raise LoDValueError(f"expected order to be a permutation of {n} sequences, got {_list(order)}")
         if k > 0:
-            parent = self._lod._parents(k - 1)
-            said = f"{call}: expected sequences to stay in their parent"
+            parent = self._lod.parents_at(k - 1)
+            said = "expected sequences to stay in their parent"
             for i in failing(parent[order] != parent, said):
                 raise LoDValueError(f"{said}, got {int(order[i])} at index {i}")
-        lod, runs = self._lod._take(call, k, order, True)
-        return self._moved(self._lod._under(call, lod), runs)
+        lod, runs = self._lod.take(k, order, True)
+        return self._moved(self._lod.under(lod), runs)
 
     def _rows_with(self, values: Tensor, lod: LoD) -> "LoDTensor":
         return LoDTensor(values, lod)
 
     def _gather(self, rows: Tensor, lod: LoD) -> "LoDTensor":
-        with _plainly():
+        with without_policy():
             x = rows_of(self)
             return made(ops.gather_rows(x, rows.to(x.device, non_blocking=True)), lod)
 
     def _moved(self, lod: LoD, runs: Runs) -> "LoDTensor":
         """The rows that runs take, in the structure that they make."""
-        with _plainly():
+        with without_policy():
             x = rows_of(self)
             starts, offsets = (t.to(x.device, non_blocking=True) for t in runs)
             return made(ops.gather_runs(x, starts, offsets, lod.rows), lod)
 
     # -- structure
 
+    @public
     def with_values(self, values: Tensor) -> "LoDTensor":
         """Other rows with this LoD."""
         return LoDTensor(values, self._lod)
 
+    @public
     def with_lod(self, lod: LoD) -> "LoDTensor":
         """These rows with another LoD."""
         return LoDTensor(self.values(), lod)
 
+    @public
     def lod_reset(self, lod) -> "LoDTensor":
         """These rows with the structure of a LoD, of a LoDTensor, or of lengths (lists per level, or a tensor: one level)."""
         if isinstance(lod, LoDTensor):
             lod = lod.lod
         elif not isinstance(lod, LoD):
-            lod = LoD._from_lengths("lod_reset", "lod", [lod] if isinstance(lod, Tensor) else lod, None)
-        with _plainly():
-            return _wrap(_fitting("lod_reset", rows_of(self), lod), lod)
+            lod = LoD.parsed_lengths("lod", [lod] if isinstance(lod, Tensor) else lod, None)
+        with without_policy():
+            return _wrap(fitting(rows_of(self), lod), lod)
 
+    @public
     def lod_append(self, lengths, name: str | None = None) -> "LoDTensor":
         """With a finer innermost level: every sequence of the innermost level now counts sequences of the given lengths."""
         return self.with_lod(self._lod.append(lengths, name))
 
+    @public
     def group(self, lengths, name: str | None = None) -> "LoDTensor":
         """With a new outermost level of the given lengths."""
         return self.with_lod(self._lod.group(lengths, name))
 
+    @public
     def drop_level(self, level: int | str) -> Tensor:
         """Without a level; plain when it was the only one."""
         return maybe_lod(self.values(), self._lod.drop_level(level))
 
+    @public
     def flatten_levels(self, first: int | str, last: int | str) -> "LoDTensor":
         """Levels first to last as one."""
         return self.with_lod(self._lod.flatten(first, last))
@@ -376,33 +343,31 @@ class LoDTensor(Tensor):
             level k shaped as the first k + 1 dims.
         """
         if side not in ("right", "left"):
-            raise LoDValueError(f"to_padded: expected side 'right' or 'left', got {side!r}")
-        filler("to_padded", "padding_value", padding_value, self.dtype)
+            raise LoDValueError(f"expected side 'right' or 'left', got {side!r}")
+        filler("padding_value", padding_value, self.dtype)
         if level == "all":
             if max_length is not None:
-                raise LoDValueError("to_padded: expected no max_length with level='all', got one")
+                raise LoDValueError("expected no max_length with level='all', got one")
             return self._to_padded_all(padding_value, side == "right")
-        lod, k = self._lod, self._lod.level(level, "to_padded")
-        longest = lod._longest_rows(k)
+        lod, k = self._lod, self._lod.level(level)
+        longest = lod.longest_rows_at(k)
         if max_length is None:
             max_length = longest
         elif type(max_length) is not int or not holds(max_length >= longest):
-            raise LoDValueError(
-                f"to_padded: expected max_length of at least the longest sequence, {longest}, got {max_length!r}"
-            )
-        with _plainly():
-            x, n = rows_of(self), lod._offsets[k].shape[0] - 1
-            starts = lod._padded_starts(k, max_length, side == "right", x.device)
-            dense = ops.scatter_runs(x, starts, lod._row_offsets(k, x.device), n * max_length, 1, padding_value)
-            return dense.view(n, max_length, *x.shape[1:]), lod._handed_out(lod._row_lengths(k, x.device))
+            raise LoDValueError(f"expected max_length of at least the longest sequence, {longest}, got {max_length!r}")
+        with without_policy():
+            x, n = rows_of(self), lod.levels[k].shape[0] - 1
+            starts = lod.padded_starts_at(k, max_length, side == "right", x.device)
+            dense = ops.scatter_runs(x, starts, lod.row_offsets_at(k, x.device), n * max_length, 1, padding_value)
+            return dense.view(n, max_length, *x.shape[1:]), lod.handed_out(lod.row_lengths_at(k, x.device))
 
     def _to_padded_all(self, padding_value, right: bool):
         dense = self.values()
         lengths: list[Tensor] = []
         for k in range(self._lod.depth - 1, -1, -1):
-            one = LoD._of("to_padded", "offsets", [self._lod._offsets[k]])
+            one = LoD.checked("offsets", [self._lod.levels[k]])
             n, longest = one.num_sequences(), one.max_length()
-            starts, offsets = one._padded_starts(0, longest, right, self.device), one._row_offsets(0, self.device)
+            starts, offsets = one.padded_starts_at(0, longest, right, self.device), one.row_offsets_at(0, self.device)
 
             def laid_out(t, fill, n=n, longest=longest, starts=starts, offsets=offsets):
                 return ops.scatter_runs(t, starts, offsets, n * longest, 1, fill).view(n, longest, *t.shape[1:])
@@ -411,6 +376,7 @@ class LoDTensor(Tensor):
             lengths.insert(0, one.lengths().to(self.device))
         return dense, tuple(lengths)
 
+    @public
     def mask(self, level: int | str = -1, max_length: int | None = None, side: str = "right") -> Tensor:
         """bool, (sequences, length): where `to_padded` has rows."""
         return self.with_values(torch.ones(self.shape[0], dtype=torch.bool, device=self.device)).to_padded(
@@ -420,7 +386,7 @@ class LoDTensor(Tensor):
     def to_list(self) -> list:
         """Nested Python lists, a nesting per level."""
         items = self.values().tolist()
-        for offsets in reversed(self._lod._offsets):
+        for offsets in reversed(self._lod.levels):
             ends = offsets.tolist()
             items = [items[a:b] for a, b in itertools.pairwise(ends)]
         return items
@@ -430,11 +396,11 @@ class LoDTensor(Tensor):
         """The innermost sequences as torch's PackedSequence. ValueError if one is empty: PackedSequence has none."""
         lod = self._lod
         lengths = lod.lengths()
-        if lengths.numel() == 0 or lod._any_empty(lod.depth - 1):
-            raise LoDValueError("to_packed_sequence: expected no empty sequence, which a PackedSequence cannot hold")
+        if lengths.numel() == 0 or lod.any_empty_at(lod.depth - 1):
+            raise LoDValueError("expected no empty sequence, which a PackedSequence cannot hold")
         order = lengths.argsort(descending=True, stable=True)
         steps = torch.arange(int(lengths[order[0]]), device="cpu")
-        starts, alive = lod._row_offsets(lod.depth - 1)[:-1][order], lengths[order][None, :] > steps[:, None]
+        starts, alive = lod.row_offsets_at(lod.depth - 1)[:-1][order], lengths[order][None, :] > steps[:, None]
         rows = (starts[None, :] + steps[:, None])[alive]
         data = ops.gather_rows(self.values(), rows.to(self.device))
         order = order.to(self.device)
@@ -444,7 +410,7 @@ class LoDTensor(Tensor):
     def to_nested(self) -> Tensor:
         """torch.nested's jagged tensor over the same rows; it has one ragged level, so this must have one."""
         if self._lod.depth != 1:
-            raise LoDValueError(f"to_nested: expected 1 level, got {self._lod.depth}; see flatten_levels")
+            raise LoDValueError(f"expected 1 level, got {self._lod.depth}; see flatten_levels")
         return torch.nested.nested_tensor_from_jagged(self.values(), offsets=self.row_offsets())
 
     # -- Python's protocols
@@ -511,24 +477,13 @@ def _kept(value, lod: LoD):
     return value
 
 
-def _fitting(call: str, values: Tensor, lod: LoD) -> Tensor:
-    if values.dim() == 0:
-        raise LoDValueError(f"{call}: expected values with rows, at least 1 dimension, got a scalar")
-    if not holds(values.shape[0] == lod.rows):
-        raise LoDValueError(
-            f"{call}: expected the {lod.depth}-level LoD to cover the {values.shape[0]} rows of values, got one of {lod.rows} "
-            f"rows: {lod}"
-        )
-    return values
-
-
-def _a_lod_tensor(call: str, what: str, x) -> LoDTensor:
+def a_lod_tensor(what: str, x) -> LoDTensor:
     if not isinstance(x, LoDTensor):
-        raise LoDTypeError(f"{call}: expected {what} as a LoDTensor, got {type(x).__name__}; see tl.from_lengths")
+        raise LoDTypeError(f"expected {what} as a LoDTensor, got {type(x).__name__}; see tl.from_lengths")
     return x
 
 
-def _plain(t: Tensor) -> Tensor:
+def values_of(t: Tensor) -> Tensor:
     return t.values() if isinstance(t, LoDTensor) else t
 
 
@@ -541,7 +496,7 @@ def _load_lod_tensor(values: Tensor, lod: LoD, requires_grad: bool) -> LoDTensor
     loaded = LoDTensor(values, lod)
     if requires_grad is True:
         if not (loaded.is_floating_point() or loaded.is_complex()):
-            raise LoDTypeError(f"LoDTensor: expected values of a floating dtype to require grad, got {loaded.dtype}")
+            raise LoDTypeError(f"expected values of a floating dtype to require grad, got {loaded.dtype}")
         loaded.requires_grad_()
     return loaded
 
@@ -559,7 +514,7 @@ def made(fresh: Tensor, lod: LoD | None) -> Any:
 
 
 def rows_of(x: Tensor) -> Tensor:
-    """The values for an operator of ours that runs under `plainly`: there x itself passes for a plain tensor, and the graph is
+    """The values for an operator of ours that runs under `without_policy`: there x itself passes for a plain tensor, and the graph is
     spared a view."""
     return x.values() if isinstance(x, LoDTensor) and _is_compiling() else x
 

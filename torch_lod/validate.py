@@ -13,34 +13,34 @@ from .errors import LoDTypeError, LoDValueError
 _HOST = torch.device("cpu")
 
 
-def host_integers(call: str, what: str, data) -> Tensor:
+def host_integers(what: str, data) -> Tensor:
     """A copy of `data` as a contiguous 1-D int64 tensor in host memory; TypeError or ValueError for anything else."""
     if isinstance(data, Tensor):
-        return _from_tensor(call, what, data)
-    if isinstance(data, np.ndarray) and compiling():  # to which an array is a tensor
-        return _from_tensor(call, what, torch.as_tensor(data))
+        return _from_tensor(what, data)
+    if isinstance(data, np.ndarray) and compiling():  # Dynamo treats arrays as tensors
+        return _from_tensor(what, torch.as_tensor(data))
     if isinstance(data, np.ndarray):
         if data.dtype.kind not in "iu":
-            raise LoDTypeError(f"{call}: expected {what} of an integer dtype, got a numpy array of {data.dtype}")
+            raise LoDTypeError(f"expected {what} of an integer dtype, got a numpy array of {data.dtype}")
         if data.ndim != 1:
-            raise LoDValueError(f"{call}: expected {what} with 1 dimension, got {data.ndim}")
+            raise LoDValueError(f"expected {what} with 1 dimension, got {data.ndim}")
         if data.dtype == np.uint64 and data.size and int(data.max()) > 2**63 - 1:
-            raise LoDValueError(f"{call}: expected {what} below 2**63, got {int(data.max())}")
+            raise LoDValueError(f"expected {what} below 2**63, got {int(data.max())}")
         return torch.from_numpy(np.array(data, dtype=np.int64, order="C", copy=True))
     if isinstance(data, (list, tuple, range)):
         if all(type(value) is int for value in data):
             entries = data
         else:
-            entries = [whole(call, f"{what}[{i}]", value) for i, value in enumerate(data)]
+            entries = [whole(f"{what}[{i}]", value) for i, value in enumerate(data)]
         try:
             return torch.tensor(entries, dtype=torch.int64, device=_HOST)
         except (RuntimeError, OverflowError, ValueError):
             i = next(i for i, value in enumerate(entries) if not -(2**63) <= value < 2**63)
-            raise LoDValueError(f"{call}: expected {what} within int64, got {entries[i]} at index {i}") from None
-    raise LoDTypeError(f"{call}: expected {what} as a list, array or tensor of integers, got {type(data).__name__}")
+            raise LoDValueError(f"expected {what} within int64, got {entries[i]} at index {i}") from None
+    raise LoDTypeError(f"expected {what} as a list, array or tensor of integers, got {type(data).__name__}")
 
 
-def whole(call: str, what: str, value) -> int:
+def whole(what: str, value) -> int:
     if type(value) is int:
         return value
     if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, Tensor) and value.dtype == torch.bool):
@@ -48,19 +48,19 @@ def whole(call: str, what: str, value) -> int:
             return operator.index(value)
         except TypeError:
             pass
-    raise LoDTypeError(f"{call}: expected {what} to be an integer, got {_excerpt(value)}")
+    raise LoDTypeError(f"expected {what} to be an integer, got {_excerpt(value)}")
 
 
-def filler(call: str, what: str, value, dtype: torch.dtype):
+def filler(what: str, value, dtype: torch.dtype):
     """A number that rows of a dtype can be filled with."""
     if not isinstance(value, (int, float)) or (isinstance(value, bool) and dtype != torch.bool):
-        raise LoDTypeError(f"{call}: expected {what} as a number, got {_excerpt(value)}")
+        raise LoDTypeError(f"expected {what} as a number, got {_excerpt(value)}")
     if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
         fits = isinstance(value, float) or abs(value) < 2**1023
     else:
         fits = value == value // 1 and torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max
     if not fits:
-        raise LoDValueError(f"{call}: expected a whole {what} within {dtype}, got {_excerpt(value)}")
+        raise LoDValueError(f"expected a whole {what} within {dtype}, got {_excerpt(value)}")
     return value
 
 
@@ -69,39 +69,33 @@ def _excerpt(value) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _from_tensor(call: str, what: str, data: Tensor) -> Tensor:
+def _from_tensor(what: str, data: Tensor) -> Tensor:
     if data.layout != torch.strided or data.is_quantized or data.is_meta:
         kind = "meta tensor" if data.is_meta else f"{'quantized' if data.is_quantized else data.layout} tensor"
-        raise LoDTypeError(f"{call}: expected {what} as a dense tensor with data, got a {kind}")
+        raise LoDTypeError(f"expected {what} as a dense tensor with data, got a {kind}")
     if data.dtype.is_floating_point or data.dtype.is_complex or data.dtype == torch.bool:
-        raise LoDTypeError(f"{call}: expected {what} of an integer dtype, got {data.dtype}")
+        raise LoDTypeError(f"expected {what} of an integer dtype, got {data.dtype}")
     if data.dim() != 1:
-        raise LoDValueError(f"{call}: expected {what} with 1 dimension, got {data.dim()}")
+        raise LoDValueError(f"expected {what} with 1 dimension, got {data.dim()}")
     with torch._C.DisableTorchFunctionSubclass():
         host = data.detach().to(_HOST, torch.int64, copy=True, memory_format=torch.contiguous_format)
         if data.dtype == torch.uint64 and bool((host < 0).any()):
             i = int((host < 0).nonzero()[0])
-            raise LoDValueError(f"{call}: expected {what} below 2**63, got {int(host[i]) + 2**64} at index {i}")
+            raise LoDValueError(f"expected {what} below 2**63, got {int(host[i]) + 2**64} at index {i}")
     return host if type(host) is Tensor else host.as_subclass(Tensor)
 
 
-def host_levels(call: str, what: str, levels) -> list[Tensor]:
+def host_levels(what: str, levels) -> list[Tensor]:
     if not isinstance(levels, (list, tuple)):
         hint = ""
         if isinstance(levels, (Tensor, np.ndarray)):
             hint = f"; for one level write [{what}]"
-        raise LoDTypeError(
-            f"{call}: expected {what} as a list with one entry per level, got {type(levels).__name__}{hint}"
-        )
+        raise LoDTypeError(f"expected {what} as a list with one entry per level, got {type(levels).__name__}{hint}")
     if len(levels) == 0:
-        raise LoDValueError(
-            f"{call}: expected {what} of at least 1 level, got none; without structure use a plain tensor"
-        )
+        raise LoDValueError(f"expected {what} of at least 1 level, got none; without structure use a plain tensor")
     if any(isinstance(level, (int, np.integer)) and not isinstance(level, bool) for level in levels):
-        raise LoDTypeError(
-            f"{call}: expected {what} as a list with one entry per level, got a flat list; write [{what}]"
-        )
-    return [host_integers(call, f"{what}[{k}]", level) for k, level in enumerate(levels)]
+        raise LoDTypeError(f"expected {what} as a list with one entry per level, got a flat list; write [{what}]")
+    return [host_integers(f"{what}[{k}]", level) for k, level in enumerate(levels)]
 
 
 def sums(lengths: Tensor) -> Tensor:
@@ -113,15 +107,15 @@ def sums(lengths: Tensor) -> Tensor:
     return offsets
 
 
-def level_names_of(call: str, names, depth: int) -> tuple[str | None, ...] | None:
+def level_names_of(names, depth: int) -> tuple[str | None, ...] | None:
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, (list, tuple)):
-        raise LoDTypeError(f"{call}: expected level_names as a list of {depth} names, got {names!r}")
+        raise LoDTypeError(f"expected level_names as a list of {depth} names, got {names!r}")
     for name in names:
         if name is not None and not (isinstance(name, str) and name):
-            raise LoDTypeError(f"{call}: expected level_names of non-empty strings, got {name!r}")
+            raise LoDTypeError(f"expected level_names of non-empty strings, got {name!r}")
     given = [name for name in names if name is not None]
     if len(names) != depth or len(set(given)) != len(given):
-        raise LoDValueError(f"{call}: expected level_names with {depth} different names, got {tuple(names)}")
+        raise LoDValueError(f"expected level_names with {depth} different names, got {tuple(names)}")
     return tuple(names) if given else None

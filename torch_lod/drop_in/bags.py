@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence import sequence_normalize
 from ..tensor import LoDTensor, maybe_lod
-from ..torch_rules import same_lod
 from .routes import OneSample, one_sample, only_first, route
 
 
@@ -26,20 +25,19 @@ def embedding_bag(
 ):
     """Ids (rows,): every innermost sequence is a bag, an empty one gives zeros; the result has the levels above. Ids
     (rows, n): every row is a bag, as with plain tensors."""
-    call = "embedding_bag"
-    if not only_first(call, input, weight=weight, offsets=offsets):
+    if not only_first(input, weight=weight, offsets=offsets):
         if isinstance(per_sample_weights, LoDTensor):
-            raise LoDTypeError(f"{call}: expected a LoDTensor as input, as per_sample_weights, got a plain tensor")
+            raise LoDTypeError("expected a LoDTensor as input, as per_sample_weights, got a plain tensor")
         return NotImplemented
     if offsets is not None:
-        raise LoDTypeError(f"{call}: expected no offsets with a LoDTensor, whose innermost sequences are the bags")
+        raise LoDTypeError("expected no offsets with a LoDTensor, whose innermost sequences are the bags")
     if isinstance(per_sample_weights, LoDTensor):
-        same_lod(call, input.lod, per_sample_weights.lod)
+        input.lod.agreed(per_sample_weights.lod)
         per_sample_weights = per_sample_weights.values()
     if input.dim() != 1:
         return NotImplemented
     ids = input.values()
-    starts = input.lod._row_offsets(input.lod_level - 1, ids.device).to(ids.dtype)
+    starts = input.lod.row_offsets_at(input.lod_level - 1, ids.device).to(ids.dtype)
     bags = F.embedding_bag(
         ids,
         weight,
@@ -72,8 +70,7 @@ def instance_norm(
         return NotImplemented
     if running_mean is not None or running_var is not None or not use_input_stats:
         raise LoDValueError(
-            "instance_norm: expected no running statistics, which would be those of all sequences together; see "
-            "tl.sequence_normalize"
+            "expected no running statistics, which would be those of all sequences together; see tl.sequence_normalize"
         )
     rows = sequence_normalize(input.rows, eps)
     rows = rows if weight is None else rows * weight

@@ -26,18 +26,16 @@ def _recurrence(kind: str, count: int):
         """An input without a batch, or of one column: its rows are the steps of the innermost sequences. Of a batch
         (rows, steps, features) every row is a sequence of its own, as with plain tensors."""
         if isinstance(has_biases, (tuple, list)):  # the form of which hx is the second argument but one
-            raise LoDTypeError(f"{kind}: expected no LoDTensor in a PackedSequence; pass the LoDTensor itself")
+            raise LoDTypeError("expected no LoDTensor in a PackedSequence; pass the LoDTensor itself")
         if not structured(input):
-            raise LoDTypeError(f"{kind}: expected a LoDTensor as input, not among the others")
-        states = _plain(kind, "initial states", hx if count == 2 else [hx])
+            raise LoDTypeError("expected a LoDTensor as input, not among the others")
+        states = _plain("initial states", hx if count == 2 else [hx])
         if len(states) != count or type(num_layers) is not int or not 0 < num_layers <= len(params):
-            raise LoDValueError(
-                f"{kind}: expected {count} initial states and weights of every layer, got {len(states)}"
-            )
-        x, shape = _steps(kind, input, bool(batch_first))
+            raise LoDValueError(f"expected {count} initial states and weights of every layer, got {len(states)}")
+        x, shape = _steps(input, bool(batch_first))
         k, directions = x.lod.depth - 1, num_layers * (1 + bool(bidirectional))
-        weights = _directions(kind, _plain(kind, "weights", params), directions, has_biases)
-        initial = [_for_each(kind, t, directions, x.num_sequences(k)) for t in states]
+        weights = _directions(_plain("weights", params), directions, has_biases, kind == "lstm")
+        initial = [_for_each(t, directions, x.num_sequences(k)) for t in states]
         out, finals = run_layers(kind, x, k, weights, initial, bool(bidirectional), dropout if train else 0.0)
         if shape is not None:  # a batch keeps torch's shapes
             return (LoDTensor(out.values().view(*shape, out.shape[1]), input.lod), *finals)
@@ -48,14 +46,14 @@ def _recurrence(kind: str, count: int):
     return along_sequences
 
 
-def _plain(kind: str, what: str, given) -> list[Tensor]:
+def _plain(what: str, given) -> list[Tensor]:
     for t in given:
         if structured(t) or not isinstance(t, Tensor):
-            raise LoDTypeError(f"{kind}: expected {what} as plain tensors, got {type(t).__name__}")
+            raise LoDTypeError(f"expected {what} as plain tensors, got {type(t).__name__}")
     return list(given)
 
 
-def _steps(kind: str, input: Tensor, batch_first: bool) -> tuple[LoDTensor, torch.Size | None]:
+def _steps(input: Tensor, batch_first: bool) -> tuple[LoDTensor, torch.Size | None]:
     """The steps of all sequences as rows; and of a batch (rows, steps, features) its first two sizes."""
     if isinstance(input, OneSample) and batch_first:
         return input.rows, None
@@ -65,25 +63,25 @@ def _steps(kind: str, input: Tensor, batch_first: bool) -> tuple[LoDTensor, torc
         rows, steps = input.shape[:2]
         return LoDTensor(input.values().flatten(0, 1), input.lod.append([steps] * rows)), input.shape[:2]
     raise LoDValueError(
-        f"{kind}: expected rows (rows, features), one step each, or with batch_first a sequence in every row, got "
+        f"expected rows (rows, features), one step each, or with batch_first a sequence in every row, got "
         f"{tuple(input.shape)} with batch_first={batch_first}"
     )
 
 
-def _directions(kind: str, params, count: int, has_biases: bool) -> list[list[Tensor | None]]:
+def _directions(params, count: int, has_biases: bool, projects: bool) -> list[list[Tensor | None]]:
     """The weights of every direction of every layer; None in the place of biases or of a projection that it has not."""
     each, biases = len(params) // max(count, 1), 2 if has_biases else 0
-    if each * count != len(params) or each not in (2 + biases, 3 + biases if kind == "lstm" else 2 + biases):
-        raise LoDValueError(f"{kind}: expected {2 + biases} weights for each of {count} directions, got {len(params)}")
+    if each * count != len(params) or each not in (2 + biases, 2 + biases + projects):
+        raise LoDValueError(f"expected {2 + biases} weights for each of {count} directions, got {len(params)}")
     parts = [list(params[i : i + each]) for i in range(0, len(params), each)]
     return [[*part[:2], *(part[2:4] if biases else (None, None)), *(part[2 + biases :] or [None])] for part in parts]
 
 
-def _for_each(kind: str, state: Tensor, directions: int, sequences: int) -> Tensor:
+def _for_each(state: Tensor, directions: int, sequences: int) -> Tensor:
     """Initial states (directions, 1, width), the same for every sequence, or (directions, sequences, width)."""
     if state.dim() != 3 or state.shape[0] != directions or state.shape[1] not in (1, sequences):
         raise LoDValueError(
-            f"{kind}: expected initial states of shape ({directions}, 1 or {sequences}, width), got {tuple(state.shape)}"
+            f"expected initial states of shape ({directions}, 1 or {sequences}, width), got {tuple(state.shape)}"
         )
     return state.expand(-1, sequences, -1)
 

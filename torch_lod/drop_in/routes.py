@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import torch_rules
-from ..errors import LoDTypeError, LoDValueError, public
+from ..errors import LoDError, LoDTypeError, LoDValueError, named, public
 from ..tensor import LoDTensor
 
 #: Functions that take a `OneSample`.
@@ -34,21 +34,21 @@ def structured(value) -> bool:
     return isinstance(value, (LoDTensor, OneSample))
 
 
-def only_first(call: str, first, **others) -> bool:
+def only_first(first, **others) -> bool:
     """Whether the input is one of ours; refuses parameters that are."""
     if not structured(first):
         return False
     for name, value in others.items():
         if structured(value):
-            raise LoDTypeError(f"{call}: expected {name} as a plain tensor, got a LoDTensor; see its .values()")
+            raise LoDTypeError(f"expected {name} as a plain tensor, got a LoDTensor; see its .values()")
     return True
 
 
-def one(call: str, what: str, value, least: int) -> int:
+def one(what: str, value, least: int) -> int:
     """A number, or a tuple of one as torch's modules keep it."""
     number = value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
     if type(number) is not int or not least <= number <= 2**20:
-        raise LoDValueError(f"{call}: expected {what} in [{least}, {2**20}], got {value!r}")
+        raise LoDValueError(f"expected {what} in [{least}, {2**20}], got {value!r}")
     return number
 
 
@@ -82,12 +82,13 @@ class OneSample(Tensor):
         return f"OneSample({self.rows!r})"
 
 
-def _refusal(call: str) -> LoDValueError:
+def _refusal(call: str) -> LoDError:
     # not a TypeError, for which Python's operators put words of their own
-    return LoDValueError(
-        f"{call}: expected a plain tensor, got a LoDTensor as one sample: behind a new dim 0 all rows would be one sequence; "
+    error = LoDValueError(
+        "expected a plain tensor, got a LoDTensor as one sample: behind a new dim 0 all rows would be one sequence; "
         "x.to_padded() has one for each, mixing rows on purpose is x.values().unsqueeze(0)"
     )
+    return named(error, call)
 
 
 def one_sample(x: LoDTensor) -> OneSample:

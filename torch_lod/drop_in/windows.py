@@ -31,64 +31,64 @@ class _Places(NamedTuple):
     length: Tensor
 
 
-def _per_sequence(call: str, x: LoDTensor, **plain) -> bool:
+def _per_sequence(x: LoDTensor, **plain) -> bool:
     """Whether the rows of x are to be taken for places; then all else must be plain, and x floating."""
-    if not only_first(call, x, **plain) or not isinstance(x, LoDTensor) or x.dim() != 2:
+    if not only_first(x, **plain) or not isinstance(x, LoDTensor) or x.dim() != 2:
         return False
-    a_float(call, x)
+    a_float(x)
     return True
 
 
 def _lengths(x: LoDTensor) -> Tensor:
-    return x.lod._row_offsets(x.lod_level - 1).diff()
+    return x.lod.row_offsets_at(x.lod_level - 1).diff()
 
 
-def _with_lengths(call: str, lod: LoD, lengths: Tensor) -> LoD:
-    return LoD._of(call, "lengths", [*lod._offsets[:-1], sums(lengths)], lod.level_names)
+def _with_lengths(lod: LoD, lengths: Tensor) -> LoD:
+    return LoD.checked("lengths", [*lod.levels[:-1], sums(lengths)], lod.level_names)
 
 
-def _places(call: str, x: LoDTensor, lengths: Tensor, start: int = 0, step: int = 1, device=None) -> _Places:
+def _places(x: LoDTensor, lengths: Tensor, start: int = 0, step: int = 1, device=None) -> _Places:
     """A result whose sequences have these lengths, its rows at start, start + step, ... of the sequence in x; on the device of
     x if no other is named."""
     lod, device = x.lod, device or x.device
-    own = _with_lengths(call, lod, lengths)
+    own = _with_lengths(lod, lengths)
     k = lod.depth - 1
-    before, after = lod._row_offsets(k, device), own._row_offsets(k, device)
+    before, after = lod.row_offsets_at(k, device), own.row_offsets_at(k, device)
     places = ops.run_map(torch.full_like(before[1:], start), after, own.rows, step)
     ends = torch.stack([before[:-1], before.diff()], 1)
     first, length = ops.segment_broadcast(ends, after, own.rows).unbind(1)
     return _Places(own, places, first, length)
 
 
-def _padding(call: str, padding, reach: int, stride: int) -> tuple[int, int]:
+def _padding(padding, reach: int, stride: int) -> tuple[int, int]:
     if padding == "same":
         if stride != 1:
-            raise LoDValueError(f"{call}: expected stride 1 with padding='same', got {stride}")
+            raise LoDValueError(f"expected stride 1 with padding='same', got {stride}")
         return reach // 2, reach - reach // 2
     if isinstance(padding, str):
         if padding != "valid":
-            raise LoDValueError(f"{call}: expected padding as a number, 'same' or 'valid', got {padding!r}")
+            raise LoDValueError(f"expected padding as a number, 'same' or 'valid', got {padding!r}")
         return 0, 0
-    both = one(call, "padding", padding, 0)
+    both = one("padding", padding, 0)
     return both, both
 
 
-def _fitting(call: str, x: Tensor, weight, bias, groups: int, places: tuple[int, int]):
+def _fitting(x: Tensor, weight, bias, groups: int, places: tuple[int, int]):
     """Weight and bias as the operator takes them; `places`: which dims of weight are x's channels and the result's."""
     if type(groups) is not int or groups < 1:
-        raise LoDValueError(f"{call}: expected groups >= 1, got {groups!r}")
+        raise LoDValueError(f"expected groups >= 1, got {groups!r}")
     for name, t in (("weight", weight), ("bias", bias)):
         if not isinstance(t, Tensor) and (t is not None or t is weight):
-            raise LoDTypeError(f"{call}: expected {name} as a tensor, got {type(t).__name__}")
+            raise LoDTypeError(f"expected {name} as a tensor, got {type(t).__name__}")
     taken, given = places
     shape = ["out", "in", "size"] if taken else ["in", "out", "size"]
     if weight.dim() != 3 or weight.shape[2] < 1 or weight.shape[0] % groups:
-        raise LoDValueError(f"{call}: expected weight of shape ({', '.join(shape)}), got {tuple(weight.shape)}")
+        raise LoDValueError(f"expected weight of shape ({', '.join(shape)}), got {tuple(weight.shape)}")
     width = weight.shape[taken] * (groups if taken else 1)
     if x.shape[1] != width:
-        raise LoDValueError(f"{call}: expected rows of {width} channels, as weight, got {tuple(x.shape)}")
+        raise LoDValueError(f"expected rows of {width} channels, as weight, got {tuple(x.shape)}")
     if bias is not None and tuple(bias.shape) != (weight.shape[given] * (1 if taken else groups),):
-        raise LoDValueError(f"{call}: expected a bias per channel of the result, got {tuple(bias.shape)}")
+        raise LoDValueError(f"expected a bias per channel of the result, got {tuple(bias.shape)}")
     values = x.values() if isinstance(x, LoDTensor) else x
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
@@ -96,32 +96,31 @@ def _fitting(call: str, x: Tensor, weight, bias, groups: int, places: tuple[int,
     for name, t in (("weight", weight), ("bias", bias)):
         if t is not None and (t.dtype != values.dtype or t.device != values.device):
             raise LoDTypeError(
-                f"{call}: expected {name} of {values.dtype} on {values.device}, as the rows, got {t.dtype} on {t.device}"
+                f"expected {name} of {values.dtype} on {values.device}, as the rows, got {t.dtype} on {t.device}"
             )
     return values, weight, bias
 
 
 @route(torch.conv1d)
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    call = "conv1d"
-    if not _per_sequence(call, input, weight=weight, bias=bias):
+    if not _per_sequence(input, weight=weight, bias=bias):
         return NotImplemented
-    values, weight, bias = _fitting(call, input, weight, bias, groups, (1, 0))
+    values, weight, bias = _fitting(input, weight, bias, groups, (1, 0))
     out, width, size = weight.shape
-    stride, dilation = one(call, "stride", stride, 1), one(call, "dilation", dilation, 1)
+    stride, dilation = one("stride", stride, 1), one("dilation", dilation, 1)
     reach = (size - 1) * dilation
-    before, after = _padding(call, padding, reach, stride)
+    before, after = _padding(padding, reach, stride)
     longer, k = before + after - reach, input.lod_level - 1
     lengths = _lengths(input)
     fits = torch.where(lengths > 0, (lengths + longer - 1).div(stride, rounding_mode="floor") + 1, 0).clamp(min=0)
     if groups == 1 and stride == 1 and longer <= 0:  # a window for every row, less the last ones
-        offsets = input.lod._row_offsets(k, values.device)
+        offsets = input.lod.row_offsets_at(k, values.device)
         rows = ops.segment_conv(values, weight.permute(2, 1, 0), bias, offsets, -before, dilation)
         if longer == 0:
             return made(rows, input.lod)
-        own = _with_lengths(call, input.lod, fits)
-        return made(ops.gather_runs(rows, offsets[:-1], own._row_offsets(k, values.device), own.rows), own)
-    at = _places(call, input, fits, -before, stride)
+        own = _with_lengths(input.lod, fits)
+        return made(ops.gather_runs(rows, offsets[:-1], own.row_offsets_at(k, values.device), own.rows), own)
+    at = _places(input, fits, -before, stride)
     place = at.places[:, None] + dilation * torch.arange(size, device=values.device)
     row = torch.where((place >= 0) & (place < at.length[:, None]), place + at.first[:, None], -1)
     seen = ops.gather_rows(values, row.flatten()).view(-1, size, groups, width)
@@ -132,20 +131,19 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 @route(torch.conv_transpose1d)
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    call = "conv_transpose1d"
-    if not _per_sequence(call, input, weight=weight, bias=bias):
+    if not _per_sequence(input, weight=weight, bias=bias):
         return NotImplemented
-    values, weight, bias = _fitting(call, input, weight, bias, groups, (0, 1))
+    values, weight, bias = _fitting(input, weight, bias, groups, (0, 1))
     width, out, size = weight.shape
-    stride, dilation = one(call, "stride", stride, 1), one(call, "dilation", dilation, 1)
-    padding, more = one(call, "padding", padding, 0), one(call, "output_padding", output_padding, 0)
+    stride, dilation = one("stride", stride, 1), one("dilation", dilation, 1)
+    padding, more = one("padding", padding, 0), one("output_padding", output_padding, 0)
     if more >= max(stride, dilation):
-        raise LoDValueError(f"{call}: expected output_padding below stride or dilation, got {more}")
+        raise LoDValueError(f"expected output_padding below stride or dilation, got {more}")
     lengths = _lengths(input)
     longer = (lengths - 1) * stride - 2 * padding + (size - 1) * dilation + more + 1
-    own = _with_lengths(call, input.lod, torch.where(lengths > 0, longer, 0).clamp(min=0))
+    own = _with_lengths(input.lod, torch.where(lengths > 0, longer, 0).clamp(min=0))
     k, rows = own.depth - 1, values.shape[0]
-    given, made_of = (lod._row_offsets(k, values.device) for lod in (input.lod, own))
+    given, made_of = (lod.row_offsets_at(k, values.device) for lod in (input.lod, own))
     place = ops.run_map(torch.full_like(given[1:], -padding), given, rows, stride)
     place = place[:, None] + dilation * torch.arange(size, device=values.device)
     first, end = ops.segment_broadcast(torch.stack([made_of[:-1], made_of[1:]], 1), given, rows)[:, :, None].unbind(1)
@@ -160,20 +158,19 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
 @route(F.pad, kind=None)
 def pad(input, pad, mode="constant", value=None):
     """Padding with zeros or a number is that of any tensor, of its last dims. The other modes are made for samples of places."""
-    call = "pad"
-    if mode == "constant" or not only_first(call, input) or input.dim() != 2:
+    if mode == "constant" or not only_first(input) or input.dim() != 2:
         return NotImplemented
     if len(pad) != 2 or any(type(n) is not int or not 0 <= n <= 2**20 for n in pad):
-        raise LoDValueError(f"{call}: expected pad as the rows before and after, got {tuple(pad)}")
+        raise LoDValueError(f"expected pad as the rows before and after, got {tuple(pad)}")
     if mode not in ("reflect", "replicate", "circular"):
-        raise LoDValueError(f"{call}: expected mode 'constant', 'reflect', 'replicate' or 'circular', got {mode!r}")
+        raise LoDValueError(f"expected mode 'constant', 'reflect', 'replicate' or 'circular', got {mode!r}")
     lengths, most = _lengths(input), max(pad)
     short = (lengths > 0) & (lengths < {"reflect": most + 1, "replicate": 1, "circular": most}[mode])
-    for i in failing(short, f"{call}: expected sequences long enough for {mode} padding"):
+    for i in failing(short, f"expected sequences long enough for {mode} padding"):
         raise LoDValueError(
-            f"{call}: expected sequences long enough for {mode} padding of {most} rows, got {int(lengths[i])} in sequence {i}"
+            f"expected sequences long enough for {mode} padding of {most} rows, got {int(lengths[i])} in sequence {i}"
         )
-    at = _places(call, input, torch.where(lengths > 0, lengths + sum(pad), 0), -pad[0])
+    at = _places(input, torch.where(lengths > 0, lengths + sum(pad), 0), -pad[0])
     last = at.length - 1
     if mode == "reflect":
         place = last - (last - at.places.abs()).abs()
@@ -194,18 +191,18 @@ class _Windows(NamedTuple):
     size: Tensor
 
 
-def _windows(call, x, kernel, stride, padding, dilation, ceil) -> tuple[_Windows, int]:
-    kernel = one(call, "kernel_size", kernel, 1)
-    stride = one(call, "stride", stride, 1) if stride or stride == 0 else kernel
-    padding, dilation = one(call, "padding", padding, 0), one(call, "dilation", dilation, 1)
+def _windows(x, kernel, stride, padding, dilation, ceil) -> tuple[_Windows, int]:
+    kernel = one("kernel_size", kernel, 1)
+    stride = one("stride", stride, 1) if stride or stride == 0 else kernel
+    padding, dilation = one("padding", padding, 0), one("dilation", dilation, 1)
     span = (kernel - 1) * dilation + 1
     if padding > span // 2:
-        raise LoDValueError(f"{call}: expected padding of at most half the window, {span // 2}, got {padding}")
+        raise LoDValueError(f"expected padding of at most half the window, {span // 2}, got {padding}")
     lengths = _lengths(x)
     counts = (lengths + (2 * padding - span + (stride - 1 if ceil else 0))).div(stride, rounding_mode="floor") + 1
     if ceil:  # a window starts before the padding at the end
         counts -= ((counts - 1) * stride >= lengths + padding).to(torch.int64)
-    at = _places(call, x, torch.where(lengths > 0, counts, 0).clamp(min=0), -padding, stride, "cpu")
+    at = _places(x, torch.where(lengths > 0, counts, 0).clamp(min=0), -padding, stride, "cpu")
     skipped = (-at.places).clamp(min=0).add(dilation - 1).div(dilation, rounding_mode="floor")
     end = (at.length - at.places).clamp(min=0).add(dilation - 1).div(dilation, rounding_mode="floor").clamp(max=kernel)
     return _cut(x, at, at.places + skipped * dilation, (end - skipped).clamp(min=0), dilation), kernel
@@ -229,9 +226,9 @@ def _largest(x: LoDTensor, to: _Windows, return_indices: bool, pad_value: float)
 
 @route(F.max_pool1d, torch.max_pool1d)
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    if not _per_sequence("max_pool1d", input):
+    if not _per_sequence(input):
         return NotImplemented
-    to, _ = _windows("max_pool1d", input, kernel_size, stride, padding, dilation, ceil_mode)
+    to, _ = _windows(input, kernel_size, stride, padding, dilation, ceil_mode)
     return _largest(input, to, return_indices, -torch.inf)
 
 
@@ -245,12 +242,12 @@ def max_pool1d_with_indices(
 
 @route(torch.avg_pool1d)
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    if not _per_sequence("avg_pool1d", input):
+    if not _per_sequence(input):
         return NotImplemented
-    to, kernel = _windows("avg_pool1d", input, kernel_size, stride, padding, 1, ceil_mode)
+    to, kernel = _windows(input, kernel_size, stride, padding, 1, ceil_mode)
     count = to.size
     if count_include_pad:  # the padding counts, what ceil_mode lets stand out beyond it does not
-        both = 2 * one("avg_pool1d", "padding", padding, 0)
+        both = 2 * one("padding", padding, 0)
         count = torch.minimum(to.at.length + both - (to.at.places + both // 2), torch.full_like(count, kernel))
     total = ops.segment_reduce(ops.gather_rows(input.values(), to.rows), to.offsets, "sum")
     return made(total / count.to(total.device, total.dtype)[:, None], to.at.lod)
@@ -258,21 +255,21 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
 
 @route(F.lp_pool1d)
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    if not _per_sequence("lp_pool1d", input):
+    if not _per_sequence(input):
         return NotImplemented
-    number("lp_pool1d", "norm_type", norm_type)
+    number("norm_type", norm_type)
     if abs(norm_type) == torch.inf:
         sign = 1 if norm_type > 0 else -1
         return sign * max_pool1d(sign * input.abs(), kernel_size, stride, ceil_mode=ceil_mode)
     mean = avg_pool1d(input.pow(norm_type), kernel_size, stride, ceil_mode=ceil_mode)
-    total = mean.sign() * mean.abs().relu() * one("lp_pool1d", "kernel_size", kernel_size, 1)
+    total = mean.sign() * mean.abs().relu() * one("kernel_size", kernel_size, 1)
     return total.pow(1.0 / norm_type)
 
 
-def _bins(call: str, x: LoDTensor, output_size) -> _Windows:
+def _bins(x: LoDTensor, output_size) -> _Windows:
     """As many windows in every sequence, from floor(i length / n) to ceil((i + 1) length / n); empty in an empty one."""
-    n = one(call, "output_size", output_size, 0)
-    at = _places(call, x, torch.full_like(_lengths(x), n), device="cpu")
+    n = one("output_size", output_size, 0)
+    at = _places(x, torch.full_like(_lengths(x), n), device="cpu")
     start = (at.places * at.length).div(max(n, 1), rounding_mode="floor")
     end = ((at.places + 1) * at.length + n - 1).div(max(n, 1), rounding_mode="floor")
     return _cut(x, at, start, end - start)
@@ -281,18 +278,18 @@ def _bins(call: str, x: LoDTensor, output_size) -> _Windows:
 @route(torch.adaptive_avg_pool1d)
 def adaptive_avg_pool1d(input, output_size):
     """An empty sequence gives rows of zeros, as many as any other."""
-    if not _per_sequence("adaptive_avg_pool1d", input):
+    if not _per_sequence(input):
         return NotImplemented
-    to = _bins("adaptive_avg_pool1d", input, output_size)
+    to = _bins(input, output_size)
     return made(ops.segment_reduce(ops.gather_rows(input.values(), to.rows), to.offsets, "mean"), to.at.lod)
 
 
 @route(F.adaptive_max_pool1d)
 def adaptive_max_pool1d(input, output_size, return_indices=False):
     """An empty sequence gives rows of zeros, as many as any other, of index -1."""
-    if not _per_sequence("adaptive_max_pool1d", input):
+    if not _per_sequence(input):
         return NotImplemented
-    return _largest(input, _bins("adaptive_max_pool1d", input, output_size), return_indices, 0.0)
+    return _largest(input, _bins(input, output_size), return_indices, 0.0)
 
 
 @route(F.adaptive_max_pool1d_with_indices, torch.adaptive_max_pool1d)

@@ -11,75 +11,73 @@ from .. import ops
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
 from ..ops.composed.attention import attention_weights
-from ..sequence_operator import level_of, number, plain, probability
+from ..sequence_operator import level_of, number, probability, sequence_operator
 from ..tensor import LoDTensor, made, rows_of
 
 
-def check_rows(call: str, given: dict[str, Tensor]) -> list[Tensor]:
+def check_rows(given: dict[str, Tensor]) -> list[Tensor]:
     """q, k and v as (rows, heads, width), in the dtype of autocast where that is on."""
     first = next(iter(given))
     q, *_ = rows = list(given.values())
     for what, t in given.items():
         if not t.is_floating_point():
-            raise LoDTypeError(f"{call}: expected {what} of a floating dtype, got {t.dtype}")
+            raise LoDTypeError(f"expected {what} of a floating dtype, got {t.dtype}")
         if t.device != q.device:
-            raise LoDTypeError(f"{call}: expected {what} on {q.device}, as {first}, got one on {t.device}")
+            raise LoDTypeError(f"expected {what} on {q.device}, as {first}, got one on {t.device}")
         if t.dim() not in (2, 3) or t.dim() != q.dim():
             of = "(rows, width) or (rows, heads, width)" if t is q else f"{q.dim()} dimensions, as {first}"
-            raise LoDValueError(f"{call}: expected {what} of {of}, got {tuple(t.shape)}")
+            raise LoDValueError(f"expected {what} of {of}, got {tuple(t.shape)}")
     if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
         rows = [t.to(torch.get_autocast_dtype(q.device.type)) for t in rows]
     q, k, v = (t if t.dim() == 3 else t.unsqueeze(1) for t in rows)
     for what, t in zip(list(given)[1:], (k, v)):
         if t.dtype != q.dtype:
-            raise LoDTypeError(f"{call}: expected {what} of {q.dtype}, as {first}, got {t.dtype}")
+            raise LoDTypeError(f"expected {what} of {q.dtype}, as {first}, got {t.dtype}")
     if k.shape[2] != q.shape[2] or not q.shape[2] or not q.shape[1]:
-        raise LoDValueError(
-            f"{call}: expected q and k of one width, at least 1, got {tuple(q.shape)} and {tuple(k.shape)}"
-        )
+        raise LoDValueError(f"expected q and k of one width, at least 1, got {tuple(q.shape)} and {tuple(k.shape)}")
     if v.shape[1] != k.shape[1] or not v.shape[2]:
         raise LoDValueError(
-            f"{call}: expected v with the {k.shape[1]} heads of k and a width of at least 1, got {tuple(v.shape)}"
+            f"expected v with the {k.shape[1]} heads of k and a width of at least 1, got {tuple(v.shape)}"
         )
     return [q, k, v]
 
 
-def reach_of(call: str, causal, window) -> tuple[int, int]:
+def reach_of(causal, window) -> tuple[int, int]:
     """How many keys before and after its place a query sees; -1: all."""
     if type(causal) is not bool:
-        raise LoDTypeError(f"{call}: expected causal as a bool, got {causal!r:.60}")
+        raise LoDTypeError(f"expected causal as a bool, got {causal!r:.60}")
     pair = (-1, -1) if window is None else (window, window) if type(window) is int else window
     fits = isinstance(pair, (tuple, list)) and len(pair) == 2
     if not fits or any(type(n) is not int or not -1 <= n <= 2**40 for n in pair):
-        raise LoDValueError(f"{call}: expected window as a number of keys, a pair of them or None, got {window!r:.60}")
+        raise LoDValueError(f"expected window as a number of keys, a pair of them or None, got {window!r:.60}")
     return pair[0], 0 if causal else pair[1]
 
 
-def slopes_of(call: str, alibi, q: Tensor) -> Tensor | None:
+def slopes_of(alibi, q: Tensor) -> Tensor | None:
     dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
     heads = q.shape[1]
     if isinstance(alibi, Tensor):
         if alibi.shape != (heads,) or not alibi.is_floating_point() or alibi.device != q.device:
             raise LoDValueError(
-                f"{call}: expected alibi as {heads} floating slopes on {q.device}, one per head, got {alibi.dtype} of shape "
+                f"expected alibi as {heads} floating slopes on {q.device}, one per head, got {alibi.dtype} of shape "
                 f"{tuple(alibi.shape)} on {alibi.device}"
             )
         return alibi.to(dtype)
     if alibi is None or alibi is False:
         return None
     if alibi is not True:
-        raise LoDTypeError(f"{call}: expected alibi as a tensor of slopes, True or None, got {alibi!r:.60}")
+        raise LoDTypeError(f"expected alibi as a tensor of slopes, True or None, got {alibi!r:.60}")
     # powers of 2^(-8 / n) for the largest power of two n among the heads, the rest from between them
     n = 2 ** int(math.log2(heads))
     powers = [8 * (i + 1) / n for i in range(n)] + [4 * (2 * i + 1) / n for i in range(heads - n)]
     return torch.tensor([2.0**-p for p in powers], dtype=dtype, device=q.device)
 
 
-def bias_of(call: str, bias, q: Tensor) -> Tensor | None:
+def bias_of(bias, q: Tensor) -> Tensor | None:
     if bias is None:
         return None
     if not isinstance(bias, Tensor):
-        raise LoDTypeError(f"{call}: expected bias as a tensor, got {type(bias).__name__}")
+        raise LoDTypeError(f"expected bias as a tensor, got {type(bias).__name__}")
     rows = rows_of(bias)
     if rows.dtype == torch.bool:
         rows = torch.zeros_like(rows, dtype=q.dtype).masked_fill(~rows, -math.inf)
@@ -104,7 +102,6 @@ def _library_takes(q: Tensor, v: Tensor, others: tuple) -> bool:
 
 
 def attend(
-    call: str,
     rows: list[Tensor],
     lods: tuple[LoD, LoD],
     levels: list[int],
@@ -122,15 +119,15 @@ def attend(
     counts = [lod.num_sequences(level) for lod, level in zip(lods, levels)]
     if counts[0] != counts[1]:
         raise LoDValueError(
-            f"{call}: expected as many sequences of keys as of queries at the level, {counts[0]}, got {counts[1]}"
+            f"expected as many sequences of keys as of queries at the level, {counts[0]}, got {counts[1]}"
         )
-    left, right = reach_of(call, causal, window)
+    left, right = reach_of(causal, window)
     if scale is not None:
-        number(call, "scale", scale)
-    added, slopes, seed = bias_of(call, bias, q), slopes_of(call, alibi, q), None
+        number("scale", scale)
+    added, slopes, seed = bias_of(bias, q), slopes_of(alibi, q), None
     if dropout:
         seed = torch.randint(2**32, (), device=q.device)
-    query_offsets, key_offsets = (lod._row_offsets(level, q.device) for lod, level in zip(lods, levels))
+    query_offsets, key_offsets = (lod.row_offsets_at(level, q.device) for lod, level in zip(lods, levels))
     given = q, k, v, query_offsets, key_offsets, added, slopes, seed, scale, left, right, dropout
     weights = attention_weights(*given) if need_weights else None
     if not _library_takes(q, v, (added, slopes, seed)):
@@ -138,16 +135,15 @@ def attend(
     from torch.nn.attention.varlen import varlen_attn
 
     query_cuts, key_cuts = (lod.cu_seqlens(level, q.device) for lod, level in zip(lods, levels))
-    longest, longest_keys = (lod._longest_rows(level) for lod, level in zip(lods, levels))
+    longest, longest_keys = (lod.longest_rows_at(level) for lod, level in zip(lods, levels))
     options: dict = {"scale": scale, "window_size": (left, right), "enable_gqa": q.shape[1] != k.shape[1]}
     out = varlen_attn(q, k, v, query_cuts, key_cuts, longest, longest_keys, **options)
     assert isinstance(out, Tensor)
     return out, weights
 
 
-@plain
+@sequence_operator
 def multi_head_attention(
-    call: str,
     query: LoDTensor,
     key: LoDTensor,
     value: LoDTensor,
@@ -180,17 +176,17 @@ def multi_head_attention(
         sequences are the keys of every query; averaged over the heads, or (pairs, heads).
     """
     given = {"query": query, "key": key, "value": value}
-    levels = [level_of(call, t, level, what) for what, t in given.items()]
-    if key._lod._differs(value._lod):
+    levels = [level_of(t, level, what) for what, t in given.items()]
+    if key._lod.differs(value._lod):
         difference = key._lod.difference(value._lod)
-        raise LoDValueError(f"{call}: expected value with the LoD of key, got LoDs that differ: {difference}")
-    probability(call, "dropout", dropout)
+        raise LoDValueError(f"expected value with the LoD of key, got LoDs that differ: {difference}")
+    probability("dropout", dropout)
     parts = in_proj if isinstance(in_proj, tuple) else in_proj.chunk(3)
     for (what, t), weight in zip(given.items(), parts):
         if t.dim() != 2 or t.shape[1] != weight.shape[1]:
-            raise LoDValueError(f"{call}: expected {what} of shape (rows, {weight.shape[1]}), got {tuple(t.shape)}")
+            raise LoDValueError(f"expected {what} of shape (rows, {weight.shape[1]}), got {tuple(t.shape)}")
         if not t.is_floating_point():
-            raise LoDTypeError(f"{call}: expected {what} of a floating dtype, got {t.dtype}")
+            raise LoDTypeError(f"expected {what} of a floating dtype, got {t.dtype}")
     linear = torch.nn.functional.linear
     if query is key and key is value and not isinstance(in_proj, tuple):
         projected = linear(rows_of(query), in_proj, in_proj_bias).chunk(3, 1)
@@ -198,13 +194,11 @@ def multi_head_attention(
         biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
         projected = tuple(linear(rows_of(t), w, b) for t, w, b in zip(given.values(), parts, biases))
     named = {what: t.unflatten(1, (num_heads, -1)) for what, t in zip(given, projected)}
-    rows = check_rows(call, named)
+    rows = check_rows(named)
     lods = query._lod, key._lod
-    out, weights = attend(
-        call, rows, lods, levels[:2], causal, window, bias, None, alibi, dropout, need_weights=need_weights
-    )
+    out, weights = attend(rows, lods, levels[:2], causal, window, bias, None, alibi, dropout, need_weights=need_weights)
     result = made(linear(out.flatten(1), out_proj_weight, out_proj_bias), query._lod)
     if weights is None:
         return result, None
-    lengths = lods[1]._row_lengths(levels[1])[lods[0]._segment_ids(levels[0])]
+    lengths = lods[1].row_lengths_at(levels[1])[lods[0].segment_ids_at(levels[0])]
     return result, LoDTensor(weights.mean(1) if average_weights else weights, lods[0].append(lengths))

@@ -32,7 +32,7 @@ def run_layers(
     Returns:
         the outputs of the last layer, and the final states in the shapes of `states`.
     """
-    values, offsets = x.values(), x.lod._row_offsets(k)
+    values, offsets = x.values(), x.lod.row_offsets_at(k)
     finals: list[list[Tensor]] = []
     for layer in range(len(weights) // (1 + bidirectional)):
         if layer and dropout:
@@ -55,8 +55,8 @@ def run_layers(
 
 def _final(rows: Tensor, x: LoDTensor, k: int, back: bool, initial: Tensor | None) -> Tensor:
     """The state after the last step of every sequence; an empty one keeps its initial state."""
-    end = x.lod._end_rows(k, not back, x.device)
+    end = x.lod.end_rows_at(k, not back, x.device)
     state = ops.gather_rows(rows, end)
-    if initial is not None and x.lod._any_empty(k):
+    if initial is not None and x.lod.any_empty_at(k):
         state = torch.where(end[:, None] < 0, initial.to(state.dtype), state)
     return state

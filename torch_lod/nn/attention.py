@@ -15,13 +15,13 @@ from ..tensor import LoDTensor
 __all__ = ["MultiheadAttention", "TransformerEncoderLayer"]
 
 
-def _no_mask(call: str, **masks) -> None:
+def _no_mask(**masks) -> None:
     for name, mask in masks.items():
         if mask is not None:
             way_out = (
                 "nothing is padded" if "padding" in name else "use causal, window, alibi, or bias for a bias per pair"
             )
-            raise LoDTypeError(f"{call}: expected no {name} with LoDTensors, got {type(mask).__name__}: {way_out}")
+            raise LoDTypeError(f"expected no {name} with LoDTensors, got {type(mask).__name__}: {way_out}")
 
 
 class MultiheadAttention(torch.nn.Module):
@@ -36,6 +36,7 @@ class MultiheadAttention(torch.nn.Module):
         causal, window, alibi: as tl.sequence_attention.
     """
 
+    @public
     def __init__(
         self,
         embed_dim: int,
@@ -56,7 +57,6 @@ class MultiheadAttention(torch.nn.Module):
         alibi: Tensor | bool | None = None,
     ):
         super().__init__()
-        call = type(self).__name__
         self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
         for name, size in (
             ("embed_dim", embed_dim),
@@ -65,14 +65,14 @@ class MultiheadAttention(torch.nn.Module):
             ("vdim", self.vdim),
         ):
             if type(size) is not int or size < 1:
-                raise LoDValueError(f"{call}: expected {name} as an int of at least 1, got {size!r}")
+                raise LoDValueError(f"expected {name} as an int of at least 1, got {size!r}")
         if embed_dim % num_heads:
-            raise LoDValueError(f"{call}: expected num_heads that divide embed_dim {embed_dim}, got {num_heads}")
+            raise LoDValueError(f"expected num_heads that divide embed_dim {embed_dim}, got {num_heads}")
         if add_bias_kv or add_zero_attn:
             raise LoDValueError(
-                f"{call}: expected neither add_bias_kv nor add_zero_attn, got one: keys that belong to no row are not built"
+                "expected neither add_bias_kv nor add_zero_attn, got one: keys that belong to no row are not built"
             )
-        probability(call, "dropout", dropout)
+        probability("dropout", dropout)
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.batch_first = float(dropout), batch_first
         self.level, self.causal, self.window = level, causal, window
@@ -133,12 +133,10 @@ class MultiheadAttention(torch.nn.Module):
             (rows, embed_dim) with the LoD of query; and None, or the weights: a LoDTensor with a level more, whose sequences
             are the keys of a query.
         """
-        call = type(self).__name__
-        _no_mask(call, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
+        _no_mask(key_padding_mask=key_padding_mask, attn_mask=attn_mask)
         key = query if key is None else key
         separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return multi_head_attention(
-            call,
             query,
             key,
             key if value is None else value,
@@ -173,6 +171,7 @@ class TransformerEncoderLayer(torch.nn.Module):
         level, causal, window, alibi: as `MultiheadAttention`.
     """
 
+    @public
     def __init__(
         self,
         d_model: int,
@@ -193,12 +192,11 @@ class TransformerEncoderLayer(torch.nn.Module):
         alibi: Tensor | bool | None = None,
     ):
         super().__init__()
-        call = type(self).__name__
         make = {"device": device, "dtype": dtype}
         named: dict = {"relu": torch.nn.functional.relu, "gelu": torch.nn.functional.gelu}
         function = named.get(activation) if isinstance(activation, str) else activation
         if not callable(function):
-            raise LoDValueError(f"{call}: expected activation 'relu', 'gelu' or a function, got {activation!r:.60}")
+            raise LoDValueError(f"expected activation 'relu', 'gelu' or a function, got {activation!r:.60}")
         self.self_attn = MultiheadAttention(
             d_model,
             nhead,
@@ -233,7 +231,7 @@ class TransformerEncoderLayer(torch.nn.Module):
         Returns:
             (rows, d_model), with the LoD of src.
         """
-        _no_mask(type(self).__name__, src_mask=src_mask, src_key_padding_mask=src_key_padding_mask)
+        _no_mask(src_mask=src_mask, src_key_padding_mask=src_key_padding_mask)
         if self.norm_first:
             x = src + self._attended(self.norm1(src), is_causal)
             return x + self._fed(self.norm2(x))

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..dynamo import compiling
-from ..errors import LoDTypeError, LoDValueError
+from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..tensor import LoDTensor
 
@@ -28,28 +28,31 @@ class Plain(torch.nn.Module):
         levels: what each argument is: the number of levels, or their names; 0 for a plain tensor.
     """
 
+    @public
     def __init__(self, module: torch.nn.Module, *levels):
         super().__init__()
         self.module = module
         for given in levels:
             if not (type(given) is int and given >= 0) and not isinstance(given, (list, tuple)):
-                raise LoDTypeError(f"Plain: expected levels as a number or as names, got {given!r}")
+                raise LoDTypeError(f"expected levels as a number or as names, got {given!r}")
         self.levels = [given if type(given) is int else tuple(given) for given in levels]
 
+    @public
     def tensors(self, *args: Tensor) -> tuple[Tensor, ...]:
         """The arguments of the module as those of this one. ValueError where one has not the number of levels."""
         if len(args) != len(self.levels):
-            raise LoDValueError(f"Plain: expected {len(self.levels)} arguments, got {len(args)}")
+            raise LoDValueError(f"expected {len(self.levels)} arguments, got {len(args)}")
         for i, (x, levels) in enumerate(zip(args, self.levels, strict=True)):
             depth = x.lod_level if isinstance(x, LoDTensor) else 0
             if depth != _depth(levels):
-                raise LoDValueError(f"Plain: expected argument {i} with {_depth(levels)} levels, got {depth}")
+                raise LoDValueError(f"expected argument {i} with {_depth(levels)} levels, got {depth}")
         return tuple(t for x in args for t in _tensors(x))
 
+    @public
     def forward(self, *tensors: Tensor):
         wanted = sum(1 + _depth(levels) for levels in self.levels)
         if len(tensors) != wanted:
-            raise LoDValueError(f"Plain: expected {wanted} tensors, values and offsets, got {len(tensors)}")
+            raise LoDValueError(f"expected {wanted} tensors, values and offsets, got {len(tensors)}")
         args, at = [], 0
         for levels in self.levels:
             values, offsets = tensors[at], tensors[at + 1 : at + 1 + _depth(levels)]
@@ -58,11 +61,12 @@ class Plain(torch.nn.Module):
             if not offsets:
                 args.append(values)
             elif compiling():  # the offsets given are those of the graph: nothing is copied
-                args.append(LoDTensor(values, LoD._of("Plain", "offsets", offsets, names, values.shape[0])))
+                args.append(LoDTensor(values, LoD.checked("offsets", offsets, names, values.shape[0])))
             else:
                 args.append(LoDTensor(values, LoD(offsets, level_names=names)))
         return pytree.tree_map(lambda t: _tensors(t) if isinstance(t, LoDTensor) else t, self.module(*args))
 
+    @public
     def export(self, *args: Tensor, **options) -> Any:
         """torch.export.export of this module, with every size of a LoDTensor dynamic, and those of a plain tensor that
         the module allows to be; options as there.
@@ -86,4 +90,4 @@ def _depth(levels) -> int:
 
 
 def _tensors(x) -> tuple[Tensor, ...]:
-    return (x.values(), *x.lod._offsets) if isinstance(x, LoDTensor) else (x,)
+    return (x.values(), *x.lod.levels) if isinstance(x, LoDTensor) else (x,)

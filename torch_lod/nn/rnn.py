@@ -27,13 +27,12 @@ class _Recurrent(torch.nn.Module):
         self, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype, level
     ):
         super().__init__()
-        call = type(self).__name__
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
         for name, size in sizes.items():
             if type(size) is not int or size < 1:
-                raise LoDValueError(f"{call}: expected {name} as an int of at least 1, got {size!r}")
+                raise LoDValueError(f"expected {name} as an int of at least 1, got {size!r}")
         if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
-            raise LoDValueError(f"{call}: expected dropout in [0, 1], got {dropout!r}")
+            raise LoDValueError(f"expected dropout in [0, 1], got {dropout!r}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.level = level
@@ -72,10 +71,9 @@ class _Recurrent(torch.nn.Module):
         return f"{self.input_size}, {self.hidden_size}{''.join(rest)}"
 
     def _run(self, x: LoDTensor, states: dict[str, Tensor | None]) -> tuple[LoDTensor, list[Tensor]]:
-        call = type(self).__name__
-        k = level_of(call, x, self.level)
+        k = level_of(x, self.level)
         if x.dim() != 2 or x.shape[1] != self.input_size:
-            raise LoDValueError(f"{call}: expected rows of input_size {self.input_size}, got {tuple(x.shape)}")
+            raise LoDValueError(f"expected rows of input_size {self.input_size}, got {tuple(x.shape)}")
         tails = [tail for layer in range(self.num_layers) for tail in self._tails(layer)]
         for name, state in states.items():
             columns = self.proj_size or self.hidden_size if name == "h_0" else self.hidden_size
@@ -83,9 +81,9 @@ class _Recurrent(torch.nn.Module):
             if state is None:
                 continue
             if not isinstance(state, Tensor):
-                raise LoDTypeError(f"{call}: expected {name} as a tensor, got {type(state).__name__}")
+                raise LoDTypeError(f"expected {name} as a tensor, got {type(state).__name__}")
             if tuple(state.shape) != shape:
-                raise LoDValueError(f"{call}: expected {name} of shape {shape}, got {tuple(state.shape)}")
+                raise LoDValueError(f"expected {name} of shape {shape}, got {tuple(state.shape)}")
         parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
         weights = [[getattr(self, f"{part}_{tail}", None) for part in parts] for tail in tails]
         dropout = self.dropout if self.training else 0.0
@@ -103,6 +101,7 @@ class LSTM(_Recurrent):
 
     cell, blocks = "lstm", 4
 
+    @public
     def __init__(
         self,
         input_size: int,
@@ -119,9 +118,7 @@ class LSTM(_Recurrent):
         level: int | str = -1,
     ):
         if type(proj_size) is not int or proj_size < 0 or (proj_size and proj_size >= hidden_size):
-            raise LoDValueError(
-                f"LSTM: expected proj_size from 0 to below hidden_size {hidden_size}, got {proj_size!r}"
-            )
+            raise LoDValueError(f"expected proj_size from 0 to below hidden_size {hidden_size}, got {proj_size!r}")
         self.proj_size = proj_size
         sizes = (input_size, hidden_size, num_layers)
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
@@ -139,10 +136,10 @@ class LSTM(_Recurrent):
             torch's shapes. The final state of an empty sequence is its initial state; see also `last_state`.
         """
         if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
-            raise LoDTypeError(f"LSTM: expected hx as (h_0, c_0), got {type(hx).__name__}")
+            raise LoDTypeError(f"expected hx as (h_0, c_0), got {type(hx).__name__}")
         h_0, c_0 = (None, None) if hx is None else hx
         if (h_0 is None) != (c_0 is None):
-            raise LoDTypeError("LSTM: expected hx as (h_0, c_0), got one of them")
+            raise LoDTypeError("expected hx as (h_0, c_0), got one of them")
         out, (h_n, c_n) = self._run(input, {"h_0": h_0, "c_0": c_0})
         return out, (h_n, c_n)
 
@@ -169,6 +166,7 @@ class GRU(_OneState):
 
     cell, blocks = "gru", 3
 
+    @public
     def __init__(
         self,
         input_size: int,
@@ -196,6 +194,7 @@ class RNN(_OneState):
 
     blocks = 1
 
+    @public
     def __init__(
         self,
         input_size: int,
@@ -212,7 +211,7 @@ class RNN(_OneState):
         level: int | str = -1,
     ):
         if nonlinearity not in ("tanh", "relu"):
-            raise LoDValueError(f"RNN: expected nonlinearity 'tanh' or 'relu', got {nonlinearity!r}")
+            raise LoDValueError(f"expected nonlinearity 'tanh' or 'relu', got {nonlinearity!r}")
         sizes = (input_size, hidden_size, num_layers)
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
         self.nonlinearity, self.cell = nonlinearity, f"rnn_{nonlinearity}"
@@ -230,13 +229,11 @@ def last_state(h_n: Tensor, x: LoDTensor, level: int | str = -1, *, bidirectiona
     Returns:
         (sequences, hidden * directions).
     """
-    k = level_of("last_state", x, level)
+    k = level_of(x, level)
     if not isinstance(h_n, Tensor):
-        raise LoDTypeError(f"last_state: expected h_n as a tensor, got {type(h_n).__name__}; of (h_n, c_n) pass one")
+        raise LoDTypeError(f"expected h_n as a tensor, got {type(h_n).__name__}; of (h_n, c_n) pass one")
     if h_n.dim() != 3 or h_n.shape[1] != x.num_sequences(k):
-        raise LoDValueError(
-            f"last_state: expected h_n of shape (states, {x.num_sequences(k)}, hidden), got {tuple(h_n.shape)}"
-        )
+        raise LoDValueError(f"expected h_n of shape (states, {x.num_sequences(k)}, hidden), got {tuple(h_n.shape)}")
     last = h_n[-2:] if bidirectional else h_n[-1:]
     return maybe_lod(last.transpose(0, 1).flatten(1), x.lod.outer(k))
 
@@ -255,21 +252,21 @@ class DynamicRNN(torch.nn.Module):
     Source: Paddle Fluid's DynamicRNN.
     """
 
+    @public
     def __init__(self, cell, level: int | str = -1, reverse: bool = False):
         super().__init__()
         if not callable(cell):
-            raise LoDTypeError(f"DynamicRNN: expected cell as a module or function, got {type(cell).__name__}")
+            raise LoDTypeError(f"expected cell as a module or function, got {type(cell).__name__}")
         self.cell, self.level, self.reverse = cell, level, reverse
 
+    @public
     def forward(self, x, init=None, static=None):
         if init is None:
             first = x[0] if isinstance(x, tuple) else x
-            count = first.num_sequences(level_of("DynamicRNN", first, self.level))
+            count = first.num_sequences(level_of(first, self.level))
             if not isinstance(self.cell, torch.nn.RNNCellBase):
                 kind = type(self.cell).__name__
-                raise LoDValueError(
-                    f"DynamicRNN: expected init for a cell that is none of torch.nn's, got none for {kind}"
-                )
+                raise LoDValueError(f"expected init for a cell that is none of torch.nn's, got none for {kind}")
             zeros = self.cell.weight_hh.new_zeros(count, self.cell.hidden_size)
             init = (zeros, zeros) if isinstance(self.cell, torch.nn.LSTMCell) else zeros
         return scan(self.cell, x, init, self.level, self.reverse, static)

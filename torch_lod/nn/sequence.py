@@ -6,16 +6,16 @@ from torch import Tensor
 
 from .. import paddle
 from .. import sequence as ops
-from ..errors import LoDValueError
+from ..errors import LoDValueError, public
 from ..tensor import LoDTensor
 
 __all__ = ["AttentionPool", "RowConv", "SequenceConv", "SequenceConv1d", "SequencePool", "SequenceSoftmax"]
 
 
-def _at_least_one(call: str, **sizes: int) -> None:
+def _at_least_one(**sizes: int) -> None:
     for name, size in sizes.items():
         if type(size) is not int or size < 1:
-            raise LoDValueError(f"{call}: expected {name} as an int of at least 1, got {size!r}")
+            raise LoDValueError(f"expected {name} as an int of at least 1, got {size!r}")
 
 
 def _uniform(t: Tensor, fan_in: int) -> None:
@@ -26,10 +26,12 @@ def _uniform(t: Tensor, fan_in: int) -> None:
 class SequencePool(torch.nn.Module):
     """`tl.sequence_pool` as a module: (rows, *element) to (sequences, *element)."""
 
+    @public
     def __init__(self, pool_type: str, pad_value: float = 0.0, level: int | str = -1):
         super().__init__()
         self.pool_type, self.pad_value, self.level = pool_type, pad_value, level
 
+    @public
     def forward(self, x: LoDTensor) -> Tensor:
         pooled = ops.sequence_pool(x, self.pool_type, self.pad_value, self.level)
         assert isinstance(pooled, Tensor)
@@ -42,10 +44,12 @@ class SequencePool(torch.nn.Module):
 class SequenceSoftmax(torch.nn.Module):
     """`tl.sequence_softmax` as a module."""
 
+    @public
     def __init__(self, level: int | str = -1):
         super().__init__()
         self.level = level
 
+    @public
     def forward(self, x: LoDTensor) -> LoDTensor:
         return ops.sequence_softmax(x, self.level)
 
@@ -65,14 +69,16 @@ class AttentionPool(torch.nn.Module):
     Source: Yang et al., "Hierarchical Attention Networks for Document Classification", 2016, equations 5 to 7.
     """
 
+    @public
     def __init__(self, features: int, hidden: int | None = None, level: int | str = -1, device=None, dtype=None):
         super().__init__()
         hidden = features if hidden is None else hidden
-        _at_least_one("AttentionPool", features=features, hidden=hidden)
+        _at_least_one(features=features, hidden=hidden)
         self.level = level
         self.project = torch.nn.Linear(features, hidden, device=device, dtype=dtype)
         self.context = torch.nn.Linear(hidden, 1, bias=False, device=device, dtype=dtype)
 
+    @public
     def forward(self, x: LoDTensor) -> Tensor:
         weights = ops.sequence_softmax(self.context(self.project(x).tanh()), self.level)
         pooled = ops.sequence_pool(weights * x, "sum", level=self.level)
@@ -89,6 +95,7 @@ class SequenceConv(torch.nn.Module):
     Source: Paddle Fluid's sequence_conv layer.
     """
 
+    @public
     def __init__(
         self,
         in_features: int,
@@ -102,11 +109,10 @@ class SequenceConv(torch.nn.Module):
         dtype=None,
     ):
         super().__init__()
-        call = type(self).__name__
-        _at_least_one(call, in_features=in_features, out_features=out_features, context_length=context_length)
+        _at_least_one(in_features=in_features, out_features=out_features, context_length=context_length)
         start = -(context_length // 2) if context_start is None else context_start
         if type(start) is not int:
-            raise LoDValueError(f"{call}: expected context_start as an int, got {context_start!r}")
+            raise LoDValueError(f"expected context_start as an int, got {context_start!r}")
         self.context_length, self.context_start, self.level = context_length, start, level
         make = {"device": device, "dtype": dtype}
         self.weight = torch.nn.Parameter(torch.empty(context_length * in_features, out_features, **make))
@@ -120,6 +126,7 @@ class SequenceConv(torch.nn.Module):
         if self.bias is not None:
             _uniform(self.bias, self.weight.shape[0])
 
+    @public
     def forward(self, x: LoDTensor) -> LoDTensor:
         return paddle.sequence_conv(
             x, self.weight, self.context_length, self.context_start, self.bias, self.padding_data, self.level
@@ -133,6 +140,7 @@ class SequenceConv1d(torch.nn.Module):
     """`tl.sequence_conv1d` with the parameters of torch.nn.Conv1d (same names, shapes and initialisation):
     (rows, in_channels) to (rows, out_channels)."""
 
+    @public
     def __init__(
         self,
         in_channels: int,
@@ -147,10 +155,9 @@ class SequenceConv1d(torch.nn.Module):
         dtype=None,
     ):
         super().__init__()
-        call = type(self).__name__
-        _at_least_one(call, in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size, groups=groups)
+        _at_least_one(in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size, groups=groups)
         if in_channels % groups or out_channels % groups:
-            raise LoDValueError(f"{call}: expected groups that divide {in_channels} and {out_channels}, got {groups}")
+            raise LoDValueError(f"expected groups that divide {in_channels} and {out_channels}, got {groups}")
         self.dilation, self.padding, self.groups, self.level = dilation, padding, groups, level
         make = {"device": device, "dtype": dtype}
         self.weight = torch.nn.Parameter(torch.empty(out_channels, in_channels // groups, kernel_size, **make))
@@ -163,6 +170,7 @@ class SequenceConv1d(torch.nn.Module):
         if self.bias is not None:
             _uniform(self.bias, fan_in)
 
+    @public
     def forward(self, x: LoDTensor) -> LoDTensor:
         return ops.sequence_conv1d(x, self.weight, self.bias, self.dilation, self.padding, self.groups, self.level)
 
@@ -174,11 +182,12 @@ class SequenceConv1d(torch.nn.Module):
 class RowConv(torch.nn.Module):
     """`tl.row_conv` with its weight, (future_context + 1, features): every row and the `future_context` rows after it."""
 
+    @public
     def __init__(self, features: int, future_context: int, level: int | str = -1, device=None, dtype=None):
         super().__init__()
-        _at_least_one("RowConv", features=features)
+        _at_least_one(features=features)
         if type(future_context) is not int or future_context < 0:
-            raise LoDValueError(f"RowConv: expected future_context >= 0, got {future_context!r}")
+            raise LoDValueError(f"expected future_context >= 0, got {future_context!r}")
         self.level = level
         self.weight = torch.nn.Parameter(torch.empty(future_context + 1, features, device=device, dtype=dtype))
         self.reset_parameters()
@@ -186,6 +195,7 @@ class RowConv(torch.nn.Module):
     def reset_parameters(self) -> None:
         _uniform(self.weight, self.weight.shape[0])
 
+    @public
     def forward(self, x: LoDTensor) -> LoDTensor:
         return paddle.row_conv(x, self.weight, self.level)
 

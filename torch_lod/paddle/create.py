@@ -7,7 +7,7 @@ from torch import Tensor
 from ..construct import _made
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
-from ..tensor import LoDTensor, _plain
+from ..tensor import LoDTensor, values_of
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 
@@ -18,25 +18,20 @@ def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
     dtype that numpy would choose)."""
     import numpy as np
 
-    call = "create_lod_tensor"
-    lod = LoD._from_lengths(call, "recursive_seq_lens", recursive_seq_lens, None)
+    lod = LoD.parsed_lengths("recursive_seq_lens", recursive_seq_lens, None)
     if isinstance(data, (list, tuple)):
         if not all(isinstance(item, (list, tuple)) for item in data):
-            raise LoDTypeError(f"{call}: expected data as a list of sequences, got a flat list")
+            raise LoDTypeError("expected data as a list of sequences, got a flat list")
         lengths = [len(item) for item in data]
         if lod.to_lengths() != [lengths]:
-            raise LoDValueError(
-                f"create_lod_tensor: expected recursive_seq_lens [{lengths}] for this list, got {recursive_seq_lens}"
-            )
+            raise LoDValueError(f"expected recursive_seq_lens [{lengths}] for this list, got {recursive_seq_lens}")
         data = np.array([[item] for sequence in data for item in sequence]).reshape(-1, 1)
     if isinstance(data, np.ndarray):
         data = torch.from_numpy(data.copy())
     if not isinstance(data, Tensor):
-        raise LoDTypeError(
-            f"{call}: expected data as an array, a tensor or a list of sequences, got {type(data).__name__}"
-        )
-    data = _plain(data)
-    return _made(call, data if device is None else data.to(device), lod)
+        raise LoDTypeError(f"expected data as an array, a tensor or a list of sequences, got {type(data).__name__}")
+    data = values_of(data)
+    return _made(data if device is None else data.to(device), lod)
 
 
 @public

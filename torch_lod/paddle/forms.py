@@ -13,7 +13,12 @@ from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence.pool import _kind, _pool, sequence_pool, sequence_topk
 from ..sequence.windows import _a_weight, _fits, _positive, _rows_by_features
-from ..sequence_operator import a_float, in_autocast, level_of, plain
+from ..sequence_operator import (
+    a_float,
+    in_autocast,
+    level_of,
+    sequence_operator,
+)
 from ..tensor import LoDTensor, made
 from ..validate import sums, whole
 
@@ -45,7 +50,7 @@ def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str =
 
     Source: Paddle Fluid's sequence_first_step.
     """
-    return _pool("sequence_first_step", x, "first", pad_value, level)
+    return _pool(x, "first", pad_value, level)
 
 
 @public
@@ -64,7 +69,7 @@ def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = 
 
     Source: Paddle Fluid's sequence_last_step.
     """
-    return _pool("sequence_last_step", x, "last", pad_value, level)
+    return _pool(x, "last", pad_value, level)
 
 
 @public
@@ -88,28 +93,27 @@ def fused_embedding_seq_pool(
 
     Source: Paddle Fluid's fused_embedding_seq_pool, of combiner "sum".
     """
-    call = "fused_embedding_seq_pool"
-    level_of(call, ids, level, "ids")
+    level_of(ids, level, "ids")
     numbers = ids.values()
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
-        raise LoDTypeError(f"{call}: expected ids of an integer dtype, got {numbers.dtype}")
+        raise LoDTypeError(f"expected ids of an integer dtype, got {numbers.dtype}")
     if numbers.dim() == 2 and numbers.shape[1] == 1:
         numbers = numbers.squeeze(1)
     if not isinstance(weight, Tensor):
-        raise LoDTypeError(f"{call}: expected weight as a tensor, got {type(weight).__name__}")
+        raise LoDTypeError(f"expected weight as a tensor, got {type(weight).__name__}")
     if weight.dim() != 2:
-        raise LoDValueError(f"{call}: expected weight of shape (words, width), got {tuple(weight.shape)}")
+        raise LoDValueError(f"expected weight of shape (words, width), got {tuple(weight.shape)}")
     if weight.device != numbers.device:
-        raise LoDTypeError(f"{call}: expected weight on {numbers.device}, as ids, got one on {weight.device}")
+        raise LoDTypeError(f"expected weight on {numbers.device}, as ids, got one on {weight.device}")
     if padding_idx is not None:
-        padding_idx = whole(call, "padding_idx", padding_idx)
+        padding_idx = whole("padding_idx", padding_idx)
     words = weight.shape[0]
     numbers = numbers.to(torch.int64)
     outside = (numbers < 0) | (numbers >= words)
-    for i in failing(outside.flatten(1).any(1) if outside.dim() > 1 else outside, f"{call}: ids hold one out of range"):
+    for i in failing(outside.flatten(1).any(1) if outside.dim() > 1 else outside, "ids hold one out of range"):
         worst = int(numbers[i][outside[i]][0])
-        raise LoDIndexError(f"{call}: expected ids in [0, {words - 1}], got {worst} at index {i}")
-    kind = _kind(call, "combiner", combiner)
+        raise LoDIndexError(f"expected ids in [0, {words - 1}], got {worst} at index {i}")
+    kind = _kind("combiner", combiner)
     if padding_idx is not None:
         numbers = torch.where(numbers == padding_idx, -1, numbers)
     rows = ops.gather_rows(weight, numbers.flatten()).view(*numbers.shape, weight.shape[1])
@@ -137,35 +141,34 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
 
     Source: Paddle Fluid's sequence_topk_avg_pooling.
     """
-    call = "sequence_topk_avg_pooling"
     for what, t in (("x", x), ("row", row), ("col", col)):
-        level_of(call, t, -1, what)
+        level_of(t, -1, what)
         if t.lod_level != 1:
-            raise LoDValueError(f"{call}: expected {what} with 1 level, got {t.lod_level}")
+            raise LoDValueError(f"expected {what} with 1 level, got {t.lod_level}")
     if not isinstance(topks, (list, tuple)) or not topks or any(type(k) is not int or k < 1 for k in topks):
-        raise LoDValueError(f"{call}: expected topks as a list of numbers >= 1, got {topks!r}")
+        raise LoDValueError(f"expected topks as a list of numbers >= 1, got {topks!r}")
     if type(channel_num) is not int or channel_num < 1:
-        raise LoDValueError(f"{call}: expected channel_num >= 1, got {channel_num!r}")
-    high, broad = row._lod._offsets[0].diff(), col._lod._offsets[0].diff()
-    lengths = x._lod._offsets[0].diff()
+        raise LoDValueError(f"expected channel_num >= 1, got {channel_num!r}")
+    high, broad = row._lod.levels[0].diff(), col._lod.levels[0].diff()
+    lengths = x._lod.levels[0].diff()
     if high.shape != lengths.shape or broad.shape != lengths.shape:
         counts = [len(t) for t in (lengths, high, broad)]
-        raise LoDValueError(f"{call}: expected equally many sequences in x, row and col, got {counts}")
-    said = f"{call}: expected x of channel_num x rows x columns scores"
+        raise LoDValueError(f"expected equally many sequences in x, row and col, got {counts}")
+    said = "expected x of channel_num x rows x columns scores"
     for i in failing(lengths != channel_num * high * broad, said):
         raise LoDValueError(
-            f"{call}: expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"
+            f"expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"
         )
-    a_float(call, x)
+    a_float(x)
     scores = x.values().reshape(-1)
     if scores.numel() != x.shape[0]:
-        raise LoDValueError(f"{call}: expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
+        raise LoDValueError(f"expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
     # a matrix row is a segment; they come by (sequence, channel, row) and leave by (sequence, row, channel)
-    turned = LoD._of(call, "lengths", [sums(channel_num * high)], rows=channel_num * row.shape[0])
-    matrices = LoD._of(call, "lengths", [sums(broad[turned._parents(0)])], rows=x.shape[0])
+    turned = LoD.checked("lengths", [sums(channel_num * high)], rows=channel_num * row.shape[0])
+    matrices = LoD.checked("lengths", [sums(broad[turned.parents_at(0)])], rows=x.shape[0])
     best, _ = sequence_topk(LoDTensor(scores, matrices), max(topks))
     means = best.cumsum(1)[:, [k - 1 for k in topks]] / torch.tensor(topks, dtype=scores.dtype, device=x.device)
-    first, of = row._lod._offsets[0][:-1], row._lod._parents(0)
+    first, of = row._lod.levels[0][:-1], row._lod.parents_at(0)
     place = torch.arange(row.shape[0], device="cpu") + (channel_num - 1) * first[of]
     turn = place[:, None] + torch.arange(channel_num, device="cpu") * high[of][:, None]
     out = ops.gather_rows(means, turn.flatten().to(x.device))
@@ -190,13 +193,11 @@ def sequence_concat(xs, level: int | str = -1) -> LoDTensor:
 
     Source: Paddle Fluid's sequence_concat, of one level; `tl.cat(xs, along="within")` is this at level 0.
     """
-    call = "sequence_concat"
-    xs = all_lod(call, xs)
-    return joined_within(call, xs, level_of(call, xs[0], level))
+    xs = all_lod(xs)
+    return joined_within(xs, level_of(xs[0], level))
 
 
-@public
-@plain
+@sequence_operator
 def sequence_conv(
     x: LoDTensor,
     weight: Tensor,
@@ -227,23 +228,22 @@ def sequence_conv(
 
     Source: Paddle Fluid's sequence_conv, of one level.
     """
-    call = "sequence_conv"
-    k = level_of(call, x, level)
-    values = in_autocast(_rows_by_features(call, x))
-    n = _positive(call, "context_length", context_length)
+    k = level_of(x, level)
+    values = in_autocast(_rows_by_features(x))
+    n = _positive("context_length", context_length)
     start = -(n // 2) if context_start is None else context_start
     if type(start) is not int or not -(2**20) <= start <= 2**20:
-        raise LoDValueError(f"{call}: expected context_start within 2**20, got {context_start!r}")
+        raise LoDValueError(f"expected context_start within 2**20, got {context_start!r}")
     width = values.shape[1]
-    _a_weight(call, weight, "(context_length * features, out)", lambda w: w.dim() == 2)
-    weight = _fits(call, "weight", weight, (n * width, weight.shape[1]), values)
+    _a_weight(weight, "(context_length * features, out)", lambda w: w.dim() == 2)
+    weight = _fits("weight", weight, (n * width, weight.shape[1]), values)
     if bias is not None:
-        bias = _fits(call, "bias", bias, (weight.shape[1],), values)
-    offsets = x._lod._row_offsets(k, values.device)
+        bias = _fits("bias", bias, (weight.shape[1],), values)
+    offsets = x._lod.row_offsets_at(k, values.device)
     out = ops.segment_conv(values, weight.reshape(n, width, weight.shape[1]), bias, offsets, start)
     if padding_data is not None:
         before, after = max(0, -start), max(0, start + n - 1)
-        padding_data = _fits(call, "padding_data", padding_data, (before + after, width), values)
+        padding_data = _fits("padding_data", padding_data, (before + after, width), values)
         out = out + _padding_seen(values, offsets, n, start, before, padding_data).flatten(1) @ weight
     return made(out, x._lod)
 
@@ -258,8 +258,7 @@ def _padding_seen(values: Tensor, offsets: Tensor, n: int, start: int, before: i
     return ops.gather_rows(padding, at.flatten()).view(rows, n, values.shape[1])
 
 
-@public
-@plain
+@sequence_operator
 def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
     """Look-ahead: out[t] = sum over w of x[t + w] * weight[w], element by element, cut off at the end of the sequence.
 
@@ -276,19 +275,18 @@ def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
     Source: Paddle Fluid's row_conv, of one level; Wang et al., "Lookahead Convolution Layer for Unidirectional Recurrent
     Neural Networks", 2016.
     """
-    call = "row_conv"
-    k = level_of(call, x, level)
-    values = _rows_by_features(call, x)
-    _a_weight(call, weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
-    weight = _fits(call, "weight", weight, (weight.shape[0], values.shape[1]), values)
-    seen = ops.segment_unfold(values, x._lod._row_offsets(k, values.device), weight.shape[0], 0)
+    k = level_of(x, level)
+    values = _rows_by_features(x)
+    _a_weight(weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
+    weight = _fits("weight", weight, (weight.shape[0], values.shape[1]), values)
+    seen = ops.segment_unfold(values, x._lod.row_offsets_at(k, values.device), weight.shape[0], 0)
     return made((seen * weight).sum(1), x._lod)
 
 
-def _pair(call: str, what: str, value, least: int) -> tuple[int, int]:
+def _pair(what: str, value, least: int) -> tuple[int, int]:
     pair = (value, value) if type(value) is int else value
     if not isinstance(pair, (list, tuple)) or len(pair) != 2 or any(type(v) is not int or v < least for v in pair):
-        raise LoDValueError(f"{call}: expected {what} as a number >= {least} or a pair of them, got {value!r}")
+        raise LoDValueError(f"expected {what} as a number >= {least} or a pair of them, got {value!r}")
     return pair[0], pair[1]
 
 
@@ -319,19 +317,18 @@ def im2sequence(
 
     Source: Paddle Fluid's im2sequence.
     """
-    call = "im2sequence"
     if not isinstance(x, Tensor):
-        raise LoDTypeError(f"{call}: expected x as a tensor, got {type(x).__name__}")
+        raise LoDTypeError(f"expected x as a tensor, got {type(x).__name__}")
     if x.dim() != 4:
-        raise LoDValueError(f"{call}: expected x of shape (images, channels, height, width), got {tuple(x.shape)}")
+        raise LoDValueError(f"expected x of shape (images, channels, height, width), got {tuple(x.shape)}")
     if isinstance(x, LoDTensor):
         x = x.values()
-    high, wide = _pair(call, "filter_size", filter_size, 1)
-    down_by, right_by = _pair(call, "stride", stride, 1)
+    high, wide = _pair("filter_size", filter_size, 1)
+    down_by, right_by = _pair("stride", stride, 1)
     if isinstance(padding, (list, tuple)) and len(padding) == 4:
-        (up, left), (down, right) = _pair(call, "padding", padding[:2], 0), _pair(call, "padding", padding[2:], 0)
+        (up, left), (down, right) = _pair("padding", padding[:2], 0), _pair("padding", padding[2:], 0)
     else:
-        up, left = down, right = _pair(call, "padding", padding, 0)
+        up, left = down, right = _pair("padding", padding, 0)
 
     def grid(height: int, width: int) -> tuple[int, int]:
         return (height + up + down - high) // down_by + 1, (width + left + right - wide) // right_by + 1
@@ -339,22 +336,22 @@ def im2sequence(
     images, channels, height, width = x.shape
     if min(grid(height, width)) < 1:
         raise LoDValueError(
-            f"{call}: expected a filter_size within the padded image, {(height + up + down, width + left + right)}, got "
+            f"expected a filter_size within the padded image, {(height + up + down, width + left + right)}, got "
             f"{(high, wide)}"
         )
     sizes = [grid(height, width)] * images
     if input_image_size is not None:
         if not isinstance(input_image_size, Tensor):
-            raise LoDTypeError(f"{call}: expected input_image_size as a tensor, got {type(input_image_size).__name__}")
+            raise LoDTypeError(f"expected input_image_size as a tensor, got {type(input_image_size).__name__}")
         if input_image_size.shape != (images, 2) or not bool(input_image_size.isfinite().all()):
             raise LoDValueError(
-                f"{call}: expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"
+                f"expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"
             )
-        by = _pair(call, "out_stride", out_stride, 1)
+        by = _pair("out_stride", out_stride, 1)
         real = [[math.ceil(v / by[i]) for i, v in enumerate(size)] for size in input_image_size.tolist()]
         sizes = [grid(h, w) for h, w in real]
         if any(min(size) < 1 for size in sizes):
-            raise LoDValueError(f"{call}: expected images of at least one window, got sizes {real[:4]}")
+            raise LoDValueError(f"expected images of at least one window, got sizes {real[:4]}")
     rows, columns = (max([0, *(size[i] for size in sizes)]) for i in (0, 1))
     # zeros beyond the image where a grid is larger than x
     below, beside = (
@@ -363,7 +360,7 @@ def im2sequence(
     )
     size = height + up + max(down, below), width + left + max(right, beside)
     if images * channels * size[0] * size[1] >= 2**48:
-        raise LoDValueError(f"{call}: expected a padded image of fewer than 2**48 elements, got {(channels, *size)}")
+        raise LoDValueError(f"expected a padded image of fewer than 2**48 elements, got {(channels, *size)}")
     padded = torch.nn.functional.pad(x, (left, max(right, beside), up, max(down, below)))
     seen = padded.unfold(2, high, down_by).unfold(3, wide, right_by).permute(0, 2, 3, 1, 4, 5)
     if len(set(sizes)) <= 1:

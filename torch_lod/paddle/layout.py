@@ -46,19 +46,18 @@ def sequence_pad(
 
     Source: Paddle Fluid's sequence_pad, of one level.
     """
-    call = "sequence_pad"
-    k = level_of(call, x, level)
-    longest = x._lod._longest_rows(k)
+    k = level_of(x, level)
+    longest = x._lod.longest_rows_at(k)
     if maxlen is not None and (type(maxlen) is not int or not holds(maxlen >= longest)):
-        raise LoDValueError(f"{call}: expected maxlen of at least the longest sequence, {longest}, got {maxlen!r}")
+        raise LoDValueError(f"expected maxlen of at least the longest sequence, {longest}, got {maxlen!r}")
     if not isinstance(pad_value, Tensor):
         return x.to_padded(pad_value, level, maxlen)
     if pad_value.numel() != 1 and pad_value.shape != x.shape[1:]:
         raise LoDValueError(
-            f"{call}: expected pad_value of one element or of shape {tuple(x.shape[1:])}, got {tuple(pad_value.shape)}"
+            f"expected pad_value of one element or of shape {tuple(x.shape[1:])}, got {tuple(pad_value.shape)}"
         )
     if _breadth(pad_value.dtype) > _breadth(x.dtype):
-        raise LoDTypeError(f"{call}: expected pad_value of a dtype that {x.dtype} takes in, got {pad_value.dtype}")
+        raise LoDTypeError(f"expected pad_value of a dtype that {x.dtype} takes in, got {pad_value.dtype}")
     dense, lengths = x.to_padded(0, level, maxlen)
     padding = torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]
     fill = pad_value.detach().to(dense).reshape(x.shape[1:] if pad_value.shape == x.shape[1:] else ())
@@ -112,25 +111,24 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
 
     Source: Paddle Fluid's sequence_mask.
     """
-    call = "sequence_mask"
     if isinstance(lengths, LoDTensor):
         lengths = lengths.values()
     if not isinstance(lengths, Tensor):
         try:
             lengths = torch.as_tensor(lengths)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise LoDTypeError(f"{call}: expected lengths as whole numbers, got {lengths!r:.60}") from error
+            raise LoDTypeError(f"expected lengths as whole numbers, got {lengths!r:.60}") from error
         lengths = lengths if lengths.numel() else lengths.to(torch.int64)
     if not isinstance(dtype, torch.dtype):
-        raise LoDTypeError(f"{call}: expected dtype as a torch.dtype, got {dtype!r}")
+        raise LoDTypeError(f"expected dtype as a torch.dtype, got {dtype!r}")
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise LoDTypeError(f"{call}: expected lengths of an integer dtype, got {lengths.dtype}")
+        raise LoDTypeError(f"expected lengths of an integer dtype, got {lengths.dtype}")
     if maxlen is None:
         maxlen = whole_number(lengths.max().clamp(min=0)) if lengths.numel() else 0
     elif type(maxlen) is not int or maxlen < 1:
-        raise LoDValueError(f"{call}: expected maxlen >= 1, got {maxlen!r}")
+        raise LoDValueError(f"expected maxlen >= 1, got {maxlen!r}")
     if not holds(maxlen * max(lengths.numel(), 1) < 2**48):
-        raise LoDValueError(f"{call}: expected a mask of fewer than 2**48 places, got {lengths.numel()} x {maxlen}")
+        raise LoDValueError(f"expected a mask of fewer than 2**48 places, got {lengths.numel()} x {maxlen}")
     return (torch.arange(maxlen, device=lengths.device) < lengths[..., None]).to(dtype)
 
 
@@ -150,9 +148,8 @@ def sequence_erase(x: LoDTensor, tokens) -> LoDTensor:
 
     Source: Paddle Fluid's sequence_erase.
     """
-    call = "sequence_erase"
-    values = one_column(call, "x", x)
-    tokens = host_integers(call, "tokens", tokens).to(values.device)
+    values = one_column("x", x)
+    tokens = host_integers("tokens", tokens).to(values.device)
     return x.filter_rows(~torch.isin(values, tokens))
 
 
@@ -176,15 +173,14 @@ def sequence_enumerate(x: LoDTensor, win_size: int, pad_value: int = 0, level: i
 
     Source: Paddle Fluid's sequence_enumerate, of one level.
     """
-    call = "sequence_enumerate"
-    values = one_column(call, "x", x)
-    k = level_of(call, x, level)
+    values = one_column("x", x)
+    k = level_of(x, level)
     if type(win_size) is not int or not 1 <= win_size <= 2**20:
-        raise LoDValueError(f"{call}: expected win_size in [1, 2**20], got {win_size!r}")
+        raise LoDValueError(f"expected win_size in [1, 2**20], got {win_size!r}")
     if type(pad_value) is not int:
-        raise LoDTypeError(f"{call}: expected pad_value as an int, got {pad_value!r}")
-    filler(call, "pad_value", pad_value, x.dtype)
-    return x.with_values(ops.segment_unfold(values, x._lod._row_offsets(k, x.device), win_size, 0, 1, pad_value))
+        raise LoDTypeError(f"expected pad_value as an int, got {pad_value!r}")
+    filler("pad_value", pad_value, x.dtype)
+    return x.with_values(ops.segment_unfold(values, x._lod.row_offsets_at(k, x.device), win_size, 0, 1, pad_value))
 
 
 @public
@@ -208,20 +204,19 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
 
     Source: Paddle Fluid's sequence_reshape, of one level.
     """
-    call = "sequence_reshape"
-    level_of(call, x, -1)
+    level_of(x, -1)
     if x.dim() != 2:
-        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(x.shape)}")
+        raise LoDValueError(f"expected x of shape (rows, features), got {tuple(x.shape)}")
     if type(new_dim) is not int or not 1 <= new_dim < 2**62:
-        raise LoDValueError(f"{call}: expected new_dim in [1, 2**62), got {new_dim!r}")
+        raise LoDValueError(f"expected new_dim in [1, 2**62), got {new_dim!r}")
     lod, width = x._lod, x.shape[1]
-    elements = lod._offsets[-1] * width
-    for i in failing(elements.diff() % new_dim != 0, f"{call}: expected sequences of a multiple of {new_dim} elements"):
+    elements = lod.levels[-1] * width
+    for i in failing(elements.diff() % new_dim != 0, f"expected sequences of a multiple of {new_dim} elements"):
         raise LoDValueError(
-            f"{call}: expected sequences of a multiple of {new_dim} elements, got {int(elements[i + 1] - elements[i])} in "
-            f"sequence {i} ({int(lod._offsets[-1].diff()[i])} rows of {width})"
+            f"expected sequences of a multiple of {new_dim} elements, got {int(elements[i + 1] - elements[i])} in "
+            f"sequence {i} ({int(lod.levels[-1].diff()[i])} rows of {width})"
         )
-    folded = LoD._of(call, "offsets", [*lod._offsets[:-1], elements // new_dim], lod.level_names)
+    folded = LoD.checked("offsets", [*lod.levels[:-1], elements // new_dim], lod.level_names)
     return LoDTensor(x.values().reshape(-1, new_dim), folded)
 
 
@@ -242,43 +237,40 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
 
     Source: Paddle Fluid's sequence_scatter.
     """
-    call = "sequence_scatter"
-    places = one_column(call, "index", index)
-    if _a_tensor(call, x).dim() < 2:
-        raise LoDValueError(f"{call}: expected x of shape (sequences, size, ...), got {tuple(x.shape)}")
+    places = one_column("index", index)
+    if _a_tensor(x).dim() < 2:
+        raise LoDValueError(f"expected x of shape (sequences, size, ...), got {tuple(x.shape)}")
     if isinstance(updates, Tensor):
         updates = as_autocast(updates, x)
     if not isinstance(updates, Tensor) or updates.dtype != x.dtype:
         raise LoDTypeError(
-            f"{call}: expected updates of the dtype of x, {x.dtype}, got {getattr(updates, 'dtype', type(updates).__name__)}"
+            f"expected updates of the dtype of x, {x.dtype}, got {getattr(updates, 'dtype', type(updates).__name__)}"
         )
     lod = index._lod
     if lod.depth != 1:
-        raise LoDValueError(f"{call}: expected index with 1 level, got {lod.depth}")
+        raise LoDValueError(f"expected index with 1 level, got {lod.depth}")
     if x.shape[0] != lod.num_sequences():
-        raise LoDValueError(
-            f"{call}: expected x with a row for each of {lod.num_sequences()} sequences, got {x.shape[0]}"
-        )
+        raise LoDValueError(f"expected x with a row for each of {lod.num_sequences()} sequences, got {x.shape[0]}")
     if isinstance(updates, LoDTensor):
-        if updates._lod._differs(lod):
+        if updates._lod.differs(lod):
             raise LoDValueError(
-                f"{call}: expected updates with the LoD of index, got LoDs that differ: {lod.difference(updates._lod)}"
+                f"expected updates with the LoD of index, got LoDs that differ: {lod.difference(updates._lod)}"
             )
         updates = updates.values()
     element, size = x.shape[2:], x.shape[1]
     if updates.shape == (lod.rows, 1) and not element:
         updates = updates.squeeze(1)
     if updates.shape != (lod.rows, *element):
-        raise LoDValueError(f"{call}: expected updates of shape {(lod.rows, *element)}, got {tuple(updates.shape)}")
+        raise LoDValueError(f"expected updates of shape {(lod.rows, *element)}, got {tuple(updates.shape)}")
     if not x.device == updates.device == places.device:
         devices = f"{places.device} and {updates.device}"
-        raise LoDTypeError(f"{call}: expected index and updates on {x.device}, as x, got them on {devices}")
+        raise LoDTypeError(f"expected index and updates on {x.device}, as x, got them on {devices}")
     x = x.values() if isinstance(x, LoDTensor) else x
     places = places.to(torch.int64)
     outside = (places < 0) | (places >= size)
-    for i in failing(outside, f"{call}: index holds a place out of range"):
-        raise LoDIndexError(f"{call}: expected index in [0, {size - 1}], got {int(places[i])} at row {i}")
-    at = lod._segment_ids(0, x.device) * size + places
+    for i in failing(outside, "index holds a place out of range"):
+        raise LoDIndexError(f"expected index in [0, {size - 1}], got {int(places[i])} at row {i}")
+    at = lod.segment_ids_at(0, x.device) * size + places
     return x + ops.scatter_rows(updates, at, x.shape[0] * size).view(x.shape)
 
 
@@ -294,7 +286,7 @@ def lod_reset(x: Tensor, lod) -> LoDTensor:
     """
     if isinstance(x, LoDTensor):
         return x.lod_reset(lod)
-    rows = x.shape[0] if _a_tensor("lod_reset", x).dim() else 0
+    rows = x.shape[0] if _a_tensor(x).dim() else 0
     return LoDTensor(x, LoD([[0, rows]])).lod_reset(lod)
 
 
@@ -311,21 +303,20 @@ def lod_append(x: Tensor, lengths) -> LoDTensor:
 
     Source: Paddle Fluid's lod_append, which does not check that they do.
     """
-    call = "lod_append"
     inner = lengths._lod if isinstance(lengths, LoDTensor) else lengths
     if isinstance(inner, LoD):
         if inner.depth != 1:
-            raise LoDValueError(f"{call}: expected lengths of 1 level, got {inner.depth}")
-        lengths = inner._offsets[0].diff()
-    lod = LoD._from_lengths(call, "lengths", [lengths], None)
+            raise LoDValueError(f"expected lengths of 1 level, got {inner.depth}")
+        lengths = inner.levels[0].diff()
+    lod = LoD.parsed_lengths("lengths", [lengths], None)
     if isinstance(x, LoDTensor):
-        offsets, names = x._lod._offsets, x._lod.level_names
-        lod = LoD._of(call, "lengths", [*offsets, *lod._offsets], (*names, None) if names else None, by_length=True)
+        offsets, names = x._lod.levels, x._lod.level_names
+        lod = LoD.checked("lengths", [*offsets, *lod.levels], (*names, None) if names else None, by_length=True)
         x = x.values()
-    return LoDTensor(_a_tensor(call, x), lod)
+    return LoDTensor(_a_tensor(x), lod)
 
 
-def _a_tensor(call: str, x) -> Tensor:
+def _a_tensor(x) -> Tensor:
     if not isinstance(x, Tensor):
-        raise LoDTypeError(f"{call}: expected x as a tensor, got {type(x).__name__}")
+        raise LoDTypeError(f"expected x as a tensor, got {type(x).__name__}")
     return x

@@ -17,7 +17,7 @@ from ..sequence.pool import sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.within import sequence_softmax
 from ..sequence_operator import a_float, as_autocast, level_of, number, one_column
-from ..tensor import LoDTensor, _a_lod_tensor
+from ..tensor import LoDTensor, a_lod_tensor
 
 __all__ = [
     "attention_lstm",
@@ -39,54 +39,54 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _activation(call: str, what: str, name) -> Callable[[Tensor], Tensor]:
+def _activation(what: str, name) -> Callable[[Tensor], Tensor]:
     if name not in _ACTIVATIONS:
-        raise LoDValueError(f"{call}: expected {what} among {sorted(_ACTIVATIONS)}, got {name!r}")
+        raise LoDValueError(f"expected {what} among {sorted(_ACTIVATIONS)}, got {name!r}")
     return _ACTIVATIONS[name]
 
 
-def _matrix(call: str, what: str, t, shape: tuple, like: Tensor) -> Tensor:
+def _matrix(what: str, t, shape: tuple, like: Tensor) -> Tensor:
     """A tensor of a shape (a vector may come as one row), of the dtype and device of the input; None is any size."""
     if not isinstance(t, Tensor):
-        raise LoDTypeError(f"{call}: expected {what} as a tensor, got {type(t).__name__}")
+        raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
     t = t.values() if isinstance(t, LoDTensor) else t
     flat = t.reshape(-1) if len(shape) == 1 and t.dim() == 2 and t.shape[0] == 1 else t
     if flat.dim() != len(shape) or any(want is not None and want != got for want, got in zip(shape, flat.shape)):
         said = tuple("any" if want is None else want for want in shape)
-        raise LoDValueError(f"{call}: expected {what} of shape {said}, got {tuple(t.shape)}")
+        raise LoDValueError(f"expected {what} of shape {said}, got {tuple(t.shape)}")
     flat = as_autocast(flat, like)
     if flat.dtype != like.dtype or t.device != like.device:
         raise LoDTypeError(
-            f"{call}: expected {what} of {like.dtype} on {like.device}, as the input, got {t.dtype} on {t.device}"
+            f"expected {what} of {like.dtype} on {like.device}, as the input, got {t.dtype} on {t.device}"
         )
     return flat
 
 
-def _projected(call: str, what: str, x, gates: int) -> tuple[Tensor, int]:
+def _projected(what: str, x, gates: int) -> tuple[Tensor, int]:
     """The values of a projected input and the number of hidden units."""
     values = x.values() if isinstance(x, LoDTensor) else x
     if not isinstance(values, Tensor) or values.dim() != 2 or values.shape[1] % gates or values.shape[1] == 0:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise LoDValueError(f"{call}: expected {what} of shape (rows, {gates} hidden), got {got}")
-    a_float(call, values)
+        raise LoDValueError(f"expected {what} of shape (rows, {gates} hidden), got {got}")
+    a_float(values)
     return values, values.shape[1] // gates
 
 
-def _state(call: str, what: str, given, count: int, width: int, like: Tensor) -> Tensor:
-    return like.new_zeros(count, width) if given is None else _matrix(call, what, given, (count, width), like)
+def _state(what: str, given, count: int, width: int, like: Tensor) -> Tensor:
+    return like.new_zeros(count, width) if given is None else _matrix(what, given, (count, width), like)
 
 
-def _lstm_cell(call: str, hidden: int, weight: Tensor, bias, use_peepholes: bool, activations, clip, project):
+def _lstm_cell(hidden: int, weight: Tensor, bias, use_peepholes: bool, activations, clip, project):
     """One step: (x, (h, c)) to ((h, c), (h, c)), as scan wants it."""
     gate, cell_act, candidate = activations
     peep: tuple[Tensor, ...] | None = None
     if bias is not None:
         expected = (7 if use_peepholes else 4) * hidden
-        bias = _matrix(call, "bias", bias, (expected,), weight)
+        bias = _matrix("bias", bias, (expected,), weight)
         peep = bias[4 * hidden :].chunk(3) if use_peepholes else None
         bias = bias[: 4 * hidden]
     elif use_peepholes:
-        raise LoDValueError(f"{call}: expected a bias of {7 * hidden} elements with use_peepholes, got none")
+        raise LoDValueError(f"expected a bias of {7 * hidden} elements with use_peepholes, got none")
 
     def step(x: Tensor, state: tuple[Tensor, Tensor]):
         h, c = state
@@ -102,17 +102,17 @@ def _lstm_cell(call: str, hidden: int, weight: Tensor, bias, use_peepholes: bool
     return step
 
 
-def _three(call: str, gate, cell, candidate):
+def _three(gate, cell, candidate):
     return (
-        _activation(call, "gate_activation", gate),
-        _activation(call, "cell_activation", cell),
-        _activation(call, "candidate_activation", candidate),
+        _activation("gate_activation", gate),
+        _activation("cell_activation", cell),
+        _activation("candidate_activation", candidate),
     )
 
 
-def _together(call: str, h_0, c_0) -> None:
+def _together(h_0, c_0) -> None:
     if (h_0 is None) != (c_0 is None):
-        raise LoDValueError(f"{call}: expected h_0 and c_0 together, got one of them")
+        raise LoDValueError("expected h_0 and c_0 together, got one of them")
 
 
 @public
@@ -148,15 +148,14 @@ def dynamic_lstm(
 
     Source: Paddle Fluid's dynamic_lstm; Gers et al., "Learning Precise Timing with LSTM Recurrent Networks", 2002.
     """
-    call = "dynamic_lstm"
-    k = level_of(call, x, level)
-    values, hidden = _projected(call, "x", x, 4)
-    _together(call, h_0, c_0)
-    weight = _matrix(call, "weight", weight, (hidden, 4 * hidden), values)
-    activations = _three(call, gate_activation, cell_activation, candidate_activation)
-    cell = _lstm_cell(call, hidden, weight, bias, use_peepholes, activations, 0.0, lambda h: h)
+    k = level_of(x, level)
+    values, hidden = _projected("x", x, 4)
+    _together(h_0, c_0)
+    weight = _matrix("weight", weight, (hidden, 4 * hidden), values)
+    activations = _three(gate_activation, cell_activation, candidate_activation)
+    cell = _lstm_cell(hidden, weight, bias, use_peepholes, activations, 0.0, lambda h: h)
     count = x.num_sequences(k)
-    init = tuple(_state(call, name, t, count, hidden, values) for name, t in (("h_0", h_0), ("c_0", c_0)))
+    init = tuple(_state(name, t, count, hidden, values) for name, t in (("h_0", h_0), ("c_0", c_0)))
     (out, cells), _ = scan(cell, x, init, k, is_reverse)
     return out, cells
 
@@ -195,28 +194,27 @@ def dynamic_lstmp(
     Source: Paddle Fluid's dynamic_lstmp; Sak et al., "Long Short-Term Memory Recurrent Neural Network Architectures for Large
     Scale Acoustic Modeling", 2014.
     """
-    call = "dynamic_lstmp"
-    k = level_of(call, x, level)
-    values, hidden = _projected(call, "x", x, 4)
-    _together(call, h_0, c_0)
-    proj_weight = _matrix(call, "proj_weight", proj_weight, (hidden, None), values)
+    k = level_of(x, level)
+    values, hidden = _projected("x", x, 4)
+    _together(h_0, c_0)
+    proj_weight = _matrix("proj_weight", proj_weight, (hidden, None), values)
     size = proj_weight.shape[1]
-    weight = _matrix(call, "weight", weight, (size, 4 * hidden), values)
+    weight = _matrix("weight", weight, (size, 4 * hidden), values)
     for what, clip in (("cell_clip", cell_clip), ("proj_clip", proj_clip)):
         if clip is not None:
-            number(call, what, clip)
+            number(what, clip)
             if not clip >= 0:
-                raise LoDValueError(f"{call}: expected {what} >= 0, got {clip}")
-    activations = _three(call, gate_activation, cell_activation, candidate_activation)
-    act = _activation(call, "proj_activation", proj_activation)
+                raise LoDValueError(f"expected {what} >= 0, got {clip}")
+    activations = _three(gate_activation, cell_activation, candidate_activation)
+    act = _activation("proj_activation", proj_activation)
 
     def project(h: Tensor) -> Tensor:
         r = act(h @ proj_weight)
         return r.clamp(-proj_clip, proj_clip) if proj_clip else r
 
-    cell = _lstm_cell(call, hidden, weight, bias, use_peepholes, activations, cell_clip, project)
+    cell = _lstm_cell(hidden, weight, bias, use_peepholes, activations, cell_clip, project)
     count = x.num_sequences(k)
-    init = (_state(call, "h_0", h_0, count, size, values), _state(call, "c_0", c_0, count, hidden, values))
+    init = (_state("h_0", h_0, count, size, values), _state("c_0", c_0, count, hidden, values))
     (out, cells), _ = scan(cell, x, init, k, is_reverse)
     return out, cells
 
@@ -264,15 +262,14 @@ def dynamic_gru(
 
     Source: Paddle Fluid's dynamic_gru; Cho et al., 2014 (origin_mode) and Chung et al., 2014.
     """
-    call = "dynamic_gru"
-    k = level_of(call, x, level)
-    values, hidden = _projected(call, "x", x, 3)
-    weight = _matrix(call, "weight", weight, (hidden, 3 * hidden), values)
-    bias = None if bias is None else _matrix(call, "bias", bias, (3 * hidden,), values)
-    gate = _activation(call, "gate_activation", gate_activation)
-    step = _gru_step(weight, bias, gate, _activation(call, "candidate_activation", candidate_activation), origin_mode)
+    k = level_of(x, level)
+    values, hidden = _projected("x", x, 3)
+    weight = _matrix("weight", weight, (hidden, 3 * hidden), values)
+    bias = None if bias is None else _matrix("bias", bias, (3 * hidden,), values)
+    gate = _activation("gate_activation", gate_activation)
+    step = _gru_step(weight, bias, gate, _activation("candidate_activation", candidate_activation), origin_mode)
     out, _ = scan(
-        lambda x_t, h: step(x_t, h)[0], x, _state(call, "h_0", h_0, x.num_sequences(k), hidden, values), k, is_reverse
+        lambda x_t, h: step(x_t, h)[0], x, _state("h_0", h_0, x.num_sequences(k), hidden, values), k, is_reverse
     )
     return out
 
@@ -297,12 +294,11 @@ def gru_unit(
 
     Source: Paddle Fluid's gru_unit.
     """
-    call = "gru_unit"
-    values, hidden = _projected(call, "x", x, 3)
-    h_prev = _matrix(call, "h_prev", h_prev, (values.shape[0], hidden), values)
-    weight = _matrix(call, "weight", weight, (hidden, 3 * hidden), values)
-    bias = None if bias is None else _matrix(call, "bias", bias, (3 * hidden,), values)
-    gate, act = _activation(call, "gate_activation", gate_activation), _activation(call, "activation", activation)
+    values, hidden = _projected("x", x, 3)
+    h_prev = _matrix("h_prev", h_prev, (values.shape[0], hidden), values)
+    weight = _matrix("weight", weight, (hidden, 3 * hidden), values)
+    bias = None if bias is None else _matrix("bias", bias, (3 * hidden,), values)
+    gate, act = _activation("gate_activation", gate_activation), _activation("activation", activation)
     return _gru_step(weight, bias, gate, act, origin_mode)(values, h_prev)
 
 
@@ -319,10 +315,9 @@ def lstm_unit(x: Tensor, c_prev: Tensor, forget_bias: float = 0.0) -> tuple[Tens
 
     Source: Paddle Fluid's lstm_unit.
     """
-    call = "lstm_unit"
-    values, hidden = _projected(call, "x", x, 4)
-    c_prev = _matrix(call, "c_prev", c_prev, (values.shape[0], hidden), values)
-    number(call, "forget_bias", forget_bias)
+    values, hidden = _projected("x", x, 4)
+    c_prev = _matrix("c_prev", c_prev, (values.shape[0], hidden), values)
+    number("forget_bias", forget_bias)
     i, f, o, g = values.chunk(4, 1)
     c = (f + forget_bias).sigmoid() * c_prev + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
@@ -339,7 +334,7 @@ def fusion_lstm(
 
     Source: Paddle Fluid's fusion_lstm.
     """
-    return dynamic_lstm(_times("fusion_lstm", x, "weight_x", weight_x), weight_h, bias, h_0, c_0, **options)
+    return dynamic_lstm(_times(x, "weight_x", weight_x), weight_h, bias, h_0, c_0, **options)
 
 
 @public
@@ -353,15 +348,15 @@ def fusion_gru(
 
     Source: Paddle Fluid's fusion_gru.
     """
-    return dynamic_gru(_times("fusion_gru", x, "weight_x", weight_x), weight_h, bias, h_0, **options)
+    return dynamic_gru(_times(x, "weight_x", weight_x), weight_h, bias, h_0, **options)
 
 
-def _times(call: str, x, what: str, weight) -> LoDTensor:
-    values = _a_lod_tensor(call, "x", x).values()
+def _times(x, what: str, weight) -> LoDTensor:
+    values = a_lod_tensor("x", x).values()
     if values.dim() != 2:
-        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(values.shape)}")
-    a_float(call, values)
-    return x.with_values(values @ _matrix(call, what, weight, (values.shape[1], None), values))
+        raise LoDValueError(f"expected x of shape (rows, features), got {tuple(values.shape)}")
+    a_float(values)
+    return x.with_values(values @ _matrix(what, weight, (values.shape[1], None), values))
 
 
 @public
@@ -376,10 +371,9 @@ def fused_embedding_fc_lstm(
 
     Source: Paddle Fluid's fused_embedding_fc_lstm.
     """
-    call = "fused_embedding_fc_lstm"
-    numbers = one_column(call, "ids", ids)
+    numbers = one_column("ids", ids)
     if not isinstance(embeddings, Tensor) or embeddings.dim() != 2:
-        raise LoDValueError(f"{call}: expected embeddings of shape (words, 4 hidden)")
+        raise LoDValueError("expected embeddings of shape (words, 4 hidden)")
     rows = torch.nn.functional.embedding(numbers, embeddings)
     if bias is not None:
         bias = torch.cat([torch.zeros_like(bias[..., : rows.shape[1]]), bias[..., rows.shape[1] :]], -1)
@@ -415,22 +409,21 @@ def attention_lstm(
 
     Source: Paddle Fluid's attention_lstm.
     """
-    call = "attention_lstm"
-    level_of(call, x, -1)
+    level_of(x, -1)
     if x.lod_level != 1:
-        raise LoDValueError(f"{call}: expected x with 1 level, got {x.lod_level}")
+        raise LoDValueError(f"expected x with 1 level, got {x.lod_level}")
     values = x.values()
     if values.dim() != 2:
-        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(values.shape)}")
-    a_float(call, values)
+        raise LoDValueError(f"expected x of shape (rows, features), got {tuple(values.shape)}")
+    a_float(values)
     count, features = x.num_sequences(), values.shape[1]
-    c_0 = _matrix(call, "c_0", c_0, (count, None), values)
+    c_0 = _matrix("c_0", c_0, (count, None), values)
     hidden = c_0.shape[1]
-    h_0 = _state(call, "h_0", h_0, count, hidden, values)
-    attention_weight = _matrix(call, "attention_weight", attention_weight, (features + hidden, 1), values)
-    lstm_weight = _matrix(call, "lstm_weight", lstm_weight, (hidden + features, 4 * hidden), values)
-    lstm_bias = _matrix(call, "lstm_bias", lstm_bias, (4 * hidden,), values)
-    gate, cell_act, candidate = _three(call, gate_activation, cell_activation, candidate_activation)
+    h_0 = _state("h_0", h_0, count, hidden, values)
+    attention_weight = _matrix("attention_weight", attention_weight, (features + hidden, 1), values)
+    lstm_weight = _matrix("lstm_weight", lstm_weight, (hidden + features, 4 * hidden), values)
+    lstm_bias = _matrix("lstm_bias", lstm_bias, (4 * hidden,), values)
+    gate, cell_act, candidate = _three(gate_activation, cell_activation, candidate_activation)
     of_rows = values @ attention_weight[:features]
     if attention_bias is not None:
         of_rows = of_rows + attention_bias.reshape(())

@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from ..engine.attention import attend, check_rows
-from ..errors import LoDTypeError, LoDValueError, public
-from ..sequence_operator import level_of, number, plain
+from ..errors import LoDTypeError, LoDValueError
+from ..sequence_operator import level_of, number, sequence_operator
 from ..tensor import LoDTensor, made, rows_of
 
 __all__ = ["rotary_embedding", "sequence_attention"]
 
 
-@public
-@plain
+@sequence_operator
 def sequence_attention(
     q: LoDTensor,
     k: LoDTensor,
@@ -66,24 +65,22 @@ def sequence_attention(
     their alignment as torch.nn.attention.varlen's, to which half types go on a GPU. Press et al., "Train Short, Test Long:
     Attention with Linear Biases Enables Input Length Extrapolation", 2022.
     """
-    call = "sequence_attention"
     given = {"q": q, "k": k, "v": v}
-    levels = [level_of(call, t, level, what) for what, t in given.items()]
-    if k._lod._differs(v._lod):
-        raise LoDValueError(f"{call}: expected v with the LoD of k, got LoDs that differ: {k._lod.difference(v._lod)}")
-    rows = check_rows(call, {what: rows_of(t) for what, t in given.items()})
+    levels = [level_of(t, level, what) for what, t in given.items()]
+    if k._lod.differs(v._lod):
+        raise LoDValueError(f"expected v with the LoD of k, got LoDs that differ: {k._lod.difference(v._lod)}")
+    rows = check_rows({what: rows_of(t) for what, t in given.items()})
     heads, shared = rows[0].shape[1], rows[1].shape[1]
     if type(enable_gqa) is not bool:
-        raise LoDTypeError(f"{call}: expected enable_gqa as a bool, got {enable_gqa!r:.60}")
+        raise LoDTypeError(f"expected enable_gqa as a bool, got {enable_gqa!r:.60}")
     if heads != shared and not (enable_gqa and shared and heads % shared == 0):
         wanted = f"a divisor of the {heads} heads of q" if enable_gqa else f"the {heads} heads of q; see enable_gqa"
-        raise LoDValueError(f"{call}: expected k and v with {wanted}, got {shared}")
-    out, _ = attend(call, rows, (q._lod, k._lod), levels[:2], causal, window, bias, scale, alibi)
+        raise LoDValueError(f"expected k and v with {wanted}, got {shared}")
+    out, _ = attend(rows, (q._lod, k._lod), levels[:2], causal, window, bias, scale, alibi)
     return made(out if q.dim() == 3 else out.squeeze(1), q._lod)
 
 
-@public
-@plain
+@sequence_operator
 def rotary_embedding(
     x: LoDTensor,
     base: float = 10000.0,
@@ -109,30 +106,29 @@ def rotary_embedding(
 
     Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
     """
-    call = "rotary_embedding"
-    at = level_of(call, x, level)
+    at = level_of(x, level)
     values, lod = rows_of(x), x._lod
     if not values.is_floating_point():
-        raise LoDTypeError(f"{call}: expected x of a floating dtype, got {values.dtype}")
+        raise LoDTypeError(f"expected x of a floating dtype, got {values.dtype}")
     if values.dim() not in (2, 3) or values.shape[-1] % 2:
-        raise LoDValueError(f"{call}: expected x of shape (rows, d) or (rows, heads, d), d even, got {tuple(x.shape)}")
-    number(call, "base", base)
+        raise LoDValueError(f"expected x of shape (rows, d) or (rows, heads, d), d even, got {tuple(x.shape)}")
+    number("base", base)
     if not 0 < base < math.inf:
-        raise LoDValueError(f"{call}: expected a base above 0, got {base}")
+        raise LoDValueError(f"expected a base above 0, got {base}")
     if type(interleaved) is not bool:
-        raise LoDTypeError(f"{call}: expected interleaved as a bool, got {interleaved!r:.60}")
+        raise LoDTypeError(f"expected interleaved as a bool, got {interleaved!r:.60}")
     place = lod.position_ids(at, values.device)
     if isinstance(start, Tensor):
         if start.shape != (lod.num_sequences(at),) or start.is_floating_point() or start.is_complex():
             raise LoDValueError(
-                f"{call}: expected start as {lod.num_sequences(at)} whole numbers, one per sequence, got {start.dtype} of "
+                f"expected start as {lod.num_sequences(at)} whole numbers, one per sequence, got {start.dtype} of "
                 f"shape {tuple(start.shape)}"
             )
-        place = place + start.to(values.device)[lod._segment_ids(at, values.device)]
+        place = place + start.to(values.device)[lod.segment_ids_at(at, values.device)]
     elif type(start) is int and -(2**40) <= start <= 2**40:
         place = place + start
     else:
-        raise LoDTypeError(f"{call}: expected start as an int within 2**40 or a tensor, got {start!r:.60}")
+        raise LoDTypeError(f"expected start as an int within 2**40 or a tensor, got {start!r:.60}")
     dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
     half = values.shape[-1] // 2
     rate = torch.pow(float(base), torch.arange(half, dtype=dtype, device=values.device) / -max(half, 1))

@@ -50,17 +50,16 @@ def scan(
 
     Source: RecurrentOp of the variable-length RNN design of Paddle Fluid (DynamicRNN).
     """
-    call = "scan"
     inputs = x if isinstance(x, tuple) else (x,)
     if not inputs:
-        raise LoDTypeError(f"{call}: expected x as a LoDTensor or a tuple of them, got an empty tuple")
-    k = level_of(call, inputs[0], level)
+        raise LoDTypeError("expected x as a LoDTensor or a tuple of them, got an empty tuple")
+    k = level_of(inputs[0], level)
     lod = inputs[0]._lod
     for i, other in enumerate(inputs[1:], 1):
-        level_of(call, other, level)
-        if other._lod._differs(lod):
+        level_of(other, level)
+        if other._lod.differs(lod):
             raise LoDValueError(
-                f"{call}: expected x with equal LoDs, got LoDs that differ at input {i}: {lod.difference(other._lod)}"
+                f"expected x with equal LoDs, got LoDs that differ at input {i}: {lod.difference(other._lod)}"
             )
     if reverse:
         turned = tuple(sequence_reverse(t, k) for t in inputs)
@@ -70,8 +69,8 @@ def scan(
 
     table = RankTable(lod, k)
     order = table._order
-    memories, spec = _rows_each(call, "init", init, order.numel())
-    constants, static_spec = _rows_each(call, "static", static, order.numel()) if static is not None else ([], None)
+    memories, spec = _rows_each("init", init, order.numel())
+    constants, static_spec = _rows_each("static", static, order.numel()) if static is not None else ([], None)
     here = order.to(inputs[0].device)
     state, constants = ([t.index_select(0, here) for t in ts] for ts in (memories, constants))
     steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
@@ -88,24 +87,24 @@ def scan(
         args = [step if isinstance(x, tuple) else step[0], pytree.tree_unflatten(state, spec)]
         if static_spec is not None:
             args.append(pytree.tree_unflatten([c[:n] for c in constants], static_spec))
-        output, state = _result(call, cell(*args), spec, state, t)
+        output, state = _result(cell(*args), spec, state, t)
         single = not isinstance(output, tuple)
-        outputs_of_steps.append(_checked(call, output if isinstance(output, tuple) else (output,), n, t))
+        outputs_of_steps.append(_checked(output if isinstance(output, tuple) else (output,), n, t))
     finished.append(state)
     ranked = [torch.cat(parts[::-1]) for parts in zip(*finished, strict=True)]
     last = [t.index_select(0, here.argsort()) for t in ranked]
-    outputs = [_laid_out(call, list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
+    outputs = [_laid_out(list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
     return outputs[0] if single else tuple(outputs), pytree.tree_unflatten(last, spec)
 
 
-def _rows_each(call: str, what: str, tree, count: int) -> tuple[list[Tensor], pytree.TreeSpec]:
+def _rows_each(what: str, tree, count: int) -> tuple[list[Tensor], pytree.TreeSpec]:
     leaves, spec = pytree.tree_flatten(tree)
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, Tensor):
-            raise LoDTypeError(f"{call}: expected {what} of tensors, got {type(leaf).__name__} at place {i}")
+            raise LoDTypeError(f"expected {what} of tensors, got {type(leaf).__name__} at place {i}")
         if leaf.dim() == 0 or leaf.shape[0] != count:
             raise LoDValueError(
-                f"{call}: expected {what} with a row for each of {count} sequences, got {tuple(leaf.shape)} at place {i}"
+                f"expected {what} with a row for each of {count} sequences, got {tuple(leaf.shape)} at place {i}"
             )
     return [leaf.values() if isinstance(leaf, LoDTensor) else leaf for leaf in leaves], spec
 
@@ -117,7 +116,7 @@ def _no_elements(x: LoDTensor, k: int) -> Tensor:
     return x.slice(k + 1, 0, 0)
 
 
-def _result(call: str, returned, spec, before: list[Tensor], t: int) -> tuple[Tensor | tuple, list[Tensor]]:
+def _result(returned, spec, before: list[Tensor], t: int) -> tuple[Tensor | tuple, list[Tensor]]:
     """(output, leaves of the new state) of what a cell returned."""
     leaves, found = pytree.tree_flatten(returned)
     output = None
@@ -128,15 +127,13 @@ def _result(call: str, returned, spec, before: list[Tensor], t: int) -> tuple[Te
         output = tuple(returned[0]) if isinstance(returned[0], (tuple, list)) else returned[0]
     if found != spec or output is None:
         raise LoDTypeError(
-            f"{call}: expected the cell to return the new state, or (output, new state), with the nesting of init, got "
+            f"expected the cell to return the new state, or (output, new state), with the nesting of init, got "
             f"{_kind(returned)} at step {t}"
         )
     for i, (new, old) in enumerate(zip(leaves, before, strict=True)):
         if not isinstance(new, Tensor) or new.shape != old.shape:
             got = tuple(new.shape) if isinstance(new, Tensor) else type(new).__name__
-            raise LoDValueError(
-                f"{call}: expected memory {i} of shape {tuple(old.shape)} from the cell at step {t}, got {got}"
-            )
+            raise LoDValueError(f"expected memory {i} of shape {tuple(old.shape)} from the cell at step {t}, got {got}")
     return output, [new.values() if isinstance(new, LoDTensor) else new for new in leaves]
 
 
@@ -146,7 +143,7 @@ def _kind(value) -> str:
     return type(value).__name__
 
 
-def _checked(call: str, outputs: tuple, n: int, t: int) -> list[Tensor]:
+def _checked(outputs: tuple, n: int, t: int) -> list[Tensor]:
     for i, output in enumerate(outputs):
         count = None
         if isinstance(output, Tensor) and output.dim():
@@ -154,19 +151,19 @@ def _checked(call: str, outputs: tuple, n: int, t: int) -> list[Tensor]:
         if count != n:
             got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise LoDValueError(
-                f"{call}: expected output {i} of the cell with a row (or a sequence) for each of the {n} sequences at step "
+                f"expected output {i} of the cell with a row (or a sequence) for each of the {n} sequences at step "
                 f"{t}, got {got}"
             )
     return list(outputs)
 
 
-def _laid_out(call: str, parts: list[Tensor], table: RankTable, any_step: bool) -> LoDTensor:
+def _laid_out(parts: list[Tensor], table: RankTable, any_step: bool) -> LoDTensor:
     if any_step:
         return array_to_lod_tensor(parts, table)
     lod, nothing = table.lod, parts[0]
-    own = lod._offsets[: table.level + 1]
-    inner = nothing._lod._offsets if isinstance(nothing, LoDTensor) else ()
+    own = lod.levels[: table.level + 1]
+    inner = nothing._lod.levels if isinstance(nothing, LoDTensor) else ()
     values = nothing.values() if isinstance(nothing, LoDTensor) else nothing
     levels = [*own, *inner]
     names = lod.level_names[: len(levels)] if lod.level_names and len(levels) in (len(own), lod.depth) else None
-    return LoDTensor(values, type(lod)._of(call, "offsets", levels, names))
+    return LoDTensor(values, type(lod).checked("offsets", levels, names))

@@ -41,7 +41,7 @@ class RankTable:
 
     def __init__(self, lod: LoD, level: int):
         self.lod, self.level = lod, level
-        self._order = lod._rank(level)
+        self._order = lod.rank_at(level)
 
     @property
     def index(self) -> Tensor:
@@ -49,7 +49,7 @@ class RankTable:
 
     @property
     def lengths(self) -> Tensor:
-        return self.lod._offsets[self.level].diff()[self._order]
+        return self.lod.levels[self.level].diff()[self._order]
 
     def items(self) -> list[tuple[int, int]]:
         return list(zip(self._order.tolist(), self.lengths.tolist(), strict=True))
@@ -62,7 +62,7 @@ class RankTable:
         """The elements of step 0, 1, ... in the order of the table, one step after another, and the size of each step."""
         lengths, step = self.lengths, torch.arange(max_sequence_len(self), device="cpu")
         alive = lengths[None, :] > step[:, None]
-        first = self.lod._offsets[self.level][self._order]
+        first = self.lod.levels[self.level][self._order]
         return (first[None, :] + step[:, None])[alive], alive.sum(1).tolist()
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ def lod_rank_table(x: LoDTensor, level: int | str = 0) -> RankTable:
 
     Source: Paddle Fluid's lod_rank_table.
     """
-    k = level_of("lod_rank_table", x, level)
+    k = level_of(x, level)
     return RankTable(x._lod, k)
 
 
@@ -95,12 +95,12 @@ def max_sequence_len(table: RankTable) -> int:
 
     Source: Paddle Fluid's max_sequence_len.
     """
-    return _a_table("max_sequence_len", table).lod._longest_of(table.level)
+    return _a_table(table).lod.longest_at(table.level)
 
 
-def _a_table(call: str, table) -> RankTable:
+def _a_table(table) -> RankTable:
     if not isinstance(table, RankTable):
-        raise LoDTypeError(f"{call}: expected table as a RankTable, got {type(table).__name__}; see tl.lod_rank_table")
+        raise LoDTypeError(f"expected table as a RankTable, got {type(table).__name__}; see tl.lod_rank_table")
     return table
 
 
@@ -121,18 +121,15 @@ def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
 
     Source: Paddle Fluid's lod_tensor_to_array; SegmentInputs of the variable-length RNN design.
     """
-    call = "lod_tensor_to_array"
-    k = level_of(call, x, _a_table(call, table).level)
-    if x._lod._differs(table.lod):
-        raise LoDValueError(
-            f"{call}: expected x with the table's LoD, got LoDs that differ: {x._lod.difference(table.lod)}"
-        )
+    k = level_of(x, _a_table(table).level)
+    if x._lod.differs(table.lod):
+        raise LoDValueError(f"expected x with the table's LoD, got LoDs that differ: {x._lod.difference(table.lod)}")
     index, sizes = table._steps()
     if k + 1 == x.lod_level:
         return list(ops.gather_rows(x.values(), index.to(x.device)).split(sizes))
-    moved = x._moved(*x._lod._take(call, k + 1, index))
+    moved = x._moved(*x._lod.take(k + 1, index))
     ends = sums(torch.tensor(sizes, dtype=torch.int64, device="cpu")).tolist()
-    lods = [moved._lod._cut(call, 0, a, b)[0] for a, b in itertools.pairwise(ends)]
+    lods = [moved._lod.cut(0, a, b)[0] for a, b in itertools.pairwise(ends)]
     return [
         LoDTensor(part, lod) for part, lod in zip(moved.values().split([lod.rows for lod in lods]), lods, strict=True)
     ]
@@ -154,42 +151,41 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
 
     Source: Paddle Fluid's array_to_lod_tensor; ConcatOutputs of the variable-length RNN design.
     """
-    call = "array_to_lod_tensor"
-    index, sizes = _a_table(call, table)._steps()
+    index, sizes = _a_table(table)._steps()
     if not isinstance(array, (list, tuple)):
-        raise LoDTypeError(f"{call}: expected array as a list of tensors, got {type(array).__name__}")
+        raise LoDTypeError(f"expected array as a list of tensors, got {type(array).__name__}")
     if len(array) != len(sizes):
-        raise LoDValueError(f"{call}: expected {len(sizes)} steps, got {len(array)}")
+        raise LoDValueError(f"expected {len(sizes)} steps, got {len(array)}")
     if not array:
-        raise LoDValueError(f"{call}: expected at least 1 step, got none: the shape of a row would be unknown")
+        raise LoDValueError("expected at least 1 step, got none: the shape of a row would be unknown")
     nested = isinstance(array[0], LoDTensor)
     for t, (step, size) in enumerate(zip(array, sizes, strict=True)):
         if not isinstance(step, Tensor) or isinstance(step, LoDTensor) != nested or step.dim() == 0:
-            raise LoDTypeError(f"{call}: expected steps of one kind with rows, got {type(step).__name__} at step {t}")
+            raise LoDTypeError(f"expected steps of one kind with rows, got {type(step).__name__} at step {t}")
         if step.shape[1:] != array[0].shape[1:]:
             raise LoDValueError(
-                f"{call}: expected steps of rows of one shape, got {tuple(array[0].shape[1:])} and, at step {t}, "
+                f"expected steps of rows of one shape, got {tuple(array[0].shape[1:])} and, at step {t}, "
                 f"{tuple(step.shape[1:])}"
             )
         count = step.num_sequences() if isinstance(step, LoDTensor) else step.shape[0]
         if not holds(count == size):
-            raise LoDValueError(f"{call}: expected {size} {'sequences' if nested else 'rows'} at step {t}, got {count}")
+            raise LoDValueError(f"expected {size} {'sequences' if nested else 'rows'} at step {t}, got {count}")
     back = index.argsort()
-    outer = table.lod._offsets[: table.level + 1]
+    outer = table.lod.levels[: table.level + 1]
     if not nested:
         names = table.lod.level_names[: table.level + 1] if table.lod.level_names else None
         values = torch.cat(list(array))
-        return LoDTensor(ops.gather_rows(values, back.to(values.device)), LoD._of(call, "offsets", outer, names))
-    whole = joined(call, all_lod(call, list(array)))
-    inner, runs = whole._lod._take(call, 0, back)
+        return LoDTensor(ops.gather_rows(values, back.to(values.device)), LoD.checked("offsets", outer, names))
+    whole = joined(all_lod(list(array)))
+    inner, runs = whole._lod.take(0, back)
     names = table.lod.level_names if table.lod.depth == len(outer) + inner.depth else None
-    return whole._moved(LoD._of(call, "offsets", [*outer, *inner._offsets], names), runs)
+    return whole._moved(LoD.checked("offsets", [*outer, *inner.levels], names), runs)
 
 
-def _sequences_of(call: str, x, what: str = "x") -> int:
+def _sequences_of(x, what: str = "x") -> int:
     if not isinstance(x, Tensor) or x.dim() == 0:
         got = "a scalar" if isinstance(x, Tensor) else type(x).__name__
-        raise LoDTypeError(f"{call}: expected {what} as a tensor with rows, got {got}")
+        raise LoDTypeError(f"expected {what} as a tensor with rows, got {got}")
     return x.num_sequences() if isinstance(x, LoDTensor) else x.shape[0]
 
 
@@ -208,12 +204,11 @@ def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
 
     Source: Paddle Fluid's reorder_lod_tensor_by_rank; InitMemories of the variable-length RNN design.
     """
-    call = "reorder_lod_tensor_by_rank"
-    order, count = _a_table(call, table)._order, _sequences_of(call, x)
+    order, count = _a_table(table)._order, _sequences_of(x)
     if count != order.numel():
-        raise LoDValueError(f"{call}: expected x with the {order.numel()} sequences of the table, got {count}")
+        raise LoDValueError(f"expected x with the {order.numel()} sequences of the table, got {count}")
     if isinstance(x, LoDTensor):
-        return x._moved(*x._lod._take(call, 0, order))
+        return x._moved(*x._lod.take(0, order))
     return ops.gather_rows(x, order.to(x.device))
 
 
@@ -230,25 +225,24 @@ def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
 
     Source: Paddle Fluid's shrink_memory.
     """
-    call = "shrink_memory"
-    _a_table(call, table)
+    _a_table(table)
     if type(i) is not int or not 0 <= i < 2**63:
-        raise LoDIndexError(f"{call}: expected i in [0, 2**63), got {i!r}")
-    alive, count = table.alive(i), _sequences_of(call, x)
+        raise LoDIndexError(f"expected i in [0, 2**63), got {i!r}")
+    alive, count = table.alive(i), _sequences_of(x)
     if not holds(count >= alive):
-        raise LoDValueError(f"{call}: expected x with at least the {alive} sequences that have a step {i}, got {count}")
+        raise LoDValueError(f"expected x with at least the {alive} sequences that have a step {i}, got {count}")
     return x.slice(0, 0, alive) if isinstance(x, LoDTensor) else x[:alive]
 
 
-def _mask(call: str, mask, count: int) -> Tensor:
+def _mask(mask, count: int) -> Tensor:
     if isinstance(mask, LoDTensor):
         mask = mask.values()
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise LoDTypeError(f"{call}: expected mask as a bool tensor, got {getattr(mask, 'dtype', type(mask).__name__)}")
+        raise LoDTypeError(f"expected mask as a bool tensor, got {getattr(mask, 'dtype', type(mask).__name__)}")
     if mask.is_meta:
-        raise LoDTypeError(f"{call}: expected mask as a bool tensor with data, got one on {mask.device}")
+        raise LoDTypeError(f"expected mask as a bool tensor with data, got one on {mask.device}")
     if not (mask.dim() == 1 or (mask.dim() == 2 and mask.shape[1] == 1)) or not holds(mask.shape[0] == count):
-        raise LoDValueError(f"{call}: expected mask of shape ({count},) or ({count}, 1), got {tuple(mask.shape)}")
+        raise LoDValueError(f"expected mask of shape ({count},) or ({count}, 1), got {tuple(mask.shape)}")
     return mask.reshape(-1).cpu()
 
 
@@ -269,14 +263,13 @@ def split_lod_tensor(x: Tensor, mask: Tensor, level: int | str = 0) -> tuple[Ten
 
     Source: Paddle Fluid's split_lod_tensor.
     """
-    call = "split_lod_tensor"
     if not isinstance(x, LoDTensor):
-        host = _mask(call, mask, _sequences_of(call, x))
+        host = _mask(mask, _sequences_of(x))
         yes, no = (ops.gather_rows(x, m.nonzero().flatten().to(x.device)) for m in (host, ~host))
         return yes, no
-    k = level_of(call, x, level)
-    host = _mask(call, mask, x.num_sequences(k))
-    yes, no = (x._moved(*x._lod._take(call, k, m.nonzero().flatten())) for m in (host, ~host))
+    k = level_of(x, level)
+    host = _mask(mask, x.num_sequences(k))
+    yes, no = (x._moved(*x._lod.take(k, m.nonzero().flatten())) for m in (host, ~host))
     return yes, no
 
 
@@ -295,27 +288,24 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
 
     Source: Paddle Fluid's merge_lod_tensor.
     """
-    call = "merge_lod_tensor"
-    k = level_of(call, x, level) if isinstance(x, LoDTensor) else 0
-    host = _mask(call, mask, x.num_sequences(k) if isinstance(x, LoDTensor) else _sequences_of(call, x))
+    k = level_of(x, level) if isinstance(x, LoDTensor) else 0
+    host = _mask(mask, x.num_sequences(k) if isinstance(x, LoDTensor) else _sequences_of(x))
     wanted = {"in_true": whole_number(host.sum()), "in_false": whole_number((~host).sum())}
     for (what, count), part in zip(wanted.items(), (in_true, in_false), strict=True):
-        if not holds(_sequences_of(call, part, what) == count):
-            raise LoDValueError(
-                f"{call}: expected {what} with {count} sequences, got {_sequences_of(call, part, what)}"
-            )
+        if not holds(_sequences_of(part, what) == count):
+            raise LoDValueError(f"expected {what} with {count} sequences, got {_sequences_of(part, what)}")
     place = torch.where(host, host.cumsum(0) - 1, wanted["in_true"] + (~host).cumsum(0) - 1)
     if isinstance(in_true, LoDTensor) != isinstance(in_false, LoDTensor):
         kinds = f"{type(in_true).__name__} and {type(in_false).__name__}"
-        raise LoDTypeError(f"{call}: expected in_true and in_false of one kind, got {kinds}")
+        raise LoDTypeError(f"expected in_true and in_false of one kind, got {kinds}")
     if not isinstance(in_true, LoDTensor):
         if in_true.shape[1:] != in_false.shape[1:]:
             shapes = f"{tuple(in_true.shape[1:])} and {tuple(in_false.shape[1:])}"
-            raise LoDValueError(f"{call}: expected in_true and in_false of rows of one shape, got {shapes}")
+            raise LoDValueError(f"expected in_true and in_false of rows of one shape, got {shapes}")
         return ops.gather_rows(torch.cat([in_true, in_false]), place.to(in_true.device))
-    whole = joined(call, all_lod(call, [in_true, in_false]))
-    inner, runs = whole._lod._take(call, 0, place)
+    whole = joined(all_lod([in_true, in_false]))
+    inner, runs = whole._lod.take(0, place)
     if not isinstance(x, LoDTensor):
         return whole._moved(inner, runs)
     names = x.level_names if k + inner.depth == x.lod_level else inner.level_names if k == 0 else None
-    return whole._moved(LoD._of(call, "offsets", [*x._lod._offsets[:k], *inner._offsets], names), runs)
+    return whole._moved(LoD.checked("offsets", [*x._lod.levels[:k], *inner.levels], names), runs)

@@ -7,7 +7,7 @@ from torch import Tensor
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence_operator import a_float, level_of, number, on_rows
-from ..tensor import LoDTensor, made, maybe_lod, plainly, rows_of
+from ..tensor import LoDTensor, made, maybe_lod, rows_of, without_policy
 from ..validate import filler
 
 __all__ = [
@@ -58,48 +58,48 @@ def sequence_pool(
 
     Source: Paddle Fluid's sequence_pool, of the innermost level and the first seven.
     """
-    return _pool("sequence_pool", x, pool_type, pad_value, level, return_index, correction)
+    return _pool(x, pool_type, pad_value, level, return_index, correction)
 
 
-def _pool(call: str, x, pool_type, pad_value, level, return_index: bool = False, correction: int = 1):
-    k = level_of(call, x, level)
-    kind = _kind(call, "pool_type", pool_type)
+def _pool(x, pool_type, pad_value, level, return_index: bool = False, correction: int = 1):
+    k = level_of(x, level)
+    kind = _kind("pool_type", pool_type)
     reduce = _REDUCE.get(kind)
     if isinstance(pad_value, (bool, str)):
         raise LoDTypeError(
-            f"{call}: expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
+            f"expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
         )
-    with plainly():
-        return _pooled(call, rows_of(x), x._lod, k, kind, reduce, pad_value, return_index, correction)
+    with without_policy():
+        return _pooled(rows_of(x), x._lod, k, kind, reduce, pad_value, return_index, correction)
 
 
-def _pooled(call, values: Tensor, lod, k: int, kind: str, reduce: str | None, pad_value, return_index, correction):
+def _pooled(values: Tensor, lod, k: int, kind: str, reduce: str | None, pad_value, return_index, correction):
     if (values.dtype == torch.bool or values.is_complex()) and kind not in ("any", "all", "first", "last"):
-        raise LoDTypeError(f"{call}: expected x of a floating or integer dtype for {kind!r}, got {values.dtype}")
-    filler(call, "pad_value", pad_value, torch.bool if kind in ("any", "all") else values.dtype)
-    offsets = lod._row_offsets(k, values.device)
+        raise LoDTypeError(f"expected x of a floating or integer dtype for {kind!r}, got {values.dtype}")
+    filler("pad_value", pad_value, torch.bool if kind in ("any", "all") else values.dtype)
+    offsets = lod.row_offsets_at(k, values.device)
     if return_index:
         if reduce not in ("max", "min"):
-            raise LoDTypeError(f"{call}: expected pool_type 'max' or 'min' with return_index, got {kind!r}")
+            raise LoDTypeError(f"expected pool_type 'max' or 'min' with return_index, got {kind!r}")
         out, index = ops.segment_extreme(values, offsets, reduce, pad_value)
         return made(out, lod.outer(k)), made(index, lod.outer(k))
     if reduce is not None:
         return made(ops.segment_reduce(values, offsets, reduce, pad_value), lod.outer(k))
     if kind in ("logsumexp", "var", "std"):
-        a_float(call, values)
+        a_float(values)
     if kind in ("var", "std"):
-        number(call, "correction", correction)
+        number("correction", correction)
     pooled = _COMPOSED[kind](values, offsets, correction)
-    if lod._any_empty(k):
+    if lod.any_empty_at(k):
         empty = on_rows(offsets.diff() == 0, pooled)
         pooled = torch.where(empty, torch.full_like(pooled, pad_value), pooled)
     return made(pooled, lod.outer(k))
 
 
-def _kind(call: str, what: str, given) -> str:
+def _kind(what: str, given) -> str:
     kind = given.lower() if isinstance(given, str) else ""
     if kind not in _REDUCE and kind not in _COMPOSED:
-        raise LoDValueError(f"{call}: expected {what} in {sorted([*_REDUCE, *_COMPOSED])}, got {given!r}")
+        raise LoDValueError(f"expected {what} in {sorted([*_REDUCE, *_COMPOSED])}, got {given!r}")
     return kind
 
 
@@ -166,9 +166,9 @@ def sequence_argmax(x: LoDTensor, level: int | str = -1) -> Tensor:
 
     Source: torch.argmax, sequence by sequence; the index that Paddle Fluid's sequence_pool keeps for its gradient.
     """
-    k = level_of("sequence_argmax", x, level)
+    k = level_of(x, level)
     values = x.values()
-    _, index = ops.segment_extreme(values.detach(), x._lod._row_offsets(k, values.device), "max")
+    _, index = ops.segment_extreme(values.detach(), x._lod.row_offsets_at(k, values.device), "max")
     return maybe_lod(index, x._lod.outer(k))
 
 
@@ -199,23 +199,22 @@ def sequence_topk(
 
     Source: torch.topk, sequence by sequence; equal rows stay in order.
     """
-    call = "sequence_topk"
-    at = level_of(call, x, level)
+    at = level_of(x, level)
     if x.is_complex():
-        raise LoDTypeError(f"{call}: expected x of a dtype that has an order, got {x.dtype}")
+        raise LoDTypeError(f"expected x of a dtype that has an order, got {x.dtype}")
     if type(k) is not int or not 1 <= k <= 2**31:
-        raise LoDValueError(f"{call}: expected k in [1, 2**31], got {k!r}")
-    filler(call, "pad_value", pad_value, x.dtype)
+        raise LoDValueError(f"expected k in [1, 2**31], got {k!r}")
+    filler("pad_value", pad_value, x.dtype)
     lod, values = x._lod, x.values()
     key = values
     if channel is not None:
         if values.dim() != 2 or type(channel) is not int or not -values.shape[1] <= channel < values.shape[1]:
             raise LoDValueError(
-                f"{call}: expected channel as a column of x of shape (rows, channels), got {channel!r} for {tuple(x.shape)}"
+                f"expected channel as a column of x of shape (rows, channels), got {channel!r} for {tuple(x.shape)}"
             )
         key = values[:, channel]
-    order = order_within(key.detach(), lod._segment_ids(at, x.device), largest)
-    offsets = lod._row_offsets(at, x.device)
+    order = order_within(key.detach(), lod.segment_ids_at(at, x.device), largest)
+    offsets = lod.row_offsets_at(at, x.device)
     place = offsets[:-1, None] + torch.arange(k, device=x.device)
     place = torch.where(place < offsets[1:, None], place, -1)
     index = ops.gather_rows(order, place.flatten(), -1).view(*place.shape, *order.shape[1:])
@@ -264,19 +263,18 @@ def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
 
     Source: the means of torch.nn's losses, over rows that are not padded.
     """
-    call = "sequence_loss"
     over = -1 if reduce in ("token", "sequence") else reduce
-    k = level_of(call, loss_rows, over, "loss_rows")
+    k = level_of(loss_rows, over, "loss_rows")
     if loss_rows.dim() != 1:
         raise LoDValueError(
-            f"{call}: expected loss_rows of one number per row, (rows,), got {tuple(loss_rows.shape)}; see loss_rows.mean(1)"
+            f"expected loss_rows of one number per row, (rows,), got {tuple(loss_rows.shape)}; see loss_rows.mean(1)"
         )
-    a_float(call, loss_rows)
-    with plainly():
+    a_float(loss_rows)
+    with without_policy():
         values, lod = rows_of(loss_rows), loss_rows._lod
         if reduce == "token":
             return ops.segment_reduce(values, _ends(values), "mean")[0]
-        offsets = lod._row_offsets(k, values.device)
+        offsets = lod.row_offsets_at(k, values.device)
         means = ops.segment_reduce(values, offsets, "mean")
         if reduce != "sequence":
             return made(means, lod.outer(k))

@@ -8,7 +8,7 @@ from .. import ops
 from ..dynamo import failing
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
-from ..sequence_operator import a_float, level_of, on_rows, plain, probability
+from ..sequence_operator import a_float, level_of, on_rows, probability, sequence_operator
 from ..tensor import LoDTensor, made, rows_of
 from ..validate import filler, host_integers, sums
 
@@ -24,17 +24,16 @@ __all__ = [
 ]
 
 
-def elements_taken(call: str, x: LoDTensor, k: int, lengths: Tensor, index: Tensor) -> LoDTensor:
+def elements_taken(x: LoDTensor, k: int, lengths: Tensor, index: Tensor) -> LoDTensor:
     """x with other sequences at level k: of the given lengths, made of the elements of that level that `index` names."""
     lod = x._lod
     if k + 1 == lod.depth:
-        return x._gather(index, LoD._of(call, "offsets", [*lod._offsets[:k], sums(lengths)], lod.level_names))
-    inner, runs = lod._take(call, k + 1, index)
-    return x._moved(lod._under(call, inner, sums(lengths)), runs)
+        return x._gather(index, LoD.checked("offsets", [*lod.levels[:k], sums(lengths)], lod.level_names))
+    inner, runs = lod.take(k + 1, index)
+    return x._moved(lod.under(inner, sums(lengths)), runs)
 
 
-@public
-@plain
+@sequence_operator
 def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
     """Every sequence of a level with its elements in reverse order; at an outer level whole sub-sequences change places
     and stay as they are inside.
@@ -51,20 +50,19 @@ def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: Paddle Fluid's sequence_reverse, of one level.
     """
-    call = "sequence_reverse"
-    k = level_of(call, x, level)
+    k = level_of(x, level)
     lod = x._lod
     if k + 1 == lod.depth:
         rows = rows_of(x)
-        last, offsets = lod._last_rows(k, rows.device), lod._row_offsets(k, rows.device)
+        last, offsets = lod.last_rows_at(k, rows.device), lod.row_offsets_at(k, rows.device)
         return made(ops.gather_runs(rows, last, offsets, lod.rows, -1), lod)
 
     def turned():
-        offsets = lod._offsets[k]
-        inner, runs = lod._take(call, k + 1, ops.run_map(offsets[1:] - 1, offsets, lod._elements(k), -1), True)
-        return lod._under(call, inner, offsets), runs
+        offsets = lod.levels[k]
+        inner, runs = lod.take(k + 1, ops.run_map(offsets[1:] - 1, offsets, lod.elements_at(k), -1), True)
+        return lod.under(inner, offsets), runs
 
-    return x._moved(*lod._remember(("reverse", k), turned))
+    return x._moved(*lod.remember(("reverse", k), turned))
 
 
 @public
@@ -86,35 +84,31 @@ def sequence_slice(x: LoDTensor, offset, length, level: int | str = -1) -> LoDTe
 
     Source: Paddle Fluid's sequence_slice, of one level.
     """
-    call = "sequence_slice"
-    k = level_of(call, x, level)
-    offsets = x._lod._offsets[k]
+    k = level_of(x, level)
+    offsets = x._lod.levels[k]
     count = offsets.numel() - 1
-    begin, taken = (_per_sequence(call, name, t, count) for name, t in (("offset", offset), ("length", length)))
+    begin, taken = (_per_sequence(name, t, count) for name, t in (("offset", offset), ("length", length)))
     room = offsets.diff()
     wrong = (begin < 0) | (taken < 0) | (begin > room) | (taken > room - begin)
-    for i in failing(wrong, f"{call}: expected offset and length within the sequences"):
+    for i in failing(wrong, "expected offset and length within the sequences"):
         raise LoDValueError(
-            f"{call}: expected offset and length within sequence {i} of {int(room[i])} elements, got offset "
+            f"expected offset and length within sequence {i} of {int(room[i])} elements, got offset "
             f"{int(begin[i])} and length {int(taken[i])}"
         )
-    inner, runs = x._lod._runs(call, k, offsets[:-1] + begin, taken)
-    return x._moved(x._lod._under(call, inner), runs)
+    inner, runs = x._lod.runs(k, offsets[:-1] + begin, taken)
+    return x._moved(x._lod.under(inner), runs)
 
 
-def _per_sequence(call: str, what: str, given, count: int) -> Tensor:
+def _per_sequence(what: str, given, count: int) -> Tensor:
     if isinstance(given, Tensor) and given.dim() == 2 and given.shape[1] == 1:
         given = given.squeeze(1)
-    numbers = host_integers(call, what, given)
+    numbers = host_integers(what, given)
     if numbers.numel() != count:
-        raise LoDValueError(
-            f"{call}: expected {what} with one number for each of {count} sequences, got {numbers.numel()}"
-        )
+        raise LoDValueError(f"expected {what} with one number for each of {count} sequences, got {numbers.numel()}")
     return numbers
 
 
-@public
-@plain
+@sequence_operator
 def sequence_shift(x: LoDTensor, n: int, fill: float = 0.0, level: int | str = -1) -> LoDTensor:
     """Element i of every sequence of a level becomes its element i + n; what is pushed out is lost.
 
@@ -133,21 +127,20 @@ def sequence_shift(x: LoDTensor, n: int, fill: float = 0.0, level: int | str = -
 
     Source: torch.roll, sequence by sequence, without coming in again at the other end.
     """
-    call = "sequence_shift"
-    k = level_of(call, x, level)
+    k = level_of(x, level)
     if type(n) is not int or not -(2**40) <= n <= 2**40:
-        raise LoDValueError(f"{call}: expected n as an int within 2**40, got {n!r}")
-    filler(call, "fill", fill, x.dtype)
+        raise LoDValueError(f"expected n as an int within 2**40, got {n!r}")
+    filler("fill", fill, x.dtype)
     lod = x._lod
     if k + 1 == lod.depth:
         rows = rows_of(x)
-        return made(ops.segment_unfold(rows, lod._row_offsets(k, rows.device), 1, -n, 1, fill).squeeze(1), lod)
-    segment, offsets, inner = lod._parents(k), lod._offsets[k], lod._offsets[k + 1]
+        return made(ops.segment_unfold(rows, lod.row_offsets_at(k, rows.device), 1, -n, 1, fill).squeeze(1), lod)
+    segment, offsets, inner = lod.parents_at(k), lod.levels[k], lod.levels[k + 1]
     source = torch.arange(segment.numel(), device="cpu") - n
     inside = (source >= offsets[segment]) & (source < offsets[segment + 1])
     source = torch.where(inside, source, 0)
-    below, runs = lod._runs(call, k + 1, inner[source], torch.where(inside, inner.diff()[source], 0))
-    return x._moved(lod._under(call, below, offsets), runs)
+    below, runs = lod.runs(k + 1, inner[source], torch.where(inside, inner.diff()[source], 0))
+    return x._moved(lod.under(below, offsets), runs)
 
 
 @public
@@ -164,20 +157,19 @@ def sequence_sample(x: LoDTensor, k: int, generator: torch.Generator | None = No
 
     Source: torch.randperm, sequence by sequence.
     """
-    call = "sequence_sample"
-    at = level_of(call, x, level)
+    at = level_of(x, level)
     if type(k) is not int or not 0 <= k < 2**63:
-        raise LoDValueError(f"{call}: expected k in [0, 2**63), got {k!r}")
+        raise LoDValueError(f"expected k in [0, 2**63), got {k!r}")
     if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):
         got = f"one on {generator.device}" if isinstance(generator, torch.Generator) else type(generator).__name__
-        raise LoDTypeError(f"{call}: expected generator as a torch.Generator in host memory, got {got}")
-    offsets = x._lod._offsets[at]
-    segment = x._lod._parents(at)
+        raise LoDTypeError(f"expected generator as a torch.Generator in host memory, got {got}")
+    offsets = x._lod.levels[at]
+    segment = x._lod.parents_at(at)
     by: dict = {} if generator is None else {"generator": generator}  # in a graph not even as None
     order = torch.rand(segment.numel(), device="cpu", **by).argsort()
     order = order[segment[order].argsort(stable=True)]  # by sequence, within it at random
     place = torch.arange(segment.numel(), device="cpu") - offsets[segment]
-    return elements_taken(call, x, at, offsets.diff().clamp(max=k), order[place < k].sort().values)
+    return elements_taken(x, at, offsets.diff().clamp(max=k), order[place < k].sort().values)
 
 
 @public
@@ -194,20 +186,18 @@ def sequence_dropout(x: LoDTensor, p: float = 0.5, level: int | str = -1, traini
 
     Source: torch.nn.functional.dropout1d, a sequence in place of a channel.
     """
-    call = "sequence_dropout"
-    k = level_of(call, x, level)
-    probability(call, "p", p)
-    a_float(call, x)
+    k = level_of(x, level)
+    probability("p", p)
+    a_float(x)
     if not training or p == 0:
         return x
     keep = (torch.rand(x.num_sequences(k), device=x.device) >= p).to(torch.uint8)
-    kept = ops.segment_broadcast(keep, x._lod._row_offsets(k, x.device), x.shape[0])
+    kept = ops.segment_broadcast(keep, x._lod.row_offsets_at(k, x.device), x.shape[0])
     values = x.values()
     return x.with_values(torch.where(on_rows(kept, values) > 0, values / (1 - p) if p < 1 else values, 0))
 
 
-@public
-@plain
+@sequence_operator
 def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) -> Tensor:
     """Element i of x as often as sequence i of y is long.
 
@@ -226,23 +216,21 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
 
     Source: Paddle Fluid's sequence_expand, with x of at most one level.
     """
-    call = "sequence_expand"
-    lod = _structure(call, y)
-    k = lod.level(ref_level, call)
-    offsets = lod._offsets[k]
-    count = x.num_sequences() if isinstance(x, LoDTensor) else _rows_of(call, x)
+    lod = _structure(y)
+    k = lod.level(ref_level)
+    offsets = lod.levels[k]
+    count = x.num_sequences() if isinstance(x, LoDTensor) else _rows_of(x)
     if count != offsets.numel() - 1:
         raise LoDValueError(
-            f"{call}: expected x with the {offsets.numel() - 1} sequences of y at level {ref_level!r}, got {count}"
+            f"expected x with the {offsets.numel() - 1} sequences of y at level {ref_level!r}, got {count}"
         )
-    rows = lod._elements(k)
+    rows = lod.elements_at(k)
     if not isinstance(x, LoDTensor):
-        return laid_over(x, lod._own_offsets(k, x.device), rows)
-    return x._moved(*x._lod._take(call, 0, ops.run_map(torch.arange(count, device="cpu"), offsets, rows, 0)))
+        return laid_over(x, lod.offsets_at(k, x.device), rows)
+    return x._moved(*x._lod.take(0, ops.run_map(torch.arange(count, device="cpu"), offsets, rows, 0)))
 
 
-@public
-@plain
+@sequence_operator
 def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
     """Lays the rows of x over the rows of y: x's rows are y's sequences at the level where x's structure ends.
 
@@ -263,24 +251,21 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
 
     Source: Paddle Fluid's sequence_expand_as, with x of no level.
     """
-    call = "sequence_expand_as"
-    lod = _structure(call, y)
+    lod = _structure(y)
     own = x._lod if isinstance(x, LoDTensor) else None
     k = own.depth if own is not None else 0
     if k >= lod.depth:
-        raise LoDValueError(f"{call}: expected x with fewer levels than the {lod.depth} of y, got {k}")
+        raise LoDValueError(f"expected x with fewer levels than the {lod.depth} of y, got {k}")
     outer = lod.outer(k)
-    if own is not None and outer is not None and own._differs(outer):
+    if own is not None and outer is not None and own.differs(outer):
         raise LoDValueError(
-            f"{call}: expected the outer levels of y to be those of x, got LoDs that differ: {own.difference(outer)}"
+            f"expected the outer levels of y to be those of x, got LoDs that differ: {own.difference(outer)}"
         )
-    rows = _rows_of(call, x)
+    rows = _rows_of(x)
     if rows != lod.num_sequences(k):
-        raise LoDValueError(
-            f"{call}: expected x with a row for each of the {lod.num_sequences(k)} sequences of y, got {rows}"
-        )
+        raise LoDValueError(f"expected x with a row for each of the {lod.num_sequences(k)} sequences of y, got {rows}")
     values = rows_of(x)
-    return made(laid_over(values, lod._row_offsets(k, values.device), lod.rows), lod)
+    return made(laid_over(values, lod.row_offsets_at(k, values.device), lod.rows), lod)
 
 
 @public
@@ -303,7 +288,7 @@ def broadcast(*xs) -> tuple:
     """
     lods = [x._lod for x in xs if isinstance(x, LoDTensor)]
     if not lods:
-        raise LoDValueError("broadcast: expected at least 1 LoDTensor, got none")
+        raise LoDValueError("expected at least 1 LoDTensor, got none")
     deepest = lods[0]
     for lod in lods[1:]:
         deepest = lod if lod.depth > deepest.depth else deepest
@@ -312,10 +297,8 @@ def broadcast(*xs) -> tuple:
         if not isinstance(x, Tensor) or (x.dim() == 0 and not isinstance(x, LoDTensor)):
             return x
         if isinstance(x, LoDTensor) and x.lod_level == deepest.depth:
-            if x._lod._differs(deepest):
-                raise LoDValueError(
-                    f"broadcast: expected equal LoDs, got LoDs that differ: {deepest.difference(x._lod)}"
-                )
+            if x._lod.differs(deepest):
+                raise LoDValueError(f"expected equal LoDs, got LoDs that differ: {deepest.difference(x._lod)}")
             return x
         return sequence_expand_as(x, deepest)
 
@@ -330,17 +313,17 @@ def laid_over(values: Tensor, offsets: Tensor, rows: int) -> Tensor:
     return ops.gather_rows(values, ops.run_map(here, offsets, rows, 0))
 
 
-def _structure(call: str, y) -> LoD:
+def _structure(y) -> LoD:
     if isinstance(y, LoD):
         return y
     if not isinstance(y, LoDTensor):
-        raise LoDTypeError(f"{call}: expected y as a LoDTensor or LoD, got {type(y).__name__}")
+        raise LoDTypeError(f"expected y as a LoDTensor or LoD, got {type(y).__name__}")
     return y._lod
 
 
-def _rows_of(call: str, x) -> int:
+def _rows_of(x) -> int:
     if not isinstance(x, Tensor) or x.dim() == 0:
         raise LoDTypeError(
-            f"{call}: expected x as a tensor with rows, got {type(x).__name__ if not isinstance(x, Tensor) else 'a scalar'}"
+            f"expected x as a tensor with rows, got {type(x).__name__ if not isinstance(x, Tensor) else 'a scalar'}"
         )
     return x.shape[0]

@@ -8,47 +8,46 @@ from .. import ops
 from ..dynamo import whole_number
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
-from ..sequence_operator import a_float, as_autocast, in_autocast, level_of, plain
+from ..sequence_operator import a_float, as_autocast, in_autocast, level_of, sequence_operator
 from ..tensor import LoDTensor, made, rows_of
 from ..validate import sums
 
 __all__ = ["sequence_conv1d", "sequence_unfold"]
 
 
-def _rows_by_features(call: str, x: LoDTensor) -> Tensor:
+def _rows_by_features(x: LoDTensor) -> Tensor:
     values = rows_of(x)
     if values.dim() != 2:
-        raise LoDValueError(f"{call}: expected x of shape (rows, features), got {tuple(values.shape)}")
-    a_float(call, values)
+        raise LoDValueError(f"expected x of shape (rows, features), got {tuple(values.shape)}")
+    a_float(values)
     return values
 
 
-def _a_weight(call: str, t, shape: str, fits) -> None:
+def _a_weight(t, shape: str, fits) -> None:
     if not isinstance(t, Tensor):
-        raise LoDTypeError(f"{call}: expected weight as a tensor, got {type(t).__name__}")
+        raise LoDTypeError(f"expected weight as a tensor, got {type(t).__name__}")
     if not fits(t):
-        raise LoDValueError(f"{call}: expected weight of shape {shape}, got {tuple(t.shape)}")
+        raise LoDValueError(f"expected weight of shape {shape}, got {tuple(t.shape)}")
 
 
-def _fits(call: str, what: str, t, shape: tuple, x: Tensor) -> Tensor:
+def _fits(what: str, t, shape: tuple, x: Tensor) -> Tensor:
     if not isinstance(t, Tensor):
-        raise LoDTypeError(f"{call}: expected {what} as a tensor, got {type(t).__name__}")
+        raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
     if tuple(t.shape) != shape:
-        raise LoDValueError(f"{call}: expected {what} of shape {shape}, got {tuple(t.shape)}")
+        raise LoDValueError(f"expected {what} of shape {shape}, got {tuple(t.shape)}")
     t = as_autocast(t, x)
     if t.dtype != x.dtype or t.device != x.device:
-        raise LoDTypeError(f"{call}: expected {what} of {x.dtype} on {x.device}, as x, got {t.dtype} on {t.device}")
+        raise LoDTypeError(f"expected {what} of {x.dtype} on {x.device}, as x, got {t.dtype} on {t.device}")
     return t
 
 
-def _positive(call: str, what: str, value, most: int = 2**20) -> int:
+def _positive(what: str, value, most: int = 2**20) -> int:
     if type(value) is not int or not 1 <= value <= most:
-        raise LoDValueError(f"{call}: expected {what} in [1, {most}], got {value!r}")
+        raise LoDValueError(f"expected {what} in [1, {most}], got {value!r}")
     return value
 
 
-@public
-@plain
+@sequence_operator
 def sequence_conv1d(
     x: LoDTensor,
     weight: Tensor,
@@ -78,24 +77,23 @@ def sequence_conv1d(
 
     Source: torch.nn.functional.conv1d, sequence by sequence, with stride 1.
     """
-    call = "sequence_conv1d"
-    k = level_of(call, x, level)
-    values = in_autocast(_rows_by_features(call, x))
+    k = level_of(x, level)
+    values = in_autocast(_rows_by_features(x))
     width = values.shape[1]
-    _positive(call, "dilation", dilation)
+    _positive("dilation", dilation)
     if type(groups) is not int or groups < 1 or width % groups:
-        raise LoDValueError(f"{call}: expected groups that divide the {width} features of x, got {groups!r}")
+        raise LoDValueError(f"expected groups that divide the {width} features of x, got {groups!r}")
     if padding not in ("same", "causal"):
-        raise LoDValueError(f"{call}: expected padding 'same' or 'causal', got {padding!r}")
+        raise LoDValueError(f"expected padding 'same' or 'causal', got {padding!r}")
     shape = f"(out, {width // groups}, size), out a multiple of {groups}"
-    _a_weight(call, weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
+    _a_weight(weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
     out, _, size = weight.shape
-    weight = _fits(call, "weight", weight, (out, width // groups, size), values)
+    weight = _fits("weight", weight, (out, width // groups, size), values)
     if bias is not None:
-        bias = _fits(call, "bias", bias, (out,), values)
+        bias = _fits("bias", bias, (out,), values)
     reach = (size - 1) * dilation
     start = -reach if padding == "causal" else -(reach // 2)
-    offsets = x._lod._row_offsets(k, values.device)
+    offsets = x._lod.row_offsets_at(k, values.device)
     if groups == 1:
         return made(ops.segment_conv(values, weight.permute(2, 1, 0), bias, offsets, start, dilation), x._lod)
     seen = ops.segment_unfold(values, offsets, size, start, dilation)
@@ -122,14 +120,13 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, level: int | str = -
 
     Source: torch.Tensor.unfold, sequence by sequence.
     """
-    call = "sequence_unfold"
-    k = level_of(call, x, level)
-    size, step = _positive(call, "size", size), _positive(call, "step", step)
-    offsets = x._lod._row_offsets(k)
+    k = level_of(x, level)
+    size, step = _positive("size", size), _positive("step", step)
+    offsets = x._lod.row_offsets_at(k)
     counts = torch.where(offsets.diff() < size, 0, (offsets.diff() - size) // step + 1)
     windows = sums(counts)
     start = ops.run_map(offsets[:-1], windows, whole_number(windows[-1]), step)
     names = x.level_names[: k + 1] if x.level_names else None
-    lod = LoD._of(call, "offsets", [*x._lod._offsets[:k], windows], names)
+    lod = LoD.checked("offsets", [*x._lod.levels[:k], windows], names)
     rows = (start[:, None] + torch.arange(size, device="cpu")).flatten()
     return LoDTensor(ops.gather_rows(x.values(), rows.to(x.device)).view(lod.rows, size, *x.shape[1:]), lod)

@@ -7,7 +7,7 @@ from torch import Tensor
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence_operator import a_float, level_of, number
-from ..tensor import LoDTensor, made, plainly, rows_of
+from ..tensor import LoDTensor, made, rows_of, without_policy
 from .pool import cumulative_product, order_within
 from .rearrange import elements_taken
 
@@ -24,18 +24,18 @@ __all__ = [
 ]
 
 
-def _segments(call: str, x: LoDTensor, level: int | str) -> tuple[Tensor, Tensor]:
-    k = level_of(call, x, level)
+def _segments(x: LoDTensor, level: int | str) -> tuple[Tensor, Tensor]:
+    k = level_of(x, level)
     values = x.values()
-    return values, x._lod._row_offsets(k, values.device)
+    return values, x._lod.row_offsets_at(k, values.device)
 
 
-def _scanned(call: str, x: LoDTensor, level, operator) -> LoDTensor:
+def _scanned(x: LoDTensor, level, operator) -> LoDTensor:
     """operator(rows, row_offsets), with the LoD of x."""
-    k = level_of(call, x, level)
-    with plainly():
+    k = level_of(x, level)
+    with without_policy():
         rows = rows_of(x)
-        return made(operator(rows, x._lod._row_offsets(k, rows.device)), x._lod)
+        return made(operator(rows, x._lod.row_offsets_at(k, rows.device)), x._lod)
 
 
 def _on_rows(pooled: Tensor, offsets: Tensor, values: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def sequence_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: Paddle Fluid's sequence_softmax, which takes rows of one element and the innermost level.
     """
-    return _scanned("sequence_softmax", x, level, ops.segment_softmax)
+    return _scanned(x, level, ops.segment_softmax)
 
 
 @public
@@ -75,9 +75,8 @@ def sequence_log_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: torch.log_softmax, sequence by sequence.
     """
-    call = "sequence_log_softmax"
-    values, offsets = _segments(call, x, level)
-    a_float(call, x)
+    values, offsets = _segments(x, level)
+    a_float(x)
     shifted = values - _on_rows(ops.segment_reduce(values.detach(), offsets, "max"), offsets, values)
     total = ops.segment_reduce(shifted.exp(), offsets, "sum").log()
     return x.with_values(shifted - _on_rows(total, offsets, values))
@@ -100,10 +99,9 @@ def sequence_normalize(x: LoDTensor, eps: float = 1e-5, level: int | str = -1) -
 
     Source: torch.nn.functional.instance_norm, sequence by sequence.
     """
-    call = "sequence_normalize"
-    values, offsets = _segments(call, x, level)
-    a_float(call, x)
-    number(call, "eps", eps)
+    values, offsets = _segments(x, level)
+    a_float(x)
+    number("eps", eps)
     centred = values - _on_rows(ops.segment_reduce(values, offsets, "mean"), offsets, values)
     scale = (ops.segment_reduce(centred.square(), offsets, "mean") + eps).rsqrt()
     return x.with_values(centred * _on_rows(scale, offsets, values))
@@ -130,7 +128,6 @@ def sequence_cumsum(x: LoDTensor, level: int | str = -1, reverse: bool = False) 
     Source: torch.cumsum, sequence by sequence.
     """
     return _scanned(
-        "sequence_cumsum",
         x,
         level,
         lambda rows, offsets: ops.segment_scan(_summable(rows), None, offsets, bool(reverse)),
@@ -152,11 +149,11 @@ def sequence_cumprod(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: torch.cumprod, sequence by sequence.
     """
-    return _scanned("sequence_cumprod", x, level, lambda rows, offsets: cumulative_product(_summable(rows), offsets))
+    return _scanned(x, level, lambda rows, offsets: cumulative_product(_summable(rows), offsets))
 
 
-def _cumulative(call: str, x: LoDTensor, level, reduce: str) -> tuple[LoDTensor, LoDTensor]:
-    values, offsets = _segments(call, x, level)
+def _cumulative(x: LoDTensor, level, reduce: str) -> tuple[LoDTensor, LoDTensor]:
+    values, offsets = _segments(x, level)
     out, index = ops.segment_cumulative(values, offsets, reduce)
     return x.with_values(out), x.with_values(index)
 
@@ -176,7 +173,7 @@ def sequence_cummax(x: LoDTensor, level: int | str = -1) -> tuple[LoDTensor, LoD
 
     Source: torch.cummax, sequence by sequence; torch gives the last of equals.
     """
-    return _cumulative("sequence_cummax", x, level, "max")
+    return _cumulative(x, level, "max")
 
 
 @public
@@ -194,7 +191,7 @@ def sequence_cummin(x: LoDTensor, level: int | str = -1) -> tuple[LoDTensor, LoD
 
     Source: torch.cummin, sequence by sequence; torch gives the last of equals.
     """
-    return _cumulative("sequence_cummin", x, level, "min")
+    return _cumulative(x, level, "min")
 
 
 @public
@@ -212,9 +209,8 @@ def sequence_logcumsumexp(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: torch.logcumsumexp, sequence by sequence.
     """
-    call = "sequence_logcumsumexp"
-    values, offsets = _segments(call, x, level)
-    a_float(call, x)
+    values, offsets = _segments(x, level)
+    a_float(x)
     top, _ = ops.segment_cumulative(values.detach(), offsets, "max")
     top = top.nan_to_num(nan=0.0, posinf=0.0, neginf=torch.finfo(top.dtype).min)
     older = ops.segment_unfold(top, offsets, 1, -1).squeeze(1)
@@ -247,27 +243,24 @@ def sequence_sort(
 
     Source: torch.sort, sequence by sequence.
     """
-    call = "sequence_sort"
-    k = level_of(call, x, level)
+    k = level_of(x, level)
     lod = x._lod
     inner = k + 1 == lod.depth
     if key is None and inner and x.is_complex():
-        raise LoDTypeError(f"{call}: expected x of a dtype that has an order, got {x.dtype}")
+        raise LoDTypeError(f"expected x of a dtype that has an order, got {x.dtype}")
     if key is None and inner:
         values = x.values()
-        order = order_within(values.detach(), lod._segment_ids(k, x.device), bool(descending))
+        order = order_within(values.detach(), lod.segment_ids_at(k, x.device), bool(descending))
         return x.with_values(values.gather(0, order))
     count = x.shape[0] if inner else lod.num_sequences(k + 1)
     if key is None:
-        key = lod._offsets[k + 1].diff()
+        key = lod.levels[k + 1].diff()
     if not isinstance(key, Tensor) or key.is_complex() or key.is_meta:
         got = f"{key.dtype} on {key.device}" if isinstance(key, Tensor) else type(key).__name__
-        raise LoDTypeError(f"{call}: expected key as a tensor of numbers, got {got}")
+        raise LoDTypeError(f"expected key as a tensor of numbers, got {got}")
     key = key.values() if isinstance(key, LoDTensor) else key
     if key.shape != (count,):
-        raise LoDValueError(
-            f"{call}: expected key with one number for each of {count} elements, got {tuple(key.shape)}"
-        )
-    segment = lod._parents(k)
+        raise LoDValueError(f"expected key with one number for each of {count} elements, got {tuple(key.shape)}")
+    segment = lod.parents_at(k)
     order = order_within(key.detach().cpu(), segment, bool(descending))
-    return elements_taken(call, x, k, lod._offsets[k].diff(), order)
+    return elements_taken(x, k, lod.levels[k].diff(), order)

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from ..dynamo import compiling
-from ..errors import LoDTypeError, LoDValueError
+from ..errors import LoDError, LoDTypeError, LoDValueError, named
 from ..lod import LoD
 
 #: The kinds of functions.
@@ -53,15 +53,10 @@ def _lod_of(value) -> LoD | None:
 
 def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:
     """The LoD of two operands; ValueError, in the name of the call, where they differ."""
-    if a._differs(b):
-        call = call if isinstance(call, str) else _name(call)  # not before: torch.compile takes no names of functions
-        way_out = "to combine their rows all the same, pass .values() of one"
-        if a.depth != b.depth:
-            way_out = "lay the rows of the one with fewer levels over the other with tl.sequence_expand_as"
-        raise LoDValueError(
-            f"{call}: expected operands with equal LoDs, got LoDs that differ: {a.difference(b)}; {way_out}"
-        )
-    return a if a.level_names else b
+    try:
+        return a.agreed(b)
+    except LoDValueError as error:
+        raise named(error, call if isinstance(call, str) else _name(call)) from None
 
 
 def _first(args: tuple, kwargs: dict):
@@ -109,5 +104,5 @@ def _touches_rows(dims, rank: int) -> bool:
     return any(d in (0, -rank) for d in (dims if isinstance(dims, (tuple, list)) else (dims,)))
 
 
-def _refusal(func, advice: str) -> LoDTypeError:
-    return LoDTypeError(f"{_name(func)}: expected a plain tensor, got a LoDTensor: {advice}")
+def _refusal(func, advice: str) -> LoDError:
+    return named(LoDTypeError(f"expected a plain tensor, got a LoDTensor: {advice}"), _name(func))

@@ -5,7 +5,7 @@ or raises."""
 import torch
 from torch import Tensor
 
-from ..errors import LoDValueError
+from ..errors import LoDValueError, named
 from ..lod import LoD
 from .arguments import (
     _NO_SEQUENCES,
@@ -60,10 +60,11 @@ def in_place(rule: Rule, always: bool = False):
     def rule_in_place(func, args, kwargs):
         lod = _lod_of(_first(args, kwargs))
         if rule(func, args, kwargs) is None and lod is not None and (always or _others(args, kwargs)):
-            raise LoDValueError(  # of a TypeError, Python would make x = x + y out of x += y
-                f"{_name(func)}: expected operands whose rows correspond, got some that would be lined up with other rows or "
+            error = LoDValueError(  # of a TypeError, Python would make x = x + y out of x += y
+                "expected operands whose rows correspond, got some that would be lined up with other rows or "
                 f"with elements of rows; {_OUT}"
             )
+            raise named(error, _name(func))
         return lod
 
     return rule_in_place
@@ -191,11 +192,11 @@ def chain(lods) -> LoD:
     for k in range(lods[0].depth):
         parts, end = [torch.zeros(1, dtype=torch.int64, device="cpu")], 0
         for lod in lods:
-            offsets = lod._offsets[k]
+            offsets = lod.levels[k]
             parts.append(offsets[1:] + end)
-            end += lod._elements(k)
+            end += lod.elements_at(k)
         levels.append(torch.cat(parts))
-    return LoD._of("cat", "offsets", levels, lods[0].level_names, sum(lod.rows for lod in lods))
+    return LoD.checked("offsets", levels, lods[0].level_names, sum(lod.rows for lod in lods))
 
 
 def elsewhere(otherwise: Rule, place: int, name: str = "dim", default=None):

@@ -137,7 +137,9 @@ def test_modules_of_torch_go_by_the_function_that_they_run(name):
 @pytest.mark.parametrize(("name", "i"), [(name, i) for name, calls in MODULES.items() for i in range(len(calls))])
 def test_modules_go_by_their_class(name, i):
     # for arguments that do not fit the signature Python's own words say what came
-    assert re.fullmatch(rf"{name}: expected .+(, got |; {name}\.(__init__|forward)\(\) ).+", said(MODULES[name][i]), re.S)
+    assert re.fullmatch(
+        rf"{name}: expected .+(, got |; {name}\.(__init__|forward)\(\) ).+", said(MODULES[name][i]), re.S
+    )
 
 
 def test_every_module_is_asked():

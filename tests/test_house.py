@@ -3,6 +3,7 @@
 
 import ast
 import importlib.util
+import inspect
 import re
 import subprocess
 import sys
@@ -17,31 +18,26 @@ import torch_lod as tl
 from torch_lod.ops import composed
 
 ROOT = Path(__file__).parent.parent
-#: Lower floors first: a module imports from modules before it, never from its own floor or above.
-FLOORS = (
-    "errors",
-    "headers",
-    "dynamo",
-    "ops",
-    "validate",
-    "partition",
-    "lod",
-    "paddle_methods",
-    "printing",
-    "seq_index",
-    "torch_rules",
-    "tensor",
-    "construct",
-    "sequence_operator",
-    "engine",
-    "sequence",
-    "nn",
-    "drop_in",
-)
+#: Lower floors first, as the map in docs/design.md has them: a module imports from modules before it.
+FLOORS = [
+    name
+    for line in reversed(re.search(r"```\n(.*?)```", (ROOT / "docs/design.md").read_text(), re.S)[1].splitlines())
+    if (floor := re.match(r"\d  ((?:\w+, )*\w+)", line))
+    for name in floor[1].split(", ")
+]
 #: Sequence operators with tests of their own, in test_recurrent.py.
 RECURRENCES = {"scan", "attention_lstm", "dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "fused_embedding_fc_lstm"}
 RECURRENCES |= {"fusion_gru", "fusion_lstm", "gru_unit", "lstm_unit"}
 SCHEMAS = {s.name.split("::")[1]: s for s in torch._C._jit_get_all_schemas() if s.name.startswith("torch_lod::")}
+
+
+@pytest.fixture(scope="module")
+def docs():
+    """docs/build.py."""
+    spec = importlib.util.spec_from_file_location("build_docs", ROOT / "docs/build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def sources(*patterns):
@@ -60,6 +56,13 @@ def imported(path: Path):
                     yield full[1], node.lineno
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch_lod"):
             yield (node.module + ".").split(".")[1] or node.names[0].name, node.lineno
+
+
+def test_the_map_of_the_design_has_every_module():
+    modules = {
+        path.relative_to(ROOT / "torch_lod").parts[0].removesuffix(".py") for path in sources("torch_lod/**/*.py")
+    }
+    assert len(FLOORS) == len(set(FLOORS)) and set(FLOORS) == modules - {"__init__"}
 
 
 @pytest.mark.parametrize(
@@ -117,15 +120,23 @@ def test_every_operator_has_an_entry_and_a_composition():
     assert set(SCHEMAS) == set(composed.COMPOSITIONS), "add a composition in torch_lod/ops/composed.py"
 
 
-def test_every_sequence_operator_has_an_entry():
+def test_every_sequence_operator_has_an_entry(docs):
     names = [info.name for info in SEQUENCES]
     assert len(names) == len(set(names))
-    assert set(tl.sequence.__all__) - {"RankTable"} - RECURRENCES == set(names), (
-        "add a SequenceInfo in tests/sequence_info.py"
-    )
-    for path in sources("torch_lod/sequence/[a-z]*.py"):
-        module = sys.modules[f"torch_lod.sequence.{path.stem}"]
-        assert set(module.__all__) <= set(tl.sequence.__all__), path
+    assert operators(docs) - RECURRENCES == set(names), "add a SequenceInfo in tests/sequence_info.py"
+
+
+def test_every_name_is_listed_once():
+    """In `__all__` of the file that defines it: `tl` and `tl.paddle` are made of those lists."""
+    families = [*vars(tl.sequence).values(), *vars(tl.paddle).values(), tl.construct]
+    lists = [module.__all__ for module in dict.fromkeys(m for m in families if inspect.ismodule(m))]
+    listed = [name for names in lists for name in names]
+    own = {"LoD", "LoDError", "LoDTensor", "describe", "include_paths", "nn", "ops", "paddle"}
+    assert len(listed) == len(set(listed)) and sorted(listed) == sorted(set(tl.__all__ + tl.paddle.__all__) - own)
+    assert not set(tl.__all__) & set(tl.paddle.__all__) and len(tl.__all__) <= 55
+    assert {name for name in dir(tl) if name[:2] != "__"} == set(tl.__all__)
+    for name in tl.paddle.__all__:
+        assert getattr(tl, name) is getattr(tl.paddle, name), f"tl.{name} has always been there"
 
 
 def test_compositions_have_the_schemas_of_the_library():
@@ -137,21 +148,18 @@ def test_compositions_have_the_schemas_of_the_library():
 
 def test_public_names_are_documented():
     page = (ROOT / "docs/reference.md").read_text()
-    for module, prefix in ((tl, "tl"), (tl.ops, "tl.ops"), (tl.nn, "tl.nn")):
+    for module, prefix in ((tl, "tl"), (tl.ops, "tl.ops"), (tl.nn, "tl.nn"), (tl.paddle, "tl.paddle")):
         for name in module.__all__:
             thing = getattr(module, name)
-            if callable(thing) and getattr(thing, "__module__", "").startswith("torch_lod"):
+            if callable(thing):
                 assert thing.__doc__, f"{prefix}.{name} has no docstring"
                 assert f"`{prefix}.{name}" in page, f"{prefix}.{name} is not in docs/reference.md: make docs"
 
 
-@pytest.fixture(scope="module")
-def docs():
-    """docs/build.py."""
-    spec = importlib.util.spec_from_file_location("build_docs", ROOT / "docs/build.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def operators(docs) -> set[str]:
+    """Every public sequence operator, those of tl.paddle as well."""
+    families = docs.operator_pages.families().values()
+    return {name for module in families for name in docs.operator_pages.operators(module)}
 
 
 def test_generated_documentation_is_current(docs):
@@ -165,12 +173,8 @@ def test_generated_documentation_is_current(docs):
 
 
 def test_every_sequence_operator_has_a_section_with_an_example(docs):
-    families = docs.operator_pages.families()
-    found = {name for module in families.values() for name in docs.operator_pages.operators(module)}
-    public = {name for name in tl.sequence.__all__ if not isinstance(getattr(tl, name), type)}
-    assert found == public, "a public operator is in __all__ of its file and of torch_lod.sequence"
-    assert set(docs.operator_pages.EXAMPLES) == public, "docs/operator_examples.py has an example per operator"
-    for name in public:
+    assert set(docs.operator_pages.EXAMPLES) == operators(docs), "docs/operator_examples.py has an example per operator"
+    for name in operators(docs):
         assert re.search(r"^ *Source: ", getattr(tl, name).__doc__, re.M), f"tl.{name}: whence?"
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.compile must be told: about our class, about sizes that change from call to call, and of checks whose answer
-compiled code can only assert."""
+"""What torch.compile must be told: our class, the sizes that are dynamic, and checks that compiled code can only assert."""
 
 import operator
 import sys
@@ -14,13 +13,13 @@ from torch.fx.experimental.sym_node import DynamicInt
 compiling = torch.compiler.is_dynamo_compiling
 
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
-#: Under this name Dynamo looks for dims whose size changes. The newer name is no condition of the graph.
+#: Under this name Dynamo looks for dynamic dimensions. The newer name adds no guard.
 _DYNAMIC_DIMS = "_dynamo_propagated_dynamic_indices" if _VERSION >= (2, 13) else "_dynamo_weak_dynamic_indices"
 _FIRST = frozenset({0})
 
 
 def admit(cls: type) -> None:
-    """Dim 0 of every tensor of the class changes from call to call.
+    """Makes dim 0 of every tensor of the class dynamic.
 
     Up to torch 2.14, AOTAutograd refuses operators that are given a Tensor subclass it does not know (pytorch#193932).
     Ours has no __torch_dispatch__, so below the landing it is an ordinary tensor and may be named among those that are
@@ -43,9 +42,9 @@ IN_PLACE |= {getattr(space, name): True for space in (Tensor, operator) for name
 
 
 def symbols(sizes, tensors) -> tuple[int, ...]:
-    """Sizes that torch.compile takes as symbols at once, and tensors whose dim 0 it does.
+    """The sizes as dynamic integers; marks dim 0 of `tensors` dynamic.
 
-    Ordinary numbers are constants of a graph until they change; every size that does costs another graph.
+    torch.compile takes an ordinary int for a constant until it changes, and each change costs another graph.
     """
     for t in tensors:
         setattr(t, _DYNAMIC_DIMS, _FIRST)
@@ -62,9 +61,9 @@ def whole_number(t: Tensor) -> int:
 
 
 def failing(wrong: Tensor, said: str) -> list[int]:
-    """Where a check first fails: one place or none.
+    """The position where a check first fails, as a list of one; empty where none does.
 
-    Compiled code cannot raise what depends on data, and a GPU would have to be waited for: there it is an assertion.
+    Compiled code cannot raise what depends on data, and for a GPU the host would have to wait: there it is an assertion.
     """
     if compiling() or not wrong.is_cpu:
         torch._assert_async(~wrong.any(), said)
@@ -73,7 +72,7 @@ def failing(wrong: Tensor, said: str) -> list[int]:
 
 
 def holds(condition) -> bool:
-    """A condition on sizes. What compiled code cannot know of it, since it learns the size from data, is asserted."""
+    """Whether a condition on sizes holds. Compiled code asserts it where a size depends on data."""
     if not compiling():
         return condition
     from torch.fx.experimental.symbolic_shapes import guard_or_false, guard_or_true

@@ -11,7 +11,7 @@ from torch import Tensor
 from . import ops
 from .dynamo import compiling, failing, holds, symbols, whole_number
 from .errors import LoDIndexError, LoDTypeError, LoDValueError, border, named, public
-from .partition import Derived
+from .partition import Partition
 from .validate import host_integers, host_levels, level_names_of, sums, whole
 
 _check_lod = torch.ops.torch_lod.check_lod.default
@@ -26,7 +26,7 @@ class Runs(NamedTuple):
     offsets: Tensor
 
 
-class LoD(Derived):
+class LoD(Partition):
     """The structure of nested sequences: one list of offsets per level, outermost first.
 
     A level's offsets count sequences of the next level, the last level's count rows. Three articles of 3, 1 and 2 sentences
@@ -316,7 +316,7 @@ class LoD(Derived):
 
     def runs(self, k: int, starts: Tensor, lengths: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """New sequences of level k, each a run of elements of that level, with the levels below; and the rows that they
-        are made of. Starts of empty runs must be places as well. `all_of_it`: nothing is left out or repeated."""
+        are made of. Starts must be valid indices even for empty runs. `all_of_it`: nothing is left out or repeated."""
         levels, begin, end = [sums(lengths)], starts, starts + lengths
         for above, inner in enumerate(self.levels[k + 1 :], k):
             taken = sums(end - begin)

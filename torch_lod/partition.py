@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows from the offsets of a LoD: made once in host memory, uploaded once per device, kept on the LoD.
+"""The internal interface of LoD: offsets as they are, and what follows from them, cached.
 
-In compiled code it is made inside the graph from the offsets, which are among the graph's inputs: what a cache happens to
-hold would be a condition of the graph, and filling it a side effect.
+Operators ask a LoD through it. Its methods end in `_at` and take the number of a level, from 0 (`LoD.level` finds it), where
+LoD's public methods take a number from either end or a name. The tensors that they return are shared and must not be written
+to, where the public methods hand out copies. `levels` are the offsets, relative to the next level, in host memory.
+
+What is derived is computed once in host memory, uploaded once per device and kept on the LoD. Compiled code computes it in
+the graph, from the offsets that are among the graph's inputs: there the content of a cache would be a guard of the graph, and
+filling it a side effect.
 """
 
 import torch
@@ -14,8 +19,8 @@ from .dynamo import compiling, whole_number
 _HOST = torch.device("cpu")
 
 
-class Derived:
-    """The part of `LoD` that remembers. What its methods return is shared and must not be written to."""
+class Partition:
+    """The part of `LoD` that operators ask."""
 
     __slots__ = ("_cache", "_longest", "_rows", "_symbols", "levels")
     levels: tuple[Tensor, ...]

@@ -17,7 +17,7 @@ def host_integers(what: str, data) -> Tensor:
     """A copy of `data` as a contiguous 1-D int64 tensor in host memory; TypeError or ValueError for anything else."""
     if isinstance(data, Tensor):
         return _from_tensor(what, data)
-    if isinstance(data, np.ndarray) and compiling():  # to which an array is a tensor
+    if isinstance(data, np.ndarray) and compiling():  # Dynamo treats arrays as tensors
         return _from_tensor(what, torch.as_tensor(data))
     if isinstance(data, np.ndarray):
         if data.dtype.kind not in "iu":

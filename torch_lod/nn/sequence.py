@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from ..errors import LoDValueError, public
-from ..sequence import row_conv, sequence_conv, sequence_conv1d, sequence_pool, sequence_softmax
+from ..paddle import row_conv, sequence_conv
+from ..sequence import sequence_conv1d, sequence_pool, sequence_softmax
 from ..tensor import LoDTensor
 from .module import at_least_one
 

@@ -91,7 +91,7 @@ def test_gradient_of_gradient(info, device):
 def test_forward_mode_and_batched_gradients(info, device):
     function = getattr(public_ops, info.name, None)
     if function is None:
-        function = composed.COMPOSITIONS[info.name].function
+        function = composed.COMPOSITIONS[info.name]
     for sample in small(info, torch.float64, device):
         leaves, call = differentiated(sample)
         checks = {"check_forward_ad": True, "check_backward_ad": False, "fast_mode": not FULL}
@@ -257,7 +257,7 @@ def test_fakes_refuse_what_is_wrong_in_shape(info):
 
 @each_op
 def test_equals_its_composition(info, device):
-    compose = composed.COMPOSITIONS[info.name].function
+    compose = composed.COMPOSITIONS[info.name]
     for sample in info.samples(info.dtypes[0], device):
         for g, e in zip(results(info.op(*sample.args), info), results(compose(*sample.args), info), strict=True):
             torch.testing.assert_close(g, e)

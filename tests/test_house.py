@@ -5,6 +5,7 @@ import ast
 import importlib.util
 import inspect
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from op_info import OPS, WITHOUT
 from sequence_info import SEQUENCES
 
 import torch_lod as tl
-from torch_lod.ops import composed
+from torch_lod.ops import composed, schemas
 
 ROOT = Path(__file__).parent.parent
 #: Lower floors first, as the map in docs/design.md has them: a module imports from modules before it.
@@ -117,7 +118,7 @@ def test_every_operator_is_registered_everywhere():
 
 def test_every_operator_has_an_entry_and_a_composition():
     assert set(SCHEMAS) - {info.name for info in OPS} == set(WITHOUT), "add an OpInfo in tests/op_info.py"
-    assert set(SCHEMAS) == set(composed.COMPOSITIONS), "add a composition in torch_lod/ops/composed.py"
+    assert set(SCHEMAS) == set(composed.COMPOSITIONS), "add a composition in torch_lod/ops/composed"
 
 
 def test_every_sequence_operator_has_an_entry(docs):
@@ -139,11 +140,28 @@ def test_every_name_is_listed_once():
         assert getattr(tl, name) is getattr(tl.paddle, name), f"tl.{name} has always been there"
 
 
-def test_compositions_have_the_schemas_of_the_library():
-    page = (ROOT / "csrc/library.cpp").read_text()
-    joined = re.sub(r'"\s*\n\s*"', "", page)
-    compiled = re.findall(r'm\.def\(\s*"([^"]+)"', joined)
-    assert sorted(compiled) == sorted(c.schema for c in composed.COMPOSITIONS.values())
+def test_operators_have_the_schemas_of_the_one_text():
+    text = schemas.read()
+    assert list(text) == list(dict.fromkeys(text)) and set(text) == set(composed.COMPOSITIONS), (
+        "a composition per schema"
+    )
+    parsed = {name: str(torch._C.parse_schema(f"torch_lod::{schema}")) for name, schema in text.items()}
+    assert parsed == {name: str(schema) for name, schema in SCHEMAS.items()}, "build the library again"
+
+
+def test_python_repeats_the_parameters_of_the_schemas():
+    public = {name: getattr(tl.ops, name) for name in tl.ops.__all__ if name != "COMPILED"}
+    for functions in (public, composed.COMPOSITIONS):
+        for name, function in functions.items():
+            found = inspect.signature(function).parameters.values()
+            expected = [
+                (a.name, a.default_value if a.has_default_value() else inspect.Parameter.empty)
+                for a in SCHEMAS[name].arguments
+            ]
+            if not any(p.kind is p.VAR_POSITIONAL for p in found):  # hands everything on
+                assert [(p.name, p.default) for p in found] == expected, name
+    for name, function in public.items():
+        assert function.__module__.startswith("torch_lod.ops") and function.__doc__, name
 
 
 def test_public_names_are_documented():
@@ -252,13 +270,41 @@ def test_operators_can_be_called_before_anything_else():
     assert done.stdout == "[1.0, 2.0]\n", done.stderr
 
 
-def test_a_missing_extension_is_said_once_with_the_way_out():
-    code = "import warnings\nwith warnings.catch_warnings(record=True) as seen:\n    warnings.simplefilter('always')\n    import torch_lod\nprint(len([w for w in seen if 'torch_lod' in str(w.message)]))\nprint(seen[-1].message)"
-    env = {"PATH": "", "TORCH_LOD_COMPOSED": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT)
-    first, _, message = done.stdout.partition("\n")
-    assert first == "1", done.stdout + done.stderr
-    assert "--no-build-isolation" in message and "slower" in message
+CAUSES = {
+    "switched off": ("TORCH_LOD_COMPOSED=1 switches them off", "unset it"),
+    "never built": ("they were never built in {0}/torch_lod", "pip install --no-build-isolation -e {0}"),
+    "another torch": (f"built for another torch than {torch.__version__}", "pip install --no-build-isolation -e {0}"),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_missing_extension_is_said_once_with_the_way_out(cause, tmp_path):
+    shutil.copytree(ROOT / "torch_lod", tmp_path / "torch_lod", ignore=shutil.ignore_patterns("_C*", "__pycache__"))
+    shutil.copytree(ROOT / "csrc/torch_lod", tmp_path / "csrc/torch_lod")
+    shutil.copy(ROOT / "csrc/library.cpp", tmp_path / "csrc")
+    if cause == "another torch":
+        (tmp_path / "torch_lod/_C.so").write_text("")
+    code = """import warnings
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    import torch_lod.nn
+said = [w for w in seen if "torch_lod" in str(w.message)]
+print(len(said), said[0].lineno, said[0].filename.endswith("user.py"), said[0].message)
+"""
+    (tmp_path / "user.py").write_text(code)
+    env = {"PATH": "", "TORCH_LOD_COMPOSED": str(int(cause == "switched off")), "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(tmp_path / "user.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
+    assert done.stdout.startswith("1 4 True torch_lod runs without its compiled operators: "), done.stdout + done.stderr
+    assert "slower" in done.stdout
+    assert all(words.format(tmp_path) in done.stdout for words in CAUSES[cause]), done.stdout
+
+
+def test_schemas_that_are_missing_are_said(tmp_path):
+    shutil.copytree(ROOT / "torch_lod", tmp_path / "torch_lod", ignore=shutil.ignore_patterns("_C*", "__pycache__"))
+    shutil.copytree(ROOT / "csrc/torch_lod", tmp_path / "csrc/torch_lod", ignore=lambda *_: ["schemas.h"])
+    done = subprocess.run([sys.executable, "-c", "import torch_lod"], capture_output=True, text=True, cwd=tmp_path)
+    assert "expected the operators' schemas in" in done.stderr and "install torch_lod again" in done.stderr
 
 
 def test_the_size_of_the_house_can_be_told():

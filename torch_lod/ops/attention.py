@@ -5,9 +5,8 @@ from torch import Tensor
 
 from .library import operator
 
-_attention = operator("attention")
 
-
+@operator
 def attention(
     query: Tensor,
     key: Tensor,
@@ -45,4 +44,3 @@ def attention(
         has no gradient. Memory is linear in rows, forwards and backwards; double backward goes through a composition that
         lays out the scores.
     """
-    return _attention(query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout)

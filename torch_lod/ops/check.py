@@ -4,14 +4,24 @@
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._subclasses import FakeTensor
+
+
+def stands_in(t: Tensor) -> bool:
+    """Whether `t` is a tracer's stand-in for a tensor: a subclass with a __torch_dispatch__ of its own."""
+    return type(t).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def readable(t: Tensor) -> bool:
-    """Whether the entries of `t` can be looked at now: in host memory and not a tracer's stand-in, which is a subclass with
-    a __torch_dispatch__ of its own or a wrapper."""
-    if t.device.type != "cpu" or type(t).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+    """Whether the entries of `t` can be looked at now: in host memory, and neither a stand-in nor wrapped."""
+    if t.device.type != "cpu" or stands_in(t):
         return False
     return not is_functorch_wrapped_tensor(t) and not torch._is_functional_tensor(t)
+
+
+def has_no_data(t: Tensor) -> bool:
+    """Whether `t` is but a shape: results can then have the right shapes only."""
+    return isinstance(t, FakeTensor) or t.is_meta
 
 
 def dtype_name(t: Tensor) -> str:

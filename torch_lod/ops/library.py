@@ -1,63 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the compiled operators, or registers the compositions of `composed.py` under the same schemas."""
+"""Loads the compiled operators, or registers their compositions under the same schemas; makes them Python functions."""
 
+import functools
+import inspect
 import os
+import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch.autograd import forward_ad
 
-from . import composed
+from . import check, composed, schemas
 
-_HOW = "reinstall it against this torch: pip install --no-build-isolation --force-reinstall --no-deps torch_lod"
+_PACKAGE = Path(__file__).parent.parent
 
 
-def _load() -> str | None:
-    """Loads the extension; returns why it could not be, or None."""
+def _load() -> tuple[str, str] | None:
+    """Loads the extension; returns why it could not be loaded and what helps, or None."""
     if os.environ.get("TORCH_LOD_COMPOSED") == "1":
-        return "TORCH_LOD_COMPOSED=1 is set"
-    found = sorted(Path(__file__).parent.parent.glob("_C*.so"))
-    if not found:
-        return "they were not built (a C++ compiler is needed)"
-    try:
-        torch.ops.load_library(found[0])
-    except OSError as error:
-        cause = str(error.__cause__ or error).splitlines()[0]
-        return f"they were built for another torch than {torch.__version__} ({cause})"
-    return None
+        return "TORCH_LOD_COMPOSED=1 switches them off", "unset it"
+    why = f"they were never built in {_PACKAGE}"
+    for library in sorted(_PACKAGE.glob("_C*.so")):
+        try:
+            torch.ops.load_library(library)
+            return None
+        except OSError as error:
+            cause = str(error.__cause__ or error).splitlines()[0]
+            why = f"they were built for another torch than {torch.__version__} ({cause})"
+    checkout = (_PACKAGE.parent / "csrc/library.cpp").is_file()
+    where = f"-e {_PACKAGE.parent}" if checkout else "<a checkout of torch_lod>"
+    return why, f"with a C++ compiler, pip install --no-build-isolation {where}"
+
+
+def _warn(why: str, remedy: str) -> None:
+    """At the line that imports the package, however many modules of it lie between."""
+    frame = sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch_lod", "importlib"):
+        frame = frame.f_back
+    text = (
+        f"torch_lod runs without its compiled operators: {why}. Everything works, on a slower pure PyTorch "
+        f"implementation. To get them: {remedy}"
+    )
+    warnings.warn_explicit(text, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno)
 
 
 _missing = _load()
 #: Whether the compiled operators are in use.
 COMPILED = _missing is None
 #: Keeps the registrations alive.
-_registrations = composed.register(torch.library.Library("torch_lod", "FRAGMENT" if COMPILED else "DEF"), COMPILED)
+_library = torch.library.Library("torch_lod", "FRAGMENT" if COMPILED else "DEF")
+if _missing is None:
+    composed.beside_kernels(_library)
+else:
+    composed.in_place_of_kernels(_library, schemas.read())
+    _warn(*_missing)
 
-if not COMPILED:
-    warnings.warn(
-        f"torch_lod runs without its compiled operators: {_missing}. Everything works, on a slower pure PyTorch "
-        f"implementation. To get them, {_HOW}",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
+_F = TypeVar("_F", bound=Callable)
 _peek = torch._C._functorch.peek_interpreter_stack
 _is_compiling = torch.compiler.is_compiling
 
 
-def operator(name: str):
-    """The operator as a Python function of plain tensors.
+def _may_record(arguments) -> bool:
+    """Whether nothing traces, and there are rows: without any, what is recorded would depend on no input."""
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+    if torch._C._len_torch_dispatch_stack() or any(check.stands_in(t) for t in tensors):
+        return False
+    return bool(tensors) and tensors[0].dim() > 0 and tensors[0].shape[0] > 0
+
+
+def operator(stub: _F) -> _F:
+    """The operator of the stub's name, with the stub's types and docstring; its parameters are those of the schema.
 
     torch.func transforms and forward-mode tangents need rules that a C++ autograd function cannot have: there the
     composition, made of torch operators, takes its place.
     """
+    name, signature = stub.__name__, inspect.signature(stub)
     compiled = getattr(torch.ops.torch_lod, name).default
-    composition = composed.COMPOSITIONS[name].function
+    composition = composed.COMPOSITIONS[name]
+    recorded = not COMPILED and name in composed.RECORDED
 
-    def call(*args):
-        if not _is_compiling() and (_peek() is not None or forward_ad._current_level >= 0):
-            return composition(*args)
-        return compiled(*args)
+    @functools.wraps(stub)
+    def call(*args, **kwargs):
+        if (_peek() is not None or forward_ad._current_level >= 0) and not _is_compiling():
+            return composition(*args, **kwargs)
+        if recorded and not _is_compiling() and _may_record((*args, *kwargs.values())):
+            return composition(*args, **kwargs)
+        try:
+            return compiled(*args, **kwargs)
+        except RuntimeError:
+            signature.bind(*args, **kwargs)  # raises the TypeError of a Python call that does not fit
+            raise
 
-    return call
+    return call  # type: ignore[return-value]

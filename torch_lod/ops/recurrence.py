@@ -5,9 +5,8 @@ from torch import Tensor
 
 from .library import operator
 
-_lstm, _gru, _rnn = operator("lstm"), operator("gru"), operator("rnn")
 
-
+@operator
 def lstm(
     values: Tensor,
     weight_ih: Tensor,
@@ -37,9 +36,9 @@ def lstm(
         h and c after every row, (rows, hidden) each, in the order of the rows, and the gates i, f, g, o (rows, 4 hidden),
         which have no gradient. Double backward goes through a slower composition.
     """
-    return _lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse, weight_hr)
 
 
+@operator
 def gru(
     values: Tensor,
     weight_ih: Tensor,
@@ -59,9 +58,9 @@ def gru(
     Returns:
         h after every row, (rows, hidden), and what the backward keeps (rows, 4 hidden), which has no gradient.
     """
-    return _gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse)
 
 
+@operator
 def rnn(
     values: Tensor,
     weight_ih: Tensor,
@@ -82,4 +81,3 @@ def rnn(
     Returns:
         h after every row, (rows, hidden).
     """
-    return _rnn(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse, relu)

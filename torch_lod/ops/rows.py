@@ -5,12 +5,8 @@ from torch import Tensor
 
 from .library import operator
 
-_run_map, _gather_rows, _scatter_rows = operator("run_map"), operator("gather_rows"), operator("scatter_rows")
-_gather_runs, _scatter_runs = operator("gather_runs"), operator("scatter_runs")
-_unfold, _fold = operator("segment_unfold"), operator("segment_fold")
-_conv, _rank_by_length = operator("segment_conv"), operator("rank_by_length")
 
-
+@operator
 def run_map(starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1) -> Tensor:
     """The map whose segment s counts up from `starts[s]` in steps of `step`.
 
@@ -27,9 +23,9 @@ def run_map(starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1) -> Te
     Returns:
         int64, (rows,).
     """
-    return _run_map(starts, row_offsets, rows, step)
 
 
+@operator
 def gather_rows(values: Tensor, map: Tensor, fill: float = 0) -> Tensor:
     """Row i of the result is `values[map[i]]`, or `fill` where `map[i]` is -1. Any dtype.
 
@@ -41,9 +37,9 @@ def gather_rows(values: Tensor, map: Tensor, fill: float = 0) -> Tensor:
     Returns:
         (rows_out, *element). The gradient is `scatter_rows(grad, map, rows)`.
     """
-    return _gather_rows(values, map, fill)
 
 
+@operator
 def scatter_rows(values: Tensor, map: Tensor, rows: int) -> Tensor:
     """Row r of the result is the sum of the rows i of values with `map[i] == r`, in that order; -1 goes nowhere.
 
@@ -56,9 +52,9 @@ def scatter_rows(values: Tensor, map: Tensor, rows: int) -> Tensor:
     Returns:
         (rows, *element). The gradient is `gather_rows(grad, map)`.
     """
-    return _scatter_rows(values, map, rows)
 
 
+@operator
 def gather_runs(values: Tensor, starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1) -> Tensor:
     """Segment s of the result is a run of rows of values: from `starts[s]` up (step 1) or down (step -1). Any dtype.
 
@@ -73,9 +69,9 @@ def gather_runs(values: Tensor, starts: Tensor, row_offsets: Tensor, rows: int, 
     Returns:
         (rows, *element). The gradient is `scatter_runs(grad, starts, row_offsets, rows_in, step)`.
     """
-    return _gather_runs(values, starts, row_offsets, rows, step)
 
 
+@operator
 def scatter_runs(
     values: Tensor, starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1, fill: float = 0
 ) -> Tensor:
@@ -91,9 +87,9 @@ def scatter_runs(
     Returns:
         (rows, *element). The gradient is `gather_runs(grad, starts, row_offsets, rows_in, step)`.
     """
-    return _scatter_runs(values, starts, row_offsets, rows, step, fill)
 
 
+@operator
 def segment_unfold(
     values: Tensor, row_offsets: Tensor, size: int, start: int, dilation: int = 1, fill: float = 0
 ) -> Tensor:
@@ -107,14 +103,14 @@ def segment_unfold(
     Returns:
         (rows, size, *element). The gradient is `segment_fold(grad, row_offsets, start, dilation)`.
     """
-    return _unfold(values, row_offsets, size, start, dilation, fill)
 
 
+@operator
 def segment_fold(values: Tensor, row_offsets: Tensor, start: int, dilation: int = 1) -> Tensor:
     """The adjoint of `segment_unfold`: (rows, size, *element) to (rows, *element); what a row gave to windows, added up."""
-    return _fold(values, row_offsets, start, dilation)
 
 
+@operator
 def segment_conv(
     values: Tensor, weight: Tensor, bias: Tensor | None, row_offsets: Tensor, start: int, dilation: int = 1
 ) -> Tensor:
@@ -132,9 +128,8 @@ def segment_conv(
     Returns:
         (rows, out).
     """
-    return _conv(values, weight, bias, row_offsets, start, dilation)
 
 
+@operator
 def rank_by_length(offsets: Tensor) -> Tensor:
     """The sequences (int64) from longest to shortest, in their own order where equally long. Offsets in host memory."""
-    return _rank_by_length(offsets)

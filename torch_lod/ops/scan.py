@@ -5,9 +5,8 @@ from torch import Tensor
 
 from .library import operator
 
-_scan, _cumulative = operator("segment_scan"), operator("segment_cumulative")
 
-
+@operator
 def segment_scan(values: Tensor, factors: Tensor | None, row_offsets: Tensor, adjoint: bool = False) -> Tensor:
     """y[r] = values[r] + factors[r] y[r - 1] along every segment, from 0 before its first row.
 
@@ -22,9 +21,9 @@ def segment_scan(values: Tensor, factors: Tensor | None, row_offsets: Tensor, ad
     Returns:
         the shape and dtype of values.
     """
-    return _scan(values, factors, row_offsets, adjoint)
 
 
+@operator
 def segment_cumulative(values: Tensor, row_offsets: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
     """The extreme so far ('max' or 'min') along every segment, and the row (int64, absolute) that it came from.
 
@@ -37,4 +36,3 @@ def segment_cumulative(values: Tensor, row_offsets: Tensor, reduce: str) -> tupl
     Returns:
         values and rows, both of the shape of values.
     """
-    return _cumulative(values, row_offsets, reduce)

@@ -5,11 +5,8 @@ from torch import Tensor
 
 from .library import operator
 
-_reduce, _extreme = operator("segment_reduce"), operator("segment_extreme")
-_broadcast, _softmax = operator("segment_broadcast"), operator("segment_softmax")
-_pick, _place = operator("segment_pick"), operator("segment_place")
 
-
+@operator
 def segment_reduce(values: Tensor, row_offsets: Tensor, reduce: str, pad_value: float = 0.0) -> Tensor:
     """One row per segment; `pad_value`, with no gradient, for empty segments.
 
@@ -26,14 +23,14 @@ def segment_reduce(values: Tensor, row_offsets: Tensor, reduce: str, pad_value: 
     Returns:
         (segments, *element), of the dtype of values.
     """
-    return _reduce(values, row_offsets, reduce, pad_value)
 
 
+@operator
 def segment_extreme(values: Tensor, row_offsets: Tensor, reduce: str, pad_value: float = 0.0) -> tuple[Tensor, Tensor]:
     """`segment_reduce` with 'max' or 'min', and the row (int64, absolute, -1 for empty segments) of every result."""
-    return _extreme(values, row_offsets, reduce, pad_value)
 
 
+@operator
 def segment_broadcast(values: Tensor, row_offsets: Tensor, rows: int, reduce: str = "sum") -> Tensor:
     """Row s of values on every row of segment s; the gradient of `segment_reduce` with 'sum', 'mean' or 'sqrt'.
 
@@ -45,9 +42,9 @@ def segment_broadcast(values: Tensor, row_offsets: Tensor, rows: int, reduce: st
     Returns:
         (rows, *element).
     """
-    return _broadcast(values, row_offsets, rows, reduce)
 
 
+@operator
 def segment_pick(values: Tensor, index: Tensor, row_offsets: Tensor) -> Tensor:
     """Element (s, c) of the result is `values[index[s, c], c]`, 0 where the index is no row of segment s.
 
@@ -58,14 +55,14 @@ def segment_pick(values: Tensor, index: Tensor, row_offsets: Tensor) -> Tensor:
     Returns:
         (segments, *element). The gradient is `segment_place(grad, index, row_offsets, rows)`.
     """
-    return _pick(values, index, row_offsets)
 
 
+@operator
 def segment_place(values: Tensor, index: Tensor, row_offsets: Tensor, rows: int) -> Tensor:
     """The adjoint of `segment_pick`: (rows, *element), zero but for `values[s, c]` at row `index[s, c]`."""
-    return _place(values, index, row_offsets, rows)
 
 
+@operator
 def segment_softmax(values: Tensor, row_offsets: Tensor) -> Tensor:
     """exp(x - max x) / sum exp(x - max x) over the rows of every segment, each element of a row for itself.
 
@@ -76,4 +73,3 @@ def segment_softmax(values: Tensor, row_offsets: Tensor) -> Tensor:
     Returns:
         the shape and dtype of values.
     """
-    return _softmax(values, row_offsets)

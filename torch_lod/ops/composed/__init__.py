@@ -6,7 +6,19 @@ gradients of gradients of the recurrences, and are a second opinion in the tests
 """
 
 from . import attention, conv, recurrence, rows, scan, segment
-from .register import register
-from .table import COMPOSITIONS, OPAQUE
+from .register import beside_kernels, in_place_of_kernels
+from .table import COMPOSITIONS, OPAQUE, RECORDED
 
-__all__ = ["COMPOSITIONS", "OPAQUE", "attention", "conv", "recurrence", "register", "rows", "scan", "segment"]
+__all__ = [
+    "COMPOSITIONS",
+    "OPAQUE",
+    "RECORDED",
+    "attention",
+    "beside_kernels",
+    "conv",
+    "in_place_of_kernels",
+    "recurrence",
+    "rows",
+    "scan",
+    "segment",
+]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import check
-from .table import composition, wide
+from .table import composition, vjp, wide
 
 _FARTHEST = 2**40
 
@@ -88,94 +88,74 @@ def _mixed(x: Tensor) -> Tensor:
     return x ^ (x >> 16)
 
 
-class _Sequence:
-    """The queries and keys of a sequence, in what is summed in, every head of the queries with its keys."""
-
-    def __init__(self, query, key, value, bias, slopes, seed, scale, left, right, dropout, rows, columns, first):
-        self.rows, self.columns, self.pairs = slice(*rows), slice(*columns), slice(first, first)
-        heads = query.shape[1]
-        group = heads // key.shape[1]
-        self.q = wide(query[self.rows])
-        self.k, self.v = (wide(t[self.columns]).repeat_interleave(group, 1) for t in (key, value))
-        m, n = rows[1] - rows[0], columns[1] - columns[0]
-        keys = torch.arange(n, device=query.device)
-        ahead = keys - torch.arange(n - m, n, device=query.device)[:, None]
-        self.distance = ahead.abs().to(self.q.dtype)
-        self.scale = 1 / math.sqrt(query.shape[2]) if scale is None else scale
-        self.x = self.scale * torch.einsum("ihd,jhd->hij", self.q, self.k)
-        if bias is not None:
-            self.pairs = slice(first, first + m * n)
-            self.x = self.x + wide(bias[self.pairs]).view(m, n, bias.shape[1]).permute(2, 0, 1)
-        if slopes is not None:
-            self.x = self.x - slopes[:, None, None] * self.distance
-        self.seen = torch.ones_like(self.x, dtype=torch.bool)
-        if left >= 0:
-            self.seen = self.seen & (ahead >= -left)
-        if right >= 0:
-            self.seen = self.seen & (ahead <= right)
-        self.seen = self.seen & (self.x != -math.inf)
-        self.mask = 1
-        if dropout:
-            row = torch.arange(*rows, device=query.device) * heads
-            head = torch.arange(heads, device=query.device)[:, None]
-            start = _mixed((seed & 0xFFFFFFFF) ^ _mixed((row + head) & 0xFFFFFFFF))
-            kept = _mixed((start[..., None] + keys * 0x9E3779B9) & 0xFFFFFFFF) >= int(dropout * 4294967295.0)
-            self.mask = kept.to(self.x.dtype) * (1 / (1 - dropout) if dropout < 1 else 0)
+def _kept(seed: Tensor, dropout: float, heads: int, queries: Tensor, keys: Tensor) -> Tensor:
+    """Of every head, query and key: whether dropout keeps the weight."""
+    head = torch.arange(heads, device=keys.device)[:, None]
+    start = _mixed((seed & 0xFFFFFFFF) ^ _mixed((queries * heads + head) & 0xFFFFFFFF))
+    return _mixed((start[..., None] + keys * 0x9E3779B9) & 0xFFFFFFFF) >= int(dropout * 4294967295.0)
 
 
-def _sequences(query, key, value, query_offsets, key_offsets, *options):
-    cuts = (itertools.pairwise(t.tolist()) for t in (query_offsets, key_offsets))
-    first = 0
-    for rows, columns in zip(*cuts, strict=True):
-        yield _Sequence(query, key, value, *options, rows, columns, first)
-        first += (rows[1] - rows[0]) * (columns[1] - columns[0])
-
-
-def _weights(s: _Sequence) -> tuple[Tensor, Tensor, Tensor]:
-    """Of every head, query and key: e^(x - top), and for every query its sum, and top."""
-    none = s.x.new_full((*s.x.shape[:2], 1), -math.inf)
-    top = torch.cat([none, s.x.detach().where(s.seen, -math.inf)], 2).amax(2)
+def _attend(query, key, value, bias, slopes, seed, scale, left, right, dropout, first):
+    """One sequence, whose first query is row `first`: what its queries get, the logsumexp of their scores, and the weights
+    (heads, queries, keys) after dropout."""
+    (m, heads, width), n = query.shape, key.shape[0]
+    keys = torch.arange(n, device=query.device)
+    ahead = keys - torch.arange(n - m, n, device=query.device)[:, None]
+    k, v = (wide(t).repeat_interleave(heads // key.shape[1], 1) for t in (key, value))
+    x = (1 / math.sqrt(width) if scale is None else scale) * torch.einsum("ihd,jhd->hij", wide(query), k)
+    if bias is not None:
+        x = x + wide(bias).view(m, n, bias.shape[1]).permute(2, 0, 1)
+    if slopes is not None:
+        x = x - slopes[:, None, None] * ahead.abs().to(x.dtype)
+    seen = x != -math.inf
+    if left >= 0:
+        seen = seen & (ahead >= -left)
+    if right >= 0:
+        seen = seen & (ahead <= right)
+    none = x.new_full((heads, m, 1), -math.inf)
+    top = torch.cat([none, x.detach().where(seen, -math.inf)], 2).amax(2)
     top = torch.where(top == -math.inf, 0, top)
-    p = torch.where(s.seen, s.x - top[:, :, None], -math.inf).exp()
-    return p, p.sum(2), top
+    p = torch.where(seen, x - top[:, :, None], -math.inf).exp()
+    total = p.sum(2)
+    empty = total == 0
+    total = torch.where(empty, 1, total)
+    weights = p / total[:, :, None]
+    if dropout:
+        queries = torch.arange(first, first + m, device=query.device)
+        weights = weights * _kept(seed, dropout, heads, queries, keys) * (1 / (1 - dropout) if dropout < 1 else 0)
+    out = torch.einsum("hij,jhd->ihd", weights, v).to(query.dtype)
+    return out, torch.where(empty, -math.inf, top + total.log()).t(), weights
 
 
-def _attend(op, query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout):
-    check_attention(op, query, key, value, query_offsets, key_offsets, bias, slopes, seed, left, right, dropout)
-    outs, sums = [value.new_zeros(0, query.shape[1], value.shape[2])], [wide(query).new_zeros(0, query.shape[1])]
-    options = bias, slopes, seed, scale, left, right, dropout
-    for s in _sequences(query, key, value, query_offsets, key_offsets, *options):
-        p, total, top = _weights(s)
-        empty = total == 0
-        safe = torch.where(empty, 1, total)
-        outs.append((torch.einsum("hij,jhd->ihd", p * s.mask, s.v) / safe.t()[:, :, None]).to(query.dtype))
-        sums.append(torch.where(empty, -math.inf, top + safe.log()).t())
-    return torch.cat(outs), torch.cat(sums)
+def _sequences(query_offsets, key_offsets):
+    """The rows of the queries, of the keys and of the pairs of every sequence; none where a tracer holds the offsets."""
+    if check.has_no_data(query_offsets):
+        return
+    first = 0
+    cuts = (itertools.pairwise(t.tolist()) for t in (query_offsets, key_offsets))
+    for (a, b), (c, d) in zip(*cuts, strict=True):
+        yield slice(a, b), slice(c, d), slice(first, first + (b - a) * (d - c))
+        first += (b - a) * (d - c)
+
+
+def _each(query, key, value, query_offsets, key_offsets, bias, slopes, *options):
+    """`_attend` of every sequence."""
+    for rows, columns, pairs in _sequences(query_offsets, key_offsets):
+        scores = None if bias is None else bias[pairs], slopes
+        yield _attend(query[rows], key[columns], value[columns], *scores, *options, rows.start)
 
 
 def attention_weights(
     query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout
 ) -> Tensor:
     """(pairs, heads): what every query gives every key of its sequence, after dropout; laid out as a bias is."""
-    check_attention(
-        "attention", query, key, value, query_offsets, key_offsets, bias, slopes, seed, left, right, dropout
-    )
-    parts = [wide(query).new_zeros(0, query.shape[1])]
-    options = bias, slopes, seed, scale, left, right, dropout
-    for s in _sequences(query, key, value, query_offsets, key_offsets, *options):
-        p, total, _ = _weights(s)
-        weights = p * s.mask / torch.where(total == 0, 1, total)[:, :, None]
-        parts.append(weights.permute(1, 2, 0).flatten(0, 1))
-    return torch.cat(parts).to(query.dtype)
+    inputs = query, key, value, query_offsets, key_offsets, bias, slopes, seed
+    check_attention("attention", *inputs, left, right, dropout)
+    each = [weights.permute(1, 2, 0).flatten(0, 1) for _, _, weights in _each(*inputs, scale, left, right, dropout)]
+    return torch.cat([wide(query).new_zeros(0, query.shape[1]), *each]).to(query.dtype)
 
 
-_ATTENTION = (
-    "(Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets, Tensor? bias=None, "
-    "Tensor? slopes=None, Tensor? seed=None, float? scale=None, int left=-1, int right=-1, float dropout=0.0)"
-)
-
-
-@composition(f"attention{_ATTENTION} -> (Tensor, Tensor)")
+@composition
 def attention(
     query,
     key,
@@ -190,91 +170,44 @@ def attention(
     right=-1,
     dropout=0.0,
 ):
-    options = bias, slopes, seed, scale, left, right, dropout
-    return _attend("attention", query, key, value, query_offsets, key_offsets, *options)
+    inputs = query, key, value, query_offsets, key_offsets, bias, slopes, seed
+    check_attention("attention", *inputs, left, right, dropout)
+    parts = [(out, sums) for out, sums, _ in _each(*inputs, scale, left, right, dropout)]
+    if parts:
+        outs, sums = zip(*parts)
+        return torch.cat(outs), torch.cat(sums)
+    shape = query.shape[:2]
+    return query.new_zeros(*shape, value.shape[2]), query.new_zeros(shape, dtype=_summed_in(query))
 
 
-@composition(f"attention_composed{_ATTENTION} -> Tensor")
-def attention_composed(
-    query,
-    key,
-    value,
-    query_offsets,
-    key_offsets,
-    bias=None,
-    slopes=None,
-    seed=None,
-    scale=None,
-    left=-1,
-    right=-1,
-    dropout=0.0,
-):
-    options = bias, slopes, seed, scale, left, right, dropout
-    return _attend("attention", query, key, value, query_offsets, key_offsets, *options)[0]
+@composition
+def attention_composed(*inputs):
+    return attention(*inputs)[0]
 
 
-def check_backward(op, grad, inputs, left, right, dropout, output, sums):
-    query, _, value, *_ = inputs
+@composition
+def attention_backward(grad, *inputs_and_more):
+    *inputs, scale, left, right, dropout, output, logsumexp, biases = inputs_and_more
+    options = scale, left, right, dropout
+    op, (query, key, value, query_offsets, key_offsets, bias, slopes, seed) = "attention_backward", inputs
     check_attention(op, *inputs, left, right, dropout)
-    rows, wanted = (*query.shape[:2], value.shape[2]), _summed_in(query)
-    for name, t, dtype, shape in (
-        ("grad", grad, query.dtype, rows),
-        ("output", output, query.dtype, rows),
-        ("logsumexp", sums, wanted, rows[:2]),
-    ):
+    wanted = *query.shape[:2], value.shape[2]
+    saved = (("grad", grad, query.dtype, wanted), ("output", output, query.dtype, wanted))
+    for name, t, dtype, shape in (*saved, ("logsumexp", logsumexp, _summed_in(query), wanted[:2])):
         _kind(op, name, t, dtype, query)
         if t.shape != shape:
             raise ValueError(f"{op}: expected {name} of shape {list(shape)}, got {list(t.shape)}")
+    found = [query, key, value, bias if biases else None, slopes if biases else None]
+    empty = query.new_empty(0), query.new_empty(0, dtype=logsumexp.dtype)
+    found = [e if t is None else t.new_zeros(t.shape) for t, e in zip(found, (*[query] * 3, *empty))]
+    for rows, columns, pairs in _sequences(query_offsets, key_offsets):
+        parts = rows, columns, columns, pairs, slice(None)
+        one = [None if t is None else t[part] for t, part in zip((query, key, value, bias, slopes), parts)]
 
+        def forward(*leaves, rows=rows):
+            return _attend(*leaves, seed, *options, rows.start)[:1]
 
-@composition(
-    "attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets, "
-    "Tensor? bias, Tensor? slopes, Tensor? seed, float? scale, int left, int right, float dropout, Tensor output, "
-    "Tensor logsumexp, bool biases) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
-)
-def attention_backward(grad, *inputs_and_more):
-    *inputs, scale, left, right, dropout, output, logsumexp, biases = inputs_and_more
-    check_backward("attention_backward", grad, inputs, left, right, dropout, output, logsumexp)
-    query, key, value, query_offsets, key_offsets, bias, slopes, seed = inputs
-    group = query.shape[1] // key.shape[1]
-    d_query, d_key, d_value, *rest = empty_gradients(query, key, value, bias, slopes, biases)
-    d_bias, d_slopes = (t.zero_() for t in rest)
-    options = bias, slopes, seed, scale, left, right, dropout
-    for s in _sequences(query, key, value, query_offsets, key_offsets, *options):
-        g = wide(grad[s.rows])
-        total = logsumexp[s.rows].t()[:, :, None]
-        p = torch.where(s.seen, s.x - torch.where(total == -math.inf, math.inf, total), -math.inf).exp()
-        delta = (g * wide(output[s.rows])).sum(2).t()[:, :, None]
-        dx = p * (torch.einsum("ihd,jhd->hij", g, s.v) * s.mask - delta)
-        d_query[s.rows] = (s.scale * torch.einsum("hij,jhd->ihd", dx, s.k)).to(query.dtype)
-        for to, by, rows in ((d_key, s.scale * dx, s.q), (d_value, p * s.mask, g)):
-            each = torch.einsum("hij,ihd->jhd", by, rows)
-            to[s.columns] = each.unflatten(1, (-1, group)).sum(2).to(query.dtype)
-        if bias is not None and biases:
-            each = dx.permute(1, 2, 0).flatten(0, 1)
-            d_bias[s.pairs] = (each if bias.shape[1] > 1 else each.sum(1, keepdim=True)).to(query.dtype)
-        if slopes is not None and biases:
-            d_slopes -= (dx * s.distance).sum((1, 2))
-    return d_query, d_key, d_value, d_bias, d_slopes
-
-
-def empty_gradients(query, key, value, bias, slopes, biases):
-    rest = (
-        query.new_empty(0) if bias is None or not biases else bias.new_empty(bias.shape),
-        query.new_empty(0 if slopes is None or not biases else query.shape[1], dtype=_summed_in(query)),
-    )
-    return *(t.new_empty(t.shape) for t in (query, key, value)), *rest
-
-
-def empty_results(query, key, value, query_offsets, key_offsets, *options):
-    """The fake of attention: options left out are those at the end."""
-    given = dict(zip(_OPTIONS, options))
-    bias, slopes, seed, _, left, right, dropout = (given.get(name, usual) for name, usual in _OPTIONS.items())
-    check_attention(
-        "attention", query, key, value, query_offsets, key_offsets, bias, slopes, seed, left, right, dropout
-    )
-    out = query.new_empty(*query.shape[:2], value.shape[2])
-    return out, query.new_empty(query.shape[:2], dtype=_summed_in(query))
-
-
-_OPTIONS = {"bias": None, "slopes": None, "seed": None, "scale": None, "left": -1, "right": -1, "dropout": 0.0}
+        for total, part, d in zip(found, parts, vjp(forward, one, [grad[rows]])):
+            if d is not None and len(total):
+                total[part] += d
+    return tuple(found)

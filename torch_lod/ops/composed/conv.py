@@ -19,9 +19,7 @@ def _check(op, values, row_offsets, start, dilation, **others) -> None:
             )
 
 
-@composition(
-    "segment_conv(Tensor values, Tensor weight, Tensor? bias, Tensor row_offsets, SymInt start, int dilation=1) -> Tensor"
-)
+@composition
 def segment_conv(values, weight, bias, row_offsets, start, dilation=1):
     op = "segment_conv"
     _check(op, values, row_offsets, start, dilation, weight=weight, bias=bias)
@@ -36,9 +34,7 @@ def segment_conv(values, weight, bias, row_offsets, start, dilation=1):
     return out if bias is None else out + bias
 
 
-@composition(
-    "segment_conv_weight(Tensor values, Tensor grad, Tensor row_offsets, SymInt size, SymInt start, int dilation=1) -> Tensor"
-)
+@composition
 def segment_conv_weight(values, grad, row_offsets, size, start, dilation=1):
     op = "segment_conv_weight"
     _check(op, values, row_offsets, start, dilation, grad=grad)

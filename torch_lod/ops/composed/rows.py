@@ -7,7 +7,7 @@ from .. import check
 from .table import composition, like_rows, segment_of_rows, sum_by, wide
 
 
-@composition("check_lod(Tensor[] offsets, int rows) -> int[]")
+@composition
 def check_lod(offsets, rows):
     report = [0]
     for level, t in enumerate(offsets):
@@ -24,7 +24,7 @@ def check_lod(offsets, rows):
     return report
 
 
-@composition("run_map(Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor")
+@composition
 def run_map(starts, row_offsets, rows, step=1):
     check.index("run_map", "starts", starts, getattr(starts, "device", None))
     check.offsets_kind("run_map", row_offsets, starts.device)
@@ -37,7 +37,7 @@ def run_map(starts, row_offsets, rows, step=1):
     return starts[segment] + step * (torch.arange(rows, device=starts.device) - row_offsets[segment])
 
 
-@composition("gather_rows(Tensor values, Tensor map, Scalar fill=0) -> Tensor")
+@composition
 def gather_rows(values, map, fill=0):
     check.has_rows("gather_rows", "values", values)
     check.index("gather_rows", "map", map, values.device)
@@ -48,7 +48,7 @@ def gather_rows(values, map, fill=0):
     return filled.index_select(0, torch.where(map < 0, rows, map)).to(values.dtype)
 
 
-@composition("scatter_rows(Tensor values, Tensor map, SymInt rows) -> Tensor")
+@composition
 def scatter_rows(values, map, rows):
     check.has_rows("scatter_rows", "values", values)
     check.is_number("scatter_rows", values)
@@ -60,7 +60,7 @@ def scatter_rows(values, map, rows):
     return sum_by(torch.where(map < 0, rows, map), values, rows + 1)[:rows]
 
 
-@composition("rank_by_length(Tensor offsets) -> Tensor")
+@composition
 def rank_by_length(offsets):
     check.offsets_kind("rank_by_length", offsets, torch.device("cpu"))
     check.offsets("rank_by_length", offsets, -1)
@@ -83,14 +83,12 @@ def _runs(op, values, starts, row_offsets, rows, step) -> torch.Tensor:
     return run_map(starts, row_offsets, own, step)
 
 
-@composition("gather_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor")
+@composition
 def gather_runs(values, starts, row_offsets, rows, step=1):
     return gather_rows(values, _runs("gather_runs", values, starts, row_offsets, rows, step))
 
 
-@composition(
-    "scatter_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1, Scalar fill=0) -> Tensor"
-)
+@composition
 def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
     there = _runs("scatter_runs", values, starts, row_offsets, rows, step)
     if check.readable(there) and there.unique().numel() < there.numel():
@@ -118,9 +116,7 @@ def _window_rows(row_offsets, rows, size, start, dilation):
     return row, (row >= row_offsets[segment][:, None]) & (row < row_offsets[segment + 1][:, None])
 
 
-@composition(
-    "segment_unfold(Tensor values, Tensor row_offsets, SymInt size, int start, int dilation=1, Scalar fill=0) -> Tensor"
-)
+@composition
 def segment_unfold(values, row_offsets, size, start, dilation=1, fill=0):
     check_windows("segment_unfold", values, row_offsets, start, dilation)
     if not 1 <= size <= 2**20:
@@ -131,7 +127,7 @@ def segment_unfold(values, row_offsets, size, start, dilation=1, fill=0):
     return taken.view(values.shape[0], size, *values.shape[1:])
 
 
-@composition("segment_fold(Tensor values, Tensor row_offsets, int start, int dilation=1) -> Tensor")
+@composition
 def segment_fold(values, row_offsets, start, dilation=1):
     check_windows("segment_fold", values, row_offsets, start, dilation)
     check.is_number("segment_fold", values)

@@ -40,7 +40,7 @@ def _counting(reach, f, older):
     return torch.where(reach & ((f != 0) | older.isfinite()), older, 0)
 
 
-@composition("segment_scan(Tensor values, Tensor? factors, Tensor row_offsets, bool adjoint=False) -> Tensor")
+@composition
 def segment_scan(values, factors, row_offsets, adjoint=False):
     _check("segment_scan", values, row_offsets)
     if factors is not None and (factors.dtype != values.dtype or factors.device != values.device):
@@ -64,7 +64,7 @@ def segment_scan(values, factors, row_offsets, adjoint=False):
     return _scan(x.flip(0), f, _place(ends, values.shape[0])).flip(0).to(values.dtype)
 
 
-@composition("segment_cumulative(Tensor values, Tensor row_offsets, str reduce) -> (Tensor, Tensor)")
+@composition
 def segment_cumulative(values, row_offsets, reduce):
     _check("segment_cumulative", values, row_offsets)
     if reduce not in ("max", "min"):

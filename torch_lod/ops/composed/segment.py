@@ -34,7 +34,7 @@ def _check_reduce(op, values, row_offsets, reduce, pad_value=0.0) -> None:
         )
 
 
-@composition("segment_reduce(Tensor values, Tensor row_offsets, str reduce, float pad_value=0.0) -> Tensor")
+@composition
 def segment_reduce(values, row_offsets, reduce, pad_value=0.0):
     _check_reduce("segment_reduce", values, row_offsets, reduce, pad_value)
     check.offsets("segment_reduce", row_offsets, values.shape[0])
@@ -60,7 +60,7 @@ def _divided(values: Tensor, row_offsets: Tensor, reduce: str) -> Tensor:
     return (values / like_rows(length if reduce == "mean" else length.sqrt(), values)).to(values.dtype)
 
 
-@composition("segment_extreme(Tensor values, Tensor row_offsets, str reduce, float pad_value=0.0) -> (Tensor, Tensor)")
+@composition
 def segment_extreme(values, row_offsets, reduce, pad_value=0.0):
     _check_reduce("segment_extreme", values, row_offsets, reduce, pad_value)
     if reduce not in ("max", "min"):
@@ -80,7 +80,7 @@ def segment_extreme(values, row_offsets, reduce, pad_value=0.0):
     return torch.where(empty, pad, segment_pick(values, index, row_offsets)), index
 
 
-@composition("segment_broadcast(Tensor values, Tensor row_offsets, SymInt rows, str reduce='sum') -> Tensor")
+@composition
 def segment_broadcast(values, row_offsets, rows, reduce="sum"):
     _check_reduce("segment_broadcast", values, row_offsets, reduce)
     if reduce not in ("sum", "mean", "sqrt"):
@@ -113,7 +113,7 @@ def _known(index: Tensor, row_offsets: Tensor, otherwise) -> Tensor:
     return torch.where((index >= begin) & (index < end), index, otherwise)
 
 
-@composition("segment_pick(Tensor values, Tensor index, Tensor row_offsets) -> Tensor")
+@composition
 def segment_pick(values, index, row_offsets):
     _check_pick("segment_pick", values, index, row_offsets)
     check.offsets("segment_pick", row_offsets, values.shape[0])
@@ -121,7 +121,7 @@ def segment_pick(values, index, row_offsets):
     return filled.gather(0, _known(index, row_offsets, values.shape[0]))
 
 
-@composition("segment_place(Tensor values, Tensor index, Tensor row_offsets, SymInt rows) -> Tensor")
+@composition
 def segment_place(values, index, row_offsets, rows):
     _check_pick("segment_place", values, index, row_offsets)
     check.row_per_segment("segment_place", values, row_offsets)
@@ -131,7 +131,7 @@ def segment_place(values, index, row_offsets, rows):
     return out.scatter(0, _known(index, row_offsets, rows), values)[:rows]
 
 
-@composition("segment_softmax(Tensor values, Tensor row_offsets) -> Tensor")
+@composition
 def segment_softmax(values, row_offsets):
     check.segments("segment_softmax", values, row_offsets)
     check.is_floating("segment_softmax", "values", values)
@@ -143,7 +143,7 @@ def segment_softmax(values, row_offsets):
     return (e / sum_by(segment, e, count).index_select(0, segment)).to(values.dtype)
 
 
-@composition("segment_softmax_backward(Tensor grad, Tensor output, Tensor row_offsets) -> Tensor")
+@composition
 def segment_softmax_backward(grad, output, row_offsets):
     op = "segment_softmax_backward"
     check.segments(op, output, row_offsets)

@@ -1,36 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every operator as a composition of torch operators: simple rather than fast.
-
-They stand in when the compiled operators are missing and on devices without kernels, carry torch.func transforms and
-gradients of gradients of the recurrences, and are a second opinion in the tests.
-"""
+"""The compositions by name, and what several of them are made of."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-
-class Composition(NamedTuple):
-    schema: str
-    function: Callable
-
-
-COMPOSITIONS: dict[str, Composition] = {}
+COMPOSITIONS: dict[str, Callable] = {}
 #: The host plans their steps or goes from sequence to sequence: tracers must see one operator and never look inside.
 OPAQUE = ("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward", "attention", "attention_backward")
-
+#: Of these, the ones that autograd may record step by step where nothing traces: as large as what the operator would save.
+RECORDED = ("lstm", "gru", "rnn")
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.
 HOST = ("check_lod", "rank_by_length")
 
 
-def composition(schema: str):
-    def register_one(function):
-        COMPOSITIONS[schema.split("(")[0]] = Composition(schema, function)
-        return function
-
-    return register_one
+def composition(function: Callable) -> Callable:
+    """Enters a function as the composition of the operator of its name."""
+    COMPOSITIONS[function.__name__] = function
+    return function
 
 
 def segment_of_rows(row_offsets: Tensor, rows) -> Tensor:
@@ -51,3 +39,23 @@ def sum_by(ids: Tensor, values: Tensor, count) -> Tensor:
     """Row i of the result: the sum of the rows of values whose id is i."""
     x = wide(values)
     return x.new_zeros(count, *values.shape[1:]).index_add(0, ids, x).to(values.dtype)
+
+
+def gradients(outputs, leaves, grads, create_graph: bool = False) -> list[Tensor | None]:
+    """torch.autograd.grad for outputs and leaves that may be None or independent of one another: zeros, None for None."""
+    pairs = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
+    wanted = [t for t in leaves if t is not None]
+    found: list = [None] * len(wanted)
+    if pairs and wanted:
+        outs, given = zip(*pairs)
+        found = list(torch.autograd.grad(outs, wanted, given, create_graph=create_graph, allow_unused=True))
+    each = iter(t.new_zeros(t.shape) if d is None else d for t, d in zip(wanted, found))
+    return [None if t is None else next(each) for t in leaves]
+
+
+def vjp(function: Callable, inputs, grads) -> list[Tensor | None]:
+    """Gradients of `function(*inputs)`, which returns a list, for the gradients of what it returns; None for None."""
+    exclude = torch._C._SetExcludeDispatchKeyGuard  # a kernel may run where autograd is switched off
+    with torch.enable_grad(), exclude(torch._C.DispatchKey.AutogradFunctionality, False):
+        leaves = [None if t is None else t.detach().requires_grad_(t.is_floating_point()) for t in inputs]
+        return gradients(function(*leaves), leaves, grads)

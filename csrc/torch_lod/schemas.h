@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every operator's schema, once: csrc/library.cpp defines the operators from this text, and torch_lod/ops/composed the
+// pure PyTorch ones. `name = arguments` names a list of arguments, and {name} below it stands for that list.
+R"schemas(
+# values: rows first. map: output row -> input row, -1 for none. row_offsets: int64, (segments + 1), from 0 to rows; on
+# the device of values, but in host memory for the recurrences, whose steps the host plans.
+check_lod(Tensor[] offsets, int rows) -> int[]
+rank_by_length(Tensor offsets) -> Tensor
+
+# rows
+runs = Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1
+run_map(Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor
+gather_rows(Tensor values, Tensor map, Scalar fill=0) -> Tensor
+scatter_rows(Tensor values, Tensor map, SymInt rows) -> Tensor
+gather_runs({runs}) -> Tensor
+scatter_runs({runs}, Scalar fill=0) -> Tensor
+segment_unfold(Tensor values, Tensor row_offsets, SymInt size, int start, int dilation=1, Scalar fill=0) -> Tensor
+segment_fold(Tensor values, Tensor row_offsets, int start, int dilation=1) -> Tensor
+
+# segments
+segment_reduce(Tensor values, Tensor row_offsets, str reduce, float pad_value=0.0) -> Tensor
+segment_extreme(Tensor values, Tensor row_offsets, str reduce, float pad_value=0.0) -> (Tensor, Tensor)
+segment_broadcast(Tensor values, Tensor row_offsets, SymInt rows, str reduce='sum') -> Tensor
+segment_pick(Tensor values, Tensor index, Tensor row_offsets) -> Tensor
+segment_place(Tensor values, Tensor index, Tensor row_offsets, SymInt rows) -> Tensor
+segment_softmax(Tensor values, Tensor row_offsets) -> Tensor
+segment_softmax_backward(Tensor grad, Tensor output, Tensor row_offsets) -> Tensor
+
+# convolution
+segment_conv(Tensor values, Tensor weight, Tensor? bias, Tensor row_offsets, SymInt start, int dilation=1) -> Tensor
+conv_weight = Tensor values, Tensor grad, Tensor row_offsets, SymInt size, SymInt start, int dilation=1
+segment_conv_weight({conv_weight}) -> Tensor
+
+# scans
+segment_scan(Tensor values, Tensor? factors, Tensor row_offsets, bool adjoint=False) -> Tensor
+segment_cumulative(Tensor values, Tensor row_offsets, str reduce) -> (Tensor, Tensor)
+
+# recurrences: the *_composed forms are made of torch operators, and serve gradients of gradients
+weights = Tensor values, Tensor weight_ih, Tensor weight_hh
+layer = {weights}, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0
+steps = Tensor row_offsets, bool reverse=False
+steps_back = Tensor row_offsets, bool reverse
+
+lstm_layer = {layer}, Tensor? c_0, {steps}, Tensor? weight_hr=None
+lstm({lstm_layer}) -> (Tensor, Tensor, Tensor)
+lstm_composed({lstm_layer}) -> (Tensor, Tensor)
+lstm_grads = Tensor? grad_output, Tensor? grad_cells
+lstm_given = {weights}, Tensor? h_0, Tensor? c_0, {steps_back}
+lstm_saved = Tensor output, Tensor cells, Tensor gates, Tensor? weight_hr=None
+lstm_backward({lstm_grads}, {lstm_given}, {lstm_saved}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)
+
+gru({layer}, {steps}) -> (Tensor, Tensor)
+gru_composed({layer}, {steps}) -> Tensor
+gru_given = Tensor grad_output, {weights}, Tensor? h_0, {steps_back}
+gru_backward({gru_given}, Tensor output, Tensor saved) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)
+
+rnn({layer}, {steps}, bool relu=False) -> Tensor
+rnn_composed({layer}, {steps}, bool relu=False) -> Tensor
+rnn_given = Tensor grad_output, {weights}, Tensor? h_0, {steps_back}, bool relu
+rnn_backward({rnn_given}, Tensor output) -> (Tensor, Tensor, Tensor, Tensor, Tensor)
+
+# attention
+inputs = Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets
+scores = Tensor? bias=None, Tensor? slopes=None, Tensor? seed=None, float? scale=None
+options = {scores}, int left=-1, int right=-1, float dropout=0.0
+attention({inputs}, {options}) -> (Tensor, Tensor)
+attention_composed({inputs}, {options}) -> Tensor
+scores_back = Tensor? bias, Tensor? slopes, Tensor? seed, float? scale
+given = Tensor grad, {inputs}, {scores_back}, int left, int right, float dropout
+attention_backward({given}, Tensor output, Tensor logsumexp, bool biases) -> (Tensor, Tensor, Tensor, Tensor, Tensor)
+)schemas"

@@ -1,8 +1,9 @@
 // Convolution along segments: every row with its neighbours, side by side, times a weight. The gradient of the values is the
-// convolution of the results' gradient with the weight turned round.
+// convolution of the results' gradient with the weight flipped and transposed.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
 #include "core/factor.h"
+#include "core/operators.h"
 #include "core/windows.h"
 
 #include <ATen/ops/stack.h>
@@ -19,12 +20,6 @@ void check_windows(const char* op, const Tensor& values, const Tensor& offsets, 
 void check_like(const char* op, const char* name, const Tensor& t, const Tensor& values) {
   TORCH_CHECK_TYPE(t.scalar_type() == values.scalar_type() && t.device() == values.device(), op, ": expected ", name, " of dtype ",
                    values.scalar_type(), " on ", values.device(), ", as values, got ", t.scalar_type(), " on ", t.device());
-}
-
-Tensor call_unfold(const Tensor& values, const Tensor& offsets, const c10::SymInt& size, int64_t start, int64_t dilation) {
-  static const auto unfold = c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::segment_unfold", "")
-                                 .typed<Tensor(const Tensor&, const Tensor&, c10::SymInt, int64_t, int64_t, const at::Scalar&)>();
-  return unfold.call(values, offsets, size, start, dilation, 0);
 }
 
 Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& offsets,
@@ -51,7 +46,7 @@ Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTe
   const Tensor offsets = checked_offsets(op, given, x.size(0));
   if (out.numel() == 0) return out;
   if (!has_products_for(x)) {
-    const Tensor seen = call_unfold(x, offsets, weight.size(0), start, dilation).flatten(1);
+    const Tensor seen = SegmentUnfoldOp::call(x, offsets, weight.size(0), start, dilation, 0).flatten(1);
     return b.defined() ? at::addmm(b, seen, w) : at::mm(seen, w);
   }
   const WindowsOfRows windows{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, weight.size(0), start, dilation};
@@ -77,7 +72,7 @@ Tensor segment_conv_weight(const Tensor& values, const Tensor& grad, const Tenso
   const Tensor x = readable(op, values), g = readable(op, grad), offsets = checked_offsets(op, given, x.size(0));
   if (shaped.numel() == 0) return shaped;
   if (!has_products_for(x))
-    return at::mm(call_unfold(x, offsets, size, start, dilation).flatten(1).t(), g).view(shaped.sizes());
+    return at::mm(SegmentUnfoldOp::call(x, offsets, size, start, dilation, 0).flatten(1).t(), g).view(shaped.sizes());
   const auto* o = offsets.const_data_ptr<int64_t>();
   std::vector<Tensor> places;
   std::vector<int64_t> rows, windows;  // the rows seen at place j, and by which windows
@@ -97,83 +92,45 @@ Tensor segment_conv_weight(const Tensor& values, const Tensor& grad, const Tenso
 
 // -- gradients
 
-Tensor call_conv(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& offsets, c10::SymInt start,
-                 int64_t dilation) {
-  return LOD_CALL("segment_conv", segment_conv_meta).call(values, weight, bias, offsets, start, dilation);
-}
-Tensor call_weight(const Tensor& values, const Tensor& grad, const Tensor& offsets, c10::SymInt size, c10::SymInt start, int64_t dilation) {
-  return LOD_CALL("segment_conv_weight", segment_conv_weight_meta).call(values, grad, offsets, std::move(size), start, dilation);
-}
-// What rows receive from the windows that see them.
-Tensor turned(const Tensor& grad, const Tensor& weight, const Tensor& offsets, c10::SymInt start, int64_t dilation) {
+using ConvOp = Operator<"segment_conv", segment_conv_meta, segment_conv>;
+using ConvWeightOp = Operator<"segment_conv_weight", segment_conv_weight_meta, segment_conv_weight>;
+
+// The gradient of the values: that of the results with the weight flipped and transposed.
+Tensor transposed_conv(const Tensor& grad, const Tensor& weight, const Tensor& offsets, const c10::SymInt& start, int64_t dilation) {
   const c10::SymInt reach = (weight.sym_size(0) - 1) * dilation;
-  return call_conv(grad, weight.flip(0).transpose(1, 2), std::nullopt, offsets, -start - reach, dilation);
+  return ConvOp::call(grad, weight.flip(0).transpose(1, 2), std::nullopt, offsets, -start - reach, dilation);
 }
 
-struct ConvGrad : torch::autograd::Function<ConvGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& weight, const OptionalTensor& bias,
-                        const Tensor& offsets, c10::SymInt start, int64_t dilation) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({values, weight, offsets});
-    ctx->saved_data["start"] = start;
-    ctx->saved_data["dilation"] = dilation;
-    return call_conv(values, weight, bias, offsets, start, dilation);
+struct ConvGradient : Gradient<ConvOp> {
+  static auto save(const Tensor& values, const Tensor& weight, const OptionalTensor&, const Tensor& offsets, const c10::SymInt& start,
+                   int64_t dilation) {
+    return std::tuple(values, weight, offsets, start, dilation);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const auto saved = ctx->get_saved_variables();
-    const c10::SymInt start = ctx->saved_data["start"].toSymInt();
-    const int64_t dilation = ctx->saved_data["dilation"].toInt();
-    variable_list out(6);
-    if (ctx->needs_input_grad(0)) out[0] = turned(grad[0], saved[1], saved[2], start, dilation);
-    if (ctx->needs_input_grad(1)) out[1] = call_weight(saved[0], grad[0], saved[2], saved[1].sym_size(0), start, dilation);
-    if (ctx->needs_input_grad(2)) out[2] = grad[0].sum(at::IntArrayRef{0});
-    return out;
+  static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& weight, const Tensor& offsets,
+                                const c10::SymInt& start, int64_t dilation) {
+    const Tensor& g = grad[0];
+    variable_list found(3);
+    if (grad.needs(0)) found[0] = transposed_conv(g, weight, offsets, start, dilation);
+    if (grad.needs(1)) found[1] = ConvWeightOp::call(values, g, offsets, weight.sym_size(0), start, dilation);
+    if (grad.needs(2)) found[2] = g.sum(at::IntArrayRef{0});
+    return found;
   }
 };
-struct ConvWeightGrad : torch::autograd::Function<ConvWeightGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& grad, const Tensor& offsets, c10::SymInt size,
-                        c10::SymInt start, int64_t dilation) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({values, grad, offsets});
-    ctx->saved_data["start"] = start;
-    ctx->saved_data["dilation"] = dilation;
-    return call_weight(values, grad, offsets, std::move(size), start, dilation);
+struct ConvWeightGradient : Gradient<ConvWeightOp> {
+  static auto save(const Tensor& values, const Tensor& grad, const Tensor& offsets, const c10::SymInt&, const c10::SymInt& start,
+                   int64_t dilation) {
+    return std::tuple(values, grad, offsets, start, dilation);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& upstream) {
-    const auto saved = ctx->get_saved_variables();
-    const c10::SymInt start = ctx->saved_data["start"].toSymInt();
-    const int64_t dilation = ctx->saved_data["dilation"].toInt();
-    return {turned(saved[1], upstream[0], saved[2], start, dilation),
-            call_conv(saved[0], upstream[0], std::nullopt, saved[2], start, dilation), Tensor(), Tensor(), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& upstream, const Tensor& values, const Tensor& grad, const Tensor& offsets,
+                                const c10::SymInt& start, int64_t dilation) {
+    const Tensor& weight = upstream[0];
+    return {transposed_conv(grad, weight, offsets, start, dilation),
+            ConvOp::call(values, weight, std::nullopt, offsets, start, dilation)};
   }
 };
-
-Tensor segment_conv_autograd(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& offsets,
-                             c10::SymInt start, int64_t dilation) {
-  if (tracked(values) || tracked(weight) || tracked(bias)) return ConvGrad::apply(values, weight, bias, offsets, start, dilation);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_conv(values, weight, bias, offsets, start, dilation);
-}
-Tensor segment_conv_weight_autograd(const Tensor& values, const Tensor& grad, const Tensor& offsets, c10::SymInt size,
-                                    c10::SymInt start, int64_t dilation) {
-  if (tracked(values) || tracked(grad)) return ConvWeightGrad::apply(values, grad, offsets, std::move(size), start, dilation);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_weight(values, grad, offsets, std::move(size), start, dilation);
-}
 
 }  // namespace
 
-LOD_IMPLEMENTATIONS(m) {
-  m.impl("segment_conv", &segment_conv);
-  m.impl("segment_conv_weight", &segment_conv_weight);
-}
-TORCH_LIBRARY_IMPL(torch_lod, Meta, m) {
-  m.impl("segment_conv", &segment_conv_meta);
-  m.impl("segment_conv_weight", &segment_conv_weight_meta);
-}
-TORCH_LIBRARY_IMPL(torch_lod, Autograd, m) {
-  m.impl("segment_conv", &segment_conv_autograd);
-  m.impl("segment_conv_weight", &segment_conv_weight_autograd);
-}
+LOD_OPERATORS(ConvGradient, ConvWeightGradient)
 
 }  // namespace lod

@@ -4,6 +4,8 @@
 #include "torch_lod/binding.h"
 #include "torch_lod/rank.h"
 
+#include <torch/library.h>
+
 #include <map>
 #include <sstream>
 

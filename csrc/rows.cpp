@@ -2,28 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
 #include "core/windows.h"
+#include "torch_lod/operator.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
-#include <ATen/ops/view_as_complex.h>
-#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 
 namespace lod {
-#ifdef LOD_CUDA
-namespace cuda {
-void run_map(const CudaExec&, const RunMap&);
-void gather_rows(const CudaExec&, const GatherRows&);
-void copy_runs(const CudaExec&, const CopyRuns&);
-void fill_gaps(const CudaExec&, const FillGaps&);
-void unfold_rows(const CudaExec&, const UnfoldRows&);
-void fold_rows(const CudaExec&, DType, const FoldRows&);
-void sum_lists(const CudaExec&, DType, const SumLists&);
-}  // namespace cuda
-#endif
+LOD_ON_CUDA(run_map)
+LOD_ON_CUDA(gather_rows)
+LOD_ON_CUDA(copy_runs)
+LOD_ON_CUDA(fill_gaps)
+LOD_ON_CUDA(unfold_rows)
+LOD_ON_CUDA(fold_rows)
+LOD_ON_CUDA(sum_lists)
 namespace {
 
 // -- run_map
@@ -281,182 +276,64 @@ Tensor segment_fold(const Tensor& values, const Tensor& given, int64_t start, in
 
 // -- gradients
 
-Tensor call_gather(const Tensor& values, const Tensor& map, const at::Scalar& fill) {
-  return LOD_CALL("gather_rows", gather_rows_meta).call(values, map, fill);
-}
-Tensor call_scatter(const Tensor& values, const Tensor& map, c10::SymInt rows) {
-  return LOD_CALL("scatter_rows", scatter_rows_meta).call(values, map, std::move(rows));
-}
+using RunMapOp = Operator<"run_map", run_map_meta, run_map>;
+using GatherOp = Operator<"gather_rows", gather_rows_meta, gather_rows>;
+using ScatterOp = Operator<"scatter_rows", scatter_rows_meta, scatter_rows>;
+using GatherRunsOp = Operator<"gather_runs", gather_runs_meta, gather_runs>;
+using ScatterRunsOp = Operator<"scatter_runs", scatter_runs_meta, scatter_runs>;
+using UnfoldOp = Operator<"segment_unfold", segment_unfold_meta, segment_unfold>;
+using FoldOp = Operator<"segment_fold", segment_fold_meta, segment_fold>;
 
-Tensor call_gather_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step) {
-  return LOD_CALL("gather_runs", gather_runs_meta).call(values, starts, offsets, std::move(rows), step);
-}
-Tensor call_scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step,
-                         const at::Scalar& fill) {
-  return LOD_CALL("scatter_runs", scatter_runs_meta).call(values, starts, offsets, std::move(rows), step, fill);
-}
-Tensor call_unfold(const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start, int64_t dilation, const at::Scalar& fill) {
-  return LOD_CALL("segment_unfold", segment_unfold_meta).call(values, offsets, std::move(size), start, dilation, fill);
-}
-Tensor call_fold(const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
-  return LOD_CALL("segment_fold", segment_fold_meta).call(values, offsets, start, dilation);
-}
-
-// Adding up is for numbers: a complex gradient is one of pairs.
-template <class F>
-Tensor on_parts(const Tensor& grad, const F& f) {
-  return grad.is_complex() ? at::view_as_complex(f(at::view_as_real(grad.resolve_conj()))) : f(grad);
-}
-
-struct GatherRowsGrad : torch::autograd::Function<GatherRowsGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& map, const at::Scalar& fill) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({map});
-    ctx->saved_data["rows"] = values.sym_size(0);
-    return call_gather(values, map, fill);
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const Tensor map = ctx->get_saved_variables()[0];
-    const auto rows = ctx->saved_data["rows"].toSymInt();
-    return {on_parts(grad[0], [&](const Tensor& g) { return call_scatter(g, map, rows); }), Tensor(), Tensor()};
+struct GatherGradient : Gradient<GatherOp> {
+  static auto save(const Tensor& values, const Tensor& map, const at::Scalar&) { return std::tuple(map, values.sym_size(0)); }
+  static variable_list gradient(const Grads& grad, const Tensor& map, const c10::SymInt& rows) {
+    return {on_parts(grad[0], [&](const Tensor& g) { return ScatterOp::call(g, map, rows); })};
   }
 };
-struct ScatterRowsGrad : torch::autograd::Function<ScatterRowsGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& map, c10::SymInt rows) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({map});
-    return call_scatter(values, map, std::move(rows));
+struct ScatterGradient : Gradient<ScatterOp> {
+  static auto save(const Tensor&, const Tensor& map, const c10::SymInt&) { return std::tuple(map); }
+  static variable_list gradient(const Grads& grad, const Tensor& map) { return {GatherOp::call(grad[0], map, 0)}; }
+};
+struct GatherRunsGradient : Gradient<GatherRunsOp> {
+  static auto save(const Tensor& values, const Tensor& starts, const Tensor& offsets, const c10::SymInt&, int64_t step) {
+    return std::tuple(starts, offsets, values.sym_size(0), step);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    return {call_gather(grad[0], ctx->get_saved_variables()[0], 0), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& grad, const Tensor& starts, const Tensor& offsets, const c10::SymInt& rows,
+                                int64_t step) {
+    return {on_parts(grad[0], [&](const Tensor& g) { return ScatterRunsOp::call(g, starts, offsets, rows, step, 0); })};
   }
 };
-
-struct GatherRunsGrad : torch::autograd::Function<GatherRunsGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows,
-                        int64_t step) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({starts, offsets});
-    ctx->saved_data["rows"] = values.sym_size(0);
-    ctx->saved_data["step"] = step;
-    return call_gather_runs(values, starts, offsets, std::move(rows), step);
+struct ScatterRunsGradient : Gradient<ScatterRunsOp> {
+  static auto save(const Tensor& values, const Tensor& starts, const Tensor& offsets, const c10::SymInt&, int64_t step,
+                   const at::Scalar&) {
+    return std::tuple(starts, offsets, values.sym_size(0), step);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const auto saved = ctx->get_saved_variables();
-    const auto rows = ctx->saved_data["rows"].toSymInt();
-    const int64_t step = ctx->saved_data["step"].toInt();
-    return {on_parts(grad[0], [&](const Tensor& g) { return call_scatter_runs(g, saved[0], saved[1], rows, step, 0); }), Tensor(),
-            Tensor(), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& grad, const Tensor& starts, const Tensor& offsets, const c10::SymInt& rows,
+                                int64_t step) {
+    return {GatherRunsOp::call(grad[0], starts, offsets, rows, step)};
   }
 };
-struct ScatterRunsGrad : torch::autograd::Function<ScatterRunsGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows,
-                        int64_t step, const at::Scalar& fill) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({starts, offsets});
-    ctx->saved_data["rows"] = values.sym_size(0);
-    ctx->saved_data["step"] = step;
-    return call_scatter_runs(values, starts, offsets, std::move(rows), step, fill);
+struct UnfoldGradient : Gradient<UnfoldOp> {
+  static auto save(const Tensor&, const Tensor& offsets, const c10::SymInt&, int64_t start, int64_t dilation, const at::Scalar&) {
+    return std::tuple(offsets, start, dilation);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const auto saved = ctx->get_saved_variables();
-    return {call_gather_runs(grad[0], saved[0], saved[1], ctx->saved_data["rows"].toSymInt(), ctx->saved_data["step"].toInt()),
-            Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& grad, const Tensor& offsets, int64_t start, int64_t dilation) {
+    return {on_parts(grad[0], [&](const Tensor& g) { return FoldOp::call(g, offsets, start, dilation); })};
   }
 };
-struct UnfoldGrad : torch::autograd::Function<UnfoldGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start,
-                        int64_t dilation, const at::Scalar& fill) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({offsets});
-    ctx->saved_data["start"] = start;
-    ctx->saved_data["dilation"] = dilation;
-    return call_unfold(values, offsets, std::move(size), start, dilation, fill);
+struct FoldGradient : Gradient<FoldOp> {
+  static auto save(const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
+    return std::tuple(offsets, values.sym_size(1), start, dilation);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const Tensor offsets = ctx->get_saved_variables()[0];
-    const int64_t start = ctx->saved_data["start"].toInt(), dilation = ctx->saved_data["dilation"].toInt();
-    return {on_parts(grad[0], [&](const Tensor& g) { return call_fold(g, offsets, start, dilation); }), Tensor(), Tensor(),
-            Tensor(), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& grad, const Tensor& offsets, const c10::SymInt& size, int64_t start,
+                                int64_t dilation) {
+    return {UnfoldOp::call(grad[0], offsets, size, start, dilation, 0)};
   }
 };
-struct FoldGrad : torch::autograd::Function<FoldGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({offsets});
-    ctx->saved_data["size"] = values.sym_size(1);
-    ctx->saved_data["start"] = start;
-    ctx->saved_data["dilation"] = dilation;
-    return call_fold(values, offsets, start, dilation);
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    return {call_unfold(grad[0], ctx->get_saved_variables()[0], ctx->saved_data["size"].toSymInt(),
-                        ctx->saved_data["start"].toInt(), ctx->saved_data["dilation"].toInt(), 0),
-            Tensor(), Tensor(), Tensor()};
-  }
-};
-
-Tensor gather_runs_autograd(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step) {
-  if (tracked(values)) return GatherRunsGrad::apply(values, starts, offsets, std::move(rows), step);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_gather_runs(values, starts, offsets, std::move(rows), step);
-}
-Tensor scatter_runs_autograd(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step,
-                             const at::Scalar& fill) {
-  if (tracked(values)) return ScatterRunsGrad::apply(values, starts, offsets, std::move(rows), step, fill);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_scatter_runs(values, starts, offsets, std::move(rows), step, fill);
-}
-Tensor segment_unfold_autograd(const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start, int64_t dilation,
-                               const at::Scalar& fill) {
-  if (tracked(values)) return UnfoldGrad::apply(values, offsets, std::move(size), start, dilation, fill);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_unfold(values, offsets, std::move(size), start, dilation, fill);
-}
-Tensor segment_fold_autograd(const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
-  if (tracked(values)) return FoldGrad::apply(values, offsets, start, dilation);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_fold(values, offsets, start, dilation);
-}
-Tensor gather_rows_autograd(const Tensor& values, const Tensor& map, const at::Scalar& fill) {
-  if (tracked(values)) return GatherRowsGrad::apply(values, map, fill);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_gather(values, map, fill);
-}
-Tensor scatter_rows_autograd(const Tensor& values, const Tensor& map, c10::SymInt rows) {
-  if (tracked(values)) return ScatterRowsGrad::apply(values, map, std::move(rows));
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_scatter(values, map, std::move(rows));
-}
 
 }  // namespace
 
-LOD_IMPLEMENTATIONS(m) {
-  m.impl("run_map", &run_map);
-  m.impl("gather_rows", &gather_rows);
-  m.impl("scatter_rows", &scatter_rows);
-  m.impl("gather_runs", &gather_runs);
-  m.impl("scatter_runs", &scatter_runs);
-  m.impl("segment_unfold", &segment_unfold);
-  m.impl("segment_fold", &segment_fold);
-}
-TORCH_LIBRARY_IMPL(torch_lod, Meta, m) {
-  m.impl("run_map", &run_map_meta);
-  m.impl("gather_rows", &gather_rows_meta);
-  m.impl("scatter_rows", &scatter_rows_meta);
-  m.impl("gather_runs", &gather_runs_meta);
-  m.impl("scatter_runs", &scatter_runs_meta);
-  m.impl("segment_unfold", &segment_unfold_meta);
-  m.impl("segment_fold", &segment_fold_meta);
-}
-TORCH_LIBRARY_IMPL(torch_lod, Autograd, m) {
-  m.impl("run_map", torch::CppFunction::makeFallthrough());
-  m.impl("gather_rows", &gather_rows_autograd);
-  m.impl("scatter_rows", &scatter_rows_autograd);
-  m.impl("gather_runs", &gather_runs_autograd);
-  m.impl("scatter_runs", &scatter_runs_autograd);
-  m.impl("segment_unfold", &segment_unfold_autograd);
-  m.impl("segment_fold", &segment_fold_autograd);
-}
+LOD_OPERATORS(NoGradient<RunMapOp>, GatherGradient, ScatterGradient, GatherRunsGradient, ScatterRunsGradient, UnfoldGradient,
+              FoldGradient)
 
 }  // namespace lod

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "torch_lod/binding.h"
+#include "core/operators.h"
 #include "core/product.h"
 
 #include <ATen/ops/addmm.h>
@@ -55,11 +55,7 @@ class Factor {
 
 // left^T right[map], of contiguous rows; a map entry of -1 is a row of zeros, no map every row in turn.
 inline Tensor transposed_product(const Tensor& left, const Tensor& right, const Tensor& map = Tensor()) {
-  if (!has_products_for(left)) {
-    static const auto gather = c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::gather_rows", "")
-                                   .typed<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>();
-    return at::mm(left.t(), map.defined() ? gather.call(right, map, 0) : right);
-  }
+  if (!has_products_for(left)) return at::mm(left.t(), map.defined() ? GatherRowsOp::call(right, map, 0) : right);
   const int64_t m = left.size(1), n = right.size(1), k = left.size(0);
   Tensor out = at::zeros({m, n}, left.options());
   if (k == 0) return out;

@@ -1,15 +1,12 @@
-// What every binding needs: argument checks with one message form, dispatch to a device, calls through the dispatcher.
+// What every binding needs: argument checks with one message form, and dispatch to a device.
 // Message form: "<op>: expected <what>, got <value>".
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_assert_async.h>
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #ifdef LOD_CUDA
 #include <c10/cuda/CUDAException.h>
@@ -20,17 +17,10 @@
 #include "torch_lod/each_level.h"
 #include "torch_lod/lod_view.h"
 
-// The library whose operators this source implements: extensions define it before this header.
-#ifndef LOD_LIBRARY
-#define LOD_LIBRARY torch_lod
-#endif
-
 namespace lod {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 // -- devices
 
@@ -50,31 +40,21 @@ constexpr CpuExec kCpu{parallel};
       LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__);                                                       \
     }                                                                                                 \
   } while (false)
-#define LOD_IMPLEMENTATIONS(m)                                      \
-  static void register_kernels(torch::Library& m);                  \
-  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CPU, m) { register_kernels(m); }  \
-  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CUDA, m) { register_kernels(m); } \
-  static void register_kernels(torch::Library& m)
+// Declares kernels of the text for the GPU; their arguments are those of the CPU.
+template <class F>
+struct CudaForm;
+template <class... A>
+struct CudaForm<void(const CpuExec&, A...)> {
+  using type = void(const CudaExec&, A...);
+};
+#define LOD_ON_CUDA(kernel) \
+  namespace cuda {           \
+  CudaForm<decltype(base::kernel)>::type kernel; \
+  }
 #else
 #define LOD_RUN(tensor, kernel, ...) LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__)
-#define LOD_IMPLEMENTATIONS(m) TORCH_LIBRARY_IMPL(LOD_LIBRARY, CPU, m)
+#define LOD_ON_CUDA(kernel)
 #endif
-
-// An operator of this library called through the dispatcher, so that it is traced and differentiated again. `Like` is any
-// function of the same type.
-#define LOD_CALL(name, like)                                                                             \
-  [] {                                                                                                   \
-    static const auto handle = c10::Dispatcher::singleton()                                              \
-                                   .findSchemaOrThrow(C10_STRINGIZE(LOD_LIBRARY) "::" name, "")          \
-                                   .typed<decltype(like)>();                                             \
-    return handle;                                                                                       \
-  }()
-
-// Whether an autograd node is needed. A forward-mode tangent takes the node too, where it is refused and not dropped.
-inline bool tracked(const Tensor& t) {
-  return t.defined() && ((at::GradMode::is_enabled() && t.requires_grad()) || t._fw_grad(0).defined());
-}
-inline bool tracked(const OptionalTensor& t) { return t && tracked(*t); }
 
 // -- element types
 

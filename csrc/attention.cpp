@@ -34,45 +34,48 @@ struct BackwardInputs : Inputs {
   Tensor grad, output, logsumexp;
   bool biases;
 };
-Inputs pack(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& query_offsets, const Tensor& key_offsets,
-            const OptionalTensor& bias, const OptionalTensor& slopes, const OptionalTensor& seed, std::optional<double> scale,
-            int64_t left, int64_t right, double dropout) {
+Inputs pack(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& query_offsets,
+            const Tensor& key_offsets, const OptionalTensor& bias, const OptionalTensor& slopes,
+            const OptionalTensor& seed, std::optional<double> scale, int64_t left, int64_t right, double dropout) {
   return {query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout};
 }
 BackwardInputs pack_backward(const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
                              const Tensor& query_offsets, const Tensor& key_offsets, const OptionalTensor& bias,
-                             const OptionalTensor& slopes, const OptionalTensor& seed, std::optional<double> scale, int64_t left,
-                             int64_t right, double dropout, const Tensor& output, const Tensor& logsumexp, bool biases) {
-  return {pack(query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout), grad, output,
-          logsumexp, biases};
+                             const OptionalTensor& slopes, const OptionalTensor& seed, std::optional<double> scale,
+                             int64_t left, int64_t right, double dropout, const Tensor& output, const Tensor& logsumexp,
+                             bool biases) {
+  return {pack(query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout), grad,
+          output, logsumexp, biases};
 }
 
 // -- checks
 
 void check_kind(const char* op, const char* name, const Tensor& t, at::ScalarType dtype, const Tensor& query) {
-  TORCH_CHECK_TYPE(t.scalar_type() == dtype && t.device() == query.device(), op, ": expected ", name, " of dtype ", dtype, " on ",
-                   query.device(), ", got ", t.scalar_type(), " on ", t.device());
+  TORCH_CHECK_TYPE(t.scalar_type() == dtype && t.device() == query.device(), op, ": expected ", name, " of dtype ",
+                   dtype, " on ", query.device(), ", got ", t.scalar_type(), " on ", t.device());
 }
 
 void Inputs::check(const char* op) const {
-  TORCH_CHECK_VALUE(query.dim() == 3, op, ": expected query of shape (rows, heads, width), got ", query.dim(), " dimensions");
+  TORCH_CHECK_VALUE(query.dim() == 3, op, ": expected query of shape (rows, heads, width), got ", query.dim(),
+                    " dimensions");
   check_floating(op, "query", query);
   check_kind(op, "key", key, query.scalar_type(), query);
   check_kind(op, "value", value, query.scalar_type(), query);
   const auto heads = query.sym_size(1), width = query.sym_size(2);
-  TORCH_CHECK_VALUE(heads.sym_ge(1).guard_bool(__FILE__, __LINE__) && width.sym_ge(1).guard_bool(__FILE__, __LINE__), op,
-                    ": expected query with at least one head of at least one number, got ", query.sym_sizes());
-  TORCH_CHECK_VALUE(key.dim() == 3 && key.sym_size(2) == width && key.sym_size(1) >= 1 && heads % key.sym_size(1) == 0, op,
-                    ": expected key of shape [rows, heads, ", width, "], its heads a divisor of the query's ", heads, ", got ",
-                    key.sym_sizes());
+  TORCH_CHECK_VALUE(heads.sym_ge(1).guard_bool(__FILE__, __LINE__) && width.sym_ge(1).guard_bool(__FILE__, __LINE__),
+                    op, ": expected query with at least one head of at least one number, got ", query.sym_sizes());
+  TORCH_CHECK_VALUE(key.dim() == 3 && key.sym_size(2) == width && key.sym_size(1) >= 1 && heads % key.sym_size(1) == 0,
+                    op, ": expected key of shape [rows, heads, ", width, "], its heads a divisor of the query's ",
+                    heads, ", got ", key.sym_sizes());
   TORCH_CHECK_VALUE(value.dim() == 3 && value.sym_size(0) == key.sym_size(0) && value.sym_size(1) == key.sym_size(1) &&
                         value.sym_size(2) >= 1,
                     op, ": expected value of shape [", key.sym_size(0), ", ", key.sym_size(1), ", width], as key, got ",
                     value.sym_sizes());
   check_offsets_kind(op, query_offsets, query.device(), "query_offsets");
   check_offsets_kind(op, key_offsets, query.device(), "key_offsets");
-  TORCH_CHECK_VALUE(query_offsets.sym_size(0) == key_offsets.sym_size(0), op, ": expected as many sequences of keys as of queries, ",
-                    query_offsets.sym_size(0) - 1, ", got ", key_offsets.sym_size(0) - 1);
+  TORCH_CHECK_VALUE(query_offsets.sym_size(0) == key_offsets.sym_size(0), op,
+                    ": expected as many sequences of keys as of queries, ", query_offsets.sym_size(0) - 1, ", got ",
+                    key_offsets.sym_size(0) - 1);
   if (bias) {
     check_kind(op, "bias", *bias, query.scalar_type(), query);
     TORCH_CHECK_VALUE(bias->dim() == 2 && (bias->sym_size(1) == 1 || bias->sym_size(1) == heads), op,
@@ -80,8 +83,8 @@ void Inputs::check(const char* op) const {
   }
   if (slopes) {
     check_kind(op, "slopes", *slopes, summed_in(query), query);
-    TORCH_CHECK_VALUE(slopes->dim() == 1 && slopes->sym_size(0) == heads, op, ": expected slopes of shape [", heads, "], got ",
-                      slopes->sym_sizes());
+    TORCH_CHECK_VALUE(slopes->dim() == 1 && slopes->sym_size(0) == heads, op, ": expected slopes of shape [", heads,
+                      "], got ", slopes->sym_sizes());
   }
   TORCH_CHECK_VALUE(left >= -1 && left <= kFarthest, op, ": expected left in [-1, 2**40], got ", left);
   TORCH_CHECK_VALUE(right >= -1 && right <= kFarthest, op, ": expected right in [-1, 2**40], got ", right);
@@ -106,7 +109,8 @@ Tensor pair_offsets(const char* op, const Tensor& query_offsets, const Tensor& k
     const auto lengths = [n](const Tensor& t) { return t.narrow(0, 1, n - 1).sub(t.narrow(0, 0, n - 1)); };
     const Tensor none = at::zeros({1}, query_offsets.options());
     const Tensor first = at::cat(std::vector<Tensor>{none, lengths(query_offsets).mul(lengths(key_offsets)).cumsum(0)});
-    at::_assert_async(first[n - 1].eq(pairs), std::string(op) + ": bias has not a row per pair of query and key of a sequence");
+    at::_assert_async(first[n - 1].eq(pairs),
+                      std::string(op) + ": bias has not a row per pair of query and key of a sequence");
     return first;
   }
   Tensor first = at::zeros({n}, query_offsets.options());
@@ -114,11 +118,12 @@ Tensor pair_offsets(const char* op, const Tensor& query_offsets, const Tensor& k
   auto* o = first.mutable_data_ptr<int64_t>();
   for (int64_t s = 0; s + 1 < n; ++s) {
     int64_t here = 0;
-    const bool over = __builtin_mul_overflow(q[s + 1] - q[s], k[s + 1] - k[s], &here) || __builtin_add_overflow(o[s], here, &o[s + 1]);
+    const bool over = __builtin_mul_overflow(q[s + 1] - q[s], k[s + 1] - k[s], &here) ||
+                      __builtin_add_overflow(o[s], here, &o[s + 1]);
     TORCH_CHECK_VALUE(!over, op, ": expected fewer than 2**63 pairs of query and key");
   }
-  TORCH_CHECK_VALUE(o[n - 1] == pairs, op, ": expected bias with a row per pair of query and key of a sequence, ", o[n - 1], ", got ",
-                    pairs);
+  TORCH_CHECK_VALUE(o[n - 1] == pairs, op, ": expected bias with a row per pair of query and key of a sequence, ",
+                    o[n - 1], ", got ", pairs);
   return first;
 }
 
@@ -126,22 +131,44 @@ Tensor pair_offsets(const char* op, const Tensor& query_offsets, const Tensor& k
 struct Held {
   Tensor query, key, value, query_offsets, key_offsets, bias, slopes, seed, pairs;
   Held(const char* op, const Inputs& in)
-      : query(readable_rows(op, in.query)), key(readable_rows(op, in.key)), value(readable_rows(op, in.value)),
+      : query(readable_rows(op, in.query)),
+        key(readable_rows(op, in.key)),
+        value(readable_rows(op, in.value)),
         query_offsets(checked_offsets(op, in.query_offsets, query.size(0), "query_offsets", "query")),
-        key_offsets(checked_offsets(op, in.key_offsets, key.size(0), "key_offsets", "key")), bias(readable(op, in.bias)),
-        slopes(readable(op, in.slopes)), seed(readable(op, in.seed)) {
+        key_offsets(checked_offsets(op, in.key_offsets, key.size(0), "key_offsets", "key")),
+        bias(readable(op, in.bias)),
+        slopes(readable(op, in.slopes)),
+        seed(readable(op, in.seed)) {
     if (bias.defined()) pairs = pair_offsets(op, query_offsets, key_offsets, bias.size(0));
   }
   Attention arguments(const Inputs& in) const {
     const auto read = [](const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; };
     const auto stride = [](const Tensor& t) { return t.numel() ? t.stride(0) : 0; };
-    return {read(query), read(key), read(value), stride(query), stride(key), stride(value),
-            query_offsets.const_data_ptr<int64_t>(), key_offsets.const_data_ptr<int64_t>(), query_offsets.numel() - 1,
-            query.size(0), key.size(0), query.size(1), key.size(1), query.size(2), value.size(2),
-            in.scale.value_or(1 / std::sqrt(double(query.size(2)))), in.left, in.right, read(bias),
-            pairs.defined() ? pairs.const_data_ptr<int64_t>() : nullptr, bias.defined() ? bias.size(0) : 0,
-            bias.defined() ? bias.size(1) : 1, read(slopes),
-            in.dropout > 0 ? seed.const_data_ptr<int64_t>() : nullptr, in.dropout};
+    return {read(query),
+            read(key),
+            read(value),
+            stride(query),
+            stride(key),
+            stride(value),
+            query_offsets.const_data_ptr<int64_t>(),
+            key_offsets.const_data_ptr<int64_t>(),
+            query_offsets.numel() - 1,
+            query.size(0),
+            key.size(0),
+            query.size(1),
+            key.size(1),
+            query.size(2),
+            value.size(2),
+            in.scale.value_or(1 / std::sqrt(double(query.size(2)))),
+            in.left,
+            in.right,
+            read(bias),
+            pairs.defined() ? pairs.const_data_ptr<int64_t>() : nullptr,
+            bias.defined() ? bias.size(0) : 0,
+            bias.defined() ? bias.size(1) : 1,
+            read(slopes),
+            in.dropout > 0 ? seed.const_data_ptr<int64_t>() : nullptr,
+            in.dropout};
   }
 };
 
@@ -171,8 +198,8 @@ FiveTensors attention_backward_meta(const BackwardInputs& in) {
   const c10::SymInt none = 0;
   const auto expect = [&](const char* name, const Tensor& t, at::ScalarType dtype, std::vector<c10::SymInt> shape) {
     check_kind(op, name, t, dtype, query);
-    TORCH_CHECK_VALUE(t.sym_sizes() == c10::SymIntArrayRef(shape), op, ": expected ", name, " of shape ", c10::SymIntArrayRef(shape),
-                      ", got ", t.sym_sizes());
+    TORCH_CHECK_VALUE(t.sym_sizes() == c10::SymIntArrayRef(shape), op, ": expected ", name, " of shape ",
+                      c10::SymIntArrayRef(shape), ", got ", t.sym_sizes());
   };
   expect("grad", in.grad, query.scalar_type(), {rows, heads, value.sym_size(2)});
   expect("output", in.output, query.scalar_type(), {rows, heads, value.sym_size(2)});
@@ -210,9 +237,9 @@ using AttentionBackwardOp = Operator<"attention_backward", attention_backward_me
 struct AttentionGradient : Gradient<AttentionOp> {
   static variable_list gradient(const Grads& grad, const Inputs& in, const Tensor& output, const Tensor& logsumexp) {
     const bool of_bias = grad.needs(5), of_slopes = grad.needs(6);
-    auto [query, key, value, bias, slopes] =
-        AttentionBackwardOp::call(grad[0], in.query, in.key, in.value, in.query_offsets, in.key_offsets, in.bias, in.slopes, in.seed,
-                       in.scale, in.left, in.right, in.dropout, output, logsumexp, of_bias || of_slopes);
+    auto [query, key, value, bias, slopes] = AttentionBackwardOp::call(
+        grad[0], in.query, in.key, in.value, in.query_offsets, in.key_offsets, in.bias, in.slopes, in.seed, in.scale,
+        in.left, in.right, in.dropout, output, logsumexp, of_bias || of_slopes);
     const Tensor none;
     return {query, key, value, none, none, of_bias ? bias : none, of_slopes ? slopes : none};
   }

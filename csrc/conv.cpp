@@ -1,5 +1,5 @@
-// Convolution along segments: every row with its neighbours, side by side, times a weight. The gradient of the values is the
-// convolution of the results' gradient with the weight flipped and transposed.
+// Convolution along segments: every row with its neighbours, side by side, times a weight. The gradient of the values
+// is the convolution of the results' gradient with the weight flipped and transposed.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
 #include "core/factor.h"
@@ -11,15 +11,18 @@
 namespace lod {
 namespace {
 
-void check_windows(const char* op, const Tensor& values, const Tensor& offsets, const c10::SymInt& start, int64_t dilation) {
-  TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, features), got ", values.dim(), " dimensions");
+void check_windows(const char* op, const Tensor& values, const Tensor& offsets, const c10::SymInt& start,
+                   int64_t dilation) {
+  TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, features), got ", values.dim(),
+                    " dimensions");
   check_floating(op, "values", values);
   check_offsets_kind(op, offsets, values.device());
   check_reach(op, start, dilation);
 }
 void check_like(const char* op, const char* name, const Tensor& t, const Tensor& values) {
-  TORCH_CHECK_TYPE(t.scalar_type() == values.scalar_type() && t.device() == values.device(), op, ": expected ", name, " of dtype ",
-                   values.scalar_type(), " on ", values.device(), ", as values, got ", t.scalar_type(), " on ", t.device());
+  TORCH_CHECK_TYPE(t.scalar_type() == values.scalar_type() && t.device() == values.device(), op, ": expected ", name,
+                   " of dtype ", values.scalar_type(), " on ", values.device(), ", as values, got ", t.scalar_type(),
+                   " on ", t.device());
 }
 
 Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& offsets,
@@ -29,8 +32,8 @@ Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const Optio
   check_like(op, "weight", weight, values);
   TORCH_CHECK_VALUE(weight.dim() == 3 && weight.sym_size(0) >= 1 && weight.sym_size(1) == values.sym_size(1), op,
                     ": expected weight of shape [size, ", values.sym_size(1), ", out], got ", weight.sym_sizes());
-  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(weight.sym_size(0).sym_le(kMostPlaces)), op, ": expected a size of at most 2**20, got ",
-                    weight.sym_size(0));
+  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(weight.sym_size(0).sym_le(kMaxWindow)), op,
+                    ": expected a size of at most 2**20, got ", weight.sym_size(0));
   if (bias) {
     check_like(op, "bias", *bias, values);
     TORCH_CHECK_VALUE(bias->dim() == 1 && bias->sym_size(0) == weight.sym_size(2), op, ": expected bias of shape [",
@@ -38,8 +41,8 @@ Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const Optio
   }
   return at::empty_symint({values.sym_size(0), weight.sym_size(2)}, values.options());
 }
-Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& given, int64_t start,
-                    int64_t dilation) {
+Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& given,
+                    int64_t start, int64_t dilation) {
   const char* op = "segment_conv";
   Tensor out = segment_conv_meta(values, weight, bias, given, start, dilation);
   const Tensor x = readable(op, values), w = readable(op, weight).flatten(0, 1), b = readable(op, bias);
@@ -54,13 +57,13 @@ Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTe
   return out;
 }
 
-// The gradient of the weight: for every place of the windows the rows seen there, transposed, times the gradient.
-Tensor segment_conv_weight_meta(const Tensor& values, const Tensor& grad, const Tensor& offsets, c10::SymInt size, c10::SymInt start,
-                                int64_t dilation) {
+// The gradient of the weight: for every position in the windows the rows seen there, transposed, times the gradient.
+Tensor segment_conv_weight_meta(const Tensor& values, const Tensor& grad, const Tensor& offsets, c10::SymInt size,
+                                c10::SymInt start, int64_t dilation) {
   const char* op = "segment_conv_weight";
   check_windows(op, values, offsets, start, dilation);
   check_like(op, "grad", grad, values);
-  check_places(op, size);
+  check_window(op, size);
   TORCH_CHECK_VALUE(grad.dim() == 2 && grad.sym_size(0) == values.sym_size(0), op, ": expected grad of shape [",
                     values.sym_size(0), ", out], got ", grad.sym_sizes());
   return at::empty_symint({std::move(size), values.sym_size(1), grad.sym_size(1)}, values.options());
@@ -74,8 +77,8 @@ Tensor segment_conv_weight(const Tensor& values, const Tensor& grad, const Tenso
   if (!has_products_for(x))
     return at::mm(SegmentUnfoldOp::call(x, offsets, size, start, dilation, 0).flatten(1).t(), g).view(shaped.sizes());
   const auto* o = offsets.const_data_ptr<int64_t>();
-  std::vector<Tensor> places;
-  std::vector<int64_t> rows, windows;  // the rows seen at place j, and by which windows
+  std::vector<Tensor> of_positions;
+  std::vector<int64_t> rows, windows;  // the rows seen at position j, and by which windows
   for (int64_t j = 0; j < size; ++j) {
     const int64_t shift = start + j * dilation;
     rows.clear();
@@ -85,9 +88,9 @@ Tensor segment_conv_weight(const Tensor& values, const Tensor& grad, const Tenso
         rows.push_back(r);
         windows.push_back(r - shift);
       }
-    places.push_back(transposed_product(x, rows, g, windows));
+    of_positions.push_back(transposed_product(x, rows, g, windows));
   }
-  return at::stack(places);
+  return at::stack(of_positions);
 }
 
 // -- gradients
@@ -96,14 +99,15 @@ using ConvOp = Operator<"segment_conv", segment_conv_meta, segment_conv>;
 using ConvWeightOp = Operator<"segment_conv_weight", segment_conv_weight_meta, segment_conv_weight>;
 
 // The gradient of the values: that of the results with the weight flipped and transposed.
-Tensor transposed_conv(const Tensor& grad, const Tensor& weight, const Tensor& offsets, const c10::SymInt& start, int64_t dilation) {
+Tensor transposed_conv(const Tensor& grad, const Tensor& weight, const Tensor& offsets, const c10::SymInt& start,
+                       int64_t dilation) {
   const c10::SymInt reach = (weight.sym_size(0) - 1) * dilation;
   return ConvOp::call(grad, weight.flip(0).transpose(1, 2), std::nullopt, offsets, -start - reach, dilation);
 }
 
 struct ConvGradient : Gradient<ConvOp> {
-  static auto save(const Tensor& values, const Tensor& weight, const OptionalTensor&, const Tensor& offsets, const c10::SymInt& start,
-                   int64_t dilation) {
+  static auto save(const Tensor& values, const Tensor& weight, const OptionalTensor&, const Tensor& offsets,
+                   const c10::SymInt& start, int64_t dilation) {
     return std::tuple(values, weight, offsets, start, dilation);
   }
   static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& weight, const Tensor& offsets,
@@ -117,8 +121,8 @@ struct ConvGradient : Gradient<ConvOp> {
   }
 };
 struct ConvWeightGradient : Gradient<ConvWeightOp> {
-  static auto save(const Tensor& values, const Tensor& grad, const Tensor& offsets, const c10::SymInt&, const c10::SymInt& start,
-                   int64_t dilation) {
+  static auto save(const Tensor& values, const Tensor& grad, const Tensor& offsets, const c10::SymInt&,
+                   const c10::SymInt& start, int64_t dilation) {
     return std::tuple(values, grad, offsets, start, dilation);
   }
   static variable_list gradient(const Grads& upstream, const Tensor& values, const Tensor& grad, const Tensor& offsets,

@@ -31,7 +31,7 @@ namespace lod {
 namespace {
 
 // [0, longest of level 0, longest of level 1, ...], or [rule, level, index, expected, found] for the first rule broken:
-// 1 a level without offsets, 2 start, 3 order, 4 end: the sequences of the next level, or the rows (rows < 0: unchecked).
+// 1 a level without offsets, 2 start, 3 order, 4 end: the sequences of the next level, or the rows (if >= 0).
 std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows) {
   const auto depth = int64_t(offsets.size());
   std::vector<int64_t> report{0};

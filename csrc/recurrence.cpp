@@ -1,5 +1,5 @@
-// Binding of the shape "recurrence": one product for all inputs, then per step one product for the living sequences and one
-// fused cell; backwards the same, and every weight gradient is one product over all rows.
+// Binding of the shape "recurrence": one product for all inputs, then per step one product for the living sequences and
+// one fused cell; backwards the same, and every weight gradient is one product over all rows.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "recurrence.h"
 #include "core/factor.h"
@@ -33,24 +33,29 @@ struct Layer {  // one direction of one layer: what the operators take
   bool reverse = false, relu = false;
 
   c10::SymInt hidden() const { return weight_hr ? weight_hr->sym_size(1) : weight_hh.sym_size(1); }
-  c10::SymInt state() const { return weight_hh.sym_size(1); }  // columns of h: fewer than hidden units where it is projected
+  // The columns of h: fewer than hidden units where it is projected.
+  c10::SymInt state() const { return weight_hh.sym_size(1); }
   c10::SymInt sequences() const { return offsets.sym_size(0) - 1; }
-  Tensor empty(const c10::SymInt& columns) const { return at::empty_symint({values.sym_size(0), columns}, values.options()); }
+  Tensor empty(const c10::SymInt& columns) const {
+    return at::empty_symint({values.sym_size(0), columns}, values.options());
+  }
 
   void expect(const char* name, const OptionalTensor& t, std::initializer_list<c10::SymInt> shape) const {
     if (!t) return;
-    TORCH_CHECK_TYPE(t->scalar_type() == values.scalar_type() && t->device() == values.device(), op, ": expected ", name,
-                     " of dtype ", values.scalar_type(), " on ", values.device(), ", as values, got ", t->scalar_type(), " on ",
-                     t->device());
+    TORCH_CHECK_TYPE(t->scalar_type() == values.scalar_type() && t->device() == values.device(), op, ": expected ",
+                     name, " of dtype ", values.scalar_type(), " on ", values.device(), ", as values, got ",
+                     t->scalar_type(), " on ", t->device());
     TORCH_CHECK_VALUE(t->sym_sizes() == c10::SymIntArrayRef(shape), op, ": expected ", name, " of shape ",
                       c10::SymIntArrayRef(shape), ", got ", t->sym_sizes());
   }
   void check() const {
-    TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, features), got ", values.dim(), " dimensions");
+    TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, features), got ", values.dim(),
+                      " dimensions");
     check_floating(op, "values", values);
     check_offsets_kind(op, offsets, values.is_meta() && offsets.is_meta() ? offsets.device() : c10::Device(c10::kCPU));
     TORCH_CHECK_VALUE(weight_hh.dim() == 2, op, ": expected weight_hh with 2 dimensions, got ", weight_hh.dim());
-    TORCH_CHECK_VALUE(!weight_hr || weight_hr->dim() == 2, op, ": expected weight_hr with 2 dimensions, got ", weight_hr->dim());
+    TORCH_CHECK_VALUE(!weight_hr || weight_hr->dim() == 2, op, ": expected weight_hr with 2 dimensions, got ",
+                      weight_hr->dim());
     expect("weight_ih", weight_ih, {gates * hidden(), values.sym_size(1)});
     expect("weight_hh", weight_hh, {gates * hidden(), state()});
     expect("weight_hr", weight_hr, {state(), hidden()});
@@ -58,7 +63,8 @@ struct Layer {  // one direction of one layer: what the operators take
     expect("bias_hh", bias_hh, {gates * hidden()});
     expect("h_0", h_0, {sequences(), state()});
     expect("c_0", c_0, {sequences(), hidden()});
-    TORCH_CHECK_VALUE(gates < 4 || h_0.has_value() == c_0.has_value(), op, ": expected h_0 and c_0 together, got one of them");
+    TORCH_CHECK_VALUE(gates < 4 || h_0.has_value() == c_0.has_value(), op,
+                      ": expected h_0 and c_0 together, got one of them");
   }
   void check_saved(const char* name, const OptionalTensor& t, const c10::SymInt& columns) const {
     expect(name, t, {values.sym_size(0), columns});
@@ -71,40 +77,55 @@ struct Layer {  // one direction of one layer: what the operators take
   }
   Tensor like_bias() const { return at::empty_symint({gates * hidden()}, values.options()); }
 };
-struct LayerBackward : Layer {  // and what their gradients take; `saved` is the activated gates of an LSTM, and not used by an RNN
+// What the gradients take; `saved` is the activated gates of an LSTM, and not used by an RNN.
+struct LayerBackward : Layer {
   OptionalTensor grad_output, grad_cells;
   Tensor output, cells, saved;
 };
 
 Layer lstm_layer(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-                 const OptionalTensor& bias_hh, const OptionalTensor& h_0, const OptionalTensor& c_0, const Tensor& offsets,
-                 bool reverse, const OptionalTensor& weight_hr) {
+                 const OptionalTensor& bias_hh, const OptionalTensor& h_0, const OptionalTensor& c_0,
+                 const Tensor& offsets, bool reverse, const OptionalTensor& weight_hr) {
   return {"lstm", 4, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, weight_hr, offsets, reverse};
 }
-LayerBackward lstm_layer_backward(const OptionalTensor& grad_output, const OptionalTensor& grad_cells, const Tensor& values,
-                                  const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& h_0,
-                                  const OptionalTensor& c_0, const Tensor& offsets, bool reverse, const Tensor& output,
-                                  const Tensor& cells, const Tensor& gates, const OptionalTensor& weight_hr) {
-  return {{"lstm_backward", 4, values, weight_ih, weight_hh, {}, {}, h_0, c_0, weight_hr, offsets, reverse}, grad_output,
-          grad_cells, output, cells, gates};
+LayerBackward lstm_layer_backward(const OptionalTensor& grad_output, const OptionalTensor& grad_cells,
+                                  const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
+                                  const OptionalTensor& h_0, const OptionalTensor& c_0, const Tensor& offsets,
+                                  bool reverse, const Tensor& output, const Tensor& cells, const Tensor& gates,
+                                  const OptionalTensor& weight_hr) {
+  return {{"lstm_backward", 4, values, weight_ih, weight_hh, {}, {}, h_0, c_0, weight_hr, offsets, reverse},
+          grad_output,
+          grad_cells,
+          output,
+          cells,
+          gates};
 }
 Layer gru_layer(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
                 const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse) {
   return {"gru", 3, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets, reverse};
 }
-LayerBackward gru_layer_backward(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                                 const OptionalTensor& h_0, const Tensor& offsets, bool reverse, const Tensor& output,
-                                 const Tensor& saved) {
-  return {{"gru_backward", 3, values, weight_ih, weight_hh, {}, {}, h_0, {}, {}, offsets, reverse}, grad_output, {}, output, {},
+LayerBackward gru_layer_backward(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih,
+                                 const Tensor& weight_hh, const OptionalTensor& h_0, const Tensor& offsets,
+                                 bool reverse, const Tensor& output, const Tensor& saved) {
+  return {{"gru_backward", 3, values, weight_ih, weight_hh, {}, {}, h_0, {}, {}, offsets, reverse},
+          grad_output,
+          {},
+          output,
+          {},
           saved};
 }
 Layer rnn_layer(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-                const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse, bool relu) {
+                const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse,
+                bool relu) {
   return {"rnn", 1, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets, reverse, relu};
 }
-LayerBackward rnn_layer_backward(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                                 const OptionalTensor& h_0, const Tensor& offsets, bool reverse, bool relu, const Tensor& output) {
-  return {{"rnn_backward", 1, values, weight_ih, weight_hh, {}, {}, h_0, {}, {}, offsets, reverse, relu}, grad_output, {}, output};
+LayerBackward rnn_layer_backward(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih,
+                                 const Tensor& weight_hh, const OptionalTensor& h_0, const Tensor& offsets,
+                                 bool reverse, bool relu, const Tensor& output) {
+  return {{"rnn_backward", 1, values, weight_ih, weight_hh, {}, {}, h_0, {}, {}, offsets, reverse, relu},
+          grad_output,
+          {},
+          output};
 }
 
 // -- the plan: sequences longest first, and how many live at each step
@@ -159,11 +180,13 @@ Tensor times(const Tensor& left, const Tensor& right) {
 }
 
 // The states' share of a weight gradient: every row of `grad` times the output one step before it.
-Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h_0, const Plan& plan, const Tensor& offsets) {
+Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h_0, const Plan& plan,
+                       const Tensor& offsets) {
   const int64_t rows = output.size(0);
   const Tensor there = offsets.to(output.device()), map = at::empty({rows}, there.options());
-  LOD_RUN(output, previous_rows, PreviousRows{there.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(),
-                                              there.numel() - 1, rows, plan.step});
+  LOD_RUN(output, previous_rows,
+          PreviousRows{there.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(), there.numel() - 1, rows,
+                       plan.step});
   Tensor total = transposed_product(grad, output, map);
   if (h_0.defined()) {
     const int64_t n = plan.nonempty();
@@ -173,7 +196,9 @@ Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h
 }
 
 // The bias of all gates as one.
-OptionalTensor joined_bias(const Layer& l) { return l.bias_ih && l.bias_hh ? l.bias_ih->add(*l.bias_hh) : l.bias_ih ? l.bias_ih : l.bias_hh; }
+OptionalTensor joined_bias(const Layer& l) {
+  return l.bias_ih && l.bias_hh ? l.bias_ih->add(*l.bias_hh) : l.bias_ih ? l.bias_ih : l.bias_hh;
+}
 
 // -- LSTM
 
@@ -195,7 +220,8 @@ ThreeTensors lstm(const Layer& l) {
   const Plan plan(offsets, values, l.reverse);
   const Tensor gates = project(readable("lstm", values), readable("lstm", l.weight_ih), joined_bias(l));
   const Factor weights(readable("lstm", l.weight_hh).t());
-  const std::optional<Factor> projection = l.weight_hr ? std::make_optional<Factor>(readable("lstm", l.weight_hr).t()) : std::nullopt;
+  const std::optional<Factor> projection =
+      l.weight_hr ? std::make_optional<Factor>(readable("lstm", l.weight_hr).t()) : std::nullopt;
   const Tensor hidden = at::empty({n, 4 * width}, values.options());
   const Tensor c = l.c_0 ? plan.packed(l.c_0) : at::zeros({n, width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, state}, values.options());
@@ -205,8 +231,8 @@ ThreeTensors lstm(const Layer& l) {
     const bool carried = t > 0 || l.h_0;
     if (carried) weights.multiply(first(h, alive), first(hidden, alive));
     LOD_RUN(values, lstm_forward, floating_type("lstm", values),
-            LstmForward{plan.at(t, width), write(gates), carried ? read(hidden) : nullptr, projection ? nullptr : write(out),
-                        write(cells), write(unprojected), write(c)});
+            LstmForward{plan.at(t, width), write(gates), carried ? read(hidden) : nullptr,
+                        projection ? nullptr : write(out), write(cells), write(unprojected), write(c)});
     if (projection) {
       projection->multiply(first(unprojected, alive), first(h, alive));
       out.index_copy_(0, plan.rows(t), first(h, alive));
@@ -218,7 +244,7 @@ ThreeTensors lstm(const Layer& l) {
 using SixTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using SevenTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-// Gradients of values, weight_ih, weight_hh, both biases, h_0, c_0 and weight_hr; the last three are empty where there are none.
+// Gradients of values, weight_ih, weight_hh, both biases, h_0, c_0 and weight_hr; of those not given empty ones.
 SevenTensors lstm_backward_meta(const LayerBackward& l) {
   l.check();
   l.check_saved("grad_output", l.grad_output, l.state());
@@ -226,7 +252,11 @@ SevenTensors lstm_backward_meta(const LayerBackward& l) {
   l.check_saved("output", l.output, l.state());
   l.check_saved("cells", l.cells, l.hidden());
   l.check_saved("gates", l.saved, 4 * l.hidden());
-  return {l.like(l.values), l.like(l.weight_ih), l.like(l.weight_hh), l.like_bias(), l.like_state(l.h_0, l.state()),
+  return {l.like(l.values),
+          l.like(l.weight_ih),
+          l.like(l.weight_hh),
+          l.like_bias(),
+          l.like_state(l.h_0, l.state()),
           l.like_state(l.c_0, l.hidden()),
           l.weight_hr ? l.like(*l.weight_hr) : at::empty_symint({0, l.hidden()}, l.values.options())};
 }
@@ -238,12 +268,15 @@ SevenTensors lstm_backward(const LayerBackward& l) {
   const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
   const int64_t n = offsets.size(0) - 1, rows = values.size(0), state = l.weight_hh.size(1), width = l.cells.size(1);
   const Plan plan(offsets, values, l.reverse);
-  const Tensor output = readable(op, l.output), cells = readable(op, l.cells), gates = readable(op, l.saved), x = readable(op, values);
+  const Tensor output = readable(op, l.output), cells = readable(op, l.cells), gates = readable(op, l.saved),
+               x = readable(op, values);
   const Tensor d_out = readable(op, l.grad_output), d_cells = readable(op, l.grad_cells);
   const Factor weights(readable(op, l.weight_hh));
-  const std::optional<Factor> projection = l.weight_hr ? std::make_optional<Factor>(readable(op, l.weight_hr)) : std::nullopt;
+  const std::optional<Factor> projection =
+      l.weight_hr ? std::make_optional<Factor>(readable(op, l.weight_hr)) : std::nullopt;
   const Tensor h = plan.packed(l.h_0), c = plan.packed(l.c_0);
-  const Tensor grad = at::empty({rows, 4 * width}, values.options()), packed = at::empty({n, 4 * width}, values.options());
+  const Tensor grad = at::empty({rows, 4 * width}, values.options()),
+               packed = at::empty({n, 4 * width}, values.options());
   const Tensor dh = at::zeros({n, state}, values.options()), dc = at::zeros({n, width}, values.options());
   const Tensor d_unprojected = projection ? at::empty({n, width}, values.options()) : dh;
   const Tensor d_states = projection ? at::empty({rows, state}, values.options()) : Tensor();
@@ -256,14 +289,19 @@ SevenTensors lstm_backward(const LayerBackward& l) {
       projection->multiply(d, first(d_unprojected, alive));
     }
     LOD_RUN(values, lstm_backward, floating_type(op, values),
-            LstmBackward{plan.at(t, width), read(gates), read(cells), read(c), projection ? nullptr : read(d_out), read(d_cells),
-                         write(grad), write(packed), write(d_unprojected), write(dc)});
+            LstmBackward{plan.at(t, width), read(gates), read(cells), read(c), projection ? nullptr : read(d_out),
+                         read(d_cells), write(grad), write(packed), write(d_unprojected), write(dc)});
     if (t > 0 || l.h_0) weights.multiply(first(packed, alive), first(dh, alive));
   }
   Tensor d_projection = at::empty({0, width}, values.options());
   if (projection) d_projection = transposed_product(d_states, cells.tanh().mul_(gates.narrow(1, 3 * width, width)));
-  return {times(grad, readable(op, l.weight_ih)), transposed_product(grad, x), weight_gradient(grad, output, h, plan, offsets),
-          grad.sum(at::IntArrayRef{0}), plan.unpacked(l.h_0, dh), plan.unpacked(l.c_0, dc), d_projection};
+  return {times(grad, readable(op, l.weight_ih)),
+          transposed_product(grad, x),
+          weight_gradient(grad, output, h, plan, offsets),
+          grad.sum(at::IntArrayRef{0}),
+          plan.unpacked(l.h_0, dh),
+          plan.unpacked(l.c_0, dc),
+          d_projection};
 }
 
 // -- GRU
@@ -296,7 +334,8 @@ TwoTensors gru(const Layer& l) {
     const bool carried = t > 0 || l.h_0;
     if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
     LOD_RUN(values, gru_forward, floating_type("gru", values),
-            GruForward{plan.at(t, width), read(gates), carried ? read(hidden) : nullptr, read(bias_n.value_or(Tensor())), write(saved), write(out), write(h)});
+            GruForward{plan.at(t, width), read(gates), carried ? read(hidden) : nullptr,
+                       read(bias_n.value_or(Tensor())), write(saved), write(out), write(h)});
   }
   return {out, saved};
 }
@@ -307,7 +346,8 @@ SixTensors gru_backward_meta(const LayerBackward& l) {
   l.check_saved("grad_output", l.grad_output, l.hidden());
   l.check_saved("output", l.output, l.hidden());
   l.check_saved("saved", l.saved, 4 * l.hidden());
-  return {l.like(l.values), l.like(l.weight_ih), l.like(l.weight_hh), l.like_bias(), l.like_bias(), l.like_state(l.h_0, l.hidden())};
+  return {l.like(l.values), l.like(l.weight_ih), l.like(l.weight_hh),
+          l.like_bias(),    l.like_bias(),       l.like_state(l.h_0, l.hidden())};
 }
 
 SixTensors gru_backward(const LayerBackward& l) {
@@ -317,19 +357,24 @@ SixTensors gru_backward(const LayerBackward& l) {
   const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
   const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
   const Plan plan(offsets, values, l.reverse);
-  const Tensor output = readable(op, l.output), saved = readable(op, l.saved), d_out = readable(op, l.grad_output), x = readable(op, values);
+  const Tensor output = readable(op, l.output), saved = readable(op, l.saved), d_out = readable(op, l.grad_output),
+               x = readable(op, values);
   const Factor weights(readable(op, l.weight_hh));
   const Tensor h = plan.packed(l.h_0);
   const Tensor d_values = at::empty({rows, 3 * width}, values.options()), d_hidden = at::empty_like(d_values);
   const Tensor packed = at::empty({n, 3 * width}, values.options()), dh = at::zeros({n, width}, values.options());
   for (int64_t t = plan.steps() - 1; t >= 0; --t) {
     LOD_RUN(values, gru_backward, floating_type(op, values),
-            GruBackward{plan.at(t, width), read(saved), read(output), read(h), read(d_out), write(d_values), write(d_hidden),
-                        write(packed), write(dh)});
+            GruBackward{plan.at(t, width), read(saved), read(output), read(h), read(d_out), write(d_values),
+                        write(d_hidden), write(packed), write(dh)});
     if (t > 0 || l.h_0) weights.add(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
   }
-  return {times(d_values, readable(op, l.weight_ih)), transposed_product(d_values, x), weight_gradient(d_hidden, output, h, plan, offsets),
-          d_values.sum(at::IntArrayRef{0}), d_hidden.sum(at::IntArrayRef{0}), plan.unpacked(l.h_0, dh)};
+  return {times(d_values, readable(op, l.weight_ih)),
+          transposed_product(d_values, x),
+          weight_gradient(d_hidden, output, h, plan, offsets),
+          d_values.sum(at::IntArrayRef{0}),
+          d_hidden.sum(at::IntArrayRef{0}),
+          plan.unpacked(l.h_0, dh)};
 }
 
 // -- RNN
@@ -385,8 +430,8 @@ FiveTensors rnn_backward(const LayerBackward& l) {
             RnnBackward{plan.at(t, width), read(output), read(d_out), write(grad), write(packed), write(dh), l.relu});
     if (t > 0 || l.h_0) weights.multiply(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
   }
-  return {times(grad, readable(op, l.weight_ih)), transposed_product(grad, x), weight_gradient(grad, output, h, plan, offsets),
-          grad.sum(at::IntArrayRef{0}), plan.unpacked(l.h_0, dh)};
+  return {times(grad, readable(op, l.weight_ih)), transposed_product(grad, x),
+          weight_gradient(grad, output, h, plan, offsets), grad.sum(at::IntArrayRef{0}), plan.unpacked(l.h_0, dh)};
 }
 
 // -- gradients
@@ -399,10 +444,11 @@ using RnnOp = Operator<"rnn", rnn_meta, rnn, rnn_layer>;
 using RnnBackwardOp = Operator<"rnn_backward", rnn_backward_meta, rnn_backward, rnn_layer_backward>;
 
 struct LstmGradient : Gradient<LstmOp> {
-  static variable_list gradient(const Grads& grads, const Layer& l, const Tensor& output, const Tensor& cells, const Tensor& gates) {
+  static variable_list gradient(const Grads& grads, const Layer& l, const Tensor& output, const Tensor& cells,
+                                const Tensor& gates) {
     auto [values, weight_ih, weight_hh, bias, h_0, c_0, weight_hr] =
-        LstmBackwardOp::call(optional(grads[0]), optional(grads[1]), l.values, l.weight_ih, l.weight_hh, l.h_0, l.c_0, l.offsets,
-                           l.reverse, output, cells, gates, l.weight_hr);
+        LstmBackwardOp::call(optional(grads[0]), optional(grads[1]), l.values, l.weight_ih, l.weight_hh, l.h_0, l.c_0,
+                             l.offsets, l.reverse, output, cells, gates, l.weight_hr);
     return {values, weight_ih, weight_hh, bias, bias, h_0, c_0, Tensor(), Tensor(), weight_hr};
   }
 };
@@ -423,6 +469,7 @@ struct RnnGradient : Gradient<RnnOp> {
 
 }  // namespace
 
-LOD_OPERATORS(LstmGradient, GruGradient, RnnGradient, OneGradient<LstmBackwardOp>, OneGradient<GruBackwardOp>, OneGradient<RnnBackwardOp>)
+LOD_OPERATORS(LstmGradient, GruGradient, RnnGradient, OneGradient<LstmBackwardOp>, OneGradient<GruBackwardOp>,
+              OneGradient<RnnBackwardOp>)
 
 }  // namespace lod

@@ -1,5 +1,5 @@
-// Binding of the scans: a linear recurrence along every segment, and the extreme so far. The adjoint of a scan is a scan that
-// runs the other way.
+// Binding of the scans: a linear recurrence along every segment, and the extreme so far. The adjoint of a scan is a
+// scan that runs the other way.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "scan.h"
 #include "core/operators.h"
@@ -27,8 +27,8 @@ Tensor segment_scan_meta(const Tensor& values, const OptionalTensor& factors, co
   check_rows("segment_scan", values, offsets);
   if (factors) {
     TORCH_CHECK_TYPE(factors->scalar_type() == values.scalar_type() && factors->device() == values.device(),
-                     "segment_scan: expected factors of dtype ", values.scalar_type(), " on ", values.device(), ", as values, got ",
-                     factors->scalar_type(), " on ", factors->device());
+                     "segment_scan: expected factors of dtype ", values.scalar_type(), " on ", values.device(),
+                     ", as values, got ", factors->scalar_type(), " on ", factors->device());
     TORCH_CHECK_VALUE(factors->sym_sizes() == values.sym_sizes(), "segment_scan: expected factors of shape ",
                       values.sym_sizes(), ", as values, got ", factors->sym_sizes());
   }
@@ -41,7 +41,8 @@ Tensor segment_scan(const Tensor& values, const OptionalTensor& factors, const T
   Tensor out = new_rows(x.values, x.rows);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_scan, number_type("segment_scan", out),
-          ScanArguments{x, x.values.const_data_ptr(), f.defined() ? f.const_data_ptr() : nullptr, out.mutable_data_ptr(), adjoint});
+          ScanArguments{x, x.values.const_data_ptr(), f.defined() ? f.const_data_ptr() : nullptr,
+                        out.mutable_data_ptr(), adjoint});
   return out;
 }
 
@@ -49,10 +50,12 @@ Tensor segment_scan(const Tensor& values, const OptionalTensor& factors, const T
 
 bool check_cumulative(const Tensor& values, const Tensor& offsets, std::string_view reduce) {
   check_rows("segment_cumulative", values, offsets);
-  TORCH_CHECK_VALUE(reduce == "max" || reduce == "min", "segment_cumulative: expected reduce 'max' or 'min', got '", reduce, "'");
+  TORCH_CHECK_VALUE(reduce == "max" || reduce == "min", "segment_cumulative: expected reduce 'max' or 'min', got '",
+                    reduce, "'");
   return reduce == "max";
 }
-std::tuple<Tensor, Tensor> segment_cumulative_meta(const Tensor& values, const Tensor& offsets, std::string_view reduce) {
+std::tuple<Tensor, Tensor> segment_cumulative_meta(const Tensor& values, const Tensor& offsets,
+                                                   std::string_view reduce) {
   check_cumulative(values, offsets, reduce);
   return {at::empty_symint(values.sym_sizes(), values.options()),
           at::empty_symint(values.sym_sizes(), values.options().dtype(at::kLong))};
@@ -77,21 +80,22 @@ Tensor previous(const Tensor& values, const Tensor& offsets) {
   return SegmentUnfoldOp::call(values, offsets, 1, -1, 1, 0).squeeze(1);
 }
 
-// With dy the gradient of the result y, the adjoint scan dv of dy by f is the gradient of the values, and that of the factors is
+// With dy the gradient of the result y, that of the values is dv, the adjoint scan of dy by f. That of the factors is
 //   df[t] = dv[t] y[t - 1]          since y[t] = v[t] + f[t] y[t - 1]
 //   df[t] = dv[t - 1] y[t]          of an adjoint scan, since y[t - 1] = v[t - 1] + f[t] y[t]
 struct ScanGradient : Gradient<ScanOp> {
-  static auto save(const Tensor&, const OptionalTensor& factors, const Tensor& offsets, bool adjoint, const Tensor& output) {
+  static auto save(const Tensor&, const OptionalTensor& factors, const Tensor& offsets, bool adjoint,
+                   const Tensor& output) {
     return std::tuple(offsets, factors, factors ? output : Tensor(), adjoint);
   }
-  static variable_list gradient(const Grads& grad, const Tensor& offsets, const OptionalTensor& factors, const Tensor& output,
-                                bool adjoint) {
+  static variable_list gradient(const Grads& grad, const Tensor& offsets, const OptionalTensor& factors,
+                                const Tensor& output, bool adjoint) {
     const Tensor g = ScanOp::call(grad[0], factors, offsets, !adjoint);
     if (!grad.needs(1)) return {g};
     return {g, adjoint ? previous(g, offsets).mul(output) : g.mul(previous(output, offsets))};
   }
 };
-// A row passes its value on for as long as it stays the extreme: gradients are carried back over those rows, and end at it.
+// A row passes its value on for as long as it stays the extreme: gradients go back over those rows, and end at it.
 struct CumulativeGradient : Gradient<CumulativeOp> {
   static auto save(const Tensor&, const Tensor& offsets, std::string_view, const Tensor&, const Tensor& index) {
     return std::tuple(index, offsets);

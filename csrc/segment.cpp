@@ -1,5 +1,5 @@
-// Binding of the shape "segment". The reductions and segment_broadcast are each other's gradients, and so are segment_pick
-// and segment_place: every gradient here is made of operators of this page and can be differentiated again.
+// Binding of the shape "segment". The reductions and segment_broadcast are each other's gradients, and so are
+// segment_pick and segment_place: every gradient is made of operators that have one.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "segment.h"
 #include "core/operators.h"
@@ -34,7 +34,8 @@ Reduce reduction(const char* op, std::string_view name) {
   if (name == "min") return Reduce::min;
   if (name == "first") return Reduce::first;
   if (name == "last") return Reduce::last;
-  TORCH_CHECK_VALUE(false, op, ": expected reduce 'sum', 'mean', 'sqrt', 'max', 'min', 'first' or 'last', got '", name, "'");
+  TORCH_CHECK_VALUE(false, op, ": expected reduce 'sum', 'mean', 'sqrt', 'max', 'min', 'first' or 'last', got '", name,
+                    "'");
 }
 bool is_extreme(Reduce reduce) { return reduce == Reduce::max || reduce == Reduce::min; }
 bool is_end(Reduce reduce) { return reduce == Reduce::first || reduce == Reduce::last; }
@@ -56,10 +57,10 @@ Reduce check_reduce(const char* op, const Tensor& values, const Tensor& offsets,
   const Reduce reduce = reduction(op, name);
   if (!is_end(reduce)) number_type(op, values);
   const bool whole = at::isIntegralType(values.scalar_type(), false);
-  TORCH_CHECK_TYPE(!whole || (reduce != Reduce::mean && reduce != Reduce::sqrt), op, ": expected values of a floating dtype for '",
-                   name, "', got ", values.scalar_type());
-  TORCH_CHECK_VALUE(!whole || holds(values.scalar_type(), pad), op,
-                    ": expected a whole pad_value for values of dtype ", values.scalar_type(), ", got ", pad);
+  TORCH_CHECK_TYPE(!whole || (reduce != Reduce::mean && reduce != Reduce::sqrt), op,
+                   ": expected values of a floating dtype for '", name, "', got ", values.scalar_type());
+  TORCH_CHECK_VALUE(!whole || holds(values.scalar_type(), pad), op, ": expected a whole pad_value for values of dtype ",
+                    values.scalar_type(), ", got ", pad);
   return reduce;
 }
 
@@ -78,7 +79,8 @@ TwoTensors segment_extreme_meta(const Tensor& values, const Tensor& offsets, std
   return {at::empty_symint(shape, values.options()), at::empty_symint(shape, offsets.options())};
 }
 
-void reduce_into(const char* op, Reduce reduce, const Tensor& values, const Tensor& given, double pad, Tensor& out, Tensor& index) {
+void reduce_into(const char* op, Reduce reduce, const Tensor& values, const Tensor& given, double pad, Tensor& out,
+                 Tensor& index) {
   const Tensor x = readable(op, values), offsets = checked_offsets(op, given, x.size(0));
   out = new_rows(x, offsets.size(0) - 1);
   if (index.defined()) index = at::empty(out.sizes(), offsets.options());
@@ -95,7 +97,9 @@ Tensor end_map(const Tensor& offsets, bool last) {
 }
 Tensor end_rows(const Tensor& values, const Tensor& offsets, bool last, double pad) {
   const bool whole = at::isIntegralType(values.scalar_type(), /*includeBool=*/false);
-  const at::Scalar fill = values.scalar_type() == at::kBool ? at::Scalar(pad != 0) : whole ? at::Scalar(int64_t(pad)) : at::Scalar(pad);
+  const at::Scalar fill = values.scalar_type() == at::kBool ? at::Scalar(pad != 0)
+                          : whole                           ? at::Scalar(int64_t(pad))
+                                                            : at::Scalar(pad);
   return GatherRowsOp::call(values, end_map(offsets, last), fill);
 }
 
@@ -119,9 +123,11 @@ TwoTensors segment_extreme(const Tensor& values, const Tensor& offsets, std::str
 Reduce check_broadcast(const Tensor& values, const Tensor& offsets, const c10::SymInt& rows, std::string_view name) {
   check_row_count("segment_broadcast", rows);
   const Reduce reduce = check_reduce("segment_broadcast", values, offsets, name, 0);
-  TORCH_CHECK_VALUE(!is_extreme(reduce) && !is_end(reduce), "segment_broadcast: expected reduce 'sum', 'mean' or 'sqrt', got '", name, "'");
-  TORCH_CHECK_VALUE(values.sym_size(0) == offsets.sym_size(0) - 1, "segment_broadcast: expected a row of values per segment, ",
-                    offsets.sym_size(0) - 1, ", got ", values.sym_size(0));
+  TORCH_CHECK_VALUE(!is_extreme(reduce) && !is_end(reduce),
+                    "segment_broadcast: expected reduce 'sum', 'mean' or 'sqrt', got '", name, "'");
+  TORCH_CHECK_VALUE(values.sym_size(0) == offsets.sym_size(0) - 1,
+                    "segment_broadcast: expected a row of values per segment, ", offsets.sym_size(0) - 1, ", got ",
+                    values.sym_size(0));
   return reduce;
 }
 Tensor segment_broadcast_meta(const Tensor& values, const Tensor& offsets, c10::SymInt rows, std::string_view name) {
@@ -143,7 +149,8 @@ void check_pick(const char* op, const Tensor& values, const Tensor& index, const
   check_segments(op, values, offsets);
   number_type(op, values);
   TORCH_CHECK_TYPE(index.scalar_type() == at::kLong && index.device() == values.device(), op,
-                   ": expected an int64 index on ", values.device(), ", got ", index.scalar_type(), " on ", index.device());
+                   ": expected an int64 index on ", values.device(), ", got ", index.scalar_type(), " on ",
+                   index.device());
   bool fits = index.dim() == values.dim() && index.sym_size(0) == offsets.sym_size(0) - 1;
   for (int64_t d = 1; fits && d < values.dim(); ++d) fits = index.sym_size(d) == values.sym_size(d);
   TORCH_CHECK_VALUE(fits, op, ": expected an index with a row per segment, ", offsets.sym_size(0) - 1,
@@ -159,14 +166,16 @@ Tensor segment_pick(const Tensor& values, const Tensor& index, const Tensor& giv
   const Tensor offsets = checked_offsets("segment_pick", given, x.size(0));
   Tensor out = new_rows(x, at_.size(0));
   LOD_RUN(x, segment_pick, number_type("segment_pick", x),
-          PickArguments{segments_of(offsets, x.size(0), width_of(x)), x.const_data_ptr(), longs(at_), out.mutable_data_ptr()});
+          PickArguments{segments_of(offsets, x.size(0), width_of(x)), x.const_data_ptr(), longs(at_),
+                        out.mutable_data_ptr()});
   return out;
 }
 void check_place(const Tensor& values, const Tensor& index, const Tensor& offsets, const c10::SymInt& rows) {
   check_row_count("segment_place", rows);
   check_pick("segment_place", values, index, offsets);
-  TORCH_CHECK_VALUE(values.sym_size(0) == offsets.sym_size(0) - 1, "segment_place: expected a row of values per segment, ",
-                    offsets.sym_size(0) - 1, ", got ", values.sym_size(0));
+  TORCH_CHECK_VALUE(values.sym_size(0) == offsets.sym_size(0) - 1,
+                    "segment_place: expected a row of values per segment, ", offsets.sym_size(0) - 1, ", got ",
+                    values.sym_size(0));
 }
 Tensor segment_place_meta(const Tensor& values, const Tensor& index, const Tensor& offsets, c10::SymInt rows) {
   check_place(values, index, offsets, rows);
@@ -177,8 +186,9 @@ Tensor segment_place(const Tensor& values, const Tensor& index, const Tensor& gi
   const Tensor x = readable("segment_place", values), at_ = readable("segment_place", index);
   const Tensor offsets = checked_offsets("segment_place", given, rows);
   Tensor out = new_rows(x, rows);
-  LOD_RUN(x, segment_place, number_type("segment_place", x),
-          PickArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(), longs(at_), out.mutable_data_ptr()});
+  LOD_RUN(
+      x, segment_place, number_type("segment_place", x),
+      PickArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(), longs(at_), out.mutable_data_ptr()});
   return out;
 }
 
@@ -224,28 +234,31 @@ using BroadcastOp = Operator<"segment_broadcast", segment_broadcast_meta, segmen
 using PickOp = Operator<"segment_pick", segment_pick_meta, segment_pick>;
 using PlaceOp = Operator<"segment_place", segment_place_meta, segment_place>;
 using SoftmaxOp = Operator<"segment_softmax", segment_softmax_meta, segment_softmax>;
-using SoftmaxBackwardOp =
-    Operator<"segment_softmax_backward", segment_softmax_backward_meta, segment_softmax_backward>;
+using SoftmaxBackwardOp = Operator<"segment_softmax_backward", segment_softmax_backward_meta, segment_softmax_backward>;
 
 struct ExtremeGradient : Gradient<ExtremeOp> {
-  static auto save(const Tensor& values, const Tensor& offsets, std::string_view, double, const Tensor&, const Tensor& index) {
+  static auto save(const Tensor& values, const Tensor& offsets, std::string_view, double, const Tensor&,
+                   const Tensor& index) {
     return std::tuple(index, offsets, values.sym_size(0));
   }
-  static variable_list gradient(const Grads& grad, const Tensor& index, const Tensor& offsets, const c10::SymInt& rows) {
+  static variable_list gradient(const Grads& grad, const Tensor& index, const Tensor& offsets,
+                                const c10::SymInt& rows) {
     return {PlaceOp::call(grad[0], index, offsets, rows)};
   }
 };
 struct ReduceGradient : Gradient<ReduceOp> {
   // A maximum with a gradient is that of segment_extreme, which says where it is.
   static Tensor entry(const Tensor& values, const Tensor& offsets, std::string_view name, double pad) {
-    if (!tracked(values) || (name != "max" && name != "min")) return Autograd<ReduceGradient>::entry(values, offsets, name, pad);
+    if (!tracked(values) || (name != "max" && name != "min"))
+      return Autograd<ReduceGradient>::entry(values, offsets, name, pad);
     check_reduce("segment_reduce", values, offsets, name, pad);  // so that the message has the name that was called
     return std::get<0>(Autograd<ExtremeGradient>::entry(values, offsets, name, pad));
   }
   static auto save(const Tensor& values, const Tensor& offsets, std::string_view name, double) {
     return std::tuple(offsets, values.sym_size(0), std::string(name));
   }
-  static variable_list gradient(const Grads& grad, const Tensor& offsets, const c10::SymInt& rows, const std::string& name) {
+  static variable_list gradient(const Grads& grad, const Tensor& offsets, const c10::SymInt& rows,
+                                const std::string& name) {
     if (name != "first" && name != "last") return {BroadcastOp::call(grad[0], offsets, rows, name)};
     const Tensor map = end_map(offsets, name == "last");
     return {on_parts(grad[0], [&](const Tensor& g) { return ScatterRowsOp::call(g, map, rows); })};
@@ -263,7 +276,8 @@ struct PickGradient : Gradient<PickOp> {
   static auto save(const Tensor& values, const Tensor& index, const Tensor& offsets) {
     return std::tuple(index, offsets, values.sym_size(0));
   }
-  static variable_list gradient(const Grads& grad, const Tensor& index, const Tensor& offsets, const c10::SymInt& rows) {
+  static variable_list gradient(const Grads& grad, const Tensor& index, const Tensor& offsets,
+                                const c10::SymInt& rows) {
     return {PlaceOp::call(grad[0], index, offsets, rows)};
   }
 };
@@ -281,10 +295,12 @@ struct SoftmaxGradient : Gradient<SoftmaxOp> {
     return {SoftmaxBackwardOp::call(grad[0], output, offsets)};
   }
 };
-// With S the sum over a segment, copied to each of its rows: b(g, y) = y (g - S(g y)), linear and self-adjoint in g; the
-// derivative in y along v is v (g - S(g y)) - g S(v y).
+// With S the sum over a segment, copied to each of its rows: b(g, y) = y (g - S(g y)), linear and self-adjoint in g;
+// the derivative in y along v is v (g - S(g y)) - g S(v y).
 struct SoftmaxBackwardGradient : Gradient<SoftmaxBackwardOp> {
-  static auto save(const Tensor& grad, const Tensor& output, const Tensor& offsets) { return std::tuple(grad, output, offsets); }
+  static auto save(const Tensor& grad, const Tensor& output, const Tensor& offsets) {
+    return std::tuple(grad, output, offsets);
+  }
   static variable_list gradient(const Grads& v, const Tensor& g, const Tensor& y, const Tensor& offsets) {
     const auto sum = [&](const Tensor& t) {
       return BroadcastOp::call(ReduceOp::call(t, offsets, "sum", 0.0), offsets, y.sym_size(0), "sum");

@@ -1,23 +1,25 @@
-// An operator in C++ is a name, the shape of its result, its implementation, and a gradient. Calls through the dispatcher,
-// the autograd node and the registration for CPU, CUDA, Meta and Autograd come from here.
+// An operator in C++ is a name, the shape of its result (meta), its implementation (kernel), and a gradient. Calls
+// through the dispatcher, the autograd node and the registration for CPU, CUDA, Meta and Autograd come from here.
 //
-//   using PickOp = Operator<"segment_pick", segment_pick_meta, segment_pick>; PickOp::call(...) goes through the dispatcher
+//   using PickOp = Operator<"segment_pick", segment_pick_meta, segment_pick>;
 //   struct PickGradient : Gradient<PickOp> {
 //     static auto save(<arguments>) { return std::tuple(<tensors, SymInts, numbers, strings>); }
-//     static variable_list gradient(const Grads& grads, <what was saved>) { return {<one per argument, in their order>}; }
+//     static variable_list gradient(const Grads& grads, <what was saved>) { return {<one per argument>}; }
 //   };
-//   LOD_OPERATORS(PickGradient, ...)
+//   LOD_OPERATORS(PickGradient)
 //
-// save may have the results as further parameters. gradient leaves out what it has no gradient for: an undefined Tensor, or
-// the end of the list. It is made of operators that have gradients, so that it can be differentiated again. Of several
-// results the last is not differentiable: what the gradient needs to know.
+// PickOp::call(...) goes through the dispatcher. save may have the results as further parameters. gradient calls
+// operators that have gradients, so that it can be differentiated again; what it has no gradient for is an undefined
+// Tensor, or left out at the end of the list. Of several results the last is not differentiable: it is what the
+// gradient needs to know.
 //
-// Where the gradient is a kernel instead, the arguments are many: `pack` makes one struct of them, which is what meta and
-// implementation take. Without save, all arguments and results are saved, and it is gradient(grads, struct, <results>).
-// Gradients of gradients go through the operator <name>_composed: the same arguments, the differentiable results.
+// Where the gradient is a kernel too, the arguments are many: Operator<name, meta, kernel, pack> calls meta and kernel
+// with the one struct that `pack` makes of them. Without save all arguments and results are kept, and it is
+// gradient(grads, <the struct>, <results>). A second gradient is that of the operator <name>_composed, which has the
+// same arguments and the differentiable results.
 //
-// Entries of LOD_OPERATORS: a Gradient, or NoGradient<Op> (of nothing that could have one), or OneGradient<Op> (a kernel of a
-// gradient: a second is refused). A Gradient may have `entry`, which is then called instead of Autograd<...>::entry.
+// LOD_OPERATORS takes Gradients, NoGradient<Op> for what has nothing to differentiate, and OneGradient<Op> for the
+// kernel of a gradient, which refuses a second one. A Gradient with `entry` is called by it on the Autograd key.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -57,7 +59,8 @@ struct Call<name_, R(A...), library> {
   using Type = R(A...);
   static constexpr const char* name = name_.text;
   static c10::OperatorHandle find(const char* suffix = "") {
-    return c10::Dispatcher::singleton().findSchemaOrThrow((std::string(library.text) + "::" + name + suffix).c_str(), "");
+    return c10::Dispatcher::singleton().findSchemaOrThrow((std::string(library.text) + "::" + name + suffix).c_str(),
+                                                          "");
   }
   static R call(A... a) {
     static const auto handle = find().typed<R(A...)>();
@@ -78,8 +81,9 @@ struct Unpacked<f, pack> {
 
 template <Name name, auto meta_, auto kernel_, auto pack_ = nullptr>
 struct Operator : Call<name, std::remove_pointer_t<std::remove_cv_t<decltype(Unpacked<meta_, pack_>::function)>>> {
-  static constexpr auto meta = Unpacked<meta_, pack_>::function, pack = pack_;
+  static constexpr auto meta = Unpacked<meta_, pack_>::function;
   static constexpr auto kernel = Unpacked<kernel_, pack_>::function;
+  static constexpr auto pack = pack_;
 };
 
 // -- gradients
@@ -114,8 +118,9 @@ struct Grads {
   }
 };
 
-// The gradient of a composed operator called on aliases of the arguments, so that arguments made from one another stay apart.
-inline variable_list composed_gradient(const c10::OperatorHandle& composed, torch::jit::Stack arguments, const variable_list& grads) {
+// The gradient of a composed operator, on aliases of the arguments, so that those made from one another stay apart.
+inline variable_list composed_gradient(const c10::OperatorHandle& composed, torch::jit::Stack arguments,
+                                       const variable_list& grads) {
   variable_list aliases, results, given, found(arguments.size());
   std::vector<size_t> wanted;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -130,7 +135,8 @@ inline variable_list composed_gradient(const c10::OperatorHandle& composed, torc
     if (grads[i].defined() && arguments[i].toTensor().requires_grad())
       results.push_back(arguments[i].toTensor()), given.push_back(grads[i]);
   if (results.empty()) return found;  // no rows: nothing depends on anything
-  const auto gradients = torch::autograd::grad(results, aliases, given, /*retain_graph=*/true, /*create_graph=*/true, /*allow_unused=*/true);
+  const auto gradients = torch::autograd::grad(results, aliases, given, /*retain_graph=*/true, /*create_graph=*/true,
+                                               /*allow_unused=*/true);
   for (size_t k = 0; k < wanted.size(); ++k) found[wanted[k]] = gradients[k];
   return found;
 }
@@ -162,6 +168,12 @@ std::tuple<T...> kept(AutogradContext* ctx, Type<std::tuple<T...>>) {
   return std::tuple<T...>{one(Type<T>{})...};
 }
 
+inline Tensor from_list(variable_list list, Type<Tensor>) { return std::move(list[0]); }
+template <class... T>
+std::tuple<T...> from_list(variable_list list, Type<std::tuple<T...>>) {
+  size_t i = 0;
+  return std::tuple<T...>{T(std::move(list[i++]))...};
+}
 inline std::tuple<Tensor> as_tuple(Tensor result) { return {std::move(result)}; }
 template <class... T>
 std::tuple<T...> as_tuple(std::tuple<T...> results) {
@@ -184,11 +196,7 @@ struct Autograd<G, R(A...)> : torch::autograd::Function<Autograd<G, R(A...)>> {
       const at::AutoDispatchBelowADInplaceOrView guard;
       return Op::call(std::forward<A>(a)...);
     }
-    variable_list results = Autograd::apply(a...);
-    if constexpr (std::is_same_v<R, Tensor>) return std::move(results[0]);
-    else return [&]<size_t... i>(std::index_sequence<i...>) {
-      return R{std::move(results[i])...};
-    }(std::make_index_sequence<std::tuple_size_v<R>>{});
+    return from_list(Autograd::apply(a...), Type<R>{});
   }
 
   static variable_list forward(AutogradContext* ctx, A... a) {
@@ -254,7 +262,8 @@ struct Autograd<G, R(A...)> : torch::autograd::Function<Autograd<G, R(A...)>> {
           return composed_gradient(composed, {std::get<a>(saved)...}, grads.of_results);
         }
         return G::gradient(grads, Op::pack(std::get<a>(saved)...), std::get<sizeof...(A) + r>(saved)...);
-      }(std::index_sequence_for<A...>{}, std::make_index_sequence<std::tuple_size_v<std::decay_t<decltype(saved)>> - sizeof...(A)>{});
+      }(std::index_sequence_for<A...>{},
+             std::make_index_sequence<std::tuple_size_v<std::decay_t<decltype(saved)>> - sizeof...(A)>{});
     }
   }
 };
@@ -296,13 +305,13 @@ struct Operators {
 }  // namespace lod
 
 #ifdef LOD_CUDA
-#define LOD_CUDA_KERNELS(...) \
+#define LOD_CUDA_KERNELS(...)                                                           \
   TORCH_LIBRARY_IMPL(LOD_LIBRARY, CUDA, m) { lod::Operators<__VA_ARGS__>::kernels(m); }
 #else
 #define LOD_CUDA_KERNELS(...)
 #endif
-#define LOD_OPERATORS(...)                                                               \
-  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CPU, m) { lod::Operators<__VA_ARGS__>::kernels(m); }   \
-  TORCH_LIBRARY_IMPL(LOD_LIBRARY, Meta, m) { lod::Operators<__VA_ARGS__>::metas(m); }    \
+#define LOD_OPERATORS(...)                                                                    \
+  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CPU, m) { lod::Operators<__VA_ARGS__>::kernels(m); }        \
+  TORCH_LIBRARY_IMPL(LOD_LIBRARY, Meta, m) { lod::Operators<__VA_ARGS__>::metas(m); }         \
   TORCH_LIBRARY_IMPL(LOD_LIBRARY, Autograd, m) { lod::Operators<__VA_ARGS__>::gradients(m); } \
   LOD_CUDA_KERNELS(__VA_ARGS__)

@@ -9,7 +9,8 @@
 
 TORCH_LIBRARY(own_operator, m) {
   m.def("segment_norm(Tensor values, Tensor row_offsets) -> Tensor", {at::Tag::pt2_compliant_tag});
-  m.def("segment_norm_backward(Tensor grad, Tensor norm, Tensor values, Tensor row_offsets) -> Tensor", {at::Tag::pt2_compliant_tag});
+  m.def("segment_norm_backward(Tensor grad, Tensor norm, Tensor values, Tensor row_offsets) -> Tensor",
+        {at::Tag::pt2_compliant_tag});
 }
 
 namespace lod {
@@ -34,7 +35,8 @@ Tensor segment_norm(const Tensor& values, const Tensor& row_offsets) {
 
 // -- segment_norm_backward
 
-Tensor segment_norm_backward_meta(const Tensor& grad, const Tensor& norm, const Tensor& values, const Tensor& row_offsets) {
+Tensor segment_norm_backward_meta(const Tensor& grad, const Tensor& norm, const Tensor& values,
+                                  const Tensor& row_offsets) {
   const char* op = "segment_norm_backward";
   check_segments(op, values, row_offsets);
   check_floating(op, "values", values);
@@ -63,7 +65,8 @@ struct NormGradient : Gradient<NormOp> {
   static auto save(const Tensor& values, const Tensor& row_offsets, const Tensor& norm) {
     return std::tuple(norm, values, row_offsets);
   }
-  static variable_list gradient(const Grads& grad, const Tensor& norm, const Tensor& values, const Tensor& row_offsets) {
+  static variable_list gradient(const Grads& grad, const Tensor& norm, const Tensor& values,
+                                const Tensor& row_offsets) {
     return {NormBackwardOp::call(grad[0], norm, values, row_offsets)};
   }
 };

@@ -67,5 +67,5 @@ def faster_than(factor: float, peer: str = "") -> Goal:
 
 def avx512() -> bool:
     """Whether our kernels use it: some limits differ."""
-    forced = os.environ.get("TORCH_LOD_LEVEL", "2")
-    return torch.backends.cpu.get_cpu_capability() == "AVX512" and forced not in ("0", "1")
+    forced = os.environ.get("TORCH_LOD_CPU_CAPABILITY", "avx512")
+    return torch.backends.cpu.get_cpu_capability() == "AVX512" and forced in ("avx512", "2")

@@ -195,7 +195,7 @@ COLUMNS = {"case": 40, "contestant": 46, "min": 9, "- floor": 9, "/ floor": 7, "
 
 def header(setup: Setup, effort: Effort) -> dict[str, str]:
     """What the numbers depend on."""
-    level = os.environ.get("TORCH_LOD_LEVEL")
+    level = os.environ.get("TORCH_LOD_CPU_CAPABILITY")
     libraries = {name: optional(name) for name in OPTIONAL}
     found = [
         f"{name} {getattr(m, '__version__', '')}".strip() for name, m in libraries.items() if not isinstance(m, str)
@@ -205,7 +205,7 @@ def header(setup: Setup, effort: Effort) -> dict[str, str]:
         "device": torch.cuda.get_device_name(setup.device) if setup.device.type == "cuda" else "cpu",
         "torch": f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, Python {platform.python_version()}",
         "torch_lod": f"{tl.__version__}, operators {'compiled' if tl.ops.COMPILED else 'composed of torch operators'}, "
-        f"TORCH_LOD_LEVEL {'not set: the best of this processor' if level is None else level}",
+        f"TORCH_LOD_CPU_CAPABILITY {'not set: the best of this processor' if level is None else level}",
         "method": f"minima of {min(FEWEST_ROUNDS, effort.rounds)} to {effort.rounds} interleaved rounds",
         "peers": ", ".join(["torch", *found]),
         "peers left out": ", ".join(f"{n} ({why})" for n, why in libraries.items() if isinstance(why, str)) or "none",

@@ -1,15 +1,16 @@
 // Shape "attention": every query of a sequence with the keys of the same sequence. Kernel text, see torch_lod/device.h.
 //
-//   x[i, j] = scale q[i] . k[j] + bias[i, j] - slope |place(i) - j|,   place(i) = i + keys - queries: the ends are aligned
+//   x[i, j] = scale q[i] . k[j] + bias[i, j] - slope |position(i) - j|
+//   position(i) = i + keys - queries: aligned to the bottom right corner of the matrix of queries and keys
 //   p[i, j] = exp(x[i, j] - logsumexp of x[i]) over the keys j that i sees, out[i] = sum_j p[i, j] v[j]
 //   dp[i, j] = dout[i] . v[j], dx[i, j] = p[i, j] (dp[i, j] - dout[i] . out[i])
-// With dropout out and dp have m[i, j] p[i, j] and m[i, j] dp[i, j], m one of 0 and 1 / (1 - dropout) by a hash of seed, row,
-// head and key, so that it is worked out again and never kept.
+// With dropout out and dp have m[i, j] p[i, j] and m[i, j] dp[i, j], m one of 0 and 1 / (1 - dropout) by a hash of
+// seed, row, head and key, so that it is worked out again and never kept.
 //
-// A query sees the keys from `left` before its place to `right` after it; without one its result is zeros. Scores are never
-// laid out: forwards the sum is kept relative to the largest score so far (Milakov and Gimelshein, "Online normalizer
-// calculation for softmax", 2018), backwards they are worked out again from the logsumexp (Dao et al., "FlashAttention",
-// 2022). Whoever writes a result works it out alone, in an order that its own sequence decides.
+// A query sees the keys from `left` before its position to `right` after it; without one its result is zeros. Scores
+// are never laid out: forwards the sum is kept relative to the largest score so far (Milakov and Gimelshein, "Online
+// normalizer calculation for softmax", 2018), backwards they are worked out again from the logsumexp (Dao et al.,
+// "FlashAttention", 2022). Whoever writes a result works it out alone, in an order that its own sequence decides.
 //
 // Here: one result at a time, for the GPU and, in float64, for the CPU; core/attention_blocks.h has the CPU's tiles.
 // SPDX-License-Identifier: Apache-2.0
@@ -23,17 +24,17 @@
 
 namespace lod {
 
-// The queries and keys of one sequence, and which see which. Places count from the first of the sequence.
+// The queries and keys of one sequence, and which see which. Positions count from the first of the sequence.
 struct Pairs {
   Range queries, keys;
   int64_t left, right;  // -1: all
-  LOD_FN int64_t place(int64_t i) const { return i + keys.length() - queries.length(); }
+  LOD_FN int64_t position(int64_t i) const { return i + keys.length() - queries.length(); }
   LOD_FN Range keys_of(int64_t i) const {
-    const int64_t begin = left < 0 ? 0 : place(i) - left, end = right < 0 ? keys.length() : place(i) + right + 1;
+    const int64_t begin = left < 0 ? 0 : position(i) - left, end = right < 0 ? keys.length() : position(i) + right + 1;
     return within(begin, end, keys.length());
   }
   LOD_FN Range queries_of(int64_t j) const {
-    const int64_t i = j - place(0);
+    const int64_t i = j - position(0);
     return within(right < 0 ? 0 : i - right, left < 0 ? queries.length() : i + left + 1, queries.length());
   }
   LOD_FN static Range within(int64_t begin, int64_t end, int64_t length) {
@@ -61,7 +62,7 @@ struct Attention {
   int64_t segments, queries, keys, heads, key_heads, width, value_width;
   double scale;
   int64_t left, right;
-  const void* bias;             // (pairs, bias_heads) or null: one row for every query and key of a sequence, queries outermost
+  const void* bias;  // (pairs, bias_heads) or null: one row for every query and key of a sequence, queries outermost
   const int64_t* pair_offsets;  // the first of a sequence
   int64_t pairs, bias_heads;    // 1: the same for all heads
   const void* slopes;           // (heads) in what is summed in, or null
@@ -130,7 +131,7 @@ struct Scores {
     return sum;
   }
   LOD_FN A distance(int64_t i, int64_t j) const {
-    const int64_t d = pairs.place(i) - j;
+    const int64_t d = pairs.position(i) - j;
     return A(d < 0 ? -d : d);
   }
   LOD_FN A score(int64_t i, int64_t j, int64_t h) const {
@@ -150,7 +151,9 @@ struct Gradients : Scores<T> {
   using A = acc_t<T>;
   const AttentionBackward& b;
   LOD_FN int64_t row(int64_t i, int64_t h) const { return (this->pairs.queries.begin + i) * b.heads + h; }
-  LOD_FN const T* grad_out(int64_t i, int64_t h) const { return static_cast<const T*>(b.grad_out) + row(i, h) * b.value_width; }
+  LOD_FN const T* grad_out(int64_t i, int64_t h) const {
+    return static_cast<const T*>(b.grad_out) + row(i, h) * b.value_width;
+  }
   LOD_FN A weight(int64_t i, int64_t j, int64_t h) const {
     const A x = this->score(i, j, h), all = static_cast<const A*>(b.logsumexp)[row(i, h)];
     return x == -A(INFINITY) ? A(0) : exp_of(x - all);
@@ -257,8 +260,9 @@ struct AttendQueryGrad : AttentionBackward {  // one query, one head, a strip; a
   }
 };
 
+// One key of one head of the keys, a strip of its or of its value's gradient.
 template <class T>
-struct AttendKeyGrad : AttentionBackward {  // one key of one head of the keys, a strip of its or of its value's gradient
+struct AttendKeyGrad : AttentionBackward {
   template <bool kValue>
   struct One {
     const AttentionBackward& a;

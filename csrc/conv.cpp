@@ -1,8 +1,9 @@
-// Convolution along segments: every row with its neighbours, side by side, times a weight. The gradient of the values is the
-// convolution of the results' gradient with the weight turned round.
+// Convolution along segments: every row with its neighbours, side by side, times a weight. The gradient of the values
+// is the convolution of the results' gradient with the weight flipped and transposed.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
 #include "core/factor.h"
+#include "core/operators.h"
 #include "core/windows.h"
 
 #include <ATen/ops/stack.h>
@@ -10,21 +11,18 @@
 namespace lod {
 namespace {
 
-void check_windows(const char* op, const Tensor& values, const Tensor& offsets, const c10::SymInt& start, int64_t dilation) {
-  TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, features), got ", values.dim(), " dimensions");
+void check_windows(const char* op, const Tensor& values, const Tensor& offsets, const c10::SymInt& start,
+                   int64_t dilation) {
+  TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, features), got ", values.dim(),
+                    " dimensions");
   check_floating(op, "values", values);
   check_offsets_kind(op, offsets, values.device());
   check_reach(op, start, dilation);
 }
 void check_like(const char* op, const char* name, const Tensor& t, const Tensor& values) {
-  TORCH_CHECK_TYPE(t.scalar_type() == values.scalar_type() && t.device() == values.device(), op, ": expected ", name, " of dtype ",
-                   values.scalar_type(), " on ", values.device(), ", as values, got ", t.scalar_type(), " on ", t.device());
-}
-
-Tensor call_unfold(const Tensor& values, const Tensor& offsets, const c10::SymInt& size, int64_t start, int64_t dilation) {
-  static const auto unfold = c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::segment_unfold", "")
-                                 .typed<Tensor(const Tensor&, const Tensor&, c10::SymInt, int64_t, int64_t, const at::Scalar&)>();
-  return unfold.call(values, offsets, size, start, dilation, 0);
+  TORCH_CHECK_TYPE(t.scalar_type() == values.scalar_type() && t.device() == values.device(), op, ": expected ", name,
+                   " of dtype ", values.scalar_type(), " on ", values.device(), ", as values, got ", t.scalar_type(),
+                   " on ", t.device());
 }
 
 Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& offsets,
@@ -34,8 +32,8 @@ Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const Optio
   check_like(op, "weight", weight, values);
   TORCH_CHECK_VALUE(weight.dim() == 3 && weight.sym_size(0) >= 1 && weight.sym_size(1) == values.sym_size(1), op,
                     ": expected weight of shape [size, ", values.sym_size(1), ", out], got ", weight.sym_sizes());
-  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(weight.sym_size(0).sym_le(kMostPlaces)), op, ": expected a size of at most 2**20, got ",
-                    weight.sym_size(0));
+  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(weight.sym_size(0).sym_le(kMaxWindow)), op,
+                    ": expected a size of at most 2**20, got ", weight.sym_size(0));
   if (bias) {
     check_like(op, "bias", *bias, values);
     TORCH_CHECK_VALUE(bias->dim() == 1 && bias->sym_size(0) == weight.sym_size(2), op, ": expected bias of shape [",
@@ -43,15 +41,15 @@ Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const Optio
   }
   return at::empty_symint({values.sym_size(0), weight.sym_size(2)}, values.options());
 }
-Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& given, int64_t start,
-                    int64_t dilation) {
+Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& given,
+                    int64_t start, int64_t dilation) {
   const char* op = "segment_conv";
   Tensor out = segment_conv_meta(values, weight, bias, given, start, dilation);
   const Tensor x = readable(op, values), w = readable(op, weight).flatten(0, 1), b = readable(op, bias);
   const Tensor offsets = checked_offsets(op, given, x.size(0));
   if (out.numel() == 0) return out;
   if (!has_products_for(x)) {
-    const Tensor seen = call_unfold(x, offsets, weight.size(0), start, dilation).flatten(1);
+    const Tensor seen = SegmentUnfoldOp::call(x, offsets, weight.size(0), start, dilation, 0).flatten(1);
     return b.defined() ? at::addmm(b, seen, w) : at::mm(seen, w);
   }
   const WindowsOfRows windows{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, weight.size(0), start, dilation};
@@ -59,13 +57,13 @@ Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTe
   return out;
 }
 
-// The gradient of the weight: for every place of the windows the rows seen there, transposed, times the gradient.
-Tensor segment_conv_weight_meta(const Tensor& values, const Tensor& grad, const Tensor& offsets, c10::SymInt size, c10::SymInt start,
-                                int64_t dilation) {
+// The gradient of the weight: for every position in the windows the rows seen there, transposed, times the gradient.
+Tensor segment_conv_weight_meta(const Tensor& values, const Tensor& grad, const Tensor& offsets, c10::SymInt size,
+                                c10::SymInt start, int64_t dilation) {
   const char* op = "segment_conv_weight";
   check_windows(op, values, offsets, start, dilation);
   check_like(op, "grad", grad, values);
-  check_places(op, size);
+  check_window(op, size);
   TORCH_CHECK_VALUE(grad.dim() == 2 && grad.sym_size(0) == values.sym_size(0), op, ": expected grad of shape [",
                     values.sym_size(0), ", out], got ", grad.sym_sizes());
   return at::empty_symint({std::move(size), values.sym_size(1), grad.sym_size(1)}, values.options());
@@ -77,10 +75,10 @@ Tensor segment_conv_weight(const Tensor& values, const Tensor& grad, const Tenso
   const Tensor x = readable(op, values), g = readable(op, grad), offsets = checked_offsets(op, given, x.size(0));
   if (shaped.numel() == 0) return shaped;
   if (!has_products_for(x))
-    return at::mm(call_unfold(x, offsets, size, start, dilation).flatten(1).t(), g).view(shaped.sizes());
+    return at::mm(SegmentUnfoldOp::call(x, offsets, size, start, dilation, 0).flatten(1).t(), g).view(shaped.sizes());
   const auto* o = offsets.const_data_ptr<int64_t>();
-  std::vector<Tensor> places;
-  std::vector<int64_t> rows, windows;  // the rows seen at place j, and by which windows
+  std::vector<Tensor> of_positions;
+  std::vector<int64_t> rows, windows;  // the rows seen at position j, and by which windows
   for (int64_t j = 0; j < size; ++j) {
     const int64_t shift = start + j * dilation;
     rows.clear();
@@ -90,90 +88,53 @@ Tensor segment_conv_weight(const Tensor& values, const Tensor& grad, const Tenso
         rows.push_back(r);
         windows.push_back(r - shift);
       }
-    places.push_back(transposed_product(x, rows, g, windows));
+    of_positions.push_back(transposed_product(x, rows, g, windows));
   }
-  return at::stack(places);
+  return at::stack(of_positions);
 }
 
 // -- gradients
 
-Tensor call_conv(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& offsets, c10::SymInt start,
-                 int64_t dilation) {
-  return LOD_CALL("segment_conv", segment_conv_meta).call(values, weight, bias, offsets, start, dilation);
-}
-Tensor call_weight(const Tensor& values, const Tensor& grad, const Tensor& offsets, c10::SymInt size, c10::SymInt start, int64_t dilation) {
-  return LOD_CALL("segment_conv_weight", segment_conv_weight_meta).call(values, grad, offsets, std::move(size), start, dilation);
-}
-// What rows receive from the windows that see them.
-Tensor turned(const Tensor& grad, const Tensor& weight, const Tensor& offsets, c10::SymInt start, int64_t dilation) {
+using ConvOp = Operator<"segment_conv", segment_conv_meta, segment_conv>;
+using ConvWeightOp = Operator<"segment_conv_weight", segment_conv_weight_meta, segment_conv_weight>;
+
+// The gradient of the values: that of the results with the weight flipped and transposed.
+Tensor transposed_conv(const Tensor& grad, const Tensor& weight, const Tensor& offsets, const c10::SymInt& start,
+                       int64_t dilation) {
   const c10::SymInt reach = (weight.sym_size(0) - 1) * dilation;
-  return call_conv(grad, weight.flip(0).transpose(1, 2), std::nullopt, offsets, -start - reach, dilation);
+  return ConvOp::call(grad, weight.flip(0).transpose(1, 2), std::nullopt, offsets, -start - reach, dilation);
 }
 
-struct ConvGrad : torch::autograd::Function<ConvGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& weight, const OptionalTensor& bias,
-                        const Tensor& offsets, c10::SymInt start, int64_t dilation) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({values, weight, offsets});
-    ctx->saved_data["start"] = start;
-    ctx->saved_data["dilation"] = dilation;
-    return call_conv(values, weight, bias, offsets, start, dilation);
+struct ConvGradient : Gradient<ConvOp> {
+  static auto save(const Tensor& values, const Tensor& weight, const OptionalTensor&, const Tensor& offsets,
+                   const c10::SymInt& start, int64_t dilation) {
+    return std::tuple(values, weight, offsets, start, dilation);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const auto saved = ctx->get_saved_variables();
-    const c10::SymInt start = ctx->saved_data["start"].toSymInt();
-    const int64_t dilation = ctx->saved_data["dilation"].toInt();
-    variable_list out(6);
-    if (ctx->needs_input_grad(0)) out[0] = turned(grad[0], saved[1], saved[2], start, dilation);
-    if (ctx->needs_input_grad(1)) out[1] = call_weight(saved[0], grad[0], saved[2], saved[1].sym_size(0), start, dilation);
-    if (ctx->needs_input_grad(2)) out[2] = grad[0].sum(at::IntArrayRef{0});
-    return out;
+  static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& weight, const Tensor& offsets,
+                                const c10::SymInt& start, int64_t dilation) {
+    const Tensor& g = grad[0];
+    variable_list found(3);
+    if (grad.needs(0)) found[0] = transposed_conv(g, weight, offsets, start, dilation);
+    if (grad.needs(1)) found[1] = ConvWeightOp::call(values, g, offsets, weight.sym_size(0), start, dilation);
+    if (grad.needs(2)) found[2] = g.sum(at::IntArrayRef{0});
+    return found;
   }
 };
-struct ConvWeightGrad : torch::autograd::Function<ConvWeightGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& grad, const Tensor& offsets, c10::SymInt size,
-                        c10::SymInt start, int64_t dilation) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({values, grad, offsets});
-    ctx->saved_data["start"] = start;
-    ctx->saved_data["dilation"] = dilation;
-    return call_weight(values, grad, offsets, std::move(size), start, dilation);
+struct ConvWeightGradient : Gradient<ConvWeightOp> {
+  static auto save(const Tensor& values, const Tensor& grad, const Tensor& offsets, const c10::SymInt&,
+                   const c10::SymInt& start, int64_t dilation) {
+    return std::tuple(values, grad, offsets, start, dilation);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& upstream) {
-    const auto saved = ctx->get_saved_variables();
-    const c10::SymInt start = ctx->saved_data["start"].toSymInt();
-    const int64_t dilation = ctx->saved_data["dilation"].toInt();
-    return {turned(saved[1], upstream[0], saved[2], start, dilation),
-            call_conv(saved[0], upstream[0], std::nullopt, saved[2], start, dilation), Tensor(), Tensor(), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& upstream, const Tensor& values, const Tensor& grad, const Tensor& offsets,
+                                const c10::SymInt& start, int64_t dilation) {
+    const Tensor& weight = upstream[0];
+    return {transposed_conv(grad, weight, offsets, start, dilation),
+            ConvOp::call(values, weight, std::nullopt, offsets, start, dilation)};
   }
 };
-
-Tensor segment_conv_autograd(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& offsets,
-                             c10::SymInt start, int64_t dilation) {
-  if (tracked(values) || tracked(weight) || tracked(bias)) return ConvGrad::apply(values, weight, bias, offsets, start, dilation);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_conv(values, weight, bias, offsets, start, dilation);
-}
-Tensor segment_conv_weight_autograd(const Tensor& values, const Tensor& grad, const Tensor& offsets, c10::SymInt size,
-                                    c10::SymInt start, int64_t dilation) {
-  if (tracked(values) || tracked(grad)) return ConvWeightGrad::apply(values, grad, offsets, std::move(size), start, dilation);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_weight(values, grad, offsets, std::move(size), start, dilation);
-}
 
 }  // namespace
 
-LOD_IMPLEMENTATIONS(m) {
-  m.impl("segment_conv", &segment_conv);
-  m.impl("segment_conv_weight", &segment_conv_weight);
-}
-TORCH_LIBRARY_IMPL(torch_lod, Meta, m) {
-  m.impl("segment_conv", &segment_conv_meta);
-  m.impl("segment_conv_weight", &segment_conv_weight_meta);
-}
-TORCH_LIBRARY_IMPL(torch_lod, Autograd, m) {
-  m.impl("segment_conv", &segment_conv_autograd);
-  m.impl("segment_conv_weight", &segment_conv_weight_autograd);
-}
+LOD_OPERATORS(ConvGradient, ConvWeightGradient)
 
 }  // namespace lod

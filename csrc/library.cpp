@@ -1,87 +1,37 @@
-// Every operator's schema, on one page, and the check that every LoD passes once.
-//
-// values: rows first. map: output row -> input row, -1 for none. row_offsets: int64, (segments + 1), from 0 to rows; on the device of values,
-// but in host memory for the recurrences, whose steps the host plans. The *_composed forms are made of torch operators (by
-// torch_lod/ops/composed.py) and serve gradients of gradients.
+// Defines every operator by its schema, and implements the check that every LoD passes once.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
 #include "torch_lod/binding.h"
 #include "torch_lod/rank.h"
 
+#include <torch/library.h>
+
+#include <map>
+#include <sstream>
+
 TORCH_LIBRARY(torch_lod, m) {
+  std::istringstream page(
+#include "torch_lod/schemas.h"
+  );
   const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};
-  m.def("check_lod(Tensor[] offsets, int rows) -> int[]", tags);
-  m.def("rank_by_length(Tensor offsets) -> Tensor", tags);
-
-  m.def("run_map(Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor", tags);
-  m.def("gather_rows(Tensor values, Tensor map, Scalar fill=0) -> Tensor", tags);
-  m.def("scatter_rows(Tensor values, Tensor map, SymInt rows) -> Tensor", tags);
-
-  m.def("gather_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1) -> Tensor", tags);
-  m.def("scatter_runs(Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1, Scalar fill=0) -> Tensor", tags);
-  m.def("segment_unfold(Tensor values, Tensor row_offsets, SymInt size, int start, int dilation=1, Scalar fill=0) -> Tensor", tags);
-  m.def("segment_fold(Tensor values, Tensor row_offsets, int start, int dilation=1) -> Tensor", tags);
-
-  m.def("segment_reduce(Tensor values, Tensor row_offsets, str reduce, float pad_value=0.0) -> Tensor", tags);
-  m.def("segment_extreme(Tensor values, Tensor row_offsets, str reduce, float pad_value=0.0) -> (Tensor, Tensor)", tags);
-  m.def("segment_broadcast(Tensor values, Tensor row_offsets, SymInt rows, str reduce='sum') -> Tensor", tags);
-  m.def("segment_pick(Tensor values, Tensor index, Tensor row_offsets) -> Tensor", tags);
-  m.def("segment_place(Tensor values, Tensor index, Tensor row_offsets, SymInt rows) -> Tensor", tags);
-  m.def("segment_softmax(Tensor values, Tensor row_offsets) -> Tensor", tags);
-  m.def("segment_softmax_backward(Tensor grad, Tensor output, Tensor row_offsets) -> Tensor", tags);
-  m.def(
-      "segment_conv(Tensor values, Tensor weight, Tensor? bias, Tensor row_offsets, SymInt start, int dilation=1) -> Tensor", tags);
-  m.def(
-      "segment_conv_weight(Tensor values, Tensor grad, Tensor row_offsets, SymInt size, SymInt start, int dilation=1) -> Tensor", tags);
-  m.def("segment_scan(Tensor values, Tensor? factors, Tensor row_offsets, bool adjoint=False) -> Tensor", tags);
-  m.def("segment_cumulative(Tensor values, Tensor row_offsets, str reduce) -> (Tensor, Tensor)", tags);
-
-  m.def(
-      "lstm(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, Tensor? c_0, "
-      "Tensor row_offsets, bool reverse=False, Tensor? weight_hr=None) -> (Tensor, Tensor, Tensor)", tags);
-  m.def(
-      "lstm_backward(Tensor? grad_output, Tensor? grad_cells, Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? h_0, "
-      "Tensor? c_0, Tensor row_offsets, bool reverse, Tensor output, Tensor cells, Tensor gates, Tensor? weight_hr=None) "
-      "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)", tags);
-  m.def(
-      "lstm_composed(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
-      "Tensor? c_0, Tensor row_offsets, bool reverse=False, Tensor? weight_hr=None) -> (Tensor, Tensor)", tags);
-  m.def(
-      "gru(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
-      "Tensor row_offsets, bool reverse=False) -> (Tensor, Tensor)", tags);
-  m.def(
-      "gru_backward(Tensor grad_output, Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? h_0, Tensor row_offsets, "
-      "bool reverse, Tensor output, Tensor saved) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)", tags);
-  m.def(
-      "gru_composed(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
-      "Tensor row_offsets, bool reverse=False) -> Tensor", tags);
-  m.def(
-      "rnn(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
-      "Tensor row_offsets, bool reverse=False, bool relu=False) -> Tensor", tags);
-  m.def(
-      "rnn_backward(Tensor grad_output, Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? h_0, Tensor row_offsets, "
-      "bool reverse, bool relu, Tensor output) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", tags);
-  m.def(
-      "rnn_composed(Tensor values, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, Tensor? bias_hh, Tensor? h_0, "
-      "Tensor row_offsets, bool reverse=False, bool relu=False) -> Tensor", tags);
-
-  m.def(
-      "attention(Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets, Tensor? bias=None, "
-      "Tensor? slopes=None, Tensor? seed=None, float? scale=None, int left=-1, int right=-1, float dropout=0.0) -> (Tensor, Tensor)", tags);
-  m.def(
-      "attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets, "
-      "Tensor? bias, Tensor? slopes, Tensor? seed, float? scale, int left, int right, float dropout, Tensor output, "
-      "Tensor logsumexp, bool biases) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", tags);
-  m.def(
-      "attention_composed(Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets, Tensor? bias=None, "
-      "Tensor? slopes=None, Tensor? seed=None, float? scale=None, int left=-1, int right=-1, float dropout=0.0) -> Tensor", tags);
+  std::map<std::string, std::string> lists;  // of arguments, by name
+  for (std::string line; std::getline(page, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    for (size_t at; (at = line.find('{')) != line.npos;) {
+      const size_t end = line.find('}', at);
+      line.replace(at, end + 1 - at, lists.at(line.substr(at + 1, end - at - 1)));
+    }
+    const size_t name = line.find_first_of(" (");
+    if (line[name] == '(') m.def(line.c_str(), tags);
+    else lists[line.substr(0, name)] = line.substr(name + 3);
+  }
 }
 
 namespace lod {
 namespace {
 
 // [0, longest of level 0, longest of level 1, ...], or [rule, level, index, expected, found] for the first rule broken:
-// 1 a level without offsets, 2 start, 3 order, 4 end: the sequences of the next level, or the rows (rows < 0: unchecked).
+// 1 a level without offsets, 2 start, 3 order, 4 end: the sequences of the next level, or the rows (if >= 0).
 std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows) {
   const auto depth = int64_t(offsets.size());
   std::vector<int64_t> report{0};

@@ -1,10 +1,9 @@
-// Binding of the shape "recurrence": one product for all inputs, then per step one product for the living sequences and one
-// fused cell; backwards the same, and every weight gradient is one product over all rows.
+// Binding of the shape "recurrence": one product for all inputs, then per step one product for the living sequences and
+// one fused cell; backwards the same, and every weight gradient is one product over all rows.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "recurrence.h"
-#include "torch_lod/binding.h"
-#include "core/composed.h"
 #include "core/factor.h"
+#include "torch_lod/operator.h"
 #include "torch_lod/rank.h"
 
 #include <ATen/ops/addmm.h>
@@ -14,22 +13,18 @@
 #include <ATen/ops/zeros.h>
 
 namespace lod {
-#ifdef LOD_CUDA
-namespace cuda {
-void previous_rows(const CudaExec&, const PreviousRows&);
-void lstm_forward(const CudaExec&, DType, const LstmForward&);
-void lstm_backward(const CudaExec&, DType, const LstmBackward&);
-void gru_forward(const CudaExec&, DType, const GruForward&);
-void gru_backward(const CudaExec&, DType, const GruBackward&);
-void rnn_forward(const CudaExec&, DType, const RnnForward&);
-void rnn_backward(const CudaExec&, DType, const RnnBackward&);
-}  // namespace cuda
-#endif
+LOD_ON_CUDA(previous_rows)
+LOD_ON_CUDA(lstm_forward)
+LOD_ON_CUDA(lstm_backward)
+LOD_ON_CUDA(gru_forward)
+LOD_ON_CUDA(gru_backward)
+LOD_ON_CUDA(rnn_forward)
+LOD_ON_CUDA(rnn_backward)
 namespace {
 
-// -- checks
+// -- arguments
 
-struct Layer {  // one direction of one layer: what the operators take, in one order
+struct Layer {  // one direction of one layer: what the operators take
   const char* op;
   int64_t gates;  // blocks of hidden units in the weights
   Tensor values, weight_ih, weight_hh;
@@ -38,24 +33,29 @@ struct Layer {  // one direction of one layer: what the operators take, in one o
   bool reverse = false, relu = false;
 
   c10::SymInt hidden() const { return weight_hr ? weight_hr->sym_size(1) : weight_hh.sym_size(1); }
-  c10::SymInt state() const { return weight_hh.sym_size(1); }  // columns of h: fewer than hidden units where it is projected
+  // The columns of h: fewer than hidden units where it is projected.
+  c10::SymInt state() const { return weight_hh.sym_size(1); }
   c10::SymInt sequences() const { return offsets.sym_size(0) - 1; }
-  Tensor empty(const c10::SymInt& columns) const { return at::empty_symint({values.sym_size(0), columns}, values.options()); }
+  Tensor empty(const c10::SymInt& columns) const {
+    return at::empty_symint({values.sym_size(0), columns}, values.options());
+  }
 
   void expect(const char* name, const OptionalTensor& t, std::initializer_list<c10::SymInt> shape) const {
     if (!t) return;
-    TORCH_CHECK_TYPE(t->scalar_type() == values.scalar_type() && t->device() == values.device(), op, ": expected ", name,
-                     " of dtype ", values.scalar_type(), " on ", values.device(), ", as values, got ", t->scalar_type(), " on ",
-                     t->device());
+    TORCH_CHECK_TYPE(t->scalar_type() == values.scalar_type() && t->device() == values.device(), op, ": expected ",
+                     name, " of dtype ", values.scalar_type(), " on ", values.device(), ", as values, got ",
+                     t->scalar_type(), " on ", t->device());
     TORCH_CHECK_VALUE(t->sym_sizes() == c10::SymIntArrayRef(shape), op, ": expected ", name, " of shape ",
                       c10::SymIntArrayRef(shape), ", got ", t->sym_sizes());
   }
   void check() const {
-    TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, features), got ", values.dim(), " dimensions");
+    TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, features), got ", values.dim(),
+                      " dimensions");
     check_floating(op, "values", values);
     check_offsets_kind(op, offsets, values.is_meta() && offsets.is_meta() ? offsets.device() : c10::Device(c10::kCPU));
     TORCH_CHECK_VALUE(weight_hh.dim() == 2, op, ": expected weight_hh with 2 dimensions, got ", weight_hh.dim());
-    TORCH_CHECK_VALUE(!weight_hr || weight_hr->dim() == 2, op, ": expected weight_hr with 2 dimensions, got ", weight_hr->dim());
+    TORCH_CHECK_VALUE(!weight_hr || weight_hr->dim() == 2, op, ": expected weight_hr with 2 dimensions, got ",
+                      weight_hr->dim());
     expect("weight_ih", weight_ih, {gates * hidden(), values.sym_size(1)});
     expect("weight_hh", weight_hh, {gates * hidden(), state()});
     expect("weight_hr", weight_hr, {state(), hidden()});
@@ -63,21 +63,13 @@ struct Layer {  // one direction of one layer: what the operators take, in one o
     expect("bias_hh", bias_hh, {gates * hidden()});
     expect("h_0", h_0, {sequences(), state()});
     expect("c_0", c_0, {sequences(), hidden()});
+    TORCH_CHECK_VALUE(gates < 4 || h_0.has_value() == c_0.has_value(), op,
+                      ": expected h_0 and c_0 together, got one of them");
   }
   void check_saved(const char* name, const OptionalTensor& t, const c10::SymInt& columns) const {
     expect(name, t, {values.sym_size(0), columns});
   }
 
-  // What gradients are asked for; undefined where not given.
-  variable_list inputs() const {
-    const Tensor none;
-    return {values, weight_ih, weight_hh, bias_ih.value_or(none), bias_hh.value_or(none), h_0.value_or(none), c_0.value_or(none),
-            weight_hr.value_or(none)};
-  }
-  Layer with(const variable_list& t) const {
-    return {op, gates, t[0], t[1], t[2], optional(t[3]), optional(t[4]), optional(t[5]), optional(t[6]), optional(t[7]),
-            offsets, reverse, relu};
-  }
   // Empty gradients of inputs, weights and initial states (none: no rows).
   Tensor like(const Tensor& t) const { return at::empty_symint(t.sym_sizes(), values.options()); }
   Tensor like_state(const OptionalTensor& t, const c10::SymInt& columns) const {
@@ -85,6 +77,56 @@ struct Layer {  // one direction of one layer: what the operators take, in one o
   }
   Tensor like_bias() const { return at::empty_symint({gates * hidden()}, values.options()); }
 };
+// What the gradients take; `saved` is the activated gates of an LSTM, and not used by an RNN.
+struct LayerBackward : Layer {
+  OptionalTensor grad_output, grad_cells;
+  Tensor output, cells, saved;
+};
+
+Layer lstm_layer(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                 const OptionalTensor& bias_hh, const OptionalTensor& h_0, const OptionalTensor& c_0,
+                 const Tensor& offsets, bool reverse, const OptionalTensor& weight_hr) {
+  return {"lstm", 4, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, weight_hr, offsets, reverse};
+}
+LayerBackward lstm_layer_backward(const OptionalTensor& grad_output, const OptionalTensor& grad_cells,
+                                  const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
+                                  const OptionalTensor& h_0, const OptionalTensor& c_0, const Tensor& offsets,
+                                  bool reverse, const Tensor& output, const Tensor& cells, const Tensor& gates,
+                                  const OptionalTensor& weight_hr) {
+  return {{"lstm_backward", 4, values, weight_ih, weight_hh, {}, {}, h_0, c_0, weight_hr, offsets, reverse},
+          grad_output,
+          grad_cells,
+          output,
+          cells,
+          gates};
+}
+Layer gru_layer(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse) {
+  return {"gru", 3, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets, reverse};
+}
+LayerBackward gru_layer_backward(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih,
+                                 const Tensor& weight_hh, const OptionalTensor& h_0, const Tensor& offsets,
+                                 bool reverse, const Tensor& output, const Tensor& saved) {
+  return {{"gru_backward", 3, values, weight_ih, weight_hh, {}, {}, h_0, {}, {}, offsets, reverse},
+          grad_output,
+          {},
+          output,
+          {},
+          saved};
+}
+Layer rnn_layer(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse,
+                bool relu) {
+  return {"rnn", 1, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets, reverse, relu};
+}
+LayerBackward rnn_layer_backward(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih,
+                                 const Tensor& weight_hh, const OptionalTensor& h_0, const Tensor& offsets,
+                                 bool reverse, bool relu, const Tensor& output) {
+  return {{"rnn_backward", 1, values, weight_ih, weight_hh, {}, {}, h_0, {}, {}, offsets, reverse, relu},
+          grad_output,
+          {},
+          output};
+}
 
 // -- the plan: sequences longest first, and how many live at each step
 
@@ -138,11 +180,13 @@ Tensor times(const Tensor& left, const Tensor& right) {
 }
 
 // The states' share of a weight gradient: every row of `grad` times the output one step before it.
-Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h_0, const Plan& plan, const Tensor& offsets) {
+Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h_0, const Plan& plan,
+                       const Tensor& offsets) {
   const int64_t rows = output.size(0);
   const Tensor there = offsets.to(output.device()), map = at::empty({rows}, there.options());
-  LOD_RUN(output, previous_rows, PreviousRows{there.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(),
-                                              there.numel() - 1, rows, plan.step});
+  LOD_RUN(output, previous_rows,
+          PreviousRows{there.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(), there.numel() - 1, rows,
+                       plan.step});
   Tensor total = transposed_product(grad, output, map);
   if (h_0.defined()) {
     const int64_t n = plan.nonempty();
@@ -152,52 +196,43 @@ Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h
 }
 
 // The bias of all gates as one.
-OptionalTensor joined_bias(const Layer& l) { return l.bias_ih && l.bias_hh ? l.bias_ih->add(*l.bias_hh) : l.bias_ih ? l.bias_ih : l.bias_hh; }
+OptionalTensor joined_bias(const Layer& l) {
+  return l.bias_ih && l.bias_hh ? l.bias_ih->add(*l.bias_hh) : l.bias_ih ? l.bias_ih : l.bias_hh;
+}
 
 // -- LSTM
 
-Layer lstm_layer(const char* op, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                 const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
-                 const OptionalTensor& c_0, const Tensor& offsets, bool reverse, const OptionalTensor& weight_hr) {
-  const Layer layer{op, 4, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, weight_hr, offsets, reverse};
-  layer.check();
-  TORCH_CHECK_VALUE(h_0.has_value() == c_0.has_value(), op, ": expected h_0 and c_0 together, got one of them");
-  return layer;
-}
-
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
-ThreeTensors lstm_meta(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-                       const OptionalTensor& bias_hh, const OptionalTensor& h_0, const OptionalTensor& c_0,
-                       const Tensor& offsets, bool reverse, const OptionalTensor& weight_hr) {
-  const Layer l = lstm_layer("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, offsets, reverse, weight_hr);
+ThreeTensors lstm_meta(const Layer& l) {
+  l.check();
   return {l.empty(l.state()), l.empty(l.hidden()), l.empty(4 * l.hidden())};
 }
 
-ThreeTensors lstm(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-                  const OptionalTensor& bias_hh, const OptionalTensor& h_0, const OptionalTensor& c_0, const Tensor& given,
-                  bool reverse, const OptionalTensor& weight_hr) {
-  const Layer l = lstm_layer("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, given, reverse, weight_hr);
-  const Tensor offsets = checked_offsets("lstm", given, values.size(0));
-  const int64_t n = offsets.size(0) - 1, rows = values.size(0), state = weight_hh.size(1);
+ThreeTensors lstm(const Layer& l) {
+  l.check();
+  const Tensor& values = l.values;
+  const Tensor offsets = checked_offsets("lstm", l.offsets, values.size(0));
+  const int64_t n = offsets.size(0) - 1, rows = values.size(0), state = l.weight_hh.size(1);
   const int64_t width = l.hidden().expect_int();
   const Tensor out = at::empty({rows, state}, values.options()), cells = at::empty({rows, width}, values.options());
   if (cells.numel() == 0) return {out.zero_(), cells, at::empty({rows, 4 * width}, values.options())};
-  const Plan plan(offsets, values, reverse);
-  const Tensor gates = project(readable("lstm", values), readable("lstm", weight_ih), joined_bias(l));
-  const Factor weights(readable("lstm", weight_hh).t());
-  const std::optional<Factor> projection = weight_hr ? std::make_optional<Factor>(readable("lstm", weight_hr).t()) : std::nullopt;
+  const Plan plan(offsets, values, l.reverse);
+  const Tensor gates = project(readable("lstm", values), readable("lstm", l.weight_ih), joined_bias(l));
+  const Factor weights(readable("lstm", l.weight_hh).t());
+  const std::optional<Factor> projection =
+      l.weight_hr ? std::make_optional<Factor>(readable("lstm", l.weight_hr).t()) : std::nullopt;
   const Tensor hidden = at::empty({n, 4 * width}, values.options());
-  const Tensor c = c_0 ? plan.packed(c_0) : at::zeros({n, width}, values.options());
-  const Tensor h = h_0 ? plan.packed(h_0) : at::empty({n, state}, values.options());
+  const Tensor c = l.c_0 ? plan.packed(l.c_0) : at::zeros({n, width}, values.options());
+  const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, state}, values.options());
   const Tensor unprojected = projection ? at::empty({n, width}, values.options()) : h;
   for (int64_t t = 0; t < plan.steps(); ++t) {
     const int64_t alive = plan.alive[t];
-    const bool carried = t > 0 || h_0;
+    const bool carried = t > 0 || l.h_0;
     if (carried) weights.multiply(first(h, alive), first(hidden, alive));
     LOD_RUN(values, lstm_forward, floating_type("lstm", values),
-            LstmForward{plan.at(t, width), write(gates), carried ? read(hidden) : nullptr, projection ? nullptr : write(out),
-                        write(cells), write(unprojected), write(c)});
+            LstmForward{plan.at(t, width), write(gates), carried ? read(hidden) : nullptr,
+                        projection ? nullptr : write(out), write(cells), write(unprojected), write(c)});
     if (projection) {
       projection->multiply(first(unprojected, alive), first(h, alive));
       out.index_copy_(0, plan.rows(t), first(h, alive));
@@ -209,36 +244,39 @@ ThreeTensors lstm(const Tensor& values, const Tensor& weight_ih, const Tensor& w
 using SixTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using SevenTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-// Gradients of values, weight_ih, weight_hh, both biases, h_0, c_0 and weight_hr; the last three are empty where there are none.
-SevenTensors lstm_backward_meta(const OptionalTensor& grad_output, const OptionalTensor& grad_cells, const Tensor& values,
-                                const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& h_0,
-                                const OptionalTensor& c_0, const Tensor& offsets, bool reverse, const Tensor& output,
-                                const Tensor& cells, const Tensor& gates, const OptionalTensor& weight_hr) {
-  const Layer l = lstm_layer("lstm_backward", values, weight_ih, weight_hh, {}, {}, h_0, c_0, offsets, reverse, weight_hr);
-  l.check_saved("grad_output", grad_output, l.state());
-  l.check_saved("grad_cells", grad_cells, l.hidden());
-  l.check_saved("output", output, l.state());
-  l.check_saved("cells", cells, l.hidden());
-  l.check_saved("gates", gates, 4 * l.hidden());
-  return {l.like(values), l.like(weight_ih), l.like(weight_hh), l.like_bias(), l.like_state(h_0, l.state()),
-          l.like_state(c_0, l.hidden()), weight_hr ? l.like(*weight_hr) : at::empty_symint({0, l.hidden()}, values.options())};
+// Gradients of values, weight_ih, weight_hh, both biases, h_0, c_0 and weight_hr; of those not given empty ones.
+SevenTensors lstm_backward_meta(const LayerBackward& l) {
+  l.check();
+  l.check_saved("grad_output", l.grad_output, l.state());
+  l.check_saved("grad_cells", l.grad_cells, l.hidden());
+  l.check_saved("output", l.output, l.state());
+  l.check_saved("cells", l.cells, l.hidden());
+  l.check_saved("gates", l.saved, 4 * l.hidden());
+  return {l.like(l.values),
+          l.like(l.weight_ih),
+          l.like(l.weight_hh),
+          l.like_bias(),
+          l.like_state(l.h_0, l.state()),
+          l.like_state(l.c_0, l.hidden()),
+          l.weight_hr ? l.like(*l.weight_hr) : at::empty_symint({0, l.hidden()}, l.values.options())};
 }
 
-SevenTensors lstm_backward(const OptionalTensor& grad_output, const OptionalTensor& grad_cells, const Tensor& values,
-                           const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& h_0,
-                           const OptionalTensor& c_0, const Tensor& given, bool reverse, const Tensor& output_,
-                           const Tensor& cells_, const Tensor& gates_, const OptionalTensor& weight_hr) {
-  const char* op = "lstm_backward";
-  lstm_backward_meta(grad_output, grad_cells, values, weight_ih, weight_hh, h_0, c_0, given, reverse, output_, cells_, gates_, weight_hr);
-  const Tensor offsets = checked_offsets(op, given, values.size(0));
-  const int64_t n = offsets.size(0) - 1, rows = values.size(0), state = weight_hh.size(1), width = cells_.size(1);
-  const Plan plan(offsets, values, reverse);
-  const Tensor output = readable(op, output_), cells = readable(op, cells_), gates = readable(op, gates_), x = readable(op, values);
-  const Tensor d_out = readable(op, grad_output), d_cells = readable(op, grad_cells);
-  const Factor weights(readable(op, weight_hh));
-  const std::optional<Factor> projection = weight_hr ? std::make_optional<Factor>(readable(op, weight_hr)) : std::nullopt;
-  const Tensor h = plan.packed(h_0), c = plan.packed(c_0);
-  const Tensor grad = at::empty({rows, 4 * width}, values.options()), packed = at::empty({n, 4 * width}, values.options());
+SevenTensors lstm_backward(const LayerBackward& l) {
+  lstm_backward_meta(l);
+  const char* op = l.op;
+  const Tensor& values = l.values;
+  const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
+  const int64_t n = offsets.size(0) - 1, rows = values.size(0), state = l.weight_hh.size(1), width = l.cells.size(1);
+  const Plan plan(offsets, values, l.reverse);
+  const Tensor output = readable(op, l.output), cells = readable(op, l.cells), gates = readable(op, l.saved),
+               x = readable(op, values);
+  const Tensor d_out = readable(op, l.grad_output), d_cells = readable(op, l.grad_cells);
+  const Factor weights(readable(op, l.weight_hh));
+  const std::optional<Factor> projection =
+      l.weight_hr ? std::make_optional<Factor>(readable(op, l.weight_hr)) : std::nullopt;
+  const Tensor h = plan.packed(l.h_0), c = plan.packed(l.c_0);
+  const Tensor grad = at::empty({rows, 4 * width}, values.options()),
+               packed = at::empty({n, 4 * width}, values.options());
   const Tensor dh = at::zeros({n, state}, values.options()), dc = at::zeros({n, width}, values.options());
   const Tensor d_unprojected = projection ? at::empty({n, width}, values.options()) : dh;
   const Tensor d_states = projection ? at::empty({rows, state}, values.options()) : Tensor();
@@ -251,114 +289,117 @@ SevenTensors lstm_backward(const OptionalTensor& grad_output, const OptionalTens
       projection->multiply(d, first(d_unprojected, alive));
     }
     LOD_RUN(values, lstm_backward, floating_type(op, values),
-            LstmBackward{plan.at(t, width), read(gates), read(cells), read(c), projection ? nullptr : read(d_out), read(d_cells),
-                         write(grad), write(packed), write(d_unprojected), write(dc)});
-    if (t > 0 || h_0) weights.multiply(first(packed, alive), first(dh, alive));
+            LstmBackward{plan.at(t, width), read(gates), read(cells), read(c), projection ? nullptr : read(d_out),
+                         read(d_cells), write(grad), write(packed), write(d_unprojected), write(dc)});
+    if (t > 0 || l.h_0) weights.multiply(first(packed, alive), first(dh, alive));
   }
   Tensor d_projection = at::empty({0, width}, values.options());
   if (projection) d_projection = transposed_product(d_states, cells.tanh().mul_(gates.narrow(1, 3 * width, width)));
-  return {times(grad, readable(op, weight_ih)), transposed_product(grad, x), weight_gradient(grad, output, h, plan, offsets),
-          grad.sum(at::IntArrayRef{0}), plan.unpacked(h_0, dh), plan.unpacked(c_0, dc), d_projection};
+  return {times(grad, readable(op, l.weight_ih)),
+          transposed_product(grad, x),
+          weight_gradient(grad, output, h, plan, offsets),
+          grad.sum(at::IntArrayRef{0}),
+          plan.unpacked(l.h_0, dh),
+          plan.unpacked(l.c_0, dc),
+          d_projection};
 }
 
 // -- GRU
 
 using TwoTensors = std::tuple<Tensor, Tensor>;
 
-TwoTensors gru_meta(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-                    const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool) {
-  const Layer l{"gru", 3, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets};
+TwoTensors gru_meta(const Layer& l) {
   l.check();
   return {l.empty(l.hidden()), l.empty(4 * l.hidden())};
 }
 
-TwoTensors gru(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-               const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& given, bool reverse) {
-  auto [out, saved] = gru_meta(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, given, reverse);
-  const Tensor offsets = checked_offsets("gru", given, values.size(0));
-  const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1;
+TwoTensors gru(const Layer& l) {
+  auto [out, saved] = gru_meta(l);
+  const Tensor& values = l.values;
+  const Tensor offsets = checked_offsets("gru", l.offsets, values.size(0));
+  const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1;
   if (out.numel() == 0) return {out, saved};
-  const Plan plan(offsets, values, reverse);
-  OptionalTensor bias = bias_ih, bias_n;
-  if (bias_hh) {  // the part of n stays apart, since the reset gate multiplies it
-    bias_n = bias_hh->narrow(0, 2 * width, width).contiguous();
-    bias = bias_ih ? bias_ih->clone() : at::zeros({3 * width}, values.options());
-    bias->narrow(0, 0, 2 * width).add_(bias_hh->narrow(0, 0, 2 * width));
+  const Plan plan(offsets, values, l.reverse);
+  OptionalTensor bias = l.bias_ih, bias_n;
+  if (l.bias_hh) {  // the part of n stays apart, since the reset gate multiplies it
+    bias_n = l.bias_hh->narrow(0, 2 * width, width).contiguous();
+    bias = l.bias_ih ? l.bias_ih->clone() : at::zeros({3 * width}, values.options());
+    bias->narrow(0, 0, 2 * width).add_(l.bias_hh->narrow(0, 0, 2 * width));
   }
-  const Tensor gates = project(readable("gru", values), readable("gru", weight_ih), bias);
-  const Factor weights(readable("gru", weight_hh).t());
+  const Tensor gates = project(readable("gru", values), readable("gru", l.weight_ih), bias);
+  const Factor weights(readable("gru", l.weight_hh).t());
   const Tensor hidden = at::empty({n, 3 * width}, values.options());
-  const Tensor h = h_0 ? plan.packed(h_0) : at::zeros({n, width}, values.options());
+  const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::zeros({n, width}, values.options());
   for (int64_t t = 0; t < plan.steps(); ++t) {
-    const bool carried = t > 0 || h_0;
+    const bool carried = t > 0 || l.h_0;
     if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
     LOD_RUN(values, gru_forward, floating_type("gru", values),
-            GruForward{plan.at(t, width), read(gates), carried ? read(hidden) : nullptr, read(bias_n.value_or(Tensor())), write(saved), write(out), write(h)});
+            GruForward{plan.at(t, width), read(gates), carried ? read(hidden) : nullptr,
+                       read(bias_n.value_or(Tensor())), write(saved), write(out), write(h)});
   }
   return {out, saved};
 }
 
 // Gradients of values, weight_ih, weight_hh, bias_ih, bias_hh and h_0.
-SixTensors gru_backward_meta(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                             const OptionalTensor& h_0, const Tensor& offsets, bool, const Tensor& output,
-                             const Tensor& saved) {
-  const Layer l{"gru_backward", 3, values, weight_ih, weight_hh, {}, {}, h_0, {}, {}, offsets};
+SixTensors gru_backward_meta(const LayerBackward& l) {
   l.check();
-  l.check_saved("grad_output", grad_output, l.hidden());
-  l.check_saved("output", output, l.hidden());
-  l.check_saved("saved", saved, 4 * l.hidden());
-  return {l.like(values), l.like(weight_ih), l.like(weight_hh), l.like_bias(), l.like_bias(), l.like_state(h_0, l.hidden())};
+  l.check_saved("grad_output", l.grad_output, l.hidden());
+  l.check_saved("output", l.output, l.hidden());
+  l.check_saved("saved", l.saved, 4 * l.hidden());
+  return {l.like(l.values), l.like(l.weight_ih), l.like(l.weight_hh),
+          l.like_bias(),    l.like_bias(),       l.like_state(l.h_0, l.hidden())};
 }
 
-SixTensors gru_backward(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                        const OptionalTensor& h_0, const Tensor& given, bool reverse, const Tensor& output_,
-                        const Tensor& saved_) {
-  const char* op = "gru_backward";
-  gru_backward_meta(grad_output, values, weight_ih, weight_hh, h_0, given, reverse, output_, saved_);
-  const Tensor offsets = checked_offsets(op, given, values.size(0));
-  const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
-  const Plan plan(offsets, values, reverse);
-  const Tensor output = readable(op, output_), saved = readable(op, saved_), d_out = readable(op, grad_output), x = readable(op, values);
-  const Factor weights(readable(op, weight_hh));
-  const Tensor h = plan.packed(h_0);
+SixTensors gru_backward(const LayerBackward& l) {
+  gru_backward_meta(l);
+  const char* op = l.op;
+  const Tensor& values = l.values;
+  const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
+  const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
+  const Plan plan(offsets, values, l.reverse);
+  const Tensor output = readable(op, l.output), saved = readable(op, l.saved), d_out = readable(op, l.grad_output),
+               x = readable(op, values);
+  const Factor weights(readable(op, l.weight_hh));
+  const Tensor h = plan.packed(l.h_0);
   const Tensor d_values = at::empty({rows, 3 * width}, values.options()), d_hidden = at::empty_like(d_values);
   const Tensor packed = at::empty({n, 3 * width}, values.options()), dh = at::zeros({n, width}, values.options());
   for (int64_t t = plan.steps() - 1; t >= 0; --t) {
     LOD_RUN(values, gru_backward, floating_type(op, values),
-            GruBackward{plan.at(t, width), read(saved), read(output), read(h), read(d_out), write(d_values), write(d_hidden),
-                        write(packed), write(dh)});
-    if (t > 0 || h_0) weights.add(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
+            GruBackward{plan.at(t, width), read(saved), read(output), read(h), read(d_out), write(d_values),
+                        write(d_hidden), write(packed), write(dh)});
+    if (t > 0 || l.h_0) weights.add(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
   }
-  return {times(d_values, readable(op, weight_ih)), transposed_product(d_values, x), weight_gradient(d_hidden, output, h, plan, offsets),
-          d_values.sum(at::IntArrayRef{0}), d_hidden.sum(at::IntArrayRef{0}), plan.unpacked(h_0, dh)};
+  return {times(d_values, readable(op, l.weight_ih)),
+          transposed_product(d_values, x),
+          weight_gradient(d_hidden, output, h, plan, offsets),
+          d_values.sum(at::IntArrayRef{0}),
+          d_hidden.sum(at::IntArrayRef{0}),
+          plan.unpacked(l.h_0, dh)};
 }
 
 // -- RNN
 
-Tensor rnn_meta(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-                const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool, bool) {
-  const Layer l{"rnn", 1, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets};
+Tensor rnn_meta(const Layer& l) {
   l.check();
   return l.empty(l.hidden());
 }
 
-Tensor rnn(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-           const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& given, bool reverse, bool relu) {
-  const Layer l{"rnn", 1, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, given, reverse, relu};
+Tensor rnn(const Layer& l) {
   l.check();
-  const Tensor offsets = checked_offsets("rnn", given, values.size(0));
-  const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1;
+  const Tensor& values = l.values;
+  const Tensor offsets = checked_offsets("rnn", l.offsets, values.size(0));
+  const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1;
   if (values.size(0) == 0 || width == 0) return l.empty(width);
-  const Plan plan(offsets, values, reverse);
-  const Tensor out = project(readable("rnn", values), readable("rnn", weight_ih), joined_bias(l));
-  const Factor weights(readable("rnn", weight_hh).t());
+  const Plan plan(offsets, values, l.reverse);
+  const Tensor out = project(readable("rnn", values), readable("rnn", l.weight_ih), joined_bias(l));
+  const Factor weights(readable("rnn", l.weight_hh).t());
   const Tensor hidden = at::empty({n, width}, values.options());
-  const Tensor h = h_0 ? plan.packed(h_0) : at::empty({n, width}, values.options());
+  const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, width}, values.options());
   for (int64_t t = 0; t < plan.steps(); ++t) {
-    const bool carried = t > 0 || h_0;
+    const bool carried = t > 0 || l.h_0;
     if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
     LOD_RUN(values, rnn_forward, floating_type("rnn", values),
-            RnnForward{plan.at(t, width), carried ? read(hidden) : nullptr, write(out), write(h), relu});
+            RnnForward{plan.at(t, width), carried ? read(hidden) : nullptr, write(out), write(h), l.relu});
   }
   return out;
 }
@@ -366,184 +407,69 @@ Tensor rnn(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_h
 using FiveTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 // Gradients of values, weight_ih, weight_hh, both biases and h_0.
-FiveTensors rnn_backward_meta(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                              const OptionalTensor& h_0, const Tensor& offsets, bool, bool, const Tensor& output) {
-  const Layer l{"rnn_backward", 1, values, weight_ih, weight_hh, {}, {}, h_0, {}, {}, offsets};
+FiveTensors rnn_backward_meta(const LayerBackward& l) {
   l.check();
-  l.check_saved("grad_output", grad_output, l.hidden());
-  l.check_saved("output", output, l.hidden());
-  return {l.like(values), l.like(weight_ih), l.like(weight_hh), l.like_bias(), l.like_state(h_0, l.hidden())};
+  l.check_saved("grad_output", l.grad_output, l.hidden());
+  l.check_saved("output", l.output, l.hidden());
+  return {l.like(l.values), l.like(l.weight_ih), l.like(l.weight_hh), l.like_bias(), l.like_state(l.h_0, l.hidden())};
 }
 
-FiveTensors rnn_backward(const Tensor& grad_output, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                         const OptionalTensor& h_0, const Tensor& given, bool reverse, bool relu, const Tensor& output_) {
-  const char* op = "rnn_backward";
-  rnn_backward_meta(grad_output, values, weight_ih, weight_hh, h_0, given, reverse, relu, output_);
-  const Tensor offsets = checked_offsets(op, given, values.size(0));
-  const int64_t width = weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
-  const Plan plan(offsets, values, reverse);
-  const Tensor output = readable(op, output_), d_out = readable(op, grad_output), x = readable(op, values);
-  const Factor weights(readable(op, weight_hh));
-  const Tensor h = plan.packed(h_0), grad = at::empty({rows, width}, values.options());
+FiveTensors rnn_backward(const LayerBackward& l) {
+  rnn_backward_meta(l);
+  const char* op = l.op;
+  const Tensor& values = l.values;
+  const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
+  const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
+  const Plan plan(offsets, values, l.reverse);
+  const Tensor output = readable(op, l.output), d_out = readable(op, l.grad_output), x = readable(op, values);
+  const Factor weights(readable(op, l.weight_hh));
+  const Tensor h = plan.packed(l.h_0), grad = at::empty({rows, width}, values.options());
   const Tensor packed = at::empty({n, width}, values.options()), dh = at::zeros({n, width}, values.options());
   for (int64_t t = plan.steps() - 1; t >= 0; --t) {
     LOD_RUN(values, rnn_backward, floating_type(op, values),
-            RnnBackward{plan.at(t, width), read(output), read(d_out), write(grad), write(packed), write(dh), relu});
-    if (t > 0 || h_0) weights.multiply(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
+            RnnBackward{plan.at(t, width), read(output), read(d_out), write(grad), write(packed), write(dh), l.relu});
+    if (t > 0 || l.h_0) weights.multiply(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
   }
-  return {times(grad, readable(op, weight_ih)), transposed_product(grad, x), weight_gradient(grad, output, h, plan, offsets),
-          grad.sum(at::IntArrayRef{0}), plan.unpacked(h_0, dh)};
+  return {times(grad, readable(op, l.weight_ih)), transposed_product(grad, x),
+          weight_gradient(grad, output, h, plan, offsets), grad.sum(at::IntArrayRef{0}), plan.unpacked(l.h_0, dh)};
 }
 
 // -- gradients
 
-// What an operator calls, forwards, backwards and in its composed form; gradients in the order of Layer::inputs().
-struct Lstm {
-  static constexpr const char* name = "lstm";
-  static constexpr int64_t gates = 4;
-  static TwoTensors composed_type(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&, const OptionalTensor&,
-                                  const OptionalTensor&, const OptionalTensor&, const Tensor&, bool, const OptionalTensor&);
-  static variable_list forward(const Layer& l) {
-    auto [out, cells, gates] = LOD_CALL("lstm", lstm_meta).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0,
-                                                                l.c_0, l.offsets, l.reverse, l.weight_hr);
-    return {out, cells, gates};
-  }
-  static variable_list composed(const Layer& l) {
-    auto [out, cells] = LOD_CALL("lstm_composed", composed_type).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh,
-                                                                      l.h_0, l.c_0, l.offsets, l.reverse, l.weight_hr);
-    return {out, cells};
-  }
-  static variable_list backward(const Layer& l, const variable_list& grads, const variable_list& saved) {
-    const auto given = [](const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
+using LstmOp = Operator<"lstm", lstm_meta, lstm, lstm_layer>;
+using LstmBackwardOp = Operator<"lstm_backward", lstm_backward_meta, lstm_backward, lstm_layer_backward>;
+using GruOp = Operator<"gru", gru_meta, gru, gru_layer>;
+using GruBackwardOp = Operator<"gru_backward", gru_backward_meta, gru_backward, gru_layer_backward>;
+using RnnOp = Operator<"rnn", rnn_meta, rnn, rnn_layer>;
+using RnnBackwardOp = Operator<"rnn_backward", rnn_backward_meta, rnn_backward, rnn_layer_backward>;
+
+struct LstmGradient : Gradient<LstmOp> {
+  static variable_list gradient(const Grads& grads, const Layer& l, const Tensor& output, const Tensor& cells,
+                                const Tensor& gates) {
     auto [values, weight_ih, weight_hh, bias, h_0, c_0, weight_hr] =
-        LOD_CALL("lstm_backward", lstm_backward_meta).call(given(grads[0]), given(grads[1]), l.values, l.weight_ih, l.weight_hh,
-                                                           l.h_0, l.c_0, l.offsets, l.reverse, saved[0], saved[1], saved[2],
-                                                           l.weight_hr);
-    return {values, weight_ih, weight_hh, bias, bias, h_0, c_0, weight_hr};
+        LstmBackwardOp::call(optional(grads[0]), optional(grads[1]), l.values, l.weight_ih, l.weight_hh, l.h_0, l.c_0,
+                             l.offsets, l.reverse, output, cells, gates, l.weight_hr);
+    return {values, weight_ih, weight_hh, bias, bias, h_0, c_0, Tensor(), Tensor(), weight_hr};
   }
 };
-struct Gru {
-  static constexpr const char* name = "gru";
-  static constexpr int64_t gates = 3;
-  static Tensor composed_type(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&, const OptionalTensor&,
-                              const OptionalTensor&, const Tensor&, bool);
-  static variable_list forward(const Layer& l) {
-    auto [out, saved] = LOD_CALL("gru", gru_meta).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0, l.offsets, l.reverse);
-    return {out, saved};
-  }
-  static variable_list composed(const Layer& l) {
-    return {LOD_CALL("gru_composed", composed_type).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0, l.offsets, l.reverse)};
-  }
-  static variable_list backward(const Layer& l, const variable_list& grads, const variable_list& saved) {
-    auto [values, weight_ih, weight_hh, bias_ih, bias_hh, h_0] = LOD_CALL("gru_backward", gru_backward_meta)
-        .call(grads[0], l.values, l.weight_ih, l.weight_hh, l.h_0, l.offsets, l.reverse, saved[0], saved[1]);
-    return {values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, Tensor(), Tensor()};
+struct GruGradient : Gradient<GruOp> {
+  static variable_list gradient(const Grads& grads, const Layer& l, const Tensor& output, const Tensor& saved) {
+    auto [values, weight_ih, weight_hh, bias_ih, bias_hh, h_0] =
+        GruBackwardOp::call(grads[0], l.values, l.weight_ih, l.weight_hh, l.h_0, l.offsets, l.reverse, output, saved);
+    return {values, weight_ih, weight_hh, bias_ih, bias_hh, h_0};
   }
 };
-struct Rnn {
-  static constexpr const char* name = "rnn";
-  static constexpr int64_t gates = 1;
-  static variable_list forward(const Layer& l) {
-    return {LOD_CALL("rnn", rnn_meta).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0, l.offsets, l.reverse, l.relu)};
-  }
-  static variable_list composed(const Layer& l) {
-    return {LOD_CALL("rnn_composed", rnn_meta).call(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0, l.offsets, l.reverse, l.relu)};
-  }
-  static variable_list backward(const Layer& l, const variable_list& grads, const variable_list& saved) {
-    auto [values, weight_ih, weight_hh, bias, h_0] = LOD_CALL("rnn_backward", rnn_backward_meta)
-        .call(grads[0], l.values, l.weight_ih, l.weight_hh, l.h_0, l.offsets, l.reverse, l.relu, saved[0]);
-    return {values, weight_ih, weight_hh, bias, bias, h_0, Tensor(), Tensor()};
+struct RnnGradient : Gradient<RnnOp> {
+  static variable_list gradient(const Grads& grads, const Layer& l, const Tensor& output) {
+    auto [values, weight_ih, weight_hh, bias, h_0] =
+        RnnBackwardOp::call(grads[0], l.values, l.weight_ih, l.weight_hh, l.h_0, l.offsets, l.reverse, l.relu, output);
+    return {values, weight_ih, weight_hh, bias, bias, h_0};
   }
 };
-
-template <class Op>
-struct LayerGrad : torch::autograd::Function<LayerGrad<Op>> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh,
-                               const OptionalTensor& bias_ih, const OptionalTensor& bias_hh, const OptionalTensor& h_0,
-                               const OptionalTensor& c_0, const OptionalTensor& weight_hr, const Tensor& offsets, bool reverse,
-                               bool relu) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    const Layer layer{Op::name, Op::gates, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, weight_hr, offsets, reverse, relu};
-    const variable_list outputs = Op::forward(layer);
-    variable_list saved = layer.inputs();
-    saved.push_back(offsets);
-    saved.insert(saved.end(), outputs.begin(), outputs.end());
-    ctx->save_for_backward(saved);
-    ctx->saved_data["reverse"] = reverse;
-    ctx->saved_data["relu"] = relu;
-    if (outputs.size() > 1) ctx->mark_non_differentiable({outputs.back()});
-    ctx->set_materialize_grads(false);
-    return outputs;
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const variable_list saved = ctx->get_saved_variables(), inputs(saved.begin(), saved.begin() + 8);
-    Layer layer{Op::name, Op::gates};
-    layer.offsets = saved[8];
-    layer.reverse = ctx->saved_data["reverse"].toBool();
-    layer.relu = ctx->saved_data["relu"].toBool();
-    variable_list d(8);
-    if (at::GradMode::is_enabled())
-      d = differentiable(inputs, grads, [&](const variable_list& aliases) { return Op::composed(layer.with(aliases)); });
-    else if (grads[0].defined() || (grads.size() > 2 && grads[1].defined()))
-      d = Op::backward(layer.with(inputs), grads, {saved.begin() + 9, saved.end()});
-    for (size_t i = 0; i < 8; ++i)
-      if (!inputs[i].defined()) d[i] = Tensor();
-    d.resize(11);
-    return d;
-  }
-};
-
-template <class Op>
-variable_list with_gradient(const Layer& l) {
-  const variable_list inputs = l.inputs();
-  if (std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return tracked(t); }))
-    return LayerGrad<Op>::apply(l.values, l.weight_ih, l.weight_hh, l.bias_ih, l.bias_hh, l.h_0, l.c_0, l.weight_hr, l.offsets,
-                                l.reverse, l.relu);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return Op::forward(l);
-}
-
-ThreeTensors lstm_autograd(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-                           const OptionalTensor& bias_hh, const OptionalTensor& h_0, const OptionalTensor& c_0,
-                           const Tensor& offsets, bool reverse, const OptionalTensor& weight_hr) {
-  const auto out = with_gradient<Lstm>({"lstm", 4, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, weight_hr, offsets, reverse});
-  return {out[0], out[1], out[2]};
-}
-TwoTensors gru_autograd(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-                        const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse) {
-  const auto out = with_gradient<Gru>({"gru", 3, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets, reverse});
-  return {out[0], out[1]};
-}
-Tensor rnn_autograd(const Tensor& values, const Tensor& weight_ih, const Tensor& weight_hh, const OptionalTensor& bias_ih,
-                    const OptionalTensor& bias_hh, const OptionalTensor& h_0, const Tensor& offsets, bool reverse, bool relu) {
-  return with_gradient<Rnn>({"rnn", 1, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, {}, {}, offsets, reverse, relu})[0];
-}
 
 }  // namespace
 
-LOD_IMPLEMENTATIONS(m) {
-  m.impl("lstm", &lstm);
-  m.impl("lstm_backward", &lstm_backward);
-  m.impl("gru", &gru);
-  m.impl("gru_backward", &gru_backward);
-  m.impl("rnn", &rnn);
-  m.impl("rnn_backward", &rnn_backward);
-}
-TORCH_LIBRARY_IMPL(torch_lod, Meta, m) {
-  m.impl("lstm", &lstm_meta);
-  m.impl("lstm_backward", &lstm_backward_meta);
-  m.impl("gru", &gru_meta);
-  m.impl("gru_backward", &gru_backward_meta);
-  m.impl("rnn", &rnn_meta);
-  m.impl("rnn_backward", &rnn_backward_meta);
-}
-TORCH_LIBRARY_IMPL(torch_lod, Autograd, m) {
-  m.impl("lstm", &lstm_autograd);
-  m.impl("lstm_backward", torch::CppFunction::makeFromBoxedFunction<&without_gradient>());
-  m.impl("gru", &gru_autograd);
-  m.impl("gru_backward", torch::CppFunction::makeFromBoxedFunction<&without_gradient>());
-  m.impl("rnn", &rnn_autograd);
-  m.impl("rnn_backward", torch::CppFunction::makeFromBoxedFunction<&without_gradient>());
-}
+LOD_OPERATORS(LstmGradient, GruGradient, RnnGradient, OneGradient<LstmBackwardOp>, OneGradient<GruBackwardOp>,
+              OneGradient<RnnBackwardOp>)
 
 }  // namespace lod

@@ -1,8 +1,8 @@
 // Shape "recurrence": step t of every sequence at once. Kernel text, see torch_lod/device.h.
 //
-// Sequences are ordered longest first, so the living ones at a step are a prefix; start[j] is the row where the j-th begins
-// (its last row when it runs backwards) and its row at step t is start[j] + t * step. Rows stay where they are: the cells
-// read and write them in place, and only the states that feed the next matrix product are packed.
+// Sequences are ordered longest first, so the living ones at a step are a prefix; start[j] is the row where the j-th
+// begins (its last row when it runs backwards) and its row at step t is start[j] + t * step. Rows stay where they are:
+// the cells read and write them in place, and only the states that feed the next matrix product are packed.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_RECURRENCE_ARGUMENTS
@@ -71,7 +71,8 @@ LOD_FN acc_t<T> value(const void* base, int64_t i) {
   return base ? acc_t<T>(static_cast<const T*>(base)[i]) : acc_t<T>(0);
 }
 
-// i, f, o = sigmoid(z), g = tanh(z_g); c = f c' + i g; h = o tanh(c)      (Hochreiter and Schmidhuber 1997; Gers et al. 2000)
+// i, f, o = sigmoid(z), g = tanh(z_g); c = f c' + i g; h = o tanh(c)
+// (Hochreiter and Schmidhuber 1997; Gers et al. 2000)
 template <class T>
 struct LstmForwardKernel : LstmForward {
   template <int W>
@@ -131,7 +132,8 @@ struct LstmBackwardKernel : LstmBackward {
   }
 };
 
-// r, z = sigmoid(...), n = tanh(x_n + r (W h' + b_n)); h = (1 - z) n + z h'      (Cho et al. 2014, in torch.nn.GRU's form)
+// r, z = sigmoid(...), n = tanh(x_n + r (W h' + b_n)); h = (1 - z) n + z h'
+// (Cho et al. 2014, in torch.nn.GRU's form)
 template <class T>
 struct GruForwardKernel : GruForward {
   template <int W>
@@ -164,7 +166,8 @@ struct GruBackwardKernel : GruBackward {
     using A = acc_t<T>;
     const int64_t row_ = row(j), at = row_ * width + u, from = j * width + u;
     const T* s = static_cast<const T*>(saved) + row_ * 4 * width + u;
-    T *dx = static_cast<T*>(grad_gates) + row_ * 3 * width + u, *dy = static_cast<T*>(grad_hidden) + row_ * 3 * width + u;
+    T *dx = static_cast<T*>(grad_gates) + row_ * 3 * width + u,
+      *dy = static_cast<T*>(grad_hidden) + row_ * 3 * width + u;
     T *side = static_cast<T*>(packed) + j * 3 * width + u, *dh_ = static_cast<T*>(dh) + from;
     A before[W], d[4][W], carry[W];
     for (int k = 0; k < W; ++k) before[k] = t ? value<T>(out, at - step * width + k) : value<T>(h_0, from + k);
@@ -228,16 +231,27 @@ LOD_ENTRY void previous_rows(const Exec& exec, const PreviousRows& a) {
 
 template <template <class> class Kernel, class Arguments>
 void step_as(const Exec& exec, DType dtype, const Arguments& a) {
-  visit_floating(dtype, [&](auto type) {
-    each_strip(exec, a.alive, a.width, Kernel<typename decltype(type)::type>{a});
-  });
+  visit_floating(dtype,
+                 [&](auto type) { each_strip(exec, a.alive, a.width, Kernel<typename decltype(type)::type>{a}); });
 }
 
-LOD_ENTRY void lstm_forward(const Exec& exec, DType dtype, const LstmForward& a) { step_as<LstmForwardKernel>(exec, dtype, a); }
-LOD_ENTRY void lstm_backward(const Exec& exec, DType dtype, const LstmBackward& a) { step_as<LstmBackwardKernel>(exec, dtype, a); }
-LOD_ENTRY void gru_forward(const Exec& exec, DType dtype, const GruForward& a) { step_as<GruForwardKernel>(exec, dtype, a); }
-LOD_ENTRY void gru_backward(const Exec& exec, DType dtype, const GruBackward& a) { step_as<GruBackwardKernel>(exec, dtype, a); }
-LOD_ENTRY void rnn_forward(const Exec& exec, DType dtype, const RnnForward& a) { step_as<RnnForwardKernel>(exec, dtype, a); }
-LOD_ENTRY void rnn_backward(const Exec& exec, DType dtype, const RnnBackward& a) { step_as<RnnBackwardKernel>(exec, dtype, a); }
+LOD_ENTRY void lstm_forward(const Exec& exec, DType dtype, const LstmForward& a) {
+  step_as<LstmForwardKernel>(exec, dtype, a);
+}
+LOD_ENTRY void lstm_backward(const Exec& exec, DType dtype, const LstmBackward& a) {
+  step_as<LstmBackwardKernel>(exec, dtype, a);
+}
+LOD_ENTRY void gru_forward(const Exec& exec, DType dtype, const GruForward& a) {
+  step_as<GruForwardKernel>(exec, dtype, a);
+}
+LOD_ENTRY void gru_backward(const Exec& exec, DType dtype, const GruBackward& a) {
+  step_as<GruBackwardKernel>(exec, dtype, a);
+}
+LOD_ENTRY void rnn_forward(const Exec& exec, DType dtype, const RnnForward& a) {
+  step_as<RnnForwardKernel>(exec, dtype, a);
+}
+LOD_ENTRY void rnn_backward(const Exec& exec, DType dtype, const RnnBackward& a) {
+  step_as<RnnBackwardKernel>(exec, dtype, a);
+}
 
 }  // namespace lod::LOD_LEVEL

@@ -2,28 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
 #include "core/windows.h"
+#include "torch_lod/operator.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
-#include <ATen/ops/view_as_complex.h>
-#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 
 namespace lod {
-#ifdef LOD_CUDA
-namespace cuda {
-void run_map(const CudaExec&, const RunMap&);
-void gather_rows(const CudaExec&, const GatherRows&);
-void copy_runs(const CudaExec&, const CopyRuns&);
-void fill_gaps(const CudaExec&, const FillGaps&);
-void unfold_rows(const CudaExec&, const UnfoldRows&);
-void fold_rows(const CudaExec&, DType, const FoldRows&);
-void sum_lists(const CudaExec&, DType, const SumLists&);
-}  // namespace cuda
-#endif
+LOD_ON_CUDA(run_map)
+LOD_ON_CUDA(gather_rows)
+LOD_ON_CUDA(copy_runs)
+LOD_ON_CUDA(fill_gaps)
+LOD_ON_CUDA(unfold_rows)
+LOD_ON_CUDA(fold_rows)
+LOD_ON_CUDA(sum_lists)
 namespace {
 
 // -- run_map
@@ -46,8 +41,9 @@ Tensor run_map(const Tensor& starts, const Tensor& given, int64_t rows, int64_t 
   check_run_map(starts, given, rows);
   const Tensor offsets = checked_offsets("run_map", given, rows), first = readable("run_map", starts);
   Tensor map = new_rows(first, rows);
-  LOD_RUN(map, run_map, RunMap{first.const_data_ptr<int64_t>(), offsets.const_data_ptr<int64_t>(),
-                               map.mutable_data_ptr<int64_t>(), first.size(0), rows, step});
+  LOD_RUN(map, run_map,
+          RunMap{first.const_data_ptr<int64_t>(), offsets.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(),
+                 first.size(0), rows, step});
   return map;
 }
 
@@ -78,14 +74,20 @@ Tensor gather_rows(const Tensor& values, const Tensor& given, const at::Scalar& 
   check_gather(values, given);
   const Tensor x = readable("gather_rows", values), map = checked_map("gather_rows", "map", given, x.size(0));
   Tensor out = new_rows(x, map.size(0));
-  GatherRows a{x.const_data_ptr(), map.const_data_ptr<int64_t>(), out.mutable_data_ptr(), x.size(0), map.size(0),
-               width_of(x), int64_t(x.element_size()), {}};
+  GatherRows a{x.const_data_ptr(),
+               map.const_data_ptr<int64_t>(),
+               out.mutable_data_ptr(),
+               x.size(0),
+               map.size(0),
+               width_of(x),
+               int64_t(x.element_size()),
+               {}};
   put_fill(a.fill, fill, x);
   LOD_RUN(out, gather_rows, a);
   return out;
 }
 
-// -- scatter_rows: the inverse of a map is, for every row, the list of places that it goes to
+// -- scatter_rows: the inverse of a map is, for every row, the list of positions that it goes to
 
 void check_scatter(const Tensor& values, const Tensor& map, const c10::SymInt& rows) {
   check_row_count("scatter_rows", rows);
@@ -124,19 +126,20 @@ Tensor sum_onto(const char* op, const Tensor& x, const Tensor& map, int64_t rows
   if (out.numel() == 0) return out;
   const auto [lists, order] = invert(map, rows);
   LOD_RUN(out, sum_lists, number_type(op, x),
-          SumLists{x.const_data_ptr(), lists.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>(), out.mutable_data_ptr(),
-                   x.size(0), rows, width_of(x), fill});
+          SumLists{x.const_data_ptr(), lists.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>(),
+                   out.mutable_data_ptr(), x.size(0), rows, width_of(x), fill});
   return out;
 }
 Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
   check_scatter(values, given, rows);
-  return sum_onto("scatter_rows", readable("scatter_rows", values), checked_map("scatter_rows", "map", given, rows), rows, 0);
+  return sum_onto("scatter_rows", readable("scatter_rows", values), checked_map("scatter_rows", "map", given, rows),
+                  rows, 0);
 }
 
 // -- gather_runs and scatter_runs: segment s goes with the rows starts[s], starts[s] + step, ... of the other side
 
-void check_runs(const char* op, const Tensor& values, const Tensor& starts, const Tensor& offsets, const c10::SymInt& rows,
-                int64_t step) {
+void check_runs(const char* op, const Tensor& values, const Tensor& starts, const Tensor& offsets,
+                const c10::SymInt& rows, int64_t step) {
   check_row_count(op, rows);
   check_copied(op, values);
   check_index(op, "starts", starts, values.device());
@@ -147,17 +150,19 @@ void check_runs(const char* op, const Tensor& values, const Tensor& starts, cons
 }
 
 // Where the runs lie among the rows on the other side, as far as the host can tell.
-struct Placed {
+struct RunsOfRows {
   Tensor starts, offsets;
-  bool in_order = true;     // each run behind the one before it
+  bool in_order = true;                     // each run behind the one before it
   std::vector<int64_t> gap_begin, gap_end;  // the rows that no run takes, if asked for and in order
 
-  Placed(const char* op, const Tensor& given, const Tensor& row_offsets, int64_t rows, int64_t there, int64_t step, bool gaps)
+  RunsOfRows(const char* op, const Tensor& given, const Tensor& row_offsets, int64_t rows, int64_t there, int64_t step,
+             bool gaps)
       : starts(readable(op, given)), offsets(checked_offsets(op, row_offsets, rows)) {
     if (!offsets.is_cpu()) {
       in_order = false;
       const Tensor length = offsets.diff(), last = starts.add(length.sub(1).mul(step));
-      const Tensor inside = starts.ge(0).logical_and(starts.lt(there)).logical_and(last.ge(0)).logical_and(last.lt(there));
+      const Tensor inside =
+          starts.ge(0).logical_and(starts.lt(there)).logical_and(last.ge(0)).logical_and(last.lt(there));
       at::_assert_async(inside.logical_or(length.le(0)).all(), std::string(op) + ": starts holds a run out of range");
       return;
     }
@@ -175,7 +180,8 @@ struct Placed {
       const int64_t length = o[s + 1] - o[s];
       int64_t low = taken;
       if (length) {
-        const bool fits = step > 0 ? from[s] >= 0 && from[s] <= there - length : from[s] >= length - 1 && from[s] < there;
+        const bool fits =
+            step > 0 ? from[s] >= 0 && from[s] <= there - length : from[s] >= length - 1 && from[s] < there;
         TORCH_CHECK_INDEX(fits, op, ": expected runs within [0, ", there, "), got ", length, " rows from ", from[s],
                           step > 0 ? " up" : " down", " at index ", s);
         low = step > 0 ? from[s] : from[s] - length + 1;
@@ -188,24 +194,31 @@ struct Placed {
   }
 };
 
-Tensor gather_runs_meta(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step) {
+Tensor gather_runs_meta(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows,
+                        int64_t step) {
   check_runs("gather_runs", values, starts, offsets, rows, step);
   return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
 }
 Tensor gather_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step) {
   check_runs("gather_runs", values, starts, offsets, rows, step);
   const Tensor x = readable("gather_runs", values);
-  const Placed runs("gather_runs", starts, offsets, rows, x.size(0), step, false);
+  const RunsOfRows runs("gather_runs", starts, offsets, rows, x.size(0), step, false);
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
   LOD_RUN(out, copy_runs,
-          CopyRuns{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(), rows, step},
-                   x.const_data_ptr(), out.mutable_data_ptr(), x.size(0), width_of(x), int64_t(x.element_size()), true});
+          CopyRuns{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(),
+                    rows, step},
+                   x.const_data_ptr(),
+                   out.mutable_data_ptr(),
+                   x.size(0),
+                   width_of(x),
+                   int64_t(x.element_size()),
+                   true});
   return out;
 }
 
-Tensor scatter_runs_meta(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step,
-                         const at::Scalar&) {
+Tensor scatter_runs_meta(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows,
+                         int64_t step, const at::Scalar&) {
   check_runs("scatter_runs", values, starts, offsets, rows, step);
   return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
 }
@@ -213,23 +226,37 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
                     const at::Scalar& fill) {
   check_runs("scatter_runs", values, starts, offsets, rows, step);
   const Tensor x = readable("scatter_runs", values);
-  const Placed runs("scatter_runs", starts, offsets, x.size(0), rows, step, true);
+  const RunsOfRows runs("scatter_runs", starts, offsets, x.size(0), rows, step, true);
   if (!runs.in_order) {  // they may overlap: the rows that meet are added up
     const auto o = runs.offsets.const_data_ptr<int64_t>();
     Tensor map = new_rows(runs.starts, x.size(0));
-    LOD_RUN(map, run_map, RunMap{runs.starts.const_data_ptr<int64_t>(), o, map.mutable_data_ptr<int64_t>(), runs.starts.numel(),
-                                 x.size(0), step});
+    LOD_RUN(map, run_map,
+            RunMap{runs.starts.const_data_ptr<int64_t>(), o, map.mutable_data_ptr<int64_t>(), runs.starts.numel(),
+                   x.size(0), step});
     return sum_onto("scatter_runs", x, map, rows, fill.toDouble());
   }
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
-  FillGaps gaps{runs.gap_begin.data(), runs.gap_end.data(), out.mutable_data_ptr(), int64_t(runs.gap_begin.size()), rows, width_of(x), int64_t(x.element_size()), {}};
+  FillGaps gaps{runs.gap_begin.data(),
+                runs.gap_end.data(),
+                out.mutable_data_ptr(),
+                int64_t(runs.gap_begin.size()),
+                rows,
+                width_of(x),
+                int64_t(x.element_size()),
+                {}};
   put_fill(gaps.fill, fill, x);
   LOD_RUN(out, fill_gaps, gaps);
   if (x.numel() == 0) return out;
   LOD_RUN(out, copy_runs,
-          CopyRuns{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(), x.size(0), step},
-                   x.const_data_ptr(), out.mutable_data_ptr(), rows, width_of(x), int64_t(x.element_size()), false});
+          CopyRuns{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(),
+                    x.size(0), step},
+                   x.const_data_ptr(),
+                   out.mutable_data_ptr(),
+                   rows,
+                   width_of(x),
+                   int64_t(x.element_size()),
+                   false});
   return out;
 }
 
@@ -240,10 +267,10 @@ void check_windows(const char* op, const Tensor& values, const Tensor& offsets, 
   check_offsets_kind(op, offsets, values.device());
   check_reach(op, start, dilation);
 }
-Tensor segment_unfold_meta(const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start, int64_t dilation,
-                           const at::Scalar&) {
+Tensor segment_unfold_meta(const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start,
+                           int64_t dilation, const at::Scalar&) {
   check_windows("segment_unfold", values, offsets, start, dilation);
-  check_places("segment_unfold", size);
+  check_window("segment_unfold", size);
   auto shape = values.sym_sizes().vec();
   shape.insert(shape.begin() + 1, std::move(size));
   return at::empty_symint(shape, values.options());
@@ -255,7 +282,10 @@ Tensor segment_unfold(const Tensor& values, const Tensor& given, int64_t size, i
   if (!out.is_cpu()) out.zero_();
   if (out.numel() == 0) return out;
   UnfoldRows a{{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width_of(x), size, start, dilation},
-               x.const_data_ptr(), out.mutable_data_ptr(), int64_t(x.element_size()), {}};
+               x.const_data_ptr(),
+               out.mutable_data_ptr(),
+               int64_t(x.element_size()),
+               {}};
   put_fill(a.fill, fill, x);
   LOD_RUN(out, unfold_rows, a);
   return out;
@@ -263,7 +293,8 @@ Tensor segment_unfold(const Tensor& values, const Tensor& given, int64_t size, i
 Tensor segment_fold_meta(const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
   check_windows("segment_fold", values, offsets, start, dilation);
   number_type("segment_fold", values);
-  TORCH_CHECK_VALUE(values.dim() >= 2, "segment_fold: expected values of shape (rows, size, ...), got ", values.dim(), " dimensions");
+  TORCH_CHECK_VALUE(values.dim() >= 2, "segment_fold: expected values of shape (rows, size, ...), got ", values.dim(),
+                    " dimensions");
   auto shape = values.sym_sizes().vec();
   shape.erase(shape.begin() + 1);
   return at::empty_symint(shape, values.options());
@@ -274,189 +305,77 @@ Tensor segment_fold(const Tensor& values, const Tensor& given, int64_t start, in
   if (!out.is_cpu()) out.zero_();
   if (out.numel() == 0) return out;
   LOD_RUN(out, fold_rows, number_type("segment_fold", x),
-          FoldRows{{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width_of(out), x.size(1), start, dilation},
-                   x.const_data_ptr(), out.mutable_data_ptr()});
+          FoldRows{{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width_of(out), x.size(1), start,
+                    dilation},
+                   x.const_data_ptr(),
+                   out.mutable_data_ptr()});
   return out;
 }
 
 // -- gradients
 
-Tensor call_gather(const Tensor& values, const Tensor& map, const at::Scalar& fill) {
-  return LOD_CALL("gather_rows", gather_rows_meta).call(values, map, fill);
-}
-Tensor call_scatter(const Tensor& values, const Tensor& map, c10::SymInt rows) {
-  return LOD_CALL("scatter_rows", scatter_rows_meta).call(values, map, std::move(rows));
-}
+using RunMapOp = Operator<"run_map", run_map_meta, run_map>;
+using GatherOp = Operator<"gather_rows", gather_rows_meta, gather_rows>;
+using ScatterOp = Operator<"scatter_rows", scatter_rows_meta, scatter_rows>;
+using GatherRunsOp = Operator<"gather_runs", gather_runs_meta, gather_runs>;
+using ScatterRunsOp = Operator<"scatter_runs", scatter_runs_meta, scatter_runs>;
+using UnfoldOp = Operator<"segment_unfold", segment_unfold_meta, segment_unfold>;
+using FoldOp = Operator<"segment_fold", segment_fold_meta, segment_fold>;
 
-Tensor call_gather_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step) {
-  return LOD_CALL("gather_runs", gather_runs_meta).call(values, starts, offsets, std::move(rows), step);
-}
-Tensor call_scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step,
-                         const at::Scalar& fill) {
-  return LOD_CALL("scatter_runs", scatter_runs_meta).call(values, starts, offsets, std::move(rows), step, fill);
-}
-Tensor call_unfold(const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start, int64_t dilation, const at::Scalar& fill) {
-  return LOD_CALL("segment_unfold", segment_unfold_meta).call(values, offsets, std::move(size), start, dilation, fill);
-}
-Tensor call_fold(const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
-  return LOD_CALL("segment_fold", segment_fold_meta).call(values, offsets, start, dilation);
-}
-
-// Adding up is for numbers: a complex gradient is one of pairs.
-template <class F>
-Tensor on_parts(const Tensor& grad, const F& f) {
-  return grad.is_complex() ? at::view_as_complex(f(at::view_as_real(grad.resolve_conj()))) : f(grad);
-}
-
-struct GatherRowsGrad : torch::autograd::Function<GatherRowsGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& map, const at::Scalar& fill) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({map});
-    ctx->saved_data["rows"] = values.sym_size(0);
-    return call_gather(values, map, fill);
+struct GatherGradient : Gradient<GatherOp> {
+  static auto save(const Tensor& values, const Tensor& map, const at::Scalar&) {
+    return std::tuple(map, values.sym_size(0));
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const Tensor map = ctx->get_saved_variables()[0];
-    const auto rows = ctx->saved_data["rows"].toSymInt();
-    return {on_parts(grad[0], [&](const Tensor& g) { return call_scatter(g, map, rows); }), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& grad, const Tensor& map, const c10::SymInt& rows) {
+    return {on_parts(grad[0], [&](const Tensor& g) { return ScatterOp::call(g, map, rows); })};
   }
 };
-struct ScatterRowsGrad : torch::autograd::Function<ScatterRowsGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& map, c10::SymInt rows) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({map});
-    return call_scatter(values, map, std::move(rows));
+struct ScatterGradient : Gradient<ScatterOp> {
+  static auto save(const Tensor&, const Tensor& map, const c10::SymInt&) { return std::tuple(map); }
+  static variable_list gradient(const Grads& grad, const Tensor& map) { return {GatherOp::call(grad[0], map, 0)}; }
+};
+struct GatherRunsGradient : Gradient<GatherRunsOp> {
+  static auto save(const Tensor& values, const Tensor& starts, const Tensor& offsets, const c10::SymInt&,
+                   int64_t step) {
+    return std::tuple(starts, offsets, values.sym_size(0), step);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    return {call_gather(grad[0], ctx->get_saved_variables()[0], 0), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& grad, const Tensor& starts, const Tensor& offsets, const c10::SymInt& rows,
+                                int64_t step) {
+    return {on_parts(grad[0], [&](const Tensor& g) { return ScatterRunsOp::call(g, starts, offsets, rows, step, 0); })};
   }
 };
-
-struct GatherRunsGrad : torch::autograd::Function<GatherRunsGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows,
-                        int64_t step) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({starts, offsets});
-    ctx->saved_data["rows"] = values.sym_size(0);
-    ctx->saved_data["step"] = step;
-    return call_gather_runs(values, starts, offsets, std::move(rows), step);
+struct ScatterRunsGradient : Gradient<ScatterRunsOp> {
+  static auto save(const Tensor& values, const Tensor& starts, const Tensor& offsets, const c10::SymInt&, int64_t step,
+                   const at::Scalar&) {
+    return std::tuple(starts, offsets, values.sym_size(0), step);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const auto saved = ctx->get_saved_variables();
-    const auto rows = ctx->saved_data["rows"].toSymInt();
-    const int64_t step = ctx->saved_data["step"].toInt();
-    return {on_parts(grad[0], [&](const Tensor& g) { return call_scatter_runs(g, saved[0], saved[1], rows, step, 0); }), Tensor(),
-            Tensor(), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& grad, const Tensor& starts, const Tensor& offsets, const c10::SymInt& rows,
+                                int64_t step) {
+    return {GatherRunsOp::call(grad[0], starts, offsets, rows, step)};
   }
 };
-struct ScatterRunsGrad : torch::autograd::Function<ScatterRunsGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows,
-                        int64_t step, const at::Scalar& fill) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({starts, offsets});
-    ctx->saved_data["rows"] = values.sym_size(0);
-    ctx->saved_data["step"] = step;
-    return call_scatter_runs(values, starts, offsets, std::move(rows), step, fill);
+struct UnfoldGradient : Gradient<UnfoldOp> {
+  static auto save(const Tensor&, const Tensor& offsets, const c10::SymInt&, int64_t start, int64_t dilation,
+                   const at::Scalar&) {
+    return std::tuple(offsets, start, dilation);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const auto saved = ctx->get_saved_variables();
-    return {call_gather_runs(grad[0], saved[0], saved[1], ctx->saved_data["rows"].toSymInt(), ctx->saved_data["step"].toInt()),
-            Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& grad, const Tensor& offsets, int64_t start, int64_t dilation) {
+    return {on_parts(grad[0], [&](const Tensor& g) { return FoldOp::call(g, offsets, start, dilation); })};
   }
 };
-struct UnfoldGrad : torch::autograd::Function<UnfoldGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start,
-                        int64_t dilation, const at::Scalar& fill) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({offsets});
-    ctx->saved_data["start"] = start;
-    ctx->saved_data["dilation"] = dilation;
-    return call_unfold(values, offsets, std::move(size), start, dilation, fill);
+struct FoldGradient : Gradient<FoldOp> {
+  static auto save(const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
+    return std::tuple(offsets, values.sym_size(1), start, dilation);
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    const Tensor offsets = ctx->get_saved_variables()[0];
-    const int64_t start = ctx->saved_data["start"].toInt(), dilation = ctx->saved_data["dilation"].toInt();
-    return {on_parts(grad[0], [&](const Tensor& g) { return call_fold(g, offsets, start, dilation); }), Tensor(), Tensor(),
-            Tensor(), Tensor(), Tensor()};
+  static variable_list gradient(const Grads& grad, const Tensor& offsets, const c10::SymInt& size, int64_t start,
+                                int64_t dilation) {
+    return {UnfoldOp::call(grad[0], offsets, size, start, dilation, 0)};
   }
 };
-struct FoldGrad : torch::autograd::Function<FoldGrad> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    ctx->save_for_backward({offsets});
-    ctx->saved_data["size"] = values.sym_size(1);
-    ctx->saved_data["start"] = start;
-    ctx->saved_data["dilation"] = dilation;
-    return call_fold(values, offsets, start, dilation);
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grad) {
-    return {call_unfold(grad[0], ctx->get_saved_variables()[0], ctx->saved_data["size"].toSymInt(),
-                        ctx->saved_data["start"].toInt(), ctx->saved_data["dilation"].toInt(), 0),
-            Tensor(), Tensor(), Tensor()};
-  }
-};
-
-Tensor gather_runs_autograd(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step) {
-  if (tracked(values)) return GatherRunsGrad::apply(values, starts, offsets, std::move(rows), step);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_gather_runs(values, starts, offsets, std::move(rows), step);
-}
-Tensor scatter_runs_autograd(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows, int64_t step,
-                             const at::Scalar& fill) {
-  if (tracked(values)) return ScatterRunsGrad::apply(values, starts, offsets, std::move(rows), step, fill);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_scatter_runs(values, starts, offsets, std::move(rows), step, fill);
-}
-Tensor segment_unfold_autograd(const Tensor& values, const Tensor& offsets, c10::SymInt size, int64_t start, int64_t dilation,
-                               const at::Scalar& fill) {
-  if (tracked(values)) return UnfoldGrad::apply(values, offsets, std::move(size), start, dilation, fill);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_unfold(values, offsets, std::move(size), start, dilation, fill);
-}
-Tensor segment_fold_autograd(const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
-  if (tracked(values)) return FoldGrad::apply(values, offsets, start, dilation);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_fold(values, offsets, start, dilation);
-}
-Tensor gather_rows_autograd(const Tensor& values, const Tensor& map, const at::Scalar& fill) {
-  if (tracked(values)) return GatherRowsGrad::apply(values, map, fill);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_gather(values, map, fill);
-}
-Tensor scatter_rows_autograd(const Tensor& values, const Tensor& map, c10::SymInt rows) {
-  if (tracked(values)) return ScatterRowsGrad::apply(values, map, std::move(rows));
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_scatter(values, map, std::move(rows));
-}
 
 }  // namespace
 
-LOD_IMPLEMENTATIONS(m) {
-  m.impl("run_map", &run_map);
-  m.impl("gather_rows", &gather_rows);
-  m.impl("scatter_rows", &scatter_rows);
-  m.impl("gather_runs", &gather_runs);
-  m.impl("scatter_runs", &scatter_runs);
-  m.impl("segment_unfold", &segment_unfold);
-  m.impl("segment_fold", &segment_fold);
-}
-TORCH_LIBRARY_IMPL(torch_lod, Meta, m) {
-  m.impl("run_map", &run_map_meta);
-  m.impl("gather_rows", &gather_rows_meta);
-  m.impl("scatter_rows", &scatter_rows_meta);
-  m.impl("gather_runs", &gather_runs_meta);
-  m.impl("scatter_runs", &scatter_runs_meta);
-  m.impl("segment_unfold", &segment_unfold_meta);
-  m.impl("segment_fold", &segment_fold_meta);
-}
-TORCH_LIBRARY_IMPL(torch_lod, Autograd, m) {
-  m.impl("run_map", torch::CppFunction::makeFallthrough());
-  m.impl("gather_rows", &gather_rows_autograd);
-  m.impl("scatter_rows", &scatter_rows_autograd);
-  m.impl("gather_runs", &gather_runs_autograd);
-  m.impl("scatter_runs", &scatter_runs_autograd);
-  m.impl("segment_unfold", &segment_unfold_autograd);
-  m.impl("segment_fold", &segment_fold_autograd);
-}
+LOD_OPERATORS(NoGradient<RunMapOp>, GatherGradient, ScatterGradient, GatherRunsGradient, ScatterRunsGradient,
+              UnfoldGradient, FoldGradient)
 
 }  // namespace lod

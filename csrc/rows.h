@@ -140,7 +140,8 @@ struct CopyRunsKernel : Runs {
   LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
     const int64_t row = starts[s] + (begin - offsets[s]);
     if (step == 1) {
-      std::memcpy(out + (gather ? begin : row) * width, values + (gather ? row : begin) * width, (end - begin) * width * sizeof(T));
+      std::memcpy(out + (gather ? begin : row) * width, values + (gather ? row : begin) * width,
+                  (end - begin) * width * sizeof(T));
     } else if (width * int64_t(sizeof(T)) >= 64) {
       for (int64_t r = end - 1; r >= begin; --r) {  // memory is read upwards, as processors foresee it
         const int64_t there_ = starts[s] + step * (r - offsets[s]);
@@ -231,8 +232,9 @@ T word(const unsigned char* bytes) {
 LOD_ENTRY void gather_rows(const Exec& exec, const GatherRows& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_strip(exec, a.rows_out, a.width, GatherKernel<T>{static_cast<const T*>(a.values), a.map, static_cast<T*>(a.out),
-                                                          a.rows_in, a.width, word<T>(a.fill)});
+    each_strip(exec, a.rows_out, a.width,
+               GatherKernel<T>{static_cast<const T*>(a.values), a.map, static_cast<T*>(a.out), a.rows_in, a.width,
+                               word<T>(a.fill)});
   });
 }
 
@@ -270,8 +272,9 @@ LOD_ENTRY void sum_lists(const Exec& exec, DType dtype, const SumLists& a) {
   LOD_WHOLE(sum_lists(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_strip(exec, a.rows_out, a.width, SumListsKernel<T>{static_cast<const T*>(a.values), a.lists, a.order,
-                                                            static_cast<T*>(a.out), a.rows_in, a.width, T(a.fill)});
+    each_strip(exec, a.rows_out, a.width,
+               SumListsKernel<T>{static_cast<const T*>(a.values), a.lists, a.order, static_cast<T*>(a.out), a.rows_in,
+                                 a.width, T(a.fill)});
   });
 }
 

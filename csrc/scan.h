@@ -24,8 +24,8 @@ struct CumulativeArguments : LoDView {
 
 namespace lod::LOD_LEVEL {
 
-// y[r] = values[r] + factors[r] y[r - 1], or its adjoint y[r] = values[r] + factors[r + 1] y[r + 1]. A factor of 0 cuts: what
-// was carried is forgotten even where it is infinite or NaN.
+// y[r] = values[r] + factors[r] y[r - 1], or its adjoint y[r] = values[r] + factors[r + 1] y[r + 1]. A factor of 0
+// cuts: what was carried is forgotten even where it is infinite or NaN.
 template <class T, bool kFactors>
 struct ScanKernel {
   ScanArguments g;

@@ -1,7 +1,7 @@
 // Shape "segment": a segment of rows becomes one row, or is normalised. Kernel text, see torch_lod/device.h.
 //
-// A segment is summed in blocks of kBlock rows counted from its own start, and the blocks are joined in order: its result
-// depends neither on its neighbours nor on the number of threads.
+// A segment is summed in blocks of kBlock rows counted from its own start, and the blocks are joined in order: its
+// result depends neither on its neighbours nor on the number of threads.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_SEGMENT_ARGUMENTS
@@ -53,8 +53,11 @@ struct ReduceKernel {
   bool run(int64_t first, int64_t last) const {
     if constexpr (std::is_same_v<T, float>)
       return narrow(g.width, g.rows, [&](const auto& rows) {
-        constexpr auto share = std::is_same_v<R, Mean> ? Share::length : std::is_same_v<R, Sqrt> ? Share::root : Share::all;
-        rows.template reduce_all<std::conditional_t<R::kOrders, R, Sum>>(values, g.offsets, first, last, share, pad, out);
+        constexpr auto share = std::is_same_v<R, Mean>   ? Share::length
+                               : std::is_same_v<R, Sqrt> ? Share::root
+                                                         : Share::all;
+        rows.template reduce_all<std::conditional_t<R::kOrders, R, Sum>>(values, g.offsets, first, last, share, pad,
+                                                                         out);
       });
     return false;
   }
@@ -218,7 +221,8 @@ struct PlaceKernel {
     while (first < last) {
       int64_t end = first + 1;
       while (end < last && (g.offsets[end + 1] - g.offsets[first]) * g.width <= 32768) ++end;
-      std::memset(out + g.offsets[first] * g.width, 0, size_t((g.offsets[end] - g.offsets[first]) * g.width) * sizeof(T));
+      std::memset(out + g.offsets[first] * g.width, 0,
+                  size_t((g.offsets[end] - g.offsets[first]) * g.width) * sizeof(T));
       for (; first < end; ++first)
         for (int64_t c = 0, i = first * g.width; c < g.width; ++c, ++i)
           if (index[i] >= g.offsets[first] && index[i] < g.offsets[first + 1]) out[index[i] * g.width + c] = values[i];
@@ -245,7 +249,8 @@ struct PlaceKernel {
   }
 };
 
-// y = exp(x - max x) / sum exp(x - max x) over the rows of a segment. The maximum may pass over a NaN: the sum does not.
+// y = exp(x - max x) / sum exp(x - max x) over the rows of a segment. The maximum may lose a NaN, the sum does
+// not.
 template <class T>
 struct SoftmaxKernel {
   static constexpr bool kKeeps = std::is_same_v<T, acc_t<T>>;  // a half type would round what is kept
@@ -255,9 +260,7 @@ struct SoftmaxKernel {
 #if LOD_LANES >= 8
   bool run(int64_t first, int64_t last) const {
     if constexpr (std::is_same_v<T, float>)
-      return narrow(g.width, g.rows, [&](const auto& rows) {
-        rows.softmax_all(values, g.offsets, first, last, out);
-      });
+      return narrow(g.width, g.rows, [&](const auto& rows) { rows.softmax_all(values, g.offsets, first, last, out); });
     return false;
   }
 #endif
@@ -353,9 +356,8 @@ void reduce_as(const Exec& exec, const ReduceArguments& a) {
 LOD_ENTRY void segment_reduce(const Exec& exec, DType dtype, Reduce reduce, const ReduceArguments& a) {
   LOD_WHOLE(segment_reduce(exec, dtype, reduce, a));
   visit_reducer(reduce, [&](auto reducer) {
-    visit_here(dtype, [&](auto type) {
-      reduce_as<typename decltype(reducer)::type, typename decltype(type)::type>(exec, a);
-    });
+    visit_here(dtype,
+               [&](auto type) { reduce_as<typename decltype(reducer)::type, typename decltype(type)::type>(exec, a); });
   });
 }
 

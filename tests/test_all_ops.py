@@ -287,7 +287,7 @@ def test_lower_instruction_levels_agree(level):
         "    for dtype in info.dtypes:\n"
         "        t.test_equals_its_reference(info, dtype, 'cpu')\n"
     )
-    env = {**os.environ, "TORCH_LOD_LEVEL": level, "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = {**os.environ, "TORCH_LOD_CPU_CAPABILITY": level, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=os.path.dirname(__file__), env=env, capture_output=True, text=True
     )

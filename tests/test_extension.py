@@ -71,6 +71,38 @@ def test_the_example_is_built_with_the_package(installed, example):
     assert run(sys.executable, "-W", "ignore", "-c", code, cwd=example, **path) == (0, printed)
 
 
+ITERATORS = r"""
+#include <torch_lod/lod_view.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ranges>
+
+static_assert(std::random_access_iterator<lod::LoDView::Iterator> && std::ranges::sized_range<lod::LoDView>);
+
+int main() {
+  const int64_t offsets[] = {0, 2, 2, 5};
+  const lod::LoDView view{offsets, 3, 5, 1};
+  for (const lod::Sequence s : view | std::views::reverse) std::printf("%d:%d ", int(s.index), int(s.length()));
+  auto i = view.end();
+  --i;
+  const auto last = i--;
+  const auto longest = std::ranges::max_element(view, {}, &lod::Sequence::length);
+  std::printf("%d %d %d %d\n", i == view.begin() + 1, last - i == 1, i < last, longest == last);
+}
+"""
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+def test_a_view_is_a_random_access_range(tmp_path):
+    source, program = tmp_path / "iterators.cpp", tmp_path / "iterators"
+    source.write_text(ITERATORS)
+    folders = [f"-I{folder}" for folder in (*tl.include_paths(), *torch_include_paths())]
+    status, output = run(COMPILER, "-std=c++20", *folders, source, "-o", program, cwd=tmp_path)
+    assert status == 0, output
+    assert run(program, cwd=tmp_path) == (0, "2:3 1:0 0:2 1 1 1 1\n")
+
+
 def test_without_a_compiler_the_example_says_so(example):
     path = os.pathsep.join(p for p in sys.path if p)
     env = {"PATH": "", "CXX": "c++", "PYTHONPATH": os.pathsep.join([str(ROOT), path])}

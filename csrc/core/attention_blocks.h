@@ -1,12 +1,13 @@
-// Attention on the CPU, summed in float32: blocks of queries against blocks of keys. Kernel text, included by attention.h in
-// the namespace of the level being compiled, where each_level.h defines LOD_LANES.
+// Attention on the CPU, summed in float32: blocks of queries against blocks of keys. Kernel text, included by
+// attention.h in the namespace of the level being compiled, where each_level.h defines LOD_LANES.
 //
-// Of a block, rows are laid out side by side and padded to whole registers with zeros, keys (and for the backward values) are
-// also turned, so that the lanes of a register are keys where scores are formed and channels everywhere else:
-//   x = q k^T and dout v^T against the turned keys and values; p v, dx k, p^T dout and dx^T q against rows.
-// The left side is read where it lies, one number at a time, and kept against kAtOnce rows of sums in registers. Keys outside
-// a query's window, and the padding, count as -inf before the exponential. Which block a row falls into depends on its place
-// in its own sequence alone.
+// Of a block, rows are laid out side by side and padded to whole registers with zeros, keys (and for the backward
+// values) are also transposed, so that the lanes of a register are keys where scores are formed and channels everywhere
+// else:
+//   x = q k^T and dout v^T against the transposed keys and values; p v, dx k, p^T dout and dx^T q against rows.
+// The left side is read where it lies, one number at a time, and kept against kAtOnce rows of sums in registers. Keys
+// outside a query's window, and the padding, count as -inf before the exponential. Which block a row falls into depends
+// on its position in its own sequence alone.
 // SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
@@ -15,17 +16,19 @@ constexpr int kFloats = LOD_LANES;
 constexpr int kAtOnce = kFloats == 16 ? 8 : 4;      // rows of sums
 constexpr int kMostVectors = kFloats == 4 ? 2 : 3;  // registers of a row of sums
 constexpr int64_t kKeysAtOnce = 128, kQueriesAtOnce = 32, kBlockOfQueries = 256;
-constexpr int64_t kTurned = kKeysAtOnce + 16;  // from one row of turned keys, or of scores, to the next: no power of two
+// From one row of transposed keys, or of scores, to the next: no power of two.
+constexpr int64_t kKeyStride = kKeysAtOnce + 16;
 using Floats_ = float __attribute__((vector_size(kFloats * 4)));
 using LooseFloats_ = float __attribute__((vector_size(kFloats * 4), aligned(4)));
 LOD_FN Floats_ loose(const float* p) { return *reinterpret_cast<const LooseFloats_*>(p); }
 LOD_FN void put_loose(float* p, Floats_ v) { *reinterpret_cast<LooseFloats_*>(p) = v; }
 LOD_FN int64_t whole(int64_t n) { return (n + kFloats - 1) / kFloats * kFloats; }
 
-// c[r] (+)= sum over i < k of left(r, i) b[i], kRows rows of kVectors registers; left(r, i) is a[r step + i], or turned
-// a[i step + r].
-template <int kRows, int kVectors, bool kTurnedLeft>
-void tile_of_sums(int64_t k, const float* a, int64_t step, const float* b, int64_t b_step, float* c, int64_t c_step, bool add) {
+// c[r] (+)= sum over i < k of left(r, i) b[i], kRows rows of kVectors registers; left(r, i) is a[r step + i], or
+// transposed a[i step + r].
+template <int kRows, int kVectors, bool kTransposedLeft>
+void tile_of_sums(int64_t k, const float* a, int64_t step, const float* b, int64_t b_step, float* c, int64_t c_step,
+                  bool add) {
   Floats_ sum[kRows][kVectors];
   const float* rows[kRows];
 #pragma GCC unroll 8
@@ -40,11 +43,11 @@ void tile_of_sums(int64_t k, const float* a, int64_t step, const float* b, int64
     for (int v = 0; v < kVectors; ++v) right[v] = loose(b + v * kFloats);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const float left = kTurnedLeft ? a[r] : rows[r][i];
+      const float left = kTransposedLeft ? a[r] : rows[r][i];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[r][v] += left * right[v];
     }
-    if (kTurnedLeft) a += step;
+    if (kTransposedLeft) a += step;
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
@@ -62,32 +65,32 @@ struct Sides {  // of a product of (m, k) and (k, n), n whole registers
   int64_t c_step;
   bool add;
 };
-template <int kRows, int kVectors, bool kTurnedLeft>
+template <int kRows, int kVectors, bool kTransposedLeft>
 int64_t rows_of_sums(const Sides& p, int64_t column, int64_t r) {
   for (; r + kRows <= p.m; r += kRows)
-    tile_of_sums<kRows, kVectors, kTurnedLeft>(p.k, p.a + (kTurnedLeft ? r : r * p.step), p.step, p.b + column, p.b_step,
-                                               p.c + r * p.c_step + column, p.c_step, p.add);
+    tile_of_sums<kRows, kVectors, kTransposedLeft>(p.k, p.a + (kTransposedLeft ? r : r * p.step), p.step, p.b + column,
+                                                   p.b_step, p.c + r * p.c_step + column, p.c_step, p.add);
   return r;
 }
-template <int kVectors, bool kTurnedLeft>
+template <int kVectors, bool kTransposedLeft>
 void columns_of_sums(const Sides& p, int64_t column) {
-  int64_t r = rows_of_sums<kAtOnce, kVectors, kTurnedLeft>(p, column, 0);
-  r = rows_of_sums<4, kVectors, kTurnedLeft>(p, column, r);
-  r = rows_of_sums<2, kVectors, kTurnedLeft>(p, column, r);
-  rows_of_sums<1, kVectors, kTurnedLeft>(p, column, r);
+  int64_t r = rows_of_sums<kAtOnce, kVectors, kTransposedLeft>(p, column, 0);
+  r = rows_of_sums<4, kVectors, kTransposedLeft>(p, column, r);
+  r = rows_of_sums<2, kVectors, kTransposedLeft>(p, column, r);
+  rows_of_sums<1, kVectors, kTransposedLeft>(p, column, r);
 }
-template <bool kTurnedLeft>
+template <bool kTransposedLeft>
 void product_of_sides(const Sides& p) {
   for (int64_t column = 0; column < p.n;) {
     const int64_t left = (p.n - column) / kFloats;
     if (kMostVectors == 3 && (left == 3 || left > 4)) {
-      columns_of_sums<kMostVectors, kTurnedLeft>(p, column);
+      columns_of_sums<kMostVectors, kTransposedLeft>(p, column);
       column += kMostVectors * kFloats;
     } else if (left >= 2) {
-      columns_of_sums<2, kTurnedLeft>(p, column);
+      columns_of_sums<2, kTransposedLeft>(p, column);
       column += 2 * kFloats;
     } else {
-      columns_of_sums<1, kTurnedLeft>(p, column);
+      columns_of_sums<1, kTransposedLeft>(p, column);
       column += kFloats;
     }
   }
@@ -109,13 +112,14 @@ void put_back(const float* from, int64_t rows, int64_t width, float factor, T* t
     for (int64_t c = 0; c < width; ++c) to[c] = T(from[c] * factor);
 }
 
-// The rows turned: to[c, r] = from[r, c], and zeros for what is missing of the last register.
+// Transposed rows: to[c, r] = from[r, c], and zeros for what is missing of the last register.
 #if LOD_LANES >= 8
 typedef int32_t Ints_ __attribute__((vector_size(4 * LOD_LANES)));
 template <int distance, bool second, int... l>
 LOD_FN Floats_ woven(Floats_ a, Floats_ b, std::integer_sequence<int, l...>) {  // swaps a's odd runs with b's even ones
-  return __builtin_shuffle(a, b, Ints_{(second ? (l & distance ? kFloats + l : l + distance)
-                                               : (l & distance ? kFloats + l - distance : l))...});
+  return __builtin_shuffle(
+      a, b,
+      Ints_{(second ? (l & distance ? kFloats + l : l + distance) : (l & distance ? kFloats + l - distance : l))...});
 }
 template <int distance>
 LOD_FN void weave(Floats_* rows) {
@@ -131,7 +135,7 @@ LOD_FN void weave(Floats_* rows) {
   }
 }
 #endif
-inline void turn(const float* from, int64_t rows, int64_t width, float* to) {
+inline void transpose(const float* from, int64_t rows, int64_t width, float* to) {
   const int64_t padded = whole(width);
   for (int64_t r = 0; r < rows; r += kFloats)
     for (int64_t c = 0; c < padded; c += kFloats) {
@@ -145,7 +149,7 @@ inline void turn(const float* from, int64_t rows, int64_t width, float* to) {
         for (int k = 0; k < kFloats; ++k) square[k][i] = r + i < rows ? from[(r + i) * padded + c + k] : 0.f;
 #endif
 #pragma GCC unroll 16
-      for (int i = 0; i < kFloats; ++i) put_loose(to + (c + i) * kTurned + r, square[i]);
+      for (int i = 0; i < kFloats; ++i) put_loose(to + (c + i) * kKeyStride + r, square[i]);
     }
 }
 
@@ -179,7 +183,8 @@ struct Block {  // some queries against some keys of a sequence, one head
     lay_out(from, a.query_stride, n, a.width, float(a.scale), to);
   }
   void lay_out_keys(int64_t j, int64_t n, int64_t g, float* to) const {
-    lay_out(row(static_cast<const T*>(a.key), pairs.keys.begin + j, a.key_stride, g, a.width), a.key_stride, n, a.width, 1.f, to);
+    lay_out(row(static_cast<const T*>(a.key), pairs.keys.begin + j, a.key_stride, g, a.width), a.key_stride, n, a.width,
+            1.f, to);
   }
   void lay_out_values(int64_t j, int64_t n, int64_t g, float* to) const {
     const T* from = row(static_cast<const T*>(a.value), pairs.keys.begin + j, a.value_stride, g, a.value_width);
@@ -203,10 +208,11 @@ struct Block {  // some queries against some keys of a sequence, one head
     }
     const Range seen = pairs.keys_of(i);
     for (int64_t c = columns.begin, end = std::min(seen.begin - j, columns.end); c < end; ++c) x[c] = -INFINITY;
-    for (int64_t c = std::max(std::min(seen.end - j, columns.end), columns.begin), end = whole(columns.end); c < end; ++c)
+    for (int64_t c = std::max(std::min(seen.end - j, columns.end), columns.begin), end = whole(columns.end); c < end;
+         ++c)
       x[c] = -INFINITY;
   }
-  float distance(int64_t i, int64_t j) const { return float(std::abs(pairs.place(i) - j)); }
+  float distance(int64_t i, int64_t j) const { return float(std::abs(pairs.position(i) - j)); }
 };
 
 LOD_FN float largest(const float* x, Range columns) {
@@ -240,20 +246,23 @@ LOD_FN void drop(const Kept& kept, int64_t j, Range columns, const float* x, flo
 
 template <class T>
 struct AttendBlock : AttentionForward {
-  struct Place {
+  struct Position {
     int64_t s, begin;
   };
-  const std::vector<Place>& blocks;
+  const std::vector<Position>& blocks;
 
   void operator()(int64_t item) const {
     const int64_t h = item / int64_t(blocks.size()), g = key_head(h);
     const auto [s, first] = blocks[item % blocks.size()];
     const Block<T> block(*this, s);
-    const int64_t m = std::min(kBlockOfQueries, block.pairs.queries.length() - first), broad = whole(width), out_broad = whole(value_width);
-    Workspace memory(m * (broad + out_broad) + kKeysAtOnce * (broad + out_broad) + (broad + kQueriesAtOnce) * kTurned + 2 * kBlockOfQueries);
+    const int64_t m = std::min(kBlockOfQueries, block.pairs.queries.length() - first), broad = whole(width),
+                  out_broad = whole(value_width);
+    Workspace memory(m * (broad + out_broad) + kKeysAtOnce * (broad + out_broad) +
+                     (broad + kQueriesAtOnce) * kKeyStride + 2 * kBlockOfQueries);
     float *q = memory.take(m * broad), *sums = memory.take(m * out_broad), *k = memory.take(kKeysAtOnce * broad);
-    float *v = memory.take(kKeysAtOnce * out_broad), *turned = memory.take(broad * kTurned);
-    float *x = memory.take(kQueriesAtOnce * kTurned), *top = memory.take(kBlockOfQueries), *total = memory.take(kBlockOfQueries);
+    float *v = memory.take(kKeysAtOnce * out_broad), *transposed = memory.take(broad * kKeyStride);
+    float *x = memory.take(kQueriesAtOnce * kKeyStride), *top = memory.take(kBlockOfQueries),
+          *total = memory.take(kBlockOfQueries);
     block.lay_out_queries(first, m, h, q);
     std::fill(sums, sums + m * out_broad, 0.f);
     std::fill(top, top + m, -INFINITY);
@@ -262,17 +271,19 @@ struct AttendBlock : AttentionForward {
     for (int64_t j = seen.begin / kKeysAtOnce * kKeysAtOnce; j < seen.end; j += kKeysAtOnce) {
       const int64_t n = std::min(kKeysAtOnce, block.pairs.keys.length() - j);
       block.lay_out_keys(j, n, g, k);
-      turn(k, n, width, turned);
+      transpose(k, n, width, transposed);
       block.lay_out_values(j, n, g, v);
       for (int64_t i = 0; i < m; i += kQueriesAtOnce) {
         const int64_t rows = std::min(kQueriesAtOnce, m - i);
         const Range c = block.columns(first + i, rows, j, n);
         if (c.begin >= c.end) continue;
-        product_of_sides<false>({rows, whole(c.end) - c.begin, width, q + i * broad, broad, turned + c.begin, kTurned, x + c.begin, kTurned, false});
+        product_of_sides<false>({rows, whole(c.end) - c.begin, width, q + i * broad, broad, transposed + c.begin,
+                                 kKeyStride, x + c.begin, kKeyStride, false});
         for (int64_t r = 0; r < rows; ++r) {
-          float *scores = x + r * kTurned, *sum = sums + (i + r) * out_broad;
+          float *scores = x + r * kKeyStride, *sum = sums + (i + r) * out_broad;
           block.finish(scores, first + i + r, j, h, c);
-          const float before = top[i + r], now = std::max(before, largest(scores, c)), by = now == -INFINITY ? 0.f : now;
+          const float before = top[i + r], now = std::max(before, largest(scores, c)),
+                      by = now == -INFINITY ? 0.f : now;
           const float less = exp_below(before - by);
           total[i + r] = total[i + r] * less + exponentials(scores, c, by);
           if (seed) drop(kept(block.pairs.queries.begin + first + i + r, h), j, c, scores, scores);
@@ -280,7 +291,8 @@ struct AttendBlock : AttentionForward {
           if (less != 1.f)
             for (int64_t d = 0; d < out_broad; ++d) sum[d] *= less;
         }
-        product_of_sides<false>({rows, out_broad, c.end - c.begin, x + c.begin, kTurned, v + c.begin * out_broad, out_broad, sums + i * out_broad, out_broad, true});
+        product_of_sides<false>({rows, out_broad, c.end - c.begin, x + c.begin, kKeyStride, v + c.begin * out_broad,
+                                 out_broad, sums + i * out_broad, out_broad, true});
       }
     }
     for (int64_t i = 0; i < m; ++i) {
@@ -294,14 +306,15 @@ struct AttendBlock : AttentionForward {
 
 template <class T>
 void attend_in_blocks(const Exec& exec, const AttentionForward& a) {
-  std::vector<typename AttendBlock<T>::Place> blocks;
+  std::vector<typename AttendBlock<T>::Position> blocks;
   for (int64_t s = 0; s < a.segments; ++s)
-    for (int64_t i = 0, n = rows_of(a.query_offsets, s, a.queries).length(); i < n; i += kBlockOfQueries) blocks.push_back({s, i});
+    for (int64_t i = 0, n = rows_of(a.query_offsets, s, a.queries).length(); i < n; i += kBlockOfQueries)
+      blocks.push_back({s, i});
   const int64_t items = a.heads * int64_t(blocks.size());
   each(exec, items, a.cost(items), AttendBlock<T>{{a}, blocks});
 }
 
-// A sequence and a head of its keys, with all heads of the queries that share it; or all heads, where they share a bias.
+// A sequence and a head of its keys, with all heads of the queries that share it; all heads, if they share a bias.
 template <class T>
 struct AttendBlockGrad : AttentionBackward {
   void operator()(int64_t item) const {
@@ -312,20 +325,21 @@ struct AttendBlockGrad : AttentionBackward {
     const Block<T> block(*this, s);
     const int64_t queries_ = block.pairs.queries.length(), keys_ = block.pairs.keys.length(), group = heads / key_heads;
     const int64_t broad = whole(width), out_broad = whole(value_width), both = broad + out_broad;
-    Workspace memory(group * queries_ * broad + (2 * kKeysAtOnce + kQueriesAtOnce) * both + (both + 2 * kQueriesAtOnce) * kTurned);
+    Workspace memory(group * queries_ * broad + (2 * kKeysAtOnce + kQueriesAtOnce) * both +
+                     (both + 2 * kQueriesAtOnce) * kKeyStride);
     float* dq = memory.take(group * queries_ * broad);
     float *k = memory.take(kKeysAtOnce * broad), *v = memory.take(kKeysAtOnce * out_broad);
     float *dk = memory.take(kKeysAtOnce * broad), *dv = memory.take(kKeysAtOnce * out_broad);
     float *q = memory.take(kQueriesAtOnce * broad), *d_out = memory.take(kQueriesAtOnce * out_broad);
-    float *k_turned = memory.take(broad * kTurned), *v_turned = memory.take(out_broad * kTurned);
-    float *p = memory.take(kQueriesAtOnce * kTurned), *dx = memory.take(kQueriesAtOnce * kTurned);
+    float *k_transposed = memory.take(broad * kKeyStride), *v_transposed = memory.take(out_broad * kKeyStride);
+    float *p = memory.take(kQueriesAtOnce * kKeyStride), *dx = memory.take(kQueriesAtOnce * kKeyStride);
     std::fill(dq, dq + group * queries_ * broad, 0.f);
     for (int64_t j = 0; j < keys_; j += kKeysAtOnce) {
       const int64_t n = std::min(kKeysAtOnce, keys_ - j);
       block.lay_out_keys(j, n, g, k);
       block.lay_out_values(j, n, g, v);
-      turn(k, n, width, k_turned);
-      turn(v, n, value_width, v_turned);
+      transpose(k, n, width, k_transposed);
+      transpose(v, n, value_width, v_transposed);
       std::fill(dk, dk + n * broad, 0.f);
       std::fill(dv, dv + n * out_broad, 0.f);
       const int64_t begin = block.pairs.queries_of(j).begin, last = block.pairs.queries_of(j + n - 1).end;
@@ -336,13 +350,19 @@ struct AttendBlockGrad : AttentionBackward {
           const int64_t at = block.pairs.queries.begin + i, real = c.end - c.begin, columns = whole(c.end) - c.begin;
           if (real <= 0) continue;
           block.lay_out_queries(i, rows, h, q);
-          lay_out(static_cast<const T*>(grad_out) + (at * heads + h) * value_width, heads * value_width, rows, value_width, 1.f, d_out);
-          product_of_sides<false>({rows, columns, width, q, broad, k_turned + c.begin, kTurned, p + c.begin, kTurned, false});
-          product_of_sides<false>({rows, columns, value_width, d_out, out_broad, v_turned + c.begin, kTurned, dx + c.begin, kTurned, false});
-          for (int64_t r = 0; r < rows; ++r) gradients(block, i + r, j, h, c, p + r * kTurned, dx + r * kTurned);
-          product_of_sides<true>({real, out_broad, rows, p + c.begin, kTurned, d_out, out_broad, dv + c.begin * out_broad, out_broad, true});
-          product_of_sides<true>({real, broad, rows, dx + c.begin, kTurned, q, broad, dk + c.begin * broad, broad, true});
-          product_of_sides<false>({rows, broad, real, dx + c.begin, kTurned, k + c.begin * broad, broad, dq + (o * queries_ + i) * broad, broad, true});
+          lay_out(static_cast<const T*>(grad_out) + (at * heads + h) * value_width, heads * value_width, rows,
+                  value_width, 1.f, d_out);
+          product_of_sides<false>(
+              {rows, columns, width, q, broad, k_transposed + c.begin, kKeyStride, p + c.begin, kKeyStride, false});
+          product_of_sides<false>({rows, columns, value_width, d_out, out_broad, v_transposed + c.begin, kKeyStride,
+                                   dx + c.begin, kKeyStride, false});
+          for (int64_t r = 0; r < rows; ++r) gradients(block, i + r, j, h, c, p + r * kKeyStride, dx + r * kKeyStride);
+          product_of_sides<true>({real, out_broad, rows, p + c.begin, kKeyStride, d_out, out_broad,
+                                  dv + c.begin * out_broad, out_broad, true});
+          product_of_sides<true>(
+              {real, broad, rows, dx + c.begin, kKeyStride, q, broad, dk + c.begin * broad, broad, true});
+          product_of_sides<false>({rows, broad, real, dx + c.begin, kKeyStride, k + c.begin * broad, broad,
+                                   dq + (o * queries_ + i) * broad, broad, true});
         }
       const int64_t at = (block.pairs.keys.begin + j) * key_heads + g;
       put_back(dk, n, width, 1.f, static_cast<T*>(grad_key) + at * width, key_heads * width);
@@ -350,7 +370,8 @@ struct AttendBlockGrad : AttentionBackward {
     }
     for (int64_t o = 0; o < group; ++o)
       put_back(dq + o * queries_ * broad, queries_, width, float(scale),
-               static_cast<T*>(grad_query) + (block.pairs.queries.begin * heads + g * group + o) * width, heads * width);
+               static_cast<T*>(grad_query) + (block.pairs.queries.begin * heads + g * group + o) * width,
+               heads * width);
   }
   // From the scores of query i and dout v^T: p (after dropout) and dx, and the gradients of bias and slope.
   void gradients(const Block<T>& block, int64_t i, int64_t j, int64_t h, Range columns, float* p, float* dx) const {

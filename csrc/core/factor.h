@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "torch_lod/binding.h"
+#include "core/operators.h"
 #include "core/product.h"
 
 #include <ATen/ops/addmm.h>
@@ -47,24 +47,22 @@ class Factor {
 
  private:
   void run(const Tensor& left, const Tensor& out, const float* init, int64_t init_stride) const {
-    lod::multiply(kCpu, {left.size(0), right_.size(1), right_.size(0), left.const_data_ptr<float>(), left.size(1),
-                         packed_.const_data_ptr<float>(), out.mutable_data_ptr<float>(), out.size(1), init, init_stride});
+    lod::multiply(kCpu,
+                  {left.size(0), right_.size(1), right_.size(0), left.const_data_ptr<float>(), left.size(1),
+                   packed_.const_data_ptr<float>(), out.mutable_data_ptr<float>(), out.size(1), init, init_stride});
   }
   Tensor right_, packed_;
 };
 
 // left^T right[map], of contiguous rows; a map entry of -1 is a row of zeros, no map every row in turn.
 inline Tensor transposed_product(const Tensor& left, const Tensor& right, const Tensor& map = Tensor()) {
-  if (!has_products_for(left)) {
-    static const auto gather = c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::gather_rows", "")
-                                   .typed<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>();
-    return at::mm(left.t(), map.defined() ? gather.call(right, map, 0) : right);
-  }
+  if (!has_products_for(left)) return at::mm(left.t(), map.defined() ? GatherRowsOp::call(right, map, 0) : right);
   const int64_t m = left.size(1), n = right.size(1), k = left.size(0);
   Tensor out = at::zeros({m, n}, left.options());
   if (k == 0) return out;
-  multiply_transposed(kCpu, {m, n, k, left.const_data_ptr<float>(), m, right.const_data_ptr<float>(), n,
-                             nullptr, map.defined() ? map.const_data_ptr<int64_t>() : nullptr, out.mutable_data_ptr<float>(), n});
+  multiply_transposed(kCpu,
+                      {m, n, k, left.const_data_ptr<float>(), m, right.const_data_ptr<float>(), n, nullptr,
+                       map.defined() ? map.const_data_ptr<int64_t>() : nullptr, out.mutable_data_ptr<float>(), n});
   return out;
 }
 // left[left_rows]^T right[right_rows], of contiguous rows; only where has_products_for(left).
@@ -73,8 +71,8 @@ inline Tensor transposed_product(const Tensor& left, const std::vector<int64_t>&
   const int64_t m = left.size(1), n = right.size(1), k = int64_t(left_rows.size());
   Tensor out = at::zeros({m, n}, left.options());
   if (k == 0) return out;
-  multiply_transposed(kCpu, {m, n, k, left.const_data_ptr<float>(), m, right.const_data_ptr<float>(), n, left_rows.data(),
-                             right_rows.data(), out.mutable_data_ptr<float>(), n});
+  multiply_transposed(kCpu, {m, n, k, left.const_data_ptr<float>(), m, right.const_data_ptr<float>(), n,
+                             left_rows.data(), right_rows.data(), out.mutable_data_ptr<float>(), n});
   return out;
 }
 

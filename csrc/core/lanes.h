@@ -1,18 +1,18 @@
-// Segments of rows of few floats, several segments to a register: the CPU's forms of the reductions and of softmax for rows
-// narrower than a register. In the namespace of the level being compiled, where each_level.h defines LOD_LANES; kernel text
-// includes it after torch_lod/reducer.h.
+// Segments of rows of few floats, several segments to a register: the CPU's forms of the reductions and of softmax for
+// rows narrower than a register. In the namespace of the level being compiled, where each_level.h defines LOD_LANES;
+// kernel text includes it after torch_lod/reducer.h.
 //
-// The floats of a segment lie side by side, so a register takes kRows rows of it at once, and what is left of them is loaded
-// and stored under a mask: nothing outside a segment is read, and there is hardly a branch that depends on lengths. Lane l
-// sums its own rows; then the lanes of a segment are joined as a tree, together with those of its neighbours in the register.
-// Which numbers meet in which order depends on the segment's own length alone.
+// The floats of a segment lie side by side, so a register takes kRows rows of it at once, and what is left of them is
+// loaded and stored under a mask: nothing outside a segment is read, and there is hardly a branch that depends on
+// lengths. Lane l sums its own rows; then the lanes of a segment are joined as a tree, together with those of its
+// neighbours in the register. Which numbers meet in which order depends on the segment's own length alone.
 // SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
 
 typedef float Floats __attribute__((vector_size(4 * LOD_LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LOD_LANES)));
-using Lanes = std::make_integer_sequence<int, LOD_LANES>;
+using LaneIndices = std::make_integer_sequence<int, LOD_LANES>;
 
 LOD_FN Floats all_lanes(float x) { return Floats{} + x; }
 template <class V>
@@ -26,7 +26,9 @@ LOD_FN V unaligned(const void* p) {
 #if LOD_LANES == 16
 using Mask = __mmask16;
 LOD_FN Mask lanes_of(int64_t n, int64_t skip = 0) { return Mask(_bzhi_u64(~uint64_t(0), uint64_t(n)) >> skip); }
-LOD_FN Floats load(const float* p, Mask mask, Floats rest) { return Floats(_mm512_mask_loadu_ps(__m512(rest), mask, p)); }
+LOD_FN Floats load(const float* p, Mask mask, Floats rest) {
+  return Floats(_mm512_mask_loadu_ps(__m512(rest), mask, p));
+}
 LOD_FN void store(float* p, Mask mask, Floats v) { _mm512_mask_storeu_ps(p, mask, __m512(v)); }
 LOD_FN Floats keep_nan(Floats v, Floats b) {  // b where it is NaN, else v
   return Floats(_mm512_fixupimm_ps(__m512(v), __m512(b), _mm512_set1_epi32(0x11), 0));
@@ -36,7 +38,9 @@ LOD_FN Floats smaller(Floats a, Floats b) { return Floats(_mm512_maskz_min_ps(0x
 #else
 using Mask = Ints;
 LOD_FN Mask lanes_of(int64_t n, int64_t skip = 0) { return Ints{0, 1, 2, 3, 4, 5, 6, 7} < int32_t(n - skip); }
-LOD_FN Floats load(const float* p, Mask mask, Floats rest) { return mask ? Floats(_mm256_maskload_ps(p, __m256i(mask))) : rest; }
+LOD_FN Floats load(const float* p, Mask mask, Floats rest) {
+  return mask ? Floats(_mm256_maskload_ps(p, __m256i(mask))) : rest;
+}
 LOD_FN void store(float* p, Mask mask, Floats v) { _mm256_maskstore_ps(p, __m256i(mask), __m256(v)); }
 LOD_FN Floats keep_nan(Floats v, Floats b) { return b != b ? b : v; }
 LOD_FN Floats larger(Floats a, Floats b) { return Floats(_mm256_max_ps(__m256(b), __m256(a))); }
@@ -50,8 +54,8 @@ LOD_FN Floats join(Floats a, Floats b) {
   else return keep_nan(std::is_same_v<R, Max> ? larger(a, b) : smaller(a, b), b);
 }
 
-// Of runs of `unit` lanes the even (odd) ones, first those of a, then those of b: within 4 lanes, which is where processors
-// move single lanes cheaply, or for larger units within the register.
+// Of runs of `unit` lanes the even (odd) ones, first those of a, then those of b: within 4 lanes, which is where
+// processors move single lanes cheaply, or for larger units within the register.
 constexpr int pair_lane(int unit, int odd, int l) {
   const int region = unit < 4 ? 4 : LOD_LANES, half = region / 2, at = l % region;
   return l / region * region + at % half / unit * 2 * unit + odd * unit + at % unit + (at < half ? 0 : LOD_LANES);
@@ -66,7 +70,7 @@ struct Found {
   Ints row;
 };
 template <int unit, int odd>
-LOD_FN Found pairs(const Found& a, const Found& b, Lanes lanes) {
+LOD_FN Found pairs(const Found& a, const Found& b, LaneIndices lanes) {
   return {pairs<unit, odd>(a.v, b.v, lanes), Ints(pairs<unit, odd>(Floats(a.row), Floats(b.row), lanes))};
 }
 LOD_FN Floats shuffled(Floats v, Ints to) { return __builtin_shuffle(v, to); }
@@ -86,7 +90,7 @@ LOD_FN Floats partners(Floats v, std::integer_sequence<int, l...>) {
 template <Floats (*op)(Floats, Floats), int distance>
 LOD_FN Floats across(Floats v) {
   if constexpr (distance >= LOD_LANES) return v;
-  else return across<op, 2 * distance>(op(v, partners<distance>(v, Lanes{})));
+  else return across<op, 2 * distance>(op(v, partners<distance>(v, LaneIndices{})));
 }
 LOD_FN Floats exp_lanes(Floats x) {  // exp_below for vectors
   const Floats shifted = x * kPerLog2 + (kToInteger + 127.f), n = shifted - (kToInteger + 127.f);
@@ -119,7 +123,8 @@ struct Narrow {
   LOD_FN int64_t step() const { return kRows * width(); }  // floats that a register takes
   explicit Narrow(int64_t width_) : given(width_) {
     for (int32_t r = 0, l = 0; r < kRows; ++r)
-      for (int32_t c = 0; c < int32_t(width_); ++c, ++l) spread[r * P + c] = l, pack[l] = r * P + c, channel[l] = c, row[l] = r;
+      for (int32_t c = 0; c < int32_t(width_); ++c, ++l)
+        spread[r * P + c] = l, pack[l] = r * P + c, channel[l] = c, row[l] = r;
   }
 
   // Lane by lane, the rows of one segment joined: n floats at p.
@@ -141,7 +146,8 @@ struct Narrow {
       int64_t i = 0;
       for (; i + 3 * step + LOD_LANES <= block; i += 4 * step)
         for (int u = 0; u < 4; ++u) part[u] = join<R>(part[u], unaligned<Floats>(p + i + u * step));
-      for (; i < block; i += step) part[0] = join<R>(part[0], load(p + i, lanes_of(block - i < step ? block - i : step), none));
+      for (; i < block; i += step)
+        part[0] = join<R>(part[0], load(p + i, lanes_of(block - i < step ? block - i : step), none));
       total = join<R>(total, join<R>(join<R>(part[0], part[1]), join<R>(part[2], part[3])));
       p += block, left -= block;
     }
@@ -156,14 +162,16 @@ struct Narrow {
     } else {
       const auto a = trees<op, N / 2>(leaf, k), b = trees<op, N / 2>(leaf, k + N / 2);
       constexpr int unit = N * P <= 4 ? P : P < 4 ? 4 : P;
-      return op(pairs<unit, 0>(a, b, Lanes{}), pairs<unit, 1>(a, b, Lanes{}));
+      return op(pairs<unit, 0>(a, b, LaneIndices{}), pairs<unit, 1>(a, b, LaneIndices{}));
     }
   }
   template <class R>
-  LOD_FN void reduce(const float* values, const int64_t* cuts, int64_t count, Share share, float pad, float* out) const {
-    Floats v = trees<join<R>, kRows>(
-        [&](int k) LOD_INLINE { return lanes<R>(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width()); });
-    const Ints length = lengths_at<P>(cuts, Lanes{});
+  LOD_FN void reduce(const float* values, const int64_t* cuts, int64_t count, Share share, float pad,
+                     float* out) const {
+    Floats v = trees<join<R>, kRows>([&](int k) LOD_INLINE {
+      return lanes<R>(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width());
+    });
+    const Ints length = lengths_at<P>(cuts, LaneIndices{});
     Floats size = __builtin_convertvector(length, Floats);
     if (share == Share::root)
       for (int l = 0; l < LOD_LANES; ++l) size[l] = __builtin_sqrtf(size[l]);
@@ -171,7 +179,7 @@ struct Narrow {
     v = length == 0 ? all_lanes(pad) : v;
     store(out, lanes_of(count * width()), P == 1 ? v : __builtin_shuffle(v, pack));
   }
-  // Calls f(cuts, s, count) for groups of kRows segments from s; of the last ones only `count` are there, the others empty.
+  // Calls f(cuts, s, count) for groups of kRows segments from s; the last may have fewer, `count`.
   template <class F>
   LOD_FN void each_group(const int64_t* offsets, int64_t first, int64_t last, const F& f) const {
     for (; first + LOD_LANES <= last; first += kRows) f(offsets + first, first, kRows);
@@ -206,7 +214,7 @@ struct Narrow {
       const Found best = trees<better, kRows>([&](int k) LOD_INLINE {
         return found(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width(), Ints{} + flip);
       });
-      const Floats v = lengths_at<P>(cuts, Lanes{}) == 0 ? all_lanes(pad) : Floats(Ints(best.v) ^ flip);
+      const Floats v = lengths_at<P>(cuts, LaneIndices{}) == 0 ? all_lanes(pad) : Floats(Ints(best.v) ^ flip);
       store(out + s * width(), lanes_of(count * width()), shuffled(v, pack));
       int32_t rows[LOD_LANES];
       std::memcpy(rows, &best.row, sizeof rows);
@@ -233,7 +241,7 @@ struct Narrow {
     }
     return total;
   }
-  // The n floats of one segment: all steps but the last in turn, the last in registers throughout, since most have no other.
+  // The n floats of one segment: all steps but the last in turn, the last, often the only one, in registers throughout.
   LOD_FN void softmax(const float* x, int64_t n, float* y) const {
     const Floats none = all_lanes(lowest<float>());
     const int64_t last = n > step() ? (n - 1) / step() * step() : 0;
@@ -276,7 +284,8 @@ struct Narrow {
         first += kRows;
       } else {
         for (const int64_t end = first + group; first < end; ++first)
-          softmax(x + offsets[first] * width(), (offsets[first + 1] - offsets[first]) * width(), y + offsets[first] * width());
+          softmax(x + offsets[first] * width(), (offsets[first + 1] - offsets[first]) * width(),
+                  y + offsets[first] * width());
       }
     }
   }

@@ -1,6 +1,6 @@
-// Products of float32 matrices on the CPU whose right side is packed once and used often, or has very few rows on its left:
-// what a recurrence needs and general libraries are slow at. Every element is summed over k in order, whatever the other
-// rows are and however many threads work: a row's result depends on nothing but that row.
+// Products of float32 matrices on the CPU whose right side is packed once and used often, or has very few rows on its
+// left: what a recurrence needs and general libraries are slow at. Every element is summed over k in order, whatever
+// the other rows are and however many threads work: a row's result depends on nothing but that row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,15 +8,15 @@
 
 namespace lod {
 
-// Row i of a left side made of windows: the rows i + start + j * dilation of its segment side by side, 0 <= j < size, and
-// zeros outside of it.
+// Row i of a left side made of windows: the rows i + start + j * dilation of its segment side by side, 0 <= j < size,
+// and zeros outside of it.
 struct WindowsOfRows {
   const int64_t* offsets;
   int64_t segments, size, start, dilation;
 };
 
-// c[i, j] = init[i, j] + sum_k a[i, k] b[k, j] for i < m, j < n. `b` is packed by pack(); init null is zeros, with a stride of
-// 0 one row for all (a bias). With windows k is size * a_stride.
+// c[i, j] = init[i, j] + sum_k a[i, k] b[k, j] for i < m, j < n. `b` is packed by pack(); init null is zeros, with a
+// stride of 0 one row for all (a bias). With windows k is size * a_stride.
 struct Product {
   int64_t m, n, k;
   const float* a;
@@ -29,8 +29,8 @@ struct Product {
   const WindowsOfRows* windows = nullptr;
 };
 
-// c[i, j] = sum_r a[a_rows[r], i] b[b_rows[r], j] for i < m, j < n, r < k; rows null are every row in turn, a negative entry of
-// b_rows is a row of zeros.
+// c[i, j] = sum_r a[a_rows[r], i] b[b_rows[r], j] for i < m, j < n, r < k; rows null are every row in turn, a negative
+// entry of b_rows is a row of zeros.
 struct TransposedProduct {
   int64_t m, n, k;
   const float* a;

@@ -1,8 +1,8 @@
 // Kernel text of core/product.h, compiled for every level of the CPU by product.cpp.
 //
-// The right side is packed in panels of kPanel columns, row after row; the left side in blocks of at most kTile rows, column
-// after column, so that one step of the inner loop is a broadcast of each row's element against two vectors of the panel.
-// Few rows take several panels at a time instead, to have enough sums under way.
+// The right side is packed in panels of kPanel columns, row after row; the left side in blocks of at most kTile rows,
+// column after column, so that one step of the inner loop is a broadcast of each row's element against two vectors of
+// the panel. Few rows take several panels at a time instead, to have enough sums under way.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_PRODUCT_TEXT
@@ -17,7 +17,7 @@
 namespace lod {
 
 // Room for floats from the start of a cache line on: vectors across two lines are slow.
-class Floats {
+class Buffer {
  public:
   void grow(int64_t count) {
     if (int64_t(lines_.size()) * 16 < count) lines_.resize((count + 15) / 16);
@@ -39,11 +39,11 @@ namespace lod::LOD_LEVEL {
 constexpr int kLanes = LOD_LANES;
 constexpr int kPanel = 2 * kLanes;
 constexpr int kTile = kLanes == 16 ? 14 : 6;  // 28 of 32 registers hold sums, or 12 of 16
-using Lanes = float __attribute__((vector_size(kLanes * 4)));
-using LooseLanes = float __attribute__((vector_size(kLanes * 4), aligned(4)));
+using Vector = float __attribute__((vector_size(kLanes * 4)));
+using LooseVector = float __attribute__((vector_size(kLanes * 4), aligned(4)));
 
-LOD_FN Lanes load(const float* p) { return *reinterpret_cast<const LooseLanes*>(p); }
-LOD_FN void store(float* p, Lanes v) { *reinterpret_cast<LooseLanes*>(p) = v; }
+LOD_FN Vector load(const float* p) { return *reinterpret_cast<const LooseVector*>(p); }
+LOD_FN void store(float* p, Vector v) { *reinterpret_cast<LooseVector*>(p) = v; }
 
 inline int64_t packed_size(int64_t n, int64_t k) { return (n + kPanel - 1) / kPanel * kPanel * k; }
 
@@ -78,15 +78,15 @@ struct Tile {  // where a block of sums begins and goes; `width` columns of the 
 template <int kRows, int kPanels>
 void tile(const Tile& t) {
   constexpr int kVectors = 2 * kPanels;
-  Lanes sum[kRows][kVectors];
+  Vector sum[kRows][kVectors];
   float edge[kPanel];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = Lanes{};
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = Vector{};
   const float *a = t.a, *b = t.b;
   for (int64_t k = 0; k < t.k; ++k, a += kRows, b += kPanel) {
-    Lanes right[kVectors];
+    Vector right[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) right[v] = load(b + (v / 2) * t.b_panel + (v % 2) * kLanes);
 #pragma GCC unroll 16
@@ -101,7 +101,8 @@ void tile(const Tile& t) {
       float* to = t.c + i * t.c_stride + p * kPanel;
       const float* from = t.init ? t.init + i * t.init_stride + p * kPanel : nullptr;
       if (p + 1 < kPanels || t.width == kPanel) {
-        for (int v = 0; v < 2; ++v) store(to + v * kLanes, from ? sum[i][2 * p + v] + load(from + v * kLanes) : sum[i][2 * p + v]);
+        for (int v = 0; v < 2; ++v)
+          store(to + v * kLanes, from ? sum[i][2 * p + v] + load(from + v * kLanes) : sum[i][2 * p + v]);
       } else {
         for (int v = 0; v < 2; ++v) store(edge + v * kLanes, sum[i][2 * p + v]);
         for (int64_t j = 0; j < t.width; ++j) to[j] = from ? edge[j] + from[j] : edge[j];
@@ -185,9 +186,9 @@ inline void some_panels(const Product& p, const float* packed, int64_t first, in
       if (step < f.at_once) step = 1;
       const int64_t end = std::min(p.n, (panel + step) * kPanel);
       (step > 1 ? f.panels : f.one_panel)({p.k, packed + row * p.k, p.b + panel * kPanel * p.k, kPanel * p.k,
-                                            p.c + row * p.c_stride + column, p.c_stride,
-                                            p.init ? p.init + row * p.init_stride + column : nullptr, p.init_stride,
-                                            end - (panel + step - 1) * kPanel});
+                                           p.c + row * p.c_stride + column, p.c_stride,
+                                           p.init ? p.init + row * p.init_stride + column : nullptr, p.init_stride,
+                                           end - (panel + step - 1) * kPanel});
     }
     panel += step;
   }
@@ -205,7 +206,7 @@ inline void multiply(const CpuExec& exec, const Product& p) {
     void operator()(int64_t i) const {
       const int64_t chunk = i / pieces, piece = i % pieces;
       const int64_t begin = p.m * chunk / chunks, rows = p.m * (chunk + 1) / chunks - begin;
-      static thread_local Floats packed;
+      static thread_local Buffer packed;
       packed.grow(rows * p.k);
       pack_left(p, begin, rows, packed.data());
       Product part = p;
@@ -241,7 +242,7 @@ inline void some_blocks(const TransposedProduct& p, int64_t begin, int64_t end) 
   // Rows summed before the sums go to memory, and blocks packed at a time, row after row, since rows lie far apart.
   constexpr int64_t kDeep = 256, kGroup = 8;
   const int64_t panels = (p.n + kPanel - 1) / kPanel, rest = p.m % kTile;
-  static thread_local Floats right, left;
+  static thread_local Buffer right, left;
   right.grow(kDeep * panels * kPanel);
   left.grow(kDeep * kGroup * kTile);
   for (int64_t low = 0; low < std::max<int64_t>(p.k, 1); low += kDeep) {
@@ -254,14 +255,15 @@ inline void some_blocks(const TransposedProduct& p, int64_t begin, int64_t end) 
         for (int64_t i = first; i < whole; ++i)
           std::memcpy(left.data() + ((i - first) * kDeep + r) * kTile, a + i * kTile, kTile * sizeof(float));
         if (whole < last)
-          for (int64_t j = 0; j < rest; ++j) left.data()[(whole - first) * kDeep * kTile + r * rest + j] = a[whole * kTile + j];
+          for (int64_t j = 0; j < rest; ++j)
+            left.data()[(whole - first) * kDeep * kTile + r * rest + j] = a[whole * kTile + j];
       }
       for (int64_t panel = 0; panel < panels; ++panel)
         for (int64_t i = first; i < last; ++i) {
           float* c = p.c + i * kTile * p.c_stride + panel * kPanel;
-          by_rows(i < whole ? kTile : rest).one_panel({deep, left.data() + (i - first) * kDeep * kTile,
-                                                       right.data() + panel * deep * kPanel, 0, c, p.c_stride, low ? c : nullptr,
-                                                       p.c_stride, std::min<int64_t>(kPanel, p.n - panel * kPanel)});
+          by_rows(i < whole ? kTile : rest)
+              .one_panel({deep, left.data() + (i - first) * kDeep * kTile, right.data() + panel * deep * kPanel, 0, c,
+                          p.c_stride, low ? c : nullptr, p.c_stride, std::min<int64_t>(kPanel, p.n - panel * kPanel)});
         }
     }
   }
@@ -269,11 +271,13 @@ inline void some_blocks(const TransposedProduct& p, int64_t begin, int64_t end) 
 
 inline void multiply_transposed(const CpuExec& exec, const TransposedProduct& p) {
   if (p.m <= 0 || p.n <= 0) return;
-  const int64_t worth = (int64_t(1) << 22) / std::max<int64_t>(1, kTile * p.n * p.k);  // blocks worth waking another thread for
+  // blocks worth waking another thread for
+  const int64_t worth = (int64_t(1) << 22) / std::max<int64_t>(1, kTile * p.n * p.k);
   // a thread takes neighbouring blocks, since each packs the right side for itself
-  exec.parallel((p.m + kTile - 1) / kTile, std::max<int64_t>(1, worth), &p, [](const void* product, int64_t begin, int64_t end) {
-    some_blocks(*static_cast<const TransposedProduct*>(product), begin, end);
-  });
+  exec.parallel((p.m + kTile - 1) / kTile, std::max<int64_t>(1, worth), &p,
+                [](const void* product, int64_t begin, int64_t end) {
+                  some_blocks(*static_cast<const TransposedProduct*>(product), begin, end);
+                });
 }
 
 }  // namespace lod::LOD_LEVEL

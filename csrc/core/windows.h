@@ -6,16 +6,16 @@
 
 namespace lod {
 
-constexpr int64_t kReach = int64_t(1) << 40;     // of a window: products of it stay within int64
-constexpr int64_t kMostPlaces = int64_t(1) << 20;  // of a window
+constexpr int64_t kReach = int64_t(1) << 40;      // of a window: products of it stay within int64
+constexpr int64_t kMaxWindow = int64_t(1) << 20;  // of a window
 
 inline void check_reach(const char* op, const c10::SymInt& start, int64_t dilation) {
   TORCH_CHECK_VALUE(dilation >= 1 && dilation <= kReach, op, ": expected dilation in [1, 2**40], got ", dilation);
   TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(start.sym_ge(-kReach)) && TORCH_GUARD_OR_TRUE(start.sym_le(kReach)), op,
                     ": expected start in [-2**40, 2**40], got ", start);
 }
-inline void check_places(const char* op, const c10::SymInt& size) {
-  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(size.sym_ge(1)) && TORCH_GUARD_OR_TRUE(size.sym_le(kMostPlaces)), op,
+inline void check_window(const char* op, const c10::SymInt& size) {
+  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(size.sym_ge(1)) && TORCH_GUARD_OR_TRUE(size.sym_le(kMaxWindow)), op,
                     ": expected size in [1, 2**20], got ", size);
 }
 

@@ -1,15 +1,12 @@
-// What every binding needs: argument checks with one message form, dispatch to a device, calls through the dispatcher.
+// What every binding needs: argument checks with one message form, and dispatch to a device.
 // Message form: "<op>: expected <what>, got <value>".
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_assert_async.h>
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #ifdef LOD_CUDA
 #include <c10/cuda/CUDAException.h>
@@ -20,17 +17,10 @@
 #include "torch_lod/each_level.h"
 #include "torch_lod/lod_view.h"
 
-// The library whose operators this source implements: extensions define it before this header.
-#ifndef LOD_LIBRARY
-#define LOD_LIBRARY torch_lod
-#endif
-
 namespace lod {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 // -- devices
 
@@ -40,41 +30,31 @@ inline void parallel(int64_t n, int64_t grain, const void* kernel, CpuExec::Body
 constexpr CpuExec kCpu{parallel};
 
 #ifdef LOD_CUDA
-#define LOD_RUN(tensor, kernel, ...)                                                                  \
-  do {                                                                                                \
-    if ((tensor).is_cuda()) {                                                                         \
-      const c10::cuda::CUDAGuard guard((tensor).device());                                            \
-      lod::cuda::kernel(lod::CudaExec{c10::cuda::getCurrentCUDAStream().stream()}, __VA_ARGS__);      \
-      C10_CUDA_KERNEL_LAUNCH_CHECK();                                                                 \
-    } else {                                                                                          \
-      LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__);                                                       \
-    }                                                                                                 \
+#define LOD_RUN(tensor, kernel, ...)                                                             \
+  do {                                                                                           \
+    if ((tensor).is_cuda()) {                                                                    \
+      const c10::cuda::CUDAGuard guard((tensor).device());                                       \
+      lod::cuda::kernel(lod::CudaExec{c10::cuda::getCurrentCUDAStream().stream()}, __VA_ARGS__); \
+      C10_CUDA_KERNEL_LAUNCH_CHECK();                                                            \
+    } else {                                                                                     \
+      LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__);                                                  \
+    }                                                                                            \
   } while (false)
-#define LOD_IMPLEMENTATIONS(m)                                      \
-  static void register_kernels(torch::Library& m);                  \
-  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CPU, m) { register_kernels(m); }  \
-  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CUDA, m) { register_kernels(m); } \
-  static void register_kernels(torch::Library& m)
+// Declares kernels of the text for the GPU; their arguments are those of the CPU.
+template <class F>
+struct CudaForm;
+template <class... A>
+struct CudaForm<void(const CpuExec&, A...)> {
+  using type = void(const CudaExec&, A...);
+};
+#define LOD_ON_CUDA(kernel)                      \
+  namespace cuda {                               \
+  CudaForm<decltype(base::kernel)>::type kernel; \
+  }
 #else
 #define LOD_RUN(tensor, kernel, ...) LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__)
-#define LOD_IMPLEMENTATIONS(m) TORCH_LIBRARY_IMPL(LOD_LIBRARY, CPU, m)
+#define LOD_ON_CUDA(kernel)
 #endif
-
-// An operator of this library called through the dispatcher, so that it is traced and differentiated again. `Like` is any
-// function of the same type.
-#define LOD_CALL(name, like)                                                                             \
-  [] {                                                                                                   \
-    static const auto handle = c10::Dispatcher::singleton()                                              \
-                                   .findSchemaOrThrow(C10_STRINGIZE(LOD_LIBRARY) "::" name, "")          \
-                                   .typed<decltype(like)>();                                             \
-    return handle;                                                                                       \
-  }()
-
-// Whether an autograd node is needed. A forward-mode tangent takes the node too, where it is refused and not dropped.
-inline bool tracked(const Tensor& t) {
-  return t.defined() && ((at::GradMode::is_enabled() && t.requires_grad()) || t._fw_grad(0).defined());
-}
-inline bool tracked(const OptionalTensor& t) { return t && tracked(*t); }
 
 // -- element types
 
@@ -121,7 +101,8 @@ inline void check_row_count(const char* op, const c10::SymInt& rows) {
   TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(rows.sym_ge(0)), op, ": expected rows >= 0, got ", rows);
 }
 
-inline void check_offsets_kind(const char* op, const Tensor& offsets, c10::Device device, const char* name = "row_offsets") {
+inline void check_offsets_kind(const char* op, const Tensor& offsets, c10::Device device,
+                               const char* name = "row_offsets") {
   check_index(op, name, offsets, device);
   TORCH_CHECK_VALUE(offsets.sym_size(0) >= 1, op, ": expected ", name, " with at least 1 entry, got none");
 }
@@ -138,8 +119,8 @@ inline const Tensor& check_memory(const char* op, const Tensor& t) {
   int64_t end = t.storage_offset() + 1;
   for (int64_t d = 0; d < t.dim(); ++d) end += (t.size(d) - 1) * t.stride(d);
   TORCH_CHECK_VALUE(t.numel() == 0 || t.storage().nbytes() / t.element_size() >= size_t(end), op,
-                    ": expected tensors with memory behind them, got one of ", t.numel(), " elements over a storage of ",
-                    t.storage().nbytes(), " bytes");
+                    ": expected tensors with memory behind them, got one of ", t.numel(),
+                    " elements over a storage of ", t.storage().nbytes(), " bytes");
   return t;
 }
 inline Tensor readable(const char* op, const Tensor& given) { return check_memory(op, given).contiguous(); }
@@ -160,23 +141,25 @@ inline Fault find_fault(const int64_t* offsets, int64_t count, int64_t end) {
   return {Fault::none, 0, 0, 0, rise.longest};
 }
 
-// The offsets as the kernels want them: contiguous, and known to cut [0, rows) into segments. Offsets on a GPU are reported
-// asynchronously; until then the kernels clamp them. `name` is theirs, `of` that of the tensor whose rows they cut.
+// The offsets as the kernels want them: contiguous, and known to cut [0, rows) into segments. Offsets on a GPU are
+// reported asynchronously; until then the kernels clamp them. They are called `name`, and
+// the tensor whose rows they cut `of`.
 inline Tensor checked_offsets(const char* op, const Tensor& given, int64_t rows, const char* name = "row_offsets",
                               const char* of = "values") {
   const Tensor offsets = readable(op, given);
   const int64_t count = offsets.size(0);
   if (!offsets.is_cpu()) {
-    const auto ok = offsets[0].eq(0).logical_and(offsets[count - 1].eq(rows)).logical_and(
-        offsets.narrow(0, 1, count - 1).ge(offsets.narrow(0, 0, count - 1)).all());
+    const auto ok = offsets[0]
+                        .eq(0)
+                        .logical_and(offsets[count - 1].eq(rows))
+                        .logical_and(offsets.narrow(0, 1, count - 1).ge(offsets.narrow(0, 0, count - 1)).all());
     at::_assert_async(ok, std::string(op) + ": " + name + " do not cut the rows of " + of + " into segments");
     return offsets;
   }
   const Fault fault = find_fault(offsets.const_data_ptr<int64_t>(), count, rows);
   switch (fault.rule) {
     case Fault::none: break;
-    case Fault::start:
-      TORCH_CHECK_VALUE(false, op, ": expected ", name, " to start at 0, got ", fault.here);
+    case Fault::start: TORCH_CHECK_VALUE(false, op, ": expected ", name, " to start at 0, got ", fault.here);
     case Fault::order:
       TORCH_CHECK_VALUE(false, op, ": expected ", name, " not to decrease, got ", fault.before, " then ", fault.here,
                         " at index ", fault.index);
@@ -190,12 +173,14 @@ inline Tensor checked_offsets(const char* op, const Tensor& given, int64_t rows,
 inline Tensor checked_map(const char* op, const char* name, const Tensor& given, int64_t rows) {
   const Tensor map = readable(op, given);
   if (!map.is_cpu()) {
-    at::_assert_async(map.ge(-1).logical_and(map.lt(rows)).all(), std::string(op) + ": " + name + " holds a row out of range");
+    at::_assert_async(map.ge(-1).logical_and(map.lt(rows)).all(),
+                      std::string(op) + ": " + name + " holds a row out of range");
     return map;
   }
   const auto* m = map.const_data_ptr<int64_t>();
   for (int64_t i = 0, n = map.numel(); i < n; ++i)
-    TORCH_CHECK_INDEX(m[i] >= -1 && m[i] < rows, op, ": expected ", name, " in [-1, ", rows - 1, "], got ", m[i], " at index ", i);
+    TORCH_CHECK_INDEX(m[i] >= -1 && m[i] < rows, op, ": expected ", name, " in [-1, ", rows - 1, "], got ", m[i],
+                      " at index ", i);
   return map;
 }
 
@@ -223,9 +208,11 @@ inline std::vector<c10::SymInt> sym_shape(const Tensor& t, c10::SymInt rows) {
   shape[0] = std::move(rows);
   return shape;
 }
-inline void check_rows_like(const char* op, const char* name, const Tensor& t, const Tensor& like, const c10::SymInt& rows) {
-  TORCH_CHECK_TYPE(t.scalar_type() == like.scalar_type() && t.device() == like.device(), op, ": expected ", name, " of dtype ",
-                   like.scalar_type(), " on ", like.device(), ", got ", t.scalar_type(), " on ", t.device());
+inline void check_rows_like(const char* op, const char* name, const Tensor& t, const Tensor& like,
+                            const c10::SymInt& rows) {
+  TORCH_CHECK_TYPE(t.scalar_type() == like.scalar_type() && t.device() == like.device(), op, ": expected ", name,
+                   " of dtype ", like.scalar_type(), " on ", like.device(), ", got ", t.scalar_type(), " on ",
+                   t.device());
   const auto shape = sym_shape(like, rows);
   TORCH_CHECK_VALUE(t.sym_sizes() == c10::SymIntArrayRef(shape), op, ": expected ", name, " of shape ",
                     c10::SymIntArrayRef(shape), ", got ", t.sym_sizes());

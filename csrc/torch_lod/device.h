@@ -1,7 +1,7 @@
 // The only file that knows a CPU from a GPU: element types, dispatch over them, and the functions that kernels share.
 //
 // Kernel text (rows.h, segment.h, recurrence.h) is free of torch and written once. each_level.h includes it for three
-// instruction levels of the CPU and, from cuda/*.cu, for the GPU. A kernel is a struct whose call operator does one item.
+// instruction levels of the CPU and, from cuda/*.cu, for the GPU. A kernel is a struct that does one item.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,7 +29,8 @@ inline bool is_whole(DType dtype) { return dtype >= DType::i64; }
 
 // What an element type is summed in.
 template <class T>
-using acc_t = std::conditional_t<std::is_same_v<T, double>, double, std::conditional_t<std::is_integral_v<T>, int64_t, float>>;
+using acc_t =
+    std::conditional_t<std::is_same_v<T, double>, double, std::conditional_t<std::is_integral_v<T>, int64_t, float>>;
 
 template <class T>
 struct Type {
@@ -72,7 +73,7 @@ struct Rise {
   int64_t longest;
 };
 
-// Rows [begin, end) of one segment. Offsets that live on a GPU cannot be checked before the launch: clamp, never overrun.
+// Rows [begin, end) of one segment. Offsets on a GPU cannot be checked before the launch: they are clamped.
 struct Range {
   int64_t begin, end;
   LOD_FN int64_t length() const { return end - begin; }
@@ -98,10 +99,15 @@ LOD_FN int64_t segment_of(const int64_t* offsets, int64_t segments, int64_t row)
 LOD_FN double exp_of(double x) { return ::exp(x); }
 // 2^n e^r with n = round(x / ln 2), |r| <= ln(2)/2 and a minimax polynomial of degree 6 for e^r: relative error 9e-8.
 // Free of branches, so that loops over it become vector code. Below -87.33 (and for -inf) it is 0, NaN stays NaN.
-constexpr float kExp[] = {0.0013836794532835484f, 0.008374856784939766f, 0.041668228805065155f, 0.16666419804096222f,
-                          0.49999991059303284f, 1.f, 1.f};
+constexpr float kExp[] = {0.0013836794532835484f,
+                          0.008374856784939766f,
+                          0.041668228805065155f,
+                          0.16666419804096222f,
+                          0.49999991059303284f,
+                          1.f,
+                          1.f};
 constexpr float kLog2High = 0.693359375f, kLog2Low = -2.12194440e-4f, kPerLog2 = 1.44269504f;
-constexpr float kToInteger = 12582912.f;  // 1.5 * 2^23: added, it leaves the rounded integer in the low bits
+constexpr float kToInteger = 12582912.f;   // 1.5 * 2^23: added, it leaves the rounded integer in the low bits
 LOD_FN float exp_part(float x, float n) {  // e^r
   const float r = (x - n * kLog2High) - n * kLog2Low;
   float p = kExp[0];

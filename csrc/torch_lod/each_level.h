@@ -1,10 +1,13 @@
-// Compiles the kernel text LOD_KERNELS for three levels of x86-64, each in a namespace of its own; LOD_PICK(f) is f of the
-// best level that this processor has. TORCH_LOD_LEVEL=0, 1 or 2 in the environment forces a lower one, so that one machine
-// tests all three. LOD_LANES, the floats of a register, is there for kernels that use vector types. Elsewhere (and with
-// other compilers than GCC) there is the baseline alone. With nvcc: for the GPU.
+// Compiles the kernel text LOD_KERNELS for three levels of x86-64, each in a namespace of its own; LOD_PICK(f) is f of
+// the best level that this processor has. TORCH_LOD_CPU_CAPABILITY=default, avx2 or avx512 (or 0, 1, 2) in the
+// environment forces a lower one, so that one machine tests all three. LOD_LANES, the floats of a register, is there
+// for kernels that use vector types. Elsewhere (and with other compilers than GCC) there is the baseline alone. With
+// nvcc: for the GPU.
 // SPDX-License-Identifier: Apache-2.0
 
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "torch_lod/lod_view.h"
 
@@ -69,9 +72,14 @@ inline int cpu_level() {
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
       best = 2;
 #endif
-    const char* forced = std::getenv("TORCH_LOD_LEVEL");
-    const int wanted = forced && *forced >= '0' && *forced <= '2' ? *forced - '0' : best;
-    return wanted < best ? wanted : best;
+    const char* forced = std::getenv("TORCH_LOD_CPU_CAPABILITY");
+    if (!forced || !*forced) return best;
+    const char* const names[][2] = {{"default", "0"}, {"avx2", "1"}, {"avx512", "2"}};
+    for (int wanted = 0; wanted < 3; ++wanted)
+      for (const char* name : names[wanted])
+        if (std::strcmp(forced, name) == 0) return wanted < best ? wanted : best;
+    std::fprintf(stderr, "torch_lod: expected TORCH_LOD_CPU_CAPABILITY as default, avx2 or avx512, got %s\n", forced);
+    return best;
   }();
   return level;
 }

@@ -1,16 +1,21 @@
 // Ways to run a kernel, in the namespace of the level being compiled: included by each_level.h, never alone.
 //
-//   each(exec, n, cost, f)                 f(i) for 0 <= i < n; cost: elements that one call touches
-//   each_strip(exec, n, width, f)          f.strip<W>(i, c) for every item i and every run of W channels from c
-//   each_segment(exec, view, f)            the same over the sequences of a LoDView, cut into pieces of equally many rows
-//   each_row(exec, view, f)                f.strip<W>(s, r, c) for every row r of every segment s; a kernel that has
-//                                          f.part(s, begin, end) is given whole parts of segments instead, on the CPU
+//   each(exec, n, cost, f)             f(i) for 0 <= i < n; cost: elements that one call touches
+//   each_strip(exec, n, width, f)      f.strip<W>(i, c) for every item i and every run of W channels from c
+//   each_segment(exec, view, f)        the same over the sequences of a LoDView, cut into pieces of equally many rows
+//   each_row(exec, view, f)            f.strip<W>(s, r, c) for every row r of every segment s
 //
-// On the CPU a kernel may have more: kWide, more channels that it takes at a time where there are as many; and for
-// each_segment bool run(first, last), which does these segments at once, or declines.
+// A kernel may have one of these hooks. Only the CPU asks for them, by the concept named here:
 //
-// On the CPU an item's channels are taken 64, 16, 4 and 1 at a time, loops of constant length that the compiler turns into
-// registers; on the GPU one thread owns one channel, since its neighbours already read the neighbouring ones.
+//   static constexpr int kWide         HasWideStrips, each_strip and each_segment: strips of kWide channels come before
+//                                      those of 64, where there are as many
+//   bool run(first, last) const        HasRun, each_segment: does segments [first, last) at once, or gives false, and
+//                                      they are done one by one
+//   void part(s, begin, end) const     HasPart, each_row: does rows [begin, end) of segment s, with all channels,
+//                                      instead of strip
+//
+// On the CPU an item's channels are taken 64, 16, 4 and 1 at a time, loops of constant length that the compiler turns
+// into registers; on the GPU one thread owns one channel, since its neighbours already read the neighbouring ones.
 // LOD_ENTRY marks what bindings call: local to a level on the CPU, a symbol of its own on the GPU.
 // SPDX-License-Identifier: Apache-2.0
 
@@ -83,7 +88,7 @@ using Exec = CpuExec;
 
 // Whole numbers are compiled at the baseline alone: LOD_WHOLE sends them there, visit_here visits what this level has.
 #ifdef LOD_FLOATS_ONLY
-#define LOD_WHOLE(call) \
+#define LOD_WHOLE(call)                       \
   if (is_whole(dtype)) return lod::base::call
 template <class F>
 void visit_here(DType dtype, const F& f) {
@@ -121,9 +126,16 @@ void each(const Exec& exec, int64_t n, int64_t cost, const F& f) {
 }
 
 template <class F>
+concept HasWideStrips = requires { F::kWide; };
+template <class F>
+concept HasRun = requires(const F& f, int64_t s) { bool(f.run(s, s)); };
+template <class F>
+concept HasPart = requires(const F& f, int64_t i) { f.part(i, i, i); };
+
+template <class F>
 LOD_FN void strips(const F& f, int64_t i, int64_t width) {
   int64_t c = 0;
-  if constexpr (requires { F::kWide; })
+  if constexpr (HasWideStrips<F>)
     for (; F::kWide > 64 && c + F::kWide <= width; c += F::kWide) f.template strip<F::kWide>(i, c);
   for (; c + 64 <= width; c += 64) f.template strip<64>(i, c);
   for (; c + 16 <= width; c += 16) f.template strip<16>(i, c);
@@ -163,7 +175,7 @@ struct Piece {
   void operator()(int64_t p) const {
     int64_t s = cut(p);
     const int64_t end = cut(p + 1);
-    if constexpr (requires { f.run(s, end); })
+    if constexpr (HasRun<F>)
       if (f.run(s, end)) return;
     for (; s < end; ++s) strips(f, s, width);
   }
@@ -196,7 +208,7 @@ struct RowPiece {
     int64_t row = share * p, s = segment_of(offsets, segments, row);
     for (; row < last; ++s) {
       const int64_t end = offsets[s + 1] < last ? offsets[s + 1] : last;
-      if constexpr (requires { f.part(s, row, end); }) {
+      if constexpr (HasPart<F>) {
         if (row < end) f.part(s, row, end);
         row = end;
       } else {

@@ -6,6 +6,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <compare>
+#include <iterator>
+
 #include "torch_lod/device.h"
 
 namespace lod {
@@ -20,12 +23,30 @@ struct LoDView {
 
   LOD_FN Sequence operator[](int64_t s) const { return {rows_of(offsets, s, rows), s}; }
 
-  struct Iterator {
-    const LoDView* view;
-    int64_t index;
+  struct Iterator {  // of random access, as <ranges> has it; what it gives is a value, not a reference
+    using iterator_concept = std::random_access_iterator_tag;
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Sequence;
+    using reference = Sequence;
+    using pointer = void;
+    using difference_type = int64_t;
+
+    const LoDView* view = nullptr;
+    int64_t index = 0;
     Sequence operator*() const { return (*view)[index]; }
-    Iterator& operator++() { return ++index, *this; }
-    bool operator!=(const Iterator& other) const { return index != other.index; }
+    Sequence operator[](int64_t n) const { return (*view)[index + n]; }
+    Iterator& operator+=(int64_t n) { return index += n, *this; }
+    Iterator& operator-=(int64_t n) { return *this += -n; }
+    Iterator& operator++() { return *this += 1; }
+    Iterator& operator--() { return *this -= 1; }
+    Iterator operator++(int) { return {view, index++}; }
+    Iterator operator--(int) { return {view, index--}; }
+    friend Iterator operator+(Iterator i, int64_t n) { return i += n; }
+    friend Iterator operator+(int64_t n, Iterator i) { return i += n; }
+    friend Iterator operator-(Iterator i, int64_t n) { return i -= n; }
+    friend int64_t operator-(const Iterator& a, const Iterator& b) { return a.index - b.index; }
+    friend bool operator==(const Iterator& a, const Iterator& b) { return a.index == b.index; }
+    friend auto operator<=>(const Iterator& a, const Iterator& b) { return a.index <=> b.index; }
   };
   Iterator begin() const { return {this, 0}; }
   Iterator end() const { return {this, segments}; }

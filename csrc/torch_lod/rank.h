@@ -18,10 +18,11 @@ inline void rank_by_length(const int64_t* offsets, int64_t sequences, int64_t* o
     std::stable_sort(order, order + sequences, [&](int64_t a, int64_t b) { return length(a) > length(b); });
     return;
   }
-  std::vector<int64_t> place(longest + 2);  // place[t]: sequences longer than t - 1, where those of length t - 1 begin
-  for (int64_t s = 0; s < sequences; ++s) ++place[length(s)];
-  for (int64_t t = longest; t >= 0; --t) place[t] += place[t + 1];
-  for (int64_t s = 0; s < sequences; ++s) order[place[length(s) + 1]++] = s;
+  // position[t]: how many sequences are longer than t - 1, which is where those of length t - 1 begin.
+  std::vector<int64_t> position(longest + 2);
+  for (int64_t s = 0; s < sequences; ++s) ++position[length(s)];
+  for (int64_t t = longest; t >= 0; --t) position[t] += position[t + 1];
+  for (int64_t s = 0; s < sequences; ++s) order[position[length(s) + 1]++] = s;
 }
 
 }  // namespace lod

@@ -35,11 +35,13 @@ LOD_FN A lowest() {
   if constexpr (std::is_integral_v<A>) return A(INT64_MIN);
   else return -A(__builtin_huge_val());
 }
-// better(b, a): b takes a's place. The first of equals stays; NaN beats everything and the first NaN stays.
+// better(b, a): b replaces a. The first of equals stays; NaN beats everything and the first NaN stays.
 // join(a, b): NaN stays NaN, whichever of several. fast(a, b): join in one instruction, but a NaN b may get lost.
 // nan_of(a, b): b if it is NaN, else a.
 template <class A>
-LOD_FN A nan_of(A a, A b) { return b != b ? b : a; }
+LOD_FN A nan_of(A a, A b) {
+  return b != b ? b : a;
+}
 struct Max {
   static constexpr bool kOrders = true;
   template <class A> static LOD_FN A none() { return lowest<A>(); }

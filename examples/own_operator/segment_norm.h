@@ -53,12 +53,13 @@ LOD_ENTRY void segment_norm(const Exec& exec, DType dtype, const LoDView& view, 
   });
 }
 
-LOD_ENTRY void segment_norm_backward(const Exec& exec, DType dtype, const LoDView& view, const void* grad, const void* norm,
-                                     const void* values, void* out) {
+LOD_ENTRY void segment_norm_backward(const Exec& exec, DType dtype, const LoDView& view, const void* grad,
+                                     const void* norm, const void* values, void* out) {
   visit_floating(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_segment(exec, view, NormBackwardKernel<T>{view, static_cast<const T*>(grad), static_cast<const T*>(norm),
-                                                   static_cast<const T*>(values), static_cast<T*>(out)});
+    each_segment(exec, view,
+                 NormBackwardKernel<T>{view, static_cast<const T*>(grad), static_cast<const T*>(norm),
+                                       static_cast<const T*>(values), static_cast<T*>(out)});
   });
 }
 

@@ -99,10 +99,10 @@ def test_the_gradient_is_checked_as_well():
         backward(norm, norm.double(), values, offsets)
 
 
-@pytest.mark.parametrize("processor", ["0", "1", "2"])
+@pytest.mark.parametrize("processor", ["default", "avx2", "avx512"])
 def test_every_instruction_level(processor):
     code = "import torch, test_own_operator as t\nfor d in (torch.float64, torch.bfloat16): t.test_equals_a_loop(1, d, 'cpu')"
-    env = {**os.environ, "TORCH_LOD_LEVEL": processor, "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = {**os.environ, "TORCH_LOD_CPU_CAPABILITY": processor, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=os.path.dirname(__file__), env=env, capture_output=True, text=True
     )

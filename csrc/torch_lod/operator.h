@@ -1,0 +1,317 @@
+// An operator in C++ is a name, the shape of its result (meta), its implementation (kernel), and a gradient. Calls
+// through the dispatcher, the autograd node and the registration for CPU, CUDA, Meta and Autograd come from here.
+//
+//   using PickOp = Operator<"segment_pick", segment_pick_meta, segment_pick>;
+//   struct PickGradient : Gradient<PickOp> {
+//     static auto save(<arguments>) { return std::tuple(<tensors, SymInts, numbers, strings>); }
+//     static variable_list gradient(const Grads& grads, <what was saved>) { return {<one per argument>}; }
+//   };
+//   LOD_OPERATORS(PickGradient)
+//
+// PickOp::call(...) goes through the dispatcher. save may have the results as further parameters. gradient calls
+// operators that have gradients, so that it can be differentiated again; what it has no gradient for is an undefined
+// Tensor, or left out at the end of the list. Of several results the last is not differentiable: it is what the
+// gradient needs to know.
+//
+// Where the gradient is a kernel too, the arguments are many: Operator<name, meta, kernel, pack> calls meta and kernel
+// with the one struct that `pack` makes of them. Without save all arguments and results are kept, and it is
+// gradient(grads, <the struct>, <results>). A second gradient is that of the operator <name>_composed, which has the
+// same arguments and the differentiable results.
+//
+// LOD_OPERATORS takes Gradients, NoGradient<Op> for what has nothing to differentiate, and OneGradient<Op> for the
+// kernel of a gradient, which refuses a second one. A Gradient with `entry` is called by it on the Autograd key.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "torch_lod/binding.h"
+
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <bit>
+#include <tuple>
+
+// The library whose operators this source implements: extensions define it before this header.
+#ifndef LOD_LIBRARY
+#define LOD_LIBRARY torch_lod
+#endif
+
+namespace lod {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// -- calls
+
+template <size_t size>
+struct Name {
+  char text[size];
+  constexpr Name(const char (&from)[size]) { std::copy_n(from, size, text); }
+};
+
+template <Name name, class Type, Name library = C10_STRINGIZE(LOD_LIBRARY)>
+struct Call;
+template <Name name_, class R, class... A, Name library>
+struct Call<name_, R(A...), library> {
+  using Type = R(A...);
+  static constexpr const char* name = name_.text;
+  static c10::OperatorHandle find(const char* suffix = "") {
+    return c10::Dispatcher::singleton().findSchemaOrThrow((std::string(library.text) + "::" + name + suffix).c_str(),
+                                                          "");
+  }
+  static R call(A... a) {
+    static const auto handle = find().typed<R(A...)>();
+    return handle.call(std::forward<A>(a)...);
+  }
+};
+
+// f, as a function of the arguments of `pack` if there is one.
+template <auto f, auto pack>
+struct Unpacked {
+  static constexpr auto function = f;
+};
+template <auto f, class P, class... A, P (*pack)(A...)>
+struct Unpacked<f, pack> {
+  static auto run(A... a) { return f(pack(std::forward<A>(a)...)); }
+  static constexpr auto function = &run;
+};
+
+template <Name name, auto meta_, auto kernel_, auto pack_ = nullptr>
+struct Operator : Call<name, std::remove_pointer_t<std::remove_cv_t<decltype(Unpacked<meta_, pack_>::function)>>> {
+  static constexpr auto meta = Unpacked<meta_, pack_>::function;
+  static constexpr auto kernel = Unpacked<kernel_, pack_>::function;
+  static constexpr auto pack = pack_;
+};
+
+// -- gradients
+
+// Whether an autograd node is needed. A forward-mode tangent takes the node too, where it is refused and not dropped.
+inline bool tracked(const Tensor& t) {
+  return t.defined() && ((at::GradMode::is_enabled() && t.requires_grad()) || t._fw_grad(0).defined());
+}
+inline bool tracked(const OptionalTensor& t) { return t && tracked(*t); }
+template <class T>
+bool tracked(const T&) {
+  return false;
+}
+
+inline OptionalTensor optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
+
+// Adding up is for numbers: f of a complex gradient is f of its pairs.
+template <class F>
+Tensor on_parts(const Tensor& grad, const F& f) {
+  return grad.is_complex() ? at::view_as_complex(f(at::view_as_real(grad.resolve_conj()))) : f(grad);
+}
+
+// The gradients of the results, at least one of them defined.
+struct Grads {
+  const variable_list& of_results;
+  const AutogradContext* context;
+  uint64_t given;  // bit i: argument i is a tensor
+  const Tensor& operator[](size_t result) const { return of_results[result]; }
+  bool needs(size_t argument) const {  // autograd counts tensors, not arguments
+    const uint64_t bit = uint64_t(1) << argument;
+    return (given & bit) && context->needs_input_grad(std::popcount(given & (bit - 1)));
+  }
+};
+
+// The gradient of a composed operator, on aliases of the arguments, so that those made from one another stay apart.
+inline variable_list composed_gradient(const c10::OperatorHandle& composed, torch::jit::Stack arguments,
+                                       const variable_list& grads) {
+  variable_list aliases, results, given, found(arguments.size());
+  std::vector<size_t> wanted;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().requires_grad()) continue;
+    const Tensor& t = arguments[i].toTensor();
+    aliases.push_back(t.view_symint(t.sym_sizes()));
+    arguments[i] = aliases.back();
+    wanted.push_back(i);
+  }
+  composed.callBoxed(arguments);
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (grads[i].defined() && arguments[i].toTensor().requires_grad())
+      results.push_back(arguments[i].toTensor()), given.push_back(grads[i]);
+  if (results.empty()) return found;  // no rows: nothing depends on anything
+  const auto gradients = torch::autograd::grad(results, aliases, given, /*retain_graph=*/true, /*create_graph=*/true,
+                                               /*allow_unused=*/true);
+  for (size_t k = 0; k < wanted.size(); ++k) found[wanted[k]] = gradients[k];
+  return found;
+}
+
+template <class... T>
+void keep(AutogradContext* ctx, std::tuple<T...> saved) {
+  variable_list tensors;
+  tensors.reserve(sizeof...(T));
+  size_t i = 0;
+  const auto one = [&]<class S>(S& value) {
+    if constexpr (std::is_same_v<S, Tensor>) tensors.push_back(std::move(value));
+    else if constexpr (std::is_same_v<S, OptionalTensor>) tensors.push_back(value ? std::move(*value) : Tensor());
+    else ctx->saved_data[std::to_string(i)] = std::move(value);
+    ++i;
+  };
+  std::apply([&](auto&... value) { (one(value), ...); }, saved);
+  ctx->save_for_backward(std::move(tensors));
+}
+template <class... T>
+std::tuple<T...> kept(AutogradContext* ctx, Type<std::tuple<T...>>) {
+  const variable_list tensors = ctx->get_saved_variables();
+  size_t i = 0, next = 0;
+  const auto one = [&]<class S>(Type<S>) -> S {
+    const size_t at = i++;
+    if constexpr (std::is_same_v<S, Tensor>) return tensors[next++];
+    else if constexpr (std::is_same_v<S, OptionalTensor>) return optional(tensors[next++]);
+    else return ctx->saved_data[std::to_string(at)].to<S>();
+  };
+  return std::tuple<T...>{one(Type<T>{})...};
+}
+
+inline Tensor from_list(variable_list list, Type<Tensor>) { return std::move(list[0]); }
+template <class... T>
+std::tuple<T...> from_list(variable_list list, Type<std::tuple<T...>>) {
+  size_t i = 0;
+  return std::tuple<T...>{T(std::move(list[i++]))...};
+}
+inline std::tuple<Tensor> as_tuple(Tensor result) { return {std::move(result)}; }
+template <class... T>
+std::tuple<T...> as_tuple(std::tuple<T...> results) {
+  return results;
+}
+
+template <class Op>
+struct Gradient {
+  using Of = Op;
+};
+
+template <class G, class = typename G::Of::Type>
+struct Autograd;
+template <class G, class R, class... A>
+struct Autograd<G, R(A...)> : torch::autograd::Function<Autograd<G, R(A...)>> {
+  using Op = typename G::Of;
+
+  static R entry(A... a) {
+    if (!(tracked(a) || ...)) {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      return Op::call(std::forward<A>(a)...);
+    }
+    return from_list(Autograd::apply(a...), Type<R>{});
+  }
+
+  static variable_list forward(AutogradContext* ctx, A... a) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return std::apply(
+        [&](const auto&... r) {
+          keep(ctx, saved(a..., r...));
+          if constexpr (kOptional) ctx->saved_data["given"] = int64_t(given(a...));
+          ctx->set_materialize_grads(false);
+          variable_list results{r...};
+          if (results.size() > 1) ctx->mark_non_differentiable({results.back()});
+          return results;
+        },
+        as_tuple(Op::call(a...)));
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& of_results) {
+    variable_list found;
+    const Grads grads{of_results, ctx, kOptional ? uint64_t(ctx->saved_data["given"].toInt()) : kTensors};
+    if (std::any_of(of_results.begin(), of_results.end(), [](const Tensor& t) { return t.defined(); }))
+      std::apply(
+          [&](const auto&... r) {
+            using Saved = decltype(saved(std::declval<A>()..., r...));
+            found = gradient(grads, kept(ctx, Type<Saved>{}));
+          },
+          decltype(as_tuple(std::declval<R>())){});
+    found.resize(sizeof...(A));
+    for (size_t i = 0; i < found.size(); ++i)
+      if (!(grads.given >> i & 1)) found[i] = Tensor();
+    return found;
+  }
+
+ private:
+  static constexpr bool kSaves = requires { &G::save; };
+  static constexpr bool kOptional = (std::is_same_v<A, const OptionalTensor&> || ...);
+  static constexpr uint64_t kTensors = [] {
+    uint64_t bits = 0, bit = 1;
+    ((bits |= std::is_same_v<A, const Tensor&> ? bit : 0, bit <<= 1), ...);
+    return bits;
+  }();
+  static uint64_t given(const A&... a) {
+    uint64_t bits = kTensors, bit = 1;
+    const auto one = [&](const auto& x) {
+      if constexpr (std::is_same_v<decltype(x), const OptionalTensor&>) bits |= x && x->defined() ? bit : 0;
+      bit <<= 1;
+    };
+    (one(a), ...);
+    return bits;
+  }
+
+  static auto saved(const A&... a, const auto&... r) {
+    if constexpr (!kSaves) return std::tuple<std::decay_t<A>..., std::decay_t<decltype(r)>...>(a..., r...);
+    else if constexpr (requires { G::save(a..., r...); }) return G::save(a..., r...);
+    else return G::save(a...);
+  }
+  static variable_list gradient(const Grads& grads, const auto& saved) {
+    if constexpr (kSaves) {
+      return std::apply([&](const auto&... s) { return G::gradient(grads, s...); }, saved);
+    } else {
+      return [&]<size_t... a, size_t... r>(std::index_sequence<a...>, std::index_sequence<r...>) {
+        if (at::GradMode::is_enabled()) {
+          static const auto composed = Op::find("_composed");
+          return composed_gradient(composed, {std::get<a>(saved)...}, grads.of_results);
+        }
+        return G::gradient(grads, Op::pack(std::get<a>(saved)...), std::get<sizeof...(A) + r>(saved)...);
+      }(std::index_sequence_for<A...>{},
+             std::make_index_sequence<std::tuple_size_v<std::decay_t<decltype(saved)>> - sizeof...(A)>{});
+    }
+  }
+};
+
+// -- registration
+
+inline void refuse_gradient(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size()))
+    TORCH_CHECK_NOT_IMPLEMENTED(!value.isTensor() || !tracked(value.toTensor()), op.schema().name(),
+                                ": has no gradient of its own; differentiate the forward operator twice instead");
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  op.callBoxed(*stack);
+}
+
+template <class Op>
+struct NoGradient : Gradient<Op> {
+  static torch::CppFunction boxed() { return torch::CppFunction::makeFallthrough(); }
+};
+template <class Op>
+struct OneGradient : Gradient<Op> {
+  static torch::CppFunction boxed() { return torch::CppFunction::makeFromBoxedFunction<&refuse_gradient>(); }
+};
+
+template <class... G>
+struct Operators {
+  static void kernels(torch::Library& m) { (m.impl(G::Of::name, G::Of::kernel), ...); }
+  static void metas(torch::Library& m) { (m.impl(G::Of::name, G::Of::meta), ...); }
+  static void gradients(torch::Library& m) { (gradient<G>(m), ...); }
+
+ private:
+  template <class One>
+  static void gradient(torch::Library& m) {
+    if constexpr (requires { One::boxed(); }) m.impl(One::Of::name, One::boxed());
+    else if constexpr (requires { &One::entry; }) m.impl(One::Of::name, &One::entry);
+    else m.impl(One::Of::name, &Autograd<One>::entry);
+  }
+};
+
+}  // namespace lod
+
+#ifdef LOD_CUDA
+#define LOD_CUDA_KERNELS(...)                                                           \
+  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CUDA, m) { lod::Operators<__VA_ARGS__>::kernels(m); }
+#else
+#define LOD_CUDA_KERNELS(...)
+#endif
+#define LOD_OPERATORS(...)                                                                    \
+  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CPU, m) { lod::Operators<__VA_ARGS__>::kernels(m); }        \
+  TORCH_LIBRARY_IMPL(LOD_LIBRARY, Meta, m) { lod::Operators<__VA_ARGS__>::metas(m); }         \
+  TORCH_LIBRARY_IMPL(LOD_LIBRARY, Autograd, m) { lod::Operators<__VA_ARGS__>::gradients(m); } \
+  LOD_CUDA_KERNELS(__VA_ARGS__)

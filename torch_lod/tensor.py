@@ -21,7 +21,7 @@ from .validate import filler, host_integers, sums
 
 _plainly = plainly = torch._C.DisableTorchFunctionSubclass
 _is_compiling = torch.compiler.is_compiling
-_RULES, _Route = torch_rules.RULES, torch_rules.Route
+_RULES, _KINDS, _Route = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route
 _NONE: dict = {}
 
 
@@ -82,8 +82,11 @@ class LoDTensor(Tensor):
             if ours is not NotImplemented:
                 return ours
         with _plainly():
-            if compiling() and IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
-                return _changed_in_graph(rule, func, args, kwargs or _NONE)
+            if compiling():
+                if IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
+                    return _changed_in_graph(rule, func, args, kwargs or _NONE)
+            elif rule is None and func not in _KINDS:
+                torch_rules.refuse_unknown(func, args, kwargs or _NONE)
             if kwargs:
                 lod = None if rule is None else rule(func, args, kwargs)
                 if kwargs.get("out") is not None:

@@ -71,7 +71,7 @@ class OneSample(Tensor):
         elif func in _QUESTIONS:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        raise _refusal(torch_rules._name(func))
+        raise _refusal(torch_rules.name_of(func))
 
     @property
     def _lod(self):

@@ -21,7 +21,7 @@ from .seq_index import SequenceIndex, below
 from .validate import filler, host_integers, sums
 
 _is_compiling = torch.compiler.is_compiling
-_RULES, _Route = torch_rules.RULES, torch_rules.Route
+_RULES, _KINDS, _Route = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route
 _NONE: dict = {}
 
 
@@ -85,8 +85,11 @@ class LoDTensor(PaddleMethods, Tensor):
             if ours is not NotImplemented:
                 return ours
         with without_policy():
-            if compiling() and IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
-                return _changed_in_graph(rule, func, args, kwargs or _NONE)
+            if compiling():
+                if IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
+                    return _changed_in_graph(rule, func, args, kwargs or _NONE)
+            elif rule is None and func not in _KINDS:
+                torch_rules.refuse_unknown(func, args, kwargs or _NONE)
             if kwargs:
                 lod = None if rule is None else rule(func, args, kwargs)
                 if kwargs.get("out") is not None:

@@ -75,7 +75,7 @@ class OneSample(Tensor):
         elif func in _QUESTIONS:
             with without_policy():
                 return func(*args, **kwargs)
-        raise _refusal(torch_rules._name(func))
+        raise _refusal(torch_rules.name_of(func))
 
     @property
     def _lod(self):

@@ -7,23 +7,23 @@ nothing (`x[torch.randperm(n)]` has). Every function that torch shows to a subcl
 the table (`KINDS`), with or without a rule.
 """
 
-from .arguments import MEANING, Route, _name, _refusal, same_lod
+from .arguments import MEANING, Route, name_of, same_lod
 from .catalogue import functions
-from .rules import chain, join_in_place, moves_in_place, refuse_out
-from .table import KINDS, RULES, _add
+from .operands import join_in_place, refuse_unknown
+from .rules import chain, moves_in_place, refuse_out
+from .table import KINDS, RULES
 
 __all__ = [
     "KINDS",
     "MEANING",
     "RULES",
     "Route",
-    "_add",
-    "_name",
-    "_refusal",
     "chain",
     "functions",
     "join_in_place",
     "moves_in_place",
+    "name_of",
     "refuse_out",
+    "refuse_unknown",
     "same_lod",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rules say and ask: the LoD of a value, an argument by place or name, the refusal."""
+"""What every rule asks and says: the LoD of an operand, whether dims include dim 0, the errors."""
 
 from collections.abc import Callable
 
@@ -23,6 +23,7 @@ MEANING = {
     "plain": "the result has no rows: sizes, predicates, statistics of all rows, other layouts",
 }
 
+#: Asked with a function and its arguments: the LoD of the result, None for a plain one, or an error.
 Rule = Callable[[Callable, tuple, dict], LoD | None]
 
 
@@ -37,18 +38,20 @@ class Route:
         return None if self.rule is None else self.rule(func, args, kwargs)
 
 
-_OUT = "mixing rows on purpose is x.values()"
-_NO_SEQUENCES = f"{_OUT}, sequence by sequence is x.sequences()"
+OUT = "mixing rows on purpose is x.values()"
+NO_SEQUENCES = f"{OUT}, sequence by sequence is x.sequences()"
 
 
-def _name(func: Callable) -> str:
+def name_of(func: Callable) -> str:
+    """What errors call a function."""
     if compiling():
         return "function"  # Dynamo knows no names of those of torch
     return getattr(func, "__name__", str(func)).strip("_")
 
 
-def _lod_of(value) -> LoD | None:
-    return getattr(value, "_lod", None)
+def refusal(func: Callable, advice: str) -> LoDError:
+    """The error where a function would mix the rows of different sequences."""
+    return named(LoDTypeError(f"expected a plain tensor, got a LoDTensor: {advice}"), name_of(func))
 
 
 def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:
@@ -56,53 +59,32 @@ def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:
     try:
         return a.agreed(b)
     except LoDValueError as error:
-        raise named(error, call if isinstance(call, str) else _name(call)) from None
+        raise named(error, call if isinstance(call, str) else name_of(call)) from None
 
 
-def _first(args: tuple, kwargs: dict):
-    if args:
-        return args[0]
-    named = (kwargs[k] for k in _FIRST_NAMES if k in kwargs)
-    return next(named, None) if kwargs else None
-
-
-_FIRST_NAMES = ("input", "self", "query", "y", "x", "a", "x1", "A", "indices", "count", "tensor", "v")
-#: Names of numpy's that torch accepts as well.
-_ALIASES = {"dim": "axis", "dims": "axis", "other": "x2"}
-
-
-def _option(args: tuple, kwargs: dict, place: int, *names: str, default=None):
-    """An argument by its place or by one of its names."""
-    if len(args) > place:
-        return args[place]
-    for name in names:
-        for key in (name, _ALIASES.get(name)):
-            if key in kwargs:
-                return kwargs[key]
-    return default
-
-
-def _numbers(args: tuple, kwargs: dict, *names: str) -> tuple:
-    """Numbers that are given as one tuple or spread over the arguments."""
-    found = _option(args, kwargs, 1, *names, default=())
-    return tuple(found) if isinstance(found, (tuple, list)) else (*args[1:],) if len(args) > 1 else (found,)
-
-
-def _others(args: tuple, kwargs: dict) -> bool:
-    """Whether an operand but the first has a LoD: a weight made of rows would mix them."""
-    rest = (*args[1:], *(value for key, value in kwargs.items() if args or key not in _FIRST_NAMES))
-    return any(
-        any(_lod_of(part) is not None for part in value) if type(value) in (tuple, list) else _lod_of(value) is not None
-        for value in rest
+def misaligned(func: Callable) -> LoDError:
+    """The error where a function in place would combine rows that do not correspond."""
+    error = LoDValueError(  # of a TypeError, Python would make x = x + y out of x += y
+        "expected operands whose rows correspond, got some that would be lined up with other rows or with elements of "
+        f"rows; {OUT}"
     )
+    return named(error, name_of(func))
 
 
-def _touches_rows(dims, rank: int) -> bool:
-    """Whether dim 0 is among `dims`; None and () stand for all of them."""
+def lod_of(value) -> LoD | None:
+    """The LoD of a LoDTensor, None of anything else."""
+    return getattr(value, "_lod", None)
+
+
+def carries(value) -> bool:
+    """Whether a value, or one of a list of values, is a LoDTensor."""
+    if isinstance(value, (tuple, list)):
+        return any(lod_of(part) is not None for part in value)
+    return lod_of(value) is not None
+
+
+def touches_rows(dims, rank: int) -> bool:
+    """Whether dim 0 is among `dims`, a number or several; None and () stand for all of them."""
     if dims is None or dims == () or dims == []:
         return True
-    return any(d in (0, -rank) for d in (dims if isinstance(dims, (tuple, list)) else (dims,)))
-
-
-def _refusal(func, advice: str) -> LoDError:
-    return named(LoDTypeError(f"expected a plain tensor, got a LoDTensor: {advice}"), _name(func))
+    return any(d in (0, -rank) for d in dims) if isinstance(dims, (tuple, list)) else dims in (0, -rank)

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import linalg, rules
-from .arguments import _NO_SEQUENCES, _OUT, Rule
+from .arguments import NO_SEQUENCES, OUT, Rule
+from .operands import in_place, join, join_in_place, keep
+from .rules import elsewhere, refuse, refuse_on_rows, row_by_row, windows
 
 #: Only functions whose result may have a LoD, or that may be refused: the others are plain without asking.
 RULES: dict[Callable, Rule] = {}
@@ -69,28 +71,28 @@ _SPECIAL = (
     "shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v "
     "shifted_chebyshev_polynomial_w spherical_bessel_j0 xlog1py zeta"
 )
-_add("join", rules.join, _ELEMENTWISE)
-_add("join", rules.join_in_place, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
-_add("join", rules.join, _SPECIAL, (torch.special,))
-_add("join", rules.join, "isneginf isposinf isreal __lshift__ __rshift__ __rlshift__ __rrshift__ allclose equal")
+_add("join", join, _ELEMENTWISE)
+_add("join", join_in_place, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
+_add("join", join, _SPECIAL, (torch.special,))
+_add("join", join, "isneginf isposinf isreal __lshift__ __rshift__ __rlshift__ __rrshift__ allclose equal")
 _add(
     "join",
-    rules.join,
+    join,
     "baddbmm broadcast_tensors complex grid_sampler grid_sampler_2d grid_sampler_3d normal polar",
     (torch,),
 )
-_add("join", rules.join, "binomial cudnn_grid_sampler", (torch,))
-_add("join", rules.join, "grid_sample multilabel_margin_loss multilabel_soft_margin_loss triplet_margin_loss baddbmm")
+_add("join", join, "binomial cudnn_grid_sampler", (torch,))
+_add("join", join, "grid_sample multilabel_margin_loss multilabel_soft_margin_loss triplet_margin_loss baddbmm")
 _add("join", rules.triplet, "triplet_margin_with_distance_loss")
 _add(
     "join",
-    rules.join_in_place,
+    join_in_place,
     "__iadd__ __iand__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ "
     "__itruediv__ __ixor__ baddbmm_ bernoulli_ copy_ map_ map2_ module_load",
 )
 _add(
     "keep",
-    rules.keep,
+    keep,
     "bfloat16 bool byte cdouble cfloat chalf char clone contiguous cpu cuda dequantize detach detach_ double float half int "
     "ipu long mtia short to to_dense type alias xpu pin_memory requires_grad_ share_memory_ view_as_real real imag "
     "resolve_conj resolve_neg type_as bernoulli poisson "
@@ -100,77 +102,84 @@ _add(
 )
 _add(
     "keep",
-    rules.keep,
+    keep,
     "affine_grid_generator alias_copy cudnn_affine_grid_generator detach_copy native_dropout unravel_index vander view_as_complex view_as_complex_copy "
     "view_as_real_copy",
     (torch,),
 )
-_add("keep", rules.keep, "affine_grid")
-_add("keep", rules.keep, "vander", (torch.linalg,))
-_add("keep", rules.keep, "constant_ kaiming_uniform_ normal_ uniform_", (torch.nn.init,))
-_add("keep", rules.keep_alone, "embedding batch_norm group_norm instance_norm", (F,))
+_add("keep", keep, "affine_grid")
+_add("keep", keep, "vander", (torch.linalg,))
+_add("keep", keep, "constant_ kaiming_uniform_ normal_ uniform_", (torch.nn.init,))
+_add("keep", row_by_row("input, weight: plain"), "embedding", (F,))
+_add("keep", row_by_row("weight: plain, indices: rows"), "embedding", (torch,))
+_add("keep", row_by_row("input"), "batch_norm group_norm instance_norm", (F,))
+_add("keep", row_by_row("elements, test_elements: plain"), "isin", (torch,))
 _add(
     "keep",
-    rules.keep_alone,
+    row_by_row("input"),
     "batch_norm batch_norm_elemt bucketize convolution cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu "
     "cudnn_convolution_relu cudnn_convolution_transpose mkldnn_convolution fake_quantize_per_channel_affine fake_quantize_per_tensor_affine "
-    "group_norm instance_norm isin miopen_batch_norm miopen_convolution miopen_convolution_add_relu "
+    "group_norm instance_norm miopen_batch_norm miopen_convolution miopen_convolution_add_relu "
     "miopen_convolution_relu miopen_convolution_transpose miopen_depthwise_convolution native_batch_norm",
     (torch,),
 )
-_add("keep", rules.torch_embedding, "embedding", (torch,))
 _add("join", rules.searchsorted, "searchsorted")
 _add("join", rules.bilinear, "bilinear")
-_add("join", rules.join_inputs("input", "target"), "cross_entropy nll_loss multi_margin_loss")
-_add("join", rules.join_inputs("input", "", "target"), "linear_cross_entropy")
-_add("join", rules.join_inputs("input1", "input2", "target"), "cosine_embedding_loss")
+_add("join", row_by_row("input, target: rows"), "cross_entropy nll_loss multi_margin_loss")
+_add("join", row_by_row("input, weight: plain, target: rows"), "linear_cross_entropy")
+_add("join", row_by_row("input1, input2: rows, target: rows"), "cosine_embedding_loss")
 _add("join", rules.cell, "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell", (torch,))
-_add("join", rules.paired(2, 1, "x1", "x2"), "cosine_similarity")
+_add("join", elsewhere("x1: broadcast, x2: broadcast, dim=1"), "cosine_similarity")
 _add("join", rules.where, "where")
 _add("join", linalg.pairs, "cdist")
-_add("join", linalg.cross, "cross")
-_add("join", linalg.cross, "cross", (torch.linalg,))
+_add("join", linalg.cross("input: broadcast, other: broadcast, dim"), "cross")
+_add("join", linalg.cross("input: broadcast, other: broadcast, dim=-1"), "cross", (torch.linalg,))
 
 # -- dims that are summed over, or of which parts are taken
 
 _add(
     "reduce",
-    rules.reduce(1),
+    elsewhere("input, dim"),
     "sum nansum mean nanmean prod std std_mean var var_mean amax amin aminmax argmax argmin all any logsumexp median "
     "nanmedian count_nonzero hash_tensor frobenius_norm nuclear_norm",
 )
-_add("reduce", rules.reduce(2), "norm native_norm")
-_add("reduce", rules.reduce(2), "norm vector_norm", (torch.linalg,))
-_add("reduce", rules.reduce(2, (-2, -1)), "matrix_norm", (torch.linalg,))
-_add("reduce", rules.reduce(2, -1), "kthvalue topk")
-_add("reduce", rules.reduce(1, -1), "mode")
+_add("reduce", elsewhere("input, p, dim"), "norm native_norm")
+_add("reduce", elsewhere("input, ord, dim"), "norm vector_norm", (torch.linalg,))
+_add("reduce", elsewhere("input, ord, dim=(-2, -1)"), "matrix_norm", (torch.linalg,))
+_add("reduce", elsewhere("input, k, dim=-1"), "kthvalue topk")
+_add("reduce", elsewhere("input, dim=-1"), "mode")
 _add("reduce", rules.quantile, "quantile nanquantile")
 _add("reduce", rules.extreme, "max min")
 _add("reduce", rules.expand, "sum_to_size")
 _add("reduce", rules.norm_except_dim, "norm_except_dim", (torch,))
-_add("reduce", rules.paired(2, -1, "y", "x"), "trapezoid trapz", (torch,))
-_add("reduce", rules.paired(2, -1, "x", "y"), "vecdot", (torch.linalg,))
+_add("reduce", elsewhere("y: broadcast, x: broadcast, dim=-1"), "trapezoid trapz", (torch,))
+_add("reduce", elsewhere("x: broadcast, y: broadcast, dim=-1"), "vecdot", (torch.linalg,))
 _add("reduce", rules.ranked(2), "multinomial")
 
-_add("move", rules.reduce(1), "select narrow narrow_copy select_copy unbind unbind_copy")
-_add("move", rules.reduce(2), "chunk split split_copy split_with_sizes split_with_sizes_copy unsafe_chunk unsafe_split")
-_add("move", rules.reduce(2), "unsafe_split_with_sizes")
-_add("move", rules.reduce(1), "slice_copy", (torch,))
+_add("move", elsewhere("input, dim"), "select narrow narrow_copy select_copy unbind unbind_copy")
+_add(
+    "move",
+    elsewhere("input, chunks, dim"),
+    "chunk split split_copy split_with_sizes split_with_sizes_copy unsafe_chunk unsafe_split unsafe_split_with_sizes",
+)
+_add("move", elsewhere("input, dim"), "slice_copy", (torch,))
 _add("move", rules.ranked(2), "hsplit dsplit")
-_add("move", rules.taken(1), "index_select")
-_add("move", rules.taken(2), "repeat_interleave tensor_split")
-_add("move", rules.along(1), "gather scatter scatter_add scatter_reduce")
-_add("move", rules.along(2), "take_along_dim")
-_add("move", rules.in_place(rules.along(1)), "scatter_ scatter_add_ scatter_reduce_")
-_add("move", rules.written, "index_add index_copy index_fill index_reduce")
-_add("move", rules.in_place(rules.written), "index_add_ index_copy_ index_fill_ index_reduce_")
-_add("move", rules.part_written(2), "select_scatter")
-_add("move", rules.part_written(2, 0), "slice_scatter")
-_add("move", rules.diagonal_scatter, "diagonal_scatter")
+_add("move", elsewhere("input, dim, index"), "index_select")
+_add("move", elsewhere("input, repeats, dim"), "repeat_interleave tensor_split")
+_SCATTER = elsewhere("input: broadcast, dim, index: broadcast, src: broadcast")
+_add("move", _SCATTER, "gather scatter scatter_add scatter_reduce")
+_add("move", elsewhere("input: broadcast, indices: broadcast, dim"), "take_along_dim")
+_add("move", in_place(_SCATTER), "scatter_ scatter_add_ scatter_reduce_")
+_INDEX_ADD = elsewhere("input: broadcast, dim, index, source: broadcast")
+_add("move", _INDEX_ADD, "index_add index_copy index_fill index_reduce")
+_add("move", in_place(_INDEX_ADD), "index_add_ index_copy_ index_fill_ index_reduce_")
+_add("move", elsewhere("input, src: rows, dim"), "select_scatter")
+_add("move", elsewhere("input, src: rows, dim=0"), "slice_scatter")
+_add("move", rules.diagonal("input, src: rows, offset, dim1=0, dim2=1"), "diagonal_scatter")
 _add("move", rules.getitem, "__getitem__")
 _add("move", rules.set_item, "__setitem__")
 _add("move", rules.put_in_place, "index_put_")
-_add("move", rules.in_place(rules.moves), "embedding_renorm_ masked_scatter_ put_")
+_add("move", in_place(rules.moves), "embedding_renorm_ masked_scatter_ put_")
 _add("move", rules.join_tensors, "cat concat concatenate stack")
 _add("move", rules.stack_at(1), "column_stack", (torch,))
 _add("move", rules.stack_at(2), "dstack", (torch,))
@@ -193,16 +202,16 @@ _add("shape", rules.movedim, "movedim moveaxis")
 _add("shape", rules.squeeze, "squeeze squeeze_copy")
 _add("shape", rules.unsqueeze, "unsqueeze unsqueeze_copy")
 _add("shape", rules.flatten, "flatten ravel")
-_add("shape", rules.reduce(1), "unflatten")
+_add("shape", elsewhere("input, dim"), "unflatten")
 _add("shape", rules.reshape, "view reshape view_copy")
 _add("shape", rules.expand, "expand broadcast_to expand_copy")
 _add("shape", rules.repeat, "repeat tile")
 _add("shape", rules.pad, "pad constant_pad_nd")
 _add("shape", rules.ranked(1), "atleast_1d", (torch,))
 _add("shape", rules.ranked(2), "atleast_2d atleast_3d", (torch,))
-_add("shape", rules.diagonal(), "diagonal diagonal_copy")
-_add("shape", rules.diagonal(-2, -1), "diagonal", (torch.linalg,))
-_add("shape", rules.diagonal(-2, -1, more=1), "diag_embed")
+_add("shape", rules.diagonal("input, offset, dim1=0, dim2=1"), "diagonal diagonal_copy")
+_add("shape", rules.diagonal("input, offset, dim1=-2, dim2=-1"), "diagonal", (torch.linalg,))
+_add("shape", rules.diagonal("input, offset, dim1=-2, dim2=-1", more=1), "diag_embed")
 _add("shape", None, "diag diagflat resize resize_as t t_copy")
 _attribute("shape", None, "T H")
 
@@ -212,13 +221,13 @@ _add("matmul", linalg.matmul, "matmul mm mv __matmul__")
 _add("matmul", linalg.matmul, "matmul", (torch.linalg,))
 _add("matmul", linalg.reflected_matmul, "__rmatmul__")
 _add("matmul", linalg.add_product(), "addmm addmv")
-_add("matmul", rules.in_place(linalg.add_product(), always=True), "addmm_ addmv_")
+_add("matmul", in_place(linalg.add_product(), always=True), "addmm_ addmv_")
 _add("matmul", linalg.add_batches, "addbmm")
-_add("matmul", rules.in_place(linalg.add_batches, always=True), "addbmm_")
+_add("matmul", in_place(linalg.add_batches, always=True), "addbmm_")
 _add("matmul", linalg.add_product(2), "addr")
-_add("matmul", rules.in_place(linalg.add_product(2), always=True), "addr_")
+_add("matmul", in_place(linalg.add_product(2), always=True), "addr_")
 _add("matmul", linalg.inner, "inner")
-_add("matmul", linalg.outer, "outer ger")
+_add("matmul", row_by_row("input, vec2: plain"), "outer ger")
 _add("matmul", linalg.several, "chain_matmul", (torch,))
 _add("matmul", linalg.several, "multi_dot", (torch.linalg,))
 _add("matmul", linalg.tensordot, "tensordot", (torch,))
@@ -232,85 +241,85 @@ for _n in (1, 2, 3):
     _pools = f"avg_pool{_n}d max_pool{_n}d adaptive_avg_pool{_n}d adaptive_max_pool{_n}d lp_pool{_n}d"
     _pools += f" max_pool{_n}d_with_indices adaptive_max_pool{_n}d_with_indices"
     _pools += f" fractional_max_pool{_n}d fractional_max_pool{_n}d_with_indices"
-    _add("refuse", rules.windows(_n), f"conv{_n}d conv_transpose{_n}d {_pools}")
-    _add("refuse", rules.windows(_n, rules.join), f"max_unpool{_n}d")
-_add("refuse", rules.windows(2), "pixel_shuffle pixel_unshuffle")
-_add("refuse", rules.windows(2), "unfold", (F,))
-_add("refuse", rules.windows(1), "fold")
-_add("keep", rules.keep_alone, "interpolate channel_shuffle native_channel_shuffle")  # torch wants a batch
-_add("keep", rules.keep_alone, "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation", (torch,))
-_add("refuse", rules.windows(0), "stft")
-_add("refuse", rules.windows(1), "istft")
+    _add("refuse", windows(_n), f"conv{_n}d conv_transpose{_n}d {_pools}")
+    _add("refuse", windows(_n, "input: broadcast, indices: broadcast"), f"max_unpool{_n}d")
+_add("refuse", windows(2), "pixel_shuffle pixel_unshuffle")
+_add("refuse", windows(2), "unfold", (F,))
+_add("refuse", windows(1), "fold")
+_add("keep", row_by_row("input"), "interpolate channel_shuffle native_channel_shuffle")  # torch wants a batch
+_add("keep", row_by_row("input"), "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation", (torch,))
+_add("refuse", windows(0), "stft")
+_add("refuse", windows(1), "istft")
 _add(
     "refuse",
-    rules.refuse_on_rows(1, "dimension", None, f"tl.sequence_unfold has windows within sequences, and {_OUT}"),
+    refuse_on_rows("input, dim", f"tl.sequence_unfold has windows within sequences, and {OUT}"),
     "unfold",
     (Tensor,),
 )
 _add(
     "refuse",
-    rules.refuse_on_rows(1, "dimension", None, f"tl.sequence_unfold has windows within sequences, and {_OUT}"),
+    refuse_on_rows("input, dim", f"tl.sequence_unfold has windows within sequences, and {OUT}"),
     "unfold_copy",
     (torch,),
 )
 _add("refuse", rules.linear, "linear")
 _add("refuse", rules.layer_norm, "layer_norm rms_norm native_layer_norm")
-_add("refuse", linalg.group_norm, "native_group_norm", (torch,))
+_add("refuse", rules.group_norm, "native_group_norm", (torch,))
 _add("refuse", rules.bag, "embedding_bag", (F,))
 _add(
     "refuse",
-    rules.refuse("its bags are cut by offsets of their own; pool rows with tl.sequence_pool"),
+    refuse("its bags are cut by offsets of their own; pool rows with tl.sequence_pool"),
     "embedding_bag",
     (torch,),
 )
-_SOFTMAX = f"tl.sequence_softmax runs within sequences, and {_OUT}"
-_add("refuse", rules.refuse_on_rows(4, "dim", -1, _SOFTMAX), "gumbel_softmax")
-_add("refuse", rules.refuse_on_rows(1, "dim", None, _SOFTMAX), "softmax log_softmax softmin")
+_SOFTMAX = f"tl.sequence_softmax runs within sequences, and {OUT}"
+_add("refuse", refuse_on_rows("logits, tau, hard, eps, dim=-1", _SOFTMAX), "gumbel_softmax")
+_add("refuse", refuse_on_rows("input, dim", _SOFTMAX), "softmax log_softmax softmin")
 for _name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"):
-    _inside = f"tl.sequence_{_name} runs within sequences, and {_OUT}"
-    _add("refuse", rules.refuse_on_rows(1, "dim", None, _inside), f"{_name} {_name}_")
-_add("refuse", rules.refuse_on_rows(2, "dim", -1, _NO_SEQUENCES, rules.join), "cumulative_trapezoid diff")
-_add(
-    "refuse", rules.refuse_on_rows(1, "dim", -1, f"tl.sequence_sort sorts within sequences, and {_OUT}"), "sort argsort"
-)
-_add("refuse", rules.refuse_on_rows(1, "dim", -1, _NO_SEQUENCES), "glu")
+    _inside = f"tl.sequence_{_name} runs within sequences, and {OUT}"
+    _add("refuse", refuse_on_rows("input, dim", _inside), f"{_name} {_name}_")
+_DIFF = "input: broadcast, n, dim=-1, prepend: broadcast=None, append: broadcast=None"
+_add("refuse", refuse_on_rows(_DIFF, NO_SEQUENCES), "diff")
+_add("refuse", refuse_on_rows("y: broadcast, x: broadcast, *, dim=-1", NO_SEQUENCES), "cumulative_trapezoid")
+_add("refuse", refuse_on_rows("input, dim=-1", f"tl.sequence_sort sorts within sequences, and {OUT}"), "sort argsort")
+_add("refuse", refuse_on_rows("input, dim=-1", NO_SEQUENCES), "glu")
 _add("refuse", rules.renorm, "renorm renorm_")
-_add("refuse", rules.refuse_on_rows(2, "dim", 1, _NO_SEQUENCES), "normalize")
-_add("refuse", rules.refuse_on_rows(9, "dim", None, _NO_SEQUENCES), "gradient")
+_add("refuse", refuse_on_rows("input, p, dim=1", NO_SEQUENCES), "normalize")
+_add("refuse", refuse_on_rows("input, *, dim", NO_SEQUENCES), "gradient")
 _add("refuse", rules.flip, "flip")
-_add("refuse", rules.refuse_on_rows(2, "dims", None, f"tl.sequence_shift moves within sequences, and {_OUT}"), "roll")
-_add("refuse", rules.refuse_on_rows(2, "dims", (0, 1), _NO_SEQUENCES), "rot90")
-_add("refuse", rules.refuse(f"tl.sequence_reverse turns the rows of every sequence, and {_OUT}"), "flipud __reversed__")
-_add("refuse", rules.refuse(f"tl.sequence_sort sorts within sequences, and {_OUT}"), "msort")
+_add("refuse", refuse_on_rows("input, shifts, dim", f"tl.sequence_shift moves within sequences, and {OUT}"), "roll")
+_add("refuse", refuse_on_rows("input, k, dim=(0, 1)", NO_SEQUENCES), "rot90")
+_add("refuse", refuse(f"tl.sequence_reverse turns the rows of every sequence, and {OUT}"), "flipud __reversed__")
+_add("refuse", refuse(f"tl.sequence_sort sorts within sequences, and {OUT}"), "msort")
 _add("refuse", rules.triangle, "tril triu tril_ triu_")
-_add("refuse", rules.refuse(f"its diagonal would run through the rows of all sequences; {_OUT}"), "fill_diagonal_")
-_add("refuse", rules.refuse_on_rows(2, "dim", -1, _NO_SEQUENCES), "fft ifft rfft irfft hfft ihfft", (torch.fft,))
+_add("refuse", refuse(f"its diagonal would run through the rows of all sequences; {OUT}"), "fill_diagonal_")
+_add("refuse", refuse_on_rows("input, n, dim=-1", NO_SEQUENCES), "fft ifft rfft irfft hfft ihfft", (torch.fft,))
 _add(
     "refuse",
-    rules.refuse_on_rows(2, "dim", (-2, -1), _NO_SEQUENCES),
+    refuse_on_rows("input, s, dim=(-2, -1)", NO_SEQUENCES),
     "fft2 ifft2 rfft2 irfft2 hfft2 ihfft2",
     (torch.fft,),
 )
 _add("refuse", rules.fft, "fftn ifftn rfftn irfftn hfftn ihfftn", (torch.fft,))
-_add("refuse", rules.refuse_on_rows(1, "dim", None, _NO_SEQUENCES), "fftshift ifftshift", (torch.fft,))
-_add("refuse", rules.refuse("the recurrence would run across sequences; use tl.nn.LSTM"), "lstm", (torch,))
-_add("refuse", rules.refuse("the recurrence would run across sequences; use tl.nn.GRU"), "gru", (torch,))
+_add("refuse", refuse_on_rows("input, dim", NO_SEQUENCES), "fftshift ifftshift", (torch.fft,))
+_add("refuse", refuse("the recurrence would run across sequences; use tl.nn.LSTM"), "lstm", (torch,))
+_add("refuse", refuse("the recurrence would run across sequences; use tl.nn.GRU"), "gru", (torch,))
 _add(
     "refuse",
-    rules.refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU, and {_OUT}"),
+    refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU, and {OUT}"),
     "rnn_tanh rnn_relu miopen_rnn mkldnn_rnn_layer",
     (torch,),
 )
 _add(
     "refuse",
-    rules.refuse(f"rows of different sequences would attend to one another; {_NO_SEQUENCES}"),
+    refuse(f"rows of different sequences would attend to one another; {NO_SEQUENCES}"),
     "scaled_dot_product_attention multi_head_attention_forward",
 )
-_add("refuse", rules.refuse(f"dim 0 would be the time of all sequences; tl.sequence_conv1d, and {_OUT}"), "conv_tbc")
+_add("refuse", refuse(f"dim 0 would be the time of all sequences; tl.sequence_conv1d, and {OUT}"), "conv_tbc")
 _add("refuse", rules.ctc, "ctc_loss miopen_ctc_loss")
 _add(
     "refuse",
-    rules.refuse(f"its scale is taken from the rows of all sequences; {_OUT}"),
+    refuse(f"its scale is taken from the rows of all sequences; {OUT}"),
     "fused_moving_avg_obs_fake_quant fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation",
     (torch,),
 )
@@ -326,26 +335,30 @@ _add(
 _ONE = "cholesky cholesky_ex cond det eig eigh eigvals eigvalsh inv inv_ex ldl_factor ldl_factor_ex lu lu_factor lu_factor_ex"
 _add(
     "refuse",
-    linalg.batched(A=2),
+    linalg.batched("A: matrix"),
     f"{_ONE} matrix_exp matrix_power matrix_rank pinv qr slogdet svd svdvals",
     (torch.linalg,),
 )
-_ONE = "cholesky cholesky_inverse det geqrf inverse lobpcg logdet lu matrix_exp matrix_power pca_lowrank pinverse qr slogdet"
-_add("refuse", linalg.batched(A=2), f"{_ONE} svd svd_lowrank", (torch, Tensor))
-_add("refuse", linalg.batched(A=2, B=None), "lstsq solve solve_ex", (torch.linalg,))
-_add("refuse", linalg.batched(A=2, B=2), "solve_triangular", (torch.linalg,))
-_add("refuse", linalg.batched(LU=2, pivots=1, B=2), "lu_solve", (torch.linalg,))
-_add("refuse", linalg.batched(LD=2, pivots=1, B=2), "ldl_solve", (torch.linalg,))
-_add("refuse", linalg.batched(A=2, tau=1), "householder_product", (torch.linalg,))
-_add("refuse", linalg.batched(A=2, tau=1), "orgqr", (torch, Tensor))
-_add("refuse", linalg.batched(A=2, tau=1, other=2), "ormqr", (torch, Tensor))
-_add("refuse", linalg.batched(b=2, LU_data=2, LU_pivots=1), "lu_solve", (torch, Tensor))
-_add("refuse", linalg.batched(LU_data=2, LU_pivots=1), "lu_unpack", (torch,))
-_add("refuse", linalg.batched(b=2, L=2), "cholesky_solve", (torch, Tensor))
-_add("refuse", linalg.batched(b=2, A=2), "triangular_solve", (torch, Tensor))
+_ONE = (
+    "cholesky cholesky_inverse det geqrf inverse logdet lu matrix_exp matrix_power pca_lowrank pinverse qr slogdet svd"
+)
+_add("refuse", linalg.batched("A: matrix"), _ONE, (torch, Tensor))
+_add("refuse", linalg.batched("A: matrix, k, B: matrix, X: matrix, n, iK: matrix"), "lobpcg", (torch,))
+_add("refuse", linalg.batched("A: matrix, q, niter, M: matrix"), "svd_lowrank", (torch,))
+_add("refuse", linalg.batched("A: matrix, B: solution"), "lstsq solve solve_ex", (torch.linalg,))
+_add("refuse", linalg.batched("A: matrix, B: matrix"), "solve_triangular", (torch.linalg,))
+_add("refuse", linalg.batched("LU: matrix, pivots: vector, B: matrix"), "lu_solve", (torch.linalg,))
+_add("refuse", linalg.batched("LD: matrix, pivots: vector, B: matrix"), "ldl_solve", (torch.linalg,))
+_add("refuse", linalg.batched("A: matrix, tau: vector"), "householder_product", (torch.linalg,))
+_add("refuse", linalg.batched("A: matrix, tau: vector"), "orgqr", (torch, Tensor))
+_add("refuse", linalg.batched("A: matrix, tau: vector, other: matrix"), "ormqr", (torch, Tensor))
+_add("refuse", linalg.batched("b: matrix, LU_data: matrix, LU_pivots: vector"), "lu_solve", (torch, Tensor))
+_add("refuse", linalg.batched("LU_data: matrix, LU_pivots: vector"), "lu_unpack", (torch,))
+_add("refuse", linalg.batched("b: matrix, L: matrix"), "cholesky_solve", (torch, Tensor))
+_add("refuse", linalg.batched("b: matrix, A: matrix"), "triangular_solve", (torch, Tensor))
 _add(
     "refuse",
-    rules.refuse(f"rows would be taken for the rows of one matrix; {_OUT}"),
+    refuse(f"rows would be taken for the rows of one matrix; {OUT}"),
     "tensorinv tensorsolve",
     (torch.linalg,),
 )
@@ -404,5 +417,5 @@ _attribute(
     "requires_grad retains_grad shape volatile __cuda_array_interface__ _backward_hooks _base _cdata _grad _grad_fn "
     "_post_accumulate_grad_hooks _version",
 )
-_attribute("keep", rules.keep, "data real imag")
+_attribute("keep", keep, "data real imag")
 _attribute("refuse", rules.data, "data", change=True)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The LoD that operands have in common. These rules run for every `x + y`, so they take arguments as they come."""
+
+import torch
+from torch import Tensor
+
+from ..lod import LoD
+from .arguments import Rule, carries, lod_of, misaligned, refusal, same_lod
+
+#: Torch's names for the first operand.
+FIRST = ("input", "self", "query", "y", "x", "a", "x1", "A", "indices", "count", "tensor", "v", "logits")
+
+
+def first(args, kwargs):
+    """The first operand, by position or by name."""
+    if args:
+        return args[0]
+    for name in FIRST:
+        if name in kwargs:
+            return kwargs[name]
+    return None
+
+
+def keep(func, args, kwargs):
+    """The LoD of the first operand."""
+    return getattr(args[0] if args else first(args, kwargs), "_lod", None)
+
+
+def join(func, args, kwargs):
+    """The LoD of operands that are broadcast: None where that lines rows up with elements of rows."""
+    if not kwargs and len(args) <= 2:  # the common calls, without the loop
+        a, b = args[0], args[-1]
+        lod, other = getattr(a, "_lod", None), getattr(b, "_lod", None)
+        if lod is other or (other is None and not isinstance(b, Tensor)):
+            return lod if a is b or other is None or a.dim() == b.dim() else None
+    lod, rank, most = None, 0, 0
+    for value in (*args, *kwargs.values()):
+        if not isinstance(value, Tensor):
+            continue
+        dims = value.dim()
+        most = max(most, dims)
+        other = getattr(value, "_lod", None)
+        if other is None:
+            if value.layout != torch.strided:
+                return None  # the result may be sparse as well
+        else:
+            if lod is not None:
+                if lod is not other:
+                    other = same_lod(func, lod, other)
+                if dims != rank:
+                    return None  # broadcasting lines rows of one up with elements of the other
+            lod, rank = other, dims
+    return lod if most <= rank else None
+
+
+def agree(func, operands) -> LoD | None:
+    """The LoD of operands, or lists of them, whose rows correspond whatever their dims: logits and class numbers."""
+    lod = None
+    for value in operands:
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            other = lod_of(part)
+            if other is not None:
+                lod = other if lod is None else same_lod(func, lod, other)
+    return lod
+
+
+def in_place(rule: Rule, always: bool = False) -> Rule:
+    """The result is the first operand, which keeps its LoD. Raises if `rule` gives None for it, unless no other operand is a
+    LoDTensor; `always`: even then."""
+
+    def rule_in_place(func, args, kwargs):
+        lod = getattr(args[0] if args else first(args, kwargs), "_lod", None)
+        if rule(func, args, kwargs) is None and lod is not None:
+            if always or sum(carries(value) for value in (*args, *kwargs.values())) > 1:
+                raise misaligned(func)
+        return lod
+
+    return rule_in_place
+
+
+join_in_place = in_place(join)
+
+
+def refuse_unknown(func, args, kwargs) -> None:
+    """A function in place that the table does not know may move the rows under a LoD that stays."""
+    name = getattr(func, "__name__", "").partition(".")[0]  # torch.ops.aten.cumsum_.default
+    if name.endswith("_") and not name.endswith("__") and lod_of(first(args, kwargs)) is not None:
+        raise refusal(func, "it may move rows and leave the LoD behind; call it on x.values()")

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that are given the arguments of a call by name."""
+
+import ast
+from collections.abc import Callable
+
+from torch import Tensor
+
+from ..lod import LoD
+from .arguments import Rule, carries
+from .operands import FIRST, agree, join
+
+#: Other names of arguments: numpy's, and those of functions that share a rule.
+_ALIASES = {
+    "dim": ("axis", "dims", "dimension"),
+    "dim0": ("axis0",),
+    "dim1": ("axis1",),
+    "shape": ("size",),
+    "repeats": ("dims",),
+    "other": ("x2", "mat2", "vec", "tensor2", "input3"),
+    "mat1": ("mat", "vec1", "batch1"),
+    "mat2": ("vec", "vec2", "batch2"),
+    "tau": ("input2",),
+    "L": ("input2",),
+}
+
+
+class Signature:
+    """The arguments that a rule needs, as Python writes them: "input, weight: plain, dim=-1" or "input, *shape". What a call
+    leaves out is None unless a default is given. Annotations say what an argument has to do with the rows of the result:
+
+    rows: row i of the result is made of its row i. The first argument is so if it has no annotation.
+    broadcast: as rows, and lined up with the other operands by broadcasting (`join`).
+    plain: a tensor of any shape, such as a weight. If it is a LoDTensor the result is plain, since its rows would mix.
+    tensors: a list of tensors, which the rule looks at itself.
+
+    Without annotation it is an option: as plain, and the result is also plain if it is a tensor of more dims than the
+    operands, since torch broadcasts them to it. Arguments that the signature does not name are options.
+    """
+
+    def __init__(self, text: str):
+        given = ast.parse(f"def f({text}): ...").body[0].args  # type: ignore[attr-defined]
+        self.positional, self.star = len(given.args), given.vararg is not None
+        arguments = [*given.args, *([given.vararg] if self.star else []), *given.kwonlyargs]
+        self.names = [a.arg for a in arguments]
+        defaults = [None] * (self.positional - len(given.defaults)) + given.defaults
+        defaults += [ast.Tuple([])] * self.star + given.kw_defaults
+        self.defaults = [None if d is None else ast.literal_eval(d) for d in defaults]
+        self.keys = [
+            {name, *(_ALIASES.get(name, ()) if i else FIRST)} - ({*self.names} - {name})
+            for i, name in enumerate(self.names)
+        ]
+        self.known = set().union(*self.keys)
+        kinds = [a.annotation.id if a.annotation else "option" if i else "rows" for i, a in enumerate(arguments)]
+        self.kinds = dict(zip(self.names, kinds))
+        self.broadcast = "broadcast" in kinds
+        self.operands = [i for i, kind in enumerate(kinds) if kind in ("rows", "broadcast")]
+        self.weights = [i for i, kind in enumerate(kinds) if kind == "plain"]
+        self.options = [i for i, kind in enumerate(kinds) if kind == "option"]
+
+    def bind(self, args: tuple, kwargs: dict) -> list:
+        """A value for every argument of the signature."""
+        n = self.positional
+        values = list(args[:n])
+        if self.star and len(args) > n:
+            values.append(args[n] if isinstance(args[n], (tuple, list)) else args[n:])
+        bound = len(values)
+        values += self.defaults[bound:]
+        for key, value in kwargs.items():
+            for i in range(bound, len(values)):
+                if key in self.keys[i]:
+                    values[i] = value
+        return values
+
+    def rank(self, values: list) -> int:
+        """The most dims of an operand; 0 if none is a LoDTensor."""
+        rank, found = 0, False
+        for i in self.operands:
+            value = values[i]
+            found = found or carries(value)
+            if isinstance(value, Tensor):
+                rank = max(rank, value.dim())
+        return rank if found else 0
+
+    def lod(self, func: Callable, values: list) -> LoD | None:
+        """The LoD of the operands."""
+        operands = tuple([values[i] for i in self.operands])
+        return join(func, operands, {}) if self.broadcast else agree(func, operands)
+
+    def mixed(self, values: list, rank: int, args: tuple, kwargs: dict) -> bool:
+        """Whether anything but an operand is a LoDTensor, or an option a tensor of more than `rank` dims."""
+        if any(carries(values[i]) for i in self.weights):
+            return True
+        options = [values[i] for i in self.options]
+        options += [] if self.star else args[self.positional :]
+        options += [value for key, value in kwargs.items() if key not in self.known]
+        return any(carries(value) or (isinstance(value, Tensor) and value.dim() > rank) for value in options)
+
+
+def signature(text: str) -> Callable[[Callable], Rule]:
+    """Makes a rule of a question, "do the rows of the operands stay the rows of the result?". After the function the question
+    names the arguments that it wants: those of the signature, `input` for the first, `rank` for the most dims of an operand.
+    If the answer is True the LoD is that of the operands, as the annotations say; False: the result is plain; a LoD: that.
+    It is only asked if an operand is a LoDTensor."""
+    of = Signature(text)
+
+    def decorate(question: Callable[..., bool | LoD | None]) -> Rule:
+        code = question.__code__
+        index = {"input": 0, **{name: i for i, name in enumerate((*of.names, "rank"))}}
+        wanted = [index[name] for name in code.co_varnames[1 : code.co_argcount]]
+
+        def rule(func, args, kwargs):
+            values = of.bind(args, kwargs)
+            rank = of.rank(values)
+            if not rank and of.operands:
+                return None
+            values.append(rank)
+            answer = question(func, *[values[i] for i in wanted])
+            if answer is not True:
+                return None if answer is False else answer
+            return None if of.mixed(values, rank, args, kwargs) else of.lod(func, values)
+
+        return rule
+
+    return decorate

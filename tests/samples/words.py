@@ -140,7 +140,7 @@ class OpInfo(Info):
     id = property(lambda self: f"ops.{self.name}")
     op = property(lambda self: getattr(torch.ops.torch_lod, self.name).default)
     reference = property(lambda self: getattr(reference.ops, self.name))
-    composition = property(lambda self: composed.COMPOSITIONS[self.name].function)
+    composition = property(lambda self: composed.COMPOSITIONS[self.name])
 
     def run(self, sample, args=None, kwargs=None, by_reference=False):
         return self.shown((self.reference if by_reference else self.op)(*(sample.args if args is None else args)))

@@ -21,26 +21,27 @@ def attention(
     right: int = -1,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """softmax(scale q k^T + bias) v, every segment of queries with the segment of keys of the same number.
+    """softmax(scale q k^T + bias) v: the queries of every segment attend to the keys of the same segment.
 
-    Query i of m sees the keys from `left` before to `right` after its place i + n - m among n keys: the last query stands at
-    the last key. With right=0 it is causal. A query that sees no key gives zeros.
+    Queries and keys are aligned at their ends (bottom-right): of m queries and n keys, query i is at key position
+    p = i + n - m and sees the keys from p - left to p + right. With right=0 attention is causal. A query that sees no key
+    gives zeros.
 
     Args:
         query: (rows, heads, width), a floating dtype; half types are summed in float32.
-        key: (key rows, key heads, width), its heads a divisor of the query's, each shared by as many heads side by side.
+        key: (key rows, key heads, width). The key heads divide the heads of the query: neighbouring heads share one.
         value: (key rows, key heads, value width).
         query_offsets, key_offsets: int64, (segments + 1,), on the device of query.
-        bias: (pairs, 1) or (pairs, heads), added to the scores: a row per query and key of a segment, segment after segment,
-            in each the keys of its first query first.
-        slopes: (heads,), float32 (float64 where query is): bias -slope |place - key|, worked out on the way.
-        seed: int64, a scalar on the device of query: which weights dropout sets to 0. The same seed sets the same.
+        bias: (pairs, 1) or (pairs, heads), added to the scores. The pairs of a segment follow those of the segment before;
+            query i and key j of a segment with n keys are its pair i * n + j.
+        slopes: (heads,), float32 (float64 where query is): adds a bias of -slope |p - key position|, which is never stored.
+        seed: int64, a scalar on the device of query. The same seed drops the same weights.
         scale: 1 / sqrt(width) if None.
-        left, right: how far a query sees; -1: without end.
-        dropout: how many of the weights are set to 0, in [0, 1]; the others are divided by 1 - dropout.
+        left, right: how many keys a query sees on either side of its position; -1: all.
+        dropout: the share of the weights that is set to 0, in [0, 1]; the others are divided by 1 - dropout.
 
     Returns:
         (rows, heads, value width), and the logsumexp of every query's scores (rows, heads), -inf where it sees none, which
         has no gradient. Memory is linear in rows, forwards and backwards; double backward goes through a composition that
-        lays out the scores.
+        stores the scores.
     """

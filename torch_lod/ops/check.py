@@ -24,11 +24,17 @@ def has_no_data(t: Tensor) -> bool:
     return isinstance(t, FakeTensor) or t.is_meta
 
 
-def dtype_name(t: Tensor) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long"}
     names |= {"int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool"}
-    name = str(t.dtype).removeprefix("torch.")
+    name = str(dtype).removeprefix("torch.")
     return names.get(name, name)
+
+
+def kind(op: str, name: str, t: Tensor, dtype: torch.dtype, device, like: str = "") -> None:
+    if t.dtype != dtype or t.device != device:
+        wanted = f"{name} of dtype {dtype_name(dtype)} on {device}{like}"
+        raise TypeError(f"{op}: expected {wanted}, got {dtype_name(t.dtype)} on {t.device}")
 
 
 def has_rows(op: str, name: str, t: Tensor) -> None:
@@ -37,13 +43,15 @@ def has_rows(op: str, name: str, t: Tensor) -> None:
 
 
 def is_number(op: str, t: Tensor) -> None:
-    if t.dtype.is_complex or dtype_name(t) == "Bool":
-        raise TypeError(f"{op}: expected values of a floating or integer dtype, got {dtype_name(t)}")
+    if t.dtype.is_complex or t.dtype == torch.bool:
+        raise TypeError(f"{op}: expected values of a floating or integer dtype, got {dtype_name(t.dtype)}")
 
 
 def is_floating(op: str, name: str, t: Tensor) -> None:
     if not t.dtype.is_floating_point:
-        raise TypeError(f"{op}: expected {name} of dtype float16, bfloat16, float32 or float64, got {dtype_name(t)}")
+        raise TypeError(
+            f"{op}: expected {name} of dtype float16, bfloat16, float32 or float64, got {dtype_name(t.dtype)}"
+        )
 
 
 def index(op: str, name: str, t: Tensor, device) -> None:
@@ -52,8 +60,8 @@ def index(op: str, name: str, t: Tensor, device) -> None:
         raise TypeError(f"{op}: expected {name} as a dense tensor, got {got}")
     if t.dim() != 1:
         raise ValueError(f"{op}: expected a 1-D {name}, got {t.dim()} dimensions")
-    if dtype_name(t) != "Long":
-        raise TypeError(f"{op}: expected {name} of dtype int64, got {dtype_name(t)}")
+    if t.dtype != torch.int64:
+        raise TypeError(f"{op}: expected {name} of dtype int64, got {dtype_name(t.dtype)}")
     if t.device != device:
         raise TypeError(f"{op}: expected {name} on {device}, got {t.device}")
 
@@ -132,11 +140,7 @@ def layer(op: str, blocks: int, values, weight_ih, weight_hh, row_offsets, **oth
     for name, t in {"weight_ih": weight_ih, "weight_hh": weight_hh, **others}.items():
         if t is None:
             continue
-        if t.dtype != values.dtype or t.device != values.device:
-            raise TypeError(
-                f"{op}: expected {name} of dtype {dtype_name(values)} on {values.device}, as values, got "
-                f"{dtype_name(t)} on {t.device}"
-            )
+        kind(op, name, t, values.dtype, values.device, ", as values")
         if tuple(t.shape) != shapes[name]:
             raise ValueError(f"{op}: expected {name} of shape {list(shapes[name])}, got {list(t.shape)}")
     offsets(op, row_offsets, values.shape[0])
@@ -147,6 +151,19 @@ def row_count(op: str, rows) -> None:
         torch._check(rows >= 0)
     elif rows < 0:
         raise ValueError(f"{op}: expected rows >= 0, got {rows}")
+
+
+def start_per_segment(op: str, starts: Tensor, row_offsets: Tensor, device) -> None:
+    index(op, "starts", starts, device)
+    offsets_kind(op, row_offsets, device)
+    segments = row_offsets.shape[0] - 1
+    if starts.shape[0] != segments:
+        raise ValueError(f"{op}: expected one of starts per segment, {segments}, got {starts.shape[0]}")
+
+
+def window_size(op: str, size) -> None:
+    if not 1 <= size <= 2**20:
+        raise ValueError(f"{op}: expected size in [1, 2**20], got {size}")
 
 
 def runs(op: str, starts: Tensor, row_offsets: Tensor, step: int, there) -> None:

@@ -63,7 +63,7 @@ def gather_runs(values: Tensor, starts: Tensor, row_offsets: Tensor, rows: int, 
 
     Args:
         values: (rows_in, *element).
-        starts: int64, (segments,). IndexError where a run leaves the rows of values; of no account for empty segments.
+        starts: int64, (segments,). IndexError where a run leaves the rows of values; ignored for empty segments.
         row_offsets: int64, (segments + 1,), from 0 to `rows`: the segments of the result.
 
     Returns:
@@ -75,11 +75,11 @@ def gather_runs(values: Tensor, starts: Tensor, row_offsets: Tensor, rows: int, 
 def scatter_runs(
     values: Tensor, starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1, fill: float = 0
 ) -> Tensor:
-    """Lays segment s of values out from row `starts[s]` up (step 1) or down (step -1); rows that meet are added, rows that
-    none takes are `fill`. Padding, and the gradient of `gather_runs`.
+    """Writes segment s of values to the rows from `starts[s]` up (step 1) or down (step -1). What is written to one row is
+    added up; rows that nothing is written to are `fill`. This is padding, and the gradient of `gather_runs`.
 
     Args:
-        values: (rows_in, *element). Where runs meet or lie out of order, of a floating or integer dtype.
+        values: (rows_in, *element). Of a floating or integer dtype where runs overlap or are out of order.
         starts: int64, (segments,). IndexError where a run leaves the `rows` of the result.
         row_offsets: int64, (segments + 1,), from 0 to rows_in: the segments of values.
         fill: has no gradient.
@@ -93,12 +93,12 @@ def scatter_runs(
 def segment_unfold(
     values: Tensor, row_offsets: Tensor, size: int, start: int, dilation: int = 1, fill: float = 0
 ) -> Tensor:
-    """Every row beside its neighbours: place j of window r is row r + start + j * dilation, `fill` outside r's segment.
+    """Every row with its neighbours: entry j of window r is row r + start + j * dilation, `fill` outside r's segment.
 
     Args:
         values: (rows, *element), any dtype.
         row_offsets: int64, (segments + 1,).
-        size: places of a window.
+        size: rows of a window.
 
     Returns:
         (rows, size, *element). The gradient is `segment_fold(grad, row_offsets, start, dilation)`.
@@ -117,7 +117,7 @@ def segment_conv(
     """The windows of `segment_unfold` times a weight: out[r] = sum over j of values[r + start + j * dilation] weight[j] + bias,
     over the rows of r's segment.
 
-    The windows are never laid out in memory where the compiled operators multiply them (float32 on a CPU with AVX2).
+    The compiled operators multiply the windows without storing them (float32 on a CPU with AVX2).
 
     Args:
         values: (rows, features), a floating dtype.

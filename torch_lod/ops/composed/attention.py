@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape "attention", sequence by sequence: here the scores of one are laid out."""
+"""Shape "attention", sequence by sequence: at most the scores of one sequence are stored."""
 
 import itertools
 import math
@@ -13,22 +13,14 @@ from .table import composition, vjp, wide
 _FARTHEST = 2**40
 
 
-def _kind(op: str, name: str, t: Tensor, dtype: torch.dtype, query: Tensor) -> None:
-    if t.dtype != dtype or t.device != query.device:
-        wanted = check.dtype_name(query.new_empty(0, dtype=dtype))
-        raise TypeError(
-            f"{op}: expected {name} of dtype {wanted} on {query.device}, got {check.dtype_name(t)} on {t.device}"
-        )
-
-
 def check_attention(
     op, query, key, value, query_offsets, key_offsets, bias, slopes, seed, left, right, dropout
 ) -> None:
     if query.dim() != 3:
         raise ValueError(f"{op}: expected query of shape (rows, heads, width), got {query.dim()} dimensions")
     check.is_floating(op, "query", query)
-    _kind(op, "key", key, query.dtype, query)
-    _kind(op, "value", value, query.dtype, query)
+    check.kind(op, "key", key, query.dtype, query.device)
+    check.kind(op, "value", value, query.dtype, query.device)
     heads, width = query.shape[1:]
     if heads < 1 or width < 1:
         raise ValueError(f"{op}: expected query with at least one head of at least one number, got {list(query.shape)}")
@@ -49,11 +41,11 @@ def check_attention(
             f"{key_offsets.shape[0] - 1}"
         )
     if bias is not None:
-        _kind(op, "bias", bias, query.dtype, query)
+        check.kind(op, "bias", bias, query.dtype, query.device)
         if bias.dim() != 2 or bias.shape[1] not in (1, heads):
             raise ValueError(f"{op}: expected bias of shape [pairs, 1] or [pairs, {heads}], got {list(bias.shape)}")
     if slopes is not None:
-        _kind(op, "slopes", slopes, _summed_in(query), query)
+        check.kind(op, "slopes", slopes, _summed_in(query), query.device)
         if slopes.shape != (heads,):
             raise ValueError(f"{op}: expected slopes of shape [{heads}], got {list(slopes.shape)}")
     for name, reach in (("left", left), ("right", right)):
@@ -64,7 +56,7 @@ def check_attention(
     if dropout and seed is None:
         raise ValueError(f"{op}: expected a seed with dropout {dropout:g}, got none")
     if seed is not None:
-        _kind(op, "seed", seed, torch.int64, query)
+        check.kind(op, "seed", seed, torch.int64, query.device)
         if seed.dim():
             raise ValueError(f"{op}: expected seed as a scalar, got {seed.dim()} dimensions")
     check.offsets(op, query_offsets, query.shape[0], "query_offsets", "query")
@@ -148,7 +140,7 @@ def _each(query, key, value, query_offsets, key_offsets, bias, slopes, *options)
 def attention_weights(
     query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout
 ) -> Tensor:
-    """(pairs, heads): what every query gives every key of its sequence, after dropout; laid out as a bias is."""
+    """(pairs, heads): what every query gives every key of its sequence, after dropout; in the order of a bias."""
     inputs = query, key, value, query_offsets, key_offsets, bias, slopes, seed
     check_attention("attention", *inputs, left, right, dropout)
     each = [weights.permute(1, 2, 0).flatten(0, 1) for _, _, weights in _each(*inputs, scale, left, right, dropout)]
@@ -194,7 +186,7 @@ def attention_backward(grad, *inputs_and_more):
     wanted = *query.shape[:2], value.shape[2]
     saved = (("grad", grad, query.dtype, wanted), ("output", output, query.dtype, wanted))
     for name, t, dtype, shape in (*saved, ("logsumexp", logsumexp, _summed_in(query), wanted[:2])):
-        _kind(op, name, t, dtype, query)
+        check.kind(op, name, t, dtype, query.device)
         if t.shape != shape:
             raise ValueError(f"{op}: expected {name} of shape {list(shape)}, got {list(t.shape)}")
     found = [query, key, value, bias if biases else None, slopes if biases else None]

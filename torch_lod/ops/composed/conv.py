@@ -12,11 +12,8 @@ def _check(op, values, row_offsets, start, dilation, **others) -> None:
     check.is_floating(op, "values", values)
     check_windows(op, values, row_offsets, start, dilation)
     for name, t in others.items():
-        if t is not None and (t.dtype != values.dtype or t.device != values.device):
-            raise TypeError(
-                f"{op}: expected {name} of dtype {check.dtype_name(values)} on {values.device}, as values, got "
-                f"{check.dtype_name(t)} on {t.device}"
-            )
+        if t is not None:
+            check.kind(op, name, t, values.dtype, values.device, ", as values")
 
 
 @composition
@@ -38,8 +35,7 @@ def segment_conv(values, weight, bias, row_offsets, start, dilation=1):
 def segment_conv_weight(values, grad, row_offsets, size, start, dilation=1):
     op = "segment_conv_weight"
     _check(op, values, row_offsets, start, dilation, grad=grad)
-    if not 1 <= size <= 2**20:
-        raise ValueError(f"{op}: expected size in [1, 2**20], got {size}")
+    check.window_size(op, size)
     if grad.dim() != 2 or grad.shape[0] != values.shape[0]:
         raise ValueError(f"{op}: expected grad of shape [{values.shape[0]}, out], got {list(grad.shape)}")
     check.offsets(op, row_offsets, values.shape[0])

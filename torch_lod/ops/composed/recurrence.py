@@ -54,7 +54,23 @@ def _chunks(known: Tensor | None, count: int):
     return [None] * count if known is None else known.chunk(count, 1)
 
 
-def _lstm(op, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse, weight_hr, **given):
+@composition
+def lstm(
+    values,
+    weight_ih,
+    weight_hh,
+    bias_ih,
+    bias_hh,
+    h_0,
+    c_0,
+    row_offsets,
+    reverse=False,
+    weight_hr=None,
+    *,
+    op="lstm",
+    **given,
+):
+    """`given`: what a backward has beside the inputs, `op`: its name."""
     others = {"bias_ih": bias_ih, "bias_hh": bias_hh, "h_0": h_0, "c_0": c_0, "weight_hr": weight_hr}
     check.layer(op, 4, values, weight_ih, weight_hh, row_offsets, **others, **given)
     if (h_0 is None) != (c_0 is None):
@@ -75,7 +91,8 @@ def _lstm(op, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offs
     return steps.joined(out, x, state), steps.joined(cells, x, width), steps.joined(gates, x, 4 * width)
 
 
-def _gru(op, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse, **given):
+@composition
+def gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False, *, op="gru", **given):
     others = {"bias_ih": bias_ih, "bias_hh": bias_hh, "h_0": h_0}
     check.layer(op, 3, values, weight_ih, weight_hh, row_offsets, **others, **given)
     steps, width = Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
@@ -94,7 +111,10 @@ def _gru(op, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, r
     return steps.joined(out, x, width), steps.joined(saved, x, 4 * width)
 
 
-def _rnn(op, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse, relu, **given):
+@composition
+def rnn(
+    values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False, relu=False, *, op="rnn", **given
+):
     others = {"bias_ih": bias_ih, "bias_hh": bias_hh, "h_0": h_0}
     check.layer(op, 1, values, weight_ih, weight_hh, row_offsets, **others, **given)
     steps, width = Steps(row_offsets, reverse, values.device), weight_hh.shape[1]
@@ -104,21 +124,6 @@ def _rnn(op, values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, r
         h = _at(torch.relu if relu else torch.tanh, z + linear(h[: z.shape[0]], weight_hh, bias_hh), known)
         out.append(h)
     return steps.joined(out, x, width)
-
-
-@composition
-def lstm(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse=False, weight_hr=None):
-    return _lstm("lstm", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, c_0, row_offsets, reverse, weight_hr)
-
-
-@composition
-def gru(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False):
-    return _gru("gru", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse)
-
-
-@composition
-def rnn(values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse=False, relu=False):
-    return _rnn("rnn", values, weight_ih, weight_hh, bias_ih, bias_hh, h_0, row_offsets, reverse, relu)
 
 
 @composition
@@ -162,7 +167,7 @@ def lstm_backward(
 
     def forward(values, weight_ih, weight_hh, bias, h, c, weight_hr):
         layer = values, weight_ih, weight_hh, bias, None, h, c, row_offsets, reverse, weight_hr
-        return _lstm("lstm_backward", *layer, **given)[:2]
+        return lstm(*layer, op="lstm_backward", **given)[:2]
 
     inputs = values, weight_ih, weight_hh, weight_hh.new_zeros(weight_hh.shape[:1]), h_0, c_0, weight_hr
     found = vjp(forward, inputs, [grad_output, grad_cells])
@@ -174,7 +179,7 @@ def lstm_backward(
 def gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, output, saved):
     def forward(values, weight_ih, weight_hh, bias_ih, bias_hh, h):
         layer = values, weight_ih, weight_hh, bias_ih, bias_hh, h, row_offsets, reverse
-        return _gru("gru_backward", *layer, grad_output=grad_output, output=output, saved=saved)[:1]
+        return gru(*layer, op="gru_backward", grad_output=grad_output, output=output, saved=saved)[:1]
 
     biases = (weight_hh.new_zeros(weight_hh.shape[:1]) for _ in range(2))
     found = vjp(forward, (values, weight_ih, weight_hh, *biases, h_0), [grad_output])
@@ -185,7 +190,7 @@ def gru_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, re
 def rnn_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, reverse, relu, output):
     def forward(values, weight_ih, weight_hh, bias, h):
         layer = values, weight_ih, weight_hh, bias, None, h, row_offsets, reverse, relu
-        return [_rnn("rnn_backward", *layer, grad_output=grad_output, output=output)]
+        return [rnn(*layer, op="rnn_backward", grad_output=grad_output, output=output)]
 
     bias = weight_hh.new_zeros(weight_hh.shape[:1])
     found = vjp(forward, (values, weight_ih, weight_hh, bias, h_0), [grad_output])

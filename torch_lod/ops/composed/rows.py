@@ -26,11 +26,7 @@ def check_lod(offsets, rows):
 
 @composition
 def run_map(starts, row_offsets, rows, step=1):
-    check.index("run_map", "starts", starts, getattr(starts, "device", None))
-    check.offsets_kind("run_map", row_offsets, starts.device)
-    if starts.shape[0] != row_offsets.shape[0] - 1:
-        count = row_offsets.shape[0] - 1
-        raise ValueError(f"run_map: expected one of starts per segment, {count}, got {starts.shape[0]}")
+    check.start_per_segment("run_map", starts, row_offsets, getattr(starts, "device", None))
     check.row_count("run_map", rows)
     check.offsets("run_map", row_offsets, rows)
     segment = segment_of_rows(row_offsets, rows)
@@ -71,10 +67,7 @@ def _runs(op, values, starts, row_offsets, rows, step) -> torch.Tensor:
     """The row on the other side of every row of the segments."""
     check.has_rows(op, "values", values)
     check.row_count(op, rows)
-    check.index(op, "starts", starts, values.device)
-    check.offsets_kind(op, row_offsets, values.device)
-    if starts.shape[0] != row_offsets.shape[0] - 1:
-        raise ValueError(f"{op}: expected one of starts per segment, {row_offsets.shape[0] - 1}, got {starts.shape[0]}")
+    check.start_per_segment(op, starts, row_offsets, values.device)
     if step not in (1, -1):
         raise ValueError(f"{op}: expected step 1 or -1, got {step}")
     own, there = (values.shape[0], rows) if op == "scatter_runs" else (rows, values.shape[0])
@@ -109,7 +102,7 @@ def check_windows(op, values, row_offsets, start, dilation) -> None:
 
 
 def _window_rows(row_offsets, rows, size, start, dilation):
-    """The row at every place of every window (rows, size), and whether it is of the same segment."""
+    """The row at every position of every window (rows, size), and whether it is of the same segment."""
     device = row_offsets.device
     row = torch.arange(rows, device=device)[:, None] + start + torch.arange(size, device=device) * dilation
     segment = segment_of_rows(row_offsets, rows)
@@ -119,8 +112,7 @@ def _window_rows(row_offsets, rows, size, start, dilation):
 @composition
 def segment_unfold(values, row_offsets, size, start, dilation=1, fill=0):
     check_windows("segment_unfold", values, row_offsets, start, dilation)
-    if not 1 <= size <= 2**20:
-        raise ValueError(f"segment_unfold: expected size in [1, 2**20], got {size}")
+    check.window_size("segment_unfold", size)
     check.offsets("segment_unfold", row_offsets, values.shape[0])
     row, inside = _window_rows(row_offsets, values.shape[0], size, start, dilation)
     taken = gather_rows(values, torch.where(inside, row, -1).flatten(), fill)

@@ -12,8 +12,8 @@ def _check(op, values, row_offsets) -> None:
     check.is_number(op, values)
 
 
-def _place(row_offsets, rows):
-    """The place of every row within its segment."""
+def _positions(row_offsets, rows):
+    """The position of every row within its segment."""
     return torch.arange(rows, device=row_offsets.device) - row_offsets[segment_of_rows(row_offsets, rows)]
 
 
@@ -22,12 +22,12 @@ def _back(t, n):
     return torch.cat([t[:1].expand(n, *t.shape[1:]), t])[: t.shape[0]]
 
 
-def _scan(y, f, place):
+def _scan(y, f, position):
     """y[r] + f[r] y[r - 1] + f[r] f[r - 1] y[r - 2] ..., where a factor of 0 cuts whatever comes before."""
     n = 1
-    f = torch.where(like_rows(place > 0, y), f, 0)
+    f = torch.where(like_rows(position > 0, y), f, 0)
     while n < y.shape[0]:
-        reach = like_rows(place >= n, y)
+        reach = like_rows(position >= n, y)
         f = torch.where(reach, f, 0)
         # what is out of reach is left out before it is multiplied: gradients of products meet their factors
         y = y + f * _counting(reach, f, _back(y, n))
@@ -43,25 +43,21 @@ def _counting(reach, f, older):
 @composition
 def segment_scan(values, factors, row_offsets, adjoint=False):
     _check("segment_scan", values, row_offsets)
-    if factors is not None and (factors.dtype != values.dtype or factors.device != values.device):
-        raise TypeError(
-            f"segment_scan: expected factors of dtype {check.dtype_name(values)} on {values.device}, as values, got "
-            f"{check.dtype_name(factors)} on {factors.device}"
-        )
-    if factors is not None and factors.shape != values.shape:
-        raise ValueError(
-            f"segment_scan: expected factors of shape {list(values.shape)}, as values, got {list(factors.shape)}"
-        )
+    if factors is not None:
+        check.kind("segment_scan", "factors", factors, values.dtype, values.device, ", as values")
+        if factors.shape != values.shape:
+            wanted = f"factors of shape {list(values.shape)}, as values"
+            raise ValueError(f"segment_scan: expected {wanted}, got {list(factors.shape)}")
     check.offsets("segment_scan", row_offsets, values.shape[0])
-    place = _place(row_offsets, values.shape[0])
+    position = _positions(row_offsets, values.shape[0])
     x = wide(values)
     f = torch.ones_like(x) if factors is None else wide(factors)
     if not adjoint:
-        return _scan(x, f, place).to(values.dtype)
+        return _scan(x, f, position).to(values.dtype)
     ends = row_offsets[-1:] - row_offsets.flip(0)
-    # turned round, the factor of a row is that of the row after it
+    # flipped, the factor of a row is that of the row after it
     f = torch.cat([f[1:], f[:1]]).flip(0)
-    return _scan(x.flip(0), f, _place(ends, values.shape[0])).flip(0).to(values.dtype)
+    return _scan(x.flip(0), f, _positions(ends, values.shape[0])).flip(0).to(values.dtype)
 
 
 @composition
@@ -70,14 +66,14 @@ def segment_cumulative(values, row_offsets, reduce):
     if reduce not in ("max", "min"):
         raise ValueError(f"segment_cumulative: expected reduce 'max' or 'min', got '{reduce}'")
     check.offsets("segment_cumulative", row_offsets, values.shape[0])
-    rows, place = values.shape[0], _place(row_offsets, values.shape[0])
+    rows, position = values.shape[0], _positions(row_offsets, values.shape[0])
     best = values.detach()
     index = like_rows(torch.arange(rows, device=values.device), best).expand(best.shape)
     n = 1
     while n < rows:
         older, oldest = _back(best, n), _back(index, n)
         worse = (best > older) if reduce == "max" else (best < older)
-        keep = like_rows(place >= n, best) & ~(worse | ((best != best) & (older == older)))
+        keep = like_rows(position >= n, best) & ~(worse | ((best != best) & (older == older)))
         best, index = torch.where(keep, older, best), torch.where(keep, oldest, index)
         n *= 2
     return values.gather(0, index), index

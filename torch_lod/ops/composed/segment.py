@@ -27,10 +27,12 @@ def _check_reduce(op, values, row_offsets, reduce, pad_value=0.0) -> None:
         check.is_number(op, values)
     whole = not values.dtype.is_floating_point and not values.dtype.is_complex and values.dtype != torch.bool
     if whole and reduce in ("mean", "sqrt"):
-        raise TypeError(f"{op}: expected values of a floating dtype for '{reduce}', got {check.dtype_name(values)}")
+        raise TypeError(
+            f"{op}: expected values of a floating dtype for '{reduce}', got {check.dtype_name(values.dtype)}"
+        )
     if whole and not _holds(values.dtype, pad_value):
         raise ValueError(
-            f"{op}: expected a whole pad_value for values of dtype {check.dtype_name(values)}, got {pad_value:g}"
+            f"{op}: expected a whole pad_value for values of dtype {check.dtype_name(values.dtype)}, got {pad_value:g}"
         )
 
 
@@ -97,7 +99,7 @@ def _check_pick(op, values, index, row_offsets) -> None:
     check.is_number(op, values)
     if index.dtype != torch.int64 or index.device != values.device:
         raise TypeError(
-            f"{op}: expected an int64 index on {values.device}, got {check.dtype_name(index)} on {index.device}"
+            f"{op}: expected an int64 index on {values.device}, got {check.dtype_name(index.dtype)} on {index.device}"
         )
     segments = row_offsets.shape[0] - 1
     if index.dim() != values.dim() or index.shape[0] != segments or index.shape[1:] != values.shape[1:]:
@@ -148,11 +150,7 @@ def segment_softmax_backward(grad, output, row_offsets):
     op = "segment_softmax_backward"
     check.segments(op, output, row_offsets)
     check.is_floating(op, "output", output)
-    if grad.dtype != output.dtype or grad.device != output.device:
-        raise TypeError(
-            f"{op}: expected grad of dtype {check.dtype_name(output)} on {output.device}, got "
-            f"{check.dtype_name(grad)} on {grad.device}"
-        )
+    check.kind(op, "grad", grad, output.dtype, output.device)
     if grad.shape != output.shape:
         raise ValueError(f"{op}: expected grad of shape {list(output.shape)}, got {list(grad.shape)}")
     check.offsets(op, row_offsets, output.shape[0])

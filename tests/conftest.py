@@ -49,15 +49,16 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
+    kept, once = [], []
     for item in items:
-        parameters = (getattr(item, "callspec", None) and item.callspec.params) or {}
-        first = "dtype" not in parameters or parameters["dtype"] == parameters["info"].dtypes[0]
+        (once if item.nodeid.rpartition("tests/")[2].startswith(tuple(ONCE)) else kept).append(item)
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        first = "info" not in given or given.get("dtype") in (None, given["info"].dtypes[0])
         if item.path.name in QUICK and first and not item.name.startswith(SLOW):
             item.add_marker(pytest.mark.quick)
     if not torch_lod.ops.COMPILED:
-        once = [item for item in items if item.nodeid.rpartition("tests/")[2].startswith(tuple(ONCE))]
         config.hook.pytest_deselected(items=once)
-        items[:] = [item for item in items if item not in once]
+        items[:] = kept
 
 
 @pytest.fixture(autouse=True)

@@ -91,6 +91,7 @@ torch.cross(x[:, :3], y[:, :3], dim=1) | torch.cross(three, three, dim=-1) | cub
 x.scatter(1, ids[:, None], 1.0) | x.index_add(1, perm, y) | x.gather(1, ids[:, None]) | x.index_fill(1, perm, 0.0)
 torch.hstack([x, v[:, None]]) | torch.column_stack([v, x]) | torch.hstack([v, v]) | torch.vstack([x, x]) | x.unfold(1, 2, 1)
 torch.bucketize(x, Q) | torch.isin(ids, perm) | torch.special.expit(x) | x.frexp()[0] | torch.std_mean(x, 1)[0]
+cube[:, True] | cube[:, True, [0, 1]] | F.gumbel_softmax(x, tau=P4 + 1) | torch.linalg.pinv(matrices, P4) | F.embedding_bag(ids[:, None], W)
 torch.atleast_2d(x) | torch.atleast_3d(x) | torch.diag_embed(x) | cube.diagonal(dim1=1, dim2=2) | torch.trapezoid(x)
 nn.LSTMCell(4, 3)(x)[0] | nn.GRUCell(4, 4)(x, y) | F.interpolate(cube, 8) | nn.ChannelShuffle(2)(frames[:, :2]) | torch.stft(x, 4, return_complex=True, window=torch.ones(4))
 torch.normal(x, 1.0) | torch.bernoulli(x.sigmoid()) | torch.poisson(x) | x.multinomial(2) | torch.cdist(cube, cube) | torch.vander(v, 3)
@@ -117,6 +118,9 @@ x.topk(4, 0).values | torch.take_along_dim(x, perm[:, None], 0) | torch.cov(x) |
 x.scatter(0, perm[None], 1.0) | x.view(16) | x.repeat_interleave(1, 0) | nn.CrossEntropyLoss()(x, ids) | nn.MSELoss()(x, y)
 plain.index_select(0, ids) | plain[ids] | torch.diag(x) | torch.outer(v, v)
 x[:, ids] | x[..., v > 0.5] | x.index_select(1, ids) | x.repeat_interleave(ids, 1) | x * plain.to_sparse() | x.to_sparse()
+cube[:, True, :, [0, 1, 2, 3]] | cube[:, perm, :, True] | F.embedding_bag(x, perm[:, None])
+F.gumbel_softmax(x, tau=wide + 1) | F.local_response_norm(cube, 2, alpha=wide[:, None]) | torch.linalg.pinv(matrices, plain)
+torch.linalg.pinv(matrices, rtol=plain) | torch.linalg.matrix_rank(matrices, plain) | torch.linalg.matrix_rank(matrices, atol=plain)
 torch.zeros_like(x, layout=torch.sparse_coo) | torch.einsum("ij->j", x) | torch.einsum("ij->ji", x) | torch.einsum("ii->i", x)
 torch.einsum("ij,kj->ik", x, y) | torch.einsum("ij,jk->ik", x, y) | torch.einsum("ij,kj,kl->il", x, y, x) | torch.tensordot(x, W)
 torch.tensordot(x, y, 1) | torch.einsum("ij,ji->i", x, y) | torch.inner(x, y) | torch.kron(x, W) | torch.meshgrid(v, P4, indexing="ij")
@@ -212,6 +216,19 @@ def test_equal_but_distinct_lods_join():
 
 
 # -- in place
+
+
+@pytest.mark.parametrize("packet", [torch.ops.aten.cumsum_, torch.ops.aten.transpose_, torch.ops.aten.relu_])
+def test_functions_in_place_that_nobody_classified_refuse(packet):
+    x, args = make(4), {"cumsum_": (0,), "transpose_": (0, 1)}.get(packet.__name__, ())
+    before = x.values().clone()
+    for func in (packet, packet.default):
+        with pytest.raises(LoDError, match=rf"^{packet.__name__[:-1]}: expected a plain tensor.*x\.values\(\)"):
+            func(x, *args)
+    with pytest.raises(LoDError, match="expected a plain tensor"):
+        packet(self=x, **dict(zip(("dim", "dim1") if len(args) == 1 else ("dim0", "dim1"), args)))
+    assert torch.equal(x.values(), before) and x.lod is LOD
+    packet(x.values(), *args)
 
 
 def test_a_plain_tensor_stays_plain_in_place():

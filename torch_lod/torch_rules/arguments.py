@@ -46,7 +46,7 @@ def name_of(func: Callable) -> str:
     """What errors call a function."""
     if compiling():
         return "function"  # Dynamo knows no names of those of torch
-    return getattr(func, "__name__", str(func)).strip("_")
+    return getattr(func, "__name__", str(func)).partition(".")[0].strip("_")  # aten's are called cumsum_.default
 
 
 def refusal(func: Callable, advice: str) -> LoDError:

@@ -83,6 +83,6 @@ join_in_place = in_place(join)
 
 def refuse_unknown(func, args, kwargs) -> None:
     """A function in place that the table does not know may move the rows under a LoD that stays."""
-    name = getattr(func, "__name__", "").partition(".")[0]  # torch.ops.aten.cumsum_.default
+    name = getattr(func, "__name__", "").partition(".")[0]
     if name.endswith("_") and not name.endswith("__") and lod_of(first(args, kwargs)) is not None:
         raise refusal(func, "it may move rows and leave the LoD behind; call it on x.values()")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ..lod import LoD
-from .arguments import Rule, carries
+from .arguments import Rule, carries, lod_of
 from .operands import FIRST, agree, join
 
 #: Other names of arguments: numpy's, and those of functions that share a rule.
@@ -56,7 +56,7 @@ class Signature:
         self.broadcast = "broadcast" in kinds
         self.operands = [i for i, kind in enumerate(kinds) if kind in ("rows", "broadcast")]
         self.weights = [i for i, kind in enumerate(kinds) if kind == "plain"]
-        self.options = [i for i, kind in enumerate(kinds) if kind == "option"]
+        self.options = [i for i, a in enumerate(arguments) if kinds[i] == "option" and a is not given.vararg]
 
     def bind(self, args: tuple, kwargs: dict) -> list:
         """A value for every argument of the signature."""
@@ -77,9 +77,11 @@ class Signature:
         rank, found = 0, False
         for i in self.operands:
             value = values[i]
-            found = found or carries(value)
             if isinstance(value, Tensor):
                 rank = max(rank, value.dim())
+                found = found or lod_of(value) is not None
+            else:
+                found = found or carries(value)
         return rank if found else 0
 
     def lod(self, func: Callable, values: list) -> LoD | None:
@@ -89,12 +91,19 @@ class Signature:
 
     def mixed(self, values: list, rank: int, args: tuple, kwargs: dict) -> bool:
         """Whether anything but an operand is a LoDTensor, or an option a tensor of more than `rank` dims."""
-        if any(carries(values[i]) for i in self.weights):
-            return True
+        for i in self.weights:
+            if lod_of(values[i]) is not None:
+                return True
         options = [values[i] for i in self.options]
         options += [] if self.star else args[self.positional :]
         options += [value for key, value in kwargs.items() if key not in self.known]
-        return any(carries(value) or (isinstance(value, Tensor) and value.dim() > rank) for value in options)
+        for value in options:
+            if isinstance(value, Tensor):
+                if value.dim() > rank or lod_of(value) is not None:
+                    return True
+            elif isinstance(value, (tuple, list)) and carries(value):
+                return True
+        return False
 
 
 def signature(text: str) -> Callable[[Callable], Rule]:

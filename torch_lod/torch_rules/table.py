@@ -97,7 +97,7 @@ _add(
     "ipu long mtia short to to_dense type alias xpu pin_memory requires_grad_ share_memory_ view_as_real real imag "
     "resolve_conj resolve_neg type_as bernoulli poisson "
     "exponential_ normal_ random_ uniform_ cauchy_ geometric_ log_normal_ empty_like full_like ones_like rand_like "
-    "randint_like randn_like zeros_like one_hot local_response_norm frexp apply_ fliplr "
+    "randint_like randn_like zeros_like one_hot frexp apply_ fliplr "
     "hardtanh_ relu_ rrelu_ elu_ celu_ selu_ leaky_relu_ threshold_ dropout1d dropout2d dropout3d",
 )
 _add(
@@ -246,7 +246,9 @@ for _n in (1, 2, 3):
 _add("refuse", windows(2), "pixel_shuffle pixel_unshuffle")
 _add("refuse", windows(2), "unfold", (F,))
 _add("refuse", windows(1), "fold")
-_add("keep", row_by_row("input"), "interpolate channel_shuffle native_channel_shuffle")  # torch wants a batch
+_add(
+    "keep", row_by_row("input"), "local_response_norm interpolate channel_shuffle native_channel_shuffle"
+)  # torch wants a batch
 _add("keep", row_by_row("input"), "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation", (torch,))
 _add("refuse", windows(0), "stft")
 _add("refuse", windows(1), "istft")

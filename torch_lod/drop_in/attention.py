@@ -10,8 +10,8 @@ from ..dynamo import whole_number
 from ..engine.attention import Projections, attend, check_rows, multi_head_attention
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..sequence_operator import level_of, probability
-from ..tensor import made, rows_of
+from ..sequence_operator import along, probability
+from ..tensor import a_lod_tensor, made
 from ..validate import sums
 from .routes import route, structured
 
@@ -84,7 +84,7 @@ def multi_head_attention_forward(
     if not any(structured(t) for t in (query, key, value)):
         return NotImplemented
     for name, t in (("query", query), ("key", key), ("value", value)):
-        level_of(t, -1, name)
+        a_lod_tensor(name, t)
     separate = {"q_proj_weight": q_proj_weight, "k_proj_weight": k_proj_weight, "v_proj_weight": v_proj_weight}
     weights = {
         **(separate if use_separate_proj_weight else {"in_proj_weight": in_proj_weight}),
@@ -128,20 +128,19 @@ def scaled_dot_product_attention(
     """Rows (rows, width) are the positions of one head, (rows, heads, width) of several. With more dims every row has an
     attention of its own, as with plain tensors."""
     given = {"query": query, "key": key, "value": value}
-    levels = [level_of(t, -1, name) for name, t in given.items()]
-    lods = query.lod, key.lod.agreed(value.lod)
+    queries, keys, values = sequences = [along(t, -1, name) for name, t in given.items()]
+    lods = queries.lod, keys.lod.agreed(values.lod)
     probability("dropout_p", dropout_p)
     if query.dim() > 3:
-        plain = map(rows_of, given.values())
-        options = {"scale": scale, "enable_gqa": enable_gqa}
+        plain, options = (s.rows for s in sequences), {"scale": scale, "enable_gqa": enable_gqa}
         out = F.scaled_dot_product_attention(*plain, attn_mask, dropout_p, is_causal, **options)
         return made(out, lods[0].agreed(lods[1]))
     if is_causal and attn_mask is not None:
         raise LoDValueError("expected either attn_mask or is_causal, got both")
-    rows = check_rows({name: rows_of(t) for name, t in given.items()})
+    rows = check_rows({name: s.rows for name, s in zip(given, sequences)})
     heads, shared = rows[0].shape[1], rows[1].shape[1]
     if heads % max(shared, 1) if enable_gqa else heads != shared:
         raise LoDValueError(f"expected {heads} heads of keys, or with enable_gqa a divisor, got {shared}")
     seen = _causal_and_bias(attn_mask, bool(is_causal), False, heads, lods, rows[0])
-    out, _ = attend(rows, lods, levels[:2], scale=scale, dropout=dropout_p, **seen)
-    return made(out if query.dim() == 3 else out.squeeze(1), query.lod)
+    out, _ = attend(rows, lods, (queries.k, keys.k), scale=scale, dropout=dropout_p, **seen)
+    return queries.keep(out if query.dim() == 3 else out.squeeze(1))

@@ -37,7 +37,7 @@ def _recurrence(kind: str, count: int):
         if isinstance(input, OneSample):
             return (one_sample(made(out, lod)), *(t.unsqueeze(1) for t in finals))
         if batch_first:  # a batch keeps torch's shapes
-            return (made(out.view(*input.shape[:2], -1), input.lod), *finals)
+            return (made(out.view(*input.shape[:2], out.shape[1]), input.lod), *finals)
         return (made(out.unsqueeze(1), lod), *(t.unsqueeze(1) for t in finals))
 
     return along_sequences
@@ -72,7 +72,7 @@ def _directions(params, count: int, has_biases: bool, projects: bool) -> list[Di
     if each * count != len(params) or each not in (2 + biases, 2 + biases + projects):
         raise LoDValueError(f"expected {2 + biases} weights for each of {count} directions, got {len(params)}")
     parts = [params[i : i + each] for i in range(0, len(params), each)]
-    return [Direction(*p[: 2 + biases], weight_hr=p[-1] if each > 2 + biases else None) for p in parts]
+    return [Direction(*p[: 2 + biases], *[None] * (2 - biases), *p[2 + biases :]) for p in parts]
 
 
 def _for_each(state: Tensor, directions: int, sequences: int) -> Tensor:

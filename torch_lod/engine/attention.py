@@ -3,6 +3,7 @@
 torch.nn.MultiheadAttention. Both run without the policy table."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from .. import ops
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
 from ..ops.composed.attention import attention_weights
-from ..sequence_operator import level_of, number, probability
+from ..sequence_operator import along, number, probability
 from ..tensor import LoDTensor, made, rows_of
 
 
@@ -105,7 +106,7 @@ def _library_takes(q: Tensor, v: Tensor, others: tuple) -> bool:
 def attend(
     rows: list[Tensor],
     lods: tuple[LoD, LoD],
-    levels: list[int],
+    levels: Sequence[int],
     causal: bool = False,
     window=None,
     bias=None,
@@ -125,7 +126,7 @@ def attend(
         (rows, heads, value width), and with `need_weights` the weight of every key for every query, (pairs, heads).
     """
     q, k, v = rows
-    counts = [lod.num_sequences(level) for lod, level in zip(lods, levels)]
+    counts = [lod.levels[k].shape[0] - 1 for lod, k in zip(lods, levels)]
     if counts[0] != counts[1]:
         raise LoDValueError(
             f"expected as many sequences of keys as of queries at the level, {counts[0]}, got {counts[1]}"
@@ -183,10 +184,9 @@ def multi_head_attention(
         more, whose sequences are the keys of every query; averaged over the heads, or (pairs, heads).
     """
     given = {"query": query, "key": key, "value": value}
-    levels = [level_of(t, level, what) for what, t in given.items()]
-    lods = query.lod, key.lod
-    if lods[1].differs(value.lod):
-        difference = lods[1].difference(value.lod)
+    queries, keys, values = sequences = [along(t, level, what) for what, t in given.items()]
+    if keys.lod.differs(values.lod):
+        difference = keys.lod.difference(values.lod)
         raise LoDValueError(f"expected value with the LoD of key, got LoDs that differ: {difference}")
     probability("dropout", dropout)
     parts = w.in_proj if isinstance(w.in_proj, tuple) else w.in_proj.chunk(3)
@@ -197,14 +197,15 @@ def multi_head_attention(
             raise LoDTypeError(f"expected {what} of a floating dtype, got {t.dtype}")
     linear = torch.nn.functional.linear
     if query is key and key is value and not isinstance(w.in_proj, tuple):
-        projected = linear(rows_of(query), w.in_proj, w.in_proj_bias).chunk(3, 1)
+        projected = linear(queries.rows, w.in_proj, w.in_proj_bias).chunk(3, 1)
     else:
         biases = (None,) * 3 if w.in_proj_bias is None else w.in_proj_bias.chunk(3)
-        projected = tuple(linear(rows_of(t), *wb) for t, *wb in zip(given.values(), parts, biases))
+        projected = tuple(linear(s.rows, weight, b) for s, weight, b in zip(sequences, parts, biases))
     rows = check_rows({what: t.unflatten(1, (w.num_heads, -1)) for what, t in zip(given, projected)})
-    out, weights = attend(rows, lods, levels[:2], dropout=dropout, **options)
-    result = made(linear(out.flatten(1), w.out_proj, w.out_proj_bias), lods[0])
+    lods, levels = (queries.lod, keys.lod), (queries.k, keys.k)
+    out, weights = attend(rows, lods, levels, dropout=dropout, **options)
+    result = queries.keep(linear(out.flatten(1), w.out_proj, w.out_proj_bias))
     if weights is None:
         return result, None
-    lengths = lods[1].row_lengths_at(levels[1])[lods[0].segment_ids_at(levels[0])]
-    return result, made(weights.mean(1) if average_weights else weights, lods[0].append(lengths))
+    lengths = keys.lod.row_lengths_at(keys.k)[queries.lod.segment_ids_at(queries.k)]
+    return result, made(weights.mean(1) if average_weights else weights, queries.lod.append(lengths))

@@ -37,6 +37,12 @@ class MultiheadAttention(torch.nn.Module):
         causal, window, alibi: as tl.sequence_attention.
     """
 
+    in_proj_weight: Tensor
+    in_proj_bias: Tensor | None
+    q_proj_weight: Tensor
+    k_proj_weight: Tensor
+    v_proj_weight: Tensor
+
     @public
     def __init__(
         self,
@@ -129,9 +135,8 @@ class MultiheadAttention(torch.nn.Module):
         """
         _no_mask(key_padding_mask=key_padding_mask, attn_mask=attn_mask)
         key = query if key is None else key
-        in_proj = self.in_proj_weight
-        if not self._qkv_same_embed_dim:
-            in_proj = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        in_proj = self.in_proj_weight if self._qkv_same_embed_dim else separate
         return multi_head_attention(
             query,
             key,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules around the sequence operators."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -76,7 +78,8 @@ class AttentionPool(torch.nn.Module):
     @public
     def forward(self, x: LoDTensor) -> Tensor:
         weights = sequence_softmax(self.context(self.project(x).tanh()), level=self.level)
-        pooled = sequence_pool(weights * x, "sum", level=self.level)
+        weighted: Any = weights * x
+        pooled = sequence_pool(weighted, "sum", level=self.level)
         assert isinstance(pooled, Tensor)
         return pooled
 

@@ -92,9 +92,9 @@ def scan(
         outputs_of_steps.append(_checked(output if isinstance(output, tuple) else (output,), n, t))
     finished.append(state)
     ranked = [torch.cat(parts[::-1]) for parts in zip(*finished, strict=True)]
-    last = [t.index_select(0, here.argsort()) for t in ranked]
-    outputs = [_laid_out(list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
-    return outputs[0] if single else tuple(outputs), pytree.tree_unflatten(last, spec)
+    ends = [t.index_select(0, here.argsort()) for t in ranked]
+    laid_out = [_laid_out(list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
+    return laid_out[0] if single else tuple(laid_out), pytree.tree_unflatten(ends, spec)
 
 
 def _rows_each(what: str, tree, count: int) -> tuple[list[Tensor], pytree.TreeSpec]:

@@ -20,6 +20,8 @@ PINNED = "2.13"
 
 _INTRO = {
     "tl": "Structure and tensors; the sequence operators are below. `import torch_lod as tl`.",
+    "tl.paddle": "For people and weights that come from PaddlePaddle: what `tl` has in torch's form under Fluid's names, and layers "
+    "of Fluid's. Every name works as `tl.<name>` as well. [Differences from Fluid](differences_from_paddle.md).",
     "tl.nn": "Modules.",
     "tl.ops": "Operators on plain tensors; `torch.ops.torch_lod` has them as well, with the same names and argument order.",
 }
@@ -51,29 +53,27 @@ def _members(cls, prefix: str) -> list[str]:
     return [*out, ""]
 
 
-def sequence_operators() -> list[str]:
-    """A line for each, with a link to its section."""
-    lines = ["## Sequence operators", ""]
+def operators(public: list[str]) -> list[str]:
+    """A line for each of those that are public in a module, by family, with a link to its section."""
+    lines = []
     for family, module in operator_pages.families().items():
-        lines += [f"### [{family}](operators/{family}.md)", ""]
-        for name in module.__all__:
-            thing = getattr(module, name)
-            summary = " ".join(inspect.getdoc(thing).split("\n\n")[0].split())
-            lines += [f"- [`tl.{name}`](operators/{family}.md#{name.lower()}) {summary}"]
-        lines += [""]
+        names = [name for name in module.__all__ if name in public]
+        lines += [f"### [{family}](operators/{family}.md)", ""] if names else []
+        for name in names:
+            summary = " ".join(inspect.getdoc(getattr(module, name)).split("\n\n")[0].split())
+            lines += [f"- [`{operator_pages.prefix(name)}.{name}`](operators/{family}.md#{name.lower()}) {summary}"]
+        lines += [""] if names else []
     return lines
 
 
 def reference() -> str:
     lines = ["# Reference", "", "Generated from the docstrings by `make docs`.", ""]
-    elsewhere = set(tl.sequence.__all__)
-    for module, prefix in ((tl, "tl"), (tl.nn, "tl.nn"), (tl.ops, "tl.ops")):
+    elsewhere = {name for module in operator_pages.families().values() for name in module.__all__}
+    for module, prefix in ((tl, "tl"), (tl.nn, "tl.nn"), (tl.ops, "tl.ops"), (tl.paddle, "tl.paddle")):
         lines += [f"## {prefix}", "", _INTRO[prefix], ""]
         for name in module.__all__:
             thing = getattr(module, name)
-            if inspect.ismodule(thing) or not getattr(thing, "__module__", "torch_lod").startswith("torch_lod"):
-                continue
-            if not callable(thing) or (prefix == "tl" and name in elsewhere):
+            if not callable(thing) or (module in (tl, tl.paddle) and name in elsewhere):
                 continue
             lines += _entry(prefix, name, thing)
             if isinstance(thing, type) and issubclass(thing, torch.nn.Module):
@@ -81,7 +81,9 @@ def reference() -> str:
             if thing in (tl.LoD, tl.LoDTensor):
                 lines += _members(thing, name)
         if prefix == "tl":
-            lines += sequence_operators()
+            lines += ["## Sequence operators", "", *operators(tl.sequence.__all__)]
+        if prefix == "tl.paddle":
+            lines += ["```text", inspect.getdoc(tl.paddle), "```", "", *operators(tl.paddle.__all__)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -131,13 +133,17 @@ def matrix_page() -> str:
     if reasons:
         lines += ["What does not work, and why:", "", *(f"{n}. {reason}" for reason, n in reasons.items()), ""]
     titles = [feature.title for feature in matrix.FEATURES.values()]
-    parts = {"Modules": "nn.", "Sequence operators": "", "Operators on plain tensors": "ops."}
-    names = set(matrix.rows())
-    for title, prefix in parts.items():
-        here = sorted(n for n in names if n.startswith(prefix))
-        names -= set(here) if prefix else set()
-        here = [n for n in here if prefix or "." not in n]
-        lines += [f"## {title}", "", f"| `tl.` | {' | '.join(titles)} |", f"|---{'|:-:' * len(titles)}|"]
+    parts = {
+        "nn": "Modules",
+        "tl": "Sequence operators",
+        "tl.paddle": "For people from Paddle",
+        "ops": "Operators on plain tensors",
+    }
+    rooms = {name: name.split(".")[0] if "." in name else operator_pages.prefix(name) for name in matrix.rows()}
+    for room, title in parts.items():
+        head = "tl.paddle." if room == "tl.paddle" else "tl."
+        lines += [f"## {title}", "", f"| `{head}` | {' | '.join(titles)} |", f"|---{'|:-:' * len(titles)}|"]
+        here = sorted(name for name in rooms if rooms[name] == room)
         lines += [f"| `{name}` | {' | '.join(_cells(name, reasons))} |" for name in here] + [""]
     return "\n".join(lines + [matrix.BEYOND]).rstrip() + "\n"
 

@@ -93,7 +93,8 @@ ask the host for nothing, but for the recurrences, whose steps the host plans.
 
 
 def rows() -> dict[str, Callable]:
-    """Every operator and module under the name that follows `tl.`."""
+    """Every operator and module under the name that follows `tl.`, or `tl.paddle.`."""
     found = {f"ops.{name}": getattr(tl.ops, name) for name in tl.ops.__all__ if callable(getattr(tl.ops, name))}
-    found |= {name: getattr(tl, name) for name in tl.sequence.__all__ if not isinstance(getattr(tl, name), type)}
+    names = [name for name in (*tl.sequence.__all__, *tl.paddle.__all__) if not name.startswith("create_")]
+    found |= {name: getattr(tl, name) for name in names if not isinstance(getattr(tl, name), type)}
     return found | {f"nn.{name}": getattr(tl.nn, name) for name in tl.nn.__all__ if name != "Plain"}

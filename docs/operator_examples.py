@@ -28,8 +28,8 @@ sentences = tl.sequence_pool(x, "sum")
 articles = tl.sequence_pool(x, "sum", level="article")
 largest, row = tl.sequence_pool(x, "max", return_index=True)
 """,
-    "sequence_first_step": "first = tl.sequence_first_step(x)",
-    "sequence_last_step": "last = tl.sequence_last_step(x)",
+    "sequence_first_step": "first = tl.paddle.sequence_first_step(x)",
+    "sequence_last_step": "last = tl.paddle.sequence_last_step(x)",
     "sequence_argmax": """
 row = tl.sequence_argmax(x)
 of_article = tl.sequence_argmax(x, level="article")
@@ -44,13 +44,13 @@ of_articles = tl.sequence_loss(loss_rows, "article")
     "fused_embedding_seq_pool": """
 ids = x.long()
 weight = torch.arange(14.0).view(7, 2)
-vectors = tl.fused_embedding_seq_pool(ids, weight)
+vectors = tl.paddle.fused_embedding_seq_pool(ids, weight)
 """,
     "sequence_topk_avg_pooling": """
 row = tl.from_lengths(torch.zeros(3), [[2, 1]])
 col = tl.from_lengths(torch.zeros(3), [[1, 2]])
 scores = tl.from_lengths(torch.tensor([1.0, 2.0, 3.0, 5.0]), [[2, 2]])  # 2 x 1 and 1 x 2
-means = tl.sequence_topk_avg_pooling(scores, row, col, [1, 2], 1)
+means = tl.paddle.sequence_topk_avg_pooling(scores, row, col, [1, 2], 1)
 """,
     # within
     "sequence_softmax": """
@@ -83,8 +83,8 @@ part = tl.sequence_slice(x, half, half)
 """,
     "sequence_concat": """
 y = x + 10
-both = tl.sequence_concat([x, y])
-by_article = tl.sequence_concat([x, y], level="article")
+both = tl.paddle.sequence_concat([x, y])
+by_article = tl.paddle.sequence_concat([x, y], level="article")
 """,
     "sequence_shift": """
 before = tl.sequence_shift(x, 1)
@@ -105,7 +105,7 @@ times = tl.LoD.from_lengths([[2, 1]])
 articles = tl.sequence_expand(x, times)
 """,
     "sequence_expand_as": """
-first = tl.sequence_first_step(x)
+first = tl.paddle.sequence_first_step(x)
 laid_over = tl.sequence_expand_as(first, x)
 """,
     "broadcast": """
@@ -113,48 +113,48 @@ mean = tl.sequence_pool(x, "mean")
 same, over_rows = tl.broadcast(x, mean)
 """,
     # layout
-    "sequence_pad": "dense, lengths = tl.sequence_pad(x, -1)",
+    "sequence_pad": "dense, lengths = tl.paddle.sequence_pad(x, -1)",
     "sequence_unpad": """
-dense, lengths = tl.sequence_pad(x, -1)
-back = tl.sequence_unpad(dense, lengths)
+dense, lengths = tl.paddle.sequence_pad(x, -1)
+back = tl.paddle.sequence_unpad(dense, lengths)
 """,
     "sequence_mask": """
 lengths = x.lengths()
-mask = tl.sequence_mask(lengths, 4)
+mask = tl.paddle.sequence_mask(lengths, 4)
 """,
     "sequence_erase": """
 ids = x.long()
-kept = tl.sequence_erase(ids, [1, 5])
+kept = tl.paddle.sequence_erase(ids, [1, 5])
 """,
     "sequence_enumerate": """
 ids = x.long()
-windows = tl.sequence_enumerate(ids, 2)
+windows = tl.paddle.sequence_enumerate(ids, 2)
 """,
     "sequence_reshape": """
 wide = x[:, None] * torch.tensor([1.0, 10.0])
-folded = tl.sequence_reshape(wide, 1)
+folded = tl.paddle.sequence_reshape(wide, 1)
 """,
     "sequence_scatter": """
 start = torch.zeros(2, 3)
 index = tl.from_lengths(torch.tensor([0, 2, 2, 1]), [[3, 1]])
 updates = index.with_values(torch.tensor([1.0, 2.0, 3.0, 4.0]))
-sums = tl.sequence_scatter(start, index, updates)
+sums = tl.paddle.sequence_scatter(start, index, updates)
 """,
     "lod_reset": """
 flat = x.lod.drop_level("article")
-sentences = tl.lod_reset(x, flat)
-halves = tl.lod_reset(x, [[4, 2]])
+sentences = tl.paddle.lod_reset(x, flat)
+halves = tl.paddle.lod_reset(x, [[4, 2]])
 """,
     "lod_append": """
 rows, lengths = x.values(), x.lengths()
-sentences = tl.lod_append(rows, lengths)
-finer = tl.lod_append(sentences, [2, 0, 1, 1, 1, 1])
+sentences = tl.paddle.lod_append(rows, lengths)
+finer = tl.paddle.lod_append(sentences, [2, 0, 1, 1, 1, 1])
 """,
     # windows
     "sequence_conv": """
 column = x[:, None]
 weight = torch.tensor([[1.0], [10.0], [100.0]])
-mixed = tl.sequence_conv(column, weight, context_length=3)
+mixed = tl.paddle.sequence_conv(column, weight, context_length=3)
 """,
     "sequence_conv1d": """
 column = x[:, None]
@@ -165,7 +165,7 @@ causal = tl.sequence_conv1d(column, weight, padding="causal")
     "row_conv": """
 column = x[:, None]
 weight = torch.tensor([[10.0], [1.0]])
-ahead = tl.row_conv(column, weight)
+ahead = tl.paddle.row_conv(column, weight)
 """,
     "sequence_unfold": """
 windows = tl.sequence_unfold(x, 2)
@@ -173,45 +173,45 @@ of_article = tl.sequence_unfold(x, 2, level="article")
 """,
     "im2sequence": """
 images = torch.arange(9.0).view(1, 1, 3, 3)
-windows = tl.im2sequence(images, 2)
+windows = tl.paddle.im2sequence(images, 2)
 """,
     # plan
     "lod_rank_table": """
-table = tl.lod_rank_table(x, level="sentence")
-articles = tl.lod_rank_table(x)
+table = tl.paddle.lod_rank_table(x, level="sentence")
+articles = tl.paddle.lod_rank_table(x)
 """,
     "max_sequence_len": """
-table = tl.lod_rank_table(x, level="sentence")
-steps = tl.max_sequence_len(table)
+table = tl.paddle.lod_rank_table(x, level="sentence")
+steps = tl.paddle.max_sequence_len(table)
 """,
     "lod_tensor_to_array": """
-table = tl.lod_rank_table(x, level="sentence")
-steps = tl.lod_tensor_to_array(x, table)
-by_article = tl.lod_tensor_to_array(x, tl.lod_rank_table(x))
+table = tl.paddle.lod_rank_table(x, level="sentence")
+steps = tl.paddle.lod_tensor_to_array(x, table)
+by_article = tl.paddle.lod_tensor_to_array(x, tl.paddle.lod_rank_table(x))
 """,
     "array_to_lod_tensor": """
-table = tl.lod_rank_table(x, level="sentence")
-steps = tl.lod_tensor_to_array(x, table)
-back = tl.array_to_lod_tensor(steps, table)
+table = tl.paddle.lod_rank_table(x, level="sentence")
+steps = tl.paddle.lod_tensor_to_array(x, table)
+back = tl.paddle.array_to_lod_tensor(steps, table)
 """,
     "reorder_lod_tensor_by_rank": """
-table = tl.lod_rank_table(x, level="sentence")
+table = tl.paddle.lod_rank_table(x, level="sentence")
 states = x.lengths("sentence").float()
-ranked = tl.reorder_lod_tensor_by_rank(states, table)
+ranked = tl.paddle.reorder_lod_tensor_by_rank(states, table)
 """,
     "shrink_memory": """
-table = tl.lod_rank_table(x, level="sentence")
-states = tl.reorder_lod_tensor_by_rank(x.lengths("sentence").float(), table)
-alive = tl.shrink_memory(states, 1, table)
+table = tl.paddle.lod_rank_table(x, level="sentence")
+states = tl.paddle.reorder_lod_tensor_by_rank(x.lengths("sentence").float(), table)
+alive = tl.paddle.shrink_memory(states, 1, table)
 """,
     "split_lod_tensor": """
 mask = x.lengths("sentence") > 1
-long, short = tl.split_lod_tensor(x, mask, level="sentence")
+long, short = tl.paddle.split_lod_tensor(x, mask, level="sentence")
 """,
     "merge_lod_tensor": """
 mask = x.lengths("sentence") > 1
-long, short = tl.split_lod_tensor(x, mask, level="sentence")
-back = tl.merge_lod_tensor(long, short, x, mask, level="sentence")
+long, short = tl.paddle.split_lod_tensor(x, mask, level="sentence")
+back = tl.paddle.merge_lod_tensor(long, short, x, mask, level="sentence")
 """,
     # scan
     "scan": """
@@ -225,33 +225,33 @@ outputs, last = tl.scan(cell, x, start)
     # recurrent
     "dynamic_lstm": """
 gates = tl.LoDTensor(torch.outer(x.values(), torch.ones(4)), x.lod)  # one hidden unit
-hidden, cell = tl.dynamic_lstm(gates, torch.ones(1, 4), use_peepholes=False)
+hidden, cell = tl.paddle.dynamic_lstm(gates, torch.ones(1, 4), use_peepholes=False)
 """,
     "dynamic_lstmp": """
 gates = tl.LoDTensor(torch.outer(x.values(), torch.ones(4)), x.lod)
-projection, cell = tl.dynamic_lstmp(gates, torch.ones(2, 4), torch.ones(1, 2), use_peepholes=False)
+projection, cell = tl.paddle.dynamic_lstmp(gates, torch.ones(2, 4), torch.ones(1, 2), use_peepholes=False)
 """,
     "dynamic_gru": """
 gates = tl.LoDTensor(torch.outer(x.values(), torch.ones(3)), x.lod)
-hidden = tl.dynamic_gru(gates, torch.ones(1, 3))
+hidden = tl.paddle.dynamic_gru(gates, torch.ones(1, 3))
 """,
-    "lstm_unit": "h, c = tl.lstm_unit(torch.ones(2, 4), torch.zeros(2, 1), forget_bias=1.0)",
-    "gru_unit": "h, reset, gates = tl.gru_unit(torch.ones(2, 3), torch.ones(2, 1), torch.ones(1, 3))",
+    "lstm_unit": "h, c = tl.paddle.lstm_unit(torch.ones(2, 4), torch.zeros(2, 1), forget_bias=1.0)",
+    "gru_unit": "h, reset, gates = tl.paddle.gru_unit(torch.ones(2, 3), torch.ones(2, 1), torch.ones(1, 3))",
     "fusion_lstm": """
 rows = tl.LoDTensor(x.values()[:, None], x.lod)
-hidden, cell = tl.fusion_lstm(rows, torch.ones(1, 4), torch.ones(1, 4), use_peepholes=False)
+hidden, cell = tl.paddle.fusion_lstm(rows, torch.ones(1, 4), torch.ones(1, 4), use_peepholes=False)
 """,
     "fusion_gru": """
 rows = tl.LoDTensor(x.values()[:, None], x.lod)
-hidden = tl.fusion_gru(rows, torch.ones(1, 3), torch.ones(1, 3))
+hidden = tl.paddle.fusion_gru(rows, torch.ones(1, 3), torch.ones(1, 3))
 """,
     "fused_embedding_fc_lstm": """
 ids = x.long()
 table = torch.arange(28.0).view(7, 4) / 28
-hidden, cell = tl.fused_embedding_fc_lstm(ids, table, torch.ones(1, 4), use_peepholes=False)
+hidden, cell = tl.paddle.fused_embedding_fc_lstm(ids, table, torch.ones(1, 4), use_peepholes=False)
 """,
     "attention_lstm": """
 rows = tl.from_lengths(torch.tensor([[3.0], [1.0], [2.0], [5.0]]), [[3, 1]])
-hidden, cell = tl.attention_lstm(rows, torch.zeros(2, 1), torch.ones(2, 1), torch.ones(2, 4), torch.zeros(4))
+hidden, cell = tl.paddle.attention_lstm(rows, torch.zeros(2, 1), torch.ones(2, 1), torch.ones(2, 4), torch.zeros(4))
 """,
 }

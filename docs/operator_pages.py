@@ -22,13 +22,22 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int
 
 
 def families() -> dict[str, types.ModuleType]:
-    """The modules of torch_lod.sequence in the order of their files' names; those that begin with _ hold no operators."""
-    names = sorted(p.stem for p in Path(tl.sequence.__file__).parent.glob("*.py") if not p.stem.startswith("_"))
-    return {name: sys.modules[f"{tl.sequence.__name__}.{name}"] for name in names}
+    """The modules of torch_lod.sequence, then those of torch_lod.paddle, in the order of their files' names."""
+    return {
+        path.stem: sys.modules[f"{package.__name__}.{path.stem}"]
+        for package in (tl.sequence, tl.paddle)
+        for path in sorted(Path(package.__file__).parent.glob("[a-z]*.py"))
+        if path.stem != "create"  # what makes a LoDTensor is in reference.md
+    }
 
 
 def operators(module) -> list[str]:
     return [name for name, thing in vars(module).items() if name in module.__all__ and inspect.isfunction(thing)]
+
+
+def prefix(name: str) -> str:
+    """Where a page shows an operator."""
+    return "tl.paddle" if name in tl.paddle.__all__ else "tl"
 
 
 def parts(docstring: str):
@@ -63,7 +72,7 @@ class Example:
             (i, node)
             for i, statement in enumerate(self.tree.body)
             for node in ast.walk(statement)
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == f"tl.{name}"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == f"{prefix(name)}.{name}"
         )
         self._run(self.tree.body[:place])
         self.rest = self.tree.body[place:]
@@ -280,7 +289,7 @@ def items(text: str) -> list[str]:
 def section(name: str, thing) -> list[str]:
     signature = str(inspect.signature(thing)).replace("torch.Tensor", "Tensor").replace("torch_lod.tensor.", "")
     signature = re.sub(r"torch_lod\.(lod|sequence\.plan)\.|collections\.abc\.|(?<=torch)\._C", "", signature)
-    lines = [f"## {name}", "", "```python", f"tl.{name}{signature}", "```", ""]
+    lines = [f"## {name}", "", "```python", f"{prefix(name)}.{name}{signature}", "```", ""]
     for heading, text in parts(thing.__doc__):
         if heading is None:
             lines += [f"```{'python' if text.startswith('>>>') else 'text'}", text, "```", ""]

@@ -3,6 +3,7 @@
 
 import ast
 import importlib.util
+import inspect
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from torch_lod.ops import composed
 ROOT = Path(__file__).parent.parent
 #: Lower floors first: a module imports from modules before it, never from its own floor or above.
 FLOORS = (
+    "checkout",
     "errors",
     "headers",
     "dynamo",
@@ -35,6 +37,7 @@ FLOORS = (
     "sequence_operator",
     "engine",
     "sequence",
+    "paddle",
     "nn",
     "drop_in",
 )
@@ -42,6 +45,15 @@ FLOORS = (
 RECURRENCES = {"scan", "attention_lstm", "dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "fused_embedding_fc_lstm"}
 RECURRENCES |= {"fusion_gru", "fusion_lstm", "gru_unit", "lstm_unit"}
 SCHEMAS = {s.name.split("::")[1]: s for s in torch._C._jit_get_all_schemas() if s.name.startswith("torch_lod::")}
+
+
+@pytest.fixture(scope="module")
+def docs():
+    """docs/build.py."""
+    spec = importlib.util.spec_from_file_location("build_docs", ROOT / "docs/build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def sources(*patterns):
@@ -117,15 +129,23 @@ def test_every_operator_has_an_entry_and_a_composition():
     assert set(SCHEMAS) == set(composed.COMPOSITIONS), "add a composition in torch_lod/ops/composed.py"
 
 
-def test_every_sequence_operator_has_an_entry():
+def test_every_sequence_operator_has_an_entry(docs):
     names = [info.name for info in SEQUENCES]
     assert len(names) == len(set(names))
-    assert set(tl.sequence.__all__) - {"RankTable"} - RECURRENCES == set(names), (
-        "add a SequenceInfo in tests/sequence_info.py"
-    )
-    for path in sources("torch_lod/sequence/[a-z]*.py"):
-        module = sys.modules[f"torch_lod.sequence.{path.stem}"]
-        assert set(module.__all__) <= set(tl.sequence.__all__), path
+    assert operators(docs) - RECURRENCES == set(names), "add a SequenceInfo in tests/sequence_info.py"
+
+
+def test_every_name_is_listed_once():
+    """In `__all__` of the file that defines it: `tl` and `tl.paddle` are made of those lists."""
+    families = [*vars(tl.sequence).values(), *vars(tl.paddle).values(), tl.construct]
+    lists = [module.__all__ for module in dict.fromkeys(m for m in families if inspect.ismodule(m))]
+    listed = [name for names in lists for name in names]
+    own = {"LoD", "LoDError", "LoDTensor", "describe", "include_paths", "nn", "ops", "paddle"}
+    assert len(listed) == len(set(listed)) and sorted(listed) == sorted(set(tl.__all__ + tl.paddle.__all__) - own)
+    assert not set(tl.__all__) & set(tl.paddle.__all__) and len(tl.__all__) <= 55
+    assert {name for name in dir(tl) if name[:2] != "__"} == set(tl.__all__)
+    for name in tl.paddle.__all__:
+        assert getattr(tl, name) is getattr(tl.paddle, name), f"tl.{name} has always been there"
 
 
 def test_compositions_have_the_schemas_of_the_library():
@@ -137,21 +157,18 @@ def test_compositions_have_the_schemas_of_the_library():
 
 def test_public_names_are_documented():
     page = (ROOT / "docs/reference.md").read_text()
-    for module, prefix in ((tl, "tl"), (tl.ops, "tl.ops"), (tl.nn, "tl.nn")):
+    for module, prefix in ((tl, "tl"), (tl.ops, "tl.ops"), (tl.nn, "tl.nn"), (tl.paddle, "tl.paddle")):
         for name in module.__all__:
             thing = getattr(module, name)
-            if callable(thing) and getattr(thing, "__module__", "").startswith("torch_lod"):
+            if callable(thing):
                 assert thing.__doc__, f"{prefix}.{name} has no docstring"
                 assert f"`{prefix}.{name}" in page, f"{prefix}.{name} is not in docs/reference.md: make docs"
 
 
-@pytest.fixture(scope="module")
-def docs():
-    """docs/build.py."""
-    spec = importlib.util.spec_from_file_location("build_docs", ROOT / "docs/build.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def operators(docs) -> set[str]:
+    """Every public sequence operator, those of tl.paddle as well."""
+    families = docs.operator_pages.families().values()
+    return {name for module in families for name in docs.operator_pages.operators(module)}
 
 
 def test_generated_documentation_is_current(docs):
@@ -165,12 +182,8 @@ def test_generated_documentation_is_current(docs):
 
 
 def test_every_sequence_operator_has_a_section_with_an_example(docs):
-    families = docs.operator_pages.families()
-    found = {name for module in families.values() for name in docs.operator_pages.operators(module)}
-    public = {name for name in tl.sequence.__all__ if not isinstance(getattr(tl, name), type)}
-    assert found == public, "a public operator is in __all__ of its file and of torch_lod.sequence"
-    assert set(docs.operator_pages.EXAMPLES) == public, "docs/operator_examples.py has an example per operator"
-    for name in public:
+    assert set(docs.operator_pages.EXAMPLES) == operators(docs), "docs/operator_examples.py has an example per operator"
+    for name in operators(docs):
         assert re.search(r"^ *Source: ", getattr(tl, name).__doc__, re.M), f"tl.{name}: whence?"
 
 

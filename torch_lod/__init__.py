@@ -1,199 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nested sequences of any length for PyTorch, without padding."""
 
-from importlib.metadata import PackageNotFoundError, version
+from .checkout import steps_aside as _steps_aside
 
-from torch import empty_like, full_like, ones_like, rand_like, randn_like, zeros_like
+if not _steps_aside():
+    import importlib.metadata as _metadata
+    from typing import TYPE_CHECKING
 
-from . import drop_in as drop_in  # enters what runs in place of torch's functions
-from . import nn, ops
-from .construct import (
-    cat,
-    create_lod_tensor,
-    create_random_int_lodtensor,
-    empty,
-    from_cu_seqlens,
-    from_lengths,
-    from_nested,
-    from_offsets,
-    from_packed_sequence,
-    from_padded,
-    from_segment_ids,
-    from_tensors,
-    full,
-    lod_tensor,
-    ones,
-    rand,
-    randn,
-    stack,
-    zeros,
-)
-from .errors import LoDError
-from .headers import include_paths
-from .lod import LoD
-from .printing import describe
-from .sequence import (
-    RankTable,
-    array_to_lod_tensor,
-    attention_lstm,
-    broadcast,
-    dynamic_gru,
-    dynamic_lstm,
-    dynamic_lstmp,
-    fused_embedding_fc_lstm,
-    fused_embedding_seq_pool,
-    fusion_gru,
-    fusion_lstm,
-    gru_unit,
-    im2sequence,
-    lod_append,
-    lod_rank_table,
-    lod_reset,
-    lod_tensor_to_array,
-    lstm_unit,
-    max_sequence_len,
-    merge_lod_tensor,
-    reorder_lod_tensor_by_rank,
-    rotary_embedding,
-    row_conv,
-    scan,
-    sequence_argmax,
-    sequence_attention,
-    sequence_concat,
-    sequence_conv,
-    sequence_conv1d,
-    sequence_cummax,
-    sequence_cummin,
-    sequence_cumprod,
-    sequence_cumsum,
-    sequence_dropout,
-    sequence_enumerate,
-    sequence_erase,
-    sequence_expand,
-    sequence_expand_as,
-    sequence_first_step,
-    sequence_last_step,
-    sequence_log_softmax,
-    sequence_logcumsumexp,
-    sequence_loss,
-    sequence_mask,
-    sequence_normalize,
-    sequence_pad,
-    sequence_pool,
-    sequence_reshape,
-    sequence_reverse,
-    sequence_sample,
-    sequence_scatter,
-    sequence_shift,
-    sequence_slice,
-    sequence_softmax,
-    sequence_sort,
-    sequence_topk,
-    sequence_topk_avg_pooling,
-    sequence_unfold,
-    sequence_unpad,
-    shrink_memory,
-    split_lod_tensor,
-)
-from .tensor import LoDTensor
+    from torch import empty_like as empty_like
+    from torch import full_like as full_like
+    from torch import ones_like as ones_like
+    from torch import rand_like as rand_like
+    from torch import randn_like as randn_like
+    from torch import zeros_like as zeros_like
 
-try:
-    __version__ = version("torch_lod")
-except PackageNotFoundError:  # used from a source tree
-    __version__ = "0+source"
+    from . import construct, sequence
+    from . import drop_in as drop_in  # enters what runs in place of torch's functions
+    from . import nn as nn
+    from . import ops as ops
+    from . import paddle as paddle
+    from .construct import *
+    from .errors import LoDError as LoDError
+    from .headers import include_paths as include_paths
+    from .lod import LoD as LoD
+    from .paddle import *  # where it has always been, but not on the list
+    from .printing import describe as describe
+    from .sequence import *
+    from .tensor import LoDTensor as LoDTensor
 
-__all__ = [
-    "LoD",
-    "LoDError",
-    "LoDTensor",
-    "RankTable",
-    "array_to_lod_tensor",
-    "attention_lstm",
-    "broadcast",
-    "cat",
-    "create_lod_tensor",
-    "create_random_int_lodtensor",
-    "describe",
-    "dynamic_gru",
-    "dynamic_lstm",
-    "dynamic_lstmp",
-    "empty",
-    "empty_like",
-    "from_cu_seqlens",
-    "from_lengths",
-    "from_nested",
-    "from_offsets",
-    "from_packed_sequence",
-    "from_padded",
-    "from_segment_ids",
-    "from_tensors",
-    "full",
-    "full_like",
-    "fused_embedding_fc_lstm",
-    "fused_embedding_seq_pool",
-    "fusion_gru",
-    "fusion_lstm",
-    "gru_unit",
-    "im2sequence",
-    "include_paths",
-    "lod_append",
-    "lod_rank_table",
-    "lod_reset",
-    "lod_tensor",
-    "lod_tensor_to_array",
-    "lstm_unit",
-    "max_sequence_len",
-    "merge_lod_tensor",
-    "nn",
-    "ones",
-    "ones_like",
-    "ops",
-    "rand",
-    "rand_like",
-    "randn",
-    "randn_like",
-    "reorder_lod_tensor_by_rank",
-    "rotary_embedding",
-    "row_conv",
-    "scan",
-    "sequence_argmax",
-    "sequence_attention",
-    "sequence_concat",
-    "sequence_conv",
-    "sequence_conv1d",
-    "sequence_cummax",
-    "sequence_cummin",
-    "sequence_cumprod",
-    "sequence_cumsum",
-    "sequence_dropout",
-    "sequence_enumerate",
-    "sequence_erase",
-    "sequence_expand",
-    "sequence_expand_as",
-    "sequence_first_step",
-    "sequence_last_step",
-    "sequence_log_softmax",
-    "sequence_logcumsumexp",
-    "sequence_loss",
-    "sequence_mask",
-    "sequence_normalize",
-    "sequence_pad",
-    "sequence_pool",
-    "sequence_reshape",
-    "sequence_reverse",
-    "sequence_sample",
-    "sequence_scatter",
-    "sequence_shift",
-    "sequence_slice",
-    "sequence_softmax",
-    "sequence_sort",
-    "sequence_topk",
-    "sequence_topk_avg_pooling",
-    "sequence_unfold",
-    "sequence_unpad",
-    "shrink_memory",
-    "split_lod_tensor",
-    "stack",
-    "zeros",
-    "zeros_like",
-]
+    try:
+        __version__ = _metadata.version("torch_lod")
+    except _metadata.PackageNotFoundError:  # used from a source tree
+        __version__ = "0+source"
+
+    if not TYPE_CHECKING:  # as in torch_lod.sequence
+        __all__ = ["LoD", "LoDError", "LoDTensor", "describe", "include_paths", "nn", "ops", "paddle"]
+        __all__ += [*construct.__all__, *sequence.__all__]
+
+    def __dir__() -> list[str]:
+        return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])

@@ -14,6 +14,26 @@ from .tensor import LoDTensor, made, values_of
 from .torch_rules import chain
 from .validate import host_integers, sums
 
+__all__ = [
+    "cat",
+    "empty",
+    "from_cu_seqlens",
+    "from_lengths",
+    "from_nested",
+    "from_offsets",
+    "from_packed_sequence",
+    "from_padded",
+    "from_segment_ids",
+    "from_tensors",
+    "full",
+    "lod_tensor",
+    "ones",
+    "rand",
+    "randn",
+    "stack",
+    "zeros",
+]
+
 _DEEPEST = 1000
 
 
@@ -234,38 +254,6 @@ def from_nested(nested: Tensor, *, level_names=None) -> LoDTensor:
     if jagged.lengths() is not None or jagged._ragged_idx != 1:
         raise LoDValueError("expected ragged dim 1 without holes; call .contiguous() or transpose first")
     return from_offsets(jagged.values(), [jagged.offsets()], level_names=level_names)
-
-
-# -- Paddle's
-
-
-@public
-def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
-    """As Paddle's: from an array or tensor of rows, or from a list of sequences (then rows get a trailing dim of 1 and the
-    dtype that numpy would choose)."""
-    import numpy as np
-
-    lod = LoD.parsed_lengths("recursive_seq_lens", recursive_seq_lens, None)
-    if isinstance(data, (list, tuple)):
-        if not all(isinstance(item, (list, tuple)) for item in data):
-            raise LoDTypeError("expected data as a list of sequences, got a flat list")
-        lengths = [len(item) for item in data]
-        if lod.to_lengths() != [lengths]:
-            raise LoDValueError(f"expected recursive_seq_lens [{lengths}] for this list, got {recursive_seq_lens}")
-        data = np.array([[item] for sequence in data for item in sequence]).reshape(-1, 1)
-    if isinstance(data, np.ndarray):
-        data = torch.from_numpy(data.copy())
-    if not isinstance(data, Tensor):
-        raise LoDTypeError(f"expected data as an array, a tensor or a list of sequences, got {type(data).__name__}")
-    data = values_of(data)
-    return _made(data if device is None else data.to(device), lod)
-
-
-@public
-def create_random_int_lodtensor(recursive_seq_lens, base_shape, low: int, high: int, device=None) -> LoDTensor:
-    """Random int64 rows of shape `base_shape` between `low` and `high`, both included, as Paddle's."""
-    lod = LoD.from_lengths(recursive_seq_lens)
-    return LoDTensor(torch.randint(low, high + 1, (lod.rows, *base_shape), device=device), lod)
 
 
 # -- filled

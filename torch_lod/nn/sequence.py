@@ -4,6 +4,7 @@
 import torch
 from torch import Tensor
 
+from .. import paddle
 from .. import sequence as ops
 from ..errors import LoDValueError, public
 from ..tensor import LoDTensor
@@ -127,7 +128,7 @@ class SequenceConv(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        return ops.sequence_conv(
+        return paddle.sequence_conv(
             x, self.weight, self.context_length, self.context_start, self.bias, self.padding_data, self.level
         )
 
@@ -196,7 +197,7 @@ class RowConv(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        return ops.row_conv(x, self.weight, self.level)
+        return paddle.row_conv(x, self.weight, self.level)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[1]}, future_context={self.weight.shape[0] - 1}, level={self.level!r}"

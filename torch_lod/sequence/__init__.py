@@ -1,135 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on LoDTensors, one file per family."""
+"""Operators on LoDTensors, one file per family: its `__all__` is the list of them that everything else is made of."""
 
-from .attention import rotary_embedding, sequence_attention
-from .layout import (
-    lod_append,
-    lod_reset,
-    sequence_enumerate,
-    sequence_erase,
-    sequence_mask,
-    sequence_pad,
-    sequence_reshape,
-    sequence_scatter,
-    sequence_unpad,
-)
-from .plan import (
-    RankTable,
-    array_to_lod_tensor,
-    lod_rank_table,
-    lod_tensor_to_array,
-    max_sequence_len,
-    merge_lod_tensor,
-    reorder_lod_tensor_by_rank,
-    shrink_memory,
-    split_lod_tensor,
-)
-from .pool import (
-    fused_embedding_seq_pool,
-    sequence_argmax,
-    sequence_first_step,
-    sequence_last_step,
-    sequence_loss,
-    sequence_pool,
-    sequence_topk,
-    sequence_topk_avg_pooling,
-)
-from .rearrange import (
-    broadcast,
-    sequence_concat,
-    sequence_dropout,
-    sequence_expand,
-    sequence_expand_as,
-    sequence_reverse,
-    sequence_sample,
-    sequence_shift,
-    sequence_slice,
-)
-from .recurrent import (
-    attention_lstm,
-    dynamic_gru,
-    dynamic_lstm,
-    dynamic_lstmp,
-    fused_embedding_fc_lstm,
-    fusion_gru,
-    fusion_lstm,
-    gru_unit,
-    lstm_unit,
-)
-from .scan import scan
-from .windows import im2sequence, row_conv, sequence_conv, sequence_conv1d, sequence_unfold
-from .within import (
-    sequence_cummax,
-    sequence_cummin,
-    sequence_cumprod,
-    sequence_cumsum,
-    sequence_log_softmax,
-    sequence_logcumsumexp,
-    sequence_normalize,
-    sequence_softmax,
-    sequence_sort,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "RankTable",
-    "array_to_lod_tensor",
-    "attention_lstm",
-    "broadcast",
-    "dynamic_gru",
-    "dynamic_lstm",
-    "dynamic_lstmp",
-    "fused_embedding_fc_lstm",
-    "fused_embedding_seq_pool",
-    "fusion_gru",
-    "fusion_lstm",
-    "gru_unit",
-    "im2sequence",
-    "lod_append",
-    "lod_rank_table",
-    "lod_reset",
-    "lod_tensor_to_array",
-    "lstm_unit",
-    "max_sequence_len",
-    "merge_lod_tensor",
-    "reorder_lod_tensor_by_rank",
-    "rotary_embedding",
-    "row_conv",
-    "scan",
-    "sequence_argmax",
-    "sequence_attention",
-    "sequence_concat",
-    "sequence_conv",
-    "sequence_conv1d",
-    "sequence_cummax",
-    "sequence_cummin",
-    "sequence_cumprod",
-    "sequence_cumsum",
-    "sequence_dropout",
-    "sequence_enumerate",
-    "sequence_erase",
-    "sequence_expand",
-    "sequence_expand_as",
-    "sequence_first_step",
-    "sequence_last_step",
-    "sequence_log_softmax",
-    "sequence_logcumsumexp",
-    "sequence_loss",
-    "sequence_mask",
-    "sequence_normalize",
-    "sequence_pad",
-    "sequence_pool",
-    "sequence_reshape",
-    "sequence_reverse",
-    "sequence_sample",
-    "sequence_scatter",
-    "sequence_shift",
-    "sequence_slice",
-    "sequence_softmax",
-    "sequence_sort",
-    "sequence_topk",
-    "sequence_topk_avg_pooling",
-    "sequence_unfold",
-    "sequence_unpad",
-    "shrink_memory",
-    "split_lod_tensor",
-]
+from . import attention, loop, pool, rearrange, windows, within
+from .attention import *
+from .loop import *
+from .pool import *
+from .rearrange import *
+from .windows import *
+from .within import *
+
+if not TYPE_CHECKING:  # type checkers follow the imports; they cannot read this, and would take the names for private
+    __all__ = [name for family in (attention, loop, pool, rearrange, windows, within) for name in family.__all__]

@@ -5,22 +5,16 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import failing
-from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
-from ..lod import LoD
+from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence_operator import a_float, level_of, number, on_rows
 from ..tensor import LoDTensor, made, maybe_lod, rows_of, without_policy
-from ..validate import filler, sums, whole
+from ..validate import filler
 
 __all__ = [
-    "fused_embedding_seq_pool",
     "sequence_argmax",
-    "sequence_first_step",
-    "sequence_last_step",
     "sequence_loss",
     "sequence_pool",
     "sequence_topk",
-    "sequence_topk_avg_pooling",
 ]
 
 _REDUCE = {name: name for name in ("sum", "mean", "sqrt", "max", "min", "first", "last")} | {"average": "mean"}
@@ -155,44 +149,6 @@ _COMPOSED = {"prod": _prod, "logsumexp": _logsumexp, "var": _var, "std": _std, "
 
 
 @public
-def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
-    """The first row of every sequence of a level: `sequence_pool(x, "first")`.
-
-    Equivalent to (no sequence empty):
-        torch.stack([rows[0] for rows in x.sequences(level)])
-
-    Args:
-        x: (rows, *element), of any dtype.
-        pad_value: the row of empty sequences; it has no gradient.
-
-    Returns:
-        (sequences, *element) with the levels above. The gradient goes to the rows taken.
-
-    Source: Paddle Fluid's sequence_first_step.
-    """
-    return _pool(x, "first", pad_value, level)
-
-
-@public
-def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
-    """The last row of every sequence of a level: `sequence_pool(x, "last")`.
-
-    Equivalent to (no sequence empty):
-        torch.stack([rows[-1] for rows in x.sequences(level)])
-
-    Args:
-        x: (rows, *element), of any dtype.
-        pad_value: the row of empty sequences; it has no gradient.
-
-    Returns:
-        (sequences, *element) with the levels above. The gradient goes to the rows taken.
-
-    Source: Paddle Fluid's sequence_last_step.
-    """
-    return _pool(x, "last", pad_value, level)
-
-
-@public
 def sequence_argmax(x: LoDTensor, level: int | str = -1) -> Tensor:
     """The row of the maximum of every sequence of a level, each element of a row for itself; -1 for empty sequences.
 
@@ -280,109 +236,6 @@ def order_within(key: Tensor, segment: Tensor, descending: bool) -> Tensor:
     first = key.sort(dim=0, descending=descending, stable=True).indices
     second = segment[first].sort(dim=0, stable=True).indices
     return first.gather(0, second)
-
-
-@public
-def fused_embedding_seq_pool(
-    ids: LoDTensor, weight: Tensor, combiner: str = "sum", padding_idx: int | None = None, level: int | str = -1
-) -> Tensor:
-    """The embeddings of the ids under every sequence of a level, pooled.
-
-    Equivalent to:
-        sequence_pool(F.embedding(ids, weight), combiner, level=level)
-
-    Args:
-        ids: integers in [0, len(weight)), (rows,), (rows, 1) or (rows, n); IndexError otherwise.
-        weight: (words, width).
-        combiner: as sequence_pool's pool_type.
-        padding_idx: rows of this id count as zeros and pass no gradient.
-
-    Returns:
-        (sequences, width), or (sequences, n, width), with the levels above; zeros for empty sequences. The gradient reaches
-        weight, as a dense tensor.
-
-    Source: Paddle Fluid's fused_embedding_seq_pool, of combiner "sum".
-    """
-    level_of(ids, level, "ids")
-    numbers = ids.values()
-    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
-        raise LoDTypeError(f"expected ids of an integer dtype, got {numbers.dtype}")
-    if numbers.dim() == 2 and numbers.shape[1] == 1:
-        numbers = numbers.squeeze(1)
-    if not isinstance(weight, Tensor):
-        raise LoDTypeError(f"expected weight as a tensor, got {type(weight).__name__}")
-    if weight.dim() != 2:
-        raise LoDValueError(f"expected weight of shape (words, width), got {tuple(weight.shape)}")
-    if weight.device != numbers.device:
-        raise LoDTypeError(f"expected weight on {numbers.device}, as ids, got one on {weight.device}")
-    if padding_idx is not None:
-        padding_idx = whole("padding_idx", padding_idx)
-    words = weight.shape[0]
-    numbers = numbers.to(torch.int64)
-    outside = (numbers < 0) | (numbers >= words)
-    for i in failing(outside.flatten(1).any(1) if outside.dim() > 1 else outside, "ids hold one out of range"):
-        worst = int(numbers[i][outside[i]][0])
-        raise LoDIndexError(f"expected ids in [0, {words - 1}], got {worst} at index {i}")
-    kind = _kind("combiner", combiner)
-    if padding_idx is not None:
-        numbers = torch.where(numbers == padding_idx, -1, numbers)
-    rows = ops.gather_rows(weight, numbers.flatten()).view(*numbers.shape, weight.shape[1])
-    return sequence_pool(ids.with_values(rows), kind, level=level)
-
-
-@public
-def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topks, channel_num: int) -> LoDTensor:
-    """Means of the k largest scores of every row of score matrices, for several k.
-
-    Sequence i of x holds `channel_num` matrices of as many rows as sequence i of `row` and as many columns as that of
-    `col`, one after another. Where a matrix has fewer than k columns, their sum is still divided by k.
-
-    Args:
-        x: scores, (n,) or (n, 1), one level.
-        row, col: whose lengths are the sizes of the matrices.
-        topks: numbers of scores, each at least 1.
-
-    Returns:
-        (rows of `row`, channel_num * len(topks)), channels outermost, with the LoD of `row`. The gradient goes to the
-        scores that were chosen.
-
-    Raises:
-        ValueError: where the lengths of x are not channel_num * rows * columns.
-
-    Source: Paddle Fluid's sequence_topk_avg_pooling.
-    """
-    for what, t in (("x", x), ("row", row), ("col", col)):
-        level_of(t, -1, what)
-        if t.lod_level != 1:
-            raise LoDValueError(f"expected {what} with 1 level, got {t.lod_level}")
-    if not isinstance(topks, (list, tuple)) or not topks or any(type(k) is not int or k < 1 for k in topks):
-        raise LoDValueError(f"expected topks as a list of numbers >= 1, got {topks!r}")
-    if type(channel_num) is not int or channel_num < 1:
-        raise LoDValueError(f"expected channel_num >= 1, got {channel_num!r}")
-    high, broad = row._lod.levels[0].diff(), col._lod.levels[0].diff()
-    lengths = x._lod.levels[0].diff()
-    if high.shape != lengths.shape or broad.shape != lengths.shape:
-        counts = [len(t) for t in (lengths, high, broad)]
-        raise LoDValueError(f"expected equally many sequences in x, row and col, got {counts}")
-    said = "expected x of channel_num x rows x columns scores"
-    for i in failing(lengths != channel_num * high * broad, said):
-        raise LoDValueError(
-            f"expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"
-        )
-    a_float(x)
-    scores = x.values().reshape(-1)
-    if scores.numel() != x.shape[0]:
-        raise LoDValueError(f"expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
-    # a matrix row is a segment; they come by (sequence, channel, row) and leave by (sequence, row, channel)
-    turned = LoD.checked("lengths", [sums(channel_num * high)], rows=channel_num * row.shape[0])
-    matrices = LoD.checked("lengths", [sums(broad[turned.parents_at(0)])], rows=x.shape[0])
-    best, _ = sequence_topk(LoDTensor(scores, matrices), max(topks))
-    means = best.cumsum(1)[:, [k - 1 for k in topks]] / torch.tensor(topks, dtype=scores.dtype, device=x.device)
-    first, of = row._lod.levels[0][:-1], row._lod.parents_at(0)
-    place = torch.arange(row.shape[0], device="cpu") + (channel_num - 1) * first[of]
-    turn = place[:, None] + torch.arange(channel_num, device="cpu") * high[of][:, None]
-    out = ops.gather_rows(means, turn.flatten().to(x.device))
-    return LoDTensor(out.view(row.shape[0], channel_num * len(topks)), row._lod)
 
 
 @public

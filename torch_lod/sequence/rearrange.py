@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..construct import all_lod, joined_within
 from ..dynamo import failing
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
@@ -15,7 +14,6 @@ from ..validate import filler, host_integers, sums
 
 __all__ = [
     "broadcast",
-    "sequence_concat",
     "sequence_dropout",
     "sequence_expand",
     "sequence_expand_as",
@@ -108,28 +106,6 @@ def _per_sequence(what: str, given, count: int) -> Tensor:
     if numbers.numel() != count:
         raise LoDValueError(f"expected {what} with one number for each of {count} sequences, got {numbers.numel()}")
     return numbers
-
-
-@public
-def sequence_concat(xs, level: int | str = -1) -> LoDTensor:
-    """Sequence i of the result is sequence i of every x, one after another.
-
-    Equivalent to (one level):
-        torch.cat([torch.cat(parts) for parts in zip(*(x.sequences() for x in xs))])
-
-    Args:
-        xs: LoDTensors (rows, *element) of one depth, with equally many sequences at `level` and equal levels above it.
-
-    Returns:
-        all rows, sequences as long as theirs together; those that are empty add nothing. The gradient is cut apart.
-
-    Raises:
-        ValueError: where the depths, the numbers of sequences or the levels above differ.
-
-    Source: Paddle Fluid's sequence_concat, of one level; `tl.cat(xs, along="within")` is this at level 0.
-    """
-    xs = all_lod(xs)
-    return joined_within(xs, level_of(xs[0], level))
 
 
 @sequence_operator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows: rows beside their neighbours. A window never sees a row of another sequence."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -14,7 +12,7 @@ from ..sequence_operator import a_float, as_autocast, in_autocast, level_of, seq
 from ..tensor import LoDTensor, made, rows_of
 from ..validate import sums
 
-__all__ = ["im2sequence", "row_conv", "sequence_conv", "sequence_conv1d", "sequence_unfold"]
+__all__ = ["sequence_conv1d", "sequence_unfold"]
 
 
 def _rows_by_features(x: LoDTensor) -> Tensor:
@@ -47,67 +45,6 @@ def _positive(what: str, value, most: int = 2**20) -> int:
     if type(value) is not int or not 1 <= value <= most:
         raise LoDValueError(f"expected {what} in [1, {most}], got {value!r}")
     return value
-
-
-@sequence_operator
-def sequence_conv(
-    x: LoDTensor,
-    weight: Tensor,
-    context_length: int,
-    context_start: int | None = None,
-    bias: Tensor | None = None,
-    padding_data: Tensor | None = None,
-    level: int | str = -1,
-) -> LoDTensor:
-    """Every row with its neighbours, side by side, times `weight`: out[t] = [x[t + start], ..., x[t + start + n - 1]] weight.
-
-        context_length 3, context_start -1, a sequence a b c:   [0 a b] W   [a b c] W   [b c 0] W
-
-    Args:
-        x: (rows, features), a floating dtype.
-        weight: (context_length * features, out).
-        context_start: where the context begins, relative to the row; -(context_length // 2) if None.
-        bias: (out,).
-        padding_data: (before + after, features), what a context sees outside its sequence, in place of zeros: first the
-            before = max(0, -context_start) rows that precede it, then the after = max(0, context_start + context_length - 1)
-            rows that follow it.
-
-    Returns:
-        (rows, out), with the LoD of x. Gradients reach x, weight, bias and padding_data; empty sequences have no windows.
-
-    Raises:
-        ValueError, TypeError: where the shape, dtype or device of an argument does not fit.
-
-    Source: Paddle Fluid's sequence_conv, of one level.
-    """
-    k = level_of(x, level)
-    values = in_autocast(_rows_by_features(x))
-    n = _positive("context_length", context_length)
-    start = -(n // 2) if context_start is None else context_start
-    if type(start) is not int or not -(2**20) <= start <= 2**20:
-        raise LoDValueError(f"expected context_start within 2**20, got {context_start!r}")
-    width = values.shape[1]
-    _a_weight(weight, "(context_length * features, out)", lambda w: w.dim() == 2)
-    weight = _fits("weight", weight, (n * width, weight.shape[1]), values)
-    if bias is not None:
-        bias = _fits("bias", bias, (weight.shape[1],), values)
-    offsets = x._lod.row_offsets_at(k, values.device)
-    out = ops.segment_conv(values, weight.reshape(n, width, weight.shape[1]), bias, offsets, start)
-    if padding_data is not None:
-        before, after = max(0, -start), max(0, start + n - 1)
-        padding_data = _fits("padding_data", padding_data, (before + after, width), values)
-        out = out + _padding_seen(values, offsets, n, start, before, padding_data).flatten(1) @ weight
-    return made(out, x._lod)
-
-
-def _padding_seen(values: Tensor, offsets: Tensor, n: int, start: int, before: int, padding: Tensor) -> Tensor:
-    """(rows, n, features): the rows of `padding` that a context sees outside its sequence, zeros inside."""
-    rows = values.shape[0]
-    row = torch.arange(rows, device=values.device)[:, None] + start + torch.arange(n, device=values.device)
-    first = ops.segment_broadcast(offsets[:-1], offsets, rows)[:, None]
-    last = ops.segment_broadcast(offsets[1:], offsets, rows)[:, None]
-    at = torch.where(row < first, before + row - first, torch.where(row >= last, before + row - last, -1))
-    return ops.gather_rows(padding, at.flatten()).view(rows, n, values.shape[1])
 
 
 @sequence_operator
@@ -166,31 +103,6 @@ def sequence_conv1d(
     return made(out_rows if bias is None else out_rows + bias, x._lod)
 
 
-@sequence_operator
-def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
-    """Look-ahead: out[t] = sum over w of x[t + w] * weight[w], element by element, cut off at the end of the sequence.
-
-    Args:
-        x: (rows, features), a floating dtype.
-        weight: (future context + 1, features).
-
-    Returns:
-        (rows, features), with the LoD of x. Gradients reach x and weight; empty sequences have no windows.
-
-    Raises:
-        ValueError, TypeError: where the shape, dtype or device of weight does not fit.
-
-    Source: Paddle Fluid's row_conv, of one level; Wang et al., "Lookahead Convolution Layer for Unidirectional Recurrent
-    Neural Networks", 2016.
-    """
-    k = level_of(x, level)
-    values = _rows_by_features(x)
-    _a_weight(weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
-    weight = _fits("weight", weight, (weight.shape[0], values.shape[1]), values)
-    seen = ops.segment_unfold(values, x._lod.row_offsets_at(k, values.device), weight.shape[0], 0)
-    return made((seen * weight).sum(1), x._lod)
-
-
 @public
 def sequence_unfold(x: LoDTensor, size: int, step: int = 1, level: int | str = -1) -> LoDTensor:
     """The windows of `size` rows that lie within a sequence of a level, `step` rows apart.
@@ -218,90 +130,3 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, level: int | str = -
     lod = LoD.checked("offsets", [*x._lod.levels[:k], windows], names)
     rows = (start[:, None] + torch.arange(size, device="cpu")).flatten()
     return LoDTensor(ops.gather_rows(x.values(), rows.to(x.device)).view(lod.rows, size, *x.shape[1:]), lod)
-
-
-def _pair(what: str, value, least: int) -> tuple[int, int]:
-    pair = (value, value) if type(value) is int else value
-    if not isinstance(pair, (list, tuple)) or len(pair) != 2 or any(type(v) is not int or v < least for v in pair):
-        raise LoDValueError(f"expected {what} as a number >= {least} or a pair of them, got {value!r}")
-    return pair[0], pair[1]
-
-
-@public
-def im2sequence(
-    x: Tensor, filter_size, stride=1, padding=0, input_image_size: Tensor | None = None, out_stride=1
-) -> LoDTensor:
-    """Images as sequences of the windows that a filter sees, row by row.
-
-    Equivalent to (images of one size):
-        F.unfold(x, filter_size, 1, padding, stride).transpose(1, 2).flatten(0, 1)
-
-    Args:
-        x: (images, channels, height, width), of any dtype.
-        filter_size, stride: a number or (height, width).
-        padding: a number, (height, width) or (up, left, down, right): zeros around the image.
-        input_image_size: (images, 2), the height and width of the images before they were brought to the size of x: then
-            the windows of an image of height h are ceil(h / out_stride) of them, divided by the stride as usual, and the
-            same for its width. One sync if on a GPU.
-        out_stride: a number or (height, width), how much smaller x is than the images.
-
-    Returns:
-        (windows, channels * filter height * filter width), a sequence per image. The gradient sums over the windows that
-        hold a pixel.
-
-    Raises:
-        ValueError: where a filter does not fit into the padded image.
-
-    Source: Paddle Fluid's im2sequence.
-    """
-    if not isinstance(x, Tensor):
-        raise LoDTypeError(f"expected x as a tensor, got {type(x).__name__}")
-    if x.dim() != 4:
-        raise LoDValueError(f"expected x of shape (images, channels, height, width), got {tuple(x.shape)}")
-    if isinstance(x, LoDTensor):
-        x = x.values()
-    high, wide = _pair("filter_size", filter_size, 1)
-    down_by, right_by = _pair("stride", stride, 1)
-    if isinstance(padding, (list, tuple)) and len(padding) == 4:
-        (up, left), (down, right) = _pair("padding", padding[:2], 0), _pair("padding", padding[2:], 0)
-    else:
-        up, left = down, right = _pair("padding", padding, 0)
-
-    def grid(height: int, width: int) -> tuple[int, int]:
-        return (height + up + down - high) // down_by + 1, (width + left + right - wide) // right_by + 1
-
-    images, channels, height, width = x.shape
-    if min(grid(height, width)) < 1:
-        raise LoDValueError(
-            f"expected a filter_size within the padded image, {(height + up + down, width + left + right)}, got "
-            f"{(high, wide)}"
-        )
-    sizes = [grid(height, width)] * images
-    if input_image_size is not None:
-        if not isinstance(input_image_size, Tensor):
-            raise LoDTypeError(f"expected input_image_size as a tensor, got {type(input_image_size).__name__}")
-        if input_image_size.shape != (images, 2) or not bool(input_image_size.isfinite().all()):
-            raise LoDValueError(
-                f"expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"
-            )
-        by = _pair("out_stride", out_stride, 1)
-        real = [[math.ceil(v / by[i]) for i, v in enumerate(size)] for size in input_image_size.tolist()]
-        sizes = [grid(h, w) for h, w in real]
-        if any(min(size) < 1 for size in sizes):
-            raise LoDValueError(f"expected images of at least one window, got sizes {real[:4]}")
-    rows, columns = (max([0, *(size[i] for size in sizes)]) for i in (0, 1))
-    # zeros beyond the image where a grid is larger than x
-    below, beside = (
-        max(0, (rows - 1) * down_by + high - up - height),
-        max(0, (columns - 1) * right_by + wide - left - width),
-    )
-    size = height + up + max(down, below), width + left + max(right, beside)
-    if images * channels * size[0] * size[1] >= 2**48:
-        raise LoDValueError(f"expected a padded image of fewer than 2**48 elements, got {(channels, *size)}")
-    padded = torch.nn.functional.pad(x, (left, max(right, beside), up, max(down, below)))
-    seen = padded.unfold(2, high, down_by).unfold(3, wide, right_by).permute(0, 2, 3, 1, 4, 5)
-    if len(set(sizes)) <= 1:
-        values = seen[:, :rows, :columns].flatten(0, 2)
-    else:
-        values = torch.cat([seen[i, :h, :w].flatten(0, 1) for i, (h, w) in enumerate(sizes)])
-    return LoDTensor(values.flatten(1), LoD.from_lengths([[h * w for h, w in sizes]]))

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, public
+from ..sequence.loop import scan
+from ..sequence.pool import sequence_pool
+from ..sequence.rearrange import sequence_expand_as
+from ..sequence.within import sequence_softmax
 from ..sequence_operator import a_float, as_autocast, level_of, number, one_column
 from ..tensor import LoDTensor, a_lod_tensor
-from .pool import sequence_pool
-from .rearrange import sequence_expand_as
-from .scan import scan
-from .within import sequence_softmax
 
 __all__ = [
     "attention_lstm",

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is here for people and weights that come from PaddlePaddle; each has another form in `tl` that is torch's.
+
+    from_lengths, lod_tensor, full ...            for create_lod_tensor, create_random_int_lodtensor
+    x.to_padded, tl.from_padded, x.mask           for sequence_pad, sequence_unpad, sequence_mask
+    x.filter_rows, x.with_lod, tl.LoD             for sequence_erase, lod_reset, lod_append
+    sequence_pool(x, "first"), tl.cat             for sequence_first_step, sequence_last_step, sequence_concat
+    sequence_conv1d, sequence_unfold              for sequence_conv, row_conv, sequence_enumerate
+    tl.nn.LSTM, tl.nn.GRU, tl.scan                for the recurrences on projected inputs, and the plan of one
+
+Every name is in `tl` as well, where it has always been, but not on its list.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..sequence import plan
+from ..sequence.plan import *
+from . import create, forms, layout, recurrent
+from .create import *
+from .forms import *
+from .layout import *
+from .recurrent import *
+
+if not TYPE_CHECKING:  # as in torch_lod.sequence
+    __all__ = [name for family in (create, forms, layout, plan, recurrent) for name in family.__all__]

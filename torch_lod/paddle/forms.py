@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fluid's own forms of what `tl` has in torch's: pooling by name, joining, windows; and its layers for images and text pairs."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..construct import all_lod, joined_within
+from ..dynamo import failing
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
+from ..lod import LoD
+from ..sequence.pool import _kind, _pool, sequence_pool, sequence_topk
+from ..sequence.windows import _a_weight, _fits, _positive, _rows_by_features
+from ..sequence_operator import (
+    a_float,
+    in_autocast,
+    level_of,
+    sequence_operator,
+)
+from ..tensor import LoDTensor, made
+from ..validate import sums, whole
+
+__all__ = [
+    "fused_embedding_seq_pool",
+    "im2sequence",
+    "row_conv",
+    "sequence_concat",
+    "sequence_conv",
+    "sequence_first_step",
+    "sequence_last_step",
+    "sequence_topk_avg_pooling",
+]
+
+
+@public
+def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
+    """The first row of every sequence of a level: `sequence_pool(x, "first")`.
+
+    Equivalent to (no sequence empty):
+        torch.stack([rows[0] for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element), of any dtype.
+        pad_value: the row of empty sequences; it has no gradient.
+
+    Returns:
+        (sequences, *element) with the levels above. The gradient goes to the rows taken.
+
+    Source: Paddle Fluid's sequence_first_step.
+    """
+    return _pool(x, "first", pad_value, level)
+
+
+@public
+def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
+    """The last row of every sequence of a level: `sequence_pool(x, "last")`.
+
+    Equivalent to (no sequence empty):
+        torch.stack([rows[-1] for rows in x.sequences(level)])
+
+    Args:
+        x: (rows, *element), of any dtype.
+        pad_value: the row of empty sequences; it has no gradient.
+
+    Returns:
+        (sequences, *element) with the levels above. The gradient goes to the rows taken.
+
+    Source: Paddle Fluid's sequence_last_step.
+    """
+    return _pool(x, "last", pad_value, level)
+
+
+@public
+def fused_embedding_seq_pool(
+    ids: LoDTensor, weight: Tensor, combiner: str = "sum", padding_idx: int | None = None, level: int | str = -1
+) -> Tensor:
+    """The embeddings of the ids under every sequence of a level, pooled.
+
+    Equivalent to:
+        sequence_pool(F.embedding(ids, weight), combiner, level=level)
+
+    Args:
+        ids: integers in [0, len(weight)), (rows,), (rows, 1) or (rows, n); IndexError otherwise.
+        weight: (words, width).
+        combiner: as sequence_pool's pool_type.
+        padding_idx: rows of this id count as zeros and pass no gradient.
+
+    Returns:
+        (sequences, width), or (sequences, n, width), with the levels above; zeros for empty sequences. The gradient reaches
+        weight, as a dense tensor.
+
+    Source: Paddle Fluid's fused_embedding_seq_pool, of combiner "sum".
+    """
+    level_of(ids, level, "ids")
+    numbers = ids.values()
+    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+        raise LoDTypeError(f"expected ids of an integer dtype, got {numbers.dtype}")
+    if numbers.dim() == 2 and numbers.shape[1] == 1:
+        numbers = numbers.squeeze(1)
+    if not isinstance(weight, Tensor):
+        raise LoDTypeError(f"expected weight as a tensor, got {type(weight).__name__}")
+    if weight.dim() != 2:
+        raise LoDValueError(f"expected weight of shape (words, width), got {tuple(weight.shape)}")
+    if weight.device != numbers.device:
+        raise LoDTypeError(f"expected weight on {numbers.device}, as ids, got one on {weight.device}")
+    if padding_idx is not None:
+        padding_idx = whole("padding_idx", padding_idx)
+    words = weight.shape[0]
+    numbers = numbers.to(torch.int64)
+    outside = (numbers < 0) | (numbers >= words)
+    for i in failing(outside.flatten(1).any(1) if outside.dim() > 1 else outside, "ids hold one out of range"):
+        worst = int(numbers[i][outside[i]][0])
+        raise LoDIndexError(f"expected ids in [0, {words - 1}], got {worst} at index {i}")
+    kind = _kind("combiner", combiner)
+    if padding_idx is not None:
+        numbers = torch.where(numbers == padding_idx, -1, numbers)
+    rows = ops.gather_rows(weight, numbers.flatten()).view(*numbers.shape, weight.shape[1])
+    return sequence_pool(ids.with_values(rows), kind, level=level)
+
+
+@public
+def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topks, channel_num: int) -> LoDTensor:
+    """Means of the k largest scores of every row of score matrices, for several k.
+
+    Sequence i of x holds `channel_num` matrices of as many rows as sequence i of `row` and as many columns as that of
+    `col`, one after another. Where a matrix has fewer than k columns, their sum is still divided by k.
+
+    Args:
+        x: scores, (n,) or (n, 1), one level.
+        row, col: whose lengths are the sizes of the matrices.
+        topks: numbers of scores, each at least 1.
+
+    Returns:
+        (rows of `row`, channel_num * len(topks)), channels outermost, with the LoD of `row`. The gradient goes to the
+        scores that were chosen.
+
+    Raises:
+        ValueError: where the lengths of x are not channel_num * rows * columns.
+
+    Source: Paddle Fluid's sequence_topk_avg_pooling.
+    """
+    for what, t in (("x", x), ("row", row), ("col", col)):
+        level_of(t, -1, what)
+        if t.lod_level != 1:
+            raise LoDValueError(f"expected {what} with 1 level, got {t.lod_level}")
+    if not isinstance(topks, (list, tuple)) or not topks or any(type(k) is not int or k < 1 for k in topks):
+        raise LoDValueError(f"expected topks as a list of numbers >= 1, got {topks!r}")
+    if type(channel_num) is not int or channel_num < 1:
+        raise LoDValueError(f"expected channel_num >= 1, got {channel_num!r}")
+    high, broad = row._lod.levels[0].diff(), col._lod.levels[0].diff()
+    lengths = x._lod.levels[0].diff()
+    if high.shape != lengths.shape or broad.shape != lengths.shape:
+        counts = [len(t) for t in (lengths, high, broad)]
+        raise LoDValueError(f"expected equally many sequences in x, row and col, got {counts}")
+    said = "expected x of channel_num x rows x columns scores"
+    for i in failing(lengths != channel_num * high * broad, said):
+        raise LoDValueError(
+            f"expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"
+        )
+    a_float(x)
+    scores = x.values().reshape(-1)
+    if scores.numel() != x.shape[0]:
+        raise LoDValueError(f"expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
+    # a matrix row is a segment; they come by (sequence, channel, row) and leave by (sequence, row, channel)
+    turned = LoD.checked("lengths", [sums(channel_num * high)], rows=channel_num * row.shape[0])
+    matrices = LoD.checked("lengths", [sums(broad[turned.parents_at(0)])], rows=x.shape[0])
+    best, _ = sequence_topk(LoDTensor(scores, matrices), max(topks))
+    means = best.cumsum(1)[:, [k - 1 for k in topks]] / torch.tensor(topks, dtype=scores.dtype, device=x.device)
+    first, of = row._lod.levels[0][:-1], row._lod.parents_at(0)
+    place = torch.arange(row.shape[0], device="cpu") + (channel_num - 1) * first[of]
+    turn = place[:, None] + torch.arange(channel_num, device="cpu") * high[of][:, None]
+    out = ops.gather_rows(means, turn.flatten().to(x.device))
+    return LoDTensor(out.view(row.shape[0], channel_num * len(topks)), row._lod)
+
+
+@public
+def sequence_concat(xs, level: int | str = -1) -> LoDTensor:
+    """Sequence i of the result is sequence i of every x, one after another.
+
+    Equivalent to (one level):
+        torch.cat([torch.cat(parts) for parts in zip(*(x.sequences() for x in xs))])
+
+    Args:
+        xs: LoDTensors (rows, *element) of one depth, with equally many sequences at `level` and equal levels above it.
+
+    Returns:
+        all rows, sequences as long as theirs together; those that are empty add nothing. The gradient is cut apart.
+
+    Raises:
+        ValueError: where the depths, the numbers of sequences or the levels above differ.
+
+    Source: Paddle Fluid's sequence_concat, of one level; `tl.cat(xs, along="within")` is this at level 0.
+    """
+    xs = all_lod(xs)
+    return joined_within(xs, level_of(xs[0], level))
+
+
+@sequence_operator
+def sequence_conv(
+    x: LoDTensor,
+    weight: Tensor,
+    context_length: int,
+    context_start: int | None = None,
+    bias: Tensor | None = None,
+    padding_data: Tensor | None = None,
+    level: int | str = -1,
+) -> LoDTensor:
+    """Every row with its neighbours, side by side, times `weight`: out[t] = [x[t + start], ..., x[t + start + n - 1]] weight.
+
+        context_length 3, context_start -1, a sequence a b c:   [0 a b] W   [a b c] W   [b c 0] W
+
+    Args:
+        x: (rows, features), a floating dtype.
+        weight: (context_length * features, out).
+        context_start: where the context begins, relative to the row; -(context_length // 2) if None.
+        bias: (out,).
+        padding_data: (before + after, features), what a context sees outside its sequence, in place of zeros: first the
+            before = max(0, -context_start) rows that precede it, then the after = max(0, context_start + context_length - 1)
+            rows that follow it.
+
+    Returns:
+        (rows, out), with the LoD of x. Gradients reach x, weight, bias and padding_data; empty sequences have no windows.
+
+    Raises:
+        ValueError, TypeError: where the shape, dtype or device of an argument does not fit.
+
+    Source: Paddle Fluid's sequence_conv, of one level.
+    """
+    k = level_of(x, level)
+    values = in_autocast(_rows_by_features(x))
+    n = _positive("context_length", context_length)
+    start = -(n // 2) if context_start is None else context_start
+    if type(start) is not int or not -(2**20) <= start <= 2**20:
+        raise LoDValueError(f"expected context_start within 2**20, got {context_start!r}")
+    width = values.shape[1]
+    _a_weight(weight, "(context_length * features, out)", lambda w: w.dim() == 2)
+    weight = _fits("weight", weight, (n * width, weight.shape[1]), values)
+    if bias is not None:
+        bias = _fits("bias", bias, (weight.shape[1],), values)
+    offsets = x._lod.row_offsets_at(k, values.device)
+    out = ops.segment_conv(values, weight.reshape(n, width, weight.shape[1]), bias, offsets, start)
+    if padding_data is not None:
+        before, after = max(0, -start), max(0, start + n - 1)
+        padding_data = _fits("padding_data", padding_data, (before + after, width), values)
+        out = out + _padding_seen(values, offsets, n, start, before, padding_data).flatten(1) @ weight
+    return made(out, x._lod)
+
+
+def _padding_seen(values: Tensor, offsets: Tensor, n: int, start: int, before: int, padding: Tensor) -> Tensor:
+    """(rows, n, features): the rows of `padding` that a context sees outside its sequence, zeros inside."""
+    rows = values.shape[0]
+    row = torch.arange(rows, device=values.device)[:, None] + start + torch.arange(n, device=values.device)
+    first = ops.segment_broadcast(offsets[:-1], offsets, rows)[:, None]
+    last = ops.segment_broadcast(offsets[1:], offsets, rows)[:, None]
+    at = torch.where(row < first, before + row - first, torch.where(row >= last, before + row - last, -1))
+    return ops.gather_rows(padding, at.flatten()).view(rows, n, values.shape[1])
+
+
+@sequence_operator
+def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
+    """Look-ahead: out[t] = sum over w of x[t + w] * weight[w], element by element, cut off at the end of the sequence.
+
+    Args:
+        x: (rows, features), a floating dtype.
+        weight: (future context + 1, features).
+
+    Returns:
+        (rows, features), with the LoD of x. Gradients reach x and weight; empty sequences have no windows.
+
+    Raises:
+        ValueError, TypeError: where the shape, dtype or device of weight does not fit.
+
+    Source: Paddle Fluid's row_conv, of one level; Wang et al., "Lookahead Convolution Layer for Unidirectional Recurrent
+    Neural Networks", 2016.
+    """
+    k = level_of(x, level)
+    values = _rows_by_features(x)
+    _a_weight(weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
+    weight = _fits("weight", weight, (weight.shape[0], values.shape[1]), values)
+    seen = ops.segment_unfold(values, x._lod.row_offsets_at(k, values.device), weight.shape[0], 0)
+    return made((seen * weight).sum(1), x._lod)
+
+
+def _pair(what: str, value, least: int) -> tuple[int, int]:
+    pair = (value, value) if type(value) is int else value
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2 or any(type(v) is not int or v < least for v in pair):
+        raise LoDValueError(f"expected {what} as a number >= {least} or a pair of them, got {value!r}")
+    return pair[0], pair[1]
+
+
+@public
+def im2sequence(
+    x: Tensor, filter_size, stride=1, padding=0, input_image_size: Tensor | None = None, out_stride=1
+) -> LoDTensor:
+    """Images as sequences of the windows that a filter sees, row by row.
+
+    Equivalent to (images of one size):
+        F.unfold(x, filter_size, 1, padding, stride).transpose(1, 2).flatten(0, 1)
+
+    Args:
+        x: (images, channels, height, width), of any dtype.
+        filter_size, stride: a number or (height, width).
+        padding: a number, (height, width) or (up, left, down, right): zeros around the image.
+        input_image_size: (images, 2), the height and width of the images before they were brought to the size of x: then
+            the windows of an image of height h are ceil(h / out_stride) of them, divided by the stride as usual, and the
+            same for its width. One sync if on a GPU.
+        out_stride: a number or (height, width), how much smaller x is than the images.
+
+    Returns:
+        (windows, channels * filter height * filter width), a sequence per image. The gradient sums over the windows that
+        hold a pixel.
+
+    Raises:
+        ValueError: where a filter does not fit into the padded image.
+
+    Source: Paddle Fluid's im2sequence.
+    """
+    if not isinstance(x, Tensor):
+        raise LoDTypeError(f"expected x as a tensor, got {type(x).__name__}")
+    if x.dim() != 4:
+        raise LoDValueError(f"expected x of shape (images, channels, height, width), got {tuple(x.shape)}")
+    if isinstance(x, LoDTensor):
+        x = x.values()
+    high, wide = _pair("filter_size", filter_size, 1)
+    down_by, right_by = _pair("stride", stride, 1)
+    if isinstance(padding, (list, tuple)) and len(padding) == 4:
+        (up, left), (down, right) = _pair("padding", padding[:2], 0), _pair("padding", padding[2:], 0)
+    else:
+        up, left = down, right = _pair("padding", padding, 0)
+
+    def grid(height: int, width: int) -> tuple[int, int]:
+        return (height + up + down - high) // down_by + 1, (width + left + right - wide) // right_by + 1
+
+    images, channels, height, width = x.shape
+    if min(grid(height, width)) < 1:
+        raise LoDValueError(
+            f"expected a filter_size within the padded image, {(height + up + down, width + left + right)}, got "
+            f"{(high, wide)}"
+        )
+    sizes = [grid(height, width)] * images
+    if input_image_size is not None:
+        if not isinstance(input_image_size, Tensor):
+            raise LoDTypeError(f"expected input_image_size as a tensor, got {type(input_image_size).__name__}")
+        if input_image_size.shape != (images, 2) or not bool(input_image_size.isfinite().all()):
+            raise LoDValueError(
+                f"expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"
+            )
+        by = _pair("out_stride", out_stride, 1)
+        real = [[math.ceil(v / by[i]) for i, v in enumerate(size)] for size in input_image_size.tolist()]
+        sizes = [grid(h, w) for h, w in real]
+        if any(min(size) < 1 for size in sizes):
+            raise LoDValueError(f"expected images of at least one window, got sizes {real[:4]}")
+    rows, columns = (max([0, *(size[i] for size in sizes)]) for i in (0, 1))
+    # zeros beyond the image where a grid is larger than x
+    below, beside = (
+        max(0, (rows - 1) * down_by + high - up - height),
+        max(0, (columns - 1) * right_by + wide - left - width),
+    )
+    size = height + up + max(down, below), width + left + max(right, beside)
+    if images * channels * size[0] * size[1] >= 2**48:
+        raise LoDValueError(f"expected a padded image of fewer than 2**48 elements, got {(channels, *size)}")
+    padded = torch.nn.functional.pad(x, (left, max(right, beside), up, max(down, below)))
+    seen = padded.unfold(2, high, down_by).unfold(3, wide, right_by).permute(0, 2, 3, 1, 4, 5)
+    if len(set(sizes)) <= 1:
+        values = seen[:, :rows, :columns].flatten(0, 2)
+    else:
+        values = torch.cat([seen[i, :h, :w].flatten(0, 1) for i, (h, w) in enumerate(sizes)])
+    return LoDTensor(values.flatten(1), LoD.from_lengths([[h * w for h, w in sizes]]))

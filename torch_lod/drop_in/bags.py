@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence import sequence_normalize
-from ..tensor import LoDTensor, maybe_lod
+from ..tensor import LoDTensor, made
 from .routes import OneSample, one_sample, only_first, route
 
 
@@ -51,7 +51,7 @@ def embedding_bag(
         True,
         padding_idx,
     )
-    return maybe_lod(bags, input.lod.outer(-1))
+    return made(bags, input.lod.outer(-1))
 
 
 @route(F.instance_norm, kind=None, samples=True)
@@ -72,6 +72,6 @@ def instance_norm(
         raise LoDValueError(
             "expected no running statistics, which would be those of all sequences together; see tl.sequence_normalize"
         )
-    rows = sequence_normalize(input.rows, eps)
+    rows = sequence_normalize(input.rows, eps=eps)
     rows = rows if weight is None else rows * weight
     return one_sample(rows if bias is None else rows + bias)

@@ -10,7 +10,7 @@ from ..engine.recurrence import run_layers
 from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence import scan
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor, maybe_lod
+from ..tensor import LoDTensor, made
 
 __all__ = ["GRU", "LSTM", "RNN", "DynamicRNN", "last_state"]
 
@@ -235,7 +235,7 @@ def last_state(h_n: Tensor, x: LoDTensor, level: int | str = -1, *, bidirectiona
     if h_n.dim() != 3 or h_n.shape[1] != x.num_sequences(k):
         raise LoDValueError(f"expected h_n of shape (states, {x.num_sequences(k)}, hidden), got {tuple(h_n.shape)}")
     last = h_n[-2:] if bidirectional else h_n[-1:]
-    return maybe_lod(last.transpose(0, 1).flatten(1), x.lod.outer(k))
+    return made(last.transpose(0, 1).flatten(1), x.lod.outer(k))
 
 
 class DynamicRNN(torch.nn.Module):

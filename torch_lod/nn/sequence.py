@@ -27,18 +27,16 @@ class SequencePool(torch.nn.Module):
     """`tl.sequence_pool` as a module: (rows, *element) to (sequences, *element)."""
 
     @public
-    def __init__(self, pool_type: str, pad_value: float = 0.0, level: int | str = -1):
+    def __init__(self, pool_type: str, padding_value: float = 0.0, level: int | str = -1):
         super().__init__()
-        self.pool_type, self.pad_value, self.level = pool_type, pad_value, level
+        self.pool_type, self.padding_value, self.level = pool_type, padding_value, level
 
     @public
     def forward(self, x: LoDTensor) -> Tensor:
-        pooled = ops.sequence_pool(x, self.pool_type, self.pad_value, self.level)
-        assert isinstance(pooled, Tensor)
-        return pooled
+        return ops.sequence_pool(x, self.pool_type, padding_value=self.padding_value, level=self.level)
 
     def extra_repr(self) -> str:
-        return f"{self.pool_type!r}, pad_value={self.pad_value}, level={self.level!r}"
+        return f"{self.pool_type!r}, padding_value={self.padding_value}, level={self.level!r}"
 
 
 class SequenceSoftmax(torch.nn.Module):
@@ -51,7 +49,7 @@ class SequenceSoftmax(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        return ops.sequence_softmax(x, self.level)
+        return ops.sequence_softmax(x, level=self.level)
 
     def extra_repr(self) -> str:
         return f"level={self.level!r}"
@@ -80,10 +78,8 @@ class AttentionPool(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> Tensor:
-        weights = ops.sequence_softmax(self.context(self.project(x).tanh()), self.level)
-        pooled = ops.sequence_pool(weights * x, "sum", level=self.level)
-        assert isinstance(pooled, Tensor)
-        return pooled
+        weights = ops.sequence_softmax(self.context(self.project(x).tanh()), level=self.level)
+        return ops.sequence_pool(weights * x, "sum", level=self.level)  # type: ignore[arg-type]  # to a checker a product is plain
 
 
 class SequenceConv(torch.nn.Module):
@@ -129,7 +125,13 @@ class SequenceConv(torch.nn.Module):
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
         return paddle.sequence_conv(
-            x, self.weight, self.context_length, self.context_start, self.bias, self.padding_data, self.level
+            x,
+            self.weight,
+            self.context_length,
+            self.context_start,
+            self.bias,
+            padding_data=self.padding_data,
+            level=self.level,
         )
 
     def extra_repr(self) -> str:
@@ -172,7 +174,15 @@ class SequenceConv1d(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        return ops.sequence_conv1d(x, self.weight, self.bias, self.dilation, self.padding, self.groups, self.level)
+        return ops.sequence_conv1d(
+            x,
+            self.weight,
+            self.bias,
+            dilation=self.dilation,
+            padding=self.padding,
+            groups=self.groups,
+            level=self.level,
+        )
 
     def extra_repr(self) -> str:
         size = tuple(self.weight.shape)
@@ -197,7 +207,7 @@ class RowConv(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        return paddle.row_conv(x, self.weight, self.level)
+        return paddle.row_conv(x, self.weight, level=self.level)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[1]}, future_context={self.weight.shape[0] - 1}, level={self.level!r}"

@@ -62,9 +62,9 @@ def scan(
                 f"expected x with equal LoDs, got LoDs that differ at input {i}: {lod.difference(other._lod)}"
             )
     if reverse:
-        turned = tuple(sequence_reverse(t, k) for t in inputs)
+        turned = tuple(sequence_reverse(t, level=k) for t in inputs)
         outputs, last = scan(cell, turned if isinstance(x, tuple) else turned[0], init, k, static=static)
-        back = [sequence_reverse(t, k) for t in (outputs if isinstance(outputs, tuple) else (outputs,))]
+        back = [sequence_reverse(t, level=k) for t in (outputs if isinstance(outputs, tuple) else (outputs,))]
         return tuple(back) if isinstance(outputs, tuple) else back[0], last
 
     table = RankTable(lod, k)

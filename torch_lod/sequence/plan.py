@@ -16,7 +16,7 @@ from ..dynamo import holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor
+from ..tensor import LoDTensor, moved
 from ..validate import sums
 
 __all__ = [
@@ -127,11 +127,11 @@ def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
     index, sizes = table._steps()
     if k + 1 == x.lod_level:
         return list(ops.gather_rows(x.values(), index.to(x.device)).split(sizes))
-    moved = x._moved(*x._lod.take(k + 1, index))
+    by_step = moved(x, *x._lod.take(k + 1, index))
     ends = sums(torch.tensor(sizes, dtype=torch.int64, device="cpu")).tolist()
-    lods = [moved._lod.cut(0, a, b)[0] for a, b in itertools.pairwise(ends)]
+    lods = [by_step._lod.cut(0, a, b)[0] for a, b in itertools.pairwise(ends)]
     return [
-        LoDTensor(part, lod) for part, lod in zip(moved.values().split([lod.rows for lod in lods]), lods, strict=True)
+        LoDTensor(part, lod) for part, lod in zip(by_step.values().split([lod.rows for lod in lods]), lods, strict=True)
     ]
 
 
@@ -179,7 +179,7 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
     whole = joined(all_lod(list(array)))
     inner, runs = whole._lod.take(0, back)
     names = table.lod.level_names if table.lod.depth == len(outer) + inner.depth else None
-    return whole._moved(LoD.checked("offsets", [*outer, *inner.levels], names), runs)
+    return moved(whole, LoD.checked("offsets", [*outer, *inner.levels], names), runs)
 
 
 def _sequences_of(x, what: str = "x") -> int:
@@ -208,7 +208,7 @@ def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
     if count != order.numel():
         raise LoDValueError(f"expected x with the {order.numel()} sequences of the table, got {count}")
     if isinstance(x, LoDTensor):
-        return x._moved(*x._lod.take(0, order))
+        return moved(x, *x._lod.take(0, order))
     return ops.gather_rows(x, order.to(x.device))
 
 
@@ -269,7 +269,7 @@ def split_lod_tensor(x: Tensor, mask: Tensor, level: int | str = 0) -> tuple[Ten
         return yes, no
     k = level_of(x, level)
     host = _mask(mask, x.num_sequences(k))
-    yes, no = (x._moved(*x._lod.take(k, m.nonzero().flatten())) for m in (host, ~host))
+    yes, no = (moved(x, *x._lod.take(k, m.nonzero().flatten())) for m in (host, ~host))
     return yes, no
 
 
@@ -306,6 +306,6 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
     whole = joined(all_lod([in_true, in_false]))
     inner, runs = whole._lod.take(0, place)
     if not isinstance(x, LoDTensor):
-        return whole._moved(inner, runs)
+        return moved(whole, inner, runs)
     names = x.level_names if k + inner.depth == x.lod_level else inner.level_names if k == 0 else None
-    return whole._moved(LoD.checked("offsets", [*x._lod.levels[:k], *inner.levels], names), runs)
+    return moved(whole, LoD.checked("offsets", [*x._lod.levels[:k], *inner.levels], names), runs)

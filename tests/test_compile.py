@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from sequence_words import told
+from samples.words import told
 
 import torch_lod as tl
 

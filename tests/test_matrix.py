@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import FULL
 from matrix_info import CALLS, Call
-from sequence_words import changed, tensors, told
+from samples.words import changed, tensors, told
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 

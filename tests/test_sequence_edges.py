@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from nested import flat, within
-from reference import extreme_of
-from sequence_words import STRUCTURES, lod_tensor
+from reference.ops import extreme_of
+from samples.words import STRUCTURES, lod_tensor
 
 import torch_lod as tl
 

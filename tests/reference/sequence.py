@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from nested import flat, lengths_of, within
-from reference import extreme_of, rows_of
+
+from reference.ops import extreme_of, rows_of
 
 
 class Nest(NamedTuple):
@@ -186,6 +187,19 @@ def sequence_topk_avg_pooling(x, row, col, topks, channel_num):
     return row.with_rows(rows.reshape(sum(map(len, row.tree)), channel_num * len(topks)))
 
 
+def sequence_loss(x, reduce="token"):
+    rows = x.rows()
+    if reduce == "token":
+        return rows.sum() / max(len(rows), 1)
+    level = x.names.index(reduce) if reduce in (x.names or ()) else -1 if reduce == "sequence" else reduce
+    found = parts(x, level % x.depth)
+    if reduce == "sequence":
+        means = [r.mean() for r in found if len(r)]
+        return sum(means) / len(means) if means else rows.sum()
+    means = [r.mean() if len(r) else r.sum() for r in found]
+    return above(x, level % x.depth, torch.stack(means) if means else rows)
+
+
 # -- within
 
 
@@ -238,6 +252,62 @@ def sequence_sort(x, key=None, descending=False, level=-1):
         return x.with_rows(joined(sorted_, x.values[:0]))
     keys = iter(key.tolist() if key is not None else [len(e) for e in flat(x.tree, level + 1)])
     return moved(x, level, lambda s: [s[i] for i in order_of([next(keys) for _ in s], descending)])
+
+
+def sequence_attention(
+    q, k, v, level=-1, causal=False, window=None, bias=None, scale=None, enable_gqa=False, alibi=None
+):
+    before, after = (-1, -1) if window is None else (window, window) if isinstance(window, int) else window
+    after = 0 if causal else after
+    out, pairs = [], itertools.count()
+    for rows, keys, inner in zip(parts(q, level), parts(k, level), parts(v, level), strict=True):
+        for i, row in enumerate(rows):
+            place = i + len(keys) - len(rows)
+            heads = []
+            row = row if row.dim() == 2 else row[None]
+            first = [next(pairs) for _ in keys]
+            for h, one in enumerate(row):
+                shared = keys if keys.dim() == 3 else keys[:, None]
+                values_ = inner if inner.dim() == 3 else inner[:, None]
+                g = h // (len(row) // shared.shape[1])
+                result = values_.new_zeros(values_.shape[2]) + 0 * (one.sum() + shared.sum() + values_.sum())
+                seen, scores = [], []
+                for j in range(len(keys)):
+                    if (before >= 0 and j < place - before) or (after >= 0 and j > place + after):
+                        continue
+                    x = (one * shared[j, g]).sum() * (len(one) ** -0.5 if scale is None else scale)
+                    if bias is not None:
+                        added = bias[first[j]] if bias.dim() == 1 else bias[first[j], h]
+                        x = x + (torch.where(added, 0.0, -math.inf) if bias.dtype == torch.bool else added)
+                    if alibi is not None:
+                        slope = 2.0 ** (-8 * (h + 1) / len(row)) if alibi is True else alibi[h]
+                        x = x - slope * abs(place - j)
+                    if x != -math.inf:
+                        seen.append(values_[j, g])
+                        scores.append(x)
+                if seen:
+                    result = (torch.stack(scores).softmax(0)[:, None] * torch.stack(seen)).sum(0)
+                heads.append(result)
+            out.append(torch.stack(heads) if rows.dim() == 3 else heads[0])
+    return q.with_rows(rows_of(out, v.values.new_zeros(0, *q.values.shape[1:-1], v.values.shape[-1])))
+
+
+def rotary_embedding(x, base=10000.0, interleaved=True, start=0, level=-1):
+    """Pairs of features as complex numbers, turned one by one."""
+    out = [None] * len(x.values)
+    numbers = iter(range(len(x.values)))
+    half = x.values.shape[-1] // 2
+    for s, rows in enumerate(parts(x, level)):
+        for p, row in enumerate(rows):
+            place = p + int(start[s] if isinstance(start, torch.Tensor) else start)
+            turned = [None] * (2 * half)
+            for i in range(half):
+                one, other = (2 * i, 2 * i + 1) if interleaved else (i, i + half)
+                t = place / base ** (2 * i / (2 * half))
+                turned[one] = row[..., one] * math.cos(t) - row[..., other] * math.sin(t)
+                turned[other] = row[..., one] * math.sin(t) + row[..., other] * math.cos(t)
+            out[next(numbers)] = torch.stack(turned, -1) if turned else row
+    return x.with_rows(rows_of(out, x.values))
 
 
 # -- rearranging

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table: one entry per operator of torch_lod.sequence. Every law of test_all_sequences.py reads it."""
+"""Sequences into rows."""
 
-import sequence_info_attention as attention
-import sequence_info_layout as layout
-import sequence_info_moves as moves
-import sequence_info_plan as plan
-import sequence_reference as reference
 import torch
-from op_words import ANY, FLOATS, WHOLE, values
-from sequence_words import Sample, SequenceInfo, lod_tensor, over
 
 import torch_lod as tl
-
-HALVES = (torch.bfloat16, torch.float16)
-#: Composed of several operators, each of which rounds to the half type.
-ROUNDED = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (6e-2, 6e-2), torch.float16: (1e-2, 1e-2)}
-X = lod_tensor([[2, 1], [1, 2, 3]], (3,), torch.float32, "cpu")
-V, M = X.values(), X.values().to("meta")
-
-# -- pooling
+from samples.words import (
+    ALL,
+    NUMBERS,
+    REAL,
+    ROUNDED,
+    Sample,
+    SequenceInfo,
+    V,
+    X,
+    alone,
+    dtype_errors,
+    lod_tensor,
+    over,
+    values,
+)
 
 REDUCES = (
     "sum",
@@ -111,39 +111,10 @@ def end_errors(name):
     return errors
 
 
-def alone(x, k):
-    yield "", (x,), {}
-
-
-def dtype_errors(name, wrong=torch.bool, words="dtype"):
-    """Where x is all there is to get wrong."""
-
-    def errors():
-        op = getattr(tl, name)
-        yield "dtype", lambda: op(X.to(wrong)), TypeError, words
-        yield "complex", lambda: op(X.to(torch.cfloat)), TypeError, words
-        yield "no argument", lambda: op(None), TypeError, "x as a LoDTensor, got NoneType"
-
-    return errors
-
-
 def losses(x, k):
     yield "", (x,), {}
     for reduce in ("token", "sequence", *range(k + 1), -1, *(x.level_names or ())):
         yield f" {reduce}", (x, reduce), {}
-
-
-def loss_reference(x, reduce="token"):
-    rows = x.rows()
-    if reduce == "token":
-        return rows.sum() / max(len(rows), 1)
-    level = x.names.index(reduce) if reduce in (x.names or ()) else -1 if reduce == "sequence" else reduce
-    found = reference.parts(x, level % x.depth)
-    if reduce == "sequence":
-        means = [r.mean() for r in found if len(r)]
-        return sum(means) / len(means) if means else rows.sum()
-    means = [r.mean() if len(r) else r.sum() for r in found]
-    return reference.above(x, level % x.depth, torch.stack(means) if means else rows)
 
 
 def loss_errors():
@@ -266,212 +237,13 @@ def average_errors():
     yield "whole scores", lambda: op(x.long(), row, col, [1], 2), TypeError, "x of a floating dtype, got torch.int64"
 
 
-# -- within
-
-
-def either_way(option):
-    def make(x, k):
-        yield "", (x,), {}
-        yield f" {option}", (x,), {option: True}
-
-    return make
-
-
-def with_eps(x, k):
-    yield "", (x,), {}
-    yield " eps", (x, 0.5), {}
-
-
-def eps_errors():
-    yield "eps", lambda: tl.sequence_normalize(X, None), TypeError, "eps as a number, got None"
-    yield "eps as a level", lambda: tl.sequence_normalize(X, "a"), TypeError, "eps as a number, got 'a'"
-    yield "dtype", lambda: tl.sequence_normalize(X.long()), TypeError, "x of a floating dtype, got torch.int64"
-
-
-def with_zeros(x, k):
-    """Products whose gradients go through one zero, and two."""
-    yield "", (x,), {}
-    if len(x):
-        rows = x.values().clone()
-        rows[:: 3 if len(x) > 4 else 2] = 0
-        yield " zeros", (x.with_values(rows),), {}
-
-
-def sorts(x, k):
-    inner = k + 1 == x.lod_level
-    yield "", (x,), {}
-    yield " descending", (x,), {"descending": True}
-    count = len(x) if inner else x.num_sequences(k + 1)
-    whole = torch.arange(count).mul(7).remainder(3)
-    yield " by key", (x, whole), {}
-    yield " by floating key fixed", (x, torch.linspace(1, -1, count)), {"descending": True}
-
-
-def sort_errors():
-    sort = tl.sequence_sort
-    yield "key", lambda: sort(X, torch.zeros(5)), ValueError, "one number for each of 6 elements, got (5,)"
-    yield "outer key", lambda: sort(X, torch.zeros(6), level=0), ValueError, "each of 3 elements, got (6,)"
-    yield "2-d key", lambda: sort(X, V), ValueError, "each of 6 elements, got (6, 3)"
-    yield (
-        "complex key",
-        lambda: sort(X, torch.zeros(6, dtype=torch.cfloat)),
-        TypeError,
-        "key as a tensor of numbers, got torch.complex64",
-    )
-    yield "list key", lambda: sort(X, [1, 2]), TypeError, "key as a tensor of numbers, got list"
-    yield "meta key", lambda: sort(X, M[:, 0]), TypeError, "key as a tensor of numbers, got torch.float32 on meta"
-    yield "complex", lambda: sort(X.to(torch.cfloat)), TypeError, "x of a dtype that has an order, got torch.complex64"
-
-
-SEQUENCES = [
-    SequenceInfo(
-        "sequence_pool",
-        reference.sequence_pool,
-        over(pools),
-        pool_errors,
-        (*FLOATS, *WHOLE, torch.bool),
-        "reduces",
-        tolerance=ROUNDED,
-    ),
-    SequenceInfo(
-        "sequence_first_step",
-        reference.sequence_first_step,
-        over(ends),
-        end_errors("sequence_first_step"),
-        FLOATS + WHOLE + ANY,
-        "reduces",
-    ),
-    SequenceInfo(
-        "sequence_last_step",
-        reference.sequence_last_step,
-        over(ends),
-        end_errors("sequence_last_step"),
-        FLOATS + WHOLE + ANY,
-        "reduces",
-    ),
-    SequenceInfo(
-        "sequence_argmax",
-        reference.sequence_argmax,
-        over(alone),
-        dtype_errors("sequence_argmax"),
-        FLOATS + WHOLE,
-        "reduces",
-        differentiable=False,
-    ),
-    SequenceInfo(
-        "sequence_topk", reference.sequence_topk, over(topks), topk_errors, (*FLOATS, *WHOLE, torch.bool), "reduces"
-    ),
-    SequenceInfo(
-        "sequence_loss",
-        loss_reference,
-        over(losses, ((),), None),
-        loss_errors,
-        FLOATS,
-        "reduces",
-        levels=None,
-        tolerance=ROUNDED,
-    ),
-    SequenceInfo(
-        "fused_embedding_seq_pool",
-        reference.fused_embedding_seq_pool,
-        embedded,
-        embedding_errors,
-        FLOATS + WHOLE,
-        "reduces",
-    ),
-    SequenceInfo(
-        "sequence_topk_avg_pooling",
-        reference.sequence_topk_avg_pooling,
-        averages,
-        average_errors,
-        FLOATS,
-        "reduces",
-        levels=None,
-        tolerance=ROUNDED,
-    ),
-    SequenceInfo(
-        "sequence_softmax",
-        reference.sequence_softmax,
-        over(alone),
-        dtype_errors("sequence_softmax", torch.int64),
-        FLOATS,
-        "normalises",
-        True,
-        tolerance=ROUNDED,
-    ),
-    SequenceInfo(
-        "sequence_log_softmax",
-        reference.sequence_log_softmax,
-        over(alone),
-        dtype_errors("sequence_log_softmax", torch.int64),
-        FLOATS,
-        "normalises",
-        True,
-        tolerance=ROUNDED,
-    ),
-    SequenceInfo(
-        "sequence_normalize",
-        reference.sequence_normalize,
-        over(with_eps),
-        eps_errors,
-        FLOATS,
-        "normalises",
-        True,
-        tolerance=ROUNDED,
-    ),
-    SequenceInfo(
-        "sequence_cumsum",
-        reference.sequence_cumsum,
-        over(either_way("reverse")),
-        dtype_errors("sequence_cumsum", torch.cfloat),
-        (*FLOATS, *WHOLE, torch.bool),
-        "normalises",
-        True,
-        tolerance=ROUNDED,
-    ),
-    SequenceInfo(
-        "sequence_cumprod",
-        reference.sequence_cumprod,
-        over(with_zeros),
-        dtype_errors("sequence_cumprod", torch.cfloat),
-        (*FLOATS, *WHOLE, torch.bool),
-        "normalises",
-        True,
-        tolerance=ROUNDED,
-    ),
-    SequenceInfo(
-        "sequence_cummax",
-        reference.sequence_cummax,
-        over(alone),
-        dtype_errors("sequence_cummax"),
-        FLOATS + WHOLE,
-        "normalises",
-        True,
-    ),
-    SequenceInfo(
-        "sequence_cummin",
-        reference.sequence_cummin,
-        over(alone),
-        dtype_errors("sequence_cummin"),
-        FLOATS + WHOLE,
-        "normalises",
-        True,
-    ),
-    SequenceInfo(
-        "sequence_logcumsumexp",
-        reference.sequence_logcumsumexp,
-        over(alone),
-        dtype_errors("sequence_logcumsumexp", torch.int64),
-        FLOATS,
-        "normalises",
-        True,
-        tolerance=ROUNDED,
-    ),
-    SequenceInfo(
-        "sequence_sort", reference.sequence_sort, over(sorts), sort_errors, (*FLOATS, *WHOLE, torch.bool), "rearranges"
-    ),
-    *attention.SEQUENCES,
-    *moves.SEQUENCES,
-    *layout.SEQUENCES,
-    *plan.SEQUENCES,
+ENTRIES = [
+    SequenceInfo("sequence_pool", over(pools), pool_errors, REAL, tolerance=ROUNDED),
+    SequenceInfo("sequence_first_step", over(ends), end_errors("sequence_first_step"), ALL),
+    SequenceInfo("sequence_last_step", over(ends), end_errors("sequence_last_step"), ALL),
+    SequenceInfo("sequence_argmax", over(alone), dtype_errors("sequence_argmax"), NUMBERS, differentiable=False),
+    SequenceInfo("sequence_topk", over(topks), topk_errors, REAL),
+    SequenceInfo("sequence_loss", over(losses, ((),), None), loss_errors, levels=None, tolerance=ROUNDED),
+    SequenceInfo("fused_embedding_seq_pool", embedded, embedding_errors, NUMBERS),
+    SequenceInfo("sequence_topk_avg_pooling", averages, average_errors, levels=None, tolerance=ROUNDED),
 ]

@@ -1,19 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the operators that rearrange, lay out and look through windows."""
+"""Other orders and numbers of the same elements, and expansion."""
 
 import math
 
-import sequence_reference as reference
 import torch
-from op_words import ANY, FLOATS, WHOLE, values
-from sequence_words import Sample, SequenceInfo, lod_tensor, over
 
 import torch_lod as tl
-
-X = lod_tensor([[2, 1], [1, 2, 3]], (3,), torch.float32, "cpu")
-V, M = X.values(), X.values().to("meta")
-ALL = FLOATS + WHOLE + ANY
-WINDOWED = {torch.bfloat16: (6e-2, 6e-2), torch.float16: (1e-2, 1e-2), torch.float32: (1e-5, 1e-5)}
+from samples.words import ALL, SequenceInfo, V, X, lod_tensor, over, values, without_level
 
 
 def same(x, k):
@@ -179,17 +172,6 @@ def laid(y, k):
         yield " equal", (tl.LoDTensor(x.values(), tl.LoD(outer.to_list())), y), {}
 
 
-def over_levels(make):
-    """Every level is what the operator is asked for by the depth of x."""
-
-    def samples(dtype, device):
-        for sample in over(make)(dtype, device):
-            kwargs = {name: value for name, value in sample.kwargs.items() if name != "level"}
-            yield Sample(sample.label, sample.args, kwargs)
-
-    return samples
-
-
 def laid_errors():
     op = tl.sequence_expand_as
     one = tl.from_lengths(torch.zeros(3, 2), [[1, 2]])
@@ -225,21 +207,14 @@ def mixed_errors():
     yield "rows", lambda: op(X, V), ValueError, "each of the 2 sequences of y, got 6"
 
 
-SEQUENCES = [
-    SequenceInfo("sequence_reverse", reference.sequence_reverse, over(same), only_plain("sequence_reverse"), ALL),
-    SequenceInfo("sequence_slice", reference.sequence_slice, over(slices), slice_errors, ALL),
-    SequenceInfo("sequence_concat", reference.sequence_concat, over(concats), concat_errors, ALL),
-    SequenceInfo("sequence_shift", reference.sequence_shift, over(shifts), shift_errors, ALL),
-    SequenceInfo("sequence_sample", reference.sequence_sample, over(draws), draw_errors, ALL),
-    SequenceInfo("sequence_dropout", reference.sequence_dropout, over(drops), drop_errors, FLOATS, keeps=True),
-    SequenceInfo(
-        "sequence_expand",
-        reference.sequence_expand,
-        over(expands, ((),), "ref_level"),
-        expand_errors,
-        ALL,
-        levels="ref_level",
-    ),
-    SequenceInfo("sequence_expand_as", reference.sequence_expand_as, over_levels(laid), laid_errors, ALL, levels=None),
-    SequenceInfo("broadcast", reference.broadcast, over_levels(mixed), mixed_errors, ALL, levels=None),
+ENTRIES = [
+    SequenceInfo("sequence_reverse", over(same), only_plain("sequence_reverse"), ALL),
+    SequenceInfo("sequence_slice", over(slices), slice_errors, ALL),
+    SequenceInfo("sequence_concat", over(concats), concat_errors, ALL),
+    SequenceInfo("sequence_shift", over(shifts), shift_errors, ALL),
+    SequenceInfo("sequence_sample", over(draws), draw_errors, ALL),
+    SequenceInfo("sequence_dropout", over(drops), drop_errors, keeps=True),
+    SequenceInfo("sequence_expand", over(expands, ((),), "ref_level"), expand_errors, ALL, levels="ref_level"),
+    SequenceInfo("sequence_expand_as", without_level(over(laid)), laid_errors, ALL, levels=None),
+    SequenceInfo("broadcast", without_level(over(mixed)), mixed_errors, ALL, levels=None),
 ]

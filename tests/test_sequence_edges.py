@@ -112,7 +112,8 @@ def test_samples_are_elements_in_their_order(lengths, device):
     for k, n in itertools.product(range(len(lengths)), (1, 2)):
         before = x.to_list()
         drawn = [
-            tl.sequence_sample(x, n, generator=torch.Generator().manual_seed(seed), level=k).to_list() for seed in (0, 0, 1, 2)
+            tl.sequence_sample(x, n, generator=torch.Generator().manual_seed(seed), level=k).to_list()
+            for seed in (0, 0, 1, 2)
         ]
         assert drawn[0] == drawn[1]
         for out in drawn:

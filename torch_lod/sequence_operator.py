@@ -99,7 +99,8 @@ def probability(what: str, value) -> None:
 def integer(what: str, value, least: int = 1, most: int = 2**31) -> int:
     """An int, not a bool, within [least, most]."""
     if type(value) is not int or not least <= value <= most:
-        raise LoDValueError(f"expected {what} in [{least}, {most}], got {value!r:.60}")
+        bound = f"2**{most.bit_length() - 1}" if most > 2**10 and most & (most - 1) == 0 else most
+        raise LoDValueError(f"expected {what} in [{least}, {bound}], got {value!r:.60}")
     return value
 
 

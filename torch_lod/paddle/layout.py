@@ -9,7 +9,7 @@ from ..construct import from_padded
 from ..dynamo import failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..sequence_operator import along, as_autocast, one_column, sequence_operator
+from ..sequence_operator import along, as_autocast, integer, one_column, sequence_operator
 from ..tensor import LoDTensor, rows_of
 from ..validate import filler, host_integers
 
@@ -176,8 +176,7 @@ def sequence_enumerate(x: LoDTensor, win_size: int, *, padding_value: int = 0, l
     """
     values = one_column("x", x)
     s = along(x, level)
-    if type(win_size) is not int or not 1 <= win_size <= 2**20:
-        raise LoDValueError(f"expected win_size in [1, 2**20], got {win_size!r}")
+    integer("win_size", win_size, most=2**20)
     if type(padding_value) is not int:
         raise LoDTypeError(f"expected padding_value as an int, got {padding_value!r}")
     filler("padding_value", padding_value, values.dtype)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recipes of CONTRIBUTING.md, carried out in a copy of the tree.
 
-    python tests/recipe.py "An operator with a kernel"     build it, and hold the laws of it
+python tests/recipe.py "An operator with a kernel"     build it, and hold the laws of it
 """
 
 import os
@@ -96,7 +96,9 @@ def main(title: str) -> None:
             ("docs", run(tree, "docs/build.py")),
             ("laws", hold(tree, "segment_difference")),
         ):
-            print(f"{what}: {'held' if done.returncode == 0 else done.stdout[-4000:] + done.stderr[-4000:]}", flush=True)
+            print(
+                f"{what}: {'held' if done.returncode == 0 else done.stdout[-4000:] + done.stderr[-4000:]}", flush=True
+            )
             if done.returncode:
                 sys.exit(1)
 

@@ -298,7 +298,7 @@ def test_structure_agrees_with_nested_lists(drawn, data):
         assert x.tail(k).to_list() == within(batch, depth, lambda s, k=k: s[len(s) - min(k, len(s)) :])
     for i in (0, 1, -1, -2):
         pick = within(batch, depth, lambda s, i=i: s[i] if -len(s) <= i < len(s) else -9.0)
-        assert as_list(x.nth(i, -9.0)) == pick
+        assert as_list(x.nth(i, padding_value=-9.0)) == pick
     mask = torch.tensor(data.draw(st.lists(st.booleans(), min_size=len(x), max_size=len(x))), dtype=torch.bool)
     kept = {float(v) for v in torch.arange(float(len(x)))[mask]}
     assert x.filter_rows(mask).to_list() == within(batch, depth, lambda s: [v for v in s if v in kept])

@@ -104,10 +104,10 @@ def spread(r, correction, root):
     return torch.where(flat_, 0.0, torch.where(flat_, 1.0, variance).sqrt())
 
 
-def sequence_pool(x, pool_type, pad_value=0.0, level=-1, *, return_index=False, correction=1):
+def sequence_pool(x, pool_type, padding_value=0.0, level=-1, *, return_index=False, correction=1):
     kind = pool_type.lower()
     dtype = torch.bool if kind in ("any", "all") else x.values.dtype
-    empty = torch.full(x.values.shape[1:], pad_value, dtype=dtype, device=x.values.device)
+    empty = torch.full(x.values.shape[1:], padding_value, dtype=dtype, device=x.values.device)
     nowhere = torch.full(x.values.shape[1:], -1, device=x.values.device)
     made, index = [], []
     for numbers, r in zip(under(x, level), parts(x, level)):
@@ -123,12 +123,12 @@ def sequence_pool(x, pool_type, pad_value=0.0, level=-1, *, return_index=False, 
     return out, above(x, level, rows_of(index, torch.zeros(0, *x.values.shape[1:], dtype=torch.int64)))
 
 
-def sequence_first_step(x, pad_value=0.0, level=-1):
-    return sequence_pool(x, "first", pad_value, level)
+def sequence_first_step(x, padding_value=0.0, level=-1):
+    return sequence_pool(x, "first", padding_value, level)
 
 
-def sequence_last_step(x, pad_value=0.0, level=-1):
-    return sequence_pool(x, "last", pad_value, level)
+def sequence_last_step(x, padding_value=0.0, level=-1):
+    return sequence_pool(x, "last", padding_value, level)
 
 
 def sequence_argmax(x, level=-1):
@@ -148,7 +148,7 @@ def column_orders(r, descending):
     return torch.tensor(orders, dtype=torch.int64).reshape(columns.shape[1], len(r)).t().reshape(r.shape)
 
 
-def sequence_topk(x, k, channel=None, *, largest=True, pad_value=0.0, level=-1):
+def sequence_topk(x, k, channel=None, *, largest=True, padding_value=0.0, level=-1):
     made, index = [], []
     for numbers, r in zip(under(x, level), parts(x, level)):
         m = min(k, len(r))
@@ -158,7 +158,7 @@ def sequence_topk(x, k, channel=None, *, largest=True, pad_value=0.0, level=-1):
         else:
             order = torch.tensor(order_of(r[:, channel].tolist(), largest)[:m], dtype=torch.int64)
             best = r[order]
-        rest = torch.full((k - m, *x.values.shape[1:]), pad_value, dtype=x.values.dtype)
+        rest = torch.full((k - m, *x.values.shape[1:]), padding_value, dtype=x.values.dtype)
         made.append(torch.cat([best, rest]))
         where = torch.tensor(numbers, dtype=torch.int64)[order] if numbers else order
         index.append(torch.cat([where, torch.full((k - m, *order.shape[1:]), -1)]))
@@ -337,9 +337,9 @@ def sequence_concat(xs, level=-1):
     return moved(whole, level, lambda _: [e for it in sequences for e in next(it)])
 
 
-def sequence_shift(x, n, fill=0.0, level=-1):
+def sequence_shift(x, n, padding_value=0.0, level=-1):
     inner = level + 1 == x.depth
-    filler = torch.full((1, *x.values.shape[1:]), fill, dtype=x.values.dtype, device=x.values.device)
+    filler = torch.full((1, *x.values.shape[1:]), padding_value, dtype=x.values.dtype, device=x.values.device)
     nothing = len(x.values) if inner else []
 
     def one(s):
@@ -386,11 +386,11 @@ def broadcast(*xs):
 # -- structure
 
 
-def sequence_pad(x, pad_value=0.0, maxlen=None, level=-1):
+def sequence_pad(x, padding_value=0.0, maxlen=None, level=-1):
     sequences = parts(x, level)
     lengths = [len(r) for r in sequences]
     maxlen = max(lengths, default=0) if maxlen is None else maxlen
-    fill = torch.as_tensor(pad_value, dtype=x.values.dtype, device=x.values.device)
+    fill = torch.as_tensor(padding_value, dtype=x.values.dtype, device=x.values.device)
     fill = (
         fill.expand(x.values.shape[1:])
         if fill.shape == x.values.shape[1:]
@@ -419,11 +419,11 @@ def sequence_erase(x, tokens):
     return moved(x, x.depth - 1, lambda s: [i for i in s if int(x.values[i]) not in tokens])
 
 
-def sequence_enumerate(x, win_size, pad_value=0, level=-1):
+def sequence_enumerate(x, win_size, padding_value=0, level=-1):
     made = []
     for r in parts(x, level):
         entries = r.flatten().tolist()
-        made += [(entries[i:] + [pad_value] * win_size)[:win_size] for i in range(len(entries))]
+        made += [(entries[i:] + [padding_value] * win_size)[:win_size] for i in range(len(entries))]
     return x.with_rows(torch.tensor(made, dtype=x.values.dtype).reshape(len(made), win_size))
 
 

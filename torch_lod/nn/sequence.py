@@ -30,7 +30,7 @@ class SequencePool(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> Tensor:
-        pooled = sequence_pool(x, self.pool_type, pad_value=self.padding_value, level=self.level)
+        pooled = sequence_pool(x, self.pool_type, padding_value=self.padding_value, level=self.level)
         assert isinstance(pooled, Tensor)
         return pooled
 
@@ -127,8 +127,8 @@ class SequenceConv(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        weights = (self.weight, self.context_length, self.context_start, self.bias, self.padding_data)
-        return sequence_conv(x, *weights, level=self.level)
+        window = self.context_length, self.context_start
+        return sequence_conv(x, self.weight, *window, self.bias, padding_data=self.padding_data, level=self.level)
 
     def extra_repr(self) -> str:
         return f"context_length={self.context_length}, context_start={self.context_start}, level={self.level!r}"
@@ -171,8 +171,8 @@ class SequenceConv1d(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        weights = (self.weight, self.bias, self.dilation, self.padding, self.groups)
-        return sequence_conv1d(x, *weights, level=self.level)
+        options: Any = {"dilation": self.dilation, "padding": self.padding, "groups": self.groups}
+        return sequence_conv1d(x, self.weight, self.bias, **options, level=self.level)
 
     def extra_repr(self) -> str:
         size = tuple(self.weight.shape)

@@ -35,7 +35,7 @@ def attentions(x, k):
 
 def turns(x, k):
     yield "", (x,), {}
-    yield " halves", (x, 100.0, False, 3), {}
+    yield " halves", (x,), {"base": 100.0, "interleaved": False, "start": 3}
     yield " starts", (x,), {"start": torch.arange(x.num_sequences(k), device=x.device) * 2}
 
 
@@ -85,9 +85,9 @@ def rotary_errors():
     yield "odd", lambda: op(X[..., :3]), ValueError, "d even, got (6, 2, 3)"
     yield "1-d", lambda: op(X[:, 0, 0]), ValueError, "(rows, heads, d), d even, got (6,)"
     yield "whole", lambda: op(X.long()), TypeError, "x of a floating dtype, got torch.int64"
-    yield "base", lambda: op(X, 0), ValueError, "a base above 0, got 0"
-    yield "named base", lambda: op(X, "a"), TypeError, "base as a number, got 'a'"
-    yield "interleaved", lambda: op(X, 2.0, None), TypeError, "interleaved as a bool, got None"
+    yield "base", lambda: op(X, base=0), ValueError, "a base above 0, got 0"
+    yield "named base", lambda: op(X, base="a"), TypeError, "base as a number, got 'a'"
+    yield "interleaved", lambda: op(X, interleaved=None), TypeError, "interleaved as a bool, got None"
     yield "start", lambda: op(X, start=0.5), TypeError, "start as an int within 2**40 or a tensor, got 0.5"
     yield "starts", lambda: op(X, start=torch.zeros(2).long()), ValueError, "as 3 whole numbers, one per sequence"
     yield "floating starts", lambda: op(X, start=torch.zeros(3)), ValueError, "as 3 whole numbers, one per sequence"

@@ -9,10 +9,10 @@ from samples.words import ALL, NUMBERS, WHOLE, Sample, SequenceInfo, V, X, lod_t
 
 def pads(x, k):
     yield "", (x,), {}
-    yield " wide", (x, 2, 20), {}
+    yield " wide", (x, 2), {"maxlen": 20}
     if x.numel() and x.dtype != torch.bool:
         yield " of rows fixed", (x, torch.ones(x.shape[1:], dtype=x.dtype)), {}
-        yield " of one fixed", (x, torch.ones(1, 1, dtype=x.dtype) * 2, 12), {}
+        yield " of one fixed", (x, torch.ones(1, 1, dtype=x.dtype) * 2), {"maxlen": 12}
 
 
 def pad_errors():
@@ -22,7 +22,7 @@ def pad_errors():
     for wrong in (2.5, "a", True):
         yield f"maxlen {wrong}", lambda w=wrong: pad(X, 0.0, w), ValueError, f"longest sequence, 3, got {wrong!r}"
     yield "huge", lambda: pad(X, 0.0, 2**40), RuntimeError, ""
-    yield "pad", lambda: pad(X, torch.zeros(2)), ValueError, "pad_value of one element or of shape (3,), got (2,)"
+    yield "pad", lambda: pad(X, torch.zeros(2)), ValueError, "padding_value of one element or of shape (3,), got (2,)"
     yield "no pad", lambda: pad(X, None), TypeError, "as a number, got None"
     yield "whole pad", lambda: pad(X.long(), 0.5), ValueError, "got 0.5"
     yield (
@@ -100,21 +100,21 @@ def erase_errors():
 
 def enumerates(x, k):
     for n in (1, 2, 5):
-        yield f" {n}", (x, n, 0 if x.dtype == torch.bool else 3), {}
+        yield f" {n}", (x, n), {"padding_value": 0 if x.dtype == torch.bool else 3}
 
 
 def enumerate_errors():
     op, ids = tl.sequence_enumerate, X[:, 0].long()
     for wrong in (0, -1, 2**40, 1.5, None, True):
         yield f"size {wrong}", lambda w=wrong: op(ids, w), ValueError, f"win_size in [1, 2**20], got {wrong}"
-    yield "pad", lambda: op(ids, 2, 0.5), TypeError, "pad_value as an int, got 0.5"
+    yield "pad", lambda: op(ids, 2, padding_value=0.5), TypeError, "padding_value as an int, got 0.5"
     yield (
         "pad range",
-        lambda: op(ids.to(torch.int8), 2, 300),
+        lambda: op(ids.to(torch.int8), 2, padding_value=300),
         ValueError,
-        "a whole pad_value within torch.int8, got 300",
+        "a whole padding_value within torch.int8, got 300",
     )
-    yield "huge pad", lambda: op(ids, 2, 2**70), ValueError, f"{2**70}"
+    yield "huge pad", lambda: op(ids, 2, padding_value=2**70), ValueError, f"{2**70}"
     yield "floating", lambda: op(X[:, 0], 2), TypeError, "x of an integer dtype, got torch.float32"
     yield "wide", lambda: op(X.long(), 2), ValueError, "x of shape (rows,) or (rows, 1), got (6, 3)"
 

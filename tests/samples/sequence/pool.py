@@ -50,12 +50,12 @@ def pools(x, k):
         rows = torch.where(torch.arange(len(x)).remainder(4).view(-1, *[1] * (x.dim() - 1)) == 1, 0, x.values())
         given = x.with_values(rows) if reduce in ("prod", "any", "all") else x
         for pad in pads[1:] if k % 2 else pads:
-            yield f" {reduce} pad {pad}", (given, reduce, pad), {}
+            yield f" {reduce} pad {pad}", (given, reduce), {"padding_value": pad}
         if reduce in ("Max", "min"):
-            yield f" {reduce} with index", (x, reduce, 3), {"return_index": True}
+            yield f" {reduce} with index", (x, reduce), {"return_index": True, "padding_value": 3}
     if not whole:
         yield " var of all", (x, "var"), {"correction": 0}
-        yield " std of all", (x, "std", -1.0), {"correction": 0}
+        yield " std of all", (x, "std"), {"correction": 0, "padding_value": -1.0}
 
 
 def pool_errors():
@@ -66,9 +66,9 @@ def pool_errors():
         "pad is a level",
         lambda: pool(X, "sum", "a"),
         TypeError,
-        "pad_value as a number, got 'a'; a level is given as level='a'",
+        "got 'a' as argument 3; write padding_value='a' or level='a'",
     )
-    yield "bool pad", lambda: pool(X, "sum", True), TypeError, "pad_value as a number, got True"
+    yield "bool pad", lambda: pool(X, "sum", padding_value=True), TypeError, "padding_value as a number, got True"
     yield (
         "index of a sum",
         lambda: pool(X, "sum", return_index=True),
@@ -85,12 +85,17 @@ def pool_errors():
             "x of a floating dtype, got torch.int64",
         )
     yield "correction", lambda: pool(X, "var", correction=None), TypeError, "correction as a number, got None"
-    yield "whole pad", lambda: pool(X.long(), "sum", 0.5), ValueError, "a whole pad_value within torch.int64, got 0.5"
+    yield (
+        "whole pad",
+        lambda: pool(X.long(), "sum", padding_value=0.5),
+        ValueError,
+        "a whole padding_value within torch.int64, got 0.5",
+    )
     yield (
         "whole pad of prod",
-        lambda: pool(X.long(), "prod", 0.5),
+        lambda: pool(X.long(), "prod", padding_value=0.5),
         ValueError,
-        "a whole pad_value within torch.int64, got 0.5",
+        "a whole padding_value within torch.int64, got 0.5",
     )
     yield "complex", lambda: pool(X.to(torch.cfloat), "sum"), TypeError, "floating or integer dtype"
     yield "complex prod", lambda: pool(X.to(torch.cfloat), "prod"), TypeError, "floating or integer dtype"
@@ -99,14 +104,19 @@ def pool_errors():
 
 def ends(x, k):
     yield "", (x,), {}
-    yield " pad", (x, 3.0), {}
+    yield " pad", (x,), {"padding_value": 3.0}
 
 
 def end_errors(name):
     def errors():
         op = getattr(tl, name)
-        yield "pad", lambda: op(X, None), TypeError, "pad_value as a number, got None"
-        yield "whole pad", lambda: op(X.long(), 0.5), ValueError, "a whole pad_value within torch.int64, got 0.5"
+        yield "pad", lambda: op(X, padding_value=None), TypeError, "padding_value as a number, got None"
+        yield (
+            "whole pad",
+            lambda: op(X.long(), padding_value=0.5),
+            ValueError,
+            "a whole padding_value within torch.int64, got 0.5",
+        )
 
     return errors
 
@@ -130,10 +140,10 @@ def loss_errors():
 def topks(x, k):
     for n in (1, 2, 7):
         yield f" {n}", (x, n), {}
-        yield f" {n} smallest", (x, n), {"largest": False, "pad_value": 2.0}
+        yield f" {n} smallest", (x, n), {"largest": False, "padding_value": 2.0}
     if x.dim() == 2 and x.shape[1]:
         for channel in (0, -1):
-            yield f" by {channel}", (x, 2, channel), {"pad_value": 1.0}
+            yield f" by {channel}", (x, 2, channel), {"padding_value": 1.0}
 
 
 def topk_errors():
@@ -148,12 +158,12 @@ def topk_errors():
             f"(rows, channels), got {channel} for (6, 3)",
         )
     yield "channel of 1-d", lambda: topk(X[:, 0], 1, 0), ValueError, "got 0 for (6,)"
-    yield "pad", lambda: topk(X, 7, pad_value="a"), TypeError, "pad_value as a number, got 'a'"
+    yield "pad", lambda: topk(X, 7, padding_value="a"), TypeError, "padding_value as a number, got 'a'"
     yield (
         "whole pad",
-        lambda: topk(X.long(), 7, pad_value=0.5),
+        lambda: topk(X.long(), 7, padding_value=0.5),
         ValueError,
-        "a whole pad_value within torch.int64, got 0.5",
+        "a whole padding_value within torch.int64, got 0.5",
     )
 
 
@@ -163,7 +173,7 @@ def embedded(dtype, device):
         weight = values(6, (4,), dtype, device)
         for combiner in ("sum", "mean", "sqrt", "max") if dtype.is_floating_point else ("sum", "max"):
             yield f" {combiner}", (ids, weight, combiner), {}
-        yield " padded", (ids, weight, "sum", 2), {}
+        yield " padded", (ids, weight, "sum"), {"padding_idx": 2}
         yield " of int32", (ids.with_values(ids.values().int()), weight), {}
 
     yield from over(make, widths=((), (1,), (2,)))(torch.int64, device)

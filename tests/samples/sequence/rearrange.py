@@ -98,12 +98,12 @@ def shift_errors():
             ValueError,
             f"n as an int within 2**40, got {wrong}",
         )
-    yield "fill", lambda: tl.sequence_shift(X, 1, "a"), TypeError, "fill as a number, got 'a'"
+    yield "pad", lambda: tl.sequence_shift(X, 1, "a"), TypeError, "padding_value as a number, got 'a'"
     yield (
-        "whole fill",
+        "whole pad",
         lambda: tl.sequence_shift(X.long(), 1, 0.5),
         ValueError,
-        "a whole fill within torch.int64, got 0.5",
+        "a whole padding_value within torch.int64, got 0.5",
     )
 
 
@@ -118,7 +118,7 @@ def draw_errors():
         yield f"k {wrong}", lambda w=wrong: tl.sequence_sample(X, w), ValueError, f"k in [0, 2**63), got {wrong}"
     yield (
         "generator",
-        lambda: tl.sequence_sample(X, 1, 7),
+        lambda: tl.sequence_sample(X, 1, generator=7),
         TypeError,
         "generator as a torch.Generator in host memory, got int",
     )

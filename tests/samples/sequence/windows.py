@@ -25,7 +25,7 @@ def convs(x, k):
 def conv_errors():
     op, w = tl.sequence_conv, torch.zeros(9, 2)
     for wrong in (0, -1, 2**40, 1.5, None):
-        yield f"length {wrong}", lambda n=wrong: op(X, w, n), ValueError, f"context_length in [1, 1048576], got {wrong}"
+        yield f"length {wrong}", lambda n=wrong: op(X, w, n), ValueError, f"context_length in [1, 2**20], got {wrong}"
     for wrong in (0.5, "a", 2**40, -(2**62), True):
         yield f"start {wrong}", lambda s=wrong: op(X, w, 3, s), ValueError, f"context_start within 2**20, got {wrong!r}"
     yield "weight", lambda: op(X, w[:8], 3), ValueError, "weight of shape (9, 2), got (8, 2)"
@@ -63,8 +63,9 @@ def conv1ds(x, k):
     for size, dilation, groups in ((3, 1, 1), (2, 1, 1), (4, 2, 1), (2, 3, 1), (3, 1, 2), (2, 2, 4), (1, 1, 1)):
         if width % groups == 0:
             for padding in ("same", "causal"):
-                args = (x, t(4, width // groups, size), t(4, seed=2) if size > 1 else None, dilation, padding, groups)
-                yield f" {size} by {dilation} {padding} in {groups}", args, {}
+                args = x, t(4, width // groups, size), t(4, seed=2) if size > 1 else None
+                options = {"dilation": dilation, "padding": padding, "groups": groups}
+                yield f" {size} by {dilation} {padding} in {groups}", args, options
 
 
 def conv1d_errors():
@@ -82,7 +83,7 @@ def conv1d_errors():
             f"dilation {wrong}",
             lambda d=wrong: op(X, w, dilation=d),
             ValueError,
-            f"dilation in [1, 1048576], got {wrong}",
+            f"dilation in [1, 2**20], got {wrong}",
         )
     yield "padding", lambda: op(X, w, padding="valid"), ValueError, "padding 'same' or 'causal', got 'valid'"
     yield "weight", lambda: op(X, w[:, :2]), ValueError, "weight of shape (2, 3, 3), got (2, 2, 3)"
@@ -126,13 +127,13 @@ def unfold_errors():
             f"size {wrong}",
             lambda w=wrong: tl.sequence_unfold(X, w),
             ValueError,
-            f"size in [1, 1048576], got {wrong}",
+            f"size in [1, 2**20], got {wrong}",
         )
         yield (
             f"step {wrong}",
             lambda w=wrong: tl.sequence_unfold(X, 1, w),
             ValueError,
-            f"step in [1, 1048576], got {wrong}",
+            f"step in [1, 2**20], got {wrong}",
         )
 
 

@@ -17,12 +17,12 @@ def either_way(option):
 
 def with_eps(x, k):
     yield "", (x,), {}
-    yield " eps", (x, 0.5), {}
+    yield " eps", (x,), {"eps": 0.5}
 
 
 def eps_errors():
-    yield "eps", lambda: tl.sequence_normalize(X, None), TypeError, "eps as a number, got None"
-    yield "eps as a level", lambda: tl.sequence_normalize(X, "a"), TypeError, "eps as a number, got 'a'"
+    yield "eps", lambda: tl.sequence_normalize(X, eps=None), TypeError, "eps as a number, got None"
+    yield "eps as a level", lambda: tl.sequence_normalize(X, eps="a"), TypeError, "eps as a number, got 'a'"
     yield "dtype", lambda: tl.sequence_normalize(X.long()), TypeError, "x of a floating dtype, got torch.int64"
 
 

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,17 +38,21 @@ __all__ = [
 _DEEPEST = 1000
 
 
-def _opened(data, depth: int | None) -> tuple[list[list[int]], list]:
+def _is_list(value) -> bool:
+    return isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def _opened(data, depth: int | None, is_list=_is_list) -> tuple[list[list[int]], list]:
     """The lengths of every nesting of `data` below the outermost list, and what is inside the innermost.
 
     Goes level by level, so that neither depth nor a list inside itself can exhaust the stack.
     """
-    if not isinstance(data, (list, tuple)):
+    if not is_list(data):
         raise LoDTypeError(f"expected a list of sequences, got {type(data).__name__}")
     levels: list[list[int]] = []
     items, seen = list(data), {id(data)}
     while depth is None or len(levels) < depth:
-        lists = [isinstance(item, (list, tuple)) for item in items]
+        lists = [is_list(item) for item in items]
         if not any(lists):
             if items and depth is not None:
                 raise LoDValueError(f"expected {depth} nestings below the batch, got {len(levels)}")
@@ -57,6 +62,12 @@ def _opened(data, depth: int | None) -> tuple[list[list[int]], list]:
             raise LoDValueError(f"expected sequences at nesting {len(levels) + 1}, got {items[i]!r:.40} beside lists")
         if len(levels) >= _DEEPEST:
             raise LoDValueError(f"expected at most {_DEEPEST} nestings, got more (a list inside itself?)")
+        for item in items if depth is None else ():
+            if isinstance(item, np.ndarray) and item.ndim > 1:
+                raise LoDValueError(
+                    f"expected arrays of 1 dimension, got one of shape {item.shape}; if its rows are those of a sequence, "
+                    "see tl.from_tensors, if every dimension is a nesting, pass depth="
+                )
         here = {id(item) for item in items if any(isinstance(part, (list, tuple)) and part for part in item)}
         if here & seen:
             raise LoDValueError("expected nested lists, got a list that occurs inside itself")
@@ -86,7 +97,7 @@ def lod_tensor(
         [[2, 0, 1], [2, 0, 1]]
 
     Args:
-        data: nested lists or tuples; the leaves are numbers, or tensors of one shape (then a leaf is a row).
+        data: nested lists, tuples or arrays; the leaves are numbers, or tensors of one shape (then a leaf is a row).
         depth: how many nestings are levels, when the elements of rows are written as lists as well; as many as there are
             level_names if those are given.
         dtype, device, requires_grad: as for torch.tensor. Without any number dtype is torch's default, a floating one.
@@ -99,6 +110,7 @@ def lod_tensor(
     if depth is None and isinstance(level_names, (list, tuple)):
         depth = len(level_names) or None  # a batch of empty sequences does not show how deep it is
     levels, items = _opened(data, depth)
+    items = [_tensor(item) for item in items]
     lod = LoD.parsed_lengths("lengths", levels, level_names)
     if items and any(isinstance(item, Tensor) for item in items):
         if not all(isinstance(item, Tensor) for item in items):
@@ -117,9 +129,20 @@ def lod_tensor(
     return made
 
 
+def _tensor(value):
+    """An array as a tensor, anything else as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
+    try:
+        return torch.from_numpy(value.copy())  # which may be written to, and has no negative strides
+    except TypeError:
+        raise LoDTypeError(f"expected arrays of numbers, got one of dtype {value.dtype}") from None
+
+
 def _made(values: Tensor, lod: LoD) -> LoDTensor:
     if not isinstance(values, Tensor):
-        raise LoDTypeError(f"expected values as a tensor, got {type(values).__name__}; see tl.lod_tensor")
+        hint = "torch.from_numpy" if isinstance(values, np.ndarray) else "tl.lod_tensor"
+        raise LoDTypeError(f"expected values as a tensor, got {type(values).__name__}; see {hint}")
     return LoDTensor(fitting(values, lod), lod)
 
 
@@ -150,12 +173,12 @@ def from_cu_seqlens(values: Tensor, cu_seqlens, *, level_names=None) -> LoDTenso
 
 @public
 def from_tensors(tensors, *, level_names=None) -> LoDTensor:
-    """A (nested) list of tensors, each the rows of one innermost sequence. Copies, and keeps their gradients.
+    """A (nested) list of tensors or arrays, each the rows of one innermost sequence. Copies, and keeps their gradients.
 
     ValueError if there is none: the element shape would be unknown.
     """
-    levels, items = _opened([tensors], None)
-    levels = levels[1:]
+    levels, items = _opened([tensors], None, lambda value: isinstance(value, (list, tuple)))
+    levels, items = levels[1:], [_tensor(item) for item in items]
     if not items:
         raise LoDValueError("expected at least 1 tensor, got none: the shape of a row would be unknown")
     for item in items:
@@ -178,7 +201,7 @@ def from_padded(
     Args:
         lengths: integers, (sequences,): the rows of every sequence.
         side: where the padding is, "right" or "left", as for `to_padded`.
-        mask: bool, (sequences, length): which places are rows, anywhere.
+        mask: bool, or integers 0 and 1, (sequences, length): which positions are rows, anywhere.
 
     Raises:
         ValueError: for a length beyond the padded one; unless exactly one of lengths and mask is given.
@@ -192,11 +215,18 @@ def from_padded(
     dense = values_of(dense)
     n, longest = dense.shape[:2]
     if mask is not None:
-        fits = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 2
+        mask = _tensor(mask)
+        whole = isinstance(mask, Tensor) and not (mask.is_floating_point() or mask.is_complex())
+        fits = whole and mask.dim() == 2
         if not fits or not (holds(mask.shape[0] == n) and holds(mask.shape[1] == longest)):
-            hint = "; see mask.bool()" if isinstance(mask, Tensor) and mask.dtype != torch.bool else ""
+            hint = "" if whole or not isinstance(mask, Tensor) else "; see mask.bool()"
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}{hint}")
         host = values_of(mask).cpu()
+        if host.dtype != torch.bool:
+            wrong = ((host != 0) & (host != 1)).flatten()
+            for i in failing(wrong, "expected a mask of 0 and 1"):
+                raise LoDValueError(f"expected a mask of 0 and 1, got {host.flatten()[i]} in sequence {i // longest}")
+            host = host.bool()
         lod = LoD.checked("lengths", [sums(host.sum(1))], level_names)
         return LoDTensor(ops.gather_rows(dense.flatten(0, 1), host.flatten().nonzero().flatten().to(dense.device)), lod)
     lengths = host_integers("lengths", lengths)
@@ -297,13 +327,16 @@ def all_lod(xs) -> list[LoDTensor]:
 
 
 @public
-def cat(xs, along: str = "sequences", dim: int = -1) -> LoDTensor:
+def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str | None = None) -> LoDTensor:
     """Joins LoDTensors.
 
     Args:
-        along: "sequences", one batch after another; "within", the i-th outermost sequence of each one after another, as
-            Paddle's sequence_concat; "features", along `dim` of the rows, for equal LoDs.
+        along: "sequences", one batch after another; "within", the i-th sequence of each one after another; "features", along
+            `dim` of the rows, for equal LoDs.
+        level: whose sequences, for "within"; the outermost if None.
     """
+    if level is not None and along != "within":
+        raise LoDValueError(f"expected level with along='within' only, got level={level!r} with along={along!r:.40}")
     if along == "features":
         xs = all_lod(xs)
         for x in xs[1:]:
@@ -314,7 +347,7 @@ def cat(xs, along: str = "sequences", dim: int = -1) -> LoDTensor:
     if along not in ("sequences", "within"):
         raise LoDValueError(f"expected along 'sequences', 'within' or 'features', got {along!r}")
     xs = all_lod(xs)
-    return joined(xs) if along == "sequences" else joined_within(xs, 0)
+    return joined(xs) if along == "sequences" else joined_within(xs, 0 if level is None else xs[0].lod.level(level))
 
 
 def joined(xs: list[LoDTensor]) -> LoDTensor:

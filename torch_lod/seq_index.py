@@ -26,6 +26,11 @@ class SequenceIndex:
     def __len__(self) -> int:
         return self._x.num_sequences()
 
+    def __repr__(self) -> str:
+        n, depth = len(self), self._x.lod.depth
+        deeper = "" if depth == 1 else f", x.seq[{', '.join('ijklmn'[:depth])}] one of the innermost level"
+        return f"x.seq of {n} sequence{'s' * (n != 1)}: x.seq[i] is one{deeper}"
+
     def __iter__(self):
         return self._x.sequences()
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,9 +64,9 @@ class LoDTensor(PaddleMethods, Tensor):
     @staticmethod
     def __new__(cls, values: Tensor, lod: LoD) -> "LoDTensor":
         if not isinstance(values, Tensor):
+            hint = "torch.from_numpy" if isinstance(values, np.ndarray) else "tl.lod_tensor"
             raise named(
-                LoDTypeError(f"expected values as a tensor, got {type(values).__name__}; see tl.lod_tensor"),
-                "LoDTensor",
+                LoDTypeError(f"expected values as a tensor, got {type(values).__name__}; see {hint}"), "LoDTensor"
             )
         if not isinstance(lod, LoD):
             raise named(

@@ -201,8 +201,8 @@ def test_arrays_stand_for_lists():
 
 def test_masks_of_integers():
     dense, mask = torch.arange(6.0).view(2, 3), torch.tensor([[1, 0, 1], [0, 0, 0]])
-    for given in (mask, mask.bool(), mask.to(torch.uint8), mask.numpy()):
-        assert is_(tl.from_padded(dense, mask=given), [0, 2], [[2, 0]])
+    for same in (mask, mask.bool(), mask.to(torch.uint8), mask.numpy()):
+        assert is_(tl.from_padded(dense, mask=same), [0, 2], [[2, 0]])
     with pytest.raises(tl.LoDError, match="a mask of 0 and 1, got -1 in sequence 1"):
         tl.from_padded(dense, mask=torch.tensor([[1, 0, 1], [0, -1, 0]]))
 

@@ -215,8 +215,8 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
         **plots.count_cells(examples, settings.batch),
     }
     print(
-        f"{data['source']}: {len(examples)} items to train on ({data['rows']} tokens; "
-        f"{data['padded_cells'] / data['rows']:.1f} times as many cells if padded), {len(corpus.test)} to test on"
+        f"{data['source']}: {len(examples)} items to train on, {len(corpus.test)} to test on\n"
+        f"{data['rows']} tokens in an epoch, {data['padded_cells'] / data['rows']:.1f} times as many cells if padded"
     )
 
     baselines = state["baselines"] if state else train_baselines(settings, corpus, vocabulary)

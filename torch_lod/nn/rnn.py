@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers: torch.nn's parameters and numbers, on sequences that are never padded."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -124,7 +124,9 @@ class LSTM(_Recurrent):
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
 
     @public
-    def forward(self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None):
+    def forward(
+        self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[LoDTensor, tuple[Tensor, Tensor]]:
         """
         Args:
             input: (rows, input_size).
@@ -143,12 +145,18 @@ class LSTM(_Recurrent):
         out, (h_n, c_n) = self._run(input, {"h_0": h_0, "c_0": c_0})
         return out, (h_n, c_n)
 
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[LoDTensor, tuple[Tensor, Tensor]]: ...
+
 
 class _OneState(_Recurrent):
     """The call of layers whose state is their output."""
 
     @public
-    def forward(self, input: LoDTensor, hx: Tensor | None = None):
+    def forward(self, input: LoDTensor, hx: Tensor | None = None) -> tuple[LoDTensor, Tensor]:
         """
         Args:
             input: (rows, input_size).
@@ -159,6 +167,10 @@ class _OneState(_Recurrent):
         """
         out, (h_n,) = self._run(input, {"h_0": hx})
         return out, h_n
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: LoDTensor, hx: Tensor | None = None) -> tuple[LoDTensor, Tensor]: ...
 
 
 class GRU(_OneState):

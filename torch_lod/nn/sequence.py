@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules around the sequence operators."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from .. import paddle
 from .. import sequence as ops
 from ..errors import LoDValueError, public
-from ..tensor import LoDTensor
+from ..tensor import LoDTensor, MaybeLoD
 
 __all__ = ["AttentionPool", "RowConv", "SequenceConv", "SequenceConv1d", "SequencePool", "SequenceSoftmax"]
 
@@ -32,10 +34,12 @@ class SequencePool(torch.nn.Module):
         self.pool_type, self.pad_value, self.level = pool_type, pad_value, level
 
     @public
-    def forward(self, x: LoDTensor) -> Tensor:
-        pooled = ops.sequence_pool(x, self.pool_type, self.pad_value, self.level)
-        assert isinstance(pooled, Tensor)
-        return pooled
+    def forward(self, x: LoDTensor) -> MaybeLoD:
+        return ops.sequence_pool(x, self.pool_type, self.pad_value, self.level)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> MaybeLoD: ...
 
     def extra_repr(self) -> str:
         return f"{self.pool_type!r}, pad_value={self.pad_value}, level={self.level!r}"
@@ -52,6 +56,10 @@ class SequenceSoftmax(torch.nn.Module):
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
         return ops.sequence_softmax(x, self.level)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> LoDTensor: ...
 
     def extra_repr(self) -> str:
         return f"level={self.level!r}"
@@ -79,11 +87,13 @@ class AttentionPool(torch.nn.Module):
         self.context = torch.nn.Linear(hidden, 1, bias=False, device=device, dtype=dtype)
 
     @public
-    def forward(self, x: LoDTensor) -> Tensor:
+    def forward(self, x: LoDTensor) -> MaybeLoD:
         weights = ops.sequence_softmax(self.context(self.project(x).tanh()), self.level)
-        pooled = ops.sequence_pool(weights * x, "sum", level=self.level)
-        assert isinstance(pooled, Tensor)
-        return pooled
+        return ops.sequence_pool(weights * x, "sum", level=self.level)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> MaybeLoD: ...
 
 
 class SequenceConv(torch.nn.Module):
@@ -132,6 +142,10 @@ class SequenceConv(torch.nn.Module):
             x, self.weight, self.context_length, self.context_start, self.bias, self.padding_data, self.level
         )
 
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> LoDTensor: ...
+
     def extra_repr(self) -> str:
         return f"context_length={self.context_length}, context_start={self.context_start}, level={self.level!r}"
 
@@ -174,6 +188,10 @@ class SequenceConv1d(torch.nn.Module):
     def forward(self, x: LoDTensor) -> LoDTensor:
         return ops.sequence_conv1d(x, self.weight, self.bias, self.dilation, self.padding, self.groups, self.level)
 
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> LoDTensor: ...
+
     def extra_repr(self) -> str:
         size = tuple(self.weight.shape)
         return f"{size}, dilation={self.dilation}, padding={self.padding!r}, groups={self.groups}, level={self.level!r}"
@@ -198,6 +216,10 @@ class RowConv(torch.nn.Module):
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
         return paddle.row_conv(x, self.weight, self.level)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> LoDTensor: ...
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[1]}, future_context={self.weight.shape[0] - 1}, level={self.level!r}"

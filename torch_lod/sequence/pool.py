@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pooling: the rows under every sequence of a level become one row."""
 
+from typing import Literal, overload
+
 import torch
 from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence_operator import a_float, level_of, number, on_rows
-from ..tensor import LoDTensor, made, maybe_lod, rows_of, without_policy
+from ..tensor import LoDTensor, MaybeLoD, made, maybe_lod, rows_of, without_policy
 from ..validate import filler
 
 __all__ = [
@@ -20,6 +22,26 @@ __all__ = [
 _REDUCE = {name: name for name in ("sum", "mean", "sqrt", "max", "min", "first", "last")} | {"average": "mean"}
 
 
+@overload
+def sequence_pool(
+    x: LoDTensor,
+    pool_type: str,
+    pad_value: float = 0.0,
+    level: int | str = -1,
+    *,
+    return_index: Literal[False] = False,
+    correction: int = 1,
+) -> MaybeLoD: ...
+@overload
+def sequence_pool(
+    x: LoDTensor,
+    pool_type: str,
+    pad_value: float = 0.0,
+    level: int | str = -1,
+    *,
+    return_index: Literal[True],
+    correction: int = 1,
+) -> tuple[MaybeLoD, MaybeLoD]: ...
 @public
 def sequence_pool(
     x: LoDTensor,

@@ -264,6 +264,8 @@ class DynamicRNN(torch.nn.Module):
     Source: Paddle Fluid's DynamicRNN.
     """
 
+    cell: Any  # a module or a function
+
     @public
     def __init__(self, cell, level: int | str = -1, reverse: bool = False):
         super().__init__()

@@ -10,7 +10,7 @@ from ..engine.recurrence import run_layers
 from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence import scan
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor, maybe_lod
+from ..tensor import LoDTensor, MaybeLoD, maybe_lod
 
 __all__ = ["GRU", "LSTM", "RNN", "DynamicRNN", "last_state"]
 
@@ -230,7 +230,7 @@ class RNN(_OneState):
 
 
 @public
-def last_state(h_n: Tensor, x: LoDTensor, level: int | str = -1, *, bidirectional: bool = False) -> Tensor:
+def last_state(h_n: Tensor, x: LoDTensor, level: int | str = -1, *, bidirectional: bool = False) -> MaybeLoD:
     """The last layer's final states as rows, with the levels above `level` of x.
 
     Args:

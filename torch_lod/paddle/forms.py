@@ -19,7 +19,7 @@ from ..sequence_operator import (
     level_of,
     sequence_operator,
 )
-from ..tensor import LoDTensor, made
+from ..tensor import LoDTensor, MaybeLoD, made
 from ..validate import sums, whole
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
 
 
 @public
-def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
+def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> MaybeLoD:
     """The first row of every sequence of a level: `sequence_pool(x, "first")`.
 
     Equivalent to (no sequence empty):
@@ -54,7 +54,7 @@ def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str =
 
 
 @public
-def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
+def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> MaybeLoD:
     """The last row of every sequence of a level: `sequence_pool(x, "last")`.
 
     Equivalent to (no sequence empty):
@@ -75,7 +75,7 @@ def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = 
 @public
 def fused_embedding_seq_pool(
     ids: LoDTensor, weight: Tensor, combiner: str = "sum", padding_idx: int | None = None, level: int | str = -1
-) -> Tensor:
+) -> MaybeLoD:
     """The embeddings of the ids under every sequence of a level, pooled.
 
     Equivalent to:

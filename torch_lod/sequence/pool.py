@@ -171,7 +171,7 @@ _COMPOSED = {"prod": _prod, "logsumexp": _logsumexp, "var": _var, "std": _std, "
 
 
 @public
-def sequence_argmax(x: LoDTensor, level: int | str = -1) -> Tensor:
+def sequence_argmax(x: LoDTensor, level: int | str = -1) -> MaybeLoD:
     """The row of the maximum of every sequence of a level, each element of a row for itself; -1 for empty sequences.
 
     Rows are counted over all of x; less `x.row_offsets(level)[:-1]` they count from the sequence's own start. The first of
@@ -203,7 +203,7 @@ def sequence_topk(
     largest: bool = True,
     pad_value: float = 0.0,
     level: int | str = -1,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[MaybeLoD, MaybeLoD]:
     """The `k` largest rows of every sequence of a level, in order.
 
     Equivalent to, where every sequence has k rows:

@@ -29,7 +29,7 @@ $(VENV)/examples: $(VENV)/installed
 	@touch $@
 
 $(VENV)/dev: $(VENV)/examples
-	$(BIN)/pip install --quiet --disable-pip-version-check pytest pytest-xdist hypothesis ruff mypy
+	$(BIN)/pip install --quiet --disable-pip-version-check pytest pytest-xdist hypothesis ruff mypy basedpyright
 	@touch $@
 
 demo: $(VENV)/examples
@@ -55,6 +55,7 @@ lint: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/check_types.py
 
 docs: $(VENV)/dev
 	$(BIN)/python docs/build.py

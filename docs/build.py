@@ -2,6 +2,7 @@
 """Writes the generated pages of docs/ from the docstrings and the policy table: `make docs`."""
 
 import inspect
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 
 import torch_lod as tl
 from torch_lod import torch_rules
+from torch_lod.paddle_methods import PaddleMethods
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -20,16 +22,18 @@ PINNED = "2.13"
 
 _INTRO = {
     "tl": "Structure and tensors; the sequence operators are below. `import torch_lod as tl`.",
-    "tl.paddle": "For people and weights that come from PaddlePaddle: what `tl` has in torch's form under Fluid's names, and layers "
-    "of Fluid's. Every name works as `tl.<name>` as well. [Differences from Fluid](differences_from_paddle.md).",
+    "tl.paddle": f"```text\n{inspect.getdoc(tl.paddle)}\n```\n\n[Differences from Fluid](differences_from_paddle.md).",
     "tl.nn": "Modules.",
     "tl.ops": "Operators on plain tensors; `torch.ops.torch_lod` has them as well, with the same names and argument order.",
 }
 
 
+_MODULES = r"torch_lod\.[a-z_.]+(?=[A-Z])|collections\.abc\.|(?<![\w.])torch\.(?=Tensor)|'(?=LoD)|(?<=LoD)'"
+
+
 def _signature(thing) -> str:
     try:
-        return str(inspect.signature(thing)).replace("torch.Tensor", "Tensor").replace("torch_lod.tensor.", "")
+        return re.sub(_MODULES, "", str(inspect.signature(thing, eval_str=True)))
     except (TypeError, ValueError):
         return "(...)"
 
@@ -83,7 +87,12 @@ def reference() -> str:
         if prefix == "tl":
             lines += ["## Sequence operators", "", *operators(tl.sequence.__all__)]
         if prefix == "tl.paddle":
-            lines += ["```text", inspect.getdoc(tl.paddle), "```", "", *operators(tl.paddle.__all__)]
+            lines += [
+                *operators(tl.paddle.__all__),
+                "### Methods of LoDTensor",
+                "",
+                *_members(PaddleMethods, "LoDTensor"),
+            ]
     return "\n".join(lines).rstrip() + "\n"
 
 

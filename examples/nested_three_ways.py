@@ -107,8 +107,9 @@ def batch(articles: int) -> tuple[tl.LoDTensor, torch.Tensor]:
 
 def main() -> None:
     torch.manual_seed(0)
-    models = {"modules": Modules(), "scan": Scan(), "DynamicRNN": Dynamic()}
-    same_parameters(*models.values())
+    modules, scan, dynamic = Modules(), Scan(), Dynamic()
+    same_parameters(modules, scan, dynamic)
+    models: dict[str, Modules | Scan | Dynamic] = {"modules": modules, "scan": scan, "DynamicRNN": dynamic}
     x, labels = batch(ARTICLES)
     print(f"{ARTICLES} articles, {x.num_sequences(1)} sentences, {len(x)} words, nothing padded")
     print(f"{'':12s}{'loss':>10s}{'logits differ by':>20s}{'gradients by':>16s}{'seconds':>10s}")
@@ -119,6 +120,7 @@ def main() -> None:
         loss = nn.functional.cross_entropy(logits, labels)
         loss.backward()
         seconds, gradient = time.perf_counter() - started, model.embed.weight.grad
+        assert gradient is not None
         first = first or (logits.detach(), gradient)
         apart = [float((a - b).detach().abs().max()) for a, b in zip((logits, gradient), first)]
         print(f"{name:12s}{loss.item():10.4f}{apart[0]:20.1e}{apart[1]:16.1e}{seconds:10.3f}")

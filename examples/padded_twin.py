@@ -17,12 +17,16 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from corpus import InputError
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_sequence
 from training import Settings
+
+if TYPE_CHECKING:
+    import torch_lod as tl
 
 FORMS = {"lod": "LoDTensor", "packed": "PackedSequence", "padded": "padded"}
 WARM_UP = 2  # steps that are not timed
@@ -76,12 +80,12 @@ class PackedTwin(PaddedTwin):
         return (state[0] if isinstance(state, tuple) else state)[-1]
 
 
-def padded_batch(x) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def padded_batch(x: tl.LoDTensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A LoDTensor of two levels as the batch of the twins."""
     counts, lengths = x.lengths(0), x.lengths(1)
-    lines = pad_sequence(x.values().split(lengths.tolist()), batch_first=True)
-    tokens = pad_sequence(lines.split(counts.tolist()), batch_first=True)
-    lengths = pad_sequence(lengths.split(counts.tolist()), batch_first=True)
+    lines = pad_sequence(list(x.values().split(lengths.tolist())), batch_first=True)
+    tokens = pad_sequence(list(lines.split(counts.tolist())), batch_first=True)
+    lengths = pad_sequence(list(lengths.split(counts.tolist())), batch_first=True)
     return tokens, lengths, counts
 
 
@@ -97,7 +101,8 @@ def memory_now_and_peak() -> tuple[float, float]:
     status = Path("/proc/self/status")
     if status.exists():
         entries = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        return tuple(int(entries[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))
+        now, peak = (int(entries[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))
+        return now, peak
     unit = 2**20 if sys.platform == "darwin" else 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     return peak, peak
@@ -108,6 +113,7 @@ def train_steps(model: nn.Module, batches: list[tuple]) -> dict:
     optimizer = torch.optim.Adam(model.parameters())
     model.train()
     before, _ = memory_now_and_peak()
+    started = time.perf_counter()
     for step, (inputs, labels) in enumerate(batches):
         if step == WARM_UP:
             started = time.perf_counter()

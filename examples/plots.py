@@ -58,6 +58,11 @@ def _smooth(values: Iterable[float], window: int) -> np.ndarray:
     return (total[end] - total[begin]) / (end - begin)
 
 
+def _legend_below(axes) -> None:
+    """Outside, where it hides no line."""
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
+
+
 def learning_curve(report: dict, losses: list[float], path: Path) -> None:
     """Loss by step and accuracy by epoch, with the baselines as lines."""
     figure, (left, right) = _figure(2, 10)
@@ -68,8 +73,8 @@ def learning_curve(report: dict, losses: list[float], path: Path) -> None:
     guess = np.log(len(report["data"]["classes"]))
     left.axhline(guess, color=GREY, linestyle="--", label=f"guessing, {guess:.2f}")
     left.set(title="Training loss", xlabel="step", ylabel="cross entropy (nats)", xlim=(0, len(losses)))
-    left.set_ylim(0, 1.4 * max(losses))  # room for the legend
-    left.legend(frameon=False)
+    left.set_ylim(0, 1.05 * max(losses))
+    _legend_below(left)
 
     numbers = [e["epoch"] for e in epochs]
     for key, label, color in (
@@ -88,7 +93,7 @@ def learning_curve(report: dict, losses: list[float], path: Path) -> None:
         ylim=(100 * lowest - 5, 101),
     )
     right.xaxis.get_major_locator().set_params(integer=True)
-    right.legend(frameon=False, loc="center right")
+    _legend_below(right)
     _save(figure, path)
 
 

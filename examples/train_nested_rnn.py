@@ -26,8 +26,10 @@ import os
 import platform
 import sys
 import tokenize
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plots
@@ -100,9 +102,9 @@ class Bag(nn.Module):
         return self.out(tl.sequence_pool(self.embed(x), "average", level=0))
 
 
-MODELS = {
+MODELS: dict[str, Callable[[Settings, int, int], nn.Module]] = {
     "nested-lstm": NestedRNN,
-    "nested-gru": lambda *sizes: NestedRNN(*sizes, rnn=tl.nn.GRU),
+    "nested-gru": lambda s, tokens, classes: NestedRNN(s, tokens, classes, rnn=tl.nn.GRU),
     "flat-lstm": FlatRNN,
     "bag": Bag,
 }
@@ -136,13 +138,16 @@ def load_jsonl(path: Path, skip_bad: bool, need_label: bool = True) -> list:
 
 def load_corpus(settings: Settings) -> Corpus:
     if settings.data:
-        documents = load_jsonl(Path(settings.data), settings.skip_bad_lines)
-    else:
-        documents = extract_functions(standard_library())
-    if 0 < settings.limit < len(documents):
-        keep = np.random.default_rng(0).permutation(len(documents))[: settings.limit]
-        documents = [documents[i] for i in sorted(keep)]
-    return LabelledCorpus(documents) if settings.data else FunctionCorpus(documents)
+        return LabelledCorpus(limited(load_jsonl(Path(settings.data), settings.skip_bad_lines), settings.limit))
+    return FunctionCorpus(limited(extract_functions(standard_library()), settings.limit))
+
+
+def limited(documents: list, limit: int) -> list:
+    """All of them, or as many as `limit`, drawn at random."""
+    if not 0 < limit < len(documents):
+        return documents
+    keep = np.random.default_rng(0).permutation(len(documents))[:limit]
+    return [documents[i] for i in sorted(keep)]
 
 
 # ---- what can be asked for -----------------------------------------------------------------------
@@ -206,7 +211,7 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
         raise InputError(f"cannot write to {out}: {error.strerror}") from None
     vocabulary = Vocabulary(state["words"]) if state else Vocabulary.of(corpus.train)
     examples = corpus.epoch(np.random.default_rng(0))
-    data = {
+    data: dict[str, Any] = {
         "source": settings.data or f"standard library of Python {platform.python_version()}",
         "classes": list(corpus.classes),
         "training_items": len(examples),
@@ -215,8 +220,8 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
         **plots.count_cells(examples, settings.batch),
     }
     print(
-        f"{data['source']}: {len(examples)} items to train on ({data['rows']} tokens; "
-        f"{data['padded_cells'] / data['rows']:.1f} times as many cells if padded), {len(corpus.test)} to test on"
+        f"{data['source']}: {len(examples)} items to train on, {len(corpus.test)} to test on\n"
+        f"{data['rows']} tokens in an epoch, {data['padded_cells'] / data['rows']:.1f} times as many cells if padded"
     )
 
     baselines = state["baselines"] if state else train_baselines(settings, corpus, vocabulary)

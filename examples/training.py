@@ -63,8 +63,8 @@ class Progress:
         complete = epoch - self.first + done
         left = (now - self.started) / complete * (self.epochs - self.first - complete)
         text = (
-            f"{self.name:11}  epoch {epoch + 1}/{self.epochs} {done:4.0%}  loss {loss:.3f}  "
-            f"{speed:7,.0f} tokens/s{note}  {left:.0f} s left"
+            f"{self.name:11} epoch {epoch + 1}/{self.epochs} {done:4.0%}  loss {loss:.3f}  "
+            f"{speed / 1000:3,.0f}k tokens/s{note}  {left:.0f} s left"
         )
         if self.live:
             print(f"\r\x1b[K{text}", end="\n" if done == 1 else "", flush=True)

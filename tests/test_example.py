@@ -278,7 +278,15 @@ def test_progress_rewrites_its_line_on_a_terminal(capsys):
     progress.show(0, 1, 0.6, 1000, "  test accuracy 80.0%")
     text = capsys.readouterr().out
     assert text.count("\r") == 2 and text.count("\n") == 1
-    assert "epoch 1/2" in text and "loss 0.600" in text and "1,000 tokens/s" in text and "s left" in text
+    assert "epoch 1/2" in text and "loss 0.600" in text and "1k tokens/s" in text and "s left" in text
+
+
+def test_progress_fits_a_terminal(capsys):
+    progress = training.Progress("nested-lstm", 0, 10)
+    progress.started -= 9 * 100  # 100 s are left
+    progress.show(8, 1, 0.6, 555_555, "  test 80.0%")
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.endswith("test 80.0%  100 s left") and len(line) < 80
 
 
 # ---- bad input ---------------------------------------------------------------------------------

@@ -165,11 +165,11 @@ LoDTensor(3 rows, lod=LoD([[2, 0, 1], [2, 0, 1]], level_names=('article', None))
         lambda: tl.lod_tensor([list(range(9))] * 6, dtype=torch.int32),
         """\
 LoDTensor(54 rows, lod=LoD([[9, 9, 9, 9, 9, 9]]), dtype=int32)
-├─ 0: [0, 1, 2, 3, 4, ..., 8]
-├─ 1: [0, 1, 2, 3, 4, ..., 8]
-├─ 2: [0, 1, 2, 3, 4, ..., 8]
+├─ 0: 9 rows [0, 1, 2, 3, 4, ..., 8]
+├─ 1: 9 rows [0, 1, 2, 3, 4, ..., 8]
+├─ 2: 9 rows [0, 1, 2, 3, 4, ..., 8]
 ├─ ... 2 more
-└─ 5: [0, 1, 2, 3, 4, ..., 8]""",
+└─ 5: 9 rows [0, 1, 2, 3, 4, ..., 8]""",
     ),
     "vectors with a gradient": (
         lambda: tl.ones(LoD.from_lengths([[2, 1]]), 2, requires_grad=True) * 2,
@@ -178,12 +178,25 @@ LoDTensor(3 rows of (2,), lod=LoD([[2, 1]]), dtype=float32, grad_fn=<MulBackward
 ├─ 0: [[2, 2], [2, 2]]
 └─ 1: [[2, 2]]""",
     ),
-    "larger elements are counted, a leaf": (
+    "wide rows are shortened": (
+        lambda: tl.from_lengths(torch.arange(600).view(6, 100) / 7, [[2, 4]]),
+        """\
+LoDTensor(6 rows of (100,), lod=LoD([[2, 4]]), dtype=float32)
+├─ 0: [[0, 0.1429, 0.2857, ..., 14.14], [14.29, 14.43, 14.57, ..., 28.43]]
+└─ 1: 4 rows [[28.57, 28.71, ..., 42.71], [42.86, 43, ..., 57], ..., [71.43, 71.57, ..., 85.57]]""",
+    ),
+    "images are cut off at the end of the line": (
+        lambda: tl.from_lengths(torch.arange(3 * 4**3).to(torch.complex64).view(3, 4, 4, 4), [[3]]),
+        """\
+LoDTensor(3 rows of (4, 4, 4), lod=LoD([[3]]), dtype=complex64)
+└─ 0: 3 rows [[[[0+0j, ..., 3+0j], ..., [12+0j, ..., 15+0j]], ..., [[48+0j, ..., 51+0j], ..., [60+0j ...""",
+    ),
+    "elements of more dims, a leaf": (
         lambda: tl.ones(LoD.from_lengths([[2, 0]]), 2, 3).requires_grad_(),
         """\
 LoDTensor(2 rows of (2, 3), lod=LoD([[2, 0]]), dtype=float32, requires_grad=True)
-├─ 0: 2 rows
-└─ 1: 0 rows""",
+├─ 0: [[[1, 1, 1], [1, 1, 1]], [[1, 1, 1], [1, 1, 1]]]
+└─ 1: []""",
     ),
     "nothing": (
         lambda: tl.lod_tensor([], depth=2),

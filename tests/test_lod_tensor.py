@@ -178,6 +178,51 @@ def test_lod_tensor_of_every_kind():
     assert tl.lod_tensor([twice, twice]).to_list() == [twice, twice]
 
 
+def test_arrays_stand_for_lists():
+    a, b = np.array([1, 2], dtype=np.int16), np.array([], dtype=np.int16)
+    assert is_(tl.lod_tensor([a, b]), [1, 2], [[2, 0]]) and tl.lod_tensor([a, b]).dtype == torch.int16
+    assert is_(tl.lod_tensor([[a, b], []]), [1, 2], [[2, 0], [2, 0]])
+    assert is_(tl.lod_tensor(np.arange(4).reshape(2, 2)), [0, 1, 2, 3], [[2, 2]])
+    rows = np.arange(6.0).reshape(2, 3)
+    for made in (tl.lod_tensor([rows, rows], depth=1), tl.from_tensors([rows, rows[::-1][::-1]])):
+        assert made.shape == (4, 3) and made.dtype == torch.float64 and made.lod.to_lengths() == [[2, 2]]
+    for call, words in (
+        (
+            lambda: tl.lod_tensor([rows, rows]),
+            r"arrays of 1 dimension, got one of shape \(2, 3\).*tl.from_tensors.*depth=",
+        ),
+        (lambda: tl.from_tensors([np.array(["a"])]), "arrays of numbers, got one of dtype <U1"),
+        (lambda: tl.from_lengths(rows, [[2]]), "see torch.from_numpy"),
+        (lambda: LoDTensor(rows, tl.LoD.from_lengths([[2]])), "see torch.from_numpy"),
+    ):
+        with pytest.raises(tl.LoDError, match=words):
+            call()
+
+
+def test_masks_of_integers():
+    dense, mask = torch.arange(6.0).view(2, 3), torch.tensor([[1, 0, 1], [0, 0, 0]])
+    for same in (mask, mask.bool(), mask.to(torch.uint8), mask.numpy()):
+        assert is_(tl.from_padded(dense, mask=same), [0, 2], [[2, 0]])
+    with pytest.raises(tl.LoDError, match="a mask of 0 and 1, got -1 in sequence 1"):
+        tl.from_padded(dense, mask=torch.tensor([[1, 0, 1], [0, -1, 0]]))
+
+
+def test_levels_and_sequences_are_counted(x):
+    assert len(x.lod) == x.lod_level == 2 and len(x.seq) == 3
+    assert repr(x.seq) == "x.seq of 3 sequences: x.seq[i] is one, x.seq[i, j] one of the innermost level"
+    assert repr(tl.lod_tensor([[1]]).seq) == "x.seq of 1 sequence: x.seq[i] is one"
+
+
+def test_joining_within_a_level(x):
+    assert tl.cat([x, x], along="within").lod == tl.cat([x, x], along="within", level=0).lod
+    joined, parts = tl.cat([x, x], along="within", level=-1), tl.paddle.sequence_concat([x, x])
+    assert joined.lod == parts.lod and torch.equal(joined.values(), parts.values())
+    with pytest.raises(
+        tl.LoDError, match="cat: expected level with along='within' only, got level=0 with along='features'"
+    ):
+        tl.cat([x, x], along="features", level=0)
+
+
 def test_from_tensors_keeps_gradients():
     a, b = torch.ones(2, 3, requires_grad=True), torch.ones(0, 3, requires_grad=True)
     t = tl.from_tensors([a, b], level_names=["s"])

@@ -37,5 +37,5 @@ if not _steps_aside():
         __all__ = ["LoD", "LoDError", "LoDTensor", "describe", "include_paths", "nn", "ops", "paddle"]
         __all__ += [*construct.__all__, *sequence.__all__]
 
-    def __dir__() -> list[str]:
-        return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])
+        def __dir__() -> list[str]:
+            return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])

@@ -186,6 +186,10 @@ class LoD(Partition):
         """Number of levels."""
         return len(self.levels)
 
+    def __len__(self) -> int:
+        """Number of levels; sequences are counted by `num_sequences`."""
+        return len(self.levels)
+
     @property
     def is_trivial(self) -> bool:
         """One level, all lengths 1: the rows of a plain batch (of images, say), which need no LoD."""

@@ -3,10 +3,14 @@
 
 import html as _html
 
+import torch
+
 from .errors import LoDTypeError
 from .lod import LoD
 
-_ITEMS, _ROWS = 4, 6  # parts of a sequence, and rows of an innermost one, that are shown
+_ITEMS = 4  # parts of a sequence that are shown
+#: Rows of an innermost sequence, and elements of a row along each dim, that are shown: the first pair that fits.
+_FITS, _WIDTH = ((6, 8), (4, 4), (3, 3), (2, 3), (2, 2)), 100
 
 
 def tree(x) -> str:
@@ -58,16 +62,36 @@ def _lines(x):
 
 
 def _rows(values, begin: int, end: int) -> str:
-    if values.is_meta or values.dim() > 2 or (values.dim() == 2 and values.shape[1] > 8):
-        return f"{end - begin} rows"
-    return "[" + ", ".join("..." if i is None else _row(values[begin + i]) for i in _shown(end - begin, _ROWS)) + "]"
+    """The rows of a sequence, as many of them and of their elements as fit on a line."""
+    count = f"{end - begin} row{'s' * (end - begin != 1)}"
+    if values.is_meta:
+        return count
+    for rows, elements in _FITS:
+        numbers, left_out = _ends(values[begin:end], rows, elements)
+        shown = f"{count} " * left_out[0] + _text(numbers, left_out)
+        if len(shown) <= _WIDTH:
+            return shown
+    return shown[: _WIDTH - 4].rstrip(", ") + " ..."
 
 
-def _row(row) -> str:
-    if row.dim():
-        return "[" + ", ".join(map(_row, row)) + "]"
-    value = row.item()
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _ends(part, rows: int, elements: int):
+    """The first and the last along every dim, as nested lists; and per dim whether anything is left out between them."""
+    left_out = []
+    for dim, n in enumerate(part.shape):
+        most = elements if dim else rows
+        left_out.append(n > most)
+        if n > most:
+            part = torch.cat([part.narrow(dim, 0, most - 1), part.narrow(dim, n - 1, 1)], dim)
+    return part.tolist(), left_out
+
+
+def _text(numbers, left_out: list[bool]) -> str:
+    if not isinstance(numbers, list):
+        return f"{numbers:.4g}" if isinstance(numbers, (float, complex)) else str(numbers)
+    parts = [_text(part, left_out[1:]) for part in numbers]
+    if left_out[0]:
+        parts.insert(-1, "...")
+    return f"[{', '.join(parts)}]"
 
 
 def html(x) -> str:

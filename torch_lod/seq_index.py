@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`x.seq`: sequences by index."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,10 @@ def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
     return lod.cut(k + 1, *map(whole_number, lod.levels[k][j : j + 2]))
 
 
-class SequenceIndex:
+T = TypeVar("T")  # the class of x
+
+
+class SequenceIndex(Generic[T]):
     """`x.seq`."""
 
     def __init__(self, x: Any, wrap: Callable, moved: Callable):
@@ -27,11 +30,16 @@ class SequenceIndex:
     def __len__(self) -> int:
         return self._x.num_sequences()
 
-    def __iter__(self):
+    def __repr__(self) -> str:
+        n, depth = len(self), self._x.lod.depth
+        deeper = "" if depth == 1 else f", x.seq[{', '.join('ijklmn'[:depth])}] one of the innermost level"
+        return f"x.seq of {n} sequence{'s' * (n != 1)}: x.seq[i] is one{deeper}"
+
+    def __iter__(self) -> Iterator[T]:
         return self._x.sequences()
 
     @border("seq")
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> T:
         x, lod = self._x, self._x.lod
         key = key if isinstance(key, tuple) else (key,)
         steps = list(key[:-1]) + ([key[-1]] if _is_int(key[-1]) else []) if key else []

@@ -6,8 +6,9 @@ import itertools
 import operator
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from .lod import LoD, Runs, fitting
 from .paddle_methods import PaddleMethods
 from .printing import tree
 from .seq_index import SequenceIndex, below
+from .typed import Rows
 from .validate import filler, host_integers, sums
 
 _is_compiling = torch.compiler.is_compiling
@@ -35,7 +37,7 @@ def _settable(read) -> Any:
     return property(lambda self: read(self), write)
 
 
-class LoDTensor(PaddleMethods, Tensor):
+class LoDTensor(PaddleMethods, Rows):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Row-wise functions keep the LoD, functions that would mix the rows of different sequences refuse, whatever is unknown
@@ -63,9 +65,9 @@ class LoDTensor(PaddleMethods, Tensor):
     @staticmethod
     def __new__(cls, values: Tensor, lod: LoD) -> "LoDTensor":
         if not isinstance(values, Tensor):
+            hint = "torch.from_numpy" if isinstance(values, np.ndarray) else "tl.lod_tensor"
             raise named(
-                LoDTypeError(f"expected values as a tensor, got {type(values).__name__}; see tl.lod_tensor"),
-                "LoDTensor",
+                LoDTypeError(f"expected values as a tensor, got {type(values).__name__}; see {hint}"), "LoDTensor"
             )
         if not isinstance(lod, LoD):
             raise named(
@@ -188,23 +190,23 @@ class LoDTensor(PaddleMethods, Tensor):
         return self.slice(k, j, j + 1)
 
     @property
-    def seq(self) -> SequenceIndex:
+    def seq(self) -> "SequenceIndex[LoDTensor]":
         """Sequences by index: `x.seq[2]`, `x.seq[-1]`, `x.seq[1:3]`, `x.seq[[2, 0]]`, `x.seq[mask]`, `x.seq[2, 0]`,
         `x.seq[2, 0:1]`. An int drops the level that it addresses; slices, lists and masks keep it."""
         return SequenceIndex(self, LoDTensor, moved)
 
     @public
-    def sequences(self, level: int | str = 0) -> Iterator[Tensor]:
+    def sequences(self, level: int | str = 0) -> "Iterator[MaybeLoD]":
         """The sequences of a level one by one: LoDTensors of the levels below, plain at the innermost. Views."""
         return self._sequences(self._lod.level(level))
 
-    def _sequences(self, k: int) -> Iterator[Tensor]:
+    def _sequences(self, k: int) -> Iterator[Any]:
         values, offsets = self.values(), self._lod.row_offsets_at(k).tolist()
         for j, (begin, end) in enumerate(itertools.pairwise(offsets)):
             rows = values[begin:end]
             yield rows if k + 1 == self._lod.depth else LoDTensor(rows, below(self._lod, k, j)[0])
 
-    def unbind_sequences(self, level: int | str = 0) -> list[Tensor]:
+    def unbind_sequences(self, level: int | str = 0) -> "list[MaybeLoD]":
         """`sequences` as a list."""
         return list(self.sequences(level))
 
@@ -239,7 +241,7 @@ class LoDTensor(PaddleMethods, Tensor):
         return moved(self, self._lod.under(lod), runs)
 
     @public
-    def nth(self, i: int, *, padding_value: float = 0.0) -> Tensor:
+    def nth(self, i: int, *, padding_value: float = 0.0) -> "MaybeLoD":
         """Row i of every innermost sequence (negative: from its end), `padding_value` where it is too short: one row per
         sequence, with the outer levels."""
         if type(i) is not int:
@@ -302,7 +304,7 @@ class LoDTensor(PaddleMethods, Tensor):
         return self.with_lod(self._lod.group(lengths, name))
 
     @public
-    def drop_level(self, level: int | str) -> Tensor:
+    def drop_level(self, level: int | str) -> "MaybeLoD":
         """Without a level; plain when it was the only one."""
         return made(self.values(), self._lod.drop_level(level))
 
@@ -313,6 +315,19 @@ class LoDTensor(PaddleMethods, Tensor):
 
     # -- leaving
 
+    @overload
+    def to_padded(  # type: ignore[overload-overlap]
+        self,
+        padding_value: float = 0,
+        *,
+        level: Literal["all"],
+        max_length: None = None,
+        side: str = "right",
+    ) -> tuple[Tensor, tuple[Tensor, ...]]: ...
+    @overload
+    def to_padded(
+        self, padding_value: float = 0, *, level: int | str = -1, max_length: int | None = None, side: str = "right"
+    ) -> tuple[Tensor, Tensor]: ...
     @public
     def to_padded(
         self, padding_value: float = 0, *, level: int | str = -1, max_length: int | None = None, side: str = "right"
@@ -432,6 +447,11 @@ class LoDTensor(PaddleMethods, Tensor):
         return memo[id(self)]
 
 
+#: A LoDTensor, or a plain tensor where no level is left: for type checkers the former, since they cannot count levels.
+if TYPE_CHECKING:
+    MaybeLoD: TypeAlias = LoDTensor
+else:
+    MaybeLoD = Tensor
 _DENSE = (None, torch.strided)
 
 

@@ -3,6 +3,7 @@
 padded."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ class MultiheadAttention(torch.nn.Module):
         causal, window, alibi: as tl.sequence_attention.
     """
 
-    in_proj_weight: Tensor
+    in_proj_weight: Tensor  # None where the three are given, and they where it is
     in_proj_bias: Tensor | None
     q_proj_weight: Tensor
     k_proj_weight: Tensor
@@ -152,6 +153,22 @@ class MultiheadAttention(torch.nn.Module):
             need_weights=need_weights,
         )
 
+    if TYPE_CHECKING:
+
+        def __call__(
+            self,
+            query: LoDTensor,
+            key: LoDTensor | None = None,
+            value: LoDTensor | None = None,
+            key_padding_mask: None = None,
+            need_weights: bool = False,
+            attn_mask: None = None,
+            average_attn_weights: bool = True,
+            is_causal: bool = False,
+            *,
+            bias: Tensor | None = None,
+        ) -> tuple[LoDTensor, LoDTensor | None]: ...
+
     def extra_repr(self) -> str:
         usual = {"dropout": 0.0, "level": -1, "causal": False, "window": None}
         return f"{self.embed_dim}, {self.num_heads}{unusual(self, usual)}"
@@ -217,7 +234,7 @@ class TransformerEncoderLayer(torch.nn.Module):
     @public
     def forward(
         self, src: LoDTensor, src_mask: None = None, src_key_padding_mask: None = None, is_causal: bool = False
-    ) -> Tensor:
+    ) -> LoDTensor:
         """
         Args:
             src: (rows, d_model).
@@ -234,6 +251,12 @@ class TransformerEncoderLayer(torch.nn.Module):
             return x + self._fed(self.norm2(x))
         x = self.norm1(src + self._attended(src, is_causal))
         return self.norm2(x + self._fed(x))
+
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, src: LoDTensor, src_mask: None = None, src_key_padding_mask: None = None, is_causal: bool = False
+        ) -> LoDTensor: ...
 
     def _attended(self, x: LoDTensor, is_causal: bool) -> Tensor:
         return self.dropout1(self.self_attn(x, is_causal=is_causal)[0])

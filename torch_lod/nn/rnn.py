@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers: torch.nn's parameters and numbers, on sequences that are never padded."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence import scan
 from ..sequence_operator import along, sequence_operator
-from ..tensor import LoDTensor
+from ..tensor import LoDTensor, MaybeLoD
 from .module import at_least_one, unusual
 
 __all__ = ["GRU", "LSTM", "RNN", "DynamicRNN", "last_state"]
@@ -123,7 +123,9 @@ class LSTM(_Recurrent):
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level=level)
 
     @sequence_operator
-    def forward(self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None):
+    def forward(
+        self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[LoDTensor, tuple[Tensor, Tensor]]:
         """
         Args:
             input: (rows, input_size).
@@ -142,12 +144,18 @@ class LSTM(_Recurrent):
         out, (h_n, c_n) = self._run(input, {"h_0": h_0, "c_0": c_0})
         return out, (h_n, c_n)
 
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[LoDTensor, tuple[Tensor, Tensor]]: ...
+
 
 class _OneState(_Recurrent):
     """The call of layers whose state is their output."""
 
     @sequence_operator
-    def forward(self, input: LoDTensor, hx: Tensor | None = None):
+    def forward(self, input: LoDTensor, hx: Tensor | None = None) -> tuple[LoDTensor, Tensor]:
         """
         Args:
             input: (rows, input_size).
@@ -158,6 +166,10 @@ class _OneState(_Recurrent):
         """
         out, (h_n,) = self._run(input, {"h_0": hx})
         return out, h_n
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: LoDTensor, hx: Tensor | None = None) -> tuple[LoDTensor, Tensor]: ...
 
 
 class GRU(_OneState):
@@ -199,7 +211,7 @@ class RNN(_OneState):
 
 
 @sequence_operator
-def last_state(h_n: Tensor, x: LoDTensor, *, level: int | str = -1, bidirectional: bool = False) -> Tensor:
+def last_state(h_n: Tensor, x: LoDTensor, *, level: int | str = -1, bidirectional: bool = False) -> MaybeLoD:
     """The last layer's final states as rows, with the levels above `level` of x.
 
     Args:
@@ -233,6 +245,8 @@ class DynamicRNN(torch.nn.Module):
 
     Source: Paddle Fluid's DynamicRNN.
     """
+
+    cell: Any  # a module or a function
 
     @public
     def __init__(self, cell, *, level: int | str = -1, reverse: bool = False):

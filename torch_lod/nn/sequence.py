@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules around the sequence operators."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from ..errors import LoDValueError, public
 from ..paddle import row_conv, sequence_conv
 from ..sequence import sequence_conv1d, sequence_pool, sequence_softmax
-from ..tensor import LoDTensor
+from ..tensor import LoDTensor, MaybeLoD
 from .module import at_least_one
 
 __all__ = ["AttentionPool", "RowConv", "SequenceConv", "SequenceConv1d", "SequencePool", "SequenceSoftmax"]
@@ -29,10 +29,12 @@ class SequencePool(torch.nn.Module):
         self.pool_type, self.padding_value, self.level = pool_type, padding_value, level
 
     @public
-    def forward(self, x: LoDTensor) -> Tensor:
-        pooled = sequence_pool(x, self.pool_type, padding_value=self.padding_value, level=self.level)
-        assert isinstance(pooled, Tensor)
-        return pooled
+    def forward(self, x: LoDTensor) -> MaybeLoD:
+        return sequence_pool(x, self.pool_type, padding_value=self.padding_value, level=self.level)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> MaybeLoD: ...
 
     def extra_repr(self) -> str:
         return f"{self.pool_type!r}, padding_value={self.padding_value}, level={self.level!r}"
@@ -49,6 +51,10 @@ class SequenceSoftmax(torch.nn.Module):
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
         return sequence_softmax(x, level=self.level)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> LoDTensor: ...
 
     def extra_repr(self) -> str:
         return f"level={self.level!r}"
@@ -76,12 +82,13 @@ class AttentionPool(torch.nn.Module):
         self.context = torch.nn.Linear(hidden, 1, bias=False, device=device, dtype=dtype)
 
     @public
-    def forward(self, x: LoDTensor) -> Tensor:
+    def forward(self, x: LoDTensor) -> MaybeLoD:
         weights = sequence_softmax(self.context(self.project(x).tanh()), level=self.level)
-        weighted: Any = weights * x
-        pooled = sequence_pool(weighted, "sum", level=self.level)
-        assert isinstance(pooled, Tensor)
-        return pooled
+        return sequence_pool(weights * x, "sum", level=self.level)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> MaybeLoD: ...
 
 
 class SequenceConv(torch.nn.Module):
@@ -130,6 +137,10 @@ class SequenceConv(torch.nn.Module):
         window = self.context_length, self.context_start
         return sequence_conv(x, self.weight, *window, self.bias, padding_data=self.padding_data, level=self.level)
 
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> LoDTensor: ...
+
     def extra_repr(self) -> str:
         return f"context_length={self.context_length}, context_start={self.context_start}, level={self.level!r}"
 
@@ -174,6 +185,10 @@ class SequenceConv1d(torch.nn.Module):
         options: Any = {"dilation": self.dilation, "padding": self.padding, "groups": self.groups}
         return sequence_conv1d(x, self.weight, self.bias, **options, level=self.level)
 
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> LoDTensor: ...
+
     def extra_repr(self) -> str:
         size = tuple(self.weight.shape)
         return f"{size}, dilation={self.dilation}, padding={self.padding!r}, groups={self.groups}, level={self.level!r}"
@@ -198,6 +213,10 @@ class RowConv(torch.nn.Module):
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
         return row_conv(x, self.weight, level=self.level)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: LoDTensor) -> LoDTensor: ...
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[1]}, future_context={self.weight.shape[0] - 1}, level={self.level!r}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is here for people and weights that come from PaddlePaddle; each has another form in `tl` that is torch's.
+"""What is here for people and weights that come from PaddlePaddle. Where `tl` has the same in torch's form, that comes first:
 
     from_lengths, lod_tensor, full ...            for create_lod_tensor, create_random_int_lodtensor
     x.to_padded, tl.from_padded, x.mask           for sequence_pad, sequence_unpad, sequence_mask

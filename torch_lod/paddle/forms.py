@@ -14,7 +14,7 @@ from ..lod import LoD
 from ..sequence.pool import reduction, sequence_pool, sequence_topk
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
-from ..tensor import LoDTensor, made, rows_of
+from ..tensor import LoDTensor, MaybeLoD, made, rows_of
 from ..validate import sums, whole
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 
 
 @sequence_operator
-def sequence_first_step(x: LoDTensor, *, padding_value: float = 0.0, level: int | str = -1) -> Tensor:
+def sequence_first_step(x: LoDTensor, *, padding_value: float = 0.0, level: int | str = -1) -> MaybeLoD:
     """The first row of every sequence of a level: `sequence_pool(x, "first")`.
 
     Equivalent to (no sequence empty):
@@ -49,7 +49,7 @@ def sequence_first_step(x: LoDTensor, *, padding_value: float = 0.0, level: int 
 
 
 @sequence_operator
-def sequence_last_step(x: LoDTensor, *, padding_value: float = 0.0, level: int | str = -1) -> Tensor:
+def sequence_last_step(x: LoDTensor, *, padding_value: float = 0.0, level: int | str = -1) -> MaybeLoD:
     """The last row of every sequence of a level: `sequence_pool(x, "last")`.
 
     Equivalent to (no sequence empty):
@@ -70,7 +70,7 @@ def sequence_last_step(x: LoDTensor, *, padding_value: float = 0.0, level: int |
 @sequence_operator
 def fused_embedding_seq_pool(
     ids: LoDTensor, weight: Tensor, combiner: str = "sum", *, padding_idx: int | None = None, level: int | str = -1
-) -> Tensor:
+) -> MaybeLoD:
     """The embeddings of the ids under every sequence of a level, pooled.
 
     Equivalent to:

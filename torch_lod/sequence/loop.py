@@ -2,6 +2,7 @@
 """`tl.scan`: any Python cell along every sequence of a level, step t of all sequences at once, in a batch that shrinks."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +19,7 @@ __all__ = ["scan"]
 
 
 @public
-def scan(
-    cell: Callable, x, init, *, level: int | str = -1, reverse: bool = False, static=None
-) -> tuple[Tensor | tuple, Tensor | tuple]:
+def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = False, static=None) -> tuple[Any, Any]:
     """Runs a recurrent cell along the elements of every sequence of a level.
 
         state = init[sequence];  for element in sequence:  output, state = cell(element, state)

@@ -9,7 +9,7 @@ from torch import Tensor
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import Along, a_float, along, integer, number, on_rows, sequence_operator
-from ..tensor import LoDTensor
+from ..tensor import LoDTensor, MaybeLoD
 from ..validate import filler
 
 __all__ = [
@@ -40,11 +40,11 @@ def sequence_pool(
     level: int | str = ...,
     return_index: Literal[False] = ...,
     correction: int = ...,
-) -> Tensor: ...
+) -> MaybeLoD: ...
 @overload
 def sequence_pool(
     x: LoDTensor, pool_type: str, *, padding_value: float = ..., level: int | str = ..., return_index: Literal[True]
-) -> tuple[Tensor, Tensor]: ...
+) -> tuple[MaybeLoD, MaybeLoD]: ...
 
 
 @sequence_operator
@@ -154,7 +154,7 @@ _COMPOSED = {"prod": _prod, "logsumexp": _logsumexp, "var": _var, "std": _std, "
 
 
 @sequence_operator
-def sequence_argmax(x: LoDTensor, *, level: int | str = -1) -> Tensor:
+def sequence_argmax(x: LoDTensor, *, level: int | str = -1) -> MaybeLoD:
     """The row of the maximum of every sequence of a level, each element of a row for itself; -1 for empty sequences.
 
     Rows are counted over all of x: subtract `x.row_offsets(level)[:-1]` to count from the start of the sequence. Of equal
@@ -184,7 +184,7 @@ def sequence_topk(
     largest: bool = True,
     padding_value: float = 0.0,
     level: int | str = -1,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[MaybeLoD, MaybeLoD]:
     """The `k` largest rows of every sequence of a level, in order.
 
     Equivalent to, where every sequence has k rows:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that repeat, pick or move the elements of a level: whole sub-sequences, with all that is inside them."""
 
+from typing import overload
+
 import torch
 from torch import Tensor
 
@@ -187,6 +189,10 @@ def sequence_dropout(x: LoDTensor, p: float = 0.5, *, level: int | str = -1, tra
     return s.keep(torch.where(kept, s.rows / (1 - p) if p < 1 else s.rows, 0))
 
 
+@overload
+def sequence_expand(x: LoDTensor, y: LoDTensor | LoD, *, ref_level: int | str = -1) -> LoDTensor: ...
+@overload
+def sequence_expand(x: Tensor, y: LoDTensor | LoD, *, ref_level: int | str = -1) -> Tensor: ...
 @sequence_operator
 def sequence_expand(x: Tensor, y: LoDTensor | LoD, *, ref_level: int | str = -1) -> Tensor:
     """Element i of x as often as sequence i of y is long.
@@ -259,7 +265,7 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
 
 
 @sequence_operator
-def broadcast(*xs) -> tuple:
+def broadcast(*xs) -> tuple[LoDTensor, ...]:
     """The operands over the rows of the deepest of them, for elementwise arithmetic between levels.
 
     A LoDTensor of fewer levels is laid over the rows under its rows, a plain tensor (a row per outermost sequence) as well;

@@ -186,24 +186,16 @@ def test_arrays_stand_for_lists():
     rows = np.arange(6.0).reshape(2, 3)
     for made in (tl.lod_tensor([rows, rows], depth=1), tl.from_tensors([rows, rows[::-1][::-1]])):
         assert made.shape == (4, 3) and made.dtype == torch.float64 and made.lod.to_lengths() == [[2, 2]]
-    for call, words in (
-        (
-            lambda: tl.lod_tensor([rows, rows]),
-            r"arrays of 1 dimension, got one of shape \(2, 3\).*tl.from_tensors.*depth=",
-        ),
-        (lambda: tl.from_tensors([np.array(["a"])]), "arrays of numbers, got one of dtype <U1"),
-        (lambda: tl.from_lengths(rows, [[2]]), "see torch.from_numpy"),
-        (lambda: LoDTensor(rows, tl.LoD.from_lengths([[2]])), "see torch.from_numpy"),
-    ):
-        with pytest.raises(tl.LoDError, match=words):
-            call()
+    assert is_(tl.lod_tensor([rows, rows]), [0, 1, 2, 3, 4, 5] * 2, [[2, 2], [3] * 4])
+    with pytest.raises(tl.LoDError, match="expected tensors of a dtype that torch has, got an array of <U1"):
+        tl.from_tensors([np.array(["a"])])
 
 
 def test_masks_of_integers():
     dense, mask = torch.arange(6.0).view(2, 3), torch.tensor([[1, 0, 1], [0, 0, 0]])
     for same in (mask, mask.bool(), mask.to(torch.uint8), mask.numpy()):
         assert is_(tl.from_padded(dense, mask=same), [0, 2], [[2, 0]])
-    with pytest.raises(tl.LoDError, match="a mask of 0 and 1, got -1 in sequence 1"):
+    with pytest.raises(tl.LoDError, match="a mask of 0 and 1, got -1 at index .1, 1."):
         tl.from_padded(dense, mask=torch.tensor([[1, 0, 1], [0, -1, 0]]))
 
 
@@ -218,9 +210,9 @@ def test_joining_within_a_level(x):
     joined, parts = tl.cat([x, x], along="within", level=-1), tl.paddle.sequence_concat([x, x])
     assert joined.lod == parts.lod and torch.equal(joined.values(), parts.values())
     with pytest.raises(
-        tl.LoDError, match="cat: expected level with along='within' only, got level=0 with along='features'"
+        tl.LoDError, match="cat: expected level with along='within' only, got 1 with 'features'"
     ):
-        tl.cat([x, x], along="features", level=0)
+        tl.cat([x, x], along="features", level=1)
 
 
 def test_from_tensors_keeps_gradients():

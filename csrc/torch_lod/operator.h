@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operator in C++ is a name, the shape of its result (meta), its implementation (kernel), and a gradient. Calls
 // through the dispatcher, the autograd node and the registration for CPU, CUDA, Meta and Autograd come from here.
 //
@@ -20,7 +21,6 @@
 //
 // LOD_OPERATORS takes Gradients, NoGradient<Op> for what has nothing to differentiate, and OneGradient<Op> for the
 // kernel of a gradient, which refuses a second one. A Gradient with `entry` is called by it on the Autograd key.
-// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "torch_lod/binding.h"

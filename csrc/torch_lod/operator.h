@@ -172,7 +172,8 @@ inline Tensor from_list(variable_list list, Type<Tensor>) { return std::move(lis
 template <class... T>
 std::tuple<T...> from_list(variable_list list, Type<std::tuple<T...>>) {
   size_t i = 0;
-  return std::tuple<T...>{T(std::move(list[i++]))...};
+  const auto next = [&] { return std::move(list[i++]); };
+  return std::tuple<T...>{T(next())...};
 }
 inline std::tuple<Tensor> as_tuple(Tensor result) { return {std::move(result)}; }
 template <class... T>

@@ -127,8 +127,8 @@ class SequenceConv(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        weights = (self.weight, self.context_length, self.context_start, self.bias, self.padding_data)
-        return sequence_conv(x, *weights, level=self.level)
+        given = (self.weight, self.context_length, self.context_start, self.bias)
+        return sequence_conv(x, *given, padding_data=self.padding_data, level=self.level)
 
     def extra_repr(self) -> str:
         return f"context_length={self.context_length}, context_start={self.context_start}, level={self.level!r}"
@@ -171,8 +171,8 @@ class SequenceConv1d(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        weights = (self.weight, self.bias, self.dilation, self.padding, self.groups)
-        return sequence_conv1d(x, *weights, level=self.level)
+        options = {"dilation": self.dilation, "padding": self.padding, "groups": self.groups, "level": self.level}
+        return sequence_conv1d(x, self.weight, self.bias, **options)
 
     def extra_repr(self) -> str:
         size = tuple(self.weight.shape)

@@ -79,7 +79,8 @@ class AttentionPool(torch.nn.Module):
     @public
     def forward(self, x: LoDTensor) -> Tensor:
         weights = ops.sequence_softmax(self.context(self.project(x).tanh()), level=self.level)
-        return ops.sequence_pool(weights * x, "sum", level=self.level)  # type: ignore[arg-type]  # to a checker a product is plain
+        # a product is a plain tensor to a type checker
+        return ops.sequence_pool(weights * x, "sum", level=self.level)  # type: ignore[call-overload]
 
 
 class SequenceConv(torch.nn.Module):

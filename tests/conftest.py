@@ -49,15 +49,16 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
+    kept, once = [], []
     for item in items:
-        parameters = (getattr(item, "callspec", None) and item.callspec.params) or {}
-        first = "dtype" not in parameters or parameters["dtype"] == parameters["info"].dtypes[0]
+        (once if item.nodeid.rpartition("tests/")[2].startswith(tuple(ONCE)) else kept).append(item)
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        first = "info" not in given or given.get("dtype") in (None, given["info"].dtypes[0])
         if item.path.name in QUICK and first and not item.name.startswith(SLOW):
             item.add_marker(pytest.mark.quick)
     if not torch_lod.ops.COMPILED:
-        once = [item for item in items if item.nodeid.rpartition("tests/")[2].startswith(tuple(ONCE))]
         config.hook.pytest_deselected(items=once)
-        items[:] = [item for item in items if item not in once]
+        items[:] = kept
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +70,8 @@ def pytest_terminal_summary(terminalreporter):
     passed = terminalreporter.stats.get("passed", [])
     kind = "compiled operators" if torch_lod.ops.COMPILED else "compositions (no compiled operators)"
     terminalreporter.write_line(f"torch {torch.__version__}, {kind}, devices: {', '.join(DEVICES)}")
+    if not torch_lod.ops.COMPILED:
+        terminalreporter.write_line(f"not repeated here: {', '.join(ONCE)}")
     cases = [r.nodeid.partition("::")[2] for r in passed if "test_laws" in r.nodeid]
     of_lod_tensors = [case for case in cases if "tl." in case]
     for what, kept in (("operators", set(cases) - set(of_lod_tensors)), ("operators on LoDTensors", of_lod_tensors)):

@@ -262,7 +262,7 @@ def sequence_attention(
     out, pairs = [], itertools.count()
     for rows, keys, inner in zip(parts(q, level), parts(k, level), parts(v, level), strict=True):
         for i, row in enumerate(rows):
-            place = i + len(keys) - len(rows)
+            position = i + len(keys) - len(rows)
             heads = []
             row = row if row.dim() == 2 else row[None]
             first = [next(pairs) for _ in keys]
@@ -273,7 +273,7 @@ def sequence_attention(
                 result = values_.new_zeros(values_.shape[2]) + 0 * (one.sum() + shared.sum() + values_.sum())
                 seen, scores = [], []
                 for j in range(len(keys)):
-                    if (before >= 0 and j < place - before) or (after >= 0 and j > place + after):
+                    if (before >= 0 and j < position - before) or (after >= 0 and j > position + after):
                         continue
                     x = (one * shared[j, g]).sum() * (len(one) ** -0.5 if scale is None else scale)
                     if bias is not None:
@@ -281,7 +281,7 @@ def sequence_attention(
                         x = x + (torch.where(added, 0.0, -math.inf) if bias.dtype == torch.bool else added)
                     if alibi is not None:
                         slope = 2.0 ** (-8 * (h + 1) / len(row)) if alibi is True else alibi[h]
-                        x = x - slope * abs(place - j)
+                        x = x - slope * abs(position - j)
                     if x != -math.inf:
                         seen.append(values_[j, g])
                         scores.append(x)
@@ -293,20 +293,20 @@ def sequence_attention(
 
 
 def rotary_embedding(x, base=10000.0, interleaved=True, start=0, level=-1):
-    """Pairs of features as complex numbers, turned one by one."""
+    """Pairs of features as complex numbers, rotated one by one."""
     out = [None] * len(x.values)
     numbers = iter(range(len(x.values)))
     half = x.values.shape[-1] // 2
     for s, rows in enumerate(parts(x, level)):
         for p, row in enumerate(rows):
-            place = p + int(start[s] if isinstance(start, torch.Tensor) else start)
-            turned = [None] * (2 * half)
+            position = p + int(start[s] if isinstance(start, torch.Tensor) else start)
+            rotated = [None] * (2 * half)
             for i in range(half):
                 one, other = (2 * i, 2 * i + 1) if interleaved else (i, i + half)
-                t = place / base ** (2 * i / (2 * half))
-                turned[one] = row[..., one] * math.cos(t) - row[..., other] * math.sin(t)
-                turned[other] = row[..., one] * math.sin(t) + row[..., other] * math.cos(t)
-            out[next(numbers)] = torch.stack(turned, -1) if turned else row
+                t = position / base ** (2 * i / (2 * half))
+                rotated[one] = row[..., one] * math.cos(t) - row[..., other] * math.sin(t)
+                rotated[other] = row[..., one] * math.sin(t) + row[..., other] * math.cos(t)
+            out[next(numbers)] = torch.stack(rotated, -1) if rotated else row
     return x.with_rows(rows_of(out, x.values))
 
 
@@ -440,8 +440,8 @@ def sequence_scatter(x, index, updates):
     out = [list(row.unbind()) for row in x]
     for s, numbers in enumerate(index.tree):
         for i in numbers:
-            place = int(index.values[i])
-            out[s][place] = out[s][place] + updates[i]
+            at = int(index.values[i])
+            out[s][at] = out[s][at] + updates[i]
     return rows_of([rows_of(row, x[0]) for row in out], x)
 
 
@@ -465,7 +465,7 @@ def lod_append(x, lengths):
 
 
 def windows(x, level, size, start, dilation=1):
-    """Per row the rows that its window sees: numbers, or (place before, -1) and (place after, 1) outside the sequence."""
+    """Per row the rows that its window sees: numbers, or (position, -1) before and (position, 1) after the sequence."""
     for numbers in under(x, level):
         for t in range(len(numbers)):
             at = [t + start + j * dilation for j in range(size)]
@@ -487,7 +487,7 @@ def sequence_conv(x, weight, context_length, context_start=None, bias=None, padd
         return padding_data[before + i]
 
     for window in windows(x, level, context_length, start):
-        made.append(torch.cat([seen(*place) for place in window]) @ weight)
+        made.append(torch.cat([seen(*at) for at in window]) @ weight)
     out = rows_of(made, x.values.new_zeros(0, weight.shape[1]))
     return x.with_rows(out if bias is None else out + bias)
 

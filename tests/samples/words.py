@@ -108,7 +108,7 @@ class Sample:
     names: tuple = field(default=(), kw_only=True)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Info:
     """An entry: an operator, what it is called with, what it refuses. Its reference has its name, in tests/reference."""
 
@@ -130,7 +130,7 @@ class Info:
         return [dtype for dtype in self.dtypes if dtype.is_floating_point]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OpInfo(Info):
     """An operator on plain tensors: torch.ops.torch_lod.name."""
 
@@ -153,7 +153,7 @@ class OpInfo(Info):
         return [s for s in samples if not s.large]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SequenceInfo(Info):
     """An operator on LoDTensors: tl.name."""
 

@@ -73,11 +73,11 @@ def recurrent_errors(name, gates):
         offsets_at = 5 + len(states)
 
         def put(**changed):
-            places = {"values": 0, "weight_ih": 1, "weight_hh": 2, "bias_ih": 3, "bias_hh": 4, "h_0": 5}
-            places |= {"c_0": 6} if gates == 4 else {}
+            positions = {"values": 0, "weight_ih": 1, "weight_hh": 2, "bias_ih": 3, "bias_hh": 4, "h_0": 5}
+            positions |= {"c_0": 6} if gates == 4 else {}
             out = list(good)
             for key, value in changed.items():
-                out[places[key]] = value
+                out[positions[key]] = value
             return tuple(out)
 
         yield from bad_offsets(good, offsets_at)

@@ -89,13 +89,13 @@ def scatter_samples(dtype, device):
     yield Sample("long", (values(3000, (5,), dtype, device), many, 7), large=True)
 
 
-def places(lengths, kind, step):
+def positions(lengths, kind, step):
     """(first rows, rows on the other side) of runs of these lengths."""
     low, at = [], 1
     for n in lengths:
         low.append(at)
         at += n + (1 if kind == "gaps" else 0)
-    if kind == "turned":
+    if kind == "flipped":
         low, at = [], 0
         for n in lengths[::-1]:
             low.insert(0, at)
@@ -106,7 +106,7 @@ def places(lengths, kind, step):
     return [f if n else -7 for f, n in zip(first, lengths)], at + 1
 
 
-RUNS = (("gaps", 1), ("turned", -1), ("meeting", 1), ("gaps", -1), ("turned", 1), ("meeting", -1), ("gaps", 1))
+RUNS = (("gaps", 1), ("flipped", -1), ("meeting", 1), ("gaps", -1), ("flipped", 1), ("meeting", -1), ("gaps", 1))
 
 
 def run_samples(name):
@@ -116,7 +116,7 @@ def run_samples(name):
         def make(offsets, width):
             lengths, rows = offsets.diff().tolist(), int(offsets[-1])
             for kind, step in (next(turn), next(turn)) if rows < 100 else (("gaps", 1), ("gaps", -1)):
-                first, there = places(lengths, kind, step)
+                first, there = positions(lengths, kind, step)
                 starts = torch.tensor(first, dtype=torch.int64, device=device)
                 tail = (starts, offsets)
                 if name == "gather_runs":

@@ -148,8 +148,8 @@ def scatters(dtype, device):
         for element in ((), (2,), (2, 3), (0,)):
             for column in (False, True):
                 lod = tl.LoD.from_lengths([lengths])
-                places = torch.tensor([1, 1, 3, 0, 3], device=device)[: lod.rows]
-                index = tl.LoDTensor(places[:, None] if column else places.int(), lod)
+                positions = torch.tensor([1, 1, 3, 0, 3], device=device)[: lod.rows]
+                index = tl.LoDTensor(positions[:, None] if column else positions.int(), lod)
                 x = values(len(lengths), (4, *element), dtype, device)
                 updates = values(lod.rows, (1,) if column and not element else element, dtype, device)
                 updates = tl.LoDTensor(updates, lod) if column else updates

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices, the whole grid on request, and the count of laws at the end."""
+"""Devices, threads, which tests run when, and the count of laws at the end."""
 
-import collections
 import os
 
 import pytest
@@ -12,11 +11,54 @@ import torch_lod
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 #: The whole grid of every law: make test-all.
 FULL = os.environ.get("TORCH_LOD_FULL") == "1"
+#: Tests of things other than what operators compute: make test-fallback, which asks whether everything also holds on the
+#: compositions, does not repeat them.
+ONCE = {
+    "test_example.py": "the example program: its data, its options, its output",
+    "test_extension.py": "headers, and an operator compiled elsewhere",
+    "test_golden.py::test_another_folder": "the counting of recorded cases",
+    "test_golden.py::test_crashes_and_hangs": "the counting of recorded cases",
+    "test_house.py::test_generated_documentation": "the docs as files",
+    "test_house.py::test_imports_go_downwards": "the sources as files",
+    "test_house.py::test_pages_print": "the docs as programs",
+    "test_malformed.py::test_broken_files": "files",
+    "test_malformed.py::test_nothing_crashes": "runs with and without compiled operators by itself",
+    "test_models.py::test_two_processes": "torch.distributed",
+    "test_state.py::test_load_in_a_fresh_process": "files",
+}
+#: make quick: house rules, and the laws in the first dtype of every operator; not those that compile or start processes.
+QUICK = ("test_house.py", "test_laws.py", "test_laws_ops.py", "test_laws_sequence.py")
+SLOW = (
+    "test_a_missing_extension",
+    "test_compiles",
+    "test_generated_documentation",
+    "test_gradient_equals_the_references",
+    "test_lower_instruction_levels",
+    "test_operators_can_be_called",
+    "test_pages_print",
+    "test_registration",
+)
+# Most tensors here are tiny: handing them to another thread takes longer than the work. Tests of threads set the number.
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_generate_tests(metafunc):
     if "device" in metafunc.fixturenames:
         metafunc.parametrize("device", DEVICES)
+
+
+def pytest_collection_modifyitems(config, items):
+    kept, once = [], []
+    for item in items:
+        (once if item.nodeid.rpartition("tests/")[2].startswith(tuple(ONCE)) else kept).append(item)
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        first = "info" not in given or given.get("dtype") in (None, given["info"].dtypes[0])
+        if item.path.name in QUICK and first and not item.name.startswith(SLOW):
+            item.add_marker(pytest.mark.quick)
+    if not torch_lod.ops.COMPILED:
+        config.hook.pytest_deselected(items=once)
+        items[:] = kept
 
 
 @pytest.fixture(autouse=True)
@@ -28,10 +70,14 @@ def pytest_terminal_summary(terminalreporter):
     passed = terminalreporter.stats.get("passed", [])
     kind = "compiled operators" if torch_lod.ops.COMPILED else "compositions (no compiled operators)"
     terminalreporter.write_line(f"torch {torch.__version__}, {kind}, devices: {', '.join(DEVICES)}")
-    for file, what in (("test_all_ops", "operators"), ("test_all_sequences", "operators on LoDTensors")):
-        laws = collections.Counter(r.nodeid.split("::")[1].split("[")[0] for r in passed if f"{file}.py" in r.nodeid)
+    if not torch_lod.ops.COMPILED:
+        terminalreporter.write_line(f"not repeated here: {', '.join(ONCE)}")
+    cases = [r.nodeid.partition("::")[2] for r in passed if "test_laws" in r.nodeid]
+    of_lod_tensors = [case for case in cases if "tl." in case]
+    for what, kept in (("operators", set(cases) - set(of_lod_tensors)), ("operators on LoDTensors", of_lod_tensors)):
+        laws = {case.partition("[")[0] for case in kept}
         if laws:
-            terminalreporter.write_line(f"{len(laws)} laws over {what}, {sum(laws.values())} cases of them")
+            terminalreporter.write_line(f"{len(laws)} laws over {what}, {len(kept)} cases of them")
     said = [item for report in passed for item in report.user_properties]
     for what, count in said:
         if what == "leak law":

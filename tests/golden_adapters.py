@@ -19,19 +19,19 @@ import torch_lod as tl
 def sequence_pool(c: Case):
     kind, pad_value = c.attrs.get("pooltype", "AVERAGE"), c.attrs.get("pad_value", 0.0)
     if c.wants("MaxIndex"):
-        out, index = tl.sequence_pool(c["X"], kind, pad_value, return_index=True)
+        out, index = tl.sequence_pool(c["X"], kind, padding_value=pad_value, return_index=True)
         return {"Out": out, "MaxIndex": index.to(torch.int32)}
-    return {"Out": tl.sequence_pool(c["X"], kind, pad_value)}
+    return {"Out": tl.sequence_pool(c["X"], kind, padding_value=pad_value)}
 
 
 @adapter("sequence_first_step")
 def sequence_first_step(c: Case):
-    return {"Out": tl.sequence_first_step(c["X"], c.attrs.get("pad_value", 0.0))}
+    return {"Out": tl.sequence_first_step(c["X"], padding_value=c.attrs.get("pad_value", 0.0))}
 
 
 @adapter("sequence_last_step")
 def sequence_last_step(c: Case):
-    return {"Out": tl.sequence_last_step(c["X"], c.attrs.get("pad_value", 0.0))}
+    return {"Out": tl.sequence_last_step(c["X"], padding_value=c.attrs.get("pad_value", 0.0))}
 
 
 @adapter("sequence_topk_avg_pooling")
@@ -67,7 +67,7 @@ def sequence_reverse(c: Case):
 
 @adapter("sequence_expand")
 def sequence_expand(c: Case):
-    return {"Out": tl.sequence_expand(c["X"], c["Y"], c.attrs.get("ref_level", -1))}
+    return {"Out": tl.sequence_expand(c["X"], c["Y"], ref_level=c.attrs.get("ref_level", -1))}
 
 
 @adapter("sequence_expand_as")
@@ -92,7 +92,7 @@ def sequence_erase(c: Case):
 
 @adapter("sequence_enumerate")
 def sequence_enumerate(c: Case):
-    return {"Out": tl.sequence_enumerate(c["X"], c.attrs["win_size"], c.attrs.get("pad_value", 0))}
+    return {"Out": tl.sequence_enumerate(c["X"], c.attrs["win_size"], padding_value=c.attrs.get("pad_value", 0))}
 
 
 @adapter("sequence_reshape")
@@ -113,7 +113,7 @@ def sequence_scatter(c: Case):
 def sequence_pad(c: Case):
     pad_value, length = c["PadValue"], c.attrs.get("padded_length", -1)
     pad_value = pad_value.item() if pad_value.shape == (1,) else pad_value
-    out, lengths = tl.sequence_pad(c["X"], pad_value, None if length == -1 else length)
+    out, lengths = tl.sequence_pad(c["X"], pad_value, maxlen=None if length == -1 else length)
     return {"Out": out, "Length": lengths}
 
 

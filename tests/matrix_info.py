@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from op_info import OPS
-from sequence_info import SEQUENCES
-from sequence_words import lod_tensor
+from samples import OPS, SEQUENCES
+from samples.words import lod_tensor
 
 import torch_lod as tl
 

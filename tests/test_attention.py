@@ -67,7 +67,9 @@ def test_equals_torchs_of_every_sequence(heads, shared, biased, sloped, scale, c
         alibi = torch.rand(heads, generator=g, dtype=dtype) if sloped else None
         leaves = [t.requires_grad_() for t in (q.values(), k.values(), v.values(), bias, alibi) if t is not None]
         q, k, v = (x.with_values(t) for x, t in zip((q, k, v), leaves))
-        got = tl.sequence_attention(q, k, v, level, causal, window, bias, scale, True, alibi)
+        got = tl.sequence_attention(
+            q, k, v, level=level, causal=causal, window=window, bias=bias, scale=scale, enable_gqa=True, alibi=alibi
+        )
         want = by_torch(q, k, v, level, causal, window, bias, scale, alibi)
         close = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
         assert got.lod is q.lod

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from sequence_words import told
+from samples.words import told
 
 import torch_lod as tl
 
@@ -153,7 +153,10 @@ METHODS = {
     "cat": lambda x: (tl.cat([x, x * 2]), torch.cat([x, x]), tl.cat([x, x], "within"), tl.cat([x, x], "features")),
     "from_lengths": lambda x: tl.from_lengths(x.values(), [ORDER * 0 + 8 * (ORDER > 0)]),
     "from_offsets": lambda x: tl.from_offsets(x.values(), [x.row_offsets(0)]),
-    "from_padded": lambda x: (tl.from_padded(*x.to_padded()), tl.from_padded(x.to_padded(0, 0)[0], mask=x.mask(0))),
+    "from_padded": lambda x: (
+        tl.from_padded(*x.to_padded()),
+        tl.from_padded(x.to_padded(0, level=0)[0], mask=x.mask(0)),
+    ),
     "from_segment_ids": lambda x: tl.from_segment_ids(x.values(), x.lod.segment_ids()),
     "questions": lambda x: (x.lengths(), x.offsets(0), x.cu_seqlens(), x.lod.segment_ids(0), x.lod.position_ids()),
     "sizes": lambda x: torch.ones(x.lod.rows, x.num_sequences(), x.max_length(0), x.max_length("line")),

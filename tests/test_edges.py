@@ -114,7 +114,7 @@ def test_messages_show_the_way_out():
         (lambda: x.unsqueeze(0) + 1, "x.to_padded()"),
         (lambda: torch.nn.Conv2d(3, 3, 1)(x), "to_padded"),
         (lambda: tl.lod_tensor([torch.ones(2)]), "tl.from_tensors"),
-        (lambda: tl.from_padded(torch.ones(2, 3), mask=torch.ones(2, 3, dtype=torch.int64)), "mask.bool()"),
+        (lambda: tl.from_padded(torch.ones(2, 3), mask=torch.ones(2, 3)), "mask.bool()"),
         (lambda: tl.from_nested(torch.nested.nested_tensor([torch.ones(2)])), "torch.jagged"),
     ):
         with pytest.raises(tl.LoDError) as caught:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from op_info import OPS, WITHOUT
-from sequence_info import SEQUENCES
+from samples import OPS, SEQUENCES, WITHOUT
 
 import torch_lod as tl
 from torch_lod.ops import composed
@@ -116,14 +115,14 @@ def test_every_operator_is_registered_everywhere():
 
 
 def test_every_operator_has_an_entry_and_a_composition():
-    assert set(SCHEMAS) - {info.name for info in OPS} == set(WITHOUT), "add an OpInfo in tests/op_info.py"
+    assert set(SCHEMAS) - {info.name for info in OPS} == set(WITHOUT), "add an entry to tests/samples/ops"
     assert set(SCHEMAS) == set(composed.COMPOSITIONS), "add a composition in torch_lod/ops/composed.py"
 
 
 def test_every_sequence_operator_has_an_entry(docs):
     names = [info.name for info in SEQUENCES]
     assert len(names) == len(set(names))
-    assert operators(docs) - RECURRENCES == set(names), "add a SequenceInfo in tests/sequence_info.py"
+    assert operators(docs) - RECURRENCES == set(names), "add an entry to tests/samples/sequence"
 
 
 def test_every_name_is_listed_once():

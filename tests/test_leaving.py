@@ -38,7 +38,7 @@ def test_padded_agrees_with_nested_lists_and_comes_back(side, drawn, more):
     for k in range(depth):
         parts = rows_under(batch, depth, k)
         length = max(map(len, parts), default=0) + more
-        dense, lengths = t.to_padded(-1.0, k, length, side)
+        dense, lengths = t.to_padded(-1.0, level=k, max_length=length, side=side)
         assert dense.shape == (len(parts), length) and lengths.tolist() == [len(part) for part in parts]
         assert dense.tolist() == [filled(part, [length], side == "right") for part in parts]
         mask = t.mask(k, length, side)
@@ -54,7 +54,7 @@ def test_padded_agrees_with_nested_lists_and_comes_back(side, drawn, more):
 @given(drawn=trees())
 def test_padded_at_all_levels(side, drawn):
     depth, batch = drawn
-    dense, lengths = of(batch, depth).to_padded(-1.0, "all", side=side)
+    dense, lengths = of(batch, depth).to_padded(-1.0, level="all", side=side)
     longest = [max(level, default=0) for level in lengths_of(batch, depth)]
     assert dense.shape == (len(batch), *longest)
     assert dense.tolist() == [filled(s, longest, side == "right") for s in batch]
@@ -71,7 +71,7 @@ def test_padded_keeps_element_dtype_and_gradient():
     t = tl.from_lengths(leaf, X)
     for level, shape in ((0, (3, 9, 2)), (1, (6, 4, 2)), ("all", (3, 3, 4, 2))):
         for side in ("right", "left"):
-            dense, _ = t.to_padded(9.0, level, side=side)
+            dense, _ = t.to_padded(9.0, level=level, side=side)
             assert dense.shape == shape and dense.dtype == torch.float64 and type(dense) is torch.Tensor
             (grad,) = torch.autograd.grad((dense * dense).sum(), leaf)
             assert torch.equal(grad, 2 * leaf)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import FULL
 from matrix_info import CALLS, Call
-from sequence_words import changed, tensors, told
+from samples.words import changed, tensors, told
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
@@ -83,11 +83,11 @@ class OfTensors(torch.nn.Module):
         leaves, self.spec = pytree.tree_flatten((call.args, call.kwargs))
         self.given = [t for t in leaves if isinstance(t, torch.Tensor)]
         self.constants = [None if isinstance(t, torch.Tensor) else t for t in leaves]
-        self.places = [i for i, t in enumerate(leaves) if isinstance(t, torch.Tensor)]
+        self.positions = [i for i, t in enumerate(leaves) if isinstance(t, torch.Tensor)]
 
     def forward(self, *tensors):
         leaves = list(self.constants)
-        for i, t in zip(self.places, tensors):
+        for i, t in zip(self.positions, tensors):
             leaves[i] = t
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         return self.function(*args, **kwargs)

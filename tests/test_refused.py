@@ -164,7 +164,7 @@ OF_TENSOR = {
     "filter_rows of floats": (lambda: t.filter_rows(v), TypeError, "filter_rows: expected a bool mask of shape (15,)"),
     "filter_rows of few": (lambda: t.filter_rows(v[:3] > 0), TypeError, "shape (3,)"),
     "no permutation": (lambda: t.permute_sequences([0, 0, 1]), ValueError, "permutation of 3 sequences, got [0, 0, 1]"),
-    "out of the parent": (lambda: t.permute_sequences([3, 1, 2, 0, 4, 5], 1), ValueError, "got 3 at index 0"),
+    "out of the parent": (lambda: t.permute_sequences([3, 1, 2, 0, 4, 5], level=1), ValueError, "got 3 at index 0"),
     "slice outside": (lambda: t.slice(0, 3), IndexError, "slice: expected a sequence of level 0 in [-3, 2], got 3"),
     "seq outside": (lambda: t.seq[3], IndexError, "seq: expected"),
     "seq of a path outside": (lambda: t.seq[1, 1], IndexError, "seq: expected path[1] in [-1, 0], got 1"),

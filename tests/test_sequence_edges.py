@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from nested import flat, within
-from reference import extreme_of
-from sequence_words import STRUCTURES, lod_tensor
+from reference.ops import extreme_of
+from samples.words import STRUCTURES, lod_tensor
 
 import torch_lod as tl
 
@@ -94,9 +94,9 @@ def test_pad_values_take_no_gradient_and_give_none(device):
     fill = torch.tensor(7.0, device=device, requires_grad=True)
     for make in (
         lambda: tl.sequence_pad(x, fill)[0],
-        lambda: tl.sequence_pool(x, "prod", 7.0).reshape(4, 1, 2),
-        lambda: tl.sequence_pool(x, "max", 7.0).reshape(4, 1, 2),
-        lambda: tl.sequence_pool(x, "std", 7.0, correction=0).reshape(4, 1, 2),
+        lambda: tl.sequence_pool(x, "prod", padding_value=7.0).reshape(4, 1, 2),
+        lambda: tl.sequence_pool(x, "max", padding_value=7.0).reshape(4, 1, 2),
+        lambda: tl.sequence_pool(x, "std", padding_value=7.0, correction=0).reshape(4, 1, 2),
         lambda: tl.sequence_topk(x, 3, pad_value=7.0)[0],
     ):
         out = make()
@@ -112,7 +112,8 @@ def test_samples_are_elements_in_their_order(lengths, device):
     for k, n in itertools.product(range(len(lengths)), (1, 2)):
         before = x.to_list()
         drawn = [
-            tl.sequence_sample(x, n, torch.Generator().manual_seed(seed), level=k).to_list() for seed in (0, 0, 1, 2)
+            tl.sequence_sample(x, n, generator=torch.Generator().manual_seed(seed), level=k).to_list()
+            for seed in (0, 0, 1, 2)
         ]
         assert drawn[0] == drawn[1]
         for out in drawn:
@@ -154,7 +155,7 @@ def test_conv1d_is_torchs_same_convolution(device):
     x = tl.from_lengths(torch.randn(9, 4, device=device, dtype=torch.float64), [[5, 0, 1, 3]])
     for size, dilation, groups in itertools.product((1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 4)):
         weight, bias = torch.randn(4, 4 // groups, size).double().to(device), torch.randn(4).double().to(device)
-        out = tl.sequence_conv1d(x, weight, bias, dilation, groups=groups)
+        out = tl.sequence_conv1d(x, weight, bias, dilation=dilation, groups=groups)
         for got, rows in zip(out.sequences(), x.sequences()):
             if len(rows):
                 want = F.conv1d(rows.t()[None], weight, bias, 1, "same", dilation, groups)[0].t()
@@ -187,7 +188,7 @@ def test_heads_and_tails(lengths, device):
         assert x.head(k).level_names == x.level_names
     for i in (0, 1, 2, -1, -2, -9, 2**61, -(2**62)):
         expected = [s[i] if -len(s) <= i < len(s) else 7 for s in flat(items, depth - 1)]
-        out = x.nth(i, 7)
+        out = x.nth(i, padding_value=7)
         assert plain(out).tolist() == expected and getattr(out, "lod", None) == x.lod.outer(-1)
 
 

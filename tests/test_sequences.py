@@ -56,7 +56,7 @@ POOLS = {
 @pytest.mark.parametrize("width", [(3,), (), (2, 4)], ids=str)
 def test_pool(lengths, level, pool, width, device):
     x = tensor(lengths, device, width)
-    out = tl.sequence_pool(x, pool, pad_value=7.0, level=level)
+    out = tl.sequence_pool(x, pool, padding_value=7.0, level=level)
     parts = [POOLS[pool](r) if len(r) else torch.full(width, 7.0).to(r) for r in rows_under(x, level)]
     expected = torch.stack(parts) if parts else x.values()[:0]
     torch.testing.assert_close(plain(out), expected)

@@ -272,7 +272,7 @@ ASKED = {
     "append": lambda x: x.lod.append([1] * 15).row_offsets(0),
     "drop_level": lambda x: x.drop_level(0),
     "to_padded": lambda x: x.to_padded()[0],
-    "to_padded, left": lambda x: x.to_padded(1.0, 0, 10, "left")[0],
+    "to_padded, left": lambda x: x.to_padded(1.0, level=0, max_length=10, side="left")[0],
     "to_padded, all": lambda x: x.to_padded(level="all")[0],
     "mask": lambda x: x.mask(),
     "from_padded": lambda x: tl.from_padded(x.to_padded()[0], [3, 2, 4, 1, 2, 3]),

@@ -3,14 +3,15 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from . import ops
-from .dynamo import failing, holds
+from .dynamo import compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, public
-from .lod import LoD, fitting
-from .tensor import LoDTensor, made, values_of
+from .lod import LoD
+from .tensor import LoDTensor, made, moved
 from .torch_rules import chain
 from .validate import host_integers, sums
 
@@ -37,17 +38,42 @@ __all__ = [
 _DEEPEST = 1000
 
 
-def _opened(data, depth: int | None) -> tuple[list[list[int]], list]:
+def tensor_of(what: str, given, hint: str = "") -> Tensor:
+    """A plain tensor that shares the memory of a tensor or, where torch can do so, of an array."""
+    if isinstance(given, np.ndarray):
+        if compiling():  # where an array is a tensor already
+            return torch.as_tensor(given)
+        shared = given.flags.writeable and min(given.strides, default=0) >= 0
+        try:
+            return torch.from_numpy(given if shared else given.copy())
+        except (TypeError, ValueError):
+            raise LoDTypeError(f"expected {what} of a dtype that torch has, got an array of {given.dtype}") from None
+    if not isinstance(given, Tensor):
+        raise LoDTypeError(f"expected {what} as a tensor or an array, got {type(given).__name__}{hint}")
+    return given.values() if isinstance(given, LoDTensor) else given
+
+
+def _is_list(item) -> bool:
+    return isinstance(item, (list, tuple))
+
+
+def _is_list_or_array(item) -> bool:
+    if isinstance(item, np.ndarray):
+        return item.ndim == 1 if item.dtype == object else item.ndim > 0
+    return _is_list(item)
+
+
+def _opened(data, depth: int | None = None, opens=_is_list_or_array) -> tuple[list[list[int]], list]:
     """The lengths of every nesting of `data` below the outermost list, and what is inside the innermost.
 
     Goes level by level, so that neither depth nor a list inside itself can exhaust the stack.
     """
-    if not isinstance(data, (list, tuple)):
+    if not opens(data):
         raise LoDTypeError(f"expected a list of sequences, got {type(data).__name__}")
     levels: list[list[int]] = []
-    items, seen = list(data), {id(data)}
+    items, seen = list(data), {id(data): data}  # alive, so that ids stay theirs
     while depth is None or len(levels) < depth:
-        lists = [isinstance(item, (list, tuple)) for item in items]
+        lists = [opens(item) for item in items]
         if not any(lists):
             if items and depth is not None:
                 raise LoDValueError(f"expected {depth} nestings below the batch, got {len(levels)}")
@@ -57,8 +83,9 @@ def _opened(data, depth: int | None) -> tuple[list[list[int]], list]:
             raise LoDValueError(f"expected sequences at nesting {len(levels) + 1}, got {items[i]!r:.40} beside lists")
         if len(levels) >= _DEEPEST:
             raise LoDValueError(f"expected at most {_DEEPEST} nestings, got more (a list inside itself?)")
-        here = {id(item) for item in items if any(isinstance(part, (list, tuple)) and part for part in item)}
-        if here & seen:
+        may_recur = [item for item in items if _is_list(item) or item.dtype == object]
+        here = {id(item): item for item in may_recur if any(opens(part) and len(part) for part in item)}
+        if here.keys() & seen.keys():
             raise LoDValueError("expected nested lists, got a list that occurs inside itself")
         seen |= here
         levels.append([len(item) for item in items])
@@ -79,16 +106,17 @@ def lod_tensor(
 ) -> LoDTensor:
     """A LoDTensor from nested lists; copies, as torch.tensor does.
 
-    Every nesting of lists but the outermost, which is the batch, is a level. Sequences may be empty anywhere.
+    The outermost list is the batch; every nesting inside it is a level. Sequences may be empty anywhere.
 
         >>> import torch_lod as tl
         >>> tl.lod_tensor([[[1., 2.], []], [], [[3.]]]).recursive_sequence_lengths()
         [[2, 0, 1], [2, 0, 1]]
 
     Args:
-        data: nested lists or tuples; the leaves are numbers, or tensors of one shape (then a leaf is a row).
-        depth: how many nestings are levels, when the elements of rows are written as lists as well; as many as there are
-            level_names if those are given.
+        data: nested lists, tuples or numpy arrays; an array counts as the nested list of its entries. Innermost are numbers,
+            or tensors of one shape, each of which is a row.
+        depth: how many nestings are levels, where the rows are lists or arrays as well. If None: the number of level_names
+            where they are given, otherwise every nesting is a level.
         dtype, device, requires_grad: as for torch.tensor. Without any number dtype is torch's default, a floating one.
 
     Raises:
@@ -100,124 +128,129 @@ def lod_tensor(
         depth = len(level_names) or None  # a batch of empty sequences does not show how deep it is
     levels, items = _opened(data, depth)
     lod = LoD.parsed_lengths("lengths", levels, level_names)
-    if items and any(isinstance(item, Tensor) for item in items):
-        if not all(isinstance(item, Tensor) for item in items):
+    if any(isinstance(item, (Tensor, np.ndarray)) for item in items):
+        if not all(isinstance(item, (Tensor, np.ndarray)) for item in items):
             raise LoDTypeError(f"expected leaves of one kind, got tensors and {type(items[0]).__name__}")
-        shapes = {tuple(item.shape) for item in items}
+        rows = [tensor_of("leaves", item).detach() for item in items]
+        shapes = {tuple(row.shape) for row in rows}
         if len(shapes) > 1:
             raise LoDValueError(f"expected rows of one shape, got {sorted(shapes)[:2]}")
-        values = torch.stack([values_of(item).detach() for item in items]).to(dtype=dtype, device=device)
+        values = torch.stack(rows).to(dtype=dtype, device=device)
     else:
         try:
             values = torch.tensor(items, dtype=dtype, device=device)
         except (ValueError, TypeError, RuntimeError) as error:
             raise LoDValueError(f"expected numbers in rows of one shape: {error}") from None
-    made = LoDTensor(values, lod)
-    made.requires_grad_(requires_grad)
-    return made
+    x = LoDTensor(values, lod)
+    x.requires_grad_(requires_grad)
+    return x
 
 
-def _made(values: Tensor, lod: LoD) -> LoDTensor:
-    if not isinstance(values, Tensor):
-        raise LoDTypeError(f"expected values as a tensor, got {type(values).__name__}; see tl.lod_tensor")
-    return LoDTensor(fitting(values, lod), lod)
-
-
-@public
-def from_lengths(values: Tensor, lengths, *, level_names=None) -> LoDTensor:
-    """Rows and recursive sequence lengths, outermost level first. Shares `values` and its autograd graph."""
-    return _made(values, LoD.parsed_lengths("lengths", lengths, level_names))
+def _with(values, lod: LoD) -> LoDTensor:
+    return LoDTensor(tensor_of("values", values, "; see tl.lod_tensor"), lod)
 
 
 @public
-def from_offsets(values: Tensor, offsets, *, level_names=None) -> LoDTensor:
+def from_lengths(values: Tensor | np.ndarray, lengths, *, level_names=None) -> LoDTensor:
+    """Rows and recursive sequence lengths, outermost level first. Shares `values`, a tensor or a numpy array, and the
+    autograd graph of a tensor."""
+    return _with(values, LoD.parsed_lengths("lengths", lengths, level_names))
+
+
+@public
+def from_offsets(values: Tensor | np.ndarray, offsets, *, level_names=None) -> LoDTensor:
     """Rows and offsets per level, each relative to the next level. Shares `values`."""
-    return _made(values, LoD.parsed_offsets("offsets", offsets, level_names))
+    return _with(values, LoD.parsed_offsets("offsets", offsets, level_names))
 
 
 @public
-def from_segment_ids(values: Tensor, ids, num_sequences: int | None = None, *, level_names=None) -> LoDTensor:
+def from_segment_ids(
+    values: Tensor | np.ndarray, ids, num_sequences: int | None = None, *, level_names=None
+) -> LoDTensor:
     """Rows and, for each, the number of its sequence; see `LoD.from_segment_ids`. Shares `values`."""
-    return _made(values, LoD.parsed_ids(ids, num_sequences, level_names))
+    return _with(values, LoD.parsed_ids(ids, num_sequences, level_names))
 
 
 @public
-def from_cu_seqlens(values: Tensor, cu_seqlens, *, level_names=None) -> LoDTensor:
+def from_cu_seqlens(values: Tensor | np.ndarray, cu_seqlens, *, level_names=None) -> LoDTensor:
     """Rows and the int32 row offsets of flash attention. Shares `values`. One sync if they are on a GPU."""
     offsets = host_integers("cu_seqlens", cu_seqlens)
-    return _made(values, LoD.checked("cu_seqlens", [offsets], level_names))
+    return _with(values, LoD.checked("cu_seqlens", [offsets], level_names))
 
 
 @public
 def from_tensors(tensors, *, level_names=None) -> LoDTensor:
-    """A (nested) list of tensors, each the rows of one innermost sequence. Copies, and keeps their gradients.
+    """A (nested) list of tensors or numpy arrays, each the rows of one innermost sequence. Copies, and keeps gradients.
 
     ValueError if there is none: the element shape would be unknown.
     """
-    levels, items = _opened([tensors], None)
-    levels = levels[1:]
+    levels, items = _opened([tensors], opens=_is_list)
     if not items:
         raise LoDValueError("expected at least 1 tensor, got none: the shape of a row would be unknown")
-    for item in items:
-        if not isinstance(item, Tensor) or item.dim() == 0:
-            got = "a scalar" if isinstance(item, Tensor) else type(item).__name__
-            raise LoDTypeError(f"expected tensors with rows, got {got}")
-    shapes = {tuple(item.shape[1:]) for item in items}
+    rows = [tensor_of("tensors", item) for item in items]
+    if any(t.dim() == 0 for t in rows):
+        raise LoDTypeError("expected tensors with rows, got a scalar")
+    shapes = {tuple(t.shape[1:]) for t in rows}
     if len(shapes) > 1:
         raise LoDValueError(f"expected elements of one shape, got {sorted(shapes)[:2]}")
-    levels.append([item.shape[0] for item in items])
-    return from_lengths(torch.cat([values_of(item) for item in items]), levels, level_names=level_names)
+    return from_lengths(torch.cat(rows), [*levels[1:], [t.shape[0] for t in rows]], level_names=level_names)
 
 
 @public
 def from_padded(
-    dense: Tensor, lengths=None, mask: Tensor | None = None, *, side: str = "right", level_names=None
+    dense: Tensor | np.ndarray,
+    lengths=None,
+    mask: Tensor | np.ndarray | None = None,
+    *,
+    side: str = "right",
+    level_names=None,
 ) -> LoDTensor:
     """One level from a padded tensor (sequences, length, *element); the inverse of `to_padded`, with gradient.
 
     Args:
         lengths: integers, (sequences,): the rows of every sequence.
         side: where the padding is, "right" or "left", as for `to_padded`.
-        mask: bool, (sequences, length): which places are rows, anywhere.
+        mask: bool, or integers 0 and 1, (sequences, length): which positions are rows. Rows may be anywhere.
 
     Raises:
-        ValueError: for a length beyond the padded one; unless exactly one of lengths and mask is given.
+        ValueError: for a length beyond the padded one; for a mask with another number; unless exactly one of lengths and mask
+            is given.
     """
-    if not isinstance(dense, Tensor) or dense.dim() < 2:
+    if not isinstance(dense, (Tensor, np.ndarray)) or dense.ndim < 2:
         raise LoDValueError(f"expected dense of shape (sequences, length, ...), got {_shape(dense)}")
     if (lengths is None) == (mask is None):
         raise LoDValueError(f"expected either lengths or mask, got {'both' if mask is not None else 'neither'}")
     if side not in ("right", "left"):
         raise LoDValueError(f"expected side 'right' or 'left', got {side!r}")
-    dense = values_of(dense)
-    n, longest = dense.shape[:2]
+    (n, longest), rows = dense.shape[:2], tensor_of("dense", dense).flatten(0, 1)
     if mask is not None:
-        fits = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 2
+        fits = isinstance(mask, (Tensor, np.ndarray)) and mask.ndim == 2
         if not fits or not (holds(mask.shape[0] == n) and holds(mask.shape[1] == longest)):
-            hint = "; see mask.bool()" if isinstance(mask, Tensor) and mask.dtype != torch.bool else ""
-            raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}{hint}")
-        host = values_of(mask).cpu()
-        lod = LoD.checked("lengths", [sums(host.sum(1))], level_names)
-        return LoDTensor(ops.gather_rows(dense.flatten(0, 1), host.flatten().nonzero().flatten().to(dense.device)), lod)
+            raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}")
+        host = tensor_of("mask", mask).cpu().flatten()
+        if host.is_floating_point() or host.is_complex():
+            raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}; see mask.bool()")
+        for i in failing((host != 0) & (host != 1), "expected a mask of 0 and 1"):
+            raise LoDValueError(
+                f"expected a mask of 0 and 1, got {int(host[i])} at index {[i // longest, i % longest]}"
+            )
+        host = host.bool()
+        lod = LoD.checked("lengths", [sums(host.view(n, longest).sum(1))], level_names)
+        return made(ops.gather_rows(rows, host.nonzero().flatten().to(rows.device)), lod)
     lengths = host_integers("lengths", lengths)
     if lengths.numel() != n:
         raise LoDValueError(f"expected {n} lengths, one per sequence, got {lengths.numel()}")
     lod = LoD.checked("lengths", [sums(lengths)], level_names, by_length=True)
     for i in failing(lengths > longest, "expected lengths within the padded length"):
         raise LoDValueError(f"expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
-    starts, offsets = (
-        lod.padded_starts_at(0, longest, side == "right", dense.device),
-        lod.row_offsets_at(0, dense.device),
-    )
-    return made(ops.gather_runs(dense.flatten(0, 1), starts, offsets, lod.rows), lod)
+    starts = lod.padded_starts_at(0, longest, side == "right", rows.device)
+    offsets = lod.row_offsets_at(0, rows.device)
+    return made(ops.gather_runs(rows, starts, offsets, lod.rows), lod)
 
 
-def _kind(value) -> str:
-    return f"a tensor of layout {value.layout}" if isinstance(value, Tensor) else type(value).__name__
-
-
-def _shape(value) -> str:
-    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+def _shape(given) -> str:
+    array = isinstance(given, (Tensor, np.ndarray))
+    return f"{given.dtype} {tuple(given.shape)}" if array else type(given).__name__
 
 
 @public
@@ -238,9 +271,9 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
     )
     if not torch.equal(order.sort().values, torch.arange(n, device="cpu")):
         raise LoDValueError(f"expected sorted_indices to be a permutation of {n} sequences, got {order.tolist()[:12]}")
-    place = order.argsort()
-    alive = place[:, None] < sizes[None, :]
-    rows = (sums(sizes)[:-1][None, :] + place[:, None])[alive]
+    rank = order.argsort()
+    alive = rank[:, None] < sizes[None, :]
+    rows = (sums(sizes)[:-1][None, :] + rank[:, None])[alive]
     lod = LoD.checked("lengths", [sums(alive.sum(1))], level_names)
     return LoDTensor(ops.gather_rows(data, rows.to(data.device)), lod)
 
@@ -249,7 +282,8 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
 def from_nested(nested: Tensor, *, level_names=None) -> LoDTensor:
     """One level from torch.nested's jagged tensor (ragged dim 1, no holes). Shares the rows. One sync on a GPU."""
     if not (isinstance(nested, Tensor) and nested.is_nested and nested.layout == torch.jagged):
-        raise LoDTypeError(f"expected a nested tensor of layout torch.jagged, got {_kind(nested)}")
+        got = f"a tensor of layout {nested.layout}" if isinstance(nested, Tensor) else type(nested).__name__
+        raise LoDTypeError(f"expected a nested tensor of layout torch.jagged, got {got}")
     jagged: Any = nested  # what torch.nested adds to Tensor is not in its type
     if jagged.lengths() is not None or jagged._ragged_idx != 1:
         raise LoDValueError("expected ragged dim 1 without holes; call .contiguous() or transpose first")
@@ -297,24 +331,28 @@ def all_lod(xs) -> list[LoDTensor]:
 
 
 @public
-def cat(xs, along: str = "sequences", dim: int = -1) -> LoDTensor:
+def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) -> LoDTensor:
     """Joins LoDTensors.
 
     Args:
-        along: "sequences", one batch after another; "within", the i-th outermost sequence of each one after another, as
-            Paddle's sequence_concat; "features", along `dim` of the rows, for equal LoDs.
+        along: "sequences", one batch after another; "within", sequence i of the result is the i-th sequence of each, one after
+            another; "features", along `dim` of the rows, for equal LoDs.
+        level: for "within", whose sequences are joined. The levels above must be equal.
     """
-    if along == "features":
-        xs = all_lod(xs)
-        for x in xs[1:]:
-            xs[0].lod.agreed(x.lod)
-        if dim in (0, -xs[0].dim()):
-            raise LoDValueError("expected a dim of the rows along features, got dim 0")
-        return LoDTensor(torch.cat([x.values() for x in xs], dim), xs[0].lod)
-    if along not in ("sequences", "within"):
+    if along not in ("sequences", "within", "features"):
         raise LoDValueError(f"expected along 'sequences', 'within' or 'features', got {along!r}")
+    if along != "within" and level != 0:
+        raise LoDValueError(f"expected level with along='within' only, got {level!r} with {along!r}")
     xs = all_lod(xs)
-    return joined(xs) if along == "sequences" else joined_within(xs, 0)
+    if along == "sequences":
+        return joined(xs)
+    if along == "within":
+        return joined_within(xs, xs[0].lod.level(level))
+    for x in xs[1:]:
+        xs[0].lod.agreed(x.lod)
+    if dim in (0, -xs[0].dim()):
+        raise LoDValueError("expected a dim of the rows along features, got dim 0")
+    return made(torch.cat([x.values() for x in xs], dim), xs[0].lod)
 
 
 def joined(xs: list[LoDTensor]) -> LoDTensor:
@@ -324,7 +362,7 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
             raise LoDValueError(
                 f"expected rows of one shape, got {tuple(xs[0].shape[1:])} and, at index {i}, {tuple(x.shape[1:])}"
             )
-    return LoDTensor(torch.cat([x.values() for x in xs]), chain([x.lod for x in xs]))
+    return made(torch.cat([x.values() for x in xs]), chain([x.lod for x in xs]))
 
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
@@ -336,12 +374,12 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
         outer, other = xs[0].lod.outer(k), x.lod.outer(k)
         assert outer is not None and other is not None
         outer.agreed(other)
-    turn = torch.arange(counts[0] * len(xs), device="cpu").view(len(xs), counts[0]).t().flatten()
+    order = torch.arange(counts[0] * len(xs), device="cpu").view(len(xs), counts[0]).t().flatten()
     whole = joined(xs)
-    lod, runs = whole.lod.take(k, turn)
+    lod, runs = whole.lod.take(k, order)
     own = lod.levels[0][:: len(xs)].contiguous()
     levels = [*xs[0].lod.levels[:k], own, *lod.levels[1:]]
-    return whole._moved(LoD.checked("offsets", levels, xs[0].level_names), runs)
+    return moved(whole, LoD.checked("offsets", levels, xs[0].level_names), runs)
 
 
 @public

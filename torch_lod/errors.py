@@ -75,7 +75,7 @@ def border(call: str | None = None, policy: bool = True) -> Callable[[Callable[P
         def bordered(*args: P.args, **kwargs: P.kwargs) -> R:
             if renamed and kwargs:
                 for old, new in renamed.items():
-                    if old in kwargs:
+                    if old in kwargs and new not in kwargs:
                         kwargs[new] = kwargs.pop(old)
             try:
                 if policy:
@@ -130,8 +130,9 @@ def _misplaced(said: str, function: Callable, args: tuple) -> str:
     if len(given) <= len(ordered) or not by_keyword:
         return f"expected arguments {', '.join(ordered + by_keyword)}; {said}"
     surplus = given[len(ordered)]
-    shown = repr(surplus) if isinstance(surplus, (int, float, str)) else type(surplus).__name__
+    short = isinstance(surplus, (int, float, str)) and len(repr(surplus)) <= 40
+    got, written = (repr(surplus),) * 2 if short else (type(surplus).__name__, "...")
     return (
-        f"expected {', '.join(ordered) or 'nothing'} by position and {', '.join(by_keyword)} by keyword, got {shown:.40} as "
-        f"argument {len(ordered) + 1}; write {' or '.join(f'{name}={shown:.40}' for name in by_keyword[:2])}"
+        f"expected {', '.join(ordered) or 'nothing'} by position and {', '.join(by_keyword)} by keyword, got {got} as "
+        f"argument {len(ordered) + 1}; write {' or '.join(f'{name}={written}' for name in by_keyword[:2])}"
     )

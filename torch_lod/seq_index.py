@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`x.seq`: sequences by index."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,8 +21,8 @@ def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
 class SequenceIndex:
     """`x.seq`."""
 
-    def __init__(self, x: Any):
-        self._x = x
+    def __init__(self, x: Any, wrap: Callable, moved: Callable):
+        self._x, self._wrap, self._moved = x, wrap, moved
 
     def __len__(self) -> int:
         return self._x.num_sequences()
@@ -46,17 +47,17 @@ class SequenceIndex:
                 if k + 1 == lod.depth:
                     return x.values()[begin:end]
                 inner, first, last = below(lod, k, j)
-                return x._rows_with(x.values()[first:last], inner)
+                return self._wrap(x.values()[first:last], inner)
         k = len(steps)
         if isinstance(key[-1], slice):
             picked = range(begin, end)[key[-1]]
             if picked.step == 1:
                 inner, first, last = lod.cut(k, picked.start, max(picked.start, picked.stop))
-                return x._rows_with(x.values()[first:last], inner)
+                return self._wrap(x.values()[first:last], inner)
             index = torch.tensor(picked, dtype=torch.int64, device="cpu")
         else:
             index = begin + _positions(key[-1], end - begin)
-        return x._moved(*lod.take(k, index))
+        return self._moved(x, *lod.take(k, index))
 
 
 def _is_int(value) -> bool:

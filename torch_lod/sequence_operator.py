@@ -7,7 +7,8 @@
         return s.keep(ops.segment_softmax(s.rows, s.offsets))
 
 `sequence_operator` is the border (errors name the call) and sets the policy table aside: inside, a LoDTensor passes for a
-plain tensor of its rows and costs as little. `along` finds the level. `keep` and `pool` wrap what comes out.
+plain tensor of its rows and costs as little. `along` finds the level. `s.rows` and `s.offsets` are what the operators of torch_lod.ops take; `s.spread` brings a row per
+sequence back to the rows. `s.keep`, `s.pool` and `s.pick` wrap what comes out; where rows move otherwise, `tensor.moved` does.
 """
 
 from collections.abc import Callable
@@ -16,14 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import ops
 from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError, P, R, border
 from .lod import LoD
-from .tensor import LoDTensor, a_lod_tensor, made
+from .tensor import LoDTensor, a_lod_tensor, made, moved
+from .validate import sums
 
 
 def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:
-    """`errors.public` for a function that runs without the policy table; not for one that calls functions of the user's."""
+    """`errors.public` for a function that runs without the policy table; not for one that calls functions of the user."""
     return border(policy=False)(function)
 
 
@@ -33,7 +36,9 @@ class Along:
     __slots__ = ("k", "lod", "rows")
 
     def __init__(self, x: Any, level: int | str = -1, what: str = "x"):
-        lod = a_lod_tensor(what, x)._lod
+        if not isinstance(x, LoDTensor):
+            a_lod_tensor(what, x)
+        lod = x._lod
         depth = len(lod.levels)
         self.lod: LoD = lod
         #: The level's number, from 0.
@@ -50,13 +55,26 @@ class Along:
     def innermost(self) -> bool:
         return self.k + 1 == len(self.lod.levels)
 
+    def spread(self, pooled: Tensor) -> Tensor:
+        """A row per sequence, laid over the rows of the sequence."""
+        return ops.segment_broadcast(pooled, self.offsets, self.rows.shape[0])
+
     def keep(self, rows: Tensor) -> LoDTensor:
         """A result with a row per row, which nobody else holds."""
         return made(rows, self.lod)
 
     def pool(self, rows: Tensor) -> Any:
         """A result with a row per sequence: with the levels above, plain above the outermost."""
-        return made(rows, self.lod.outer_at(self.k))
+        return made(rows, self.lod.outer_at(self.k)) if self.k else rows
+
+    def pick(self, index: Tensor, lengths: Tensor) -> LoDTensor:
+        """Other sequences of this level, of the given lengths, made of the elements that `index` names."""
+        own = sums(lengths)
+        if self.innermost:
+            levels = [*self.lod.levels[: self.k], own]
+            return moved(self.rows, LoD.checked("offsets", levels, self.lod.level_names), index)
+        inner, runs = self.lod.take(self.k + 1, index)
+        return moved(self.rows, self.lod.under(inner, own), runs)
 
 
 along = Along
@@ -64,7 +82,7 @@ along = Along
 
 def level_of(x, level: int | str, what: str = "x") -> int:
     """The level's number; TypeError for a plain tensor, which has none."""
-    return a_lod_tensor(what, x)._lod.level(level)
+    return a_lod_tensor(what, x).lod.level(level)
 
 
 def number(what: str, value) -> None:
@@ -81,7 +99,8 @@ def probability(what: str, value) -> None:
 def integer(what: str, value, least: int = 1, most: int = 2**31) -> int:
     """An int, not a bool, within [least, most]."""
     if type(value) is not int or not least <= value <= most:
-        raise LoDValueError(f"expected {what} in [{least}, {most}], got {value!r:.60}")
+        bound = f"2**{most.bit_length() - 1}" if most > 2**10 and most & (most - 1) == 0 else most
+        raise LoDValueError(f"expected {what} in [{least}, {bound}], got {value!r:.60}")
     return value
 
 

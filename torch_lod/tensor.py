@@ -188,7 +188,7 @@ class LoDTensor(PaddleMethods, Tensor):
     def seq(self) -> SequenceIndex:
         """Sequences by index: `x.seq[2]`, `x.seq[-1]`, `x.seq[1:3]`, `x.seq[[2, 0]]`, `x.seq[mask]`, `x.seq[2, 0]`,
         `x.seq[2, 0:1]`. An int drops the level that it addresses; slices, lists and masks keep it."""
-        return SequenceIndex(self)
+        return SequenceIndex(self, LoDTensor, moved)
 
     @public
     def sequences(self, level: int | str = 0) -> Iterator[Tensor]:
@@ -211,11 +211,11 @@ class LoDTensor(PaddleMethods, Tensor):
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != self.shape[:1]:
             got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
             raise LoDTypeError(f"expected a bool mask of shape ({self.shape[0]},), got {got}")
-        host = values_of(mask).cpu()
+        host = (mask.values() if isinstance(mask, LoDTensor) else mask).cpu()
         kept = sums(host.to(torch.int64))
         offsets = [*self._lod.levels[:-1], kept[self._lod.levels[-1]]]
         lod = LoD.checked("offsets", offsets, self.level_names)
-        return self._gather(host.nonzero().flatten(), lod)
+        return moved(self, lod, host.nonzero().flatten())
 
     @public
     def head(self, k: int) -> "LoDTensor":
@@ -233,24 +233,24 @@ class LoDTensor(PaddleMethods, Tensor):
         offsets = self._lod.levels[-1]
         lengths = offsets.diff().clamp(max=k)
         lod, runs = self._lod.runs(self.lod_level - 1, offsets[1:] - lengths if last else offsets[:-1], lengths)
-        return self._moved(self._lod.under(lod), runs)
+        return moved(self, self._lod.under(lod), runs)
 
     @public
-    def nth(self, i: int, pad_value: float = 0.0) -> Tensor:
-        """Row i of every innermost sequence (negative: from its end), `pad_value` where it is too short: one row per
+    def nth(self, i: int, *, padding_value: float = 0.0) -> Tensor:
+        """Row i of every innermost sequence (negative: from its end), `padding_value` where it is too short: one row per
         sequence, with the outer levels."""
         if type(i) is not int:
             raise LoDTypeError(f"expected i as an int, got {type(i).__name__}")
         if not -(2**62) <= i < 2**62:
             raise LoDValueError(f"expected i within 62 bits, got {i}")
         offsets = self._lod.levels[-1]
-        filler("pad_value", pad_value, self.dtype)
+        filler("padding_value", padding_value, self.dtype)
         row = offsets[:-1] + i if i >= 0 else offsets[1:] + i
         row = torch.where((row >= offsets[:-1]) & (row < offsets[1:]), row, -1)
-        return maybe_lod(ops.gather_rows(self.values(), row.to(self.device), pad_value), self._lod.outer(-1))
+        return made(ops.gather_rows(self.values(), row.to(self.device), padding_value), self._lod.outer(-1))
 
     @public
-    def permute_sequences(self, order, level: int | str = 0) -> "LoDTensor":
+    def permute_sequences(self, order, *, level: int | str = 0) -> "LoDTensor":
         """The sequences of a level in another order, with all that is below; inside a level each stays in its parent."""
         k = self._lod.level(level)
         order = host_integers("order", order)
@@ -264,22 +264,7 @@ class LoDTensor(PaddleMethods, Tensor):
             for i in failing(parent[order] != parent, said):
                 raise LoDValueError(f"{said}, got {int(order[i])} at index {i}")
         lod, runs = self._lod.take(k, order, True)
-        return self._moved(self._lod.under(lod), runs)
-
-    def _rows_with(self, values: Tensor, lod: LoD) -> "LoDTensor":
-        return LoDTensor(values, lod)
-
-    def _gather(self, rows: Tensor, lod: LoD) -> "LoDTensor":
-        with without_policy():
-            x = rows_of(self)
-            return made(ops.gather_rows(x, rows.to(x.device, non_blocking=True)), lod)
-
-    def _moved(self, lod: LoD, runs: Runs) -> "LoDTensor":
-        """The rows that runs take, in the structure that they make."""
-        with without_policy():
-            x = rows_of(self)
-            starts, offsets = (t.to(x.device, non_blocking=True) for t in runs)
-            return made(ops.gather_runs(x, starts, offsets, lod.rows), lod)
+        return moved(self, self._lod.under(lod), runs)
 
     # -- structure
 
@@ -316,7 +301,7 @@ class LoDTensor(PaddleMethods, Tensor):
     @public
     def drop_level(self, level: int | str) -> Tensor:
         """Without a level; plain when it was the only one."""
-        return maybe_lod(self.values(), self._lod.drop_level(level))
+        return made(self.values(), self._lod.drop_level(level))
 
     @public
     def flatten_levels(self, first: int | str, last: int | str) -> "LoDTensor":
@@ -327,7 +312,7 @@ class LoDTensor(PaddleMethods, Tensor):
 
     @public
     def to_padded(
-        self, padding_value: float = 0, level: int | str = -1, max_length: int | None = None, side: str = "right"
+        self, padding_value: float = 0, *, level: int | str = -1, max_length: int | None = None, side: str = "right"
     ) -> tuple[Tensor, Tensor | tuple[Tensor, ...]]:
         """The sequences of a level side by side.
 
@@ -380,7 +365,7 @@ class LoDTensor(PaddleMethods, Tensor):
     def mask(self, level: int | str = -1, max_length: int | None = None, side: str = "right") -> Tensor:
         """bool, (sequences, length): where `to_padded` has rows."""
         return self.with_values(torch.ones(self.shape[0], dtype=torch.bool, device=self.device)).to_padded(
-            False, level, max_length, side
+            False, level=level, max_length=max_length, side=side
         )[0]
 
     def to_list(self) -> list:
@@ -483,10 +468,6 @@ def a_lod_tensor(what: str, x) -> LoDTensor:
     return x
 
 
-def values_of(t: Tensor) -> Tensor:
-    return t.values() if isinstance(t, LoDTensor) else t
-
-
 def _list(t: Tensor) -> str:
     return str(t.tolist()) if t.numel() <= 12 else f"{t[:12].tolist()[:-1] + ['...']}".replace("'", "")
 
@@ -501,22 +482,31 @@ def _load_lod_tensor(values: Tensor, lod: LoD, requires_grad: bool) -> LoDTensor
     return loaded
 
 
-def maybe_lod(values: Tensor, lod: LoD | None) -> Tensor:
-    """A LoDTensor, or the plain values where no level is left."""
-    return values if lod is None else LoDTensor(values, lod)
-
-
 def made(fresh: Tensor, lod: LoD | None) -> Any:
-    """`maybe_lod` of what an operator has just made, a plain tensor of lod.rows rows that nobody else holds."""
+    """What was just made, so that nobody else holds it, with its structure; plain where no level is left."""
     if lod is None:
         return fresh
-    return LoDTensor(fresh, lod) if _is_compiling() or type(fresh) is not Tensor else _become(fresh, lod)
+    if type(fresh) is not Tensor or compiling():
+        return LoDTensor(fresh, lod)
+    fresh.__class__ = LoDTensor  # type: ignore[assignment]
+    fresh._lod = lod  # type: ignore[attr-defined]
+    return fresh
 
 
 def rows_of(x: Tensor) -> Tensor:
-    """The values for an operator of ours that runs under `without_policy`: there x itself passes for a plain tensor, and the graph is
-    spared a view."""
-    return x.values() if isinstance(x, LoDTensor) and _is_compiling() else x
+    """The values for an operator that runs under `without_policy`: there x itself passes for a plain tensor, and the graph
+    is spared a view."""
+    return x.values() if isinstance(x, LoDTensor) and compiling() else x
+
+
+def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
+    """Rows of x in another place: those that `source` takes, run by run or, by their index, one by one."""
+    with without_policy():
+        rows = rows_of(x)
+        if isinstance(source, Runs):
+            starts, offsets = (t.to(rows.device, non_blocking=True) for t in source)
+            return made(ops.gather_runs(rows, starts, offsets, lod.rows), lod)
+        return made(ops.gather_rows(rows, source.to(rows.device, non_blocking=True)), lod)
 
 
 # torch.export shows the operators of Python as they are, not as methods of Tensor

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules around the sequence operators."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -30,9 +28,7 @@ class SequencePool(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> Tensor:
-        pooled = sequence_pool(x, self.pool_type, pad_value=self.padding_value, level=self.level)
-        assert isinstance(pooled, Tensor)
-        return pooled
+        return sequence_pool(x, self.pool_type, padding_value=self.padding_value, level=self.level)
 
     def extra_repr(self) -> str:
         return f"{self.pool_type!r}, padding_value={self.padding_value}, level={self.level!r}"
@@ -78,10 +74,8 @@ class AttentionPool(torch.nn.Module):
     @public
     def forward(self, x: LoDTensor) -> Tensor:
         weights = sequence_softmax(self.context(self.project(x).tanh()), level=self.level)
-        weighted: Any = weights * x
-        pooled = sequence_pool(weighted, "sum", level=self.level)
-        assert isinstance(pooled, Tensor)
-        return pooled
+        # a product is a plain tensor to a type checker
+        return sequence_pool(weights * x, "sum", level=self.level)  # type: ignore[call-overload]
 
 
 class SequenceConv(torch.nn.Module):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fluid's ways to make a LoDTensor."""
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from ..construct import _made
+from ..construct import tensor_of
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
-from ..tensor import LoDTensor, values_of
+from ..tensor import LoDTensor
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 
@@ -16,8 +16,6 @@ __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
     """As Paddle's: from an array or tensor of rows, or from a list of sequences (then rows get a trailing dim of 1 and the
     dtype that numpy would choose)."""
-    import numpy as np
-
     lod = LoD.parsed_lengths("recursive_seq_lens", recursive_seq_lens, None)
     if isinstance(data, (list, tuple)):
         if not all(isinstance(item, (list, tuple)) for item in data):
@@ -26,12 +24,8 @@ def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
         if lod.to_lengths() != [lengths]:
             raise LoDValueError(f"expected recursive_seq_lens [{lengths}] for this list, got {recursive_seq_lens}")
         data = np.array([[item] for sequence in data for item in sequence]).reshape(-1, 1)
-    if isinstance(data, np.ndarray):
-        data = torch.from_numpy(data.copy())
-    if not isinstance(data, Tensor):
-        raise LoDTypeError(f"expected data as an array, a tensor or a list of sequences, got {type(data).__name__}")
-    data = values_of(data)
-    return _made(data if device is None else data.to(device), lod)
+    values = tensor_of("data", data.copy() if isinstance(data, np.ndarray) else data, " or a list of sequences")
+    return LoDTensor(values if device is None else values.to(device), lod)
 
 
 @public

@@ -9,17 +9,12 @@ from torch import Tensor
 from .. import ops
 from ..construct import all_lod, joined_within
 from ..dynamo import failing
-from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..sequence.pool import _kind, _pool, sequence_pool, sequence_topk
-from ..sequence.windows import _a_weight, _fits, _positive, _rows_by_features
-from ..sequence_operator import (
-    a_float,
-    in_autocast,
-    level_of,
-    sequence_operator,
-)
-from ..tensor import LoDTensor, made
+from ..sequence.pool import reduction, sequence_pool, sequence_topk
+from ..sequence.windows import a_weight, of_shape, with_features
+from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
+from ..tensor import LoDTensor, made, rows_of
 from ..validate import sums, whole
 
 __all__ = [
@@ -34,8 +29,8 @@ __all__ = [
 ]
 
 
-@public
-def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
+@sequence_operator
+def sequence_first_step(x: LoDTensor, *, padding_value: float = 0.0, level: int | str = -1) -> Tensor:
     """The first row of every sequence of a level: `sequence_pool(x, "first")`.
 
     Equivalent to (no sequence empty):
@@ -43,18 +38,18 @@ def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str =
 
     Args:
         x: (rows, *element), of any dtype.
-        pad_value: the row of empty sequences; it has no gradient.
+        padding_value: the row of empty sequences; it has no gradient.
 
     Returns:
         (sequences, *element) with the levels above. The gradient goes to the rows taken.
 
     Source: Paddle Fluid's sequence_first_step.
     """
-    return _pool(x, "first", pad_value, level)
+    return sequence_pool(x, "first", padding_value=padding_value, level=level)
 
 
-@public
-def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = -1) -> Tensor:
+@sequence_operator
+def sequence_last_step(x: LoDTensor, *, padding_value: float = 0.0, level: int | str = -1) -> Tensor:
     """The last row of every sequence of a level: `sequence_pool(x, "last")`.
 
     Equivalent to (no sequence empty):
@@ -62,19 +57,19 @@ def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = 
 
     Args:
         x: (rows, *element), of any dtype.
-        pad_value: the row of empty sequences; it has no gradient.
+        padding_value: the row of empty sequences; it has no gradient.
 
     Returns:
         (sequences, *element) with the levels above. The gradient goes to the rows taken.
 
     Source: Paddle Fluid's sequence_last_step.
     """
-    return _pool(x, "last", pad_value, level)
+    return sequence_pool(x, "last", padding_value=padding_value, level=level)
 
 
-@public
+@sequence_operator
 def fused_embedding_seq_pool(
-    ids: LoDTensor, weight: Tensor, combiner: str = "sum", padding_idx: int | None = None, level: int | str = -1
+    ids: LoDTensor, weight: Tensor, combiner: str = "sum", *, padding_idx: int | None = None, level: int | str = -1
 ) -> Tensor:
     """The embeddings of the ids under every sequence of a level, pooled.
 
@@ -93,8 +88,8 @@ def fused_embedding_seq_pool(
 
     Source: Paddle Fluid's fused_embedding_seq_pool, of combiner "sum".
     """
-    level_of(ids, level, "ids")
-    numbers = ids.values()
+    s = along(ids, level, "ids")
+    numbers = s.rows
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
         raise LoDTypeError(f"expected ids of an integer dtype, got {numbers.dtype}")
     if numbers.dim() == 2 and numbers.shape[1] == 1:
@@ -113,14 +108,14 @@ def fused_embedding_seq_pool(
     for i in failing(outside.flatten(1).any(1) if outside.dim() > 1 else outside, "ids hold one out of range"):
         worst = int(numbers[i][outside[i]][0])
         raise LoDIndexError(f"expected ids in [0, {words - 1}], got {worst} at index {i}")
-    kind = _kind("combiner", combiner)
+    reduce = reduction("combiner", combiner)
     if padding_idx is not None:
         numbers = torch.where(numbers == padding_idx, -1, numbers)
     rows = ops.gather_rows(weight, numbers.flatten()).view(*numbers.shape, weight.shape[1])
-    return sequence_pool(ids.with_values(rows), kind, level=level)
+    return sequence_pool(s.keep(rows), reduce, level=s.k)
 
 
-@public
+@sequence_operator
 def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topks, channel_num: int) -> LoDTensor:
     """Means of the k largest scores of every row of score matrices, for several k.
 
@@ -141,16 +136,16 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
 
     Source: Paddle Fluid's sequence_topk_avg_pooling.
     """
-    for what, t in (("x", x), ("row", row), ("col", col)):
-        level_of(t, -1, what)
+    given = {"x": x, "row": row, "col": col}
+    scores, rows, columns = (along(t, -1, what) for what, t in given.items())
+    for what, t in given.items():
         if t.lod_level != 1:
             raise LoDValueError(f"expected {what} with 1 level, got {t.lod_level}")
     if not isinstance(topks, (list, tuple)) or not topks or any(type(k) is not int or k < 1 for k in topks):
         raise LoDValueError(f"expected topks as a list of numbers >= 1, got {topks!r}")
     if type(channel_num) is not int or channel_num < 1:
         raise LoDValueError(f"expected channel_num >= 1, got {channel_num!r}")
-    high, broad = row._lod.levels[0].diff(), col._lod.levels[0].diff()
-    lengths = x._lod.levels[0].diff()
+    lengths, high, broad = (s.lod.levels[0].diff() for s in (scores, rows, columns))
     if high.shape != lengths.shape or broad.shape != lengths.shape:
         counts = [len(t) for t in (lengths, high, broad)]
         raise LoDValueError(f"expected equally many sequences in x, row and col, got {counts}")
@@ -159,24 +154,24 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
         raise LoDValueError(
             f"expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"
         )
-    a_float(x)
-    scores = x.values().reshape(-1)
-    if scores.numel() != x.shape[0]:
+    a_float(scores.rows)
+    count = rows.lod.rows
+    if scores.rows.numel() != scores.lod.rows:
         raise LoDValueError(f"expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
-    # a matrix row is a segment; they come by (sequence, channel, row) and leave by (sequence, row, channel)
-    turned = LoD.checked("lengths", [sums(channel_num * high)], rows=channel_num * row.shape[0])
-    matrices = LoD.checked("lengths", [sums(broad[turned.parents_at(0)])], rows=x.shape[0])
-    best, _ = sequence_topk(LoDTensor(scores, matrices), max(topks))
-    means = best.cumsum(1)[:, [k - 1 for k in topks]] / torch.tensor(topks, dtype=scores.dtype, device=x.device)
-    first, of = row._lod.levels[0][:-1], row._lod.parents_at(0)
-    place = torch.arange(row.shape[0], device="cpu") + (channel_num - 1) * first[of]
-    turn = place[:, None] + torch.arange(channel_num, device="cpu") * high[of][:, None]
-    out = ops.gather_rows(means, turn.flatten().to(x.device))
-    return LoDTensor(out.view(row.shape[0], channel_num * len(topks)), row._lod)
+    # a row of a matrix is a segment: they come by (sequence, channel, row) and leave by (sequence, row, channel)
+    by_channel = LoD.checked("lengths", [sums(channel_num * high)], rows=channel_num * count)
+    matrices = LoD.checked("lengths", [sums(broad[by_channel.parents_at(0)])], rows=scores.lod.rows)
+    best, _ = sequence_topk(LoDTensor(scores.rows.reshape(-1), matrices), max(topks))
+    means = best.cumsum(1)[:, [k - 1 for k in topks]] / torch.tensor(topks, dtype=best.dtype, device=x.device)
+    sequence = rows.lod.parents_at(0)
+    index = torch.arange(count, device="cpu") + (channel_num - 1) * rows.lod.levels[0][sequence]
+    index = index[:, None] + torch.arange(channel_num, device="cpu") * high[sequence][:, None]
+    out = ops.gather_rows(means, index.flatten().to(x.device))
+    return rows.keep(out.view(count, channel_num * len(topks)))
 
 
-@public
-def sequence_concat(xs, level: int | str = -1) -> LoDTensor:
+@sequence_operator
+def sequence_concat(xs, *, level: int | str = -1) -> LoDTensor:
     """Sequence i of the result is sequence i of every x, one after another.
 
     Equivalent to (one level):
@@ -191,10 +186,10 @@ def sequence_concat(xs, level: int | str = -1) -> LoDTensor:
     Raises:
         ValueError: where the depths, the numbers of sequences or the levels above differ.
 
-    Source: Paddle Fluid's sequence_concat, of one level; `tl.cat(xs, along="within")` is this at level 0.
+    Source: Paddle Fluid's sequence_concat, of one level; `tl.cat(xs, along="within", level=level)` is the same.
     """
     xs = all_lod(xs)
-    return joined_within(xs, level_of(xs[0], level))
+    return joined_within(xs, xs[0].lod.level(level))
 
 
 @sequence_operator
@@ -204,6 +199,7 @@ def sequence_conv(
     context_length: int,
     context_start: int | None = None,
     bias: Tensor | None = None,
+    *,
     padding_data: Tensor | None = None,
     level: int | str = -1,
 ) -> LoDTensor:
@@ -228,38 +224,36 @@ def sequence_conv(
 
     Source: Paddle Fluid's sequence_conv, of one level.
     """
-    k = level_of(x, level)
-    values = in_autocast(_rows_by_features(x))
-    n = _positive("context_length", context_length)
+    s = along(x, level)
+    values = in_autocast(with_features(s.rows))
+    n = integer("context_length", context_length, most=2**20)
     start = -(n // 2) if context_start is None else context_start
     if type(start) is not int or not -(2**20) <= start <= 2**20:
         raise LoDValueError(f"expected context_start within 2**20, got {context_start!r}")
     width = values.shape[1]
-    _a_weight(weight, "(context_length * features, out)", lambda w: w.dim() == 2)
-    weight = _fits("weight", weight, (n * width, weight.shape[1]), values)
+    a_weight(weight, "(context_length * features, out)", lambda w: w.dim() == 2)
+    weight = of_shape("weight", weight, (n * width, weight.shape[1]), values)
     if bias is not None:
-        bias = _fits("bias", bias, (weight.shape[1],), values)
-    offsets = x._lod.row_offsets_at(k, values.device)
-    out = ops.segment_conv(values, weight.reshape(n, width, weight.shape[1]), bias, offsets, start)
+        bias = of_shape("bias", bias, (weight.shape[1],), values)
+    out = ops.segment_conv(values, weight.reshape(n, width, weight.shape[1]), bias, s.offsets, start)
     if padding_data is not None:
         before, after = max(0, -start), max(0, start + n - 1)
-        padding_data = _fits("padding_data", padding_data, (before + after, width), values)
-        out = out + _padding_seen(values, offsets, n, start, before, padding_data).flatten(1) @ weight
-    return made(out, x._lod)
+        padding_data = of_shape("padding_data", padding_data, (before + after, width), values)
+        out = out + _padding_seen(s, n, start, before, padding_data).flatten(1) @ weight
+    return s.keep(out)
 
 
-def _padding_seen(values: Tensor, offsets: Tensor, n: int, start: int, before: int, padding: Tensor) -> Tensor:
+def _padding_seen(s: Along, n: int, start: int, before: int, padding: Tensor) -> Tensor:
     """(rows, n, features): the rows of `padding` that a context sees outside its sequence, zeros inside."""
-    rows = values.shape[0]
-    row = torch.arange(rows, device=values.device)[:, None] + start + torch.arange(n, device=values.device)
-    first = ops.segment_broadcast(offsets[:-1], offsets, rows)[:, None]
-    last = ops.segment_broadcast(offsets[1:], offsets, rows)[:, None]
+    rows, device = s.rows.shape[0], s.rows.device
+    row = torch.arange(rows, device=device)[:, None] + start + torch.arange(n, device=device)
+    first, last = s.spread(s.offsets[:-1])[:, None], s.spread(s.offsets[1:])[:, None]
     at = torch.where(row < first, before + row - first, torch.where(row >= last, before + row - last, -1))
-    return ops.gather_rows(padding, at.flatten()).view(rows, n, values.shape[1])
+    return ops.gather_rows(padding, at.flatten()).view(rows, n, padding.shape[1])
 
 
 @sequence_operator
-def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
+def row_conv(x: LoDTensor, weight: Tensor, *, level: int | str = -1) -> LoDTensor:
     """Look-ahead: out[t] = sum over w of x[t + w] * weight[w], element by element, cut off at the end of the sequence.
 
     Args:
@@ -275,12 +269,12 @@ def row_conv(x: LoDTensor, weight: Tensor, level: int | str = -1) -> LoDTensor:
     Source: Paddle Fluid's row_conv, of one level; Wang et al., "Lookahead Convolution Layer for Unidirectional Recurrent
     Neural Networks", 2016.
     """
-    k = level_of(x, level)
-    values = _rows_by_features(x)
-    _a_weight(weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
-    weight = _fits("weight", weight, (weight.shape[0], values.shape[1]), values)
-    seen = ops.segment_unfold(values, x._lod.row_offsets_at(k, values.device), weight.shape[0], 0)
-    return made((seen * weight).sum(1), x._lod)
+    s = along(x, level)
+    values = with_features(s.rows)
+    a_weight(weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
+    weight = of_shape("weight", weight, (weight.shape[0], values.shape[1]), values)
+    seen = ops.segment_unfold(values, s.offsets, weight.shape[0], 0)
+    return s.keep((seen * weight).sum(1))
 
 
 def _pair(what: str, value, least: int) -> tuple[int, int]:
@@ -290,7 +284,7 @@ def _pair(what: str, value, least: int) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-@public
+@sequence_operator
 def im2sequence(
     x: Tensor, filter_size, stride=1, padding=0, input_image_size: Tensor | None = None, out_stride=1
 ) -> LoDTensor:
@@ -321,8 +315,7 @@ def im2sequence(
         raise LoDTypeError(f"expected x as a tensor, got {type(x).__name__}")
     if x.dim() != 4:
         raise LoDValueError(f"expected x of shape (images, channels, height, width), got {tuple(x.shape)}")
-    if isinstance(x, LoDTensor):
-        x = x.values()
+    x = rows_of(x)
     high, wide = _pair("filter_size", filter_size, 1)
     down_by, right_by = _pair("stride", stride, 1)
     if isinstance(padding, (list, tuple)) and len(padding) == 4:
@@ -354,17 +347,15 @@ def im2sequence(
             raise LoDValueError(f"expected images of at least one window, got sizes {real[:4]}")
     rows, columns = (max([0, *(size[i] for size in sizes)]) for i in (0, 1))
     # zeros beyond the image where a grid is larger than x
-    below, beside = (
-        max(0, (rows - 1) * down_by + high - up - height),
-        max(0, (columns - 1) * right_by + wide - left - width),
-    )
-    size = height + up + max(down, below), width + left + max(right, beside)
+    down = max(down, (rows - 1) * down_by + high - up - height)
+    right = max(right, (columns - 1) * right_by + wide - left - width)
+    size = height + up + down, width + left + right
     if images * channels * size[0] * size[1] >= 2**48:
         raise LoDValueError(f"expected a padded image of fewer than 2**48 elements, got {(channels, *size)}")
-    padded = torch.nn.functional.pad(x, (left, max(right, beside), up, max(down, below)))
+    padded = torch.nn.functional.pad(x, (left, right, up, down))
     seen = padded.unfold(2, high, down_by).unfold(3, wide, right_by).permute(0, 2, 3, 1, 4, 5)
     if len(set(sizes)) <= 1:
         values = seen[:, :rows, :columns].flatten(0, 2)
     else:
         values = torch.cat([seen[i, :h, :w].flatten(0, 1) for i, (h, w) in enumerate(sizes)])
-    return LoDTensor(values.flatten(1), LoD.from_lengths([[h * w for h, w in sizes]]))
+    return made(values.flatten(1), LoD.from_lengths([[h * w for h, w in sizes]]))

@@ -7,10 +7,10 @@ from torch import Tensor
 from .. import ops
 from ..construct import from_padded
 from ..dynamo import failing, holds, whole_number
-from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..sequence_operator import as_autocast, level_of, one_column
-from ..tensor import LoDTensor
+from ..sequence_operator import along, as_autocast, integer, one_column, sequence_operator
+from ..tensor import LoDTensor, rows_of
 from ..validate import filler, host_integers
 
 __all__ = [
@@ -26,41 +26,43 @@ __all__ = [
 ]
 
 
-@public
+@sequence_operator
 def sequence_pad(
-    x: LoDTensor, pad_value: float | Tensor = 0.0, maxlen: int | None = None, level: int | str = -1
+    x: LoDTensor, padding_value: float | Tensor = 0.0, *, maxlen: int | None = None, level: int | str = -1
 ) -> tuple[Tensor, Tensor]:
     """The sequences of a level side by side: `x.to_padded`, with Paddle's arguments.
 
-    Equivalent to (pad_value a number):
-        torch.nn.utils.rnn.pad_sequence([rows for rows in x.sequences(level)], True, pad_value)
+    Equivalent to (padding_value a number):
+        torch.nn.utils.rnn.pad_sequence([rows for rows in x.sequences(level)], True, padding_value)
 
     Args:
         x: (rows, *element), of any dtype.
-        pad_value: a number, or a tensor of one element or of the shape of a row.
+        padding_value: a number, or a tensor of one element or of the shape of a row.
         maxlen: size of dim 1; ValueError below the longest sequence. The longest if None.
 
     Returns:
         dense, (sequences, maxlen, *element), plain, and the number of rows of every sequence, int64. The gradient reaches x,
-        not pad_value.
+        not padding_value.
 
     Source: Paddle Fluid's sequence_pad, of one level.
     """
-    k = level_of(x, level)
-    longest = x._lod.longest_rows_at(k)
+    s = along(x, level)
+    longest = s.lod.longest_rows_at(s.k)
     if maxlen is not None and (type(maxlen) is not int or not holds(maxlen >= longest)):
         raise LoDValueError(f"expected maxlen of at least the longest sequence, {longest}, got {maxlen!r}")
-    if not isinstance(pad_value, Tensor):
-        return x.to_padded(pad_value, level, maxlen)
-    if pad_value.numel() != 1 and pad_value.shape != x.shape[1:]:
+    options: dict = {"level": s.k, "max_length": maxlen}
+    if not isinstance(padding_value, Tensor):
+        return x.to_padded(padding_value, **options)  # type: ignore[return-value]  # of one level
+    if padding_value.numel() != 1 and padding_value.shape != x.shape[1:]:
         raise LoDValueError(
-            f"expected pad_value of one element or of shape {tuple(x.shape[1:])}, got {tuple(pad_value.shape)}"
+            f"expected padding_value of one element or of shape {tuple(x.shape[1:])}, got {tuple(padding_value.shape)}"
         )
-    if _breadth(pad_value.dtype) > _breadth(x.dtype):
-        raise LoDTypeError(f"expected pad_value of a dtype that {x.dtype} takes in, got {pad_value.dtype}")
-    dense, lengths = x.to_padded(0, level, maxlen)
+    if _breadth(padding_value.dtype) > _breadth(x.dtype):
+        raise LoDTypeError(f"expected padding_value of a dtype that {x.dtype} takes in, got {padding_value.dtype}")
+    dense, lengths = x.to_padded(0, **options)
+    assert isinstance(lengths, Tensor)  # of one level
     padding = torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]
-    fill = pad_value.detach().to(dense).reshape(x.shape[1:] if pad_value.shape == x.shape[1:] else ())
+    fill = padding_value.detach().to(dense).reshape(x.shape[1:] if padding_value.shape == x.shape[1:] else ())
     return torch.where(padding.view(*padding.shape, *[1] * (dense.dim() - 2)), fill, dense), lengths
 
 
@@ -69,7 +71,7 @@ def _breadth(dtype: torch.dtype) -> int:
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype != torch.bool)
 
 
-@public
+@sequence_operator
 def sequence_unpad(dense: Tensor, lengths) -> LoDTensor:
     """One level from a padded tensor (sequences, length, *element): `tl.from_padded` with Paddle's arguments.
 
@@ -90,9 +92,9 @@ def sequence_unpad(dense: Tensor, lengths) -> LoDTensor:
     return from_padded(dense, lengths)
 
 
-@public
+@sequence_operator
 def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch.int64) -> Tensor:
-    """1 at the places below each length, 0 beyond.
+    """1 at the positions below each length, 0 beyond.
 
     Equivalent to:
         (torch.arange(maxlen) < lengths[..., None]).to(dtype)
@@ -111,8 +113,7 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
 
     Source: Paddle Fluid's sequence_mask.
     """
-    if isinstance(lengths, LoDTensor):
-        lengths = lengths.values()
+    lengths = rows_of(lengths)
     if not isinstance(lengths, Tensor):
         try:
             lengths = torch.as_tensor(lengths)
@@ -128,11 +129,11 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
     elif type(maxlen) is not int or maxlen < 1:
         raise LoDValueError(f"expected maxlen >= 1, got {maxlen!r}")
     if not holds(maxlen * max(lengths.numel(), 1) < 2**48):
-        raise LoDValueError(f"expected a mask of fewer than 2**48 places, got {lengths.numel()} x {maxlen}")
+        raise LoDValueError(f"expected a mask of fewer than 2**48 entries, got {lengths.numel()} x {maxlen}")
     return (torch.arange(maxlen, device=lengths.device) < lengths[..., None]).to(dtype)
 
 
-@public
+@sequence_operator
 def sequence_erase(x: LoDTensor, tokens) -> LoDTensor:
     """Without the rows whose value is among `tokens`; sequences become shorter, perhaps empty. One sync if on a GPU.
 
@@ -153,8 +154,8 @@ def sequence_erase(x: LoDTensor, tokens) -> LoDTensor:
     return x.filter_rows(~torch.isin(values, tokens))
 
 
-@public
-def sequence_enumerate(x: LoDTensor, win_size: int, pad_value: int = 0, level: int | str = -1) -> LoDTensor:
+@sequence_operator
+def sequence_enumerate(x: LoDTensor, win_size: int, *, padding_value: int = 0, level: int | str = -1) -> LoDTensor:
     """Every row with the `win_size` - 1 rows after it; windows never cross into the next sequence of the level.
 
         lengths [[3, 2]], rows 1 2 3 4 5, win_size 2:   [1 2] [2 3] [3 0] [4 5] [5 0]
@@ -162,7 +163,7 @@ def sequence_enumerate(x: LoDTensor, win_size: int, pad_value: int = 0, level: i
     Args:
         x: integers, (rows,) or (rows, 1).
         win_size: at least 1.
-        pad_value: beyond the end of a sequence.
+        padding_value: what comes after the end of a sequence.
 
     Returns:
         (rows, win_size), of the dtype and with the LoD of x. No gradient.
@@ -174,18 +175,17 @@ def sequence_enumerate(x: LoDTensor, win_size: int, pad_value: int = 0, level: i
     Source: Paddle Fluid's sequence_enumerate, of one level.
     """
     values = one_column("x", x)
-    k = level_of(x, level)
-    if type(win_size) is not int or not 1 <= win_size <= 2**20:
-        raise LoDValueError(f"expected win_size in [1, 2**20], got {win_size!r}")
-    if type(pad_value) is not int:
-        raise LoDTypeError(f"expected pad_value as an int, got {pad_value!r}")
-    filler("pad_value", pad_value, x.dtype)
-    return x.with_values(ops.segment_unfold(values, x._lod.row_offsets_at(k, x.device), win_size, 0, 1, pad_value))
+    s = along(x, level)
+    integer("win_size", win_size, most=2**20)
+    if type(padding_value) is not int:
+        raise LoDTypeError(f"expected padding_value as an int, got {padding_value!r}")
+    filler("padding_value", padding_value, values.dtype)
+    return s.keep(ops.segment_unfold(values, s.offsets, win_size, 0, 1, padding_value))
 
 
-@public
+@sequence_operator
 def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
-    """Rows refolded to `new_dim` elements inside every innermost sequence, whose length changes accordingly.
+    """Every innermost sequence reshaped to rows of `new_dim` elements; its length changes accordingly.
 
         lengths [[2, 4]], rows of 3, new_dim 6:   lengths [[1, 2]], rows of 6
 
@@ -197,19 +197,19 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
         new_dim: at least 1.
 
     Returns:
-        (elements / new_dim, new_dim), in the levels of x with the new lengths. The gradient is refolded.
+        (elements / new_dim, new_dim), in the levels of x with the new lengths. The gradient is reshaped back.
 
     Raises:
         ValueError: where a sequence's elements do not make up whole rows.
 
     Source: Paddle Fluid's sequence_reshape, of one level.
     """
-    level_of(x, -1)
+    s = along(x)
     if x.dim() != 2:
         raise LoDValueError(f"expected x of shape (rows, features), got {tuple(x.shape)}")
     if type(new_dim) is not int or not 1 <= new_dim < 2**62:
         raise LoDValueError(f"expected new_dim in [1, 2**62), got {new_dim!r}")
-    lod, width = x._lod, x.shape[1]
+    lod, width = s.lod, x.shape[1]
     elements = lod.levels[-1] * width
     for i in failing(elements.diff() % new_dim != 0, f"expected sequences of a multiple of {new_dim} elements"):
         raise LoDValueError(
@@ -217,12 +217,12 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
             f"sequence {i} ({int(lod.levels[-1].diff()[i])} rows of {width})"
         )
     folded = LoD.checked("offsets", [*lod.levels[:-1], elements // new_dim], lod.level_names)
-    return LoDTensor(x.values().reshape(-1, new_dim), folded)
+    return LoDTensor(s.rows.reshape(-1, new_dim), folded)
 
 
-@public
+@sequence_operator
 def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
-    """Row i of x with the updates of sequence i added at the places that its indices name; those that meet add up.
+    """Row i of x, to which the updates of sequence i are added at the positions that sequence i of `index` names.
 
     Equivalent to:
         torch.stack([row.index_add(0, i, u) for row, i, u in zip(x, index.sequences(), updates.sequences())])
@@ -237,7 +237,7 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
 
     Source: Paddle Fluid's sequence_scatter.
     """
-    places = one_column("index", index)
+    positions = one_column("index", index).to(torch.int64)
     if _a_tensor(x).dim() < 2:
         raise LoDValueError(f"expected x of shape (sequences, size, ...), got {tuple(x.shape)}")
     if isinstance(updates, Tensor):
@@ -246,35 +246,33 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
         raise LoDTypeError(
             f"expected updates of the dtype of x, {x.dtype}, got {getattr(updates, 'dtype', type(updates).__name__)}"
         )
-    lod = index._lod
+    lod = index.lod
     if lod.depth != 1:
         raise LoDValueError(f"expected index with 1 level, got {lod.depth}")
     if x.shape[0] != lod.num_sequences():
         raise LoDValueError(f"expected x with a row for each of {lod.num_sequences()} sequences, got {x.shape[0]}")
     if isinstance(updates, LoDTensor):
-        if updates._lod.differs(lod):
-            raise LoDValueError(
-                f"expected updates with the LoD of index, got LoDs that differ: {lod.difference(updates._lod)}"
-            )
-        updates = updates.values()
+        if updates.lod.differs(lod):
+            difference = lod.difference(updates.lod)
+            raise LoDValueError(f"expected updates with the LoD of index, got LoDs that differ: {difference}")
+        updates = rows_of(updates)
     element, size = x.shape[2:], x.shape[1]
     if updates.shape == (lod.rows, 1) and not element:
         updates = updates.squeeze(1)
     if updates.shape != (lod.rows, *element):
         raise LoDValueError(f"expected updates of shape {(lod.rows, *element)}, got {tuple(updates.shape)}")
-    if not x.device == updates.device == places.device:
-        devices = f"{places.device} and {updates.device}"
+    if not x.device == updates.device == positions.device:
+        devices = f"{positions.device} and {updates.device}"
         raise LoDTypeError(f"expected index and updates on {x.device}, as x, got them on {devices}")
-    x = x.values() if isinstance(x, LoDTensor) else x
-    places = places.to(torch.int64)
-    outside = (places < 0) | (places >= size)
-    for i in failing(outside, "index holds a place out of range"):
-        raise LoDIndexError(f"expected index in [0, {size - 1}], got {int(places[i])} at row {i}")
-    at = lod.segment_ids_at(0, x.device) * size + places
+    x = rows_of(x)
+    outside = (positions < 0) | (positions >= size)
+    for i in failing(outside, "index holds a position out of range"):
+        raise LoDIndexError(f"expected index in [0, {size - 1}], got {int(positions[i])} at row {i}")
+    at = lod.segment_ids_at(0, x.device) * size + positions
     return x + ops.scatter_rows(updates, at, x.shape[0] * size).view(x.shape)
 
 
-@public
+@sequence_operator
 def lod_reset(x: Tensor, lod) -> LoDTensor:
     """The rows of x with another structure: that of a LoD, of a LoDTensor, or lengths (lists per level, or a tensor: one
     level). Shares the rows, and their gradient.
@@ -290,7 +288,7 @@ def lod_reset(x: Tensor, lod) -> LoDTensor:
     return LoDTensor(x, LoD([[0, rows]])).lod_reset(lod)
 
 
-@public
+@sequence_operator
 def lod_append(x: Tensor, lengths) -> LoDTensor:
     """With a finer innermost level: what were rows of the structure become sequences of the given lengths, which add up to
     the rows of x. For a plain x the only level. Shares the rows, and their gradient.
@@ -303,17 +301,16 @@ def lod_append(x: Tensor, lengths) -> LoDTensor:
 
     Source: Paddle Fluid's lod_append, which does not check that they do.
     """
-    inner = lengths._lod if isinstance(lengths, LoDTensor) else lengths
+    inner = lengths.lod if isinstance(lengths, LoDTensor) else lengths
     if isinstance(inner, LoD):
         if inner.depth != 1:
             raise LoDValueError(f"expected lengths of 1 level, got {inner.depth}")
         lengths = inner.levels[0].diff()
     lod = LoD.parsed_lengths("lengths", [lengths], None)
     if isinstance(x, LoDTensor):
-        offsets, names = x._lod.levels, x._lod.level_names
+        offsets, names = x.lod.levels, x.lod.level_names
         lod = LoD.checked("lengths", [*offsets, *lod.levels], (*names, None) if names else None, by_length=True)
-        x = x.values()
-    return LoDTensor(_a_tensor(x), lod)
+    return LoDTensor(rows_of(_a_tensor(x)), lod)
 
 
 def _a_tensor(x) -> Tensor:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..engine.attention import attend, check_rows
 from ..errors import LoDTypeError, LoDValueError
-from ..sequence_operator import level_of, number, sequence_operator
-from ..tensor import LoDTensor, made, rows_of
+from ..sequence_operator import a_float, along, number, sequence_operator
+from ..tensor import LoDTensor
 
 __all__ = ["rotary_embedding", "sequence_attention"]
 
@@ -24,6 +24,7 @@ def sequence_attention(
     q: LoDTensor,
     k: LoDTensor,
     v: LoDTensor,
+    *,
     level: int | str = -1,
     causal: bool = False,
     window: int | tuple[int, int] | None = None,
@@ -38,21 +39,22 @@ def sequence_attention(
     Equivalent to (one head, neither bias nor window):
         torch.cat([F.scaled_dot_product_attention(*rows) for rows in zip(*(t.sequences(level) for t in (q, k, v)))])
 
-    With unequally many queries and keys their ends are aligned: query i of m stands at key i + n - m of n. So the last
-    queries of a causal sequence, given all keys, get what they got among all queries; F.scaled_dot_product_attention's
-    is_causal aligns the beginnings instead.
+    Queries and keys are aligned at the bottom right: query i of m has the position of key i + n - m of n. So the last queries
+    of a causal sequence, given all its keys, get what they got among all queries. (The is_causal of
+    F.scaled_dot_product_attention is aligned at the top left.)
 
     Args:
         q: (rows, heads, width), or (rows, width) for one head; a floating dtype. Half types are summed in float32.
         k, v: (key rows, heads, width) and (key rows, heads, value width), of equal LoDs with as many sequences at the level
             as q. The widths of k and q are equal, that of v is its own.
-        causal: a query sees no key after its own place.
-        window: how many keys before and after its place a query sees, as a number or a pair; -1: all.
-        bias: added to the scores, (pairs,) or (pairs, heads), where pairs are all of a query and a key of a sequence: the
-            sequences one after another, in each the keys of its first query first. bool: where a query may look.
+        causal: a query sees no key after its own position.
+        window: how many keys before and after its own position a query sees, as a number or a pair; -1: all.
+        bias: added to the scores, (pairs,) or (pairs, heads). The pairs of a query and a key are those of the first sequence,
+            then of the next; within a sequence those of the first query with every key, then of the next query. bool: True
+            where the query sees the key.
         scale: 1 / sqrt(width) if None.
-        enable_gqa: heads of q share those of k and v, a divisor of them, as many side by side each.
-        alibi: (heads,) slopes of a bias -slope |place - key|, or True for the slopes of Press et al.
+        enable_gqa: k and v may have fewer heads, a divisor of those of q; neighbouring heads of q then share one.
+        alibi: (heads,) slopes of a bias -slope * |query position - key position|, or True for the slopes of Press et al.
 
     Returns:
         (rows, heads, value width), or (rows, value width), with the LoD of q. A query that sees no key gets zeros, and passes
@@ -65,51 +67,51 @@ def sequence_attention(
     their alignment as torch.nn.attention.varlen's, to which half types go on a GPU. Press et al., "Train Short, Test Long:
     Attention with Linear Biases Enables Input Length Extrapolation", 2022.
     """
-    given = {"q": q, "k": k, "v": v}
-    levels = [level_of(t, level, what) for what, t in given.items()]
-    if k._lod.differs(v._lod):
-        raise LoDValueError(f"expected v with the LoD of k, got LoDs that differ: {k._lod.difference(v._lod)}")
-    rows = check_rows({what: rows_of(t) for what, t in given.items()})
+    queries, keys, values = (along(t, level, what) for what, t in (("q", q), ("k", k), ("v", v)))
+    if keys.lod.differs(values.lod):
+        raise LoDValueError(f"expected v with the LoD of k, got LoDs that differ: {keys.lod.difference(values.lod)}")
+    rows = check_rows({"q": queries.rows, "k": keys.rows, "v": values.rows})
     heads, shared = rows[0].shape[1], rows[1].shape[1]
     if type(enable_gqa) is not bool:
         raise LoDTypeError(f"expected enable_gqa as a bool, got {enable_gqa!r:.60}")
     if heads != shared and not (enable_gqa and shared and heads % shared == 0):
         wanted = f"a divisor of the {heads} heads of q" if enable_gqa else f"the {heads} heads of q; see enable_gqa"
         raise LoDValueError(f"expected k and v with {wanted}, got {shared}")
-    out, _ = attend(rows, (q._lod, k._lod), levels[:2], causal, window, bias, scale, alibi)
-    return made(out if q.dim() == 3 else out.squeeze(1), q._lod)
+    lods, levels = (queries.lod, keys.lod), [queries.k, keys.k]
+    out, _ = attend(rows, lods, levels, causal, window, bias, scale, alibi)
+    return queries.keep(out if q.dim() == 3 else out.squeeze(1))
 
 
 @sequence_operator
 def rotary_embedding(
     x: LoDTensor,
+    *,
     base: float = 10000.0,
     interleaved: bool = True,
     start: int | Tensor = 0,
     level: int | str = -1,
 ) -> LoDTensor:
-    """Turns pairs of features by angles that grow with the place of a row in its sequence, so that products of two such rows
-    depend on how far apart they are.
+    """Rotates pairs of features by angles that grow with the position of a row in its sequence, so that the product of two
+    such rows depends on how far apart they are.
 
-        (a, b) at place p, pair i of d / 2:   (a cos t - b sin t, a sin t + b cos t),   t = p / base^(2 i / d)
+        (a, b) at position p, pair i of d / 2:   (a cos t - b sin t, a sin t + b cos t),   t = p / base^(2 i / d)
 
     Args:
         x: queries or keys, (rows, d) or (rows, heads, d), d even; a floating dtype. Angles are float32 at least.
-        interleaved: neighbours are a pair, as in the source; False: feature i and feature i + d / 2 are.
-        start: the place of every sequence's first row: a number, or one per sequence, such as the rows that a cache holds.
+        interleaved: features 2 i and 2 i + 1 are a pair, as in the source; False: features i and i + d / 2.
+        start: the position of every sequence's first row: a number, or one per sequence, such as the rows that a cache holds.
 
     Returns:
-        the shape and LoD of x. The gradient turns back.
+        the shape and LoD of x. The gradient is rotated back.
 
     Raises:
         ValueError, TypeError: for an odd number of features, and where an argument does not fit.
 
     Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
     """
-    at = level_of(x, level)
-    values, lod = rows_of(x), x._lod
-    if not values.is_floating_point():
-        raise LoDTypeError(f"expected x of a floating dtype, got {values.dtype}")
+    s = along(x, level)
+    values = s.rows
+    a_float(values)
     if values.dim() not in (2, 3) or values.shape[-1] % 2:
         raise LoDValueError(f"expected x of shape (rows, d) or (rows, heads, d), d even, got {tuple(x.shape)}")
     number("base", base)
@@ -117,24 +119,24 @@ def rotary_embedding(
         raise LoDValueError(f"expected a base above 0, got {base}")
     if type(interleaved) is not bool:
         raise LoDTypeError(f"expected interleaved as a bool, got {interleaved!r:.60}")
-    place = lod.position_ids(at, values.device)
+    position = s.lod.position_ids(s.k, values.device)
     if isinstance(start, Tensor):
-        if start.shape != (lod.num_sequences(at),) or start.is_floating_point() or start.is_complex():
+        count = s.lod.num_sequences(s.k)
+        if start.shape != (count,) or start.is_floating_point() or start.is_complex():
             raise LoDValueError(
-                f"expected start as {lod.num_sequences(at)} whole numbers, one per sequence, got {start.dtype} of "
-                f"shape {tuple(start.shape)}"
+                f"expected start as {count} whole numbers, one per sequence, got {start.dtype} of shape {tuple(start.shape)}"
             )
-        place = place + start.to(values.device)[lod.segment_ids_at(at, values.device)]
+        position = position + start.to(values.device)[s.lod.segment_ids_at(s.k, values.device)]
     elif type(start) is int and -(2**40) <= start <= 2**40:
-        place = place + start
+        position = position + start
     else:
         raise LoDTypeError(f"expected start as an int within 2**40 or a tensor, got {start!r:.60}")
     dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
     half = values.shape[-1] // 2
     rate = torch.pow(float(base), torch.arange(half, dtype=dtype, device=values.device) / -max(half, 1))
-    angle = place.to(dtype)[:, None] * rate
+    angle = position.to(dtype)[:, None] * rate
     cos, sin = (t if values.dim() == 2 else t[:, None] for t in (angle.cos(), angle.sin()))
     wide = values.to(dtype)
     a, b = wide.unflatten(-1, (half, 2)).unbind(-1) if interleaved else wide.unflatten(-1, (2, half)).unbind(-2)
-    turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1 if interleaved else -2)
-    return made(turned.flatten(-2).to(values.dtype), lod)
+    rotated = torch.stack([a * cos - b * sin, a * sin + b * cos], -1 if interleaved else -2)
+    return s.keep(rotated.flatten(-2).to(values.dtype))

@@ -16,7 +16,7 @@ from ..dynamo import holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..lod import LoD
 from ..sequence_operator import along, level_of, sequence_operator
-from ..tensor import LoDTensor, made, rows_of
+from ..tensor import LoDTensor, made, moved, rows_of
 from ..validate import sums
 
 __all__ = [
@@ -131,10 +131,10 @@ def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
     index, sizes = table.steps()
     if s.innermost:
         return list(ops.gather_rows(s.rows, index.to(s.rows.device)).split(sizes))
-    moved = x._moved(*s.lod.take(s.k + 1, index))
+    by_step = moved(x, *s.lod.take(s.k + 1, index))
     ends = sums(torch.tensor(sizes, dtype=torch.int64, device="cpu")).tolist()
-    lods = [moved.lod.cut(0, a, b)[0] for a, b in itertools.pairwise(ends)]
-    parts = moved.values().split([lod.rows for lod in lods])
+    lods = [by_step.lod.cut(0, a, b)[0] for a, b in itertools.pairwise(ends)]
+    parts = by_step.values().split([lod.rows for lod in lods])
     return [LoDTensor(part, lod) for part, lod in zip(parts, lods, strict=True)]
 
 
@@ -182,7 +182,7 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
     whole = joined(all_lod(list(array)))
     inner, runs = whole.lod.take(0, back)
     names = table.lod.level_names if table.lod.depth == len(outer) + inner.depth else None
-    return whole._moved(LoD.checked("offsets", [*outer, *inner.levels], names), runs)
+    return moved(whole, LoD.checked("offsets", [*outer, *inner.levels], names), runs)
 
 
 def _sequences_of(x, what: str = "x") -> int:
@@ -211,7 +211,7 @@ def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
     if count != order.numel():
         raise LoDValueError(f"expected x with the {order.numel()} sequences of the table, got {count}")
     if isinstance(x, LoDTensor):
-        return x._moved(*x.lod.take(0, order))
+        return moved(x, *x.lod.take(0, order))
     return ops.gather_rows(x, order.to(x.device))
 
 
@@ -270,7 +270,7 @@ def split_lod_tensor(x: Tensor, mask: Tensor, *, level: int | str = 0) -> tuple[
         return yes, no
     k = level_of(x, level)
     host = _mask(mask, x.num_sequences(k))
-    yes, no = (x._moved(*x.lod.take(k, m.nonzero().flatten())) for m in (host, ~host))
+    yes, no = (moved(x, *x.lod.take(k, m.nonzero().flatten())) for m in (host, ~host))
     return yes, no
 
 
@@ -307,6 +307,6 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
     whole = joined(all_lod([in_true, in_false]))
     inner, runs = whole.lod.take(0, index)
     if not isinstance(x, LoDTensor):
-        return whole._moved(inner, runs)
+        return moved(whole, inner, runs)
     names = x.level_names if k + inner.depth == x.lod_level else inner.level_names if k == 0 else None
-    return whole._moved(LoD.checked("offsets", [*x.lod.levels[:k], *inner.levels], names), runs)
+    return moved(whole, LoD.checked("offsets", [*x.lod.levels[:k], *inner.levels], names), runs)

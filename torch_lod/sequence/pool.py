@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pooling: the rows under every sequence of a level become one row."""
 
+from typing import Literal, overload
+
 import torch
 from torch import Tensor
 
 from .. import ops
-from ..errors import LoDTypeError, LoDValueError, public
-from ..sequence_operator import a_float, level_of, number, on_rows
-from ..tensor import LoDTensor, made, maybe_lod, rows_of, without_policy
+from ..errors import LoDTypeError, LoDValueError
+from ..sequence_operator import Along, a_float, along, integer, number, on_rows, sequence_operator
+from ..tensor import LoDTensor
 from ..validate import filler
 
 __all__ = [
@@ -17,16 +19,41 @@ __all__ = [
     "sequence_topk",
 ]
 
-_REDUCE = {name: name for name in ("sum", "mean", "sqrt", "max", "min", "first", "last")} | {"average": "mean"}
+#: Every name of a reduction, and the one that it goes by.
+_NAMES = {name: name for name in "sum mean sqrt max min first last prod logsumexp var std any all".split()}
+_NAMES["average"] = "mean"
 
 
-@public
+def reduction(what: str, given) -> str:
+    name = _NAMES.get(given.lower()) if isinstance(given, str) else None
+    if name is None:
+        raise LoDValueError(f"expected {what} in {sorted(_NAMES)}, got {given!r}")
+    return name
+
+
+@overload
 def sequence_pool(
     x: LoDTensor,
     pool_type: str,
-    pad_value: float = 0.0,
-    level: int | str = -1,
     *,
+    padding_value: float = ...,
+    level: int | str = ...,
+    return_index: Literal[False] = ...,
+    correction: int = ...,
+) -> Tensor: ...
+@overload
+def sequence_pool(
+    x: LoDTensor, pool_type: str, *, padding_value: float = ..., level: int | str = ..., return_index: Literal[True]
+) -> tuple[Tensor, Tensor]: ...
+
+
+@sequence_operator
+def sequence_pool(
+    x: LoDTensor,
+    pool_type: str,
+    *,
+    padding_value: float = 0.0,
+    level: int | str = -1,
     return_index: bool = False,
     correction: int = 1,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -40,12 +67,13 @@ def sequence_pool(
 
     Args:
         x: (rows, *element), floating or integer. Half types are summed in float32.
-        pool_type: in any case, "sum", "average" (or "mean"), "sqrt" (sum / sqrt(length)), "max", "min", "first", "last",
-            "prod", "logsumexp", "var", "std", "any" or "all" (bool: whether an element is, or all are, other than 0).
-            The gradient of a maximum goes to the first row that attains it; NaN beats every number.
-        pad_value: the result for empty sequences; it has no gradient.
+        pool_type: "sum", "average" (or "mean"), "sqrt" (sum / sqrt(length)), "max", "min", "first", "last", "prod",
+            "logsumexp", "var", "std", "any" or "all" (bool: whether an element is, or all are, other than 0); in upper or
+            lower case. The gradient of a maximum goes to the first row that attains it; NaN beats every number.
+        padding_value: the result for empty sequences; it has no gradient.
         level: whose sequences.
-        return_index: for "max" and "min", also the row of every result: int64, counting all rows, -1 for empty sequences.
+        return_index: for "max" and "min": also the row that every result comes from, int64, counted over all rows of x; -1
+            for empty sequences.
         correction: for "var" and "std", as torch.var's: the sum of squares is divided by length - correction.
 
     Returns:
@@ -54,57 +82,35 @@ def sequence_pool(
 
     Raises:
         ValueError: for another pool_type.
-        TypeError: for an integer x where the result is not whole, for bool but with "first", "last", "any" and "all".
+        TypeError: for an integer x where the result is no whole number; for a bool or complex x, unless the pool_type is
+            "first", "last", "any" or "all".
 
-    Source: Paddle Fluid's sequence_pool, of the innermost level and the first seven.
+    Source: Paddle Fluid's sequence_pool, which has the first seven pool_types and the innermost level.
     """
-    return _pool(x, pool_type, pad_value, level, return_index, correction)
-
-
-def _pool(x, pool_type, pad_value, level, return_index: bool = False, correction: int = 1):
-    k = level_of(x, level)
-    kind = _kind("pool_type", pool_type)
-    reduce = _REDUCE.get(kind)
-    if isinstance(pad_value, (bool, str)):
-        raise LoDTypeError(
-            f"expected pad_value as a number, got {pad_value!r}; a level is given as level={pad_value!r}"
-        )
-    with without_policy():
-        return _pooled(rows_of(x), x._lod, k, kind, reduce, pad_value, return_index, correction)
-
-
-def _pooled(values: Tensor, lod, k: int, kind: str, reduce: str | None, pad_value, return_index, correction):
-    if (values.dtype == torch.bool or values.is_complex()) and kind not in ("any", "all", "first", "last"):
-        raise LoDTypeError(f"expected x of a floating or integer dtype for {kind!r}, got {values.dtype}")
-    filler("pad_value", pad_value, torch.bool if kind in ("any", "all") else values.dtype)
-    offsets = lod.row_offsets_at(k, values.device)
+    s = along(x, level)
+    reduce, dtype = reduction("pool_type", pool_type), s.rows.dtype
+    if (dtype == torch.bool or dtype.is_complex) and reduce not in ("any", "all", "first", "last"):
+        raise LoDTypeError(f"expected x of a floating or integer dtype for {reduce!r}, got {dtype}")
+    filler("padding_value", padding_value, torch.bool if reduce in ("any", "all") else dtype)
     if return_index:
         if reduce not in ("max", "min"):
-            raise LoDTypeError(f"expected pool_type 'max' or 'min' with return_index, got {kind!r}")
-        out, index = ops.segment_extreme(values, offsets, reduce, pad_value)
-        return made(out, lod.outer(k)), made(index, lod.outer(k))
-    if reduce is not None:
-        return made(ops.segment_reduce(values, offsets, reduce, pad_value), lod.outer(k))
-    if kind in ("logsumexp", "var", "std"):
-        a_float(values)
-    if kind in ("var", "std"):
+            raise LoDTypeError(f"expected pool_type 'max' or 'min' with return_index, got {reduce!r}")
+        out, index = ops.segment_extreme(s.rows, s.offsets, reduce, padding_value)
+        return s.pool(out), s.pool(index)
+    if reduce not in _COMPOSED:
+        return s.pool(ops.segment_reduce(s.rows, s.offsets, reduce, padding_value))
+    if reduce in ("logsumexp", "var", "std"):
+        a_float(s.rows)
         number("correction", correction)
-    pooled = _COMPOSED[kind](values, offsets, correction)
-    if lod.any_empty_at(k):
-        empty = on_rows(offsets.diff() == 0, pooled)
-        pooled = torch.where(empty, torch.full_like(pooled, pad_value), pooled)
-    return made(pooled, lod.outer(k))
+    pooled = _COMPOSED[reduce](s, correction)
+    if s.lod.any_empty_at(s.k):
+        empty = on_rows(s.offsets.diff() == 0, pooled)
+        pooled = torch.where(empty, torch.full_like(pooled, padding_value), pooled)
+    return s.pool(pooled)
 
 
-def _kind(what: str, given) -> str:
-    kind = given.lower() if isinstance(given, str) else ""
-    if kind not in _REDUCE and kind not in _COMPOSED:
-        raise LoDValueError(f"expected {what} in {sorted([*_REDUCE, *_COMPOSED])}, got {given!r}")
-    return kind
-
-
-def _prod(values: Tensor, offsets: Tensor, _) -> Tensor:
-    return ops.segment_reduce(cumulative_product(values, offsets), offsets, "last")
+def _prod(s: Along, _) -> Tensor:
+    return ops.segment_reduce(cumulative_product(s.rows, s.offsets), s.offsets, "last")
 
 
 def cumulative_product(values: Tensor, offsets: Tensor) -> Tensor:
@@ -118,42 +124,41 @@ def cumulative_product(values: Tensor, offsets: Tensor) -> Tensor:
     return torch.where((unending > 0) & out.detach().isfinite(), torch.nan, out)
 
 
-def _logsumexp(values: Tensor, offsets: Tensor, _) -> Tensor:
-    top = ops.segment_reduce(values.detach(), offsets, "max").nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    e = (values - ops.segment_broadcast(top, offsets, values.shape[0])).exp()
-    return ops.segment_reduce(e, offsets, "sum").log() + top
+def _logsumexp(s: Along, _) -> Tensor:
+    top = ops.segment_reduce(s.rows.detach(), s.offsets, "max").nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    return ops.segment_reduce((s.rows - s.spread(top)).exp(), s.offsets, "sum").log() + top
 
 
-def _var(values: Tensor, offsets: Tensor, correction: int) -> Tensor:
-    mean = ops.segment_reduce(values, offsets, "mean")
-    squares = (values - ops.segment_broadcast(mean, offsets, values.shape[0])).square()
-    length = on_rows((offsets.diff() - correction).clamp(min=0), values).to(values.dtype)
-    return ops.segment_reduce(squares, offsets, "sum") / length
+def _var(s: Along, correction: float) -> Tensor:
+    squares = (s.rows - s.spread(ops.segment_reduce(s.rows, s.offsets, "mean"))).square()
+    length = on_rows((s.offsets.diff() - correction).clamp(min=0), s.rows).to(s.rows.dtype)
+    return ops.segment_reduce(squares, s.offsets, "sum") / length
 
 
-def _std(values: Tensor, offsets: Tensor, correction: int) -> Tensor:
-    variance = _var(values, offsets, correction)
+def _std(s: Along, correction: float) -> Tensor:
+    variance = _var(s, correction)
     some = variance != 0  # the root has no slope at 0; torch.std's gradient is 0 there
     return torch.where(some, torch.where(some, variance, 1).sqrt(), 0)
 
 
-def _any(values: Tensor, offsets: Tensor, _) -> Tensor:
-    return ops.segment_reduce((values != 0).to(torch.uint8), offsets, "max") > 0
+def _any(s: Along, _) -> Tensor:
+    return ops.segment_reduce((s.rows != 0).to(torch.uint8), s.offsets, "max") > 0
 
 
-def _all(values: Tensor, offsets: Tensor, _) -> Tensor:
-    return ops.segment_reduce((values != 0).to(torch.uint8), offsets, "min") > 0
+def _all(s: Along, _) -> Tensor:
+    return ops.segment_reduce((s.rows != 0).to(torch.uint8), s.offsets, "min") > 0
 
 
+#: What the compiled operators have no reduction for.
 _COMPOSED = {"prod": _prod, "logsumexp": _logsumexp, "var": _var, "std": _std, "any": _any, "all": _all}
 
 
-@public
-def sequence_argmax(x: LoDTensor, level: int | str = -1) -> Tensor:
+@sequence_operator
+def sequence_argmax(x: LoDTensor, *, level: int | str = -1) -> Tensor:
     """The row of the maximum of every sequence of a level, each element of a row for itself; -1 for empty sequences.
 
-    Rows are counted over all of x; less `x.row_offsets(level)[:-1]` they count from the sequence's own start. The first of
-    equals; NaN beats every number.
+    Rows are counted over all of x: subtract `x.row_offsets(level)[:-1]` to count from the start of the sequence. Of equal
+    rows it is the first; NaN beats every number.
 
     Equivalent to (rows of one number, no sequence empty):
         torch.stack([rows.argmax() for rows in x.sequences(level)]) + x.row_offsets(level)[:-1]
@@ -166,20 +171,18 @@ def sequence_argmax(x: LoDTensor, level: int | str = -1) -> Tensor:
 
     Source: torch.argmax, sequence by sequence; the index that Paddle Fluid's sequence_pool keeps for its gradient.
     """
-    k = level_of(x, level)
-    values = x.values()
-    _, index = ops.segment_extreme(values.detach(), x._lod.row_offsets_at(k, values.device), "max")
-    return maybe_lod(index, x._lod.outer(k))
+    s = along(x, level)
+    return s.pool(ops.segment_extreme(s.rows.detach(), s.offsets, "max")[1])
 
 
-@public
+@sequence_operator
 def sequence_topk(
     x: LoDTensor,
     k: int,
     channel: int | None = None,
     *,
     largest: bool = True,
-    pad_value: float = 0.0,
+    padding_value: float = 0.0,
     level: int | str = -1,
 ) -> tuple[Tensor, Tensor]:
     """The `k` largest rows of every sequence of a level, in order.
@@ -189,8 +192,8 @@ def sequence_topk(
 
     Args:
         x: (rows, *element), floating, integer or bool.
-        k: at least 1 (ValueError); places beyond the end of a shorter sequence are `pad_value`, without gradient.
-        channel: None, each element of a row for itself; or the column of a (rows, channels) x that whole rows are ranked by.
+        k: at least 1 (ValueError). A shorter sequence is followed by `padding_value`, which has no gradient.
+        channel: the column of a (rows, channels) x that whole rows are ranked by; None: each element of a row for itself.
         largest: False takes the smallest.
 
     Returns:
@@ -199,13 +202,12 @@ def sequence_topk(
 
     Source: torch.topk, sequence by sequence; equal rows stay in order.
     """
-    at = level_of(x, level)
-    if x.is_complex():
-        raise LoDTypeError(f"expected x of a dtype that has an order, got {x.dtype}")
-    if type(k) is not int or not 1 <= k <= 2**31:
-        raise LoDValueError(f"expected k in [1, 2**31], got {k!r}")
-    filler("pad_value", pad_value, x.dtype)
-    lod, values = x._lod, x.values()
+    s = along(x, level)
+    values = s.rows
+    if values.is_complex():
+        raise LoDTypeError(f"expected x of a dtype that has an order, got {values.dtype}")
+    integer("k", k)
+    filler("padding_value", padding_value, values.dtype)
     key = values
     if channel is not None:
         if values.dim() != 2 or type(channel) is not int or not -values.shape[1] <= channel < values.shape[1]:
@@ -213,22 +215,20 @@ def sequence_topk(
                 f"expected channel as a column of x of shape (rows, channels), got {channel!r} for {tuple(x.shape)}"
             )
         key = values[:, channel]
-    order = order_within(key.detach(), lod.segment_ids_at(at, x.device), largest)
-    offsets = lod.row_offsets_at(at, x.device)
-    place = offsets[:-1, None] + torch.arange(k, device=x.device)
-    place = torch.where(place < offsets[1:, None], place, -1)
-    index = ops.gather_rows(order, place.flatten(), -1).view(*place.shape, *order.shape[1:])
-    if channel is None:
-        flat = index.flatten(0, 1)
-        taken = (
-            values.gather(0, flat.clamp(min=0))
-            if values.shape[0]
-            else ops.gather_rows(values, flat.new_full(flat.shape[:1], -1))
-        )
-        taken = torch.where(flat < 0, torch.full_like(taken, pad_value), taken).view(index.shape)
+    order = order_within(key.detach(), s.lod.segment_ids_at(s.k, values.device), largest)
+    row = s.offsets[:-1, None] + torch.arange(k, device=values.device)
+    row = torch.where(row < s.offsets[1:, None], row, -1)
+    index = ops.gather_rows(order, row.flatten(), -1).view(*row.shape, *order.shape[1:])
+    if channel is not None:
+        taken = ops.gather_rows(values, index.flatten(), padding_value).view(*index.shape, *values.shape[1:])
+        return s.pool(taken), s.pool(index)
+    flat = index.flatten(0, 1)
+    if values.shape[0]:
+        taken = values.gather(0, flat.clamp(min=0))
     else:
-        taken = ops.gather_rows(values, index.flatten(), pad_value).view(*index.shape, *values.shape[1:])
-    return maybe_lod(taken, lod.outer(at)), maybe_lod(index, lod.outer(at))
+        taken = ops.gather_rows(values, flat.new_full(flat.shape[:1], -1))
+    taken = torch.where(flat < 0, torch.full_like(taken, padding_value), taken).view(index.shape)
+    return s.pool(taken), s.pool(index)
 
 
 def order_within(key: Tensor, segment: Tensor, descending: bool) -> Tensor:
@@ -238,12 +238,11 @@ def order_within(key: Tensor, segment: Tensor, descending: bool) -> Tensor:
     return first.gather(0, second)
 
 
-@public
+@sequence_operator
 def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
     """The mean of a loss that is given for every row: over all rows, over sequences, or for every sequence of a level.
 
-    What has no rows counts for nothing: an empty sequence is left out of the mean over sequences; alone, its mean is 0, and so
-    is the loss of a batch without rows.
+    An empty sequence is left out of the mean over sequences. Its own mean is 0, and so is the loss of a batch without rows.
 
     Equivalent to ("token"; a LoDTensor that is not empty):
         loss_rows.values().mean()
@@ -263,23 +262,19 @@ def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
 
     Source: the means of torch.nn's losses, over rows that are not padded.
     """
-    over = -1 if reduce in ("token", "sequence") else reduce
-    k = level_of(loss_rows, over, "loss_rows")
-    if loss_rows.dim() != 1:
+    s = along(loss_rows, -1 if reduce in ("token", "sequence") else reduce, "loss_rows")
+    if s.rows.dim() != 1:
         raise LoDValueError(
-            f"expected loss_rows of one number per row, (rows,), got {tuple(loss_rows.shape)}; see loss_rows.mean(1)"
+            f"expected loss_rows of one number per row, (rows,), got {tuple(s.rows.shape)}; see loss_rows.mean(1)"
         )
-    a_float(loss_rows)
-    with without_policy():
-        values, lod = rows_of(loss_rows), loss_rows._lod
-        if reduce == "token":
-            return ops.segment_reduce(values, _ends(values), "mean")[0]
-        offsets = lod.row_offsets_at(k, values.device)
-        means = ops.segment_reduce(values, offsets, "mean")
-        if reduce != "sequence":
-            return made(means, lod.outer(k))
-        full = (offsets.diff() > 0).sum().clamp(min=1)
-        return ops.segment_reduce(means / full, _ends(means), "sum")[0]
+    a_float(s.rows)
+    if reduce == "token":
+        return ops.segment_reduce(s.rows, _ends(s.rows), "mean")[0]
+    means = ops.segment_reduce(s.rows, s.offsets, "mean")
+    if reduce != "sequence":
+        return s.pool(means)
+    full = (s.offsets.diff() > 0).sum().clamp(min=1)
+    return ops.segment_reduce(means / full, _ends(means), "sum")[0]
 
 
 def _ends(values: Tensor) -> Tensor:

@@ -6,11 +6,11 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import failing
-from ..errors import LoDTypeError, LoDValueError, public
+from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..sequence_operator import a_float, level_of, on_rows, probability, sequence_operator
-from ..tensor import LoDTensor, made, rows_of
-from ..validate import filler, host_integers, sums
+from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
+from ..tensor import LoDTensor, made, moved, rows_of
+from ..validate import filler, host_integers
 
 __all__ = [
     "broadcast",
@@ -24,19 +24,10 @@ __all__ = [
 ]
 
 
-def elements_taken(x: LoDTensor, k: int, lengths: Tensor, index: Tensor) -> LoDTensor:
-    """x with other sequences at level k: of the given lengths, made of the elements of that level that `index` names."""
-    lod = x._lod
-    if k + 1 == lod.depth:
-        return x._gather(index, LoD.checked("offsets", [*lod.levels[:k], sums(lengths)], lod.level_names))
-    inner, runs = lod.take(k + 1, index)
-    return x._moved(lod.under(inner, sums(lengths)), runs)
-
-
 @sequence_operator
-def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
-    """Every sequence of a level with its elements in reverse order; at an outer level whole sub-sequences change places
-    and stay as they are inside.
+def sequence_reverse(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
+    """Every sequence of a level with its elements in reverse order. At an outer level the elements are whole sub-sequences,
+    which stay as they are inside.
 
     Equivalent to (one level):
         torch.cat([rows.flip(0) for rows in x.sequences()])
@@ -50,23 +41,22 @@ def sequence_reverse(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: Paddle Fluid's sequence_reverse, of one level.
     """
-    k = level_of(x, level)
-    lod = x._lod
-    if k + 1 == lod.depth:
-        rows = rows_of(x)
-        last, offsets = lod.last_rows_at(k, rows.device), lod.row_offsets_at(k, rows.device)
-        return made(ops.gather_runs(rows, last, offsets, lod.rows, -1), lod)
+    s = along(x, level)
+    lod, k = s.lod, s.k
+    if s.innermost:
+        last = lod.last_rows_at(k, s.rows.device)
+        return s.keep(ops.gather_runs(s.rows, last, s.offsets, lod.rows, -1))
 
-    def turned():
+    def reversed_at():
         offsets = lod.levels[k]
         inner, runs = lod.take(k + 1, ops.run_map(offsets[1:] - 1, offsets, lod.elements_at(k), -1), True)
         return lod.under(inner, offsets), runs
 
-    return x._moved(*lod.remember(("reverse", k), turned))
+    return moved(s.rows, *lod.remember(("reverse", k), reversed_at))
 
 
-@public
-def sequence_slice(x: LoDTensor, offset, length, level: int | str = -1) -> LoDTensor:
+@sequence_operator
+def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> LoDTensor:
     """Of every sequence i of a level the `length[i]` elements from its `offset[i]`-th on.
 
     Equivalent to (one level):
@@ -84,8 +74,8 @@ def sequence_slice(x: LoDTensor, offset, length, level: int | str = -1) -> LoDTe
 
     Source: Paddle Fluid's sequence_slice, of one level.
     """
-    k = level_of(x, level)
-    offsets = x._lod.levels[k]
+    s = along(x, level)
+    offsets = s.lod.levels[s.k]
     count = offsets.numel() - 1
     begin, taken = (_per_sequence(name, t, count) for name, t in (("offset", offset), ("length", length)))
     room = offsets.diff()
@@ -95,8 +85,8 @@ def sequence_slice(x: LoDTensor, offset, length, level: int | str = -1) -> LoDTe
             f"expected offset and length within sequence {i} of {int(room[i])} elements, got offset "
             f"{int(begin[i])} and length {int(taken[i])}"
         )
-    inner, runs = x._lod.runs(k, offsets[:-1] + begin, taken)
-    return x._moved(x._lod.under(inner), runs)
+    inner, runs = s.lod.runs(s.k, offsets[:-1] + begin, taken)
+    return moved(s.rows, s.lod.under(inner), runs)
 
 
 def _per_sequence(what: str, given, count: int) -> Tensor:
@@ -109,17 +99,18 @@ def _per_sequence(what: str, given, count: int) -> Tensor:
 
 
 @sequence_operator
-def sequence_shift(x: LoDTensor, n: int, fill: float = 0.0, level: int | str = -1) -> LoDTensor:
-    """Element i of every sequence of a level becomes its element i + n; what is pushed out is lost.
+def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: int | str = -1) -> LoDTensor:
+    """Every element of a sequence of a level moves n positions on; what is pushed out is lost.
 
     Equivalent to (n > 0, rows of one number):
-        torch.cat([F.pad(rows, (n, 0), value=fill)[: len(rows)] for rows in x.sequences(level)])
+        torch.cat([F.pad(rows, (n, 0), value=padding_value)[: len(rows)] for rows in x.sequences(level)])
 
     Args:
         x: (rows, *element), of any dtype.
-        n: places, negative to the left: `sequence_shift(x, 1)` gives every element its predecessor.
-        fill: the rows of places that nothing moves to; it has no gradient. At an outer level such a place is an empty
-            sub-sequence.
+        n: how many positions to the right; negative: to the left. `sequence_shift(x, 1)` gives every element its
+            predecessor.
+        padding_value: of positions that nothing moves to; it has no gradient. At an outer level they are empty
+            sub-sequences.
 
     Returns:
         the LoD of x, but for the lengths of sub-sequences at an outer level, which move with them. The gradient moves back;
@@ -127,24 +118,25 @@ def sequence_shift(x: LoDTensor, n: int, fill: float = 0.0, level: int | str = -
 
     Source: torch.roll, sequence by sequence, without coming in again at the other end.
     """
-    k = level_of(x, level)
+    s = along(x, level)
     if type(n) is not int or not -(2**40) <= n <= 2**40:
         raise LoDValueError(f"expected n as an int within 2**40, got {n!r}")
-    filler("fill", fill, x.dtype)
-    lod = x._lod
-    if k + 1 == lod.depth:
-        rows = rows_of(x)
-        return made(ops.segment_unfold(rows, lod.row_offsets_at(k, rows.device), 1, -n, 1, fill).squeeze(1), lod)
+    filler("padding_value", padding_value, s.rows.dtype)
+    lod, k = s.lod, s.k
+    if s.innermost:
+        return s.keep(ops.segment_unfold(s.rows, s.offsets, 1, -n, 1, padding_value).squeeze(1))
     segment, offsets, inner = lod.parents_at(k), lod.levels[k], lod.levels[k + 1]
     source = torch.arange(segment.numel(), device="cpu") - n
     inside = (source >= offsets[segment]) & (source < offsets[segment + 1])
     source = torch.where(inside, source, 0)
     below, runs = lod.runs(k + 1, inner[source], torch.where(inside, inner.diff()[source], 0))
-    return x._moved(lod.under(below, offsets), runs)
+    return moved(s.rows, lod.under(below, offsets), runs)
 
 
-@public
-def sequence_sample(x: LoDTensor, k: int, generator: torch.Generator | None = None, level: int | str = -1) -> LoDTensor:
+@sequence_operator
+def sequence_sample(
+    x: LoDTensor, k: int, *, generator: torch.Generator | None = None, level: int | str = -1
+) -> LoDTensor:
     """At most `k` elements of every sequence of a level, drawn without replacement, in their order; all of a shorter one.
 
     Args:
@@ -157,23 +149,22 @@ def sequence_sample(x: LoDTensor, k: int, generator: torch.Generator | None = No
 
     Source: torch.randperm, sequence by sequence.
     """
-    at = level_of(x, level)
+    s = along(x, level)
     if type(k) is not int or not 0 <= k < 2**63:
         raise LoDValueError(f"expected k in [0, 2**63), got {k!r}")
     if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):
         got = f"one on {generator.device}" if isinstance(generator, torch.Generator) else type(generator).__name__
         raise LoDTypeError(f"expected generator as a torch.Generator in host memory, got {got}")
-    offsets = x._lod.levels[at]
-    segment = x._lod.parents_at(at)
+    offsets, segment = s.lod.levels[s.k], s.lod.parents_at(s.k)
     by: dict = {} if generator is None else {"generator": generator}  # in a graph not even as None
     order = torch.rand(segment.numel(), device="cpu", **by).argsort()
     order = order[segment[order].argsort(stable=True)]  # by sequence, within it at random
-    place = torch.arange(segment.numel(), device="cpu") - offsets[segment]
-    return elements_taken(x, at, offsets.diff().clamp(max=k), order[place < k].sort().values)
+    position = torch.arange(segment.numel(), device="cpu") - offsets[segment]
+    return s.pick(order[position < k].sort().values, offsets.diff().clamp(max=k))
 
 
-@public
-def sequence_dropout(x: LoDTensor, p: float = 0.5, level: int | str = -1, training: bool = True) -> LoDTensor:
+@sequence_operator
+def sequence_dropout(x: LoDTensor, p: float = 0.5, *, level: int | str = -1, training: bool = True) -> LoDTensor:
     """All rows of a sequence of a level set to zero with probability p, those of the others divided by 1 - p.
 
     Args:
@@ -186,19 +177,18 @@ def sequence_dropout(x: LoDTensor, p: float = 0.5, level: int | str = -1, traini
 
     Source: torch.nn.functional.dropout1d, a sequence in place of a channel.
     """
-    k = level_of(x, level)
+    s = along(x, level)
     probability("p", p)
-    a_float(x)
+    a_float(s.rows)
     if not training or p == 0:
         return x
-    keep = (torch.rand(x.num_sequences(k), device=x.device) >= p).to(torch.uint8)
-    kept = ops.segment_broadcast(keep, x._lod.row_offsets_at(k, x.device), x.shape[0])
-    values = x.values()
-    return x.with_values(torch.where(on_rows(kept, values) > 0, values / (1 - p) if p < 1 else values, 0))
+    keep = (torch.rand(s.lod.num_sequences(s.k), device=s.rows.device) >= p).to(torch.uint8)
+    kept = on_rows(s.spread(keep), s.rows) > 0
+    return s.keep(torch.where(kept, s.rows / (1 - p) if p < 1 else s.rows, 0))
 
 
 @sequence_operator
-def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) -> Tensor:
+def sequence_expand(x: Tensor, y: LoDTensor | LoD, *, ref_level: int | str = -1) -> Tensor:
     """Element i of x as often as sequence i of y is long.
 
     Args:
@@ -227,7 +217,7 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, ref_level: int | str = -1) ->
     rows = lod.elements_at(k)
     if not isinstance(x, LoDTensor):
         return laid_over(x, lod.offsets_at(k, x.device), rows)
-    return x._moved(*x._lod.take(0, ops.run_map(torch.arange(count, device="cpu"), offsets, rows, 0)))
+    return moved(x, *x.lod.take(0, ops.run_map(torch.arange(count, device="cpu"), offsets, rows, 0)))
 
 
 @sequence_operator
@@ -252,7 +242,7 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
     Source: Paddle Fluid's sequence_expand_as, with x of no level.
     """
     lod = _structure(y)
-    own = x._lod if isinstance(x, LoDTensor) else None
+    own = x.lod if isinstance(x, LoDTensor) else None
     k = own.depth if own is not None else 0
     if k >= lod.depth:
         raise LoDValueError(f"expected x with fewer levels than the {lod.depth} of y, got {k}")
@@ -268,7 +258,7 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
     return made(laid_over(values, lod.row_offsets_at(k, values.device), lod.rows), lod)
 
 
-@public
+@sequence_operator
 def broadcast(*xs) -> tuple:
     """The operands over the rows of the deepest of them, for elementwise arithmetic between levels.
 
@@ -286,7 +276,7 @@ def broadcast(*xs) -> tuple:
 
     Source: torch.broadcast_tensors, for ragged dimensions; `sequence_expand_as` for each, with its gradient.
     """
-    lods = [x._lod for x in xs if isinstance(x, LoDTensor)]
+    lods = [x.lod for x in xs if isinstance(x, LoDTensor)]
     if not lods:
         raise LoDValueError("expected at least 1 LoDTensor, got none")
     deepest = lods[0]
@@ -297,8 +287,8 @@ def broadcast(*xs) -> tuple:
         if not isinstance(x, Tensor) or (x.dim() == 0 and not isinstance(x, LoDTensor)):
             return x
         if isinstance(x, LoDTensor) and x.lod_level == deepest.depth:
-            if x._lod.differs(deepest):
-                raise LoDValueError(f"expected equal LoDs, got LoDs that differ: {deepest.difference(x._lod)}")
+            if x.lod.differs(deepest):
+                raise LoDValueError(f"expected equal LoDs, got LoDs that differ: {deepest.difference(x.lod)}")
             return x
         return sequence_expand_as(x, deepest)
 
@@ -318,7 +308,7 @@ def _structure(y) -> LoD:
         return y
     if not isinstance(y, LoDTensor):
         raise LoDTypeError(f"expected y as a LoDTensor or LoD, got {type(y).__name__}")
-    return y._lod
+    return y.lod
 
 
 def _rows_of(x) -> int:

@@ -6,31 +6,31 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import whole_number
-from ..errors import LoDTypeError, LoDValueError, public
+from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..sequence_operator import a_float, as_autocast, in_autocast, level_of, sequence_operator
-from ..tensor import LoDTensor, made, rows_of
+from ..sequence_operator import a_float, along, as_autocast, in_autocast, integer, sequence_operator
+from ..tensor import LoDTensor, made
 from ..validate import sums
 
 __all__ = ["sequence_conv1d", "sequence_unfold"]
 
 
-def _rows_by_features(x: LoDTensor) -> Tensor:
-    values = rows_of(x)
+def with_features(values: Tensor) -> Tensor:
     if values.dim() != 2:
         raise LoDValueError(f"expected x of shape (rows, features), got {tuple(values.shape)}")
     a_float(values)
     return values
 
 
-def _a_weight(t, shape: str, fits) -> None:
+def a_weight(t, shape: str, fits) -> None:
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected weight as a tensor, got {type(t).__name__}")
     if not fits(t):
         raise LoDValueError(f"expected weight of shape {shape}, got {tuple(t.shape)}")
 
 
-def _fits(what: str, t, shape: tuple, x: Tensor) -> Tensor:
+def of_shape(what: str, t, shape: tuple, x: Tensor) -> Tensor:
+    """A tensor of a shape, and of the dtype and device of x."""
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
     if tuple(t.shape) != shape:
@@ -41,17 +41,12 @@ def _fits(what: str, t, shape: tuple, x: Tensor) -> Tensor:
     return t
 
 
-def _positive(what: str, value, most: int = 2**20) -> int:
-    if type(value) is not int or not 1 <= value <= most:
-        raise LoDValueError(f"expected {what} in [1, {most}], got {value!r}")
-    return value
-
-
 @sequence_operator
 def sequence_conv1d(
     x: LoDTensor,
     weight: Tensor,
     bias: Tensor | None = None,
+    *,
     dilation: int = 1,
     padding: str = "same",
     groups: int = 1,
@@ -66,7 +61,8 @@ def sequence_conv1d(
         x: (rows, features), a floating dtype.
         weight: (out, features / groups, size), as conv1d's.
         bias: (out,).
-        padding: "same", the window around the row (the longer side after it where even), or "causal", up to the row.
+        padding: "same", a window around the row (of an even size: one row more after it than before it), or "causal", one
+            that ends at the row.
         groups: divides features and out.
 
     Returns:
@@ -77,34 +73,33 @@ def sequence_conv1d(
 
     Source: torch.nn.functional.conv1d, sequence by sequence, with stride 1.
     """
-    k = level_of(x, level)
-    values = in_autocast(_rows_by_features(x))
+    s = along(x, level)
+    values = in_autocast(with_features(s.rows))
     width = values.shape[1]
-    _positive("dilation", dilation)
+    integer("dilation", dilation, most=2**20)
     if type(groups) is not int or groups < 1 or width % groups:
         raise LoDValueError(f"expected groups that divide the {width} features of x, got {groups!r}")
     if padding not in ("same", "causal"):
         raise LoDValueError(f"expected padding 'same' or 'causal', got {padding!r}")
     shape = f"(out, {width // groups}, size), out a multiple of {groups}"
-    _a_weight(weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
+    a_weight(weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
     out, _, size = weight.shape
-    weight = _fits("weight", weight, (out, width // groups, size), values)
+    weight = of_shape("weight", weight, (out, width // groups, size), values)
     if bias is not None:
-        bias = _fits("bias", bias, (out,), values)
+        bias = of_shape("bias", bias, (out,), values)
     reach = (size - 1) * dilation
     start = -reach if padding == "causal" else -(reach // 2)
-    offsets = x._lod.row_offsets_at(k, values.device)
     if groups == 1:
-        return made(ops.segment_conv(values, weight.permute(2, 1, 0), bias, offsets, start, dilation), x._lod)
-    seen = ops.segment_unfold(values, offsets, size, start, dilation)
+        return s.keep(ops.segment_conv(values, weight.permute(2, 1, 0), bias, s.offsets, start, dilation))
+    seen = ops.segment_unfold(values, s.offsets, size, start, dilation)
     parts = seen.view(values.shape[0], size, groups, width // groups).permute(2, 0, 1, 3).flatten(2)
     kernels = weight.view(groups, out // groups, width // groups, size).permute(0, 3, 2, 1).flatten(1, 2)
-    out_rows = torch.bmm(parts, kernels).transpose(0, 1).reshape(values.shape[0], out)
-    return made(out_rows if bias is None else out_rows + bias, x._lod)
+    rows = torch.bmm(parts, kernels).transpose(0, 1).reshape(values.shape[0], out)
+    return s.keep(rows if bias is None else rows + bias)
 
 
-@public
-def sequence_unfold(x: LoDTensor, size: int, step: int = 1, level: int | str = -1) -> LoDTensor:
+@sequence_operator
+def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str = -1) -> LoDTensor:
     """The windows of `size` rows that lie within a sequence of a level, `step` rows apart.
 
     Equivalent to:
@@ -120,13 +115,13 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, level: int | str = -
 
     Source: torch.Tensor.unfold, sequence by sequence.
     """
-    k = level_of(x, level)
-    size, step = _positive("size", size), _positive("step", step)
-    offsets = x._lod.row_offsets_at(k)
+    s = along(x, level)
+    integer("size", size, most=2**20)
+    integer("step", step, most=2**20)
+    offsets, names = s.lod.row_offsets_at(s.k), s.lod.level_names
     counts = torch.where(offsets.diff() < size, 0, (offsets.diff() - size) // step + 1)
     windows = sums(counts)
     start = ops.run_map(offsets[:-1], windows, whole_number(windows[-1]), step)
-    names = x.level_names[: k + 1] if x.level_names else None
-    lod = LoD.checked("offsets", [*x._lod.levels[:k], windows], names)
-    rows = (start[:, None] + torch.arange(size, device="cpu")).flatten()
-    return LoDTensor(ops.gather_rows(x.values(), rows.to(x.device)).view(lod.rows, size, *x.shape[1:]), lod)
+    lod = LoD.checked("offsets", [*s.lod.levels[: s.k], windows], names and names[: s.k + 1])
+    rows = (start[:, None] + torch.arange(size, device="cpu")).flatten().to(s.rows.device)
+    return made(ops.gather_rows(s.rows, rows).view(lod.rows, size, *s.rows.shape[1:]), lod)

@@ -5,11 +5,10 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..errors import LoDTypeError, LoDValueError, public
-from ..sequence_operator import a_float, level_of, number
-from ..tensor import LoDTensor, made, rows_of, without_policy
+from ..errors import LoDTypeError, LoDValueError
+from ..sequence_operator import a_float, along, number, sequence_operator
+from ..tensor import LoDTensor, rows_of
 from .pool import cumulative_product, order_within
-from .rearrange import elements_taken
 
 __all__ = [
     "sequence_cummax",
@@ -24,26 +23,8 @@ __all__ = [
 ]
 
 
-def _segments(x: LoDTensor, level: int | str) -> tuple[Tensor, Tensor]:
-    k = level_of(x, level)
-    values = x.values()
-    return values, x._lod.row_offsets_at(k, values.device)
-
-
-def _scanned(x: LoDTensor, level, operator) -> LoDTensor:
-    """operator(rows, row_offsets), with the LoD of x."""
-    k = level_of(x, level)
-    with without_policy():
-        rows = rows_of(x)
-        return made(operator(rows, x._lod.row_offsets_at(k, rows.device)), x._lod)
-
-
-def _on_rows(pooled: Tensor, offsets: Tensor, values: Tensor) -> Tensor:
-    return ops.segment_broadcast(pooled, offsets, values.shape[0])
-
-
-@public
-def sequence_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
+@sequence_operator
+def sequence_softmax(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     """Softmax over all rows under every sequence of a level, each element of a row for itself.
 
     Equivalent to:
@@ -57,11 +38,12 @@ def sequence_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: Paddle Fluid's sequence_softmax, which takes rows of one element and the innermost level.
     """
-    return _scanned(x, level, ops.segment_softmax)
+    s = along(x, level)
+    return s.keep(ops.segment_softmax(s.rows, s.offsets))
 
 
-@public
-def sequence_log_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
+@sequence_operator
+def sequence_log_softmax(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     """The logarithm of `sequence_softmax`, without its underflow.
 
     Equivalent to:
@@ -75,15 +57,14 @@ def sequence_log_softmax(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: torch.log_softmax, sequence by sequence.
     """
-    values, offsets = _segments(x, level)
-    a_float(x)
-    shifted = values - _on_rows(ops.segment_reduce(values.detach(), offsets, "max"), offsets, values)
-    total = ops.segment_reduce(shifted.exp(), offsets, "sum").log()
-    return x.with_values(shifted - _on_rows(total, offsets, values))
+    s = along(x, level)
+    a_float(s.rows)
+    shifted = s.rows - s.spread(ops.segment_reduce(s.rows.detach(), s.offsets, "max"))
+    return s.keep(shifted - s.spread(ops.segment_reduce(shifted.exp(), s.offsets, "sum").log()))
 
 
-@public
-def sequence_normalize(x: LoDTensor, eps: float = 1e-5, level: int | str = -1) -> LoDTensor:
+@sequence_operator
+def sequence_normalize(x: LoDTensor, *, eps: float = 1e-5, level: int | str = -1) -> LoDTensor:
     """Every sequence of a level to mean 0 and variance 1, each element of a row for itself: (x - mean) / sqrt(var + eps),
     with the variance over length (not length - 1).
 
@@ -99,20 +80,20 @@ def sequence_normalize(x: LoDTensor, eps: float = 1e-5, level: int | str = -1) -
 
     Source: torch.nn.functional.instance_norm, sequence by sequence.
     """
-    values, offsets = _segments(x, level)
-    a_float(x)
+    s = along(x, level)
+    a_float(s.rows)
     number("eps", eps)
-    centred = values - _on_rows(ops.segment_reduce(values, offsets, "mean"), offsets, values)
-    scale = (ops.segment_reduce(centred.square(), offsets, "mean") + eps).rsqrt()
-    return x.with_values(centred * _on_rows(scale, offsets, values))
+    centred = s.rows - s.spread(ops.segment_reduce(s.rows, s.offsets, "mean"))
+    variance = ops.segment_reduce(centred.square(), s.offsets, "mean")
+    return s.keep(centred * s.spread((variance + eps).rsqrt()))
 
 
 def _summable(values: Tensor) -> Tensor:
     return values if values.is_floating_point() or values.is_complex() else values.to(torch.int64)
 
 
-@public
-def sequence_cumsum(x: LoDTensor, level: int | str = -1, reverse: bool = False) -> LoDTensor:
+@sequence_operator
+def sequence_cumsum(x: LoDTensor, *, level: int | str = -1, reverse: bool = False) -> LoDTensor:
     """The sum of all rows so far, within every sequence of a level.
 
     Equivalent to:
@@ -127,15 +108,12 @@ def sequence_cumsum(x: LoDTensor, level: int | str = -1, reverse: bool = False) 
 
     Source: torch.cumsum, sequence by sequence.
     """
-    return _scanned(
-        x,
-        level,
-        lambda rows, offsets: ops.segment_scan(_summable(rows), None, offsets, bool(reverse)),
-    )
+    s = along(x, level)
+    return s.keep(ops.segment_scan(_summable(s.rows), None, s.offsets, bool(reverse)))
 
 
-@public
-def sequence_cumprod(x: LoDTensor, level: int | str = -1) -> LoDTensor:
+@sequence_operator
+def sequence_cumprod(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     """The product of all rows so far, within every sequence of a level; its gradient is exact where rows are 0.
 
     Equivalent to:
@@ -149,17 +127,18 @@ def sequence_cumprod(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: torch.cumprod, sequence by sequence.
     """
-    return _scanned(x, level, lambda rows, offsets: cumulative_product(_summable(rows), offsets))
+    s = along(x, level)
+    return s.keep(cumulative_product(_summable(s.rows), s.offsets))
 
 
 def _cumulative(x: LoDTensor, level, reduce: str) -> tuple[LoDTensor, LoDTensor]:
-    values, offsets = _segments(x, level)
-    out, index = ops.segment_cumulative(values, offsets, reduce)
-    return x.with_values(out), x.with_values(index)
+    s = along(x, level)
+    out, index = ops.segment_cumulative(s.rows, s.offsets, reduce)
+    return s.keep(out), s.keep(index)
 
 
-@public
-def sequence_cummax(x: LoDTensor, level: int | str = -1) -> tuple[LoDTensor, LoDTensor]:
+@sequence_operator
+def sequence_cummax(x: LoDTensor, *, level: int | str = -1) -> tuple[LoDTensor, LoDTensor]:
     """The maximum so far within every sequence of a level, and its row (int64, counting all rows; the first of equals).
 
     The values are equivalent to:
@@ -176,8 +155,8 @@ def sequence_cummax(x: LoDTensor, level: int | str = -1) -> tuple[LoDTensor, LoD
     return _cumulative(x, level, "max")
 
 
-@public
-def sequence_cummin(x: LoDTensor, level: int | str = -1) -> tuple[LoDTensor, LoDTensor]:
+@sequence_operator
+def sequence_cummin(x: LoDTensor, *, level: int | str = -1) -> tuple[LoDTensor, LoDTensor]:
     """The minimum so far within every sequence of a level, and its row (int64, counting all rows; the first of equals).
 
     The values are equivalent to:
@@ -194,8 +173,8 @@ def sequence_cummin(x: LoDTensor, level: int | str = -1) -> tuple[LoDTensor, LoD
     return _cumulative(x, level, "min")
 
 
-@public
-def sequence_logcumsumexp(x: LoDTensor, level: int | str = -1) -> LoDTensor:
+@sequence_operator
+def sequence_logcumsumexp(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     """The logarithm of the sum of the exponentials of all rows so far, without overflow, in every sequence of a level.
 
     Equivalent to:
@@ -209,19 +188,19 @@ def sequence_logcumsumexp(x: LoDTensor, level: int | str = -1) -> LoDTensor:
 
     Source: torch.logcumsumexp, sequence by sequence.
     """
-    values, offsets = _segments(x, level)
-    a_float(x)
-    top, _ = ops.segment_cumulative(values.detach(), offsets, "max")
+    s = along(x, level)
+    a_float(s.rows)
+    top, _ = ops.segment_cumulative(s.rows.detach(), s.offsets, "max")
     top = top.nan_to_num(nan=0.0, posinf=0.0, neginf=torch.finfo(top.dtype).min)
-    older = ops.segment_unfold(top, offsets, 1, -1).squeeze(1)
+    older = ops.segment_unfold(top, s.offsets, 1, -1).squeeze(1)
     # sums so far, relative to the maximum so far: where that rises, what was summed shrinks
-    total = ops.segment_scan((values - top).exp(), (older - top).clamp(max=0).exp(), offsets)
-    return x.with_values(total.log() + top)
+    total = ops.segment_scan((s.rows - top).exp(), (older - top).clamp(max=0).exp(), s.offsets)
+    return s.keep(total.log() + top)
 
 
-@public
+@sequence_operator
 def sequence_sort(
-    x: LoDTensor, key: Tensor | None = None, descending: bool = False, level: int | str = -1
+    x: LoDTensor, key: Tensor | None = None, *, descending: bool = False, level: int | str = -1
 ) -> LoDTensor:
     """The elements of every sequence of a level in the order of their keys; equal keys stay in their order.
 
@@ -243,24 +222,19 @@ def sequence_sort(
 
     Source: torch.sort, sequence by sequence.
     """
-    k = level_of(x, level)
-    lod = x._lod
-    inner = k + 1 == lod.depth
-    if key is None and inner and x.is_complex():
-        raise LoDTypeError(f"expected x of a dtype that has an order, got {x.dtype}")
-    if key is None and inner:
-        values = x.values()
-        order = order_within(values.detach(), lod.segment_ids_at(k, x.device), bool(descending))
-        return x.with_values(values.gather(0, order))
-    count = x.shape[0] if inner else lod.num_sequences(k + 1)
+    s = along(x, level)
+    if key is None and s.innermost:
+        if x.is_complex():
+            raise LoDTypeError(f"expected x of a dtype that has an order, got {x.dtype}")
+        segment = s.lod.segment_ids_at(s.k, x.device)
+        return s.keep(s.rows.gather(0, order_within(s.rows.detach(), segment, bool(descending))))
+    count = s.lod.elements_at(s.k)
     if key is None:
-        key = lod.levels[k + 1].diff()
+        key = s.lod.levels[s.k + 1].diff()
     if not isinstance(key, Tensor) or key.is_complex() or key.is_meta:
         got = f"{key.dtype} on {key.device}" if isinstance(key, Tensor) else type(key).__name__
         raise LoDTypeError(f"expected key as a tensor of numbers, got {got}")
-    key = key.values() if isinstance(key, LoDTensor) else key
     if key.shape != (count,):
         raise LoDValueError(f"expected key with one number for each of {count} elements, got {tuple(key.shape)}")
-    segment = lod.parents_at(k)
-    order = order_within(key.detach().cpu(), segment, bool(descending))
-    return elements_taken(x, k, lod.levels[k].diff(), order)
+    order = order_within(rows_of(key).detach().cpu(), s.lod.parents_at(s.k), bool(descending))
+    return s.pick(order, s.lod.levels[s.k].diff())

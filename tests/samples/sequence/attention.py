@@ -1,80 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention in the table of sequence operators, and what it means: softmax and product, sequence by sequence, query by query."""
-
-import itertools
-import math
+"""Attention and rotary embedding."""
 
 import torch
-from op_words import FLOATS, values
-from reference import rows_of
-from sequence_reference import parts
-from sequence_words import SequenceInfo, lod_tensor, over
 
 import torch_lod as tl
+from samples.words import ROUNDED, SequenceInfo, lod_tensor, over, values
 
-ROUNDED = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (6e-2, 6e-2), torch.float16: (1e-2, 1e-2)}
 X = lod_tensor([[2, 1], [1, 2, 3]], (2, 4), torch.float32, "cpu")
-
-# -- what it means
-
-
-def sequence_attention(
-    q, k, v, level=-1, causal=False, window=None, bias=None, scale=None, enable_gqa=False, alibi=None
-):
-    before, after = (-1, -1) if window is None else (window, window) if isinstance(window, int) else window
-    after = 0 if causal else after
-    out, pairs = [], itertools.count()
-    for rows, keys, inner in zip(parts(q, level), parts(k, level), parts(v, level), strict=True):
-        for i, row in enumerate(rows):
-            place = i + len(keys) - len(rows)
-            heads = []
-            row = row if row.dim() == 2 else row[None]
-            first = [next(pairs) for _ in keys]
-            for h, one in enumerate(row):
-                shared = keys if keys.dim() == 3 else keys[:, None]
-                values_ = inner if inner.dim() == 3 else inner[:, None]
-                g = h // (len(row) // shared.shape[1])
-                result = values_.new_zeros(values_.shape[2]) + 0 * (one.sum() + shared.sum() + values_.sum())
-                seen, scores = [], []
-                for j in range(len(keys)):
-                    if (before >= 0 and j < place - before) or (after >= 0 and j > place + after):
-                        continue
-                    x = (one * shared[j, g]).sum() * (len(one) ** -0.5 if scale is None else scale)
-                    if bias is not None:
-                        added = bias[first[j]] if bias.dim() == 1 else bias[first[j], h]
-                        x = x + (torch.where(added, 0.0, -math.inf) if bias.dtype == torch.bool else added)
-                    if alibi is not None:
-                        slope = 2.0 ** (-8 * (h + 1) / len(row)) if alibi is True else alibi[h]
-                        x = x - slope * abs(place - j)
-                    if x != -math.inf:
-                        seen.append(values_[j, g])
-                        scores.append(x)
-                if seen:
-                    result = (torch.stack(scores).softmax(0)[:, None] * torch.stack(seen)).sum(0)
-                heads.append(result)
-            out.append(torch.stack(heads) if rows.dim() == 3 else heads[0])
-    return q.with_rows(rows_of(out, v.values.new_zeros(0, *q.values.shape[1:-1], v.values.shape[-1])))
-
-
-def rotary_embedding(x, base=10000.0, interleaved=True, start=0, level=-1):
-    """Pairs of features as complex numbers, turned one by one."""
-    out = [None] * len(x.values)
-    numbers = iter(range(len(x.values)))
-    half = x.values.shape[-1] // 2
-    for s, rows in enumerate(parts(x, level)):
-        for p, row in enumerate(rows):
-            place = p + int(start[s] if isinstance(start, torch.Tensor) else start)
-            turned = [None] * (2 * half)
-            for i in range(half):
-                one, other = (2 * i, 2 * i + 1) if interleaved else (i, i + half)
-                t = place / base ** (2 * i / (2 * half))
-                turned[one] = row[..., one] * math.cos(t) - row[..., other] * math.sin(t)
-                turned[other] = row[..., one] * math.sin(t) + row[..., other] * math.cos(t)
-            out[next(numbers)] = torch.stack(turned, -1) if turned else row
-    return x.with_rows(rows_of(out, x.values))
-
-
-# -- samples
 
 
 def others(x, k, change):
@@ -103,7 +35,7 @@ def attentions(x, k):
 
 def turns(x, k):
     yield "", (x,), {}
-    yield " halves", (x, 100.0, False, 3), {}
+    yield " halves", (x,), {"base": 100.0, "interleaved": False, "start": 3}
     yield " starts", (x,), {"start": torch.arange(x.num_sequences(k), device=x.device) * 2}
 
 
@@ -153,33 +85,16 @@ def rotary_errors():
     yield "odd", lambda: op(X[..., :3]), ValueError, "d even, got (6, 2, 3)"
     yield "1-d", lambda: op(X[:, 0, 0]), ValueError, "(rows, heads, d), d even, got (6,)"
     yield "whole", lambda: op(X.long()), TypeError, "x of a floating dtype, got torch.int64"
-    yield "base", lambda: op(X, 0), ValueError, "a base above 0, got 0"
-    yield "named base", lambda: op(X, "a"), TypeError, "base as a number, got 'a'"
-    yield "interleaved", lambda: op(X, 2.0, None), TypeError, "interleaved as a bool, got None"
+    yield "base", lambda: op(X, base=0), ValueError, "a base above 0, got 0"
+    yield "named base", lambda: op(X, base="a"), TypeError, "base as a number, got 'a'"
+    yield "interleaved", lambda: op(X, interleaved=None), TypeError, "interleaved as a bool, got None"
     yield "start", lambda: op(X, start=0.5), TypeError, "start as an int within 2**40 or a tensor, got 0.5"
     yield "starts", lambda: op(X, start=torch.zeros(2).long()), ValueError, "as 3 whole numbers, one per sequence"
     yield "floating starts", lambda: op(X, start=torch.zeros(3)), ValueError, "as 3 whole numbers, one per sequence"
 
 
-SEQUENCES = [
-    SequenceInfo(
-        "sequence_attention",
-        sequence_attention,
-        over(attentions, widths=((3,), (2, 4))),
-        attention_errors,
-        FLOATS,
-        "normalises",
-        True,
-        tolerance=ROUNDED,
-    ),
-    SequenceInfo(
-        "rotary_embedding",
-        rotary_embedding,
-        over(turns, widths=((4,), (2, 6), (2,), (0,))),
-        rotary_errors,
-        FLOATS,
-        "normalises",
-        True,
-        tolerance=ROUNDED,
-    ),
+KEEPS = {"keeps": True, "tolerance": ROUNDED}
+ENTRIES = [
+    SequenceInfo("sequence_attention", over(attentions, ((3,), (2, 4))), attention_errors, **KEEPS),
+    SequenceInfo("rotary_embedding", over(turns, ((4,), (2, 6), (2,), (0,))), rotary_errors, **KEEPS),
 ]

@@ -333,15 +333,17 @@ def attention(query, key, value, query_offsets, key_offsets, bias, slopes, seed,
         segments(query, query_offsets), segments(key, key_offsets), segments(value, key_offsets), strict=True
     ):
         for i in range(len(q)):
-            place = i + len(k) - len(q)
-            seen = [j for j in range(len(k)) if (left < 0 or j >= place - left) and (right < 0 or j <= place + right)]
+            position = i + len(k) - len(q)
+            seen = [
+                j for j in range(len(k)) if (left < 0 or j >= position - left) and (right < 0 or j <= position + right)
+            ]
             heads = []
             for h in range(query.shape[1]):
                 x = scale * (k[seen, h // group] * q[i, h]).sum(1)
                 if bias is not None:
                     x = x + bias[[first + i * len(k) + j for j in seen], h % bias.shape[1]]
                 if slopes is not None:
-                    x = x - slopes[h] * slopes.new_tensor([abs(place - j) for j in seen])
+                    x = x - slopes[h] * slopes.new_tensor([abs(position - j) for j in seen])
                 p = x.softmax(0)
                 if dropout:
                     start = mixed(int(seed) % 2**32 ^ mixed((len(out) * query.shape[1] + h) % 2**32))

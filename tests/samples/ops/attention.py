@@ -4,11 +4,12 @@
 import functools
 import itertools
 
-import reference
 import torch
-from op_words import CUT, OFFSETS, Sample, bad_offsets, values
+from reference import ops as reference
 
-#: Keys beside the queries of op_words.OFFSETS: as many sequences.
+from samples.words import CARRIED, CUT, OFFSETS, OpInfo, Sample, bad_offsets, values
+
+#: Keys beside the queries of OFFSETS: as many sequences.
 KEYS = {
     "typical": [0, 3, 3, 5],
     "empty segment": [0, 1, 4, 5],
@@ -64,7 +65,7 @@ def samples(dtype, device):
                 yield Sample(f"{label} {keys} {form}", arguments(dtype, device, offsets, keys, form))
     for form in LONG_FORMS:
         cuts = [[0, *itertools.accumulate(lengths)] for lengths in LONG]
-        yield Sample(f"long {form}", arguments(dtype, device, *cuts, form), True)
+        yield Sample(f"long {form}", arguments(dtype, device, *cuts, form), large=True)
 
 
 def backward_samples(dtype, device):
@@ -82,7 +83,7 @@ def _made_backward_samples(dtype, device):
         given = *sample.args, out.to(dtype), total.to(torch.float64 if dtype == torch.float64 else torch.float32)
         grad = values(out.shape[0], out.shape[1:], dtype, device, 6)
         for biases in (True,) if sample.large else (True, False):
-            yield Sample(f"{sample.label} {biases}", (grad, *given, biases), sample.large)
+            yield Sample(f"{sample.label} {biases}", (grad, *given, biases), large=sample.large)
 
 
 def _floating(a):
@@ -134,3 +135,17 @@ def errors(name="attention"):
             yield "sums", (*put()[:-2], Q, True), ValueError, "logsumexp of shape [6, 4], got [6, 4, 3]"
 
     return refuse
+
+
+ENTRIES = [
+    OpInfo("attention", samples, errors(), tolerance=CARRIED),
+    OpInfo(
+        "attention_backward",
+        backward_samples,
+        errors("attention_backward"),
+        (torch.float64, torch.float32),
+        outputs=5,
+        differentiable=False,
+        tolerance=CARRIED,
+    ),
+]

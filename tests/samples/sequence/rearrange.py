@@ -1,19 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the operators that rearrange, lay out and look through windows."""
+"""Other orders and numbers of the same elements, and expansion."""
 
 import math
 
-import sequence_reference as reference
 import torch
-from op_words import ANY, FLOATS, WHOLE, values
-from sequence_words import Sample, SequenceInfo, lod_tensor, over
 
 import torch_lod as tl
-
-X = lod_tensor([[2, 1], [1, 2, 3]], (3,), torch.float32, "cpu")
-V, M = X.values(), X.values().to("meta")
-ALL = FLOATS + WHOLE + ANY
-WINDOWED = {torch.bfloat16: (6e-2, 6e-2), torch.float16: (1e-2, 1e-2), torch.float32: (1e-5, 1e-5)}
+from samples.words import ALL, SequenceInfo, V, X, lod_tensor, over, values, without_level
 
 
 def same(x, k):
@@ -105,12 +98,12 @@ def shift_errors():
             ValueError,
             f"n as an int within 2**40, got {wrong}",
         )
-    yield "fill", lambda: tl.sequence_shift(X, 1, "a"), TypeError, "fill as a number, got 'a'"
+    yield "pad", lambda: tl.sequence_shift(X, 1, "a"), TypeError, "padding_value as a number, got 'a'"
     yield (
-        "whole fill",
+        "whole pad",
         lambda: tl.sequence_shift(X.long(), 1, 0.5),
         ValueError,
-        "a whole fill within torch.int64, got 0.5",
+        "a whole padding_value within torch.int64, got 0.5",
     )
 
 
@@ -125,7 +118,7 @@ def draw_errors():
         yield f"k {wrong}", lambda w=wrong: tl.sequence_sample(X, w), ValueError, f"k in [0, 2**63), got {wrong}"
     yield (
         "generator",
-        lambda: tl.sequence_sample(X, 1, 7),
+        lambda: tl.sequence_sample(X, 1, generator=7),
         TypeError,
         "generator as a torch.Generator in host memory, got int",
     )
@@ -160,7 +153,7 @@ def expand_errors():
     op = tl.sequence_expand
     yield "rows", lambda: op(V, X), ValueError, "the 3 sequences of y at level -1, got 6"
     yield "sequences", lambda: op(X, X), ValueError, "the 3 sequences of y at level -1, got 2"
-    yield "outer", lambda: op(V[:3], X, "a"), ValueError, "2 sequences of y at level 'a', got 3"
+    yield "outer", lambda: op(V[:3], X, ref_level="a"), ValueError, "2 sequences of y at level 'a', got 3"
     yield "plain y", lambda: op(V, V), TypeError, "y as a LoDTensor or LoD, got Tensor"
     yield "no x", lambda: op(None, X), TypeError, "x as a tensor with rows, got NoneType"
     yield "scalar x", lambda: op(V[0, 0], X), TypeError, "x as a tensor with rows, got a scalar"
@@ -177,17 +170,6 @@ def laid(y, k):
     yield " numbers over a LoD", (x[:, 0], y.lod), {}
     if outer is not None:  # an equal structure, another object
         yield " equal", (tl.LoDTensor(x.values(), tl.LoD(outer.to_list())), y), {}
-
-
-def over_levels(make):
-    """Every level is what the operator is asked for by the depth of x."""
-
-    def samples(dtype, device):
-        for sample in over(make)(dtype, device):
-            kwargs = {name: value for name, value in sample.kwargs.items() if name != "level"}
-            yield Sample(sample.label, sample.args, kwargs)
-
-    return samples
 
 
 def laid_errors():
@@ -225,21 +207,14 @@ def mixed_errors():
     yield "rows", lambda: op(X, V), ValueError, "each of the 2 sequences of y, got 6"
 
 
-SEQUENCES = [
-    SequenceInfo("sequence_reverse", reference.sequence_reverse, over(same), only_plain("sequence_reverse"), ALL),
-    SequenceInfo("sequence_slice", reference.sequence_slice, over(slices), slice_errors, ALL),
-    SequenceInfo("sequence_concat", reference.sequence_concat, over(concats), concat_errors, ALL),
-    SequenceInfo("sequence_shift", reference.sequence_shift, over(shifts), shift_errors, ALL),
-    SequenceInfo("sequence_sample", reference.sequence_sample, over(draws), draw_errors, ALL),
-    SequenceInfo("sequence_dropout", reference.sequence_dropout, over(drops), drop_errors, FLOATS, keeps=True),
-    SequenceInfo(
-        "sequence_expand",
-        reference.sequence_expand,
-        over(expands, ((),), "ref_level"),
-        expand_errors,
-        ALL,
-        levels="ref_level",
-    ),
-    SequenceInfo("sequence_expand_as", reference.sequence_expand_as, over_levels(laid), laid_errors, ALL, levels=None),
-    SequenceInfo("broadcast", reference.broadcast, over_levels(mixed), mixed_errors, ALL, levels=None),
+ENTRIES = [
+    SequenceInfo("sequence_reverse", over(same), only_plain("sequence_reverse"), ALL),
+    SequenceInfo("sequence_slice", over(slices), slice_errors, ALL),
+    SequenceInfo("sequence_concat", over(concats), concat_errors, ALL),
+    SequenceInfo("sequence_shift", over(shifts), shift_errors, ALL),
+    SequenceInfo("sequence_sample", over(draws), draw_errors, ALL),
+    SequenceInfo("sequence_dropout", over(drops), drop_errors, keeps=True),
+    SequenceInfo("sequence_expand", over(expands, ((),), "ref_level"), expand_errors, ALL, levels="ref_level"),
+    SequenceInfo("sequence_expand_as", without_level(over(laid)), laid_errors, ALL, levels=None),
+    SequenceInfo("broadcast", without_level(over(mixed)), mixed_errors, ALL, levels=None),
 ]

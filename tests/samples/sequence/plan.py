@@ -1,31 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the plan of a recurrence."""
+"""The plan of a recurrence: rank tables, steps, memories, branches."""
 
-import sequence_reference as reference
 import torch
-from op_words import ANY, FLOATS, WHOLE, values
-from sequence_words import Sample, SequenceInfo, lod_tensor, over
 
 import torch_lod as tl
+from samples.words import ALL, Sample, SequenceInfo, V, X, alone, lod_tensor, over, values, without_level
 
-X = lod_tensor([[2, 1], [1, 2, 3]], (3,), torch.float32, "cpu")
-V, TABLE = X.values(), tl.lod_rank_table(X)
-ALL = FLOATS + WHOLE + ANY
-
-
-def without_level(make):
-    """Tables know their level."""
-
-    def samples(dtype, device):
-        for sample in over(make)(dtype, device):
-            kwargs = {name: value for name, value in sample.kwargs.items() if name != "level"}
-            yield type(sample)(sample.label, sample.args, kwargs)
-
-    return samples
-
-
-def alone(x, k):
-    yield "", (x,), {}
+TABLE = tl.lod_rank_table(X)
 
 
 def table_errors():
@@ -208,56 +189,20 @@ def merge_errors():
     yield "no x", lambda: op(one, one, None, mask), TypeError, "x as a tensor with rows, got NoneType"
 
 
-SEQUENCES = [
-    SequenceInfo(
-        "lod_rank_table",
-        reference.lod_rank_table,
-        over(alone),
-        table_errors,
-        (torch.float32,),
-        "plans",
-        differentiable=False,
-    ),
-    SequenceInfo(
-        "max_sequence_len",
-        reference.max_sequence_len,
-        without_level(of_table),
-        lambda: no_table("max_sequence_len"),
-        (torch.float32,),
-        "plans",
-        levels=None,
-        differentiable=False,
-    ),
-    SequenceInfo(
-        "lod_tensor_to_array",
-        reference.lod_tensor_to_array,
-        without_level(with_table),
-        array_errors,
-        ALL,
-        "plans",
-        levels=None,
-    ),
-    SequenceInfo(
-        "array_to_lod_tensor",
-        reference.array_to_lod_tensor,
-        without_level(steps),
-        step_errors,
-        ALL,
-        "plans",
-        levels=None,
-    ),
-    SequenceInfo(
-        "reorder_lod_tensor_by_rank",
-        reference.reorder_lod_tensor_by_rank,
-        without_level(ordered),
-        order_errors,
-        ALL,
-        "plans",
-        levels=None,
-    ),
-    SequenceInfo(
-        "shrink_memory", reference.shrink_memory, without_level(shrunk), shrink_errors, ALL, "plans", levels=None
-    ),
-    SequenceInfo("split_lod_tensor", reference.split_lod_tensor, split_plain, split_errors, ALL, "plans"),
-    SequenceInfo("merge_lod_tensor", reference.merge_lod_tensor, over(merges), merge_errors, ALL, "plans"),
+def planned(name, samples, errors, **options):
+    """Plans begin at the outermost level; tables know theirs."""
+    return SequenceInfo(name, samples, errors, **{"dtypes": ALL, "levels": None, "default": 0, **options})
+
+
+#: A question about structure: one dtype stands for all.
+STRUCTURE = {"dtypes": (torch.float32,), "differentiable": False, "structural": True}
+ENTRIES = [
+    planned("lod_rank_table", over(alone), table_errors, levels="level", **STRUCTURE),
+    planned("max_sequence_len", without_level(over(of_table)), lambda: no_table("max_sequence_len"), **STRUCTURE),
+    planned("lod_tensor_to_array", without_level(over(with_table)), array_errors),
+    planned("array_to_lod_tensor", without_level(over(steps)), step_errors),
+    planned("reorder_lod_tensor_by_rank", without_level(over(ordered)), order_errors),
+    planned("shrink_memory", without_level(over(shrunk)), shrink_errors),
+    planned("split_lod_tensor", split_plain, split_errors, levels="level"),
+    planned("merge_lod_tensor", over(merges), merge_errors, levels="level"),
 ]

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from nested import flat, lengths_of, within
-from reference import extreme_of, rows_of
+
+from reference.ops import extreme_of, rows_of
 
 
 class Nest(NamedTuple):
@@ -103,10 +104,10 @@ def spread(r, correction, root):
     return torch.where(flat_, 0.0, torch.where(flat_, 1.0, variance).sqrt())
 
 
-def sequence_pool(x, pool_type, pad_value=0.0, level=-1, *, return_index=False, correction=1):
+def sequence_pool(x, pool_type, padding_value=0.0, level=-1, *, return_index=False, correction=1):
     kind = pool_type.lower()
     dtype = torch.bool if kind in ("any", "all") else x.values.dtype
-    empty = torch.full(x.values.shape[1:], pad_value, dtype=dtype, device=x.values.device)
+    empty = torch.full(x.values.shape[1:], padding_value, dtype=dtype, device=x.values.device)
     nowhere = torch.full(x.values.shape[1:], -1, device=x.values.device)
     made, index = [], []
     for numbers, r in zip(under(x, level), parts(x, level)):
@@ -122,12 +123,12 @@ def sequence_pool(x, pool_type, pad_value=0.0, level=-1, *, return_index=False, 
     return out, above(x, level, rows_of(index, torch.zeros(0, *x.values.shape[1:], dtype=torch.int64)))
 
 
-def sequence_first_step(x, pad_value=0.0, level=-1):
-    return sequence_pool(x, "first", pad_value, level)
+def sequence_first_step(x, padding_value=0.0, level=-1):
+    return sequence_pool(x, "first", padding_value, level)
 
 
-def sequence_last_step(x, pad_value=0.0, level=-1):
-    return sequence_pool(x, "last", pad_value, level)
+def sequence_last_step(x, padding_value=0.0, level=-1):
+    return sequence_pool(x, "last", padding_value, level)
 
 
 def sequence_argmax(x, level=-1):
@@ -147,7 +148,7 @@ def column_orders(r, descending):
     return torch.tensor(orders, dtype=torch.int64).reshape(columns.shape[1], len(r)).t().reshape(r.shape)
 
 
-def sequence_topk(x, k, channel=None, *, largest=True, pad_value=0.0, level=-1):
+def sequence_topk(x, k, channel=None, *, largest=True, padding_value=0.0, level=-1):
     made, index = [], []
     for numbers, r in zip(under(x, level), parts(x, level)):
         m = min(k, len(r))
@@ -157,7 +158,7 @@ def sequence_topk(x, k, channel=None, *, largest=True, pad_value=0.0, level=-1):
         else:
             order = torch.tensor(order_of(r[:, channel].tolist(), largest)[:m], dtype=torch.int64)
             best = r[order]
-        rest = torch.full((k - m, *x.values.shape[1:]), pad_value, dtype=x.values.dtype)
+        rest = torch.full((k - m, *x.values.shape[1:]), padding_value, dtype=x.values.dtype)
         made.append(torch.cat([best, rest]))
         where = torch.tensor(numbers, dtype=torch.int64)[order] if numbers else order
         index.append(torch.cat([where, torch.full((k - m, *order.shape[1:]), -1)]))
@@ -184,6 +185,19 @@ def sequence_topk_avg_pooling(x, row, col, topks, channel_num):
                 made += [best[:k].sum() / k for k in topks]
     rows = torch.stack(made) if made else x.values.new_zeros(0)
     return row.with_rows(rows.reshape(sum(map(len, row.tree)), channel_num * len(topks)))
+
+
+def sequence_loss(x, reduce="token"):
+    rows = x.rows()
+    if reduce == "token":
+        return rows.sum() / max(len(rows), 1)
+    level = x.names.index(reduce) if reduce in (x.names or ()) else -1 if reduce == "sequence" else reduce
+    found = parts(x, level % x.depth)
+    if reduce == "sequence":
+        means = [r.mean() for r in found if len(r)]
+        return sum(means) / len(means) if means else rows.sum()
+    means = [r.mean() if len(r) else r.sum() for r in found]
+    return above(x, level % x.depth, torch.stack(means) if means else rows)
 
 
 # -- within
@@ -240,6 +254,62 @@ def sequence_sort(x, key=None, descending=False, level=-1):
     return moved(x, level, lambda s: [s[i] for i in order_of([next(keys) for _ in s], descending)])
 
 
+def sequence_attention(
+    q, k, v, level=-1, causal=False, window=None, bias=None, scale=None, enable_gqa=False, alibi=None
+):
+    before, after = (-1, -1) if window is None else (window, window) if isinstance(window, int) else window
+    after = 0 if causal else after
+    out, pairs = [], itertools.count()
+    for rows, keys, inner in zip(parts(q, level), parts(k, level), parts(v, level), strict=True):
+        for i, row in enumerate(rows):
+            position = i + len(keys) - len(rows)
+            heads = []
+            row = row if row.dim() == 2 else row[None]
+            first = [next(pairs) for _ in keys]
+            for h, one in enumerate(row):
+                shared = keys if keys.dim() == 3 else keys[:, None]
+                values_ = inner if inner.dim() == 3 else inner[:, None]
+                g = h // (len(row) // shared.shape[1])
+                result = values_.new_zeros(values_.shape[2]) + 0 * (one.sum() + shared.sum() + values_.sum())
+                seen, scores = [], []
+                for j in range(len(keys)):
+                    if (before >= 0 and j < position - before) or (after >= 0 and j > position + after):
+                        continue
+                    x = (one * shared[j, g]).sum() * (len(one) ** -0.5 if scale is None else scale)
+                    if bias is not None:
+                        added = bias[first[j]] if bias.dim() == 1 else bias[first[j], h]
+                        x = x + (torch.where(added, 0.0, -math.inf) if bias.dtype == torch.bool else added)
+                    if alibi is not None:
+                        slope = 2.0 ** (-8 * (h + 1) / len(row)) if alibi is True else alibi[h]
+                        x = x - slope * abs(position - j)
+                    if x != -math.inf:
+                        seen.append(values_[j, g])
+                        scores.append(x)
+                if seen:
+                    result = (torch.stack(scores).softmax(0)[:, None] * torch.stack(seen)).sum(0)
+                heads.append(result)
+            out.append(torch.stack(heads) if rows.dim() == 3 else heads[0])
+    return q.with_rows(rows_of(out, v.values.new_zeros(0, *q.values.shape[1:-1], v.values.shape[-1])))
+
+
+def rotary_embedding(x, base=10000.0, interleaved=True, start=0, level=-1):
+    """Pairs of features as complex numbers, rotated one by one."""
+    out = [None] * len(x.values)
+    numbers = iter(range(len(x.values)))
+    half = x.values.shape[-1] // 2
+    for s, rows in enumerate(parts(x, level)):
+        for p, row in enumerate(rows):
+            position = p + int(start[s] if isinstance(start, torch.Tensor) else start)
+            rotated = [None] * (2 * half)
+            for i in range(half):
+                one, other = (2 * i, 2 * i + 1) if interleaved else (i, i + half)
+                t = position / base ** (2 * i / (2 * half))
+                rotated[one] = row[..., one] * math.cos(t) - row[..., other] * math.sin(t)
+                rotated[other] = row[..., one] * math.sin(t) + row[..., other] * math.cos(t)
+            out[next(numbers)] = torch.stack(rotated, -1) if rotated else row
+    return x.with_rows(rows_of(out, x.values))
+
+
 # -- rearranging
 
 
@@ -267,9 +337,9 @@ def sequence_concat(xs, level=-1):
     return moved(whole, level, lambda _: [e for it in sequences for e in next(it)])
 
 
-def sequence_shift(x, n, fill=0.0, level=-1):
+def sequence_shift(x, n, padding_value=0.0, level=-1):
     inner = level + 1 == x.depth
-    filler = torch.full((1, *x.values.shape[1:]), fill, dtype=x.values.dtype, device=x.values.device)
+    filler = torch.full((1, *x.values.shape[1:]), padding_value, dtype=x.values.dtype, device=x.values.device)
     nothing = len(x.values) if inner else []
 
     def one(s):
@@ -316,11 +386,11 @@ def broadcast(*xs):
 # -- structure
 
 
-def sequence_pad(x, pad_value=0.0, maxlen=None, level=-1):
+def sequence_pad(x, padding_value=0.0, maxlen=None, level=-1):
     sequences = parts(x, level)
     lengths = [len(r) for r in sequences]
     maxlen = max(lengths, default=0) if maxlen is None else maxlen
-    fill = torch.as_tensor(pad_value, dtype=x.values.dtype, device=x.values.device)
+    fill = torch.as_tensor(padding_value, dtype=x.values.dtype, device=x.values.device)
     fill = (
         fill.expand(x.values.shape[1:])
         if fill.shape == x.values.shape[1:]
@@ -349,11 +419,11 @@ def sequence_erase(x, tokens):
     return moved(x, x.depth - 1, lambda s: [i for i in s if int(x.values[i]) not in tokens])
 
 
-def sequence_enumerate(x, win_size, pad_value=0, level=-1):
+def sequence_enumerate(x, win_size, padding_value=0, level=-1):
     made = []
     for r in parts(x, level):
         entries = r.flatten().tolist()
-        made += [(entries[i:] + [pad_value] * win_size)[:win_size] for i in range(len(entries))]
+        made += [(entries[i:] + [padding_value] * win_size)[:win_size] for i in range(len(entries))]
     return x.with_rows(torch.tensor(made, dtype=x.values.dtype).reshape(len(made), win_size))
 
 
@@ -370,8 +440,8 @@ def sequence_scatter(x, index, updates):
     out = [list(row.unbind()) for row in x]
     for s, numbers in enumerate(index.tree):
         for i in numbers:
-            place = int(index.values[i])
-            out[s][place] = out[s][place] + updates[i]
+            at = int(index.values[i])
+            out[s][at] = out[s][at] + updates[i]
     return rows_of([rows_of(row, x[0]) for row in out], x)
 
 
@@ -395,7 +465,7 @@ def lod_append(x, lengths):
 
 
 def windows(x, level, size, start, dilation=1):
-    """Per row the rows that its window sees: numbers, or (place before, -1) and (place after, 1) outside the sequence."""
+    """Per row the rows that its window sees: numbers, or (position, -1) before and (position, 1) after the sequence."""
     for numbers in under(x, level):
         for t in range(len(numbers)):
             at = [t + start + j * dilation for j in range(size)]
@@ -417,7 +487,7 @@ def sequence_conv(x, weight, context_length, context_start=None, bias=None, padd
         return padding_data[before + i]
 
     for window in windows(x, level, context_length, start):
-        made.append(torch.cat([seen(*place) for place in window]) @ weight)
+        made.append(torch.cat([seen(*at) for at in window]) @ weight)
     out = rows_of(made, x.values.new_zeros(0, weight.shape[1]))
     return x.with_rows(out if bias is None else out + bias)
 

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scans along segments."""
+
+import itertools
+
+from samples.words import CARRIED, CUT, NUMBERS, OpInfo, V, bad_offsets, brief, over_segments, values
+
+
+def scan_samples(dtype, device):
+    turn = itertools.cycle(
+        [(True, False), (True, True), (False, False), (True, True), (True, False), (False, True), (True, True)]
+    )
+
+    def make(offsets, width):
+        rows = int(offsets[-1])
+        x, f = values(rows, width, dtype, device), values(rows, width, dtype, device, 7).clamp(-1, 1)
+        f[rows // 2 :: 3] = 0
+        for factors, adjoint in (next(turn), next(turn)):
+            yield f"{' factors' * factors}{' adjoint' * adjoint}", (x, f if factors else None, offsets, adjoint)
+
+    yield from brief(over_segments(dtype, device, make))
+
+
+def scan_errors():
+    yield from bad_offsets((V, V, CUT), 2)
+    yield "factors", (V, V[:5], CUT), ValueError, "factors of shape [6, 3], as values, got [5, 3]"
+    yield "dtype", (V, V.double(), CUT), TypeError, "expected factors of dtype Float on"
+    yield "bool", (V.bool(), None, CUT), TypeError, "floating or integer dtype, got Bool"
+
+
+def cumulative_samples(dtype, device):
+    def make(offsets, width):
+        for reduce in ("max", "min"):
+            yield f" {reduce}", (values(int(offsets[-1]), width, dtype, device), offsets, reduce)
+
+    for sample in over_segments(dtype, device, make):
+        if "long" not in sample.label:  # the reference looks back over everything at every row
+            yield sample
+
+
+def cumulative_errors():
+    yield from bad_offsets((V, CUT, "max"), 1)
+    yield "reduce", (V, CUT, "sum"), ValueError, "reduce 'max' or 'min', got 'sum'"
+    yield "bool", (V.bool(), CUT, "max"), TypeError, "floating or integer dtype, got Bool"
+
+
+ENTRIES = [
+    OpInfo("segment_scan", scan_samples, scan_errors, NUMBERS, tolerance=CARRIED),
+    OpInfo("segment_cumulative", cumulative_samples, cumulative_errors, NUMBERS, outputs=2),
+]

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose error it is: what a user's own function raises comes out as raised, what a call of ours raises goes by its name."""
+
+import traceback
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import torch_lod as tl
+
+X = tl.from_lengths(torch.arange(12.0).view(6, 2), [[2, 1], [1, 2, 3]], level_names=["text", "line"])
+RAISED = [
+    (ValueError, "segment_reduce: expected weights, got none"),
+    (IndexError, "no such row"),
+    (TypeError, "expected a tensor, got a list"),
+    (KeyError, "word"),
+    (RuntimeError, "out of paper"),
+    (tl.LoDError, "expected better data, got this"),
+]
+
+
+def calls(fail):
+    """A call of every kind that runs a function of the user's; `fail` raises."""
+    layer = tl.nn.TransformerEncoderLayer(2, 1, 4)
+    hooked = tl.nn.TransformerEncoderLayer(2, 1, 4)
+    hooked.linear1.register_forward_hook(fail)
+    deep = tl.nn.TransformerEncoderLayer(2, 1, 4)
+    deep.self_attn.register_forward_pre_hook(fail)
+    active = tl.nn.TransformerEncoderLayer(2, 1, 4, activation=fail)
+    lstm = tl.nn.LSTM(2, 2)
+    lstm.register_forward_hook(fail)
+    state = torch.zeros(3, 2)
+    distance = {"distance_function": fail, "reduction": "none"}
+    return {
+        "cell": lambda: tl.scan(fail, X, state),
+        "cell in a cell": lambda: tl.scan(
+            lambda x, s: (tl.scan(fail, x, s)[0], s), X, torch.zeros(2, 2), level=0, reverse=False
+        ),
+        "hook": lambda: hooked(X),
+        "hook before": lambda: deep(X),
+        "hook of a recurrence": lambda: lstm(X),
+        "activation": lambda: active(X),
+        "distance": lambda: F.triplet_margin_with_distance_loss(X, X + 1, X + 2, **distance),
+        "Plain": lambda: tl.nn.Plain(fail, 2)(*tl.nn.Plain(layer, 2).tensors(X)),
+    }
+
+
+@pytest.mark.parametrize("cls, message", RAISED, ids=lambda given: getattr(given, "__name__", ""))
+@pytest.mark.parametrize("name", calls(print))
+def test_errors_of_the_users_functions_come_out_as_raised(name, cls, message):
+    error = cls(message)
+    said = str(error)
+
+    def fail(*args, **kwargs):
+        raise error
+
+    with pytest.raises(cls) as caught:
+        calls(fail)[name]()
+    assert caught.value is error and type(error) is cls and str(error) == said
+    assert error.__cause__ is None and error.__context__ is None
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    assert (frame.filename, frame.name) == (__file__, "fail")
+
+
+@pytest.mark.parametrize("name", calls(print))
+def test_our_call_in_a_users_function_keeps_its_name(name):
+    def fail(*args, **kwargs):
+        return tl.sequence_pool(X, "median")
+
+    with pytest.raises(tl.LoDError) as caught:
+        calls(fail)[name]()
+    assert caught.value.call == "sequence_pool" and str(caught.value).startswith(
+        "sequence_pool: expected pool_type in "
+    )
+
+
+@pytest.mark.parametrize(
+    "call, name, said",
+    [
+        (
+            lambda: tl.sequence_first_step(X, padding_value="a"),
+            "sequence_first_step",
+            "padding_value as a number, got 'a'",
+        ),
+        (lambda: tl.sequence_unpad(torch.zeros(2, 3), [4, 1]), "sequence_unpad", "lengths in [0, 3], got 4 at index 0"),
+        (lambda: tl.sequence_pad(X, level="word"), "sequence_pad", "level in [-2, 1] or one of ('text', 'line')"),
+        (lambda: tl.sequence_concat([X, X[:3]]), "sequence_concat", "LoDTensors, got Tensor"),
+        (lambda: tl.nn.SequencePool("median")(X), "SequencePool", "pool_type in "),
+        (lambda: tl.nn.AttentionPool(3)(X), None, "mat1 and mat2 shapes cannot be multiplied"),
+        (lambda: tl.sequence_softmax(X.long()), "sequence_softmax", "values of dtype float16"),
+        (lambda: tl.from_lengths(torch.ones(3), [[1, 1]]), "from_lengths", "to cover the 3 rows of values"),
+    ],
+)
+def test_errors_go_by_the_call_that_the_user_made(call, name, said):
+    with pytest.raises((tl.LoDError, RuntimeError)) as caught:
+        call()
+    message = str(caught.value)
+    assert said in message
+    assert getattr(caught.value, "call", None) == name and (name is None or message.startswith(f"{name}: expected "))
+
+
+MISPLACED = {
+    "sequence_softmax": (lambda: tl.sequence_softmax(X, 0), "got 0 as argument 2; write level=0"),
+    "sequence_pool": (lambda: tl.sequence_pool(X, "sum", 0), "got 0 as argument 3; write padding_value=0 or level=0"),
+    "sequence_first_step": (lambda: tl.sequence_first_step(X, 0.0), "write padding_value=0.0 or level=0.0"),
+    "sequence_expand": (lambda: tl.sequence_expand(X, X, 0), "got 0 as argument 3; write ref_level=0"),
+    "sequence_pad": (lambda: tl.sequence_pad(X, 0.0, 9), "got 9 as argument 3; write maxlen=9 or level=9"),
+    "sequence_shift": (lambda: tl.sequence_shift(X, 1, 0.0, "line"), "got 'line' as argument 4; write level='line'"),
+    "sequence_attention": (lambda: tl.sequence_attention(X, X, X, -1), "got -1 as argument 4; write level=-1"),
+    "to_padded": (lambda: X.to_padded(0, 1), "got 1 as argument 2; write level=1 or max_length=1"),
+    "nth": (lambda: X.nth(0, 1.0), "got 1.0 as argument 2; write padding_value=1.0"),
+    "sequence_slice": (lambda: tl.sequence_slice(X, [0], [1], X), "got LoDTensor as argument 4; write level=..."),
+}
+
+
+@pytest.mark.parametrize("name", MISPLACED)
+def test_what_goes_by_keyword_says_how_to_write_it(name):
+    call, said = MISPLACED[name]
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert isinstance(caught.value, tl.LoDError)
+    assert str(caught.value).startswith(f"{name}: expected ") and said in str(caught.value)
+
+
+def test_typos_name_the_arguments_that_there_are():
+    with pytest.raises(TypeError, match=r"^sequence_softmax: expected arguments x, level; .*'levle'"):
+        tl.sequence_softmax(X, levle=0)
+    with pytest.raises(TypeError, match=r"^sequence_pool: expected arguments x, pool_type, .*missing"):
+        tl.sequence_pool(X)
+
+
+def test_the_padding_value_goes_by_its_old_names():
+    zeros = tl.from_lengths(torch.tensor([1, 2, 3]), [[1, 0, 2]])
+    for old, call in [
+        ("pad_value", lambda **k: tl.sequence_pool(zeros, "sum", **k)),
+        ("pad_value", lambda **k: tl.sequence_first_step(zeros, **k)),
+        ("pad_value", lambda **k: tl.sequence_last_step(zeros, **k)),
+        ("pad_value", lambda **k: tl.sequence_topk(zeros, 2, **k)[0]),
+        ("pad_value", lambda **k: tl.sequence_pad(zeros, **k)[0]),
+        ("pad_value", lambda **k: tl.sequence_enumerate(zeros, 2, **k)),
+        ("pad_value", lambda **k: zeros.nth(1, **k)),
+        ("pad_value", lambda **k: tl.nn.SequencePool("max", **k)(zeros)),
+        ("fill", lambda **k: tl.sequence_shift(zeros, 1, **k)),
+    ]:
+        assert torch.equal(call(**{old: 7}), call(padding_value=7)) and bool((call(**{old: 7}) == 7).any())
+        with pytest.raises(TypeError, match=f"'{old}'"):
+            call(**{old: 7, "padding_value": 7})

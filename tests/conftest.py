@@ -70,6 +70,8 @@ def pytest_terminal_summary(terminalreporter):
     passed = terminalreporter.stats.get("passed", [])
     kind = "compiled operators" if torch_lod.ops.COMPILED else "compositions (no compiled operators)"
     terminalreporter.write_line(f"torch {torch.__version__}, {kind}, devices: {', '.join(DEVICES)}")
+    if not torch_lod.ops.COMPILED:
+        terminalreporter.write_line(f"not repeated here: {', '.join(ONCE)}")
     cases = [r.nodeid.partition("::")[2] for r in passed if "test_laws" in r.nodeid]
     of_lod_tensors = [case for case in cases if "tl." in case]
     for what, kept in (("operators", set(cases) - set(of_lod_tensors)), ("operators on LoDTensors", of_lod_tensors)):

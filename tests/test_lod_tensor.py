@@ -178,41 +178,90 @@ def test_lod_tensor_of_every_kind():
     assert tl.lod_tensor([twice, twice]).to_list() == [twice, twice]
 
 
-def test_arrays_stand_for_lists():
-    a, b = np.array([1, 2], dtype=np.int16), np.array([], dtype=np.int16)
-    assert is_(tl.lod_tensor([a, b]), [1, 2], [[2, 0]]) and tl.lod_tensor([a, b]).dtype == torch.int16
-    assert is_(tl.lod_tensor([[a, b], []]), [1, 2], [[2, 0], [2, 0]])
-    assert is_(tl.lod_tensor(np.arange(4).reshape(2, 2)), [0, 1, 2, 3], [[2, 2]])
-    rows = np.arange(6.0).reshape(2, 3)
-    for made in (tl.lod_tensor([rows, rows], depth=1), tl.from_tensors([rows, rows[::-1][::-1]])):
-        assert made.shape == (4, 3) and made.dtype == torch.float64 and made.lod.to_lengths() == [[2, 2]]
-    assert is_(tl.lod_tensor([rows, rows]), [0, 1, 2, 3, 4, 5] * 2, [[2, 2], [3] * 4])
-    with pytest.raises(tl.LoDError, match="expected tensors of a dtype that torch has, got an array of <U1"):
-        tl.from_tensors([np.array(["a"])])
-
-
-def test_masks_of_integers():
-    dense, mask = torch.arange(6.0).view(2, 3), torch.tensor([[1, 0, 1], [0, 0, 0]])
-    for same in (mask, mask.bool(), mask.to(torch.uint8), mask.numpy()):
-        assert is_(tl.from_padded(dense, mask=same), [0, 2], [[2, 0]])
-    with pytest.raises(tl.LoDError, match="a mask of 0 and 1, got -1 at index .1, 1."):
-        tl.from_padded(dense, mask=torch.tensor([[1, 0, 1], [0, -1, 0]]))
-
-
 def test_levels_and_sequences_are_counted(x):
     assert len(x.lod) == x.lod_level == 2 and len(x.seq) == 3
     assert repr(x.seq) == "x.seq of 3 sequences: x.seq[i] is one, x.seq[i, j] one of the innermost level"
     assert repr(tl.lod_tensor([[1]]).seq) == "x.seq of 1 sequence: x.seq[i] is one"
 
 
-def test_joining_within_a_level(x):
-    assert tl.cat([x, x], along="within").lod == tl.cat([x, x], along="within", level=0).lod
-    joined, parts = tl.cat([x, x], along="within", level=-1), tl.paddle.sequence_concat([x, x])
-    assert joined.lod == parts.lod and torch.equal(joined.values(), parts.values())
+def test_arrays_are_taken_wherever_lists_are():
+    a, b = np.array([1.5, 2.5]), np.array([3.5])
+    for data in ([a, b], (a, [3.5]), np.array([a, b], dtype=object), [[1.5, 2.5], b]):
+        x = tl.lod_tensor(data)
+        assert x.to_list() == [[1.5, 2.5], [3.5]]
+    assert tl.lod_tensor([a, b]).dtype == torch.float64 and tl.lod_tensor([a.astype("f4")]).dtype == torch.float32
+    square = np.arange(6).reshape(2, 3)
+    assert tl.lod_tensor(square).to_list() == square.tolist() and tl.lod_tensor(square).dtype == torch.int64
+    assert tl.lod_tensor([square, square[:1]]).to_list() == [square.tolist(), square[:1].tolist()]
+    rows = tl.lod_tensor([square, square[:1]], depth=1)
+    assert rows.shape == (3, 3) and rows.lod == tl.LoD([[0, 2, 3]]) and rows.dtype == torch.int64
+    assert tl.lod_tensor([[square[0], torch.arange(3)]], depth=1).shape == (2, 3)
+    assert tl.lod_tensor([np.zeros(0), np.zeros(0)]).lod == tl.LoD([[0, 0, 0]])
+    assert tl.from_tensors([square, square[:1]]).lod == tl.LoD([[0, 2, 3]])
+    assert tl.from_padded(square, [3, 1]).to_list() == [[0, 1, 2], [3]]
+    assert tl.from_padded(square, mask=square % 2 == 0).to_list() == [[0, 2], [4]]
+    itself = np.empty(2, dtype=object)
+    itself[0], itself[1] = itself, itself
+    for words, call in {
+        "a flat list; without structure use torch.tensor": lambda: tl.lod_tensor(a),
+        "sequences at nesting 1, got": lambda: tl.lod_tensor([a, 3.5]),
+        "leaves of a dtype that torch has, got an array of object": lambda: tl.lod_tensor(
+            [[np.array([[None]], dtype=object)]]
+        ),
+        "inside itself": lambda: tl.lod_tensor(itself),
+    }.items():
+        with pytest.raises(tl.LoDError, match=words):
+            call()
+
+
+def test_arrays_share_their_memory_where_torch_can():
+    array = np.zeros((3, 2), dtype=np.float32)
+    lengths = np.array([1, 2])
+    x = tl.from_lengths(array, [lengths])
+    array[0, 0] = 7
+    assert x.values()[0, 0] == 7 and x.dtype == torch.float32 and x.lod == tl.LoD([[0, 1, 3]])
+    ids, cuts = np.array([0, 1, 1]), np.array([0, 1, 3])
+    assert all(
+        t.lod == x.lod and t.data_ptr() == x.data_ptr()
+        for t in (tl.from_offsets(array, [cuts]), tl.from_segment_ids(array, ids), tl.from_cu_seqlens(array, cuts))
+    )
+    array.setflags(write=False)
+    for copied in (array, array[::-1]):
+        y = tl.from_lengths(copied, [lengths])
+        assert y.data_ptr() != x.data_ptr() and torch.equal(y.values(), torch.tensor(copied.tolist()))
     with pytest.raises(
-        tl.LoDError, match="cat: expected level with along='within' only, got 1 with 'features'"
+        tl.LoDError, match=r"^from_lengths: expected values of a dtype that torch has, got an array of <U1"
     ):
-        tl.cat([x, x], along="features", level=1)
+        tl.from_lengths(np.array(["a", "b", "c"]), [lengths])
+    with pytest.raises(
+        tl.LoDError, match=r"^from_lengths: expected values as a tensor or an array, got list; see tl.lod"
+    ):
+        tl.from_lengths([1, 2, 3], [lengths])
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.int64, torch.uint8, torch.int8])
+def test_masks_are_bool_or_0_and_1(kind):
+    dense, mask = torch.arange(6.0).view(2, 3), torch.tensor([[1, 0, 1], [0, 0, 1]])
+    assert tl.from_padded(dense, mask=mask.to(kind)).to_list() == [[0.0, 2.0], [5.0]]
+    if kind != torch.bool:
+        with pytest.raises(ValueError, match=r"^from_padded: expected a mask of 0 and 1, got 2 at index \[1, 0\]$"):
+            tl.from_padded(dense, mask=mask.index_put((torch.tensor(1), torch.tensor(0)), torch.tensor(2)).to(kind))
+
+
+def test_cat_within_a_level(x):
+    for level in (0, 1, -1, "b"):
+        y = x.with_lod(x.lod.named(["a", "b"]))
+        joined = tl.cat([y, y * 2], along="within", level=level)
+        k = y.lod.level(level)
+        pairs = zip(y.sequences(k), (y * 2).sequences(k))
+        assert joined.values().tolist() == [
+            v for pair in pairs for part in pair for v in torch.Tensor.tolist(part.flatten())
+        ]
+        assert joined.lod.outer(k) == y.lod.outer(k) and joined.level_names == ("a", "b")
+    with pytest.raises(ValueError, match=r"^cat: expected level with along='within' only, got 1 with 'sequences'$"):
+        tl.cat([x, x], level=1)
+    with pytest.raises(ValueError, match=r"^cat: expected operands with equal LoDs"):
+        tl.cat([x, x.with_lod(tl.LoD.from_lengths([[2, 2, 2], [3, 2, 4, 1, 2, 3]]))], along="within", level=1)
 
 
 def test_from_tensors_keeps_gradients():

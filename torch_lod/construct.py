@@ -216,21 +216,20 @@ def from_padded(
         ValueError: for a length beyond the padded one; for a mask with another number; unless exactly one of lengths and mask
             is given.
     """
-    rows = tensor_of("dense", dense)
-    if rows.dim() < 2:
-        raise LoDValueError(f"expected dense of shape (sequences, length, ...), got {_shape(rows)}")
+    if not isinstance(dense, (Tensor, np.ndarray)) or dense.ndim < 2:
+        raise LoDValueError(f"expected dense of shape (sequences, length, ...), got {_shape(dense)}")
     if (lengths is None) == (mask is None):
         raise LoDValueError(f"expected either lengths or mask, got {'both' if mask is not None else 'neither'}")
     if side not in ("right", "left"):
         raise LoDValueError(f"expected side 'right' or 'left', got {side!r}")
-    (n, longest), rows = rows.shape[:2], rows.flatten(0, 1)
+    (n, longest), rows = dense.shape[:2], tensor_of("dense", dense).flatten(0, 1)
     if mask is not None:
-        given = tensor_of("mask", mask)
-        counts = not (given.is_floating_point() or given.is_complex())
-        if not counts or given.dim() != 2 or not (holds(given.shape[0] == n) and holds(given.shape[1] == longest)):
-            hint = "" if counts else "; see mask.bool()"
-            raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(given)}{hint}")
-        host = given.cpu().flatten()
+        fits = isinstance(mask, (Tensor, np.ndarray)) and mask.ndim == 2
+        if not fits or not (holds(mask.shape[0] == n) and holds(mask.shape[1] == longest)):
+            raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}")
+        host = tensor_of("mask", mask).cpu().flatten()
+        if host.is_floating_point() or host.is_complex():
+            raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}; see mask.bool()")
         for i in failing((host != 0) & (host != 1), "expected a mask of 0 and 1"):
             raise LoDValueError(
                 f"expected a mask of 0 and 1, got {int(host[i])} at index {[i // longest, i % longest]}"
@@ -249,8 +248,9 @@ def from_padded(
     return made(ops.gather_runs(rows, starts, offsets, lod.rows), lod)
 
 
-def _shape(t: Tensor) -> str:
-    return f"{t.dtype} {tuple(t.shape)}"
+def _shape(given) -> str:
+    array = isinstance(given, (Tensor, np.ndarray))
+    return f"{given.dtype} {tuple(given.shape)}" if array else type(given).__name__
 
 
 @public

@@ -17,7 +17,7 @@ from ..sequence.pool import sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.within import sequence_softmax
 from ..sequence_operator import a_float, as_autocast, level_of, number, one_column
-from ..tensor import LoDTensor, a_lod_tensor, values_of
+from ..tensor import LoDTensor, a_lod_tensor
 
 __all__ = [
     "attention_lstm",
@@ -49,7 +49,7 @@ def _matrix(what: str, t, shape: tuple, like: Tensor) -> Tensor:
     """A tensor of a shape (a vector may come as one row), of the dtype and device of the input; None is any size."""
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
-    t = values_of(t)
+    t = t.values() if isinstance(t, LoDTensor) else t
     flat = t.reshape(-1) if len(shape) == 1 and t.dim() == 2 and t.shape[0] == 1 else t
     if flat.dim() != len(shape) or any(want is not None and want != got for want, got in zip(shape, flat.shape)):
         said = tuple("any" if want is None else want for want in shape)
@@ -64,7 +64,7 @@ def _matrix(what: str, t, shape: tuple, like: Tensor) -> Tensor:
 
 def _projected(what: str, x, gates: int) -> tuple[Tensor, int]:
     """The values of a projected input and the number of hidden units."""
-    values = values_of(x)
+    values = x.values() if isinstance(x, LoDTensor) else x
     if not isinstance(values, Tensor) or values.dim() != 2 or values.shape[1] % gates or values.shape[1] == 0:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise LoDValueError(f"expected {what} of shape (rows, {gates} hidden), got {got}")

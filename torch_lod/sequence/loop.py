@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor, values_of
+from ..tensor import LoDTensor
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
 
@@ -105,7 +105,7 @@ def _rows_each(what: str, tree, count: int) -> tuple[list[Tensor], pytree.TreeSp
             raise LoDValueError(
                 f"expected {what} with a row for each of {count} sequences, got {tuple(leaf.shape)} at index {i}"
             )
-    return [values_of(leaf) for leaf in leaves], spec
+    return [leaf.values() if isinstance(leaf, LoDTensor) else leaf for leaf in leaves], spec
 
 
 def _no_elements(x: LoDTensor, k: int) -> Tensor:
@@ -133,7 +133,7 @@ def _result(returned, spec, before: list[Tensor], t: int) -> tuple[Tensor | tupl
         if not isinstance(new, Tensor) or new.shape != old.shape:
             got = tuple(new.shape) if isinstance(new, Tensor) else type(new).__name__
             raise LoDValueError(f"expected memory {i} of shape {tuple(old.shape)} from the cell at step {t}, got {got}")
-    return output, [values_of(new) for new in leaves]
+    return output, [new.values() if isinstance(new, LoDTensor) else new for new in leaves]
 
 
 def _kind(value) -> str:
@@ -163,4 +163,5 @@ def _laid_out(parts: list[Tensor], table: RankTable, any_step: bool) -> LoDTenso
     own = lod.levels[: table.level + 1]
     levels = [*own, *(nothing.lod.levels if isinstance(nothing, LoDTensor) else ())]
     names = lod.level_names[: len(levels)] if lod.level_names and len(levels) in (len(own), lod.depth) else None
-    return LoDTensor(values_of(nothing), LoD.checked("offsets", levels, names))
+    values = nothing.values() if isinstance(nothing, LoDTensor) else nothing
+    return LoDTensor(values, LoD.checked("offsets", levels, names))

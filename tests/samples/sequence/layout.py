@@ -18,10 +18,15 @@ def pads(x, k):
 def pad_errors():
     pad = tl.sequence_pad
     for wrong in (1, 0, -1):
-        yield f"short {wrong}", lambda w=wrong: pad(X, 0.0, w), ValueError, "3"
+        yield f"short {wrong}", lambda w=wrong: pad(X, 0.0, maxlen=w), ValueError, "3"
     for wrong in (2.5, "a", True):
-        yield f"maxlen {wrong}", lambda w=wrong: pad(X, 0.0, w), ValueError, f"longest sequence, 3, got {wrong!r}"
-    yield "huge", lambda: pad(X, 0.0, 2**40), RuntimeError, ""
+        yield (
+            f"maxlen {wrong}",
+            lambda w=wrong: pad(X, 0.0, maxlen=w),
+            ValueError,
+            f"longest sequence, 3, got {wrong!r}",
+        )
+    yield "huge", lambda: pad(X, 0.0, maxlen=2**40), RuntimeError, ""
     yield "pad", lambda: pad(X, torch.zeros(2)), ValueError, "padding_value of one element or of shape (3,), got (2,)"
     yield "no pad", lambda: pad(X, None), TypeError, "as a number, got None"
     yield "whole pad", lambda: pad(X.long(), 0.5), ValueError, "got 0.5"
@@ -70,8 +75,8 @@ def mask_errors():
     op, n = tl.sequence_mask, torch.tensor([2, 3])
     for wrong in (0, -1, 2.5, True):
         yield f"maxlen {wrong}", lambda w=wrong: op(n, w), ValueError, f"maxlen >= 1, got {wrong}"
-    yield "huge", lambda: op(n, 2**47), ValueError, "fewer than 2**48 places, got 2 x"
-    yield "huge length", lambda: op(torch.tensor([2**62])), ValueError, "fewer than 2**48 places"
+    yield "huge", lambda: op(n, 2**47), ValueError, "fewer than 2**48 entries, got 2 x"
+    yield "huge length", lambda: op(torch.tensor([2**62])), ValueError, "fewer than 2**48 entries"
     yield "floating", lambda: op(n.float()), TypeError, "lengths of an integer dtype, got torch.float32"
     yield "bool", lambda: op(n > 2), TypeError, "lengths of an integer dtype, got torch.bool"
     yield "words", lambda: op(["a"]), TypeError, "lengths as"

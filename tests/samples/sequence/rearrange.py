@@ -153,7 +153,7 @@ def expand_errors():
     op = tl.sequence_expand
     yield "rows", lambda: op(V, X), ValueError, "the 3 sequences of y at level -1, got 6"
     yield "sequences", lambda: op(X, X), ValueError, "the 3 sequences of y at level -1, got 2"
-    yield "outer", lambda: op(V[:3], X, "a"), ValueError, "2 sequences of y at level 'a', got 3"
+    yield "outer", lambda: op(V[:3], X, ref_level="a"), ValueError, "2 sequences of y at level 'a', got 3"
     yield "plain y", lambda: op(V, V), TypeError, "y as a LoDTensor or LoD, got Tensor"
     yield "no x", lambda: op(None, X), TypeError, "x as a tensor with rows, got NoneType"
     yield "scalar x", lambda: op(V[0, 0], X), TypeError, "x as a tensor with rows, got a scalar"

@@ -17,29 +17,13 @@ import torch_lod as tl
 from torch_lod.ops import composed
 
 ROOT = Path(__file__).parent.parent
-#: Lower floors first: a module imports from modules before it, never from its own floor or above.
-FLOORS = (
-    "checkout",
-    "errors",
-    "headers",
-    "dynamo",
-    "ops",
-    "validate",
-    "partition",
-    "lod",
-    "paddle_methods",
-    "printing",
-    "seq_index",
-    "torch_rules",
-    "tensor",
-    "construct",
-    "sequence_operator",
-    "engine",
-    "sequence",
-    "paddle",
-    "nn",
-    "drop_in",
-)
+#: Lower floors first, as the map in docs/design.md has them: a module imports from modules before it.
+FLOORS = [
+    name
+    for line in reversed(re.search(r"```\n(.*?)```", (ROOT / "docs/design.md").read_text(), re.S)[1].splitlines())
+    if (floor := re.match(r"\d  ((?:\w+, )*\w+)", line))
+    for name in floor[1].split(", ")
+]
 #: Sequence operators with tests of their own, in test_recurrent.py.
 RECURRENCES = {"scan", "attention_lstm", "dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "fused_embedding_fc_lstm"}
 RECURRENCES |= {"fusion_gru", "fusion_lstm", "gru_unit", "lstm_unit"}
@@ -71,6 +55,11 @@ def imported(path: Path):
                     yield full[1], node.lineno
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch_lod"):
             yield (node.module + ".").split(".")[1] or node.names[0].name, node.lineno
+
+
+def test_the_map_of_the_design_has_every_module():
+    modules = {path.relative_to(ROOT / "torch_lod").parts[0].removesuffix(".py") for path in sources("torch_lod/**/*.py")}
+    assert len(FLOORS) == len(set(FLOORS)) and set(FLOORS) == modules - {"__init__"}
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,9 @@ def imported(path: Path):
 
 
 def test_the_map_of_the_design_has_every_module():
-    modules = {path.relative_to(ROOT / "torch_lod").parts[0].removesuffix(".py") for path in sources("torch_lod/**/*.py")}
+    modules = {
+        path.relative_to(ROOT / "torch_lod").parts[0].removesuffix(".py") for path in sources("torch_lod/**/*.py")
+    }
     assert len(FLOORS) == len(set(FLOORS)) and set(FLOORS) == modules - {"__init__"}
 
 

@@ -182,19 +182,19 @@ def im2sequence(c: Case):
 
 @adapter("lod_rank_table")
 def lod_rank_table(c: Case):
-    items = tl.lod_rank_table(c["X"], c.attrs.get("level", 0)).items()
+    items = tl.lod_rank_table(c["X"], level=c.attrs.get("level", 0)).items()
     return {"items": torch.tensor(list(items), dtype=torch.int64).reshape(-1, 2)}
 
 
 @adapter("max_sequence_len")
 def max_sequence_len(c: Case):
-    return {"Out": torch.tensor([tl.max_sequence_len(tl.lod_rank_table(c["X"], c.attrs.get("level", 0)))])}
+    return {"Out": torch.tensor([tl.max_sequence_len(tl.lod_rank_table(c["X"], level=c.attrs.get("level", 0)))])}
 
 
 @adapter("lod_tensor_to_array")
 def lod_tensor_to_array(c: Case):
     x = c["X"]
-    return {"Out": tl.lod_tensor_to_array(x, tl.lod_rank_table(x, c.attrs.get("level", 0)))}
+    return {"Out": tl.lod_tensor_to_array(x, tl.lod_rank_table(x, level=c.attrs.get("level", 0)))}
 
 
 @adapter("array_to_lod_tensor", gradient_of={"X_via_lod_tensor_to_array": "RankTableSource"})
@@ -216,7 +216,7 @@ def shrink_rnn_memory(c: Case):
 
 @adapter("split_lod_tensor")
 def split_lod_tensor(c: Case):
-    true, false = tl.split_lod_tensor(c["X"], c["Mask"].flatten(), c.attrs.get("level", 0))
+    true, false = tl.split_lod_tensor(c["X"], c["Mask"].flatten(), level=c.attrs.get("level", 0))
     return {"OutTrue": without_empty_lod(true), "OutFalse": without_empty_lod(false)}
 
 
@@ -224,11 +224,11 @@ def split_lod_tensor(c: Case):
 def merge_lod_tensor(c: Case):
     x, level = c["X"], c.attrs.get("level", 0)
     branches = (with_empty_lod(c[slot], x, level) for slot in ("InTrue", "InFalse"))
-    return {"Out": tl.merge_lod_tensor(*branches, x, c["Mask"].flatten(), level)}
+    return {"Out": tl.merge_lod_tensor(*branches, x, c["Mask"].flatten(), level=level)}
 
 
 def table_of(c: Case):
-    return tl.lod_rank_table(c["RankTableSource"], c.attrs.get("level", 0))
+    return tl.lod_rank_table(c["RankTableSource"], level=c.attrs.get("level", 0))
 
 
 def without_empty_lod(x: torch.Tensor) -> torch.Tensor:

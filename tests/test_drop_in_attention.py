@@ -253,7 +253,7 @@ def test_attention_refuses():
         "as many sequences of keys as of queries": lambda: module(x, other, other),
         "value with the LoD of key": lambda: module(x, x, other),
         "no key_padding_mask, since nothing is padded": lambda: module(x, x, x, torch.zeros(5, dtype=torch.bool)),
-        "attn_mask for the longest sequences, (3, 3) places, got (2, 2)": lambda: module(
+        "attn_mask for (3, 3) positions, the longest sequences, got (2, 2)": lambda: module(
             x, x, x, attn_mask=torch.ones(2, 2).bool()
         ),
         "out_proj_weight as a plain tensor of 2 dims, got LoDTensor": lambda: F.multi_head_attention_forward(
@@ -268,7 +268,7 @@ def test_attention_refuses():
         "either attn_mask or is_causal": lambda: F.scaled_dot_product_attention(
             x, x, x, torch.ones(3, 3), is_causal=True
         ),
-        "attn_mask as a plain tensor of places": lambda: F.scaled_dot_product_attention(x, x, x, x),
+        "attn_mask as a plain tensor of positions": lambda: F.scaled_dot_product_attention(x, x, x, x),
         "query as a LoDTensor": lambda: F.scaled_dot_product_attention(rows, x, x),
     }
     for words, call in wrong.items():

@@ -67,10 +67,10 @@ def test_attention_pool_is_a_weighted_mean(x, device):
 
 def test_pool_softmax_and_row_conv(x, device):
     torch.testing.assert_close(
-        tl.nn.SequencePool("max", -1.0, 0)(x),
+        tl.nn.SequencePool("max", padding_value=-1.0, level=0)(x),
         torch.stack([s.values().amax(0) if len(s) else torch.full((4,), -1.0, device=device) for s in x.sequences(0)]),
     )
-    assert torch.equal(tl.nn.SequenceSoftmax(0)(x), tl.sequence_softmax(x, level=0))
+    assert torch.equal(tl.nn.SequenceSoftmax(level=0)(x), tl.sequence_softmax(x, level=0))
     ahead = tl.nn.RowConv(4, 2).to(device)
     parts = [F.pad(rows, (0, 0, 0, 2)) for rows in x.sequences(1)]
     expected = torch.cat([sum(p[w : len(p) - 2 + w] * ahead.weight[w] for w in range(3)) for p in parts])

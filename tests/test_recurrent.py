@@ -146,9 +146,9 @@ def test_scan_leaves_the_other_sequences_alone(x, device):
         (
             lambda r, h: h,
             lambda n: torch.zeros(n + 1, 5),
-            "init with a row for each of 5 sequences, got (6, 5) at place 0",
+            "init with a row for each of 5 sequences, got (6, 5) at index 0",
         ),
-        (lambda r, h: h, lambda n: [1.0], "init of tensors, got float at place 0"),
+        (lambda r, h: h, lambda n: [1.0], "init of tensors, got float at index 0"),
     ],
 )
 def test_scan_says_what_a_cell_got_wrong(cell, init, words, x):
@@ -206,7 +206,7 @@ def test_dynamic_rnn_is_scan_with_a_cell_of_its_own(name, x, device):
     module = tl.nn.DynamicRNN(cell, level=1, reverse=True)
     zeros = x.values().new_zeros(5, 5)
     out, last = module(x)
-    expected, end = tl.scan(cell, x, (zeros, zeros) if name == "lstm" else zeros, 1, True)
+    expected, end = tl.scan(cell, x, (zeros, zeros) if name == "lstm" else zeros, level=1, reverse=True)
     assert torch.equal(out, expected) and len(list(module.parameters())) == 4
     assert torch.equal(last[0], end[0])
     with pytest.raises(ValueError, match="expected init for a cell that is none of torch"):

@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_refused():
     lstm, gru, zeros = tl.nn.LSTM(3, 4), tl.nn.GRU(3, 4), torch.zeros(1, 2, 4)
     projected = tl.nn.LSTM(3, 4, proj_size=2)
     for call, exception, words in (
-        (lambda: lstm(torch.randn(5, 3)), TypeError, "LSTM: expected x as a LoDTensor, got Tensor"),
+        (lambda: lstm(torch.randn(5, 3)), TypeError, "LSTM: expected input as a LoDTensor, got Tensor"),
         (lambda: lstm(tl.from_lengths(torch.randn(5, 2), [[5]])), ValueError, "rows of input_size 3, got (5, 2)"),
         (lambda: lstm(x, zeros), TypeError, "hx as (h_0, c_0), got Tensor"),
         (lambda: lstm(x, (zeros, None)), TypeError, "hx as (h_0, c_0), got one of them"),

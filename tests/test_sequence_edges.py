@@ -167,9 +167,9 @@ def test_a_sequence_split_in_two_levels_comes_back(device):
         x = lod_tensor(lengths, (2,), torch.float64, device)
         for k in range(len(lengths)):
             mask = torch.rand(x.num_sequences(k)) < 0.5
-            back = tl.merge_lod_tensor(*tl.split_lod_tensor(x, mask, k), x, mask, k)
+            back = tl.merge_lod_tensor(*tl.split_lod_tensor(x, mask, level=k), x, mask, level=k)
             assert back.lod == x.lod and back.level_names == x.level_names and torch.equal(back, x)
-            table = tl.lod_rank_table(x, k)
+            table = tl.lod_rank_table(x, level=k)
             if tl.max_sequence_len(table):
                 back = tl.array_to_lod_tensor(tl.lod_tensor_to_array(x, table), table)
                 assert back.lod == x.lod and back.level_names == x.level_names and torch.equal(back, x)

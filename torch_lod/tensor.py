@@ -493,6 +493,10 @@ def made(fresh: Tensor, lod: LoD | None) -> Any:
     return fresh
 
 
+def values_of(x: Tensor) -> Tensor:
+    return x.values() if isinstance(x, LoDTensor) else x
+
+
 def rows_of(x: Tensor) -> Tensor:
     """The values for an operator that runs under `without_policy`: there x itself passes for a plain tensor, and the graph
     is spared a view."""

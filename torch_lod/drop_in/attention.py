@@ -7,46 +7,49 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import whole_number
-from ..engine.attention import attend, check_rows, multi_head_attention
+from ..engine.attention import Projections, attend, check_rows, multi_head_attention
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..sequence_operator import level_of, probability
-from ..tensor import made
+from ..sequence_operator import along, probability
+from ..tensor import a_lod_tensor, made
 from ..validate import sums
 from .routes import route, structured
 
 
-def _masked(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) -> Tensor:
-    """What a mask of places, (queries, keys) or (heads, queries, keys), says of every query and key of a sequence: (pairs, 1 or
-    heads). Places are counted from the start of the sequence. Bool masks stay so."""
+def _bias_of_pairs(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) -> Tensor:
+    """A mask over positions, (queries, keys) or (heads, queries, keys), at every pair of a query and a key of a sequence: (pairs,
+    1 or heads). Positions are counted from the start of the sequence. Bool masks stay bool."""
     longest = tuple(lod.max_length() for lod in lods)
     if not isinstance(mask, Tensor) or structured(mask):
-        raise LoDTypeError(f"expected attn_mask as a plain tensor of places, got {type(mask).__name__}")
+        raise LoDTypeError(f"expected attn_mask as a plain tensor of positions, got {type(mask).__name__}")
     if mask.dim() not in (2, 3) or mask.shape[:-2] not in ((), (1,), (heads,)):
         raise LoDValueError(
             f"expected attn_mask of shape (queries, keys) or ({heads}, queries, keys), got {tuple(mask.shape)}"
         )
     if any(size < most for size, most in zip(mask.shape[-2:], longest)):
-        raise LoDValueError(f"expected attn_mask for the longest sequences, {longest} places, got {tuple(mask.shape)}")
+        raise LoDValueError(
+            f"expected attn_mask for {longest} positions, the longest sequences, got {tuple(mask.shape)}"
+        )
     own, other = (lod.row_offsets_at(lod.depth - 1) for lod in lods)
     keys = other.diff().repeat_interleave(own.diff())  # of the sequence of every query
-    places = torch.arange(len(keys), device="cpu") - own[:-1].repeat_interleave(own.diff())
+    positions = torch.arange(len(keys), device="cpu") - own[:-1].repeat_interleave(own.diff())
     runs, on = sums(keys), mask.device
     wide = mask.unsqueeze(-1) if mask.dim() == 2 else mask.permute(1, 2, 0)
     wide = wide if wide.dtype == torch.bool else wide.to(dtype)
-    return ops.gather_runs(wide.flatten(0, 1), (places * mask.shape[-1]).to(on), runs.to(on), whole_number(runs[-1]))
+    starts = positions * mask.shape[-1]
+    return ops.gather_runs(wide.flatten(0, 1), starts.to(on), runs.to(on), whole_number(runs[-1]))
 
 
-def _seen(mask, causal: bool, hides: bool, heads: int, lods, like: Tensor) -> tuple[bool, Tensor | None]:
-    """Causality, and the bias of pairs, from a mask whose true places are hidden, or the others. With keys of another LoD torch
-    is causal from the starts of both."""
+def _causal_and_bias(mask, causal: bool, hides: bool, heads: int, lods, like: Tensor) -> dict:
+    """What `attend` takes for a mask and is_causal. A bool mask is true where a pair is hidden (`hides`), or where it is seen.
+    torch aligns causal queries and keys to the top left corner, `attend` to the bottom right one."""
     if causal and lods[0] != lods[1]:
         longest = [lod.max_length() for lod in lods]
         mask, causal, hides = torch.ones(longest, dtype=torch.bool, device=like.device).tril(), False, False
     if mask is None:
-        return causal, None
-    pairs = _masked(mask, heads, lods, like.dtype)
-    return causal, ~pairs if hides and pairs.dtype == torch.bool else pairs
+        return {"causal": causal, "bias": None}
+    pairs = _bias_of_pairs(mask, heads, lods, like.dtype)
+    return {"causal": causal, "bias": ~pairs if hides and pairs.dtype == torch.bool else pairs}
 
 
 @route(F.multi_head_attention_forward)
@@ -77,46 +80,44 @@ def multi_head_attention_forward(
     average_attn_weights=True,
     is_causal=False,
 ):
-    """`is_causal` needs no mask beside it, and goes before one."""
-    separate = (q_proj_weight, k_proj_weight, v_proj_weight)
+    """`is_causal` needs no mask beside it, and has precedence over one."""
     if not any(structured(t) for t in (query, key, value)):
         return NotImplemented
     for name, t in (("query", query), ("key", key), ("value", value)):
-        level_of(t, -1, name)
-    projections = dict(zip(("q_proj_weight", "k_proj_weight", "v_proj_weight"), separate))
-    weights = projections if use_separate_proj_weight else {"in_proj_weight": in_proj_weight}
-    given = {
-        **weights,
+        a_lod_tensor(name, t)
+    separate = {"q_proj_weight": q_proj_weight, "k_proj_weight": k_proj_weight, "v_proj_weight": v_proj_weight}
+    weights = {
+        **(separate if use_separate_proj_weight else {"in_proj_weight": in_proj_weight}),
         "out_proj_weight": out_proj_weight,
         "in_proj_bias": in_proj_bias,
         "out_proj_bias": out_proj_bias,
     }
-    for name, t in given.items():
+    for name, t in weights.items():
         dims = 1 if "bias" in name else 2
         if (t is not None or dims == 2) and (not isinstance(t, Tensor) or structured(t) or t.dim() != dims):
             raise LoDTypeError(f"expected {name} as a plain tensor of {dims} dims, got {type(t).__name__}")
     if key_padding_mask is not None:
-        raise LoDValueError("expected no key_padding_mask, since nothing is padded")
-    if any(t is not None for t in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
-        raise LoDValueError("expected neither add_bias_kv, add_zero_attn nor static keys with LoDTensors")
+        got = type(key_padding_mask).__name__
+        raise LoDValueError(f"expected no key_padding_mask, since nothing is padded, got {got}")
+    added = {"add_bias_kv": bias_k, "add_zero_attn": add_zero_attn or None, "static_k": static_k, "static_v": static_v}
+    for name, t in added.items():
+        if t is not None:
+            raise LoDValueError(
+                f"expected neither add_bias_kv, add_zero_attn nor static keys with LoDTensors, got {name}"
+            )
     if type(num_heads) is not int or num_heads < 1 or embed_dim_to_check % num_heads:
         raise LoDValueError(f"expected heads that divide {embed_dim_to_check}, got {num_heads}")
     mask = None if is_causal else attn_mask
-    causal, bias = _seen(mask, bool(is_causal), True, num_heads, (query.lod, key.lod), out_proj_weight)
+    in_proj = tuple(separate.values()) if use_separate_proj_weight else in_proj_weight
     return multi_head_attention(
         query,
         key,
         value,
-        num_heads,
-        separate if use_separate_proj_weight else in_proj_weight,
-        in_proj_bias,
-        out_proj_weight,
-        out_proj_bias,
-        causal=causal,
-        bias=bias,
+        Projections(num_heads, in_proj, in_proj_bias, out_proj_weight, out_proj_bias),
+        average_weights=bool(average_attn_weights),
         dropout=dropout_p if training else 0.0,
         need_weights=bool(need_weights),
-        average_weights=bool(average_attn_weights),
+        **_causal_and_bias(mask, bool(is_causal), True, num_heads, (query.lod, key.lod), out_proj_weight),
     )
 
 
@@ -124,24 +125,22 @@ def multi_head_attention_forward(
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    """Rows (rows, width) are the places of one head, (rows, heads, width) of several. With more dims every row has an attention
-    of its own, as with plain tensors."""
+    """Rows (rows, width) are the positions of one head, (rows, heads, width) of several. With more dims every row has an
+    attention of its own, as with plain tensors."""
     given = {"query": query, "key": key, "value": value}
-    levels = [level_of(t, -1, name) for name, t in given.items()]
-    lods = query.lod, key.lod.agreed(value.lod)
+    queries, keys, values = sequences = [along(t, -1, name) for name, t in given.items()]
+    lods = queries.lod, keys.lod.agreed(values.lod)
     probability("dropout_p", dropout_p)
     if query.dim() > 3:
-        plain = [t.values() for t in given.values()]
-        out = F.scaled_dot_product_attention(
-            *plain, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        plain, options = (s.rows for s in sequences), {"scale": scale, "enable_gqa": enable_gqa}
+        out = F.scaled_dot_product_attention(*plain, attn_mask, dropout_p, is_causal, **options)
         return made(out, lods[0].agreed(lods[1]))
     if is_causal and attn_mask is not None:
         raise LoDValueError("expected either attn_mask or is_causal, got both")
-    rows = check_rows({name: t.values() for name, t in given.items()})
+    rows = check_rows({name: s.rows for name, s in zip(given, sequences)})
     heads, shared = rows[0].shape[1], rows[1].shape[1]
     if heads % max(shared, 1) if enable_gqa else heads != shared:
         raise LoDValueError(f"expected {heads} heads of keys, or with enable_gqa a divisor, got {shared}")
-    causal, bias = _seen(attn_mask, bool(is_causal), False, heads, lods, rows[0])
-    out, _ = attend(rows, lods, levels[:2], causal, None, bias, scale, None, dropout_p)
-    return made(out if query.dim() == 3 else out.squeeze(1), query.lod)
+    seen = _causal_and_bias(attn_mask, bool(is_causal), False, heads, lods, rows[0])
+    out, _ = attend(rows, lods, (queries.k, keys.k), scale=scale, dropout=dropout_p, **seen)
+    return queries.keep(out if query.dim() == 3 else out.squeeze(1))

@@ -5,7 +5,8 @@ import torch.nn.functional as F
 
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence import sequence_normalize
-from ..tensor import LoDTensor, made
+from ..sequence_operator import along
+from ..tensor import LoDTensor, made, rows_of
 from .routes import OneSample, one_sample, only_first, route
 
 
@@ -30,16 +31,18 @@ def embedding_bag(
             raise LoDTypeError("expected a LoDTensor as input, as per_sample_weights, got a plain tensor")
         return NotImplemented
     if offsets is not None:
-        raise LoDTypeError("expected no offsets with a LoDTensor, whose innermost sequences are the bags")
+        raise LoDTypeError(
+            f"expected no offsets with a LoDTensor, whose innermost sequences are the bags, got {type(offsets).__name__}"
+        )
     if isinstance(per_sample_weights, LoDTensor):
         input.lod.agreed(per_sample_weights.lod)
-        per_sample_weights = per_sample_weights.values()
+        per_sample_weights = rows_of(per_sample_weights)
     if input.dim() != 1:
         return NotImplemented
-    ids = input.values()
-    starts = input.lod.row_offsets_at(input.lod_level - 1, ids.device).to(ids.dtype)
+    s = along(input)
+    starts = s.offsets.to(input.dtype)
     bags = F.embedding_bag(
-        ids,
+        s.rows,
         weight,
         starts,
         max_norm,
@@ -51,7 +54,7 @@ def embedding_bag(
         True,
         padding_idx,
     )
-    return made(bags, input.lod.outer(-1))
+    return s.pool(bags)
 
 
 @route(F.instance_norm, kind=None, samples=True)
@@ -65,13 +68,13 @@ def instance_norm(
     momentum=0.1,
     eps=1e-5,
 ):
-    """Of one sample, which is how InstanceNorm1d gives rows (rows, channels): every sequence by its own mean and variance."""
+    """One sample is what InstanceNorm1d makes of rows (rows, channels): every sequence by its own mean and variance."""
     if not isinstance(input, OneSample):
         return NotImplemented
     if running_mean is not None or running_var is not None or not use_input_stats:
         raise LoDValueError(
-            "expected no running statistics, which would be those of all sequences together; see tl.sequence_normalize"
+            "expected no running statistics, got some: they would be those of all sequences together; see tl.sequence_normalize"
         )
-    rows = sequence_normalize(input.rows, eps=eps)
+    rows = rows_of(sequence_normalize(input.rows, eps=eps))
     rows = rows if weight is None else rows * weight
-    return one_sample(rows if bias is None else rows + bias)
+    return one_sample(made(rows if bias is None else rows + bias, input.rows.lod))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a function of ours takes the place of one of torch's."""
+"""How a function of ours runs where torch's was called."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import torch_rules
-from ..errors import LoDError, LoDTypeError, LoDValueError, named, public
+from ..errors import LoDError, LoDTypeError, LoDValueError, border, named, without_policy
 from ..tensor import LoDTensor
 
 #: Functions that take a `OneSample`.
@@ -15,12 +15,16 @@ TAKE_SAMPLES: set[Callable] = set()
 
 
 def route(*funcs: Callable, kind: str | None = "sequence-wise", samples: bool = False):
-    """Enters a function of ours for those of torch: it has their signature, and returns NotImplemented for arguments that are
-    torch's own. `kind`: where the function counts from now on, None to leave it; `samples`: it takes a OneSample."""
+    """Enters a function of ours for those of torch: it has their signature and runs without the policy table; it returns
+    NotImplemented for arguments that torch's own function takes. Its errors go by the name of torch's function.
+
+    `kind`: the kind of the functions from now on, None to leave it; `samples`: they take a OneSample.
+    """
 
     def enter(ours):
         for func in funcs:
-            torch_rules.RULES[func] = torch_rules.Route(public(ours), torch_rules.RULES.get(func))
+            routed = border(func.__name__, policy=False)(ours)
+            torch_rules.RULES[func] = torch_rules.Route(routed, torch_rules.RULES.get(func))
             if kind is not None:
                 torch_rules.KINDS[func] = kind
             if samples:
@@ -53,9 +57,9 @@ def one(what: str, value, least: int) -> int:
 
 
 class OneSample(Tensor):
-    """What `x.unsqueeze(0)` gives: all rows as one sample (1, rows, features), the form in which torch's modules hand an input
-    without a batch on to a recurrence. It can be asked for its shape and its kind, be given to the functions that run along
-    sequences, and squeezed; every other function would take the rows of different sequences for one."""
+    """What `x.unsqueeze(0)` gives: all rows as one sample (1, rows, features). In this form torch's modules pass an input without
+    a batch to the recurrence. It answers questions about its shape and dtype, goes into the functions that run along sequences,
+    and can be squeezed; every other function would take the rows of different sequences for one sequence."""
 
     rows: LoDTensor
 
@@ -69,13 +73,13 @@ class OneSample(Tensor):
         elif func in _SQUEEZES and (args[1] if len(args) > 1 else kwargs.get("dim")) == 0:
             return (args[0] if args else kwargs["input"]).rows
         elif func in _QUESTIONS:
-            with torch._C.DisableTorchFunctionSubclass():
+            with without_policy():
                 return func(*args, **kwargs)
         raise _refusal(torch_rules._name(func))
 
     @property
     def _lod(self):
-        """Asked for by every rule that joins operands."""
+        """Every rule that joins operands reads it."""
         raise _refusal("join")
 
     def __repr__(self, *, tensor_contents=None) -> str:  # type: ignore[override]
@@ -83,7 +87,7 @@ class OneSample(Tensor):
 
 
 def _refusal(call: str) -> LoDError:
-    # not a TypeError, for which Python's operators put words of their own
+    # a TypeError would be replaced by Python's operators, with a message of their own
     error = LoDValueError(
         "expected a plain tensor, got a LoDTensor as one sample: behind a new dim 0 all rows would be one sequence; "
         "x.to_padded() has one for each, mixing rows on purpose is x.values().unsqueeze(0)"

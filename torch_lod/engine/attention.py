@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention below its public faces: `attend` for queries, keys and values, `multi_head_attention` with the weights of
-torch.nn.MultiheadAttention."""
+torch.nn.MultiheadAttention. Both run without the policy table."""
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from .. import ops
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
 from ..ops.composed.attention import attention_weights
-from ..sequence_operator import level_of, number, probability, sequence_operator
+from ..sequence_operator import along, number, probability
 from ..tensor import LoDTensor, made, rows_of
 
 
@@ -43,7 +45,7 @@ def check_rows(given: dict[str, Tensor]) -> list[Tensor]:
 
 
 def reach_of(causal, window) -> tuple[int, int]:
-    """How many keys before and after its place a query sees; -1: all."""
+    """How many keys before and after its own position a query sees; -1: all."""
     if type(causal) is not bool:
         raise LoDTypeError(f"expected causal as a bool, got {causal!r:.60}")
     pair = (-1, -1) if window is None else (window, window) if type(window) is int else window
@@ -104,7 +106,7 @@ def _library_takes(q: Tensor, v: Tensor, others: tuple) -> bool:
 def attend(
     rows: list[Tensor],
     lods: tuple[LoD, LoD],
-    levels: list[int],
+    levels: Sequence[int],
     causal: bool = False,
     window=None,
     bias=None,
@@ -113,10 +115,18 @@ def attend(
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Of plain (rows, heads, width); the LoDs of queries and keys, and the level in each. Also what every query gives every
-    key, (pairs, heads), if it is asked for."""
+    """The attention of `rows`, which is q, k and v, (rows, heads, width) each.
+
+    Args:
+        lods, levels: the LoD of the queries and that of the keys, and the level in each.
+        causal, window, bias, scale, alibi: as tl.sequence_attention.
+        dropout: of the weights.
+
+    Returns:
+        (rows, heads, value width), and with `need_weights` the weight of every key for every query, (pairs, heads).
+    """
     q, k, v = rows
-    counts = [lod.num_sequences(level) for lod, level in zip(lods, levels)]
+    counts = [lod.levels[k].shape[0] - 1 for lod, k in zip(lods, levels)]
     if counts[0] != counts[1]:
         raise LoDValueError(
             f"expected as many sequences of keys as of queries at the level, {counts[0]}, got {counts[1]}"
@@ -142,63 +152,60 @@ def attend(
     return out, weights
 
 
-@sequence_operator
+class Projections(NamedTuple):
+    """The weights of torch.nn.MultiheadAttention."""
+
+    num_heads: int
+    #: of query, key and value together, (3 embed, embed), or one for each
+    in_proj: Tensor | tuple[Tensor, Tensor, Tensor]
+    in_proj_bias: Tensor | None
+    out_proj: Tensor
+    out_proj_bias: Tensor | None
+
+
 def multi_head_attention(
     query: LoDTensor,
     key: LoDTensor,
     value: LoDTensor,
-    num_heads: int,
-    in_proj: Tensor | tuple[Tensor, Tensor, Tensor],
-    in_proj_bias: Tensor | None,
-    out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None,
+    w: Projections,
     level: int | str = -1,
-    causal: bool = False,
-    window=None,
-    bias: Tensor | None = None,
-    alibi=None,
-    dropout: float = 0.0,
-    need_weights: bool = False,
     average_weights: bool = True,
+    dropout: float = 0.0,
+    **options,
 ) -> tuple[LoDTensor, LoDTensor | None]:
-    """torch.nn.functional.multi_head_attention_forward within every sequence of a level.
+    """torch.nn.functional.multi_head_attention_forward within every sequence of a level; runs without the policy table.
 
     Args:
         query, key, value: (rows, features); key and value of equal LoDs.
-        in_proj: the weight of all three projections, (3 embed, embed), or one for each.
-        in_proj_bias: (3 embed,).
-        out_proj_weight, out_proj_bias: (embed, embed), (embed,).
-        level, causal, window, bias, alibi: as tl.sequence_attention.
-        dropout: of the weights.
+        options: of `attend`.
 
     Returns:
-        (rows, embed) with the LoD of query, and if asked for the weights after dropout: a LoDTensor with a level more, whose
-        sequences are the keys of every query; averaged over the heads, or (pairs, heads).
+        (rows, embed) with the LoD of query; and None, or with need_weights the weights after dropout: a LoDTensor with a level
+        more, whose sequences are the keys of every query; averaged over the heads, or (pairs, heads).
     """
     given = {"query": query, "key": key, "value": value}
-    levels = [level_of(t, level, what) for what, t in given.items()]
-    if key._lod.differs(value._lod):
-        difference = key._lod.difference(value._lod)
+    queries, keys, values = sequences = [along(t, level, what) for what, t in given.items()]
+    if keys.lod.differs(values.lod):
+        difference = keys.lod.difference(values.lod)
         raise LoDValueError(f"expected value with the LoD of key, got LoDs that differ: {difference}")
     probability("dropout", dropout)
-    parts = in_proj if isinstance(in_proj, tuple) else in_proj.chunk(3)
+    parts = w.in_proj if isinstance(w.in_proj, tuple) else w.in_proj.chunk(3)
     for (what, t), weight in zip(given.items(), parts):
         if t.dim() != 2 or t.shape[1] != weight.shape[1]:
             raise LoDValueError(f"expected {what} of shape (rows, {weight.shape[1]}), got {tuple(t.shape)}")
         if not t.is_floating_point():
             raise LoDTypeError(f"expected {what} of a floating dtype, got {t.dtype}")
     linear = torch.nn.functional.linear
-    if query is key and key is value and not isinstance(in_proj, tuple):
-        projected = linear(rows_of(query), in_proj, in_proj_bias).chunk(3, 1)
+    if query is key and key is value and not isinstance(w.in_proj, tuple):
+        projected = linear(queries.rows, w.in_proj, w.in_proj_bias).chunk(3, 1)
     else:
-        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-        projected = tuple(linear(rows_of(t), w, b) for t, w, b in zip(given.values(), parts, biases))
-    named = {what: t.unflatten(1, (num_heads, -1)) for what, t in zip(given, projected)}
-    rows = check_rows(named)
-    lods = query._lod, key._lod
-    out, weights = attend(rows, lods, levels[:2], causal, window, bias, None, alibi, dropout, need_weights=need_weights)
-    result = made(linear(out.flatten(1), out_proj_weight, out_proj_bias), query._lod)
+        biases = (None,) * 3 if w.in_proj_bias is None else w.in_proj_bias.chunk(3)
+        projected = tuple(linear(s.rows, weight, b) for s, weight, b in zip(sequences, parts, biases))
+    rows = check_rows({what: t.unflatten(1, (w.num_heads, -1)) for what, t in zip(given, projected)})
+    lods, levels = (queries.lod, keys.lod), (queries.k, keys.k)
+    out, weights = attend(rows, lods, levels, dropout=dropout, **options)
+    result = queries.keep(linear(out.flatten(1), w.out_proj, w.out_proj_bias))
     if weights is None:
         return result, None
-    lengths = lods[1].row_lengths_at(levels[1])[lods[0].segment_ids_at(levels[0])]
-    return result, LoDTensor(weights.mean(1) if average_weights else weights, lods[0].append(lengths))
+    lengths = keys.lod.row_lengths_at(keys.k)[queries.lod.segment_ids_at(queries.k)]
+    return result, made(weights.mean(1) if average_weights else weights, queries.lod.append(lengths))

@@ -1,62 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers below their two faces, tl.nn's modules and torch.nn's own on LoDTensors."""
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import ops
-from ..tensor import LoDTensor
+from ..lod import LoD
 
-_OPERATORS: dict[str, Any] = {"lstm": ops.lstm, "gru": ops.gru, "rnn_tanh": ops.rnn, "rnn_relu": ops.rnn}
+
+class Direction(NamedTuple):
+    """The weights of one direction of one layer, in torch.nn's order."""
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor | None = None
+    bias_hh: Tensor | None = None
+    weight_hr: Tensor | None = None
 
 
 def run_layers(
     cell: str,
-    x: LoDTensor,
+    rows: Tensor,
+    lod: LoD,
     k: int,
-    weights: list[list[Tensor | None]],
+    directions: list[Direction],
     states: list[Tensor | None],
     bidirectional: bool = False,
     dropout: float = 0.0,
-) -> tuple[LoDTensor, list[Tensor]]:
-    """Layer after layer, both directions, along the sequences of level k.
+) -> tuple[Tensor, list[Tensor]]:
+    """Layer after layer, along the sequences of level k; without the policy table, so that rows may be a LoDTensor.
 
     Args:
         cell: lstm, gru, rnn_tanh or rnn_relu.
-        weights: for every direction of every layer weight_ih, weight_hh, bias_ih, bias_hh, weight_hr.
+        directions: of all layers; with `bidirectional` two of each.
         states: h_0 and for lstm c_0, (directions of all layers, sequences, columns) or None.
         dropout: between layers.
 
     Returns:
-        the outputs of the last layer, and the final states in the shapes of `states`.
+        the rows of the last layer, and the final states in the shapes of `states`.
     """
-    values, offsets = x.values(), x.lod.row_offsets_at(k)
+    offsets, device = lod.row_offsets_at(k), rows.device
+    autocast = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
     finals: list[list[Tensor]] = []
-    for layer in range(len(weights) // (1 + bidirectional)):
+    for layer in range(len(directions) // (1 + bidirectional)):
         if layer and dropout:
-            values = torch.nn.functional.dropout(values, dropout)
-        if torch.is_autocast_enabled(values.device.type):
-            values = values.to(torch.get_autocast_dtype(values.device.type))
+            rows = torch.nn.functional.dropout(rows, dropout)
+        if autocast is not None:
+            rows = rows.to(autocast)
         sides = []
         for back in (False, True)[: 1 + bidirectional]:
-            *layer_weights, weight_hr = (t if t is None else t.to(values.dtype) for t in weights[len(finals)])
-            first = [t if t is None else t[len(finals)].to(values.dtype) for t in states]
-            args = [values, *layer_weights, *first, offsets, back]
-            args += [weight_hr] if cell == "lstm" else [] if cell == "gru" else [cell == "rnn_relu"]
-            rows = _OPERATORS[cell](*args)
-            rows = (rows,) if isinstance(rows, Tensor) else rows[: len(first)]
-            finals.append([_final(r, x, k, back, initial) for r, initial in zip(rows, first, strict=True)])
-            sides.append(rows[0])
-        values = sides[0] if len(sides) == 1 else torch.cat(sides, 1)
-    return LoDTensor(values, x.lod), [torch.stack(state) for state in zip(*finals, strict=True)]
+            first = [t if t is None else t[len(finals)].to(rows.dtype) for t in states]
+            weights = [t if t is None else t.to(rows.dtype) for t in directions[len(finals)]]
+            hidden, cells = _along(cell, rows, weights, first, offsets, back)
+            end = lod.end_rows_at(k, not back, device)
+            final = [ops.gather_rows(t, end) for t in (hidden, cells) if t is not None]
+            if first[0] is not None and lod.any_empty_at(k):  # an empty sequence keeps its initial state
+                final = [torch.where(end[:, None] < 0, a, b) for a, b in zip(first, final, strict=True)]
+            finals.append(final)
+            sides.append(hidden)
+        rows = sides[0] if len(sides) == 1 else torch.cat(sides, 1)
+    return rows, [torch.stack(state) for state in zip(*finals, strict=True)]
 
 
-def _final(rows: Tensor, x: LoDTensor, k: int, back: bool, initial: Tensor | None) -> Tensor:
-    """The state after the last step of every sequence; an empty one keeps its initial state."""
-    end = x.lod.end_rows_at(k, not back, x.device)
-    state = ops.gather_rows(rows, end)
-    if initial is not None and x.lod.any_empty_at(k):
-        state = torch.where(end[:, None] < 0, initial.to(state.dtype), state)
-    return state
+def _along(
+    cell: str, rows: Tensor, weights: list, first: list, offsets: Tensor, back: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The state after every row, and for lstm the cells."""
+    if cell == "lstm":
+        return ops.lstm(rows, *weights[:4], *first, offsets, back, weights[4])[:2]
+    if cell == "gru":
+        return ops.gru(rows, *weights[:4], *first, offsets, back)[0], None
+    return ops.rnn(rows, *weights[:4], *first, offsets, back, cell == "rnn_relu"), None

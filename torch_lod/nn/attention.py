@@ -7,10 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..engine.attention import multi_head_attention
+from ..engine.attention import Projections, multi_head_attention
 from ..errors import LoDTypeError, LoDValueError, public
-from ..sequence_operator import probability
-from ..tensor import LoDTensor
+from ..sequence_operator import probability, sequence_operator
+from ..tensor import LoDTensor, a_lod_tensor
+from .module import at_least_one, unusual
 
 __all__ = ["MultiheadAttention", "TransformerEncoderLayer"]
 
@@ -36,6 +37,12 @@ class MultiheadAttention(torch.nn.Module):
         causal, window, alibi: as tl.sequence_attention.
     """
 
+    in_proj_weight: Tensor
+    in_proj_bias: Tensor | None
+    q_proj_weight: Tensor
+    k_proj_weight: Tensor
+    v_proj_weight: Tensor
+
     @public
     def __init__(
         self,
@@ -58,14 +65,7 @@ class MultiheadAttention(torch.nn.Module):
     ):
         super().__init__()
         self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
-        for name, size in (
-            ("embed_dim", embed_dim),
-            ("num_heads", num_heads),
-            ("kdim", self.kdim),
-            ("vdim", self.vdim),
-        ):
-            if type(size) is not int or size < 1:
-                raise LoDValueError(f"expected {name} as an int of at least 1, got {size!r}")
+        at_least_one(embed_dim=embed_dim, num_heads=num_heads, kdim=self.kdim, vdim=self.vdim)
         if embed_dim % num_heads:
             raise LoDValueError(f"expected num_heads that divide embed_dim {embed_dim}, got {num_heads}")
         if add_bias_kv or add_zero_attn:
@@ -104,7 +104,7 @@ class MultiheadAttention(torch.nn.Module):
             elif name.endswith("bias"):
                 torch.nn.init.zeros_(parameter)
 
-    @public
+    @sequence_operator
     def forward(
         self,
         query: LoDTensor,
@@ -123,11 +123,11 @@ class MultiheadAttention(torch.nn.Module):
             query: (rows, embed_dim).
             key: (key rows, kdim), of as many sequences; query if left out.
             value: (key rows, vdim), with the LoD of key; key if left out.
-            key_padding_mask, attn_mask: have no place here: TypeError unless None.
-            need_weights: also return the weights, which otherwise are never laid out; False, unlike torch's.
+            key_padding_mask, attn_mask: TypeError unless None.
+            need_weights: also return the weights. They take memory for every pair of rows; the default is False, unlike torch's.
             average_attn_weights: their mean over the heads.
             is_causal: as `causal`.
-            bias: of every pair of query and key, as tl.sequence_attention's.
+            bias: added to the score of every pair of a query and a key, as tl.sequence_attention's.
 
         Returns:
             (rows, embed_dim) with the LoD of query; and None, or the weights: a LoDTensor with a level more, whose sequences
@@ -136,29 +136,25 @@ class MultiheadAttention(torch.nn.Module):
         _no_mask(key_padding_mask=key_padding_mask, attn_mask=attn_mask)
         key = query if key is None else key
         separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        in_proj = self.in_proj_weight if self._qkv_same_embed_dim else separate
         return multi_head_attention(
             query,
             key,
             key if value is None else value,
-            self.num_heads,
-            self.in_proj_weight if self._qkv_same_embed_dim else separate,
-            self.in_proj_bias,
-            self.out_proj.weight,
-            self.out_proj.bias,
+            Projections(self.num_heads, in_proj, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias),
             self.level,
-            self.causal or is_causal,
-            self.window,
-            bias,
-            self.alibi,
-            self.dropout if self.training else 0.0,
-            need_weights,
             average_attn_weights,
+            self.dropout if self.training else 0.0,
+            causal=self.causal or is_causal,
+            window=self.window,
+            bias=bias,
+            alibi=self.alibi,
+            need_weights=need_weights,
         )
 
     def extra_repr(self) -> str:
-        shown = {"dropout": 0.0, "level": -1, "causal": False, "window": None}
-        rest = [f", {name}={getattr(self, name)!r}" for name, usual in shown.items() if getattr(self, name) != usual]
-        return f"{self.embed_dim}, {self.num_heads}{''.join(rest)}"
+        usual = {"dropout": 0.0, "level": -1, "causal": False, "window": None}
+        return f"{self.embed_dim}, {self.num_heads}{unusual(self, usual)}"
 
 
 class TransformerEncoderLayer(torch.nn.Module):
@@ -225,13 +221,14 @@ class TransformerEncoderLayer(torch.nn.Module):
         """
         Args:
             src: (rows, d_model).
-            src_mask, src_key_padding_mask: have no place here: TypeError unless None.
+            src_mask, src_key_padding_mask: TypeError unless None.
             is_causal: as `causal`.
 
         Returns:
             (rows, d_model), with the LoD of src.
         """
         _no_mask(src_mask=src_mask, src_key_padding_mask=src_key_padding_mask)
+        a_lod_tensor("src", src)
         if self.norm_first:
             x = src + self._attended(self.norm1(src), is_causal)
             return x + self._fed(self.norm2(x))

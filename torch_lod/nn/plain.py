@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of LoDTensors for those who hand over plain tensors: torch.export, AOTInductor, servers."""
+"""Modules of LoDTensors for callers that pass plain tensors: torch.export, AOTInductor, servers."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..dynamo import compiling
-from ..errors import LoDTypeError, LoDValueError, public
+from ..errors import LoDTypeError, LoDValueError, border, public
 from ..lod import LoD
 from ..tensor import LoDTensor
 
@@ -37,7 +37,7 @@ class Plain(torch.nn.Module):
                 raise LoDTypeError(f"expected levels as a number or as names, got {given!r}")
         self.levels = [given if type(given) is int else tuple(given) for given in levels]
 
-    @public
+    @border("Plain")
     def tensors(self, *args: Tensor) -> tuple[Tensor, ...]:
         """The arguments of the module as those of this one. ValueError where one has not the number of levels."""
         if len(args) != len(self.levels):
@@ -48,8 +48,12 @@ class Plain(torch.nn.Module):
                 raise LoDValueError(f"expected argument {i} with {_depth(levels)} levels, got {depth}")
         return tuple(t for x in args for t in _tensors(x))
 
-    @public
     def forward(self, *tensors: Tensor):
+        result = self.module(*self._arguments(tensors))  # its errors are not ours to name
+        return pytree.tree_map(lambda t: _tensors(t) if isinstance(t, LoDTensor) else t, result)
+
+    @border("Plain")
+    def _arguments(self, tensors: tuple[Tensor, ...]) -> list[Tensor]:
         wanted = sum(1 + _depth(levels) for levels in self.levels)
         if len(tensors) != wanted:
             raise LoDValueError(f"expected {wanted} tensors, values and offsets, got {len(tensors)}")
@@ -64,15 +68,16 @@ class Plain(torch.nn.Module):
                 args.append(LoDTensor(values, LoD.checked("offsets", offsets, names, values.shape[0])))
             else:
                 args.append(LoDTensor(values, LoD(offsets, level_names=names)))
-        return pytree.tree_map(lambda t: _tensors(t) if isinstance(t, LoDTensor) else t, self.module(*args))
+        return args
 
-    @public
+    @border("Plain")
     def export(self, *args: Tensor, **options) -> Any:
-        """torch.export.export of this module, with every size of a LoDTensor dynamic, and those of a plain tensor that
-        the module allows to be; options as there.
+        """torch.export.export of this module; options as there. Every size of a LoDTensor is dynamic, and those of a plain
+        tensor that the module does not fix.
 
         Args:
-            args: an example, as for the module: neither rows nor sequences of 0 or 1, which torch.export takes for constants.
+            args: an example, as for the module; with 2 rows and 2 sequences or more, since torch.export takes sizes 0 and 1
+                for constants.
         """
         tensors = self.tensors(*args)
         dynamic: list = []
@@ -81,7 +86,7 @@ class Plain(torch.nn.Module):
                 dynamic += [{0: torch.export.Dim.DYNAMIC}] * (1 + _depth(levels))
             else:
                 dynamic.append(dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO))
-        # strict: without Dynamo torch.export has no LoDTensor
+        # strict: torch.export knows a LoDTensor through Dynamo only
         return torch.export.export(self, tensors, dynamic_shapes={"tensors": tuple(dynamic)}, strict=True, **options)
 
 

@@ -6,47 +6,58 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..engine.recurrence import run_layers
+from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence import scan
-from ..sequence_operator import level_of
-from ..tensor import LoDTensor, made
+from ..sequence_operator import along, sequence_operator
+from ..tensor import LoDTensor
+from .module import at_least_one, unusual
 
 __all__ = ["GRU", "LSTM", "RNN", "DynamicRNN", "last_state"]
 
 
 class _Recurrent(torch.nn.Module):
-    """What LSTM, GRU and RNN share. Parameters, their names, order and initialisation are those of torch.nn's modules; not a
-    subclass of them, since Dynamo refuses to trace those."""
+    """What LSTM, GRU and RNN share, and GRU's signature. Parameters, their names, order and initialisation are those of
+    torch.nn's modules; not a subclass of them, since Dynamo refuses to trace those."""
 
     cell: str
     blocks: int  # of hidden units in the weights
     proj_size = 0
 
+    @public
     def __init__(
-        self, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype, level
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device=None,
+        dtype=None,
+        *,
+        level: int | str = -1,
     ):
         super().__init__()
-        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
-        for name, size in sizes.items():
-            if type(size) is not int or size < 1:
-                raise LoDValueError(f"expected {name} as an int of at least 1, got {size!r}")
+        at_least_one(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
             raise LoDValueError(f"expected dropout in [0, 1], got {dropout!r}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.level = level
-        columns = self.proj_size or hidden_size
+        columns, gates = self.proj_size or hidden_size, self.blocks * hidden_size
+        self._names: list[dict[str, str]] = []  # of the weights of every direction of every layer
         for layer in range(num_layers):
             features = columns * (1 + bidirectional) if layer else input_size
-            for tail in self._tails(layer):
-                gates = self.blocks * hidden_size
+            for tail in ("", "_reverse")[: 1 + bidirectional]:
                 shapes: dict[str, tuple] = {"weight_ih": (gates, features), "weight_hh": (gates, columns)}
                 shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)} if bias else {}
                 shapes |= {"weight_hr": (columns, hidden_size)} if self.proj_size else {}
+                self._names.append({name: f"{name}_l{layer}{tail}" for name in shapes})
                 for name, shape in shapes.items():
                     empty = torch.empty(shape, device=device, dtype=dtype)
-                    setattr(self, f"{name}_{tail}", torch.nn.Parameter(empty))
+                    setattr(self, self._names[-1][name], torch.nn.Parameter(empty))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -54,40 +65,28 @@ class _Recurrent(torch.nn.Module):
         for weight in self.parameters():
             torch.nn.init.uniform_(weight, -(self.hidden_size**-0.5), self.hidden_size**-0.5)
 
-    def _tails(self, layer: int) -> list[str]:
-        return [f"l{layer}", *([f"l{layer}_reverse"] if self.bidirectional else [])]
-
     def extra_repr(self) -> str:
-        shown: dict[str, Any] = {
-            "num_layers": 1,
-            "bias": True,
-            "dropout": 0.0,
-            "bidirectional": False,
-            "proj_size": 0,
-            "level": -1,
-        }
-        shown |= {"nonlinearity": "tanh"} if hasattr(self, "nonlinearity") else {}
-        rest = [f", {name}={getattr(self, name)!r}" for name, usual in shown.items() if getattr(self, name) != usual]
-        return f"{self.input_size}, {self.hidden_size}{''.join(rest)}"
+        usual: dict[str, Any] = {"num_layers": 1, "bias": True, "dropout": 0.0, "bidirectional": False, "proj_size": 0}
+        usual |= {"level": -1} | ({"nonlinearity": "tanh"} if hasattr(self, "nonlinearity") else {})
+        return f"{self.input_size}, {self.hidden_size}{unusual(self, usual)}"
 
-    def _run(self, x: LoDTensor, states: dict[str, Tensor | None]) -> tuple[LoDTensor, list[Tensor]]:
-        k = level_of(x, self.level)
-        if x.dim() != 2 or x.shape[1] != self.input_size:
-            raise LoDValueError(f"expected rows of input_size {self.input_size}, got {tuple(x.shape)}")
-        tails = [tail for layer in range(self.num_layers) for tail in self._tails(layer)]
+    def _run(self, input: LoDTensor, states: dict[str, Tensor | None]) -> tuple[LoDTensor, list[Tensor]]:
+        s = along(input, self.level, "input")
+        if s.rows.dim() != 2 or s.rows.shape[1] != self.input_size:
+            raise LoDValueError(f"expected rows of input_size {self.input_size}, got {tuple(input.shape)}")
         for name, state in states.items():
-            columns = self.proj_size or self.hidden_size if name == "h_0" else self.hidden_size
-            shape = (len(tails), x.num_sequences(k), columns)
             if state is None:
                 continue
+            columns = self.proj_size or self.hidden_size if name == "h_0" else self.hidden_size
+            shape = (len(self._names), s.lod.num_sequences(s.k), columns)
             if not isinstance(state, Tensor):
                 raise LoDTypeError(f"expected {name} as a tensor, got {type(state).__name__}")
             if tuple(state.shape) != shape:
                 raise LoDValueError(f"expected {name} of shape {shape}, got {tuple(state.shape)}")
-        parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-        weights = [[getattr(self, f"{part}_{tail}", None) for part in parts] for tail in tails]
-        dropout = self.dropout if self.training else 0.0
-        return run_layers(self.cell, x, k, weights, [*states.values()], self.bidirectional, dropout)
+        weights = [Direction(**{part: getattr(self, name) for part, name in names.items()}) for names in self._names]
+        dropout, initial = self.dropout if self.training else 0.0, list(states.values())
+        rows, finals = run_layers(self.cell, s.rows, s.lod, s.k, weights, initial, self.bidirectional, dropout)
+        return s.keep(rows), finals
 
 
 class LSTM(_Recurrent):
@@ -121,9 +120,9 @@ class LSTM(_Recurrent):
             raise LoDValueError(f"expected proj_size from 0 to below hidden_size {hidden_size}, got {proj_size!r}")
         self.proj_size = proj_size
         sizes = (input_size, hidden_size, num_layers)
-        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
+        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level=level)
 
-    @public
+    @sequence_operator
     def forward(self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None):
         """
         Args:
@@ -147,7 +146,7 @@ class LSTM(_Recurrent):
 class _OneState(_Recurrent):
     """The call of layers whose state is their output."""
 
-    @public
+    @sequence_operator
     def forward(self, input: LoDTensor, hx: Tensor | None = None):
         """
         Args:
@@ -165,24 +164,6 @@ class GRU(_OneState):
     """torch.nn.GRU for LoDTensors; arguments as `LSTM`, without proj_size."""
 
     cell, blocks = "gru", 3
-
-    @public
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device=None,
-        dtype=None,
-        *,
-        level: int | str = -1,
-    ):
-        sizes = (input_size, hidden_size, num_layers)
-        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
 
 
 class RNN(_OneState):
@@ -213,12 +194,12 @@ class RNN(_OneState):
         if nonlinearity not in ("tanh", "relu"):
             raise LoDValueError(f"expected nonlinearity 'tanh' or 'relu', got {nonlinearity!r}")
         sizes = (input_size, hidden_size, num_layers)
-        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level)
+        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level=level)
         self.nonlinearity, self.cell = nonlinearity, f"rnn_{nonlinearity}"
 
 
-@public
-def last_state(h_n: Tensor, x: LoDTensor, level: int | str = -1, *, bidirectional: bool = False) -> Tensor:
+@sequence_operator
+def last_state(h_n: Tensor, x: LoDTensor, *, level: int | str = -1, bidirectional: bool = False) -> Tensor:
     """The last layer's final states as rows, with the levels above `level` of x.
 
     Args:
@@ -229,17 +210,18 @@ def last_state(h_n: Tensor, x: LoDTensor, level: int | str = -1, *, bidirectiona
     Returns:
         (sequences, hidden * directions).
     """
-    k = level_of(x, level)
+    s = along(x, level)
     if not isinstance(h_n, Tensor):
         raise LoDTypeError(f"expected h_n as a tensor, got {type(h_n).__name__}; of (h_n, c_n) pass one")
-    if h_n.dim() != 3 or h_n.shape[1] != x.num_sequences(k):
-        raise LoDValueError(f"expected h_n of shape (states, {x.num_sequences(k)}, hidden), got {tuple(h_n.shape)}")
+    count = s.lod.num_sequences(s.k)
+    if h_n.dim() != 3 or h_n.shape[1] != count:
+        raise LoDValueError(f"expected h_n of shape (states, {count}, hidden), got {tuple(h_n.shape)}")
     last = h_n[-2:] if bidirectional else h_n[-1:]
-    return made(last.transpose(0, 1).flatten(1), x.lod.outer(k))
+    return s.pool(last.transpose(0, 1).flatten(1))
 
 
 class DynamicRNN(torch.nn.Module):
-    """`tl.scan` with a cell of its own: any module or function of (x_t, state), along the elements of a level.
+    """`tl.scan` as a module that holds its cell: any module or function of (x_t, state), along the elements of a level.
 
     Args:
         cell: as scan's. The cells of torch.nn (LSTMCell, GRUCell, RNNCell) start from zeros if no `init` is given.
@@ -253,7 +235,7 @@ class DynamicRNN(torch.nn.Module):
     """
 
     @public
-    def __init__(self, cell, level: int | str = -1, reverse: bool = False):
+    def __init__(self, cell, *, level: int | str = -1, reverse: bool = False):
         super().__init__()
         if not callable(cell):
             raise LoDTypeError(f"expected cell as a module or function, got {type(cell).__name__}")
@@ -263,13 +245,13 @@ class DynamicRNN(torch.nn.Module):
     def forward(self, x, init=None, static=None):
         if init is None:
             first = x[0] if isinstance(x, tuple) else x
-            count = first.num_sequences(level_of(first, self.level))
+            s = along(first, self.level)
             if not isinstance(self.cell, torch.nn.RNNCellBase):
                 kind = type(self.cell).__name__
                 raise LoDValueError(f"expected init for a cell that is none of torch.nn's, got none for {kind}")
-            zeros = self.cell.weight_hh.new_zeros(count, self.cell.hidden_size)
+            zeros = self.cell.weight_hh.new_zeros(s.lod.num_sequences(s.k), self.cell.hidden_size)
             init = (zeros, zeros) if isinstance(self.cell, torch.nn.LSTMCell) else zeros
-        return scan(self.cell, x, init, self.level, self.reverse, static)
+        return scan(self.cell, x, init, level=self.level, reverse=self.reverse, static=static)
 
     def extra_repr(self) -> str:
         return f"level={self.level!r}, reverse={self.reverse}"

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules around the sequence operators."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from .. import paddle
-from .. import sequence as ops
 from ..errors import LoDValueError, public
+from ..paddle import row_conv, sequence_conv
+from ..sequence import sequence_conv1d, sequence_pool, sequence_softmax
 from ..tensor import LoDTensor
+from .module import at_least_one
 
 __all__ = ["AttentionPool", "RowConv", "SequenceConv", "SequenceConv1d", "SequencePool", "SequenceSoftmax"]
-
-
-def _at_least_one(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if type(size) is not int or size < 1:
-            raise LoDValueError(f"expected {name} as an int of at least 1, got {size!r}")
 
 
 def _uniform(t: Tensor, fan_in: int) -> None:
@@ -27,13 +24,13 @@ class SequencePool(torch.nn.Module):
     """`tl.sequence_pool` as a module: (rows, *element) to (sequences, *element)."""
 
     @public
-    def __init__(self, pool_type: str, padding_value: float = 0.0, level: int | str = -1):
+    def __init__(self, pool_type: str, *, padding_value: float = 0.0, level: int | str = -1):
         super().__init__()
         self.pool_type, self.padding_value, self.level = pool_type, padding_value, level
 
     @public
     def forward(self, x: LoDTensor) -> Tensor:
-        return ops.sequence_pool(x, self.pool_type, padding_value=self.padding_value, level=self.level)
+        return sequence_pool(x, self.pool_type, padding_value=self.padding_value, level=self.level)
 
     def extra_repr(self) -> str:
         return f"{self.pool_type!r}, padding_value={self.padding_value}, level={self.level!r}"
@@ -43,13 +40,13 @@ class SequenceSoftmax(torch.nn.Module):
     """`tl.sequence_softmax` as a module."""
 
     @public
-    def __init__(self, level: int | str = -1):
+    def __init__(self, *, level: int | str = -1):
         super().__init__()
         self.level = level
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        return ops.sequence_softmax(x, level=self.level)
+        return sequence_softmax(x, level=self.level)
 
     def extra_repr(self) -> str:
         return f"level={self.level!r}"
@@ -68,19 +65,19 @@ class AttentionPool(torch.nn.Module):
     """
 
     @public
-    def __init__(self, features: int, hidden: int | None = None, level: int | str = -1, device=None, dtype=None):
+    def __init__(self, features: int, hidden: int | None = None, *, level: int | str = -1, device=None, dtype=None):
         super().__init__()
         hidden = features if hidden is None else hidden
-        _at_least_one(features=features, hidden=hidden)
+        at_least_one(features=features, hidden=hidden)
         self.level = level
         self.project = torch.nn.Linear(features, hidden, device=device, dtype=dtype)
         self.context = torch.nn.Linear(hidden, 1, bias=False, device=device, dtype=dtype)
 
     @public
     def forward(self, x: LoDTensor) -> Tensor:
-        weights = ops.sequence_softmax(self.context(self.project(x).tanh()), level=self.level)
-        # a product is a plain tensor to a type checker
-        return ops.sequence_pool(weights * x, "sum", level=self.level)  # type: ignore[call-overload]
+        weights = sequence_softmax(self.context(self.project(x).tanh()), level=self.level)
+        weighted: Any = weights * x
+        return sequence_pool(weighted, "sum", level=self.level)
 
 
 class SequenceConv(torch.nn.Module):
@@ -101,12 +98,13 @@ class SequenceConv(torch.nn.Module):
         context_start: int | None = None,
         bias: bool = True,
         padding_trainable: bool = False,
+        *,
         level: int | str = -1,
         device=None,
         dtype=None,
     ):
         super().__init__()
-        _at_least_one(in_features=in_features, out_features=out_features, context_length=context_length)
+        at_least_one(in_features=in_features, out_features=out_features, context_length=context_length)
         start = -(context_length // 2) if context_start is None else context_start
         if type(start) is not int:
             raise LoDValueError(f"expected context_start as an int, got {context_start!r}")
@@ -114,8 +112,8 @@ class SequenceConv(torch.nn.Module):
         make = {"device": device, "dtype": dtype}
         self.weight = torch.nn.Parameter(torch.empty(context_length * in_features, out_features, **make))
         self.bias = torch.nn.Parameter(torch.empty(out_features, **make)) if bias else None
-        places = max(0, -start) + max(0, start + context_length - 1)
-        self.padding_data = torch.nn.Parameter(torch.zeros(places, in_features, **make)) if padding_trainable else None
+        outside = max(0, -start) + max(0, start + context_length - 1)
+        self.padding_data = torch.nn.Parameter(torch.zeros(outside, in_features, **make)) if padding_trainable else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -125,15 +123,8 @@ class SequenceConv(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        return paddle.sequence_conv(
-            x,
-            self.weight,
-            self.context_length,
-            self.context_start,
-            self.bias,
-            padding_data=self.padding_data,
-            level=self.level,
-        )
+        given = (self.weight, self.context_length, self.context_start, self.bias)
+        return sequence_conv(x, *given, padding_data=self.padding_data, level=self.level)
 
     def extra_repr(self) -> str:
         return f"context_length={self.context_length}, context_start={self.context_start}, level={self.level!r}"
@@ -153,12 +144,13 @@ class SequenceConv1d(torch.nn.Module):
         padding: str = "same",
         groups: int = 1,
         bias: bool = True,
+        *,
         level: int | str = -1,
         device=None,
         dtype=None,
     ):
         super().__init__()
-        _at_least_one(in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size, groups=groups)
+        at_least_one(in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size, groups=groups)
         if in_channels % groups or out_channels % groups:
             raise LoDValueError(f"expected groups that divide {in_channels} and {out_channels}, got {groups}")
         self.dilation, self.padding, self.groups, self.level = dilation, padding, groups, level
@@ -175,15 +167,8 @@ class SequenceConv1d(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        return ops.sequence_conv1d(
-            x,
-            self.weight,
-            self.bias,
-            dilation=self.dilation,
-            padding=self.padding,
-            groups=self.groups,
-            level=self.level,
-        )
+        options = {"dilation": self.dilation, "padding": self.padding, "groups": self.groups, "level": self.level}
+        return sequence_conv1d(x, self.weight, self.bias, **options)
 
     def extra_repr(self) -> str:
         size = tuple(self.weight.shape)
@@ -194,9 +179,9 @@ class RowConv(torch.nn.Module):
     """`tl.row_conv` with its weight, (future_context + 1, features): every row and the `future_context` rows after it."""
 
     @public
-    def __init__(self, features: int, future_context: int, level: int | str = -1, device=None, dtype=None):
+    def __init__(self, features: int, future_context: int, *, level: int | str = -1, device=None, dtype=None):
         super().__init__()
-        _at_least_one(features=features)
+        at_least_one(features=features)
         if type(future_context) is not int or future_context < 0:
             raise LoDValueError(f"expected future_context >= 0, got {future_context!r}")
         self.level = level
@@ -208,7 +193,7 @@ class RowConv(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        return paddle.row_conv(x, self.weight, level=self.level)
+        return row_conv(x, self.weight, level=self.level)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[1]}, future_context={self.weight.shape[0] - 1}, level={self.level!r}"

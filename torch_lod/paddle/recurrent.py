@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrences with Paddle's parameters and layouts, on `tl.scan`: for weights that come from there. New models take
-`tl.nn.LSTM` and `tl.nn.GRU`, which have kernels of their own.
+"""Recurrences with Paddle's parameters and layouts, on `tl.scan`: for weights that come from Paddle. New models use
+`tl.nn.LSTM` and `tl.nn.GRU`, which have kernels.
 
 Gates lie side by side in the columns: candidate, input, forget, output for the LSTMs, update, reset, candidate for the GRUs.
 Inputs are projected already: (rows, 4 hidden) or (rows, 3 hidden).
@@ -17,7 +17,7 @@ from ..sequence.pool import sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.within import sequence_softmax
 from ..sequence_operator import a_float, as_autocast, level_of, number, one_column
-from ..tensor import LoDTensor, a_lod_tensor
+from ..tensor import LoDTensor, a_lod_tensor, values_of
 
 __all__ = [
     "attention_lstm",
@@ -49,7 +49,7 @@ def _matrix(what: str, t, shape: tuple, like: Tensor) -> Tensor:
     """A tensor of a shape (a vector may come as one row), of the dtype and device of the input; None is any size."""
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
-    t = t.values() if isinstance(t, LoDTensor) else t
+    t = values_of(t)
     flat = t.reshape(-1) if len(shape) == 1 and t.dim() == 2 and t.shape[0] == 1 else t
     if flat.dim() != len(shape) or any(want is not None and want != got for want, got in zip(shape, flat.shape)):
         said = tuple("any" if want is None else want for want in shape)
@@ -64,7 +64,7 @@ def _matrix(what: str, t, shape: tuple, like: Tensor) -> Tensor:
 
 def _projected(what: str, x, gates: int) -> tuple[Tensor, int]:
     """The values of a projected input and the number of hidden units."""
-    values = x.values() if isinstance(x, LoDTensor) else x
+    values = values_of(x)
     if not isinstance(values, Tensor) or values.dim() != 2 or values.shape[1] % gates or values.shape[1] == 0:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise LoDValueError(f"expected {what} of shape (rows, {gates} hidden), got {got}")
@@ -127,6 +127,7 @@ def dynamic_lstm(
     gate_activation: str = "sigmoid",
     cell_activation: str = "tanh",
     candidate_activation: str = "tanh",
+    *,
     level: int | str = -1,
 ) -> tuple[LoDTensor, LoDTensor]:
     """LSTM over inputs that are projected already.
@@ -156,7 +157,7 @@ def dynamic_lstm(
     cell = _lstm_cell(hidden, weight, bias, use_peepholes, activations, 0.0, lambda h: h)
     count = x.num_sequences(k)
     init = tuple(_state(name, t, count, hidden, values) for name, t in (("h_0", h_0), ("c_0", c_0)))
-    (out, cells), _ = scan(cell, x, init, k, is_reverse)
+    (out, cells), _ = scan(cell, x, init, level=k, reverse=is_reverse)
     return out, cells
 
 
@@ -176,9 +177,10 @@ def dynamic_lstmp(
     cell_activation: str = "tanh",
     candidate_activation: str = "tanh",
     proj_activation: str = "tanh",
+    *,
     level: int | str = -1,
 ) -> tuple[LoDTensor, LoDTensor]:
-    """`dynamic_lstm` whose hidden state is projected: r = P(h W_r) takes the place of h.
+    """`dynamic_lstm` whose hidden state is projected: r = P(h W_r) replaces h.
 
     Args:
         x: (rows, 4 hidden).
@@ -215,7 +217,7 @@ def dynamic_lstmp(
     cell = _lstm_cell(hidden, weight, bias, use_peepholes, activations, cell_clip, project)
     count = x.num_sequences(k)
     init = (_state("h_0", h_0, count, size, values), _state("c_0", c_0, count, hidden, values))
-    (out, cells), _ = scan(cell, x, init, k, is_reverse)
+    (out, cells), _ = scan(cell, x, init, level=k, reverse=is_reverse)
     return out, cells
 
 
@@ -245,6 +247,7 @@ def dynamic_gru(
     gate_activation: str = "sigmoid",
     candidate_activation: str = "tanh",
     origin_mode: bool = False,
+    *,
     level: int | str = -1,
 ) -> LoDTensor:
     """GRU over inputs that are projected already.
@@ -268,9 +271,8 @@ def dynamic_gru(
     bias = None if bias is None else _matrix("bias", bias, (3 * hidden,), values)
     gate = _activation("gate_activation", gate_activation)
     step = _gru_step(weight, bias, gate, _activation("candidate_activation", candidate_activation), origin_mode)
-    out, _ = scan(
-        lambda x_t, h: step(x_t, h)[0], x, _state("h_0", h_0, x.num_sequences(k), hidden, values), k, is_reverse
-    )
+    first = _state("h_0", h_0, x.num_sequences(k), hidden, values)
+    out, _ = scan(lambda x_t, h: step(x_t, h)[0], x, first, level=k, reverse=is_reverse)
     return out
 
 
@@ -367,13 +369,14 @@ def fused_embedding_fc_lstm(
 
     Args:
         ids: integers, (rows,) or (rows, 1). embeddings: (words, 4 hidden).
-        bias: with peepholes the last 3 hidden of it count; its first 4 hidden are in the table already.
+        bias: only its last 3 hidden count (with peepholes); the first 4 hidden are in the table already.
 
     Source: Paddle Fluid's fused_embedding_fc_lstm.
     """
     numbers = one_column("ids", ids)
     if not isinstance(embeddings, Tensor) or embeddings.dim() != 2:
-        raise LoDValueError("expected embeddings of shape (words, 4 hidden)")
+        got = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
+        raise LoDValueError(f"expected embeddings of shape (words, 4 hidden), got {got}")
     rows = torch.nn.functional.embedding(numbers, embeddings)
     if bias is not None:
         bias = torch.cat([torch.zeros_like(bias[..., : rows.shape[1]]), bias[..., rows.shape[1] :]], -1)

@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..errors import LoDTypeError, LoDValueError, public
+from ..lod import LoD
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor
+from ..tensor import LoDTensor, values_of
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
 
@@ -18,7 +19,7 @@ __all__ = ["scan"]
 
 @public
 def scan(
-    cell: Callable, x, init, level: int | str = -1, reverse: bool = False, static=None
+    cell: Callable, x, init, *, level: int | str = -1, reverse: bool = False, static=None
 ) -> tuple[Tensor | tuple, Tensor | tuple]:
     """Runs a recurrent cell along the elements of every sequence of a level.
 
@@ -35,50 +36,49 @@ def scan(
         x: a LoDTensor, or a tuple of LoDTensors with equal LoDs, of which the cell receives a tuple.
         init: the first state: a tensor (sequences, *shape), or any nesting of tuples, lists and dicts of them.
         level: whose sequences.
-        reverse: from the last element to the first; outputs stay at the place of their element.
-        static: what stays the same over the steps: tensors (sequences, ...), nested like init; the cell receives the rows of
-            the sequences that take part.
+        reverse: from the last element to the first; every output stays at the position of its element.
+        static: what stays the same over the steps: tensors (sequences, ...) in any nesting; the cell receives the rows of the
+            sequences that take part.
 
     Returns:
         the outputs, with the levels of x down to `level` (an output that is a LoDTensor of one sequence per element keeps its
-        own levels below that); a tuple of them where the cell's output is one. And the last state of every sequence, that of
-        an empty one being its first.
+        own levels below that); a tuple of them where the cell's output is a tuple. And the last state of every sequence; an
+        empty sequence keeps its first state.
 
     Raises:
         ValueError: where a state does not have a row per sequence, or the cell returns a state or an output of another
-            shape: the step, the memory, expected and given are named.
+            shape; the message names the step and the state. What the cell raises passes through as it is.
 
     Source: RecurrentOp of the variable-length RNN design of Paddle Fluid (DynamicRNN).
     """
     inputs = x if isinstance(x, tuple) else (x,)
     if not inputs:
         raise LoDTypeError("expected x as a LoDTensor or a tuple of them, got an empty tuple")
-    k = level_of(inputs[0], level)
-    lod = inputs[0]._lod
+    k, lod = level_of(inputs[0], level), inputs[0].lod
     for i, other in enumerate(inputs[1:], 1):
         level_of(other, level)
-        if other._lod.differs(lod):
+        if other.lod.differs(lod):
             raise LoDValueError(
-                f"expected x with equal LoDs, got LoDs that differ at input {i}: {lod.difference(other._lod)}"
+                f"expected x with equal LoDs, got LoDs that differ at input {i}: {lod.difference(other.lod)}"
             )
     if reverse:
-        turned = tuple(sequence_reverse(t, level=k) for t in inputs)
-        outputs, last = scan(cell, turned if isinstance(x, tuple) else turned[0], init, k, static=static)
+        flipped = tuple(sequence_reverse(t, level=k) for t in inputs)
+        outputs, last = scan(cell, flipped if isinstance(x, tuple) else flipped[0], init, level=k, static=static)
         back = [sequence_reverse(t, level=k) for t in (outputs if isinstance(outputs, tuple) else (outputs,))]
         return tuple(back) if isinstance(outputs, tuple) else back[0], last
 
     table = RankTable(lod, k)
-    order = table._order
+    order = table.order
     memories, spec = _rows_each("init", init, order.numel())
     constants, static_spec = _rows_each("static", static, order.numel()) if static is not None else ([], None)
     here = order.to(inputs[0].device)
     state, constants = ([t.index_select(0, here) for t in ts] for ts in (memories, constants))
     steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
-    alive = table._steps()[1]
+    alive = table.steps()[1]
     finished: list[list[Tensor]] = []
     outputs_of_steps: list[list[Tensor]] = []
     single = True
-    # without any step the cell is asked on no rows, to learn what it gives
+    # without any step the cell is called on no rows: its outputs have their shapes
     for t, (step, n) in enumerate(zip(steps or [tuple(_no_elements(x, k) for x in inputs)], alive or [0], strict=True)):
         if state and n < state[0].shape[0]:
             parts = [m.split([n, m.shape[0] - n]) for m in state]
@@ -92,21 +92,21 @@ def scan(
         outputs_of_steps.append(_checked(output if isinstance(output, tuple) else (output,), n, t))
     finished.append(state)
     ranked = [torch.cat(parts[::-1]) for parts in zip(*finished, strict=True)]
-    last = [t.index_select(0, here.argsort()) for t in ranked]
-    outputs = [_laid_out(list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
-    return outputs[0] if single else tuple(outputs), pytree.tree_unflatten(last, spec)
+    ends = [t.index_select(0, here.argsort()) for t in ranked]
+    laid_out = [_laid_out(list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
+    return laid_out[0] if single else tuple(laid_out), pytree.tree_unflatten(ends, spec)
 
 
 def _rows_each(what: str, tree, count: int) -> tuple[list[Tensor], pytree.TreeSpec]:
     leaves, spec = pytree.tree_flatten(tree)
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, Tensor):
-            raise LoDTypeError(f"expected {what} of tensors, got {type(leaf).__name__} at place {i}")
+            raise LoDTypeError(f"expected {what} of tensors, got {type(leaf).__name__} at index {i}")
         if leaf.dim() == 0 or leaf.shape[0] != count:
             raise LoDValueError(
-                f"expected {what} with a row for each of {count} sequences, got {tuple(leaf.shape)} at place {i}"
+                f"expected {what} with a row for each of {count} sequences, got {tuple(leaf.shape)} at index {i}"
             )
-    return [leaf.values() if isinstance(leaf, LoDTensor) else leaf for leaf in leaves], spec
+    return [values_of(leaf) for leaf in leaves], spec
 
 
 def _no_elements(x: LoDTensor, k: int) -> Tensor:
@@ -134,7 +134,7 @@ def _result(returned, spec, before: list[Tensor], t: int) -> tuple[Tensor | tupl
         if not isinstance(new, Tensor) or new.shape != old.shape:
             got = tuple(new.shape) if isinstance(new, Tensor) else type(new).__name__
             raise LoDValueError(f"expected memory {i} of shape {tuple(old.shape)} from the cell at step {t}, got {got}")
-    return output, [new.values() if isinstance(new, LoDTensor) else new for new in leaves]
+    return output, [values_of(new) for new in leaves]
 
 
 def _kind(value) -> str:
@@ -162,8 +162,6 @@ def _laid_out(parts: list[Tensor], table: RankTable, any_step: bool) -> LoDTenso
         return array_to_lod_tensor(parts, table)
     lod, nothing = table.lod, parts[0]
     own = lod.levels[: table.level + 1]
-    inner = nothing._lod.levels if isinstance(nothing, LoDTensor) else ()
-    values = nothing.values() if isinstance(nothing, LoDTensor) else nothing
-    levels = [*own, *inner]
+    levels = [*own, *(nothing.lod.levels if isinstance(nothing, LoDTensor) else ())]
     names = lod.level_names[: len(levels)] if lod.level_names and len(levels) in (len(own), lod.depth) else None
-    return LoDTensor(values, type(lod).checked("offsets", levels, names))
+    return LoDTensor(values_of(nothing), LoD.checked("offsets", levels, names))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a recurrence made visible: sequences sorted by length, step t of all of them at once, a batch that shrinks.
+"""The plan of a recurrence: sequences sorted by length, step t of all of them at once, in a batch that shrinks.
 
 With x of lengths [[2, 3, 1]] and rows a0 a1 | b0 b1 b2 | c0 the table says b a c, and the array holds
     step 0: b0 a0 c0        step 1: b1 a1        step 2: b2
@@ -13,10 +13,10 @@ from torch import Tensor
 from .. import ops
 from ..construct import all_lod, joined
 from ..dynamo import holds, whole_number
-from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..sequence_operator import level_of
-from ..tensor import LoDTensor, moved
+from ..sequence_operator import along, level_of, sequence_operator
+from ..tensor import LoDTensor, made, moved, rows_of
 from ..validate import sums
 
 __all__ = [
@@ -41,29 +41,33 @@ class RankTable:
 
     def __init__(self, lod: LoD, level: int):
         self.lod, self.level = lod, level
-        self._order = lod.rank_at(level)
+        self.order = lod.rank_at(level)  # shared
 
     @property
     def index(self) -> Tensor:
-        return self._order.clone()
+        return self.order.clone()
 
     @property
     def lengths(self) -> Tensor:
-        return self.lod.levels[self.level].diff()[self._order]
+        return self.lod.levels[self.level].diff()[self.order]
 
     def items(self) -> list[tuple[int, int]]:
-        return list(zip(self._order.tolist(), self.lengths.tolist(), strict=True))
+        return list(zip(self.order.tolist(), self.lengths.tolist(), strict=True))
 
     def alive(self, t: int) -> int:
         """How many sequences have a step t."""
         return whole_number((self.lengths > t).sum())
 
-    def _steps(self) -> tuple[Tensor, list[int]]:
+    def steps(self) -> tuple[Tensor, list[int]]:
         """The elements of step 0, 1, ... in the order of the table, one step after another, and the size of each step."""
-        lengths, step = self.lengths, torch.arange(max_sequence_len(self), device="cpu")
-        alive = lengths[None, :] > step[:, None]
-        first = self.lod.levels[self.level][self._order]
-        return (first[None, :] + step[:, None])[alive], alive.sum(1).tolist()
+
+        def make():
+            step = torch.arange(self.lod.longest_at(self.level), device="cpu")
+            alive = self.lengths[None, :] > step[:, None]
+            first = self.lod.levels[self.level][self.order]
+            return (first[None, :] + step[:, None])[alive], alive.sum(1).tolist()
+
+        return self.lod.remember(("steps", self.level), make)
 
     def __repr__(self) -> str:
         return f"RankTable({self.items()})"
@@ -75,8 +79,8 @@ class RankTable:
 torch.serialization.add_safe_globals([RankTable])
 
 
-@public
-def lod_rank_table(x: LoDTensor, level: int | str = 0) -> RankTable:
+@sequence_operator
+def lod_rank_table(x: LoDTensor, *, level: int | str = 0) -> RankTable:
     """The sequences of a level sorted by length, longest first; empty ones are last.
 
     Args:
@@ -85,11 +89,11 @@ def lod_rank_table(x: LoDTensor, level: int | str = 0) -> RankTable:
 
     Source: Paddle Fluid's lod_rank_table.
     """
-    k = level_of(x, level)
-    return RankTable(x._lod, k)
+    s = along(x, level)
+    return RankTable(s.lod, s.k)
 
 
-@public
+@sequence_operator
 def max_sequence_len(table: RankTable) -> int:
     """The number of steps: the length of the longest sequence, 0 without sequences.
 
@@ -104,7 +108,7 @@ def _a_table(table) -> RankTable:
     return table
 
 
-@public
+@sequence_operator
 def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
     """Element t of every sequence that has one, for every t: the inputs of the steps of a recurrence.
 
@@ -121,21 +125,20 @@ def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
 
     Source: Paddle Fluid's lod_tensor_to_array; SegmentInputs of the variable-length RNN design.
     """
-    k = level_of(x, _a_table(table).level)
-    if x._lod.differs(table.lod):
-        raise LoDValueError(f"expected x with the table's LoD, got LoDs that differ: {x._lod.difference(table.lod)}")
-    index, sizes = table._steps()
-    if k + 1 == x.lod_level:
-        return list(ops.gather_rows(x.values(), index.to(x.device)).split(sizes))
-    by_step = moved(x, *x._lod.take(k + 1, index))
+    s = along(x, _a_table(table).level)
+    if s.lod.differs(table.lod):
+        raise LoDValueError(f"expected x with the table's LoD, got LoDs that differ: {s.lod.difference(table.lod)}")
+    index, sizes = table.steps()
+    if s.innermost:
+        return list(ops.gather_rows(s.rows, index.to(s.rows.device)).split(sizes))
+    by_step = moved(x, *s.lod.take(s.k + 1, index))
     ends = sums(torch.tensor(sizes, dtype=torch.int64, device="cpu")).tolist()
-    lods = [by_step._lod.cut(0, a, b)[0] for a, b in itertools.pairwise(ends)]
-    return [
-        LoDTensor(part, lod) for part, lod in zip(by_step.values().split([lod.rows for lod in lods]), lods, strict=True)
-    ]
+    lods = [by_step.lod.cut(0, a, b)[0] for a, b in itertools.pairwise(ends)]
+    parts = by_step.values().split([lod.rows for lod in lods])
+    return [LoDTensor(part, lod) for part, lod in zip(parts, lods, strict=True)]
 
 
-@public
+@sequence_operator
 def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
     """The steps of a recurrence back in the order and structure of the table: the inverse of `lod_tensor_to_array`.
 
@@ -151,7 +154,7 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
 
     Source: Paddle Fluid's array_to_lod_tensor; ConcatOutputs of the variable-length RNN design.
     """
-    index, sizes = _a_table(table)._steps()
+    index, sizes = _a_table(table).steps()
     if not isinstance(array, (list, tuple)):
         raise LoDTypeError(f"expected array as a list of tensors, got {type(array).__name__}")
     if len(array) != len(sizes):
@@ -175,9 +178,9 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
     if not nested:
         names = table.lod.level_names[: table.level + 1] if table.lod.level_names else None
         values = torch.cat(list(array))
-        return LoDTensor(ops.gather_rows(values, back.to(values.device)), LoD.checked("offsets", outer, names))
+        return made(ops.gather_rows(values, back.to(values.device)), LoD.checked("offsets", outer, names))
     whole = joined(all_lod(list(array)))
-    inner, runs = whole._lod.take(0, back)
+    inner, runs = whole.lod.take(0, back)
     names = table.lod.level_names if table.lod.depth == len(outer) + inner.depth else None
     return moved(whole, LoD.checked("offsets", [*outer, *inner.levels], names), runs)
 
@@ -189,7 +192,7 @@ def _sequences_of(x, what: str = "x") -> int:
     return x.num_sequences() if isinstance(x, LoDTensor) else x.shape[0]
 
 
-@public
+@sequence_operator
 def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
     """The rows of a plain x, or the outermost sequences of a LoDTensor, in the order of the table.
 
@@ -204,15 +207,15 @@ def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
 
     Source: Paddle Fluid's reorder_lod_tensor_by_rank; InitMemories of the variable-length RNN design.
     """
-    order, count = _a_table(table)._order, _sequences_of(x)
+    order, count = _a_table(table).order, _sequences_of(x)
     if count != order.numel():
         raise LoDValueError(f"expected x with the {order.numel()} sequences of the table, got {count}")
     if isinstance(x, LoDTensor):
-        return moved(x, *x._lod.take(0, order))
+        return moved(x, *x.lod.take(0, order))
     return ops.gather_rows(x, order.to(x.device))
 
 
-@public
+@sequence_operator
 def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
     """The first rows (or sequences) of x: those of the sequences that have a step i. A view, also for the gradient.
 
@@ -235,19 +238,17 @@ def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
 
 
 def _mask(mask, count: int) -> Tensor:
-    if isinstance(mask, LoDTensor):
-        mask = mask.values()
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise LoDTypeError(f"expected mask as a bool tensor, got {getattr(mask, 'dtype', type(mask).__name__)}")
     if mask.is_meta:
         raise LoDTypeError(f"expected mask as a bool tensor with data, got one on {mask.device}")
     if not (mask.dim() == 1 or (mask.dim() == 2 and mask.shape[1] == 1)) or not holds(mask.shape[0] == count):
         raise LoDValueError(f"expected mask of shape ({count},) or ({count}, 1), got {tuple(mask.shape)}")
-    return mask.reshape(-1).cpu()
+    return rows_of(mask).reshape(-1).cpu()
 
 
-@public
-def split_lod_tensor(x: Tensor, mask: Tensor, level: int | str = 0) -> tuple[Tensor, Tensor]:
+@sequence_operator
+def split_lod_tensor(x: Tensor, mask: Tensor, *, level: int | str = 0) -> tuple[Tensor, Tensor]:
     """The sequences of a level where the mask is true, and the others. One sync if the mask is on a GPU.
 
     Args:
@@ -255,8 +256,8 @@ def split_lod_tensor(x: Tensor, mask: Tensor, level: int | str = 0) -> tuple[Ten
         mask: bool, (sequences,) or (sequences, 1).
 
     Returns:
-        two batches of the levels from `level` down, either of them perhaps without sequences. The gradient goes back to the
-        rows that went there.
+        two batches of the levels from `level` down, either of which may be without sequences. The gradient goes back to the
+        rows.
 
     Raises:
         ValueError, TypeError: where mask is not one bool for every sequence.
@@ -269,12 +270,12 @@ def split_lod_tensor(x: Tensor, mask: Tensor, level: int | str = 0) -> tuple[Ten
         return yes, no
     k = level_of(x, level)
     host = _mask(mask, x.num_sequences(k))
-    yes, no = (moved(x, *x._lod.take(k, m.nonzero().flatten())) for m in (host, ~host))
+    yes, no = (moved(x, *x.lod.take(k, m.nonzero().flatten())) for m in (host, ~host))
     return yes, no
 
 
-@public
-def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor, level: int | str = 0) -> Tensor:
+@sequence_operator
+def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor, *, level: int | str = 0) -> Tensor:
     """The inverse of `split_lod_tensor`: sequence i from `in_true` where the mask is true, from `in_false` otherwise.
 
     Args:
@@ -294,7 +295,7 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
     for (what, count), part in zip(wanted.items(), (in_true, in_false), strict=True):
         if not holds(_sequences_of(part, what) == count):
             raise LoDValueError(f"expected {what} with {count} sequences, got {_sequences_of(part, what)}")
-    place = torch.where(host, host.cumsum(0) - 1, wanted["in_true"] + (~host).cumsum(0) - 1)
+    index = torch.where(host, host.cumsum(0) - 1, wanted["in_true"] + (~host).cumsum(0) - 1)
     if isinstance(in_true, LoDTensor) != isinstance(in_false, LoDTensor):
         kinds = f"{type(in_true).__name__} and {type(in_false).__name__}"
         raise LoDTypeError(f"expected in_true and in_false of one kind, got {kinds}")
@@ -302,10 +303,10 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
         if in_true.shape[1:] != in_false.shape[1:]:
             shapes = f"{tuple(in_true.shape[1:])} and {tuple(in_false.shape[1:])}"
             raise LoDValueError(f"expected in_true and in_false of rows of one shape, got {shapes}")
-        return ops.gather_rows(torch.cat([in_true, in_false]), place.to(in_true.device))
+        return ops.gather_rows(torch.cat([in_true, in_false]), index.to(in_true.device))
     whole = joined(all_lod([in_true, in_false]))
-    inner, runs = whole._lod.take(0, place)
+    inner, runs = whole.lod.take(0, index)
     if not isinstance(x, LoDTensor):
         return moved(whole, inner, runs)
     names = x.level_names if k + inner.depth == x.lod_level else inner.level_names if k == 0 else None
-    return moved(whole, LoD.checked("offsets", [*x._lod.levels[:k], *inner.levels], names), runs)
+    return moved(whole, LoD.checked("offsets", [*x.lod.levels[:k], *inner.levels], names), runs)

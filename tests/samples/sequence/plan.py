@@ -15,7 +15,7 @@ def table_errors():
 
 
 def of_table(x, k):
-    yield "", (tl.lod_rank_table(x, k),), {}
+    yield "", (tl.lod_rank_table(x, level=k),), {}
 
 
 def no_table(name, *args):
@@ -26,7 +26,7 @@ def no_table(name, *args):
 
 
 def with_table(x, k):
-    yield "", (x, tl.lod_rank_table(x, k)), {}
+    yield "", (x, tl.lod_rank_table(x, level=k)), {}
 
 
 def array_errors():
@@ -44,7 +44,7 @@ def array_errors():
 
 def steps(x, k):
     """Steps of plain rows, and of sequences of whatever length."""
-    table = tl.lod_rank_table(x, k)
+    table = tl.lod_rank_table(x, level=k)
     sizes = [table.alive(t) for t in range(tl.max_sequence_len(table))]
     if not sizes:
         return
@@ -89,7 +89,7 @@ def step_errors():
 
 
 def ordered(x, k):
-    table = tl.lod_rank_table(x, k)
+    table = tl.lod_rank_table(x, level=k)
     count = x.num_sequences(k)
     yield " rows", (values(count, (3,), x.dtype, x.device), table), {}
     yield " numbers", (values(count, (), x.dtype, x.device), table), {}
@@ -107,7 +107,7 @@ def order_errors():
 
 
 def shrunk(x, k):
-    table = tl.lod_rank_table(x, k)
+    table = tl.lod_rank_table(x, level=k)
     count = x.num_sequences(k)
     for i in (0, 1, 3, 100):
         yield f" rows {i}", (values(count, (3,), x.dtype, x.device), i, table), {}

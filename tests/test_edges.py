@@ -109,7 +109,7 @@ def test_messages_show_the_way_out():
     x = tl.from_lengths(torch.randn(3, 4), [[1, 2]])
     deep = tl.from_lengths(torch.randn(3, 4), [[2], [1, 2]])
     for call, words in (
-        (lambda: tl.sequence_pool(x, "sum", padding_value="sentence"), "level='sentence'"),
+        (lambda: tl.sequence_pool(x, "sum", "sentence"), "level='sentence'"),
         (lambda: x + deep, "tl.sequence_expand_as"),
         (lambda: x.unsqueeze(0) + 1, "x.to_padded()"),
         (lambda: torch.nn.Conv2d(3, 3, 1)(x), "to_padded"),

@@ -167,7 +167,7 @@ class SequenceConv1d(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
-        options = {"dilation": self.dilation, "padding": self.padding, "groups": self.groups, "level": self.level}
+        options: dict = {"dilation": self.dilation, "padding": self.padding, "groups": self.groups, "level": self.level}
         return sequence_conv1d(x, self.weight, self.bias, **options)
 
     def extra_repr(self) -> str:

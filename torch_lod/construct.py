@@ -11,7 +11,7 @@ from . import ops
 from .dynamo import compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, public
 from .lod import LoD
-from .tensor import LoDTensor, made, moved
+from .tensor import LoDTensor, made, moved, values_of
 from .torch_rules import chain
 from .validate import host_integers, sums
 
@@ -50,7 +50,7 @@ def tensor_of(what: str, given, hint: str = "") -> Tensor:
             raise LoDTypeError(f"expected {what} of a dtype that torch has, got an array of {given.dtype}") from None
     if not isinstance(given, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor or an array, got {type(given).__name__}{hint}")
-    return given.values() if isinstance(given, LoDTensor) else given
+    return values_of(given)
 
 
 def _is_list(item) -> bool:

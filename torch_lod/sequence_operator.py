@@ -7,8 +7,9 @@
         return s.keep(ops.segment_softmax(s.rows, s.offsets))
 
 `sequence_operator` is the border (errors name the call) and sets the policy table aside: inside, a LoDTensor passes for a
-plain tensor of its rows and costs as little. `along` finds the level. `s.rows` and `s.offsets` are what the operators of torch_lod.ops take; `s.spread` brings a row per
-sequence back to the rows. `s.keep`, `s.pool` and `s.pick` wrap what comes out; where rows move otherwise, `tensor.moved` does.
+plain tensor of its rows and costs as little. `along` finds the level. `s.rows` and `s.offsets` are what the operators of
+torch_lod.ops take; `s.spread` brings a row per sequence back to the rows. `s.keep`, `s.pool` and `s.pick` wrap the result;
+where rows move in another way, `tensor.moved` does.
 """
 
 from collections.abc import Callable

@@ -528,7 +528,7 @@ def rows_of(x: Tensor) -> Tensor:
 
 
 def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
-    """Rows of x in another place: those that `source` takes, run by run or, by their index, one by one."""
+    """Rows of x in another structure: those that `source` names, as runs or by their index."""
     with without_policy():
         rows = rows_of(x)
         if isinstance(source, Runs):

@@ -212,7 +212,7 @@ def sequence_conv(
         weight: (context_length * features, out).
         context_start: where the context begins, relative to the row; -(context_length // 2) if None.
         bias: (out,).
-        padding_data: (before + after, features), what a context sees outside its sequence, in place of zeros: first the
+        padding_data: (before + after, features), what a context sees outside its sequence, instead of zeros: first the
             before = max(0, -context_start) rows that precede it, then the after = max(0, context_start + context_length - 1)
             rows that follow it.
 

@@ -118,7 +118,7 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: i
         the LoD of x, but for the lengths of sub-sequences at an outer level, which move with them. The gradient moves back;
         what was pushed out has none.
 
-    Source: torch.roll, sequence by sequence, without coming in again at the other end.
+    Source: torch.roll, sequence by sequence, but what leaves at one end does not come in at the other.
     """
     s = along(x, level)
     if type(n) is not int or not -(2**40) <= n <= 2**40:
@@ -177,7 +177,7 @@ def sequence_dropout(x: LoDTensor, p: float = 0.5, *, level: int | str = -1, tra
     Returns:
         the shape, dtype and LoD of x. The gradient is dropped and divided alike. Random numbers of the device of x.
 
-    Source: torch.nn.functional.dropout1d, a sequence in place of a channel.
+    Source: torch.nn.functional.dropout1d, of sequences instead of channels.
     """
     s = along(x, level)
     probability("p", p)

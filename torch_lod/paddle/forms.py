@@ -11,7 +11,7 @@ from ..construct import all_lod, joined_within
 from ..dynamo import failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, public
 from ..lod import LoD
-from ..sequence.pool import _kind, _pool, sequence_pool, sequence_topk
+from ..sequence.pool import _kind, sequence_pool, sequence_topk
 from ..sequence.windows import _a_weight, _fits, _positive, _rows_by_features
 from ..sequence_operator import (
     a_float,
@@ -50,7 +50,7 @@ def sequence_first_step(x: LoDTensor, pad_value: float = 0.0, level: int | str =
 
     Source: Paddle Fluid's sequence_first_step.
     """
-    return _pool(x, "first", pad_value, level)
+    return sequence_pool(x, "first", pad_value, level)
 
 
 @public
@@ -69,7 +69,7 @@ def sequence_last_step(x: LoDTensor, pad_value: float = 0.0, level: int | str = 
 
     Source: Paddle Fluid's sequence_last_step.
     """
-    return _pool(x, "last", pad_value, level)
+    return sequence_pool(x, "last", pad_value, level)
 
 
 @public

@@ -34,7 +34,7 @@ def trees(tmp_path_factory):
     setup("egg_info", "--egg-base", folder, "build_py", "--build-lib", folder / "site")
     python_only = shutil.ignore_patterns("_C*", "__pycache__")
     shutil.copytree(ROOT / "torch_lod", folder / "checkout/torch_lod", ignore=python_only)
-    (folder / "checkout/csrc").mkdir()
+    shutil.copytree(ROOT / "csrc/torch_lod", folder / "checkout/csrc/torch_lod")
     for library in built():
         shutil.copy(library, folder / "site/torch_lod")
     return folder

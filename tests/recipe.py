@@ -30,7 +30,7 @@ class Edit(NamedTuple):
         text = path.read_text()
         anchor = self.after or self.before
         if anchor is None:
-            path.write_text(text.rstrip("\n") + "\n" + self.text)
+            path.write_text(text.rstrip("\n") + "\n\n\n" + self.text)
             return
         assert text.count(f"{anchor}\n") >= 1, f"{self.file} has no line {anchor!r}"
         new = f"{anchor}\n{self.text}" if self.after else f"{self.text}{anchor}\n"

@@ -18,6 +18,6 @@ def include_paths() -> list[str]:
         if (folder / "torch_lod" / "binding.h").is_file():
             return [str(folder)]
     raise LoDRuntimeError(
-        f"include_paths: expected the headers of torch_lod in {package / 'include'}, found none; reinstall it: "
-        "pip install --no-build-isolation --force-reinstall --no-deps torch_lod"
+        f"include_paths: expected the headers of torch_lod in {package / 'include'}, found none; reinstall it from its "
+        "checkout: pip install --no-build-isolation --force-reinstall --no-deps ."
     )

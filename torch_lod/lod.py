@@ -183,11 +183,10 @@ class LoD(Partition):
 
     @property
     def depth(self) -> int:
-        """Number of levels."""
+        """Number of levels: also what `len` of a LoD gives. Sequences are counted by `num_sequences`."""
         return len(self.levels)
 
     def __len__(self) -> int:
-        """Number of levels; sequences are counted by `num_sequences`."""
         return len(self.levels)
 
     @property

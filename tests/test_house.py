@@ -306,7 +306,9 @@ def test_schemas_that_are_missing_are_said(tmp_path):
     shutil.copytree(ROOT / "torch_lod", tmp_path / "torch_lod", ignore=shutil.ignore_patterns("_C*", "__pycache__"))
     shutil.copytree(ROOT / "csrc/torch_lod", tmp_path / "csrc/torch_lod", ignore=lambda *_: ["schemas.h"])
     env = {"TORCH_LOD_COMPOSED": "1"}  # otherwise a folder without operators steps aside
-    done = subprocess.run([sys.executable, "-c", "import torch_lod"], capture_output=True, text=True, cwd=tmp_path, env=env)
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch_lod"], capture_output=True, text=True, cwd=tmp_path, env=env
+    )
     assert "expected the operators' schemas in" in done.stderr and "install torch_lod again" in done.stderr
 
 

@@ -125,9 +125,10 @@ def signature(text: str) -> Callable[[Callable], Rule]:
                 return None
             values.append(rank)
             answer = question(func, *[values[i] for i in wanted])
-            if answer is not True:
-                return None if answer is False else answer
-            return None if of.mixed(values, rank, args, kwargs) else of.lod(func, values)
+            if isinstance(answer, LoD):
+                return answer
+            # not `is True`: of sizes that torch.compile takes as symbols, the answer is a symbol
+            return of.lod(func, values) if answer and not of.mixed(values, rank, args, kwargs) else None
 
         return rule
 

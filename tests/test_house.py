@@ -230,6 +230,16 @@ def run_fenced(path: Path):
     return checked
 
 
+def test_every_operator_is_in_the_changelog():
+    page = (ROOT / "CHANGELOG.md").read_text()
+    names = {*operators_of(tl.sequence), *tl.paddle.__all__, *tl.ops.__all__} - {"COMPILED"}
+    assert not [name for name in sorted(names) if f"`{name}`" not in page]
+
+
+def operators_of(package):
+    return [name for name in package.__all__ if not isinstance(getattr(package, name), type)]
+
+
 @pytest.mark.parametrize(
     "page",
     [

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers below their two faces, tl.nn's modules and torch.nn's own on LoDTensors."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,7 +51,7 @@ def run_layers(
             rows = rows.to(autocast)
         sides = []
         for back in (False, True)[: 1 + bidirectional]:
-            first = [t if t is None else t[len(finals)].to(rows.dtype) for t in states]
+            first: list[Any] = [t if t is None else t[len(finals)].to(rows.dtype) for t in states]
             weights = [t if t is None else t.to(rows.dtype) for t in directions[len(finals)]]
             hidden, cells = _along(cell, rows, weights, first, offsets, back)
             end = lod.end_rows_at(k, not back, device)
@@ -68,8 +68,9 @@ def _along(
     cell: str, rows: Tensor, weights: list, first: list, offsets: Tensor, back: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The state after every row, and for lstm the cells."""
+    given: Any = (rows, *weights[:4], *first, offsets, back)  # in the order of the operators
     if cell == "lstm":
-        return ops.lstm(rows, *weights[:4], *first, offsets, back, weights[4])[:2]
+        return ops.lstm(*given, weights[4])[:2]
     if cell == "gru":
-        return ops.gru(rows, *weights[:4], *first, offsets, back)[0], None
-    return ops.rnn(rows, *weights[:4], *first, offsets, back, cell == "rnn_relu"), None
+        return ops.gru(*given)[0], None
+    return ops.rnn(*given, cell == "rnn_relu"), None

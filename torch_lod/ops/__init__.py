@@ -5,44 +5,17 @@
 memory are checked on every call; offsets on a GPU are clamped by the kernels and reported asynchronously.
 """
 
-from .attention import attention
-from .library import COMPILED
-from .recurrence import gru, lstm, rnn
-from .rows import (
-    gather_rows,
-    gather_runs,
-    rank_by_length,
-    run_map,
-    scatter_rows,
-    scatter_runs,
-    segment_conv,
-    segment_fold,
-    segment_unfold,
-)
-from .scan import segment_cumulative, segment_scan
-from .segment import segment_broadcast, segment_extreme, segment_pick, segment_place, segment_reduce, segment_softmax
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "COMPILED",
-    "attention",
-    "gather_rows",
-    "gather_runs",
-    "gru",
-    "lstm",
-    "rank_by_length",
-    "rnn",
-    "run_map",
-    "scatter_rows",
-    "scatter_runs",
-    "segment_broadcast",
-    "segment_conv",
-    "segment_cumulative",
-    "segment_extreme",
-    "segment_fold",
-    "segment_pick",
-    "segment_place",
-    "segment_reduce",
-    "segment_scan",
-    "segment_softmax",
-    "segment_unfold",
-]
+from . import attention as _attention
+from . import recurrence, rows, scan, segment
+from .attention import *
+from .library import COMPILED as COMPILED
+from .recurrence import *
+from .rows import *
+from .scan import *
+from .segment import *
+
+if not TYPE_CHECKING:  # as in torch_lod.sequence
+    __all__ = ["COMPILED"]
+    __all__ += [name for family in (_attention, recurrence, rows, scan, segment) for name in family.__all__]

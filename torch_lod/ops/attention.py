@@ -5,6 +5,10 @@ from torch import Tensor
 
 from .library import operator
 
+__all__ = [
+    "attention",
+]
+
 
 @operator
 def attention(

@@ -5,6 +5,12 @@ from torch import Tensor
 
 from .library import operator
 
+__all__ = [
+    "gru",
+    "lstm",
+    "rnn",
+]
+
 
 @operator
 def lstm(

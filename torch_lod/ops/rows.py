@@ -5,6 +5,18 @@ from torch import Tensor
 
 from .library import operator
 
+__all__ = [
+    "gather_rows",
+    "gather_runs",
+    "rank_by_length",
+    "run_map",
+    "scatter_rows",
+    "scatter_runs",
+    "segment_conv",
+    "segment_fold",
+    "segment_unfold",
+]
+
 
 @operator
 def run_map(starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1) -> Tensor:

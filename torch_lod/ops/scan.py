@@ -5,6 +5,11 @@ from torch import Tensor
 
 from .library import operator
 
+__all__ = [
+    "segment_cumulative",
+    "segment_scan",
+]
+
 
 @operator
 def segment_scan(values: Tensor, factors: Tensor | None, row_offsets: Tensor, adjoint: bool = False) -> Tensor:

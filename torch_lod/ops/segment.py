@@ -5,6 +5,15 @@ from torch import Tensor
 
 from .library import operator
 
+__all__ = [
+    "segment_broadcast",
+    "segment_extreme",
+    "segment_pick",
+    "segment_place",
+    "segment_reduce",
+    "segment_softmax",
+]
+
 
 @operator
 def segment_reduce(values: Tensor, row_offsets: Tensor, reduce: str, pad_value: float = 0.0) -> Tensor:

@@ -44,9 +44,16 @@ def _is_vector(matrix, right) -> bool:
     return right.dim() == 1 or (right.dim() == matrix.dim() - 1 and right.shape == matrix.shape[:-1])
 
 
-@signature("input: rows, other: rows")
-def matmul(func, input, other):
+def matmul(func, args, kwargs):
     """A matrix of rows times a plain matrix or vector, or a matrix per row."""
+    if not kwargs and len(args) == 2 and getattr(args[1], "_lod", None) is None:  # without binding, as it is so common
+        x, weight = args
+        return lod_of(x) if x.dim() >= 2 and weight.dim() <= max(2, x.dim()) else None
+    return _matmul(func, args, kwargs)
+
+
+@signature("input: rows, other: rows")
+def _matmul(func, input, other):
     if lod_of(other) is None:
         return input.dim() >= 2 and other.dim() <= max(2, input.dim())
     if other.dim() < 3 or (lod_of(input) is not None and input.dim() != other.dim()):

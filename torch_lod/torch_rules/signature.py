@@ -46,11 +46,11 @@ class Signature:
         defaults = [None] * (self.positional - len(given.defaults)) + given.defaults
         defaults += [ast.Tuple([])] * self.star + given.kw_defaults
         self.defaults = [None if d is None else ast.literal_eval(d) for d in defaults]
-        self.keys = [
-            {name, *(_ALIASES.get(name, ()) if i else FIRST)} - ({*self.names} - {name})
-            for i, name in enumerate(self.names)
-        ]
-        self.known = set().union(*self.keys)
+        #: The arguments that a keyword may stand for.
+        self.keywords: dict[str, list[int]] = {}
+        for i, name in enumerate(self.names):
+            for key in {name, *(_ALIASES.get(name, ()) if i else FIRST)} - ({*self.names} - {name}):
+                self.keywords.setdefault(key, []).append(i)
         kinds = [a.annotation.id if a.annotation else "option" if i else "rows" for i, a in enumerate(arguments)]
         self.kinds = dict(zip(self.names, kinds))
         self.broadcast = "broadcast" in kinds
@@ -67,8 +67,8 @@ class Signature:
         bound = len(values)
         values += self.defaults[bound:]
         for key, value in kwargs.items():
-            for i in range(bound, len(values)):
-                if key in self.keys[i]:
+            for i in self.keywords.get(key, ()):
+                if i >= bound:
                     values[i] = value
         return values
 
@@ -96,7 +96,7 @@ class Signature:
                 return True
         options = [values[i] for i in self.options]
         options += [] if self.star else args[self.positional :]
-        options += [value for key, value in kwargs.items() if key not in self.known]
+        options += [value for key, value in kwargs.items() if key not in self.keywords]
         for value in options:
             if isinstance(value, Tensor):
                 if value.dim() > rank or lod_of(value) is not None:
@@ -118,10 +118,33 @@ def signature(text: str) -> Callable[[Callable], Rule]:
         index = {"input": 0, **{name: i for i, name in enumerate((*of.names, "rank"))}}
         wanted = [index[name] for name in code.co_varnames[1 : code.co_argcount]]
 
+        defaults, operands, positional, star = of.defaults, of.operands, of.positional, of.star
+        kinds = [*[*of.kinds.values()][:positional], *["option"] * 16]  # of arguments by position
+        alone = not of.broadcast and operands[:1] == [0]
+
         def rule(func, args, kwargs):
+            if alone and args and not kwargs and len(args) < 16:  # nearly every call: x with numbers and plain tensors
+                lod, rank = getattr(args[0], "_lod", None), args[0].dim()
+                for kind, value in zip(kinds[1:], args[1:]):
+                    if isinstance(value, Tensor):
+                        if kind == "option" or getattr(value, "_lod", None) is not None:
+                            break
+                        rank = max(rank, value.dim()) if kind == "rows" else rank
+                    elif isinstance(value, (tuple, list)):
+                        break
+                else:
+                    if lod is None:
+                        return None
+                    values = (
+                        [*args[:positional], args[positional:]] if star and args[positional:] else [*args[:positional]]
+                    )
+                    values += defaults[len(values) :]
+                    values.append(rank)
+                    answer = question(func, *[values[i] for i in wanted])
+                    return answer if isinstance(answer, LoD) else lod if answer else None
             values = of.bind(args, kwargs)
             rank = of.rank(values)
-            if not rank and of.operands:
+            if not rank and operands:
                 return None
             values.append(rank)
             answer = question(func, *[values[i] for i in wanted])

@@ -13,7 +13,7 @@ JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 SOURCES := $(shell find csrc torch_lod -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.py') setup.py pyproject.toml
 
-.PHONY: demo test quick test-all test-fallback bench lint docs size cuda clean
+.PHONY: demo test quick test-all test-fallback bench lint recipe docs size cuda clean
 
 $(VENV)/torch: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +56,10 @@ lint: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/check_types.py
+
+# CONTRIBUTING's recipe for an operator with a kernel, built and held to the laws in a copy of the tree.
+recipe: $(VENV)/dev
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/recipe.py "An operator with a kernel"
 
 docs: $(VENV)/dev
 	$(BIN)/python docs/build.py

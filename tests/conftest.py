@@ -14,11 +14,13 @@ FULL = os.environ.get("TORCH_LOD_FULL") == "1"
 #: Tests of things other than what operators compute: make test-fallback, which asks whether everything also holds on the
 #: compositions, does not repeat them.
 ONCE = {
+    "test_contributing.py": "recipes, in copies of the tree",
     "test_example.py": "the example program: its data, its options, its output",
     "test_extension.py": "headers, and an operator compiled elsewhere",
     "test_golden.py::test_another_folder": "the counting of recorded cases",
     "test_golden.py::test_crashes_and_hangs": "the counting of recorded cases",
     "test_house.py::test_generated_documentation": "the docs as files",
+    "test_install.py": "packages as files",
     "test_house.py::test_imports_go_downwards": "the sources as files",
     "test_house.py::test_pages_print": "the docs as programs",
     "test_malformed.py::test_broken_files": "files",

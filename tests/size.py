@@ -6,10 +6,14 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ROOMS = {
     "kernels and bindings": "csrc/**/*.*",
-    "plain-tensor operators": "torch_lod/ops/*.py",
+    "plain-tensor operators": "torch_lod/ops/**/*.py",
     "structure and tensor": "torch_lod/*.py",
+    "what torch's functions do": "torch_lod/torch_rules/*.py",
+    "engines": "torch_lod/engine/*.py",
     "sequence operators": "torch_lod/sequence/*.py",
+    "names of Paddle": "torch_lod/paddle/*.py",
     "modules": "torch_lod/nn/*.py",
+    "drop-in": "torch_lod/drop_in/*.py",
     "tests": "tests/**/*.py",
     "examples": "examples/**/*.*",
     "benchmarks": "benchmarks/**/*.py",

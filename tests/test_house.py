@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import size
 import torch
 from samples import OPS, SEQUENCES, WITHOUT
 
@@ -325,3 +326,7 @@ def test_schemas_that_are_missing_are_said(tmp_path):
 def test_the_size_of_the_house_can_be_told():
     done = subprocess.run([sys.executable, "tests/size.py"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0 and "kernels and bindings" in done.stdout, done.stderr
+    counted = {p for pattern in size.ROOMS.values() for p in ROOT.glob(pattern)}
+    assert not [p for p in sources("torch_lod/**/*.py", "csrc/**/*.*") if p not in counted], (
+        "a room for it in tests/size.py"
+    )

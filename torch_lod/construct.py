@@ -230,7 +230,7 @@ def from_padded(
         host = tensor_of("mask", mask).cpu().flatten()
         if host.is_floating_point() or host.is_complex():
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}; see mask.bool()")
-        for i in failing((host != 0) & (host != 1), "expected a mask of 0 and 1"):
+        for i in failing((host != 0) & (host != 1), "from_padded: expected a mask of 0 and 1"):
             raise LoDValueError(
                 f"expected a mask of 0 and 1, got {int(host[i])} at index {[i // longest, i % longest]}"
             )
@@ -241,7 +241,7 @@ def from_padded(
     if lengths.numel() != n:
         raise LoDValueError(f"expected {n} lengths, one per sequence, got {lengths.numel()}")
     lod = LoD.checked("lengths", [sums(lengths)], level_names, by_length=True)
-    for i in failing(lengths > longest, "expected lengths within the padded length"):
+    for i in failing(lengths > longest, "from_padded: expected lengths within the padded length"):
         raise LoDValueError(f"expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
     starts = lod.padded_starts_at(0, longest, side == "right", rows.device)
     offsets = lod.row_offsets_at(0, rows.device)

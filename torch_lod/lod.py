@@ -91,7 +91,7 @@ class LoD(Partition):
         for k, level in enumerate(levels):
             end = levels[k + 1].shape[0] - 1 if k + 1 < len(levels) else rows
             wrong = torch.cat([level[:1] != 0, level.diff() < 0, level[-1:] != end])
-            failing(wrong, f"expected {what} from 0, never decreasing, to the size of the next level")
+            failing(wrong, f"LoD: expected {what} from 0, never decreasing, to the size of the next level")
         self._put(levels, None, rows, level_names_of(names, len(levels)))
 
     @classmethod
@@ -161,9 +161,9 @@ class LoD(Partition):
     @classmethod
     def parsed_ids(cls, ids, num_sequences, names) -> "LoD":
         ids = host_integers("ids", ids)
-        for i in failing(ids[1:] < ids[:-1], "expected sorted ids"):
+        for i in failing(ids[1:] < ids[:-1], "LoD.from_segment_ids: expected sorted ids"):
             raise LoDValueError(f"expected sorted ids, got {int(ids[i])} then {int(ids[i + 1])} at index {i + 1}")
-        for _ in failing(ids[:1] < 0, "expected ids >= 0"):
+        for _ in failing(ids[:1] < 0, "LoD.from_segment_ids: expected ids >= 0"):
             raise LoDValueError(f"expected ids >= 0, got {int(ids[0])} at index 0")
         last = whole_number(ids[-1]) if ids.numel() else -1
         most = 1024 * (ids.numel() + 1024)

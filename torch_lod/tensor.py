@@ -261,12 +261,14 @@ class LoDTensor(PaddleMethods, Rows):
         order = host_integers("order", order)
         n = self._lod.num_sequences(k)
         said = "expected order to be a permutation of the sequences"
-        if not holds(order.numel() == n) or failing(order.sort().values != torch.arange(n, device="cpu"), said):
+        if not holds(order.numel() == n) or failing(
+            order.sort().values != torch.arange(n, device="cpu"), f"permute_sequences: {said}"
+        ):
             raise LoDValueError(f"expected order to be a permutation of {n} sequences, got {_list(order)}")
         if k > 0:
             parent = self._lod.parents_at(k - 1)
             said = "expected sequences to stay in their parent"
-            for i in failing(parent[order] != parent, said):
+            for i in failing(parent[order] != parent, f"permute_sequences: {said}"):
                 raise LoDValueError(f"{said}, got {int(order[i])} at index {i}")
         lod, runs = self._lod.take(k, order, True)
         return moved(self, self._lod.under(lod), runs)

@@ -162,7 +162,7 @@ def pad(input, pad, mode="constant", value=None):
     s = along(input)
     lengths, most = _lengths(s.lod), max(pad)
     short = (lengths > 0) & (lengths < {"reflect": most + 1, "replicate": 1, "circular": most}[mode])
-    for i in failing(short, f"expected sequences long enough for {mode} padding"):
+    for i in failing(short, f"pad: expected sequences long enough for {mode} padding"):
         raise LoDValueError(
             f"expected sequences long enough for {mode} padding of {most} rows, got {int(lengths[i])} in sequence {i}"
         )

@@ -64,13 +64,17 @@ def run_layers(
     return rows, [torch.stack(state) for state in zip(*finals, strict=True)]
 
 
+_OPERATORS = {"lstm": ops.lstm, "gru": ops.gru, "rnn_tanh": ops.rnn, "rnn_relu": ops.rnn}
+
+
 def _along(
     cell: str, rows: Tensor, weights: list, first: list, offsets: Tensor, back: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The state after every row, and for lstm the cells."""
-    given: Any = (rows, *weights[:4], *first, offsets, back)  # in the order of the operators
+    run: Any = _OPERATORS[cell]
+    given = (rows, *weights[:4], *first, offsets, back)
     if cell == "lstm":
-        return ops.lstm(*given, weights[4])[:2]
+        return run(*given, weights[4])[:2]
     if cell == "gru":
-        return ops.gru(*given)[0], None
-    return ops.rnn(*given, cell == "rnn_relu"), None
+        return run(*given)[0], None
+    return run(*given, cell == "rnn_relu"), None

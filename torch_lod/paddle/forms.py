@@ -105,7 +105,10 @@ def fused_embedding_seq_pool(
     words = weight.shape[0]
     numbers = numbers.to(torch.int64)
     outside = (numbers < 0) | (numbers >= words)
-    for i in failing(outside.flatten(1).any(1) if outside.dim() > 1 else outside, "ids hold one out of range"):
+    for i in failing(
+        outside.flatten(1).any(1) if outside.dim() > 1 else outside,
+        "fused_embedding_seq_pool: ids hold one out of range",
+    ):
         worst = int(numbers[i][outside[i]][0])
         raise LoDIndexError(f"expected ids in [0, {words - 1}], got {worst} at index {i}")
     reduce = reduction("combiner", combiner)
@@ -149,7 +152,7 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
     if high.shape != lengths.shape or broad.shape != lengths.shape:
         counts = [len(t) for t in (lengths, high, broad)]
         raise LoDValueError(f"expected equally many sequences in x, row and col, got {counts}")
-    said = "expected x of channel_num x rows x columns scores"
+    said = "sequence_topk_avg_pooling: expected x of channel_num x rows x columns scores"
     for i in failing(lengths != channel_num * high * broad, said):
         raise LoDValueError(
             f"expected x of {channel_num} x {int(high[i])} x {int(broad[i])} scores in sequence {i}, got {int(lengths[i])}"

@@ -211,7 +211,9 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
         raise LoDValueError(f"expected new_dim in [1, 2**62), got {new_dim!r}")
     lod, width = s.lod, x.shape[1]
     elements = lod.levels[-1] * width
-    for i in failing(elements.diff() % new_dim != 0, f"expected sequences of a multiple of {new_dim} elements"):
+    for i in failing(
+        elements.diff() % new_dim != 0, f"sequence_reshape: expected sequences of a multiple of {new_dim} elements"
+    ):
         raise LoDValueError(
             f"expected sequences of a multiple of {new_dim} elements, got {int(elements[i + 1] - elements[i])} in "
             f"sequence {i} ({int(lod.levels[-1].diff()[i])} rows of {width})"
@@ -266,7 +268,7 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
         raise LoDTypeError(f"expected index and updates on {x.device}, as x, got them on {devices}")
     x = rows_of(x)
     outside = (positions < 0) | (positions >= size)
-    for i in failing(outside, "index holds a position out of range"):
+    for i in failing(outside, "sequence_scatter: index holds a position out of range"):
         raise LoDIndexError(f"expected index in [0, {size - 1}], got {int(positions[i])} at row {i}")
     at = lod.segment_ids_at(0, x.device) * size + positions
     return x + ops.scatter_rows(updates, at, x.shape[0] * size).view(x.shape)

@@ -82,7 +82,7 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     begin, taken = (_per_sequence(name, t, count) for name, t in (("offset", offset), ("length", length)))
     room = offsets.diff()
     wrong = (begin < 0) | (taken < 0) | (begin > room) | (taken > room - begin)
-    for i in failing(wrong, "expected offset and length within the sequences"):
+    for i in failing(wrong, "sequence_slice: expected offset and length within the sequences"):
         raise LoDValueError(
             f"expected offset and length within sequence {i} of {int(room[i])} elements, got offset "
             f"{int(begin[i])} and length {int(taken[i])}"

@@ -4,6 +4,7 @@
 import inspect
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import torch
@@ -119,10 +120,14 @@ def torch_functions() -> str:
     for kind, names in kinds.items():
         if names:
             lines += [f"## {kind}", "", f"{torch_rules.MEANING[kind][0].upper()}{torch_rules.MEANING[kind][1:]}.", ""]
-            lines += [", ".join(f"`{name.removeprefix('torch.')}`" for name in sorted(names)), ""]
+            lines += [*_listed(name.removeprefix("torch.") for name in sorted(names)), ""]
     if missing:
-        lines += ["## Not classified", "", ", ".join(f"`{name}`" for name in missing), ""]
+        lines += ["## Not classified", "", *_listed(missing), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _listed(names) -> list[str]:
+    return textwrap.wrap(", ".join(f"`{name}`" for name in names), 120, break_on_hyphens=False)
 
 
 def matrix_page() -> str:

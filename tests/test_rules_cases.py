@@ -390,3 +390,17 @@ def test_batch_norm_mixes_rows_only_in_training():
 @pytest.mark.parametrize("call", [tl.full_like, torch.full_like])
 def test_likes_keep(call):
     assert call(make(4), 3.0).lod is LOD
+
+
+@pytest.mark.parametrize(
+    "rows, way_out", [(2, r"expand_as\(operand, x\)"), (3, r"LoDTensor\(operand, x.lod.outer\(1\)\), x\)")]
+)
+def test_a_row_per_sequence_beside_rows_names_the_way_out(rows, way_out):
+    x = tl.from_lengths(torch.randn(7, 2), [[2, 1], [2, 1, 4]])
+    for combine in (torch.mul, torch.Tensor.__sub__, torch.Tensor.__iadd__):
+        with pytest.raises(
+            RuntimeError, match=f"^[a-z_]+: expected operands whose rows correspond, got {rows} rows.*{way_out}"
+        ):
+            combine(x, torch.randn(rows, 2))
+    with pytest.raises(RuntimeError, match="must match the size"):  # of no level
+        x + torch.randn(5, 2)

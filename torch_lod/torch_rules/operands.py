@@ -4,8 +4,10 @@
 import torch
 from torch import Tensor
 
+from ..dynamo import compiling
+from ..errors import LoDRuntimeError, named
 from ..lod import LoD
-from .arguments import Rule, carries, lod_of, misaligned, refusal, same_lod
+from .arguments import Rule, carries, lod_of, misaligned, name_of, refusal, same_lod
 
 #: Torch's names for the first operand.
 FIRST = ("input", "self", "query", "y", "x", "a", "x1", "A", "indices", "count", "tensor", "v", "logits")
@@ -33,7 +35,7 @@ def join(func, args, kwargs):
         lod, other = getattr(a, "_lod", None), getattr(b, "_lod", None)
         if lod is other or (other is None and not isinstance(b, Tensor)):
             return lod if a is b or other is None or a.dim() == b.dim() else None
-    lod, rank, most = None, 0, 0
+    lod, plain, rank, most = None, None, 0, 0
     for value in (*args, *kwargs.values()):
         if not isinstance(value, Tensor):
             continue
@@ -43,6 +45,7 @@ def join(func, args, kwargs):
         if other is None:
             if value.layout != torch.strided:
                 return None  # the result may be sparse as well
+            plain = value
         else:
             if lod is not None:
                 if lod is not other:
@@ -50,7 +53,23 @@ def join(func, args, kwargs):
                 if dims != rank:
                     return None  # broadcasting lines rows of one up with elements of the other
             lod, rank = other, dims
+    if plain is not None and plain.dim() == rank and lod is not None and not compiling():
+        count = plain.shape[0]
+        if count != lod.rows and count != 1:
+            refuse_per_sequence(func, lod, count)
     return lod if most <= rank else None
+
+
+def refuse_per_sequence(func, lod: LoD, count: int) -> None:
+    """A row per sequence beside rows cannot be broadcast; torch would say so without the way out."""
+    for k in range(lod.depth):
+        if count == lod.num_sequences(k):
+            operand = f"tl.LoDTensor(operand, x.lod.outer({k}))" if k else "operand"
+            error = LoDRuntimeError(
+                f"expected operands whose rows correspond, got {count} rows beside {lod.rows}; if they are a row for each "
+                f"sequence of level {k}, lay them over the rows: tl.sequence_expand_as({operand}, x)"
+            )
+            raise named(error, name_of(func))
 
 
 def agree(func, operands) -> LoD | None:

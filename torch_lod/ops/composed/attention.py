@@ -87,9 +87,15 @@ def _kept(seed: Tensor, dropout: float, heads: int, queries: Tensor, keys: Tenso
     return _mixed((start[..., None] + keys * 0x9E3779B9) & 0xFFFFFFFF) >= int(dropout * 4294967295.0)
 
 
-def _attend(query, key, value, bias, slopes, seed, scale, left, right, dropout, first):
-    """One sequence, whose first query is row `first`: what its queries get, the logsumexp of their scores, and the weights
-    (heads, queries, keys) after dropout."""
+def _attend(query, *rest):
+    """One sequence: what its queries get, the logsumexp of their scores, and the weights (heads, queries, keys) after
+    dropout. Autocast has no say in it, as in the kernels: half types are summed in float32."""
+    with torch.autocast(query.device.type, enabled=False):
+        return _attended(query, *rest)
+
+
+def _attended(query, key, value, bias, slopes, seed, scale, left, right, dropout, first):
+    """`first`: the row of the first query."""
     (m, heads, width), n = query.shape, key.shape[0]
     keys = torch.arange(n, device=query.device)
     ahead = keys - torch.arange(n - m, n, device=query.device)[:, None]

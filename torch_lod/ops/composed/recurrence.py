@@ -16,7 +16,9 @@ class Steps:
     def __init__(self, row_offsets: Tensor, reverse: bool, device):
         lengths, order = row_offsets.diff().sort(descending=True, stable=True)
         start = (row_offsets[1:] - 1 if reverse else row_offsets[:-1])[order]
-        longest = int(lengths[0]) if len(lengths) and not check.has_no_data(lengths) else 0
+        longest = (
+            0 if check.has_no_data(lengths) or not len(lengths) else int(lengths[0])
+        )  # a tracer's size stays a symbol
         self.alive = [int((lengths > t).sum()) for t in range(longest)]
         rows = [start[:n] + (-t if reverse else t) for t, n in enumerate(self.alive)]
         self.order, self.rows = order.to(device), torch.cat([start[:0], *rows]).to(device)

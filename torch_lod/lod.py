@@ -376,6 +376,8 @@ class LoD(Partition):
     def outer_at(self, k: int) -> "LoD | None":
         if k == 0:
             return None
+        if not compiling() and (found := self._cache.get(("outer", k))) is not None:  # on every pooling's path
+            return found
 
         def make():
             longest = self._symbols[1:] if compiling() and self._symbols else self._longest

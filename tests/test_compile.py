@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+import torch._functorch.config as functorch_config
 import torch.nn.functional as F
 from samples.words import told
 
@@ -110,6 +111,7 @@ def test_one_graph_for_twenty_batches(name, backend):
 
 
 @pytest.mark.parametrize("name", MODELS)
+@functorch_config.patch(enable_autograd_cache=False)  # the sizes that earlier runs met are guards of cached graphs
 def test_training_under_inductor_equals_eager(name):
     model = MODELS[name]()
     other = copy.deepcopy(model)

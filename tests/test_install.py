@@ -15,7 +15,9 @@ import torch_lod as tl
 
 ROOT = Path(__file__).parent.parent
 SHOWN = """
-import sys, torch_lod, torch_lod.nn
+import os, sys
+sys.path = [p for p in sys.path if p in ("", os.environ["PYTHONPATH"]) or not os.path.isdir(os.path.join(p, "torch_lod"))]
+import torch_lod, torch_lod.nn
 from torch_lod.ops.library import COMPILED
 folders = {m.__file__.partition("torch_lod/")[0] for name, m in sys.modules.items() if name.split(".")[0] == "torch_lod"}
 print(*folders, COMPILED, callable(torch_lod.sequence_pool))

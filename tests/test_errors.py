@@ -2,6 +2,7 @@
 """Whose error it is: what a user's own function raises comes out as raised, what a call of ours raises goes by its name."""
 
 import ast
+import pickle
 import re
 import traceback
 from pathlib import Path
@@ -163,3 +164,18 @@ def test_assertions_of_compiled_code_name_the_call():
     assert len(said) >= 12 and [name for name, _, _ in unnamed] == ["lod.py"], (
         unnamed
     )  # differs, of whatever joins LoDs
+
+
+def test_an_error_says_its_call_in_every_form():
+    with pytest.raises(tl.LoDError) as caught:
+        X.head(-1)
+    assert (
+        str(caught.value).startswith("head: expected k")
+        and repr(caught.value) == f"LoDValueError({str(caught.value)!r})"
+    )
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_number_that_fits_is_not_called_misplaced():
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'fill_value'"):
+        tl.full(X.lod, 3)

@@ -28,6 +28,9 @@ class LoDError(Exception):
         said = super().__str__()
         return f"{self.call}: {said}" if self.call else said
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
 
 class LoDValueError(LoDError, ValueError):
     pass
@@ -46,7 +49,11 @@ class LoDRuntimeError(LoDError, RuntimeError):
 
 
 _CLASSES: dict[type, type[LoDError]] = {ValueError: LoDValueError, TypeError: LoDTypeError, IndexError: LoDIndexError}
-_OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__ or ""))
+#: Where frames of ours and of torch come from: the names that code was compiled under.
+_OURS = tuple(
+    os.path.dirname(file) + os.sep
+    for file in (inspect.currentframe().f_code.co_filename, torch.__file__)  # type: ignore[union-attr]
+)
 _RAW = re.compile(r"(\w+): (expected .*)", re.S)  # what a raw operator says
 #: Under it functions of torch take LoDTensors for plain tensors.
 without_policy = torch._C.DisableTorchFunctionSubclass
@@ -127,7 +134,8 @@ def _misplaced(said: str, function: Callable, args: tuple) -> str:
     ordered = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     by_keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     given = args[1:] if next(iter(inspect.signature(function).parameters), "") in ("self", "cls") else args
-    if len(given) <= len(ordered) or not by_keyword:
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    if len(given) <= len(ordered) or not by_keyword or takes_any:
         return f"expected arguments {', '.join(ordered + by_keyword)}; {said}"
     surplus = given[len(ordered)]
     short = isinstance(surplus, (int, float, str)) and len(repr(surplus)) <= 40

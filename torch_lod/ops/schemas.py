@@ -10,7 +10,10 @@ from ..headers import include_paths
 
 def read() -> dict[str, str]:
     """The schemas by name, the named lists of arguments put in."""
-    path = Path(include_paths()[0]) / "torch_lod" / "schemas.h"
+    try:
+        path = Path(include_paths()[0]) / "torch_lod" / "schemas.h"
+    except LoDRuntimeError:
+        path = Path(__file__).parent.parent / "include" / "torch_lod" / "schemas.h"
     if not path.is_file():
         raise LoDRuntimeError(
             f"import torch_lod: expected the operators' schemas in {path}, found no such file; install torch_lod again"

@@ -15,7 +15,7 @@ if not _steps_aside():
     from torch import zeros_like as zeros_like
 
     from . import construct, sequence
-    from . import drop_in as drop_in  # enters what runs in place of torch's functions
+    from . import drop_in as drop_in  # registers the functions that replace torch's
     from . import nn as nn
     from . import ops as ops
     from . import paddle as paddle
@@ -23,7 +23,7 @@ if not _steps_aside():
     from .errors import LoDError as LoDError
     from .headers import include_paths as include_paths
     from .lod import LoD as LoD
-    from .paddle import *  # where it has always been, but not on the list
+    from .paddle import *  # reachable as tl.name, but not in __all__
     from .printing import describe as describe
     from .sequence import *
     from .tensor import LoDTensor as LoDTensor

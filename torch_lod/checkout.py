@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`import torch_lod` from the folder of a checkout finds the checkout before anything that is installed."""
+"""In the folder of a checkout, `import torch_lod` finds the checkout before the installed package."""
 
 import importlib.util
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def steps_aside() -> bool:
-    """Whether this is a source tree without built operators, and another torch_lod on sys.path has them: then that one is
-    imported, and what was loaded here is forgotten. With TORCH_LOD_COMPOSED=1 operators are not asked for."""
+    """Whether this is a source tree without built operators while another torch_lod on sys.path has them. If so, that
+    one is imported and replaces this one. TORCH_LOD_COMPOSED=1 needs no built operators: then the answer is no."""
     here = Path(__file__).parent
     if os.environ.get("TORCH_LOD_COMPOSED") == "1" or any(here.glob("_C*.so")) or not (here.parent / "csrc").is_dir():
         return False
@@ -22,6 +22,6 @@ def steps_aside() -> bool:
     spec = importlib.util.spec_from_file_location("torch_lod", found)
     assert spec is not None and spec.loader is not None
     del sys.modules["torch_lod.checkout"]
-    sys.modules["torch_lod"] = module = importlib.util.module_from_spec(spec)  # what Python hands to whoever imports
+    sys.modules["torch_lod"] = module = importlib.util.module_from_spec(spec)  # the module that `import` returns
     spec.loader.exec_module(module)
     return True

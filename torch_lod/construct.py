@@ -41,7 +41,7 @@ _DEEPEST = 1000
 def tensor_of(what: str, given, hint: str = "") -> Tensor:
     """A plain tensor that shares the memory of a tensor or, where torch can do so, of an array."""
     if isinstance(given, np.ndarray):
-        if compiling():  # where an array is a tensor already
+        if compiling():  # compiled code sees an array as a tensor
             return torch.as_tensor(given)
         shared = given.flags.writeable and min(given.strides, default=0) >= 0
         try:
@@ -64,14 +64,14 @@ def _is_list_or_array(item) -> bool:
 
 
 def _opened(data, depth: int | None = None, opens=_is_list_or_array) -> tuple[list[list[int]], list]:
-    """The lengths of every nesting of `data` below the outermost list, and what is inside the innermost.
+    """The lengths of every nesting of `data` below the outermost list, and the items of the innermost lists.
 
-    Goes level by level, so that neither depth nor a list inside itself can exhaust the stack.
+    Works level by level, without recursion: neither deep nesting nor a list that contains itself exhausts the stack.
     """
     if not opens(data):
         raise LoDTypeError(f"expected a list of sequences, got {type(data).__name__}")
     levels: list[list[int]] = []
-    items, seen = list(data), {id(data): data}  # alive, so that ids stay theirs
+    items, seen = list(data), {id(data): data}  # keeps the objects alive, so that no id is reused
     while depth is None or len(levels) < depth:
         lists = [opens(item) for item in items]
         if not any(lists):
@@ -113,19 +113,20 @@ def lod_tensor(
         [[2, 0, 1], [2, 0, 1]]
 
     Args:
-        data: nested lists, tuples or numpy arrays; an array counts as the nested list of its entries. Innermost are numbers,
-            or tensors of one shape, each of which is a row.
-        depth: how many nestings are levels, where the rows are lists or arrays as well. If None: the number of level_names
-            where they are given, otherwise every nesting is a level.
-        dtype, device, requires_grad: as for torch.tensor. Without any number dtype is torch's default, a floating one.
+        data: nested lists, tuples or numpy arrays; an array counts as the nested list of its entries. The innermost
+            items are numbers, or tensors of one shape; each is a row.
+        depth: how many nestings are levels; needed if the rows are lists or arrays too. If None: the number of
+            level_names if they are given, otherwise every nesting is a level.
+        dtype, device, requires_grad: as for torch.tensor. If data has no number, dtype is torch's default floating
+            dtype.
 
     Raises:
-        ValueError: for sequences of different nesting, rows of different shape, or a list inside itself.
+        ValueError: for sequences of different nesting, rows of different shape, or a list that contains itself.
     """
     if depth is not None and (type(depth) is not int or depth < 1):
         raise LoDValueError(f"expected depth >= 1, got {depth!r}")
     if depth is None and isinstance(level_names, (list, tuple)):
-        depth = len(level_names) or None  # a batch of empty sequences does not show how deep it is
+        depth = len(level_names) or None  # from empty sequences alone the depth is unknown
     levels, items = _opened(data, depth)
     lod = LoD.parsed_lengths("lengths", levels, level_names)
     if any(isinstance(item, (Tensor, np.ndarray)) for item in items):
@@ -152,14 +153,15 @@ def _with(values, lod: LoD) -> LoDTensor:
 
 @public
 def from_lengths(values: Tensor | np.ndarray, lengths, *, level_names=None) -> LoDTensor:
-    """Rows and recursive sequence lengths, outermost level first. Shares `values`, a tensor or a numpy array, and the
-    autograd graph of a tensor."""
+    """A LoDTensor from rows and recursive sequence lengths, outermost level first. Shares the memory of `values`, a
+    tensor or a numpy array; a tensor also keeps its autograd graph."""
     return _with(values, LoD.parsed_lengths("lengths", lengths, level_names))
 
 
 @public
 def from_offsets(values: Tensor | np.ndarray, offsets, *, level_names=None) -> LoDTensor:
-    """Rows and offsets per level, each relative to the next level. Shares `values`."""
+    """A LoDTensor from rows and the offsets of every level, relative to the next level. Shares the memory of
+    `values`."""
     return _with(values, LoD.parsed_offsets("offsets", offsets, level_names))
 
 
@@ -167,13 +169,14 @@ def from_offsets(values: Tensor | np.ndarray, offsets, *, level_names=None) -> L
 def from_segment_ids(
     values: Tensor | np.ndarray, ids, num_sequences: int | None = None, *, level_names=None
 ) -> LoDTensor:
-    """Rows and, for each, the number of its sequence; see `LoD.from_segment_ids`. Shares `values`."""
+    """A LoDTensor from rows and the index of every row's sequence; see `LoD.from_segment_ids`. Shares `values`."""
     return _with(values, LoD.parsed_ids(ids, num_sequences, level_names))
 
 
 @public
 def from_cu_seqlens(values: Tensor | np.ndarray, cu_seqlens, *, level_names=None) -> LoDTensor:
-    """Rows and the int32 row offsets of flash attention. Shares `values`. One sync if they are on a GPU."""
+    """A LoDTensor from rows and the row offsets (int32) of flash attention. Shares `values`. One sync if they are on a
+    GPU."""
     offsets = host_integers("cu_seqlens", cu_seqlens)
     return _with(values, LoD.checked("cu_seqlens", [offsets], level_names))
 
@@ -213,8 +216,8 @@ def from_padded(
         mask: bool, or integers 0 and 1, (sequences, length): which positions are rows. Rows may be anywhere.
 
     Raises:
-        ValueError: for a length beyond the padded one; for a mask with another number; unless exactly one of lengths and mask
-            is given.
+        ValueError: for a length beyond the padded one; for a mask with numbers other than 0 and 1; unless exactly one
+            of lengths and mask is given.
     """
     if not isinstance(dense, (Tensor, np.ndarray)) or dense.ndim < 2:
         raise LoDValueError(f"expected dense of shape (sequences, length, ...), got {_shape(dense)}")
@@ -284,7 +287,7 @@ def from_nested(nested: Tensor, *, level_names=None) -> LoDTensor:
     if not (isinstance(nested, Tensor) and nested.is_nested and nested.layout == torch.jagged):
         got = f"a tensor of layout {nested.layout}" if isinstance(nested, Tensor) else type(nested).__name__
         raise LoDTypeError(f"expected a nested tensor of layout torch.jagged, got {got}")
-    jagged: Any = nested  # what torch.nested adds to Tensor is not in its type
+    jagged: Any = nested  # type checkers do not know the attributes of a nested tensor
     if jagged.lengths() is not None or jagged._ragged_idx != 1:
         raise LoDValueError("expected ragged dim 1 without holes; call .contiguous() or transpose first")
     return from_offsets(jagged.values(), [jagged.offsets()], level_names=level_names)
@@ -310,7 +313,8 @@ rand, randn = _filled(torch.rand, "Uniform random"), _filled(torch.randn, "Norma
 
 @public
 def full(lod: LoD, *element: int, fill_value, **kwargs) -> LoDTensor:
-    """Rows of shape `element` of one value for every row of `lod`; keyword arguments as torch.full."""
+    """A LoDTensor with the structure `lod`, whose rows of shape `element` are filled with one value; keyword arguments
+    as torch.full."""
     if not isinstance(lod, LoD):
         raise LoDTypeError(f"expected a LoD, got {type(lod).__name__}; see tl.LoD.from_lengths")
     return LoDTensor(torch.full((lod.rows, *element), fill_value, **kwargs), lod)
@@ -335,9 +339,9 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) ->
     """Joins LoDTensors.
 
     Args:
-        along: "sequences", one batch after another; "within", sequence i of the result is the i-th sequence of each, one after
-            another; "features", along `dim` of the rows, for equal LoDs.
-        level: for "within", whose sequences are joined. The levels above must be equal.
+        along: "sequences": one batch after another. "within": sequence i of the result is sequence i of every x, one
+            after another. "features": along `dim` of the rows, for equal LoDs.
+        level: for "within": the level whose sequences are joined. The levels above must be equal.
     """
     if along not in ("sequences", "within", "features"):
         raise LoDValueError(f"expected along 'sequences', 'within' or 'features', got {along!r}")
@@ -366,7 +370,7 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
 
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
-    """Sequence i of level k: that of every x, one after another."""
+    """Sequence i of level k of the result is sequence i of every x, one after another."""
     counts = [x.num_sequences(k) for x in xs]
     if not all(holds(count == counts[0]) for count in counts):
         raise LoDValueError(f"expected equally many sequences, got {counts}")

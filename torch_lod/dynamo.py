@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.compile must be told: our class, the sizes that are dynamic, and checks that compiled code can only assert."""
+"""What torch.compile needs: our class registered, sizes marked dynamic, and checks as assertions of the graph."""
 
 import operator
 import sys
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.sym_node import DynamicInt
 
-#: Whether Dynamo reads this line. (Transforms and fakes run as Python, as eager code does.)
+#: Whether Dynamo traces the caller. (torch.func transforms and fake tensors run the Python code, as eager code does.)
 compiling = torch.compiler.is_dynamo_compiling
 
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -22,8 +22,9 @@ def admit(cls: type) -> None:
     """Makes dim 0 of every tensor of the class dynamic.
 
     Up to torch 2.14, AOTAutograd refuses operators that are given a Tensor subclass it does not know (pytorch#193932).
-    Ours has no __torch_dispatch__, so below the landing it is an ordinary tensor and may be named among those that are
-    handled. AOTAutograd keeps a copy of the list: both are told, the copy only where it exists already.
+    Ours has no __torch_dispatch__: for the dispatcher it is an ordinary tensor, so it may be added to the list of
+    handled types. AOTAutograd keeps a copy of that list: both are extended, the copy only if its module is imported
+    already.
     """
     setattr(cls, _DYNAMIC_DIMS, _FIRST)
     if _VERSION >= (2, 15):
@@ -36,7 +37,7 @@ def admit(cls: type) -> None:
 
 _TORCHS = (torch, Tensor, torch.nn.functional)
 _PYTHONS = [f"__i{name}__" for name in "add and floordiv lshift mod mul or pow rshift sub truediv xor".split()]
-#: Functions that change their first argument and return it: Dynamo takes what they return for another tensor.
+#: Functions that change their first argument and return it. Dynamo does not know that the result is the argument.
 IN_PLACE = {getattr(space, n): True for space in _TORCHS for n in dir(space) if n[-1] == "_" and n.strip("_") == n[:-1]}
 IN_PLACE |= {getattr(space, name): True for space in (Tensor, operator) for name in _PYTHONS}
 
@@ -44,7 +45,7 @@ IN_PLACE |= {getattr(space, name): True for space in (Tensor, operator) for name
 def symbols(sizes, tensors) -> tuple[int, ...]:
     """The sizes as dynamic integers; marks dim 0 of `tensors` dynamic.
 
-    torch.compile takes an ordinary int for a constant until it changes, and each change costs another graph.
+    torch.compile treats an ordinary int as a constant: a guard on its value, and another graph when it changes.
     """
     for t in tensors:
         setattr(t, _DYNAMIC_DIMS, _FIRST)
@@ -61,9 +62,10 @@ def whole_number(t: Tensor) -> int:
 
 
 def failing(wrong: Tensor, said: str) -> list[int]:
-    """The position where a check first fails, as a list of one; empty where none does.
+    """The index where a check first fails, as a list of one number; an empty list if none fails.
 
-    Compiled code cannot raise what depends on data, and for a GPU the host would have to wait: there it is an assertion.
+    Compiled code cannot raise an error that depends on data, and on a GPU the host would have to wait for the answer:
+    in both cases the check is an assertion.
     """
     if compiling() or not wrong.is_cpu:
         torch._assert_async(~wrong.any(), said)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors from `torch_lod` are ValueError, TypeError, IndexError or RuntimeError, and all of them are `LoDError` too.
 
-What helpers raise says "expected ..., got ..."; `public`, at the border, adds the name of the call that the user made.
+Helpers raise errors that say "expected ..., got ..."; the decorator `public` adds the name of the function that the
+user called.
 """
 
 import functools
@@ -18,8 +19,8 @@ R = TypeVar("R")
 
 
 class LoDError(Exception):
-    """Base of every error that torch_lod raises for a wrong call. The message names the call and the argument, what was
-    expected and what came."""
+    """Base class of every error that torch_lod raises for a wrong call. The message names the call and the argument,
+    what was expected and what was given."""
 
     #: The public call that was wrong; the message begins with it.
     call: str | None = None
@@ -54,24 +55,24 @@ _OURS = tuple(
     os.path.dirname(file) + os.sep
     for file in (inspect.currentframe().f_code.co_filename, torch.__file__)  # type: ignore[union-attr]
 )
-_RAW = re.compile(r"(\w+): (expected .*)", re.S)  # what a raw operator says
-#: Under it functions of torch take LoDTensors for plain tensors.
+_RAW = re.compile(r"(\w+): (expected .*)", re.S)  # the message of a raw operator
+#: A context in which torch's functions treat LoDTensors as plain tensors.
 without_policy = torch._C.DisableTorchFunctionSubclass
-#: The padding value has one name; the others, of Paddle and of before, go on working.
+#: Other names under which a padding value is accepted.
 _RENAMED = {"pad_value": "padding_value", "fill": "padding_value"}
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """The border of the package: errors of ours name the function that the user called, not what it is made of.
+    """Marks a public function: errors of this package name the function that the user called, not a helper.
 
-    Those of the raw operators (plain built-in classes) become LoDErrors. What a function of the user's raises on the way (a
-    cell, a hook) passes through as it is. Constructors and `forward` go by the name of their class.
+    Errors of the raw operators (plain built-in classes) become LoDErrors. An error that the user's own function raises
+    (a cell, a hook) passes through unchanged. For constructors and `forward`, errors name the class.
     """
     return border()(function)
 
 
 def border(call: str | None = None, policy: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`public` with a name other than the function's; without `policy` it runs below the policy table."""
+    """`public` with another name than the function's; with policy=False the function runs without the policy table."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         by_class = call is None and function.__name__ in ("__new__", "__init__", "forward")
@@ -105,13 +106,13 @@ def _class_of(value: Any) -> str:
 
 
 def named(error: LoDError, call: str) -> LoDError:
-    """An error that is raised outside the border."""
+    """The error with the name of a call; for errors that do not pass through `public`."""
     error.call = call
     return error
 
 
 def _ours(error: Exception, call: str, function: Callable, args: tuple) -> LoDError | None:
-    """The error in the name of a call; None where the user's own code raised it."""
+    """The error as one of a call; None if the user's own code raised it."""
     frames = error.__traceback__ and error.__traceback__.tb_next
     if frames is None and type(error) is TypeError:  # the arguments did not fit the signature
         return named(LoDTypeError(_misplaced(str(error), function, args)), call)
@@ -129,7 +130,7 @@ def _ours(error: Exception, call: str, function: Callable, args: tuple) -> LoDEr
 
 
 def _misplaced(said: str, function: Callable, args: tuple) -> str:
-    """Why arguments do not fit the signature: `said` by Python, unless there are too many by position."""
+    """Why arguments do not fit the signature: Python's message `said`, unless too many are given by position."""
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in ("self", "cls")]
     ordered = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     by_keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators of your own are built with, outside this package."""
+"""What you need to build operators of your own, outside this package."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ def include_paths() -> list[str]:
     """The folders to search for `<torch_lod/binding.h>` and the other headers, for operators of your own.
 
     For `include_dirs=` of `torch.utils.cpp_extension`'s CppExtension and CUDAExtension. C++ and CUDA sources need
-    `-std=c++20 -O3`; C++ sources become vector code with `-fno-math-errno -fno-trapping-math`, and need `-DLOD_CUDA` where
-    there are CUDA sources beside them. docs/own_operator.md goes through an example.
+    `-std=c++20 -O3`. C++ sources also need `-fno-math-errno -fno-trapping-math` to become vector code, and `-DLOD_CUDA`
+    if there are CUDA sources too. docs/own_operator.md explains an example.
     """
     package = Path(__file__).parent
-    for folder in (package / "include", package.parent / "csrc"):  # of an installed package, of a source tree
+    for folder in (package / "include", package.parent / "csrc"):  # an installed package, a source tree
         if (folder / "torch_lod" / "binding.h").is_file():
             return [str(folder)]
     raise LoDRuntimeError(

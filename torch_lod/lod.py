@@ -20,7 +20,7 @@ _SHOWN = 12  # entries of a level that repr prints
 
 
 class Runs(NamedTuple):
-    """Rows made of runs of other rows: rows offsets[s] to offsets[s + 1] are those from starts[s] on."""
+    """Rows copied in runs: rows offsets[s] to offsets[s + 1] of the result are the source's rows from starts[s] on."""
 
     starts: Tensor
     offsets: Tensor
@@ -39,9 +39,9 @@ class LoD(Partition):
         >>> lod.row_offsets("article")
         tensor([ 0,  9, 10, 15])
 
-    Wherever a level is asked for, a number (0 is the outermost, -1 the innermost) or its name will do. Tensors handed out
-    from host memory are copies, so nothing that a caller does to them changes the structure. Two LoDs are equal when their
-    offsets are, whatever the names of their levels.
+    A level is given by its number (0 is the outermost, -1 the innermost) or its name. Tensors that its methods return
+    in host memory are copies: writing to them does not change the structure. Two LoDs are equal if their offsets are
+    equal; the names of their levels do not count.
 
     `lod.rows` is the number of rows that the innermost level covers, `lod.level_names` a tuple of names or None.
 
@@ -85,7 +85,7 @@ class LoD(Partition):
         return self
 
     def _trace(self, what: str, levels, names, rows: int) -> None:
-        """What a graph makes: its rules are asserted, and who asks for a longest sequence works it out."""
+        """For offsets made in a graph: the rules are asserted, and the longest lengths are computed only on request."""
         levels = list(levels)
         rows = whole_number(levels[-1][-1]) if rows < 0 else rows
         for k, level in enumerate(levels):
@@ -116,8 +116,8 @@ class LoD(Partition):
         >>> LoD.from_lengths([[3, 1, 2], [3, 2, 4, 1, 2, 3]]).to_list()
         [[0, 3, 4, 6], [0, 3, 5, 9, 10, 12, 15]]
 
-        Raises ValueError where a length is negative, a total passes int64, or a level's lengths do not add up to the
-        sequences of the next.
+        Raises ValueError if a length is negative, a total exceeds int64, or the sum of a level's lengths is not the
+        number of sequences of the next level.
         """
         return cls.parsed_lengths("lengths", lengths, level_names)
 
@@ -126,10 +126,10 @@ class LoD(Partition):
     def from_row_offsets(cls, offsets, *, level_names=None) -> "LoD":
         """From offsets that count rows at every level, `[[0, 9, 10, 15], [0, 3, 5, 9, 10, 12, 15]]`.
 
-        Raises ValueError where the rows do not tell to which sequence an empty one belongs.
+        Raises ValueError if the offsets do not tell which outer sequence an empty sequence belongs to.
         """
         absolute = host_levels("offsets", offsets)
-        for k, level in enumerate(absolute):  # each by itself first, so that messages speak of what was given
+        for k, level in enumerate(absolute):  # each level separately first, so that messages name the given offsets
             cls.checked(f"offsets[{k}]", [level], rows=int(absolute[-1][-1]) if absolute[-1].numel() else -1)
         levels = [absolute[-1]]
         for k in range(len(absolute) - 2, -1, -1):
@@ -152,9 +152,10 @@ class LoD(Partition):
     @classmethod
     @border("LoD.from_segment_ids")
     def from_segment_ids(cls, ids, num_sequences: int | None = None, *, level_names=None) -> "LoD":
-        """One level, from the number of the sequence that every row belongs to.
+        """One level, from the index of the sequence that every row belongs to.
 
-        `ids` must not decrease. Sequences that no row names are empty; `num_sequences` adds those after the last.
+        `ids` must not decrease. A sequence whose index is not among them is empty; `num_sequences` tells how many there
+        are in all, so that the last ones can be empty too.
         """
         return cls.parsed_ids(ids, num_sequences, level_names)
 
@@ -183,7 +184,7 @@ class LoD(Partition):
 
     @property
     def depth(self) -> int:
-        """Number of levels: also what `len` of a LoD gives. Sequences are counted by `num_sequences`."""
+        """Number of levels, as `len(lod)`. For the number of sequences see `num_sequences`."""
         return len(self.levels)
 
     def __len__(self) -> int:
@@ -191,7 +192,7 @@ class LoD(Partition):
 
     @property
     def is_trivial(self) -> bool:
-        """One level, all lengths 1: the rows of a plain batch (of images, say), which need no LoD."""
+        """Whether there is one level and all lengths are 1: a plain batch (of images, say), which needs no LoD."""
         return self.depth == 1 and self.longest_at(0) <= 1 and self.rows == self.num_sequences()
 
     def level(self, level: int | str) -> int:
@@ -211,7 +212,7 @@ class LoD(Partition):
 
     @public
     def num_sequences(self, level: int | str = 0) -> int:
-        """Sequences at a level; at level 0 the batch size."""
+        """The number of sequences of a level; at level 0 the batch size."""
         return self.levels[self.level(level)].shape[0] - 1
 
     @public
@@ -254,7 +255,7 @@ class LoD(Partition):
 
     @public
     def position_ids(self, level: int | str = -1, device=None) -> Tensor:
-        """int64, (rows,): the place of every row within its sequence of a level."""
+        """int64, (rows,): the position of every row in its sequence of a level."""
         k = self.level(level)
 
         def make():
@@ -263,7 +264,7 @@ class LoD(Partition):
 
         return self.handed_out(self._cached(("position", k), device, make))
 
-    # -- surgery: every result is a new LoD
+    # -- parts and changes: every result is a new LoD
 
     def cut(self, k: int, begin: int, end: int) -> tuple["LoD", int, int]:
         """Sequences [begin, end) of level k with the levels below, and the rows that they cover."""
@@ -293,11 +294,12 @@ class LoD(Partition):
 
     @public
     def slice(self, level: int | str, begin: int, end: int | None = None) -> "LoD":
-        """Sequences [begin, end) of a level as a batch (without end: the batch of one), with the levels below."""
+        """Sequences [begin, end) of a level as a batch, with the levels below; without end only sequence `begin`."""
         return self.sliced(level, begin, end)[0]
 
     def locate(self, path: tuple) -> tuple[int, int]:
-        """Level and number of the sequence that a path leads to: path[0] at level 0, path[1] among its parts, and so on."""
+        """Level and index of the sequence at a path: path[0] is an index at level 0, path[1] one among its elements,
+        and so on."""
         if not 1 <= len(path) <= self.depth:
             raise LoDIndexError(f"expected a path of 1 to {self.depth} numbers, got {len(path)}")
         first, count = 0, self.levels[0].numel() - 1
@@ -313,13 +315,13 @@ class LoD(Partition):
 
     @public
     def branch(self, *path: int) -> "LoD":
-        """The batch of one that a path from the outermost level leads to."""
+        """The sequence at a path from the outermost level, as a batch of one."""
         k, j = self.locate(path)
         return self.cut(k, j, j + 1)[0]
 
     def runs(self, k: int, starts: Tensor, lengths: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """New sequences of level k, each a run of elements of that level, with the levels below; and the rows that they
-        are made of. Starts must be valid indices even for empty runs. `all_of_it`: nothing is left out or repeated."""
+        consist of. Starts must be valid indices even for empty runs. `all_of_it`: every element is taken once."""
         levels, begin, end = [sums(lengths)], starts, starts + lengths
         for above, inner in enumerate(self.levels[k + 1 :], k):
             taken = sums(end - begin)
@@ -331,12 +333,12 @@ class LoD(Partition):
         return lod, Runs(begin, levels[0] if len(levels) == 1 else sums(end - begin))
 
     def take(self, k: int, index: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
-        """The sequences of level k that `index` names, with the levels below, and the rows that they are made of."""
+        """The sequences of level k at `index`, with the levels below; and the rows that they consist of."""
         offsets = self.levels[k]
         return self.runs(k, offsets[index], offsets.diff()[index], all_of_it)
 
     def under(self, inner: "LoD", *own: Tensor) -> "LoD":
-        """The levels of this LoD above those of `own` and `inner`, and then these."""
+        """A LoD of this one's outer levels, then the levels `own`, then those of `inner`."""
         above = self.depth - inner.depth - len(own)
         return LoD.checked("offsets", [*self.levels[:above], *own, *inner.levels], self.level_names, inner.rows)
 
@@ -345,7 +347,8 @@ class LoD(Partition):
 
     @public
     def drop_level(self, level: int | str) -> "LoD | None":
-        """Without a level: its sequences are joined into those of the level above. None when it is the only one."""
+        """The LoD without a level, whose sequences are joined into those of the level above. None if there is no
+        other."""
         k = self.level(level)
         if self.depth == 1:
             return None
@@ -357,7 +360,7 @@ class LoD(Partition):
 
     @public
     def flatten(self, first: int | str, last: int | str) -> "LoD":
-        """Levels first to last as one, whose sequences are those of level last."""
+        """Levels `first` to `last` as one level, whose sequences are those of level `last`."""
         a, b = self.level(first), self.level(last)
         if a > b:
             raise LoDValueError(f"expected first not to be inside last, got levels {a} and {b}")
@@ -370,13 +373,13 @@ class LoD(Partition):
 
     @public
     def outer(self, level: int | str) -> "LoD | None":
-        """The levels above a level, whose rows are its sequences; None above the outermost."""
+        """The levels above a level, as a LoD whose rows are the sequences of that level; None for level 0."""
         return self.outer_at(self.level(level))
 
     def outer_at(self, k: int) -> "LoD | None":
         if k == 0:
             return None
-        if not compiling() and (found := self._cache.get(("outer", k))) is not None:  # on every pooling's path
+        if not compiling() and (found := self._cache.get(("outer", k))) is not None:  # every pooling comes here
             return found
 
         def make():
@@ -389,12 +392,12 @@ class LoD(Partition):
 
     @public
     def group(self, lengths, name: str | None = None) -> "LoD":
-        """With a new outermost level of the given lengths, which must add up to the sequences of level 0."""
+        """The LoD with a new outermost level of the given lengths, which sum to the number of sequences of level 0."""
         return self._with(lengths, name, outermost=True)
 
     @public
     def append(self, lengths, name: str | None = None) -> "LoD":
-        """With a new innermost level: every row of before becomes a sequence of the given length."""
+        """The LoD with a new innermost level: every row becomes a sequence of the given length."""
         return self._with(lengths, name, outermost=False)
 
     def _with(self, lengths, name, outermost: bool) -> "LoD":
@@ -434,7 +437,7 @@ class LoD(Partition):
         return None
 
     def differs(self, other: "LoD") -> bool:
-        """Whether two LoDs differ. Compiled code cannot know, and asserts that they do not."""
+        """Whether two LoDs differ. Compiled code cannot know it: it answers no, and asserts that they are equal."""
         if self is other:
             return False
         if not compiling():
@@ -449,7 +452,7 @@ class LoD(Partition):
         return False
 
     def agreed(self, other: "LoD") -> "LoD":
-        """The LoD of two operands; ValueError, with the first difference, where they differ."""
+        """The LoD that two operands share; ValueError, with the first difference, if they differ."""
         if self.differs(other):
             way_out = "to combine their rows all the same, pass .values() of one"
             if self.depth != other.depth:
@@ -506,7 +509,7 @@ def fitting(values: Tensor, lod: LoD) -> Tensor:
 
 
 def _load_lod(offsets: Sequence, level_names) -> LoD:
-    """What pickle calls: a file is input like any other and is validated."""
+    """Called by pickle: a file is input like any other, so it is validated."""
     return LoD(offsets, level_names=level_names)
 
 
@@ -520,7 +523,7 @@ def _short(level: Tensor) -> str:
 def _complaint(
     what: str, by_length: bool, rule: int, level: int, index: int, before: int, here: int, *, depth: int
 ) -> str:
-    """The words for a report of check_lod."""
+    """The error message for a report of check_lod."""
     where = what if what.endswith("]") else f"{what}[{level}]"
     if by_length and rule == 3:
         if here - before < -(2**63):

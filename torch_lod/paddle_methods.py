@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of LoDTensor in the words of PaddlePaddle and of the first design of the LoD."""
+"""Methods of LoDTensor under the names of PaddlePaddle and of the first design of the LoD."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from .lod import LoD, fitting
 
 
 class PaddleMethods:
-    """A part of LoDTensor, which has `lod`, `shape`, `slice` and the rest."""
+    """A mixin of LoDTensor, which provides `lod`, `shape`, `slice` and the rest."""
 
     __slots__ = ()
     _lod: LoD
@@ -19,12 +19,14 @@ class PaddleMethods:
 
     @public
     def set_recursive_sequence_lengths(self, lengths) -> None:
-        """Replaces this tensor's LoD (never that of another tensor). ValueError, and the old LoD stays, if it does not fit."""
+        """Replaces this tensor's LoD (never that of another tensor). If it does not fit: ValueError, and the old
+        LoD stays."""
         self._replace(LoD.parsed_lengths("lengths", lengths, None))
 
     @public
     def set_lod(self, lod) -> None:
-        """Replaces this tensor's LoD by a LoD or by lists of offsets. ValueError, and the old one stays, if it does not fit."""
+        """Replaces this tensor's LoD by a LoD or by lists of offsets. If it does not fit: ValueError, and the
+        old one stays."""
         self._replace(lod if isinstance(lod, LoD) else LoD.parsed_offsets("lod", lod, None))
 
     def has_valid_recursive_sequence_lengths(self: Any) -> bool:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The internal interface of LoD: offsets as they are, and what follows from them, cached.
+"""The internal interface of LoD: its offsets, and what is computed from them, cached.
 
-Operators ask a LoD through it. Its methods end in `_at` and take the number of a level, from 0 (`LoD.level` finds it), where
-LoD's public methods take a number from either end or a name. The tensors that they return are shared and must not be written
-to, where the public methods hand out copies. `levels` are the offsets, relative to the next level, in host memory.
+Operators use a LoD through it. Its methods end in `_at` and take the number of a level, from 0 (`LoD.level` finds it);
+LoD's public methods take a number from either end or a name. The tensors that they return are shared and must not be
+written to; the public methods return copies. `levels` are the offsets, relative to the next level, in host memory.
 
-What is derived is computed once in host memory, uploaded once per device and kept on the LoD. Compiled code computes it in
-the graph, from the offsets that are among the graph's inputs: there the content of a cache would be a guard of the graph, and
-filling it a side effect.
+Derived tensors are computed once in host memory, uploaded once per device and kept on the LoD. Compiled code computes
+them in the graph, from the offsets that are inputs of the graph: there the content of a cache would be a guard, and
+filling the cache a side effect.
 """
 
 import torch
@@ -20,14 +20,14 @@ _HOST = torch.device("cpu")
 
 
 class Partition:
-    """The part of `LoD` that operators ask."""
+    """The part of `LoD` that operators use."""
 
     __slots__ = ("_cache", "_longest", "_rows", "_symbols", "levels")
     levels: tuple[Tensor, ...]
     _rows: int
-    #: Per level the longest sequence; None where a graph made the LoD and nobody has asked yet.
+    #: Per level the longest length; None if a graph made the LoD and it has not been asked for.
     _longest: tuple[int, ...] | None
-    #: Rows and the longest of every level as torch.compile is to see them.
+    #: The number of rows and the longest length of every level, as dynamic integers of torch.compile.
     _symbols: tuple[int, ...] | None
     _cache: dict
 
@@ -39,15 +39,15 @@ class Partition:
         return self._rows
 
     def _cached(self, key: tuple, device, make) -> Tensor:
-        """The tensor of a key on a device: made once in host memory, uploaded once per device."""
+        """The tensor for a key on a device: made once in host memory, uploaded once per device."""
         if compiling():
             return make() if device is None else make().to(device, non_blocking=True)
         found = self._cache.get((*key, device or _HOST))
-        # a copy on a GPU is handed out as it is, so a write to it is possible; it shows in the version
+        # the copy on a GPU is returned itself: a caller's write to it changes its version
         if found is not None and (found.is_cpu or found._version == 0):
             return found
         device = _HOST if device is None else torch.device(device)
-        if torch.is_inference_mode_enabled():  # what inference makes cannot be saved for a backward
+        if torch.is_inference_mode_enabled():  # inference tensors cannot be saved for backward
             with torch.inference_mode(False):
                 return self._cached(key, device, make)
         if device == _HOST:
@@ -59,7 +59,7 @@ class Partition:
         return fresh
 
     def remember(self, key: tuple, make):
-        """Whatever a key stands for, in host memory: made once."""
+        """Any object for a key, in host memory: made once."""
         if compiling():
             return make()
         if key not in self._cache:
@@ -93,7 +93,7 @@ class Partition:
         return self._cached(("segment", k), device, make)
 
     def elements_at(self, k: int) -> int:
-        """How many elements the sequences of level k have together."""
+        """The sum of the lengths of level k."""
         return self.levels[k + 1].shape[0] - 1 if k + 1 < len(self.levels) else self.rows
 
     def parents_at(self, k: int) -> Tensor:
@@ -106,7 +106,7 @@ class Partition:
         return self._cached(("parents", k), None, make)
 
     def end_rows_at(self, k: int, last: bool, device=None) -> Tensor:
-        """The first (last) row of every sequence, -1 for empty ones."""
+        """The first row of every sequence, or the last row if `last`; -1 for empty ones."""
 
         def make():
             offsets = self.row_offsets_at(k)
@@ -139,7 +139,7 @@ class Partition:
         return self._cached(("last", k), device, lambda: self.row_offsets_at(k)[1:] - 1)
 
     def padded_starts_at(self, k: int, length: int, right: bool, device=None) -> Tensor:
-        """Where every sequence begins in a padded layout (sequences * length)."""
+        """The index of every sequence's first row in a padded layout of sequences * length rows."""
 
         def make():
             offsets = self.row_offsets_at(k)
@@ -149,14 +149,14 @@ class Partition:
         return self._cached(("padded", k, length, right), device, make)
 
     def any_empty_at(self, k: int) -> bool:
-        """Whether a sequence has no rows. Compiled code cannot know, and takes it that one may."""
+        """Whether any sequence has no rows. Compiled code cannot know it, and assumes yes."""
         return compiling() or self.remember(("any_empty", k), lambda: bool((self.row_lengths_at(k) == 0).any()))
 
     def rank_at(self, k: int) -> Tensor:
         """The sequences of level k from longest to shortest: the plan of a recurrence."""
 
         def make():
-            if compiling():  # the operator has no fake, as nothing else needs one
+            if compiling():  # the operator has no fake implementation: nothing else needs one
                 return self.levels[k].diff().argsort(descending=True, stable=True)
             return ops.rank_by_length(self.levels[k])
 

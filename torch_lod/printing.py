@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a LoDTensor looks: a tree of its sequences, shortened, and a table of its lengths."""
+"""How a LoDTensor is printed: a shortened tree of its sequences, and a table of its lengths."""
 
 import html as _html
 
@@ -8,8 +8,8 @@ import torch
 from .errors import LoDTypeError
 from .lod import LoD
 
-_ITEMS = 4  # parts of a sequence that are shown
-#: Rows of an innermost sequence, and elements of a row along each dim, that are shown: the first pair that fits.
+_ITEMS = 4  # elements of a sequence that are shown
+#: How many rows of a sequence, and elements of a row along each dim, are shown: the first pair that fits.
 _FITS, _WIDTH = ((6, 8), (4, 4), (3, 3), (2, 3), (2, 2)), 100
 
 
@@ -32,7 +32,7 @@ def _header(x) -> str:
 
 
 def _shown(n: int, most: int) -> list[int | None]:
-    """Numbers to show, None for those left out."""
+    """The indices to show; None stands for those left out."""
     return list(range(n)) if n <= most else [*range(most - 1), None, n - 1]
 
 
@@ -75,7 +75,7 @@ def _rows(values, begin: int, end: int) -> str:
 
 
 def _ends(part, rows: int, elements: int):
-    """The first and the last along every dim, as nested lists; and per dim whether anything is left out between them."""
+    """The first and the last entries along every dim, as nested lists; and per dim whether any are left out."""
     left_out = []
     for dim, n in enumerate(part.shape):
         most = elements if dim else rows
@@ -101,9 +101,10 @@ def html(x) -> str:
 
 
 def describe(x) -> str:
-    """A table: per level the sequences, their lengths, the empty ones, and what padding to the longest would waste.
+    """A table: per level the number of sequences, their lengths, how many are empty, and what padding would waste.
 
-    `x` is a LoDTensor or a LoD. Padded rows are those of a dense layout with a dim per level down to this one and below it.
+    `x` is a LoDTensor or a LoD. Padded rows: every sequence of the level padded to the one with most rows; in the line
+    "all levels" a padded tensor with one dim per level.
     """
     lod = getattr(x, "lod", x)
     if not isinstance(lod, LoD):

@@ -14,7 +14,7 @@ from .validate import host_integers
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
-    """What is inside sequence j of level k: the levels below and the rows."""
+    """The inside of sequence j of level k: a LoD of the levels below, and the first and last row."""
     return lod.cut(k + 1, *map(whole_number, lod.levels[k][j : j + 2]))
 
 
@@ -73,7 +73,7 @@ def _is_int(value) -> bool:
 
 
 def _positions(key, n: int) -> Tensor:
-    """Positions in [0, n) from a list or tensor of ints or bools."""
+    """Indices in [0, n) from a list or tensor of ints or bools."""
     if isinstance(key, (list, tuple)) and key and all(isinstance(entry, bool) for entry in key):
         key = torch.tensor(key, device="cpu")
     if isinstance(key, Tensor) and key.dtype == torch.bool:

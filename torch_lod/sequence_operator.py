@@ -6,10 +6,10 @@
         s = along(x, level)
         return s.keep(ops.segment_softmax(s.rows, s.offsets))
 
-`sequence_operator` is the border (errors name the call) and sets the policy table aside: inside, a LoDTensor passes for a
-plain tensor of its rows and costs as little. `along` finds the level. `s.rows` and `s.offsets` are what the operators of
-torch_lod.ops take; `s.spread` brings a row per sequence back to the rows. `s.keep`, `s.pool` and `s.pick` wrap the result;
-where rows move in another way, `tensor.moved` does.
+`sequence_operator` makes errors name the call and turns the policy table off: inside, a LoDTensor behaves like a plain
+tensor of its rows and costs no more. `along` finds the level. `s.rows` and `s.offsets` are what the operators of
+torch_lod.ops take; `s.spread` broadcasts a row per sequence to the rows. `s.keep`, `s.pool` and `s.pick` wrap the
+result; if rows move in another way, `tensor.moved` does it.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,8 @@ from .validate import sums
 
 
 def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:
-    """`errors.public` for a function that runs without the policy table; not for one that calls functions of the user."""
+    """`errors.public` for a function that runs without the policy table; not for one that calls the user's
+    functions."""
     return border(policy=False)(function)
 
 
@@ -44,7 +45,7 @@ class Along:
         self.lod: LoD = lod
         #: The level's number, from 0.
         self.k: int = level % depth if type(level) is int and -depth <= level < depth else lod.level(level)
-        #: The values, for the operators of torch_lod.ops. In eager code x itself: it spares the graph a view.
+        #: The values, for the operators of torch_lod.ops. In eager code x itself, which saves a node of the graph.
         self.rows: Tensor = x.values() if compiling() else x
 
     @property
@@ -57,19 +58,19 @@ class Along:
         return self.k + 1 == len(self.lod.levels)
 
     def spread(self, pooled: Tensor) -> Tensor:
-        """A row per sequence, laid over the rows of the sequence."""
+        """Broadcasts a row per sequence to all rows of the sequence."""
         return ops.segment_broadcast(pooled, self.offsets, self.rows.shape[0])
 
     def keep(self, rows: Tensor) -> LoDTensor:
-        """A result with a row per row, which nobody else holds."""
+        """Wraps a result with a row per row of x. No other object may hold `rows`."""
         return made(rows, self.lod)
 
     def pool(self, rows: Tensor) -> Any:
-        """A result with a row per sequence: with the levels above, plain above the outermost."""
+        """Wraps a result with a row per sequence: with the levels above, plain if there are none."""
         return made(rows, self.lod.outer_at(self.k)) if self.k else rows
 
     def pick(self, index: Tensor, lengths: Tensor) -> LoDTensor:
-        """Other sequences of this level, of the given lengths, made of the elements that `index` names."""
+        """New sequences of this level, of the given lengths, that consist of the elements at `index`."""
         own = sums(lengths)
         if self.innermost:
             levels = [*self.lod.levels[: self.k], own]
@@ -111,7 +112,7 @@ def a_float(x: Tensor) -> None:
 
 
 def in_autocast(t: Tensor) -> Tensor:
-    """A factor of a product in the dtype that autocast has products in."""
+    """A factor of a product, in the dtype that autocast uses for products."""
     kind = t.device.type
     if torch.is_autocast_enabled(kind) and t.is_floating_point() and t.dtype != torch.float64:
         return t.to(torch.get_autocast_dtype(kind))
@@ -119,7 +120,7 @@ def in_autocast(t: Tensor) -> Tensor:
 
 
 def as_autocast(t: Tensor, x: Tensor) -> Tensor:
-    """What is combined with x in the dtype of x, where autocast lets dtypes differ."""
+    """A tensor that is combined with x, in the dtype of x if autocast is on: then the dtypes may differ."""
     if t.dtype != x.dtype and t.is_floating_point() and torch.is_autocast_enabled(x.device.type):
         return t.to(x.dtype)
     return t

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`LoDTensor`: packed rows and their LoD, a torch.Tensor that every torch function accepts."""
+"""`LoDTensor`: packed rows and their LoD, as a subclass of torch.Tensor that every torch function accepts."""
 
 import copy
 import itertools
@@ -28,7 +28,7 @@ _NONE: dict = {}
 
 
 def _settable(read) -> Any:
-    """An attribute that writes rows; torch does not ask the policy table about writing these."""
+    """An attribute whose assignment writes rows; torch does not call __torch_function__ for it."""
 
     def write(self, value) -> None:
         torch_rules.join_in_place(Tensor.copy_, (self, value), _NONE)
@@ -40,9 +40,9 @@ def _settable(read) -> Any:
 class LoDTensor(PaddleMethods, Rows):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
-    Row-wise functions keep the LoD, functions that would mix the rows of different sequences refuse, whatever is unknown
-    gives a plain tensor (torch_rules). `x[...]`, `len(x)` and iteration are the plain tensor's, over rows; sequences are
-    at `x.seq`.
+    Functions that work row by row keep the LoD; functions that would mix the rows of different sequences raise an
+    error; functions that torch_lod does not know give a plain tensor (torch_rules). `x[...]`, `len(x)` and iteration
+    work on rows, as for a plain tensor; `x.seq` gives sequences.
 
         >>> import torch, torch_lod as tl
         >>> x = tl.from_lengths(torch.arange(6.0), [[2, 1], [1, 2, 3]])
@@ -53,11 +53,11 @@ class LoDTensor(PaddleMethods, Rows):
 
     Args:
         values: the rows; shared, not copied, and part of the same autograd graph.
-        lod: a LoD that covers as many rows.
+        lod: a LoD that covers the same number of rows.
 
     Raises:
         TypeError: unless values is a dense tensor and lod a LoD.
-        ValueError: where the rows of the two differ.
+        ValueError: if the numbers of rows differ.
     """
 
     _lod: LoD
@@ -96,7 +96,7 @@ class LoDTensor(PaddleMethods, Rows):
                 lod = None if rule is None else rule(func, args, kwargs)
                 if kwargs.get("out") is not None:
                     torch_rules.refuse_out(func, kwargs["out"])
-                    return func(*args, **kwargs)  # the caller's own tensors come back
+                    return func(*args, **kwargs)  # the result is the caller's own tensors
                 if kwargs.get("layout") not in _DENSE:
                     lod = None
                 result = func(*args, **kwargs)
@@ -107,10 +107,10 @@ class LoDTensor(PaddleMethods, Rows):
             if lod is None:
                 return result
             if type(result) is Tensor:
-                if not _is_compiling():  # where it would be wrapped, not become one
+                if not _is_compiling():  # compiled code wraps the result instead
                     for a in args:
                         if a is result:
-                            return a  # as it went in: it belongs to the caller
+                            return a  # unchanged: it belongs to the caller
                 return _become(result, lod) if result.dim() and result.size(0) == lod.rows else result
             if isinstance(result, (tuple, list)):
                 return type(result)([t if any(t is a for a in args) else _kept(t, lod) for t in result])
@@ -163,29 +163,29 @@ class LoDTensor(PaddleMethods, Rows):
         """See `LoD.max_length`."""
         return self._lod.max_length(level)
 
-    # -- what the policy table is not asked about
+    # -- functions for which torch does not call __torch_function__
 
     def set_(self, *args, **kwargs):
-        """TypeError: the rows would leave the LoD behind. (torch does not ask the policy table about this one.)"""
+        """TypeError: the new rows would not fit the LoD. (torch does not call __torch_function__ for set_.)"""
         return torch_rules.moves_in_place(Tensor.set_, (self, *args), kwargs)
 
     real = _settable(torch.real)
     imag = _settable(torch.imag)
-    mT = property(lambda self: torch.transpose(self, -2, -1))  # torch.compile takes these as functions only
+    mT = property(lambda self: torch.transpose(self, -2, -1))  # torch.compile traces these only as functions
     mH = property(lambda self: torch.adjoint(self))
 
     # -- slices
 
     @public
     def slice(self, level: int | str, begin: int, end: int | None = None) -> "LoDTensor":
-        """Sequences [begin, end) of a level as a batch, with the levels below; without end the batch of one, the
-        <level, begin>-slice. A view: shares storage and gradient. IndexError outside the level."""
+        """Sequences [begin, end) of a level as a batch, with the levels below; without end the batch of one sequence,
+        the <level, begin>-slice. A view: shares storage and gradient. IndexError if the level has no such sequences."""
         lod, first, last = self._lod.sliced(level, begin, end)
         return LoDTensor(self.values()[first:last], lod)
 
     @public
     def branch(self, *path: int) -> "LoDTensor":
-        """The batch of one that a path leads to: branch(2, 0) is the first part of the third sequence. A view."""
+        """The sequence at a path, as a batch of one: branch(2, 0) is the first element of sequence 2. A view."""
         k, j = self._lod.locate(path)
         return self.slice(k, j, j + 1)
 
@@ -212,7 +212,7 @@ class LoDTensor(PaddleMethods, Rows):
 
     @public
     def filter_rows(self, mask: Tensor) -> "LoDTensor":
-        """The rows where a boolean mask is true, sequences shortened accordingly. One sync if the mask is on a GPU."""
+        """The rows where a boolean mask is true; the sequences become shorter. One sync if the mask is on a GPU."""
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != self.shape[:1]:
             got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
             raise LoDTypeError(f"expected a bool mask of shape ({self.shape[0]},), got {got}")
@@ -242,8 +242,8 @@ class LoDTensor(PaddleMethods, Rows):
 
     @public
     def nth(self, i: int, *, padding_value: float = 0.0) -> "MaybeLoD":
-        """Row i of every innermost sequence (negative: from its end), `padding_value` where it is too short: one row per
-        sequence, with the outer levels."""
+        """Row i of every innermost sequence (negative: from its end), `padding_value` if the sequence is too short: one
+        row per sequence, with the outer levels."""
         if type(i) is not int:
             raise LoDTypeError(f"expected i as an int, got {type(i).__name__}")
         if not -(2**62) <= i < 2**62:
@@ -256,7 +256,8 @@ class LoDTensor(PaddleMethods, Rows):
 
     @public
     def permute_sequences(self, order, *, level: int | str = 0) -> "LoDTensor":
-        """The sequences of a level in another order, with all that is below; inside a level each stays in its parent."""
+        """The sequences of a level in another order, with the levels below. At an inner level each stays within its
+        sequence of the level above."""
         k = self._lod.level(level)
         order = host_integers("order", order)
         n = self._lod.num_sequences(k)
@@ -277,7 +278,7 @@ class LoDTensor(PaddleMethods, Rows):
 
     @public
     def with_values(self, values: Tensor) -> "LoDTensor":
-        """Other rows with this LoD."""
+        """A LoDTensor of other rows with this LoD."""
         return LoDTensor(values, self._lod)
 
     @public
@@ -287,7 +288,8 @@ class LoDTensor(PaddleMethods, Rows):
 
     @public
     def lod_reset(self, lod) -> "LoDTensor":
-        """These rows with the structure of a LoD, of a LoDTensor, or of lengths (lists per level, or a tensor: one level)."""
+        """These rows with another structure: a LoD, that of a LoDTensor, or lengths (a list per level; or a tensor, for
+        one level)."""
         if isinstance(lod, LoDTensor):
             lod = lod.lod
         elif not isinstance(lod, LoD):
@@ -297,25 +299,26 @@ class LoDTensor(PaddleMethods, Rows):
 
     @public
     def lod_append(self, lengths, name: str | None = None) -> "LoDTensor":
-        """With a finer innermost level: every sequence of the innermost level now counts sequences of the given lengths."""
+        """With one more innermost level: the old innermost level then counts sequences, of the given lengths, instead
+        of rows."""
         return self.with_lod(self._lod.append(lengths, name))
 
     @public
     def group(self, lengths, name: str | None = None) -> "LoDTensor":
-        """With a new outermost level of the given lengths."""
+        """With a new outermost level, which groups the outermost sequences by the given lengths."""
         return self.with_lod(self._lod.group(lengths, name))
 
     @public
     def drop_level(self, level: int | str) -> "MaybeLoD":
-        """Without a level; plain when it was the only one."""
+        """Without a level; plain if it was the only one."""
         return made(self.values(), self._lod.drop_level(level))
 
     @public
     def flatten_levels(self, first: int | str, last: int | str) -> "LoDTensor":
-        """Levels first to last as one."""
+        """Levels `first` to `last` as one level."""
         return self.with_lod(self._lod.flatten(first, last))
 
-    # -- leaving
+    # -- conversion to other forms
 
     @overload
     def to_padded(  # type: ignore[overload-overlap]
@@ -334,18 +337,18 @@ class LoDTensor(PaddleMethods, Rows):
     def to_padded(
         self, padding_value: float = 0, *, level: int | str = -1, max_length: int | None = None, side: str = "right"
     ) -> tuple[Tensor, Tensor | tuple[Tensor, ...]]:
-        """The sequences of a level side by side.
+        """The sequences of a level as a padded tensor.
 
         Args:
-            padding_value: fills what no row fills; has no gradient.
-            level: whose sequences; their rows are laid out along dim 1. "all": a dim per level.
-            max_length: size of dim 1. ValueError below the longest sequence: nothing is ever cut off.
+            padding_value: stands where there is no row; has no gradient.
+            level: the level whose sequences are padded; their rows are along dim 1. "all": a dim per level.
+            max_length: size of dim 1. ValueError below the longest sequence: no row is ever cut off.
             side: "right" or "left", where the padding goes.
 
         Returns:
             dense, (sequences, length, *element), and the number of rows of every sequence, int64, on the device of the
-            values. With level="all": (n0, length0, length1, ..., *element), and a tuple of lengths, one per level, the one of
-            level k shaped as the first k + 1 dims.
+            values. With level="all": dense is (n0, length0, length1, ..., *element), and the lengths are a tuple of one
+            tensor per level; that of level k has the shape of the first k + 1 dims.
         """
         if side not in ("right", "left"):
             raise LoDValueError(f"expected side 'right' or 'left', got {side!r}")
@@ -413,7 +416,8 @@ class LoDTensor(PaddleMethods, Rows):
 
     @public
     def to_nested(self) -> Tensor:
-        """torch.nested's jagged tensor over the same rows; it has one ragged level, so this must have one."""
+        """torch.nested's jagged tensor over the same rows; it has one ragged level, so this LoDTensor must have one
+        level."""
         if self._lod.depth != 1:
             raise LoDValueError(f"expected 1 level, got {self._lod.depth}; see flatten_levels")
         return torch.nested.nested_tensor_from_jagged(self.values(), offsets=self.row_offsets())
@@ -449,7 +453,7 @@ class LoDTensor(PaddleMethods, Rows):
         return memo[id(self)]
 
 
-#: A LoDTensor, or a plain tensor where no level is left: for type checkers the former, since they cannot count levels.
+#: A LoDTensor, or a plain tensor if no level is left. For type checkers a LoDTensor, since they cannot count levels.
 if TYPE_CHECKING:
     MaybeLoD: TypeAlias = LoDTensor
 else:
@@ -458,7 +462,7 @@ _DENSE = (None, torch.strided)
 
 
 def _changed_in_graph(rule, func, args, kwargs) -> "LoDTensor":
-    """Dynamo takes a tensor that changes in place, and what the function returns, for plain ones: it changes the rows."""
+    """A function in place, in a graph. Dynamo treats the tensor and the result as plain: it changes the values."""
     if rule is not None:
         rule(func, args, kwargs)
     func(torch.ops.aten.alias.default(args[0]), *args[1:], **kwargs)
@@ -466,14 +470,15 @@ def _changed_in_graph(rule, func, args, kwargs) -> "LoDTensor":
 
 
 def _wrap(values: Tensor, lod: LoD) -> LoDTensor:
-    """Below __torch_function__, of values known to fit."""
+    """A LoDTensor of values that are known to fit; runs without __torch_function__."""
     wrapped = values.as_subclass(LoDTensor)
     wrapped._lod = lod
     return wrapped
 
 
 def _become(fresh: Tensor, lod: LoD) -> "LoDTensor":
-    """A result that nobody else holds, as a LoDTensor: the same object, so neither a view nor a node of the graph."""
+    """Makes a result that no other object holds a LoDTensor: the same object, so neither a view nor a node of the
+    graph."""
     if _is_compiling():
         return _wrap(fresh, lod)
     fresh.__class__ = LoDTensor  # type: ignore[assignment]
@@ -498,7 +503,7 @@ def _list(t: Tensor) -> str:
 
 
 def _load_lod_tensor(values: Tensor, lod: LoD, requires_grad: bool) -> LoDTensor:
-    """What pickle and torch.load call: a file is input like any other."""
+    """Called by pickle and torch.load: a file is input like any other, so it is validated."""
     loaded = LoDTensor(values, lod)
     if requires_grad is True:
         if not (loaded.is_floating_point() or loaded.is_complex()):
@@ -508,7 +513,7 @@ def _load_lod_tensor(values: Tensor, lod: LoD, requires_grad: bool) -> LoDTensor
 
 
 def made(fresh: Tensor, lod: LoD | None) -> Any:
-    """What was just made, so that nobody else holds it, with its structure; plain where no level is left."""
+    """A new tensor, which no other object holds, with its structure; plain if no level is left."""
     if lod is None:
         return fresh
     if type(fresh) is not Tensor or compiling():
@@ -524,13 +529,13 @@ def values_of(x: Tensor) -> Tensor:
 
 
 def rows_of(x: Tensor) -> Tensor:
-    """The values for an operator that runs under `without_policy`: there x itself passes for a plain tensor, and the graph
-    is spared a view."""
+    """The values for an operator that runs under `without_policy`: there x itself behaves like a plain tensor, which
+    saves a view in the autograd graph."""
     return x.values() if isinstance(x, LoDTensor) and compiling() else x
 
 
 def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
-    """Rows of x in another structure: those that `source` names, as runs or by their index."""
+    """The rows of x that `source` names, as runs or by index, with another structure."""
     with without_policy():
         rows = rows_of(x)
         if isinstance(source, Runs):
@@ -539,7 +544,7 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
         return made(ops.gather_rows(rows, source.to(rows.device, non_blocking=True)), lod)
 
 
-# torch.export shows the operators of Python as they are, not as methods of Tensor
+# torch.export passes Python's operators themselves, not the methods of Tensor
 _RULES.update(
     {f: _RULES[m] for n, f in vars(operator).items() if (m := getattr(Tensor, n, None)) in _RULES and n[:2] == "__"}
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only type checkers need to be told. They cannot count levels, nor ask the policy table."""
+"""Types for type checkers only, which can neither count levels nor read the policy table."""
 
 from typing import TYPE_CHECKING, Any
 

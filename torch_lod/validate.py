@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users hand in as structure (lists, arrays, tensors), checked and copied into host memory."""
+"""Checks what users give as structure (lists, arrays, tensors), and copies it into host memory."""
 
 import operator
 
@@ -99,7 +99,7 @@ def host_levels(what: str, levels) -> list[Tensor]:
 
 
 def sums(lengths: Tensor) -> Tensor:
-    if compiling():  # which writes into no part of a tensor
+    if compiling():  # compiled code does not write into part of a tensor
         return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
     offsets = lengths.new_empty(lengths.numel() + 1)
     offsets[0] = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torch's own functions and modules on a LoDTensor, every innermost sequence by itself: routes of the policy table."""
+"""Torch's own functions and modules on a LoDTensor, each innermost sequence separately: routes of the policy table."""
 
 from . import attention, bags, recurrent, windows
 

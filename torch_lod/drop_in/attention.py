@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torch's attention: the queries of every innermost sequence with the keys of the sequence of the same number."""
+"""Torch's attention: the queries of innermost sequence i attend to the keys of innermost sequence i."""
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +17,8 @@ from .routes import route, structured
 
 
 def _bias_of_pairs(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) -> Tensor:
-    """A mask over positions, (queries, keys) or (heads, queries, keys), at every pair of a query and a key of a sequence: (pairs,
-    1 or heads). Positions are counted from the start of the sequence. Bool masks stay bool."""
+    """The entries of a mask for every pair of a query and a key of the same sequence: (pairs, 1 or heads). The mask is
+    (queries, keys) or (heads, queries, keys), indexed by the positions within the sequence. Bool masks stay bool."""
     longest = tuple(lod.max_length() for lod in lods)
     if not isinstance(mask, Tensor) or structured(mask):
         raise LoDTypeError(f"expected attn_mask as a plain tensor of positions, got {type(mask).__name__}")
@@ -31,7 +31,7 @@ def _bias_of_pairs(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) 
             f"expected attn_mask for {longest} positions, the longest sequences, got {tuple(mask.shape)}"
         )
     own, other = (lod.row_offsets_at(lod.depth - 1) for lod in lods)
-    keys = other.diff().repeat_interleave(own.diff())  # of the sequence of every query
+    keys = other.diff().repeat_interleave(own.diff())  # per query: the keys of its sequence
     positions = torch.arange(len(keys), device="cpu") - own[:-1].repeat_interleave(own.diff())
     runs, on = sums(keys), mask.device
     wide = mask.unsqueeze(-1) if mask.dim() == 2 else mask.permute(1, 2, 0)
@@ -41,8 +41,8 @@ def _bias_of_pairs(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) 
 
 
 def _causal_and_bias(mask, causal: bool, hides: bool, heads: int, lods, like: Tensor) -> dict:
-    """What `attend` takes for a mask and is_causal. A bool mask is true where a pair is hidden (`hides`), or where it is seen.
-    torch aligns causal queries and keys to the top left corner, `attend` to the bottom right one."""
+    """The arguments of `attend` for a mask and is_causal. In a bool mask True means hidden if `hides`, otherwise
+    visible. torch's causal mask is top-left aligned, that of `attend` bottom-right aligned."""
     if causal and lods[0] != lods[1]:
         longest = [lod.max_length() for lod in lods]
         mask, causal, hides = torch.ones(longest, dtype=torch.bool, device=like.device).tril(), False, False
@@ -80,7 +80,7 @@ def multi_head_attention_forward(
     average_attn_weights=True,
     is_causal=False,
 ):
-    """`is_causal` needs no mask beside it, and has precedence over one."""
+    """Unlike torch's, `is_causal` needs no mask; if both are given, `is_causal` counts."""
     if not any(structured(t) for t in (query, key, value)):
         return NotImplemented
     for name, t in (("query", query), ("key", key), ("value", value)):
@@ -125,8 +125,8 @@ def multi_head_attention_forward(
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    """Rows (rows, width) are the positions of one head, (rows, heads, width) of several. With more dims every row has an
-    attention of its own, as with plain tensors."""
+    """(rows, width) is one head, (rows, heads, width) several: rows are positions. With more dims attention runs within
+    each row, as with plain tensors."""
     given = {"query": query, "key": key, "value": value}
     queries, keys, values = sequences = [along(t, -1, name) for name, t in given.items()]
     lods = queries.lod, keys.lod.agreed(values.lod)

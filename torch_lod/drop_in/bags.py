@@ -24,8 +24,8 @@ def embedding_bag(
     include_last_offset=False,
     padding_idx=None,
 ):
-    """Ids (rows,): every innermost sequence is a bag, an empty one gives zeros; the result has the levels above. Ids
-    (rows, n): every row is a bag, as with plain tensors."""
+    """Ids of shape (rows,): every innermost sequence is a bag, and an empty one gives zeros; the result has the levels
+    above. Ids of shape (rows, n): every row is a bag, as with plain tensors."""
     if not only_first(input, weight=weight, offsets=offsets):
         if isinstance(per_sample_weights, LoDTensor):
             raise LoDTypeError("expected a LoDTensor as input, as per_sample_weights, got a plain tensor")
@@ -68,7 +68,8 @@ def instance_norm(
     momentum=0.1,
     eps=1e-5,
 ):
-    """One sample is what InstanceNorm1d makes of rows (rows, channels): every sequence by its own mean and variance."""
+    """InstanceNorm1d passes (rows, channels) as one sample; here every sequence is normalised by its own mean and
+    variance."""
     if not isinstance(input, OneSample):
         return NotImplemented
     if running_mean is not None or running_var is not None or not use_input_stats:

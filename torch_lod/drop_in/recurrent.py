@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.lstm, gru, rnn_tanh and rnn_relu: what torch.nn's recurrent modules run, along every innermost sequence."""
+"""torch.lstm, gru, rnn_tanh and rnn_relu, which torch.nn's recurrent modules call: along every innermost sequence."""
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ def _recurrence(kind: str, count: int):
     def along_sequences(
         input, hx, params, has_biases, num_layers, dropout=0.0, train=False, bidirectional=False, batch_first=False
     ):
-        """An input without a batch, or of one column: its rows are the steps of the innermost sequences. Of a batch
+        """Without a batch dim, or with a batch of one, the rows are the steps of the innermost sequences. In a batch
         (rows, steps, features) every row is a sequence of its own, as with plain tensors."""
         if isinstance(has_biases, (tuple, list)):  # the PackedSequence overload
             raise LoDTypeError("expected a LoDTensor as input, got a PackedSequence of one; pass the LoDTensor itself")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a function of ours runs where torch's was called."""
+"""How a function of this package runs when torch's is called with a LoDTensor."""
 
 from collections.abc import Callable
 
@@ -15,10 +15,10 @@ TAKE_SAMPLES: set[Callable] = set()
 
 
 def route(*funcs: Callable, kind: str | None = "sequence-wise", samples: bool = False):
-    """Enters a function of ours for those of torch: it has their signature and runs without the policy table; it returns
-    NotImplemented for arguments that torch's own function takes. Its errors go by the name of torch's function.
+    """Registers a function that replaces `funcs` of torch. It has their signature and runs without the policy table. It
+    returns NotImplemented for arguments that torch's own function handles. Its errors name torch's function.
 
-    `kind`: the kind of the functions from now on, None to leave it; `samples`: they take a OneSample.
+    `kind`: the kind that the policy table gets for `funcs`, None to leave it; `samples`: they take a OneSample.
     """
 
     def enter(ours):
@@ -39,7 +39,7 @@ def structured(value) -> bool:
 
 
 def only_first(first, **others) -> bool:
-    """Whether the input is one of ours; refuses parameters that are."""
+    """Whether the input is a LoDTensor; refuses parameters that are."""
     if not structured(first):
         return False
     for name, value in others.items():
@@ -49,7 +49,7 @@ def only_first(first, **others) -> bool:
 
 
 def one(what: str, value, least: int) -> int:
-    """A number, or a tuple of one as torch's modules keep it."""
+    """A number, given as such or as a tuple of one number, the form in which torch's modules keep it."""
     number = value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
     if type(number) is not int or not least <= number <= 2**20:
         raise LoDValueError(f"expected {what} in [{least}, {2**20}], got {value!r}")
@@ -57,9 +57,9 @@ def one(what: str, value, least: int) -> int:
 
 
 class OneSample(Tensor):
-    """What `x.unsqueeze(0)` gives: all rows as one sample (1, rows, features). In this form torch's modules pass an input without
-    a batch to the recurrence. It answers questions about its shape and dtype, goes into the functions that run along sequences,
-    and can be squeezed; every other function would take the rows of different sequences for one sequence."""
+    """The result of `x.unsqueeze(0)`: all rows as one sample (1, rows, features). In this form torch's modules pass an
+    input without a batch dim on. Only its shape, dtype and the like, the functions that run along sequences, and
+    squeeze are allowed; every other function would treat the rows of different sequences as one sequence."""
 
     rows: LoDTensor
 
@@ -79,7 +79,7 @@ class OneSample(Tensor):
 
     @property
     def _lod(self):
-        """Every rule that joins operands reads it."""
+        """Raises: every rule that joins operands reads it."""
         raise _refusal("join")
 
     def __repr__(self, *, tensor_contents=None) -> str:  # type: ignore[override]
@@ -87,7 +87,7 @@ class OneSample(Tensor):
 
 
 def _refusal(call: str) -> LoDError:
-    # a TypeError would be replaced by Python's operators, with a message of their own
+    # after a TypeError Python's operators would raise an error of their own
     error = LoDValueError(
         "expected a plain tensor, got a LoDTensor as one sample: behind a new dim 0 all rows would be one sequence; "
         "x.to_padded() has one for each, mixing rows on purpose is x.values().unsqueeze(0)"

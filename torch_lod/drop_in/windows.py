@@ -2,7 +2,7 @@
 """Torch's one-dimensional convolution, pooling and padding: rows (rows, channels) are the positions of their own sequence. In
 a batch (rows, channels, length) every row is a sample, as with plain tensors.
 
-Where torch raises because a sequence is too short for a window, that sequence gives no rows here; so does an empty one.
+A sequence that is too short for a window gives no rows, where torch would raise; neither does an empty sequence.
 """
 
 from typing import NamedTuple
@@ -22,17 +22,17 @@ from .routes import one, only_first, route
 
 
 class _Positions(NamedTuple):
-    """Where the rows of a result lie: positions[i] is counted from the start of its innermost sequence in x."""
+    """Where the rows of a result are: positions[i] is the position of row i in its innermost sequence of x."""
 
     lod: LoD
     positions: Tensor
-    #: first row, and length, of that sequence
+    #: per row of the result: the first row of that sequence, and its length
     first: Tensor
     length: Tensor
 
 
 def _positional(x, **plain) -> Along | None:
-    """The sequences of x if its rows are their positions; then all else must be plain, and x floating."""
+    """The sequences of x if the rows of x are positions, else None. The other arguments must be plain, x floating."""
     if not only_first(x, **plain) or not isinstance(x, LoDTensor) or x.dim() != 2:
         return None
     a_float(x)
@@ -48,7 +48,7 @@ def _with_lengths(lod: LoD, lengths: Tensor) -> LoD:
 
 
 def _positions(lod: LoD, lengths: Tensor, start: int = 0, step: int = 1, device=None) -> _Positions:
-    """A result whose sequences have these lengths, its rows at start, start + step, ... of the sequence in x."""
+    """Positions for a result with sequences of these lengths: start, start + step, ... in the sequence of x."""
     own, k = _with_lengths(lod, lengths), len(lod.levels) - 1
     before, after = lod.row_offsets_at(k, device), own.row_offsets_at(k, device)
     positions = ops.run_map(torch.full_like(before[1:], start), after, own.rows, step)
@@ -71,7 +71,8 @@ def _padding(padding, reach: int, stride: int) -> tuple[int, int]:
 
 
 def _fitting(rows: Tensor, weight, bias, groups: int, dims: tuple[int, int]):
-    """Rows, weight and bias as the operator takes them; `dims`: which of weight are the channels of x and of the result."""
+    """Rows, weight and bias as the operator takes them; `dims`: the dims of weight for the channels of x and of the
+    result."""
     if type(groups) is not int or groups < 1:
         raise LoDValueError(f"expected groups >= 1, got {groups!r}")
     for name, t in (("weight", weight), ("bias", bias)):
@@ -109,7 +110,7 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     before, after = _padding(padding, reach, stride)
     longer, lengths = before + after - reach, _lengths(s.lod)
     fits = torch.where(lengths > 0, (lengths + longer - 1).div(stride, rounding_mode="floor") + 1, 0).clamp(min=0)
-    if groups == 1 and stride == 1 and longer <= 0:  # a window for every row, less the last ones
+    if groups == 1 and stride == 1 and longer <= 0:  # one window per row, except perhaps the last rows
         done = ops.segment_conv(rows, weight.permute(2, 1, 0), bias, s.offsets, -before, dilation)
         if longer == 0:
             return s.keep(done)
@@ -178,11 +179,12 @@ def pad(input, pad, mode="constant", value=None):
 
 
 class _Windows(NamedTuple):
-    """Windows over rows: window w holds the rows `rows[offsets[w] : offsets[w + 1]]` of x, and is a row of the result."""
+    """Windows over rows: window w holds the rows `rows[offsets[w] : offsets[w + 1]]` of x and gives row w of the
+    result."""
 
     rows: Tensor
     offsets: Tensor
-    #: in host memory, where the sizes of all this are known without asking the device
+    #: in host memory, where sizes are known without a sync
     at: _Positions
     size: Tensor
 
@@ -196,7 +198,7 @@ def _windows(s: Along, kernel, stride, padding, dilation, ceil) -> tuple[_Window
         raise LoDValueError(f"expected padding of at most half the window, {span // 2}, got {padding}")
     lengths = _lengths(s.lod)
     counts = (lengths + (2 * padding - span + (stride - 1 if ceil else 0))).div(stride, rounding_mode="floor") + 1
-    if ceil:  # a window starts before the padding at the end
+    if ceil:  # no window may start in the padding at the end
         counts -= ((counts - 1) * stride >= lengths + padding).to(torch.int64)
     at = _positions(s.lod, torch.where(lengths > 0, counts, 0).clamp(min=0), -padding, stride)
     skipped = (-at.positions).clamp(min=0).add(dilation - 1).div(dilation, rounding_mode="floor")
@@ -236,7 +238,7 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 def max_pool1d_with_indices(
     input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True
 ):
-    """The indices count from the start of the sequence, as those of a sequence by itself."""
+    """The indices are positions within the sequence."""
     return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
@@ -252,7 +254,7 @@ def _averages(s: Along, rows: Tensor, kernel_size, stride, padding=0, ceil_mode=
     """The mean of `rows` in every window, and the LoD of the windows."""
     to, kernel = _windows(s, kernel_size, stride, padding, 1, ceil_mode)
     count = to.size
-    if count_include_pad:  # the padding counts, what ceil_mode lets stand out beyond it does not
+    if count_include_pad:  # the divisor includes padding, but not what ceil_mode adds beyond it
         both = 2 * one("padding", padding, 0)
         count = torch.minimum(to.at.length + both - (to.at.positions + both // 2), torch.full_like(count, kernel))
     total = ops.segment_reduce(ops.gather_rows(rows, to.rows), to.offsets, "sum")
@@ -276,7 +278,8 @@ def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 
 
 def _bins(s: Along, output_size) -> _Windows:
-    """As many windows in every sequence, from floor(i length / n) to ceil((i + 1) length / n); empty in an empty one."""
+    """n windows in every sequence: window i from floor(i length / n) to ceil((i + 1) length / n); empty in an empty
+    one."""
     n = one("output_size", output_size, 0)
     at = _positions(s.lod, torch.full_like(_lengths(s.lod), n))
     start = (at.positions * at.length).div(max(n, 1), rounding_mode="floor")
@@ -286,7 +289,7 @@ def _bins(s: Along, output_size) -> _Windows:
 
 @route(torch.adaptive_avg_pool1d)
 def adaptive_avg_pool1d(input, output_size):
-    """An empty sequence gives rows of zeros, as many as any other."""
+    """An empty sequence gives as many rows as any other; they are zeros."""
     s = _positional(input)
     if s is None:
         return NotImplemented
@@ -296,7 +299,7 @@ def adaptive_avg_pool1d(input, output_size):
 
 @route(F.adaptive_max_pool1d)
 def adaptive_max_pool1d(input, output_size, return_indices=False):
-    """An empty sequence gives rows of zeros, as many as any other, of index -1."""
+    """An empty sequence gives as many rows as any other; they are zeros, with index -1."""
     s = _positional(input)
     if s is None:
         return NotImplemented

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operators, tl.nn and the drop-in share: attention and recurrent layers on LoDTensors, below their public faces."""
+"""Attention and recurrent layers on LoDTensors: the implementation that the operators, tl.nn and the drop-in share."""

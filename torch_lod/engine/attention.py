@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention below its public faces: `attend` for queries, keys and values, `multi_head_attention` with the weights of
+"""The implementation of attention: `attend` for queries, keys and values, `multi_head_attention` with the weights of
 torch.nn.MultiheadAttention. Both run without the policy table."""
 
 import math
@@ -18,7 +18,7 @@ from ..tensor import LoDTensor, made, rows_of
 
 
 def check_rows(given: dict[str, Tensor]) -> list[Tensor]:
-    """q, k and v as (rows, heads, width), in the dtype of autocast where that is on."""
+    """q, k and v as (rows, heads, width), in the dtype of autocast if it is on."""
     first = next(iter(given))
     q, *_ = rows = list(given.values())
     for what, t in given.items():
@@ -69,7 +69,7 @@ def slopes_of(alibi, q: Tensor) -> Tensor | None:
         return None
     if alibi is not True:
         raise LoDTypeError(f"expected alibi as a tensor of slopes, True or None, got {alibi!r:.60}")
-    # powers of 2^(-8 / n) for the largest power of two n among the heads, the rest from between them
+    # powers of 2^(-8 / n), n the largest power of two <= heads; the other heads take values between these
     n = 2 ** int(math.log2(heads))
     powers = [8 * (i + 1) / n for i in range(n)] + [4 * (2 * i + 1) / n for i in range(heads - n)]
     return torch.tensor([2.0**-p for p in powers], dtype=dtype, device=q.device)
@@ -89,7 +89,7 @@ def bias_of(bias, q: Tensor) -> Tensor | None:
 
 
 def _library_takes(q: Tensor, v: Tensor, others: tuple) -> bool:
-    """Whether torch's own attention over sequences side by side serves: half types on a GPU."""
+    """Whether torch's own variable-length attention takes these arguments: half types on a GPU."""
     return (
         q.is_cuda
         and q.dtype in (torch.float16, torch.bfloat16)
@@ -115,12 +115,12 @@ def attend(
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention of `rows`, which is q, k and v, (rows, heads, width) each.
+    """Attention of `rows`: q, k and v, (rows, heads, width) each.
 
     Args:
         lods, levels: the LoD of the queries and that of the keys, and the level in each.
         causal, window, bias, scale, alibi: as tl.sequence_attention.
-        dropout: of the weights.
+        dropout: the share of the weights that is set to 0.
 
     Returns:
         (rows, heads, value width), and with `need_weights` the weight of every key for every query, (pairs, heads).
@@ -156,7 +156,7 @@ class Projections(NamedTuple):
     """The weights of torch.nn.MultiheadAttention."""
 
     num_heads: int
-    #: of query, key and value together, (3 embed, embed), or one for each
+    #: for query, key and value together, (3 embed, embed), or one for each
     in_proj: Tensor | tuple[Tensor, Tensor, Tensor]
     in_proj_bias: Tensor | None
     out_proj: Tensor
@@ -180,8 +180,9 @@ def multi_head_attention(
         options: of `attend`.
 
     Returns:
-        (rows, embed) with the LoD of query; and None, or with need_weights the weights after dropout: a LoDTensor with a level
-        more, whose sequences are the keys of every query; averaged over the heads, or (pairs, heads).
+        (rows, embed) with the LoD of query; and None, or with need_weights the weights after dropout: a LoDTensor with
+        one more level, whose sequences are the keys of a query; its rows are averaged over the heads, or (pairs,
+        heads).
     """
     given = {"query": query, "key": key, "value": value}
     queries, keys, values = sequences = [along(t, level, what) for what, t in given.items()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers below their two faces, tl.nn's modules and torch.nn's own on LoDTensors."""
+"""The implementation of recurrent layers, for tl.nn's modules and for torch.nn's own on LoDTensors."""
 
 from typing import Any, NamedTuple
 
@@ -30,11 +30,11 @@ def run_layers(
     bidirectional: bool = False,
     dropout: float = 0.0,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Layer after layer, along the sequences of level k; without the policy table, so that rows may be a LoDTensor.
+    """Runs the layers along the sequences of level k. Runs without the policy table, so rows may be a LoDTensor.
 
     Args:
         cell: lstm, gru, rnn_tanh or rnn_relu.
-        directions: of all layers; with `bidirectional` two of each.
+        directions: those of all layers; two per layer with `bidirectional`.
         states: h_0 and for lstm c_0, (directions of all layers, sequences, columns) or None.
         dropout: between layers.
 

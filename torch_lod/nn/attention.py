@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multi-head attention and the Transformer's encoder layer: torch.nn's parameters and numbers, on sequences that are never
-padded."""
+"""Multi-head attention and the Transformer's encoder layer: torch.nn's parameters and results, without padding."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -27,18 +26,18 @@ def _no_mask(**masks) -> None:
 
 
 class MultiheadAttention(torch.nn.Module):
-    """torch.nn.MultiheadAttention for LoDTensors: same parameters, state_dict, initialisation and numbers, every sequence by
-    itself, nothing padded.
+    """torch.nn.MultiheadAttention for LoDTensors: same parameters, state_dict, initialisation and results; each
+    sequence separately, without padding.
 
     Args:
         embed_dim, num_heads, dropout, bias, kdim, vdim, device, dtype: as torch.nn.MultiheadAttention. `batch_first` is
             accepted and has no meaning: there is neither a batch dim nor a time dim. `add_bias_kv` and `add_zero_attn` must
             be False.
-        level: the level whose sequences attend, with all rows below.
+        level: attention runs within the sequences of this level, over all their rows.
         causal, window, alibi: as tl.sequence_attention.
     """
 
-    in_proj_weight: Tensor  # None where the three are given, and they where it is
+    in_proj_weight: Tensor  # either this is None, or the three separate weights are
     in_proj_bias: Tensor | None
     q_proj_weight: Tensor
     k_proj_weight: Tensor
@@ -122,17 +121,18 @@ class MultiheadAttention(torch.nn.Module):
         """
         Args:
             query: (rows, embed_dim).
-            key: (key rows, kdim), of as many sequences; query if left out.
+            key: (key rows, kdim), with as many sequences as query; query if left out.
             value: (key rows, vdim), with the LoD of key; key if left out.
             key_padding_mask, attn_mask: TypeError unless None.
-            need_weights: also return the weights. They take memory for every pair of rows; the default is False, unlike torch's.
-            average_attn_weights: their mean over the heads.
-            is_causal: as `causal`.
+            need_weights: also return the weights, which take memory for every pair of rows. Unlike torch's, the default
+                is False.
+            average_attn_weights: return the mean of the weights over the heads.
+            is_causal: as the argument `causal` of the module.
             bias: added to the score of every pair of a query and a key, as tl.sequence_attention's.
 
         Returns:
-            (rows, embed_dim) with the LoD of query; and None, or the weights: a LoDTensor with a level more, whose sequences
-            are the keys of a query.
+            (rows, embed_dim) with the LoD of query; and None, or the weights: a LoDTensor with one more level, whose
+            sequences are the keys of a query.
         """
         _no_mask(key_padding_mask=key_padding_mask, attn_mask=attn_mask)
         key = query if key is None else key
@@ -175,8 +175,8 @@ class MultiheadAttention(torch.nn.Module):
 
 
 class TransformerEncoderLayer(torch.nn.Module):
-    """torch.nn.TransformerEncoderLayer for LoDTensors: same arguments, state_dict and numbers. torch.nn.TransformerEncoder
-    stacks it.
+    """torch.nn.TransformerEncoderLayer for LoDTensors: same arguments, state_dict and results.
+    torch.nn.TransformerEncoder stacks such layers.
 
     Args:
         d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias, device, dtype: as
@@ -239,7 +239,7 @@ class TransformerEncoderLayer(torch.nn.Module):
         Args:
             src: (rows, d_model).
             src_mask, src_key_padding_mask: TypeError unless None.
-            is_causal: as `causal`.
+            is_causal: as the argument `causal` of the module.
 
         Returns:
             (rows, d_model), with the LoD of src.

@@ -25,7 +25,7 @@ class Plain(torch.nn.Module):
 
     Args:
         module: called with LoDTensors and plain tensors, by position.
-        levels: what each argument is: the number of levels, or their names; 0 for a plain tensor.
+        levels: for each argument the number of its levels, or their names; 0 for a plain tensor.
     """
 
     @public
@@ -39,7 +39,7 @@ class Plain(torch.nn.Module):
 
     @border("Plain")
     def tensors(self, *args: Tensor) -> tuple[Tensor, ...]:
-        """The arguments of the module as those of this one. ValueError where one has not the number of levels."""
+        """Arguments of the wrapped module as arguments of this one. ValueError if one has another number of levels."""
         if len(args) != len(self.levels):
             raise LoDValueError(f"expected {len(self.levels)} arguments, got {len(args)}")
         for i, (x, levels) in enumerate(zip(args, self.levels, strict=True)):
@@ -49,7 +49,7 @@ class Plain(torch.nn.Module):
         return tuple(t for x in args for t in _tensors(x))
 
     def forward(self, *tensors: Tensor):
-        result = self.module(*self._arguments(tensors))  # its errors are not ours to name
+        result = self.module(*self._arguments(tensors))  # outside `public`: its errors stay as they are
         return pytree.tree_map(lambda t: _tensors(t) if isinstance(t, LoDTensor) else t, result)
 
     @border("Plain")
@@ -64,7 +64,7 @@ class Plain(torch.nn.Module):
             names = None if type(levels) is int else levels
             if not offsets:
                 args.append(values)
-            elif compiling():  # the offsets given are those of the graph: nothing is copied
+            elif compiling():  # the offsets are inputs of the graph already: no copy
                 args.append(LoDTensor(values, LoD.checked("offsets", offsets, names, values.shape[0])))
             else:
                 args.append(LoDTensor(values, LoD(offsets, level_names=names)))
@@ -72,12 +72,12 @@ class Plain(torch.nn.Module):
 
     @border("Plain")
     def export(self, *args: Tensor, **options) -> Any:
-        """torch.export.export of this module; options as there. Every size of a LoDTensor is dynamic, and those of a plain
-        tensor that the module does not fix.
+        """torch.export.export of this module; options as there. All sizes of LoDTensors are dynamic; of plain tensors,
+        those that the module does not fix.
 
         Args:
-            args: an example, as for the module; with 2 rows and 2 sequences or more, since torch.export takes sizes 0 and 1
-                for constants.
+            args: example arguments of the module, with at least 2 rows and 2 sequences, since torch.export treats sizes
+                0 and 1 as constants.
         """
         tensors = self.tensors(*args)
         dynamic: list = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers: torch.nn's parameters and numbers, on sequences that are never padded."""
+"""Recurrent layers: torch.nn's parameters and results, without padding."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,11 @@ __all__ = ["GRU", "LSTM", "RNN", "DynamicRNN", "last_state"]
 
 
 class _Recurrent(torch.nn.Module):
-    """What LSTM, GRU and RNN share, and GRU's signature. Parameters, their names, order and initialisation are those of
-    torch.nn's modules; not a subclass of them, since Dynamo refuses to trace those."""
+    """What LSTM, GRU and RNN share, with GRU's signature. Parameters, their names, order and initialisation are those
+    of torch.nn's modules. It is no subclass of theirs, since Dynamo refuses to trace those."""
 
     cell: str
-    blocks: int  # of hidden units in the weights
+    blocks: int  # how many blocks of hidden units the weights have
     proj_size = 0
 
     @public
@@ -47,7 +47,7 @@ class _Recurrent(torch.nn.Module):
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.level = level
         columns, gates = self.proj_size or hidden_size, self.blocks * hidden_size
-        self._names: list[dict[str, str]] = []  # of the weights of every direction of every layer
+        self._names: list[dict[str, str]] = []  # names of the weights, per direction of every layer
         for layer in range(num_layers):
             features = columns * (1 + bidirectional) if layer else input_size
             for tail in ("", "_reverse")[: 1 + bidirectional]:
@@ -90,12 +90,12 @@ class _Recurrent(torch.nn.Module):
 
 
 class LSTM(_Recurrent):
-    """torch.nn.LSTM for LoDTensors: same arguments, state_dict and numbers, every sequence by itself, nothing padded.
+    """torch.nn.LSTM for LoDTensors: same arguments, state_dict and results; each sequence separately, without padding.
 
     Args:
         input_size, hidden_size, num_layers, bias, dropout, bidirectional, proj_size, device, dtype: as torch.nn.LSTM.
             `batch_first` is accepted and has no meaning: there is neither a batch dim nor a time dim.
-        level: the level whose sequences the recurrence runs along, over all rows below it.
+        level: the recurrence runs along the sequences of this level, over all their rows.
     """
 
     cell, blocks = "lstm", 4
@@ -133,8 +133,8 @@ class LSTM(_Recurrent):
                 if left out. With proj_size h_0 has as many columns.
 
         Returns:
-            the outputs (rows, (proj_size or hidden_size) * directions) with the LoD of the input, and (h_n, c_n), plain, of
-            torch's shapes. The final state of an empty sequence is its initial state; see also `last_state`.
+            the outputs (rows, (proj_size or hidden_size) * directions) with the LoD of the input; and (h_n, c_n), plain
+            tensors of torch's shapes. The final state of an empty sequence is its initial state; see also `last_state`.
         """
         if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
             raise LoDTypeError(f"expected hx as (h_0, c_0), got {type(hx).__name__}")
@@ -152,7 +152,7 @@ class LSTM(_Recurrent):
 
 
 class _OneState(_Recurrent):
-    """The call of layers whose state is their output."""
+    """`forward` of layers whose state is their output."""
 
     @sequence_operator
     def forward(self, input: LoDTensor, hx: Tensor | None = None) -> tuple[LoDTensor, Tensor]:
@@ -162,7 +162,8 @@ class _OneState(_Recurrent):
             hx: h_0, (num_layers * directions, sequences, hidden_size); zeros if left out.
 
         Returns:
-            the outputs (rows, hidden_size * directions) with the LoD of the input, and h_n, plain, of torch's shape.
+            the outputs (rows, hidden_size * directions) with the LoD of the input; and h_n, a plain tensor of torch's
+            shape.
         """
         out, (h_n,) = self._run(input, {"h_0": hx})
         return out, h_n
@@ -216,8 +217,8 @@ def last_state(h_n: Tensor, x: LoDTensor, *, level: int | str = -1, bidirectiona
 
     Args:
         h_n: (num_layers * directions, sequences, hidden), as LSTM, GRU and RNN return it (for LSTM, h_n or c_n).
-        x: what the layer ran on.
-        bidirectional: whether it ran in both directions; their states then stand side by side.
+        x: the input of the layer.
+        bidirectional: whether it ran in both directions; their states are then concatenated along the columns.
 
     Returns:
         (sequences, hidden * directions).
@@ -237,7 +238,7 @@ class DynamicRNN(torch.nn.Module):
 
     Args:
         cell: as scan's. The cells of torch.nn (LSTMCell, GRUCell, RNNCell) start from zeros if no `init` is given.
-        level: whose sequences.
+        level: the level whose sequences it runs along.
         reverse: from the last element to the first.
 
     Returns (forward(x, init=None, static=None)):

@@ -66,8 +66,8 @@ class AttentionPool(torch.nn.Module):
     (rows, features) to (sequences, features), with the levels above; zeros for empty sequences.
 
     Args:
-        features: of x.
-        hidden: of u; as many as features if None.
+        features: the number of features of x.
+        hidden: the number of features of u; as many as x has if None.
 
     Source: Yang et al., "Hierarchical Attention Networks for Document Classification", 2016, equations 5 to 7.
     """

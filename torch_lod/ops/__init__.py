@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on plain tensors: values first, then structure, then options. They know neither `LoD` nor `LoDTensor`.
 
-`row_offsets` (int64, one more entry than segments, from 0 to rows) cuts the rows of `values` into segments. Offsets in host
-memory are checked on every call; offsets on a GPU are clamped by the kernels and reported asynchronously.
+`row_offsets` (int64, one more entry than segments, from 0 to rows) divides the rows of `values` into segments. Offsets
+in host memory are checked on every call; offsets on a GPU are clamped by the kernels and reported asynchronously.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape "attention": every query of a sequence with the keys of the same sequence."""
+"""Shape "attention": every query of a sequence attends to the keys of the same sequence."""
 
 from torch import Tensor
 
@@ -33,19 +33,21 @@ def attention(
 
     Args:
         query: (rows, heads, width), a floating dtype; half types are summed in float32.
-        key: (key rows, key heads, width). The key heads divide the heads of the query: neighbouring heads share one.
+        key: (key rows, key heads, width). Their number divides the number of query heads: neighbouring query heads
+            share one.
         value: (key rows, key heads, value width).
         query_offsets, key_offsets: int64, (segments + 1,), on the device of query.
-        bias: (pairs, 1) or (pairs, heads), added to the scores. The pairs of a segment follow those of the segment before;
-            query i and key j of a segment with n keys are its pair i * n + j.
-        slopes: (heads,), float32 (float64 where query is): adds a bias of -slope |p - key position|, which is never stored.
+        bias: (pairs, 1) or (pairs, heads), added to the scores, in order of the segments. Within a segment of n keys,
+            query i and key j are pair i * n + j.
+        slopes: (heads,), float32 (float64 if query is float64): adds a bias of -slope |p - key position|, which is
+            never stored.
         seed: int64, a scalar on the device of query. The same seed drops the same weights.
         scale: 1 / sqrt(width) if None.
         left, right: how many keys a query sees on either side of its position; -1: all.
         dropout: the share of the weights that is set to 0, in [0, 1]; the others are divided by 1 - dropout.
 
     Returns:
-        (rows, heads, value width), and the logsumexp of every query's scores (rows, heads), -inf where it sees none, which
-        has no gradient. Memory is linear in rows, forwards and backwards; double backward goes through a composition that
-        stores the scores.
+        (rows, heads, value width), and the logsumexp of every query's scores (rows, heads), -inf where it sees no key.
+        The logsumexp has no gradient. Memory is linear in rows, forwards and backwards; double backward goes through a
+        composition that stores the scores.
     """

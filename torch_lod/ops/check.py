@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of csrc/torch_lod/binding.h for the compositions: same rules, same words."""
+"""The checks of csrc/torch_lod/binding.h for the compositions: same rules, same messages."""
 
 import torch
 from torch import Tensor
@@ -13,14 +13,14 @@ def stands_in(t: Tensor) -> bool:
 
 
 def readable(t: Tensor) -> bool:
-    """Whether the entries of `t` can be looked at now: in host memory, and neither a stand-in nor wrapped."""
+    """Whether the entries of `t` can be read now: it is in host memory, and neither a stand-in nor wrapped."""
     if t.device.type != "cpu" or stands_in(t):
         return False
     return not is_functorch_wrapped_tensor(t) and not torch._is_functional_tensor(t)
 
 
 def has_no_data(t: Tensor) -> bool:
-    """Whether `t` is but a shape: results can then have the right shapes only."""
+    """Whether `t` has a shape but no data: then only the shapes of the results matter."""
     return isinstance(t, FakeTensor) or t.is_meta
 
 
@@ -73,10 +73,11 @@ def offsets_kind(op: str, t: Tensor, device, name: str = "row_offsets") -> None:
 
 
 def find_fault(t: Tensor, end: int) -> tuple[int, int, int, int]:
-    """(rule, index, expected or before, found); rule 0: none, 1: start, 2: order, 3: end (`end` < 0: anywhere)."""
+    """(rule broken, index, value expected or value before, value found). Rules: 0 none, 1 start, 2 order, 3 end (any
+    end is right if `end` < 0)."""
     if int(t[0]) != 0:
         return 1, 0, 0, int(t[0])
-    falls = (t[1:] < t[:-1]).nonzero()  # a difference could wrap
+    falls = (t[1:] < t[:-1]).nonzero()  # a difference could overflow
     if len(falls):
         i = int(falls[0]) + 1
         return 2, i, int(t[i - 1]), int(t[i])

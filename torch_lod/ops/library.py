@@ -19,7 +19,7 @@ _PACKAGE = Path(__file__).parent.parent
 
 
 def _load() -> tuple[str, str] | None:
-    """Loads the extension; returns why it could not be loaded and what helps, or None."""
+    """Loads the extension. Returns None, or why it could not be loaded and how to fix it."""
     if os.environ.get("TORCH_LOD_COMPOSED") == "1":
         return "TORCH_LOD_COMPOSED=1 switches them off", "unset it"
     why = f"they were never built in {_PACKAGE}"
@@ -36,7 +36,7 @@ def _load() -> tuple[str, str] | None:
 
 
 def _warn(why: str, remedy: str) -> None:
-    """At the line that imports the package, however many modules of it lie between."""
+    """Warns at the user's line that imports the package, however many of its modules are in between."""
     frame = sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch_lod", "importlib"):
         frame = frame.f_back
@@ -64,7 +64,7 @@ _is_compiling = torch.compiler.is_compiling
 
 
 def _may_record(arguments) -> bool:
-    """Whether nothing traces, and there are rows: without any, what is recorded would depend on no input."""
+    """Whether no tracer is active and there are rows. Without rows, the recorded result would depend on no input."""
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     if torch._C._len_torch_dispatch_stack() or any(check.stands_in(t) for t in tensors):
         return False
@@ -74,8 +74,8 @@ def _may_record(arguments) -> bool:
 def operator(stub: _F) -> _F:
     """The operator of the stub's name, with the stub's types and docstring; its parameters are those of the schema.
 
-    torch.func transforms and forward-mode tangents need rules that a C++ autograd function cannot have: there the
-    composition, made of torch operators, takes its place.
+    torch.func transforms and forward-mode tangents need rules that a C++ autograd function cannot have. For them the
+    composition, made of torch operators, runs instead.
     """
     name, signature = stub.__name__, inspect.signature(stub)
     compiled = getattr(torch.ops.torch_lod, name).default
@@ -91,7 +91,7 @@ def operator(stub: _F) -> _F:
         try:
             return compiled(*args, **kwargs)
         except RuntimeError:
-            signature.bind(*args, **kwargs)  # raises the TypeError of a Python call that does not fit
+            signature.bind(*args, **kwargs)  # raises the TypeError of a wrong Python call
             raise
 
     return call  # type: ignore[return-value]

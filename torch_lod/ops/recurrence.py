@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape "recurrence": step t of every sequence at once, on rows that stay where they are."""
+"""Shape "recurrence": step t of all sequences at once, on rows that are not moved."""
 
 from torch import Tensor
 

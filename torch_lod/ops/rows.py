@@ -30,7 +30,7 @@ def run_map(starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1) -> Te
     Args:
         starts: int64, (segments,).
         row_offsets: int64, (segments + 1,), from 0 to `rows`.
-        rows: rows of the map; ValueError where `row_offsets` does not cut them into segments.
+        rows: the number of rows of the map; ValueError if `row_offsets` does not divide them into segments.
 
     Returns:
         int64, (rows,).
@@ -53,7 +53,7 @@ def gather_rows(values: Tensor, map: Tensor, fill: float = 0) -> Tensor:
 
 @operator
 def scatter_rows(values: Tensor, map: Tensor, rows: int) -> Tensor:
-    """Row r of the result is the sum of the rows i of values with `map[i] == r`, in that order; -1 goes nowhere.
+    """Row r of the result is the sum of the rows i of values with `map[i] == r`, summed in that order; -1: to no row.
 
     Deterministic on every device. Half types are summed in float32.
 
@@ -87,11 +87,11 @@ def gather_runs(values: Tensor, starts: Tensor, row_offsets: Tensor, rows: int, 
 def scatter_runs(
     values: Tensor, starts: Tensor, row_offsets: Tensor, rows: int, step: int = 1, fill: float = 0
 ) -> Tensor:
-    """Writes segment s of values to the rows from `starts[s]` up (step 1) or down (step -1). What is written to one row is
-    added up; rows that nothing is written to are `fill`. This is padding, and the gradient of `gather_runs`.
+    """Writes segment s of values to the rows from `starts[s]` up (step 1) or down (step -1). Values that go to the same
+    row are added; rows that get no value are `fill`. This is padding, and the gradient of `gather_runs`.
 
     Args:
-        values: (rows_in, *element). Of a floating or integer dtype where runs overlap or are out of order.
+        values: (rows_in, *element). If runs overlap or are out of order, of a floating or integer dtype.
         starts: int64, (segments,). IndexError where a run leaves the `rows` of the result.
         row_offsets: int64, (segments + 1,), from 0 to rows_in: the segments of values.
         fill: has no gradient.
@@ -110,7 +110,7 @@ def segment_unfold(
     Args:
         values: (rows, *element), any dtype.
         row_offsets: int64, (segments + 1,).
-        size: rows of a window.
+        size: the number of rows of a window.
 
     Returns:
         (rows, size, *element). The gradient is `segment_fold(grad, row_offsets, start, dilation)`.
@@ -119,7 +119,8 @@ def segment_unfold(
 
 @operator
 def segment_fold(values: Tensor, row_offsets: Tensor, start: int, dilation: int = 1) -> Tensor:
-    """The adjoint of `segment_unfold`: (rows, size, *element) to (rows, *element); what a row gave to windows, added up."""
+    """The adjoint of `segment_unfold`: (rows, size, *element) to (rows, *element). Every row is the sum
+    of its entries in all windows."""
 
 
 @operator
@@ -144,4 +145,5 @@ def segment_conv(
 
 @operator
 def rank_by_length(offsets: Tensor) -> Tensor:
-    """The sequences (int64) from longest to shortest, in their own order where equally long. Offsets in host memory."""
+    """The sequences (int64) from longest to shortest, those of equal length in their own order. Offsets in
+    host memory."""

@@ -15,8 +15,9 @@ __all__ = [
 def segment_scan(values: Tensor, factors: Tensor | None, row_offsets: Tensor, adjoint: bool = False) -> Tensor:
     """y[r] = values[r] + factors[r] y[r - 1] along every segment, from 0 before its first row.
 
-    Without factors a cumulative sum. A factor of 0 starts anew: what came before is forgotten, even if it was infinite or
-    NaN. `adjoint` runs from the last row: y[r] = values[r] + factors[r + 1] y[r + 1]; each form is the gradient of the other.
+    Without factors it is a cumulative sum. A factor of 0 starts a new sum: the value before is dropped, even if it was
+    infinite or NaN. `adjoint` runs from the last row: y[r] = values[r] + factors[r + 1] y[r + 1]; each form is the
+    gradient of the other.
 
     Args:
         values: (rows, *element), a floating or integer dtype; half types are carried in float32.
@@ -30,9 +31,9 @@ def segment_scan(values: Tensor, factors: Tensor | None, row_offsets: Tensor, ad
 
 @operator
 def segment_cumulative(values: Tensor, row_offsets: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
-    """The extreme so far ('max' or 'min') along every segment, and the row (int64, absolute) that it came from.
+    """The maximum ('max') or minimum ('min') so far along every segment, and its row (int64, absolute).
 
-    The first of equals stays; NaN beats every number. The gradient goes to the row that it came from.
+    Of equal values the first counts; NaN beats every number. The gradient goes to the row that it came from.
 
     Args:
         values: (rows, *element), a floating or integer dtype.

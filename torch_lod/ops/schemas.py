@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every operator's schema, from the text that the compiled library is built with: csrc/torch_lod/schemas.h."""
+"""Every operator's schema, read from the file that the compiled library is built with: csrc/torch_lod/schemas.h."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from ..headers import include_paths
 
 
 def read() -> dict[str, str]:
-    """The schemas by name, the named lists of arguments put in."""
+    """The schemas by name, with named lists of arguments replaced by their content."""
     try:
         path = Path(include_paths()[0]) / "torch_lod" / "schemas.h"
     except LoDRuntimeError:

@@ -27,7 +27,8 @@ def segment_reduce(values: Tensor, row_offsets: Tensor, reduce: str, pad_value: 
 
     Args:
         values: (rows, *element); half types are summed in float32, integers cannot be divided ('mean', 'sqrt': TypeError).
-        row_offsets: int64, (segments + 1,), on the device of values; ValueError where it does not cut the rows.
+        row_offsets: int64, (segments + 1,), on the device of values; ValueError if it does not divide the rows into
+            segments.
 
     Returns:
         (segments, *element), of the dtype of values.
@@ -68,12 +69,12 @@ def segment_pick(values: Tensor, index: Tensor, row_offsets: Tensor) -> Tensor:
 
 @operator
 def segment_place(values: Tensor, index: Tensor, row_offsets: Tensor, rows: int) -> Tensor:
-    """The adjoint of `segment_pick`: (rows, *element), zero but for `values[s, c]` at row `index[s, c]`."""
+    """The adjoint of `segment_pick`: (rows, *element), zero except for `values[s, c]` at `[index[s, c], c]`."""
 
 
 @operator
 def segment_softmax(values: Tensor, row_offsets: Tensor) -> Tensor:
-    """exp(x - max x) / sum exp(x - max x) over the rows of every segment, each element of a row for itself.
+    """exp(x - max x) / sum exp(x - max x) over the rows of every segment, separately for each element of a row.
 
     Args:
         values: (rows, *element), a floating dtype.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is here for people and weights that come from PaddlePaddle. Where `tl` has the same in torch's form, that comes first:
+"""Names for code and weights that come from PaddlePaddle. Prefer what `tl` has in torch's form (on the left):
 
     from_lengths, lod_tensor, full ...            for create_lod_tensor, create_random_int_lodtensor
     x.to_padded, tl.from_padded, x.mask           for sequence_pad, sequence_unpad, sequence_mask
@@ -8,7 +8,7 @@
     sequence_conv1d, sequence_unfold              for sequence_conv, row_conv, sequence_enumerate
     tl.nn.LSTM, tl.nn.GRU, tl.scan                for the recurrences on projected inputs, and the plan of one
 
-Every name is in `tl` as well, where it has always been, but not on its list.
+Every name is also reachable as `tl.name`, but is not in `tl.__all__`.
 """
 
 from typing import TYPE_CHECKING

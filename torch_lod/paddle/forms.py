@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fluid's own forms of what `tl` has in torch's: pooling by name, joining, windows; and its layers for images and text pairs."""
+"""Fluid's forms of operators that `tl` has in torch's form (pooling, joining, windows), and layers for images and text
+pairs."""
 
 import math
 
@@ -122,13 +123,14 @@ def fused_embedding_seq_pool(
 def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topks, channel_num: int) -> LoDTensor:
     """Means of the k largest scores of every row of score matrices, for several k.
 
-    Sequence i of x holds `channel_num` matrices of as many rows as sequence i of `row` and as many columns as that of
-    `col`, one after another. Where a matrix has fewer than k columns, their sum is still divided by k.
+    Sequence i of x holds `channel_num` matrices, one after another. Each has as many rows as sequence i of `row` is
+    long and as many columns as sequence i of `col`. If a matrix has fewer than k columns, their sum is still divided by
+    k.
 
     Args:
         x: scores, (n,) or (n, 1), one level.
-        row, col: whose lengths are the sizes of the matrices.
-        topks: numbers of scores, each at least 1.
+        row, col: their lengths are the sizes of the matrices.
+        topks: the values of k, each at least 1.
 
     Returns:
         (rows of `row`, channel_num * len(topks)), channels outermost, with the LoD of `row`. The gradient goes to the
@@ -161,7 +163,7 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
     count = rows.lod.rows
     if scores.rows.numel() != scores.lod.rows:
         raise LoDValueError(f"expected x of shape (n,) or (n, 1), got {tuple(x.shape)}")
-    # a row of a matrix is a segment: they come by (sequence, channel, row) and leave by (sequence, row, channel)
+    # a matrix row is a segment: input order (sequence, channel, row), output order (sequence, row, channel)
     by_channel = LoD.checked("lengths", [sums(channel_num * high)], rows=channel_num * count)
     matrices = LoD.checked("lengths", [sums(broad[by_channel.parents_at(0)])], rows=scores.lod.rows)
     best, _ = sequence_topk(LoDTensor(scores.rows.reshape(-1), matrices), max(topks))
@@ -184,7 +186,7 @@ def sequence_concat(xs, *, level: int | str = -1) -> LoDTensor:
         xs: LoDTensors (rows, *element) of one depth, with equally many sequences at `level` and equal levels above it.
 
     Returns:
-        all rows, sequences as long as theirs together; those that are empty add nothing. The gradient is cut apart.
+        all rows; the length of a sequence is the sum of the lengths joined. The gradient is split into those of xs.
 
     Raises:
         ValueError: where the depths, the numbers of sequences or the levels above differ.
@@ -213,11 +215,11 @@ def sequence_conv(
     Args:
         x: (rows, features), a floating dtype.
         weight: (context_length * features, out).
-        context_start: where the context begins, relative to the row; -(context_length // 2) if None.
+        context_start: the first row of the context, relative to the row; -(context_length // 2) if None.
         bias: (out,).
-        padding_data: (before + after, features), what a context sees outside its sequence, instead of zeros: first the
-            before = max(0, -context_start) rows that precede it, then the after = max(0, context_start + context_length - 1)
-            rows that follow it.
+        padding_data: (before + after, features), what a context sees outside its sequence instead of zeros: first the
+            before = max(0, -context_start) rows that precede the sequence, then the after = max(0, context_start +
+            context_length - 1) rows that follow it.
 
     Returns:
         (rows, out), with the LoD of x. Gradients reach x, weight, bias and padding_data; empty sequences have no windows.
@@ -300,10 +302,10 @@ def im2sequence(
         x: (images, channels, height, width), of any dtype.
         filter_size, stride: a number or (height, width).
         padding: a number, (height, width) or (up, left, down, right): zeros around the image.
-        input_image_size: (images, 2), the height and width of the images before they were brought to the size of x: then
-            the windows of an image of height h are ceil(h / out_stride) of them, divided by the stride as usual, and the
-            same for its width. One sync if on a GPU.
-        out_stride: a number or (height, width), how much smaller x is than the images.
+        input_image_size: (images, 2), the height and width of the images before they were resized to the size of x. The
+            windows of an image of height h then cover only a height of ceil(h / out_stride); likewise its width. One
+            sync if on a GPU.
+        out_stride: a number or (height, width): how many times smaller x is than the images.
 
     Returns:
         (windows, channels * filter height * filter width), a sequence per image. The gradient sums over the windows that
@@ -349,7 +351,7 @@ def im2sequence(
         if any(min(size) < 1 for size in sizes):
             raise LoDValueError(f"expected images of at least one window, got sizes {real[:4]}")
     rows, columns = (max([0, *(size[i] for size in sizes)]) for i in (0, 1))
-    # zeros beyond the image where a grid is larger than x
+    # more zeros beyond the image if a grid of windows is larger than x
     down = max(down, (rows - 1) * down_by + high - up - height)
     right = max(right, (columns - 1) * right_by + wide - left - width)
     size = height + up + down, width + left + right

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structure: padding and back, tokens, other shapes and other LoDs for the same rows."""
+"""Structure: padding and unpadding, tokens, other shapes and other LoDs for the same rows."""
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ __all__ = [
 def sequence_pad(
     x: LoDTensor, padding_value: float | Tensor = 0.0, *, maxlen: int | None = None, level: int | str = -1
 ) -> tuple[Tensor, Tensor]:
-    """The sequences of a level side by side: `x.to_padded`, with Paddle's arguments.
+    """The sequences of a level as a padded tensor: `x.to_padded`, with Paddle's arguments.
 
     Equivalent to (padding_value a number):
         torch.nn.utils.rnn.pad_sequence([rows for rows in x.sequences(level)], True, padding_value)
@@ -60,14 +60,14 @@ def sequence_pad(
     if _breadth(padding_value.dtype) > _breadth(x.dtype):
         raise LoDTypeError(f"expected padding_value of a dtype that {x.dtype} takes in, got {padding_value.dtype}")
     dense, lengths = x.to_padded(0, **options)
-    assert isinstance(lengths, Tensor)  # of one level
+    assert isinstance(lengths, Tensor)  # one level gives no tuple
     padding = torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]
     fill = padding_value.detach().to(dense).reshape(x.shape[1:] if padding_value.shape == x.shape[1:] else ())
     return torch.where(padding.view(*padding.shape, *[1] * (dense.dim() - 2)), fill, dense), lengths
 
 
 def _breadth(dtype: torch.dtype) -> int:
-    """bool, whole, floating, complex: each takes in those before it."""
+    """The rank of a dtype: bool, integer, floating, complex. Each kind can hold the values of those before it."""
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype != torch.bool)
 
 
@@ -83,7 +83,8 @@ def sequence_unpad(dense: Tensor, lengths) -> LoDTensor:
         (rows, *element), one level. The gradient is zero in the padding.
 
     Raises:
-        ValueError: where a length is negative or beyond the padded length, or there is not one for every sequence.
+        ValueError: where a length is negative or beyond the padded length, or the number of lengths is not the number
+            of sequences.
 
     Source: Paddle Fluid's sequence_unpad.
     """
@@ -135,7 +136,7 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
 
 @sequence_operator
 def sequence_erase(x: LoDTensor, tokens) -> LoDTensor:
-    """Without the rows whose value is among `tokens`; sequences become shorter, perhaps empty. One sync if on a GPU.
+    """x without the rows whose value is among `tokens`; sequences become shorter, perhaps empty. One sync if on a GPU.
 
     Equivalent to:
         torch.cat([rows[~torch.isin(rows, torch.tensor(tokens))] for rows in x.sequences()])
@@ -145,7 +146,7 @@ def sequence_erase(x: LoDTensor, tokens) -> LoDTensor:
         tokens: a list or 1-D tensor of integers.
 
     Returns:
-        the rows that stay, in the levels of x with the new lengths. No gradient.
+        the other rows, with the levels of x and the new lengths. No gradient.
 
     Source: Paddle Fluid's sequence_erase.
     """
@@ -197,10 +198,10 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
         new_dim: at least 1.
 
     Returns:
-        (elements / new_dim, new_dim), in the levels of x with the new lengths. The gradient is reshaped back.
+        (elements / new_dim, new_dim), with the levels of x and the new lengths. The gradient is reshaped back.
 
     Raises:
-        ValueError: where a sequence's elements do not make up whole rows.
+        ValueError: if the number of elements of a sequence is no multiple of new_dim.
 
     Source: Paddle Fluid's sequence_reshape, of one level.
     """
@@ -224,7 +225,7 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
 
 @sequence_operator
 def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
-    """Row i of x, to which the updates of sequence i are added at the positions that sequence i of `index` names.
+    """x with updates added: sequence i of `updates` is added to row i of x, at the positions in sequence i of `index`.
 
     Equivalent to:
         torch.stack([row.index_add(0, i, u) for row, i, u in zip(x, index.sequences(), updates.sequences())])
@@ -276,8 +277,8 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
 
 @sequence_operator
 def lod_reset(x: Tensor, lod) -> LoDTensor:
-    """The rows of x with another structure: that of a LoD, of a LoDTensor, or lengths (lists per level, or a tensor: one
-    level). Shares the rows, and their gradient.
+    """The rows of x with another structure: a LoD, that of a LoDTensor, or lengths (a list per level; or a tensor, for
+    one level). Shares the rows, and their gradient.
 
     Raises:
         ValueError: where the structure does not cover the rows of x.
@@ -292,16 +293,17 @@ def lod_reset(x: Tensor, lod) -> LoDTensor:
 
 @sequence_operator
 def lod_append(x: Tensor, lengths) -> LoDTensor:
-    """With a finer innermost level: what were rows of the structure become sequences of the given lengths, which add up to
-    the rows of x. For a plain x the only level. Shares the rows, and their gradient.
+    """The rows of x with one more innermost level: every row of the old structure becomes a sequence of the given
+    length. The sum of the lengths is the number of rows of x. A plain x gets its only level. Shares the rows, and their
+    gradient.
 
     Args:
         lengths: integers, a LoD of one level, or a LoDTensor of one level.
 
     Raises:
-        ValueError: where the levels would not fit.
+        ValueError: if the new level does not fit the others or the rows.
 
-    Source: Paddle Fluid's lod_append, which does not check that they do.
+    Source: Paddle Fluid's lod_append, which does not check this.
     """
     inner = lengths.lod if isinstance(lengths, LoDTensor) else lengths
     if isinstance(inner, LoD):

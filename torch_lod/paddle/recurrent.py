@@ -46,7 +46,7 @@ def _activation(what: str, name) -> Callable[[Tensor], Tensor]:
 
 
 def _matrix(what: str, t, shape: tuple, like: Tensor) -> Tensor:
-    """A tensor of a shape (a vector may come as one row), of the dtype and device of the input; None is any size."""
+    """A tensor of the given shape (a vector may be given as one row), dtype and device of the input; None: any size."""
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
     t = t.values() if isinstance(t, LoDTensor) else t
@@ -77,7 +77,7 @@ def _state(what: str, given, count: int, width: int, like: Tensor) -> Tensor:
 
 
 def _lstm_cell(hidden: int, weight: Tensor, bias, use_peepholes: bool, activations, clip, project):
-    """One step: (x, (h, c)) to ((h, c), (h, c)), as scan wants it."""
+    """One step as scan calls it: (x, (h, c)) to ((h, c), (h, c))."""
     gate, cell_act, candidate = activations
     peep: tuple[Tensor, ...] | None = None
     if bias is not None:
@@ -138,14 +138,14 @@ def dynamic_lstm(
     Args:
         x: (rows, 4 hidden): candidate, input, forget, output.
         weight: (hidden, 4 hidden).
-        bias: (4 hidden,) or one row of it; with peepholes 7 hidden, w_i, w_f and w_o last.
+        bias: (4 hidden,) or one row of it; with peepholes (7 hidden,), w_i, w_f and w_o last.
         h_0, c_0: (sequences, hidden), together; zeros if None.
         is_reverse: from the last row to the first; outputs stay at their rows.
         gate_activation, cell_activation, candidate_activation: G, C and A: "sigmoid", "tanh", "relu" or "identity".
 
     Returns:
-        hidden states and cells, (rows, hidden), with the LoD of x. Empty sequences have no rows; the gradient reaches all
-        tensors, also through them.
+        hidden states and cells, (rows, hidden), with the LoD of x. Empty sequences have no rows. The gradient reaches
+        all tensors, through hidden states and cells.
 
     Source: Paddle Fluid's dynamic_lstm; Gers et al., "Learning Precise Timing with LSTM Recurrent Networks", 2002.
     """
@@ -187,7 +187,7 @@ def dynamic_lstmp(
         weight: (projection, 4 hidden).
         proj_weight: (hidden, projection).
         h_0, c_0: (sequences, projection) and (sequences, hidden), together; zeros if None.
-        cell_clip, proj_clip: cells and projections are clipped to [-clip, clip]; not if None or 0.
+        cell_clip, proj_clip: cells and projections are clipped to [-clip, clip]; no clipping if None or 0.
         proj_activation: P.
 
     Returns:
@@ -256,7 +256,7 @@ def dynamic_gru(
 
     Args:
         x: (rows, 3 hidden): update, reset, candidate.
-        weight: (hidden, 3 hidden), read as one run of numbers: first W_ur, (hidden, 2 hidden), then W_c, (hidden, hidden).
+        weight: (hidden, 3 hidden), read as flat memory: first W_ur, (hidden, 2 hidden), then W_c, (hidden, hidden).
         bias: (3 hidden,) or one row of it.
         h_0: (sequences, hidden); zeros if None.
 
@@ -306,7 +306,7 @@ def gru_unit(
 
 @public
 def lstm_unit(x: Tensor, c_prev: Tensor, forget_bias: float = 0.0) -> tuple[Tensor, Tensor]:
-    """One step of an LSTM whose gates are formed already: c = sigmoid(f + forget_bias) c' + sigmoid(i) tanh(g),
+    """One step of an LSTM whose gates are computed already: c = sigmoid(f + forget_bias) c' + sigmoid(i) tanh(g),
     h = sigmoid(o) tanh(c).
 
     Args:
@@ -369,7 +369,7 @@ def fused_embedding_fc_lstm(
 
     Args:
         ids: integers, (rows,) or (rows, 1). embeddings: (words, 4 hidden).
-        bias: only its last 3 hidden count (with peepholes); the first 4 hidden are in the table already.
+        bias: only its last 3 hidden entries are used (with peepholes); the first 4 hidden are in the table already.
 
     Source: Paddle Fluid's fused_embedding_fc_lstm.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on LoDTensors, one file per family: its `__all__` is the list of them that everything else is made of."""
+"""Operators on LoDTensors, one file per family. A file's `__all__` lists its operators; all other lists use it."""
 
 from typing import TYPE_CHECKING
 
@@ -11,5 +11,5 @@ from .rearrange import *
 from .windows import *
 from .within import *
 
-if not TYPE_CHECKING:  # type checkers follow the imports; they cannot read this, and would take the names for private
+if not TYPE_CHECKING:  # type checkers cannot read this and would treat the names as private
     __all__ = [name for family in (attention, loop, pool, rearrange, windows, within) for name in family.__all__]

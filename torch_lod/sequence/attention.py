@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention: every row of a sequence looks at the rows of the sequence of the same number, and at no other.
+"""Attention: every row of sequence i of the queries attends to the rows of sequence i of the keys, and to no other.
 
     out[i] = sum_j softmax_j(scale q[i] . k[j] + bias[i, j]) v[j]          over the rows j of i's own sequence of keys
 
-Nothing is padded, and scores are never laid out: memory is linear in rows.
+Nothing is padded and the scores are never stored: memory is linear in rows.
 """
 
 import math
@@ -33,24 +33,24 @@ def sequence_attention(
     enable_gqa: bool = False,
     alibi: Tensor | bool | None = None,
 ) -> LoDTensor:
-    """Scaled dot-product attention within every sequence of a level: of its own rows, or of the keys of another batch of as
-    many sequences.
+    """Scaled dot-product attention within every sequence of a level: self-attention, or cross-attention to the keys of
+    another batch with the same number of sequences.
 
     Equivalent to (one head, neither bias nor window):
         torch.cat([F.scaled_dot_product_attention(*rows) for rows in zip(*(t.sequences(level) for t in (q, k, v)))])
 
-    Queries and keys are aligned at the bottom right: query i of m has the position of key i + n - m of n. So the last queries
-    of a causal sequence, given all its keys, get what they got among all queries. (The is_causal of
-    F.scaled_dot_product_attention is aligned at the top left.)
+    Queries and keys are bottom-right aligned: query i of m has the position of key i + n - m of n. So with causal, the
+    last queries of a sequence and all its keys give the same result as all queries and all keys do for these queries.
+    (The is_causal of F.scaled_dot_product_attention is top-left aligned.)
 
     Args:
         q: (rows, heads, width), or (rows, width) for one head; a floating dtype. Half types are summed in float32.
         k, v: (key rows, heads, width) and (key rows, heads, value width), of equal LoDs with as many sequences at the level
-            as q. The widths of k and q are equal, that of v is its own.
+            as q. The widths of k and q are equal; that of v may differ.
         causal: a query sees no key after its own position.
         window: how many keys before and after its own position a query sees, as a number or a pair; -1: all.
-        bias: added to the scores, (pairs,) or (pairs, heads). The pairs of a query and a key are those of the first sequence,
-            then of the next; within a sequence those of the first query with every key, then of the next query. bool: True
+        bias: added to the scores, (pairs,) or (pairs, heads): one entry per pair of a query and a key. The pairs are in
+            order of the sequences; within a sequence the first query with every key, then the next query. bool: True
             where the query sees the key.
         scale: 1 / sqrt(width) if None.
         enable_gqa: k and v may have fewer heads, a divisor of those of q; neighbouring heads of q then share one.
@@ -64,8 +64,8 @@ def sequence_attention(
         ValueError, TypeError: where LoDs, shapes, dtypes or devices do not fit.
 
     Source: Vaswani et al., "Attention Is All You Need", 2017; torch.nn.functional.scaled_dot_product_attention. Windows and
-    their alignment as torch.nn.attention.varlen's, to which half types go on a GPU. Press et al., "Train Short, Test Long:
-    Attention with Linear Biases Enables Input Length Extrapolation", 2022.
+    their alignment are those of torch.nn.attention.varlen, which runs for half types on a GPU. Press et al., "Train
+    Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation", 2022.
     """
     queries, keys, values = (along(t, level, what) for what, t in (("q", q), ("k", k), ("v", v)))
     if keys.lod.differs(values.lod):
@@ -99,7 +99,8 @@ def rotary_embedding(
     Args:
         x: queries or keys, (rows, d) or (rows, heads, d), d even; a floating dtype. Angles are float32 at least.
         interleaved: features 2 i and 2 i + 1 are a pair, as in the source; False: features i and i + d / 2.
-        start: the position of every sequence's first row: a number, or one per sequence, such as the rows that a cache holds.
+        start: the position of every sequence's first row: a number, or one per sequence, such as the number of rows in
+            a cache.
 
     Returns:
         the shape and LoD of x. The gradient is rotated back.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tl.scan`: any Python cell along every sequence of a level, step t of all sequences at once, in a batch that shrinks."""
+"""`tl.scan`: any Python cell along every sequence of a level. Step t runs for all sequences at once; those that have
+ended leave the batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,25 +25,25 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
 
         state = init[sequence];  for element in sequence:  output, state = cell(element, state)
 
-    for all sequences together, longest first: step t is one call on the t-th elements of the sequences that have one. At the
-    innermost level an element is a row, and x_t a tensor of rows; at an outer level it is a sub-sequence, and x_t a
-    LoDTensor of them, so that a scan can run inside the step of a scan.
+    for all sequences together, longest first: step t is one call on the t-th elements of all sequences that have one.
+    At the innermost level an element is a row and x_t a tensor of rows. At an outer level an element is a sub-sequence
+    and x_t a LoDTensor of sub-sequences, so a scan can run inside the step of a scan.
 
     Args:
-        cell: called as cell(x_t, state), or cell(x_t, state, static_t). It returns the new state, which is then the output
-            as well (of a tuple its first tensor, as for LSTMCell), or a pair (output, new state). A module or any function
-            of torch operations that treats its rows independently.
-        x: a LoDTensor, or a tuple of LoDTensors with equal LoDs, of which the cell receives a tuple.
-        init: the first state: a tensor (sequences, *shape), or any nesting of tuples, lists and dicts of them.
-        level: whose sequences.
+        cell: a module or any function of torch operations that treats its rows independently. Called as cell(x_t,
+            state), or cell(x_t, state, static_t). It returns a pair (output, new state), or only the new state, which
+            is then also the output (of a tuple its first tensor, as for LSTMCell).
+        x: a LoDTensor, or a tuple of LoDTensors with equal LoDs; then x_t is a tuple.
+        init: the first state: a tensor (sequences, *shape), or any nesting of tuples, lists and dicts of such tensors.
+        level: the level whose sequences it runs along.
         reverse: from the last element to the first; every output stays at the position of its element.
-        static: what stays the same over the steps: tensors (sequences, ...) in any nesting; the cell receives the rows of the
-            sequences that take part.
+        static: what stays the same over the steps: tensors (sequences, ...) in any nesting; as static_t the cell
+            receives the rows of the sequences that have a step t.
 
     Returns:
-        the outputs, with the levels of x down to `level` (an output that is a LoDTensor of one sequence per element keeps its
-        own levels below that); a tuple of them where the cell's output is a tuple. And the last state of every sequence; an
-        empty sequence keeps its first state.
+        the outputs, with the levels of x down to `level`, and the last state of every sequence. If the cell's output is
+        a tuple, the outputs are a tuple; if it is a LoDTensor of one sequence per element, its own levels follow below.
+        An empty sequence keeps its first state.
 
     Raises:
         ValueError: where a state does not have a row per sequence, or the cell returns a state or an output of another
@@ -77,7 +78,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
     finished: list[list[Tensor]] = []
     outputs_of_steps: list[list[Tensor]] = []
     single = True
-    # without any step the cell is called on no rows: its outputs have their shapes
+    # without any step the cell is called on no rows, to learn the shapes of its outputs
     for t, (step, n) in enumerate(zip(steps or [tuple(_no_elements(x, k) for x in inputs)], alive or [0], strict=True)):
         if state and n < state[0].shape[0]:
             parts = [m.split([n, m.shape[0] - n]) for m in state]
@@ -109,14 +110,14 @@ def _rows_each(what: str, tree, count: int) -> tuple[list[Tensor], pytree.TreeSp
 
 
 def _no_elements(x: LoDTensor, k: int) -> Tensor:
-    """A step of no elements of level k."""
+    """A step without elements of level k."""
     if k + 1 == x.lod_level:
         return x.values()[:0]
     return x.slice(k + 1, 0, 0)
 
 
 def _result(returned, spec, before: list[Tensor], t: int) -> tuple[Tensor | tuple, list[Tensor]]:
-    """(output, leaves of the new state) of what a cell returned."""
+    """(output, leaves of the new state) from what a cell returned."""
     leaves, found = pytree.tree_flatten(returned)
     output = None
     if found == spec:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a recurrence: sequences sorted by length, step t of all of them at once, in a batch that shrinks.
+"""The plan of a recurrence: sequences sorted by length. Step t runs for all sequences longer than t at once.
 
 With x of lengths [[2, 3, 1]] and rows a0 a1 | b0 b1 b2 | c0 the table says b a c, and the array holds
     step 0: b0 a0 c0        step 1: b1 a1        step 2: b2
@@ -33,15 +33,15 @@ __all__ = [
 
 
 class RankTable:
-    """The sequences of a level from longest to shortest, in their own order where equally long.
+    """The sequences of a level from longest to shortest; those of equal length in their own order.
 
-    `table.index` (int64) are the sequences, `table.lengths` their lengths, in elements of the level; `items()` both in
-    pairs; `alive(t)` is how many are longer than t.
+    `table.index` (int64) are the indices of the sequences, `table.lengths` their lengths, in elements of the level;
+    `items()` are pairs of both; `alive(t)` is the number of sequences longer than t.
     """
 
     def __init__(self, lod: LoD, level: int):
         self.lod, self.level = lod, level
-        self.order = lod.rank_at(level)  # shared
+        self.order = lod.rank_at(level)  # shared: not to be written to
 
     @property
     def index(self) -> Tensor:
@@ -55,7 +55,7 @@ class RankTable:
         return list(zip(self.order.tolist(), self.lengths.tolist(), strict=True))
 
     def alive(self, t: int) -> int:
-        """How many sequences have a step t."""
+        """The number of sequences that have a step t."""
         return whole_number((self.lengths > t).sum())
 
     def steps(self) -> tuple[Tensor, list[int]]:
@@ -85,7 +85,7 @@ def lod_rank_table(x: LoDTensor, *, level: int | str = 0) -> RankTable:
 
     Args:
         x: of any dtype; only its LoD counts.
-        level: whose sequences, and whose elements are the steps; the outermost if not given.
+        level: the level whose sequences are sorted; its elements are the steps. The outermost if not given.
 
     Source: Paddle Fluid's lod_rank_table.
     """
@@ -117,8 +117,8 @@ def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
         table: of any level.
 
     Returns:
-        per step a plain tensor, or where levels remain below the table's, a LoDTensor of them: longest sequence first. They
-        are parts of one tensor; the gradient goes back to the rows. Empty sequences are in no step.
+        per step a plain tensor, or a LoDTensor if x has levels below the table's; longest sequence first. The steps are
+        parts of one tensor; the gradient goes back to the rows. Empty sequences are in no step.
 
     Raises:
         ValueError: where the LoD of x is not the table's.
@@ -146,11 +146,11 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
         array: per step a tensor with a row for each sequence that has it, or a LoDTensor with a sequence for each.
 
     Returns:
-        (rows, *element), with the table's levels and those of the steps below; empty sequences come back. The gradient is
-        taken apart again.
+        (rows, *element), with the table's levels, then those of the steps; empty sequences are restored. The gradient
+        is split into that of the steps.
 
     Raises:
-        ValueError: where the number of steps, or the size of one, is not the table's; without a step.
+        ValueError: where the number of steps, or the size of one, is not the table's; if there is no step.
 
     Source: Paddle Fluid's array_to_lod_tensor; ConcatOutputs of the variable-length RNN design.
     """
@@ -200,10 +200,10 @@ def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
         x[table.index]
 
     Returns:
-        the shape of x; a LoDTensor with its levels, whose lengths move with the sequences. So does the gradient.
+        the shape of x; for a LoDTensor its levels, whose lengths move with the sequences. The gradient moves back.
 
     Raises:
-        ValueError: where x has not the table's number of sequences.
+        ValueError: if x has another number of sequences than the table.
 
     Source: Paddle Fluid's reorder_lod_tensor_by_rank; InitMemories of the variable-length RNN design.
     """
@@ -217,14 +217,14 @@ def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
 
 @sequence_operator
 def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
-    """The first rows (or sequences) of x: those of the sequences that have a step i. A view, also for the gradient.
+    """The first rows (or sequences) of x: those of the sequences that have a step i. A view with gradient.
 
     Equivalent to (x plain):
         x[: table.alive(i)]
 
     Raises:
         IndexError: for i < 0.
-        ValueError: where x has fewer.
+        ValueError: if x has fewer rows (or sequences).
 
     Source: Paddle Fluid's shrink_memory.
     """
@@ -252,15 +252,15 @@ def split_lod_tensor(x: Tensor, mask: Tensor, *, level: int | str = 0) -> tuple[
     """The sequences of a level where the mask is true, and the others. One sync if the mask is on a GPU.
 
     Args:
-        x: a LoDTensor; of a plain tensor the rows are split.
+        x: a LoDTensor, or a plain tensor, whose rows are split.
         mask: bool, (sequences,) or (sequences, 1).
 
     Returns:
-        two batches of the levels from `level` down, either of which may be without sequences. The gradient goes back to the
+        two batches, with the levels from `level` down; one of them may have no sequences. The gradient goes back to the
         rows.
 
     Raises:
-        ValueError, TypeError: where mask is not one bool for every sequence.
+        ValueError, TypeError: if mask does not hold one bool for every sequence.
 
     Source: Paddle Fluid's split_lod_tensor.
     """
@@ -282,10 +282,10 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
         x: what was split; its levels above `level` are restored.
 
     Returns:
-        plain where the parts are. Gradients reach both parts; empty sequences come back.
+        a LoDTensor; plain if the parts are plain. Gradients reach both parts; empty sequences are restored.
 
     Raises:
-        ValueError: where a part has not the number of sequences that the mask says.
+        ValueError: if a part has another number of sequences than the mask says.
 
     Source: Paddle Fluid's merge_lod_tensor.
     """

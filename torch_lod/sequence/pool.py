@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling: the rows under every sequence of a level become one row."""
+"""Pooling: all rows of a sequence become one row."""
 
 from typing import Literal, overload
 
@@ -19,7 +19,7 @@ __all__ = [
     "sequence_topk",
 ]
 
-#: Every name of a reduction, and the one that it goes by.
+#: Every accepted name of a reduction, and its name in the operators.
 _NAMES = {name: name for name in "sum mean sqrt max min first last prod logsumexp var std any all".split()}
 _NAMES["average"] = "mean"
 
@@ -68,21 +68,21 @@ def sequence_pool(
     Args:
         x: (rows, *element), floating or integer. Half types are summed in float32.
         pool_type: "sum", "average" (or "mean"), "sqrt" (sum / sqrt(length)), "max", "min", "first", "last", "prod",
-            "logsumexp", "var", "std", "any" or "all" (bool: whether an element is, or all are, other than 0); in upper or
-            lower case. The gradient of a maximum goes to the first row that attains it; NaN beats every number.
+            "logsumexp", "var", "std", "any" or "all" (bool: whether any or every element is nonzero); in upper or lower
+            case. The gradient of a maximum goes to the first row that attains it; NaN beats every number.
         padding_value: the result for empty sequences; it has no gradient.
-        level: whose sequences.
-        return_index: for "max" and "min": also the row that every result comes from, int64, counted over all rows of x; -1
-            for empty sequences.
+        level: the level whose sequences are pooled.
+        return_index: for "max" and "min": also return the row that every result comes from, int64, as an index into all
+            rows of x; -1 for empty sequences.
         correction: for "var" and "std", as torch.var's: the sum of squares is divided by length - correction.
 
     Returns:
-        (sequences, *element) with the levels above; a plain tensor above the outermost. Differentiable, but for "any" and
-        "all".
+        (sequences, *element) with the levels above `level`; a plain tensor if there are none. Differentiable, except
+        for "any" and "all".
 
     Raises:
         ValueError: for another pool_type.
-        TypeError: for an integer x where the result is no whole number; for a bool or complex x, unless the pool_type is
+        TypeError: for an integer x if the result is no integer; for a bool or complex x, unless the pool_type is
             "first", "last", "any" or "all".
 
     Source: Paddle Fluid's sequence_pool, which has the first seven pool_types and the innermost level.
@@ -114,12 +114,12 @@ def _prod(s: Along, _) -> Tensor:
 
 
 def cumulative_product(values: Tensor, offsets: Tensor) -> Tensor:
-    """y[r] = x[r] y[r - 1], from the first row's own value."""
+    """y[r] = x[r] y[r - 1]; at the first row of a segment y[r] = x[r]."""
     ends = torch.zeros(values.shape[0] + 1, dtype=torch.bool, device=values.device).index_fill(0, offsets, True)
     out = ops.segment_scan(torch.where(on_rows(ends[:-1], values), values, 0), values, offsets)
     if not values.is_floating_point():
         return out
-    # a scan forgets what was before a factor of 0; a product with NaN or an infinity does not become 0
+    # a scan drops what is before a factor of 0, but NaN or infinity times 0 is NaN
     unending, _ = ops.segment_cumulative((~values.detach().isfinite()).to(torch.uint8), offsets, "max")
     return torch.where((unending > 0) & out.detach().isfinite(), torch.nan, out)
 
@@ -137,7 +137,7 @@ def _var(s: Along, correction: float) -> Tensor:
 
 def _std(s: Along, correction: float) -> Tensor:
     variance = _var(s, correction)
-    some = variance != 0  # the root has no slope at 0; torch.std's gradient is 0 there
+    some = variance != 0  # the root has no derivative at 0; torch.std's gradient is 0 there
     return torch.where(some, torch.where(some, variance, 1).sqrt(), 0)
 
 
@@ -149,16 +149,17 @@ def _all(s: Along, _) -> Tensor:
     return ops.segment_reduce((s.rows != 0).to(torch.uint8), s.offsets, "min") > 0
 
 
-#: What the compiled operators have no reduction for.
+#: Reductions that the compiled operators do not have.
 _COMPOSED = {"prod": _prod, "logsumexp": _logsumexp, "var": _var, "std": _std, "any": _any, "all": _all}
 
 
 @sequence_operator
 def sequence_argmax(x: LoDTensor, *, level: int | str = -1) -> MaybeLoD:
-    """The row of the maximum of every sequence of a level, each element of a row for itself; -1 for empty sequences.
+    """The row of the maximum of every sequence of a level, separately for each element of a row; -1 for empty
+    sequences.
 
-    Rows are counted over all of x: subtract `x.row_offsets(level)[:-1]` to count from the start of the sequence. Of equal
-    rows it is the first; NaN beats every number.
+    The result is an index into all rows of x: subtract `x.row_offsets(level)[:-1]` for the position in the sequence. Of
+    equal values the first counts; NaN beats every number.
 
     Equivalent to (rows of one number, no sequence empty):
         torch.stack([rows.argmax() for rows in x.sequences(level)]) + x.row_offsets(level)[:-1]
@@ -192,13 +193,14 @@ def sequence_topk(
 
     Args:
         x: (rows, *element), floating, integer or bool.
-        k: at least 1 (ValueError). A shorter sequence is followed by `padding_value`, which has no gradient.
-        channel: the column of a (rows, channels) x that whole rows are ranked by; None: each element of a row for itself.
+        k: at least 1 (ValueError). A sequence of fewer rows is padded with `padding_value`, which has no gradient.
+        channel: the column of x, (rows, channels), by which whole rows are ranked. None: each element separately.
         largest: False takes the smallest.
 
     Returns:
-        (sequences, k, *element) and the rows that they came from, int64, counting all rows, -1 for padding: of the same
-        shape, or (sequences, k) with a channel. With the levels above. The gradient goes to the rows taken.
+        (sequences, k, *element), and the rows that the values came from, int64, as indices into all rows, -1 for
+        padding: of the same shape, or (sequences, k) with a channel. Both with the levels above. The gradient goes to
+        the rows taken.
 
     Source: torch.topk, sequence by sequence; equal rows stay in order.
     """
@@ -232,7 +234,7 @@ def sequence_topk(
 
 
 def order_within(key: Tensor, segment: Tensor, descending: bool) -> Tensor:
-    """The rows of every segment in the order of their keys, each element for itself; equal keys stay in order."""
+    """The rows of every segment in the order of their keys, separately for each element; equal keys stay in order."""
     first = key.sort(dim=0, descending=descending, stable=True).indices
     second = segment[first].sort(dim=0, stable=True).indices
     return first.gather(0, second)
@@ -240,9 +242,9 @@ def order_within(key: Tensor, segment: Tensor, descending: bool) -> Tensor:
 
 @sequence_operator
 def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
-    """The mean of a loss that is given for every row: over all rows, over sequences, or for every sequence of a level.
+    """The mean of a loss that has a value for every row: over all rows, over sequences, or per sequence of a level.
 
-    An empty sequence is left out of the mean over sequences. Its own mean is 0, and so is the loss of a batch without rows.
+    The mean over sequences leaves out empty ones. An empty sequence's own mean is 0; so is the loss of no rows.
 
     Equivalent to ("token"; a LoDTensor that is not empty):
         loss_rows.values().mean()
@@ -250,8 +252,8 @@ def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
     Args:
         loss_rows: (rows,), a floating dtype, as a loss of torch's gives it with reduction="none".
         reduce: "token", every row weighs the same; "sequence", every innermost sequence weighs the same, and its rows within
-            it; or a level by its number or name: the mean of all rows under each of its sequences. A level that is called
-            "token" or "sequence" goes by its number.
+            it; or a level by its number or name: the mean of all rows under each of its sequences. A level named
+            "token" or "sequence" must be given by its number.
 
     Returns:
         a plain number (a tensor without dims) for "token" and "sequence"; for a level (sequences,), with the levels above.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that repeat, pick or move the elements of a level: whole sub-sequences, with all that is inside them."""
+"""Operators that repeat, pick or move the elements of a level: rows, or whole sub-sequences with their content."""
 
 from typing import overload
 
@@ -29,7 +29,7 @@ __all__ = [
 @sequence_operator
 def sequence_reverse(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     """Every sequence of a level with its elements in reverse order. At an outer level the elements are whole sub-sequences,
-    which stay as they are inside.
+    whose rows keep their order.
 
     Equivalent to (one level):
         torch.cat([rows.flip(0) for rows in x.sequences()])
@@ -38,8 +38,8 @@ def sequence_reverse(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
         x: (rows, *element), of any dtype.
 
     Returns:
-        (rows, *element). The LoD of x, but for the lengths of sub-sequences, which move with them. The gradient is reversed
-        too.
+        (rows, *element) with the LoD of x, except that the lengths of sub-sequences move with them. The gradient is
+        reversed too.
 
     Source: Paddle Fluid's sequence_reverse, of one level.
     """
@@ -59,7 +59,7 @@ def sequence_reverse(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
 
 @sequence_operator
 def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> LoDTensor:
-    """Of every sequence i of a level the `length[i]` elements from its `offset[i]`-th on.
+    """A slice of every sequence i of a level: `length[i]` elements, the first of them at position `offset[i]`.
 
     Equivalent to (one level):
         torch.cat([rows[o : o + n] for rows, o, n in zip(x.sequences(), offset, length)])
@@ -69,10 +69,10 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
         offset, length: integers, (sequences,) or (sequences, 1): a list, an array or a tensor; one sync if on a GPU.
 
     Returns:
-        the elements, in the structure of x with the new lengths. The gradient is zero elsewhere.
+        the elements, with the levels of x and the new lengths. The gradient is zero at the other elements.
 
     Raises:
-        ValueError: where offset < 0, length < 0 or offset + length is beyond the sequence.
+        ValueError: if offset < 0, length < 0, or offset + length exceeds the length of the sequence.
 
     Source: Paddle Fluid's sequence_slice, of one level.
     """
@@ -102,7 +102,7 @@ def _per_sequence(what: str, given, count: int) -> Tensor:
 
 @sequence_operator
 def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: int | str = -1) -> LoDTensor:
-    """Every element of a sequence of a level moves n positions on; what is pushed out is lost.
+    """Every element of a sequence of a level moves by n positions; what leaves the sequence is lost.
 
     Equivalent to (n > 0, rows of one number):
         torch.cat([F.pad(rows, (n, 0), value=padding_value)[: len(rows)] for rows in x.sequences(level)])
@@ -111,14 +111,14 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: i
         x: (rows, *element), of any dtype.
         n: how many positions to the right; negative: to the left. `sequence_shift(x, 1)` gives every element its
             predecessor.
-        padding_value: of positions that nothing moves to; it has no gradient. At an outer level they are empty
-            sub-sequences.
+        padding_value: the value at positions that no element moves to; it has no gradient. At an outer level such
+            positions get empty sub-sequences.
 
     Returns:
-        the LoD of x, but for the lengths of sub-sequences at an outer level, which move with them. The gradient moves back;
-        what was pushed out has none.
+        the LoD of x, except that at an outer level the lengths of sub-sequences move with them. The gradient moves
+        back; elements that left the sequence have none.
 
-    Source: torch.roll, sequence by sequence, but what leaves at one end does not come in at the other.
+    Source: torch.roll, sequence by sequence, but what leaves at one end does not enter at the other.
     """
     s = along(x, level)
     if type(n) is not int or not -(2**40) <= n <= 2**40:
@@ -139,7 +139,7 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: i
 def sequence_sample(
     x: LoDTensor, k: int, *, generator: torch.Generator | None = None, level: int | str = -1
 ) -> LoDTensor:
-    """At most `k` elements of every sequence of a level, drawn without replacement, in their order; all of a shorter one.
+    """`k` random elements of every sequence of a level, without replacement, in order; all of a shorter one.
 
     Args:
         x: (rows, *element), of any dtype.
@@ -147,7 +147,7 @@ def sequence_sample(
         generator: a torch.Generator in host memory (TypeError otherwise); torch's default if None.
 
     Returns:
-        the elements drawn, with the levels above as they are. The gradient goes to them.
+        the elements drawn; the levels above do not change. The gradient goes to these elements.
 
     Source: torch.randperm, sequence by sequence.
     """
@@ -158,24 +158,25 @@ def sequence_sample(
         got = f"one on {generator.device}" if isinstance(generator, torch.Generator) else type(generator).__name__
         raise LoDTypeError(f"expected generator as a torch.Generator in host memory, got {got}")
     offsets, segment = s.lod.levels[s.k], s.lod.parents_at(s.k)
-    by: dict = {} if generator is None else {"generator": generator}  # in a graph not even as None
+    by: dict = {} if generator is None else {"generator": generator}  # a graph takes no generator, not even None
     order = torch.rand(segment.numel(), device="cpu", **by).argsort()
-    order = order[segment[order].argsort(stable=True)]  # by sequence, within it at random
+    order = order[segment[order].argsort(stable=True)]  # sorted by sequence, random within it
     position = torch.arange(segment.numel(), device="cpu") - offsets[segment]
     return s.pick(order[position < k].sort().values, offsets.diff().clamp(max=k))
 
 
 @sequence_operator
 def sequence_dropout(x: LoDTensor, p: float = 0.5, *, level: int | str = -1, training: bool = True) -> LoDTensor:
-    """All rows of a sequence of a level set to zero with probability p, those of the others divided by 1 - p.
+    """Sets all rows of a sequence of a level to zero with probability p; rows of other sequences are divided by 1 - p.
 
     Args:
         x: (rows, *element), a floating dtype (TypeError otherwise).
         p: in [0, 1].
-        training: without it x itself.
+        training: if False, the result is x itself.
 
     Returns:
-        the shape, dtype and LoD of x. The gradient is dropped and divided alike. Random numbers of the device of x.
+        the shape, dtype and LoD of x. The gradient is zeroed or divided likewise. Uses the random generator of x's
+        device.
 
     Source: torch.nn.functional.dropout1d, of sequences instead of channels.
     """
@@ -195,17 +196,17 @@ def sequence_expand(x: LoDTensor, y: LoDTensor | LoD, *, ref_level: int | str = 
 def sequence_expand(x: Tensor, y: LoDTensor | LoD, *, ref_level: int | str = -1) -> Tensor: ...
 @sequence_operator
 def sequence_expand(x: Tensor, y: LoDTensor | LoD, *, ref_level: int | str = -1) -> Tensor:
-    """Element i of x as often as sequence i of y is long.
+    """Repeats element i of x as often as sequence i of y has elements.
 
     Args:
         x: of any dtype; a plain tensor, whose rows are repeated, or a LoDTensor, whose outermost sequences are repeated
-            whole. As many as y has sequences at `ref_level`; ValueError otherwise.
-        y: whose lengths count: in elements of the next level.
+            as a whole. Their number must be the number of sequences of y at `ref_level`; ValueError otherwise.
+        y: its lengths are the numbers of repetitions, in elements of the next level.
         ref_level: the level of y.
 
     Returns:
-        plain for a plain x; for a LoDTensor with the lengths of x repeated. Where y is empty the element is left out. The
-        gradient sums over the repetitions.
+        plain for a plain x; for a LoDTensor, one whose lengths are repeated too. Where a sequence of y is empty, the
+        element of x is left out. The gradient sums over the repetitions.
 
     Equivalent to (x plain):
         torch.repeat_interleave(x, y.lengths(ref_level), 0)
@@ -228,7 +229,7 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, *, ref_level: int | str = -1)
 
 @sequence_operator
 def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
-    """Lays the rows of x over the rows of y: x's rows are y's sequences at the level where x's structure ends.
+    """Broadcasts the rows of x to the rows of y: row i goes to sequence i of y, at the first level that x lacks.
 
     With y of lengths [[3, 1, 2], [3, 2, 4, 1, 2, 3]], 3 plain rows (a row per article) and 6 rows of lengths [[3, 1, 2]]
     (a row per sentence) both become 15 rows.
@@ -236,14 +237,14 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
     Args:
         x: of any dtype; a plain tensor with a row per outermost sequence of y, or a LoDTensor whose levels are the outer
             ones of y.
-        y: the structure to take on.
+        y: the structure of the result.
 
     Returns:
-        (rows of y, *element of x) with the LoD of y. Rows of x over empty sequences are left out. The gradient sums over
-        the rows.
+        (rows of y, *element of x) with the LoD of y. Rows of x that belong to empty sequences are left out. The
+        gradient sums over the rows.
 
     Raises:
-        ValueError: where the outer levels of y are not those of x.
+        ValueError: if the outer levels of y differ from the levels of x.
 
     Source: Paddle Fluid's sequence_expand_as, with x of no level.
     """
@@ -266,10 +267,10 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
 
 @sequence_operator
 def broadcast(*xs) -> tuple[LoDTensor, ...]:
-    """The operands over the rows of the deepest of them, for elementwise arithmetic between levels.
+    """Broadcasts the operands to the rows of the one with the most levels, for elementwise arithmetic between levels.
 
-    A LoDTensor of fewer levels is laid over the rows under its rows, a plain tensor (a row per outermost sequence) as well;
-    numbers and scalar tensors stay as they are.
+    A row of a LoDTensor with fewer levels is repeated for all rows of its sequence; so is a row of a plain tensor,
+    which has a row per outermost sequence. Numbers and scalar tensors stay as they are.
 
         >>> import torch, torch_lod as tl
         >>> x = tl.from_lengths(torch.arange(4.0), [[1, 3]])
@@ -278,7 +279,8 @@ def broadcast(*xs) -> tuple[LoDTensor, ...]:
         tensor([ 0., -1.,  0.,  1.])
 
     Raises:
-        ValueError: where the outer levels of the deepest are not those of another; without a LoDTensor.
+        ValueError: if the outer levels of the deepest operand differ from the levels of another; if no operand is a
+            LoDTensor.
 
     Source: torch.broadcast_tensors, for ragged dimensions; `sequence_expand_as` for each, with its gradient.
     """
@@ -302,7 +304,7 @@ def broadcast(*xs) -> tuple[LoDTensor, ...]:
 
 
 def laid_over(values: Tensor, offsets: Tensor, rows: int) -> Tensor:
-    """Row s of values on every row of segment s; any dtype."""
+    """Row s of values, repeated for every row of segment s; any dtype."""
     if values.dtype != torch.bool and not values.is_complex():
         return ops.segment_broadcast(values, offsets, rows)
     here = torch.arange(values.shape[0], device=values.device)

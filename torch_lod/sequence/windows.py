@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows: rows beside their neighbours. A window never sees a row of another sequence."""
+"""Windows: every row with its neighbours. A window never sees a row of another sequence."""
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ def a_weight(t, shape: str, fits) -> None:
 
 
 def of_shape(what: str, t, shape: tuple, x: Tensor) -> Tensor:
-    """A tensor of a shape, and of the dtype and device of x."""
+    """A tensor of the given shape, with the dtype and device of x."""
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
     if tuple(t.shape) != shape:
@@ -52,7 +52,7 @@ def sequence_conv1d(
     groups: int = 1,
     level: int | str = -1,
 ) -> LoDTensor:
-    """`torch.nn.functional.conv1d` along every sequence of a level, as if it were alone and padded with zeros.
+    """`torch.nn.functional.conv1d` along every sequence of a level, each padded with zeros.
 
     Equivalent to (padding "same"):
         torch.cat([F.conv1d(rows.t()[None], weight, bias, 1, "same", dilation, groups)[0].t() for rows in x.sequences(level)])
@@ -61,9 +61,9 @@ def sequence_conv1d(
         x: (rows, features), a floating dtype.
         weight: (out, features / groups, size), as conv1d's.
         bias: (out,).
-        padding: "same", a window around the row (of an even size: one row more after it than before it), or "causal", one
-            that ends at the row.
-        groups: divides features and out.
+        padding: "same": the window is centred on the row (with an even size, one row more after it than before it).
+            "causal": the window ends at the row.
+        groups: a divisor of features and of out.
 
     Returns:
         (rows, out), with the LoD of x. Gradients reach x, weight and bias; empty sequences have no windows.
@@ -110,8 +110,8 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str 
         size, step: at least 1 (ValueError).
 
     Returns:
-        (windows, size, *element): the levels above and a level of windows; a sequence shorter than size has none. The
-        gradient sums over the windows that hold a row.
+        (windows, size, *element), with the levels above and a level that counts windows; a sequence shorter than size
+        has none. The gradient sums over the windows that hold a row.
 
     Source: torch.Tensor.unfold, sequence by sequence.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators within sequences: normalising, scanning, sorting. The LoD stays."""
+"""Operators within sequences: normalising, scanning, sorting. The result has the LoD of x."""
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ __all__ = [
 
 @sequence_operator
 def sequence_softmax(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
-    """Softmax over all rows under every sequence of a level, each element of a row for itself.
+    """Softmax over all rows of every sequence of a level, separately for each element of a row.
 
     Equivalent to:
         torch.cat([rows.softmax(0) for rows in x.sequences(level)])
@@ -65,8 +65,8 @@ def sequence_log_softmax(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
 
 @sequence_operator
 def sequence_normalize(x: LoDTensor, *, eps: float = 1e-5, level: int | str = -1) -> LoDTensor:
-    """Every sequence of a level to mean 0 and variance 1, each element of a row for itself: (x - mean) / sqrt(var + eps),
-    with the variance over length (not length - 1).
+    """Normalises every sequence of a level to mean 0 and variance 1, separately for each element of a row:
+    (x - mean) / sqrt(var + eps), where the variance divides by length (not length - 1).
 
     Equivalent to:
         torch.cat([(r - r.mean(0)) / (r.var(0, correction=0) + eps).sqrt() for r in x.sequences(level)])
@@ -193,7 +193,7 @@ def sequence_logcumsumexp(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     top, _ = ops.segment_cumulative(s.rows.detach(), s.offsets, "max")
     top = top.nan_to_num(nan=0.0, posinf=0.0, neginf=torch.finfo(top.dtype).min)
     older = ops.segment_unfold(top, s.offsets, 1, -1).squeeze(1)
-    # sums so far, relative to the maximum so far: where that rises, what was summed shrinks
+    # sums relative to the maximum so far: where the maximum rises, the sum before is scaled down
     total = ops.segment_scan((s.rows - top).exp(), (older - top).clamp(max=0).exp(), s.offsets)
     return s.keep(total.log() + top)
 
@@ -209,16 +209,17 @@ def sequence_sort(
 
     Args:
         x: (rows, *element), any dtype that torch.sort takes.
-        key: a number for each element of the level, (elements,): whole elements are moved. Without it rows are sorted by
-            themselves, each element of a row for itself; at an outer level sub-sequences by their length.
+        key: a number for each element of the level, (elements,): whole elements are moved. Without a key rows are
+            sorted by their values, separately for each element of a row; at an outer level sub-sequences by their
+            length.
         descending: the largest first. NaN counts as largest.
 
     Returns:
-        the LoD of x, but for the lengths of sub-sequences, which move with them. The gradient moves back with the rows; key
+        the LoD of x, except that lengths of sub-sequences move with them. The gradient moves back with the rows; key
         has none.
 
     Raises:
-        ValueError: where key has not one number for each element.
+        ValueError: if key does not have one number for each element.
 
     Source: torch.sort, sequence by sequence.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every rule asks and says: the LoD of an operand, whether dims include dim 0, the errors."""
+"""What the rules share: the LoD of an operand, whether dims include dim 0, the errors."""
 
 from collections.abc import Callable
 
@@ -23,13 +23,14 @@ MEANING = {
     "plain": "the result has no rows: sizes, predicates, statistics of all rows, other layouts",
 }
 
-#: Asked with a function and its arguments: the LoD of the result, None for a plain one, or an error.
+#: Called with a function and its arguments: returns the LoD of the result, None for a plain one, or raises.
 Rule = Callable[[Callable, tuple, dict], LoD | None]
 
 
 class Route:
-    """A rule whose function is replaced: `ours`, which has the signature of torch's, runs in its place and returns what torch's
-    would. Where it returns NotImplemented the arguments are torch's own, under `rule`. The package's top, drop_in/, enters them."""
+    """A rule whose function is replaced: `ours`, which has the signature of torch's, runs instead and returns what
+    torch's would. If it returns NotImplemented, torch's function runs, under `rule`. The package drop_in registers the
+    routes."""
 
     def __init__(self, ours: Callable, rule: Rule | None):
         self.ours, self.rule = ours, rule
@@ -43,10 +44,10 @@ NO_SEQUENCES = f"{OUT}, sequence by sequence is x.sequences()"
 
 
 def name_of(func: Callable) -> str:
-    """What errors call a function."""
+    """The name of a function in errors."""
     if compiling():
-        return "function"  # Dynamo knows no names of those of torch
-    return getattr(func, "__name__", str(func)).partition(".")[0].strip("_")  # aten's are called cumsum_.default
+        return "function"  # Dynamo does not know the names of torch's functions
+    return getattr(func, "__name__", str(func)).partition(".")[0].strip("_")  # aten's names are like cumsum_.default
 
 
 def refusal(func: Callable, advice: str) -> LoDError:
@@ -55,7 +56,7 @@ def refusal(func: Callable, advice: str) -> LoDError:
 
 
 def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:
-    """The LoD of two operands; ValueError, in the name of the call, where they differ."""
+    """The LoD that two operands share; ValueError, which names the call, if they differ."""
     try:
         return a.agreed(b)
     except LoDValueError as error:
@@ -63,8 +64,8 @@ def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:
 
 
 def misaligned(func: Callable) -> LoDError:
-    """The error where a function in place would combine rows that do not correspond."""
-    error = LoDValueError(  # of a TypeError, Python would make x = x + y out of x += y
+    """The error where an in-place function would combine rows that do not correspond."""
+    error = LoDValueError(  # after a TypeError Python would try x = x + y for x += y
         "expected operands whose rows correspond, got some that would be lined up with other rows or with elements of "
         f"rows; {OUT}"
     )
@@ -72,12 +73,12 @@ def misaligned(func: Callable) -> LoDError:
 
 
 def lod_of(value) -> LoD | None:
-    """The LoD of a LoDTensor, None of anything else."""
+    """The LoD of a LoDTensor, None for anything else."""
     return getattr(value, "_lod", None)
 
 
 def carries(value) -> bool:
-    """Whether a value, or one of a list of values, is a LoDTensor."""
+    """Whether a value, or any value of a list, is a LoDTensor."""
     if isinstance(value, (tuple, list)):
         return any(lod_of(part) is not None for part in value)
     return lod_of(value) is not None

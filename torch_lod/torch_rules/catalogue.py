@@ -19,7 +19,8 @@ _SPACES = {
 
 
 def functions() -> dict[Callable, str]:
-    """Those that torch.overrides lists, and those that it leaves out although it shows them: in-place forms, methods."""
+    """The functions that torch.overrides lists, and those that torch shows to a subclass although they are not listed
+    there: in-place forms, methods."""
     overridable = {func for funcs in torch.overrides.get_overridable_functions().values() for func in funcs}
     ignored = torch.overrides.get_ignored_functions()
     found: dict[Callable, str] = {}
@@ -34,5 +35,5 @@ def functions() -> dict[Callable, str]:
     return found
 
 
-#: Functions and methods that are written in C++ look for subclasses themselves.
+#: The types of functions and methods written in C++, which call __torch_function__ themselves.
 _SHOWN = (type(torch.add), type(Tensor.add))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of products, matrices and transforms: which operand's rows are the rows of the result."""
+"""Rules of products, matrices and transforms: they tell whose rows are the rows of the result."""
 
 from torch import Tensor
 
@@ -7,7 +7,7 @@ from .arguments import OUT, Rule, carries, lod_of, refusal, touches_rows
 from .operands import agree
 from .signature import Signature, signature
 
-#: Dims of one operand of `batched`. A solution has those of a vector or of a matrix.
+#: The number of dims of one operand of `batched`. A solution is a vector or a matrix.
 _DIMS = {"matrix": 2, "vector": 1, "solution": None}
 
 
@@ -46,7 +46,7 @@ def _is_vector(matrix, right) -> bool:
 
 def matmul(func, args, kwargs):
     """A matrix of rows times a plain matrix or vector, or a matrix per row."""
-    if not kwargs and len(args) == 2 and getattr(args[1], "_lod", None) is None:  # without binding, as it is so common
+    if not kwargs and len(args) == 2 and getattr(args[1], "_lod", None) is None:  # common: without binding arguments
         x, weight = args
         return lod_of(x) if x.dim() >= 2 and weight.dim() <= max(2, x.dim()) else None
     return _matmul(func, args, kwargs)
@@ -68,7 +68,7 @@ def reflected_matmul(func, args, kwargs):
 
 @signature("input, other: plain")
 def inner(func, rank):
-    """Every row of the first with every row of the second."""
+    """Combines every row of the first with every row of the second."""
     return rank >= 2
 
 
@@ -82,13 +82,13 @@ _ADDED = Signature("input, mat1, mat2")
 
 
 def added(args, kwargs) -> list:
-    """The three operands of addmm and its like; torch still takes its older order, with numbers between them."""
+    """The three operands of addmm and similar functions; torch also takes them with numbers between."""
     return _ADDED.bind(tuple(value for value in args if isinstance(value, Tensor)), kwargs)
 
 
 def add_product(rank: int | None = None) -> Rule:
-    """A product of `rank` dims, or of those of the third operand, is added to the first. Rows of the first two operands are
-    rows of the result."""
+    """The first operand plus a product, of `rank` dims, or as many as the third operand has. Rows of the first two
+    operands are rows of the result."""
 
     def rule(func, args, kwargs):
         base, left, right = added(args, kwargs)
@@ -100,14 +100,14 @@ def add_product(rank: int | None = None) -> Rule:
 
 
 def add_batches(func, args, kwargs):
-    """The products are summed over their batch; only the base has rows left."""
+    """The products are summed over their batch: only the first operand's rows are rows of the result."""
     base, *matrices = added(args, kwargs)
     return lod_of(base) if not carries(matrices) and base.dim() == 2 else None
 
 
 @signature("a, b: plain, dims=2")
 def tensordot(func, rank, dims):
-    """What is left of the first operand's dims comes first."""
+    """The remaining dims of the first operand come first in the result."""
     if not isinstance(dims, (int, tuple, list)) or dims in ((), []):
         return False
     contracted = range(rank - dims, rank) if isinstance(dims, int) else dims[0]
@@ -116,12 +116,13 @@ def tensordot(func, rank, dims):
 
 
 def einsum(func, args, kwargs):
-    """Keeps where dim 0 of every LoDTensor is the first letter of the result, and no other dim of one is."""
+    """Keeps the LoD if the first letter of the result is dim 0 of every LoDTensor, and no other dim of any
+    LoDTensor."""
     equation, *operands = args
     left, arrow, result = equation.replace(" ", "").replace("...", ".").partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
-        return None  # torch says what is wrong
+        return None  # torch raises the error
     widest = max(t.dim() - len(term) + 1 if "." in term else 0 for term, t in zip(terms, operands))
     if not arrow:
         result = "." + "".join(sorted(c for c in {*left} - {",", "."} if left.count(c) == 1))
@@ -145,7 +146,7 @@ def _expanded(part: str, dims: int, widest: int) -> list:
 def cross(text: str) -> Rule:
     @signature(text)
     def rule(func, input, other, rank, dim):
-        if dim is None:  # torch takes the first dim of 3 elements
+        if dim is None:  # then torch uses the first dim of size 3
             if input.dim() == other.dim() and input.shape[0] == 3:
                 raise refusal(func, "without dim, torch takes 3 rows for one vector; pass dim=-1")
         elif touches_rows(dim, rank):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The LoD that operands have in common. These rules run for every `x + y`, so they take arguments as they come."""
+"""The LoD that operands share. These rules run for every `x + y`, so they do not bind arguments to names."""
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ def keep(func, args, kwargs):
 
 
 def join(func, args, kwargs):
-    """The LoD of operands that are broadcast: None where that lines rows up with elements of rows."""
+    """The LoD of operands that are broadcast: None if broadcasting aligns rows with another dim."""
     if not kwargs and len(args) <= 2:  # the common calls, without the loop
         a, b = args[0], args[-1]
         lod, other = getattr(a, "_lod", None), getattr(b, "_lod", None)
@@ -51,7 +51,7 @@ def join(func, args, kwargs):
                 if lod is not other:
                     other = same_lod(func, lod, other)
                 if dims != rank:
-                    return None  # broadcasting lines rows of one up with elements of the other
+                    return None  # broadcasting aligns rows of one with another dim of the other
             lod, rank = other, dims
     if plain is not None and plain.dim() == rank and lod is not None and not compiling():
         count = plain.shape[0]
@@ -61,7 +61,7 @@ def join(func, args, kwargs):
 
 
 def refuse_per_sequence(func, lod: LoD, count: int) -> None:
-    """A row per sequence beside rows cannot be broadcast; torch would say so without the way out."""
+    """One row per sequence cannot be broadcast to the rows; torch's error would not name the remedy."""
     for k in range(lod.depth):
         if count == lod.num_sequences(k):
             operand = f"tl.LoDTensor(operand, x.lod.outer({k}))" if k else "operand"
@@ -73,7 +73,8 @@ def refuse_per_sequence(func, lod: LoD, count: int) -> None:
 
 
 def agree(func, operands) -> LoD | None:
-    """The LoD of operands, or lists of them, whose rows correspond whatever their dims: logits and class numbers."""
+    """The LoD of operands, or lists of them, whose rows correspond whatever their dims: for example logits and class
+    indices."""
     lod = None
     for value in operands:
         for part in value if isinstance(value, (tuple, list)) else (value,):
@@ -84,8 +85,8 @@ def agree(func, operands) -> LoD | None:
 
 
 def in_place(rule: Rule, always: bool = False) -> Rule:
-    """The result is the first operand, which keeps its LoD. Raises if `rule` gives None for it, unless no other operand is a
-    LoDTensor; `always`: even then."""
+    """The rule of an in-place function: the first operand keeps its LoD. Raises if `rule` gives None and another
+    operand is a LoDTensor; with `always`, whenever `rule` gives None."""
 
     def rule_in_place(func, args, kwargs):
         lod = getattr(args[0] if args else first(args, kwargs), "_lod", None)
@@ -101,7 +102,7 @@ join_in_place = in_place(join)
 
 
 def refuse_unknown(func, args, kwargs) -> None:
-    """A function in place that the table does not know may move the rows under a LoD that stays."""
+    """An in-place function that the table does not know might move the rows, while the LoD would stay."""
     name = getattr(func, "__name__", "").partition(".")[0]
     if name.endswith("_") and not name.endswith("__") and lod_of(first(args, kwargs)) is not None:
         raise refusal(func, "it may move rows and leave the LoD behind; call it on x.values()")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules. Each is asked before its function runs, and says whether the rows of its operands stay the rows of the result
-(`signature`), or raises."""
+"""The rules. Each is called before its function runs, and tells whether the rows of the operands are the rows of the
+result (`signature`), or raises."""
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ def row_by_row(text: str):
 
 
 def elsewhere(text: str):
-    """The rows stay unless dim 0 is among the dims."""
+    """The result keeps the rows unless dim 0 is among the dims."""
 
     @signature(text)
     def rule(func, rank, dim):
@@ -31,7 +31,7 @@ def elsewhere(text: str):
 
 
 def refuse_on_rows(text: str, advice: str):
-    """As `elsewhere`, but raises where the input has a LoD."""
+    """As `elsewhere`, but if dim 0 is among the dims and the input has a LoD, it raises."""
 
     @signature(text)
     def rule(func, input, dim):
@@ -56,11 +56,11 @@ moves_in_place = refuse(
 
 
 def moves(func, args, kwargs):
-    """Rows are taken, or written, where an index says: plain."""
+    """Rows are read or written at indices: the result is plain."""
 
 
 def refuse_out(func, out) -> None:
-    """`out=` would write other rows under a LoD that stays."""
+    """`out=` would write other rows, while the LoD would stay."""
     if carries(out):
         raise refusal(func, "out= would leave its LoD behind; write into x.values()")
 
@@ -74,7 +74,7 @@ def where(func, args, kwargs):
 
 @signature("anchor: broadcast, positive: broadcast, negative: broadcast, *, distance_function")
 def triplet(func, distance_function):
-    """A distance function of one's own may do anything with the rows."""
+    """The user's own distance function may do anything with the rows."""
     return distance_function is None
 
 
@@ -85,7 +85,7 @@ def searchsorted(func, sorted_sequence):
 
 @signature("input, hx: rows")
 def cell(func, input):
-    """A step of a recurrence takes rows for a batch. Torch looks at no dims, and crashes where there are more than 2."""
+    """A step of a recurrence treats rows as a batch. Torch does not check the dims and crashes with more than 2."""
     if lod_of(input) is not None and input.dim() < 2:
         raise refusal(func, NO_FEATURES)
     if lod_of(input) is not None and input.dim() > 2:
@@ -114,7 +114,7 @@ def layer_norm(func, rank, normalized_shape):
 
 @signature("input, weight: plain, bias: plain, N")
 def group_norm(func, input, N):
-    """Takes how many samples there are as a number."""
+    """The number of samples is an argument."""
     if N != input.shape[0]:
         raise refusal(func, f"{N} samples of {input.shape[0]} rows take their statistics over several rows; {OUT}")
     return True
@@ -124,7 +124,7 @@ def group_norm(func, input, N):
     "input, weight: plain, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights: rows"
 )
 def bag(func, input):
-    """A bag per row of ids. An input of floats is the weight, in torch's older order."""
+    """A bag per row of ids. A floating input is the weight: torch also takes the arguments in that order."""
     if input.dim() < 2:
         raise refusal(func, "its bags are cut by offsets of their own; pool nn.Embedding's rows with tl.sequence_pool")
     return not input.is_floating_point()
@@ -136,7 +136,7 @@ def ctc(func):
 
 
 def windows(spatial: int, text: str = "input"):
-    """Convolution and pooling: rows are the batch of an input of full rank, and are slid over in one of less."""
+    """Convolution and pooling: with all dims, rows are the batch; with one dim less, the windows run over the rows."""
 
     @signature(text)
     def rule(func, input):
@@ -150,12 +150,12 @@ def windows(spatial: int, text: str = "input"):
     return rule
 
 
-# -- dims that are summed over, or that rows are moved along
+# -- reductions over dims, or moves along dims
 
 
 @signature("input, other: rows, *, dim")
 def extreme(func, input, rank, other, dim):
-    """max and min compare two tensors, or reduce over a dim, which may be given in the place of the second."""
+    """max and min compare two tensors, or reduce over a dim, which may be given as the second argument."""
     if isinstance(other, Tensor):
         return join(func, (input, other), {})
     return not touches_rows(dim if other is None else other, rank)
@@ -163,13 +163,13 @@ def extreme(func, input, rank, other, dim):
 
 @signature("input, q, dim")
 def quantile(func, rank, q, dim):
-    """Several quantiles come first in the result."""
+    """Several quantiles become dim 0 of the result."""
     return not (isinstance(q, Tensor) and q.dim()) and not touches_rows(dim, rank)
 
 
 @signature("v, pow, dim=0")
 def norm_except_dim(func, dim):
-    """One norm for each index of a dim, -1: one of all."""
+    """One norm for each index of a dim; dim -1: one norm of everything."""
     return dim == 0
 
 
@@ -189,7 +189,7 @@ def flip(func, rank, dims):
 
 @signature("input, s, dim")
 def fft(func, rank, s, dim):
-    """Of several dims; without dims the last ones, as many as there are sizes."""
+    """Over several dims; without dims the last len(s) dims."""
     if touches_rows(tuple(range(-len(s), 0)) if dim is None and s else dim, rank):
         raise refusal(func, f"{ALONG}; {NO_SEQUENCES}")
     return True
@@ -207,7 +207,7 @@ def triangle(func, rank):
 
 @signature("input, *shape, dtype")
 def reshape(func, input, shape, dtype):
-    """The first dim stays: as many elements in as many rows are the same rows."""
+    """The LoD stays if dim 0 keeps its size: then the rows are the same rows."""
     if isinstance(shape[0] if shape else dtype, torch.dtype):
         return True
     return len(shape) > 0 and (shape[0] == input.shape[0] or (shape[0] == -1 and input.numel() > 0))
@@ -264,7 +264,7 @@ def adjoint(func, rank):
 
 
 def diagonal(text: str, more: int = 0):
-    """Of two dims of the input, or of a result of so many more dims."""
+    """Over two dims of the input, or of a result that has `more` dims more."""
 
     @signature(text)
     def rule(func, input, dim1, dim2):
@@ -274,7 +274,7 @@ def diagonal(text: str, more: int = 0):
 
 
 def ranked(least: int):
-    """One tensor of at least so many dims; one of less has its rows moved, or taken for a row."""
+    """Keeps the LoD of a single tensor with at least `least` dims; with fewer dims, rows would move or not be rows."""
 
     @signature("input, *more")
     def rule(func, rank, more):
@@ -306,7 +306,7 @@ def getitem(func, args, kwargs):
         return None
     lists = [i for i, k in enumerate(rest) if isinstance(k, bool) or not isinstance(k, _NO_LIST)]
     if lists and lists[-1] - lists[0] + 1 != len(lists):
-        return None  # index tensors apart from one another move their dims to the front
+        return None  # index tensors that are not adjacent move their dims to the front
     if isinstance(first, slice) and first == slice(None):
         return lod
     taken = sum(k.dim() if isinstance(k, Tensor) and k.dtype == torch.bool else k is not None for k in rest)
@@ -317,7 +317,8 @@ _NO_LIST = (slice, int, type(None), type(Ellipsis))
 
 
 def set_item(func, args, kwargs):
-    """Rows of another may be written over the same rows only, and rows that say where write only numbers."""
+    """A LoDTensor as value must have the same rows as what it overwrites; with a LoDTensor as mask, the value is one
+    number or one row for all."""
     x, key, value = args
     if lod_of(x) is None:
         return
@@ -350,7 +351,7 @@ def data(func, args, kwargs):
         raise refusal(func, f"its LoD covers {lod_of(x).rows} rows; use x.with_lod(...) for other rows")
 
 
-# -- tensors side by side
+# -- joining tensors
 
 
 @signature("tensors: tensors, dim=0")
@@ -360,12 +361,13 @@ def join_tensors(func, tensors, dim):
         return join(func, tuple(tensors), {})
     if func is not torch.stack:
         return _chained([lod_of(t) for t in tensors])
-    agree(func, tensors)  # plain; but what is stacked row by row should have the same structure
+    agree(func, tensors)  # plain; but rows that are stacked must have the same structure
     return None
 
 
 def stack_at(least: int, below=None):
-    """hstack and its like lay tensors of at least so many dims side by side, along another dim than 0; others as `below`."""
+    """hstack and similar functions join tensors of at least `least` dims along another dim than 0; others by rule
+    `below`."""
 
     @signature("tensors: tensors")
     def rule(func, tensors):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that are given the arguments of a call by name."""
+"""Rules that receive the arguments of a call by name."""
 
 import ast
 from collections.abc import Callable
@@ -27,15 +27,16 @@ _ALIASES = {
 
 class Signature:
     """The arguments that a rule needs, as Python writes them: "input, weight: plain, dim=-1" or "input, *shape". What a call
-    leaves out is None unless a default is given. Annotations say what an argument has to do with the rows of the result:
+    leaves out is None unless a default is given. Annotations tell how an argument relates to the rows of the result:
 
-    rows: row i of the result is made of its row i. The first argument is so if it has no annotation.
-    broadcast: as rows, and lined up with the other operands by broadcasting (`join`).
+    rows: row i of the result is computed from its row i. This is the default for the first argument.
+    broadcast: as rows, and broadcast with the other operands (`join`).
     plain: a tensor of any shape, such as a weight. If it is a LoDTensor the result is plain, since its rows would mix.
-    tensors: a list of tensors, which the rule looks at itself.
+    tensors: a list of tensors, which the rule examines itself.
 
-    Without annotation it is an option: as plain, and the result is also plain if it is a tensor of more dims than the
-    operands, since torch broadcasts them to it. Arguments that the signature does not name are options.
+    An argument without annotation is an option. It is treated as plain; in addition the result is plain if the option
+    is a tensor of more dims than the operands, since torch broadcasts them to it. Arguments that the signature does not
+    name are options.
     """
 
     def __init__(self, text: str):
@@ -46,7 +47,7 @@ class Signature:
         defaults = [None] * (self.positional - len(given.defaults)) + given.defaults
         defaults += [ast.Tuple([])] * self.star + given.kw_defaults
         self.defaults = [None if d is None else ast.literal_eval(d) for d in defaults]
-        #: The arguments that a keyword may stand for.
+        #: For every keyword, the arguments that it may mean.
         self.keywords: dict[str, list[int]] = {}
         for i, name in enumerate(self.names):
             for key in {name, *(_ALIASES.get(name, ()) if i else FIRST)} - ({*self.names} - {name}):
@@ -73,7 +74,7 @@ class Signature:
         return values
 
     def rank(self, values: list) -> int:
-        """The most dims of an operand; 0 if none is a LoDTensor."""
+        """The largest number of dims of an operand; 0 if none is a LoDTensor."""
         rank, found = 0, False
         for i in self.operands:
             value = values[i]
@@ -90,7 +91,7 @@ class Signature:
         return join(func, operands, {}) if self.broadcast else agree(func, operands)
 
     def mixed(self, values: list, rank: int, args: tuple, kwargs: dict) -> bool:
-        """Whether anything but an operand is a LoDTensor, or an option a tensor of more than `rank` dims."""
+        """Whether a LoDTensor is given that is no operand, or as an option a tensor of more than `rank` dims."""
         for i in self.weights:
             if lod_of(values[i]) is not None:
                 return True
@@ -107,10 +108,11 @@ class Signature:
 
 
 def signature(text: str) -> Callable[[Callable], Rule]:
-    """Makes a rule of a question, "do the rows of the operands stay the rows of the result?". After the function the question
-    names the arguments that it wants: those of the signature, `input` for the first, `rank` for the most dims of an operand.
-    If the answer is True the LoD is that of the operands, as the annotations say; False: the result is plain; a LoD: that.
-    It is only asked if an operand is a LoDTensor."""
+    """Makes a rule from a function that answers "are the rows of the operands the rows of the result?". Its first
+    parameter is torch's function; the others name what it needs: arguments of the signature, `input` for the first,
+    `rank` for the largest number of dims of an operand. If it returns True, the result has the LoD of the operands, as
+    the annotations say; if False, the result is plain; if a LoD, the result has that one. It is called only if an
+    operand is a LoDTensor."""
     of = Signature(text)
 
     def decorate(question: Callable[..., bool | LoD | None]) -> Rule:
@@ -119,7 +121,7 @@ def signature(text: str) -> Callable[[Callable], Rule]:
         wanted = [index[name] for name in code.co_varnames[1 : code.co_argcount]]
 
         defaults, operands, positional, star = of.defaults, of.operands, of.positional, of.star
-        kinds = [*[*of.kinds.values()][:positional], *["option"] * 16]  # of arguments by position
+        kinds = [*[*of.kinds.values()][:positional], *["option"] * 16]  # kinds of the arguments, by position
         alone = not of.broadcast and operands[:1] == [0]
 
         def rule(func, args, kwargs):
@@ -150,7 +152,7 @@ def signature(text: str) -> Callable[[Callable], Rule]:
             answer = question(func, *[values[i] for i in wanted])
             if isinstance(answer, LoD):
                 return answer
-            # not `is True`: of sizes that torch.compile takes as symbols, the answer is a symbol
+            # not `is True`: if sizes are symbols of torch.compile, the answer is a symbol too
             return of.lod(func, values) if answer and not of.mixed(values, rank, args, kwargs) else None
 
         return rule

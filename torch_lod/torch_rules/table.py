@@ -12,7 +12,7 @@ from .arguments import NO_SEQUENCES, OUT, Rule
 from .operands import in_place, join, join_in_place, keep
 from .rules import elsewhere, refuse, refuse_on_rows, row_by_row, windows
 
-#: Only functions whose result may have a LoD, or that may be refused: the others are plain without asking.
+#: Only functions whose result may have a LoD, or that may raise: all others give plain tensors without a rule.
 RULES: dict[Callable, Rule] = {}
 #: The kind of every function of the table, for the documentation and the tests.
 KINDS: dict[Callable, str] = {}
@@ -135,7 +135,7 @@ _add("join", linalg.pairs, "cdist")
 _add("join", linalg.cross("input: broadcast, other: broadcast, dim"), "cross")
 _add("join", linalg.cross("input: broadcast, other: broadcast, dim=-1"), "cross", (torch.linalg,))
 
-# -- dims that are summed over, or of which parts are taken
+# -- reductions over dims, or parts of dims
 
 _add(
     "reduce",
@@ -235,7 +235,7 @@ _add("matmul", linalg.einsum, "einsum", (torch,))
 _add("matmul", None, "block_diag cartesian_prod combinations corrcoef cov dist dot kron meshgrid pdist trace vdot")
 _add("matmul", None, "hspmm saddmm smm sspaddmm")
 
-# -- what would run along the rows of all sequences
+# -- functions that would run along the rows of all sequences
 
 for _n in (1, 2, 3):
     _pools = f"avg_pool{_n}d max_pool{_n}d adaptive_avg_pool{_n}d adaptive_max_pool{_n}d lp_pool{_n}d"
@@ -332,7 +332,7 @@ _add(
     "swapdims_ t_ transpose_ unsqueeze_",
 )
 
-# -- matrices: one per row, or rows taken for a matrix
+# -- matrices: one per row, or all rows as one matrix
 
 _ONE = "cholesky cholesky_ex cond det eig eigh eigvals eigvalsh inv inv_ex ldl_factor ldl_factor_ex lu lu_factor lu_factor_ex"
 _add(
@@ -367,7 +367,7 @@ _add(
 
 # -- no rows in the result
 
-_add(  # numbers, predicates, sizes, Python's protocols, and what they are made of
+_add(  # numbers, predicates, sizes, Python's protocols and their helpers
     "plain",
     None,
     "backward const_data_ptr data_ptr dense_dim dim dim_order element_size get_device has_names is_coalesced is_complex "
@@ -381,19 +381,19 @@ _add(  # numbers, predicates, sizes, Python's protocols, and what they are made 
     "_nested_tensor_size _nested_tensor_storage_offsets _nested_tensor_strides",
 )
 _add("plain", None, "bincount histc histogram histogramdd segment_reduce")  # counts, and rows pooled by lengths
-_add(  # statistics and gradients of channels over all rows, which BatchNorm is made of
+_add(  # the parts of BatchNorm: statistics and gradients of channels over all rows
     "plain",
     None,
     "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_gather_stats batch_norm_gather_stats_with_counts "
     "batch_norm_stats batch_norm_update_stats",
     (torch,),
 )
-_add(  # tensors of a size that is given
+_add(  # tensors whose size is given
     "plain",
     None,
     "empty linspace logspace new new_empty new_empty_strided new_full new_ones new_tensor new_zeros ones rand randn zeros",
 )
-_add(  # a LoDTensor is dense: these raise, or leave it
+_add(  # a LoDTensor is dense: these raise, or make another kind of tensor
     "plain",
     None,
     "ccol_indices ccol_indices_copy coalesce col_indices col_indices_copy crow_indices crow_indices_copy indices "
@@ -402,7 +402,7 @@ _add(  # a LoDTensor is dense: these raise, or leave it
     "_sparse_mask_projection _to_dense mkldnn_adaptive_avg_pool2d mkldnn_linear_backward_weights "
     "mkldnn_max_pool2d mkldnn_max_pool3d",
 )
-_add(  # nor is it quantised
+_add(  # a LoDTensor is not quantised
     "plain",
     None,
     "choose_qparams_optimized fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix "

@@ -302,9 +302,9 @@ _ONLY = {
         "x, y, v, reduction='none'|x, p, p1, reduction='none'|p, q, v, reduction='none'|x, y, v"
     ),
     "linalg_solve": _compiled(_TWO),
-    "linalg_lstsq": _compiled(
-        _TWO.replace("|p, x", "")
-    ),  # LAPACK's is not deterministic where matrices are nearly singular
+    "linalg_lstsq": _compiled(  # two equal calls of torch's differ where a matrix of p is nearly singular
+        "|".join(form for form in _TWO.split("|") if not form.startswith("p,"))
+    ),
     "linalg_solve_triangular": _compiled(_TRIANGULAR),
     "max_unpool2d": _compiled("four, four.long() * 0, 2|p4, four.long() * 0, 2|cube, cube.long() * 0, 2"),
     "max_unpool3d": _compiled("five, five.long() * 0, 2|four, four.long() * 0, 2"),

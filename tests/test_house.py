@@ -267,7 +267,7 @@ def test_docstrings_print_what_they_say():
 
 def test_files_have_room_for_their_reader():
     for path in sources(
-        "csrc/**/*.*", "torch_lod/**/*.py", "tests/*.py", "examples/**/*.*", "benchmarks/**/*.py", "docs/**/*.py"
+        "csrc/**/*.*", "torch_lod/**/*.py", "tests/**/*.py", "examples/**/*.*", "benchmarks/**/*.py", "docs/**/*.py"
     ):
         if path.suffix in (".py", ".h", ".cpp", ".cu"):
             text = path.read_text().splitlines()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import reference.ops
+import reference.plan
 import reference.sequence
 import torch
 from conftest import FULL
@@ -167,7 +168,10 @@ class SequenceInfo(Info):
 
     id = property(lambda self: f"tl.{self.name}")
     op = property(lambda self: getattr(tl, self.name))
-    reference = property(lambda self: getattr(reference.sequence, self.name))
+
+    @property
+    def reference(self):
+        return getattr(reference.plan if hasattr(reference.plan, self.name) else reference.sequence, self.name)
 
     def run(self, sample, args=None, kwargs=None, by_reference=False):
         args, kwargs = sample.args if args is None else args, sample.kwargs if kwargs is None else kwargs

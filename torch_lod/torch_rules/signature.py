@@ -4,6 +4,7 @@
 import ast
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from ..lod import LoD
@@ -23,6 +24,9 @@ _ALIASES = {
     "tau": ("input2",),
     "L": ("input2",),
 }
+
+#: Types of options that hold no tensor.
+_NUMBERS = (int, float, bool, type(None), str, torch.dtype)
 
 
 class Signature:
@@ -121,29 +125,41 @@ def signature(text: str) -> Callable[[Callable], Rule]:
         wanted = [index[name] for name in code.co_varnames[1 : code.co_argcount]]
 
         defaults, operands, positional, star = of.defaults, of.operands, of.positional, of.star
-        kinds = [*[*of.kinds.values()][:positional], *["option"] * 16]  # kinds of the arguments, by position
+        kinds = [*[*of.kinds.values()][1:positional], *["option"] * 16]  # kinds of the arguments behind the first
         alone = not of.broadcast and operands[:1] == [0]
+        closed = positional == len(of.names)  # nothing is by keyword only
+
+        def simple(args, kwargs):
+            """For nearly every call, x with numbers and plain tensors, `rank`; 0 for the others."""
+            if not alone or not args or len(args) > 16 or (kwargs and not (closed and len(args) >= positional)):
+                return 0
+            for value in kwargs.values():
+                if type(value) not in _NUMBERS:
+                    return 0
+            rank = args[0].dim() if isinstance(args[0], Tensor) else 0
+            for kind, value in zip(kinds, args[1:]):
+                if type(value) not in _NUMBERS:
+                    if kind == "option" or not isinstance(value, Tensor) or getattr(value, "_lod", None) is not None:
+                        return 0
+                    rank = max(rank, value.dim()) if kind == "rows" else rank
+            return rank
 
         def rule(func, args, kwargs):
-            if alone and args and not kwargs and len(args) < 16:  # nearly every call: x with numbers and plain tensors
-                lod, rank = getattr(args[0], "_lod", None), args[0].dim()
-                for kind, value in zip(kinds[1:], args[1:]):
-                    if isinstance(value, Tensor):
-                        if kind == "option" or getattr(value, "_lod", None) is not None:
-                            break
-                        rank = max(rank, value.dim()) if kind == "rows" else rank
-                    elif isinstance(value, (tuple, list)):
-                        break
-                else:
-                    if lod is None:
-                        return None
+            rank = simple(args, kwargs)
+            if rank:
+                lod = getattr(args[0], "_lod", None)
+                if lod is None:
+                    return None
+                if wanted:
                     values = (
                         [*args[:positional], args[positional:]] if star and args[positional:] else [*args[:positional]]
                     )
                     values += defaults[len(values) :]
                     values.append(rank)
                     answer = question(func, *[values[i] for i in wanted])
-                    return answer if isinstance(answer, LoD) else lod if answer else None
+                else:
+                    answer = question(func)
+                return answer if isinstance(answer, LoD) else lod if answer else None
             values = of.bind(args, kwargs)
             rank = of.rank(values)
             if not rank and operands:

@@ -52,7 +52,7 @@ OF_LOD = {
     "ambiguous row offsets": (
         lambda: LoD.from_row_offsets([[0, 2, 4], [0, 2, 2, 4]]),
         ValueError,
-        "expected a unique place for offsets[0] at index 1, but 2 of offsets[1] are 2",
+        "expected a unique position for offsets[0] at index 1, but 2 of offsets[1] are 2",
     ),
     "row offsets between sequences": (
         lambda: LoD.from_row_offsets([[0, 1, 4], [0, 2, 4]]),

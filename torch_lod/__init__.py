@@ -14,11 +14,12 @@ if not _steps_aside():
     from torch import randn_like as randn_like
     from torch import zeros_like as zeros_like
 
-    from . import construct, sequence
+    from . import collate, construct, sequence
     from . import drop_in as drop_in  # registers the functions that replace torch's
     from . import nn as nn
     from . import ops as ops
     from . import paddle as paddle
+    from .collate import *
     from .construct import *
     from .errors import LoDError as LoDError
     from .headers import include_paths as include_paths
@@ -35,7 +36,7 @@ if not _steps_aside():
 
     if not TYPE_CHECKING:  # as in torch_lod.sequence
         __all__ = ["LoD", "LoDError", "LoDTensor", "describe", "include_paths", "nn", "ops", "paddle"]
-        __all__ += [*construct.__all__, *sequence.__all__]
+        __all__ += [*collate.__all__, *construct.__all__, *sequence.__all__]
 
         def __dir__() -> list[str]:
             return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])

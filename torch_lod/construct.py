@@ -63,7 +63,7 @@ def _is_list_or_array(item) -> bool:
     return _is_list(item)
 
 
-def _opened(data, depth: int | None = None, opens=_is_list_or_array) -> tuple[list[list[int]], list]:
+def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[int]], list]:
     """The lengths of every nesting of `data` below the outermost list, and the items of the innermost lists.
 
     Works level by level, without recursion: neither deep nesting nor a list that contains itself exhausts the stack.
@@ -127,7 +127,7 @@ def lod_tensor(
         raise LoDValueError(f"expected depth >= 1, got {depth!r}")
     if depth is None and isinstance(level_names, (list, tuple)):
         depth = len(level_names) or None  # from empty sequences alone the depth is unknown
-    levels, items = _opened(data, depth)
+    levels, items = opened(data, depth, _is_list_or_array)
     lod = LoD.parsed_lengths("lengths", levels, level_names)
     if any(isinstance(item, (Tensor, np.ndarray)) for item in items):
         if not all(isinstance(item, (Tensor, np.ndarray)) for item in items):
@@ -185,11 +185,23 @@ def from_cu_seqlens(values: Tensor | np.ndarray, cu_seqlens, *, level_names=None
 def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     """A (nested) list of tensors or numpy arrays, each the rows of one innermost sequence. Copies, and keeps gradients.
 
-    ValueError if there is none: the element shape would be unknown.
+    LoDTensors of equal depth keep their levels, below those of the list: each of them is a sequence of its outermost
+    sequences, and `from_tensors([x, y])` has one level more than x.
+
+    Raises:
+        ValueError: for no tensors, since the shape of a row would be unknown; for rows of different shapes.
+        TypeError: for a tensor without rows; for LoDTensors beside tensors.
     """
-    levels, items = _opened([tensors], opens=_is_list)
+    levels, items = opened([tensors])
     if not items:
         raise LoDValueError("expected at least 1 tensor, got none: the shape of a row would be unknown")
+    if any(isinstance(item, LoDTensor) for item in items):
+        xs = all_lod(items)
+        whole = joined(xs)
+        lod = whole.lod
+        for lengths in ([x.num_sequences() for x in xs], *levels[:0:-1]):
+            lod = lod.group(lengths)
+        return made(whole.values(), lod if level_names is None else lod.named(level_names))
     rows = [tensor_of("tensors", item) for item in items]
     if any(t.dim() == 0 for t in rows):
         raise LoDTypeError("expected tensors with rows, got a scalar")

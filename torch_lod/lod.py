@@ -142,7 +142,7 @@ class LoD(Partition):
                 if right[i] == left[i]:
                     raise LoDValueError(f"expected offsets[{k}] to be among offsets[{k + 1}], got {row} at index {i}")
                 raise LoDValueError(
-                    f"expected a unique place for offsets[{k}] at index {i}, but {int(right[i] - left[i])} of "
+                    f"expected a unique position for offsets[{k}] at index {i}, but {int(right[i] - left[i])} of "
                     f"offsets[{k + 1}] are {row}: rows do not tell to which sequence of level {k} the empty ones "
                     "belong; use LoD(offsets) or LoD.from_lengths"
                 )

@@ -57,7 +57,7 @@ lint: $(VENV)/dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/check_types.py
 
-# CONTRIBUTING's recipe for an operator with a kernel, built and held to the laws in a copy of the tree.
+# CONTRIBUTING's recipe for an operator with a kernel, held to the laws in a copy of the tree; objects that are there are reused.
 recipe: $(VENV)/dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/recipe.py "An operator with a kernel"
 

@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parent.parent
-#: What a copy needs: sources, what was built of them, and the pages that tests read.
-PARTS = ("torch_lod", "csrc", "build", "tests", "docs", "examples", "benchmarks")
+import reuse
+
+ROOT = Path(__file__).resolve().parent.parent
+#: What a copy needs: sources, the built operators beside them, and the pages that tests read.
+PARTS = ("torch_lod", "csrc", "tests", "docs", "examples", "benchmarks")
 
 
 class Edit(NamedTuple):
@@ -61,8 +63,8 @@ def copy(tree: Path) -> None:
             shutil.copy2(path, tree)
 
 
-def run(tree: Path, *command: str) -> subprocess.CompletedProcess:
-    env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+def run(tree: Path, *command: str, **variables: str) -> subprocess.CompletedProcess:
+    env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", **variables}
     return subprocess.run([sys.executable, *command], cwd=tree, env=env, capture_output=True, text=True)
 
 
@@ -86,13 +88,15 @@ def main(title: str) -> None:
 
     steps = edits(title)
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder)
+        tree, script = Path(folder, "tree"), Path(folder, "g++")
         copy(tree)
         for step in steps:
             step.apply(tree)
         print(f"{title}: {counted(steps)}", flush=True)
+        built = run(tree, "setup.py", "-q", "build_ext", "--inplace", CXX=reuse.compiler(ROOT, tree, script))
+        print(f"objects reused: {built.stdout.count(reuse.REUSED)}", flush=True)
         for what, done in (
-            ("build", run(tree, "setup.py", "-q", "build_ext", "--inplace")),
+            ("build", built),
             ("docs", run(tree, "docs/build.py")),
             ("laws", hold(tree, "segment_difference")),
         ):

@@ -186,6 +186,7 @@ Tensor segment_place(const Tensor& values, const Tensor& index, const Tensor& gi
   const Tensor x = readable("segment_place", values), at_ = readable("segment_place", index);
   const Tensor offsets = checked_offsets("segment_place", given, rows);
   Tensor out = new_rows(x, rows);
+  if (out.numel() == 0) return out;
   LOD_RUN(
       x, segment_place, number_type("segment_place", x),
       PickArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(), longs(at_), out.mutable_data_ptr()});
@@ -221,8 +222,10 @@ Tensor segment_softmax(const Tensor& values, const Tensor& offsets) {
 Tensor segment_softmax_backward(const Tensor& grad, const Tensor& output, const Tensor& offsets) {
   segment_softmax_backward_meta(grad, output, offsets);
   // a tensor without elements may have no storage, and a null gradient means forward
-  checked_offsets("segment_softmax_backward", offsets, output.size(0));
-  if (output.numel() == 0) return at::empty_like(output);
+  if (output.numel() == 0) {
+    checked_offsets("segment_softmax_backward", offsets, output.size(0));
+    return at::empty_like(output);
+  }
   return softmax("segment_softmax_backward", output, grad, offsets);
 }
 

@@ -201,6 +201,7 @@ Tensor segment_softmax_meta(const Tensor& values, const Tensor& offsets) {
   return at::empty_symint(values.sym_sizes(), values.options());
 }
 Tensor segment_softmax_backward_meta(const Tensor& grad, const Tensor& output, const Tensor& offsets) {
+  check_has_rows("segment_softmax_backward", "output", output);
   check_segments("segment_softmax_backward", output, offsets);
   check_floating("segment_softmax_backward", "output", output);
   check_rows_like("segment_softmax_backward", "grad", grad, output, output.sym_size(0));

@@ -228,8 +228,8 @@ Tensor scatter_runs_meta(const Tensor& values, const Tensor& starts, const Tenso
   check_runs("scatter_runs", values, starts, offsets, rows, step);
   return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
 }
-// Rows that meet are added up, and must be numbers; otherwise all are copied. On a GPU the host cannot know: numbers are
-// added up, and others must not meet.
+// Rows that meet are added up, and must be numbers; otherwise all are copied. On a GPU the host cannot know: numbers
+// are added up, and others must not meet.
 Tensor scatter_in_any_order(const Tensor& x, const RunsOfRows& runs, int64_t rows, int64_t step,
                             const at::Scalar& fill) {
   Tensor map = new_rows(runs.starts, x.size(0));
@@ -238,7 +238,8 @@ Tensor scatter_in_any_order(const Tensor& x, const RunsOfRows& runs, int64_t row
                  map.mutable_data_ptr<int64_t>(), runs.starts.numel(), x.size(0), step});
   const auto [lists, order] = invert(map, rows);
   const Tensor count = lists.diff(), meet = count.gt(1).any();
-  if (x.is_cpu() ? meet.item<bool>() : number_of(x.scalar_type()).has_value()) return sum_lists("scatter_runs", x, lists, order, fill);
+  const bool sum = x.is_cpu() ? meet.item<bool>() : number_of(x.scalar_type()).has_value();
+  if (sum) return sum_lists("scatter_runs", x, lists, order, fill);
   if (!x.is_cpu()) at::_assert_async(meet.logical_not(), "scatter_runs: rows meet that cannot be added up");
   const Tensor first = order.index_select(0, lists.narrow(0, 0, rows).clamp_max(order.numel() - 1));
   return gathered(x, at::where(count.gt(0), first, -1), fill);

@@ -76,7 +76,8 @@ struct RunMapKernel : RunMap {
   LOD_FN void strip(int64_t s, int64_t) const {
     const Range range = rows_of(offsets, s, rows);
     const auto from = uint64_t(starts[s]);  // sums of what is far out of range wrap
-    for (int64_t r = range.begin; r < range.end; ++r) map[r] = int64_t(from + uint64_t(step) * uint64_t(r - range.begin));
+    for (int64_t r = range.begin; r < range.end; ++r)
+      map[r] = int64_t(from + uint64_t(step) * uint64_t(r - range.begin));
   }
 };
 

@@ -26,7 +26,8 @@ _transforms = torch._C._functorch.peek_interpreter_stack
 
 def _kept(t: Tensor, rows: int, cuts: bool) -> None:
     """Marks offsets that cut `rows` rows, or a map to `rows` rows, which nobody writes to. Tracers would record it."""
-    if ops.COMPILED and type(t) is Tensor and not torch._C._len_torch_dispatch_stack() and _transforms() is None:
+    traced = type(t) is not Tensor or torch._C._len_torch_dispatch_stack() or _transforms() is not None
+    if ops.COMPILED and not traced and not t.is_meta:
         _keep_structure(t, rows, cuts)
 
 

@@ -1,6 +1,6 @@
-// Products of float32 and float64 matrices on the CPU whose right side is packed once and used often, or has very few rows on its
-// left: what a recurrence needs and general libraries are slow at. Every element is summed over k in order, whatever
-// the other rows are and however many threads work: a row's result depends on nothing but that row.
+// Products of float32 and float64 matrices on the CPU whose right side is packed once and used often, or has very few
+// rows on its left: what a recurrence needs and general libraries are slow at. Every element is summed over k in order,
+// whatever the other rows are and however many threads work: a row's result depends on nothing but that row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -228,7 +228,8 @@ void multiply(const CpuExec& exec, const Product<T>& p) {
   if (p.m <= 0 || p.n <= 0) return;
   const int64_t panels = (p.n + kPanel - 1) / kPanel;
   // a chunk of the left side, packed, is a quarter of a megabyte: half of a small second-level cache
-  const int64_t most = std::max<int64_t>(4 * kTile, 262144 / int64_t(sizeof(T)) / std::max<int64_t>(1, p.k) / kTile * kTile);
+  const int64_t room = 262144 / int64_t(sizeof(T)) / std::max<int64_t>(1, p.k);
+  const int64_t most = std::max<int64_t>(4 * kTile, room / kTile * kTile);
   const int64_t chunks = (p.m + most - 1) / most;
   struct Work {
     const Product<T>& p;

@@ -1,5 +1,5 @@
-// The gate: what every tensor that is given to an operator passes once, before a kernel sees it (operator.h leads all of
-// them through it), and the checks of structure. What an operator allocates itself does not pass again.
+// The gate: what every tensor that is given to an operator passes once, before a kernel sees it (operator.h leads all
+// of them through it), and the checks of structure. What an operator allocates itself does not pass again.
 //
 // Structure (offsets, maps, the first rows of runs) is checked on a copy that nobody else can write to: another thread
 // may write to the tensor that was given at any time. What a LoD has made, and nobody else writes to, carries a mark

@@ -41,15 +41,20 @@ Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const Optio
   }
   return at::empty_symint({values.sym_size(0), weight.sym_size(2)}, values.options());
 }
+// Every row's window side by side, for products of torch's; of offsets that are checked.
+Tensor seen_by(const Tensor& x, const Tensor& offsets, int64_t size, int64_t start, int64_t dilation) {
+  if (offsets.is_cpu()) mark(offsets, x.size(0), true);
+  return SegmentUnfoldOp::call(x, offsets, size, start, dilation, 0).flatten(1);
+}
 Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& given,
                     int64_t start, int64_t dilation) {
   const char* op = "segment_conv";
   Tensor out = segment_conv_meta(values, weight, bias, given, start, dilation);
-  const Tensor x = readable(op, values), w = readable(op, weight).flatten(0, 1), b = readable(op, bias);
+  const Tensor x = readable(values), w = readable(weight).flatten(0, 1), b = readable(bias);
   const Tensor offsets = checked_offsets(op, given, x.size(0));
   if (out.numel() == 0) return out;
   if (!has_products_for(x)) {
-    const Tensor seen = SegmentUnfoldOp::call(x, offsets, weight.size(0), start, dilation, 0).flatten(1);
+    const Tensor seen = seen_by(x, offsets, weight.size(0), start, dilation);
     return b.defined() ? at::addmm(b, seen, w) : at::mm(seen, w);
   }
   const WindowsOfRows windows{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, weight.size(0), start, dilation};
@@ -72,10 +77,10 @@ Tensor segment_conv_weight(const Tensor& values, const Tensor& grad, const Tenso
                            int64_t dilation) {
   const char* op = "segment_conv_weight";
   const Tensor shaped = segment_conv_weight_meta(values, grad, given, size, start, dilation);
-  const Tensor x = readable(op, values), g = readable(op, grad), offsets = checked_offsets(op, given, x.size(0));
+  const Tensor x = readable(values), g = readable(grad), offsets = checked_offsets(op, given, x.size(0));
   if (shaped.numel() == 0) return shaped;
   if (!has_products_for(x))
-    return at::mm(SegmentUnfoldOp::call(x, offsets, size, start, dilation, 0).flatten(1).t(), g).view(shaped.sizes());
+    return at::mm(seen_by(x, offsets, size, start, dilation).t(), g).view(shaped.sizes());
   const auto* o = offsets.const_data_ptr<int64_t>();
   std::vector<Tensor> of_positions;
   std::vector<int64_t> rows, windows;  // the rows seen at position j, and by which windows

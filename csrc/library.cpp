@@ -1,10 +1,8 @@
-// Defines every operator by its schema, and implements the check that every LoD passes once.
+// Defines every operator by its schema, and implements what a LoD asks about structure.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "rows.h"
-#include "torch_lod/binding.h"
+#include "torch_lod/operator.h"
 #include "torch_lod/rank.h"
-
-#include <torch/library.h>
 
 #include <map>
 #include <sstream>
@@ -31,10 +29,11 @@ namespace lod {
 namespace {
 
 // [0, longest of level 0, longest of level 1, ...], or [rule, level, index, expected, found] for the first rule broken:
-// 1 a level without offsets, 2 start, 3 order, 4 end: the sequences of the next level, or the rows (if >= 0).
-std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows) {
+// 1 a level without offsets, 2 start, 3 order, 4 end: the sequences of the next level, or the rows (if >= 0). Offsets
+// that are `kept` are the LoD's own, which nobody writes to: what was found is marked on them.
+std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) {
   const auto depth = int64_t(offsets.size());
-  std::vector<int64_t> report{0};
+  std::vector<int64_t> report{0}, ends;
   for (int64_t level = 0; level < depth; ++level) {
     const Tensor& t = offsets[level];
     TORCH_CHECK_TYPE(t.is_cpu() && t.scalar_type() == at::kLong && t.dim() == 1 && t.is_contiguous(),
@@ -43,27 +42,48 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows) {
   }
   for (int64_t level = 0; level < depth; ++level) {
     const auto* o = offsets[level].const_data_ptr<int64_t>();
-    const int64_t count = offsets[level].numel();
-    const Fault fault = find_fault(o, count, level + 1 < depth ? offsets[level + 1].numel() - 1 : rows);
+    const int64_t count = offsets[level].numel(), end = level + 1 < depth ? offsets[level + 1].numel() - 1 : rows;
+    const Fault fault = find_fault(o, count, end, LOD_PICK(rise_of)(o, count));
     if (fault.rule) return {1 + fault.rule, level, fault.index, fault.before, fault.here};
     report.push_back(fault.longest);
+    ends.push_back(o[count - 1]);
   }
+  for (int64_t level = 0; kept && level < depth; ++level) mark(offsets[level], ends[level], true);
   return report;
 }
 
 Tensor rank(const Tensor& given) {
-  check_offsets_kind("rank_by_length", given, c10::Device(c10::kCPU));
-  const Tensor offsets = checked_offsets("rank_by_length", given, -1);
+  check_offsets_kind("rank_by_length", given, c10::Device(c10::kCPU), "offsets");
+  const Tensor offsets = checked_offsets("rank_by_length", given, -1, "offsets");
   Tensor order = at::empty({offsets.numel() - 1}, offsets.options());
   rank_by_length(offsets.const_data_ptr<int64_t>(), order.numel(), order.mutable_data_ptr<int64_t>());
   return order;
 }
 
+// Marks structure that nobody writes to from now on, as one LoD's is; in host memory it is checked first. A copy of it
+// on a GPU is the caller's word: kernels clamp there.
+void keep_structure(const Tensor& structure, int64_t rows, bool cuts) {
+  const char* op = "keep_structure";
+  check_index(op, "structure", structure, structure.is_meta() ? c10::Device(c10::kCPU) : structure.device());
+  if (structure.is_cpu() && cuts) {
+    check_offsets_kind(op, structure, structure.device(), "structure");
+    checked_offsets(op, structure, rows, "structure");
+  } else if (structure.is_cpu()) {
+    checked_map(op, "structure", structure, rows);
+  }
+  if (structure.is_contiguous()) mark(structure, rows, cuts);
+}
+
+using CheckLod = Call<"check_lod", std::vector<int64_t>(at::TensorList offsets, int64_t rows, bool kept)>;
+using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
+using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts)>;
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(torch_lod, CompositeExplicitAutograd, m) {
-  m.impl("check_lod", &check_lod);
-  m.impl("rank_by_length", &rank);
+  m.impl(CheckLod::name, &Gated<CheckLod, check_lod>::run);
+  m.impl(RankByLength::name, &Gated<RankByLength, rank>::run);
+  m.impl(KeepStructure::name, &Gated<KeepStructure, keep_structure>::run);
 }
 
 }  // namespace lod

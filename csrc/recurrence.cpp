@@ -6,10 +6,7 @@
 #include "torch_lod/operator.h"
 #include "torch_lod/rank.h"
 
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 namespace lod {
@@ -170,7 +167,7 @@ Tensor first(const Tensor& t, int64_t rows) { return t.narrow(0, 0, rows); }
 
 Tensor project(const Tensor& values, const Tensor& weight, const OptionalTensor& bias) {
   Tensor out = at::empty({values.size(0), weight.size(0)}, values.options());
-  Factor(weight.t()).multiply(values, out, readable("recurrence", bias));
+  Factor(weight.t()).multiply(values, out, readable(bias));
   return out;
 }
 Tensor times(const Tensor& left, const Tensor& right) {
@@ -190,7 +187,7 @@ Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h
   Tensor total = transposed_product(grad, output, map);
   if (h_0.defined()) {
     const int64_t n = plan.nonempty();
-    total.addmm_(grad.index_select(0, plan.start.narrow(0, 0, n)).t(), h_0.narrow(0, 0, n));
+    total.add_(transposed_product(grad.index_select(0, plan.start.narrow(0, 0, n)), h_0.narrow(0, 0, n)));
   }
   return total;
 }
@@ -218,10 +215,10 @@ ThreeTensors lstm(const Layer& l) {
   const Tensor out = at::empty({rows, state}, values.options()), cells = at::empty({rows, width}, values.options());
   if (cells.numel() == 0) return {out.zero_(), cells, at::empty({rows, 4 * width}, values.options())};
   const Plan plan(offsets, values, l.reverse);
-  const Tensor gates = project(readable("lstm", values), readable("lstm", l.weight_ih), joined_bias(l));
-  const Factor weights(readable("lstm", l.weight_hh).t());
+  const Tensor gates = project(readable(values), readable(l.weight_ih), joined_bias(l));
+  const Factor weights(readable(l.weight_hh).t());
   const std::optional<Factor> projection =
-      l.weight_hr ? std::make_optional<Factor>(readable("lstm", l.weight_hr).t()) : std::nullopt;
+      l.weight_hr ? std::make_optional<Factor>(readable(l.weight_hr).t()) : std::nullopt;
   const Tensor hidden = at::empty({n, 4 * width}, values.options());
   const Tensor c = l.c_0 ? plan.packed(l.c_0) : at::zeros({n, width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, state}, values.options());
@@ -268,12 +265,12 @@ SevenTensors lstm_backward(const LayerBackward& l) {
   const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
   const int64_t n = offsets.size(0) - 1, rows = values.size(0), state = l.weight_hh.size(1), width = l.cells.size(1);
   const Plan plan(offsets, values, l.reverse);
-  const Tensor output = readable(op, l.output), cells = readable(op, l.cells), gates = readable(op, l.saved),
-               x = readable(op, values);
-  const Tensor d_out = readable(op, l.grad_output), d_cells = readable(op, l.grad_cells);
-  const Factor weights(readable(op, l.weight_hh));
+  const Tensor output = readable(l.output), cells = readable(l.cells), gates = readable(l.saved),
+               x = readable(values);
+  const Tensor d_out = readable(l.grad_output), d_cells = readable(l.grad_cells);
+  const Factor weights(readable(l.weight_hh));
   const std::optional<Factor> projection =
-      l.weight_hr ? std::make_optional<Factor>(readable(op, l.weight_hr)) : std::nullopt;
+      l.weight_hr ? std::make_optional<Factor>(readable(l.weight_hr)) : std::nullopt;
   const Tensor h = plan.packed(l.h_0), c = plan.packed(l.c_0);
   const Tensor grad = at::empty({rows, 4 * width}, values.options()),
                packed = at::empty({n, 4 * width}, values.options());
@@ -295,7 +292,7 @@ SevenTensors lstm_backward(const LayerBackward& l) {
   }
   Tensor d_projection = at::empty({0, width}, values.options());
   if (projection) d_projection = transposed_product(d_states, cells.tanh().mul_(gates.narrow(1, 3 * width, width)));
-  return {times(grad, readable(op, l.weight_ih)),
+  return {times(grad, readable(l.weight_ih)),
           transposed_product(grad, x),
           weight_gradient(grad, output, h, plan, offsets),
           grad.sum(at::IntArrayRef{0}),
@@ -326,8 +323,8 @@ TwoTensors gru(const Layer& l) {
     bias = l.bias_ih ? l.bias_ih->clone() : at::zeros({3 * width}, values.options());
     bias->narrow(0, 0, 2 * width).add_(l.bias_hh->narrow(0, 0, 2 * width));
   }
-  const Tensor gates = project(readable("gru", values), readable("gru", l.weight_ih), bias);
-  const Factor weights(readable("gru", l.weight_hh).t());
+  const Tensor gates = project(readable(values), readable(l.weight_ih), bias);
+  const Factor weights(readable(l.weight_hh).t());
   const Tensor hidden = at::empty({n, 3 * width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::zeros({n, width}, values.options());
   for (int64_t t = 0; t < plan.steps(); ++t) {
@@ -357,9 +354,9 @@ SixTensors gru_backward(const LayerBackward& l) {
   const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
   const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
   const Plan plan(offsets, values, l.reverse);
-  const Tensor output = readable(op, l.output), saved = readable(op, l.saved), d_out = readable(op, l.grad_output),
-               x = readable(op, values);
-  const Factor weights(readable(op, l.weight_hh));
+  const Tensor output = readable(l.output), saved = readable(l.saved), d_out = readable(l.grad_output),
+               x = readable(values);
+  const Factor weights(readable(l.weight_hh));
   const Tensor h = plan.packed(l.h_0);
   const Tensor d_values = at::empty({rows, 3 * width}, values.options()), d_hidden = at::empty_like(d_values);
   const Tensor packed = at::empty({n, 3 * width}, values.options()), dh = at::zeros({n, width}, values.options());
@@ -369,7 +366,7 @@ SixTensors gru_backward(const LayerBackward& l) {
                         write(d_hidden), write(packed), write(dh)});
     if (t > 0 || l.h_0) weights.add(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
   }
-  return {times(d_values, readable(op, l.weight_ih)),
+  return {times(d_values, readable(l.weight_ih)),
           transposed_product(d_values, x),
           weight_gradient(d_hidden, output, h, plan, offsets),
           d_values.sum(at::IntArrayRef{0}),
@@ -391,8 +388,8 @@ Tensor rnn(const Layer& l) {
   const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1;
   if (values.size(0) == 0 || width == 0) return l.empty(width);
   const Plan plan(offsets, values, l.reverse);
-  const Tensor out = project(readable("rnn", values), readable("rnn", l.weight_ih), joined_bias(l));
-  const Factor weights(readable("rnn", l.weight_hh).t());
+  const Tensor out = project(readable(values), readable(l.weight_ih), joined_bias(l));
+  const Factor weights(readable(l.weight_hh).t());
   const Tensor hidden = at::empty({n, width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, width}, values.options());
   for (int64_t t = 0; t < plan.steps(); ++t) {
@@ -421,8 +418,8 @@ FiveTensors rnn_backward(const LayerBackward& l) {
   const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
   const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
   const Plan plan(offsets, values, l.reverse);
-  const Tensor output = readable(op, l.output), d_out = readable(op, l.grad_output), x = readable(op, values);
-  const Factor weights(readable(op, l.weight_hh));
+  const Tensor output = readable(l.output), d_out = readable(l.grad_output), x = readable(values);
+  const Factor weights(readable(l.weight_hh));
   const Tensor h = plan.packed(l.h_0), grad = at::empty({rows, width}, values.options());
   const Tensor packed = at::empty({n, width}, values.options()), dh = at::zeros({n, width}, values.options());
   for (int64_t t = plan.steps() - 1; t >= 0; --t) {
@@ -430,7 +427,7 @@ FiveTensors rnn_backward(const LayerBackward& l) {
             RnnBackward{plan.at(t, width), read(output), read(d_out), write(grad), write(packed), write(dh), l.relu});
     if (t > 0 || l.h_0) weights.multiply(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
   }
-  return {times(grad, readable(op, l.weight_ih)), transposed_product(grad, x),
+  return {times(grad, readable(l.weight_ih)), transposed_product(grad, x),
           weight_gradient(grad, output, h, plan, offsets), grad.sum(at::IntArrayRef{0}), plan.unpacked(l.h_0, dh)};
 }
 

@@ -9,6 +9,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 namespace lod {
@@ -39,7 +40,7 @@ Tensor run_map_meta(const Tensor& starts, const Tensor& offsets, c10::SymInt row
 
 Tensor run_map(const Tensor& starts, const Tensor& given, int64_t rows, int64_t step) {
   check_run_map(starts, given, rows);
-  const Tensor offsets = checked_offsets("run_map", given, rows), first = readable("run_map", starts);
+  const Tensor offsets = checked_offsets("run_map", given, rows), first = owned(starts);
   Tensor map = new_rows(first, rows);
   LOD_RUN(map, run_map,
           RunMap{first.const_data_ptr<int64_t>(), offsets.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(),
@@ -49,19 +50,14 @@ Tensor run_map(const Tensor& starts, const Tensor& given, int64_t rows, int64_t 
 
 // -- gather_rows
 
-void check_copied(const char* op, const Tensor& values) {
-  check_has_rows(op, "values", values);
-  TORCH_CHECK_TYPE(!at::isQIntType(values.scalar_type()), op, ": expected values that are not quantized, got ",
-                   values.scalar_type());
-}
 void put_fill(unsigned char* fill, const at::Scalar& value, const Tensor& like) {
-  if (value.isIntegral(true) && value.toLong() == 0) return void(std::memset(fill, 0, 16));
+  if (value.isIntegral(false) && value.equal(0)) return void(std::memset(fill, 0, 16));
   const Tensor bits = at::scalar_tensor(value, at::TensorOptions(like.scalar_type()));
   std::memcpy(fill, bits.const_data_ptr(), like.element_size());
 }
 
 void check_gather(const Tensor& values, const Tensor& map) {
-  check_copied("gather_rows", values);
+  check_has_rows("gather_rows", "values", values);
   check_index("gather_rows", "map", map, values.device());
 }
 
@@ -70,9 +66,7 @@ Tensor gather_rows_meta(const Tensor& values, const Tensor& map, const at::Scala
   return at::empty_symint(sym_shape(values, map.sym_size(0)), values.options());
 }
 
-Tensor gather_rows(const Tensor& values, const Tensor& given, const at::Scalar& fill) {
-  check_gather(values, given);
-  const Tensor x = readable("gather_rows", values), map = checked_map("gather_rows", "map", given, x.size(0));
+Tensor gathered(const Tensor& x, const Tensor& map, const at::Scalar& fill) {
   Tensor out = new_rows(x, map.size(0));
   GatherRows a{x.const_data_ptr(),
                map.const_data_ptr<int64_t>(),
@@ -85,6 +79,11 @@ Tensor gather_rows(const Tensor& values, const Tensor& given, const at::Scalar& 
   put_fill(a.fill, fill, x);
   LOD_RUN(out, gather_rows, a);
   return out;
+}
+Tensor gather_rows(const Tensor& values, const Tensor& given, const at::Scalar& fill) {
+  check_gather(values, given);
+  const Tensor x = readable(values);
+  return gathered(x, checked_map("gather_rows", "map", given, x.size(0)), fill);
 }
 
 // -- scatter_rows: the inverse of a map is, for every row, the list of positions that it goes to
@@ -121,19 +120,26 @@ std::tuple<Tensor, Tensor> invert(const Tensor& map, int64_t rows) {
   return {lists, order};
 }
 
-Tensor sum_onto(const char* op, const Tensor& x, const Tensor& map, int64_t rows, double fill) {
-  Tensor out = new_rows(x, rows);
-  if (out.numel() == 0) return out;
-  const auto [lists, order] = invert(map, rows);
-  LOD_RUN(out, sum_lists, number_type(op, x),
-          SumLists{x.const_data_ptr(), lists.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>(),
-                   out.mutable_data_ptr(), x.size(0), rows, width_of(x), fill});
+Tensor sum_lists(const char* op, const Tensor& x, const Tensor& lists, const Tensor& order, const at::Scalar& fill) {
+  Tensor out = new_rows(x, lists.size(0) - 1);
+  SumLists a{x.const_data_ptr(),
+             lists.const_data_ptr<int64_t>(),
+             order.const_data_ptr<int64_t>(),
+             out.mutable_data_ptr(),
+             x.size(0),
+             out.size(0),
+             width_of(x),
+             {}};
+  put_fill(a.fill, fill, x);
+  LOD_RUN(out, sum_lists, number_type(op, x), a);
   return out;
 }
 Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
   check_scatter(values, given, rows);
-  return sum_onto("scatter_rows", readable("scatter_rows", values), checked_map("scatter_rows", "map", given, rows),
-                  rows, 0);
+  const Tensor x = readable(values), map = checked_map("scatter_rows", "map", given, rows);
+  if (rows == 0 || x.numel() == 0) return new_rows(x, rows).zero_();
+  const auto [lists, order] = invert(map, rows);
+  return sum_lists("scatter_rows", x, lists, order, 0);
 }
 
 // -- gather_runs and scatter_runs: segment s goes with the rows starts[s], starts[s] + step, ... of the other side
@@ -141,7 +147,7 @@ Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
 void check_runs(const char* op, const Tensor& values, const Tensor& starts, const Tensor& offsets,
                 const c10::SymInt& rows, int64_t step) {
   check_row_count(op, rows);
-  check_copied(op, values);
+  check_has_rows(op, "values", values);
   check_index(op, "starts", starts, values.device());
   check_offsets_kind(op, offsets, values.device());
   TORCH_CHECK_VALUE(starts.sym_size(0) == offsets.sym_size(0) - 1, op, ": expected one of starts per segment, ",
@@ -157,7 +163,7 @@ struct RunsOfRows {
 
   RunsOfRows(const char* op, const Tensor& given, const Tensor& row_offsets, int64_t rows, int64_t there, int64_t step,
              bool gaps)
-      : starts(readable(op, given)), offsets(checked_offsets(op, row_offsets, rows)) {
+      : starts(owned(given)), offsets(checked_offsets(op, row_offsets, rows)) {
     if (!offsets.is_cpu()) {
       in_order = false;
       const Tensor length = offsets.diff(), last = starts.add(length.sub(1).mul(step));
@@ -201,7 +207,7 @@ Tensor gather_runs_meta(const Tensor& values, const Tensor& starts, const Tensor
 }
 Tensor gather_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step) {
   check_runs("gather_runs", values, starts, offsets, rows, step);
-  const Tensor x = readable("gather_runs", values);
+  const Tensor x = readable(values);
   const RunsOfRows runs("gather_runs", starts, offsets, rows, x.size(0), step, false);
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
@@ -222,19 +228,29 @@ Tensor scatter_runs_meta(const Tensor& values, const Tensor& starts, const Tenso
   check_runs("scatter_runs", values, starts, offsets, rows, step);
   return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
 }
+// Rows that meet are added up, and must be numbers; otherwise all are copied. On a GPU the host cannot know: numbers
+// are added up, and others must not meet.
+Tensor scatter_in_any_order(const Tensor& x, const RunsOfRows& runs, int64_t rows, int64_t step,
+                            const at::Scalar& fill) {
+  Tensor map = new_rows(runs.starts, x.size(0));
+  LOD_RUN(map, run_map,
+          RunMap{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(),
+                 map.mutable_data_ptr<int64_t>(), runs.starts.numel(), x.size(0), step});
+  const auto [lists, order] = invert(map, rows);
+  const Tensor count = lists.diff(), meet = count.gt(1).any();
+  const bool sum = x.is_cpu() ? meet.item<bool>() : number_of(x.scalar_type()).has_value();
+  if (sum) return sum_lists("scatter_runs", x, lists, order, fill);
+  if (!x.is_cpu()) at::_assert_async(meet.logical_not(), "scatter_runs: rows meet that cannot be added up");
+  const Tensor first = order.index_select(0, lists.narrow(0, 0, rows).clamp_max(order.numel() - 1));
+  return gathered(x, at::where(count.gt(0), first, -1), fill);
+}
 Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step,
                     const at::Scalar& fill) {
   check_runs("scatter_runs", values, starts, offsets, rows, step);
-  const Tensor x = readable("scatter_runs", values);
+  const Tensor x = readable(values);
   const RunsOfRows runs("scatter_runs", starts, offsets, x.size(0), rows, step, true);
-  if (!runs.in_order) {  // they may overlap: the rows that meet are added up
-    const auto o = runs.offsets.const_data_ptr<int64_t>();
-    Tensor map = new_rows(runs.starts, x.size(0));
-    LOD_RUN(map, run_map,
-            RunMap{runs.starts.const_data_ptr<int64_t>(), o, map.mutable_data_ptr<int64_t>(), runs.starts.numel(),
-                   x.size(0), step});
-    return sum_onto("scatter_runs", x, map, rows, fill.toDouble());
-  }
+  if (x.numel() == 0) return new_rows(x, rows).fill_(fill);
+  if (!runs.in_order) return scatter_in_any_order(x, runs, rows, step, fill);
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
   FillGaps gaps{runs.gap_begin.data(),
@@ -247,7 +263,6 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
                 {}};
   put_fill(gaps.fill, fill, x);
   LOD_RUN(out, fill_gaps, gaps);
-  if (x.numel() == 0) return out;
   LOD_RUN(out, copy_runs,
           CopyRuns{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(),
                     x.size(0), step},
@@ -263,7 +278,7 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
 // -- segment_unfold and segment_fold: every row beside its neighbours within the segment
 
 void check_windows(const char* op, const Tensor& values, const Tensor& offsets, int64_t start, int64_t dilation) {
-  check_copied(op, values);
+  check_has_rows(op, "values", values);
   check_offsets_kind(op, offsets, values.device());
   check_reach(op, start, dilation);
 }
@@ -278,7 +293,7 @@ Tensor segment_unfold_meta(const Tensor& values, const Tensor& offsets, c10::Sym
 Tensor segment_unfold(const Tensor& values, const Tensor& given, int64_t size, int64_t start, int64_t dilation,
                       const at::Scalar& fill) {
   Tensor out = segment_unfold_meta(values, given, size, start, dilation, fill);
-  const Tensor x = readable("segment_unfold", values), offsets = checked_offsets("segment_unfold", given, x.size(0));
+  const Tensor x = readable(values), offsets = checked_offsets("segment_unfold", given, x.size(0));
   if (!out.is_cpu()) out.zero_();
   if (out.numel() == 0) return out;
   UnfoldRows a{{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width_of(x), size, start, dilation},
@@ -301,7 +316,7 @@ Tensor segment_fold_meta(const Tensor& values, const Tensor& offsets, int64_t st
 }
 Tensor segment_fold(const Tensor& values, const Tensor& given, int64_t start, int64_t dilation) {
   Tensor out = segment_fold_meta(values, given, start, dilation);
-  const Tensor x = readable("segment_fold", values), offsets = checked_offsets("segment_fold", given, x.size(0));
+  const Tensor x = readable(values), offsets = checked_offsets("segment_fold", given, x.size(0));
   if (!out.is_cpu()) out.zero_();
   if (out.numel() == 0) return out;
   LOD_RUN(out, fold_rows, number_type("segment_fold", x),

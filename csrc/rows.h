@@ -30,7 +30,7 @@ struct SumLists {  // out[i, c] = sum of values[order[j], c] over lists[i] <= j 
   const int64_t* order;
   void* out;
   int64_t rows_in, rows_out, width;
-  double fill;  // where a list is empty
+  unsigned char fill[16];  // where a list is empty
 };
 
 struct Runs {  // row r of segment s goes with row starts[s] + step * (r - offsets[s]) elsewhere
@@ -75,8 +75,9 @@ struct RunMapKernel : RunMap {
   template <int>
   LOD_FN void strip(int64_t s, int64_t) const {
     const Range range = rows_of(offsets, s, rows);
-    int64_t from = starts[s];
-    for (int64_t r = range.begin; r < range.end; ++r, from += step) map[r] = from;
+    const auto from = uint64_t(starts[s]);  // sums of what is far out of range wrap
+    for (int64_t r = range.begin; r < range.end; ++r)
+      map[r] = int64_t(from + uint64_t(step) * uint64_t(r - range.begin));
   }
 };
 
@@ -110,14 +111,18 @@ struct SumListsKernel {
   T fill;
   template <int W>
   LOD_FN void strip(int64_t i, int64_t c) const {
+    T* to = out + i * width + c;
+    if (lists[i] >= lists[i + 1]) {
+      for (int k = 0; k < W; ++k) to[k] = fill;
+      return;
+    }
     acc_t<T> sum[W];
-    for (int k = 0; k < W; ++k) sum[k] = lists[i] < lists[i + 1] ? acc_t<T>(0) : acc_t<T>(fill);
+    for (int k = 0; k < W; ++k) sum[k] = 0;
     for (int64_t j = lists[i]; j < lists[i + 1]; ++j) {
       const int64_t row = order[j];
       const T* from = values + row * width + c;
       for (int k = 0; k < W; ++k) sum[k] += acc_t<T>(from[k]);
     }
-    T* to = out + i * width + c;
     for (int k = 0; k < W; ++k) to[k] = T(sum[k]);
   }
 };
@@ -274,7 +279,7 @@ LOD_ENTRY void sum_lists(const Exec& exec, DType dtype, const SumLists& a) {
     using T = typename decltype(type)::type;
     each_strip(exec, a.rows_out, a.width,
                SumListsKernel<T>{static_cast<const T*>(a.values), a.lists, a.order, static_cast<T*>(a.out), a.rows_in,
-                                 a.width, T(a.fill)});
+                                 a.width, word<T>(a.fill)});
   });
 }
 

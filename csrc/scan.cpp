@@ -37,7 +37,7 @@ Tensor segment_scan_meta(const Tensor& values, const OptionalTensor& factors, co
 Tensor segment_scan(const Tensor& values, const OptionalTensor& factors, const Tensor& given, bool adjoint) {
   segment_scan_meta(values, factors, given, adjoint);
   const HeldView x = make_view("segment_scan", values, given);
-  const Tensor f = readable("segment_scan", factors);
+  const Tensor f = readable(factors);
   Tensor out = new_rows(x.values, x.rows);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_scan, number_type("segment_scan", out),

@@ -186,6 +186,7 @@ Tensor segment_place(const Tensor& values, const Tensor& index, const Tensor& gi
   const Tensor x = readable("segment_place", values), at_ = readable("segment_place", index);
   const Tensor offsets = checked_offsets("segment_place", given, rows);
   Tensor out = new_rows(x, rows);
+  if (out.numel() == 0) return out;
   LOD_RUN(
       x, segment_place, number_type("segment_place", x),
       PickArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(), longs(at_), out.mutable_data_ptr()});
@@ -200,6 +201,7 @@ Tensor segment_softmax_meta(const Tensor& values, const Tensor& offsets) {
   return at::empty_symint(values.sym_sizes(), values.options());
 }
 Tensor segment_softmax_backward_meta(const Tensor& grad, const Tensor& output, const Tensor& offsets) {
+  check_has_rows("segment_softmax_backward", "output", output);
   check_segments("segment_softmax_backward", output, offsets);
   check_floating("segment_softmax_backward", "output", output);
   check_rows_like("segment_softmax_backward", "grad", grad, output, output.sym_size(0));
@@ -221,8 +223,10 @@ Tensor segment_softmax(const Tensor& values, const Tensor& offsets) {
 Tensor segment_softmax_backward(const Tensor& grad, const Tensor& output, const Tensor& offsets) {
   segment_softmax_backward_meta(grad, output, offsets);
   // a tensor without elements may have no storage, and a null gradient means forward
-  checked_offsets("segment_softmax_backward", offsets, output.size(0));
-  if (output.numel() == 0) return at::empty_like(output);
+  if (output.numel() == 0) {
+    checked_offsets("segment_softmax_backward", offsets, output.size(0));
+    return at::empty_like(output);
+  }
   return softmax("segment_softmax_backward", output, grad, offsets);
 }
 

@@ -225,7 +225,8 @@ struct PlaceKernel {
                   size_t((g.offsets[end] - g.offsets[first]) * g.width) * sizeof(T));
       for (; first < end; ++first)
         for (int64_t c = 0, i = first * g.width; c < g.width; ++c, ++i)
-          if (index[i] >= g.offsets[first] && index[i] < g.offsets[first + 1]) out[index[i] * g.width + c] = values[i];
+          if (const int64_t row = index[i]; row >= g.offsets[first] && row < g.offsets[first + 1])
+            out[row * g.width + c] = values[i];
     }
     return true;
   }
@@ -240,8 +241,9 @@ struct PlaceKernel {
       T value[W];
       int32_t where[W];
       for (int k = 0; k < W; ++k) {
+        const int64_t row = at[k];
         value[k] = from[k];
-        where[k] = at[k] >= block && at[k] < block + rows ? int32_t(at[k] - block) : -1;
+        where[k] = row >= block && row < block + rows ? int32_t(row - block) : -1;
       }
       for (int32_t r = 0; r < rows; ++r, to += g.width)
         for (int k = 0; k < W; ++k) to[k] = where[k] == r ? value[k] : T(0);

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls at the edge of what is allowed, beside those of the tables: each was once answered wrongly by someone."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -17,24 +14,42 @@ def two(lengths=(1, 2)):
     return tl.from_lengths(torch.ones(3), [list(lengths)])
 
 
-def test_a_tensor_without_memory_behind_it_is_refused():
-    code = (
-        "import torch, torch_lod\n"
-        "q = torch.ones(5, 3); part = torch.ones(5, 6)[:, 3:]; heads = torch.ones(5, 2, 6).split(3, 2)\n"
-        "for t in (q, part, heads[0]): t.untyped_storage().resize_(0)\n"
-        "o = torch.ops.torch_lod\n"
-        "for call in (lambda: o.segment_reduce(q, torch.tensor([0, 5]), 'sum'), lambda: o.segment_softmax(q, torch.tensor([0, 5])),\n"
-        "             lambda: o.gather_rows(q, torch.tensor([0, 4])), lambda: o.scatter_rows(q, torch.arange(5), 5),\n"
-        "             lambda: o.gather_rows(part, torch.tensor([4])), lambda: o.segment_softmax(part, torch.tensor([0, 5])),\n"
-        "             lambda: o.attention(*[heads[1]] * 3, *[torch.tensor([0, 5])] * 2)):\n"
-        "    try:\n"
-        "        call(); print('returned')\n"
-        "    except ValueError as error:\n"
-        "        print('memory behind' in str(error))\n"
-    )
-    if tl.ops.COMPILED:  # what torch's own operators do with such a tensor is torch's
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
-        assert done.stdout.split() == ["True"] * 7, done.stderr
+#: Numbers that no float64 tells from their neighbours, or that addition changes.
+EXACT = {
+    torch.int64: [2**53 + 1, -(2**63), 2**63 - 1],
+    torch.int32: [2**31 - 1],
+    torch.uint8: [255],
+    torch.bool: [True],
+    torch.float16: [65504.0, -0.0],
+    torch.float32: [2.0**-149, -0.0],
+    torch.float64: [5e-324, -0.0, 1e308],
+    torch.complex64: [2.0],
+}
+
+
+@pytest.mark.parametrize("dtype", EXACT, ids=str)
+@pytest.mark.parametrize("starts", [[1, 4], [4, 1]], ids=["in order", "not in order"])
+def test_what_is_only_copied_and_filled_is_exact(dtype, starts):
+    offsets = torch.tensor([0, 2, 3])
+    for number in EXACT[dtype]:
+        x = torch.tensor([number, 0, number], dtype=dtype)
+        for of_values, of_fill in ((x, 0), (torch.zeros_like(x), number)):
+            wanted = torch.full((6,), of_fill, dtype=dtype)
+            for s, start in enumerate(starts):
+                wanted[start : start + 2 - s] = of_values[offsets[s] : offsets[s + 1]]
+            got = ops.scatter_runs(of_values, torch.tensor(starts), offsets, 6, 1, of_fill)
+            zeros = not tl.ops.COMPILED and number == 0  # a sum of 0 and -0.0
+            assert torch.equal(got, wanted) and (zeros or got.numpy().tobytes() == wanted.numpy().tobytes())
+    if dtype == torch.int64:
+        padded, _ = tl.from_lengths(torch.zeros(3, dtype=dtype), [[2, 1]]).to_padded(2**53 + 1)
+        assert padded.tolist() == [[0, 0], [0, 2**53 + 1]]
+
+
+def test_rows_that_meet_are_added_up_or_refused():
+    meet = torch.tensor([3, 2]), torch.tensor([0, 2, 3]), 6
+    assert ops.scatter_runs(torch.tensor([1, 2, 3]), *meet, -1, 9).tolist() == [9, 9, 5, 1, 9, 9]
+    with pytest.raises(TypeError, match="scatter_runs: expected values of a floating or integer dtype"):
+        ops.scatter_runs(torch.ones(3, dtype=torch.bool), *meet, -1)
 
 
 @pytest.mark.parametrize("reduce", ["first", "last", "sum", "max"])

@@ -192,11 +192,12 @@ def test_states_carry_long_sequences_from_batch_to_batch(cell, device):
 
 @each_cell
 @pytest.mark.parametrize("size", [(32, 64), (19, 37)])
-def test_a_sequence_is_independent_of_the_batch(cell, size, device):
-    """Bit for bit where the products are our own: float32 on a CPU with AVX2."""
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_sequence_is_independent_of_the_batch(cell, size, dtype, device):
+    """Bit for bit where the products are our own: float32 and float64 on a CPU with AVX2."""
     name, more = CELLS[cell]
-    module, lengths = getattr(tl.nn, name)(*size, **more).to(device), [5, 30, 1, 0, 17, 3, 44, 9]
-    rows = torch.randn(sum(lengths), size[0], device=device)
+    module, lengths = getattr(tl.nn, name)(*size, **more).to(device, dtype), [5, 30, 1, 0, 17, 3, 44, 9]
+    rows = torch.randn(sum(lengths), size[0], device=device, dtype=dtype)
     parts = rows.split(lengths)
     together = module(tl.from_lengths(rows, [lengths]))[0].unbind_sequences()
     order = torch.randperm(len(lengths)).tolist()
@@ -206,6 +207,34 @@ def test_a_sequence_is_independent_of_the_batch(cell, size, device):
         alone = module(tl.from_lengths(part, [[len(part)]]))[0].values()
         for other in (alone, moved[order.index(i)]):
             assert torch.equal(other, got) if exact else torch.allclose(other, got, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.skipif(
+    not (tl.ops.COMPILED and torch.backends.cpu.get_cpu_capability().startswith("AVX")),
+    reason="the products are torch's",
+)
+@each_cell
+@pytest.mark.parametrize("size, lengths", [((16, 7), [5, 9, 0]), ((20, 33), [0, 40, 2, 3]), ((64, 48), [3000, 2500])])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_threads_do_not_change_a_bit(cell, size, lengths, dtype):
+    name, more = CELLS[cell]
+    module, rows = getattr(tl.nn, name)(*size, **more).to(dtype), torch.randn(sum(lengths), size[0], dtype=dtype)
+
+    def trained():
+        module.zero_grad()
+        x = rows.clone().requires_grad_()
+        out = module(tl.from_lengths(x, [lengths]))[0].values()
+        out.pow(2).sum().backward()
+        return [out.detach(), x.grad, *(p.grad for p in module.parameters())]
+
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(trained())
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 def test_what_does_not_fit_is_refused():

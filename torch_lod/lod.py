@@ -66,12 +66,12 @@ class LoD(Partition):
         if compiling():
             self._trace(what, levels, names, rows)
             return
-        report = _check_lod(levels, rows)
-        if report[0]:
-            raise LoDValueError(f"{_complaint(what, by_length, *report, depth=len(levels))}")
         if any(level.is_inference() for level in levels):
             with torch.inference_mode(False):
                 levels = [level.clone() for level in levels]
+        report = _check_lod(levels, rows, True)
+        if report[0]:
+            raise LoDValueError(f"{_complaint(what, by_length, *report, depth=len(levels))}")
         self._put(levels, report[1:], int(levels[-1][-1]), level_names_of(names, len(levels)))
 
     def _put(self, levels, longest, rows: int, names) -> "LoD":

@@ -8,6 +8,9 @@ written to; the public methods return copies. `levels` are the offsets, relative
 Derived tensors are computed once in host memory, uploaded once per device and kept on the LoD. Compiled code computes
 them in the graph, from the offsets that are inputs of the graph: there the content of a cache would be a guard, and
 filling the cache a side effect.
+
+The compiled operators copy structure that they are given and check the copy. Offsets and maps of a LoD carry a mark
+instead, which says what is known of them.
 """
 
 import torch
@@ -17,6 +20,15 @@ from . import ops
 from .dynamo import compiling, whole_number
 
 _HOST = torch.device("cpu")
+_keep_structure = torch.ops.torch_lod.keep_structure.default
+_transforms = torch._C._functorch.peek_interpreter_stack
+
+
+def _kept(t: Tensor, rows: int, cuts: bool) -> None:
+    """Marks offsets that cut `rows` rows, or a map to `rows` rows, which nobody writes to. Tracers would record it."""
+    traced = type(t) is not Tensor or torch._C._len_torch_dispatch_stack() or _transforms() is not None
+    if ops.COMPILED and not traced and not t.is_meta:
+        _keep_structure(t, rows, cuts)
 
 
 class Partition:
@@ -38,8 +50,9 @@ class Partition:
             return self._symbols[0]
         return self._rows
 
-    def _cached(self, key: tuple, device, make) -> Tensor:
-        """The tensor for a key on a device: made once in host memory, uploaded once per device."""
+    def _cached(self, key: tuple, device, make, rows: int | None = None, cuts: bool = False) -> Tensor:
+        """The tensor for a key on a device: made once in host memory, uploaded once per device. With `rows` it is a map
+        to as many rows, or offsets that cut them."""
         if compiling():
             return make() if device is None else make().to(device, non_blocking=True)
         found = self._cache.get((*key, device or _HOST))
@@ -49,12 +62,14 @@ class Partition:
         device = _HOST if device is None else torch.device(device)
         if torch.is_inference_mode_enabled():  # inference tensors cannot be saved for backward
             with torch.inference_mode(False):
-                return self._cached(key, device, make)
+                return self._cached(key, device, make, rows, cuts)
         if device == _HOST:
             fresh = make()
         else:
-            fresh = self._cached(key, None, make)
+            fresh = self._cached(key, None, make, rows, cuts)
             fresh = (fresh.pin_memory() if device.type == "cuda" else fresh).to(device, non_blocking=True)
+        if rows is not None and not (cuts and fresh is self.levels[key[1]]):  # those are marked when they are checked
+            _kept(fresh, rows, cuts)
         self._cache[(*key, device)] = fresh
         return fresh
 
@@ -83,14 +98,14 @@ class Partition:
                 offsets = inner[offsets]
             return offsets
 
-        return self._cached(("rows", k), device, make)
+        return self._cached(("rows", k), device, make, self.rows, cuts=True)
 
     def segment_ids_at(self, k: int, device=None) -> Tensor:
         def make():
             offsets = self.row_offsets_at(k)
             return ops.run_map(torch.arange(offsets.numel() - 1, device=_HOST), offsets, self.rows, 0)
 
-        return self._cached(("segment", k), device, make)
+        return self._cached(("segment", k), device, make, self.levels[k].shape[0] - 1)
 
     def elements_at(self, k: int) -> int:
         """The sum of the lengths of level k."""
@@ -113,11 +128,11 @@ class Partition:
             begin, end = offsets[:-1], offsets[1:]
             return torch.where(end > begin, end - 1 if last else begin, -1)
 
-        return self._cached(("end", k, last), device, make)
+        return self._cached(("end", k, last), device, make, self.rows)
 
     def offsets_at(self, k: int, device=None) -> Tensor:
         """The offsets of level k in elements of that level."""
-        return self._cached(("own", k), device, lambda: self.levels[k])
+        return self._cached(("own", k), device, lambda: self.levels[k], self.elements_at(k), cuts=True)
 
     def row_lengths_at(self, k: int, device=None) -> Tensor:
         return self._cached(("row_lengths", k), device, lambda: self.row_offsets_at(k).diff())
@@ -136,7 +151,7 @@ class Partition:
 
     def last_rows_at(self, k: int, device=None) -> Tensor:
         """The last row of every sequence; for an empty one the row before it."""
-        return self._cached(("last", k), device, lambda: self.row_offsets_at(k)[1:] - 1)
+        return self._cached(("last", k), device, lambda: self.row_offsets_at(k)[1:] - 1, self.rows)
 
     def padded_starts_at(self, k: int, length: int, right: bool, device=None) -> Tensor:
         """The index of every sequence's first row in a padded layout of sequences * length rows."""

@@ -1,4 +1,4 @@
-// Matrix products of tensors: our own where they serve (float32 in host memory), torch's otherwise.
+// Matrix products of tensors: our own where they serve (float32 and float64 in host memory), torch's otherwise.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,14 @@
 
 namespace lod {
 
-inline bool has_products_for(const Tensor& t) { return t.is_cpu() && t.scalar_type() == at::kFloat && has_products(); }
+inline bool has_products_for(const Tensor& t) {
+  return t.is_cpu() && (t.scalar_type() == at::kFloat || t.scalar_type() == at::kDouble) && has_products();
+}
+template <class F>
+void visit_products(const Tensor& t, const F& f) {
+  if (t.scalar_type() == at::kFloat) f(Type<float>{});
+  else f(Type<double>{});
+}
 
 // The right side of products, prepared once: (k, n), of any strides.
 class Factor {
@@ -19,61 +26,63 @@ class Factor {
   explicit Factor(const Tensor& right) : right_(right) {
     if (!has_products_for(right)) return;
     const int64_t k = right.size(0), n = right.size(1);
-    packed_ = at::empty({packed_size(n, k)}, right.options());
-    pack({n, k, right.const_data_ptr<float>(), right.stride(0), right.stride(1), packed_.mutable_data_ptr<float>()});
+    visit_products(right, [&]<class T>(Type<T>) {
+      packed_ = at::empty({packed_size<T>(n, k)}, right.options());
+      pack<T>({n, k, right.const_data_ptr<T>(), right.stride(0), right.stride(1), packed_.mutable_data_ptr<T>()});
+    });
   }
 
   // out = left right (+ bias), of contiguous rows.
   void multiply(const Tensor& left, const Tensor& out, const Tensor& bias = Tensor()) const {
-    if (!packed_.defined()) {
-      Tensor to = out;
-      if (bias.defined()) at::addmm_out(to, bias, left, right_);
-      else at::mm_out(to, left, right_);
-      return;
-    }
-    run(left, out, bias.defined() ? bias.const_data_ptr<float>() : nullptr, 0);
+    if (packed_.defined()) return run(left, out, bias, 0);
+    Tensor to = out;
+    if (bias.defined()) at::addmm_out(to, bias, left, right_);
+    else at::mm_out(to, left, right_);
   }
   // out = windows of left, side by side, right (+ bias); only where has_products_for(left).
   void multiply(const Tensor& left, const WindowsOfRows& windows, const Tensor& out, const Tensor& bias) const {
-    lod::multiply(kCpu, {left.size(0), right_.size(1), right_.size(0), left.const_data_ptr<float>(), left.size(1),
-                         packed_.const_data_ptr<float>(), out.mutable_data_ptr<float>(), out.size(1),
-                         bias.defined() ? bias.const_data_ptr<float>() : nullptr, 0, &windows});
+    run(left, out, bias, 0, &windows);
   }
   // out += left right
   void add(const Tensor& left, const Tensor& out) const {
-    if (packed_.defined()) run(left, out, out.const_data_ptr<float>(), out.size(1));
+    if (packed_.defined()) run(left, out, out, out.size(1));
     else out.addmm_(left, right_);
   }
 
  private:
-  void run(const Tensor& left, const Tensor& out, const float* init, int64_t init_stride) const {
-    lod::multiply(kCpu,
-                  {left.size(0), right_.size(1), right_.size(0), left.const_data_ptr<float>(), left.size(1),
-                   packed_.const_data_ptr<float>(), out.mutable_data_ptr<float>(), out.size(1), init, init_stride});
+  void run(const Tensor& left, const Tensor& out, const Tensor& init, int64_t init_stride,
+           const WindowsOfRows* windows = nullptr) const {
+    visit_products(right_, [&]<class T>(Type<T>) {
+      lod::multiply<T>(kCpu, {left.size(0), right_.size(1), right_.size(0), left.const_data_ptr<T>(), left.size(1),
+                              packed_.const_data_ptr<T>(), out.mutable_data_ptr<T>(), out.size(1),
+                              init.defined() ? init.const_data_ptr<T>() : nullptr, init_stride, windows});
+    });
   }
   Tensor right_, packed_;
 };
 
-// left^T right[map], of contiguous rows; a map entry of -1 is a row of zeros, no map every row in turn.
-inline Tensor transposed_product(const Tensor& left, const Tensor& right, const Tensor& map = Tensor()) {
-  if (!has_products_for(left)) return at::mm(left.t(), map.defined() ? GatherRowsOp::call(right, map, 0) : right);
-  const int64_t m = left.size(1), n = right.size(1), k = left.size(0);
+// left[left_rows]^T right[right_rows], of k contiguous rows; rows null are every row in turn. Only where
+// has_products_for(left).
+inline Tensor product_of_rows(const Tensor& left, const int64_t* left_rows, const Tensor& right,
+                              const int64_t* right_rows, int64_t k) {
+  const int64_t m = left.size(1), n = right.size(1);
   Tensor out = at::zeros({m, n}, left.options());
-  if (k == 0) return out;
-  multiply_transposed(kCpu,
-                      {m, n, k, left.const_data_ptr<float>(), m, right.const_data_ptr<float>(), n, nullptr,
-                       map.defined() ? map.const_data_ptr<int64_t>() : nullptr, out.mutable_data_ptr<float>(), n});
+  if (k > 0)
+    visit_products(left, [&]<class T>(Type<T>) {
+      multiply_transposed<T>(kCpu, {m, n, k, left.const_data_ptr<T>(), m, right.const_data_ptr<T>(), n, left_rows,
+                                    right_rows, out.mutable_data_ptr<T>(), n});
+    });
   return out;
 }
-// left[left_rows]^T right[right_rows], of contiguous rows; only where has_products_for(left).
+// left^T right[map], of contiguous rows; a map entry of -1 is a row of zeros, no map every row in turn.
+inline Tensor transposed_product(const Tensor& left, const Tensor& right, const Tensor& map = Tensor()) {
+  if (!has_products_for(left))
+    return at::mm(left.t(), map.defined() ? GatherRowsOp::call(right, mark(map, right.size(0), false), 0) : right);
+  return product_of_rows(left, nullptr, right, map.defined() ? map.const_data_ptr<int64_t>() : nullptr, left.size(0));
+}
 inline Tensor transposed_product(const Tensor& left, const std::vector<int64_t>& left_rows, const Tensor& right,
                                  const std::vector<int64_t>& right_rows) {
-  const int64_t m = left.size(1), n = right.size(1), k = int64_t(left_rows.size());
-  Tensor out = at::zeros({m, n}, left.options());
-  if (k == 0) return out;
-  multiply_transposed(kCpu, {m, n, k, left.const_data_ptr<float>(), m, right.const_data_ptr<float>(), n,
-                             left_rows.data(), right_rows.data(), out.mutable_data_ptr<float>(), n});
-  return out;
+  return product_of_rows(left, left_rows.data(), right, right_rows.data(), int64_t(left_rows.size()));
 }
 
 }  // namespace lod

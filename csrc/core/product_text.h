@@ -16,17 +16,19 @@
 
 namespace lod {
 
-// Room for floats from the start of a cache line on: vectors across two lines are slow.
+// Room for numbers from the start of a cache line on: vectors across two lines are slow.
+template <class T>
 class Buffer {
  public:
   void grow(int64_t count) {
-    if (int64_t(lines_.size()) * 16 < count) lines_.resize((count + 15) / 16);
+    if (int64_t(lines_.size()) * kLine < count) lines_.resize((count + kLine - 1) / kLine);
   }
-  float* data() { return lines_.data()->at; }
+  T* data() { return lines_.data()->at; }
 
  private:
+  static constexpr int64_t kLine = 64 / sizeof(T);
   struct alignas(64) Line {
-    float at[16];
+    T at[kLine];
   };
   std::vector<Line> lines_;
 };
@@ -36,57 +38,76 @@ class Buffer {
 
 namespace lod::LOD_LEVEL {
 
-constexpr int kLanes = LOD_LANES;
-constexpr int kPanel = 2 * kLanes;
-constexpr int kTile = kLanes == 16 ? 14 : 6;  // 28 of 32 registers hold sums, or 12 of 16
-using Vector = float __attribute__((vector_size(kLanes * 4)));
-using LooseVector = float __attribute__((vector_size(kLanes * 4), aligned(4)));
+constexpr int kTile = LOD_LANES == 16 ? 14 : 6;  // 28 of 32 registers hold sums, or 12 of 16
+template <class T>
+constexpr int kLanes = LOD_LANES * 4 / int(sizeof(T));
+template <class T>
+constexpr int kPanel = 2 * kLanes<T>;
+template <class T>
+struct Vectors {
+  typedef T Vector __attribute__((vector_size(LOD_LANES * 4)));
+  typedef T LooseVector __attribute__((vector_size(LOD_LANES * 4), aligned(sizeof(T))));
+};
+template <class T>
+using Vector = typename Vectors<T>::Vector;
 
-LOD_FN Vector load(const float* p) { return *reinterpret_cast<const LooseVector*>(p); }
-LOD_FN void store(float* p, Vector v) { *reinterpret_cast<LooseVector*>(p) = v; }
+template <class T>
+LOD_FN Vector<T> load(const T* p) {
+  return *reinterpret_cast<const typename Vectors<T>::LooseVector*>(p);
+}
+template <class T>
+LOD_FN void store(T* p, Vector<T> v) {
+  *reinterpret_cast<typename Vectors<T>::LooseVector*>(p) = v;
+}
 
-inline int64_t packed_size(int64_t n, int64_t k) { return (n + kPanel - 1) / kPanel * kPanel * k; }
+template <class T>
+int64_t packed_size(int64_t n, int64_t k) {
+  return (n + kPanel<T> - 1) / kPanel<T> * kPanel<T> * k;
+}
 
-inline void pack(const PackArguments& p) {
-  float* to = p.to;
+template <class T>
+void pack(const PackArguments<T>& p) {
+  constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
+  T* to = p.to;
   for (int64_t first = 0; first < p.n; first += kPanel, to += kPanel * p.k) {
     const int64_t width = std::min<int64_t>(kPanel, p.n - first);
-    const float* from = p.from + first * p.column_stride;
+    const T* from = p.from + first * p.column_stride;
     if (p.column_stride == 1) {
       for (int64_t k = 0; k < p.k; ++k)
-        for (int64_t j = 0; j < kPanel; ++j) to[k * kPanel + j] = j < width ? from[k * p.row_stride + j] : 0.f;
+        for (int64_t j = 0; j < kPanel; ++j) to[k * kPanel + j] = j < width ? from[k * p.row_stride + j] : T(0);
     } else {
       for (int64_t low = 0; low < p.k; low += 16)  // a square at a time, so that neither side leaves the cache
         for (int64_t j = 0; j < kPanel; ++j)
           for (int64_t k = low, high = std::min(p.k, low + 16); k < high; ++k)
-            to[k * kPanel + j] = j < width ? from[k * p.row_stride + j * p.column_stride] : 0.f;
+            to[k * kPanel + j] = j < width ? from[k * p.row_stride + j * p.column_stride] : T(0);
     }
   }
 }
 
+template <class T>
 struct Tile {  // where a block of sums begins and goes; `width` columns of the last panel are real
   int64_t k;
-  const float *a, *b;
-  int64_t b_panel;  // floats from one panel to the next
-  float* c;
+  const T *a, *b;
+  int64_t b_panel;  // numbers from one panel to the next
+  T* c;
   int64_t c_stride;
-  const float* init;
+  const T* init;
   int64_t init_stride, width;
 };
 
 // kRows rows against kPanels panels.
-template <int kRows, int kPanels>
-void tile(const Tile& t) {
-  constexpr int kVectors = 2 * kPanels;
-  Vector sum[kRows][kVectors];
-  float edge[kPanel];
+template <class T, int kRows, int kPanels>
+void tile(const Tile<T>& t) {
+  constexpr int kVectors = 2 * kPanels, kLanes = lod::LOD_LEVEL::kLanes<T>, kPanel = 2 * kLanes;
+  Vector<T> sum[kRows][kVectors];
+  T edge[kPanel];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = Vector{};
-  const float *a = t.a, *b = t.b;
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = Vector<T>{};
+  const T *a = t.a, *b = t.b;
   for (int64_t k = 0; k < t.k; ++k, a += kRows, b += kPanel) {
-    Vector right[kVectors];
+    Vector<T> right[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) right[v] = load(b + (v / 2) * t.b_panel + (v % 2) * kLanes);
 #pragma GCC unroll 16
@@ -98,8 +119,8 @@ void tile(const Tile& t) {
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) {
-      float* to = t.c + i * t.c_stride + p * kPanel;
-      const float* from = t.init ? t.init + i * t.init_stride + p * kPanel : nullptr;
+      T* to = t.c + i * t.c_stride + p * kPanel;
+      const T* from = t.init ? t.init + i * t.init_stride + p * kPanel : nullptr;
       if (p + 1 < kPanels || t.width == kPanel) {
         for (int v = 0; v < 2; ++v)
           store(to + v * kLanes, from ? sum[i][2 * p + v] + load(from + v * kLanes) : sum[i][2 * p + v]);
@@ -110,30 +131,34 @@ void tile(const Tile& t) {
     }
 }
 
-template <int kRows>
-void rows_across(int64_t k, const float* const* a, float* to) {  // a[i][k]
+template <class T, int kRows>
+void rows_across(int64_t k, const T* const* a, T* to) {  // a[i][k]
   for (int64_t r = 0; r < k; ++r)
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) to[r * kRows + i] = a[i][r];
 }
 
+template <class T>
 struct ForRows {  // what a number of rows takes
-  void (*one_panel)(const Tile&);
-  void (*panels)(const Tile&);
+  void (*one_panel)(const Tile<T>&);
+  void (*panels)(const Tile<T>&);
   int64_t at_once;  // panels that it takes at a time
-  void (*across)(int64_t, const float* const*, float*);
+  void (*across)(int64_t, const T* const*, T*);
 };
-template <int kRows>
-constexpr ForRows for_rows() {
+template <class T, int kRows>
+constexpr ForRows<T> for_rows() {
   constexpr int kPanels = kRows * 8 <= kTile * 2 ? 4 : kRows * 4 <= kTile * 2 ? 2 : 1;
-  return {tile<kRows, 1>, tile<kRows, kPanels>, kPanels, rows_across<kRows>};
+  return {tile<T, kRows, 1>, tile<T, kRows, kPanels>, kPanels, rows_across<T, kRows>};
 }
-template <int... kIndex>
-const ForRows* table_of(std::integer_sequence<int, kIndex...>) {
-  static const ForRows table[] = {for_rows<kIndex + 1>()...};
+template <class T, int... kIndex>
+const ForRows<T>* table_of(std::integer_sequence<int, kIndex...>) {
+  static const ForRows<T> table[] = {for_rows<T, kIndex + 1>()...};
   return table - 1;
 }
-inline const ForRows& by_rows(int64_t rows) { return table_of(std::make_integer_sequence<int, kTile>{})[rows]; }
+template <class T>
+const ForRows<T>& by_rows(int64_t rows) {
+  return table_of<T>(std::make_integer_sequence<int, kTile>{})[rows];
+}
 
 // Rows [0, m) cut into equal blocks of at most kTile.
 struct Blocks {
@@ -144,18 +169,19 @@ struct Blocks {
 };
 
 // Rows [begin, begin + rows) of the left side, packed.
-inline void pack_left(const Product& p, int64_t begin, int64_t rows, float* to) {
+template <class T>
+void pack_left(const Product<T>& p, int64_t begin, int64_t rows, T* to) {
   const Blocks blocks(rows);
-  const float* from[kTile];
+  const T* from[kTile];
   if (!p.windows) {
     for (int64_t b = 0; b < blocks.count; ++b) {
       for (int64_t i = 0; i < blocks.rows(b); ++i) from[i] = p.a + (begin + blocks.begin(b) + i) * p.a_stride;
-      by_rows(blocks.rows(b)).across(p.k, from, to + blocks.begin(b) * p.k);
+      by_rows<T>(blocks.rows(b)).across(p.k, from, to + blocks.begin(b) * p.k);
     }
     return;
   }
   const WindowsOfRows& w = *p.windows;
-  const std::vector<float> zeros(p.a_stride);
+  const std::vector<T> zeros(p.a_stride);
   int64_t s = segment_of(w.offsets, w.segments, begin);
   for (int64_t b = 0; b < blocks.count; ++b) {
     const int64_t first = begin + blocks.begin(b), count = blocks.rows(b);
@@ -169,18 +195,20 @@ inline void pack_left(const Product& p, int64_t begin, int64_t rows, float* to) 
         const int64_t row = first + i + w.start + j * w.dilation;
         from[i] = row >= range[i].begin && row < range[i].end ? p.a + row * p.a_stride : zeros.data();
       }
-      by_rows(count).across(p.a_stride, from, to + blocks.begin(b) * p.k + j * p.a_stride * count);
+      by_rows<T>(count).across(p.a_stride, from, to + blocks.begin(b) * p.k + j * p.a_stride * count);
     }
   }
 }
 
 // Panels [first, last) of a product of few enough rows that their packed form stays in the cache.
-inline void some_panels(const Product& p, const float* packed, int64_t first, int64_t last) {
+template <class T>
+void some_panels(const Product<T>& p, const T* packed, int64_t first, int64_t last) {
+  constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
   const Blocks blocks(p.m);
   for (int64_t panel = first; panel < last;) {
     int64_t step = 1;
     for (int64_t i = 0; i < blocks.count; ++i) {
-      const ForRows& f = by_rows(blocks.rows(i));
+      const ForRows<T>& f = by_rows<T>(blocks.rows(i));
       const int64_t row = blocks.begin(i), column = panel * kPanel;
       step = blocks.count == 1 ? std::min(f.at_once, last - panel) : 1;
       if (step < f.at_once) step = 1;
@@ -194,22 +222,25 @@ inline void some_panels(const Product& p, const float* packed, int64_t first, in
   }
 }
 
-inline void multiply(const CpuExec& exec, const Product& p) {
+template <class T>
+void multiply(const CpuExec& exec, const Product<T>& p) {
+  constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
   if (p.m <= 0 || p.n <= 0) return;
   const int64_t panels = (p.n + kPanel - 1) / kPanel;
   // a chunk of the left side, packed, is a quarter of a megabyte: half of a small second-level cache
-  const int64_t most = std::max<int64_t>(4 * kTile, 65536 / std::max<int64_t>(1, p.k) / kTile * kTile);
+  const int64_t room = 262144 / int64_t(sizeof(T)) / std::max<int64_t>(1, p.k);
+  const int64_t most = std::max<int64_t>(4 * kTile, room / kTile * kTile);
   const int64_t chunks = (p.m + most - 1) / most;
   struct Work {
-    const Product& p;
+    const Product<T>& p;
     int64_t chunks, panels, pieces;
     void operator()(int64_t i) const {
       const int64_t chunk = i / pieces, piece = i % pieces;
       const int64_t begin = p.m * chunk / chunks, rows = p.m * (chunk + 1) / chunks - begin;
-      static thread_local Buffer packed;
+      static thread_local Buffer<T> packed;
       packed.grow(rows * p.k);
       pack_left(p, begin, rows, packed.data());
-      Product part = p;
+      Product<T> part = p;
       part.m = rows;
       part.c += begin * p.c_stride;
       if (part.init) part.init += begin * p.init_stride;
@@ -223,26 +254,30 @@ inline void multiply(const CpuExec& exec, const Product& p) {
 }
 
 // Rows [low, low + deep) of the right side in panels.
-inline void pack_right(const TransposedProduct& p, int64_t low, int64_t deep, float* to) {
+template <class T>
+void pack_right(const TransposedProduct<T>& p, int64_t low, int64_t deep, T* to) {
+  constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
   for (int64_t r = 0; r < deep; ++r) {
     const int64_t row = p.b_rows ? p.b_rows[low + r] : low + r;
-    const float* from = p.b + row * p.b_stride;
+    const T* from = p.b + row * p.b_stride;
     for (int64_t first = 0; first < p.n; first += kPanel) {
-      float* at = to + first * deep + r * kPanel;
+      T* at = to + first * deep + r * kPanel;
       const int64_t real = row < 0 ? 0 : std::min<int64_t>(kPanel, p.n - first);
-      if (real == kPanel) std::memcpy(at, from + first, kPanel * sizeof(float));
+      if (real == kPanel) std::memcpy(at, from + first, kPanel * sizeof(T));
       else
-        for (int64_t j = 0; j < kPanel; ++j) at[j] = j < real ? from[first + j] : 0.f;
+        for (int64_t j = 0; j < kPanel; ++j) at[j] = j < real ? from[first + j] : T(0);
     }
   }
 }
 
 // Blocks [begin, end) of kTile rows of the result.
-inline void some_blocks(const TransposedProduct& p, int64_t begin, int64_t end) {
+template <class T>
+void some_blocks(const TransposedProduct<T>& p, int64_t begin, int64_t end) {
+  constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
   // Rows summed before the sums go to memory, and blocks packed at a time, row after row, since rows lie far apart.
   constexpr int64_t kDeep = 256, kGroup = 8;
   const int64_t panels = (p.n + kPanel - 1) / kPanel, rest = p.m % kTile;
-  static thread_local Buffer right, left;
+  static thread_local Buffer<T> right, left;
   right.grow(kDeep * panels * kPanel);
   left.grow(kDeep * kGroup * kTile);
   for (int64_t low = 0; low < std::max<int64_t>(p.k, 1); low += kDeep) {
@@ -251,17 +286,17 @@ inline void some_blocks(const TransposedProduct& p, int64_t begin, int64_t end) 
     for (int64_t first = begin; first < end; first += kGroup) {
       const int64_t last = std::min(end, first + kGroup), whole = std::min(last, p.m / kTile);
       for (int64_t r = 0; r < deep; ++r) {
-        const float* a = p.a + (p.a_rows ? p.a_rows[low + r] : low + r) * p.a_stride;
+        const T* a = p.a + (p.a_rows ? p.a_rows[low + r] : low + r) * p.a_stride;
         for (int64_t i = first; i < whole; ++i)
-          std::memcpy(left.data() + ((i - first) * kDeep + r) * kTile, a + i * kTile, kTile * sizeof(float));
+          std::memcpy(left.data() + ((i - first) * kDeep + r) * kTile, a + i * kTile, kTile * sizeof(T));
         if (whole < last)
           for (int64_t j = 0; j < rest; ++j)
             left.data()[(whole - first) * kDeep * kTile + r * rest + j] = a[whole * kTile + j];
       }
       for (int64_t panel = 0; panel < panels; ++panel)
         for (int64_t i = first; i < last; ++i) {
-          float* c = p.c + i * kTile * p.c_stride + panel * kPanel;
-          by_rows(i < whole ? kTile : rest)
+          T* c = p.c + i * kTile * p.c_stride + panel * kPanel;
+          by_rows<T>(i < whole ? kTile : rest)
               .one_panel({deep, left.data() + (i - first) * kDeep * kTile, right.data() + panel * deep * kPanel, 0, c,
                           p.c_stride, low ? c : nullptr, p.c_stride, std::min<int64_t>(kPanel, p.n - panel * kPanel)});
         }
@@ -269,14 +304,15 @@ inline void some_blocks(const TransposedProduct& p, int64_t begin, int64_t end) 
   }
 }
 
-inline void multiply_transposed(const CpuExec& exec, const TransposedProduct& p) {
+template <class T>
+void multiply_transposed(const CpuExec& exec, const TransposedProduct<T>& p) {
   if (p.m <= 0 || p.n <= 0) return;
   // blocks worth waking another thread for
   const int64_t worth = (int64_t(1) << 22) / std::max<int64_t>(1, kTile * p.n * p.k);
   // a thread takes neighbouring blocks, since each packs the right side for itself
   exec.parallel((p.m + kTile - 1) / kTile, std::max<int64_t>(1, worth), &p,
                 [](const void* product, int64_t begin, int64_t end) {
-                  some_blocks(*static_cast<const TransposedProduct*>(product), begin, end);
+                  some_blocks(*static_cast<const TransposedProduct<T>*>(product), begin, end);
                 });
 }
 

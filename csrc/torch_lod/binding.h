@@ -4,8 +4,6 @@
 #pragma once
 
 #include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/_assert_async.h>
 #include <ATen/ops/empty.h>
 
 #ifdef LOD_CUDA
@@ -14,13 +12,10 @@
 #include <c10/cuda/CUDAStream.h>
 #endif
 
-#include "torch_lod/each_level.h"
+#include "torch_lod/gate.h"
 #include "torch_lod/lod_view.h"
 
 namespace lod {
-
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 // -- devices
 
@@ -58,8 +53,8 @@ struct CudaForm<void(const CpuExec&, A...)> {
 
 // -- element types
 
-inline DType number_type(const char* op, const Tensor& t) {
-  switch (t.scalar_type()) {
+inline std::optional<DType> number_of(at::ScalarType type) {
+  switch (type) {
     case at::kDouble: return DType::f64;
     case at::kFloat: return DType::f32;
     case at::kHalf: return DType::f16;
@@ -69,8 +64,13 @@ inline DType number_type(const char* op, const Tensor& t) {
     case at::kShort: return DType::i16;
     case at::kChar: return DType::i8;
     case at::kByte: return DType::u8;
-    default: TORCH_CHECK_TYPE(false, op, ": expected values of a floating or integer dtype, got ", t.scalar_type());
+    default: return std::nullopt;
   }
+}
+inline DType number_type(const char* op, const Tensor& t) {
+  const auto type = number_of(t.scalar_type());
+  TORCH_CHECK_TYPE(type, op, ": expected values of a floating or integer dtype, got ", t.scalar_type());
+  return *type;
 }
 
 inline void check_floating(const char* op, const char* name, const Tensor& t) {
@@ -112,78 +112,6 @@ inline void check_segments(const char* op, const Tensor& values, const Tensor& o
   check_offsets_kind(op, offsets, values.device());
 }
 
-// -- checks on data
-
-// With memory behind it: a storage that was resized under a tensor must not be read, nor copied from.
-inline const Tensor& check_memory(const char* op, const Tensor& t) {
-  int64_t end = t.storage_offset() + 1;
-  for (int64_t d = 0; d < t.dim(); ++d) end += (t.size(d) - 1) * t.stride(d);
-  TORCH_CHECK_VALUE(t.numel() == 0 || t.storage().nbytes() / t.element_size() >= size_t(end), op,
-                    ": expected tensors with memory behind them, got one of ", t.numel(),
-                    " elements over a storage of ", t.storage().nbytes(), " bytes");
-  return t;
-}
-inline Tensor readable(const char* op, const Tensor& given) { return check_memory(op, given).contiguous(); }
-inline Tensor readable(const char* op, const OptionalTensor& given) { return given ? readable(op, *given) : Tensor(); }
-
-// Where offsets break the rules: they start at 0, never decrease, and end at `end` (-1: anywhere).
-struct Fault {
-  enum Rule { none, start, order, end } rule = none;
-  int64_t index = 0, before = 0, here = 0, longest = 0;
-};
-inline Fault find_fault(const int64_t* offsets, int64_t count, int64_t end) {
-  if (offsets[0] != 0) return {Fault::start, 0, 0, offsets[0]};
-  const Rise rise = LOD_PICK(rise_of)(offsets, count);
-  if (rise.falls)
-    for (int64_t i = 1; i < count; ++i)
-      if (offsets[i] < offsets[i - 1]) return {Fault::order, i, offsets[i - 1], offsets[i]};
-  if (end >= 0 && offsets[count - 1] != end) return {Fault::end, count - 1, end, offsets[count - 1]};
-  return {Fault::none, 0, 0, 0, rise.longest};
-}
-
-// The offsets as the kernels want them: contiguous, and known to cut [0, rows) into segments. Offsets on a GPU are
-// reported asynchronously; until then the kernels clamp them. They are called `name`, and
-// the tensor whose rows they cut `of`.
-inline Tensor checked_offsets(const char* op, const Tensor& given, int64_t rows, const char* name = "row_offsets",
-                              const char* of = "values") {
-  const Tensor offsets = readable(op, given);
-  const int64_t count = offsets.size(0);
-  if (!offsets.is_cpu()) {
-    const auto ok = offsets[0]
-                        .eq(0)
-                        .logical_and(offsets[count - 1].eq(rows))
-                        .logical_and(offsets.narrow(0, 1, count - 1).ge(offsets.narrow(0, 0, count - 1)).all());
-    at::_assert_async(ok, std::string(op) + ": " + name + " do not cut the rows of " + of + " into segments");
-    return offsets;
-  }
-  const Fault fault = find_fault(offsets.const_data_ptr<int64_t>(), count, rows);
-  switch (fault.rule) {
-    case Fault::none: break;
-    case Fault::start: TORCH_CHECK_VALUE(false, op, ": expected ", name, " to start at 0, got ", fault.here);
-    case Fault::order:
-      TORCH_CHECK_VALUE(false, op, ": expected ", name, " not to decrease, got ", fault.before, " then ", fault.here,
-                        " at index ", fault.index);
-    case Fault::end:
-      TORCH_CHECK_VALUE(false, op, ": expected the last of ", name, " to equal the ", rows, " rows of ", of, ", got ",
-                        fault.here, " at index ", fault.index);
-  }
-  return offsets;
-}
-
-inline Tensor checked_map(const char* op, const char* name, const Tensor& given, int64_t rows) {
-  const Tensor map = readable(op, given);
-  if (!map.is_cpu()) {
-    at::_assert_async(map.ge(-1).logical_and(map.lt(rows)).all(),
-                      std::string(op) + ": " + name + " holds a row out of range");
-    return map;
-  }
-  const auto* m = map.const_data_ptr<int64_t>();
-  for (int64_t i = 0, n = map.numel(); i < n; ++i)
-    TORCH_CHECK_INDEX(m[i] >= -1 && m[i] < rows, op, ": expected ", name, " in [-1, ", rows - 1, "], got ", m[i],
-                      " at index ", i);
-  return map;
-}
-
 // -- shapes of results
 
 inline c10::SymInt sym_width(const Tensor& t) {
@@ -199,7 +127,7 @@ struct HeldView : LoDView {
 };
 inline HeldView make_view(const char* op, const Tensor& values, const Tensor& row_offsets) {
   check_segments(op, values, row_offsets);
-  const Tensor x = readable(op, values), offsets = checked_offsets(op, row_offsets, x.size(0));
+  const Tensor x = readable(values), offsets = checked_offsets(op, row_offsets, x.size(0));
   return {{offsets.const_data_ptr<int64_t>(), offsets.size(0) - 1, x.size(0), width_of(x)}, x, offsets};
 }
 

@@ -113,6 +113,29 @@ inline Rise rise_of(const int64_t* offsets, int64_t count) {
   return {falls != 0, longest};
 }
 
+// Copies offsets, a block that the cache holds at a time, and looks at the copy.
+constexpr int64_t kCopied = 2048;
+inline Rise copy_offsets(const int64_t* from, int64_t* to, int64_t count) {
+  Rise all{false, 0};
+  for (int64_t begin = 0; begin < count; begin += kCopied) {
+    const int64_t n = count - begin < kCopied ? count - begin : kCopied, first = begin ? begin - 1 : 0;
+    if (from != to) std::memcpy(to + begin, from + begin, n * sizeof(int64_t));
+    const Rise rise = rise_of(to + first, begin + n - first);
+    all = {all.falls || rise.falls, rise.longest > all.longest ? rise.longest : all.longest};
+  }
+  return all;
+}
+// The same of a map: whether all entries are from -1 to rows - 1.
+inline bool copy_map(const int64_t* from, int64_t* to, int64_t count, int64_t rows) {
+  int64_t outside = 0;
+  for (int64_t begin = 0; begin < count; begin += kCopied) {
+    const int64_t n = count - begin < kCopied ? count - begin : kCopied;
+    if (from != to) std::memcpy(to + begin, from + begin, n * sizeof(int64_t));
+    for (int64_t i = begin; i < begin + n; ++i) outside |= int64_t(to[i] < -1) | int64_t(to[i] >= rows);
+  }
+  return !outside;
+}
+
 constexpr int64_t kGrain = 32768;  // elements worth waking another thread for
 
 template <class F>
@@ -206,7 +229,7 @@ struct RowPiece {
   void operator()(int64_t p) const {
     const int64_t share = rows / pieces, last = p + 1 == pieces ? rows : share * (p + 1);
     int64_t row = share * p, s = segment_of(offsets, segments, row);
-    for (; row < last; ++s) {
+    for (; row < last && s < segments; ++s) {
       const int64_t end = offsets[s + 1] < last ? offsets[s + 1] : last;
       if constexpr (HasPart<F>) {
         if (row < end) f.part(s, row, end);

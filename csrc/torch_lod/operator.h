@@ -19,6 +19,8 @@
 // gradient(grads, <the struct>, <results>). A second gradient is that of the operator <name>_composed, which has the
 // same arguments and the differentiable results.
 //
+// Kernels see tensors that are defined, dense and have memory behind them: the gate (gate.h) is in the registration.
+//
 // LOD_OPERATORS takes Gradients, NoGradient<Op> for what has nothing to differentiate, and OneGradient<Op> for the
 // kernel of a gradient, which refuses a second one. A Gradient with `entry` is called by it on the Autograd key.
 #pragma once
@@ -271,6 +273,44 @@ struct Autograd<G, R(A...)> : torch::autograd::Function<Autograd<G, R(A...)>> {
 
 // -- registration
 
+// Arguments that hold no tensors.
+template <class T>
+constexpr bool kPlain =
+    std::is_arithmetic_v<T> || std::is_same_v<T, c10::SymInt> || std::is_same_v<T, at::Scalar> ||
+    std::is_same_v<T, std::string_view> || std::is_same_v<T, at::IntArrayRef> ||
+    std::is_same_v<T, c10::SymIntArrayRef> || std::is_same_v<T, at::ScalarType> || std::is_same_v<T, c10::Device>;
+template <class T>
+constexpr bool kPlain<std::optional<T>> = kPlain<T>;
+
+// A kernel behind the gate: all its tensors pass, and are called in errors what the schema calls them.
+template <class Op, auto kernel = Op::kernel, class = std::remove_pointer_t<std::remove_cv_t<decltype(kernel)>>>
+struct Gated;
+template <class Op, auto kernel, class R, class... A>
+struct Gated<Op, kernel, R(A...)> {
+  static R run(A... a) {
+    size_t i = 0;
+    (check(i++, a), ...);
+    return kernel(std::forward<A>(a)...);
+  }
+
+ private:
+  static std::string name(size_t i) { return Op::find().schema().arguments()[i].name(); }
+  static void check(size_t i, const Tensor& t) {
+    if (!passes(t)) [[unlikely]] refuse(Op::name, name(i), t);
+  }
+  static void check(size_t i, const OptionalTensor& t) {
+    if (t) check(i, *t);
+  }
+  static void check(size_t i, at::TensorList list) {
+    for (size_t k = 0; k < list.size(); ++k)
+      if (!passes(list[k])) refuse(Op::name, c10::str(name(i), "[", k, "]"), list[k]);
+  }
+  template <class T>
+  static void check(size_t, const T&) {
+    static_assert(kPlain<T>, "an argument that may hold tensors needs a check of its own here");
+  }
+};
+
 inline void refuse_gradient(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size()))
     TORCH_CHECK_NOT_IMPLEMENTED(!value.isTensor() || !tracked(value.toTensor()), op.schema().name(),
@@ -290,7 +330,7 @@ struct OneGradient : Gradient<Op> {
 
 template <class... G>
 struct Operators {
-  static void kernels(torch::Library& m) { (m.impl(G::Of::name, G::Of::kernel), ...); }
+  static void kernels(torch::Library& m) { (m.impl(G::Of::name, &Gated<typename G::Of>::run), ...); }
   static void metas(torch::Library& m) { (m.impl(G::Of::name, G::Of::meta), ...); }
   static void gradients(torch::Library& m) { (gradient<G>(m), ...); }
 

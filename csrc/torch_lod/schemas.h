@@ -4,7 +4,8 @@
 R"schemas(
 # values: rows first. map: output row -> input row, -1 for none. row_offsets: int64, (segments + 1), from 0 to rows; on
 # the device of values, but in host memory for the recurrences, whose steps the host plans.
-check_lod(Tensor[] offsets, int rows) -> int[]
+check_lod(Tensor[] offsets, int rows, bool kept=False) -> int[]
+keep_structure(Tensor structure, int rows, bool cuts) -> ()
 rank_by_length(Tensor offsets) -> Tensor
 
 # rows

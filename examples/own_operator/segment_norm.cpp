@@ -48,7 +48,7 @@ Tensor segment_norm_backward(const Tensor& grad, const Tensor& norm, const Tenso
   const char* op = "segment_norm_backward";
   segment_norm_backward_meta(grad, norm, values, row_offsets);
   const HeldView x = make_view(op, values, row_offsets);
-  const Tensor g = readable(op, grad), n = readable(op, norm);
+  const Tensor g = readable(grad), n = readable(norm);
   Tensor out = new_rows(x.values, x.rows);
   LOD_RUN(out, segment_norm_backward, floating_type(op, values), x, g.const_data_ptr(), n.const_data_ptr(),
           x.values.const_data_ptr(), out.mutable_data_ptr());

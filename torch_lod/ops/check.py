@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of csrc/torch_lod/binding.h for the compositions: same rules, same messages."""
+"""The checks of csrc/torch_lod/gate.h and binding.h for the compositions: same rules, same messages."""
+
+import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._subclasses import FakeTensor
 
 
@@ -22,6 +25,53 @@ def readable(t: Tensor) -> bool:
 def has_no_data(t: Tensor) -> bool:
     """Whether `t` has a shape but no data: then only the shapes of the results matter."""
     return isinstance(t, FakeTensor) or t.is_meta
+
+
+#: Arguments that are copied, so that nobody else writes to what is checked.
+_STRUCTURE = frozenset({"row_offsets", "query_offsets", "key_offsets", "offsets", "starts", "map", "index"})
+
+
+@functools.cache
+def _names(op: str) -> tuple[str, ...]:
+    return tuple(argument.name for argument in getattr(torch.ops.torch_lod, op).default._schema.arguments)
+
+
+def _passed(op: str, name: str, value):
+    """An argument that has passed the gate: every tensor in it is dense and has memory behind it."""
+    if isinstance(value, (list, tuple)):
+        return [_passed(op, f"{name}[{i}]", t) for i, t in enumerate(value)]
+    if not isinstance(value, Tensor):
+        return value
+    t = value
+    while is_functorch_wrapped_tensor(t):
+        t = get_unwrapped(t)
+    if stands_in(t) or t.is_meta or torch._is_functional_tensor(t):
+        return value
+    if t.layout != torch.strided or t.is_nested or t.is_quantized:
+        kind = "nested" if t.is_nested else "quantized" if t.is_quantized else t.layout
+        raise TypeError(f"{op}: expected {name} as a dense tensor, got {kind}")
+    end = t.storage_offset() + 1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
+    size = t.untyped_storage().nbytes()
+    if t.numel() and size < end * t.itemsize:
+        raise ValueError(
+            f"{op}: expected {name} with memory behind it, got {t.numel()} elements over a storage of {size} bytes"
+        )
+    return value.clone() if name in _STRUCTURE and t is value and t.device.type == "cpu" else value
+
+
+def gated(function: Callable, op: str) -> Callable:
+    """A function that takes an operator's arguments behind the gate that kernels have: all its tensors pass, under the
+    names of the schema."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        names = _names(op)
+        with torch._C.DisableTorchFunctionSubclass():
+            passed = [_passed(op, name, value) for name, value in zip(names, args)]
+            named = {name: _passed(op, name, value) for name, value in kwargs.items()}
+        return function(*passed, *args[len(names) :], **named)
+
+    return call
 
 
 def dtype_name(dtype: torch.dtype) -> str:

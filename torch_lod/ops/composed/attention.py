@@ -143,14 +143,16 @@ def _each(query, key, value, query_offsets, key_offsets, bias, slopes, *options)
         yield _attend(query[rows], key[columns], value[columns], *scores, *options, rows.start)
 
 
-def attention_weights(
-    query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout
-) -> Tensor:
-    """(pairs, heads): what every query gives every key of its sequence, after dropout; in the order of a bias."""
+def _weights(query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout) -> Tensor:
     inputs = query, key, value, query_offsets, key_offsets, bias, slopes, seed
     check_attention("attention", *inputs, left, right, dropout)
     each = [weights.permute(1, 2, 0).flatten(0, 1) for _, _, weights in _each(*inputs, scale, left, right, dropout)]
     return torch.cat([wide(query).new_zeros(0, query.shape[1]), *each]).to(query.dtype)
+
+
+#: Of the arguments of attention (pairs, heads): what every query gives every key of its sequence, after dropout; in the
+#: order of a bias.
+attention_weights = check.gated(_weights, "attention")
 
 
 @composition

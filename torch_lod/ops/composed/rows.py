@@ -8,7 +8,7 @@ from .table import composition, like_rows, segment_of_rows, sum_by, wide
 
 
 @composition
-def check_lod(offsets, rows):
+def check_lod(offsets, rows, kept=False):
     report = [0]
     for level, t in enumerate(offsets):
         if t.layout != torch.strided or t.device.type != "cpu" or t.dtype != torch.int64 or t.dim() != 1:
@@ -22,6 +22,14 @@ def check_lod(offsets, rows):
             return [1 + rule, level, *where]
         report.append(int(t.diff().max()) if t.numel() > 1 else 0)
     return report
+
+
+@composition
+def keep_structure(structure, rows, cuts):
+    """Compositions copy structure on every call: there is nothing to mark."""
+    op, name, device = "keep_structure", "structure", torch.device("cpu") if structure.is_meta else structure.device
+    check.offsets_kind(op, structure, device, name) if cuts else check.index(op, name, structure, device)
+    check.offsets(op, structure, rows, name) if cuts else check.row_map(op, name, structure, rows)
 
 
 @composition
@@ -58,8 +66,8 @@ def scatter_rows(values, map, rows):
 
 @composition
 def rank_by_length(offsets):
-    check.offsets_kind("rank_by_length", offsets, torch.device("cpu"))
-    check.offsets("rank_by_length", offsets, -1)
+    check.offsets_kind("rank_by_length", offsets, torch.device("cpu"), "offsets")
+    check.offsets("rank_by_length", offsets, -1, "offsets")
     return offsets.diff().sort(descending=True, stable=True).indices
 
 
@@ -87,9 +95,8 @@ def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
     if check.readable(there) and there.unique().numel() < there.numel():
         check.is_number("scatter_runs", values)  # rows that meet are added up
     untaken = torch.ones(rows, dtype=torch.bool, device=values.device).index_fill(0, there, False)
-    if values.dtype == torch.bool:
-        return torch.where(like_rows(untaken, values), fill != 0, sum_by(there, values.byte(), rows) > 0)
-    return torch.where(like_rows(untaken, values), fill, sum_by(there, values, rows)).to(values.dtype)
+    whole = sum_by(there, values.byte(), rows) > 0 if values.dtype == torch.bool else sum_by(there, values, rows)
+    return torch.where(like_rows(untaken, values), whole.new_full((), fill), whole)
 
 
 def check_windows(op, values, row_offsets, start, dilation) -> None:

@@ -148,6 +148,7 @@ def segment_softmax(values, row_offsets):
 @composition
 def segment_softmax_backward(grad, output, row_offsets):
     op = "segment_softmax_backward"
+    check.has_rows(op, "output", output)
     check.segments(op, output, row_offsets)
     check.is_floating(op, "output", output)
     check.kind(op, "grad", grad, output.dtype, output.device)

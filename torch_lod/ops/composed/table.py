@@ -6,18 +6,21 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .. import check
+
 COMPOSITIONS: dict[str, Callable] = {}
 #: The host plans their steps or goes from sequence to sequence: tracers must see one operator and never look inside.
 OPAQUE = ("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward", "attention", "attention_backward")
 #: Of these, the ones that autograd may record step by step where nothing traces: as large as what the operator would save.
 RECORDED = ("lstm", "gru", "rnn")
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.
-HOST = ("check_lod", "rank_by_length")
+HOST = ("check_lod", "rank_by_length", "keep_structure")
 
 
 def composition(function: Callable) -> Callable:
-    """Enters a function as the composition of the operator of its name."""
-    COMPOSITIONS[function.__name__] = function
+    """Enters a function as the composition of the operator of its name, behind the gate. What it calls itself, and what
+    other compositions call, does not pass again."""
+    COMPOSITIONS[function.__name__] = check.gated(function, function.__name__)
     return function
 
 

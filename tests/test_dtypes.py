@@ -39,6 +39,8 @@ POOLS = {
 #: Units in the last place that a result may differ from the exact one, however right torch is.
 SLACK = {torch.float16: 0.51, torch.bfloat16: 0.51, torch.float32: 4, torch.float64: 16}
 LINES = [(name, code) for name in pages.EXAMPLES for code in pages.equivalents(getattr(tl, name).__doc__)]
+#: Whose float64 kernel leaves a key out whose score is -inf, where 0 times its infinite value would be NaN.
+LEAVES_OUT = {("sequence_attention", torch.float64)}
 TAKES = {info.name: info.dtypes for info in SEQUENCES}
 
 
@@ -59,7 +61,9 @@ def rows_of(dtype):
         yield "small", [0.3, -0.7, 0.2, 1.5, -0.4, 0.6]
         yield "hundreds", [-300, 300, 250.5, -299, 300, 0.25]
         yield "near overflow", [0.9 * most, 0.8 * most, most, 0.4 * most, 0.3 * most, 0.7 * most]
-        yield "of both signs", [0.9 * most, -0.8 * most, 0.5 * most, -0.4 * most, 0.3 * most, -0.1 * most]
+        part = most / 16 if dtype == torch.float64 else most  # nothing wider tells which sum overflows on its way
+        yield "of both signs", [0.9 * part, -0.8 * part, 0.5 * part, -0.4 * part, 0.3 * part, -0.1 * part]
+        yield "back below", [0.9 * part, 0.8 * part, 0.9 * part, 0.8 * part, -0.9 * part, -0.5 * part]
         yield "roots of the largest", [3 * most**0.5, most**0.5, -2 * most**0.5, most**0.5, 1, -(most**0.5)]
         yield "subnormal", [3 * tiny, tiny, -5 * tiny, 2 * tiny, 0.0, 9 * tiny]
         yield "near underflow", [of.tiny, 3 * of.tiny, -of.tiny, 2 * of.tiny, 5 * of.tiny, of.tiny]
@@ -135,19 +139,20 @@ def wrong(got, torchs, exact):
     bad = ~same_bits(got, torchs) | ((got == 0) & (torchs == 0) & (got.signbit() != torchs.signbit()))
     if got.dtype == torch.float64:
         scale = torchs[torchs.isfinite()].abs().max() if torchs.isfinite().any() else 0
-        return bad & ~((got - torchs).abs() <= SLACK[got.dtype] * torch.finfo(got.dtype).eps * scale)
+        unit = torch.finfo(got.dtype).eps * max(scale, torch.finfo(got.dtype).tiny)
+        return bad & ~((got - torchs).abs() <= SLACK[got.dtype] * unit)
     ours, theirs = ulps(got, exact), ulps(torchs, exact)
     worst = max(SLACK[got.dtype], float(theirs.max()) if theirs.numel() else 0)
     return bad & ~(ours <= worst)
 
 
-def taken(both):
+def taken(name, both):
     """The dtypes that the operator takes. A difference fails."""
     for dtype in ALL:
         refused = False
-        for label, rows in rows_of(dtype):
+        for said, rows in rows_of(dtype):
             x = batch(rows, dtype)
-            label, pair = f"{dtype}, {label}", both(x)
+            label, pair = f"{dtype}, {said}", both(x)
             if pair is None:
                 refused = True
                 break
@@ -162,6 +167,8 @@ def taken(both):
             assert got.dtype == torchs.dtype and got.shape == torchs.shape, f"{label}: {got.dtype}, {torchs.dtype}"
             exact = both(x.double())[1] if dtype in FLOATS else torchs
             bad = wrong(got, torchs, exact)
+            if (name, dtype) in LEAVES_OUT:
+                bad &= ~torchs.isnan()
             values = f"{got[bad].tolist()}, torch {torchs[bad].tolist()}, exactly {exact[bad].tolist()}"
             assert not bad.any(), f"{label}: {values}"
         if not refused:
@@ -170,10 +177,10 @@ def taken(both):
 
 @pytest.mark.parametrize(("name", "code"), LINES, ids=[name for name, _ in LINES])
 def test_equals_what_its_docstring_says_in_every_dtype(name, code):
-    assert set(taken(of_docstring(name, code))) >= set(TAKES[name]) - {torch.complex64, torch.complex128}
+    assert set(taken(name, of_docstring(name, code))) >= set(TAKES[name]) - {torch.complex64, torch.complex128}
 
 
 @pytest.mark.parametrize("kind", POOLS)
 def test_kinds_of_pool_equal_torch_in_every_dtype(kind):
-    found = set(taken(of_pool(kind, POOLS[kind])))
+    found = set(taken(kind, of_pool(kind, POOLS[kind])))
     assert found >= set(FLOATS) and (kind not in ("max", "min", "first", "last", "prod", "any", "all") or found >= set(WHOLE))

@@ -53,7 +53,8 @@ struct ScanKernel {
         A before = carried[k];
         if constexpr (kFactors) {
           const A factor = i ? A(factors[at + shift + k]) : A(0);
-          before = factor == A(0) ? A(0) : before * factor;
+          const bool cut = i == 0 || (factor == A(0) && before - before != A(0));  // that is, infinite or NaN
+          before = cut ? -A(0) : before * factor;  // added to anything, -0.0 leaves it as it is
         }
         carried[k] = A(values[at + k]) + before;
         out[at + k] = T(acc_t<T>(carried[k]));

@@ -122,7 +122,9 @@ def test_is_deterministic_whatever_the_threads(info, device):
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 12, 64])
-@pytest.mark.parametrize("name", [*"segment_reduce segment_extreme segment_logsumexp segment_var".split(), *NORMALIZING])
+@pytest.mark.parametrize(
+    "name", [*"segment_reduce segment_extreme segment_logsumexp segment_var".split(), *NORMALIZING]
+)
 def test_a_segment_is_bitwise_independent_of_the_others(name, width, device):
     info = next(i for i in OPS if i.name == name)
     g = torch.Generator().manual_seed(1)

@@ -24,7 +24,17 @@ def test_half_types_do_not_overflow_on_the_way(kind):
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(
     "line",
-    ["log_softmax(0)", "softmax(0)", "logsumexp(0)", "var(0)", "std(0)", "mean(0)", "sum(0)", "cumsum(0)", "logcumsumexp(0)"],
+    [
+        "log_softmax(0)",
+        "softmax(0)",
+        "logsumexp(0)",
+        "var(0)",
+        "std(0)",
+        "mean(0)",
+        "sum(0)",
+        "cumsum(0)",
+        "logcumsumexp(0)",
+    ],
 )
 def test_half_types_err_as_much_as_torch_at_most(line, dtype):
     name = line.removesuffix("(0)")
@@ -71,7 +81,7 @@ def test_a_sequence_does_not_depend_on_its_place_and_company(name):
 @pytest.mark.parametrize("info", [i for i in SEQUENCES if i.differentiable], ids=lambda info: info.id)
 def test_anomaly_mode_raises_nothing_where_gradients_are_finite(info, device):
     """Nor in gradients of gradients: a NaN that reaches no row is still one to anomaly mode."""
-    samples = info.few(info.samples(torch.float64, device), 12)
+    samples = info.few(info.samples(torch.float64, device), 90 if info.name == "sequence_pool" else 12)
     tried = 0
     for sample in samples:
         leaves, call = of_leaves(info, sample)

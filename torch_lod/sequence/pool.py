@@ -91,7 +91,7 @@ def sequence_pool(
     s = along(x, level)
     reduce, rows = reduction("pool_type", pool_type), s.rows
     adds, asks = reduce in ("sum", "prod"), reduce in ("any", "all")
-    if rows.is_complex() or rows.dtype == torch.bool and not adds:
+    if rows.is_complex() or (rows.dtype == torch.bool and not adds):
         if not asks and reduce not in ("first", "last"):
             raise LoDTypeError(f"expected x of a floating or integer dtype for {reduce!r}, got {rows.dtype}")
     rows = summable(rows) if adds else rows
@@ -128,7 +128,8 @@ def _prod(rows: Tensor, offsets: Tensor) -> Tensor:
 def cumulative_product(values: Tensor, offsets: Tensor) -> Tensor:
     """y[r] = x[r] y[r - 1]; at the first row of a segment y[r] = x[r]."""
     ends = torch.zeros(values.shape[0] + 1, dtype=torch.bool, device=values.device).index_fill(0, offsets, True)
-    out = ops.segment_scan(torch.where(on_rows(ends[:-1], values), values, 0), values, offsets)
+    nothing = -0.0 if values.is_floating_point() else 0  # added to a product, it keeps the sign of a zero
+    out = ops.segment_scan(torch.where(on_rows(ends[:-1], values), values, nothing), values, offsets)
     if not values.is_floating_point():
         return out
     # a scan drops what is before a factor of 0, but NaN or infinity times 0 is NaN

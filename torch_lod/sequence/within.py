@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators within sequences: normalising, scanning, sorting. The result has the LoD of x."""
 
-import torch
 from torch import Tensor
 
 from .. import ops

@@ -3,4 +3,6 @@
 
 from samples.ops import attention, conv, normalize, recurrence, rows, scan, segment
 
-ENTRIES = [entry for family in (rows, conv, scan, segment, normalize, recurrence, attention) for entry in family.ENTRIES]
+ENTRIES = [
+    entry for family in (rows, conv, scan, segment, normalize, recurrence, attention) for entry in family.ENTRIES
+]

@@ -99,7 +99,7 @@ void Inputs::check(const char* op) const {
 // Rows that may lie apart, such as a part of the features of others; the numbers of each are side by side.
 Tensor readable_rows(const char* op, const Tensor& t) {
   const bool close = t.stride(2) == 1 && t.stride(1) == t.size(2);
-  return close ? t : readable(op, t);
+  return close ? t : readable(t);
 }
 
 // The first pair of every sequence, and after the last the number of all.
@@ -136,9 +136,9 @@ struct Held {
         value(readable_rows(op, in.value)),
         query_offsets(checked_offsets(op, in.query_offsets, query.size(0), "query_offsets", "query")),
         key_offsets(checked_offsets(op, in.key_offsets, key.size(0), "key_offsets", "key")),
-        bias(readable(op, in.bias)),
-        slopes(readable(op, in.slopes)),
-        seed(readable(op, in.seed)) {
+        bias(readable(in.bias)),
+        slopes(readable(in.slopes)),
+        seed(readable(in.seed)) {
     if (bias.defined()) pairs = pair_offsets(op, query_offsets, key_offsets, bias.size(0));
   }
   Attention arguments(const Inputs& in) const {
@@ -213,7 +213,7 @@ FiveTensors attention_backward(const BackwardInputs& in) {
   const char* op = "attention_backward";
   auto [d_query, d_key, d_value, d_bias, d_slopes] = attention_backward_meta(in);
   const Held held(op, in);
-  const Tensor d_out = readable(op, in.grad), all = readable(op, in.logsumexp);
+  const Tensor d_out = readable(in.grad), all = readable(in.logsumexp);
   const auto sums = d_query.options().dtype(summed_in(d_query));
   const Tensor delta = d_out.to(summed_in(d_query)).mul(in.output).sum(-1).contiguous();
   Tensor of_bias, of_slopes;

@@ -4,7 +4,10 @@
 #define LOD_KERNELS "scan.h"
 #include "core/operators.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/clamp_max.h>
+#include <ATen/ops/clamp_min.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros_like.h>
@@ -13,6 +16,7 @@
 namespace lod {
 LOD_ON_CUDA(segment_scan)
 LOD_ON_CUDA(segment_cumulative)
+LOD_ON_CUDA(segment_logcumsumexp)
 namespace {
 
 void check_rows(const char* op, const Tensor& values, const Tensor& offsets) {
@@ -70,8 +74,25 @@ std::tuple<Tensor, Tensor> segment_cumulative(const Tensor& values, const Tensor
   return {out, index};
 }
 
+// -- segment_logcumsumexp
+
+Tensor segment_logcumsumexp_meta(const Tensor& values, const Tensor& offsets) {
+  check_segments("segment_logcumsumexp", values, offsets);
+  check_floating("segment_logcumsumexp", "values", values);
+  return at::empty_symint(values.sym_sizes(), values.options());
+}
+Tensor segment_logcumsumexp(const Tensor& values, const Tensor& given) {
+  segment_logcumsumexp_meta(values, given);
+  const HeldView x = make_view("segment_logcumsumexp", values, given);
+  Tensor out = new_rows(x.values, x.rows);
+  LOD_RUN(out, segment_logcumsumexp, floating_type("segment_logcumsumexp", out),
+          LogcumsumexpArguments{x, x.values.const_data_ptr(), out.mutable_data_ptr()});
+  return out;
+}
+
 // -- gradients
 
+using LogcumsumexpOp = Operator<"segment_logcumsumexp", segment_logcumsumexp_meta, segment_logcumsumexp>;
 using ScanOp = Operator<"segment_scan", segment_scan_meta, segment_scan>;
 using CumulativeOp = Operator<"segment_cumulative", segment_cumulative_meta, segment_cumulative>;
 
@@ -109,9 +130,27 @@ struct CumulativeGradient : Gradient<CumulativeOp> {
     return {at::where(older, at::zeros_like(carried), carried)};
   }
 };
+// dx[t] = e^(x[t] - y[t]) h[t] with h[t] = dy[t] + e^(y[t] - y[t + 1]) h[t + 1]: exponents are at most 0. Half types are
+// worked out again in float32, since their results were rounded. A result of -inf stands for the lowest number, from
+// which differences can be taken.
+struct LogcumsumexpGradient : Gradient<LogcumsumexpOp> {
+  static auto save(const Tensor& values, const Tensor& offsets, const Tensor& output) {
+    return std::tuple(values, offsets, output);
+  }
+  static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& offsets, const Tensor& output) {
+    const bool half = values.element_size() < 4;
+    const Tensor x = half ? values.to(at::kFloat) : values, dy = half ? grad[0].to(at::kFloat) : grad[0];
+    const bool is_double = x.scalar_type() == at::kDouble;
+    const Tensor y = at::clamp_min(half ? LogcumsumexpOp::call(x, offsets) : output,
+                                   is_double ? std::numeric_limits<double>::lowest()
+                                             : double(std::numeric_limits<float>::lowest()));
+    const Tensor factors = at::clamp_max(previous(y, offsets) - y, 0).exp();
+    return {((x - y).exp() * ScanOp::call(dy, factors, offsets, true)).to(values.scalar_type())};
+  }
+};
 
 }  // namespace
 
-LOD_OPERATORS(ScanGradient, CumulativeGradient)
+LOD_OPERATORS(ScanGradient, CumulativeGradient, LogcumsumexpGradient)
 
 }  // namespace lod

@@ -18,11 +18,19 @@ struct CumulativeArguments : LoDView {
   void* out;
   int64_t* index;
 };
+struct LogcumsumexpArguments : LoDView {
+  const void* values;
+  void* out;
+};
 
 }  // namespace lod
 #endif
 
 namespace lod::LOD_LEVEL {
+
+// What a scan carries: a sum of thousands of float32 in float64, as torch does.
+template <class T>
+using carried_t = std::conditional_t<std::is_same_v<T, float>, double, acc_t<T>>;
 
 // y[r] = values[r] + factors[r] y[r - 1], or its adjoint y[r] = values[r] + factors[r + 1] y[r + 1]. A factor of 0
 // cuts: what was carried is forgotten even where it is infinite or NaN.
@@ -34,7 +42,7 @@ struct ScanKernel {
   T* out;
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = acc_t<T>;
+    using A = carried_t<T>;
     const Range range = rows_of(g.offsets, s, g.rows);
     const int64_t step = g.adjoint ? -g.width : g.width, shift = g.adjoint ? g.width : 0;
     int64_t at = (g.adjoint ? range.end - 1 : range.begin) * g.width + c;
@@ -45,10 +53,11 @@ struct ScanKernel {
         A before = carried[k];
         if constexpr (kFactors) {
           const A factor = i ? A(factors[at + shift + k]) : A(0);
-          before = factor == A(0) ? A(0) : before * factor;
+          const bool cut = i == 0 || (factor == A(0) && before - before != A(0));  // that is, infinite or NaN
+          before = cut ? -A(0) : before * factor;  // added to anything, -0.0 leaves it as it is
         }
         carried[k] = A(values[at + k]) + before;
-        out[at + k] = T(carried[k]);
+        out[at + k] = T(acc_t<T>(carried[k]));
       }
     }
   }
@@ -79,6 +88,35 @@ struct CumulativeKernel {
   }
 };
 
+// y[r] = log(sum of exp over the rows so far), as the largest so far and the sum of the others relative to it. Infinities
+// meet as equals, so that their difference is not NaN.
+template <class T>
+struct LogcumsumexpKernel {
+  LoDView g;
+  const T* values;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    using A = acc_t<T>;
+    const Range range = rows_of(g.offsets, s, g.rows);
+    A top[W], others[W];
+    for (int64_t r = range.begin; r < range.end; ++r) {
+      const int64_t at = r * g.width + c;
+      for (int k = 0; k < W; ++k) {
+        const A v = A(values[at + k]);
+        if (r == range.begin) {
+          top[k] = v, others[k] = A(0);
+        } else {
+          const A rise = v == top[k] ? A(0) : v - top[k], e = exp_below(rise > A(0) ? -rise : rise);
+          others[k] = rise > A(0) ? (others[k] + A(1)) * e : others[k] + e;
+          top[k] = rise > A(0) ? v : top[k];
+        }
+        out[at + k] = T(top[k] + log_beyond(others[k]));
+      }
+    }
+  }
+};
+
 LOD_ENTRY void segment_scan(const Exec& exec, DType dtype, const ScanArguments& a) {
   LOD_WHOLE(segment_scan(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
@@ -99,6 +137,13 @@ LOD_ENTRY void segment_cumulative(const Exec& exec, DType dtype, bool max, const
     auto* out = static_cast<T*>(a.out);
     if (max) each_segment(exec, a, CumulativeKernel<Max, T>{a, values, out});
     else each_segment(exec, a, CumulativeKernel<Min, T>{a, values, out});
+  });
+}
+
+LOD_ENTRY void segment_logcumsumexp(const Exec& exec, DType dtype, const LogcumsumexpArguments& a) {
+  visit_floating(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_segment(exec, a, LogcumsumexpKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }
 

@@ -4,8 +4,6 @@
 #define LOD_KERNELS "segment.h"
 #include "core/operators.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/where.h>
 
 namespace lod {
@@ -13,7 +11,6 @@ LOD_ON_CUDA(segment_reduce)
 LOD_ON_CUDA(segment_broadcast)
 LOD_ON_CUDA(segment_pick)
 LOD_ON_CUDA(segment_place)
-LOD_ON_CUDA(segment_softmax)
 namespace {
 
 using TwoTensors = std::tuple<Tensor, Tensor>;
@@ -81,7 +78,7 @@ TwoTensors segment_extreme_meta(const Tensor& values, const Tensor& offsets, std
 
 void reduce_into(const char* op, Reduce reduce, const Tensor& values, const Tensor& given, double pad, Tensor& out,
                  Tensor& index) {
-  const Tensor x = readable(op, values), offsets = checked_offsets(op, given, x.size(0));
+  const Tensor x = readable(values), offsets = checked_offsets(op, given, x.size(0));
   out = new_rows(x, offsets.size(0) - 1);
   if (index.defined()) index = at::empty(out.sizes(), offsets.options());
   const ReduceArguments a{segments_of(offsets, x.size(0), width_of(x)), x.const_data_ptr(), out.mutable_data_ptr(),
@@ -136,7 +133,7 @@ Tensor segment_broadcast_meta(const Tensor& values, const Tensor& offsets, c10::
 }
 Tensor segment_broadcast(const Tensor& values, const Tensor& given, int64_t rows, std::string_view name) {
   const Reduce reduce = check_broadcast(values, given, rows, name);
-  const Tensor x = readable("segment_broadcast", values), offsets = checked_offsets("segment_broadcast", given, rows);
+  const Tensor x = readable(values), offsets = checked_offsets("segment_broadcast", given, rows);
   Tensor out = new_rows(x, rows);
   LOD_RUN(x, segment_broadcast, number_type("segment_broadcast", x), reduce,
           BroadcastArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(), out.mutable_data_ptr()});
@@ -162,7 +159,7 @@ Tensor segment_pick_meta(const Tensor& values, const Tensor& index, const Tensor
 }
 Tensor segment_pick(const Tensor& values, const Tensor& index, const Tensor& given) {
   check_pick("segment_pick", values, index, given);
-  const Tensor x = readable("segment_pick", values), at_ = readable("segment_pick", index);
+  const Tensor x = readable(values), at_ = readable(index);
   const Tensor offsets = checked_offsets("segment_pick", given, x.size(0));
   Tensor out = new_rows(x, at_.size(0));
   LOD_RUN(x, segment_pick, number_type("segment_pick", x),
@@ -183,7 +180,7 @@ Tensor segment_place_meta(const Tensor& values, const Tensor& index, const Tenso
 }
 Tensor segment_place(const Tensor& values, const Tensor& index, const Tensor& given, int64_t rows) {
   check_place(values, index, given, rows);
-  const Tensor x = readable("segment_place", values), at_ = readable("segment_place", index);
+  const Tensor x = readable(values), at_ = readable(index);
   const Tensor offsets = checked_offsets("segment_place", given, rows);
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
@@ -193,43 +190,6 @@ Tensor segment_place(const Tensor& values, const Tensor& index, const Tensor& gi
   return out;
 }
 
-// -- softmax
-
-Tensor segment_softmax_meta(const Tensor& values, const Tensor& offsets) {
-  check_segments("segment_softmax", values, offsets);
-  check_floating("segment_softmax", "values", values);
-  return at::empty_symint(values.sym_sizes(), values.options());
-}
-Tensor segment_softmax_backward_meta(const Tensor& grad, const Tensor& output, const Tensor& offsets) {
-  check_has_rows("segment_softmax_backward", "output", output);
-  check_segments("segment_softmax_backward", output, offsets);
-  check_floating("segment_softmax_backward", "output", output);
-  check_rows_like("segment_softmax_backward", "grad", grad, output, output.sym_size(0));
-  return at::empty_symint(output.sym_sizes(), output.options());
-}
-Tensor softmax(const char* op, const Tensor& values, const Tensor& grad, const Tensor& given) {
-  const Tensor x = readable(op, values), g = grad.defined() ? readable(op, grad) : grad;
-  const Tensor offsets = checked_offsets(op, given, x.size(0));
-  Tensor out = new_rows(x, x.size(0));
-  LOD_RUN(x, segment_softmax, floating_type(op, x),
-          SoftmaxArguments{segments_of(offsets, x.size(0), width_of(x)), x.const_data_ptr(),
-                           g.defined() ? g.const_data_ptr() : nullptr, out.mutable_data_ptr()});
-  return out;
-}
-Tensor segment_softmax(const Tensor& values, const Tensor& offsets) {
-  segment_softmax_meta(values, offsets);
-  return softmax("segment_softmax", values, Tensor(), offsets);
-}
-Tensor segment_softmax_backward(const Tensor& grad, const Tensor& output, const Tensor& offsets) {
-  segment_softmax_backward_meta(grad, output, offsets);
-  // a tensor without elements may have no storage, and a null gradient means forward
-  if (output.numel() == 0) {
-    checked_offsets("segment_softmax_backward", offsets, output.size(0));
-    return at::empty_like(output);
-  }
-  return softmax("segment_softmax_backward", output, grad, offsets);
-}
-
 // -- gradients
 
 using ReduceOp = Operator<"segment_reduce", segment_reduce_meta, segment_reduce>;
@@ -237,8 +197,6 @@ using ExtremeOp = Operator<"segment_extreme", segment_extreme_meta, segment_extr
 using BroadcastOp = Operator<"segment_broadcast", segment_broadcast_meta, segment_broadcast>;
 using PickOp = Operator<"segment_pick", segment_pick_meta, segment_pick>;
 using PlaceOp = Operator<"segment_place", segment_place_meta, segment_place>;
-using SoftmaxOp = Operator<"segment_softmax", segment_softmax_meta, segment_softmax>;
-using SoftmaxBackwardOp = Operator<"segment_softmax_backward", segment_softmax_backward_meta, segment_softmax_backward>;
 
 struct ExtremeGradient : Gradient<ExtremeOp> {
   static auto save(const Tensor& values, const Tensor& offsets, std::string_view, double, const Tensor&,
@@ -293,29 +251,9 @@ struct PlaceGradient : Gradient<PlaceOp> {
     return {PickOp::call(grad[0], index, offsets)};
   }
 };
-struct SoftmaxGradient : Gradient<SoftmaxOp> {
-  static auto save(const Tensor&, const Tensor& offsets, const Tensor& output) { return std::tuple(output, offsets); }
-  static variable_list gradient(const Grads& grad, const Tensor& output, const Tensor& offsets) {
-    return {SoftmaxBackwardOp::call(grad[0], output, offsets)};
-  }
-};
-// With S the sum over a segment, copied to each of its rows: b(g, y) = y (g - S(g y)), linear and self-adjoint in g;
-// the derivative in y along v is v (g - S(g y)) - g S(v y).
-struct SoftmaxBackwardGradient : Gradient<SoftmaxBackwardOp> {
-  static auto save(const Tensor& grad, const Tensor& output, const Tensor& offsets) {
-    return std::tuple(grad, output, offsets);
-  }
-  static variable_list gradient(const Grads& v, const Tensor& g, const Tensor& y, const Tensor& offsets) {
-    const auto sum = [&](const Tensor& t) {
-      return BroadcastOp::call(ReduceOp::call(t, offsets, "sum", 0.0), offsets, y.sym_size(0), "sum");
-    };
-    return {SoftmaxBackwardOp::call(v[0], y, offsets), v[0] * (g - sum(g * y)) - g * sum(v[0] * y)};
-  }
-};
 
 }  // namespace
 
-LOD_OPERATORS(ReduceGradient, ExtremeGradient, BroadcastGradient, PickGradient, PlaceGradient, SoftmaxGradient,
-              SoftmaxBackwardGradient)
+LOD_OPERATORS(ReduceGradient, ExtremeGradient, BroadcastGradient, PickGradient, PlaceGradient)
 
 }  // namespace lod

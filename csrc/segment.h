@@ -1,4 +1,4 @@
-// Shape "segment": a segment of rows becomes one row, or is normalised. Kernel text, see torch_lod/device.h.
+// Shape "segment": a segment of rows becomes one row. Kernel text, see torch_lod/device.h.
 //
 // A segment is summed in blocks of kBlock rows counted from its own start, and the blocks are joined in order: its
 // result depends neither on its neighbours nor on the number of threads.
@@ -24,11 +24,6 @@ struct BroadcastArguments : Segments {  // out[r] = values[s], divided as the re
 struct PickArguments : Segments {  // between out[s, c] and values[index[s, c], c]
   const void* values;
   const int64_t* index;
-  void* out;
-};
-struct SoftmaxArguments : Segments {
-  const void* values;
-  const void* grad;  // null forward
   void* out;
 };
 
@@ -218,6 +213,7 @@ struct PlaceKernel {
   // Narrow rows: the zeros of as many segments as a cache holds, then what stands out of them.
   bool run(int64_t first, int64_t last) const {
     if (g.width >= 16) return false;
+    if (g.rows == 0) return true;  // there may be no memory to write to
     while (first < last) {
       int64_t end = first + 1;
       while (end < last && (g.offsets[end + 1] - g.offsets[first]) * g.width <= 32768) ++end;
@@ -248,89 +244,6 @@ struct PlaceKernel {
       for (int32_t r = 0; r < rows; ++r, to += g.width)
         for (int k = 0; k < W; ++k) to[k] = where[k] == r ? value[k] : T(0);
     }
-  }
-};
-
-// y = exp(x - max x) / sum exp(x - max x) over the rows of a segment. The maximum may lose a NaN, the sum does
-// not.
-template <class T>
-struct SoftmaxKernel {
-  static constexpr bool kKeeps = std::is_same_v<T, acc_t<T>>;  // a half type would round what is kept
-  Segments g;
-  const T* values;
-  T* out;
-#if LOD_LANES >= 8
-  bool run(int64_t first, int64_t last) const {
-    if constexpr (std::is_same_v<T, float>)
-      return narrow(g.width, g.rows, [&](const auto& rows) { rows.softmax_all(values, g.offsets, first, last, out); });
-    return false;
-  }
-#endif
-  template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = acc_t<T>;
-    const Range range = rows_of(g.offsets, s, g.rows);
-    A top[W], total[W];
-    for (int k = 0; k < W; ++k) top[k] = lowest<A>(), total[k] = 0;
-    for (int64_t r = range.begin; r < range.end; ++r)
-      for (int k = 0; k < W; ++k) top[k] = Max::fast(top[k], A(values[r * g.width + c + k]));
-    for (int64_t block = range.begin; block < range.end; block += kBlock) {
-      const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
-      A part[W];
-      for (int k = 0; k < W; ++k) part[k] = 0;
-      for (int64_t r = block; r < end; ++r) {
-        A e[W];  // apart from the stores, which might be to the same memory for all that a compiler knows
-        for (int k = 0; k < W; ++k) e[k] = exp_below(A(values[r * g.width + c + k]) - top[k]);
-        for (int k = 0; k < W; ++k) part[k] += e[k];
-        if constexpr (kKeeps)
-          for (int k = 0; k < W; ++k) out[r * g.width + c + k] = e[k];
-      }
-      for (int k = 0; k < W; ++k) total[k] += part[k];
-    }
-    for (int k = 0; k < W; ++k) total[k] = A(1) / total[k];
-    for (int64_t r = range.begin; r < range.end; ++r)
-      for (int k = 0; k < W; ++k) {
-        const int64_t i = r * g.width + c + k;
-        out[i] = T((kKeeps ? A(out[i]) : exp_below(A(values[i]) - top[k])) * total[k]);
-      }
-  }
-};
-
-// dx = y * (dy - sum dy * y) over the rows of a segment
-template <class T>
-struct SoftmaxBackwardKernel {
-  Segments g;
-  const T* output;
-  const T* grad;
-  T* out;
-#if LOD_LANES >= 8
-  bool run(int64_t first, int64_t last) const {
-    if constexpr (std::is_same_v<T, float>)
-      return narrow(g.width, g.rows, [&](const auto& rows) {
-        for (int64_t s = first; s < last; ++s) {
-          const int64_t at = g.offsets[s] * g.width;
-          rows.softmax_backward(output + at, grad + at, g.offsets[s + 1] * g.width - at, out + at);
-        }
-      });
-    return false;
-  }
-#endif
-  template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = acc_t<T>;
-    const Range range = rows_of(g.offsets, s, g.rows);
-    A total[W];
-    for (int k = 0; k < W; ++k) total[k] = 0;
-    for (int64_t block = range.begin; block < range.end; block += kBlock) {
-      const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
-      A part[W];
-      for (int k = 0; k < W; ++k) part[k] = 0;
-      for (int64_t i = block * g.width + c; i < end * g.width + c; i += g.width)
-        for (int k = 0; k < W; ++k) part[k] += A(output[i + k]) * A(grad[i + k]);
-      for (int k = 0; k < W; ++k) total[k] += part[k];
-    }
-    for (int64_t i = range.begin * g.width + c; i < range.end * g.width + c; i += g.width)
-      for (int k = 0; k < W; ++k) out[i + k] = T(A(output[i + k]) * (A(grad[i + k]) - total[k]));
   }
 };
 
@@ -394,16 +307,6 @@ LOD_ENTRY void segment_place(const Exec& exec, DType dtype, const PickArguments&
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     each_segment(exec, a, PlaceKernel<T>{a, static_cast<const T*>(a.values), a.index, static_cast<T*>(a.out)});
-  });
-}
-
-LOD_ENTRY void segment_softmax(const Exec& exec, DType dtype, const SoftmaxArguments& a) {
-  visit_floating(dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    const auto* values = static_cast<const T*>(a.values);
-    auto* out = static_cast<T*>(a.out);
-    if (a.grad) each_segment(exec, a, SoftmaxBackwardKernel<T>{a, values, static_cast<const T*>(a.grad), out});
-    else each_segment(exec, a, SoftmaxKernel<T>{a, values, out});
   });
 }
 

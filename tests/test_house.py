@@ -246,6 +246,7 @@ def operators_of(package):
     [
         "README.md",
         "docs/concepts.md",
+        "docs/numerics.md",
         "docs/drop_in.md",
         "docs/differences_from_paddle.md",
         "docs/compile_and_export.md",

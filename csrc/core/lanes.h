@@ -99,6 +99,15 @@ LOD_FN Floats exp_lanes(Floats x) {  // exp_below for vectors
   for (int i = 1; i < 7; ++i) p = p * r + kExp[i];
   return x < -87.33f ? Floats{} : p * Floats(Ints(shifted) << 23);
 }
+LOD_FN Floats log_lanes(Floats x) {  // log_above for vectors
+  const Ints n = (Ints(x) - kRootHalf) >> 23;
+  const Floats m = Floats(Ints(x) - (n << 23)), e = __builtin_convertvector(n, Floats);
+  const Floats s = (m - 1.f) / (m + 1.f), z = s * s;
+  Floats p = all_lanes(kLog[0]);
+  for (int i = 1; i < 4; ++i) p = p * z + kLog[i];
+  const Floats y = e * kLog2High + (e * kLog2Low + (2.f * s + 2.f * s * (z * p)));
+  return x != x ? x : y;
+}
 // Lane l: the length of segment l / P.
 template <int P, int... l>
 LOD_FN Ints lengths_at(const int64_t* cuts, std::integer_sequence<int, l...>) {
@@ -241,27 +250,41 @@ struct Narrow {
     }
     return total;
   }
-  // The n floats of one segment: all steps but the last in turn, the last, often the only one, in registers throughout.
+  // The largest of the n floats of one segment, channel by channel: all steps but the last in turn, then the last.
+  LOD_FN Floats top_of(const float* x, int64_t last, Floats tail) const {
+    for (int64_t i = 0; i < last; i += step())
+      tail = larger(tail, load(x + i, lanes_of(step()), all_lanes(lowest<float>())));
+    return over_rows<larger>(tail);
+  }
+  LOD_FN int64_t last_step(int64_t n) const { return n > step() ? (n - 1) / step() * step() : 0; }
+
+  // The n floats of one segment; the last step, often the only one, stays in registers throughout. kLog: the logarithm.
+  template <bool kLog>
   LOD_FN void softmax(const float* x, int64_t n, float* y) const {
     const Floats none = all_lanes(lowest<float>());
-    const int64_t last = n > step() ? (n - 1) / step() * step() : 0;
+    const int64_t last = last_step(n);
     const Mask full = lanes_of(step()), mask = lanes_of(n - last);
-    const Floats tail = load(x + last, mask, none);
-    Floats top = tail;
-    for (int64_t i = 0; i < last; i += step()) top = larger(top, load(x + i, full, none));
-    top = over_rows<larger>(top);
+    const Floats tail = load(x + last, mask, none), top = top_of(x, last, tail);
     const Floats total = sum_steps(last, [&](int64_t i) {
       const Floats e = exp_lanes(load(x + i, full, none) - top);
-      store(y + i, full, e);
+      if constexpr (!kLog) store(y + i, full, e);
       return e;
     });
-    const Floats e = exp_lanes(tail - top), scale = 1.f / over_rows<join<Sum>>(total + e);
-    for (int64_t i = 0; i < last; i += step()) store(y + i, full, load(y + i, full, none) * scale);
-    store(y + last, mask, e * scale);
+    const Floats e = exp_lanes(tail - top), sum = over_rows<join<Sum>>(total + e);
+    if constexpr (kLog) {
+      const Floats shift = log_lanes(sum);
+      for (int64_t i = 0; i < last; i += step()) store(y + i, full, (load(x + i, full, none) - top) - shift);
+      store(y + last, mask, (tail - top) - shift);
+    } else {
+      const Floats scale = 1.f / sum;
+      for (int64_t i = 0; i < last; i += step()) store(y + i, full, load(y + i, full, none) * scale);
+      store(y + last, mask, e * scale);
+    }
   }
   // kRows segments that fit into a register each; false if they do not.
+  template <bool kLog>
   LOD_FN bool short_softmax(const float* x, const int64_t* cuts, float* y) const {
-    Floats e[kRows];
+    Floats e[kRows], below[kRows];
     for (int k = 0; k < kRows; ++k) {
       const int64_t n = cuts[k + 1] * width() - cuts[k] * width();
       if (n > step()) return false;
@@ -269,36 +292,63 @@ struct Narrow {
     }
     const auto leaf = [&](int k) LOD_INLINE { return e[k]; };
     const Floats top = trees<larger, kRows>(leaf);
-    for (int k = 0; k < kRows; ++k) e[k] = exp_lanes(e[k] - __builtin_shuffle(top, channel + k * P));
-    const Floats scale = 1.f / trees<join<Sum>, kRows>(leaf);
+    for (int k = 0; k < kRows; ++k) {
+      below[k] = e[k] - __builtin_shuffle(top, channel + k * P);
+      e[k] = exp_lanes(below[k]);
+    }
+    const Floats sum = trees<join<Sum>, kRows>(leaf), scale = kLog ? log_lanes(sum) : 1.f / sum;
     for (int k = 0; k < kRows; ++k) {
       const int64_t n = cuts[k + 1] * width() - cuts[k] * width();
-      store(y + cuts[k] * width(), lanes_of(n), e[k] * __builtin_shuffle(scale, channel + k * P));
+      const Floats own = __builtin_shuffle(scale, channel + k * P);
+      store(y + cuts[k] * width(), lanes_of(n), kLog ? below[k] - own : e[k] * own);
     }
     return true;
   }
+  template <bool kLog>
   void softmax_all(const float* x, const int64_t* offsets, int64_t first, int64_t last, float* y) const {
     while (first < last) {
       const int64_t group = last - first < kRows ? last - first : kRows;
-      if (kRows >= 4 && group == kRows && short_softmax(x, offsets + first, y)) {
+      if (kRows >= 4 && group == kRows && short_softmax<kLog>(x, offsets + first, y)) {
         first += kRows;
       } else {
         for (const int64_t end = first + group; first < end; ++first)
-          softmax(x + offsets[first] * width(), (offsets[first + 1] - offsets[first]) * width(),
-                  y + offsets[first] * width());
+          softmax<kLog>(x + offsets[first] * width(), (offsets[first + 1] - offsets[first]) * width(),
+                        y + offsets[first] * width());
       }
     }
   }
-  LOD_FN void softmax_backward(const float* y, const float* dy, int64_t n, float* dx) const {
-    const int64_t last = n > step() ? (n - 1) / step() * step() : 0;
-    const Mask full = lanes_of(step()), mask = lanes_of(n - last);
-    const Floats tail = load(y + last, mask, Floats{}), dtail = load(dy + last, mask, Floats{});
-    const auto product = [&](int64_t i) { return load(y + i, full, Floats{}) * load(dy + i, full, Floats{}); };
-    const Floats total = over_rows<join<Sum>>(sum_steps(last, product) + tail * dtail);
-    for (int64_t i = 0; i < last; i += step()) {
-      store(dx + i, full, load(y + i, full, Floats{}) * (load(dy + i, full, Floats{}) - total));
+  // Infinities meet as equals, so that their difference is not NaN.
+  LOD_FN Floats logsumexp(const float* x, int64_t n) const {
+    const Floats none = all_lanes(lowest<float>());
+    const int64_t last = last_step(n);
+    const Floats tail = load(x + last, lanes_of(n - last), none), top = top_of(x, last, tail);
+    const auto e = [&](Floats v) LOD_INLINE { return exp_lanes(v == top ? Floats{} : v - top); };
+    const Floats total = sum_steps(last, [&](int64_t i) { return e(load(x + i, lanes_of(step()), none)); });
+    return top + log_lanes(over_rows<join<Sum>>(total + e(tail)));
+  }
+  void logsumexp_all(const float* x, const int64_t* offsets, int64_t first, int64_t last, float pad, float* out) const {
+    for (; first < last; ++first) {
+      const int64_t n = (offsets[first + 1] - offsets[first]) * width();
+      store(out + first * width(), lanes_of(width()),
+            n ? logsumexp(x + offsets[first] * width(), n) : all_lanes(pad));
     }
-    store(dx + last, mask, tail * (dtail - total));
+  }
+  template <bool kLog>
+  LOD_FN void softmax_backward(const float* y, const float* dy, int64_t n, float* dx) const {
+    const int64_t last = last_step(n);
+    const Mask full = lanes_of(step()), mask = lanes_of(n - last);
+    const auto product = [&](int64_t i, Mask some) LOD_INLINE {
+      const Floats d = load(dy + i, some, Floats{});
+      return kLog ? d : load(y + i, some, Floats{}) * d;
+    };
+    const Floats total =
+        over_rows<join<Sum>>(sum_steps(last, [&](int64_t i) { return product(i, full); }) + product(last, mask));
+    const auto put = [&](int64_t i, Mask some) LOD_INLINE {
+      const Floats v = load(y + i, some, Floats{}), d = load(dy + i, some, Floats{});
+      store(dx + i, some, kLog ? d - exp_lanes(v) * total : v * (d - total));
+    };
+    for (int64_t i = 0; i < last; i += step()) put(i, full);
+    put(last, mask);
   }
 };
 

@@ -10,5 +10,9 @@ using GatherRowsOp = Call<"gather_rows", Tensor(const Tensor& values, const Tens
 using ScatterRowsOp = Call<"scatter_rows", Tensor(const Tensor& values, const Tensor& map, c10::SymInt rows)>;
 using SegmentUnfoldOp = Call<"segment_unfold", Tensor(const Tensor& values, const Tensor& row_offsets, c10::SymInt size,
                                                       int64_t start, int64_t dilation, const at::Scalar& fill)>;
+using SegmentReduceOp = Call<"segment_reduce", Tensor(const Tensor& values, const Tensor& row_offsets,
+                                                      std::string_view reduce, double pad_value)>;
+using SegmentBroadcastOp = Call<"segment_broadcast", Tensor(const Tensor& values, const Tensor& row_offsets,
+                                                            c10::SymInt rows, std::string_view reduce)>;
 
 }  // namespace lod

@@ -44,10 +44,6 @@ inline bool passes(const Tensor& t) { return t.defined() && t.layout() == at::kS
 // Contiguous, as kernels read; none where none is given.
 inline Tensor readable(const Tensor& t) { return t.contiguous(); }
 inline Tensor readable(const OptionalTensor& t) { return t ? t->contiguous() : Tensor(); }
-template <class T>
-Tensor readable(const char*, const T& t) {
-  return readable(t);
-}
 
 // -- marks
 

@@ -26,6 +26,13 @@ segment_pick(Tensor values, Tensor index, Tensor row_offsets) -> Tensor
 segment_place(Tensor values, Tensor index, Tensor row_offsets, SymInt rows) -> Tensor
 segment_softmax(Tensor values, Tensor row_offsets) -> Tensor
 segment_softmax_backward(Tensor grad, Tensor output, Tensor row_offsets) -> Tensor
+segment_log_softmax(Tensor values, Tensor row_offsets) -> Tensor
+segment_log_softmax_backward(Tensor grad, Tensor output, Tensor row_offsets) -> Tensor
+segment_logsumexp(Tensor values, Tensor row_offsets, float pad_value=0.0) -> Tensor
+var_options = float correction=1.0, bool root=False, float pad_value=0.0
+segment_var(Tensor values, Tensor row_offsets, {var_options}) -> Tensor
+segment_normalize(Tensor values, Tensor row_offsets, float eps=1e-05) -> Tensor
+segment_normalize_backward(Tensor grad, Tensor values, Tensor row_offsets, float eps) -> Tensor
 
 # convolution
 segment_conv(Tensor values, Tensor weight, Tensor? bias, Tensor row_offsets, SymInt start, int dilation=1) -> Tensor
@@ -35,6 +42,7 @@ segment_conv_weight({conv_weight}) -> Tensor
 # scans
 segment_scan(Tensor values, Tensor? factors, Tensor row_offsets, bool adjoint=False) -> Tensor
 segment_cumulative(Tensor values, Tensor row_offsets, str reduce) -> (Tensor, Tensor)
+segment_logcumsumexp(Tensor values, Tensor row_offsets) -> Tensor
 
 # recurrences: the *_composed forms are made of torch operators, and serve gradients of gradients
 weights = Tensor values, Tensor weight_ih, Tensor weight_hh

@@ -201,6 +201,68 @@ def segment_softmax(values, row_offsets):
     return torch.cat(parts) if parts else values.clone()
 
 
+def segment_log_softmax(values, row_offsets):
+    parts = [rows.log_softmax(0) for rows in segments(values, row_offsets) if len(rows)]
+    return torch.cat(parts) if parts else values.clone()
+
+
+def segment_log_softmax_backward(grad, output, row_offsets):
+    pairs = zip(segments(grad, row_offsets), segments(output, row_offsets))
+    parts = [g - y.exp() * g.sum(0) for g, y in pairs if len(y)]
+    return torch.cat(parts) if parts else output.clone()
+
+
+def pooled(values, row_offsets, pad_value, one):
+    """A row per segment: `one` of its rows, and pad_value where there are none."""
+    pad = torch.full(values.shape[1:], pad_value, dtype=values.dtype, device=values.device)
+    return rows_of([one(rows) if len(rows) else pad for rows in segments(values, row_offsets)], values)
+
+
+def segment_logsumexp(values, row_offsets, pad_value=0.0):
+    return pooled(values, row_offsets, pad_value, lambda rows: rows.logsumexp(0))
+
+
+def segment_var(values, row_offsets, correction=1.0, root=False, pad_value=0.0):
+    return pooled(values, row_offsets, pad_value, lambda rows: variance(rows, correction, root))
+
+
+def variance(rows, correction, root):
+    """Infinite or NaN where nothing is left to divide by; the root without its infinite slope at 0."""
+    found = (rows - rows.mean(0)).square().sum(0) / max(0, len(rows) - correction)
+    if not root:
+        return found
+    flat = (found == 0).detach()
+    return torch.where(flat, 0.0, torch.where(flat, 1.0, found).sqrt())
+
+
+def segment_normalize(values, row_offsets, eps=1e-5):
+    def one(rows):
+        centred = rows - rows.mean(0)
+        return centred / (centred.square().mean(0) + eps).sqrt()
+
+    parts = [one(rows) for rows in segments(values, row_offsets) if len(rows)]
+    return torch.cat(parts) if parts else values.clone()
+
+
+def segment_normalize_backward(grad, values, row_offsets, eps):
+    parts = []
+    for g, rows in zip(segments(grad, row_offsets), segments(values, row_offsets)):
+        if len(rows):
+            centred = rows - rows.mean(0)
+            scale = 1 / (centred.square().mean(0) + eps).sqrt()
+            y = centred * scale
+            parts.append(scale * (g - g.mean(0) - y * (g * y).mean(0)))
+    return torch.cat(parts) if parts else values.clone()
+
+
+def segment_logcumsumexp(values, row_offsets):
+    out = []
+    for rows in segments(values, row_offsets):
+        for r in range(len(rows)):
+            out.append(torch.logaddexp(out[-1], rows[r]) if r else rows[r])
+    return rows_of(out, values)
+
+
 def segment_softmax_backward(grad, output, row_offsets):
     parts = []
     for g, y in zip(segments(grad, row_offsets), segments(output, row_offsets)):

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from nested import flat, lengths_of, within
 
-from reference.ops import extreme_of, rows_of
+from reference.ops import extreme_of, rows_of, variance
 
 
 class Nest(NamedTuple):
@@ -94,25 +94,17 @@ POOLS = {
 }
 
 
-def spread(r, correction, root):
-    """The variance, infinite or NaN where nothing is left to divide by; the root without its infinite slope at 0."""
-    squares = (r - r.mean(0)).square().sum(0)
-    variance = squares / max(0, len(r) - correction)
-    if not root:
-        return variance
-    flat_ = (variance == 0).detach()
-    return torch.where(flat_, 0.0, torch.where(flat_, 1.0, variance).sqrt())
-
-
 def sequence_pool(x, pool_type, padding_value=0.0, level=-1, *, return_index=False, correction=1):
     kind = pool_type.lower()
+    if kind in ("sum", "prod") and not x.values.is_floating_point():
+        x = x._replace(values=x.values.long())
     dtype = torch.bool if kind in ("any", "all") else x.values.dtype
     empty = torch.full(x.values.shape[1:], padding_value, dtype=dtype, device=x.values.device)
     nowhere = torch.full(x.values.shape[1:], -1, device=x.values.device)
     made, index = [], []
     for numbers, r in zip(under(x, level), parts(x, level)):
         if kind in ("var", "std"):
-            made.append(spread(r, correction, kind == "std") if len(r) else empty)
+            made.append(variance(r, correction, kind == "std") if len(r) else empty)
         else:
             made.append(POOLS[kind](r).to(dtype) if len(r) else empty)
         if return_index:

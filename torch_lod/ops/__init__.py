@@ -8,9 +8,10 @@ in host memory are checked on every call; offsets on a GPU are clamped by the ke
 from typing import TYPE_CHECKING
 
 from . import attention as _attention
-from . import recurrence, rows, scan, segment
+from . import normalize, recurrence, rows, scan, segment
 from .attention import *
 from .library import COMPILED as COMPILED
+from .normalize import *
 from .recurrence import *
 from .rows import *
 from .scan import *
@@ -18,4 +19,4 @@ from .segment import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
     __all__ = ["COMPILED"]
-    __all__ += [name for family in (_attention, recurrence, rows, scan, segment) for name in family.__all__]
+    __all__ += [name for family in (_attention, normalize, recurrence, rows, scan, segment) for name in family.__all__]

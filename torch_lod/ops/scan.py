@@ -7,6 +7,7 @@ from .library import operator
 
 __all__ = [
     "segment_cumulative",
+    "segment_logcumsumexp",
     "segment_scan",
 ]
 
@@ -20,7 +21,7 @@ def segment_scan(values: Tensor, factors: Tensor | None, row_offsets: Tensor, ad
     gradient of the other.
 
     Args:
-        values: (rows, *element), a floating or integer dtype; half types are carried in float32.
+        values: (rows, *element), a floating or integer dtype; half types are carried in float32, float32 in float64.
         factors: None, or of the shape and dtype of values.
         row_offsets: int64, (segments + 1,).
 
@@ -41,4 +42,17 @@ def segment_cumulative(values: Tensor, row_offsets: Tensor, reduce: str) -> tupl
 
     Returns:
         values and rows, both of the shape of values.
+    """
+
+
+@operator
+def segment_logcumsumexp(values: Tensor, row_offsets: Tensor) -> Tensor:
+    """The logarithm of the sum of the exponentials of all rows so far, without overflow, along every segment.
+
+    Args:
+        values: (rows, *element), a floating dtype; half types are worked out in float32.
+        row_offsets: int64, (segments + 1,).
+
+    Returns:
+        the shape and dtype of values.
     """

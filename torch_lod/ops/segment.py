@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape "segment": a segment of rows becomes one row, or is normalised."""
+"""Shape "segment": a segment of rows becomes one row."""
 
 from torch import Tensor
 
@@ -11,7 +11,6 @@ __all__ = [
     "segment_pick",
     "segment_place",
     "segment_reduce",
-    "segment_softmax",
 ]
 
 
@@ -26,7 +25,8 @@ def segment_reduce(values: Tensor, row_offsets: Tensor, reduce: str, pad_value: 
         torch.stack([rows.sum(0) for rows in values.split(row_offsets.diff().tolist())])
 
     Args:
-        values: (rows, *element); half types are summed in float32, integers cannot be divided ('mean', 'sqrt': TypeError).
+        values: (rows, *element); half types are summed in float32. Integers keep their dtype, in which a sum may wrap, and
+            cannot be divided ('mean', 'sqrt': TypeError).
         row_offsets: int64, (segments + 1,), on the device of values; ValueError if it does not divide the rows into
             segments.
 
@@ -70,16 +70,3 @@ def segment_pick(values: Tensor, index: Tensor, row_offsets: Tensor) -> Tensor:
 @operator
 def segment_place(values: Tensor, index: Tensor, row_offsets: Tensor, rows: int) -> Tensor:
     """The adjoint of `segment_pick`: (rows, *element), zero except for `values[s, c]` at `[index[s, c], c]`."""
-
-
-@operator
-def segment_softmax(values: Tensor, row_offsets: Tensor) -> Tensor:
-    """exp(x - max x) / sum exp(x - max x) over the rows of every segment, separately for each element of a row.
-
-    Args:
-        values: (rows, *element), a floating dtype.
-        row_offsets: int64, (segments + 1,).
-
-    Returns:
-        the shape and dtype of values.
-    """

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError
-from ..sequence_operator import Along, a_float, along, integer, number, on_rows, sequence_operator
+from ..sequence_operator import a_float, along, integer, number, on_rows, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD
 from ..validate import filler
 
@@ -66,7 +66,7 @@ def sequence_pool(
         level -1:  6 rows, [[3, 1, 2]]        level 0:  3 rows, plain, from 9, 1 and 5 rows
 
     Args:
-        x: (rows, *element), floating or integer. Half types are summed in float32.
+        x: (rows, *element), floating or integer. Half types are summed in float32; "var" and "std" are computed in float64.
         pool_type: "sum", "average" (or "mean"), "sqrt" (sum / sqrt(length)), "max", "min", "first", "last", "prod",
             "logsumexp", "var", "std", "any" or "all" (bool: whether any or every element is nonzero); in upper or lower
             case. The gradient of a maximum goes to the first row that attains it; NaN beats every number.
@@ -77,46 +77,59 @@ def sequence_pool(
         correction: for "var" and "std", as torch.var's: the sum of squares is divided by length - correction.
 
     Returns:
-        (sequences, *element) with the levels above `level`; a plain tensor if there are none. Differentiable, except
+        (sequences, *element) with the levels above `level`; a plain tensor if there are none. Of the dtype of x, but bool
+        for "any" and "all", and int64 for the "sum" or "prod" of integers and bool, as torch has it. Differentiable, except
         for "any" and "all".
 
     Raises:
         ValueError: for another pool_type.
         TypeError: for an integer x if the result is no integer; for a bool or complex x, unless the pool_type is
-            "first", "last", "any" or "all".
+            "first", "last", "any" or "all", or of bool "sum" or "prod".
 
     Source: Paddle Fluid's sequence_pool, which has the first seven pool_types and the innermost level.
     """
     s = along(x, level)
-    reduce, dtype = reduction("pool_type", pool_type), s.rows.dtype
-    if (dtype == torch.bool or dtype.is_complex) and reduce not in ("any", "all", "first", "last"):
-        raise LoDTypeError(f"expected x of a floating or integer dtype for {reduce!r}, got {dtype}")
-    filler("padding_value", padding_value, torch.bool if reduce in ("any", "all") else dtype)
+    reduce, rows = reduction("pool_type", pool_type), s.rows
+    adds, asks = reduce in ("sum", "prod"), reduce in ("any", "all")
+    if rows.is_complex() or (rows.dtype == torch.bool and not adds):
+        if not asks and reduce not in ("first", "last"):
+            raise LoDTypeError(f"expected x of a floating or integer dtype for {reduce!r}, got {rows.dtype}")
+    rows = summable(rows) if adds else rows
+    filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
     if return_index:
         if reduce not in ("max", "min"):
             raise LoDTypeError(f"expected pool_type 'max' or 'min' with return_index, got {reduce!r}")
-        out, index = ops.segment_extreme(s.rows, s.offsets, reduce, padding_value)
+        out, index = ops.segment_extreme(rows, s.offsets, reduce, padding_value)
         return s.pool(out), s.pool(index)
-    if reduce not in _COMPOSED:
-        return s.pool(ops.segment_reduce(s.rows, s.offsets, reduce, padding_value))
     if reduce in ("logsumexp", "var", "std"):
-        a_float(s.rows)
+        a_float(rows)
         number("correction", correction)
-    pooled = _COMPOSED[reduce](s, correction)
+        if reduce == "logsumexp":
+            return s.pool(ops.segment_logsumexp(rows, s.offsets, padding_value))
+        return s.pool(ops.segment_var(rows, s.offsets, correction, reduce == "std", padding_value))
+    if reduce not in _COMPOSED:
+        return s.pool(ops.segment_reduce(rows, s.offsets, reduce, padding_value))
+    pooled = _COMPOSED[reduce](rows, s.offsets)
     if s.lod.any_empty_at(s.k):
         empty = on_rows(s.offsets.diff() == 0, pooled)
         pooled = torch.where(empty, torch.full_like(pooled, padding_value), pooled)
     return s.pool(pooled)
 
 
-def _prod(s: Along, _) -> Tensor:
-    return ops.segment_reduce(cumulative_product(s.rows, s.offsets), s.offsets, "last")
+def summable(values: Tensor) -> Tensor:
+    """What sums and products are taken of: integers and bool in int64, as torch has it."""
+    return values if values.is_floating_point() or values.is_complex() else values.to(torch.int64)
+
+
+def _prod(rows: Tensor, offsets: Tensor) -> Tensor:
+    return ops.segment_reduce(cumulative_product(rows, offsets), offsets, "last")
 
 
 def cumulative_product(values: Tensor, offsets: Tensor) -> Tensor:
     """y[r] = x[r] y[r - 1]; at the first row of a segment y[r] = x[r]."""
     ends = torch.zeros(values.shape[0] + 1, dtype=torch.bool, device=values.device).index_fill(0, offsets, True)
-    out = ops.segment_scan(torch.where(on_rows(ends[:-1], values), values, 0), values, offsets)
+    nothing = -0.0 if values.is_floating_point() else 0  # added to a product, it keeps the sign of a zero
+    out = ops.segment_scan(torch.where(on_rows(ends[:-1], values), values, nothing), values, offsets)
     if not values.is_floating_point():
         return out
     # a scan drops what is before a factor of 0, but NaN or infinity times 0 is NaN
@@ -124,33 +137,16 @@ def cumulative_product(values: Tensor, offsets: Tensor) -> Tensor:
     return torch.where((unending > 0) & out.detach().isfinite(), torch.nan, out)
 
 
-def _logsumexp(s: Along, _) -> Tensor:
-    top = ops.segment_reduce(s.rows.detach(), s.offsets, "max").nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    return ops.segment_reduce((s.rows - s.spread(top)).exp(), s.offsets, "sum").log() + top
+def _any(rows: Tensor, offsets: Tensor) -> Tensor:
+    return ops.segment_reduce((rows != 0).to(torch.uint8), offsets, "max") > 0
 
 
-def _var(s: Along, correction: float) -> Tensor:
-    squares = (s.rows - s.spread(ops.segment_reduce(s.rows, s.offsets, "mean"))).square()
-    length = on_rows((s.offsets.diff() - correction).clamp(min=0), s.rows).to(s.rows.dtype)
-    return ops.segment_reduce(squares, s.offsets, "sum") / length
-
-
-def _std(s: Along, correction: float) -> Tensor:
-    variance = _var(s, correction)
-    some = variance != 0  # the root has no derivative at 0; torch.std's gradient is 0 there
-    return torch.where(some, torch.where(some, variance, 1).sqrt(), 0)
-
-
-def _any(s: Along, _) -> Tensor:
-    return ops.segment_reduce((s.rows != 0).to(torch.uint8), s.offsets, "max") > 0
-
-
-def _all(s: Along, _) -> Tensor:
-    return ops.segment_reduce((s.rows != 0).to(torch.uint8), s.offsets, "min") > 0
+def _all(rows: Tensor, offsets: Tensor) -> Tensor:
+    return ops.segment_reduce((rows != 0).to(torch.uint8), offsets, "min") > 0
 
 
 #: Reductions that the compiled operators do not have.
-_COMPOSED = {"prod": _prod, "logsumexp": _logsumexp, "var": _var, "std": _std, "any": _any, "all": _all}
+_COMPOSED = {"prod": _prod, "any": _any, "all": _all}
 
 
 @sequence_operator

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators within sequences: normalising, scanning, sorting. The result has the LoD of x."""
 
-import torch
 from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import a_float, along, number, sequence_operator
 from ..tensor import LoDTensor, rows_of
-from .pool import cumulative_product, order_within
+from .pool import cumulative_product, order_within, summable
 
 __all__ = [
     "sequence_cummax",
@@ -50,7 +49,7 @@ def sequence_log_softmax(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
         torch.cat([rows.log_softmax(0) for rows in x.sequences(level)])
 
     Args:
-        x: (rows, *element), a floating dtype (TypeError otherwise).
+        x: (rows, *element), a floating dtype (TypeError otherwise); half types are computed in float32.
 
     Returns:
         the shape, dtype and LoD of x. Differentiable; an empty sequence has nothing to normalise.
@@ -58,9 +57,7 @@ def sequence_log_softmax(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     Source: torch.log_softmax, sequence by sequence.
     """
     s = along(x, level)
-    a_float(s.rows)
-    shifted = s.rows - s.spread(ops.segment_reduce(s.rows.detach(), s.offsets, "max"))
-    return s.keep(shifted - s.spread(ops.segment_reduce(shifted.exp(), s.offsets, "sum").log()))
+    return s.keep(ops.segment_log_softmax(s.rows, s.offsets))
 
 
 @sequence_operator
@@ -72,7 +69,7 @@ def sequence_normalize(x: LoDTensor, *, eps: float = 1e-5, level: int | str = -1
         torch.cat([(r - r.mean(0)) / (r.var(0, correction=0) + eps).sqrt() for r in x.sequences(level)])
 
     Args:
-        x: (rows, *element), a floating dtype (TypeError otherwise).
+        x: (rows, *element), a floating dtype (TypeError otherwise); mean and variance are computed in float64.
         eps: added to the variance, so that a sequence of one row becomes 0.
 
     Returns:
@@ -83,13 +80,7 @@ def sequence_normalize(x: LoDTensor, *, eps: float = 1e-5, level: int | str = -1
     s = along(x, level)
     a_float(s.rows)
     number("eps", eps)
-    centred = s.rows - s.spread(ops.segment_reduce(s.rows, s.offsets, "mean"))
-    variance = ops.segment_reduce(centred.square(), s.offsets, "mean")
-    return s.keep(centred * s.spread((variance + eps).rsqrt()))
-
-
-def _summable(values: Tensor) -> Tensor:
-    return values if values.is_floating_point() or values.is_complex() else values.to(torch.int64)
+    return s.keep(ops.segment_normalize(s.rows, s.offsets, eps))
 
 
 @sequence_operator
@@ -104,12 +95,12 @@ def sequence_cumsum(x: LoDTensor, *, level: int | str = -1, reverse: bool = Fals
         reverse: from the last row to the first.
 
     Returns:
-        the shape and LoD of x. Differentiable; half types are summed in float32.
+        the shape and LoD of x. Differentiable; half types are summed in float32, float32 in float64.
 
     Source: torch.cumsum, sequence by sequence.
     """
     s = along(x, level)
-    return s.keep(ops.segment_scan(_summable(s.rows), None, s.offsets, bool(reverse)))
+    return s.keep(ops.segment_scan(summable(s.rows), None, s.offsets, bool(reverse)))
 
 
 @sequence_operator
@@ -128,7 +119,7 @@ def sequence_cumprod(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     Source: torch.cumprod, sequence by sequence.
     """
     s = along(x, level)
-    return s.keep(cumulative_product(_summable(s.rows), s.offsets))
+    return s.keep(cumulative_product(summable(s.rows), s.offsets))
 
 
 def _cumulative(x: LoDTensor, level, reduce: str) -> tuple[LoDTensor, LoDTensor]:
@@ -181,7 +172,7 @@ def sequence_logcumsumexp(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
         torch.cat([rows.logcumsumexp(0) for rows in x.sequences(level)])
 
     Args:
-        x: (rows, *element), a floating dtype (TypeError otherwise).
+        x: (rows, *element), a floating dtype (TypeError otherwise); half types are computed in float32.
 
     Returns:
         the shape, dtype and LoD of x. Differentiable.
@@ -190,12 +181,7 @@ def sequence_logcumsumexp(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     """
     s = along(x, level)
     a_float(s.rows)
-    top, _ = ops.segment_cumulative(s.rows.detach(), s.offsets, "max")
-    top = top.nan_to_num(nan=0.0, posinf=0.0, neginf=torch.finfo(top.dtype).min)
-    older = ops.segment_unfold(top, s.offsets, 1, -1).squeeze(1)
-    # sums relative to the maximum so far: where the maximum rises, the sum before is scaled down
-    total = ops.segment_scan((s.rows - top).exp(), (older - top).clamp(max=0).exp(), s.offsets)
-    return s.keep(total.log() + top)
+    return s.keep(ops.segment_logcumsumexp(s.rows, s.offsets))
 
 
 @sequence_operator

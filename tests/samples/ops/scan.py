@@ -44,7 +44,20 @@ def cumulative_errors():
     yield "bool", (V.bool(), CUT, "max"), TypeError, "floating or integer dtype, got Bool"
 
 
+def logcumsumexp_samples(dtype, device):
+    def make(offsets, width):
+        yield "", (values(int(offsets[-1]), width, dtype, device), offsets)
+
+    yield from brief(over_segments(dtype, device, make))
+
+
+def logcumsumexp_errors():
+    yield from bad_offsets((V, CUT), 1)
+    yield "whole", (V.long(), CUT), TypeError, "float32 or float64, got Long"
+
+
 ENTRIES = [
     OpInfo("segment_scan", scan_samples, scan_errors, NUMBERS, tolerance=CARRIED),
     OpInfo("segment_cumulative", cumulative_samples, cumulative_errors, NUMBERS, outputs=2),
+    OpInfo("segment_logcumsumexp", logcumsumexp_samples, logcumsumexp_errors, tolerance=CARRIED),
 ]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions, softmax, broadcasting and picking, segment by segment."""
+"""Reductions, broadcasting and picking, segment by segment."""
 
 import torch
 from reference.ops import rows_of
 
-from samples.words import CARRIED, CUT, NUMBERS, OpInfo, V, bad_offsets, over_segments, values
+from samples.words import CUT, NUMBERS, OpInfo, V, bad_offsets, over_segments, values
 
 
 def reduce_samples(reduces):
@@ -97,40 +97,11 @@ def pick_errors(name):
     return errors
 
 
-def softmax_samples(dtype, device):
-    def make(offsets, width):
-        yield "", (values(int(offsets[-1]), width, dtype, device), offsets)
-
-    yield from over_segments(dtype, device, make)
-
-
-def softmax_backward_samples(dtype, device):
-    def make(offsets, width):
-        n = int(offsets[-1])
-        yield "", (values(n, width, dtype, device), values(n, width, dtype, device, 1).abs(), offsets)
-
-    yield from over_segments(dtype, device, make)
-
-
-def softmax_errors():
-    yield from bad_offsets((V, CUT), 1)
-    yield "whole", (V.long(), CUT), TypeError, "values of dtype float16, bfloat16, float32 or float64, got Long"
-
-
-def softmax_backward_errors():
-    yield from bad_offsets((V, V, CUT), 2)
-    yield "shape", (V[:, :2], V, CUT), ValueError, "grad of shape [6, 3], got [6, 2]"
-    yield "dtype", (V.double(), V, CUT), TypeError, "grad of dtype Float"
-
-
 REDUCES = ("sum", "mean", "sqrt", "max", "min", "first", "last")
-HALVES = {dtype: CARRIED[dtype] for dtype in (torch.bfloat16, torch.float16)}
 ENTRIES = [
     OpInfo("segment_reduce", reduce_samples(REDUCES), reduce_errors("segment_reduce"), NUMBERS),
     OpInfo("segment_extreme", reduce_samples(("max", "min")), reduce_errors("segment_extreme"), NUMBERS, outputs=2),
     OpInfo("segment_broadcast", broadcast_samples, broadcast_errors, NUMBERS),
     OpInfo("segment_pick", pick_samples, pick_errors("segment_pick")),
     OpInfo("segment_place", place_samples, pick_errors("segment_place")),
-    OpInfo("segment_softmax", softmax_samples, softmax_errors, tolerance=HALVES),
-    OpInfo("segment_softmax_backward", softmax_backward_samples, softmax_backward_errors, tolerance=CARRIED),
 ]

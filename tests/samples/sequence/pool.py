@@ -43,7 +43,7 @@ def pools(x, k):
     for reduce in REDUCES:
         if whole and reduce in ("average", "MEAN", "sqrt", "logsumexp", "var", "std"):
             continue
-        if x.dtype == torch.bool and reduce not in ("any", "all"):
+        if x.dtype == torch.bool and reduce not in ("any", "all", "sum", "prod"):
             continue
         pads = (0, 1) if reduce in ("any", "all") else (0.0, 2.0)
         # in a column of ones nothing varies, zeros are what products and conditions turn on
@@ -171,7 +171,8 @@ def embedded(dtype, device):
     def make(x, k):
         ids = x.with_values(x.values().remainder(5).long())
         weight = values(6, (4,), dtype, device)
-        for combiner in ("sum", "mean", "sqrt", "max") if dtype.is_floating_point else ("sum", "max"):
+        kinds = ("sum", "mean", "sqrt", "max") if dtype.is_floating_point else ("sum", "max", "prod")
+        for combiner in kinds if dtype != torch.bool else ("sum", "prod"):
             yield f" {combiner}", (ids, weight, combiner), {}
         yield " padded", (ids, weight, "sum"), {"padding_idx": 2}
         yield " of int32", (ids.with_values(ids.values().int()), weight), {}
@@ -254,6 +255,6 @@ ENTRIES = [
     SequenceInfo("sequence_argmax", over(alone), dtype_errors("sequence_argmax"), NUMBERS, differentiable=False),
     SequenceInfo("sequence_topk", over(topks), topk_errors, REAL),
     SequenceInfo("sequence_loss", over(losses, ((),), None), loss_errors, levels=None, tolerance=ROUNDED),
-    SequenceInfo("fused_embedding_seq_pool", embedded, embedding_errors, NUMBERS),
+    SequenceInfo("fused_embedding_seq_pool", embedded, embedding_errors, REAL),
     SequenceInfo("sequence_topk_avg_pooling", averages, average_errors, levels=None, tolerance=ROUNDED),
 ]

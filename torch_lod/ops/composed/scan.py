@@ -40,6 +40,10 @@ def _counting(reach, f, older):
     return torch.where(reach & ((f != 0) | older.isfinite()), older, 0)
 
 
+def _carried(t):
+    return t.double() if t.dtype == torch.float32 else wide(t)
+
+
 @composition
 def segment_scan(values, factors, row_offsets, adjoint=False):
     _check("segment_scan", values, row_offsets)
@@ -50,8 +54,8 @@ def segment_scan(values, factors, row_offsets, adjoint=False):
             raise ValueError(f"segment_scan: expected {wanted}, got {list(factors.shape)}")
     check.offsets("segment_scan", row_offsets, values.shape[0])
     position = _positions(row_offsets, values.shape[0])
-    x = wide(values)
-    f = torch.ones_like(x) if factors is None else wide(factors)
+    x = _carried(values)
+    f = torch.ones_like(x) if factors is None else _carried(factors)
     if not adjoint:
         return _scan(x, f, position).to(values.dtype)
     ends = row_offsets[-1:] - row_offsets.flip(0)
@@ -77,3 +81,17 @@ def segment_cumulative(values, row_offsets, reduce):
         best, index = torch.where(keep, older, best), torch.where(keep, oldest, index)
         n *= 2
     return values.gather(0, index), index
+
+
+@composition
+def segment_logcumsumexp(values, row_offsets):
+    op = "segment_logcumsumexp"
+    check.segments(op, values, row_offsets)
+    check.is_floating(op, "values", values)
+    check.offsets(op, row_offsets, values.shape[0])
+    x, position = wide(values), _positions(row_offsets, values.shape[0])
+    top, _ = segment_cumulative(x.detach(), row_offsets, "max")
+    top = top.nan_to_num(nan=0.0, posinf=0.0, neginf=torch.finfo(top.dtype).min)
+    # sums relative to the maximum so far: where the maximum rises, the sum before is scaled down
+    factors = (top.roll(1, 0) - top).clamp(max=0).exp()  # the first row of a segment takes none
+    return (_scan((x - top).exp(), factors, position).log() + top).to(values.dtype)

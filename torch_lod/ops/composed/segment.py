@@ -50,8 +50,8 @@ def segment_reduce(values, row_offsets, reduce, pad_value=0.0):
     if reduce in ("max", "min"):
         _, index = segment_extreme(values.detach(), row_offsets, reduce)
         return torch.where(empty, pad, segment_pick(values, index, row_offsets))
-    total = sum_by(segment_of_rows(row_offsets, values.shape[0]), values, row_offsets.shape[0] - 1)
-    return torch.where(empty, pad, _divided(total, row_offsets, reduce))
+    total = sum_by(segment_of_rows(row_offsets, values.shape[0]), wide(values), row_offsets.shape[0] - 1)
+    return torch.where(empty, pad, _divided(total, row_offsets, reduce)).to(values.dtype)
 
 
 def _divided(values: Tensor, row_offsets: Tensor, reduce: str) -> Tensor:
@@ -131,30 +131,3 @@ def segment_place(values, index, row_offsets, rows):
     check.offsets("segment_place", row_offsets, rows)
     out = values.new_zeros(rows + 1, *values.shape[1:])
     return out.scatter(0, _known(index, row_offsets, rows), values)[:rows]
-
-
-@composition
-def segment_softmax(values, row_offsets):
-    check.segments("segment_softmax", values, row_offsets)
-    check.is_floating("segment_softmax", "values", values)
-    check.offsets("segment_softmax", row_offsets, values.shape[0])
-    x = wide(values)
-    segment, count = segment_of_rows(row_offsets, x.shape[0]), row_offsets.shape[0] - 1
-    top, _ = segment_extreme(x.detach(), row_offsets, "max")
-    e = (x - top.index_select(0, segment)).exp()
-    return (e / sum_by(segment, e, count).index_select(0, segment)).to(values.dtype)
-
-
-@composition
-def segment_softmax_backward(grad, output, row_offsets):
-    op = "segment_softmax_backward"
-    check.has_rows(op, "output", output)
-    check.segments(op, output, row_offsets)
-    check.is_floating(op, "output", output)
-    check.kind(op, "grad", grad, output.dtype, output.device)
-    if grad.shape != output.shape:
-        raise ValueError(f"{op}: expected grad of shape {list(output.shape)}, got {list(grad.shape)}")
-    check.offsets(op, row_offsets, output.shape[0])
-    segment, count = segment_of_rows(row_offsets, output.shape[0]), row_offsets.shape[0] - 1
-    g, y = wide(grad), wide(output)
-    return (y * (g - sum_by(segment, g * y, count).index_select(0, segment))).to(output.dtype)

@@ -1,0 +1,3 @@
+// The kernels of normalize.h for the GPU. SPDX-License-Identifier: Apache-2.0
+#define LOD_KERNELS "normalize.h"
+#include "torch_lod/each_level.h"

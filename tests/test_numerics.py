@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What docs/numerics.md promises beside the dtype contract: half types, places, anomaly mode."""
+
+import pytest
+import torch
+from samples import SEQUENCES
+from samples.words import finite, of_leaves, same_bits
+
+import torch_lod as tl
+
+HALVES = (torch.float16, torch.bfloat16)
+POOLS = "sum mean sqrt max min first last prod logsumexp var std".split()
+WITHIN = "softmax log_softmax normalize cumsum cumprod cummax cummin logcumsumexp sort".split()
+
+
+@pytest.mark.parametrize("kind", ["var", "std"])
+def test_half_types_do_not_overflow_on_the_way(kind):
+    x = tl.from_lengths(torch.tensor([-300.0, 300.0, 5.0, 7.0, 60000.0, -60000.0]).half(), [[2, 2, 2]])
+    assert tl.sequence_normalize(x).tolist() == [-1, 1, -1, 1, 1, -1]
+    found, exact = tl.sequence_pool(x, kind), tl.sequence_pool(x.double(), kind)
+    assert found.tolist() == exact.half().tolist() and found[:1].isfinite().all() == (kind == "std")
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "log_softmax(0)",
+        "softmax(0)",
+        "logsumexp(0)",
+        "var(0)",
+        "std(0)",
+        "mean(0)",
+        "sum(0)",
+        "cumsum(0)",
+        "logcumsumexp(0)",
+    ],
+)
+def test_half_types_err_as_much_as_torch_at_most(line, dtype):
+    name = line.removesuffix("(0)")
+    own = getattr(tl, f"sequence_{name}", None) or (lambda x: tl.sequence_pool(x, name))
+    x = tl.from_lengths(torch.randn(4000, 5, generator=torch.Generator().manual_seed(3)).to(dtype), [[3, 997, 0, 3000]])
+    parts = [rows for rows in x.sequences() if len(rows)]
+    torchs, exact = ([getattr(rows, name)(0) for rows in given] for given in (parts, [p.double() for p in parts]))
+    got = own(x)
+    got = [rows for rows in got.sequences() if len(rows)] if isinstance(got, tl.LoDTensor) else [got[0], got[1], got[3]]
+    for g, t, e in zip(got, torchs, exact, strict=True):
+        ours, theirs = ((v.double() - e).abs() for v in (g, t))
+        assert ours.max() <= theirs.max() and ours.median() <= theirs.median(), f"{ours.max()}, torch {theirs.max()}"
+
+
+def by_sequence(call, x):
+    """What becomes of every sequence: its rows of the result and of the gradient."""
+    rows = x.values().clone().requires_grad_()
+    out = call(x.with_values(rows))
+    out = out[0] if isinstance(out, tuple) else out
+    (grad,) = torch.autograd.grad(out.square().sum(), rows)
+    of_out = out.sequences() if isinstance(out, tl.LoDTensor) else out.unbind()
+    return list(zip(of_out, x.with_values(grad).sequences(), strict=True))
+
+
+PLACED = {kind: lambda x, kind=kind: tl.sequence_pool(x, kind) for kind in POOLS}
+PLACED |= {name: getattr(tl, f"sequence_{name}") for name in WITHIN}
+PLACED["topk"] = lambda x: tl.sequence_topk(x, 3)
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_a_sequence_does_not_depend_on_its_place_and_company(name):
+    """In every dtype, at a width that leaves odd ends behind vectors, with and without a gradient."""
+    lengths, g = [3, 20, 1, 0, 7, 130, 2, 1100, 5], torch.Generator().manual_seed(5)
+    for dtype in (torch.float32, torch.float64, *HALVES):
+        for width in (1, 20):
+            x = tl.from_lengths(torch.randn(sum(lengths), width, generator=g).to(dtype), [lengths])
+            whole = by_sequence(PLACED[name], x)
+            for s, rows in enumerate(x.sequences()):
+                (alone,) = by_sequence(PLACED[name], tl.from_lengths(rows.clone(), [[len(rows)]]))
+                for a, b in zip(whole[s], alone):
+                    assert same_bits(a, b).all(), f"{dtype}, width {width}, sequence {s}"
+
+
+@pytest.mark.parametrize("info", [i for i in SEQUENCES if i.differentiable], ids=lambda info: info.id)
+def test_anomaly_mode_raises_nothing_where_gradients_are_finite(info, device):
+    """Nor in gradients of gradients: a NaN that reaches no row is still one to anomaly mode."""
+    samples = info.few(info.samples(torch.float64, device), 90 if info.name == "sequence_pool" else 12)
+    tried = 0
+    for sample in samples:
+        leaves, call = of_leaves(info, sample)
+        out = [o for o in call(*leaves) if o.requires_grad]
+        if not out or not finite(out):
+            continue
+
+        def twice(out, leaves):
+            first = torch.autograd.grad([o.square().sum() for o in out], leaves, create_graph=True, allow_unused=True)
+            first = [g for g in first if g is not None and g.requires_grad]
+            second = torch.autograd.grad([g.square().sum() for g in first], leaves, allow_unused=True) if first else ()
+            return [*first, *(g for g in second if g is not None)]
+
+        if not all(g.isfinite().all() for g in twice(out, leaves)):
+            continue
+        with torch.autograd.detect_anomaly(check_nan=True):
+            leaves, call = of_leaves(info, sample)
+            twice([o for o in call(*leaves) if o.requires_grad], leaves)
+        tried += 1
+    assert tried

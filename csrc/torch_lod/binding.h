@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_assert_async.h>
 #include <ATen/ops/empty.h>
@@ -16,6 +15,7 @@
 
 #include "torch_lod/each_level.h"
 #include "torch_lod/lod_view.h"
+#include "torch_lod/parallel.h"
 
 namespace lod {
 
@@ -23,11 +23,6 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 // -- devices
-
-inline void parallel(int64_t n, int64_t grain, const void* kernel, CpuExec::Body body) {
-  at::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) { body(kernel, begin, end); });
-}
-constexpr CpuExec kCpu{parallel};
 
 #ifdef LOD_CUDA
 #define LOD_RUN(tensor, kernel, ...)                                                             \

@@ -50,6 +50,7 @@ void operator delete(void* at, std::align_val_t) noexcept { free(at); }
 void operator delete(void* at, size_t, std::align_val_t) noexcept { free(at); }
 """
 LEAST = 1024
+SAID = ("allocate memory", "bad_alloc")
 
 
 def build(compiler: str, folder: Path) -> Path:
@@ -60,78 +61,91 @@ def build(compiler: str, folder: Path) -> Path:
     return library
 
 
-def run(library: Path, threads: int) -> subprocess.CompletedProcess:
+def run(library: Path, threads: int, samples: int) -> subprocess.CompletedProcess:
     env = {**os.environ, "LD_PRELOAD": str(library), "OMP_NUM_THREADS": str(threads)}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parent)])
-    command = [sys.executable, "-X", "faulthandler", "-W", "ignore", __file__, str(library), str(threads)]
+    command = [sys.executable, "-X", "faulthandler", "-W", "ignore", __file__, str(library), str(threads), str(samples)]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def calls(entry, sample):
-    """The call of a sample, and with it its gradient."""
+    """The call of a sample, and with it its gradient: functions that give tensors or None."""
     import torch
-    from samples.words import tensors
+    from samples.words import changed, tensors
 
     floats = [t for t in tensors((sample.args, sample.kwargs)) if t.is_floating_point()]
 
     def forwards():
         with torch.no_grad():
-            return list(tensors(entry.run(sample)))
+            return tensors(entry.run(sample))
 
     def backwards():
         leaves = [t.detach().requires_grad_() for t in floats]
         by = dict(zip(map(id, floats), leaves, strict=True))
-        from samples.words import changed
-
-        args = changed(sample.args, lambda t: by.get(id(t), t))
-        kwargs = changed(sample.kwargs, lambda t: by.get(id(t), t))
-        results = [t for t in tensors(entry.run(sample, args, kwargs)) if t.requires_grad]
-        if not results:
-            return []
-        return list(torch.autograd.grad([t.sum() for t in results], leaves, allow_unused=True))
+        args, kwargs = (changed(given, lambda t: by.get(id(t), t)) for given in (sample.args, sample.kwargs))
+        results = [t.sum() for t in tensors(entry.run(sample, args, kwargs)) if t.requires_grad]
+        return list(torch.autograd.grad(results, leaves, allow_unused=True)) if results else []
 
     return [forwards, backwards] if entry.differentiable else [forwards]
 
 
-def main(library: str, threads: int) -> None:
+def parallel_call():
+    """Attention that several threads share, each of which takes memory of its own."""
+    import torch
+
+    q, offsets = torch.randn(3000, 2, 8), torch.tensor([0, 1000, 3000])
+    return [*torch.ops.torch_lod.attention(q, q, q, offsets, offsets)]
+
+
+def same(found, right) -> bool:
+    import torch
+
+    return len(found) == len(right) and all(
+        b is None if a is None else torch.allclose(a, b, 0, 0, equal_nan=True)
+        for a, b in zip(found, right, strict=True)
+    )
+
+
+def failed_allocations(failing, call, where: str) -> int:
+    """How many allocations of a call fail with an error, and nothing else is wrong afterwards."""
+    import torch
+
+    def seeded():
+        torch.manual_seed(0)
+        return call()
+
+    right = seeded()
+    for n in range(300):
+        failing.fail_at(n)
+        try:
+            found, error = seeded(), None
+        except (RuntimeError, MemoryError) as caught:
+            found, error = right, caught
+        failed = failing.has_failed()
+        said = error is None or isinstance(error, MemoryError) or any(word in str(error) for word in SAID)
+        assert said and (failed or error is None), (where, n, error)
+        assert same(found, right) and same(seeded(), right), (where, n)
+        if not failed:
+            return n
+    raise AssertionError(f"{where}: no end of allocations")
+
+
+def main(library: str, threads: int, samples: int) -> None:
     import torch
     from samples import OPS, SEQUENCES
 
-    torch.set_num_threads(threads)
-    failing = ctypes.CDLL(library)
-    said = ("allocate memory", "bad_alloc")
-    entries = operators = raised = 0
+    torch.set_num_threads(1)
+    failing, made, raised = ctypes.CDLL(library), 0, 0
     for entry in [*OPS, *SEQUENCES]:
-        operators += 1
-        for sample in list(entry.samples(entry.dtypes[0], "cpu"))[1:20:6]:
+        of_all = list(entry.samples(entry.dtypes[0], "cpu"))
+        for sample in of_all[len(of_all) // 2 :: max(1, len(of_all) // samples)][:samples]:
             for call in calls(entry, sample):
-                torch.manual_seed(0)
-                right = call()
-                entries += 1
-                for n in range(200):
-                    torch.manual_seed(0)
-                    failing.fail_at(n)
-                    try:
-                        found, error = call(), None
-                    except (RuntimeError, MemoryError) as caught:
-                        found, error = None, caught
-                    failed = failing.has_failed()
-                    where = f"{entry.id} {sample.label} {call.__name__}, allocation {n}"
-                    if error is not None:
-                        assert failed and (isinstance(error, MemoryError) or any(w in str(error) for w in said)), (where, error)
-                        raised += 1
-                    torch.manual_seed(0)
-                    again = call()
-                    for result in (again, *([found] if found is not None else [])):
-                        assert len(result) == len(right), where
-                        for a, b in zip(result, right, strict=True):
-                            assert (a is None) == (b is None) and (a is None or torch.equal(a.nan_to_num() if a.is_floating_point() else a, b.nan_to_num() if b.is_floating_point() else b)), where
-                    if not failed:
-                        break
-                else:
-                    raise AssertionError(f"{where}: no end")
-    print(f"{operators} operators, {entries} calls, {raised} failed allocations raised")
+                raised += failed_allocations(failing, call, f"{entry.id} {sample.label} {call.__name__}")
+                made += 1
+    torch.set_num_threads(threads)
+    raised += failed_allocations(failing, parallel_call, "attention in parallel")
+    print(f"{len([*OPS, *SEQUENCES])} operators, {made + 1} calls, {raised} failed allocations")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

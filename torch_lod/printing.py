@@ -47,7 +47,6 @@ def _lines(x):
 def _all_lines(x):
     lod = x.lod
     values = x.values().detach()
-    offsets = [lod.levels[k].tolist() for k in range(min(lod.depth, _LINES))]  # every line is at most one level deeper
 
     def children(k: int, begin: int, end: int, prefix: str):
         shown = _shown(end - begin, _ITEMS)
@@ -63,9 +62,7 @@ def _all_lines(x):
         if i is None:
             yield f"{prefix}├─ ... {end - begin - _ITEMS} more"
             continue
-        if k == len(offsets):
-            return
-        a, b = offsets[k][begin + i], offsets[k][begin + i + 1]
+        a, b = lod.levels[k][begin + i : begin + i + 2].tolist()
         name = f"{lod.level_names[k]} " if lod.level_names and lod.level_names[k] else ""
         if k + 1 == lod.depth:
             yield f"{prefix}{corner}{name}{i}: {_rows(values, a, b)}"

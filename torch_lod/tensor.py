@@ -378,11 +378,13 @@ class LoDTensor(PaddleMethods, Rows):
                 f"expected at most {64 - dense.dim()} levels with level='all' and rows of {dense.dim() - 1} dims, got "
                 f"{self._lod.depth}; see flatten_levels"
             )
+        if not compiling():
+            sizes = [self._lod.longest_at(k) for k in range(self._lod.depth)]
+            padded_rows(self._lod.num_sequences(), math.prod(sizes), math.prod(dense.shape[1:]))
         lengths: list[Tensor] = []
         for k in range(self._lod.depth - 1, -1, -1):
             one = LoD.checked("offsets", [self._lod.levels[k]])
             n, longest = one.num_sequences(), one.max_length()
-            padded_rows(n, longest, math.prod(dense.shape[1:]))
             starts, offsets = one.padded_starts_at(0, longest, right, self.device), one.row_offsets_at(0, self.device)
 
             def laid_out(t, fill, n=n, longest=longest, starts=starts, offsets=offsets):

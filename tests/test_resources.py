@@ -7,7 +7,6 @@ import os
 import pickle
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -89,6 +88,10 @@ def test_flatten_is_dropping_levels(first, last):
     assert lod.flatten(first, last) == expected and lod.flatten(first, last).level_names == expected.level_names
 
 
+def most():
+    return tl.zeros(tl.LoD([[0, 2**63 - 1]]), 0)
+
+
 def nested(depth, item):
     for _ in range(depth):
         item = [item]
@@ -140,6 +143,8 @@ REFUSED = {
     ),
     "a length of many digits": (lambda: tl.LoD.from_lengths([[10**5000]]), "within int64, got an int of 16610 bits at"),
     "group": (lambda: deep.lod.group([2**63 - 1, 2]), "expected lengths[0] to add up to less than 2**63, got more"),
+    "cat": (lambda: tl.cat([most(), most()]), f"cat: expected fewer than 2**63 rows in all, got {2**64 - 2}"),
+    "torch.cat": (lambda: torch.cat([most(), most()]), f"cat: expected fewer than 2**63 rows in all, got {2**64 - 2}"),
     "shift": (lambda: tl.sequence_shift(deep, 2**62), "expected n as an int within 2**40"),
     "unfold": (
         lambda: tl.sequence_unfold(deep, 2**62),

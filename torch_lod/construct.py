@@ -388,7 +388,8 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
             raise LoDValueError(
                 f"expected rows of one shape, got {tuple(xs[0].shape[1:])} and, at index {i}, {tuple(x.shape[1:])}"
             )
-    return made(torch.cat([x.values() for x in xs]), chain([x.lod for x in xs]))
+    lod = chain([x.lod for x in xs])
+    return made(torch.cat([x.values() for x in xs]), lod)
 
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:

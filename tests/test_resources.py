@@ -254,7 +254,9 @@ def test_kernels_after_a_fork():
     assert (done.returncode, done.stdout) == (0, "same\nended\n"), done.stderr[-3000:]
 
 
-def test_threads_share_a_tensor():
+def test_threads_share_a_tensor(request):
+    request.addfinalizer(lambda interval=sys.getswitchinterval(): sys.setswitchinterval(interval))
+    sys.setswitchinterval(1e-6)
     values, lengths = torch.randn(600, 6), [[3, 0, 2], [40, 0, 60, 1, 19]]
     values = values[: sum(lengths[1])].requires_grad_()
 

@@ -84,7 +84,9 @@ Tensor segment_conv_weight(const Tensor& values, const Tensor& grad, const Tenso
   const auto* o = offsets.const_data_ptr<int64_t>();
   std::vector<Tensor> of_positions;
   std::vector<int64_t> rows, windows;  // the rows seen at position j, and by which windows
+  Watch watch;
   for (int64_t j = 0; j < size; ++j) {
+    watch.look();
     const int64_t shift = start + j * dilation;
     rows.clear();
     windows.clear();

@@ -223,7 +223,9 @@ ThreeTensors lstm(const Layer& l) {
   const Tensor c = l.c_0 ? plan.packed(l.c_0) : at::zeros({n, width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, state}, values.options());
   const Tensor unprojected = projection ? at::empty({n, width}, values.options()) : h;
+  Watch watch;
   for (int64_t t = 0; t < plan.steps(); ++t) {
+    watch.look();
     const int64_t alive = plan.alive[t];
     const bool carried = t > 0 || l.h_0;
     if (carried) weights.multiply(first(h, alive), first(hidden, alive));
@@ -277,7 +279,9 @@ SevenTensors lstm_backward(const LayerBackward& l) {
   const Tensor dh = at::zeros({n, state}, values.options()), dc = at::zeros({n, width}, values.options());
   const Tensor d_unprojected = projection ? at::empty({n, width}, values.options()) : dh;
   const Tensor d_states = projection ? at::empty({rows, state}, values.options()) : Tensor();
+  Watch watch;
   for (int64_t t = plan.steps() - 1; t >= 0; --t) {
+    watch.look();
     const int64_t alive = plan.alive[t];
     if (projection) {
       const Tensor at_rows = plan.rows(t), d = first(dh, alive);
@@ -327,7 +331,9 @@ TwoTensors gru(const Layer& l) {
   const Factor weights(readable(l.weight_hh).t());
   const Tensor hidden = at::empty({n, 3 * width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::zeros({n, width}, values.options());
+  Watch watch;
   for (int64_t t = 0; t < plan.steps(); ++t) {
+    watch.look();
     const bool carried = t > 0 || l.h_0;
     if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
     LOD_RUN(values, gru_forward, floating_type("gru", values),
@@ -360,7 +366,9 @@ SixTensors gru_backward(const LayerBackward& l) {
   const Tensor h = plan.packed(l.h_0);
   const Tensor d_values = at::empty({rows, 3 * width}, values.options()), d_hidden = at::empty_like(d_values);
   const Tensor packed = at::empty({n, 3 * width}, values.options()), dh = at::zeros({n, width}, values.options());
+  Watch watch;
   for (int64_t t = plan.steps() - 1; t >= 0; --t) {
+    watch.look();
     LOD_RUN(values, gru_backward, floating_type(op, values),
             GruBackward{plan.at(t, width), read(saved), read(output), read(h), read(d_out), write(d_values),
                         write(d_hidden), write(packed), write(dh)});
@@ -392,7 +400,9 @@ Tensor rnn(const Layer& l) {
   const Factor weights(readable(l.weight_hh).t());
   const Tensor hidden = at::empty({n, width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, width}, values.options());
+  Watch watch;
   for (int64_t t = 0; t < plan.steps(); ++t) {
+    watch.look();
     const bool carried = t > 0 || l.h_0;
     if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
     LOD_RUN(values, rnn_forward, floating_type("rnn", values),
@@ -422,7 +432,9 @@ FiveTensors rnn_backward(const LayerBackward& l) {
   const Factor weights(readable(l.weight_hh));
   const Tensor h = plan.packed(l.h_0), grad = at::empty({rows, width}, values.options());
   const Tensor packed = at::empty({n, width}, values.options()), dh = at::zeros({n, width}, values.options());
+  Watch watch;
   for (int64_t t = plan.steps() - 1; t >= 0; --t) {
+    watch.look();
     LOD_RUN(values, rnn_backward, floating_type(op, values),
             RnnBackward{plan.at(t, width), read(output), read(d_out), write(grad), write(packed), write(dh), l.relu});
     if (t > 0 || l.h_0) weights.multiply(first(packed, plan.alive[t]), first(dh, plan.alive[t]));

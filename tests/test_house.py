@@ -87,9 +87,13 @@ def test_only_the_landing_knows_the_device():
         assert "march=native" not in text and "ffast-math" not in text, path
 
 
+#: Headers of the bindings.
+BINDING = ("binding.h", "factor.h", "gate.h", "operator.h", "operators.h", "parallel.h", "windows.h")
+
+
 def test_kernel_text_is_free_of_torch():
     for path in sources("csrc/*.h", "csrc/*/*.h", "csrc/cuda/*.cu"):
-        if path.name not in ("binding.h", "gate.h", "operator.h", "operators.h", "factor.h", "windows.h"):  # the binding layer
+        if path.name not in BINDING:
             foreign = re.findall(r"#include <((?:ATen|c10|torch)/[^>]*)>", path.read_text())
             assert all(name.startswith("torch/headeronly/") for name in foreign), (path, foreign)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to make a LoDTensor: from nested lists, lengths, offsets, padded tensors and other libraries' ragged forms."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,11 @@ from torch import Tensor
 
 from . import ops
 from .dynamo import compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, public
+from .errors import LoDTypeError, LoDValueError, no_memory, public
 from .lod import LoD
 from .tensor import LoDTensor, made, moved, values_of
 from .torch_rules import chain
-from .validate import host_integers, sums
+from .validate import host_integers, sums, whole
 
 __all__ = [
     "cat",
@@ -141,6 +142,8 @@ def lod_tensor(
         try:
             values = torch.tensor(items, dtype=dtype, device=device)
         except (ValueError, TypeError, RuntimeError) as error:
+            if no_memory(error):
+                raise
             raise LoDValueError(f"expected numbers in rows of one shape: {error}") from None
     x = LoDTensor(values, lod)
     x.requires_grad_(requires_grad)
@@ -308,11 +311,20 @@ def from_nested(nested: Tensor, *, level_names=None) -> LoDTensor:
 # -- filled
 
 
+def _shape_of(lod: LoD, element: tuple) -> tuple[int, ...]:
+    if not isinstance(lod, LoD):
+        raise LoDTypeError(f"expected a LoD, got {type(lod).__name__}; see tl.LoD.from_lengths")
+    if compiling():
+        return lod.rows, *element
+    shape = (lod.rows, *(whole(f"element[{i}]", size) for i, size in enumerate(element)))
+    if min(shape) < 0 or math.prod(size or 1 for size in shape) >= 2**63:
+        raise LoDValueError(f"expected sizes >= 0 of less than 2**63 numbers in all, got {shape[1:]!r:.80}")
+    return shape
+
+
 def _filled(make, doc: str):
     def fill(lod: LoD, *element: int, **kwargs) -> LoDTensor:
-        if not isinstance(lod, LoD):
-            raise LoDTypeError(f"expected a LoD, got {type(lod).__name__}; see tl.LoD.from_lengths")
-        return LoDTensor(make(lod.rows, *element, **kwargs), lod)
+        return LoDTensor(make(_shape_of(lod, element), **kwargs), lod)
 
     fill.__name__ = fill.__qualname__ = make.__name__
     fill.__doc__ = f"{doc} rows of shape `element` for every row of `lod`; keyword arguments as torch.{make.__name__}."
@@ -327,9 +339,7 @@ rand, randn = _filled(torch.rand, "Uniform random"), _filled(torch.randn, "Norma
 def full(lod: LoD, *element: int, fill_value, **kwargs) -> LoDTensor:
     """A LoDTensor with the structure `lod`, whose rows of shape `element` are filled with one value; keyword arguments
     as torch.full."""
-    if not isinstance(lod, LoD):
-        raise LoDTypeError(f"expected a LoD, got {type(lod).__name__}; see tl.LoD.from_lengths")
-    return LoDTensor(torch.full((lod.rows, *element), fill_value, **kwargs), lod)
+    return LoDTensor(torch.full(_shape_of(lod, element), fill_value, **kwargs), lod)
 
 
 # -- joining
@@ -378,7 +388,8 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
             raise LoDValueError(
                 f"expected rows of one shape, got {tuple(xs[0].shape[1:])} and, at index {i}, {tuple(x.shape[1:])}"
             )
-    return made(torch.cat([x.values() for x in xs]), chain([x.lod for x in xs]))
+    lod = chain([x.lod for x in xs])
+    return made(torch.cat([x.values() for x in xs]), lod)
 
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:

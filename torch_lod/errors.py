@@ -105,6 +105,11 @@ def _class_of(value: Any) -> str:
     return (value if isinstance(value, type) else type(value)).__name__
 
 
+def no_memory(error: Exception) -> bool:
+    """Whether torch raised because memory could not be allocated: nothing is wrong with the arguments then."""
+    return isinstance(error, RuntimeError) and "allocate memory" in str(error)
+
+
 def named(error: LoDError, call: str) -> LoDError:
     """The error with the name of a call; for errors that do not pass through `public`."""
     error.call = call

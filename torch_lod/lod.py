@@ -16,7 +16,7 @@ from .validate import host_integers, host_levels, level_names_of, sums, whole
 
 _check_lod = torch.ops.torch_lod.check_lod.default
 _HOST = torch.device("cpu")
-_SHOWN = 12  # entries of a level that repr prints
+_SHOWN = 12  # entries of a level, and levels, that repr prints
 
 
 class Runs(NamedTuple):
@@ -364,12 +364,13 @@ class LoD(Partition):
         a, b = self.level(first), self.level(last)
         if a > b:
             raise LoDValueError(f"expected first not to be inside last, got levels {a} and {b}")
-        lod: LoD | None = self
-        for _ in range(b - a):
-            assert lod is not None  # level b stays
-            lod = lod.drop_level(a)
-        assert lod is not None
-        return lod
+        if a == b:
+            return self
+        levels = list(self.levels[:a])
+        if a > 0:
+            for inner in self.levels[a:b]:
+                levels[-1] = inner[levels[-1]]
+        return LoD.checked("offsets", [*levels, *self.levels[b:]], self._names_of([*range(a), *range(b, self.depth)]))
 
     @public
     def outer(self, level: int | str) -> "LoD | None":
@@ -476,8 +477,12 @@ class LoD(Partition):
         return found
 
     def __repr__(self) -> str:
-        shown = ", ".join(_short(level.diff()) for level in self.levels)
-        return f"LoD([{shown}]{f', level_names={self.level_names}' if self.level_names else ''})"
+        shown, names = [_short(level.diff()) for level in self.levels[: _SHOWN - 1]], self.level_names
+        if self.depth > _SHOWN:
+            shown.append(f"... {self.depth - _SHOWN} more levels ...")
+            names = names and (*names[: _SHOWN - 1], "...", names[-1])
+        shown += [_short(level.diff()) for level in self.levels[_SHOWN - 1 :][-1:]]
+        return f"LoD([{', '.join(shown)}]{f', level_names={names}' if names else ''})"
 
     def __setattr__(self, name, value):
         raise AttributeError(f"LoD is immutable: cannot set {name!r}; make another one")

@@ -2,6 +2,8 @@
 """How a LoDTensor is printed: a shortened tree of its sequences, and a table of its lengths."""
 
 import html as _html
+import itertools
+import math
 
 import torch
 
@@ -9,6 +11,7 @@ from .errors import LoDTypeError
 from .lod import LoD
 
 _ITEMS = 4  # elements of a sequence that are shown
+_LINES = 200  # of a tree that are shown: their number multiplies by level
 #: How many rows of a sequence, and elements of a row along each dim, are shown: the first pair that fits.
 _FITS, _WIDTH = ((6, 8), (4, 4), (3, 3), (2, 3), (2, 2)), 100
 
@@ -37,34 +40,41 @@ def _shown(n: int, most: int) -> list[int | None]:
 
 
 def _lines(x):
+    lines = list(itertools.islice(_all_lines(x), _LINES + 1))
+    return lines if len(lines) <= _LINES else [*lines[:_LINES], f"... more than {_LINES} lines"]
+
+
+def _all_lines(x):
     lod = x.lod
     values = x.values().detach()
-    offsets = [lod.levels[k].tolist() for k in range(lod.depth)]
 
-    def walk(k: int, begin: int, end: int, prefix: str):
+    def children(k: int, begin: int, end: int, prefix: str):
         shown = _shown(end - begin, _ITEMS)
-        for place, i in enumerate(shown):
-            last = place == len(shown) - 1
-            corner, down = ("└─ ", "   ") if last else ("├─ ", "│  ")
-            if i is None:
-                yield f"{prefix}├─ ... {end - begin - _ITEMS} more"
-                continue
-            j = begin + i
-            a, b = offsets[k][j], offsets[k][j + 1]
-            name = f"{lod.level_names[k]} " if lod.level_names and lod.level_names[k] else ""
-            if k + 1 == lod.depth:
-                yield f"{prefix}{corner}{name}{i}: {_rows(values, a, b)}"
-            else:
-                yield f"{prefix}{corner}{name}{i}{'' if b > a else ': empty'}"
-                yield from walk(k + 1, a, b, prefix + down)
+        return ((place + 1 == len(shown), i, k, begin, end, prefix) for place, i in enumerate(shown))
 
-    return walk(0, 0, lod.num_sequences(), "")
+    pending = [children(0, 0, lod.num_sequences(), "")]  # instead of recursion: Python's stack is smaller than a LoD
+    while pending:
+        if (child := next(pending[-1], None)) is None:
+            pending.pop()
+            continue
+        last, i, k, begin, end, prefix = child
+        corner, down = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        if i is None:
+            yield f"{prefix}├─ ... {end - begin - _ITEMS} more"
+            continue
+        a, b = lod.levels[k][begin + i : begin + i + 2].tolist()
+        name = f"{lod.level_names[k]} " if lod.level_names and lod.level_names[k] else ""
+        if k + 1 == lod.depth:
+            yield f"{prefix}{corner}{name}{i}: {_rows(values, a, b)}"
+        else:
+            yield f"{prefix}{corner}{name}{i}{'' if b > a else ': empty'}"
+            pending.append(children(k + 1, a, b, prefix + down))
 
 
 def _rows(values, begin: int, end: int) -> str:
     """The rows of a sequence, as many of them and of their elements as fit on a line."""
     count = f"{end - begin} row{'s' * (end - begin != 1)}"
-    if values.is_meta:
+    if values.is_meta or values.dim() > 64:  # 64: of what torch itself reduces
         return count
     for rows, elements in _FITS:
         numbers, left_out = _ends(values[begin:end], rows, elements)
@@ -112,21 +122,28 @@ def describe(x) -> str:
     lines = [
         f"{'level':<14}{'sequences':>10}{'min':>8}{'mean':>10}{'max':>8}{'empty':>8}{'padded rows':>14}{'waste':>8}"
     ]
-    for k in range(lod.depth):
+    below = None  # the rows under every sequence of a level, from the innermost outwards
+    row_lengths = []
+    for offsets in reversed(lod.levels):
+        below = offsets if below is None else below[offsets]
+        row_lengths.append(below.diff())
+    for k, rows in enumerate(reversed(row_lengths)):
         lengths = lod.lengths(k)
-        rows = lod.row_lengths(k)
         n = lengths.numel()
         low, mean, high = (int(lengths.min()), lengths.double().mean(), int(lengths.max())) if n else (0, 0.0, 0)
         padded = n * int(rows.max()) if n else 0
         waste = 1 - lod.rows / padded if padded else 0.0
         name = lod.level_names[k] if lod.level_names and lod.level_names[k] else f"level {k}"
         lines.append(
-            f"{name:<14}{n:>10}{low:>8}{mean:>10.2f}{high:>8}{int((lengths == 0).sum()):>8}{padded:>14}{waste:>8.1%}"
+            f"{name:<14}{n:>10}{low:>8}{mean:>10.2f}{high:>8}{int((lengths == 0).sum()):>8}{_count(padded):>14}{waste:>8.1%}"
         )
-    dense = lod.num_sequences()
-    for k in range(lod.depth):
-        dense *= lod.max_length(k)
+    dense = lod.num_sequences() * math.prod(lod.max_length(k) for k in range(lod.depth))
     if lod.depth > 1:
         waste = 1 - lod.rows / dense if dense else 0.0
-        lines.append(f"{'all levels':<14}{lod.num_sequences():>10}{'':>34}{dense:>14}{waste:>8.1%}")
+        lines.append(f"{'all levels':<14}{lod.num_sequences():>10}{'':>34}{_count(dense):>14}{waste:>8.1%}")
     return "\n".join([*lines, f"{lod.rows} rows"])
+
+
+def _count(n: int) -> str:
+    """A number, however large, in 14 columns."""
+    return str(n) if n < 10**13 else f"10**{math.log10(n):.1f}"

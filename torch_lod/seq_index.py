@@ -62,7 +62,7 @@ class SequenceIndex(Generic[T]):
             if picked.step == 1:
                 inner, first, last = lod.cut(k, picked.start, max(picked.start, picked.stop))
                 return self._wrap(x.values()[first:last], inner)
-            index = torch.tensor(picked, dtype=torch.int64, device="cpu")
+            index = torch.arange(len(picked), device="cpu") * picked.step + picked.start
         else:
             index = begin + _positions(key[-1], end - begin)
         return self._moved(x, *lod.take(k, index))

@@ -90,6 +90,8 @@ def level_of(x, level: int | str, what: str = "x") -> int:
 def number(what: str, value) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise LoDTypeError(f"expected {what} as a number, got {value!r:.60}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise LoDValueError(f"expected {what} as a float or within int64, got an int of {value.bit_length()} bits")
 
 
 def probability(what: str, value) -> None:

@@ -3,6 +3,7 @@
 
 import copy
 import itertools
+import math
 import operator
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from .paddle_methods import PaddleMethods
 from .printing import tree
 from .seq_index import SequenceIndex, below
 from .typed import Rows
-from .validate import filler, host_integers, sums
+from .validate import filler, host_integers, padded_rows, sums
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _KINDS, _Route = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route
@@ -365,12 +366,21 @@ class LoDTensor(PaddleMethods, Rows):
             raise LoDValueError(f"expected max_length of at least the longest sequence, {longest}, got {max_length!r}")
         with without_policy():
             x, n = rows_of(self), lod.levels[k].shape[0] - 1
+            rows = padded_rows(n, max_length, math.prod(x.shape[1:]))
             starts = lod.padded_starts_at(k, max_length, side == "right", x.device)
-            dense = ops.scatter_runs(x, starts, lod.row_offsets_at(k, x.device), n * max_length, 1, padding_value)
+            dense = ops.scatter_runs(x, starts, lod.row_offsets_at(k, x.device), rows, 1, padding_value)
             return dense.view(n, max_length, *x.shape[1:]), lod.handed_out(lod.row_lengths_at(k, x.device))
 
     def _to_padded_all(self, padding_value, right: bool):
         dense = self.values()
+        if self._lod.depth + dense.dim() > 64:  # what torch's own functions take
+            raise LoDValueError(
+                f"expected at most {64 - dense.dim()} levels with level='all' and rows of {dense.dim() - 1} dims, got "
+                f"{self._lod.depth}; see flatten_levels"
+            )
+        if not compiling():
+            sizes = [self._lod.longest_at(k) for k in range(self._lod.depth)]
+            padded_rows(self._lod.num_sequences(), math.prod(sizes), math.prod(dense.shape[1:]))
         lengths: list[Tensor] = []
         for k in range(self._lod.depth - 1, -1, -1):
             one = LoD.checked("offsets", [self._lod.levels[k]])

@@ -35,8 +35,10 @@ def host_integers(what: str, data) -> Tensor:
         try:
             return torch.tensor(entries, dtype=torch.int64, device=_HOST)
         except (RuntimeError, OverflowError, ValueError):
-            i = next(i for i, value in enumerate(entries) if not -(2**63) <= value < 2**63)
-            raise LoDValueError(f"expected {what} within int64, got {entries[i]} at index {i}") from None
+            for i, value in enumerate(entries):
+                if not -(2**63) <= value < 2**63:
+                    raise LoDValueError(f"expected {what} within int64, got {_excerpt(value)} at index {i}") from None
+            raise  # no memory
     raise LoDTypeError(f"expected {what} as a list, array or tensor of integers, got {type(data).__name__}")
 
 
@@ -55,17 +57,26 @@ def filler(what: str, value, dtype: torch.dtype):
     """A number that rows of a dtype can be filled with."""
     if not isinstance(value, (int, float)) or (isinstance(value, bool) and dtype != torch.bool):
         raise LoDTypeError(f"expected {what} as a number, got {_excerpt(value)}")
-    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
-        fits = isinstance(value, float) or abs(value) < 2**1023
-    else:
-        fits = value == value // 1 and torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max
-    if not fits:
-        raise LoDValueError(f"expected a whole {what} within {dtype}, got {_excerpt(value)}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:  # torch takes no larger one
+        raise LoDValueError(f"expected {what} within int64 or as a float, got an int of {value.bit_length()} bits")
+    if not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool):
+        if value != value // 1 or not torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max:
+            raise LoDValueError(f"expected a whole {what} within {dtype}, got {_excerpt(value)}")
     return value
 
 
+def padded_rows(sequences: int, length: int, width: int = 1) -> int:
+    """The rows of a padded tensor; ValueError if its numbers, `width` per row, are too many to count."""
+    if not compiling() and max(1, sequences) * max(1, length) * max(1, width) >= 2**63:
+        raise LoDValueError(
+            f"expected a padded tensor of less than 2**63 numbers, got {sequences} sequences padded to {length} rows "
+            f"of {width}"
+        )
+    return sequences * length
+
+
 def _excerpt(value) -> str:
-    text = repr(value)
+    text = f"an int of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**99 else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

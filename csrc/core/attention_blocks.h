@@ -153,17 +153,23 @@ inline void transpose(const float* from, int64_t rows, int64_t width, float* to)
     }
 }
 
-// Memory of a thread, handed out in pieces.
+// Memory of a thread, handed out in pieces, and kept for the next item. A handler of signals that calls attention while
+// an item pauses finds none, and gets memory of its own.
 class Workspace {
  public:
-  explicit Workspace(int64_t floats) {
-    static thread_local std::vector<float> memory;
-    if (int64_t(memory.size()) < floats + 16) memory.resize(floats + 16);
-    next_ = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / sizeof(float);
+  explicit Workspace(int64_t floats) : memory_(std::move(kept())) {
+    if (int64_t(memory_.size()) < floats + 16) memory_.resize(floats + 16);
+    next_ = memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64 / sizeof(float);
   }
+  ~Workspace() { kept() = std::move(memory_); }
   float* take(int64_t floats) { return next_ += floats, next_ - floats; }
 
  private:
+  static std::vector<float>& kept() {
+    static thread_local std::vector<float> memory;
+    return memory;
+  }
+  std::vector<float> memory_;
   float* next_;
 };
 
@@ -250,6 +256,7 @@ struct AttendBlock : AttentionForward {
     int64_t s, begin;
   };
   const std::vector<Position>& blocks;
+  const Exec& exec;
 
   void operator()(int64_t item) const {
     const int64_t h = item / int64_t(blocks.size()), g = key_head(h);
@@ -270,6 +277,7 @@ struct AttendBlock : AttentionForward {
     const Range seen{block.pairs.keys_of(first).begin, block.pairs.keys_of(first + m - 1).end};
     for (int64_t j = seen.begin / kKeysAtOnce * kKeysAtOnce; j < seen.end; j += kKeysAtOnce) {
       const int64_t n = std::min(kKeysAtOnce, block.pairs.keys.length() - j);
+      exec.pause();
       block.lay_out_keys(j, n, g, k);
       transpose(k, n, width, transposed);
       block.lay_out_values(j, n, g, v);
@@ -311,12 +319,13 @@ void attend_in_blocks(const Exec& exec, const AttentionForward& a) {
     for (int64_t i = 0, n = rows_of(a.query_offsets, s, a.queries).length(); i < n; i += kBlockOfQueries)
       blocks.push_back({s, i});
   const int64_t items = a.heads * int64_t(blocks.size());
-  each(exec, items, a.cost(items), AttendBlock<T>{{a}, blocks});
+  each(exec, items, a.cost(items), AttendBlock<T>{{a}, blocks, exec});
 }
 
 // A sequence and a head of its keys, with all heads of the queries that share it; all heads, if they share a bias.
 template <class T>
 struct AttendBlockGrad : AttentionBackward {
+  const Exec& exec;
   void operator()(int64_t item) const {
     const int64_t s = item % segments, some = heads_at_once() == 1 ? 1 : key_heads;
     for (int64_t g = item / segments * some, end = g + some; g < end; ++g) head(s, g);
@@ -349,6 +358,7 @@ struct AttendBlockGrad : AttentionBackward {
           const Range c = block.columns(i, rows, j, n);
           const int64_t at = block.pairs.queries.begin + i, real = c.end - c.begin, columns = whole(c.end) - c.begin;
           if (real <= 0) continue;
+          exec.pause();
           block.lay_out_queries(i, rows, h, q);
           lay_out(static_cast<const T*>(grad_out) + (at * heads + h) * value_width, heads * value_width, rows,
                   value_width, 1.f, d_out);
@@ -397,7 +407,7 @@ struct AttendBlockGrad : AttentionBackward {
 template <class T>
 void attend_in_blocks(const Exec& exec, const AttentionBackward& a) {
   const int64_t items = a.segments * (a.heads_at_once() == 1 ? a.key_heads : 1);
-  each(exec, items, 2 * a.cost(items), AttendBlockGrad<T>{a});
+  each(exec, items, 2 * a.cost(items), AttendBlockGrad<T>{{a}, exec});
 }
 
 }  // namespace lod::LOD_LEVEL

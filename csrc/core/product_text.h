@@ -272,7 +272,7 @@ void pack_right(const TransposedProduct<T>& p, int64_t low, int64_t deep, T* to)
 
 // Blocks [begin, end) of kTile rows of the result.
 template <class T>
-void some_blocks(const TransposedProduct<T>& p, int64_t begin, int64_t end) {
+void some_blocks(const CpuExec& exec, const TransposedProduct<T>& p, int64_t begin, int64_t end) {
   constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
   // Rows summed before the sums go to memory, and blocks packed at a time, row after row, since rows lie far apart.
   constexpr int64_t kDeep = 256, kGroup = 8;
@@ -282,6 +282,7 @@ void some_blocks(const TransposedProduct<T>& p, int64_t begin, int64_t end) {
   left.grow(kDeep * kGroup * kTile);
   for (int64_t low = 0; low < std::max<int64_t>(p.k, 1); low += kDeep) {
     const int64_t deep = std::min(kDeep, p.k - low);
+    exec.pause();
     pack_right(p, low, deep, right.data());
     for (int64_t first = begin; first < end; first += kGroup) {
       const int64_t last = std::min(end, first + kGroup), whole = std::min(last, p.m / kTile);
@@ -309,10 +310,16 @@ void multiply_transposed(const CpuExec& exec, const TransposedProduct<T>& p) {
   if (p.m <= 0 || p.n <= 0) return;
   // blocks worth waking another thread for
   const int64_t worth = (int64_t(1) << 22) / std::max<int64_t>(1, kTile * p.n * p.k);
-  // a thread takes neighbouring blocks, since each packs the right side for itself
-  exec.parallel((p.m + kTile - 1) / kTile, std::max<int64_t>(1, worth), &p,
-                [](const void* product, int64_t begin, int64_t end) {
-                  some_blocks(*static_cast<const TransposedProduct<T>*>(product), begin, end);
+  // a thread takes all its blocks at once, since each packs the right side for itself
+  const int64_t blocks = (p.m + kTile - 1) / kTile, threads = exec.threads();
+  struct Work {
+    const CpuExec& exec;
+    const TransposedProduct<T>& p;
+  } work{exec, p};
+  exec.parallel(blocks, std::max((blocks + threads - 1) / threads, worth), &work,
+                [](const void* given, int64_t begin, int64_t end) {
+                  const Work& w = *static_cast<const Work*>(given);
+                  some_blocks(w.exec, w.p, begin, end);
                 });
 }
 

@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #ifdef LOD_CUDA
@@ -14,15 +13,11 @@
 
 #include "torch_lod/gate.h"
 #include "torch_lod/lod_view.h"
+#include "torch_lod/parallel.h"
 
 namespace lod {
 
 // -- devices
-
-inline void parallel(int64_t n, int64_t grain, const void* kernel, CpuExec::Body body) {
-  at::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) { body(kernel, begin, end); });
-}
-constexpr CpuExec kCpu{parallel};
 
 #ifdef LOD_CUDA
 #define LOD_RUN(tensor, kernel, ...)                                                             \

@@ -62,7 +62,10 @@ void visit_numbers(DType dtype, const F& f) {
 // How kernels run: on the CPU through a parallel loop that the caller lends, on the GPU in a stream.
 struct CpuExec {
   using Body = void (*)(const void* kernel, int64_t begin, int64_t end);
+  // body(kernel, begin, end) for pieces of [0, n) of `grain` items, what is worth waking another thread for
   void (*parallel)(int64_t n, int64_t grain, const void* kernel, Body body);
+  void (*pause)() = [] {};  // called in the middle of items that take long; it may throw
+  int64_t (*threads)() = [] { return int64_t(1); };  // of a parallel loop that begins now
 };
 struct CudaExec {
   void* stream;

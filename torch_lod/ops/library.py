@@ -14,6 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from . import check, composed, schemas
+from . import signals as signals  # registers what kernels ask
 
 _PACKAGE = Path(__file__).parent.parent
 

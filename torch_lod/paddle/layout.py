@@ -7,7 +7,7 @@ from torch import Tensor
 from .. import ops
 from ..construct import from_padded
 from ..dynamo import failing, holds, whole_number
-from ..errors import LoDIndexError, LoDTypeError, LoDValueError
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory
 from ..lod import LoD
 from ..sequence_operator import along, as_autocast, integer, one_column, sequence_operator
 from ..tensor import LoDTensor, rows_of
@@ -119,6 +119,8 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
         try:
             lengths = torch.as_tensor(lengths)
         except (TypeError, ValueError, RuntimeError) as error:
+            if no_memory(error):
+                raise
             raise LoDTypeError(f"expected lengths as whole numbers, got {lengths!r:.60}") from error
         lengths = lengths if lengths.numel() else lengths.to(torch.int64)
     if not isinstance(dtype, torch.dtype):

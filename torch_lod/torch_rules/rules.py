@@ -5,6 +5,8 @@ result (`signature`), or raises."""
 import torch
 from torch import Tensor
 
+from ..dynamo import holds
+from ..errors import LoDValueError, named
 from ..lod import LoD
 from .arguments import NO_SEQUENCES, OUT, carries, lod_of, refusal, same_lod, touches_rows
 from .operands import agree, join
@@ -389,7 +391,9 @@ def _chained(lods) -> LoD | None:
 
 def chain(lods) -> LoD:
     """The sequences of several LoDs one after another."""
-    levels = []
+    rows, levels = sum(lod.rows for lod in lods), []
+    if not holds(rows < 2**63):
+        raise named(LoDValueError(f"expected fewer than 2**63 rows in all, got {rows}"), "cat")
     for k in range(lods[0].depth):
         parts, end = [torch.zeros(1, dtype=torch.int64, device="cpu")], 0
         for lod in lods:
@@ -397,4 +401,4 @@ def chain(lods) -> LoD:
             parts.append(offsets[1:] + end)
             end += lod.elements_at(k)
         levels.append(torch.cat(parts))
-    return LoD.checked("offsets", levels, lods[0].level_names, sum(lod.rows for lod in lods))
+    return LoD.checked("offsets", levels, lods[0].level_names, rows)

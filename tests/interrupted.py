@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program: what long operators do with signals. It prints how many seconds after Ctrl-C each of them ended."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import torch
+
+import torch_lod as tl
+
+attention = torch.ops.torch_lod.attention.default
+ROWS = 60_000  # a minute of attention, on one thread
+OFFSETS = torch.tensor([0, ROWS])
+
+
+def interrupted(call, after: float) -> float:
+    """The seconds from Ctrl-C, which comes `after` seconds of the call, to its end."""
+    sent = []
+
+    def send():
+        sent.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(after, send)
+    timer.start()
+    try:
+        call()
+    except KeyboardInterrupt as error:
+        ended = time.perf_counter()
+        assert not error.args, error
+        return ended - sent[0]
+    finally:
+        timer.cancel()
+    raise AssertionError("finished")
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main(threads: int) -> None:
+    torch.set_num_threads(threads)
+    q = torch.randn(ROWS, 1, 64)
+    out, sums = torch.randn(ROWS, 1, 64), torch.zeros(ROWS, 1)
+    options = (None, None, None, None, -1, -1, 0.0)
+    backward = torch.ops.torch_lod.attention_backward.default
+    x = tl.from_lengths(torch.randn(400_000, 4), [[400_000]])
+    lstm = tl.nn.LSTM(4, 256)
+    loss = tl.nn.LSTM(4, 128)(x)[0].sum()
+    calls = {
+        "attention": lambda: attention(q, q, q, OFFSETS, OFFSETS),
+        "attention, float64": lambda: attention(q.double(), q.double(), q.double(), OFFSETS, OFFSETS),
+        "gradient of attention": lambda: backward(out, q, q, q, OFFSETS, OFFSETS, *options, out, sums, False),
+        "recurrence": lambda: lstm(x),
+        "gradient of a recurrence": lambda: loss.backward(),
+    }
+    for name, call in calls.items():
+        print(f"{name}: {interrupted(call, 0.3):.3f} s")
+    before = resident()
+    for _ in range(3):
+        interrupted(calls["attention"], 0.2)
+    assert resident() - before < 32 * 2**20, (before, resident())
+
+    part = q[:8000].contiguous()
+    offsets = torch.tensor([0, 8000])
+    right, small = (
+        attention(part, part, part, offsets, offsets)[0],
+        attention(part[:300], part[:300], part[:300], *[torch.tensor([0, 300])] * 2)[0],
+    )
+    handled = []
+
+    def handler(*_):  # returns, and uses the operator that it interrupts
+        again = attention(part[:300], part[:300], part[:300], *[torch.tensor([0, 300])] * 2)[0]
+        handled.append(torch.equal(again, small))
+
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.15, 0.15)
+    for _ in range(20):
+        assert torch.equal(attention(part, part, part, offsets, offsets)[0], right)
+        if len(handled) > 3:
+            break
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert handled and all(handled), handled
+
+    class Own(Exception):
+        pass
+
+    def raising(*_):
+        raise Own
+
+    signal.signal(signal.SIGALRM, raising)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        attention(q, q, q, OFFSETS, OFFSETS)
+    except Own:
+        print("handlers: ok")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -104,6 +104,12 @@ def test_views_are_copied(data):
     assert tl.from_offsets(values(), [data]).num_sequences() == 2
 
 
+def test_unsigned_arrays_are_taken_where_they_fit():
+    assert LoD([np.array([0, 2, 6], dtype=np.uint64)]).to_list() == [[0, 2, 6]]
+    assert LoD([torch.tensor([0, 2, 6], dtype=torch.uint64)]).to_list() == [[0, 2, 6]]
+    assert LoD.from_lengths([np.array([], dtype=np.uint64)]).to_list() == [[0]]
+
+
 def test_lengths_are_summed_in_int64():
     assert LoD.from_lengths([torch.tensor([2**31 - 1] * 2, dtype=torch.int32)]).rows == 2**32 - 2
 

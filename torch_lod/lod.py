@@ -484,7 +484,7 @@ class LoD(Partition):
         return f"LoD([{shown}]{f', level_names={self.level_names}' if self.level_names else ''})"
 
     def __setattr__(self, name, value):
-        raise AttributeError(f"LoD is immutable: cannot set {name!r}; make another one")
+        raise AttributeError(f"LoD is immutable: cannot set {shown(name)}; make another one")
 
     def __delattr__(self, name):
         raise AttributeError(f"LoD is immutable: cannot delete {name!r}")

@@ -50,8 +50,12 @@ def build(folder: Path, short: bool) -> Path:
         "-DTORCH_EXTENSION_NAME=_C",
     ]
 
+    newest = max(path.stat().st_mtime for path in (ROOT / "csrc").rglob("*.*"))
+
     def compiled(source: Path) -> Path:
         to = folder / f"{source.stem}.o"
+        if to.exists() and to.stat().st_mtime > newest:
+            return to
         subprocess.run([CXX, "-c", *flags, *include(), f"-I{ROOT}/csrc", source, "-o", to], check=True)
         return to
 
@@ -65,10 +69,14 @@ def build(folder: Path, short: bool) -> Path:
 
 
 def environment(folder: Path, tree: Path) -> dict[str, str]:
-    preload = subprocess.run([CXX, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
+    # Python itself is C: AddressSanitizer finds who throws only if the library of C++ is there from the start
+    found = (
+        subprocess.run([CXX, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    )
     return {
         **os.environ,
-        "LD_PRELOAD": preload.strip(),
+        "LD_PRELOAD": " ".join(found),
         "PYTHONPATH": f"{tree}:{tree}/tests",
         "PYTHONMALLOC": "malloc",
         "MALFORMED_LIMIT_S": "120",

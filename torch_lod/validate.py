@@ -101,7 +101,7 @@ def _held(t: Tensor) -> None:
     except (NotImplementedError, RuntimeError):  # sparse, or of a transform
         return
     end = 1 + t.storage_offset() + sum((n - 1) * step for n, step in zip(t.shape, t.stride(), strict=True))
-    if held < end * t.element_size() and t.numel() and not torch._is_functional_tensor(t):
+    if held < end * t.element_size() and t.numel():
         raise LoDValueError(
             f"expected tensors with memory behind them, got one of {t.numel()} elements over a storage of {held} bytes"
         )

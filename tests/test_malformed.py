@@ -107,7 +107,7 @@ def test_every_class_of_the_catalogue_is_asked():
     assert malformed_calls.entry_points() <= entries  # each of them has arguments, if only too many
 
 
-def test_every_call_returns_or_raises():
+def test_every_call_of_the_catalogue_returns_or_raises():
     """A sample: one call of each class of each entry point. All of them: make catalogue."""
     done = python("malformed_pool.py", "--short")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -487,7 +487,7 @@ class LoD(Partition):
         raise AttributeError(f"LoD is immutable: cannot set {shown(name)}; make another one")
 
     def __delattr__(self, name):
-        raise AttributeError(f"LoD is immutable: cannot delete {name!r}")
+        raise AttributeError(f"LoD is immutable: cannot delete {shown(name)}")
 
     def __copy__(self) -> "LoD":
         return self

@@ -79,6 +79,7 @@ def environment(folder: Path, tree: Path) -> dict[str, str]:
         "LD_PRELOAD": " ".join(found),
         "PYTHONPATH": f"{tree}:{tree}/tests",
         "PYTHONMALLOC": "malloc",
+        "MALFORMED_REPORTS": f"{folder}/report",
         "MALFORMED_LIMIT_S": "120",
         # a call may ask for too much memory: then it gets none, as without the sanitizer
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=0:allocator_may_return_null=1:max_allocation_size_mb=4096:"

@@ -13,7 +13,7 @@ JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 SOURCES := $(shell find csrc torch_lod -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.py') setup.py pyproject.toml
 
-.PHONY: demo test quick test-all test-fallback bench lint recipe docs size cuda clean
+.PHONY: demo test quick test-all test-fallback catalogue files mutate sanitize bench lint recipe docs size cuda clean
 
 $(VENV)/torch: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,22 @@ test-all: $(VENV)/dev
 # The same laws on the compositions that stand in for the compiled operators. tests/conftest.py names what is not run twice.
 test-fallback: $(VENV)/dev
 	TORCH_LOD_COMPOSED=1 $(PYTEST) $(ARGS)
+
+# Every entry point with every malformed argument (tests/malformed_classes.py), not the sample that make test takes.
+catalogue: $(VENV)/dev
+	$(BIN)/python -W ignore tests/malformed_pool.py $(ARGS)
+
+# Every byte of a saved LoDTensor changed in every bit, and every length.
+files: $(VENV)/dev
+	$(BIN)/python -W ignore tests/malformed_files.py all
+
+# Takes out the rules of the validators one at a time; ARGS=compiled those of the compiled operators, in a build of its own.
+mutate: $(VENV)/dev
+	$(BIN)/python -W ignore tests/mutate.py $(ARGS)
+
+# The operators under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer; ARGS=short takes a few minutes.
+sanitize: $(VENV)/dev
+	JOBS=$(JOBS) $(BIN)/python -W ignore tests/sanitize $(ARGS)
 
 bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks $(ARGS)

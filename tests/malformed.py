@@ -40,6 +40,11 @@ def itself():
     return data
 
 
+def freed(t):
+    t.untyped_storage().resize_(0)
+    return t
+
+
 #: What no argument that takes a list of integers accepts: (what, expected class, what the message says).
 KIND = {
     "A10-scalar": (torch.tensor(6), V, "dimension"),
@@ -70,6 +75,7 @@ KIND = {
     "A15-sparse": (ints(0, 2, 6).to_sparse(), T, "sparse"),
     "A15-quantised": (torch.quantize_per_tensor(torch.tensor([0.0, 6.0]), 1.0, 0, torch.qint32), T, "quantized"),
     "A15-nested": (torch.nested.nested_tensor([ints(0, 6)], layout=torch.jagged), T, "jagged|dense"),
+    "D2-freed": (freed(ints(0, 6)), V, "memory behind them, got one of 2 elements over a storage of 0 bytes"),
     "A15-grad": (torch.tensor([0.0, 6.0], requires_grad=True), T, "float32"),
 }
 #: Offsets of one level that do not cut 6 rows.
@@ -203,6 +209,11 @@ CALLS = {
     "A21-num-2**70": (lambda x: tl.from_segment_ids(values(), [0] * 6, 2**70), V, str(2**70)),
     "A21-num-float": (lambda x: LoD.from_segment_ids([0], 1.5), T, r"1\.5"),
     "A21-num-bool": (lambda x: LoD.from_segment_ids([0], True), T, "True"),
+    "D2-slice": (lambda x: x.slice(0, freed(torch.tensor(0))), V, "memory"),
+    "D2-level": (lambda x: x.lengths(freed(torch.tensor(0))), T, "a torch.int64 Tensor of shape"),
+    "D2-name": (lambda x: x.group([2], freed(torch.ones(2))), T, "a torch.float32 Tensor of shape"),
+    "D2-mask": (lambda x: x.filter_rows(freed(torch.ones(6, dtype=torch.bool))), V, "memory"),
+    "D2-cat": (lambda x: tl.cat([x, x.with_values(freed(values()))]), V, "memory"),
     "A22-itself": (lambda x: tl.lod_tensor(itself()), V, "itself|nested"),
     "A22-offsets-itself": (lambda x: LoD(itself()), T, ""),
     "names-string": (lambda x: LoD([[0, 1]], level_names="a"), T, "'a'"),

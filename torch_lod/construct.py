@@ -10,11 +10,11 @@ from torch import Tensor
 
 from . import ops
 from .dynamo import compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, no_memory, public
+from .errors import LoDTypeError, LoDValueError, no_memory, public, shown
 from .lod import LoD
 from .tensor import LoDTensor, made, moved, values_of
 from .torch_rules import chain
-from .validate import host_integers, sums, whole
+from .validate import host_integers, sums, whole, with_memory
 
 __all__ = [
     "cat",
@@ -81,7 +81,7 @@ def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[in
             break
         if not all(lists):
             i = lists.index(False)
-            raise LoDValueError(f"expected sequences at nesting {len(levels) + 1}, got {items[i]!r:.40} beside lists")
+            raise LoDValueError(f"expected sequences at nesting {len(levels) + 1}, got {shown(items[i])} beside lists")
         if len(levels) >= _DEEPEST:
             raise LoDValueError(f"expected at most {_DEEPEST} nestings, got more (a list inside itself?)")
         may_recur = [item for item in items if _is_list(item) or item.dtype == object]
@@ -125,7 +125,7 @@ def lod_tensor(
         ValueError: for sequences of different nesting, rows of different shape, or a list that contains itself.
     """
     if depth is not None and (type(depth) is not int or depth < 1):
-        raise LoDValueError(f"expected depth >= 1, got {depth!r}")
+        raise LoDValueError(f"expected depth >= 1, got {shown(depth)}")
     if depth is None and isinstance(level_names, (list, tuple)):
         depth = len(level_names) or None  # from empty sequences alone the depth is unknown
     levels, items = opened(data, depth, _is_list_or_array)
@@ -206,6 +206,7 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
             lod = lod.group(lengths)
         return made(whole.values(), lod if level_names is None else lod.named(level_names))
     rows = [tensor_of("tensors", item) for item in items]
+    with_memory(*rows)
     if any(t.dim() == 0 for t in rows):
         raise LoDTypeError("expected tensors with rows, got a scalar")
     shapes = {tuple(t.shape[1:]) for t in rows}
@@ -239,12 +240,13 @@ def from_padded(
     if (lengths is None) == (mask is None):
         raise LoDValueError(f"expected either lengths or mask, got {'both' if mask is not None else 'neither'}")
     if side not in ("right", "left"):
-        raise LoDValueError(f"expected side 'right' or 'left', got {side!r}")
+        raise LoDValueError(f"expected side 'right' or 'left', got {shown(side)}")
     (n, longest), rows = dense.shape[:2], tensor_of("dense", dense).flatten(0, 1)
     if mask is not None:
         fits = isinstance(mask, (Tensor, np.ndarray)) and mask.ndim == 2
         if not fits or not (holds(mask.shape[0] == n) and holds(mask.shape[1] == longest)):
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}")
+        with_memory(mask)
         host = tensor_of("mask", mask).cpu().flatten()
         if host.is_floating_point() or host.is_complex():
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}; see mask.bool()")
@@ -353,6 +355,7 @@ def all_lod(xs) -> list[LoDTensor]:
         raise LoDTypeError(f"expected LoDTensors, got {got}")
     if len({x.lod_level for x in xs}) > 1:
         raise LoDValueError(f"expected LoDTensors of equal depth, got depths {[x.lod_level for x in xs]}")
+    with_memory(*xs)
     return list(xs)
 
 
@@ -365,10 +368,11 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) ->
             after another. "features": along `dim` of the rows, for equal LoDs.
         level: for "within": the level whose sequences are joined. The levels above must be equal.
     """
+    with_memory(dim, level)
     if along not in ("sequences", "within", "features"):
-        raise LoDValueError(f"expected along 'sequences', 'within' or 'features', got {along!r}")
+        raise LoDValueError(f"expected along 'sequences', 'within' or 'features', got {shown(along)}")
     if along != "within" and level != 0:
-        raise LoDValueError(f"expected level with along='within' only, got {level!r} with {along!r}")
+        raise LoDValueError(f"expected level with along='within' only, got {shown(level)} with {shown(along)}")
     xs = all_lod(xs)
     if along == "sequences":
         return joined(xs)
@@ -412,6 +416,7 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
 @public
 def stack(xs, dim: int = 1) -> LoDTensor:
     """Stacks the rows of LoDTensors with equal LoDs along a new dim of the rows."""
+    with_memory(dim)
     xs = all_lod(xs)
     for x in xs[1:]:
         xs[0].lod.agreed(x.lod)

@@ -101,6 +101,16 @@ def border(call: str | None = None, policy: bool = True) -> Callable[[Callable[P
     return decorate
 
 
+def shown(value: Any) -> str:
+    """A wrong argument in a message: short, and without the numbers of a tensor, which may have no memory behind it."""
+    if isinstance(value, torch.Tensor):
+        return f"a {value.dtype} {type(value).__name__} of shape {tuple(value.shape)}"
+    if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
+        return f"{type(value).__name__} of {', '.join(type(item).__name__ for item in value[:5])}"
+    text = f"an int of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**99 else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def _class_of(value: Any) -> str:
     return (value if isinstance(value, type) else type(value)).__name__
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from .dynamo import failing, whole_number
-from .errors import LoDIndexError, border
+from .errors import LoDIndexError, border, shown
 from .lod import LoD
-from .validate import host_integers
+from .validate import host_integers, with_memory
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
@@ -45,7 +45,7 @@ class SequenceIndex(Generic[T]):
         steps = list(key[:-1]) + ([key[-1]] if _is_int(key[-1]) else []) if key else []
         if not key or len(key) > lod.depth or not all(map(_is_int, steps)):
             raise LoDIndexError(
-                f"expected 1 to {lod.depth} indices, ints and at the end an int, slice, list or mask, got {key!r:.80}"
+                f"expected 1 to {lod.depth} indices, ints and at the end an int, slice, list or mask, got {shown(key)}"
             )
         begin, end = 0, lod.num_sequences()
         if steps:
@@ -79,6 +79,7 @@ def _positions(key, n: int) -> Tensor:
     if isinstance(key, Tensor) and key.dtype == torch.bool:
         if key.shape != (n,):
             raise LoDIndexError(f"expected a mask of shape ({n},), got {tuple(key.shape)}")
+        with_memory(key)
         with torch._C.DisableTorchFunctionSubclass():
             return key.cpu().nonzero().flatten()
     index = host_integers("index", key)

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from . import ops
 from .dynamo import compiling
-from .errors import LoDTypeError, LoDValueError, P, R, border
+from .errors import LoDTypeError, LoDValueError, P, R, border, shown
 from .lod import LoD
 from .tensor import LoDTensor, a_lod_tensor, made, moved
-from .validate import sums
+from .validate import sums, with_memory
 
 
 def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:
@@ -89,9 +89,9 @@ def level_of(x, level: int | str, what: str = "x") -> int:
 
 def number(what: str, value) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise LoDTypeError(f"expected {what} as a number, got {value!r:.60}")
+        raise LoDTypeError(f"expected {what} as a number, got {shown(value)}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise LoDValueError(f"expected {what} as a float or within int64, got an int of {value.bit_length()} bits")
+        raise LoDValueError(f"expected {what} as a float or within int64, got {shown(value)}")
 
 
 def probability(what: str, value) -> None:
@@ -104,7 +104,7 @@ def integer(what: str, value, least: int = 1, most: int = 2**31) -> int:
     """An int, not a bool, within [least, most]."""
     if type(value) is not int or not least <= value <= most:
         bound = f"2**{most.bit_length() - 1}" if most > 2**10 and most & (most - 1) == 0 else most
-        raise LoDValueError(f"expected {what} in [{least}, {bound}], got {value!r:.60}")
+        raise LoDValueError(f"expected {what} in [{least}, {bound}], got {shown(value)}")
     return value
 
 
@@ -136,6 +136,7 @@ def on_rows(t: Tensor, like: Tensor) -> Tensor:
 def one_column(what: str, x: LoDTensor) -> Tensor:
     """Whole numbers, one per row: (rows,) or (rows, 1)."""
     values = a_lod_tensor(what, x).values()
+    with_memory(values)
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise LoDTypeError(f"expected {what} of an integer dtype, got {values.dtype}")
     if values.dim() > 2 or (values.dim() == 2 and values.shape[1] != 1):

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from . import ops, torch_rules
 from .dynamo import IN_PLACE, admit, compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, named, public, without_policy
+from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .lod import LoD, Runs, fitting
 from .paddle_methods import PaddleMethods
 from .printing import tree
 from .seq_index import SequenceIndex, below
 from .typed import Rows
-from .validate import filler, host_integers, padded_rows, sums
+from .validate import filler, host_integers, padded_rows, sums, with_memory
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _KINDS, _Route = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route
@@ -217,6 +217,7 @@ class LoDTensor(PaddleMethods, Rows):
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != self.shape[:1]:
             got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
             raise LoDTypeError(f"expected a bool mask of shape ({self.shape[0]},), got {got}")
+        with_memory(mask)
         host = (mask.values() if isinstance(mask, LoDTensor) else mask).cpu()
         kept = sums(host.to(torch.int64))
         offsets = [*self._lod.levels[:-1], kept[self._lod.levels[-1]]]
@@ -235,7 +236,7 @@ class LoDTensor(PaddleMethods, Rows):
 
     def _part(self, k: int, last: bool) -> "LoDTensor":
         if type(k) is not int or not 0 <= k < 2**63:
-            raise LoDValueError(f"expected k in [0, 2**63), got {k!r}")
+            raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
         offsets = self._lod.levels[-1]
         lengths = offsets.diff().clamp(max=k)
         lod, runs = self._lod.runs(self.lod_level - 1, offsets[1:] - lengths if last else offsets[:-1], lengths)
@@ -352,7 +353,7 @@ class LoDTensor(PaddleMethods, Rows):
             tensor per level; that of level k has the shape of the first k + 1 dims.
         """
         if side not in ("right", "left"):
-            raise LoDValueError(f"expected side 'right' or 'left', got {side!r}")
+            raise LoDValueError(f"expected side 'right' or 'left', got {shown(side)}")
         filler("padding_value", padding_value, self.dtype)
         if level == "all":
             if max_length is not None:
@@ -363,7 +364,9 @@ class LoDTensor(PaddleMethods, Rows):
         if max_length is None:
             max_length = longest
         elif type(max_length) is not int or not holds(max_length >= longest):
-            raise LoDValueError(f"expected max_length of at least the longest sequence, {longest}, got {max_length!r}")
+            raise LoDValueError(
+                f"expected max_length of at least the longest sequence, {longest}, got {shown(max_length)}"
+            )
         with without_policy():
             x, n = rows_of(self), lod.levels[k].shape[0] - 1
             rows = padded_rows(n, max_length, math.prod(x.shape[1:]))
@@ -454,6 +457,7 @@ class LoDTensor(PaddleMethods, Rows):
                 raise RuntimeError(
                     "only LoDTensors that are leaves of the autograd graph can be deep-copied; see detach()"
                 )
+            with_memory(self)
             made: Tensor = _load_lod_tensor(self.values().detach().clone(), self._lod, self.requires_grad)
             if isinstance(self, torch.nn.Parameter):
                 made = torch.nn.Parameter(made, self.requires_grad)
@@ -558,5 +562,5 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
 _RULES.update(
     {f: _RULES[m] for n, f in vars(operator).items() if (m := getattr(Tensor, n, None)) in _RULES and n[:2] == "__"}
 )
-torch.serialization.add_safe_globals([LoDTensor, _load_lod_tensor])
+torch.serialization.add_safe_globals([_load_lod_tensor])  # not the class: see lod.py
 admit(LoDTensor)

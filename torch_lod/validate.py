@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .dynamo import compiling
-from .errors import LoDTypeError, LoDValueError
+from .errors import LoDTypeError, LoDValueError, shown
 
 _HOST = torch.device("cpu")
 
@@ -37,7 +37,7 @@ def host_integers(what: str, data) -> Tensor:
         except (RuntimeError, OverflowError, ValueError):
             for i, value in enumerate(entries):
                 if not -(2**63) <= value < 2**63:
-                    raise LoDValueError(f"expected {what} within int64, got {_excerpt(value)} at index {i}") from None
+                    raise LoDValueError(f"expected {what} within int64, got {shown(value)} at index {i}") from None
             raise  # no memory
     raise LoDTypeError(f"expected {what} as a list, array or tensor of integers, got {type(data).__name__}")
 
@@ -45,23 +45,24 @@ def host_integers(what: str, data) -> Tensor:
 def whole(what: str, value) -> int:
     if type(value) is int:
         return value
+    with_memory(value)
     if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, Tensor) and value.dtype == torch.bool):
         try:
             return operator.index(value)
         except TypeError:
             pass
-    raise LoDTypeError(f"expected {what} to be an integer, got {_excerpt(value)}")
+    raise LoDTypeError(f"expected {what} to be an integer, got {shown(value)}")
 
 
 def filler(what: str, value, dtype: torch.dtype):
     """A number that rows of a dtype can be filled with."""
     if not isinstance(value, (int, float)) or (isinstance(value, bool) and dtype != torch.bool):
-        raise LoDTypeError(f"expected {what} as a number, got {_excerpt(value)}")
+        raise LoDTypeError(f"expected {what} as a number, got {shown(value)}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:  # torch takes no larger one
-        raise LoDValueError(f"expected {what} within int64 or as a float, got an int of {value.bit_length()} bits")
+        raise LoDValueError(f"expected {what} within int64 or as a float, got {shown(value)}")
     if not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool):
         if value != value // 1 or not torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max:
-            raise LoDValueError(f"expected a whole {what} within {dtype}, got {_excerpt(value)}")
+            raise LoDValueError(f"expected a whole {what} within {dtype}, got {shown(value)}")
     return value
 
 
@@ -75,11 +76,6 @@ def padded_rows(sequences: int, length: int, width: int = 1) -> int:
     return sequences * length
 
 
-def _excerpt(value) -> str:
-    text = f"an int of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**99 else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 def _from_tensor(what: str, data: Tensor) -> Tensor:
     if data.layout != torch.strided or data.is_quantized or data.is_meta:
         kind = "meta tensor" if data.is_meta else f"{'quantized' if data.is_quantized else data.layout} tensor"
@@ -89,11 +85,37 @@ def _from_tensor(what: str, data: Tensor) -> Tensor:
     if data.dim() != 1:
         raise LoDValueError(f"expected {what} with 1 dimension, got {data.dim()}")
     with torch._C.DisableTorchFunctionSubclass():
+        with_memory(data)
         host = data.detach().to(_HOST, torch.int64, copy=True, memory_format=torch.contiguous_format)
         if data.dtype == torch.uint64 and bool((host < 0).any()):
             i = int((host < 0).nonzero()[0])
             raise LoDValueError(f"expected {what} below 2**63, got {int(host[i]) + 2**64} at index {i}")
     return host if type(host) is Tensor else host.as_subclass(Tensor)
+
+
+def with_memory(*values) -> None:
+    """ValueError if there is a tensor whose storage is too small for it, as one is that was freed or resized: torch's own
+    functions read it all the same. Raw operators check their arguments; functions made of torch's call this."""
+    if compiling():
+        return
+    for t in values:
+        if isinstance(t, Tensor):
+            with torch._C.DisableTorchFunctionSubclass():
+                _held(t)
+
+
+def _held(t: Tensor) -> None:
+    if type(t).__torch_dispatch__ is not Tensor.__torch_dispatch__:  # it stands for tensors elsewhere
+        return
+    try:
+        held = 0 if t._is_zerotensor() else t.untyped_storage().nbytes()  # such zeros are stored nowhere
+    except (NotImplementedError, RuntimeError):  # sparse, or of a transform
+        return
+    end = 1 + t.storage_offset() + sum((n - 1) * step for n, step in zip(t.shape, t.stride(), strict=True))
+    if held < end * t.element_size() and t.numel():
+        raise LoDValueError(
+            f"expected tensors with memory behind them, got one of {t.numel()} elements over a storage of {held} bytes"
+        )
 
 
 def host_levels(what: str, levels) -> list[Tensor]:
@@ -122,10 +144,10 @@ def level_names_of(names, depth: int) -> tuple[str | None, ...] | None:
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, (list, tuple)):
-        raise LoDTypeError(f"expected level_names as a list of {depth} names, got {names!r}")
+        raise LoDTypeError(f"expected level_names as a list of {depth} names, got {shown(names)}")
     for name in names:
         if name is not None and not (isinstance(name, str) and name):
-            raise LoDTypeError(f"expected level_names of non-empty strings, got {name!r}")
+            raise LoDTypeError(f"expected level_names of non-empty strings, got {shown(name)}")
     given = [name for name in names if name is not None]
     if len(names) != depth or len(set(given)) != len(given):
         raise LoDValueError(f"expected level_names with {depth} different names, got {tuple(names)}")

@@ -1,8 +1,8 @@
 // Compiles the kernel text LOD_KERNELS for three levels of x86-64, each in a namespace of its own; LOD_PICK(f) is f of
 // the best level that this processor has. TORCH_LOD_CPU_CAPABILITY=default, avx2 or avx512 (or 0, 1, 2) in the
 // environment forces a lower one, so that one machine tests all three. LOD_LANES, the floats of a register, is there
-// for kernels that use vector types. Elsewhere (and with other compilers than GCC) there is the baseline alone. With
-// nvcc: for the GPU.
+// for kernels that use vector types. Elsewhere (with other compilers than GCC, and with LOD_BASE_ONLY) there is the
+// baseline alone. With nvcc: for the GPU.
 // SPDX-License-Identifier: Apache-2.0
 
 #include <cstdio>
@@ -23,7 +23,7 @@
 
 #else
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(LOD_BASE_ONLY)
 #define LOD_LEVELS 3
 #include <immintrin.h>
 #else

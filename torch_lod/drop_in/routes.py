@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import torch_rules
-from ..errors import LoDError, LoDTypeError, LoDValueError, border, named, without_policy
+from ..errors import LoDError, LoDTypeError, LoDValueError, border, named, shown, without_policy
 from ..tensor import LoDTensor
 
 #: Functions that take a `OneSample`.
@@ -52,7 +52,7 @@ def one(what: str, value, least: int) -> int:
     """A number, given as such or as a tuple of one number, the form in which torch's modules keep it."""
     number = value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
     if type(number) is not int or not least <= number <= 2**20:
-        raise LoDValueError(f"expected {what} in [{least}, {2**20}], got {value!r}")
+        raise LoDValueError(f"expected {what} in [{least}, {2**20}], got {shown(value)}")
     return number
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import failing, whole_number
-from ..errors import LoDTypeError, LoDValueError
+from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence_operator import Along, a_float, along, number
 from ..tensor import LoDTensor, made
@@ -64,7 +64,7 @@ def _padding(padding, reach: int, stride: int) -> tuple[int, int]:
         return reach // 2, reach - reach // 2
     if isinstance(padding, str):
         if padding != "valid":
-            raise LoDValueError(f"expected padding as a number, 'same' or 'valid', got {padding!r}")
+            raise LoDValueError(f"expected padding as a number, 'same' or 'valid', got {shown(padding)}")
         return 0, 0
     both = one("padding", padding, 0)
     return both, both
@@ -74,7 +74,7 @@ def _fitting(rows: Tensor, weight, bias, groups: int, dims: tuple[int, int]):
     """Rows, weight and bias as the operator takes them; `dims`: the dims of weight for the channels of x and of the
     result."""
     if type(groups) is not int or groups < 1:
-        raise LoDValueError(f"expected groups >= 1, got {groups!r}")
+        raise LoDValueError(f"expected groups >= 1, got {shown(groups)}")
     for name, t in (("weight", weight), ("bias", bias)):
         if not isinstance(t, Tensor) and (t is not None or t is weight):
             raise LoDTypeError(f"expected {name} as a tensor, got {type(t).__name__}")
@@ -159,7 +159,7 @@ def pad(input, pad, mode="constant", value=None):
     if len(pad) != 2 or any(type(n) is not int or not 0 <= n <= 2**20 for n in pad):
         raise LoDValueError(f"expected pad as the rows before and after, got {tuple(pad)}")
     if mode not in ("reflect", "replicate", "circular"):
-        raise LoDValueError(f"expected mode 'constant', 'reflect', 'replicate' or 'circular', got {mode!r}")
+        raise LoDValueError(f"expected mode 'constant', 'reflect', 'replicate' or 'circular', got {shown(mode)}")
     s = along(input)
     lengths, most = _lengths(s.lod), max(pad)
     short = (lengths > 0) & (lengths < {"reflect": most + 1, "replicate": 1, "circular": most}[mode])

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..errors import LoDTypeError, LoDValueError
+from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..ops.composed.attention import attention_weights
 from ..sequence_operator import along, number, probability
 from ..tensor import LoDTensor, made, rows_of
+from ..validate import with_memory
 
 
 def check_rows(given: dict[str, Tensor]) -> list[Tensor]:
@@ -47,11 +48,11 @@ def check_rows(given: dict[str, Tensor]) -> list[Tensor]:
 def reach_of(causal, window) -> tuple[int, int]:
     """How many keys before and after its own position a query sees; -1: all."""
     if type(causal) is not bool:
-        raise LoDTypeError(f"expected causal as a bool, got {causal!r:.60}")
+        raise LoDTypeError(f"expected causal as a bool, got {shown(causal)}")
     pair = (-1, -1) if window is None else (window, window) if type(window) is int else window
     fits = isinstance(pair, (tuple, list)) and len(pair) == 2
     if not fits or any(type(n) is not int or not -1 <= n <= 2**40 for n in pair):
-        raise LoDValueError(f"expected window as a number of keys, a pair of them or None, got {window!r:.60}")
+        raise LoDValueError(f"expected window as a number of keys, a pair of them or None, got {shown(window)}")
     return pair[0], 0 if causal else pair[1]
 
 
@@ -68,7 +69,7 @@ def slopes_of(alibi, q: Tensor) -> Tensor | None:
     if alibi is None or alibi is False:
         return None
     if alibi is not True:
-        raise LoDTypeError(f"expected alibi as a tensor of slopes, True or None, got {alibi!r:.60}")
+        raise LoDTypeError(f"expected alibi as a tensor of slopes, True or None, got {shown(alibi)}")
     # powers of 2^(-8 / n), n the largest power of two <= heads; the other heads take values between these
     n = 2 ** int(math.log2(heads))
     powers = [8 * (i + 1) / n for i in range(n)] + [4 * (2 * i + 1) / n for i in range(heads - n)]
@@ -80,6 +81,7 @@ def bias_of(bias, q: Tensor) -> Tensor | None:
         return None
     if not isinstance(bias, Tensor):
         raise LoDTypeError(f"expected bias as a tensor, got {type(bias).__name__}")
+    with_memory(bias)
     rows = rows_of(bias)
     if rows.dtype == torch.bool:
         rows = torch.zeros_like(rows, dtype=q.dtype).masked_fill(~rows, -math.inf)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..engine.attention import Projections, multi_head_attention
-from ..errors import LoDTypeError, LoDValueError, public
+from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence_operator import probability, sequence_operator
 from ..tensor import LoDTensor, a_lod_tensor
 from .module import at_least_one, unusual
@@ -209,7 +209,7 @@ class TransformerEncoderLayer(torch.nn.Module):
         named: dict = {"relu": torch.nn.functional.relu, "gelu": torch.nn.functional.gelu}
         function = named.get(activation) if isinstance(activation, str) else activation
         if not callable(function):
-            raise LoDValueError(f"expected activation 'relu', 'gelu' or a function, got {activation!r:.60}")
+            raise LoDValueError(f"expected activation 'relu', 'gelu' or a function, got {shown(activation)}")
         self.self_attn = MultiheadAttention(
             d_model,
             nhead,

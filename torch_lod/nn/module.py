@@ -3,13 +3,13 @@
 
 import torch
 
-from ..errors import LoDValueError
+from ..errors import LoDValueError, shown
 
 
 def at_least_one(**sizes: int) -> None:
     for name, size in sizes.items():
         if type(size) is not int or size < 1:
-            raise LoDValueError(f"expected {name} as an int of at least 1, got {size!r}")
+            raise LoDValueError(f"expected {name} as an int of at least 1, got {shown(size)}")
 
 
 def unusual(module: torch.nn.Module, defaults: dict) -> str:

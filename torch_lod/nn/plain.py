@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..dynamo import compiling
-from ..errors import LoDTypeError, LoDValueError, border, public
+from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..lod import LoD
 from ..tensor import LoDTensor
 
@@ -34,7 +34,7 @@ class Plain(torch.nn.Module):
         self.module = module
         for given in levels:
             if not (type(given) is int and given >= 0) and not isinstance(given, (list, tuple)):
-                raise LoDTypeError(f"expected levels as a number or as names, got {given!r}")
+                raise LoDTypeError(f"expected levels as a number or as names, got {shown(given)}")
         self.levels = [given if type(given) is int else tuple(given) for given in levels]
 
     @border("Plain")

@@ -7,13 +7,15 @@ import torch
 from torch import Tensor
 
 from ..engine.recurrence import Direction, run_layers
-from ..errors import LoDTypeError, LoDValueError, public
+from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence import scan
 from ..sequence_operator import along, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD
+from ..validate import with_memory
 from .module import at_least_one, unusual
 
 __all__ = ["GRU", "LSTM", "RNN", "DynamicRNN", "last_state"]
+_MOST_LAYERS = 10_000  # more would never end
 
 
 class _Recurrent(torch.nn.Module):
@@ -40,9 +42,12 @@ class _Recurrent(torch.nn.Module):
         level: int | str = -1,
     ):
         super().__init__()
+        with_memory(bias, bidirectional)
         at_least_one(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        if num_layers > _MOST_LAYERS:
+            raise LoDValueError(f"expected num_layers of at most {_MOST_LAYERS}, got {num_layers}")
         if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
-            raise LoDValueError(f"expected dropout in [0, 1], got {dropout!r}")
+            raise LoDValueError(f"expected dropout in [0, 1], got {shown(dropout)}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.level = level
@@ -116,8 +121,9 @@ class LSTM(_Recurrent):
         *,
         level: int | str = -1,
     ):
+        with_memory(hidden_size)
         if type(proj_size) is not int or proj_size < 0 or (proj_size and proj_size >= hidden_size):
-            raise LoDValueError(f"expected proj_size from 0 to below hidden_size {hidden_size}, got {proj_size!r}")
+            raise LoDValueError(f"expected proj_size from 0 to below hidden_size {hidden_size}, got {shown(proj_size)}")
         self.proj_size = proj_size
         sizes = (input_size, hidden_size, num_layers)
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level=level)
@@ -205,7 +211,7 @@ class RNN(_OneState):
         level: int | str = -1,
     ):
         if nonlinearity not in ("tanh", "relu"):
-            raise LoDValueError(f"expected nonlinearity 'tanh' or 'relu', got {nonlinearity!r}")
+            raise LoDValueError(f"expected nonlinearity 'tanh' or 'relu', got {shown(nonlinearity)}")
         sizes = (input_size, hidden_size, num_layers)
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level=level)
         self.nonlinearity, self.cell = nonlinearity, f"rnn_{nonlinearity}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import LoDValueError, public
+from ..errors import LoDValueError, public, shown
 from ..paddle import row_conv, sequence_conv
 from ..sequence import sequence_conv1d, sequence_pool, sequence_softmax
 from ..tensor import LoDTensor, MaybeLoD
@@ -118,7 +118,7 @@ class SequenceConv(torch.nn.Module):
         at_least_one(in_features=in_features, out_features=out_features, context_length=context_length)
         start = -(context_length // 2) if context_start is None else context_start
         if type(start) is not int:
-            raise LoDValueError(f"expected context_start as an int, got {context_start!r}")
+            raise LoDValueError(f"expected context_start as an int, got {shown(context_start)}")
         self.context_length, self.context_start, self.level = context_length, start, level
         make = {"device": device, "dtype": dtype}
         self.weight = torch.nn.Parameter(torch.empty(context_length * in_features, out_features, **make))
@@ -202,7 +202,7 @@ class RowConv(torch.nn.Module):
         super().__init__()
         at_least_one(features=features)
         if type(future_context) is not int or future_context < 0:
-            raise LoDValueError(f"expected future_context >= 0, got {future_context!r}")
+            raise LoDValueError(f"expected future_context >= 0, got {shown(future_context)}")
         self.level = level
         self.weight = torch.nn.Parameter(torch.empty(future_context + 1, features, device=device, dtype=dtype))
         self.reset_parameters()

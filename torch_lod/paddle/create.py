@@ -8,6 +8,7 @@ from ..construct import tensor_of
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..tensor import LoDTensor
+from ..validate import with_memory
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 
@@ -31,5 +32,6 @@ def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
 @public
 def create_random_int_lodtensor(recursive_seq_lens, base_shape, low: int, high: int, device=None) -> LoDTensor:
     """Random int64 rows of shape `base_shape` between `low` and `high`, both included, as Paddle's."""
+    with_memory(low, high)
     lod = LoD.from_lengths(recursive_seq_lens)
     return LoDTensor(torch.randint(low, high + 1, (lod.rows, *base_shape), device=device), lod)

@@ -10,13 +10,13 @@ from torch import Tensor
 from .. import ops
 from ..construct import all_lod, joined_within
 from ..dynamo import failing
-from ..errors import LoDIndexError, LoDTypeError, LoDValueError
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence.pool import reduction, sequence_pool, sequence_topk
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD, made, rows_of
-from ..validate import sums, whole
+from ..validate import sums, whole, with_memory
 
 __all__ = [
     "fused_embedding_seq_pool",
@@ -104,6 +104,7 @@ def fused_embedding_seq_pool(
     if padding_idx is not None:
         padding_idx = whole("padding_idx", padding_idx)
     words = weight.shape[0]
+    with_memory(numbers)
     numbers = numbers.to(torch.int64)
     outside = (numbers < 0) | (numbers >= words)
     for i in failing(
@@ -147,9 +148,9 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
         if t.lod_level != 1:
             raise LoDValueError(f"expected {what} with 1 level, got {t.lod_level}")
     if not isinstance(topks, (list, tuple)) or not topks or any(type(k) is not int or k < 1 for k in topks):
-        raise LoDValueError(f"expected topks as a list of numbers >= 1, got {topks!r}")
+        raise LoDValueError(f"expected topks as a list of numbers >= 1, got {shown(topks)}")
     if type(channel_num) is not int or channel_num < 1:
-        raise LoDValueError(f"expected channel_num >= 1, got {channel_num!r}")
+        raise LoDValueError(f"expected channel_num >= 1, got {shown(channel_num)}")
     lengths, high, broad = (s.lod.levels[0].diff() for s in (scores, rows, columns))
     if high.shape != lengths.shape or broad.shape != lengths.shape:
         counts = [len(t) for t in (lengths, high, broad)]
@@ -234,7 +235,7 @@ def sequence_conv(
     n = integer("context_length", context_length, most=2**20)
     start = -(n // 2) if context_start is None else context_start
     if type(start) is not int or not -(2**20) <= start <= 2**20:
-        raise LoDValueError(f"expected context_start within 2**20, got {context_start!r}")
+        raise LoDValueError(f"expected context_start within 2**20, got {shown(context_start)}")
     width = values.shape[1]
     a_weight(weight, "(context_length * features, out)", lambda w: w.dim() == 2)
     weight = of_shape("weight", weight, (n * width, weight.shape[1]), values)
@@ -278,6 +279,7 @@ def row_conv(x: LoDTensor, weight: Tensor, *, level: int | str = -1) -> LoDTenso
     values = with_features(s.rows)
     a_weight(weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
     weight = of_shape("weight", weight, (weight.shape[0], values.shape[1]), values)
+    with_memory(weight)
     seen = ops.segment_unfold(values, s.offsets, weight.shape[0], 0)
     return s.keep((seen * weight).sum(1))
 
@@ -285,7 +287,7 @@ def row_conv(x: LoDTensor, weight: Tensor, *, level: int | str = -1) -> LoDTenso
 def _pair(what: str, value, least: int) -> tuple[int, int]:
     pair = (value, value) if type(value) is int else value
     if not isinstance(pair, (list, tuple)) or len(pair) != 2 or any(type(v) is not int or v < least for v in pair):
-        raise LoDValueError(f"expected {what} as a number >= {least} or a pair of them, got {value!r}")
+        raise LoDValueError(f"expected {what} as a number >= {least} or a pair of them, got {shown(value)}")
     return pair[0], pair[1]
 
 
@@ -320,6 +322,7 @@ def im2sequence(
         raise LoDTypeError(f"expected x as a tensor, got {type(x).__name__}")
     if x.dim() != 4:
         raise LoDValueError(f"expected x of shape (images, channels, height, width), got {tuple(x.shape)}")
+    with_memory(x)
     x = rows_of(x)
     high, wide = _pair("filter_size", filter_size, 1)
     down_by, right_by = _pair("stride", stride, 1)

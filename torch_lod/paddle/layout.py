@@ -7,11 +7,11 @@ from torch import Tensor
 from .. import ops
 from ..construct import from_padded
 from ..dynamo import failing, holds, whole_number
-from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory, shown
 from ..lod import LoD
 from ..sequence_operator import along, as_autocast, integer, one_column, sequence_operator
 from ..tensor import LoDTensor, rows_of
-from ..validate import filler, host_integers
+from ..validate import filler, host_integers, with_memory
 
 __all__ = [
     "lod_append",
@@ -49,7 +49,7 @@ def sequence_pad(
     s = along(x, level)
     longest = s.lod.longest_rows_at(s.k)
     if maxlen is not None and (type(maxlen) is not int or not holds(maxlen >= longest)):
-        raise LoDValueError(f"expected maxlen of at least the longest sequence, {longest}, got {maxlen!r}")
+        raise LoDValueError(f"expected maxlen of at least the longest sequence, {longest}, got {shown(maxlen)}")
     options: dict = {"level": s.k, "max_length": maxlen}
     if not isinstance(padding_value, Tensor):
         return x.to_padded(padding_value, **options)  # type: ignore[return-value]  # of one level
@@ -59,6 +59,7 @@ def sequence_pad(
         )
     if _breadth(padding_value.dtype) > _breadth(x.dtype):
         raise LoDTypeError(f"expected padding_value of a dtype that {x.dtype} takes in, got {padding_value.dtype}")
+    with_memory(padding_value)
     dense, lengths = x.to_padded(0, **options)
     assert isinstance(lengths, Tensor)  # one level gives no tuple
     padding = torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]
@@ -121,16 +122,16 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
         except (TypeError, ValueError, RuntimeError) as error:
             if no_memory(error):
                 raise
-            raise LoDTypeError(f"expected lengths as whole numbers, got {lengths!r:.60}") from error
+            raise LoDTypeError(f"expected lengths as whole numbers, got {shown(lengths)}") from error
         lengths = lengths if lengths.numel() else lengths.to(torch.int64)
     if not isinstance(dtype, torch.dtype):
-        raise LoDTypeError(f"expected dtype as a torch.dtype, got {dtype!r}")
+        raise LoDTypeError(f"expected dtype as a torch.dtype, got {shown(dtype)}")
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise LoDTypeError(f"expected lengths of an integer dtype, got {lengths.dtype}")
     if maxlen is None:
         maxlen = whole_number(lengths.max().clamp(min=0)) if lengths.numel() else 0
     elif type(maxlen) is not int or maxlen < 1:
-        raise LoDValueError(f"expected maxlen >= 1, got {maxlen!r}")
+        raise LoDValueError(f"expected maxlen >= 1, got {shown(maxlen)}")
     if not holds(maxlen * max(lengths.numel(), 1) < 2**48):
         raise LoDValueError(f"expected a mask of fewer than 2**48 entries, got {lengths.numel()} x {maxlen}")
     return (torch.arange(maxlen, device=lengths.device) < lengths[..., None]).to(dtype)
@@ -181,7 +182,7 @@ def sequence_enumerate(x: LoDTensor, win_size: int, *, padding_value: int = 0, l
     s = along(x, level)
     integer("win_size", win_size, most=2**20)
     if type(padding_value) is not int:
-        raise LoDTypeError(f"expected padding_value as an int, got {padding_value!r}")
+        raise LoDTypeError(f"expected padding_value as an int, got {shown(padding_value)}")
     filler("padding_value", padding_value, values.dtype)
     return s.keep(ops.segment_unfold(values, s.offsets, win_size, 0, 1, padding_value))
 
@@ -211,7 +212,7 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
     if x.dim() != 2:
         raise LoDValueError(f"expected x of shape (rows, features), got {tuple(x.shape)}")
     if type(new_dim) is not int or not 1 <= new_dim < 2**62:
-        raise LoDValueError(f"expected new_dim in [1, 2**62), got {new_dim!r}")
+        raise LoDValueError(f"expected new_dim in [1, 2**62), got {shown(new_dim)}")
     lod, width = s.lod, x.shape[1]
     elements = lod.levels[-1] * width
     for i in failing(
@@ -269,6 +270,7 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
     if not x.device == updates.device == positions.device:
         devices = f"{positions.device} and {updates.device}"
         raise LoDTypeError(f"expected index and updates on {x.device}, as x, got them on {devices}")
+    with_memory(x)
     x = rows_of(x)
     outside = (positions < 0) | (positions >= size)
     for i in failing(outside, "sequence_scatter: index holds a position out of range"):

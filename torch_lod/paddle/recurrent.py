@@ -11,13 +11,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..errors import LoDTypeError, LoDValueError, public
+from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence.loop import scan
 from ..sequence.pool import sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.within import sequence_softmax
 from ..sequence_operator import a_float, as_autocast, level_of, number, one_column
 from ..tensor import LoDTensor, a_lod_tensor
+from ..validate import with_memory
 
 __all__ = [
     "attention_lstm",
@@ -41,7 +42,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def _activation(what: str, name) -> Callable[[Tensor], Tensor]:
     if name not in _ACTIVATIONS:
-        raise LoDValueError(f"expected {what} among {sorted(_ACTIVATIONS)}, got {name!r}")
+        raise LoDValueError(f"expected {what} among {sorted(_ACTIVATIONS)}, got {shown(name)}")
     return _ACTIVATIONS[name]
 
 
@@ -49,6 +50,7 @@ def _matrix(what: str, t, shape: tuple, like: Tensor) -> Tensor:
     """A tensor of the given shape (a vector may be given as one row), dtype and device of the input; None: any size."""
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
+    with_memory(t)
     t = t.values() if isinstance(t, LoDTensor) else t
     flat = t.reshape(-1) if len(shape) == 1 and t.dim() == 2 and t.shape[0] == 1 else t
     if flat.dim() != len(shape) or any(want is not None and want != got for want, got in zip(shape, flat.shape)):
@@ -68,6 +70,7 @@ def _projected(what: str, x, gates: int) -> tuple[Tensor, int]:
     if not isinstance(values, Tensor) or values.dim() != 2 or values.shape[1] % gates or values.shape[1] == 0:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise LoDValueError(f"expected {what} of shape (rows, {gates} hidden), got {got}")
+    with_memory(values)
     a_float(values)
     return values, values.shape[1] // gates
 
@@ -357,6 +360,7 @@ def _times(x, what: str, weight) -> LoDTensor:
     values = a_lod_tensor("x", x).values()
     if values.dim() != 2:
         raise LoDValueError(f"expected x of shape (rows, features), got {tuple(values.shape)}")
+    with_memory(values)
     a_float(values)
     return x.with_values(values @ _matrix(what, weight, (values.shape[1], None), values))
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..engine.attention import attend, check_rows
-from ..errors import LoDTypeError, LoDValueError
+from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import a_float, along, number, sequence_operator
 from ..tensor import LoDTensor
 
@@ -73,7 +73,7 @@ def sequence_attention(
     rows = check_rows({"q": queries.rows, "k": keys.rows, "v": values.rows})
     heads, shared = rows[0].shape[1], rows[1].shape[1]
     if type(enable_gqa) is not bool:
-        raise LoDTypeError(f"expected enable_gqa as a bool, got {enable_gqa!r:.60}")
+        raise LoDTypeError(f"expected enable_gqa as a bool, got {shown(enable_gqa)}")
     if heads != shared and not (enable_gqa and shared and heads % shared == 0):
         wanted = f"a divisor of the {heads} heads of q" if enable_gqa else f"the {heads} heads of q; see enable_gqa"
         raise LoDValueError(f"expected k and v with {wanted}, got {shared}")
@@ -119,7 +119,7 @@ def rotary_embedding(
     if not 0 < base < math.inf:
         raise LoDValueError(f"expected a base above 0, got {base}")
     if type(interleaved) is not bool:
-        raise LoDTypeError(f"expected interleaved as a bool, got {interleaved!r:.60}")
+        raise LoDTypeError(f"expected interleaved as a bool, got {shown(interleaved)}")
     position = s.lod.position_ids(s.k, values.device)
     if isinstance(start, Tensor):
         count = s.lod.num_sequences(s.k)
@@ -131,7 +131,7 @@ def rotary_embedding(
     elif type(start) is int and -(2**40) <= start <= 2**40:
         position = position + start
     else:
-        raise LoDTypeError(f"expected start as an int within 2**40 or a tensor, got {start!r:.60}")
+        raise LoDTypeError(f"expected start as an int within 2**40 or a tensor, got {shown(start)}")
     dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
     half = values.shape[-1] // 2
     rate = torch.pow(float(base), torch.arange(half, dtype=dtype, device=values.device) / -max(half, 1))

@@ -13,11 +13,11 @@ from torch import Tensor
 from .. import ops
 from ..construct import all_lod, joined
 from ..dynamo import holds, whole_number
-from ..errors import LoDIndexError, LoDTypeError, LoDValueError
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence_operator import along, level_of, sequence_operator
 from ..tensor import LoDTensor, made, moved, rows_of
-from ..validate import sums
+from ..validate import sums, with_memory
 
 __all__ = [
     "RankTable",
@@ -56,6 +56,7 @@ class RankTable:
 
     def alive(self, t: int) -> int:
         """The number of sequences that have a step t."""
+        with_memory(t)
         return whole_number((self.lengths > t).sum())
 
     def steps(self) -> tuple[Tensor, list[int]]:
@@ -73,10 +74,15 @@ class RankTable:
         return f"RankTable({self.items()})"
 
     def __reduce__(self):
-        return RankTable, (self.lod, self.level)
+        return _load_rank_table, (self.lod, self.level)
 
 
-torch.serialization.add_safe_globals([RankTable])
+def _load_rank_table(lod, level) -> RankTable:
+    """Called by pickle: a file is input like any other, so the table is made again."""
+    return RankTable(lod, level)
+
+
+torch.serialization.add_safe_globals([_load_rank_table])  # not the class: see lod.py
 
 
 @sequence_operator
@@ -177,6 +183,7 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
     outer = table.lod.levels[: table.level + 1]
     if not nested:
         names = table.lod.level_names[: table.level + 1] if table.lod.level_names else None
+        with_memory(*array)
         values = torch.cat(list(array))
         return made(ops.gather_rows(values, back.to(values.device)), LoD.checked("offsets", outer, names))
     whole = joined(all_lod(list(array)))
@@ -230,7 +237,7 @@ def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
     """
     _a_table(table)
     if type(i) is not int or not 0 <= i < 2**63:
-        raise LoDIndexError(f"expected i in [0, 2**63), got {i!r}")
+        raise LoDIndexError(f"expected i in [0, 2**63), got {shown(i)}")
     alive, count = table.alive(i), _sequences_of(x)
     if not holds(count >= alive):
         raise LoDValueError(f"expected x with at least the {alive} sequences that have a step {i}, got {count}")
@@ -244,6 +251,7 @@ def _mask(mask, count: int) -> Tensor:
         raise LoDTypeError(f"expected mask as a bool tensor with data, got one on {mask.device}")
     if not (mask.dim() == 1 or (mask.dim() == 2 and mask.shape[1] == 1)) or not holds(mask.shape[0] == count):
         raise LoDValueError(f"expected mask of shape ({count},) or ({count}, 1), got {tuple(mask.shape)}")
+    with_memory(mask)
     return rows_of(mask).reshape(-1).cpu()
 
 
@@ -303,6 +311,7 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
         if in_true.shape[1:] != in_false.shape[1:]:
             shapes = f"{tuple(in_true.shape[1:])} and {tuple(in_false.shape[1:])}"
             raise LoDValueError(f"expected in_true and in_false of rows of one shape, got {shapes}")
+        with_memory(in_true, in_false)
         return ops.gather_rows(torch.cat([in_true, in_false]), index.to(in_true.device))
     whole = joined(all_lod([in_true, in_false]))
     inner, runs = whole.lod.take(0, index)

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..errors import LoDTypeError, LoDValueError
+from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import a_float, along, integer, number, on_rows, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD
-from ..validate import filler
+from ..validate import filler, with_memory
 
 __all__ = [
     "sequence_argmax",
@@ -27,7 +27,7 @@ _NAMES["average"] = "mean"
 def reduction(what: str, given) -> str:
     name = _NAMES.get(given.lower()) if isinstance(given, str) else None
     if name is None:
-        raise LoDValueError(f"expected {what} in {sorted(_NAMES)}, got {given!r}")
+        raise LoDValueError(f"expected {what} in {sorted(_NAMES)}, got {shown(given)}")
     return name
 
 
@@ -93,12 +93,12 @@ def sequence_pool(
     adds, asks = reduce in ("sum", "prod"), reduce in ("any", "all")
     if rows.is_complex() or (rows.dtype == torch.bool and not adds):
         if not asks and reduce not in ("first", "last"):
-            raise LoDTypeError(f"expected x of a floating or integer dtype for {reduce!r}, got {rows.dtype}")
+            raise LoDTypeError(f"expected x of a floating or integer dtype for {shown(reduce)}, got {rows.dtype}")
     rows = summable(rows) if adds else rows
     filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
     if return_index:
         if reduce not in ("max", "min"):
-            raise LoDTypeError(f"expected pool_type 'max' or 'min' with return_index, got {reduce!r}")
+            raise LoDTypeError(f"expected pool_type 'max' or 'min' with return_index, got {shown(reduce)}")
         out, index = ops.segment_extreme(rows, s.offsets, reduce, padding_value)
         return s.pool(out), s.pool(index)
     if reduce in ("logsumexp", "var", "std"):
@@ -206,11 +206,12 @@ def sequence_topk(
         raise LoDTypeError(f"expected x of a dtype that has an order, got {values.dtype}")
     integer("k", k)
     filler("padding_value", padding_value, values.dtype)
+    with_memory(values)
     key = values
     if channel is not None:
         if values.dim() != 2 or type(channel) is not int or not -values.shape[1] <= channel < values.shape[1]:
             raise LoDValueError(
-                f"expected channel as a column of x of shape (rows, channels), got {channel!r} for {tuple(x.shape)}"
+                f"expected channel as a column of x of shape (rows, channels), got {shown(channel)} for {tuple(x.shape)}"
             )
         key = values[:, channel]
     order = order_within(key.detach(), s.lod.segment_ids_at(s.k, values.device), largest)

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import failing
-from ..errors import LoDTypeError, LoDValueError
+from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
 from ..tensor import LoDTensor, made, moved, rows_of
-from ..validate import filler, host_integers
+from ..validate import filler, host_integers, with_memory
 
 __all__ = [
     "broadcast",
@@ -122,7 +122,7 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: i
     """
     s = along(x, level)
     if type(n) is not int or not -(2**40) <= n <= 2**40:
-        raise LoDValueError(f"expected n as an int within 2**40, got {n!r}")
+        raise LoDValueError(f"expected n as an int within 2**40, got {shown(n)}")
     filler("padding_value", padding_value, s.rows.dtype)
     lod, k = s.lod, s.k
     if s.innermost:
@@ -153,7 +153,7 @@ def sequence_sample(
     """
     s = along(x, level)
     if type(k) is not int or not 0 <= k < 2**63:
-        raise LoDValueError(f"expected k in [0, 2**63), got {k!r}")
+        raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
     if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):
         got = f"one on {generator.device}" if isinstance(generator, torch.Generator) else type(generator).__name__
         raise LoDTypeError(f"expected generator as a torch.Generator in host memory, got {got}")
@@ -187,6 +187,7 @@ def sequence_dropout(x: LoDTensor, p: float = 0.5, *, level: int | str = -1, tra
         return x
     keep = (torch.rand(s.lod.num_sequences(s.k), device=s.rows.device) >= p).to(torch.uint8)
     kept = on_rows(s.spread(keep), s.rows) > 0
+    with_memory(s.rows)
     return s.keep(torch.where(kept, s.rows / (1 - p) if p < 1 else s.rows, 0))
 
 
@@ -219,7 +220,7 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, *, ref_level: int | str = -1)
     count = x.num_sequences() if isinstance(x, LoDTensor) else _rows_of(x)
     if count != offsets.numel() - 1:
         raise LoDValueError(
-            f"expected x with the {offsets.numel() - 1} sequences of y at level {ref_level!r}, got {count}"
+            f"expected x with the {offsets.numel() - 1} sequences of y at level {shown(ref_level)}, got {count}"
         )
     rows = lod.elements_at(k)
     if not isinstance(x, LoDTensor):

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import whole_number
-from ..errors import LoDTypeError, LoDValueError
+from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence_operator import a_float, along, as_autocast, in_autocast, integer, sequence_operator
 from ..tensor import LoDTensor, made
@@ -78,9 +78,9 @@ def sequence_conv1d(
     width = values.shape[1]
     integer("dilation", dilation, most=2**20)
     if type(groups) is not int or groups < 1 or width % groups:
-        raise LoDValueError(f"expected groups that divide the {width} features of x, got {groups!r}")
+        raise LoDValueError(f"expected groups that divide the {width} features of x, got {shown(groups)}")
     if padding not in ("same", "causal"):
-        raise LoDValueError(f"expected padding 'same' or 'causal', got {padding!r}")
+        raise LoDValueError(f"expected padding 'same' or 'causal', got {shown(padding)}")
     shape = f"(out, {width // groups}, size), out a multiple of {groups}"
     a_weight(weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
     out, _, size = weight.shape

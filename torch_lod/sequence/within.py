@@ -7,6 +7,7 @@ from .. import ops
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import a_float, along, number, sequence_operator
 from ..tensor import LoDTensor, rows_of
+from ..validate import with_memory
 from .pool import cumulative_product, order_within, summable
 
 __all__ = [
@@ -119,6 +120,7 @@ def sequence_cumprod(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     Source: torch.cumprod, sequence by sequence.
     """
     s = along(x, level)
+    with_memory(s.rows)
     return s.keep(cumulative_product(summable(s.rows), s.offsets))
 
 
@@ -223,5 +225,6 @@ def sequence_sort(
         raise LoDTypeError(f"expected key as a tensor of numbers, got {got}")
     if key.shape != (count,):
         raise LoDValueError(f"expected key with one number for each of {count} elements, got {tuple(key.shape)}")
+    with_memory(key)
     order = order_within(rows_of(key).detach().cpu(), s.lod.parents_at(s.k), bool(descending))
     return s.pick(order, s.lod.levels[s.k].diff())

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#define LOD_KERNELS "scan.h"
+#include "threads.h"
+
+using namespace lod;
+
+int main() {
+  Checks check;
+  for (const int64_t width : {1, 3, 70}) {
+    const int64_t rows = 70000 / width;
+    const auto offsets = offsets_of(rows);
+    const auto x = numbers(rows * width);
+    const LoDView view{offsets.data(), int64_t(offsets.size()) - 1, rows, width};
+    for (const bool adjoint : {false, true}) {
+      for (const void* factors : {static_cast<const void*>(nullptr), static_cast<const void*>(x.data())})
+        check.operator()<float>("segment_scan", rows * width, [&](const CpuExec& exec, float* out) {
+          base::segment_scan(exec, DType::f32, {view, x.data(), factors, out, adjoint});
+        });
+      check.operator()<float>("segment_cumulative", rows * width, [&](const CpuExec& exec, float* out) {
+        std::vector<int64_t> index(rows * width);
+        base::segment_cumulative(exec, DType::f32, adjoint, {view, x.data(), out, index.data()});
+      });
+    }
+  }
+  return check.said();
+}

@@ -112,8 +112,8 @@ def _written(func) -> list[tuple[int, str]]:
     else:
         name = getattr(func, "__name__", "")
         return [(0, FIRST[0])] if name.endswith("_") and not name.endswith("__") else []
-    found = [(i, a) for schema in schemas for i, a in enumerate(schema.arguments) if a.alias_info is not None]
-    return sorted({(i, a.name) for i, a in found if a.alias_info.is_write})
+    arguments = [pair for schema in schemas for pair in enumerate(schema.arguments)]
+    return sorted({(i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write})
 
 
 def refuse_unknown(func, args, kwargs) -> None:

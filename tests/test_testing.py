@@ -150,6 +150,22 @@ def test_layouts(data, layout):
         testing.lods(min_depth=3, max_depth=2)
 
 
+@pytest.mark.parametrize(("dtype", "wanted"), [(torch.int64, 2**63 - 1), (torch.uint8, 255), (torch.float16, 65504.0)])
+def test_extremes_are_drawn_where_they_are_asked_for(dtype, wanted):
+    few = {"dtypes": [dtype], "element_shapes": [(3,)]}
+    chosen = settings(max_examples=500, database=None, derandomize=True)
+    assert (
+        find(testing.rows(4, extreme=True, **few), lambda t: bool((t == wanted).any()), settings=chosen) == wanted
+    ).any()
+
+    @drawn
+    @given(testing.rows(4, **few))
+    def ordinary(t):
+        assert t.abs().max() <= 10
+
+    ordinary()
+
+
 def test_it_is_imported_by_itself_and_says_what_it_needs():
     code = """import sys, torch_lod
 assert "torch_lod.testing" not in sys.modules and "hypothesis" not in sys.modules

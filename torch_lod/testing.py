@@ -100,14 +100,16 @@ def rows(
     dtypes: Sequence[torch.dtype] = (torch.float32,),
     element_shapes: Sequence[tuple[int, ...]] = _SHAPES,
     layouts: Sequence[str] = LAYOUTS,
+    extreme: bool = False,
     requires_grad: bool = False,
 ) -> Any:
-    """A strategy: plain tensors (count, *element). Numbers of a floating or complex dtype are normal, integers lie within
-    [-5, 5], those of an unsigned dtype within [0, 10].
+    """A strategy: plain tensors (count, *element). Numbers of a floating or complex dtype are normally distributed,
+    integers lie within [-5, 5], those of an unsigned dtype within [0, 10].
 
     Args:
         count: how many rows.
         dtypes, element_shapes, layouts: from which the dtype, the element shape and the layout (`laid_out`) are drawn.
+        extreme: whether some entries may be the largest and smallest of the dtype, subnormal, or -0.0.
         requires_grad: of floating and complex dtypes.
     """
     st = _strategies()
@@ -118,6 +120,10 @@ def rows(
         shape = draw(st.sampled_from(list(element_shapes)))
         g = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
         t = _random((count, *shape), dtype, g)
+        if extreme and draw(st.booleans()):
+            few = torch.tensor(_extremes(dtype), dtype=dtype)
+            chosen = few[torch.randint(0, len(few), t.shape, generator=g)]
+            t = torch.where(torch.rand(t.shape, generator=g) < 0.5, chosen, t)
         t = laid_out(t, draw(st.sampled_from(list(layouts))))
         return t.requires_grad_(requires_grad and (t.is_floating_point() or t.is_complex()))
 
@@ -154,6 +160,15 @@ def _random(shape, dtype: torch.dtype, g: torch.Generator) -> Tensor:
     if dtype.is_floating_point:
         return torch.randn(shape, generator=g, dtype=torch.float64).to(dtype)
     return torch.randint(-5 if dtype.is_signed else 0, 6 if dtype.is_signed else 11, shape, generator=g).to(dtype)
+
+
+def _extremes(dtype: torch.dtype) -> list:
+    if dtype == torch.bool:
+        return [False, True]
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return [torch.iinfo(dtype).min, torch.iinfo(dtype).max, torch.iinfo(dtype).max - 1, 0]
+    limits = torch.finfo(dtype)
+    return [limits.max, limits.min, limits.tiny, limits.tiny / 2, -0.0]
 
 
 @public

@@ -31,8 +31,6 @@ class Step(NamedTuple):
     options: tuple = ()
     #: Whether the level, a number, is the last option.
     level: bool = False
-    #: Whether tiny differences between rows make large ones.
-    jumps: bool = False
 
 
 # -- ordinary functions of torch: of the batch what they are of every sequence alone
@@ -92,8 +90,6 @@ ANY = {
     "tanh_": _in_place(lambda r: torch.tanh_(r)),
     "add_": _in_place(lambda r: r.add_(r)),
     "x += 1": _in_place(lambda r: r.__iadd__(1)),
-}
-JUMPS = {
     "relu": torch.relu,
     "abs": torch.abs,
     "clamp": lambda r: r.clamp(-1, 0.5),
@@ -133,16 +129,13 @@ WIDE = {
     "var(1)": lambda r: r.var(1, correction=0),
     "x[..., 0] =": _in_place(_write),
     "expand": lambda r: r.unsqueeze(1).expand(-1, 2, *r.shape[1:]),
+    "sort(1)": lambda r: r.sort(1).values,
+    "amax(1)": lambda r: r.amax(1),
     "repeat": lambda r: r.repeat(1, 2, *[1] * (r.dim() - 2)),
 }
 ROWS = [
     *(Step(name, f, _rowwise(f)) for name, f in ANY.items()),
-    *(Step(name, f, _rowwise(f), jumps=True) for name, f in JUMPS.items()),
     *(Step(name, f, _rowwise(f), wide) for name, f in WIDE.items()),
-    *(
-        Step(name, f, _rowwise(f), wide, jumps=True)
-        for name, f in {"sort(1)": lambda r: r.sort(1).values, "amax(1)": lambda r: r.amax(1)}.items()
-    ),
 ]
 
 # -- the modules of torch.nn that run along a sequence
@@ -195,7 +188,6 @@ MODULES = [
         functools.partial(_apply, kind),
         functools.partial(_along, kind),
         rank(2, 2),
-        jumps=kind == "MaxPool1d",
     )
     for kind in ("LSTM", "GRU", "RNN", "Conv1d", "Conv1d(2)", "MaxPool1d", "AvgPool1d", "MultiheadAttention")
 ]
@@ -203,11 +195,11 @@ MODULES = [
 # -- sequence operators, against tests/reference
 
 
-def _operator(name: str, *options, takes=lambda x: True, jumps=False, call=None, said="") -> Step:
+def _operator(name: str, *options, takes=lambda x: True, call=None, said="") -> Step:
     """tl.name and its reference, at any level. `call(operator, x, *options, level)` calls either."""
     call = call or (lambda operator, x, *rest: operator(x, *rest[:-1], level=rest[-1]))
     ours, loop = (functools.partial(call, getattr(space, name)) for space in (tl, loops))
-    return Step(f"{name}{said}", ours, loop, takes, tuple(map(st.sampled_from, options)), True, jumps)
+    return Step(f"{name}{said}", ours, loop, takes, tuple(map(st.sampled_from, options)), True)
 
 
 def _first(operator, x, level):
@@ -239,7 +231,7 @@ def _middle(x, level):
 
 _KINDS = ("sum", "mean", "sqrt", "max", "min", "first", "last", "logsumexp", "prod", "var", "std")
 OPERATORS = [
-    *(_operator("sequence_pool", (kind,), jumps=kind in ("max", "min", "std"), said=f" {kind}") for kind in _KINDS),
+    *(_operator("sequence_pool", (kind,), said=f" {kind}") for kind in _KINDS),
     _operator("sequence_first_step"),
     _operator("sequence_last_step"),
     _operator("sequence_softmax"),
@@ -248,11 +240,9 @@ OPERATORS = [
     _operator("sequence_cumsum", (False, True), call=lambda op, x, back, level: op(x, reverse=back, level=level)),
     _operator("sequence_cumprod"),
     _operator("sequence_logcumsumexp"),
-    _operator("sequence_cummax", call=_first, jumps=True),
-    _operator("sequence_cummin", call=_first, jumps=True),
-    _operator(
-        "sequence_sort", (False, True), call=lambda op, x, down, level: op(x, descending=down, level=level), jumps=True
-    ),
+    _operator("sequence_cummax", call=_first),
+    _operator("sequence_cummin", call=_first),
+    _operator("sequence_sort", (False, True), call=lambda op, x, down, level: op(x, descending=down, level=level)),
     _operator("sequence_reverse"),
     _operator("sequence_shift", (1, -1, 2, 0, -3)),
     _operator("sequence_concat", call=lambda op, x, level: op([x, x], level=level)),
@@ -269,7 +259,6 @@ OPERATORS = [
         (1, 2),
         call=lambda op, x, k, level: op(x, k, level=level)[0],
         takes=lambda x: x.shape[1:].numel() > 0,
-        jumps=True,
     ),
     _operator(
         "sequence_slice",

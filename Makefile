@@ -1,6 +1,7 @@
 # Every target works on a bare machine with Python 3.10 or newer and a C++ compiler: it makes its own environment first.
 #   make demo    train the nested RNN on real data          make test      the test suite, in 6 minutes on 2 cores
 #   make bench   the benchmark table                        make test-all  the suite with the whole grid of every law
+#   make fuzz    the laws over random examples, 100,000 of them (EXAMPLES=1000000: more)
 #   make quick   after every edit, in under a minute: the house rules and every law on a few samples
 PYTHON ?= python3
 # Any newer torch works as well: TORCH=torch takes the newest of the package index.
@@ -8,12 +9,13 @@ TORCH ?= torch==2.13.*
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
+EXAMPLES ?= 100000
 # Processes that share the tests.
 JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 SOURCES := $(shell find csrc torch_lod -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.py') setup.py pyproject.toml
 
-.PHONY: demo test quick test-all test-fallback catalogue files mutate sanitize bench lint recipe docs size cuda clean
+.PHONY: demo test quick test-all test-fallback fuzz catalogue files mutate sanitize bench lint recipe docs size cuda clean
 
 $(VENV)/torch: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +49,10 @@ test-all: $(VENV)/dev
 # The same laws on the compositions that stand in for the compiled operators. tests/conftest.py names what is not run twice.
 test-fallback: $(VENV)/dev
 	TORCH_LOD_COMPOSED=1 $(PYTEST) $(ARGS)
+
+# Ends with the counts; what fails is printed shrunk. The law of leaks may be run alone: ARGS="-k leak".
+fuzz: $(VENV)/dev
+	TORCH_LOD_FUZZ=$(EXAMPLES) $(PYTEST) tests/test_fuzz.py $(ARGS)
 
 # Every entry point with every malformed argument (tests/malformed_classes.py), not the sample that make test takes.
 catalogue: $(VENV)/dev

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import torch_lod as tl
-from torch_lod import torch_rules
+from torch_lod import testing, torch_rules
 from torch_lod.paddle_methods import PaddleMethods
 
 HERE = Path(__file__).parent
@@ -25,6 +25,7 @@ _INTRO = {
     "tl": "Structure and tensors; the sequence operators are below. `import torch_lod as tl`.",
     "tl.paddle": f"```text\n{inspect.getdoc(tl.paddle)}\n```\n\n[Differences from Fluid](differences_from_paddle.md).",
     "tl.nn": "Modules.",
+    "torch_lod.testing": "`from torch_lod import testing`: [how](testing.md).",
     "tl.ops": "Operators on plain tensors; `torch.ops.torch_lod` has them as well, with the same names and argument order.",
 }
 
@@ -74,7 +75,8 @@ def operators(public: list[str]) -> list[str]:
 def reference() -> str:
     lines = ["# Reference", "", "Generated from the docstrings by `make docs`.", ""]
     elsewhere = {name for module in operator_pages.families().values() for name in module.__all__}
-    for module, prefix in ((tl, "tl"), (tl.nn, "tl.nn"), (tl.ops, "tl.ops"), (tl.paddle, "tl.paddle")):
+    modules = {"tl": tl, "tl.nn": tl.nn, "tl.ops": tl.ops, "tl.paddle": tl.paddle, "torch_lod.testing": testing}
+    for prefix, module in modules.items():
         lines += [f"## {prefix}", "", _INTRO[prefix], ""]
         for name in module.__all__:
             thing = getattr(module, name)

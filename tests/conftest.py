@@ -88,3 +88,10 @@ def pytest_terminal_summary(terminalreporter):
     modules = {name for what, name in said if what == "module"}
     if modules:
         terminalreporter.write_line(f"leak law: {len(modules)} modules of torch.nn, 0 leaks")
+    counts: dict = {}
+    for what, count in said:
+        if what.startswith("fuzz "):
+            counts[what[5:]] = counts.get(what[5:], 0) + count
+    if counts:
+        found = ", ".join(f"{count} {what}" for what, count in counts.items())
+        terminalreporter.write_line(f"random examples: {found}")

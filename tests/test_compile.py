@@ -221,7 +221,7 @@ def lod_tensor(*lengths):
     return tl.from_lengths(torch.ones(sum(lengths[-1]), 2), list(lengths))
 
 
-TWO = lod_tensor([2, 3, 4])
+TWO, THREE = lod_tensor([2, 3, 4]), torch.arange(3)
 WRONG = {
     "other lengths": (lambda x, y: x + y, TWO, lod_tensor([3, 2, 4])),
     "another number of sequences": (lambda x, y: x + y, TWO, lod_tensor([3, 2, 2, 2])),
@@ -240,6 +240,12 @@ WRONG = {
     "an index that is not there": (lambda x, y: x.seq[y], TWO, torch.tensor([0, 3])),
     "other rows": (lambda x, y: x.with_values(y), TWO, torch.ones(8, 2)),
     "elements that are no rows": (lambda x, y: tl.sequence_reshape(x * y, 3), TWO, torch.tensor(1.0)),
+    "a function in place of torch.ops": (lambda x, y: torch.ops.aten.cumsum_(x * 1, 0), TWO, None),
+    "an overload in place of torch.ops": (
+        lambda x, y: torch.ops.aten.index_fill_.int_Scalar(x * 1, 0, y, 0),
+        TWO,
+        THREE,
+    ),
     "padding that is too short": (lambda x, y: tl.from_padded(y, x.lengths()), TWO, torch.ones(3, 3, 2)),
 }
 

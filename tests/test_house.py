@@ -16,6 +16,7 @@ import torch
 from samples import OPS, SEQUENCES, WITHOUT
 
 import torch_lod as tl
+from torch_lod import testing
 from torch_lod.ops import composed, schemas
 
 ROOT = Path(__file__).parent.parent
@@ -172,7 +173,8 @@ def test_python_repeats_the_parameters_of_the_schemas():
 
 def test_public_names_are_documented():
     page = (ROOT / "docs/reference.md").read_text()
-    for module, prefix in ((tl, "tl"), (tl.ops, "tl.ops"), (tl.nn, "tl.nn"), (tl.paddle, "tl.paddle")):
+    modules = {"tl": tl, "tl.ops": tl.ops, "tl.nn": tl.nn, "tl.paddle": tl.paddle, "torch_lod.testing": testing}
+    for prefix, module in modules.items():
         for name in module.__all__:
             thing = getattr(module, name)
             if callable(thing):
@@ -254,6 +256,7 @@ def operators_of(package):
         "docs/drop_in.md",
         "docs/differences_from_paddle.md",
         "docs/compile_and_export.md",
+        "docs/testing.md",
     ],
 )
 def test_pages_print_what_they_say(page):

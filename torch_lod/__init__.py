@@ -19,6 +19,7 @@ if not _steps_aside():
     from . import nn as nn
     from . import ops as ops
     from . import paddle as paddle
+    from . import transforms as transforms  # replaces what wraps the arguments of torch.func's
     from .collate import *
     from .construct import *
     from .errors import LoDError as LoDError

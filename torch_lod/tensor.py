@@ -26,6 +26,7 @@ from .validate import filler, host_integers, padded_rows, sums, with_memory
 _is_compiling = torch.compiler.is_compiling
 _RULES, _KINDS, _Route = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route
 _NONE: dict = {}
+_ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
 def _settable(read) -> Any:
@@ -91,6 +92,8 @@ class LoDTensor(PaddleMethods, Rows):
             if compiling():
                 if IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
                     return _changed_in_graph(rule, func, args, kwargs or _NONE)
+                if rule is None and isinstance(func, _ATEN):  # Dynamo cannot look up every function in _KINDS
+                    torch_rules.refuse_unknown(func, args, kwargs or _NONE)
             elif rule is None and func not in _KINDS:
                 torch_rules.refuse_unknown(func, args, kwargs or _NONE)
             if kwargs:

@@ -3,6 +3,7 @@
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from ..dynamo import compiling
 from ..errors import LoDRuntimeError, named
@@ -101,8 +102,26 @@ def in_place(rule: Rule, always: bool = False) -> Rule:
 join_in_place = in_place(join)
 
 
+@torch.compiler.assume_constant_result  # Dynamo knows neither names nor schemas
+def _written(func) -> list[tuple[int, str]]:
+    """Position and name of every argument that a function changes, as its schema or its name says."""
+    if isinstance(func, OpOverload):
+        schemas = [func._schema]
+    elif isinstance(func, OpOverloadPacket):
+        schemas = [getattr(func, overload)._schema for overload in func.overloads()]
+    else:
+        name = getattr(func, "__name__", "")
+        return [(0, FIRST[0])] if name.endswith("_") and not name.endswith("__") else []
+    arguments = [pair for schema in schemas for pair in enumerate(schema.arguments)]
+    return sorted({(i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write})
+
+
 def refuse_unknown(func, args, kwargs) -> None:
-    """An in-place function that the table does not know might move the rows, while the LoD would stay."""
-    name = getattr(func, "__name__", "").partition(".")[0]
-    if name.endswith("_") and not name.endswith("__") and lod_of(first(args, kwargs)) is not None:
-        raise refusal(func, "it may move rows and leave the LoD behind; call it on x.values()")
+    """A function that the table does not know, and that changes a LoDTensor, might move its rows, while the LoD would
+    stay. One that calls other functions does so where no rule is looked up."""
+    if not compiling() and isinstance(func, HigherOrderOperator):
+        advice = "it calls functions of yours without the rules; give it x.values(), and make x.with_values(...) inside"
+        raise refusal(func, advice)
+    for i, name in _written(func):
+        if lod_of(kwargs.get(name)) is not None or (i < len(args) and lod_of(args[i]) is not None):
+            raise refusal(func, "it may move rows and leave the LoD behind; call it on x.values()")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transforms of torch.func give a LoDTensor to the function that they transform.
+
+`torch.func.grad(f)(x)` calls f with a wrapper of x. Wrappers are made in C++, of the class torch.Tensor: f would run
+across sequences and nobody would notice. torch has no hook for a subclass there: a LoDTensor cannot be a node of a
+pytree, because the transforms mark the leaves of its pytree as inputs, and those would be other tensors than the one
+that f is called with. So the functions that wrap and unwrap are replaced where the transforms look them up. They do the
+same as before for every tensor that is not a LoDTensor.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._functorch import eager_transforms, vmap
+from torch.autograd import forward_ad
+
+from .tensor import LoDTensor, made
+
+
+def _into(wrap: Callable) -> Callable:
+    """Enters a level: the wrapper of a LoDTensor is a LoDTensor."""
+
+    @functools.wraps(wrap)
+    def wrapped(x, *args, **kwargs):
+        inside = wrap(x, *args, **kwargs)
+        return made(inside, x.lod) if isinstance(x, LoDTensor) else inside
+
+    return wrapped
+
+
+def _out_of(unwrap: Callable) -> Callable:
+    """Leaves a level. Here no operator may run, not even a view: its result would be another wrapper."""
+
+    @functools.wraps(unwrap)
+    def unwrapped(x, *args, **kwargs):
+        outside = unwrap(x, *args, **kwargs)
+        return made(outside, x.lod) if isinstance(x, LoDTensor) and not isinstance(outside, LoDTensor) else outside
+
+    return unwrapped
+
+
+def _unpacked(unpack: Callable) -> Callable:
+    """Takes a dual tensor apart. Its tangent may be the caller's own tensor, which stays what it is."""
+
+    @functools.wraps(unpack)
+    def unpacked(x, **kwargs):
+        primal, tangent = parts = unpack(x, **kwargs)
+        return type(parts)(made(primal, x.lod), tangent) if isinstance(x, LoDTensor) and primal is not x else parts
+
+    return unpacked
+
+
+def _batched(add: Callable) -> Callable:
+    """The samples of vmap. Along dim 0 a sample is one row: a plain tensor."""
+
+    @functools.wraps(add)
+    def batched(x, dim, level):
+        sample = add(x, dim, level)
+        return made(sample, x.lod) if isinstance(x, LoDTensor) and dim % x.dim() else sample
+
+    return batched
+
+
+def _unbatched(remove: Callable) -> Callable:
+    """The results of all samples. With the samples as dim 0, rows are no longer dim 0."""
+
+    @functools.wraps(remove)
+    def unbatched(x, level, size, dim):
+        results = remove(x, level, size, dim)
+        return made(results, x.lod) if isinstance(x, LoDTensor) and dim % (x.dim() + 1) else results
+
+    return unbatched
+
+
+_REPLACED: tuple[tuple[Any, dict[str, Callable]], ...] = (
+    (eager_transforms, {"_wrap_for_grad": _into, "_unwrap_for_grad": _out_of}),
+    (eager_transforms, {"_wrap_functional_tensor": _into, "_unwrap_functional_tensor": _out_of}),
+    (vmap, {"_add_batch_dim": _batched, "_remove_batch_dim": _unbatched}),
+    (forward_ad, {"make_dual": _into, "unpack_dual": _unpacked}),
+)
+for _module, _names in _REPLACED:
+    for _name, _replace in _names.items():
+        if hasattr(_module, _name):
+            setattr(_module, _name, _replace(getattr(_module, _name)))
+        else:
+            warnings.warn(
+                f"torch {torch.__version__} has no {_module.__name__}.{_name}: inside a transform of torch.func a LoDTensor "
+                "is a plain tensor; give it values, and make the LoDTensor inside",
+                stacklevel=1,
+            )

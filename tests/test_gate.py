@@ -183,7 +183,7 @@ def test_only_what_is_right_is_marked():
         (torch.ones(2), 1, True, TypeError),
         (torch.zeros(2, dtype=torch.int64, device="meta"), 0, True, TypeError),
     ]:
-        with pytest.raises(error, match="keep_structure: expected .*structure"):
+        with pytest.raises(error, match=r"keep_structure: expected .*structure"):
             keep(structure, rows, cuts)
     apart = ints(0, 9, 2, 9, 6)[::2]
     keep(apart, 6, True)

@@ -2,6 +2,7 @@
 """Depth, sizes, memory, signals, processes and threads at their ends: every call returns or raises."""
 
 import copy
+import functools
 import math
 import os
 import pickle
@@ -255,7 +256,7 @@ def test_kernels_after_a_fork():
 
 
 def test_threads_share_a_tensor(request):
-    request.addfinalizer(lambda interval=sys.getswitchinterval(): sys.setswitchinterval(interval))
+    request.addfinalizer(functools.partial(sys.setswitchinterval, sys.getswitchinterval()))
     sys.setswitchinterval(1e-6)
     values, lengths = torch.randn(600, 6), [[3, 0, 2], [40, 0, 60, 1, 19]]
     values = values[: sum(lengths[1])].requires_grad_()

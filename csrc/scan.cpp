@@ -130,9 +130,9 @@ struct CumulativeGradient : Gradient<CumulativeOp> {
     return {at::where(older, at::zeros_like(carried), carried)};
   }
 };
-// dx[t] = e^(x[t] - y[t]) h[t] with h[t] = dy[t] + e^(y[t] - y[t + 1]) h[t + 1]: exponents are at most 0. Half types are
-// worked out again in float32, since their results were rounded. A result of -inf stands for the lowest number, from
-// which differences can be taken.
+// dx[t] = e^(x[t] - y[t]) h[t] with h[t] = dy[t] + e^(y[t] - y[t + 1]) h[t + 1]: exponents are at most 0. Half types
+// are worked out again in float32, since their results were rounded. Within h a result of -inf stands for the lowest
+// number, from which differences can be taken.
 struct LogcumsumexpGradient : Gradient<LogcumsumexpOp> {
   static auto save(const Tensor& values, const Tensor& offsets, const Tensor& output) {
     return std::tuple(values, offsets, output);
@@ -140,11 +140,11 @@ struct LogcumsumexpGradient : Gradient<LogcumsumexpOp> {
   static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& offsets, const Tensor& output) {
     const bool half = values.element_size() < 4;
     const Tensor x = half ? values.to(at::kFloat) : values, dy = half ? grad[0].to(at::kFloat) : grad[0];
-    const bool is_double = x.scalar_type() == at::kDouble;
-    const Tensor y = at::clamp_min(half ? LogcumsumexpOp::call(x, offsets) : output,
-                                   is_double ? std::numeric_limits<double>::lowest()
-                                             : double(std::numeric_limits<float>::lowest()));
-    const Tensor factors = at::clamp_max(previous(y, offsets) - y, 0).exp();
+    const Tensor y = half ? LogcumsumexpOp::call(x, offsets) : output;
+    const double lowest = x.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()
+                                                         : double(std::numeric_limits<float>::lowest());
+    const Tensor finite = at::clamp_min(y, lowest);
+    const Tensor factors = at::clamp_max(previous(finite, offsets) - finite, 0).exp();
     return {((x - y).exp() * ScanOp::call(dy, factors, offsets, true)).to(values.scalar_type())};
   }
 };

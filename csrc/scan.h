@@ -88,8 +88,8 @@ struct CumulativeKernel {
   }
 };
 
-// y[r] = log(sum of exp over the rows so far), as the largest so far and the sum of the others relative to it. Infinities
-// meet as equals, so that their difference is not NaN.
+// y[r] = log(sum of exp over the rows so far), as the largest so far and the sum of the others relative to it.
+// Infinities meet as equals, so that their difference is not NaN.
 template <class T>
 struct LogcumsumexpKernel {
   LoDView g;

@@ -481,11 +481,11 @@ class LoD(Partition):
         return found
 
     def __repr__(self) -> str:
-        shown, names = [_short(level.diff()) for level in self.levels[: _SHOWN - 1]], self.level_names
+        shown, names = [_short(level) for level in self.levels[: _SHOWN - 1]], self.level_names
         if self.depth > _SHOWN:
             shown.append(f"... {self.depth - _SHOWN} more levels ...")
             names = names and (*names[: _SHOWN - 1], "...", names[-1])
-        shown += [_short(level.diff()) for level in self.levels[_SHOWN - 1 :][-1:]]
+        shown += [_short(level) for level in self.levels[_SHOWN - 1 :][-1:]]
         return f"LoD([{', '.join(shown)}]{f', level_names={names}' if names else ''})"
 
     def __setattr__(self, name, value):
@@ -522,11 +522,13 @@ def _load_lod(offsets: Sequence, level_names) -> LoD:
     return LoD(offsets, level_names=level_names)
 
 
-def _short(level: Tensor) -> str:
-    if level.numel() <= _SHOWN:
-        return str(level.tolist())
-    head = ", ".join(map(str, level[: _SHOWN - 1].tolist()))
-    return f"[{head}, ... {level.numel() - _SHOWN} more ..., {int(level[-1])}]"
+def _short(offsets: Tensor) -> str:
+    """The lengths, the first and the last of many."""
+    count = offsets.numel() - 1
+    if count <= _SHOWN:
+        return str(offsets.diff().tolist())
+    head = ", ".join(map(str, offsets[:_SHOWN].diff().tolist()))
+    return f"[{head}, ... {count - _SHOWN} more ..., {int(offsets[-1] - offsets[-2])}]"
 
 
 def _complaint(

@@ -2,7 +2,6 @@
 """Depth, sizes, memory, signals, processes and threads at their ends: every call returns or raises."""
 
 import copy
-import functools
 import math
 import os
 import pickle
@@ -255,9 +254,16 @@ def test_kernels_after_a_fork():
     assert (done.returncode, done.stdout) == (0, "same\nended\n"), done.stderr[-3000:]
 
 
-def test_threads_share_a_tensor(request):
-    request.addfinalizer(functools.partial(sys.setswitchinterval, sys.getswitchinterval()))
+@pytest.fixture
+def hasty():
+    """Python switches threads every microsecond."""
+    before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_threads_share_a_tensor(hasty):
     values, lengths = torch.randn(600, 6), [[3, 0, 2], [40, 0, 60, 1, 19]]
     values = values[: sum(lengths[1])].requires_grad_()
 

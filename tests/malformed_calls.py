@@ -320,6 +320,11 @@ def _modules():
 def _calls():
     x, y, table = two(), one(), tl.lod_rank_table(two())
     of_rows = {
+        "batch": [
+            (([one(), one()], "text"), {}),
+            (([rows(), rows()[:2]],), {}),
+            (([{"words": [1, 2], "label": 0}, {"words": [3], "label": 1}],), {"name": "text"}),
+        ],
         "LoD": [(([[0, 2, 3], [0, 1, 3, 6]],), {"level_names": ["a", "b"]}), (([ints(0, 2, 6)],), {})],
         "LoDTensor": [((rows(), lod()), {})],
         "cat": [(([x, x], "sequences"), {"level": 0}), (([x, x], "within"), {}), (([x, x], "features"), {"dim": 1})],

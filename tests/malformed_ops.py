@@ -204,6 +204,10 @@ SIZES = {
         lambda: ops.lstm(values(), weights(4)[0][:4], weights(4)[1], *[None] * 4, ints(0, 6)),
         "weight_ih",
     ),
+    "lstm-weight_hh": (
+        lambda: ops.lstm(values(), weights(4)[0], torch.ones(12), *[None] * 4, ints(0, 6)),
+        "weight_hh with 2 dimensions",
+    ),
     "lstm-state": (
         lambda: ops.lstm(values(), *weights(4), None, None, torch.ones(2, 3), torch.ones(2, 3), ints(0, 6)),
         "h_0",

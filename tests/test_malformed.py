@@ -61,7 +61,7 @@ def test_recurrences_name_meta_offsets(operator):
         call()
 
 
-def python(*arguments, composed=False):
+def python(*arguments, composed=not tl.ops.COMPILED):
     env = {**os.environ, "TORCH_LOD_COMPOSED": "1" if composed else "0", "PYTHONPATH": str(HERE.parent)}
     command = [sys.executable, "-X", "faulthandler", "-W", "ignore", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=HERE, timeout=300)

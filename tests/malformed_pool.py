@@ -116,7 +116,7 @@ def excluded(entry: str, at, kind: str, name: str) -> bool:
     gone = kind in ("D2", "D3") or name.endswith(("freed", "zero"))
     raw = RAW.get(entry.rpartition(".")[2]) if entry.startswith(("torch.ops.", "tl.ops.")) else None
     if kind == "D4":
-        return raw is None or entry.endswith("_composed") or entry.startswith("tl.ops.")
+        return raw is None or not tl.ops.COMPILED or entry.endswith("_composed") or entry.startswith("tl.ops.")
     if raw is None:
         return gone and entry in ("LoDTensor.__getitem__", "LoDTensor.__setitem__")
     argument = next(a for i, a in enumerate(raw.arguments) if at in (i, a.name))

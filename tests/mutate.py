@@ -42,6 +42,7 @@ HELD_BY = {
 EQUIVALENT = {
     "validate.py:27 condition without: data.dtype == np.uint64": "no other integer of numpy is as large",
 }
+#: Seconds that the tests of one mutant may take.
 LIMIT = 300
 
 
@@ -154,8 +155,8 @@ def _tested(files) -> int:
     return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", chosen, *files]))
 
 
-def killed(mutant: Mutant) -> bool:
-    """Whether a test fails, the process dies, or nothing ends."""
+def killed(mutant: Mutant) -> bool | None:
+    """Whether a test fails or the process dies; None if nothing ends, as a mutant may never, or a busy machine."""
     child = os.fork()
     if child == 0:
         code = 3
@@ -175,7 +176,7 @@ def killed(mutant: Mutant) -> bool:
         if time.monotonic() - began > LIMIT:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return True
+            return None
         time.sleep(0.02)
 
 
@@ -262,16 +263,19 @@ def run(kind: str, only: str, listed: bool) -> int:
     import test_malformed
 
     assert test_laws.OPS and test_malformed.CASES  # imported once, not in every child
-    if killed(Mutant("nothing", chosen[0].file)):
+    if killed(Mutant("nothing", chosen[0].file)) is not False:
         sys.exit("the tests fail without a mutation")
-    survivors = []
+    survivors, said = [], {True: "killed  ", False: "SURVIVED", None: "no end  "}
+    endless = 0
     for mutant in chosen:
         dead = killed(mutant)
-        if not dead:
+        endless += dead is None
+        if dead is False:
             survivors.append(mutant.name)
-        print("killed  " if dead else "SURVIVED", mutant.name, flush=True)
+        print(said[dead], mutant.name, flush=True)
     unexplained = [name for name in survivors if not any(key in name for key in EQUIVALENT)]
-    print(f"mutate {kind}: {len(chosen)} rules, {len(chosen) - len(survivors)} killed, {len(survivors)} survived")
+    dead = len(chosen) - len(survivors) - endless
+    print(f"mutate {kind}: {len(chosen)} rules, {dead} killed, {endless} without an end, {len(survivors)} survived")
     return min(len(unexplained), 99)
 
 

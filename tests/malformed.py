@@ -216,6 +216,12 @@ CALLS = {
     "A20-flatten": (lambda x: x.group([2]).flatten_levels(1, 0), V, "first not to be inside last, got levels 1 and 0"),
     "D2-take": (lambda x: x.lod.take(0, freed(ints(0))), V, "memory"),
     "D2-runs": (lambda x: x.lod.runs(0, freed(ints(0)), ints(1)), V, "memory"),
+    "A14-append-count": (lambda x: x.lod.append([1, 1]), V, "6 lengths, one per row, got 2"),
+    "A8-row-offsets": (
+        lambda x: LoD.from_row_offsets([[0, 3, 6], [0, 2, 6]]),
+        V,
+        r"offsets\[0\] to be among offsets\[1\], got 3 at index 1",
+    ),
     "D2-slice": (lambda x: x.slice(0, freed(torch.tensor(0))), V, "memory"),
     "D2-level": (lambda x: x.lengths(freed(torch.tensor(0))), T, "a torch.int64 Tensor of shape"),
     "D2-name": (lambda x: x.group([2], freed(torch.ones(2))), T, "a torch.float32 Tensor of shape"),

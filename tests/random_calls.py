@@ -5,9 +5,9 @@ exchanged or named; and random keys and equations."""
 import ast
 import functools
 import inspect
+import random
 
 import torch
-from hypothesis import strategies as st
 from rule_samples import MORE, OPERANDS, SHAPES, forms, names
 from test_rules import TABLE, _runs_plainly
 
@@ -63,25 +63,19 @@ def _calls(func) -> tuple[tuple[tuple[str | None, str], ...], ...]:
     return tuple(found) or (((None, "x"),),)
 
 
-def _one_of(draw, choices):
-    return choices[draw(st.integers(0, len(choices) - 1))]
+def _key(rng) -> str:
+    return f"({', '.join(rng.choice(KEYS) for _ in range(rng.randint(1, 4)))},)"
 
 
-def _key(draw) -> str:
-    return f"({', '.join(_one_of(draw, KEYS) for _ in range(draw(st.integers(1, 4))))},)"
-
-
-def _equation(draw) -> str:
-    operands = [
-        _one_of(draw, ("x", "x", "y", "p", "v", "p1", "cube", "p3", "four")) for _ in range(draw(st.integers(1, 3)))
-    ]
+def _equation(rng) -> str:
+    operands = [rng.choice(("x", "x", "y", "p", "v", "p1", "cube", "p3", "four")) for _ in range(rng.randint(1, 3))]
     dims = {"v": 1, "p1": 1, "cube": 3, "p3": 3, "four": 4}
-    terms = ["".join(_one_of(draw, LETTERS) for _ in range(dims.get(o, 2))) for o in operands]
-    if draw(st.booleans()):
-        terms = ["..." + t[1:] if draw(st.booleans()) else t for t in terms]
+    terms = ["".join(rng.choice(LETTERS) for _ in range(dims.get(o, 2))) for o in operands]
+    if rng.random() < 0.5:
+        terms = ["..." + t[1:] if rng.random() < 0.5 else t for t in terms]
     used = sorted({*"".join(terms)} - {"."})
-    result = "".join(draw(st.lists(st.sampled_from(used), unique=True, max_size=3))) if used else ""
-    arrow = f"->{draw(st.sampled_from(('', '...')))}{result}" if draw(st.booleans()) else ""
+    result = "".join(rng.sample(used, min(len(used), rng.randint(0, 3)))) if used else ""
+    arrow = f"->{rng.choice(('', '...'))}{result}" if rng.random() < 0.5 else ""
     return f"'{','.join(terms)}{arrow}', {', '.join(operands)}"
 
 
@@ -97,23 +91,23 @@ def _text(arguments) -> str:
     return ", ".join([*plain, *(f"{name}={value}" for name, value in named.items())])
 
 
-def _changed(draw, func, shape, dtype) -> str:
+def _changed(rng, func, shape, dtype) -> str:
     """A form of the table that torch takes, with up to three changes."""
     known = _calls(func)
-    first = draw(st.integers(0, len(known) - 1))
+    first = rng.randint(0, len(known) - 1)
     order = [(first + i) % len(known) for i in range(min(24, len(known)))]
     arguments = list(known[next((i for i in order if _runs(func, i, shape, dtype)), first)])
 
     def piece():
-        return _one_of(draw, _one_of(draw, (TENSORS, NUMBERS, TENSORS, OTHERS, NUMBERS)))
+        return rng.choice(rng.choice((TENSORS, NUMBERS, TENSORS, OTHERS, NUMBERS)))
 
-    for _ in range(_one_of(draw, (1, 1, 2, 3))):
-        at = draw(st.integers(0, len(arguments)))
-        what = _one_of(draw, ("replace", "replace", "replace", "insert", "name", "remove", "exchange"))
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        at = rng.randint(0, len(arguments))
+        what = rng.choice(("replace", "replace", "replace", "insert", "name", "remove", "exchange"))
         if what == "insert":
             arguments.insert(at, (None, piece()))
         elif what == "name":
-            arguments.append((_one_of(draw, _keywords(func)), piece()))
+            arguments.append((rng.choice(_keywords(func)), piece()))
         elif at < len(arguments):
             if what == "replace":
                 arguments[at] = (arguments[at][0], piece())
@@ -124,18 +118,17 @@ def _changed(draw, func, shape, dtype) -> str:
     return _text(arguments)
 
 
-@st.composite
-def calls(draw):
+def random_call(rng: random.Random):
     """(function, the text of its arguments, shape and dtype of x)."""
-    shape, dtype = _one_of(draw, (*SHAPES, *SHAPES, *SHAPES, *MORE))
-    func = _one_of(draw, _one_of(draw, (FUNCTIONS, WITH_RULES, WITH_RULES, WITH_RULES, KEYED)))
+    shape, dtype = rng.choice((*SHAPES, *SHAPES, *SHAPES, *MORE))
+    func = rng.choice(rng.choice((FUNCTIONS, WITH_RULES, WITH_RULES, WITH_RULES, KEYED)))
     name = getattr(func, "__name__", "")
     if name == "__getitem__":
-        text = f"{_one_of(draw, ('x', 'x', 'cube', 'four'))}, {_key(draw)}"
+        text = f"{rng.choice(('x', 'x', 'cube', 'four'))}, {_key(rng)}"
     elif name == "__setitem__":
-        text = f"{_one_of(draw, ('x', 'x', 'cube', 'p'))}, {_key(draw)}, {_one_of(draw, VALUES)}"
+        text = f"{rng.choice(('x', 'x', 'cube', 'p'))}, {_key(rng)}, {rng.choice(VALUES)}"
     elif name == "einsum":
-        text = _equation(draw)
+        text = _equation(rng)
     else:
-        text = _changed(draw, func, shape, dtype)
+        text = _changed(rng, func, shape, dtype)
     return func, text, shape, dtype

@@ -158,8 +158,10 @@ void keep(AutogradContext* ctx, std::tuple<T...> saved) {
   ctx->save_for_backward(std::move(tensors));
 }
 template <class... T>
-std::tuple<T...> kept(AutogradContext* ctx, Type<std::tuple<T...>>) {
+std::tuple<T...> kept(const char* op, AutogradContext* ctx, Type<std::tuple<T...>>) {
   const variable_list tensors = ctx->get_saved_variables();
+  for (const Tensor& t : tensors)
+    if (t.defined() && is_in_memory(t) && !passes(t)) refuse(op, "what was saved for its gradient", t);
   size_t i = 0, next = 0;
   const auto one = [&]<class S>(Type<S>) -> S {
     const size_t at = i++;
@@ -223,7 +225,7 @@ struct Autograd<G, R(A...)> : torch::autograd::Function<Autograd<G, R(A...)>> {
       std::apply(
           [&](const auto&... r) {
             using Saved = decltype(saved(std::declval<A>()..., r...));
-            found = gradient(grads, kept(ctx, Type<Saved>{}));
+            found = gradient(grads, kept(Op::name, ctx, Type<Saved>{}));
           },
           decltype(as_tuple(std::declval<R>())){});
     found.resize(sizeof...(A));

@@ -401,6 +401,7 @@ def _operators():
                     Call(getattr(torch.ops.torch_lod, composed).default, sample.args),
                 )
     raw = torch.ops.torch_lod
+    yield "torch.ops.torch_lod.keep_structure", Call(raw.keep_structure.default, (ints(0, 1, 3), 3, True))
     yield "torch.ops.torch_lod.check_lod", Call(raw.check_lod.default, ([ints(0, 1, 3), ints(0, 1, 3, 6)], 6))
     yield "torch.ops.torch_lod.rank_by_length", Call(raw.rank_by_length.default, (ints(0, 1, 3, 6),))
     yield "tl.ops.rank_by_length", Call(tl.ops.rank_by_length, (ints(0, 1, 3, 6),))

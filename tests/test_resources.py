@@ -124,7 +124,10 @@ REFUSED = {
     "element": (lambda: tl.zeros(deep.lod, 2**62, 2), "zeros: expected sizes >= 0 of less than 2**63 numbers in all"),
     "element beyond int64": (lambda: tl.full(deep.lod, 2**64, fill_value=0), "full: expected sizes >= 0 of less"),
     "element below 0": (lambda: tl.rand(deep.lod, -1), "rand: expected sizes >= 0 of less than 2**63 numbers in all"),
-    "padding": (lambda: deep.to_padded(2**63), "to_padded: expected padding_value within int64 or as a float, got an"),
+    "padding": (
+        lambda: deep.to_padded(2**63),
+        "to_padded: expected padding_value within int64 or as a float, got 9223372036854775808",
+    ),
     "padding of many digits": (
         lambda: deep.nth(0, padding_value=10**5000),
         "within int64 or as a float, got an int of",

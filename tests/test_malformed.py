@@ -98,12 +98,16 @@ def test_every_row_of_the_catalogue_begins_with_a_valid_call():
     assert valid == tried
 
 
+#: D4, memory freed between forward and backward, is asked of kernels: of compositions torch's own functions save it.
+CLASSES = set(malformed_classes.TITLES) - (set() if tl.ops.COMPILED else {"D4"})
+
+
 def test_every_class_of_the_catalogue_is_asked():
     entries, asked = set(), {}
     for label, entry, kind, _ in malformed_pool.cases():
         entries.add(entry)
         asked.setdefault(kind, label)
-    assert set(asked) == set(malformed_classes.TITLES)
+    assert set(asked) == CLASSES
     assert malformed_calls.entry_points() <= entries  # each of them has arguments, if only too many
 
 
@@ -112,7 +116,7 @@ def test_every_call_of_the_catalogue_returns_or_raises():
     done = python("malformed_pool.py", "--short")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     counts = re.search(r"(\d+) entry points, (\d+) classes, (\d+) pairs, (\d+) calls: .* 0 failed", done.stdout)
-    assert counts and int(counts[1]) > 250 and int(counts[2]) == len(malformed_classes.TITLES), done.stdout
+    assert counts and int(counts[1]) > 250 and int(counts[2]) == len(CLASSES), done.stdout
 
 
 BROKEN = """

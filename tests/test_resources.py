@@ -2,7 +2,6 @@
 """Depth, sizes, memory, signals, processes and threads at their ends: every call returns or raises."""
 
 import copy
-import math
 import os
 import pickle
 import re
@@ -166,14 +165,18 @@ def test_too_large(case):
 def test_large_and_right():
     empty = tl.from_lengths(torch.zeros(3, 0), [[2, 1]])
     assert empty.to_padded(max_length=2**61)[0].shape == (2, 2**61, 0)
-    structure = tl.LoD([[0, 2**62], [0] * (2**10 + 1)][:1])
+    structure = tl.LoD([[0, 2**62]])
     assert structure.rows == structure.max_length() == 2**62 and tl.zeros(structure, 0).shape == (2**62, 0)
-    assert tl.sequence_pool(tl.zeros(structure, 0), "sum").shape == (1, 0)
     most = tl.LoD([[0, 2**63 - 1]])
     assert most.lengths().tolist() == [2**63 - 1] and most.slice(0, 0).rows == 2**63 - 1
     wide = tl.LoD.from_lengths([[100] + [0] * 99] * 3000)
     assert "10**6002.0" in tl.describe(wide).splitlines()[-2]
-    assert math.isclose(10**0.3, 2, rel_tol=1e-2)
+
+
+def test_rows_without_numbers():
+    """Kernels count no rows that have nothing to add up."""
+    structure = tl.LoD([[0, 2**62]])
+    assert tl.sequence_pool(tl.zeros(structure, 0), "sum").shape == (1, 0)
 
 
 # -- an assignment that torch does not show us

@@ -32,6 +32,14 @@ if compiler is None:
     print("torch_lod: no C++ compiler was found (c++, or $CXX); installing without the operators", file=sys.stderr)
 
 
+class BuildOperators(BuildExtension.with_options(no_python_abi_suffix=True)):
+    """Keeps the objects in the tree, where ninja finds them the next time: pip would build in a new folder."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.build_temp = "build/temp"
+
+
 class BuildPackage(build_py):
     """Puts the headers into the package that is installed; a source tree has them in csrc (torch_lod.include_paths)."""
 
@@ -43,5 +51,5 @@ class BuildPackage(build_py):
 
 setup(
     ext_modules=[extension] if compiler else [],
-    cmdclass={"build_ext": BuildExtension.with_options(no_python_abi_suffix=True), "build_py": BuildPackage},
+    cmdclass={"build_ext": BuildOperators, "build_py": BuildPackage},
 )

@@ -4,23 +4,34 @@
 
 using namespace lod;
 
+template <class T>
+void products(Checks& check, int64_t m, int64_t n) {
+  const int64_t k = 70;
+  const auto some = [](int64_t count) {
+    const auto x = numbers(count);
+    return std::vector<T>(x.begin(), x.end());
+  };
+  const auto a = some(m * k), b = some(k * n), c = some(m * n);
+  std::vector<T> packed(base::packed_size<T>(n, k));
+  base::pack(PackArguments<T>{n, k, b.data(), n, 1, packed.data()});
+  check.operator()<T>("multiply", m * n, [&](const CpuExec& exec, T* out) {
+    base::multiply(exec, Product<T>{m, n, k, a.data(), k, packed.data(), out, n, nullptr, 0});
+  });
+  check.operator()<T>("multiply with a bias", m * n, [&](const CpuExec& exec, T* out) {
+    base::multiply(exec, Product<T>{m, n, k, a.data(), k, packed.data(), out, n, b.data(), 0});
+  });
+  check.operator()<T>("multiply_transposed", k * n, [&](const CpuExec& exec, T* out) {
+    base::multiply_transposed(exec,
+                              TransposedProduct<T>{k, n, m, a.data(), k, c.data(), n, nullptr, nullptr, out, n});
+  });
+}
+
 int main() {
   Checks check;
   for (const int64_t m : {1, 5, 300})
     for (const int64_t n : {1, 48, 100}) {
-      const int64_t k = 70;
-      const auto a = numbers(m * k), b = numbers(k * n), c = numbers(m * n);
-      std::vector<float> packed(base::packed_size(n, k));
-      base::pack({n, k, b.data(), n, 1, packed.data()});
-      check.operator()<float>("multiply", m * n, [&](const CpuExec& exec, float* out) {
-        base::multiply(exec, {m, n, k, a.data(), k, packed.data(), out, n, nullptr, 0});
-      });
-      check.operator()<float>("multiply with a bias", m * n, [&](const CpuExec& exec, float* out) {
-        base::multiply(exec, {m, n, k, a.data(), k, packed.data(), out, n, b.data(), 0});
-      });
-      check.operator()<float>("multiply_transposed", k * n, [&](const CpuExec& exec, float* out) {
-        base::multiply_transposed(exec, {k, n, m, a.data(), k, c.data(), n, nullptr, nullptr, out, n});
-      });
+      products<float>(check, m, n);
+      products<double>(check, m, n);
     }
   return check.said();
 }

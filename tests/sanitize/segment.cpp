@@ -36,12 +36,6 @@ int main() {
     check.operator()<float>("segment_place", rows * width, [&](const CpuExec& exec, float* out) {
       base::segment_place(exec, DType::f32, {view, y.data(), index.data(), out});
     });
-    check.operator()<float>("segment_softmax", rows * width, [&](const CpuExec& exec, float* out) {
-      base::segment_softmax(exec, DType::f32, {view, x.data(), nullptr, out});
-    });
-    check.operator()<float>("segment_softmax_backward", rows * width, [&](const CpuExec& exec, float* out) {
-      base::segment_softmax(exec, DType::f32, {view, x.data(), x.data(), out});
-    });
   }
   return check.said();
 }

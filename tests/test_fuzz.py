@@ -155,21 +155,27 @@ def close(a, b, said: str, scale: float = 1.0) -> None:
 def test_programs_are_their_loops(part, record_property):
     counts = {"programs": 0, "steps": 0, "gradients": 0}
 
+    # Steps come from numbers, each step from its own: hypothesis comes back to few of them, and faults lie in breadth.
+    # It still takes away what a failure does not need.
     @law(0.5, 8 if LONG else 1)
     @given(
-        testing.lod_tensors(testing.lods(max_depth=4), dtypes=FLOATS, element_shapes=SHAPES), st.booleans(), st.data()
+        testing.lod_tensors(testing.lods(max_depth=4), dtypes=FLOATS, element_shapes=SHAPES),
+        st.booleans(),
+        st.lists(st.integers(0, 2**62), min_size=1, max_size=9),
+        st.data(),
     )
-    def run(x, plain, data):
+    def run(x, plain, numbers, data):
         program = Program(x, not plain and x.dtype == torch.float64)
-        for _ in range(data.draw(st.integers(2, 6), label="steps")):
+        for number in numbers:
+            drawn = random.Random(number)
             related = program.related()
-            if related and data.draw(st.integers(0, 5)) == 5:
-                program.combine(data.draw(st.sampled_from(list(PAIRS))), data.draw(st.sampled_from(related)))
+            if related and drawn.random() < 1 / 6:
+                program.combine(drawn.choice(list(PAIRS)), drawn.choice(related))
             else:
-                step = STEPS[data.draw(st.sampled_from(applicable(program.x)))]
+                step = STEPS[drawn.choice(applicable(program.x))]
                 options = tuple(data.draw(option) for option in step.options)
                 if step.level:
-                    options += (program.x.lod_level - 1 - data.draw(st.integers(0, program.x.lod_level - 1)),)
+                    options += (drawn.randrange(program.x.lod_level),)
                 if not program.take(step, options):
                     continue
             if not isinstance(program.x, tl.LoDTensor) or not program.small():

@@ -325,6 +325,9 @@ class LoD(Partition):
         """New sequences of level k, each a run of elements of that level, with the levels below; and the rows that they
         consist of. Starts must be valid indices even for empty runs. `all_of_it`: every element is taken once."""
         with_memory(starts, lengths)
+        return self._runs(k, starts, lengths, all_of_it)
+
+    def _runs(self, k: int, starts: Tensor, lengths: Tensor, all_of_it: bool) -> tuple["LoD", Runs]:
         levels, begin, end = [sums(lengths)], starts, starts + lengths
         for above, inner in enumerate(self.levels[k + 1 :], k):
             taken = sums(end - begin)
@@ -337,9 +340,9 @@ class LoD(Partition):
 
     def take(self, k: int, index: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """The sequences of level k at `index`, with the levels below; and the rows that they consist of."""
-        offsets = self.levels[k]
         with_memory(index)
-        return self.runs(k, offsets[index], offsets.diff()[index], all_of_it)
+        offsets = self.levels[k]
+        return self._runs(k, offsets[index], offsets.diff()[index], all_of_it)
 
     def under(self, inner: "LoD", *own: Tensor) -> "LoD":
         """A LoD of this one's outer levels, then the levels `own`, then those of `inner`."""

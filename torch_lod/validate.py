@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError, shown
+from .ops.check import stands_in, too_few_bytes
 
 _HOST = torch.device("cpu")
 
@@ -99,23 +100,17 @@ def with_memory(*values) -> None:
     if compiling():
         return
     for t in values:
-        if isinstance(t, Tensor):
+        if isinstance(t, Tensor) and not stands_in(t):
             with torch._C.DisableTorchFunctionSubclass():
-                _held(t)
-
-
-def _held(t: Tensor) -> None:
-    if type(t).__torch_dispatch__ is not Tensor.__torch_dispatch__:  # it stands for tensors elsewhere
-        return
-    try:
-        held = 0 if t._is_zerotensor() else t.untyped_storage().nbytes()  # such zeros are stored nowhere
-    except (NotImplementedError, RuntimeError):  # sparse, or of a transform
-        return
-    end = 1 + t.storage_offset() + sum((n - 1) * step for n, step in zip(t.shape, t.stride(), strict=True))
-    if held < end * t.element_size() and t.numel():
-        raise LoDValueError(
-            f"expected tensors with memory behind them, got one of {t.numel()} elements over a storage of {held} bytes"
-        )
+                try:
+                    few = too_few_bytes(t)
+                except (NotImplementedError, RuntimeError):  # sparse, or of a transform
+                    continue
+                if few is not None:
+                    raise LoDValueError(
+                        f"expected tensors with memory behind them, got one of {t.numel()} elements over a storage of "
+                        f"{few} bytes"
+                    )
 
 
 def host_levels(what: str, levels) -> list[Tensor]:

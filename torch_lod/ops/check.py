@@ -22,6 +22,17 @@ def readable(t: Tensor) -> bool:
     return not is_functorch_wrapped_tensor(t) and not torch._is_functional_tensor(t)
 
 
+def too_few_bytes(t: Tensor) -> int | None:
+    """The bytes behind a strided tensor if they are too few for it, as after it was freed or resized; otherwise None."""
+    if t._is_zerotensor():  # such zeros are stored nowhere
+        return 0 if t.numel() else None
+    bytes = t.untyped_storage().nbytes()
+    if t.is_contiguous():
+        return bytes if bytes < t.nbytes + t.storage_offset() * t.itemsize and t.numel() else None
+    end = 1 + t.storage_offset() + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
+    return bytes if bytes < end * t.itemsize and t.numel() else None
+
+
 def has_no_data(t: Tensor) -> bool:
     """Whether `t` has a shape but no data: then only the shapes of the results matter."""
     return isinstance(t, FakeTensor) or t.is_meta
@@ -50,11 +61,9 @@ def _passed(op: str, name: str, value):
     if t.layout != torch.strided or t.is_nested or t.is_quantized:
         kind = "nested" if t.is_nested else "quantized" if t.is_quantized else t.layout
         raise TypeError(f"{op}: expected {name} as a dense tensor, got {kind}")
-    end = t.storage_offset() + 1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
-    size = t.untyped_storage().nbytes()
-    if t.numel() and size < end * t.itemsize:
+    if (few := too_few_bytes(t)) is not None:
         raise ValueError(
-            f"{op}: expected {name} with memory behind it, got {t.numel()} elements over a storage of {size} bytes"
+            f"{op}: expected {name} with memory behind it, got {t.numel()} elements over a storage of {few} bytes"
         )
     return value.clone() if name in _STRUCTURE and t is value and t.device.type == "cpu" else value
 

@@ -17,17 +17,11 @@ from . import torch_rules
 from .dynamo import IN_PLACE, admit, compiling, dynamic_dim
 from .errors import LoDTypeError, LoDValueError, named, without_policy
 from .lod import LoD
-from .torch_rules import EACH, At, Mark, lost_meets, mark_of, marked, name_of, placed
+from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, name_of, placed
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _MOVED, _Route = torch_rules.RULES, torch_rules.MOVED, torch_rules.Route
 _NONE: dict = {}
-
-
-def _known(func: Callable) -> bool:
-    """Whether Dynamo can hash a function."""
-    own = getattr(func, "__self__", None)
-    return type(own) is not property and not isinstance(func, type) and "dlpack" not in str(func)
 
 
 def _named(names: str) -> dict[Callable, bool]:
@@ -37,29 +31,35 @@ def _named(names: str) -> dict[Callable, bool]:
 
 #: The results of these know nothing of rows.
 PLAIN = {
-    f: True for f, k in torch_rules.KINDS.items() if k == "plain" and _known(f) and f is not torch.sparse_coo_tensor
+    f: True for f, k in torch_rules.KINDS.items() if k == "plain" and known(f) and f is not torch.sparse_coo_tensor
 }
 #: Neither do these where the rows were lost: they take a shape.
 _FRESH = _named("zeros_like ones_like empty_like full_like rand_like randn_like randint_like equal allclose")
 #: Here the second operand only has a shape or a type.
 _SHAPE_ONLY = _named("expand_as view_as reshape_as type_as to")
 #: A single element that these give is a selection; that of another function is a reduction, which ends the mark.
-_SELECTS = {f: True for f, k in torch_rules.KINDS.items() if k in ("move", "shape") and _known(f)}
+_SELECTS = {f: True for f, k in torch_rules.KINDS.items() if k in ("move", "shape") and known(f)}
 #: An element of the result is made of the elements at the same place.
 _EVEN = {
-    f: True for f, r in _RULES.items() if (r is torch_rules.join or r is torch_rules.keep) and f not in IN_PLACE and _known(f)
+    f: True for f, r in _RULES.items() if (r is torch_rules.join or r is torch_rules.keep) and f not in IN_PLACE and known(f)
 }
 #: Functions that write into their first argument.
 WRITES = {**{f: True for f in IN_PLACE}, Tensor.__setitem__: True}
-_REFUSES = {f: True for f, k in torch_rules.KINDS.items() if k == "refuse" and _known(f)}
+_REFUSES = {f: True for f, k in torch_rules.KINDS.items() if k == "refuse" and known(f)}
 #: The class of what has its rows at dim 0: LoDTensor enters itself.
 _home: list[Callable] = []
+
+
+def _reversed(self) -> Tensor:
+    """The dims in reverse. As a function, since Dynamo does not take what an attribute of a tensor gives."""
+    return torch.t(self) if self.dim() <= 2 else torch.permute(self, tuple(range(self.dim() - 1, -1, -1)))
 
 
 class MovedRows(Tensor):
     """Rows of a LoDTensor that are not, or not all, at dim 0; functions of torch_lod and `x.transpose(...)` make it."""
 
     _mark: Mark
+    T: Any = property(_reversed)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -212,9 +212,8 @@ def settle(result, mark: Mark | None, func, args):
     if isinstance(result, (tuple, list)):
         if mark is not None and mark.part is EACH:
             return _pieces(result, mark, args)
-        return type(result)(
-            [_settled(t, mark, func, args) if type(t) is Tensor and not any(t is a for a in args) else t for t in result]
-        )
+        made = [settle(t, mark, func, args) for t in result]
+        return tuple(made) if type(result) is tuple else type(result)(made)
     return result
 
 
@@ -231,7 +230,7 @@ def _settled(result: Tensor, mark: Mark | None, func, args) -> Tensor:
         mark = None
     if result.dim() == 0 and not _SELECTS.get(func) and any(t.dim() for t in marked(args, _NONE)):
         return result
-    if mark is None:
+    if mark is None and result.layout == torch.strided:
         mark = _lost(func, args)
     return result if mark is None else _become(result, mark)
 

@@ -62,6 +62,7 @@ class LoDTensor(PaddleMethods, Rows):
     """
 
     _lod: LoD
+    T: Any = MovedRows.T
 
     @staticmethod
     def __new__(cls, values: Tensor, lod: LoD) -> "LoDTensor":

@@ -176,6 +176,11 @@ def scaled_dot_product_attention(
     lods = queries.lod, keys.lod.agreed(values.lod)
     probability("dropout_p", dropout_p)
     if query.dim() > 3:
+        if key.dim() > 3 and key.shape[-2] == 1:
+            raise LoDValueError(
+                f"expected rows (rows, heads, width), got {tuple(key.shape)}, in which every row would attend to itself only: a "
+                "LoDTensor has no dims for a batch and its positions, see x.unflatten(-1, (heads, width))"
+            )
         plain, options = (s.rows for s in sequences), {"scale": scale, "enable_gqa": enable_gqa}
         out = F.scaled_dot_product_attention(*plain, attn_mask, dropout_p, is_causal, **options)
         return made(out, lods[0].agreed(lods[1]))

@@ -89,7 +89,8 @@ def _fitting(rows: Tensor, weight, bias, groups: int, dims: tuple[int, int]):
         raise LoDValueError(f"expected weight of shape ({', '.join(shape)}), got {tuple(weight.shape)}")
     width = weight.shape[taken] * (groups if taken else 1)
     if rows.shape[1] != width:
-        raise LoDValueError(f"expected rows of {width} channels, as weight, got {tuple(rows.shape)}")
+        counted = " (nn.LazyConv1d takes the number of rows for that of channels: nn.Conv1d)" * (width == rows.shape[0])
+        raise LoDValueError(f"expected rows of {width} channels, as weight, got {tuple(rows.shape)}{counted}")
     if bias is not None and tuple(bias.shape) != (weight.shape[given] * (1 if taken else groups),):
         raise LoDValueError(f"expected a bias per channel of the result, got {tuple(bias.shape)}")
     if torch.is_autocast_enabled(rows.device.type):

@@ -14,7 +14,7 @@ from .catalogue import functions
 from .indices import EACH, chain
 from .operands import join, join_in_place, keep, refuse_unknown
 from .rules import moves_in_place, refuse_out, refuse_write
-from .table import KINDS, MOVED, RULES
+from .table import KINDS, MOVED, RULES, known
 
 __all__ = [
     "EACH",
@@ -31,6 +31,7 @@ __all__ = [
     "join",
     "join_in_place",
     "keep",
+    "known",
     "lost_meets",
     "mark_of",
     "marked",

@@ -84,6 +84,8 @@ def _as_lod(mark: Mark | None):
 
 def product(func, left, right, turned: bool = False) -> Mark | None:
     """Where the rows are in a product of matrices. With `turned` the last two dims of the right one are exchanged."""
+    if not isinstance(left, Tensor) or not isinstance(right, Tensor):
+        return None  # torch raises the error
     a, b, dims, others = placed(left), placed(right), left.dim(), right.dim()
     rank = max(dims, others) - (min(dims, others) == 1)
     at = None if a is None else _of_left(a.dim - dims, rank, others)

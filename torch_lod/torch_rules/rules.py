@@ -46,6 +46,8 @@ def elsewhere(text: str):
     @signature(text)
     def rule(func, rank, dim, rows):
         if touches_rows(dim, rank, rows):
+            if dim is not None and not isinstance(dim, int) and len(dim) == 0:
+                raise refusal(func, f"for torch dim={dim} means all dims, that of the rows as well; leave dim out for all")
             return False
         return without(dim, rank, rows) if rows else True
 

@@ -30,8 +30,16 @@ def _add(kind: str, rule: Rule | None, names: str, spaces=_SPACES) -> None:
                 _classify(func, kind, rule, name)
 
 
+def known(func: Callable) -> bool:
+    """Whether Dynamo can look a function up in a dict."""
+    own = getattr(func, "__self__", None)
+    return type(own) is not property and not isinstance(func, type) and "dlpack" not in str(func)
+
+
 def _classify(func: Callable, kind: str, rule: Rule | None, name: str) -> None:
-    KINDS[func], NAMES[func] = kind, name.strip("_")
+    KINDS[func] = kind
+    if known(func):
+        NAMES[func] = name.strip("_")
     if rule is not None:
         RULES[func] = rule
     else:
@@ -176,9 +184,9 @@ _add("move", indices.narrow, "narrow narrow_copy")
 _add(
     "move",
     indices.pieces("input, chunks, dim=0"),
-    "chunk split split_copy split_with_sizes split_with_sizes_copy unsafe_chunk unsafe_split unsafe_split_with_sizes "
-    "tensor_split",
+    "chunk split split_copy split_with_sizes split_with_sizes_copy unsafe_chunk unsafe_split unsafe_split_with_sizes",
 )
+_add("move", elsewhere("input, indices, dim=0"), "tensor_split")  # its pieces may overlap
 _add("move", elsewhere("input, dim"), "slice_copy", (torch,))
 _add("move", views.ranked(2), "hsplit dsplit")
 _add("move", elsewhere("input, dim, index"), "index_select")
@@ -436,5 +444,6 @@ _attribute(
     "requires_grad retains_grad shape volatile __cuda_array_interface__ _backward_hooks _base _cdata _grad _grad_fn "
     "_post_accumulate_grad_hooks _version",
 )
+_add("plain", None, "grad backward", (torch.autograd,))
 _attribute("keep", keep, "data real imag")
 _attribute("refuse", indices.data, "data", change=True)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import indices, linalg, rules, views
-from .arguments import NAMES, NO_SEQUENCES, OUT, Rule
+from .arguments import NAMES, NO_SEQUENCES, OUT, Route, Rule
 from .operands import in_place, join, join_batches, join_given, join_in_place, keep
 from .rules import by_element, elsewhere, refuse, refuse_on_rows, row_by_row, windows
 
@@ -447,3 +447,11 @@ _attribute(
 _add("plain", None, "grad backward", (torch.autograd,))
 _attribute("keep", keep, "data real imag")
 _attribute("refuse", indices.data, "data", change=True)
+
+
+def _equal(x, other):
+    """Tensor.__eq__ tells the class of its first operand only, torch.eq those of both."""
+    return torch.eq(x, other) if isinstance(other, Tensor) else NotImplemented
+
+
+RULES[Tensor.__eq__] = Route(_equal, join)

@@ -284,9 +284,9 @@ def _forgets(func, args, kwargs):
 
 
 PLANTED = {
-    "lost rows come back": (["v.mean(0, keepdim=True).expand_as(x)", "x + v"], torch.Tensor.expand_as, _careless),
+    "lost rows come back": (["v[order.tolist() + [8, 10, 9]]", "v.softmax(-1)", "x + v"], torch.Tensor.softmax, _careless),
     "flipped rows come back": (["v.t()", "v.flip(-1)", "x + v.t()"], torch.Tensor.flip, _careless),
-    "a product of all rows": (["v.t()", "x @ v", "v @ x"], torch.Tensor.__matmul__, _careless),
+    "a product of all rows": (["v.t()", "torch.matmul(x, v)", "torch.matmul(v, x)"], torch.matmul, _careless),
     "a permutation": (["v[torch.arange(len(v)).roll(1)]", "x + v"], torch.Tensor.__getitem__, _careless),
     "softmax over moved rows": (["v.t()", "v.softmax(-1)", "v.t()"], torch.Tensor.softmax, _careless),
     "sums": (["v.t()", "v.cumsum(-1)", "v.t()"], torch.Tensor.cumsum, _careless),
@@ -347,7 +347,7 @@ NOT_COMPILED = ("split(", "chunk(", "unbind(", "for t in", "norm(", "unflatten",
 @pytest.mark.skipif("TORCH_LOD_PROGRAMS" not in os.environ, reason="the long form: TORCH_LOD_PROGRAMS=100000")
 def test_no_compiled_program_leaks(record_property):
     g, told, found = torch.Generator().manual_seed(4), collections.Counter(), []
-    while told["programs"] < 300:
+    while told["programs"] < min(300, PROGRAMS):
         program = samples.drawn(g)
         if any(word in step for step in program for word in NOT_COMPILED):
             continue

@@ -61,7 +61,7 @@ v.view(x.shape[0], -1) | x + v | x * v | torch.cat([x, v], -1) | torch.where(x >
 x - v.t() | x + v.reshape(x.shape) | torch.zeros_like(x) + v | v.mT.contiguous() | x.mul(v) | torch.addcmul(x, v, v) | v * x
 x.clone().add_(v) | x @ v | torch.stack([x, v], 1) | v.expand_as(x) | v.view_as(x) | F.linear(x, v) | x.clone().copy_(v)
 torch.zeros(x.shape).copy_(v) + x | x[(v > 0).long()] | x + v[0].t() | v.transpose(0, 1) | v[0].t() | v.squeeze() | x + v.squeeze(0)
-x + v.sum(-1, keepdim=True) | x.lerp(v, 0.5) | torch.maximum(x, v) | x.masked_fill(v > 0, 0.0) | F.mse_loss(x, v, reduction="none") 
+x + v.sum(-1, keepdim=True) | x.lerp(v, 0.5) | torch.maximum(x, v) | x.masked_fill(v > 0, 0.0) | F.mse_loss(x, v, reduction="none")
 torch.atleast_2d(v) + x | v.unsqueeze(0).squeeze(0) + x | x.to(v) + v.to(x) | torch.baddbmm(x, x, v) | v.float() + x
 """)
 _TABLE = torch.Generator().manual_seed(7)

@@ -167,7 +167,16 @@ OFTEN = [f for f in TABLE if torch_rules.KINDS[f] in ("shape", "move", "matmul",
 #: What puts two tensors together, as residual connections do.
 JOINS = [
     (func, text)
-    for func in (torch.add, torch.mul, torch.maximum, torch.where, torch.addcmul, torch.lerp, torch.cat, torch.Tensor.copy_)
+    for func in (
+        torch.add,
+        torch.mul,
+        torch.maximum,
+        torch.where,
+        torch.addcmul,
+        torch.lerp,
+        torch.cat,
+        torch.Tensor.copy_,
+    )
     for text in {
         torch.where: ("x > 0.5, x, y", "y > 0.5, y, x", "y > 0.5, x, z"),
         torch.addcmul: ("x, y, z", "y, x, z", "z, y, y"),
@@ -284,7 +293,11 @@ def _forgets(func, args, kwargs):
 
 
 PLANTED = {
-    "lost rows come back": (["v[order.tolist() + [8, 10, 9]]", "v.softmax(-1)", "x + v"], torch.Tensor.softmax, _careless),
+    "lost rows come back": (
+        ["v[order.tolist() + [8, 10, 9]]", "v.softmax(-1)", "x + v"],
+        torch.Tensor.softmax,
+        _careless,
+    ),
     "flipped rows come back": (["v.t()", "v.flip(-1)", "x + v.t()"], torch.Tensor.flip, _careless),
     "a product of all rows": (["v.t()", "torch.matmul(x, v)", "torch.matmul(v, x)"], torch.matmul, _careless),
     "a permutation": (["v[torch.arange(len(v)).roll(1)]", "x + v"], torch.Tensor.__getitem__, _careless),
@@ -341,7 +354,19 @@ def test_what_the_law_excepts():
 
 
 #: Dynamo does not show a function the tensors of a tuple (of a list it does), nor these methods those of a subclass.
-NOT_COMPILED = ("split(", "chunk(", "unbind(", "for t in", "norm(", "unflatten", "unique", "nonzero", "lstm(", "gru(", "v[v > 0]")
+NOT_COMPILED = (
+    "split(",
+    "chunk(",
+    "unbind(",
+    "for t in",
+    "norm(",
+    "unflatten",
+    "unique",
+    "nonzero",
+    "lstm(",
+    "gru(",
+    "v[v > 0]",
+)
 
 
 @pytest.mark.skipif("TORCH_LOD_PROGRAMS" not in os.environ, reason="the long form: TORCH_LOD_PROGRAMS=100000")
@@ -373,7 +398,11 @@ def test_no_compiled_program_leaks(record_property):
         told["ran"] += 1
         told["ran, and refused in eager code"] += ended == "ours"
         wrong = leaks([before], [after])
-        if not wrong and ended == "" and type(before) is not type(eager[len(program) - 1 if len(eager) > len(program) else -2]):
+        if (
+            not wrong
+            and ended == ""
+            and type(before) is not type(eager[len(program) - 1 if len(eager) > len(program) else -2])
+        ):
             told["of another class than in eager code"] += 1
         if wrong:
             found.append((program, wrong))

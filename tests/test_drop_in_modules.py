@@ -317,12 +317,20 @@ def test_a_batch_of_one_keeps_the_structure():
     x = tl.LoDTensor(rows, lod)
     sample = x.unsqueeze(0)
     assert sample.shape == (1, 5, WIDTH) and sample.rows_dim == 1 and sample.lod is lod
-    assert repr(sample).startswith("MovedRows(tensor([[[") and "at dim 1 through unsqueeze, lod=LoD([[2, 0, 3]]" in repr(sample)
-    for back in (sample.squeeze(0), torch.squeeze(sample, 0), torch.squeeze(input=sample, dim=0), sample[0], sample.squeeze()):
+    assert repr(sample).startswith(
+        "MovedRows(tensor([[["
+    ) and "at dim 1 through unsqueeze, lod=LoD([[2, 0, 3]]" in repr(sample)
+    for back in (
+        sample.squeeze(0),
+        torch.squeeze(sample, 0),
+        torch.squeeze(input=sample, dim=0),
+        sample[0],
+        sample.squeeze(),
+    ):
         assert type(back) is tl.LoDTensor and back.lod is lod and torch.equal(back.values(), rows)
     module = nn.LSTM(WIDTH, 2, batch_first=True).double()
-    out, (h, c) = module(sample)
-    alone, (h_alone, c_alone) = module(x)
+    out, (h, _) = module(sample)
+    alone, (h_alone, _) = module(x)
     assert out.rows_dim == 1 and torch.equal(out[0].values(), alone.values()) and torch.equal(h.squeeze(1), h_alone)
     for call in (
         lambda: torch.cat([sample, rows[None]]) + x,

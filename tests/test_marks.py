@@ -186,5 +186,7 @@ def test_gradients_are_those_of_every_sequence_alone():
 def test_what_is_printed_says_what_it_is():
     x = batch()
     assert repr(x.t()).endswith("rows of a LoDTensor at dim 1 through t, lod=LoD([[4, 2, 5]]))")
-    assert "rows of a LoDTensor lost in mean" in repr(x.mean(0)) and "rows 2 to 5 of a LoDTensor at dim 0" in repr(x[2:5])
+    assert "rows of a LoDTensor lost in mean" in repr(x.mean(0)) and "rows 2 to 5 of a LoDTensor at dim 0" in repr(
+        x[2:5]
+    )
     assert f"{x[0, 0]:.3f}" == f"{float(ROWS[0, 0]):.3f}"

@@ -82,6 +82,9 @@ def verdict(func, code, shape, dtype) -> str:
     if not runs:
         return "no such form" if runs is None else "torch refuses"
     first: list = []
+    plain: list = []
+    made: list = []
+    kept = lost = False
     changes = CHANGES
     if any(word in names()[func] for word in ("polynomial", "binomial")):
         changes = ("other",)  # of a huge degree or count, or of NaN, they take years
@@ -99,7 +102,12 @@ def verdict(func, code, shape, dtype) -> str:
             return f"raised {type(error).__name__}: {error}"
         found = _structured(result)
         wrong = _compared(func, first, found + operands.made) if change else ""
-        if change and not wrong and any(not _equal(a, b) for a, b in zip(plain, _plain(result))) and not _excepted(func, code.co_filename):
+        if (
+            change
+            and not wrong
+            and any(not _equal(a, b) for a, b in zip(plain, _plain(result)))
+            and not _excepted(func, code.co_filename)
+        ):
             wrong = "a plain tensor knows of the rows"
         if wrong:
             return f"{wrong} ({change})"
@@ -135,7 +143,9 @@ def verdicts(func) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     unknown = set()
     for shape, dtype in (*SHAPES, *MORE):
-        if (shape, dtype) in MORE and ("kept" in found or (func not in torch_rules.RULES and found.keys() & {"plain", "lost"})):
+        if (shape, dtype) in MORE and (
+            "kept" in found or (func not in torch_rules.RULES and found.keys() & {"plain", "lost"})
+        ):
             if not names()[func].endswith("__getitem__"):
                 break
         for text, code in forms(func):
@@ -197,7 +207,19 @@ NOT_RUN = {
     "no call from Python": "index autocast _autocast_to_full_precision _autocast_to_reduced_precision",
 }
 #: Neither kept nor refused by any form: the result is a bool or an attribute, or torch refuses plain tensors before.
-ALWAYS_PLAIN = {"dist", "dot", "vdot", "trace", "equal", "allclose", "module_load", "__setitem__", "grad =", "ldl_solve", "embedding_renorm_"}
+ALWAYS_PLAIN = {
+    "dist",
+    "dot",
+    "vdot",
+    "trace",
+    "equal",
+    "allclose",
+    "module_load",
+    "__setitem__",
+    "grad =",
+    "ldl_solve",
+    "embedding_renorm_",
+}
 
 
 #: Calls that torch refuses for a plain tensor: windows longer than every sequence, which give no rows.

@@ -41,10 +41,12 @@ _SHAPE_ONLY = _named("expand_as view_as reshape_as type_as to")
 _SELECTS = {f: True for f, k in torch_rules.KINDS.items() if k in ("move", "shape") and known(f)}
 #: An element of the result is made of the elements at the same place.
 _EVEN = {
-    f: True for f, r in _RULES.items() if (r is torch_rules.join or r is torch_rules.keep) and f not in IN_PLACE and known(f)
+    f: True
+    for f, r in _RULES.items()
+    if (r is torch_rules.join or r is torch_rules.keep) and f not in IN_PLACE and known(f)
 }
 #: Functions that write into their first argument.
-WRITES = {**{f: True for f in IN_PLACE}, Tensor.__setitem__: True}
+WRITES = {**dict.fromkeys(IN_PLACE, True), Tensor.__setitem__: True}
 _REFUSES = {f: True for f, k in torch_rules.KINDS.items() if k == "refuse" and known(f)}
 #: The class of what has its rows at dim 0: LoDTensor enters itself.
 _home: list[Callable] = []
@@ -105,7 +107,9 @@ class MovedRows(Tensor):
     def __deepcopy__(self, memo):
         if id(self) not in memo:
             if not self.is_leaf:
-                raise RuntimeError("only tensors that are leaves of the autograd graph can be deep-copied; see detach()")
+                raise RuntimeError(
+                    "only tensors that are leaves of the autograd graph can be deep-copied; see detach()"
+                )
             made = _load(self.values().detach().clone(), *self._mark, self.requires_grad)
             if self.grad is not None:
                 made.grad = copy.deepcopy(self.grad, memo)
@@ -246,7 +250,9 @@ def _lost(func, args) -> Mark | None:
     if not lost:
         return Mark(marks[0].lod, None, name_of(func))
     first = lost[0]
-    same = _EVEN.get(func) and len(lost) == len(marks) and all(m.part == first.part and m.lod is first.lod for m in lost)
+    same = (
+        _EVEN.get(func) and len(lost) == len(marks) and all(m.part == first.part and m.lod is first.lod for m in lost)
+    )
     return first if same else first._replace(part=None)
 
 
@@ -273,7 +279,9 @@ def moved_rows(values: Tensor, lod: LoD, dim: int, call: str) -> Tensor:
 def _load(values: Tensor, lod: LoD, dim: int | None, call: str, part, requires_grad: bool) -> Tensor:
     """Called by pickle and torch.load: a file is input like any other, so it is validated."""
     if not isinstance(lod, LoD) or not isinstance(values, Tensor) or not isinstance(call, str):
-        raise LoDTypeError(f"expected values, a LoD and a name, got {type(values).__name__}, {type(lod).__name__}, {call!r}")
+        raise LoDTypeError(
+            f"expected values, a LoD and a name, got {type(values).__name__}, {type(lod).__name__}, {call!r}"
+        )
     count = lod.rows if part is None else part[1] - part[0]
     if dim is not None and not (0 <= dim < values.dim() and values.shape[dim] == count):
         raise LoDValueError(f"expected {count} rows at dim {dim}, got shape {tuple(values.shape)}")

@@ -129,9 +129,7 @@ def multi_head_attention_forward(
     return (made(out.values().unsqueeze(1), out.lod) if batched else out), seen
 
 
-def _rows_before_width(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-):
+def _rows_before_width(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """torch's layout, (heads, rows, width) or (1, heads, rows, width)."""
     given = query, key, value
     if not all(at_dim(t, -2) and t.dim() == query.dim() and t.shape[:-3] in ((), (1,)) for t in given):

@@ -4,9 +4,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from .. import torch_rules
 from ..errors import LoDTypeError, LoDValueError, border
 from ..moved_rows import MovedRows, moved_rows
@@ -61,7 +58,9 @@ def one(what: str, value, least: int) -> int:
 
 def at_dim(x, dim: int) -> bool:
     """Whether x has all rows of its LoD at a dim, counted from the right."""
-    return isinstance(x, MovedRows) and x._mark.dim is not None and x._mark.part is None and x._mark.dim == x.dim() + dim
+    return (
+        isinstance(x, MovedRows) and x._mark.dim is not None and x._mark.part is None and x._mark.dim == x.dim() + dim
+    )
 
 
 def rows_last(ours: Callable) -> Callable:

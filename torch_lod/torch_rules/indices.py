@@ -21,7 +21,9 @@ def getitem(func, args, kwargs):
     if lod is None:
         return _looked_up(x, key)
     if key is None or isinstance(key, (int, slice)):
-        return lod if isinstance(key, slice) and key == slice(None) else _taken(x, (key,), Mark(lod, 0, ""), name_of(func))
+        return (
+            lod if isinstance(key, slice) and key == slice(None) else _taken(x, (key,), Mark(lod, 0, ""), name_of(func))
+        )
     if lod_of(key) is not None and key.dtype == torch.bool:
         same_lod("x[mask]", lod, lod_of(key))
     key = key if isinstance(key, tuple) else (key,)
@@ -64,7 +66,10 @@ def _taken(x, key: tuple, mark: Mark, call: str) -> Mark | None:
     """Where the rows are in x[key] for numbers, slices, None and an ellipsis, and for lists along a single other dim."""
     given = sum(k is not None and k is not Ellipsis for k in key)
     lists = [k for k in key if not isinstance(k, _NO_LIST) or isinstance(k, bool)]
-    if any(isinstance(k, bool) or mark_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool) for k in lists):
+    if any(
+        isinstance(k, bool) or mark_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool)
+        for k in lists
+    ):
         return None
     if lists and (len(lists) > 1 or any(isinstance(k, int) for k in key) or torch.as_tensor(lists[0]).dim() != 1):
         return None
@@ -285,7 +290,11 @@ def _together(marks: list, dim: int) -> Mark | None:
         lod = _chained([m.lod for m in marks])
         return lod and Mark(lod, dim, first.call or "cat")
     for m in marks:
-        if m.part is None or (end is not None and m.part[0] != end) or (m.lod is not first.lod and m.lod.differs(first.lod)):
+        if (
+            m.part is None
+            or (end is not None and m.part[0] != end)
+            or (m.lod is not first.lod and m.lod.differs(first.lod))
+        ):
             return None
         end = m.part[1]
     return part_of(Mark(first.lod, dim, first.call), first.part[0], end)

@@ -3,7 +3,21 @@
 
 from torch import Tensor
 
-from .arguments import OUT, Mark, Rule, along_rows, carries, lod_of, mark_of, mixture, name_of, placed, refusal, same_lod, touches_rows
+from .arguments import (
+    OUT,
+    Mark,
+    Rule,
+    along_rows,
+    carries,
+    lod_of,
+    mark_of,
+    mixture,
+    name_of,
+    placed,
+    refusal,
+    same_lod,
+    touches_rows,
+)
 from .operands import agree
 from .signature import Signature, signature
 
@@ -213,12 +227,15 @@ def einsum(func, args, kwargs):
     if "." in result and not widest:
         result = result.replace(".", "")
     named = [
-        [c for part in term for c in _expanded(part, t.dim() - len(term) + 1, widest)] for term, t in zip(terms, operands)
+        [c for part in term for c in _expanded(part, t.dim() - len(term) + 1, widest)]
+        for term, t in zip(terms, operands)
     ]
     after = [c for part in result for c in _expanded(part, widest, widest)]
     marks = [placed(t) for t in operands]
     rows = {letters[mark.dim] for letters, mark in zip(named, marks) if mark is not None and mark.dim < len(letters)}
-    if not rows or not all(mark is None or letters.count(letters[mark.dim]) == 1 for letters, mark in zip(named, marks)):
+    if not rows or not all(
+        mark is None or letters.count(letters[mark.dim]) == 1 for letters, mark in zip(named, marks)
+    ):
         return None
     if len(rows) > 1 and rows <= {*after}:
         raise mixture(func, ALL_PAIRS)
@@ -226,7 +243,9 @@ def einsum(func, args, kwargs):
     (letter, *others) = rows
     if others or letter not in after or after.count(letter) > 1 or any(m.part != found[0].part for m in found):
         return None
-    if any(letters.count(letter) > (mark is not None) for letters, mark in zip(named, marks) if letters.count(letter) > 1):
+    if any(
+        letters.count(letter) > (mark is not None) for letters, mark in zip(named, marks) if letters.count(letter) > 1
+    ):
         return None
     for mark in found[1:]:
         same_lod(func, found[0].lod, mark.lod)

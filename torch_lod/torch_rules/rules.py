@@ -2,15 +2,11 @@
 """The rules. Each is called before its function runs, and tells whether the rows of the operands are the rows of the
 result (`signature`), or raises."""
 
-import torch
 from torch import Tensor
 
-from ..lod import LoD
 from .arguments import (
     NO_SEQUENCES,
     OUT,
-    At,
-    Mark,
     along_rows,
     carries,
     lod_of,
@@ -18,11 +14,10 @@ from .arguments import (
     mixture,
     placed,
     refusal,
-    same_lod,
     touches_rows,
     without,
 )
-from .operands import agree, first, join, place
+from .operands import first, join, place
 from .signature import signature
 
 ALONG = "along dim 0 mixes the rows of different sequences"
@@ -47,7 +42,9 @@ def elsewhere(text: str):
     def rule(func, rank, dim, rows):
         if touches_rows(dim, rank, rows):
             if dim is not None and not isinstance(dim, int) and len(dim) == 0:
-                raise refusal(func, f"for torch dim={dim} means all dims, that of the rows as well; leave dim out for all")
+                raise refusal(
+                    func, f"for torch dim={dim} means all dims, that of the rows as well; leave dim out for all"
+                )
             return False
         return without(dim, rank, rows) if rows else True
 
@@ -101,7 +98,8 @@ def refuse_out(func, out, others=()) -> None:
 def written(func):
     """The error where rows would be written into a plain tensor, or into one that lost the structure of its rows."""
     return mixture(
-        func, "the tensor that is written into would not know which rows it holds; write .values() into it if it is meant"
+        func,
+        "the tensor that is written into would not know which rows it holds; write .values() into it if it is meant",
     )
 
 
@@ -227,7 +225,9 @@ def windows(spatial: int, text: str = "input"):
     @signature(text)
     def rule(func, input, rows):
         if rows:
-            raise along_rows(func, mark_of(input), "its windows would run over the rows of all sequences; see x.to_padded()")
+            raise along_rows(
+                func, mark_of(input), "its windows would run over the rows of all sequences; see x.to_padded()"
+            )
         if lod_of(input) is not None and input.dim() < spatial + 2:
             raise refusal(
                 func,

@@ -90,7 +90,6 @@ def test_tensors_of_different_structure_do_not_meet_in_silence():
         lambda: torch.stack([x, z]),
         lambda: whole.__setitem__(slice(None), z),
         lambda: x[z > 0],
-        lambda: torch.utils.data.default_collate([x, z]),
     ):
         with pytest.raises(tl.LoDError, match="sequence 0: lengths"):
             call()

@@ -53,7 +53,7 @@ _home: list[Callable] = []
 
 
 def _reversed(self) -> Tensor:
-    """The dims in reverse. As a function, since Dynamo does not take what an attribute of a tensor gives."""
+    """The dims in reverse."""  # by functions: Dynamo does not take what an attribute of a tensor gives
     return torch.t(self) if self.dim() <= 2 else torch.permute(self, tuple(range(self.dim() - 1, -1, -1)))
 
 

@@ -101,15 +101,21 @@ def _cut(x, k, mark: Mark, at: int, call: str) -> Mark | None:
     """The rows that a number or a slice takes."""
     if isinstance(k, slice) and k == slice(None):
         return _at(mark, at, call)
-    if compiling():
-        return None
     rows, start = x.shape[mark.dim], mark.part[0] if mark.part else 0
     if isinstance(k, slice) and k.step in (None, 1):
-        begin, end, _ = slice(k.start, k.stop).indices(rows)
+        begin, end = _bound(k.start, 0, rows), _bound(k.stop, rows, rows)
         return part_of(_at(mark, at, call), start + begin, start + max(begin, end))
     if type(k) is int and mark.dim == 0 and -rows <= k < rows:
         return Mark(mark.lod, None, call, (start + k % rows, start + k % rows + 1))
     return None
+
+
+def _bound(index, default, rows):
+    """An end of a slice; sizes may be symbols of torch.compile, which slice.indices does not take."""
+    if index is None:
+        return default
+    index = index if index >= 0 else index + rows
+    return max(0, min(index, rows))
 
 
 def part_of(mark: Mark, begin, end) -> Mark:

@@ -117,6 +117,10 @@ class MovedRows(Tensor):
         return memo[id(self)]
 
 
+#: Types of operands that may hold another mark.
+_CARRIERS = (MovedRows, tuple, list)
+
+
 def run(func, args, kwargs):
     """A torch function that has a MovedRows among its operands."""
     rule = _RULES.get(func)
@@ -243,6 +247,9 @@ def _lost(func, args) -> Mark | None:
     """The mark of a result whose rows are lost: that of the operand that lost them, if one did."""
     if PLAIN.get(func) or _FRESH.get(func) or (_SHAPE_ONLY.get(func) and mark_of(args[0]) is None):
         return None
+    lod = getattr(args[0], "_lod", None) if args else None
+    if lod is not None and not any(type(a) in _CARRIERS for a in args[1:]):
+        return Mark(lod, None, name_of(func))  # common: without looking for marks
     marks = [mark_of(t) for t in marked(args, _NONE)]
     lost = [m for m in marks if m.dim is None]
     if not marks:

@@ -26,6 +26,8 @@ def getitem(func, args, kwargs):
         )
     if lod_of(key) is not None and key.dtype == torch.bool:
         same_lod("x[mask]", lod, lod_of(key))
+    if isinstance(key, Tensor):
+        return None
     key = key if isinstance(key, tuple) else (key,)
     first, rest = key[0] if key else slice(None), key[1:]
     if any(lod_of(k) is not None for k in rest):

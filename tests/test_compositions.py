@@ -211,7 +211,7 @@ class Given(dict):
 
 
 def drawn_from_table(g) -> tuple:
-    """A shape, two or three calls, each with the name under which it gets what the one before made, and what raised. A
+    """A shape, two or three calls, each with the name under which the next gets what it made, and whether one raised. A
     call that torch does not take is drawn again."""
     shape = picked(g, ((4, 4), (4, 4), (4, 4), (4,), (4, 4, 4)))
     operands, calls, value = Operands(shape, torch.float32, "", False), [], None
@@ -229,7 +229,7 @@ def drawn_from_table(g) -> tuple:
                 continue
             if isinstance(made, torch.Tensor) and made.numel() < 10**4:
                 value = (name if step + 1 < steps else "y", made)
-                calls.append((func, form, name))
+                calls.append((func, form, value[0]))
                 break
         if value is not None and not isinstance(value[1], (LoDTensor, MovedRows)):
             break  # a scalar, or what never was rows
@@ -238,9 +238,9 @@ def drawn_from_table(g) -> tuple:
 
 def run_calls(shape, calls, change) -> list:
     operands, value, made = Operands(shape, torch.float32, change, False), None, []
-    for place, (func, (_, code), _) in enumerate(calls):
+    for func, (_, code), name in calls:
         result = called(func, code, operands, value)
-        value = ("y" if place + 2 == len(calls) else calls[place + 1][2] if place + 1 < len(calls) else "y", result)
+        value = (name, result)
         made.append(result)
     return [*made, operands.made]
 

@@ -17,7 +17,7 @@ from . import torch_rules
 from .dynamo import IN_PLACE, admit, compiling, dynamic_dim
 from .errors import LoDTypeError, LoDValueError, named, without_policy
 from .lod import LoD
-from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, name_of, placed
+from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, marks_of, name_of, placed
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _MOVED, _Route = torch_rules.RULES, torch_rules.MOVED, torch_rules.Route
@@ -155,8 +155,7 @@ def _check(func, args, kwargs) -> Mark | None:
     elif not compiling() and func not in torch_rules.KINDS:
         torch_rules.refuse_unknown(func, args, kwargs)
     lost = None
-    for t in marked(args, kwargs):
-        mark = mark_of(t)
+    for mark in marks_of(args, kwargs):
         if mark.dim is None:
             lost = mark
             if WRITES.get(func) and _REFUSES.get(func):
@@ -180,7 +179,7 @@ def _part(mark: Mark) -> str:
 
 def _along(rule, func, args, kwargs):
     """A function along sequences: on a layout that it knows, rows at another dim are as good as rows at dim 0."""
-    marks = [mark_of(t) for t in marked(args, kwargs)]
+    marks = marks_of(args, kwargs)
     lost = [mark for mark in marks if mark.dim is None]
     if rule.elsewhere is None:
         return NotImplemented
@@ -250,7 +249,7 @@ def _lost(func, args) -> Mark | None:
     lod = getattr(args[0], "_lod", None) if args else None
     if lod is not None and not any(type(a) in _CARRIERS for a in args[1:]):
         return Mark(lod, None, name_of(func))  # common: without looking for marks
-    marks = [mark_of(t) for t in marked(args, _NONE)]
+    marks = marks_of(args, _NONE)
     lost = [m for m in marks if m.dim is None]
     if not marks:
         return None
@@ -265,7 +264,7 @@ def _lost(func, args) -> Mark | None:
 
 def _pieces(results, mark: Mark, args):
     """Each result has the rows after those of the one before."""
-    own = next(mark_of(a) for a in args if isinstance(a, Tensor) and mark_of(a) is not None)
+    own = marks_of(args, _NONE)[0]
     begin, found = own.part[0] if own.part else 0, []
     for t in results:
         end = begin + (1 if mark.dim is None else t.shape[mark.dim])

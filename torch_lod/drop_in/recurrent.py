@@ -54,7 +54,7 @@ def _refuse_structured(what: str, given) -> None:
 def _steps(input: Tensor, batch_first: bool) -> tuple[Tensor, LoD]:
     """The steps of all sequences as rows, and the sequences that they make."""
     if at_dim(input, -2) and input.dim() == 3 and input.shape[0] == 1 and batch_first:
-        return input.values().squeeze(0), input.lod
+        return input.values().squeeze(0), input.lod  # type: ignore[attr-defined]
     if isinstance(input, LoDTensor) and input.dim() == 3 and (batch_first or input.shape[1] == 1):
         s = along(input)
         if not batch_first:

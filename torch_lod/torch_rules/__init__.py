@@ -9,7 +9,20 @@ many). What an operand that is no LoDTensor, but consists of rows, does is answe
 (`catalogue.functions`) has its kind in the table (`KINDS`), with or without a rule.
 """
 
-from .arguments import INSTEAD, MEANING, At, Mark, Route, lost_meets, mark_of, marked, name_of, placed, same_lod
+from .arguments import (
+    INSTEAD,
+    MEANING,
+    At,
+    Mark,
+    Route,
+    lost_meets,
+    mark_of,
+    marked,
+    marks_of,
+    name_of,
+    placed,
+    same_lod,
+)
 from .catalogue import functions
 from .indices import EACH, chain
 from .operands import join, join_in_place, keep, refuse_unknown
@@ -35,6 +48,7 @@ __all__ = [
     "lost_meets",
     "mark_of",
     "marked",
+    "marks_of",
     "moves_in_place",
     "name_of",
     "placed",

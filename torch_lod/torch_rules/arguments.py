@@ -140,6 +140,16 @@ def marked(args: tuple, kwargs: dict) -> list[Tensor]:
     return found
 
 
+def marks_of(args: tuple, kwargs: dict) -> list[Mark]:
+    """The marks of the arguments, and of entries of lists among them."""
+    found = []
+    for value in marked(args, kwargs):
+        mark = mark_of(value)
+        if mark is not None:
+            found.append(mark)
+    return found
+
+
 def carries(value) -> bool:
     """Whether a value, or any value of a list, is a LoDTensor or marked."""
     if isinstance(value, (tuple, list)):

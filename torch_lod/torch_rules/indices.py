@@ -297,7 +297,7 @@ def _together(marks: list, dim: int) -> Mark | None:
     first, end = marks[0], None
     if all(m.part is None for m in marks):
         lod = _chained([m.lod for m in marks])
-        return lod and Mark(lod, dim, first.call or "cat")
+        return None if lod is None else Mark(lod, dim, first.call or "cat")
     for m in marks:
         if (
             m.part is None

@@ -69,6 +69,7 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Mark | 
             found = mark
         elif mark.part != found.part and (mark.part is None or found.part is None):
             part = mark.part or found.part
+            assert part is not None
             what = f"expected operands whose rows correspond, got rows {part[0]} to {part[1]} beside all rows"
             raise lost_meets(func, mark if mark.part else found, what)
         elif mark.dim != found.dim or mark.part != found.part:

@@ -66,6 +66,7 @@ def refuse_on_rows(text: str, advice: str):
 
 def along_dim(x) -> str:
     mark = mark_of(x)
+    assert mark is not None
     return f"along dim {mark.dim}, where {mark.call} put the rows, it mixes the rows of different sequences"
 
 

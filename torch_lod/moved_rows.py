@@ -233,7 +233,10 @@ def _settled(result: Tensor, mark: Mark | None, func, args) -> Tensor:
         if at < result.dim() and result.shape[at] == count:
             if at == 0 and mark.part is None:
                 return _home[0](result, mark.lod)
-            return _become(result, mark._replace(dim=at, call=mark.call or name_of(func)))
+            return _become(
+                result,
+                mark if at == mark.dim and mark.call else Mark(mark.lod, at, mark.call or name_of(func), mark.part),
+            )
         mark = None
     if result.dim() == 0 and not _SELECTS.get(func) and any(t.dim() for t in marked(args, _NONE)):
         return result

@@ -21,10 +21,12 @@ def getitem(func, args, kwargs):
     lod = lod_of(x)
     if lod is None:
         return _looked_up(x, key)
-    if key is None or isinstance(key, (int, slice)):
-        return (
-            lod if isinstance(key, slice) and key == slice(None) else _taken(x, (key,), Mark(lod, 0, ""), name_of(func))
-        )
+    if type(key) is int:
+        return _cut(x, key, Mark(lod, 0, ""), 0, name_of(func))
+    if key is None:
+        return Mark(lod, 1, name_of(func))
+    if isinstance(key, slice):
+        return lod if key == slice(None) else _cut(x, key, Mark(lod, 0, ""), 0, name_of(func))
     if lod_of(key) is not None and key.dtype == torch.bool:
         same_lod("x[mask]", lod, lod_of(key))
     if isinstance(key, Tensor):
@@ -270,6 +272,9 @@ def join_tensors(func, args, kwargs):
     rank = max([0, *[t.dim() for t in tensors]])
     stacks = func is torch.stack
     dim %= max(rank + stacks, 1)
+    lod = lod_of(tensors[0]) if tensors and dim else None
+    if lod is not None and all(lod_of(t) is lod and t.dim() == rank for t in tensors):  # nearly every call
+        return lod
     marks = [mark_of(t) for t in tensors]
     if stacks and dim == 0 and marks and all(m is not None and m.dim is None and m.part for m in marks):
         return _whole(_together(marks, 0))

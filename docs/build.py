@@ -115,8 +115,9 @@ def torch_functions() -> str:
         "",
         f"**{len(listed) - len(missing)} functions classified, {len(missing)} unclassified**: {counts}.",
         "",
-        "A composition of functions is plain arithmetic: in `x - x.mean(0)` the mean is taken over all rows and is plain. "
-        "`out=` must be a plain tensor. A function of a newer torch gives plain tensors until it is classified.",
+        "What rows went into and is no LoDTensor is a `MovedRows`, which knows where its rows are, or which function lost them; "
+        "lost rows raise where they meet others, as in `x - x.mean(0)`. Rows are not written into plain tensors, also not "
+        "with `out=`. A function of a newer torch loses the rows until it is classified.",
         "",
     ]
     for kind, names in kinds.items():

@@ -261,7 +261,7 @@ def test_attention_refuses():
         ),
         "neither add_bias_kv": lambda: nn.MultiheadAttention(4, 2, add_bias_kv=True).double()(x, x, x),
         "add_zero_attn": lambda: nn.MultiheadAttention(4, 2, add_zero_attn=True).double()(x, x, x),
-        "query of shape (rows, 4), got (5, 1, 4)": lambda: module(*[x.unsqueeze(1)] * 3),
+        "query of shape (rows, 4), got (5, 2, 4)": lambda: module(*[x.unsqueeze(1).repeat(1, 2, 1)] * 3),
         "2 heads of keys, or with enable_gqa a divisor, got 1": lambda: F.scaled_dot_product_attention(
             tl.LoDTensor(rows.view(5, 2, 2), lod), *[tl.LoDTensor(rows[:, None, :2], lod)] * 2
         ),

@@ -108,7 +108,7 @@ def test_tensors_of_different_structure_do_not_meet_in_silence():
     ):
         with pytest.raises(tl.LoDError, match="sequence 0: lengths"):
             call()
-    assert torch.equal(x, two()) and type(torch.stack([x, two()])) is torch.Tensor
+    assert torch.equal(x, two()) and torch.stack([x, two()]).rows_dim == 1
     with pytest.raises(TypeError, match="gradient"):
         torch.gradient(x, dim=0)
 
@@ -125,7 +125,7 @@ def test_messages_show_the_way_out():
     for call, words in (
         (lambda: tl.sequence_pool(x, "sum", "sentence"), "level='sentence'"),
         (lambda: x + deep, "tl.sequence_expand_as"),
-        (lambda: x.unsqueeze(0) + 1, "x.to_padded()"),
+        (lambda: x + x.flip(1).view(-1)[:4], "x.to_padded()"),
         (lambda: torch.nn.Conv2d(3, 3, 1)(x), "to_padded"),
         (lambda: tl.lod_tensor([torch.ones(2)]), "tl.from_tensors"),
         (lambda: tl.from_padded(torch.ones(2, 3), mask=torch.ones(2, 3)), "mask.bool()"),

@@ -35,6 +35,14 @@ def admit(cls: type) -> None:
             module.HANDLED_TYPES = (*module.HANDLED_TYPES, cls)
 
 
+_DIMS = [frozenset({dim}) for dim in range(64)]
+
+
+def dynamic_dim(t: Tensor, dim: int) -> None:
+    """Makes a dim of a tensor dynamic."""
+    setattr(t, _DYNAMIC_DIMS, _DIMS[dim])
+
+
 _TORCHS = (torch, Tensor, torch.nn.functional)
 _PYTHONS = [f"__i{name}__" for name in "add and floordiv lshift mod mul or pow rshift sub truediv xor".split()]
 #: Functions that change their first argument and return it. Dynamo does not know that the result is the argument.

@@ -17,6 +17,7 @@ from . import ops, torch_rules
 from .dynamo import IN_PLACE, admit, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .lod import LoD, Runs, fitting
+from .moved_rows import WRITES, MovedRows, _home, settle
 from .paddle_methods import PaddleMethods
 from .printing import tree
 from .seq_index import SequenceIndex, below
@@ -63,6 +64,7 @@ class LoDTensor(PaddleMethods, Rows):
     """
 
     _lod: LoD
+    T: Any = MovedRows.T
 
     @staticmethod
     def __new__(cls, values: Tensor, lod: LoD) -> "LoDTensor":
@@ -83,6 +85,8 @@ class LoDTensor(PaddleMethods, Rows):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if len(types) > 1 and MovedRows in types:
+            return MovedRows.__torch_function__(func, types, args, kwargs)
         rule = _RULES.get(func)
         if type(rule) is _Route:
             ours = rule.ours(*args, **kwargs or _NONE)
@@ -99,26 +103,27 @@ class LoDTensor(PaddleMethods, Rows):
             if kwargs:
                 lod = None if rule is None else rule(func, args, kwargs)
                 if kwargs.get("out") is not None:
-                    torch_rules.refuse_out(func, kwargs["out"])
+                    torch_rules.refuse_out(func, kwargs["out"], args)
                     return func(*args, **kwargs)  # the result is the caller's own tensors
                 if kwargs.get("layout") not in _DENSE:
                     lod = None
+                if lod is None and WRITES.get(func):
+                    torch_rules.refuse_write(func, args, kwargs)
                 result = func(*args, **kwargs)
                 args = (*args, *kwargs.values())
             else:
                 lod = None if rule is None else rule(func, args, _NONE)
+                if lod is None and WRITES.get(func):
+                    torch_rules.refuse_write(func, args, _NONE)
                 result = func(*args)
-            if lod is None:
-                return result
-            if type(result) is Tensor:
+            if type(result) is Tensor and type(lod) is LoD:
                 if not _is_compiling():  # compiled code wraps the result instead
                     for a in args:
                         if a is result:
                             return a  # unchanged: it belongs to the caller
-                return _become(result, lod) if result.dim() and result.size(0) == lod.rows else result
-            if isinstance(result, (tuple, list)):
-                return type(result)([t if any(t is a for a in args) else _kept(t, lod) for t in result])
-            return result
+                if result.dim() and result.size(0) == lod.rows:
+                    return _become(result, lod)
+            return settle(result, torch_rules.Mark(lod, 0, "") if type(lod) is LoD else lod, func, args)
 
     # -- questions
 
@@ -503,15 +508,13 @@ def _become(fresh: Tensor, lod: LoD) -> "LoDTensor":
     return fresh  # type: ignore[return-value]
 
 
-def _kept(value, lod: LoD):
-    if type(value) is Tensor and value.dim() and value.shape[0] == lod.rows:
-        return _become(value, lod)
-    return value
-
-
 def a_lod_tensor(what: str, x) -> LoDTensor:
     if not isinstance(x, LoDTensor):
-        raise LoDTypeError(f"expected {what} as a LoDTensor, got {type(x).__name__}; see tl.from_lengths")
+        got = f"{type(x).__name__}; see tl.from_lengths"
+        if isinstance(x, MovedRows):
+            dim, call = x.rows_dim, x._mark.call
+            got = f"rows that lost their structure in {call}" if dim is None else f"rows at dim {dim}, moved by {call}"
+        raise LoDTypeError(f"expected {what} as a LoDTensor, got {got}")
     return x
 
 
@@ -565,5 +568,13 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
 _RULES.update(
     {f: _RULES[m] for n, f in vars(operator).items() if (m := getattr(Tensor, n, None)) in _RULES and n[:2] == "__"}
 )
+torch_rules.MOVED.update(
+    {
+        f: torch_rules.MOVED[m]
+        for n, f in vars(operator).items()
+        if (m := getattr(Tensor, n, None)) in torch_rules.MOVED and n[:2] == "__"
+    }
+)
+_home.append(_become)
 torch.serialization.add_safe_globals([_load_lod_tensor])  # not the class: see lod.py
 admit(LoDTensor)

@@ -10,10 +10,11 @@ from ..dynamo import whole_number
 from ..engine.attention import Projections, attend, check_rows, multi_head_attention
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
+from ..moved_rows import moved_rows
 from ..sequence_operator import along, probability
-from ..tensor import a_lod_tensor, made
+from ..tensor import LoDTensor, a_lod_tensor, made
 from ..validate import sums
-from .routes import route, structured
+from .routes import at_dim, route, structured
 
 
 def _bias_of_pairs(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) -> Tensor:
@@ -83,8 +84,14 @@ def multi_head_attention_forward(
     """Unlike torch's, `is_causal` needs no mask; if both are given, `is_causal` counts."""
     if not any(structured(t) for t in (query, key, value)):
         return NotImplemented
-    for name, t in (("query", query), ("key", key), ("value", value)):
+    given = query, key, value
+    for name, t in zip(("query", "key", "value"), given):
         a_lod_tensor(name, t)
+    batched = all(t.dim() == 3 and t.shape[1] == 1 for t in given)
+    if batched:  # a batch of one, (rows, 1, features)
+        query, key, value = (LoDTensor(t.values().squeeze(1), t.lod) for t in given)
+        if given[0] is given[1] is given[2]:  # one product for all three
+            key = value = query
     separate = {"q_proj_weight": q_proj_weight, "k_proj_weight": k_proj_weight, "v_proj_weight": v_proj_weight}
     weights = {
         **(separate if use_separate_proj_weight else {"in_proj_weight": in_proj_weight}),
@@ -109,7 +116,7 @@ def multi_head_attention_forward(
         raise LoDValueError(f"expected heads that divide {embed_dim_to_check}, got {num_heads}")
     mask = None if is_causal else attn_mask
     in_proj = tuple(separate.values()) if use_separate_proj_weight else in_proj_weight
-    return multi_head_attention(
+    out, seen = multi_head_attention(
         query,
         key,
         value,
@@ -119,19 +126,59 @@ def multi_head_attention_forward(
         need_weights=bool(need_weights),
         **_causal_and_bias(mask, bool(is_causal), True, num_heads, (query.lod, key.lod), out_proj_weight),
     )
+    return (made(out.values().unsqueeze(1), out.lod) if batched else out), seen
 
 
-@route(F.scaled_dot_product_attention)
+def _rows_before_width(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """torch's layout, (heads, rows, width) or (1, heads, rows, width)."""
+    given = query, key, value
+    if not all(at_dim(t, -2) and t.dim() == query.dim() and t.shape[:-3] in ((), (1,)) for t in given):
+        return None
+    if isinstance(attn_mask, Tensor) and attn_mask.dim() == 4 and attn_mask.shape[0] == 1:
+        attn_mask = attn_mask.squeeze(0)
+    turned = [LoDTensor(t.values().reshape(t.shape[-3:]).transpose(0, 1), t.lod) for t in given]
+    out = scaled_dot_product_attention(*turned, attn_mask, dropout_p, is_causal, scale, enable_gqa, _turned=True)
+    values = out.values().transpose(0, 1)
+    return moved_rows(values.reshape(*query.shape[:-3], *values.shape), out.lod, query._mark.dim, query._mark.call)
+
+
+def _elements_turned(t) -> bool:
+    """Whether the dims of each row were exchanged by a transposition, as strides tell."""
+    return t.dim() == 3 and t.shape[1] > 1 and t.shape[2] > 1 and t.stride(1) < t.stride(2)
+
+
+@route(F.scaled_dot_product_attention, elsewhere=_rows_before_width)
 def scaled_dot_product_attention(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+    query,
+    key,
+    value,
+    attn_mask=None,
+    dropout_p=0.0,
+    is_causal=False,
+    scale=None,
+    enable_gqa=False,
+    *,
+    _turned=False,
 ):
     """(rows, width) is one head, (rows, heads, width) several: rows are positions. With more dims attention runs within
     each row, as with plain tensors."""
     given = {"query": query, "key": key, "value": value}
     queries, keys, values = sequences = [along(t, -1, name) for name, t in given.items()]
+    for name, t in given.items():
+        if not _turned and _elements_turned(t):
+            raise LoDValueError(
+                f"expected {name} as (rows, heads, width), got the last two dims of a row transposed, {tuple(t.shape)}: a "
+                "LoDTensor has no batch dim, so the rows are moved with transpose(0, 1), to (heads, rows, width), and not "
+                "with transpose(1, 2); if the heads are at dim 1, pass x.contiguous()"
+            )
     lods = queries.lod, keys.lod.agreed(values.lod)
     probability("dropout_p", dropout_p)
     if query.dim() > 3:
+        if key.dim() > 3 and key.shape[-2] == 1:
+            raise LoDValueError(
+                f"expected rows (rows, heads, width), got {tuple(key.shape)}, in which every row would attend to itself only: a "
+                "LoDTensor has no dims for a batch and its positions, see x.unflatten(-1, (heads, width))"
+            )
         plain, options = (s.rows for s in sequences), {"scale": scale, "enable_gqa": enable_gqa}
         out = F.scaled_dot_product_attention(*plain, attn_mask, dropout_p, is_causal, **options)
         return made(out, lods[0].agreed(lods[1]))

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embedding bags and instance norms of innermost sequences."""
+"""Embedding bags of innermost sequences."""
 
 import torch.nn.functional as F
 
-from ..errors import LoDTypeError, LoDValueError
-from ..sequence import sequence_normalize
+from ..errors import LoDTypeError
 from ..sequence_operator import along
-from ..tensor import LoDTensor, made, rows_of
-from .routes import OneSample, one_sample, only_first, route
+from ..tensor import LoDTensor, rows_of
+from .routes import only_first, route
 
 
 @route(F.embedding_bag)
@@ -55,27 +54,3 @@ def embedding_bag(
         padding_idx,
     )
     return s.pool(bags)
-
-
-@route(F.instance_norm, kind=None, samples=True)
-def instance_norm(
-    input,
-    running_mean=None,
-    running_var=None,
-    weight=None,
-    bias=None,
-    use_input_stats=True,
-    momentum=0.1,
-    eps=1e-5,
-):
-    """InstanceNorm1d passes (rows, channels) as one sample; here every sequence is normalised by its own mean and
-    variance."""
-    if not isinstance(input, OneSample):
-        return NotImplemented
-    if running_mean is not None or running_var is not None or not use_input_stats:
-        raise LoDValueError(
-            "expected no running statistics, got some: they would be those of all sequences together; see tl.sequence_normalize"
-        )
-    rows = rows_of(sequence_normalize(input.rows, eps=eps))
-    rows = rows if weight is None else rows * weight
-    return one_sample(made(rows if bias is None else rows + bias, input.rows.lod))

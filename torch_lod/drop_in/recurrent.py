@@ -7,9 +7,10 @@ from torch import Tensor
 from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
+from ..moved_rows import moved_rows
 from ..sequence_operator import along
 from ..tensor import LoDTensor, made
-from .routes import OneSample, one_sample, route, structured
+from .routes import at_dim, route, structured
 
 
 def _recurrence(kind: str, count: int):
@@ -17,7 +18,8 @@ def _recurrence(kind: str, count: int):
         input, hx, params, has_biases, num_layers, dropout=0.0, train=False, bidirectional=False, batch_first=False
     ):
         """Without a batch dim, or with a batch of one, the rows are the steps of the innermost sequences. In a batch
-        (rows, steps, features) every row is a sequence of its own, as with plain tensors."""
+        (rows, steps, features) every row is a sequence of its own, as with plain tensors. States have the sequences at
+        dim 2, behind the batch of one."""
         if isinstance(has_biases, (tuple, list)):  # the PackedSequence overload
             raise LoDTypeError("expected a LoDTensor as input, got a PackedSequence of one; pass the LoDTensor itself")
         if not structured(input):
@@ -34,8 +36,8 @@ def _recurrence(kind: str, count: int):
         weights = _directions(params, directions, has_biases, kind == "lstm")
         initial = [_for_each(t, directions, lod.levels[k].shape[0] - 1) for t in states]
         out, finals = run_layers(kind, rows, lod, k, weights, initial, bool(bidirectional), dropout if train else 0.0)
-        if isinstance(input, OneSample):
-            return (one_sample(made(out, lod)), *(t.unsqueeze(1) for t in finals))
+        if not isinstance(input, LoDTensor):
+            return (moved_rows(out.unsqueeze(0), lod, 1, input._mark.call), *(t.unsqueeze(1) for t in finals))
         if batch_first:  # a batch keeps torch's shapes
             return (made(out.view(*input.shape[:2], out.shape[1]), input.lod), *finals)
         return (made(out.unsqueeze(1), lod), *(t.unsqueeze(1) for t in finals))
@@ -45,15 +47,14 @@ def _recurrence(kind: str, count: int):
 
 def _refuse_structured(what: str, given) -> None:
     for t in given:
-        if isinstance(t, (LoDTensor, OneSample)) or not isinstance(t, Tensor):
+        if structured(t) or not isinstance(t, Tensor):
             raise LoDTypeError(f"expected {what} as plain tensors, got {type(t).__name__}")
 
 
 def _steps(input: Tensor, batch_first: bool) -> tuple[Tensor, LoD]:
     """The steps of all sequences as rows, and the sequences that they make."""
-    if isinstance(input, OneSample) and batch_first:
-        s = along(input.rows)
-        return s.rows, s.lod
+    if at_dim(input, -2) and input.dim() == 3 and input.shape[0] == 1 and batch_first:
+        return input.values().squeeze(0), input.lod  # type: ignore[attr-defined]
     if isinstance(input, LoDTensor) and input.dim() == 3 and (batch_first or input.shape[1] == 1):
         s = along(input)
         if not batch_first:
@@ -61,8 +62,8 @@ def _steps(input: Tensor, batch_first: bool) -> tuple[Tensor, LoD]:
         rows, steps = input.shape[:2]
         return s.rows.flatten(0, 1), s.lod.append([steps] * rows)
     raise LoDValueError(
-        f"expected rows (rows, features), one step each, or with batch_first a sequence in every row, got "
-        f"{tuple(input.shape)} with batch_first={bool(batch_first)}"
+        f"expected rows (rows, features), one step each, with batch_first a batch of one, x[None], or a sequence in every "
+        f"row, got {tuple(input.shape)} with batch_first={bool(batch_first)}"
     )
 
 
@@ -84,6 +85,6 @@ def _for_each(state: Tensor, directions: int, sequences: int) -> Tensor:
     return state.expand(-1, sequences, -1)
 
 
-route(torch.lstm, samples=True)(_recurrence("lstm", 2))
-for _function in (torch.gru, torch.rnn_tanh, torch.rnn_relu):
-    route(_function, samples=True)(_recurrence(_function.__name__, 1))
+for _function, _count in ((torch.lstm, 2), (torch.gru, 1), (torch.rnn_tanh, 1), (torch.rnn_relu, 1)):
+    _ours = _recurrence(_function.__name__, _count)
+    route(_function, elsewhere=_ours)(_ours)

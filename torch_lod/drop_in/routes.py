@@ -1,41 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a function of this package runs when torch's is called with a LoDTensor."""
+"""How a function of this package runs when torch's is called with a LoDTensor, or with rows at another dim."""
 
 from collections.abc import Callable
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from .. import torch_rules
-from ..errors import LoDError, LoDTypeError, LoDValueError, border, named, shown, without_policy
+from ..errors import LoDTypeError, LoDValueError, border, shown
+from ..moved_rows import MovedRows, moved_rows
 from ..tensor import LoDTensor
 
-#: Functions that take a `OneSample`.
-TAKE_SAMPLES: set[Callable] = set()
 
-
-def route(*funcs: Callable, kind: str | None = "sequence-wise", samples: bool = False):
+def route(*funcs: Callable, kind: str | None = "sequence-wise", elsewhere: Callable | None = None):
     """Registers a function that replaces `funcs` of torch. It has their signature and runs without the policy table. It
     returns NotImplemented for arguments that torch's own function handles. Its errors name torch's function.
 
-    `kind`: the kind that the policy table gets for `funcs`, None to leave it; `samples`: they take a OneSample.
+    `kind`: the kind that the policy table gets for `funcs`, None to leave it; `elsewhere`: has the same signature and is
+    called if an argument has rows at another dim: returns None where the function would run along all of them, and
+    NotImplemented where the policy table decides.
     """
 
     def enter(ours):
         for func in funcs:
-            routed = border(func.__name__, policy=False)(ours)
-            torch_rules.RULES[func] = torch_rules.Route(routed, torch_rules.RULES.get(func))
+            before = torch_rules.RULES.get(func)
+            before = before.rule if isinstance(before, torch_rules.Route) else before
+            routed = torch_rules.Route(border(func.__name__, policy=False)(ours), before)
+            if elsewhere is not None:
+                routed.elsewhere = border(func.__name__, policy=False)(elsewhere)
+            torch_rules.RULES[func] = routed
             if kind is not None:
                 torch_rules.KINDS[func] = kind
-            if samples:
-                TAKE_SAMPLES.add(func)
         return ours
 
     return enter
 
 
 def structured(value) -> bool:
-    return isinstance(value, (LoDTensor, OneSample))
+    return isinstance(value, (LoDTensor, MovedRows))
 
 
 def only_first(first, **others) -> bool:
@@ -56,65 +56,31 @@ def one(what: str, value, least: int) -> int:
     return number
 
 
-class OneSample(Tensor):
-    """The result of `x.unsqueeze(0)`: all rows as one sample (1, rows, features). In this form torch's modules pass an
-    input without a batch dim on. Only its shape, dtype and the like, the functions that run along sequences, and
-    squeeze are allowed; every other function would treat the rows of different sequences as one sequence."""
-
-    rows: LoDTensor
-
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func in TAKE_SAMPLES:
-            done = torch_rules.RULES[func].ours(*args, **kwargs)  # type: ignore[attr-defined]
-            if done is not NotImplemented:
-                return done
-        elif func in _SQUEEZES and (args[1] if len(args) > 1 else kwargs.get("dim")) == 0:
-            return (args[0] if args else kwargs["input"]).rows
-        elif func in _QUESTIONS:
-            with without_policy():
-                return func(*args, **kwargs)
-        raise _refusal(torch_rules.name_of(func))
-
-    @property
-    def _lod(self):
-        """Raises: every rule that joins operands reads it."""
-        raise _refusal("join")
-
-    def __repr__(self, *, tensor_contents=None) -> str:  # type: ignore[override]
-        return f"OneSample({self.rows!r})"
-
-
-def _refusal(call: str) -> LoDError:
-    # after a TypeError Python's operators would raise an error of their own
-    error = LoDValueError(
-        "expected a plain tensor, got a LoDTensor as one sample: behind a new dim 0 all rows would be one sequence; "
-        "x.to_padded() has one for each, mixing rows on purpose is x.values().unsqueeze(0)"
+def at_dim(x, dim: int) -> bool:
+    """Whether x has all rows of its LoD at a dim, counted from the right."""
+    return (
+        isinstance(x, MovedRows) and x._mark.dim is not None and x._mark.part is None and x._mark.dim == x.dim() + dim
     )
-    return named(error, call)
 
 
-def one_sample(x: LoDTensor) -> OneSample:
-    sample = x.values().unsqueeze(0).as_subclass(OneSample)
-    sample.rows = x
-    return sample
+def rows_last(ours: Callable) -> Callable:
+    """`ours`, a function of rows (rows, channels), for rows at the last dim: (channels, rows) or (1, channels, rows)."""
+
+    def elsewhere(input, *args, **kwargs):
+        if any(structured(value) for value in (*args, *kwargs.values())):
+            return None
+        if not at_dim(input, -1) or any(size != 1 for size in input.shape[:-2]):
+            return None
+        rows = input.values().reshape(input.shape[-2:]).t().contiguous()
+        return _turned_back(ours(LoDTensor(rows, input.lod), *args, **kwargs), input)
+
+    return elsewhere
 
 
-_SQUEEZES = {torch.squeeze, Tensor.squeeze}
-
-
-def _getters(*names: str):
-    return {getattr(Tensor, name).__get__ for name in names}
-
-
-_QUESTIONS = {Tensor.dim, Tensor.size, Tensor.numel, Tensor.nelement, Tensor.is_floating_point, Tensor.is_complex}
-_QUESTIONS |= {torch.is_floating_point, torch.is_complex, torch.numel, Tensor.__len__, Tensor.get_device}
-_QUESTIONS |= _getters("shape", "dtype", "device", "layout", "ndim", "is_cuda", "is_cpu", "is_nested", "requires_grad")
-
-
-@route(torch.unsqueeze, Tensor.unsqueeze, kind=None)
-def unsqueeze(input, dim):
-    if isinstance(input, LoDTensor) and input.dim() == 2 and dim in (0, -3):
-        return one_sample(input)
-    return NotImplemented
+def _turned_back(result: Any, input) -> Any:
+    if isinstance(result, tuple):
+        return tuple(_turned_back(t, input) for t in result)
+    if not isinstance(result, LoDTensor):
+        return NotImplemented
+    values = result.values().t()
+    return moved_rows(values.reshape(*input.shape[:-2], *values.shape), result.lod, input._mark.dim, input._mark.call)

@@ -18,7 +18,12 @@ from ..lod import LoD
 from ..sequence_operator import Along, a_float, along, number
 from ..tensor import LoDTensor, made
 from ..validate import sums
-from .routes import one, only_first, route
+from .routes import at_dim, one, only_first, route, rows_last
+
+
+def _along_rows(*funcs):
+    """`route` for a function of (rows, channels), which also takes (channels, rows) and (1, channels, rows)."""
+    return lambda ours: route(*funcs, elsewhere=rows_last(ours))(ours)
 
 
 class _Positions(NamedTuple):
@@ -84,7 +89,8 @@ def _fitting(rows: Tensor, weight, bias, groups: int, dims: tuple[int, int]):
         raise LoDValueError(f"expected weight of shape ({', '.join(shape)}), got {tuple(weight.shape)}")
     width = weight.shape[taken] * (groups if taken else 1)
     if rows.shape[1] != width:
-        raise LoDValueError(f"expected rows of {width} channels, as weight, got {tuple(rows.shape)}")
+        counted = " (nn.LazyConv1d takes the number of rows for that of channels: nn.Conv1d)" * (width == rows.shape[0])
+        raise LoDValueError(f"expected rows of {width} channels, as weight, got {tuple(rows.shape)}{counted}")
     if bias is not None and tuple(bias.shape) != (weight.shape[given] * (1 if taken else groups),):
         raise LoDValueError(f"expected a bias per channel of the result, got {tuple(bias.shape)}")
     if torch.is_autocast_enabled(rows.device.type):
@@ -98,7 +104,7 @@ def _fitting(rows: Tensor, weight, bias, groups: int, dims: tuple[int, int]):
     return rows, weight, bias
 
 
-@route(torch.conv1d)
+@_along_rows(torch.conv1d)
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     s = _positional(input, weight=weight, bias=bias)
     if s is None:
@@ -125,7 +131,7 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return made(done if bias is None else done + bias, at.lod)
 
 
-@route(torch.conv_transpose1d)
+@_along_rows(torch.conv_transpose1d)
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     s = _positional(input, weight=weight, bias=bias)
     if s is None:
@@ -151,11 +157,33 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
     return made(summed if bias is None else summed + bias, own)
 
 
-@route(F.pad, kind=None)
+def _constant(input, pad, mode="constant", value=None):
+    """Rows of `value` before and after those of every sequence; not around none."""
+    s = along(input)
+    before, after = pad
+    lengths = _lengths(s.lod)
+    at = _positions(s.lod, torch.where(lengths > 0, lengths + before + after, 0), -before, device=s.rows.device)
+    inside = (at.positions >= 0) & (at.positions < at.length)
+    return made(ops.gather_rows(s.rows, torch.where(inside, at.first + at.positions, -1), value or 0.0), at.lod)
+
+
+def _pad_elsewhere(input, pad, mode="constant", value=None):
+    if not at_dim(input, -1) or not any(pad[:2]):
+        return NotImplemented if mode == "constant" else None
+    if mode == "constant" and len(pad) == 2 and all(type(n) is int and 0 <= n <= 2**20 for n in pad):
+        return rows_last(_constant)(input, pad, mode, value)
+    return None if mode == "constant" else rows_last(_padded)(input, pad, mode, value)
+
+
+@route(F.pad, kind=None, elsewhere=_pad_elsewhere)
 def pad(input, pad, mode="constant", value=None):
     """Constant padding is that of any tensor, along its last dims. The other modes pad every sequence."""
     if mode == "constant" or not only_first(input) or input.dim() != 2:
         return NotImplemented
+    return _padded(input, pad, mode, value)
+
+
+def _padded(input, pad, mode, value=None):
     if len(pad) != 2 or any(type(n) is not int or not 0 <= n <= 2**20 for n in pad):
         raise LoDValueError(f"expected pad as the rows before and after, got {tuple(pad)}")
     if mode not in ("reflect", "replicate", "circular"):
@@ -225,7 +253,7 @@ def _largest(s: Along, to: _Windows, return_indices: bool, of_none: float):
     return made(out, to.at.lod), made(torch.where(index < 0, -1, row), to.at.lod)
 
 
-@route(F.max_pool1d, torch.max_pool1d)
+@_along_rows(F.max_pool1d, torch.max_pool1d)
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     s = _positional(input)
     if s is None:
@@ -234,7 +262,7 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     return _largest(s, to, return_indices, -torch.inf)
 
 
-@route(F.max_pool1d_with_indices, torch.max_pool1d_with_indices)
+@_along_rows(F.max_pool1d_with_indices, torch.max_pool1d_with_indices)
 def max_pool1d_with_indices(
     input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True
 ):
@@ -242,7 +270,7 @@ def max_pool1d_with_indices(
     return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-@route(torch.avg_pool1d)
+@_along_rows(torch.avg_pool1d)
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     s = _positional(input)
     if s is None:
@@ -261,7 +289,7 @@ def _averages(s: Along, rows: Tensor, kernel_size, stride, padding=0, ceil_mode=
     return total / count.to(total.device, total.dtype)[:, None], to.at.lod
 
 
-@route(F.lp_pool1d)
+@_along_rows(F.lp_pool1d)
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     s = _positional(input)
     if s is None:
@@ -287,7 +315,7 @@ def _bins(s: Along, output_size) -> _Windows:
     return _cut(s, at, start, end - start)
 
 
-@route(torch.adaptive_avg_pool1d)
+@_along_rows(torch.adaptive_avg_pool1d)
 def adaptive_avg_pool1d(input, output_size):
     """An empty sequence gives as many rows as any other; they are zeros."""
     s = _positional(input)
@@ -297,7 +325,7 @@ def adaptive_avg_pool1d(input, output_size):
     return made(ops.segment_reduce(ops.gather_rows(s.rows, to.rows), to.offsets, "mean"), to.at.lod)
 
 
-@route(F.adaptive_max_pool1d)
+@_along_rows(F.adaptive_max_pool1d)
 def adaptive_max_pool1d(input, output_size, return_indices=False):
     """An empty sequence gives as many rows as any other; they are zeros, with index -1."""
     s = _positional(input)
@@ -306,6 +334,6 @@ def adaptive_max_pool1d(input, output_size, return_indices=False):
     return _largest(s, _bins(s, output_size), return_indices, 0.0)
 
 
-@route(F.adaptive_max_pool1d_with_indices, torch.adaptive_max_pool1d)
+@_along_rows(F.adaptive_max_pool1d_with_indices, torch.adaptive_max_pool1d)
 def adaptive_max_pool1d_with_indices(input, output_size, return_indices=True):
     return adaptive_max_pool1d(input, output_size, True)

@@ -1,29 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every torch function does to the LoD: one table, looked up by `LoDTensor.__torch_function__`.
 
-A rule is called before the function runs. It returns the LoD of the result, or None for a plain tensor, or raises if
-the function would mix sequences. Functions without a rule give plain tensors: an equal number of rows does not prove
-that they are the same rows (`x[torch.randperm(n)]` has as many). Every function that torch shows to a subclass
+A rule is called before the function runs. It returns the LoD of the result, a Mark if the rows are at another dim than 0,
+None if they are lost, or raises if the function would mix sequences. Functions without a rule lose the rows, unless
+their kind is "plain": an equal number of rows does not prove that they are the same rows (`x[torch.randperm(n)]` has as
+many). What an operand that is no LoDTensor, but consists of rows, does is answered by the attribute `moved` of the rules
+(`MOVED`). Every function that torch shows to a subclass
 (`catalogue.functions`) has its kind in the table (`KINDS`), with or without a rule.
 """
 
-from .arguments import MEANING, Route, name_of, same_lod
+from .arguments import (
+    INSTEAD,
+    MEANING,
+    At,
+    Mark,
+    Route,
+    lost_meets,
+    mark_of,
+    marked,
+    marks_of,
+    name_of,
+    placed,
+    same_lod,
+)
 from .catalogue import functions
-from .operands import join_in_place, refuse_unknown
-from .rules import chain, moves_in_place, refuse_out
-from .table import KINDS, RULES
+from .indices import EACH, chain
+from .operands import join, join_in_place, keep, refuse_unknown
+from .rules import moves_in_place, refuse_out, refuse_write
+from .table import KINDS, MOVED, RULES, known
 
 __all__ = [
+    "EACH",
+    "INSTEAD",
     "KINDS",
     "MEANING",
+    "MOVED",
     "RULES",
+    "At",
+    "Mark",
     "Route",
     "chain",
     "functions",
+    "join",
     "join_in_place",
+    "keep",
+    "known",
+    "lost_meets",
+    "mark_of",
+    "marked",
+    "marks_of",
     "moves_in_place",
     "name_of",
+    "placed",
     "refuse_out",
     "refuse_unknown",
+    "refuse_write",
     "same_lod",
 ]

@@ -2,6 +2,9 @@
 """What the rules share: the LoD of an operand, whether dims include dim 0, the errors."""
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from ..dynamo import compiling
 from ..errors import LoDError, LoDTypeError, LoDValueError, named
@@ -12,19 +15,43 @@ MEANING = {
     "keep": "row i of the result is made of row i of the first argument: the LoD stays",
     "join": "several operands: their LoDs must be equal (ValueError otherwise), and the LoD stays; plain where broadcasting "
     "would line up rows with elements of a row",
-    "reduce": "the LoD stays where dim 0 is not among the dims; over dim 0 the rows are gone and the result is plain",
-    "shape": "the LoD stays where dim 0 stays where it is; otherwise the result is plain",
-    "matmul": "rows times a plain matrix keep their LoD, and so does one product per row; products of rows with rows are plain",
-    "move": "what is taken, written or put together along other dims keeps the LoD; rows that are taken or written by index are "
-    "plain, in place their sources must not be LoDTensors; `cat` of whole batches chains their sequences",
+    "reduce": "the LoD stays where the dim of the rows is not among the dims; otherwise the rows are lost",
+    "shape": "the LoD goes with the rows to the dim where they are; where they are merged with other dims or cut they are lost",
+    "matmul": "rows times a plain matrix keep their LoD, and so does one product per row; a product that sums over rows loses "
+    "them, one of all rows with all rows is refused",
+    "move": "what is taken, written or put together along other dims keeps the LoD; rows that are taken by index are lost, and "
+    "are not written; `cat` of whole batches chains their sequences, and of all parts of a batch is the batch",
     "sequence-wise": "runs along every innermost sequence for itself ([drop_in.md](drop_in.md)); the LoD stays, with the lengths "
     "that result",
     "refuse": "raises where rows of different sequences would mix, with the call that is meant; otherwise the LoD stays",
     "plain": "the result has no rows: sizes, predicates, statistics of all rows, other layouts",
 }
 
-#: Called with a function and its arguments: returns the LoD of the result, None for a plain one, or raises.
-Rule = Callable[[Callable, tuple, dict], LoD | None]
+
+class Mark(NamedTuple):
+    """What a tensor that consists of a LoDTensor's rows, and is none, knows about them."""
+
+    lod: LoD
+    #: the dim of the rows, None where they were lost; a rule may answer with an `At`
+    dim: Any
+    #: the function that moved or lost them
+    call: str
+    #: The first row and the end of those that are there, None for all. Where `dim` is None: a single row.
+    part: tuple[int, int] | None = None
+
+
+class At(NamedTuple):
+    """A rule's answer: the dim of the rows in the result, if that has `rank` dims; `gone` less if dims before were
+    removed."""
+
+    dim: int
+    gone: int = 0
+    rank: int = 0
+
+
+#: Called with a function and its arguments: returns the LoD of the result, a Mark where the rows are at another dim, None
+#: where they are lost, or raises. The attribute `moved` of a rule is asked where an operand is no LoDTensor but has a mark.
+Rule = Callable[[Callable, tuple, dict], LoD | Mark | None]
 
 
 class Route:
@@ -34,6 +61,8 @@ class Route:
 
     def __init__(self, ours: Callable, rule: Rule | None):
         self.ours, self.rule = ours, rule
+        #: Runs `ours` on rows at another dim; None: they are refused.
+        self.elsewhere: Callable | None = None
 
     def __call__(self, func, args, kwargs):
         return None if self.rule is None else self.rule(func, args, kwargs)
@@ -43,16 +72,28 @@ OUT = "mixing rows on purpose is x.values()"
 NO_SEQUENCES = f"{OUT}, sequence by sequence is x.sequences()"
 
 
+#: The names of the functions of the table: Dynamo does not know the names of torch's functions.
+NAMES: dict[Callable, str] = {}
+
+
 def name_of(func: Callable) -> str:
     """The name of a function in errors."""
+    name = NAMES.get(func)
+    if name is not None:
+        return name
     if compiling():
-        return "function"  # Dynamo does not know the names of torch's functions
+        return "function"
     return getattr(func, "__name__", str(func)).partition(".")[0].strip("_")  # aten's names are like cumsum_.default
 
 
 def refusal(func: Callable, advice: str) -> LoDError:
     """The error where a function would mix the rows of different sequences."""
     return named(LoDTypeError(f"expected a plain tensor, got a LoDTensor: {advice}"), name_of(func))
+
+
+def mixture(func: Callable, advice: str) -> LoDError:
+    """`refusal` for functions that are operators of Python, which would hide a TypeError behind one of their own."""
+    return named(LoDValueError(f"expected a plain tensor, got rows of a LoDTensor: {advice}"), name_of(func))
 
 
 def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:
@@ -77,15 +118,84 @@ def lod_of(value) -> LoD | None:
     return getattr(value, "_lod", None)
 
 
+def mark_of(value) -> Mark | None:
+    """What a value knows about rows: that of a LoDTensor is that they are at dim 0; None for a plain tensor."""
+    lod = getattr(value, "_lod", None)
+    return getattr(value, "_mark", None) if lod is None else Mark(lod, 0, "")
+
+
+def placed(value) -> Mark | None:
+    """The mark, unless the rows were lost."""
+    mark = mark_of(value)
+    return None if mark is None or mark.dim is None else mark
+
+
+def marked(args: tuple, kwargs: dict) -> list[Tensor]:
+    """The arguments, and entries of lists among them, that are LoDTensors or marked."""
+    found = []
+    for value in (*args, *kwargs.values()):
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, Tensor) and mark_of(part) is not None:
+                found.append(part)
+    return found
+
+
+def marks_of(args: tuple, kwargs: dict) -> list[Mark]:
+    """The marks of the arguments, and of entries of lists among them."""
+    found = []
+    for value in marked(args, kwargs):
+        mark = mark_of(value)
+        if mark is not None:
+            found.append(mark)
+    return found
+
+
 def carries(value) -> bool:
-    """Whether a value, or any value of a list, is a LoDTensor."""
+    """Whether a value, or any value of a list, is a LoDTensor or marked."""
     if isinstance(value, (tuple, list)):
-        return any(lod_of(part) is not None for part in value)
-    return lod_of(value) is not None
+        return any(mark_of(part) is not None for part in value)
+    return mark_of(value) is not None
 
 
-def touches_rows(dims, rank: int) -> bool:
-    """Whether dim 0 is among `dims`, a number or several; None and () stand for all of them."""
+def touches_rows(dims, rank: int, rows: int = 0) -> bool:
+    """Whether the dim of the rows is among `dims`, a number or several; None and () stand for all of them."""
     if dims is None or dims == () or dims == []:
         return True
-    return any(d in (0, -rank) for d in dims) if isinstance(dims, (tuple, list)) else dims in (0, -rank)
+    both = (rows, rows - rank)
+    return any(d in both for d in dims) if isinstance(dims, (tuple, list)) else dims in both
+
+
+def without(dims, rank: int, rows: int) -> At:
+    """The answer of a function that may remove dims, none of them that of the rows."""
+    several = dims if isinstance(dims, (tuple, list)) else (dims,)
+    return At(rows, sum(d % rank < rows for d in several), rank)
+
+
+#: What to write instead of a function that lost the rows.
+_INSTEAD = {
+    "to pool sequences: tl.sequence_pool, and tl.sequence_expand_as lays the result over the rows": (
+        "sum nansum mean nanmean prod std var std_mean var_mean amax amin max min median norm logsumexp vector_norm"
+    ),
+    "sequences are taken with x.seq[...], their rows with x.head, x.tail and x.nth": (
+        "getitem index_select select narrow take masked_select unbind split chunk"
+    ),
+    "to attend within sequences: tl.sequence_attention or scaled_dot_product_attention": "matmul mm bmm einsum cdist",
+    "a view per sequence: x.to_padded()": "view reshape flatten unflatten ravel as_strided",
+}
+INSTEAD = {name: advice for advice, names in _INSTEAD.items() for name in names.split()}
+
+
+def lost_meets(func: Callable, lost: Mark, what: str) -> LoDError:
+    """The error where what lost its structure is used as if its rows corresponded to others."""
+    instead = INSTEAD.get(lost.call)
+    error = LoDValueError(  # after a TypeError Python's operators would raise an error of their own
+        f"{what}, got what a LoDTensor became in {lost.call}, which lost the structure of its rows; "
+        f"{instead + '; ' if instead else ''}if it is meant, pass its .values()"
+    )
+    return named(error, name_of(func))
+
+
+def along_rows(func: Callable, mark: Mark, why: str) -> LoDError:
+    """The error where a function would run along rows that are at another dim."""
+    said = f"expected a plain tensor, got rows of a LoDTensor at dim {mark.dim}, through {mark.call}: {why}"
+    return named(LoDValueError(said), name_of(func))

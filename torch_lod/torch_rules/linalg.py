@@ -3,7 +3,21 @@
 
 from torch import Tensor
 
-from .arguments import OUT, Rule, carries, lod_of, refusal, touches_rows
+from .arguments import (
+    OUT,
+    Mark,
+    Rule,
+    along_rows,
+    carries,
+    lod_of,
+    mark_of,
+    mixture,
+    name_of,
+    placed,
+    refusal,
+    same_lod,
+    touches_rows,
+)
 from .operands import agree
 from .signature import Signature, signature
 
@@ -36,6 +50,14 @@ def batched(text: str) -> Rule:
             return None
         return agree(func, [values[i] for i in rows])
 
+    def moved(func, args, kwargs):
+        values = of.bind(args, kwargs)
+        for i, _ in operands:
+            mark = placed(values[i])
+            if mark is not None and mark.dim >= values[i].dim() - 2:
+                raise along_rows(func, mark, f"one matrix would be made of the rows of all sequences; {OUT}")
+
+    rule.moved = moved  # type: ignore[attr-defined]
     return rule
 
 
@@ -44,26 +66,93 @@ def _is_vector(matrix, right) -> bool:
     return right.dim() == 1 or (right.dim() == matrix.dim() - 1 and right.shape == matrix.shape[:-1])
 
 
+ALL_PAIRS = (
+    "a product of the rows of all sequences with one another; within sequences: tl.sequence_attention or "
+    "F.scaled_dot_product_attention; " + OUT
+)
+
+
 def matmul(func, args, kwargs):
     """A matrix of rows times a plain matrix or vector, or a matrix per row."""
     if not kwargs and len(args) == 2 and getattr(args[1], "_lod", None) is None:  # common: without binding arguments
         x, weight = args
-        return lod_of(x) if x.dim() >= 2 and weight.dim() <= max(2, x.dim()) else None
-    return _matmul(func, args, kwargs)
+        if x.dim() >= 2 and weight.dim() <= max(2, x.dim()):
+            return lod_of(x)
+    return _product_of(func, args, kwargs)
 
 
-@signature("input: rows, other: rows")
-def _matmul(func, input, other):
-    if lod_of(other) is None:
-        return input.dim() >= 2 and other.dim() <= max(2, input.dim())
-    if other.dim() < 3 or (lod_of(input) is not None and input.dim() != other.dim()):
-        return False
-    return input.dim() <= other.dim()
+_FACTORS = Signature("input, other")
+
+
+def _product_of(func, args, kwargs):
+    left, right = _FACTORS.bind(args, kwargs)
+    return _as_lod(product(func, left, right))
+
+
+matmul.moved = _product_of  # type: ignore[attr-defined]
+
+
+def _as_lod(mark: Mark | None):
+    return mark.lod if mark is not None and mark.dim == 0 and mark.part is None else mark
+
+
+def product(func, left, right, turned: bool = False) -> Mark | None:
+    """Where the rows are in a product of matrices. With `turned` the last two dims of the right one are exchanged."""
+    if not isinstance(left, Tensor) or not isinstance(right, Tensor):
+        return None  # torch raises the error
+    a, b, dims, others = placed(left), placed(right), left.dim(), right.dim()
+    rank = max(dims, others) - (min(dims, others) == 1)
+    at = None if a is None else _of_left(a.dim - dims, rank, others)
+    on = None if b is None or others == 1 else _of_right(b.dim - others, rank, dims, turned)
+    if a is not None and b is not None:
+        if at is None or on is None or a.part != b.part:
+            return None  # summed over
+        if at != on:
+            if turned or {at, on} != {rank - 1, rank - 2}:
+                return None
+            raise mixture(func, ALL_PAIRS)
+        same_lod(func, a.lod, b.lod)
+    mark, at, plain = (a, at, right) if a is not None else (b, on, left)
+    if mark is None or at is None:
+        return None
+    place = at - rank
+    if 0 < at < rank - 2 and mark_of(plain) is None and plain.dim() >= -place and plain.shape[place] != 1:
+        raise along_rows(func, mark, "a plain tensor has a matrix for each row of all sequences")
+    return mark._replace(dim=at, call=mark.call or name_of(func))
+
+
+def _of_left(place: int, rank: int, others: int) -> int | None:
+    """Where rows of the left operand, at a dim counted from the right, are; None if the product sums over them."""
+    if place == -1:
+        return None
+    return rank + place + (others == 1)
+
+
+def _of_right(place: int, rank: int, dims: int, turned: bool) -> int | None:
+    """As `_of_left`, for the right operand: it is summed over its last dim but one, or its only one."""
+    if place == (-1 if turned else -2):
+        return None
+    if place in (-1, -2):
+        return rank - 1
+    return rank + place + (dims == 1)
+
+
+def pairs(func, args, kwargs):
+    """Distances between the rows of two matrices, or a pair of matrices per row."""
+    left, right = _PAIRS.bind(args, kwargs)
+    return _as_lod(product(func, left, right, turned=True))
+
+
+_PAIRS = Signature("x1, x2")
+pairs.moved = pairs  # type: ignore[attr-defined]
 
 
 def reflected_matmul(func, args, kwargs):
     right, left = args
     return matmul(func, (left, right), kwargs)
+
+
+reflected_matmul.moved = lambda func, args, kwargs: _product_of(func, args[::-1], kwargs)  # type: ignore[attr-defined]
 
 
 @signature("input, other: plain")
@@ -96,6 +185,16 @@ def add_product(rank: int | None = None) -> Rule:
             return None
         return agree(func, (base, left))
 
+    def moved(func, args, kwargs):
+        base, left, right = added(args, kwargs)
+        if rank is not None or mark_of(left) is None or mark_of(base) is not None:
+            return None
+        mark = product(func, left, right)
+        if mark is not None and mark.dim and base.dim() and base.shape[-1] != 1 and mark.dim == left.dim() - 1:
+            raise along_rows(func, mark, "a plain tensor lies along the rows of all sequences")
+        return mark
+
+    rule.moved = moved  # type: ignore[attr-defined]
     return rule
 
 
@@ -116,8 +215,7 @@ def tensordot(func, rank, dims):
 
 
 def einsum(func, args, kwargs):
-    """Keeps the LoD if the first letter of the result is dim 0 of every LoDTensor, and no other dim of any
-    LoDTensor."""
+    """Rows stay at the dim of their letter in the result. Refused if it has the rows of two operands at two dims."""
     equation, *operands = args
     left, arrow, result = equation.replace(" ", "").replace("...", ".").partition("->")
     terms = left.split(",")
@@ -128,14 +226,33 @@ def einsum(func, args, kwargs):
         result = "." + "".join(sorted(c for c in {*left} - {",", "."} if left.count(c) == 1))
     if "." in result and not widest:
         result = result.replace(".", "")
-    if not result:
+    named = [
+        [c for part in term for c in _expanded(part, t.dim() - len(term) + 1, widest)]
+        for term, t in zip(terms, operands)
+    ]
+    after = [c for part in result for c in _expanded(part, widest, widest)]
+    marks = [placed(t) for t in operands]
+    rows = {letters[mark.dim] for letters, mark in zip(named, marks) if mark is not None and mark.dim < len(letters)}
+    if not rows or not all(
+        mark is None or letters.count(letters[mark.dim]) == 1 for letters, mark in zip(named, marks)
+    ):
         return None
-    first = _expanded(result[0], widest, widest)[0]
-    for term, t in zip(terms, operands):
-        letters = [c for part in term for c in _expanded(part, t.dim() - len(term) + 1, widest)]
-        if lod_of(t) is not None and (not letters or letters[0] != first or letters.count(first) > 1):
-            return None
-    return agree(func, operands)
+    if len(rows) > 1 and rows <= {*after}:
+        raise mixture(func, ALL_PAIRS)
+    found = [mark for mark in marks if mark is not None]
+    (letter, *others) = rows
+    if others or letter not in after or after.count(letter) > 1 or any(m.part != found[0].part for m in found):
+        return None
+    if any(
+        letters.count(letter) > (mark is not None) for letters, mark in zip(named, marks) if letters.count(letter) > 1
+    ):
+        return None
+    for mark in found[1:]:
+        same_lod(func, found[0].lod, mark.lod)
+    return _as_lod(found[0]._replace(dim=after.index(letter), call=found[0].call or name_of(func)))
+
+
+einsum.moved = einsum  # type: ignore[attr-defined]
 
 
 def _expanded(part: str, dims: int, widest: int) -> list:
@@ -145,18 +262,12 @@ def _expanded(part: str, dims: int, widest: int) -> list:
 
 def cross(text: str) -> Rule:
     @signature(text)
-    def rule(func, input, other, rank, dim):
+    def rule(func, input, other, rank, dim, rows):
         if dim is None:  # then torch uses the first dim of size 3
-            if input.dim() == other.dim() and input.shape[0] == 3:
+            if input.dim() == other.dim() and input.shape[rows] == 3:
                 raise refusal(func, "without dim, torch takes 3 rows for one vector; pass dim=-1")
-        elif touches_rows(dim, rank):
+        elif touches_rows(dim, rank, rows):
             raise refusal(func, f"along dim 0 mixes the rows of different sequences; {OUT}")
         return True
 
     return rule
-
-
-@signature("x1: broadcast, x2: broadcast")
-def pairs(func, rank):
-    """Distances between all rows of two matrices, a pair of matrices per row."""
-    return rank >= 3

@@ -8,7 +8,20 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from ..dynamo import compiling
 from ..errors import LoDRuntimeError, named
 from ..lod import LoD
-from .arguments import Rule, carries, lod_of, misaligned, name_of, refusal, same_lod
+from .arguments import (
+    Mark,
+    Rule,
+    along_rows,
+    carries,
+    lod_of,
+    lost_meets,
+    mark_of,
+    misaligned,
+    name_of,
+    placed,
+    refusal,
+    same_lod,
+)
 
 #: Torch's names for the first operand.
 FIRST = ("input", "self", "query", "y", "x", "a", "x1", "A", "indices", "count", "tensor", "v", "logits")
@@ -27,6 +40,57 @@ def first(args, kwargs):
 def keep(func, args, kwargs):
     """The LoD of the first operand."""
     return getattr(args[0] if args else first(args, kwargs), "_lod", None)
+
+
+def _keep_moved(func, args, kwargs):
+    return placed(args[0] if args else first(args, kwargs))
+
+
+keep.moved = _keep_moved  # type: ignore[attr-defined]
+
+
+def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Mark | None, int]:
+    """Where the operands, tensors or lists of them, have their rows, None where they differ; and the largest number of
+    dims. If they are broadcast the dim is counted in that number. Raises where a plain tensor lies along rows at
+    another dim than 0, unless it is `given` for each row, as targets are."""
+    found, rank, tensors = None, 0, []
+    for value in operands:
+        for t in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(t, Tensor):
+                tensors.append(t)
+                rank = max(rank, t.dim())
+    apart = False
+    for t in tensors:
+        mark = placed(t)
+        if mark is None:
+            continue
+        mark = mark._replace(dim=mark.dim - t.dim() if broadcast else mark.dim)
+        if found is None:
+            found = mark
+        elif mark.part != found.part and (mark.part is None or found.part is None):
+            part = mark.part or found.part
+            assert part is not None
+            what = f"expected operands whose rows correspond, got rows {part[0]} to {part[1]} beside all rows"
+            raise lost_meets(func, mark if mark.part else found, what)
+        elif mark.dim != found.dim or mark.part != found.part:
+            apart = True
+        elif mark.lod is not found.lod:
+            same_lod(func, found.lod, mark.lod)
+    if found is None or apart:
+        return None, rank
+    if not broadcast:
+        return found, rank
+    dim = rank + found.dim
+    if dim and not given:
+        for t in tensors:
+            if mark_of(t) is None and t.dim() >= -found.dim and t.shape[found.dim] != 1:
+                raise along_rows(
+                    func,
+                    found._replace(dim=dim),
+                    f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds "
+                    "for a position would not start anew with every sequence; make it a LoDTensor, one row for each row",
+                )
+    return found._replace(dim=dim), rank
 
 
 def join(func, args, kwargs):
@@ -58,7 +122,30 @@ def join(func, args, kwargs):
         count = plain.shape[0]
         if count != lod.rows and count != 1:
             refuse_per_sequence(func, lod, count)
-    return lod if most <= rank else None
+    if most <= rank or lod is None:
+        return lod
+    mark, _ = place(func, (*args, *kwargs.values()), True)
+    return mark and mark._replace(call=name_of(func))
+
+
+def _join_moved(func, args, kwargs):
+    return place(func, (*args, *kwargs.values()), True)[0]
+
+
+join.moved = _join_moved  # type: ignore[attr-defined]
+
+
+def join_given(func, args, kwargs):
+    """As `join`; plain tensors, such as targets, may lie along rows at any dim."""
+    return join(func, args, kwargs)
+
+
+join_given.moved = lambda func, args, kwargs: place(func, (*args, *kwargs.values()), True, True)[0]  # type: ignore[attr-defined]
+
+
+def join_batches(func, args, kwargs):
+    """As `join`, for functions that combine the other dims than dim 0: rows at those are lost."""
+    return join(func, args, kwargs)
 
 
 def refuse_per_sequence(func, lod: LoD, count: int) -> None:
@@ -87,15 +174,25 @@ def agree(func, operands) -> LoD | None:
 
 def in_place(rule: Rule, always: bool = False) -> Rule:
     """The rule of an in-place function: the first operand keeps its LoD. Raises if `rule` gives None and another
-    operand is a LoDTensor; with `always`, whenever `rule` gives None."""
+    operand is a LoDTensor or marked; with `always`, whenever `rule` gives None."""
 
     def rule_in_place(func, args, kwargs):
         lod = getattr(args[0] if args else first(args, kwargs), "_lod", None)
-        if rule(func, args, kwargs) is None and lod is not None:
+        answer = rule(func, args, kwargs)
+        if not isinstance(answer, LoD) and lod is not None:
             if always or sum(carries(value) for value in (*args, *kwargs.values())) > 1:
                 raise misaligned(func)
         return lod
 
+    def moved(func, args, kwargs):
+        own, of = mark_of(args[0] if args else first(args, kwargs)), getattr(rule, "moved", None)
+        answer = of(func, args, kwargs) if of is not None else None
+        others = sum(carries(value) for value in (*args, *kwargs.values())) > 1
+        if (always or others) and (own is None or own.dim is None or answer is None or answer.dim != own.dim):
+            raise misaligned(func)
+        return own
+
+    rule_in_place.moved = moved  # type: ignore[attr-defined]
     return rule_in_place
 
 

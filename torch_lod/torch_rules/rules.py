@@ -2,14 +2,22 @@
 """The rules. Each is called before its function runs, and tells whether the rows of the operands are the rows of the
 result (`signature`), or raises."""
 
-import torch
 from torch import Tensor
 
-from ..dynamo import holds
-from ..errors import LoDValueError, named
-from ..lod import LoD
-from .arguments import NO_SEQUENCES, OUT, carries, lod_of, refusal, same_lod, touches_rows
-from .operands import agree, join
+from .arguments import (
+    NO_SEQUENCES,
+    OUT,
+    along_rows,
+    carries,
+    lod_of,
+    mark_of,
+    mixture,
+    placed,
+    refusal,
+    touches_rows,
+    without,
+)
+from .operands import first, join, place
 from .signature import signature
 
 ALONG = "along dim 0 mixes the rows of different sequences"
@@ -18,37 +26,55 @@ NO_FEATURES = "rows of no features would be taken for the features of one row; s
 
 
 def row_by_row(text: str):
-    """Row i of the result is made of row i of every operand."""
+    """Row i of the result is made of row i of every operand, which is dim 0."""
     return signature(text)(lambda func: True)
 
 
+def by_element(text: str):
+    """As `row_by_row`, wherever the rows are: the function adds or changes dims behind them at most."""
+    return signature(text)(lambda func, rows: True)
+
+
 def elsewhere(text: str):
-    """The result keeps the rows unless dim 0 is among the dims."""
+    """The result keeps the rows unless their dim is among the dims."""
 
     @signature(text)
-    def rule(func, rank, dim):
-        return not touches_rows(dim, rank)
+    def rule(func, rank, dim, rows):
+        if touches_rows(dim, rank, rows):
+            if dim is not None and not isinstance(dim, int) and len(dim) == 0:
+                raise refusal(
+                    func, f"for torch dim={dim} means all dims, that of the rows as well; leave dim out for all"
+                )
+            return False
+        return without(dim, rank, rows) if rows else True
 
     return rule
 
 
 def refuse_on_rows(text: str, advice: str):
-    """As `elsewhere`, but if dim 0 is among the dims and the input has a LoD, it raises."""
+    """As `elsewhere`, but if the dim of the rows is among the dims and the input has a LoD, it raises."""
 
     @signature(text)
-    def rule(func, input, dim):
-        touched = touches_rows(dim, input.dim())
-        if touched and lod_of(input) is not None:
-            raise refusal(func, f"{ALONG}; {advice}")
+    def rule(func, input, dim, rows):
+        touched = touches_rows(dim, input.dim(), rows)
+        if touched and mark_of(input) is not None:
+            raise refusal(func, f"{ALONG if not rows else along_dim(input)}; {advice}")
         return not touched
 
     return rule
+
+
+def along_dim(x) -> str:
+    mark = mark_of(x)
+    assert mark is not None
+    return f"along dim {mark.dim}, where {mark.call} put the rows, it mixes the rows of different sequences"
 
 
 def refuse(advice: str):
     def rule(func, args, kwargs):
         raise refusal(func, advice)
 
+    rule.moved = rule  # type: ignore[attr-defined]
     return rule
 
 
@@ -58,13 +84,31 @@ moves_in_place = refuse(
 
 
 def moves(func, args, kwargs):
-    """Rows are read or written at indices: the result is plain."""
+    """Rows are read or written at indices: they are lost."""
 
 
-def refuse_out(func, out) -> None:
-    """`out=` would write other rows, while the LoD would stay."""
+def refuse_out(func, out, others=()) -> None:
+    """`out=` would write other rows, while the LoD would stay; and a plain tensor would not know of its rows."""
     if carries(out):
         raise refusal(func, "out= would leave its LoD behind; write into x.values()")
+    for value in others:
+        if carries(value):
+            raise written(func)
+
+
+def written(func):
+    """The error where rows would be written into a plain tensor, or into one that lost the structure of its rows."""
+    return mixture(
+        func,
+        "the tensor that is written into would not know which rows it holds; write .values() into it if it is meant",
+    )
+
+
+def refuse_write(func, args, kwargs) -> None:
+    """Raises if what comes from rows is written into a tensor that does not know its rows."""
+    target = args[0] if args else first(args, kwargs)
+    if placed(target) is None and any(carries(value) for value in (*args[1:], *kwargs.values()) if value is not target):
+        raise written(func)
 
 
 # -- row by row
@@ -72,6 +116,11 @@ def refuse_out(func, out) -> None:
 
 def where(func, args, kwargs):
     return join(func, args, kwargs) if len(args) + len(kwargs) >= 3 else None
+
+
+where.moved = lambda func, args, kwargs: (  # type: ignore[attr-defined]
+    place(func, (*args, *kwargs.values()), True)[0] if len(args) + len(kwargs) >= 3 else None
+)
 
 
 @signature("anchor: broadcast, positive: broadcast, negative: broadcast, *, distance_function")
@@ -96,9 +145,11 @@ def cell(func, input):
 
 
 @signature("input, weight: plain, bias: plain")
-def linear(func, rank):
+def linear(func, input, rank, rows):
     if rank < 2:
         raise refusal(func, NO_FEATURES)
+    if rows and rows == rank - 1:
+        raise refusal(func, f"{along_dim(input)}; transpose them back, and {OUT}")
     return True
 
 
@@ -107,8 +158,40 @@ def bilinear(func, input):
     return input.dim() >= 2
 
 
+@signature("input, weight: plain, bias: plain")
+def batch_norm(func, input, rank, rows):
+    """The channels are dim 1."""
+    if rows == 1:
+        raise refusal(func, f"{along_dim(input)}: they would be the channels; transpose them to the last dim")
+    return True
+
+
+@signature("input, target: rows")
+def classes(func, input, target, rows):
+    """Logits (rows, classes, ...) and class indices (rows, ...)."""
+    if not rows:
+        return mark_of(input) is None or lod_of(input) is not None
+    return False
+
+
+def _classes_moved(func, args, kwargs):
+    """Of rows at dim d of the logits, dim d - 1 of the targets, which may be plain."""
+    input, target = args[0] if args else kwargs.get("input"), args[1] if len(args) > 1 else kwargs.get("target")
+    logits, given = placed(input), placed(target)
+    if logits is not None and given is not None and logits.dim - (input.dim() == target.dim() + 1) != given.dim:
+        return None
+    if logits is None or logits.dim == 1:
+        return None
+    return logits._replace(dim=logits.dim - 1)
+
+
+classes.moved = _classes_moved  # type: ignore[attr-defined]
+
+
 @signature("input, normalized_shape, weight: plain, bias: plain")
-def layer_norm(func, rank, normalized_shape):
+def layer_norm(func, input, rank, normalized_shape, rows):
+    if rows and rows >= rank - len(normalized_shape):
+        raise refusal(func, f"{along_dim(input)}; transpose them back, and {OUT}")
     if len(normalized_shape) >= rank:
         raise refusal(func, f"a normalized_shape of {len(normalized_shape)} dims takes its statistics over rows")
     return True
@@ -141,7 +224,11 @@ def windows(spatial: int, text: str = "input"):
     """Convolution and pooling: with all dims, rows are the batch; with one dim less, the windows run over the rows."""
 
     @signature(text)
-    def rule(func, input):
+    def rule(func, input, rows):
+        if rows:
+            raise along_rows(
+                func, mark_of(input), "its windows would run over the rows of all sequences; see x.to_padded()"
+            )
         if lod_of(input) is not None and input.dim() < spatial + 2:
             raise refusal(
                 func,
@@ -152,21 +239,47 @@ def windows(spatial: int, text: str = "input"):
     return rule
 
 
+@signature("input")
+def channels(func, input, rows):
+    """Each position by itself; the channels are dim 1."""
+    if rows == 1:
+        raise refusal(func, f"{along_dim(input)}: they would be the channels; transpose them to the last dim")
+    return True
+
+
 # -- reductions over dims, or moves along dims
 
 
 @signature("input, other: rows, *, dim")
-def extreme(func, input, rank, other, dim):
+def extreme(func, input, rank, other, dim, rows):
     """max and min compare two tensors, or reduce over a dim, which may be given as the second argument."""
     if isinstance(other, Tensor):
         return join(func, (input, other), {})
-    return not touches_rows(dim if other is None else other, rank)
+    dim = dim if other is None else other
+    if touches_rows(dim, rank, rows):
+        return False
+    return without(dim, rank, rows) if rows else True
+
+
+_reduced = extreme.moved  # type: ignore[attr-defined]
+
+
+def _extreme_moved(func, args, kwargs):
+    other = args[1] if len(args) > 1 else kwargs.get("other")
+    return join.moved(func, (args[0], other), {}) if isinstance(other, Tensor) else _reduced(func, args, kwargs)
+
+
+extreme.moved = _extreme_moved  # type: ignore[attr-defined]
 
 
 @signature("input, q, dim")
-def quantile(func, rank, q, dim):
+def quantile(func, rank, q, dim, rows):
     """Several quantiles become dim 0 of the result."""
-    return not (isinstance(q, Tensor) and q.dim()) and not touches_rows(dim, rank)
+    if isinstance(q, Tensor) and q.dim():
+        return False
+    if touches_rows(dim, rank, rows):
+        return False
+    return without(dim, rank, rows) if rows else True
 
 
 @signature("v, pow, dim=0")
@@ -176,229 +289,36 @@ def norm_except_dim(func, dim):
 
 
 @signature("input, p, dim")
-def renorm(func, rank, dim):
-    if not touches_rows(dim, rank):
-        raise refusal(func, f"along another dim than 0 its norms run over rows; {OUT}")
+def renorm(func, rank, dim, rows):
+    if not touches_rows(dim, rank, rows):
+        raise refusal(func, f"along another dim than that of the rows its norms run over rows; {OUT}")
     return True
 
 
 @signature("input, *dims")
-def flip(func, rank, dims):
-    if touches_rows(dims, rank):
+def flip(func, rank, dims, rows):
+    if touches_rows(dims, rank, rows):
         raise refusal(func, f"{ALONG}; tl.sequence_reverse turns them, and {OUT}")
     return True
 
 
+@signature("input")
+def fliplr(func, rows):
+    if rows == 1:
+        raise refusal(func, f"its dim 1 has the rows of all sequences; tl.sequence_reverse turns them, and {OUT}")
+    return True
+
+
 @signature("input, s, dim")
-def fft(func, rank, s, dim):
+def fft(func, rank, s, dim, rows):
     """Over several dims; without dims the last len(s) dims."""
-    if touches_rows(tuple(range(-len(s), 0)) if dim is None and s else dim, rank):
+    if touches_rows(tuple(range(-len(s), 0)) if dim is None and s else dim, rank, rows):
         raise refusal(func, f"{ALONG}; {NO_SEQUENCES}")
     return True
 
 
 @signature("input, diagonal")
-def triangle(func, rank):
-    if rank < 3:
+def triangle(func, rank, rows):
+    if rank < 3 + rows:
         raise refusal(func, f"{DIAGONAL}; {OUT}")
     return True
-
-
-# -- views
-
-
-@signature("input, *shape, dtype")
-def reshape(func, input, shape, dtype):
-    """The LoD stays if dim 0 keeps its size: then the rows are the same rows."""
-    if isinstance(shape[0] if shape else dtype, torch.dtype):
-        return True
-    return len(shape) > 0 and (shape[0] == input.shape[0] or (shape[0] == -1 and input.numel() > 0))
-
-
-@signature("input, *shape")
-def expand(func, input, rank, shape):
-    return len(shape) == rank and shape[0] in (-1, input.shape[0])
-
-
-@signature("input, *repeats")
-def repeat(func, rank, repeats):
-    return len(repeats) == rank and repeats[0] == 1
-
-
-@signature("input, start_dim=0")
-def flatten(func, rank, start_dim):
-    return rank == 1 or not touches_rows(start_dim, rank)
-
-
-@signature("input, dim")
-def squeeze(func, input, rank, dim):
-    return input.shape[0] != 1 or not (dim is None or touches_rows(dim, rank))
-
-
-@signature("input, dim")
-def unsqueeze(func, rank, dim):
-    if touches_rows(dim, rank + 1):
-        raise refusal(
-            func, "behind a new dim 0 all rows would be one sample; for a recurrence use tl.nn.LSTM or tl.nn.GRU"
-        )
-    return True
-
-
-@signature("input, dim0, dim1")
-def transpose(func, rank, dim0, dim1):
-    return not touches_rows((dim0, dim1), rank)
-
-
-@signature("input, *dims")
-def permute(func, rank, dims):
-    return len(dims) > 0 and dims[0] in (0, -rank)
-
-
-@signature("input, source, destination")
-def movedim(func, rank, source, destination):
-    return not touches_rows(source, rank) and not touches_rows(destination, rank)
-
-
-@signature("input")
-def adjoint(func, rank):
-    """Transposes the last two dims."""
-    return rank >= 3
-
-
-def diagonal(text: str, more: int = 0):
-    """Over two dims of the input, or of a result that has `more` dims more."""
-
-    @signature(text)
-    def rule(func, input, dim1, dim2):
-        return not touches_rows((dim1, dim2), input.dim() + more)
-
-    return rule
-
-
-def ranked(least: int):
-    """Keeps the LoD of a single tensor with at least `least` dims; with fewer dims, rows would move or not be rows."""
-
-    @signature("input, *more")
-    def rule(func, rank, more):
-        return rank >= least and not any(isinstance(value, Tensor) for value in more)
-
-    return rule
-
-
-@signature("input, pad")
-def pad(func, rank, pad):
-    if len(pad) // 2 >= rank:
-        raise refusal(func, "padding dim 0 adds rows that belong to no sequence; use x.to_padded()")
-    return True
-
-
-# -- rows by index
-
-
-def getitem(func, args, kwargs):
-    x, key = args
-    lod = lod_of(x)
-    if lod is None:
-        return None
-    if lod_of(key) is not None and key.dtype == torch.bool:
-        same_lod("x[mask]", lod, lod_of(key))
-    key = key if isinstance(key, tuple) else (key,)
-    first, rest = key[0] if key else slice(None), key[1:]
-    if any(lod_of(k) is not None for k in rest):
-        return None
-    lists = [i for i, k in enumerate(rest) if isinstance(k, bool) or not isinstance(k, _NO_LIST)]
-    if lists and lists[-1] - lists[0] + 1 != len(lists):
-        return None  # index tensors that are not adjacent move their dims to the front
-    if isinstance(first, slice) and first == slice(None):
-        return lod
-    taken = sum(k.dim() if isinstance(k, Tensor) and k.dtype == torch.bool else k is not None for k in rest)
-    return lod if first is Ellipsis and taken < x.dim() else None
-
-
-_NO_LIST = (slice, int, type(None), type(Ellipsis))
-
-
-def set_item(func, args, kwargs):
-    """A LoDTensor as value must have the same rows as what it overwrites; with a LoDTensor as mask, the value is one
-    number or one row for all."""
-    x, key, value = args
-    if lod_of(x) is None:
-        return
-    keys = key if isinstance(key, tuple) else (key,)
-    for k in keys:
-        if lod_of(k) is None:
-            continue
-        if k.dtype != torch.bool or len(keys) > 1:
-            raise refusal(func, "its rows would say which rows are written; pass .values() of the index")
-        same_lod("x[mask] =", lod_of(x), lod_of(k))
-        if isinstance(value, Tensor) and value.dim() > x.dim() - k.dim() and value.shape[0] != 1:
-            raise refusal(func, f"what is written where is counted over all rows; see torch.where, and {OUT}")
-    if lod_of(value) is not None:
-        lod = getitem(func, (x, key), {})
-        if lod is None or x[key].dim() != value.dim():
-            raise refusal(func, "rows of the value would be written over other rows; assign its .values()")
-        same_lod("x[...] =", lod, lod_of(value))
-
-
-@signature("input, indices, values")
-def put_in_place(func, input, indices, values):
-    set_item(func, (input, tuple(indices), values), {})
-
-
-def data(func, args, kwargs):
-    x, new = args
-    if lod_of(new) is not None:
-        same_lod("data", lod_of(x), lod_of(new))
-    if isinstance(new, Tensor) and (new.dim() == 0 or new.shape[0] != lod_of(x).rows):
-        raise refusal(func, f"its LoD covers {lod_of(x).rows} rows; use x.with_lod(...) for other rows")
-
-
-# -- joining tensors
-
-
-@signature("tensors: tensors, dim=0")
-def join_tensors(func, tensors, dim):
-    rank = max([0, *[t.dim() for t in tensors]])
-    if not touches_rows(dim, rank + (func is torch.stack)):
-        return join(func, tuple(tensors), {})
-    if func is not torch.stack:
-        return _chained([lod_of(t) for t in tensors])
-    agree(func, tensors)  # plain; but rows that are stacked must have the same structure
-    return None
-
-
-def stack_at(least: int, below=None):
-    """hstack and similar functions join tensors of at least `least` dims along another dim than 0; others by rule
-    `below`."""
-
-    @signature("tensors: tensors")
-    def rule(func, tensors):
-        if any(t.dim() < least for t in tensors if lod_of(t) is not None):
-            return None if below is None else below([lod_of(t) for t in tensors])
-        return agree(func, tensors)
-
-    return rule
-
-
-@signature("tensors: tensors")
-def vstack(func, tensors):
-    return _chained([lod_of(t) if t.dim() > 1 else None for t in tensors])
-
-
-def _chained(lods) -> LoD | None:
-    return None if any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1 else chain(lods)
-
-
-def chain(lods) -> LoD:
-    """The sequences of several LoDs one after another."""
-    rows, levels = sum(lod.rows for lod in lods), []
-    if not holds(rows < 2**63):
-        raise named(LoDValueError(f"expected fewer than 2**63 rows in all, got {rows}"), "cat")
-    for k in range(lods[0].depth):
-        parts, end = [torch.zeros(1, dtype=torch.int64, device="cpu")], 0
-        for lod in lods:
-            offsets = lod.levels[k]
-            parts.append(offsets[1:] + end)
-            end += lod.elements_at(k)
-        levels.append(torch.cat(parts))
-    return LoD.checked("offsets", levels, lods[0].level_names, rows)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..lod import LoD
-from .arguments import Rule, carries, lod_of
-from .operands import FIRST, agree, join
+from .arguments import At, Mark, Rule, carries, lod_of, mark_of, name_of
+from .operands import FIRST, agree, join, place
 
 #: Other names of arguments: numpy's, and those of functions that share a rule.
 _ALIASES = {
@@ -97,14 +97,14 @@ class Signature:
     def mixed(self, values: list, rank: int, args: tuple, kwargs: dict) -> bool:
         """Whether a LoDTensor is given that is no operand, or as an option a tensor of more than `rank` dims."""
         for i in self.weights:
-            if lod_of(values[i]) is not None:
+            if mark_of(values[i]) is not None:
                 return True
         options = [values[i] for i in self.options]
         options += [] if self.star else args[self.positional :]
         options += [value for key, value in kwargs.items() if key not in self.keywords]
         for value in options:
             if isinstance(value, Tensor):
-                if value.dim() > rank or lod_of(value) is not None:
+                if value.dim() > rank or mark_of(value) is not None:
                     return True
             elif isinstance(value, (tuple, list)) and carries(value):
                 return True
@@ -115,13 +115,16 @@ def signature(text: str) -> Callable[[Callable], Rule]:
     """Makes a rule from a function that answers "are the rows of the operands the rows of the result?". Its first
     parameter is torch's function; the others name what it needs: arguments of the signature, `input` for the first,
     `rank` for the largest number of dims of an operand. If it returns True, the result has the LoD of the operands, as
-    the annotations say; if False, the result is plain; if a LoD, the result has that one. It is called only if an
-    operand is a LoDTensor."""
+    the annotations say; if False, they are lost; if a LoD, the result has that one; if an `At`, they are at another dim.
+    It is called only if an operand is a LoDTensor.
+
+    A function that has a parameter `rows`, the dim of the rows in the operands, 0 for LoDTensors, answers for rows at
+    any dim; True means that they stay at that dim. Without it, rows at another dim than 0 are lost."""
     of = Signature(text)
 
     def decorate(question: Callable[..., bool | LoD | None]) -> Rule:
         code = question.__code__
-        index = {"input": 0, **{name: i for i, name in enumerate((*of.names, "rank"))}}
+        index = {"input": 0, **{name: i for i, name in enumerate((*of.names, "rank", "rows"))}}
         wanted = [index[name] for name in code.co_varnames[1 : code.co_argcount]]
 
         defaults, operands, positional, star = of.defaults, of.operands, of.positional, of.star
@@ -155,22 +158,40 @@ def signature(text: str) -> Callable[[Callable], Rule]:
                         [*args[:positional], args[positional:]] if star and args[positional:] else [*args[:positional]]
                     )
                     values += defaults[len(values) :]
-                    values.append(rank)
+                    values += (rank, 0)
                     answer = question(func, *[values[i] for i in wanted])
                 else:
                     answer = question(func)
-                return answer if isinstance(answer, LoD) else lod if answer else None
+                if type(answer) is At:
+                    return Mark(lod, answer.dim, name_of(func))
+                return answer if isinstance(answer, (LoD, Mark)) else lod if answer else None
             values = of.bind(args, kwargs)
             rank = of.rank(values)
             if not rank and operands:
                 return None
-            values.append(rank)
+            values += (rank, 0)
             answer = question(func, *[values[i] for i in wanted])
-            if isinstance(answer, LoD):
+            if isinstance(answer, (LoD, Mark)):
                 return answer
             # not `is True`: if sizes are symbols of torch.compile, the answer is a symbol too
-            return of.lod(func, values) if answer and not of.mixed(values, rank, args, kwargs) else None
+            lod = of.lod(func, values) if answer and not of.mixed(values, rank, args, kwargs) else None
+            return Mark(lod, answer.dim, name_of(func)) if type(answer) is At and isinstance(lod, LoD) else lod
 
+        def moved(func, args, kwargs):
+            values = of.bind(args, kwargs)
+            at, rank = place(func, [values[i] for i in of.operands], of.broadcast)
+            if at is None:
+                return None
+            values += (rank, at.dim)
+            answer = question(func, *[values[i] for i in wanted])
+            if isinstance(answer, (LoD, Mark)):
+                return answer
+            if not answer or of.mixed(values, rank, args, kwargs):
+                return None
+            return at._replace(dim=answer) if type(answer) is At else at
+
+        if "rows" in code.co_varnames[: code.co_argcount]:
+            rule.moved = moved  # type: ignore[attr-defined]
         return rule
 
     return decorate

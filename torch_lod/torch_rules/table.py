@@ -7,13 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import linalg, rules
-from .arguments import NO_SEQUENCES, OUT, Rule
-from .operands import in_place, join, join_in_place, keep
-from .rules import elsewhere, refuse, refuse_on_rows, row_by_row, windows
+from . import indices, linalg, rules, views
+from .arguments import NAMES, NO_SEQUENCES, OUT, Route, Rule
+from .operands import in_place, join, join_batches, join_given, join_in_place, keep
+from .rules import by_element, elsewhere, refuse, refuse_on_rows, row_by_row, windows
 
-#: Only functions whose result may have a LoD, or that may raise: all others give plain tensors without a rule.
+#: Only functions whose result may have rows, or that may raise: without a rule they are lost, or of the kind "plain".
 RULES: dict[Callable, Rule] = {}
+#: The rules of functions with an operand whose rows are at another dim, or lost: the attribute `moved` of the rules.
+MOVED: dict[Callable, Rule] = {}
 #: The kind of every function of the table, for the documentation and the tests.
 KINDS: dict[Callable, str] = {}
 
@@ -25,22 +27,35 @@ def _add(kind: str, rule: Rule | None, names: str, spaces=_SPACES) -> None:
         for space in spaces:
             func = getattr(space, name, None)
             if callable(func) and (space is Tensor or not name.startswith("__")):
-                _classify(func, kind, rule)
+                _classify(func, kind, rule, name)
 
 
-def _classify(func: Callable, kind: str, rule: Rule | None) -> None:
+def known(func: Callable) -> bool:
+    """Whether Dynamo can look a function up in a dict."""
+    own = getattr(func, "__self__", None)
+    return type(own) is not property and not isinstance(func, type) and "dlpack" not in str(func)
+
+
+def _classify(func: Callable, kind: str, rule: Rule | None, name: str) -> None:
     KINDS[func] = kind
+    if known(func):
+        NAMES[func] = name.strip("_")
     if rule is not None:
         RULES[func] = rule
     else:
         RULES.pop(func, None)
+    moved = getattr(rule, "moved", None)
+    if moved is not None:
+        MOVED[func] = moved
+    else:
+        MOVED.pop(func, None)
 
 
 def _attribute(kind: str, rule: Rule | None, names: str, change: bool = False) -> None:
     for name in names.split():
         func = getattr(getattr(Tensor, name, None), "__set__" if change else "__get__", None)
         if func is not None:
-            _classify(func, kind, rule)
+            _classify(func, kind, rule, name)
 
 
 # -- row by row
@@ -57,11 +72,12 @@ _ELEMENTWISE = (
     "threshold true_divide trunc xlogy zero alpha_dropout feature_alpha_dropout feature_dropout "
     "__add__ __and__ __div__ __eq__ __floordiv__ __ge__ __gt__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ "
     "__or__ __pos__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__ __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ "
-    "__truediv__ __xor__ __abs__ __rand__ __ror__ __rxor__ "
-    "binary_cross_entropy binary_cross_entropy_with_logits gaussian_nll_loss "
-    "hinge_embedding_loss huber_loss kl_div l1_loss mse_loss pairwise_distance poisson_nll_loss smooth_l1_loss "
-    "soft_margin_loss bmm expand_as view_as reshape_as margin_ranking_loss arccosh arcsinh arctanh arctan2 igamma igammac "
+    "__truediv__ __xor__ __abs__ __rand__ __ror__ __rxor__ arccosh arcsinh arctanh arctan2 igamma igammac "
     "fix i0 gcd lcm conj_physical bitwise_left_shift bitwise_right_shift"
+)
+_LOSSES = (
+    "binary_cross_entropy binary_cross_entropy_with_logits gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss "
+    "margin_ranking_loss mse_loss poisson_nll_loss smooth_l1_loss soft_margin_loss"
 )
 _SPECIAL = (
     "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v "
@@ -73,23 +89,24 @@ _SPECIAL = (
 )
 _add("join", join, _ELEMENTWISE)
 _add("join", join_in_place, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
+_add("join", join_given, _LOSSES)
+_add("join", linalg.matmul, "bmm")
+_add("join", join_batches, "pairwise_distance")
+_add("join", views.expand_as, "expand_as")
+_add("join", views.reshape_as, "view_as reshape_as")
 _add("join", join, _SPECIAL, (torch.special,))
 _add("join", join, "isneginf isposinf isreal __lshift__ __rshift__ __rlshift__ __rrshift__ allclose equal")
-_add(
-    "join",
-    join,
-    "baddbmm broadcast_tensors complex grid_sampler grid_sampler_2d grid_sampler_3d normal polar",
-    (torch,),
-)
-_add("join", join, "binomial cudnn_grid_sampler", (torch,))
-_add("join", join, "grid_sample multilabel_margin_loss multilabel_soft_margin_loss triplet_margin_loss baddbmm")
+_add("join", join, "binomial broadcast_tensors complex normal polar", (torch,))
+_add("join", join_batches, "baddbmm cudnn_grid_sampler grid_sampler grid_sampler_2d grid_sampler_3d", (torch,))
+_add("join", join_batches, "grid_sample multilabel_margin_loss multilabel_soft_margin_loss triplet_margin_loss baddbmm")
 _add("join", rules.triplet, "triplet_margin_with_distance_loss")
 _add(
     "join",
     join_in_place,
     "__iadd__ __iand__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ "
-    "__itruediv__ __ixor__ baddbmm_ bernoulli_ copy_ map_ map2_ module_load",
+    "__itruediv__ __ixor__ bernoulli_ copy_ map_ map2_ module_load",
 )
+_add("join", in_place(join_batches), "baddbmm_")
 _add(
     "keep",
     keep,
@@ -97,9 +114,11 @@ _add(
     "ipu long mtia short to to_dense type alias xpu pin_memory requires_grad_ share_memory_ view_as_real real imag "
     "resolve_conj resolve_neg type_as bernoulli poisson "
     "exponential_ normal_ random_ uniform_ cauchy_ geometric_ log_normal_ empty_like full_like ones_like rand_like "
-    "randint_like randn_like zeros_like one_hot frexp apply_ fliplr "
-    "hardtanh_ relu_ rrelu_ elu_ celu_ selu_ leaky_relu_ threshold_ dropout1d dropout2d dropout3d",
+    "randint_like randn_like zeros_like one_hot frexp apply_ "
+    "hardtanh_ relu_ rrelu_ elu_ celu_ selu_ leaky_relu_ threshold_",
 )
+_add("keep", rules.fliplr, "fliplr")
+_add("keep", rules.channels, "dropout1d dropout2d dropout3d")
 _add(
     "keep",
     keep,
@@ -110,14 +129,16 @@ _add(
 _add("keep", keep, "affine_grid")
 _add("keep", keep, "vander", (torch.linalg,))
 _add("keep", keep, "constant_ kaiming_uniform_ normal_ uniform_", (torch.nn.init,))
-_add("keep", row_by_row("input, weight: plain"), "embedding", (F,))
-_add("keep", row_by_row("weight: plain, indices: rows"), "embedding", (torch,))
-_add("keep", row_by_row("input"), "batch_norm group_norm instance_norm", (F,))
-_add("keep", row_by_row("elements, test_elements: plain"), "isin", (torch,))
+_add("keep", by_element("input, weight: plain"), "embedding", (F,))
+_add("keep", by_element("weight: plain, indices: rows"), "embedding", (torch,))
+_add("keep", rules.batch_norm, "batch_norm", (F,))
+_add("keep", row_by_row("input"), "group_norm instance_norm", (F,))
+_add("keep", by_element("elements, test_elements: plain"), "isin", (torch,))
+_add("keep", by_element("input"), "bucketize", (torch,))
 _add(
     "keep",
     row_by_row("input"),
-    "batch_norm batch_norm_elemt bucketize convolution cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu "
+    "batch_norm batch_norm_elemt convolution cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu "
     "cudnn_convolution_relu cudnn_convolution_transpose mkldnn_convolution fake_quantize_per_channel_affine fake_quantize_per_tensor_affine "
     "group_norm instance_norm miopen_batch_norm miopen_convolution miopen_convolution_add_relu "
     "miopen_convolution_relu miopen_convolution_transpose miopen_depthwise_convolution native_batch_norm",
@@ -125,7 +146,8 @@ _add(
 )
 _add("join", rules.searchsorted, "searchsorted")
 _add("join", rules.bilinear, "bilinear")
-_add("join", row_by_row("input, target: rows"), "cross_entropy nll_loss multi_margin_loss")
+_add("join", rules.classes, "cross_entropy nll_loss")
+_add("join", row_by_row("input, target: rows"), "multi_margin_loss")
 _add("join", row_by_row("input, weight: plain, target: rows"), "linear_cross_entropy")
 _add("join", row_by_row("input1, input2: rows, target: rows"), "cosine_embedding_loss")
 _add("join", rules.cell, "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell", (torch,))
@@ -150,22 +172,25 @@ _add("reduce", elsewhere("input, k, dim=-1"), "kthvalue topk")
 _add("reduce", elsewhere("input, dim=-1"), "mode")
 _add("reduce", rules.quantile, "quantile nanquantile")
 _add("reduce", rules.extreme, "max min")
-_add("reduce", rules.expand, "sum_to_size")
+_add("reduce", views.expand, "sum_to_size")
 _add("reduce", rules.norm_except_dim, "norm_except_dim", (torch,))
 _add("reduce", elsewhere("y: broadcast, x: broadcast, dim=-1"), "trapezoid trapz", (torch,))
 _add("reduce", elsewhere("x: broadcast, y: broadcast, dim=-1"), "vecdot", (torch.linalg,))
-_add("reduce", rules.ranked(2), "multinomial")
+_add("reduce", views.ranked(2), "multinomial")
 
-_add("move", elsewhere("input, dim"), "select narrow narrow_copy select_copy unbind unbind_copy")
+_add("move", indices.select, "select select_copy")
+_add("move", indices.unbind, "unbind unbind_copy")
+_add("move", indices.narrow, "narrow narrow_copy")
 _add(
     "move",
-    elsewhere("input, chunks, dim"),
+    indices.pieces("input, chunks, dim=0"),
     "chunk split split_copy split_with_sizes split_with_sizes_copy unsafe_chunk unsafe_split unsafe_split_with_sizes",
 )
+_add("move", elsewhere("input, indices, dim=0"), "tensor_split")  # its pieces may overlap
 _add("move", elsewhere("input, dim"), "slice_copy", (torch,))
-_add("move", rules.ranked(2), "hsplit dsplit")
+_add("move", views.ranked(2), "hsplit dsplit")
 _add("move", elsewhere("input, dim, index"), "index_select")
-_add("move", elsewhere("input, repeats, dim"), "repeat_interleave tensor_split")
+_add("move", elsewhere("input, repeats, dim"), "repeat_interleave")
 _SCATTER = elsewhere("input: broadcast, dim, index: broadcast, src: broadcast")
 _add("move", _SCATTER, "gather scatter scatter_add scatter_reduce")
 _add("move", elsewhere("input: broadcast, indices: broadcast, dim"), "take_along_dim")
@@ -175,16 +200,16 @@ _add("move", _INDEX_ADD, "index_add index_copy index_fill index_reduce")
 _add("move", in_place(_INDEX_ADD), "index_add_ index_copy_ index_fill_ index_reduce_")
 _add("move", elsewhere("input, src: rows, dim"), "select_scatter")
 _add("move", elsewhere("input, src: rows, dim=0"), "slice_scatter")
-_add("move", rules.diagonal("input, src: rows, offset, dim1=0, dim2=1"), "diagonal_scatter")
-_add("move", rules.getitem, "__getitem__")
-_add("move", rules.set_item, "__setitem__")
-_add("move", rules.put_in_place, "index_put_")
+_add("move", views.diagonal("input, src: rows, offset, dim1=0, dim2=1"), "diagonal_scatter")
+_add("move", indices.getitem, "__getitem__")
+_add("move", indices.set_item, "__setitem__")
+_add("move", indices.put_in_place, "index_put_")
 _add("move", in_place(rules.moves), "embedding_renorm_ masked_scatter_ put_")
-_add("move", rules.join_tensors, "cat concat concatenate stack")
-_add("move", rules.stack_at(1), "column_stack", (torch,))
-_add("move", rules.stack_at(2), "dstack", (torch,))
-_add("move", rules.stack_at(2, rules._chained), "hstack", (torch,))
-_add("move", rules.vstack, "row_stack vstack", (torch,))
+_add("move", indices.join_tensors, "cat concat concatenate stack")
+_add("move", indices.stack_at(1), "column_stack", (torch,))
+_add("move", indices.stack_at(2), "dstack", (torch,))
+_add("move", indices.stack_at(2, indices._chained), "hstack", (torch,))
+_add("move", indices.vstack, "row_stack vstack", (torch,))
 _add(
     "move",
     None,
@@ -194,26 +219,27 @@ _add(
 
 # -- views
 
-_add("shape", rules.transpose, "transpose swapaxes swapdims transpose_copy")
-_add("shape", rules.adjoint, "adjoint")
-_attribute("shape", rules.adjoint, "mT mH")
-_add("shape", rules.permute, "permute permute_copy")
-_add("shape", rules.movedim, "movedim moveaxis")
-_add("shape", rules.squeeze, "squeeze squeeze_copy")
-_add("shape", rules.unsqueeze, "unsqueeze unsqueeze_copy")
-_add("shape", rules.flatten, "flatten ravel")
-_add("shape", elsewhere("input, dim"), "unflatten")
-_add("shape", rules.reshape, "view reshape view_copy")
-_add("shape", rules.expand, "expand broadcast_to expand_copy")
-_add("shape", rules.repeat, "repeat tile")
-_add("shape", rules.pad, "pad constant_pad_nd")
-_add("shape", rules.ranked(1), "atleast_1d", (torch,))
-_add("shape", rules.ranked(2), "atleast_2d atleast_3d", (torch,))
-_add("shape", rules.diagonal("input, offset, dim1=0, dim2=1"), "diagonal diagonal_copy")
-_add("shape", rules.diagonal("input, offset, dim1=-2, dim2=-1"), "diagonal", (torch.linalg,))
-_add("shape", rules.diagonal("input, offset, dim1=-2, dim2=-1", more=1), "diag_embed")
-_add("shape", None, "diag diagflat resize resize_as t t_copy")
-_attribute("shape", None, "T H")
+_add("shape", views.transpose, "transpose swapaxes swapdims transpose_copy")
+_add("shape", views.adjoint, "adjoint")
+_attribute("shape", views.adjoint, "mT mH")
+_add("shape", views.permute, "permute permute_copy")
+_add("shape", views.movedim, "movedim moveaxis")
+_add("shape", views.squeeze, "squeeze squeeze_copy")
+_add("shape", views.unsqueeze, "unsqueeze unsqueeze_copy")
+_add("shape", views.flatten, "flatten ravel")
+_add("shape", views.unflatten, "unflatten")
+_add("shape", views.reshape, "view reshape view_copy")
+_add("shape", views.expand, "expand broadcast_to expand_copy")
+_add("shape", views.repeat, "repeat tile")
+_add("shape", views.pad, "pad constant_pad_nd")
+for _n in (1, 2, 3):
+    _add("shape", views.at_least(_n), f"atleast_{_n}d", (torch,))
+_add("shape", views.diagonal("input, offset, dim1=0, dim2=1"), "diagonal diagonal_copy")
+_add("shape", views.diagonal("input, offset, dim1=-2, dim2=-1"), "diagonal", (torch.linalg,))
+_add("shape", views.diagonal("input, offset, dim1=-2, dim2=-1", more=1), "diag_embed")
+_add("shape", views.reverse, "t t_copy")
+_attribute("shape", views.reverse, "T H")
+_add("shape", None, "diag diagflat resize resize_as")
 
 # -- products
 
@@ -246,9 +272,8 @@ for _n in (1, 2, 3):
 _add("refuse", windows(2), "pixel_shuffle pixel_unshuffle")
 _add("refuse", windows(2), "unfold", (F,))
 _add("refuse", windows(1), "fold")
-_add(
-    "keep", row_by_row("input"), "local_response_norm interpolate channel_shuffle native_channel_shuffle"
-)  # torch wants a batch
+_add("keep", rules.channels, "local_response_norm channel_shuffle native_channel_shuffle")
+_add("keep", windows(1), "interpolate")
 _add("keep", row_by_row("input"), "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation", (torch,))
 _add("refuse", windows(0), "stft")
 _add("refuse", windows(1), "istft")
@@ -380,7 +405,7 @@ _add(  # numbers, predicates, sizes, Python's protocols and their helpers
     "_autocast_to_full_precision _autocast_to_reduced_precision _clear_non_serializable_cached_data _dimI _dimV _nnz "
     "_nested_tensor_size _nested_tensor_storage_offsets _nested_tensor_strides",
 )
-_add("plain", None, "bincount histc histogram histogramdd segment_reduce")  # counts, and rows pooled by lengths
+_add("reduce", None, "bincount histc histogram histogramdd segment_reduce")  # counts, and rows pooled by lengths
 _add(  # the parts of BatchNorm: statistics and gradients of channels over all rows
     "plain",
     None,
@@ -419,5 +444,14 @@ _attribute(
     "requires_grad retains_grad shape volatile __cuda_array_interface__ _backward_hooks _base _cdata _grad _grad_fn "
     "_post_accumulate_grad_hooks _version",
 )
+_add("plain", None, "grad backward", (torch.autograd,))
 _attribute("keep", keep, "data real imag")
-_attribute("refuse", rules.data, "data", change=True)
+_attribute("refuse", indices.data, "data", change=True)
+
+
+def _equal(x, other):
+    """Tensor.__eq__ tells the class of its first operand only, torch.eq those of both."""
+    return torch.eq(x, other) if isinstance(other, Tensor) else NotImplemented
+
+
+RULES[Tensor.__eq__] = Route(_equal, join)

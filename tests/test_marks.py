@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What third-party models do with rows, in nine families: it comes out as for every sequence alone, or raises an error that
+names the call that lost the structure and what to write instead. And what a mark goes through."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import torch_lod as tl
+from torch_lod import LoDError, LoDTensor
+from torch_lod.moved_rows import MovedRows
+
+LENGTHS = [4, 2, 5]
+torch.manual_seed(5)
+ROWS = torch.randn(11, 8)
+CONV, NORM = nn.Conv1d(8, 8, 3, padding=1), nn.BatchNorm1d(8).eval()
+LSTM, EMBED = nn.LSTM(8, 8, batch_first=True), nn.Embedding(9, 8)
+ATTEND = nn.MultiheadAttention(8, 2, batch_first=True)
+LAYER = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+NAMES = {**globals(), "conv": CONV, "norm": NORM, "lstm": LSTM, "attend": ATTEND, "layer": LAYER, "embed": EMBED}
+RIGHT = """
+x + conv(x.transpose(-1, -2)).transpose(-1, -2) | x + conv(x.t()).t() | x + conv(x.mT).mT | x + conv(x.T).T
+x + conv(x[None].permute(0, 2, 1)).permute(0, 2, 1)[0] | x + norm(conv(x.t()[None])).squeeze(0).t()
+F.relu(conv(x.movedim(0, 1))).movedim(0, 1) | x + F.max_pool1d(x.t(), 3, 1, 1).t() | F.avg_pool1d(x.t()[None], 3, 1, 1)[0].t()
+F.adaptive_max_pool1d(x.t(), 2).t() | nn.GroupNorm(2, 8)(x.t()[None])[0].t() | nn.InstanceNorm1d(8)(x.t()[None])[0].t()
+nn.LocalResponseNorm(2)(x.t()[None])[0].t() | nn.ChannelShuffle(2)(x.t()[None])[0].t() | nn.ZeroPad1d(1)(x.t()).t()
+nn.ConstantPad1d((1, 2), 3.0)(x.t()[None])[0].t() | F.pad(x.t()[None], (1, 1), mode="replicate")[0].t() | F.pad(x, (0, 1, 0, 0))
+nn.Conv1d(8, 8, 3, padding=1, padding_mode="circular")(x.t()).t() | heads(x, -3) | lstm(x[None])[0][0] | lstm(x)[0]
+lstm(x.view(1, *x.shape))[0].squeeze(0) | lstm(x.reshape(1, -1, 8))[0][0] | lstm(torch.stack([x]))[0][0]
+attend(x[None], x[None], x[None])[0][0] | layer(x[None])[0] | layer(x) | embed((x[:, 0] > 0).long().view(1, x.shape[0]))[0]
+x - x.max(1, keepdim=True)[0] | F.conv_transpose1d(x.t(), CONV.weight).t() | F.scaled_dot_product_attention(*[x[None]] * 3)[0]
+x[None].softmax(-1).squeeze(0) | nn.LazyConv1d(8, 3, padding=1)(x.t()[None])[0].t()
+"""
+#: And words of the message.
+RAISES = {
+    "x + torch.softmax(x @ x.transpose(-2, -1) / 8**0.5, -1) @ x": "sequence_attention",
+    "x @ x.t()": "sequence_attention",
+    "heads(x, 1)": "transpose(0, 1)",
+    "F.scaled_dot_product_attention(*[x.view(len(x), -1, 2, 4).transpose(1, 2)] * 3)": "no dims for a batch",
+    "x - x.mean(0)": "became in mean, which lost the structure of its rows; to pool sequences: tl.sequence_pool",
+    "x - x.mean(-2)": "became in mean",
+    "x - torch.mean(x, dim=())": "means all dims",
+    "x + x[torch.randperm(11)]": "became in getitem",
+    "x - x.max(0, keepdim=True)[0]": "became in max",
+    "x + torch.tanh(x.sum(0) @ ROWS[:8])": "became in sum",
+    "x[None] + torch.randn(1, 11, 8)": "would not start anew with every sequence",
+    "F.softmax(x[None], 1)": "tl.sequence_softmax",
+    "lstm(x.view(-1, 4).view(1, -1, 8))": "became in view",
+    "nn.LSTM(8, 8)(x[None])": "batch_first",
+    "nn.ZeroPad1d(1)(x)": "F.pad(x.t(), (before, after)).t()",
+    "nn.Upsample(scale_factor=2)(x)": "x.to_padded()",
+    "nn.Upsample(scale_factor=2)(x.t()[None])": "x.to_padded()",
+    "nn.LazyConv1d(3, 1)(x)": "nn.Conv1d",
+    "nn.MaxUnpool1d(2)(x, x.long())": "x.to_padded()",
+    "tl.sequence_pool(x.t(), 'sum')": "rows at dim 1, moved by t",
+    "tl.sequence_pool(x.mean(0), 'sum')": "lost their structure in mean",
+    "torch.zeros(11, 8).copy_(x) + x": "write .values() into it",
+    "ROWS.clone().__setitem__(slice(None), x)": "write .values() into it",
+    "torch.add(x, 1, out=torch.empty(11, 8))": "write .values() into it",
+    "x.view(-1).add_(x.flip(1).view(-1))": "write .values() into it",
+    "x.clone().t().cumsum_(-1)": "tl.sequence_cumsum",
+    "conv(x.sum(0)[None])": "became in sum",
+}
+
+
+def heads(v, dim):
+    """Attention of two heads, which are moved in front of dim `dim`."""
+    q = v.view(*v.shape[:-1], -1, 4).transpose(*((1, 2) if dim == 1 else (-3, -2)))
+    out = F.scaled_dot_product_attention(q, q, q)
+    return out.transpose(*((1, 2) if dim == 1 else (-3, -2))).reshape(v.shape)
+
+
+NAMES["heads"] = heads
+
+
+def batch() -> LoDTensor:
+    return tl.from_lengths(ROWS.clone(), [LENGTHS])
+
+
+def seeded(code: str, x):
+    torch.manual_seed(1)
+    return eval(code, NAMES, {"x": x})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("code", [code for line in RIGHT.strip().splitlines() for code in line.split(" | ")])
+def test_comes_out_as_for_every_sequence_alone(code):
+    found = seeded(code, batch())
+    alone = [seeded(code, part) for part in ROWS.split(LENGTHS)]
+    assert type(found) is LoDTensor and found.lod.to_lengths() == [[len(part) for part in alone]]
+    torch.testing.assert_close(found.values(), torch.cat(alone), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("code", RAISES)
+def test_raises_and_says_what_to_write(code):
+    with pytest.raises(LoDError) as caught:
+        seeded(code, batch())
+    assert RAISES[code] in str(caught.value)
+
+
+def test_channels_of_rows_are_those_of_samples():
+    """Rows (rows, channels) as they are, where torch's modules want (1, channels, rows)."""
+    x = batch()
+    for make in (lambda: nn.GroupNorm(2, 8), lambda: nn.LocalResponseNorm(2), lambda: nn.ChannelShuffle(2)):
+        module = make()
+        alone = torch.cat([module(part.t()[None])[0].t() for part in ROWS.split(LENGTHS)])
+        torch.testing.assert_close(module(x).values(), alone)
+    dropped = nn.Dropout1d(0.5)(tl.from_lengths(torch.ones(11, 8), [LENGTHS])).values()
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    for part in dropped.split(LENGTHS):
+        assert torch.equal(part, part[:1].expand_as(part))
+    assert len(dropped.unique(dim=0)) > 1 and nn.Dropout1d(0.5).eval()(x) is x
+
+
+def test_plain_tensors_work_without_ceremony():
+    x, target = batch(), torch.randn(11, 8)
+    assert F.mse_loss(x, target).dim() == 0 and type(F.mse_loss(x, target)) is torch.Tensor
+    assert type(x * (target > 0)) is type(x + target) is type(x + torch.randn(8)) is LoDTensor
+    assert F.mse_loss(x[None], target[None], reduction="none").rows_dim == 1
+    logits, classes = x[None].transpose(1, 2), torch.randint(8, (1, 11))
+    torch.testing.assert_close(F.cross_entropy(logits, classes), F.cross_entropy(x.values(), classes[0]))
+    assert F.cross_entropy(logits, classes, reduction="none").rows_dim == 1
+    pooled = torch.relu(nn.Linear(8, 3)(x.sum(0)))
+    assert pooled.rows_dim is None and type(F.cross_entropy(pooled[None], torch.tensor([1]))) is torch.Tensor
+    assert type(tl.sequence_pool(x, "sum") - 1) is torch.Tensor
+
+
+def test_masks_of_pairs_of_rows_do_not_come_back():
+    ids = tl.from_lengths(torch.arange(11), [LENGTHS])
+    assert (ids[:, None] == ids[None]).rows_dim is None
+    with pytest.raises(LoDError, match="became in eq"):
+        batch() + (ids[:, None] == ids[None]).float().mean(1)[:, None]
+
+
+@pytest.mark.parametrize("make", [lambda x: x.t(), lambda x: x.mean(0), lambda x: x[2:5], lambda x: x[3]])
+def test_the_mark_goes_with_the_tensor(make):
+    x = make(batch())
+    buffer = io.BytesIO()
+    torch.save({"x": x}, buffer)
+    buffer.seek(0)
+    module = nn.Module()
+    module.register_buffer("x", x)
+    for other in (
+        copy.deepcopy(x),
+        pickle.loads(pickle.dumps(x)),
+        torch.load(buffer, weights_only=True)["x"],
+        module.state_dict()["x"],
+        x.detach(),
+        x.clone(),
+        x.double().float(),
+        x.to("cpu"),
+        x.requires_grad_().detach(),
+        torch.relu(x) + x.relu().neg() + x,
+    ):
+        assert type(other) is MovedRows and other._mark == x._mark and torch.equal(other.values(), x.detach().values())
+    assert type(x.values()) is torch.Tensor and x[..., :1]._mark.lod == x.lod
+    with pytest.raises(RuntimeError, match="leaves"):
+        copy.deepcopy(x * 2)
+
+
+def test_pickles_are_validated():
+    from torch_lod.moved_rows import _load
+
+    lod = tl.LoD.from_lengths([LENGTHS])
+    with pytest.raises(LoDError, match="expected 11 rows at dim 1"):
+        _load(torch.zeros(2, 3), lod, 1, "t", None, False)
+    with pytest.raises(LoDError, match="a LoD"):
+        _load(torch.zeros(2, 3), [[1]], 1, "t", None, False)
+
+
+def test_gradients_are_those_of_every_sequence_alone():
+    rows = ROWS.clone().requires_grad_()
+    x = tl.from_lengths(rows, [LENGTHS])
+    (found,) = torch.autograd.grad((x + CONV(x.t()).t()).pow(2).sum(), rows)
+    alone = sum((part + CONV(part.t()).t()).pow(2).sum() for part in rows.split(LENGTHS))
+    torch.testing.assert_close(found, torch.autograd.grad(alone, rows)[0])
+    assert type(found) is torch.Tensor
+
+
+def test_what_is_printed_says_what_it_is():
+    x = batch()
+    assert repr(x.t()).endswith("rows of a LoDTensor at dim 1 through t, lod=LoD([[4, 2, 5]]))")
+    assert "rows of a LoDTensor lost in mean" in repr(x.mean(0)) and "rows 2 to 5 of a LoDTensor at dim 0" in repr(
+        x[2:5]
+    )
+    assert f"{x[0, 0]:.3f}" == f"{float(ROWS[0, 0]):.3f}"

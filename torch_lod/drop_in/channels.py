@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Norms, dropout and shuffles of channels: rows (rows, channels) are the positions of their own sequence."""
+
+import torch
+import torch.nn.functional as F
+
+from .. import ops
+from ..errors import LoDValueError
+from ..moved_rows import moved_rows
+from ..sequence import sequence_normalize
+from ..sequence_operator import along, probability
+from ..tensor import LoDTensor, made, rows_of
+from .routes import at_dim, only_first, route, rows_last
+
+
+def _instance_norm(
+    input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5
+):
+    if running_mean is not None or running_var is not None or not use_input_stats:
+        raise LoDValueError(
+            "expected no running statistics, got some: they would be those of all sequences together; see tl.sequence_normalize"
+        )
+    rows = rows_of(sequence_normalize(input, eps=eps))
+    rows = rows if weight is None else rows * weight
+    return made(rows if bias is None else rows + bias, input.lod)
+
+
+def _instance_norm_elsewhere(input, *args, **kwargs):
+    """InstanceNorm1d passes (rows, channels) as one sample (1, rows, channels)."""
+    if at_dim(input, -2) and input.dim() == 3 and input.shape[0] == 1:
+        done = _instance_norm(LoDTensor(input.values().squeeze(0), input.lod), *args, **kwargs)
+        return moved_rows(done.values().unsqueeze(0), input.lod, 1, input._mark.call)
+    return rows_last(_instance_norm)(input, *args, **kwargs)
+
+
+@route(F.instance_norm, kind=None, elsewhere=_instance_norm_elsewhere)
+def instance_norm(input, *args, **kwargs):
+    """Every sequence is normalised by its own mean and variance; with more dims every row is a sample."""
+    return NotImplemented
+
+
+def _group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+    s = along(input)
+    channels = s.rows.shape[1]
+    if type(num_groups) is not int or num_groups < 1 or channels % num_groups:
+        raise LoDValueError(f"expected a number of groups that divides the {channels} channels, got {num_groups!r}")
+    rows = s.rows.unflatten(1, (num_groups, -1))
+    mean = s.spread(ops.segment_reduce(rows.mean(2), s.offsets, "mean"))
+    rows = rows - mean.unsqueeze(2)
+    variance = s.spread(ops.segment_reduce(rows.square().mean(2), s.offsets, "mean"))
+    rows = (rows * (variance + eps).rsqrt().unsqueeze(2)).flatten(1)
+    rows = rows if weight is None else rows * weight
+    return s.keep(rows if bias is None else rows + bias)
+
+
+@route(F.group_norm, elsewhere=rows_last(_group_norm))
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+    """A group of channels is normalised over all rows of its sequence."""
+    if not only_first(input, weight=weight, bias=bias) or input.dim() != 2:
+        return NotImplemented
+    return _group_norm(input, num_groups, weight, bias, eps)
+
+
+def _dropout1d(input, p=0.5, training=True, inplace=False):
+    probability("p", p)
+    if inplace:
+        raise LoDValueError("expected inplace=False, got True")
+    if not training or p == 0:
+        return input
+    s = along(input)
+    shape = (s.lod.num_sequences(s.k), s.rows.shape[1])
+    kept = torch.empty(shape, dtype=s.rows.dtype, device=s.rows.device).bernoulli_(1 - p)
+    return s.keep(s.rows * s.spread(kept / (1 - p) if p < 1 else kept))
+
+
+@route(F.dropout1d, elsewhere=rows_last(_dropout1d))
+def dropout1d(input, p=0.5, training=True, inplace=False):
+    """Whole channels of a sequence are set to 0."""
+    if not only_first(input) or input.dim() != 2:
+        return NotImplemented
+    return _dropout1d(input, p, training, inplace)
+
+
+def _one_position(function):
+    """A function of channels at each position, which wants a dim of positions behind that of channels."""
+
+    @route(function, kind=None, elsewhere=lambda *args, **kwargs: NotImplemented)
+    def positions(input, *args, **kwargs):
+        if not only_first(input) or input.dim() != 2:
+            return NotImplemented
+        rows = rows_of(input).unsqueeze(2)
+        return made(function(rows, *args, **kwargs).squeeze(2), input.lod)
+
+    return positions
+
+
+for _function in (F.local_response_norm, torch.channel_shuffle, torch.native_channel_shuffle):
+    _one_position(_function)

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`MovedRows`: what consists of a LoDTensor's rows and is no LoDTensor. The rows are at another dim, or a part of them is
+there, or their structure was lost; in every case the tensor knows through which function.
+
+Every result of a torch function that rows of a LoDTensor went into is a LoDTensor or a MovedRows, except scalars made by
+reductions, what has another layout, and the results of functions of the kind "plain".
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import torch_rules
+from .dynamo import IN_PLACE, admit, compiling, dynamic_dim
+from .errors import LoDTypeError, LoDValueError, named, without_policy
+from .lod import LoD
+from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, marks_of, name_of, placed
+
+_is_compiling = torch.compiler.is_compiling
+_RULES, _MOVED, _Route = torch_rules.RULES, torch_rules.MOVED, torch_rules.Route
+_NONE: dict = {}
+
+
+def _named(names: str) -> dict[Callable, bool]:
+    spaces = (torch, Tensor, torch.nn.functional)
+    return {f: True for n in names.split() for s in spaces if callable(f := getattr(s, n, None))}
+
+
+#: The results of these know nothing of rows.
+PLAIN = {
+    f: True for f, k in torch_rules.KINDS.items() if k == "plain" and known(f) and f is not torch.sparse_coo_tensor
+}
+#: Neither do these where the rows were lost: they take a shape.
+_FRESH = _named("zeros_like ones_like empty_like full_like rand_like randn_like randint_like equal allclose")
+#: Here the second operand only has a shape or a type.
+_SHAPE_ONLY = _named("expand_as view_as reshape_as type_as to")
+#: A single element that these give is a selection; that of another function is a reduction, which ends the mark.
+_SELECTS = {f: True for f, k in torch_rules.KINDS.items() if k in ("move", "shape") and known(f)}
+#: An element of the result is made of the elements at the same place.
+_EVEN = {
+    f: True
+    for f, r in _RULES.items()
+    if (r is torch_rules.join or r is torch_rules.keep) and f not in IN_PLACE and known(f)
+}
+#: Functions that write into their first argument.
+WRITES = {**dict.fromkeys(IN_PLACE, True), Tensor.__setitem__: True}
+_REFUSES = {f: True for f, k in torch_rules.KINDS.items() if k == "refuse" and known(f)}
+#: The class of what has its rows at dim 0: LoDTensor enters itself.
+_home: list[Callable] = []
+
+
+def _reversed(self) -> Tensor:
+    """The dims in reverse."""  # by functions: Dynamo does not take what an attribute of a tensor gives
+    return torch.t(self) if self.dim() <= 2 else torch.permute(self, tuple(range(self.dim() - 1, -1, -1)))
+
+
+class MovedRows(Tensor):
+    """Rows of a LoDTensor that are not, or not all, at dim 0; functions of torch_lod and `x.transpose(...)` make it."""
+
+    _mark: Mark
+    T: Any = property(_reversed)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if not kwargs and _EVEN.get(func) and len(args) <= 2 and type(args[0]) is MovedRows:  # most calls
+            if len(args) == 1 or not isinstance(args[1], Tensor):
+                with without_policy():
+                    result = func(*args)
+                    return _become(result, args[0]._mark) if type(result) is Tensor else _again(result, func, args)
+        return run(func, args, kwargs or _NONE)
+
+    @property
+    def lod(self) -> LoD:
+        """The structure of the rows, of all of them."""
+        return self._mark.lod
+
+    @property
+    def rows_dim(self) -> int | None:
+        """The dim of the rows; None where their structure was lost."""
+        return self._mark.dim
+
+    def values(self) -> Tensor:
+        """As a plain tensor: same storage, same autograd graph."""
+        with without_policy():
+            if _is_compiling():
+                return torch.ops.aten.alias.default(self)
+            return self.as_subclass(Tensor)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.unbind(0))
+
+    def __repr__(self, *, tensor_contents=None) -> str:  # type: ignore[override]
+        mark = self._mark
+        part = "" if mark.part is None else f" {mark.part[0]} to {mark.part[1]}"
+        where = f"lost in {mark.call}" if mark.dim is None else f"at dim {mark.dim} through {mark.call}"
+        return f"MovedRows({self.values()!r}, rows{part} of a LoDTensor {where}, lod={mark.lod})"
+
+    def __format__(self, spec: str) -> str:
+        return self.values().__format__(spec) if self.dim() == 0 else repr(self)
+
+    def __reduce_ex__(self, protocol):
+        return _load, (self.values().detach(), *self._mark, self.requires_grad)
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            if not self.is_leaf:
+                raise RuntimeError(
+                    "only tensors that are leaves of the autograd graph can be deep-copied; see detach()"
+                )
+            made = _load(self.values().detach().clone(), *self._mark, self.requires_grad)
+            if self.grad is not None:
+                made.grad = copy.deepcopy(self.grad, memo)
+            memo[id(self)] = made
+        return memo[id(self)]
+
+
+#: Types of operands that may hold another mark.
+_CARRIERS = (MovedRows, tuple, list)
+
+
+def run(func, args, kwargs):
+    """A torch function that has a MovedRows among its operands."""
+    rule = _RULES.get(func)
+    if type(rule) is _Route:
+        done = _along(rule, func, args, kwargs)
+        if done is not NotImplemented:
+            return done
+    with without_policy():
+        if PLAIN.get(func):
+            return func(*args, **kwargs)
+        lost = _check(func, args, kwargs)
+        of = _MOVED.get(func)
+        mark = None if of is None else of(func, args, kwargs)
+        if isinstance(mark, LoD):
+            mark = Mark(mark, 0, "")
+        if mark is not None and lost is not None and any(placed(t) is not None for t in marked(args, kwargs)):
+            raise lost_meets(func, lost, "expected operands whose rows correspond")
+        if compiling() and IN_PLACE.get(func) and mark_of(args[0]) is not None:
+            func(torch.ops.aten.alias.default(args[0]), *args[1:], **kwargs)
+            return args[0]
+        result = func(*args, **kwargs)
+        return settle(result, mark, func, (*args, *kwargs.values()) if kwargs else args)
+
+
+def _check(func, args, kwargs) -> Mark | None:
+    """The mark of an operand that lost its rows. Raises for what no rule allows."""
+    out = kwargs.get("out")
+    if out is not None:
+        torch_rules.refuse_out(func, out, (*args, *[v for k, v in kwargs.items() if k != "out"]))
+    if WRITES.get(func):
+        torch_rules.refuse_write(func, args, kwargs)
+    elif not compiling() and func not in torch_rules.KINDS:
+        torch_rules.refuse_unknown(func, args, kwargs)
+    lost = None
+    for mark in marks_of(args, kwargs):
+        if mark.dim is None:
+            lost = mark
+            if WRITES.get(func) and _REFUSES.get(func):
+                raise lost_meets(func, mark, "expected a plain tensor, since it would be changed along all rows")
+        elif _REFUSES.get(func) and _MOVED.get(func) is None:
+            raise _refused(func, mark)
+    return lost
+
+
+def _refused(func, mark: Mark):
+    advice = "it would run along the rows of all sequences; rows at dim 0 are a LoDTensor, see also x.to_padded()"
+    if mark.dim is None:
+        return lost_meets(func, mark, "expected rows of sequences")
+    said = f"expected a LoDTensor, got its rows{_part(mark)} at dim {mark.dim}, through {mark.call}: {advice}"
+    return named(LoDValueError(said), name_of(func))
+
+
+def _part(mark: Mark) -> str:
+    return "" if mark.part is None else f" {mark.part[0]} to {mark.part[1]}"
+
+
+def _along(rule, func, args, kwargs):
+    """A function along sequences: on a layout that it knows, rows at another dim are as good as rows at dim 0."""
+    marks = marks_of(args, kwargs)
+    lost = [mark for mark in marks if mark.dim is None]
+    if rule.elsewhere is None:
+        return NotImplemented
+    if lost:
+        raise lost_meets(func, lost[0], "expected rows of sequences")
+    done = rule.elsewhere(*args, **kwargs)
+    if done is None:
+        raise _refused(func, next((m for m in marks if m.dim or m.part), marks[0]))
+    return done
+
+
+def _again(result, func, args):
+    return result if any(result is a for a in args) else settle(result, placed(args[0]), func, args)
+
+
+def _become(fresh: Tensor, mark: Mark) -> Tensor:
+    """Marks a result that no other object holds."""
+    if _is_compiling():
+        found: Any = fresh.as_subclass(MovedRows)
+    else:
+        found = fresh
+        found.__class__ = MovedRows
+        if mark.dim:
+            dynamic_dim(found, mark.dim)
+    found._mark = mark
+    return found
+
+
+def settle(result, mark: Mark | None, func, args):
+    """The result of a function with a mark, or None if its rows were lost; `args` with the values of keywords."""
+    if type(result) is Tensor:
+        if not _is_compiling():  # compiled code wraps the result instead
+            for a in args:
+                if a is result:
+                    return a  # unchanged: it belongs to the caller
+        return _settled(result, mark, func, args)
+    if isinstance(result, (tuple, list)):
+        if mark is not None and mark.part is EACH:
+            return _pieces(result, mark, args)
+        made = [settle(t, mark, func, args) for t in result]
+        return tuple(made) if type(result) is tuple else type(result)(made)
+    return result
+
+
+def _settled(result: Tensor, mark: Mark | None, func, args) -> Tensor:
+    if mark is not None and mark.dim is not None:
+        at = mark.dim
+        if type(at) is At:
+            at = at.dim if result.dim() == at.rank else at.dim - at.gone
+        count = mark.lod.rows if mark.part is None else mark.part[1] - mark.part[0]
+        if at < result.dim() and result.shape[at] == count:
+            if at == 0 and mark.part is None:
+                return _home[0](result, mark.lod)
+            return _become(
+                result,
+                mark if at == mark.dim and mark.call else Mark(mark.lod, at, mark.call or name_of(func), mark.part),
+            )
+        mark = None
+    if result.dim() == 0 and not _SELECTS.get(func) and any(t.dim() for t in marked(args, _NONE)):
+        return result
+    if mark is None and result.layout == torch.strided:
+        mark = _lost(func, args)
+    return result if mark is None else _become(result, mark)
+
+
+def _lost(func, args) -> Mark | None:
+    """The mark of a result whose rows are lost: that of the operand that lost them, if one did."""
+    if PLAIN.get(func) or _FRESH.get(func) or (_SHAPE_ONLY.get(func) and mark_of(args[0]) is None):
+        return None
+    lod = getattr(args[0], "_lod", None) if args else None
+    if lod is not None and not any(type(a) in _CARRIERS for a in args[1:]):
+        return Mark(lod, None, name_of(func))  # common: without looking for marks
+    marks = marks_of(args, _NONE)
+    lost = [m for m in marks if m.dim is None]
+    if not marks:
+        return None
+    if not lost:
+        return Mark(marks[0].lod, None, name_of(func))
+    first = lost[0]
+    same = (
+        _EVEN.get(func) and len(lost) == len(marks) and all(m.part == first.part and m.lod is first.lod for m in lost)
+    )
+    return first if same else first._replace(part=None)
+
+
+def _pieces(results, mark: Mark, args):
+    """Each result has the rows after those of the one before."""
+    own = marks_of(args, _NONE)[0]
+    begin, found = own.part[0] if own.part else 0, []
+    for t in results:
+        end = begin + (1 if mark.dim is None else t.shape[mark.dim])
+        part = None if mark.dim is not None and (begin, end) == (0, mark.lod.rows) else (begin, end)
+        if part is None and mark.dim == 0:
+            found.append(_home[0](t, mark.lod))
+        else:
+            found.append(_become(t, Mark(mark.lod, mark.dim, own.call or mark.call, part)))
+        begin = end
+    return type(results)(found)
+
+
+def moved_rows(values: Tensor, lod: LoD, dim: int, call: str) -> Tensor:
+    """Rows at a dim other than 0, which no other object holds."""
+    return _become(values, Mark(lod, dim, call))
+
+
+def _load(values: Tensor, lod: LoD, dim: int | None, call: str, part, requires_grad: bool) -> Tensor:
+    """Called by pickle and torch.load: a file is input like any other, so it is validated."""
+    if not isinstance(lod, LoD) or not isinstance(values, Tensor) or not isinstance(call, str):
+        raise LoDTypeError(
+            f"expected values, a LoD and a name, got {type(values).__name__}, {type(lod).__name__}, {call!r}"
+        )
+    count = lod.rows if part is None else part[1] - part[0]
+    if dim is not None and not (0 <= dim < values.dim() and values.shape[dim] == count):
+        raise LoDValueError(f"expected {count} rows at dim {dim}, got shape {tuple(values.shape)}")
+    with without_policy():
+        loaded = _become(values.as_subclass(Tensor), Mark(lod, dim, call, part))
+    return loaded.requires_grad_() if requires_grad is True else loaded
+
+
+torch.serialization.add_safe_globals([_load])  # not the class: see lod.py
+admit(MovedRows)

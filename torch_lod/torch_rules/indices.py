@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of what takes rows apart, writes them by index and puts tensors together."""
+
+import torch
+from torch import Tensor
+
+from ..dynamo import compiling, holds
+from ..errors import LoDValueError, named
+from ..lod import LoD
+from .arguments import OUT, At, Mark, lod_of, mark_of, misaligned, name_of, placed, refusal, same_lod
+from .operands import agree, place
+from .signature import signature
+
+_NO_LIST = (slice, int, type(None), type(Ellipsis))
+#: The part of a mark whose results, one after another, hold the rows of the operand.
+EACH = (-1, -1)
+
+
+def getitem(func, args, kwargs):
+    x, key = args
+    lod = lod_of(x)
+    if lod is None:
+        return _looked_up(x, key)
+    if type(key) is int:
+        return _cut(x, key, Mark(lod, 0, ""), 0, name_of(func))
+    if key is None:
+        return Mark(lod, 1, name_of(func))
+    if isinstance(key, slice):
+        return lod if key == slice(None) else _cut(x, key, Mark(lod, 0, ""), 0, name_of(func))
+    if lod_of(key) is not None and key.dtype == torch.bool:
+        same_lod("x[mask]", lod, lod_of(key))
+    if isinstance(key, Tensor):
+        return None
+    key = key if isinstance(key, tuple) else (key,)
+    first, rest = key[0] if key else slice(None), key[1:]
+    if any(lod_of(k) is not None for k in rest):
+        return None
+    lists = [i for i, k in enumerate(rest) if isinstance(k, bool) or not isinstance(k, _NO_LIST)]
+    if lists and lists[-1] - lists[0] + 1 != len(lists):
+        return None  # index tensors that are not adjacent move their dims to the front
+    if isinstance(first, slice) and first == slice(None):
+        return lod
+    taken = sum(k.dim() if isinstance(k, Tensor) and k.dtype == torch.bool else k is not None for k in rest)
+    if first is Ellipsis and taken < x.dim():
+        return lod
+    return _taken(x, key, Mark(lod, 0, ""), name_of(func))
+
+
+def _getitem_moved(func, args, kwargs):
+    x, key = args
+    mark = placed(x)
+    if mark is None:
+        return _looked_up(x, key) if mark_of(x) is None else None
+    return _taken(x, key if isinstance(key, tuple) else (key,), mark, name_of(func))
+
+
+getitem.moved = _getitem_moved  # type: ignore[attr-defined]
+
+
+def _looked_up(x, key):
+    """The rows of a table, by ids that are rows."""
+    if isinstance(key, tuple) and len(key) == 1:
+        key = key[0]
+    if mark_of(x) is None and isinstance(key, Tensor) and key.dtype not in (torch.bool, torch.uint8):
+        mark = placed(key)
+        return mark if mark is None or mark.dim or mark.part else mark.lod
+    return None
+
+
+def _taken(x, key: tuple, mark: Mark, call: str) -> Mark | None:
+    """Where the rows are in x[key] for numbers, slices, None and an ellipsis, and for lists along a single other dim."""
+    given = sum(k is not None and k is not Ellipsis for k in key)
+    lists = [k for k in key if not isinstance(k, _NO_LIST) or isinstance(k, bool)]
+    if any(
+        isinstance(k, bool) or mark_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool)
+        for k in lists
+    ):
+        return None
+    if lists and (len(lists) > 1 or any(isinstance(k, int) for k in key) or torch.as_tensor(lists[0]).dim() != 1):
+        return None
+    if Ellipsis not in [k for k in key if isinstance(k, _NO_LIST)]:
+        key = (*key, Ellipsis)
+    seen = at = 0  # dims of x, and of the result
+    for k in key:
+        if k is None:
+            at += 1
+            continue
+        if k is Ellipsis:
+            skipped = x.dim() - given
+            if seen <= mark.dim < seen + skipped:
+                return _at(mark, at + mark.dim - seen, call)
+            seen, at = seen + skipped, at + skipped
+            continue
+        if seen == mark.dim:
+            return _cut(x, k, mark, at, call)
+        seen += 1
+        at += not isinstance(k, int)
+    return None
+
+
+def _at(mark: Mark, dim: int, call: str) -> Mark:
+    return mark._replace(dim=dim, call=mark.call if mark.dim or mark.part else call)
+
+
+def _cut(x, k, mark: Mark, at: int, call: str) -> Mark | None:
+    """The rows that a number or a slice takes."""
+    if isinstance(k, slice) and k == slice(None):
+        return _at(mark, at, call)
+    rows, start = x.shape[mark.dim], mark.part[0] if mark.part else 0
+    if isinstance(k, slice) and k.step in (None, 1):
+        begin, end = _bound(k.start, 0, rows), _bound(k.stop, rows, rows)
+        return part_of(_at(mark, at, call), start + begin, start + max(begin, end))
+    if type(k) is int and mark.dim == 0 and -rows <= k < rows:
+        return Mark(mark.lod, None, call, (start + k % rows, start + k % rows + 1))
+    return None
+
+
+def _bound(index, default, rows):
+    """An end of a slice; sizes may be symbols of torch.compile, which slice.indices does not take."""
+    if index is None:
+        return default
+    index = index if index >= 0 else index + rows
+    return max(0, min(index, rows))
+
+
+def part_of(mark: Mark, begin, end) -> Mark:
+    """The rows from `begin` to `end`: all of them are no part."""
+    return mark._replace(part=None if begin == 0 and end == mark.lod.rows else (begin, end))
+
+
+def set_item(func, args, kwargs):
+    """A LoDTensor as value must have the same rows as what it overwrites; with a LoDTensor as mask, the value is one
+    number or one row for all."""
+    x, key, value = args
+    if lod_of(x) is None:
+        return
+    keys = key if isinstance(key, tuple) else (key,)
+    for k in keys:
+        if lod_of(k) is None:
+            continue
+        if k.dtype != torch.bool or len(keys) > 1:
+            raise refusal(func, "its rows would say which rows are written; pass .values() of the index")
+        same_lod("x[mask] =", lod_of(x), lod_of(k))
+        if isinstance(value, Tensor) and value.dim() > x.dim() - k.dim() and value.shape[0] != 1:
+            raise refusal(func, f"what is written where is counted over all rows; see torch.where, and {OUT}")
+    if lod_of(value) is not None:
+        lod = getitem(func, (x, key), {})
+        if not isinstance(lod, LoD) or x[key].dim() != value.dim():
+            raise refusal(func, "rows of the value would be written over other rows; assign its .values()")
+        same_lod("x[...] =", lod, lod_of(value))
+
+
+def _set_item_moved(func, args, kwargs):
+    """What is written must be the rows that it overwrites, or the whole tensor with a mask of all rows be set to a
+    number."""
+    x, key, value = args
+    own = placed(x)
+    if own is None:
+        return None
+    keys = key if isinstance(key, tuple) else (key,)
+    masks = [k for k in keys if mark_of(k) is not None]
+    if masks:
+        single = isinstance(value, Tensor) and value.dim() > 0
+        same = len(keys) == 1 and keys[0].dtype == torch.bool and _corresponds(own, x.dim(), mark_of(keys[0]), x.dim())
+        if single or not same or keys[0].dim() < own.dim + 1:
+            raise refusal(func, "its rows would say which rows are written; pass .values() of the index")
+    if mark_of(value) is not None:
+        taken = x[key]
+        target = getitem(func, args[:2], {}) if lod_of(x) is not None else _getitem_moved(func, args[:2], {})
+        target = Mark(target, 0, "") if isinstance(target, LoD) else target
+        if not _corresponds(target, taken.dim(), mark_of(value), value.dim()):
+            raise refusal(func, "rows of the value would be written over other rows; assign its .values()")
+    return own
+
+
+def _corresponds(a: Mark | None, dims: int, b: Mark | None, other: int) -> bool:
+    """Whether two marks, of tensors of so many dims, are of the same rows at the same dim from the right."""
+    if a is None or b is None or a.part != b.part or a.lod.differs(b.lod):
+        return False
+    if a.dim is None or b.dim is None:
+        return a.dim is b.dim and a.part is not None
+    return a.dim - dims == b.dim - other
+
+
+set_item.moved = _set_item_moved  # type: ignore[attr-defined]
+
+
+@signature("input, indices, values")
+def put_in_place(func, input, indices, values):
+    set_item(func, (input, tuple(indices), values), {})
+
+
+def _put_moved(func, args, kwargs):
+    input, indices, values = args[:3]
+    return _set_item_moved(func, (input, tuple(indices), values), {})
+
+
+put_in_place.moved = _put_moved  # type: ignore[attr-defined]
+
+
+def data(func, args, kwargs):
+    x, new = args
+    if mark_of(new) is not None:
+        if lod_of(new) is None:
+            raise misaligned(func)
+        same_lod("data", lod_of(x), lod_of(new))
+    if isinstance(new, Tensor) and (new.dim() == 0 or new.shape[0] != lod_of(x).rows):
+        raise refusal(func, f"its LoD covers {lod_of(x).rows} rows; use x.with_lod(...) for other rows")
+
+
+# -- taking apart
+
+
+def pieces(text: str):
+    """split, chunk and the like. Along the rows each result is a part of them."""
+
+    @signature(text)
+    def rule(func, input, rank, dim, rows):
+        if isinstance(dim, int) and dim % rank == rows:
+            mark = mark_of(input)
+            return Mark(mark.lod, rows, name_of(func), EACH) if mark and not compiling() else False
+        return True
+
+    return rule
+
+
+@signature("input, dim=0")
+def unbind(func, input, rank, dim, rows):
+    if dim % rank != rows:
+        return _less(rows, dim % rank)
+    mark = mark_of(input)
+    return Mark(mark.lod, None, name_of(func), EACH) if mark and not compiling() else False
+
+
+def _less(rows: int, dim: int):
+    return At(rows - 1) if dim < rows else True
+
+
+@signature("input, dim, index")
+def select(func, input, rank, dim, index, rows):
+    if dim % rank != rows:
+        return _less(rows, dim % rank)
+    return False
+
+
+@signature("input, dim, start, length")
+def narrow(func, input, rank, dim, start, length, rows):
+    if dim % rank != rows:
+        return True
+    mark = mark_of(input)
+    if mark is None or compiling() or type(start) is not int or type(length) is not int:
+        return False
+    before = (mark.part[0] if mark.part else 0) + start % max(input.shape[rows], 1)
+    return part_of(Mark(mark.lod, rows, mark.call or name_of(func)), before, before + length)
+
+
+# -- joining tensors
+
+
+def _each(tensors, kwargs):
+    tensors = tensors[0] if tensors else kwargs.get("tensors")
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def join_tensors(func, args, kwargs):
+    """cat and stack: along another dim than that of the rows as operands that must correspond; along it the sequences
+    of whole batches follow one another, and the parts of a batch are the batch again."""
+    tensors = _each(args, kwargs)
+    dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
+    if not isinstance(dim, int) or not all(isinstance(t, Tensor) for t in tensors):
+        return None
+    rank = max([0, *[t.dim() for t in tensors]])
+    stacks = func is torch.stack
+    dim %= max(rank + stacks, 1)
+    lod = lod_of(tensors[0]) if tensors and dim else None
+    if lod is not None and all(lod_of(t) is lod and t.dim() == rank for t in tensors):  # nearly every call
+        return lod
+    marks = [mark_of(t) for t in tensors]
+    if stacks and dim == 0 and marks and all(m is not None and m.dim is None and m.part for m in marks):
+        return _whole(_together(marks, 0))
+    if all(m is None or m.dim is None for m in marks):
+        return None
+    if not stacks and any(m is not None and m.dim == dim for m in marks):
+        if any(m is None or m.dim != dim for m in marks):
+            return None
+        return _whole(_together(marks, dim))
+    at, _ = place(func, tensors, True, given=stacks)
+    if at is None or any(t.dim() != rank for t in tensors):
+        return None
+    return _whole(at._replace(dim=at.dim + (stacks and dim <= at.dim), call=at.call or name_of(func)))
+
+
+join_tensors.moved = join_tensors  # type: ignore[attr-defined]
+
+
+def _whole(mark: Mark | None):
+    return mark.lod if mark is not None and mark.dim == 0 and mark.part is None else mark
+
+
+def _together(marks: list, dim: int) -> Mark | None:
+    """Rows one after another: whole batches, or parts that follow one another."""
+    first, end = marks[0], None
+    if all(m.part is None for m in marks):
+        lod = _chained([m.lod for m in marks])
+        return None if lod is None else Mark(lod, dim, first.call or "cat")
+    for m in marks:
+        if (
+            m.part is None
+            or (end is not None and m.part[0] != end)
+            or (m.lod is not first.lod and m.lod.differs(first.lod))
+        ):
+            return None
+        end = m.part[1]
+    return part_of(Mark(first.lod, dim, first.call), first.part[0], end)
+
+
+def stack_at(least: int, below=None):
+    """hstack and similar functions join tensors of at least `least` dims along another dim than 0; others by rule
+    `below`."""
+
+    @signature("tensors: tensors")
+    def rule(func, tensors):
+        if any(t.dim() < least for t in tensors if lod_of(t) is not None):
+            return None if below is None else below([lod_of(t) for t in tensors])
+        return agree(func, tensors)
+
+    return rule
+
+
+@signature("tensors: tensors")
+def vstack(func, tensors):
+    return _chained([lod_of(t) if t.dim() > 1 else None for t in tensors])
+
+
+def _chained(lods) -> LoD | None:
+    return None if any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1 else chain(lods)
+
+
+def chain(lods) -> LoD:
+    """The sequences of several LoDs one after another."""
+    if len(lods) == 1:
+        return lods[0]
+    rows, levels = sum(lod.rows for lod in lods), []
+    if not holds(rows < 2**63):
+        raise named(LoDValueError(f"expected fewer than 2**63 rows in all, got {rows}"), "cat")
+    for k in range(lods[0].depth):
+        parts, end = [torch.zeros(1, dtype=torch.int64, device="cpu")], 0
+        for lod in lods:
+            offsets = lod.levels[k]
+            parts.append(offsets[1:] + end)
+            end += lod.elements_at(k)
+        levels.append(torch.cat(parts))
+    return LoD.checked("offsets", levels, lods[0].level_names, rows)

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of views: at which dim of the result the rows are."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from .arguments import At, Mark, lod_of, name_of, placed, refusal, touches_rows
+from .operands import first
+from .signature import signature
+
+AS_PAD = (
+    "on rows (rows, features) two numbers may mean the features or, as nn.ZeroPad1d has it, the positions; write "
+    "F.pad(x, (before, after, 0, 0)) for the features, F.pad(x.t(), (before, after)).t() for the positions of every sequence"
+)
+
+
+def found(before, after, rows: int) -> At | bool:
+    """Where the rows are after the sizes `before` became `after`: at a dim of their size with as many elements before
+    it. There is none if they were merged with another dim or cut."""
+    ahead, count, seen = math.prod(before[:rows]), before[rows], 1
+    for i, size in enumerate(after):
+        if seen == ahead and size == count:
+            return At(i)
+        seen = seen * size
+    return False
+
+
+def _sizes(shape, count) -> list:
+    """Sizes without -1."""
+    known = math.prod([n for n in shape if n != -1])
+    return [count // known if n == -1 and known else n for n in shape]
+
+
+@signature("input, *shape, dtype")
+def reshape(func, input, shape, dtype, rows):
+    if isinstance(shape[0] if shape else dtype, torch.dtype):
+        return rows < input.dim() - 1 or input.dim() == 1
+    if not len(shape):
+        return False
+    if not rows and (shape[0] == input.shape[0] or (shape[0] == -1 and len(shape) == input.dim() == 1)):
+        return True
+    if any(not isinstance(n, (int, torch.SymInt)) for n in shape):
+        return False
+    return found(input.shape, _sizes(shape, input.numel()), rows)
+
+
+@signature("input, other: plain")
+def _reshape_as(func, input, other, rows):
+    return found(input.shape, other.shape, rows)
+
+
+def reshape_as(func, args, kwargs):
+    """The other operand only has a shape."""
+    return _as(_reshape_as, func, args, kwargs)
+
+
+def _as(rule, func, args, kwargs):
+    x = args[0] if args else first(args, kwargs)
+    other = args[1] if len(args) > 1 else kwargs.get("other")
+    rule = rule if lod_of(x) is not None else rule.moved
+    return rule(func, (x, _Shape(other.shape)), {}) if isinstance(other, Tensor) else None
+
+
+class _Shape:
+    def __init__(self, shape):
+        self.shape = shape
+
+
+@signature("input, *shape")
+def expand(func, input, rank, shape, rows):
+    more = len(shape) - rank
+    if more < 0 or not (shape[rows + more] == -1 or shape[rows + more] == input.shape[rows]):
+        return False
+    return At(rows + more) if rows + more else True
+
+
+@signature("input, other: plain")
+def _expand_as(func, input, rank, other, rows):
+    more = len(other.shape) - rank
+    if more < 0 or other.shape[rows + more] != input.shape[rows]:
+        return False
+    return At(rows + more) if rows + more else True
+
+
+def expand_as(func, args, kwargs):
+    """The other operand only has a shape."""
+    return _as(_expand_as, func, args, kwargs)
+
+
+expand_as.moved, reshape_as.moved = expand_as, reshape_as  # type: ignore[attr-defined]
+
+
+@signature("input, *repeats")
+def repeat(func, rank, repeats, rows):
+    more = len(repeats) - rank
+    if (more < 0 or repeats[rows + more] != 1) and not (func.__name__ == "tile" and rows + more < 0):
+        return False
+    return At(rows + max(more, 0)) if rows + more > 0 else True
+
+
+@signature("input, start_dim=0, end_dim=-1")
+def flatten(func, input, rank, start_dim, end_dim, rows):
+    if rank == 1 or (not rows and not touches_rows(start_dim, rank)):
+        return True
+    start, end, shape = start_dim % rank, end_dim % rank, input.shape
+    return found(shape, [*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :]], rows)
+
+
+@signature("input, dim, sizes")
+def unflatten(func, input, rank, dim, sizes, rows):
+    if not isinstance(dim, int) or not isinstance(sizes, (tuple, list)):
+        return False
+    dim %= rank
+    if not rows and dim:
+        return True
+    return found(input.shape, [*input.shape[:dim], *_sizes(sizes, input.shape[dim]), *input.shape[dim + 1 :]], rows)
+
+
+@signature("input, dim")
+def squeeze(func, input, rank, dim, rows):
+    if input.shape[rows] == 1 and (dim is None or touches_rows(dim, rank, rows)):
+        return False
+    if not rows:
+        return True
+    dims = range(rank) if dim is None else [d % rank for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
+    return At(rows - sum(d < rows and input.shape[d] == 1 for d in dims))
+
+
+@signature("input, dim")
+def unsqueeze(func, rank, dim, rows):
+    at = rows + (dim % (rank + 1) <= rows)
+    return At(at) if at else True
+
+
+@signature("input, dim0, dim1")
+def transpose(func, rank, dim0, dim1, rows):
+    a, b = dim0 % rank, dim1 % rank
+    if rows not in (a, b) or a == b:
+        return True
+    return At(a + b - rows)
+
+
+@signature("input, *dims")
+def permute(func, rank, dims, rows):
+    return _after([d % rank for d in dims], rows) if len(dims) == rank else False
+
+
+@signature("input, source, destination")
+def movedim(func, rank, source, destination, rows):
+    """The dims that are not named fill what is left, in their order."""
+    pairs = [(v if isinstance(v, (tuple, list)) else (v,)) for v in (source, destination)]
+    sources, destinations = ([d % rank for d in pair] for pair in pairs)
+    order = [d for d in range(rank) if d not in sources]
+    for to, d in sorted(zip(destinations, sources)):
+        order.insert(to, d)
+    return _after(order, rows)
+
+
+def _after(order: list, rows: int) -> At | bool:
+    if rows not in order:
+        return False
+    at = order.index(rows)
+    return At(at) if at != rows else True
+
+
+def adjoint(func, args, kwargs):
+    """Transposes the last two dims."""
+    x = args[0] if args else first(args, kwargs)
+    lod, dims = x._lod, x.dim()
+    return lod if dims != 2 else Mark(lod, 1, name_of(func))
+
+
+def reverse(func, args, kwargs):
+    """Of a matrix as `adjoint`; of more dims, all in turn."""
+    x = args[0] if args else first(args, kwargs)
+    lod, dims = x._lod, x.dim()
+    return lod if dims < 2 else Mark(lod, dims - 1, name_of(func))
+
+
+def _adjoint_moved(func, args, kwargs):
+    x = args[0] if args else first(args, kwargs)
+    mark, dims = placed(x), x.dim()
+    turned = mark is not None and mark.dim >= dims - 2 and dims > 1
+    return mark._replace(dim=2 * dims - 3 - mark.dim) if turned else mark
+
+
+def _reverse_moved(func, args, kwargs):
+    x = args[0] if args else first(args, kwargs)
+    mark = placed(x)
+    return mark and mark._replace(dim=x.dim() - 1 - mark.dim)
+
+
+adjoint.moved = _adjoint_moved  # type: ignore[attr-defined]
+reverse.moved = _reverse_moved  # type: ignore[attr-defined]
+
+
+def diagonal(text: str, more: int = 0):
+    """Over two dims of the input, or of a result that has `more` dims more."""
+
+    @signature(text)
+    def rule(func, input, dim1, dim2, rows):
+        rank = input.dim() + more
+        if rows and more:
+            return False
+        if touches_rows((dim1, dim2), rank, rows):
+            return False
+        return At(rows - sum(d % rank < rows for d in (dim1, dim2))) if rows else True
+
+    return rule
+
+
+def ranked(least: int):
+    """Keeps the LoD of a single tensor with at least `least` dims; with fewer dims, rows would move or not be rows."""
+
+    @signature("input, *more")
+    def rule(func, rank, more):
+        return rank >= least and not any(isinstance(value, Tensor) for value in more)
+
+    return rule
+
+
+def at_least(least: int):
+    """atleast_1d, 2d and 3d of one tensor or several: each result has the rows of its own."""
+
+    def rule(func, args, kwargs):
+        x = args[0] if args else first(args, kwargs)
+        if len(args) > 1 or not isinstance(x, Tensor):
+            return None
+        mark = placed(x)
+        if mark is None:
+            return None
+        more = least - x.dim()
+        ahead = more > 0 and x.dim() == 1 and least > 1  # (n,) becomes (1, n) and (1, n, 1), (n, d) becomes (n, d, 1)
+        if ahead:
+            return mark._replace(dim=mark.dim + 1, call=mark.call or name_of(func))
+        return mark.lod if lod_of(x) is not None else mark
+
+    rule.moved = rule  # type: ignore[attr-defined]
+    return rule
+
+
+@signature("input, pad, mode='constant'")
+def pad(func, input, rank, pad, mode, rows):
+    """Pairs of numbers from the last dim on."""
+    touched = [any(pad[2 * i : 2 * i + 2]) for i in range(len(pad) // 2)]
+    own = rank - 1 - rows
+    if own < len(touched) and touched[own]:
+        raise refusal(func, "padding the dim of the rows adds some that belong to no sequence; use x.to_padded()")
+    if not rows and rank == 2 and len(touched) == 1 and touched[0] and mode == "constant":
+        raise refusal(func, AS_PAD)
+    return True

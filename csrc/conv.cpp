@@ -55,7 +55,8 @@ Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTe
   if (out.numel() == 0) return out;
   if (!has_products_for(x)) {
     const Tensor seen = seen_by(x, offsets, weight.size(0), start, dilation);
-    return b.defined() ? at::addmm(b, seen, w) : at::mm(seen, w);
+    const Tensor left = whole_columns(seen), right = whole_rows(w);
+    return b.defined() ? at::addmm(b, left, right) : at::mm(left, right);
   }
   const WindowsOfRows windows{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, weight.size(0), start, dilation};
   Factor(w).multiply(x, windows, out, b);

@@ -27,6 +27,7 @@ ONCE = {
     "test_malformed.py::test_broken_files": "files",
     "test_malformed.py::test_nothing_crashes": "runs with and without compiled operators by itself",
     "test_models.py::test_two_processes": "torch.distributed",
+    "test_numerics.py::test_products": "compositions multiply with torch's functions",
     "test_resources.py::test_rows_without_numbers": "compositions number the rows",
     "test_state.py::test_load_in_a_fresh_process": "files",
 }

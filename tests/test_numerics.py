@@ -78,6 +78,28 @@ def test_a_sequence_does_not_depend_on_its_place_and_company(name):
                     assert same_bits(a, b).all(), f"{dtype}, width {width}, sequence {s}"
 
 
+def _multiplying(dtype, width):
+    torch.manual_seed(2)
+    for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+        module = kind(width, width).to(dtype)
+        yield lambda x, module=module: module(x)[0]
+    weight = torch.randn(3 * width, 5, dtype=dtype)
+    yield lambda x: tl.sequence_conv(x, weight, 3)
+
+
+@pytest.mark.parametrize("width", [5, 17, 33, 80])
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, *HALVES))
+def test_products_leave_nan_in_its_sequence(dtype, width):
+    rows = torch.randn(22, width, generator=torch.Generator().manual_seed(5)).to(dtype)
+    spoilt = rows.clone()
+    spoilt[1:21] = torch.nan
+    for call in _multiplying(dtype, width):
+        whole, hit = (by_sequence(call, tl.from_lengths(r, [[1, 20, 1]])) for r in (rows, spoilt))
+        for s in (0, 2):
+            assert all(same_bits(a, b).all() for a, b in zip(whole[s], hit[s], strict=True))
+        assert all(t.isnan().all() for t in hit[1])
+
+
 @pytest.mark.parametrize("info", [i for i in SEQUENCES if i.differentiable], ids=lambda info: info.id)
 def test_anomaly_mode_raises_nothing_where_gradients_are_finite(info, device):
     """Nor in gradients of gradients: a NaN that reaches no row is still one to anomaly mode."""

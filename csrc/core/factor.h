@@ -6,6 +6,7 @@
 #include "core/product.h"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
@@ -20,11 +21,29 @@ void visit_products(const Tensor& t, const F& f) {
   else f(Type<double>{});
 }
 
+// Torch's product of half-width numbers in host memory (oneDNN) takes columns in blocks. Where the last block is not full
+// it takes in numbers of the next row, times zero; but zero times NaN is NaN. Columns of zeros fill it.
+inline int64_t missing_columns(const Tensor& t, int64_t columns) {
+  constexpr int64_t block = 32;
+  return t.is_cpu() && at::isReducedFloatingType(t.scalar_type()) ? (block - columns % block) % block : 0;
+}
+inline Tensor whole_columns(const Tensor& left) {
+  const int64_t missing = missing_columns(left, left.size(1));
+  return missing ? at::constant_pad_nd(left, {0, missing}) : left;
+}
+inline Tensor whole_rows(const Tensor& right) {
+  const int64_t missing = missing_columns(right, right.size(0));
+  return missing ? at::constant_pad_nd(right, {0, 0, 0, missing}) : right;
+}
+
 // The right side of products, prepared once: (k, n), of any strides.
 class Factor {
  public:
   explicit Factor(const Tensor& right) : right_(right) {
-    if (!has_products_for(right)) return;
+    if (!has_products_for(right)) {
+      right_ = whole_rows(right);
+      return;
+    }
     const int64_t k = right.size(0), n = right.size(1);
     visit_products(right, [&]<class T>(Type<T>) {
       packed_ = at::empty({packed_size<T>(n, k)}, right.options());
@@ -36,8 +55,8 @@ class Factor {
   void multiply(const Tensor& left, const Tensor& out, const Tensor& bias = Tensor()) const {
     if (packed_.defined()) return run(left, out, bias, 0);
     Tensor to = out;
-    if (bias.defined()) at::addmm_out(to, bias, left, right_);
-    else at::mm_out(to, left, right_);
+    if (bias.defined()) at::addmm_out(to, bias, whole_columns(left), right_);
+    else at::mm_out(to, whole_columns(left), right_);
   }
   // out = windows of left, side by side, right (+ bias); only where has_products_for(left).
   void multiply(const Tensor& left, const WindowsOfRows& windows, const Tensor& out, const Tensor& bias) const {
@@ -46,7 +65,7 @@ class Factor {
   // out += left right
   void add(const Tensor& left, const Tensor& out) const {
     if (packed_.defined()) run(left, out, out, out.size(1));
-    else out.addmm_(left, right_);
+    else out.addmm_(whole_columns(left), right_);
   }
 
  private:

@@ -20,6 +20,7 @@ from samples import OPS, SEQUENCES
 
 import torch_lod as tl
 from torch_lod.lod import _load_lod
+from torch_lod.moved_rows import MovedRows
 from torch_lod.seq_index import SequenceIndex
 from torch_lod.tensor import _load_lod_tensor
 
@@ -198,6 +199,7 @@ METHODS = {
         "__setattr__": [("rows", 3)],
         "__delattr__": [("rows",)],
     },
+    MovedRows: {"lod": [()], "rows_dim": [()], "values": [()]},
     tl.RankTable: {
         "alive": [(0,)],
         "index": [()],
@@ -219,6 +221,7 @@ def _property(name):
 
 def _methods():
     objects = {tl.LoDTensor: (two, one), tl.LoD: (lod,), tl.RankTable: (lambda: tl.RankTable(lod(), 0),)}
+    objects[MovedRows] = (lambda: two().t(), lambda: two().sum(0))
     for cls, methods in METHODS.items():
         for name, givens in methods.items():
             for make, given in itertools.product(objects[cls], givens):
@@ -467,6 +470,7 @@ def entry_points() -> set[str]:
         for n in set(dir(two())) - plain | set(vars(tl.LoDTensor)) & plain
         if n[0] != "_" and n != "seq"
     }
+    found |= {f"MovedRows.{n}" for n in set(dir(MovedRows)) - plain if n[0] != "_"}
     found |= {f"LoD.{n}" for n in dir(tl.LoD) if n[0] != "_" and n not in INTERNAL}
     found |= {f"RankTable.{n}" for n in dir(tl.RankTable) if n[0] != "_"}
     found |= {f"SequenceIndex.{n}" for n in ("__getitem__", "__iter__") if n in vars(SequenceIndex)}
@@ -475,6 +479,7 @@ def entry_points() -> set[str]:
         "LoDTensor.imag",
         "LoDTensor.mT",
         "LoDTensor.mH",
+        "LoDTensor.T",
     }  # torch's; the table's tests have them
 
 

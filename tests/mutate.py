@@ -40,7 +40,7 @@ HELD_BY = {
 }
 #: Rules that no test can miss, and why.
 EQUIVALENT = {
-    "validate.py:27 condition without: data.dtype == np.uint64": "no other integer of numpy is as large",
+    "validate.py:28 condition without: data.dtype == np.uint64": "no other integer of numpy is as large",
 }
 #: Seconds that the tests of one mutant may take.
 LIMIT = 300

@@ -117,7 +117,7 @@ WIDE = {
     "x[:, [0, 0]]": lambda r: r[:, [0, 0]],
     "transpose(1, -1)": lambda r: r.transpose(1, -1),
     "layer_norm": lambda r: F.layer_norm(r, tuple(r.shape[1:])),
-    "pad": lambda r: F.pad(r, (1, 0)),
+    "pad": lambda r: F.pad(r, (1, 0, 0, 0)),
     "linear": lambda r: F.linear(r, _constant(3, r.shape[-1], dtype=r.dtype), _constant(3, dtype=r.dtype)),
     "x @ w": lambda r: r @ _constant(r.shape[-1], 4, dtype=r.dtype),
     "reshape": lambda r: r.reshape(len(r), r.shape[1:].numel()),
@@ -253,7 +253,7 @@ OPERATORS = [
     _operator("sequence_conv1d", call=_weighted(lambda s: (2, s[1], 3)), takes=rank(2, 2)),
     _operator("row_conv", call=_weighted(lambda s: (2, *s[1:])), takes=rank(2, 2)),
     _operator("sequence_attention", (False, True), call=_itself, takes=rank(2, 3)),
-    _operator("rotary_embedding", takes=lambda x: x.dim() > 1 and x.shape[-1] % 2 == 0 and x.shape[1:].numel() > 0),
+    _operator("rotary_embedding", takes=lambda x: 1 < x.dim() < 4 and x.shape[-1] % 2 == 0 and x.shape[1:].numel() > 0),
     _operator(
         "sequence_topk",
         (1, 2),

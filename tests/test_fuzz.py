@@ -109,7 +109,8 @@ class Program:
         if isinstance(self.nest, Nest):
             assert isinstance(self.x, tl.LoDTensor), f"{said}: a plain tensor"
             assert self.x.lod.to_lengths() == self.nest.lengths(), f"{said}: {self.x.lod}"
-            assert self.x.level_names == self.nest.names, f"{said}: {self.x.level_names}"
+            names = self.nest.names if any(self.nest.names or ()) else None
+            assert self.x.level_names == names, f"{said}: {self.x.level_names}"
             rows = self.nest.rows()
         else:
             assert type(self.x) is torch.Tensor, f"{said}: a LoDTensor"
@@ -338,6 +339,8 @@ def test_a_sequence_is_the_same_in_any_company_place_and_number_of_threads(part,
         assume(step.takes(x))
         if step.name.startswith(("nn.", "sequence_conv", "row_conv")):
             assume(x.is_floating_point() and (tl.ops.COMPILED or x.dtype in FLOATS))
+        # torch.nn.functional.linear itself lets a NaN of the next row in: see docs/numerics.md
+        assume(name != "nn.MultiheadAttention" or x.dtype != torch.bfloat16 or x.shape[-1] < 5)
         options = tuple(data.draw(option) for option in step.options)
         if step.level:
             options += (data.draw(st.integers(0, x.lod_level - 1), label="level"),)

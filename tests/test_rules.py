@@ -113,7 +113,7 @@ def verdict(func, code, shape, dtype) -> str:
             return f"{wrong} ({change})"
         if not change:
             first, kept, plain, made = found + operands.made, bool(found), _plain(result), operands.made
-            lost = isinstance(result, MovedRows) or (isinstance(result, tuple) and isinstance(result[0], MovedRows))
+            lost = any(isinstance(t, MovedRows) for t in (result if isinstance(result, tuple) else (result,)))
     return "kept" if kept else "lost" if lost else "plain"
 
 

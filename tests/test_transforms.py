@@ -76,7 +76,11 @@ def test_samples_of_vmap(f, chunk):
         want = torch.stack([f(many[..., i]).values() for i in range(4)], 2)
         assert chunk is not None or got.lod is many.lod
         torch.testing.assert_close(values_of(got), want)
-    assert type(func.vmap(f, in_dims=2, chunk_size=chunk)(many)) is torch.Tensor
+    first = func.vmap(f, in_dims=2, chunk_size=chunk)(many)
+    assert chunk is not None or (first.lod, first.rows_dim) == (many.lod, 1)
+    torch.testing.assert_close(
+        values_of(first).movedim(0, 2), torch.stack([f(many[..., i]).values() for i in range(4)], 2)
+    )
     grads = func.vmap(func.grad(functools.partial(loss, f)), in_dims=2)(many)
     torch.testing.assert_close(grads[1], by_autograd(functools.partial(loss, f), many[..., 1]))
 
@@ -85,6 +89,23 @@ def test_along_the_rows_a_sample_of_vmap_is_a_row():
     seen = []
     got = func.vmap(lambda row: seen.append(row) or row.sum())(X)
     assert type(seen[0]) is torch.Tensor and seen[0].shape == (3,) and torch.equal(got, X.values().sum(1))
+
+
+def test_rows_at_another_dim_and_lost_rows_know_it():
+    def along(q):
+        return CONV(q).pow(3).sum()
+
+    turned, want = X.t(), by_autograd(lambda q: along(q.t()))
+    torch.testing.assert_close(func.grad(along)(turned), want.t())
+    torch.testing.assert_close(func.jvp(along, (turned,), (ONES,))[1], want.sum())
+    assert func.vjp(torch.relu, turned)[0].rows_dim == 1
+    many = torch.stack([X, X * 2])
+    assert many.rows_dim == 1 and func.vmap(lambda q: q.lod is X.lod and q)(many).rows_dim == 1
+    assert func.vmap(lambda q: q * 2, out_dims=1)(many).lod is X.lod
+    assert type(func.vmap(lambda row: row.sum(), in_dims=1)(many)) is torch.Tensor
+    for transform in (func.grad, functools.partial(func.vmap, out_dims=0)):
+        with pytest.raises(tl.LoDError, match="became in getitem"):
+            transform(lambda q: (X + q).sum())(X[[2, 0, 1]])
 
 
 def test_modules_with_other_parameters():

@@ -392,7 +392,7 @@ class LoD(Partition):
 
         def make():
             longest = self._symbols[1:] if compiling() and self._symbols else self._longest
-            names = None if self.level_names is None else self.level_names[:k]
+            names = level_names_of(self.level_names and self.level_names[:k], k)
             known = None if longest is None else longest[:k]
             return object.__new__(LoD)._put(self.levels[:k], known, self.levels[k].shape[0] - 1, names)
 

@@ -37,6 +37,10 @@ PLAIN = {
 _FRESH = _named("zeros_like ones_like empty_like full_like rand_like randn_like randint_like equal allclose")
 #: Here the second operand only has a shape or a type.
 _SHAPE_ONLY = _named("expand_as view_as reshape_as type_as to")
+#: The names of all others, in which rows are lost unless a rule knows better.
+_LOST_IN = {
+    f: name_of(f) for f in torch_rules.KINDS if known(f) and not (PLAIN.get(f) or _FRESH.get(f) or _SHAPE_ONLY.get(f))
+}
 #: A single element that these give is a selection; that of another function is a reduction, which ends the mark.
 _SELECTS = {f: True for f, k in torch_rules.KINDS.items() if k in ("move", "shape") and known(f)}
 #: An element of the result is made of the elements at the same place.
@@ -45,9 +49,17 @@ _EVEN = {
     for f, r in _RULES.items()
     if (r is torch_rules.join or r is torch_rules.keep) and f not in IN_PLACE and known(f)
 }
+#: The result is made of the elements of the first argument, in other dims.
+_SHAPES = {
+    f: _MOVED[f]
+    for f, k in torch_rules.KINDS.items()
+    if k == "shape" and known(f) and f in _MOVED and type(_RULES.get(f)) is not _Route and f not in IN_PLACE
+}
 #: Functions that write into their first argument.
 WRITES = {**dict.fromkeys(IN_PLACE, True), Tensor.__setitem__: True}
 _REFUSES = {f: True for f, k in torch_rules.KINDS.items() if k == "refuse" and known(f)}
+#: Types of arguments that may be or hold other operands.
+_OPERANDS = (Tensor, tuple, list)
 #: The class of what has its rows at dim 0: LoDTensor enters itself.
 _home: list[Callable] = []
 
@@ -65,12 +77,22 @@ class MovedRows(Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if not kwargs and _EVEN.get(func) and len(args) <= 2 and type(args[0]) is MovedRows:  # most calls
-            if len(args) == 1 or not isinstance(args[1], Tensor):
-                with without_policy():
-                    result = func(*args)
-                    return _become(result, args[0]._mark) if type(result) is Tensor else _again(result, func, args)
-        return run(func, args, kwargs or _NONE)
+        alone = not kwargs and type(args[0]) is MovedRows
+        for a in args[1:]:
+            if isinstance(a, _OPERANDS):
+                alone = False
+        if not alone:
+            return run(func, args, kwargs or _NONE)
+        if _EVEN.get(func) and len(args) <= 2:  # most calls
+            with without_policy():
+                result = func(*args)
+                return _become(result, args[0]._mark) if type(result) is Tensor else _again(result, func, args)
+        of = _SHAPES.get(func)
+        if of is None:
+            return run(func, args, _NONE)
+        with without_policy():
+            mark = of(func, args, _NONE)
+            return settle(func(*args), Mark(mark, 0, "") if isinstance(mark, LoD) else mark, func, args)
 
     @property
     def lod(self) -> LoD:
@@ -247,11 +269,16 @@ def _settled(result: Tensor, mark: Mark | None, func, args) -> Tensor:
 
 def _lost(func, args) -> Mark | None:
     """The mark of a result whose rows are lost: that of the operand that lost them, if one did."""
+    name = _LOST_IN.get(func)
+    if name is not None and args:  # common: without looking for marks
+        lod = getattr(args[0], "_lod", None)
+        for a in args[1:]:
+            if type(a) in _CARRIERS:
+                lod = None
+        if lod is not None:
+            return Mark(lod, None, name)
     if PLAIN.get(func) or _FRESH.get(func) or (_SHAPE_ONLY.get(func) and mark_of(args[0]) is None):
         return None
-    lod = getattr(args[0], "_lod", None) if args else None
-    if lod is not None and not any(type(a) in _CARRIERS for a in args[1:]):
-        return Mark(lod, None, name_of(func))  # common: without looking for marks
     marks = marks_of(args, _NONE)
     lost = [m for m in marks if m.dim is None]
     if not marks:
@@ -278,6 +305,13 @@ def _pieces(results, mark: Mark, args):
             found.append(_become(t, Mark(mark.lod, mark.dim, own.call or mark.call, part)))
         begin = end
     return type(results)(found)
+
+
+def remarked(fresh: Tensor, mark: Mark | None) -> Tensor:
+    """What no other object holds, with what is known about its rows."""
+    if mark is None:
+        return fresh
+    return _home[0](fresh, mark.lod) if mark.dim == 0 and mark.part is None else _become(fresh, mark)
 
 
 def moved_rows(values: Tensor, lod: LoD, dim: int, call: str) -> Tensor:

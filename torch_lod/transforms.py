@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transforms of torch.func give a LoDTensor to the function that they transform.
+"""The transforms of torch.func give a LoDTensor, and rows at another dim, to the function that they transform.
 
 `torch.func.grad(f)(x)` calls f with a wrapper of x. Wrappers are made in C++, of the class torch.Tensor: f would run
 across sequences and nobody would notice. torch has no hook for a subclass there: a LoDTensor cannot be a node of a
 pytree, because the transforms mark the leaves of its pytree as inputs, and those would be other tensors than the one
 that f is called with. So the functions that wrap and unwrap are replaced where the transforms look them up. They do the
-same as before for every tensor that is not a LoDTensor.
+same as before for every plain tensor.
 """
 
 import functools
@@ -17,16 +17,17 @@ import torch
 from torch._functorch import eager_transforms, vmap
 from torch.autograd import forward_ad
 
-from .tensor import LoDTensor, made
+from .errors import without_policy
+from .moved_rows import remarked
+from .torch_rules import Mark, mark_of
 
 
 def _into(wrap: Callable) -> Callable:
-    """Enters a level: the wrapper of a LoDTensor is a LoDTensor."""
+    """Enters a level: the wrapper knows about rows what the tensor does."""
 
     @functools.wraps(wrap)
     def wrapped(x, *args, **kwargs):
-        inside = wrap(x, *args, **kwargs)
-        return made(inside, x.lod) if isinstance(x, LoDTensor) else inside
+        return remarked(wrap(x, *args, **kwargs), mark_of(x))
 
     return wrapped
 
@@ -37,7 +38,7 @@ def _out_of(unwrap: Callable) -> Callable:
     @functools.wraps(unwrap)
     def unwrapped(x, *args, **kwargs):
         outside = unwrap(x, *args, **kwargs)
-        return made(outside, x.lod) if isinstance(x, LoDTensor) and not isinstance(outside, LoDTensor) else outside
+        return remarked(outside, mark_of(x)) if mark_of(outside) is None else outside
 
     return unwrapped
 
@@ -47,32 +48,42 @@ def _unpacked(unpack: Callable) -> Callable:
 
     @functools.wraps(unpack)
     def unpacked(x, **kwargs):
-        primal, tangent = parts = unpack(x, **kwargs)
-        return type(parts)(made(primal, x.lod), tangent) if isinstance(x, LoDTensor) and primal is not x else parts
+        with without_policy():
+            primal, tangent = parts = unpack(x, **kwargs)
+        return type(parts)(remarked(primal, mark_of(x)), tangent) if primal is not x else parts
 
     return unpacked
 
 
 def _batched(add: Callable) -> Callable:
-    """The samples of vmap. Along dim 0 a sample is one row: a plain tensor."""
+    """The samples of vmap. Along the dim of the rows a sample is one row: a plain tensor."""
 
     @functools.wraps(add)
     def batched(x, dim, level):
-        sample = add(x, dim, level)
-        return made(sample, x.lod) if isinstance(x, LoDTensor) and dim % x.dim() else sample
+        sample, mark = add(x, dim, level), mark_of(x)
+        if mark is None or mark.dim is None:
+            return remarked(sample, mark)
+        at = dim % x.dim()
+        return sample if at == mark.dim else remarked(sample, _moved(mark, mark.dim - (at < mark.dim)))
 
     return batched
 
 
 def _unbatched(remove: Callable) -> Callable:
-    """The results of all samples. With the samples as dim 0, rows are no longer dim 0."""
+    """The results of all samples, which are a dim more."""
 
     @functools.wraps(remove)
     def unbatched(x, level, size, dim):
-        results = remove(x, level, size, dim)
-        return made(results, x.lod) if isinstance(x, LoDTensor) and dim % (x.dim() + 1) else results
+        results, mark = remove(x, level, size, dim), mark_of(x)
+        if mark is None or mark.dim is None:
+            return remarked(results, mark)
+        return remarked(results, _moved(mark, mark.dim + (dim % (x.dim() + 1) <= mark.dim)))
 
     return unbatched
+
+
+def _moved(mark: Mark, dim: int) -> Mark:
+    return mark._replace(dim=dim, call=mark.call or "vmap")
 
 
 _REPLACED: tuple[tuple[Any, dict[str, Callable]], ...] = (

@@ -26,7 +26,11 @@ def getitem(func, args, kwargs):
     if key is None:
         return Mark(lod, 1, name_of(func))
     if isinstance(key, slice):
-        return lod if key == slice(None) else _cut(x, key, Mark(lod, 0, ""), 0, name_of(func))
+        if key.step not in (None, 1):
+            return None
+        rows = lod.rows
+        begin, end = _bound(key.start, 0, rows), _bound(key.stop, rows, rows)
+        return lod if begin == 0 and end == rows else Mark(lod, 0, name_of(func), (begin, max(begin, end)))
     if lod_of(key) is not None and key.dtype == torch.bool:
         same_lod("x[mask]", lod, lod_of(key))
     if isinstance(key, Tensor):
@@ -99,7 +103,7 @@ def _taken(x, key: tuple, mark: Mark, call: str) -> Mark | None:
 
 
 def _at(mark: Mark, dim: int, call: str) -> Mark:
-    return mark._replace(dim=dim, call=mark.call if mark.dim or mark.part else call)
+    return Mark(mark.lod, dim, mark.call if mark.dim or mark.part else call, mark.part)
 
 
 def _cut(x, k, mark: Mark, at: int, call: str) -> Mark | None:
@@ -125,7 +129,7 @@ def _bound(index, default, rows):
 
 def part_of(mark: Mark, begin, end) -> Mark:
     """The rows from `begin` to `end`: all of them are no part."""
-    return mark._replace(part=None if begin == 0 and end == mark.lod.rows else (begin, end))
+    return Mark(mark.lod, mark.dim, mark.call, None if begin == 0 and end == mark.lod.rows else (begin, end))
 
 
 def set_item(func, args, kwargs):

@@ -178,17 +178,27 @@ def signature(text: str) -> Callable[[Callable], Rule]:
             return Mark(lod, answer.dim, name_of(func)) if type(answer) is At and isinstance(lod, LoD) else lod
 
         def moved(func, args, kwargs):
-            values = of.bind(args, kwargs)
-            at, rank = place(func, [values[i] for i in of.operands], of.broadcast)
-            if at is None:
-                return None
+            at = getattr(args[0], "_mark", None) if alone and args and not kwargs else None
+            for value in args[1:]:
+                if type(value) not in _NUMBERS:
+                    at = None
+            numbers = at is not None and at.dim is not None
+            if numbers:  # nearly every call
+                values = [*args[:positional], args[positional:]] if star and args[positional:] else [*args[:positional]]
+                values += defaults[len(values) :]
+                rank = args[0].dim()
+            else:
+                values = of.bind(args, kwargs)
+                at, rank = place(func, [values[i] for i in of.operands], of.broadcast)
+                if at is None:
+                    return None
             values += (rank, at.dim)
             answer = question(func, *[values[i] for i in wanted])
             if isinstance(answer, (LoD, Mark)):
                 return answer
-            if not answer or of.mixed(values, rank, args, kwargs):
+            if not answer or (not numbers and of.mixed(values, rank, args, kwargs)):
                 return None
-            return at._replace(dim=answer) if type(answer) is At else at
+            return Mark(at.lod, answer, at.call, at.part) if type(answer) is At else at
 
         if "rows" in code.co_varnames[: code.co_argcount]:
             rule.moved = moved  # type: ignore[attr-defined]

@@ -64,7 +64,7 @@ _ELEMENTWISE = (
     "abs absolute acos acosh add addcdiv addcmul angle arccos arcsin arctan asin asinh atan atan2 atanh bitwise_and "
     "bitwise_not bitwise_or bitwise_xor ceil celu clamp clamp_max clamp_min clip conj copysign cos cosh deg2rad digamma div "
     "divide dropout elu eq erf erfc erfinv exp exp2 expm1 fill float_power floor floor_divide fmax fmin fmod frac ge gelu "
-    "greater greater_equal gt hardshrink hardsigmoid hardswish hardtanh heaviside hypot isclose isfinite isinf isnan ldexp "
+    "greater greater_equal gt hardshrink hardsigmoid hardswish hardtanh heaviside hypot isfinite isinf isnan ldexp "
     "le leaky_relu lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or "
     "logical_xor logit logsigmoid lt masked_fill maximum minimum mish mul multiply mvlgamma nan_to_num ne neg negative "
     "nextafter not_equal polygamma positive pow prelu rad2deg reciprocal relu relu6 remainder round rrelu rsqrt rsub selu "
@@ -89,7 +89,7 @@ _SPECIAL = (
 )
 _add("join", join, _ELEMENTWISE)
 _add("join", join_in_place, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
-_add("join", join_given, _LOSSES)
+_add("join", join_given, f"{_LOSSES} isclose")
 _add("join", linalg.matmul, "bmm")
 _add("join", join_batches, "pairwise_distance")
 _add("join", views.expand_as, "expand_as")

@@ -19,7 +19,7 @@ AS_PAD = (
 def found(before, after, rows: int) -> At | bool:
     """Where the rows are after the sizes `before` became `after`: at a dim of their size with as many elements before
     it. There is none if they were merged with another dim or cut."""
-    ahead, count, seen = math.prod(before[:rows]), before[rows], 1
+    ahead, count, seen = math.prod(before[:rows]) if rows else 1, before[rows], 1
     for i, size in enumerate(after):
         if seen == ahead and size == count:
             return At(i)
@@ -29,6 +29,8 @@ def found(before, after, rows: int) -> At | bool:
 
 def _sizes(shape, count) -> list:
     """Sizes without -1."""
+    if -1 not in shape:
+        return shape
     known = math.prod([n for n in shape if n != -1])
     return [count // known if n == -1 and known else n for n in shape]
 
@@ -41,8 +43,9 @@ def reshape(func, input, shape, dtype, rows):
         return False
     if not rows and (shape[0] == input.shape[0] or (shape[0] == -1 and len(shape) == input.dim() == 1)):
         return True
-    if any(not isinstance(n, (int, torch.SymInt)) for n in shape):
-        return False
+    for n in shape:
+        if type(n) is not int and not isinstance(n, (int, torch.SymInt)):
+            return False
     return found(input.shape, _sizes(shape, input.numel()), rows)
 
 
@@ -102,9 +105,9 @@ def repeat(func, rank, repeats, rows):
 
 @signature("input, start_dim=0, end_dim=-1")
 def flatten(func, input, rank, start_dim, end_dim, rows):
-    if rank == 1 or (not rows and not touches_rows(start_dim, rank)):
-        return True
     start, end, shape = start_dim % rank, end_dim % rank, input.shape
+    if not rows:
+        return start > 0 or math.prod(shape[1 : end + 1]) == 1
     return found(shape, [*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :]], rows)
 
 
@@ -183,13 +186,13 @@ def _adjoint_moved(func, args, kwargs):
     x = args[0] if args else first(args, kwargs)
     mark, dims = placed(x), x.dim()
     turned = mark is not None and mark.dim >= dims - 2 and dims > 1
-    return mark._replace(dim=2 * dims - 3 - mark.dim) if turned else mark
+    return Mark(mark.lod, 2 * dims - 3 - mark.dim, mark.call, mark.part) if turned else mark
 
 
 def _reverse_moved(func, args, kwargs):
     x = args[0] if args else first(args, kwargs)
     mark = placed(x)
-    return mark and mark._replace(dim=x.dim() - 1 - mark.dim)
+    return mark and Mark(mark.lod, x.dim() - 1 - mark.dim, mark.call, mark.part)
 
 
 adjoint.moved = _adjoint_moved  # type: ignore[attr-defined]

@@ -21,8 +21,8 @@ void visit_products(const Tensor& t, const F& f) {
   else f(Type<double>{});
 }
 
-// Torch's product of half-width numbers in host memory (oneDNN) takes columns in blocks. Where the last block is not full
-// it takes in numbers of the next row, times zero; but zero times NaN is NaN. Columns of zeros fill it.
+// Torch's product of half-width numbers in host memory (oneDNN) takes columns in blocks. Where the last block is not
+// full it takes in numbers of the next row, times zero; but zero times NaN is NaN. Columns of zeros fill it.
 inline int64_t missing_columns(const Tensor& t, int64_t columns) {
   constexpr int64_t block = 32;
   return t.is_cpu() && at::isReducedFloatingType(t.scalar_type()) ? (block - columns % block) % block : 0;

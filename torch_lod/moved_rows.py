@@ -233,6 +233,9 @@ def _become(fresh: Tensor, mark: Mark) -> Tensor:
 def settle(result, mark: Mark | None, func, args):
     """The result of a function with a mark, or None if its rows were lost; `args` with the values of keywords."""
     if type(result) is Tensor:
+        if mark is not None and mark.call and mark.part is None and type(mark.dim) is int and mark.dim < result.dim():
+            if result.size(mark.dim) == mark.lod.rows:  # common, and made of rows: no operand itself
+                return remarked(result, mark)
         if not _is_compiling():  # compiled code wraps the result instead
             for a in args:
                 if a is result:

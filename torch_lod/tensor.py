@@ -17,7 +17,7 @@ from . import ops, torch_rules
 from .dynamo import IN_PLACE, admit, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .lod import LoD, Runs, fitting
-from .moved_rows import WRITES, MovedRows, _home, remarked, settle
+from .moved_rows import WRITES, MovedRows, _home, settle
 from .paddle_methods import PaddleMethods
 from .printing import tree
 from .seq_index import SequenceIndex, below
@@ -116,18 +116,13 @@ class LoDTensor(PaddleMethods, Rows):
                 if lod is None and WRITES.get(func):
                     torch_rules.refuse_write(func, args, _NONE)
                 result = func(*args)
-            if type(result) is Tensor and lod is not None:
-                if type(lod) is not LoD:
-                    if lod.part is None and type(lod.dim) is int and lod.dim < result.dim():
-                        if lod.call and result.size(lod.dim) == lod.lod.rows:
-                            return remarked(result, lod)
-                else:
-                    if not _is_compiling():  # compiled code wraps the result instead
-                        for a in args:
-                            if a is result:
-                                return a  # unchanged: it belongs to the caller
-                    if result.dim() and result.size(0) == lod.rows:
-                        return _become(result, lod)
+            if type(result) is Tensor and type(lod) is LoD:
+                if not _is_compiling():  # compiled code wraps the result instead
+                    for a in args:
+                        if a is result:
+                            return a  # unchanged: it belongs to the caller
+                if result.dim() and result.size(0) == lod.rows:
+                    return _become(result, lod)
             return settle(result, torch_rules.Mark(lod, 0, "") if type(lod) is LoD else lod, func, args)
 
     # -- questions

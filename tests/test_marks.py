@@ -32,6 +32,7 @@ F.adaptive_max_pool1d(x.t(), 2).t() | nn.GroupNorm(2, 8)(x.t()[None])[0].t() | n
 nn.LocalResponseNorm(2)(x.t()[None])[0].t() | nn.ChannelShuffle(2)(x.t()[None])[0].t() | nn.ZeroPad1d(1)(x.t()).t()
 nn.ConstantPad1d((1, 2), 3.0)(x.t()[None])[0].t() | F.pad(x.t()[None], (1, 1), mode="replicate")[0].t() | F.pad(x, (0, 1, 0, 0))
 F.pad(x, (0, 0, 1, -1)) | F.pad(x, (1, 0, 2, 1), value=3.0) | nn.ZeroPad2d((0, 0, 1, -1))(x[None])[0] | F.pad(x[:, 0], (1, 0))
+torch.cat([torch.zeros(0), x]) | torch.cat([torch.zeros(0), x[None]], -2)[0]
 F.pad(conv(F.pad(x.t()[None], (2, 2))), (0, -2))[0].t() | F.pad(x.t()[None], (0, 0), mode="reflect")[0].t()
 F.pad(x.view(len(x), 2, 4).transpose(0, 1), (0, 0, 3, 1)).transpose(0, 1) | torch.stack([row.tanh() @ ROWS[:8] for row in x])
 step_by_step(x, 0) | step_by_step(x[None], 1)[0] | step_by_step(x[None], -2)[0]

@@ -275,6 +275,8 @@ def join_tensors(func, args, kwargs):
     lod = lod_of(tensors[0]) if tensors and dim else None
     if lod is not None and all(lod_of(t) is lod and t.dim() == rank for t in tensors):  # nearly every call
         return lod
+    if not stacks:  # torch.cat leaves out tensors of shape (0,)
+        tensors = [t for t in tensors if t.dim() != 1 or mark_of(t) is not None or t.shape[0]]
     marks = [mark_of(t) for t in tensors]
     if (
         stacks

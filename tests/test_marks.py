@@ -20,6 +20,7 @@ torch.manual_seed(5)
 ROWS = torch.randn(11, 8)
 CONV, NORM = nn.Conv1d(8, 8, 3, padding=1), nn.BatchNorm1d(8).eval()
 LSTM, EMBED = nn.LSTM(8, 8, batch_first=True), nn.Embedding(9, 8)
+CELL = nn.GRUCell(8, 8)
 ATTEND = nn.MultiheadAttention(8, 2, batch_first=True)
 LAYER = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
 NAMES = {**globals(), "conv": CONV, "norm": NORM, "lstm": LSTM, "attend": ATTEND, "layer": LAYER, "embed": EMBED}
@@ -30,6 +31,11 @@ F.relu(conv(x.movedim(0, 1))).movedim(0, 1) | x + F.max_pool1d(x.t(), 3, 1, 1).t
 F.adaptive_max_pool1d(x.t(), 2).t() | nn.GroupNorm(2, 8)(x.t()[None])[0].t() | nn.InstanceNorm1d(8)(x.t()[None])[0].t()
 nn.LocalResponseNorm(2)(x.t()[None])[0].t() | nn.ChannelShuffle(2)(x.t()[None])[0].t() | nn.ZeroPad1d(1)(x.t()).t()
 nn.ConstantPad1d((1, 2), 3.0)(x.t()[None])[0].t() | F.pad(x.t()[None], (1, 1), mode="replicate")[0].t() | F.pad(x, (0, 1, 0, 0))
+F.pad(x, (0, 0, 1, -1)) | F.pad(x, (1, 0, 2, 1), value=3.0) | nn.ZeroPad2d((0, 0, 1, -1))(x[None])[0] | F.pad(x[:, 0], (1, 0))
+torch.cat([torch.zeros(0), x]) | torch.cat([torch.zeros(0), x[None]], -2)[0]
+F.pad(conv(F.pad(x.t()[None], (2, 2))), (0, -2))[0].t() | F.pad(x.t()[None], (0, 0), mode="reflect")[0].t()
+F.pad(x.view(len(x), 2, 4).transpose(0, 1), (0, 0, 3, 1)).transpose(0, 1) | torch.stack([row.tanh() @ ROWS[:8] for row in x])
+step_by_step(x, 0) | step_by_step(x[None], 1)[0] | step_by_step(x[None], -2)[0]
 nn.Conv1d(8, 8, 3, padding=1, padding_mode="circular")(x.t()).t() | heads(x, -3) | lstm(x[None])[0][0] | lstm(x)[0]
 lstm(x.view(1, *x.shape))[0].squeeze(0) | lstm(x.reshape(1, -1, 8))[0][0] | lstm(torch.stack([x]))[0][0]
 attend(x[None], x[None], x[None])[0][0] | layer(x[None])[0] | layer(x) | embed((x[:, 0] > 0).long().view(1, x.shape[0]))[0]
@@ -65,6 +71,21 @@ RAISES = {
     "x.view(-1).add_(x.flip(1).view(-1))": "write .values() into it",
     "x.clone().t().cumsum_(-1)": "tl.sequence_cumsum",
     "conv(x.sum(0)[None])": "became in sum",
+    "x[1:] - x[:-1]": "got rows 1 to 11 and rows 0 to 10: numbers and slices count the rows of all sequences",
+    "(x[None][:, 1:] - x[None][:, :-1]).abs().mean()": "tl.sequence_shift",
+    "F.cross_entropy(x[None][:, :-1].reshape(-1, 8), (x > 0).long()[None, 1:, 0].reshape(-1))": "rows 0 to 10 and rows 1 to 11",
+    "torch.cat([x[1:], x[:-1]], -1)": "rows of one sequence",
+    "F.mse_loss(x[2], x[5])": "got row 2 and row 5",
+    "looped(x, 0)": "got row 4 and rows 0 to 4: numbers and slices count the rows of all sequences; along each sequence: tl.scan",
+    "looped(x[None], 1)": "got row 4 and rows 0 to 4",
+    "looped(x[:, None], 0)": "got row 4 and rows 0 to 4",
+    "looped(x, 0, lambda row, h: torch.tanh(torch.cat([row, h], -1) @ torch.ones(16, 8)))": "cat: expected rows of one",
+    "x.t()[None] + F.pad(x.t()[None], (0, 2))[..., :-2]": "got rows 0 to 15 of 17 beside all of 11: a slice counts the rows",
+    "conv(x.t()[..., :-1])": "to cut the last k rows of every sequence, F.pad with (0, -k)",
+    "x + torch.cat([ROWS[:1], x])[1:]": "became in cat, which lost the structure of its rows; to put rows before or after",
+    "attend(ROWS[:2], x, x)": "expected query as a LoDTensor, got a plain tensor; rows that are the same for each of n sequences",
+    "x[None].softmax(1)": "move the rows to dim 0: tl.sequence_softmax",
+    "ROWS.clone().__setitem__(0, x[0])": "or collect rows in a list for torch.stack",
 }
 
 
@@ -75,7 +96,21 @@ def heads(v, dim):
     return out.transpose(*((1, 2) if dim == 1 else (-3, -2))).reshape(v.shape)
 
 
-NAMES["heads"] = heads
+def looped(v, dim, cell=CELL):
+    """A recurrence along dim `dim`, step by step."""
+    h, states = torch.zeros(8) if v.dim() == 2 else torch.zeros(1, 8), []
+    for t in range(v.shape[dim]):
+        h = cell(v.select(dim, t), h)
+        states.append(h)
+    return torch.stack(states, dim)
+
+
+def step_by_step(v, dim):
+    """Every row by itself, put together again."""
+    return torch.stack([EMBED.weight[:8].sum(0) * v.select(dim, t).exp() for t in range(v.shape[dim])], dim)
+
+
+NAMES |= {"heads": heads, "looped": looped, "step_by_step": step_by_step}
 
 
 def batch() -> LoDTensor:
@@ -172,6 +207,21 @@ def test_pickles_are_validated():
         _load(torch.zeros(2, 3), lod, 1, "t", None, False)
     with pytest.raises(LoDError, match="a LoD"):
         _load(torch.zeros(2, 3), [[1]], 1, "t", None, False)
+
+
+def test_rows_of_one_sequence_meet():
+    x = batch()
+    for made, part in {
+        x[0] + x[2]: (0, 3),
+        x[6:8].sum(0) * x[10]: (6, 11),
+        torch.cat([x[6], x[7]]): (6, 8),
+        torch.cat([x[:1], x[5:6]]): (0, 6),  # picked, not combined
+        torch.stack([x[0:2].mean(0), x[2:2].sum(0)]): (0, 2),
+    }.items():
+        assert made.rows_dim is None and made._mark.part == part
+    torch.testing.assert_close(looped(x[:4], 0).values(), looped(ROWS[:4], 0))
+    picked = F.cross_entropy(x[:10], torch.randint(8, (10,)), reduction="none")
+    assert picked.rows_dim == 0 and picked._mark.part == (0, 10)
 
 
 def test_gradients_are_those_of_every_sequence_alone():

@@ -164,7 +164,7 @@ x.roll(1, 0) | torch.roll(x, shifts=1, dims=0) | x.diff(dim=0) | v.diff() | F.no
 x.clone().cumsum_(0) | x.clone().renorm_(2, 1, 0.1) | x.renorm(2, 1, 0.1) | x.clone().t_() | x.clone().resize_(2, 8)
 torch.triu(x) | x.tril() | x.clone().set_(plain) | x.clone().set_() | x.clone().transpose_(0, 1) | x.clone().unsqueeze_(0)
 nn.Conv1d(4, 2, 1)(v) | nn.MaxPool1d(2)(v) | nn.Conv2d(4, 2, 1)(cube)
-F.layer_norm(x, (4, 4)) | F.pad(x, (0, 0, 1, 1)) | nn.EmbeddingBag(4, 3)(ids, torch.tensor([0, 2])) | F.linear(v, W)
+F.layer_norm(x, (4, 4)) | F.pad(x[:2], (0, 0, 1, 1)) | nn.EmbeddingBag(4, 3)(ids, torch.tensor([0, 2])) | F.linear(v, W)
 torch.fft.fft(x, dim=0) | torch.fft.fft2(x) | torch.fft.fftn(x) | torch.fft.fftshift(x) | torch.fft.fftn(cube, dim=(0, 1))
 torch.linalg.inv(x) | torch.linalg.svd(x) | torch.linalg.qr(x) | torch.linalg.solve(W, x) | torch.linalg.solve(x, P4) | x.inverse()
 torch.linalg.pinv(x) | torch.linalg.tensorinv(cube) | torch.cross(three, three) | torch.linalg.cross(three, three, dim=0)

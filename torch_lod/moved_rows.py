@@ -176,8 +176,13 @@ def _check(func, args, kwargs) -> Mark | None:
         torch_rules.refuse_write(func, args, kwargs)
     elif not compiling() and func not in torch_rules.KINDS:
         torch_rules.refuse_unknown(func, args, kwargs)
-    lost = None
+    lost, part = None, None
     for mark in marks_of(args, kwargs):
+        if mark.part is not None:
+            if part is None:
+                part = mark.part
+            elif mark.part != part and not compiling():  # the offsets of sequences are no constants of a graph
+                torch_rules.refuse_other_sequence(func, torch_rules.KINDS.get(func), args, kwargs, mark, part)
         if mark.dim is None:
             lost = mark
             if WRITES.get(func) and _REFUSES.get(func):
@@ -188,7 +193,8 @@ def _check(func, args, kwargs) -> Mark | None:
 
 
 def _refused(func, mark: Mark):
-    advice = "it would run along the rows of all sequences; rows at dim 0 are a LoDTensor, see also x.to_padded()"
+    advice = "it would run along the rows of all sequences; "
+    advice += torch_rules.CUT if mark.part else "rows at dim 0 are a LoDTensor, see also x.to_padded()"
     if mark.dim is None:
         return lost_meets(func, mark, "expected rows of sequences")
     said = f"expected a LoDTensor, got its rows{_part(mark)} at dim {mark.dim}, through {mark.call}: {advice}"
@@ -286,13 +292,19 @@ def _lost(func, args) -> Mark | None:
     lost = [m for m in marks if m.dim is None]
     if not marks:
         return None
-    if not lost:
-        return Mark(marks[0].lod, None, name_of(func))
-    first = lost[0]
-    same = (
-        _EVEN.get(func) and len(lost) == len(marks) and all(m.part == first.part and m.lod is first.lod for m in lost)
-    )
-    return first if same else first._replace(part=None)
+    made_of = _made_of(marks)
+    return lost[0]._replace(part=made_of) if lost else Mark(marks[0].lod, None, name_of(func), made_of)
+
+
+def _made_of(marks: list[Mark]) -> tuple[int, int] | None:
+    """The first and the end of the rows that went into a result, None if any may have."""
+    begins, ends = [], []
+    for m in marks:
+        if m.part is None or m.lod is not marks[0].lod:
+            return None
+        begins.append(m.part[0])
+        ends.append(m.part[1])
+    return min(begins), max(ends)
 
 
 def _pieces(results, mark: Mark, args):

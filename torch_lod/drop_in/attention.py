@@ -86,6 +86,11 @@ def multi_head_attention_forward(
         return NotImplemented
     given = query, key, value
     for name, t in zip(("query", "key", "value"), given):
+        if type(t) is Tensor:
+            raise LoDTypeError(
+                f"expected {name} as a LoDTensor, got a plain tensor; rows that are the same for each of n sequences: "
+                "tl.batch([rows] * n)"
+            )
         a_lod_tensor(name, t)
     batched = all(t.dim() == 3 and t.shape[1] == 1 for t in given)
     if batched:  # a batch of one, (rows, 1, features)
@@ -105,7 +110,7 @@ def multi_head_attention_forward(
             raise LoDTypeError(f"expected {name} as a plain tensor of {dims} dims, got {type(t).__name__}")
     if key_padding_mask is not None:
         got = type(key_padding_mask).__name__
-        raise LoDValueError(f"expected no key_padding_mask, since nothing is padded, got {got}")
+        raise LoDValueError(f"expected no key_padding_mask, since nothing is padded, got {got}; pass None")
     added = {"add_bias_kv": bias_k, "add_zero_attn": add_zero_attn or None, "static_k": static_k, "static_v": static_v}
     for name, t in added.items():
         if t is not None:

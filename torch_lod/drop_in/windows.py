@@ -15,10 +15,11 @@ from .. import ops
 from ..dynamo import failing, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
+from ..moved_rows import MovedRows, moved_rows
 from ..sequence_operator import Along, a_float, along, number
 from ..tensor import LoDTensor, made
-from ..validate import sums
-from .routes import at_dim, one, only_first, route, rows_last
+from ..validate import sums, with_memory
+from .routes import one, only_first, route, rows_last
 
 
 def _along_rows(*funcs):
@@ -157,30 +158,48 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
     return made(summed if bias is None else summed + bias, own)
 
 
-def _constant(input, pad, mode="constant", value=None):
-    """Rows of `value` before and after those of every sequence; not around none."""
-    s = along(input)
-    before, after = pad
-    lengths = _lengths(s.lod)
-    at = _positions(s.lod, torch.where(lengths > 0, lengths + before + after, 0), -before, device=s.rows.device)
+def _own_pair(pad, dim: int, rank: int) -> tuple:
+    """The numbers of F.pad for a dim; none where it is not padded."""
+    at = 2 * (rank - 1 - dim)
+    return tuple(pad[at : at + 2]) if isinstance(pad, (tuple, list)) and any(pad[at : at + 2]) else ()
+
+
+def _constant(input, pad, value, dim: int):
+    """Rows of `value` before and after those of every sequence, fewer where the number is negative; not around none. `dim`:
+    that of the rows in `input`."""
+    pair = _own_pair(pad, dim, input.dim())
+    if len(pair) != 2 or any(type(n) is not int or abs(n) > 2**20 for n in pair):
+        raise LoDValueError(f"expected pad as pairs of numbers up to {2**20}, got {shown(pad)}")
+    others = [0 if at // 2 == input.dim() - 1 - dim else n for at, n in enumerate(pad)]
+    with_memory(input)
+    rows = F.pad(input.values(), others, value=value).movedim(dim, 0)
+    lengths = _lengths(input.lod)
+    at = _positions(
+        input.lod, torch.where(lengths > 0, lengths + sum(pair), 0).clamp(min=0), -pair[0], device=rows.device
+    )
     inside = (at.positions >= 0) & (at.positions < at.length)
-    return made(ops.gather_rows(s.rows, torch.where(inside, at.first + at.positions, -1), value or 0.0), at.lod)
+    row = torch.where(inside, at.first + at.positions, -1)
+    return ops.gather_rows(rows.contiguous(), row, value or 0.0).movedim(0, dim), at.lod
 
 
 def _pad_elsewhere(input, pad, mode="constant", value=None):
-    if not at_dim(input, -1) or not any(pad[:2]):
-        return NotImplemented if mode == "constant" else None
-    if mode == "constant" and len(pad) == 2 and all(type(n) is int and 0 <= n <= 2**20 for n in pad):
-        return rows_last(_constant)(input, pad, mode, value)
-    return None if mode == "constant" else rows_last(_padded)(input, pad, mode, value)
+    dim = input._mark.dim if isinstance(input, MovedRows) else None
+    if dim is None or input._mark.part is not None or not _own_pair(pad, dim, input.dim()):
+        return NotImplemented
+    if mode == "constant":
+        return moved_rows(*_constant(input, pad, value, dim), dim, input._mark.call)
+    return rows_last(_padded)(input, pad, mode, value) if dim == input.dim() - 1 else None
 
 
 @route(F.pad, kind=None, elsewhere=_pad_elsewhere)
 def pad(input, pad, mode="constant", value=None):
-    """Constant padding is that of any tensor, along its last dims. The other modes pad every sequence."""
-    if mode == "constant" or not only_first(input) or input.dim() != 2:
+    """Constant padding is that of any tensor, of every sequence where it pads the rows. So are the other modes, which pad
+    rows (rows, channels)."""
+    if not only_first(input):
         return NotImplemented
-    return _padded(input, pad, mode, value)
+    if mode == "constant":
+        return made(*_constant(input, pad, value, 0)) if _own_pair(pad, 0, input.dim()) else NotImplemented
+    return NotImplemented if input.dim() != 2 else _padded(input, pad, mode, value)
 
 
 def _padded(input, pad, mode, value=None):

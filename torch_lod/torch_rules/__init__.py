@@ -10,6 +10,7 @@ many). What an operand that is no LoDTensor, but consists of rows, does is answe
 """
 
 from .arguments import (
+    CUT,
     INSTEAD,
     MEANING,
     At,
@@ -26,10 +27,12 @@ from .arguments import (
 from .catalogue import functions
 from .indices import EACH, chain
 from .operands import join, join_in_place, keep, refuse_unknown
+from .parts import refuse_other_sequence
 from .rules import moves_in_place, refuse_out, refuse_write
 from .table import KINDS, MOVED, RULES, known
 
 __all__ = [
+    "CUT",
     "EACH",
     "INSTEAD",
     "KINDS",
@@ -52,6 +55,7 @@ __all__ = [
     "moves_in_place",
     "name_of",
     "placed",
+    "refuse_other_sequence",
     "refuse_out",
     "refuse_unknown",
     "refuse_write",

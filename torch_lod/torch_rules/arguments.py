@@ -36,7 +36,7 @@ class Mark(NamedTuple):
     dim: Any
     #: the function that moved or lost them
     call: str
-    #: The first row and the end of those that are there, None for all. Where `dim` is None: a single row.
+    #: The first row and the end of those that are there, None for all. Where `dim` is None: of those that it was made of.
     part: tuple[int, int] | None = None
 
 
@@ -171,6 +171,11 @@ def without(dims, rank: int, rows: int) -> At:
     return At(rows, sum(d % rank < rows for d in several), rank)
 
 
+#: What to write instead of a slice along the rows.
+CUT = (
+    "a slice counts the rows of the whole batch; to cut the last k rows of every sequence, F.pad with (0, -k) for that dim, see "
+    "also x.head, x.tail and tl.sequence_slice"
+)
 #: What to write instead of a function that lost the rows.
 _INSTEAD = {
     "to pool sequences: tl.sequence_pool, and tl.sequence_expand_as lays the result over the rows": (
@@ -180,6 +185,7 @@ _INSTEAD = {
         "getitem index_select select narrow take masked_select unbind split chunk"
     ),
     "to attend within sequences: tl.sequence_attention or scaled_dot_product_attention": "matmul mm bmm einsum cdist",
+    "to put rows before or after those of every sequence: tl.cat(xs, along='within')": "cat concat concatenate",
     "a view per sequence: x.to_padded()": "view reshape flatten unflatten ravel as_strided",
 }
 INSTEAD = {name: advice for advice, names in _INSTEAD.items() for name in names.split()}

@@ -114,7 +114,7 @@ def _cut(x, k, mark: Mark, at: int, call: str) -> Mark | None:
     if isinstance(k, slice) and k.step in (None, 1):
         begin, end = _bound(k.start, 0, rows), _bound(k.stop, rows, rows)
         return part_of(_at(mark, at, call), start + begin, start + max(begin, end))
-    if type(k) is int and mark.dim == 0 and -rows <= k < rows:
+    if type(k) is int and (mark.dim == 0 or not compiling()) and -rows <= k < rows:
         return Mark(mark.lod, None, call, (start + k % rows, start + k % rows + 1))
     return None
 
@@ -244,7 +244,7 @@ def _less(rows: int, dim: int):
 def select(func, input, rank, dim, index, rows):
     if dim % rank != rows:
         return _less(rows, dim % rank)
-    return False
+    return _cut(input, index, mark_of(input), 0, name_of(func)) if type(index) is int and not compiling() else False
 
 
 @signature("input, dim, start, length")
@@ -261,7 +261,7 @@ def narrow(func, input, rank, dim, start, length, rows):
 # -- joining tensors
 
 
-def _each(tensors, kwargs):
+def tensors_of(tensors, kwargs):
     tensors = tensors[0] if tensors else kwargs.get("tensors")
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
@@ -269,7 +269,7 @@ def _each(tensors, kwargs):
 def join_tensors(func, args, kwargs):
     """cat and stack: along another dim than that of the rows as operands that must correspond; along it the sequences
     of whole batches follow one another, and the parts of a batch are the batch again."""
-    tensors = _each(args, kwargs)
+    tensors = tensors_of(args, kwargs)
     dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
     if not isinstance(dim, int) or not all(isinstance(t, Tensor) for t in tensors):
         return None
@@ -279,9 +279,15 @@ def join_tensors(func, args, kwargs):
     lod = lod_of(tensors[0]) if tensors and dim else None
     if lod is not None and all(lod_of(t) is lod and t.dim() == rank for t in tensors):  # nearly every call
         return lod
+    if not stacks:  # torch.cat leaves out tensors of shape (0,)
+        tensors = [t for t in tensors if t.dim() != 1 or mark_of(t) is not None or t.shape[0]]
     marks = [mark_of(t) for t in tensors]
-    if stacks and dim == 0 and marks and all(m is not None and m.dim is None and m.part for m in marks):
-        return _whole(_together(marks, 0))
+    if (
+        stacks
+        and marks
+        and all(m is not None and m.dim is None and m.part and m.part[1] - m.part[0] == 1 for m in marks)
+    ):
+        return _whole(_together(marks, dim))
     if all(m is None or m.dim is None for m in marks):
         return None
     if not stacks and any(m is not None and m.dim == dim for m in marks):

@@ -6,15 +6,16 @@ from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from ..dynamo import compiling
-from ..errors import LoDRuntimeError, named
+from ..errors import LoDRuntimeError, LoDValueError, named
 from ..lod import LoD
 from .arguments import (
+    CUT,
+    OUT,
     Mark,
     Rule,
     along_rows,
     carries,
     lod_of,
-    lost_meets,
     mark_of,
     misaligned,
     name_of,
@@ -68,10 +69,9 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Mark | 
         if found is None:
             found = mark
         elif mark.part != found.part and (mark.part is None or found.part is None):
-            part = mark.part or found.part
-            assert part is not None
-            what = f"expected operands whose rows correspond, got rows {part[0]} to {part[1]} beside all rows"
-            raise lost_meets(func, mark if mark.part else found, what)
+            cut, whole = (mark, found) if mark.part else (found, mark)
+            got = f"got rows {cut.part[0]} to {cut.part[1]} of {cut.lod.rows} beside all of {whole.lod.rows}"
+            raise named(LoDValueError(f"expected operands whose rows correspond, {got}: {CUT}; {OUT}"), name_of(func))
         elif mark.dim != found.dim or mark.part != found.part:
             apart = True
         elif mark.lod is not found.lod:
@@ -88,7 +88,8 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Mark | 
                     func,
                     found._replace(dim=dim),
                     f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds "
-                    "for a position would not start anew with every sequence; make it a LoDTensor, one row for each row",
+                    "for a position would not start anew with every sequence; make it a LoDTensor, one row for each row: for "
+                    "positions x.with_values(table[x.lod.position_ids()]), with x the LoDTensor",
                 )
     return found._replace(dim=dim), rank
 

@@ -58,7 +58,8 @@ def refuse_on_rows(text: str, advice: str):
     def rule(func, input, dim, rows):
         touched = touches_rows(dim, input.dim(), rows)
         if touched and mark_of(input) is not None:
-            raise refusal(func, f"{ALONG if not rows else along_dim(input)}; {advice}")
+            turned = "move the rows to dim 0: " if rows and advice.startswith("tl.") else ""
+            raise refusal(func, f"{ALONG if not rows else along_dim(input)}; {turned}{advice}")
         return not touched
 
     return rule
@@ -100,7 +101,8 @@ def written(func):
     """The error where rows would be written into a plain tensor, or into one that lost the structure of its rows."""
     return mixture(
         func,
-        "the tensor that is written into would not know which rows it holds; write .values() into it if it is meant",
+        "the tensor that is written into would not know which rows it holds; write .values() into it if it is meant, or collect "
+        "rows in a list for torch.stack",
     )
 
 
@@ -175,14 +177,15 @@ def classes(func, input, target, rows):
 
 
 def _classes_moved(func, args, kwargs):
-    """Of rows at dim d of the logits, dim d - 1 of the targets, which may be plain."""
+    """Of rows at dim d of the logits, dim d - 1 of the targets, which may be plain; of rows at dim 0, dim 0."""
     input, target = args[0] if args else kwargs.get("input"), args[1] if len(args) > 1 else kwargs.get("target")
     logits, given = placed(input), placed(target)
-    if logits is not None and given is not None and logits.dim - (input.dim() == target.dim() + 1) != given.dim:
-        return None
     if logits is None or logits.dim == 1:
         return None
-    return logits._replace(dim=logits.dim - 1)
+    ahead = logits.dim > 0
+    if given is not None and logits.dim - (ahead and input.dim() == target.dim() + 1) != given.dim:
+        return None
+    return logits._replace(dim=logits.dim - ahead)
 
 
 classes.moved = _classes_moved  # type: ignore[attr-defined]

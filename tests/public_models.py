@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a LoDTensor comes to in public models, which are imported from their packages and not edited: `make models`.
+
+Every model runs on each sequence alone, in the layout that its documentation asks for; that is the truth. Then it gets a
+LoDTensor in the same layout, such as `model(x[None])`, and as it is, `model(x)`. Outcomes: "right": the numbers of the truth;
+"raised": an error of torch_lod; "torch": another error; "marked": a result that knows which call lost its structure, and
+raises where it meets rows; "WRONG": anything else, a defect of torch_lod. Where the model was not right, it is changed as the
+message says; the lines are counted, and then results and gradients have to be those of the truth.
+"""
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.metadata import version
+from unittest.mock import patch
+
+import torch
+from public_model_list import LENGTHS, MODELS, Model
+
+import torch_lod as tl
+from torch_lod import LoDTensor
+from torch_lod.moved_rows import MovedRows
+
+
+def outcome(call: Callable, x: LoDTensor, alone: torch.Tensor) -> tuple[str, str]:
+    """The outcome, and what was said."""
+    torch.manual_seed(2)
+    try:
+        found = call(x)
+    except tl.LoDError as error:
+        return "raised", str(error)
+    except Exception as error:
+        return "torch", f"{type(error).__name__}: {error}"
+    values = found
+    if isinstance(found, MovedRows):
+        if found.rows_dim is None:
+            return "marked", f"lost in {found._mark.call}"
+        values = found.values().movedim(found.rows_dim, 0)
+    values = values.values() if isinstance(values, LoDTensor) else values
+    if values.numel() != alone.numel():
+        return "WRONG", f"shape {tuple(values.shape)} for {tuple(alone.shape)}"
+    off = float((values.reshape(alone.shape) - alone).detach().abs().max())
+    return ("right" if off < 1e-4 else "WRONG"), f"{type(found).__name__}, off by {off:.1g}"
+
+
+def count_lines(changes: dict) -> int:
+    """Of the bodies of the functions, each once."""
+    bodies = {change.__code__: change for change in changes.values()}
+    return sum(max(1, len(inspect.getsource(f).strip().splitlines()) - 1) for f in bodies.values())
+
+
+def gradients(m, result) -> list:
+    """Of a number that depends on every element of the result."""
+    result = result.values() if isinstance(result, (LoDTensor, MovedRows)) else result
+    used = [p for p in m.parameters() if p.requires_grad]
+    return torch.autograd.grad(result.sin().sum(), used, allow_unused=True)
+
+
+def changed(m: Model, x: LoDTensor, alone: torch.Tensor) -> str:
+    """The outcome after the changes, which are right only with the gradients of the truth."""
+    with ExitStack() as stack:
+        for key, change in m.changes.items():
+            if isinstance(key, tuple):
+                stack.enter_context(patch.object(*key, change))
+        call = m.changes.get("call", m.call)
+        found, said = outcome(call, x, alone)
+        if found != "right":
+            return f"{found}: {said}"
+        torch.manual_seed(2)
+        own = gradients(m.module, call(x))
+    for a, b in zip(own, gradients(m.module, alone)):
+        if (a is None) != (b is None) or (a is not None and not torch.allclose(a, b, rtol=1e-3, atol=1e-4)):
+            return "WRONG gradients"
+    return "right"
+
+
+def on_each(call: Callable, values: torch.Tensor) -> torch.Tensor:
+    results = []
+    for part in values.split(LENGTHS):
+        torch.manual_seed(2)
+        results.append(call(part))
+    return torch.cat(results)
+
+
+def tried(name: str) -> list[str]:
+    """A row of the table: name, kind, package, both outcomes, that after the changes with their lines, and what was said."""
+    make, kind, package = MODELS[name]
+    torch.manual_seed(1)
+    m = make()
+    m.module.eval()
+    alone, x = on_each(m.call, m.values), tl.from_lengths(m.values, [LENGTHS])
+    found, said = outcome(m.call, x, alone)
+    plainly, _ = outcome(m.plainly, x, alone)
+    if plainly == "WRONG" and outcome(m.plainly, x, on_each(m.plainly, m.values))[0] == "right":
+        plainly = "as without LoD"  # in this layout it does something else, with plain tensors as well
+    after = "" if found == "right" else f"{changed(m, x, alone)} ({count_lines(m.changes)})"
+    return [name, kind, f"{package} {version(package)}", found, plainly, after, said]
+
+
+def main(names: list[str]) -> int:
+    torch.set_num_threads(1)
+    wrong, counts = 0, dict.fromkeys(["right", "raised", "torch", "marked", "WRONG"], 0)
+    print("| model | kind | package | in its layout | as it is | changed (lines) | message |\n" + "|---" * 7 + "|")
+    for name in names or MODELS:
+        row = tried(name)
+        counts[row[3]] += 1
+        wrong += any("WRONG" in cell for cell in row)
+        print("| " + " | ".join(" ".join(cell.split())[:140] for cell in row) + " |", flush=True)
+    print(", ".join(f"{count} {what}" for what, count in counts.items()))
+    return wrong
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore")
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must not happen to some rows of a batch: rows of one sequence are not combined with rows of another."""
+
+import torch
+from torch import Tensor
+
+from ..errors import LoDValueError, named
+from .arguments import OUT, Mark, mark_of, name_of
+from .indices import tensors_of
+
+LOOP = (
+    "numbers and slices count the rows of all sequences; along each sequence: tl.scan(cell, x) or tl.nn.LSTM, for neighbours "
+    f"tl.sequence_shift, for one sequence after the other x.sequences(); {OUT}"
+)
+_CATS = ("cat", "concat", "concatenate")
+
+
+def refuse_other_sequence(func, kind: str | None, args, kwargs, mark: Mark, part) -> None:
+    """Raises if rows of one sequence and rows of another are combined: a loop along the rows would go on from the last row
+    of a sequence to the first of the next one."""
+    if kind not in ("join", "matmul") and not (name_of(func) in _CATS and _side_by_side(args, kwargs)):
+        return
+    offsets = mark.lod.levels[-1]
+    begin, end = min(mark.part[0], part[0]), max(mark.part[1], part[1])
+    after = int(torch.searchsorted(offsets, begin, right=True))
+    if after < offsets.shape[0] and end <= int(offsets[after]):
+        return
+    rows = [f"row {a}" if b - a == 1 else f"rows {a} to {b}" for a, b in (part, mark.part)]
+    raise named(LoDValueError(f"expected rows of one sequence, got {rows[0]} and {rows[1]}: {LOOP}"), name_of(func))
+
+
+def _side_by_side(args, kwargs) -> bool:
+    """Whether cat puts features of rows side by side, and not rows below one another."""
+    tensors = tensors_of(args, kwargs)
+    dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
+    if not all(isinstance(t, Tensor) and t.dim() for t in tensors) or not isinstance(dim, int):
+        return False
+    marks = [mark_of(t) for t in tensors]
+    if any(m is not None and m.dim is not None and m.dim in (dim, dim + t.dim()) for m, t in zip(marks, tensors)):
+        return False
+    return any(-t.dim() <= dim < t.dim() and t.shape[dim] != 1 for t in tensors)

@@ -40,6 +40,7 @@ loss_rows = x / 10
 of_rows = tl.sequence_loss(loss_rows)
 of_sentences = tl.sequence_loss(loss_rows, "sequence")
 of_articles = tl.sequence_loss(loss_rows, "article")
+without_5 = tl.sequence_loss(loss_rows, mask=x != 5)
 """,
     "fused_embedding_seq_pool": """
 ids = x.long()

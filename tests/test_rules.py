@@ -206,7 +206,8 @@ NOT_RUN = {
     "LoDTensor answers itself": "__deepcopy__ __setstate__",
     "no call from Python": "index autocast _autocast_to_full_precision _autocast_to_reduced_precision",
 }
-#: Neither kept nor refused by any form: the result is a bool or an attribute, or torch refuses plain tensors before.
+#: Neither kept nor refused by any form: the result is a bool or an attribute or a row per sequence, or torch refuses
+#: plain tensors before.
 ALWAYS_PLAIN = {
     "dist",
     "dot",
@@ -218,6 +219,7 @@ ALWAYS_PLAIN = {
     "__setitem__",
     "grad =",
     "ldl_solve",
+    "ctc_loss",
     "embedding_renorm_",
 }
 

@@ -81,6 +81,15 @@ def failing(wrong: Tensor, said: str) -> list[int]:
     return wrong.nonzero().flatten()[:1].tolist()
 
 
+def known(condition) -> bool:
+    """Whether a condition on sizes is known to hold; not where a size depends on data."""
+    if not compiling():
+        return condition
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(condition)
+
+
 def holds(condition) -> bool:
     """Whether a condition on sizes holds. Compiled code asserts it where a size depends on data."""
     if not compiling():

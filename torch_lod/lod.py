@@ -44,6 +44,8 @@ class LoD(Partition):
     equal; the names of their levels do not count.
 
     `lod.rows` is the number of rows that the innermost level covers, `lod.level_names` a tuple of names or None.
+    `lod.counted` is () but for the LoD of losses with reduction="none": there bool masks (rows, ...), False where the loss
+    ignored its target. Functions row by row and functions that rearrange rows pass it on; `sequence_loss` reads it.
 
     Args:
         offsets: per level a list, array or tensor of integers. Copied.
@@ -77,6 +79,7 @@ class LoD(Partition):
     def _put(self, levels, longest, rows: int, names) -> "LoD":
         put = object.__setattr__
         put(self, "level_names", names)
+        put(self, "counted", ())
         put(self, "_rows", rows)
         put(self, "levels", tuple(levels))
         put(self, "_longest", longest)
@@ -275,7 +278,8 @@ class LoD(Partition):
             part = offsets[begin : end + 1]
             levels.append(part - part[0])
             begin, end = whole_number(part[0]), whole_number(part[-1])
-        return LoD.checked("offsets", levels, self._names_of(range(k, self.depth))), begin, end
+        lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)))
+        return lod.counting(*[mask[begin:end] for mask in self.counted]), begin, end
 
     def _bounds(self, k: int, begin, end) -> tuple[int, int]:
         n = self.levels[k].numel() - 1
@@ -336,7 +340,12 @@ class LoD(Partition):
             begin, end = inner[begin], inner[end]
         rows = self.rows if all_of_it else -1
         lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)), rows)
-        return lod, Runs(begin, levels[0] if len(levels) == 1 else sums(end - begin))
+        runs = Runs(begin, levels[0] if len(levels) == 1 else sums(end - begin))
+        counted = []
+        for mask in self.counted:
+            starts, offsets = (t.to(mask.device, non_blocking=True) for t in runs)
+            counted.append(ops.gather_runs(mask, starts, offsets, lod.rows))
+        return lod.counting(*counted), runs
 
     def take(self, k: int, index: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """The sequences of level k at `index`, with the levels below; and the rows that they consist of."""
@@ -347,7 +356,8 @@ class LoD(Partition):
     def under(self, inner: "LoD", *own: Tensor) -> "LoD":
         """A LoD of this one's outer levels, then the levels `own`, then those of `inner`."""
         above = self.depth - inner.depth - len(own)
-        return LoD.checked("offsets", [*self.levels[:above], *own, *inner.levels], self.level_names, inner.rows)
+        levels = [*self.levels[:above], *own, *inner.levels]
+        return LoD.checked("offsets", levels, self.level_names, inner.rows).counting(*inner.counted)
 
     def _names_of(self, levels) -> list[str | None] | None:
         return None if self.level_names is None else [self.level_names[k] for k in levels]
@@ -363,7 +373,8 @@ class LoD(Partition):
         if k > 0:
             levels[k - 1] = levels[k][levels[k - 1]]
         del levels[k]
-        return LoD.checked("offsets", levels, self._names_of(i for i in range(self.depth) if i != k))
+        names = self._names_of(i for i in range(self.depth) if i != k)
+        return LoD.checked("offsets", levels, names).counting(*self.counted)
 
     @public
     def flatten(self, first: int | str, last: int | str) -> "LoD":
@@ -377,7 +388,8 @@ class LoD(Partition):
         if a > 0:
             for inner in self.levels[a:b]:
                 levels[-1] = inner[levels[-1]]
-        return LoD.checked("offsets", [*levels, *self.levels[b:]], self._names_of([*range(a), *range(b, self.depth)]))
+        names = self._names_of([*range(a), *range(b, self.depth)])
+        return LoD.checked("offsets", [*levels, *self.levels[b:]], names).counting(*self.counted)
 
     @public
     def outer(self, level: int | str) -> "LoD | None":
@@ -415,12 +427,12 @@ class LoD(Partition):
         old = self.level_names or (None,) * self.depth
         levels = [new, *self.levels] if outermost else [*self.levels, new]
         names = (name, *old) if outermost else (*old, name)
-        return LoD.checked("lengths", levels, names, by_length=True)
+        return LoD.checked("lengths", levels, names, by_length=True).counting(*(self.counted if outermost else ()))
 
     @public
     def named(self, level_names) -> "LoD":
         """The same structure with other level names."""
-        return LoD.checked("offsets", self.levels, level_names)
+        return LoD.checked("offsets", self.levels, level_names).counting(*self.counted)
 
     # -- values
 
@@ -468,13 +480,16 @@ class LoD(Partition):
             raise LoDValueError(
                 f"expected operands with equal LoDs, got LoDs that differ: {self.difference(other)}; {way_out}"
             )
-        return self if self.level_names else other
+        lod = self if self.level_names else other
+        return lod.counting(*self.counted_with(other)) if self.counted or other.counted else lod
 
     def __eq__(self, other) -> bool:
         if self is other:
             return True
         if not isinstance(other, LoD):
             return NotImplemented
+        if self.levels is other.levels:
+            return True
         return len(self.levels) == len(other.levels) and all(map(torch.equal, self.levels, other.levels))
 
     def __hash__(self) -> int:

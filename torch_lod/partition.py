@@ -13,6 +13,9 @@ The compiled operators copy structure that they are given and check the copy. Of
 instead, which says what is known of them.
 """
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -34,7 +37,7 @@ def _kept(t: Tensor, rows: int, cuts: bool) -> None:
 class Partition:
     """The part of `LoD` that operators use."""
 
-    __slots__ = ("_cache", "_longest", "_rows", "_symbols", "levels")
+    __slots__ = ("_cache", "_longest", "_rows", "_symbols", "counted", "levels")
     levels: tuple[Tensor, ...]
     _rows: int
     #: Per level the longest length; None if a graph made the LoD and it has not been asked for.
@@ -42,6 +45,10 @@ class Partition:
     #: The number of rows and the longest length of every level, as dynamic integers of torch.compile.
     _symbols: tuple[int, ...] | None
     _cache: dict
+    #: Bool masks (rows, ...): the rows that count in a mean. None but in the LoD of losses.
+    counted: tuple[Tensor, ...]
+    #: Of LoD.
+    level_names: Any
 
     @property
     def rows(self) -> int:
@@ -176,3 +183,29 @@ class Partition:
             return ops.rank_by_length(self.levels[k])
 
         return self._cached(("rank", k), None, make)
+
+    # -- rows that a loss ignored
+
+    def counting(self, *counted: Tensor) -> Any:
+        """The same structure, whose rows count where the masks, (rows, ...), are true; without masks all of them."""
+        if not counted and not self.counted:
+            return self
+        longest = self._symbols[1:] if compiling() and self._symbols else self._longest
+        lod: Any = object.__new__(type(self))
+        lod._put(self.levels, longest, self.rows, self.level_names)
+        object.__setattr__(lod, "counted", counted)
+        if not compiling():  # what is derived from the offsets holds here as well; LoDs in the cache count other rows
+            lod._cache.update({key: t for key, t in self._cache.items() if isinstance(t, Tensor)})
+        return lod
+
+    def counted_with(self, other: "Partition") -> list[Tensor]:
+        """The masks of both, each once."""
+        return [*self.counted, *[m for m in other.counted if not any(m is own for own in self.counted)]]
+
+    def counted_rows(self) -> tuple[Tensor, Tensor]:
+        """Two masks, (rows,): the rows in which every mask is true everywhere, and those in which any is anywhere."""
+        flat = [mask.reshape(mask.shape[0], math.prod(mask.shape[1:])) for mask in self.counted]
+        every, some = flat[0].all(1), flat[0].any(1)
+        for mask in flat[1:]:
+            every, some = every & mask.all(1), some | mask.any(1)
+        return every, some

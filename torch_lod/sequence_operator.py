@@ -42,7 +42,8 @@ class Along:
             a_lod_tensor(what, x)
         lod = x._lod
         depth = len(lod.levels)
-        self.lod: LoD = lod
+        # operators may move rows and keep the LoD
+        self.lod: LoD = lod.counting() if lod.counted else lod
         #: The level's number, from 0.
         self.k: int = level % depth if type(level) is int and -depth <= level < depth else lod.level(level)
         #: The values, for the operators of torch_lod.ops. In eager code x itself, which saves a node of the graph.

@@ -229,7 +229,7 @@ class LoDTensor(PaddleMethods, Rows):
         host = (mask.values() if isinstance(mask, LoDTensor) else mask).cpu()
         kept = sums(host.to(torch.int64))
         offsets = [*self._lod.levels[:-1], kept[self._lod.levels[-1]]]
-        lod = LoD.checked("offsets", offsets, self.level_names)
+        lod = LoD.checked("offsets", offsets, self.level_names).counting(*[m[host] for m in self._lod.counted])
         return moved(self, lod, host.nonzero().flatten())
 
     @public

@@ -179,17 +179,42 @@ def sequence_topk_avg_pooling(x, row, col, topks, channel_num):
     return row.with_rows(rows.reshape(sum(map(len, row.tree)), channel_num * len(topks)))
 
 
-def sequence_loss(x, reduce="token"):
-    rows = x.rows()
+def sequence_loss(x, reduce="token", mask=None, weight=None):
+    rows, whole = x.rows(), list(range(len(x.rows())))
+
+    def of(given, level):
+        """For every sequence of a level, or every row, the entry of the sequence that it is in; and the level of these."""
+        values = given.rows() if isinstance(given, Nest) else given
+        counts = [len(under(x, k)) for k in range(x.depth)] + [len(rows)]
+        k = given.depth if isinstance(given, Nest) else counts.index(len(values))
+        if k == level:
+            return list(values), k
+        inner = [[i] for i in whole] if level == x.depth else under(x, level)
+        # empty sequences are in none that can be told by rows; they do not count
+        holds = [next((s for s, held in enumerate(under(x, k)) if set(numbers) <= set(held)), 0) for numbers in inner]
+        return [values[s] for s in holds], k
+
+    kept = [True] * len(rows) if mask is None else of(mask, x.depth)[0]
+    weights, k = ([1.0] * len(rows), x.depth) if weight is None else of(weight, x.depth)
+    if reduce == "sequence" and k < x.depth:
+        weights = [1.0] * len(rows)
+
+    def mean(numbers):
+        numbers = [i for i in numbers if kept[i]]
+        below = sum(weights[i] for i in numbers)
+        return sum(weights[i] * rows[i] for i in numbers) / below if numbers and below != 0 else None
+
+    nothing = rows[:0].sum()
     if reduce == "token":
-        return rows.sum() / max(len(rows), 1)
+        found = mean(whole)
+        return nothing if found is None else found
     level = x.names.index(reduce) if reduce in (x.names or ()) else -1 if reduce == "sequence" else reduce
-    found = parts(x, level % x.depth)
+    means = [mean(numbers) for numbers in under(x, level % x.depth)]
     if reduce == "sequence":
-        means = [r.mean() for r in found if len(r)]
-        return sum(means) / len(means) if means else rows.sum()
-    means = [r.mean() if len(r) else r.sum() for r in found]
-    return above(x, level % x.depth, torch.stack(means) if means else rows)
+        ones = [1.0] * len(means) if weight is None or k == x.depth else of(weight, x.depth - 1)[0]
+        below = sum(v for v, m in zip(ones, means) if m is not None)
+        return sum(v * m for v, m in zip(ones, means) if m is not None) / below if below != 0 else nothing
+    return above(x, level % x.depth, torch.stack([nothing if m is None else m for m in means]) if means else rows)
 
 
 # -- within

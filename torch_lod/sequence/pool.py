@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..dynamo import failing, known
 from ..errors import LoDTypeError, LoDValueError, shown
+from ..moved_rows import MovedRows
 from ..sequence_operator import a_float, along, integer, number, on_rows, sequence_operator
-from ..tensor import LoDTensor, MaybeLoD
+from ..tensor import LoDTensor, MaybeLoD, a_lod_tensor, values_of
 from ..validate import filler, with_memory
 
 __all__ = [
@@ -238,10 +240,20 @@ def order_within(key: Tensor, segment: Tensor, descending: bool) -> Tensor:
 
 
 @sequence_operator
-def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
+def sequence_loss(
+    loss_rows: LoDTensor, reduce: str | int = "token", *, mask: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
     """The mean of a loss that has a value for every row: over all rows, over sequences, or per sequence of a level.
 
-    The mean over sequences leaves out empty ones. An empty sequence's own mean is 0; so is the loss of no rows.
+    With w the weights of the rows, 1 without `weight`, every mean of rows is sum(w * loss) / sum(w). The mean over
+    sequences is sum(v * mean) / sum(v), with v the weights of the sequences, 1 unless `weight` is given per sequence.
+    Rows where the mask is False are in none of these sums, also where their loss is NaN. The mean over sequences
+    leaves out sequences that are empty, of which no row counts, or whose weights add up to 0. The own mean of such a
+    sequence is 0, without gradient; so is the loss of no rows.
+
+    Rows that `F.cross_entropy` or `F.nll_loss` ignored do not count, with `ignore_index` or its default -100: the LoD
+    of losses with reduction="none" knows them (`lod.counted`), also after torch's functions row by row and methods that
+    select sequences or rows. `.values()`, saving and sequence operators end this; then pass mask=target != ignore_index.
 
     Equivalent to ("token"; a LoDTensor that is not empty):
         loss_rows.values().mean()
@@ -251,15 +263,25 @@ def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
         reduce: "token", every row weighs the same; "sequence", every innermost sequence weighs the same, and its rows within
             it; or a level by its number or name: the mean of all rows under each of its sequences. A level named
             "token" or "sequence" must be given by its number.
+        mask: bool, True where a row counts: one for each row, (rows,), or for each sequence of a level, and then for all
+            rows under it. A LoDTensor with the LoD of loss_rows or with its outer levels; or plain, where its size
+            is that of the rows or of one level only.
+        weight: a floating dtype, of the same forms; it may need a gradient. Given per sequence, it weighs the
+            sequences for "sequence" and all rows under them for "token". Of losses that have torch's class weights in
+            them the mean is divided by the number of rows; torch's own divides by the weights, which is
+            F.cross_entropy without weight here and weight=x.with_values(class_weights[target.values()]).
 
     Returns:
         a plain number (a tensor without dims) for "token" and "sequence"; for a level (sequences,), with the levels above.
-        Differentiable.
+        The dtype of loss_rows. Differentiable; the gradient of a row that does not count is 0.
 
     Raises:
-        ValueError: for rows of more than one number.
+        ValueError: for rows of more than one number; for a mask or weight of another size, or of a size that is that of
+            several levels; for a weight of the sequences whose means are asked for, where it would change nothing; for
+            losses that cross_entropy ignored in part.
+        TypeError: for another dtype.
 
-    Source: the means of torch.nn's losses, over rows that are not padded.
+    Source: torch.nn.CrossEntropyLoss's weighted mean, over rows that are not padded.
     """
     s = along(loss_rows, -1 if reduce in ("token", "sequence") else reduce, "loss_rows")
     if s.rows.dim() != 1:
@@ -267,6 +289,44 @@ def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
             f"expected loss_rows of one number per row, (rows,), got {tuple(s.rows.shape)}; see loss_rows.mean(1)"
         )
     a_float(s.rows)
+    kept = _counted(loss_rows._lod)
+    if mask is not None:
+        given, k = _given("mask", mask, s.lod, reduce)
+        given = given if k == s.lod.depth else given[s.lod.segment_ids_at(k, given.device)]
+        kept = given if kept is None else kept & given
+    if kept is None and weight is None:
+        return _plain_loss(s, reduce)
+    rows = s.rows if kept is None else torch.where(kept, s.rows, 0)
+    weights = of_sequences = None
+    if weight is not None:
+        weights, k = _given("weight", weight, s.lod, reduce)
+        if reduce not in ("token", "sequence") and k <= s.k:
+            raise LoDValueError(
+                f"expected a weight per row, or per sequence of a level inside level {s.k}, got one per sequence of level "
+                f"{k}, which changes none of the means of level {s.k}; multiply them by it"
+            )
+        if reduce == "sequence" and k < s.lod.depth:
+            of_sequences = weights if k == s.k else weights[_outer_of(s, k, weights.device)]
+            weights = None
+        elif k < s.lod.depth:
+            weights = ops.segment_broadcast(weights, s.lod.row_offsets_at(k, weights.device), rows.shape[0])
+    exact = torch.promote_types(rows.dtype, torch.float32)  # half types are summed in float32
+    exact = exact if weight is None else torch.promote_types(exact, weight.dtype)
+    rows = rows.to(exact)
+    weights = rows.new_ones(rows.shape) if weights is None else weights.to(exact)
+    weights = weights if kept is None else torch.where(kept, weights, 0)
+    offsets = _ends(rows) if reduce == "token" else s.offsets
+    means, full = _ratio(rows * weights, weights, offsets)
+    if reduce == "token":
+        return means[0].to(s.rows.dtype)
+    if reduce != "sequence":
+        return s.pool(means.to(s.rows.dtype))
+    one = means.new_ones(means.shape) if of_sequences is None else of_sequences.to(exact)
+    one = torch.where(full, one, 0)
+    return _ratio(means * one, one, _ends(means))[0][0].to(s.rows.dtype)
+
+
+def _plain_loss(s, reduce) -> Tensor:
     if reduce == "token":
         return ops.segment_reduce(s.rows, _ends(s.rows), "mean")[0]
     means = ops.segment_reduce(s.rows, s.offsets, "mean")
@@ -274,6 +334,67 @@ def sequence_loss(loss_rows: LoDTensor, reduce: str | int = "token") -> Tensor:
         return s.pool(means)
     full = (s.offsets.diff() > 0).sum().clamp(min=1)
     return ops.segment_reduce(means / full, _ends(means), "sum")[0]
+
+
+def _ratio(above: Tensor, below: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums of every segment, divided; where the lower one is 0 the result is 0. And where it is not."""
+    above, below = (ops.segment_reduce(t, offsets, "sum") for t in (above, below))
+    full = below != 0
+    return torch.where(full, above / torch.where(full, below, 1), 0), full
+
+
+def _counted(lod) -> Tensor | None:
+    """The rows that a loss of classes did not ignore; None where the LoD is not that of such losses."""
+    if not lod.counted:
+        return None
+    every, some = lod.counted_rows()
+    for i in failing(every != some, "sequence_loss: expected losses that are ignored as a whole or not at all"):
+        raise LoDValueError(
+            f"expected losses that are ignored as a whole or not at all, got one that was made of ignored and of other "
+            f"targets, at row {i}; reduce every loss by itself, or pass loss_rows.values() as a new LoDTensor with mask="
+        )
+    return every
+
+
+def _given(what: str, given, lod, reduce) -> tuple[Tensor, int]:
+    """A mask or weight, plain, and the level whose sequences it is given for: the depth of the LoD for rows."""
+    if not isinstance(given, Tensor) or not (
+        given.dtype == torch.bool if what == "mask" else given.is_floating_point()
+    ):
+        kind = "a bool tensor" if what == "mask" else "a tensor of a floating dtype"
+        raise LoDTypeError(f"expected {what} as {kind}, got {shown(given)}")
+    with_memory(given)
+    if given.dim() != 1:
+        raise LoDValueError(f"expected {what} of one dim, a number per row or per sequence, got {tuple(given.shape)}")
+    if isinstance(given, MovedRows):
+        a_lod_tensor(what, given)
+    if isinstance(given, LoDTensor):
+        own = given.lod
+        if own.depth > lod.depth:
+            raise LoDValueError(f"expected {what} with at most {lod.depth} levels, got {own.depth}")
+        (lod if own.depth == lod.depth else lod.outer_at(own.depth)).agreed(own)
+        return values_of(given), own.depth
+    counts = [*[lod.num_sequences(k) for k in range(lod.depth)], lod.rows]
+    found = [k for k, count in enumerate(counts) if known(given.shape[0] == count)]
+    if not found:
+        raise LoDValueError(
+            f"expected {what} for {counts[-1]} rows or, per level, {counts[:-1]} sequences, got {given.shape[0]}"
+        )
+    weighs = what == "weight" and reduce == "sequence" and found[-1] == lod.depth
+    same = not weighs and all(known(lod.longest_at(k) <= 1) for k in range(found[0], found[-1]))
+    if len(found) > 1 and not same:
+        names = ["the rows" if k == lod.depth else f"the sequences of level {k}" for k in found]
+        raise LoDValueError(
+            f"expected {what} of a size that tells what it is for, got {given.shape[0]}, as many as {' and '.join(names)}; "
+            f"make it a LoDTensor: loss_rows.with_values({what}) for rows, tl.LoDTensor({what}, loss_rows.lod.outer(k)) for "
+            f"sequences of an inner level k, tl.sequence_expand_as({what}, loss_rows) to lay one of level 0 over the rows"
+        )
+    return given, found[-1]
+
+
+def _outer_of(s, k: int, device) -> Tensor:
+    """For every innermost sequence the sequence of level k that it is in."""
+    return s.lod.outer_at(s.k).segment_ids_at(k, device)
 
 
 def _ends(values: Tensor) -> Tensor:

@@ -321,7 +321,11 @@ def _together(marks: list, dim: int) -> Mark | None:
         ):
             return None
         end = m.part[1]
-    return part_of(Mark(first.lod, dim, first.call), first.part[0], end)
+    lod = first.lod
+    if any(m.lod.counted for m in marks):
+        around = [(0, first.part[0]), *[m.part for m in marks], (end, lod.rows)]
+        lod = lod.counting(_counted_in([m.lod for m in (first, *marks, first)], around))
+    return part_of(Mark(lod, dim, first.call), first.part[0], end)
 
 
 def stack_at(least: int, below=None):
@@ -360,4 +364,12 @@ def chain(lods) -> LoD:
             parts.append(offsets[1:] + end)
             end += lod.elements_at(k)
         levels.append(torch.cat(parts))
-    return LoD.checked("offsets", levels, lods[0].level_names, rows)
+    lod = LoD.checked("offsets", levels, lods[0].level_names, rows)
+    return lod if not any(one.counted for one in lods) else lod.counting(_counted_in(lods))
+
+
+def _counted_in(lods, parts=None) -> Tensor:
+    """The rows that count in several LoDs, or in parts of them, one after another; all rows of a LoD that does not say."""
+    like = next(mask for lod in lods for mask in lod.counted)
+    found = [torch.stack(lod.counted_rows(), 1) if lod.counted else like.new_ones(lod.rows, 2) for lod in lods]
+    return torch.cat(found if parts is None else [mask[begin:end] for mask, (begin, end) in zip(found, parts)])

@@ -2,8 +2,10 @@
 """The rules. Each is called before its function runs, and tells whether the rows of the operands are the rows of the
 result (`signature`), or raises."""
 
+import torch
 from torch import Tensor
 
+from ..lod import LoD
 from .arguments import (
     NO_SEQUENCES,
     OUT,
@@ -18,7 +20,7 @@ from .arguments import (
     without,
 )
 from .operands import first, join, place
-from .signature import signature
+from .signature import Signature, signature
 
 ALONG = "along dim 0 mixes the rows of different sequences"
 DIAGONAL = "its diagonal would run through the rows of all sequences"
@@ -128,7 +130,7 @@ where.moved = lambda func, args, kwargs: (  # type: ignore[attr-defined]
 @signature("anchor: broadcast, positive: broadcast, negative: broadcast, *, distance_function")
 def triplet(func, distance_function):
     """The user's own distance function may do anything with the rows."""
-    return distance_function is None
+    return distance_function is None or isinstance(distance_function, torch.nn.PairwiseDistance)
 
 
 @signature("sorted_sequence: broadcast, input: broadcast, *, sorter: broadcast")
@@ -189,6 +191,39 @@ def _classes_moved(func, args, kwargs):
 
 
 classes.moved = _classes_moved  # type: ignore[attr-defined]
+_LOSS = Signature("input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'")
+
+
+def ignoring(rule, of: Signature = _LOSS):
+    """`rule` for a loss of classes: one number per row does not tell whether it counts, so the LoD has to."""
+
+    def noted(func, args, kwargs, answer):
+        if answer is None or (kwargs.get("reduction") in ("mean", "sum") and kwargs.get("reduce") is None):
+            return answer
+        bound = dict(zip(of.names, of.bind(args, kwargs)))
+        target, index = bound["target"], bound["ignore_index"]
+        whole = bound["reduction"] == "none" or bound.get("reduce") is False
+        if not whole or not isinstance(target, Tensor) or target.is_floating_point():
+            return answer
+        rows = target.values() if mark_of(target) is not None else target  # type: ignore[operator]
+        if isinstance(answer, LoD):
+            return answer.counting(rows != (-100 if index is None else index))
+        counted = (rows != (-100 if index is None else index)).movedim(answer.dim, 0)
+        if answer.part is not None:  # rows that are elsewhere count there
+            (begin, end), count, rest = answer.part, answer.lod.rows, counted.shape[1:]
+            around = counted.new_ones(begin, *rest), counted.new_ones(count - end, *rest)
+            counted = torch.cat([around[0], counted, around[1]])
+        return answer._replace(lod=answer.lod.counting(counted))
+
+    def rule_ignoring(func, args, kwargs):
+        return noted(func, args, kwargs, rule(func, args, kwargs))
+
+    moved = getattr(rule, "moved", None)
+    if moved is not None:
+        rule_ignoring.moved = lambda func, args, kwargs: noted(  # type: ignore[attr-defined]
+            func, args, kwargs, moved(func, args, kwargs)
+        )
+    return rule_ignoring
 
 
 @signature("input, normalized_shape, weight: plain, bias: plain")
@@ -220,7 +255,7 @@ def bag(func, input):
 
 @signature("log_probs, targets")
 def ctc(func):
-    raise refusal(func, f"its dim 0 is the time of all sequences at once; {NO_SEQUENCES}")
+    raise refusal(func, f"its dim 0 is the time of all sequences at once; F.ctc_loss runs along every one; {OUT}")
 
 
 def windows(spatial: int, text: str = "input"):

@@ -11,6 +11,7 @@ from . import indices, linalg, rules, views
 from .arguments import NAMES, NO_SEQUENCES, OUT, Route, Rule
 from .operands import in_place, join, join_batches, join_given, join_in_place, keep
 from .rules import by_element, elsewhere, refuse, refuse_on_rows, row_by_row, windows
+from .signature import Signature
 
 #: Only functions whose result may have rows, or that may raise: without a rule they are lost, or of the kind "plain".
 RULES: dict[Callable, Rule] = {}
@@ -146,9 +147,16 @@ _add(
 )
 _add("join", rules.searchsorted, "searchsorted")
 _add("join", rules.bilinear, "bilinear")
-_add("join", rules.classes, "cross_entropy nll_loss")
+_add("join", rules.ignoring(rules.classes), "cross_entropy nll_loss")
 _add("join", row_by_row("input, target: rows"), "multi_margin_loss")
-_add("join", row_by_row("input, weight: plain, target: rows"), "linear_cross_entropy")
+_add(
+    "join",
+    rules.ignoring(
+        row_by_row("input, weight: plain, target: rows"),
+        Signature("input, linear_weight, target, *, weight, reduction='mean', ignore_index=-100"),
+    ),
+    "linear_cross_entropy",
+)
 _add("join", row_by_row("input1, input2: rows, target: rows"), "cosine_embedding_loss")
 _add("join", rules.cell, "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell", (torch,))
 _add("join", elsewhere("x1: broadcast, x2: broadcast, dim=1"), "cosine_similarity")

@@ -125,6 +125,16 @@ def losses(x, k):
     yield "", (x,), {}
     for reduce in ("token", "sequence", *range(k + 1), -1, *(x.level_names or ())):
         yield f" {reduce}", (x, reduce), {}
+    of_level = {j: tl.LoDTensor(torch.arange(lod.rows), lod) for j in range(1, k + 1) if (lod := x.lod.outer(j))}
+    of_level[k + 1] = x.with_values(torch.arange(len(x)))
+    if x.num_sequences() not in (len(x), *[x.num_sequences(j) for j in range(1, k + 1)]):
+        of_level[0] = torch.arange(x.num_sequences())
+    for j, numbers in of_level.items():
+        mask, weight = numbers % 3 != 1, (numbers % 4 + 0.5).to(x.dtype)
+        for reduce in ("token", "sequence", *range(k + 1)):
+            yield f" {reduce} of {j}", (x, reduce), {"mask": mask}
+            if reduce in ("token", "sequence") or j > reduce:
+                yield f" {reduce} by {j}", (x, reduce), {"mask": of_level[k + 1] % 4 > 0, "weight": weight}
 
 
 def loss_errors():
@@ -135,6 +145,55 @@ def loss_errors():
     yield "no level", lambda: loss(x, None), TypeError, "got None"
     yield "whole", lambda: loss(x.long()), TypeError, "floating dtype, got torch.int64"
     yield "plain", lambda: loss(V[:, 0]), TypeError, "loss_rows as a LoDTensor, got Tensor"
+    ones, alone = torch.ones(6), tl.from_lengths(torch.ones(2), [[1, 0, 1], [2, 0]])
+    yield (
+        "mask",
+        lambda: loss(x, mask=ones),
+        TypeError,
+        "mask as a bool tensor, got a torch.float32 Tensor of shape (6,)",
+    )
+    yield (
+        "weight",
+        lambda: loss(x, weight=ones > 0),
+        TypeError,
+        "weight as a tensor of a floating dtype, got a torch.bool",
+    )
+    yield "a list", lambda: loss(x, mask=[True] * 6), TypeError, "mask as a bool tensor, got [True"
+    yield (
+        "size",
+        lambda: loss(x, mask=ones[:5] > 0),
+        ValueError,
+        "mask for 6 rows or, per level, [2, 3] sequences, got 5",
+    )
+    yield "dims", lambda: loss(x, weight=torch.ones(6, 1)), ValueError, "weight of one dim, a number per row"
+    other = tl.from_lengths(ones, [[6]])
+    yield "lod", lambda: loss(x, weight=other), ValueError, "expected operands with equal LoDs"
+    yield "deep", lambda: loss(other, weight=x), ValueError, "weight with at most 1 levels, got 2"
+    yield (
+        "moved",
+        lambda: loss(x, weight=x[:3]),
+        TypeError,
+        "weight as a LoDTensor, got rows at dim 0, moved by getitem",
+    )
+    yield (
+        "own level",
+        lambda: loss(x, 0, weight=torch.ones(2)),
+        ValueError,
+        "which changes none of the means of level 0",
+    )
+    yield (
+        "which",
+        lambda: loss(alone, weight=torch.ones(2)),
+        ValueError,
+        "as many as the sequences of level 1 and the rows",
+    )
+    row = tl.from_lengths(torch.ones(2), [[1, 1]])
+    yield (
+        "means",
+        lambda: loss(row, "sequence", weight=torch.ones(2)),
+        ValueError,
+        "make it a LoDTensor: loss_rows.with",
+    )
 
 
 def topks(x, k):

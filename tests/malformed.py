@@ -209,6 +209,11 @@ CALLS = {
     "A21-num-2**70": (lambda x: tl.from_segment_ids(values(), [0] * 6, 2**70), V, str(2**70)),
     "A21-num-float": (lambda x: LoD.from_segment_ids([0], 1.5), T, r"1\.5"),
     "A21-num-bool": (lambda x: LoD.from_segment_ids([0], True), T, "True"),
+    "C1-filler-large": (
+        lambda x: x.nth(0, padding_value=2**63),
+        V,
+        r"padding_value within int64 or as a float, got 9223",
+    ),
     "C1-filler": (lambda x: x.with_values(values().long()).nth(0, padding_value=0.5), V, r"whole padding_value.*0\.5"),
     "C1-filler-range": (lambda x: x.with_values(values().int()).nth(0, padding_value=2**31), V, str(2**31)),
     "C1-filler-bool": (lambda x: x.nth(0, padding_value=True), T, "True"),

@@ -20,6 +20,7 @@ def refuse_other_sequence(func, kind: str | None, args, kwargs, mark: Mark, part
     of a sequence to the first of the next one."""
     if kind not in ("join", "matmul") and not (name_of(func) in _CATS and _side_by_side(args, kwargs)):
         return
+    assert mark.part is not None
     offsets = mark.lod.levels[-1]
     begin, end = min(mark.part[0], part[0]), max(mark.part[1], part[1])
     after = int(torch.searchsorted(offsets, begin, right=True))

@@ -25,7 +25,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 #: What each file's rules are held by, beside the tables of wrong calls.
-PYTHON = ("test_malformed.py", "test_lod.py", "test_lod_tensor.py", "test_errors.py", "test_state.py")
+PYTHON = (
+    *("test_malformed.py", "test_lod.py", "test_lod_tensor.py", "test_errors.py", "test_state.py", "test_refused.py"),
+    "test_resources.py::test_too_large",
+)
 REFUSED = (
     "test_laws_ops.py::test_fakes_refuse_what_is_wrong_in_shape",
     "test_rnn.py::test_what_does_not_fit_is_refused",

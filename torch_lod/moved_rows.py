@@ -16,6 +16,7 @@ from torch import Tensor
 from . import torch_rules
 from .dynamo import IN_PLACE, admit, compiling, dynamic_dim
 from .errors import LoDTypeError, LoDValueError, named, without_policy
+from .explained import TORCHS, explain
 from .lod import LoD
 from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, marks_of, name_of, placed
 
@@ -65,12 +66,16 @@ class MovedRows(Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if not kwargs and _EVEN.get(func) and len(args) <= 2 and type(args[0]) is MovedRows:  # most calls
-            if len(args) == 1 or not isinstance(args[1], Tensor):
-                with without_policy():
-                    result = func(*args)
-                    return _become(result, args[0]._mark) if type(result) is Tensor else _again(result, func, args)
-        return run(func, args, kwargs or _NONE)
+        try:
+            if not kwargs and _EVEN.get(func) and len(args) <= 2 and type(args[0]) is MovedRows:  # most calls
+                if len(args) == 1 or not isinstance(args[1], Tensor):
+                    with without_policy():
+                        result = func(*args)
+                        return _become(result, args[0]._mark) if type(result) is Tensor else _again(result, func, args)
+            return run(func, args, kwargs or _NONE)
+        except TORCHS as error:
+            explain(error, func, args, kwargs)
+            raise
 
     @property
     def lod(self) -> LoD:

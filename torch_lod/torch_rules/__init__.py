@@ -25,7 +25,7 @@ from .arguments import (
 )
 from .catalogue import functions
 from .indices import EACH, chain
-from .operands import join, join_in_place, keep, refuse_unknown
+from .operands import counterpart, join, join_in_place, keep, of_padded, refuse_unknown
 from .rules import moves_in_place, refuse_out, refuse_write
 from .table import KINDS, MOVED, RULES, known
 
@@ -40,6 +40,7 @@ __all__ = [
     "Mark",
     "Route",
     "chain",
+    "counterpart",
     "functions",
     "join",
     "join_in_place",
@@ -51,6 +52,7 @@ __all__ = [
     "marks_of",
     "moves_in_place",
     "name_of",
+    "of_padded",
     "placed",
     "refuse_out",
     "refuse_unknown",

@@ -90,6 +90,7 @@ LINES = [
     ("LINEAR(x)", "x.to_padded(max_length=5)[0].flatten(1)", "LINEAR(x.to_padded(max_length=5)[0].flatten(1))", "LINEAR(padded(x).flatten()[None])"),
     ("x @ w.t()", "the matrix takes 6", "x @ w", "x @ w"),
     ("CELL(x, STATE[0])", "tl.scan(cell, x, state)", "tl.scan(CELL, x, STATE[0])[0]", "steps(x, i)"),
+    ("CELL(x[:, 0], STATE[0, 0])", "tl.scan(cell, x, state)", "tl.scan(CELL, x, STATE[0])[0]", "steps(x, i)"),
     ("LSTMCELL(x[:, None], (STATE[0], STATE[0]))", "tl.scan(cell, x, state)", "tl.scan(LSTMCELL, x, (STATE[0], STATE[0]))[1][0]", "lstm_steps(x, i)"),
     ("F.pad(x, (0, 0, 0, 0, 1, 2))", "F.pad(x.t(), (before, after)).t()", "F.pad(x.t(), (1, 2)).t()", "F.pad(x, (0, 0, 1, 2))"),
     ("x.split(LENGTHS, 1)", "x.unbind_sequences()", "torch.cat(x.unbind_sequences())", "x"),

@@ -289,7 +289,7 @@ ROWS: list[tuple[str, str, str | Callable[[Case], str | None]]] = [
     ("", _APART, _beside),
     (_LOSSES, r"batch_size|target", _targets),
     ("", r"mat1 and mat2 shapes cannot be multiplied \((?P<rows>\d+)x\d+ and (?P<k>\d+)x", _product),
-    ("", r"Input batch size \d+ doesn't match hidden|Expected input to be 1D or 2D, got 3D", _CELL),
+    ("", r"Input batch size \d+ doesn't match hidden|inconsistent (input|hidden)_size|to be 1D or 2D, got 3D", _CELL),
     ("", r"Padding length should be", "F.pad(x.t(), (before, after)).t() makes every sequence longer"),
     ("", r"split_with_sizes expects", "x.unbind_sequences() splits it into its sequences"),
     ("", r"hx (and cx )?should also be 2-D|Expected hidden(\[\d\])? size", _STATE),

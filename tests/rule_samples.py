@@ -311,6 +311,7 @@ _ONLY = {
     "fbgemm_linear_int8_weight": _compiled("x, *int8(weight), p1"),
     "fbgemm_linear_int8_weight_fp32_activation": _compiled("x, *int8(weight), p1"),
     "new_full": _compiled("x, (4, 4), 1.0"),
+    "_pack_padded_sequence": _compiled("cube, torch.tensor([4, 3, 2, 1]), True"),
     "register_hook": _compiled("x.requires_grad_(), str"),
     "register_post_accumulate_grad_hook": _compiled("x.requires_grad_(), str"),
     "retain_grad": _compiled("x.requires_grad_()|x.requires_grad_() * 2"),

@@ -51,7 +51,7 @@ class LoDRuntimeError(LoDError, RuntimeError):
 
 _CLASSES: dict[type, type[LoDError]] = {ValueError: LoDValueError, TypeError: LoDTypeError, IndexError: LoDIndexError}
 #: Where frames of ours and of torch come from: the names that code was compiled under.
-_OURS = tuple(
+OURS = tuple(
     os.path.dirname(file) + os.sep
     for file in (inspect.currentframe().f_code.co_filename, torch.__file__)  # type: ignore[union-attr]
 )
@@ -126,15 +126,23 @@ def named(error: LoDError, call: str) -> LoDError:
     return error
 
 
+def foreign(error: Exception) -> bool:
+    """Whether code of the user's, called by the function that catches the error, raised it or let it through."""
+    frames = error.__traceback__ and error.__traceback__.tb_next
+    while frames is not None:
+        if not frames.tb_frame.f_code.co_filename.startswith(OURS):
+            return True
+        frames = frames.tb_next
+    return False
+
+
 def _ours(error: Exception, call: str, function: Callable, args: tuple) -> LoDError | None:
     """The error as one of a call; None if the user's own code raised it."""
     frames = error.__traceback__ and error.__traceback__.tb_next
     if frames is None and type(error) is TypeError:  # the arguments did not fit the signature
         return named(LoDTypeError(_misplaced(str(error), function, args)), call)
-    while frames is not None:
-        if not frames.tb_frame.f_code.co_filename.startswith(_OURS):
-            return None
-        frames = frames.tb_next
+    if foreign(error):
+        return None
     if isinstance(error, LoDError):
         return named(error, call)
     raw = _RAW.fullmatch(str(error))

@@ -16,6 +16,7 @@ from torch import Tensor
 from . import torch_rules
 from .dynamo import IN_PLACE, admit, compiling, dynamic_dim
 from .errors import LoDTypeError, LoDValueError, named, without_policy
+from .explained import TORCHS, explain
 from .lod import LoD
 from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, marks_of, name_of, placed
 
@@ -77,22 +78,26 @@ class MovedRows(Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        alone = not kwargs and type(args[0]) is MovedRows
-        for a in args[1:]:
-            if isinstance(a, _OPERANDS):
-                alone = False
-        if not alone:
-            return run(func, args, kwargs or _NONE)
-        if _EVEN.get(func) and len(args) <= 2:  # most calls
+        try:
+            alone = not kwargs and type(args[0]) is MovedRows
+            for a in args[1:]:
+                if isinstance(a, _OPERANDS):
+                    alone = False
+            if not alone:
+                return run(func, args, kwargs or _NONE)
+            if _EVEN.get(func) and len(args) <= 2:  # most calls
+                with without_policy():
+                    result = func(*args)
+                    return _become(result, args[0]._mark) if type(result) is Tensor else _again(result, func, args)
+            of = _SHAPES.get(func)
+            if of is None:
+                return run(func, args, _NONE)
             with without_policy():
-                result = func(*args)
-                return _become(result, args[0]._mark) if type(result) is Tensor else _again(result, func, args)
-        of = _SHAPES.get(func)
-        if of is None:
-            return run(func, args, _NONE)
-        with without_policy():
-            mark = of(func, args, _NONE)
-            return settle(func(*args), Mark(mark, 0, "") if isinstance(mark, LoD) else mark, func, args)
+                mark = of(func, args, _NONE)
+                return settle(func(*args), Mark(mark, 0, "") if isinstance(mark, LoD) else mark, func, args)
+        except TORCHS as error:
+            explain(error, func, args, kwargs)
+            raise
 
     @property
     def lod(self) -> LoD:

@@ -16,6 +16,7 @@ from torch import Tensor
 from . import ops, torch_rules
 from .dynamo import IN_PLACE, admit, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
+from .explained import TORCHS, explain, not_packed
 from .lod import LoD, Runs, fitting
 from .moved_rows import WRITES, MovedRows, _home, settle
 from .paddle_methods import PaddleMethods
@@ -87,43 +88,47 @@ class LoDTensor(PaddleMethods, Rows):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if len(types) > 1 and MovedRows in types:
             return MovedRows.__torch_function__(func, types, args, kwargs)
-        rule = _RULES.get(func)
-        if type(rule) is _Route:
-            ours = rule.ours(*args, **kwargs or _NONE)
-            if ours is not NotImplemented:
-                return ours
-        with without_policy():
-            if compiling():
-                if IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
-                    return _changed_in_graph(rule, func, args, kwargs or _NONE)
-                if rule is None and isinstance(func, _ATEN):  # Dynamo cannot look up every function in _KINDS
+        try:
+            rule = _RULES.get(func)
+            if type(rule) is _Route:
+                ours = rule.ours(*args, **kwargs or _NONE)
+                if ours is not NotImplemented:
+                    return ours
+            with without_policy():
+                if compiling():
+                    if IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
+                        return _changed_in_graph(rule, func, args, kwargs or _NONE)
+                    if rule is None and isinstance(func, _ATEN):  # Dynamo cannot look up every function in _KINDS
+                        torch_rules.refuse_unknown(func, args, kwargs or _NONE)
+                elif rule is None and func not in _KINDS:
                     torch_rules.refuse_unknown(func, args, kwargs or _NONE)
-            elif rule is None and func not in _KINDS:
-                torch_rules.refuse_unknown(func, args, kwargs or _NONE)
-            if kwargs:
-                lod = None if rule is None else rule(func, args, kwargs)
-                if kwargs.get("out") is not None:
-                    torch_rules.refuse_out(func, kwargs["out"], args)
-                    return func(*args, **kwargs)  # the result is the caller's own tensors
-                if kwargs.get("layout") not in _DENSE:
-                    lod = None
-                if lod is None and WRITES.get(func):
-                    torch_rules.refuse_write(func, args, kwargs)
-                result = func(*args, **kwargs)
-                args = (*args, *kwargs.values())
-            else:
-                lod = None if rule is None else rule(func, args, _NONE)
-                if lod is None and WRITES.get(func):
-                    torch_rules.refuse_write(func, args, _NONE)
-                result = func(*args)
-            if type(result) is Tensor and type(lod) is LoD:
-                if not _is_compiling():  # compiled code wraps the result instead
-                    for a in args:
-                        if a is result:
-                            return a  # unchanged: it belongs to the caller
-                if result.dim() and result.size(0) == lod.rows:
-                    return _become(result, lod)
-            return settle(result, torch_rules.Mark(lod, 0, "") if type(lod) is LoD else lod, func, args)
+                if kwargs:
+                    lod = None if rule is None else rule(func, args, kwargs)
+                    if kwargs.get("out") is not None:
+                        torch_rules.refuse_out(func, kwargs["out"], args)
+                        return func(*args, **kwargs)  # the result is the caller's own tensors
+                    if kwargs.get("layout") not in _DENSE:
+                        lod = None
+                    if lod is None and WRITES.get(func):
+                        torch_rules.refuse_write(func, args, kwargs)
+                    result = func(*args, **kwargs)
+                    args = (*args, *kwargs.values())
+                else:
+                    lod = None if rule is None else rule(func, args, _NONE)
+                    if lod is None and WRITES.get(func):
+                        torch_rules.refuse_write(func, args, _NONE)
+                    result = func(*args)
+                if type(result) is Tensor and type(lod) is LoD:
+                    if not _is_compiling():  # compiled code wraps the result instead
+                        for a in args:
+                            if a is result:
+                                return a  # unchanged: it belongs to the caller
+                    if result.dim() and result.size(0) == lod.rows:
+                        return _become(result, lod)
+                return settle(result, torch_rules.Mark(lod, 0, "") if type(lod) is LoD else lod, func, args)
+        except TORCHS as error:
+            explain(error, func, args, kwargs)
+            raise
 
     # -- questions
 
@@ -182,6 +187,7 @@ class LoDTensor(PaddleMethods, Rows):
     imag = _settable(torch.imag)
     mT = property(lambda self: torch.transpose(self, -2, -1))  # torch.compile traces these only as functions
     mH = property(lambda self: torch.adjoint(self))
+    batch_sizes = property(not_packed)
 
     # -- slices
 
@@ -565,16 +571,10 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
 
 
 # torch.export passes Python's operators themselves, not the methods of Tensor
-_RULES.update(
-    {f: _RULES[m] for n, f in vars(operator).items() if (m := getattr(Tensor, n, None)) in _RULES and n[:2] == "__"}
-)
-torch_rules.MOVED.update(
-    {
-        f: torch_rules.MOVED[m]
-        for n, f in vars(operator).items()
-        if (m := getattr(Tensor, n, None)) in torch_rules.MOVED and n[:2] == "__"
-    }
-)
+for _table in (_RULES, torch_rules.MOVED):
+    for _name, _f in vars(operator).items():
+        if _name[:2] == "__" and (_method := getattr(Tensor, _name, None)) in _table:
+            _table[_f] = _table[_method]
 _home.append(_become)
 torch.serialization.add_safe_globals([_load_lod_tensor])  # not the class: see lod.py
 admit(LoDTensor)

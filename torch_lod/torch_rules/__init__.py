@@ -26,7 +26,7 @@ from .arguments import (
 )
 from .catalogue import functions
 from .indices import EACH, chain
-from .operands import join, join_in_place, keep, refuse_unknown
+from .operands import counterpart, join, join_in_place, keep, of_padded, refuse_unknown
 from .parts import refuse_other_sequence
 from .rules import moves_in_place, refuse_out, refuse_write
 from .table import KINDS, MOVED, RULES, known
@@ -43,6 +43,7 @@ __all__ = [
     "Mark",
     "Route",
     "chain",
+    "counterpart",
     "functions",
     "join",
     "join_in_place",
@@ -54,6 +55,7 @@ __all__ = [
     "marks_of",
     "moves_in_place",
     "name_of",
+    "of_padded",
     "placed",
     "refuse_other_sequence",
     "refuse_out",

@@ -203,5 +203,6 @@ def lost_meets(func: Callable, lost: Mark, what: str) -> LoDError:
 
 def along_rows(func: Callable, mark: Mark, why: str) -> LoDError:
     """The error where a function would run along rows that are at another dim."""
-    said = f"expected a plain tensor, got rows of a LoDTensor at dim {mark.dim}, through {mark.call}: {why}"
+    through = f", through {mark.call}" if mark.call else ""  # none where broadcasting moved them
+    said = f"expected a plain tensor, got rows of a LoDTensor at dim {mark.dim}{through}: {why}"
     return named(LoDValueError(said), name_of(func))

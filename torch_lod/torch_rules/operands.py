@@ -28,6 +28,9 @@ from .arguments import (
 FIRST = ("input", "self", "query", "y", "x", "a", "x1", "A", "indices", "count", "tensor", "v", "logits")
 
 
+_POSITIONS = ": for positions x.with_values(table[x.lod.position_ids()]), with x the LoDTensor"
+
+
 def first(args, kwargs):
     """The first operand, by position or by name."""
     if args:
@@ -85,12 +88,13 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Mark | 
     if dim and not given:
         for t in tensors:
             if mark_of(t) is None and t.dim() >= -found.dim and t.shape[found.dim] != 1:
+                advice = None if compiling() or found.part else counterpart(found.lod, -found.dim, t)
                 raise along_rows(
                     func,
                     found._replace(dim=dim),
                     f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds "
-                    "for a position would not start anew with every sequence; make it a LoDTensor, one row for each row: for "
-                    "positions x.with_values(table[x.lod.position_ids()]), with x the LoDTensor",
+                    "for a position would not start anew with every sequence; make it a LoDTensor, one row for each row"
+                    + (f"; with x the rows and t that tensor: {advice}" if advice else _POSITIONS),
                 )
     return found._replace(dim=dim), rank
 
@@ -123,7 +127,7 @@ def join(func, args, kwargs):
     if plain is not None and plain.dim() == rank and lod is not None and not compiling():
         count = plain.shape[0]
         if count != lod.rows and count != 1:
-            refuse_per_sequence(func, lod, count)
+            refuse_per_sequence(func, lod, plain)
     if most <= rank or lod is None:
         return lod
     mark, _ = place(func, (*args, *kwargs.values()), True)
@@ -150,16 +154,61 @@ def join_batches(func, args, kwargs):
     return join(func, args, kwargs)
 
 
-def refuse_per_sequence(func, lod: LoD, count: int) -> None:
+def refuse_per_sequence(func, lod: LoD, t: Tensor) -> None:
     """One row per sequence cannot be broadcast to the rows; torch's error would not name the remedy."""
+    count = t.shape[0]
+    found, padded = over_rows(lod, count, "operand"), _padded(lod, t.dim(), t)
+    if found is not None:
+        advice = f"if they are a row for each sequence of level {found[0]}, lay them over the rows: {found[1]}"
+        error = LoDRuntimeError(
+            f"expected operands whose rows correspond, got {count} rows beside {lod.rows}; "
+            + (f"t, of shape {tuple(t.shape)}: {padded}" if padded else advice)
+        )
+        raise named(error, name_of(func))
+
+
+def over_rows(lod: LoD, count: int, what: str) -> tuple[int, str] | None:
+    """The level that has `count` sequences, and what lays `what`, a row for each of them, over the rows of x."""
     for k in range(lod.depth):
         if count == lod.num_sequences(k):
-            operand = f"tl.LoDTensor(operand, x.lod.outer({k}))" if k else "operand"
-            error = LoDRuntimeError(
-                f"expected operands whose rows correspond, got {count} rows beside {lod.rows}; if they are a row for each "
-                f"sequence of level {k}, lay them over the rows: tl.sequence_expand_as({operand}, x)"
-            )
-            raise named(error, name_of(func))
+            operand = f"tl.LoDTensor({what}, x.lod.outer({k}))" if k else what
+            return k, f"tl.sequence_expand_as({operand}, x)"
+    return None
+
+
+def counterpart(lod: LoD, rank: int, t: Tensor) -> str | None:
+    """What makes of a plain tensor t, which is laid out for sequences, a row for each row of x, a LoDTensor of `rank` dims;
+    None if it has another layout."""
+    shape, longest = tuple(t.shape), lod.max_length()
+    padded = _padded(lod, rank, t)
+    if padded is not None:
+        return padded
+    one = len(shape) == rank + 1 and shape[1] == 1
+    over = over_rows(lod, shape[0], "t.squeeze(1)" if one else "t") if shape else None
+    if over is not None:
+        short = ", None" * (rank - len(shape))
+        return f"it has a row for each sequence: {over[1]}{f'[:{short}]' if short else ''} has one for each row"
+    if longest in shape[:2] and shape[0] in (1, longest):
+        at = "t" if shape[0] == longest else "t[0]"
+        return f"it has a row for each position: {at}[x.lod.position_ids()] has one for each row"
+    return None
+
+
+def _padded(lod: LoD, rank: int, t: Tensor) -> str | None:
+    shape, longest = tuple(t.shape), lod.max_length()
+    if len(shape) < 2 or shape[0] != lod.num_sequences(-1) or longest not in shape[1:]:
+        return None
+    if t.dtype == torch.bool:
+        return "it is a mask of padding, which no row of x is: leave it out"
+    if shape[1] == longest and (len(shape) > rank or not t.is_floating_point()):
+        return f"its sequences are padded: {of_padded(lod, 't')} has their rows"
+    return None
+
+
+def of_padded(lod: LoD, what: str) -> str:
+    """What makes a LoDTensor beside x of a padded tensor."""
+    made = f"tl.from_padded({what}, x.lengths())"
+    return made if lod.depth == 1 else f"{made}.with_lod(x.lod)"
 
 
 def agree(func, operands) -> LoD | None:

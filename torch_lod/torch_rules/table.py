@@ -354,6 +354,22 @@ _add("refuse", refuse(f"dim 0 would be the time of all sequences; tl.sequence_co
 _add("refuse", rules.ctc, "ctc_loss miopen_ctc_loss")
 _add(
     "refuse",
+    refuse(
+        "nothing in it is padded; x.to_packed_sequence() packs it, and torch.nn's recurrent modules take it as it is"
+    ),
+    "_pack_padded_sequence",
+    (torch,),
+)
+_add(
+    "refuse",
+    refuse(
+        "every row would be a sequence; x.to_padded() pads the sequences, tl.batch makes a batch of several LoDTensors"
+    ),
+    "pad_sequence",
+    (torch._C._nn,),
+)
+_add(
+    "refuse",
     refuse(f"its scale is taken from the rows of all sequences; {OUT}"),
     "fused_moving_avg_obs_fake_quant fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation",
     (torch,),

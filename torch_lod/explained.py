@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch's errors mean where rows of sequences are among the operands.
+
+Code that was written for padded batches (batch, length, ...) fails on rows (rows, ...) with errors of torch that speak of
+dims and sizes. `explain` adds to such an error what the tensor is and what is probably meant: a row of `ROWS`. The error
+stays the same object, and torch's own words come first.
+"""
+
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .errors import OURS, foreign
+from .lod import LoD
+from .torch_rules import Mark, counterpart, mark_of, name_of, of_padded
+
+#: What torch raises for a wrong call. Classes that derive from them are errors of memory, devices, tracing, or ours.
+TORCHS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
+#: Errors of these classes for which no row is written may be about anything, but for messages that speak of shapes.
+_OF_SHAPES = re.compile(r"\b(dims?|dimension(s|al)?|shapes?|sizes?|batch(_size)?|[1-5]-?D|matrix|vector)\b", re.I)
+_OF_MACHINES = re.compile(r"memory|overflow|^CUDA|^HIP|cuDNN|CUDNN|CUBLAS|cuBLAS|NCCL|^vmap|^functorch", re.I)
+
+
+class Case(NamedTuple):
+    """A call that torch refused."""
+
+    names: tuple[str, ...]  # of the function, and of functions of torch that called it
+    args: tuple
+    x: Tensor  # the first operand that has rows of sequences
+    mark: Mark
+    operands: list[Tensor]
+    others: list[Tensor]  # those that have none
+    said: re.Match
+
+    @property
+    def lod(self) -> LoD:
+        return self.mark.lod
+
+
+def explain(error: Exception, func: Callable, args: tuple, kwargs: dict | None) -> None:
+    """Adds to an error of a torch function what it means. Errors of other classes stay as they are, and so do those that
+    code of the user's raised, for example a hook."""
+    if torch.compiler.is_compiling():
+        return
+    if type(error) not in TORCHS or len(error.args) != 1 or not isinstance(error.args[0], str):
+        return
+    if foreign(error) or hasattr(error, "_explained"):
+        return
+    frame: FrameType | None = sys._getframe(2)
+    names = [name_of(func)]
+    while frame is not None and frame.f_code.co_filename.startswith(OURS):
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    meaning = explanation(error, (*args, *(kwargs or {}).values()), names)
+    if meaning is not None:
+        error.args = (f"{error.args[0]}\n{meaning}",)
+        error._explained = True  # type: ignore[attr-defined]
+
+
+def explanation(error: Exception, operands: Iterable, names: Iterable[str] = ()) -> str | None:
+    """What an error of torch, or of Python, means if it came of `operands`; `names`: the functions that were called. None
+    if no operand has rows of sequences, or the error is about something else."""
+    given = tuple(operands)
+    tensors = [t for value in given for t in (value if isinstance(value, (tuple, list)) else (value,))]
+    tensors = [t for t in tensors if isinstance(t, Tensor)]
+    marked = [t for t in tensors if mark_of(t) is not None]
+    x, said, called = marked[0] if marked else None, str(error), tuple(names)
+    if x is None or _OF_MACHINES.search(said):
+        return None
+    mark: Any = mark_of(x)
+    others = [t for t in tensors if mark_of(t) is None]
+    for functions, pattern, advice in ROWS:
+        found = re.search(pattern, said)
+        if found is None or (functions and not {*functions.split()} & {*called}):
+            continue
+        case = Case(called, given, x, mark, tensors, others, found)
+        text = advice(case) if callable(advice) else advice
+        if text:
+            return f"{_what(x, mark)}.\nProbably meant: {text}."
+    if type(error) is TypeError or not _OF_SHAPES.search(said):
+        return None
+    return f"{_what(x, mark)}; {_PADDED if _whole(mark) else _ELSEWHERE}."
+
+
+def not_packed(x) -> Any:
+    # the attribute that torch.nn.utils.rnn.pad_packed_sequence asks for first
+    raise AttributeError(
+        "'LoDTensor' object has no attribute 'batch_sizes': it is no PackedSequence; what pad_packed_sequence(..., "
+        "batch_first=True) returns is x.to_padded()"
+    )
+
+
+_PADDED = "where (batch, length, ...) is wanted, x[None] is a batch of one, x.to_padded()[0] a padded one"
+_ELSEWHERE = "where (batch, length, ...) is wanted, to_padded()[0] of the LoDTensor is a padded batch"
+
+
+def _what(x: Tensor, mark: Mark) -> str:
+    shape, n = tuple(x.shape), mark.lod.num_sequences(-1)
+    if mark.dim is None:
+        return (
+            f"A tensor of shape {shape} is what a LoDTensor became in {mark.call}, which lost the structure of its rows"
+        )
+    through = f", through {mark.call}" if mark.call else ""
+    part = f"rows {mark.part[0]} to {mark.part[1]} of " if mark.part else ""
+    kind, of = ("MovedRows", " of a LoDTensor") if mark.dim or mark.part else ("LoDTensor", "")
+    return (
+        f"Here x is a {kind} of shape {shape}: dim {mark.dim} has {part}the rows of {n} sequences{of}, one after another{through}, "
+        "and no dim is a batch or a length"
+    )
+
+
+# -- advice that depends on the case; None where it would not be true
+
+
+def _whole(mark: Mark) -> bool:
+    """Whether the operand is a LoDTensor, of which advice says x."""
+    return mark.dim == 0 and mark.part is None
+
+
+def _view(case: Case) -> str | None:
+    sizes = [int(n) for n in case.said["sizes"].split(",")]
+    rest = sizes[2:] if len(sizes) > 2 else sizes[1:]
+    fits = math.prod(case.x.shape[1:])
+    if not _whole(case.mark) or not rest or rest.count(-1) > 1:
+        return None
+    known = math.prod(n for n in rest if n != -1)
+    if known <= 0 or (fits % known if -1 in rest else fits != known):
+        return f"leave dim 0 to the rows: x.view(x.size(0), ...); {_PADDED}"
+    return f"leave dim 0 to the rows: x.view(x.size(0), {', '.join(map(str, rest))}); {_PADDED}"
+
+
+#: What runs along the sequences, where a function would over dim 1 of (batch, length, ...).
+_ALONG = {name: f'tl.sequence_pool(x, "{name}")' for name in "sum mean max min prod std var logsumexp any all".split()}
+_ALONG |= {"amax": _ALONG["max"], "amin": _ALONG["min"]}
+_ALONG |= {name: f"tl.sequence_{name}(x)" for name in "softmax log_softmax cumsum cumprod cummax cummin".split()}
+_ALONG |= {name: f"tl.sequence_{name}(x)" for name in ("logcumsumexp", "sort", "argmax")}
+_ALONG |= {"topk": "tl.sequence_topk(x, k)", "flip": "tl.sequence_reverse(x)", "roll": "tl.sequence_shift(x, n)"}
+_ALONG |= {"unbind": "x.unbind_sequences()", "select": "x.nth(i)", "split": "x.unbind_sequences()"}
+_ALONG |= {"chunk": "x.unbind_sequences()", "narrow": "tl.sequence_slice(x, offset, length)"}
+
+
+def _dim(case: Case) -> str | None:
+    got, along = int(case.said["got"]), _ALONG.get(case.names[0]) if case.names else None
+    if not _whole(case.mark) or got != int(case.said["last"]) + 1:
+        return None
+    moved = f"dim {got} of (batch, length, ...) is dim {got - 1} here"
+    inside = f"along each sequence: {along}" if along else ""
+    if got == 1:
+        return inside or _sizes(case)
+    return f"{moved}, or dim -1 if it is the last{'; ' if inside else ''}{inside}; {_PADDED}"
+
+
+def _sizes(case: Case) -> str:
+    features = "x.size(-1) has the features; " if case.x.dim() > 1 else ""
+    return f"{features}x.num_sequences(), x.lengths() and x.max_length() tell about the sequences"
+
+
+def _transpose(case: Case) -> str | None:
+    dims = case.args[1:3]
+    if not _whole(case.mark) or len(dims) != 2 or not all(type(d) is int for d in dims):
+        return None
+    if sorted(dims) == [0, 1]:
+        return _SWAP
+    here = [d - 1 if d > 0 else d for d in dims]
+    if 0 in dims or not all(-case.x.dim() <= d < case.x.dim() for d in here):
+        return None
+    return f"without the batch dim it is {case.names[0]}({here[0]}, {here[1]}); {_LAST}; {_PADDED}"
+
+
+_SWAP = "it has no batch and length to be swapped; leave it out"
+_LAST = "nn.Conv1d, pools and norms run along each sequence of x, and of x.t() as well"
+
+
+def _permute(case: Case) -> str | None:
+    given = case.args[1:]
+    dims = list(given[0]) if len(given) == 1 and isinstance(given[0], (tuple, list)) else list(given)
+    if not _whole(case.mark) or len(dims) != case.x.dim() + 1 or sorted(dims) != list(range(len(dims))):
+        return None
+    if dims[0]:
+        return _SWAP if dims == [1, 0, *range(2, len(dims))] else None
+    return f"without the batch dim it is x.permute({', '.join(str(d - 1) for d in dims[1:])}); {_LAST}; {_PADDED}"
+
+
+def _index(case: Case) -> str | None:
+    if not _whole(case.mark):
+        return None
+    return (
+        f"leave the index of the batch out{': x[:, k] is feature k of all rows' if case.x.dim() > 1 else ''}; the last rows of "
+        "the sequences are x.nth(-1), the first k x.head(k), some tl.sequence_slice(x, offset, length), sequence i is x.seq[i]"
+    )
+
+
+def _mask(case: Case) -> str | None:
+    shape = [int(n) for n in case.said["shape"].split(",")]
+    if len(shape) > 1:
+        padded = shape[:2] == [case.lod.num_sequences(-1), case.lod.max_length()]
+        return f"no row is padding, so none has to be taken out; {_PADDED}" if padded and _whole(case.mark) else None
+    return "x.seq[mask] takes whole sequences, x.filter_rows(mask) rows, by a mask with an entry for each"
+
+
+def _beside(case: Case) -> str | None:
+    """Operands that are of a padded batch, or have a row for each sequence."""
+    if not _whole(case.mark):
+        return None
+    rows, rank = case.x.shape[0], case.x.dim()
+    for t in case.others:
+        if t.shape[:1] != (rows,) and (advice := counterpart(case.lod, rank, t)) is not None:
+            return f"t is the tensor of shape {tuple(t.shape)}; {advice}"
+    if not case.others and str(rows) in (case.said["a"], case.said["b"]):
+        return (
+            "a number for each row is laid over its elements by .unsqueeze(-1), or keepdim=True of the function before"
+        )
+    return None
+
+
+def _letters(case: Case) -> str | None:
+    if int(case.said["letters"]) != int(case.said["dims"]) + 1:
+        return None
+    single = len(case.operands) == len(case.others) + 1 and all(
+        t.shape[:1] != (case.lod.num_sequences(-1),) for t in case.others
+    )
+    return 'leave the letter of the batch out, as in "nd,de->ne"' if single else _PRODUCTS
+
+
+def _targets(case: Case) -> str | None:
+    if not _whole(case.mark):
+        return None
+    return (
+        f"it takes a target for each of the {case.x.shape[0]} rows, as a LoDTensor or plain: of a padded batch (batch, length) "
+        f"{of_padded(case.lod, 'target')}; for one target per sequence pool the rows before: "
+        'tl.sequence_pool(x, "mean")'
+    )
+
+
+def _product(case: Case) -> str | None:
+    if not case.others:
+        return _PRODUCTS
+    n, wanted = case.x.shape[-1], int(case.said["k"])
+    if not _whole(case.mark) or int(case.said["rows"]) != case.x.shape[0]:
+        return None
+    steps = wanted // n if n and wanted % n == 0 else 0
+    if steps > 1 and steps >= case.lod.max_length():
+        return f"{wanted} features are {steps} steps: a row for each sequence is x.to_padded(max_length={steps})[0].flatten(1)"
+    return f"the {n} features of a row are at dim -1, the matrix takes {wanted}"
+
+
+_PRODUCTS = (
+    "products of rows with rows of their sequence: tl.sequence_attention(q, k, v); with one matrix: x @ w; with a vector t for "
+    "each sequence: (x * tl.sequence_expand_as(t, x)).sum(-1)"
+)
+
+
+def _unpack(case: Case) -> str | None:
+    if case.names or not _whole(case.mark):  # a function of torch unpacked something else
+        return None
+    return f"leave batch and length out; {_sizes(case)}; {_PADDED}"
+
+
+_STATE = "leave the initial state out, or give tl.nn.LSTM, GRU or RNN one for each sequence, (layers, sequences, width)"
+_CELL = "a cell takes all rows at once, without time: tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
+_PACKED = "x.to_packed_sequence() packs the sequences; torch.nn's recurrent modules take a LoDTensor as it is"
+_OUT_OF_RANGE = r"Dimension out of range .*, (?P<last>-?\d+)\], but got (?P<got>-?\d+)"
+_APART = (
+    r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)"
+    r"|except in dimension|equal size|same number of dimensions|do not match|same dimension"
+)
+_LOSSES = "cross_entropy nll_loss multi_margin_loss multilabel_margin_loss"
+
+#: The functions, or nothing for any; a pattern of torch's message; what is meant, as a text or a function of the case. The
+#: first row whose function and pattern fit, and whose text is not None, is written.
+ROWS: list[tuple[str, str, str | Callable[[Case], str | None]]] = [
+    ("pack_padded_sequence pack_sequence", "", _PACKED),
+    ("", r"shape '\[(?P<sizes>[-\d, ]+)\]' is invalid for input of size", _view),
+    ("size", _OUT_OF_RANGE, _sizes),
+    ("transpose swapaxes swapdims", _OUT_OF_RANGE, _transpose),
+    ("", _OUT_OF_RANGE, _dim),
+    ("permute", r"does not match the length of the desired ordering", _permute),
+    ("", r"too many indices for tensor of dimension", _index),
+    ("", r"The shape of the mask \[(?P<shape>[\d, ]+)\] at index 0", _mask),
+    ("", r"expanded size of the tensor", "tl.sequence_expand_as(y, x) lays a row for each sequence over the rows of x"),
+    ("bmm baddbmm", r"must be a 3D tensor", _PRODUCTS),
+    ("", r"subscripts in the equation \((?P<letters>\d+)\) .* number of dimensions \((?P<dims>\d+)\)", _letters),
+    ("", _APART, _beside),
+    (_LOSSES, r"batch_size|target", _targets),
+    ("", r"mat1 and mat2 shapes cannot be multiplied \((?P<rows>\d+)x\d+ and (?P<k>\d+)x", _product),
+    ("", r"Input batch size \d+ doesn't match hidden|inconsistent (input|hidden)_size|to be 1D or 2D, got 3D", _CELL),
+    ("", r"Padding length should be", "F.pad(x.t(), (before, after)).t() makes every sequence longer"),
+    ("", r"split_with_sizes expects", "x.unbind_sequences() splits it into its sequences"),
+    ("", r"hx (and cx )?should also be 2-D|Expected hidden(\[\d\])? size", _STATE),
+    ("LSTM", r"index 1 is out of bounds for dimension 0", _STATE),
+    ("", r"batch number of src and tgt", "give src and tgt as they are, (rows, features), without a dim for the batch"),
+    ("", r"(not enough|too many) values to unpack|tuple index out of range", _unpack),
+]

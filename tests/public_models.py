@@ -5,7 +5,8 @@ Every model runs on each sequence alone, in the layout that its documentation as
 LoDTensor in the same layout, such as `model(x[None])`, and as it is, `model(x)`. Outcomes: "right": the numbers of the truth;
 "raised": an error of torch_lod; "torch": another error; "marked": a result that knows which call lost its structure, and
 raises where it meets rows; "WRONG": anything else, a defect of torch_lod. Where the model was not right, it is changed as the
-message says; the lines are counted, and then results and gradients have to be those of the truth.
+message says, or, where there is no operator, a part of it runs on one sequence after the other; the lines are counted, and then
+results and gradients have to be those of the truth.
 """
 
 import inspect
@@ -95,7 +96,9 @@ def tried(name: str) -> list[str]:
     plainly, _ = outcome(m.plainly, x, alone)
     if plainly == "WRONG" and outcome(m.plainly, x, on_each(m.plainly, m.values))[0] == "right":
         plainly = "as without LoD"  # in this layout it does something else, with plain tensors as well
-    after = "" if found == "right" else f"{changed(m, x, alone)} ({count_lines(m.changes)})"
+    by_sequence = any(f.__qualname__.startswith(("by_sequence", "looped")) for f in m.changes.values())
+    how = f"{count_lines(m.changes)}{', by sequence' * by_sequence}"
+    after = "" if found == "right" else f"{changed(m, x, alone)} ({how})"
     return [name, kind, f"{package} {version(package)}", found, plainly, after, said]
 
 
@@ -103,7 +106,7 @@ def main(names: list[str]) -> int:
     torch.set_num_threads(1)
     wrong, counts = 0, dict.fromkeys(["right", "raised", "torch", "marked", "WRONG"], 0)
     print("| model | kind | package | in its layout | as it is | changed (lines) | message |\n" + "|---" * 7 + "|")
-    for name in names or MODELS:
+    for name in names or sorted(MODELS, key=lambda name: MODELS[name][1]):
         row = tried(name)
         counts[row[3]] += 1
         wrong += any("WRONG" in cell for cell in row)

@@ -254,6 +254,7 @@ def operators_of(package):
         "docs/concepts.md",
         "docs/numerics.md",
         "docs/drop_in.md",
+        "docs/porting.md",
         "docs/differences_from_paddle.md",
         "docs/compile_and_export.md",
         "docs/testing.md",

@@ -183,10 +183,10 @@ def _check(func, args, kwargs) -> Mark | None:
         torch_rules.refuse_unknown(func, args, kwargs)
     lost, part = None, None
     for mark in marks_of(args, kwargs):
-        if mark.part is not None:
+        if mark.part is not None and not compiling():  # neither parts nor offsets are constants of a graph
             if part is None:
                 part = mark.part
-            elif mark.part != part and not compiling():  # the offsets of sequences are no constants of a graph
+            elif mark.part != part:
                 torch_rules.refuse_other_sequence(func, torch_rules.KINDS.get(func), args, kwargs, mark, part)
         if mark.dim is None:
             lost = mark
@@ -305,7 +305,7 @@ def _made_of(marks: list[Mark]) -> tuple[int, int] | None:
     """The first and the end of the rows that went into a result, None if any may have."""
     begins, ends = [], []
     for m in marks:
-        if m.part is None or m.lod is not marks[0].lod:
+        if m.part is None or m.lod is not marks[0].lod or (compiling() and m.part != marks[0].part):
             return None
         begins.append(m.part[0])
         ends.append(m.part[1])

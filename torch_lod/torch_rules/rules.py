@@ -334,9 +334,9 @@ def renorm(func, rank, dim, rows):
 
 
 @signature("input, *dims")
-def flip(func, rank, dims, rows):
+def flip(func, input, rank, dims, rows):
     if touches_rows(dims, rank, rows):
-        raise refusal(func, f"{ALONG}; tl.sequence_reverse turns them, and {OUT}")
+        raise refusal(func, f"{along_dim(input) if rows else ALONG}; tl.sequence_reverse turns them, and {OUT}")
     return True
 
 

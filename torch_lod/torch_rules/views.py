@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from .arguments import At, Mark, lod_of, name_of, placed, refusal, touches_rows
+from .arguments import CUT, At, Mark, lod_of, name_of, placed, refusal, touches_rows
 from .operands import first
 from .signature import signature
 
@@ -250,7 +250,7 @@ def pad(func, input, rank, pad, mode, rows):
     touched = [any(pad[2 * i : 2 * i + 2]) for i in range(len(pad) // 2)]
     own = rank - 1 - rows
     if own < len(touched) and touched[own]:
-        raise refusal(func, "padding the dim of the rows adds some that belong to no sequence; use x.to_padded()")
+        raise refusal(func, f"these rows are a part of the batch; {CUT}")
     if not rows and rank == 2 and len(touched) == 1 and touched[0] and mode == "constant":
         raise refusal(func, AS_PAD)
     return True

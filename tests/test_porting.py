@@ -12,6 +12,7 @@ from torch import nn
 
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
+from torch_lod.errors import LoDValueError
 
 POSITIONS = torch.randn(11, 8)
 NAMES = {"torch": torch, "F": F, "nn": nn, "tl": tl, "table": POSITIONS, "ROWS": ROWS, "math": __import__("math")}
@@ -77,7 +78,9 @@ torch.isnan(x).any() | bool((x > 0).all()) | x.shape | x.size() | x.dim() | x.vi
 x.reshape(x.size(0), 2 * 4) | x[2:5] | x[3] | torch.cat([x[:5], x[5:]]) | list(x) | [row.sum() for row in x] | x.new_zeros(x.shape[0], 3)
 torch.zeros(x.shape[0], 8) + 1 | x.t() | x[None] | x.seq[0] | torch.zeros_like(x) | torch.equal(x, x) | str(x) | repr(x.mean())
 x + table[x.lod.position_ids()] | nn.BatchNorm1d(8)(x) | nn.LSTM(8, 8, batch_first=True)(x)[1][0] | F.cross_entropy(x, torch.arange(11) % 8)
-nn.EmbeddingBag(9, 8)((x[:, 0] > 0).long()) | nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(x) | "%d rows" % x.shape[0]
+F.binary_cross_entropy_with_logits(x, x.sigmoid(), pos_weight=x.abs().mean()) | (x.clone() * 2).abs().max().sqrt()
+x * nn.EmbeddingBag(9, 1)((x[:, 0] > 0).long()).sigmoid()[0] | list(torch.utils.data.SequentialSampler(x))
+F.max_pool1d(x.t(), x.shape[0] - 10) | x - tl.sequence_loss(x[:, 0]) | nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(x) | "%d rows" % x.shape[0]
 x / math.sqrt(x.shape[-1]) | x / x.shape[1] | x[:, : x.size(-1) // 2] | x.sum(1).mean() | x.data_ptr() | x.clone().add_(1)
 """
 
@@ -184,22 +187,26 @@ def test_threads_are_strict_by_themselves():
     def other():
         inside.wait()
         found.append(tuple(x.mean(0).shape))
-        with tl.strict():
-            ready.set()
+        for begin in (lambda: tl.strict.switch(True), tl.strict().__enter__):
+            begin()
             try:
                 x.mean(0)
             except LoDError as error:
                 found.append(error)
+        ready.set()
 
     thread = threading.Thread(target=other)
     thread.start()
-    with tl.strict():
+    tl.strict.switch(True)
+    try:
         inside.set()
         ready.wait()
         with pytest.raises(LoDError):
             x.mean(0)
+    finally:
+        tl.strict.switch(False)
     thread.join()
-    assert found[0] == (8,) and isinstance(found[1], LoDError)
+    assert found[0] == (8,) and [type(error) for error in found[1:]] == [LoDValueError] * 2
     x.mean(0)
 
 

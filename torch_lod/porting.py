@@ -22,7 +22,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from .dynamo import compiling
 from .errors import _OURS, LoDError, LoDTypeError, LoDValueError, named, shown
 from .moved_rows import MovedRows
-from .torch_rules import INSTEAD, KINDS, marks_of, name_of
+from .torch_rules import INSTEAD, KINDS, mark_of, marks_of, name_of
 
 _HOUSE, _TORCH = _OURS
 _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
@@ -114,14 +114,11 @@ for _class, _base in ((_Count, int), (_Ratio, float)):
         setattr(_class, f"__{_name}__", _kept(_base, f"__{_name}__"))
 
 
-class _Modes(threading.local):
-    def __init__(self) -> None:
-        #: The modes of this thread; only the last one looks.
-        self.stack: list[_Watch] = []
-        self.switch: _Watch | None = None
+class _Switch(threading.local):
+    on: "_Watch | None" = None
 
 
-_modes = _Modes()
+_switch = _Switch()
 
 
 def _flat(values) -> Iterator:
@@ -140,34 +137,26 @@ def _plainly(value):
 
 
 class _Watch(TorchFunctionMode):
-    """Tells `note` of every departure; without it nothing is looked at."""
+    """Raises at every departure, or tells a report of it. Those around it see that ours called: they do not look."""
 
-    def __init__(self, note: Callable[[Departure], None] | None):
+    def __init__(self, on: bool = True, report: Report | None = None):
         super().__init__()
-        self.note = note
+        self.on, self.report = on, report
         #: Tensors made of all rows that are no rows, and the function that made them.
         self.numbers = WeakTensorKeyDictionary()
         #: The instruction of the user's that called last: list(x) iterates and asks for len(x).
         self.last: tuple = ()
 
-    def __enter__(self):
-        _modes.stack.append(self)
-        return super().__enter__()
-
-    def __exit__(self, *error) -> None:
-        _modes.stack.remove(self)
-        super().__exit__(*error)
-
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if compiling():
-            return _traced(self.note, func, args, kwargs)
-        if self.note is None or _modes.stack[-1] is not self or _within_us(sys._getframe(1)):
+            return _traced(self.on and self.report is None, func, args, kwargs)
+        if not self.on or _within_us(sys._getframe(1)):
             return func(*args, **kwargs)
         given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
         marks = marks_of(args, kwargs)
         rows = [mark for mark in marks if mark.dim is not None or mark.part is not None]
-        origin = self._met(call, kind, given, bool(rows))
+        origin, meets = self._origin(call, kind, given)
         if any(type(v) in (_Count, _Ratio) for v in given):
             args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
         result = func(*args, **kwargs)
@@ -182,7 +171,10 @@ class _Watch(TorchFunctionMode):
             return self._sizes(func, call, args, kwargs, rows[0].dim, result)
         self.last = _instruction(_user(sys._getframe(1)))
         found = [*_flat((result,))]
-        if rows and len(rows) == len(marks) and any(map(_lost, found)):
+        if rows and meets and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
+            what = f"expected what belongs to a sequence beside rows, got what {origin} made of all rows of the batch"
+            self._tell(call, what, _COUNTS if origin in ("shape", "arange", "linspace") else _NUMBERS)
+        if rows and any(map(_lost, found)):
             self._tell(call, *_loss(call, given, found))
         if origin or marks:
             for t in found:
@@ -190,17 +182,15 @@ class _Watch(TorchFunctionMode):
                     self.numbers[t] = origin or call
         return result
 
-    def _met(self, call: str, kind, given: list, rows: bool) -> str | None:
-        """Which function made a number among the arguments of all rows; tells if it meets rows as if it were theirs."""
-        origin = next((self.numbers[v] for v in given if type(v) is Tensor and v in self.numbers), None)
-        meets = origin is not None and kind != "plain"
-        if origin is None and any(type(v) in (_Count, _Ratio) for v in given):
-            origin, meets = "shape", kind == "join"
-        if rows and meets:
-            counted = origin in ("shape", "arange", "linspace")
-            what = f"expected what belongs to a sequence beside rows, got what {origin} made of all rows of the batch"
-            self._tell(call, what, _COUNTS if counted else _NUMBERS)
-        return call if origin == "shape" and call in ("arange", "linspace") else origin
+    def _origin(self, call: str, kind, given: list) -> tuple[str | None, bool]:
+        """Which function made an argument of all rows, and whether the call takes it for a number, not for a part of a
+        shape."""
+        for value in given:
+            if type(value) is Tensor and value in self.numbers:
+                return self.numbers[value], True
+        if not any(type(value) in (_Count, _Ratio) for value in given):
+            return None, False
+        return (call if call in ("arange", "linspace") else "shape"), kind == "join"
 
     def _sizes(self, func, call: str, args, kwargs, dim: int, result):
         if func is Tensor.__len__ and dim == 0:
@@ -216,15 +206,9 @@ class _Watch(TorchFunctionMode):
     def _tell(self, call: str, what: str, advice: str, error: type[LoDError] = LoDValueError) -> None:
         frame = _user(sys._getframe(1))
         found = Departure(frame.f_code.co_filename, frame.f_lineno, call, what, advice)
-        if self.note is _refuse:
+        if self.report is None:
             raise named(error(f"{what}; {advice}"), call)
-        assert self.note is not None
-        self.note(found)
-
-
-def _refuse(found: Departure) -> None:
-    """What strict does with a departure: an error."""
-    raise named(LoDValueError(f"{found.what}; {found.advice}"), found.call)
+        self.report.note(found)
 
 
 def _lost(value) -> bool:
@@ -238,10 +222,10 @@ def _loss(call: str, given: list, found: list) -> tuple[str, str]:
     return what, f"{INSTEAD.get(call, _ADVICE)}; if it is meant, x.values()"
 
 
-def _traced(note, func, args, kwargs):
+def _traced(refuse: bool, func, args, kwargs):
     """In a graph: what loses the rows raises when it is traced. Dynamo knows neither frames nor weak references."""
     result = func(*args, **kwargs)
-    if note is _refuse:
+    if refuse:
         marks = marks_of(args, kwargs)
         if marks and all(mark.dim is not None or mark.part is not None for mark in marks):
             for t in result if isinstance(result, (tuple, list)) else (result,):
@@ -275,7 +259,7 @@ class strict(contextlib.ContextDecorator):
 
     - a torch function that makes of rows what is neither a LoDTensor nor rows at another dim nor a part of the rows (slices
       that torch.cat puts together again);
-    - a number or tensor that was made of all rows where it meets rows: x - x.mean(), x / x.shape[0], and
+    - a number or tensor that was made of all rows where rows are made of it: x - x.mean(), x / x.shape[0], and
       x + table[torch.arange(x.shape[0])];
     - len(x), which Python does not let remember what it counts.
 
@@ -295,11 +279,8 @@ class strict(contextlib.ContextDecorator):
         self.mode = _a_bool(mode)
         self._entered: list[_Watch] = []
 
-    def _recreate_cm(self):
-        return type(self)(self.mode)
-
     def __enter__(self) -> "strict":
-        self._entered.append(_Watch(_refuse if self.mode else None))
+        self._entered.append(_Watch(self.mode))
         self._entered[-1].__enter__()
         return self
 
@@ -309,19 +290,17 @@ class strict(contextlib.ContextDecorator):
     @staticmethod
     def switch(mode: bool) -> None:
         """Switches it on or off for the current thread; contexts inside go first."""
-        if _a_bool(mode) == (_modes.switch is not None):
+        before = _switch.on
+        if _a_bool(mode) == (before is not None):
             return
         above = [_pop_mode() for _ in _get_current_function_mode_stack()]
         if mode:
-            _modes.switch = _Watch(_refuse)
-            _modes.stack.insert(0, _modes.switch)
+            _switch.on = _Watch()
             device = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # which wants to be lowest
-            above.insert(len(above) - (device is not None and above[-1:] == [device]), _modes.switch)
+            above.insert(len(above) - (device is not None and above[-1:] == [device]), _switch.on)
         else:
-            assert _modes.switch is not None
-            above = [other for other in above if other is not _modes.switch]
-            _modes.stack.remove(_modes.switch)
-            _modes.switch = None
+            above = [other for other in above if other is not before]
+            _switch.on = None
         for other in reversed(above):
             _push_mode(other)
 
@@ -355,7 +334,7 @@ def explain(function: Callable, *args, **kwargs) -> Report:
     if not callable(function):
         raise named(LoDTypeError(f"expected function as a callable, got {shown(function)}"), "explain")
     report = Report()
-    with _Watch(report.note):
+    with _Watch(report=report):
         try:
             report.result = function(*args, **kwargs)
         except Exception as error:

@@ -185,6 +185,7 @@ METHODS = {
         "row_lengths": [(0, torch.device("cpu"))],
         "row_offsets": [(0, torch.device("cpu"))],
         "rows": [()],
+        "counted": [()],
         "segment_ids": [(0,)],
         "slice": [(0, 0, 1), (1, 1)],
         "to_lengths": [()],
@@ -210,7 +211,7 @@ METHODS = {
 }
 #: Of LoD's: how operators read it and make others; they trust their callers.
 INTERNAL = set(
-    "cut runs take under any_empty_at checked elements_at end_rows_at handed_out last_rows_at levels longest_at longest_rows_at"
+    "counted_rows counted_with counting cut runs take under any_empty_at checked elements_at end_rows_at handed_out last_rows_at levels longest_at longest_rows_at"
     " offsets_at outer_at padded_starts_at parents_at parsed_ids rank_at parsed_lengths parsed_offsets remember row_lengths_at row_offsets_at segment_ids_at sliced".split()
 )
 
@@ -332,6 +333,8 @@ def _calls():
         "LoDTensor": [((rows(), lod()), {})],
         "cat": [(([x, x], "sequences"), {"level": 0}), (([x, x], "within"), {}), (([x, x], "features"), {"dim": 1})],
         "describe": [((x,), {}), ((lod(),), {})],
+        "explain": [((tl.sequence_reverse, x), {}), ((tl.sequence_pool, x, "sum"), {"level": 0})],
+        "strict": [((), {}), ((False,), {})],
         "include_paths": [((), {})],
         "empty": [((lod(), 3), {"dtype": torch.float32})],
         "zeros": [((lod(), 3), {"device": torch.device("cpu")})],
@@ -477,9 +480,9 @@ def entry_points() -> set[str]:
     return found - {
         "LoDTensor.real",
         "LoDTensor.imag",
+        "LoDTensor.T",
         "LoDTensor.mT",
         "LoDTensor.mH",
-        "LoDTensor.T",
     }  # torch's; the table's tests have them
 
 

@@ -26,6 +26,8 @@ if not _steps_aside():
     from .headers import include_paths as include_paths
     from .lod import LoD as LoD
     from .paddle import *  # reachable as tl.name, but not in __all__
+    from .porting import explain as explain
+    from .porting import strict as strict
     from .printing import describe as describe
     from .sequence import *
     from .tensor import LoDTensor as LoDTensor
@@ -36,8 +38,8 @@ if not _steps_aside():
         __version__ = "0+source"
 
     if not TYPE_CHECKING:  # as in torch_lod.sequence
-        __all__ = ["LoD", "LoDError", "LoDTensor", "describe", "include_paths", "nn", "ops", "paddle"]
-        __all__ += [*collate.__all__, *construct.__all__, *sequence.__all__]
+        __all__ = ["LoD", "LoDError", "LoDTensor", "describe", "explain", "include_paths", "nn", "ops", "paddle"]
+        __all__ += ["strict", *collate.__all__, *construct.__all__, *sequence.__all__]
 
         def __dir__() -> list[str]:
             return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])

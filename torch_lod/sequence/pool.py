@@ -296,6 +296,7 @@ def sequence_loss(
         kept = given if kept is None else kept & given
     if kept is None and weight is None:
         return _plain_loss(s, reduce)
+    with_memory(s.rows)
     rows = s.rows if kept is None else torch.where(kept, s.rows, 0)
     weights = of_sequences = None
     if weight is not None:

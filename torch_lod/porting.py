@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`strict` and `explain`: where in a model that was written for plain tensors rows leave their structure.
+
+Both are a mode of torch.overrides, which sees every torch function that the user's code calls; outside of it nothing is
+slower. What operators of ours do inside is no concern of the user's, and neither is what torch does inside its functions.
+"""
+
+import contextlib
+import linecache
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from .dynamo import compiling
+from .errors import OURS, LoDError, LoDTypeError, LoDValueError, named, shown
+from .moved_rows import MovedRows
+from .torch_rules import INSTEAD, KINDS, mark_of, marks_of, name_of
+
+_HOUSE, _TORCH = OURS
+_SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
+#: Files of the frames between a method and its caller.
+_METHODS = (torch._tensor.__file__, torch.overrides.__file__)
+_ADVICE = "sequence by sequence: x.sequences(), padded: x.to_padded()"
+_COUNTS = (
+    "x.lengths() has the length of every sequence, x.lod.position_ids() the positions in them, and x.lod.rows the number of "
+    "all rows"
+)
+_NUMBERS = (
+    "a number for every sequence: tl.sequence_pool, and tl.sequence_expand_as lays it over the rows; one of the whole "
+    "batch: x.values()"
+)
+
+
+class Departure(NamedTuple):
+    """A place where rows left their structure."""
+
+    file: str
+    line: int
+    #: The function that was called, or the class of the exception that ended the run.
+    call: str
+    what: str
+    #: What to write instead.
+    advice: str
+
+    @property
+    def source(self) -> str:
+        """The line of the file."""
+        return linecache.getline(self.file, self.line).strip()
+
+
+class Report:
+    """What `explain` found: departures in the order in which they happened; false if there is none. `result` is what
+    the function returned, `error` the exception that ended it."""
+
+    def __init__(self) -> None:
+        self._times: dict[Departure, int] = {}
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    def note(self, found: Departure) -> None:
+        self._times[found] = self._times.get(found, 0) + 1
+
+    def __iter__(self) -> Iterator[Departure]:
+        return iter(self._times)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __getitem__(self, index: int) -> Departure:
+        return list(self._times)[index]
+
+    def __str__(self) -> str:
+        if not self._times:
+            return "nothing left the structure"
+        lines = []
+        for found, times in self._times.items():
+            file = os.path.relpath(found.file) if os.path.isfile(found.file) else found.file
+            lines.append(f"{file}:{found.line}: {found.source}")
+            lines.append(f"    {found.call}: {found.what}{f' ({times} times)' if times > 1 else ''}")
+            lines += [f"    write: {found.advice}"] if found.advice else []
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+class _Count(int):
+    """The number of all rows, which is not the length of a sequence, and what is computed from it."""
+
+
+class _Ratio(float):
+    """A number computed from the number of all rows."""
+
+
+def _kept(base: type, name: str) -> Callable:
+    def kept(number, *other):
+        result = getattr(base, name)(number, *other)
+        if result is NotImplemented and other and isinstance(other[0], float):  # of an int
+            result = getattr(float, name)(float(number), *other)
+        return _Count(result) if type(result) is int else _Ratio(result) if type(result) is float else result
+
+    return kept
+
+
+for _class, _base in ((_Count, int), (_Ratio, float)):
+    for _name in "add sub mul truediv floordiv mod pow radd rsub rmul rtruediv rfloordiv rmod rpow neg".split():
+        setattr(_class, f"__{_name}__", _kept(_base, f"__{_name}__"))
+
+
+class _Switch(threading.local):
+    on: "_Watch | None" = None
+
+
+_switch = _Switch()
+
+
+def _flat(values) -> Iterator:
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            yield from value
+        else:
+            yield value
+
+
+def _plainly(value):
+    """Without the memory of where a number came from, for functions that ask for an int."""
+    if isinstance(value, (tuple, list)) and any(isinstance(v, (_Count, _Ratio)) for v in value):
+        return tuple(map(_plainly, value))
+    return int(value) if type(value) is _Count else float(value) if type(value) is _Ratio else value
+
+
+class _Watch(TorchFunctionMode):
+    """Raises at every departure, or tells a report of it. Those around it see that ours called: they do not look."""
+
+    def __init__(self, on: bool = True, report: Report | None = None):
+        super().__init__()
+        self.on, self.report = on, report
+        #: Tensors made of all rows that are no rows, and the function that made them.
+        self.numbers = WeakTensorKeyDictionary()
+        #: The instruction of the user's that called last: list(x) iterates and asks for len(x).
+        self.last: tuple = ()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if compiling():
+            return _traced(self.on and self.report is None, func, args, kwargs)
+        if not self.on or _within_us(sys._getframe(1)):
+            return func(*args, **kwargs)
+        given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
+        marks = marks_of(args, kwargs)
+        rows = [mark for mark in marks if mark.dim is not None or mark.part is not None]
+        origin, meets = self._origin(call, kind, given)
+        if any(type(v) in (_Count, _Ratio) for v in given):
+            args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
+        result = func(*args, **kwargs)
+        if kind == "plain" and func is not torch.linspace:
+            asks = sys._getframe(1)
+            while asks.f_code.co_filename in _METHODS:
+                asks = asks.f_back
+            if not rows or rows[0].dim is None or asks.f_code.co_filename.startswith(_TORCH):
+                return result
+            if func is Tensor.__len__ and self.last == _instruction(asks):
+                return result
+            return self._sizes(func, call, args, kwargs, rows[0].dim, result)
+        self.last = _instruction(_user(sys._getframe(1)))
+        found = [*_flat((result,))]
+        if rows and meets and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
+            what = f"expected what belongs to a sequence beside rows, got what {origin} made of all rows of the batch"
+            self._tell(call, what, _COUNTS if origin in ("shape", "arange", "linspace") else _NUMBERS)
+        if rows and any(map(_lost, found)):
+            self._tell(call, *_loss(call, given, found))
+        if origin or marks:
+            for t in found:
+                if type(t) is Tensor and (origin or t.dim() == 0) and not any(t is value for value in given):
+                    self.numbers[t] = origin or call
+        return result
+
+    def _origin(self, call: str, kind, given: list) -> tuple[str | None, bool]:
+        """Which function made an argument of all rows, and whether the call takes it for a number, not for a part of a
+        shape."""
+        for value in given:
+            if type(value) is Tensor and value in self.numbers:
+                return self.numbers[value], True
+        if not any(type(value) in (_Count, _Ratio) for value in given):
+            return None, False
+        return (call if call in ("arange", "linspace") else "shape"), kind == "join"
+
+    def _sizes(self, func, call: str, args, kwargs, dim: int, result):
+        if func is Tensor.__len__ and dim == 0:
+            what = f"expected x.lod.rows, got len(x), {result} rows of all sequences, where models mean a length or a batch"
+            self._tell("len", what, f"{_COUNTS}; x.shape[0] is taken as a part of a shape", LoDTypeError)
+        if func == _SHAPE or (func is Tensor.size and type(result) is torch.Size):
+            return torch.Size([_Count(n) if d == dim else n for d, n in enumerate(result)])
+        if func is Tensor.size:
+            asked = args[1] if len(args) > 1 else kwargs.get("dim")
+            return _Count(result) if asked in (dim, dim - args[0].dim()) else result
+        return result
+
+    def _tell(self, call: str, what: str, advice: str, error: type[LoDError] = LoDValueError) -> None:
+        frame = _user(sys._getframe(1))
+        found = Departure(frame.f_code.co_filename, frame.f_lineno, call, what, advice)
+        if self.report is None:
+            raise named(error(f"{what}; {advice}"), call)
+        self.report.note(found)
+
+
+def _lost(value) -> bool:
+    return isinstance(value, MovedRows) and value._mark.dim is None and value._mark.part is None
+
+
+def _loss(call: str, given: list, found: list) -> tuple[str, str]:
+    before = next(tuple(t.shape) for t in given if isinstance(t, Tensor) and hasattr(t, "lod"))
+    after = next(tuple(t.shape) for t in found if _lost(t))
+    what = f"expected a result that keeps the structure of rows {before}, got one of shape {after} that lost it"
+    return what, f"{INSTEAD.get(call, _ADVICE)}; if it is meant, x.values()"
+
+
+def _traced(refuse: bool, func, args, kwargs):
+    """In a graph: what loses the rows raises when it is traced. Dynamo knows neither frames nor weak references."""
+    result = func(*args, **kwargs)
+    if refuse:
+        marks = marks_of(args, kwargs)
+        if marks and all(mark.dim is not None or mark.part is not None for mark in marks):
+            for t in result if isinstance(result, (tuple, list)) else (result,):
+                if _lost(t):
+                    raise LoDValueError("expected a result that keeps the structure of the rows, got one that lost it")
+    return result
+
+
+def _within_us(frame: Any) -> bool:
+    """Whether code of ours called the function, itself or through torch's."""
+    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_HOUSE) and frame.f_code is not explain.__code__
+
+
+def _user(frame: Any) -> Any:
+    """The innermost frame that is neither torch's nor ours; the outermost one if there is none."""
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    return frame
+
+
+def _instruction(frame: Any) -> tuple:
+    return id(frame), frame.f_lasti
+
+
+class strict(contextlib.ContextDecorator):
+    """A context, or a decorator, in which what leaves the structure of the rows raises where it leaves it.
+
+    It is a mode to port a model in. Three things raise a LoDError, which says what to write:
+
+    - a torch function that makes of rows what is neither a LoDTensor nor rows at another dim nor a part of the rows (slices
+      that torch.cat puts together again);
+    - a number or tensor that was made of all rows where rows are made of it: x - x.mean(), x / x.shape[0], and
+      x + table[torch.arange(x.shape[0])];
+    - len(x), which Python does not let remember what it counts.
+
+    What is asked for by name stays: x.values(), x.numpy(), x.tolist(), x.to_padded(), operators and modules of torch_lod,
+    predicates, and losses, which are numbers and meet no rows.
+
+    Not seen: numbers that Python took out of a tensor or a shape (x.mean().item(), 1.0 / x.shape[0], math.sqrt, x.numel()), and
+    tensors made outside of the context. In code under torch.compile only the first of the three raises, at trace time.
+
+    Holds for the current thread. The switch without a context is `strict.switch(True)`, then `strict.switch(False)`.
+
+    Args:
+        mode: False lifts a surrounding `strict`, or the switch.
+    """
+
+    def __init__(self, mode: bool = True):
+        self.mode = _a_bool(mode)
+        self._entered: list[_Watch] = []
+
+    def __enter__(self) -> "strict":
+        self._entered.append(_Watch(self.mode))
+        self._entered[-1].__enter__()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._entered.pop().__exit__(*error)
+
+    @staticmethod
+    def switch(mode: bool) -> None:
+        """Switches it on or off for the current thread; contexts inside go first."""
+        before = _switch.on
+        if _a_bool(mode) == (before is not None):
+            return
+        above = [_pop_mode() for _ in _get_current_function_mode_stack()]
+        if mode:
+            _switch.on = _Watch()
+            device = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # which wants to be lowest
+            above.insert(len(above) - (device is not None and above[-1:] == [device]), _switch.on)
+        else:
+            above = [other for other in above if other is not before]
+            _switch.on = None
+        for other in reversed(above):
+            _push_mode(other)
+
+
+def _a_bool(mode) -> bool:
+    if not isinstance(mode, bool):
+        raise named(LoDTypeError(f"expected mode as a bool, got {shown(mode)}"), "strict")
+    return mode
+
+
+_MISFITS = re.compile("unpack|[Dd]imension|dims|dim ")
+
+
+def explain(function: Callable, *args, **kwargs) -> Report:
+    """Calls a function or module, and reports where rows left their structure, line by line, and what to write.
+
+    It looks as `strict` does, but nothing stops: the call goes on, and an exception that ends it is the last entry. A line of
+    the user's file is the innermost one that is neither torch's nor torch_lod's.
+
+        print(tl.explain(model, x))
+
+    Args:
+        function: is called with the other arguments; TypeError if it cannot be called.
+
+    Returns:
+        a report: iterate over its entries, which have `file`, `line`, `call`, `what` and `advice`; print it; `result` and
+        `error` are how the call ended. It is false where nothing left the structure.
+
+    Eager code only: a compiled function is run as it is.
+    """
+    if not callable(function):
+        raise named(LoDTypeError(f"expected function as a callable, got {shown(function)}"), "explain")
+    report = Report()
+    with _Watch(report=report):
+        try:
+            report.result = function(*args, **kwargs)
+        except Exception as error:
+            report.error = error
+            report.note(_ending(error))
+    return report
+
+
+def _ending(error: Exception) -> Departure:
+    """The entry of an exception."""
+    place, trace = None, error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(OURS):
+            place = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+    if place is None:  # the module is torch's own: the line that asked for the report
+        frame: Any = sys._getframe(2)
+        place = frame.f_code.co_filename, frame.f_lineno
+    if isinstance(error, LoDError):
+        said = str(error).removeprefix(f"{error.call}: ")
+        what, _, advice = said.partition("; ")
+        return Departure(*place, error.call or type(error).__name__, what, advice)
+    advice = ""
+    if _MISFITS.search(str(error)) and "LoDTensor" not in str(error):
+        advice = (
+            f"a LoDTensor has the shape (rows, *element), without a dim for the batch: rows, width = x.shape; {_ADVICE}"
+        )
+    return Departure(*place, type(error).__name__, str(error), advice)

@@ -60,7 +60,7 @@ def explain(error: Exception, func: Callable, args: tuple, kwargs: dict | None) 
     meaning = explanation(error, (*args, *(kwargs or {}).values()), names)
     if meaning is not None:
         error.args = (f"{error.args[0]}\n{meaning}",)
-        error._explained = True  # type: ignore[attr-defined]
+        error._explained = meaning  # type: ignore[attr-defined]
 
 
 def explanation(error: Exception, operands: Iterable, names: Iterable[str] = ()) -> str | None:

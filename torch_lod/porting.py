@@ -155,7 +155,7 @@ class _Watch(TorchFunctionMode):
             return func(*args, **kwargs)
         given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
         marks = marks_of(args, kwargs)
-        rows = [mark for mark in marks if mark.dim is not None or mark.part is not None]
+        rows = [mark for mark in marks if not _gone(mark)]
         origin, meets = self._origin(call, kind, given)
         if any(type(v) in (_Count, _Ratio) for v in given):
             args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
@@ -211,8 +211,13 @@ class _Watch(TorchFunctionMode):
         self.report.note(found)
 
 
+def _gone(mark) -> bool:
+    """Whether the structure was lost; a single row may still be put beside others."""
+    return mark.dim is None and (mark.part is None or mark.part[1] - mark.part[0] != 1)
+
+
 def _lost(value) -> bool:
-    return isinstance(value, MovedRows) and value._mark.dim is None and value._mark.part is None
+    return isinstance(value, MovedRows) and _gone(value._mark)
 
 
 def _loss(call: str, given: list, found: list) -> tuple[str, str]:
@@ -227,7 +232,7 @@ def _traced(refuse: bool, func, args, kwargs):
     result = func(*args, **kwargs)
     if refuse:
         marks = marks_of(args, kwargs)
-        if marks and all(mark.dim is not None or mark.part is not None for mark in marks):
+        if marks and not any(map(_gone, marks)):
             for t in result if isinstance(result, (tuple, list)) else (result,):
                 if _lost(t):
                     raise LoDValueError("expected a result that keeps the structure of the rows, got one that lost it")
@@ -357,9 +362,10 @@ def _ending(error: Exception) -> Departure:
         said = str(error).removeprefix(f"{error.call}: ")
         what, _, advice = said.partition("; ")
         return Departure(*place, error.call or type(error).__name__, what, advice)
-    advice = ""
-    if _MISFITS.search(str(error)) and "LoDTensor" not in str(error):
+    meaning = getattr(error, "_explained", "")
+    what, advice = str(error).removesuffix(f"\n{meaning}"), meaning.rpartition("Probably meant: ")[2]
+    if not meaning and _MISFITS.search(str(error)) and "LoDTensor" not in str(error):
         advice = (
             f"a LoDTensor has the shape (rows, *element), without a dim for the batch: rows, width = x.shape; {_ADVICE}"
         )
-    return Departure(*place, type(error).__name__, str(error), advice)
+    return Departure(*place, type(error).__name__, what, advice)

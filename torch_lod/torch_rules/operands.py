@@ -70,6 +70,7 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Mark | 
             found = mark
         elif mark.part != found.part and (mark.part is None or found.part is None):
             cut, whole = (mark, found) if mark.part else (found, mark)
+            assert cut.part is not None
             got = f"got rows {cut.part[0]} to {cut.part[1]} of {cut.lod.rows} beside all of {whole.lod.rows}"
             raise named(LoDValueError(f"expected operands whose rows correspond, {got}: {CUT}; {OUT}"), name_of(func))
         elif mark.dim != found.dim or mark.part != found.part:

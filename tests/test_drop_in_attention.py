@@ -249,7 +249,7 @@ def test_attention_refuses():
     x, module = tl.LoDTensor(rows, lod), nn.MultiheadAttention(4, 2).double()
     other = tl.LoDTensor(rows, tl.LoD.from_lengths([[5]]))
     wrong = {
-        "key as a LoDTensor, got Tensor": lambda: module(x, rows, rows),
+        "key as a LoDTensor, got a plain tensor; rows that are the same": lambda: module(x, rows, rows),
         "as many sequences of keys as of queries": lambda: module(x, other, other),
         "value with the LoD of key": lambda: module(x, x, other),
         "no key_padding_mask, since nothing is padded": lambda: module(x, x, x, torch.zeros(5, dtype=torch.bool)),

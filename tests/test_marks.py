@@ -28,7 +28,7 @@ RIGHT = """
 x + conv(x.transpose(-1, -2)).transpose(-1, -2) | x + conv(x.t()).t() | x + conv(x.mT).mT | x + conv(x.T).T
 x + conv(x[None].permute(0, 2, 1)).permute(0, 2, 1)[0] | x + norm(conv(x.t()[None])).squeeze(0).t()
 F.relu(conv(x.movedim(0, 1))).movedim(0, 1) | x + F.max_pool1d(x.t(), 3, 1, 1).t() | F.avg_pool1d(x.t()[None], 3, 1, 1)[0].t()
-F.adaptive_max_pool1d(x.t(), 2).t() | nn.GroupNorm(2, 8)(x.t()[None])[0].t() | nn.InstanceNorm1d(8)(x.t()[None])[0].t()
+F.adaptive_max_pool1d(x.t(), 2).t() | nn.GroupNorm(2, 8)(x.t()[None])[0].t() | nn.GroupNorm(2, 8)(x.unsqueeze(-1)).squeeze(-1) | nn.InstanceNorm1d(8)(x.t()[None])[0].t()
 nn.LocalResponseNorm(2)(x.t()[None])[0].t() | nn.ChannelShuffle(2)(x.t()[None])[0].t() | nn.ZeroPad1d(1)(x.t()).t()
 nn.ConstantPad1d((1, 2), 3.0)(x.t()[None])[0].t() | F.pad(x.t()[None], (1, 1), mode="replicate")[0].t() | F.pad(x, (0, 1, 0, 0))
 F.pad(x, (0, 0, 1, -1)) | F.pad(x, (1, 0, 2, 1), value=3.0) | nn.ZeroPad2d((0, 0, 1, -1))(x[None])[0] | F.pad(x[:, 0], (1, 0))
@@ -71,6 +71,9 @@ RAISES = {
     "x.view(-1).add_(x.flip(1).view(-1))": "write .values() into it",
     "x.clone().t().cumsum_(-1)": "tl.sequence_cumsum",
     "conv(x.sum(0)[None])": "became in sum",
+    "nn.GroupNorm(8, 8)(x)": "over the rows of every sequence: x.t()[None], then [0].t(); each row for itself: x.unsqueeze(-1)",
+    "F.group_norm(x[None].reshape(-1, 8), 2).view(1, -1, 8)": "which may be positions or samples",
+    "F.group_norm(x.t()[None], 3)": "expected a number of groups that divides the 8 channels",
     "x[1:] - x[:-1]": "got rows 1 to 11 and rows 0 to 10: numbers and slices count the rows of all sequences",
     "(x[None][:, 1:] - x[None][:, :-1]).abs().mean()": "tl.sequence_shift",
     "F.cross_entropy(x[None][:, :-1].reshape(-1, 8), (x > 0).long()[None, 1:, 0].reshape(-1))": "rows 0 to 10 and rows 1 to 11",
@@ -142,7 +145,7 @@ def test_raises_and_says_what_to_write(code):
 def test_channels_of_rows_are_those_of_samples():
     """Rows (rows, channels) as they are, where torch's modules want (1, channels, rows)."""
     x = batch()
-    for make in (lambda: nn.GroupNorm(2, 8), lambda: nn.LocalResponseNorm(2), lambda: nn.ChannelShuffle(2)):
+    for make in (lambda: nn.LocalResponseNorm(2), lambda: nn.ChannelShuffle(2)):
         module = make()
         alone = torch.cat([module(part.t()[None])[0].t() for part in ROWS.split(LENGTHS)])
         torch.testing.assert_close(module(x).values(), alone)

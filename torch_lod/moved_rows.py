@@ -181,13 +181,12 @@ def _check(func, args, kwargs) -> Mark | None:
         torch_rules.refuse_write(func, args, kwargs)
     elif not compiling() and func not in torch_rules.KINDS:
         torch_rules.refuse_unknown(func, args, kwargs)
-    lost, part = None, None
+    lost, some = None, None
     for mark in marks_of(args, kwargs):
         if mark.part is not None and not compiling():  # neither parts nor offsets are constants of a graph
-            if part is None:
-                part = mark.part
-            elif mark.part != part:
-                torch_rules.refuse_other_sequence(func, torch_rules.KINDS.get(func), args, kwargs, mark, part)
+            if some is not None:
+                torch_rules.refuse_other_sequence(func, torch_rules.KINDS.get(func), args, kwargs, some, mark)
+            some = mark
         if mark.dim is None:
             lost = mark
             if WRITES.get(func) and _REFUSES.get(func):

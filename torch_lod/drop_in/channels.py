@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Norms, dropout and shuffles of channels: rows (rows, channels) are the positions of their own sequence."""
+"""Norms, dropout and shuffles of channels: rows (rows, channels) are the positions of their own sequence, where no model would
+take them for samples."""
 
 import torch
 import torch.nn.functional as F
@@ -55,10 +56,15 @@ def _group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
 
 @route(F.group_norm, elsewhere=rows_last(_group_norm))
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
-    """A group of channels is normalised over all rows of its sequence."""
-    if not only_first(input, weight=weight, bias=bias) or input.dim() != 2:
-        return NotImplemented
-    return _group_norm(input, num_groups, weight, bias, eps)
+    """A group of channels is normalised over all rows of its sequence where rows are at the last dim. Rows (rows, channels)
+    may be those, or samples, as heads are that a model normalises after view(batch * length, channels)."""
+    if only_first(input, weight=weight, bias=bias) and input.dim() == 2:
+        raise LoDValueError(
+            "expected rows at the last dim, or rows of several dims, got rows (rows, channels), which may be positions or "
+            "samples; over the rows of every sequence: x.t()[None], then [0].t(); each row for itself: x.unsqueeze(-1), then "
+            ".squeeze(-1)"
+        )
+    return NotImplemented
 
 
 def _dropout1d(input, p=0.5, training=True, inplace=False):

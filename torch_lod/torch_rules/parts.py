@@ -15,18 +15,19 @@ LOOP = (
 _CATS = ("cat", "concat", "concatenate")
 
 
-def refuse_other_sequence(func, kind: str | None, args, kwargs, mark: Mark, part) -> None:
-    """Raises if rows of one sequence and rows of another are combined: a loop along the rows would go on from the last row
-    of a sequence to the first of the next one."""
+def refuse_other_sequence(func, kind: str | None, args, kwargs, one: Mark, other: Mark) -> None:
+    """Raises if some rows of one sequence and some of another are combined, by a function of that kind: a loop along the rows
+    would go on from the last row of a sequence to the first of the next one."""
+    if one.part is None or other.part is None or one.part == other.part:
+        return
     if kind not in ("join", "matmul") and not (name_of(func) in _CATS and _side_by_side(args, kwargs)):
         return
-    assert mark.part is not None
-    offsets = mark.lod.levels[-1]
-    begin, end = min(mark.part[0], part[0]), max(mark.part[1], part[1])
+    offsets = one.lod.levels[-1]
+    begin, end = min(one.part[0], other.part[0]), max(one.part[1], other.part[1])
     after = int(torch.searchsorted(offsets, begin, right=True))
     if after < offsets.shape[0] and end <= int(offsets[after]):
         return
-    rows = [f"row {a}" if b - a == 1 else f"rows {a} to {b}" for a, b in (part, mark.part)]
+    rows = [f"row {a}" if b - a == 1 else f"rows {a} to {b}" for a, b in (one.part, other.part)]
     raise named(LoDValueError(f"expected rows of one sequence, got {rows[0]} and {rows[1]}: {LOOP}"), name_of(func))
 
 

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack,
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from .dynamo import compiling
-from .errors import _OURS, LoDError, LoDTypeError, LoDValueError, named, shown
+from .errors import _OURS, LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
 from .moved_rows import MovedRows
 from .torch_rules import INSTEAD, KINDS, mark_of, marks_of, name_of
 
@@ -150,7 +150,11 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if compiling():
-            return _traced(self.on and self.report is None, func, args, kwargs)
+            # Dynamo knows neither frames nor weak references; without fullgraph it goes on in eager code
+            said = (
+                "expected eager code, got a function under torch.compile; see torch.compiler.set_stance('force_eager')"
+            )
+            raise named(LoDRuntimeError(said), "strict")
         if not self.on or _within_us(sys._getframe(1)):
             return func(*args, **kwargs)
         given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
@@ -222,18 +226,6 @@ def _loss(call: str, given: list, found: list) -> tuple[str, str]:
     return what, f"{INSTEAD.get(call, _ADVICE)}; if it is meant, x.values()"
 
 
-def _traced(refuse: bool, func, args, kwargs):
-    """In a graph: what loses the rows raises when it is traced. Dynamo knows neither frames nor weak references."""
-    result = func(*args, **kwargs)
-    if refuse:
-        marks = marks_of(args, kwargs)
-        if marks and all(mark.dim is not None or mark.part is not None for mark in marks):
-            for t in result if isinstance(result, (tuple, list)) else (result,):
-                if _lost(t):
-                    raise LoDValueError("expected a result that keeps the structure of the rows, got one that lost it")
-    return result
-
-
 def _within_us(frame: Any) -> bool:
     """Whether code of ours called the function, itself or through torch's."""
     while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
@@ -267,7 +259,8 @@ class strict(contextlib.ContextDecorator):
     predicates, and losses, which are numbers and meet no rows.
 
     Not seen: numbers that Python took out of a tensor or a shape (x.mean().item(), 1.0 / x.shape[0], math.sqrt, x.numel()), and
-    tensors made outside of the context. In code under torch.compile only the first of the three raises, at trace time.
+    tensors made outside of the context. It is for eager code: with torch.compiler.set_stance("force_eager") compiled functions
+    run eagerly inside; without it Dynamo gives up on them, also for later calls, and those with fullgraph=True raise.
 
     Holds for the current thread. The switch without a context is `strict.switch(True)`, then `strict.switch(False)`.
 
@@ -329,7 +322,7 @@ def explain(function: Callable, *args, **kwargs) -> Report:
         a report: iterate over its entries, which have `file`, `line`, `call`, `what` and `advice`; print it; `result` and
         `error` are how the call ended. It is false where nothing left the structure.
 
-    Eager code only: a compiled function is run as it is.
+    For eager code, as `strict`.
     """
     if not callable(function):
         raise named(LoDTypeError(f"expected function as a callable, got {shown(function)}"), "explain")

@@ -80,7 +80,7 @@ torch.zeros(x.shape[0], 8) + 1 | x.t() | x[None] | x.seq[0] | torch.zeros_like(x
 x + table[x.lod.position_ids()] | nn.BatchNorm1d(8)(x) | nn.LSTM(8, 8, batch_first=True)(x)[1][0] | F.cross_entropy(x, torch.arange(11) % 8)
 F.binary_cross_entropy_with_logits(x, x.sigmoid(), pos_weight=x.abs().mean()) | (x.clone() * 2).abs().max().sqrt()
 x * nn.EmbeddingBag(9, 1)((x[:, 0] > 0).long()).sigmoid()[0] | list(torch.utils.data.SequentialSampler(x))
-F.max_pool1d(x.t(), x.shape[0] - 10) | x - tl.sequence_loss(x[:, 0]) | nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(x) | "%d rows" % x.shape[0]
+x * torch.rand(88).view(x.shape) | F.max_pool1d(x.t(), x.shape[0] - 10) | x - tl.sequence_loss(x[:, 0]) | nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(x) | "%d rows" % x.shape[0]
 x / math.sqrt(x.shape[-1]) | x / x.shape[1] | x[:, : x.size(-1) // 2] | x.sum(1).mean() | x.data_ptr() | x.clone().add_(1)
 """
 

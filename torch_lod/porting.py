@@ -160,7 +160,7 @@ class _Watch(TorchFunctionMode):
         given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
         marks = marks_of(args, kwargs)
         rows = [mark for mark in marks if mark.dim is not None or mark.part is not None]
-        origin, meets = self._origin(call, kind, given)
+        origin = self._origin(call, kind, given)
         if any(type(v) in (_Count, _Ratio) for v in given):
             args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
         result = func(*args, **kwargs)
@@ -175,7 +175,7 @@ class _Watch(TorchFunctionMode):
             return self._sizes(func, call, args, kwargs, rows[0].dim, result)
         self.last = _instruction(_user(sys._getframe(1)))
         found = [*_flat((result,))]
-        if rows and meets and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
+        if rows and origin and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
             what = f"expected what belongs to a sequence beside rows, got what {origin} made of all rows of the batch"
             self._tell(call, what, _COUNTS if origin in ("shape", "arange", "linspace") else _NUMBERS)
         if rows and any(map(_lost, found)):
@@ -186,15 +186,15 @@ class _Watch(TorchFunctionMode):
                     self.numbers[t] = origin or call
         return result
 
-    def _origin(self, call: str, kind, given: list) -> tuple[str | None, bool]:
-        """Which function made an argument of all rows, and whether the call takes it for a number, not for a part of a
+    def _origin(self, call: str, kind, given: list) -> str | None:
+        """Which function made an argument of all rows; a count only where it is taken for a number, not for a part of a
         shape."""
         for value in given:
             if type(value) is Tensor and value in self.numbers:
-                return self.numbers[value], True
+                return self.numbers[value]
         if not any(type(value) in (_Count, _Ratio) for value in given):
-            return None, False
-        return (call if call in ("arange", "linspace") else "shape"), kind == "join"
+            return None
+        return call if call in ("arange", "linspace") else "shape" if kind == "join" else None
 
     def _sizes(self, func, call: str, args, kwargs, dim: int, result):
         if func is Tensor.__len__ and dim == 0:

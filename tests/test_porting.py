@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
-from test_marks import LENGTHS, RAISES, RIGHT, ROWS, batch, seeded
+from test_marks import RAISES, RIGHT, ROWS, batch, seeded
 from torch import nn
 
 import torch_lod as tl
@@ -81,7 +81,7 @@ torch.zeros(x.shape[0], 8) + 1 | x.t() | x[None] | x.seq[0] | torch.zeros_like(x
 x + table[x.lod.position_ids()] | nn.BatchNorm1d(8)(x) | nn.LSTM(8, 8, batch_first=True)(x)[1][0] | F.cross_entropy(x, torch.arange(11) % 8)
 F.binary_cross_entropy_with_logits(x, x.sigmoid(), pos_weight=x.abs().mean()) | (x.clone() * 2).abs().max().sqrt()
 x * nn.EmbeddingBag(9, 1)((x[:, 0] > 0).long()).sigmoid()[0] | list(torch.utils.data.SequentialSampler(x))
-F.max_pool1d(x.t(), x.shape[0] - 10) | x - tl.sequence_loss(x[:, 0]) | nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(x) | "%d rows" % x.shape[0]
+x * torch.rand(88).view(x.shape) | F.max_pool1d(x.t(), x.shape[0] - 10) | x - tl.sequence_loss(x[:, 0]) | nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(x) | "%d rows" % x.shape[0]
 x / math.sqrt(x.shape[-1]) | x / x.shape[1] | x[:, : x.size(-1) // 2] | x.sum(1).mean() | x.data_ptr() | x.clone().add_(1)
 """
 
@@ -283,13 +283,25 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-def test_compiled_code_raises_when_it_is_traced():
+def test_compiled_code_runs_eagerly_or_raises():
     x = batch()
-    kept = torch.compile(lambda x: torch.relu(x) * 2, backend="eager", fullgraph=True)
-    lost = torch.compile(lambda x: x.mean(0), backend="eager", fullgraph=True)
+
+    def step(x):
+        return tl.sequence_pool(torch.relu(x), "sum") + x.mean(0)
+
+    def other(x):
+        return step(x)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, backend="eager")
+    whole = torch.compile(other, backend="eager", fullgraph=True)
     with tl.strict():
-        assert torch.equal(kept(x).values(), torch.relu(ROWS) * 2)
-        with pytest.raises(torch._dynamo.exc.TorchDynamoException) as caught:
-            lost(x)
-    assert "keeps the structure of the rows" in str(caught.value) + repr(caught.value.__cause__)
-    assert sum(LENGTHS) == 11
+        with torch.compiler.set_stance("force_eager"), pytest.raises(LoDError, match="mean: expected a result"):
+            whole(x)
+        with pytest.raises(Exception, match=r"expected eager code, got a function under torch\.compile"):
+            whole(x)
+        with pytest.raises(LoDError, match="mean: expected a result that keeps the structure"):
+            compiled(x)
+    report = tl.explain(compiled, x)
+    assert [entry.call for entry in report] == ["mean"] and report[0].source.startswith("return tl.sequence_pool")
+    torch._dynamo.reset()  # or it would not compile step again

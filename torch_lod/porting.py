@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack,
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from .dynamo import compiling
-from .errors import OURS, LoDError, LoDTypeError, LoDValueError, named, shown
+from .errors import OURS, LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
 from .moved_rows import MovedRows
 from .torch_rules import INSTEAD, KINDS, mark_of, marks_of, name_of
 
@@ -150,13 +150,17 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if compiling():
-            return _traced(self.on and self.report is None, func, args, kwargs)
+            # Dynamo knows neither frames nor weak references; without fullgraph it goes on in eager code
+            said = (
+                "expected eager code, got a function under torch.compile; see torch.compiler.set_stance('force_eager')"
+            )
+            raise named(LoDRuntimeError(said), "strict")
         if not self.on or _within_us(sys._getframe(1)):
             return func(*args, **kwargs)
         given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
         marks = marks_of(args, kwargs)
         rows = [mark for mark in marks if not _gone(mark)]
-        origin, meets = self._origin(call, kind, given)
+        origin = self._origin(call, kind, given)
         if any(type(v) in (_Count, _Ratio) for v in given):
             args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
         result = func(*args, **kwargs)
@@ -171,7 +175,7 @@ class _Watch(TorchFunctionMode):
             return self._sizes(func, call, args, kwargs, rows[0].dim, result)
         self.last = _instruction(_user(sys._getframe(1)))
         found = [*_flat((result,))]
-        if rows and meets and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
+        if rows and origin and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
             what = f"expected what belongs to a sequence beside rows, got what {origin} made of all rows of the batch"
             self._tell(call, what, _COUNTS if origin in ("shape", "arange", "linspace") else _NUMBERS)
         if rows and any(map(_lost, found)):
@@ -182,15 +186,15 @@ class _Watch(TorchFunctionMode):
                     self.numbers[t] = origin or call
         return result
 
-    def _origin(self, call: str, kind, given: list) -> tuple[str | None, bool]:
-        """Which function made an argument of all rows, and whether the call takes it for a number, not for a part of a
+    def _origin(self, call: str, kind, given: list) -> str | None:
+        """Which function made an argument of all rows; a count only where it is taken for a number, not for a part of a
         shape."""
         for value in given:
             if type(value) is Tensor and value in self.numbers:
-                return self.numbers[value], True
+                return self.numbers[value]
         if not any(type(value) in (_Count, _Ratio) for value in given):
-            return None, False
-        return (call if call in ("arange", "linspace") else "shape"), kind == "join"
+            return None
+        return call if call in ("arange", "linspace") else "shape" if kind == "join" else None
 
     def _sizes(self, func, call: str, args, kwargs, dim: int, result):
         if func is Tensor.__len__ and dim == 0:
@@ -227,18 +231,6 @@ def _loss(call: str, given: list, found: list) -> tuple[str, str]:
     return what, f"{INSTEAD.get(call, _ADVICE)}; if it is meant, x.values()"
 
 
-def _traced(refuse: bool, func, args, kwargs):
-    """In a graph: what loses the rows raises when it is traced. Dynamo knows neither frames nor weak references."""
-    result = func(*args, **kwargs)
-    if refuse:
-        marks = marks_of(args, kwargs)
-        if marks and not any(map(_gone, marks)):
-            for t in result if isinstance(result, (tuple, list)) else (result,):
-                if _lost(t):
-                    raise LoDValueError("expected a result that keeps the structure of the rows, got one that lost it")
-    return result
-
-
 def _within_us(frame: Any) -> bool:
     """Whether code of ours called the function, itself or through torch's."""
     while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
@@ -272,7 +264,8 @@ class strict(contextlib.ContextDecorator):
     predicates, and losses, which are numbers and meet no rows.
 
     Not seen: numbers that Python took out of a tensor or a shape (x.mean().item(), 1.0 / x.shape[0], math.sqrt, x.numel()), and
-    tensors made outside of the context. In code under torch.compile only the first of the three raises, at trace time.
+    tensors made outside of the context. It is for eager code: with torch.compiler.set_stance("force_eager") compiled functions
+    run eagerly inside; without it Dynamo gives up on them, also for later calls, and those with fullgraph=True raise.
 
     Holds for the current thread. The switch without a context is `strict.switch(True)`, then `strict.switch(False)`.
 
@@ -334,7 +327,7 @@ def explain(function: Callable, *args, **kwargs) -> Report:
         a report: iterate over its entries, which have `file`, `line`, `call`, `what` and `advice`; print it; `result` and
         `error` are how the call ended. It is false where nothing left the structure.
 
-    Eager code only: a compiled function is run as it is.
+    For eager code, as `strict`.
     """
     if not callable(function):
         raise named(LoDTypeError(f"expected function as a callable, got {shown(function)}"), "explain")

@@ -75,6 +75,7 @@ RAISES = {
     "F.group_norm(x[None].reshape(-1, 8), 2).view(1, -1, 8)": "which may be positions or samples",
     "x + torch.cat([x[None], x[None]], 1)[0, :11]": "tl.cat(xs, along='within')",
     "torch.vander(x[:, 0])": "pass N",
+    "F.pad(x[None][:, :-1], (0, 0, 1, 0))": "these rows are a part of the batch",
     "F.group_norm(x.t()[None], 3)": "expected a number of groups that divides the 8 channels",
     "x[1:] - x[:-1]": "got rows 1 to 11 and rows 0 to 10: numbers and slices count the rows of all sequences",
     "(x[None][:, 1:] - x[None][:, :-1]).abs().mean()": "tl.sequence_shift",
@@ -221,6 +222,7 @@ def test_rows_of_one_sequence_meet():
         x[6:8].sum(0) * x[10]: (6, 11),
         torch.cat([x[6], x[7]]): (6, 8),
         torch.cat([x[:1], x[5:6]]): (0, 6),  # picked, not combined
+        torch.cat([x[None][:, 0], x[None][:, 8]]): (0, 9),
         torch.stack([x[0:2].mean(0), x[2:2].sum(0)]): (0, 2),
     }.items():
         assert made.rows_dim is None and made._mark.part == part

@@ -31,7 +31,7 @@ F.relu(conv(x.movedim(0, 1))).movedim(0, 1) | x + F.max_pool1d(x.t(), 3, 1, 1).t
 F.adaptive_max_pool1d(x.t(), 2).t() | nn.GroupNorm(2, 8)(x.t()[None])[0].t() | nn.GroupNorm(2, 8)(x.unsqueeze(-1)).squeeze(-1) | nn.InstanceNorm1d(8)(x.t()[None])[0].t()
 nn.LocalResponseNorm(2)(x.t()[None])[0].t() | nn.ChannelShuffle(2)(x.t()[None])[0].t() | nn.ZeroPad1d(1)(x.t()).t()
 nn.ConstantPad1d((1, 2), 3.0)(x.t()[None])[0].t() | F.pad(x.t()[None], (1, 1), mode="replicate")[0].t() | F.pad(x, (0, 1, 0, 0))
-F.pad(x, (0, 0, 1, -1)) | F.pad(x, (1, 0, 2, 1), value=3.0) | nn.ZeroPad2d((0, 0, 1, -1))(x[None])[0] | F.pad(x[:, 0], (1, 0))
+torch.vander(x[:, 0], 3) | F.pad(x, (0, 0, 1, -1)) | F.pad(x, (1, 0, 2, 1), value=3.0) | nn.ZeroPad2d((0, 0, 1, -1))(x[None])[0] | F.pad(x[:, 0], (1, 0))
 torch.cat([torch.zeros(0), x]) | torch.cat([torch.zeros(0), x[None]], -2)[0]
 F.pad(conv(F.pad(x.t()[None], (2, 2))), (0, -2))[0].t() | F.pad(x.t()[None], (0, 0), mode="reflect")[0].t()
 F.pad(x.view(len(x), 2, 4).transpose(0, 1), (0, 0, 3, 1)).transpose(0, 1) | torch.stack([row.tanh() @ ROWS[:8] for row in x])
@@ -73,6 +73,9 @@ RAISES = {
     "conv(x.sum(0)[None])": "became in sum",
     "nn.GroupNorm(8, 8)(x)": "over the rows of every sequence: x.t()[None], then [0].t(); each row for itself: x.unsqueeze(-1)",
     "F.group_norm(x[None].reshape(-1, 8), 2).view(1, -1, 8)": "which may be positions or samples",
+    "x + torch.cat([x[None], x[None]], 1)[0, :11]": "tl.cat(xs, along='within')",
+    "torch.vander(x[:, 0])": "pass N",
+    "F.pad(x[None][:, :-1], (0, 0, 1, 0))": "these rows are a part of the batch",
     "F.group_norm(x.t()[None], 3)": "expected a number of groups that divides the 8 channels",
     "x[1:] - x[:-1]": "got rows 1 to 11 and rows 0 to 10: numbers and slices count the rows of all sequences",
     "(x[None][:, 1:] - x[None][:, :-1]).abs().mean()": "tl.sequence_shift",
@@ -219,6 +222,7 @@ def test_rows_of_one_sequence_meet():
         x[6:8].sum(0) * x[10]: (6, 11),
         torch.cat([x[6], x[7]]): (6, 8),
         torch.cat([x[:1], x[5:6]]): (0, 6),  # picked, not combined
+        torch.cat([x[None][:, 0], x[None][:, 8]]): (0, 9),
         torch.stack([x[0:2].mean(0), x[2:2].sum(0)]): (0, 2),
     }.items():
         assert made.rows_dim is None and made._mark.part == part

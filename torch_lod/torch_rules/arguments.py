@@ -20,7 +20,7 @@ MEANING = {
     "matmul": "rows times a plain matrix keep their LoD, and so does one product per row; a product that sums over rows loses "
     "them, one of all rows with all rows is refused",
     "move": "what is taken, written or put together along other dims keeps the LoD; rows that are taken by index are lost, and "
-    "are not written; `cat` of whole batches chains their sequences, and of all parts of a batch is the batch",
+    "are not written; `cat` of whole batches at dim 0 chains their sequences, and of all parts of a batch is the batch",
     "sequence-wise": "runs along every innermost sequence for itself ([drop_in.md](drop_in.md)); the LoD stays, with the lengths "
     "that result",
     "refuse": "raises where rows of different sequences would mix, with the call that is meant; otherwise the LoD stays",

@@ -267,8 +267,8 @@ def tensors_of(tensors, kwargs):
 
 
 def join_tensors(func, args, kwargs):
-    """cat and stack: along another dim than that of the rows as operands that must correspond; along it the sequences
-    of whole batches follow one another, and the parts of a batch are the batch again."""
+    """cat and stack: along another dim than that of the rows as operands that must correspond; along it the parts of a
+    batch are the batch again, and at dim 0 the sequences of whole batches follow one another."""
     tensors = tensors_of(args, kwargs)
     dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
     if not isinstance(dim, int) or not all(isinstance(t, Tensor) for t in tensors):
@@ -311,6 +311,8 @@ def _together(marks: list, dim: int) -> Mark | None:
     """Rows one after another: whole batches, or parts that follow one another."""
     first, end = marks[0], None
     if all(m.part is None for m in marks):
+        if dim and len(marks) > 1:
+            return None  # of (1, rows, width) it may also put rows behind those of every sequence
         lod = _chained([m.lod for m in marks])
         return None if lod is None else Mark(lod, dim, first.call or "cat")
     for m in marks:

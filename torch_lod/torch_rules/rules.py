@@ -235,6 +235,13 @@ def layer_norm(func, input, rank, normalized_shape, rows):
     return True
 
 
+@signature("x, N")
+def vander(func, N):
+    if N is None:
+        raise refusal(func, "without N it has a column for each row of the batch; pass N, or x.sequences() one by one")
+    return True
+
+
 @signature("input, weight: plain, bias: plain, N")
 def group_norm(func, input, N):
     """The number of samples is an argument."""

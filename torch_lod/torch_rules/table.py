@@ -123,12 +123,12 @@ _add("keep", rules.channels, "dropout1d dropout2d dropout3d")
 _add(
     "keep",
     keep,
-    "affine_grid_generator alias_copy cudnn_affine_grid_generator detach_copy native_dropout unravel_index vander view_as_complex view_as_complex_copy "
+    "affine_grid_generator alias_copy cudnn_affine_grid_generator detach_copy native_dropout unravel_index view_as_complex view_as_complex_copy "
     "view_as_real_copy",
     (torch,),
 )
 _add("keep", keep, "affine_grid")
-_add("keep", keep, "vander", (torch.linalg,))
+_add("keep", rules.vander, "vander", (torch, torch.linalg))
 _add("keep", keep, "constant_ kaiming_uniform_ normal_ uniform_", (torch.nn.init,))
 _add("keep", by_element("input, weight: plain"), "embedding", (F,))
 _add("keep", by_element("weight: plain, indices: rows"), "embedding", (torch,))

@@ -171,9 +171,18 @@ def test_the_rows_that_count_go_with_the_sequences():
     for plain in (loss.with_lod(x.lod), tl.LoDTensor(loss.values(), x.lod), pickle.loads(pickle.dumps(loss.detach()))):
         torch.testing.assert_close(tl.sequence_loss(plain), loss.values().mean())
         torch.testing.assert_close(tl.sequence_loss(plain, mask=kept), tl.sequence_loss(loss))
-    assert not x.lod.counted and not tl.sequence_reverse(loss).lod.counted and not loss.lod.outer(-1).counted
+    assert not x.lod.counted and not loss.lod.outer(-1).counted
     assert loss.lod == x.lod and hash(loss.lod) == hash(x.lod)
     torch.testing.assert_close(tl.sequence_loss(loss, mask=y != 0), loss.values()[(y != 0) & kept].mean())
+
+
+MOVING = (
+    tl.sequence_reverse,
+    tl.sequence_sort,
+    lambda loss: tl.sequence_slice(loss, [0, 0, 0, 0], [2, 0, 1, 1]),
+    lambda loss: tl.sequence_slice(loss.group([2, 2]), [1, 0], [1, 2], level=0),
+    lambda loss: tl.sequence_reverse(loss.group([2, 2]), level=0),
+)
 
 
 def test_what_ignores_different_rows_is_not_averaged():
@@ -186,6 +195,11 @@ def test_what_ignores_different_rows_is_not_averaged():
     for loss in (one + other, in_part.mean(1), torch.cat([one, in_part[:, 0]])):
         with pytest.raises(tl.LoDError, match=r"sequence_loss: expected losses that are ignored as a whole.*at row"):
             tl.sequence_loss(loss)
+    for operator in MOVING:
+        with pytest.raises(tl.LoDError, match=r"sequence_loss: expected losses .* or moved by an operator, at row"):
+            tl.sequence_loss(operator(one))
+        kept = F.cross_entropy(x, y, reduction="none", ignore_index=7)  # nothing was ignored
+        torch.testing.assert_close(tl.sequence_loss(operator(kept)), operator(kept).values().mean())
     equal = F.cross_entropy(x, y + 0, reduction="none", ignore_index=3)
     torch.testing.assert_close(tl.sequence_loss(one + equal), 2 * tl.sequence_loss(one))
     chances = F.cross_entropy(x, x.detach().softmax(1), reduction="none")

@@ -198,6 +198,11 @@ class Partition:
             lod._cache.update({key: t for key, t in self._cache.items() if isinstance(t, Tensor)})
         return lod
 
+    def mingled(self) -> Any:
+        """For operators that may move rows and keep the LoD: that rows were ignored stays known, but not which."""
+        every, _ = self.counted_rows()
+        return self.counting(torch.stack([every.all().expand(every.shape), torch.ones_like(every)], 1))
+
     def counted_with(self, other: "Partition") -> list[Tensor]:
         """The masks of both, each once."""
         return [*self.counted, *[m for m in other.counted if not any(m is own for own in self.counted)]]

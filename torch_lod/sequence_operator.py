@@ -42,8 +42,7 @@ class Along:
             a_lod_tensor(what, x)
         lod = x._lod
         depth = len(lod.levels)
-        # operators may move rows and keep the LoD
-        self.lod: LoD = lod.counting() if lod.counted else lod
+        self.lod: LoD = lod.mingled() if lod.counted else lod
         #: The level's number, from 0.
         self.k: int = level % depth if type(level) is int and -depth <= level < depth else lod.level(level)
         #: The values, for the operators of torch_lod.ops. In eager code x itself, which saves a node of the graph.
@@ -75,7 +74,8 @@ class Along:
         own = sums(lengths)
         if self.innermost:
             levels = [*self.lod.levels[: self.k], own]
-            return moved(self.rows, LoD.checked("offsets", levels, self.lod.level_names), index)
+            lod = LoD.checked("offsets", levels, self.lod.level_names)
+            return moved(self.rows, lod.counting(*[m[index.to(m.device)] for m in self.lod.counted]), index)
         inner, runs = self.lod.take(self.k + 1, index)
         return moved(self.rows, self.lod.under(inner, own), runs)
 

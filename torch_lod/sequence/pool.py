@@ -253,7 +253,8 @@ def sequence_loss(
 
     Rows that `F.cross_entropy` or `F.nll_loss` ignored do not count, with `ignore_index` or its default -100: the LoD
     of losses with reduction="none" knows them (`lod.counted`), also after torch's functions row by row and methods that
-    select sequences or rows. `.values()`, saving and sequence operators end this; then pass mask=target != ignore_index.
+    select sequences or rows. Sequence operators may move rows: of their results it raises if any row was ignored.
+    `.values()` and saving end this; then pass mask=target != ignore_index.
 
     Equivalent to ("token"; a LoDTensor that is not empty):
         loss_rows.values().mean()
@@ -352,7 +353,8 @@ def _counted(lod) -> Tensor | None:
     for i in failing(every != some, "sequence_loss: expected losses that are ignored as a whole or not at all"):
         raise LoDValueError(
             f"expected losses that are ignored as a whole or not at all, got one that was made of ignored and of other "
-            f"targets, at row {i}; reduce every loss by itself, or pass loss_rows.values() as a new LoDTensor with mask="
+            f"targets, or moved by an operator, at row {i}; reduce every loss by itself, before operators of torch_lod, or "
+            "pass loss_rows.values() as a new LoDTensor with mask="
         )
     return every
 

@@ -179,6 +179,7 @@ def test_the_rows_that_count_go_with_the_sequences():
 MOVING = (
     tl.sequence_reverse,
     tl.sequence_sort,
+    lambda loss: tl.sequence_sample(loss, 1, generator=torch.Generator().manual_seed(0)),
     lambda loss: tl.sequence_slice(loss, [0, 0, 0, 0], [2, 0, 1, 1]),
     lambda loss: tl.sequence_slice(loss.group([2, 2]), [1, 0], [1, 2], level=0),
     lambda loss: tl.sequence_reverse(loss.group([2, 2]), level=0),

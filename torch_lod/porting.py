@@ -150,7 +150,7 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if compiling():
-            # Dynamo knows neither frames nor weak references; without fullgraph it goes on in eager code
+            # Dynamo knows neither frames nor weak references
             said = (
                 "expected eager code, got a function under torch.compile; see torch.compiler.set_stance('force_eager')"
             )
@@ -265,7 +265,7 @@ class strict(contextlib.ContextDecorator):
 
     Not seen: numbers that Python took out of a tensor or a shape (x.mean().item(), 1.0 / x.shape[0], math.sqrt, x.numel()), and
     tensors made outside of the context. It is for eager code: with torch.compiler.set_stance("force_eager") compiled functions
-    run eagerly inside; without it Dynamo gives up on them, also for later calls, and those with fullgraph=True raise.
+    run eagerly inside; without it they raise, or Dynamo gives up on them, also for later calls.
 
     Holds for the current thread. The switch without a context is `strict.switch(True)`, then `strict.switch(False)`.
 

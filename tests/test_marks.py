@@ -40,7 +40,8 @@ nn.Conv1d(8, 8, 3, padding=1, padding_mode="circular")(x.t()).t() | heads(x, -3)
 lstm(x.view(1, *x.shape))[0].squeeze(0) | lstm(x.reshape(1, -1, 8))[0][0] | lstm(torch.stack([x]))[0][0]
 attend(x[None], x[None], x[None])[0][0] | layer(x[None])[0] | layer(x) | embed((x[:, 0] > 0).long().view(1, x.shape[0]))[0]
 x - x.max(1, keepdim=True)[0] | F.conv_transpose1d(x.t(), CONV.weight).t() | F.scaled_dot_product_attention(*[x[None]] * 3)[0]
-x[None].softmax(-1).squeeze(0) | nn.LazyConv1d(8, 3, padding=1)(x.t()[None])[0].t()
+x[None].softmax(-1).squeeze(0) | nn.LazyConv1d(8, 3, padding=1)(x.t()[None])[0].t() | torch.cat([x[:4], x[4:]]).tanh()
+torch.cat([x[:40], x[40:]]) | torch.cat([x[:0], x]) | torch.cat([x.t()[:, :40], x.t()[:, 40:]], 1).t()
 """
 #: And words of the message.
 RAISES = {

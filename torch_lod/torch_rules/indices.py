@@ -309,6 +309,8 @@ def _whole(mark: Mark | None):
 
 def _together(marks: list, dim: int) -> Mark | None:
     """Rows one after another: whole batches, or parts that follow one another."""
+    if not compiling():  # an empty part adds nothing: x[4:] of a batch of four rows
+        marks = [m for m in marks if m.part is None or m.part[0] != m.part[1]] or marks[:1]
     first, end = marks[0], None
     if all(m.part is None for m in marks):
         if dim and len(marks) > 1:

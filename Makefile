@@ -1,5 +1,5 @@
 # Every target works on a bare machine with Python 3.10 or newer and a C++ compiler: it makes its own environment first.
-#   make demo    train the nested RNN on real data          make test      the test suite, in 7 minutes on 2 cores
+#   make demo    train the nested RNN on real data          make test      the test suite, in 8 minutes on 2 cores
 #   make bench   the benchmark table                        make test-all  the suite with the whole grid of every law
 #   make fuzz    the laws over random examples, 100,000 of them (EXAMPLES=1000000: more)
 #   make quick   after every edit, in under a minute: the house rules and every law on a few samples

@@ -75,10 +75,10 @@ def gated(function: Callable, op: str) -> Callable:
     @functools.wraps(function)
     def call(*args, **kwargs):
         names = _names(op)
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunctionSubclass():  # for the function too: a gradient may be given a LoDTensor's rows
             passed = [_passed(op, name, value) for name, value in zip(names, args)]
             named = {name: _passed(op, name, value) for name, value in kwargs.items()}
-        return function(*passed, *args[len(names) :], **named)
+            return function(*passed, *args[len(names) :], **named)
 
     return call
 

@@ -48,6 +48,10 @@ def _register_gradient(library: torch.library.Library, name: str) -> None:
         ctx.set_materialize_grads(False)
 
     def gradient(ctx, *grads):
+        with torch._C.DisableTorchFunctionSubclass():  # what was saved may be a LoDTensor; a gradient is plain
+            return made(ctx, grads)
+
+    def made(ctx, grads):
         count, saved = len(ctx.options), ctx.saved_tensors  # a checkpoint hands them out once
         inputs = [option if t is None else t for t, option in zip(saved, ctx.options)]
         tracked = [i if isinstance(i, torch.Tensor) and i.requires_grad else None for i in inputs]

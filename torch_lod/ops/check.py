@@ -75,7 +75,7 @@ def gated(function: Callable, op: str) -> Callable:
     @functools.wraps(function)
     def call(*args, **kwargs):
         names = _names(op)
-        with torch._C.DisableTorchFunctionSubclass():  # for the function too: a gradient may be given a LoDTensor's rows
+        with torch._C.DisableTorchFunctionSubclass():  # for the function too: a gradient may be given a LoDTensor
             passed = [_passed(op, name, value) for name, value in zip(names, args)]
             named = {name: _passed(op, name, value) for name, value in kwargs.items()}
             return function(*passed, *args[len(names) :], **named)

@@ -77,6 +77,7 @@ RAISES = {
     "x + torch.cat([x[None], x[None]], 1)[0, :11]": "tl.cat(xs, along='within')",
     "torch.vander(x[:, 0])": "pass N",
     "F.pad(x[None][:, :-1], (0, 0, 1, 0))": "these rows are a part of the batch",
+    "F.scaled_dot_product_attention(*[x[:, None, None].expand(-1, 11, 2, 8)] * 2, x[:, None])": "of as many dims, got 4, 4 and 3",
     "F.group_norm(x.t()[None], 3)": "expected a number of groups that divides the 8 channels",
     "x[1:] - x[:-1]": "got rows 1 to 11 and rows 0 to 10: numbers and slices count the rows of all sequences",
     "(x[None][:, 1:] - x[None][:, :-1]).abs().mean()": "tl.sequence_shift",

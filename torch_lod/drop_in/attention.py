@@ -179,6 +179,10 @@ def scaled_dot_product_attention(
     lods = queries.lod, keys.lod.agreed(values.lod)
     probability("dropout_p", dropout_p)
     if query.dim() > 3:
+        if not query.dim() == key.dim() == value.dim():  # torch would lay rows along another dim
+            raise LoDValueError(
+                f"expected query, key and value of as many dims, got {query.dim()}, {key.dim()} and {value.dim()}"
+            )
         if key.dim() > 3 and key.shape[-2] == 1:
             raise LoDValueError(
                 f"expected rows (rows, heads, width), got {tuple(key.shape)}, in which every row would attend to itself only: a "

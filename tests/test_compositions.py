@@ -380,7 +380,7 @@ def test_no_compiled_program_leaks(record_property):
         if any(word in step for step in program for word in NOT_COMPILED):
             continue
         eager, ended = trail(program, batch(), run_steps)
-        if ended == "torch":
+        if ended == "torch" or (not ended and len(eager) <= len(program)):  # one that came to a scalar ends there
             continue
         torch._dynamo.reset()
         code = "def run(x):\n    v = x\n" + "".join(f"    v = {step}\n" for step in program) + "    return v\n"

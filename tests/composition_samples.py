@@ -43,14 +43,14 @@ lstm(v)[0] | gru(v)[0] | F.scaled_dot_product_attention(v, v, v) | F.scaled_dot_
 attend(v, v, v)[0] | F.max_pool1d(v, 2) | F.pad(v, (1, 1), mode="replicate") | F.pad(v, (1, 1)) | F.adaptive_avg_pool1d(v, 1)
 F.adaptive_max_pool1d(v, 2) | F.conv_transpose1d(v, k3) | layer(v) | torch.conv1d(v, k3, b, 1, 1)
 """)
-#: What uses the rows of several sequences.
+#: What uses the rows of several sequences. (torch's median of an expanded tensor is wrong for plain tensors as well.)
 MIXES = _listed("""
 v @ v.transpose(-1, -2) | v.mean(0) | v.sum(0, keepdim=True) | v.flip(0) | v[order] | v.cumsum(0) | v.max(0)[0] | v.sort(0)[0]
 v.roll(1, 0) | v[::2] | v[0] | v[1:] | v.softmax(0) | v.t() @ v | torch.cdist(v, v) | v.mean(-2, keepdim=True) | v.amax((0, 1))
 torch.cov(v) | v.index_select(0, order) | torch.outer(v[:, 0], v[:, 0]) | v.transpose(-1, -2).mean(-1) | v[v > 0] | v.unbind()[1]
 v.topk(2, 0)[0] | v.repeat_interleave(2, 0) | torch.cat([v, v]) | torch.zeros(8, 8).index_add(0, order, v[order]) | v.var(0)
 torch.mean(v, dim=()) | F.softmax(v @ v.transpose(-1, -2), -1) @ v | v.argsort(0) | torch.einsum("nd,md->nm", v, v) | v.diff(dim=0)
-torch.einsum("nd,nd->d", v, v) | v.median(0)[0] | torch.nonzero(v) | torch.unique(v) | v.sum() | v.quantile(0.5, 0) | v.logsumexp(0)
+torch.einsum("nd,nd->d", v, v) | v.contiguous().median(0)[0] | torch.nonzero(v) | torch.unique(v) | v.sum() | v.quantile(0.5, 0) | v.logsumexp(0)
 torch.tensordot(v, v, ([0], [0])) | torch.kron(v, v) | v.take(order) | v.norm() | torch.bincount((v > 0).long().flatten(), minlength=8)
 F.fold(v, (2, 2), (2, 2)) | v.fft().abs() | torch.fft.fft(v, dim=0).abs() | v.histc(8) | torch.linalg.svdvals(v) | v.std(0)
 """)

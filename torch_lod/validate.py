@@ -99,18 +99,19 @@ def with_memory(*values) -> None:
     functions read it all the same. Raw operators check their arguments; functions made of torch's call this."""
     if compiling():
         return
-    for t in values:
-        if isinstance(t, Tensor) and not stands_in(t):
-            with torch._C.DisableTorchFunctionSubclass():
-                try:
-                    few = too_few_bytes(t)
-                except (NotImplementedError, RuntimeError):  # sparse, or of a transform
-                    continue
-                if few is not None:
-                    raise LoDValueError(
-                        f"expected tensors with memory behind them, got one of {t.numel()} elements over a storage of "
-                        f"{few} bytes"
-                    )
+    with torch._C.DisableTorchFunctionSubclass():
+        for t in values:
+            if not isinstance(t, Tensor) or stands_in(t):
+                continue
+            try:
+                few = too_few_bytes(t)
+            except (NotImplementedError, RuntimeError):  # sparse, or of a transform
+                continue
+            if few is not None:
+                raise LoDValueError(
+                    f"expected tensors with memory behind them, got one of {t.numel()} elements over a storage of "
+                    f"{few} bytes"
+                )
 
 
 def host_levels(what: str, levels) -> list[Tensor]:

@@ -136,10 +136,16 @@ def signature(text: str) -> Callable[[Callable], Rule]:
             """For nearly every call, x with numbers and plain tensors, `rank`; 0 for the others."""
             if not alone or not args or len(args) > 16 or (kwargs and not (closed and len(args) >= positional)):
                 return 0
-            for value in kwargs.values():
-                if type(value) not in _NUMBERS:
-                    return 0
             rank = args[0].dim() if isinstance(args[0], Tensor) else 0
+            if kwargs:
+                for value in kwargs.values():
+                    if type(value) not in _NUMBERS:
+                        return 0
+            for value in args[1:]:
+                if type(value) not in _NUMBERS:
+                    break
+            else:
+                return rank
             for kind, value in zip(kinds, args[1:]):
                 if type(value) not in _NUMBERS:
                     if kind == "option" or not isinstance(value, Tensor) or getattr(value, "_lod", None) is not None:
@@ -162,6 +168,8 @@ def signature(text: str) -> Callable[[Callable], Rule]:
                     answer = question(func, *[values[i] for i in wanted])
                 else:
                     answer = question(func)
+                if answer is True:
+                    return lod
                 if type(answer) is At:
                     return Mark(lod, answer.dim, name_of(func))
                 return answer if isinstance(answer, (LoD, Mark)) else lod if answer else None

@@ -19,11 +19,11 @@ AS_PAD = (
 def found(before, after, rows: int) -> At | bool:
     """Where the rows are after the sizes `before` became `after`: at a dim of their size with as many elements before
     it. There is none if they were merged with another dim or cut."""
-    ahead, count, seen = math.prod(before[:rows]) if rows else 1, before[rows], 1
-    for i, size in enumerate(after):
+    ahead, count, seen, i = math.prod(before[:rows]) if rows else 1, before[rows], 1, 0
+    for size in after:
         if seen == ahead and size == count:
             return At(i)
-        seen = seen * size
+        seen, i = seen * size, i + 1
     return False
 
 
@@ -37,16 +37,17 @@ def _sizes(shape, count) -> list:
 
 @signature("input, *shape, dtype")
 def reshape(func, input, shape, dtype, rows):
-    if isinstance(shape[0] if shape else dtype, torch.dtype):
-        return rows < input.dim() - 1 or input.dim() == 1
+    before, ahead = input.shape, shape[0] if shape else dtype
+    if isinstance(ahead, torch.dtype):
+        return rows < len(before) - 1 or len(before) == 1
     if not len(shape):
         return False
-    if not rows and (shape[0] == input.shape[0] or (shape[0] == -1 and len(shape) == input.dim() == 1)):
+    if not rows and (ahead == before[0] or (ahead == -1 and len(shape) == len(before) == 1)):
         return True
     for n in shape:
         if type(n) is not int and not isinstance(n, (int, torch.SymInt)):
             return False
-    return found(input.shape, _sizes(shape, input.numel()), rows)
+    return found(before, _sizes(shape, input.numel()) if -1 in shape else shape, rows)
 
 
 @signature("input, other: plain")

@@ -53,6 +53,19 @@ col = tl.from_lengths(torch.zeros(3), [[1, 2]])
 scores = tl.from_lengths(torch.tensor([1.0, 2.0, 3.0, 5.0]), [[2, 2]])  # 2 x 1 and 1 x 2
 means = tl.paddle.sequence_topk_avg_pooling(scores, row, col, [1, 2], 1)
 """,
+    # chain
+    "linear_chain_crf": """
+emission = tl.LoDTensor(torch.stack([x.values(), 3 - x.values()], 1), x.lod)  # two tags
+label = x.long() % 2
+transition = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, -1.0], [-1.0, 1.0]])  # start, end, from each to each
+loss = tl.paddle.linear_chain_crf(emission, label, transition)
+""",
+    "crf_decoding": """
+emission = tl.LoDTensor(torch.stack([x.values(), 3 - x.values()], 1), x.lod)
+transition = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, -1.0], [-1.0, 1.0]])
+tags = tl.paddle.crf_decoding(emission, transition)
+right = tl.paddle.crf_decoding(emission, transition, x.long() % 2)
+""",
     # within
     "sequence_softmax": """
 of_sentence = tl.sequence_softmax(x)

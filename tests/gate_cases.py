@@ -47,6 +47,7 @@ def calls() -> dict[str, dict]:
     heads |= {"query_offsets": cut(), "key_offsets": cut(), "bias": ones(20, 2), "slopes": ones(2)}
     heads |= {"seed": torch.tensor(7), "scale": 1.0, "dropout": 0.5}
     saved = {"grad": ones(ROWS, 2, 4), "left": -1, "right": -1, "output": ones(ROWS, 2, 4), "biases": True}
+    chain = {"values": values, "transition": ones(4, 2), "row_offsets": cut()}
     conv = {"values": values, "row_offsets": cut(), "start": -1}
     return {
         "check_lod": {"offsets": [ints(0, 2), cut()], "rows": ROWS},
@@ -82,6 +83,9 @@ def calls() -> dict[str, dict]:
         "gru_backward": backward(3, saved=ones(ROWS, 4 * HIDDEN)),
         "rnn_backward": backward(1, relu=False),
         **dict.fromkeys(("attention", "attention_composed"), heads),
+        **dict.fromkeys(("chain_logsumexp", "chain_logsumexp_composed", "chain_argmax"), chain),
+        "chain_logsumexp_backward": {**chain, "grad": ones(2), "state": values},
+        "chain_sample": {"state": values, "transition": ones(4, 2), "row_offsets": cut(), "uniform": values},
         "attention_backward": {**heads, **saved, "logsumexp": ones(ROWS, 2)},
     }
 

@@ -5,7 +5,8 @@ To add one: a function of a Case with the decorator, which gives a dict, slot ->
 one element, (rows, 1), lose that dim on the way in where ours takes (rows,). Cases marked `differs` are judged by the first
 rule that fits, at the end of this file."""
 
-import golden_recurrent  # noqa: F401 - registers its adapters
+import golden_chain  # noqa: F401 - registers its adapters
+import golden_recurrent  # noqa: F401
 import torch
 from golden_cases import ANY, DIFFERENCES, WRONG_GRADIENTS, Case, Difference, WrongGradient, adapter
 from golden_propagation import DTYPES

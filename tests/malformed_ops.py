@@ -122,6 +122,13 @@ OPERATORS = {
     "attention_backward-queries": lambda o: attend_backward(o, ints(0, 2, 6)),
     "attention_backward-keys": lambda o: attend_backward(ints(0, 2, 6), o),
     "attention_composed": lambda o: torch.ops.torch_lod.attention_composed(heads(), heads(), heads(), o, o),
+    "chain_logsumexp": lambda o: ops.chain_logsumexp(values(), torch.ones(4, 2), o),
+    "chain_logsumexp_composed": lambda o: torch.ops.torch_lod.chain_logsumexp_composed(values(), torch.ones(4, 2), o),
+    "chain_logsumexp_backward": lambda o: torch.ops.torch_lod.chain_logsumexp_backward(
+        torch.ones(segments(o)), values(), torch.ones(4, 2), o, values()
+    ),
+    "chain_argmax": lambda o: ops.chain_argmax(values(), torch.ones(4, 2), o, 2),
+    "chain_sample": lambda o: ops.chain_sample(values(), torch.ones(4, 2), o, values()),
     "lstm": lambda o: ops.lstm(values(), *weights(4), None, None, None, None, o),
     "gru": lambda o: ops.gru(values(), *weights(3), None, None, None, o),
     "rnn": lambda o: ops.rnn(values(), *weights(1), None, None, None, o),

@@ -109,9 +109,9 @@ def integer(what: str, value, least: int = 1, most: int = 2**31) -> int:
     return value
 
 
-def a_float(x: Tensor) -> None:
+def a_float(x: Tensor, what: str = "x") -> None:
     if not x.is_floating_point():
-        raise LoDTypeError(f"expected x of a floating dtype, got {x.dtype}")
+        raise LoDTypeError(f"expected {what} of a floating dtype, got {x.dtype}")
 
 
 def in_autocast(t: Tensor) -> Tensor:

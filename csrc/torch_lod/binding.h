@@ -85,8 +85,6 @@ inline void check_has_rows(const char* op, const char* name, const Tensor& t) {
 }
 
 inline void check_index(const char* op, const char* name, const Tensor& t, c10::Device device) {
-  TORCH_CHECK_TYPE(t.defined() && t.layout() == at::kStrided, op, ": expected ", name, " as a dense tensor, got ",
-                   t.defined() ? c10::str(t.layout()) : "none");
   TORCH_CHECK_VALUE(t.dim() == 1, op, ": expected a 1-D ", name, ", got ", t.dim(), " dimensions");
   TORCH_CHECK_TYPE(t.scalar_type() == at::kLong, op, ": expected ", name, " of dtype int64, got ", t.scalar_type());
   TORCH_CHECK_TYPE(t.device() == device, op, ": expected ", name, " on ", device, ", got ", t.device());

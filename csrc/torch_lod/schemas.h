@@ -77,4 +77,12 @@ attention_composed({inputs}, {options}) -> Tensor
 scores_back = Tensor? bias, Tensor? slopes, Tensor? seed, float? scale
 given = Tensor grad, {inputs}, {scores_back}, int left, int right, float dropout
 attention_backward({given}, Tensor output, Tensor logsumexp, bool biases) -> (Tensor, Tensor, Tensor, Tensor, Tensor)
+
+# chains. transition: start, end, then from one tag to another; *_composed as of the recurrences
+chain = Tensor values, Tensor transition, Tensor row_offsets
+chain_logsumexp({chain}) -> (Tensor, Tensor)
+chain_logsumexp_composed({chain}) -> Tensor
+chain_logsumexp_backward(Tensor grad, {chain}, Tensor state) -> (Tensor, Tensor)
+chain_argmax({chain}, int n=1) -> (Tensor, Tensor)
+chain_sample(Tensor state, Tensor transition, Tensor row_offsets, Tensor uniform) -> Tensor
 )schemas"

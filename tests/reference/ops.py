@@ -439,3 +439,98 @@ def attention_backward(grad, query, key, value, *rest):
         empty = query.new_zeros(0) if t is None or not wanted else torch.zeros_like(t)
         grads.append(empty if g is None or not wanted else g)
     return tuple(grads)
+
+
+def paths(values, transition):
+    """Every path of tags over the rows of a segment, and its score; one without tags where there are no rows."""
+    tags, found = values.shape[1], []
+    for y in itertools.product(range(tags), repeat=len(values)):
+        score = values.new_zeros(())
+        for t, tag in enumerate(y):
+            score = score + values[t, tag] + transition[0 if t == 0 else 2 + y[t - 1], tag]
+        found.append((y, score + transition[1, y[-1]] if y else score))
+    return found
+
+
+def forward_scores(values, transition):
+    """Row by row: log of the sum over the paths that end in each tag there."""
+    rows = []
+    for t in range(len(values)):
+        before = transition[0] if t == 0 else logsumexp(rows[-1][:, None] + transition[2:])
+        rows.append(before + values[t])
+    return rows
+
+
+def logsumexp(x):
+    """Along the first dim; without NaN in the gradient where all are -inf."""
+    top = x.detach().amax(0)
+    top = torch.where(top.isinf(), 0, top)
+    total = (x - top).exp().sum(0)
+    return torch.where(total > 0, torch.where(total > 0, total, 1).log() + top, float("-inf"))
+
+
+def chain_logsumexp(values, transition, row_offsets):
+    """By every path where they are few, otherwise by the recursion; the scores relative to the largest of a row."""
+    sums, states = [], []
+    for x in segments(values, row_offsets):
+        rows = forward_scores(x, transition)
+        if values.shape[1] ** len(x) <= 100:
+            sums.append(logsumexp(torch.stack([score for _, score in paths(x, transition)])))
+        else:
+            sums.append(logsumexp(rows[-1] + transition[1]))
+        states += [row - torch.where(row.max().isinf(), 0, row.max()) for row in rows]
+    return rows_of(sums, values.new_zeros(0)), rows_of(states, values).detach()
+
+
+def chain_logsumexp_backward(grad, values, transition, row_offsets, state):
+    """By autograd, through the sums above."""
+    x, t = (v.detach().clone().requires_grad_() for v in (values, transition))
+    sums = chain_logsumexp(x, t, row_offsets)[0]
+    found = torch.autograd.grad(sums, (x, t), grad, allow_unused=True) if sums.requires_grad else (None, None)
+    return tuple(torch.zeros_like(v) if g is None else g for v, g in zip((x, t), found))
+
+
+def chain_argmax(values, transition, row_offsets, n=1):
+    """The n best of all paths where they are few; of many the best alone, by the recursion."""
+    scores, tags = [], []
+    for x in segments(values, row_offsets):
+        if values.shape[1] ** len(x) <= 20000:
+            # equals: by the tags from the last row to the first
+            possible = [(y, s) for y, s in paths(x, transition) if s > float("-inf")]  # neither forbidden nor NaN
+            ranked = sorted(possible, key=lambda one: (-float(one[1]), one[0][::-1]))[:n]
+        else:
+            a, back = transition[0] + x[0], []
+            for row in x[1:]:
+                a, index = (a[:, None] + transition[2:]).max(0)
+                a, back = a + row, [*back, index]
+            score, tag = (a + transition[1]).max(0)
+            y = [int(tag)]
+            for index in reversed(back):
+                y.insert(0, int(index[y[0]]))
+            ranked = [(y, score)]
+        missing = n - len(ranked)
+        scores.append(torch.stack([*(s for _, s in ranked), *[values.new_tensor(float("-inf"))] * missing]))
+        for t in range(len(x)):
+            tags.append(torch.tensor([*(y[t] for y, _ in ranked), *[-1] * missing], device=values.device))
+    like = values.new_zeros(0, n)
+    return rows_of(scores, like), rows_of(tags, like.long())
+
+
+def chain_sample(state, transition, row_offsets, uniform):
+    """Tag by tag from the last row: the first whose share of the probability, with those before it, exceeds the number."""
+    out = []
+    for a, u in zip(segments(state, row_offsets), segments(uniform, row_offsets)):
+        paths = []
+        for k in range(uniform.shape[1]):
+            y: list = []
+            for t in reversed(range(len(a))):
+                after = transition[2:, y[0]] if y else transition[1]
+                p = (a[t] + after).softmax(0)
+                if p.isnan().any():
+                    y = [-1] * len(a)
+                    break
+                some = [i for i in range(len(p)) if p[i] > 0]
+                y.insert(0, next((i for i in some if p[: i + 1].sum() > u[t, k]), some[-1]))
+            paths.append(y)
+        out += [torch.tensor([y[t] for y in paths], device=state.device) for t in range(len(a))]
+    return rows_of(out, torch.zeros(0, uniform.shape[1], dtype=torch.int64, device=state.device))

@@ -2,6 +2,7 @@
 """Modules for LoDTensors."""
 
 from .attention import MultiheadAttention, TransformerEncoderLayer
+from .chain import LinearChainCRF
 from .plain import Plain
 from .rnn import GRU, LSTM, RNN, DynamicRNN, last_state
 from .sequence import AttentionPool, RowConv, SequenceConv, SequenceConv1d, SequencePool, SequenceSoftmax
@@ -12,6 +13,7 @@ __all__ = [
     "RNN",
     "AttentionPool",
     "DynamicRNN",
+    "LinearChainCRF",
     "MultiheadAttention",
     "Plain",
     "RowConv",

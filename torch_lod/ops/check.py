@@ -206,6 +206,59 @@ def layer(op: str, blocks: int, values, weight_ih, weight_hh, row_offsets, **oth
     offsets(op, row_offsets, values.shape[0])
 
 
+def chain(op: str, values: Tensor, transition: Tensor, row_offsets: Tensor, **given: Tensor) -> None:
+    """The tensors of a chain, and what its backward is given besides."""
+    segments(op, values, row_offsets)
+    is_floating(op, "values", values)
+    if values.dim() != 2:
+        raise ValueError(f"{op}: expected values of shape (rows, tags), got {list(values.shape)}")
+    _transition(op, values, transition)
+    wide = torch.float64 if values.dtype == torch.float64 else torch.float32
+    for name, t in given.items():
+        kind(op, name, t, values.dtype if name == "grad" else wide, values.device, "")
+        if name == "grad" and tuple(t.shape) != (row_offsets.shape[0] - 1,):
+            sequences = row_offsets.shape[0] - 1
+            raise ValueError(
+                f"{op}: expected grad with an entry for each of {sequences} sequences, got shape {list(t.shape)}"
+            )
+        if name == "state" and t.shape != values.shape:
+            raise ValueError(f"{op}: expected state of shape {list(values.shape)}, got {list(t.shape)}")
+    offsets(op, row_offsets, values.shape[0])
+
+
+def _transition(op: str, values: Tensor, transition: Tensor) -> None:
+    tags = values.shape[1]
+    if tags < 1:
+        raise ValueError(f"{op}: expected at least 1 tag, got {tags}")
+    kind(op, "transition", transition, values.dtype, values.device, "")
+    if tuple(transition.shape) != (tags + 2, tags):
+        raise ValueError(
+            f"{op}: expected transition of shape (tags + 2, tags) with {tags} tags, got {list(transition.shape)}"
+        )
+
+
+def chain_sample(op: str, state: Tensor, transition: Tensor, row_offsets: Tensor, uniform: Tensor) -> None:
+    segments(op, state, row_offsets)
+    if state.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"{op}: expected state of dtype float32 or float64, got {dtype_name(state.dtype)}")
+    if state.dim() != 2:
+        raise ValueError(f"{op}: expected state of shape (rows, tags), got {list(state.shape)}")
+    _transition(op, state, transition)
+    kind(op, "uniform", uniform, state.dtype, state.device, "")
+    if uniform.dim() != 2 or uniform.shape[0] != state.shape[0]:
+        raise ValueError(
+            f"{op}: expected uniform of shape (rows, n) with {state.shape[0]} rows, got {list(uniform.shape)}"
+        )
+    offsets(op, row_offsets, state.shape[0])
+
+
+def count(op: str, n, tags) -> None:
+    if not 1 <= n <= 2**16:
+        raise ValueError(f"{op}: expected n in [1, 65536], got {n}")
+    if tags * n >= 2**31:
+        raise ValueError(f"{op}: expected tags times n below 2**31, got {tags} tags and n = {n}")
+
+
 def row_count(op: str, rows) -> None:
     if isinstance(rows, torch.SymInt):
         torch._check(rows >= 0)

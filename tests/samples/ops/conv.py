@@ -32,6 +32,7 @@ def conv_errors():
     yield "whole", (V.long(), w.long(), None, CUT, 0), TypeError, "values of dtype float16"
     yield "1-d", (V[:, 0], w, b, CUT, 0), ValueError, "values of shape (rows, features), got 1 dimensions"
     yield "dilation", (V, w, b, CUT, 0, 0), ValueError, "dilation in [1, 2**40], got 0"
+    yield "size", (V, torch.zeros(2**20 + 1, 3, 0), None, CUT, 0), ValueError, "a size of at most 2**20, got 1048577"
     yield "start", (V, w, b, CUT, -(2**41)), ValueError, "start in [-2**40, 2**40]"
 
 

@@ -11,6 +11,7 @@ _GRADIENTS = {
     "gru": ("values", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "h_0"),
     "rnn": ("values", "weight_ih", "weight_hh", "bias_ih bias_hh", "h_0"),
     "attention": ("query", "key", "value", "bias", "slopes"),
+    "chain_logsumexp": ("values", "transition"),
 }
 
 
@@ -63,9 +64,11 @@ def _register_gradient(library: torch.library.Library, name: str) -> None:
             leaves = [None if t is None else a for t, a in zip(tracked, aliases)]
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             return tuple(gradients(outputs, leaves, grads, create_graph=True))
-        known, given, rest = dict(zip(names, inputs)), iter(grads), iter(saved[count:])
+        known, given = dict(zip(names, inputs)), iter(grads)
         known["biases"] = any(t is not None for t, n in zip(tracked, names) if n in ("bias", "slopes"))
-        arguments = (argument.name for argument in backward._schema.arguments)
+        arguments = [argument.name for argument in backward._schema.arguments]
+        results = [n for n in arguments if n not in known and not n.startswith("grad")]
+        rest = iter(saved[len(saved) - len(results) :])  # the last of the results, if not all
         found = backward(
             *(known[n] if n in known else next(given if n.startswith("grad") else rest) for n in arguments)
         )

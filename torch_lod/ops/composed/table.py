@@ -10,9 +10,12 @@ from .. import check
 
 COMPOSITIONS: dict[str, Callable] = {}
 #: The host plans their steps or goes from sequence to sequence: tracers must see one operator and never look inside.
-OPAQUE = ("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward", "attention", "attention_backward")
+OPAQUE = (
+    *("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward", "attention", "attention_backward"),
+    *("chain_logsumexp", "chain_logsumexp_backward", "chain_argmax", "chain_sample"),
+)
 #: Of these, the ones that autograd may record step by step where nothing traces: as large as what the operator would save.
-RECORDED = ("lstm", "gru", "rnn")
+RECORDED = ("lstm", "gru", "rnn", "chain_logsumexp")
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.
 HOST = ("check_lod", "rank_by_length", "keep_structure")
 

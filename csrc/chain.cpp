@@ -180,7 +180,8 @@ TwoTensors chain_argmax(const Tensor& values, const Tensor& transition, const Te
 Tensor chain_sample_meta(const Tensor& state, const Tensor& transition, const Tensor& row_offsets,
                          const Tensor& uniform) {
   const Given g{"chain_sample", state, transition, row_offsets};
-  check_segments(g.op, state, row_offsets);
+  check_has_rows(g.op, "state", state);
+  check_offsets_kind(g.op, row_offsets, state.device());
   TORCH_CHECK_TYPE(state.scalar_type() == at::kDouble || state.scalar_type() == at::kFloat, g.op,
                    ": expected state of dtype float32 or float64, got ", state.scalar_type());
   TORCH_CHECK_VALUE(state.dim() == 2, g.op, ": expected state of shape (rows, tags), got ", state.sym_sizes());

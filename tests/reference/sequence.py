@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from nested import flat, lengths_of, within
 
-from reference.ops import extreme_of, paths, rows_of, variance
+from reference.ops import extreme_of, rows_of, variance
 
 
 class Nest(NamedTuple):
@@ -565,32 +565,3 @@ def im2sequence(x, filter_size, stride=1, padding=0, input_image_size=None, out_
         for r, c in itertools.product(range(rows), range(columns)):
             made.append(far[:, r * down : r * down + high, c * right : c * right + wide].reshape(-1))
     return nest([counts], rows_of(made, x.new_zeros(0, x.shape[1] * high * wide)))
-
-
-# -- structured prediction
-
-
-def linear_chain_crf(emission, label, transition, level=-1):
-    """All paths, one by one."""
-    level %= emission.depth
-    labels = (label.values if isinstance(label, Nest) else label).flatten().tolist()
-    losses = []
-    for numbers in under(emission, level):
-        scores = dict(paths(emission.values[numbers] if numbers else emission.values[:0], transition))
-        every = torch.stack(list(scores.values())).logsumexp(0)
-        losses.append((every - scores[tuple(labels[i] for i in numbers)])[None])
-    return above(emission, level, rows_of(losses, emission.values.new_zeros(0, 1)))
-
-
-def crf_decoding(emission, transition, label=None, level=-1):
-    level %= emission.depth
-    tags = torch.zeros(len(emission.values), 1, dtype=torch.int64, device=emission.values.device)
-    for numbers in under(emission, level):
-        every = paths(emission.values[numbers] if numbers else emission.values[:0], transition)
-        possible = [(y, score) for y, score in every if score > float("-inf")]  # neither forbidden nor NaN
-        best = max(possible, key=lambda one: float(one[1]))[0] if possible else [-1] * len(numbers)
-        for i, tag in zip(numbers, best):
-            tags[i] = tag
-    if label is not None:
-        tags = (tags == (label.values if isinstance(label, Nest) else label).view(-1, 1)).long()
-    return emission.with_rows(tags)

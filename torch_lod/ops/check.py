@@ -238,7 +238,8 @@ def _transition(op: str, values: Tensor, transition: Tensor) -> None:
 
 
 def chain_sample(op: str, state: Tensor, transition: Tensor, row_offsets: Tensor, uniform: Tensor) -> None:
-    segments(op, state, row_offsets)
+    has_rows(op, "state", state)
+    offsets_kind(op, row_offsets, state.device)
     if state.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"{op}: expected state of dtype float32 or float64, got {dtype_name(state.dtype)}")
     if state.dim() != 2:

@@ -86,6 +86,10 @@ def _carried(x, state):
     return x + state, state
 
 
+def _attending(x, state, memory):
+    return x + tl.sequence_pool(memory, "sum") + state, state
+
+
 def _get(x, key):
     return x[key]
 
@@ -358,6 +362,7 @@ def _calls():
         "scan": [
             ((_carried, y, torch.zeros(3, 3)), {}),
             ((torch.nn.GRUCell(3, 2), y, torch.zeros(3, 2)), {"level": -1, "reverse": True}),
+            ((_attending, y, torch.zeros(3, 3)), {"static": one(seed=1)}),
         ],
         "broadcast": [((tl.from_lengths(rows()[:2], [[2]]), tl.from_lengths(rows(), [[2], [2, 4]])), {})],
         "create_lod_tensor": [((rows(), [[2, 4]]), {}), (([[1, 2], [3]], [[2, 1]]), {"device": torch.device("cpu")})],

@@ -52,7 +52,7 @@ FEATURES = {
 #: Operators whose results have no gradient.
 WHOLE = (
     "ops.rank_by_length ops.run_map lod_rank_table max_sequence_len sequence_argmax sequence_enumerate sequence_erase "
-    "sequence_mask"
+    "sequence_mask chunk_eval"
 ).split()
 
 _STEPS = "a Python loop over the steps of a recurrence, and their number and sizes are data"

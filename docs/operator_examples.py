@@ -223,6 +223,12 @@ def cell(row, state):
 start = torch.zeros(x.num_sequences("sentence"))
 outputs, last = tl.scan(cell, x, start)
 """,
+    # chunks
+    "chunk_eval": """
+tags = tl.LoDTensor(torch.tensor([0, 1, 4, 2, 3, 0]), x.lod)  # B-0 I-0 O | B-1 | | I-1 B-0
+right = tl.LoDTensor(torch.tensor([0, 1, 4, 2, 2, 3]), x.lod)
+scores = tl.paddle.chunk_eval(tags, right, "IOB", 2)
+""",
     # recurrent
     "dynamic_lstm": """
 gates = tl.LoDTensor(torch.outer(x.values(), torch.ones(4)), x.lod)  # one hidden unit

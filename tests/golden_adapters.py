@@ -177,6 +177,19 @@ def im2sequence(c: Case):
     return {"Out": tl.im2sequence(c["X"], tuple(a["kernels"]), stride, padding, **real)}
 
 
+# Chunks
+
+
+@adapter("chunk_eval")
+def chunk_eval(c: Case):
+    x, label, a = c["Inference"], c["Label"], c.attrs
+    if "SeqLength" in c:
+        x, label = (tl.from_padded(t, c["SeqLength"].flatten()) for t in (x, label))
+    scores = tl.chunk_eval(x, label, a["chunk_scheme"], a["num_chunk_types"], a.get("excluded_chunk_types", ()))
+    slots = ("Precision", "Recall", "F1-Score", "NumInferChunks", "NumLabelChunks", "NumCorrectChunks")
+    return {slot: score.reshape(1) for slot, score in zip(slots, scores)}
+
+
 # Recurrence plan
 
 

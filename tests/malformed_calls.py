@@ -212,6 +212,7 @@ METHODS = {
         "lengths": [()],
         "steps": [()],
     },
+    tl.ChunkEvaluator: {"update": [(ids(), ids())], "compute": [()], "reset": [()]},
 }
 #: Of LoD's: how operators read it and make others; they trust their callers.
 INTERNAL = set(
@@ -226,6 +227,7 @@ def _property(name):
 
 def _methods():
     objects = {tl.LoDTensor: (two, one), tl.LoD: (lod,), tl.RankTable: (lambda: tl.RankTable(lod(), 0),)}
+    objects[tl.ChunkEvaluator] = (lambda: tl.ChunkEvaluator("IOB", 2),)
     objects[MovedRows] = (lambda: two().t(), lambda: two().sum(0))
     for cls, methods in METHODS.items():
         for name, givens in methods.items():
@@ -368,6 +370,7 @@ def _calls():
         "create_lod_tensor": [((rows(), [[2, 4]]), {}), (([[1, 2], [3]], [[2, 1]]), {"device": torch.device("cpu")})],
         "create_random_int_lodtensor": [(([[2, 1]], [2], 0, 9), {})],
         "RankTable": [((lod(), 0), {})],
+        "ChunkEvaluator": [(("IOBES", 1), {"excluded_chunk_types": [0], "level": -1})],
         "array_to_lod_tensor": [((tl.lod_tensor_to_array(x, table), table), {})],
         "lod_rank_table": [((x,), {"level": 0})],
         "lod_tensor_to_array": [((x, table), {})],
@@ -481,6 +484,7 @@ def entry_points() -> set[str]:
     found |= {f"MovedRows.{n}" for n in set(dir(MovedRows)) - plain if n[0] != "_"}
     found |= {f"LoD.{n}" for n in dir(tl.LoD) if n[0] != "_" and n not in INTERNAL}
     found |= {f"RankTable.{n}" for n in dir(tl.RankTable) if n[0] != "_"}
+    found |= {f"ChunkEvaluator.{n}" for n in dir(tl.ChunkEvaluator) if n[0] != "_"}
     found |= {f"SequenceIndex.{n}" for n in ("__getitem__", "__iter__") if n in vars(SequenceIndex)}
     return found - {
         "LoDTensor.real",

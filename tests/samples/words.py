@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import reference.decoding
 import reference.ops
 import reference.plan
 import reference.sequence
@@ -171,7 +172,8 @@ class SequenceInfo(Info):
 
     @property
     def reference(self):
-        return getattr(reference.plan if hasattr(reference.plan, self.name) else reference.sequence, self.name)
+        homes = (reference.plan, reference.decoding, reference.sequence)
+        return next(getattr(home, self.name) for home in homes if hasattr(home, self.name))
 
     def run(self, sample, args=None, kwargs=None, by_reference=False):
         args, kwargs = sample.args if args is None else args, sample.kwargs if kwargs is None else kwargs

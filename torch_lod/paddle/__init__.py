@@ -8,18 +8,19 @@
     sequence_conv1d, sequence_unfold              for sequence_conv, row_conv, sequence_enumerate
     tl.nn.LSTM, tl.nn.GRU, tl.scan                for the recurrences on projected inputs, and the plan of one
 
-Every name is also reachable as `tl.name`, but is not in `tl.__all__`.
+`chunk_eval` and `ChunkEvaluator` have no other form. Every name is also reachable as `tl.name`, but is not in `tl.__all__`.
 """
 
 from typing import TYPE_CHECKING
 
 from ..sequence import plan
 from ..sequence.plan import *
-from . import create, forms, layout, recurrent
+from . import chunks, create, forms, layout, recurrent
+from .chunks import *
 from .create import *
 from .forms import *
 from .layout import *
 from .recurrent import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
-    __all__ = [name for family in (create, forms, layout, plan, recurrent) for name in family.__all__]
+    __all__ = [name for family in (chunks, create, forms, layout, plan, recurrent) for name in family.__all__]

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from ..sequence import plan
 from ..sequence.plan import *
-from . import chunks, create, forms, layout, recurrent
+from . import chunks, create, decoding, forms, layout, recurrent
 from .chunks import *
 from .create import *
+from .decoding import *
 from .forms import *
 from .layout import *
 from .recurrent import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
-    __all__ = [name for family in (chunks, create, forms, layout, plan, recurrent) for name in family.__all__]
+    __all__ = [name for family in (chunks, create, decoding, forms, layout, plan, recurrent) for name in family.__all__]

@@ -270,7 +270,11 @@ WRONG = {
     "scalar": (bad(state=torch.tensor(1)), "expected state with a row for each of 2 sources, got () at index 0"),
     "static": (
         bad(static={"m": tl.from_lengths(torch.ones(2), [[2]])}),
-        "expected static with a sequence for each of 2 sources, got (2,) at index 0 with 1 sequences of level 0",
+        "expected static with a sequence of level 0 for each of 2, got 1 at index 0; if its rows are meant",
+    ),
+    "other levels": (
+        bad(first=tl.from_lengths(torch.ones(2).long(), [[2]]), state=tl.from_lengths(torch.ones(2), [[1, 1]])),
+        "expected state with the levels above level 1 that the others have, got LoDs that differ at index 0",
     ),
     "returned": (bad(lambda tokens, state: tokens), "return (log_probs, state), got Tensor at step 0"),
     "nothing": (bad(lambda tokens, state: (None, state)), "log_probs of a floating dtype, got None at step 0"),

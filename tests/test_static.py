@@ -124,6 +124,9 @@ def test_rows_with_the_outer_levels_are_rows():
     assert pooled.lod_level == 1
     out, _ = tl.scan(lambda w, h, m: (m, h), words, torch.zeros(3, 1), static=pooled)
     assert torch.equal(out.values(), pooled.values()[words.lod.segment_ids(-1)])
+    other = tl.from_lengths(pooled.values(), [[1, 1, 1]])
+    with pytest.raises(tl.LoDError, match=r"LoDs that differ at index 0: at level 0, sequence 0: lengths 2 and 1"):
+        tl.scan(lambda w, h, m: (m, h), words, torch.zeros(3, 1), static=other)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,7 @@ def test_rows_with_the_outer_levels_are_rows():
         (
             lambda m: tl.from_lengths(m.values(), [[4, 1]]),
             0,
-            "a sequence for each of 3 sequences of level 0, got 2 at i",
+            "a sequence of level 0 for each of 3, got 2 at index 0",
         ),
         (lambda m: [m, tl.from_lengths(m.values(), [[1, 2], [4, 1, 0]])], 1, "at index 1: at level 0: 3 and 2 seq"),
         (lambda m: tl.from_lengths(m.values(), [[1, 1, 1], [4, 1, 0]]), 1, "at index 0: at level 0, sequence 0: l"),

@@ -15,6 +15,7 @@ from ..lod import LoD
 from ..sequence_operator import integer, number
 from ..tensor import LoDTensor, moved, values_of
 from ..validate import sums, with_memory
+from .loop import each_a_sequence
 
 __all__ = ["BeamSearch"]
 
@@ -122,7 +123,7 @@ class BeamSearch:
         with_memory(first)
         outer = first.lod if isinstance(first, LoDTensor) else None
         with torch.no_grad():
-            run = _Run(self, values_of(first).long(), state, static, outer.depth if outer else 0)
+            run = _Run(self, values_of(first).long(), state, static, outer)
             for t in range(self.max_length):
                 if run.living.numel() == 0:
                     break
@@ -133,16 +134,17 @@ class BeamSearch:
 class _Run:
     """A search under way. Hypotheses are rectangular, (living sources, width), the best first; scores of -inf are none."""
 
-    def __init__(self, search: BeamSearch, first: Tensor, state, static, k: int):
-        self.search, self.tokens, self.k = search, first, k
+    def __init__(self, search: BeamSearch, first: Tensor, state, static, outer: LoD | None):
+        self.search, self.tokens, self.k = search, first, outer.depth if outer else 0
+        k = self.k
         self.sources, self.device = first.shape[0], first.device
         self.living = torch.arange(self.sources, device=self.device)
         self.scores = torch.zeros(self.sources, 1, device=self.device)
-        _check("state", state, self.sources, "sources", k)
+        _check("state", state, self.sources, "sources", k, outer)
         self.state = _picked(state, self.living, k)
         self.static = self.of_living = None
         if static is not None:
-            _check("static", static, self.sources, "sources", k)
+            _check("static", static, self.sources, "sources", k, outer)
             self.static, self.of_living = static, _picked(static, self.living, k)
         #: Of every step the words of the rows after it, and the rows of the step before that these continue.
         self.history: list[tuple[Tensor, Tensor]] = []
@@ -284,19 +286,16 @@ def best_words(before: Tensor, log_probs: Tensor, k: int) -> tuple[Tensor, Tenso
     return top, hypothesis.gather(1, at // (size + 1)), word.flatten(1).gather(1, at)
 
 
-def _check(what: str, tree: Any, count: int, of: str, k: int = 0) -> None:
+def _check(what: str, tree: Any, count: int, of: str, k: int = 0, above: LoD | None = None) -> None:
     for i, leaf in enumerate(pytree.tree_leaves(tree)):
-        if not isinstance(leaf, Tensor):
-            continue
-        whole, found = False, leaf.shape[0] if leaf.dim() else -1
-        if isinstance(leaf, LoDTensor) and leaf.lod_level > k:
-            whole, found = True, leaf.num_sequences(k)
-        if found != count:
-            raise LoDValueError(
-                f"expected {what} with a {'sequence' if whole else 'row'} for each of {count} {of}, got "
-                f"{tuple(leaf.shape)} at index {i}{f' with {found} sequences of level {k}' if whole else ''}"
-            )
-        with_memory(leaf)
+        if isinstance(leaf, LoDTensor):
+            each_a_sequence(what, leaf, i, above, k, count)
+        elif isinstance(leaf, Tensor):
+            if leaf.dim() == 0 or leaf.shape[0] != count:
+                raise LoDValueError(
+                    f"expected {what} with a row for each of {count} {of}, got {tuple(leaf.shape)} at index {i}"
+                )
+            with_memory(leaf)
 
 
 def _picked(tree: Any, index: Tensor, k: int = 0) -> Any:

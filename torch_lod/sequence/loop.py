@@ -123,30 +123,37 @@ def _ranked_static(tree, lod: LoD, k: int, order: Tensor) -> tuple[list[Tensor],
     leaves, spec = pytree.tree_flatten(tree)
     ranked: list[Tensor] = []
     for i, leaf in enumerate(leaves):
-        if isinstance(leaf, LoDTensor) and leaf.lod_level > k:
-            count = leaf.num_sequences(k)
-            if count != order.numel():
-                raise LoDValueError(
-                    f"expected static with a sequence for each of {order.numel()} sequences of level {k}, got {count} at "
-                    f"index {i}; if its rows are meant, pass .values()"
-                )
-            above, own = leaf.lod.outer_at(k), lod.outer_at(k)
-            if above is not None and own is not None and above.differs(own):
-                raise LoDValueError(
-                    f"expected static with the levels of x above level {k}, got LoDs that differ at index {i}: "
-                    f"{own.difference(above)}"
-                )
-            ranked.append(moved(leaf, *leaf.lod.take(k, order)))
-        else:
-            if isinstance(leaf, LoDTensor) and leaf.shape[0] != order.numel():
-                raise LoDValueError(
-                    f"expected static with a row for each of {order.numel()} sequences, or a sequence at a level {k}, got "
-                    f"{leaf.shape[0]} rows with {leaf.lod_level} level{'s' * (leaf.lod_level > 1)} at index {i}; "
-                    f".group(...) adds levels above"
-                )
+        if not isinstance(leaf, LoDTensor):
             (rows,), _ = _rows_each("static", leaf, order.numel(), i)
             ranked.append(rows.index_select(0, order.to(rows.device)))
+            continue
+        whole = each_a_sequence("static", leaf, i, lod.outer_at(k), k, order.numel())
+        here = order.to(leaf.device)
+        ranked.append(moved(leaf, *leaf.lod.take(k, order)) if whole else leaf.values().index_select(0, here))
     return ranked, spec
+
+
+def each_a_sequence(what: str, x: LoDTensor, i: int, above: LoD | None, k: int, count: int) -> bool:
+    """Whether x gives a whole sequence of its level k to each of `count`, or else a row; under the levels `above`."""
+    with_memory(x)
+    whole = x.lod_level > k
+    if whole and x.num_sequences(k) != count:
+        raise LoDValueError(
+            f"expected {what} with a sequence of level {k} for each of {count}, got {x.num_sequences(k)} at index {i}; if "
+            f"its rows are meant, pass .values()"
+        )
+    if not whole and x.shape[0] != count:
+        raise LoDValueError(
+            f"expected {what} with a row for each of {count} sequences, or a sequence of level {k}, got {x.shape[0]} rows "
+            f"with {x.lod_level} level{'s' * (x.lod_level > 1)} at index {i}; .group(...) adds levels above"
+        )
+    own = x.lod.outer_at(k) if whole else x.lod if x.lod_level == k else None
+    if above is not None and own is not None and own.differs(above):
+        raise LoDValueError(
+            f"expected {what} with the levels above level {k} that the others have, got LoDs that differ at index {i}: "
+            f"{above.difference(own)}"
+        )
+    return whole
 
 
 def _no_elements(x: LoDTensor, k: int) -> Tensor:

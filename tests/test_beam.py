@@ -203,6 +203,17 @@ def test_sequences_in_a_state_follow_their_hypotheses():
     same(told(found), [search(from_scratch, word, [], 3, 3, 5)[0] for word in (1, 2)])
 
 
+def test_rows_picked_from_a_batch_are_a_first_state():
+    """The last row of every sentence; what comes of it is no part of the batch."""
+    x = tl.from_lengths(torch.randn(5, 4, dtype=torch.float64), [[2, 3]])
+    last = x[torch.tensor([1, 4])]
+    assert type(last) is not torch.Tensor
+    model = Model()
+    run = tl.BeamSearch(lambda tokens, h: (model(tokens, {"h": h})[0], h), end=END, beam=3, max_length=4)
+    found, expected = (run(torch.tensor([1, 2]), h) for h in (last, x.values()[[1, 4]]))
+    assert told(found) == told(expected)
+
+
 @pytest.mark.parametrize("sources", [0, 2])
 def test_nothing_to_find(sources):
     """No source at all; or every word ruled out."""

@@ -123,7 +123,7 @@ class BeamSearch:
         with_memory(first)
         outer = first.lod if isinstance(first, LoDTensor) else None
         with torch.no_grad():
-            run = _Run(self, values_of(first).long(), state, static, outer)
+            run = _Run(self, _plain(first).long(), state, static, outer)
             for t in range(self.max_length):
                 if run.living.numel() == 0:
                     break
@@ -209,7 +209,7 @@ class _Run:
             raise LoDTypeError(f"expected log_probs on {self.device}, as first, got them on {log_probs.device}")
         with_memory(log_probs)
         _check(f"state after step {t}", state, rows, "hypotheses")
-        return values_of(log_probs), state
+        return _plain(log_probs), state
 
     def widen(self, dtype: torch.dtype) -> None:
         """Scores are summed in float32 at least."""
@@ -298,12 +298,17 @@ def _check(what: str, tree: Any, count: int, of: str, k: int = 0, above: LoD | N
             with_memory(leaf)
 
 
+def _plain(t: Tensor) -> Tensor:
+    """The rows, which are those of hypotheses now, whatever they were rows of."""
+    return values_of(t).as_subclass(Tensor)
+
+
 def _picked(tree: Any, index: Tensor, k: int = 0) -> Any:
     """The rows of the tensors, and the sequences of level k of the LoDTensors that have it, at `index`."""
 
     def picked(leaf):
         if isinstance(leaf, LoDTensor) and leaf.lod_level > k:
             return moved(leaf, *leaf.lod.take(k, index.cpu()))
-        return values_of(leaf).index_select(0, index.to(leaf.device)) if isinstance(leaf, Tensor) else leaf
+        return _plain(leaf).index_select(0, index.to(leaf.device)) if isinstance(leaf, Tensor) else leaf
 
     return pytree.tree_map(picked, tree)

@@ -152,12 +152,25 @@ def test_what_does_not_fit_is_said(static, level, said):
 
 
 def test_a_compiled_cell_sees_the_memory():
-    model = decoder()
-    words, rows, memory, first = batch("cpu", [[5, 0, 3, 4]], [[2, 3, 0, 1]])
+    words, rows, memory, first = batch("cpu", [[3, 0, 2, 2]], [[2, 3, 0, 1]])
+    x = words.with_values(words.values().double())
+
+    def cell(word, h, source):
+        return torch.tanh(h + word[:, None] + tl.sequence_pool(source * tl.sequence_expand_as(h, source), "sum"))
+
     torch._dynamo.reset()
-    want = model(words, memory, first)
-    model.step = torch.compile(model.step, backend="eager", fullgraph=True, dynamic=True)
-    got = model(words, memory, first)
-    torch.testing.assert_close(got.values(), want.values())
-    for a, b in zip(*(torch.autograd.grad(y.values().square().sum(), [rows, first]) for y in (got, want))):
+    compiled = torch.compile(cell, backend="eager", fullgraph=True, dynamic=True)
+    got, want = (tl.scan(function, x, first, static=memory)[0].values() for function in (compiled, cell))
+    torch.testing.assert_close(got, want)
+    for a, b in zip(*(torch.autograd.grad(y.square().sum(), [rows, first]) for y in (got, want))):
         torch.testing.assert_close(a, b)
+
+
+def test_dynamic_rnn_hands_it_on():
+    words, _, memory, first = batch("cpu")
+    x = words.with_values(words.values().double())
+    cell = lambda w, h, m: torch.tanh(h + w[:, None] + tl.sequence_pool(m, "max"))  # noqa: E731
+    for reverse in (False, True):
+        out, last = tl.nn.DynamicRNN(cell, reverse=reverse)(x, first, memory)
+        want, end = tl.scan(cell, x, first, reverse=reverse, static=memory)
+        assert torch.equal(out.values(), want.values()) and torch.equal(last, end)

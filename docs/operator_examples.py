@@ -236,6 +236,26 @@ def cell(row, state):
 start = torch.zeros(x.num_sequences("sentence"))
 outputs, last = tl.scan(cell, x, start)
 """,
+    # chunks
+    "chunk_eval": """
+tags = tl.LoDTensor(torch.tensor([0, 1, 4, 2, 3, 0]), x.lod)  # B-0 I-0 O | B-1 | | I-1 B-0
+right = tl.LoDTensor(torch.tensor([0, 1, 4, 2, 2, 3]), x.lod)
+scores = tl.paddle.chunk_eval(tags, right, "IOB", 2)
+""",
+    # decoding
+    "beam_search": """
+begun = tl.from_lengths(torch.tensor([5, 7, 0]), [[2, 1], [1, 1, 1]])  # hypotheses of two sources; 0 ends one
+so_far = torch.tensor([-1.0, -2.0, -1.0])
+scores = torch.tensor([[-9.0, -3.0, -4.0], [-2.5, -8.0, -3.5], [-2.0, -2.0, -2.0]])
+words, best, row = tl.paddle.beam_search(begun, so_far, None, scores, beam_size=2, end_id=0, return_parent_idx=True)
+""",
+    "beam_search_decode": """
+first = tl.from_lengths(torch.tensor([5, 7]), [[1], [2]])  # the first step selects two words
+second = tl.from_lengths(torch.tensor([6, 0]), [[2], [2, 0]])  # the second two that continue the word 5
+scores = tl.from_lengths(torch.tensor([-1.0, -2.0]), [[1], [2]])
+later = tl.from_lengths(torch.tensor([-3.0, -2.5]), [[2], [2, 0]])
+words, best = tl.paddle.beam_search_decode([first, second], [scores, later], beam_size=2, end_id=0)
+""",
     # recurrent
     "dynamic_lstm": """
 gates = tl.LoDTensor(torch.outer(x.values(), torch.ones(4)), x.lod)  # one hidden unit

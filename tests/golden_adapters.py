@@ -178,6 +178,47 @@ def im2sequence(c: Case):
     return {"Out": tl.im2sequence(c["X"], tuple(a["kernels"]), stride, padding, **real)}
 
 
+# Chunks
+
+
+@adapter("chunk_eval")
+def chunk_eval(c: Case):
+    x, label, a = c["Inference"], c["Label"], c.attrs
+    if "SeqLength" in c:
+        x, label = (tl.from_padded(t, c["SeqLength"].flatten()) for t in (x, label))
+    scores = tl.chunk_eval(x, label, a["chunk_scheme"], a["num_chunk_types"], a.get("excluded_chunk_types", ()))
+    slots = ("Precision", "Recall", "F1-Score", "NumInferChunks", "NumLabelChunks", "NumCorrectChunks")
+    return {slot: score.reshape(1) for slot, score in zip(slots, scores)}
+
+
+# Beams
+
+
+@adapter("beam_search")
+def beam_search(c: Case):
+    a, given = c.attrs, [c["pre_ids"], c["pre_scores"], c.get("ids"), c["scores"]]
+    ids, scores, parents = tl.beam_search(
+        *given,
+        a["beam_size"],
+        a["end_id"],
+        level=a.get("level", 0),
+        is_accumulated=a.get("is_accumulated", True),
+        return_parent_idx=True,
+    )
+    selected = {"selected_ids": ids.unsqueeze(1), "selected_scores": scores.unsqueeze(1)}
+    return {**selected, "parent_idx": parents.to(torch.int32)}
+
+
+@adapter("beam_search_decode")
+def beam_search_decode(c: Case):
+    if "Ids" in c:
+        ids, scores = tl.beam_search_decode(c["Ids"], c["Scores"], c.attrs["beam_size"], c.attrs["end_id"])
+    else:  # of a crash only the fact was recorded: what crashed Paddle, a source with fewer hypotheses than beam_size
+        first, second = tl.from_lengths(torch.ones(2), [[1, 1]] * 2), tl.from_lengths(torch.ones(3), [[1, 1], [2, 1]])
+        ids, scores = tl.beam_search_decode([first.long(), second.long()], [first, second], 2, 0)
+    return {"SentenceIds": ids, "SentenceScores": scores}
+
+
 # Recurrence plan
 
 

@@ -86,6 +86,14 @@ def _carried(x, state):
     return x + state, state
 
 
+def _stepping(tokens, state, static=None):
+    return torch.linspace(0, 1, 5).log_softmax(0).expand(len(tokens), 5), state
+
+
+def _attending(x, state, memory):
+    return x + tl.sequence_pool(memory, "sum") + state, state
+
+
 def _get(x, key):
     return x[key]
 
@@ -208,6 +216,13 @@ METHODS = {
         "lengths": [()],
         "steps": [()],
     },
+    tl.BeamSearch: {
+        "__call__": [
+            (ints(1, 2), torch.zeros(2, 3), {"memory": tl.from_lengths(rows()[:, :4], [[2, 4]])}),
+            (tl.from_lengths(ints(1, 2), [[2]]), (torch.zeros(2), tl.from_lengths(rows(), LENGTHS))),
+        ],
+    },
+    tl.ChunkEvaluator: {"update": [(ids(), ids())], "compute": [()], "reset": [()]},
 }
 #: Of LoD's: how operators read it and make others; they trust their callers.
 INTERNAL = set(
@@ -222,6 +237,8 @@ def _property(name):
 
 def _methods():
     objects = {tl.LoDTensor: (two, one), tl.LoD: (lod,), tl.RankTable: (lambda: tl.RankTable(lod(), 0),)}
+    objects[tl.BeamSearch] = (lambda: tl.BeamSearch(_stepping, end=0, beam=2, max_length=3),)
+    objects[tl.ChunkEvaluator] = (lambda: tl.ChunkEvaluator("IOB", 2),)
     objects[MovedRows] = (lambda: two().t(), lambda: two().sum(0))
     for cls, methods in METHODS.items():
         for name, givens in methods.items():
@@ -358,11 +375,14 @@ def _calls():
         "scan": [
             ((_carried, y, torch.zeros(3, 3)), {}),
             ((torch.nn.GRUCell(3, 2), y, torch.zeros(3, 2)), {"level": -1, "reverse": True}),
+            ((_attending, y, torch.zeros(3, 3)), {"static": one(seed=1)}),
         ],
         "broadcast": [((tl.from_lengths(rows()[:2], [[2]]), tl.from_lengths(rows(), [[2], [2, 4]])), {})],
         "create_lod_tensor": [((rows(), [[2, 4]]), {}), (([[1, 2], [3]], [[2, 1]]), {"device": torch.device("cpu")})],
         "create_random_int_lodtensor": [(([[2, 1]], [2], 0, 9), {})],
         "RankTable": [((lod(), 0), {})],
+        "BeamSearch": [((_stepping,), {"end": 0, "beam": 2, "n_best": 2, "max_length": 4, "length_penalty": 0.6})],
+        "ChunkEvaluator": [(("IOBES", 1), {"excluded_chunk_types": [0], "level": -1})],
         "array_to_lod_tensor": [((tl.lod_tensor_to_array(x, table), table), {})],
         "lod_rank_table": [((x,), {"level": 0})],
         "lod_tensor_to_array": [((x, table), {})],
@@ -476,6 +496,8 @@ def entry_points() -> set[str]:
     found |= {f"MovedRows.{n}" for n in set(dir(MovedRows)) - plain if n[0] != "_"}
     found |= {f"LoD.{n}" for n in dir(tl.LoD) if n[0] != "_" and n not in INTERNAL}
     found |= {f"RankTable.{n}" for n in dir(tl.RankTable) if n[0] != "_"}
+    found |= {"BeamSearch.__call__"}
+    found |= {f"ChunkEvaluator.{n}" for n in dir(tl.ChunkEvaluator) if n[0] != "_"}
     found |= {f"SequenceIndex.{n}" for n in ("__getitem__", "__iter__") if n in vars(SequenceIndex)}
     return found - {
         "LoDTensor.real",

@@ -105,10 +105,28 @@ def _recurrences() -> Iterator[tuple[str, Callable]]:
     yield "nn.last_state", over(lambda x: (tl.nn.last_state, (_random(2, x.num_sequences(-1), 3), x), {}))
 
 
+def _decoding() -> Iterator[tuple[str, Callable]]:
+    """One call of each: their graphs are large."""
+
+    def one(name, make):
+        return name, lambda: iter([Call("", getattr(tl, name), *make())])
+
+    def scores(x, *width):
+        return _random(len(x), *width)
+
+    x = tl.from_lengths(torch.tensor([1, 0, 2, 3, 0]), SOME[:1] + [[1] * 5])
+    yield one("chunk_eval", lambda: ((x, x.with_values(x.values().flip(0)), "IOB", 2), {}))
+    yield one("beam_search", lambda: ((x, scores(x), None, x.with_values(scores(x, 3)), 2, 0), {}))
+    y = tl.from_lengths(torch.tensor([1, 2, 0, 3]), [[2, 3], [1, 0, 1, 2, 0]])
+    beams = [x.with_values(scores(x)), y.with_values(scores(y))]
+    yield one("beam_search_decode", lambda: (([x, y], beams, 2, 0), {}))
+
+
 #: Under the names of docs/matrix.py.
 CALLS: dict[str, Callable[[], Iterator[Call]]] = {
     **{f"ops.{info.name}": (lambda i=info: _of_operator(i)) for info in OPS if info.name in tl.ops.__all__},
     "ops.rank_by_length": _rank,
     **{info.name: (lambda i=info: _of_sequences(i)) for info in SEQUENCES},
     **dict(_recurrences()),
+    **dict(_decoding()),
 }

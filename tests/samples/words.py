@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import reference.chain
+import reference.decoding
 import reference.ops
 import reference.plan
 import reference.sequence
@@ -172,7 +173,7 @@ class SequenceInfo(Info):
 
     @property
     def reference(self):
-        files = (reference.plan, reference.chain, reference.sequence)
+        files = (reference.plan, reference.chain, reference.decoding, reference.sequence)
         return next(getattr(file, self.name) for file in files if hasattr(file, self.name))
 
     def run(self, sample, args=None, kwargs=None, by_reference=False):

@@ -9,19 +9,22 @@
     tl.nn.LinearChainCRF                          for linear_chain_crf, crf_decoding
     tl.nn.LSTM, tl.nn.GRU, tl.scan                for the recurrences on projected inputs, and the plan of one
 
-Every name is also reachable as `tl.name`, but is not in `tl.__all__`.
+`chunk_eval` and `ChunkEvaluator` have no other form. Every name is also reachable as `tl.name`, but is not in `tl.__all__`.
 """
 
 from typing import TYPE_CHECKING
 
 from ..sequence import plan
 from ..sequence.plan import *
-from . import chain, create, forms, layout, recurrent
+from . import chain, chunks, create, decoding, forms, layout, recurrent
 from .chain import *
+from .chunks import *
 from .create import *
+from .decoding import *
 from .forms import *
 from .layout import *
 from .recurrent import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
-    __all__ = [name for family in (chain, create, forms, layout, plan, recurrent) for name in family.__all__]
+    _families = (chain, chunks, create, decoding, forms, layout, plan, recurrent)
+    __all__ = [name for family in _families for name in family.__all__]

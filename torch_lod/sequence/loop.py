@@ -12,7 +12,8 @@ from torch.utils import _pytree as pytree
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor
+from ..tensor import LoDTensor, moved, values_of
+from ..validate import with_memory
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
 
@@ -37,8 +38,11 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
         init: the first state: a tensor (sequences, *shape), or any nesting of tuples, lists and dicts of such tensors.
         level: the level whose sequences it runs along.
         reverse: from the last element to the first; every output stays at the position of its element.
-        static: what stays the same over the steps: tensors (sequences, ...) in any nesting; as static_t the cell
-            receives the rows of the sequences that have a step t.
+        static: what stays the same over the steps, in any nesting of tuples, lists and dicts; as static_t the cell
+            receives what belongs to the sequences that have a step t, in the order of its rows. Of a tensor (sequences,
+            ...), and of a LoDTensor with no level but those above `level`, that is a row for each; of a LoDTensor with
+            more levels the whole sequence of level `level`, with what is below it: the batch that a decoder attends to.
+            Its levels above are those of x. It is put in order once, and the steps see views.
 
     Returns:
         the outputs, with the levels of x down to `level`, and the last state of every sequence. If the cell's output is
@@ -46,10 +50,11 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
         An empty sequence keeps its first state.
 
     Raises:
-        ValueError: where a state does not have a row per sequence, or the cell returns a state or an output of another
-            shape; the message names the step and the state. What the cell raises passes through as it is.
+        ValueError: where a state does not have a row per sequence, static neither a row nor a sequence per sequence, or
+            the cell returns a state or an output of another shape; the message names the step and the state. What the
+            cell raises passes through as it is.
 
-    Source: RecurrentOp of the variable-length RNN design of Paddle Fluid (DynamicRNN).
+    Source: RecurrentOp of the variable-length RNN design of Paddle Fluid (DynamicRNN; its static_input).
     """
     inputs = x if isinstance(x, tuple) else (x,)
     if not inputs:
@@ -70,14 +75,14 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
     table = RankTable(lod, k)
     order = table.order
     memories, spec = _rows_each("init", init, order.numel())
-    constants, static_spec = _rows_each("static", static, order.numel()) if static is not None else ([], None)
+    constants, static_spec = _ranked_static(static, lod, k, order) if static is not None else ([], None)
     here = order.to(inputs[0].device)
-    state, constants = ([t.index_select(0, here) for t in ts] for ts in (memories, constants))
+    state = [t.index_select(0, here) for t in memories]
     steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
     alive = table.steps()[1]
     finished: list[list[Tensor]] = []
     outputs_of_steps: list[list[Tensor]] = []
-    single = True
+    single, living = True, order.numel()
     # without any step the cell is called on no rows, to learn the shapes of its outputs
     for t, (step, n) in enumerate(zip(steps or [tuple(_no_elements(x, k) for x in inputs)], alive or [0], strict=True)):
         if state and n < state[0].shape[0]:
@@ -85,8 +90,11 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
             state, done = [p[0] for p in parts], [p[1] for p in parts]
             finished.append(done)
         args = [step if isinstance(x, tuple) else step[0], pytree.tree_unflatten(state, spec)]
+        if n < living:  # a view of the view before it: its gradient is as small as the step
+            constants = [c.slice(0, 0, n) if isinstance(c, LoDTensor) else c[:n] for c in constants]
+            living = n
         if static_spec is not None:
-            args.append(pytree.tree_unflatten([c[:n] for c in constants], static_spec))
+            args.append(pytree.tree_unflatten(constants, static_spec))
         output, state = _result(cell(*args), spec, state, t)
         single = not isinstance(output, tuple)
         outputs_of_steps.append(_checked(output if isinstance(output, tuple) else (output,), n, t))
@@ -97,16 +105,55 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
     return laid_out[0] if single else tuple(laid_out), pytree.tree_unflatten(ends, spec)
 
 
-def _rows_each(what: str, tree, count: int) -> tuple[list[Tensor], pytree.TreeSpec]:
+def _rows_each(what: str, tree, count: int, first: int = 0) -> tuple[list[Tensor], pytree.TreeSpec]:
     leaves, spec = pytree.tree_flatten(tree)
-    for i, leaf in enumerate(leaves):
+    for i, leaf in enumerate(leaves, first):
         if not isinstance(leaf, Tensor):
             raise LoDTypeError(f"expected {what} of tensors, got {type(leaf).__name__} at index {i}")
         if leaf.dim() == 0 or leaf.shape[0] != count:
             raise LoDValueError(
                 f"expected {what} with a row for each of {count} sequences, got {tuple(leaf.shape)} at index {i}"
             )
-    return [leaf.values() if isinstance(leaf, LoDTensor) else leaf for leaf in leaves], spec
+    with_memory(*leaves)
+    return [values_of(leaf) for leaf in leaves], spec
+
+
+def _ranked_static(tree, lod: LoD, k: int, order: Tensor) -> tuple[list[Tensor], pytree.TreeSpec]:
+    """The leaves with a row, or a sequence of level k, for each sequence, in the given order."""
+    leaves, spec = pytree.tree_flatten(tree)
+    ranked: list[Tensor] = []
+    for i, leaf in enumerate(leaves):
+        if not isinstance(leaf, LoDTensor):
+            (rows,), _ = _rows_each("static", leaf, order.numel(), i)
+            ranked.append(rows.index_select(0, order.to(rows.device)))
+            continue
+        whole = each_a_sequence("static", leaf, i, lod.outer_at(k), k, order.numel())
+        here = order.to(leaf.device)
+        ranked.append(moved(leaf, *leaf.lod.take(k, order)) if whole else leaf.values().index_select(0, here))
+    return ranked, spec
+
+
+def each_a_sequence(what: str, x: LoDTensor, i: int, above: LoD | None, k: int, count: int) -> bool:
+    """Whether x gives a whole sequence of its level k to each of `count`, or else a row; under the levels `above`."""
+    with_memory(x)
+    whole = x.lod_level > k
+    if whole and x.num_sequences(k) != count:
+        raise LoDValueError(
+            f"expected {what} with a sequence of level {k} for each of {count}, got {x.num_sequences(k)} at index {i}; if "
+            f"its rows are meant, pass .values()"
+        )
+    if not whole and x.shape[0] != count:
+        raise LoDValueError(
+            f"expected {what} with a row for each of {count} sequences, or a sequence of level {k}, got {x.shape[0]} rows "
+            f"with {x.lod_level} level{'s' * (x.lod_level > 1)} at index {i}; .group(...) adds levels above"
+        )
+    own = x.lod.outer_at(k) if whole else x.lod if x.lod_level == k else None
+    if above is not None and own is not None and own.differs(above):
+        raise LoDValueError(
+            f"expected {what} with the levels above level {k} that the others have, got LoDs that differ at index {i}: "
+            f"{above.difference(own)}"
+        )
+    return whole
 
 
 def _no_elements(x: LoDTensor, k: int) -> Tensor:

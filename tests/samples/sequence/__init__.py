@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on LoDTensors: a file for each of torch_lod/sequence."""
 
-from samples.sequence import attention, chain, layout, plan, pool, rearrange, windows, within
+from samples.sequence import attention, chain, chunks, decoding, layout, plan, pool, rearrange, windows, within
 
-FAMILIES = (pool, within, attention, rearrange, layout, windows, plan, chain)
+FAMILIES = (pool, within, attention, rearrange, layout, windows, plan, chain, chunks, decoding)
 ENTRIES = [entry for family in FAMILIES for entry in family.ENTRIES]

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chunks in sequences of tags."""
+
+import torch
+
+import torch_lod as tl
+from samples.words import WHOLE, SequenceInfo, V, lod_tensor, over, values
+
+#: With so many types, 4 is the largest tag, which the samples hold.
+SCHEMES = {"IOB": 2, "IOE": 2, "IOBES": 1, "plain": 4}
+
+
+def tags(x, k):
+    for seed, (scheme, types) in enumerate(SCHEMES.items()):
+        other = values(len(x), x.shape[1:], x.dtype, x.device, seed)
+        # half of the tags are right
+        label = x.with_values(
+            torch.where(torch.arange(len(x)).view(-1, *[1] * (x.dim() - 1)) % 4 < 2, x.values(), other)
+        )
+        yield f" {scheme}", (x, label, scheme, types), {}
+        yield f" {scheme} but one", (label, x, scheme, types, [0]), {}
+
+
+T = lod_tensor([[2, 1], [1, 2, 3]], (), torch.int64, "cpu")
+
+
+def chunk_errors():
+    op = tl.chunk_eval
+
+    def at(row, tag):
+        return T.with_values(torch.where(torch.arange(6) == row, tag, T.values()))
+
+    yield (
+        "tag",
+        lambda: op(at(4, 9), T, "IOB", 2),
+        IndexError,
+        "tags of x in [0, 4], got 9 at position 1 of sequence 2",
+    )
+    yield (
+        "negative",
+        lambda: op(T, at(2, -1), "plain", 4, level=0),
+        IndexError,
+        "tags of label in [0, 4], got -1 at position 2 of sequence 0",
+    )
+    yield "huge", lambda: op(T, at(0, 2**62), "IOBES", 1), IndexError, f"got {2**62} at position 0 of sequence 0"
+    yield "scheme", lambda: op(T, T, "iob", 2), ValueError, "chunk_scheme among IOB, IOE, IOBES, plain, got 'iob'"
+    yield "no scheme", lambda: op(T, T, None, 2), ValueError, "chunk_scheme among IOB, IOE, IOBES, plain, got None"
+    for wrong in (0, -1, 2.0, True, 2**70):
+        yield f"types {wrong}", lambda w=wrong: op(T, T, "IOB", w), ValueError, "num_chunk_types in [1, 2**31]"
+    yield "excluded", lambda: op(T, T, "IOB", 2, [0, 2]), ValueError, "_chunk_types in [0, 1], got 2 at index 1"
+    yield "excluded words", lambda: op(T, T, "IOB", 2, ["a"]), TypeError, "excluded_chunk_types[0] to be an integer"
+    yield (
+        "LoD",
+        lambda: op(T, T.with_lod(tl.LoD([[0, 1, 3], [0, 1, 3, 6]])), "IOB", 2),
+        ValueError,
+        "at level 0, sequence 0: lengths 2 and 1",
+    )
+    yield "plain", lambda: op(T, T.values(), "IOB", 2), TypeError, "label as a LoDTensor, got Tensor"
+    yield "floating", lambda: op(T, T.float(), "IOB", 2), TypeError, "label of an integer dtype, got torch.float32"
+    yield "wide", lambda: op(T.with_values(V.long()), T, "IOB", 2), ValueError, "x of shape (rows,) or (rows, 1)"
+
+
+ENTRIES = [
+    SequenceInfo("chunk_eval", over(tags, ((), (1,))), chunk_errors, WHOLE, differentiable=False),
+]

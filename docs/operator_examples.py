@@ -22,6 +22,20 @@ of_article = tl.sequence_attention(rows, rows, rows, level="article")
 rows = tl.LoDTensor(torch.stack([x.values(), 0 * x.values()], 1), x.lod)
 turned = tl.rotary_embedding(rows)
 """,
+    # pairs
+    "sequence_pairs": """
+y = tl.sequence_slice(x, [0, 0, 0, 1], [1, 1, 0, 1])  # the sentences cut short
+i, j = tl.sequence_pairs(x, y)
+""",
+    "sequence_pairwise": """
+column = x[:, None]
+products = tl.sequence_pairwise(column, column)
+distances = tl.sequence_pairwise(column, column, "euclidean")
+""",
+    "sequence_knn": """
+column = x[:, None]
+distances, row = tl.sequence_knn(column, column, 2)  # itself and another
+""",
     # pool
     "sequence_pool": """
 sentences = tl.sequence_pool(x, "sum")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import reference.ops
+import reference.pairs
 import reference.plan
 import reference.sequence
 import torch
@@ -171,7 +172,8 @@ class SequenceInfo(Info):
 
     @property
     def reference(self):
-        return getattr(reference.plan if hasattr(reference.plan, self.name) else reference.sequence, self.name)
+        files = (reference.sequence, reference.plan, reference.pairs)
+        return next(getattr(file, self.name) for file in files if hasattr(file, self.name))
 
     def run(self, sample, args=None, kwargs=None, by_reference=False):
         args, kwargs = sample.args if args is None else args, sample.kwargs if kwargs is None else kwargs

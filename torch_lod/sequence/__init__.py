@@ -3,13 +3,14 @@
 
 from typing import TYPE_CHECKING
 
-from . import attention, loop, pool, rearrange, windows, within
+from . import attention, loop, pairs, pool, rearrange, windows, within
 from .attention import *
 from .loop import *
+from .pairs import *
 from .pool import *
 from .rearrange import *
 from .windows import *
 from .within import *
 
 if not TYPE_CHECKING:  # type checkers cannot read this and would treat the names as private
-    __all__ = [name for family in (attention, loop, pool, rearrange, windows, within) for name in family.__all__]
+    __all__ = [name for family in (attention, loop, pairs, pool, rearrange, windows, within) for name in family.__all__]

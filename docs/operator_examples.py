@@ -190,6 +190,34 @@ of_article = tl.sequence_unfold(x, 2, level="article")
 images = torch.arange(9.0).view(1, 1, 3, 3)
 windows = tl.paddle.im2sequence(images, 2)
 """,
+    # fused
+    "cvm": """
+rows = tl.from_lengths(torch.tensor([[9.0, 3.0, 0.5], [4.0, 0.0, 0.7]]), [[1, 1]])  # shows, clicks, a feature
+logarithms = tl.paddle.cvm(rows)
+without = tl.paddle.cvm(rows, use_cvm=False)
+""",
+    "filter_by_instag": """
+tags = tl.from_lengths(torch.tensor([7, 8, 9]), [[2, 1]])  # of the articles
+kept, counts, where = tl.paddle.filter_by_instag(x, tags, [9])
+""",
+    "fusion_seqpool_concat": """
+rows = x[:, None]
+articles = tl.paddle.fusion_seqpool_concat([rows, 10 * rows], level="article")
+""",
+    "fusion_seqpool_cvm_concat": """
+rows = x[:, None] * torch.tensor([1.0, 0.5, 10.0])  # shows, clicks, a feature
+articles = tl.paddle.fusion_seqpool_cvm_concat([rows], level="article")
+""",
+    "fusion_seqconv_eltadd_relu": """
+column = x[:, None]
+weight, bias = torch.tensor([[1.0], [10.0], [100.0]]), torch.tensor([-150.0])
+mixed = tl.paddle.fusion_seqconv_eltadd_relu(column, weight, bias, context_length=3)
+""",
+    "fusion_seqexpand_concat_fc": """
+rows, articles = x[:, None], torch.tensor([[0.5], [-0.5]])
+weight, bias = torch.tensor([[1.0], [10.0]]), torch.tensor([0.0])
+mixed = tl.paddle.fusion_seqexpand_concat_fc([rows, articles], weight, bias, "relu")
+""",
     # plan
     "lod_rank_table": """
 table = tl.paddle.lod_rank_table(x, level="sentence")

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import reference.fused
 import reference.ops
 import reference.pairs
 import reference.plan
@@ -172,7 +173,7 @@ class SequenceInfo(Info):
 
     @property
     def reference(self):
-        files = (reference.sequence, reference.plan, reference.pairs)
+        files = (reference.sequence, reference.plan, reference.pairs, reference.fused)
         return next(getattr(file, self.name) for file in files if hasattr(file, self.name))
 
     def run(self, sample, args=None, kwargs=None, by_reference=False):

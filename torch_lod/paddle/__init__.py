@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from ..sequence import plan
 from ..sequence.plan import *
-from . import create, forms, layout, recurrent
+from . import create, forms, fused, layout, recurrent
 from .create import *
 from .forms import *
+from .fused import *
 from .layout import *
 from .recurrent import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
-    __all__ = [name for family in (create, forms, layout, plan, recurrent) for name in family.__all__]
+    __all__ = [name for family in (create, forms, fused, layout, plan, recurrent) for name in family.__all__]

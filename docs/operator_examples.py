@@ -202,11 +202,11 @@ kept, counts, where = tl.paddle.filter_by_instag(x, tags, [9])
 """,
     "fusion_seqpool_concat": """
 rows = x[:, None]
-articles = tl.paddle.fusion_seqpool_concat([rows, 10 * rows], level="article")
+sentences = tl.paddle.fusion_seqpool_concat([rows, 10 * rows])
 """,
     "fusion_seqpool_cvm_concat": """
 rows = x[:, None] * torch.tensor([1.0, 0.5, 10.0])  # shows, clicks, a feature
-articles = tl.paddle.fusion_seqpool_cvm_concat([rows], level="article")
+sentences = tl.paddle.fusion_seqpool_cvm_concat([rows])
 """,
     "fusion_seqconv_eltadd_relu": """
 column = x[:, None]
@@ -214,9 +214,9 @@ weight, bias = torch.tensor([[1.0], [10.0], [100.0]]), torch.tensor([-150.0])
 mixed = tl.paddle.fusion_seqconv_eltadd_relu(column, weight, bias, context_length=3)
 """,
     "fusion_seqexpand_concat_fc": """
-rows, articles = x[:, None], torch.tensor([[0.5], [-0.5]])
+rows, of_article = x[:, None], torch.tensor([[0.5], [-0.5]])
 weight, bias = torch.tensor([[1.0], [10.0]]), torch.tensor([0.0])
-mixed = tl.paddle.fusion_seqexpand_concat_fc([rows, articles], weight, bias, "relu")
+mixed = tl.paddle.fusion_seqexpand_concat_fc([rows, of_article], weight, bias, "relu")
 """,
     # plan
     "lod_rank_table": """

@@ -218,6 +218,24 @@ rows, of_article = x[:, None], torch.tensor([[0.5], [-0.5]])
 weight, bias = torch.tensor([[1.0], [10.0]]), torch.tensor([0.0])
 mixed = tl.paddle.fusion_seqexpand_concat_fc([rows, of_article], weight, bias, "relu")
 """,
+    # match
+    "match_matrix_tensor": """
+column = x[:, None]
+weight = torch.tensor([[[1.0], [10.0]]])  # two channels
+scores = tl.paddle.match_matrix_tensor(column, column, weight)
+""",
+    "var_conv_2d": """
+scores = tl.from_lengths(torch.arange(1.0, 11.0), [[6, 4]])
+row, col = tl.from_lengths(torch.zeros(4), [[2, 2]]), tl.from_lengths(torch.zeros(5), [[3, 2]])
+weight = torch.ones(1, 1, 1, 3)
+sums = tl.paddle.var_conv_2d(scores, row, col, weight)
+""",
+    "tree_conv": """
+nodes = x[:, None]
+edges = tl.from_lengths(torch.tensor([[1, 2], [1, 3], [2, 1]]), [[2, 2], [2, 0, 0, 1]])
+weight = torch.tensor([1.0, 10.0, 100.0]).view(1, 3, 1, 1)  # left, right, top
+mixed = tl.paddle.tree_conv(nodes, edges, weight)
+""",
     # plan
     "lod_rank_table": """
 table = tl.paddle.lod_rank_table(x, level="sentence")

@@ -227,6 +227,31 @@ def fusion_seqexpand_concat_fc(c: Case):
     return {"Out": tl.fusion_seqexpand_concat_fc(xs, c["FCWeight"], bias, c.attrs["fc_activation"])}
 
 
+# Matching
+
+
+@adapter("match_matrix_tensor")
+def match_matrix_tensor(c: Case):
+    return {"Out": tl.match_matrix_tensor(c["X"], c["Y"], c["W"])[:, None]}
+
+
+@adapter("var_conv_2d")
+def var_conv_2d(c: Case):
+    a = c.attrs
+    weight = c["W"].view(a["OutputChannel"], a["InputChannel"], a["KernelH"], a["KernelW"])
+    return {"Out": tl.var_conv_2d(c["X"], c["ROW"], c["COLUMN"], weight, (a["StrideH"], a["StrideW"]))[:, None]}
+
+
+@adapter("tree_conv")
+def tree_conv(c: Case):
+    """Paddle pads: edges with zeros, and nodes with rows that no edge names, whose results are zeros."""
+    edges, nodes = c["EdgeSet"], c["NodesVector"]
+    lengths = (edges != 0).all(2).sum(1)
+    trees = tl.from_padded(nodes, lengths + 1)
+    out = tl.tree_conv(trees, tl.from_padded(edges, lengths), c["Filter"], c.attrs["max_depth"])
+    return {"Out": out.to_padded(max_length=nodes.shape[1])[0]}
+
+
 def row_by_row(x: torch.Tensor) -> torch.Tensor:
     """Where ours is plain, Paddle has a sequence of every row."""
     return x if isinstance(x, tl.LoDTensor) else tl.from_lengths(x, [[1] * len(x)])
@@ -374,6 +399,15 @@ WRONG_GRADIENTS += [
         lambda c: "H0" in c and 0 in c.lengths("Input")[-1],
     ),
 ]
+
+WRONG_GRADIENTS.append(
+    WrongGradient(
+        "tree_conv",
+        "NodesVector",
+        "the gradient of NodesVector is not compared: with several filters Paddle takes the weights of others in it",
+        lambda c: c.entry["inputs"]["Filter"]["shape"][2:] != [1, 1],
+    )
+)
 
 
 def empty_sequences(c: Case) -> list[int]:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from ..sequence import plan
 from ..sequence.plan import *
-from . import create, forms, fused, layout, recurrent
+from . import create, forms, fused, layout, match, recurrent
 from .create import *
 from .forms import *
 from .fused import *
 from .layout import *
+from .match import *
 from .recurrent import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
-    __all__ = [name for family in (create, forms, fused, layout, plan, recurrent) for name in family.__all__]
+    __all__ = [name for family in (create, forms, fused, layout, match, plan, recurrent) for name in family.__all__]

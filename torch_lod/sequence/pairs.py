@@ -106,9 +106,7 @@ def sequence_pairwise(x: LoDTensor, y: LoDTensor, metric: str = "dot", *, level:
     with_memory(rows, others)
     lod, dtype = pair_lod(a, b), rows.dtype
     if metric == "dot":
-        half = dtype in (torch.float16, torch.bfloat16)
-        wide = torch.float32 if half and not torch.is_autocast_enabled(rows.device.type) else dtype
-        return made(products(rows.to(wide), others.to(wide), a, b, lod).to(dtype), lod)
+        return made(dots(rows, others, a, b, lod), lod)
     wide_rows, wide_others = rows.to(torch.float64), others.to(torch.float64)
     centre = ops.segment_reduce(wide_others.detach(), b.offsets, "mean")
     p, q = wide_rows - a.spread(centre), wide_others - b.spread(centre)
@@ -185,6 +183,13 @@ def padded_map(offsets: Tensor, index: Tensor, length: int) -> Tensor:
     """The rows of the sequences at `index`, each padded to `length` with -1."""
     row = offsets[index][:, None] + torch.arange(length, device="cpu")
     return torch.where(row < offsets[index + 1][:, None], row, -1).flatten()
+
+
+def dots(rows: Tensor, others: Tensor, a: Along, b: Along, lod: LoD) -> Tensor:
+    """`products` in the dtype of the rows; half types are summed in float32."""
+    half = rows.dtype in (torch.float16, torch.bfloat16)
+    wide = torch.float32 if half and not torch.is_autocast_enabled(rows.device.type) else rows.dtype
+    return products(rows.to(wide), others.to(wide), a, b, lod).to(rows.dtype)
 
 
 def products(rows: Tensor, others: Tensor, a: Along, b: Along, lod: LoD) -> Tensor:

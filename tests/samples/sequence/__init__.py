@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on LoDTensors: a file for each of torch_lod/sequence."""
 
-from samples.sequence import attention, fused, layout, pairs, plan, pool, rearrange, windows, within
+from samples.sequence import attention, fused, layout, match, pairs, plan, pool, rearrange, windows, within
 
-FAMILIES = (pool, within, attention, rearrange, layout, windows, plan, pairs, fused)
+FAMILIES = (pool, within, attention, rearrange, layout, windows, plan, pairs, fused, match)
 ENTRIES = [entry for family in FAMILIES for entry in family.ENTRIES]

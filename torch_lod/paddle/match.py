@@ -11,7 +11,7 @@ from .. import ops
 from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..sequence.pairs import dots, pair_lod, partners
+from ..sequence.pairs import dots, partners
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
 from ..tensor import LoDTensor, made
@@ -21,17 +21,16 @@ from .forms import _pair
 __all__ = ["match_matrix_tensor", "tree_conv", "var_conv_2d"]
 
 
-def _parts(offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """The part that every entry is in, and its position there; in host memory."""
-    count = whole_number(offsets[-1])
+def _parts(offsets: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The part that each of `count` entries is in, and its position there; in host memory."""
     part = ops.run_map(torch.arange(offsets.shape[0] - 1, device="cpu"), offsets, count, 0)
     return part, torch.arange(count, device="cpu") - offsets[part]
 
 
-def _instead(s: Along, lengths: Tensor) -> LoD:
-    """The levels above that of s, and sequences of other lengths."""
+def _instead(s: Along, lengths: Tensor, rows: int = -1) -> LoD:
+    """The levels above that of s, and sequences of other lengths, of so many rows in all; -1: not known."""
     names = s.lod.level_names
-    return LoD.checked("offsets", [*s.lod.levels[: s.k], sums(lengths)], names and names[: s.k + 1])
+    return LoD.checked("offsets", [*s.lod.levels[: s.k], sums(lengths)], names and names[: s.k + 1], rows)
 
 
 @sequence_operator
@@ -63,14 +62,13 @@ def match_matrix_tensor(x: LoDTensor, y: LoDTensor, weight: Tensor, *, level: in
     with_memory(rows, others, weight)
     projected = (rows @ weight.reshape(rows.shape[1], channels * width)).view(rows.shape[0] * channels, width)
     # from (sequence, row, channel) to (sequence, channel, row): there a row of a matrix is a row of a longer sequence
-    n, first = s.lod.row_lengths_at(s.k), s.lod.row_offsets_at(s.k)
-    lod = _instead(s, channels * n)
-    part, at = _parts(lod.levels[-1])
+    first, second = s.lod.row_offsets_at(s.k), other.lod.row_offsets_at(other.k)
+    n, m = first.diff(), second.diff()
+    part, at = _parts(channels * first, channels * rows.shape[0])
     source = (first[part] + at % n[part]) * channels + torch.div(at, n[part], rounding_mode="floor")
-    left = along(made(ops.gather_rows(projected, source.to(projected.device)), lod))
-    pairs = pair_lod(left, other)
-    scores = dots(left.rows, others, left, other, pairs)
-    return made(scores, pairs.drop_level(-1))
+    left = ops.gather_rows(projected, source.to(projected.device))
+    lod = _instead(s, channels * n * m)
+    return made(dots(left, others, channels * first, second, sums(m[part]), lod.rows), lod)
 
 
 @sequence_operator
@@ -122,12 +120,13 @@ def var_conv_2d(
     out_h, out_w = (torch.where(there, (t - 1) // by + 1, 0) for t, by in zip((h, w), steps))
     # pixels, of all channels each; what lies under the weight at every place; results, channel by channel
     area, places = sums(h * w), sums(out_h * out_w)
-    image, at = _parts(area)
+    image, at = _parts(area, pixels.shape[0] // channels)
     channel = torch.arange(channels, device="cpu")
     source = (s.lod.row_offsets_at(s.k)[image] + at)[:, None] + channel * (h * w)[image][:, None]
     device = pixels.device
     pixels = ops.gather_rows(pixels, source.flatten().to(device)).view(image.shape[0], channels)
-    image, at = _parts(places)
+    found = whole_number(places[-1])
+    image, at = _parts(places, found)
     across = out_w[image]
     down = (torch.div(at, across, rounding_mode="floor") * steps[0])[:, None, None] - size[0] // 2
     right = (at % across * steps[1])[:, None, None] - size[1] // 2
@@ -137,9 +136,9 @@ def var_conv_2d(
     under = torch.where(inside, area[image][:, None, None] + down * w_at + right, -1)
     seen = ops.gather_rows(pixels, under.flatten().to(device)).view(image.shape[0], size[0] * size[1] * channels)
     scores = seen @ weight.permute(2, 3, 1, 0).reshape(size[0] * size[1] * channels, outs)
-    count = (out_h * out_w).contiguous()
-    lod = _instead(s, outs * count)
-    image, at = _parts(lod.levels[-1])
+    count = out_h * out_w
+    lod = _instead(s, outs * count, outs * found)
+    image, at = _parts(outs * places, outs * found)
     source = (places[image] + at % count[image]) * outs + torch.div(at, count[image], rounding_mode="floor")
     return made(ops.gather_rows(scores.reshape(-1), source.to(device)), lod)
 

@@ -105,8 +105,9 @@ def sequence_pairwise(x: LoDTensor, y: LoDTensor, metric: str = "dot", *, level:
         raise LoDTypeError(f"expected y of {rows.dtype}, as x, got {others.dtype}")
     with_memory(rows, others)
     lod, dtype = pair_lod(a, b), rows.dtype
+    cuts = a.lod.row_offsets_at(a.k), b.lod.row_offsets_at(b.k), lod.levels[-1], lod.rows
     if metric == "dot":
-        return made(dots(rows, others, a, b, lod), lod)
+        return made(dots(rows, others, *cuts), lod)
     wide_rows, wide_others = rows.to(torch.float64), others.to(torch.float64)
     centre = ops.segment_reduce(wide_others.detach(), b.offsets, "mean")
     p, q = wide_rows - a.spread(centre), wide_others - b.spread(centre)
@@ -114,8 +115,8 @@ def sequence_pairwise(x: LoDTensor, y: LoDTensor, metric: str = "dot", *, level:
     squares, ones = p.square().sum(1, keepdim=True), p.new_ones(p.shape[0], 1)
     other_squares, other_ones = q.square().sum(1, keepdim=True), q.new_ones(q.shape[0], 1)
     right = torch.cat([other_ones, other_squares], 1)
-    sizes = products(torch.cat([squares, ones], 1), right, a, b, lod)
-    apart = sizes - 2 * products(p, q, a, b, lod)
+    sizes = products(torch.cat([squares, ones], 1), right, *cuts)
+    apart = sizes - 2 * products(p, q, *cuts)
     told = apart > 1e-15 * sizes.detach()
     if metric == "euclidean":
         root = torch.where(told, apart, 1).sqrt()
@@ -185,17 +186,22 @@ def padded_map(offsets: Tensor, index: Tensor, length: int) -> Tensor:
     return torch.where(row < offsets[index + 1][:, None], row, -1).flatten()
 
 
-def dots(rows: Tensor, others: Tensor, a: Along, b: Along, lod: LoD) -> Tensor:
+def dots(rows: Tensor, others: Tensor, first: Tensor, second: Tensor, offsets: Tensor, pairs: int) -> Tensor:
     """`products` in the dtype of the rows; half types are summed in float32."""
     half = rows.dtype in (torch.float16, torch.bfloat16)
     wide = torch.float32 if half and not torch.is_autocast_enabled(rows.device.type) else rows.dtype
-    return products(rows.to(wide), others.to(wide), a, b, lod).to(rows.dtype)
+    return products(rows.to(wide), others.to(wide), first, second, offsets, pairs).to(rows.dtype)
 
 
-def products(rows: Tensor, others: Tensor, a: Along, b: Along, lod: LoD) -> Tensor:
-    """(pairs,), the product of every row of a with every row of its partner: a padded batch per block, and of all of
-    them the runs that are pairs."""
-    first, second, device = a.lod.row_offsets_at(a.k), b.lod.row_offsets_at(b.k), rows.device
+def products(rows: Tensor, others: Tensor, first: Tensor, second: Tensor, offsets: Tensor, pairs: int) -> Tensor:
+    """(pairs,), the product of every row with every row of its partner: a padded batch per block, and of all of them
+    the runs that are pairs.
+
+    Args:
+        first, second: row offsets of both, in host memory.
+        offsets: those of the pairs of every row, in host memory.
+    """
+    device = rows.device
     n, m = first.diff(), second.diff()
     start, step = torch.zeros_like(n), torch.zeros_like(n)
     made_so_far, scores = 0, []
@@ -207,7 +213,7 @@ def products(rows: Tensor, others: Tensor, a: Along, b: Along, lod: LoD) -> Tens
         here = made_so_far + torch.arange(count, device="cpu") * (high * broad)
         start, step = start.index_copy(0, index, here), step.index_copy(0, index, torch.full_like(index, broad))
         made_so_far = made_so_far + count * high * broad
-    segment = a.lod.segment_ids_at(a.k)
-    position = torch.arange(segment.shape[0], device="cpu") - first[segment]
+    segment = ops.run_map(torch.arange(n.shape[0], device="cpu"), first, rows.shape[0], 0)
+    position = torch.arange(rows.shape[0], device="cpu") - first[segment]
     starts = start[segment] + position * step[segment]
-    return ops.gather_runs(torch.cat(scores), starts.to(device), lod.levels[-1].to(device), lod.rows)
+    return ops.gather_runs(torch.cat(scores), starts.to(device), offsets.to(device), pairs)

@@ -77,8 +77,11 @@ def var_conv_2d(
 ) -> LoDTensor:
     """A convolution of images of different sizes, zeros around each.
 
-    Equivalent to (odd sizes of weight, one image):
-        F.conv2d(image[None], weight, None, stride, (weight.shape[2] // 2, weight.shape[3] // 2)).flatten()
+    Equivalent to (odd height and width of weight, no image empty):
+        torch.cat([
+            F.conv2d(p.view(-1, len(r), len(c)), weight, None, stride, [n // 2 for n in weight.shape[2:]]).flatten()
+            for p, r, c in zip(x.sequences(), row.sequences(), col.sequences())
+        ])
 
     Args:
         x: (scores,) or (scores, 1), a floating dtype: every sequence of the level is an image of channels * height * width.

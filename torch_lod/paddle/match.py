@@ -106,7 +106,7 @@ def var_conv_2d(
     a_float(pixels)
     if pixels.dim() > 2 or (pixels.dim() == 2 and pixels.shape[1] != 1):
         raise LoDValueError(f"expected x of shape (scores,) or (scores, 1), got {tuple(x.shape)}")
-    pixels = in_autocast(pixels.reshape(-1))
+    pixels = in_autocast(pixels.reshape(-1, 1))
     a_weight(weight, "(out channels, channels, height, width)", lambda w: w.dim() == 4 and min(w.shape) > 0)
     weight = of_shape("weight", weight, tuple(weight.shape), pixels)
     outs, channels, *size = weight.shape
@@ -143,7 +143,7 @@ def var_conv_2d(
     lod = _instead(s, outs * count, outs * found)
     image, at = _parts(outs * places, outs * found)
     source = (places[image] + at % count[image]) * outs + torch.div(at, count[image], rounding_mode="floor")
-    return made(ops.gather_rows(scores.reshape(-1), source.to(device)), lod)
+    return made(ops.gather_rows(scores.reshape(-1, 1), source.to(device)).squeeze(1), lod)
 
 
 @sequence_operator

@@ -97,7 +97,8 @@ def sequence_pairwise(x: LoDTensor, y: LoDTensor, metric: str = "dot", *, level:
     if not isinstance(metric, str) or metric not in METRICS:
         raise LoDValueError(f"expected metric in {list(METRICS)}, got {shown(metric)}")
     a, b = partners(x, y, level)
-    rows, others = in_autocast(with_features(a.rows)), b.rows
+    rows, others = with_features(a.rows), b.rows
+    rows = in_autocast(rows) if metric == "dot" else rows  # as torch.cdist, which autocast leaves alone
     if others.dim() != 2 or others.shape[1] != rows.shape[1]:
         raise LoDValueError(f"expected y of shape (rows, {rows.shape[1]}), got {tuple(others.shape)}")
     others = as_autocast(others, rows)
@@ -139,22 +140,24 @@ def sequence_knn(x: LoDTensor, y: LoDTensor, k: int, *, level: int | str = -1) -
         rows, -1 where it has fewer. Both with the LoD of x. Rows at equal distances stay in order. The gradient of the
         distances goes to the rows found.
 
-    Source: sklearn.neighbors.NearestNeighbors.kneighbors, cloud by cloud; the search looks at all pairs
-    of a sequence at a time.
+    Source: sklearn.neighbors.NearestNeighbors.kneighbors, cloud by cloud. The search holds the distances of
+    all pairs.
     """
     integer("k", k)
     with torch.no_grad():
         distances = sequence_pairwise(x, y, "euclidean", level=level)
-    _, second = sequence_pairs(x, y, level=level)
     column = distances.with_values(distances.values()[:, None])
     at = sequence_topk(column, k, 0, largest=False)[1].values()
-    found = ops.gather_rows(second.values(), at.flatten(), -1)
-    s, others = along(x, level), as_autocast(along(y, level, "y").rows, x)
-    half = s.rows.dtype in (torch.float16, torch.bfloat16)
-    rows, others = (t.to(torch.float32) if half else t for t in (s.rows, others))
+    a, b = along(x, level), along(y, level, "y")
+    shift = (
+        b.lod.row_offsets_at(b.k)[a.lod.segment_ids_at(a.k)] - distances.lod.levels[-1][:-1]
+    )  # from pairs to rows of y
+    found = torch.where(at < 0, -1, at + shift[:, None].to(at.device)).flatten()
+    others, half = as_autocast(b.rows, x), a.rows.dtype in (torch.float16, torch.bfloat16)
+    rows, others = (t.to(torch.float32) if half else t for t in (a.rows, others))
     apart = (rows[:, None] - ops.gather_rows(others, found).view(*at.shape, rows.shape[1])).square().sum(2)
     near = torch.where(apart == 0, 0, torch.where(apart == 0, 1, apart).sqrt())
-    return s.keep(torch.where(at < 0, math.inf, near).to(x.dtype)), s.keep(found.view(at.shape))
+    return a.keep(torch.where(at < 0, math.inf, near).to(x.dtype)), a.keep(found.view(at.shape))
 
 
 class Block(NamedTuple):

@@ -37,9 +37,11 @@ def pairings(x, y):
 
 
 def metrics(x, y):
-    for metric in ("dot", "euclidean", "sqeuclidean") if x.shape[1] else ("dot",):
-        yield f" {metric}", (x, y, metric)
-    if x.shape[1] == 3:
+    yield " euclidean", (x, y, "euclidean")
+    if x.lod_level == 1 or not len(x):
+        yield " dot", (x, y)
+    if x.lod_level == 1 and x.shape[1] == 3:
+        yield " sqeuclidean", (x, y, "sqeuclidean")
         yield " itself fixed", (x, x.clone(), "euclidean")
 
 

@@ -6,6 +6,7 @@ its partner. The weights of attention and its bias have this order as well.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,6 @@ from ..lod import LoD
 from ..sequence_operator import Along, along, as_autocast, in_autocast, integer, sequence_operator
 from ..tensor import LoDTensor, made
 from ..validate import with_memory
-from .pool import sequence_topk
 from .windows import with_features
 
 __all__ = ["sequence_knn", "sequence_pairs", "sequence_pairwise"]
@@ -86,8 +86,8 @@ def sequence_pairwise(x: LoDTensor, y: LoDTensor, metric: str = "dot", *, level:
 
     Returns:
         (pairs,) in the order of `sequence_pairs`, with its LoD, one level more than that of x; the dtype of x. Memory is linear
-        in rows and pairs: sequences of similar lengths are multiplied together, padded to less than twice their lengths.
-        Gradients reach x and y; where the distance is 0, that of "euclidean" is 0.
+        in rows and pairs: sequences of similar lengths are multiplied together, padded to less than twice their lengths;
+        in compiled code all of them, padded to the longest. Gradients reach x and y; where the distance is 0, that of "euclidean" is 0.
 
     Raises:
         ValueError, TypeError: where the numbers of sequences or features, dtypes or devices differ.
@@ -96,33 +96,16 @@ def sequence_pairwise(x: LoDTensor, y: LoDTensor, metric: str = "dot", *, level:
     """
     if not isinstance(metric, str) or metric not in METRICS:
         raise LoDValueError(f"expected metric in {list(METRICS)}, got {shown(metric)}")
-    a, b = partners(x, y, level)
-    rows, others = with_features(a.rows), b.rows
-    rows = in_autocast(rows) if metric == "dot" else rows  # as torch.cdist, which autocast leaves alone
-    if others.dim() != 2 or others.shape[1] != rows.shape[1]:
-        raise LoDValueError(f"expected y of shape (rows, {rows.shape[1]}), got {tuple(others.shape)}")
-    others = as_autocast(others, rows)
-    if others.dtype != rows.dtype:
-        raise LoDTypeError(f"expected y of {rows.dtype}, as x, got {others.dtype}")
-    with_memory(rows, others)
-    lod, dtype = pair_lod(a, b), rows.dtype
+    a, b = as_rows(x, y, level)
+    rows = in_autocast(a.rows) if metric == "dot" else a.rows  # as torch.cdist, which autocast leaves alone
+    others = as_autocast(b.rows, rows)
+    lod = pair_lod(a, b)
     cuts = a.lod.row_offsets_at(a.k), b.lod.row_offsets_at(b.k), lod.levels[-1], lod.rows
     if metric == "dot":
         return made(dots(rows, others, *cuts), lod)
-    wide_rows, wide_others = rows.to(torch.float64), others.to(torch.float64)
-    centre = ops.segment_reduce(wide_others.detach(), b.offsets, "mean")
-    p, q = wide_rows - a.spread(centre), wide_others - b.spread(centre)
-    # |p|^2 - 2 p.q + |q|^2 as one product, with the squares as features of their own
-    squares, ones = p.square().sum(1, keepdim=True), p.new_ones(p.shape[0], 1)
-    other_squares, other_ones = q.square().sum(1, keepdim=True), q.new_ones(q.shape[0], 1)
-    right = torch.cat([other_ones, other_squares], 1)
-    sizes = products(torch.cat([squares, ones], 1), right, *cuts)
-    apart = sizes - 2 * products(p, q, *cuts)
-    told = apart > 1e-15 * sizes.detach()
-    if metric == "euclidean":
-        root = torch.where(told, apart, 1).sqrt()
-        return made(torch.where(told, root, torch.where(apart.isnan(), apart, 0)).to(dtype), lod)
-    return made(torch.where(told | apart.isnan(), apart, apart * 0).to(dtype), lod)
+    p, q = centred(rows, others, a, b)
+    root = metric == "euclidean"
+    return made(over_blocks(p, q, *cuts, lambda left, right: apart(left, right, root).to(rows.dtype)), lod)
 
 
 @sequence_operator
@@ -137,27 +120,82 @@ def sequence_knn(x: LoDTensor, y: LoDTensor, k: int, *, level: int | str = -1) -
 
     Returns:
         (rows, k): the distances, infinite where the partner has fewer rows; and the rows of y, int64, as indices into all
-        rows, -1 where it has fewer. Both with the LoD of x. Rows at equal distances stay in order. The gradient of the
-        distances goes to the rows found.
+        rows, -1 where it has fewer. Both with the LoD of x. Rows at equal distances are in order, and any of them may be
+        found where not all are; NaN is greater than every number. The gradient of the distances goes to the rows found.
+        The search holds a number per pair, as `sequence_pairwise` does.
 
-    Source: sklearn.neighbors.NearestNeighbors.kneighbors, cloud by cloud. The search holds the distances of
-    all pairs.
+    Raises:
+        ValueError, TypeError: where the numbers of sequences or features, dtypes or devices differ.
+
+    Source: sklearn.neighbors.NearestNeighbors.kneighbors, cloud by cloud.
     """
     integer("k", k)
-    with torch.no_grad():
-        distances = sequence_pairwise(x, y, "euclidean", level=level)
-    column = distances.with_values(distances.values()[:, None])
-    at = sequence_topk(column, k, 0, largest=False)[1].values()
-    a, b = along(x, level), along(y, level, "y")
-    shift = (
-        b.lod.row_offsets_at(b.k)[a.lod.segment_ids_at(a.k)] - distances.lod.levels[-1][:-1]
-    )  # from pairs to rows of y
-    found = torch.where(at < 0, -1, at + shift[:, None].to(at.device)).flatten()
+    a, b = as_rows(x, y, level)
+    found = nearest(a, b, k)
     others, half = as_autocast(b.rows, x), a.rows.dtype in (torch.float16, torch.bfloat16)
     rows, others = (t.to(torch.float32) if half else t for t in (a.rows, others))
-    apart = (rows[:, None] - ops.gather_rows(others, found).view(*at.shape, rows.shape[1])).square().sum(2)
-    near = torch.where(apart == 0, 0, torch.where(apart == 0, 1, apart).sqrt())
-    return a.keep(torch.where(at < 0, math.inf, near).to(x.dtype)), a.keep(found.view(at.shape))
+    beside = ops.gather_rows(others, found.flatten()).view(*found.shape, rows.shape[1])
+    squares = (rows[:, None] - beside).square().sum(2)
+    near = torch.where(squares == 0, 0, torch.where(squares == 0, 1, squares).sqrt())
+    order = torch.where(found < 0, math.inf, last(near.detach())).argsort(dim=1, stable=True)  # the search has rounded
+    near = torch.where(found < 0, math.inf, near)
+    return a.keep(near.gather(1, order).to(x.dtype)), a.keep(found.gather(1, order))
+
+
+def as_rows(x: LoDTensor, y: LoDTensor, level: int | str) -> tuple[Along, Along]:
+    """Partners whose rows can be compared."""
+    a, b = partners(x, y, level)
+    rows, others = with_features(a.rows), b.rows
+    if others.dim() != 2 or others.shape[1] != rows.shape[1]:
+        raise LoDValueError(f"expected y of shape (rows, {rows.shape[1]}), got {tuple(others.shape)}")
+    others = as_autocast(others, rows)
+    if others.dtype != rows.dtype:
+        raise LoDTypeError(f"expected y of {rows.dtype}, as x, got {others.dtype}")
+    with_memory(rows, others)
+    return a, b
+
+
+def centred(rows: Tensor, others: Tensor, a: Along, b: Along) -> tuple[Tensor, Tensor]:
+    """Both in float64, relative to the mean of the sequence of b: differences of products lose what is common to all."""
+    rows, others = rows.to(torch.float64), others.to(torch.float64)
+    centre = ops.segment_reduce(others.detach(), b.offsets, "mean")
+    return rows - a.spread(centre), others - b.spread(centre)
+
+
+def apart(left: Tensor, right: Tensor, root: bool) -> Tensor:
+    """(blocks, high, broad): the squares of distances, or the distances, from (blocks, high, features) and (blocks, broad,
+    features)."""
+    sizes = left.square().sum(2, keepdim=True) + right.square().sum(2)[:, None]
+    squares = torch.baddbmm(sizes, left, right.transpose(1, 2), alpha=-2)
+    nothing = squares <= 1e-15 * sizes.detach()
+    return torch.where(nothing, 0, torch.where(nothing, 1, squares).sqrt() if root else squares)
+
+
+def last(distances: Tensor) -> Tensor:
+    """The same, where what is no number comes behind the others and before what is infinite."""
+    most = torch.finfo(distances.dtype).max
+    return distances.nan_to_num(nan=most, posinf=most)
+
+
+def nearest(a: Along, b: Along, k: int) -> Tensor:
+    """(rows of a, k), the nearest rows of b, -1 where there are fewer, in the order of the rows."""
+    first, second, device = a.lod.row_offsets_at(a.k), b.lod.row_offsets_at(b.k), a.rows.device
+    with torch.no_grad():
+        p, q = centred(a.rows, b.rows, a, b)
+        found = torch.full((p.shape[0], k), -1, dtype=torch.int64, device=device)
+        for block in blocks(first.diff(), second.diff()):
+            broad = block.broad + k if compiling() else max(block.broad, k)
+            rows = padded_map(first, block.sequences, block.high).to(device)
+            others = padded_map(second, block.sequences, broad).to(device)
+            left, right = paired(p, q, rows, others, block._replace(broad=broad))
+            scores = torch.baddbmm(right.square().sum(2)[:, None], left, right.transpose(1, 2), alpha=-2)
+            there = others.view(-1, 1, broad)
+            at = torch.where(there < 0, math.inf, last(scores)).topk(k, 2, largest=False).indices.sort(2).values
+            best = there.expand(scores.shape).gather(2, at)
+            # rows of the padding go behind the last one
+            found = torch.cat([found, found.new_zeros(1, k)])
+            found = found.index_copy(0, torch.where(rows < 0, p.shape[0], rows), best.view(-1, k))[: p.shape[0]]
+    return found
 
 
 class Block(NamedTuple):
@@ -189,30 +227,47 @@ def padded_map(offsets: Tensor, index: Tensor, length: int) -> Tensor:
     return torch.where(row < offsets[index + 1][:, None], row, -1).flatten()
 
 
+def paired(rows: Tensor, others: Tensor, first: Tensor, second: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+    """The rows of both sides of a block: (sequences, high, features) and (sequences, broad, features)."""
+    count, width = block.sequences.shape[0], rows.shape[1]
+    left = ops.gather_rows(rows, first).view(count, block.high, width)
+    return left, ops.gather_rows(others, second).view(count, block.broad, width)
+
+
 def dots(rows: Tensor, others: Tensor, first: Tensor, second: Tensor, offsets: Tensor, pairs: int) -> Tensor:
-    """`products` in the dtype of the rows; half types are summed in float32."""
+    """The products of all pairs; half types are summed in float32."""
     half = rows.dtype in (torch.float16, torch.bfloat16)
     wide = torch.float32 if half and not torch.is_autocast_enabled(rows.device.type) else rows.dtype
-    return products(rows.to(wide), others.to(wide), first, second, offsets, pairs).to(rows.dtype)
+    given = rows.to(wide), others.to(wide), first, second, offsets, pairs
+    return over_blocks(*given, lambda left, right: torch.bmm(left, right.transpose(1, 2))).to(rows.dtype)
 
 
-def products(rows: Tensor, others: Tensor, first: Tensor, second: Tensor, offsets: Tensor, pairs: int) -> Tensor:
-    """(pairs,), the product of every row with every row of its partner: a padded batch per block, and of all of them
-    the runs that are pairs.
+def over_blocks(
+    rows: Tensor,
+    others: Tensor,
+    first: Tensor,
+    second: Tensor,
+    offsets: Tensor,
+    pairs: int,
+    function: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """(pairs,), what `function` makes of every row and every row of its partner: of a padded batch per block, and of all
+    of them the runs that are pairs.
 
     Args:
         first, second: row offsets of both, in host memory.
         offsets: those of the pairs of every row, in host memory.
+        function: of (sequences, high, features) and (sequences, broad, features).
     """
     device = rows.device
     n, m = first.diff(), second.diff()
     start, step = torch.zeros_like(n), torch.zeros_like(n)
     made_so_far, scores = 0, []
-    for index, high, broad in blocks(n, m):
+    for block in blocks(n, m):
+        index, high, broad = block
+        maps = (padded_map(first, index, high).to(device), padded_map(second, index, broad).to(device))
+        scores.append(function(*paired(rows, others, *maps, block)).flatten())
         count = index.shape[0]
-        left = ops.gather_rows(rows, padded_map(first, index, high).to(device)).view(count, high, rows.shape[1])
-        right = ops.gather_rows(others, padded_map(second, index, broad).to(device)).view(count, broad, rows.shape[1])
-        scores.append(torch.bmm(left, right.transpose(1, 2)).flatten())
         here = made_so_far + torch.arange(count, device="cpu") * (high * broad)
         start, step = start.index_copy(0, index, here), step.index_copy(0, index, torch.full_like(index, broad))
         made_so_far = made_so_far + count * high * broad

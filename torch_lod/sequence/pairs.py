@@ -87,7 +87,8 @@ def sequence_pairwise(x: LoDTensor, y: LoDTensor, metric: str = "dot", *, level:
     Returns:
         (pairs,) in the order of `sequence_pairs`, with its LoD, one level more than that of x; the dtype of x. Memory is linear
         in rows and pairs: sequences of similar lengths are multiplied together, padded to less than twice their lengths;
-        in compiled code all of them, padded to the longest. Gradients reach x and y; where the distance is 0, that of "euclidean" is 0.
+        in compiled code all of them, padded to the longest. Gradients reach x and y; where the distance is 0, that of
+        "euclidean" is 0.
 
     Raises:
         ValueError, TypeError: where the numbers of sequences or features, dtypes or devices differ.

@@ -419,7 +419,7 @@ def empty_sequences(c: Case) -> list[int]:
 WRONG_ROWS += [
     WrongRows(
         operator,
-        "the rows of empty sequences are not compared: Paddle takes a row of the next sequence there, or what lies behind x",
+        "the rows of empty sequences are not compared: Paddle takes a row of the next sequence, or what lies behind x",
         empty_sequences,
     )
     for operator in ("fusion_seqpool_concat", "fusion_seqpool_cvm_concat")

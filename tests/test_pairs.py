@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs of rows, and what Paddle matches and ranks with, beyond the laws: precision, and gradients that are not the formula's."""
+"""Pairs of rows, and what Paddle ranks with, beyond the laws: precision, and gradients that are not of the formula."""
 
 import pytest
 import torch

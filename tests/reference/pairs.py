@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows with the rows of a partner, and what Paddle's matching and ranking operators mean: plain loops, as sequence.py."""
+"""Rows with the rows of a partner, and what Paddle's matching operators mean: plain loops, as sequence.py."""
 
 import itertools
 import math

@@ -64,8 +64,8 @@ def cvm(x: Tensor, cvm: Tensor | None = None, use_cvm: bool = True, *, level: in
     Args:
         x: (rows, features), at least two; a floating dtype. Plain, or a LoDTensor.
         cvm: (sequences, 2), the shows and clicks of every sequence of the level, or of every row of a plain x: what the
-            gradient of the first two columns is instead of a gradient, whatever that of the result. Fluid updates tables
-            of embeddings with it. None: the gradient of the formula, which is zero without these columns.
+            gradient of the first two columns is instead of a gradient, whatever that of the result. Fluid updates
+            tables of embeddings with it. None: the gradient of the formula, which is zero without these columns.
         use_cvm: False drops the two columns.
 
     Returns:
@@ -111,17 +111,17 @@ def filter_by_instag(
     """The instances that have one of the tags.
 
     Args:
-        ins: of any dtype; a LoDTensor, whose outermost sequences are the instances, kept as a whole, or a plain tensor, whose
-            rows are.
+        ins: of any dtype; a LoDTensor, whose outermost sequences are the instances, kept as a whole, or a plain tensor,
+            whose rows are.
         ins_tag: integers, (tags,) or (tags, 1), one level: the tags of every instance. One sync if on a GPU.
         filter_tag: the tags to keep: a list, an array or a tensor of integers; one sync if on a GPU.
         out_val_if_empty: what the row holds that stands for the result where no instance has a tag.
 
     Returns:
-        the instances kept, with all their levels, plain where `ins` is; whether the loss of each counts, bool, (kept,), a mask
-        for `sequence_loss` or a factor; and where its rows are, int64, (kept, 3): the first row in the result, the first
-        row in `ins`, and the number of rows. Without an instance to keep, one of one row, with False and (0, 1, 1). The
-        gradient goes to the rows kept.
+        the instances kept, with all their levels, plain where `ins` is; whether the loss of each counts, bool, (kept,),
+        a mask for `sequence_loss` or a factor; and where its rows are, int64, (kept, 3): the first row in the result,
+        the first row in `ins`, and the number of rows. Without an instance to keep, one of one row, with False and (0,
+        1, 1). The gradient goes to the rows kept.
 
     Raises:
         ValueError, TypeError: where there are not as many instances as sequences of tags; of other shapes or dtypes.
@@ -191,8 +191,8 @@ def fusion_seqpool_concat(xs, pool_type: str = "sum", *, padding_value: float = 
         torch.cat([sequence_pool(x, pool_type, level=level) for x in xs], 1)
 
     Args:
-        xs: LoDTensors (rows, features) of one floating dtype and one depth, with equally many sequences at the level and
-            equal levels above it.
+        xs: LoDTensors (rows, features) of one floating dtype and one depth, with equally many sequences at the level
+            and equal levels above it.
         pool_type: as sequence_pool's.
         padding_value: the row of empty sequences; it has no gradient.
 
@@ -221,7 +221,8 @@ def fusion_seqpool_cvm_concat(xs, pool_type: str = "sum", use_cvm: bool = True, 
         use_cvm: False drops the two columns.
 
     Returns:
-        (sequences, all features), with the levels above; an empty sequence counts as a row of zeros. Gradients reach xs.
+        (sequences, all features), with the levels above; an empty sequence counts as a row of zeros. Gradients reach
+        xs.
 
     Raises:
         ValueError, TypeError: where xs do not fit together.
@@ -269,8 +270,8 @@ def fusion_seqconv_eltadd_relu(
 def fusion_seqexpand_concat_fc(
     xs, weight: Tensor, bias: Tensor | None = None, activation: str = "identity"
 ) -> LoDTensor:
-    """Rows beside what there is for their sequences, times a weight: act([x, y_1, y_2, ...] weight + bias), with every row
-    of y laid over the rows of its sequence.
+    """Rows beside what there is for their sequences, times a weight: act([x, y_1, y_2, ...] weight + bias), with every
+    row of y laid over the rows of its sequence.
 
     Equivalent to:
         torch.relu(torch.cat([xs[0], *(sequence_expand_as(y, xs[0]) for y in xs[1:])], 1) @ weight + bias)
@@ -278,8 +279,9 @@ def fusion_seqexpand_concat_fc(
     The rows of y are multiplied before they are laid over those of x.
 
     Args:
-        xs: a LoDTensor (rows, features), and tensors (sequences, features) as sequence_expand_as takes them: plain with a
-            row per outermost sequence, or LoDTensors whose levels are the outer ones of the first; one floating dtype.
+        xs: a LoDTensor (rows, features), and tensors (sequences, features) as sequence_expand_as takes them: plain with
+            a row per outermost sequence, or LoDTensors whose levels are the outer ones of the first; one floating
+            dtype.
         weight: (all features, out).
         bias: (out,).
         activation: "identity", "relu", "sigmoid" or "tanh".

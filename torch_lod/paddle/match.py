@@ -35,13 +35,16 @@ def _instead(s: Along, lengths: Tensor, rows: int = -1) -> LoD:
 
 @sequence_operator
 def match_matrix_tensor(x: LoDTensor, y: LoDTensor, weight: Tensor, *, level: int | str = -1) -> LoDTensor:
-    """For every sequence of x and its partner in y a matrix of scores per channel: out[c, i, j] = x[i] weight[:, c] y[j].
+    """For every sequence of x and its partner in y a matrix of scores per channel, x[i] weight[:, c] y[j].
 
     Equivalent to:
-        torch.cat([torch.einsum("id,dce,je->cij", a, weight, b).flatten() for a, b in zip(x.sequences(), y.sequences())])
+        torch.cat([
+            torch.einsum("id,dce,je->cij", a, weight, b).flatten() for a, b in zip(x.sequences(), y.sequences())
+        ])
 
     Args:
-        x, y: (rows, features), of one floating dtype, with equally many sequences at the level. Their features may differ.
+        x, y: (rows, features), of one floating dtype, with equally many sequences at the level. Their features may
+            differ.
         weight: (features of x, channels, features of y).
 
     Returns:
@@ -84,19 +87,21 @@ def var_conv_2d(
         ])
 
     Args:
-        x: (scores,) or (scores, 1), a floating dtype: every sequence of the level is an image of channels * height * width.
-        row, col: as many sequences at the level; the numbers of their rows are the heights and the widths of the images.
-        weight: (out channels, channels, height, width), as conv2d's. Its middle, height // 2 and width // 2, is laid over
-            every stride-th pixel.
+        x: (scores,) or (scores, 1), a floating dtype: every sequence of the level is an image of channels * height *
+            width.
+        row, col: as many sequences at the level; the numbers of their rows are the heights and the widths of the
+            images.
+        weight: (out channels, channels, height, width), as conv2d's. Its middle, height // 2 and width // 2, is laid
+            over every stride-th pixel.
         stride: a number or (height, width).
 
     Returns:
-        (scores,), with the levels of x above the level, and a level of out channels * ((height - 1) // stride + 1) * ((width -
-        1) // stride + 1); nothing for an image without height or width. Gradients reach x and weight.
+        (scores,), with the levels of x above the level, and a level of out channels * ((height - 1) // stride + 1) *
+        ((width - 1) // stride + 1); nothing for an image without height or width. Gradients reach x and weight.
 
     Raises:
-        ValueError, TypeError: where the lengths of x are not channels * rows * columns, or shapes, dtypes or devices do not
-            fit.
+        ValueError, TypeError: where the lengths of x are not channels * rows * columns, or shapes, dtypes or devices do
+            not fit.
 
     Source: Paddle Fluid's var_conv_2d, of one level.
     """
@@ -152,14 +157,15 @@ def tree_conv(
 ) -> LoDTensor:
     """A convolution over trees: every node with its descendants of fewer than max_depth generations, as a weighted sum.
 
-        out[u] = sum over v of (l W_l + r W_r + t W_t) x[v],   t = 1 - d / max_depth,   l = (1 - t) p,   r = (1 - t) (1 - l)
+        out[u] = sum over v of (l W_l + r W_r + t W_t) x[v],   t = 1 - d / max_depth
+        l = (1 - t) p,   r = (1 - t) (1 - l)
 
     where d is how many generations v is below u, and p in [0, 1] its place among its siblings, 0.5 of an only child.
 
     Args:
         nodes: (rows, features), a floating dtype; every sequence of the level is a tree, or several.
-        edges: integers, (edges, 2), parent and child, in as many sequences at the level: numbers of nodes within their tree,
-            from 1. Siblings are in the order of their edges. One sync if on a GPU.
+        edges: integers, (edges, 2), parent and child, in as many sequences at the level: numbers of nodes within their
+            tree, from 1. Siblings are in the order of their edges. One sync if on a GPU.
         weight: (features, 3, out, filters): W_l, W_r and W_t.
         max_depth: at least 1, for the nodes themselves.
 
@@ -168,7 +174,8 @@ def tree_conv(
 
     Raises:
         IndexError: where an edge names no node of its tree.
-        ValueError, TypeError: where a node has two parents or is its own ancestor; where shapes, dtypes or devices do not fit.
+        ValueError, TypeError: where a node has two parents or is its own ancestor; where shapes, dtypes or devices do
+            not fit.
 
     Source: Paddle Fluid's tree_conv; Mou et al., "Convolutional Neural Networks over Tree Structures for Programming
     Language Processing", 2016.
@@ -194,9 +201,8 @@ def tree_conv(
             break
         for v in failing(ancestor == itself, "tree_conv: expected trees, got a node that is its own ancestor"):
             tree = int(s.lod.segment_ids_at(s.k)[v])
-            raise LoDValueError(
-                f"expected trees, got node {v - int(s.lod.row_offsets_at(s.k)[tree]) + 1} of tree {tree} as its own ancestor"
-            )
+            number = v - int(s.lod.row_offsets_at(s.k)[tree]) + 1
+            raise LoDValueError(f"expected trees, got node {number} of tree {tree} as its own ancestor")
         t = 1 - depth / max_depth
         l_share = (1 - t) * p
         share = l_share * left + (1 - t) * (1 - l_share) * right + t * top
@@ -220,7 +226,8 @@ def _family(s: Along, e: Along) -> tuple[Tensor, Tensor]:
     wrong = ((ends < 1) | (ends > size[tree][:, None])).any(1)
     for i in failing(wrong, "tree_conv: expected edges between nodes of their tree"):
         raise LoDIndexError(
-            f"expected edges between nodes 1 to {int(size[tree[i]])} of tree {int(tree[i])}, got {ends[i].tolist()} at edge {i}"
+            f"expected edges between nodes 1 to {int(size[tree[i]])} of tree {int(tree[i])}, got {ends[i].tolist()} at "
+            f"edge {i}"
         )
     above, below = (ends - 1 + first[tree][:, None]).unbind(1)
     nodes = s.rows.shape[0]
@@ -231,7 +238,8 @@ def _family(s: Along, e: Along) -> tuple[Tensor, Tensor]:
     for i in failing(parents[below] > 1, "tree_conv: expected nodes with one parent"):
         twice = ends[below == below[i], 0].tolist()
         raise LoDValueError(
-            f"expected nodes with one parent, got node {int(ends[i, 1])} of tree {int(tree[i])} below {twice[0]} and {twice[1]}"
+            f"expected nodes with one parent, got node {int(ends[i, 1])} of tree {int(tree[i])} below {twice[0]} and "
+            f"{twice[1]}"
         )
     order = above.argsort(stable=True)
     ranked = above[order]

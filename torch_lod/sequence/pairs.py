@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs: every row of a sequence with every row of its partner, the sequence with the same number in another batch.
 
-The pairs are rows with one more level: the levels of x, then a sequence for every row of x, whose elements are the rows of
-its partner. The weights of attention and its bias have this order as well.
+The pairs are rows with one more level: the levels of x, then a sequence for every row of x, whose elements are the rows
+of its partner. The weights of attention and its bias have this order as well.
 """
 
 import math
@@ -48,16 +48,16 @@ def sequence_pairs(x: LoDTensor, y: LoDTensor, *, level: int | str = -1) -> tupl
 
         x  a b | c      y  d e f | g h      i  a a a, b b b | c c      j  d e f, d e f | g h
 
-    `x.values()[i.values()] - y.values()[j.values()]` has the differences of all pairs; `sequence_pairwise` has products and
-    distances without a copy of the rows for every pair.
+    `x.values()[i.values()] - y.values()[j.values()]` has the differences of all pairs; `sequence_pairwise` has products
+    and distances without a copy of the rows for every pair.
 
     Args:
-        x, y: (rows, *element), of any dtype, with equally many sequences at the level (ValueError). A pair is of all rows
-            under a sequence, also where they have more levels.
+        x, y: (rows, *element), of any dtype, with equally many sequences at the level (ValueError). A pair is of all
+            rows under a sequence, also where they have more levels.
 
     Returns:
-        i and j, int64, (pairs,), the rows of x and of y as indices into all rows. Their LoD has one level more than that
-        of x: a sequence for every row of x, whose elements are the rows of its partner.
+        i and j, int64, (pairs,), the rows of x and of y as indices into all rows. Their LoD has one level more than
+        that of x: a sequence for every row of x, whose elements are the rows of its partner.
 
     Source: torch.cartesian_prod, sequence by sequence; numpy.meshgrid with indexing "ij".
     """
@@ -79,16 +79,17 @@ def sequence_pairwise(x: LoDTensor, y: LoDTensor, metric: str = "dot", *, level:
         torch.cat([(a @ b.t()).flatten() for a, b in zip(x.sequences(level), y.sequences(level))])
 
     Args:
-        x, y: (rows, features), of one floating dtype, with equally many sequences at the level. For cosines normalise the
-            rows first: `torch.nn.functional.normalize(x, dim=1)`.
-        metric: "dot", "euclidean" or "sqeuclidean". Distances are differences of products in float64, relative to the mean
-            of the sequence of y. What is below 3e-8 of the distance from that mean cannot be told from rounding, and is 0.
+        x, y: (rows, features), of one floating dtype, with equally many sequences at the level. For cosines
+            normalise the rows first: `torch.nn.functional.normalize(x, dim=1)`.
+        metric: "dot", "euclidean" or "sqeuclidean". Distances are differences of products in float64, relative to the
+            mean of the sequence of y. What is below 3e-8 of the distance from that mean cannot be told from rounding,
+            and is 0.
 
     Returns:
-        (pairs,) in the order of `sequence_pairs`, with its LoD, one level more than that of x; the dtype of x. Memory is linear
-        in rows and pairs: sequences of similar lengths are multiplied together, padded to less than twice their lengths;
-        in compiled code all of them, padded to the longest. Gradients reach x and y; where the distance is 0, that of
-        "euclidean" is 0.
+        (pairs,) in the order of `sequence_pairs`, with its LoD, one level more than that of x; the dtype of x. Memory
+        is linear in rows and pairs: sequences of similar lengths are multiplied together, padded to less than twice
+        their lengths; in compiled code all of them, padded to the longest. Gradients reach x and y; where the distance
+        is 0, that of "euclidean" is 0.
 
     Raises:
         ValueError, TypeError: where the numbers of sequences or features, dtypes or devices differ.
@@ -120,10 +121,10 @@ def sequence_knn(x: LoDTensor, y: LoDTensor, k: int, *, level: int | str = -1) -
         k: at least 1 (ValueError).
 
     Returns:
-        (rows, k): the distances, infinite where the partner has fewer rows; and the rows of y, int64, as indices into all
-        rows, -1 where it has fewer. Both with the LoD of x. Rows at equal distances are in order, and any of them may be
-        found where not all are; NaN is greater than every number. The gradient of the distances goes to the rows found.
-        The search holds a number per pair, as `sequence_pairwise` does.
+        (rows, k): the distances, infinite where the partner has fewer rows; and the rows of y, int64, as indices into
+        all rows, -1 where it has fewer. Both with the LoD of x. Rows at equal distances are in order, and any of them
+        may be found where not all are; NaN is greater than every number. The gradient of the distances goes to the rows
+        found. The search holds a number per pair, as `sequence_pairwise` does.
 
     Raises:
         ValueError, TypeError: where the numbers of sequences or features, dtypes or devices differ.
@@ -157,15 +158,15 @@ def as_rows(x: LoDTensor, y: LoDTensor, level: int | str) -> tuple[Along, Along]
 
 
 def centred(rows: Tensor, others: Tensor, a: Along, b: Along) -> tuple[Tensor, Tensor]:
-    """Both in float64, relative to the mean of the sequence of b: differences of products lose what is common to all."""
+    """Both in float64, relative to the mean of the sequence of b: products round what is common to all."""
     rows, others = rows.to(torch.float64), others.to(torch.float64)
     centre = ops.segment_reduce(others.detach(), b.offsets, "mean")
     return rows - a.spread(centre), others - b.spread(centre)
 
 
 def apart(left: Tensor, right: Tensor, root: bool) -> Tensor:
-    """(blocks, high, broad): the squares of distances, or the distances, from (blocks, high, features) and (blocks, broad,
-    features)."""
+    """(sequences, high, broad): the squares of distances, or the distances, from (sequences, high, features) and
+    (sequences, broad, features)."""
     sizes = left.square().sum(2, keepdim=True) + right.square().sum(2)[:, None]
     squares = torch.baddbmm(sizes, left, right.transpose(1, 2), alpha=-2)
     nothing = squares <= 1e-15 * sizes.detach()
@@ -252,8 +253,8 @@ def over_blocks(
     pairs: int,
     function: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """(pairs,), what `function` makes of every row and every row of its partner: of a padded batch per block, and of all
-    of them the runs that are pairs.
+    """(pairs,), what `function` makes of every row and every row of its partner: of a padded batch per block, and of
+    all of them the runs that are pairs.
 
     Args:
         first, second: row offsets of both, in host memory.

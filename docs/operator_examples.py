@@ -28,9 +28,9 @@ y = tl.sequence_slice(x, [0, 0, 0, 1], [1, 1, 0, 1])  # the sentences cut short
 i, j = tl.sequence_pairs(x, y)
 """,
     "sequence_pairwise": """
-column = x[:, None]
-products = tl.sequence_pairwise(column, column)
-distances = tl.sequence_pairwise(column, column, "euclidean")
+points = torch.stack([x, 0 * x], 1)
+products = tl.sequence_pairwise(points, points)
+distances = tl.sequence_pairwise(points, points, "euclidean")
 """,
     "sequence_knn": """
 column = x[:, None]
@@ -220,9 +220,9 @@ mixed = tl.paddle.fusion_seqexpand_concat_fc([rows, of_article], weight, bias, "
 """,
     # match
     "match_matrix_tensor": """
-column = x[:, None]
-weight = torch.tensor([[[1.0], [10.0]]])  # two channels
-scores = tl.paddle.match_matrix_tensor(column, column, weight)
+rows = torch.stack([x, 0 * x], 1)
+weight = torch.eye(2)[:, None] * torch.tensor([1.0, 10.0])[:, None]  # two channels
+scores = tl.paddle.match_matrix_tensor(rows, rows, weight)
 """,
     "var_conv_2d": """
 scores = tl.from_lengths(torch.arange(1.0, 11.0), [[6, 4]])

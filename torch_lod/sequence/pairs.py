@@ -76,7 +76,7 @@ def sequence_pairwise(x: LoDTensor, y: LoDTensor, metric: str = "dot", *, level:
     """A product or a distance for every row of a sequence of x with every row of its partner in y.
 
     Equivalent to (metric "dot"):
-        torch.cat([(a @ b.t()).flatten() for a, b in zip(x.sequences(level), y.sequences(level))])
+        torch.cat([torch.einsum("id,jd->ij", a, b).flatten() for a, b in zip(x.sequences(level), y.sequences(level))])
 
     Args:
         x, y: (rows, features), of one floating dtype, with equally many sequences at the level. For cosines

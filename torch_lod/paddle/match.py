@@ -38,9 +38,7 @@ def match_matrix_tensor(x: LoDTensor, y: LoDTensor, weight: Tensor, *, level: in
     """For every sequence of x and its partner in y a matrix of scores per channel, x[i] weight[:, c] y[j].
 
     Equivalent to:
-        torch.cat([
-            torch.einsum("id,dce,je->cij", a, weight, b).flatten() for a, b in zip(x.sequences(), y.sequences())
-        ])
+        torch.cat([torch.einsum("id,dce,je->cij", a, weight, b).flatten() for a, b in zip(x.seq, y.seq)])
 
     Args:
         x, y: (rows, features), of one floating dtype, with equally many sequences at the level. Their features may
@@ -81,10 +79,12 @@ def var_conv_2d(
     """A convolution of images of different sizes, zeros around each.
 
     Equivalent to (odd height and width of weight, no image empty):
-        torch.cat([
-            F.conv2d(p.view(-1, len(r), len(c)), weight, None, stride, [n // 2 for n in weight.shape[2:]]).flatten()
-            for p, r, c in zip(x.sequences(), row.sequences(), col.sequences())
-        ])
+        torch.cat(
+            [
+                F.conv2d(p.view(-1, len(r), len(c)), weight, None, stride, [n // 2 for n in weight.shape[2:]]).flatten()
+                for p, r, c in zip(x.seq, row.seq, col.seq)
+            ]
+        )
 
     Args:
         x: (scores,) or (scores, 1), a floating dtype: every sequence of the level is an image of channels * height *

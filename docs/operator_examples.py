@@ -22,6 +22,20 @@ of_article = tl.sequence_attention(rows, rows, rows, level="article")
 rows = tl.LoDTensor(torch.stack([x.values(), 0 * x.values()], 1), x.lod)
 turned = tl.rotary_embedding(rows)
 """,
+    # pairs
+    "sequence_pairs": """
+y = tl.sequence_slice(x, [0, 0, 0, 1], [1, 1, 0, 1])  # the sentences cut short
+i, j = tl.sequence_pairs(x, y)
+""",
+    "sequence_pairwise": """
+points = torch.stack([x, 0 * x], 1)
+products = tl.sequence_pairwise(points, points)
+distances = tl.sequence_pairwise(points, points, "euclidean")
+""",
+    "sequence_knn": """
+column = x[:, None]
+distances, row = tl.sequence_knn(column, column, 2)  # itself and another
+""",
     # pool
     "sequence_pool": """
 sentences = tl.sequence_pool(x, "sum")
@@ -188,6 +202,52 @@ of_article = tl.sequence_unfold(x, 2, level="article")
     "im2sequence": """
 images = torch.arange(9.0).view(1, 1, 3, 3)
 windows = tl.paddle.im2sequence(images, 2)
+""",
+    # fused
+    "cvm": """
+rows = tl.from_lengths(torch.tensor([[9.0, 3.0, 0.5], [4.0, 0.0, 0.7]]), [[1, 1]])  # shows, clicks, a feature
+logarithms = tl.paddle.cvm(rows)
+without = tl.paddle.cvm(rows, use_cvm=False)
+""",
+    "filter_by_instag": """
+tags = tl.from_lengths(torch.tensor([7, 8, 9]), [[2, 1]])  # of the articles
+kept, counts, where = tl.paddle.filter_by_instag(x, tags, [9])
+""",
+    "fusion_seqpool_concat": """
+rows = x[:, None]
+sentences = tl.paddle.fusion_seqpool_concat([rows, 10 * rows])
+""",
+    "fusion_seqpool_cvm_concat": """
+rows = x[:, None] * torch.tensor([1.0, 0.5, 10.0])  # shows, clicks, a feature
+sentences = tl.paddle.fusion_seqpool_cvm_concat([rows])
+""",
+    "fusion_seqconv_eltadd_relu": """
+column = x[:, None]
+weight, bias = torch.tensor([[1.0], [10.0], [100.0]]), torch.tensor([-150.0])
+mixed = tl.paddle.fusion_seqconv_eltadd_relu(column, weight, bias, context_length=3)
+""",
+    "fusion_seqexpand_concat_fc": """
+rows, of_article = x[:, None], torch.tensor([[0.5], [-0.5]])
+weight, bias = torch.tensor([[1.0], [10.0]]), torch.tensor([0.0])
+mixed = tl.paddle.fusion_seqexpand_concat_fc([rows, of_article], weight, bias, "relu")
+""",
+    # match
+    "match_matrix_tensor": """
+rows = torch.stack([x, 0 * x], 1)
+weight = torch.eye(2)[:, None] * torch.tensor([1.0, 10.0])[:, None]  # two channels
+scores = tl.paddle.match_matrix_tensor(rows, rows, weight)
+""",
+    "var_conv_2d": """
+scores = tl.from_lengths(torch.arange(1.0, 11.0), [[6, 4]])
+row, col = tl.from_lengths(torch.zeros(4), [[2, 2]]), tl.from_lengths(torch.zeros(5), [[3, 2]])
+weight = torch.ones(1, 1, 1, 3)
+sums = tl.paddle.var_conv_2d(scores, row, col, weight)
+""",
+    "tree_conv": """
+nodes = x[:, None]
+edges = tl.from_lengths(torch.tensor([[1, 2], [1, 3], [2, 1]]), [[2, 2], [2, 0, 0, 1]])
+weight = torch.tensor([1.0, 10.0, 100.0]).view(1, 3, 1, 1)  # left, right, top
+mixed = tl.paddle.tree_conv(nodes, edges, weight)
 """,
     # plan
     "lod_rank_table": """

@@ -8,7 +8,17 @@ rule that fits, at the end of this file."""
 import golden_chain  # noqa: F401 - registers its adapters
 import golden_recurrent  # noqa: F401
 import torch
-from golden_cases import ANY, DIFFERENCES, WRONG_GRADIENTS, Case, Difference, WrongGradient, adapter
+from golden_cases import (
+    ANY,
+    DIFFERENCES,
+    WRONG_GRADIENTS,
+    WRONG_ROWS,
+    Case,
+    Difference,
+    WrongGradient,
+    WrongRows,
+    adapter,
+)
 from golden_propagation import DTYPES
 
 import torch_lod as tl
@@ -219,6 +229,76 @@ def beam_search_decode(c: Case):
     return {"SentenceIds": ids, "SentenceScores": scores}
 
 
+# Ranking, and what Paddle fuses
+
+
+@adapter("cvm")
+def cvm(c: Case):
+    return {"Y": tl.cvm(c["X"], c["CVM"], c.attrs.get("use_cvm", True))}
+
+
+@adapter("filter_by_instag")
+def filter_by_instag(c: Case):
+    out, counts, index = tl.filter_by_instag(c["Ins"], c["Ins_tag"], c["Filter_tag"], c.attrs["out_val_if_empty"])
+    given = {"Out": out, "LossWeight": counts[:, None].float(), "IndexMap": index}
+    return {slot: row_by_row(t) for slot, t in given.items()}
+
+
+@adapter("fusion_seqpool_concat")
+def fusion_seqpool_concat(c: Case):
+    return {"Out": row_by_row(tl.fusion_seqpool_concat(c["X"], c.attrs["pooltype"]))}
+
+
+@adapter("fusion_seqpool_cvm_concat")
+def fusion_seqpool_cvm_concat(c: Case):
+    return {"Out": row_by_row(tl.fusion_seqpool_cvm_concat(c["X"], c.attrs["pooltype"], c.attrs.get("use_cvm", True)))}
+
+
+@adapter("fusion_seqconv_eltadd_relu")
+def fusion_seqconv_eltadd_relu(c: Case):
+    assert c.attrs.get("contextStride", 1) == 1
+    context = c.attrs["contextLength"], c.attrs.get("contextStart", 0)
+    return {"Out": tl.fusion_seqconv_eltadd_relu(c["X"], c["Filter"], c["Bias"].flatten(), *context)}
+
+
+@adapter("fusion_seqexpand_concat_fc")
+def fusion_seqexpand_concat_fc(c: Case):
+    x, *others = c["X"]
+    bias = c["FCBias"].flatten() if "FCBias" in c else None
+    xs = [x, *map(rows_of, others)]
+    return {"Out": tl.fusion_seqexpand_concat_fc(xs, c["FCWeight"], bias, c.attrs["fc_activation"])}
+
+
+# Matching
+
+
+@adapter("match_matrix_tensor")
+def match_matrix_tensor(c: Case):
+    return {"Out": tl.match_matrix_tensor(c["X"], c["Y"], c["W"])[:, None]}
+
+
+@adapter("var_conv_2d")
+def var_conv_2d(c: Case):
+    a = c.attrs
+    weight = c["W"].view(a["OutputChannel"], a["InputChannel"], a["KernelH"], a["KernelW"])
+    return {"Out": tl.var_conv_2d(c["X"], c["ROW"], c["COLUMN"], weight, (a["StrideH"], a["StrideW"]))[:, None]}
+
+
+@adapter("tree_conv")
+def tree_conv(c: Case):
+    """Paddle pads: edges with zeros, and nodes with rows that no edge names, whose results are zeros."""
+    edges, nodes = c["EdgeSet"], c["NodesVector"]
+    lengths = (edges != 0).all(2).sum(1)
+    trees = tl.from_padded(nodes, lengths + 1)
+    out = tl.tree_conv(trees, tl.from_padded(edges, lengths), c["Filter"], c.attrs["max_depth"])
+    return {"Out": out.to_padded(max_length=nodes.shape[1])[0]}
+
+
+def row_by_row(x: torch.Tensor) -> torch.Tensor:
+    """Where ours is plain, Paddle has a sequence of every row."""
+    return x if isinstance(x, tl.LoDTensor) else tl.from_lengths(x, [[1] * len(x)])
+
+
 # Recurrence plan
 
 
@@ -360,4 +440,29 @@ WRONG_GRADIENTS += [
         "the gradient of H0 is not compared: with an empty sequence Paddle pairs the first steps with other rows of H0",
         lambda c: "H0" in c and 0 in c.lengths("Input")[-1],
     ),
+]
+
+WRONG_GRADIENTS.append(
+    WrongGradient(
+        "tree_conv",
+        "NodesVector",
+        "the gradient of NodesVector is not compared: with several filters Paddle takes the weights of others in it",
+        lambda c: c.entry["inputs"]["Filter"]["shape"][2:] != [1, 1],
+    )
+)
+
+
+def empty_sequences(c: Case) -> list[int]:
+    return sorted(
+        {i for x in c.entry["inputs"]["X"] for i, n in enumerate(x["recursive_sequence_lengths"][-1]) if n == 0}
+    )
+
+
+WRONG_ROWS += [
+    WrongRows(
+        operator,
+        "the rows of empty sequences are not compared: Paddle takes a row of the next sequence, or what lies behind x",
+        empty_sequences,
+    )
+    for operator in ("fusion_seqpool_concat", "fusion_seqpool_cvm_concat")
 ]

@@ -89,12 +89,17 @@ def test_refused_input(entry, tally, answers):
 POOLED = "sequence_pool/r/040"  # values, indices and gradients
 STRUCTURED = "sequence_pool/r/051"  # two levels, so that a LoD is left
 DIFFERENT = "lod_propagation/r/001"
+STRANGE = "fusion_seqpool_concat/r/017"  # a row that is not compared
 PLANTED = {
     "a value": (POOLED, lambda entry, arrays: arrays[entry["outputs"]["Out"]["array_key"]].__iadd__(1e-3)),
     "an index": (POOLED, lambda entry, arrays: arrays[entry["outputs"]["MaxIndex"]["array_key"]].__iadd__(1)),
     "a gradient": (POOLED, lambda entry, arrays: arrays[entry["grads"]["in_grads"]["X"]["array_key"]].__iadd__(1e-3)),
     "a length": (STRUCTURED, lambda entry, arrays: entry["outputs"]["Out"].update(recursive_sequence_lengths=[[1, 2]])),
     "a difference": (DIFFERENT, lambda entry, arrays: arrays[entry["outputs"]["Out"]["array_key"]].__iadd__(1e-3)),
+    "a row beside strange ones": (
+        STRANGE,
+        lambda entry, arrays: arrays[entry["outputs"]["Out"]["array_key"]].__iadd__([[0], [0], [1e-3]]),
+    ),
     "a reason": (DIFFERENT, lambda entry, arrays: entry.update(differs="for a reason that no rule has")),
 }
 

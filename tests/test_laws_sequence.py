@@ -27,11 +27,11 @@ differentiable = pytest.mark.parametrize("info", [i for i in SEQUENCES if i.diff
 takes_level = pytest.mark.parametrize("info", [i for i in SEQUENCES if i.levels], ids=lambda info: info.id)
 #: Operators whose first argument may be a plain tensor.
 TAKE_PLAIN = (
-    "broadcast im2sequence lod_append lod_reset merge_lod_tensor reorder_lod_tensor_by_rank sequence_expand "
+    "broadcast cvm filter_by_instag im2sequence lod_append lod_reset merge_lod_tensor reorder_lod_tensor_by_rank sequence_expand "
     "sequence_expand_as sequence_mask sequence_scatter shrink_memory split_lod_tensor"
 ).split()
 #: Operators whose results have other shapes for other values.
-CHANGE_SHAPE = "beam_search beam_search_decode sequence_erase".split()
+CHANGE_SHAPE = "beam_search beam_search_decode filter_by_instag sequence_erase".split()
 
 
 @takes_level

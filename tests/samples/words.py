@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import reference.chain
 import reference.decoding
+import reference.fused
 import reference.ops
+import reference.pairs
 import reference.plan
 import reference.sequence
 import torch
@@ -173,7 +175,14 @@ class SequenceInfo(Info):
 
     @property
     def reference(self):
-        files = (reference.plan, reference.chain, reference.decoding, reference.sequence)
+        files = (
+            reference.plan,
+            reference.chain,
+            reference.decoding,
+            reference.fused,
+            reference.pairs,
+            reference.sequence,
+        )
         return next(getattr(file, self.name) for file in files if hasattr(file, self.name))
 
     def run(self, sample, args=None, kwargs=None, by_reference=False):

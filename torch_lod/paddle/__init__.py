@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING
 
 from ..sequence import plan
 from ..sequence.plan import *
-from . import chain, chunks, create, decoding, forms, layout, recurrent
+from . import chain, chunks, create, decoding, forms, fused, layout, match, recurrent
 from .chain import *
 from .chunks import *
 from .create import *
 from .decoding import *
 from .forms import *
+from .fused import *
 from .layout import *
+from .match import *
 from .recurrent import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
-    _families = (chain, chunks, create, decoding, forms, layout, plan, recurrent)
+    _families = (chain, chunks, create, decoding, forms, fused, layout, match, plan, recurrent)
     __all__ = [name for family in _families for name in family.__all__]

@@ -3,14 +3,16 @@
 
 from typing import TYPE_CHECKING
 
-from . import attention, beam, loop, pool, rearrange, windows, within
+from . import attention, beam, loop, pairs, pool, rearrange, windows, within
 from .attention import *
 from .beam import *
 from .loop import *
+from .pairs import *
 from .pool import *
 from .rearrange import *
 from .windows import *
 from .within import *
 
 if not TYPE_CHECKING:  # type checkers cannot read this and would treat the names as private
-    __all__ = [name for family in (attention, beam, loop, pool, rearrange, windows, within) for name in family.__all__]
+    _families = (attention, beam, loop, pairs, pool, rearrange, windows, within)
+    __all__ = [name for family in _families for name in family.__all__]

@@ -1,7 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on LoDTensors: a file for each of torch_lod/sequence."""
 
-from samples.sequence import attention, chain, chunks, decoding, layout, plan, pool, rearrange, windows, within
+from samples.sequence import (
+    attention,
+    chain,
+    chunks,
+    decoding,
+    fused,
+    layout,
+    match,
+    pairs,
+    plan,
+    pool,
+    rearrange,
+    windows,
+    within,
+)
 
-FAMILIES = (pool, within, attention, rearrange, layout, windows, plan, chain, chunks, decoding)
+FAMILIES = (pool, within, attention, rearrange, layout, windows, plan, pairs, chain, chunks, decoding, fused, match)
 ENTRIES = [entry for family in FAMILIES for entry in family.ENTRIES]

@@ -250,6 +250,7 @@ MADE = {
     "LSTM": [((3, 2), {"proj_size": 1, "num_layers": 1, "dtype": torch.float32, "device": torch.device("cpu")})],
     "RNN": [((3, 2, 1, "relu"), {"bias": False})],
     "AttentionPool": [((3, 2), {"level": -1})],
+    "CTCLoss": [((0, "sum"), {"zero_infinity": True, "norm_by_times": False, "level": -1})],
     "DynamicRNN": [((torch.nn.GRUCell(3, 2),), {"reverse": False})],
     "MultiheadAttention": [((4, 2, 0.5), {"causal": True, "window": 2, "alibi": True, "kdim": 4, "vdim": 4})],
     "Plain": [((torch.nn.Linear(3, 2), 1), {})],
@@ -287,7 +288,7 @@ def _tensors(module, x):
 def _modules():
     for name, givens in MADE.items():
         for args, kwargs in givens:
-            form = _only_made if name == "Plain" else _made
+            form = _only_made if name in ("CTCLoss", "Plain") else _made
             yield f"nn.{name}", Call(functools.partial(form, getattr(nn, name)), args, kwargs)
     gru, h = nn.GRU(3, 2), torch.zeros(1, 3, 2)
     forwards = {
@@ -299,6 +300,7 @@ def _modules():
         ],
         "RNN": [(nn.RNN(3, 2), two(), h)],
         "AttentionPool": [(nn.AttentionPool(3, 2), two())],
+        "CTCLoss": [(nn.CTCLoss(), one(), tl.from_lengths(ints(1, 2, 1), [[1, 0, 2]]))],
         "DynamicRNN": [(nn.DynamicRNN(torch.nn.GRUCell(3, 2)), two(), torch.zeros(3, 2))],
         "MultiheadAttention": [(nn.MultiheadAttention(4, 2), one(4), one(4, 1), one(4, 2))],
         "RowConv": [(nn.RowConv(3, 1), two())],

@@ -77,4 +77,12 @@ attention_composed({inputs}, {options}) -> Tensor
 scores_back = Tensor? bias, Tensor? slopes, Tensor? seed, float? scale
 given = Tensor grad, {inputs}, {scores_back}, int left, int right, float dropout
 attention_backward({given}, Tensor output, Tensor logsumexp, bool biases) -> (Tensor, Tensor, Tensor, Tensor, Tensor)
+
+# labels of sequences, by connectionist temporal classification
+ctc = Tensor values, Tensor row_offsets, Tensor labels, Tensor label_offsets, int blank=0
+ctc_loss({ctc}, bool zero_infinity=False) -> Tensor
+ctc_loss_composed({ctc}, bool zero_infinity=False) -> Tensor
+ctc_back = Tensor grad, Tensor values, Tensor row_offsets, Tensor labels, Tensor label_offsets, int blank
+ctc_loss_backward({ctc_back}) -> Tensor
+ctc_best_path({ctc}) -> (Tensor, Tensor)
 )schemas"

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import reference.labels
 import reference.ops
 import reference.plan
 import reference.sequence
@@ -171,7 +172,8 @@ class SequenceInfo(Info):
 
     @property
     def reference(self):
-        return getattr(reference.plan if hasattr(reference.plan, self.name) else reference.sequence, self.name)
+        modules = reference.plan, reference.labels, reference.sequence
+        return getattr(next(m for m in modules if hasattr(m, self.name)), self.name)
 
     def run(self, sample, args=None, kwargs=None, by_reference=False):
         args, kwargs = sample.args if args is None else args, sample.kwargs if kwargs is None else kwargs

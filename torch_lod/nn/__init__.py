@@ -2,6 +2,7 @@
 """Modules for LoDTensors."""
 
 from .attention import MultiheadAttention, TransformerEncoderLayer
+from .ctc import CTCLoss
 from .plain import Plain
 from .rnn import GRU, LSTM, RNN, DynamicRNN, last_state
 from .sequence import AttentionPool, RowConv, SequenceConv, SequenceConv1d, SequencePool, SequenceSoftmax
@@ -11,6 +12,7 @@ __all__ = [
     "LSTM",
     "RNN",
     "AttentionPool",
+    "CTCLoss",
     "DynamicRNN",
     "MultiheadAttention",
     "Plain",

@@ -8,8 +8,9 @@ in host memory are checked on every call; offsets on a GPU are clamped by the ke
 from typing import TYPE_CHECKING
 
 from . import attention as _attention
-from . import normalize, recurrence, rows, scan, segment
+from . import ctc, normalize, recurrence, rows, scan, segment
 from .attention import *
+from .ctc import *
 from .library import COMPILED as COMPILED
 from .normalize import *
 from .recurrence import *
@@ -19,4 +20,6 @@ from .segment import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
     __all__ = ["COMPILED"]
-    __all__ += [name for family in (_attention, normalize, recurrence, rows, scan, segment) for name in family.__all__]
+    __all__ += [
+        name for family in (_attention, ctc, normalize, recurrence, rows, scan, segment) for name in family.__all__
+    ]

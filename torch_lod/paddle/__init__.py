@@ -6,6 +6,7 @@
     x.filter_rows, x.with_lod, tl.LoD             for sequence_erase, lod_reset, lod_append
     sequence_pool(x, "first"), tl.cat             for sequence_first_step, sequence_last_step, sequence_concat
     sequence_conv1d, sequence_unfold              for sequence_conv, row_conv, sequence_enumerate
+    tl.nn.CTCLoss, tl.ctc_decode                  for warpctc, ctc_greedy_decoder, ctc_align
     tl.nn.LSTM, tl.nn.GRU, tl.scan                for the recurrences on projected inputs, and the plan of one
 
 Every name is also reachable as `tl.name`, but is not in `tl.__all__`.
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING
 
 from ..sequence import plan
 from ..sequence.plan import *
-from . import create, forms, layout, recurrent
+from . import create, forms, labels, layout, recurrent
 from .create import *
 from .forms import *
+from .labels import *
 from .layout import *
 from .recurrent import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
-    __all__ = [name for family in (create, forms, layout, plan, recurrent) for name in family.__all__]
+    __all__ = [name for family in (create, forms, labels, layout, plan, recurrent) for name in family.__all__]

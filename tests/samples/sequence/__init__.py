@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on LoDTensors: a file for each of torch_lod/sequence."""
 
-from samples.sequence import attention, layout, plan, pool, rearrange, windows, within
+from samples.sequence import attention, labels, layout, plan, pool, rearrange, windows, within
 
-FAMILIES = (pool, within, attention, rearrange, layout, windows, plan)
+FAMILIES = (pool, within, attention, rearrange, layout, windows, plan, labels)
 ENTRIES = [entry for family in FAMILIES for entry in family.ENTRIES]

@@ -5,7 +5,7 @@ They stand in when the compiled operators are missing and on devices without ker
 gradients of gradients of the recurrences, and are a second opinion in the tests.
 """
 
-from . import attention, conv, normalize, recurrence, rows, scan, segment
+from . import attention, conv, ctc, normalize, recurrence, rows, scan, segment
 from .register import beside_kernels, in_place_of_kernels
 from .table import COMPOSITIONS, OPAQUE, RECORDED
 
@@ -16,6 +16,7 @@ __all__ = [
     "attention",
     "beside_kernels",
     "conv",
+    "ctc",
     "in_place_of_kernels",
     "normalize",
     "recurrence",

@@ -52,7 +52,8 @@ FEATURES = {
 #: Operators whose results have no gradient.
 WHOLE = (
     "ops.rank_by_length ops.run_map lod_rank_table max_sequence_len sequence_argmax sequence_enumerate sequence_erase "
-    "sequence_mask ops.ctc_best_path ctc_align ctc_decode ctc_greedy_decoder"
+    "sequence_mask ops.ctc_best_path ctc_align ctc_decode ctc_greedy_decoder "
+    "ops.edit_alignment ops.edit_distance edit_distance"
 ).split()
 
 _STEPS = "a Python loop over the steps of a recurrence, and their number and sizes are data"

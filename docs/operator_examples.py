@@ -42,6 +42,11 @@ rows = tl.LoDTensor(torch.nn.functional.one_hot(x.values().long() % 3, 3).float(
 labels = tl.ctc_decode(rows)
 loss = tl.paddle.warpctc(rows, labels)
 """,
+    "edit_distance": """
+other = tl.sequence_reverse(x.long())
+distance = tl.edit_distance(x.long(), other)
+distance, of_x, of_other = tl.edit_distance(x.long(), other, return_alignment=True)
+""",
     # pool
     "sequence_pool": """
 sentences = tl.sequence_pool(x, "sum")

@@ -92,6 +92,13 @@ def ctc_align(c: Case):
     return {"Output": dense, "OutputLength": lengths.to(torch.int32)[:, None]}
 
 
+@adapter("edit_distance")
+def edit_distance(c: Case):
+    hyps, refs = padded_or_not(c, "Hyps", "HypsLength"), padded_or_not(c, "Refs", "RefsLength")
+    distance = tl.edit_distance(hyps, refs, normalized=c.attrs.get("normalized", True))
+    return {"Out": distance.float()[:, None], "SequenceNum": torch.tensor([len(distance)])}
+
+
 # Structure
 
 

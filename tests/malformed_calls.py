@@ -201,6 +201,12 @@ METHODS = {
         "__delattr__": [("rows",)],
     },
     MovedRows: {"lod": [()], "rows_dim": [()], "values": [()]},
+    tl.ErrorRate: {
+        "compute": [()],
+        "reset": [()],
+        "update": [(ids(), ids())],
+        "__call__": [(ids(), ids())],
+    },
     tl.RankTable: {
         "alive": [(0,)],
         "index": [()],
@@ -222,6 +228,7 @@ def _property(name):
 
 def _methods():
     objects = {tl.LoDTensor: (two, one), tl.LoD: (lod,), tl.RankTable: (lambda: tl.RankTable(lod(), 0),)}
+    objects[tl.ErrorRate] = (tl.ErrorRate,)
     objects[MovedRows] = (lambda: two().t(), lambda: two().sum(0))
     for cls, methods in METHODS.items():
         for name, givens in methods.items():
@@ -365,6 +372,7 @@ def _calls():
         "create_lod_tensor": [((rows(), [[2, 4]]), {}), (([[1, 2], [3]], [[2, 1]]), {"device": torch.device("cpu")})],
         "create_random_int_lodtensor": [(([[2, 1]], [2], 0, 9), {})],
         "RankTable": [((lod(), 0), {})],
+        "ErrorRate": [((), {"level": -1})],
         "array_to_lod_tensor": [((tl.lod_tensor_to_array(x, table), table), {})],
         "lod_rank_table": [((x,), {"level": 0})],
         "lod_tensor_to_array": [((x, table), {})],

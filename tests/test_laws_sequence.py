@@ -177,7 +177,7 @@ def test_refuses_what_is_no_lod_tensor(info, device):
     for wrong in (sample.args[0].values(), sample.args[0].tolist(), None, sample.args[0].lod):
         with pytest.raises(
             TypeError,
-            match=f"^{info.name}: expected (x|q|ids|logits|loss_rows) as a LoDTensor, got .*; see tl.from_lengths",
+            match=f"^{info.name}: expected (x|q|ids|logits|hypotheses|loss_rows) as a LoDTensor, got .*; see tl.from_lengths",
         ) as caught:
             info.op(wrong, *sample.args[1:], **sample.kwargs)
         assert isinstance(caught.value, tl.LoDError)

@@ -85,4 +85,9 @@ ctc_loss_composed({ctc}, bool zero_infinity=False) -> Tensor
 ctc_back = Tensor grad, Tensor values, Tensor row_offsets, Tensor labels, Tensor label_offsets, int blank
 ctc_loss_backward({ctc_back}) -> Tensor
 ctc_best_path({ctc}) -> (Tensor, Tensor)
+
+# distances of sequences of whole numbers
+pairs = Tensor values, Tensor row_offsets, Tensor others, Tensor other_offsets
+edit_distance({pairs}) -> Tensor
+edit_alignment({pairs}) -> (Tensor, Tensor, Tensor)
 )schemas"

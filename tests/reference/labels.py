@@ -2,11 +2,12 @@
 """What sequence operators on labels mean."""
 
 import itertools
+import math
 
 import torch
 from nested import within
 
-from reference import ctc
+from reference import ctc, edit
 from reference.sequence import above, parts, under
 
 
@@ -54,3 +55,22 @@ def ctc_alignment(x, labels, blank=0, level=-1):
             label = blank if path[r] < 0 else int(flat_labels[label_cuts[s] + path[r]])
             scores.append(rows[r].log_softmax(0)[label] if best[s].isfinite() else best[s].detach())
     return x.with_rows(path), x.with_rows(torch.stack(scores) if scores else rows.sum(1))
+
+
+def edit_distance(hypotheses, references, normalized=False, return_alignment=False, level=-1):
+    level = level % hypotheses.depth
+    pairs = [
+        (h.flatten().tolist(), r.flatten().tolist()) for h, r in zip(parts(hypotheses, level), parts(references, level))
+    ]
+    found = [edit.aligned(h, r) for h, r in pairs]
+    distances = torch.tensor([d for d, _, _ in found], dtype=torch.int64)
+    if normalized:
+        ratios = [d / len(r) if r else math.inf if d else 0.0 for (d, _, _), (_, r) in zip(found, pairs)]
+        distances = torch.tensor(ratios, dtype=torch.float32)
+    distances = above(hypotheses, level, distances)
+    if not return_alignment:
+        return distances
+    return distances, *(
+        x.with_rows(torch.tensor([i for f in found for i in f[k]], dtype=torch.int64))
+        for k, x in ((1, hypotheses), (2, references))
+    )

@@ -8,9 +8,10 @@ in host memory are checked on every call; offsets on a GPU are clamped by the ke
 from typing import TYPE_CHECKING
 
 from . import attention as _attention
-from . import ctc, normalize, recurrence, rows, scan, segment
+from . import ctc, edit, normalize, recurrence, rows, scan, segment
 from .attention import *
 from .ctc import *
+from .edit import *
 from .library import COMPILED as COMPILED
 from .normalize import *
 from .recurrence import *
@@ -21,5 +22,7 @@ from .segment import *
 if not TYPE_CHECKING:  # as in torch_lod.sequence
     __all__ = ["COMPILED"]
     __all__ += [
-        name for family in (_attention, ctc, normalize, recurrence, rows, scan, segment) for name in family.__all__
+        name
+        for family in (_attention, ctc, edit, normalize, recurrence, rows, scan, segment)
+        for name in family.__all__
     ]

@@ -3,9 +3,10 @@
 
 from typing import TYPE_CHECKING
 
-from . import attention, ctc, loop, pool, rearrange, windows, within
+from . import attention, ctc, edit, loop, pool, rearrange, windows, within
 from .attention import *
 from .ctc import *
+from .edit import *
 from .loop import *
 from .pool import *
 from .rearrange import *
@@ -13,4 +14,6 @@ from .windows import *
 from .within import *
 
 if not TYPE_CHECKING:  # type checkers cannot read this and would treat the names as private
-    __all__ = [name for family in (attention, ctc, loop, pool, rearrange, windows, within) for name in family.__all__]
+    __all__ = [
+        name for family in (attention, ctc, edit, loop, pool, rearrange, windows, within) for name in family.__all__
+    ]

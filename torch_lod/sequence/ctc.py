@@ -25,17 +25,18 @@ def with_classes(s: Along, blank) -> int:
     return integer("blank", blank, 0, s.rows.shape[1] - 1)
 
 
-def labels_of(s: Along, labels) -> tuple[Tensor, Tensor]:
+def labels_of(s: Along, labels, what: str = "labels", of: str = "x") -> tuple[Tensor, Tensor]:
     """The labels of the sequences of s, and their offsets."""
-    numbers = one_column("labels", labels).to(torch.int64)
+    numbers = one_column(what, labels).to(torch.int64)
     lod = labels._lod
     if lod.depth <= s.k:
-        raise LoDValueError(f"expected labels with at least {s.k + 1} levels, as x has at the level, got {lod.depth}")
+        raise LoDValueError(f"expected {what} with at least {s.k + 1} levels, as {of} has, got {lod.depth}")
     counts = s.lod.num_sequences(s.k), lod.num_sequences(s.k)
     if not known(counts[0] == counts[1]):
-        raise LoDValueError(f"expected labels for {counts[0]} sequences, as in x, got {counts[1]}")
+        raise LoDValueError(f"expected {what} for {counts[0]} sequences, as in {of}, got {counts[1]}")
     if s.k:
-        s.lod.outer_at(s.k).agreed(lod.outer_at(s.k))
+        above = s.lod.outer_at(s.k), lod.outer_at(s.k)
+        above[0].agreed(above[1])  # type: ignore[union-attr, arg-type]
     return numbers, lod.row_offsets_at(s.k, numbers.device)
 
 

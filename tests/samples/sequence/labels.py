@@ -94,6 +94,32 @@ def align_errors():
     yield "merge", lambda: tl.ctc_align(ids, merge_repeated=1), TypeError, "merge_repeated as a bool, got 1"
 
 
+def distances(x, k):
+    counts = x.lod.row_lengths(k)
+    lengths = torch.where(counts > 0, counts + torch.arange(len(counts)) % 3 - 1, torch.arange(len(counts)) % 2)
+    other = tl.from_lengths(
+        torch.arange(int(lengths.sum())).remainder(5).to(x.dtype),
+        [*x.lod.to_lengths()[:k], lengths.tolist()],
+        level_names=x.level_names and x.level_names[: k + 1],
+    )
+    for normalized in (False, True):
+        for aligned in (False, True):
+            yield f" {normalized} {aligned}", (x, other), {"normalized": normalized, "return_alignment": aligned}
+
+
+def distance_errors():
+    op, ids, y = tl.edit_distance, X[:, 0].long(), Y
+    yield "plain", lambda: op(ids.values(), y), TypeError, "hypotheses as a LoDTensor"
+    yield "plain references", lambda: op(ids, y.values()), TypeError, "references as a LoDTensor"
+    yield "floating", lambda: op(X[:, 0], y), TypeError, "hypotheses of an integer dtype, got torch.float32"
+    yield "floating references", lambda: op(ids, y.float()), TypeError, "references of an integer dtype"
+    yield "wide", lambda: op(X.long(), y), ValueError, "hypotheses of shape (rows,) or (rows, 1), got (6, 3)"
+    yield "levels", lambda: op(ids, y.drop_level(0)), ValueError, "references with at least 2 levels"
+    yield "sequences", lambda: op(ids, y.drop_level(0), level=0), ValueError, "references for 2 sequences"
+    yield "normalized", lambda: op(ids, y, normalized=1), TypeError, "normalized as a bool, got 1"
+    yield "alignment", lambda: op(ids, y, return_alignment=None), TypeError, "return_alignment as a bool, got None"
+
+
 THREE = ((3,),)
 ENTRIES = [
     SequenceInfo("warpctc", over(losses, THREE), labelled_errors("warpctc", rows="logits"), tolerance=CARRIED),
@@ -103,4 +129,5 @@ ENTRIES = [
     SequenceInfo("ctc_decode", over(decodes, THREE), decode_errors, differentiable=False),
     SequenceInfo("ctc_greedy_decoder", over(greedy, THREE), greedy_errors, differentiable=False),
     SequenceInfo("ctc_align", over(aligns, ((), (1,))), align_errors, WHOLE, differentiable=False),
+    SequenceInfo("edit_distance", over(distances, ((), (1,))), distance_errors, WHOLE, differentiable=False),
 ]

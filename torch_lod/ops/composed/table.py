@@ -10,8 +10,10 @@ from .. import check
 
 COMPOSITIONS: dict[str, Callable] = {}
 #: The host plans their steps or goes from sequence to sequence: tracers must see one operator and never look inside.
-OPAQUE = ("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward", "attention", "attention_backward")
-OPAQUE += ("ctc_loss", "ctc_loss_backward", "ctc_best_path")
+OPAQUE = (
+    *("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward", "attention", "attention_backward"),
+    *("ctc_loss", "ctc_loss_backward", "ctc_best_path", "edit_distance", "edit_alignment"),
+)
 #: Of these, the ones that autograd may record step by step where nothing traces: as large as what the operator would save.
 RECORDED = ("lstm", "gru", "rnn")
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.

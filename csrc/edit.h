@@ -62,6 +62,36 @@ class EditBits {
     if (uint64_t(high) - uint64_t(low) < kNumbered) number(pattern, m, text, n, low);
     else look_up(pattern, m, text, n);
   }
+  // A pattern of one word: what the columns add to its length.
+  int64_t one_word(const int64_t* pattern, int64_t m, const int64_t* text, int64_t n, const Exec& exec) {
+    int64_t low = pattern[0], high = low;
+    for (int64_t i = 0; i < m; ++i) low = pattern[i] < low ? pattern[i] : low, high = pattern[i] > high ? pattern[i] : high;
+    const uint64_t last = uint64_t(1) << (m - 1);
+    EditBlock block{~uint64_t(0), 0};
+    int64_t added = 0;
+    if (uint64_t(high) - uint64_t(low) >= kNumbered) {
+      fill(pattern, m, text, n, 1);
+      const Look found = look();
+      for (int64_t j = 0; j < n; ++j) {
+        added += block.advance(*found.of(j), 1, last);
+        if (j % (1 << 20) == 1 << 19) exec.pause();
+      }
+      return added;
+    }
+    if (masks_.empty()) masks_.resize(kNumbered);
+    uint64_t* masks = masks_.data();
+    for (int64_t begin = 0; begin < n; begin += 1 << 20) {
+      if (begin) exec.pause();  // which may throw: while it is asked the table is all zeros
+      const int64_t end = n - begin < 1 << 20 ? n : begin + (1 << 20);
+      for (int64_t i = 0; i < m; ++i) masks[pattern[i] - low] |= uint64_t(1) << i;
+      for (int64_t j = begin; j < end; ++j) {
+        const uint64_t from = uint64_t(text[j]) - uint64_t(low);
+        added += block.advance(from < kNumbered ? masks[from] : 0, 1, last);
+      }
+      for (int64_t i = 0; i < m; ++i) masks[pattern[i] - low] = 0;
+    }
+    return added;
+  }
   // Of symbol j of the text; zeros for the 8 before and the 8 behind it.
   struct Look {
     const uint64_t* bits;
@@ -122,6 +152,7 @@ class EditBits {
       if (!slot.number || slot.symbol == symbol) return slot;
     }
   }
+  std::vector<uint64_t> masks_;
   std::vector<int32_t> numbers_;
   std::vector<Slot> slots_;
   std::vector<uint64_t> bits_;  // of symbol number k from word k * words; number 0: of no symbol of the pattern
@@ -174,17 +205,10 @@ struct EditDistanceKernel {
   // What the columns add to the length of the pattern. Apart, so that what is of a thread is found once.
   __attribute__((noinline)) static int64_t walk(EditBits& bits, const int64_t* pattern, int64_t m, const int64_t* text,
                                                 int64_t n, int64_t words, uint64_t last, const Exec& exec) {
+    if (words == 1) return bits.one_word(pattern, m, text, n, exec);
     bits.fill(pattern, m, text, n, words);
     const EditBits::Look look = bits.look();
     int64_t added = 0;
-    if (words == 1) {
-      EditBlock block{~uint64_t(0), 0};
-      for (int64_t j = 0; j < n; ++j) {
-        added += block.advance(*look.of(j), 1, last);
-        if (j % (1 << 20) == 1 << 19) exec.pause();
-      }
-      return added;
-    }
     std::vector<int8_t> sides(n, 1);
     for (int64_t first = 0; first < words; first += 8) {
       const bool ends = words - first <= 8;

@@ -58,14 +58,20 @@ class EditBits {
     at_.assign(n + 16, 0);
     bits_.assign(words_, 0);
     int64_t low = pattern[0], high = low;
-    for (int64_t i = 0; i < m; ++i) low = pattern[i] < low ? pattern[i] : low, high = pattern[i] > high ? pattern[i] : high;
+    for (int64_t i = 0; i < m; ++i) {
+      low = pattern[i] < low ? pattern[i] : low;
+      high = pattern[i] > high ? pattern[i] : high;
+    }
     if (uint64_t(high) - uint64_t(low) < kNumbered) number(pattern, m, text, n, low);
     else look_up(pattern, m, text, n);
   }
   // A pattern of one word: what the columns add to its length.
   int64_t one_word(const int64_t* pattern, int64_t m, const int64_t* text, int64_t n, const Exec& exec) {
     int64_t low = pattern[0], high = low;
-    for (int64_t i = 0; i < m; ++i) low = pattern[i] < low ? pattern[i] : low, high = pattern[i] > high ? pattern[i] : high;
+    for (int64_t i = 0; i < m; ++i) {
+      low = pattern[i] < low ? pattern[i] : low;
+      high = pattern[i] > high ? pattern[i] : high;
+    }
     const uint64_t last = uint64_t(1) << (m - 1);
     EditBlock block{~uint64_t(0), 0};
     int64_t added = 0;
@@ -165,8 +171,8 @@ struct EditBlocks {
   typedef uint64_t U __attribute__((vector_size(64)));
   typedef int64_t I __attribute__((vector_size(64)));
 
-  // Of blocks [first, first + 8) of all columns; `sides` are the differences that enter above, and then those that leave
-  // below. Returns the sum of those that leave at bit `last` of block `first + lane`.
+  // Of blocks [first, first + 8) of all columns; `sides` are the differences that enter above, and then those that
+  // leave below. Returns the sum of those that leave at bit `last` of block `first + lane`.
   static int64_t run(EditBits::Look bits, int64_t first, int lane, int64_t n, uint64_t last, int8_t* sides,
                      const Exec& exec) {
     const I lanes = {0, 1, 2, 3, 4, 5, 6, 7};

@@ -2,10 +2,10 @@
 // alignments of labels with rows, its gradient, and the best alignment. Kernel text, see torch_lod/device.h.
 //
 // The lattice of a sequence of L labels has 2 L + 1 states: blank 0, label 0, blank 1, ..., label L - 1, blank L.
-// Column i holds blank i and label i, and the states lie apart by kind, so that all blanks of a row have one probability
-// and kCtcColumns columns are one vector, whose operators are those of a number (on a GPU it is one). Probabilities of
-// paths are numbers m 2^e with an exponent of their own: neither scores of 1e4 nor 20,000 rows overflow or underflow, the
-// relative error is that of a product, and no cell needs a logarithm or an exponential.
+// Column i holds blank i and label i, and the states lie apart by kind, so that all blanks of a row have one
+// probability and kCtcColumns columns are one vector, whose operators are those of a number (on a GPU it is one).
+// Probabilities of paths are numbers m 2^e with an exponent of their own: neither scores of 1e4 nor 20,000 rows
+// overflow or underflow, the relative error is that of a product, and no cell needs a logarithm or an exponential.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_CTC_ARGUMENTS

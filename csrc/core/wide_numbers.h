@@ -117,8 +117,9 @@ struct CtcWide {
 
 // 2^d, and 0 for what is too small beside 1.
 template <class A, class I>
-LOD_FN auto ctc_power(I d) {
+LOD_FN auto ctc_power(const I& of) {
   using N = CtcNumber<A>;
+  I d = of;
   const I low = I{} - N::kBias, high = I{} + N::kBias;
   d = d < low ? low : d;
   d = d > high ? high : d;

@@ -52,13 +52,15 @@ FEATURES = {
 #: Operators whose results have no gradient.
 WHOLE = (
     "ops.rank_by_length ops.run_map lod_rank_table max_sequence_len sequence_argmax sequence_enumerate sequence_erase "
-    "sequence_mask chunk_eval"
+    "sequence_mask chunk_eval ops.ctc_best_path ctc_align ctc_decode ctc_greedy_decoder "
+    "ops.edit_alignment ops.edit_distance edit_distance"
 ).split()
 
 _STEPS = "a Python loop over the steps of a recurrence, and their number and sizes are data"
 _TABLE = "a RankTable is neither given to a program nor returned by one"
 _ONE_DTYPE = "takes tensors of one dtype; the layers above it cast"
 _CHOSEN = "how many rows there are depends on the scores"
+_LENGTHS = "the lengths of its results are data"
 _NO_FAKE = "answers from host memory, and has no fake"
 _LOOPS = (
     "attention_lstm dynamic_gru dynamic_lstm dynamic_lstmp fused_embedding_fc_lstm fusion_gru fusion_lstm scan nn.DynamicRNN"
@@ -71,7 +73,10 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("lod_rank_table", "max_sequence_len"), _TABLE),
         "ops.rank_by_length": _NO_FAKE,
     },
-    "vmap": dict.fromkeys(("beam_search", "beam_search_decode"), _CHOSEN),
+    "vmap": {
+        **dict.fromkeys(("beam_search", "beam_search_decode"), _CHOSEN),
+        **dict.fromkeys(("ctc_decode", "ctc_greedy_decoder"), _LENGTHS),
+    },
     "autocast": dict.fromkeys(
         ("ops.attention", "ops.gru", "ops.lstm", "ops.rnn", "ops.segment_conv", "ops.segment_scan"), _ONE_DTYPE
     ),

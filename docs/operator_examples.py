@@ -22,6 +22,31 @@ of_article = tl.sequence_attention(rows, rows, rows, level="article")
 rows = tl.LoDTensor(torch.stack([x.values(), 0 * x.values()], 1), x.lod)
 turned = tl.rotary_embedding(rows)
 """,
+    # labels
+    "ctc_decode": """
+rows = tl.LoDTensor(torch.nn.functional.one_hot(x.values().long() % 3, 3).float(), x.lod)  # of three classes
+labels = tl.ctc_decode(rows)
+""",
+    "ctc_alignment": """
+rows = tl.LoDTensor(torch.nn.functional.one_hot(x.values().long() % 3, 3).float(), x.lod)
+labels = tl.ctc_decode(rows)
+path, scores = tl.ctc_alignment(rows, labels)
+""",
+    "ctc_align": "labels = tl.paddle.ctc_align(x.long() // 2)",
+    "ctc_greedy_decoder": """
+rows = tl.LoDTensor(torch.nn.functional.one_hot(x.values().long() % 3, 3).float(), x.lod)
+labels = tl.paddle.ctc_greedy_decoder(rows, 0)
+""",
+    "warpctc": """
+rows = tl.LoDTensor(torch.nn.functional.one_hot(x.values().long() % 3, 3).float(), x.lod)
+labels = tl.ctc_decode(rows)
+loss = tl.paddle.warpctc(rows, labels)
+""",
+    "edit_distance": """
+other = tl.sequence_reverse(x.long())
+distance = tl.edit_distance(x.long(), other)
+distance, of_x, of_other = tl.edit_distance(x.long(), other, return_alignment=True)
+""",
     # pairs
     "sequence_pairs": """
 y = tl.sequence_slice(x, [0, 0, 0, 1], [1, 1, 0, 1])  # the sentences cut short

@@ -48,6 +48,13 @@ def calls() -> dict[str, dict]:
     heads |= {"seed": torch.tensor(7), "scale": 1.0, "dropout": 0.5}
     saved = {"grad": ones(ROWS, 2, 4), "left": -1, "right": -1, "output": ones(ROWS, 2, 4), "biases": True}
     chain = {"values": values, "transition": ones(4, 2), "row_offsets": cut()}
+    ctc = {"values": ones(ROWS, 3), "row_offsets": cut(), "labels": ints(1, 2, 1), "label_offsets": ints(0, 1, 3)}
+    edits = {
+        "values": ints(*range(ROWS)),
+        "row_offsets": cut(),
+        "others": ints(1, 2, 1),
+        "other_offsets": ints(0, 1, 3),
+    }
     conv = {"values": values, "row_offsets": cut(), "start": -1}
     return {
         "check_lod": {"offsets": [ints(0, 2), cut()], "rows": ROWS},
@@ -72,6 +79,9 @@ def calls() -> dict[str, dict]:
         "segment_normalize_backward": {**segments, "grad": values, "eps": 1e-5},
         "segment_conv": {**conv, "weight": ones(3, 2, 4), "bias": ones(4)},
         "segment_conv_weight": {**conv, "grad": values, "size": 3},
+        **dict.fromkeys(("edit_distance", "edit_alignment"), edits),
+        **dict.fromkeys(("ctc_loss", "ctc_loss_composed", "ctc_best_path"), ctc),
+        "ctc_loss_backward": {**ctc, "grad": ones(2), "blank": 0},
         "segment_scan": {**segments, "factors": values},
         "segment_cumulative": {**segments, "reduce": "max"},
         **{name: forward(4, **one) for name in ("lstm", "lstm_composed")},

@@ -73,6 +73,43 @@ def sequence_reverse(c: Case):
     return {"Y": tl.sequence_reverse(c["X"])}
 
 
+# Labels
+
+
+def padded_or_not(c: Case, slot: str, lengths: str, time_first: bool = False):
+    """As a LoDTensor: with a LoD, or padded with lengths beside."""
+    x = c[slot]
+    if lengths not in c:
+        return x
+    x = x.transpose(0, 1) if time_first else x
+    return tl.from_padded(x, c[lengths].flatten())
+
+
+@adapter("warpctc")
+def warpctc(c: Case):
+    logits = padded_or_not(c, "Logits", "LogitsLength", time_first=True)
+    label = padded_or_not(c, "Label", "LabelLength")
+    losses = tl.warpctc(logits, label, c.attrs.get("blank", 0), c.attrs.get("norm_by_times", False))
+    return {"Loss": losses[:, None]}
+
+
+@adapter("ctc_align")
+def ctc_align(c: Case):
+    x = padded_or_not(c, "Input", "InputLength")
+    out = tl.ctc_align(x, blank=c.attrs.get("blank", 0), merge_repeated=c.attrs.get("merge_repeated", True))
+    if "InputLength" not in c:
+        return {"Output": out[:, None]}
+    dense, lengths = out.to_padded(c.attrs.get("padding_value", 0), max_length=c["Input"].shape[1])
+    return {"Output": dense, "OutputLength": lengths.to(torch.int32)[:, None]}
+
+
+@adapter("edit_distance")
+def edit_distance(c: Case):
+    hyps, refs = padded_or_not(c, "Hyps", "HypsLength"), padded_or_not(c, "Refs", "RefsLength")
+    distance = tl.edit_distance(hyps, refs, normalized=c.attrs.get("normalized", True))
+    return {"Out": distance.float()[:, None], "SequenceNum": torch.tensor([len(distance)])}
+
+
 # Structure
 
 

@@ -209,6 +209,12 @@ METHODS = {
         "__delattr__": [("rows",)],
     },
     MovedRows: {"lod": [()], "rows_dim": [()], "values": [()]},
+    tl.ErrorRate: {
+        "compute": [()],
+        "reset": [()],
+        "update": [(ids(), ids())],
+        "__call__": [(ids(), ids())],
+    },
     tl.RankTable: {
         "alive": [(0,)],
         "index": [()],
@@ -239,6 +245,7 @@ def _methods():
     objects = {tl.LoDTensor: (two, one), tl.LoD: (lod,), tl.RankTable: (lambda: tl.RankTable(lod(), 0),)}
     objects[tl.BeamSearch] = (lambda: tl.BeamSearch(_stepping, end=0, beam=2, max_length=3),)
     objects[tl.ChunkEvaluator] = (lambda: tl.ChunkEvaluator("IOB", 2),)
+    objects[tl.ErrorRate] = (tl.ErrorRate,)
     objects[MovedRows] = (lambda: two().t(), lambda: two().sum(0))
     for cls, methods in METHODS.items():
         for name, givens in methods.items():
@@ -267,6 +274,7 @@ MADE = {
     "LSTM": [((3, 2), {"proj_size": 1, "num_layers": 1, "dtype": torch.float32, "device": torch.device("cpu")})],
     "RNN": [((3, 2, 1, "relu"), {"bias": False})],
     "AttentionPool": [((3, 2), {"level": -1})],
+    "CTCLoss": [((0, "sum"), {"zero_infinity": True, "norm_by_times": False, "level": -1})],
     "DynamicRNN": [((torch.nn.GRUCell(3, 2),), {"reverse": False})],
     "MultiheadAttention": [((4, 2, 0.5), {"causal": True, "window": 2, "alibi": True, "kdim": 4, "vdim": 4})],
     "Plain": [((torch.nn.Linear(3, 2), 1), {})],
@@ -304,7 +312,7 @@ def _tensors(module, x):
 def _modules():
     for name, givens in MADE.items():
         for args, kwargs in givens:
-            form = _only_made if name == "Plain" else _made
+            form = _only_made if name in ("CTCLoss", "Plain") else _made
             yield f"nn.{name}", Call(functools.partial(form, getattr(nn, name)), args, kwargs)
     gru, h = nn.GRU(3, 2), torch.zeros(1, 3, 2)
     forwards = {
@@ -316,6 +324,7 @@ def _modules():
         ],
         "RNN": [(nn.RNN(3, 2), two(), h)],
         "AttentionPool": [(nn.AttentionPool(3, 2), two())],
+        "CTCLoss": [(nn.CTCLoss(), one(), tl.from_lengths(ints(1, 2, 1), [[1, 0, 2]]))],
         "DynamicRNN": [(nn.DynamicRNN(torch.nn.GRUCell(3, 2)), two(), torch.zeros(3, 2))],
         "MultiheadAttention": [(nn.MultiheadAttention(4, 2), one(4), one(4, 1), one(4, 2))],
         "RowConv": [(nn.RowConv(3, 1), two())],
@@ -383,6 +392,7 @@ def _calls():
         "RankTable": [((lod(), 0), {})],
         "BeamSearch": [((_stepping,), {"end": 0, "beam": 2, "n_best": 2, "max_length": 4, "length_penalty": 0.6})],
         "ChunkEvaluator": [(("IOBES", 1), {"excluded_chunk_types": [0], "level": -1})],
+        "ErrorRate": [((), {"level": -1})],
         "array_to_lod_tensor": [((tl.lod_tensor_to_array(x, table), table), {})],
         "lod_rank_table": [((x,), {"level": 0})],
         "lod_tensor_to_array": [((x, table), {})],

@@ -83,6 +83,16 @@ def attend(query_offsets, key_offsets, **options):
     return ops.attention(heads(), heads(), heads(), query_offsets, key_offsets, **options)
 
 
+def ctc(op, row_offsets, label_offsets, *first):
+    given = torch.ones(ROWS, 2), row_offsets, torch.ones(ROWS, dtype=torch.int64), label_offsets, 0
+    return getattr(torch.ops.torch_lod, op)(*first, *given)
+
+
+def edits(op, row_offsets, other_offsets):
+    numbers = torch.arange(ROWS)
+    return getattr(torch.ops.torch_lod, op)(numbers, row_offsets, numbers, other_offsets)
+
+
 def attend_backward(query_offsets, key_offsets):
     cuts, rest = (query_offsets, key_offsets), (None, None, None, None, -1, -1, 0.0, heads(), torch.ones(ROWS, 2), True)
     return torch.ops.torch_lod.attention_backward(*[heads()] * 4, *cuts, *rest)
@@ -129,6 +139,17 @@ OPERATORS = {
     ),
     "chain_argmax": lambda o: ops.chain_argmax(values(), torch.ones(4, 2), o, 2),
     "chain_sample": lambda o: ops.chain_sample(values(), torch.ones(4, 2), o, values()),
+    "ctc_loss-rows": lambda o: ctc("ctc_loss", o, ints(0, 2, 6)),
+    "ctc_loss-labels": lambda o: ctc("ctc_loss", ints(0, 2, 6), o),
+    "ctc_loss_backward-rows": lambda o: ctc("ctc_loss_backward", o, ints(0, 2, 6), torch.ones(segments(o))),
+    "ctc_loss_backward-labels": lambda o: ctc("ctc_loss_backward", ints(0, 2, 6), o, torch.ones(2)),
+    "ctc_loss_composed": lambda o: ctc("ctc_loss_composed", o, o),
+    "ctc_best_path-rows": lambda o: ctc("ctc_best_path", o, ints(0, 2, 6)),
+    "ctc_best_path-labels": lambda o: ctc("ctc_best_path", ints(0, 2, 6), o),
+    "edit_distance-rows": lambda o: edits("edit_distance", o, ints(0, 2, 6)),
+    "edit_distance-others": lambda o: edits("edit_distance", ints(0, 2, 6), o),
+    "edit_alignment-rows": lambda o: edits("edit_alignment", o, ints(0, 2, 6)),
+    "edit_alignment-others": lambda o: edits("edit_alignment", ints(0, 2, 6), o),
     "lstm": lambda o: ops.lstm(values(), *weights(4), None, None, None, None, o),
     "gru": lambda o: ops.gru(values(), *weights(3), None, None, None, o),
     "rnn": lambda o: ops.rnn(values(), *weights(1), None, None, None, o),

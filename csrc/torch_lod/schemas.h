@@ -85,4 +85,17 @@ chain_logsumexp_composed({chain}) -> Tensor
 chain_logsumexp_backward(Tensor grad, {chain}, Tensor state) -> (Tensor, Tensor)
 chain_argmax({chain}, int n=1) -> (Tensor, Tensor)
 chain_sample(Tensor state, Tensor transition, Tensor row_offsets, Tensor uniform) -> Tensor
+
+# labels of sequences, by connectionist temporal classification
+ctc = Tensor values, Tensor row_offsets, Tensor labels, Tensor label_offsets, int blank=0
+ctc_loss({ctc}, bool zero_infinity=False) -> Tensor
+ctc_loss_composed({ctc}, bool zero_infinity=False) -> Tensor
+ctc_back = Tensor grad, Tensor values, Tensor row_offsets, Tensor labels, Tensor label_offsets, int blank
+ctc_loss_backward({ctc_back}) -> Tensor
+ctc_best_path({ctc}) -> (Tensor, Tensor)
+
+# distances of sequences of whole numbers
+pairs = Tensor values, Tensor row_offsets, Tensor others, Tensor other_offsets
+edit_distance({pairs}) -> Tensor
+edit_alignment({pairs}) -> (Tensor, Tensor, Tensor)
 )schemas"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import reference.chain
 import reference.decoding
 import reference.fused
+import reference.labels
 import reference.ops
 import reference.pairs
 import reference.plan
@@ -180,6 +181,7 @@ class SequenceInfo(Info):
             reference.chain,
             reference.decoding,
             reference.fused,
+            reference.labels,
             reference.pairs,
             reference.sequence,
         )

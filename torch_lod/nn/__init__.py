@@ -3,6 +3,7 @@
 
 from .attention import MultiheadAttention, TransformerEncoderLayer
 from .chain import LinearChainCRF
+from .ctc import CTCLoss
 from .plain import Plain
 from .rnn import GRU, LSTM, RNN, DynamicRNN, last_state
 from .sequence import AttentionPool, RowConv, SequenceConv, SequenceConv1d, SequencePool, SequenceSoftmax
@@ -12,6 +13,7 @@ __all__ = [
     "LSTM",
     "RNN",
     "AttentionPool",
+    "CTCLoss",
     "DynamicRNN",
     "LinearChainCRF",
     "MultiheadAttention",

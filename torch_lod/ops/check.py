@@ -39,7 +39,9 @@ def has_no_data(t: Tensor) -> bool:
 
 
 #: Arguments that are copied, so that nobody else writes to what is checked.
-_STRUCTURE = frozenset({"row_offsets", "query_offsets", "key_offsets", "offsets", "starts", "map", "index"})
+_STRUCTURE = frozenset(
+    "row_offsets query_offsets key_offsets label_offsets other_offsets offsets starts map index labels".split()
+)
 
 
 @functools.cache

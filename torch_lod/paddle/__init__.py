@@ -7,6 +7,7 @@
     sequence_pool(x, "first"), tl.cat             for sequence_first_step, sequence_last_step, sequence_concat
     sequence_conv1d, sequence_unfold              for sequence_conv, row_conv, sequence_enumerate
     tl.nn.LinearChainCRF                          for linear_chain_crf, crf_decoding
+    tl.nn.CTCLoss, tl.ctc_decode                  for warpctc, ctc_greedy_decoder, ctc_align
     tl.nn.LSTM, tl.nn.GRU, tl.scan                for the recurrences on projected inputs, and the plan of one
 
 `chunk_eval` and `ChunkEvaluator` have no other form. Every name is also reachable as `tl.name`, but is not in `tl.__all__`.
@@ -16,17 +17,18 @@ from typing import TYPE_CHECKING
 
 from ..sequence import plan
 from ..sequence.plan import *
-from . import chain, chunks, create, decoding, forms, fused, layout, match, recurrent
+from . import chain, chunks, create, decoding, forms, fused, labels, layout, match, recurrent
 from .chain import *
 from .chunks import *
 from .create import *
 from .decoding import *
 from .forms import *
 from .fused import *
+from .labels import *
 from .layout import *
 from .match import *
 from .recurrent import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
-    _families = (chain, chunks, create, decoding, forms, fused, layout, match, plan, recurrent)
+    _families = (chain, chunks, create, decoding, forms, fused, labels, layout, match, plan, recurrent)
     __all__ = [name for family in _families for name in family.__all__]

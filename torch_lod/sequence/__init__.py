@@ -3,9 +3,11 @@
 
 from typing import TYPE_CHECKING
 
-from . import attention, beam, loop, pairs, pool, rearrange, windows, within
+from . import attention, beam, ctc, edit, loop, pairs, pool, rearrange, windows, within
 from .attention import *
 from .beam import *
+from .ctc import *
+from .edit import *
 from .loop import *
 from .pairs import *
 from .pool import *
@@ -14,5 +16,5 @@ from .windows import *
 from .within import *
 
 if not TYPE_CHECKING:  # type checkers cannot read this and would treat the names as private
-    _families = (attention, beam, loop, pairs, pool, rearrange, windows, within)
+    _families = (attention, beam, ctc, edit, loop, pairs, pool, rearrange, windows, within)
     __all__ = [name for family in _families for name in family.__all__]

@@ -7,6 +7,7 @@ from samples.sequence import (
     chunks,
     decoding,
     fused,
+    labels,
     layout,
     match,
     pairs,
@@ -17,5 +18,20 @@ from samples.sequence import (
     within,
 )
 
-FAMILIES = (pool, within, attention, rearrange, layout, windows, plan, pairs, chain, chunks, decoding, fused, match)
+FAMILIES = (
+    pool,
+    within,
+    attention,
+    rearrange,
+    layout,
+    windows,
+    plan,
+    pairs,
+    chain,
+    chunks,
+    decoding,
+    labels,
+    fused,
+    match,
+)
 ENTRIES = [entry for family in FAMILIES for entry in family.ENTRIES]

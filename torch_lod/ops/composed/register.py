@@ -12,6 +12,7 @@ _GRADIENTS = {
     "rnn": ("values", "weight_ih", "weight_hh", "bias_ih bias_hh", "h_0"),
     "attention": ("query", "key", "value", "bias", "slopes"),
     "chain_logsumexp": ("values", "transition"),
+    "ctc_loss": ("values",),
 }
 
 
@@ -72,6 +73,7 @@ def _register_gradient(library: torch.library.Library, name: str) -> None:
         found = backward(
             *(known[n] if n in known else next(given if n.startswith("grad") else rest) for n in arguments)
         )
+        found = found if isinstance(found, tuple) else (found,)
         of = {n: d for both, d in zip(_GRADIENTS[name], found) for n in both.split()}
         return tuple(None if i is None else of.get(n) for n, i in zip(names, inputs))
 

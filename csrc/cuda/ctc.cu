@@ -1,0 +1,3 @@
+// The kernels of ctc.h for the GPU. SPDX-License-Identifier: Apache-2.0
+#define LOD_KERNELS "ctc.h"
+#include "torch_lod/each_level.h"

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connectionist temporal classification in logarithms, a row of all sequences at a time, in float64."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from .. import check
+from .table import composition, segment_of_rows, vjp
+
+
+def _check(op, values, row_offsets, labels, label_offsets, blank) -> None:
+    check.segments(op, values, row_offsets)
+    check.is_floating(op, "values", values)
+    if values.dim() != 2:
+        raise ValueError(f"{op}: expected values of shape (rows, classes), got {values.dim()} dimensions")
+    check.index(op, "labels", labels, values.device)
+    check.offsets_kind(op, label_offsets, values.device, "label_offsets")
+    if label_offsets.shape != row_offsets.shape:
+        raise ValueError(
+            f"{op}: expected as many sequences of labels as of values, {row_offsets.shape[0] - 1}, got "
+            f"{label_offsets.shape[0] - 1}"
+        )
+    classes = values.shape[1]
+    if not 0 <= blank < classes:
+        raise ValueError(f"{op}: expected blank as one of {classes} classes, got {blank}")
+    check.offsets(op, row_offsets, values.shape[0])
+    check.offsets(op, label_offsets, labels.shape[0], "label_offsets", "labels")
+    if not check.readable(labels):
+        return
+    for i in ((labels < 0) | (labels >= classes) | (labels == blank)).nonzero()[:1].flatten().tolist():
+        s = int((label_offsets <= i).sum()) - 1
+        raise IndexError(
+            f"{op}: expected labels in [0, {classes - 1}] other than the blank {blank}, got {int(labels[i])} at position "
+            f"{i - int(label_offsets[s])} of sequence {s}"
+        )
+
+
+def _log(t: Tensor) -> Tensor:
+    """The logarithm, -inf without a gradient where t is 0."""
+    return torch.where(t == 0, -math.inf, torch.where(t == 0, 1, t).log())
+
+
+def _sum(*terms: Tensor) -> Tensor:
+    """log(e^a + e^b + ...); the gradient of impossible terms is 0."""
+    stacked = torch.stack(terms)
+    top = stacked.detach().amax(0)
+    top = torch.where(top == -math.inf, 0, top)
+    return _log((stacked - top).exp().sum(0)) + top
+
+
+def _best(*terms: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest, and which it is: the first of equals."""
+    best, which = terms[0], torch.zeros_like(terms[0], dtype=torch.int64)
+    for k, t in enumerate(terms[1:], 1):
+        which = torch.where(t > best, k, which)
+        best = torch.where(t > best, t, best)
+    return best, which
+
+
+class _Lattice:
+    """States (sequences, 2 labels + 1), and the log-probability that each has in a row."""
+
+    def __init__(self, values, row_offsets, labels, label_offsets, blank):
+        self.log_probs = values.double().log_softmax(1)
+        self.lengths, counts = row_offsets.diff(), label_offsets.diff()
+        self.rows = int(self.lengths.max()) if len(self.lengths) else 0
+        most = int(counts.max()) if len(counts) else 0
+        self.starts, self.last = row_offsets[:-1], 2 * counts
+        at = torch.arange(2 * most + 1, device=values.device)
+        label = (label_offsets[:-1, None] + at // 2).clamp(max=max(len(labels) - 1, 0))
+        odd = (at % 2 == 1) & (at < self.last[:, None])
+        of = labels[label] if len(labels) else label
+        self.classes = torch.where(odd, of, blank)
+        self.real = at <= self.last[:, None]
+        before = torch.cat([self.classes[:, :2], self.classes[:, :-2]], 1)[:, : 2 * most + 1]
+        self.skips = odd & (at > 1) & (before != self.classes)
+        # the state before the first row: it leads to the first blank and to the first label
+        self.start = torch.where(at == 0, 0.0, -math.inf).double().expand(self.classes.shape)
+
+    def emitted(self, t: int) -> Tensor:
+        row = (self.starts + t).clamp(max=max(len(self.log_probs) - 1, 0))
+        return torch.where(self.real, self.log_probs[row].gather(1, self.classes), -math.inf)
+
+    def terms(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What comes from the state itself, from the one before, and from the one before that."""
+        none = states.new_full((len(states), 2), -math.inf)
+        padded = torch.cat([none, states], 1)
+        return states, padded[:, 1:-1], torch.where(self.skips, padded[:, :-2], -math.inf)
+
+    def ends(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        last = self.last[:, None]
+        label = states.gather(1, (last - 1).clamp(min=0))[:, 0]
+        return states.gather(1, last)[:, 0], torch.where(self.last > 0, label, -math.inf)
+
+
+def _loss(values, row_offsets, labels, label_offsets, blank, zero_infinity) -> Tensor:
+    if check.has_no_data(row_offsets) or row_offsets.shape[0] == 1:
+        return values.new_zeros(row_offsets.shape[0] - 1)
+    g = _Lattice(values, row_offsets, labels, label_offsets, blank)
+    states = g.start
+    for t in range(g.rows):
+        states = torch.where((t < g.lengths)[:, None], _sum(*g.terms(states)) + g.emitted(t), states)
+    total = _sum(*g.ends(states))
+    none = total == -math.inf
+    return torch.where(none, 0.0 if zero_infinity else math.inf, -torch.where(none, 0, total)).to(values.dtype)
+
+
+@composition
+def ctc_loss(values, row_offsets, labels, label_offsets, blank=0, zero_infinity=False):
+    _check("ctc_loss", values, row_offsets, labels, label_offsets, blank)
+    return _loss(values, row_offsets, labels, label_offsets, blank, zero_infinity)
+
+
+@composition
+def ctc_loss_composed(*inputs):
+    return ctc_loss(*inputs)
+
+
+@composition
+def ctc_loss_backward(grad, values, row_offsets, labels, label_offsets, blank):
+    op = "ctc_loss_backward"
+    _check(op, values, row_offsets, labels, label_offsets, blank)
+    check.kind(op, "grad", grad, values.dtype, values.device)
+    if grad.shape != (row_offsets.shape[0] - 1,):
+        raise ValueError(f"{op}: expected grad of shape [{row_offsets.shape[0] - 1}], got {list(grad.shape)}")
+    if check.has_no_data(row_offsets):
+        return torch.empty_like(values)
+    structure = row_offsets, labels, label_offsets, blank
+    (found,) = vjp(lambda x: [_loss(x, *structure, False)], [values.double()], [grad.double()])
+    return found.to(values.dtype)
+
+
+@composition
+def ctc_best_path(values, row_offsets, labels, label_offsets, blank=0):
+    _check("ctc_best_path", values, row_offsets, labels, label_offsets, blank)
+    rows, count = values.shape[0], row_offsets.shape[0] - 1
+    if check.has_no_data(row_offsets) or count == 0 or rows == 0:
+        path = torch.empty(rows, dtype=torch.int64, device=values.device)
+        none = label_offsets.diff() > 0
+        return path, torch.where(none, -math.inf, 0.0).to(values.dtype) if count else values.new_zeros(0)
+    g = _Lattice(values.detach(), row_offsets, labels, label_offsets, blank)
+    states, came = g.start, []
+    for t in range(g.rows):
+        best, steps = _best(*g.terms(states))
+        states = torch.where((t < g.lengths)[:, None], best + g.emitted(t), states)
+        came.append(steps)
+    scores, on_label = _best(*g.ends(states))
+    at, found, kept = g.last - on_label, scores > -math.inf, []
+    for t in reversed(range(g.rows)):
+        here = (t < g.lengths) & found
+        kept.append(torch.where(here & (at % 2 == 1), at // 2, -1))
+        at = torch.where(here, at - came[t].gather(1, at[:, None])[:, 0], at)
+    of = segment_of_rows(row_offsets, rows)
+    position = torch.arange(rows, device=values.device) - row_offsets[of]
+    return torch.stack(kept[::-1])[position, of], scores.to(values.dtype)

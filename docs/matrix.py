@@ -53,7 +53,7 @@ FEATURES = {
 WHOLE = (
     "ops.rank_by_length ops.run_map lod_rank_table max_sequence_len sequence_argmax sequence_enumerate sequence_erase "
     "sequence_mask chunk_eval ops.ctc_best_path ctc_align ctc_decode ctc_greedy_decoder "
-    "ops.edit_alignment ops.edit_distance edit_distance"
+    "ops.edit_alignment ops.edit_distance edit_distance ops.chain_argmax ops.chain_sample crf_decoding"
 ).split()
 
 _STEPS = "a Python loop over the steps of a recurrence, and their number and sizes are data"
@@ -78,7 +78,11 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("ctc_decode", "ctc_greedy_decoder"), _LENGTHS),
     },
     "autocast": dict.fromkeys(
-        ("ops.attention", "ops.gru", "ops.lstm", "ops.rnn", "ops.segment_conv", "ops.segment_scan"), _ONE_DTYPE
+        (
+            *("ops.attention", "ops.gru", "ops.lstm", "ops.rnn", "ops.segment_conv", "ops.segment_scan"),
+            *("ops.chain_argmax", "ops.chain_logsumexp", "ops.chain_sample"),
+        ),
+        _ONE_DTYPE,
     ),
 }
 

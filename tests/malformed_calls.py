@@ -276,6 +276,7 @@ MADE = {
     "AttentionPool": [((3, 2), {"level": -1})],
     "CTCLoss": [((0, "sum"), {"zero_infinity": True, "norm_by_times": False, "level": -1})],
     "DynamicRNN": [((torch.nn.GRUCell(3, 2),), {"reverse": False})],
+    "LinearChainCRF": [((3,), {"allowed": torch.ones(3, 3).bool(), "allowed_end": torch.ones(3).bool(), "level": -1})],
     "MultiheadAttention": [((4, 2, 0.5), {"causal": True, "window": 2, "alibi": True, "kdim": 4, "vdim": 4})],
     "Plain": [((torch.nn.Linear(3, 2), 1), {})],
     "RowConv": [((3, 1), {"level": "b"})],
@@ -312,7 +313,7 @@ def _tensors(module, x):
 def _modules():
     for name, givens in MADE.items():
         for args, kwargs in givens:
-            form = _only_made if name in ("CTCLoss", "Plain") else _made
+            form = _only_made if name in ("CTCLoss", "LinearChainCRF", "Plain") else _made
             yield f"nn.{name}", Call(functools.partial(form, getattr(nn, name)), args, kwargs)
     gru, h = nn.GRU(3, 2), torch.zeros(1, 3, 2)
     forwards = {
@@ -326,6 +327,10 @@ def _modules():
         "AttentionPool": [(nn.AttentionPool(3, 2), two())],
         "CTCLoss": [(nn.CTCLoss(), one(), tl.from_lengths(ints(1, 2, 1), [[1, 0, 2]]))],
         "DynamicRNN": [(nn.DynamicRNN(torch.nn.GRUCell(3, 2)), two(), torch.zeros(3, 2))],
+        "LinearChainCRF": [
+            (nn.LinearChainCRF(3), two(), ints(*[0, 1, 2] * 9)[: two().lod.rows]),
+            (nn.LinearChainCRF(3, level=0), two(), two() > 0),
+        ],
         "MultiheadAttention": [(nn.MultiheadAttention(4, 2), one(4), one(4, 1), one(4, 2))],
         "RowConv": [(nn.RowConv(3, 1), two())],
         "SequenceConv": [(nn.SequenceConv(3, 2, 3, padding_trainable=True), two())],
@@ -337,6 +342,15 @@ def _modules():
     for name, givens in forwards.items():
         for given in givens:
             yield f"nn.{name}.forward", Call(_run, given)
+    crf = nn.LinearChainCRF(3, allowed=torch.eye(3).bool())
+    for name, args in {
+        "decode": (two(), 2),
+        "marginals": (two(),),
+        "sample": (two(), 2),
+        "log_partition": (two(),),
+    }.items():
+        yield f"nn.LinearChainCRF.{name}", Call(getattr(nn.LinearChainCRF, name), (crf, *args))
+    yield "nn.LinearChainCRF.transition", Call(nn.LinearChainCRF.transition, (crf,))
     plain = nn.Plain(torch.nn.Linear(3, 2), 1)
     yield "nn.Plain.tensors", Call(_tensors, (plain, one()))
     yield "nn.Plain.forward", Call(_run, (plain, *plain.tensors(one())))

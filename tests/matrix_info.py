@@ -101,6 +101,8 @@ def _recurrences() -> Iterator[tuple[str, Callable]]:
         given = 3 if name == "nn.MultiheadAttention" else 1
         yield name, over(lambda x, m=module, n=given: (m, (x,) * n, {}))
     yield "nn.CTCLoss", over(lambda x: (tl.nn.CTCLoss(), (x, x.with_values(1 + torch.arange(len(x)) % 7)), {}))
+    crf = tl.nn.LinearChainCRF(8).double()
+    yield "nn.LinearChainCRF", over(lambda x: (crf, (x, x.with_values(torch.arange(len(x)) % 8)), {}))
     dynamic = tl.nn.DynamicRNN(cell)
     yield "nn.DynamicRNN", over(lambda x: (dynamic, (x,), {}))
     yield "nn.last_state", over(lambda x: (tl.nn.last_state, (_random(2, x.num_sequences(-1), 3), x), {}))

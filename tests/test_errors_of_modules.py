@@ -73,6 +73,18 @@ MODULES = {
     "GRU": [lambda: tl.nn.GRU(4, 2)(X, torch.zeros(2)), lambda: tl.nn.GRU(4, 2, level=1)(X), lambda: tl.nn.GRU(4, 0)],
     "RNN": [lambda: tl.nn.RNN(4, 2, nonlinearity="elu"), lambda: tl.nn.RNN(4, 2)(None)],
     "AttentionPool": [lambda: tl.nn.AttentionPool(4, level=1)(X), lambda: tl.nn.AttentionPool(4, 4, 0)],
+    "CTCLoss": [
+        lambda: tl.nn.CTCLoss(-1),
+        lambda: tl.nn.CTCLoss(reduction="most"),
+        lambda: tl.nn.CTCLoss()(X, IDS),
+        lambda: tl.nn.CTCLoss(9)(X, tl.LoDTensor(torch.ones(5).long(), LOD)),
+    ],
+    "LinearChainCRF": [
+        lambda: tl.nn.LinearChainCRF(0),
+        lambda: tl.nn.LinearChainCRF(4, allowed=torch.ones(4, 4)),
+        lambda: tl.nn.LinearChainCRF(4)(X, torch.full((5,), 4)),
+        lambda: tl.nn.LinearChainCRF(3)(X, torch.zeros(5).long()),
+    ],
     "DynamicRNN": [
         lambda: tl.nn.DynamicRNN(None),
         lambda: tl.nn.DynamicRNN(nn.GRUCell(4, 4), 0),

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from ..cases import Cases, Setup
-from . import attention, compile, lod, lstm, nested, overhead, rows, segment, tail, windows
+from . import attention, compile, lod, lstm, nested, overhead, rows, segment, structured, tail, windows
 
 GROUPS: dict[str, Callable[[Setup], Cases]] = {
     "lod": lod.cases,
@@ -16,5 +16,6 @@ GROUPS: dict[str, Callable[[Setup], Cases]] = {
     "lstm": lstm.cases,
     "attention": attention.cases,
     "nested": nested.cases,
+    "structured": structured.cases,
     "compile": compile.cases,
 }

@@ -316,6 +316,8 @@ def changed(value, function):
         return value.with_values(function(value.values()))
     if isinstance(value, torch.Tensor):
         return function(value)
+    if hasattr(value, "_fields"):
+        return type(value)(*(changed(item, function) for item in value))
     if isinstance(value, (list, tuple)):
         return type(value)(changed(item, function) for item in value)
     if isinstance(value, dict):

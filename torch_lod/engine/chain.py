@@ -28,6 +28,7 @@ def emissions(x, transition, level: int | str = -1, what: str = "x") -> Along:
         )
     if transition.device != s.rows.device:
         raise LoDTypeError(f"expected transition on {s.rows.device}, as {what}, got one on {transition.device}")
+    with_memory(s.rows, transition)
     return s
 
 
@@ -44,7 +45,7 @@ def tags_of(s: Along, given, what: str) -> Tensor:
     if tags.dim() != 1:
         raise LoDValueError(f"expected {what} of shape (rows,) or (rows, 1), got {tuple(tags.shape)}")
     tags = tags.to(torch.int64)
-    for i in failing((tags < 0) | (tags >= count), f"{what} hold a tag out of range"):
+    for i in failing((tags < 0) | (tags >= count), f"linear_chain_crf: {what} hold a tag out of range"):
         sequence = int(torch.searchsorted(s.offsets, i, right=True)) - 1
         raise LoDIndexError(
             f"expected {what} in [0, {count - 1}], got {int(tags[i])} at position {i - int(s.offsets[sequence])} of "
@@ -104,8 +105,10 @@ def loss(s: Along, transition: Tensor, tags: Tensor) -> Tensor:
         found = ops.chain_logsumexp(some, transition, offsets)[0]
         every = ops.chain_logsumexp(values, transition, offsets)[0]
         return _as_scores(s, torch.where(found == float("-inf"), float("inf"), every - found))
-    before = ops.segment_unfold(tags + 2, offsets, 1, -1, 1, 0).squeeze(1)  # the row of `transition`: start first
-    ends = ops.segment_unfold(tags + 2, offsets, 1, 1, 1, 0).squeeze(1) == 0
+    sequence, edge = s.lod.segment_ids_at(s.k, values.device), torch.ones_like(tags[:1], dtype=torch.bool)
+    changes = sequence[1:] != sequence[:-1]
+    begins, ends = torch.cat([edge, changes]), torch.cat([changes, edge])
+    before = torch.where(begins, 0, tags.roll(1) + 2)  # the row of `transition`: start first
     score = values.gather(1, tags[:, None]).squeeze(1)
     score = score + transition.flatten().index_select(0, before * count + tags)
     score = score + torch.where(ends, transition[1].index_select(0, tags), 0)

@@ -11,6 +11,7 @@ from ..engine.chain import allowed_of, best, drawn, emissions, log_partition, lo
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence_operator import integer, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD
+from ..validate import with_memory
 from .module import at_least_one
 
 __all__ = ["LinearChainCRF"]
@@ -76,6 +77,7 @@ class LinearChainCRF(torch.nn.Module):
 
     def transition(self) -> Tensor:
         """All transitions as `tl.ops.chain_logsumexp` takes them, (num_tags + 2, num_tags); -inf where forbidden."""
+        with_memory(self.start_transitions, self.end_transitions, self.transitions, self.forbidden)
         whole = torch.cat([self.start_transitions[None], self.end_transitions[None], self.transitions])
         return whole if self.forbidden is None else whole.masked_fill(self.forbidden, float("-inf"))
 
@@ -152,6 +154,7 @@ def _rule(name: str, given, rows: int, tags: int) -> Tensor:
     if not isinstance(given, Tensor) or given.dtype != torch.bool:
         got = given.dtype if isinstance(given, Tensor) else type(given).__name__
         raise LoDTypeError(f"expected {name} as a tensor of dtype bool, got {got}")
+    with_memory(given)
     shape = (tags, tags) if name == "allowed" else (tags,)
     if tuple(given.shape) != shape:
         raise LoDValueError(f"expected {name} of shape {shape}, got {shown(tuple(given.shape))}")

@@ -84,8 +84,7 @@ def chain_argmax(values, transition, row_offsets, n=1):
             a, index = best((a[: len(e), :, :, None] + between[:, None]).flatten(1, 2))
         else:
             index = torch.zeros(len(e), tags, n, dtype=torch.int64, device=x.device)
-            a = torch.full((len(e), tags, n), _NEVER, dtype=x.dtype, device=x.device)
-            a[:, :, 0] = start
+            a = torch.cat([start.view(1, tags, 1).expand(len(e), -1, -1), x.new_full((len(e), tags, n - 1), _NEVER)], 2)
         a, top = _relative(a + e[:, :, None])
         total = total[: len(e)] + top.double() if t else top.double()
         back.append(index)

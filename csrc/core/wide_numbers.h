@@ -155,6 +155,7 @@ LOD_FN CtcWide<V, I> ctc_exp(const V& y) {
   constexpr double taylor[] = {1. / 6227020800, 1. / 479001600, 1. / 39916800, 1. / 3628800, 1. / 362880, 1. / 40320,
                                1. / 5040,       1. / 720,       1. / 120,      1. / 24,      1. / 6,      1. / 2,
                                1,               1};
+  constexpr float minimax[] = {kExp[0], kExp[1], kExp[2], kExp[3], kExp[4], kExp[5], kExp[6]};  // a GPU has no kExp
   const V least = V{} + N::kLeast, half = V{} + A(0.5);
   V r = y < least ? least : y;
   const I e = ctc_converted<I>(r * A(1.4426950408889634) - A(0.5));
@@ -162,11 +163,11 @@ LOD_FN CtcWide<V, I> ctc_exp(const V& y) {
   r = (r - n * A(kLog2High)) - n * low;
   r = r > half ? half : r;
   r = r < -half ? -half : r;
-  V p = V{} + (std::is_same_v<A, double> ? A(taylor[0]) : A(kExp[0]));
+  V p = V{} + (std::is_same_v<A, double> ? A(taylor[0]) : A(minimax[0]));
   if constexpr (std::is_same_v<A, double>)
     for (int i = 1; i < 14; ++i) p = p * r + A(taylor[i]);
   else
-    for (int i = 1; i < 7; ++i) p = p * r + A(kExp[i]);
+    for (int i = 1; i < 7; ++i) p = p * r + A(minimax[i]);
   return {p, e};
 }
 

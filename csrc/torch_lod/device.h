@@ -16,6 +16,7 @@
 
 #ifdef __CUDACC__
 #define LOD_FN __host__ __device__ __forceinline__
+#define LOD_INLINE
 #else
 #define LOD_FN inline __attribute__((always_inline))
 #define LOD_INLINE __attribute__((always_inline))  // for lambdas

@@ -68,7 +68,8 @@ def ctc_decode(x: LoDTensor, *, blank: int = 0, level: int | str = -1) -> LoDTen
     s = along(x, level)
     blank = with_classes(s, blank)
     with_memory(s.rows)
-    return emitted(s, s.rows.detach().argmax(1), blank, True)
+    scores = s.rows.detach().contiguous()  # so that columns expanded beyond memory raise, and do not take days
+    return emitted(s, scores.argmax(1), blank, True)
 
 
 @sequence_operator

@@ -115,7 +115,7 @@ def failed_allocations(failing, call, where: str) -> int:
         return call()
 
     right = seeded()
-    for n in range(300):
+    for n in range(2000):
         failing.fail_at(n)
         try:
             found, error = seeded(), None

@@ -121,6 +121,14 @@ def test_report_of_a_rule(rule):
     assert list(check_lod(levels, -1 if rows is None else rows))[: len(report)] == report
 
 
+@pytest.mark.parametrize(
+    "wrong", [torch.zeros(3), torch.zeros(3).int(), torch.zeros(1, 3).long()], ids=("float", "int32", "2-D")
+)
+def test_offsets_of_another_kind_are_refused(wrong):
+    with pytest.raises(TypeError, match="check_lod: expected contiguous 1-D int64 offsets in host memory"):
+        check_lod([torch.tensor([0, 2]), wrong], 6)
+
+
 def test_report_of_a_valid_lod_is_zero_and_the_longest_of_every_level():
     levels = [torch.tensor(level) for level in x.to_list()]
     assert list(check_lod(levels, 15)) == [0, 3, 4]

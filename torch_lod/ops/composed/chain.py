@@ -70,7 +70,8 @@ def chain_argmax(values, transition, row_offsets, n=1):
     check.chain("chain_argmax", values, transition, row_offsets)
     check.count("chain_argmax", n, values.shape[1])
     steps, tags = Steps(row_offsets, False, values.device), values.shape[1]
-    x, (start, end, between) = wide(values), wide(transition).split([1, 1, tags])
+    x = wide(values.detach())
+    start, end, between = wide(transition.detach()).split([1, 1, tags])
 
     def best(scores):
         """Of (sequences, from, to) the n largest and where they come from; equals keep their order, NaN comes last."""
@@ -109,6 +110,7 @@ def chain_argmax(values, transition, row_offsets, n=1):
 def chain_sample(state, transition, row_offsets, uniform):
     check.chain_sample("chain_sample", state, transition, row_offsets, uniform)
     steps, tags = Steps(row_offsets, True, state.device), state.shape[1]
+    state, transition = state.detach(), transition.detach()
     end, between = transition[1], transition[2:].t()
     path: list[Tensor] = []
     y = None

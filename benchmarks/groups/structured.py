@@ -182,7 +182,7 @@ def _ctc(tail: bool, device: torch.device) -> Case:
         floor=floor,
         floor_is="log_softmax of the rows and its gradient",
         expected=expected,
-        tolerance=2e-3,  # torch's own answer, in float32
+        tolerance=1e-2,  # what torch is off by, in float32
         goals=(faster_than(10 if tail else 6, "torch"),),
     )
 

@@ -373,7 +373,7 @@ struct ChainArgmaxKernel {
       if (g.pause && (r & 4095) == 4095) g.pause();
     }
     auto* const path = static_cast<int64_t*>(g.path);
-    // the ends of the best paths; `next` is free, and its second half holds where they come from
+    // the ends of the best paths, into what is free
     int32_t* const from = g.back + range.begin * tags * n;  // of the first row, which has none before it
     several(a, tags, [&](int64_t i) { return transition[tags + i]; }, next, from);
     for (int64_t k = 0; k < n; ++k) {

@@ -44,7 +44,7 @@ HELD_BY = {
 #: Rules that no test can miss, and why.
 EQUIVALENT = {
     "validate.py:28 condition without: data.dtype == np.uint64": "no other integer of numpy is as large",
-    "attention.cpp:123 ": "two sequences of 2**32 rows are more than memory holds",
+    "fewer than 2**63 pairs of query and key": "two sequences of 2**32 rows are more than memory holds",
 }
 #: Seconds that the tests of one mutant may take.
 LIMIT = 300

@@ -164,6 +164,13 @@ def segments(op: str, values: Tensor, t: Tensor) -> None:
     offsets_kind(op, t, values.device)
 
 
+def as_many_sequences(op: str, name: str, t: Tensor, row_offsets: Tensor) -> None:
+    if t.shape != row_offsets.shape:
+        raise ValueError(
+            f"{op}: expected as many sequences of {name} as of values, {row_offsets.shape[0] - 1}, got {t.shape[0] - 1}"
+        )
+
+
 def row_map(op: str, name: str, t: Tensor, rows: int) -> None:
     if not readable(t):
         return

@@ -120,12 +120,11 @@ def chain_sample(state, transition, row_offsets, uniform):
         top = scores.nan_to_num(_NEVER, torch.inf, _NEVER).amax(2, keepdim=True)
         p = (scores - top).exp()
         sums = torch.where(p > 0, p, 0).cumsum(2)
+        reached = (sums > drawn[..., None] * sums[..., -1:]) & (p > 0)
         last = tags - 1 - (p > 0).flip(2).long().argmax(2)
-        taken = torch.minimum(((sums > drawn[..., None] * sums[..., -1:]) & (p > 0)).long().argmax(2), last)
-        beyond = ~((sums > drawn[..., None] * sums[..., -1:]) & (p > 0)).any(2)
         lost = top.squeeze(2) == _NEVER
         lost = lost if y is None else lost | (y[: len(a)] < 0)
-        y = torch.where(lost, -1, torch.where(beyond, last, taken))
+        y = torch.where(lost, -1, torch.where(reached.any(2), reached.long().argmax(2), last))
         path.append(y)
     out = steps.joined(path, torch.empty_like(uniform, dtype=torch.int64), uniform.shape[1])
     if not path:

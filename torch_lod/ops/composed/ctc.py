@@ -17,11 +17,7 @@ def _check(op, values, row_offsets, labels, label_offsets, blank) -> None:
         raise ValueError(f"{op}: expected values of shape (rows, classes), got {values.dim()} dimensions")
     check.index(op, "labels", labels, values.device)
     check.offsets_kind(op, label_offsets, values.device, "label_offsets")
-    if label_offsets.shape != row_offsets.shape:
-        raise ValueError(
-            f"{op}: expected as many sequences of labels as of values, {row_offsets.shape[0] - 1}, got "
-            f"{label_offsets.shape[0] - 1}"
-        )
+    check.as_many_sequences(op, "labels", label_offsets, row_offsets)
     classes = values.shape[1]
     if not 0 <= blank < classes:
         raise ValueError(f"{op}: expected blank as one of {classes} classes, got {blank}")

@@ -13,11 +13,7 @@ def _check(op, values, row_offsets, others, other_offsets) -> None:
     check.offsets_kind(op, row_offsets, values.device)
     check.index(op, "others", others, values.device)
     check.offsets_kind(op, other_offsets, values.device, "other_offsets")
-    if row_offsets.shape != other_offsets.shape:
-        raise ValueError(
-            f"{op}: expected as many sequences of others as of values, {row_offsets.shape[0] - 1}, got "
-            f"{other_offsets.shape[0] - 1}"
-        )
+    check.as_many_sequences(op, "others", other_offsets, row_offsets)
     check.offsets(op, row_offsets, values.shape[0])
     check.offsets(op, other_offsets, others.shape[0], "other_offsets", "others")
 

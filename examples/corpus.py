@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from running import InputError
 
 Lines = list[list[str]]
 
@@ -35,10 +36,6 @@ TEST_SHUFFLE_SEED = 1  # the test set does not depend on the seed of the trainin
 # The library's own tests are left out: many installations come without them, and the task should
 # be the same everywhere. Site packages are not the standard library.
 SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
-
-
-class InputError(Exception):
-    """What was given cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True)

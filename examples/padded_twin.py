@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from corpus import InputError
+from running import InputError
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_sequence
 from training import Settings

@@ -3,22 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from corpus import Document
+from figures import BLUE, GREY, ORANGE, draw_losses, legend_below, new_figure, save_figure
 
 if TYPE_CHECKING:
     from training import Corpus
-
-BLUE, ORANGE, GREY = "#2f6db5", "#d9822b", "#8a8f98"
-
-
-def available() -> bool:
-    return find_spec("matplotlib") is not None
 
 
 def count_cells(documents: list[Document], batch: int) -> dict[str, int]:
@@ -33,48 +26,11 @@ def count_cells(documents: list[Document], batch: int) -> dict[str, int]:
     return {"rows": rows, "padded_cells": cells, "longest_line": longest}
 
 
-def _figure(columns: int, width: float):
-    import matplotlib
-
-    matplotlib.use("Agg")  # a picture in a file needs no display
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 10})
-    return plt.subplots(1, columns, figsize=(width, 4.0), layout="constrained")
-
-
-def _save(figure, path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
-def _smooth(values: Iterable[float], window: int) -> np.ndarray:
-    """The mean of the last `window` values, fewer at the start."""
-    total = np.concatenate([[0.0], np.cumsum(list(values))])
-    end = np.arange(1, len(total))
-    begin = np.maximum(0, end - window)
-    return (total[end] - total[begin]) / (end - begin)
-
-
-def _legend_below(axes) -> None:
-    """Outside, where it hides no line."""
-    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
-
-
 def learning_curve(report: dict, losses: list[float], path: Path) -> None:
     """Loss by step and accuracy by epoch, with the baselines as lines."""
-    figure, (left, right) = _figure(2, 10)
+    figure, (left, right) = new_figure(2, 10)
     epochs = report["epochs"]
-    steps = np.arange(1, len(losses) + 1)
-    left.plot(steps, losses, color=BLUE, alpha=0.25, linewidth=0.7, label="each step")
-    left.plot(steps, _smooth(losses, 50), color=BLUE, label="mean of the last 50 steps")
-    guess = np.log(len(report["data"]["classes"]))
-    left.axhline(guess, color=GREY, linestyle="--", label=f"guessing, {guess:.2f}")
-    left.set(title="Training loss", xlabel="step", ylabel="cross entropy (nats)", xlim=(0, len(losses)))
-    left.set_ylim(0, 1.05 * max(losses))
-    _legend_below(left)
+    draw_losses(left, losses, np.log(len(report["data"]["classes"])))
 
     numbers = [e["epoch"] for e in epochs]
     for key, label, color in (
@@ -93,13 +49,13 @@ def learning_curve(report: dict, losses: list[float], path: Path) -> None:
         ylim=(100 * lowest - 5, 101),
     )
     right.xaxis.get_major_locator().set_params(integer=True)
-    _legend_below(right)
-    _save(figure, path)
+    legend_below(right)
+    save_figure(figure, path)
 
 
 def lengths(corpus: Corpus, data: dict, path: Path) -> None:
     """How long functions and lines are, and what padding them would have cost."""
-    figure, (left, middle, right) = _figure(3, 13)
+    figure, (left, middle, right) = new_figure(3, 13)
     outer, inner = corpus.level_names
     per_document = [len(d.lines) for d in corpus.train]
     per_line = [len(line) for d in corpus.train for line in d.lines]
@@ -124,4 +80,4 @@ def lengths(corpus: Corpus, data: dict, path: Path) -> None:
     avoided = 1 - counts[0] / counts[1]
     right.set(title=f"Padding avoided: {avoided:.0%}", ylabel="rows in an epoch (millions)")
     right.margins(y=0.1)
-    _save(figure, path)
+    save_figure(figure, path)

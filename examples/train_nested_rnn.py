@@ -21,16 +21,15 @@ import time
 STARTED = time.perf_counter()
 
 import argparse
-import json
-import os
 import platform
 import sys
 import tokenize
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import plots
 import torch
@@ -38,7 +37,6 @@ from corpus import (
     MAX_LINES,
     MIN_LINES,
     FunctionCorpus,
-    InputError,
     LabelledCorpus,
     Vocabulary,
     extract_functions,
@@ -46,8 +44,20 @@ from corpus import (
     read_python,
     standard_library,
 )
+from running import (
+    InputError,
+    exit_status,
+    fraction,
+    given_settings,
+    load_checkpoint,
+    make_folder,
+    natural,
+    positive,
+    save_report,
+    settings_to_resume,
+)
 from torch import nn
-from training import Corpus, Settings, Trainer, load_checkpoint, predict, settings_to_resume
+from training import Corpus, Settings, Trainer, predict
 
 import torch_lod as tl
 
@@ -205,10 +215,7 @@ def train_baselines(settings: Settings, corpus: Corpus, vocabulary: Vocabulary) 
 def train(settings: Settings, out: Path, state: dict | None = None) -> None:
     """Train, or with the state of a checkpoint go on; the last line printed is the result."""
     corpus = load_corpus(settings)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}") from None
+    make_folder(out)
     vocabulary = Vocabulary(state["words"]) if state else Vocabulary.of(corpus.train)
     examples = corpus.epoch(np.random.default_rng(0))
     data: dict[str, Any] = {
@@ -240,12 +247,10 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "data": data,
         "epochs": trainer.history,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "torch_lod": tl.__version__},
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, {torch.get_num_threads()} threads used",
     }
-    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    save_report(report, out / "report.json")
     written = ["checkpoint.pt", "report.json"]
-    if plots.available():
+    if figures.available():
         plots.learning_curve(report, trainer.losses, out / "learning_curve.png")
         plots.lengths(corpus, data, out / "lengths.png")
         written += ["learning_curve.png", "lengths.png"]
@@ -261,30 +266,6 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
 
 
 # ---- command line ------------------------------------------------------------------------------
-
-
-def positive(kind: type):
-    """A type for argparse; its name is what the error message says."""
-
-    def parse(text: str):
-        if not 0 < kind(text) < float("inf"):
-            raise ValueError
-        return kind(text)
-
-    parse.__name__ = f"positive {kind.__name__}"
-    return parse
-
-
-def natural(text: str) -> int:
-    if not 0 <= int(text) < 2**63:
-        raise ValueError
-    return int(text)
-
-
-def fraction(text: str) -> float:
-    if not 0 <= float(text) < 1:
-        raise ValueError
-    return float(text)
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
@@ -320,25 +301,21 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     asked = parse_arguments(arguments)
-    given = {f.name: getattr(asked, f.name) for f in fields(Settings) if hasattr(asked, f.name)}
+    given = given_settings(Settings, asked)
     torch.set_num_threads(asked.threads)
-    try:
+
+    def run() -> None:
         if hasattr(asked, "predict"):
             print_predictions(asked.predict, asked.out, given.get("skip_bad_lines", False))
         elif hasattr(asked, "compare_padded"):
             print_comparison(Settings(**given), asked.compare_padded, asked.threads)
         elif asked.resume:
             state = load_checkpoint(asked.out / "checkpoint.pt")
-            train(settings_to_resume(given, state, asked.out), asked.out, state)
+            train(settings_to_resume(Settings, given, state, asked.out), asked.out, state)
         else:
             train(Settings(**given), asked.out)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nstopped; --resume goes on after the last epoch that was complete", file=sys.stderr)
-        return 130
-    return 0
+
+    return exit_status(run)
 
 
 if __name__ == "__main__":

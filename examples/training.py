@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop of `train_nested_rnn.py`: batches, progress, checkpoints."""
+"""The training loop of `train_nested_rnn.py`: batches, steps, what a checkpoint holds."""
 
 from __future__ import annotations
 
 import math
-import os
-import pickle
-import sys
 import time
-import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from corpus import Document, FunctionCorpus, InputError, LabelledCorpus, Vocabulary
+from corpus import Document, FunctionCorpus, LabelledCorpus, Vocabulary
+from running import InputError, Progress, check_fingerprint, fingerprint, save_checkpoint
 from torch import nn
 
 import torch_lod as tl
@@ -46,30 +43,6 @@ def make_batch(documents: list[Document], vocabulary: Vocabulary, level_names: t
     lengths = [[len(d.lines) for d in documents], [len(line) for line in lines]]
     rows = torch.from_numpy(vocabulary.rows(documents))
     return tl.from_lengths(rows, lengths, level_names=level_names)
-
-
-class Progress:
-    """One line per epoch; on a terminal it is rewritten while the epoch runs."""
-
-    def __init__(self, name: str, first_epoch: int, epochs: int):
-        self.name, self.first, self.epochs, self.started = name, first_epoch, epochs, time.perf_counter()
-        self.live, self.shown = sys.stdout.isatty(), 0.0
-
-    def show(self, epoch: int, done: float, loss: float, speed: float, note: str = "") -> None:
-        now = time.perf_counter()
-        if done < 1 and (not self.live or now - self.shown < 0.2):
-            return
-        self.shown = now
-        complete = epoch - self.first + done
-        left = (now - self.started) / complete * (self.epochs - self.first - complete)
-        text = (
-            f"{self.name:11} epoch {epoch + 1}/{self.epochs} {done:4.0%}  loss {loss:.3f}  "
-            f"{speed / 1000:3,.0f}k tokens/s{note}  {left:.0f} s left"
-        )
-        if self.live:
-            print(f"\r\x1b[K{text}", end="\n" if done == 1 else "", flush=True)
-        else:
-            print(text, flush=True)
 
 
 class Trainer:
@@ -150,14 +123,16 @@ class Trainer:
 
     # ---- checkpoints
 
+    def fingerprint(self) -> int:
+        return fingerprint([(d.lines, d.label) for d in (*self.corpus.train, *self.corpus.test)])
+
     def save(self, path: Path) -> None:
-        """Written beside the old checkpoint and moved over it: there is always a whole one."""
         state = {
             "settings": asdict(self.settings),
             "classes": list(self.corpus.classes),
             "level_names": list(self.corpus.level_names),
             "words": self.vocabulary.words,
-            "fingerprint": fingerprint(self.corpus),
+            "fingerprint": self.fingerprint(),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "random_state": torch.get_rng_state(),
@@ -165,49 +140,14 @@ class Trainer:
             "losses": self.losses,
             "baselines": self.baselines,
         }
-        unfinished = path.with_suffix(".unfinished")
-        torch.save(state, unfinished)
-        os.replace(unfinished, path)
+        save_checkpoint(state, path)
 
     def restore(self, state: dict) -> None:
-        if state["fingerprint"] != fingerprint(self.corpus):
-            raise InputError(
-                "the data is not the data of the checkpoint (another Python, or a changed file): "
-                "start again with another --out, or give back the data of the first run"
-            )
+        check_fingerprint(state, self.fingerprint())
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random_state"])
         self.history, self.losses = state["history"], state["losses"]
-
-
-def load_checkpoint(path: Path) -> dict:
-    try:
-        state = torch.load(path, weights_only=True)
-    except FileNotFoundError:
-        raise InputError(f"there is no checkpoint {path}: train first, or say --out") from None
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise InputError(f"cannot read the checkpoint {path}: {str(error).splitlines()[0]}") from None
-    if not isinstance(state, dict) or "fingerprint" not in state:
-        raise InputError(f"{path} is not a checkpoint of this example")
-    return state
-
-
-def settings_to_resume(given: dict, state: dict, out: Path) -> Settings:
-    """Those of the checkpoint. A different one is refused, but for epochs: one may train on."""
-    settings = Settings(**state["settings"])
-    for name, value in given.items():
-        if name != "epochs" and value != getattr(settings, name):
-            raise InputError(
-                f"the checkpoint in {out} was trained with {name} {getattr(settings, name)}, not "
-                f"{value}: start a new run with another --out"
-            )
-    return replace(settings, **given)
-
-
-def fingerprint(corpus: Corpus) -> int:
-    text = repr([(d.lines, d.label) for d in (*corpus.train, *corpus.test)])
-    return zlib.crc32(text.encode("utf-8", "replace"))
 
 
 @torch.no_grad()

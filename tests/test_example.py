@@ -16,8 +16,9 @@ import torch_lod as tl
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
 import corpus
+import figures
 import padded_twin
-import plots
+import running
 import train_nested_rnn as example
 import training
 
@@ -199,7 +200,7 @@ def test_train_on_functions(model, library, tmp_path, capsys):
 
 
 def test_train_on_own_documents(reviews, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(plots, "available", lambda: False)
+    monkeypatch.setattr(figures, "available", lambda: False)
     more = ["--epochs", "20", "--lr", "0.03", "--dropout", "0", "--limit", "30"]
     lines, _ = run(capsys, *TINY, *more, "--data", reviews, "--out", tmp_path / "out")
     assert LAST_LINE.fullmatch(lines[-1])
@@ -236,7 +237,7 @@ def test_resume_equals_a_run_without_a_stop(library, tmp_path, capsys, monkeypat
     lines, _ = run(capsys, "--resume", "--out", tmp_path / "stopped")
     assert "resumed after epoch 1 of 3" in lines and LAST_LINE.fullmatch(lines[-1])
 
-    whole, stopped = (training.load_checkpoint(tmp_path / name / "checkpoint.pt") for name in ("whole", "stopped"))
+    whole, stopped = (running.load_checkpoint(tmp_path / name / "checkpoint.pt") for name in ("whole", "stopped"))
     assert whole["losses"] == stopped["losses"]
     assert whole["baselines"] == stopped["baselines"]
     for name, value in whole["model"].items():
@@ -272,7 +273,7 @@ def test_order_free_scores_do_not_depend_on_order():
 
 
 def test_progress_rewrites_its_line_on_a_terminal(capsys):
-    progress = training.Progress("nested-lstm", 0, 2)
+    progress = running.Progress("nested-lstm", 0, 2)
     progress.live = True
     progress.show(0, 0.5, 0.7, 1000)
     progress.show(0, 1, 0.6, 1000, "  test accuracy 80.0%")
@@ -282,7 +283,7 @@ def test_progress_rewrites_its_line_on_a_terminal(capsys):
 
 
 def test_progress_fits_a_terminal(capsys):
-    progress = training.Progress("nested-lstm", 0, 10)
+    progress = running.Progress("nested-lstm", 0, 10)
     progress.started -= 9 * 100  # 100 s are left
     progress.show(8, 1, 0.6, 555_555, "  test 80.0%")
     [line] = capsys.readouterr().out.splitlines()

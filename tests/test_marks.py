@@ -31,6 +31,7 @@ F.relu(conv(x.movedim(0, 1))).movedim(0, 1) | x + F.max_pool1d(x.t(), 3, 1, 1).t
 F.adaptive_max_pool1d(x.t(), 2).t() | nn.GroupNorm(2, 8)(x.t()[None])[0].t() | nn.GroupNorm(2, 8)(x.unsqueeze(-1)).squeeze(-1) | nn.InstanceNorm1d(8)(x.t()[None])[0].t()
 nn.LocalResponseNorm(2)(x.t()[None])[0].t() | nn.ChannelShuffle(2)(x.t()[None])[0].t() | nn.ZeroPad1d(1)(x.t()).t()
 nn.ConstantPad1d((1, 2), 3.0)(x.t()[None])[0].t() | F.pad(x.t()[None], (1, 1), mode="replicate")[0].t() | F.pad(x, (0, 1, 0, 0))
+F.pad(x, (1, 2)) | F.pad(x, (1, -1), "constant", 2.0) | nn.ConstantPad1d(0, 1.0)(x) | nn.ZeroPad1d(1)(x.view(-1, 2, 4))
 torch.vander(x[:, 0], 3) | F.pad(x, (0, 0, 1, -1)) | F.pad(x, (1, 0, 2, 1), value=3.0) | nn.ZeroPad2d((0, 0, 1, -1))(x[None])[0] | F.pad(x[:, 0], (1, 0))
 torch.cat([torch.zeros(0), x]) | torch.cat([torch.zeros(0), x[None]], -2)[0]
 F.pad(conv(F.pad(x.t()[None], (2, 2))), (0, -2))[0].t() | F.pad(x.t()[None], (0, 0), mode="reflect")[0].t()
@@ -60,6 +61,7 @@ RAISES = {
     "lstm(x.view(-1, 4).view(1, -1, 8))": "became in view",
     "nn.LSTM(8, 8)(x[None])": "batch_first",
     "nn.ZeroPad1d(1)(x)": "F.pad(x.t(), (before, after)).t()",
+    "nn.ConstantPad1d((0, 1), 2.0)(input=x)": "ConstantPad1d: expected rows of several dims",
     "nn.Upsample(scale_factor=2)(x)": "x.to_padded()",
     "nn.Upsample(scale_factor=2)(x.t()[None])": "x.to_padded()",
     "nn.LazyConv1d(3, 1)(x)": "nn.Conv1d",

@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that modules of torch.nn raise before they call any function of torch, which LoDTensor would see: `__call__` of
-these classes explains them where a LoDTensor is among the arguments. Everything else passes as it is."""
+"""Modules of torch.nn whose functions cannot tell what went wrong. Some raise before they call any function of torch, which
+LoDTensor would see: `__call__` of these classes explains the error where a LoDTensor is among the arguments. Others call a
+function that is right by itself and not what the module is for. Everything else passes as it is."""
 
 from torch import nn
 
+from ..errors import LoDTypeError, named
 from ..explained import TORCHS, explain
+from ..tensor import LoDTensor
+
+PADDED = (
+    "expected rows of several dims or rows at the last dim, got a LoDTensor of rows (rows, features), whose last dim holds the "
+    "features; pad the positions of every sequence: F.pad(x.t(), (before, after)).t(); the features: F.pad(x, (before, after))"
+)
 
 
 def _explained(cls: type) -> None:
@@ -20,3 +28,19 @@ def _explained(cls: type) -> None:
 
 for _cls in (nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell, nn.Transformer):
     _explained(_cls)
+
+
+def _padded(cls: type) -> None:
+    """The module is for positions, which torch has at the last dim; of rows (rows, channels) that is the channels."""
+
+    def __call__(self, *args, **kwargs):
+        x = args[0] if args else kwargs.get("input")
+        if isinstance(x, LoDTensor) and x.dim() == 2 and any(self.padding):
+            raise named(LoDTypeError(PADDED), cls.__name__)
+        return nn.Module.__call__(self, *args, **kwargs)
+
+    cls.__call__ = __call__  # type: ignore[method-assign, assignment]
+
+
+for _cls in (nn.ConstantPad1d, nn.ZeroPad1d):
+    _padded(_cls)

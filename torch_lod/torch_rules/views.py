@@ -10,11 +10,6 @@ from .arguments import CUT, At, Mark, lod_of, name_of, placed, refusal, touches_
 from .operands import first
 from .signature import signature
 
-AS_PAD = (
-    "on rows (rows, features) two numbers may mean the features or, as nn.ZeroPad1d has it, the positions; write "
-    "F.pad(x, (before, after, 0, 0)) for the features, F.pad(x.t(), (before, after)).t() for the positions of every sequence"
-)
-
 
 def found(before, after, rows: int) -> At | bool:
     """Where the rows are after the sizes `before` became `after`: at a dim of their size with as many elements before
@@ -245,13 +240,11 @@ def at_least(least: int):
     return rule
 
 
-@signature("input, pad, mode='constant'")
-def pad(func, input, rank, pad, mode, rows):
+@signature("input, pad")
+def pad(func, input, rank, pad, rows):
     """Pairs of numbers from the last dim on."""
     touched = [any(pad[2 * i : 2 * i + 2]) for i in range(len(pad) // 2)]
     own = rank - 1 - rows
     if own < len(touched) and touched[own]:
         raise refusal(func, f"these rows are a part of the batch; {CUT}")
-    if not rows and rank == 2 and len(touched) == 1 and touched[0] and mode == "constant":
-        raise refusal(func, AS_PAD)
     return True

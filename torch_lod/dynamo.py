@@ -18,29 +18,21 @@ _DYNAMIC_DIMS = "_dynamo_propagated_dynamic_indices" if _VERSION >= (2, 13) else
 _FIRST = frozenset({0})
 
 
-def admit(cls: type) -> None:
-    """Makes dim 0 of every tensor of the class dynamic.
+def admit(cls: type, dims: Any = _FIRST) -> None:
+    """Makes dim 0 of every tensor of the class dynamic, or the dims that a descriptor gives.
 
     Up to torch 2.14, AOTAutograd refuses operators that are given a Tensor subclass it does not know (pytorch#193932).
     Ours has no __torch_dispatch__: for the dispatcher it is an ordinary tensor, so it may be added to the list of
     handled types. AOTAutograd keeps a copy of that list: both are extended, the copy only if its module is imported
     already.
     """
-    setattr(cls, _DYNAMIC_DIMS, _FIRST)
+    setattr(cls, _DYNAMIC_DIMS, dims)
     if _VERSION >= (2, 15):
         return
     for name in ("torch.fx.experimental.proxy_tensor", "torch._functorch._aot_autograd.runtime_wrappers"):
         module: Any = sys.modules.get(name)
         if module is not None and cls not in module.HANDLED_TYPES:
             module.HANDLED_TYPES = (*module.HANDLED_TYPES, cls)
-
-
-_DIMS = [frozenset({dim}) for dim in range(64)]
-
-
-def dynamic_dim(t: Tensor, dim: int) -> None:
-    """Makes a dim of a tensor dynamic."""
-    setattr(t, _DYNAMIC_DIMS, _DIMS[dim])
 
 
 _TORCHS = (torch, Tensor, torch.nn.functional)

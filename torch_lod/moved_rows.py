@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from . import torch_rules
-from .dynamo import IN_PLACE, admit, compiling, dynamic_dim
+from .dynamo import IN_PLACE, admit, compiling
 from .errors import LoDTypeError, LoDValueError, named, without_policy
 from .explained import TORCHS, explain
 from .lod import LoD
@@ -234,8 +234,6 @@ def _become(fresh: Tensor, mark: Mark) -> Tensor:
     else:
         found = fresh
         found.__class__ = MovedRows
-        if mark.dim:
-            dynamic_dim(found, mark.dim)
     found._mark = mark
     return found
 
@@ -243,10 +241,21 @@ def _become(fresh: Tensor, mark: Mark) -> Tensor:
 def settle(result, mark: Mark | None, func, args):
     """The result of a function with a mark, or None if its rows were lost; `args` with the values of keywords."""
     if type(result) is Tensor:
-        if mark is not None and mark.call and mark.part is None and type(mark.dim) is int and mark.dim < result.dim():
-            if result.size(mark.dim) == mark.lod.rows:  # common, and made of rows: no operand itself
-                return remarked(result, mark)
-        if not _is_compiling():  # compiled code wraps the result instead
+        eager = not _is_compiling()
+        if mark is not None:
+            lod, dim, call, part = mark
+            if call and part is None and type(dim) is int and dim < result.dim():
+                if result.size(dim) == (
+                    lod._rows if eager else lod.rows
+                ):  # common, and made of rows: no operand itself
+                    if not dim:
+                        return _home[0](result, lod)
+                    if not eager:
+                        return _become(result, mark)
+                    result.__class__ = MovedRows
+                    result._mark = mark  # type: ignore[attr-defined]
+                    return result
+        if eager:  # compiled code wraps the result instead
             for a in args:
                 if a is result:
                     return a  # unchanged: it belongs to the caller
@@ -352,5 +361,12 @@ def _load(values: Tensor, lod: LoD, dim: int | None, call: str, part, requires_g
     return loaded.requires_grad_() if requires_grad is True else loaded
 
 
+class _DynamicDims:
+    """The dim of the rows, until AOTAutograd writes an attribute of that name into a tensor."""
+
+    def __get__(self, x: MovedRows | None, owner) -> frozenset:
+        return frozenset({0 if x is None else x.rows_dim or 0})
+
+
 torch.serialization.add_safe_globals([_load])  # not the class: see lod.py
-admit(MovedRows)
+admit(MovedRows, _DynamicDims())

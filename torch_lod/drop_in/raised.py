@@ -42,5 +42,5 @@ def _padded(cls: type) -> None:
     cls.__call__ = __call__  # type: ignore[method-assign, assignment]
 
 
-for _cls in (nn.ConstantPad1d, nn.ZeroPad1d):
-    _padded(_cls)
+_padded(nn.ConstantPad1d)
+_padded(nn.ZeroPad1d)

@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from .arguments import CUT, At, Mark, lod_of, name_of, placed, refusal, touches_rows
+from .arguments import CUT, At, Mark, lod_of, mark_of, name_of, placed, refusal, touches_rows
 from .operands import first
 from .signature import signature
 
@@ -187,8 +187,10 @@ def _adjoint_moved(func, args, kwargs):
 
 def _reverse_moved(func, args, kwargs):
     x = args[0] if args else first(args, kwargs)
-    mark = placed(x)
-    return mark and Mark(mark.lod, x.dim() - 1 - mark.dim, mark.call, mark.part)
+    mark = getattr(x, "_mark", None) or mark_of(x)
+    if mark is None or mark.dim is None:
+        return None
+    return Mark(mark.lod, x.dim() - 1 - mark.dim, mark.call, mark.part)
 
 
 adjoint.moved = _adjoint_moved  # type: ignore[attr-defined]

@@ -68,7 +68,7 @@ x @ W | F.linear(x, W) | torch.addmm(P4, x, W) | torch.matmul(input=x, other=W) 
 x.unsqueeze(1) | x.unsqueeze(-1) | cube.transpose(1, 2) | cube.permute(0, 2, 1) | cube.flatten(1) | x.squeeze() | x.squeeze(1)
 torch.permute(input=cube, dims=(0, 2, 1)) | torch.transpose(input=cube, dim0=1, dim1=2) | torch.squeeze(input=x)
 torch.unsqueeze(input=x, dim=1) | torch.flatten(input=cube, start_dim=1) | torch.reshape(input=x, shape=(4, 2, 2))
-torch.tile(input=x, dims=(1, 2)) | x.expand(4, 4) | x.tile(1, 2) | x.repeat(1, 2) | F.pad(x, (1, 1, 0, 0)) | one.squeeze(1) | x.narrow(0, 0, 4) | plain[ids]
+torch.tile(input=x, dims=(1, 2)) | x.expand(4, 4) | x.tile(1, 2) | x.repeat(1, 2) | F.pad(x, (1, 1, 0, 0)) | F.pad(x, (1, 1)) | one.squeeze(1) | x.narrow(0, 0, 4) | plain[ids]
 x.double() | x.to(torch.float64) | x.to("cpu") | x.detach() | x.clone() | x.contiguous() | torch.zeros_like(x) | x.float()
 torch.cat([x, y], 1) | torch.cat([x, plain], dim=-1) | torch.stack([x, y], 1) | torch.cat(tensors=[x, y], dim=1)
 nn.Linear(4, 3)(x) | nn.Embedding(4, 3)(ids) | nn.LayerNorm(4)(x) | nn.BatchNorm1d(4)(x) | nn.Dropout()(x)
@@ -173,7 +173,7 @@ torch.stft(v, 2, return_complex=True) | F.ctc_loss(cube.log(), ids[:, None], (4,
 x.clone().index_add_(0, perm, y) | x.clone().scatter_(0, perm[None], y) | x.clone().index_copy_(0, ids, plain)
 x.clone().index_put_([perm], y) | x.clone().masked_scatter_(x > 0.5, plain) | x.clone().put_(ids, P4) | x.clone().addbmm_(wide, cube)
 torch.native_group_norm(x, None, None, 1, 4, 4, 2, 1e-5) | torch.add(x, 1, out=x) | torch.mul(plain, plain, out=x) | torch.sort(plain, 1, out=(x, ids))
-x + wide | wide + x | torch.einsum("ij,kj->ik", x, y) | F.pad(x, (1, 1)) | x @ y.t() | x @ x.mT | x - x.mean(0) | x + x[perm]
+x + wide | wide + x | torch.einsum("ij,kj->ik", x, y) | x @ y.t() | x @ x.mT | x - x.mean(0) | x + x[perm]
 x * x.max(0).values | torch.where(x.mean(0) > 0, x, y) | x[None] + wide[:1] | x.t().softmax(-1) | x[None].cumsum(1) | x.t().sort()
 F.linear(x.t(), W) | F.layer_norm(x.t(), (4,)) | x + x.view(4, 2, 2).flatten() [:4] | x + x[1:2] | torch.zeros(4, 4).copy_(x)
 torch.zeros(4, 4).add_(x.t()) | torch.zeros(4, 4).index_put_([perm], x) | torch.zeros(4, 4).scatter_(1, ids[:, None], 1.0)

@@ -103,7 +103,7 @@ def read_recordings(path: Path) -> list[Recording]:
         raise InputError(
             f"there is no {path}. The recordings come with\n"
             f"  git clone --depth 1 https://github.com/Jakobovski/free-spoken-digit-dataset {DEFAULT}\n"
-            f"--data FOLDER takes your own, and --data {SAMPLE} trains on the sample that is here"
+            f"--data FOLDER takes your own, and --data {SAMPLE} --epochs 300 trains on the sample that is here"
         )
     try:
         files = sorted(wav_files(path))
@@ -168,8 +168,8 @@ class SpokenCorpus:
         test = limited([r for r in self.recordings if r.index < TEST_INDICES], self.limit)
         if not self.train or not test:
             raise InputError(
-                f"there are {len(self.train)} recordings to train on and {len(test)} to test on: those whose names end in "
-                f"_0 to _{TEST_INDICES - 1} are for the test, all others for training, and both are needed"
+                f"there are {len(self.train)} recordings to train on and {len(test)} to test on: those whose names end "
+                f"in _0 to _{TEST_INDICES - 1} are for the test, all others for training, and both are needed"
             )
         self.classes = sorted({r.label for r in (*self.train, *test)})
         rng = np.random.default_rng(1)  # the test does not depend on the seed of the training

@@ -6,16 +6,18 @@
     python examples/spoken_digits.py --data mine                 your own recordings
     python examples/spoken_digits.py --predict utterance.wav     ask the trained model
 
-The task: which digits does an utterance have? It is 1 to 8 recordings of one speaker, one behind the other, in new company
-every epoch. The model is not told where a digit begins: connectionist temporal classification (CTC) sums over all
-possibilities. Afterwards, forced alignment finds the most probable one: alignment.png.
+The task: which digits does an utterance have? It is 1 to 8 recordings of one speaker, one behind the other, in new
+company every epoch. The model is not told where a digit begins: connectionist temporal classification (CTC) sums over
+all possibilities. Afterwards, forced alignment finds the most probable one: alignment.png.
 
---data takes a folder (or a .zip or .tar of one) of mono wav files, 16 bits at 8 kHz, one word each, named
-LABEL_SPEAKER_INDEX.wav; those with an index below 5 are the test. The labels may be any words. Without it the recordings
-are those of the Free Spoken Digit Dataset in examples/data/fsdd; examples/data/digits_sample has a few of them.
+--data takes a folder (or a .zip or .tar of one) of mono wav files, 16 bits at 8 kHz, one word each, with names like
+LABEL_SPEAKER_INDEX.wav; those with an index below 5 are the test. The labels may be any words. Without it the
+recordings are those of the Free Spoken Digit Dataset in examples/data/fsdd; a few are in examples/data/digits_sample,
+with which --epochs 300 is about right.
 
---predict takes a wav file of 16 bits at 8 kHz. Recordings of the training follow one another without a pause, so the model
-has not heard any: where words are far apart, cut the silence out, or let your own recordings have some at their ends.
+--predict takes a wav file of 16 bits at 8 kHz. Recordings of the training follow one another without a pause, so the
+model has not heard any: where words are far apart, cut the silence out, or train on recordings that have some at their
+ends.
 """
 
 from __future__ import annotations

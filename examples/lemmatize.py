@@ -2,7 +2,7 @@
 # ruff: noqa: E402 (the clock starts before the imports)
 """Train a lemmatiser: the letters of a word in, the letters of its lemma out (`raised` to `raise`).
 
-    python examples/lemmatize.py                        some minutes of one core
+    python examples/lemmatize.py                        five minutes of one core
     python examples/lemmatize.py --data TREEBANK        any folder with CoNLL-U files for train, dev and test
     python examples/lemmatize.py --predict words.txt    ask the trained model
 

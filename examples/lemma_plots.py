@@ -31,12 +31,13 @@ def learning_curve(report: dict, losses: list[float], path: Path) -> None:
     ):
         right.plot([e["epoch"] for e in epochs], [100 * e["dev"][key] for e in epochs], "o-", color=color, label=label)
         right.axhline(100 * known, color=color, linestyle="--", linewidth=1, label=f"{name}, {known:.1%}")
+    lowest = min(copy, look_up, *(e["dev"][key] for e in epochs for key in ("all", "unseen")))
     test = report["test"]["network"]
     right.set(
         title=f"Development set. Test: {test['all']:.1%}, unseen {test['unseen']:.1%}",
         xlabel="epoch",
         ylabel="lemmas that are right (%)",
-        ylim=(max(0, 100 * min(copy, look_up) - 20), 101),
+        ylim=(max(0, 100 * lowest - 5), 101),
     )
     right.xaxis.get_major_locator().set_params(integer=True)
     legend_below(right)

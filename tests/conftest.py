@@ -24,6 +24,7 @@ ONCE = {
     "test_install.py": "packages as files",
     "test_house.py::test_imports_go_downwards": "the sources as files",
     "test_house.py::test_pages_print": "the docs as programs",
+    "test_lemmatize.py": "the example program",
     "test_malformed.py::test_broken_files": "files",
     "test_malformed.py::test_nothing_crashes": "runs with and without compiled operators by itself",
     "test_models.py::test_two_processes": "torch.distributed",

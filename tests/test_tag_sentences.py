@@ -165,6 +165,27 @@ def test_a_document_does_not_depend_on_the_batch(splits, name):
     assert moved[:first].all() and not moved[first:].any()
 
 
+def test_sentences_are_read_one_by_one(splits):
+    """What a paragraph's sentences come to does not depend on their order, but the order of words counts."""
+    vocabulary = tagging.Vocabulary.of(splits["train"])
+    text = tagging.as_text(splits["dev"], vocabulary)
+    model = example.make_tagger("crf", tagging.Settings(hidden=16), vocabulary).eval()
+    for level, counts in (("paragraph", False), ("sentence", True)):
+        turned = tagging.Text(*(tl.sequence_reverse(x, level=level) for x in text))
+        difference = model(turned) - tl.sequence_reverse(model(text), level=level)
+        assert (difference.abs().max() > 1e-3) == counts
+        torch.testing.assert_close(model.loss(turned), model.loss(text), rtol=0.1 if counts else 1e-5, atol=0)
+
+
+def test_rare_words_are_unknown_in_training(splits):
+    vocabulary = tagging.Vocabulary.of(splits["train"])
+    text = tagging.as_text(splits["dev"], vocabulary)
+    model = example.make_tagger("crf", tagging.Settings(hidden=16, dropout=0), vocabulary)
+    assert not torch.equal(model(text), model.eval()(text))
+    model.unknown_rates.zero_()
+    assert torch.equal(model.train()(text), model.eval()(text))
+
+
 def test_the_loss_is_that_of_the_tags(splits):
     vocabulary = tagging.Vocabulary.of(splits["train"])
     text = tagging.as_text(splits["dev"], vocabulary)
@@ -284,6 +305,14 @@ def test_predict_a_treebank(trained, splits, capsys):
     assert err == f"{right} of 827 tags as in the file ({right / 827:.1%})\n"
     report = json.loads((out / "report.json").read_text())
     assert right / 827 == pytest.approx(report["test_accuracy"])
+
+    state = example.load_state(out)
+    settings, vocabulary = tagging.Settings(**state["settings"]), tagging.Vocabulary(**state["vocabulary"])
+    model = example.make_tagger("crf", settings, vocabulary).eval()
+    model.load_state_dict(state["models"]["crf"]["model"])
+    p = model.probabilities(tagging.as_text(tagging.pieces(splits["test"], settings.batch), vocabulary))
+    expected = [p[i, vocabulary.tags.index(tag)].item() for i, (_, tag, _) in enumerate(rows)]
+    assert [float(chance.rstrip("%")) for _, _, chance in rows] == pytest.approx([100 * x for x in expected], abs=0.06)
 
 
 # ---- bad input ---------------------------------------------------------------------------------

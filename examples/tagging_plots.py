@@ -38,24 +38,23 @@ def learning_curve(report: dict, losses: list[float], path: Path) -> None:
 
 
 def confusion(report: dict, path: Path) -> None:
-    """The tag that words should have against the tag that they were given; a number is a count of words."""
+    """The tag that words should have against the tag that they were given: how many are wrong, and in which way."""
     tags, counts = report["data"]["tags"], np.array(report["confusion"])
     used = np.flatnonzero(counts.sum(0) + counts.sum(1))
     tags, counts = [tags[i] for i in used], counts[np.ix_(used, used)]
-    share = counts / np.maximum(1, counts.sum(1, keepdims=True))
-    wrong = share.copy()
-    np.fill_diagonal(wrong, 0)
+    totals, right = counts.sum(1), np.diag(counts)
+    wrong = counts - np.diag(right)
     size = 2.5 + 0.45 * len(tags)
-    figure, axes = new_figure(1, size + 1, size)
-    shown = axes.imshow(100 * wrong, cmap="Oranges", vmin=0, vmax=max(1.0, 100 * wrong.max()))
-    for i, j in np.argwhere(counts):
-        text = f"{share[i, i]:.0%}" if i == j else str(counts[i, j])
-        color = BLUE if i == j else "white" if wrong[i, j] > 0.6 * wrong.max() else "black"
-        axes.text(j, i, text, ha="center", va="center", fontsize=7, color=color, weight="bold" if i == j else None)
+    figure, axes = new_figure(1, size + 1, size - 0.6)
+    shown = axes.imshow(wrong, cmap="Oranges", vmin=0, vmax=max(1, wrong.max()))
+    for i, j in np.argwhere(wrong):
+        color = "white" if wrong[i, j] > 0.6 * wrong.max() else "black"
+        axes.text(j, i, wrong[i, j], ha="center", va="center", fontsize=8, color=color)
+    for i in np.flatnonzero(totals):
+        axes.text(i, i, f"{right[i] / totals[i]:.0%}", ha="center", va="center", fontsize=8, color=BLUE, weight="bold")
     axes.set_xticks(range(len(tags)), tags, rotation=90)
-    axes.set_yticks(range(len(tags)), [f"{tag} {n:,}" for tag, n in zip(tags, counts.sum(1))])
-    axes.set(xlabel="given", ylabel="should be, and how many words are")
-    errors = counts.sum() - np.trace(counts)
-    axes.set_title(f"{errors:,} of {counts.sum():,} words are wrong\non the diagonal: how many of a tag are right")
-    figure.colorbar(shown, ax=axes, label="of the words that should have the tag (%)", shrink=0.7)
+    axes.set_yticks(range(len(tags)), [f"{tag}  {total:,}" for tag, total in zip(tags, totals)])
+    axes.set(xlabel="tag that was given", ylabel="tag of the treebank, and its number of words")
+    axes.set_title(f"{wrong.sum():,} of {totals.sum():,} words are wrong (blue: how many words of a tag are right)")
+    figure.colorbar(shown, ax=axes, label="words that are wrong", shrink=0.7)
     save_figure(figure, path)

@@ -31,6 +31,7 @@ ONCE = {
     "test_numerics.py::test_products": "compositions multiply with torch's functions",
     "test_resources.py::test_rows_without_numbers": "compositions number the rows",
     "test_state.py::test_load_in_a_fresh_process": "files",
+    "test_tag_sentences.py": "the tagger: its data, its options, its output",
 }
 #: make quick: house rules, and the laws in the first dtype of every operator; not those that compile or start processes.
 QUICK = ("test_house.py", "test_laws.py", "test_laws_ops.py", "test_laws_sequence.py")

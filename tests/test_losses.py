@@ -405,7 +405,9 @@ GIVEN = {
 @pytest.mark.parametrize("kind", ["log-probabilities", "unnormalised", "impossible rows", "NaN"])
 def test_ctc_by_the_kernel_is_torchs(given, kind, monkeypatch):
     """The values and the gradient, which is that of rows after log_softmax whatever they are; and what torch raises."""
-    x = tl.from_lengths(torch.randn(14, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64), [[5, 0, 9]])
+    x = tl.from_lengths(
+        torch.randn(14, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64), [[5, 0, 9]]
+    )
     if kind == "log-probabilities":
         x = x.log_softmax(1)
     elif kind != "unnormalised":
@@ -422,7 +424,9 @@ def test_ctc_by_the_kernel_is_torchs(given, kind, monkeypatch):
 
 def test_ctc_of_labels_that_torch_would_look_up_beyond_its_memory():
     x = tl.from_lengths(torch.randn(14, 5).log_softmax(1), [[5, 0, 9]])
-    with pytest.raises(IndexError, match="ctc_loss: expected labels in .0, 4. other than the blank 0, got 10 at position 0"):
+    with pytest.raises(
+        IndexError, match=r"ctc_loss: expected labels in .0, 4. other than the blank 0, got 10 at position 0"
+    ):
         F.ctc_loss(x, Y + 9, None, None)
 
 

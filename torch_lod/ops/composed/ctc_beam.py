@@ -105,8 +105,9 @@ def _advance(parts, scores, extends, blank, beam, prefixes, added) -> list[Tenso
     )
     label = torch.where(stays, last, (order - width) % classes)
     parent = torch.where(stays, parent, number)
-    for s, j in (~stays & (best > -math.inf)).nonzero().tolist():
-        number[s, j] = prefixes.extended(int(parent[s, j]), int(label[s, j]))
+    s, j = (~stays & (best > -math.inf)).nonzero(as_tuple=True)
+    new = [prefixes.extended(*both) for both in zip(parent[s, j].tolist(), label[s, j].tolist())]
+    number[s, j] = number.new_tensor(new)
     return [torch.where(stays, of_blank, -math.inf), torch.where(stays, of_label, best), number, parent, label]
 
 

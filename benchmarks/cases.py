@@ -133,7 +133,7 @@ def plain(t: Tensor) -> Tensor:
 LARGEST_PADDED = 2**25
 #: A Python loop over the sequences takes part up to this many.
 LONGEST_LOOP = 1000
-OPTIONAL = ("fbgemm_gpu", "rapidfuzz.distance", "torch_scatter", "torchcrf")
+OPTIONAL = ("fast_ctc_decode", "fbgemm_gpu", "rapidfuzz.distance", "torch_scatter", "torchcrf")
 
 
 @cache

@@ -52,7 +52,7 @@ FEATURES = {
 #: Operators whose results have no gradient.
 WHOLE = (
     "ops.rank_by_length ops.run_map lod_rank_table max_sequence_len sequence_argmax sequence_enumerate sequence_erase "
-    "sequence_mask chunk_eval ops.ctc_best_path ctc_align ctc_decode ctc_greedy_decoder "
+    "sequence_mask chunk_eval ops.ctc_best_path ops.ctc_beam ctc_align ctc_decode ctc_beam_decode ctc_greedy_decoder "
     "ops.edit_alignment ops.edit_distance edit_distance ops.chain_argmax ops.chain_sample crf_decoding"
 ).split()
 
@@ -60,6 +60,7 @@ _STEPS = "a Python loop over the steps of a recurrence, and their number and siz
 _TABLE = "a RankTable is neither given to a program nor returned by one"
 _ONE_DTYPE = "takes tensors of one dtype; the layers above it cast"
 _CHOSEN = "how many rows there are depends on the scores"
+_SEARCHED = "where a search goes depends on the scores"
 _LENGTHS = "the lengths of its results are data"
 _NO_FAKE = "answers from host memory, and has no fake"
 _LOOPS = (
@@ -75,7 +76,8 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     },
     "vmap": {
         **dict.fromkeys(("beam_search", "beam_search_decode"), _CHOSEN),
-        **dict.fromkeys(("ctc_decode", "ctc_greedy_decoder"), _LENGTHS),
+        "ops.ctc_beam": _SEARCHED,
+        **dict.fromkeys(("ctc_beam_decode", "ctc_decode", "ctc_greedy_decoder"), _LENGTHS),
     },
     "autocast": dict.fromkeys(
         (

@@ -27,6 +27,10 @@ turned = tl.rotary_embedding(rows)
 rows = tl.LoDTensor(torch.nn.functional.one_hot(x.values().long() % 3, 3).float(), x.lod)  # of three classes
 labels = tl.ctc_decode(rows)
 """,
+    "ctc_beam_decode": """
+rows = tl.LoDTensor(torch.nn.functional.one_hot(x.values().long() % 3, 3).float(), x.lod)
+labels, scores = tl.ctc_beam_decode(rows, n_best=2)
+""",
     "ctc_alignment": """
 rows = tl.LoDTensor(torch.nn.functional.one_hot(x.values().long() % 3, 3).float(), x.lod)
 labels = tl.ctc_decode(rows)

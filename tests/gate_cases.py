@@ -81,6 +81,7 @@ def calls() -> dict[str, dict]:
         "segment_conv_weight": {**conv, "grad": values, "size": 3},
         **dict.fromkeys(("edit_distance", "edit_alignment"), edits),
         **dict.fromkeys(("ctc_loss", "ctc_loss_composed", "ctc_best_path"), ctc),
+        "ctc_beam": {"values": ones(ROWS, 3), "row_offsets": cut()},
         "ctc_loss_backward": {**ctc, "grad": ones(2), "blank": 0},
         "segment_scan": {**segments, "factors": values},
         "segment_cumulative": {**segments, "reduce": "max"},

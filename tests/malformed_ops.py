@@ -146,6 +146,7 @@ OPERATORS = {
     "ctc_loss_composed": lambda o: ctc("ctc_loss_composed", o, o),
     "ctc_best_path-rows": lambda o: ctc("ctc_best_path", o, ints(0, 2, 6)),
     "ctc_best_path-labels": lambda o: ctc("ctc_best_path", ints(0, 2, 6), o),
+    "ctc_beam": lambda o: ops.ctc_beam(values(), o, 0, 3, 2),
     "edit_distance-rows": lambda o: edits("edit_distance", o, ints(0, 2, 6)),
     "edit_distance-others": lambda o: edits("edit_distance", ints(0, 2, 6), o),
     "edit_alignment-rows": lambda o: edits("edit_alignment", o, ints(0, 2, 6)),

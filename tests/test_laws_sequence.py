@@ -31,9 +31,7 @@ TAKE_PLAIN = (
     "sequence_expand_as sequence_mask sequence_scatter shrink_memory split_lod_tensor"
 ).split()
 #: Operators whose results have other shapes for other values.
-CHANGE_SHAPE = (
-    "beam_search beam_search_decode ctc_align ctc_decode ctc_greedy_decoder filter_by_instag sequence_erase".split()
-)
+CHANGE_SHAPE = "beam_search beam_search_decode ctc_align ctc_beam_decode ctc_decode ctc_greedy_decoder filter_by_instag sequence_erase".split()
 
 
 @takes_level

@@ -2,6 +2,7 @@
 """Losses: those of torch.nn on LoDTensors, rows that do not count, and CTC, against plain loops."""
 
 import itertools
+import math
 import pickle
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn.modules import loss as losses_of_torch
 
 import torch_lod as tl
+from torch_lod.drop_in import losses
 
 LENGTHS = ([[4, 0, 3, 2]], [[2, 0, 2], [4, 0, 3, 2]], [[1, 2], [2, 0, 2], [4, 0, 3, 2]])
 CLASSES = 5
@@ -368,6 +370,73 @@ def test_ctc_of_labels_beside_padded_inputs_and_of_nothing():
     assert torch.autograd.gradcheck(
         lambda r: F.ctc_loss(narrow.with_values(r.log_softmax(1)), y, None, None), rows.detach().requires_grad_()
     )
+
+
+def of_both(monkeypatch, x, *given, **options):
+    """Loss and gradient by the kernel and by torch's function of padded rows, or what they raise."""
+    found = []
+    for packed in (losses._packed, lambda *_: None):
+        monkeypatch.setattr(losses, "_packed", packed)
+        leaf = x.detach().requires_grad_()
+        try:
+            result = F.ctc_loss(leaf, *given, **options)
+            found += [(result.detach(), torch.autograd.grad(result.sum(), leaf)[0])]
+        except (RuntimeError, ValueError, IndexError) as error:
+            found += [(type(error), str(error))]
+        monkeypatch.undo()
+    return found
+
+
+Y = tl.from_lengths(torch.tensor([1, 2, 2, 4, 3]), [[2, 0, 3]])
+GIVEN = {
+    "labels": (Y, None, None),
+    "too many labels": (tl.from_lengths(torch.tensor([1, 1, 1, 1, 2, 2, 4, 3]), [[4, 1, 3]]), None, None),
+    "in a row": (Y.values(), (5, 0, 9), torch.tensor([2, 0, 3])),
+    "padded": (torch.tensor([[1, 2, 0], [0, 0, 0], [2, 4, 3]]), None, [2, 0, 3]),
+    "int32": (Y.int(), None, None),
+    "the blank": (Y * 0, None, None),
+    "floating": (Y.float(), None, None),
+    "beyond the labels": (Y.values(), None, [2, 0, 9]),
+    "negative": (Y.values(), None, [2, -1, 4]),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("kind", ["log-probabilities", "unnormalised", "impossible rows", "NaN"])
+def test_ctc_by_the_kernel_is_torchs(given, kind, monkeypatch):
+    """The values and the gradient, which is that of rows after log_softmax whatever they are; and what torch raises."""
+    x = tl.from_lengths(
+        torch.randn(14, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64), [[5, 0, 9]]
+    )
+    if kind == "log-probabilities":
+        x = x.log_softmax(1)
+    elif kind != "unnormalised":
+        x.values()[7] = -math.inf if kind == "impossible rows" else math.nan
+    for reduction, zero in itertools.product(("none", "mean", "sum"), (False, True)):
+        ours, theirs = of_both(monkeypatch, x, *GIVEN[given], reduction=reduction, zero_infinity=zero)
+        if isinstance(theirs[1], str):
+            assert ours == theirs
+        else:
+            torch.testing.assert_close(ours, theirs, equal_nan=True)
+    ours, theirs = of_both(monkeypatch, x, *GIVEN[given], blank=7)
+    assert ours == theirs or given in ("floating", "beyond the labels", "negative")
+
+
+def test_ctc_of_labels_that_torch_would_look_up_beyond_its_memory():
+    x = tl.from_lengths(torch.randn(14, 5).log_softmax(1), [[5, 0, 9]])
+    with pytest.raises(
+        IndexError, match=r"ctc_loss: expected labels in .0, 4. other than the blank 0, got 10 at position 0"
+    ):
+        F.ctc_loss(x, Y + 9, None, None)
+
+
+def test_ctc_goes_through_the_kernel(monkeypatch):
+    called = []
+    whole = losses.ops.ctc_loss
+    monkeypatch.setattr(losses.ops, "ctc_loss", lambda *given: called.append(given) or whole(*given))
+    x = tl.from_lengths(torch.randn(14, 5, requires_grad=True).log_softmax(1), [[5, 0, 9]])
+    nn.CTCLoss()(x, Y, None, None).backward()
+    assert len(called) == 1
 
 
 CTC = {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structured prediction: conditional random fields, connectionist temporal classification, edit distances."""
+"""Structured prediction: conditional random fields, connectionist temporal classification, beam search, edit distances."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 import torch_lod as tl
+from torch_lod.sequence.beam import best_words
 
 from ..cases import Case, Cases, Run, Setup, has, optional, tensors
 from ..goals import faster_than, of_floor
@@ -20,6 +22,11 @@ def cases(setup: Setup) -> Cases:
         yield _decoding(tags, setup.device)
     for tail in (False,) if setup.quick else (False, True):
         yield _ctc(tail, setup.device)
+    yield _prefixes(setup.device)
+    yield _beam(setup.device)
+    if setup.device.type == "cpu" and setup.threads == 1 and not setup.quick:
+        for case in (_crf(50, setup.device), _ctc(False, setup.device), _edits(400, setup.device)):
+            yield _two_threads(case)
     for length in (50,) if setup.quick else (50, 400):
         yield _edits(length, setup.device)
 
@@ -184,6 +191,104 @@ def _ctc(tail: bool, device: torch.device) -> Case:
         expected=expected,
         tolerance=1e-2,  # what torch is off by, in float32
         goals=(faster_than(10 if tail else 6, "torch"),),
+    )
+
+
+def _prefixes(device: torch.device) -> Case:
+    """Frames of a recogniser that is rather sure: the blank, or now and then a label for a few frames."""
+    rng, g = np.random.default_rng(0), torch.Generator().manual_seed(0)
+    labels = "".join(map(chr, range(48, 88)))
+    lengths, classes = [200] * 8, len(labels)
+    spoken = np.where(rng.random(1600) < 0.3, rng.integers(1, classes, 1600), 0)
+    logits = torch.randn(1600, classes, generator=g)
+    logits[torch.arange(1600), torch.from_numpy(spoken)] += 5
+    x = tl.from_lengths(logits.to(device), [lengths])
+    probabilities = [p.numpy() for p in logits.softmax(1).split(lengths)]
+
+    def shown(found) -> tuple[Tensor, ...]:
+        return (found[0].values(),)
+
+    def expected() -> tuple[Tensor, ...]:
+        """Prefixes as tuples, in dictionaries, with probabilities in float64 relative to the best."""
+        found = []
+        for rows in logits.double().softmax(1).split(lengths):
+            prefixes = {(): (1.0, 0.0)}
+            for p in rows.tolist():
+                after: dict[tuple[int, ...], list[float]] = {}
+                for own, (blank, label) in prefixes.items():
+                    stay = after.setdefault(own, [0.0, 0.0])
+                    stay[0] += (blank + label) * p[0]
+                    stay[1] += label * p[own[-1]] if own else 0.0
+                    for c in range(1, classes):
+                        after.setdefault((*own, c), [0.0, 0.0])[1] += p[c] * (blank + label * (own[-1:] != (c,)))
+                best = sorted(after.items(), key=lambda item: -sum(item[1]))[:10]
+                prefixes = {own: (both[0] / sum(best[0][1]), both[1] / sum(best[0][1])) for own, both in best}
+            found += next(iter(prefixes))
+        return (torch.tensor(found),)
+
+    peers = {}
+    if has("fast_ctc_decode"):
+        search = optional("fast_ctc_decode").beam_search
+        peers["fast-ctc-decode, one by one, of probabilities"] = Run(
+            lambda: [search(p, labels, 10, 0.0) for p in probabilities],
+            lambda found: (torch.tensor([labels.index(c) for text, _ in found for c in text]),),
+        )
+    return Case(
+        name="CTC prefix beam search, 8 x 200 frames, 40 classes, beam 10",
+        ours={"tl.ctc_beam_decode": Run(lambda: tl.ctc_beam_decode(x, beam=10), shown)},
+        peers=peers,
+        floor=lambda: x.values().softmax(1),
+        floor_is="softmax of the rows",
+        expected=expected,
+        tolerance=0,
+        goals=(faster_than(2, "fast-ctc-decode"),),
+    )
+
+
+def _beam(device: torch.device) -> Case:
+    """What is chosen after a step of beam search."""
+    sources, width, words, k = 32, 8, 10_000, 8
+    g = torch.Generator().manual_seed(0)
+    before = torch.randn(sources, width, generator=g).sort(descending=True).values.to(device)
+    log_probs = torch.randn(sources * width, words, generator=g).log_softmax(1).to(device)
+
+    def dense() -> tuple[Tensor, ...]:
+        top, index = (before[..., None] + log_probs.view(sources, width, words)).flatten(1).topk(k)
+        return top, index // words, index % words
+
+    flat = log_probs.view(sources, width * words)
+    return Case(
+        name=f"a step of beam search, {sources} x {width} x {words:,} words",
+        ours={"best_words, as in tl.BeamSearch": Run(lambda: best_words(before, log_probs, k))},
+        peers={
+            "torch add and topk": Run(dense),
+            "torch topk alone, of scores that are sums": Run(lambda: flat.topk(k), lambda _: dense()),
+        },
+        floor=lambda: log_probs.amax(1),
+        floor_is="reading the scores once",
+        expected=lambda: tuple(t.cpu() for t in dense()),
+        tolerance=0,
+        goals=(faster_than(2, "topk alone"),),
+    )
+
+
+def _two_threads(case: Case) -> Case:
+    """The first of ours with a second thread; itself with one is the peer."""
+    (name, run), *_ = case.ours.items()
+
+    def two():
+        torch.set_num_threads(2)
+        try:
+            return run.call()
+        finally:
+            torch.set_num_threads(1)
+
+    return replace(
+        case,
+        name=f"{case.name}, two threads",
+        ours={f"{name}, two threads": Run(two, run.answer)},
+        peers={f"{name}, one thread": run},
+        goals=(faster_than(1.7, "one thread"),),
     )
 
 

@@ -171,4 +171,45 @@ LOD_FN CtcWide<V, I> ctc_exp(const V& y) {
   return {p, e};
 }
 
+// The largest of a row, and the sum of e^(x - top); false where the softmax is none. kept: the terms.
+template <class T, class A>
+LOD_FN bool ctc_softmax(const T* x, int64_t classes, A& top, A& sum, A* kept) {
+  constexpr int W = kCtcColumns;
+  using V = CtcVector<A>;
+  using I = CtcVector<ctc_exponent<A>>;
+  const int64_t whole = classes / W * W;
+  const int left = int(classes - whole);
+  // the classes that are left, in the last lanes; a row of fewer than W fills up with -inf
+  V last = V{} - A(INFINITY), most = last, total = V{};
+  if (classes >= W) last = ctc_load_as<A>(x + classes - W);
+  else
+    for (int k = W - left; k < W; ++k) ctc_lane(last, k) = A(x[k - (W - left)]);
+  const auto exp = [&](const V& v) LOD_INLINE {
+    const auto e = ctc_exp<A, I>(v - top);
+    return e.m * ctc_power<A>(e.e);
+  };
+  for (int64_t c = 0; c < whole; c += W) {
+    const V v = ctc_load_as<A>(x + c);
+    most = v > most ? v : most;
+  }
+  most = last > most ? last : most;
+  top = ctc_largest<A>(most);
+  for (int64_t c = 0; c < whole; c += W) {
+    const V e = exp(ctc_load_as<A>(x + c));
+    total += e;
+    if (kept) ctc_store(kept + c, e);
+  }
+  if (left) {
+    const V e = exp(last);
+    I lane;
+    for (int k = 0; k < W; ++k) ctc_lane(lane, k) = k;
+    total += lane < I{} + (W - left) ? V{} : e;
+    if (kept && classes >= W) ctc_store(kept + classes - W, e);
+    else if (kept)
+      for (int k = W - left; k < W; ++k) kept[k - (W - left)] = ctc_lane(e, k);
+  }
+  sum = ctc_sum<A>(total);
+  return sum >= A(1) && sum <= A(classes) * A(2);
+}
+
 }  // namespace lod::LOD_LEVEL

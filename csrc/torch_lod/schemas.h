@@ -93,6 +93,8 @@ ctc_loss_composed({ctc}, bool zero_infinity=False) -> Tensor
 ctc_back = Tensor grad, Tensor values, Tensor row_offsets, Tensor labels, Tensor label_offsets, int blank
 ctc_loss_backward({ctc_back}) -> Tensor
 ctc_best_path({ctc}) -> (Tensor, Tensor)
+rows_of_classes = Tensor values, Tensor row_offsets, int blank=0
+ctc_beam({rows_of_classes}, int beam=10, int n=1, float threshold=0.0) -> (Tensor, Tensor, Tensor)
 
 # distances of sequences of whole numbers
 pairs = Tensor values, Tensor row_offsets, Tensor others, Tensor other_offsets

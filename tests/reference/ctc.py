@@ -68,3 +68,42 @@ def ctc_best_path(values, row_offsets, labels, label_offsets, blank=0):
         path += [-1 if s % 2 == 0 else s // 2 for s in max(equals, key=lambda s: s[::-1])]
         best.append(scores.amax())
     return torch.tensor(path, dtype=torch.int64), torch.stack(best) if best else values.sum(1)[:0]
+
+
+def add(a, b):
+    return max(a, b) + math.log1p(math.exp(min(a, b) - max(a, b))) if max(a, b) > -math.inf else -math.inf
+
+
+def beam_of(rows, blank, beam, least):
+    """The prefixes of the beam after the last row, best first, with the logarithms of their probabilities."""
+    prefixes = {(): (0.0, -math.inf)}  # of the alignments that end in a blank, and in the last label
+    for row in rows:
+        p = row.log_softmax(0).tolist()
+        if any(map(math.isnan, p)):
+            return {(): math.nan}
+        extends = [c for c in range(len(p)) if c != blank and (p[c] >= least or p[c] == max(p))]
+        after = {  # in the order in which equally probable ones are taken
+            **{
+                own: [add(*both) + p[blank], both[1] + p[own[-1]] if own else -math.inf]
+                for own, both in prefixes.items()
+            }
+        }
+        for own, (of_blank, of_label) in prefixes.items():
+            for c in extends:
+                found = after.setdefault((*own, c), [-math.inf, -math.inf])
+                found[1] = add(found[1], p[c] + (of_blank if own[-1:] == (c,) else add(of_blank, of_label)))
+        ranked = sorted(after.items(), key=lambda item: -add(*item[1]))
+        prefixes = {own: tuple(both) for own, both in ranked[:beam] if add(*both) > -math.inf}
+    return {own: add(*both) for own, both in prefixes.items()}
+
+
+def ctc_beam(values, row_offsets, blank=0, beam=10, n=1, threshold=0.0):
+    rows, count = len(values), len(row_offsets) - 1
+    labels, lengths = torch.full((rows, n), -1), torch.full((count, n), -1)
+    scores = torch.full((count, n), -math.inf, dtype=torch.float64)
+    for s, (a, b) in enumerate(itertools.pairwise(row_offsets.tolist())):
+        found = beam_of(values[a:b], blank, beam, math.log(threshold) if threshold else -math.inf)
+        for j, (own, score) in enumerate(itertools.islice(found.items(), n)):
+            labels[a : a + len(own), j] = torch.tensor(own, dtype=torch.int64)
+            lengths[s, j], scores[s, j] = len(own), score
+    return labels, lengths, scores

@@ -8,7 +8,7 @@ import torch
 from nested import within
 
 from reference import ctc, edit
-from reference.sequence import above, parts, under
+from reference.sequence import above, nest, parts, under
 
 
 def ctc_align(x, blank=0, merge_repeated=True, level=-1):
@@ -28,6 +28,19 @@ def ctc_align(x, blank=0, merge_repeated=True, level=-1):
 def ctc_decode(x, blank=0, level=-1):
     ids = [max(range(x.values.shape[1]), key=lambda c, r=r: float(r[c])) for r in x.values]
     return ctc_align(x._replace(values=torch.tensor(ids, dtype=torch.int64)), blank, True, level)
+
+
+def ctc_beam_decode(x, beam=10, n_best=1, blank=0, threshold=0.0, level=-1):
+    of = [
+        list(ctc.beam_of(rows, blank, beam, math.log(threshold) if threshold else -math.inf).items())[:n_best]
+        for rows in parts(x, level % x.depth)
+    ]
+    above = x.lengths()[: level % x.depth]
+    names = x.names and (*x.names[: level % x.depth + 1], None)
+    counts, lengths = [len(found) for found in of], [len(labels) for found in of for labels, _ in found]
+    flat = torch.tensor([c for found in of for labels, _ in found for c in labels], dtype=torch.int64)
+    scores = torch.tensor([score for found in of for _, score in found], dtype=torch.float64)
+    return nest([*above, counts, lengths], flat, names), nest([*above, counts], scores, names and names[:-1])
 
 
 def ctc_greedy_decoder(x, blank, level=-1):

@@ -5,7 +5,7 @@ import itertools
 
 import torch
 
-from reference.ctc import ctc_best_path, ctc_loss, ctc_loss_backward  # noqa: F401
+from reference.ctc import ctc_beam, ctc_best_path, ctc_loss, ctc_loss_backward  # noqa: F401
 from reference.edit import edit_alignment, edit_distance  # noqa: F401
 
 

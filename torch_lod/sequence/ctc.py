@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connectionist temporal classification: which row of a sequence emits which label."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from .. import ops
 from ..dynamo import known
-from ..errors import LoDValueError
-from ..sequence_operator import Along, a_float, along, integer, one_column, sequence_operator
-from ..tensor import LoDTensor
-from ..validate import with_memory
+from ..errors import LoDTypeError, LoDValueError, public, shown
+from ..lod import LoD
+from ..ops.composed.ctc_beam import Model, search
+from ..sequence_operator import Along, a_float, along, integer, one_column, probability, sequence_operator
+from ..tensor import LoDTensor, values_of
+from ..validate import sums, with_memory
 
 __all__ = [
     "ctc_alignment",
+    "ctc_beam_decode",
     "ctc_decode",
 ]
 
@@ -108,3 +113,101 @@ def ctc_alignment(
     rows = torch.where(finite[:, None], s.rows, 0)  # the softmax of others would have NaN for its gradient
     found = rows.log_softmax(1).gather(1, classes[:, None])[:, 0]
     return s.keep(path), s.keep(torch.where(finite, found, whole))
+
+
+@public
+def ctc_beam_decode(
+    x: LoDTensor,
+    *,
+    beam: int = 10,
+    n_best: int = 1,
+    blank: int = 0,
+    threshold: float = 0.0,
+    language_model: Callable[[LoDTensor], Tensor] | None = None,
+    level: int | str = -1,
+) -> tuple[LoDTensor, LoDTensor]:
+    """The most probable labelings of every sequence, by prefix beam search: all alignments of a labeling count, where
+    `ctc_decode` takes the best alignment alone.
+
+    After every row the `beam` most probable prefixes go on; a prefix has the probabilities of its alignments that end in a
+    blank, and in its last label, and prefixes that become equal are merged. With a beam that holds every prefix the result
+    is exact.
+
+    Args:
+        x: unnormalised scores or log-probabilities (rows, classes), a floating dtype.
+        beam: how many prefixes of a sequence go on.
+        n_best: how many labelings of a sequence are returned, at most `beam`.
+        blank: the class that is no label.
+        threshold: a class less probable than this in a row extends no prefix there, unless it is the most probable one. 0
+            looks at all of them; 1e-3 is usual where there are thousands.
+        language_model: a module or function that is called with prefixes, a LoDTensor of labels with one level, a sequence
+            per prefix, and returns a tensor (prefixes, classes): what is added to the score of a prefix where the class is
+            its next label (weighted, and with a bonus per label if there is one; the column of the blank is not used; -inf
+            rules a label out). It is asked before a row for all prefixes of all sequences that are new in the beams, equal
+            ones once, and first for the empty prefix; without gradient.
+
+    Returns:
+        labels, int64, and scores, in the dtype of x, both without gradient. They have the levels of x
+        down to `level`, then a level of at most n_best labelings per sequence, the best first; labels have one more, of the
+        labels of a labeling. The score is the log-probability of the alignments that the search saw, plus what the language
+        model added; of equal ones the first is the one that was ahead before, or whose class comes first. A sequence
+        without rows has the empty labeling with the score 0; one with a row whose softmax is NaN has it with the score NaN;
+        one all of whose prefixes are ruled out has none. A sync if on a GPU.
+
+    Raises:
+        ValueError: where a language model does not return scores that are numbers below infinity, a row per prefix. What it
+            raises itself passes through as it is.
+
+    Source: Graves, "Sequence Transduction with Recurrent Neural Networks", 2012; Hannun et al., "First-Pass Large
+    Vocabulary Continuous Speech Recognition using Bi-Directional Recurrent DNNs", 2014, algorithm 1.
+    """
+    s = along(x, level)
+    blank = with_classes(s, blank)
+    beam = integer("beam", beam, 1, 2**20)
+    n_best = integer("n_best", n_best, 1, beam)
+    probability("threshold", threshold)
+    rows = x.values().detach()
+    with_memory(rows)
+    given = rows, s.offsets, blank, beam, n_best, float(threshold)
+    if language_model is None:
+        labels, lengths, scores = ops.ctc_beam(*given)
+    elif not callable(language_model):
+        raise LoDTypeError(f"expected language_model as a module or function, got {type(language_model).__name__}")
+    else:
+        with torch.no_grad():
+            labels, lengths, scores = search(*given, _asking(language_model, rows))
+    there = lengths >= 0
+    row, column = (labels >= 0).nonzero(as_tuple=True)
+    of = s.lod.segment_ids_at(s.k, rows.device)[row] * n_best + column
+    flat = labels[row, column][of.argsort(stable=True)]
+    above = [*s.lod.levels[: s.k], sums(there.sum(1).cpu())]
+    names = [*s.lod.level_names[: s.k + 1], None] if s.lod.level_names else None
+    of_labels = LoD.checked("offsets", [*above, sums(lengths[there].cpu())], names)
+    of_scores = LoD.checked("offsets", above, names and names[:-1])
+    return LoDTensor(flat, of_labels), LoDTensor(scores[there], of_scores)
+
+
+def _asking(language_model: Callable[[LoDTensor], Tensor], rows: Tensor) -> Model:
+    """The language model on lists of prefixes, with checks of what it returns."""
+
+    def model(prefixes: list[tuple[int, ...]]) -> Tensor:
+        flat = torch.tensor([label for labels in prefixes for label in labels], dtype=torch.int64, device=rows.device)
+        found = language_model(LoDTensor(flat, LoD.from_lengths([[len(labels) for labels in prefixes]])))
+        if not isinstance(found, Tensor) or not found.is_floating_point():
+            raise LoDTypeError(f"expected language_model to return a tensor of a floating dtype, got {shown(found)}")
+        wanted = len(prefixes), rows.shape[1]
+        if tuple(found.shape) != wanted or found.device != rows.device:
+            raise LoDValueError(
+                f"expected language_model to return scores of shape {wanted} on {rows.device}, got {tuple(found.shape)} on "
+                f"{found.device}"
+            )
+        with_memory(found)
+        scores = values_of(found).as_subclass(Tensor).double()
+        for i, c in (~(scores < torch.inf)).nonzero()[:1].tolist():
+            raise LoDValueError(
+                f"expected scores of language_model that are numbers below infinity, got {float(scores[i, c])} for class "
+                f"{c} after the prefix {list(prefixes[i])}"
+            )
+        return scores
+
+    return model

@@ -49,6 +49,12 @@ def backward_samples(dtype, device):
         yield Sample(label, (values(len(given[1]) - 1, (), dtype, device, 9), *given))
 
 
+def beam_samples(dtype, device):
+    for label, (x, offsets, _, _, blank) in arguments(dtype, device):
+        for options in ((1,), (3, 3), (200, 40), (4, 2, 0.3)):
+            yield Sample(f"{label} {options}", (x, offsets, blank, *options))
+
+
 X, Y, CUTS = torch.zeros(6, 3), torch.tensor([1, 2, 2]), torch.tensor([0, 1, 3])
 
 
@@ -82,8 +88,27 @@ def errors(back=False, flag=True):
     return refuse
 
 
+def beam_errors():
+    def put(x=X, blank=0, beam=10, n=1, threshold=0.0):
+        return x, CUT, blank, beam, n, threshold
+
+    yield from bad_offsets(put(), 1)
+    yield "whole", put(X.long()), TypeError, "values of dtype float16, bfloat16, float32 or float64, got Long"
+    yield "1-d", put(X[:, 0]), ValueError, "values of shape (rows, classes), got 1 dimensions"
+    yield "blank", put(blank=3), ValueError, "blank as one of 3 classes, got 3"
+    yield "no blank", put(blank=-1), ValueError, "blank as one of 3 classes, got -1"
+    yield "no classes", put(X[:, :0]), ValueError, "blank as one of 0 classes, got 0"
+    for beam in (0, -(2**62), 2**20 + 1):
+        yield f"beam {beam}", put(beam=beam), ValueError, f"beam in [1, 2**20], got {beam}"
+    for n in (0, 11, 2**62):
+        yield f"n {n}", put(n=n), ValueError, f"n in [1, 10], as the beam, got {n}"
+    for threshold in (-0.5, 1.5, float("nan")):
+        yield f"threshold {threshold}", put(threshold=threshold), ValueError, f"threshold in [0, 1], got {threshold}"
+
+
 ENTRIES = [
     OpInfo("ctc_loss", samples, errors(), tolerance=CARRIED),
     OpInfo("ctc_loss_backward", backward_samples, errors(back=True), differentiable=False, tolerance=CARRIED),
+    OpInfo("ctc_beam", beam_samples, beam_errors, outputs=3, differentiable=False),
     OpInfo("ctc_best_path", path_samples, errors(flag=False), outputs=2, differentiable=False, tolerance=CARRIED),
 ]

@@ -36,6 +36,12 @@ def decodes(x, k):
         yield f" blank {blank}", (x,), {"blank": blank}
 
 
+def beams(x, k):
+    yield "", (x,), {}
+    yield " n best", (x,), {"blank": 2, "beam": 4, "n_best": 3}
+    yield " threshold", (x,), {"blank": 1, "beam": 3, "n_best": 2, "threshold": 0.3}
+
+
 def greedy(x, k):
     yield "", (x, 1), {}
 
@@ -86,6 +92,30 @@ def decode_errors():
     yield "blank", lambda: tl.ctc_decode(X, blank=-1), ValueError, "blank in [0, 2], got -1"
 
 
+def beam_errors():
+    op = tl.ctc_beam_decode
+    yield from dtype_errors("ctc_beam_decode", torch.int64)()
+    yield "one column", lambda: op(X[:, 0]), ValueError, "x of shape (rows, classes), got (6,)"
+    yield "blank", lambda: op(X, blank=3), ValueError, "blank in [0, 2], got 3"
+    yield "beam", lambda: op(X, beam=0), ValueError, "beam in [1, 2**20], got 0"
+    yield "n_best", lambda: op(X, n_best=11), ValueError, "n_best in [1, 10], got 11"
+    yield "threshold", lambda: op(X, threshold=-0.5), ValueError, "threshold in [0, 1], got -0.5"
+    yield "model", lambda: op(X, language_model=1), TypeError, "language_model as a module or function, got int"
+    for label, of, cls, said in (
+        ("none", lambda p: None, TypeError, "language_model to return a tensor of a floating dtype, got None"),
+        (
+            "whole",
+            lambda p: torch.ones(1, 3).long(),
+            TypeError,
+            "return a tensor of a floating dtype, got a torch.int64",
+        ),
+        ("narrow", lambda p: torch.ones(1, 2), ValueError, "return scores of shape (1, 3) on cpu, got (1, 2) on cpu"),
+        ("nan", lambda p: X.values()[:1] * torch.nan, ValueError, "got nan for class 0 after the prefix []"),
+        ("infinite", lambda p: X.values()[:1] + torch.inf, ValueError, "got inf for class 0 after the prefix []"),
+    ):
+        yield f"model {label}", lambda of=of: op(X, language_model=of), cls, said
+
+
 def align_errors():
     ids = X[:, 0].long()
     yield "floating", lambda: tl.ctc_align(X[:, 0]), TypeError, "x of an integer dtype, got torch.float32"
@@ -127,6 +157,7 @@ ENTRIES = [
         "ctc_alignment", over(alignments, THREE), labelled_errors("ctc_alignment"), keeps=True, tolerance=CARRIED
     ),
     SequenceInfo("ctc_decode", over(decodes, THREE), decode_errors, differentiable=False),
+    SequenceInfo("ctc_beam_decode", over(beams, THREE), beam_errors, differentiable=False),
     SequenceInfo("ctc_greedy_decoder", over(greedy, THREE), greedy_errors, differentiable=False),
     SequenceInfo("ctc_align", over(aligns, ((), (1,))), align_errors, WHOLE, differentiable=False),
     SequenceInfo("edit_distance", over(distances, ((), (1,))), distance_errors, WHOLE, differentiable=False),

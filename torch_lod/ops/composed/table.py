@@ -13,7 +13,7 @@ COMPOSITIONS: dict[str, Callable] = {}
 OPAQUE = (
     *("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward", "attention", "attention_backward"),
     *("chain_logsumexp", "chain_logsumexp_backward", "chain_argmax", "chain_sample"),
-    *("ctc_loss", "ctc_loss_backward", "ctc_best_path", "edit_distance", "edit_alignment"),
+    *("ctc_loss", "ctc_loss_backward", "ctc_best_path", "ctc_beam", "edit_distance", "edit_alignment"),
 )
 #: Of these, the ones that autograd may record step by step where nothing traces: as large as what the operator would save.
 RECORDED = ("lstm", "gru", "rnn", "chain_logsumexp")

@@ -1,0 +1,73 @@
+// Binding of the search for the most probable labelings.
+// SPDX-License-Identifier: Apache-2.0
+#define LOD_KERNELS "ctc_beam.h"
+#include "torch_lod/operator.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace lod {
+LOD_ON_CUDA(ctc_beam)
+namespace {
+
+using Labelings = std::tuple<Tensor, Tensor, Tensor>;
+
+Labelings ctc_beam_meta(const Tensor& values, const Tensor& row_offsets, int64_t blank, int64_t beam, int64_t n,
+                        double threshold) {
+  const char* op = "ctc_beam";
+  check_segments(op, values, row_offsets);
+  check_floating(op, "values", values);
+  TORCH_CHECK_VALUE(values.dim() == 2, op, ": expected values of shape (rows, classes), got ", values.dim(),
+                    " dimensions");
+  TORCH_CHECK_VALUE(blank >= 0 && TORCH_GUARD_OR_TRUE(values.sym_size(1).sym_gt(blank)), op,
+                    ": expected blank as one of ", values.sym_size(1), " classes, got ", blank);
+  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(values.sym_size(1).sym_lt(int64_t(1) << 31)), op,
+                    ": expected fewer than 2**31 classes, got ", values.sym_size(1));
+  TORCH_CHECK_VALUE(1 <= beam && beam <= int64_t(1) << 20, op, ": expected beam in [1, 2**20], got ", beam);
+  TORCH_CHECK_VALUE(1 <= n && n <= beam, op, ": expected n in [1, ", beam, "], as the beam, got ", n);
+  TORCH_CHECK_VALUE(0 <= threshold && threshold <= 1, op, ": expected threshold in [0, 1], got ", threshold);
+  const auto whole = values.options().dtype(at::kLong);
+  const auto segments = row_offsets.sym_size(0) - 1;
+  return {at::empty_symint({values.sym_size(0), n}, whole), at::empty_symint({segments, n}, whole),
+          at::empty_symint({segments, n}, values.options())};
+}
+
+Labelings ctc_beam(const Tensor& values, const Tensor& row_offsets, int64_t blank, int64_t beam, int64_t n,
+                   double threshold) {
+  auto [labels, lengths, scores] = ctc_beam_meta(values, row_offsets, blank, beam, n, threshold);
+  const HeldView x = make_view("ctc_beam", values, row_offsets);
+  std::vector<int64_t> order;
+  Tensor scratch, scratch_at;
+  if (values.is_cpu()) {  // what takes longest begins first
+    order.resize(x.segments);
+    std::iota(order.begin(), order.end(), int64_t(0));
+    const auto rows = [&](int64_t s) { return x.offsets[s + 1] - x.offsets[s]; };
+    std::stable_sort(order.begin(), order.end(), [&](int64_t s, int64_t than) { return rows(s) > rows(than); });
+  } else {  // kernels on a GPU have no memory of their own: what every sequence needs at most. One sync
+    labels.fill_(-1);
+    const int64_t count = x.segments;
+    const Tensor lengths_ = x.row_offsets.narrow(0, 1, count).sub(x.row_offsets.narrow(0, 0, count));
+    const Tensor bytes = lengths_.clamp(0, int64_t(1) << 31).mul(beam * 24).add(beam * 320 + x.width * 48 + 64);
+    const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});
+    scratch_at = ends.narrow(0, 0, count).contiguous();
+    scratch = at::empty({ends[count].item<int64_t>()}, values.options().dtype(at::kByte));
+  }
+  LOD_RUN(scores, ctc_beam, floating_type("ctc_beam", values),
+          {x, x.values.const_data_ptr(), order.empty() ? nullptr : order.data(), blank, beam, n, std::log(threshold),
+           labels.mutable_data_ptr<int64_t>(), lengths.mutable_data_ptr<int64_t>(), scores.mutable_data_ptr(),
+           scratch.defined() ? static_cast<char*>(scratch.mutable_data_ptr()) : nullptr,
+           scratch_at.defined() ? scratch_at.const_data_ptr<int64_t>() : nullptr});
+  return {labels, lengths, scores};
+}
+
+using BeamOp = Operator<"ctc_beam", ctc_beam_meta, ctc_beam>;
+
+}  // namespace
+
+LOD_OPERATORS(NoGradient<BeamOp>)
+
+}  // namespace lod

@@ -47,7 +47,7 @@ def test_a_beam_that_holds_all_prefixes_is_exact(blank, scale):
 
 
 @pytest.mark.parametrize("beam", [1, 2, 3, 7, 30])
-@pytest.mark.parametrize("threshold", [0.0, 0.1])
+@pytest.mark.parametrize("threshold", [0.0, 0.1, 0.9])
 def test_a_narrow_beam_is_that_of_dictionaries(beam, threshold):
     """Prefixes leave the beam and come back, also below ones that stayed."""
     least = math.log(threshold) if threshold else -math.inf

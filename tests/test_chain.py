@@ -274,3 +274,9 @@ def test_sums_that_are_numbers_but_have_lost_a_part(dtype, far, step):
     slopes, counts = torch.autograd.grad(found[0].sum(), (values, transition))
     torch.testing.assert_close(slopes, torch.tensor([[1 - share, share], [1, 0]], dtype=dtype), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(counts[2:, 0], torch.tensor([1 - share, share], dtype=dtype), rtol=1e-4, atol=1e-6)
+
+
+def test_a_nan_beside_what_is_impossible_is_not_passed_over():
+    for rows in ([[math.nan, -math.inf]], [[0.0, 0.0], [math.nan, -math.inf]]):
+        values = torch.tensor(rows)
+        assert tl.ops.chain_logsumexp(values, torch.zeros(4, 2), torch.tensor([0, len(rows)]))[0].isnan().all()

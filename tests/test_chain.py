@@ -3,6 +3,7 @@
 
 import copy
 import itertools
+import math
 
 import pytest
 import torch
@@ -258,3 +259,24 @@ def test_wrong_calls_are_refused(case):
     with pytest.raises(kind) as caught:
         call(crf_of(), *batch())
     assert isinstance(caught.value, tl.LoDError) and said in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype, far, step", [(torch.float32, -87.5, -85.0), (torch.float64, -746.0, -744.0)])
+def test_sums_that_are_numbers_but_have_lost_a_part(dtype, far, step):
+    """The second tag has no probability that a number holds, but it is the one that leads on; of the sum a part is left."""
+    transition = torch.tensor([[0.0, 0.0], [0.0, -1e3], [step, -2e3], [0.0, -2e3]], dtype=dtype, requires_grad=True)
+    values = torch.tensor([[0.0, far], [0.0, 0.0]], dtype=dtype, requires_grad=True)
+    found = tl.ops.chain_logsumexp(values, transition, torch.tensor([0, 2]))
+    share = math.exp(far - step) / (1 + math.exp(far - step))
+    torch.testing.assert_close(
+        found[0], torch.tensor([step + math.log1p(math.exp(far - step))], dtype=dtype), rtol=1e-6, atol=0
+    )
+    slopes, counts = torch.autograd.grad(found[0].sum(), (values, transition))
+    torch.testing.assert_close(slopes, torch.tensor([[1 - share, share], [1, 0]], dtype=dtype), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(counts[2:, 0], torch.tensor([1 - share, share], dtype=dtype), rtol=1e-4, atol=1e-6)
+
+
+def test_a_nan_beside_what_is_impossible_is_not_passed_over():
+    for rows in ([[math.nan, -math.inf]], [[0.0, 0.0], [math.nan, -math.inf]]):
+        values = torch.tensor(rows)
+        assert tl.ops.chain_logsumexp(values, torch.zeros(4, 2), torch.tensor([0, len(rows)]))[0].isnan().all()

@@ -368,6 +368,8 @@ def _calls():
             (([one(), one()], "text"), {}),
             (([rows(), rows()[:2]],), {}),
             (([{"words": [1, 2], "label": 0}, {"words": [3], "label": 1}],), {"name": "text"}),
+            (([["to be", ""], ["or"]],), {"strings": "bytes"}),
+            (([["to be", ""], ["or"]],), {"strings": str.encode}),
         ],
         "LoD": [(([[0, 2, 3], [0, 1, 3, 6]],), {"level_names": ["a", "b"]}), (([ints(0, 2, 6)],), {})],
         "LoDTensor": [((rows(), lod()), {})],

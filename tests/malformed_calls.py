@@ -434,40 +434,6 @@ def _calls():
             yield f"tl.{name}", Call(getattr(tl, name), args, kwargs)
 
 
-def _drawn(cls, *args, **kwargs):
-    """The first batches of a sampler or a stream, and what it says about itself."""
-    sampler = cls(*args, **kwargs)
-    found = list(itertools.islice(sampler, 20))
-    return found, sampler.state_dict(), sampler.summary() if hasattr(sampler, "summary") else None
-
-
-def _resumed(sampler, state, epoch):
-    sampler.load_state_dict(state)
-    sampler.set_epoch(epoch)
-    return list(itertools.islice(sampler, 3)), sampler.state_dict(1)
-
-
-def _data():
-    """Of tl.data."""
-    data, lengths = tl.data, [3, 1, 2, 5]
-    yield "tl.data.collate", Call(data.collate, ([one(), one()],), {"name": "text", "strings": None})
-    options = {"shuffle": True, "seed": 3, "rank": 0, "world_size": 2, "level": -1, "too_large": "cut"}
-    for cls in (data.TokenBudgetSampler, data.PackingSampler):
-        entry = f"tl.data.{cls.__name__}"
-        yield entry, Call(functools.partial(_drawn, cls), (ints(*lengths), 5), options)
-        yield entry, Call(functools.partial(_drawn, cls), (lengths, 6.5), {"cost": "square", "too_large": "alone"})
-        yield entry, Call(functools.partial(_drawn, cls), (two(), 9), {"balance": abs, "drop_last": False})
-    entry, bucket = "tl.data.BucketSampler", functools.partial(_drawn, data.BucketSampler)
-    yield entry, Call(bucket, (ints(*lengths), 2), {"buckets": 3})
-    yield entry, Call(bucket, (lod(), None), {"budget": 9, "buckets": [1, 3], "balance": "square"})
-    yield "tl.data.TokenBudgetStream", Call(functools.partial(_drawn, data.TokenBudgetStream), ([[1, 2], [3]], 5, 4, 0))
-    make = functools.partial(data.TokenBudgetStream, too_large="cut")
-    yield "tl.data.TokenBudgetStream", Call(functools.partial(_drawn, make), ([torch.ones(3)], 2), {"world_size": 1})
-    sampler = data.TokenBudgetSampler(lengths, 6)
-    yield "tl.data.TokenBudgetSampler", Call(_resumed, (sampler, sampler.state_dict(), 1))
-    yield "tl.data.Piece", Call(data.Piece, (1, 0, 2))
-
-
 def _operators():
     """Operators: evenly among the samples that the laws run."""
     for info in SEQUENCES:
@@ -531,7 +497,9 @@ def _pickled(value):
 
 def calls():
     """(entry point, valid call)"""
-    for made in (_operators, _calls, _data, _methods, _modules, _loaders):
+    import malformed_data  # which has calls of its own, made as those here
+
+    for made in (_operators, _calls, malformed_data.calls, _methods, _modules, _loaders):
         yield from made()
 
 

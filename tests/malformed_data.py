@@ -2,6 +2,7 @@
 """The rows of the catalogue (malformed_calls.py) of tl.data."""
 
 import functools
+import importlib
 import itertools
 import tempfile
 
@@ -40,6 +41,18 @@ def _given_back(data: bytes, **options):
         return tl.data.load(f"{folder}/x", **options)
 
 
+def _if_installed(name: str, given, **kwargs):
+    """A conversion, with what the library makes of lists; nothing where it is not installed."""
+    try:
+        if name == "from_arrow":
+            given = importlib.import_module("pyarrow").array(given)
+        if name == "from_awkward":
+            given = importlib.import_module("awkward").Array(given)
+        return getattr(tl.data, name)(given, **kwargs)
+    except ImportError:
+        return None
+
+
 def _items(data, index, indices):
     dataset = tl.data.LoDDataset(data)
     return dataset[index], tl.data.collate(dataset.__getitems__(indices))
@@ -47,6 +60,16 @@ def _items(data, index, indices):
 
 def calls():
     """(entry point, valid call)"""
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
+    yield "tl.data.from_mask", Call(tl.data.from_mask, (torch.ones(2, 3, 4), mask), {"level_names": ["a"]})
+    yield "tl.data.from_mask", Call(tl.data.from_mask, (torch.ones(2, 3), mask.bool()))
+    yield "tl.data.from_position_ids", Call(tl.data.from_position_ids, (rows(), ints(0, 1, 0, 0, 1, 2)))
+    yield "tl.data.from_keys", Call(tl.data.from_keys, (rows(), ints(1, 2, 1, 2, 2, 2), ["a", "b", "a", "c", "b", "b"]))
+    yield "tl.data.to_numpy", Call(tl.data.to_numpy, (two(),))
+    for name in ("to_arrow", "to_awkward"):  # tests/check_formats.py has the libraries
+        yield f"tl.data.{name}", Call(functools.partial(_if_installed, name), (two(),))
+    yield "tl.data.from_arrow", Call(functools.partial(_if_installed, "from_arrow"), ([[1]],), {"nulls": "empty"})
+    yield "tl.data.from_awkward", Call(functools.partial(_if_installed, "from_awkward"), ([[1]],))
     yield "tl.data.save", Call(_kept, (two(),))
     yield "tl.data.save", Call(_kept, ({"x": two(), "y": rows()},))
     for options in ({"mmap": False, "verify": None}, {"mmap": True, "verify": True}):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From files to batches: files, datasets, samplers, collate."""
+"""From files to batches: files, other layouts, datasets, samplers, collate."""
 
 from ..collate import batch as collate
+from .arrow import from_arrow, from_awkward, to_arrow, to_awkward
+from .convert import from_keys, from_mask, from_position_ids, to_numpy
 from .dataset import LoDDataset
 from .file import load, save
 from .items import Piece
@@ -16,6 +18,14 @@ __all__ = [
     "TokenBudgetSampler",
     "TokenBudgetStream",
     "collate",
+    "from_arrow",
+    "from_awkward",
+    "from_keys",
+    "from_mask",
+    "from_position_ids",
     "load",
     "save",
+    "to_arrow",
+    "to_awkward",
+    "to_numpy",
 ]

@@ -28,7 +28,7 @@ def _library(name: str) -> Any:
 
 @public
 def from_arrow(column, *, nulls: str = "refuse", copy: bool | None = None, level_names=None) -> LoDTensor:
-    """A LoDTensor from a column of nested lists of numbers, as Parquet, Feather and Hugging Face datasets have them.
+    """A LoDTensor from a column of nested lists of numbers, as tables of Parquet and Feather have them.
 
     A level for every list of variable length; lists of fixed size below them are dims of a row. Offsets are read as lengths, 8
     bytes a sequence; rows of a column of one chunk share its memory where `copy` allows it, other columns are put together.

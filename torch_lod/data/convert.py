@@ -76,7 +76,7 @@ def from_position_ids(values: Tensor | np.ndarray, position_ids, *, level_names=
     """
     ids = host_integers("position_ids", position_ids)
     previous = torch.cat([ids.new_full((1,), -1), ids[:-1]])
-    for i in ((ids != 0) & ((ids != previous + 1) | (previous < 0))).nonzero()[:1].flatten().tolist():
+    for i in ((ids != 0) & (ids != previous + 1)).nonzero()[:1].flatten().tolist():
         before = f"{int(ids[i - 1])} then " if i else ""
         raise LoDValueError(f"expected position_ids that count up from 0, got {before}{int(ids[i])} at index {i}")
     offsets = torch.cat([(ids == 0).nonzero().flatten(), torch.tensor([ids.numel()], device="cpu")])

@@ -199,7 +199,9 @@ def _others(items: list) -> list[int]:
     kinds = set(map(type, items))
     if len(kinds) == 1 and not kinds & {Tensor, np.ndarray}:
         return []
-    if len(kinds) == 1 and len({(item.ndim > 0, item.dtype == object) for item in items}) == 1:
+    if kinds == {Tensor} and len({item.dim() > 0 for item in items}) == 1:
+        return []
+    if kinds == {np.ndarray} and len({(item.ndim > 0, item.dtype == object) for item in items}) == 1:
         return []
     first = _kind(items[0])
     return [i for i, item in enumerate(items) if _kind(item) != first][:1]

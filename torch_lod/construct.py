@@ -240,14 +240,15 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     if kinds == {np.ndarray} and len({(a.dtype, a.shape[1:], a.ndim) for a in items}) == 1:
         rows = [tensor_of("tensors", np.concatenate(items) if items[0].ndim else items[0])]
     else:
-        rows = [tensor_of("tensors", item) for item in items]
+        rows = items if kinds == {Tensor} else [tensor_of("tensors", item) for item in items]
     with_memory(*rows)
     if any(t.dim() == 0 for t in rows):
         raise LoDTypeError("expected tensors with rows, got a scalar")
     shapes = {tuple(t.shape[1:]) for t in rows}
     if len(shapes) > 1:
         raise LoDValueError(f"expected elements of one shape, got {sorted(shapes)[:2]}")
-    return from_lengths(torch.cat(rows), [*levels[1:], list(map(len, items))], level_names=level_names)
+    lengths = [t.shape[0] for t in (rows if len(rows) == len(items) else items)]
+    return from_lengths(torch.cat(rows), [*levels[1:], lengths], level_names=level_names)
 
 
 @public

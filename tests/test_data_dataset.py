@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, StackDataset, default_collate
 
 import torch_lod as tl
 
@@ -83,23 +83,29 @@ def test_pieces_are_rows_of_an_item(opened):
     assert sorted(torch.cat([x.values() for x in batches]).tolist()) == list(range(9))
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers(opened, start):
+def loaded(dataset, sampler, start):
+    """All batches, by way of a worker."""
+    options = {"num_workers": 1, "multiprocessing_context": start}
+    return list(DataLoader(dataset, batch_sampler=sampler, collate_fn=tl.data.collate, **options))
+
+
+def test_forked_workers(opened):
     dataset = opened(ALL)
     sampler = tl.data.TokenBudgetSampler(dataset.lod, 8, seed=2)
-    loader = DataLoader(
-        dataset,
-        batch_sampler=sampler,
-        collate_fn=tl.data.collate,
-        num_workers=1,
-        multiprocessing_context=start,
-    )
-    found = list(loader)
+    found = loaded(dataset, sampler, "fork")
     sampler.set_epoch(0)
     expected = [tl.data.collate([dataset[i] for i in indices]) for indices in sampler]
     assert len(found) == len(expected) > 1
     for a, b in zip(found, expected):
         equal(a, b)
+
+
+def test_spawned_workers(tmp_path):
+    tl.data.save(ALL, tmp_path / "x")
+    both = StackDataset(tl.data.LoDDataset(ALL), tl.data.LoDDataset(tmp_path / "x"))  # in memory, and mapped
+    for found, indices in zip(loaded(both, [[0, 3], [2]], "spawn"), [[0, 3], [2]], strict=True):
+        for a in found:
+            equal(a, tl.data.collate([both.datasets[0][i] for i in indices]))
 
 
 def test_a_mapped_file_is_opened_again_where_the_dataset_goes(tmp_path):

@@ -9,6 +9,8 @@ TORCH ?= torch==2.13.*
 VENV ?= .venv
 # The environment of other people's models.
 MODELS ?= .venv-models
+# That of the libraries whose formats tl.data reads.
+FORMATS ?= .venv-formats
 BIN := $(VENV)/bin
 ARGS ?=
 EXAMPLES ?= 100000
@@ -17,7 +19,7 @@ JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 SOURCES := $(shell find csrc torch_lod -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.py') setup.py pyproject.toml
 
-.PHONY: demo test quick test-all test-fallback fuzz catalogue files mutate sanitize models bench lint recipe docs size cuda clean
+.PHONY: demo test quick test-all test-fallback fuzz catalogue files mutate sanitize models formats bench lint recipe docs size cuda clean
 
 $(VENV)/torch: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -84,6 +86,15 @@ $(MODELS)/done: tests/public_models.txt
 	rm -rf $(MODELS)/lib/python*/site-packages/torchaudio/lib
 	@touch $@
 
+# What tl.data reads and writes of other libraries, with those libraries. Needs the package index.
+formats: $(VENV)/installed $(FORMATS)/done
+	PYTHONPATH="$(CURDIR)" $(FORMATS)/bin/python -m pytest tests/check_formats.py $(ARGS)
+
+$(FORMATS)/done: Makefile
+	$(PYTHON) -m venv $(FORMATS)
+	$(FORMATS)/bin/pip install --quiet --disable-pip-version-check "$(TORCH)" pytest pyarrow awkward safetensors torchdata
+	@touch $@
+
 bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -116,5 +127,5 @@ cuda: $(VENV)/torch
 	done
 
 clean:
-	rm -rf build dist *.egg-info torch_lod/_C*.so $(VENV) $(MODELS) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf build dist *.egg-info torch_lod/_C*.so $(VENV) $(MODELS) $(FORMATS) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -372,6 +372,8 @@ def _calls():
             (([one(), one()], "text"), {}),
             (([rows(), rows()[:2]],), {}),
             (([{"words": [1, 2], "label": 0}, {"words": [3], "label": 1}],), {"name": "text"}),
+            (([["to be", ""], ["or"]],), {"strings": "bytes"}),
+            (([["to be", ""], ["or"]],), {"strings": str.encode}),
         ],
         "LoD": [(([[0, 2, 3], [0, 1, 3, 6]],), {"level_names": ["a", "b"]}), (([ints(0, 2, 6)],), {})],
         "LoDTensor": [((rows(), lod()), {})],
@@ -500,13 +502,16 @@ def _pickled(value):
 
 def calls():
     """(entry point, valid call)"""
-    for made in (_operators, _calls, _methods, _modules, _loaders):
+    import malformed_data  # which has calls of its own, made as those here
+
+    for made in (_operators, _calls, malformed_data.calls, _methods, _modules, _loaders):
         yield from made()
 
 
 def entry_points() -> set[str]:
     """Everything that a user can call, read from the package."""
     found = {f"tl.{name}" for name in [*tl.__all__, *paddle.__all__] if callable(getattr(tl, name))} - {"tl.LoDError"}
+    found |= {f"tl.data.{name}" for name in tl.data.__all__}
     found |= {f"tl.ops.{name}" for name in tl.ops.__all__ if name != "COMPILED"}
     found |= {f"torch.ops.torch_lod.{name}" for name in RAW}
     for name in nn.__all__:

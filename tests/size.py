@@ -13,6 +13,7 @@ ROOMS = {
     "sequence operators": "torch_lod/sequence/*.py",
     "names of Paddle": "torch_lod/paddle/*.py",
     "modules": "torch_lod/nn/*.py",
+    "files to batches": "torch_lod/data/*.py",
     "drop-in": "torch_lod/drop_in/*.py",
     "tests": "tests/**/*.py",
     "examples": "examples/**/*.*",

@@ -3,6 +3,7 @@
 
 import collections
 import dataclasses
+import random
 
 import numpy as np
 import pytest
@@ -100,6 +101,67 @@ def test_from_tensors_nests_lod_tensors(items):
     assert tl.from_tensors(items, level_names=["a", "b"]).level_names == ("a", "b")
 
 
+def test_lists_of_records_are_a_level_of_each_field(items):
+    Word = collections.namedtuple("Word", "text tag")
+
+    @dataclasses.dataclass
+    class Line:
+        words: object
+        label: int
+
+    words = [[Word("to", 1), Word("be", 2)], [Word("or", 1)]]
+    found = tl.batch(words, name="line")
+    assert type(found) is Word and found.text == [["to", "be"], ["or"]] and found.tag.level_names == ("line",)
+    equal(found.tag, [[2, 1]], torch.tensor([1, 2, 1]))
+    pages = [[Line(items[0], 3), Line(items[1], 4)], [Line(items[2], 5)], []]
+    found = tl.batch(pages)
+    equal(found.words, [[2, 1, 0], *BATCH], rows(items))
+    equal(found.label, [[2, 1, 0]], torch.tensor([3, 4, 5]))
+    found = tl.batch([[[{"id": [7, 8]}], []], [[{"id": []}, {"id": [9]}]]], "page")["id"]
+    equal(found, [[2, 1], [1, 0, 2], [2, 0, 1]], torch.tensor([7, 8, 9]))
+
+
+def test_strings_become_bytes_or_what_a_function_makes_of_them():
+    x = tl.batch(["h\u00e9", "", "no"], strings="bytes")
+    equal(x, [[3, 0, 2]], torch.tensor([*"h\u00e9".encode(), *b"no"]))
+    assert x.dtype == torch.uint8
+    x = tl.batch([{"lines": ["a b c", ""]}, {"lines": ["d"]}], strings=lambda text: [ord(c) for c in text.split()])
+    equal(x["lines"], [[2, 1], [3, 0, 1]], torch.tensor([97, 98, 99, 100]))
+    x = tl.batch([["a b"], []], strings=lambda text: {"ids": torch.arange(len(text)), "mask": [1]})
+    equal(x["ids"], [[1, 0], [3]], torch.arange(3))
+    equal(x["mask"], [[1, 0], [1]], torch.ones(1))
+    assert tl.batch([["a"], []]) == [["a"], []] and tl.data.collate is tl.batch
+
+
+def test_arrays_of_objects_are_lists():
+    def array(*rows):
+        made = np.empty(len(rows), dtype=object)
+        made[:] = rows
+        return made
+
+    one, two = np.arange(3), np.arange(1)
+    for samples in ([array(one, two), array(one)], array([[0, 1, 2], [0]], [[0, 1, 2]]).tolist(), [[one, two], [one]]):
+        equal(tl.batch(samples), [[2, 1], [3, 1, 3]], torch.tensor([0, 1, 2, 0, 0, 1, 2]))
+    equal(tl.batch([array(1, 2), array(3)]), [[2, 1]], torch.tensor([1, 2, 3]))
+
+
+def test_many_numbers_are_what_a_few_are():
+    draw = random.Random(0)
+    for numbers in ([1, 2], [1, 2.5], [0.1, 1e300], [True, False], [True, 2], [-(2**63), 2**63 - 1], [1j, 2]):
+        many = [[draw.choice(numbers) for _ in range(100)], numbers]
+        x = tl.batch(many)
+        torch.testing.assert_close(x.values(), torch.tensor(many[0] + many[1]), rtol=0, atol=0)
+        assert tl.lod_tensor(many).dtype == x.dtype
+    assert tl.lod_tensor([[1] * 99], dtype=torch.int8).dtype == torch.int8
+    with pytest.raises(ValueError, match="batch: expected numbers in rows of one shape"):
+        tl.batch([[2**63]])
+
+
+def test_records_whose_class_takes_no_dict():
+    samples = [collections.defaultdict(list, words=[1, 2]), collections.defaultdict(list, words=[3])]
+    equal(tl.batch(samples)["words"], [[2, 1]], torch.tensor([1, 2, 3]))
+
+
 def test_gradients_reach_the_samples(items):
     leaves = [torch.ones(sum(lengths[0]), 2, requires_grad=True) for lengths in ITEMS]
     batch = tl.batch([tl.from_lengths(leaf, lengths) for leaf, lengths in zip(leaves, ITEMS)])
@@ -129,14 +191,59 @@ X = tl.from_lengths(torch.zeros(3), [[1, 2]])
             "batch: expected elements of one shape, got [(3,), (4,)] at position 0 in 'w'",
         ),
         ([[1, [2]], [3]], ValueError, "batch: expected sequences at nesting 2, got 1 beside lists"),
+        (
+            [{"w": [[1], 2]}, {"w": [[3]]}],
+            ValueError,
+            "batch: expected sequences at nesting 2, got 2 beside lists in 'w'",
+        ),
+        (
+            [(torch.ones(2),), (torch.ones(1).long(),)],
+            TypeError,
+            "batch: expected rows of one dtype, got float32 at index 0 and int64 at index 1 at position 0",
+        ),
+        (
+            [np.ones(2), torch.ones(1)],
+            TypeError,
+            "batch: expected rows of one dtype, got float64 at index 0 and float32 at index 1",
+        ),
+        (
+            [X, tl.from_lengths(torch.zeros(1).half(), [[1]])],
+            TypeError,
+            "got float32 at index 0 and float16 at index 1",
+        ),
+        ([{"n": 1}, {"n": np.float32(2)}], TypeError, "got int64 at index 0 and float32 at index 1 in 'n'"),
+        (
+            [[1, "a"], [2]],
+            TypeError,
+            "expected lists of numbers, of tensors, of strings or of records, got number and, 1 items later, str",
+        ),
+        ([[{"a": 1}, {"b": 1}]], ValueError, "expected equal keys, got ['a'] at index 0 and ['b'] at index 1"),
+        ([np.array(["a"])], TypeError, "expected tensors of a dtype that torch has, got an array of <U1"),
     ],
 )
 def test_errors_name_the_field_and_the_position(samples, error, said):
     with pytest.raises(error) as raised:
         tl.batch(samples)
-    assert str(raised.value) == said
+    words = str(raised.value)
+    assert words.startswith("batch: ") and words.endswith(said) and isinstance(raised.value, tl.LoDError)
+
+
+def test_errors_of_strings():
+    with pytest.raises(TypeError, match="batch: expected strings None, 'bytes' or a function, got 'utf8'"):
+        tl.batch(["a"], strings="utf8")
+    with pytest.raises(ValueError, match=r"batch: expected strings that UTF-8 can hold, got 'a\\udc80'"):
+        tl.batch(["a\udc80"], strings="bytes")
+    with pytest.raises(ZeroDivisionError):
+        tl.batch(["a"], strings=lambda text: 1 / 0)
 
 
 def test_from_tensors_refuses_lod_tensors_beside_tensors():
     with pytest.raises(TypeError, match="from_tensors: expected LoDTensors, got Tensor"):
         tl.from_tensors([X, torch.zeros(2)])
+
+
+def test_lists_inside_themselves_are_refused_at_once():
+    twice = []
+    twice += [twice, twice]  # would double with every nesting
+    with pytest.raises(ValueError, match="batch: expected nested lists, got a list that occurs inside itself"):
+        tl.batch([twice])

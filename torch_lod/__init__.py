@@ -15,6 +15,7 @@ if not _steps_aside():
     from torch import zeros_like as zeros_like
 
     from . import collate, construct, sequence
+    from . import data as data
     from . import drop_in as drop_in  # registers the functions that replace torch's
     from . import nn as nn
     from . import ops as ops
@@ -38,7 +39,18 @@ if not _steps_aside():
         __version__ = "0+source"
 
     if not TYPE_CHECKING:  # as in torch_lod.sequence
-        __all__ = ["LoD", "LoDError", "LoDTensor", "describe", "explain", "include_paths", "nn", "ops", "paddle"]
+        __all__ = [
+            "LoD",
+            "LoDError",
+            "LoDTensor",
+            "data",
+            "describe",
+            "explain",
+            "include_paths",
+            "nn",
+            "ops",
+            "paddle",
+        ]
         __all__ += ["strict", *collate.__all__, *construct.__all__, *sequence.__all__]
 
         def __dir__() -> list[str]:

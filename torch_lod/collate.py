@@ -2,7 +2,8 @@
 """Samples to batches."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Number
 
 import numpy as np
@@ -10,18 +11,26 @@ import torch
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from .construct import from_tensors, lod_tensor, opened
-from .errors import LoDError, LoDTypeError, LoDValueError, public
+from .construct import NUMBERS, from_lengths, from_tensors, of_numbers, opened
+from .errors import LoDError, LoDTypeError, LoDValueError, public, shown
 from .tensor import LoDTensor, made
+from .validate import with_memory
 
 __all__ = ["batch"]
 
 
+class Samples(Sequence):
+    """Samples that are already laid out as a batch, `batched`; a list of them for whoever wants them one by one."""
+
+    batched: object
+
+
 @public
-def batch(items, name: str | None = None):
+def batch(items, name: str | None = None, *, strings: str | Callable | None = None):
     """Samples as a batch: what is of variable length gets one more outer level, of as many sequences as there are samples.
 
-    A `collate_fn` for torch.utils.data.DataLoader. Torch's own `default_collate` does the same with LoDTensors.
+    A `collate_fn` for torch.utils.data.DataLoader, also as `tl.data.collate`. Torch's own `default_collate` does the same
+    with LoDTensors.
 
         >>> import torch, torch_lod as tl
         >>> a, b = tl.lod_tensor([[1, 2, 3], [4]]), tl.lod_tensor([[5, 6]])
@@ -30,50 +39,49 @@ def batch(items, name: str | None = None):
         >>> samples = [{"words": [7, 8, 9], "label": 0}, {"words": [3], "label": 1}]
         >>> tl.batch(samples)["words"].recursive_sequence_lengths(), tl.batch(samples)["label"]
         ([[3, 1]], tensor([0, 1]))
+        >>> tl.batch(["to be", "or"], strings="bytes").to_list()
+        [[116, 111, 32, 98, 101], [111, 114]]
 
     Args:
         items: a list of samples of one kind. LoDTensors of equal depth; tensors or arrays with rows, each of them one
-            sequence; (nested) lists of numbers, tensors or arrays; numbers, or tensors without dims, which make a plain
-            tensor (samples,); strings and other objects, which stay a list; or dicts, tuples and dataclasses of these,
-            whose fields are made batches one by one.
+            sequence; (nested) lists, or arrays of objects, of numbers, tensors, arrays or LoDTensors; numbers, or tensors
+            without dims, which make a plain tensor (samples,); strings and other objects, which stay a list; or dicts,
+            tuples and dataclasses of these, whose fields are made batches one by one. A list of dicts, named tuples or
+            dataclasses is a level of each of their fields; tuples within lists are lists.
         name: of the new level.
+        strings: what a string becomes. None: it stays as it is. "bytes": a sequence of its bytes in UTF-8, as uint8. A
+            function, such as a tokenizer: what it returns for a string, in its place.
 
     Raises:
-        TypeError: for samples of different kinds; the message names the field and the positions.
-        ValueError: for no samples, for fields, depths or shapes of rows that differ.
+        TypeError: for samples of different kinds, for tensors or arrays of different dtypes; the message names the field and
+            the positions. Python's numbers have no dtype: integers beside floats become floats, as in torch.tensor.
+        ValueError: for no samples; for fields, depths or shapes of rows that differ.
     """
-    if not isinstance(items, (list, tuple)):
+    if not isinstance(items, (list, tuple, Samples)):
         raise LoDTypeError(f"expected items as a list of samples, got {type(items).__name__}")
-    if not items:
+    if strings is not None and strings != "bytes" and not callable(strings):
+        raise LoDTypeError(f"expected strings None, 'bytes' or a function, got {shown(strings)}")
+    if len(items) == 0:
         raise LoDValueError("expected at least 1 sample, got none")
-    return _batch(items, name, "")
+    if isinstance(items, Samples):
+        return _renamed(items.batched, name)
+    return _batch(list(items), name, "", strings)
 
 
-def _batch(items, name, field: str):
-    kinds = [_kind(item) for item in items]
-    for i, other in enumerate(kinds):
-        if other != kinds[0]:
-            raise LoDTypeError(
-                f"expected samples of one kind{field}, got {kinds[0]} at index 0 and {other} at index {i}"
-            )
-    first, kind = items[0], type(items[0])
-    try:
-        if kinds[0] in _MAKERS:
-            return _named(_MAKERS[kinds[0]](list(items)), name)
-    except LoDError as error:
-        said = str(error).removeprefix(f"{error.call}: ")
-        raise type(error)(f"{said}{field}") from None
-    if isinstance(first, Mapping):
-        for i, item in enumerate(items):
-            if item.keys() != first.keys():
-                raise LoDValueError(
-                    f"expected equal keys{field}, got {list(first)} at index 0 and {list(item)} at index {i}"
-                )
-        return kind({key: _batch([item[key] for item in items], name, f" in {key!r}{field}") for key in first})
-    if dataclasses.is_dataclass(first):
-        names = [f.name for f in dataclasses.fields(first)]
-        values = {key: _batch([getattr(item, key) for item in items], name, f" in {key!r}{field}") for key in names}
-        return dataclasses.replace(first, **values)  # type: ignore[type-var]
+def _batch(items: list, name, field: str, strings):
+    if strings is not None and all(isinstance(item, str) for item in items):
+        items = _read(items, strings)
+    first, kind = items[0], _kind(items[0])
+    for i in _others(items):
+        raise LoDTypeError(
+            f"expected samples of one kind{field}, got {kind} at index 0 and {_kind(items[i])} at index {i}"
+        )
+    if kind == "list":
+        return _of_lists(items, name, field, strings)
+    if kind in _MAKERS:
+        return _named(_said(field, _MAKERS[kind], items), name)
+    if _is_record(first):
+        return _of_records(items, field, lambda values, where: _batch(values, name, where, strings))
     if isinstance(first, tuple):
         count = len(first)
         for i, item in enumerate(items):
@@ -81,9 +89,98 @@ def _batch(items, name, field: str):
                 raise LoDValueError(
                     f"expected tuples of equal length{field}, got {count} at index 0 and {len(item)} at index {i}"
                 )
-        parts = [_batch([item[i] for item in items], name, f" at position {i}{field}") for i in range(count)]
-        return kind(*parts) if hasattr(first, "_fields") else tuple(parts)
-    return list(items)
+        fields = enumerate(zip(*items))
+        return tuple(_batch(list(values), name, f" at position {i}{field}", strings) for i, values in fields)
+    return items
+
+
+def _read(texts: list[str], strings) -> list:
+    """What strings become."""
+    if callable(strings):
+        return [strings(text) for text in texts]
+    try:
+        return [np.frombuffer(bytearray(text, "utf-8"), dtype=np.uint8) for text in texts]
+    except UnicodeEncodeError as error:
+        raise LoDValueError(f"expected strings that UTF-8 can hold, got {shown(error.object)}") from None
+
+
+def _of_records(items: list, field: str, batch_of: Callable):
+    """A record of batches."""
+    first = items[0]
+    if isinstance(first, Mapping):
+        for i, item in enumerate(items):
+            if item.keys() != first.keys():
+                raise LoDValueError(
+                    f"expected equal keys{field}, got {list(first)} at index 0 and {list(item)} at index {i}"
+                )
+        values = {key: batch_of([item[key] for item in items], f" in {key!r}{field}") for key in first}
+        try:
+            return type(first)(values)  # type: ignore[call-arg]
+        except TypeError:  # a class whose constructor takes something else
+            return values
+    names = first._fields if isinstance(first, tuple) else [f.name for f in dataclasses.fields(first)]  # type: ignore[attr-defined]
+    values = {}
+    for i, key in enumerate(names):
+        where = f" at position {i}{field}" if isinstance(first, tuple) else f" in {key!r}{field}"
+        values[key] = batch_of([getattr(item, key) for item in items], where)
+    return type(first)(**values) if isinstance(first, tuple) else dataclasses.replace(first, **values)
+
+
+def _of_lists(items: list, name, field: str, strings):
+    """Lists of numbers, rows, records or strings, nested to one depth."""
+    levels, leaves = _said(field, opened, items, None, _is_list)
+    kinds = set(map(type, leaves))
+    if kinds <= NUMBERS:
+        return _named(from_lengths(_said(field, of_numbers, leaves, kinds), levels), name)
+    if strings is not None and all(isinstance(leaf, str) for leaf in leaves):
+        leaves = _read(leaves, strings)
+    for i in _others(leaves):
+        raise LoDTypeError(
+            f"expected lists of numbers, of tensors, of strings or of records{field}, got {_kind(leaves[0])} and, "
+            f"{i} items later, {_kind(leaves[i])}"
+        )
+    if _is_record(leaves[0]):
+        below = _of_records(leaves, field, lambda values, where: _batch(values, None, where, strings))
+    else:
+        below = _batch(leaves, None, field, strings)
+    return _under(below, levels, name)
+
+
+def _under(below, levels: list[list[int]], name):
+    """The batch of the innermost items of nested lists, under the levels of those lists."""
+    if isinstance(below, LoDTensor):
+        lod = below.lod
+        for lengths in reversed(levels):
+            lod = lod.group(lengths)
+        return _named(made(below.values(), lod), name)
+    if isinstance(below, Tensor):
+        return _named(from_lengths(below, levels), name)
+    if _is_record(below):
+        return _mapped(below, lambda part: _under(part, levels, name))
+    if isinstance(below, tuple):
+        return tuple(_under(part, levels, name) for part in below)
+    for lengths in reversed(levels):  # other objects: lists again
+        ends = list(itertools.accumulate(lengths, initial=0))
+        below = [below[a:b] for a, b in itertools.pairwise(ends)]
+    return below
+
+
+def _is_list(item) -> bool:
+    """A record is none, and an array of objects is one."""
+    if isinstance(item, np.ndarray):
+        return item.dtype == object and item.ndim == 1
+    return isinstance(item, (list, tuple)) and not hasattr(item, "_fields")
+
+
+def _is_record(item) -> bool:
+    if isinstance(item, (Mapping, tuple)):
+        return isinstance(item, Mapping) or hasattr(item, "_fields")
+    return dataclasses.is_dataclass(item) and not isinstance(item, type)
+
+
+def _mapped(record, function: Callable):
+    """A record of what a function makes of its fields."""
+    return _of_records([record], "", lambda values, _: function(values[0]))
 
 
 def _kind(item) -> str:
@@ -91,28 +188,63 @@ def _kind(item) -> str:
     if isinstance(item, LoDTensor):
         return "LoDTensor"
     if isinstance(item, (Tensor, np.ndarray)):
-        return "tensor with rows" if item.ndim else "number"
+        return "number" if not item.ndim else "list" if item.dtype == object else "tensor with rows"
     if isinstance(item, list):
         return "list"
     return "number" if isinstance(item, Number) else type(item).__name__
 
 
-def _of_lists(items: list) -> LoDTensor:
-    _, leaves = opened(items)
-    of_rows = any(isinstance(leaf, (Tensor, np.ndarray)) and leaf.ndim for leaf in leaves)
-    return from_tensors(items) if of_rows else lod_tensor(items)
+def _others(items: list) -> list[int]:
+    """The index of the first item of another kind than items[0], in a list; [] for one kind."""
+    kinds = set(map(type, items))
+    if len(kinds) == 1 and not kinds & {Tensor, np.ndarray}:
+        return []
+    if kinds == {Tensor} and len({item.dim() > 0 for item in items}) == 1:
+        return []
+    if kinds == {np.ndarray} and len({(item.ndim > 0, item.dtype == object) for item in items}) == 1:
+        return []
+    first = _kind(items[0])
+    return [i for i, item in enumerate(items) if _kind(item) != first][:1]
 
 
-def _of_numbers(items: list) -> Tensor:
-    return torch.stack([torch.as_tensor(item) for item in items])
+def _of_one_dtype(items: list) -> None:
+    """TypeError for tensors or arrays of different dtypes: which one is meant nobody can know."""
+    if len({item.dtype for item in items}) > 1:
+        names = [str(item.dtype).removeprefix("torch.") for item in items]
+        for i, found in enumerate(names):
+            if found != names[0]:
+                raise LoDTypeError(f"expected rows of one dtype, got {names[0]} at index 0 and {found} at index {i}")
+
+
+def _of_tensors(items: list) -> LoDTensor:
+    _of_one_dtype(items)
+    return from_tensors(items)
+
+
+def _of_scalars(items: list) -> Tensor:
+    kinds = set(map(type, items))
+    if kinds <= NUMBERS:
+        return of_numbers(items, kinds)
+    numbers = [torch.as_tensor(item) for item in items]
+    with_memory(*numbers)
+    _of_one_dtype(numbers)
+    return torch.stack(numbers)
 
 
 _MAKERS: dict[str, Callable[[list], Tensor]] = {
-    "LoDTensor": from_tensors,
-    "tensor with rows": from_tensors,
-    "list": _of_lists,
-    "number": _of_numbers,
+    "LoDTensor": _of_tensors,
+    "tensor with rows": _of_tensors,
+    "number": _of_scalars,
 }
+
+
+def _said(field: str, function: Callable, *args):
+    """What a function returns; its error with the field."""
+    try:
+        return function(*args)
+    except LoDError as error:
+        said = str(error).removeprefix(f"{error.call}: ")
+        raise type(error)(f"{said}{field}") from None
 
 
 def _named(x: Tensor, name: str | None) -> Tensor:
@@ -121,6 +253,10 @@ def _named(x: Tensor, name: str | None) -> Tensor:
         return x
     names = x.level_names or (None,) * x.lod_level
     return made(x.values(), x.lod.named([name, *names[1:]]))
+
+
+def _renamed(batched, name: str | None):
+    return _mapped(batched, lambda x: _renamed(x, name)) if _is_record(batched) else _named(batched, name)
 
 
 default_collate_fn_map[LoDTensor] = lambda items, *, collate_fn_map=None: batch(items)

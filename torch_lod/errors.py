@@ -49,6 +49,10 @@ class LoDRuntimeError(LoDError, RuntimeError):
     pass
 
 
+class LoDImportError(LoDError, ImportError):
+    """A library that a conversion needs is not installed."""
+
+
 _CLASSES: dict[type, type[LoDError]] = {ValueError: LoDValueError, TypeError: LoDTypeError, IndexError: LoDIndexError}
 #: Where frames of ours and of torch come from: the names that code was compiled under.
 OURS = tuple(

@@ -336,7 +336,8 @@ class LoD(Partition):
         for above, inner in enumerate(self.levels[k + 1 :], k):
             taken = sums(end - begin)
             count = self.elements_at(above) if all_of_it else whole_number(taken[-1])
-            levels.append(sums(inner.diff()[ops.run_map(begin, taken, count, 1)]))
+            at = ops.run_map(begin, taken, count, 1)
+            levels.append(sums(inner[at + 1] - inner[at]))  # not of all of them: a batch of a large LoD is small
             begin, end = inner[begin], inner[end]
         rows = self.rows if all_of_it else -1
         lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)), rows)
@@ -351,7 +352,8 @@ class LoD(Partition):
         """The sequences of level k at `index`, with the levels below; and the rows that they consist of."""
         with_memory(index)
         offsets = self.levels[k]
-        return self._runs(k, offsets[index], offsets.diff()[index], all_of_it)
+        starts = offsets[:-1][index]  # a mask or negative numbers as well
+        return self._runs(k, starts, offsets[1:][index] - starts, all_of_it)
 
     def under(self, inner: "LoD", *own: Tensor) -> "LoD":
         """A LoD of this one's outer levels, then the levels `own`, then those of `inner`."""

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tl.data costs, beside its goals: CPU time on one thread, the best of some runs.
+
+python -m benchmarks.data [--lengths lengths.npy] [--items 10000000] [--rows 100000000]
+"""
+
+import argparse
+import os
+import tempfile
+import time
+
+import numpy as np
+import torch
+
+import torch_lod as tl
+
+pad = torch.nn.utils.rnn.pad_sequence
+
+
+def best(function, runs: int = 5) -> float:
+    found = []
+    for _ in range(runs):
+        begin = time.process_time()
+        function()
+        found.append(time.process_time() - begin)
+    return min(found)
+
+
+def looped(samples):
+    """Collating as it is often written: a tensor for every innermost list."""
+    inner = [torch.as_tensor(line) for sample in samples for line in sample]
+    return tl.from_lengths(torch.cat(inner), [[len(sample) for sample in samples], [len(line) for line in inner]])
+
+
+def padded(samples):
+    return pad(
+        [pad([torch.as_tensor(line) for line in sample], batch_first=True) for sample in samples], batch_first=True
+    )
+
+
+def collate() -> None:
+    print("collate 256 x 30 x 20 tokens, milliseconds (goals: a fifth of the loop, half of pad_sequence)")
+    kinds = {"lists": list, "arrays": np.array, "tensors": torch.tensor}
+    for name, kind in kinds.items():
+        samples = [[kind(range(20)) for _ in range(30)] for _ in range(256)]
+        times = [best(lambda f=f: f(samples)) for f in (tl.data.collate, looped, padded)]  # noqa: B023
+        print(
+            f"  {name:<8}" + "".join(f"{label} {1e3 * t:7.1f}  " for label, t in zip(("ours", "loop", "padded"), times))
+        )
+
+
+def samplers(lengths: np.ndarray, budget: int) -> None:
+    print(f"plans of {len(lengths):,} lengths of {lengths.mean():.0f} on average, {budget} rows a batch (goal: 3 s)")
+    for world in (1, 1024):
+        for cls in (tl.data.TokenBudgetSampler, tl.data.PackingSampler, tl.data.BucketSampler):
+            begin = time.process_time()
+            sampler = cls(lengths, budget=budget, world_size=world, rank=0)
+            steps = len(sampler)
+            spent, about = time.process_time() - begin, sampler.summary()
+            print(
+                f"  {cls.__name__:<20}{world:>5} ranks {spent:5.2f} s {steps:>8} steps  filled {about['filled']:.4f}  more than "
+                f"the mean: {about['imbalance']:.5f} in the epoch, {about['step_imbalance']:.5f} in a step"
+            )
+
+
+def anonymous() -> int:
+    """Bytes of memory that belong to no file (Linux)."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon"))
+
+
+def mapped(rows: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path, inner = os.path.join(folder, "corpus"), rows // 10
+        lod = tl.LoD.from_lengths([torch.full((inner // 10,), 10), torch.full((inner,), 10)])
+        tl.data.save(tl.zeros(lod, dtype=torch.int32), path)
+        del lod
+        before, begin = anonymous(), time.perf_counter()
+        dataset = tl.data.LoDDataset(path)
+        opened = time.perf_counter() - begin
+        grown = (anonymous() - before) / (inner + inner // 10)
+        batches = np.random.default_rng(0).integers(0, len(dataset), (100, 256)).tolist()
+        before = anonymous()
+        spent = best(lambda: [tl.data.collate(dataset.__getitems__(batch)) for batch in batches], 2) / len(batches)
+        print(
+            f"{rows:,} rows in a file: opened in {opened:.2f} s (goal: 1 s), {grown:.1f} bytes a sequence (goal: 16); a batch of "
+            f"25,600 rows {1e3 * spent:.2f} ms, {(anonymous() - before) / 2**20:.1f} MiB more after {2 * len(batches)} of them"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--lengths", help="a .npy file of lengths to draw from; otherwise log-normal ones, 23 on average"
+    )
+    parser.add_argument("--items", type=int, default=10_000_000)
+    parser.add_argument("--rows", type=int, default=100_000_000)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    draw = np.random.default_rng(0)
+    lengths = np.clip(draw.lognormal(2.95, 0.6, given.items), 1, 200).astype(np.int64)
+    if given.lengths:
+        lengths = draw.choice(np.load(given.lengths), given.items)
+    collate()
+    samplers(lengths, 8192)
+    mapped(given.rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From files to batches: files, other layouts, datasets, samplers, collate."""
+
+from ..collate import batch as collate
+from .arrow import from_arrow, from_awkward, to_arrow, to_awkward
+from .convert import from_keys, from_mask, from_position_ids, to_numpy
+from .dataset import LoDDataset
+from .file import load, save
+from .items import Piece
+from .samplers import BucketSampler, PackingSampler, TokenBudgetSampler
+from .stream import TokenBudgetStream
+
+__all__ = [
+    "BucketSampler",
+    "LoDDataset",
+    "PackingSampler",
+    "Piece",
+    "TokenBudgetSampler",
+    "TokenBudgetStream",
+    "collate",
+    "from_arrow",
+    "from_awkward",
+    "from_keys",
+    "from_mask",
+    "from_position_ids",
+    "load",
+    "save",
+    "to_arrow",
+    "to_awkward",
+    "to_numpy",
+]

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nested list columns of Arrow, and arrays of awkward: libraries that need not be there."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..construct import tensor_of
+from ..errors import LoDImportError, LoDTypeError, LoDValueError, public, shown
+from ..lod import LoD
+from ..tensor import LoDTensor, a_lod_tensor
+from ..validate import with_memory
+
+__all__ = ["from_arrow", "from_awkward", "to_arrow", "to_awkward"]
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise LoDImportError(
+            f"expected {name} to be installed, got none; pip install {name.partition('.')[0]}"
+        ) from None
+
+
+@public
+def from_arrow(column, *, nulls: str = "refuse", copy: bool | None = None, level_names=None) -> LoDTensor:
+    """A LoDTensor from a column of nested lists of numbers, as tables of Parquet and Feather have them.
+
+    A level for every list of variable length; lists of fixed size below them are dims of a row. Offsets are read as lengths, 8
+    bytes a sequence; rows of a column of one chunk share its memory where `copy` allows it, other columns are put together.
+
+    Args:
+        column: a pyarrow.Array or ChunkedArray of lists or large lists, of any depth, of integers, floats or bools.
+        nulls: a list that is null is refused ("refuse") or empty ("empty"). A number that is null is refused.
+        copy: True: rows are copied. False: they share the memory of the column, which must not be written to: where it is a
+            mapped file, that ends the process. None: they share memory that may be written to.
+
+    Raises:
+        ValueError: for nulls, and for offsets that lie: columns are validated in full.
+        TypeError: for columns of anything else.
+        ImportError: without pyarrow.
+    """
+    pa = _library("pyarrow")
+    pc = _library("pyarrow.compute")
+    if nulls not in ("refuse", "empty"):
+        raise LoDValueError(f"expected nulls 'refuse' or 'empty', got {shown(nulls)}")
+    if copy is not None and type(copy) is not bool:
+        raise LoDTypeError(f"expected copy True, False or None, got {shown(copy)}")
+    if not isinstance(column, (pa.Array, pa.ChunkedArray)):
+        raise LoDTypeError(f"expected column as a pyarrow.Array or ChunkedArray, got {type(column).__name__}")
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise LoDValueError(f"expected a valid column, got one that lies: {error!s:.200}") from None
+    is_list = (pa.types.is_list, pa.types.is_large_list)
+    chunks = list(column.chunks) if isinstance(column, pa.ChunkedArray) else [column]
+    levels: list[np.ndarray] = []
+    kind = column.type
+    while any(is_one(kind) for is_one in is_list):
+        lengths = []
+        for i, chunk in enumerate(chunks):
+            if chunk.null_count and nulls == "refuse":
+                at = int(np.flatnonzero(chunk.is_null().to_numpy(zero_copy_only=False))[0])
+                raise LoDValueError(
+                    f"expected lists without nulls, got one at index {at} of chunk {i} at level {len(levels)}; pass "
+                    "nulls='empty'"
+                )
+            found = pc.list_value_length(chunk).fill_null(0)
+            lengths.append(found.to_numpy(zero_copy_only=False).astype(np.int64))
+        levels.append(np.concatenate([np.empty(0, np.int64), *lengths]))
+        chunks, kind = [chunk.flatten() for chunk in chunks], kind.value_type
+    element: list[int] = []
+    while pa.types.is_fixed_size_list(kind) and levels:
+        element.append(kind.list_size)
+        _without_nulls(chunks)
+        chunks, kind = [chunk.flatten() for chunk in chunks], kind.value_type
+    if not levels or not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise LoDTypeError(f"expected a column of lists of numbers, got {column.type!s:.200}")
+    _without_nulls(chunks)
+    rows = [_rows(chunk, copy) for chunk in chunks]
+    if not rows:
+        rows = [torch.from_numpy(np.empty(0, kind.to_pandas_dtype()))]
+    values = rows[0] if len(rows) == 1 else torch.cat(rows)
+    if element:
+        values = values.view(-1, *element)
+    return LoDTensor(values, LoD.parsed_lengths("lengths", levels, level_names))
+
+
+def _without_nulls(chunks: list) -> None:
+    for i, chunk in enumerate(chunks):
+        if chunk.null_count:
+            at = int(np.flatnonzero(chunk.is_null().to_numpy(zero_copy_only=False))[0])
+            raise LoDValueError(
+                f"expected rows without nulls, got one at row {at} of chunk {i}; fill or drop them in pyarrow"
+            )
+
+
+def _rows(chunk, copy: bool | None) -> Tensor:
+    array = chunk.to_numpy(zero_copy_only=False)
+    buffer = chunk.buffers()[1]
+    packed = array.dtype == bool  # in Arrow a bit each
+    if packed or buffer is None or len(chunk) == 0:
+        return tensor_of("rows", array)
+    if copy or (copy is None and not buffer.is_mutable):
+        return tensor_of("rows", array.copy())
+    return torch.from_dlpack(chunk)
+
+
+@public
+def to_arrow(x: LoDTensor):
+    """A pyarrow.LargeListArray, a nesting for every level. Rows share the memory of x, but for bools; rows of more
+    dims are lists of fixed size. Level names are not kept. ImportError without pyarrow."""
+    pa = _library("pyarrow")
+    values = _host_array(x)
+    flat = values.reshape(-1)
+    if flat.dtype == bool:
+        found = pa.array(flat)
+    else:
+        found = pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
+    for size in reversed(values.shape[1:]):
+        if size == 0:
+            raise LoDValueError(f"expected rows with numbers, got shape {values.shape}")
+        found = pa.FixedSizeListArray.from_arrays(found, size)
+    for offsets in reversed(x.lod.levels):
+        held = pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets.numpy().copy())])
+        found = pa.LargeListArray.from_arrays(held, found)
+    return found
+
+
+def _host_array(x) -> np.ndarray:
+    a_lod_tensor("x", x)
+    with_memory(x)
+    values = x.values().detach()
+    if values.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2) or values.is_complex():
+        raise LoDTypeError(
+            f"expected integers, floats or bools of a dtype that numpy has, got {values.dtype}; see x.float()"
+        )
+    return np.ascontiguousarray(values.cpu().numpy())
+
+
+@public
+def from_awkward(array, *, level_names=None) -> LoDTensor:
+    """A LoDTensor from an awkward array of nested lists of numbers. Shares the memory of arrays that are packed and may be
+    written to, copies others. ValueError for missing values, TypeError for records and strings, ImportError without awkward."""
+    ak = _library("awkward")
+    if not isinstance(array, ak.Array):
+        raise LoDTypeError(f"expected array as an awkward array, got {type(array).__name__}")
+    if error := ak.validity_error(array):
+        raise LoDValueError(f"expected a valid array, got one that lies: {error!s:.200}")
+    layout = ak.to_layout(ak.to_packed(array))
+    levels, element = [], []
+    while isinstance(layout, (ak.contents.ListOffsetArray, ak.contents.RegularArray)):
+        if layout.is_list and layout.parameter("__array__") in ("string", "bytestring"):
+            break
+        if isinstance(layout, ak.contents.RegularArray):
+            element.append(layout.size)
+        elif element:
+            raise LoDTypeError(
+                f"expected lists of variable length outside those of fixed size, got {array.type!s:.200}"
+            )
+        else:
+            levels.append(np.asarray(layout.offsets).astype(np.int64))
+        layout = layout.content
+    if layout.is_option or layout.is_indexed:
+        raise LoDValueError(
+            "expected an array without missing values, got one with some; see awkward.fill_none, drop_none"
+        )
+    if not isinstance(layout, ak.contents.NumpyArray) or not levels:
+        raise LoDTypeError(f"expected nested lists of numbers, got {array.type!s:.200}")
+    values = tensor_of("array", np.asarray(layout.data))
+    values = values.view(-1, *element, *values.shape[1:]) if element else values
+    return LoDTensor(values[: int(levels[-1][-1])], LoD.parsed_offsets("offsets", levels, level_names))
+
+
+@public
+def to_awkward(x: LoDTensor):
+    """An awkward array, a list of variable length for every level. Rows share the memory of x. ImportError without
+    awkward."""
+    ak = _library("awkward")
+    layout = ak.contents.NumpyArray(_host_array(x))
+    for offsets in reversed(x.lod.levels):
+        layout = ak.contents.ListOffsetArray(ak.index.Index64(offsets.numpy().copy()), layout)
+    return ak.Array(layout)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other layouts of ragged data, in and out; docs/data.md has the table of all."""
+
+import itertools
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..construct import tensor_of
+from ..errors import LoDTypeError, LoDValueError, public, shown
+from ..lod import LoD
+from ..tensor import LoDTensor, a_lod_tensor
+from ..validate import host_integers, sums, with_memory
+
+__all__ = ["from_keys", "from_mask", "from_position_ids", "to_numpy"]
+
+
+@public
+def from_mask(dense: Tensor | np.ndarray, mask: Tensor | np.ndarray, *, level_names=None) -> LoDTensor:
+    """One level from a padded tensor and its mask, with the padding on the right, on the left, or on both sides; a mask with
+    holes is refused, while `tl.from_padded(dense, mask=mask)` leaves them out.
+
+        >>> import torch, torch_lod as tl
+        >>> dense = torch.tensor([[7, 8, 0], [0, 0, 9]])
+        >>> tl.data.from_mask(dense, dense != 0).to_list()
+        [[7, 8], [9]]
+
+    Args:
+        dense: (sequences, length, *element).
+        mask: (sequences, length), bool or integers 0 and 1: which positions are rows.
+
+    Returns:
+        a copy of the rows, with gradient.
+
+    Raises:
+        ValueError: for a mask of another shape, of other numbers, or whose rows do not follow one another.
+    """
+    if not isinstance(dense, (Tensor, np.ndarray)) or dense.ndim < 2:
+        raise LoDValueError(f"expected dense of shape (sequences, length, ...), got {shown(dense)}")
+    if not isinstance(mask, (Tensor, np.ndarray)) or tuple(mask.shape) != tuple(dense.shape[:2]):
+        raise LoDValueError(f"expected a mask of shape {tuple(dense.shape[:2])}, got {shown(mask)}")
+    rows, host = tensor_of("dense", dense), tensor_of("mask", mask)
+    with_memory(rows, host)
+    if host.is_floating_point() or host.is_complex():
+        raise LoDValueError(f"expected a bool mask or one of integers, got {host.dtype}; see mask.bool()")
+    host = host.cpu()
+    for i, j in ((host != 0) & (host != 1)).nonzero()[:1].tolist():
+        raise LoDValueError(f"expected a mask of 0 and 1, got {int(host[i, j])} at index {[i, j]}")
+    count, length = host.shape
+    kept = host.bool()
+    lengths = kept.sum(1)
+    first = kept.byte().argmax(1) if length else lengths
+    position = torch.arange(length, device="cpu")
+    expected = (position >= first[:, None]) & (position < (first + lengths)[:, None])
+    for i, j in (expected & ~kept).nonzero()[:1].tolist():
+        raise LoDValueError(
+            f"expected rows that follow one another, got a hole at index {[i, j]}; tl.from_padded(dense, mask=mask) leaves holes "
+            "out"
+        )
+    lod = LoD.checked("lengths", [sums(lengths)], level_names)
+    starts = first + torch.arange(count, device="cpu") * length
+    offsets = lod.row_offsets_at(0, rows.device)
+    starts = torch.where(lengths > 0, starts, 0).to(rows.device)
+    return LoDTensor(ops.gather_runs(rows.flatten(0, 1), starts, offsets, lod.rows), lod)
+
+
+@public
+def from_position_ids(values: Tensor | np.ndarray, position_ids, *, level_names=None) -> LoDTensor:
+    """One level from packed rows and the position of each in its sequence, as packed models take them: a sequence begins where
+    the position is 0. Shares `values`. `x.lod.position_ids()` is the way back; it does not show empty sequences.
+
+    Raises:
+        ValueError: unless positions count up from 0 in every sequence.
+    """
+    ids = host_integers("position_ids", position_ids)
+    previous = torch.cat([ids.new_full((1,), -1), ids[:-1]])
+    for i in ((ids != 0) & (ids != previous + 1)).nonzero()[:1].flatten().tolist():
+        before = f"{int(ids[i - 1])} then " if i else ""
+        raise LoDValueError(f"expected position_ids that count up from 0, got {before}{int(ids[i])} at index {i}")
+    offsets = torch.cat([(ids == 0).nonzero().flatten(), torch.tensor([ids.numel()], device="cpu")])
+    if ids.numel() == 0:
+        offsets = offsets[:1]
+    return LoDTensor(tensor_of("values", values), LoD.checked("position_ids", [offsets], level_names))
+
+
+@public
+def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoDTensor, list[np.ndarray]]:
+    """Rows grouped by keys, as in a table: those with equal keys are a sequence, in the order in which they are.
+
+        >>> import torch, torch_lod as tl
+        >>> x, names = tl.data.from_keys(torch.tensor([5, 6, 7, 8]), ["b", "a", "b", "b"], [1, 1, 2, 1])
+        >>> x.to_list(), names
+        ([[[6]], [[5, 8], [7]]], [array(['a', 'b'], dtype='<U1'), array([1, 1, 2])])
+
+    Args:
+        values: (rows, *element).
+        keys: for each level, outermost first, a key for each row: an array, a list, a column of pandas.
+
+    Returns:
+        a copy of the rows, with gradient, and for each level the keys of its sequences, in ascending order.
+
+    Raises:
+        ValueError: for no keys, keys of another number than rows, keys that are missing (None, NaN).
+        TypeError: for keys that cannot be ordered.
+    """
+    rows = tensor_of("values", values)
+    with_memory(rows)
+    if rows.dim() == 0 or not keys:
+        raise LoDValueError(
+            f"expected values with rows and at least 1 key for each, got {shown(values)} and {len(keys)} keys"
+        )
+    ranks, names = [], []
+    for k, given in enumerate(keys):
+        if isinstance(given, Tensor):
+            with_memory(given)
+            given = given.detach().cpu().numpy()
+        try:
+            column = np.asarray(given)
+        except (TypeError, ValueError) as error:
+            raise LoDTypeError(
+                f"expected keys[{k}] as an array or a list, got {type(given).__name__}: {error}"
+            ) from None
+        if column.ndim != 1 or len(column) != len(rows):
+            raise LoDValueError(f"expected keys[{k}] with {len(rows)} keys, one for each row, got shape {column.shape}")
+        missing = column != column if column.dtype != object else np.array([v is None or v != v for v in column], bool)
+        for i in np.flatnonzero(missing)[:1]:
+            raise LoDValueError(f"expected a key for each row in keys[{k}], got {column[i]!r} at index {i}")
+        try:
+            distinct, rank = np.unique(column, return_inverse=True)
+        except TypeError as error:
+            raise LoDTypeError(f"expected keys[{k}] that can be ordered, got {error}") from None
+        ranks.append(rank.reshape(-1))
+        names.append(distinct)
+    order = np.lexsort(ranks[::-1])
+    new, starts, found = np.zeros(len(rows), dtype=bool), [], []
+    for rank, distinct in zip(ranks, names):
+        ranked = rank[order]
+        new |= np.diff(ranked, prepend=-1) != 0
+        starts.append(np.flatnonzero(new))
+        found.append(distinct[ranked[new]])
+    levels = []
+    for outer, inner in itertools.zip_longest(starts, starts[1:]):
+        # of every sequence, which of the next level, or which row, is its first
+        at = outer if inner is None else np.searchsorted(inner, outer)
+        levels.append(np.append(at, len(rows) if inner is None else len(inner)))
+    lod = LoD.parsed_offsets("keys", levels, level_names)
+    return LoDTensor(ops.gather_rows(rows, torch.from_numpy(order).to(rows.device)), lod), found
+
+
+@public
+def to_numpy(x: LoDTensor) -> np.ndarray:
+    """Nested arrays of objects, one nesting for each level, whose innermost are arrays of rows that share the memory of x.
+
+    `tl.batch` and `tl.lod_tensor` take them back.
+    """
+    a_lod_tensor("x", x)
+    with_memory(x)
+    values = x.values().detach()
+    if values.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex32):
+        raise LoDTypeError(f"expected a dtype that numpy has, got {values.dtype}; see x.float()")
+    items: np.ndarray = values.cpu().numpy()
+    for offsets in reversed(x.lod.levels):
+        ends = offsets.tolist()
+        made = np.empty(len(ends) - 1, dtype=object)
+        for i, (a, b) in enumerate(itertools.pairwise(ends)):
+            made[i] = items[a:b]
+        items = made
+    return items

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch samplers for items of variable length."""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from ..errors import LoDError, LoDTypeError, LoDValueError, named, public, shown
+from ..validate import host_integers, whole
+from . import planning
+from .items import Items, a_number, a_seed, chosen, of_processes
+from .planning import Groups
+
+__all__ = ["BucketSampler", "PackingSampler", "TokenBudgetSampler"]
+
+
+class _BatchSampler(Sampler[list]):
+    """Plans an epoch at once, deals its batches to the ranks, and knows where it is."""
+
+    def __init__(
+        self, lengths, budget, shuffle, seed, rank, world_size, level, cost, balance, too_large, drop_last
+    ) -> None:
+        self.rank, self.world_size = of_processes(rank, world_size)
+        self.budget, self.seed = None if budget is None else a_number("budget", budget), a_seed("seed", seed)
+        self.too_large = chosen("too_large", too_large, ("refuse", "alone", "cut"))
+        self.shuffle, self.drop_last = (
+            chosen("shuffle", shuffle, (True, False)),
+            chosen("drop_last", drop_last, (True, False)),
+        )
+        self._items = Items(lengths, level, cost, balance, budget, too_large)
+        self._epoch, self._step = 0, 0
+        self._planned: tuple[int, Groups] | None = None
+
+    def _grouped(self, items: Items, rng) -> Groups:
+        raise NotImplementedError
+
+    def _again(self, rest: Groups, count: int) -> Groups | None:
+        """The items of batches that are too few for all ranks, as more of them."""
+        items = self._items
+        return planning.spread(
+            rest, items.weights, count, lambda found: found.fit(items.costs, self.budget), items.costs, self.budget
+        )
+
+    def _plan(self, epoch: int) -> Groups:
+        try:
+            return self._planned_for(epoch)
+        except LoDError as error:
+            raise named(error, type(self).__name__) from None
+
+    def _planned_for(self, epoch: int) -> Groups:
+        if self._planned is None or self._planned[0] != epoch:
+            rng = np.random.Generator(np.random.PCG64([self.seed, epoch])) if self.shuffle else None
+            groups = self._grouped(self._items, rng)
+            weights = self._items.weights if self.shuffle or self._sorts else None
+            again = None if self.drop_last else self._again
+            dealt = planning.deal(groups, weights, self.world_size, rng, again)
+            if len(dealt.offsets) == 1:
+                raise LoDValueError(
+                    f"expected at least {self.world_size} batches, one for each rank, got {len(groups.offsets) - 1}; pass "
+                    "drop_last=False, or use fewer ranks"
+                )
+            self._planned = epoch, dealt
+        return self._planned[1]
+
+    #: Whether items are in an order of the sampler's own even without shuffle.
+    _sorts = False
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @public
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch whose batches are drawn next. An iteration that comes to its end goes on to the next epoch by itself."""
+        epoch = a_seed("epoch", epoch)
+        if epoch != self._epoch:
+            self._epoch, self._step = epoch, 0
+        self._resumed = self._step > 0
+
+    _resumed = False
+
+    @public
+    def __len__(self) -> int:
+        """The batches of the epoch, on every rank."""
+        return (len(self._plan(self._epoch).offsets) - 1) // self.world_size
+
+    def __iter__(self) -> Iterator[list]:
+        """Batches as lists of indices (and `Piece`s), from the step of a loaded state or from the first one."""
+        return self._batches()
+
+    def _batches(self) -> Iterator[list]:
+        # begins with the first batch: a DataLoader makes iterators that it does not use
+        step, epoch = self._step if self._resumed else 0, self._epoch
+        self._resumed, self._step = False, step
+        plan = self._plan(epoch)
+        offsets, world = plan.offsets, self.world_size
+        for at in range(step, (len(offsets) - 1) // world):
+            group = at * world + self.rank
+            self._epoch, self._step = epoch, at + 1
+            yield self._items.named(plan.order[offsets[group] : offsets[group + 1]])
+        self._epoch, self._step = epoch + 1, 0
+
+    @public
+    def state_dict(self, step: int | None = None) -> dict:
+        """Where the sampler is: epoch and step, and what both belong to.
+
+        A DataLoader with workers asks a sampler for batches ahead of time: give the number of batches that training has had
+        as `step`, or use torchdata's StatefulDataLoader, which keeps count itself.
+        """
+        step = self._step if step is None else a_seed("step", step)
+        return {"epoch": self._epoch, "step": step, **self._identity()}
+
+    @public
+    def load_state_dict(self, state: dict) -> None:
+        """Goes on from a state; the next iteration begins with its step. ValueError for a state of other lengths or options."""
+        own = self._identity()
+        if not isinstance(state, dict) or state.keys() != {"epoch", "step", *own}:
+            raise LoDTypeError(f"expected a state of {type(self).__name__}.state_dict, got {shown(state)}")
+        for key, value in own.items():
+            if state[key] != value:
+                raise LoDValueError(
+                    f"expected the state of a sampler with the same lengths and options, got one of {key} {state[key]!r:.60} "
+                    f"beside {value!r}"
+                )
+        epoch, step = a_seed("epoch", state["epoch"]), whole("step", state["step"])
+        steps = (len(self._plan(epoch).offsets) - 1) // self.world_size
+        if not 0 <= step <= steps:
+            raise LoDValueError(f"expected step in [0, {steps}], got {shown(step)}")
+        self._epoch, self._step, self._resumed = epoch, step, True
+
+    def _identity(self) -> dict[str, Any]:
+        items, crc = self._items, 0
+        if self._crc is None:
+            for array in (items.lengths, items.costs, items.weights):
+                crc = zlib.crc32(np.ascontiguousarray(array).data, crc)
+            self._crc = zlib.crc32(repr(self._options()).encode(), crc)
+        kind = type(self).__name__
+        return {
+            "sampler": kind,
+            "items": items.count,
+            "world_size": self.world_size,
+            "seed": self.seed,
+            "crc": self._crc,
+        }
+
+    _crc: int | None = None
+
+    def _options(self) -> tuple:
+        return self.budget, self.shuffle, self.too_large, self.drop_last
+
+    @public
+    def summary(self) -> dict[str, float]:
+        """Of the epoch: `steps`; `items` that its batches hold; how full they are (`filled`, of the budget); how much more
+        than the mean the rank has that has most, over the epoch (`imbalance`) and in a step (`step_imbalance`, on average)."""
+        plan, items = self._plan(self._epoch), self._items
+        costs, weights = plan.sums(items.costs), plan.sums(items.weights).astype(np.float64)
+        steps = weights.reshape(-1, self.world_size)
+        ranks, means = steps.sum(0), np.maximum(steps.mean(1), 1e-300)
+        return {
+            "steps": len(steps),
+            "items": len(plan.order),
+            "filled": float(costs.mean() / self.budget) if self.budget else float("nan"),
+            "imbalance": float(ranks.max() / max(ranks.mean(), 1e-300) - 1),
+            "step_imbalance": float((steps.max(1) / means - 1).mean()),
+        }
+
+
+_ABOUT = """{about}
+
+    A batch sampler for torch.utils.data.DataLoader: `DataLoader(dataset, batch_sampler=sampler, collate_fn=tl.data.collate)`.
+    Every item occurs once in an epoch. Every rank has the same number of batches, those of a step of about equal {equal}; what
+    is left over is shared out over a last step of smaller batches. Batches depend on the lengths, the options, the seed and
+    the epoch, and on nothing else; a state that was saved in the middle of an epoch goes on with the very same batches.
+
+    Args:
+        lengths: integers (items,); or a LoD, LoDTensor or LoDDataset, whose outermost sequences are the items.
+{size}
+        shuffle: other batches in every epoch. False: {unshuffled}.
+        seed: of the shuffling, with the epoch. The end of an iteration moves on to the next epoch, and so does `set_epoch`.
+        rank, world_size: of this process; None: of torch.distributed if it runs, otherwise one process.
+        level: with a LoD, the level whose sequences are charged; an item costs what they cost together.
+{cost}
+        too_large: an item that costs more than the budget is refused ("refuse": ValueError), a batch by itself ("alone"), or
+            cut into `Piece`s, which LoDDataset takes in place of an index ("cut"; items of one level).
+        drop_last: leave out what does not fill a step of all ranks.
+
+    Raises:
+        ValueError: for no items, negative lengths, an item that is too large, fewer items than ranks.
+        TypeError: for lengths that are no integers.
+    """
+_BUDGET = "        budget: what a batch costs at most."
+_COST = """        cost: of a sequence of a length: "length" (rows, at the innermost level), "square" (of the length, as attention
+            costs), or a function of an array of lengths that gives an array.
+        balance: by what the batches of a step are alike, given as `cost`; None: by the cost."""
+
+
+class _Budgeted(_BatchSampler):
+    @public
+    def __init__(
+        self,
+        lengths,
+        budget: float,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        *,
+        level: int | str = -1,
+        cost="length",
+        balance=None,
+        too_large: str = "refuse",
+        drop_last: bool = False,
+    ):
+        a_number("budget", budget)
+        super().__init__(lengths, budget, shuffle, seed, rank, world_size, level, cost, balance, too_large, drop_last)
+
+
+class TokenBudgetSampler(_Budgeted):
+    __doc__ = _ABOUT.format(
+        about="Batches of as many items, in random order, as a budget takes.",
+        equal="cost",
+        size=_BUDGET,
+        unshuffled="items in order, a batch for each rank in turn",
+        cost=_COST,
+    )
+
+    def _grouped(self, items, rng):
+        order = items.whole if rng is None else items.whole[rng.permutation(len(items.whole))]
+        return planning.next_fit(order, items.costs, self.budget)
+
+
+class PackingSampler(_Budgeted):
+    __doc__ = _ABOUT.format(
+        about="""Batches as full as first-fit decreasing makes them: from the largest item to the smallest, each goes into the
+    first batch with room for it. Items of equal cost are exchanged at random. Where there are more than 4,096 distinct costs,
+    they are rounded up to 11 bits.""",
+        equal="cost",
+        size=_BUDGET,
+        unshuffled="the same batches in every epoch",
+        cost=_COST,
+    )
+    _sorts = True
+
+    def _grouped(self, items, rng):
+        packed = planning.first_fit_decreasing(items.costs[items.whole], self.budget, rng)
+        return Groups(items.whole[packed.order], packed.offsets)
+
+
+class BucketSampler(_BatchSampler):
+    __doc__ = _ABOUT.format(
+        about="Batches of items of similar length, for models that pad.",
+        equal="length",
+        size="""        batch_size: items of a batch; or
+        budget: what a padded batch has at most: its items times the longest of them.""",
+        unshuffled="the same batches in every epoch",
+        cost="""        buckets: how many groups of similar length there are, of equally many items; or the lengths at which they end.
+        balance: by what the batches of a step are alike: "length", "square" or a function of lengths; None: by length.""",
+    )
+    _sorts = True
+
+    @public
+    def __init__(
+        self,
+        lengths,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        *,
+        budget: float | None = None,
+        buckets=100,
+        level: int | str = -1,
+        balance=None,
+        too_large: str = "refuse",
+        drop_last: bool = False,
+    ):
+        if (batch_size is None) == (budget is None):
+            raise LoDValueError(f"expected either batch_size or budget, got {'neither' if budget is None else 'both'}")
+        if batch_size is not None and not 1 <= whole("batch_size", batch_size) < 2**62:
+            raise LoDValueError(f"expected batch_size >= 1, got {shown(batch_size)}")
+        if isinstance(buckets, (int, np.integer)) and not isinstance(buckets, bool):
+            if buckets < 1:
+                raise LoDValueError(f"expected buckets >= 1, got {shown(buckets)}")
+        else:
+            buckets = host_integers("buckets", buckets).numpy()
+        self.batch_size, self.buckets = batch_size, buckets
+        super().__init__(
+            lengths, budget, shuffle, seed, rank, world_size, level, "length", balance, too_large, drop_last
+        )
+
+    def _grouped(self, items, rng):
+        lengths = items.lengths[items.whole]
+        if isinstance(self.buckets, np.ndarray):
+            ends = np.unique(self.buckets)
+        else:  # so that all have about equally many items
+            distinct, counts, _ = planning.ranked(lengths)
+            share = np.cumsum(counts) * min(self.buckets, len(distinct)) // len(lengths)
+            ends = distinct[np.flatnonzero(np.diff(share, append=share[-1] + 1))]
+        bucket = np.searchsorted(ends, lengths)
+        order = planning.by_rank(bucket, rng)
+        if self.budget is None:
+            return Groups(items.whole[order], np.append(np.arange(0, len(order), self.batch_size), len(order)))
+        longest = np.zeros(len(ends) + 1, dtype=np.int64)
+        np.maximum.at(longest, bucket, lengths)
+        most = np.maximum(1, np.minimum(self.budget // np.maximum(1, longest), len(order))).astype(np.int64)
+        groups = planning.in_buckets(order, bucket, most)
+        return Groups(items.whole[groups.order], groups.offsets)
+
+    def _again(self, rest, count):
+        return planning.alike(rest, self._items.lengths, count, self._fit)
+
+    def _fit(self, groups: Groups) -> bool:
+        counts = np.diff(groups.offsets)
+        if self.batch_size is not None:
+            return bool((counts <= self.batch_size).all())
+        longest = np.maximum.reduceat(self._items.lengths[groups.order], groups.offsets[:-1])
+        return bool(((counts * longest <= self.budget) | (counts == 1)).all())
+
+    def _options(self):
+        return (*super()._options(), self.batch_size, np.asarray(self.buckets).tolist())

@@ -155,9 +155,12 @@ def exit_status(run: Callable[[], None]) -> int:
     """0, or 2 after an `InputError`, whose message is printed, or 130 after Ctrl-C."""
     try:
         run()
+        sys.stdout.flush()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever reads has enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print("\nstopped; --resume goes on after the last epoch that was complete", file=sys.stderr)
         return 130

@@ -8,6 +8,7 @@ import time
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,7 +37,7 @@ class Settings:
 class Trainer:
     """A model, its optimizer, and all that a checkpoint needs to go on as if never stopped."""
 
-    def __init__(self, settings: Settings, corpus: SpokenCorpus, model: nn.Module):
+    def __init__(self, settings: Settings, corpus: SpokenCorpus, model: Any):
         self.settings, self.corpus, self.model = settings, corpus, model
         self.loss = tl.nn.CTCLoss()
         self.optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr)

@@ -66,7 +66,8 @@ MASKED = 8  # at most so many bands next to one another are hidden at a time in 
 
 def mel_bands() -> torch.Tensor:
     """(frequencies, bands): triangles that are equally wide on the mel scale, from 40 Hz to half the sampling rate."""
-    mel = np.linspace(*(2595 * np.log10(1 + np.array([40, RATE / 2]) / 700)), BANDS + 2)
+    lowest, highest = 2595 * np.log10(1 + np.array([40, RATE / 2]) / 700)
+    mel = np.linspace(lowest, highest, BANDS + 2)
     hertz = 700 * (10 ** (mel / 2595) - 1)
     frequencies = np.arange(TRANSFORM // 2 + 1)[:, None] * RATE / TRANSFORM
     low, middle, high = hertz[:-2], hertz[1:-1], hertz[2:]

@@ -30,6 +30,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import figures
 import numpy as np
@@ -76,6 +77,8 @@ import torch_lod as tl
 class Tagger(nn.Module):
     """Levels are document > paragraph > sentence > word; rows are characters, then words, and in the end scores of tags."""
 
+    unknown_rates: torch.Tensor
+
     def __init__(self, s: Settings, vocabulary: Vocabulary, crf: bool):
         super().__init__()
         letters, features = s.hidden // 2, s.embedding + s.hidden
@@ -98,7 +101,7 @@ class Tagger(nn.Module):
             words = words.masked_fill(torch.rand(len(words)) < self.unknown_rates[words.values()], 0)
         _, (h, _) = self.spelling(self.embed_characters(text.characters))  # every word by itself
         spelled = tl.nn.last_state(h, text.characters, level="word", bidirectional=True)  # one row per word
-        x = torch.cat([self.embed_words(words), spelled], 1)
+        x = tl.cat([self.embed_words(words), spelled], "features")
         documents = tl.sequence_pool(x, "mean", level="document")  # one row per document
         topic = tl.sequence_expand_as(self.topic(self.dropout(documents)), x)  # one row per word again
         y, _ = self.context(self.dropout(torch.cat([x, topic], 1)))  # every sentence by itself
@@ -206,7 +209,7 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
         check_fingerprint(state, data_fingerprint)
     text = {split: as_text(pieces(documents, settings.batch), vocabulary) for split, documents in splits.items()}
     words, characters = text["train"].words, text["train"].characters
-    data = {
+    data: dict[str, Any] = {
         "source": settings.data or "UD English EWT",
         "tags": vocabulary.tags,
         "words": {split: len(of.words) for split, of in text.items()},

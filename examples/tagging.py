@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -166,7 +166,7 @@ def split_text(text: str, name: str) -> list[Document]:
 class Trainer:
     """A tagger, its optimizer, and all that a checkpoint needs to go on as if never stopped."""
 
-    def __init__(self, name: str, settings: Settings, model: nn.Module, train: Text, dev: Text):
+    def __init__(self, name: str, settings: Settings, model: Any, train: Text, dev: Text):
         self.name, self.settings, self.model, self.text, self.dev = name, settings, model, train, dev
         self.optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr, fused=True)
         self.history: list[dict] = []  # one entry per epoch
@@ -238,7 +238,7 @@ class Trainer:
 
 
 @torch.no_grad()
-def tags_of(model: nn.Module, text: Text, size: int) -> torch.Tensor:
+def tags_of(model: Any, text: Text, size: int) -> torch.Tensor:
     """The tag that the model gives to every word."""
     model.eval()
     return torch.cat([model.tag(batch).values() for batch in batches(text, size)])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules for structured prediction."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import torch
 from torch import Tensor
@@ -99,6 +99,10 @@ class LinearChainCRF(torch.nn.Module):
         partial = isinstance(tags, Tensor) and tags.dtype == torch.bool
         return s.pool(loss(s, transition, (allowed_of if partial else tags_of)(s, tags, "tags")))
 
+    @overload
+    def decode(self, x: LoDTensor, n: None = None) -> LoDTensor: ...
+    @overload
+    def decode(self, x: LoDTensor, n: int) -> tuple[LoDTensor, MaybeLoD]: ...
     @sequence_operator
     def decode(self, x: LoDTensor, n: int | None = None) -> LoDTensor | tuple[LoDTensor, MaybeLoD]:
         """The best tags of every sequence.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from recordings import DEFAULT, SpokenCorpus
-from running import InputError, Progress, check_fingerprint, fingerprint, save_checkpoint
+from running import InputError, Progress, check_fingerprint, fingerprint, save_checkpoint, set_learning_rate
 from torch import nn
 
 import torch_lod as tl
@@ -67,7 +67,7 @@ class Trainer:
         started, cpu, samples, loss_sum = time.perf_counter(), time.process_time(), 0, 0.0
         self.model.train()
         for step, (x, labels) in enumerate(self.corpus.batches(spoken, s.batch, rng), start=1):
-            self._set_learning_rate((epoch + step / steps) / s.epochs)
+            set_learning_rate(self.optimizer, s.lr, (epoch + step / steps) / s.epochs, rise=0.15)
             loss = self.loss(self.model(x), labels)
             self.optimizer.zero_grad()
             loss.backward()
@@ -91,12 +91,6 @@ class Trainer:
             "seconds": round(seconds, 2),
             "cpu_seconds": round(time.process_time() - cpu, 2),
         }
-
-    def _set_learning_rate(self, done: float) -> None:
-        """Up in the first 15% of the training, then down to zero along a cosine."""
-        scale = min(1.0, done / 0.15) * 0.5 * (1 + math.cos(math.pi * done))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.lr * scale
 
     @torch.no_grad()
     def test_error(self) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from lemmas import Alphabet, Question, question
-from running import InputError, Progress, check_fingerprint, fingerprint, save_checkpoint
+from running import InputError, Progress, check_fingerprint, fingerprint, save_checkpoint, set_learning_rate
 from torch import nn
 from treebank import Word
 
@@ -97,7 +97,7 @@ class Trainer:
             self.model.train()
             started, letters, loss_sum, speed = time.perf_counter(), 0, 0.0, 0.0
             for step, (words, given, wanted) in enumerate(self.batches(epoch), start=1):
-                self._set_learning_rate((epoch + step / steps) / s.epochs)
+                set_learning_rate(self.optimizer, s.lr, (epoch + step / steps) / s.epochs, rise=0.1)
                 scores = self.model(words, given)
                 loss = F.nll_loss(scores, wanted)
                 self.optimizer.zero_grad()
@@ -118,12 +118,6 @@ class Trainer:
             note = f"  dev {dev['all']:.1%} unseen {dev['unseen']:.1%}"
             progress.show(epoch, 1, loss_sum / steps, speed, note, unit="letters")
             self.save(checkpoint)
-
-    def _set_learning_rate(self, done: float) -> None:
-        """Up in the first tenth of the training, then down to zero along a cosine."""
-        scale = min(1.0, done / 0.1) * 0.5 * (1 + math.cos(math.pi * done))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.lr * scale
 
     def answers(self, words: list[Word], tagged: bool = True) -> dict[Question, str]:
         asked = [question(word, tagged) for word in words]

@@ -46,6 +46,7 @@ from running import (
     load_checkpoint,
     make_folder,
     natural,
+    new_parser,
     positive,
     save_report,
     settings_to_resume,
@@ -231,12 +232,7 @@ def examples(words: list[Word], answers: dict[Question, str], seen: set[str]) ->
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Only the settings that were given are attributes of the result."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,
-    )
+    parser = new_parser(__doc__)
     d, count, add = Settings(), positive(int), parser.add_argument
     add("--data", metavar="FOLDER", help="of the treebank, default: examples/data/ud_ewt")
     add("--epochs", type=count, help=f"default: {d.epochs}")

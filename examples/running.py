@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import pickle
 import platform
@@ -53,6 +54,12 @@ class Progress:
             print(f"\r\x1b[K{text}", end="\n" if done == 1 else "", flush=True)
         else:
             print(text, flush=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, highest: float, done: float, rise: float) -> None:
+    """Up in the first part of the training, `rise`, then down to zero along a cosine; `done` is the part that is over."""
+    for group in optimizer.param_groups:
+        group["lr"] = highest * min(1.0, done / rise) * 0.5 * (1 + math.cos(math.pi * done))
 
 
 # ---- checkpoints and reports -------------------------------------------------------------------
@@ -144,6 +151,13 @@ def fraction(text: str) -> float:
     if not 0 <= float(text) < 1:
         raise ValueError
     return float(text)
+
+
+def new_parser(manual: str | None) -> argparse.ArgumentParser:
+    """Only the settings that were given are attributes of what it parses."""
+    return argparse.ArgumentParser(
+        description=manual, formatter_class=argparse.RawDescriptionHelpFormatter, argument_default=argparse.SUPPRESS
+    )
 
 
 def given_settings(kind: type, asked: argparse.Namespace) -> dict[str, Any]:

@@ -48,6 +48,7 @@ from running import (
     load_checkpoint,
     make_folder,
     natural,
+    new_parser,
     positive,
     save_report,
     settings_to_resume,
@@ -325,12 +326,7 @@ def draw_alignment(model: Recogniser, corpus: SpokenCorpus, path: Path) -> None:
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Only the settings that were given are attributes of the result."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,
-    )
+    parser = new_parser(__doc__)
     d = Settings()
     count = positive(int)
     add = parser.add_argument

@@ -46,6 +46,7 @@ from running import (
     load_checkpoint,
     make_folder,
     natural,
+    new_parser,
     positive,
     save_checkpoint,
     save_report,
@@ -278,12 +279,7 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Only the settings that were given are attributes of the result."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,
-    )
+    parser = new_parser(__doc__)
     d = Settings()
     count = positive(int)
     add = parser.add_argument

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from running import InputError, Progress
+from running import InputError, Progress, set_learning_rate
 from torch import nn
 from treebank import Document, Sentence, Word
 
@@ -194,7 +194,7 @@ class Trainer:
         started, cpu, words, loss_sum, speed = time.perf_counter(), time.process_time(), 0, 0.0, 0.0
         self.model.train()
         for step, batch in enumerate(parts, start=1):
-            self._set_learning_rate((epoch + step / len(parts)) / s.epochs)
+            set_learning_rate(self.optimizer, s.lr, (epoch + step / len(parts)) / s.epochs, rise=0.1)
             loss = self.model.loss(batch)
             self.optimizer.zero_grad()
             loss.backward()
@@ -216,12 +216,6 @@ class Trainer:
             "seconds": round(time.perf_counter() - started, 2),
             "cpu_seconds": round(time.process_time() - cpu, 2),
         }
-
-    def _set_learning_rate(self, done: float) -> None:
-        """Up in the first tenth of the training, then down to zero along a cosine."""
-        scale = min(1.0, done / 0.1) * 0.5 * (1 + math.cos(math.pi * done))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.lr * scale
 
     def state(self) -> dict:
         return {

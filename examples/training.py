@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from corpus import Document, FunctionCorpus, LabelledCorpus, Vocabulary
-from running import InputError, Progress, check_fingerprint, fingerprint, save_checkpoint
+from running import InputError, Progress, check_fingerprint, fingerprint, save_checkpoint, set_learning_rate
 from torch import nn
 
 import torch_lod as tl
@@ -84,7 +84,7 @@ class Trainer:
         started, tokens, correct, loss_sum, speed = time.perf_counter(), 0, 0, 0.0, 0.0
         self.model.train()
         for step, (x, labels) in enumerate(self.batches(examples), start=1):
-            self._set_learning_rate((epoch + step / steps) / s.epochs)
+            set_learning_rate(self.optimizer, s.lr, (epoch + step / steps) / s.epochs, rise=0.15)
             scores = self.model(x)
             loss = nn.functional.cross_entropy(scores, labels)
             self.optimizer.zero_grad()
@@ -109,12 +109,6 @@ class Trainer:
             "tokens_per_second": round(speed),
             "seconds": round(time.perf_counter() - started, 2),
         }
-
-    def _set_learning_rate(self, done: float) -> None:
-        """Up in the first 15% of the training, then down to zero along a cosine."""
-        scale = min(1.0, done / 0.15) * 0.5 * (1 + math.cos(math.pi * done))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.lr * scale
 
     def test_accuracy(self) -> float:
         labels = torch.tensor([d.label for d in self.corpus.test])

@@ -26,15 +26,14 @@ class _BatchSampler(Sampler[list]):
         self.rank, self.world_size = of_processes(rank, world_size)
         self.budget, self.seed = None if budget is None else a_number("budget", budget), a_seed("seed", seed)
         self.too_large = chosen("too_large", too_large, ("refuse", "alone", "cut"))
-        self.shuffle, self.drop_last = (
-            chosen("shuffle", shuffle, (True, False)),
-            chosen("drop_last", drop_last, (True, False)),
-        )
+        self.shuffle = chosen("shuffle", shuffle, (True, False))
+        self.drop_last = chosen("drop_last", drop_last, (True, False))
         self._items = Items(lengths, level, cost, balance, budget, too_large)
         self._epoch, self._step = 0, 0
         self._planned: tuple[int, Groups] | None = None
 
     def _grouped(self, items: Items, rng) -> Groups:
+        """The batches of an epoch, before they are dealt to the ranks: of every sampler its own."""
         raise NotImplementedError
 
     def _again(self, rest: Groups, count: int) -> Groups | None:

@@ -167,12 +167,12 @@ Tensor first(const Tensor& t, int64_t rows) { return t.narrow(0, 0, rows); }
 
 Tensor project(const Tensor& values, const Tensor& weight, const OptionalTensor& bias) {
   Tensor out = at::empty({values.size(0), weight.size(0)}, values.options());
-  Factor(weight.t()).multiply(values, out, readable(bias));
+  Factor(weight.t(), values.size(0), 1).multiply(values, out, readable(bias));
   return out;
 }
 Tensor times(const Tensor& left, const Tensor& right) {
   Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
-  Factor(right).multiply(left, out);
+  Factor(right, left.size(0), 1).multiply(left, out);
   return out;
 }
 
@@ -190,6 +190,11 @@ Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h
     total.add_(transposed_product(grad.index_select(0, plan.start.narrow(0, 0, n)), h_0.narrow(0, 0, n)));
   }
   return total;
+}
+
+// What states are multiplied by: at every step, but at the first only where they are given.
+Factor states_weight(const Layer& l, const Plan& plan) {
+  return Factor(readable(l.weight_hh).t(), plan.nonempty(), l.h_0 ? plan.steps() : plan.steps() - 1);
 }
 
 // The bias of all gates as one.
@@ -216,9 +221,9 @@ ThreeTensors lstm(const Layer& l) {
   if (cells.numel() == 0) return {out.zero_(), cells, at::empty({rows, 4 * width}, values.options())};
   const Plan plan(offsets, values, l.reverse);
   const Tensor gates = project(readable(values), readable(l.weight_ih), joined_bias(l));
-  const Factor weights(readable(l.weight_hh).t());
+  const Factor weights = states_weight(l, plan);
   const std::optional<Factor> projection =
-      l.weight_hr ? std::make_optional<Factor>(readable(l.weight_hr).t()) : std::nullopt;
+      l.weight_hr ? std::make_optional<Factor>(readable(l.weight_hr).t(), n, plan.steps()) : std::nullopt;
   const Tensor hidden = at::empty({n, 4 * width}, values.options());
   const Tensor c = l.c_0 ? plan.packed(l.c_0) : at::zeros({n, width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, state}, values.options());
@@ -328,7 +333,7 @@ TwoTensors gru(const Layer& l) {
     bias->narrow(0, 0, 2 * width).add_(l.bias_hh->narrow(0, 0, 2 * width));
   }
   const Tensor gates = project(readable(values), readable(l.weight_ih), bias);
-  const Factor weights(readable(l.weight_hh).t());
+  const Factor weights = states_weight(l, plan);
   const Tensor hidden = at::empty({n, 3 * width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::zeros({n, width}, values.options());
   Watch watch;
@@ -397,7 +402,7 @@ Tensor rnn(const Layer& l) {
   if (values.size(0) == 0 || width == 0) return l.empty(width);
   const Plan plan(offsets, values, l.reverse);
   const Tensor out = project(readable(values), readable(l.weight_ih), joined_bias(l));
-  const Factor weights(readable(l.weight_hh).t());
+  const Factor weights = states_weight(l, plan);
   const Tensor hidden = at::empty({n, width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, width}, values.options());
   Watch watch;

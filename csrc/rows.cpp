@@ -6,7 +6,6 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/where.h>
@@ -16,7 +15,6 @@ namespace lod {
 LOD_ON_CUDA(run_map)
 LOD_ON_CUDA(gather_rows)
 LOD_ON_CUDA(copy_runs)
-LOD_ON_CUDA(fill_gaps)
 LOD_ON_CUDA(unfold_rows)
 LOD_ON_CUDA(fold_rows)
 LOD_ON_CUDA(sum_lists)
@@ -50,12 +48,6 @@ Tensor run_map(const Tensor& starts, const Tensor& given, int64_t rows, int64_t 
 
 // -- gather_rows
 
-void put_fill(unsigned char* fill, const at::Scalar& value, const Tensor& like) {
-  if (value.isIntegral(false) && value.equal(0)) return void(std::memset(fill, 0, 16));
-  const Tensor bits = at::scalar_tensor(value, at::TensorOptions(like.scalar_type()));
-  std::memcpy(fill, bits.const_data_ptr(), like.element_size());
-}
-
 void check_gather(const Tensor& values, const Tensor& map) {
   check_has_rows("gather_rows", "values", values);
   check_index("gather_rows", "map", map, values.device());
@@ -68,14 +60,9 @@ Tensor gather_rows_meta(const Tensor& values, const Tensor& map, const at::Scala
 
 Tensor gathered(const Tensor& x, const Tensor& map, const at::Scalar& fill) {
   Tensor out = new_rows(x, map.size(0));
-  GatherRows a{x.const_data_ptr(),
-               map.const_data_ptr<int64_t>(),
-               out.mutable_data_ptr(),
-               x.size(0),
-               map.size(0),
-               width_of(x),
-               int64_t(x.element_size()),
-               {}};
+  const auto [width, item] = row_words(x);
+  GatherRows a{x.const_data_ptr(), map.const_data_ptr<int64_t>(), out.mutable_data_ptr(), x.size(0), map.size(0), width,
+               item, {}};
   put_fill(a.fill, fill, x);
   LOD_RUN(out, gather_rows, a);
   return out;
@@ -158,8 +145,8 @@ void check_runs(const char* op, const Tensor& values, const Tensor& starts, cons
 // Where the runs lie among the rows on the other side, as far as the host can tell.
 struct RunsOfRows {
   Tensor starts, offsets;
-  bool in_order = true;                     // each run behind the one before it
-  std::vector<int64_t> gap_begin, gap_end;  // the rows that no run takes, if asked for and in order
+  bool in_order = true;        // each run behind the one before it
+  std::vector<int64_t> taken;  // if asked for and in order: the rows up to the end of the runs before each, and of all
 
   RunsOfRows(const char* op, const Tensor& given, const Tensor& row_offsets, int64_t rows, int64_t there, int64_t step,
              bool gaps)
@@ -174,31 +161,38 @@ struct RunsOfRows {
     }
     const auto *from = starts.const_data_ptr<int64_t>(), *o = offsets.const_data_ptr<int64_t>();
     const int64_t n = starts.numel();
-    int64_t *begin = nullptr, *end = nullptr;
-    if (gaps) {
-      gap_begin.resize(n + 1);
-      gap_end.resize(n + 1);
-      begin = gap_begin.data();
-      end = gap_end.data();
-    }
-    int64_t taken = 0;
+    if (gaps) taken.resize(n + 1);
+    int64_t end = 0;
     for (int64_t s = 0; s < n; ++s) {
       const int64_t length = o[s + 1] - o[s];
-      int64_t low = taken;
+      if (gaps) taken[s] = end;
       if (length) {
         const bool fits =
             step > 0 ? from[s] >= 0 && from[s] <= there - length : from[s] >= length - 1 && from[s] < there;
         TORCH_CHECK_INDEX(fits, op, ": expected runs within [0, ", there, "), got ", length, " rows from ", from[s],
                           step > 0 ? " up" : " down", " at index ", s);
-        low = step > 0 ? from[s] : from[s] - length + 1;
-        in_order = in_order && low >= taken;
+        const int64_t low = step > 0 ? from[s] : from[s] - length + 1;
+        in_order = in_order && low >= end;
+        end = low + length;
       }
-      if (gaps) begin[s] = taken, end[s] = low;
-      taken = low + length;
     }
-    if (gaps) begin[n] = taken, end[n] = there;
+    if (gaps) taken[n] = end;
   }
 };
+
+void copy_runs(const RunsOfRows& runs, const Tensor& x, const Tensor& out, int64_t step, bool gather,
+               const at::Scalar& fill = 0) {
+  const auto [width, item] = row_words(x);
+  const Tensor &own = gather ? out : x, &other = gather ? x : out;
+  CopyRuns a{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(),
+              own.size(0), step},
+             x.const_data_ptr(), out.mutable_data_ptr(), other.size(0), width, item, gather};
+  if (!runs.taken.empty()) {
+    a.taken = runs.taken.data();
+    put_fill(a.fill, fill, x);
+  }
+  LOD_RUN(out, copy_runs, a);
+}
 
 Tensor gather_runs_meta(const Tensor& values, const Tensor& starts, const Tensor& offsets, c10::SymInt rows,
                         int64_t step) {
@@ -210,16 +204,7 @@ Tensor gather_runs(const Tensor& values, const Tensor& starts, const Tensor& off
   const Tensor x = readable(values);
   const RunsOfRows runs("gather_runs", starts, offsets, rows, x.size(0), step, false);
   Tensor out = new_rows(x, rows);
-  if (out.numel() == 0) return out;
-  LOD_RUN(out, copy_runs,
-          CopyRuns{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(),
-                    rows, step},
-                   x.const_data_ptr(),
-                   out.mutable_data_ptr(),
-                   x.size(0),
-                   width_of(x),
-                   int64_t(x.element_size()),
-                   true});
+  if (out.numel()) copy_runs(runs, x, out, step, true);
   return out;
 }
 
@@ -253,25 +238,44 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
   if (!runs.in_order) return scatter_in_any_order(x, runs, rows, step, fill);
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
-  FillGaps gaps{runs.gap_begin.data(),
-                runs.gap_end.data(),
-                out.mutable_data_ptr(),
-                int64_t(runs.gap_begin.size()),
-                rows,
-                width_of(x),
-                int64_t(x.element_size()),
-                {}};
-  put_fill(gaps.fill, fill, x);
-  LOD_RUN(out, fill_gaps, gaps);
-  LOD_RUN(out, copy_runs,
-          CopyRuns{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(),
-                    x.size(0), step},
-                   x.const_data_ptr(),
-                   out.mutable_data_ptr(),
-                   rows,
-                   width_of(x),
-                   int64_t(x.element_size()),
-                   false});
+  copy_runs(runs, x, out, step, false, fill);
+  out.narrow(0, runs.taken.back(), rows - runs.taken.back()).fill_(fill);
+  return out;
+}
+
+// -- segment_concat: every segment, and behind its rows those of the other segment
+
+void check_concat(const Tensor& values, const Tensor& offsets, const Tensor& others, const Tensor& other_offsets) {
+  check_segments("segment_concat", values, offsets);
+  check_has_rows("segment_concat", "others", others);
+  check_rows_like("segment_concat", "others", others, values, others.sym_size(0));
+  check_offsets_kind("segment_concat", other_offsets, values.device(), "other_offsets");
+  TORCH_CHECK_VALUE(offsets.sym_size(0) == other_offsets.sym_size(0), "segment_concat: expected as many sequences of ",
+                    "others as of values, ", offsets.sym_size(0) - 1, ", got ", other_offsets.sym_size(0) - 1);
+}
+Tensor segment_concat_meta(const Tensor& values, const Tensor& offsets, const Tensor& others,
+                           const Tensor& other_offsets) {
+  check_concat(values, offsets, others, other_offsets);
+  return at::empty_symint(sym_shape(values, values.sym_size(0) + others.sym_size(0)), values.options());
+}
+// The first rows in the result of the segments of one side, which begins where the other has begun or ended.
+Tensor concat_starts(const Tensor& own, const Tensor& other, bool behind) {
+  const auto n = own.sym_size(0) - 1;
+  return own.narrow_symint(0, 0, n).add(other.narrow_symint(0, behind ? 1 : 0, n));
+}
+Tensor segment_concat(const Tensor& values, const Tensor& given, const Tensor& others, const Tensor& other_given) {
+  check_concat(values, given, others, other_given);
+  const Tensor x = readable(values), y = readable(others);
+  const int64_t rows = x.size(0) + y.size(0);
+  const Tensor offsets = checked_offsets("segment_concat", given, x.size(0));
+  const Tensor other_offsets = checked_offsets("segment_concat", other_given, y.size(0), "other_offsets", "others");
+  const Tensor out = new_rows(x, rows);
+  const auto copy = [&](const Tensor& from, const Tensor& own, const Tensor& other, bool behind) {
+    const RunsOfRows runs("segment_concat", concat_starts(own, other, behind), own, from.size(0), rows, 1, false);
+    if (from.numel()) copy_runs(runs, from, out, 1, false);
+  };
+  copy(x, offsets, other_offsets, false);
+  copy(y, other_offsets, offsets, true);
   return out;
 }
 
@@ -296,11 +300,9 @@ Tensor segment_unfold(const Tensor& values, const Tensor& given, int64_t size, i
   const Tensor x = readable(values), offsets = checked_offsets("segment_unfold", given, x.size(0));
   if (!out.is_cpu()) out.zero_();
   if (out.numel() == 0) return out;
-  UnfoldRows a{{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width_of(x), size, start, dilation},
-               x.const_data_ptr(),
-               out.mutable_data_ptr(),
-               int64_t(x.element_size()),
-               {}};
+  const auto [width, item] = row_words(x);
+  UnfoldRows a{{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width, size, start, dilation},
+               x.const_data_ptr(), out.mutable_data_ptr(), item, {}};
   put_fill(a.fill, fill, x);
   LOD_RUN(out, unfold_rows, a);
   return out;
@@ -334,6 +336,7 @@ using GatherOp = Operator<"gather_rows", gather_rows_meta, gather_rows>;
 using ScatterOp = Operator<"scatter_rows", scatter_rows_meta, scatter_rows>;
 using GatherRunsOp = Operator<"gather_runs", gather_runs_meta, gather_runs>;
 using ScatterRunsOp = Operator<"scatter_runs", scatter_runs_meta, scatter_runs>;
+using ConcatOp = Operator<"segment_concat", segment_concat_meta, segment_concat>;
 using UnfoldOp = Operator<"segment_unfold", segment_unfold_meta, segment_unfold>;
 using FoldOp = Operator<"segment_fold", segment_fold_meta, segment_fold>;
 
@@ -369,6 +372,18 @@ struct ScatterRunsGradient : Gradient<ScatterRunsOp> {
     return {GatherRunsOp::call(grad[0], starts, offsets, rows, step)};
   }
 };
+struct ConcatGradient : Gradient<ConcatOp> {
+  static auto save(const Tensor& values, const Tensor& offsets, const Tensor& others, const Tensor& other_offsets) {
+    return std::tuple(offsets, other_offsets, values.sym_size(0), others.sym_size(0));
+  }
+  static variable_list gradient(const Grads& grad, const Tensor& offsets, const Tensor& other_offsets,
+                                const c10::SymInt& rows, const c10::SymInt& other_rows) {
+    const auto part = [&](const Tensor& own, const Tensor& other, bool behind, const c10::SymInt& count) {
+      return GatherRunsOp::call(grad[0], concat_starts(own, other, behind), own, count, 1);
+    };
+    return {part(offsets, other_offsets, false, rows), Tensor(), part(other_offsets, offsets, true, other_rows)};
+  }
+};
 struct UnfoldGradient : Gradient<UnfoldOp> {
   static auto save(const Tensor&, const Tensor& offsets, const c10::SymInt&, int64_t start, int64_t dilation,
                    const at::Scalar&) {
@@ -391,6 +406,6 @@ struct FoldGradient : Gradient<FoldOp> {
 }  // namespace
 
 LOD_OPERATORS(NoGradient<RunMapOp>, GatherGradient, ScatterGradient, GatherRunsGradient, ScatterRunsGradient,
-              UnfoldGradient, FoldGradient)
+              ConcatGradient, UnfoldGradient, FoldGradient)
 
 }  // namespace lod

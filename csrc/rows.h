@@ -13,14 +13,11 @@ struct RunMap {  // map[r] = starts[s] + step * (r - offsets[s]) for the rows r 
   int64_t segments, rows, step;
 };
 
-struct Wide {
-  uint64_t half[2];
-};
 struct GatherRows {  // out[i, c] = values[map[i], c], or fill where map[i] is not a row of values
   const void* values;
   const int64_t* map;
   void* out;
-  int64_t rows_in, rows_out, width, item;  // item: bytes of an element
+  int64_t rows_in, rows_out, width, item;  // item: bytes of a word (device.h)
   unsigned char fill[16];
 };
 
@@ -43,13 +40,9 @@ struct CopyRuns : Runs {  // gather: out[r] = values[there]; otherwise out[there
   void* out;
   int64_t there, width, item;  // there: rows elsewhere
   bool gather;
-};
-struct FillGaps {  // out[begin[i]] .. out[end[i] - 1] = fill
-  const int64_t* begin;
-  const int64_t* end;
-  void* out;
-  int64_t gaps, rows, width, item;
-  unsigned char fill[16];
+  // If not null, out[taken[s]] and on is filled, up to the run of s: on the CPU, for runs in order.
+  const int64_t* taken = nullptr;
+  unsigned char fill[16] = {};
 };
 
 struct Windows : LoDView {  // row r sees the rows r + start + j * dilation of its segment, 0 <= j < size
@@ -133,6 +126,8 @@ struct CopyRunsKernel : Runs {
   T* out;
   int64_t there, width;
   bool gather;
+  const int64_t* taken;
+  T fill;
   template <int W>
   LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
     const int64_t row = starts[s] + step * (r - offsets[s]);
@@ -143,10 +138,18 @@ struct CopyRunsKernel : Runs {
   }
   // A run that keeps its direction is copied at once.
   LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
-    const int64_t row = starts[s] + (begin - offsets[s]);
+    if (taken && begin == offsets[s]) {
+      const int64_t low = step == 1 ? starts[s] : starts[s] - (offsets[s + 1] - begin - 1);
+      for (int64_t i = taken[s] * width; i < low * width; ++i) out[i] = fill;
+    }
+    const int64_t row = starts[s] + step * (begin - offsets[s]);
     if (step == 1) {
       std::memcpy(out + (gather ? begin : row) * width, values + (gather ? row : begin) * width,
                   (end - begin) * width * sizeof(T));
+    } else if (width == 1) {
+      T* to = gather ? out + begin : out + row - (end - begin - 1);
+      const T* from = gather ? values + row : values + end - 1;
+      for (int64_t i = 0; i < end - begin; ++i) to[i] = from[-i];
     } else if (width * int64_t(sizeof(T)) >= 64) {
       for (int64_t r = end - 1; r >= begin; --r) {  // memory is read upwards, as processors foresee it
         const int64_t there_ = starts[s] + step * (r - offsets[s]);
@@ -155,19 +158,6 @@ struct CopyRunsKernel : Runs {
     } else {
       for (int64_t r = begin; r < end; ++r) row_strips(*this, s, r, width);
     }
-  }
-};
-
-template <class T>
-struct FillGapsKernel : FillGaps {
-  template <int W>
-  LOD_FN void strip(int64_t i, int64_t c) const {
-    T value;
-    std::memcpy(&value, fill, sizeof(T));
-    const int64_t first = begin[i] < 0 ? 0 : begin[i], last = end[i] > rows ? rows : end[i];
-    T* to = static_cast<T*>(out) + c;
-    for (int64_t r = first; r < last; ++r)
-      for (int k = 0; k < W; ++k) to[r * width + k] = value;
   }
 };
 
@@ -189,6 +179,26 @@ struct UnfoldKernel : Windows {
         for (int k = 0; k < W; ++k) to[k] = fill;
       }
     }
+  }
+  // Windows within the segment are runs of rows; those of one row are neighbours.
+  LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
+    const Range range = rows_of(offsets, s, rows);
+    const bool close = dilation == 1 || size == 1;
+    const int64_t low = range.begin - start, high = range.end - start - (size - 1);
+    const int64_t first = !close || low > end ? end : low < begin ? begin : low;
+    const int64_t last = high < first ? first : high > end ? end : high, words = size * width;
+    for (int64_t r = begin; r < first; ++r) row_strips(*this, s, r, width);
+    const T* from = values + (first + start) * width;
+    T* to = out + first * words;
+    if (size == 1) {
+      if (first < last) std::memcpy(to, from, (last - first) * words * sizeof(T));
+    } else if (words * int64_t(sizeof(T)) >= 64) {
+      for (int64_t r = first; r < last; ++r, to += words, from += width) std::memcpy(to, from, words * sizeof(T));
+    } else {
+      for (int64_t r = first; r < last; ++r, to += words, from += width)
+        for (int64_t k = 0; k < words; ++k) to[k] = from[k];
+    }
+    for (int64_t r = last; r < end; ++r) row_strips(*this, s, r, width);
   }
 };
 
@@ -216,24 +226,6 @@ LOD_ENTRY void run_map(const Exec& exec, const RunMap& a) {
   each_segment(exec, a.offsets, a.segments, a.rows, 1, RunMapKernel{a});
 }
 
-// Elements that are only copied are taken as words of their size.
-template <class F>
-void visit_words(int64_t item, const F& f) {
-  switch (item) {
-    case 1: return f(Type<uint8_t>{});
-    case 2: return f(Type<uint16_t>{});
-    case 4: return f(Type<uint32_t>{});
-    case 8: return f(Type<uint64_t>{});
-    default: return f(Type<Wide>{});
-  }
-}
-template <class T>
-T word(const unsigned char* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof(T));
-  return value;
-}
-
 LOD_ENTRY void gather_rows(const Exec& exec, const GatherRows& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -247,14 +239,8 @@ LOD_ENTRY void copy_runs(const Exec& exec, const CopyRuns& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
     each_row(exec, a.offsets, a.segments, a.rows, a.width,
-             CopyRunsKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), a.there, a.width, a.gather});
-  });
-}
-
-LOD_ENTRY void fill_gaps(const Exec& exec, const FillGaps& a) {
-  visit_words(a.item, [&](auto type) {
-    using T = typename decltype(type)::type;
-    each_strip(exec, a.gaps, a.width, FillGapsKernel<T>{a});
+             CopyRunsKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), a.there, a.width, a.gather,
+                               a.taken, word<T>(a.fill)});
   });
 }
 

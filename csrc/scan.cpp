@@ -17,6 +17,7 @@ namespace lod {
 LOD_ON_CUDA(segment_scan)
 LOD_ON_CUDA(segment_cumulative)
 LOD_ON_CUDA(segment_logcumsumexp)
+LOD_ON_CUDA(segment_cumprod)
 namespace {
 
 void check_rows(const char* op, const Tensor& values, const Tensor& offsets) {
@@ -90,16 +91,34 @@ Tensor segment_logcumsumexp(const Tensor& values, const Tensor& given) {
   return out;
 }
 
+// -- segment_cumprod
+
+Tensor segment_cumprod_meta(const Tensor& values, const Tensor& offsets, bool, bool) {
+  check_rows("segment_cumprod", values, offsets);
+  return at::empty_symint(values.sym_sizes(), values.options());
+}
+Tensor segment_cumprod(const Tensor& values, const Tensor& given, bool reverse, bool exclusive) {
+  segment_cumprod_meta(values, given, reverse, exclusive);
+  const HeldView x = make_view("segment_cumprod", values, given);
+  Tensor out = new_rows(x.values, x.rows);
+  if (out.numel() == 0) return out;
+  LOD_RUN(out, segment_cumprod, number_type("segment_cumprod", out),
+          CumprodArguments{x, x.values.const_data_ptr(), out.mutable_data_ptr(), reverse, exclusive});
+  return out;
+}
+
 // -- gradients
 
 using LogcumsumexpOp = Operator<"segment_logcumsumexp", segment_logcumsumexp_meta, segment_logcumsumexp>;
 using ScanOp = Operator<"segment_scan", segment_scan_meta, segment_scan>;
+using CumprodOp = Operator<"segment_cumprod", segment_cumprod_meta, segment_cumprod>;
 using CumulativeOp = Operator<"segment_cumulative", segment_cumulative_meta, segment_cumulative>;
 
-// The row before each row of a segment, 0 before its first.
-Tensor previous(const Tensor& values, const Tensor& offsets) {
-  return SegmentUnfoldOp::call(values, offsets, 1, -1, 1, 0).squeeze(1);
+// The row at a distance from each row of a segment, 0 beyond its ends.
+Tensor shifted(const Tensor& values, const Tensor& offsets, int64_t distance) {
+  return SegmentUnfoldOp::call(values, offsets, 1, distance, 1, 0).squeeze(1);
 }
+Tensor previous(const Tensor& values, const Tensor& offsets) { return shifted(values, offsets, -1); }
 
 // With dy the gradient of the result y, that of the values is dv, the adjoint scan of dy by f. That of the factors is
 //   df[t] = dv[t] y[t - 1]          since y[t] = v[t] + f[t] y[t - 1]
@@ -130,6 +149,22 @@ struct CumulativeGradient : Gradient<CumulativeOp> {
     return {at::where(older, at::zeros_like(carried), carried)};
   }
 };
+// A row is a factor of the products from its own on (exclusive: from the next on):
+//   dx[t] = x[first] ... x[t - 1] h[t]   with h[t] = dy[t] + x[t + 1] h[t + 1]   (exclusive: dy[t + 1] for dy[t])
+// No division: it is exact where rows are 0.
+struct CumprodGradient : Gradient<CumprodOp> {
+  static auto save(const Tensor& values, const Tensor& offsets, bool reverse, bool exclusive) {
+    return std::tuple(values, offsets, reverse, exclusive);
+  }
+  static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& offsets, bool reverse,
+                                bool exclusive) {
+    const int64_t next = reverse ? -1 : 1;
+    const Tensor dy = exclusive ? shifted(grad[0], offsets, next) : grad[0];
+    const Tensor h = reverse ? ScanOp::call(dy, previous(values, offsets), offsets, false)
+                             : ScanOp::call(dy, values, offsets, true);
+    return {CumprodOp::call(values, offsets, reverse, true).mul(h)};
+  }
+};
 // dx[t] = e^(x[t] - y[t]) h[t] with h[t] = dy[t] + e^(y[t] - y[t + 1]) h[t + 1]: exponents are at most 0. Half types
 // are worked out again in float32, since their results were rounded. Within h a result of -inf stands for the lowest
 // number, from which differences can be taken.
@@ -151,6 +186,6 @@ struct LogcumsumexpGradient : Gradient<LogcumsumexpOp> {
 
 }  // namespace
 
-LOD_OPERATORS(ScanGradient, CumulativeGradient, LogcumsumexpGradient)
+LOD_OPERATORS(ScanGradient, CumulativeGradient, CumprodGradient, LogcumsumexpGradient)
 
 }  // namespace lod

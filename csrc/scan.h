@@ -18,6 +18,11 @@ struct CumulativeArguments : LoDView {
   void* out;
   int64_t* index;
 };
+struct CumprodArguments : LoDView {
+  const void* values;
+  void* out;
+  bool reverse, exclusive;
+};
 struct LogcumsumexpArguments : LoDView {
   const void* values;
   void* out;
@@ -88,6 +93,30 @@ struct CumulativeKernel {
   }
 };
 
+// y[r] = the product of the rows so far, or, exclusive, of those before r.
+template <class T>
+struct CumprodKernel {
+  CumprodArguments g;
+  const T* values;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    using A = carried_t<T>;
+    const Range range = rows_of(g.offsets, s, g.rows);
+    const int64_t step = g.reverse ? -g.width : g.width;
+    int64_t at = (g.reverse ? range.end - 1 : range.begin) * g.width + c;
+    A product[W];
+    for (int k = 0; k < W; ++k) product[k] = A(1);
+    for (int64_t n = range.length(); n > 0; --n, at += step) {
+      for (int k = 0; k < W; ++k) {
+        const A next = product[k] * A(values[at + k]);
+        out[at + k] = T(acc_t<T>(g.exclusive ? product[k] : next));
+        product[k] = next;
+      }
+    }
+  }
+};
+
 // y[r] = log(sum of exp over the rows so far), as the largest so far and the sum of the others relative to it.
 // Infinities meet as equals, so that their difference is not NaN.
 template <class T>
@@ -137,6 +166,14 @@ LOD_ENTRY void segment_cumulative(const Exec& exec, DType dtype, bool max, const
     auto* out = static_cast<T*>(a.out);
     if (max) each_segment(exec, a, CumulativeKernel<Max, T>{a, values, out});
     else each_segment(exec, a, CumulativeKernel<Min, T>{a, values, out});
+  });
+}
+
+LOD_ENTRY void segment_cumprod(const Exec& exec, DType dtype, const CumprodArguments& a) {
+  LOD_WHOLE(segment_cumprod(exec, dtype, a));
+  visit_here(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_segment(exec, a, CumprodKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }
 

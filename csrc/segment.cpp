@@ -8,6 +8,7 @@
 
 namespace lod {
 LOD_ON_CUDA(segment_reduce)
+LOD_ON_CUDA(segment_end)
 LOD_ON_CUDA(segment_broadcast)
 LOD_ON_CUDA(segment_pick)
 LOD_ON_CUDA(segment_place)
@@ -27,12 +28,13 @@ Reduce reduction(const char* op, std::string_view name) {
   if (name == "sum") return Reduce::sum;
   if (name == "mean") return Reduce::mean;
   if (name == "sqrt") return Reduce::sqrt;
+  if (name == "prod") return Reduce::prod;
   if (name == "max") return Reduce::max;
   if (name == "min") return Reduce::min;
   if (name == "first") return Reduce::first;
   if (name == "last") return Reduce::last;
-  TORCH_CHECK_VALUE(false, op, ": expected reduce 'sum', 'mean', 'sqrt', 'max', 'min', 'first' or 'last', got '", name,
-                    "'");
+  TORCH_CHECK_VALUE(false, op, ": expected reduce 'sum', 'mean', 'sqrt', 'prod', 'max', 'min', 'first' or 'last', ",
+                    "got '", name, "'");
 }
 bool is_extreme(Reduce reduce) { return reduce == Reduce::max || reduce == Reduce::min; }
 bool is_end(Reduce reduce) { return reduce == Reduce::first || reduce == Reduce::last; }
@@ -92,18 +94,23 @@ Tensor end_map(const Tensor& offsets, bool last) {
   const Tensor begin = offsets.narrow_symint(0, 0, count), end = offsets.narrow_symint(0, 1, count);
   return at::where(end.gt(begin), last ? end.sub(1) : begin, -1);
 }
-Tensor end_rows(const Tensor& values, const Tensor& offsets, bool last, double pad) {
+Tensor end_rows(const Tensor& values, const Tensor& given, bool last, double pad) {
+  const Tensor x = readable(values), offsets = checked_offsets("segment_reduce", given, x.size(0));
+  Tensor out = new_rows(x, offsets.size(0) - 1);
   const bool whole = at::isIntegralType(values.scalar_type(), /*includeBool=*/false);
   const at::Scalar fill = values.scalar_type() == at::kBool ? at::Scalar(pad != 0)
                           : whole                           ? at::Scalar(int64_t(pad))
                                                             : at::Scalar(pad);
-  return GatherRowsOp::call(values, end_map(offsets, last), fill);
+  const auto [width, item] = row_words(x);
+  EndArguments a{segments_of(offsets, x.size(0), width), x.const_data_ptr(), out.mutable_data_ptr(), item, last, {}};
+  put_fill(a.fill, fill, x);
+  LOD_RUN(x, segment_end, a);
+  return out;
 }
 
 Tensor segment_reduce(const Tensor& values, const Tensor& offsets, std::string_view name, double pad) {
   const Reduce reduce = check_reduce("segment_reduce", values, offsets, name, pad);
-  if (is_end(reduce))
-    return end_rows(values, checked_offsets("segment_reduce", offsets, values.size(0)), reduce == Reduce::last, pad);
+  if (is_end(reduce)) return end_rows(values, offsets, reduce == Reduce::last, pad);
   Tensor out, index;
   reduce_into("segment_reduce", reduce, values, offsets, pad, out, index);
   return out;
@@ -120,7 +127,7 @@ TwoTensors segment_extreme(const Tensor& values, const Tensor& offsets, std::str
 Reduce check_broadcast(const Tensor& values, const Tensor& offsets, const c10::SymInt& rows, std::string_view name) {
   check_row_count("segment_broadcast", rows);
   const Reduce reduce = check_reduce("segment_broadcast", values, offsets, name, 0);
-  TORCH_CHECK_VALUE(!is_extreme(reduce) && !is_end(reduce),
+  TORCH_CHECK_VALUE(!is_extreme(reduce) && !is_end(reduce) && reduce != Reduce::prod,
                     "segment_broadcast: expected reduce 'sum', 'mean' or 'sqrt', got '", name, "'");
   TORCH_CHECK_VALUE(values.sym_size(0) == offsets.sym_size(0) - 1,
                     "segment_broadcast: expected a row of values per segment, ", offsets.sym_size(0) - 1, ", got ",
@@ -217,10 +224,15 @@ struct ReduceGradient : Gradient<ReduceOp> {
     return std::get<0>(Autograd<ExtremeGradient>::entry(values, offsets, name, pad));
   }
   static auto save(const Tensor& values, const Tensor& offsets, std::string_view name, double) {
-    return std::tuple(offsets, values.sym_size(0), std::string(name));
+    return std::tuple(name == "prod" ? values : Tensor(), offsets, values.sym_size(0), std::string(name));
   }
-  static variable_list gradient(const Grads& grad, const Tensor& offsets, const c10::SymInt& rows,
+  static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& offsets, const c10::SymInt& rows,
                                 const std::string& name) {
+    if (name == "prod") {  // times all other rows
+      const Tensor others = SegmentCumprodOp::call(values, offsets, false, true)
+                                .mul(SegmentCumprodOp::call(values, offsets, true, true));
+      return {BroadcastOp::call(grad[0], offsets, rows, "sum").mul(others)};
+    }
     if (name != "first" && name != "last") return {BroadcastOp::call(grad[0], offsets, rows, name)};
     const Tensor map = end_map(offsets, name == "last");
     return {on_parts(grad[0], [&](const Tensor& g) { return ScatterRowsOp::call(g, map, rows); })};

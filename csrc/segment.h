@@ -21,6 +21,13 @@ struct BroadcastArguments : Segments {  // out[r] = values[s], divided as the re
   const void* values;
   void* out;
 };
+struct EndArguments : Segments {  // out[s] = the first row of the segment, or the last one; fill where it is empty
+  const void* values;
+  void* out;
+  int64_t item;  // bytes of a word (device.h)
+  bool last;
+  unsigned char fill[16];
+};
 struct PickArguments : Segments {  // between out[s, c] and values[index[s, c], c]
   const void* values;
   const int64_t* index;
@@ -46,7 +53,8 @@ struct ReduceKernel {
   // Rows of this width are read once, from end to end, where there are registers for it.
   static constexpr int kWide = LOD_LANES < 16 || !std::is_same_v<T, float> ? 64 : R::kOrders ? 128 : 256;
   bool run(int64_t first, int64_t last) const {
-    if constexpr (std::is_same_v<T, float>)
+    if constexpr (std::is_same_v<R, Prod>) return g.width == 1 && numbers(first, last);
+    else if constexpr (std::is_same_v<T, float>)
       return narrow(g.width, g.rows, [&](const auto& rows) {
         constexpr auto share = std::is_same_v<R, Mean>   ? Share::length
                                : std::is_same_v<R, Sqrt> ? Share::root
@@ -54,9 +62,28 @@ struct ReduceKernel {
         rows.template reduce_all<std::conditional_t<R::kOrders, R, Sum>>(values, g.offsets, first, last, share, pad,
                                                                          out);
       });
-    return false;
+    else return false;
   }
 #endif
+  // Rows of one number, several at a time.
+  bool numbers(int64_t first, int64_t last) const {
+    using A = acc_t<T>;
+    constexpr int64_t lanes = 16;
+    for (int64_t s = first; s < last; ++s) {
+      int64_t r = g.offsets[s];
+      const int64_t end = g.offsets[s + 1], n = end - r;
+      A part[lanes];
+      for (A& p : part) p = R::template none<A>();
+      for (; r + lanes <= end; r += lanes)
+        for (int64_t k = 0; k < lanes; ++k) part[k] = R::join(part[k], A(values[r + k]));
+      A total = R::template none<A>();
+      if (n >= lanes)
+        for (const A& p : part) total = R::join(total, p);
+      for (; r < end; ++r) total = R::join(total, A(values[r]));
+      out[s] = n ? T(R::finish(total, n)) : pad;
+    }
+    return true;
+  }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     using A = acc_t<T>;
@@ -152,6 +179,19 @@ struct ExtremeKernel {
       }
     }
     for (int k = 0; k < W; ++k) to[k] = T(best[k]);
+  }
+};
+
+template <class T>
+struct EndKernel {
+  EndArguments g;
+  T fill;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    const Range range = rows_of(g.offsets, s, g.rows);
+    const T* from = static_cast<const T*>(g.values) + (g.last ? range.end - 1 : range.begin) * g.width + c;
+    T* to = static_cast<T*>(g.out) + s * g.width + c;
+    for (int k = 0; k < W; ++k) to[k] = range.length() ? from[k] : fill;
   }
 };
 
@@ -253,6 +293,7 @@ void visit_reducer(Reduce reduce, const F& f) {
     case Reduce::sum: return f(Type<Sum>{});
     case Reduce::mean: return f(Type<Mean>{});
     case Reduce::sqrt: return f(Type<Sqrt>{});
+    case Reduce::prod: return f(Type<Prod>{});
     case Reduce::max: return f(Type<Max>{});
     default: return f(Type<Min>{});
   }
@@ -273,6 +314,13 @@ LOD_ENTRY void segment_reduce(const Exec& exec, DType dtype, Reduce reduce, cons
   visit_reducer(reduce, [&](auto reducer) {
     visit_here(dtype,
                [&](auto type) { reduce_as<typename decltype(reducer)::type, typename decltype(type)::type>(exec, a); });
+  });
+}
+
+LOD_ENTRY void segment_end(const Exec& exec, const EndArguments& a) {
+  visit_words(a.item, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_strip(exec, a.segments, a.width, EndKernel<T>{a, word<T>(a.fill)});
   });
 }
 

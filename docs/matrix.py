@@ -81,7 +81,15 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     },
     "autocast": dict.fromkeys(
         (
-            *("ops.attention", "ops.gru", "ops.lstm", "ops.rnn", "ops.segment_conv", "ops.segment_scan"),
+            *(
+                "ops.attention",
+                "ops.gru",
+                "ops.lstm",
+                "ops.rnn",
+                "ops.segment_concat",
+                "ops.segment_conv",
+                "ops.segment_scan",
+            ),
             *("ops.chain_argmax", "ops.chain_logsumexp", "ops.chain_sample"),
         ),
         _ONE_DTYPE,

@@ -110,7 +110,8 @@ def test_leaves_its_arguments_alone(info, device):
         before = [t.clone() for t in tensors(given)]
         lods = [(x, x.lod) for x in lod_tensors(given)]
         out = info.run(sample)
-        assert all(map(torch.equal, tensors(given), before)), sample.label
+        for now, t in zip(tensors(given), before, strict=True):
+            assert bool(((now == t) | ((now != now) & (t != t))).all()), sample.label
         assert all(x.lod is lod and lod.rows == len(x) for x, lod in lods), sample.label
         if getattr(info, "keeps", False):
             assert all(x.lod is sample.args[0].lod for x in lod_tensors(out)) and lod_tensors(out), sample.label

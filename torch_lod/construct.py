@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to make a LoDTensor: from nested lists, lengths, offsets, padded tensors and other libraries' ragged forms."""
 
+import functools
 import itertools
 import math
 from array import array
@@ -14,7 +15,7 @@ from . import ops
 from .dynamo import compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, no_memory, public, shown
 from .lod import LoD
-from .tensor import LoDTensor, made, moved, values_of
+from .tensor import LoDTensor, made, values_of
 from .torch_rules import chain
 from .validate import host_integers, sums, whole, with_memory
 
@@ -423,13 +424,17 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) ->
 
 def joined(xs: list[LoDTensor]) -> LoDTensor:
     """One batch after another."""
+    _rows_of_one_shape(xs)
+    lod = chain([x.lod for x in xs])
+    return made(torch.cat([x.values() for x in xs]), lod)
+
+
+def _rows_of_one_shape(xs: list[LoDTensor]) -> None:
     for i, x in enumerate(xs):
         if x.shape[1:] != xs[0].shape[1:]:
             raise LoDValueError(
                 f"expected rows of one shape, got {tuple(xs[0].shape[1:])} and, at index {i}, {tuple(x.shape[1:])}"
             )
-    lod = chain([x.lod for x in xs])
-    return made(torch.cat([x.values() for x in xs]), lod)
 
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
@@ -441,12 +446,26 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
         outer, other = xs[0].lod.outer(k), x.lod.outer(k)
         assert outer is not None and other is not None
         outer.agreed(other)
-    order = torch.arange(counts[0] * len(xs), device="cpu").view(len(xs), counts[0]).t().flatten()
-    whole = joined(xs)
-    lod, runs = whole.lod.take(k, order)
-    own = lod.levels[0][:: len(xs)].contiguous()
-    levels = [*xs[0].lod.levels[:k], own, *lod.levels[1:]]
-    return moved(whole, LoD.checked("offsets", levels, xs[0].level_names), runs)
+    _rows_of_one_shape(xs)
+    lod = xs[0].lod
+    if k == lod.depth - 1 and all(x.lod_level == lod.depth for x in xs):
+        below = [torch.stack([x.lod.levels[k] for x in xs]).sum(0)]
+    else:
+        order = torch.arange(counts[0] * len(xs), device="cpu").view(len(xs), counts[0]).t().flatten()
+        own, *inner = chain([x.lod for x in xs]).take(k, order)[0].levels
+        below = [own[:: len(xs)].contiguous(), *inner]
+    dtype = functools.reduce(torch.promote_types, (x.dtype for x in xs))
+    rows, _ = _concat([(x.values().to(dtype), x.lod.row_offsets_at(k, x.device)) for x in xs])
+    return made(rows, LoD.checked("offsets", [*lod.levels[:k], *below], lod.level_names))
+
+
+def _concat(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Rows and offsets of segments, those of all parts joined two by two."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    (rows, offsets), (others, other_offsets) = _concat(parts[:half]), _concat(parts[half:])
+    return ops.segment_concat(rows, offsets, others, other_offsets), offsets + other_offsets
 
 
 @public

@@ -332,16 +332,17 @@ class LoD(Partition):
         return self._runs(k, starts, lengths, all_of_it)
 
     def _runs(self, k: int, starts: Tensor, lengths: Tensor, all_of_it: bool) -> tuple["LoD", Runs]:
-        levels, begin, end = [sums(lengths)], starts, starts + lengths
+        levels, begin = [sums(lengths)], starts
+        taken, end = levels[0], starts + lengths if k + 1 < self.depth else None
         for above, inner in enumerate(self.levels[k + 1 :], k):
-            taken = sums(end - begin)
             count = self.elements_at(above) if all_of_it else whole_number(taken[-1])
             at = ops.run_map(begin, taken, count, 1)
             levels.append(sums(inner[at + 1] - inner[at]))  # not of all of them: a batch of a large LoD is small
             begin, end = inner[begin], inner[end]
+            taken = sums(end - begin)
         rows = self.rows if all_of_it else -1
         lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)), rows)
-        runs = Runs(begin, levels[0] if len(levels) == 1 else sums(end - begin))
+        runs = Runs(begin, taken)
         counted = []
         for mask in self.counted:
             starts, offsets = (t.to(mask.device, non_blocking=True) for t in runs)
@@ -358,6 +359,8 @@ class LoD(Partition):
     def under(self, inner: "LoD", *own: Tensor) -> "LoD":
         """A LoD of this one's outer levels, then the levels `own`, then those of `inner`."""
         above = self.depth - inner.depth - len(own)
+        if not above and not own and inner.level_names == self.level_names:
+            return inner
         levels = [*self.levels[:above], *own, *inner.levels]
         return LoD.checked("offsets", levels, self.level_names, inner.rows).counting(*inner.counted)
 

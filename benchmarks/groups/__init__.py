@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from ..cases import Cases, Setup
-from . import attention, compile, lod, lstm, nested, overhead, rows, segment, structured, tail, windows
+from . import attention, compile, layers, lod, lstm, nested, overhead, price, rows, segment, structured, tail, windows
 
 GROUPS: dict[str, Callable[[Setup], Cases]] = {
     "lod": lod.cases,
@@ -17,5 +17,7 @@ GROUPS: dict[str, Callable[[Setup], Cases]] = {
     "attention": attention.cases,
     "nested": nested.cases,
     "structured": structured.cases,
+    "price": price.cases,
+    "layers": layers.cases,
     "compile": compile.cases,
 }

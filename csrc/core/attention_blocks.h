@@ -15,6 +15,7 @@ namespace lod::LOD_LEVEL {
 constexpr int kFloats = LOD_LANES;
 constexpr int kAtOnce = kFloats == 16 ? 8 : 4;      // rows of sums
 constexpr int kMostVectors = kFloats == 4 ? 2 : 3;  // registers of a row of sums
+constexpr int64_t kFewQueries = 2;
 constexpr int64_t kKeysAtOnce = 128, kQueriesAtOnce = 32, kBlockOfQueries = 256;
 // From one row of transposed keys, or of scores, to the next: no power of two.
 constexpr int64_t kKeyStride = kKeysAtOnce + 16;
@@ -112,7 +113,7 @@ void put_back(const float* from, int64_t rows, int64_t width, float factor, T* t
     for (int64_t c = 0; c < width; ++c) to[c] = T(from[c] * factor);
 }
 
-// Transposed rows: to[c, r] = from[r, c], and zeros for what is missing of the last register.
+// Transposed rows of whole registers: to[c, r] = from[r, c], and zeros for what is missing of the last register.
 #if LOD_LANES >= 8
 typedef int32_t Ints_ __attribute__((vector_size(4 * LOD_LANES)));
 template <int distance, bool second, int... l>
@@ -134,19 +135,45 @@ LOD_FN void weave(Floats_* rows) {
     weave<distance / 2>(rows);
   }
 }
+// x[r, j] = q[r] . keys[j] for j in columns, of whole registers: for queries too few to transpose keys for. The lanes
+// of the products with as many keys as a register has are added up all together, by halves.
+template <int distance>
+LOD_FN void add_lanes(Floats_* sums) {
+  if constexpr (distance > 0) {
+#pragma GCC unroll 16
+    for (int i = 0; i < distance; ++i)
+      sums[i] = woven<distance, false>(sums[i], sums[i + distance], std::make_integer_sequence<int, kFloats>{}) +
+                woven<distance, true>(sums[i], sums[i + distance], std::make_integer_sequence<int, kFloats>{});
+    add_lanes<distance / 2>(sums);
+  }
+}
+inline void dots(const float* q, int64_t rows, int64_t width, const float* keys, int64_t step, int64_t n,
+                 Range columns, float* x) {
+  for (int64_t j = columns.begin; j < columns.end; j += kFloats)
+    for (int64_t r = 0; r < rows; ++r) {
+      Floats_ sums[kFloats];
+#pragma GCC unroll 16
+      for (int i = 0; i < kFloats; ++i) {
+        const float* key = keys + (j + i < n ? j + i : n - 1) * step;
+        sums[i] = Floats_{};
+        for (int64_t c = 0; c < width; c += kFloats) sums[i] += loose(q + r * width + c) * loose(key + c);
+      }
+      add_lanes<kFloats / 2>(sums);
+      put_loose(x + r * kKeyStride + j, sums[0]);
+    }
+}
 #endif
-inline void transpose(const float* from, int64_t rows, int64_t width, float* to) {
-  const int64_t padded = whole(width);
+inline void transpose(const float* from, int64_t step, int64_t rows, int64_t width, float* to) {
   for (int64_t r = 0; r < rows; r += kFloats)
-    for (int64_t c = 0; c < padded; c += kFloats) {
+    for (int64_t c = 0; c < width; c += kFloats) {
       Floats_ square[kFloats];
 #if LOD_LANES >= 8
 #pragma GCC unroll 16
-      for (int i = 0; i < kFloats; ++i) square[i] = r + i < rows ? loose(from + (r + i) * padded + c) : Floats_{};
+      for (int i = 0; i < kFloats; ++i) square[i] = r + i < rows ? loose(from + (r + i) * step + c) : Floats_{};
       weave<kFloats / 2>(square);
 #else
       for (int i = 0; i < kFloats; ++i)
-        for (int k = 0; k < kFloats; ++k) square[k][i] = r + i < rows ? from[(r + i) * padded + c + k] : 0.f;
+        for (int k = 0; k < kFloats; ++k) square[k][i] = r + i < rows ? from[(r + i) * step + c + k] : 0.f;
 #endif
 #pragma GCC unroll 16
       for (int i = 0; i < kFloats; ++i) put_loose(to + (c + i) * kKeyStride + r, square[i]);
@@ -188,13 +215,25 @@ struct Block {  // some queries against some keys of a sequence, one head
     const T* from = row(static_cast<const T*>(a.query), pairs.queries.begin + i, a.query_stride, h, a.width);
     lay_out(from, a.query_stride, n, a.width, float(a.scale), to);
   }
-  void lay_out_keys(int64_t j, int64_t n, int64_t g, float* to) const {
-    lay_out(row(static_cast<const T*>(a.key), pairs.keys.begin + j, a.key_stride, g, a.width), a.key_stride, n, a.width,
-            1.f, to);
+  struct Rows {
+    const float* rows;
+    int64_t step;
+  };
+  // Rows of whole registers: laid out, or `where_they_are` if they are such.
+  static Rows laid_out(const T* from, int64_t stride, int64_t n, int64_t width, bool where_they_are, float* to) {
+    if constexpr (std::is_same_v<T, float>)
+      if (where_they_are && width % kFloats == 0) return {from, stride};
+    lay_out(from, stride, n, width, 1.f, to);
+    return {to, whole(width)};
   }
-  void lay_out_values(int64_t j, int64_t n, int64_t g, float* to) const {
+  Rows keys(int64_t j, int64_t n, int64_t g, bool where_they_are, float* to) const {
+    const T* from = row(static_cast<const T*>(a.key), pairs.keys.begin + j, a.key_stride, g, a.width);
+    return laid_out(from, a.key_stride, n, a.width, where_they_are, to);
+  }
+  // For few queries those far apart are read as quickly.
+  Rows values(int64_t j, int64_t n, int64_t g, bool where_they_are, float* to) const {
     const T* from = row(static_cast<const T*>(a.value), pairs.keys.begin + j, a.value_stride, g, a.value_width);
-    lay_out(from, a.value_stride, n, a.value_width, 1.f, to);
+    return laid_out(from, a.value_stride, n, a.value_width, where_they_are, to);
   }
   // Of keys [j, j + n) those that any of queries [i, i + m) sees, counted from j; the first at a register's beginning.
   Range columns(int64_t i, int64_t m, int64_t j, int64_t n) const {
@@ -270,6 +309,7 @@ struct AttendBlock : AttentionForward {
     float *v = memory.take(kKeysAtOnce * out_broad), *transposed = memory.take(broad * kKeyStride);
     float *x = memory.take(kQueriesAtOnce * kKeyStride), *top = memory.take(kBlockOfQueries),
           *total = memory.take(kBlockOfQueries);
+    const bool few = LOD_LANES >= 8 && m <= kFewQueries;
     block.lay_out_queries(first, m, h, q);
     std::fill(sums, sums + m * out_broad, 0.f);
     std::fill(top, top + m, -INFINITY);
@@ -278,15 +318,19 @@ struct AttendBlock : AttentionForward {
     for (int64_t j = seen.begin / kKeysAtOnce * kKeysAtOnce; j < seen.end; j += kKeysAtOnce) {
       const int64_t n = std::min(kKeysAtOnce, block.pairs.keys.length() - j);
       exec.pause();
-      block.lay_out_keys(j, n, g, k);
-      transpose(k, n, width, transposed);
-      block.lay_out_values(j, n, g, v);
+      const auto keys_ = block.keys(j, n, g, true, k);
+      if (!few) transpose(keys_.rows, keys_.step, n, broad, transposed);
+      const auto values = block.values(j, n, g, m <= kAtOnce, v);
       for (int64_t i = 0; i < m; i += kQueriesAtOnce) {
         const int64_t rows = std::min(kQueriesAtOnce, m - i);
         const Range c = block.columns(first + i, rows, j, n);
         if (c.begin >= c.end) continue;
-        product_of_sides<false>({rows, whole(c.end) - c.begin, width, q + i * broad, broad, transposed + c.begin,
-                                 kKeyStride, x + c.begin, kKeyStride, false});
+#if LOD_LANES >= 8
+        if (few) dots(q, rows, broad, keys_.rows, keys_.step, n, c, x);
+        else
+#endif
+          product_of_sides<false>({rows, whole(c.end) - c.begin, width, q + i * broad, broad, transposed + c.begin,
+                                   kKeyStride, x + c.begin, kKeyStride, false});
         for (int64_t r = 0; r < rows; ++r) {
           float *scores = x + r * kKeyStride, *sum = sums + (i + r) * out_broad;
           block.finish(scores, first + i + r, j, h, c);
@@ -299,8 +343,9 @@ struct AttendBlock : AttentionForward {
           if (less != 1.f)
             for (int64_t d = 0; d < out_broad; ++d) sum[d] *= less;
         }
-        product_of_sides<false>({rows, out_broad, c.end - c.begin, x + c.begin, kKeyStride, v + c.begin * out_broad,
-                                 out_broad, sums + i * out_broad, out_broad, true});
+        product_of_sides<false>({rows, out_broad, c.end - c.begin, x + c.begin, kKeyStride,
+                                 values.rows + c.begin * values.step, values.step, sums + i * out_broad, out_broad,
+                                 true});
       }
     }
     for (int64_t i = 0; i < m; ++i) {
@@ -345,10 +390,10 @@ struct AttendBlockGrad : AttentionBackward {
     std::fill(dq, dq + group * queries_ * broad, 0.f);
     for (int64_t j = 0; j < keys_; j += kKeysAtOnce) {
       const int64_t n = std::min(kKeysAtOnce, keys_ - j);
-      block.lay_out_keys(j, n, g, k);
-      block.lay_out_values(j, n, g, v);
-      transpose(k, n, width, k_transposed);
-      transpose(v, n, value_width, v_transposed);
+      block.keys(j, n, g, false, k);
+      block.values(j, n, g, false, v);
+      transpose(k, broad, n, broad, k_transposed);
+      transpose(v, out_broad, n, out_broad, v_transposed);
       std::fill(dk, dk + n * broad, 0.f);
       std::fill(dv, dv + n * out_broad, 0.f);
       const int64_t begin = block.pairs.queries_of(j).begin, last = block.pairs.queries_of(j + n - 1).end;

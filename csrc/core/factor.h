@@ -36,24 +36,25 @@ inline Tensor whole_rows(const Tensor& right) {
   return missing ? at::constant_pad_nd(right, {0, 0, 0, missing}) : right;
 }
 
-// The right side of products, prepared once: (k, n), of any strides.
+// The right side of products, prepared once: (k, n), of any strides. What few rows use once is prepared part by part.
 class Factor {
  public:
-  explicit Factor(const Tensor& right) : right_(right) {
-    if (!has_products_for(right)) {
+  explicit Factor(const Tensor& right, int64_t rows = kMany, int64_t uses = kMany)
+      : right_(right), ours_(has_products_for(right)) {
+    if (!ours_) {
       right_ = whole_rows(right);
       return;
     }
-    const int64_t k = right.size(0), n = right.size(1);
+    if (uses <= 1 && rows <= kFew) return;
     visit_products(right, [&]<class T>(Type<T>) {
-      packed_ = at::empty({packed_size<T>(n, k)}, right.options());
-      pack<T>({n, k, right.const_data_ptr<T>(), right.stride(0), right.stride(1), packed_.mutable_data_ptr<T>()});
+      packed_ = at::empty({packed_size<T>(right.size(1), right.size(0))}, right.options());
+      pack<T>(packing<T>(packed_.mutable_data_ptr<T>()));
     });
   }
 
   // out = left right (+ bias), of contiguous rows.
   void multiply(const Tensor& left, const Tensor& out, const Tensor& bias = Tensor()) const {
-    if (packed_.defined()) return run(left, out, bias, 0);
+    if (ours_) return run(left, out, bias, 0);
     Tensor to = out;
     if (bias.defined()) at::addmm_out(to, bias, whole_columns(left), right_);
     else at::mm_out(to, whole_columns(left), right_);
@@ -64,7 +65,7 @@ class Factor {
   }
   // out += left right
   void add(const Tensor& left, const Tensor& out) const {
-    if (packed_.defined()) run(left, out, out, out.size(1));
+    if (ours_) run(left, out, out, out.size(1));
     else out.addmm_(whole_columns(left), right_);
   }
 
@@ -72,12 +73,21 @@ class Factor {
   void run(const Tensor& left, const Tensor& out, const Tensor& init, int64_t init_stride,
            const WindowsOfRows* windows = nullptr) const {
     visit_products(right_, [&]<class T>(Type<T>) {
+      const PackArguments<T> unpacked = packing<T>(nullptr);
+      const bool packed = packed_.defined();
       lod::multiply<T>(kCpu, {left.size(0), right_.size(1), right_.size(0), left.const_data_ptr<T>(), left.size(1),
-                              packed_.const_data_ptr<T>(), out.mutable_data_ptr<T>(), out.size(1),
-                              init.defined() ? init.const_data_ptr<T>() : nullptr, init_stride, windows});
+                              packed ? packed_.const_data_ptr<T>() : nullptr, out.mutable_data_ptr<T>(), out.size(1),
+                              init.defined() ? init.const_data_ptr<T>() : nullptr, init_stride, windows,
+                              packed ? nullptr : &unpacked});
     });
   }
+  template <class T>
+  PackArguments<T> packing(T* to) const {
+    return {right_.size(1), right_.size(0), right_.const_data_ptr<T>(), right_.stride(0), right_.stride(1), to};
+  }
+  static constexpr int64_t kMany = int64_t(1) << 40, kFew = 48;
   Tensor right_, packed_;
+  bool ours_;
 };
 
 // left[left_rows]^T right[right_rows], of k contiguous rows; rows null are every row in turn. Only where

@@ -14,5 +14,7 @@ using SegmentReduceOp = Call<"segment_reduce", Tensor(const Tensor& values, cons
                                                       std::string_view reduce, double pad_value)>;
 using SegmentBroadcastOp = Call<"segment_broadcast", Tensor(const Tensor& values, const Tensor& row_offsets,
                                                             c10::SymInt rows, std::string_view reduce)>;
+using SegmentCumprodOp = Call<"segment_cumprod", Tensor(const Tensor& values, const Tensor& row_offsets, bool reverse,
+                                                        bool exclusive)>;
 
 }  // namespace lod

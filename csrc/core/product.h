@@ -15,8 +15,17 @@ struct WindowsOfRows {
   int64_t segments, size, start, dilation;
 };
 
-// c[i, j] = init[i, j] + sum_k a[i, k] b[k, j] for i < m, j < n. `b` is packed by pack(); init null is zeros, with a
-// stride of 0 one row for all (a bias). With windows k is size * a_stride.
+template <class T>
+struct PackArguments {  // b[k, j] = from[k * row_stride + j * column_stride]
+  int64_t n, k;
+  const T* from;
+  int64_t row_stride, column_stride;
+  T* to;
+};
+
+// c[i, j] = init[i, j] + sum_k a[i, k] b[k, j] for i < m, j < n. `b` is packed by pack(), or null and `unpacked` given,
+// for few rows that use it once; init null is zeros, with a stride of 0 one row for all (a bias). With windows k is
+// size * a_stride.
 template <class T>
 struct Product {
   int64_t m, n, k;
@@ -28,6 +37,7 @@ struct Product {
   const T* init;
   int64_t init_stride;
   const WindowsOfRows* windows = nullptr;
+  const PackArguments<T>* unpacked = nullptr;
 };
 
 // c[i, j] = sum_r a[a_rows[r], i] b[b_rows[r], j] for i < m, j < n, r < k; rows null are every row in turn, a negative
@@ -42,14 +52,6 @@ struct TransposedProduct {
   const int64_t *a_rows, *b_rows;
   T* c;
   int64_t c_stride;
-};
-
-template <class T>
-struct PackArguments {  // b[k, j] = from[k * row_stride + j * column_stride]
-  int64_t n, k;
-  const T* from;
-  int64_t row_stride, column_stride;
-  T* to;
 };
 
 // Whether this processor has vectors for which these products beat the library's.

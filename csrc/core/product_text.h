@@ -60,28 +60,68 @@ LOD_FN void store(T* p, Vector<T> v) {
   *reinterpret_cast<typename Vectors<T>::LooseVector*>(p) = v;
 }
 
+// Rows as columns, by exchanging what lies 1, 2, 4 ... away from the diagonal.
+template <class T, int distance, int... lane>
+LOD_FN void exchange(Vector<T>& a, Vector<T>& b, std::integer_sequence<int, lane...>) {
+  constexpr int n = sizeof...(lane);
+#ifdef __clang__
+  const Vector<T> low = __builtin_shufflevector(a, b, (lane & distance ? n + (lane ^ distance) : lane)...);
+  b = __builtin_shufflevector(a, b, (lane & distance ? n + lane : lane ^ distance)...);
+#else
+  typedef std::conditional_t<sizeof(T) == 4, int32_t, int64_t> Lanes __attribute__((vector_size(LOD_LANES * 4)));
+  const Vector<T> low = __builtin_shuffle(a, b, Lanes{(lane & distance ? n + (lane ^ distance) : lane)...});
+  b = __builtin_shuffle(a, b, Lanes{(lane & distance ? n + lane : lane ^ distance)...});
+#endif
+  a = low;
+}
+template <class T, int distance>
+LOD_FN void turn(Vector<T> (&square)[kLanes<T>]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes<T>; ++i)
+    if (!(i & distance))
+      exchange<T, distance>(square[i], square[i + distance], std::make_integer_sequence<int, kLanes<T>>{});
+  if constexpr (2 * distance < kLanes<T>) turn<T, 2 * distance>(square);
+}
+
 template <class T>
 int64_t packed_size(int64_t n, int64_t k) {
   return (n + kPanel<T> - 1) / kPanel<T> * kPanel<T> * k;
 }
 
+// Columns `first` and on as one panel.
+template <class T>
+void pack_panel(const PackArguments<T>& p, int64_t first, T* to) {
+  constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>, kLanes = lod::LOD_LEVEL::kLanes<T>;
+  const int64_t width = std::min<int64_t>(kPanel, p.n - first);
+  const T* from = p.from + first * p.column_stride;
+  if (p.column_stride == 1) {
+    for (int64_t k = 0; k < p.k; ++k)
+      for (int64_t j = 0; j < kPanel; ++j) to[k * kPanel + j] = j < width ? from[k * p.row_stride + j] : T(0);
+    return;
+  }
+  for (int64_t low = 0; low < p.k; low += kLanes) {  // a square at a time, so that neither side leaves the cache
+    const int64_t high = std::min<int64_t>(p.k, low + kLanes);
+    for (int64_t side = 0; side < kPanel; side += kLanes) {
+      if (p.row_stride == 1 && high - low == kLanes && side + kLanes <= width) {
+        Vector<T> square[kLanes];
+#pragma GCC unroll 16
+        for (int j = 0; j < kLanes; ++j) square[j] = load(from + (side + j) * p.column_stride + low);
+        turn<T, 1>(square);
+#pragma GCC unroll 16
+        for (int k = 0; k < kLanes; ++k) store(to + (low + k) * kPanel + side, square[k]);
+        continue;
+      }
+      for (int64_t j = side; j < side + kLanes; ++j)
+        for (int64_t k = low; k < high; ++k)
+          to[k * kPanel + j] = j < width ? from[k * p.row_stride + j * p.column_stride] : T(0);
+    }
+  }
+}
 template <class T>
 void pack(const PackArguments<T>& p) {
   constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
   T* to = p.to;
-  for (int64_t first = 0; first < p.n; first += kPanel, to += kPanel * p.k) {
-    const int64_t width = std::min<int64_t>(kPanel, p.n - first);
-    const T* from = p.from + first * p.column_stride;
-    if (p.column_stride == 1) {
-      for (int64_t k = 0; k < p.k; ++k)
-        for (int64_t j = 0; j < kPanel; ++j) to[k * kPanel + j] = j < width ? from[k * p.row_stride + j] : T(0);
-    } else {
-      for (int64_t low = 0; low < p.k; low += 16)  // a square at a time, so that neither side leaves the cache
-        for (int64_t j = 0; j < kPanel; ++j)
-          for (int64_t k = low, high = std::min(p.k, low + 16); k < high; ++k)
-            to[k * kPanel + j] = j < width ? from[k * p.row_stride + j * p.column_stride] : T(0);
-    }
-  }
+  for (int64_t first = 0; first < p.n; first += kPanel, to += kPanel * p.k) pack_panel(p, first, to);
 }
 
 template <class T>
@@ -205,15 +245,20 @@ template <class T>
 void some_panels(const Product<T>& p, const T* packed, int64_t first, int64_t last) {
   constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
   const Blocks blocks(p.m);
+  const int64_t at_once = blocks.count == 1 ? by_rows<T>(p.m).at_once : 1;
+  static thread_local Buffer<T> turned;
+  if (p.unpacked) turned.grow(at_once * kPanel * p.k);
   for (int64_t panel = first; panel < last;) {
-    int64_t step = 1;
+    const int64_t step = at_once <= last - panel ? at_once : 1;
+    const T* b = p.unpacked ? turned.data() : p.b + panel * kPanel * p.k;
+    if (p.unpacked)
+      for (int64_t i = 0; i < step; ++i)
+        pack_panel(*p.unpacked, (panel + i) * kPanel, turned.data() + i * kPanel * p.k);
     for (int64_t i = 0; i < blocks.count; ++i) {
       const ForRows<T>& f = by_rows<T>(blocks.rows(i));
       const int64_t row = blocks.begin(i), column = panel * kPanel;
-      step = blocks.count == 1 ? std::min(f.at_once, last - panel) : 1;
-      if (step < f.at_once) step = 1;
       const int64_t end = std::min(p.n, (panel + step) * kPanel);
-      (step > 1 ? f.panels : f.one_panel)({p.k, packed + row * p.k, p.b + panel * kPanel * p.k, kPanel * p.k,
+      (step > 1 ? f.panels : f.one_panel)({p.k, packed + row * p.k, b, kPanel * p.k,
                                            p.c + row * p.c_stride + column, p.c_stride,
                                            p.init ? p.init + row * p.init_stride + column : nullptr, p.init_stride,
                                            end - (panel + step - 1) * kPanel});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #ifdef LOD_CUDA
 #include <c10/cuda/CUDAException.h>
@@ -113,6 +114,24 @@ inline c10::SymInt sym_width(const Tensor& t) {
   return width;
 }
 inline int64_t width_of(const Tensor& t) { return sym_width(t).expect_int(); }
+
+// The words that rows are copied as (device.h): so many in a row, of so many bytes.
+struct RowWords {
+  int64_t width, item;
+};
+inline RowWords row_words(const Tensor& t) {
+  const int64_t width = width_of(t), item = t.element_size(), row = width * item;
+  const bool one = row > 0 && row <= 16 && (row & (row - 1)) == 0 &&
+                   reinterpret_cast<uintptr_t>(t.const_data_ptr()) % uintptr_t(row < 8 ? row : 8) == 0;
+  return one ? RowWords{1, row} : RowWords{width, item};
+}
+// The bytes of a number, as one word or several.
+inline void put_fill(unsigned char* fill, const at::Scalar& value, const Tensor& like) {
+  if (value.isIntegral(false) && value.equal(0)) return void(std::memset(fill, 0, 16));
+  const Tensor number = at::scalar_tensor(value, at::TensorOptions(like.scalar_type()));
+  for (int64_t i = 0, item = like.element_size(); i < 16; i += item)
+    std::memcpy(fill + i, number.const_data_ptr(), item);
+}
 
 // A LoDView that holds what it looks at: contiguous values, and offsets known to cut their rows (on a GPU: clamped).
 struct HeldView : LoDView {

@@ -60,6 +60,27 @@ void visit_numbers(DType dtype, const F& f) {
   }
 }
 
+// What is only copied is taken as words: rows of up to 16 bytes as one, others as words of their elements.
+struct Wide {
+  uint64_t half[2];
+};
+template <class F>
+void visit_words(int64_t item, const F& f) {
+  switch (item) {
+    case 1: return f(Type<uint8_t>{});
+    case 2: return f(Type<uint16_t>{});
+    case 4: return f(Type<uint32_t>{});
+    case 8: return f(Type<uint64_t>{});
+    default: return f(Type<Wide>{});
+  }
+}
+template <class T>
+T word(const unsigned char* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
+}
+
 // How kernels run: on the CPU through a parallel loop that the caller lends, on the GPU in a stream.
 struct CpuExec {
   using Body = void (*)(const void* kernel, int64_t begin, int64_t end);

@@ -8,7 +8,7 @@ namespace lod {
 
 constexpr int64_t kBlock = 1024;  // rows that are joined before they join the rest of their segment
 
-enum class Reduce { sum, mean, sqrt, max, min, first, last };
+enum class Reduce { sum, mean, sqrt, prod, max, min, first, last };
 
 template <class A>
 LOD_FN A root_of(int64_t length) {
@@ -27,6 +27,14 @@ struct Mean : Sum {
 };
 struct Sqrt : Sum {
   template <class A> static LOD_FN A finish(A a, int64_t length) { return a / root_of<A>(length); }
+};
+
+struct Prod {
+  static constexpr bool kOrders = false;
+  template <class A> static LOD_FN A none() { return A(1); }
+  template <class A> static LOD_FN A join(A a, A b) { return a * b; }
+  template <class A> static LOD_FN A fast(A a, A b) { return a * b; }
+  template <class A> static LOD_FN A finish(A a, int64_t) { return a; }
 };
 
 // The lowest (highest) value that A has stands for nothing; finish never sees it, since empty segments take pad_value.

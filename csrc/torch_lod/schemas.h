@@ -15,6 +15,7 @@ gather_rows(Tensor values, Tensor map, Scalar fill=0) -> Tensor
 scatter_rows(Tensor values, Tensor map, SymInt rows) -> Tensor
 gather_runs({runs}) -> Tensor
 scatter_runs({runs}, Scalar fill=0) -> Tensor
+segment_concat(Tensor values, Tensor row_offsets, Tensor others, Tensor other_offsets) -> Tensor
 segment_unfold(Tensor values, Tensor row_offsets, SymInt size, int start, int dilation=1, Scalar fill=0) -> Tensor
 segment_fold(Tensor values, Tensor row_offsets, int start, int dilation=1) -> Tensor
 
@@ -43,6 +44,11 @@ segment_conv_weight({conv_weight}) -> Tensor
 segment_scan(Tensor values, Tensor? factors, Tensor row_offsets, bool adjoint=False) -> Tensor
 segment_cumulative(Tensor values, Tensor row_offsets, str reduce) -> (Tensor, Tensor)
 segment_logcumsumexp(Tensor values, Tensor row_offsets) -> Tensor
+segment_cumprod(Tensor values, Tensor row_offsets, bool reverse=False, bool exclusive=False) -> Tensor
+
+# orders
+segment_order(Tensor values, Tensor row_offsets, bool descending=False) -> Tensor
+segment_topk(Tensor values, Tensor row_offsets, SymInt k, bool largest=True) -> Tensor
 
 # recurrences: the *_composed forms are made of torch operators, and serve gradients of gradients
 weights = Tensor values, Tensor weight_ih, Tensor weight_hh

@@ -51,6 +51,11 @@ def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
     return torch.where(untaken.view(-1, *[1] * (values.dim() - 1)), torch.tensor(fill, dtype=values.dtype), out)
 
 
+def segment_concat(values, row_offsets, others, other_offsets):
+    pairs = zip(segments(values, row_offsets), segments(others, other_offsets))
+    return rows_of([row for pair in pairs for rows in pair for row in rows], values)
+
+
 def segment_unfold(values, row_offsets, size, start, dilation=1, fill=0):
     filler = torch.full(values.shape[1:], fill, dtype=values.dtype, device=values.device)
     out = []
@@ -110,6 +115,32 @@ def segment_scan(values, factors, row_offsets, adjoint=False):
     return rows_of(out, values)
 
 
+def segment_cumprod(values, row_offsets, reverse=False, exclusive=False):
+    out = []
+    for rows in segments(values, row_offsets):
+        part, product = [], torch.ones_like(rows[0]) if len(rows) else None
+        for r in reversed(range(len(rows))) if reverse else range(len(rows)):
+            before, product = product, product * rows[r]
+            part.append(before if exclusive else product)
+        out += part[::-1] if reverse else part
+    return rows_of(out, values)
+
+
+def segment_order(values, row_offsets, descending=False):
+    starts = row_offsets.tolist()
+    parts = [
+        r.argsort(dim=0, descending=descending, stable=True) + s for r, s in zip(segments(values, row_offsets), starts)
+    ]
+    return torch.cat(parts) if parts else torch.zeros(values.shape, dtype=torch.int64)
+
+
+def segment_topk(values, row_offsets, k, largest=True):
+    order, out = segment_order(values, row_offsets, largest), []
+    for rows in segments(order, row_offsets):
+        out.append(torch.cat([rows[:k], rows.new_full((max(k - len(rows), 0), *rows.shape[1:]), -1)]))
+    return rows_of(out, order.new_zeros(0, k, *values.shape[1:]))
+
+
 def segment_cumulative(values, row_offsets, reduce):
     out, index = [], []
     for start, rows in zip(row_offsets.tolist(), segments(values, row_offsets)):
@@ -130,6 +161,7 @@ def segment_reduce(values, row_offsets, reduce, pad_value=0.0):
             "sum": lambda: rows.sum(0),
             "mean": lambda: rows.sum(0) / len(rows),
             "sqrt": lambda: rows.sum(0) / len(rows) ** 0.5,
+            "prod": lambda: rows.prod(0),
             "first": lambda: rows[0],
             "last": lambda: rows[-1],
         }[reduce]()

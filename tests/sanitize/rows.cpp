@@ -25,8 +25,12 @@ int main() {
       check.operator()<float>("copy_runs", rows * width, [&](const CpuExec& exec, float* out) {
         base::copy_runs(exec, {{starts.data(), offsets.data(), segments, rows, 1}, x.data(), out, rows, width, 4, gather});
       });
-    check.operator()<float>("fill_gaps", rows * width, [&](const CpuExec& exec, float* out) {
-      base::fill_gaps(exec, {starts.data(), offsets.data() + 1, out, segments, rows, width, 4, {1, 2, 3, 4}});
+    std::vector<int64_t> spread(starts), taken(starts);
+    for (int64_t s = 0; s < segments; ++s) spread[s] += s + 1, taken[s] += s;
+    check.operator()<float>("copy_runs, filled", (rows + segments) * width, [&](const CpuExec& exec, float* out) {
+      CopyRuns runs{{spread.data(), offsets.data(), segments, rows, 1}, x.data(), out, rows + segments, width, 4, false};
+      runs.taken = taken.data();
+      base::copy_runs(exec, runs);
     });
     check.operator()<float>("unfold_rows", rows * 3 * width, [&](const CpuExec& exec, float* out) {
       base::unfold_rows(exec, {{view, 3, -1, 2}, x.data(), out, 4, {}});

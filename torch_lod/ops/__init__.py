@@ -8,13 +8,14 @@ in host memory are checked on every call; offsets on a GPU are clamped by the ke
 from typing import TYPE_CHECKING
 
 from . import attention as _attention
-from . import chain, ctc, edit, normalize, recurrence, rows, scan, segment
+from . import chain, ctc, edit, normalize, order, recurrence, rows, scan, segment
 from .attention import *
 from .chain import *
 from .ctc import *
 from .edit import *
 from .library import COMPILED as COMPILED
 from .normalize import *
+from .order import *
 from .recurrence import *
 from .rows import *
 from .scan import *
@@ -22,5 +23,5 @@ from .segment import *
 
 if not TYPE_CHECKING:  # as in torch_lod.sequence
     __all__ = ["COMPILED"]
-    _families = (_attention, chain, ctc, edit, normalize, recurrence, rows, scan, segment)
+    _families = (_attention, chain, ctc, edit, normalize, order, recurrence, rows, scan, segment)
     __all__ += [name for family in _families for name in family.__all__]

@@ -12,6 +12,7 @@ __all__ = [
     "run_map",
     "scatter_rows",
     "scatter_runs",
+    "segment_concat",
     "segment_conv",
     "segment_fold",
     "segment_unfold",
@@ -98,6 +99,24 @@ def scatter_runs(
 
     Returns:
         (rows, *element). The gradient is `gather_runs(grad, starts, row_offsets, rows_in, step)`.
+    """
+
+
+@operator
+def segment_concat(values: Tensor, row_offsets: Tensor, others: Tensor, other_offsets: Tensor) -> Tensor:
+    """The rows of every segment, and behind them those of the same segment of others. Any dtype.
+
+    Equivalent to:
+        torch.cat([t for pair in zip(values.split(lengths), others.split(other_lengths)) for t in pair])
+
+    Args:
+        values: (rows, *element).
+        row_offsets: int64, (segments + 1,), from 0 to rows.
+        others: (other_rows, *element), of the dtype of values (TypeError).
+        other_offsets: int64, (segments + 1,), from 0 to other_rows; ValueError if there are not equally many segments.
+
+    Returns:
+        (rows + other_rows, *element). The gradients are the runs of rows that came from either side.
     """
 
 

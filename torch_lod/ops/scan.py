@@ -6,6 +6,7 @@ from torch import Tensor
 from .library import operator
 
 __all__ = [
+    "segment_cumprod",
     "segment_cumulative",
     "segment_logcumsumexp",
     "segment_scan",
@@ -42,6 +43,21 @@ def segment_cumulative(values: Tensor, row_offsets: Tensor, reduce: str) -> tupl
 
     Returns:
         values and rows, both of the shape of values.
+    """
+
+
+@operator
+def segment_cumprod(values: Tensor, row_offsets: Tensor, reverse: bool = False, exclusive: bool = False) -> Tensor:
+    """The product of all rows so far along every segment. The gradient is exact where rows are 0.
+
+    Args:
+        values: (rows, *element), a floating or integer dtype; half types are multiplied in float32, float32 in float64.
+        row_offsets: int64, (segments + 1,).
+        reverse: from the last row to the first.
+        exclusive: the product of the rows before each row, 1 at the first.
+
+    Returns:
+        the shape and dtype of values.
     """
 
 

@@ -18,14 +18,14 @@ __all__ = [
 def segment_reduce(values: Tensor, row_offsets: Tensor, reduce: str, pad_value: float = 0.0) -> Tensor:
     """One row per segment; `pad_value`, with no gradient, for empty segments.
 
-    `reduce` is 'sum', 'mean', 'sqrt' (sum / sqrt(length)), 'max', 'min', 'first' or 'last'. The gradient of a maximum goes
-    to the first row that attains it; NaN beats every number. A segment's result does not depend on the other segments.
+    `reduce` is 'sum', 'mean', 'sqrt' (sum / sqrt(length)), 'prod', 'max', 'min', 'first' or 'last'. The gradient of a maximum
+    goes to the first row that attains it; NaN beats every number. A segment's result does not depend on the other segments.
 
     Equivalent to:
         torch.stack([rows.sum(0) for rows in values.split(row_offsets.diff().tolist())])
 
     Args:
-        values: (rows, *element); half types are summed in float32. Integers keep their dtype, in which a sum may wrap, and
+        values: (rows, *element); half types are summed in float32. Integers keep their dtype, in which a sum or product may wrap, and
             cannot be divided ('mean', 'sqrt': TypeError).
         row_offsets: int64, (segments + 1,), on the device of values; ValueError if it does not divide the rows into
             segments.

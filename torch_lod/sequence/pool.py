@@ -123,22 +123,6 @@ def summable(values: Tensor) -> Tensor:
     return values if values.is_floating_point() or values.is_complex() else values.to(torch.int64)
 
 
-def _prod(rows: Tensor, offsets: Tensor) -> Tensor:
-    return ops.segment_reduce(cumulative_product(rows, offsets), offsets, "last")
-
-
-def cumulative_product(values: Tensor, offsets: Tensor) -> Tensor:
-    """y[r] = x[r] y[r - 1]; at the first row of a segment y[r] = x[r]."""
-    ends = torch.zeros(values.shape[0] + 1, dtype=torch.bool, device=values.device).index_fill(0, offsets, True)
-    nothing = -0.0 if values.is_floating_point() else 0  # added to a product, it keeps the sign of a zero
-    out = ops.segment_scan(torch.where(on_rows(ends[:-1], values), values, nothing), values, offsets)
-    if not values.is_floating_point():
-        return out
-    # a scan drops what is before a factor of 0, but NaN or infinity times 0 is NaN
-    unending, _ = ops.segment_cumulative((~values.detach().isfinite()).to(torch.uint8), offsets, "max")
-    return torch.where((unending > 0) & out.detach().isfinite(), torch.nan, out)
-
-
 def _any(rows: Tensor, offsets: Tensor) -> Tensor:
     return ops.segment_reduce((rows != 0).to(torch.uint8), offsets, "max") > 0
 
@@ -148,7 +132,7 @@ def _all(rows: Tensor, offsets: Tensor) -> Tensor:
 
 
 #: Reductions that the compiled operators do not have.
-_COMPOSED = {"prod": _prod, "any": _any, "all": _all}
+_COMPOSED = {"any": _any, "all": _all}
 
 
 @sequence_operator
@@ -216,10 +200,7 @@ def sequence_topk(
                 f"expected channel as a column of x of shape (rows, channels), got {shown(channel)} for {tuple(x.shape)}"
             )
         key = values[:, channel]
-    order = order_within(key.detach(), s.lod.segment_ids_at(s.k, values.device), largest)
-    row = s.offsets[:-1, None] + torch.arange(k, device=values.device)
-    row = torch.where(row < s.offsets[1:, None], row, -1)
-    index = ops.gather_rows(order, row.flatten(), -1).view(*row.shape, *order.shape[1:])
+    index = ops.segment_topk(sortable(key), s.offsets, k, bool(largest))
     if channel is not None:
         taken = ops.gather_rows(values, index.flatten(), padding_value).view(*index.shape, *values.shape[1:])
         return s.pool(taken), s.pool(index)
@@ -232,11 +213,13 @@ def sequence_topk(
     return s.pool(taken), s.pool(index)
 
 
-def order_within(key: Tensor, segment: Tensor, descending: bool) -> Tensor:
-    """The rows of every segment in the order of their keys, separately for each element; equal keys stay in order."""
-    first = key.sort(dim=0, descending=descending, stable=True).indices
-    second = segment[first].sort(dim=0, stable=True).indices
-    return first.gather(0, second)
+def sortable(key: Tensor) -> Tensor:
+    """Numbers of the order of `key`, of a dtype that the operators take."""
+    if key.dtype in (torch.uint16, torch.uint32):
+        return key.to(torch.int64)
+    if key.dtype == torch.uint64:
+        return key.view(torch.int64) ^ torch.iinfo(torch.int64).min
+    return key.detach().to(torch.uint8) if key.dtype == torch.bool else key.detach()
 
 
 @sequence_operator

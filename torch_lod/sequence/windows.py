@@ -121,7 +121,9 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str 
     offsets, names = s.lod.row_offsets_at(s.k), s.lod.level_names
     counts = torch.where(offsets.diff() < size, 0, (offsets.diff() - size) // step + 1)
     windows = sums(counts)
-    start = ops.run_map(offsets[:-1], windows, whole_number(windows[-1]), step)
-    lod = LoD.checked("offsets", [*s.lod.levels[: s.k], windows], names and names[: s.k + 1])
-    rows = (start[:, None] + torch.arange(size, device="cpu")).flatten().to(s.rows.device)
-    return made(ops.gather_rows(s.rows, rows).view(lod.rows, size, *s.rows.shape[1:]), lod)
+    count = whole_number(windows[-1])
+    start = ops.run_map(offsets[:-1], windows, count, step)
+    lod = LoD.checked("offsets", [*s.lod.levels[: s.k], windows], names and names[: s.k + 1], count)
+    starts, ends = (t.to(s.rows.device) for t in (start, torch.arange(count + 1, device="cpu") * size))
+    seen = ops.gather_runs(s.rows, starts, ends, count * size)
+    return made(seen.view(count, size, *s.rows.shape[1:]), lod)

@@ -8,7 +8,7 @@ from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import a_float, along, number, sequence_operator
 from ..tensor import LoDTensor, rows_of
 from ..validate import with_memory
-from .pool import cumulative_product, order_within, summable
+from .pool import sortable, summable
 
 __all__ = [
     "sequence_cummax",
@@ -121,7 +121,7 @@ def sequence_cumprod(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     """
     s = along(x, level)
     with_memory(s.rows)
-    return s.keep(cumulative_product(summable(s.rows), s.offsets))
+    return s.keep(ops.segment_cumprod(summable(s.rows), s.offsets))
 
 
 def _cumulative(x: LoDTensor, level, reduce: str) -> tuple[LoDTensor, LoDTensor]:
@@ -215,8 +215,7 @@ def sequence_sort(
     if key is None and s.innermost:
         if x.is_complex():
             raise LoDTypeError(f"expected x of a dtype that has an order, got {x.dtype}")
-        segment = s.lod.segment_ids_at(s.k, x.device)
-        return s.keep(s.rows.gather(0, order_within(s.rows.detach(), segment, bool(descending))))
+        return s.keep(s.rows.gather(0, ops.segment_order(sortable(s.rows), s.offsets, bool(descending))))
     count = s.lod.elements_at(s.k)
     if key is None:
         key = s.lod.levels[s.k + 1].diff()
@@ -226,5 +225,5 @@ def sequence_sort(
     if key.shape != (count,):
         raise LoDValueError(f"expected key with one number for each of {count} elements, got {tuple(key.shape)}")
     with_memory(key)
-    order = order_within(rows_of(key).detach().cpu(), s.lod.parents_at(s.k), bool(descending))
+    order = ops.segment_order(sortable(rows_of(key)).cpu(), s.lod.levels[s.k], bool(descending))
     return s.pick(order, s.lod.levels[s.k].diff())

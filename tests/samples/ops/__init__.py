@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on plain tensors: a file for each of torch_lod/ops/composed."""
 
-from samples.ops import attention, chain, conv, ctc, edit, normalize, recurrence, rows, scan, segment
+from samples.ops import attention, chain, conv, ctc, edit, normalize, order, recurrence, rows, scan, segment
 
 ENTRIES = [
     entry
-    for family in (rows, conv, scan, segment, normalize, recurrence, attention, chain, ctc, edit)
+    for family in (rows, conv, scan, order, segment, normalize, recurrence, attention, chain, ctc, edit)
     for entry in family.ENTRIES
 ]

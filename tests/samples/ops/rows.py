@@ -156,6 +156,33 @@ def run_errors(name):
     return errors
 
 
+def concat_samples(dtype, device):
+    turn = itertools.cycle([lambda n: n.flip(0), lambda n: n * 0, lambda n: n, lambda n: n.roll(1)])
+
+    def make(offsets, width):
+        for _ in range(2):
+            lengths = next(turn)(offsets.diff())
+            other_offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+            x, y = (values(int(o[-1]), width, dtype, device) for o in (offsets, other_offsets))
+            yield "", (x, offsets, y, other_offsets)
+
+    yield from over_segments(dtype, device, make)
+
+
+def concat_errors():
+    yield from bad_offsets((V, CUT, V, CUT), 1)
+    yield (
+        "segments",
+        (V, CUT, V, torch.tensor([0, 6])),
+        ValueError,
+        "as many sequences of others as of values, 2, got 1",
+    )
+    yield "dtype", (V, CUT, V.double(), CUT), TypeError, "others of dtype"
+    yield "shape", (V, CUT, V[:, :1], CUT), ValueError, "others of shape"
+    yield "entry in others", (V, CUT, V[:5], CUT), ValueError, "other_offsets"
+    yield "scalar", (V[0, 0], CUT, V, CUT), ValueError, "values with at least 1 dimension"
+
+
 def unfold_samples(dtype, device):
     turn = itertools.cycle(WINDOWS)
 
@@ -196,6 +223,7 @@ ENTRIES = [
     OpInfo("scatter_rows", scatter_samples, map_errors("scatter_rows"), NUMBERS),
     OpInfo("gather_runs", run_samples("gather_runs"), run_errors("gather_runs"), ALL),
     OpInfo("scatter_runs", run_samples("scatter_runs"), run_errors("scatter_runs"), NUMBERS),
+    OpInfo("segment_concat", concat_samples, concat_errors, ALL),
     OpInfo("segment_unfold", unfold_samples, unfold_errors, ALL),
     OpInfo("segment_fold", fold_samples, fold_errors, NUMBERS),
 ]

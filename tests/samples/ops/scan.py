@@ -44,6 +44,24 @@ def cumulative_errors():
     yield "bool", (V.bool(), CUT, "max"), TypeError, "floating or integer dtype, got Bool"
 
 
+def cumprod_samples(dtype, device):
+    turn = itertools.cycle([(False, False), (True, False), (False, True), (True, True)])
+
+    def make(offsets, width):
+        limit = 1.25 if dtype.is_floating_point else 1
+        x = values(int(offsets[-1]), width, dtype, device).clamp(-limit, limit)
+        x[3::5] = 0
+        reverse, exclusive = next(turn)
+        yield f"{' reverse' * reverse}{' exclusive' * exclusive}", (x, offsets, reverse, exclusive)
+
+    yield from brief(over_segments(dtype, device, make))
+
+
+def cumprod_errors():
+    yield from bad_offsets((V, CUT), 1)
+    yield "bool", (V.bool(), CUT), TypeError, "floating or integer dtype, got Bool"
+
+
 def logcumsumexp_samples(dtype, device):
     def make(offsets, width):
         yield "", (values(int(offsets[-1]), width, dtype, device), offsets)
@@ -59,5 +77,6 @@ def logcumsumexp_errors():
 ENTRIES = [
     OpInfo("segment_scan", scan_samples, scan_errors, NUMBERS, tolerance=CARRIED),
     OpInfo("segment_cumulative", cumulative_samples, cumulative_errors, NUMBERS, outputs=2),
+    OpInfo("segment_cumprod", cumprod_samples, cumprod_errors, NUMBERS, tolerance=CARRIED),
     OpInfo("segment_logcumsumexp", logcumsumexp_samples, logcumsumexp_errors, tolerance=CARRIED),
 ]

@@ -97,7 +97,7 @@ def pick_errors(name):
     return errors
 
 
-REDUCES = ("sum", "mean", "sqrt", "max", "min", "first", "last")
+REDUCES = ("sum", "mean", "sqrt", "prod", "max", "min", "first", "last")
 ENTRIES = [
     OpInfo("segment_reduce", reduce_samples(REDUCES), reduce_errors("segment_reduce"), NUMBERS),
     OpInfo("segment_extreme", reduce_samples(("max", "min")), reduce_errors("segment_extreme"), NUMBERS, outputs=2),

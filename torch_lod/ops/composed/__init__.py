@@ -5,7 +5,7 @@ They stand in when the compiled operators are missing and on devices without ker
 gradients of gradients of the recurrences, and are a second opinion in the tests.
 """
 
-from . import attention, chain, conv, ctc, ctc_beam, edit, normalize, recurrence, rows, scan, segment
+from . import attention, chain, conv, ctc, ctc_beam, edit, normalize, order, recurrence, rows, scan, segment
 from .register import beside_kernels, in_place_of_kernels
 from .table import COMPOSITIONS, OPAQUE, RECORDED
 
@@ -22,6 +22,7 @@ __all__ = [
     "edit",
     "in_place_of_kernels",
     "normalize",
+    "order",
     "recurrence",
     "rows",
     "scan",

@@ -99,6 +99,24 @@ def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
     return torch.where(like_rows(untaken, values), whole.new_full((), fill), whole)
 
 
+@composition
+def segment_concat(values, row_offsets, others, other_offsets):
+    check.segments("segment_concat", values, row_offsets)
+    check.has_rows("segment_concat", "others", others)
+    check.kind("segment_concat", "others", others, values.dtype, values.device)
+    if others.shape[1:] != values.shape[1:]:
+        shape = [others.shape[0], *values.shape[1:]]
+        raise ValueError(f"segment_concat: expected others of shape {shape}, got {list(others.shape)}")
+    check.offsets_kind("segment_concat", other_offsets, values.device, "other_offsets")
+    check.as_many_sequences("segment_concat", "others", other_offsets, row_offsets)
+    check.offsets("segment_concat", row_offsets, values.shape[0])
+    check.offsets("segment_concat", other_offsets, others.shape[0], "other_offsets", "others")
+    rows, other_rows = values.shape[0], others.shape[0]
+    here = run_map(row_offsets[:-1] + other_offsets[:-1], row_offsets, rows)
+    there = run_map(row_offsets[1:] + other_offsets[:-1], other_offsets, other_rows)
+    return torch.cat([values, others]).index_select(0, torch.cat([here, there]).argsort())
+
+
 def check_windows(op, values, row_offsets, start, dilation) -> None:
     check.has_rows(op, "values", values)
     check.offsets_kind(op, row_offsets, values.device)

@@ -64,6 +64,27 @@ def segment_scan(values, factors, row_offsets, adjoint=False):
     return _scan(x.flip(0), f, _positions(ends, values.shape[0])).flip(0).to(values.dtype)
 
 
+def cumprod(values, row_offsets, reverse=False, exclusive=False):
+    if reverse:
+        ends = row_offsets[-1:] - row_offsets.flip(0)
+        return cumprod(values.flip(0), ends, False, exclusive).flip(0)
+    position = _positions(row_offsets, values.shape[0])
+    y, n = _carried(values), 1
+    if exclusive and len(y):
+        y = torch.where(like_rows(position > 0, y), _back(y, 1), 1)
+    while n < y.shape[0]:
+        y = y * torch.where(like_rows(position >= n, y), _back(y, n), 1)
+        n *= 2
+    return y.to(values.dtype)
+
+
+@composition
+def segment_cumprod(values, row_offsets, reverse=False, exclusive=False):
+    _check("segment_cumprod", values, row_offsets)
+    check.offsets("segment_cumprod", row_offsets, values.shape[0])
+    return cumprod(values, row_offsets, reverse, exclusive)
+
+
 @composition
 def segment_cumulative(values, row_offsets, reduce):
     _check("segment_cumulative", values, row_offsets)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from .. import check
 from .rows import gather_rows
+from .scan import cumprod
 from .table import composition, like_rows, segment_of_rows, sum_by, wide
 
 
@@ -19,9 +20,9 @@ def _holds(dtype: torch.dtype, number: float) -> bool:
 
 def _check_reduce(op, values, row_offsets, reduce, pad_value=0.0) -> None:
     check.segments(op, values, row_offsets)
-    if reduce not in ("sum", "mean", "sqrt", "max", "min", "first", "last"):
+    if reduce not in ("sum", "mean", "sqrt", "prod", "max", "min", "first", "last"):
         raise ValueError(
-            f"{op}: expected reduce 'sum', 'mean', 'sqrt', 'max', 'min', 'first' or 'last', got '{reduce}'"
+            f"{op}: expected reduce 'sum', 'mean', 'sqrt', 'prod', 'max', 'min', 'first' or 'last', got '{reduce}'"
         )
     if reduce not in ("first", "last"):
         check.is_number(op, values)
@@ -50,6 +51,9 @@ def segment_reduce(values, row_offsets, reduce, pad_value=0.0):
     if reduce in ("max", "min"):
         _, index = segment_extreme(values.detach(), row_offsets, reduce)
         return torch.where(empty, pad, segment_pick(values, index, row_offsets))
+    if reduce == "prod":
+        last = gather_rows(cumprod(values, row_offsets), torch.where(row_offsets.diff() > 0, row_offsets[1:] - 1, -1))
+        return torch.where(empty, pad, last)
     total = sum_by(segment_of_rows(row_offsets, values.shape[0]), wide(values), row_offsets.shape[0] - 1)
     return torch.where(empty, pad, _divided(total, row_offsets, reduce)).to(values.dtype)
 

@@ -1,0 +1,242 @@
+// Shape "segment", by order: which rows of a segment come first, separately for each element. Kernel text for the CPU,
+// see torch_lod/device.h; on a GPU the binding sorts with torch.
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef LOD_ORDER_ARGUMENTS
+#define LOD_ORDER_ARGUMENTS
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "torch_lod/lod_view.h"
+namespace lod {
+
+struct OrderArguments : LoDView {
+  const void* values;
+  int64_t* index;  // (rows, width); with k (segments, k, width)
+  int64_t k;       // how many rows of every segment, -1 for all
+  bool descending;
+};
+
+}  // namespace lod
+#endif
+
+namespace lod::LOD_LEVEL {
+
+// Numbers as whole numbers of the same order: -0.0 is 0.0, and all NaN are one above everything.
+LOD_FN int32_t key_of(float x) {
+  const auto bits = __builtin_bit_cast(int32_t, x + 0.f);
+  return x != x ? INT32_MAX : bits ^ (bits >> 31 & INT32_MAX);
+}
+LOD_FN int64_t key_of(double x) {
+  const auto bits = __builtin_bit_cast(int64_t, x + 0.);
+  return x != x ? INT64_MAX : bits ^ (bits >> 63 & INT64_MAX);
+}
+LOD_FN int64_t key_of(int64_t x) { return x; }
+template <class T>
+LOD_FN int32_t key_of(T x) {
+  if constexpr (std::is_integral_v<T>) return x;
+  else return key_of(float(x));
+}
+template <class T>
+using key_t = decltype(key_of(T()));
+
+// A number and its place in the segment.
+struct ShortEntry {
+  uint64_t bits;
+  LOD_FN ShortEntry() {}
+  LOD_FN ShortEntry(int32_t key, int64_t place) : bits(uint64_t(uint32_t(key) ^ 0x80000000u) << 32 | uint64_t(place)) {}
+  LOD_FN int64_t place() const { return int64_t(bits & 0xffffffffu); }
+  LOD_FN int32_t key() const { return int32_t(uint32_t(bits >> 32) ^ 0x80000000u); }
+  LOD_FN int digit(int byte) const { return int(bits >> (32 + 8 * byte) & 255); }
+};
+struct LongEntry {
+  int64_t number, at;
+  LOD_FN LongEntry() {}
+  LOD_FN LongEntry(int64_t key, int64_t place) : number(key), at(place) {}
+  LOD_FN int64_t place() const { return at; }
+  LOD_FN int64_t key() const { return number; }
+  LOD_FN int digit(int byte) const { return int((uint64_t(number) ^ uint64_t(1) << 63) >> (8 * byte) & 255); }
+};
+
+constexpr int kFewRows = 32;         // whose places are counted
+constexpr int64_t kMostTaken = 32;   // more of the first are taken from all in order
+constexpr int64_t kColumns = 16;     // that a piece of work has
+
+// Before how many of the numbers each one comes, equal ones in order: as many loops as numbers, each of vectors.
+template <class K>
+LOD_FN void count_places(const K* keys, int n, K* place) {
+  for (int i = 0; i < kFewRows; ++i) place[i] = 0;
+  for (int j = 0; j < n; ++j) {
+    const K key = keys[j];
+    for (int i = 0; i < kFewRows; ++i) place[i] += K(key < keys[i]) | (K(key == keys[i]) & K(j < i));
+  }
+}
+
+// In order, in `entries` or `spare`, of n each: byte by byte, from the lowest one, each time with equal ones in order.
+template <class E>
+E* sorted(const Exec& exec, E* entries, E* spare, int64_t n) {
+  constexpr int bytes = sizeof(E().key());
+  int64_t counts[bytes][256] = {};
+  for (int64_t i = 0; i < n; ++i)
+    for (int byte = 0; byte < bytes; ++byte) ++counts[byte][entries[i].digit(byte)];
+  for (int byte = 0; byte < bytes; ++byte) {
+    int64_t* at = counts[byte];
+    if (at[entries[0].digit(byte)] == n) continue;  // all the same
+    for (int64_t digit = 0, begin = 0; digit < 256; ++digit) begin += std::exchange(at[digit], begin);
+    for (int64_t i = 0; i < n; ++i) spare[at[entries[i].digit(byte)]++] = entries[i];
+    std::swap(entries, spare);
+    if (n >= kGrain) exec.pause();
+  }
+  return entries;
+}
+
+// Into a list of `count` entries with the new one in its place, behind equal ones; the last one before falls off.
+template <class E>
+LOD_FN void insert(E* entries, int64_t count, E e) {
+  int64_t at = count - 1;
+  for (; at > 0 && e.key() < entries[at - 1].key(); --at) entries[at] = entries[at - 1];
+  entries[at] = e;
+}
+
+// Some columns of a share of the segments.
+template <class T, class E>
+class OrderWork {
+ public:
+  using K = decltype(E().key());
+
+  OrderWork(const Exec& exec, const OrderArguments& a, int64_t first, int64_t last)
+      : exec_(exec), a_(a), values_(static_cast<const T*>(a.values)), flip_(a.descending ? K(-1) : K(0)) {
+    for (int64_t s = first; s < last; ++s) longest_ = std::max(longest_, a.offsets[s + 1] - a.offsets[s]);
+    memory_.reset(new E[size_t(takes_few() ? kColumns * kMostTaken : 2 * longest_)]);
+  }
+
+  void segment(int64_t s, int64_t begin, int64_t end) const {  // columns
+    const int64_t n = a_.offsets[s + 1] - a_.offsets[s];
+    int64_t c = begin;
+    if (n <= kFewRows) {
+      for (; c < end; ++c) short_column(s, c);
+    } else if (!takes_few()) {
+      for (; c < end; ++c) whole_column(s, c);
+    } else {
+      for (; c + kColumns <= end; c += kColumns) columns<kColumns>(s, c);
+      for (; c + 4 <= end; c += 4) columns<4>(s, c);
+      for (; c < end; ++c) column(s, c);
+    }
+  }
+
+ private:
+  bool takes_few() const { return a_.k >= 0 && a_.k <= kMostTaken; }
+  LOD_FN K key(int64_t at) const { return K(key_of(values_[at])) ^ flip_; }
+  int64_t* to(int64_t s, int64_t c) const { return a_.index + (a_.k < 0 ? a_.offsets[s] : s * a_.k) * a_.width + c; }
+
+  void short_column(int64_t s, int64_t c) const {
+    const int64_t first = a_.offsets[s], n = a_.offsets[s + 1] - first, count = a_.k < 0 ? n : a_.k;
+    K keys[kFewRows], place[kFewRows];
+    for (int64_t i = 0; i < kFewRows; ++i) keys[i] = i < n ? key((first + i) * a_.width + c) : K(0);
+    count_places(keys, int(n), place);
+    int64_t* out = to(s, c);
+    int64_t behind;
+    for (int64_t i = 0; i < n; ++i) *(place[i] < count ? out + place[i] * a_.width : &behind) = first + i;
+    for (int64_t i = n; i < count; ++i) out[i * a_.width] = -1;
+  }
+  void whole_column(int64_t s, int64_t c) const {
+    const int64_t first = a_.offsets[s], n = a_.offsets[s + 1] - first;
+    E* entries = memory_.get();
+    for (int64_t i = 0; i < n; ++i) entries[i] = E(key((first + i) * a_.width + c), i);
+    write(s, c, sorted(exec_, entries, entries + longest_, n), n);
+  }
+  void write(int64_t s, int64_t c, const E* entries, int64_t n) const {
+    const int64_t first = a_.offsets[s], count = a_.k < 0 ? n : a_.k;
+    int64_t* out = to(s, c);
+    for (int64_t i = 0; i < count; ++i) out[i * a_.width] = i < n ? first + entries[i].place() : -1;
+  }
+  // The first k of W columns: rows that are not before the last of those so far are passed over, W numbers at a time.
+  template <int W>
+  void columns(int64_t s, int64_t c) const {
+    const int64_t first = a_.offsets[s], n = a_.offsets[s + 1] - first, k = a_.k;  // k <= n here
+    E* entries = memory_.get();
+    for (int64_t i = 0; i < k; ++i)
+      for (int w = 0; w < W; ++w) insert(entries + w * kMostTaken, i + 1, E(key((first + i) * a_.width + c + w), i));
+    K least[W];
+    for (int w = 0; w < W; ++w) least[w] = entries[w * kMostTaken + k - 1].key();
+    for (int64_t i = k; i < n; ++i) {
+      const int64_t at = (first + i) * a_.width + c;
+      K keys[W];
+      int taken = 0;
+      for (int w = 0; w < W; ++w) keys[w] = key(at + w), taken |= int(keys[w] < least[w]);
+      if (!taken) continue;
+      for (int w = 0; w < W; ++w)
+        if (keys[w] < least[w]) {
+          insert(entries + w * kMostTaken, k, E(keys[w], i));
+          least[w] = entries[w * kMostTaken + k - 1].key();
+        }
+    }
+    for (int w = 0; w < W; ++w) write(s, c + w, entries + w * kMostTaken, k);
+  }
+  // The same of one column, several rows at a time.
+  void column(int64_t s, int64_t c) const {
+    const int64_t first = a_.offsets[s], n = a_.offsets[s + 1] - first, k = a_.k, width = a_.width;
+    E* entries = memory_.get();
+    int64_t i = 0;
+    for (; i < k; ++i) insert(entries, i + 1, E(key((first + i) * width + c), i));
+    const auto offer = [&](K number) LOD_INLINE {
+      if (number < entries[k - 1].key()) insert(entries, k, E(number, i));
+    };
+    constexpr int64_t rows = 16;
+    while (width == 1 && i + rows <= n) {
+      const K least = entries[k - 1].key();
+      K keys[rows];
+      int taken = 0;
+      for (int64_t r = 0; r < rows; ++r) keys[r] = key(first + i + r), taken |= int(keys[r] < least);
+      if (!taken) i += rows;
+      else
+        for (int64_t r = 0; r < rows; ++r, ++i) offer(keys[r]);
+    }
+    for (; i < n; ++i) offer(key((first + i) * width + c));
+    write(s, c, entries, k);
+  }
+
+  const Exec& exec_;
+  const OrderArguments& a_;
+  const T* values_;
+  K flip_;
+  std::unique_ptr<E[]> memory_;
+  int64_t longest_ = 0;
+};
+
+template <class T, class E>
+struct OrderPiece {
+  const Exec& exec;
+  const OrderArguments& a;
+  int64_t pieces, blocks;
+  void operator()(int64_t i) const {
+    const Piece<OrderPiece> shares{*this, a.offsets, a.segments, a.rows, a.width, pieces};
+    const int64_t first = shares.cut(i / blocks), last = shares.cut(i / blocks + 1), c = i % blocks * kColumns;
+    if (first == last) return;
+    const OrderWork<T, E> work(exec, a, first, last);
+    for (int64_t s = first; s < last; ++s) work.segment(s, c, std::min(c + kColumns, a.width));
+  }
+};
+
+template <class T, class E>
+void order_as(const Exec& exec, const OrderArguments& a) {
+  const int64_t blocks = (a.width + kColumns - 1) / kColumns, work = (a.rows + a.segments) * a.width / kGrain;
+  const int64_t pieces = std::clamp<int64_t>(work, 1, 256);
+  each(exec, pieces * blocks, kGrain, OrderPiece<T, E>{exec, a, pieces, blocks});
+}
+
+LOD_ENTRY void segment_order(const Exec& exec, DType dtype, const OrderArguments& a) {
+  LOD_WHOLE(segment_order(exec, dtype, a));
+  visit_here(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    if constexpr (sizeof(key_t<T>) == 8) {
+      order_as<T, LongEntry>(exec, a);
+    } else {
+      if (a.rows >> 32) order_as<T, LongEntry>(exec, a);
+      else order_as<T, ShortEntry>(exec, a);
+    }
+  });
+}
+
+}  // namespace lod::LOD_LEVEL

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from .construct import NUMBERS, from_lengths, from_tensors, of_numbers, opened
+from .construct import NUMBERS, from_lengths, from_tensors, is_list_or_objects, of_numbers, opened
 from .errors import LoDError, LoDTypeError, LoDValueError, public, shown
 from .tensor import LoDTensor, made
 from .validate import with_memory
@@ -108,12 +108,13 @@ def _of_records(items: list, field: str, batch_of: Callable):
     """A record of batches."""
     first = items[0]
     if isinstance(first, Mapping):
+        keys = list(first.keys())  # a mapping may iterate over something else, as a TensorDict does
         for i, item in enumerate(items):
-            if item.keys() != first.keys():
+            if item.keys() != first.keys() and set(item.keys()) != set(keys):
                 raise LoDValueError(
-                    f"expected equal keys{field}, got {list(first)} at index 0 and {list(item)} at index {i}"
+                    f"expected equal keys{field}, got {keys} at index 0 and {list(item.keys())} at index {i}"
                 )
-        values = {key: batch_of([item[key] for item in items], f" in {key!r}{field}") for key in first}
+        values = {key: batch_of([item[key] for item in items], f" in {key!r}{field}") for key in keys}
         try:
             return type(first)(values)  # type: ignore[call-arg]
         except TypeError:  # a class whose constructor takes something else
@@ -166,10 +167,8 @@ def _under(below, levels: list[list[int]], name):
 
 
 def _is_list(item) -> bool:
-    """A record is none, and an array of objects is one."""
-    if isinstance(item, np.ndarray):
-        return item.dtype == object and item.ndim == 1
-    return isinstance(item, (list, tuple)) and not hasattr(item, "_fields")
+    """A record is none."""
+    return is_list_or_objects(item) and not hasattr(item, "_fields")
 
 
 def _is_record(item) -> bool:

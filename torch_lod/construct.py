@@ -54,6 +54,8 @@ def tensor_of(what: str, given, hint: str = "") -> Tensor:
         except (TypeError, ValueError):
             raise LoDTypeError(f"expected {what} of a dtype that torch has, got an array of {given.dtype}") from None
     if not isinstance(given, Tensor):
+        if hasattr(given, "to_numpy"):  # columns and tables of pandas and its relatives
+            hint = "; see .to_numpy()"
         raise LoDTypeError(f"expected {what} as a tensor or an array, got {type(given).__name__}{hint}")
     return values_of(given)
 
@@ -65,6 +67,12 @@ def _is_list(item) -> bool:
 def _is_list_or_array(item) -> bool:
     if isinstance(item, np.ndarray):
         return item.ndim == 1 if item.dtype == object else item.ndim > 0
+    return _is_list(item)
+
+
+def is_list_or_objects(item) -> bool:
+    if isinstance(item, np.ndarray):
+        return item.dtype == object and item.ndim == 1
     return _is_list(item)
 
 
@@ -218,6 +226,7 @@ def from_cu_seqlens(values: Tensor | np.ndarray, cu_seqlens, *, level_names=None
 @public
 def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     """A (nested) list of tensors or numpy arrays, each the rows of one innermost sequence. Copies, and keeps gradients.
+    Arrays of objects are lists.
 
     LoDTensors of equal depth keep their levels, below those of the list: each of them is a sequence of its outermost
     sequences, and `from_tensors([x, y])` has one level more than x.
@@ -226,7 +235,7 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
         ValueError: for no tensors, since the shape of a row would be unknown; for rows of different shapes.
         TypeError: for a tensor without rows; for LoDTensors beside tensors.
     """
-    levels, items = opened([tensors])
+    levels, items = opened([tensors], opens=is_list_or_objects)
     if not items:
         raise LoDValueError("expected at least 1 tensor, got none: the shape of a row would be unknown")
     kinds = kinds_of(items)

@@ -4,6 +4,7 @@
 import random
 import sys
 
+import conversions
 import numpy as np
 import pytest
 import torch
@@ -86,6 +87,16 @@ def test_arrays_of_objects_there_and_back():
         DATA.to_numpy(tl.from_lengths(torch.zeros(1).bfloat16(), [[1]]))
     with pytest.raises(TypeError, match="to_numpy: expected x as a LoDTensor, got Tensor"):
         DATA.to_numpy(torch.zeros(1))
+
+
+def test_the_table_of_layouts_has_a_check_for_every_line():
+    assert list(conversions.table()) == list(conversions.foreign())
+
+
+@pytest.mark.parametrize("layout", [name for name, found in conversions.foreign().items() if not found.needs])
+def test_the_table_of_layouts(layout):
+    row, how = conversions.table()[layout], conversions.foreign()[layout]
+    conversions.words_of(row, conversions.checked(row, how))
 
 
 class NAType:

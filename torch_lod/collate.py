@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from .construct import NUMBERS, from_lengths, from_tensors, is_list_or_objects, of_numbers, opened
+from .construct import NUMBERS, from_lengths, is_list_or_objects, kinds_of, of_numbers, of_rows, opened
 from .errors import LoDError, LoDTypeError, LoDValueError, public, shown
 from .tensor import LoDTensor, made
 from .validate import with_memory
@@ -71,11 +71,16 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
 def _batch(items: list, name, field: str, strings):
     if strings is not None and all(isinstance(item, str) for item in items):
         items = _read(items, strings)
-    first, kind = items[0], _kind(items[0])
+    kind = _kind(items[0])
     for i in _others(items):
         raise LoDTypeError(
             f"expected samples of one kind{field}, got {kind} at index 0 and {_kind(items[i])} at index {i}"
         )
+    return _of_one_kind(items, name, field, strings)
+
+
+def _of_one_kind(items: list, name, field: str, strings):
+    first, kind = items[0], _kind(items[0])
     if kind == "list":
         return _of_lists(items, name, field, strings)
     if kind in _MAKERS:
@@ -129,8 +134,7 @@ def _of_records(items: list, field: str, batch_of: Callable):
 
 def _of_lists(items: list, name, field: str, strings):
     """Lists of numbers, rows, records or strings, nested to one depth."""
-    levels, leaves = _said(field, opened, items, None, _is_list)
-    kinds = set(map(type, leaves))
+    levels, leaves, kinds = _said(field, opened, items, None, _is_list)
     if kinds <= NUMBERS:
         return _named(from_lengths(_said(field, of_numbers, leaves, kinds), levels), name)
     if strings is not None and all(isinstance(leaf, str) for leaf in leaves):
@@ -143,7 +147,7 @@ def _of_lists(items: list, name, field: str, strings):
     if _is_record(leaves[0]):
         below = _of_records(leaves, field, lambda values, where: _batch(values, None, where, strings))
     else:
-        below = _batch(leaves, None, field, strings)
+        below = _of_one_kind(leaves, None, field, strings)
     return _under(below, levels, name)
 
 
@@ -217,7 +221,7 @@ def _of_one_dtype(items: list) -> None:
 
 def _of_tensors(items: list) -> LoDTensor:
     _of_one_dtype(items)
-    return from_tensors(items)
+    return of_rows(items, kinds_of(items), [])
 
 
 def _of_scalars(items: list) -> Tensor:

@@ -71,8 +71,8 @@ class KeyedJaggedTensor(JaggedTensor):
     def keys(self):
         return self._keys
 
-    def stride(self):
-        return len(self._lengths) // len(self._keys)
+    def stride_per_key(self):
+        return [len(self._lengths) // len(self._keys)] * len(self._keys)
 
 
 def table() -> dict[str, Row]:

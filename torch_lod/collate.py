@@ -43,7 +43,7 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
         [[116, 111, 32, 98, 101], [111, 114]]
 
     Args:
-        items: a list of samples of one kind. LoDTensors of equal depth; tensors or arrays with rows, each of them one
+        items: a list, or an array of objects, of samples of one kind. LoDTensors of equal depth; tensors or arrays with rows, each of them one
             sequence; (nested) lists, or arrays of objects, of numbers, tensors, arrays or LoDTensors; numbers, or tensors
             without dims, which make a plain tensor (samples,); strings and other objects, which stay a list; or dicts,
             tuples and dataclasses of these, whose fields are made batches one by one. A list of dicts, named tuples or
@@ -57,7 +57,7 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
             the positions. Python's numbers have no dtype: integers beside floats become floats, as in torch.tensor.
         ValueError: for no samples; for fields, depths or shapes of rows that differ.
     """
-    if not isinstance(items, (list, tuple, Samples)):
+    if not isinstance(items, Samples) and not is_list_or_objects(items):
         raise LoDTypeError(f"expected items as a list of samples, got {type(items).__name__}")
     if strings is not None and strings != "bytes" and not callable(strings):
         raise LoDTypeError(f"expected strings None, 'bytes' or a function, got {shown(strings)}")

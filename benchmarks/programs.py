@@ -5,14 +5,14 @@ python -m benchmarks.programs [--rounds 9] [--write benchmarks/results/FILE.md]
 
 Each program is run from the page. Its model and its twin then get the same parameters and the same samples in the same batches;
 losses and gradients of every batch are compared. What is timed is an epoch: collate, forward, backward, optimizer, on one
-thread, in CPU time, the two in turns, the smallest of the rounds. A token is a row: a word, a byte, a frame.
+thread, in CPU time, in turns, the smallest of the rounds; the twin also on batches of samples of similar length, in which it
+pads less. A token is a row: a word, a byte, a frame.
 """
 
 import argparse
 import contextlib
 import copy
 import io
-import os
 import re
 import time
 from pathlib import Path
@@ -25,7 +25,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 
 import torch_lod as tl
 
-from .measure import _processor
+from . import measure
+from .cases import Setup
 
 PAGE = Path(__file__).parent.parent / "docs/five_programs.md"
 TOLERANCE = 1e-4
@@ -182,12 +183,14 @@ class Epoch:
 
 
 class Pair(NamedTuple):
-    """What a program prints, both contestants, the largest difference of a loss or gradient; rows, and cells when padded."""
+    """What a program prints, both contestants, and the twin again on batches of similar length; the largest difference of a
+    loss or gradient; rows, and cells when padded."""
 
     names: dict
     printed: str
     ours: Epoch
     theirs: Epoch
+    alike: Epoch
     apart: float
     rows: int
     cells: int
@@ -202,16 +205,25 @@ def paired(title: str, source: str) -> Pair:
     take = getattr(data, "__getitems__", lambda indices: [data[i] for i in indices])
     collate, samples = names["loader"].collate_fn, list(data)
     ours = Epoch(names["model"], lambda indices: collate(take(indices)), names["loss_of"], plan)
-    theirs = Epoch(twin, lambda indices: twin.collate([samples[i] for i in indices]), lambda b: twin(*b), plan)
+    lengths = [len(rows_of(collate([sample]))) for sample in samples]
+    similar = list(tl.data.BucketSampler(lengths, -(-len(samples) // len(plan))))
+    theirs, alike = (
+        Epoch(twin, lambda indices: twin.collate([samples[i] for i in indices]), lambda batch: twin(*batch), batches)
+        for batches in (plan, similar)
+    )
     apart, rows, cells = 0.0, 0, 0
     for indices in plan:
         for x, y in zip(ours.gradients(indices), theirs.gradients(indices), strict=True):
             apart = max(apart, float((x - y).abs().max() / y.abs().max().clamp(min=1e-6)))
-        batch, (first, *_) = ours.batch_of(indices), theirs.batch_of(indices)
-        first_of_ours = batch if isinstance(batch, tl.LoDTensor) else next(iter(batch.values()))
-        rows += len(first_of_ours)
-        cells += first.numel() // first_of_ours[:1].numel()
-    return Pair(names, printed, ours, theirs, apart, rows, cells)
+        x, (dense, *_) = rows_of(ours.batch_of(indices)), theirs.batch_of(indices)
+        rows += len(x)
+        cells += dense.numel() // x[:1].numel()
+    return Pair(names, printed, ours, theirs, alike, apart, rows, cells)
+
+
+def rows_of(batch) -> tl.LoDTensor:
+    """What a model reads of a batch."""
+    return batch if isinstance(batch, tl.LoDTensor) else next(iter(batch.values()))
 
 
 def compare(title: str, source: str, rounds: int) -> str:
@@ -219,13 +231,15 @@ def compare(title: str, source: str, rounds: int) -> str:
     pair = paired(title, source)
     if not pair.apart <= TOLERANCE:
         raise SystemExit(f"{title}: the twin differs by {pair.apart:.1e}, more than {TOLERANCE}")
+    contestants = pair.ours, pair.theirs, pair.alike
     for _ in range(rounds):
-        pair.ours.turn()
-        pair.theirs.turn()
-    ours, theirs = pair.rows / pair.ours.seconds, pair.rows / pair.theirs.seconds
+        for contestant in contestants:
+            contestant.turn()
+    ours, theirs, alike = (pair.rows / contestant.seconds for contestant in contestants)
     return (
         f"| {title} | {len(source.splitlines())} | {pair.printed} | {pair.rows:,} | {pair.cells / pair.rows:.1f} | "
-        f"{ours:,.0f} | {TWINS[title][1]}: {theirs:,.0f} | {ours / theirs:.1f} | {pair.apart:.0e} |"
+        f"{ours:,.0f} | {TWINS[title][1]}: {theirs:,.0f} | {ours / theirs:.1f} | {alike:,.0f} | {ours / alike:.1f} | "
+        f"{pair.apart:.0e} |"
     )
 
 
@@ -235,17 +249,17 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="put the table into this file")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    about = measure.header(Setup(torch.device("cpu"), 1, False), measure.Effort(given.rounds, 0, 0))
     lines = [
         "# CPU: five programs beside their twins\n",
         "`python -m benchmarks.programs`: [the programs](../../docs/five_programs.md), each beside the same model with the same",
-        "parameters on the same batches of samples. An epoch from samples to parameters, in CPU time, the two in turns.\n",
-        f"- processor: {_processor()}, 1 thread used",
-        f"- torch: {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}",
-        f"- torch_lod: {tl.__version__}, operators {'compiled' if tl.ops.COMPILED else 'composed'}",
-        f"- minima of {given.rounds} rounds; load average at the start {os.getloadavg()[0]:.1f}\n",
-        "| program | lines | it prints | tokens | padded, per token | tokens/s | twin, tokens/s | ours / twin | largest "
-        "difference of loss and gradients |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "parameters on the same batches of samples. An epoch from samples to parameters, in CPU time, the contestants in turns;",
+        "the twin also on equally many batches of samples of similar length (`BucketSampler`), as one would give it.\n",
+        *(f"- {what}: {about[what]}" for what in ("processor", "torch", "torch_lod", "load average at the start")),
+        f"- minima of {given.rounds} alternating rounds\n",
+        "| program | lines | it prints | tokens | padded, per token | tokens/s | twin, tokens/s | ours / twin | twin, batches of "
+        "similar length | ours / that | largest difference of loss and gradients |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines))
     for title, source in programs().items():

@@ -257,12 +257,14 @@ def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=
     else:
         rows = items if kinds == {Tensor} else [tensor_of("tensors", item) for item in items]
     with_memory(*rows)
-    if any(t.dim() == 0 for t in rows):
+    shapes = [t.shape for t in rows]
+    distinct = set(shapes) if kinds == {Tensor} else shapes  # others may have sizes that are symbols
+    if not all(map(len, distinct)):
         raise LoDTypeError("expected tensors with rows, got a scalar")
-    shapes = {tuple(t.shape[1:]) for t in rows}
-    if len(shapes) > 1:
-        raise LoDValueError(f"expected elements of one shape, got {sorted(shapes)[:2]}")
-    lengths = [t.shape[0] for t in (rows if len(rows) == len(items) else items)]
+    elements = {tuple(shape[1:]) for shape in distinct}
+    if len(elements) > 1:
+        raise LoDValueError(f"expected elements of one shape, got {sorted(elements)[:2]}")
+    lengths = [shape[0] for shape in (shapes if len(rows) == len(items) else [item.shape for item in items])]
     return from_lengths(torch.cat(rows), [*levels, lengths], level_names=level_names)
 
 

@@ -92,7 +92,8 @@ formats: $(VENV)/installed $(FORMATS)/done
 
 $(FORMATS)/done: Makefile
 	$(PYTHON) -m venv $(FORMATS)
-	$(FORMATS)/bin/pip install --quiet --disable-pip-version-check "$(TORCH)" pytest pyarrow awkward safetensors torchdata
+	$(FORMATS)/bin/pip install --quiet --disable-pip-version-check "$(TORCH)" pytest pyarrow awkward safetensors torchdata \
+	  pandas tensordict torch_geometric
 	@touch $@
 
 bench: $(VENV)/dev

@@ -2,9 +2,13 @@
 """tl.data with the libraries whose formats it reads: `make formats`, in an environment of their own."""
 
 import itertools
+import sys
+from pathlib import Path
 
 import awkward as ak
+import conversions
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
@@ -12,9 +16,14 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
+from tensordict import TensorDict
+from torch_geometric.data import Batch, Data
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import torch_lod as tl
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+import nested_three_ways
 
 DATA = tl.data
 NESTED = [[[1, 2], []], [], [[3], [4, 5, 6]]]
@@ -27,6 +36,117 @@ def equal(a, b):
 
 def column(dtype=None):
     return pa.array(NESTED, pa.list_(pa.list_(dtype or pa.int64())))
+
+
+# -- the table of docs/data.md
+
+
+@pytest.mark.parametrize("layout", [name for name, found in conversions.foreign().items() if found.needs])
+def test_the_table_of_layouts(layout):
+    row, how = conversions.table()[layout], conversions.foreign()[layout]
+    conversions.words_of(row, conversions.checked(row, how))
+
+
+def losses(words, labels):
+    """Of a nested RNN of the examples, trained on batches of a dataset."""
+    torch.manual_seed(0)
+    model = nested_three_ways.Modules()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    sampler = DATA.TokenBudgetSampler(words.lod, budget=400)
+    dataset = DATA.LoDDataset({"words": words, "label": labels})
+    loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler, collate_fn=DATA.collate)
+    found = []
+    for batch in itertools.chain.from_iterable(itertools.repeat(loader, 8)):
+        loss = torch.nn.functional.cross_entropy(model(batch["words"]), batch["label"])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def test_parquet_and_awkward_train_a_nested_rnn(tmp_path):
+    torch.manual_seed(0)
+    words, labels = nested_three_ways.batch(32)
+    nested = words.to_list()
+    pa.parquet.write_table(pa.table({"words": nested, "label": labels.tolist()}), tmp_path / "x", row_group_size=10)
+    table = pa.parquet.read_table(tmp_path / "x")
+    assert table["words"].num_chunks >= 1 and DATA.from_arrow(table["words"]).to_list() == nested
+    expected = losses(tl.lod_tensor(nested), labels)
+    assert sum(expected[-3:]) < 0.5 * sum(expected[:3])  # it learns
+    assert losses(DATA.from_arrow(table["words"]), torch.tensor(table["label"].to_pylist())) == expected
+    assert losses(DATA.from_awkward(ak.Array(nested)), labels) == expected
+
+
+# -- pandas, PyG, TensorDict
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [
+        (pd.Series(["b", "a", "b", "b"]), ["a", "b"]),
+        (pd.Series(["b", "a", "b", "b"], dtype="category"), ["a", "b"]),
+        (pd.Series(["b", "a", "b", "b"], dtype="string"), ["a", "b"]),
+        (pd.Series([7, 1, 7, 7], dtype="Int64"), [1, 7]),
+        (pd.Series([True, False, True, True]), [False, True]),
+        (pd.to_datetime(pd.Series(["2026-02-01", "2026-01-01", "2026-02-01", "2026-02-01"])), None),
+    ],
+)
+def test_columns_of_pandas_are_keys(keys, names):
+    df = pd.DataFrame({"key": keys, "x": [5.0, 6.0, 7.0, 8.0], "y": [1.0, 2.0, 3.0, 4.0]})
+    x, found = DATA.from_keys(df[["x", "y"]].to_numpy(), df["key"])
+    assert x.to_list() == [[[6, 2]], [[5, 1], [7, 3], [8, 4]]]
+    assert names is None or found[0].tolist() == names
+    grouped = [rows[["x", "y"]].to_numpy().tolist() for _, rows in df.groupby("key", observed=True)]
+    assert x.to_list() == grouped
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pd.Series(["b", None, "b"]),
+        pd.Series(["b", pd.NA, "b"], dtype="string"),
+        pd.Series(["b", pd.NA, "b"], dtype=object),
+        pd.Series([1, pd.NA, 2], dtype="Int64"),
+        pd.Series([1.5, float("nan"), 1.5]),
+        pd.Series(["b", None, "b"], dtype="category"),
+        pd.to_datetime(pd.Series(["2026-01-01", None, "2026-01-01"])),
+    ],
+)
+def test_keys_that_are_missing_are_refused(keys):
+    with pytest.raises(ValueError, match=r"from_keys: expected a key for each row in keys\[0\], got .* at index 1"):
+        DATA.from_keys(np.zeros(3), keys)
+
+
+def test_columns_are_no_rows():
+    df = pd.DataFrame({"x": [1.0, 2.0]})
+    for given in (df, df["x"]):
+        for call in (lambda g=given: DATA.from_keys(g, [1, 1]), lambda g=given: tl.from_lengths(g, [[2]])):
+            with pytest.raises(TypeError, match=r"as a tensor or an array, got \w+; see .to_numpy\(\)"):
+                call()
+
+
+def test_edges_of_graphs():
+    graphs = [Data(x=torch.rand(n, 2), edge_index=torch.randint(0, n, (2, 2 * n))) for n in (3, 1, 2)]
+    data = Batch.from_data_list(graphs)
+    edges = tl.from_segment_ids(data.edge_index.t(), data.batch[data.edge_index[0]], data.num_graphs)
+    first = data.ptr[:-1].tolist()
+    assert [(e - a).t().tolist() for e, a in zip(edges.sequences(), first)] == [g.edge_index.tolist() for g in graphs]
+    assert edges.data_ptr() == data.edge_index.data_ptr()
+
+
+def test_tensordicts_of_lod_tensors():
+    td = TensorDict({"x": X, "y": torch.ones(3)}, [])
+    equal(td["x"], X)
+    equal(td.clone()["x"], X)
+    assert td.to(torch.float64)["x"].lod == X.lod and (td["x"] + 1).lod == X.lod
+    with pytest.raises(tl.LoDError):
+        (td + 1)["x"] + X
+    samples = [TensorDict({"x": torch.rand(n, 2), "label": torch.tensor(n)}, []) for n in (2, 0, 3)]
+    found = tl.batch(samples)
+    assert found["x"].lod.to_lengths() == [[2, 0, 3]] and found["label"].tolist() == [2, 0, 3]
+    with pytest.raises(ValueError, match="expected 1 level, got 2; see flatten_levels"):
+        X.to_nested()
 
 
 # -- Arrow

@@ -18,6 +18,7 @@ ONCE = {
     "test_dtypes.py": "extreme numbers, which the compositions add and multiply in another order",
     "test_example.py": "the example program: its data, its options, its output",
     "test_extension.py": "headers, and an operator compiled elsewhere",
+    "test_five_programs.py": "programs of the docs",
     "test_golden.py::test_another_folder": "the counting of recorded cases",
     "test_golden.py::test_crashes_and_hangs": "the counting of recorded cases",
     "test_house.py::test_generated_documentation": "the docs as files",

@@ -2,6 +2,7 @@
 """Samples to batches: tl.batch, torch's default_collate, from_tensors of LoDTensors."""
 
 import collections
+import collections.abc
 import dataclasses
 import random
 
@@ -160,6 +161,32 @@ def test_many_numbers_are_what_a_few_are():
 def test_records_whose_class_takes_no_dict():
     samples = [collections.defaultdict(list, words=[1, 2]), collections.defaultdict(list, words=[3])]
     equal(tl.batch(samples)["words"], [[2, 1]], torch.tensor([1, 2, 3]))
+
+
+class Table(collections.abc.Mapping):
+    """Iterates over its rows, not its keys, as a TensorDict does."""
+
+    def __init__(self, **columns):
+        self.columns = columns
+
+    def __getitem__(self, key):
+        return self.columns[key]
+
+    def keys(self):
+        return self.columns.keys()
+
+    def __len__(self):
+        return 0
+
+    def __iter__(self):
+        raise TypeError("a table without rows")
+
+
+def test_mappings_that_do_not_iterate_over_keys():
+    found = tl.batch([Table(words=[1, 2], label=0), Table(label=1, words=[3])])
+    equal(found["words"], [[2, 1]], torch.tensor([1, 2, 3]))
+    with pytest.raises(ValueError, match=r"expected equal keys, got \['a'\] at index 0 and \['b'\] at index 1"):
+        tl.batch([Table(a=1), Table(b=1)])
 
 
 def test_gradients_reach_the_samples(items):

@@ -4,6 +4,7 @@
 import random
 import sys
 
+import conversions
 import numpy as np
 import pytest
 import torch
@@ -76,7 +77,8 @@ def test_arrays_of_objects_there_and_back():
             inner = np.concatenate(list(inner))
         assert [a.tolist() for a in inner] == [s.tolist() for s in x.sequences(-1)]
         if len(x):
-            assert tl.batch(list(found)).lod == x.lod and torch.equal(tl.batch(list(found)).values(), x.values())
+            for back in (tl.batch(found), tl.batch(list(found)), tl.from_tensors(found), tl.from_tensors(list(found))):
+                assert back.lod == x.lod and torch.equal(back.values(), x.values())
             inner[0][0] = 9
             assert (x[0] == 9).all()  # the same memory
     with pytest.raises(
@@ -85,6 +87,33 @@ def test_arrays_of_objects_there_and_back():
         DATA.to_numpy(tl.from_lengths(torch.zeros(1).bfloat16(), [[1]]))
     with pytest.raises(TypeError, match="to_numpy: expected x as a LoDTensor, got Tensor"):
         DATA.to_numpy(torch.zeros(1))
+
+
+def test_the_table_of_layouts_has_a_check_for_every_line():
+    assert list(conversions.table()) == list(conversions.foreign())
+
+
+@pytest.mark.parametrize("layout", [name for name, found in conversions.foreign().items() if not found.needs])
+def test_the_table_of_layouts(layout):
+    row, how = conversions.table()[layout], conversions.foreign()[layout]
+    conversions.words_of(row, conversions.checked(row, how))
+
+
+class NAType:
+    """As pandas.NA: its comparisons are neither true nor false."""
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+class Column:
+    """Of a table, as those of pandas."""
+
+    def to_numpy(self):
+        return np.zeros(2)
 
 
 ONES, HOLE = torch.ones(2, 3), torch.tensor([[1, 1, 0], [1, 0, 1]])
@@ -120,6 +149,12 @@ ONES, HOLE = torch.ones(2, 3), torch.tensor([[1, 1, 0], [1, 0, 1]])
         ),
         (lambda: DATA.from_keys(ONES, [1, 2], [0.5, float("nan")]), ValueError, "in keys[1], got "),
         (lambda: DATA.from_keys(ONES, ["a", None]), ValueError, "a key for each row in keys[0], got None at index 1"),
+        (lambda: DATA.from_keys(ONES, np.array(["a", NAType()])), ValueError, "in keys[0], got <"),
+        (
+            lambda: DATA.from_keys(Column(), ["a", "b"]),
+            TypeError,
+            "as a tensor or an array, got Column; see .to_numpy()",
+        ),
         (
             lambda: DATA.from_keys(ONES, np.array(["a", 1], object)),
             TypeError,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from .construct import NUMBERS, from_lengths, from_tensors, of_numbers, opened
+from .construct import NUMBERS, from_lengths, is_list_or_objects, kinds_of, of_numbers, of_rows, opened
 from .errors import LoDError, LoDTypeError, LoDValueError, public, shown
 from .tensor import LoDTensor, made
 from .validate import with_memory
@@ -43,7 +43,7 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
         [[116, 111, 32, 98, 101], [111, 114]]
 
     Args:
-        items: a list of samples of one kind. LoDTensors of equal depth; tensors or arrays with rows, each of them one
+        items: a list, or an array of objects, of samples of one kind. LoDTensors of equal depth; tensors or arrays with rows, each of them one
             sequence; (nested) lists, or arrays of objects, of numbers, tensors, arrays or LoDTensors; numbers, or tensors
             without dims, which make a plain tensor (samples,); strings and other objects, which stay a list; or dicts,
             tuples and dataclasses of these, whose fields are made batches one by one. A list of dicts, named tuples or
@@ -57,7 +57,7 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
             the positions. Python's numbers have no dtype: integers beside floats become floats, as in torch.tensor.
         ValueError: for no samples; for fields, depths or shapes of rows that differ.
     """
-    if not isinstance(items, (list, tuple, Samples)):
+    if not isinstance(items, Samples) and not is_list_or_objects(items):
         raise LoDTypeError(f"expected items as a list of samples, got {type(items).__name__}")
     if strings is not None and strings != "bytes" and not callable(strings):
         raise LoDTypeError(f"expected strings None, 'bytes' or a function, got {shown(strings)}")
@@ -71,11 +71,16 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
 def _batch(items: list, name, field: str, strings):
     if strings is not None and all(isinstance(item, str) for item in items):
         items = _read(items, strings)
-    first, kind = items[0], _kind(items[0])
+    kind = _kind(items[0])
     for i in _others(items):
         raise LoDTypeError(
             f"expected samples of one kind{field}, got {kind} at index 0 and {_kind(items[i])} at index {i}"
         )
+    return _of_one_kind(items, name, field, strings)
+
+
+def _of_one_kind(items: list, name, field: str, strings):
+    first, kind = items[0], _kind(items[0])
     if kind == "list":
         return _of_lists(items, name, field, strings)
     if kind in _MAKERS:
@@ -108,12 +113,13 @@ def _of_records(items: list, field: str, batch_of: Callable):
     """A record of batches."""
     first = items[0]
     if isinstance(first, Mapping):
+        keys = list(first.keys())  # a mapping may iterate over something else, as a TensorDict does
         for i, item in enumerate(items):
-            if item.keys() != first.keys():
+            if item.keys() != first.keys() and set(item.keys()) != set(keys):
                 raise LoDValueError(
-                    f"expected equal keys{field}, got {list(first)} at index 0 and {list(item)} at index {i}"
+                    f"expected equal keys{field}, got {keys} at index 0 and {list(item.keys())} at index {i}"
                 )
-        values = {key: batch_of([item[key] for item in items], f" in {key!r}{field}") for key in first}
+        values = {key: batch_of([item[key] for item in items], f" in {key!r}{field}") for key in keys}
         try:
             return type(first)(values)  # type: ignore[call-arg]
         except TypeError:  # a class whose constructor takes something else
@@ -128,8 +134,7 @@ def _of_records(items: list, field: str, batch_of: Callable):
 
 def _of_lists(items: list, name, field: str, strings):
     """Lists of numbers, rows, records or strings, nested to one depth."""
-    levels, leaves = _said(field, opened, items, None, _is_list)
-    kinds = set(map(type, leaves))
+    levels, leaves, kinds = _said(field, opened, items, None, _is_list)
     if kinds <= NUMBERS:
         return _named(from_lengths(_said(field, of_numbers, leaves, kinds), levels), name)
     if strings is not None and all(isinstance(leaf, str) for leaf in leaves):
@@ -142,7 +147,7 @@ def _of_lists(items: list, name, field: str, strings):
     if _is_record(leaves[0]):
         below = _of_records(leaves, field, lambda values, where: _batch(values, None, where, strings))
     else:
-        below = _batch(leaves, None, field, strings)
+        below = _of_one_kind(leaves, None, field, strings)
     return _under(below, levels, name)
 
 
@@ -166,10 +171,8 @@ def _under(below, levels: list[list[int]], name):
 
 
 def _is_list(item) -> bool:
-    """A record is none, and an array of objects is one."""
-    if isinstance(item, np.ndarray):
-        return item.dtype == object and item.ndim == 1
-    return isinstance(item, (list, tuple)) and not hasattr(item, "_fields")
+    """A record is none."""
+    return is_list_or_objects(item) and not hasattr(item, "_fields")
 
 
 def _is_record(item) -> bool:
@@ -218,7 +221,7 @@ def _of_one_dtype(items: list) -> None:
 
 def _of_tensors(items: list) -> LoDTensor:
     _of_one_dtype(items)
-    return from_tensors(items)
+    return of_rows(items, kinds_of(items), [])
 
 
 def _of_scalars(items: list) -> Tensor:

@@ -55,6 +55,8 @@ def tensor_of(what: str, given, hint: str = "") -> Tensor:
         except (TypeError, ValueError):
             raise LoDTypeError(f"expected {what} of a dtype that torch has, got an array of {given.dtype}") from None
     if not isinstance(given, Tensor):
+        if hasattr(given, "to_numpy"):  # columns and tables of pandas and its relatives
+            hint = "; see .to_numpy()"
         raise LoDTypeError(f"expected {what} as a tensor or an array, got {type(given).__name__}{hint}")
     return values_of(given)
 
@@ -69,21 +71,30 @@ def _is_list_or_array(item) -> bool:
     return _is_list(item)
 
 
+def is_list_or_objects(item) -> bool:
+    if isinstance(item, np.ndarray):
+        return item.dtype == object and item.ndim == 1
+    return _is_list(item)
+
+
 def kinds_of(items) -> set[type]:
     """The types of items; all that one asks of many. Compiled code does not ask."""
     return set() if compiling() else set(map(type, items))
 
 
-def _lists_among(items: list, opens) -> list[bool]:
-    """Which items are lists; [] for none of many that are all numbers or tensors, [True] for many that are all lists."""
+def _lists_among(items: list, opens) -> tuple[list[bool], set[type]]:
+    """Which items are lists, and the types of the items; [] for none of many, and [True] for all of many, that are of one
+    kind."""
     kinds = kinds_of(items)
     if kinds and kinds <= _LEAVES:
-        return []
-    return [True] if kinds == {list} else [opens(item) for item in items]
+        return [], kinds
+    alike = kinds == {list} or (kinds == {np.ndarray} and len({(a.dtype, a.ndim) for a in items}) == 1)
+    return [opens(items[0])] if alike else [opens(item) for item in items], kinds
 
 
-def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[int]], list]:
-    """The lengths of every nesting of `data` below the outermost list, and the items of the innermost lists.
+def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[int]], list, set[type]]:
+    """The lengths of every nesting of `data` below the outermost list, the items of the innermost lists, and their types as
+    kinds_of has them.
 
     Works level by level, without recursion: neither deep nesting nor a list that contains itself exhausts the stack.
     """
@@ -91,7 +102,7 @@ def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[in
         raise LoDTypeError(f"expected a list of sequences, got {type(data).__name__}")
     levels: list[list[int]] = []
     items, seen = list(data), {id(data): data}  # keeps the objects alive, so that no id is reused
-    lists = _lists_among(items, opens)
+    lists, kinds = _lists_among(items, opens)
     while depth is None or len(levels) < depth:
         if not any(lists):
             if items and depth is not None:
@@ -103,7 +114,7 @@ def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[in
         if len(levels) >= _DEEPEST:
             raise LoDValueError(f"expected at most {_DEEPEST} nestings, got more (a list inside itself?)")
         parts = list(itertools.chain.from_iterable(items))
-        below = _lists_among(parts, opens)
+        below, kinds = _lists_among(parts, opens)
         if any(below):
             may_recur = [item for item in items if _is_list(item) or item.dtype == object]
             here = {id(item): item for item in may_recur if any(opens(part) and len(part) for part in item)}
@@ -119,7 +130,7 @@ def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[in
         levels = [[]]
     while depth is not None and len(levels) < depth:
         levels.append([])
-    return levels, items
+    return levels, items, kinds
 
 
 def of_numbers(items: list, kinds: set[type], dtype=None, device=None) -> Tensor:
@@ -164,9 +175,8 @@ def lod_tensor(
         raise LoDValueError(f"expected depth >= 1, got {shown(depth)}")
     if depth is None and isinstance(level_names, (list, tuple)):
         depth = len(level_names) or None  # from empty sequences alone the depth is unknown
-    levels, items = opened(data, depth, _is_list_or_array)
+    levels, items, kinds = opened(data, depth, _is_list_or_array)
     lod = LoD.parsed_lengths("lengths", levels, level_names)
-    kinds = kinds_of(items)
     if not (kinds and kinds <= NUMBERS) and any(isinstance(item, (Tensor, np.ndarray)) for item in items):
         if not all(isinstance(item, (Tensor, np.ndarray)) for item in items):
             raise LoDTypeError(f"expected leaves of one kind, got tensors and {type(items[0]).__name__}")
@@ -219,6 +229,7 @@ def from_cu_seqlens(values: Tensor | np.ndarray, cu_seqlens, *, level_names=None
 @public
 def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     """A (nested) list of tensors or numpy arrays, each the rows of one innermost sequence. Copies, and keeps gradients.
+    Arrays of objects are lists.
 
     LoDTensors of equal depth keep their levels, below those of the list: each of them is a sequence of its outermost
     sequences, and `from_tensors([x, y])` has one level more than x.
@@ -227,15 +238,19 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
         ValueError: for no tensors, since the shape of a row would be unknown; for rows of different shapes.
         TypeError: for a tensor without rows; for LoDTensors beside tensors.
     """
-    levels, items = opened([tensors])
+    levels, items, kinds = opened([tensors], opens=is_list_or_objects)
     if not items:
         raise LoDValueError("expected at least 1 tensor, got none: the shape of a row would be unknown")
-    kinds = kinds_of(items)
+    return of_rows(items, kinds, levels[1:], level_names)
+
+
+def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=None) -> LoDTensor:
+    """What from_tensors makes of tensors of those types under those levels."""
     if any(issubclass(kind, LoDTensor) for kind in kinds or map(type, items)):
         xs = all_lod(items)
         whole = joined(xs)
         lod = whole.lod
-        for lengths in ([x.num_sequences() for x in xs], *levels[:0:-1]):
+        for lengths in ([x.num_sequences() for x in xs], *levels[::-1]):
             lod = lod.group(lengths)
         return made(whole.values(), lod if level_names is None else lod.named(level_names))
     if kinds == {np.ndarray} and len({(a.dtype, a.shape[1:], a.ndim) for a in items}) == 1:
@@ -243,13 +258,15 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     else:
         rows = items if kinds == {Tensor} else [tensor_of("tensors", item) for item in items]
     with_memory(*rows)
-    if any(t.dim() == 0 for t in rows):
+    shapes = [t.shape for t in rows]
+    distinct = set(shapes) if kinds == {Tensor} else shapes  # others may have sizes that are symbols
+    if not all(map(len, distinct)):
         raise LoDTypeError("expected tensors with rows, got a scalar")
-    shapes = {tuple(t.shape[1:]) for t in rows}
-    if len(shapes) > 1:
-        raise LoDValueError(f"expected elements of one shape, got {sorted(shapes)[:2]}")
-    lengths = [t.shape[0] for t in (rows if len(rows) == len(items) else items)]
-    return from_lengths(torch.cat(rows), [*levels[1:], lengths], level_names=level_names)
+    elements = {tuple(shape[1:]) for shape in distinct}
+    if len(elements) > 1:
+        raise LoDValueError(f"expected elements of one shape, got {sorted(elements)[:2]}")
+    lengths = [shape[0] for shape in (shapes if len(rows) == len(items) else [item.shape for item in items])]
+    return from_lengths(torch.cat(rows), [*levels, lengths], level_names=level_names)
 
 
 @public

@@ -101,7 +101,7 @@ def with_memory(*values) -> None:
         return
     with torch._C.DisableTorchFunctionSubclass():
         for t in values:
-            if not isinstance(t, Tensor) or stands_in(t):
+            if type(t) is not Tensor and (not isinstance(t, Tensor) or stands_in(t)):
                 continue
             try:
                 few = too_few_bytes(t)

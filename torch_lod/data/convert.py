@@ -102,7 +102,7 @@ def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoD
         a copy of the rows, with gradient, and for each level the keys of its sequences, in ascending order.
 
     Raises:
-        ValueError: for no keys, keys of another number than rows, keys that are missing (None, NaN).
+        ValueError: for no keys, keys of another number than rows, keys that are missing (None, NaN, NaT, pandas.NA).
         TypeError: for keys that cannot be ordered.
     """
     rows = tensor_of("values", values)
@@ -124,7 +124,7 @@ def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoD
             ) from None
         if column.ndim != 1 or len(column) != len(rows):
             raise LoDValueError(f"expected keys[{k}] with {len(rows)} keys, one for each row, got shape {column.shape}")
-        missing = column != column if column.dtype != object else np.array([v is None or v != v for v in column], bool)
+        missing = column != column if column.dtype != object else np.array([_missing(v) for v in column], bool)
         for i in np.flatnonzero(missing)[:1]:
             raise LoDValueError(f"expected a key for each row in keys[{k}], got {column[i]!r} at index {i}")
         try:
@@ -147,6 +147,16 @@ def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoD
         levels.append(np.append(at, len(rows) if inner is None else len(inner)))
     lod = LoD.parsed_offsets("keys", levels, level_names)
     return LoDTensor(ops.gather_rows(rows, torch.from_numpy(order).to(rows.device)), lod), found
+
+
+def _missing(key) -> bool:
+    """None, NaN, NaT, and pandas.NA, whose comparisons are neither true nor false."""
+    if key is None:
+        return True
+    try:
+        return bool(key != key)
+    except (TypeError, ValueError):
+        return type(key).__name__ == "NAType"
 
 
 @public

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of docs/five_programs.md beside the same models without LoDTensors, from samples to trained parameters.
+
+python -m benchmarks.programs [--rounds 9] [--write benchmarks/results/FILE.md]
+
+Each program is run from the page. Its model and its twin then get the same parameters and the same samples in the same batches;
+losses and gradients of every batch are compared. What is timed is an epoch: collate, forward, backward, optimizer, on one
+thread, in CPU time, in turns, the smallest of the rounds; the twin also on batches of samples of similar length, in which it
+pads less. A token is a row: a word, a byte, a frame.
+"""
+
+import argparse
+import contextlib
+import copy
+import io
+import re
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, ctc_loss
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+import torch_lod as tl
+
+from . import measure
+from .cases import Setup
+
+PAGE = Path(__file__).parent.parent / "docs/five_programs.md"
+TOLERANCE = 1e-4
+
+
+def programs() -> dict[str, str]:
+    """The source of every program of the page by its title."""
+    return dict(re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", PAGE.read_text(), re.S | re.M))
+
+
+def run(title: str, source: str) -> tuple[dict, str]:
+    """The names that a program defines, and what it prints."""
+    names, printed = {"__name__": title}, io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, title, "exec"), names)
+    return names, printed.getvalue().strip()
+
+
+def padded(sequences, value=0) -> torch.Tensor:
+    return pad_sequence([torch.as_tensor(s) for s in sequences], batch_first=True, padding_value=value)
+
+
+def recurrence(layer: nn.LSTM) -> nn.LSTM:
+    """torch's LSTM with the parameters of ours."""
+    made = nn.LSTM(layer.input_size, layer.hidden_size, batch_first=True, bidirectional=layer.bidirectional)
+    made.load_state_dict(layer.state_dict())
+    return made
+
+
+class Twin(nn.Module):
+    """The same model without LoDTensors: `collate` makes its batch of samples, `forward` the loss of a batch."""
+
+    recurrent: tuple[str, ...] = ()
+
+    def __init__(self, names: dict):
+        super().__init__()
+        for name, child in copy.deepcopy(names["model"]).named_children():
+            setattr(self, name, recurrence(child) if name in self.recurrent else child)
+
+    def through(self, layer: nn.LSTM, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(layer(packed)[0], batch_first=True)[0]
+
+
+class Classifier(Twin):
+    recurrent = ("words", "sentences")
+
+    def collate(self, samples):
+        longest = max(len(s) for d in samples for s in d["words"])
+        lines = [padded([*d["words"], [0] * longest])[:-1] for d in samples]
+        lengths = padded([[len(s) for s in d["words"]] for d in samples])
+        counts = torch.tensor([len(d["words"]) for d in samples])
+        return padded(lines), lengths, counts, torch.tensor([d["genre"] for d in samples])
+
+    @staticmethod
+    def last(states, lengths):
+        """The state before the padding begins; zeros if there is none."""
+        found = states[torch.arange(len(states)), (lengths - 1).clamp(min=0)]
+        return found * (lengths > 0).unsqueeze(1)
+
+    def forward(self, words, lengths, counts, genre):
+        states, _ = self.words(self.embed(words.flatten(0, 1)))
+        sentences = self.last(states, lengths.flatten()).unflatten(0, lengths.shape)
+        states, _ = self.sentences(sentences)
+        return cross_entropy(self.out(self.last(states, counts)), genre)
+
+
+class Tagger(Twin):
+    recurrent = ("states",)
+
+    def collate(self, samples):
+        lengths = torch.tensor([len(s["words"]) for s in samples])
+        return padded([s["words"] for s in samples]), lengths, padded([s["tags"] for s in samples], -100)
+
+    def forward(self, words, lengths, tags):
+        scores = self.out(self.through(self.states, self.embed(words), lengths))
+        return cross_entropy(scores.flatten(0, 1), tags.flatten(), ignore_index=-100)
+
+
+class Spotter(Twin):
+    def collate(self, samples):
+        frames = [s["frames"] for s in samples]
+        lengths = torch.tensor([len(f) for f in frames])
+        return padded(frames), lengths, torch.stack([s["digit"] for s in samples])
+
+    def forward(self, frames, lengths, digit):
+        beyond = (torch.arange(frames.shape[1]) >= lengths[:, None])[:, None]
+        x = self.first(frames.transpose(1, 2)).relu().masked_fill(beyond, 0)
+        x = self.second(x).relu().masked_fill(beyond, -torch.inf)
+        return cross_entropy(self.out(x.amax(2)), digit)
+
+
+class Transformer(Twin):
+    def collate(self, samples):
+        ids = [torch.frombuffer(bytearray(text, "utf-8"), dtype=torch.uint8).long() for text in samples]
+        lengths = torch.tensor([len(i) for i in ids])
+        following = [torch.cat([i[1:], i.new_full((1,), -100)]) for i in ids]
+        return padded(ids), lengths, padded(following, -100)
+
+    def forward(self, ids, lengths, following):
+        at = torch.arange(ids.shape[1])
+        x = self.embed(ids) + self.positions(at)
+        causal = at[:, None] < at
+        x = self.layers(x, mask=causal, src_key_padding_mask=at >= lengths[:, None], is_causal=True)
+        return cross_entropy(self.out(x).flatten(0, 1), following.flatten(), ignore_index=-100)
+
+
+class Listener(Twin):
+    recurrent = ("states",)
+
+    def collate(self, samples):
+        frames, letters = [s["frames"] for s in samples], [s["letters"] for s in samples]
+        lengths = (torch.tensor([len(s) for s in given]) for given in (frames, letters))
+        return padded(frames), padded(letters), *lengths
+
+    def forward(self, frames, letters, lengths, counts):
+        x = self.conv(frames.transpose(1, 2)).relu().transpose(1, 2)
+        scores = self.out(self.through(self.states, x, lengths)).log_softmax(2)
+        return ctc_loss(scores.transpose(0, 1), letters, lengths, counts)
+
+
+TWINS = {
+    "Nested classifier": (Classifier, "padded"),
+    "Tagger": (Tagger, "PackedSequence"),
+    "Frames": (Spotter, "padded"),
+    "Packed Transformer": (Transformer, "padded"),
+    "CTC": (Listener, "PackedSequence"),
+}
+
+
+class Epoch:
+    """One of two contestants: an epoch over the same samples in the same batches."""
+
+    def __init__(self, model: nn.Module, batch_of, loss_of, plan: list[list[int]]):
+        self.model, self.batch_of, self.loss_of, self.plan = model, batch_of, loss_of, plan
+        self.optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+        self.seconds = float("inf")
+
+    def gradients(self, indices: list[int]) -> list[torch.Tensor]:
+        self.optimizer.zero_grad()
+        loss = self.loss_of(self.batch_of(indices))
+        loss.backward()
+        named = sorted(self.model.named_parameters())
+        return [loss.detach(), *(p.grad for _, p in named if p.grad is not None)]
+
+    def turn(self) -> None:
+        begin = time.process_time()
+        for indices in self.plan:
+            loss = self.loss_of(self.batch_of(indices))
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+        self.seconds = min(self.seconds, time.process_time() - begin)
+
+
+class Pair(NamedTuple):
+    """What a program prints, both contestants, and the twin again on batches of similar length; the largest difference of a
+    loss or gradient; rows, and cells when padded."""
+
+    names: dict
+    printed: str
+    ours: Epoch
+    theirs: Epoch
+    alike: Epoch
+    apart: float
+    rows: int
+    cells: int
+
+
+def paired(title: str, source: str) -> Pair:
+    names, printed = run(title, source)
+    kind, _ = TWINS[title]
+    data = names.get("samples") or names.get("dataset") or names["texts"]
+    plan = list(names["sampler"])
+    twin = kind(names)
+    take = getattr(data, "__getitems__", lambda indices: [data[i] for i in indices])
+    collate, samples = names["loader"].collate_fn, list(data)
+    ours = Epoch(names["model"], lambda indices: collate(take(indices)), names["loss_of"], plan)
+    lengths = [len(rows_of(collate([sample]))) for sample in samples]
+    similar = list(tl.data.BucketSampler(lengths, -(-len(samples) // len(plan))))
+    theirs, alike = (
+        Epoch(twin, lambda indices: twin.collate([samples[i] for i in indices]), lambda batch: twin(*batch), batches)
+        for batches in (plan, similar)
+    )
+    apart, rows, cells = 0.0, 0, 0
+    for indices in plan:
+        for x, y in zip(ours.gradients(indices), theirs.gradients(indices), strict=True):
+            apart = max(apart, float((x - y).abs().max() / y.abs().max().clamp(min=1e-6)))
+        x, (dense, *_) = rows_of(ours.batch_of(indices)), theirs.batch_of(indices)
+        rows += len(x)
+        cells += dense.numel() // x[:1].numel()
+    return Pair(names, printed, ours, theirs, alike, apart, rows, cells)
+
+
+def rows_of(batch) -> tl.LoDTensor:
+    """What a model reads of a batch."""
+    return batch if isinstance(batch, tl.LoDTensor) else next(iter(batch.values()))
+
+
+def compare(title: str, source: str, rounds: int) -> str:
+    """A row of the table."""
+    pair = paired(title, source)
+    if not pair.apart <= TOLERANCE:
+        raise SystemExit(f"{title}: the twin differs by {pair.apart:.1e}, more than {TOLERANCE}")
+    contestants = pair.ours, pair.theirs, pair.alike
+    for _ in range(rounds):
+        for contestant in contestants:
+            contestant.turn()
+    ours, theirs, alike = (pair.rows / contestant.seconds for contestant in contestants)
+    return (
+        f"| {title} | {len(source.splitlines())} | {pair.printed} | {pair.rows:,} | {pair.cells / pair.rows:.1f} | "
+        f"{ours:,.0f} | {TWINS[title][1]}: {theirs:,.0f} | {ours / theirs:.1f} | {alike:,.0f} | {ours / alike:.1f} | "
+        f"{pair.apart:.0e} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--write", type=Path, help="put the table into this file")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    about = measure.header(Setup(torch.device("cpu"), 1, False), measure.Effort(given.rounds, 0, 0))
+    lines = [
+        "# CPU: five programs beside their twins\n",
+        "`python -m benchmarks.programs`: [the programs](../../docs/five_programs.md), each beside the same model with the same",
+        "parameters on the same batches of samples. An epoch from samples to parameters, in CPU time, the contestants in turns;",
+        "the twin also on equally many batches of samples of similar length (`BucketSampler`), as one would give it.\n",
+        *(f"- {what}: {about[what]}" for what in ("processor", "torch", "torch_lod", "load average at the start")),
+        f"- minima of {given.rounds} alternating rounds\n",
+        "| program | lines | it prints | tokens | padded, per token | tokens/s | twin, tokens/s | ours / twin | twin, batches of "
+        "similar length | ours / that | largest difference of loss and gradients |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines))
+    for title, source in programs().items():
+        lines.append(compare(title, source, given.rounds))
+        print(lines[-1], flush=True)
+    if given.write:
+        given.write.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -465,7 +465,7 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
         outer.agreed(other)
     _rows_of_one_shape(xs)
     lod = xs[0].lod
-    if k == lod.depth - 1 and all(x.lod_level == lod.depth for x in xs):
+    if k == lod.depth - 1:
         below = [torch.stack([x.lod.levels[k] for x in xs]).sum(0)]
     else:
         order = torch.arange(counts[0] * len(xs), device="cpu").view(len(xs), counts[0]).t().flatten()

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs tests/distributed_checks.py on 2 and on 4 processes of gloo over loopback.
+
+The processes are forked from this one, which has imported torch and run nothing: their start costs next to nothing. Every
+process runs all checks of a list, in order. It ends with what went wrong, and kills them if they do not end by themselves.
+"""
+
+import importlib
+import os
+import sys
+import tempfile
+import time
+import traceback
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+#: A busy machine takes its time.
+TIMEOUT = timedelta(seconds=60)
+DEADLINE = 200.0
+
+
+def child(rank: int, world: int, folder: str, checks, timeout: timedelta) -> str:
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world, timeout=timeout)
+    for check in checks:
+        torch.manual_seed(rank)
+        try:
+            check()
+        except BaseException:
+            return f"{check.__name__} on rank {rank} of {world}:\n{traceback.format_exc()}"
+    return ""
+
+
+def run(world: int, checks, timeout: timedelta = TIMEOUT, lost=()) -> list[str]:
+    """What went wrong. Processes in `lost` do not come to their end."""
+    with tempfile.TemporaryDirectory() as folder:
+        pids = []
+        for rank in range(world):
+            pid = os.fork()
+            if pid == 0:
+                said = child(rank, world, folder, checks, timeout)
+                with open(f"{folder}/part.{rank}", "w") as file:
+                    file.write(said)
+                os.rename(f"{folder}/part.{rank}", f"{folder}/said.{rank}")
+                os._exit(0)
+            pids.append(pid)
+        wanted = [f"{folder}/said.{rank}" for rank in range(world) if rank not in lost]
+        end = time.monotonic() + DEADLINE
+        while time.monotonic() < end and not all(map(os.path.exists, wanted)):
+            time.sleep(0.05)
+        for pid in pids:
+            os.kill(pid, 9)
+        for pid in pids:
+            os.waitpid(pid, 0)
+        said = [open(path).read() if os.path.exists(path) else f"{path[-1]} did not end" for path in wanted]
+    return [words for words in said if words]
+
+
+if __name__ == "__main__":
+    plan = importlib.import_module("distributed_checks").plan
+    failed = False
+    for world, checks, options in plan():
+        went_wrong = run(world, checks, **options)
+        print("\n".join(went_wrong) or f"{world} processes, {len(checks)} checks: all right", flush=True)
+        failed |= bool(went_wrong)
+    sys.exit(int(failed))

@@ -5,7 +5,9 @@ The processes are forked from this one, which has imported torch and run nothing
 process runs all checks of a list, in order. It ends with what went wrong, and kills them if they do not end by themselves.
 """
 
+import functools
 import importlib
+import itertools
 import os
 import sys
 import tempfile
@@ -21,11 +23,17 @@ TIMEOUT = timedelta(seconds=60)
 DEADLINE = 200.0
 
 
-def child(rank: int, world: int, folder: str, checks, timeout: timedelta) -> str:
+def child(rank: int, world: int, folder: str, checks, timeout: timedelta, programs: bool) -> str:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     meeting = f"file://{folder}/meeting"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world, timeout=timeout)
+    meet = functools.partial(dist.init_process_group, rank=rank, world_size=world, timeout=timeout)
+    if programs:  # they meet themselves, as torchrun tells them
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "TEST_FOLDER": folder}
+        meetings = itertools.count()
+        dist.init_process_group = lambda backend: meet(backend, init_method=f"{meeting}.{next(meetings)}")
+    else:
+        meet("gloo", init_method=meeting)
     for check in checks:
         torch.manual_seed(rank)
         try:
@@ -35,14 +43,14 @@ def child(rank: int, world: int, folder: str, checks, timeout: timedelta) -> str
     return ""
 
 
-def run(world: int, checks, timeout: timedelta = TIMEOUT, lost=()) -> list[str]:
-    """What went wrong. Processes in `lost` do not come to their end."""
+def run(world: int, checks, timeout: timedelta = TIMEOUT, lost=(), programs: bool = False) -> list[str]:
+    """What went wrong. Processes in `lost` do not come to their end; `programs` make the process group themselves."""
     with tempfile.TemporaryDirectory() as folder:
         pids = []
         for rank in range(world):
             pid = os.fork()
             if pid == 0:
-                said = child(rank, world, folder, checks, timeout)
+                said = child(rank, world, folder, checks, timeout, programs)
                 with open(f"{folder}/part.{rank}", "w") as file:
                     file.write(said)
                 os.rename(f"{folder}/part.{rank}", f"{folder}/said.{rank}")

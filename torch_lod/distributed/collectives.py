@@ -227,13 +227,8 @@ def _moved(call: str, group: Any, give: Callable[[Processes], list], **options) 
     if not lods and depth:
         lods = [LoD([[0]] * depth, level_names=names)]
     plain = [values_of(x) for x in given if x is not None]
-    rows = (
-        plain[0]
-        if len(plain) == 1
-        else torch.cat(plain)
-        if plain
-        else torch.empty(0, *element, dtype=dtype, device=device)
-    )
+    nothing = torch.empty(0, *element, dtype=dtype, device=device)
+    rows = plain[0] if len(plain) == 1 else torch.cat(plain or [nothing])
     send = [0 if x is None else x.shape[0] for x in given]
     needs = any(other.get("needs", False) for other in found)
     return _sent(p, call, rows, send, receive, device, _needed(p, found, needs)), lods, receive

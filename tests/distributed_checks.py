@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from distributed_examples import the_demo, the_example_goes_on_in_the_middle_of_an_epoch
+from distributed_examples import programs_want_torchrun, the_demo, the_example_goes_on_in_the_middle_of_an_epoch
 from distributed_models import accumulation, ddp_hooks, exact_mean_of_ddp, exact_mean_of_fsdp, samplers_know_their_rank
 from torch import Tensor
 
@@ -420,4 +420,4 @@ def plan():
     yield 4, [*checks, a_rank_is_killed], {"lost": [1]}
     yield 4, [a_rank_is_killed_in_training], {"lost": [1]}
     yield 2, [a_rank_is_silent], {"lost": [1], "timeout": timedelta(seconds=5)}
-    yield 2, [the_example_goes_on_in_the_middle_of_an_epoch, the_demo], {"programs": True}
+    yield 2, [programs_want_torchrun, the_example_goes_on_in_the_middle_of_an_epoch, the_demo], {"programs": True}

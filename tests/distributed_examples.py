@@ -58,3 +58,15 @@ def the_demo() -> None:
     losses, alone = (torch.load(folder / out / "checkpoint.pt", weights_only=True) for out in ("shared", "alone"))
     torch.testing.assert_close(losses["losses"], alone["losses"], rtol=1e-4, atol=1e-5)
     assert [entry["tokens"] for entry in losses["history"]] == [entry["tokens"] for entry in alone["history"]]
+
+
+def programs_want_torchrun() -> None:
+    import distributed_training as example
+    import train_nested_rnn as demo
+
+    rank = os.environ.pop("RANK")
+    for program, options in ((example, ()), (demo, ("--distributed",))):
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            assert program.main([*options]) == 2
+        assert "torchrun: torchrun --nproc-per-node 2 " in said.getvalue()
+    os.environ["RANK"] = rank

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,11 +17,12 @@ from malformed_distributed import alone
 import torch_lod as tl
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent
 
 
 def run(*command, timeout: float = 400) -> str:
     """What a program prints. It and the processes that it started are killed after the time."""
-    env = {**os.environ, "PYTHONPATH": str(HERE.parent), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", *map(str, command)],
         stdout=subprocess.PIPE,
@@ -63,3 +65,9 @@ def test_a_process_by_itself():
         tl.distributed.all_gather(x)
     with alone(), pytest.raises(tl.LoDError, match="expected a group that is in use, got one that was destroyed"):
         tl.distributed.all_gather(x, group=group)
+
+
+def test_torchrun_starts_the_example(tmp_path):
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
+    said = run(*launch, ROOT / "examples/distributed_training.py", "--epochs", 1, "--workers", 0, "--out", tmp_path)
+    assert re.search(r"test accuracy \d+\.\d% \(2 processes, DistributedDataParallel\)\n$", said), said

@@ -9,6 +9,7 @@ import functools
 import importlib
 import itertools
 import os
+import re
 import sys
 import tempfile
 import time
@@ -17,10 +18,11 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 #: A busy machine takes its time.
 TIMEOUT = timedelta(seconds=60)
-DEADLINE = 200.0
+DEADLINE = 400.0
 
 
 def child(rank: int, world: int, folder: str, checks, timeout: timedelta, programs: bool) -> str:
@@ -68,6 +70,25 @@ def run(world: int, checks, timeout: timedelta = TIMEOUT, lost=(), programs: boo
     return [words for words in said if words]
 
 
+def started_by_torchrun() -> str:
+    """What went wrong with the example; torchrun's launcher, with processes that are forked as well."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    nodes = {"min_nodes": 1, "max_nodes": 1, "nproc_per_node": 2}
+    meeting = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": str(os.getpid())}
+    launch = elastic_launch(LaunchConfig(**nodes, **meeting, start_method="fork", max_restarts=0), example)
+    with tempfile.TemporaryDirectory() as folder:
+        said = launch(["--epochs", "1", "--workers", "0", "--out", folder])
+    last = r"test accuracy \d+\.\d% \(2 processes, DistributedDataParallel\)\n$"
+    return "" if re.search(last, said[0]) and not said[1] else str(said)
+
+
+def example(options: list[str]) -> str:
+    """What it prints on one of the processes."""
+    return importlib.import_module("distributed_examples").printed(
+        importlib.import_module("distributed_training"), *options
+    )
+
+
 if __name__ == "__main__":
     plan = importlib.import_module("distributed_checks").plan
     failed = False
@@ -75,4 +96,6 @@ if __name__ == "__main__":
         went_wrong = run(world, checks, **options)
         print("\n".join(went_wrong) or f"{world} processes, {len(checks)} checks: all right", flush=True)
         failed |= bool(went_wrong)
-    sys.exit(int(failed))
+    said = started_by_torchrun()
+    print(said or "2 processes of torchrun: all right")
+    sys.exit(int(failed or bool(said)))

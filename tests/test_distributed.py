@@ -3,7 +3,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 
 
-def run(*command, timeout: float = 400) -> str:
+def run(*command, timeout: float = 1500) -> str:
     """What a program prints. It and the processes that it started are killed after the time."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
@@ -42,7 +41,7 @@ def run(*command, timeout: float = 400) -> str:
 
 def test_2_and_4_processes():
     said = run(HERE / "distributed_run.py")
-    assert said.count("all right") == 5, said
+    assert said.count("all right") == 6, said
 
 
 def test_a_process_by_itself():
@@ -65,9 +64,3 @@ def test_a_process_by_itself():
         tl.distributed.all_gather(x)
     with alone(), pytest.raises(tl.LoDError, match="expected a group that is in use, got one that was destroyed"):
         tl.distributed.all_gather(x, group=group)
-
-
-def test_torchrun_starts_the_example(tmp_path):
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
-    said = run(*launch, ROOT / "examples/distributed_training.py", "--epochs", 1, "--workers", 0, "--out", tmp_path)
-    assert re.search(r"test accuracy \d+\.\d% \(2 processes, DistributedDataParallel\)\n$", said), said

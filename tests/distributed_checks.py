@@ -100,6 +100,10 @@ def strides_names_and_conjugates() -> None:
     same(found, tl.cat([wide - rank + r for r in range(world)]))
     turned = torch.randn(3, dtype=torch.complex64).conj()
     torch.testing.assert_close(D.all_gather(turned)[3 * rank : 3 * rank + 3], turned.resolve_conj())
+    if rank == 0:
+        torch.testing.assert_close(D.gather(turned)[:3], turned.resolve_conj())
+    else:
+        D.gather(turned)
     mixed = batch(rank, names=rank == world - 1)
     assert D.all_gather(mixed).level_names == ("level 0", "level 1")
     weight = torch.nn.Parameter(torch.ones(2, 2))

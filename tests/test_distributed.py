@@ -59,6 +59,11 @@ def test_a_process_by_itself():
             assert (x.grad == 1).all()
         assert float(d.global_token_mean(x.detach().values()[:, 0])) == pytest.approx(float(x[:, 0].detach().mean()))
         assert d.global_token_count([x, 2]) == 8
+
+        def step(x):
+            return d.global_token_mean(d.all_gather(x * 2).square().sum(1))
+
+        torch.testing.assert_close(torch.compile(step, backend="eager")(x), step(x))  # outside of the graph
         group = dist.group.WORLD
     with pytest.raises(tl.LoDError, match="expected a process group, got none"):
         tl.distributed.all_gather(x)

@@ -22,6 +22,7 @@ from .processes import Processes
 __all__ = ["all_gather", "all_to_all", "broadcast", "gather", "scatter"]
 
 
+@torch.compiler.disable
 @public
 def all_gather(x: MaybeLoD, *, group: Any = None) -> MaybeLoD:
     """The batches of all ranks as one, on every rank: sequences in the order of the ranks.
@@ -43,6 +44,7 @@ def all_gather(x: MaybeLoD, *, group: Any = None) -> MaybeLoD:
     return _joined(*_moved("all_gather", group, lambda p: [_rows("x", x)] * p.size))
 
 
+@torch.compiler.disable
 @public
 def gather(x: MaybeLoD, dst: int = 0, *, group: Any = None) -> MaybeLoD:
     """The batches of all ranks as one, on rank `dst`.
@@ -65,6 +67,7 @@ def gather(x: MaybeLoD, dst: int = 0, *, group: Any = None) -> MaybeLoD:
     return _joined(*_moved("gather", group, give, dst=dst))
 
 
+@torch.compiler.disable
 @public
 def scatter(parts: list | None = None, src: int = 0, *, group: Any = None) -> MaybeLoD:
     """A batch for every rank from rank `src`.
@@ -89,6 +92,7 @@ def scatter(parts: list | None = None, src: int = 0, *, group: Any = None) -> Ma
     return _joined(*_moved("scatter", group, give, src=src))
 
 
+@torch.compiler.disable
 @public
 def broadcast(x: MaybeLoD | None = None, src: int = 0, *, group: Any = None) -> MaybeLoD:
     """The batch of rank `src`, on every rank.
@@ -110,6 +114,7 @@ def broadcast(x: MaybeLoD | None = None, src: int = 0, *, group: Any = None) -> 
     return _joined(*_moved("broadcast", group, give, src=src))
 
 
+@torch.compiler.disable
 @public
 def all_to_all(parts: list, *, group: Any = None) -> list:
     """A batch from every rank to every rank: part r goes to the r-th rank of the group.

@@ -19,6 +19,7 @@ from .processes import Processes
 __all__ = ["global_token_count", "global_token_mean"]
 
 
+@torch.compiler.disable
 @public
 def global_token_mean(
     loss_rows: MaybeLoD,
@@ -70,6 +71,7 @@ def global_token_mean(
     return _Mean.apply(own, value, p.size / tokens if tokens else 0.0).to(loss_rows.dtype)
 
 
+@torch.compiler.disable
 @public
 def global_token_count(tokens: Any, *, group: Any = None) -> float:
     """The number of tokens of all ranks, the `total` of `global_token_mean`.

@@ -5,6 +5,7 @@
     python examples/train_nested_rnn.py                        the demo: about a minute on 2 cores
     python examples/train_nested_rnn.py --data reviews.jsonl   your own documents
     python examples/train_nested_rnn.py --predict script.py    ask the trained model
+    torchrun --nproc-per-node 2 examples/train_nested_rnn.py --distributed    every batch shared out to 2 processes
 
 The task: is a function's body in its written order, or are its lines shuffled? Which tokens occur
 says nothing about it: a model that ignores their order is right exactly half of the time.
@@ -21,10 +22,13 @@ import time
 STARTED = time.perf_counter()
 
 import argparse
+import contextlib
+import io
+import os
 import platform
 import sys
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +37,7 @@ import figures
 import numpy as np
 import plots
 import torch
+import torch.distributed as dist
 from corpus import (
     MAX_LINES,
     MIN_LINES,
@@ -239,7 +244,8 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
         trainer.restore(state)
         print(f"resumed after epoch {len(trainer.history)} of {settings.epochs}")
     accuracy = trainer.train(checkpoint=out / "checkpoint.pt")
-
+    if trainer.rank:
+        return
     report = {
         "test_accuracy": accuracy,
         "baselines": baselines,
@@ -266,6 +272,23 @@ def train(settings: Settings, out: Path, state: dict | None = None) -> None:
     print(f"test accuracy {accuracy:.1%} (order-free {order_free:.1%}, {seconds:.0f} s)")
 
 
+@contextlib.contextmanager
+def processes(several: bool) -> Iterator[None]:
+    """Those of torchrun, which meet here; only the first of them prints."""
+    if not several:
+        yield
+        return
+    if "RANK" not in os.environ:
+        raise InputError("--distributed is for torchrun: torchrun --nproc-per-node 2 " + " ".join(sys.argv))
+    dist.init_process_group("gloo")
+    printed = contextlib.redirect_stdout(io.StringIO()) if dist.get_rank() else contextlib.nullcontext()
+    try:
+        with printed, tl.distributed.watch():
+            yield
+    finally:
+        dist.destroy_process_group()
+
+
 # ---- command line ------------------------------------------------------------------------------
 
 
@@ -287,6 +310,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--limit", type=count, metavar="N", help="use only N functions or documents")
     # The steps are small: a second thread gains a tenth, and loses far more on a busy machine.
     add("--threads", type=count, default=1, help="default: %(default)s")
+    add("--distributed", action="store_true", default=False, help="one of the processes that torchrun started")
     add("--out", type=Path, default=Path("runs/nested_rnn"), help="folder, default: %(default)s")
     add = parser.add_mutually_exclusive_group().add_argument
     add("--resume", action="store_true", default=False, help="go on from the checkpoint in --out")
@@ -301,6 +325,10 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(asked.threads)
 
     def run() -> None:
+        with processes(asked.distributed):
+            answer()
+
+    def answer() -> None:
         if hasattr(asked, "predict"):
             print_predictions(asked.predict, asked.out, given.get("skip_bad_lines", False))
         elif hasattr(asked, "compare_padded"):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from corpus import Document, FunctionCorpus, LabelledCorpus, Vocabulary
 from running import InputError, Progress, check_fingerprint, fingerprint, save_checkpoint, set_learning_rate
 from torch import nn
@@ -50,15 +51,18 @@ class Trainer:
 
     def __init__(self, settings: Settings, corpus: Corpus, vocabulary: Vocabulary, model: nn.Module):
         self.settings, self.corpus, self.vocabulary, self.model = settings, corpus, vocabulary, model
+        self.rank, self.processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        self.shared = nn.parallel.DistributedDataParallel(model) if dist.is_initialized() else model
         self.optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr)
         self.history: list[dict] = []  # one entry per epoch
         self.losses: list[float] = []  # one per step
         self.baselines: dict[str, float] = {}  # test accuracy of other models, kept with this one
 
     def batches(self, documents: list[Document]) -> Iterator[tuple[tl.LoDTensor, torch.Tensor]]:
+        """Of every batch the part of this process."""
         size = self.settings.batch
         for begin in range(0, len(documents), size):
-            part = documents[begin : begin + size]
+            part = documents[begin : begin + size][self.rank :: self.processes]
             x = make_batch(part, self.vocabulary, self.corpus.level_names)
             yield x, torch.tensor([d.label for d in part])
 
@@ -72,7 +76,7 @@ class Trainer:
             self.history.append(entry)
             note = f"  test {entry['test_accuracy']:.1%}"
             progress.show(epoch, 1, entry["loss"], entry["tokens_per_second"], note)
-            if checkpoint:
+            if checkpoint and self.rank == 0:
                 self.save(checkpoint)
         return self.history[-1]["test_accuracy"]
 
@@ -83,10 +87,12 @@ class Trainer:
         steps = math.ceil(len(examples) / s.batch)
         started, tokens, correct, loss_sum, speed = time.perf_counter(), 0, 0, 0.0, 0.0
         self.model.train()
+        if self.processes > 1:  # each draws its own dropout, also after it was resumed
+            torch.manual_seed(hash((s.seed, epoch, self.rank)))
         for step, (x, labels) in enumerate(self.batches(examples), start=1):
             set_learning_rate(self.optimizer, s.lr, (epoch + step / steps) / s.epochs, rise=0.15)
-            scores = self.model(x)
-            loss = nn.functional.cross_entropy(scores, labels)
+            scores = self.shared(x)
+            loss = self.loss(scores, labels)
             self.optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -100,6 +106,9 @@ class Trainer:
             speed = tokens / (time.perf_counter() - started)
             if step < steps:
                 progress.show(epoch, step / steps, loss_sum / step, speed)
+        if self.processes > 1:
+            correct, tokens = (int(tl.distributed.global_token_count(n)) for n in (correct, tokens))
+            speed *= self.processes
         return {
             "epoch": epoch + 1,
             "steps": steps,
@@ -109,6 +118,12 @@ class Trainer:
             "tokens_per_second": round(speed),
             "seconds": round(time.perf_counter() - started, 2),
         }
+
+    def loss(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The mean over the documents of a batch, also if several processes have parts of it."""
+        if self.processes == 1:
+            return nn.functional.cross_entropy(scores, labels)
+        return tl.distributed.global_token_mean(nn.functional.cross_entropy(scores, labels, reduction="none"))
 
     def test_accuracy(self) -> float:
         labels = torch.tensor([d.label for d in self.corpus.test])

@@ -16,6 +16,7 @@ FULL = os.environ.get("TORCH_LOD_FULL") == "1"
 ONCE = {
     "test_contributing.py": "recipes, in copies of the tree",
     "test_dtypes.py": "extreme numbers, which the compositions add and multiply in another order",
+    "test_distributed.py": "torch.distributed",
     "test_example.py": "the example program: its data, its options, its output",
     "test_extension.py": "headers, and an operator compiled elsewhere",
     "test_five_programs.py": "programs of the docs",

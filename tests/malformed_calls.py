@@ -502,9 +502,10 @@ def _pickled(value):
 
 def calls():
     """(entry point, valid call)"""
-    import malformed_data  # which has calls of its own, made as those here
+    import malformed_data  # which have calls of their own, made as those here
+    import malformed_distributed
 
-    for made in (_operators, _calls, malformed_data.calls, _methods, _modules, _loaders):
+    for made in (_operators, _calls, malformed_data.calls, malformed_distributed.calls, _methods, _modules, _loaders):
         yield from made()
 
 
@@ -512,6 +513,7 @@ def entry_points() -> set[str]:
     """Everything that a user can call, read from the package."""
     found = {f"tl.{name}" for name in [*tl.__all__, *paddle.__all__] if callable(getattr(tl, name))} - {"tl.LoDError"}
     found |= {f"tl.data.{name}" for name in tl.data.__all__}
+    found |= {f"tl.distributed.{name}" for name in tl.distributed.__all__}
     found |= {f"tl.ops.{name}" for name in tl.ops.__all__ if name != "COMPILED"}
     found |= {f"torch.ops.torch_lod.{name}" for name in RAW}
     for name in nn.__all__:

@@ -14,6 +14,7 @@ ROOMS = {
     "names of Paddle": "torch_lod/paddle/*.py",
     "modules": "torch_lod/nn/*.py",
     "files to batches": "torch_lod/data/*.py",
+    "processes": "torch_lod/distributed/*.py",
     "drop-in": "torch_lod/drop_in/*.py",
     "tests": "tests/**/*.py",
     "examples": "examples/**/*.*",

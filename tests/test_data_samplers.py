@@ -194,6 +194,45 @@ def test_a_loader_with_workers_counts_steps_itself():
     assert list(loader) == tail and sorted(itertools.chain(*head, *tail)) == list(range(300))
 
 
+@pytest.mark.parametrize("kind", ["sampler", "stream"])
+def test_ranks_with_workers_go_on_with_the_very_same_batches(kind):
+    """In the middle of an epoch, everything made anew, as after a crash; and in the epochs after it."""
+    rng = np.random.default_rng(0)
+    lengths = [rng.integers(0, 5, rng.integers(0, 4)) for _ in range(120)]
+    corpus = tl.lod_tensor([[rng.random(n).tolist() for n in of] for of in lengths], depth=2)
+    dataset = DATA.LoDDataset({"words": corpus, "label": torch.arange(120)})
+
+    def made(rank):
+        if kind == "sampler":
+            sampler = DATA.TokenBudgetSampler(corpus, 40, rank=rank, world_size=2)
+            return sampler, DataLoader(dataset, batch_sampler=sampler, num_workers=2, collate_fn=DATA.collate)
+        samples = [{"words": x, "label": i} for i, x in enumerate(corpus.sequences())]
+        stream = DATA.TokenBudgetStream(samples, 40, 20, rank=rank, world_size=2, cost=lambda s: len(s["words"]))
+        return stream, DataLoader(stream, batch_size=None, num_workers=2, collate_fn=DATA.collate)
+
+    def content(batches):
+        return [(x["words"].values().tolist(), x["words"].lod.to_list(), x["label"].tolist()) for x in batches]
+
+    seen = []
+    for rank in range(2):
+        source, loader = made(rank)
+        source.set_epoch(3)
+        batches = iter(loader)
+        head = content(itertools.islice(batches, 3))
+        state = source.state_dict(step=3)
+        tail = content(batches)
+        source.set_epoch(4)
+        following = content(loader)
+        source, loader = made(rank)
+        source.load_state_dict(state)
+        source.set_epoch(3)  # as trainers call it before every epoch
+        assert content(loader) == tail and len(tail) > 2
+        source.set_epoch(4)
+        assert content(loader) == following and source.state_dict(step=0)["epoch"] >= 4
+        seen += [label for _, _, labels in head + tail for label in labels]
+    assert sorted(seen) == list(range(120))
+
+
 def test_costs_at_levels():
     x = tl.from_lengths(torch.zeros(30), [[2, 0, 1], [1, 3, 2], [5, 0, 5, 10, 0, 10]])
     items = {(-1, "length"): [20, 0, 10], (0, "length"): [2, 0, 1], (1, "length"): [4, 0, 2]}

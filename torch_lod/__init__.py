@@ -16,6 +16,7 @@ if not _steps_aside():
 
     from . import collate, construct, sequence
     from . import data as data
+    from . import distributed as distributed
     from . import drop_in as drop_in  # registers the functions that replace torch's
     from . import nn as nn
     from . import ops as ops
@@ -45,6 +46,7 @@ if not _steps_aside():
             "LoDTensor",
             "data",
             "describe",
+            "distributed",
             "explain",
             "include_paths",
             "nn",

@@ -30,6 +30,7 @@ class _BatchSampler(Sampler[list]):
         self.drop_last = chosen("drop_last", drop_last, (True, False))
         self._items = Items(lengths, level, cost, balance, budget, too_large)
         self._epoch, self._step = 0, 0
+        self._ended: int | None = None  # the epoch whose end was reached, until something else begins
         self._planned: tuple[int, Groups] | None = None
 
     def _grouped(self, items: Items, rng) -> Groups:
@@ -76,7 +77,7 @@ class _BatchSampler(Sampler[list]):
         """The epoch whose batches are drawn next. An iteration that comes to its end goes on to the next epoch by itself."""
         epoch = a_seed("epoch", epoch)
         if epoch != self._epoch:
-            self._epoch, self._step = epoch, 0
+            self._epoch, self._step, self._ended = epoch, 0, None
         self._resumed = self._step > 0
 
     _resumed = False
@@ -93,14 +94,14 @@ class _BatchSampler(Sampler[list]):
     def _batches(self) -> Iterator[list]:
         # begins with the first batch: a DataLoader makes iterators that it does not use
         step, epoch = self._step if self._resumed else 0, self._epoch
-        self._resumed, self._step = False, step
+        self._resumed, self._step, self._ended = False, step, None
         plan = self._plan(epoch)
         offsets, world = plan.offsets, self.world_size
         for at in range(step, (len(offsets) - 1) // world):
             group = at * world + self.rank
             self._epoch, self._step = epoch, at + 1
             yield self._items.named(plan.order[offsets[group] : offsets[group + 1]])
-        self._epoch, self._step = epoch + 1, 0
+        self._epoch, self._step, self._ended = epoch + 1, 0, epoch
 
     @public
     def state_dict(self, step: int | None = None) -> dict:
@@ -109,8 +110,10 @@ class _BatchSampler(Sampler[list]):
         A DataLoader with workers asks a sampler for batches ahead of time: give the number of batches that training has had
         as `step`, or use torchdata's StatefulDataLoader, which keeps count itself.
         """
-        step = self._step if step is None else a_seed("step", step)
-        return {"epoch": self._epoch, "step": step, **self._identity()}
+        epoch, step = self._epoch, self._step if step is None else a_seed("step", step)
+        if step and self._ended is not None:  # workers had all batches of an epoch before training had
+            epoch = self._ended
+        return {"epoch": epoch, "step": step, **self._identity()}
 
     @public
     def load_state_dict(self, state: dict) -> None:
@@ -128,7 +131,7 @@ class _BatchSampler(Sampler[list]):
         steps = (len(self._plan(epoch).offsets) - 1) // self.world_size
         if not 0 <= step <= steps:
             raise LoDValueError(f"expected step in [0, {steps}], got {shown(step)}")
-        self._epoch, self._step, self._resumed = epoch, step, True
+        self._epoch, self._step, self._resumed, self._ended = epoch, step, True, None
 
     def _identity(self) -> dict[str, Any]:
         items, crc = self._items, 0

@@ -77,16 +77,24 @@ class TokenBudgetStream(IterableDataset):
         self.source, self.cost = source, cost
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # workers that live on see it change
         self._step, self._resumed = 0, False
+        self._begun = 0  # the step that the first worker gives
 
     @public
     def set_epoch(self, epoch: int) -> None:
         """The epoch that is drawn next; it does not change by itself. Workers see it as well."""
-        self._epoch.fill_(a_seed("epoch", epoch))
+        if a_seed("epoch", epoch) != int(self._epoch):
+            self._step, self._resumed = 0, False
+        self._epoch.fill_(epoch)
 
     @public
-    def state_dict(self) -> dict:
-        """Where this copy of the stream is: the epoch, and the step behind the last batch that it gave."""
-        return {"epoch": int(self._epoch), "step": self._step, **self._identity()}
+    def state_dict(self, step: int | None = None) -> dict:
+        """Where this copy of the stream is: the epoch, and the step behind the last batch that it gave.
+
+        Workers of a DataLoader have copies of their own: give the number of batches that training has had as `step`, or use
+        torchdata's StatefulDataLoader, which keeps the states of the copies.
+        """
+        step = self._step if step is None else a_seed("step", step)
+        return {"epoch": int(self._epoch), "step": step, **self._identity()}
 
     @public
     def load_state_dict(self, state: dict) -> None:
@@ -102,18 +110,19 @@ class TokenBudgetStream(IterableDataset):
                 )
         self._epoch.fill_(a_seed("epoch", state["epoch"]))
         self._step, self._resumed = a_seed("step", state["step"]), True
+        self._begun = self._step if get_worker_info() is None else 0  # a worker's own state: its steps are as they were
 
     def _identity(self) -> dict:
         keys = ("budget", "buffer", "seed", "world_size", "too_large", "drop_last")
         return {key: getattr(self, key) for key in keys}
 
     def __iter__(self) -> Iterator[list]:
-        first = self._step if self._resumed else 0
+        first, begun = (self._step, self._begun) if self._resumed else (0, 0)
         self._step, self._resumed = first, False
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         for step, batches in enumerate(self._steps(int(self._epoch))):
-            if step >= first and step % workers == worker:
+            if step >= first and (step - begun) % workers == worker:
                 self._step = step + 1
                 yield batches[self.rank]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..moved_rows import MovedRows
-from ..sequence.pool import _counted, _given
+from ..sequence.pool import mask_or_weight, rows_that_count
 from ..sequence_operator import a_float
 from ..tensor import LoDTensor, MaybeLoD, a_lod_tensor
 from ..validate import with_memory
@@ -124,7 +124,7 @@ def _sums(loss: Any, mask, weight) -> tuple[Tensor, float]:
         raise LoDValueError("expected weight without gradient, got one that requires it; see weight.detach()")
     of_rows = loss if isinstance(loss, LoDTensor) else None
     rows = loss if of_rows is None else of_rows.values()
-    kept = None if of_rows is None else _counted(of_rows.lod)
+    kept = None if of_rows is None else rows_that_count(of_rows.lod)
     if mask is not None:
         given = _of_rows("mask", mask, of_rows, rows)
         kept = given if kept is None else kept & given
@@ -140,7 +140,7 @@ def _sums(loss: Any, mask, weight) -> tuple[Tensor, float]:
 def _of_rows(what: str, given, of_rows: LoDTensor | None, rows: Tensor) -> Tensor:
     """A mask or weight as one number per row."""
     if of_rows is not None:
-        found, k = _given(what, given, of_rows.lod, "token")
+        found, k = mask_or_weight(what, given, of_rows.lod, "token")
         if k < of_rows.lod.depth:
             found = ops.segment_broadcast(found, of_rows.lod.row_offsets_at(k, found.device), rows.shape[0])
         return found

@@ -273,9 +273,9 @@ def sequence_loss(
             f"expected loss_rows of one number per row, (rows,), got {tuple(s.rows.shape)}; see loss_rows.mean(1)"
         )
     a_float(s.rows)
-    kept = _counted(loss_rows._lod)
+    kept = rows_that_count(loss_rows._lod)
     if mask is not None:
-        given, k = _given("mask", mask, s.lod, reduce)
+        given, k = mask_or_weight("mask", mask, s.lod, reduce)
         given = given if k == s.lod.depth else given[s.lod.segment_ids_at(k, given.device)]
         kept = given if kept is None else kept & given
     if kept is None and weight is None:
@@ -284,7 +284,7 @@ def sequence_loss(
     rows = s.rows if kept is None else torch.where(kept, s.rows, 0)
     weights = of_sequences = None
     if weight is not None:
-        weights, k = _given("weight", weight, s.lod, reduce)
+        weights, k = mask_or_weight("weight", weight, s.lod, reduce)
         if reduce not in ("token", "sequence") and k <= s.k:
             raise LoDValueError(
                 f"expected a weight per row, or per sequence of a level inside level {s.k}, got one per sequence of level "
@@ -328,7 +328,7 @@ def _ratio(above: Tensor, below: Tensor, offsets: Tensor) -> tuple[Tensor, Tenso
     return torch.where(full, above / torch.where(full, below, 1), 0), full
 
 
-def _counted(lod) -> Tensor | None:
+def rows_that_count(lod) -> Tensor | None:
     """The rows that a loss of classes did not ignore; None where the LoD is not that of such losses."""
     if not lod.counted:
         return None
@@ -342,7 +342,7 @@ def _counted(lod) -> Tensor | None:
     return every
 
 
-def _given(what: str, given, lod, reduce) -> tuple[Tensor, int]:
+def mask_or_weight(what: str, given, lod, reduce) -> tuple[Tensor, int]:
     """A mask or weight, plain, and the level whose sequences it is given for: the depth of the LoD for rows."""
     if not isinstance(given, Tensor) or not (
         given.dtype == torch.bool if what == "mask" else given.is_floating_point()

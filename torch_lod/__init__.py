@@ -17,6 +17,7 @@ if not _steps_aside():
     from . import collate, construct, sequence
     from . import data as data
     from . import drop_in as drop_in  # registers the functions that replace torch's
+    from . import integrations as integrations
     from . import nn as nn
     from . import ops as ops
     from . import paddle as paddle
@@ -47,6 +48,7 @@ if not _steps_aside():
             "describe",
             "explain",
             "include_paths",
+            "integrations",
             "nn",
             "ops",
             "paddle",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, public, shown, without_policy
+from ...errors import LoDError, LoDTypeError, LoDValueError, library, public, shown, without_policy
 from ...lod import LoD
 from ...sequence import sequence_cumsum, sequence_pool
 from ...tensor import LoDTensor, made

@@ -26,6 +26,7 @@ _INTRO = {
     "tl.paddle": f"```text\n{inspect.getdoc(tl.paddle)}\n```\n\n[Differences from Fluid](differences_from_paddle.md).",
     "tl.nn": "Modules.",
     "tl.data": "From files to batches: [how](data.md).",
+    "tl.integrations.transformers": "Hugging Face transformers, their Trainer and their tokenizers: [how](transformers.md).",
     "torch_lod.testing": "`from torch_lod import testing`: [how](testing.md).",
     "tl.ops": "Operators on plain tensors; `torch.ops.torch_lod` has them as well, with the same names and argument order.",
 }
@@ -77,6 +78,7 @@ def reference() -> str:
     lines = ["# Reference", "", "Generated from the docstrings by `make docs`.", ""]
     elsewhere = {name for module in operator_pages.families().values() for name in module.__all__}
     modules = {"tl": tl, "tl.nn": tl.nn, "tl.data": tl.data, "tl.ops": tl.ops, "tl.paddle": tl.paddle}
+    modules["tl.integrations.transformers"] = tl.integrations.transformers
     modules["torch_lod.testing"] = testing
     for prefix, module in modules.items():
         lines += [f"## {prefix}", "", _INTRO[prefix], ""]

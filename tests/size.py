@@ -15,6 +15,7 @@ ROOMS = {
     "modules": "torch_lod/nn/*.py",
     "files to batches": "torch_lod/data/*.py",
     "drop-in": "torch_lod/drop_in/*.py",
+    "other people's libraries": "torch_lod/integrations/**/*.py",
     "tests": "tests/**/*.py",
     "examples": "examples/**/*.*",
     "benchmarks": "benchmarks/**/*.py",

@@ -12,6 +12,7 @@ from ...errors import LoDError, LoDTypeError, LoDValueError, library, public, sh
 from ...lod import LoD
 from ...sequence import sequence_cumsum, sequence_pool
 from ...tensor import LoDTensor, made
+from ...validate import with_memory
 from .attention import CURRENT, NAME, Packed, register
 
 __all__ = ["use"]
@@ -200,6 +201,7 @@ class _Before:
             raise LoDValueError(f"expected input_ids (rows,) or inputs_embeds (rows, features), got {shown(x)}")
         if not x.shape[0]:
             raise LoDValueError("expected at least 1 row, got none: a model of transformers computes no empty batch")
+        with_memory(*(value for value in given.values() if isinstance(value, LoDTensor)))
         packed = Packed(x.lod, x.lod.level(self.packing.level))
         self._refuse(model, given)
         positions = _positions(model, x, packed, ids is not None)
@@ -221,10 +223,10 @@ class _Before:
         if isinstance(given.get("labels"), LoDTensor) and self.packing.shifted(model):
             first = packed.lod.position_ids(packed.level, labels.device) == 0
             done["labels"] = labels.masked_fill(first, -100)
-        if _takes(model, "position_ids"):
+        if _takes(parameters, "position_ids"):
             done["position_ids"] = positions.unsqueeze(0)
-        done |= _without_cache(model)
-        if _takes(model, NAME):
+        done |= _without_cache(model, parameters)
+        if _takes(parameters, NAME):
             done[NAME] = packed
         CURRENT.set(packed)
         return (), done
@@ -296,15 +298,14 @@ class _First:
         return (rows.unsqueeze(1), *args[1:])
 
 
-def _takes(model, name: str) -> bool:
-    """Whether a model's forward takes a keyword argument."""
-    parameters = inspect.signature(model.forward).parameters
+def _takes(parameters, name: str) -> bool:
+    """Whether a forward takes a keyword argument."""
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def _without_cache(model) -> dict[str, bool]:
+def _without_cache(model, parameters) -> dict[str, bool]:
     has_one = getattr(model.config, "use_cache", None) is not None
-    return {"use_cache": False} if has_one and _takes(model, "use_cache") else {}
+    return {"use_cache": False} if has_one and _takes(parameters, "use_cache") else {}
 
 
 def _positions(model, x: LoDTensor, packed: Packed, are_ids: bool) -> Tensor:
@@ -376,10 +377,11 @@ class Probe:
     def alone(self) -> tuple[list[dict[str, Tensor]], bool | None]:
         """The outputs of each sequence by itself, in the attention of the library; and whether the loss compares a row with
         the label of the next: then the label of the first row alone makes a mean over no rows."""
-        options = _without_cache(self.model)
+        parameters = inspect.signature(self.model.forward).parameters
+        options = _without_cache(self.model, parameters)
         found = [_tensors(self._run(ids.unsqueeze(0), **options)) for ids in self.samples]
         logits = found[0].get("logits")
-        if logits is None or "labels" not in inspect.signature(self.model.forward).parameters:
+        if logits is None or "labels" not in parameters:
             return found, None
         labels = torch.full_like(self.samples[0], -100).unsqueeze(0)
         labels[0, 0] = 0

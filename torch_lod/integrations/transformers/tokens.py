@@ -10,7 +10,7 @@ from ...collate import batch
 from ...errors import LoDTypeError, LoDValueError, public, shown
 from ...lod import LoD
 from ...tensor import LoDTensor
-from ...validate import host_levels, whole
+from ...validate import host_levels, whole, with_memory
 
 __all__ = ["Tokens", "from_encoding", "labels_of_tokens"]
 
@@ -55,7 +55,9 @@ def from_encoding(encoding, *, words: bool = True, spans=None, lengths=None, lev
     texts = _encodings(encoding)
     if spans is not None and (not isinstance(spans, (list, tuple)) or len(spans) != len(texts)):
         raise LoDValueError(f"expected spans as a list for each of {len(texts)} texts, got {shown(spans)}")
-    per_text, per_span, per_word = [], [], []
+    per_text: list[int] = []
+    per_span: list[int] = []
+    per_word: list[int] = []
     columns: tuple[list, ...] = ([], [], [], [])
     for i, text in enumerate(texts):
         kept = [j for j, visible in enumerate(text.attention_mask) if visible]
@@ -165,8 +167,11 @@ def labels_of_tokens(
         TypeError: for labels that are no whole numbers.
         ValueError: where a text has another number of labels than of words.
     """
-    if not isinstance(tokens, Tokens):
+    if not isinstance(tokens, Tokens) or not all(isinstance(field, LoDTensor) for field in tokens):
         raise LoDTypeError(f"expected tokens of from_encoding, got {shown(tokens)}")
+    number = tokens.word_ids
+    if number.dtype != torch.int64 or number.dim() != 1 or number.device.type != "cpu":
+        raise LoDTypeError(f"expected word_ids of from_encoding, int64 (rows,), got {shown(number)}")
     for name, flag in {"all_tokens": all_tokens, "truncated": truncated}.items():
         if type(flag) is not bool:
             raise LoDTypeError(f"expected {name} as a bool, got {shown(flag)}")
@@ -175,6 +180,7 @@ def labels_of_tokens(
         labels = batch(labels)
     if not isinstance(labels, LoDTensor) or labels.dim() != 1:
         raise LoDTypeError(f"expected labels as a list of whole numbers for each text, got {shown(labels)}")
+    with_memory(labels, tokens.word_ids)
     values = labels.values()
     if values.dtype.is_floating_point and not len(values):
         values = values.long()

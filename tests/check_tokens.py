@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """tl.integrations.transformers with tokenizers, and tl.data with datasets: `make formats`. Nothing is downloaded."""
 
+import pathlib
+import re
+
 import datasets
 import pyarrow as pa
 import pyarrow.parquet
@@ -310,3 +313,20 @@ def test_the_library_trains_on_what_it_preprocessed(tmp_path):
     )
     trainer = hf.Trainer(model, arguments, OURS.Collator(model, ids_are_labels=True), encoded)
     assert trainer.train().training_loss < 3.5
+
+
+def test_the_page_prints_what_it_says(capsys):
+    page = (pathlib.Path(__file__).parent.parent / "docs" / "transformers.md").read_text()
+    blocks = re.findall(r"```(python|text)\n(.*?)```", page, re.S)
+    checked = 0
+    for (kind, code), (following, text) in zip(blocks, [*blocks[1:], ("", "")]):
+        if kind == "python":
+            capsys.readouterr()
+            exec(compile(code, "docs/transformers.md", "exec"), {})
+            printed = capsys.readouterr().out
+            if following == "text":
+                assert printed == text
+                checked += 1
+            else:
+                assert printed.endswith("\n6\n")
+    assert checked == 3

@@ -52,6 +52,10 @@ DECODERS = {
     "Qwen2ForCausalLM": (hf.Qwen2Config, {**GQA, **SLIDING}),
     "Qwen3ForCausalLM": (hf.Qwen3Config, {**GQA, "head_dim": 16}),
 }
+DECODERS["Gemma3ForCausalLM"] = (
+    hf.Gemma3TextConfig,  # scores are not divided by the root of the width
+    {**GQA, "head_dim": 8, "query_pre_attn_scalar": 32, "sliding_window": 4, "sliding_window_pattern": 2},
+)
 MODELS = {**(ENCODERS if NEW else {}), **DECODERS}
 #: Of three levels, with empty sequences at each, and one that is longer than every window.
 IDS = [
@@ -415,6 +419,26 @@ def test_masks_of_another_form_are_refused():
         ).eval()
     )
     assert long(ids()).logits.lod == ids().lod  # chunks that no sequence fills
+
+
+def test_masks_that_the_library_asks_for():
+    from torch_lod.integrations.transformers.attention import Packed, Pattern, mask
+
+    def causal(batch, head, query, key):
+        return key <= query
+
+    sizes = {"batch_size": 1, "q_length": 5, "kv_length": 5, "q_offset": 0, "kv_offset": 0, "mask_function": causal}
+    made = mask(**sizes, attention_mask=torch.ones(1, 5, dtype=torch.bool))
+    assert isinstance(made, Pattern)
+    assert made.reach(Packed(tl.LoD.from_lengths([[1, 0, 4]]), 0), torch.device("cpu")) == (-1, 0)
+    padded = torch.tensor([[True, True, True, True, False]])
+    refused(lambda: mask(**sizes, attention_mask=padded), "expected no padding, got an attention_mask with zeros")
+    refused(lambda: mask(**{**sizes, "q_length": 1}), "expected no cache, got keys of earlier calls")
+    refused(lambda: mask(**{**sizes, "kv_offset": 2}), "expected no cache, got keys of earlier calls")
+    refused(
+        lambda: mask(**sizes, use_vmap=True),
+        "expected the masks of the library alone, got a function of the model's own",
+    )
 
 
 @pytest.mark.parametrize(

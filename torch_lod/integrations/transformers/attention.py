@@ -54,6 +54,7 @@ class Pattern:
                 self.found = self._reach(packed, device)
         return self.found
 
+    @torch.compiler.disable
     def _reach(self, packed: Packed, device) -> tuple[int, int]:
         offsets = packed.lod.row_offsets_at(packed.level)
         lengths = offsets.diff()
@@ -90,11 +91,8 @@ def register() -> None:
     transformers = library("transformers")
     interface = getattr(transformers, "AttentionInterface", None)
     masks = getattr(transformers, "AttentionMaskInterface", None)
-    if interface is None or masks is None:
-        raise LoDTypeError(
-            f"expected a transformers with AttentionInterface and AttentionMaskInterface, 4.53 or newer, got "
-            f"{transformers.__version__}"
-        )
+    if interface is None or masks is None or not hasattr(transformers.PreTrainedModel, "set_attn_implementation"):
+        raise LoDTypeError(f"expected transformers 4.57 or newer, got {transformers.__version__}")
     interface.register(NAME, attention)
     masks.register(NAME, mask)
 

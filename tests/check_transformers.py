@@ -27,6 +27,15 @@ SMALL = {
 GQA = {**SMALL, "num_key_value_heads": 2}
 LOCAL = {"local_attention": 6, "global_attn_every_n_layers": 2, "cls_token_id": 1, "sep_token_id": 2}
 SLIDING = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+#: A state beside attention, which hardly shows in random weights.
+JAMBA = {
+    **GQA,
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "num_experts": 2,
+    "use_mamba_kernels": False,
+    "mamba_d_state": 4,
+}
 GPT2 = {
     "vocab_size": 61,
     "n_embd": 32,
@@ -382,7 +391,7 @@ def test_models_that_cannot_are_refused(name, config, given, said):
     before = model.config._attn_implementation
     refused(lambda: OURS.use(model), said)
     assert not model._forward_pre_hooks and not model._forward_hooks
-    assert model.config._attn_implementation in (before, "eager")
+    assert model.config._attn_implementation == before
 
 
 @pytest.mark.skipif(not NEW, reason="an encoder")
@@ -402,6 +411,19 @@ def test_a_model_unchecked_still_knows_rows_from_others():
         lambda: OURS.use(model, check=False)(tl.lod_tensor([[3, 4], [5]])), "expected logits with a row for each of"
     )
     assert OURS.use(model_of("LlamaForCausalLM"), check=False)(ids()).logits.lod == ids().lod
+
+
+def test_use_leaves_modes_as_they_were_and_one_hook_of_a_kind():
+    model = model_of("LlamaForCausalLM").train()
+    model.lm_head.eval()
+    for level in (-1, 0):
+        OURS.use(model, level=level)
+        assert model.training and model.model.norm.training and not model.lm_head.training
+        assert len(model._forward_pre_hooks) == len(model._forward_hooks) == 1
+    rows = model.eval()(ids(2)).logits.values()
+    torch.testing.assert_close(
+        rows, torch.cat([o.logits[0] for o in alone(model_of("LlamaForCausalLM"), ids(2), 0) if o])
+    )
 
 
 def test_masks_of_another_form_are_refused():

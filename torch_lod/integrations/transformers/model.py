@@ -283,7 +283,8 @@ class _After:
             return made(value, packed.lod.outer_at(packed.level))
         raise LoDValueError(
             f"expected {name} with a row for each of {packed.lod.rows} rows or {count} sequences, got shape "
-            f"{tuple(value.shape)}; take the last_hidden_state of the model without its head, or without its pooler (add_pooling_layer=False)"
+            f"{tuple(value.shape)}; take the last_hidden_state of the model without its head, or without its pooler "
+            "(add_pooling_layer=False)"
         )
 
 

@@ -153,7 +153,8 @@ def labels_of_tokens(
     """Labels of words to labels of their tokens, as a tagger is trained.
 
     Args:
-        labels: for every text, or pair, a list of a whole number for each of its words; or a LoDTensor whose innermost sequences they are.
+        labels: for every text, or pair, a list of a whole number for each of its words; or a LoDTensor whose innermost sequences
+            they are.
         tokens: of `from_encoding`.
         all_tokens: every token has the label of its word; otherwise the first alone, and the others `ignore_index`.
         ignore_index: the label of special tokens.

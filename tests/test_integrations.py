@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tl.integrations without the libraries; tests/check_transformers.py and tests/check_tokens.py have them."""
+"""tl.integrations without the libraries; tests/check_transformers.py, check_trainer.py and check_tokens.py have them."""
 
 import sys
 from types import SimpleNamespace

@@ -66,6 +66,8 @@ def test_levels_of_encodings():
     ]
     pair = encoding([4, 3, 4, 5], [0, None, 0, 1], sequences=[0, None, 1, 1])
     assert OURS.from_encoding([pair]).word_ids.values().tolist() == [0, -1, 1, 2]
+    several = encoding([2, 2, 5], [None, None, 0])
+    assert OURS.from_encoding([several]).input_ids.to_list() == [[[2], [2], [5]]]
     assert OURS.from_encoding([]).input_ids.to_list() == []
 
 
@@ -80,3 +82,5 @@ def test_labels_of_their_tokens():
     with pytest.raises(ValueError, match="expected a label for each of 0 words of text 1, got 1; if its end was cut"):
         OURS.labels_of_tokens([[10, 11], [9], [12, 13, 14]], tokens)
     assert OURS.labels_of_tokens([[10, 11], [9], [12, 13, 14]], tokens, truncated=True).values().equal(first.values())
+    single = OURS.from_encoding([encoding([5], [0]), encoding([6, 6], [0, 0])])
+    assert OURS.labels_of_tokens([[1], [2]], single).values().tolist() == [1, 2, -100]

@@ -86,14 +86,14 @@ $(MODELS)/done: tests/public_models.txt
 	rm -rf $(MODELS)/lib/python*/site-packages/torchaudio/lib
 	@touch $@
 
-# What tl.data reads and writes of other libraries, with those libraries. Needs the package index.
+# What tl.data and tl.integrations make of other libraries, with those libraries. Needs the package index.
 formats: $(VENV)/installed $(FORMATS)/done
-	PYTHONPATH="$(CURDIR)" $(FORMATS)/bin/python -m pytest tests/check_formats.py $(ARGS)
+	PYTHONPATH="$(CURDIR)" $(FORMATS)/bin/python -m pytest $(addprefix tests/check_,formats.py transformers.py trainer.py tokens.py) $(ARGS)
 
 $(FORMATS)/done: Makefile
 	$(PYTHON) -m venv $(FORMATS)
 	$(FORMATS)/bin/pip install --quiet --disable-pip-version-check "$(TORCH)" pytest pyarrow awkward safetensors torchdata \
-	  pandas tensordict torch_geometric
+	  pandas tensordict torch_geometric transformers tokenizers datasets accelerate
 	@touch $@
 
 bench: $(VENV)/dev

@@ -27,6 +27,7 @@ _INTRO = {
     "tl.nn": "Modules.",
     "tl.data": "From files to batches: [how](data.md).",
     "tl.distributed": "LoDTensors between processes, and losses over all of them: [how](distributed.md).",
+    "tl.integrations.transformers": "Hugging Face transformers, their Trainer and their tokenizers: [how](transformers.md).",
     "torch_lod.testing": "`from torch_lod import testing`: [how](testing.md).",
     "tl.ops": "Operators on plain tensors; `torch.ops.torch_lod` has them as well, with the same names and argument order.",
 }
@@ -78,7 +79,8 @@ def reference() -> str:
     lines = ["# Reference", "", "Generated from the docstrings by `make docs`.", ""]
     elsewhere = {name for module in operator_pages.families().values() for name in module.__all__}
     modules = {"tl": tl, "tl.nn": tl.nn, "tl.data": tl.data, "tl.ops": tl.ops, "tl.paddle": tl.paddle}
-    modules |= {"tl.distributed": tl.distributed, "torch_lod.testing": testing}
+    modules |= {"tl.distributed": tl.distributed, "tl.integrations.transformers": tl.integrations.transformers}
+    modules["torch_lod.testing"] = testing
     for prefix, module in modules.items():
         lines += [f"## {prefix}", "", _INTRO[prefix], ""]
         for name in module.__all__:

@@ -514,6 +514,7 @@ def entry_points() -> set[str]:
     found = {f"tl.{name}" for name in [*tl.__all__, *paddle.__all__] if callable(getattr(tl, name))} - {"tl.LoDError"}
     found |= {f"tl.data.{name}" for name in tl.data.__all__}
     found |= {f"tl.distributed.{name}" for name in tl.distributed.__all__}
+    found |= {f"tl.integrations.transformers.{name}" for name in tl.integrations.transformers.__all__}
     found |= {f"tl.ops.{name}" for name in tl.ops.__all__ if name != "COMPILED"}
     found |= {f"torch.ops.torch_lod.{name}" for name in RAW}
     for name in nn.__all__:

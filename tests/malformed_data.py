@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the catalogue (malformed_calls.py) of tl.data."""
+"""The rows of the catalogue (malformed_calls.py) of tl.data and tl.integrations."""
 
 import functools
 import importlib
 import itertools
 import tempfile
+from types import SimpleNamespace
 
 import torch
 from malformed import ints
@@ -58,8 +59,55 @@ def _items(data, index, indices):
     return dataset[index], tl.data.collate(dataset.__getitems__(indices))
 
 
+def _encoding(ids, word_ids, offsets):
+    """As tokenizers.Encoding, which tests/check_tokens.py has."""
+    mask, zeros = [1] * len(ids), [0] * len(ids)
+    return SimpleNamespace(
+        ids=ids, word_ids=word_ids, offsets=offsets, attention_mask=mask, type_ids=zeros, sequence_ids=zeros
+    )
+
+
+def _used(model, **options):
+    """A model of torch, which `use` refuses, and refuses without the library too."""
+    try:
+        return tl.integrations.transformers.use(model, **options)
+    except ImportError:
+        return None
+
+
+def _collated(samples, **options):
+    """By a collator for a model that has the hooks of `use`, with a loss that compares a row with the label of the next."""
+    model, packing = torch.nn.Linear(2, 2), tl.integrations.transformers.model.Packing(-1)
+    packing.shifts = True
+    tl.integrations.transformers.model._install(model, packing)
+    return tl.integrations.transformers.Collator(model, **options)(samples)
+
+
+def _integrations():
+    ours, entry = tl.integrations.transformers, "tl.integrations.transformers."
+    texts = [
+        _encoding([2, 5, 6, 3], [None, 0, 0, None], [(0, 0), (0, 2), (2, 4), (0, 0)]),
+        _encoding([7], [0], [(0, 1)]),
+    ]
+    tokens = ours.from_encoding(texts)
+    options = {"words": True, "spans": [[(0, 2), (2, 4)], [(0, 1)]], "lengths": [[2]], "level_names": list("abcd")}
+    yield entry + "from_encoding", Call(ours.from_encoding, (texts,), options)
+    labels = {"all_tokens": True, "ignore_index": -1, "truncated": False, "level": 0}
+    yield entry + "labels_of_tokens", Call(ours.labels_of_tokens, ([[1], [2]], tokens), labels)
+    yield entry + "labels_of_tokens", Call(ours.labels_of_tokens, (tl.lod_tensor([[1], [2]]), tokens), labels)
+    yield entry + "Tokens", Call(ours.Tokens, tuple(tokens))
+    model = torch.nn.Linear(2, 2)
+    yield entry + "use", Call(_used, (model,), {"level": -1, "check": True})
+    samples = [
+        {"input_ids": [1, 2, 3], "attention_mask": [1, 1, 0], "label": 0},
+        {"input_ids": [4], "attention_mask": [1], "label": 1},
+    ]
+    yield entry + "Collator", Call(_collated, (samples,), {"ids_are_labels": True})
+
+
 def calls():
     """(entry point, valid call)"""
+    yield from _integrations()
     mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
     yield "tl.data.from_mask", Call(tl.data.from_mask, (torch.ones(2, 3, 4), mask), {"level_names": ["a"]})
     yield "tl.data.from_mask", Call(tl.data.from_mask, (torch.ones(2, 3), mask.bool()))

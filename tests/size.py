@@ -16,6 +16,7 @@ ROOMS = {
     "files to batches": "torch_lod/data/*.py",
     "processes": "torch_lod/distributed/*.py",
     "drop-in": "torch_lod/drop_in/*.py",
+    "other people's libraries": "torch_lod/integrations/**/*.py",
     "tests": "tests/**/*.py",
     "examples": "examples/**/*.*",
     "benchmarks": "benchmarks/**/*.py",

@@ -138,7 +138,7 @@ def test_every_name_is_listed_once():
     lists = [module.__all__ for module in dict.fromkeys(m for m in families if inspect.ismodule(m))]
     listed = [name for names in lists for name in names]
     own = {"LoD", "LoDError", "LoDTensor", "describe", "include_paths", "nn", "ops", "paddle"}
-    own |= {"data", "distributed", "explain", "strict"}
+    own |= {"data", "distributed", "explain", "integrations", "strict"}
     assert len(listed) == len(set(listed)) and sorted(listed) == sorted(set(tl.__all__ + tl.paddle.__all__) - own)
     assert not set(tl.__all__) & set(tl.paddle.__all__) and len(tl.__all__) <= 72
     assert {name for name in dir(tl) if name[:2] != "__"} == set(tl.__all__)
@@ -175,7 +175,8 @@ def test_python_repeats_the_parameters_of_the_schemas():
 def test_public_names_are_documented():
     page = (ROOT / "docs/reference.md").read_text()
     modules = {"tl": tl, "tl.ops": tl.ops, "tl.nn": tl.nn, "tl.paddle": tl.paddle, "tl.data": tl.data}
-    modules |= {"tl.distributed": tl.distributed, "torch_lod.testing": testing}
+    modules |= {"tl.distributed": tl.distributed, "tl.integrations.transformers": tl.integrations.transformers}
+    modules["torch_lod.testing"] = testing
     for prefix, module in modules.items():
         for name in module.__all__:
             thing = getattr(module, name)

@@ -18,6 +18,7 @@ if not _steps_aside():
     from . import data as data
     from . import distributed as distributed
     from . import drop_in as drop_in  # registers the functions that replace torch's
+    from . import integrations as integrations
     from . import nn as nn
     from . import ops as ops
     from . import paddle as paddle
@@ -49,6 +50,7 @@ if not _steps_aside():
             "distributed",
             "explain",
             "include_paths",
+            "integrations",
             "nn",
             "ops",
             "paddle",

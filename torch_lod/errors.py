@@ -6,6 +6,7 @@ user called.
 """
 
 import functools
+import importlib
 import inspect
 import os
 import re
@@ -51,6 +52,16 @@ class LoDRuntimeError(LoDError, RuntimeError):
 
 class LoDImportError(LoDError, ImportError):
     """A library that a conversion needs is not installed."""
+
+
+def library(name: str) -> Any:
+    """A library that need not be there; the error says what to install."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise LoDImportError(
+            f"expected {name} to be installed, got none; pip install {name.partition('.')[0]}"
+        ) from None
 
 
 _CLASSES: dict[type, type[LoDError]] = {ValueError: LoDValueError, TypeError: LoDTypeError, IndexError: LoDIndexError}

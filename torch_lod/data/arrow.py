@@ -1,29 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nested list columns of Arrow, and arrays of awkward: libraries that need not be there."""
 
-import importlib
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..construct import tensor_of
-from ..errors import LoDImportError, LoDTypeError, LoDValueError, public, shown
+from ..errors import LoDTypeError, LoDValueError, library, public, shown
 from ..lod import LoD
 from ..tensor import LoDTensor, a_lod_tensor
 from ..validate import with_memory
 
 __all__ = ["from_arrow", "from_awkward", "to_arrow", "to_awkward"]
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise LoDImportError(
-            f"expected {name} to be installed, got none; pip install {name.partition('.')[0]}"
-        ) from None
 
 
 @public
@@ -44,8 +32,8 @@ def from_arrow(column, *, nulls: str = "refuse", copy: bool | None = None, level
         TypeError: for columns of anything else.
         ImportError: without pyarrow.
     """
-    pa = _library("pyarrow")
-    pc = _library("pyarrow.compute")
+    pa = library("pyarrow")
+    pc = library("pyarrow.compute")
     if nulls not in ("refuse", "empty"):
         raise LoDValueError(f"expected nulls 'refuse' or 'empty', got {shown(nulls)}")
     if copy is not None and type(copy) is not bool:
@@ -114,7 +102,7 @@ def _rows(chunk, copy: bool | None) -> Tensor:
 def to_arrow(x: LoDTensor):
     """A pyarrow.LargeListArray, a nesting for every level. Rows share the memory of x, but for bools; rows of more
     dims are lists of fixed size. Level names are not kept. ImportError without pyarrow."""
-    pa = _library("pyarrow")
+    pa = library("pyarrow")
     values = _host_array(x)
     flat = values.reshape(-1)
     if flat.dtype == bool:
@@ -146,7 +134,7 @@ def _host_array(x) -> np.ndarray:
 def from_awkward(array, *, level_names=None) -> LoDTensor:
     """A LoDTensor from an awkward array of nested lists of numbers. Shares the memory of arrays that are packed and may be
     written to, copies others. ValueError for missing values, TypeError for records and strings, ImportError without awkward."""
-    ak = _library("awkward")
+    ak = library("awkward")
     if not isinstance(array, ak.Array):
         raise LoDTypeError(f"expected array as an awkward array, got {type(array).__name__}")
     if error := ak.validity_error(array):
@@ -180,7 +168,7 @@ def from_awkward(array, *, level_names=None) -> LoDTensor:
 def to_awkward(x: LoDTensor):
     """An awkward array, a list of variable length for every level. Rows share the memory of x. ImportError without
     awkward."""
-    ak = _library("awkward")
+    ak = library("awkward")
     layout = ak.contents.NumpyArray(_host_array(x))
     for offsets in reversed(x.lod.levels):
         layout = ak.contents.ListOffsetArray(ak.index.Index64(offsets.numpy().copy()), layout)

@@ -9,6 +9,7 @@ same as before for every plain tensor.
 """
 
 import functools
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -82,6 +83,18 @@ def _unbatched(remove: Callable) -> Callable:
     return unbatched
 
 
+def _for_dynamo(function: Callable) -> Callable:
+    """Dynamo traces no function of torch.autograd's files but those that it finds there by name: now what replaces them."""
+    if function.__module__ != forward_ad.__name__ or not isinstance(function, types.FunctionType):
+        return function
+    code = function.__code__.replace(co_filename=__file__)
+    copy = types.FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return functools.update_wrapper(copy, function)
+
+
 def _moved(mark: Mark, dim: int) -> Mark:
     return mark._replace(dim=dim, call=mark.call or "vmap")
 
@@ -95,7 +108,7 @@ _REPLACED: tuple[tuple[Any, dict[str, Callable]], ...] = (
 for _module, _names in _REPLACED:
     for _name, _replace in _names.items():
         if hasattr(_module, _name):
-            setattr(_module, _name, _replace(getattr(_module, _name)))
+            setattr(_module, _name, _replace(_for_dynamo(getattr(_module, _name))))
         else:
             warnings.warn(
                 f"torch {torch.__version__} has no {_module.__name__}.{_name}: inside a transform of torch.func a LoDTensor "

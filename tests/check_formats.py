@@ -7,6 +7,7 @@ from pathlib import Path
 
 import awkward as ak
 import conversions
+import datasets
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -65,7 +66,7 @@ def losses(words, labels):
     return found
 
 
-def test_parquet_and_awkward_train_a_nested_rnn(tmp_path):
+def test_parquet_awkward_and_datasets_train_a_nested_rnn(tmp_path):
     torch.manual_seed(0)
     words, labels = nested_three_ways.batch(32)
     nested = words.to_list()
@@ -76,6 +77,8 @@ def test_parquet_and_awkward_train_a_nested_rnn(tmp_path):
     assert sum(expected[-3:]) < 0.5 * sum(expected[:3])  # it learns
     assert losses(DATA.from_arrow(table["words"]), torch.tensor(table["label"].to_pylist())) == expected
     assert losses(DATA.from_awkward(ak.Array(nested)), labels) == expected
+    table = datasets.Dataset.from_dict({"words": nested, "label": labels.tolist()}).with_format("arrow")[:]
+    assert losses(DATA.from_arrow(table["words"]), torch.tensor(table["label"].to_pylist())) == expected
 
 
 # -- pandas, PyG, TensorDict

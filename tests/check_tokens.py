@@ -156,8 +156,6 @@ def test_labels_of_words_reach_their_tokens():
 def test_tokens_train_a_tagger_whose_words_are_pooled():
     tokenizer = fast()
     config = hf.BertConfig(**TINY, vocab_size=len(tokenizer))
-    if int(hf.__version__.split(".")[0]) < 5:
-        pytest.skip("an encoder")
     torch.manual_seed(0)
     model = OURS.use(hf.BertForTokenClassification(config).eval(), level="text")
     tokens = OURS.from_encoding(tokenizer(TEXTS))

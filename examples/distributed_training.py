@@ -19,16 +19,18 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import torch
 import torch.distributed as dist
 from running import InputError, exit_status, load_checkpoint, make_folder, positive, save_checkpoint
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from treebank import SAMPLE, load
 
 import torch_lod as tl
@@ -50,11 +52,11 @@ class Tagger(nn.Module):
         return self.out(rows)
 
 
-def shared(model: nn.Module, fsdp: bool) -> nn.Module:
+def shared(model: Tagger, fsdp: bool) -> nn.Module:
     """The same weights on every process, or a shard of them."""
     if not fsdp:
         return DistributedDataParallel(model)
-    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for part in (model.embed, model.sentences, model):
         fully_shard(part, mesh=mesh)
     return model
@@ -64,6 +66,7 @@ def exchanging(model: nn.Module, last: bool) -> contextlib.AbstractContextManage
     """Gradients are exchanged behind the last batch of a step."""
     if isinstance(model, DistributedDataParallel):
         return contextlib.nullcontext() if last else model.no_sync()
+    assert isinstance(model, FSDPModule)
     model.set_requires_gradient_sync(last)
     return contextlib.nullcontext()
 
@@ -85,7 +88,7 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, batches: list
 @torch.no_grad()
 def accuracy(model: nn.Module, samples: list[dict]) -> float:
     """Every process tags its share of the samples."""
-    batch = tl.data.collate(samples[dist.get_rank() :: dist.get_world_size()])
+    batch = cast(dict, tl.data.collate(samples[dist.get_rank() :: dist.get_world_size()]))
     right = model(batch["words"]).argmax(1).values() == batch["tags"].values()
     return tl.distributed.global_token_count(int(right.sum())) / tl.distributed.global_token_count(right.numel())
 
@@ -122,7 +125,8 @@ def train(asked: argparse.Namespace) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=asked.lr)
     lengths = [sum(map(len, sample["words"])) for sample in samples["train"]]
     sampler = tl.data.TokenBudgetSampler(lengths, asked.budget, too_large="alone")  # knows its rank
-    loader = DataLoader(samples["train"], batch_sampler=sampler, collate_fn=tl.data.collate, num_workers=asked.workers)
+    documents = cast(Dataset[dict], samples["train"])
+    loader = DataLoader(documents, batch_sampler=sampler, collate_fn=tl.data.collate, num_workers=asked.workers)
     make_folder(asked.out)
     checkpoint = asked.out / "checkpoint.pt"
     done = 0  # batches of this epoch that training has had

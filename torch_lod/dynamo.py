@@ -3,11 +3,14 @@
 
 import operator
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.sym_node import DynamicInt
+
+F = TypeVar("F", bound=Callable)
 
 #: Whether Dynamo traces the caller. (torch.func transforms and fake tensors run the Python code, as eager code does.)
 compiling = torch.compiler.is_dynamo_compiling
@@ -16,6 +19,11 @@ _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 #: Under this name Dynamo looks for dynamic dimensions. The newer name adds no guard.
 _DYNAMIC_DIMS = "_dynamo_propagated_dynamic_indices" if _VERSION >= (2, 13) else "_dynamo_weak_dynamic_indices"
 _FIRST = frozenset({0})
+
+
+def outside_of_graphs(function: F) -> F:
+    """Compiled code ends its graph before a call, and calls the function as it is."""
+    return torch.compiler.disable(function)
 
 
 def admit(cls: type, dims: Any = _FIRST) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..dynamo import outside_of_graphs
 from ..errors import LoDRuntimeError, LoDTypeError, LoDValueError, named, public, shown
 from ..lod import LoD
 from ..moved_rows import MovedRows
@@ -22,9 +23,9 @@ from .processes import Processes
 __all__ = ["all_gather", "all_to_all", "broadcast", "gather", "scatter"]
 
 
-@torch.compiler.disable
+@outside_of_graphs
 @public
-def all_gather(x: MaybeLoD, *, group: Any = None) -> MaybeLoD:
+def all_gather(x: Tensor, *, group: Any = None) -> MaybeLoD:
     """The batches of all ranks as one, on every rank: sequences in the order of the ranks.
 
     Args:
@@ -44,9 +45,9 @@ def all_gather(x: MaybeLoD, *, group: Any = None) -> MaybeLoD:
     return _joined(*_moved("all_gather", group, lambda p: [_rows("x", x)] * p.size))
 
 
-@torch.compiler.disable
+@outside_of_graphs
 @public
-def gather(x: MaybeLoD, dst: int = 0, *, group: Any = None) -> MaybeLoD:
+def gather(x: Tensor, dst: int = 0, *, group: Any = None) -> MaybeLoD:
     """The batches of all ranks as one, on rank `dst`.
 
     Args:
@@ -67,7 +68,7 @@ def gather(x: MaybeLoD, dst: int = 0, *, group: Any = None) -> MaybeLoD:
     return _joined(*_moved("gather", group, give, dst=dst))
 
 
-@torch.compiler.disable
+@outside_of_graphs
 @public
 def scatter(parts: list | None = None, src: int = 0, *, group: Any = None) -> MaybeLoD:
     """A batch for every rank from rank `src`.
@@ -92,9 +93,9 @@ def scatter(parts: list | None = None, src: int = 0, *, group: Any = None) -> Ma
     return _joined(*_moved("scatter", group, give, src=src))
 
 
-@torch.compiler.disable
+@outside_of_graphs
 @public
-def broadcast(x: MaybeLoD | None = None, src: int = 0, *, group: Any = None) -> MaybeLoD:
+def broadcast(x: Tensor | None = None, src: int = 0, *, group: Any = None) -> MaybeLoD:
     """The batch of rank `src`, on every rank.
 
     Args:
@@ -114,7 +115,7 @@ def broadcast(x: MaybeLoD | None = None, src: int = 0, *, group: Any = None) -> 
     return _joined(*_moved("broadcast", group, give, src=src))
 
 
-@torch.compiler.disable
+@outside_of_graphs
 @public
 def all_to_all(parts: list, *, group: Any = None) -> list:
     """A batch from every rank to every rank: part r goes to the r-th rank of the group.

@@ -8,21 +8,22 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..dynamo import outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..moved_rows import MovedRows
 from ..sequence.pool import mask_or_weight, rows_that_count
 from ..sequence_operator import a_float
-from ..tensor import LoDTensor, MaybeLoD, a_lod_tensor
+from ..tensor import LoDTensor, a_lod_tensor
 from ..validate import with_memory
 from .processes import Processes
 
 __all__ = ["global_token_count", "global_token_mean"]
 
 
-@torch.compiler.disable
+@outside_of_graphs
 @public
 def global_token_mean(
-    loss_rows: MaybeLoD,
+    loss_rows: Tensor,
     *,
     mask: Tensor | None = None,
     weight: Tensor | None = None,
@@ -71,7 +72,7 @@ def global_token_mean(
     return _Mean.apply(own, value, p.size / tokens if tokens else 0.0).to(loss_rows.dtype)
 
 
-@torch.compiler.disable
+@outside_of_graphs
 @public
 def global_token_count(tokens: Any, *, group: Any = None) -> float:
     """The number of tokens of all ranks, the `total` of `global_token_mean`.

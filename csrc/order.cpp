@@ -31,7 +31,7 @@ Tensor sorted_by_torch(const Tensor& values, const Tensor& offsets, bool descend
   const Tensor first = std::get<1>(at::sort(values, /*stable=*/true, 0, descending));
   const Tensor ids = SegmentBroadcastOp::call(at::arange(offsets.size(0) - 1, offsets.options()), offsets,
                                               values.size(0), "sum");
-  return first.gather(0, std::get<1>(at::sort(ids.index({first}), /*stable=*/true, 0)));
+  return first.gather(0, std::get<1>(at::sort(ids.index({first}), /*stable=*/true, 0, /*descending=*/false)));
 }
 void order_into(const char* op, const Tensor& given, const Tensor& offsets, int64_t k, bool descending, Tensor& index) {
   const Tensor x = readable(given);

@@ -63,7 +63,9 @@ Tensor segment_topk(const Tensor& values, const Tensor& given, int64_t k, bool l
   check_order("segment_topk", values, given);
   check_count(k);
   const Tensor offsets = checked_offsets("segment_topk", given, values.size(0));
-  const auto shape = C10_AS_INTARRAYREF_SLOW(topk_shape(values, offsets.size(0) - 1, k));
+  auto shape = values.sizes().vec();
+  shape[0] = k;
+  shape.insert(shape.begin(), offsets.size(0) - 1);
   if (!values.is_cpu()) {
     const int64_t segments = offsets.size(0) - 1;
     const Tensor row = offsets.narrow(0, 0, segments).unsqueeze(1) + at::arange(k, offsets.options());

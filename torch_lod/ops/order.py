@@ -30,7 +30,8 @@ def segment_order(values: Tensor, row_offsets: Tensor, descending: bool = False)
     Returns:
         int64, of the shape of values, as indices into all rows; it has no gradient.
 
-    Source: on the CPU a merge sort of places, few by counting, many byte by byte; on a GPU torch.sort, by number and then by segment.
+    Source: on the CPU the places of up to 32 rows are counted, and more are sorted byte by byte (radix sort, from the lowest
+    byte); on a GPU torch.sort, by number and then by segment.
     """
 
 

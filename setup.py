@@ -15,6 +15,17 @@ from setuptools.command.build_py import build_py
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension
 
 with_cuda = os.environ.get("TORCH_LOD_CUDA", "1" if torch.version.cuda and CUDA_HOME else "0") == "1"
+
+
+def architectures(flags: str) -> str:
+    """What torch was compiled for ("sm_80 sm_90 compute_90"), as TORCH_CUDA_ARCH_LIST has it ("8.0;9.0+PTX")."""
+    numbers = sorted({int(flag[3:]) for flag in flags.split() if flag.startswith("sm_") and flag[3:].isdigit()})
+    return ";".join(f"{n // 10}.{n % 10}" for n in numbers) + "+PTX" * bool(numbers)
+
+
+# torch takes the architectures of the GPUs in sight, and fails where none is: in a container that is being built
+if with_cuda and not torch.cuda.is_available() and not os.environ.get("TORCH_CUDA_ARCH_LIST"):
+    os.environ["TORCH_CUDA_ARCH_LIST"] = architectures(torch._C._cuda_getArchFlags() or "sm_90")
 # torch shares work among threads by OpenMP, in code that is compiled here; without the flag everything runs on one
 openmp = ["-fopenmp"] if sys.platform == "linux" and torch.backends.openmp.is_available() else []
 host = [*openmp, "-O3", "-std=c++20", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-g0"]

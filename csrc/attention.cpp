@@ -109,8 +109,7 @@ Tensor pair_offsets(const char* op, const Tensor& query_offsets, const Tensor& k
     const auto lengths = [n](const Tensor& t) { return t.narrow(0, 1, n - 1).sub(t.narrow(0, 0, n - 1)); };
     const Tensor none = at::zeros({1}, query_offsets.options());
     const Tensor first = at::cat(std::vector<Tensor>{none, lengths(query_offsets).mul(lengths(key_offsets)).cumsum(0)});
-    at::_assert_async(first[n - 1].eq(pairs),
-                      std::string(op) + ": bias has not a row per pair of query and key of a sequence");
+    watch("counts", first, std::nullopt, pairs, -1, 0, op, "bias with a row per pair of query and key of a sequence");
     return first;
   }
   Tensor first = at::zeros({n}, query_offsets.options());
@@ -183,7 +182,7 @@ TwoTensors attention_meta(const Inputs& in) {
 TwoTensors attention(const Inputs& in) {
   auto [out, logsumexp] = attention_meta(in);
   const Held held("attention", in);
-  if (!out.is_cpu()) out.zero_(), logsumexp.zero_();  // offsets that do not fit leave rows out
+  if (may_leave_rows(held.query_offsets, out.size(0))) out.zero_(), logsumexp.zero_();
   LOD_RUN(out, attention_forward, floating_type("attention", out),
           AttentionForward{held.arguments(in), out.mutable_data_ptr(), logsumexp.mutable_data_ptr()});
   return {out, logsumexp};
@@ -219,7 +218,8 @@ FiveTensors attention_backward(const BackwardInputs& in) {
   Tensor of_bias, of_slopes;
   if (in.bias && in.biases) of_bias = at::zeros(in.bias->sizes(), sums);
   if (in.slopes && in.biases) of_slopes = at::zeros({d_query.size(0), d_query.size(1)}, sums);
-  if (!d_query.is_cpu()) d_query.zero_(), d_key.zero_(), d_value.zero_();
+  if (may_leave_rows(held.query_offsets, d_query.size(0)) || may_leave_rows(held.key_offsets, d_key.size(0)))
+    d_query.zero_(), d_key.zero_(), d_value.zero_();
   const auto write = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   LOD_RUN(d_query, attention_backward, floating_type(op, d_query),
           AttentionBackward{held.arguments(in), d_out.const_data_ptr(), all.const_data_ptr(), delta.const_data_ptr(),

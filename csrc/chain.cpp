@@ -95,7 +95,7 @@ TwoTensors chain_logsumexp_meta(const Given& g) {
 TwoTensors chain_logsumexp(const Given& g) {
   auto [logsum, state] = chain_logsumexp_meta(g);
   const Held held(g, kPieces, kChainRows);
-  if (!state.is_cpu()) logsum.zero_(), state.zero_();
+  if (may_leave_rows(held.view.row_offsets, held.view.rows)) state.zero_();
   const Tensor top = held.top(), weights = held.filled(at::exp(held.steps() - top), 1);
   const Tensor padded_top = at::constant_pad_nd(top, {0, held.chain.padded - held.tags()}, 0).contiguous();
   LOD_RUN(state, chain_forward, floating_type(g.op, g.values),
@@ -137,7 +137,8 @@ TwoTensors chain_logsumexp_backward(const GivenBack& g) {
   chain_logsumexp_backward_meta(g);
   const Held held(g, kCounted, kChainRows + g.values.size(1));
   const int64_t tags = held.tags();
-  const Tensor grad = readable(g.grad), state = readable(g.state), values = new_rows(held.view.values, held.view.rows);
+  const Tensor grad = readable(g.grad), state = readable(g.state), 
+               values = new_rows(held.view.values, held.view.rows, held.view.row_offsets);
   const Tensor weights = held.filled(at::exp(held.steps() - held.top()), 1);
   const Tensor turned = held.filled(weights.narrow(1, 0, tags).t(), 0);
   const Tensor counts = at::zeros({held.chain.pieces, tags + 2, held.chain.padded}, held.transition.options());
@@ -166,7 +167,7 @@ TwoTensors chain_argmax(const Tensor& values, const Tensor& transition, const Te
   TORCH_CHECK_VALUE(values.size(1) * n < int64_t(1) << 31, g.op, ": expected tags times n below 2**31, got ",
                     values.size(1), " tags and n = ", n);
   const Held held(g, kPieces, 2 * n);
-  if (!path.is_cpu()) scores.zero_(), path.zero_();
+  if (may_leave_rows(held.view.row_offsets, held.view.rows)) path.zero_();
   const Tensor steps = held.filled(held.steps(), -std::numeric_limits<double>::infinity());
   const Tensor back = at::empty({held.view.rows, held.tags(), n}, path.options().dtype(at::kInt));
   LOD_RUN(path, chain_argmax, floating_type(g.op, values),
@@ -197,7 +198,7 @@ Tensor chain_sample_meta(const Tensor& state, const Tensor& transition, const Te
 Tensor chain_sample(const Tensor& state, const Tensor& transition, const Tensor& row_offsets, const Tensor& uniform) {
   const Tensor path = chain_sample_meta(state, transition, row_offsets, uniform), drawn = readable(uniform);
   const Held held({"chain_sample", state, transition, row_offsets}, 1, 0);
-  if (!path.is_cpu()) path.zero_();
+  if (may_leave_rows(held.view.row_offsets, held.view.rows)) path.zero_();
   LOD_RUN(path, chain_sample, floating_type("chain_sample", state),
           ChainSample{held.chain, held.chain.values, drawn.const_data_ptr(), uniform.size(1),
                       path.mutable_data_ptr<int64_t>()});

@@ -45,8 +45,7 @@ Inputs pack(const Tensor& values, const Tensor& row_offsets, const Tensor& label
 Tensor checked_labels(const char* op, const Inputs& in, const Tensor& offsets) {
   const int64_t classes = in.values.size(1), blank = in.blank;
   if (!in.labels.is_cpu()) {
-    const auto fits = in.labels.ge(0).logical_and(in.labels.lt(classes)).logical_and(in.labels.ne(blank));
-    at::_assert_async(fits.all(), std::string(op) + ": labels hold one that is no class, or the blank");
+    watch("labels", in.labels, std::nullopt, classes, -1, blank, op, "labels");
     return in.labels.clamp(0, classes - 1).contiguous();
   }
   Tensor own = copied(in.labels, [](const int64_t* from, int64_t* to, int64_t count) {
@@ -113,7 +112,9 @@ struct Held {
     if (keeps) bytes = bytes.add(rows.mul(columns).mul(32));
     const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});
     scratch_at = ends.narrow(0, 0, n).contiguous();
-    scratch = at::empty({ends[n].item<int64_t>()}, view.values.options().dtype(at::kByte));
+    const auto needed = ends[n].item<int64_t>();
+    raise_faults();  // what was found is known now, and may be why so much is needed
+    scratch = at::empty({needed}, view.values.options().dtype(at::kByte));
   }
 };
 
@@ -147,7 +148,7 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& values, const Tensor&
   check_back(grad, in);
   const Held held(op, in, true);
   const Tensor g = readable(grad);
-  Tensor out = new_rows(held.view.values, held.view.rows);
+  Tensor out = new_rows(held.view.values, held.view.rows, held.view.row_offsets);
   CtcArguments a = held.arguments(in);
   a.grad = g.const_data_ptr();
   a.out = out.mutable_data_ptr();
@@ -168,7 +169,7 @@ Path ctc_best_path(const Tensor& values, const Tensor& row_offsets, const Tensor
   const Inputs in{values, row_offsets, labels, label_offsets, blank};
   const Held held("ctc_best_path", in, true);
   CtcArguments a = held.arguments(in);
-  if (!path.is_cpu()) path.fill_(-1);
+  if (may_leave_rows(held.view.row_offsets, held.view.rows)) path.fill_(-1);
   a.path = path.mutable_data_ptr<int64_t>();
   a.out = scores.mutable_data_ptr();
   LOD_RUN(scores, ctc_best_path, floating_type("ctc_best_path", scores), a);

@@ -54,7 +54,9 @@ Labelings ctc_beam(const Tensor& values, const Tensor& row_offsets, int64_t blan
     const Tensor bytes = lengths_.clamp(0, int64_t(1) << 31).mul(beam * 24).add(beam * 320 + x.width * 48 + 64);
     const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});
     scratch_at = ends.narrow(0, 0, count).contiguous();
-    scratch = at::empty({ends[count].item<int64_t>()}, values.options().dtype(at::kByte));
+    const auto needed = ends[count].item<int64_t>();
+    raise_faults();  // what was found is known now, and may be why so much is needed
+    scratch = at::empty({needed}, values.options().dtype(at::kByte));
   }
   LOD_RUN(scores, ctc_beam, floating_type("ctc_beam", values),
           {x, x.values.const_data_ptr(), order.empty() ? nullptr : order.data(), blank, beam, n, std::log(threshold),

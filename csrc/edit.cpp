@@ -78,7 +78,9 @@ struct Held {
     if (aligns) bytes = bytes.add(p.mul(t)).add(7).div(8, "floor").mul(8);
     const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});
     scratch_at = ends.narrow(0, 0, n).contiguous();
-    scratch = at::empty({ends[n].item<int64_t>()}, a.options().dtype(at::kByte));
+    const auto needed = ends[n].item<int64_t>();
+    raise_faults();  // what was found is known now, and may be why so much is needed
+    scratch = at::empty({needed}, a.options().dtype(at::kByte));
   }
 };
 

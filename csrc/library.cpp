@@ -61,8 +61,8 @@ Tensor rank(const Tensor& given) {
 }
 
 // Marks structure that nobody writes to from now on, as one LoD's is; in host memory it is checked first. A copy of it
-// on a GPU is the caller's word: kernels clamp there.
-void keep_structure(const Tensor& structure, int64_t rows, bool cuts) {
+// on a GPU is the caller's word, and so is that runs do not meet: kernels clamp there.
+void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart) {
   const char* op = "keep_structure";
   check_index(op, "structure", structure, structure.is_meta() ? c10::Device(c10::kCPU) : structure.device());
   if (structure.is_cpu() && cuts) {
@@ -71,12 +71,12 @@ void keep_structure(const Tensor& structure, int64_t rows, bool cuts) {
   } else if (structure.is_cpu()) {
     checked_map(op, "structure", structure, rows);
   }
-  if (structure.is_contiguous()) mark(structure, rows, cuts);
+  if (structure.is_contiguous()) mark(structure, rows, cuts, apart);
 }
 
 using CheckLod = Call<"check_lod", std::vector<int64_t>(at::TensorList offsets, int64_t rows, bool kept)>;
 using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
-using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts)>;
+using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart)>;
 
 }  // namespace
 

@@ -41,7 +41,7 @@ Tensor row_per_grad(const char* op, const Tensor& grad, const Tensor& like, cons
 Tensor softmax(const char* op, bool log, const Tensor& values, const Tensor& grad, const Tensor& given) {
   const HeldView x = make_view(op, values, given);
   const Tensor g = grad.defined() ? readable(grad) : grad;
-  Tensor out = new_rows(x.values, x.rows);
+  Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   // a tensor without elements may have no storage, and a null gradient means forward
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_softmax, floating_type(op, out), log,
@@ -109,7 +109,7 @@ using VarOp = Operator<"segment_var", segment_var_meta, segment_var>;
 Tensor normalize(const char* op, const Tensor& values, const Tensor& grad, const Tensor& given, double eps) {
   const HeldView x = make_view(op, values, given);
   const Tensor g = grad.defined() ? readable(grad) : grad;
-  Tensor out = new_rows(x.values, x.rows);
+  Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_normalize, floating_type(op, out),
           NormalizeArguments{x, x.values.const_data_ptr(), g.defined() ? g.const_data_ptr() : nullptr,

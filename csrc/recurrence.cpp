@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "recurrence.h"
 #include "core/factor.h"
+#include "core/upload.h"
 #include "torch_lod/operator.h"
 #include "torch_lod/rank.h"
 
@@ -129,7 +130,7 @@ LayerBackward rnn_layer_backward(const Tensor& grad_output, const Tensor& values
 
 struct Plan {
   std::vector<int64_t> alive;
-  Tensor order, start;  // on the device of values; start: the first row visited
+  Tensor order, start, offsets;  // on the device of values; start: the first row visited
   int64_t step;
 
   Plan(const Tensor& host, const Tensor& values, bool reverse) : step(reverse ? -1 : 1) {
@@ -137,6 +138,7 @@ struct Plan {
     const int64_t n = host.numel() - 1;
     order = at::empty({n}, host.options());
     start = at::empty({n}, host.options());
+    offsets = host;
     auto *by = order.mutable_data_ptr<int64_t>(), *from = start.mutable_data_ptr<int64_t>();
     rank_by_length(o, n, by);
     for (int64_t i = 0; i < n; ++i) from[i] = reverse ? o[by[i] + 1] - 1 : o[by[i]];
@@ -144,8 +146,14 @@ struct Plan {
     for (int64_t i = n - 1, t = 0; i >= 0; --i)
       for (const int64_t length = o[by[i] + 1] - o[by[i]]; t < length; ++t) alive[t] = i + 1;
     if (!values.is_cpu()) {
-      order = order.pin_memory().to(values.device(), /*non_blocking=*/true);
-      start = start.pin_memory().to(values.device(), /*non_blocking=*/true);
+      const Tensor there = uploaded(host, values.device(), reverse, 3 * n + 1, [&](int64_t* to) {
+        std::copy_n(by, n, to);
+        std::copy_n(from, n, to + n);
+        std::copy_n(o, n + 1, to + 2 * n);
+      });
+      order = there.narrow(0, 0, n);
+      start = there.narrow(0, n, n);
+      offsets = there.narrow(0, 2 * n, n + 1);
     }
   }
   int64_t steps() const { return int64_t(alive.size()); }
@@ -177,13 +185,12 @@ Tensor times(const Tensor& left, const Tensor& right) {
 }
 
 // The states' share of a weight gradient: every row of `grad` times the output one step before it.
-Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h_0, const Plan& plan,
-                       const Tensor& offsets) {
+Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h_0, const Plan& plan) {
   const int64_t rows = output.size(0);
-  const Tensor there = offsets.to(output.device()), map = at::empty({rows}, there.options());
+  const Tensor map = at::empty({rows}, plan.offsets.options());
   LOD_RUN(output, previous_rows,
-          PreviousRows{there.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(), there.numel() - 1, rows,
-                       plan.step});
+          PreviousRows{plan.offsets.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(),
+                       plan.offsets.numel() - 1, rows, plan.step});
   Tensor total = transposed_product(grad, output, map);
   if (h_0.defined()) {
     const int64_t n = plan.nonempty();
@@ -303,7 +310,7 @@ SevenTensors lstm_backward(const LayerBackward& l) {
   if (projection) d_projection = transposed_product(d_states, cells.tanh().mul_(gates.narrow(1, 3 * width, width)));
   return {times(grad, readable(l.weight_ih)),
           transposed_product(grad, x),
-          weight_gradient(grad, output, h, plan, offsets),
+          weight_gradient(grad, output, h, plan),
           grad.sum(at::IntArrayRef{0}),
           plan.unpacked(l.h_0, dh),
           plan.unpacked(l.c_0, dc),
@@ -381,7 +388,7 @@ SixTensors gru_backward(const LayerBackward& l) {
   }
   return {times(d_values, readable(l.weight_ih)),
           transposed_product(d_values, x),
-          weight_gradient(d_hidden, output, h, plan, offsets),
+          weight_gradient(d_hidden, output, h, plan),
           d_values.sum(at::IntArrayRef{0}),
           d_hidden.sum(at::IntArrayRef{0}),
           plan.unpacked(l.h_0, dh)};
@@ -445,7 +452,7 @@ FiveTensors rnn_backward(const LayerBackward& l) {
     if (t > 0 || l.h_0) weights.multiply(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
   }
   return {times(grad, readable(l.weight_ih)), transposed_product(grad, x),
-          weight_gradient(grad, output, h, plan, offsets), grad.sum(at::IntArrayRef{0}), plan.unpacked(l.h_0, dh)};
+          weight_gradient(grad, output, h, plan), grad.sum(at::IntArrayRef{0}), plan.unpacked(l.h_0, dh)};
 }
 
 // -- gradients

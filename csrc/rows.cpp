@@ -39,7 +39,7 @@ Tensor run_map_meta(const Tensor& starts, const Tensor& offsets, c10::SymInt row
 Tensor run_map(const Tensor& starts, const Tensor& given, int64_t rows, int64_t step) {
   check_run_map(starts, given, rows);
   const Tensor offsets = checked_offsets("run_map", given, rows), first = owned(starts);
-  Tensor map = new_rows(first, rows);
+  Tensor map = new_rows(first, rows, offsets);
   LOD_RUN(map, run_map,
           RunMap{first.const_data_ptr<int64_t>(), offsets.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(),
                  first.size(0), rows, step});
@@ -146,17 +146,21 @@ void check_runs(const char* op, const Tensor& values, const Tensor& starts, cons
 struct RunsOfRows {
   Tensor starts, offsets;
   bool in_order = true;        // each run behind the one before it
+  bool apart = false;          // on a GPU: known not to meet
+  bool every = true;           // on a GPU: known to be in range, and to be runs of all rows of their side
   std::vector<int64_t> taken;  // if asked for and in order: the rows up to the end of the runs before each, and of all
 
   RunsOfRows(const char* op, const Tensor& given, const Tensor& row_offsets, int64_t rows, int64_t there, int64_t step,
              bool gaps)
-      : starts(owned(given)), offsets(checked_offsets(op, row_offsets, rows)) {
+      : starts(owned(given)),
+        offsets(row_offsets.is_cpu() ? checked_offsets(op, row_offsets, rows) : row_offsets.contiguous()) {
     if (!offsets.is_cpu()) {
       in_order = false;
-      const Tensor length = offsets.diff(), last = starts.add(length.sub(1).mul(step));
-      const Tensor inside =
-          starts.ge(0).logical_and(starts.lt(there)).logical_and(last.ge(0)).logical_and(last.lt(there));
-      at::_assert_async(inside.logical_or(length.le(0)).all(), std::string(op) + ": starts holds a run out of range");
+      const bool cuts = known_to_cut(offsets, rows);
+      const Known* mark = known(starts);
+      every = mark && cuts;
+      apart = every && mark->apart;
+      if (!every) watch("runs", starts, offsets, there, cuts ? -1 : rows, step, op, "row_offsets");
       return;
     }
     const auto *from = starts.const_data_ptr<int64_t>(), *o = offsets.const_data_ptr<int64_t>();
@@ -204,6 +208,7 @@ Tensor gather_runs(const Tensor& values, const Tensor& starts, const Tensor& off
   const Tensor x = readable(values);
   const RunsOfRows runs("gather_runs", starts, offsets, rows, x.size(0), step, false);
   Tensor out = new_rows(x, rows);
+  if (!runs.every) out.zero_();
   if (out.numel()) copy_runs(runs, x, out, step, true);
   return out;
 }
@@ -217,7 +222,7 @@ Tensor scatter_runs_meta(const Tensor& values, const Tensor& starts, const Tenso
 // are added up, and others must not meet.
 Tensor scatter_in_any_order(const Tensor& x, const RunsOfRows& runs, int64_t rows, int64_t step,
                             const at::Scalar& fill) {
-  Tensor map = new_rows(runs.starts, x.size(0));
+  Tensor map = new_rows(runs.starts, x.size(0), runs.offsets);
   LOD_RUN(map, run_map,
           RunMap{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(),
                  map.mutable_data_ptr<int64_t>(), runs.starts.numel(), x.size(0), step});
@@ -225,7 +230,9 @@ Tensor scatter_in_any_order(const Tensor& x, const RunsOfRows& runs, int64_t row
   const Tensor count = lists.diff(), meet = count.gt(1).any();
   const bool sum = x.is_cpu() ? meet.item<bool>() : number_of(x.scalar_type()).has_value();
   if (sum) return sum_lists("scatter_runs", x, lists, order, fill);
-  if (!x.is_cpu()) at::_assert_async(meet.logical_not(), "scatter_runs: rows meet that cannot be added up");
+  if (!x.is_cpu())
+    watch("truths", meet.reshape({1}).to(at::kLong), std::nullopt, 0, -1, 0, "scatter_runs",
+          "rows that do not meet, since they cannot be added up");
   const Tensor first = order.index_select(0, lists.narrow(0, 0, rows).clamp_max(order.numel() - 1));
   return gathered(x, at::where(count.gt(0), first, -1), fill);
 }
@@ -235,11 +242,13 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
   const Tensor x = readable(values);
   const RunsOfRows runs("scatter_runs", starts, offsets, x.size(0), rows, step, true);
   if (x.numel() == 0) return new_rows(x, rows).fill_(fill);
-  if (!runs.in_order) return scatter_in_any_order(x, runs, rows, step, fill);
+  if (!runs.in_order && !runs.apart) return scatter_in_any_order(x, runs, rows, step, fill);
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
+  // On a GPU every row is filled first: runs apart that are as many as the rows take every one of them.
+  if (!x.is_cpu() && rows > x.size(0)) out.fill_(fill);
   copy_runs(runs, x, out, step, false, fill);
-  out.narrow(0, runs.taken.back(), rows - runs.taken.back()).fill_(fill);
+  if (x.is_cpu()) out.narrow(0, runs.taken.back(), rows - runs.taken.back()).fill_(fill);
   return out;
 }
 
@@ -269,9 +278,13 @@ Tensor segment_concat(const Tensor& values, const Tensor& given, const Tensor& o
   const int64_t rows = x.size(0) + y.size(0);
   const Tensor offsets = checked_offsets("segment_concat", given, x.size(0));
   const Tensor other_offsets = checked_offsets("segment_concat", other_given, y.size(0), "other_offsets", "others");
-  const Tensor out = new_rows(x, rows);
+  Tensor out = new_rows(x, rows);
+  const bool cut = !may_leave_rows(offsets, x.size(0)) && !may_leave_rows(other_offsets, y.size(0));
+  if (!cut) out.zero_();
   const auto copy = [&](const Tensor& from, const Tensor& own, const Tensor& other, bool behind) {
-    const RunsOfRows runs("segment_concat", concat_starts(own, other, behind), own, from.size(0), rows, 1, false);
+    const Tensor starts = concat_starts(own, other, behind);
+    if (!starts.is_cpu() && cut) mark(starts, rows, /*cuts=*/false, /*apart=*/true);
+    const RunsOfRows runs("segment_concat", starts, own, from.size(0), rows, 1, false);
     if (from.numel()) copy_runs(runs, from, out, 1, false);
   };
   copy(x, offsets, other_offsets, false);
@@ -298,7 +311,7 @@ Tensor segment_unfold(const Tensor& values, const Tensor& given, int64_t size, i
                       const at::Scalar& fill) {
   Tensor out = segment_unfold_meta(values, given, size, start, dilation, fill);
   const Tensor x = readable(values), offsets = checked_offsets("segment_unfold", given, x.size(0));
-  if (!out.is_cpu()) out.zero_();
+  if (may_leave_rows(offsets, x.size(0))) out.zero_();
   if (out.numel() == 0) return out;
   const auto [width, item] = row_words(x);
   UnfoldRows a{{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width, size, start, dilation},
@@ -319,7 +332,7 @@ Tensor segment_fold_meta(const Tensor& values, const Tensor& offsets, int64_t st
 Tensor segment_fold(const Tensor& values, const Tensor& given, int64_t start, int64_t dilation) {
   Tensor out = segment_fold_meta(values, given, start, dilation);
   const Tensor x = readable(values), offsets = checked_offsets("segment_fold", given, x.size(0));
-  if (!out.is_cpu()) out.zero_();
+  if (may_leave_rows(offsets, x.size(0))) out.zero_();
   if (out.numel() == 0) return out;
   LOD_RUN(out, fold_rows, number_type("segment_fold", x),
           FoldRows{{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, x.size(0), width_of(out), x.size(1), start,

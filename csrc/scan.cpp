@@ -43,7 +43,7 @@ Tensor segment_scan(const Tensor& values, const OptionalTensor& factors, const T
   segment_scan_meta(values, factors, given, adjoint);
   const HeldView x = make_view("segment_scan", values, given);
   const Tensor f = readable(factors);
-  Tensor out = new_rows(x.values, x.rows);
+  Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_scan, number_type("segment_scan", out),
           ScanArguments{x, x.values.const_data_ptr(), f.defined() ? f.const_data_ptr() : nullptr,
@@ -68,8 +68,8 @@ std::tuple<Tensor, Tensor> segment_cumulative_meta(const Tensor& values, const T
 std::tuple<Tensor, Tensor> segment_cumulative(const Tensor& values, const Tensor& given, std::string_view reduce) {
   const bool max = check_cumulative(values, given, reduce);
   const HeldView x = make_view("segment_cumulative", values, given);
-  Tensor out = new_rows(x.values, x.rows), index = at::empty_like(out, out.options().dtype(at::kLong));
-  if (!out.is_cpu()) index.zero_();
+  Tensor out = new_rows(x.values, x.rows, x.row_offsets), index = at::empty_like(out, out.options().dtype(at::kLong));
+  if (may_leave_rows(x.row_offsets, x.rows)) index.zero_();
   LOD_RUN(out, segment_cumulative, number_type("segment_cumulative", out), max,
           CumulativeArguments{x, x.values.const_data_ptr(), out.mutable_data_ptr(), index.mutable_data_ptr<int64_t>()});
   return {out, index};
@@ -85,7 +85,7 @@ Tensor segment_logcumsumexp_meta(const Tensor& values, const Tensor& offsets) {
 Tensor segment_logcumsumexp(const Tensor& values, const Tensor& given) {
   segment_logcumsumexp_meta(values, given);
   const HeldView x = make_view("segment_logcumsumexp", values, given);
-  Tensor out = new_rows(x.values, x.rows);
+  Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   LOD_RUN(out, segment_logcumsumexp, floating_type("segment_logcumsumexp", out),
           LogcumsumexpArguments{x, x.values.const_data_ptr(), out.mutable_data_ptr()});
   return out;

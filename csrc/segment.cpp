@@ -141,7 +141,7 @@ Tensor segment_broadcast_meta(const Tensor& values, const Tensor& offsets, c10::
 Tensor segment_broadcast(const Tensor& values, const Tensor& given, int64_t rows, std::string_view name) {
   const Reduce reduce = check_broadcast(values, given, rows, name);
   const Tensor x = readable(values), offsets = checked_offsets("segment_broadcast", given, rows);
-  Tensor out = new_rows(x, rows);
+  Tensor out = new_rows(x, rows, offsets);
   LOD_RUN(x, segment_broadcast, number_type("segment_broadcast", x), reduce,
           BroadcastArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(), out.mutable_data_ptr()});
   return out;
@@ -189,7 +189,7 @@ Tensor segment_place(const Tensor& values, const Tensor& index, const Tensor& gi
   check_place(values, index, given, rows);
   const Tensor x = readable(values), at_ = readable(index);
   const Tensor offsets = checked_offsets("segment_place", given, rows);
-  Tensor out = new_rows(x, rows);
+  Tensor out = new_rows(x, rows, offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(
       x, segment_place, number_type("segment_place", x),

@@ -459,6 +459,10 @@ def _operators():
                 )
     raw = torch.ops.torch_lod
     yield "torch.ops.torch_lod.keep_structure", Call(raw.keep_structure.default, (ints(0, 1, 3), 3, True))
+    watched = (ints(0, 2), ints(0, 2, 6), "runs", 6, 6, 1, "gather_runs")
+    yield "torch.ops.torch_lod.watch_structure", Call(raw.watch_structure.default, watched)
+    yield "torch.ops.torch_lod.check_errors", Call(raw.check_errors.default, (True,))
+    yield "tl.check_errors", Call(tl.check_errors, ())
     yield "torch.ops.torch_lod.check_lod", Call(raw.check_lod.default, ([ints(0, 1, 3), ints(0, 1, 3, 6)], 6))
     yield "torch.ops.torch_lod.rank_by_length", Call(raw.rank_by_length.default, (ints(0, 1, 3, 6),))
     yield "tl.ops.rank_by_length", Call(tl.ops.rank_by_length, (ints(0, 1, 3, 6),))

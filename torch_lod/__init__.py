@@ -25,6 +25,7 @@ if not _steps_aside():
     from . import transforms as transforms  # replaces what wraps the arguments of torch.func's
     from .collate import *
     from .construct import *
+    from .devices import check_errors as check_errors
     from .errors import LoDError as LoDError
     from .headers import include_paths as include_paths
     from .lod import LoD as LoD
@@ -45,6 +46,7 @@ if not _steps_aside():
             "LoD",
             "LoDError",
             "LoDTensor",
+            "check_errors",
             "data",
             "describe",
             "distributed",

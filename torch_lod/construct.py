@@ -15,6 +15,7 @@ from . import ops
 from .dynamo import compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, no_memory, public, shown
 from .lod import LoD
+from .partition import uploaded_map
 from .tensor import LoDTensor, made, values_of
 from .torch_rules import chain
 from .validate import host_integers, sums, whole, with_memory
@@ -310,7 +311,7 @@ def from_padded(
             )
         host = host.bool()
         lod = LoD.checked("lengths", [sums(host.view(n, longest).sum(1))], level_names)
-        return made(ops.gather_rows(rows, host.nonzero().flatten().to(rows.device)), lod)
+        return made(ops.gather_rows(rows, uploaded_map(host.nonzero().flatten(), rows.device, rows.shape[0])), lod)
     lengths = host_integers("lengths", lengths)
     if lengths.numel() != n:
         raise LoDValueError(f"expected {n} lengths, one per sequence, got {lengths.numel()}")
@@ -349,7 +350,7 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
     alive = rank[:, None] < sizes[None, :]
     rows = (sums(sizes)[:-1][None, :] + rank[:, None])[alive]
     lod = LoD.checked("lengths", [sums(alive.sum(1))], level_names)
-    return LoDTensor(ops.gather_rows(data, rows.to(data.device)), lod)
+    return LoDTensor(ops.gather_rows(data, uploaded_map(rows, data.device, data.shape[0])), lod)
 
 
 @public

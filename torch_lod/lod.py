@@ -11,7 +11,7 @@ from torch import Tensor
 from . import ops
 from .dynamo import compiling, failing, holds, symbols, whole_number
 from .errors import LoDIndexError, LoDTypeError, LoDValueError, border, named, public, shown
-from .partition import Partition
+from .partition import Partition, uploaded_runs
 from .validate import host_integers, host_levels, level_names_of, sums, whole, with_memory
 
 _check_lod = torch.ops.torch_lod.check_lod.default
@@ -345,7 +345,7 @@ class LoD(Partition):
         runs = Runs(begin, taken)
         counted = []
         for mask in self.counted:
-            starts, offsets = (t.to(mask.device, non_blocking=True) for t in runs)
+            starts, offsets = uploaded_runs(*runs, mask.device, mask.shape[0], lod.rows)
             counted.append(ops.gather_runs(mask, starts, offsets, lod.rows))
         return lod.counting(*counted), runs
 

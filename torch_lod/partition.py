@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from . import ops
+from .devices import PINNED, capturing, kept, upload, usable
 from .dynamo import compiling, whole_number
 
 _HOST = torch.device("cpu")
@@ -27,11 +28,33 @@ _keep_structure = torch.ops.torch_lod.keep_structure.default
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
-def _kept(t: Tensor, rows: int, cuts: bool) -> None:
+def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False) -> None:
     """Marks offsets that cut `rows` rows, or a map to `rows` rows, which nobody writes to. Tracers would record it."""
     traced = type(t) is not Tensor or torch._C._len_torch_dispatch_stack() or _transforms() is not None
     if ops.COMPILED and not traced and not t.is_meta:
-        _keep_structure(t, rows, cuts)
+        _keep_structure(t, rows, cuts, apart)
+
+
+def uploaded_map(map: Tensor, device, rows: int) -> Tensor:
+    """A map to `rows` rows, in host memory and valid, on a device."""
+    there = upload(map, device)
+    if there is not map:
+        _kept(there, rows, False)
+    return there
+
+
+def uploaded_runs(starts: Tensor, offsets: Tensor, device, rows: int, taken: int) -> tuple[Tensor, Tensor]:
+    """The first rows of runs within `rows` rows and the offsets that cut the `taken` rows, in host memory and valid, on a
+    device: one copy."""
+    if compiling() or device.type not in PINNED or not starts.is_cpu or not offsets.is_cpu:
+        return upload(starts, device), upload(offsets, device)
+    lengths = offsets.diff()
+    begin, order = starts[lengths > 0].sort()
+    apart = bool((begin[1:] >= (begin + lengths[lengths > 0][order])[:-1]).all())
+    first, cuts = upload(torch.cat([starts, offsets]), device).split([starts.numel(), offsets.numel()])
+    _kept(first, rows, False, apart)
+    _kept(cuts, taken, True)
+    return first, cuts
 
 
 class Partition:
@@ -57,27 +80,30 @@ class Partition:
             return self._symbols[0]
         return self._rows
 
-    def _cached(self, key: tuple, device, make, rows: int | None = None, cuts: bool = False) -> Tensor:
+    def _cached(
+        self, key: tuple, device, make, rows: int | None = None, cuts: bool = False, apart: bool = False
+    ) -> Tensor:
         """The tensor for a key on a device: made once in host memory, uploaded once per device. With `rows` it is a map
-        to as many rows, or offsets that cut them."""
+        to as many rows, or offsets that cut them, or the first rows of runs that do not meet."""
         if compiling():
             return make() if device is None else make().to(device, non_blocking=True)
         found = self._cache.get((*key, device or _HOST))
         # the copy on a GPU is returned itself: a caller's write to it changes its version
-        if found is not None and (found.is_cpu or found._version == 0):
+        if found is not None and (found.is_cpu or usable(found)):
             return found
         device = _HOST if device is None else torch.device(device)
         if torch.is_inference_mode_enabled():  # inference tensors cannot be saved for backward
             with torch.inference_mode(False):
-                return self._cached(key, device, make, rows, cuts)
+                return self._cached(key, device, make, rows, cuts, apart)
         if device == _HOST:
             fresh = make()
         else:
-            fresh = self._cached(key, None, make, rows, cuts)
-            fresh = (fresh.pin_memory() if device.type == "cuda" else fresh).to(device, non_blocking=True)
+            fresh = self._cached(key, None, make, rows, cuts, apart)
+            fresh = upload(fresh, device)
         if rows is not None and not (cuts and fresh is self.levels[key[1]]):  # those are marked when they are checked
-            _kept(fresh, rows, cuts)
-        self._cache[(*key, device)] = fresh
+            _kept(fresh, rows, cuts, apart)
+        if device == _HOST or not capturing(device):
+            self._cache[(*key, device)] = kept(fresh)
         return fresh
 
     def remember(self, key: tuple, make):
@@ -96,7 +122,7 @@ class Partition:
     def row_offsets_at(self, k: int, device=None) -> Tensor:
         if not compiling():
             found = self._cache.get(("rows", k, device or _HOST))  # on every call's path
-            if found is not None and (found.is_cpu or found._version == 0):
+            if found is not None and (found.is_cpu or usable(found)):
                 return found
 
         def make():
@@ -158,7 +184,7 @@ class Partition:
 
     def last_rows_at(self, k: int, device=None) -> Tensor:
         """The last row of every sequence; for an empty one the row before it."""
-        return self._cached(("last", k), device, lambda: self.row_offsets_at(k)[1:] - 1, self.rows)
+        return self._cached(("last", k), device, lambda: self.row_offsets_at(k)[1:] - 1, self.rows, apart=True)
 
     def padded_starts_at(self, k: int, length: int, right: bool, device=None) -> Tensor:
         """The index of every sequence's first row in a padded layout of sequences * length rows."""
@@ -168,7 +194,8 @@ class Partition:
             starts = torch.arange(offsets.numel() - 1, device=_HOST) * length
             return starts if right else starts + length - offsets.diff()
 
-        return self._cached(("padded", k, length, right), device, make)
+        rows = (self.levels[k].shape[0] - 1) * length + 1  # an empty sequence may begin behind the last row
+        return self._cached(("padded", k, length, right), device, make, rows, apart=True)
 
     def any_empty_at(self, k: int) -> bool:
         """Whether any sequence has no rows. Compiled code cannot know it, and assumes yes."""

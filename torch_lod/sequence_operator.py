@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from . import ops
+from .devices import upload
 from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError, P, R, border, shown
 from .lod import LoD
@@ -75,7 +76,7 @@ class Along:
         if self.innermost:
             levels = [*self.lod.levels[: self.k], own]
             lod = LoD.checked("offsets", levels, self.lod.level_names)
-            return moved(self.rows, lod.counting(*[m[index.to(m.device)] for m in self.lod.counted]), index)
+            return moved(self.rows, lod.counting(*[m[upload(index, m.device)] for m in self.lod.counted]), index)
         inner, runs = self.lod.take(self.k + 1, index)
         return moved(self.rows, self.lod.under(inner, own), runs)
 

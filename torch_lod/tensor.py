@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from . import ops, torch_rules
+from .devices import upload
 from .dynamo import IN_PLACE, admit, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .explained import TORCHS, explain, not_packed
 from .lod import LoD, Runs, fitting
 from .moved_rows import WRITES, MovedRows, _home, settle
 from .paddle_methods import PaddleMethods
+from .partition import uploaded_map, uploaded_runs
 from .printing import tree
 from .seq_index import SequenceIndex, below
 from .typed import Rows
@@ -268,7 +270,10 @@ class LoDTensor(PaddleMethods, Rows):
         filler("padding_value", padding_value, self.dtype)
         row = offsets[:-1] + i if i >= 0 else offsets[1:] + i
         row = torch.where((row >= offsets[:-1]) & (row < offsets[1:]), row, -1)
-        return made(ops.gather_rows(self.values(), row.to(self.device), padding_value), self._lod.outer(-1))
+        return made(
+            ops.gather_rows(self.values(), uploaded_map(row, self.device, self.shape[0]), padding_value),
+            self._lod.outer(-1),
+        )
 
     @public
     def permute_sequences(self, order, *, level: int | str = 0) -> "LoDTensor":
@@ -408,7 +413,7 @@ class LoDTensor(PaddleMethods, Rows):
                 return ops.scatter_runs(t, starts, offsets, n * longest, 1, fill).view(n, longest, *t.shape[1:])
 
             dense, lengths = laid_out(dense, padding_value), [laid_out(t, 0) for t in lengths]
-            lengths.insert(0, one.lengths().to(self.device))
+            lengths.insert(0, upload(one.lengths(), self.device))
         return dense, tuple(lengths)
 
     @public
@@ -437,9 +442,9 @@ class LoDTensor(PaddleMethods, Rows):
         steps = torch.arange(int(lengths[order[0]]), device="cpu")
         starts, alive = lod.row_offsets_at(lod.depth - 1)[:-1][order], lengths[order][None, :] > steps[:, None]
         rows = (starts[None, :] + steps[:, None])[alive]
-        data = ops.gather_rows(self.values(), rows.to(self.device))
-        order = order.to(self.device)
-        return torch.nn.utils.rnn.PackedSequence(data, alive.sum(1), order, order.argsort())
+        data = ops.gather_rows(self.values(), uploaded_map(rows, self.device, len(self)))
+        back = upload(order.argsort(), self.device)
+        return torch.nn.utils.rnn.PackedSequence(data, alive.sum(1), upload(order, self.device), back)
 
     @public
     def to_nested(self) -> Tensor:
@@ -565,9 +570,9 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
     with without_policy():
         rows = rows_of(x)
         if isinstance(source, Runs):
-            starts, offsets = (t.to(rows.device, non_blocking=True) for t in source)
+            starts, offsets = uploaded_runs(*source, rows.device, rows.shape[0], lod.rows)
             return made(ops.gather_runs(rows, starts, offsets, lod.rows), lod)
-        return made(ops.gather_rows(rows, source.to(rows.device, non_blocking=True)), lod)
+        return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0])), lod)
 
 
 # torch.export passes Python's operators themselves, not the methods of Tensor

@@ -88,6 +88,8 @@ def _from_tensor(what: str, data: Tensor) -> Tensor:
     with torch._C.DisableTorchFunctionSubclass():
         with_memory(data)
         host = data.detach().to(_HOST, torch.int64, copy=True, memory_format=torch.contiguous_format)
+        if not (data.is_cpu or compiling()):
+            torch.ops.torch_lod.check_errors(False)  # the GPU has been waited for
         if data.dtype == torch.uint64 and bool((host < 0).any()):
             i = int((host < 0).nonzero()[0])
             raise LoDValueError(f"expected {what} below 2**63, got {int(host[i]) + 2**64} at index {i}")

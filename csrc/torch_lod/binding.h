@@ -20,10 +20,22 @@ namespace lod {
 
 // -- devices
 
+// What kernels on a GPU found wrong with structure (csrc/faults.cpp): null as long as none was asked.
+inline const volatile uint64_t* written_faults = nullptr;
+inline void (*raise_written_faults)() = nullptr;
+inline void raise_faults() {
+  if (written_faults && *written_faults) [[unlikely]] raise_written_faults();
+}
+
 #ifdef LOD_CUDA
+#ifndef LOD_GPU_KEY  // tests/emulated_gpu has a device of its own
+#define LOD_GPU_KEY CUDA
+#define LOD_IS_GPU(tensor) (tensor).is_cuda()
+#endif
 #define LOD_RUN(tensor, kernel, ...)                                                             \
   do {                                                                                           \
-    if ((tensor).is_cuda()) {                                                                    \
+    if (LOD_IS_GPU(tensor)) {                                                                    \
+      lod::raise_faults();                                                                       \
       const c10::cuda::CUDAGuard guard((tensor).device());                                       \
       lod::cuda::kernel(lod::CudaExec{c10::cuda::getCurrentCUDAStream().stream()}, __VA_ARGS__); \
       C10_CUDA_KERNEL_LAUNCH_CHECK();                                                            \
@@ -157,11 +169,15 @@ inline void check_rows_like(const char* op, const char* name, const Tensor& t, c
   TORCH_CHECK_VALUE(t.sym_sizes() == c10::SymIntArrayRef(shape), op, ": expected ", name, " of shape ",
                     c10::SymIntArrayRef(shape), ", got ", t.sym_sizes());
 }
-// Uninitialised, except where bad offsets on a GPU could leave rows that no segment covers.
-inline Tensor new_rows(const Tensor& t, int64_t rows) {
-  auto out = at::empty_symint(sym_shape(t, rows), t.options());
-  if (!out.is_cpu()) out.zero_();
-  return out;
+// Uninitialised: for kernels that write every row.
+inline Tensor new_rows(const Tensor& t, int64_t rows) { return at::empty_symint(sym_shape(t, rows), t.options()); }
+// The same for kernels that write the rows of every segment; zeros where bad offsets on a GPU could leave rows out.
+inline bool may_leave_rows(const Tensor& offsets, int64_t rows) {
+  return !offsets.is_cpu() && !known_to_cut(offsets, rows);
+}
+inline Tensor new_rows(const Tensor& t, int64_t rows, const Tensor& offsets) {
+  auto out = new_rows(t, rows);
+  return may_leave_rows(offsets, rows) ? out.zero_() : out;
 }
 
 }  // namespace lod

@@ -9,11 +9,13 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/_assert_async.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <typeinfo>
+#include <vector>
 
 #include "torch_lod/each_level.h"
 
@@ -54,10 +56,15 @@ inline Tensor readable(const OptionalTensor& t) { return t ? t->contiguous() : T
 
 // -- marks
 
+// What is attached to a mark, for as long as it lives.
+struct Attached {
+  virtual ~Attached() = default;
+};
+
 // What is known of a tensor of int64, for as long as it lies where it lay and its version says that nobody wrote to it.
 struct Known final : c10::BackendMeta {
-  Known(const Tensor& t, int64_t rows, bool cuts)
-      : data(t.const_data_ptr()), count(t.numel()), version(now(t)), rows(rows), cuts(cuts) {}
+  Known(const Tensor& t, int64_t rows, bool cuts, bool apart)
+      : data(t.const_data_ptr()), count(t.numel()), version(now(t)), rows(rows), cuts(cuts), apart(apart) {}
   static uint32_t now(const Tensor& t) { return t.unsafeGetTensorImpl()->version_counter().current_version(); }
   bool holds_for(const Tensor& t) const {
     return t.const_data_ptr() == data && t.numel() == count && t.is_contiguous() && now(t) == version;
@@ -66,7 +73,10 @@ struct Known final : c10::BackendMeta {
   int64_t count;
   uint32_t version;
   int64_t rows;
-  bool cuts;  // offsets that cut so many rows into segments; otherwise entries from -1 to rows - 1
+  bool cuts;   // offsets that cut so many rows into segments; otherwise entries from -1 to rows - 1
+  bool apart;  // the first rows of runs that do not meet
+  mutable std::mutex lock;
+  mutable std::vector<std::unique_ptr<Attached>> kept;  // copies on GPUs (csrc/core/upload.h), under the lock
 };
 
 // What is known of a tensor, null if nothing. A mark that another library made is none here: its layout may be another.
@@ -86,12 +96,12 @@ inline bool known_to_map(const Tensor& t, int64_t rows) {
   return found && !found->cuts && found->rows <= rows;
 }
 // Marks what is true of t, unless it has a mark: a tensor is marked once, since others may be reading the mark.
-inline const Tensor& mark(const Tensor& t, int64_t rows, bool cuts) {
+inline const Tensor& mark(const Tensor& t, int64_t rows, bool cuts, bool apart = false) {
   static std::mutex one_at_a_time;
   const std::lock_guard guard(one_at_a_time);
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   if (!impl->is_inference() && !impl->get_backend_meta()) {
-    impl->set_backend_meta(c10::make_intrusive<Known>(t, rows, cuts));
+    impl->set_backend_meta(c10::make_intrusive<Known>(t, rows, cuts, apart));
   }
   return t;
 }
@@ -118,6 +128,17 @@ inline Tensor owned(const Tensor& given) {
   });
 }
 
+// Looks at structure on a GPU without waiting for the answer: what is wrong is raised by a later call. The rules and
+// the numbers that belong to them are in csrc/faults.h.
+inline void watch(const char* rule, const Tensor& structure, const OptionalTensor& offsets, int64_t rows, int64_t own,
+                  int64_t option, const char* op, const char* name, const char* of = "values") {
+  using Type = void(const Tensor&, const OptionalTensor&, std::string_view, int64_t, int64_t, int64_t, std::string_view,
+                    std::string_view, std::string_view);
+  static const auto call =
+      c10::Dispatcher::singleton().findSchemaOrThrow("torch_lod::watch_structure", "").typed<Type>();
+  call.call(structure, offsets, rule, rows, own, option, op, name, of);
+}
+
 // Where offsets break the rules: they start at 0, never decrease, and end at `end` (-1: anywhere).
 struct Fault {
   enum Rule { none, start, order, end } rule = none;
@@ -133,19 +154,15 @@ inline Fault find_fault(const int64_t* offsets, int64_t count, int64_t end, cons
 }
 
 // The offsets as the kernels want them: contiguous, and known to cut [0, rows) into segments (-1: any number of rows).
-// Offsets on a GPU are reported asynchronously; until then the kernels clamp them. They are called `name`, and the
-// tensor whose rows they cut `of`.
+// Offsets on a GPU are watched, and the kernels clamp them. They are called `name`, and the tensor whose rows they cut
+// `of`.
 inline Tensor checked_offsets(const char* op, const Tensor& given, int64_t rows, const char* name = "row_offsets",
                               const char* of = "values") {
   if (known_to_cut(given, rows)) return given;
   const int64_t count = given.size(0);
   if (!given.is_cpu()) {
     const Tensor offsets = given.contiguous();
-    const auto ok = offsets[0]
-                        .eq(0)
-                        .logical_and(offsets[count - 1].eq(rows))
-                        .logical_and(offsets.narrow(0, 1, count - 1).ge(offsets.narrow(0, 0, count - 1)).all());
-    at::_assert_async(ok, std::string(op) + ": " + name + " do not cut the rows of " + of + " into segments");
+    watch("cuts", offsets, std::nullopt, rows, -1, 0, op, name, of);
     return offsets;
   }
   Rise rise{};
@@ -171,8 +188,7 @@ inline Tensor checked_map(const char* op, const char* name, const Tensor& given,
   if (known_to_map(given, rows)) return given;
   if (!given.is_cpu()) {
     const Tensor map = given.contiguous();
-    at::_assert_async(map.ge(-1).logical_and(map.lt(rows)).all(),
-                      std::string(op) + ": " + name + " holds a row out of range");
+    watch("maps", map, std::nullopt, rows, -1, 0, op, name);
     return map;
   }
   bool fits = true;

@@ -32,6 +32,11 @@ void visit_here(DType dtype, const F& f) {
   visit_numbers(dtype, f);
 }
 
+#ifndef LOD_LAUNCH  // tests/emulated_gpu runs the threads one after another
+#define LOD_LAUNCH(kernel, blocks, threads, stream, ...) \
+  kernel<<<dim3(blocks), dim3(threads), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__)
+#endif
+
 template <class F>
 __global__ void run(F f, int64_t n) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
@@ -43,7 +48,7 @@ void each(const Exec& exec, int64_t n, int64_t, const F& f) {
   if (n <= 0) return;
   constexpr int64_t threads = 256, most = 1 << 20;
   const int64_t blocks = (n + threads - 1) / threads;
-  run<<<dim3(unsigned(blocks < most ? blocks : most)), threads, 0, static_cast<cudaStream_t>(exec.stream)>>>(f, n);
+  LOD_LAUNCH(run, unsigned(blocks < most ? blocks : most), threads, exec.stream, f, n);
 }
 
 template <class F>

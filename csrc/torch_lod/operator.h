@@ -348,8 +348,8 @@ struct Operators {
 }  // namespace lod
 
 #ifdef LOD_CUDA
-#define LOD_CUDA_KERNELS(...)                                                           \
-  TORCH_LIBRARY_IMPL(LOD_LIBRARY, CUDA, m) { lod::Operators<__VA_ARGS__>::kernels(m); }
+#define LOD_CUDA_KERNELS(...)                                                                  \
+  TORCH_LIBRARY_IMPL(LOD_LIBRARY, LOD_GPU_KEY, m) { lod::Operators<__VA_ARGS__>::kernels(m); }
 #else
 #define LOD_CUDA_KERNELS(...)
 #endif

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import ops
 from ..construct import tensor_of
+from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..lod import LoD
 from ..tensor import LoDTensor, a_lod_tensor
@@ -62,7 +63,7 @@ def from_mask(dense: Tensor | np.ndarray, mask: Tensor | np.ndarray, *, level_na
     lod = LoD.checked("lengths", [sums(lengths)], level_names)
     starts = first + torch.arange(count, device="cpu") * length
     offsets = lod.row_offsets_at(0, rows.device)
-    starts = torch.where(lengths > 0, starts, 0).to(rows.device)
+    starts = upload(torch.where(lengths > 0, starts, 0), rows.device)
     return LoDTensor(ops.gather_runs(rows.flatten(0, 1), starts, offsets, lod.rows), lod)
 
 
@@ -146,7 +147,7 @@ def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoD
         at = outer if inner is None else np.searchsorted(inner, outer)
         levels.append(np.append(at, len(rows) if inner is None else len(inner)))
     lod = LoD.parsed_offsets("keys", levels, level_names)
-    return LoDTensor(ops.gather_rows(rows, torch.from_numpy(order).to(rows.device)), lod), found
+    return LoDTensor(ops.gather_rows(rows, upload(torch.from_numpy(order), rows.device)), lod), found
 
 
 def _missing(key) -> bool:

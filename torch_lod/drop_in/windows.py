@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import ops
+from ..devices import upload
 from ..dynamo import failing, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
@@ -258,8 +259,8 @@ def _windows(s: Along, kernel, stride, padding, dilation, ceil) -> tuple[_Window
 def _cut(s: Along, at: _Positions, start: Tensor, size: Tensor, step: int = 1) -> _Windows:
     own = sums(size)
     total, device = whole_number(own[-1]), s.rows.device
-    offsets = own.to(device, non_blocking=True)
-    rows = ops.run_map((start + at.first).to(device, non_blocking=True), offsets, total, step)
+    offsets = upload(own, device)
+    rows = ops.run_map(upload(start + at.first, device), offsets, total, step)
     return _Windows(rows, offsets, at, size)
 
 
@@ -268,7 +269,7 @@ def _largest(s: Along, to: _Windows, return_indices: bool, of_none: float):
     if not return_indices:
         return made(ops.segment_reduce(seen, to.offsets, "max", of_none), to.at.lod)
     out, index = ops.segment_extreme(seen, to.offsets, "max", of_none)
-    row = ops.gather_rows(to.rows, index.flatten(), -1).view(index.shape) - to.at.first.to(index.device)[:, None]
+    row = ops.gather_rows(to.rows, index.flatten(), -1).view(index.shape) - upload(to.at.first, index.device)[:, None]
     return made(out, to.at.lod), made(torch.where(index < 0, -1, row), to.at.lod)
 
 

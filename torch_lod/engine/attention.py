@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..ops.composed.attention import attention_weights
@@ -73,7 +74,7 @@ def slopes_of(alibi, q: Tensor) -> Tensor | None:
     # powers of 2^(-8 / n), n the largest power of two <= heads; the other heads take values between these
     n = 2 ** int(math.log2(heads))
     powers = [8 * (i + 1) / n for i in range(n)] + [4 * (2 * i + 1) / n for i in range(heads - n)]
-    return torch.tensor([2.0**-p for p in powers], dtype=dtype, device=q.device)
+    return upload(torch.tensor([2.0**-p for p in powers], dtype=dtype, device="cpu"), q.device)
 
 
 def bias_of(bias, q: Tensor) -> Tensor | None:
@@ -90,6 +91,10 @@ def bias_of(bias, q: Tensor) -> Tensor | None:
     return rows.unsqueeze(1) if rows.dim() == 1 else rows
 
 
+#: Whether torch's variable-length attention takes fewer heads of keys than of queries.
+_GROUPED = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 13)
+
+
 def _library_takes(q: Tensor, v: Tensor, others: tuple) -> bool:
     """Whether torch's own variable-length attention takes these arguments: half types on a GPU."""
     return (
@@ -101,7 +106,7 @@ def _library_takes(q: Tensor, v: Tensor, others: tuple) -> bool:
         and q.shape[0] > 0
         and v.shape[0] > 0
         and max(q.shape[0], v.shape[0]) < 2**31
-        and tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 13)
+        and (_GROUPED or q.shape[1] == v.shape[1])
     )
 
 
@@ -148,7 +153,9 @@ def attend(
 
     query_cuts, key_cuts = (lod.cu_seqlens(level, q.device) for lod, level in zip(lods, levels))
     longest, longest_keys = (lod.longest_rows_at(level) for lod, level in zip(lods, levels))
-    options: dict = {"scale": scale, "window_size": (left, right), "enable_gqa": q.shape[1] != k.shape[1]}
+    options: dict = {"scale": scale, "window_size": (left, right)}
+    if q.shape[1] != k.shape[1]:
+        options["enable_gqa"] = True
     out = varlen_attn(q, k, v, query_cuts, key_cuts, longest, longest_keys, **options)
     assert isinstance(out, Tensor)
     return out, weights

@@ -23,7 +23,7 @@ def ctc_loss(x, labels, blank, reduction, zero_infinity, norm_by_times, level) -
         return s.pool(losses)
     if reduction == "sum":
         return losses.sum()
-    counts = labels._lod.row_lengths_at(s.k).to(losses.device).clamp(min=1)
+    counts = labels._lod.row_lengths_at(s.k, losses.device).clamp(min=1)
     return (losses / counts.to(losses.dtype)).mean()
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import ops
 from ..construct import all_lod, joined_within
+from ..devices import upload
 from ..dynamo import failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..lod import LoD
@@ -172,7 +173,7 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
     sequence = rows.lod.parents_at(0)
     index = torch.arange(count, device="cpu") + (channel_num - 1) * rows.lod.levels[0][sequence]
     index = index[:, None] + torch.arange(channel_num, device="cpu") * high[sequence][:, None]
-    out = ops.gather_rows(means, index.flatten().to(x.device))
+    out = ops.gather_rows(means, upload(index.flatten(), x.device))
     return rows.keep(out.view(count, channel_num * len(topks)))
 
 

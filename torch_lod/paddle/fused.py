@@ -6,6 +6,7 @@ from torch import Tensor
 
 from .. import ops
 from ..construct import all_lod
+from ..devices import upload
 from ..dynamo import holds
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
@@ -153,14 +154,14 @@ def filter_by_instag(
     first = torch.arange(count + 1, device="cpu") if given is None else given.row_offsets_at(0)
     before, lengths = torch.cat([first, first[-1:] + 1])[index], torch.cat([first.diff(), first.new_ones(1)])[index]
     if given is None:
-        out = ops.gather_rows(whole, index.to(whole.device))
+        out = ops.gather_rows(whole, upload(index, whole.device))
     else:
         levels = [torch.cat([offsets, offsets[-1:] + 1]) for offsets in given.levels]
         out = moved(whole, *LoD.checked("offsets", levels, given.level_names).take(0, index))
     missing = index == count
     after = lengths.cumsum(0) - lengths
     where = torch.stack([after, torch.where(missing, 1, before), lengths], 1)
-    return out, (~missing).to(rows.device), where.to(rows.device)
+    return out, upload(~missing, rows.device), upload(where, rows.device)
 
 
 def _pooled(xs, pool_type: str, padding_value: float, level: int | str) -> tuple[LoD | None, list[Tensor]]:

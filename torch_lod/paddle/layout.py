@@ -6,6 +6,7 @@ from torch import Tensor
 
 from .. import ops
 from ..construct import from_padded
+from ..devices import upload
 from ..dynamo import failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory, shown
 from ..lod import LoD
@@ -63,7 +64,9 @@ def sequence_pad(
     dense, lengths = x.to_padded(0, **options)
     assert isinstance(lengths, Tensor)  # one level gives no tuple
     padding = torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]
-    fill = padding_value.detach().to(dense).reshape(x.shape[1:] if padding_value.shape == x.shape[1:] else ())
+    fill = upload(padding_value.detach().to(dense.dtype), dense.device).reshape(
+        x.shape[1:] if padding_value.shape == x.shape[1:] else ()
+    )
     return torch.where(padding.view(*padding.shape, *[1] * (dense.dim() - 2)), fill, dense), lengths
 
 
@@ -154,7 +157,7 @@ def sequence_erase(x: LoDTensor, tokens) -> LoDTensor:
     Source: Paddle Fluid's sequence_erase.
     """
     values = one_column("x", x)
-    tokens = host_integers("tokens", tokens).to(values.device)
+    tokens = upload(host_integers("tokens", tokens), values.device)
     return x.filter_rows(~torch.isin(values, tokens))
 
 

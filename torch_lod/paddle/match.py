@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..devices import upload
 from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..lod import LoD
@@ -67,7 +68,7 @@ def match_matrix_tensor(x: LoDTensor, y: LoDTensor, weight: Tensor, *, level: in
     n, m = first.diff(), second.diff()
     part, at = _parts(channels * first, channels * rows.shape[0])
     source = (first[part] + at % n[part]) * channels + torch.div(at, n[part], rounding_mode="floor")
-    left = ops.gather_rows(projected, source.to(projected.device))
+    left = ops.gather_rows(projected, upload(source, projected.device))
     lod = _instead(s, channels * n * m)
     return made(dots(left, others, channels * first, second, sums(m[part]), lod.rows), lod)
 
@@ -132,7 +133,7 @@ def var_conv_2d(
     channel = torch.arange(channels, device="cpu")
     source = (s.lod.row_offsets_at(s.k)[image] + at)[:, None] + channel * (h * w)[image][:, None]
     device = pixels.device
-    pixels = ops.gather_rows(pixels, source.flatten().to(device)).view(image.shape[0], channels)
+    pixels = ops.gather_rows(pixels, upload(source.flatten(), device)).view(image.shape[0], channels)
     found = whole_number(places[-1])
     image, at = _parts(places, found)
     across = out_w[image]
@@ -142,13 +143,13 @@ def var_conv_2d(
     h_at, w_at = h[image][:, None, None], w[image][:, None, None]
     inside = (down >= 0) & (down < h_at) & (right >= 0) & (right < w_at)
     under = torch.where(inside, area[image][:, None, None] + down * w_at + right, -1)
-    seen = ops.gather_rows(pixels, under.flatten().to(device)).view(image.shape[0], size[0] * size[1] * channels)
+    seen = ops.gather_rows(pixels, upload(under.flatten(), device)).view(image.shape[0], size[0] * size[1] * channels)
     scores = seen @ weight.permute(2, 3, 1, 0).reshape(size[0] * size[1] * channels, outs)
     count = out_h * out_w
     lod = _instead(s, outs * count, outs * found)
     image, at = _parts(outs * places, outs * found)
     source = (places[image] + at % count[image]) * outs + torch.div(at, count[image], rounding_mode="floor")
-    return made(ops.gather_rows(scores.reshape(-1, 1), source.to(device)).squeeze(1), lod)
+    return made(ops.gather_rows(scores.reshape(-1, 1), upload(source, device)).squeeze(1), lod)
 
 
 @sequence_operator
@@ -206,7 +207,7 @@ def tree_conv(
         t = 1 - depth / max_depth
         l_share = (1 - t) * p
         share = l_share * left + (1 - t) * (1 - l_share) * right + t * top
-        out = out + ops.scatter_rows(share, ancestor.to(rows.device), count)
+        out = out + ops.scatter_rows(share, upload(ancestor, rows.device), count)
         ancestor = torch.where(ancestor < 0, -1, parent[ancestor.clamp(min=0)])
     return s.keep(out.view(count, *weight.shape[2:]))
 

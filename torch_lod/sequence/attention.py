@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from ..devices import upload
 from ..engine.attention import attend, check_rows
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import a_float, along, number, sequence_operator
@@ -127,7 +128,7 @@ def rotary_embedding(
             raise LoDValueError(
                 f"expected start as {count} whole numbers, one per sequence, got {start.dtype} of shape {tuple(start.shape)}"
             )
-        position = position + start.to(values.device)[s.lod.segment_ids_at(s.k, values.device)]
+        position = position + upload(start, values.device)[s.lod.segment_ids_at(s.k, values.device)]
     elif type(start) is int and -(2**40) <= start <= 2**40:
         position = position + start
     else:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..lod import LoD
 from ..sequence_operator import integer, number
@@ -243,7 +244,7 @@ class _Run:
         )
         offsets = sums(lengths.cpu())
         tokens = torch.zeros(int(offsets[-1]), dtype=torch.int64, device=self.device)
-        first = offsets[:-1].to(self.device)
+        first = upload(offsets[:-1], self.device)
         for t in range(int(lengths.max()) - 1 if lengths.numel() else -1, -1, -1):
             words, parents = self.history[t]
             mine = (lengths > t).nonzero().flatten()
@@ -309,6 +310,6 @@ def _picked(tree: Any, index: Tensor, k: int = 0) -> Any:
     def picked(leaf):
         if isinstance(leaf, LoDTensor) and leaf.lod_level > k:
             return moved(leaf, *leaf.lod.take(k, index.cpu()))
-        return _plain(leaf).index_select(0, index.to(leaf.device)) if isinstance(leaf, Tensor) else leaf
+        return _plain(leaf).index_select(0, upload(index, leaf.device)) if isinstance(leaf, Tensor) else leaf
 
     return pytree.tree_map(picked, tree)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence_operator import level_of
@@ -76,7 +77,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
     order = table.order
     memories, spec = _rows_each("init", init, order.numel())
     constants, static_spec = _ranked_static(static, lod, k, order) if static is not None else ([], None)
-    here = order.to(inputs[0].device)
+    here = upload(order, inputs[0].device)
     state = [t.index_select(0, here) for t in memories]
     steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
     alive = table.steps()[1]
@@ -125,10 +126,10 @@ def _ranked_static(tree, lod: LoD, k: int, order: Tensor) -> tuple[list[Tensor],
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, LoDTensor):
             (rows,), _ = _rows_each("static", leaf, order.numel(), i)
-            ranked.append(rows.index_select(0, order.to(rows.device)))
+            ranked.append(rows.index_select(0, upload(order, rows.device)))
             continue
         whole = each_a_sequence("static", leaf, i, lod.outer_at(k), k, order.numel())
-        here = order.to(leaf.device)
+        here = upload(order, leaf.device)
         ranked.append(moved(leaf, *leaf.lod.take(k, order)) if whole else leaf.values().index_select(0, here))
     return ranked, spec
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..devices import upload
 from ..dynamo import compiling, holds, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
@@ -68,7 +69,7 @@ def sequence_pairs(x: LoDTensor, y: LoDTensor, *, level: int | str = -1) -> tupl
     first = ops.run_map(torch.arange(rows, device="cpu"), offsets, lod.rows, 0)
     second = ops.run_map(starts, offsets, lod.rows, 1)
     device = a.rows.device
-    return made(first.to(device, non_blocking=True), lod), made(second.to(device, non_blocking=True), lod)
+    return made(upload(first, device), lod), made(upload(second, device), lod)
 
 
 @sequence_operator
@@ -187,8 +188,8 @@ def nearest(a: Along, b: Along, k: int) -> Tensor:
         found = torch.full((p.shape[0], k), -1, dtype=torch.int64, device=device)
         for block in blocks(first.diff(), second.diff()):
             broad = block.broad + k if compiling() else max(block.broad, k)
-            rows = padded_map(first, block.sequences, block.high).to(device)
-            others = padded_map(second, block.sequences, broad).to(device)
+            rows = upload(padded_map(first, block.sequences, block.high), device)
+            others = upload(padded_map(second, block.sequences, broad), device)
             left, right = paired(p, q, rows, others, block._replace(broad=broad))
             scores = torch.baddbmm(right.square().sum(2)[:, None], left, right.transpose(1, 2), alpha=-2)
             there = others.view(-1, 1, broad)
@@ -267,7 +268,7 @@ def over_blocks(
     made_so_far, scores = 0, []
     for block in blocks(n, m):
         index, high, broad = block
-        maps = (padded_map(first, index, high).to(device), padded_map(second, index, broad).to(device))
+        maps = (upload(padded_map(first, index, high), device), upload(padded_map(second, index, broad), device))
         scores.append(function(*paired(rows, others, *maps, block)).flatten())
         count = index.shape[0]
         here = made_so_far + torch.arange(count, device="cpu") * (high * broad)
@@ -276,4 +277,4 @@ def over_blocks(
     segment = ops.run_map(torch.arange(n.shape[0], device="cpu"), first, rows.shape[0], 0)
     position = torch.arange(rows.shape[0], device="cpu") - first[segment]
     starts = start[segment] + position * step[segment]
-    return ops.gather_runs(torch.cat(scores), starts.to(device), offsets.to(device), pairs)
+    return ops.gather_runs(torch.cat(scores), upload(starts, device), upload(offsets, device), pairs)

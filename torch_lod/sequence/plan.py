@@ -12,9 +12,11 @@ from torch import Tensor
 
 from .. import ops
 from ..construct import all_lod, joined
+from ..devices import upload
 from ..dynamo import holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..lod import LoD
+from ..partition import uploaded_map
 from ..sequence_operator import along, level_of, sequence_operator
 from ..tensor import LoDTensor, made, moved, rows_of
 from ..validate import sums, with_memory
@@ -136,7 +138,7 @@ def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
         raise LoDValueError(f"expected x with the table's LoD, got LoDs that differ: {s.lod.difference(table.lod)}")
     index, sizes = table.steps()
     if s.innermost:
-        return list(ops.gather_rows(s.rows, index.to(s.rows.device)).split(sizes))
+        return list(ops.gather_rows(s.rows, uploaded_map(index, s.rows.device, s.rows.shape[0])).split(sizes))
     by_step = moved(x, *s.lod.take(s.k + 1, index))
     ends = sums(torch.tensor(sizes, dtype=torch.int64, device="cpu")).tolist()
     lods = [by_step.lod.cut(0, a, b)[0] for a, b in itertools.pairwise(ends)]
@@ -185,7 +187,10 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
         names = table.lod.level_names[: table.level + 1] if table.lod.level_names else None
         with_memory(*array)
         values = torch.cat(list(array))
-        return made(ops.gather_rows(values, back.to(values.device)), LoD.checked("offsets", outer, names))
+        return made(
+            ops.gather_rows(values, uploaded_map(back, values.device, values.shape[0])),
+            LoD.checked("offsets", outer, names),
+        )
     whole = joined(all_lod(list(array)))
     inner, runs = whole.lod.take(0, back)
     names = table.lod.level_names if table.lod.depth == len(outer) + inner.depth else None
@@ -219,7 +224,7 @@ def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
         raise LoDValueError(f"expected x with the {order.numel()} sequences of the table, got {count}")
     if isinstance(x, LoDTensor):
         return moved(x, *x.lod.take(0, order))
-    return ops.gather_rows(x, order.to(x.device))
+    return ops.gather_rows(x, uploaded_map(order, x.device, x.shape[0]))
 
 
 @sequence_operator
@@ -274,7 +279,7 @@ def split_lod_tensor(x: Tensor, mask: Tensor, *, level: int | str = 0) -> tuple[
     """
     if not isinstance(x, LoDTensor):
         host = _mask(mask, _sequences_of(x))
-        yes, no = (ops.gather_rows(x, m.nonzero().flatten().to(x.device)) for m in (host, ~host))
+        yes, no = (ops.gather_rows(x, uploaded_map(m.nonzero().flatten(), x.device, x.shape[0])) for m in (host, ~host))
         return yes, no
     k = level_of(x, level)
     host = _mask(mask, x.num_sequences(k))
@@ -312,7 +317,7 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
             shapes = f"{tuple(in_true.shape[1:])} and {tuple(in_false.shape[1:])}"
             raise LoDValueError(f"expected in_true and in_false of rows of one shape, got {shapes}")
         with_memory(in_true, in_false)
-        return ops.gather_rows(torch.cat([in_true, in_false]), index.to(in_true.device))
+        return ops.gather_rows(torch.cat([in_true, in_false]), upload(index, in_true.device))
     whole = joined(all_lod([in_true, in_false]))
     inner, runs = whole.lod.take(0, index)
     if not isinstance(x, LoDTensor):

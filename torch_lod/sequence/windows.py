@@ -8,6 +8,7 @@ from .. import ops
 from ..dynamo import whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
+from ..partition import uploaded_runs
 from ..sequence_operator import a_float, along, as_autocast, in_autocast, integer, sequence_operator
 from ..tensor import LoDTensor, made
 from ..validate import sums
@@ -124,6 +125,7 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str 
     count = whole_number(windows[-1])
     start = ops.run_map(offsets[:-1], windows, count, step)
     lod = LoD.checked("offsets", [*s.lod.levels[: s.k], windows], names and names[: s.k + 1], count)
-    starts, ends = (t.to(s.rows.device) for t in (start, torch.arange(count + 1, device="cpu") * size))
-    seen = ops.gather_runs(s.rows, starts, ends, count * size)
+    ends = torch.arange(count + 1, device="cpu") * size
+    runs = uploaded_runs(start, ends, s.rows.device, s.rows.shape[0], count * size)
+    seen = ops.gather_runs(s.rows, *runs, count * size)
     return made(seen.view(count, size, *s.rows.shape[1:]), lod)

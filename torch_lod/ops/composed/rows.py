@@ -25,11 +25,52 @@ def check_lod(offsets, rows, kept=False):
 
 
 @composition
-def keep_structure(structure, rows, cuts):
+def keep_structure(structure, rows, cuts, apart=False):
     """Compositions copy structure on every call: there is nothing to mark."""
     op, name, device = "keep_structure", "structure", torch.device("cpu") if structure.is_meta else structure.device
     check.offsets_kind(op, structure, device, name) if cuts else check.index(op, name, structure, device)
     check.offsets(op, structure, rows, name) if cuts else check.row_map(op, name, structure, rows)
+
+
+@composition
+def watch_structure(structure, offsets, rule, rows, own, option, op, name="row_offsets", of="values"):
+    """What is on a GPU is looked at by compiled operators alone."""
+    here = "watch_structure"
+    if rule not in ("cuts", "maps", "runs", "labels", "counts", "truths"):
+        raise ValueError(f"{here}: expected rule 'cuts', 'maps', 'runs', 'labels', 'counts' or 'truths', got '{rule}'")
+    check.index(here, "structure", structure, structure.device)
+    if (rule == "runs") != (offsets is not None):
+        raise ValueError(f"{here}: expected offsets with the rule 'runs' and no other")
+    if offsets is not None:
+        check.offsets_kind(here, offsets, structure.device, "offsets")
+        if offsets.shape[0] != structure.shape[0] + 1:
+            raise ValueError(
+                f"{here}: expected one of structure per segment, {offsets.shape[0] - 1}, got {structure.shape[0]}"
+            )
+    if not check.readable(structure):
+        return
+    if rule == "cuts" and len(structure):
+        check.offsets(op, structure, rows, name, of)
+    elif rule == "maps":
+        check.row_map(op, name, structure, rows)
+    elif rule == "runs":
+        check.offsets(op, offsets, own, name, of)
+        check.runs(op, structure, offsets, option, rows)
+    elif rule == "labels":
+        for i, label in enumerate(structure.tolist()):
+            if not 0 <= label < rows or label == option:
+                raise IndexError(
+                    f"{op}: expected {name} in [0, {rows - 1}] other than the blank {option}, got {label} at index {i}"
+                )
+    elif rule == "counts" and len(structure) and int(structure[-1]) != rows:
+        raise ValueError(f"{op}: expected {name}, {int(structure[-1])}, got {rows}")
+    elif rule == "truths" and bool(structure.any()):
+        raise ValueError(f"{op}: expected what is asked, got a fault at index {int(structure.nonzero()[0])}: {name}")
+
+
+@composition
+def check_errors(wait=True):
+    """Compositions leave nothing to be found."""
 
 
 @composition

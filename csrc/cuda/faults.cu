@@ -1,0 +1,3 @@
+// The kernel of faults.h for the GPU. SPDX-License-Identifier: Apache-2.0
+#define LOD_KERNELS "faults.h"
+#include "torch_lod/each_level.h"

@@ -19,7 +19,7 @@ JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 SOURCES := $(shell find csrc torch_lod -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.py') setup.py pyproject.toml
 
-.PHONY: demo test quick test-all test-fallback fuzz catalogue files mutate sanitize models formats bench lint recipe docs size cuda clean
+.PHONY: demo test quick test-all test-fallback test-emulated sanitize-gpu fuzz catalogue files mutate sanitize models formats bench lint recipe docs size cuda clean
 
 $(VENV)/torch: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +53,15 @@ test-all: $(VENV)/dev
 # The same laws on the compositions that stand in for the compiled operators. tests/conftest.py names what is not run twice.
 test-fallback: $(VENV)/dev
 	TORCH_LOD_COMPOSED=1 $(PYTEST) $(ARGS)
+
+# The kernels for GPUs on a device whose memory is the host's (tests/emulated_gpu), in every order of their threads;
+# ARGS=short: the first dtype of every operator, in one order.
+test-emulated: $(VENV)/dev
+	JOBS=$(JOBS) $(BIN)/python -W ignore tests/emulated_gpu $(ARGS)
+
+# The same, and malformed calls, under AddressSanitizer and UndefinedBehaviorSanitizer.
+sanitize-gpu: $(VENV)/dev
+	JOBS=$(JOBS) $(BIN)/python -W ignore tests/emulated_gpu sanitize $(ARGS)
 
 # Ends with the counts; what fails is printed shrunk. The law of leaks may be run alone: ARGS="-k leak".
 fuzz: $(VENV)/dev

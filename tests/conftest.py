@@ -6,9 +6,18 @@ import os
 import pytest
 import torch
 
-import torch_lod
+#: make test-emulated: the kernels for GPUs, on a device whose memory is the host's.
+EMULATED = os.environ.get("TORCH_LOD_EMULATED") == "1"
+if EMULATED:
+    from emulated_gpu import emulated
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    emulated.start()
+
+import torch_lod  # noqa: E402  # its kernels are those of the device
+
+if EMULATED:
+    torch_lod.devices.PINNED.add("emu")
+DEVICES = ["emu"] if EMULATED else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 #: The whole grid of every law: make test-all.
 FULL = os.environ.get("TORCH_LOD_FULL") == "1"
 #: Tests of things other than what operators compute: make test-fallback, which asks whether everything also holds on the

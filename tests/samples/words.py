@@ -149,7 +149,8 @@ class OpInfo(Info):
     composition = property(lambda self: composed.COMPOSITIONS[self.name])
 
     def run(self, sample, args=None, kwargs=None, by_reference=False):
-        return self.shown((self.reference if by_reference else self.op)(*(sample.args if args is None else args)))
+        args = sample.args if args is None else args
+        return self.shown(self.reference(*in_host_memory(args)) if by_reference else self.op(*args))
 
     def shown(self, out):
         return tuple(out)[: self.outputs] if isinstance(out, (tuple, list)) else (out,)
@@ -192,7 +193,7 @@ class SequenceInfo(Info):
         if by_reference:
             if sample.key is not None:
                 kwargs = {**kwargs, sample.key: sample.level}
-            return self.reference(*as_nests(args), **as_nests(kwargs))
+            return self.reference(*as_nests(in_host_memory(args)), **as_nests(in_host_memory(kwargs)))
         torch.default_generator.manual_seed(0)
         return self.op(*args, **kwargs)
 
@@ -340,6 +341,11 @@ def lod_tensors(value):
     return [x for item in items for x in lod_tensors(item)]
 
 
+def in_host_memory(value):
+    """As references take them: loops that read numbers."""
+    return changed(value, lambda t: t if t.is_cpu or t.is_meta else t.cpu())
+
+
 def as_double(value):
     return changed(value, lambda t: t.double() if t.is_floating_point() else t)
 
@@ -384,7 +390,7 @@ def close(got, expected, info, dtype, sample):
         assert g_lod == e_lod, f"{sample.label}: {g_lod}, expected {e_lod}"
         assert g.shape == e.shape, f"{sample.label}: {tuple(g.shape)}, expected {tuple(e.shape)}"
         torch.testing.assert_close(
-            g, e.to(g.dtype), rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{sample.label}: {m}"
+            g.cpu(), e.to("cpu", g.dtype), rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{sample.label}: {m}"
         )
 
 

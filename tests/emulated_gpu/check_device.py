@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls on a GPU owe beside the laws: on the emulated device, which `make test-emulated` builds."""
+
+import os
+import random
+
+import pytest
+import torch
+from emulated_gpu import budget, emulated, wrong_calls
+from samples import OPS
+from samples.words import ALL, changed, values
+
+import torch_lod as tl
+from torch_lod import devices
+
+D = torch.device("emu", 0)
+ORDERS = ("forward", "backward", "7")
+TWO = [[2, 3, 1], [3, 2, 4, 1, 2, 3]]
+#: Operators whose offsets stay in host memory.
+STEPS = ("lstm", "gru", "rnn", "lstm_backward", "gru_backward", "rnn_backward")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left():
+    emulated.counts()
+    yield
+    assert "device assert" not in emulated.counts()
+    torch.ops.torch_lod.check_errors()
+
+
+# -- the device itself
+
+
+def block_sums(mistake: int, order: str) -> bool:
+    """Whether the kernel of barriers.cu is right; RuntimeError where the device finds what it does wrong."""
+    given = torch.arange(300, dtype=torch.float64)
+    before = os.environ.get("EMULATED_ORDER")
+    os.environ["EMULATED_ORDER"] = order
+    try:
+        sums, turned = torch.ops.emulated_gpu.block_sums(given.to(D), mistake)
+    finally:
+        os.environ.pop("EMULATED_ORDER") if before is None else os.environ.update(EMULATED_ORDER=before)
+    blocks = torch.nn.functional.pad(given, (0, 84)).view(3, 128)
+    right = torch.equal(sums.cpu(), blocks.sum(1)) and torch.equal(turned.cpu(), blocks.flip(1).flatten()[:300])
+    return right
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_barriers_shared_memory_and_shuffles(order):
+    assert block_sums(0, order)
+
+
+@pytest.mark.parametrize("mistake", range(1, 6), ids=["no barrier", "mask", "return", "two barriers", "index"])
+def test_mistakes_are_found(mistake):
+    found = []
+    for order in ORDERS:
+        try:
+            found.append(not block_sums(mistake, order))
+        except RuntimeError as error:
+            found.append("emulated GPU: " in str(error))
+    assert any(found)
+
+
+def test_fresh_memory_is_filled():
+    assert torch.empty(5, device=D).isnan().all() and (torch.empty(5, dtype=torch.int64, device=D) == -1).all()
+
+
+# -- structure that others made
+
+
+def on_device(args, name):
+    """Arguments there, but for offsets whose steps the host plans."""
+    moved = changed(list(args), lambda t: t.to(D) if t.device.type == "cpu" else t)
+    return [
+        a if name in STEPS and isinstance(a, torch.Tensor) and a.dtype == torch.int64 else m
+        for a, m in zip(args, moved)
+    ]
+
+
+@pytest.mark.parametrize("info", OPS, ids=lambda info: info.id)
+def test_faults_are_raised_at_last(info):
+    """Every wrong call of an operator: what the host cannot see returns, and is found by the next question."""
+    for label, args, exception, words in info.errors():
+        if callable(args) or exception is RuntimeError:
+            continue
+        # whichever thread is first, and what the host does not know
+        either = (exception, IndexError, ValueError) if info.name.endswith("runs") else exception
+        with pytest.raises(either) as caught:
+            info.op(*on_device(args, info.name))
+            tl.check_errors()
+        said = str(caught.value)
+        later = f"in an earlier call of {info.name} on a GPU"
+        assert words in said or later in said or "emu" in said, f"{label}: {said}"
+
+
+def watched(bad):
+    """A fault that no call has looked for yet."""
+    torch.ops.torch_lod.watch_structure(bad, None, "cuts", 6, -1, 0, "segment_reduce")
+
+
+def test_a_later_call_raises_and_the_one_after_it_does_not():
+    x, cut, bad = torch.ones(6, 2).to(D), torch.tensor([0, 2, 6]).to(D), torch.tensor([0, 7, 6]).to(D)
+    watched(bad)
+    said = (
+        "expected row_offsets not to decrease, got 7 then 6 at index 2, in an earlier call of segment_reduce on a GPU"
+    )
+    with pytest.raises(ValueError, match=said):
+        tl.ops.segment_softmax(x, cut)
+    assert torch.equal(tl.ops.segment_reduce(x, cut, "sum").cpu(), torch.tensor([[2.0, 2.0], [4.0, 4.0]]))
+
+
+def test_reading_structure_raises():
+    x = torch.ones(6, 2).to(D)
+    watched(torch.tensor([0, 7, 6]).to(D))
+    with pytest.raises(tl.LoDError, match="from_cu_seqlens: expected row_offsets not to decrease"):
+        tl.from_cu_seqlens(x, torch.tensor([0, 6], dtype=torch.int32).to(D))
+
+
+def test_checks_of_the_package_are_no_device_asserts():
+    lod = tl.LoD.from_lengths([[2, 1]])
+    index, updates = (tl.LoDTensor(t.to(D), lod) for t in (torch.tensor([0, 9, 1]), torch.ones(3)))
+    with pytest.raises(tl.LoDError, match="in an earlier call of sequence_scatter on a GPU"):
+        tl.sequence_scatter(torch.zeros(2, 4).to(D), index, updates)
+        tl.check_errors()
+
+
+def test_malformed_calls_end():
+    found = wrong_calls.run(wrong_calls.catalogue())
+    assert found["raised"] > 500
+    g = random.Random(1)
+    wrong_calls.run(case for _ in range(15) for case in wrong_calls.random_calls(g))
+
+
+# -- runs that do not meet
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_layouts_are_exact(dtype):
+    lod = tl.LoD.from_lengths(TWO)
+    rows = values(lod.rows, (3,), dtype, "cpu")
+    if dtype == torch.int64:
+        rows[0] = 2**62 + 1
+    if dtype.is_floating_point:
+        rows[1] = -0.0
+    here, there = tl.LoDTensor(rows, lod), tl.LoDTensor(rows.to(D), lod)
+    fill = 2**62 + 1 if dtype == torch.int64 else True if dtype == torch.bool else 1
+    calls = {
+        "pad": lambda x: x.to_padded(fill)[0],
+        "pad to the left": lambda x: x.to_padded(fill, side="left")[0],
+        "pad to more": lambda x: x.to_padded(fill, max_length=7)[0],
+        "outer": lambda x: x.to_padded(fill, level=0)[0],
+        "all": lambda x: x.to_padded(fill, level="all")[0],
+        "mask": lambda x: x.mask(),
+        "reverse": lambda x: tl.sequence_reverse(x).values(),
+        "outer reverse": lambda x: tl.sequence_reverse(x, level=0).values(),
+        "pick": lambda x: x.seq[[2, 0]].values(),
+    }
+    for name, call in calls.items():
+        emulated.counts()
+        got, want = call(there), call(here)
+        counts = emulated.counts()
+        got = got.cpu()
+        assert torch.equal(got, want), name
+        if dtype.is_floating_point:
+            assert torch.equal(got.signbit(), want.signbit()), name
+        assert not any("sort" in what for what in counts), (name, counts)
+
+
+def test_gradients_of_layouts_copy():
+    for call in (lambda x: tl.sequence_reverse(x), lambda x: x.to_padded()[0], lambda x: x.seq[[2, 0]]):
+        x = tl.LoDTensor(torch.randn(15, 3).to(D), tl.LoD.from_lengths(TWO)).requires_grad_()
+        out = call(x)
+        rows = out.values() if isinstance(out, tl.LoDTensor) else out
+        emulated.counts()
+        torch.autograd.backward(rows, torch.ones_like(rows))
+        assert not any("sort" in what or what.startswith("sync") for what in emulated.counts())
+
+
+# -- uploads
+
+
+def test_another_stream_waits_for_an_upload(monkeypatch):
+    rows = torch.randn(15, 3)
+    want = tl.sequence_pool(tl.from_lengths(rows, TWO), "sum").values()
+
+    def pooled(look):
+        x = tl.LoDTensor(rows.to(D), tl.LoD.from_lengths(TWO))
+        x.lod.row_offsets_at(1, D)  # enqueued here, used in the other stream
+        with torch.Stream(device=D), monkeypatch.context() as m:
+            if not look:
+                m.setattr("torch_lod.partition.usable", lambda t: True)
+            out = tl.sequence_pool(x, "sum").values()
+        torch.accelerator.synchronize()
+        return out.cpu()
+
+    assert torch.equal(pooled(True), want)
+    assert not torch.equal(pooled(False), want)  # that the device would tell
+
+
+def test_the_plan_of_a_recurrence_waits_too():
+    layer = tl.nn.LSTM(3, 4)
+    rows = torch.randn(15, 3)
+    want = layer(tl.from_lengths(rows, TWO))[0].values()
+    x, there = tl.LoDTensor(rows.to(D), tl.LoD.from_lengths(TWO)), layer.to(D)
+    there(x)  # the plan is enqueued
+    with torch.Stream(device=D):
+        out = there(x)[0].values()
+    torch.accelerator.synchronize()
+    torch.testing.assert_close(out.cpu(), want)
+
+
+def test_nothing_is_kept_of_a_capture():
+    lod = tl.LoD.from_lengths(TWO)
+    x = tl.LoDTensor(torch.randn(15, 3).to(D), lod)
+    kept = len(devices._read_by_replays)
+    torch.ops.emulated_gpu.capture(True)
+    try:
+        tl.sequence_pool(x, "sum")
+        tl.sequence_reverse(x, level=0)
+    finally:
+        torch.ops.emulated_gpu.capture(False)
+    assert not [key for key, t in lod._cache.items() if isinstance(t, torch.Tensor) and t.device.type == "emu"]
+    assert len(devices._read_by_replays) > kept
+    emulated.counts()
+    tl.sequence_pool(x, "sum")
+    assert emulated.counts()["upload"] == 1
+    tl.sequence_pool(x, "sum")
+    assert "upload" not in emulated.counts()
+
+
+# -- the budget
+
+
+@pytest.mark.parametrize(("name", "call", "args"), list(budget.cases()), ids=lambda v: v if isinstance(v, str) else "")
+def test_budget(name, call, args):
+    """No more than budget.txt allows, and no less: what has become cheaper is written down."""
+    got, kept = budget.measured(call, args), budget.table()[name]
+    assert got == kept, f"{budget.line(name, got)}; budget.py writes the table"

@@ -1,0 +1,91 @@
+// The words of CUDA for a C++ compiler: the threads of a block run one after another, and those that wait for others at
+// a barrier or in an exchange of a warp are set aside, each on a stack of its own. Included in front of a .cu text.
+//
+// EMULATED_ORDER in the environment: forward (the default), backward, or a number that shuffles the threads of a launch.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// headers that ask for the compiler come first, so that they see the one that there is
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
+
+#define __CUDACC__ 13
+#define __CUDA_ARCH__ 900
+#define __host__
+#define __device__
+#define __global__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __restrict__
+// Blocks run one after another, so those of a launch can share one place.
+#define __shared__ static
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  explicit dim3(unsigned x_ = 1) : x(x_) {}
+};
+using cudaStream_t = void*;
+inline thread_local dim3 blockIdx, threadIdx, gridDim, blockDim;
+constexpr int warpSize = 32;
+
+namespace emulated {
+
+// In device.cpp. launch calls thread() for every thread of every block, and raises where a kernel breaks the rules.
+void launch(int64_t blocks, int64_t threads, dim3* const (&indices)[4], const std::function<void()>& thread);
+void barrier(const char* where);
+// Waits for the lanes of the mask; their `size` bytes each, 0xFF for the others.
+const unsigned char* exchange(const char* where, unsigned mask, const void* value, size_t size);
+int lane();
+
+template <class T>
+T shuffled(const char* where, unsigned mask, T value, int from, bool inside) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
+  const unsigned char* all = exchange(where, mask, &value, sizeof(T));
+  if (inside) std::memcpy(&value, all + 16 * from, sizeof(T));
+  return value;
+}
+inline unsigned ballot(const char* where, unsigned mask, bool value) {
+  const unsigned char* all = exchange(where, mask, &value, sizeof value);
+  unsigned bits = 0;
+  for (int i = 0; i < 32; ++i) bits |= unsigned((mask >> i & 1) && all[16 * i] == 1) << i;
+  return bits;
+}
+
+}  // namespace emulated
+
+#define EMULATED_TEXT_(x) #x
+#define EMULATED_TEXT(x) EMULATED_TEXT_(x)
+#define EMULATED_HERE __FILE__ ":" EMULATED_TEXT(__LINE__)
+
+#define __syncthreads() emulated::barrier(EMULATED_HERE)
+#define __syncwarp(...) emulated::ballot(EMULATED_HERE, 0xFFFFFFFFu __VA_OPT__(&(__VA_ARGS__)), true)
+#define __ballot_sync(mask, value) emulated::ballot(EMULATED_HERE, mask, (value) != 0)
+#define __any_sync(mask, value) (__ballot_sync(mask, value) != 0)
+#define __all_sync(mask, value) (__ballot_sync(mask, value) == (mask))
+#define __shfl_sync(mask, value, from)                                                       \
+  emulated::shuffled(EMULATED_HERE, mask, value, (from) & 31, true)
+#define __shfl_xor_sync(mask, value, bits)                                                   \
+  emulated::shuffled(EMULATED_HERE, mask, value, emulated::lane() ^ (bits), true)
+#define __shfl_down_sync(mask, value, by)                                                    \
+  emulated::shuffled(EMULATED_HERE, mask, value, emulated::lane() + int(by), emulated::lane() + int(by) < 32)
+#define __shfl_up_sync(mask, value, by)                                                      \
+  emulated::shuffled(EMULATED_HERE, mask, value, emulated::lane() - int(by), emulated::lane() - int(by) >= 0)
+template <class T>
+T atomicCAS(T* at, T expected, T wanted) {
+  const T before = *at;
+  if (before == expected) *at = wanted;
+  return before;
+}
+inline void __threadfence_system() {}
+
+#define LOD_LAUNCH(kernel, blocks, threads, stream, ...)                                     \
+  emulated::launch(blocks, threads, {&gridDim, &blockDim, &blockIdx, &threadIdx}, [&] { kernel(__VA_ARGS__); })

@@ -1,0 +1,268 @@
+// The threads of the emulated device. A thread that never waits is an ordinary call; the first wait of one leaves its
+// stack to it, and the threads after it go on upon another.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda_words.h"
+#undef __CUDACC__
+#undef __CUDA_ARCH__
+
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <string>
+
+#include <ucontext.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#define EMULATED_SWITCH(...) __sanitizer_start_switch_fiber(__VA_ARGS__)
+#define EMULATED_SWITCHED(...) __sanitizer_finish_switch_fiber(__VA_ARGS__)
+#else
+#define EMULATED_SWITCH(...)
+#define EMULATED_SWITCHED(...)
+#endif
+
+namespace emulated {
+namespace {
+
+constexpr size_t kStack = 256 << 10;
+
+struct Exchange {
+  unsigned mask = 0;
+  const char* where = nullptr;
+  size_t size = 0;
+  bool waits = false;
+  unsigned char own[16], all[32 * 16];
+};
+
+struct Thread {
+  bool finished = false;
+  int64_t barriers = 0;  // passed or waited at
+  const char* where = nullptr;
+  std::function<bool()> ready;  // set while the thread waits
+  struct Fiber* on = nullptr;
+};
+
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack{new char[kStack]};  // touched only as far as it is used
+  int64_t thread = -1;
+  bool waited = false, ended = true;
+};
+
+struct Block {
+  dim3* const (&indices)[4];
+  const std::function<void()>& body;
+  const int64_t* order;
+  std::vector<Thread> threads;
+  std::vector<Exchange> exchanges;  // none until a warp exchanges something
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  ucontext_t scheduler;
+  int64_t next = 0;
+  Fiber* now = nullptr;
+  std::exception_ptr error;
+
+  static Block*& current() {
+    static thread_local Block* block = nullptr;
+    return block;
+  }
+
+  void enter(int64_t thread) { *indices[3] = dim3(unsigned(thread)); }
+
+  // What a stack does: threads one after another, up to one that has had to wait.
+  static void loop() {
+    EMULATED_SWITCHED(nullptr, nullptr, nullptr);
+    Block& block = *current();
+    Fiber& fiber = *block.now;
+    try {
+      while (!fiber.waited && block.next < int64_t(block.threads.size())) {
+        fiber.thread = block.order[block.next++];
+        block.enter(fiber.thread);
+        block.body();
+        block.threads[fiber.thread].finished = true;
+      }
+    } catch (...) {
+      block.error = std::current_exception();
+    }
+    fiber.ended = true;
+    EMULATED_SWITCH(nullptr, block.host_stack, block.host_size);
+    swapcontext(&fiber.context, &block.scheduler);
+  }
+
+  void resume(Fiber& fiber) {
+    now = &fiber;
+    if (fiber.thread >= 0) enter(fiber.thread);
+    void* fake = nullptr;
+    (void)fake;
+    EMULATED_SWITCH(&fake, fiber.stack.get(), kStack);
+    swapcontext(&scheduler, &fiber.context);
+    EMULATED_SWITCHED(fake, nullptr, nullptr);
+    if (error) std::rethrow_exception(error);
+  }
+
+  Fiber& fresh() {
+    for (auto& f : fibers)
+      if (f->ended) return start(*f);
+    fibers.push_back(std::make_unique<Fiber>());
+    return start(*fibers.back());
+  }
+  Fiber& start(Fiber& f) {
+    f.thread = -1;
+    f.waited = f.ended = false;
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp = f.stack.get();
+    f.context.uc_stack.ss_size = kStack;
+    f.context.uc_link = nullptr;
+    makecontext(&f.context, &Block::loop, 0);
+    return f;
+  }
+
+  void run() {
+    for (auto& t : threads) t = Thread();
+    for (auto& e : exchanges) e.waits = false;
+    next = 0;
+    while (next < int64_t(threads.size())) resume(fresh());
+    for (bool moved = true; moved;) {
+      moved = false;
+      bool left = false;
+      for (int64_t k = 0; k < int64_t(threads.size()); ++k) {
+        Thread& t = threads[order[k]];
+        if (t.finished) continue;
+        left = true;
+        if (!t.ready()) continue;
+        moved = true;
+        resume(*t.on);
+      }
+      if (left && !moved) {
+        for (auto& t : threads)
+          if (!t.finished) throw std::runtime_error(std::string("emulated GPU: threads wait for ever at ") + t.where);
+      }
+    }
+  }
+
+  Thread& me() { return threads[now->thread]; }
+  void wait(const char* where, std::function<bool()> ready) {
+    Thread& t = me();
+    t.where = where;
+    if (ready()) return;
+    t.ready = std::move(ready);
+    t.on = now;
+    now->waited = true;
+    Fiber& fiber = *now;
+    void* fake = nullptr;
+    (void)fake;
+    EMULATED_SWITCH(&fake, host_stack, host_size);
+    swapcontext(&fiber.context, &scheduler);
+    EMULATED_SWITCHED(fake, nullptr, nullptr);
+  }
+
+  const void* host_stack = nullptr;
+  size_t host_size = 0;
+};
+
+[[noreturn]] void broken(const char* where, const std::string& what) {
+  throw std::runtime_error("emulated GPU: " + what + " at " + where);
+}
+
+}  // namespace
+
+int lane() { return int(Block::current()->now->thread % 32); }
+
+void barrier(const char* where) {
+  Block& block = *Block::current();
+  Thread& me = block.me();
+  const int64_t k = me.barriers++;
+  me.where = where;
+  for (const Thread& t : block.threads)
+    if (!t.finished && t.barriers == k + 1 && t.where != where && std::strcmp(t.where, where) != 0)
+      broken(where, std::string("threads of a block are at another barrier, ") + t.where + ",");
+  block.wait(where, [&block, k] {
+    return block.next == int64_t(block.threads.size()) &&
+           std::all_of(block.threads.begin(), block.threads.end(),
+                       [k](const Thread& t) { return t.finished || t.barriers > k; });
+  });
+}
+
+const unsigned char* exchange(const char* where, unsigned mask, const void* value, size_t size) {
+  Block& block = *Block::current();
+  const int64_t first = block.now->thread / 32 * 32, own = block.now->thread - first;
+  if (!(mask >> own & 1)) broken(where, "a lane is not in its own mask");
+  if (block.exchanges.empty()) block.exchanges.resize(block.threads.size());
+  Exchange& mine = block.exchanges[block.now->thread];
+  mine.mask = mask;
+  mine.where = where;
+  mine.size = size;
+  mine.waits = true;
+  std::memcpy(mine.own, value, size);
+  // The last lane that arrives hands everything to everybody.
+  const auto complete = [&block, first, mask, where] {
+    const auto lane = [&](int i) -> Exchange* {
+      return mask >> i & 1 && first + i < int64_t(block.threads.size()) ? &block.exchanges[first + i] : nullptr;
+    };
+    for (int i = 0; i < 32; ++i) {
+      if (!(mask >> i & 1)) continue;
+      const Exchange* e = lane(i);
+      if (!e || !e->waits || e->mask != mask || std::strcmp(e->where, where) != 0) return false;
+    }
+    for (int i = 0; i < 32; ++i) {
+      if (!lane(i)) continue;
+      Exchange& to = *lane(i);
+      std::memset(to.all, 0xFF, sizeof to.all);
+      for (int j = 0; j < 32; ++j)
+        if (lane(j)) std::memcpy(to.all + 16 * j, lane(j)->own, to.size);
+    }
+    for (int i = 0; i < 32; ++i)
+      if (lane(i)) lane(i)->waits = false;
+    return true;
+  };
+  block.wait(where, [&mine, complete] { return !mine.waits || complete(); });
+  return mine.all;
+}
+
+void counted(const std::string& what);  // device.cpp
+void before_launch();
+
+void launch(int64_t blocks, int64_t threads, dim3* const (&indices)[4], const std::function<void()>& thread) {
+  static std::recursive_mutex one_at_a_time;  // __shared__ memory is there once
+  const std::lock_guard guard(one_at_a_time);
+  counted("launch");
+  before_launch();
+  if (blocks < 1 || blocks > 0x7FFFFFFF || threads < 1 || threads > 1024)
+    throw std::runtime_error("emulated GPU: a launch of " + std::to_string(blocks) + " blocks of " + std::to_string(threads));
+  *indices[0] = dim3(unsigned(blocks));
+  *indices[1] = dim3(unsigned(threads));
+  std::vector<int64_t> order(threads), of_blocks(blocks);
+  std::iota(order.begin(), order.end(), 0);
+  std::iota(of_blocks.begin(), of_blocks.end(), 0);
+  const char* asked = std::getenv("EMULATED_ORDER");
+  const std::string how = asked ? asked : "forward";
+  if (how == "backward") {
+    std::reverse(order.begin(), order.end());
+    std::reverse(of_blocks.begin(), of_blocks.end());
+  } else if (how != "forward") {
+    std::mt19937_64 g(std::stoull(how));
+    std::shuffle(order.begin(), order.end(), g);
+    std::shuffle(of_blocks.begin(), of_blocks.end(), g);
+  }
+  Block block{indices, thread, order.data(), std::vector<Thread>(threads)};
+#if defined(__SANITIZE_ADDRESS__)
+  pthread_attr_t attributes;
+  void* bottom = nullptr;
+  pthread_getattr_np(pthread_self(), &attributes);
+  pthread_attr_getstack(&attributes, &bottom, &block.host_size);
+  pthread_attr_destroy(&attributes);
+  block.host_stack = bottom;
+#endif
+  Block* outer = std::exchange(Block::current(), &block);
+  struct Back {
+    Block* outer;
+    ~Back() { Block::current() = outer; }
+  } back{outer};
+  for (const int64_t b : of_blocks) {
+    *indices[2] = dim3(unsigned(b));
+    block.run();
+  }
+}
+
+}  // namespace emulated

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# What is to be run on a GPU, in four parts of at most nine minutes each on an H200, without a network:
+#
+#   benchmarks/gpu/run.sh 1    every operator on the GPU, wrong structure, compute-sanitizer on one sample of each
+#   benchmarks/gpu/run.sh 2    every test with a device; no hidden waits, two streams, graphs, more than 2**31 elements
+#   benchmarks/gpu/run.sh 3    seconds: kernels beside torch and the copy ceiling, recurrences beside cuDNN, attention
+#   benchmarks/gpu/run.sh 4    ncu on the eight kernels furthest from the ceiling, then the benchmark table
+#
+# PYTHON=<python with a CUDA torch, pytest, pytest-xdist>; LIB=<a _C.so built elsewhere for that torch> instead of a
+# build here (which takes some minutes of part 1); OUT=<folder> for what is measured.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+PYTHON=${PYTHON:-python3} OUT=${OUT:-build/gpu} JOBS=${JOBS:-8}
+export PYTHONPATH=$PWD:$PWD/tests
+case "${1:-}" in
+[1-4]) ;;
+*)
+  sed -n '2,12p' "$0"
+  exit 2
+  ;;
+esac
+mkdir -p "$OUT"
+if [ -n "${LIB:-}" ]; then
+  cp "$LIB" torch_lod/_C.so
+elif ! compgen -G "torch_lod/_C*.so" >/dev/null; then
+  MAX_JOBS=${MAX_JOBS:-8} "$PYTHON" setup.py build_ext --inplace || exit 1
+fi
+"$PYTHON" -c "
+import torch, torch_lod
+assert torch.cuda.is_available(), 'torch finds no GPU'
+assert torch_lod.ops.COMPILED, 'the operators are not compiled'
+print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())" || exit 1
+
+status=0
+part() { # seconds, name, command
+  local limit=$1 name=$2
+  shift 2
+  echo "== $name"
+  timeout "$limit" "$@" >"$OUT/$name.log" 2>&1
+  local code=$?
+  tail -n 5 "$OUT/$name.log"
+  [ $code -eq 0 ] || { echo "-- $name: exit status $code, see $OUT/$name.log"; status=1; }
+}
+pytest=("$PYTHON" -W ignore -m pytest -q --no-header -p no:cacheprovider -k cuda)
+
+case "${1:-}" in
+1)
+  part 240 operators "${pytest[@]}" -n "$JOBS" tests/test_laws_ops.py tests/test_laws.py
+  part 60 faults "$PYTHON" -W ignore benchmarks/gpu/probe.py faults
+  if command -v compute-sanitizer >/dev/null; then
+    part 110 memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$PYTHON" -W ignore benchmarks/gpu/probe.py samples
+    part 110 initcheck compute-sanitizer --tool initcheck --error-exitcode 9 "$PYTHON" -W ignore benchmarks/gpu/probe.py samples
+  else
+    echo "no compute-sanitizer: not run"
+  fi
+  ;;
+2)
+  part 330 tests "${pytest[@]}" -n "$JOBS" tests
+  part 60 waits "$PYTHON" -W ignore benchmarks/gpu/probe.py waits
+  part 40 streams "$PYTHON" -W ignore benchmarks/gpu/probe.py streams
+  part 40 graph "$PYTHON" -W ignore benchmarks/gpu/probe.py graph
+  part 60 large "$PYTHON" -W ignore benchmarks/gpu/probe.py large
+  ;;
+3)
+  part 260 kernels "$PYTHON" -W ignore benchmarks/gpu/measure.py kernels "$OUT/kernels.json"
+  part 170 recurrences "$PYTHON" -W ignore benchmarks/gpu/measure.py recurrences "$OUT/recurrences.json"
+  part 100 attention "$PYTHON" -W ignore benchmarks/gpu/measure.py attention "$OUT/attention.json"
+  ;;
+4)
+  if command -v ncu >/dev/null; then
+    part 240 ncu ncu --set full --launch-skip 8 --launch-count 16 -f -o "$OUT/worst" \
+      "$PYTHON" -W ignore benchmarks/gpu/measure.py worst "$OUT/kernels.json"
+  else
+    echo "no ncu: not run"
+  fi
+  part 280 table "$PYTHON" -m benchmarks --device cuda --quick
+  ;;
+esac
+exit $status

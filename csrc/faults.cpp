@@ -97,8 +97,8 @@ Watched::Rule rule_of(std::string_view name) {
   constexpr std::string_view known[] = {"cuts", "maps", "runs", "labels", "counts", "truths"};
   for (int64_t i = 0; i < 6; ++i)
     if (known[i] == name) return Watched::Rule(i);
-  TORCH_CHECK_VALUE(false, "watch_structure: expected rule 'cuts', 'maps', 'runs', 'labels', 'counts' or 'truths', got '",
-                    name, "'");
+  TORCH_CHECK_VALUE(false, "watch_structure: expected rule 'cuts', 'maps', 'runs', 'labels', 'counts' or 'truths', ",
+                    "got '", name, "'");
 }
 
 void watch_structure(const Tensor& structure, const OptionalTensor& offsets, std::string_view rule_name, int64_t rows,
@@ -110,8 +110,9 @@ void watch_structure(const Tensor& structure, const OptionalTensor& offsets, std
   TORCH_CHECK_VALUE(runs == offsets.has_value(), here, ": expected offsets with the rule 'runs' and no other");
   if (runs) {
     check_offsets_kind(here, *offsets, structure.device(), "offsets");
-    TORCH_CHECK_VALUE(offsets->sym_size(0) == structure.sym_size(0) + 1, here, ": expected one of structure per segment, ",
-                      offsets->sym_size(0) - 1, ", got ", structure.sym_size(0));
+    TORCH_CHECK_VALUE(offsets->sym_size(0) == structure.sym_size(0) + 1, here,
+                      ": expected one of structure per segment, ", offsets->sym_size(0) - 1, ", got ",
+                      structure.sym_size(0));
   }
   if (structure.is_meta()) return;
   const Tensor s = readable(structure), o = readable(offsets);

@@ -13,9 +13,9 @@ struct Finding {
 
 // Structure, and the rule that it has to keep.
 struct Watched {
-  // cuts: offsets of `rows` rows. maps: -1 to rows - 1. runs: along `offsets`, which cut `own` rows (-1: known to), with
-  // the step `option`, within `rows` rows. labels: below `rows`, other than `option`. counts: the last is `rows`.
-  // truths: no entry is other than 0.
+  // cuts: offsets of `rows` rows. maps: -1 to rows - 1. runs: along `offsets`, which cut `own` rows (-1: known to),
+  // with the step `option`, within `rows` rows. labels: below `rows`, other than `option`. counts: the last is `rows`.
+  // truths: every entry is 0.
   enum Rule : int64_t { cuts, maps, runs, labels, counts, truths } rule;
   const int64_t *structure, *offsets;
   int64_t entries, rows, own, option;

@@ -188,7 +188,9 @@ def main() -> None:
     assert set(table) == set(schemas.read()), set(table) ^ set(schemas.read())
     for name, given in table.items():
         tensors = [a.name for a in getattr(OPS, name).default._schema.arguments if is_tensor(a)]
-        assert (tensors or not given) and set(tensors) <= set(given), f"{name}: no sample of {set(tensors) - set(given)}"
+        assert (tensors or not given) and set(tensors) <= set(given), (
+            f"{name}: no sample of {set(tensors) - set(given)}"
+        )
         for way, call in entries(name):
             call(*in_order(name, given))
             for argument in tensors:

@@ -102,7 +102,7 @@ def test_sequences_do_not_see_each_other(info, device):
                     near = torch.isclose(o, t, rtol=2e-6, atol=2e-6, equal_nan=True)
                 else:
                     near = same_bits(o, t)
-                leak = same_bits(b, a) & ~near
+                leak = same_bits(b, a).to(near.device) & ~near
                 assert not leak.any(), f"{sample.label}: sequence {s}: {o[leak]}, then {t[leak]}"
                 seen += int(same_bits(b, a).sum())
     assert seen or not info.levels or info.name == "lod_rank_table", "the samples have no two sequences to tell apart"

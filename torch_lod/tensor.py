@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from . import ops, torch_rules
-from .devices import upload
 from .dynamo import IN_PLACE, admit, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .explained import TORCHS, explain, not_packed
@@ -270,10 +269,8 @@ class LoDTensor(PaddleMethods, Rows):
         filler("padding_value", padding_value, self.dtype)
         row = offsets[:-1] + i if i >= 0 else offsets[1:] + i
         row = torch.where((row >= offsets[:-1]) & (row < offsets[1:]), row, -1)
-        return made(
-            ops.gather_rows(self.values(), uploaded_map(row, self.device, self.shape[0]), padding_value),
-            self._lod.outer(-1),
-        )
+        row = uploaded_map(row, self.device, len(self))
+        return made(ops.gather_rows(self.values(), row, padding_value), self._lod.outer(-1))
 
     @public
     def permute_sequences(self, order, *, level: int | str = 0) -> "LoDTensor":
@@ -413,7 +410,7 @@ class LoDTensor(PaddleMethods, Rows):
                 return ops.scatter_runs(t, starts, offsets, n * longest, 1, fill).view(n, longest, *t.shape[1:])
 
             dense, lengths = laid_out(dense, padding_value), [laid_out(t, 0) for t in lengths]
-            lengths.insert(0, upload(one.lengths(), self.device))
+            lengths.insert(0, one.row_lengths_at(0, self.device))
         return dense, tuple(lengths)
 
     @public
@@ -441,10 +438,9 @@ class LoDTensor(PaddleMethods, Rows):
         order = lengths.argsort(descending=True, stable=True)
         steps = torch.arange(int(lengths[order[0]]), device="cpu")
         starts, alive = lod.row_offsets_at(lod.depth - 1)[:-1][order], lengths[order][None, :] > steps[:, None]
-        rows = (starts[None, :] + steps[:, None])[alive]
-        data = ops.gather_rows(self.values(), uploaded_map(rows, self.device, len(self)))
-        back = upload(order.argsort(), self.device)
-        return torch.nn.utils.rnn.PackedSequence(data, alive.sum(1), upload(order, self.device), back)
+        rows = uploaded_map((starts[None, :] + steps[:, None])[alive], self.device, len(self))
+        both = (uploaded_map(t, self.device, order.numel()) for t in (order, order.argsort()))
+        return torch.nn.utils.rnn.PackedSequence(ops.gather_rows(self.values(), rows), alive.sum(1), *both)
 
     @public
     def to_nested(self) -> Tensor:
@@ -570,8 +566,7 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
     with without_policy():
         rows = rows_of(x)
         if isinstance(source, Runs):
-            starts, offsets = uploaded_runs(*source, rows.device, rows.shape[0], lod.rows)
-            return made(ops.gather_runs(rows, starts, offsets, lod.rows), lod)
+            return made(ops.gather_runs(rows, *uploaded_runs(*source, rows.device, len(rows), lod.rows), lod.rows), lod)
         return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0])), lod)
 
 

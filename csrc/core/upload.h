@@ -55,8 +55,8 @@ inline Tensor new_pinned_longs(int64_t count) {
   return at::empty({count}, at::TensorOptions(at::kLong).pinned_memory(true));
 }
 
-// What fill(to) writes about structure, `count` numbers, on a device; kept with the mark of the structure, if it has one,
-// under a number for its kind. What a graph copies when it runs is not there before, and is not kept.
+// What fill(to) writes about structure, `count` numbers, on a device; kept with the mark of the structure, if it has
+// one, under a number for its kind. What a graph copies when it runs is not there before, and is not kept.
 template <class F>
 Tensor uploaded(const Tensor& structure, c10::Device device, int64_t kind, int64_t count, const F& fill) {
   const Known* mark = known(structure);

@@ -106,7 +106,7 @@ def main(words: list[str]) -> int:
             old.unlink()
     env["TORCH_LOD_EMULATED"] = "1"
     python = [sys.executable, "-W", "ignore"]
-    pytest = [*python, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-n", str(JOBS)]
+    pytest = [*python, "-m", "pytest", "--no-header", "-p", "no:cacheprovider", "-n", str(JOBS)]
     pytest += ["--dist", "worksteal"]
     status, counts = 0, Counter()
     if words:

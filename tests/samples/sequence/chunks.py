@@ -15,7 +15,7 @@ def tags(x, k):
         other = values(len(x), x.shape[1:], x.dtype, x.device, seed)
         # half of the tags are right
         label = x.with_values(
-            torch.where(torch.arange(len(x)).view(-1, *[1] * (x.dim() - 1)) % 4 < 2, x.values(), other)
+            torch.where(torch.arange(len(x), device=x.device).view(-1, *[1] * (x.dim() - 1)) % 4 < 2, x.values(), other)
         )
         yield f" {scheme}", (x, label, scheme, types), {}
         yield f" {scheme} but one", (label, x, scheme, types, [0]), {}

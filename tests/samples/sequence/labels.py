@@ -16,7 +16,9 @@ def labels_for(x, k, classes, blank=0):
     flat = 1 + torch.arange(int(some.sum())) * 5 % (classes - 1)
     lengths = [*x.lod.to_lengths()[:k], some.tolist()]
     return tl.from_lengths(
-        torch.where(flat <= blank, flat - 1, flat), lengths, level_names=x.level_names and x.level_names[: k + 1]
+        torch.where(flat <= blank, flat - 1, flat).to(x.device),
+        lengths,
+        level_names=x.level_names and x.level_names[: k + 1],
     )
 
 
@@ -128,7 +130,7 @@ def distances(x, k):
     counts = x.lod.row_lengths(k)
     lengths = torch.where(counts > 0, counts + torch.arange(len(counts)) % 3 - 1, torch.arange(len(counts)) % 2)
     other = tl.from_lengths(
-        torch.arange(int(lengths.sum())).remainder(5).to(x.dtype),
+        torch.arange(int(lengths.sum())).remainder(5).to(x.device, x.dtype),
         [*x.lod.to_lengths()[:k], lengths.tolist()],
         level_names=x.level_names and x.level_names[: k + 1],
     )

@@ -125,10 +125,14 @@ def losses(x, k):
     yield "", (x,), {}
     for reduce in ("token", "sequence", *range(k + 1), -1, *(x.level_names or ())):
         yield f" {reduce}", (x, reduce), {}
-    of_level = {j: tl.LoDTensor(torch.arange(lod.rows), lod) for j in range(1, k + 1) if (lod := x.lod.outer(j))}
-    of_level[k + 1] = x.with_values(torch.arange(len(x)))
+    of_level = {
+        j: tl.LoDTensor(torch.arange(lod.rows, device=x.device), lod)
+        for j in range(1, k + 1)
+        if (lod := x.lod.outer(j))
+    }
+    of_level[k + 1] = x.with_values(torch.arange(len(x), device=x.device))
     if x.num_sequences() not in (len(x), *[x.num_sequences(j) for j in range(1, k + 1)]):
-        of_level[0] = torch.arange(x.num_sequences())
+        of_level[0] = torch.arange(x.num_sequences(), device=x.device)
     for j, numbers in of_level.items():
         mask, weight = numbers % 3 != 1, (numbers % 4 + 0.5).to(x.dtype)
         for reduce in ("token", "sequence", *range(k + 1)):

@@ -86,6 +86,22 @@ struct Event {
 std::atomic<bool> captures = false;
 bool is_capturing() { return captures; }
 
+// What kernels write for the host to find. Where that is late, it is there when the host has next waited.
+std::atomic<bool> late = false;
+std::mutex telling;
+std::vector<uint64_t*> untold;
+void tell(uint64_t* written) {
+  const std::lock_guard guard(telling);
+  if (late) untold.push_back(written);
+  else *written = 1;
+}
+void host_waits() {
+  if (quiet) return;
+  const std::lock_guard guard(telling);
+  for (uint64_t* written : untold) *written = 1;
+  untold.clear();
+}
+
 // -- memory
 
 struct Memory final : c10::Allocator {
@@ -156,6 +172,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return !event || streams[static_cast<Event*>(event)->stream].done >= static_cast<Event*>(event)->after;
   }
   void synchronizeEvent(void* event) const override {
+    host_waits();
     if (event) carry_out(static_cast<Event*>(event)->stream, static_cast<Event*>(event)->after);
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
@@ -163,8 +180,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     const std::lock_guard guard(streaming);
     return streams[s.id()].work.empty();
   }
-  void synchronizeStream(const c10::Stream& s) const override { carry_out(s.id(), UINT64_MAX); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { flush_all(); }
+  void synchronizeStream(const c10::Stream& s) const override { carry_out(s.id(), UINT64_MAX), host_waits(); }
+  void synchronizeDevice(const c10::DeviceIndex) const override { flush_all(), host_waits(); }
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
@@ -231,6 +248,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
   }
   counted(self.is_cpu() ? "sync upload of pageable memory" : to.is_cpu() ? "sync download" : "op copy");
   flush();
+  if (self.is_cpu() || to.is_cpu()) host_waits();
   host(to).copy_(host(self));
   return to;
 }
@@ -241,6 +259,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
 at::Scalar item(const at::Tensor& t) {
   counted("sync item");
   flush();
+  host_waits();
   return host(t).item();
 }
 at::Tensor& set_storage(at::Tensor& r, at::Storage s, int64_t offset, at::IntArrayRef size, at::IntArrayRef stride) {
@@ -283,6 +302,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     waits |= torch::jit::last(*stack, 1)[0].isNone();
   counted((waits ? "sync " : "op ") + name);
   flush();
+  if (waits) host_waits();
   const Quiet quiet;
   at::native::cpu_fallback(op, stack);
   flush();
@@ -376,6 +396,8 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
 TORCH_LIBRARY(emulated_gpu, m) {
   m.def("capture(bool on) -> ()");
   m.impl("capture", c10::DispatchKey::CompositeExplicitAutograd, +[](bool on) { emulated::captures = on; });
+  m.def("late(bool on) -> ()");
+  m.impl("late", c10::DispatchKey::CompositeExplicitAutograd, +[](bool on) { emulated::late = on; });
   m.def("is_capturing() -> bool");
   m.impl("is_capturing", c10::DispatchKey::CompositeExplicitAutograd, &emulated::is_capturing);
   m.def("take_counts() -> str[]");

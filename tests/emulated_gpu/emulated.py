@@ -39,6 +39,17 @@ def start() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=False)
 
 
+@contextlib.contextmanager
+def late():
+    """What kernels find wrong reaches the host when it next waits for the device, and not at once."""
+    torch.ops.emulated_gpu.late(True)
+    try:
+        yield
+    finally:
+        torch.accelerator.synchronize()
+        torch.ops.emulated_gpu.late(False)
+
+
 def counts() -> dict[str, int]:
     """What the device was asked to do since the last call: "launch", "upload", "op ...", "sync ...", "device assert"."""
     taken = (entry.rsplit("=", 1) for entry in torch.ops.emulated_gpu.take_counts())

@@ -8,10 +8,10 @@ OPS, SEQUENCES = ops.ENTRIES, sequence.ENTRIES
 WITHOUT = {
     "attention_composed": "the reference of gradients of gradients: gradgradcheck of attention runs it",
     "chain_logsumexp_composed": "the reference of gradients of gradients: gradgradcheck of chain_logsumexp runs it",
-    "check_errors": "returns nothing; tests/test_emulated_gpu.py",
+    "check_errors": "returns nothing; tests/emulated_gpu/check_device.py",
     "check_lod": "returns no tensor; tests/test_lod.py",
     "keep_structure": "returns nothing; tests/test_gate.py",
-    "watch_structure": "returns nothing; tests/test_gate.py and tests/test_emulated_gpu.py",
+    "watch_structure": "returns nothing; tests/test_gate.py and tests/emulated_gpu/check_device.py",
     "rank_by_length": "a question about structure; tests/test_plan.py",
     "ctc_loss_composed": "the reference of gradients of gradients: gradgradcheck of ctc_loss runs it",
     "lstm_composed": "the reference of gradients of gradients: gradgradcheck of lstm runs it",

@@ -1,7 +1,7 @@
 // Binding of connectionist temporal classification: loss, gradient, best path.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "ctc.h"
-#include "torch_lod/operator.h"
+#include "core/clamped.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
@@ -104,10 +104,10 @@ struct Held {
   // Kernels on a GPU have no memory of their own: what every sequence needs at most, one after another. One sync.
   void reserve(bool keeps) {
     const int64_t n = view.segments;
-    const auto lengths = [n](const Tensor& t) {
-      return t.narrow(0, 1, n).sub(t.narrow(0, 0, n)).clamp(0, int64_t(1) << 28);
-    };
-    const Tensor rows = lengths(view.row_offsets), columns = lengths(label_offsets).add(1);
+    view.row_offsets = clamped_offsets(view.row_offsets, view.rows);
+    view.offsets = view.row_offsets.const_data_ptr<int64_t>();
+    label_offsets = clamped_offsets(label_offsets, labels.numel());
+    const Tensor rows = clamped_lengths(view.row_offsets), columns = clamped_lengths(label_offsets).add(1);
     Tensor bytes = rows.add(columns).mul(160).add(view.width * 8 + 1024);
     if (keeps) bytes = bytes.add(rows.mul(columns).mul(32));
     const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});
@@ -148,7 +148,7 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& values, const Tensor&
   check_back(grad, in);
   const Held held(op, in, true);
   const Tensor g = readable(grad);
-  Tensor out = new_rows(held.view.values, held.view.rows, held.view.row_offsets);
+  Tensor out = new_rows(held.view.values, held.view.rows, row_offsets);
   CtcArguments a = held.arguments(in);
   a.grad = g.const_data_ptr();
   a.out = out.mutable_data_ptr();
@@ -169,7 +169,7 @@ Path ctc_best_path(const Tensor& values, const Tensor& row_offsets, const Tensor
   const Inputs in{values, row_offsets, labels, label_offsets, blank};
   const Held held("ctc_best_path", in, true);
   CtcArguments a = held.arguments(in);
-  if (may_leave_rows(held.view.row_offsets, held.view.rows)) path.fill_(-1);
+  if (may_leave_rows(row_offsets, held.view.rows)) path.fill_(-1);
   a.path = path.mutable_data_ptr<int64_t>();
   a.out = scores.mutable_data_ptr();
   LOD_RUN(scores, ctc_best_path, floating_type("ctc_best_path", scores), a);

@@ -1,7 +1,7 @@
 // Binding of the search for the most probable labelings.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "ctc_beam.h"
-#include "torch_lod/operator.h"
+#include "core/clamped.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
@@ -39,7 +39,7 @@ Labelings ctc_beam_meta(const Tensor& values, const Tensor& row_offsets, int64_t
 Labelings ctc_beam(const Tensor& values, const Tensor& row_offsets, int64_t blank, int64_t beam, int64_t n,
                    double threshold) {
   auto [labels, lengths, scores] = ctc_beam_meta(values, row_offsets, blank, beam, n, threshold);
-  const HeldView x = make_view("ctc_beam", values, row_offsets);
+  HeldView x = make_view("ctc_beam", values, row_offsets);
   std::vector<int64_t> order;
   Tensor scratch, scratch_at;
   if (values.is_cpu()) {  // what takes longest begins first
@@ -50,8 +50,9 @@ Labelings ctc_beam(const Tensor& values, const Tensor& row_offsets, int64_t blan
   } else {  // kernels on a GPU have no memory of their own: what every sequence needs at most. One sync
     labels.fill_(-1);
     const int64_t count = x.segments;
-    const Tensor lengths_ = x.row_offsets.narrow(0, 1, count).sub(x.row_offsets.narrow(0, 0, count));
-    const Tensor bytes = lengths_.clamp(0, int64_t(1) << 31).mul(beam * 24).add(beam * 320 + x.width * 48 + 64);
+    x.row_offsets = clamped_offsets(x.row_offsets, x.rows);
+    x.offsets = x.row_offsets.const_data_ptr<int64_t>();
+    const Tensor bytes = clamped_lengths(x.row_offsets).mul(beam * 24).add(beam * 320 + x.width * 48 + 64);
     const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});
     scratch_at = ends.narrow(0, 0, count).contiguous();
     const auto needed = ends[count].item<int64_t>();

@@ -1,7 +1,7 @@
 // Binding of the edit distance and its alignment.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "edit.h"
-#include "torch_lod/operator.h"
+#include "core/clamped.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
@@ -70,10 +70,9 @@ struct Held {
   // Kernels on a GPU have no memory of their own: what every pair needs at most, one after another. One sync.
   void reserve(bool aligns) {
     const int64_t n = a_offsets.size(0) - 1;
-    const auto lengths = [n](const Tensor& t) {
-      return t.narrow(0, 1, n).sub(t.narrow(0, 0, n)).clamp(0, int64_t(1) << 28).add(1);
-    };
-    const Tensor p = lengths(a_offsets), t = lengths(b_offsets);
+    a_offsets = clamped_offsets(a_offsets, a.size(0));
+    b_offsets = clamped_offsets(b_offsets, b.size(0));
+    const Tensor p = clamped_lengths(a_offsets).add(1), t = clamped_lengths(b_offsets).add(1);
     Tensor bytes = p.add(t).mul(8).add(64);
     if (aligns) bytes = bytes.add(p.mul(t)).add(7).div(8, "floor").mul(8);
     const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});

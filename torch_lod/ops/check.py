@@ -16,10 +16,17 @@ def stands_in(t: Tensor) -> bool:
 
 
 def readable(t: Tensor) -> bool:
-    """Whether the entries of `t` can be read now: it is in host memory, and neither a stand-in nor wrapped."""
-    if t.device.type != "cpu" or stands_in(t):
+    """Whether the entries of `t` can be read now: it is neither a stand-in nor wrapped, and no graph of a GPU is being
+    captured. The host waits for a GPU: a composition would index out of range there, or loop as far as offsets say."""
+    if t.is_meta or stands_in(t) or is_functorch_wrapped_tensor(t) or torch._is_functional_tensor(t):
         return False
-    return not is_functorch_wrapped_tensor(t) and not torch._is_functional_tensor(t)
+    return t.device.type == "cpu" or not _captured(t.device)
+
+
+def _captured(device: torch.device) -> bool:
+    """Whether what is enqueued on a GPU is recorded into a graph: then the host must not wait."""
+    capturing = getattr(torch.get_device_module(device), "is_current_stream_capturing", None)
+    return capturing is not None and capturing()
 
 
 def too_few_bytes(t: Tensor) -> int | None:
@@ -67,7 +74,7 @@ def _passed(op: str, name: str, value):
         raise ValueError(
             f"{op}: expected {name} with memory behind it, got {t.numel()} elements over a storage of {few} bytes"
         )
-    return value.clone() if name in _STRUCTURE and t is value and t.device.type == "cpu" else value
+    return value.clone() if name in _STRUCTURE and t is value else value
 
 
 def gated(function: Callable, op: str) -> Callable:
@@ -150,7 +157,7 @@ def find_fault(t: Tensor, end: int) -> tuple[int, int, int, int]:
 def offsets(op: str, t: Tensor, rows: int, name: str = "row_offsets", of: str = "values") -> None:
     if not readable(t):
         return
-    rule, i, before, here = find_fault(t, rows)
+    rule, i, before, here = find_fault(t.cpu(), rows)
     if rule == 1:
         raise ValueError(f"{op}: expected {name} to start at 0, got {here}")
     if rule == 2:

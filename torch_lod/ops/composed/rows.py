@@ -34,7 +34,7 @@ def keep_structure(structure, rows, cuts, apart=False):
 
 @composition
 def watch_structure(structure, offsets, rule, rows, own, option, op, name="row_offsets", of="values"):
-    """What is on a GPU is looked at by compiled operators alone."""
+    """Looks at once: the host waits for a GPU."""
     here = "watch_structure"
     if rule not in ("cuts", "maps", "runs", "labels", "counts", "truths"):
         raise ValueError(f"{here}: expected rule 'cuts', 'maps', 'runs', 'labels', 'counts' or 'truths', got '{rule}'")

@@ -341,3 +341,18 @@ def test_rules_are_traced():
     for a, b in zip(found, expected, strict=True):
         assert type(a) is type(b) and getattr(a, "lod", None) == getattr(b, "lod", None)
         torch.testing.assert_close(*(t.values() if hasattr(t, "lod") else t for t in (a, b)))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_looking_at_structure_is_not_left_out(grad):
+    """Compiled code keeps an operator that returns nothing: on a GPU it is the check."""
+
+    def function(x, wrong):
+        torch.ops.torch_lod.watch_structure(wrong.long(), None, "truths", 0, -1, 0, "f", "what is right")
+        return x * 2
+
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    x = torch.ones(3, requires_grad=grad)
+    assert torch.equal(compiled(x, torch.tensor([False, False])), x * 2)
+    with pytest.raises(ValueError, match="f: expected what is asked, got a fault at index 1: what is right"):
+        compiled(x, torch.tensor([False, True]))

@@ -73,7 +73,8 @@ def failing(wrong: Tensor, said: str) -> list[int]:
     """The index where a check first fails, as a list of one number; an empty list if none fails.
 
     Compiled code cannot raise an error that depends on data: there the check is an assertion. On a GPU the host would
-    have to wait for the answer: a later call raises, and an assertion would end the process's use of the GPU.
+    have to wait for the answer: a later call raises, also of compiled code, since an assertion would end the process's
+    use of the GPU.
     """
     if not wrong.is_cpu:
         call, _, what = said.partition(": ")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from torch._library.effects import EffectType
 from torch.autograd import forward_ad
 
 from . import check, composed, schemas
@@ -58,6 +59,8 @@ if _missing is None:
 else:
     composed.in_place_of_kernels(_library, schemas.read())
     _warn(*_missing)
+# compiled code would leave out an operator that returns nothing
+_library._register_effectful_op("torch_lod::watch_structure", EffectType.ORDERED)
 
 _F = TypeVar("_F", bound=Callable)
 _peek = torch._C._functorch.peek_interpreter_stack

@@ -69,8 +69,9 @@ Tensor segment_topk(const Tensor& values, const Tensor& given, int64_t k, bool l
   if (!values.is_cpu()) {
     const int64_t segments = offsets.size(0) - 1;
     const Tensor row = offsets.narrow(0, 0, segments).unsqueeze(1) + at::arange(k, offsets.options());
-    const Tensor kept = at::where(row < offsets.narrow(0, 1, segments).unsqueeze(1), row, -1);
-    return GatherRowsOp::call(sorted_by_torch(values, offsets, largest), kept.flatten(), -1).view(shape);
+    const Tensor kept = at::where(row < offsets.narrow(0, 1, segments).unsqueeze(1), row, -1).flatten();
+    if (known_to_cut(offsets, values.size(0))) mark(kept, values.size(0), /*cuts=*/false);
+    return GatherRowsOp::call(sorted_by_torch(values, offsets, largest), kept, -1).view(shape);
   }
   Tensor index = at::empty(shape, offsets.options());
   if (index.numel()) order_into("segment_topk", values, offsets, k, largest, index);

@@ -158,7 +158,7 @@ struct RunsOfRows {
       in_order = false;
       const bool cuts = known_to_cut(offsets, rows);
       const Known* mark = known(starts);
-      every = mark && cuts;
+      every = cuts && mark && !mark->cuts && mark->rows <= there + 1;  // an empty run may begin behind the last row
       apart = every && mark->apart;
       if (!every) watch("runs", starts, offsets, there, cuts ? -1 : rows, step, op, "row_offsets");
       return;
@@ -270,7 +270,11 @@ Tensor segment_concat_meta(const Tensor& values, const Tensor& offsets, const Te
 // The first rows in the result of the segments of one side, which begins where the other has begun or ended.
 Tensor concat_starts(const Tensor& own, const Tensor& other, bool behind) {
   const auto n = own.sym_size(0) - 1;
-  return own.narrow_symint(0, 0, n).add(other.narrow_symint(0, behind ? 1 : 0, n));
+  const Tensor starts = own.narrow_symint(0, 0, n).add(other.narrow_symint(0, behind ? 1 : 0, n));
+  if (own.is_cpu() || !is_in_memory(starts)) return starts;
+  const Known *one = known(own), *two = known(other);
+  if (one && two && one->cuts && two->cuts) mark(starts, one->rows + two->rows, /*cuts=*/false, /*apart=*/true);
+  return starts;
 }
 Tensor segment_concat(const Tensor& values, const Tensor& given, const Tensor& others, const Tensor& other_given) {
   check_concat(values, given, others, other_given);
@@ -279,12 +283,9 @@ Tensor segment_concat(const Tensor& values, const Tensor& given, const Tensor& o
   const Tensor offsets = checked_offsets("segment_concat", given, x.size(0));
   const Tensor other_offsets = checked_offsets("segment_concat", other_given, y.size(0), "other_offsets", "others");
   Tensor out = new_rows(x, rows);
-  const bool cut = !may_leave_rows(offsets, x.size(0)) && !may_leave_rows(other_offsets, y.size(0));
-  if (!cut) out.zero_();
+  if (may_leave_rows(offsets, x.size(0)) || may_leave_rows(other_offsets, y.size(0))) out.zero_();
   const auto copy = [&](const Tensor& from, const Tensor& own, const Tensor& other, bool behind) {
-    const Tensor starts = concat_starts(own, other, behind);
-    if (!starts.is_cpu() && cut) mark(starts, rows, /*cuts=*/false, /*apart=*/true);
-    const RunsOfRows runs("segment_concat", starts, own, from.size(0), rows, 1, false);
+    const RunsOfRows runs("segment_concat", concat_starts(own, other, behind), own, from.size(0), rows, 1, false);
     if (from.numel()) copy_runs(runs, from, out, 1, false);
   };
   copy(x, offsets, other_offsets, false);

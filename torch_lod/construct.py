@@ -15,7 +15,7 @@ from . import ops
 from .dynamo import compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, no_memory, public, shown
 from .lod import LoD
-from .partition import uploaded_map
+from .partition import computed_there, uploaded_map
 from .tensor import LoDTensor, made, values_of
 from .torch_rules import chain
 from .validate import host_integers, sums, whole, with_memory
@@ -483,7 +483,8 @@ def _concat(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         return parts[0]
     half = len(parts) // 2
     (rows, offsets), (others, other_offsets) = _concat(parts[:half]), _concat(parts[half:])
-    return ops.segment_concat(rows, offsets, others, other_offsets), offsets + other_offsets
+    both = ops.segment_concat(rows, offsets, others, other_offsets)
+    return both, computed_there(offsets + other_offsets, both.shape[0])
 
 
 @public

@@ -43,6 +43,13 @@ def uploaded_map(map: Tensor, device, rows: int) -> Tensor:
     return there
 
 
+def computed_there(offsets: Tensor, rows: int) -> Tensor:
+    """Offsets that a GPU made of those of LoDs, and that cut `rows` rows."""
+    if not (compiling() or offsets.is_cpu):
+        _kept(offsets, rows, True)
+    return offsets
+
+
 def uploaded_runs(starts: Tensor, offsets: Tensor, device, rows: int, taken: int) -> tuple[Tensor, Tensor]:
     """The first rows of runs within `rows` rows and the offsets that cut the `taken` rows, in host memory and valid, on a
     device: one copy."""

@@ -152,6 +152,7 @@ using WatchStructure =
 
 }  // namespace
 
+TORCH_LIBRARY_IMPL(torch_lod, Meta, m) { m.impl(WatchStructure::name, &watch_structure); }
 TORCH_LIBRARY_IMPL(torch_lod, CompositeExplicitAutograd, m) {
   m.impl(WatchStructure::name, &Gated<WatchStructure, watch_structure>::run);
   m.impl("check_errors", &check_errors);

@@ -31,10 +31,14 @@ def cases() -> Iterator[tuple[str, Callable, tuple]]:
     for how in ("sum", "max", "first", "prod", "logsumexp", "var"):
         yield f"pool {how}", lambda x, how=how: tl.sequence_pool(x, how), (rows(),)
     yield "pool sum, outer level", lambda x: tl.sequence_pool(x, "sum", level=0), (rows(),)
+    yield "topk", lambda x: tl.sequence_topk(x, 2)[0], (rows(()),)
+    yield "sort", tl.sequence_sort, (rows(),)
     yield "softmax", tl.sequence_softmax, (rows(),)
     yield "reverse", tl.sequence_reverse, (rows(),)
     yield "reverse, outer level", lambda x: tl.sequence_reverse(x, level=0), (rows(),)
     yield "cumsum", tl.sequence_cumsum, (rows(),)
+    yield "cumprod", tl.sequence_cumprod, (rows(),)
+    yield "unfold", lambda x: tl.sequence_unfold(x, 2), (rows(),)
     yield "cummax", tl.sequence_cummax, (rows(),)
     yield "to_padded", lambda x: x.to_padded()[0], (rows(),)
     yield "to_padded, all levels", lambda x: x.to_padded(level="all")[0], (rows(),)
@@ -53,6 +57,7 @@ def cases() -> Iterator[tuple[str, Callable, tuple]]:
     yield "expand_as", tl.sequence_expand_as, (torch.randn(3, 3).to(D).requires_grad_(), rows(grad=False))
     yield "expand, sequences", expand, (rows(lengths=[[1, 2, 1, 0, 3, 1]]), rows(grad=False))
     yield "concat", lambda x, y: tl.sequence_concat([x, y]), (rows(), rows())
+    yield "concat of three", lambda x, y, z: tl.sequence_concat([x, y, z]), (rows(), rows(), rows())
     yield "shift", lambda x: tl.sequence_shift(x, 1), (rows(),)
     yield "x + x", lambda x: x + x, (rows(),)
     for name, options in (("LSTM", {}), ("LSTM", {"num_layers": 2, "bidirectional": True}), ("GRU", {}), ("RNN", {})):

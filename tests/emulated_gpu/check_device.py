@@ -124,11 +124,29 @@ def test_checks_of_the_package_are_no_device_asserts():
         tl.check_errors()
 
 
-def test_malformed_calls_end():
-    found = wrong_calls.run(wrong_calls.catalogue())
+@pytest.mark.parametrize("late", [True, False], ids=["told late", "told at once"])
+def test_malformed_calls_end(late):  # compositions too, which wait
+    found = wrong_calls.run(wrong_calls.catalogue(), late)
     assert found["raised"] > 500
     g = random.Random(1)
-    wrong_calls.run(case for _ in range(15) for case in wrong_calls.random_calls(g))
+    wrong_calls.run((case for _ in range(15) for case in wrong_calls.random_calls(g)), late)
+
+
+def test_calls_with_marks_that_are_untrue_end():
+    g = random.Random(2)
+    found = wrong_calls.run(case for _ in range(15) for case in wrong_calls.random_calls(g, lie=True))
+    assert found["returned"] > 200
+
+
+def test_kernels_run_before_the_host_is_told():
+    x, bad = torch.ones(6, 2).to(D), torch.tensor([0, 7, 3]).to(D)
+    with emulated.late():
+        emulated.counts()
+        got = tl.ops.segment_reduce(x, bad, "sum")
+        assert emulated.counts()["launch"] == 2  # of the check, and of the operator
+        with pytest.raises(ValueError, match="not to decrease, got 7 then 3 at index 2, in an earlier call"):
+            tl.check_errors()
+        assert torch.equal(got.cpu(), torch.tensor([[6.0, 6.0], [0.0, 0.0]]))
 
 
 # -- runs that do not meet

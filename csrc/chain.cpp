@@ -137,7 +137,7 @@ TwoTensors chain_logsumexp_backward(const GivenBack& g) {
   chain_logsumexp_backward_meta(g);
   const Held held(g, kCounted, kChainRows + g.values.size(1));
   const int64_t tags = held.tags();
-  const Tensor grad = readable(g.grad), state = readable(g.state), 
+  const Tensor grad = readable(g.grad), state = readable(g.state),
                values = new_rows(held.view.values, held.view.rows, held.view.row_offsets);
   const Tensor weights = held.filled(at::exp(held.steps() - held.top()), 1);
   const Tensor turned = held.filled(weights.narrow(1, 0, tags).t(), 0);

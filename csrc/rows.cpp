@@ -58,7 +58,7 @@ Tensor gather_rows_meta(const Tensor& values, const Tensor& map, const at::Scala
   return at::empty_symint(sym_shape(values, map.sym_size(0)), values.options());
 }
 
-Tensor gathered(const Tensor& x, const Tensor& map, const at::Scalar& fill) {
+Tensor gathered(Tensor x, const Tensor& map, const at::Scalar& fill) {
   Tensor out = new_rows(x, map.size(0));
   const auto [width, item] = row_words(x);
   GatherRows a{x.const_data_ptr(), map.const_data_ptr<int64_t>(), out.mutable_data_ptr(), x.size(0), map.size(0), width,
@@ -184,7 +184,7 @@ struct RunsOfRows {
   }
 };
 
-void copy_runs(const RunsOfRows& runs, const Tensor& x, const Tensor& out, int64_t step, bool gather,
+void copy_runs(const RunsOfRows& runs, Tensor x, const Tensor& out, int64_t step, bool gather,
                const at::Scalar& fill = 0) {
   const auto [width, item] = row_words(x);
   const Tensor &own = gather ? out : x, &other = gather ? x : out;
@@ -311,7 +311,8 @@ Tensor segment_unfold_meta(const Tensor& values, const Tensor& offsets, c10::Sym
 Tensor segment_unfold(const Tensor& values, const Tensor& given, int64_t size, int64_t start, int64_t dilation,
                       const at::Scalar& fill) {
   Tensor out = segment_unfold_meta(values, given, size, start, dilation, fill);
-  const Tensor x = readable(values), offsets = checked_offsets("segment_unfold", given, x.size(0));
+  Tensor x = readable(values);
+  const Tensor offsets = checked_offsets("segment_unfold", given, x.size(0));
   if (may_leave_rows(offsets, x.size(0))) out.zero_();
   if (out.numel() == 0) return out;
   const auto [width, item] = row_words(x);

@@ -95,7 +95,8 @@ Tensor end_map(const Tensor& offsets, bool last) {
   return at::where(end.gt(begin), last ? end.sub(1) : begin, -1);
 }
 Tensor end_rows(const Tensor& values, const Tensor& given, bool last, double pad) {
-  const Tensor x = readable(values), offsets = checked_offsets("segment_reduce", given, x.size(0));
+  Tensor x = readable(values);
+  const Tensor offsets = checked_offsets("segment_reduce", given, x.size(0));
   Tensor out = new_rows(x, offsets.size(0) - 1);
   const bool whole = at::isIntegralType(values.scalar_type(), /*includeBool=*/false);
   const at::Scalar fill = values.scalar_type() == at::kBool ? at::Scalar(pad != 0)

@@ -127,15 +127,25 @@ inline c10::SymInt sym_width(const Tensor& t) {
 }
 inline int64_t width_of(const Tensor& t) { return sym_width(t).expect_int(); }
 
-// The words that rows are copied as (device.h): so many in a row, of so many bytes.
+// The words that rows are copied as (device.h): so many in a row, of so many bytes. On the CPU a row of up to 16 bytes
+// is one, and others are words of their elements, for vector code; on a GPU, where a thread takes one, as large as
+// fits.
 struct RowWords {
   int64_t width, item;
 };
-inline RowWords row_words(const Tensor& t) {
+inline RowWords row_words(Tensor& t) {
   const int64_t width = width_of(t), item = t.element_size(), row = width * item;
-  const bool one = row > 0 && row <= 16 && (row & (row - 1)) == 0 &&
-                   reinterpret_cast<uintptr_t>(t.const_data_ptr()) % uintptr_t(row < 8 ? row : 8) == 0;
-  return one ? RowWords{1, row} : RowWords{width, item};
+  const auto aligned = [&t](int64_t to) {
+    return reinterpret_cast<uintptr_t>(t.const_data_ptr()) % uintptr_t(to) == 0;
+  };
+  if (t.is_cpu()) {
+    const bool one = row > 0 && row <= 16 && (row & (row - 1)) == 0 && aligned(row < 8 ? row : 8);
+    return one ? RowWords{1, row} : RowWords{width, item};
+  }
+  if (!aligned(item)) t = t.clone();  // memory of another library, numbers of 16 bytes
+  int64_t word = 16;
+  while (row % word || !aligned(word)) word /= 2;
+  return {row / word, word};
 }
 // The bytes of a number, as one word or several.
 inline void put_fill(unsigned char* fill, const at::Scalar& value, const Tensor& like) {

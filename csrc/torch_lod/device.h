@@ -17,9 +17,11 @@
 #ifdef __CUDACC__
 #define LOD_FN __host__ __device__ __forceinline__
 #define LOD_INLINE
+#define LOD_WIDE alignas(16)
 #else
 #define LOD_FN inline __attribute__((always_inline))
 #define LOD_INLINE __attribute__((always_inline))  // for lambdas
+#define LOD_WIDE
 #endif
 
 namespace lod {
@@ -60,8 +62,8 @@ void visit_numbers(DType dtype, const F& f) {
   }
 }
 
-// What is only copied is taken as words: rows of up to 16 bytes as one, others as words of their elements.
-struct Wide {
+// What is only copied is taken as words (row_words in binding.h). A GPU moves 16 bytes at once where they are aligned.
+struct LOD_WIDE Wide {
   uint64_t half[2];
 };
 template <class F>
@@ -80,6 +82,28 @@ T word(const unsigned char* bytes) {
   std::memcpy(&value, bytes, sizeof(T));
   return value;
 }
+
+// Quotients of numbers from 0 on. Those below 2**32 by a product instead of the division, some twenty instructions on a
+// GPU: exact, Lemire, Kaser and Kurz 2019, "Faster remainder by direct computation".
+class Divisor {
+ public:
+  explicit Divisor(int64_t by) : by_(by), inverse_(by > 1 ? ~uint64_t(0) / uint64_t(by) + 1 : 0) {}
+  LOD_FN int64_t quotient(int64_t n) const {
+    if (by_ == 1) return n;
+    return n >> 32 == 0 ? int64_t(high(inverse_, uint32_t(n))) : n / by_;
+  }
+
+ private:
+  LOD_FN static uint64_t high(uint64_t a, uint64_t b) {
+#ifdef __CUDA_ARCH__
+    return __umul64hi(a, b);
+#else
+    return uint64_t((unsigned __int128)(a) * b >> 64);
+#endif
+  }
+  int64_t by_;
+  uint64_t inverse_;
+};
 
 // How kernels run: on the CPU through a parallel loop that the caller lends, on the GPU in a stream.
 struct CpuExec {

@@ -40,6 +40,7 @@ void visit_here(DType dtype, const F& f) {
 template <class F>
 __global__ void run(F f, int64_t n) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
+#pragma unroll 1  // most threads have one turn, and unrolled the loop begins with a division
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) f(i);
 }
 
@@ -55,7 +56,11 @@ template <class F>
 struct OneChannel {
   F f;
   int64_t width;
-  LOD_FN void operator()(int64_t i) const { f.template strip<1>(i / width, i % width); }
+  Divisor by_width{width};
+  LOD_FN void operator()(int64_t i) const {
+    const int64_t item = by_width.quotient(i);
+    f.template strip<1>(item, i - item * width);
+  }
 };
 
 template <class F>
@@ -68,20 +73,28 @@ void each_segment(const Exec& exec, const int64_t*, int64_t segments, int64_t, i
   each_strip(exec, segments, width, f);
 }
 
+// Some rows one after another, so that one search for a segment serves them all.
 template <class F>
-struct RowOfSegment {
+struct RowsOfSegments {
+  static constexpr int64_t kRows = 4;
   F f;
   const int64_t* offsets;
-  int64_t segments, width;
+  int64_t segments, rows, width;
+  Divisor by_width{width};
   LOD_FN void operator()(int64_t i) const {
-    const int64_t row = i / width, s = segment_of(offsets, segments, row);
-    if (s >= 0 && s < segments) f.template strip<1>(s, row, i % width);
+    const int64_t some = by_width.quotient(i), channel = i - some * width, first = some * kRows;
+    int64_t s = segment_of(offsets, segments, first);
+    for (int64_t row = first; row < first + kRows && row < rows && s < segments; ++row) {
+      if (row >= offsets[s + 1]) s = segment_of(offsets, segments, row);
+      if (s < segments) f.template strip<1>(s, row, channel);
+    }
   }
 };
 
 template <class F>
 void each_row(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
-  each(exec, rows * width, 1, RowOfSegment<F>{f, offsets, segments, width});
+  using Rows = RowsOfSegments<F>;
+  each(exec, (rows + Rows::kRows - 1) / Rows::kRows * width, 1, Rows{f, offsets, segments, rows, width});
 }
 
 #else

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <torch/library.h>
 
+#include "torch_lod/device.h"
+
 namespace {
 
 enum Mistake { none, no_barrier, wrong_mask, some_return, two_barriers, index_off };
@@ -44,7 +46,20 @@ std::tuple<at::Tensor, at::Tensor> block_sums(const at::Tensor& values, int64_t 
   return {sums, reversed};
 }
 
+// How kernels divide.
+at::Tensor quotients(const at::Tensor& numbers, int64_t by) {
+  const lod::Divisor divisor(by);
+  at::Tensor out = at::empty_like(numbers);
+  for (int64_t i = 0; i < out.numel(); ++i)
+    out.mutable_data_ptr<int64_t>()[i] = divisor.quotient(numbers.const_data_ptr<int64_t>()[i]);
+  return out;
+}
+
 }  // namespace
 
-TORCH_LIBRARY_FRAGMENT(emulated_gpu, m) { m.def("block_sums(Tensor values, int mistake) -> (Tensor, Tensor)"); }
+TORCH_LIBRARY_FRAGMENT(emulated_gpu, m) {
+  m.def("block_sums(Tensor values, int mistake) -> (Tensor, Tensor)");
+  m.def("quotients(Tensor numbers, int by) -> Tensor");
+}
 TORCH_LIBRARY_IMPL(emulated_gpu, PrivateUse1, m) { m.impl("block_sums", &block_sums); }
+TORCH_LIBRARY_IMPL(emulated_gpu, CPU, m) { m.impl("quotients", &quotients); }

@@ -36,6 +36,7 @@ struct dim3 {
 using cudaStream_t = void*;
 inline thread_local dim3 blockIdx, threadIdx, gridDim, blockDim;
 constexpr int warpSize = 32;
+inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return uint64_t((unsigned __int128)(a) * b >> 64); }
 
 namespace emulated {
 

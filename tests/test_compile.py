@@ -356,3 +356,49 @@ def test_looking_at_structure_is_not_left_out(grad):
     assert torch.equal(compiled(x, torch.tensor([False, False])), x * 2)
     with pytest.raises(ValueError, match="f: expected what is asked, got a fault at index 1: what is right"):
         compiled(x, torch.tensor([False, True]))
+
+
+def _times(y, n):
+    y *= n
+    return y
+
+
+WITH_SIZES = {
+    "x * len(x)": lambda x: x * len(x),
+    "len(x) * x": lambda x: len(x) * x,
+    "x / x.shape[0]": lambda x: x / x.shape[0],
+    "x - x.numel()": lambda x: x - x.numel(),
+    "x % n": lambda x: x % x.num_sequences(0),
+    "x < n": lambda x: x < x.shape[0],
+    "y *= n": lambda x: _times(x.clone(), x.shape[0]),
+    "pooled / n": lambda x: tl.sequence_pool(x, "sum") / x.shape[0],
+    "where": lambda x: torch.where(x > 0, x, x.shape[0]),
+    "view": lambda x: x.view(x.shape[0], -1, 2),
+}
+
+
+@pytest.mark.parametrize("default", [False, True], ids=["", "default device"])
+@pytest.mark.parametrize("name", WITH_SIZES)
+def test_sizes_are_numbers(name, default):
+    x, function = tl.from_lengths(torch.randn(6, 4), [[2, 1], [2, 3, 1]]), WITH_SIZES[name]
+    if default:
+        torch.set_default_device("cpu")
+    try:
+        found = torch.compile(function, backend="aot_eager", fullgraph=True)(x)
+    finally:
+        torch.set_default_device(None)
+    want = function(x)
+    assert type(found) is tl.LoDTensor and found.lod == want.lod
+    torch.testing.assert_close(found.values(), want.values())
+
+
+@pytest.mark.parametrize("name", ["shape", "dtype", "device", "requires_grad"])
+def test_attributes_beside_a_default_device(name):
+    """Torch asks the mode of a default device for attributes, and it asked us again."""
+    torch.set_default_device("cpu")
+    try:
+        x = tl.from_lengths(torch.randn(6, 4), [[2, 1], [2, 3, 1]])
+        found = torch.compile(lambda x: (x.tanh(), getattr(x, name)), backend="eager", fullgraph=True)(x)
+    finally:
+        torch.set_default_device(None)
+    assert found[1] == getattr(x, name)

@@ -71,8 +71,9 @@ OURS = tuple(
     for file in (inspect.currentframe().f_code.co_filename, torch.__file__)  # type: ignore[union-attr]
 )
 _RAW = re.compile(r"(\w+): (expected .*)", re.S)  # the message of a raw operator
-#: A context in which torch's functions treat LoDTensors as plain tensors.
-without_policy = torch._C.DisableTorchFunctionSubclass
+#: A context in which torch's functions treat LoDTensors as plain tensors. It leaves modes out as well: with one, as of a
+#: default device, Dynamo would come back to the policy for every attribute.
+without_policy = torch._C.DisableTorchFunction
 #: Other names under which a padding value is accepted.
 _RENAMED = {"pad_value": "padding_value", "fill": "padding_value"}
 

@@ -101,7 +101,7 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Mark | 
 
 def join(func, args, kwargs):
     """The LoD of operands that are broadcast: None if broadcasting aligns rows with another dim."""
-    if not kwargs and len(args) <= 2:  # the common calls, without the loop
+    if not kwargs and len(args) <= 2 and not compiling():  # the common calls, without the loop
         a, b = args[0], args[-1]
         lod, other = getattr(a, "_lod", None), getattr(b, "_lod", None)
         if lod is other or (other is None and not isinstance(b, Tensor)):
@@ -267,7 +267,8 @@ def _written(func) -> list[tuple[int, str]]:
 def refuse_unknown(func, args, kwargs) -> None:
     """A function that the table does not know, and that changes a LoDTensor, might move its rows, while the LoD would
     stay. One that calls other functions does so where no rule is looked up."""
-    if not compiling() and isinstance(func, HigherOrderOperator):
+    own = isinstance(func, HigherOrderOperator) and func.name() != "with_effects"  # compiled code calls operators by it
+    if own and not compiling():
         advice = "it calls functions of yours without the rules; give it x.values(), and make x.with_values(...) inside"
         raise refusal(func, advice)
     for i, name in _written(func):

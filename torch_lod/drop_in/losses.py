@@ -78,7 +78,7 @@ def _packed(s: Along, rows, targets, lengths, blank, reduction, zero_infinity) -
     """The labels, their offsets, and of every row the logarithm of its sum, where `ops.ctc_loss` does what torch's does.
     None where torch is to answer or to raise: traced and on a GPU, for what it refuses, for labels that are the blank, and
     for rows that are no log-probabilities of anything."""
-    if compiling() or not all(map(check.readable, (rows, targets, lengths))):
+    if compiling() or not all(t.is_cpu and check.readable(t) for t in (rows, targets, lengths)):
         return None
     classes, whole = rows.shape[1], (torch.int64, torch.int32)
     options = type(blank) is int and 0 <= blank < classes and type(zero_infinity) is bool

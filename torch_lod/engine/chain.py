@@ -51,7 +51,7 @@ def tags_of(s: Along, given, what: str) -> Tensor:
             f"expected {what} in [0, {count - 1}], got {int(tags[i])} at position {i - int(s.offsets[sequence])} of "
             f"sequence {sequence}"
         )
-    return tags
+    return tags if tags.is_cpu else tags.clamp(0, count - 1)  # on a GPU a later call raises
 
 
 def allowed_of(s: Along, given, what: str) -> Tensor:

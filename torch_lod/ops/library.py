@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import torch
 from torch._library.effects import EffectType
+from torch._subclasses.fake_impls import register_op_impl
 from torch.autograd import forward_ad
 
 from . import check, composed, schemas
@@ -61,6 +62,20 @@ else:
     _warn(*_missing)
 # compiled code would leave out an operator that returns nothing
 _library._register_effectful_op("torch_lod::watch_structure", EffectType.ORDERED)
+
+
+_RECURRENCES = ("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward")
+
+
+@register_op_impl([getattr(torch.ops.torch_lod, name).default for name in _RECURRENCES])
+def _on_one_device(mode, func, *args):
+    """The host plans the steps of a recurrence, so its offsets are there, and fake tensors must be on one device."""
+    device = args[0].device
+    if all(a.device == device for a in args if isinstance(a, torch.Tensor)):
+        return NotImplemented  # as any operator
+    with mode:
+        return func(*(a.to(device) if isinstance(a, torch.Tensor) else a for a in args))
+
 
 _F = TypeVar("_F", bound=Callable)
 _peek = torch._C._functorch.peek_interpreter_stack

@@ -40,6 +40,8 @@ import treebank
 from lemma_training import Settings, Trainer, lemmatise
 from lemmas import Alphabet, Question, question
 from running import (
+    add_machine,
+    compute_on,
     exit_status,
     fraction,
     given_settings,
@@ -92,7 +94,7 @@ class Lemmatizer(nn.Module):
         rows, (h, c) = self.writer(self.dropout(self.embed(letters)), (h[None], c[None]))
         rows = self.dropout(rows)
         query = tl.rotary_embedding(self.query(rows), start=position)
-        return rows, query, (h[0], c[0], position + letters.lengths())
+        return rows, query, (h[0], c[0], position + letters.lengths().to(position.device))
 
     def write(self, letters: tl.LoDTensor, state: tuple, source: dict) -> tuple[tl.LoDTensor, tuple]:
         """Logarithms of the probabilities of the letter after each of `letters`: all those of a lemma, or the last one."""
@@ -124,7 +126,7 @@ class Lemmatizer(nn.Module):
         places = F.one_hot(torch.cat([torch.arange(n) for n in words.lengths().tolist()]))
         weights = tl.sequence_attention(query, source["keys"], words.with_values(places.float()))
         sizes = words.lengths().tolist()
-        return [w[:, :size].numpy() for w, size in zip(weights.seq, sizes, strict=True)]
+        return [w[:, :size].numpy(force=True) for w, size in zip(weights.seq, sizes, strict=True)]
 
 
 # ---- what can be asked for -----------------------------------------------------------------------
@@ -245,8 +247,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--beam", type=count, help=f"lemmas that the search follows for each word, default: {d.beam}")
     add("--seed", type=natural, help=f"of weights and training order, default: {d.seed}")
     add("--limit", type=count, metavar="N", help="use only the first N words of each file")
-    # The steps are small: a second thread gains little, and loses much on a busy machine.
-    add("--threads", type=count, default=1, help="default: %(default)s")
+    add_machine(add)
     add("--out", type=Path, default=Path("runs/lemmatize"), help="folder, default: %(default)s")
     add = parser.add_mutually_exclusive_group().add_argument
     add("--resume", action="store_true", default=False, help="go on from the checkpoint in --out")
@@ -260,7 +261,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     asked = parse_arguments(arguments)
     given = given_settings(Settings, asked)
-    torch.set_num_threads(asked.threads)
+    compute_on(asked)
 
     def run() -> None:
         if hasattr(asked, "predict"):

@@ -11,6 +11,7 @@ sentences, which receives the t-th sentence of every article that has one.
 import time
 
 import torch
+from running import add_machine, compute_on, new_parser
 from torch import nn
 
 import torch_lod as tl
@@ -127,4 +128,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    parser = new_parser(__doc__)
+    add_machine(parser.add_argument)
+    compute_on(parser.parse_args())
     main()

@@ -182,13 +182,13 @@ class SpokenCorpus:
     def batch(self, spoken: list[Utterance], rng: np.random.Generator | None = None) -> tuple[tl.LoDTensor, ...]:
         """Samples with the levels utterance and word, and the labels of every utterance; with rng at random tempos and
         loudnesses."""
-        words = [torch.from_numpy(r.samples / np.float32(2**15)) for utterance in spoken for r in utterance]
+        words = [torch.as_tensor(r.samples / np.float32(2**15)) for utterance in spoken for r in utterance]
         counts = [len(utterance) for utterance in spoken]
         if rng is not None:
             words = [at_tempo(w, f) for w, f in zip(words, np.exp(rng.uniform(-TEMPO, TEMPO, len(words))), strict=True)]
         x = tl.from_tensors(words, level_names=("word",)).group(counts, "utterance")
         if rng is not None:
-            factors = torch.from_numpy(np.exp(rng.uniform(-LOUDNESS, LOUDNESS, len(spoken))).astype(np.float32))
+            factors = torch.as_tensor(np.exp(rng.uniform(-LOUDNESS, LOUDNESS, len(spoken))).astype(np.float32))
             x = x * tl.sequence_expand_as(factors, x)
         numbers = [1 + self.classes.index(r.label) for utterance in spoken for r in utterance]
         return x, tl.from_lengths(torch.tensor(numbers), [counts], level_names=("utterance",))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 import torch_lod as tl
 
@@ -66,9 +67,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, highest: float, done: fl
 
 
 def save_checkpoint(state: dict, path: Path) -> None:
-    """Written beside the old checkpoint and moved over it: there is always a whole one."""
+    """Written beside the old checkpoint and moved over it: there is always a whole one. Any machine can read it."""
     unfinished = path.with_suffix(".unfinished")
-    torch.save(state, unfinished)
+    torch.save(tree_map_only(torch.Tensor, torch.Tensor.cpu, state), unfinished)
     os.replace(unfinished, path)
 
 
@@ -151,6 +152,28 @@ def fraction(text: str) -> float:
     if not 0 <= float(text) < 1:
         raise ValueError
     return float(text)
+
+
+def device(text: str) -> torch.device:
+    try:
+        found = torch.device(text)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError):  # no such device, or a torch without it
+        raise ValueError from None
+    return found
+
+
+def add_machine(add: Callable[..., Any]) -> None:
+    """The options that say what computes; `compute_on` is what follows from them."""
+    # The steps are small: a second thread gains little, and loses far more on a busy machine.
+    add("--threads", type=positive(int), default=1, help="default: %(default)s")
+    add("--device", type=device, default=torch.device("cpu"), help="of the model and its data, default: %(default)s")
+
+
+def compute_on(asked: argparse.Namespace) -> None:
+    torch.set_num_threads(asked.threads)
+    if asked.device.type != "cpu":
+        torch.set_default_device(asked.device)
 
 
 def new_parser(manual: str | None) -> argparse.ArgumentParser:

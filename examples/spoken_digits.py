@@ -42,6 +42,8 @@ from digit_plots import Span
 from digit_training import Settings, Trainer
 from recordings import RATE, SpokenCorpus, Utterance, read_file, read_recordings
 from running import (
+    add_machine,
+    compute_on,
     exit_status,
     fraction,
     given_settings,
@@ -73,7 +75,7 @@ def mel_bands() -> torch.Tensor:
     frequencies = np.arange(TRANSFORM // 2 + 1)[:, None] * RATE / TRANSFORM
     low, middle, high = hertz[:-2], hertz[1:-1], hertz[2:]
     bands = np.minimum((frequencies - low) / (middle - low), (high - frequencies) / (high - middle))
-    return torch.from_numpy(np.maximum(bands, 0).astype(np.float32))
+    return torch.as_tensor(np.maximum(bands, 0).astype(np.float32))
 
 
 class LogMel(nn.Module):
@@ -217,7 +219,7 @@ def print_prediction(path: Path, out: Path) -> None:
     model = Recogniser(Settings(**state["settings"]), len(state["classes"]))
     model.load_state_dict(state["model"])
     model.eval()
-    samples = torch.from_numpy(read_file(path) / np.float32(2**15))
+    samples = torch.as_tensor(read_file(path) / np.float32(2**15))
     x = tl.from_tensors([samples], level_names=("utterance",))
     with torch.no_grad():
         labels = tl.ctc_decode(model(x))
@@ -311,8 +313,8 @@ def draw_alignment(model: Recogniser, corpus: SpokenCorpus, path: Path) -> None:
     found = [names[label] for label in tl.ctc_decode(scores).tolist()]
     true_ends = np.cumsum([len(r.samples) / RATE for r in utterance])
     digit_plots.alignment(
-        log_mel.values().numpy(),
-        scores.softmax(1).values().numpy(),
+        log_mel.values().numpy(force=True),
+        scores.softmax(1).values().numpy(force=True),
         names,
         [names[label] for label in labels.tolist()],
         found,
@@ -339,7 +341,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--dropout", type=fraction, help=f"default: {d.dropout}")
     add("--seed", type=natural, help=f"of weights and utterances, default: {d.seed}")
     add("--limit", type=count, metavar="N", help="use only N recordings to train on and N to test on")
-    add("--threads", type=count, default=1, help="default: %(default)s")
+    add_machine(add)
     add("--out", type=Path, default=Path("runs/spoken_digits"), help="folder, default: %(default)s")
     add = parser.add_mutually_exclusive_group().add_argument
     add("--resume", action="store_true", default=False, help="go on from the checkpoint in --out")
@@ -350,7 +352,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     asked = parse_arguments(arguments)
     given = given_settings(Settings, asked)
-    torch.set_num_threads(asked.threads)
+    compute_on(asked)
 
     def run() -> None:
         if hasattr(asked, "predict"):

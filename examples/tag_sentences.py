@@ -38,7 +38,9 @@ import tagging_plots
 import torch
 from running import (
     InputError,
+    add_machine,
     check_fingerprint,
+    compute_on,
     exit_status,
     fingerprint,
     fraction,
@@ -293,8 +295,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--dropout", type=fraction, help=f"default: {d.dropout}")
     add("--seed", type=natural, help=f"of weights and training order, default: {d.seed}")
     add("--limit", type=count, metavar="N", help="train on only N documents")
-    # The steps are small: a second thread gains little, and loses far more on a busy machine.
-    add("--threads", type=count, default=1, help="default: %(default)s")
+    add_machine(add)
     add("--out", type=Path, default=Path("runs/tag_sentences"), help="folder, default: %(default)s")
     add = parser.add_mutually_exclusive_group().add_argument
     add("--resume", action="store_true", default=False, help="go on from the checkpoint in --out")
@@ -312,7 +313,7 @@ def count_of_four(text: str) -> int:
 def main(arguments: list[str] | None = None) -> int:
     asked = parse_arguments(arguments)
     given = given_settings(Settings, asked)
-    torch.set_num_threads(asked.threads)
+    compute_on(asked)
 
     def run() -> None:
         if hasattr(asked, "predict"):

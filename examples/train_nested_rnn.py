@@ -51,6 +51,8 @@ from corpus import (
 )
 from running import (
     InputError,
+    add_machine,
+    compute_on,
     exit_status,
     fraction,
     given_settings,
@@ -308,8 +310,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--dropout", type=fraction, help=f"default: {d.dropout}")
     add("--seed", type=natural, help=f"of weights and training order, default: {d.seed}")
     add("--limit", type=count, metavar="N", help="use only N functions or documents")
-    # The steps are small: a second thread gains a tenth, and loses far more on a busy machine.
-    add("--threads", type=count, default=1, help="default: %(default)s")
+    add_machine(add)
     add("--distributed", action="store_true", default=False, help="one of the processes that torchrun started")
     add("--out", type=Path, default=Path("runs/nested_rnn"), help="folder, default: %(default)s")
     add = parser.add_mutually_exclusive_group().add_argument
@@ -322,7 +323,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     asked = parse_arguments(arguments)
     given = given_settings(Settings, asked)
-    torch.set_num_threads(asked.threads)
+    compute_on(asked)
 
     def run() -> None:
         with processes(asked.distributed):
@@ -332,6 +333,8 @@ def main(arguments: list[str] | None = None) -> int:
         if hasattr(asked, "predict"):
             print_predictions(asked.predict, asked.out, given.get("skip_bad_lines", False))
         elif hasattr(asked, "compare_padded"):
+            if asked.device.type != "cpu":
+                raise InputError("--compare-padded looks at the memory of processes: leave --device out")
             print_comparison(Settings(**given), asked.compare_padded, asked.threads)
         elif asked.resume:
             state = load_checkpoint(asked.out / "checkpoint.pt")

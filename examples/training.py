@@ -42,7 +42,7 @@ def make_batch(documents: list[Document], vocabulary: Vocabulary, level_names: t
     """The tokens of all documents as rows, nothing padded and nothing cut."""
     lines = [line for d in documents for line in d.lines]
     lengths = [[len(d.lines) for d in documents], [len(line) for line in lines]]
-    rows = torch.from_numpy(vocabulary.rows(documents))
+    rows = torch.as_tensor(vocabulary.rows(documents))
     return tl.from_lengths(rows, lengths, level_names=level_names)
 
 

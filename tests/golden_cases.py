@@ -94,8 +94,8 @@ class Folder:
     def arrays(self, name: str):
         return np.load(self.path / f"{name}.npz")
 
-    def case(self, entry: dict, gradients_of=()) -> "Case":
-        return Case(entry, self.arrays(entry["op"]), gradients_of)
+    def case(self, entry: dict, gradients_of=(), device: str = "cpu") -> "Case":
+        return Case(entry, self.arrays(entry["op"]), gradients_of, device)
 
     def error(self, entry: dict) -> "Case":
         return Case(entry, self.arrays("_errors") if entry["inputs"] else {}, tuple(entry["inputs"]))
@@ -112,6 +112,7 @@ class Case:
     entry: dict
     arrays: dict
     gradients_of: tuple = ()
+    device: str = "cpu"
     leaves: dict[str, list[Tensor]] = field(default_factory=dict)
     made: dict = field(default_factory=dict)
     #: Outputs whose upstream gradient Paddle drops; an adapter names them.
@@ -153,7 +154,7 @@ class Case:
         return next((e["recursive_sequence_lengths"] for e in recorded if e["recursive_sequence_lengths"]), [])
 
     def _input(self, slot: str, recorded: dict) -> Tensor:
-        values = self.array(recorded)
+        values = self.array(recorded).to(self.device)
         if slot in self.gradients_of and values.is_floating_point():
             self.leaves.setdefault(slot, []).append(values.requires_grad_())
         lengths = recorded["recursive_sequence_lengths"]
@@ -167,19 +168,19 @@ class Outcome:
     words: str = ""
 
 
-def check(folder: Folder, entry: dict) -> Outcome:
-    """Runs a case; AssertionError, or whatever the operator raises, where the result is not the recorded one."""
+def check(folder: Folder, entry: dict, device: str = "cpu") -> Outcome:
+    """Runs a case on a device; AssertionError, or whatever the operator raises, where the result is not the recorded one."""
     call = adapter_of(entry)
     assert call is not None, f"{entry['id']}: {entry['op']} has no adapter"
     if entry.get("differs"):
-        return Outcome("differ", words=_check_difference(call, folder.case(entry)))
-    case = folder.case(entry)
+        return Outcome("differ", words=_check_difference(call, folder.case(entry, (), device)))
+    case = folder.case(entry, (), device)
     strange = [(w, rows) for w in WRONG_ROWS if w.op == entry["op"] and (rows := w.rows(case))]
     _compare_outputs(case, call(case), but_rows=[r for _, rows in strange for r in rows])
     if strange or not entry["grads"]:
         return Outcome("differ" if strange else "passed", words="; ".join(w.words for w, _ in strange))
     wrong = {w.slot: w.words for w in WRONG_GRADIENTS if w.op == entry["op"] and w.when(case)}
-    gradients = _check_gradients(call, folder, entry, wrong)
+    gradients = _check_gradients(call, folder, entry, wrong, device)
     return Outcome("differ" if wrong else "passed", gradients, "; ".join(wrong.values()))
 
 
@@ -209,20 +210,20 @@ def _compare_outputs(case: Case, got: dict, lengths=None, but_rows=()) -> None:
             _compare(case, where, e, _plain(tensor), but_rows)
 
 
-def _check_gradients(call: Callable, folder: Folder, entry: dict, wrong) -> int:
+def _check_gradients(call: Callable, folder: Folder, entry: dict, wrong, device: str) -> int:
     grads = entry["grads"]
     names = GRADIENT_OF[call]
     wanted = {names.get(k, k): recorded for k, recorded in grads["in_grads"].items() if recorded and k not in wrong}
     if not wanted:
         return 0
-    case = folder.case(entry, tuple(wanted))
+    case = folder.case(entry, tuple(wanted), device)
     got = call(case)
     outputs, upstream = [], []
     for slot, recorded in grads["out_grads"].items():
         for where, e, tensor in [] if slot in case.dropped else _paired(slot, recorded, got[slot]):
             assert tensor.requires_grad, f"{where}: the output has no gradient"
             outputs.append(_plain(tensor))
-            upstream.append(case.array(e))
+            upstream.append(case.array(e).to(device))
     pairs = [pair for slot, e in wanted.items() for pair in _paired(slot, e, case.leaves.get(slot, []))]
     gradients = torch.autograd.grad(outputs, [leaf for _, _, leaf in pairs], upstream, allow_unused=True)
     for (where, e, leaf), gradient in zip(pairs, gradients):
@@ -249,7 +250,7 @@ def _compare(case: Case, where: str, recorded: dict, got: Tensor, but_rows=()) -
         tolerance = 1e-4 if case.entry["source"] == "paddle-test" else 1e-5
     kept = [r for r in range(len(got)) if r not in but_rows] if but_rows else ...
     torch.testing.assert_close(
-        got.detach()[kept],
+        got.detach().cpu()[kept],
         expected[kept],
         rtol=tolerance,
         atol=tolerance,

@@ -66,10 +66,10 @@ def answers():
 
 
 @pytest.mark.parametrize("entry", entries("cases.json"), ids=lambda entry: entry["id"])
-def test_recorded_case(entry, tally):
+def test_recorded_case(entry, tally, device):
     counts = tally.kinds[entry["op"]]
     counts["failed"] += 1
-    outcome = check(FOLDER, entry)
+    outcome = check(FOLDER, entry, device)
     counts["failed"] -= 1
     counts[outcome.kind] += 1
     counts["gradients"] += outcome.gradients

@@ -27,8 +27,9 @@ HERE = Path(__file__).resolve().parent
 GPU = ["-DLOD_CUDA", "-DLOD_GPU_KEY=PrivateUse1", "-DLOD_IS_GPU(tensor)=(tensor).is_privateuseone()"]
 WORDS = ["-include", "cuda_words.h", "-x", "c++"]
 LAWS = ["tests/test_laws.py", "tests/test_laws_ops.py", "tests/test_laws_sequence.py"]
-#: In place of what needs another compiler, or starts processes: those have their own builds of torch_lod.
-LEFT_OUT = "not inductor and not processes and not lower_instruction"
+#: What needs another compiler, or starts processes, which have their own builds of torch_lod; and torch's opcheck, which
+#: knows its own devices alone.
+LEFT_OUT = "not inductor and not processes and not lower_instruction and not registration"
 
 
 def stale(to: Path) -> bool:
@@ -115,6 +116,7 @@ def main(words: list[str]) -> int:
         laws = ["-k", f"emu and {LEFT_OUT}", *LAWS, *([] if kind == "all" else ["-m", "quick"])]
         runs = [("forward", ["tests/emulated_gpu/check_device.py"]), ("forward", laws)]
         if kind == "all":
+            runs.append(("forward", ["-k", "emu and recorded", "tests/test_golden.py"]))
             again = ["-k", f"emu and {LEFT_OUT}", "-m", "quick", *LAWS]
             runs += [("backward", again), ("12345", again)]
     for order, arguments in runs:

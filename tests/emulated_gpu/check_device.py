@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What calls on a GPU owe beside the laws: on the emulated device, which `make test-emulated` builds."""
 
+import importlib
+import json
 import os
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -65,6 +68,15 @@ def test_fresh_memory_is_filled():
     assert torch.empty(5, device=D).isnan().all() and (torch.empty(5, dtype=torch.int64, device=D) == -1).all()
 
 
+def test_kernels_divide():
+    some = random.Random(0)
+    near = [n + d for n in (0, 2**16, 2**31, 2**32, 2**33, 2**62) for d in (-1, 0, 1) if n + d >= 0]
+    for by in [1, 2, 3, 7, 64, 2**31, 2**32 - 1, 2**32, 2**40, *(some.randrange(1, 2**20) for _ in range(50))]:
+        multiples = [by * k + d for k in (1, 2, 5, (2**32 - 1) // by) for d in (-1, 0, 1) if by * k + d >= 0]
+        numbers = torch.tensor([*near, *multiples, *(some.randrange(2**32) for _ in range(200))])
+        assert torch.equal(torch.ops.emulated_gpu.quotients(numbers, by), numbers // by)
+
+
 # -- structure that others made
 
 
@@ -121,6 +133,36 @@ def test_checks_of_the_package_are_no_device_asserts():
     index, updates = (tl.LoDTensor(t.to(D), lod) for t in (torch.tensor([0, 9, 1]), torch.ones(3)))
     with pytest.raises(tl.LoDError, match="in an earlier call of sequence_scatter on a GPU"):
         tl.sequence_scatter(torch.zeros(2, 4).to(D), index, updates)
+        tl.check_errors()
+
+
+def test_tags_out_of_range_do_not_index():
+    scores, lod = torch.randn(3, 4).to(D), tl.LoD.from_lengths([[2, 1]])
+    tags = tl.LoDTensor(torch.tensor([0, 9, 1]).to(D), lod)
+    with pytest.raises(
+        ValueError, match="tags hold a tag out of range, in an earlier call of linear_chain_crf on a GPU"
+    ):
+        tl.nn.LinearChainCRF(4).to(D)(tl.LoDTensor(scores, lod), tags)
+        tl.check_errors()
+
+
+def test_losses_of_torch_are_torchs():
+    lod, labels = tl.LoD.from_lengths([[4, 3]]), tl.from_lengths(torch.tensor([1, 2, 1]), [[2, 1]])
+    x = tl.LoDTensor(torch.randn(7, 4).log_softmax(1), lod)
+    want = torch.nn.functional.ctc_loss(x, labels, None, None)
+    there = torch.nn.functional.ctc_loss(x.to(D), labels.to(D), None, None)
+    torch.testing.assert_close(there.cpu(), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+def test_compiled_code_tells_later(dtype):
+    lod = tl.LoD.from_lengths([[2, 1]])
+    index, updates = (tl.LoDTensor(t.to(D), lod) for t in (torch.tensor([0, 3, 1], dtype=dtype), torch.ones(3)))
+    x, compiled = torch.zeros(2, 4).to(D), torch.compile(tl.sequence_scatter, backend="aot_eager")
+    assert torch.equal(compiled(x, index, updates).cpu(), tl.sequence_scatter(x, index, updates).cpu())
+    tl.check_errors()
+    with pytest.raises(ValueError, match="in an earlier call of sequence_scatter on a GPU"):
+        compiled(x, index.with_values(torch.tensor([0, 9, 1], dtype=dtype).to(D)), updates)
         tl.check_errors()
 
 
@@ -244,6 +286,35 @@ def test_nothing_is_kept_of_a_capture():
     assert emulated.counts()["upload"] == 1
     tl.sequence_pool(x, "sum")
     assert "upload" not in emulated.counts()
+
+
+# -- programs
+
+
+SAMPLES = Path(__file__).resolve().parent.parent.parent / "examples/data"
+PROGRAMS = {
+    "train_nested_rnn": "--data {reviews} --hidden 8 --embedding 8 --batch 16",
+    "tag_sentences": f"--data {SAMPLES}/ewt_sample --hidden 16 --embedding 16 --batch 100 --limit 3",
+    "lemmatize": f"--data {SAMPLES}/ewt_sample --hidden 8 --embedding 8 --batch 16 --limit 30",
+    "spoken_digits": f"--data {SAMPLES}/digits_sample --hidden 8 --batch 2 --limit 4",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_examples_train_there(name, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(SAMPLES.parent))
+    monkeypatch.setattr("figures.available", lambda: False)
+    reviews = tmp_path / "reviews.jsonl"
+    texts = ("it was good . really good !", "it was bad . so bad !")
+    reviews.write_text("".join(json.dumps({"text": texts[i % 2], "label": i % 2}) + "\n" for i in range(20)))
+    given = [*PROGRAMS[name].format(reviews=reviews).split(), "--device", "emu", "--out", str(tmp_path / "out")]
+    example = importlib.import_module(name)
+    try:
+        assert example.main([*given, "--epochs", "1"]) == 0
+        assert "launch" in emulated.counts()
+        assert example.main([*given, "--epochs", "2", "--resume"]) == 0
+    finally:
+        torch.set_default_device(None)
 
 
 # -- the budget

@@ -25,7 +25,7 @@ def architectures(flags: str) -> str:
 
 # torch takes the architectures of the GPUs in sight, and fails where none is: in a container that is being built
 if with_cuda and not torch.cuda.is_available() and not os.environ.get("TORCH_CUDA_ARCH_LIST"):
-    os.environ["TORCH_CUDA_ARCH_LIST"] = architectures(torch._C._cuda_getArchFlags() or "sm_90")
+    os.environ["TORCH_CUDA_ARCH_LIST"] = architectures(torch._C._cuda_getArchFlags()) or "9.0+PTX"
 # torch shares work among threads by OpenMP, in code that is compiled here; without the flag everything runs on one
 openmp = ["-fopenmp"] if sys.platform == "linux" and torch.backends.openmp.is_available() else []
 host = [*openmp, "-O3", "-std=c++20", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-g0"]

@@ -364,8 +364,8 @@ def _times(y, n):
 
 
 WITH_SIZES = {
-    "x * len(x)": lambda x: x * len(x),
-    "len(x) * x": lambda x: len(x) * x,
+    "x * n": lambda x: x * x.shape[0],
+    "n * x": lambda x: x.shape[0] * x,
     "x / x.shape[0]": lambda x: x / x.shape[0],
     "x - x.numel()": lambda x: x - x.numel(),
     "x % n": lambda x: x % x.num_sequences(0),

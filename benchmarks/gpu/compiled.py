@@ -171,9 +171,12 @@ where there are threads enough: as many elements as a second has instructions fo
 segment is among 100,000), and as many as there are accesses in flight for, by Little's law with {LATENCY * 1e9:.0f} ns. An estimate, to
 be replaced by measurements.
 
-Not in it: reductions, softmax and scans give a thread to every channel of a segment. A batch of 10,000 segments of 64 channels
-has threads enough; one sequence of 64 channels keeps 64 of the 270,000 busy, and a copy of it in flight would need a thousand
-times as many.
+Instructions are those of a kernel's leanest loop; softmax and normalising have others as well. Not in the table: reductions,
+softmax and scans give a thread to every channel of a segment. A batch of 10,000 segments of 64 channels has threads enough;
+one sequence of 64 channels keeps 64 of the 270,000 busy, by the same law 0.0004 of the copy's speed.
+
+So the ten furthest from the ceiling: sum, max, softmax, logsumexp, variance, normalising and scans of one long sequence; then
+runs of rows of 4 bytes, gather_rows of rows of 4 bytes, and the backward of softmax.
 """
 
 

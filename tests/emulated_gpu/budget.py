@@ -73,6 +73,17 @@ def cases() -> Iterator[tuple[str, Callable, tuple]]:
     yield "attention, alibi", lambda x: tl.sequence_attention(x, x, x, alibi=True), (rows((2, 8)),)
     cell = torch.nn.GRUCell(4, 5).to(D)
     yield "scan GRUCell", lambda x, h: tl.scan(cell, x, h)[0], (rows(), torch.zeros(6, 5).to(D))
+    some = [t.to(D) for t in (torch.ones(4, 12), torch.ones(1, 12), torch.ones(4, 16), torch.ones(1, 28))]
+    yield "dynamic_gru", lambda x: tl.dynamic_gru(x, *some[:2]), (rows((12,)),)
+    yield "dynamic_lstm", lambda x: tl.dynamic_lstm(x, *some[2:])[0], (rows((16,)),)
+    given = [t.to(D) for t in (torch.ones(6, 4), torch.ones(8, 1), torch.ones(8, 16), torch.ones(1, 16))]
+    yield "attention_lstm", lambda x: tl.attention_lstm(x, *given)[0], (rows(lengths=TWO[1:]),)
+    labels, ctc = (
+        tl.LoDTensor(torch.ones(6, dtype=torch.int64).to(D), tl.LoD.from_lengths([TWO[0], [1] * 6])),
+        tl.nn.CTCLoss(),
+    )
+    yield "CTC", lambda x: ctc(x, labels), (rows(),)
+    yield "edit distance", lambda x: tl.edit_distance(x, x), (rows((), torch.int64, grad=False),)
     crf = tl.nn.LinearChainCRF(4).to(D)
     tags = tl.LoDTensor(torch.randint(0, 4, (15,)).to(D), tl.LoD.from_lengths(TWO))
     yield "CRF", lambda x: crf(x, tags), (rows(),)

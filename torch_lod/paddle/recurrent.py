@@ -434,13 +434,10 @@ def attention_lstm(
     of_rows = values @ attention_weight[:features]
     if attention_bias is not None:
         of_rows = of_rows + attention_bias.reshape(())
-    scored = x.with_values(of_rows)
 
-    def step(_, state, which):
-        h, c = state
-        alive = which.tolist()
-        part = x.seq[alive]
-        scores = torch.relu(scored.seq[alive] + sequence_expand_as(c @ attention_weight[features:], part))
+    def step(_, state, sequences):
+        (h, c), (part, scored) = state, sequences
+        scores = torch.relu(scored + sequence_expand_as(c @ attention_weight[features:], part))
         if attention_scalar is not None:
             scores = scores * attention_scalar.reshape(())
             scores = torch.relu(scores + (0 if attention_scalar_bias is None else attention_scalar_bias.reshape(())))
@@ -450,5 +447,5 @@ def attention_lstm(
         h = gate(o) * cell_act(c)
         return (h, c), (h, c)
 
-    (out, cells), _ = scan(step, x, (h_0, c_0), static=torch.arange(count, device=values.device))
+    (out, cells), _ = scan(step, x, (h_0, c_0), static=(x, x.with_values(of_rows)))
     return out, cells

@@ -77,6 +77,15 @@ def test_kernels_divide():
         assert torch.equal(torch.ops.emulated_gpu.quotients(numbers, by), numbers // by)
 
 
+@pytest.mark.parametrize("shift", [1, 2, 4])
+def test_rows_that_are_not_aligned(shift):
+    """Words of 16 bytes only where a GPU may access them: make sanitize-gpu watches."""
+    x = torch.arange(24.0 + shift).to(D)[shift:].view(3, 8)
+    assert torch.equal(tl.ops.gather_rows(x, torch.tensor([2, 0]).to(D)).cpu(), x.cpu()[[2, 0]])
+    out = tl.sequence_reverse(tl.from_lengths(x, [[2, 1]]))
+    assert torch.equal(out.values().cpu(), x.cpu()[[1, 0, 2]])
+
+
 # -- structure that others made
 
 

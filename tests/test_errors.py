@@ -2,16 +2,20 @@
 """Whose error it is: what a user's own function raises comes out as raised, what a call of ours raises goes by its name."""
 
 import ast
+import collections
+import dataclasses
 import pickle
 import re
 import traceback
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 import torch_lod as tl
+from torch_lod.errors import shown
 
 X = tl.from_lengths(torch.arange(12.0).view(6, 2), [[2, 1], [1, 2, 3]], level_names=["text", "line"])
 RAISED = [
@@ -179,3 +183,37 @@ def test_an_error_says_its_call_in_every_form():
 def test_a_number_that_fits_is_not_called_misplaced():
     with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'fill_value'"):
         tl.full(X.lod, 3)
+
+
+class _Unread(torch.Tensor):
+    def __repr__(self, **_):
+        raise AssertionError("the numbers were read")
+
+
+@dataclasses.dataclass
+class _Holder:
+    t: torch.Tensor
+
+
+_Pair = collections.namedtuple("_Pair", "t n")
+
+
+@pytest.mark.parametrize("depth", ["itself", "list", "pairs", "dict", "set", "named tuple", "dataclass", "array"])
+def test_messages_do_not_read_tensors(depth):
+    """There may be no memory behind them."""
+    t = torch.ones(2).as_subclass(_Unread)
+    array = np.empty(1, object)
+    array[0] = t
+    given = {
+        **{"itself": t, "list": [t], "pairs": [(t, 5)], "dict": {"a": [{"b": t}]}, "set": {t}},
+        **{"named tuple": [_Pair(t, 1)], "dataclass": _Holder(t), "array": array},
+    }[depth]
+    assert len(shown(given)) <= 60
+
+
+def test_messages_show_what_was_given():
+    assert shown([3, "a", None, 2.5, (1,)]) == "[3, 'a', None, 2.5, (1,)]"
+    assert shown({"b": 1, "a": 2}) == "{'a': 2, 'b': 1}"
+    assert shown(list(range(100))).startswith("[0, 1, 2, 3, 4, 5, 6, 7") and shown("x" * 99).startswith("'xxx")
+    assert shown([(torch.ones(2), 5)]) == "[(a torch.float32 Tensor of shape (2,), 5)]"
+    assert shown(2**200) == "an int of 201 bits"

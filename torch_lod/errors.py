@@ -5,11 +5,13 @@ Helpers raise errors that say "expected ..., got ..."; the decorator `public` ad
 user called.
 """
 
+import dataclasses
 import functools
 import importlib
 import inspect
 import os
 import re
+import reprlib
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -117,13 +119,41 @@ def border(call: str | None = None, policy: bool = True) -> Callable[[Callable[P
     return decorate
 
 
+class _Shown(reprlib.Repr):
+    """Says of a tensor, however deep, what it is, and not its numbers: there may be no memory behind it."""
+
+    def __init__(self):
+        super().__init__()
+        self.maxlevel = 20
+        for kind in ("tuple", "list", "array", "dict", "set", "frozenset", "deque"):
+            setattr(self, f"max{kind}", 40)
+        self.maxstring = self.maxlong = self.maxother = 200
+
+    def repr1(self, x, level):
+        if isinstance(x, torch.Tensor):
+            return f"a {x.dtype} {type(x).__name__} of shape {tuple(x.shape)}"
+        return super().repr1(x, level)
+
+    def repr_instance(self, x, level):
+        for kind in (tuple, list, dict, set, frozenset):
+            if isinstance(x, kind):  # of a class of its own, as a named tuple
+                return f"{type(x).__name__} {getattr(self, f'repr_{kind.__name__}')(kind(x), level)}"
+        if dataclasses.is_dataclass(x) or getattr(getattr(x, "dtype", None), "kind", None) == "O":  # of objects
+            return f"a {type(x).__name__}"
+        return super().repr_instance(x, level)
+
+
+_shown = _Shown()
+
+
 def shown(value: Any) -> str:
     """A wrong argument in a message: short, and without the numbers of a tensor, which may have no memory behind it."""
     if isinstance(value, torch.Tensor):
-        return f"a {value.dtype} {type(value).__name__} of shape {tuple(value.shape)}"
+        return _shown.repr(value)
     if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
         return f"{type(value).__name__} of {', '.join(type(item).__name__ for item in value[:5])}"
-    text = f"an int of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**99 else repr(value)
+    big = isinstance(value, int) and abs(value) >= 2**99
+    text = f"an int of {value.bit_length()} bits" if big else _shown.repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

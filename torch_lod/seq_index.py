@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .dynamo import failing, whole_number
-from .errors import LoDIndexError, border, shown
+from .errors import LoDIndexError, border, shown, without_policy
 from .lod import LoD
 from .validate import host_integers, with_memory
 
@@ -80,7 +80,7 @@ def _positions(key, n: int) -> Tensor:
         if key.shape != (n,):
             raise LoDIndexError(f"expected a mask of shape ({n},), got {tuple(key.shape)}")
         with_memory(key)
-        with torch._C.DisableTorchFunctionSubclass():
+        with without_policy():
             return key.cpu().nonzero().flatten()
     index = host_integers("index", key)
     for i in failing((index < -n) | (index >= n), f"seq: expected an index in [{-n}, {n - 1}]"):

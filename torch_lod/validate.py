@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .dynamo import compiling
-from .errors import LoDTypeError, LoDValueError, shown
+from .errors import LoDTypeError, LoDValueError, shown, without_policy
 from .ops.check import stands_in, too_few_bytes
 
 _HOST = torch.device("cpu")
@@ -85,7 +85,7 @@ def _from_tensor(what: str, data: Tensor) -> Tensor:
         raise LoDTypeError(f"expected {what} of an integer dtype, got {data.dtype}")
     if data.dim() != 1:
         raise LoDValueError(f"expected {what} with 1 dimension, got {data.dim()}")
-    with torch._C.DisableTorchFunctionSubclass():
+    with without_policy():
         with_memory(data)
         host = data.detach().to(_HOST, torch.int64, copy=True, memory_format=torch.contiguous_format)
         if not (data.is_cpu or compiling()):
@@ -101,7 +101,7 @@ def with_memory(*values) -> None:
     functions read it all the same. Raw operators check their arguments; functions made of torch's call this."""
     if compiling():
         return
-    with torch._C.DisableTorchFunctionSubclass():
+    with without_policy():
         for t in values:
             if type(t) is not Tensor and (not isinstance(t, Tensor) or stands_in(t)):
                 continue

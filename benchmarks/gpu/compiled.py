@@ -131,7 +131,7 @@ class Work(NamedTuple):
 
 def work_of(code: list[str], size: int) -> Work | None:
     """The loop with the fewest instructions for an access of that size."""
-    access = {8: r"\.64", 16: r"\.128"}.get(size, r"(?!.*\.(64|128) )")
+    access = r"\.128" if size == 16 else r"(?!.*\.(64|128) )"
     found = []
     every = loops(code)
     for loop in every:

@@ -1,14 +1,10 @@
 // Binding of connectionist temporal classification: loss, gradient, best path.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "ctc.h"
-#include "core/clamped.h"
+#include "core/scratch.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 
-#include <algorithm>
-#include <numeric>
 
 namespace lod {
 LOD_ON_CUDA(ctc_loss)
@@ -65,7 +61,8 @@ Tensor checked_labels(const char* op, const Inputs& in, const Tensor& offsets) {
 // Arguments of the kernels that hold what they point to.
 struct Held {
   HeldView view;
-  Tensor label_offsets, labels, scratch, scratch_at;
+  Tensor label_offsets, labels;
+  Scratch scratch;
   std::vector<int64_t> order;
 
   Held(const char* op, const Inputs& in, bool keeps)
@@ -86,35 +83,27 @@ struct Held {
             nullptr,
             nullptr,
             nullptr,
-            scratch.defined() ? static_cast<char*>(scratch.mutable_data_ptr()) : nullptr,
-            scratch_at.defined() ? scratch_at.const_data_ptr<int64_t>() : nullptr,
+            scratch.data(),
+            scratch.begins(),
             in.zero_infinity};
   }
 
  private:
-  void rank() {  // what takes longest begins first
+  void rank() {
     const auto *rows = view.offsets, *cut = label_offsets.const_data_ptr<int64_t>();
     const auto cost = [&](int64_t s) {
       return double(rows[s + 1] - rows[s]) * double(view.width + 4 * (cut[s + 1] - cut[s] + 1));
     };
-    order.resize(view.segments);
-    std::iota(order.begin(), order.end(), int64_t(0));
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return cost(a) > cost(b); });
+    order = dearest_first(view.segments, cost);
   }
-  // Kernels on a GPU have no memory of their own: what every sequence needs at most, one after another. One sync.
   void reserve(bool keeps) {
-    const int64_t n = view.segments;
     view.row_offsets = clamped_offsets(view.row_offsets, view.rows);
     view.offsets = view.row_offsets.const_data_ptr<int64_t>();
     label_offsets = clamped_offsets(label_offsets, labels.numel());
     const Tensor rows = clamped_lengths(view.row_offsets), columns = clamped_lengths(label_offsets).add(1);
     Tensor bytes = rows.add(columns).mul(160).add(view.width * 8 + 1024);
     if (keeps) bytes = bytes.add(rows.mul(columns).mul(32));
-    const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});
-    scratch_at = ends.narrow(0, 0, n).contiguous();
-    const auto needed = ends[n].item<int64_t>();
-    raise_faults();  // what was found is known now, and may be why so much is needed
-    scratch = at::empty({needed}, view.values.options().dtype(at::kByte));
+    scratch = Scratch(bytes);
   }
 };
 

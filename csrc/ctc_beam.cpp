@@ -1,14 +1,10 @@
 // Binding of the search for the most probable labelings.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "ctc_beam.h"
-#include "core/clamped.h"
+#include "core/scratch.h"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace lod {
 LOD_ON_CUDA(ctc_beam)
@@ -41,29 +37,19 @@ Labelings ctc_beam(const Tensor& values, const Tensor& row_offsets, int64_t blan
   auto [labels, lengths, scores] = ctc_beam_meta(values, row_offsets, blank, beam, n, threshold);
   HeldView x = make_view("ctc_beam", values, row_offsets);
   std::vector<int64_t> order;
-  Tensor scratch, scratch_at;
-  if (values.is_cpu()) {  // what takes longest begins first
-    order.resize(x.segments);
-    std::iota(order.begin(), order.end(), int64_t(0));
-    const auto rows = [&](int64_t s) { return x.offsets[s + 1] - x.offsets[s]; };
-    std::stable_sort(order.begin(), order.end(), [&](int64_t s, int64_t than) { return rows(s) > rows(than); });
-  } else {  // kernels on a GPU have no memory of their own: what every sequence needs at most. One sync
+  Scratch scratch;
+  if (values.is_cpu()) {
+    order = dearest_first(x.segments, [&](int64_t s) { return x.offsets[s + 1] - x.offsets[s]; });
+  } else {
     labels.fill_(-1);
-    const int64_t count = x.segments;
     x.row_offsets = clamped_offsets(x.row_offsets, x.rows);
     x.offsets = x.row_offsets.const_data_ptr<int64_t>();
-    const Tensor bytes = clamped_lengths(x.row_offsets).mul(beam * 24).add(beam * 320 + x.width * 48 + 64);
-    const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});
-    scratch_at = ends.narrow(0, 0, count).contiguous();
-    const auto needed = ends[count].item<int64_t>();
-    raise_faults();  // what was found is known now, and may be why so much is needed
-    scratch = at::empty({needed}, values.options().dtype(at::kByte));
+    scratch = Scratch(clamped_lengths(x.row_offsets).mul(beam * 24).add(beam * 320 + x.width * 48 + 64));
   }
   LOD_RUN(scores, ctc_beam, floating_type("ctc_beam", values),
           {x, x.values.const_data_ptr(), order.empty() ? nullptr : order.data(), blank, beam, n, std::log(threshold),
            labels.mutable_data_ptr<int64_t>(), lengths.mutable_data_ptr<int64_t>(), scores.mutable_data_ptr(),
-           scratch.defined() ? static_cast<char*>(scratch.mutable_data_ptr()) : nullptr,
-           scratch_at.defined() ? scratch_at.const_data_ptr<int64_t>() : nullptr});
+           scratch.data(), scratch.begins()});
   return {labels, lengths, scores};
 }
 

@@ -1,13 +1,9 @@
 // Binding of the edit distance and its alignment.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "edit.h"
-#include "core/clamped.h"
+#include "core/scratch.h"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/zeros.h>
 
-#include <algorithm>
-#include <numeric>
 
 namespace lod {
 LOD_ON_CUDA(edit_distance)
@@ -28,7 +24,8 @@ void check_pairs(const char* op, const Tensor& a, const Tensor& a_offsets, const
 
 // Arguments of the kernels that hold what they point to.
 struct Held {
-  Tensor a, b, a_offsets, b_offsets, scratch, scratch_at;
+  Tensor a, b, a_offsets, b_offsets;
+  Scratch scratch;
   std::vector<int64_t> order;
 
   Held(const char* op, const Tensor& a_, const Tensor& a_cut, const Tensor& b_, const Tensor& b_cut, bool aligns)
@@ -51,35 +48,26 @@ struct Held {
             nullptr,
             nullptr,
             nullptr,
-            scratch.defined() ? static_cast<char*>(scratch.mutable_data_ptr()) : nullptr,
-            scratch_at.defined() ? scratch_at.const_data_ptr<int64_t>() : nullptr};
+            scratch.data(),
+            scratch.begins()};
   }
 
  private:
-  void rank() {  // what takes longest begins first; a few pairs that take equally long stay as they are
+  void rank() {  // a few pairs that take equally long stay as they are
     const int64_t n = a_offsets.size(0) - 1;
     const auto *p = a_offsets.const_data_ptr<int64_t>(), *t = b_offsets.const_data_ptr<int64_t>();
     const auto cost = [&](int64_t s) { return double(p[s + 1] - p[s]) * double(t[s + 1] - t[s]); };
     double most = 0, all = 0;
     for (int64_t s = 0; s < n; ++s) all += cost(s), most = std::max(most, cost(s));
-    if (most * double(n) <= 2 * all) return;
-    order.resize(n);
-    std::iota(order.begin(), order.end(), int64_t(0));
-    std::stable_sort(order.begin(), order.end(), [&](int64_t x, int64_t y) { return cost(x) > cost(y); });
+    if (most * double(n) > 2 * all) order = dearest_first(n, cost);
   }
-  // Kernels on a GPU have no memory of their own: what every pair needs at most, one after another. One sync.
   void reserve(bool aligns) {
-    const int64_t n = a_offsets.size(0) - 1;
     a_offsets = clamped_offsets(a_offsets, a.size(0));
     b_offsets = clamped_offsets(b_offsets, b.size(0));
     const Tensor p = clamped_lengths(a_offsets).add(1), t = clamped_lengths(b_offsets).add(1);
     Tensor bytes = p.add(t).mul(8).add(64);
     if (aligns) bytes = bytes.add(p.mul(t)).add(7).div(8, "floor").mul(8);
-    const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});
-    scratch_at = ends.narrow(0, 0, n).contiguous();
-    const auto needed = ends[n].item<int64_t>();
-    raise_faults();  // what was found is known now, and may be why so much is needed
-    scratch = at::empty({needed}, a.options().dtype(at::kByte));
+    scratch = Scratch(bytes);
   }
 };
 

@@ -1,0 +1,51 @@
+// What kernels with a problem per segment share: the order in which the CPU takes them, and memory for a GPU's.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "torch_lod/operator.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace lod {
+
+// The numbers below n, the dearest first: what takes longest begins first.
+template <class Cost>
+std::vector<int64_t> dearest_first(int64_t n, const Cost& cost) {
+  std::vector<int64_t> order(n);
+  std::iota(order.begin(), order.end(), int64_t(0));
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return cost(a) > cost(b); });
+  return order;
+}
+
+// Offsets on a GPU that memory is sized by: as kernels clamp them, in a copy that nobody else writes to.
+inline Tensor clamped_offsets(const Tensor& offsets, int64_t rows) { return offsets.clamp(0, rows); }
+// Of every segment; the same as the length of rows_of (device.h).
+inline Tensor clamped_lengths(const Tensor& clamped) {
+  const int64_t n = clamped.size(0) - 1;
+  return clamped.narrow(0, 1, n).sub(clamped.narrow(0, 0, n)).clamp_min(0);
+}
+
+// Kernels on a GPU have no memory of their own: what every segment needs at most, one after another. One sync.
+struct Scratch {
+  Tensor memory, at;
+
+  Scratch() = default;
+  explicit Scratch(const Tensor& bytes) {
+    const int64_t n = bytes.size(0);
+    const Tensor ends = at::cat(std::vector<Tensor>{at::zeros({1}, bytes.options()), bytes.cumsum(0)});
+    at = ends.narrow(0, 0, n).contiguous();
+    const auto needed = ends[n].item<int64_t>();
+    raise_faults();  // what was found is known now, and may be why so much is needed
+    memory = at::empty({needed}, bytes.options().dtype(at::kByte));
+  }
+  // Null on the CPU.
+  char* data() const { return memory.defined() ? static_cast<char*>(memory.mutable_data_ptr()) : nullptr; }
+  const int64_t* begins() const { return at.defined() ? at.const_data_ptr<int64_t>() : nullptr; }
+};
+
+}  // namespace lod

@@ -52,6 +52,94 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) 
   return report;
 }
 
+// Runs of elements of a level that has `elements`: starts[s] is the first of run s, and lengths[s] how many they are.
+// With the levels below, and what they come to:
+//   the offsets of the runs, those of every level below and, where there is any, the offsets of the runs in rows;
+//   the first row of every run;
+//   [rows, longest run, longest sequence of the first level below, ...].
+using RunsTaken = std::tuple<std::vector<Tensor>, Tensor, std::vector<int64_t>>;
+constexpr int64_t kMostTaken = int64_t(1) << 62;
+
+// The offsets of runs of up to `elements`; whether all are within.
+bool sum_runs(const int64_t* starts, const int64_t* lengths, int64_t n, int64_t elements, int64_t* cut,
+              int64_t& longest) {
+  bool fits = true;
+  cut[0] = 0;
+  for (int64_t s = 0; s < n; ++s) {
+    const int64_t count = lengths[s], begin = starts[s];
+    cut[s + 1] = int64_t(uint64_t(cut[s]) + uint64_t(count));
+    fits &= (count >= 0) & (count <= elements) & (begin >= 0) & (begin <= elements - count) & (cut[s] < kMostTaken);
+    longest = count > longest ? count : longest;
+  }
+  return fits & (cut[n] < kMostTaken);
+}
+
+RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& lengths, int64_t elements, bool kept) {
+  const char* op = "take_runs";
+  const c10::InferenceMode no(false);  // a LoD outlives the mode that it was made in
+  TORCH_CHECK_VALUE(0 <= elements && elements < kMostTaken, op, ": expected elements in [0, 2**62), got ", elements);
+  check_index(op, "starts", starts, c10::kCPU);
+  check_index(op, "lengths", lengths, c10::kCPU);
+  TORCH_CHECK_VALUE(starts.size(0) == lengths.size(0), op, ": expected one of starts per run, ", lengths.size(0),
+                    ", got ", starts.size(0));
+  std::vector<Tensor> below(levels.size());
+  int64_t rows = elements;
+  for (size_t k = 0; k < levels.size(); ++k) {
+    const std::string name = c10::str("levels[", k, "]");
+    check_offsets_kind(op, levels[k], c10::kCPU, name.c_str());
+    TORCH_CHECK_VALUE(levels[k].size(0) - 1 == rows, op, ": expected ", name, " with ", rows + 1, " offsets, got ",
+                      levels[k].size(0));
+    below[k] = checked_offsets(op, levels[k], -1, name.c_str());
+    rows = below[k].const_data_ptr<int64_t>()[rows];
+    TORCH_CHECK_VALUE(rows < kMostTaken, op, ": expected ", name, " to end below 2**62, got ", rows);
+  }
+  const int64_t n = starts.size(0);
+  const auto copy = [](const int64_t* from, int64_t* to, int64_t count) {
+    if (from != to && count) std::memcpy(to, from, count * sizeof(int64_t));
+  };
+  const Tensor begin = copied(starts, copy), counts = copied(lengths, copy);
+  auto* first = begin.mutable_data_ptr<int64_t>();
+  std::vector<Tensor> taken{new_longs(n + 1)};
+  std::vector<int64_t> report{0, 0};
+  Tensor cuts = taken[0];
+  const auto* count = counts.const_data_ptr<int64_t>();
+  if (!sum_runs(first, count, n, elements, cuts.mutable_data_ptr<int64_t>(), report[1])) {
+    for (int64_t s = 0; s < n; ++s)
+      TORCH_CHECK_INDEX(count[s] >= 0 && count[s] <= elements && first[s] >= 0 && first[s] <= elements - count[s], op,
+                        ": expected runs within [0, ", elements, "), got ", count[s], " elements from ", first[s],
+                        " at index ", s);
+    TORCH_CHECK_VALUE(false, op, ": expected lengths that add up to less than 2**62, got more");
+  }
+  for (const Tensor& level : below) {
+    const auto *in = level.const_data_ptr<int64_t>(), *cut = cuts.const_data_ptr<int64_t>();
+    const Tensor out = new_longs(cut[n] + 1), next = new_longs(n + 1);
+    auto *o = out.mutable_data_ptr<int64_t>(), *end = next.mutable_data_ptr<int64_t>();
+    int64_t longest = 0;
+    o[0] = end[0] = 0;
+    for (int64_t s = 0; s < n; ++s) {
+      const int64_t *from = in + first[s], length = cut[s + 1] - cut[s], shift = end[s] - from[0];
+      int64_t* to = o + cut[s];
+      for (int64_t j = 1; j <= length; ++j) {
+        const int64_t step = from[j] - from[j - 1];
+        longest = step > longest ? step : longest;
+        to[j] = from[j] + shift;
+      }
+      end[s + 1] = from[length] + shift;
+      TORCH_CHECK_VALUE(end[s + 1] < kMostTaken, op, ": expected fewer than 2**62 rows, got more");
+      first[s] = from[0];
+    }
+    taken.push_back(out);
+    report.push_back(longest);
+    cuts = next;
+  }
+  report[0] = cuts.const_data_ptr<int64_t>()[n];
+  if (!below.empty()) taken.push_back(cuts);
+  for (size_t k = 0; kept && k < taken.size(); ++k)
+    mark(taken[k], taken[k].const_data_ptr<int64_t>()[taken[k].numel() - 1], /*cuts=*/true);
+  if (kept) mark(begin, rows + 1, /*cuts=*/false);  // an empty run may begin behind the last row
+  return {taken, begin, report};
+}
+
 Tensor rank(const Tensor& given) {
   check_offsets_kind("rank_by_length", given, c10::Device(c10::kCPU), "offsets");
   const Tensor offsets = checked_offsets("rank_by_length", given, -1, "offsets");
@@ -75,6 +163,8 @@ void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart
 }
 
 using CheckLod = Call<"check_lod", std::vector<int64_t>(at::TensorList offsets, int64_t rows, bool kept)>;
+using TakeRuns = Call<"take_runs", RunsTaken(at::TensorList levels, const Tensor& starts, const Tensor& lengths,
+                                             int64_t elements, bool kept)>;
 using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
 using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart)>;
 
@@ -82,6 +172,7 @@ using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64
 
 TORCH_LIBRARY_IMPL(torch_lod, CompositeExplicitAutograd, m) {
   m.impl(CheckLod::name, &Gated<CheckLod, check_lod>::run);
+  m.impl(TakeRuns::name, &Gated<TakeRuns, take_runs>::run);
   m.impl(RankByLength::name, &Gated<RankByLength, rank>::run);
   m.impl(KeepStructure::name, &Gated<KeepStructure, keep_structure>::run);
 }

@@ -65,6 +65,7 @@ def calls() -> dict[str, dict]:
             **{"op": "gather_runs", "name": "row_offsets", "of": "values"},
         },
         "rank_by_length": {"offsets": cut()},
+        "take_runs": {"levels": [cut()], "starts": ints(1, 0), "lengths": ints(1, 2), "elements": 2},
         "run_map": {"starts": starts, "row_offsets": cut(), "rows": ROWS},
         "gather_rows": {"values": values, "map": ints(0, -1, 5)},
         "scatter_rows": {"values": values, "map": ints(0, -1, 5, 1, 1, 2), "rows": ROWS},
@@ -145,8 +146,9 @@ FAULTS = {
 NESTED, NO_GRADIENT = "NestedTensor", "has no gradient of its own"
 
 
-def is_tensor(argument) -> bool:
-    return "Tensor" in str(argument.type)
+def tensors_of(name: str) -> list[str]:
+    """The arguments of an operator that are tensors."""
+    return [a.name for a in getattr(OPS, name).default._schema.arguments if "Tensor" in str(a.type)]
 
 
 def faulty(name: str, given: dict, argument: str, fault):
@@ -187,7 +189,7 @@ def main() -> None:
     table, count = calls(), 0
     assert set(table) == set(schemas.read()), set(table) ^ set(schemas.read())
     for name, given in table.items():
-        tensors = [a.name for a in getattr(OPS, name).default._schema.arguments if is_tensor(a)]
+        tensors = tensors_of(name)
         assert (tensors or not given) and set(tensors) <= set(given), (
             f"{name}: no sample of {set(tensors) - set(given)}"
         )

@@ -79,6 +79,12 @@ def heads(rows: int = ROWS):
     return torch.ones(rows, 2, 3)
 
 
+def take_runs(levels=None, starts=None, lengths=None, elements=3):
+    levels = [ints(0, 1, 3, 6)] if levels is None else levels
+    starts, lengths = ints(1, 0) if starts is None else starts, ints(2, 1) if lengths is None else lengths
+    return torch.ops.torch_lod.take_runs(levels, starts, lengths, elements)
+
+
 def attend(query_offsets, key_offsets, **options):
     return ops.attention(heads(), heads(), heads(), query_offsets, key_offsets, **options)
 
@@ -226,9 +232,33 @@ SIZES = {
     ),
     "segment_conv-weight": (lambda: ops.segment_conv(values(), torch.ones(3, 5, 4), None, ints(0, 6), 0), "weight"),
     "segment_scan-factors": (lambda: ops.segment_scan(values(), torch.ones(5, 2), ints(0, 6)), "factors"),
+    "take_runs-starts": (lambda: take_runs(starts=ints(1, 4)), r"within \[0, 3\), got 1 elements from 4 at index 1"),
+    "take_runs-length": (lambda: take_runs(lengths=ints(2, -1)), r"within \[0, 3\), got -1 elements from 0 at index 1"),
+    "take_runs-wraps": (lambda: take_runs(lengths=ints(2**63 - 1, 2)), r"within \[0, 3\)"),
+    "take_runs-first": (lambda: take_runs(starts=ints(-(2**63), 0)), r"within \[0, 3\)"),
+    "take_runs-many": (lambda: take_runs(starts=ints(0)), "one of starts per run, 2, got 1"),
+    "take_runs-sum": (lambda: take_runs([], ints(0, 0), ints(2**61, 2**61), 2**61), "add up to less than"),
+    "take_runs-elements": (lambda: take_runs(elements=4), r"levels\[0\] with 5 offsets, got 4"),
+    "take_runs-negative": (lambda: take_runs([], elements=-1), "elements in"),
+    "take_runs-levels": (lambda: take_runs([ints(0, 1, 3, 6), ints(0, 1)]), r"levels\[1\] with 7 offsets, got 2"),
+    "take_runs-falls": (lambda: take_runs([ints(0, 3, 1, 6)]), r"levels\[0\] not to decrease"),
+    "take_runs-none": (lambda: take_runs([ints()]), "at least 1"),
+    "take_runs-rows": (lambda: take_runs([ints(0, 1, 3, 2**62)]), r"levels\[0\] to end below"),
+    "take_runs-more": (
+        lambda: take_runs([ints(0, 0, 0, 2**62 - 1)], ints(2, 2), ints(1, 1)),
+        "fewer than 2..62 rows",
+    ),
     "rank_by_length-falls": (lambda: ops.rank_by_length(ints(0, 5, 2)), "decrease"),
     "rank_by_length-none": (lambda: ops.rank_by_length(ints()), "at least 1"),
     "rank_by_length-meta": (lambda: ops.rank_by_length(torch.zeros(3, dtype=torch.int64, device="meta")), ""),
+    "chain_argmax-paths": (
+        lambda: ops.chain_argmax(torch.ones(1, 2**15), torch.ones(1, 1).expand(2**15 + 2, 2**15), ints(0, 1), 2**16),
+        "tags times n below 2..31, got 32768 tags and n = 65536",
+    ),
+    "chain_sample-scalar": (
+        lambda: ops.chain_sample(torch.tensor(1.0), torch.ones(4, 2), ints(0, 1), torch.ones(1, 1)),
+        "state with at least 1 dimension, got a scalar",
+    ),
     "segment_topk-none": (lambda: ops.segment_topk(values(), ints(0, 6), 0), "k >= 1"),
     "segment_topk-huge": (lambda: ops.segment_topk(values(), ints(0, 6), HUGE), ""),
     "reduce-word": (lambda: ops.segment_reduce(values(), ints(0, 6), "bogus"), "bogus"),

@@ -51,6 +51,7 @@ calls = {
     "conv": (offsets, lambda: ops.segment_conv(x, torch.ones(3, 2, 2), None, offsets, -1)),
     "lstm": (offsets, lambda: ops.lstm(x, *weights, None, None, None, None, offsets)),
     "attention": (offsets, lambda: ops.attention(*[x[:, None]] * 3, offsets, offsets)),
+    "take": (starts, lambda: ops.take_runs([offsets], starts // 100, torch.ones_like(starts), rows // 100, True)),
     "runs": (starts, lambda: ops.gather_runs(wide, starts, offsets, rows)),
     "back": (starts, lambda: ops.scatter_runs(wide, starts, offsets, rows)),
     "gather": (map, lambda: ops.gather_rows(x, map)),

@@ -136,6 +136,44 @@ def test_report_of_a_valid_lod_is_zero_and_the_longest_of_every_level():
     assert list(check_lod([torch.tensor([0])], 0)) == [0, 0]
 
 
+# -- runs of a level, with the levels below
+
+
+LEVELS = ([], [[0, 2, 2, 5, 6]], [[0, 0, 3, 4, 4], [0, 2, 2, 5, 6]], [[0, 1, 1, 3, 3], [0, 2, 2, 4], [0, 3, 3, 3, 5]])
+RUNS = ([], [(0, 4)], [(2, 1), (0, 2), (1, 0), (1, 3), (2, 1)], [(4, 0), (0, 0)], [(3, 1)] * 3)
+
+
+@pytest.mark.parametrize("levels", LEVELS, ids=len)
+@pytest.mark.parametrize("runs", RUNS, ids=len)
+@pytest.mark.parametrize("kept", [False, True])
+def test_take_runs_equals_nested_lists(levels, runs, kept):
+    def tree(k, i):
+        return i if k == len(levels) else [tree(k + 1, j) for j in range(*levels[k][i : i + 2])]
+
+    def rows(k, i):
+        return i if k == len(levels) else rows(k + 1, levels[k][i])
+
+    def rows_in(items, k):
+        return len(items) if k == len(levels) else sum(rows_in(item, k + 1) for item in items)
+
+    nested = [[tree(0, i) for i in range(s, s + n)] for s, n in runs]
+    expected, items = [], nested
+    for _ in range(len(levels) + 1):
+        expected.append([len(item) for item in items])
+        items = [part for item in items for part in item]
+    whole, of_rows = len(items), [rows_in(run, 0) for run in nested]
+    given = [torch.tensor(level) for level in levels]
+    starts, lengths = (torch.tensor([run[i] for run in runs], dtype=torch.int64) for i in (0, 1))
+    taken, begin, report = torch.ops.torch_lod.take_runs(given, starts, lengths, 4, kept)
+    assert [level.diff().tolist() for level in taken] == [*expected, *([of_rows] if levels else [])]
+    assert all(int(level[0]) == 0 for level in taken)
+    assert begin.tolist() == [rows(0, s) for s, _ in runs]
+    assert list(report) == [whole, *(max(level, default=0) for level in expected)]
+    with torch.inference_mode():
+        again = torch.ops.torch_lod.take_runs(given, starts, lengths, 4, kept)
+    assert not any(t.is_inference() for t in (*again[0], again[1]))
+
+
 # -- questions
 
 

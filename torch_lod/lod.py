@@ -2,7 +2,6 @@
 """`LoD`: the structure of nested sequences. Offsets relative to the next level, in host memory, validated once, immutable."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,19 +10,13 @@ from torch import Tensor
 from . import ops
 from .dynamo import compiling, failing, holds, symbols, whole_number
 from .errors import LoDIndexError, LoDTypeError, LoDValueError, border, named, public, shown
-from .partition import Partition, uploaded_runs
+from .ops.composed.rows import levels_of_runs
+from .partition import Partition, Runs, uploaded_runs
 from .validate import host_integers, host_levels, level_names_of, sums, whole, with_memory
 
-_check_lod = torch.ops.torch_lod.check_lod.default
+_check_lod, _take_runs = torch.ops.torch_lod.check_lod.default, torch.ops.torch_lod.take_runs.default
 _HOST = torch.device("cpu")
 _SHOWN = 12  # entries of a level, and levels, that repr prints
-
-
-class Runs(NamedTuple):
-    """Rows copied in runs: rows offsets[s] to offsets[s + 1] of the result are the source's rows from starts[s] on."""
-
-    starts: Tensor
-    offsets: Tensor
 
 
 class LoD(Partition):
@@ -329,32 +322,39 @@ class LoD(Partition):
         """New sequences of level k, each a run of elements of that level, with the levels below; and the rows that they
         consist of. Starts must be valid indices even for empty runs. `all_of_it`: every element is taken once."""
         with_memory(starts, lengths)
-        return self._runs(k, starts, lengths, all_of_it)
+        if not compiling():
+            return self._taken(k, *_take_runs(self.levels[k + 1 :], starts, lengths, self.elements_at(k), True))
 
-    def _runs(self, k: int, starts: Tensor, lengths: Tensor, all_of_it: bool) -> tuple["LoD", Runs]:
-        levels, begin = [sums(lengths)], starts
-        taken, end = levels[0], starts + lengths if k + 1 < self.depth else None
-        for above, inner in enumerate(self.levels[k + 1 :], k):
-            count = self.elements_at(above) if all_of_it else whole_number(taken[-1])
-            at = ops.run_map(begin, taken, count, 1)
-            levels.append(sums(inner[at + 1] - inner[at]))  # not of all of them: a batch of a large LoD is small
-            begin, end = inner[begin], inner[end]
-            taken = sums(end - begin)
-        rows = self.rows if all_of_it else -1
-        lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)), rows)
-        runs = Runs(begin, taken)
-        counted = []
-        for mask in self.counted:
-            starts, offsets = uploaded_runs(*runs, mask.device, mask.shape[0], lod.rows)
-            counted.append(ops.gather_runs(mask, starts, offsets, lod.rows))
-        return lod.counting(*counted), runs
+        def count(i: int, taken: Tensor) -> int:
+            return self.elements_at(k + i) if all_of_it else whole_number(taken[-1])
+
+        levels, begin, taken = levels_of_runs(self.levels[k + 1 :], starts, lengths, count)
+        return self._taken(k, [*levels, taken][: self.depth - k + 1], begin, self.rows if all_of_it else -1)
 
     def take(self, k: int, index: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """The sequences of level k at `index`, with the levels below; and the rows that they consist of."""
         with_memory(index)
         offsets = self.levels[k]
-        starts = offsets[:-1][index]  # a mask or negative numbers as well
-        return self._runs(k, starts, offsets[1:][index] - starts, all_of_it)
+        if compiling():
+            starts = offsets[:-1][index]
+            return self.runs(k, starts, offsets[1:][index] - starts, all_of_it)
+        levels, begin, report = _take_runs(self.levels[k:], index, torch.ones_like(index), offsets.shape[0] - 1, True)
+        return self._taken(k, levels[1:], begin, [report[0], *report[2:]])  # runs of one sequence each
+
+    def _taken(self, k: int, levels: list[Tensor], begin: Tensor, report) -> tuple["LoD", Runs]:
+        """A LoD of sequences of level k, of which take_runs gave the levels and, at the end, the offsets in rows; and its
+        report or, where a graph is made, the number of rows, -1 if it is not known."""
+        names, runs = self._names_of(range(k, self.depth)), Runs(begin, levels[-1])
+        levels = levels[: self.depth - k]
+        if compiling():
+            lod = LoD.checked("offsets", levels, names, report)
+        else:
+            lod = object.__new__(LoD)._put(levels, report[1:], report[0], level_names_of(names, len(levels)))
+        counted = []
+        for mask in self.counted:
+            starts, offsets = uploaded_runs(runs, mask, lod.rows)
+            counted.append(ops.gather_runs(mask, starts, offsets, lod.rows))
+        return lod.counting(*counted), runs
 
     def under(self, inner: "LoD", *own: Tensor) -> "LoD":
         """A LoD of this one's outer levels, then the levels `own`, then those of `inner`."""

@@ -14,7 +14,7 @@ instead, which says what is known of them.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,18 +50,27 @@ def computed_there(offsets: Tensor, rows: int) -> Tensor:
     return offsets
 
 
-def uploaded_runs(starts: Tensor, offsets: Tensor, device, rows: int, taken: int) -> tuple[Tensor, Tensor]:
-    """The first rows of runs within `rows` rows and the offsets that cut the `taken` rows, in host memory and valid, on a
-    device: one copy."""
+class Runs(NamedTuple):
+    """Rows copied in runs: rows offsets[s] to offsets[s + 1] of the result are the source's rows from starts[s] on."""
+
+    starts: Tensor
+    offsets: Tensor
+
+
+def uploaded_runs(runs: Runs, rows: Tensor, taken: int) -> Runs:
+    """Runs of `rows` that are `taken` rows, in host memory and valid, on the device of the rows: one copy."""
+    starts, offsets, device = *runs, rows.device
+    if starts.device == offsets.device == device:
+        return runs
     if compiling() or device.type not in PINNED or not starts.is_cpu or not offsets.is_cpu:
-        return upload(starts, device), upload(offsets, device)
+        return Runs(upload(starts, device), upload(offsets, device))
     lengths = offsets.diff()
     begin, order = starts[lengths > 0].sort()
     apart = bool((begin[1:] >= (begin + lengths[lengths > 0][order])[:-1]).all())
     first, cuts = upload(torch.cat([starts, offsets]), device).split([starts.numel(), offsets.numel()])
-    _kept(first, rows, False, apart)
+    _kept(first, rows.shape[0], False, apart)
     _kept(cuts, taken, True)
-    return first, cuts
+    return Runs(first, cuts)
 
 
 class Partition:

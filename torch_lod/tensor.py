@@ -17,10 +17,10 @@ from . import ops, torch_rules
 from .dynamo import IN_PLACE, admit, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .explained import TORCHS, explain, not_packed
-from .lod import LoD, Runs, fitting
+from .lod import LoD, fitting
 from .moved_rows import WRITES, MovedRows, _home, settle
 from .paddle_methods import PaddleMethods
-from .partition import uploaded_map, uploaded_runs
+from .partition import Runs, uploaded_map, uploaded_runs
 from .printing import tree
 from .seq_index import SequenceIndex, below
 from .typed import Rows
@@ -252,10 +252,10 @@ class LoDTensor(PaddleMethods, Rows):
     def _part(self, k: int, last: bool) -> "LoDTensor":
         if type(k) is not int or not 0 <= k < 2**63:
             raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
-        offsets = self._lod.levels[-1]
-        lengths = offsets.diff().clamp(max=k)
-        lod, runs = self._lod.runs(self.lod_level - 1, offsets[1:] - lengths if last else offsets[:-1], lengths)
-        return moved(self, self._lod.under(lod), runs)
+        lod, own = self._lod, self.lod_level - 1
+        offsets, lengths = lod.levels[own], lod.row_lengths_at(own).clamp(max=k)
+        inner, runs = lod.runs(own, offsets[1:] - lengths if last else offsets[:-1], lengths)
+        return moved(self, lod.under(inner), runs)
 
     @public
     def nth(self, i: int, *, padding_value: float = 0.0) -> "MaybeLoD":
@@ -566,7 +566,7 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
     with without_policy():
         rows = rows_of(x)
         if isinstance(source, Runs):
-            return made(ops.gather_runs(rows, *uploaded_runs(*source, rows.device, len(rows), lod.rows), lod.rows), lod)
+            return made(ops.gather_runs(rows, *uploaded_runs(source, rows, lod.rows), lod.rows), lod)
         return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0])), lod)
 
 

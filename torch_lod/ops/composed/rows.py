@@ -112,6 +112,62 @@ def rank_by_length(offsets):
     return offsets.diff().sort(descending=True, stable=True).indices
 
 
+def levels_of_runs(levels, starts, lengths, count) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+    """What take_runs makes, without checks: the offsets of the runs and of every level below, the first row of every run,
+    and the offsets of the runs in rows. `count(k, taken)` is the last of the offsets of the runs in sequences of
+    levels[k]."""
+
+    def sums(lengths):
+        return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+
+    taken, begin, end = sums(lengths), starts, starts + lengths
+    made = [taken]
+    for k, level in enumerate(levels):
+        total = count(k, taken)
+        at = torch.repeat_interleave(begin - taken[:-1], taken.diff(), output_size=total)
+        at = at + torch.arange(total, device="cpu")
+        made.append(sums(level[at + 1] - level[at]))  # not of all of them: a batch of a large LoD is small
+        begin, end = level[begin], level[end]
+        taken = sums(end - begin)
+    return made, begin, taken
+
+
+@composition
+def take_runs(levels, starts, lengths, elements, kept=False):
+    op, host, most = "take_runs", torch.device("cpu"), 2**62
+    if not 0 <= elements < most:
+        raise ValueError(f"{op}: expected elements in [0, 2**62), got {elements}")
+    check.index(op, "starts", starts, host)
+    check.index(op, "lengths", lengths, host)
+    if starts.shape != lengths.shape:
+        raise ValueError(f"{op}: expected one of starts per run, {len(lengths)}, got {len(starts)}")
+    rows = elements
+    for k, level in enumerate(levels):
+        name = f"levels[{k}]"
+        check.offsets_kind(op, level, host, name)
+        if len(level) - 1 != rows:
+            raise ValueError(f"{op}: expected {name} with {rows + 1} offsets, got {len(level)}")
+        check.offsets(op, level, -1, name)
+        rows = int(level[-1])
+        if rows >= most:
+            raise ValueError(f"{op}: expected {name} to end below 2**62, got {rows}")
+    wrong = (lengths < 0) | (lengths > elements) | (starts < 0) | (starts > elements - lengths)
+    for i in wrong.nonzero().flatten()[:1].tolist():
+        raise IndexError(
+            f"{op}: expected runs within [0, {elements}), got {int(lengths[i])} elements from {int(starts[i])} "
+            f"at index {i}"
+        )
+    if sum(lengths.tolist()) >= most:
+        raise ValueError(f"{op}: expected lengths that add up to less than 2**62, got more")
+    with torch.inference_mode(False):
+        levels, starts, lengths = [t.clone() for t in levels], starts.clone(), lengths.clone()
+        made, begin, taken = levels_of_runs(levels, starts, lengths, lambda _, taken: int(taken[-1]))
+    if sum(taken.diff().tolist()) >= most:
+        raise ValueError(f"{op}: expected fewer than 2**62 rows, got more")
+    longest = [int(level.diff().max()) if len(level) > 1 else 0 for level in made]
+    return [*made, *([taken] if levels else [])], begin, [int(taken[-1]), *longest]
+
+
 def _runs(op, values, starts, row_offsets, rows, step) -> torch.Tensor:
     """The row on the other side of every row of the segments."""
     check.has_rows(op, "values", values)

@@ -121,10 +121,29 @@ Tensor sum_lists(const char* op, const Tensor& x, const Tensor& lists, const Ten
   LOD_RUN(out, sum_lists, number_type(op, x), a);
   return out;
 }
+// Whether entries that are rows only rise, so that no row is named twice.
+bool rises(const Tensor& map) {
+  const auto* m = map.const_data_ptr<int64_t>();
+  int64_t before = -1;
+  bool all = true;
+  for (int64_t i = 0, n = map.numel(); i < n; ++i) {
+    all &= (m[i] < 0) | (m[i] > before);
+    before = m[i] < 0 ? before : m[i];
+  }
+  return all;
+}
+Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step,
+                    const at::Scalar& fill);
 Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
   check_scatter(values, given, rows);
   const Tensor x = readable(values), map = checked_map("scatter_rows", "map", given, rows);
   if (rows == 0 || x.numel() == 0) return new_rows(x, rows).zero_();
+  if (map.is_cpu() && rises(map)) {
+    const Tensor taken = map.ge(0).nonzero().squeeze(1);
+    const bool all = taken.numel() == map.numel();
+    return scatter_runs(all ? x : x.index_select(0, taken), all ? map : map.index_select(0, taken),
+                        at::arange(taken.numel() + 1, map.options()), rows, 1, 0);
+  }
   const auto [lists, order] = invert(map, rows);
   return sum_lists("scatter_rows", x, lists, order, 0);
 }
@@ -145,15 +164,17 @@ void check_runs(const char* op, const Tensor& values, const Tensor& starts, cons
 // Where the runs lie among the rows on the other side, as far as the host can tell.
 struct RunsOfRows {
   Tensor starts, offsets;
-  bool in_order = true;        // each run behind the one before it
+  bool in_order = true;        // on the CPU, if gaps are asked for: no two runs meet
   bool apart = false;          // on a GPU: known not to meet
   bool every = true;           // on a GPU: known to be in range, and to be runs of all rows of their side
-  std::vector<int64_t> taken;  // if asked for and in order: the rows up to the end of the runs before each, and of all
+  std::vector<int64_t> taken;  // then the end of the run that lies before each, and of the last one
 
   RunsOfRows(const char* op, const Tensor& given, const Tensor& row_offsets, int64_t rows, int64_t there, int64_t step,
              bool gaps)
       : starts(owned(given)),
-        offsets(row_offsets.is_cpu() ? checked_offsets(op, row_offsets, rows) : row_offsets.contiguous()) {
+        offsets(row_offsets.is_cpu() ? checked_offsets(op, row_offsets, rows) : row_offsets.contiguous()),
+        from_(starts.const_data_ptr<int64_t>()),
+        cuts_(offsets.const_data_ptr<int64_t>()) {
     if (!offsets.is_cpu()) {
       in_order = false;
       const bool cuts = known_to_cut(offsets, rows);
@@ -163,25 +184,49 @@ struct RunsOfRows {
       if (!every) watch("runs", starts, offsets, there, cuts ? -1 : rows, step, op, "row_offsets");
       return;
     }
-    const auto *from = starts.const_data_ptr<int64_t>(), *o = offsets.const_data_ptr<int64_t>();
     const int64_t n = starts.numel();
-    if (gaps) taken.resize(n + 1);
-    int64_t end = 0;
+    bool fits = true;
     for (int64_t s = 0; s < n; ++s) {
-      const int64_t length = o[s + 1] - o[s];
-      if (gaps) taken[s] = end;
-      if (length) {
-        const bool fits =
-            step > 0 ? from[s] >= 0 && from[s] <= there - length : from[s] >= length - 1 && from[s] < there;
-        TORCH_CHECK_INDEX(fits, op, ": expected runs within [0, ", there, "), got ", length, " rows from ", from[s],
-                          step > 0 ? " up" : " down", " at index ", s);
-        const int64_t low = step > 0 ? from[s] : from[s] - length + 1;
-        in_order = in_order && low >= end;
-        end = low + length;
-      }
+      const int64_t begin = low(s, step), count = length(s);
+      fits &= (count == 0) | ((begin >= 0) & (begin <= there - count));
     }
-    if (gaps) taken[n] = end;
+    for (int64_t s = 0; !fits && s < n; ++s)
+      TORCH_CHECK_INDEX(length(s) == 0 || (low(s, step) >= 0 && low(s, step) <= there - length(s)), op,
+                        ": expected runs within [0, ", there, "), got ", length(s), " rows from ", from_[s],
+                        step > 0 ? " up" : " down", " at index ", s);
+    if (!gaps) return;
+    taken.resize(n + 1);
+    in_order = lay_out(step, [](int64_t i) { return i; }, n);
+    if (in_order || cuts_[n] > there) return;
+    std::vector<std::pair<int64_t, int64_t>> sorted;  // runs that do not meet are in order when they are sorted
+    sorted.reserve(n);
+    for (int64_t s = 0; s < n; ++s)
+      if (length(s)) sorted.emplace_back(low(s, step), s);
+    std::sort(sorted.begin(), sorted.end());
+    in_order = lay_out(step, [&](int64_t i) { return sorted[i].second; }, int64_t(sorted.size()));
   }
+
+ private:
+  int64_t length(int64_t s) const { return cuts_[s + 1] - cuts_[s]; }
+  int64_t low(int64_t s, int64_t step) const {  // the first row; sums of what is far out of range wrap
+    return step > 0 ? from_[s] : int64_t(uint64_t(from_[s]) - uint64_t(length(s)) + 1);
+  }
+  // Fills `taken` for runs in the order nth(0), nth(1), ...; whether none of them begins before the end of another.
+  template <class F>
+  bool lay_out(int64_t step, const F& nth, int64_t count) {
+    int64_t end = 0;
+    bool behind = true;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t s = nth(i), rows = length(s), begin = low(s, step);
+      taken[s] = end;
+      behind &= (rows == 0) | (begin >= end);
+      end = rows ? begin + rows : end;
+    }
+    taken.back() = end;
+    return behind;
+  }
+
+  const int64_t *from_, *cuts_;
 };
 
 void copy_runs(const RunsOfRows& runs, Tensor x, const Tensor& out, int64_t step, bool gather,

@@ -64,6 +64,27 @@ struct FoldRows : Windows {  // out[there] = sum of values[r, j]
 
 namespace lod::LOD_LEVEL {
 
+// The first and the last kBytes, which may overlap: blocks of constant size are registers.
+template <int kBytes>
+LOD_FN void copy_ends(unsigned char* to, const unsigned char* from, int64_t bytes) {
+  unsigned char last[kBytes];
+  std::memcpy(last, from + bytes - kBytes, kBytes);
+  std::memcpy(to, from, kBytes);
+  std::memcpy(to + bytes - kBytes, last, kBytes);
+}
+// memcpy, without a call where it is short.
+LOD_FN void copy_bytes(void* out, const void* in, int64_t bytes) {
+  auto* to = static_cast<unsigned char*>(out);
+  const auto* from = static_cast<const unsigned char*>(in);
+  if (bytes > 64) std::memcpy(to, from, bytes);
+  else if (bytes >= 32) copy_ends<32>(to, from, bytes);
+  else if (bytes >= 16) copy_ends<16>(to, from, bytes);
+  else if (bytes >= 8) copy_ends<8>(to, from, bytes);
+  else if (bytes >= 4) copy_ends<4>(to, from, bytes);
+  else
+    for (int64_t i = 0; i < bytes; ++i) to[i] = from[i];
+}
+
 struct RunMapKernel : RunMap {
   template <int>
   LOD_FN void strip(int64_t s, int64_t) const {
@@ -144,19 +165,18 @@ struct CopyRunsKernel : Runs {
     }
     const int64_t row = starts[s] + step * (begin - offsets[s]);
     if (step == 1) {
-      std::memcpy(out + (gather ? begin : row) * width, values + (gather ? row : begin) * width,
-                  (end - begin) * width * sizeof(T));
+      copy_bytes(out + (gather ? begin : row) * width, values + (gather ? row : begin) * width,
+                 (end - begin) * width * int64_t(sizeof(T)));
     } else if (width == 1) {
       T* to = gather ? out + begin : out + row - (end - begin - 1);
       const T* from = gather ? values + row : values + end - 1;
       for (int64_t i = 0; i < end - begin; ++i) to[i] = from[-i];
-    } else if (width * int64_t(sizeof(T)) >= 64) {
+    } else {
+      const int64_t bytes = width * int64_t(sizeof(T));
       for (int64_t r = end - 1; r >= begin; --r) {  // memory is read upwards, as processors foresee it
         const int64_t there_ = starts[s] + step * (r - offsets[s]);
-        std::memcpy(out + (gather ? r : there_) * width, values + (gather ? there_ : r) * width, width * sizeof(T));
+        copy_bytes(out + (gather ? r : there_) * width, values + (gather ? there_ : r) * width, bytes);
       }
-    } else {
-      for (int64_t r = begin; r < end; ++r) row_strips(*this, s, r, width);
     }
   }
 };
@@ -190,15 +210,29 @@ struct UnfoldKernel : Windows {
     for (int64_t r = begin; r < first; ++r) row_strips(*this, s, r, width);
     const T* from = values + (first + start) * width;
     T* to = out + first * words;
-    if (size == 1) {
-      if (first < last) std::memcpy(to, from, (last - first) * words * sizeof(T));
-    } else if (words * int64_t(sizeof(T)) >= 64) {
-      for (int64_t r = first; r < last; ++r, to += words, from += width) std::memcpy(to, from, words * sizeof(T));
+    const int64_t bytes = words * int64_t(sizeof(T)), windows = last - first;
+    if (windows <= 0) {
+    } else if (size == 1) {
+      copy_bytes(to, from, windows * bytes);
+    } else if (bytes <= 16) {
+      copy_windows<16>(to, from, windows);
+    } else if (bytes <= 32) {
+      copy_windows<32>(to, from, windows);
     } else {
-      for (int64_t r = first; r < last; ++r, to += words, from += width)
-        for (int64_t k = 0; k < words; ++k) to[k] = from[k];
+      for (int64_t i = 0; i < windows; ++i) copy_bytes(to + i * words, from + i * width, bytes);
     }
     for (int64_t r = last; r < end; ++r) row_strips(*this, s, r, width);
+  }
+  // Windows of up to kBytes, as whole blocks: what is written behind one is written again by the next.
+  template <int kBytes>
+  LOD_FN void copy_windows(T* to, const T* from, int64_t windows) const {
+    const int64_t words = size * width, bytes = words * int64_t(sizeof(T)), step = width * int64_t(sizeof(T));
+    const int64_t room = (values + rows * width - from) * int64_t(sizeof(T)) - kBytes;
+    int64_t whole = windows - (kBytes + bytes - 1) / bytes;
+    if (room < whole * step) whole = room < 0 ? 0 : room / step;
+    int64_t i = 0;
+    for (; i < whole; ++i) std::memcpy(to + i * words, from + i * width, kBytes);
+    for (; i < windows; ++i) copy_bytes(to + i * words, from + i * width, bytes);
   }
 };
 
@@ -219,6 +253,23 @@ struct FoldKernel : Windows {
     }
     T* to = out + r * width + c;
     for (int k = 0; k < W; ++k) to[k] = T(sum[k]);
+  }
+  // Rows of few numbers that all windows reach: without looking where they end.
+  LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
+    const Range range = rows_of(offsets, s, rows);
+    const int64_t low = range.begin + start + (size - 1) * dilation, high = range.end + start;
+    const int64_t first = width >= 4 || low > end ? end : low < begin ? begin : low;
+    const int64_t last = high < first ? first : high > end ? end : high, back = (dilation * size - 1) * width;
+    for (int64_t r = begin; r < first; ++r) row_strips(*this, s, r, width);
+    for (int64_t r = first; r < last; ++r) {
+      const T* from = values + (r - start) * size * width;
+      for (int64_t c = 0; c < width; ++c) {
+        acc_t<T> sum = 0;
+        for (int64_t j = 0; j < size; ++j) sum += acc_t<T>(from[c - j * back]);
+        out[r * width + c] = T(sum);
+      }
+    }
+    for (int64_t r = last; r < end; ++r) row_strips(*this, s, r, width);
   }
 };
 

@@ -206,6 +206,10 @@ struct BroadcastKernel {
     if (range.length() == 0) return;
     T row[W];
     for (int k = 0; k < W; ++k) row[k] = T(R::finish(acc_t<T>(values[s * g.width + c + k]), range.length()));
+    if (W == 1 && g.width == 1) {  // neighbours, which vector code writes
+      for (int64_t r = range.begin; r < range.end; ++r) out[r] = row[0];
+      return;
+    }
     for (int64_t r = range.begin; r < range.end; ++r)
       for (int k = 0; k < W; ++k) out[r * g.width + c + k] = row[k];
   }

@@ -176,11 +176,13 @@ concept HasPart = requires(const F& f, int64_t i) { f.part(i, i, i); };
 template <class F>
 LOD_FN void strips(const F& f, int64_t i, int64_t width) {
   int64_t c = 0;
-  if constexpr (HasWideStrips<F>)
-    for (; F::kWide > 64 && c + F::kWide <= width; c += F::kWide) f.template strip<F::kWide>(i, c);
-  for (; c + 64 <= width; c += 64) f.template strip<64>(i, c);
-  for (; c + 16 <= width; c += 16) f.template strip<16>(i, c);
-  for (; c + 4 <= width; c += 4) f.template strip<4>(i, c);
+  if (width >= 4) {
+    if constexpr (HasWideStrips<F>)
+      for (; F::kWide > 64 && c + F::kWide <= width; c += F::kWide) f.template strip<F::kWide>(i, c);
+    for (; c + 64 <= width; c += 64) f.template strip<64>(i, c);
+    for (; c + 16 <= width; c += 16) f.template strip<16>(i, c);
+    for (; c + 4 <= width; c += 4) f.template strip<4>(i, c);
+  }
   for (; c < width; ++c) f.template strip<1>(i, c);
 }
 

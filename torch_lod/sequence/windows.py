@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import whole_number
+from ..dynamo import compiling, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
-from ..partition import uploaded_runs
+from ..partition import Runs, uploaded_runs
 from ..sequence_operator import a_float, along, as_autocast, in_autocast, integer, sequence_operator
 from ..tensor import LoDTensor, made
 from ..validate import sums
@@ -123,9 +123,13 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str 
     counts = torch.where(offsets.diff() < size, 0, (offsets.diff() - size) // step + 1)
     windows = sums(counts)
     count = whole_number(windows[-1])
-    start = ops.run_map(offsets[:-1], windows, count, step)
     lod = LoD.checked("offsets", [*s.lod.levels[: s.k], windows], names and names[: s.k + 1], count)
+    if step == 1 and not compiling() and 2 * count > s.lod.rows:
+        # cheaper than a run per window: one from every row, and without those that reach behind the end of a sequence
+        whole = uploaded_runs(Runs(offsets[:-1], windows), s.rows, count)
+        return made(ops.gather_runs(ops.segment_unfold(s.rows, s.offsets, size, 0), *whole, count), lod)
+    start = ops.run_map(offsets[:-1], windows, count, step)
     ends = torch.arange(count + 1, device="cpu") * size
-    runs = uploaded_runs(start, ends, s.rows.device, s.rows.shape[0], count * size)
+    runs = uploaded_runs(Runs(start, ends), s.rows, count * size)
     seen = ops.gather_runs(s.rows, *runs, count * size)
     return made(seen.view(count, size, *s.rows.shape[1:]), lod)

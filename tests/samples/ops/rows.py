@@ -37,7 +37,14 @@ def run_map_errors():
     yield "floating starts", (torch.zeros(2), CUT, 6), TypeError, "starts of dtype int64"
 
 
-MAPS = {"mixed": [2, 0, -1, 1, 2, 2], "runs": [1, 2, 3, 0, 1], "none": [-1, -1], "empty": [], "one": [3]}
+MAPS = {
+    "mixed": [2, 0, -1, 1, 2, 2],
+    "runs": [1, 2, 3, 0, 1],
+    "none": [-1, -1],
+    "empty": [],
+    "one": [3],
+    "rising": [-1, 0, 2, -1, 3],
+}
 
 
 def gather_samples(dtype, device):

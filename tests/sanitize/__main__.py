@@ -27,8 +27,10 @@ JOBS = int(os.environ.get("JOBS", "2"))
 #: The compiler is asked for errors to be survived; each run says so again in its environment.
 CHECKS = ["-fsanitize=address,undefined", "-fsanitize-recover=all", "-fno-omit-frame-pointer"]
 FLAGS = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-g1"]
-#: Laws that compile with torch.compile, or that start processes of their own.
+#: Laws that compile with torch.compile, or that start processes of their own; and the whole catalogue, of which the raw
+#: operators run here: others lead to torch's own `new` of 2**43 bytes, which AddressSanitizer does not let fail.
 LEFT_OUT = "not compil and not registration and not export and not lower_instruction and not processes"
+LEFT_OUT += " and not every_call_of_the_catalogue"
 
 
 def include() -> list[str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from . import ops
 from .dynamo import compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, no_memory, public, shown
+from .errors import LoDTypeError, LoDValueError, no_memory, public, shown, without_policy
 from .lod import LoD
 from .partition import computed_there, uploaded_map
 from .tensor import LoDTensor, made, values_of
@@ -316,8 +316,9 @@ def from_padded(
     if lengths.numel() != n:
         raise LoDValueError(f"expected {n} lengths, one per sequence, got {lengths.numel()}")
     lod = LoD.checked("lengths", [sums(lengths)], level_names, by_length=True)
-    for i in failing(lengths > longest, "from_padded: expected lengths within the padded length"):
-        raise LoDValueError(f"expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
+    if compiling() or lod.longest_at(0) > longest:
+        for i in failing(lengths > longest, "from_padded: expected lengths within the padded length"):
+            raise LoDValueError(f"expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
     starts = lod.padded_starts_at(0, longest, side == "right", rows.device)
     offsets = lod.row_offsets_at(0, rows.device)
     return made(ops.gather_runs(rows, starts, offsets, lod.rows), lod)
@@ -448,11 +449,11 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
 
 
 def _rows_of_one_shape(xs: list[LoDTensor]) -> None:
-    for i, x in enumerate(xs):
-        if x.shape[1:] != xs[0].shape[1:]:
-            raise LoDValueError(
-                f"expected rows of one shape, got {tuple(xs[0].shape[1:])} and, at index {i}, {tuple(x.shape[1:])}"
-            )
+    with without_policy():
+        shapes = [x.shape[1:] for x in xs]
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise LoDValueError(f"expected rows of one shape, got {tuple(shapes[0])} and, at index {i}, {tuple(shape)}")
 
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
@@ -467,7 +468,7 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
     _rows_of_one_shape(xs)
     lod = xs[0].lod
     if k == lod.depth - 1:
-        below = [torch.stack([x.lod.levels[k] for x in xs]).sum(0)]
+        below = [functools.reduce(torch.add, [x.lod.levels[k] for x in xs])]
     else:
         order = torch.arange(counts[0] * len(xs), device="cpu").view(len(xs), counts[0]).t().flatten()
         own, *inner = chain([x.lod for x in xs]).take(k, order)[0].levels

@@ -84,7 +84,7 @@ def failing(wrong: Tensor, said: str) -> list[int]:
     if compiling():
         torch._assert_async(~wrong.any(), said)
         return []
-    return wrong.nonzero().flatten()[:1].tolist()
+    return wrong.nonzero().flatten()[:1].tolist() if wrong.any() else []
 
 
 def known(condition) -> bool:

@@ -34,6 +34,8 @@ def host_integers(what: str, data) -> Tensor:
         else:
             entries = [whole(f"{what}[{i}]", value) for i, value in enumerate(data)]
         try:
+            if not compiling():  # by way of an array: a quarter of the time
+                return torch.from_numpy(np.array(entries, dtype=np.int64))
             return torch.tensor(entries, dtype=torch.int64, device=_HOST)
         except (RuntimeError, OverflowError, ValueError):
             for i, value in enumerate(entries):
@@ -99,7 +101,7 @@ def _from_tensor(what: str, data: Tensor) -> Tensor:
 def with_memory(*values) -> None:
     """ValueError if there is a tensor whose storage is too small for it, as one is that was freed or resized: torch's own
     functions read it all the same. Raw operators check their arguments; functions made of torch's call this."""
-    if compiling():
+    if compiling() or not any(isinstance(t, Tensor) for t in values):
         return
     with without_policy():
         for t in values:

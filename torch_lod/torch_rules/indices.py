@@ -362,10 +362,9 @@ def chain(lods) -> LoD:
     if not holds(rows < 2**63):
         raise named(LoDValueError(f"expected fewer than 2**63 rows in all, got {rows}"), "cat")
     for k in range(lods[0].depth):
-        parts, end = [torch.zeros(1, dtype=torch.int64, device="cpu")], 0
-        for lod in lods:
-            offsets = lod.levels[k]
-            parts.append(offsets[1:] + end)
+        parts, end = [lods[0].levels[k]], lods[0].elements_at(k)
+        for lod in lods[1:]:
+            parts.append(lod.levels[k][1:] + end)
             end += lod.elements_at(k)
         levels.append(torch.cat(parts))
     lod = LoD.checked("offsets", levels, lods[0].level_names, rows)

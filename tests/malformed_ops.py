@@ -255,6 +255,14 @@ SIZES = {
         lambda: ops.chain_argmax(torch.ones(1, 2**15), torch.ones(1, 1).expand(2**15 + 2, 2**15), ints(0, 1), 2**16),
         "tags times n below 2..31, got 32768 tags and n = 65536",
     ),
+    "ctc_beam-classes": (
+        lambda: ops.ctc_beam(torch.ones(1, 1).expand(1, 2**31), ints(0, 1)),
+        "fewer than 2..31 classes, got 2147483648",
+    ),
+    "watch_structure-rule": (
+        lambda: torch.ops.torch_lod.watch_structure(ints(0, 2), None, "bogus", 6, 6, 1, "gather_rows"),
+        "expected rule 'cuts', 'maps', 'runs', 'labels', 'counts' or 'truths', got .?bogus",
+    ),
     "chain_sample-scalar": (
         lambda: ops.chain_sample(torch.tensor(1.0), torch.ones(4, 2), ints(0, 1), torch.ones(1, 1)),
         "state with at least 1 dimension, got a scalar",

@@ -152,6 +152,8 @@ def ctc_beam(values, row_offsets, blank=0, beam=10, n=1, threshold=0.0):
     classes = values.shape[1]
     if not 0 <= blank < classes:
         raise ValueError(f"{op}: expected blank as one of {classes} classes, got {blank}")
+    if classes >= 2**31:
+        raise ValueError(f"{op}: expected fewer than 2**31 classes, got {classes}")
     if not 1 <= beam <= 2**20:
         raise ValueError(f"{op}: expected beam in [1, 2**20], got {beam}")
     if not 1 <= n <= beam:

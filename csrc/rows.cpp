@@ -121,16 +121,17 @@ Tensor sum_lists(const char* op, const Tensor& x, const Tensor& lists, const Ten
   LOD_RUN(out, sum_lists, number_type(op, x), a);
   return out;
 }
-// Whether entries that are rows only rise, so that no row is named twice.
-bool rises(const Tensor& map) {
+// How many entries are rows if these only rise, so that no row is named twice; otherwise -1.
+int64_t rising(const Tensor& map) {
   const auto* m = map.const_data_ptr<int64_t>();
-  int64_t before = -1;
+  int64_t before = -1, named = 0;
   bool all = true;
   for (int64_t i = 0, n = map.numel(); i < n; ++i) {
     all &= (m[i] < 0) | (m[i] > before);
     before = m[i] < 0 ? before : m[i];
+    named += m[i] >= 0;
   }
-  return all;
+  return all ? named : -1;
 }
 Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step,
                     const at::Scalar& fill);
@@ -138,11 +139,11 @@ Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
   check_scatter(values, given, rows);
   const Tensor x = readable(values), map = checked_map("scatter_rows", "map", given, rows);
   if (rows == 0 || x.numel() == 0) return new_rows(x, rows).zero_();
-  if (map.is_cpu() && rises(map)) {
+  if (const int64_t named = map.is_cpu() ? rising(map) : -1; named >= 0) {
+    const Tensor each = at::arange(named + 1, map.options());
+    if (named == map.numel()) return scatter_runs(x, map, each, rows, 1, 0);
     const Tensor taken = map.ge(0).nonzero().squeeze(1);
-    const bool all = taken.numel() == map.numel();
-    return scatter_runs(all ? x : x.index_select(0, taken), all ? map : map.index_select(0, taken),
-                        at::arange(taken.numel() + 1, map.options()), rows, 1, 0);
+    return scatter_runs(x.index_select(0, taken), map.index_select(0, taken), each, rows, 1, 0);
   }
   const auto [lists, order] = invert(map, rows);
   return sum_lists("scatter_rows", x, lists, order, 0);

@@ -263,6 +263,14 @@ SIZES = {
         lambda: torch.ops.torch_lod.watch_structure(ints(0, 2), None, "bogus", 6, 6, 1, "gather_rows"),
         "expected rule 'cuts', 'maps', 'runs', 'labels', 'counts' or 'truths', got .?bogus",
     ),
+    "watch_structure-offsets": (
+        lambda: torch.ops.torch_lod.watch_structure(ints(0, 2), ints(0, 2, 6), "maps", 6, 6, 1, "gather_rows"),
+        "offsets with the rule 'runs' and no other",
+    ),
+    "watch_structure-lengths": (
+        lambda: torch.ops.torch_lod.watch_structure(ints(0, 2), ints(0, 6), "runs", 6, 6, 1, "gather_runs"),
+        "one of structure per segment, 1, got 2",
+    ),
     "chain_sample-scalar": (
         lambda: ops.chain_sample(torch.tensor(1.0), torch.ones(4, 2), ints(0, 1), torch.ones(1, 1)),
         "state with at least 1 dimension, got a scalar",

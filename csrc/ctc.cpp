@@ -5,7 +5,6 @@
 
 #include <ATen/ops/full.h>
 
-
 namespace lod {
 LOD_ON_CUDA(ctc_loss)
 LOD_ON_CUDA(ctc_loss_backward)

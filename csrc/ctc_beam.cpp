@@ -3,7 +3,6 @@
 #define LOD_KERNELS "ctc_beam.h"
 #include "core/scratch.h"
 
-
 #include <cmath>
 
 namespace lod {

@@ -3,8 +3,6 @@
 #define LOD_KERNELS "edit.h"
 #include "core/scratch.h"
 
-
-
 namespace lod {
 LOD_ON_CUDA(edit_distance)
 LOD_ON_CUDA(edit_alignment)

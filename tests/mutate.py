@@ -46,8 +46,8 @@ EQUIVALENT = {
     "validate.py:28 condition without: data.dtype == np.uint64": "no other integer of numpy is as large",
     "condition without: t.is_nested": "torch's dispatcher refuses nested tensors as well, in its own words",
     "check_errors(False)": "for GPUs: test_reading_structure_raises of tests/emulated_gpu",
-    "faults.cpp:50 ": "an IndexError from a GPU: tests/emulated_gpu/check_device.py",
-    "faults.cpp:51 ": "a ValueError from a GPU: tests/emulated_gpu/check_device.py",
+    "TORCH_CHECK_INDEX(!position, said)": "an IndexError from a GPU: tests/emulated_gpu/check_device.py",
+    "TORCH_CHECK_VALUE(false, said)": "a ValueError from a GPU: tests/emulated_gpu/check_device.py",
     "fewer than 2**63 pairs of query and key": "two sequences of 2**32 rows are more than memory holds",
 }
 #: Seconds that the tests of one mutant may take.

@@ -370,7 +370,7 @@ class LoDTensor(PaddleMethods, Rows):
         """
         if side not in ("right", "left"):
             raise LoDValueError(f"expected side 'right' or 'left', got {shown(side)}")
-        filler("padding_value", padding_value, rows_of(self).dtype)
+        filler("padding_value", padding_value, self.dtype)
         if level == "all":
             if max_length is not None:
                 raise LoDValueError("expected no max_length with level='all', got one")

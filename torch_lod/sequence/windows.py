@@ -124,7 +124,7 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str 
     windows = sums(counts)
     count = whole_number(windows[-1])
     lod = LoD.checked("offsets", [*s.lod.levels[: s.k], windows], names and names[: s.k + 1], count)
-    if step == 1 and not compiling() and 2 * count > s.lod.rows:
+    if step == 1 and s.rows.is_cpu and not compiling() and 2 * count > s.lod.rows:
         # cheaper than a run per window: one from every row, and without those that reach behind the end of a sequence
         whole = uploaded_runs(Runs(offsets[:-1], windows), s.rows, count)
         return made(ops.gather_runs(ops.segment_unfold(s.rows, s.offsets, size, 0), *whole, count), lod)

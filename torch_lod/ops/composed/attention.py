@@ -97,6 +97,7 @@ def _attend(query, *rest):
 def _attended(query, key, value, bias, slopes, seed, scale, left, right, dropout, first):
     """`first`: the row of the first query."""
     (m, heads, width), n = query.shape, key.shape[0]
+    query, key, value = query.contiguous(), key.contiguous(), value.contiguous()  # products round by their strides
     keys = torch.arange(n, device=query.device)
     ahead = keys - torch.arange(n - m, n, device=query.device)[:, None]
     k, v = (wide(t).repeat_interleave(heads // key.shape[1], 1) for t in (key, value))
@@ -207,7 +208,7 @@ def attention_backward(grad, *inputs_and_more):
         def forward(*leaves, rows=rows):
             return _attend(*leaves, seed, *options, rows.start)[:1]
 
-        for total, part, d in zip(found, parts, vjp(forward, one, [grad[rows]])):
+        for total, part, d in zip(found, parts, vjp(forward, one, [grad[rows].contiguous()])):
             if d is not None and len(total):
                 total[part] += d
     return tuple(found)

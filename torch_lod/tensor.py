@@ -15,10 +15,10 @@ from torch import Tensor
 
 from . import ops, torch_rules
 from .dynamo import IN_PLACE, admit, compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
+from .errors import LoDTypeError, LoDValueError, border, named, public, shown, without_policy
 from .explained import TORCHS, explain, not_packed
 from .lod import LoD, fitting
-from .moved_rows import WRITES, MovedRows, _home, settle
+from .moved_rows import PLAIN, WRITES, MovedRows, _home, settle
 from .paddle_methods import PaddleMethods
 from .partition import Runs, uploaded_map, uploaded_runs
 from .printing import tree
@@ -91,6 +91,9 @@ class LoDTensor(PaddleMethods, Rows):
             return MovedRows.__torch_function__(func, types, args, kwargs)
         try:
             rule = _RULES.get(func)
+            if rule is None and not kwargs and PLAIN.get(func):
+                with without_policy():
+                    return func(*args)
             if type(rule) is _Route:
                 ours = rule.ours(*args, **kwargs or _NONE)
                 if ours is not NotImplemented:
@@ -351,7 +354,7 @@ class LoDTensor(PaddleMethods, Rows):
     def to_padded(
         self, padding_value: float = 0, *, level: int | str = -1, max_length: int | None = None, side: str = "right"
     ) -> tuple[Tensor, Tensor]: ...
-    @public
+    @border(policy=False)
     def to_padded(
         self, padding_value: float = 0, *, level: int | str = -1, max_length: int | None = None, side: str = "right"
     ) -> tuple[Tensor, Tensor | tuple[Tensor, ...]]:
@@ -383,12 +386,11 @@ class LoDTensor(PaddleMethods, Rows):
             raise LoDValueError(
                 f"expected max_length of at least the longest sequence, {longest}, got {shown(max_length)}"
             )
-        with without_policy():
-            x, n = rows_of(self), lod.levels[k].shape[0] - 1
-            rows = padded_rows(n, max_length, math.prod(x.shape[1:]))
-            starts = lod.padded_starts_at(k, max_length, side == "right", x.device)
-            dense = ops.scatter_runs(x, starts, lod.row_offsets_at(k, x.device), rows, 1, padding_value)
-            return dense.view(n, max_length, *x.shape[1:]), lod.handed_out(lod.row_lengths_at(k, x.device))
+        x, n = rows_of(self), lod.levels[k].shape[0] - 1
+        rows = padded_rows(n, max_length, math.prod(x.shape[1:]))
+        starts = lod.padded_starts_at(k, max_length, side == "right", x.device)
+        dense = ops.scatter_runs(x, starts, lod.row_offsets_at(k, x.device), rows, 1, padding_value)
+        return dense.view(n, max_length, *x.shape[1:]), lod.handed_out(lod.row_lengths_at(k, x.device))
 
     def _to_padded_all(self, padding_value, right: bool):
         dense = self.values()
@@ -416,9 +418,8 @@ class LoDTensor(PaddleMethods, Rows):
     @public
     def mask(self, level: int | str = -1, max_length: int | None = None, side: str = "right") -> Tensor:
         """bool, (sequences, length): where `to_padded` has rows."""
-        return self.with_values(torch.ones(self.shape[0], dtype=torch.bool, device=self.device)).to_padded(
-            False, level=level, max_length=max_length, side=side
-        )[0]
+        rows = self.with_values(torch.ones(self.shape[0], dtype=torch.bool, device=self.device))
+        return rows.to_padded(False, level=level, max_length=max_length, side=side)[0]
 
     def to_list(self) -> list:
         """Nested Python lists, a nesting per level."""
@@ -506,8 +507,7 @@ def _wrap(values: Tensor, lod: LoD) -> LoDTensor:
 
 
 def _become(fresh: Tensor, lod: LoD) -> "LoDTensor":
-    """Makes a result that no other object holds a LoDTensor: the same object, so neither a view nor a node of the
-    graph."""
+    """Makes a result that no other object holds a LoDTensor: the same object, no view and no node of the graph."""
     if _is_compiling():
         return _wrap(fresh, lod)
     fresh.__class__ = LoDTensor  # type: ignore[assignment]

@@ -93,10 +93,11 @@ def sequence_pool(
     s = along(x, level)
     reduce, rows = reduction("pool_type", pool_type), s.rows
     adds, asks = reduce in ("sum", "prod"), reduce in ("any", "all")
-    if rows.is_complex() or (rows.dtype == torch.bool and not adds):
-        if not asks and reduce not in ("first", "last"):
-            raise LoDTypeError(f"expected x of a floating or integer dtype for {shown(reduce)}, got {rows.dtype}")
-    rows = summable(rows) if adds else rows
+    if not rows.is_floating_point():
+        if rows.is_complex() or (rows.dtype == torch.bool and not adds):
+            if not asks and reduce not in ("first", "last"):
+                raise LoDTypeError(f"expected x of a floating or integer dtype for {shown(reduce)}, got {rows.dtype}")
+        rows = summable(rows) if adds else rows
     filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
     if return_index:
         if reduce not in ("max", "min"):

@@ -15,6 +15,7 @@ namespace lod {
 LOD_ON_CUDA(run_map)
 LOD_ON_CUDA(gather_rows)
 LOD_ON_CUDA(copy_runs)
+LOD_ON_CUDA(join_runs)
 LOD_ON_CUDA(unfold_rows)
 LOD_ON_CUDA(fold_rows)
 LOD_ON_CUDA(sum_lists)
@@ -165,10 +166,12 @@ void check_runs(const char* op, const Tensor& values, const Tensor& starts, cons
 // Where the runs lie among the rows on the other side, as far as the host can tell.
 struct RunsOfRows {
   Tensor starts, offsets;
-  bool in_order = true;        // on the CPU, if gaps are asked for: no two runs meet
+  bool same = true;            // on the CPU: every run has the rows of its own segment, in reverse order for step -1
+  bool in_order = true;        // on the CPU: runs follow each other or, if gaps are asked for, no two of them meet
+  int64_t end = 0;             // on the CPU: of the last run
   bool apart = false;          // on a GPU: known not to meet
   bool every = true;           // on a GPU: known to be in range, and to be runs of all rows of their side
-  std::vector<int64_t> taken;  // then the end of the run that lies before each, and of the last one
+  std::vector<int64_t> taken;  // of runs in another order than their segments, the end of the run that lies before each
 
   RunsOfRows(const char* op, const Tensor& given, const Tensor& row_offsets, int64_t rows, int64_t there, int64_t step,
              bool gaps)
@@ -177,7 +180,7 @@ struct RunsOfRows {
         from_(starts.const_data_ptr<int64_t>()),
         cuts_(offsets.const_data_ptr<int64_t>()) {
     if (!offsets.is_cpu()) {
-      in_order = false;
+      same = in_order = false;
       const bool cuts = known_to_cut(offsets, rows);
       const Known* mark = known(starts);
       every = cuts && mark && !mark->cuts && mark->rows <= there + 1;  // an empty run may begin behind the last row
@@ -185,26 +188,20 @@ struct RunsOfRows {
       if (!every) watch("runs", starts, offsets, there, cuts ? -1 : rows, step, op, "row_offsets");
       return;
     }
-    const int64_t n = starts.numel();
+    const int64_t n = starts.numel(), back = step > 0 ? 0 : -1;
     bool fits = true;
     for (int64_t s = 0; s < n; ++s) {
-      const int64_t begin = low(s, step), count = length(s);
+      const int64_t count = length(s), begin = int64_t(uint64_t(from_[s]) - uint64_t((count - 1) & back));
       fits &= (count == 0) | ((begin >= 0) & (begin <= there - count));
+      same &= (count == 0) | (begin == cuts_[s]);
+      in_order &= (count == 0) | (begin >= end);
+      end = count ? begin + count : end;
     }
     for (int64_t s = 0; !fits && s < n; ++s)
       TORCH_CHECK_INDEX(length(s) == 0 || (low(s, step) >= 0 && low(s, step) <= there - length(s)), op,
                         ": expected runs within [0, ", there, "), got ", length(s), " rows from ", from_[s],
                         step > 0 ? " up" : " down", " at index ", s);
-    if (!gaps) return;
-    taken.resize(n + 1);
-    in_order = lay_out(step, [](int64_t i) { return i; }, n);
-    if (in_order || cuts_[n] > there) return;
-    std::vector<std::pair<int64_t, int64_t>> sorted;  // runs that do not meet are in order when they are sorted
-    sorted.reserve(n);
-    for (int64_t s = 0; s < n; ++s)
-      if (length(s)) sorted.emplace_back(low(s, step), s);
-    std::sort(sorted.begin(), sorted.end());
-    in_order = lay_out(step, [&](int64_t i) { return sorted[i].second; }, int64_t(sorted.size()));
+    if (gaps && !in_order && cuts_[n] <= there) sort_out(step, n);
   }
 
  private:
@@ -212,34 +209,38 @@ struct RunsOfRows {
   int64_t low(int64_t s, int64_t step) const {  // the first row; sums of what is far out of range wrap
     return step > 0 ? from_[s] : int64_t(uint64_t(from_[s]) - uint64_t(length(s)) + 1);
   }
-  // Fills `taken` for runs in the order nth(0), nth(1), ...; whether none of them begins before the end of another.
-  template <class F>
-  bool lay_out(int64_t step, const F& nth, int64_t count) {
-    int64_t end = 0;
-    bool behind = true;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t s = nth(i), rows = length(s), begin = low(s, step);
+  // Runs that do not meet are in order when they are sorted.
+  void sort_out(int64_t step, int64_t n) {
+    std::vector<std::pair<int64_t, int64_t>> sorted;
+    sorted.reserve(n);
+    for (int64_t s = 0; s < n; ++s)
+      if (length(s)) sorted.emplace_back(low(s, step), s);
+    std::sort(sorted.begin(), sorted.end());
+    taken.resize(n);
+    in_order = true, end = 0;
+    for (const auto& [begin, s] : sorted) {
       taken[s] = end;
-      behind &= (rows == 0) | (begin >= end);
-      end = rows ? begin + rows : end;
+      in_order &= begin >= end;
+      end = begin + length(s);
     }
-    taken.back() = end;
-    return behind;
   }
 
   const int64_t *from_, *cuts_;
 };
 
 void copy_runs(const RunsOfRows& runs, Tensor x, const Tensor& out, int64_t step, bool gather,
-               const at::Scalar& fill = 0) {
+               const at::Scalar* fill = nullptr) {
   const auto [width, item] = row_words(x);
   const Tensor &own = gather ? out : x, &other = gather ? x : out;
+  const int64_t all[] = {0, own.size(0)};
   CopyRuns a{{runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(), runs.starts.numel(),
               own.size(0), step},
              x.const_data_ptr(), out.mutable_data_ptr(), other.size(0), width, item, gather};
-  if (!runs.taken.empty()) {
-    a.taken = runs.taken.data();
-    put_fill(a.fill, fill, x);
+  if (runs.same && step > 0) a.starts = a.offsets = all, a.segments = 1;
+  if (runs.same && step < 0) a.gather = true, a.there = x.size(0);  // its own inverse
+  if (fill && !a.gather) {
+    a.fills = true, a.taken = runs.taken.empty() ? nullptr : runs.taken.data();
+    put_fill(a.fill, *fill, x);
   }
   LOD_RUN(out, copy_runs, a);
 }
@@ -293,8 +294,8 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
   if (out.numel() == 0) return out;
   // On a GPU every row is filled first: runs apart that are as many as the rows take every one of them.
   if (!x.is_cpu() && rows > x.size(0)) out.fill_(fill);
-  copy_runs(runs, x, out, step, false, fill);
-  if (x.is_cpu()) out.narrow(0, runs.taken.back(), rows - runs.taken.back()).fill_(fill);
+  copy_runs(runs, x, out, step, false, x.is_cpu() ? &fill : nullptr);
+  if (x.is_cpu() && runs.end < rows) out.narrow(0, runs.end, rows - runs.end).fill_(fill);
   return out;
 }
 
@@ -324,18 +325,19 @@ Tensor concat_starts(const Tensor& own, const Tensor& other, bool behind) {
 }
 Tensor segment_concat(const Tensor& values, const Tensor& given, const Tensor& others, const Tensor& other_given) {
   check_concat(values, given, others, other_given);
-  const Tensor x = readable(values), y = readable(others);
+  Tensor x = readable(values), y = readable(others);
   const int64_t rows = x.size(0) + y.size(0);
   const Tensor offsets = checked_offsets("segment_concat", given, x.size(0));
   const Tensor other_offsets = checked_offsets("segment_concat", other_given, y.size(0), "other_offsets", "others");
   Tensor out = new_rows(x, rows);
+  if (out.numel() == 0) return out;
   if (may_leave_rows(offsets, x.size(0)) || may_leave_rows(other_offsets, y.size(0))) out.zero_();
-  const auto copy = [&](const Tensor& from, const Tensor& own, const Tensor& other, bool behind) {
-    const RunsOfRows runs("segment_concat", concat_starts(own, other, behind), own, from.size(0), rows, 1, false);
-    if (from.numel()) copy_runs(runs, from, out, 1, false);
-  };
-  copy(x, offsets, other_offsets, false);
-  copy(y, other_offsets, offsets, true);
+  const Tensor both = offsets.add(other_offsets);
+  const auto mine = row_words(x), theirs = row_words(y), words = mine.item < theirs.item ? mine : theirs;
+  LOD_RUN(out, join_runs,
+          JoinRuns{both.const_data_ptr<int64_t>(), offsets.const_data_ptr<int64_t>(),
+                   other_offsets.const_data_ptr<int64_t>(), both.numel() - 1, rows, x.const_data_ptr(),
+                   y.const_data_ptr(), out.mutable_data_ptr(), x.size(0), y.size(0), words.width, words.item});
   return out;
 }
 

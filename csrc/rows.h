@@ -40,9 +40,18 @@ struct CopyRuns : Runs {  // gather: out[r] = values[there]; otherwise out[there
   void* out;
   int64_t there, width, item;  // there: rows elsewhere
   bool gather;
-  // If not null, out[taken[s]] and on is filled, up to the run of s: on the CPU, for runs in order.
+  // On the CPU, for runs that do not meet: what lies between the run before and that of s is filled. The run before
+  // ends at taken[s]; if null, runs are in the order of their segments.
+  bool fills = false;
   const int64_t* taken = nullptr;
   unsigned char fill[16] = {};
+};
+struct JoinRuns {  // segment s of out: the rows of segment s of values, then those of segment s of others
+  const int64_t *offsets, *own, *other;
+  int64_t segments, rows;
+  const void *values, *others;
+  void* out;
+  int64_t rows_in, others_in, width, item;
 };
 
 struct Windows : LoDView {  // row r sees the rows r + start + j * dilation of its segment, 0 <= j < size
@@ -84,6 +93,32 @@ LOD_FN void copy_bytes(void* out, const void* in, int64_t bytes) {
   else
     for (int64_t i = 0; i < bytes; ++i) to[i] = from[i];
 }
+
+// memcpy to memory that is written in order: what lies behind, up to to_end, is written later. Short runs are whole
+// blocks, with no branch that depends on how short.
+LOD_FN void copy_in_order(unsigned char* to, const unsigned char* from, int64_t bytes, const unsigned char* to_end,
+                          const unsigned char* from_end) {
+  constexpr int64_t block = 64;
+  const int64_t room = to_end - to < from_end - from ? to_end - to : from_end - from;
+  if (bytes > 4 * block || bytes + block > room) return copy_bytes(to, from, bytes);
+  int64_t i = 0;
+  do std::memcpy(to + i, from + i, block);
+  while ((i += block) < bytes);
+}
+
+#if LOD_LANES >= 8
+// A register of words, the last of them at `from`, in reverse order.
+template <class T>
+LOD_FN void turn_block(T* to, const T* from) {
+  constexpr int count = 32 / sizeof(T);
+  typedef T Words __attribute__((vector_size(32)));
+  Words words, order;
+  for (int k = 0; k < count; ++k) order[k] = T(count - 1 - k);
+  std::memcpy(&words, from - (count - 1), sizeof(words));
+  words = __builtin_shuffle(words, order);
+  std::memcpy(to, &words, sizeof(words));
+}
+#endif
 
 struct RunMapKernel : RunMap {
   template <int>
@@ -142,42 +177,116 @@ struct SumListsKernel {
 };
 
 template <class T>
-struct CopyRunsKernel : Runs {
-  const T* values;
-  T* out;
-  int64_t there, width;
-  bool gather;
-  const int64_t* taken;
-  T fill;
+struct CopyRunsKernel : CopyRuns {
+  T filler;
   template <int W>
   LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
     const int64_t row = starts[s] + step * (r - offsets[s]);
     if (row < 0 || row >= there) return;
-    const T* from = values + (gather ? row : r) * width + c;
-    T* to = out + (gather ? r : row) * width + c;
+    const T* from = static_cast<const T*>(values) + (gather ? row : r) * width + c;
+    T* to = static_cast<T*>(out) + (gather ? r : row) * width + c;
     for (int k = 0; k < W; ++k) to[k] = from[k];
   }
-  // A run that keeps its direction is copied at once.
-  LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
-    if (taken && begin == offsets[s]) {
-      const int64_t low = step == 1 ? starts[s] : starts[s] - (offsets[s + 1] - begin - 1);
-      for (int64_t i = taken[s] * width; i < low * width; ++i) out[i] = fill;
+  bool piece(int64_t s, int64_t row, int64_t last) const {
+    if (step == 1) gather ? each_run<1, true>(s, row, last) : each_run<1, false>(s, row, last);
+    else gather ? each_run<-1, true>(s, row, last) : each_run<-1, false>(s, row, last);
+    return true;
+  }
+
+ private:
+  // Elsewhere, the lowest row of a run, and the one behind the highest.
+  int64_t low(int64_t s) const { return step == 1 ? starts[s] : starts[s] - (offsets[s + 1] - offsets[s] - 1); }
+  int64_t high(int64_t s) const { return low(s) + (offsets[s + 1] - offsets[s]); }
+
+  template <int kStep, bool kGather>
+  void each_run(int64_t s, int64_t row, int64_t last) const {
+    const CopyRuns a = *this;  // the compiler does not know that no store changes it
+    const auto* from = static_cast<const T*>(a.values);
+    auto* to = static_cast<T*>(a.out);
+    const T* from_end = from + (kGather ? a.there : a.rows) * a.width;
+    T* to_end = to;  // of what is written in order
+    if (kGather) to_end += last * a.width;
+    else if (kStep == 1 && a.fills && !a.taken) to_end += elsewhere(segment_of(a.offsets, a.segments, last - 1), last);
+    int64_t before = 0;
+    if (a.fills && !a.taken && row == a.offsets[s])
+      for (int64_t i = s - 1; i >= 0 && !before; --i)
+        if (a.offsets[i] < a.offsets[i + 1]) before = high(i);
+    for (; row < last; ++s) {
+      const int64_t begin = a.offsets[s], end = a.offsets[s + 1] < last ? a.offsets[s + 1] : last;
+      if (row >= end) continue;
+      const int64_t rows = end - row, first = a.starts[s] + kStep * (row - begin);
+      if (!kGather && a.fills) {
+        const int64_t lowest = kStep == 1 ? a.starts[s] : low(s);
+        if (row == begin)
+          for (int64_t i = (a.taken ? a.taken[s] : before) * a.width; i < lowest * a.width; ++i) to[i] = filler;
+        before = lowest + (a.offsets[s + 1] - begin);
+      }
+      if constexpr (kStep == 1)
+        copy_in_order(bytes(to + (kGather ? row : first) * a.width), bytes(from + (kGather ? first : row) * a.width),
+                      rows * a.width * int64_t(sizeof(T)), bytes(to_end), bytes(from_end));
+      else if (kGather) turn(to + row * a.width, from + first * a.width, rows, a.width, to_end, from);
+      else turn(to + (first - rows + 1) * a.width, from + (end - 1) * a.width, rows, a.width, to_end, from);
+      row = end;
     }
-    const int64_t row = starts[s] + step * (begin - offsets[s]);
-    if (step == 1) {
-      copy_bytes(out + (gather ? begin : row) * width, values + (gather ? row : begin) * width,
-                 (end - begin) * width * int64_t(sizeof(T)));
-    } else if (width == 1) {
-      T* to = gather ? out + begin : out + row - (end - begin - 1);
-      const T* from = gather ? values + row : values + end - 1;
-      for (int64_t i = 0; i < end - begin; ++i) to[i] = from[-i];
+  }
+  int64_t elsewhere(int64_t s, int64_t r) const { return (starts[s] + step * (r - offsets[s])) * width; }
+  static unsigned char* bytes(T* p) { return reinterpret_cast<unsigned char*>(p); }
+  static const unsigned char* bytes(const T* p) { return reinterpret_cast<const unsigned char*>(p); }
+
+  // Rows, the last of them at `from`, in reverse order to `to` and on, within `begin` and `end` as above. Memory is
+  // read upwards, as processors foresee it.
+  static void turn(T* to, const T* from, int64_t rows, int64_t width, const T* end, const T* begin) {
+    if (width == 1) {
+#if LOD_LANES >= 8
+      if constexpr (constexpr int64_t block = 32 / sizeof(T); block > 2) {
+        for (int64_t i = rows - block; i > 0; i -= block) turn_block(to + i, from - i);
+        if (rows >= block || (end - to >= block && from - begin >= block - 1)) return turn_block(to, from);
+      }
+#endif
+      for (int64_t i = 0; i < rows; ++i) to[i] = from[-i];
+    } else if (width * sizeof(T) == 32) {
+      for (int64_t r = rows - 1; r >= 0; --r) std::memcpy(to + r * width, from - r * width, 32);
+    } else if (width * sizeof(T) == 64) {
+      for (int64_t r = rows - 1; r >= 0; --r) std::memcpy(to + r * width, from - r * width, 64);
     } else {
-      const int64_t bytes = width * int64_t(sizeof(T));
-      for (int64_t r = end - 1; r >= begin; --r) {  // memory is read upwards, as processors foresee it
-        const int64_t there_ = starts[s] + step * (r - offsets[s]);
-        copy_bytes(out + (gather ? r : there_) * width, values + (gather ? there_ : r) * width, bytes);
+      for (int64_t r = rows - 1; r >= 0; --r)
+        copy_bytes(to + r * width, from - r * width, width * int64_t(sizeof(T)));
+    }
+  }
+};
+
+// out[r] is row p of its segment: of values where there is one, then of others.
+template <class T>
+struct JoinRunsKernel : JoinRuns {
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
+    const Range mine = rows_of(own, s, rows_in), theirs = rows_of(other, s, others_in);
+    const int64_t p = r - offsets[s], beyond = p - mine.length();
+    if (p < 0 || beyond >= theirs.length()) return;
+    const T* from = beyond < 0 ? static_cast<const T*>(values) + (mine.begin + p) * width
+                               : static_cast<const T*>(others) + (theirs.begin + beyond) * width;
+    T* to = static_cast<T*>(out) + r * width;
+    for (int k = 0; k < W; ++k) to[c + k] = from[c + k];
+  }
+  bool piece(int64_t s, int64_t row, int64_t last) const {
+    const JoinRuns a = *this;
+    const int64_t bytes = a.width * int64_t(sizeof(T));
+    const auto *x = static_cast<const unsigned char*>(a.values), *y = static_cast<const unsigned char*>(a.others);
+    auto *to = static_cast<unsigned char*>(a.out), *to_end = to + last * bytes;
+    const auto *x_end = x + a.rows_in * bytes, *y_end = y + a.others_in * bytes;
+    for (; row < last; ++s) {
+      const int64_t shift = a.own[s] - a.offsets[s], middle = a.own[s + 1] - shift;
+      const int64_t end = a.offsets[s + 1] < last ? a.offsets[s + 1] : last, half = middle < end ? middle : end;
+      if (row < half) {
+        copy_in_order(to + row * bytes, x + (row + shift) * bytes, (half - row) * bytes, to_end, x_end);
+        row = half;
+      }
+      if (row < end) {
+        copy_in_order(to + row * bytes, y + (a.other[s] + row - middle) * bytes, (end - row) * bytes, to_end, y_end);
+        row = end;
       }
     }
+    return true;
   }
 };
 
@@ -200,20 +309,42 @@ struct UnfoldKernel : Windows {
       }
     }
   }
+  // Windows of one row: a shift.
+  bool piece(int64_t s, int64_t row, int64_t last) const {
+    if (size != 1) return false;
+    const Windows a = *this;
+    const auto* from = reinterpret_cast<const unsigned char*>(values);
+    auto* to = reinterpret_cast<unsigned char*>(out);
+    const int64_t bytes = a.width * int64_t(sizeof(T));
+    const auto *from_end = from + a.rows * bytes, *to_end = to + last * bytes;
+    const auto filled = [&](int64_t begin, int64_t end) LOD_INLINE {
+      for (int64_t i = begin * a.width; i < end * a.width; ++i) out[i] = fill;
+    };
+    for (; row < last; ++s) {
+      const int64_t end = a.offsets[s + 1] < last ? a.offsets[s + 1] : last;
+      const int64_t low = a.offsets[s] - a.start, high = a.offsets[s + 1] - a.start;
+      const int64_t first = low < row ? row : low > end ? end : low;
+      const int64_t stop = high < first ? first : high > end ? end : high;
+      if (row >= end) continue;
+      filled(row, first);
+      if (first < stop)
+        copy_in_order(to + first * bytes, from + (first + a.start) * bytes, (stop - first) * bytes, to_end, from_end);
+      filled(stop, end);
+      row = end;
+    }
+    return true;
+  }
   // Windows within the segment are runs of rows; those of one row are neighbours.
   LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
     const Range range = rows_of(offsets, s, rows);
-    const bool close = dilation == 1 || size == 1;
     const int64_t low = range.begin - start, high = range.end - start - (size - 1);
-    const int64_t first = !close || low > end ? end : low < begin ? begin : low;
+    const int64_t first = dilation != 1 || low > end ? end : low < begin ? begin : low;
     const int64_t last = high < first ? first : high > end ? end : high, words = size * width;
     for (int64_t r = begin; r < first; ++r) row_strips(*this, s, r, width);
     const T* from = values + (first + start) * width;
     T* to = out + first * words;
     const int64_t bytes = words * int64_t(sizeof(T)), windows = last - first;
     if (windows <= 0) {
-    } else if (size == 1) {
-      copy_bytes(to, from, windows * bytes);
     } else if (bytes <= 16) {
       copy_windows<16>(to, from, windows);
     } else if (bytes <= 32) {
@@ -289,9 +420,13 @@ LOD_ENTRY void gather_rows(const Exec& exec, const GatherRows& a) {
 LOD_ENTRY void copy_runs(const Exec& exec, const CopyRuns& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_row(exec, a.offsets, a.segments, a.rows, a.width,
-             CopyRunsKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), a.there, a.width, a.gather,
-                               a.taken, word<T>(a.fill)});
+    each_row(exec, a.offsets, a.segments, a.rows, a.width, CopyRunsKernel<T>{a, word<T>(a.fill)});
+  });
+}
+
+LOD_ENTRY void join_runs(const Exec& exec, const JoinRuns& a) {
+  visit_words(a.item, [&](auto type) {
+    each_row(exec, a.offsets, a.segments, a.rows, a.width, JoinRunsKernel<typename decltype(type)::type>{a});
   });
 }
 

@@ -11,6 +11,8 @@
 //                                      those of 64, where there are as many
 //   bool run(first, last) const        HasRun, each_segment: does segments [first, last) at once, or gives false, and
 //                                      they are done one by one
+//   bool piece(s, row, last) const     HasPiece, each_row: does rows [row, last) at once, the first of them of segment
+//                                      s, or gives false, and they are done segment by segment
 //   void part(s, begin, end) const     HasPart, each_row: does rows [begin, end) of segment s, with all channels,
 //                                      instead of strip
 //
@@ -171,6 +173,8 @@ concept HasWideStrips = requires { F::kWide; };
 template <class F>
 concept HasRun = requires(const F& f, int64_t s) { bool(f.run(s, s)); };
 template <class F>
+concept HasPiece = requires(const F& f, int64_t i) { bool(f.piece(i, i, i)); };
+template <class F>
 concept HasPart = requires(const F& f, int64_t i) { f.part(i, i, i); };
 
 template <class F>
@@ -249,6 +253,8 @@ struct RowPiece {
   void operator()(int64_t p) const {
     const int64_t share = rows / pieces, last = p + 1 == pieces ? rows : share * (p + 1);
     int64_t row = share * p, s = segment_of(offsets, segments, row);
+    if constexpr (HasPiece<F>)
+      if (f.piece(s, row, last)) return;
     for (; row < last && s < segments; ++s) {
       const int64_t end = offsets[s + 1] < last ? offsets[s + 1] : last;
       if constexpr (HasPart<F>) {

@@ -25,12 +25,17 @@ int main() {
       check.operator()<float>("copy_runs", rows * width, [&](const CpuExec& exec, float* out) {
         base::copy_runs(exec, {{starts.data(), offsets.data(), segments, rows, 1}, x.data(), out, rows, width, 4, gather});
       });
-    std::vector<int64_t> spread(starts), taken(starts);
-    for (int64_t s = 0; s < segments; ++s) spread[s] += s + 1, taken[s] += s;
-    check.operator()<float>("copy_runs, filled", (rows + segments) * width, [&](const CpuExec& exec, float* out) {
-      CopyRuns runs{{spread.data(), offsets.data(), segments, rows, 1}, x.data(), out, rows + segments, width, 4, false};
-      runs.taken = taken.data();
-      base::copy_runs(exec, runs);
+    std::vector<int64_t> spread(starts), taken(starts), both(offsets);
+    for (int64_t s = 0; s < segments; ++s) spread[s] += s + 1, taken[s] += s, both[s + 1] *= 2;
+    for (const int64_t* ends : {(const int64_t*)nullptr, (const int64_t*)taken.data()})
+      check.operator()<float>("copy_runs, filled", (rows + segments) * width, [&](const CpuExec& exec, float* out) {
+        CopyRuns runs{{spread.data(), offsets.data(), segments, rows, 1}, x.data(), out, rows + segments, width, 4, false};
+        runs.fills = true, runs.taken = ends;
+        base::copy_runs(exec, runs);
+      });
+    check.operator()<float>("join_runs", 2 * rows * width, [&](const CpuExec& exec, float* out) {
+      base::join_runs(exec, {both.data(), offsets.data(), offsets.data(), segments, 2 * rows, x.data(), x.data(), out,
+                             rows, rows, width, 4});
     });
     check.operator()<float>("unfold_rows", rows * 3 * width, [&](const CpuExec& exec, float* out) {
       base::unfold_rows(exec, {{view, 3, -1, 2}, x.data(), out, 4, {}});

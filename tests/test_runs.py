@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of runs: rows of all sizes of words in runs of all lengths, next to each other, apart, in any order."""
+
+import pytest
+import torch
+
+import torch_lod as tl
+from torch_lod import ops
+
+#: A word of each size, rows of several, and rows that are worth a call of memcpy.
+ROWS = [
+    (torch.uint8, 1),
+    (torch.uint8, 3),
+    (torch.int16, 1),
+    (torch.int16, 5),
+    (torch.float32, 1),
+    (torch.float32, 3),
+    (torch.float32, 8),
+    (torch.float32, 16),
+    (torch.float64, 1),
+    (torch.float64, 7),
+    (torch.complex128, 1),
+    (torch.complex128, 5),
+]
+LENGTHS = [0, 1, 2, 0, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 257, 3, 0, 0, 5, 1, 0]
+
+
+def cuts(lengths) -> torch.Tensor:
+    return torch.tensor([0, *lengths]).cumsum(0)
+
+
+def numbers(rows: int, dtype, width: int) -> torch.Tensor:
+    g = torch.Generator().manual_seed(rows)
+    return torch.randint(1, 100, (rows, width), generator=g).to(dtype)
+
+
+def map_of(starts, offsets, step) -> torch.Tensor:
+    """Row r of the segments goes with this one."""
+    where = [s + step * i for s, n in zip(starts.tolist(), offsets.diff().tolist()) for i in range(n)]
+    return torch.tensor(where, dtype=torch.int64)
+
+
+def layouts(step: int):
+    """Names, the offsets of segments and the first row of each run elsewhere, which is among `there` rows."""
+    g = torch.Generator().manual_seed(3)
+    lengths = torch.tensor(LENGTHS * 3)
+    for name in ("side by side", "apart", "shuffled", "behind a gap"):
+        order = torch.randperm(len(lengths), generator=g) if name == "shuffled" else torch.arange(len(lengths))
+        gaps = torch.randint(0, 4, lengths.shape, generator=g) if name in ("apart", "shuffled") else 0 * lengths
+        gaps[0] = 5 if name == "behind a gap" else gaps[0]
+        ends = (lengths + gaps)[order].cumsum(0)
+        low = torch.empty_like(lengths)
+        low[order] = ends - lengths[order]
+        there = int(ends[-1]) + (name == "apart")
+        yield name, cuts(lengths.tolist()), low if step == 1 else low + lengths - 1, there
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("step", [1, -1])
+@pytest.mark.parametrize("dtype, width", ROWS, ids=lambda v: str(v).removeprefix("torch."))
+def test_runs_of_every_length(dtype, width, step, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for name, offsets, starts, there in layouts(step):
+            rows, where = int(offsets[-1]), map_of(starts, offsets, step)
+            x, y = numbers(there, dtype, width), numbers(rows, dtype, width)
+            assert torch.equal(ops.gather_runs(x, starts, offsets, rows, step), x[where]), name
+            expected = torch.full((there, width), 7, dtype=dtype).index_copy(0, where, y)
+            assert torch.equal(ops.scatter_runs(y, starts, offsets, there, step, 7), expected), name
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype, width", ROWS, ids=lambda v: str(v).removeprefix("torch."))
+def test_segments_joined_and_shifted(dtype, width):
+    own, other = cuts(LENGTHS * 2), cuts((LENGTHS * 2)[::-1])
+    x, y = numbers(int(own[-1]), dtype, width), numbers(int(other[-1]), dtype, width)
+    parts = zip(x.split(own.diff().tolist()), y.split(other.diff().tolist()))
+    assert torch.equal(ops.segment_concat(x, own, y, other), torch.cat([t for pair in parts for t in pair]))
+    for n in (-40, -2, 0, 1, 9, 300):
+        shifted = []
+        for rows in x.split(own.diff().tolist()):
+            edge = torch.full((min(abs(n), len(rows)), width), 7, dtype=dtype)
+            kept = rows[: max(0, len(rows) - n)] if n >= 0 else rows[-n:]
+            shifted += [edge, kept] if n >= 0 else [kept, edge]
+        assert torch.equal(ops.segment_unfold(x, own, 1, -n, 1, 7).squeeze(1), torch.cat(shifted)), n
+
+
+def test_large_runs_on_two_threads():
+    """Pieces of the work end within runs, and what a piece writes ahead is its own."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        lengths = torch.randint(0, 40, (20000,), generator=torch.Generator().manual_seed(0))
+        x = tl.from_lengths(torch.arange(int(lengths.sum())), [lengths])
+        for _ in range(3):
+            dense, counts = x.to_padded(-1)
+            assert torch.equal(dense[x.mask()], x.values())
+            assert bool((dense[~x.mask()] == -1).all())
+            assert torch.equal(tl.from_padded(dense, counts).values(), x.values())
+            assert torch.equal(tl.sequence_reverse(tl.sequence_reverse(x)).values(), x.values())
+            halves = tl.sequence_concat([x, x]).values()[tl.sequence_concat([x, -1 - x]).values() < 0]
+            assert torch.equal(halves, x.values())
+            shifted, first = tl.sequence_shift(x, 1, -1).values(), x.lod.levels[0][:-1][lengths > 0]
+            expected = x.values() - 1
+            expected[first] = -1
+            assert torch.equal(shifted, expected)
+    finally:
+        torch.set_num_threads(before)

@@ -4,8 +4,6 @@
 #define LOD_KERNELS "segment.h"
 #include "core/operators.h"
 
-#include <ATen/ops/where.h>
-
 namespace lod {
 LOD_ON_CUDA(segment_reduce)
 LOD_ON_CUDA(segment_end)
@@ -89,11 +87,6 @@ void reduce_into(const char* op, Reduce reduce, const Tensor& values, const Tens
 }
 
 // The first (last) row of every segment is a copy of a row: -1 in the map of an empty segment leaves it to pad_value.
-Tensor end_map(const Tensor& offsets, bool last) {
-  const auto count = offsets.sym_size(0) - 1;
-  const Tensor begin = offsets.narrow_symint(0, 0, count), end = offsets.narrow_symint(0, 1, count);
-  return at::where(end.gt(begin), last ? end.sub(1) : begin, -1);
-}
 Tensor end_rows(const Tensor& values, const Tensor& given, bool last, double pad) {
   Tensor x = readable(values);
   const Tensor offsets = checked_offsets("segment_reduce", given, x.size(0));
@@ -123,13 +116,15 @@ TwoTensors segment_extreme(const Tensor& values, const Tensor& offsets, std::str
   return {out, index};
 }
 
-// -- segment_broadcast: row s of values on every row of segment s, divided as the reduction divides
+// -- segment_broadcast: row s of values on every row of segment s, divided as the reduction divides, or on its first or
+// last row, with zeros on the others
 
 Reduce check_broadcast(const Tensor& values, const Tensor& offsets, const c10::SymInt& rows, std::string_view name) {
   check_row_count("segment_broadcast", rows);
   const Reduce reduce = check_reduce("segment_broadcast", values, offsets, name, 0);
-  TORCH_CHECK_VALUE(!is_extreme(reduce) && !is_end(reduce) && reduce != Reduce::prod,
-                    "segment_broadcast: expected reduce 'sum', 'mean' or 'sqrt', got '", name, "'");
+  TORCH_CHECK_VALUE(!is_extreme(reduce) && reduce != Reduce::prod,
+                    "segment_broadcast: expected reduce 'sum', 'mean', 'sqrt', 'first' or 'last', got '", name, "'");
+  number_type("segment_broadcast", values);
   TORCH_CHECK_VALUE(values.sym_size(0) == offsets.sym_size(0) - 1,
                     "segment_broadcast: expected a row of values per segment, ", offsets.sym_size(0) - 1, ", got ",
                     values.sym_size(0));
@@ -143,6 +138,13 @@ Tensor segment_broadcast(const Tensor& values, const Tensor& given, int64_t rows
   const Reduce reduce = check_broadcast(values, given, rows, name);
   const Tensor x = readable(values), offsets = checked_offsets("segment_broadcast", given, rows);
   Tensor out = new_rows(x, rows, offsets);
+  if (is_end(reduce)) {
+    if (out.numel())
+      LOD_RUN(x, segment_place, number_type("segment_broadcast", x),
+              PickArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(), nullptr,
+                            out.mutable_data_ptr(), reduce == Reduce::last});
+    return out;
+  }
   LOD_RUN(x, segment_broadcast, number_type("segment_broadcast", x), reduce,
           BroadcastArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(), out.mutable_data_ptr()});
   return out;
@@ -234,9 +236,7 @@ struct ReduceGradient : Gradient<ReduceOp> {
                                 .mul(SegmentCumprodOp::call(values, offsets, true, true));
       return {BroadcastOp::call(grad[0], offsets, rows, "sum").mul(others)};
     }
-    if (name != "first" && name != "last") return {BroadcastOp::call(grad[0], offsets, rows, name)};
-    const Tensor map = end_map(offsets, name == "last");
-    return {on_parts(grad[0], [&](const Tensor& g) { return ScatterRowsOp::call(g, map, rows); })};
+    return {on_parts(grad[0], [&](const Tensor& g) { return BroadcastOp::call(g, offsets, rows, name); })};
   }
 };
 struct BroadcastGradient : Gradient<BroadcastOp> {

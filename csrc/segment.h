@@ -30,8 +30,9 @@ struct EndArguments : Segments {  // out[s] = the first row of the segment, or t
 };
 struct PickArguments : Segments {  // between out[s, c] and values[index[s, c], c]
   const void* values;
-  const int64_t* index;
+  const int64_t* index;  // segment_place: null for the first or the last row
   void* out;
+  bool last = false;
 };
 
 }  // namespace lod
@@ -186,6 +187,14 @@ template <class T>
 struct EndKernel {
   EndArguments g;
   T fill;
+  bool run(int64_t first, int64_t stop) const {  // rows of one number
+    if (g.width != 1) return false;
+    const auto* from = static_cast<const T*>(g.values) - int64_t(g.last);
+    auto* to = static_cast<T*>(g.out);
+    const int64_t *offsets = g.offsets, *at = offsets + int64_t(g.last);
+    for (int64_t s = first; s < stop; ++s) to[s] = offsets[s] < offsets[s + 1] ? from[at[s]] : fill;
+    return true;
+  }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     const Range range = rows_of(g.offsets, s, g.rows);
@@ -200,16 +209,29 @@ struct BroadcastKernel {
   Segments g;
   const T* values;
   T* out;
+  // Rows of one number, as whole blocks: what is written behind a segment is written again by the next.
+  bool run(int64_t first, int64_t last) const {
+    if (g.width != 1) return false;
+    constexpr int64_t block = 64 / sizeof(T);
+    const int64_t *offsets = g.offsets, end = offsets[last];
+    const T* from = values;
+    T* to = out;
+    for (int64_t s = first; s < last; ++s) {
+      int64_t r = offsets[s];
+      const int64_t stop = offsets[s + 1];
+      const T row = stop > r ? T(R::finish(acc_t<T>(from[s]), stop - r)) : T(0);
+      for (; r < stop && r + block <= end; r += block)
+        for (int64_t k = 0; k < block; ++k) to[r + k] = row;
+      for (; r < stop; ++r) to[r] = row;
+    }
+    return true;
+  }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     const Range range = rows_of(g.offsets, s, g.rows);
     if (range.length() == 0) return;
     T row[W];
     for (int k = 0; k < W; ++k) row[k] = T(R::finish(acc_t<T>(values[s * g.width + c + k]), range.length()));
-    if (W == 1 && g.width == 1) {  // neighbours, which vector code writes
-      for (int64_t r = range.begin; r < range.end; ++r) out[r] = row[0];
-      return;
-    }
     for (int64_t r = range.begin; r < range.end; ++r)
       for (int k = 0; k < W; ++k) out[r * g.width + c + k] = row[k];
   }
@@ -250,10 +272,12 @@ struct PickKernel {
 // The adjoint: out[r, c] = values[s, c] where index[s, c] = r, else 0.
 template <class T>
 struct PlaceKernel {
-  Segments g;
+  PickArguments g;
   const T* values;
-  const int64_t* index;
   T* out;
+  LOD_FN int64_t row_at(const Range& range, int64_t i) const {
+    return g.index ? g.index[i] : g.last ? range.end - 1 : range.begin;
+  }
   // Narrow rows: the zeros of as many segments as a cache holds, then what stands out of them.
   bool run(int64_t first, int64_t last) const {
     if (g.width >= 16) return false;
@@ -264,9 +288,11 @@ struct PlaceKernel {
       std::memset(out + g.offsets[first] * g.width, 0,
                   size_t((g.offsets[end] - g.offsets[first]) * g.width) * sizeof(T));
       for (; first < end; ++first)
-        for (int64_t c = 0, i = first * g.width; c < g.width; ++c, ++i)
-          if (const int64_t row = index[i]; row >= g.offsets[first] && row < g.offsets[first + 1])
+        for (int64_t c = 0, i = first * g.width; c < g.width; ++c, ++i) {
+          const Range range{g.offsets[first], g.offsets[first + 1]};
+          if (const int64_t row = row_at(range, i); row >= range.begin && row < range.end)
             out[row * g.width + c] = values[i];
+        }
     }
     return true;
   }
@@ -274,14 +300,13 @@ struct PlaceKernel {
   LOD_FN void strip(int64_t s, int64_t c) const {
     const Range range = rows_of(g.offsets, s, g.rows);
     const T* from = values + s * g.width + c;
-    const int64_t* at = index + s * g.width + c;
     for (int64_t block = range.begin; block < range.end; block += kBlock) {
       const int32_t rows = int32_t(block + kBlock < range.end ? kBlock : range.end - block);
       T* to = out + block * g.width + c;
       T value[W];
       int32_t where[W];
       for (int k = 0; k < W; ++k) {
-        const int64_t row = at[k];
+        const int64_t row = row_at(range, s * g.width + c + k);
         value[k] = from[k];
         where[k] = row >= block && row < block + rows ? int32_t(row - block) : -1;
       }
@@ -324,7 +349,7 @@ LOD_ENTRY void segment_reduce(const Exec& exec, DType dtype, Reduce reduce, cons
 LOD_ENTRY void segment_end(const Exec& exec, const EndArguments& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_strip(exec, a.segments, a.width, EndKernel<T>{a, word<T>(a.fill)});
+    each_segment(exec, a.offsets, a.segments, a.segments, a.width, EndKernel<T>{a, word<T>(a.fill)});
   });
 }
 
@@ -358,7 +383,7 @@ LOD_ENTRY void segment_place(const Exec& exec, DType dtype, const PickArguments&
   LOD_WHOLE(segment_place(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_segment(exec, a, PlaceKernel<T>{a, static_cast<const T*>(a.values), a.index, static_cast<T*>(a.out)});
+    each_segment(exec, a, PlaceKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }
 

@@ -91,7 +91,7 @@ def random_calls(g: random.Random, lie: bool = False):
     for how in ("sum", "mean", "prod", "max", "first", "last"):
         yield f"segment_reduce {how}", lambda how=how: ops.segment_reduce(x, cut, how, 0.0)
     yield "segment_extreme", lambda: ops.segment_extreme(x, cut, "min", 0.0)
-    yield "segment_broadcast", lambda: ops.segment_broadcast(per, cut, rows, g.choice(["sum", "mean", "sqrt"]))
+    yield "segment_broadcast", lambda: ops.segment_broadcast(per, cut, rows, g.choice(["sum", "mean", "sqrt", "last"]))
     yield "segment_pick", lambda: ops.segment_pick(x, wrong(count * width, rows).view(count, width), cut)
     yield "segment_place", lambda: ops.segment_place(per, wrong(count * width, rows).view(count, width), cut, rows)
     for name in ("softmax", "log_softmax", "logsumexp", "var", "normalize", "logcumsumexp"):

@@ -204,6 +204,10 @@ def segment_extreme(values, row_offsets, reduce, pad_value=0.0):
 def segment_broadcast(values, row_offsets, rows, reduce="sum"):
     out = []
     for s, (a, b) in enumerate(zip(row_offsets.tolist(), row_offsets.tolist()[1:])):
+        if reduce in ("first", "last"):
+            end = a if reduce == "first" else b - 1
+            out += [values[s] if r == end else torch.zeros_like(values[s]) for r in range(a, b)]
+            continue
         scale = {"sum": 1, "mean": b - a, "sqrt": (b - a) ** 0.5}[reduce]
         out += [values[s] / scale if reduce != "sum" else values[s]] * (b - a)
     return rows_of(out, values)

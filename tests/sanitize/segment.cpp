@@ -33,9 +33,10 @@ int main() {
     check.operator()<float>("segment_pick", segments * width, [&](const CpuExec& exec, float* out) {
       base::segment_pick(exec, DType::f32, {view, x.data(), index.data(), out});
     });
-    check.operator()<float>("segment_place", rows * width, [&](const CpuExec& exec, float* out) {
-      base::segment_place(exec, DType::f32, {view, y.data(), index.data(), out});
-    });
+    for (const int64_t* at : {(const int64_t*)nullptr, (const int64_t*)index.data()})
+      check.operator()<float>("segment_place", rows * width, [&](const CpuExec& exec, float* out) {
+        base::segment_place(exec, DType::f32, {view, y.data(), at, out});
+      });
   }
   return check.said();
 }

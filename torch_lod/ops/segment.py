@@ -42,12 +42,13 @@ def segment_extreme(values: Tensor, row_offsets: Tensor, reduce: str, pad_value:
 
 @operator
 def segment_broadcast(values: Tensor, row_offsets: Tensor, rows: int, reduce: str = "sum") -> Tensor:
-    """Row s of values on every row of segment s; the gradient of `segment_reduce` with 'sum', 'mean' or 'sqrt'.
+    """Row s of values on the rows of segment s; the gradient of `segment_reduce` with the same `reduce`.
 
     Args:
         values: (segments, *element).
         row_offsets: int64, (segments + 1,), from 0 to `rows`.
-        reduce: 'sum' copies, 'mean' divides by the segment's length, 'sqrt' by its root.
+        reduce: 'sum' copies, 'mean' divides by the segment's length, 'sqrt' by its root; 'first' and 'last' copy to that
+            row alone, and the others are zero.
 
     Returns:
         (rows, *element).

@@ -41,7 +41,7 @@ def reduce_errors(name):
 
 def broadcast_samples(dtype, device):
     def make(offsets, width):
-        for reduce in ("sum", "mean", "sqrt") if dtype.is_floating_point else ("sum",):
+        for reduce in ("sum", "mean", "sqrt", "first", "last") if dtype.is_floating_point else ("sum", "last"):
             x = values(len(offsets) - 1, width, dtype, device)
             yield f" {reduce}", (x, offsets, int(offsets[-1]), reduce)
 
@@ -52,7 +52,8 @@ def broadcast_errors():
     yield "end", (V[:2], torch.tensor([0, 2, 5]), 6, "sum"), ValueError, "equal the 6 rows of values, got 5"
     yield "fall", (V[:2], torch.tensor([0, 7, 6]), 6, "sum"), ValueError, "got 7 then 6 at index 2"
     yield "rows", (V[:3], CUT, 6, "sum"), ValueError, "a row of values per segment, 2, got 3"
-    yield "kind", (V[:2], CUT, 6, "max"), ValueError, "'sum', 'mean' or 'sqrt', got 'max'"
+    yield "kind", (V[:2], CUT, 6, "max"), ValueError, "'sqrt', 'first' or 'last', got 'max'"
+    yield "bool", (V[:2].bool(), CUT, 6, "last"), TypeError, "floating or integer dtype, got Bool"
 
 
 def index_for(offsets, width, device):

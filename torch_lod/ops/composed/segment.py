@@ -89,11 +89,17 @@ def segment_extreme(values, row_offsets, reduce, pad_value=0.0):
 @composition
 def segment_broadcast(values, row_offsets, rows, reduce="sum"):
     _check_reduce("segment_broadcast", values, row_offsets, reduce)
-    if reduce not in ("sum", "mean", "sqrt"):
-        raise ValueError(f"segment_broadcast: expected reduce 'sum', 'mean' or 'sqrt', got '{reduce}'")
+    if reduce not in ("sum", "mean", "sqrt", "first", "last"):
+        raise ValueError(f"segment_broadcast: expected reduce 'sum', 'mean', 'sqrt', 'first' or 'last', got '{reduce}'")
+    check.is_number("segment_broadcast", values)
     check.row_per_segment("segment_broadcast", values, row_offsets)
     check.row_count("segment_broadcast", rows)
     check.offsets("segment_broadcast", row_offsets, rows)
+    if reduce in ("first", "last"):
+        segment = segment_of_rows(row_offsets, rows)
+        end = row_offsets[:-1] if reduce == "first" else row_offsets[1:] - 1
+        is_end = end.index_select(0, segment) == torch.arange(rows, device=values.device)
+        return gather_rows(values, torch.where(is_end, segment, -1), 0)
     divided = _divided(wide(values), row_offsets, reduce)
     return divided.index_select(0, segment_of_rows(row_offsets, rows)).to(values.dtype)
 

@@ -10,7 +10,6 @@
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ne.h>
-#include <ATen/ops/zeros_like.h>
 #include <ATen/ops/where.h>
 
 namespace lod {
@@ -146,7 +145,7 @@ struct CumulativeGradient : Gradient<CumulativeOp> {
     const Tensor rows = at::arange(at::Scalar(index.sym_size(0)), index.options()).view_symint(column);
     const Tensor older = index.ne(rows);
     const Tensor carried = ScanOp::call(grad[0], older.to(grad[0].scalar_type()), offsets, true);
-    return {at::where(older, at::zeros_like(carried), carried)};
+    return {carried.masked_fill(older, 0)};
   }
 };
 // A row is a factor of the products from its own on (exclusive: from the next on):

@@ -73,6 +73,41 @@ struct CumulativeKernel {
   CumulativeArguments g;
   const T* values;
   T* out;
+  // Rows of one number, without NaN: several at a time where none of them is the best so far.
+  bool run(int64_t first, int64_t last) const {
+    using A = acc_t<T>;
+    if (g.width != 1) return false;
+    constexpr int64_t lanes = 16;
+    const T* from = values;
+    T* to = out;
+    int64_t* index = g.index;
+    for (int64_t s = first; s < last; ++s) {
+      int64_t r = g.offsets[s];
+      const int64_t end = g.offsets[s + 1];
+      int nan = 0;
+      for (int64_t i = r; i < end; ++i) nan |= int(from[i] != from[i]);
+      if (nan) {
+        strip<1>(s, 0);
+        continue;
+      }
+      A best = R::template none<A>();
+      int64_t where = r;
+      while (r < end) {
+        for (int any = 0; r + lanes <= end; r += lanes) {
+          for (int64_t k = 0; k < lanes; ++k) any |= int(R::fast(best, A(from[r + k])) != best);
+          if (any) break;
+          for (int64_t k = 0; k < lanes; ++k) to[r + k] = T(best), index[r + k] = where;
+        }
+        for (const int64_t stop = r + lanes < end ? r + lanes : end; r < stop; ++r) {
+          const A now = R::fast(best, A(from[r]));
+          where = now != best ? r : where;
+          best = now;
+          to[r] = T(best), index[r] = where;
+        }
+      }
+    }
+    return true;
+  }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     using A = acc_t<T>;

@@ -229,3 +229,25 @@ def test_sequences_by_index_and_rows_by_mask(lengths, device):
     numbers = iter(range(len(x)))
     expected = within(items, len(lengths), lambda s: [row for row in s if next(numbers) % 3 != 1])
     assert x.filter_rows(keep).to_list() == expected
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["cummax", "cummin"])
+def test_extremes_so_far_of_many_rows_of_one_number(sign):
+    g = torch.Generator().manual_seed(0)
+    lengths = [0, 1, 2, 15, 16, 17, 40, 0, 100, 33]
+    rows = torch.randint(-6, 7, (sum(lengths),), generator=g).float()
+    rows[torch.rand(len(rows), generator=g) < 0.03] = -sign * INF
+    rows[[20, 21, 60, 150]] = NAN
+    x = tl.from_lengths(rows, [lengths])
+    best, index = (tl.sequence_cummax if sign > 0 else tl.sequence_cummin)(x)
+    expected = []
+    for first, end in itertools.pairwise(x.lod.levels[0].tolist()):
+        at = first
+        for r in range(first, end):
+            better = sign * rows[r] > sign * rows[at] or (rows[r].isnan() and not rows[at].isnan())
+            at = r if better else at
+            expected.append(at)
+    assert index.values().tolist() == expected
+    torch.testing.assert_close(best.values(), rows[expected], rtol=0, atol=0, equal_nan=True)
+    flat_at_its_best = tl.from_lengths(torch.full((40,), -sign * INF), [[40]])
+    assert (tl.sequence_cummax if sign > 0 else tl.sequence_cummin)(flat_at_its_best)[1].values().tolist() == [0] * 40

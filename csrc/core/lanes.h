@@ -41,7 +41,10 @@ LOD_FN Mask lanes_of(int64_t n, int64_t skip = 0) { return Ints{0, 1, 2, 3, 4, 5
 LOD_FN Floats load(const float* p, Mask mask, Floats rest) {
   return mask ? Floats(_mm256_maskload_ps(p, __m256i(mask))) : rest;
 }
-LOD_FN void store(float* p, Mask mask, Floats v) { _mm256_maskstore_ps(p, __m256i(mask), __m256(v)); }
+LOD_FN void store(float* p, Mask mask, Floats v) {  // under a mask it is microcode on AMD's processors
+  if (_mm256_movemask_ps(__m256(mask)) == 255) std::memcpy(p, &v, sizeof(v));
+  else _mm256_maskstore_ps(p, __m256i(mask), __m256(v));
+}
 LOD_FN Floats keep_nan(Floats v, Floats b) { return b != b ? b : v; }
 LOD_FN Floats larger(Floats a, Floats b) { return Floats(_mm256_max_ps(__m256(b), __m256(a))); }
 LOD_FN Floats smaller(Floats a, Floats b) { return Floats(_mm256_min_ps(__m256(b), __m256(a))); }

@@ -59,17 +59,17 @@ struct LongEntry {
   LOD_FN int digit(int byte) const { return int((uint64_t(number) ^ uint64_t(1) << 63) >> (8 * byte) & 255); }
 };
 
-constexpr int kFewRows = 32;         // whose places are counted
-constexpr int64_t kMostTaken = 32;   // more of the first are taken from all in order
-constexpr int64_t kColumns = 16;     // that a piece of work has
+constexpr int kFewRows = 32;        // whose places are counted
+constexpr int64_t kMostTaken = 32;  // more of the first are taken from all in order
+constexpr int64_t kColumns = 16;    // that a piece of work has
 
 // Before how many of the numbers each one comes, equal ones in order: as many loops as numbers, each of vectors.
-template <class K>
+template <int kMost, class K>
 LOD_FN void count_places(const K* keys, int n, K* place) {
-  for (int i = 0; i < kFewRows; ++i) place[i] = 0;
+  for (int i = 0; i < kMost; ++i) place[i] = 0;
   for (int j = 0; j < n; ++j) {
     const K key = keys[j];
-    for (int i = 0; i < kFewRows; ++i) place[i] += K(key < keys[i]) | (K(key == keys[i]) & K(j < i));
+    for (int i = 0; i < kMost; ++i) place[i] += K(key < keys[i]) | (K(key == keys[i]) & K(j < i));
   }
 }
 
@@ -115,7 +115,8 @@ class OrderWork {
     const int64_t n = a_.offsets[s + 1] - a_.offsets[s];
     int64_t c = begin;
     if (n <= kFewRows) {
-      for (; c < end; ++c) short_column(s, c);
+      for (; c < end; ++c)
+        n <= 8 ? short_column<8>(s, c) : n <= 16 ? short_column<16>(s, c) : short_column<kFewRows>(s, c);
     } else if (!takes_few()) {
       for (; c < end; ++c) whole_column(s, c);
     } else {
@@ -130,11 +131,12 @@ class OrderWork {
   LOD_FN K key(int64_t at) const { return K(key_of(values_[at])) ^ flip_; }
   int64_t* to(int64_t s, int64_t c) const { return a_.index + (a_.k < 0 ? a_.offsets[s] : s * a_.k) * a_.width + c; }
 
+  template <int kMost>
   void short_column(int64_t s, int64_t c) const {
     const int64_t first = a_.offsets[s], n = a_.offsets[s + 1] - first, count = a_.k < 0 ? n : a_.k;
-    K keys[kFewRows], place[kFewRows];
-    for (int64_t i = 0; i < kFewRows; ++i) keys[i] = i < n ? key((first + i) * a_.width + c) : K(0);
-    count_places(keys, int(n), place);
+    K keys[kMost], place[kMost];
+    for (int64_t i = 0; i < kMost; ++i) keys[i] = i < n ? key((first + i) * a_.width + c) : K(0);
+    count_places<kMost>(keys, int(n), place);
     int64_t* out = to(s, c);
     int64_t behind;
     for (int64_t i = 0; i < n; ++i) *(place[i] < count ? out + place[i] * a_.width : &behind) = first + i;
@@ -227,6 +229,7 @@ void order_as(const Exec& exec, const OrderArguments& a) {
 }
 
 LOD_ENTRY void segment_order(const Exec& exec, DType dtype, const OrderArguments& a) {
+  if (dtype == DType::i64) return order_as<int64_t, LongEntry>(exec, a);  // the baseline compares no such vectors
   LOD_WHOLE(segment_order(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from .dynamo import failing, whole_number
+from .dynamo import compiling, failing, whole_number
 from .errors import LoDIndexError, border, shown, without_policy
 from .lod import LoD
 from .validate import host_integers, with_memory
@@ -64,7 +64,8 @@ class SequenceIndex(Generic[T]):
                 return self._wrap(x.values()[first:last], inner)
             index = torch.arange(len(picked), device="cpu") * picked.step + picked.start
         else:
-            index = begin + _positions(key[-1], end - begin)
+            index = _positions(key[-1], end - begin)
+            index = index + begin if steps else index
         return self._moved(x, *lod.take(k, index))
 
 
@@ -83,6 +84,10 @@ def _positions(key, n: int) -> Tensor:
         with without_policy():
             return key.cpu().nonzero().flatten()
     index = host_integers("index", key)
+    if not compiling() and index.numel():
+        lowest, highest = map(int, torch.aminmax(index))
+        if -n <= lowest and highest < n:
+            return index if lowest >= 0 else index % n
     for i in failing((index < -n) | (index >= n), f"seq: expected an index in [{-n}, {n - 1}]"):
         raise LoDIndexError(f"expected an index in [{-n}, {n - 1}], got {int(index[i])} at position {i}")
     return index % n if n else index

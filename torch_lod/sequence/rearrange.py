@@ -81,7 +81,8 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     count = offsets.numel() - 1
     begin, taken = (_per_sequence(name, t, count) for name, t in (("offset", offset), ("length", length)))
     room = offsets.diff()
-    wrong = (begin < 0) | (taken < 0) | (begin > room) | (taken > room - begin)
+    behind = room - begin
+    wrong = (begin | taken | behind | (behind - taken)) < 0  # one pass for all four
     for i in failing(wrong, "sequence_slice: expected offset and length within the sequences"):
         raise LoDValueError(
             f"expected offset and length within sequence {i} of {int(room[i])} elements, got offset "

@@ -9,10 +9,8 @@
 //
 //   static constexpr int kWide         HasWideStrips, each_strip and each_segment: strips of kWide channels come before
 //                                      those of 64, where there are as many
-//   bool run(first, last) const        HasRun, each_segment: does segments [first, last) at once, or gives false, and
-//                                      they are done one by one
-//   bool piece(s, row, last) const     HasPiece, each_row: does rows [row, last) at once, the first of them of segment
-//                                      s, or gives false, and they are done segment by segment
+//   bool run(first, last) const        HasRun, each_segment: does segments [first, last), or gives false: one by one
+//   bool piece(s, row, last) const     HasPiece, each_row: does rows [row, last) from segment s on, or gives false
 //   void part(s, begin, end) const     HasPart, each_row: does rows [begin, end) of segment s, with all channels,
 //                                      instead of strip
 //

@@ -111,6 +111,42 @@ def test_a_sequence_is_bitwise_independent_of_the_others(dtype, options):
         first += n
 
 
+@pytest.mark.parametrize("width", [16, 20])
+@pytest.mark.parametrize(
+    ("shared", "biased", "options"),
+    [
+        (6, 0, {}),
+        (2, 6, {"alibi": torch.linspace(0.1, 1, 6)}),
+        (1, 1, {"causal": True}),
+        (3, 0, {"window": (140, 0), "scale": 0.5}),
+    ],
+)
+def test_few_queries_are_torchs_and_those_of_longer_batches(shared, biased, options, width):
+    """Decoding: many keys, of which few queries read those of all heads where they lie."""
+    lengths, keys = [1, 4, 0, 2, 3], [300, 129, 4, 0, 7]
+    rows = [
+        torch.randn(sum(n), heads, w)
+        for n, heads, w in zip((lengths, keys, keys), (6, shared, shared), (width, width, 32))
+    ]
+    bias = torch.randn(sum(m * n for m, n in zip(lengths, keys)), biased) if biased else None
+
+    def attended(parts, lengths, keys, bias):
+        q, k, v = (tl.from_lengths(t, [n]) for t, n in zip(parts, (lengths, keys, keys)))
+        return q, k, v, tl.sequence_attention(q, k, v, enable_gqa=True, bias=bias, **options).values()
+
+    q, k, v, got = attended(rows, lengths, keys, bias)
+    torch.testing.assert_close(got, by_torch(q, k, v, 0, bias=bias, **options), rtol=1e-5, atol=1e-5)
+    longer = [torch.cat([t, torch.randn(9, *t.shape[1:])]) for t in rows]
+    others = torch.cat([bias, torch.randn(81, biased)]) if biased else None
+    threads = torch.get_num_threads()
+    for n in (1, 2, 3):
+        torch.set_num_threads(n)
+        alike = attended(rows, lengths, keys, bias)[-1], attended(longer, [*lengths, 9], [*keys, 9], others)[-1][:10]
+        if tl.ops.COMPILED:
+            assert all(torch.equal(t, got) for t in alike), n
+    torch.set_num_threads(threads)
+
+
 def test_a_query_without_keys_gives_zeros_and_no_gradient():
     q, k = batch([[2, 3]], 2, 4), batch([[0, 1]], 2, 4, seed=1)
     leaf = q.values().clone().requires_grad_()

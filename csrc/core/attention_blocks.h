@@ -15,7 +15,7 @@ namespace lod::LOD_LEVEL {
 constexpr int kFloats = LOD_LANES;
 constexpr int kAtOnce = kFloats == 16 ? 8 : 4;      // rows of sums
 constexpr int kMostVectors = kFloats == 4 ? 2 : 3;  // registers of a row of sums
-constexpr int64_t kFewQueries = 2;
+constexpr int64_t kFewQueries = LOD_LANES >= 8 ? 4 : 0;
 constexpr int64_t kKeysAtOnce = 128, kQueriesAtOnce = 32, kBlockOfQueries = 256;
 // From one row of transposed keys, or of scores, to the next: no power of two.
 constexpr int64_t kKeyStride = kKeysAtOnce + 16;
@@ -135,8 +135,8 @@ LOD_FN void weave(Floats_* rows) {
     weave<distance / 2>(rows);
   }
 }
-// x[r, j] = q[r] . keys[j] for j in columns, of whole registers: for queries too few to transpose keys for. The lanes
-// of the products with as many keys as a register has are added up all together, by halves.
+// x[r, j + i] = q[r] . keys[j + i] for as many keys as a register has lanes, of n in all: for queries too few to
+// transpose keys for. The lanes of the products are added up all together, by halves.
 template <int distance>
 LOD_FN void add_lanes(Floats_* sums) {
   if constexpr (distance > 0) {
@@ -147,20 +147,19 @@ LOD_FN void add_lanes(Floats_* sums) {
     add_lanes<distance / 2>(sums);
   }
 }
-inline void dots(const float* q, int64_t rows, int64_t width, const float* keys, int64_t step, int64_t n,
-                 Range columns, float* x) {
-  for (int64_t j = columns.begin; j < columns.end; j += kFloats)
-    for (int64_t r = 0; r < rows; ++r) {
-      Floats_ sums[kFloats];
+inline void dots(const float* q, int64_t rows, int64_t width, const float* keys, int64_t step, int64_t n, int64_t j,
+                 float* x) {
+  for (int64_t r = 0; r < rows; ++r) {
+    Floats_ sums[kFloats];
 #pragma GCC unroll 16
-      for (int i = 0; i < kFloats; ++i) {
-        const float* key = keys + (j + i < n ? j + i : n - 1) * step;
-        sums[i] = Floats_{};
-        for (int64_t c = 0; c < width; c += kFloats) sums[i] += loose(q + r * width + c) * loose(key + c);
-      }
-      add_lanes<kFloats / 2>(sums);
-      put_loose(x + r * kKeyStride + j, sums[0]);
+    for (int i = 0; i < kFloats; ++i) {
+      const float* key = keys + (j + i < n ? j + i : n - 1) * step;
+      sums[i] = Floats_{};
+      for (int64_t c = 0; c < width; c += kFloats) sums[i] += loose(q + r * width + c) * loose(key + c);
     }
+    add_lanes<kFloats / 2>(sums);
+    put_loose(x + r * kKeyStride + j, sums[0]);
+  }
 }
 #endif
 inline void transpose(const float* from, int64_t step, int64_t rows, int64_t width, float* to) {
@@ -296,24 +295,27 @@ struct AttendBlock : AttentionForward {
   };
   const std::vector<Position>& blocks;
   const Exec& exec;
+  // Heads that an item takes. Of few queries many: then keys and values are read from end to end, as they lie.
+  int64_t together;
 
   void operator()(int64_t item) const {
-    const int64_t h = item / int64_t(blocks.size()), g = key_head(h);
     const auto [s, first] = blocks[item % blocks.size()];
+    const int64_t h = item / int64_t(blocks.size()) * together, g = key_head(h), some = std::min(together, heads - h);
     const Block<T> block(*this, s);
     const int64_t m = std::min(kBlockOfQueries, block.pairs.queries.length() - first), broad = whole(width),
-                  out_broad = whole(value_width);
-    Workspace memory(m * (broad + out_broad) + kKeysAtOnce * (broad + out_broad) +
-                     (broad + kQueriesAtOnce) * kKeyStride + 2 * kBlockOfQueries);
-    float *q = memory.take(m * broad), *sums = memory.take(m * out_broad), *k = memory.take(kKeysAtOnce * broad);
-    float *v = memory.take(kKeysAtOnce * out_broad), *transposed = memory.take(broad * kKeyStride);
-    float *x = memory.take(kQueriesAtOnce * kKeyStride), *top = memory.take(kBlockOfQueries),
-          *total = memory.take(kBlockOfQueries);
-    const bool few = LOD_LANES >= 8 && m <= kFewQueries;
-    block.lay_out_queries(first, m, h, q);
-    std::fill(sums, sums + m * out_broad, 0.f);
-    std::fill(top, top + m, -INFINITY);
-    std::fill(total, total + m, 0.f);
+                  out_broad = whole(value_width), most = std::max(some * m, kQueriesAtOnce);
+    Workspace memory(some * m * (broad + out_broad + 2) + kKeysAtOnce * (broad + out_broad) +
+                     (broad + most) * kKeyStride);
+    float *q = memory.take(some * m * broad), *sums = memory.take(some * m * out_broad);
+    float *k = memory.take(kKeysAtOnce * broad), *v = memory.take(kKeysAtOnce * out_broad);
+    float *transposed = memory.take(broad * kKeyStride), *x = memory.take(most * kKeyStride);
+    float *top = memory.take(some * m), *total = memory.take(some * m);
+    const bool few = m <= kFewQueries;
+    const int64_t at_once = few ? kFloats : kKeysAtOnce;
+    for (int64_t o = 0; o < some; ++o) block.lay_out_queries(first, m, h + o, q + o * m * broad);
+    std::fill(sums, sums + some * m * out_broad, 0.f);
+    std::fill(top, top + some * m, -INFINITY);
+    std::fill(total, total + some * m, 0.f);
     const Range seen{block.pairs.keys_of(first).begin, block.pairs.keys_of(first + m - 1).end};
     for (int64_t j = seen.begin / kKeysAtOnce * kKeysAtOnce; j < seen.end; j += kKeysAtOnce) {
       const int64_t n = std::min(kKeysAtOnce, block.pairs.keys.length() - j);
@@ -326,30 +328,35 @@ struct AttendBlock : AttentionForward {
         const Range c = block.columns(first + i, rows, j, n);
         if (c.begin >= c.end) continue;
 #if LOD_LANES >= 8
-        if (few) dots(q, rows, broad, keys_.rows, keys_.step, n, c, x);
-        else
+        for (int64_t at = c.begin; few && at < c.end; at += at_once)
+          for (int64_t o = 0; o < some; ++o)
+            dots(q + o * m * broad, rows, broad, keys_.rows + (key_head(h + o) - g) * width, keys_.step, n, at,
+                 x + o * rows * kKeyStride);
 #endif
+        if (!few)
           product_of_sides<false>({rows, whole(c.end) - c.begin, width, q + i * broad, broad, transposed + c.begin,
                                    kKeyStride, x + c.begin, kKeyStride, false});
-        for (int64_t r = 0; r < rows; ++r) {
-          float *scores = x + r * kKeyStride, *sum = sums + (i + r) * out_broad;
-          block.finish(scores, first + i + r, j, h, c);
-          const float before = top[i + r], now = std::max(before, largest(scores, c)),
-                      by = now == -INFINITY ? 0.f : now;
+        for (int64_t r = 0; r < some * rows; ++r) {
+          const int64_t o = r / rows, query_ = first + i + r % rows, own = o * m + i + r % rows;
+          float *scores = x + r * kKeyStride, *sum = sums + own * out_broad;
+          block.finish(scores, query_, j, h + o, c);
+          const float before = top[own], now = std::max(before, largest(scores, c)), by = now == -INFINITY ? 0.f : now;
           const float less = exp_below(before - by);
-          total[i + r] = total[i + r] * less + exponentials(scores, c, by);
-          if (seed) drop(kept(block.pairs.queries.begin + first + i + r, h), j, c, scores, scores);
-          top[i + r] = now;
+          total[own] = total[own] * less + exponentials(scores, c, by);
+          if (seed) drop(kept(block.pairs.queries.begin + query_, h + o), j, c, scores, scores);
+          top[own] = now;
           if (less != 1.f)
             for (int64_t d = 0; d < out_broad; ++d) sum[d] *= less;
         }
-        product_of_sides<false>({rows, out_broad, c.end - c.begin, x + c.begin, kKeyStride,
-                                 values.rows + c.begin * values.step, values.step, sums + i * out_broad, out_broad,
-                                 true});
+        for (int64_t at = c.begin; at < c.end; at += at_once)
+          for (int64_t o = 0; o < some; ++o)
+            product_of_sides<false>({rows, out_broad, std::min(at_once, c.end - at), x + o * rows * kKeyStride + at,
+                                     kKeyStride, values.rows + (key_head(h + o) - g) * value_width + at * values.step,
+                                     values.step, sums + (o * m + i) * out_broad, out_broad, true});
       }
     }
-    for (int64_t i = 0; i < m; ++i) {
-      const int64_t at = (block.pairs.queries.begin + first + i) * heads + h;
+    for (int64_t i = 0; i < some * m; ++i) {
+      const int64_t at = (block.pairs.queries.begin + first + i % m) * heads + h + i / m;
       const float by = total[i] == 0.f ? 0.f : 1.f / total[i];
       put_back(sums + i * out_broad, 1, value_width, by, static_cast<T*>(out) + at * value_width, 0);
       static_cast<float*>(logsumexp)[at] = total[i] == 0.f ? -INFINITY : top[i] + std::log(total[i]);
@@ -360,11 +367,20 @@ struct AttendBlock : AttentionForward {
 template <class T>
 void attend_in_blocks(const Exec& exec, const AttentionForward& a) {
   std::vector<typename AttendBlock<T>::Position> blocks;
-  for (int64_t s = 0; s < a.segments; ++s)
-    for (int64_t i = 0, n = rows_of(a.query_offsets, s, a.queries).length(); i < n; i += kBlockOfQueries)
-      blocks.push_back({s, i});
-  const int64_t items = a.heads * int64_t(blocks.size());
-  each(exec, items, a.cost(items), AttendBlock<T>{{a}, blocks, exec});
+  int64_t longest = 0, together = 1;
+  for (int64_t s = 0; s < a.segments; ++s) {
+    const int64_t n = rows_of(a.query_offsets, s, a.queries).length();
+    longest = std::max(longest, n);
+    for (int64_t i = 0; i < n; i += kBlockOfQueries) blocks.push_back({s, i});
+  }
+  const int64_t count = int64_t(blocks.size());
+  const bool where_they_are = std::is_same_v<T, float> && a.width % kFloats == 0 && a.value_width % kFloats == 0;
+  if (where_they_are && longest <= kFewQueries && count) {  // as many items as threads
+    const int64_t groups = std::min(a.heads, (exec.threads() + count - 1) / count);
+    together = (a.heads + groups - 1) / groups;
+  }
+  const int64_t items = (a.heads + together - 1) / together * count;
+  each(exec, items, a.cost(items), AttendBlock<T>{{a}, blocks, exec, together});
 }
 
 // A sequence and a head of its keys, with all heads of the queries that share it; all heads, if they share a bias.

@@ -39,6 +39,7 @@ class Buffer {
 namespace lod::LOD_LEVEL {
 
 constexpr int kTile = LOD_LANES == 16 ? 14 : 6;  // 28 of 32 registers hold sums, or 12 of 16
+constexpr int kTurned = LOD_LANES == 16 ? 14 : 8;  // rows that a right side is turned for as it is read
 template <class T>
 constexpr int kLanes = LOD_LANES * 4 / int(sizeof(T));
 template <class T>
@@ -171,6 +172,35 @@ void tile(const Tile<T>& t) {
     }
 }
 
+// kRows rows against columns [first, first + kLanes) of a right side whose columns are rows in memory: squares of it
+// are turned, and used in the registers where they are. Few rows of memory at a time are what processors read ahead.
+template <class T, int kRows>
+void turned_tile(const PackArguments<T>& right, int64_t first, const Tile<T>& t) {
+  constexpr int kLanes = lod::LOD_LEVEL::kLanes<T>;
+  const T* from = right.from + first * right.column_stride;
+  Vector<T> sum[kRows];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) sum[i] = Vector<T>{};
+  int64_t low = 0;
+  for (const T* a = t.a; low + kLanes <= t.k; low += kLanes, a += kLanes * kRows) {
+    Vector<T> square[kLanes];
+#pragma GCC unroll 16
+    for (int j = 0; j < kLanes; ++j) square[j] = load(from + j * right.column_stride + low);
+    turn<T, 1>(square);
+#pragma GCC unroll 16
+    for (int k = 0; k < kLanes; ++k)
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) sum[i] += a[k * kRows + i] * square[k];
+  }
+  for (; low < t.k; ++low) {
+    Vector<T> column;
+    for (int j = 0; j < kLanes; ++j) column[j] = from[j * right.column_stride + low];
+    for (int i = 0; i < kRows; ++i) sum[i] += t.a[low * kRows + i] * column;
+  }
+  for (int i = 0; i < kRows; ++i)
+    store(t.c + i * t.c_stride + first, t.init ? sum[i] + load(t.init + i * t.init_stride + first) : sum[i]);
+}
+
 template <class T, int kRows>
 void rows_across(int64_t k, const T* const* a, T* to) {  // a[i][k]
   for (int64_t r = 0; r < k; ++r)
@@ -183,12 +213,13 @@ struct ForRows {  // what a number of rows takes
   void (*one_panel)(const Tile<T>&);
   void (*panels)(const Tile<T>&);
   int64_t at_once;  // panels that it takes at a time
+  void (*turned)(const PackArguments<T>&, int64_t, const Tile<T>&);
   void (*across)(int64_t, const T* const*, T*);
 };
 template <class T, int kRows>
 constexpr ForRows<T> for_rows() {
   constexpr int kPanels = kRows * 8 <= kTile * 2 ? 4 : kRows * 4 <= kTile * 2 ? 2 : 1;
-  return {tile<T, kRows, 1>, tile<T, kRows, kPanels>, kPanels, rows_across<T, kRows>};
+  return {tile<T, kRows, 1>, tile<T, kRows, kPanels>, kPanels, turned_tile<T, kRows>, rows_across<T, kRows>};
 }
 template <class T, int... kIndex>
 const ForRows<T>* table_of(std::integer_sequence<int, kIndex...>) {
@@ -197,13 +228,20 @@ const ForRows<T>* table_of(std::integer_sequence<int, kIndex...>) {
 }
 template <class T>
 const ForRows<T>& by_rows(int64_t rows) {
-  return table_of<T>(std::make_integer_sequence<int, kTile>{})[rows];
+  return table_of<T>(std::make_integer_sequence<int, std::max(kTile, kTurned)>{})[rows];
 }
 
-// Rows [0, m) cut into equal blocks of at most kTile.
+// Whether so few rows meet a right side whose columns are rows in memory that it is turned as it is read.
+template <class T>
+bool turns(const Product<T>& p, int64_t rows) {
+  return rows <= kTurned && p.unpacked && p.unpacked->row_stride == 1;
+}
+
+// Rows [0, m) cut into equal blocks of at most kTile; one block, if the right side is turned for it.
 struct Blocks {
   int64_t m, count;
-  explicit Blocks(int64_t m) : m(m), count((m + kTile - 1) / kTile) {}
+  template <class T>
+  Blocks(const Product<T>& p, int64_t m) : m(m), count(turns(p, m) ? 1 : (m + kTile - 1) / kTile) {}
   int64_t begin(int64_t i) const { return m * i / count; }
   int64_t rows(int64_t i) const { return begin(i + 1) - begin(i); }
 };
@@ -211,8 +249,8 @@ struct Blocks {
 // Rows [begin, begin + rows) of the left side, packed.
 template <class T>
 void pack_left(const Product<T>& p, int64_t begin, int64_t rows, T* to) {
-  const Blocks blocks(rows);
-  const T* from[kTile];
+  const Blocks blocks(p, rows);
+  const T* from[std::max(kTile, kTurned)];
   if (!p.windows) {
     for (int64_t b = 0; b < blocks.count; ++b) {
       for (int64_t i = 0; i < blocks.rows(b); ++i) from[i] = p.a + (begin + blocks.begin(b) + i) * p.a_stride;
@@ -225,7 +263,7 @@ void pack_left(const Product<T>& p, int64_t begin, int64_t rows, T* to) {
   int64_t s = segment_of(w.offsets, w.segments, begin);
   for (int64_t b = 0; b < blocks.count; ++b) {
     const int64_t first = begin + blocks.begin(b), count = blocks.rows(b);
-    Range range[kTile];
+    Range range[std::max(kTile, kTurned)];
     for (int64_t i = 0; i < count; ++i) {
       while (w.offsets[s + 1] <= first + i) ++s;
       range[i] = {w.offsets[s], w.offsets[s + 1]};
@@ -244,8 +282,13 @@ void pack_left(const Product<T>& p, int64_t begin, int64_t rows, T* to) {
 template <class T>
 void some_panels(const Product<T>& p, const T* packed, int64_t first, int64_t last) {
   constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
-  const Blocks blocks(p.m);
+  const Blocks blocks(p, p.m);
   const int64_t at_once = blocks.count == 1 ? by_rows<T>(p.m).at_once : 1;
+  if (turns(p, p.m)) {
+    const Tile<T> t{p.k, packed, nullptr, 0, p.c, p.c_stride, p.init, p.init_stride, kPanel};
+    for (; first < last && (first + 1) * kPanel <= p.n; ++first)
+      for (const int64_t half : {0, kPanel / 2}) by_rows<T>(p.m).turned(*p.unpacked, first * kPanel + half, t);
+  }
   static thread_local Buffer<T> turned;
   if (p.unpacked) turned.grow(at_once * kPanel * p.k);
   for (int64_t panel = first; panel < last;) {

@@ -54,6 +54,7 @@ LOD_FN Floats smaller(Floats a, Floats b) { return Floats(_mm256_min_ps(__m256(b
 template <class R>
 LOD_FN Floats join(Floats a, Floats b) {
   if constexpr (std::is_base_of_v<Sum, R>) return a + b;
+  else if constexpr (std::is_same_v<R, Prod>) return a * b;
   else return keep_nan(std::is_same_v<R, Max> ? larger(a, b) : smaller(a, b), b);
 }
 

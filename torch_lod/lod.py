@@ -12,7 +12,7 @@ from .dynamo import compiling, failing, holds, symbols, whole_number
 from .errors import LoDIndexError, LoDTypeError, LoDValueError, border, named, public, shown
 from .ops.composed.rows import levels_of_runs
 from .partition import Partition, Runs, uploaded_runs
-from .validate import host_integers, host_levels, level_names_of, sums, whole, with_memory
+from .validate import host_integers, host_levels, level_names_of, sums, whole
 
 _check_lod, _take_runs = torch.ops.torch_lod.check_lod.default, torch.ops.torch_lod.take_runs.default
 _HOST = torch.device("cpu")
@@ -318,10 +318,10 @@ class LoD(Partition):
         k, j = self.locate(path)
         return self.cut(k, j, j + 1)[0]
 
+    @public
     def runs(self, k: int, starts: Tensor, lengths: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """New sequences of level k, each a run of elements of that level, with the levels below; and the rows that they
         consist of. Starts must be valid indices even for empty runs. `all_of_it`: every element is taken once."""
-        with_memory(starts, lengths)
         if not compiling():
             return self._taken(k, *_take_runs(self.levels[k + 1 :], starts, lengths, self.elements_at(k), True))
 
@@ -331,9 +331,9 @@ class LoD(Partition):
         levels, begin, taken = levels_of_runs(self.levels[k + 1 :], starts, lengths, count)
         return self._taken(k, [*levels, taken][: self.depth - k + 1], begin, self.rows if all_of_it else -1)
 
+    @public
     def take(self, k: int, index: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
         """The sequences of level k at `index`, with the levels below; and the rows that they consist of."""
-        with_memory(index)
         offsets = self.levels[k]
         if compiling():
             starts = offsets[:-1][index]

@@ -51,8 +51,8 @@ def run_layers(
             rows = rows.to(autocast)
         sides = []
         for back in (False, True)[: 1 + bidirectional]:
-            first: list[Any] = [t if t is None else t[len(finals)].to(rows.dtype) for t in states]
-            weights = [t if t is None else t.to(rows.dtype) for t in directions[len(finals)]]
+            first: list[Any] = [t if t is None else _of(rows.dtype, t[len(finals)]) for t in states]
+            weights = [_of(rows.dtype, t) for t in directions[len(finals)]]
             hidden, cells = _along(cell, rows, weights, first, offsets, back)
             end = lod.end_rows_at(k, not back, device)
             final = [ops.gather_rows(t, end) for t in (hidden, cells) if t is not None]
@@ -61,7 +61,13 @@ def run_layers(
             finals.append(final)
             sides.append(hidden)
         rows = sides[0] if len(sides) == 1 else torch.cat(sides, 1)
+    if len(finals) == 1:
+        return rows, [state.unsqueeze(0) for state in finals[0]]
     return rows, [torch.stack(state) for state in zip(*finals, strict=True)]
+
+
+def _of(dtype: torch.dtype, t: Tensor | None) -> Tensor | None:
+    return t if t is None or t.dtype == dtype else t.to(dtype)
 
 
 _OPERATORS = {"lstm": ops.lstm, "gru": ops.gru, "rnn_tanh": ops.rnn, "rnn_relu": ops.rnn}

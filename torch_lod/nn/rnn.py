@@ -75,6 +75,10 @@ class _Recurrent(torch.nn.Module):
         usual |= {"level": -1} | ({"nonlinearity": "tanh"} if hasattr(self, "nonlinearity") else {})
         return f"{self.input_size}, {self.hidden_size}{unusual(self, usual)}"
 
+    def _weight(self, name: str) -> Tensor:
+        found = self._parameters.get(name)  # half the time of getattr, which finds what a parametrization makes
+        return getattr(self, name) if found is None else found
+
     def _run(self, input: LoDTensor, states: dict[str, Tensor | None]) -> tuple[LoDTensor, list[Tensor]]:
         s = along(input, self.level, "input")
         if s.rows.dim() != 2 or s.rows.shape[1] != self.input_size:
@@ -88,7 +92,7 @@ class _Recurrent(torch.nn.Module):
                 raise LoDTypeError(f"expected {name} as a tensor, got {type(state).__name__}")
             if tuple(state.shape) != shape:
                 raise LoDValueError(f"expected {name} of shape {shape}, got {tuple(state.shape)}")
-        weights = [Direction(**{part: getattr(self, name) for part, name in names.items()}) for names in self._names]
+        weights = [Direction(**{part: self._weight(name) for part, name in names.items()}) for names in self._names]
         dropout, initial = self.dropout if self.training else 0.0, list(states.values())
         rows, finals = run_layers(self.cell, s.rows, s.lod, s.k, weights, initial, self.bidirectional, dropout)
         return s.keep(rows), finals

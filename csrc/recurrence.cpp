@@ -171,7 +171,7 @@ struct Plan {
 const void* read(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 void* write(const Tensor& t) { return t.mutable_data_ptr(); }
 
-Tensor first(const Tensor& t, int64_t rows) { return t.narrow(0, 0, rows); }
+Tensor first(const Tensor& t, int64_t rows) { return t.size(0) == rows ? t : t.narrow(0, 0, rows); }
 
 Tensor project(const Tensor& values, const Tensor& weight, const OptionalTensor& bias) {
   Tensor out = at::empty({values.size(0), weight.size(0)}, values.options());
@@ -333,24 +333,18 @@ TwoTensors gru(const Layer& l) {
   const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1;
   if (out.numel() == 0) return {out, saved};
   const Plan plan(offsets, values, l.reverse);
-  OptionalTensor bias = l.bias_ih, bias_n;
-  if (l.bias_hh) {  // the part of n stays apart, since the reset gate multiplies it
-    bias_n = l.bias_hh->narrow(0, 2 * width, width).contiguous();
-    bias = l.bias_ih ? l.bias_ih->clone() : at::zeros({3 * width}, values.options());
-    bias->narrow(0, 0, 2 * width).add_(l.bias_hh->narrow(0, 0, 2 * width));
-  }
-  const Tensor gates = project(readable(values), readable(l.weight_ih), bias);
+  const Tensor gates = project(readable(values), readable(l.weight_ih), l.bias_ih);
   const Factor weights = states_weight(l, plan);
-  const Tensor hidden = at::empty({n, 3 * width}, values.options());
+  const Tensor hidden = at::empty({n, 3 * width}, values.options()), bias = readable(l.bias_hh);
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::zeros({n, width}, values.options());
   Watch watch;
   for (int64_t t = 0; t < plan.steps(); ++t) {
     watch.look();
     const bool carried = t > 0 || l.h_0;
-    if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
+    if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]), bias);
     LOD_RUN(values, gru_forward, floating_type("gru", values),
-            GruForward{plan.at(t, width), read(gates), carried ? read(hidden) : nullptr,
-                       read(bias_n.value_or(Tensor())), write(saved), write(out), write(h)});
+            GruForward{plan.at(t, width), read(gates), read(carried ? hidden : bias), carried ? 3 * width : 0,
+                       write(saved), write(out), write(h)});
   }
   return {out, saved};
 }

@@ -27,8 +27,8 @@ struct LstmBackward : Step {
 };
 struct GruForward : Step {
   const void* gates;   // (rows, 3 width) the inputs' share of r, z, n
-  const void* hidden;  // (alive, 3 width), null when all states are zero
-  const void* bias_n;  // (width), null for zeros
+  const void* hidden;  // (alive, 3 width) the states' share with their bias, null for zeros
+  int64_t apart;       // from one row of it to the next; 0: one row for all
   void* saved;         // (rows, 4 width) r, z, n and the states' share of n
   void *out, *h;
 };
@@ -132,7 +132,7 @@ struct LstmBackwardKernel : LstmBackward {
   }
 };
 
-// r, z = sigmoid(...), n = tanh(x_n + r (W h' + b_n)); h = (1 - z) n + z h'
+// r, z = sigmoid(...), n = tanh(x_n + r (W h' + b)); h = (1 - z) n + z h'
 // (Cho et al. 2014, in torch.nn.GRU's form)
 template <class T>
 struct GruForwardKernel : GruForward {
@@ -141,14 +141,14 @@ struct GruForwardKernel : GruForward {
     using A = acc_t<T>;
     const int64_t row_ = row(j), from = j * width + u;
     const T* x = static_cast<const T*>(gates) + row_ * 3 * width + u;
-    const int64_t y = j * 3 * width + u;
+    const int64_t y = j * apart + u;
     T *keep = static_cast<T*>(saved) + row_ * 4 * width + u, *out_ = static_cast<T*>(out) + row_ * width + u;
     T* h_ = static_cast<T*>(h) + from;
     A s[4][W], state[W];
     for (int k = 0; k < W; ++k) {
       const A r = sigmoid_of(A(x[k]) + value<T>(hidden, y + k));
       const A z = sigmoid_of(A(x[width + k]) + value<T>(hidden, y + width + k));
-      const A m = value<T>(hidden, y + 2 * width + k) + value<T>(bias_n, u + k);
+      const A m = value<T>(hidden, y + 2 * width + k);
       const A n = tanh_of(A(x[2 * width + k]) + r * m);
       state[k] = n + z * (A(h_[k]) - n);
       s[0][k] = r, s[1][k] = z, s[2][k] = n, s[3][k] = m;

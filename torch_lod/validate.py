@@ -89,7 +89,7 @@ def _from_tensor(what: str, data: Tensor) -> Tensor:
         raise LoDValueError(f"expected {what} with 1 dimension, got {data.dim()}")
     with without_policy():
         with_memory(data)
-        host = data.detach().to(_HOST, torch.int64, copy=True, memory_format=torch.contiguous_format)
+        host = data.to(_HOST, torch.int64, copy=True, memory_format=torch.contiguous_format)
         if not (data.is_cpu or compiling()):
             torch.ops.torch_lod.check_errors(False)  # the GPU has been waited for
         if data.dtype == torch.uint64 and bool((host < 0).any()):
@@ -134,8 +134,7 @@ def host_levels(what: str, levels) -> list[Tensor]:
 def sums(lengths: Tensor) -> Tensor:
     if compiling():  # compiled code does not write into part of a tensor
         return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
-    offsets = lengths.new_empty(lengths.numel() + 1)
-    offsets[0] = 0
+    offsets = lengths.new_zeros(lengths.numel() + 1)
     torch.cumsum(lengths, 0, out=offsets[1:])
     return offsets
 

@@ -66,9 +66,14 @@ struct PreviousRowsKernel : PreviousRows {
   }
 };
 
-template <class T>
-LOD_FN acc_t<T> value(const void* base, int64_t i) {
-  return base ? acc_t<T>(static_cast<const T*>(base)[i]) : acc_t<T>(0);
+// W numbers from i on, zeros if there are none. Asked number by number, compilers load under a mask from no address, for
+// which some processors take hundreds of cycles.
+template <class T, int W>
+LOD_FN void numbers(const void* base, int64_t i, acc_t<T>* to) {
+  if (base)
+    for (int k = 0; k < W; ++k) to[k] = acc_t<T>(static_cast<const T*>(base)[i + k]);
+  else
+    for (int k = 0; k < W; ++k) to[k] = acc_t<T>(0);
 }
 
 // i, f, o = sigmoid(z), g = tanh(z_g); c = f c' + i g; h = o tanh(c)
@@ -113,13 +118,16 @@ struct LstmBackwardKernel : LstmBackward {
     const T* z = static_cast<const T*>(gates) + r * 4 * width + u;
     T *dz = static_cast<T*>(grad_gates) + r * 4 * width + u, *side = static_cast<T*>(packed) + j * 4 * width + u;
     T *dh_ = static_cast<T*>(dh) + from, *dc_ = static_cast<T*>(dc) + from;
-    A before[W], d[4][W], carry[W];
-    for (int k = 0; k < W; ++k) before[k] = t ? value<T>(cells, at - step * width + k) : value<T>(c_0, from + k);
+    A before[W], now[W], from_out[W], from_cells[W], d[4][W], carry[W];
+    numbers<T, W>(t ? cells : c_0, t ? at - step * width : from, before);
+    numbers<T, W>(cells, at, now);
+    numbers<T, W>(grad_out, at, from_out);
+    numbers<T, W>(grad_cells, at, from_cells);
     for (int k = 0; k < W; ++k) {
       const A i = A(z[k]), f = A(z[width + k]), g = A(z[2 * width + k]), o = A(z[3 * width + k]);
-      const A squashed = tanh_of(value<T>(cells, at + k));
-      const A dstate = value<T>(grad_out, at + k) + A(dh_[k]);
-      const A dcell = value<T>(grad_cells, at + k) + A(dc_[k]) + dstate * o * (A(1) - squashed * squashed);
+      const A squashed = tanh_of(now[k]);
+      const A dstate = from_out[k] + A(dh_[k]);
+      const A dcell = from_cells[k] + A(dc_[k]) + dstate * o * (A(1) - squashed * squashed);
       d[0][k] = dcell * g * i * (A(1) - i);
       d[1][k] = dcell * before[k] * f * (A(1) - f);
       d[2][k] = dcell * i * (A(1) - g * g);
@@ -144,11 +152,10 @@ struct GruForwardKernel : GruForward {
     const int64_t y = j * apart + u;
     T *keep = static_cast<T*>(saved) + row_ * 4 * width + u, *out_ = static_cast<T*>(out) + row_ * width + u;
     T* h_ = static_cast<T*>(h) + from;
-    A s[4][W], state[W];
+    A s[4][W], state[W], share[3][W];
+    for (int q = 0; q < 3; ++q) numbers<T, W>(hidden, y + q * width, share[q]);
     for (int k = 0; k < W; ++k) {
-      const A r = sigmoid_of(A(x[k]) + value<T>(hidden, y + k));
-      const A z = sigmoid_of(A(x[width + k]) + value<T>(hidden, y + width + k));
-      const A m = value<T>(hidden, y + 2 * width + k);
+      const A r = sigmoid_of(A(x[k]) + share[0][k]), z = sigmoid_of(A(x[width + k]) + share[1][k]), m = share[2][k];
       const A n = tanh_of(A(x[2 * width + k]) + r * m);
       state[k] = n + z * (A(h_[k]) - n);
       s[0][k] = r, s[1][k] = z, s[2][k] = n, s[3][k] = m;
@@ -169,11 +176,12 @@ struct GruBackwardKernel : GruBackward {
     T *dx = static_cast<T*>(grad_gates) + row_ * 3 * width + u,
       *dy = static_cast<T*>(grad_hidden) + row_ * 3 * width + u;
     T *side = static_cast<T*>(packed) + j * 3 * width + u, *dh_ = static_cast<T*>(dh) + from;
-    A before[W], d[4][W], carry[W];
-    for (int k = 0; k < W; ++k) before[k] = t ? value<T>(out, at - step * width + k) : value<T>(h_0, from + k);
+    A before[W], from_out[W], d[4][W], carry[W];
+    numbers<T, W>(t ? out : h_0, t ? at - step * width : from, before);
+    numbers<T, W>(grad_out, at, from_out);
     for (int k = 0; k < W; ++k) {
       const A r = A(s[k]), z = A(s[width + k]), n = A(s[2 * width + k]), m = A(s[3 * width + k]);
-      const A dstate = value<T>(grad_out, at + k) + A(dh_[k]);
+      const A dstate = from_out[k] + A(dh_[k]);
       const A dn = dstate * (A(1) - z) * (A(1) - n * n);
       d[0][k] = dn * m * r * (A(1) - r);
       d[1][k] = dstate * (before[k] - n) * z * (A(1) - z);
@@ -199,7 +207,8 @@ struct RnnForwardKernel : RnnForward {
     const int64_t from = j * width + u;
     T *out_ = static_cast<T*>(out) + row(j) * width + u, *h_ = static_cast<T*>(h) + from;
     A x[W];
-    for (int k = 0; k < W; ++k) x[k] = A(out_[k]) + value<T>(hidden, from + k);
+    numbers<T, W>(hidden, from, x);
+    for (int k = 0; k < W; ++k) x[k] += A(out_[k]);
     if (relu)
       for (int k = 0; k < W; ++k) x[k] = x[k] < A(0) ? A(0) : x[k];
     else
@@ -216,10 +225,12 @@ struct RnnBackwardKernel : RnnBackward {
     const int64_t at = row(j) * width + u, from = j * width + u;
     T *dz = static_cast<T*>(grad_gates) + at, *side = static_cast<T*>(packed) + from;
     const T* dh_ = static_cast<const T*>(dh) + from;
-    A d[W];
+    A now[W], d[W];
+    numbers<T, W>(out, at, now);
+    numbers<T, W>(grad_out, at, d);
     for (int k = 0; k < W; ++k) {
-      const A h = value<T>(out, at + k), slope = relu ? (h > A(0) ? A(1) : A(0)) : A(1) - h * h;
-      d[k] = (value<T>(grad_out, at + k) + A(dh_[k])) * slope;
+      const A h = now[k], slope = relu ? (h > A(0) ? A(1) : A(0)) : A(1) - h * h;
+      d[k] = (d[k] + A(dh_[k])) * slope;
     }
     for (int k = 0; k < W; ++k) side[k] = dz[k] = T(d[k]);
   }

@@ -66,8 +66,8 @@ struct PreviousRowsKernel : PreviousRows {
   }
 };
 
-// W numbers from i on, zeros if there are none. Asked number by number, compilers load under a mask from no address, for
-// which some processors take hundreds of cycles.
+// W numbers from i on, zeros if there are none. Asked number by number, compilers load under a mask from no address,
+// for which some processors take hundreds of cycles.
 template <class T, int W>
 LOD_FN void numbers(const void* base, int64_t i, acc_t<T>* to) {
   if (base)

@@ -16,7 +16,7 @@ ROWS = 60_000  # a minute of attention, on one thread
 OFFSETS = torch.tensor([0, ROWS])
 
 
-def interrupted(call, after: float) -> float:
+def interrupted(name: str, call, after: float) -> float:
     """The seconds from Ctrl-C, which comes `after` seconds of the call, to its end."""
     sent = []
 
@@ -34,7 +34,7 @@ def interrupted(call, after: float) -> float:
         return ended - sent[0]
     finally:
         timer.cancel()
-    raise AssertionError("finished")
+    raise AssertionError(f"{name} finished; Ctrl-C was {'' if sent else 'not yet '}sent")
 
 
 def resident() -> int:
@@ -59,10 +59,10 @@ def main(threads: int) -> None:
         "gradient of a recurrence": lambda: loss.backward(),
     }
     for name, call in calls.items():
-        print(f"{name}: {interrupted(call, 0.3):.3f} s")
+        print(f"{name}: {interrupted(name, call, 0.3):.3f} s")
     before = resident()
     for _ in range(3):
-        interrupted(calls["attention"], 0.2)
+        interrupted("attention", calls["attention"], 0.2)
     assert resident() - before < 32 * 2**20, (before, resident())
 
     part = q[:8000].contiguous()

@@ -62,9 +62,29 @@ struct ReduceKernel {
         using Join = std::conditional_t<std::is_base_of_v<Sum, R>, Sum, R>;
         rows.template reduce_all<Join>(values, g.offsets, first, last, share, pad, out);
       });
+    else if constexpr (std::is_same_v<R, Prod>) return g.width == 1 && numbers(first, last);
     else return false;
   }
 #endif
+  // Rows of one number, several at a time.
+  bool numbers(int64_t first, int64_t last) const {
+    using A = acc_t<T>;
+    constexpr int64_t lanes = 16;
+    for (int64_t s = first; s < last; ++s) {
+      int64_t r = g.offsets[s];
+      const int64_t end = g.offsets[s + 1], n = end - r;
+      A part[lanes];
+      for (A& p : part) p = R::template none<A>();
+      for (; r + lanes <= end; r += lanes)
+        for (int64_t k = 0; k < lanes; ++k) part[k] = R::join(part[k], A(values[r + k]));
+      A total = R::template none<A>();
+      if (n >= lanes)
+        for (const A& p : part) total = R::join(total, p);
+      for (; r < end; ++r) total = R::join(total, A(values[r]));
+      out[s] = n ? T(R::finish(total, n)) : pad;
+    }
+    return true;
+  }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     using A = acc_t<T>;

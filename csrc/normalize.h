@@ -1,33 +1,32 @@
 // Shape "segment", normalised: softmax and its logarithm, the logarithm of its sum, mean and variance. Kernel text, see
 // torch_lod/device.h.
 //
-// Sums are in blocks of kBlock rows counted from a segment's own start, as in segment.h. Softmax is worked out in
-// float32, of float64 in float64; mean and variance always in float64, where no square of a float32 overflows.
+// Rows are gone over in blocks, see core/blocks.h. Softmax is worked out in float32, of float64 in float64; mean and
+// variance always in float64, where no square of a float32 overflows.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_NORMALIZE_ARGUMENTS
 #define LOD_NORMALIZE_ARGUMENTS
-#include "torch_lod/lod_view.h"
-#include "torch_lod/reducer.h"
+#include "core/block_view.h"
 namespace lod {
 
-struct SoftmaxArguments : LoDView {
+struct SoftmaxArguments : BlockView {
   const void* values;  // backward: the output
   const void* grad;    // null forward
   void* out;
 };
-struct LogsumexpArguments : LoDView {
+struct LogsumexpArguments : BlockView {
   const void* values;
   void* out;
   double pad;
 };
-struct VarArguments : LoDView {
+struct VarArguments : BlockView {
   const void* values;
   void* out;
   double correction, pad;
   bool root;
 };
-struct NormalizeArguments : LoDView {
+struct NormalizeArguments : BlockView {
   const void* values;
   const void* grad;  // null forward
   void* out;
@@ -37,6 +36,7 @@ struct NormalizeArguments : LoDView {
 }  // namespace lod
 #endif
 
+#include "core/blocks.h"
 #if LOD_LANES >= 8
 #include "core/lanes.h"
 #endif
@@ -47,46 +47,52 @@ namespace lod::LOD_LEVEL {
 // NaN, the sum does not.
 template <class T, bool kLog>
 struct SoftmaxKernel {
+  using Part = acc_t<T>;
+  static constexpr int kPasses = 2;
+  static constexpr bool kByRow = true;
   static constexpr bool kKeeps = !kLog && std::is_same_v<T, acc_t<T>>;  // a half type would round what is kept
-  LoDView g;
+  BlockView g;
   const T* values;
   T* out;
 #if LOD_LANES >= 8
-  bool run(int64_t first, int64_t last) const {
+  bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>)
-      return narrow(g.width, g.rows, [&](const auto& rows) {
+      return narrow(exec, g.width, g.rows, [&](const auto& rows) {
         rows.template softmax_all<kLog>(values, g.offsets, first, last, out);
       });
     return false;
   }
 #endif
-  template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = acc_t<T>;
-    const Range range = rows_of(g.offsets, s, g.rows);
-    A top[W], total[W];
-    for (int k = 0; k < W; ++k) top[k] = lowest<A>(), total[k] = 0;
-    for (int64_t r = range.begin; r < range.end; ++r)
-      for (int k = 0; k < W; ++k) top[k] = Max::fast(top[k], A(values[r * g.width + c + k]));
-    for (int64_t block = range.begin; block < range.end; block += kBlock) {
-      const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
-      A part[W];
-      for (int k = 0; k < W; ++k) part[k] = 0;
-      for (int64_t r = block; r < end; ++r) {
-        A e[W];  // apart from the stores, which might be to the same memory for all that a compiler knows
-        for (int k = 0; k < W; ++k) e[k] = exp_below(A(values[r * g.width + c + k]) - top[k]);
+  template <int pass>
+  static LOD_FN Part join(Part a, Part b) {
+    return pass == 0 ? Max::fast(a, b) : a + b;
+  }
+  template <int pass, int W>
+  LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const Part (*found)[W], Part* to) const {
+    Part part[W];
+    for (int k = 0; k < W; ++k) part[k] = pass == 0 ? lowest<Part>() : 0;
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      if constexpr (pass == 0) {
+        for (int k = 0; k < W; ++k) part[k] = Max::fast(part[k], Part(values[r * g.width + c + k]));
+      } else {
+        Part e[W];  // apart from the stores, which might be to the same memory for all that a compiler knows
+        for (int k = 0; k < W; ++k) e[k] = exp_below(Part(values[r * g.width + c + k]) - found[0][k]);
         for (int k = 0; k < W; ++k) part[k] += e[k];
         if constexpr (kKeeps)
           for (int k = 0; k < W; ++k) out[r * g.width + c + k] = e[k];
       }
-      for (int k = 0; k < W; ++k) total[k] += part[k];
     }
-    for (int k = 0; k < W; ++k) total[k] = kLog ? log_above(total[k]) : A(1) / total[k];
-    for (int64_t r = range.begin; r < range.end; ++r)
+    for (int k = 0; k < W; ++k) to[k] = part[k];
+  }
+  template <int W>
+  LOD_FN void finish(const Sequence&, const Range& rows, int64_t c, const Part (*found)[W]) const {
+    Part top[W], shift[W];
+    for (int k = 0; k < W; ++k) top[k] = found[0][k], shift[k] = kLog ? log_above(found[1][k]) : Part(1) / found[1][k];
+    for (int64_t r = rows.begin; r < rows.end; ++r)
       for (int k = 0; k < W; ++k) {
         const int64_t i = r * g.width + c + k;
-        if constexpr (kLog) out[i] = T((A(values[i]) - top[k]) - total[k]);
-        else out[i] = T((kKeeps ? A(out[i]) : exp_below(A(values[i]) - top[k])) * total[k]);
+        if constexpr (kLog) out[i] = T((Part(values[i]) - top[k]) - shift[k]);
+        else out[i] = T((kKeeps ? Part(out[i]) : exp_below(Part(values[i]) - top[k])) * shift[k]);
       }
   }
 };
@@ -94,14 +100,17 @@ struct SoftmaxKernel {
 // dx = y (dy - sum dy y) over the rows of a segment, or kLog, with y the logarithm: dx = dy - e^y sum dy
 template <class T, bool kLog>
 struct SoftmaxBackwardKernel {
-  LoDView g;
+  using Part = acc_t<T>;
+  static constexpr int kPasses = 1;
+  static constexpr bool kByRow = true;
+  BlockView g;
   const T* output;
   const T* grad;
   T* out;
 #if LOD_LANES >= 8
-  bool run(int64_t first, int64_t last) const {
+  bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>)
-      return narrow(g.width, g.rows, [&](const auto& rows) {
+      return narrow(exec, g.width, g.rows, [&](const auto& rows) {
         for (int64_t s = first; s < last; ++s) {
           const int64_t at = g.offsets[s] * g.width;
           rows.template softmax_backward<kLog>(output + at, grad + at, g.offsets[s + 1] * g.width - at, out + at);
@@ -110,23 +119,22 @@ struct SoftmaxBackwardKernel {
     return false;
   }
 #endif
+  template <int>
+  static LOD_FN Part join(Part a, Part b) {
+    return a + b;
+  }
+  template <int, int W>
+  LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const Part (*)[W], Part* part) const {
+    const auto term = [&](int64_t i, int) LOD_INLINE { return kLog ? Part(grad[i]) : Part(output[i]) * Part(grad[i]); };
+    join_rows<W, Sum>(g, rows, c, term, part);
+  }
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = acc_t<T>;
-    const Range range = rows_of(g.offsets, s, g.rows);
-    A total[W];
-    for (int k = 0; k < W; ++k) total[k] = 0;
-    for (int64_t block = range.begin; block < range.end; block += kBlock) {
-      const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
-      A part[W];
-      for (int k = 0; k < W; ++k) part[k] = 0;
-      for (int64_t i = block * g.width + c; i < end * g.width + c; i += g.width)
-        for (int k = 0; k < W; ++k) part[k] += kLog ? A(grad[i + k]) : A(output[i + k]) * A(grad[i + k]);
-      for (int k = 0; k < W; ++k) total[k] += part[k];
-    }
-    for (int64_t i = range.begin * g.width + c; i < range.end * g.width + c; i += g.width)
+  LOD_FN void finish(const Sequence&, const Range& rows, int64_t c, const Part (*found)[W]) const {
+    Part total[W];
+    for (int k = 0; k < W; ++k) total[k] = found[0][k];
+    for (int64_t i = rows.begin * g.width + c; i < rows.end * g.width + c; i += g.width)
       for (int k = 0; k < W; ++k) {
-        const A y = A(output[i + k]), dy = A(grad[i + k]);
+        const Part y = Part(output[i + k]), dy = Part(grad[i + k]);
         out[i + k] = T(kLog ? dy - exp_below(y) * total[k] : y * (dy - total[k]));
       }
   }
@@ -135,162 +143,156 @@ struct SoftmaxBackwardKernel {
 // out[s] = log sum exp(x) over the rows of a segment. Infinities meet as equals, so that their difference is not NaN.
 template <class T>
 struct LogsumexpKernel {
-  LoDView g;
+  using Part = acc_t<T>;
+  static constexpr int kPasses = 2;
+  static constexpr bool kByRow = false;
+  BlockView g;
   const T* values;
   T* out;
   T pad;
 #if LOD_LANES >= 8
-  bool run(int64_t first, int64_t last) const {
+  bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>)
-      return narrow(g.width, g.rows, [&](const auto& rows) {
+      return narrow(exec, g.width, g.rows, [&](const auto& rows) {
         rows.logsumexp_all(values, g.offsets, first, last, pad, out);
       });
     return false;
   }
 #endif
+  template <int pass>
+  static LOD_FN Part join(Part a, Part b) {
+    return pass == 0 ? Max::fast(a, b) : a + b;
+  }
+  template <int pass, int W>
+  LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const Part (*found)[W], Part* to) const {
+    Part part[W];
+    for (int k = 0; k < W; ++k) part[k] = pass == 0 ? lowest<Part>() : 0;
+    for (int64_t r = rows.begin; r < rows.end; ++r)
+      for (int k = 0; k < W; ++k) {
+        const Part v = Part(values[r * g.width + c + k]);
+        if constexpr (pass == 0) part[k] = Max::fast(part[k], v);
+        else part[k] += exp_below(v == found[0][k] ? Part(0) : v - found[0][k]);
+      }
+    for (int k = 0; k < W; ++k) to[k] = part[k];
+  }
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = acc_t<T>;
-    const Range range = rows_of(g.offsets, s, g.rows);
-    T* to = out + s * g.width + c;
-    if (range.length() == 0) {
-      for (int k = 0; k < W; ++k) to[k] = pad;
-      return;
-    }
-    A top[W], total[W];
-    for (int k = 0; k < W; ++k) top[k] = lowest<A>(), total[k] = 0;
-    for (int64_t r = range.begin; r < range.end; ++r)
-      for (int k = 0; k < W; ++k) top[k] = Max::fast(top[k], A(values[r * g.width + c + k]));
-    for (int64_t block = range.begin; block < range.end; block += kBlock) {
-      const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
-      A part[W];
-      for (int k = 0; k < W; ++k) part[k] = 0;
-      for (int64_t r = block; r < end; ++r)
-        for (int k = 0; k < W; ++k) {
-          const A v = A(values[r * g.width + c + k]);
-          part[k] += exp_below(v == top[k] ? A(0) : v - top[k]);
-        }
-      for (int k = 0; k < W; ++k) total[k] += part[k];
-    }
-    for (int k = 0; k < W; ++k) to[k] = T(top[k] + log_above(total[k]));
+  LOD_FN void finish(const Sequence& s, const Range&, int64_t c, const Part (*found)[W]) const {
+    for (int k = 0; k < W; ++k)
+      out[s.index * g.width + c + k] = s.length() ? T(found[0][k] + log_above(found[1][k])) : pad;
   }
 };
 
 // -- mean and variance
 
-// total[k]: the sum over the rows of a segment of f(i, k), i the element in channel k of the strip. Narrow strips sum
-// several rows side by side.
-template <int W, class F>
-LOD_FN void sum_rows(const LoDView& g, const Range& range, int64_t c, const F& f, double* total) {
-  constexpr int U = W < 4 ? 4 / W : 1;
-  for (int k = 0; k < W; ++k) total[k] = 0;
-  for (int64_t block = range.begin; block < range.end; block += kBlock) {
-    const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
-    double part[U * W];
-    for (int k = 0; k < U * W; ++k) part[k] = 0;
-    int64_t r = block;
-    for (; r + U <= end; r += U)
-      for (int u = 0; u < U; ++u)
-        for (int k = 0; k < W; ++k) part[u * W + k] += f((r + u) * g.width + c + k, k);
-    for (; r < end; ++r)
-      for (int k = 0; k < W; ++k) part[k] += f(r * g.width + c + k, k);
-    for (int k = 0; k < U * W; ++k) total[k % W] += part[k];
-  }
-}
+// In the first pass the sum of the rows, in the second that of the squares of their distances from the mean.
 template <class T>
-struct Itself {
-  const T* x;
-  LOD_FN double operator()(int64_t i, int) const { return double(x[i]); }
-};
-template <class T>
-struct Square {  // of the distance from the mean
-  const T* x;
-  const double* mean;
-  LOD_FN double operator()(int64_t i, int k) const {
-    const double z = double(x[i]) - mean[k];
-    return z * z;
-  }
-};
-template <class T>
-struct Covariant {
-  const T *x, *grad;
-  const double* mean;
-  LOD_FN double operator()(int64_t i, int k) const { return double(grad[i]) * (double(x[i]) - mean[k]); }
-};
-
-// The means of W channels of a segment, and the sums of the squares of what is left.
-template <class T, int W>
-struct Moments {
-  double mean[W], squares[W];
-  LOD_FN Moments(const LoDView& g, const T* values, const Range& range, int64_t c) {
-    sum_rows<W>(g, range, c, Itself<T>{values}, mean);
-    for (int k = 0; k < W; ++k) mean[k] /= double(range.length());
-    sum_rows<W>(g, range, c, Square<T>{values, mean}, squares);
-  }
-};
-
-template <class T>
-struct VarKernel {
-  VarArguments g;
+struct MomentsKernel {
+  using Part = double;
   const T* values;
-  T* out;
-  template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    const Range range = rows_of(g.offsets, s, g.rows);
-    T* to = out + s * g.width + c;
-    if (range.length() == 0) {
-      for (int k = 0; k < W; ++k) to[k] = T(acc_t<T>(g.pad));
-      return;
+
+  template <int>
+  static LOD_FN double join(double a, double b) {
+    return a + b;
+  }
+  template <int pass, int W>
+  LOD_FN void moment(const LoDView& g, const Sequence& s, const Range& rows, int64_t c, const double (*found)[W],
+                     double* part) const {
+    if constexpr (pass == 0) {
+      join_rows<W, Sum>(g, rows, c, [&](int64_t i, int) LOD_INLINE { return double(values[i]); }, part);
+    } else {
+      double mean[W];
+      means(s, found, mean);
+      const auto square = [&](int64_t i, int k) LOD_INLINE {
+        const double z = double(values[i]) - mean[k];
+        return z * z;
+      };
+      join_rows<W, Sum>(g, rows, c, square, part);
     }
-    const Moments<T, W> found(g, values, range, c);
-    const double left = double(range.length()) - g.correction, over = left > 0 ? left : 0;
+  }
+  template <int W>
+  static LOD_FN void means(const Sequence& s, const double (*found)[W], double* mean) {
+    for (int k = 0; k < W; ++k) mean[k] = found[0][k] / double(s.length());
+  }
+};
+
+template <class T>
+struct VarKernel : MomentsKernel<T> {
+  static constexpr int kPasses = 2;
+  static constexpr bool kByRow = false;
+  VarArguments g;
+  T* out;
+  template <int pass, int W>
+  LOD_FN void block(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
+    this->template moment<pass>(g, s, rows, c, found, part);
+  }
+  template <int W>
+  LOD_FN void finish(const Sequence& s, const Range&, int64_t c, const double (*found)[W]) const {
+    const double left = double(s.length()) - g.correction, over = left > 0 ? left : 0;
     for (int k = 0; k < W; ++k) {
-      const double variance = found.squares[k] / over;
-      to[k] = T(acc_t<T>(g.root ? ::sqrt(variance) : variance));
+      double result = g.pad;
+      if (s.length()) result = g.root ? ::sqrt(found[1][k] / over) : found[1][k] / over;
+      out[s.index * g.width + c + k] = T(acc_t<T>(result));
     }
   }
 };
 
 // y = (x - mean) / sqrt(variance + eps)
 template <class T>
-struct NormalizeKernel {
+struct NormalizeKernel : MomentsKernel<T> {
+  static constexpr int kPasses = 2;
+  static constexpr bool kByRow = true;
   NormalizeArguments g;
-  const T* values;
   T* out;
+  template <int pass, int W>
+  LOD_FN void block(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
+    this->template moment<pass>(g, s, rows, c, found, part);
+  }
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    const Range range = rows_of(g.offsets, s, g.rows);
-    const Moments<T, W> found(g, values, range, c);
-    double scale[W];
-    for (int k = 0; k < W; ++k) scale[k] = 1 / ::sqrt(found.squares[k] / double(range.length()) + g.eps);
-    for (int64_t i = range.begin * g.width + c; i < range.end * g.width + c; i += g.width)
-      for (int k = 0; k < W; ++k) out[i + k] = T(acc_t<T>((double(values[i + k]) - found.mean[k]) * scale[k]));
+  LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W]) const {
+    double mean[W], scale[W];
+    this->means(s, found, mean);
+    for (int k = 0; k < W; ++k) scale[k] = 1 / ::sqrt(found[1][k] / double(s.length()) + g.eps);
+    for (int64_t i = rows.begin * g.width + c; i < rows.end * g.width + c; i += g.width)
+      for (int k = 0; k < W; ++k) out[i + k] = T(acc_t<T>((double(this->values[i + k]) - mean[k]) * scale[k]));
   }
 };
 // dx = r (dy - mean dy - y mean(dy y)), with r = 1 / sqrt(variance + eps) and y = (x - mean x) r
 template <class T>
-struct NormalizeBackwardKernel {
+struct NormalizeBackwardKernel : MomentsKernel<T> {
+  static constexpr int kPasses = 4;
+  static constexpr bool kByRow = true;
   NormalizeArguments g;
-  const T* values;
   const T* grad;
   T* out;
-  template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    const Range range = rows_of(g.offsets, s, g.rows);
-    const double length = double(range.length());
-    const Moments<T, W> found(g, values, range, c);
-    double scale[W], shift[W], slope[W];
-    sum_rows<W>(g, range, c, Itself<T>{grad}, shift);
-    sum_rows<W>(g, range, c, Covariant<T>{values, grad, found.mean}, slope);
-    for (int k = 0; k < W; ++k) {
-      const double variance = found.squares[k] / length + g.eps;
-      scale[k] = 1 / ::sqrt(variance);
-      shift[k] *= scale[k] / length;
-      slope[k] *= scale[k] / (length * variance);
+  template <int pass, int W>
+  LOD_FN void block(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
+    if constexpr (pass < 2) {
+      this->template moment<pass>(g, s, rows, c, found, part);
+    } else if constexpr (pass == 2) {
+      join_rows<W, Sum>(g, rows, c, [&](int64_t i, int) LOD_INLINE { return double(grad[i]); }, part);
+    } else {
+      double mean[W];
+      this->means(s, found, mean);
+      const auto covariant = [&](int64_t i, int k) LOD_INLINE {
+        return double(grad[i]) * (double(this->values[i]) - mean[k]);
+      };
+      join_rows<W, Sum>(g, rows, c, covariant, part);
     }
-    for (int64_t i = range.begin * g.width + c; i < range.end * g.width + c; i += g.width)
+  }
+  template <int W>
+  LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W]) const {
+    const double length = double(s.length());
+    double mean[W], scale[W], shift[W], slope[W];
+    this->means(s, found, mean);
+    for (int k = 0; k < W; ++k) {
+      const double variance = found[1][k] / length + g.eps;
+      scale[k] = 1 / ::sqrt(variance);
+      shift[k] = found[2][k] * (scale[k] / length);
+      slope[k] = found[3][k] * (scale[k] / (length * variance));
+    }
+    for (int64_t i = rows.begin * g.width + c; i < rows.end * g.width + c; i += g.width)
       for (int k = 0; k < W; ++k) {
-        const double z = double(values[i + k]) - found.mean[k];
+        const double z = double(this->values[i + k]) - mean[k];
         out[i + k] = T(acc_t<T>(double(grad[i + k]) * scale[k] - shift[k] - z * slope[k]));
       }
   }
@@ -302,8 +304,8 @@ void softmax_as(const Exec& exec, DType dtype, const SoftmaxArguments& a) {
     using T = typename decltype(type)::type;
     const auto *values = static_cast<const T*>(a.values), *grad = static_cast<const T*>(a.grad);
     auto* out = static_cast<T*>(a.out);
-    if (grad) each_segment(exec, a, SoftmaxBackwardKernel<T, kLog>{a, values, grad, out});
-    else each_segment(exec, a, SoftmaxKernel<T, kLog>{a, values, out});
+    if (grad) each_in_blocks(exec, SoftmaxBackwardKernel<T, kLog>{a, values, grad, out});
+    else each_in_blocks(exec, SoftmaxKernel<T, kLog>{a, values, out});
   });
 }
 
@@ -315,15 +317,15 @@ LOD_ENTRY void segment_softmax(const Exec& exec, DType dtype, bool log, const So
 LOD_ENTRY void segment_logsumexp(const Exec& exec, DType dtype, const LogsumexpArguments& a) {
   visit_floating(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_segment(exec, a,
-                 LogsumexpKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), T(acc_t<T>(a.pad))});
+    each_in_blocks(
+        exec, LogsumexpKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), T(acc_t<T>(a.pad))});
   });
 }
 
 LOD_ENTRY void segment_var(const Exec& exec, DType dtype, const VarArguments& a) {
   visit_floating(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_segment(exec, a, VarKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+    each_in_blocks(exec, VarKernel<T>{{static_cast<const T*>(a.values)}, a, static_cast<T*>(a.out)});
   });
 }
 
@@ -332,8 +334,8 @@ LOD_ENTRY void segment_normalize(const Exec& exec, DType dtype, const NormalizeA
     using T = typename decltype(type)::type;
     const auto *values = static_cast<const T*>(a.values), *grad = static_cast<const T*>(a.grad);
     auto* out = static_cast<T*>(a.out);
-    if (grad) each_segment(exec, a, NormalizeBackwardKernel<T>{a, values, grad, out});
-    else each_segment(exec, a, NormalizeKernel<T>{a, values, out});
+    if (grad) each_in_blocks(exec, NormalizeBackwardKernel<T>{{values}, a, grad, out});
+    else each_in_blocks(exec, NormalizeKernel<T>{{values}, a, out});
   });
 }
 

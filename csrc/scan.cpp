@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "scan.h"
 #include "core/operators.h"
+#include "core/scratch.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -45,7 +46,7 @@ Tensor segment_scan(const Tensor& values, const OptionalTensor& factors, const T
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_scan, number_type("segment_scan", out),
-          ScanArguments{x, x.values.const_data_ptr(), f.defined() ? f.const_data_ptr() : nullptr,
+          ScanArguments{HeldBlocks(x, out), x.values.const_data_ptr(), f.defined() ? f.const_data_ptr() : nullptr,
                         out.mutable_data_ptr(), adjoint});
   return out;
 }
@@ -70,7 +71,8 @@ std::tuple<Tensor, Tensor> segment_cumulative(const Tensor& values, const Tensor
   Tensor out = new_rows(x.values, x.rows, x.row_offsets), index = at::empty_like(out, out.options().dtype(at::kLong));
   if (may_leave_rows(x.row_offsets, x.rows)) index.zero_();
   LOD_RUN(out, segment_cumulative, number_type("segment_cumulative", out), max,
-          CumulativeArguments{x, x.values.const_data_ptr(), out.mutable_data_ptr(), index.mutable_data_ptr<int64_t>()});
+          CumulativeArguments{HeldBlocks(x, out), x.values.const_data_ptr(), out.mutable_data_ptr(),
+                              index.mutable_data_ptr<int64_t>()});
   return {out, index};
 }
 

@@ -3,17 +3,16 @@
 
 #ifndef LOD_SCAN_ARGUMENTS
 #define LOD_SCAN_ARGUMENTS
-#include "torch_lod/lod_view.h"
-#include "torch_lod/reducer.h"
+#include "core/block_view.h"
 namespace lod {
 
-struct ScanArguments : LoDView {
+struct ScanArguments : BlockView {
   const void* values;
   const void* factors;  // null: ones
   void* out;
   bool adjoint;
 };
-struct CumulativeArguments : LoDView {
+struct CumulativeArguments : BlockView {
   const void* values;
   void* out;
   int64_t* index;
@@ -31,15 +30,62 @@ struct LogcumsumexpArguments : LoDView {
 }  // namespace lod
 #endif
 
+#include "core/blocks.h"
+
 namespace lod::LOD_LEVEL {
 
 // What a scan carries: a sum of thousands of float32 in float64, as torch does.
 template <class T>
 using carried_t = std::conditional_t<std::is_same_v<T, float>, double, acc_t<T>>;
 
+// y[r] = values[r] + y[r - 1], or backwards values[r] + y[r + 1]: sums within a block, added to what came before it.
+template <class T>
+struct CumsumKernel {
+  using Part = carried_t<T>;
+  static constexpr int kPasses = 1;
+  static constexpr bool kByRow = true;
+  ScanArguments g;
+  const T* values;
+  T* out;
+  LOD_FN bool backwards() const { return g.adjoint; }
+  static LOD_FN Part nothing() { return 0; }
+  template <int>
+  static LOD_FN Part join(Part a, Part b) {
+    return a + b;
+  }
+  // Calls f with the element in channel c of every row, in the order of the sums.
+  template <class F>
+  LOD_FN void each_element(const Range& rows, int64_t c, const F& f) const {
+    const int64_t step = g.adjoint ? -g.width : g.width;
+    int64_t at = (g.adjoint ? rows.end - 1 : rows.begin) * g.width + c;
+    for (int64_t n = rows.length(); n > 0; --n, at += step) f(at);
+  }
+  template <int, int W>
+  LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const Part (*)[W], Part* part) const {
+    Part own[W];
+    for (int k = 0; k < W; ++k) own[k] = nothing();
+    each_element(rows, c, [&](int64_t at) LOD_INLINE {
+      for (int k = 0; k < W; ++k) own[k] += Part(values[at + k]);
+    });
+    for (int k = 0; k < W; ++k) part[k] = own[k];
+  }
+  template <int W>
+  LOD_FN void finish(const Sequence&, const Range& rows, int64_t c, Part (*found)[W]) const {
+    Part own[W], before[W];
+    for (int k = 0; k < W; ++k) own[k] = nothing(), before[k] = found[0][k];
+    each_element(rows, c, [&](int64_t at) LOD_INLINE {
+      for (int k = 0; k < W; ++k) {
+        own[k] += Part(values[at + k]);
+        out[at + k] = T(acc_t<T>(before[k] + own[k]));
+      }
+    });
+    for (int k = 0; k < W; ++k) found[0][k] = before[k] + own[k];
+  }
+};
+
 // y[r] = values[r] + factors[r] y[r - 1], or its adjoint y[r] = values[r] + factors[r + 1] y[r + 1]. A factor of 0
 // cuts: what was carried is forgotten even where it is infinite or NaN.
-template <class T, bool kFactors>
+template <class T>
 struct ScanKernel {
   ScanArguments g;
   const T* values;
@@ -55,13 +101,9 @@ struct ScanKernel {
     for (int k = 0; k < W; ++k) carried[k] = A(0);
     for (int64_t n = range.length(), i = 0; i < n; ++i, at += step) {
       for (int k = 0; k < W; ++k) {
-        A before = carried[k];
-        if constexpr (kFactors) {
-          const A factor = i ? A(factors[at + shift + k]) : A(0);
-          const bool cut = i == 0 || (factor == A(0) && before - before != A(0));  // that is, infinite or NaN
-          before = cut ? -A(0) : before * factor;  // added to anything, -0.0 leaves it as it is
-        }
-        carried[k] = A(values[at + k]) + before;
+        const A factor = i ? A(factors[at + shift + k]) : A(0);
+        const bool cut = i == 0 || (factor == A(0) && carried[k] - carried[k] != A(0));  // that is, infinite or NaN
+        carried[k] = A(values[at + k]) + (cut ? -A(0) : carried[k] * factor);
         out[at + k] = T(acc_t<T>(carried[k]));
       }
     }
@@ -70,11 +112,24 @@ struct ScanKernel {
 
 template <class R, class T>
 struct CumulativeKernel {
+  struct Part {
+    acc_t<T> value;
+    int64_t row;  // below 0: none
+  };
+  static constexpr int kPasses = 1;
+  static constexpr bool kByRow = true;
   CumulativeArguments g;
   const T* values;
   T* out;
-  // Rows of one number, without NaN: several at a time where none of them is the best so far.
-  bool run(int64_t first, int64_t last) const {
+  LOD_FN bool backwards() const { return false; }
+  static LOD_FN Part nothing() { return {R::template none<acc_t<T>>(), -1}; }
+  template <int>
+  static LOD_FN Part join(const Part& a, const Part& b) {
+    return a.row < 0 || (b.row >= 0 && R::better(b.value, a.value)) ? b : a;
+  }
+  // Rows of one number, without NaN: several at a time where none of them is the best so far. A long segment, too, is
+  // done sooner than by two threads that go over it twice.
+  bool run(int64_t first, int64_t last, const Exec* = nullptr) const {
     using A = acc_t<T>;
     if (g.width != 1) return false;
     constexpr int64_t lanes = 16;
@@ -87,7 +142,9 @@ struct CumulativeKernel {
       int nan = 0;
       for (int64_t i = r; i < end; ++i) nan |= int(from[i] != from[i]);
       if (nan) {
-        strip<1>(s, 0);
+        Part best[1][1] = {{nothing()}};
+        const Sequence rows = g[s];
+        finish<1>(rows, rows, 0, best);
         continue;
       }
       A best = R::template none<A>();
@@ -108,23 +165,32 @@ struct CumulativeKernel {
     }
     return true;
   }
-  template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
+  template <bool kOut, int W>
+  LOD_FN void go(const Range& rows, int64_t c, Part* part) const {
     using A = acc_t<T>;
-    const Range range = rows_of(g.offsets, s, g.rows);
     A best[W];
     int64_t where[W];
-    for (int64_t r = range.begin; r < range.end; ++r) {
+    for (int k = 0; k < W; ++k) best[k] = part[k].value, where[k] = part[k].row;
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
       const int64_t at = r * g.width + c;
       for (int k = 0; k < W; ++k) {
         const A v = A(values[at + k]);
-        const bool take = r == range.begin || R::better(v, best[k]);
+        const bool take = where[k] < 0 || R::better(v, best[k]);
         best[k] = take ? v : best[k];
         where[k] = take ? r : where[k];
-        out[at + k] = T(best[k]);
-        g.index[at + k] = where[k];
+        if constexpr (kOut) out[at + k] = T(best[k]), g.index[at + k] = where[k];
       }
     }
+    for (int k = 0; k < W; ++k) part[k] = {best[k], where[k]};
+  }
+  template <int, int W>
+  LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const Part (*)[W], Part* part) const {
+    for (int k = 0; k < W; ++k) part[k] = nothing();
+    go<false, W>(rows, c, part);
+  }
+  template <int W>
+  LOD_FN void finish(const Sequence&, const Range& rows, int64_t c, Part (*found)[W]) const {
+    go<true, W>(rows, c, found[0]);
   }
 };
 
@@ -188,8 +254,8 @@ LOD_ENTRY void segment_scan(const Exec& exec, DType dtype, const ScanArguments& 
     const auto* values = static_cast<const T*>(a.values);
     const auto* factors = static_cast<const T*>(a.factors);
     auto* out = static_cast<T*>(a.out);
-    if (factors) each_segment(exec, a, ScanKernel<T, true>{a, values, factors, out});
-    else each_segment(exec, a, ScanKernel<T, false>{a, values, factors, out});
+    if (factors) each_segment(exec, a, ScanKernel<T>{a, values, factors, out});
+    else each_in_blocks(exec, CumsumKernel<T>{a, values, out});
   });
 }
 
@@ -199,8 +265,8 @@ LOD_ENTRY void segment_cumulative(const Exec& exec, DType dtype, bool max, const
     using T = typename decltype(type)::type;
     const auto* values = static_cast<const T*>(a.values);
     auto* out = static_cast<T*>(a.out);
-    if (max) each_segment(exec, a, CumulativeKernel<Max, T>{a, values, out});
-    else each_segment(exec, a, CumulativeKernel<Min, T>{a, values, out});
+    if (max) each_in_blocks(exec, CumulativeKernel<Max, T>{a, values, out});
+    else each_in_blocks(exec, CumulativeKernel<Min, T>{a, values, out});
   });
 }
 

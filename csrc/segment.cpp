@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "segment.h"
 #include "core/operators.h"
+#include "core/scratch.h"
 
 namespace lod {
 LOD_ON_CUDA(segment_reduce)
@@ -81,7 +82,8 @@ void reduce_into(const char* op, Reduce reduce, const Tensor& values, const Tens
   const Tensor x = readable(values), offsets = checked_offsets(op, given, x.size(0));
   out = new_rows(x, offsets.size(0) - 1);
   if (index.defined()) index = at::empty(out.sizes(), offsets.options());
-  const ReduceArguments a{segments_of(offsets, x.size(0), width_of(x)), x.const_data_ptr(), out.mutable_data_ptr(),
+  const HeldBlocks view(segments_of(offsets, x.size(0), width_of(x)), x);
+  const ReduceArguments a{view, x.const_data_ptr(), out.mutable_data_ptr(),
                           index.defined() ? index.mutable_data_ptr<int64_t>() : nullptr, pad};
   LOD_RUN(x, segment_reduce, number_type(op, x), reduce, a);
 }

@@ -1,23 +1,22 @@
 // Shape "segment": a segment of rows becomes one row. Kernel text, see torch_lod/device.h.
 //
-// A segment is summed in blocks of kBlock rows counted from its own start, and the blocks are joined in order: its
-// result depends neither on its neighbours nor on the number of threads.
+// What goes over the rows of a segment does so in blocks (core/blocks.h): a result depends neither on the segment's
+// neighbours nor on the number of threads.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_SEGMENT_ARGUMENTS
 #define LOD_SEGMENT_ARGUMENTS
-#include "torch_lod/lod_view.h"
-#include "torch_lod/reducer.h"
+#include "core/block_view.h"
 namespace lod {
 
 using Segments = LoDView;
-struct ReduceArguments : Segments {
+struct ReduceArguments : BlockView {
   const void* values;
   void* out;
   int64_t* index;  // null, or for max and min the row that each result came from
   double pad;
 };
-struct BroadcastArguments : Segments {  // out[r] = values[s], divided as the reduction divides
+struct BroadcastArguments : BlockView {  // out[r] = values[s], divided as the reduction divides
   const void* values;
   void* out;
 };
@@ -28,7 +27,7 @@ struct EndArguments : Segments {  // out[s] = the first row of the segment, or t
   bool last;
   unsigned char fill[16];
 };
-struct PickArguments : Segments {  // between out[s, c] and values[index[s, c], c]
+struct PickArguments : BlockView {  // between out[s, c] and values[index[s, c], c]
   const void* values;
   const int64_t* index;  // segment_place: null for the first or the last row
   void* out;
@@ -38,6 +37,7 @@ struct PickArguments : Segments {  // between out[s, c] and values[index[s, c], 
 }  // namespace lod
 #endif
 
+#include "core/blocks.h"
 #if LOD_LANES >= 8
 #include "core/lanes.h"
 #endif
@@ -46,140 +46,122 @@ namespace lod::LOD_LEVEL {
 
 template <class R, class T>
 struct ReduceKernel {
-  Segments g;
+  using Part = acc_t<T>;
+  static constexpr int kPasses = 1;
+  static constexpr bool kByRow = false;
+  BlockView g;
   const T* values;
   T* out;
   T pad;
 #if LOD_LANES >= 8
   // Rows of this width are read once, from end to end, where there are registers for it.
   static constexpr int kWide = LOD_LANES < 16 || !std::is_same_v<T, float> ? 64 : R::kOrders ? 128 : 256;
-  bool run(int64_t first, int64_t last) const {
+  bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>)
-      return narrow(g.width, g.rows, [&](const auto& rows) {
+      return narrow(exec, g.width, g.rows, [&](const auto& rows) {
         constexpr auto share = std::is_same_v<R, Mean>   ? Share::length
                                : std::is_same_v<R, Sqrt> ? Share::root
                                                          : Share::all;
         using Join = std::conditional_t<std::is_base_of_v<Sum, R>, Sum, R>;
         rows.template reduce_all<Join>(values, g.offsets, first, last, share, pad, out);
       });
-    else if constexpr (std::is_same_v<R, Prod>) return g.width == 1 && numbers(first, last);
-    else return false;
+    return false;
   }
 #endif
-  // Rows of one number, several at a time.
-  bool numbers(int64_t first, int64_t last) const {
-    using A = acc_t<T>;
-    constexpr int64_t lanes = 16;
-    for (int64_t s = first; s < last; ++s) {
-      int64_t r = g.offsets[s];
-      const int64_t end = g.offsets[s + 1], n = end - r;
-      A part[lanes];
-      for (A& p : part) p = R::template none<A>();
-      for (; r + lanes <= end; r += lanes)
-        for (int64_t k = 0; k < lanes; ++k) part[k] = R::join(part[k], A(values[r + k]));
-      A total = R::template none<A>();
-      if (n >= lanes)
-        for (const A& p : part) total = R::join(total, p);
-      for (; r < end; ++r) total = R::join(total, A(values[r]));
-      out[s] = n ? T(R::finish(total, n)) : pad;
+  template <int>
+  static LOD_FN Part join(Part a, Part b) {
+    return R::join(a, b);
+  }
+  template <int, int W>
+  LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const Part (*)[W], Part* part) const {
+    if constexpr (W >= 4 && R::kOrders && std::is_floating_point_v<Part>) {  // for NaN, beside the fast comparison
+      const T* from = values + rows.begin * g.width + c;
+      Part best[W], nan[W];
+      for (int k = 0; k < W; ++k) nan[k] = best[k] = Part(from[k]);
+      for (int64_t r = rows.begin + 1; r < rows.end; ++r) {
+        from += g.width;
+        for (int k = 0; k < W; ++k) best[k] = R::fast(best[k], Part(from[k]));
+        for (int k = 0; k < W; ++k) nan[k] = nan_of(nan[k], Part(from[k]));
+      }
+      for (int k = 0; k < W; ++k) part[k] = nan_of(best[k], nan[k]);
+    } else {
+      join_rows<W, R>(g, rows, c, [&](int64_t i, int) LOD_INLINE { return Part(values[i]); }, part);
     }
-    return true;
   }
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = acc_t<T>;
-    constexpr bool watch = R::kOrders && std::is_floating_point_v<A>;  // for NaN, beside the fast comparison
-    const Range range = rows_of(g.offsets, s, g.rows);
-    T* to = out + s * g.width + c;
-    if (range.length() == 0) {
-      for (int k = 0; k < W; ++k) to[k] = pad;
-      return;
-    }
-    A total[W];
-    for (int k = 0; k < W; ++k) total[k] = R::template none<A>();
-    for (int64_t block = range.begin; block < range.end; block += kBlock) {
-      const int64_t end = block + kBlock < range.end ? block + kBlock : range.end;
-      const T* from = values + block * g.width + c;
-      A part[W], nan[W];
-      for (int k = 0; k < W; ++k) nan[k] = part[k] = A(from[k]);
-      for (int64_t r = block + 1; r < end; ++r) {
-        from += g.width;
-        for (int k = 0; k < W; ++k) part[k] = R::fast(part[k], A(from[k]));
-        if constexpr (watch)
-          for (int k = 0; k < W; ++k) nan[k] = nan_of(nan[k], A(from[k]));
-      }
-      if constexpr (watch)
-        for (int k = 0; k < W; ++k) part[k] = nan_of(part[k], nan[k]);
-      for (int k = 0; k < W; ++k) total[k] = R::join(total[k], part[k]);
-    }
-    for (int k = 0; k < W; ++k) to[k] = T(R::finish(total[k], range.length()));
+  LOD_FN void finish(const Sequence& s, const Range&, int64_t c, const Part (*found)[W]) const {
+    T* to = out + s.index * g.width + c;
+    for (int k = 0; k < W; ++k) to[k] = s.length() ? T(R::finish(found[0][k], s.length())) : pad;
   }
 };
 
 template <class R, class T>
 struct ExtremeKernel {
-  Segments g;
+  struct Part {
+    acc_t<T> value;
+    int64_t row;
+  };
+  static constexpr int kPasses = 1;
+  static constexpr bool kByRow = false;
+  BlockView g;
   const T* values;
   T* out;
   int64_t* index;
   T pad;
 #if LOD_LANES >= 8
-  bool run(int64_t first, int64_t last) const {
+  bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>)
-      return narrow(g.width, g.rows, [&](const auto& rows) {
+      return narrow(exec, g.width, g.rows, [&](const auto& rows) {
         rows.extreme_all(values, g.offsets, first, last, std::is_same_v<R, Max> ? 0 : INT32_MIN, pad, out, index);
       });
     return false;
   }
 #endif
-  template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
+  template <int>
+  static LOD_FN Part join(const Part& a, const Part& b) {
+    return R::better(b.value, a.value) ? b : a;
+  }
+  template <int, int W>
+  LOD_FN void block(const Sequence&, const Range& range, int64_t c, const Part (*)[W], Part* part) const {
     using A = acc_t<T>;
     using I = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;
-    const Range range = rows_of(g.offsets, s, g.rows);
-    T* to = out + s * g.width + c;
-    int64_t* at = index + s * g.width + c;
-    if (range.length() == 0) {
-      for (int k = 0; k < W; ++k) to[k] = pad, at[k] = -1;
-      return;
+    const I rows = I(range.length());
+    const T* from = values + range.begin * g.width + c;
+    A best[W];
+    I where[W];
+    constexpr bool watch = W >= 16 && std::is_floating_point_v<A>;
+    bool exact = !watch;
+    if constexpr (watch) {
+      A nan[W];
+      for (int k = 0; k < W; ++k) nan[k] = best[k] = A(from[k]), where[k] = 0;
+      for (I r = 1; r < rows; ++r)
+        for (int k = 0; k < W; ++k) {
+          const A v = A(from[r * g.width + k]), best_yet = R::fast(best[k], v);
+          where[k] = best_yet != best[k] ? r : where[k];
+          best[k] = best_yet;
+          nan[k] = nan_of(nan[k], v);
+        }
+      for (int k = 0; k < W; ++k) exact |= nan[k] != nan[k];
     }
-    A best[W] = {};
-    for (int64_t block = range.begin; block < range.end; block += kBlock) {
-      const I rows = I(block + kBlock < range.end ? kBlock : range.end - block);
-      const T* from = values + block * g.width + c;
-      A part[W];
-      I where[W];
-      constexpr bool watch = W >= 16 && std::is_floating_point_v<A>;
-      bool exact = !watch;
-      if constexpr (watch) {
-        A nan[W];
-        for (int k = 0; k < W; ++k) nan[k] = part[k] = A(from[k]), where[k] = 0;
-        for (I r = 1; r < rows; ++r)
-          for (int k = 0; k < W; ++k) {
-            const A v = A(from[r * g.width + k]), best_yet = R::fast(part[k], v);
-            where[k] = best_yet != part[k] ? r : where[k];
-            part[k] = best_yet;
-            nan[k] = nan_of(nan[k], v);
-          }
-        for (int k = 0; k < W; ++k) exact |= nan[k] != nan[k];
-      }
-      if (exact) {  // with an eye on which NaN is the first
-        for (int k = 0; k < W; ++k) part[k] = A(from[k]), where[k] = 0;
-        for (I r = 1; r < rows; ++r)
-          for (int k = 0; k < W; ++k) {
-            const A v = A(from[r * g.width + k]);
-            const bool take = R::better(v, part[k]);
-            part[k] = take ? v : part[k];
-            where[k] = take ? r : where[k];
-          }
-      }
-      for (int k = 0; k < W; ++k) {
-        const bool take = block == range.begin || R::better(part[k], best[k]);
-        best[k] = take ? part[k] : best[k];
-        at[k] = take ? block + where[k] : at[k];
-      }
+    if (exact) {  // with an eye on which NaN is the first
+      for (int k = 0; k < W; ++k) best[k] = A(from[k]), where[k] = 0;
+      for (I r = 1; r < rows; ++r)
+        for (int k = 0; k < W; ++k) {
+          const A v = A(from[r * g.width + k]);
+          const bool take = R::better(v, best[k]);
+          best[k] = take ? v : best[k];
+          where[k] = take ? r : where[k];
+        }
     }
-    for (int k = 0; k < W; ++k) to[k] = T(best[k]);
+    for (int k = 0; k < W; ++k) part[k] = {best[k], range.begin + where[k]};
+  }
+  template <int W>
+  LOD_FN void finish(const Sequence& s, const Range&, int64_t c, const Part (*found)[W]) const {
+    const int64_t to = s.index * g.width + c;
+    for (int k = 0; k < W; ++k) {
+      out[to + k] = s.length() ? T(found[0][k].value) : pad;
+      index[to + k] = s.length() ? found[0][k].row : -1;
+    }
   }
 };
 
@@ -206,7 +188,10 @@ struct EndKernel {
 
 template <class R, class T>
 struct BroadcastKernel {
-  Segments g;
+  using Part = acc_t<T>;
+  static constexpr int kPasses = 0;
+  static constexpr bool kByRow = true;
+  BlockView g;
   const T* values;
   T* out;
   // Rows of one number, as whole blocks: what is written behind a segment is written again by the next.
@@ -227,12 +212,14 @@ struct BroadcastKernel {
     return true;
   }
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    const Range range = rows_of(g.offsets, s, g.rows);
-    if (range.length() == 0) return;
+  LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const Part (*)[W]) const {
     T row[W];
-    for (int k = 0; k < W; ++k) row[k] = T(R::finish(acc_t<T>(values[s * g.width + c + k]), range.length()));
-    for (int64_t r = range.begin; r < range.end; ++r)
+    for (int k = 0; k < W; ++k) row[k] = T(R::finish(Part(values[s.index * g.width + c + k]), s.length()));
+    if (W == 1 && g.width == 1) {
+      for (int64_t r = rows.begin; r < rows.end; ++r) out[r] = row[0];
+      return;
+    }
+    for (int64_t r = rows.begin; r < rows.end; ++r)
       for (int k = 0; k < W; ++k) out[r * g.width + c + k] = row[k];
   }
 };
@@ -272,6 +259,9 @@ struct PickKernel {
 // The adjoint: out[r, c] = values[s, c] where index[s, c] = r, else 0.
 template <class T>
 struct PlaceKernel {
+  using Part = T;
+  static constexpr int kPasses = 0;
+  static constexpr bool kByRow = true;
   PickArguments g;
   const T* values;
   T* out;
@@ -297,20 +287,19 @@ struct PlaceKernel {
     return true;
   }
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    const Range range = rows_of(g.offsets, s, g.rows);
-    const T* from = values + s * g.width + c;
-    for (int64_t block = range.begin; block < range.end; block += kBlock) {
-      const int32_t rows = int32_t(block + kBlock < range.end ? kBlock : range.end - block);
+  LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const Part (*)[W]) const {
+    const T* from = values + s.index * g.width + c;
+    for (int64_t block = rows.begin; block < rows.end; block += kBlock) {
+      const int32_t length = int32_t(block + kBlock < rows.end ? kBlock : rows.end - block);
       T* to = out + block * g.width + c;
       T value[W];
       int32_t where[W];
       for (int k = 0; k < W; ++k) {
-        const int64_t row = row_at(range, s * g.width + c + k);
+        const int64_t row = row_at(s, s.index * g.width + c + k);
         value[k] = from[k];
-        where[k] = row >= block && row < block + rows ? int32_t(row - block) : -1;
+        where[k] = row >= block && row < block + length ? int32_t(row - block) : -1;
       }
-      for (int32_t r = 0; r < rows; ++r, to += g.width)
+      for (int32_t r = 0; r < length; ++r, to += g.width)
         for (int k = 0; k < W; ++k) to[k] = where[k] == r ? value[k] : T(0);
     }
   }
@@ -333,9 +322,9 @@ void reduce_as(const Exec& exec, const ReduceArguments& a) {
   const auto* values = static_cast<const T*>(a.values);
   auto* out = static_cast<T*>(a.out);
   if constexpr (std::is_same_v<R, Max> || std::is_same_v<R, Min>) {
-    if (a.index) return each_segment(exec, a, ExtremeKernel<R, T>{a, values, out, a.index, T(a.pad)});
+    if (a.index) return each_in_blocks(exec, ExtremeKernel<R, T>{a, values, out, a.index, T(a.pad)});
   }
-  each_segment(exec, a, ReduceKernel<R, T>{a, values, out, T(a.pad)});
+  each_in_blocks(exec, ReduceKernel<R, T>{a, values, out, T(a.pad)});
 }
 
 LOD_ENTRY void segment_reduce(const Exec& exec, DType dtype, Reduce reduce, const ReduceArguments& a) {
@@ -359,7 +348,7 @@ void broadcast_as(const Exec& exec, DType dtype, const BroadcastArguments& a) {
     using T = typename decltype(type)::type;
     if (std::is_same_v<R, Sum> && a.width >= 128)
       return each_row(exec, a, RepeatKernel<T>{static_cast<const T*>(a.values), static_cast<T*>(a.out), a.width});
-    each_segment(exec, a, BroadcastKernel<R, T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+    each_in_blocks(exec, BroadcastKernel<R, T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }
 
@@ -383,7 +372,7 @@ LOD_ENTRY void segment_place(const Exec& exec, DType dtype, const PickArguments&
   LOD_WHOLE(segment_place(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_segment(exec, a, PlaceKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+    each_in_blocks(exec, PlaceKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }
 

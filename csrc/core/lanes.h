@@ -1,11 +1,12 @@
 // Segments of rows of few floats, several segments to a register: the CPU's forms of the reductions and of softmax for
 // rows narrower than a register. In the namespace of the level being compiled, where each_level.h defines LOD_LANES;
-// kernel text includes it after torch_lod/reducer.h.
+// kernel text includes it after core/blocks.h.
 //
 // The floats of a segment lie side by side, so a register takes kRows rows of it at once, and what is left of them is
 // loaded and stored under a mask: nothing outside a segment is read, and there is hardly a branch that depends on
 // lengths. Lane l sums its own rows; then the lanes of a segment are joined as a tree, together with those of its
-// neighbours in the register. Which numbers meet in which order depends on the segment's own length alone.
+// neighbours in the register. Which numbers meet in which order depends on the segment's own length alone. With an exec
+// its threads share the blocks of a long segment.
 // SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
@@ -131,10 +132,11 @@ struct Narrow {
   // Registers that are taken whether or not there are rows for them: a branch that fails costs more.
   static constexpr int kStraight = kRows >= 8 ? 1 : LOD_LANES == 16 && kRows == 1 ? 4 : 8 / kRows;
   Ints spread = {}, pack = {}, channel = {}, row = {};
+  const Exec* exec;
   int64_t given;
   LOD_FN int64_t width() const { return P <= 2 ? P : given; }
   LOD_FN int64_t step() const { return kRows * width(); }  // floats that a register takes
-  explicit Narrow(int64_t width_) : given(width_) {
+  Narrow(const Exec* exec_, int64_t width_) : exec(exec_), given(width_) {
     for (int32_t r = 0, l = 0; r < kRows; ++r)
       for (int32_t c = 0; c < int32_t(width_); ++c, ++l)
         spread[r * P + c] = l, pack[l] = r * P + c, channel[l] = c, row[l] = r;
@@ -143,28 +145,30 @@ struct Narrow {
   // Lane by lane, the rows of one segment joined: n floats at p.
   template <class R>
   LOD_FN Floats lanes(const float* p, int64_t n) const {
-    if (__builtin_expect(n > kStraight * step(), 0)) return long_lanes<R>(p, n, width(), step());
+    if (__builtin_expect(n > kStraight * step(), 0))
+      return n <= kBlock * width() ? block_lanes<R>(p, n, step())
+                                   : long_lanes<R>(exec, p, n, kBlock * width(), step());
     const Floats none = all_lanes(R::template none<float>());
     Floats a = load(p, lanes_of(n), none);
     for (int i = 1; i < kStraight; ++i) a = join<R>(a, load(p + i * step(), lanes_of(n, i * step()), none));
     return a;
   }
   template <class R>
-  __attribute__((noinline)) static Floats long_lanes(const float* p, int64_t n, int64_t width, int64_t step) {
+  __attribute__((noinline)) static Floats block_lanes(const float* p, int64_t n, int64_t step) {
     const Floats none = all_lanes(R::template none<float>());
-    Floats total = none;
-    for (int64_t left = n; left > 0;) {
-      const int64_t block = left < kBlock * width ? left : kBlock * width;
-      Floats part[4] = {none, none, none, none};
-      int64_t i = 0;
-      for (; i + 3 * step + LOD_LANES <= block; i += 4 * step)
-        for (int u = 0; u < 4; ++u) part[u] = join<R>(part[u], unaligned<Floats>(p + i + u * step));
-      for (; i < block; i += step)
-        part[0] = join<R>(part[0], load(p + i, lanes_of(block - i < step ? block - i : step), none));
-      total = join<R>(total, join<R>(join<R>(part[0], part[1]), join<R>(part[2], part[3])));
-      p += block, left -= block;
-    }
-    return total;
+    Floats part[4] = {none, none, none, none};
+    int64_t i = 0;
+    for (; i + 3 * step + LOD_LANES <= n; i += 4 * step)
+      for (int u = 0; u < 4; ++u) part[u] = join<R>(part[u], unaligned<Floats>(p + i + u * step));
+    for (; i < n; i += step) part[0] = join<R>(part[0], load(p + i, lanes_of(n - i < step ? n - i : step), none));
+    return join<R>(join<R>(part[0], part[1]), join<R>(part[2], part[3]));
+  }
+  template <class R>
+  __attribute__((noinline)) static Floats long_lanes(const Exec* exec, const float* p, int64_t n, int64_t size,
+                                                     int64_t step) {
+    return joined<join<R>>(exec, (n + size - 1) / size, size, [&](int64_t b) LOD_INLINE {
+      return block_lanes<R>(p + b * size, n - b * size < size ? n - b * size : size, step);
+    });
   }
 
   // The lanes of N segments, leaf(k) those of the k-th, joined as trees: P lanes each. (across joins the same numbers.)
@@ -216,9 +220,16 @@ struct Narrow {
       const Floats v = load(p + i * step(), lanes_of(some), Floats(Ints(all_lanes(lowest<float>())) ^ flip));
       return Found{Floats(Ints(v) ^ flip), at < int32_t(n / width()) ? at : at | INT32_MAX};
     };
-    Found best = rows_from(0);
-    for (int64_t i = 1; i < kStraight || i * step() < n; ++i) best = better(best, rows_from(i));
-    return best;
+    const auto steps = [&](int64_t i, int64_t end) LOD_INLINE {
+      Found best = rows_from(i);
+      for (++i; i < end; ++i) best = better(best, rows_from(i));
+      return best;
+    };
+    const int64_t all = (n + step() - 1) / step();
+    if (__builtin_expect(!exec || all <= kBlock, 1)) return steps(0, all < kStraight ? kStraight : all);
+    return joined<better>(exec, (all + kBlock - 1) / kBlock, kBlock * step(), [&](int64_t b) LOD_INLINE {
+      return steps(b * kBlock, (b + 1) * kBlock < all ? (b + 1) * kBlock : all);
+    });
   }
   // The first row that attains the maximum, and its number; with the sign bit as `flip` the minimum.
   void extreme_all(const float* values, const int64_t* offsets, int64_t first, int64_t last, int32_t flip, float pad,
@@ -242,23 +253,44 @@ struct Narrow {
     if constexpr (P == 1) return across<op, P>(v);
     else return __builtin_shuffle(across<op, P>(__builtin_shuffle(v, spread)), channel);
   }
-  // The sum of f(i) over the steps i of [0, end), in blocks of kBlock steps.
+  // f(begin, end) of blocks of kBlock steps of [0, end), joined; end > 0.
+  template <auto op, class F>
+  LOD_FN auto join_blocks(int64_t end, const F& f) const {
+    const int64_t size = kBlock * step();
+    if (end <= size) return f(0, end);
+    return joined<op>(exec, (end + size - 1) / size, size, [&](int64_t b) LOD_INLINE {
+      return f(b * size, (b + 1) * size < end ? (b + 1) * size : end);
+    });
+  }
+  // The sum of f(i) over the steps i of [0, end).
   template <class F>
   LOD_FN Floats sum_steps(int64_t end, const F& f) const {
-    Floats total{};
-    for (int64_t i = 0; i < end;) {
+    if (end == 0) return Floats{};
+    return join_blocks<join<Sum>>(end, [&](int64_t i, int64_t stop) LOD_INLINE {
       Floats part{};
-      const int64_t block = end - i < kBlock * step() ? end : i + kBlock * step();
-      for (; i < block; i += step()) part += f(i);
-      total += part;
-    }
-    return total;
+      for (; i < stop; i += step()) part += f(i);
+      return part;
+    });
   }
-  // The largest of the n floats of one segment, channel by channel: all steps but the last in turn, then the last.
+  // The same without a sum.
+  template <class F>
+  LOD_FN void each_step(int64_t end, const F& f) const {
+    if (__builtin_expect(!exec, 1)) {
+      for (int64_t i = 0; i < end; i += step()) f(i);
+    } else {
+      each(*exec, end / step(), step(), [&](int64_t i) { f(i * step()); });
+    }
+  }
+  // The largest of the n floats of one segment, channel by channel: all steps but the last, then the last.
   LOD_FN Floats top_of(const float* x, int64_t last, Floats tail) const {
-    for (int64_t i = 0; i < last; i += step())
-      tail = larger(tail, load(x + i, lanes_of(step()), all_lanes(lowest<float>())));
-    return over_rows<larger>(tail);
+    if (last == 0) return over_rows<larger>(tail);
+    const Floats none = all_lanes(lowest<float>());
+    const Floats top = join_blocks<larger>(last, [&](int64_t i, int64_t end) LOD_INLINE {
+      Floats most = none;
+      for (; i < end; i += step()) most = larger(most, load(x + i, lanes_of(step()), none));
+      return most;
+    });
+    return over_rows<larger>(larger(tail, top));
   }
   LOD_FN int64_t last_step(int64_t n) const { return n > step() ? (n - 1) / step() * step() : 0; }
 
@@ -277,11 +309,11 @@ struct Narrow {
     const Floats e = exp_lanes(tail - top), sum = over_rows<join<Sum>>(total + e);
     if constexpr (kLog) {
       const Floats shift = log_lanes(sum);
-      for (int64_t i = 0; i < last; i += step()) store(y + i, full, (load(x + i, full, none) - top) - shift);
+      each_step(last, [&](int64_t i) LOD_INLINE { store(y + i, full, (load(x + i, full, none) - top) - shift); });
       store(y + last, mask, (tail - top) - shift);
     } else {
       const Floats scale = 1.f / sum;
-      for (int64_t i = 0; i < last; i += step()) store(y + i, full, load(y + i, full, none) * scale);
+      each_step(last, [&](int64_t i) LOD_INLINE { store(y + i, full, load(y + i, full, none) * scale); });
       store(y + last, mask, e * scale);
     }
   }
@@ -351,20 +383,20 @@ struct Narrow {
       const Floats v = load(y + i, some, Floats{}), d = load(dy + i, some, Floats{});
       store(dx + i, some, kLog ? d - exp_lanes(v) * total : v * (d - total));
     };
-    for (int64_t i = 0; i < last; i += step()) put(i, full);
+    each_step(last, [&](int64_t i) LOD_INLINE { put(i, full); });
     put(last, mask);
   }
 };
 
 // Calls f with the Narrow for rows of this width, if there is one.
 template <class F>
-bool narrow(int64_t width, int64_t rows, const F& f) {
+bool narrow(const Exec* exec, int64_t width, int64_t rows, const F& f) {
   if (width > (LOD_LANES == 16 ? 15 : 8) || rows > INT32_MAX) return false;
-  if (width == 1) f(Narrow<1>(width));
-  else if (width == 2) f(Narrow<2>(width));
-  else if (width <= 4) f(Narrow<4>(width));
-  else if (width <= 8) f(Narrow<8>(width));
-  else f(Narrow<LOD_LANES>(width));
+  if (width == 1) f(Narrow<1>(exec, width));
+  else if (width == 2) f(Narrow<2>(exec, width));
+  else if (width <= 4) f(Narrow<4>(exec, width));
+  else if (width <= 8) f(Narrow<8>(exec, width));
+  else f(Narrow<LOD_LANES>(exec, width));
   return true;
 }
 

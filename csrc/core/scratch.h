@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/block_view.h"
 #include "torch_lod/operator.h"
 
 #include <ATen/ops/cat.h>
@@ -46,6 +47,17 @@ struct Scratch {
   // Null on the CPU.
   char* data() const { return memory.defined() ? static_cast<char*>(memory.mutable_data_ptr()) : nullptr; }
   const int64_t* begins() const { return at.defined() ? at.const_data_ptr<int64_t>() : nullptr; }
+};
+
+// A view for a kernel in blocks, and on a GPU the memory that it asks for: of values' device.
+struct HeldBlocks : BlockView {
+  Tensor held;
+
+  HeldBlocks(const LoDView& view, const Tensor& values) : BlockView(view) {
+    if (values.is_cpu() || !few()) return;
+    held = at::empty({bytes()}, values.options().dtype(at::kByte));
+    memory = held.mutable_data_ptr();
+  }
 };
 
 }  // namespace lod

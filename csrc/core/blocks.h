@@ -1,0 +1,366 @@
+// Kernels that go over the rows of a segment in blocks of kBlock rows, counted from the segment's own start. Kernel
+// text. SPDX-License-Identifier: Apache-2.0
+//
+// A kernel has a member `g`, a BlockView, and says
+//
+//   Part, kPasses                               how often the rows are gone over, and what a channel comes to each time
+//   join<pass>(a, b)                            of two blocks, the earlier one first
+//   block<pass, W>(s, rows, c, found, part)     part[k]: what channel c + k of these rows of sequence s comes to
+//   kByRow                                      whether there is something to do for every row in the end
+//   finish<W>(s, rows, c, found)                that, for some rows of s; else for s as a whole, empty or not
+//   kWide, run(first, last)                     as in launch.h
+//
+// where found[pass][k] is what all blocks of s came to, joined in order, in the passes before. So a result depends on
+// the rows of its own segment alone, whoever takes which block.
+//
+// A scan is a kernel of one pass with two members more, and finish by row, where found[0][k] is what the blocks before
+// these rows came to, and has to become what they come to with these rows.
+//
+//   nothing()                                   what no block comes to
+//   backwards()                                 whether the last block is the first
+//
+//   each_in_blocks(exec, f)     does all segments: one after another; but the CPU's threads share the blocks of long
+//                               ones, and so does a GPU where segments alone are too few for its threads
+//
+// Only the CPU asks for bool run(s, s + 1, &exec): does one long segment with the threads of exec, or gives false.
+
+#ifndef LOD_BLOCKS_ONCE
+#define LOD_BLOCKS_ONCE
+#include <new>
+#include "core/block_view.h"
+#endif
+
+namespace lod::LOD_LEVEL {
+
+template <class F>
+constexpr int wide_strips() {
+  if constexpr (requires { F::kWide; }) return F::kWide;
+  else return 64;
+}
+template <class F>
+constexpr int kSlots = F::kPasses > 0 ? F::kPasses : 1;
+template <class F>
+constexpr bool kScans = requires { F::nothing(); };
+
+// Long code for wide strips, which is there once for all that calls it.
+template <int pass, int W, class F, class Part>
+__attribute__((noinline)) void wide_block(const F& f, const Sequence& s, const Range& rows, int64_t c,
+                                          const Part (*found)[W], Part* part) {
+  f.template block<pass, W>(s, rows, c, found, part);
+}
+template <int W, class F, class Part>
+__attribute__((noinline)) void wide_finish(const F& f, const Sequence& s, const Range& rows, int64_t c,
+                                           Part (*found)[W]) {
+  f.template finish<W>(s, rows, c, found);
+}
+template <int pass, int W, class F, class Part>
+LOD_FN void do_block(const F& f, const Sequence& s, const Range& rows, int64_t c, Part (*found)[W], Part* part) {
+  if constexpr (W >= 16) wide_block<pass, W, F, Part>(f, s, rows, c, found, part);
+  else f.template block<pass, W>(s, rows, c, found, part);
+}
+template <int W, class F, class Part>
+LOD_FN void do_finish(const F& f, const Sequence& s, const Range& rows, int64_t c, Part (*found)[W]) {
+  if constexpr (W >= 16) wide_finish<W, F, Part>(f, s, rows, c, found);
+  else f.template finish<W>(s, rows, c, found);
+}
+
+// One segment by one thread.
+template <class F>
+struct InBlocks {
+  static constexpr int kWide = wide_strips<F>();
+  using Part = typename F::Part;
+  F f;
+
+  template <int pass, int W>
+  LOD_FN void passes(const Sequence& s, int64_t c, Part (*found)[W]) const {
+    if constexpr (pass < F::kPasses) {
+      for (int64_t begin = s.begin; begin < s.end; begin += kBlock) {
+        Part part[W];
+        do_block<pass, W>(f, s, Range{begin, begin + kBlock < s.end ? begin + kBlock : s.end}, c, found, part);
+        if (begin == s.begin)
+          for (int k = 0; k < W; ++k) found[pass][k] = part[k];
+        else
+          for (int k = 0; k < W; ++k) found[pass][k] = F::template join<pass>(found[pass][k], part[k]);
+      }
+      passes<pass + 1, W>(s, c, found);
+    }
+  }
+  template <int W>
+  LOD_FN void strip(int64_t i, int64_t c) const {
+    const Sequence s = f.g[i];
+    Part found[kSlots<F>][W];
+    if constexpr (kScans<F>) {
+      for (int k = 0; k < W; ++k) found[0][k] = F::nothing();
+      for (int64_t n = (s.length() + kBlock - 1) / kBlock, b = 0; b < n; ++b) {
+        const int64_t begin = s.begin + (f.backwards() ? n - 1 - b : b) * kBlock;
+        do_finish<W>(f, s, Range{begin, begin + kBlock < s.end ? begin + kBlock : s.end}, c, found);
+      }
+    } else {
+      if (s.length()) passes<0, W>(s, c, found);
+      if (s.length() || !F::kByRow) do_finish<W>(f, s, s, c, found);
+    }
+  }
+#ifndef __CUDACC__
+  bool run(int64_t first, int64_t last) const requires HasRun<F> { return f.run(first, last); }
+#endif
+};
+
+// The blocks of `count` segments from `first` on, numbered without a table: those of a segment begin at number(s), and
+// as a block may begin in two segments' rows, some numbers have no block.
+struct Blocks {
+  LoDView g;
+  int64_t first, count, origin;  // origin: of the rows, no later than the first
+  LOD_FN int64_t number(int64_t s) const { return (g[s].begin - origin) / kBlock + (s - first); }
+  LOD_FN Sequence segment(int64_t p) const {
+    int64_t lo = first, hi = first + count - 1;
+    while (lo < hi) {
+      const int64_t mid = (lo + hi + 1) / 2;
+      if (number(mid) <= p) lo = mid;
+      else hi = mid - 1;
+    }
+    return g[lo];
+  }
+  LOD_FN Range rows(int64_t p, const Sequence& s) const {
+    const int64_t begin = s.begin + (p - number(s.index)) * kBlock;
+    return {begin, begin + kBlock < s.end ? begin + kBlock : s.end};
+  }
+};
+
+// What passes leave: parts[block, channel] of the present one, of a scan what came before it; found[pass, segment,
+// channel].
+template <class F>
+struct Shared {
+  using Part = typename F::Part;
+  F f;
+  Blocks at;
+  Part *parts, *found;
+  template <int passes, int W>
+  LOD_FN void load(int64_t s, int64_t c, Part (*to)[W]) const {
+    for (int pass = 0; pass < passes; ++pass)
+      for (int k = 0; k < W; ++k) to[pass][k] = found[(pass * at.count + s - at.first) * f.g.width + c + k];
+  }
+};
+template <class F, int pass>
+struct PartOfBlock : Shared<F> {
+  template <int W>
+  LOD_FN void strip(int64_t p, int64_t c) const {
+    const Sequence s = this->at.segment(p);
+    const Range rows = this->at.rows(p, s);
+    if (rows.begin >= rows.end) return;
+    typename F::Part found[kSlots<F>][W], part[W];
+    this->template load<pass, W>(s.index, c, found);
+    do_block<pass, W>(this->f, s, rows, c, found, part);
+    for (int k = 0; k < W; ++k) this->parts[p * this->f.g.width + c + k] = part[k];
+  }
+};
+template <class F, int pass>
+struct JoinedBlocks : Shared<F> {
+  template <int W>
+  LOD_FN void strip(int64_t i, int64_t c) const {
+    const int64_t width = this->f.g.width;
+    const Sequence s = this->f.g[this->at.first + i];
+    typename F::Part found[kSlots<F>][W];
+    if constexpr (kScans<F>) {
+      const int64_t n = (s.length() + kBlock - 1) / kBlock, step = this->f.backwards() ? -width : width;
+      auto* part = this->parts + (this->at.number(s.index) + (step < 0 ? n - 1 : 0)) * width + c;
+      for (int k = 0; k < W; ++k) found[0][k] = F::nothing();
+      for (int64_t b = 0; b < n; ++b, part += step)
+        for (int k = 0; k < W; ++k) {
+          const auto own = part[k];
+          part[k] = found[0][k];
+          found[0][k] = F::template join<0>(found[0][k], own);
+        }
+    } else if (s.length()) {
+      const auto* part = this->parts + this->at.number(s.index) * width + c;
+      for (int k = 0; k < W; ++k) found[pass][k] = part[k];
+      for (int64_t n = (s.length() - 1) / kBlock; n > 0; --n) {
+        part += width;
+        for (int k = 0; k < W; ++k) found[pass][k] = F::template join<pass>(found[pass][k], part[k]);
+      }
+      for (int k = 0; k < W; ++k) this->found[(pass * this->at.count + i) * width + c + k] = found[pass][k];
+    }
+    if constexpr (!F::kByRow && pass + 1 == F::kPasses) {
+      if (s.length()) this->template load<pass, W>(s.index, c, found);
+      this->f.template finish<W>(s, s, c, found);
+    }
+  }
+};
+template <class F>
+struct RowsOfBlock : Shared<F> {
+  template <int W>
+  LOD_FN void strip(int64_t p, int64_t c) const {
+    const Sequence s = this->at.segment(p);
+    const Range rows = this->at.rows(p, s);
+    if (rows.begin >= rows.end) return;
+    typename F::Part found[kSlots<F>][W];
+    if constexpr (kScans<F>)
+      for (int k = 0; k < W; ++k) found[0][k] = this->parts[p * this->f.g.width + c + k];
+    else this->template load<F::kPasses, W>(s.index, c, found);
+    do_finish<W>(this->f, s, rows, c, found);
+  }
+};
+
+#ifdef __CUDACC__
+template <class K>
+void each_block(const Exec& exec, int64_t n, const K& kernel) {
+  each_strip(exec, n, kernel.f.g.width, kernel);
+}
+template <class K>
+void each_join(const Exec& exec, const K& kernel) {
+  each_strip(exec, kernel.at.count, kernel.f.g.width, kernel);
+}
+#else
+template <class K>
+void each_block(const Exec& exec, int64_t n, const K& kernel) {
+  const int64_t width = kernel.f.g.width;
+  each(exec, n, kBlock * width, [&](int64_t p) LOD_INLINE {
+    int64_t c = 0;
+    for (; c + 64 <= width; c += 64) kernel.template strip<64>(p, c);
+    for (; c + 16 <= width; c += 16) kernel.template strip<16>(p, c);
+    for (; c + 4 <= width; c += 4) kernel.template strip<4>(p, c);
+    for (; c < width; ++c) kernel.template strip<1>(p, c);
+  });
+}
+template <class K>
+void each_join(const Exec&, const K& kernel) {  // of one segment
+  for (int64_t c = 0; c < kernel.f.g.width; ++c) kernel.template strip<1>(0, c);
+}
+#endif
+template <class F, int pass = 0>
+void share_blocks(const Exec& exec, int64_t n, const Shared<F>& shared) {
+  if constexpr (pass < F::kPasses) {
+    each_block(exec, n, PartOfBlock<F, pass>{shared});
+    each_join(exec, JoinedBlocks<F, pass>{shared});
+    share_blocks<F, pass + 1>(exec, n, shared);
+  } else if constexpr (F::kByRow) {
+    each_block(exec, n, RowsOfBlock<F>{shared});
+  }
+}
+
+#ifdef __CUDACC__
+
+template <class F>
+void each_in_blocks(const Exec& exec, const F& f) {
+  static_assert(F::kPasses <= 4 && sizeof(typename F::Part) <= 16);
+  if (!f.g.few()) return each_segment(exec, f.g, InBlocks<F>{f});
+  const int64_t n = f.g.blocks(f.g.segments);
+  auto* parts = static_cast<typename F::Part*>(f.g.memory);
+  auto* found = F::kPasses ? parts + n * f.g.width : nullptr;
+  share_blocks(exec, n, Shared<F>{f, {f.g, 0, f.g.segments, 0}, parts, found});
+}
+
+#else
+
+// Memory for `n` objects without constructors, vectors among them.
+template <class T>
+class Memory {
+ public:
+  explicit Memory(int64_t n) : at_(static_cast<T*>(::operator new(size_t(n) * sizeof(T), std::align_val_t(64)))) {}
+  ~Memory() { ::operator delete(at_, std::align_val_t(64)); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  T* data() const { return at_; }
+
+ private:
+  T* const at_;
+};
+
+// part(b) of blocks 0 to n - 1, n > 0, joined in order by op; by several threads where there is an exec.
+template <auto op, class F>
+auto joined(const Exec* exec, int64_t n, int64_t cost, const F& part) {
+  constexpr Exec alone{[](int64_t all, int64_t, const void* f, Exec::Body body) { body(f, 0, all); }};
+  const Memory<decltype(part(0))> parts(n);
+  each(exec ? *exec : alone, n, cost, [&](int64_t b) LOD_INLINE { parts.data()[b] = part(b); });
+  auto total = parts.data()[0];
+  for (int64_t b = 1; b < n; ++b) total = op(total, parts.data()[b]);
+  return total;
+}
+
+// The segments that hold so many rows that a thread with one of them would be the last to be done.
+struct LongSegments {
+  const LoDView& g;
+  int64_t least;
+  LongSegments(const Exec& exec, const LoDView& view) : g(view), least(0) {
+    const int64_t threads = exec.threads();
+    if (threads < 2 || g.rows < 2 * kBlock || g.rows * g.width < 2 * kGrain) return;
+    least = g.rows / (2 * threads) < 2 * kBlock ? 2 * kBlock : g.rows / (2 * threads);
+  }
+  template <class F>
+  void each(const F& f) const {
+    for (int64_t row = 0, next = 0; least && row < g.rows; row += least) {
+      const int64_t s = segment_of(g.offsets, g.segments, row);
+      if (s >= next && s < g.segments && g[s].length() >= least) f(s), next = s + 1;
+    }
+  }
+};
+template <class F>
+struct OtherSegments {
+  const InBlocks<F>& f;
+  const LongSegments& apart;
+  void some(int64_t first, int64_t last) const {
+    if constexpr (HasRun<F>)
+      if (first < last && f.run(first, last)) return;
+    for (; first < last; ++first) strips(f, first, f.f.g.width);
+  }
+  bool run(int64_t first, int64_t last) const {
+    apart.each([&](int64_t s) {
+      if (s < first || s >= last) return;
+      some(first, s);
+      first = s + 1;
+    });
+    some(first, last);
+    return true;
+  }
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    f.template strip<W>(s, c);
+  }
+};
+
+template <class F>
+void each_in_blocks(const Exec& exec, const F& f) {
+  const InBlocks<F> alone{f};
+  const LongSegments apart(exec, f.g);
+  bool any = false;
+  apart.each([&](int64_t s) {
+    any = true;
+    if constexpr (requires { f.run(s, s, &exec); })
+      if (f.run(s, s + 1, &exec)) return;
+    const int64_t n = (f.g[s].length() - 1) / kBlock + 1;
+    const Memory<typename F::Part> memory((n + kSlots<F>) * f.g.width);
+    share_blocks(exec, n, Shared<F>{f, {f.g, s, 1, f.g[s].begin}, memory.data(), memory.data() + n * f.g.width});
+  });
+  if (any) each_segment(exec, f.g, OtherSegments<F>{alone, apart});
+  else each_segment(exec, f.g, alone);
+}
+
+#endif
+
+// part[k]: f(i, k) joined by J, i the element of channel c + k in each of some rows. Narrow strips take several rows
+// side by side, so that one need not wait for another; in a single column they are a vector.
+template <int U, int W, class J, class F, class Part>
+LOD_FN void join_side_by_side(const Range& rows, int64_t width, int64_t c, const F& f, Part* part) {
+  Part total[W];
+  for (int k = 0; k < W; ++k) total[k] = J::template none<Part>();
+  int64_t r = rows.begin;
+  if (U > 1 && rows.length() >= 2 * U) {
+    Part side[U * W];
+    for (int k = 0; k < U * W; ++k) side[k] = J::template none<Part>();
+    for (; r + U <= rows.end; r += U)
+      for (int u = 0; u < U; ++u)
+        for (int k = 0; k < W; ++k) side[u * W + k] = J::join(side[u * W + k], Part(f((r + u) * width + c + k, k)));
+    for (int u = 0; u < U; ++u)
+      for (int k = 0; k < W; ++k) total[k] = J::join(total[k], side[u * W + k]);
+  }
+  for (; r < rows.end; ++r)
+    for (int k = 0; k < W; ++k) total[k] = J::join(total[k], Part(f(r * width + c + k, k)));
+  for (int k = 0; k < W; ++k) part[k] = total[k];
+}
+template <int W, class J, class F, class Part>
+LOD_FN void join_rows(const LoDView& g, const Range& rows, int64_t c, const F& f, Part* part) {
+  if constexpr (W == 1)
+    if (g.width == 1) return join_side_by_side<16, 1, J>(rows, 1, 0, f, part);
+  join_side_by_side<(W < 4 ? 4 / W : 1), W, J>(rows, g.width, c, f, part);
+}
+
+}  // namespace lod::LOD_LEVEL

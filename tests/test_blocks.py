@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long segments, whose blocks are shared among threads: the same bits as on one thread, and what torch says."""
+
+import pytest
+import torch
+
+import torch_lod as tl
+from torch_lod import ops
+
+#: One column, columns of a register and beyond it, and strips of several widths.
+WIDTHS = (1, 3, 8, 13, 87)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64)
+#: Of 70,000 elements and more, so that they are worth another thread.
+NUMBERS = 140_000
+
+
+def cut(rows: int) -> torch.Tensor:
+    """One segment of most rows between short and empty ones, one of a block's length, one with a row more."""
+    middle = rows - 2 * 1024 - 1 - 7
+    return torch.tensor([0, 0, 3, 3 + middle, 3 + middle, 7 + middle, 7 + middle + 1024, rows, rows])
+
+
+def given(width: int, dtype, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = max(NUMBERS // width, 3 * 2048)
+    g = torch.Generator().manual_seed(seed + width)
+    if dtype == torch.int64:
+        return torch.randint(-50, 50, (rows, width), generator=g), cut(rows)
+    return torch.randn(rows, width, generator=g, dtype=torch.float64).to(dtype), cut(rows)
+
+
+def on_threads(threads: int, call):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return call()
+    finally:
+        torch.set_num_threads(before)
+
+
+def same(call) -> tuple[torch.Tensor, ...]:
+    """The results of call, which one thread and several agree on, bit by bit."""
+    one = on_threads(1, call)
+    one = one if isinstance(one, tuple) else (one,)
+    for threads in (2, 3, 4):
+        many = on_threads(threads, call)
+        for a, b in zip(one, many if isinstance(many, tuple) else (many,), strict=True):
+            torch.testing.assert_close(b, a, rtol=0, atol=0, equal_nan=True)
+    return one
+
+
+def by_segment(f, x: torch.Tensor, offsets: torch.Tensor, empty: float = 0.0) -> torch.Tensor:
+    """f of the rows of every segment, a row each."""
+    wide = x.double() if x.is_floating_point() else x
+    rows = [f(part) if len(part) else torch.full_like(wide[0], empty) for part in wide.split(offsets.diff().tolist())]
+    return torch.stack(rows)
+
+
+def by_row(f, x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    wide = x.double() if x.is_floating_point() else x
+    return torch.cat([f(part) for part in wide.split(offsets.diff().tolist())])
+
+
+def close(got: torch.Tensor, want: torch.Tensor, size: float = 1.0) -> None:
+    """Equal up to the rounding of got's dtype; of sums that cancel, to that of their terms, `size`."""
+    if not got.is_floating_point():
+        return torch.testing.assert_close(got, want)
+    eps = torch.finfo(got.dtype).eps
+    torch.testing.assert_close(got.double(), want.double(), rtol=16 * eps, atol=16 * eps * size)
+
+
+REDUCTIONS = {
+    "sum": lambda x: x.sum(0),
+    "mean": lambda x: x.mean(0),
+    "sqrt": lambda x: x.sum(0) / len(x) ** 0.5,
+    "max": lambda x: x.amax(0),
+    "min": lambda x: x.amin(0),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_reductions(reduce, width, dtype):
+    if dtype == torch.int64 and reduce in ("mean", "sqrt"):
+        with pytest.raises(TypeError, match="floating dtype"):
+            ops.segment_reduce(*given(width, dtype), reduce)
+        return
+    x, offsets = given(width, dtype)
+    (got,) = same(lambda: ops.segment_reduce(x, offsets, reduce))
+    close(got, by_segment(REDUCTIONS[reduce], x, offsets), size=len(x) ** 0.5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_products(width, dtype):
+    x, offsets = given(width, dtype)
+    x = 1 - 2 * (x > 0).to(dtype)  # ones and their opposites, so that nothing is rounded
+    (got,) = same(lambda: ops.segment_reduce(x, offsets, "prod", 5.0))
+    torch.testing.assert_close(got, by_segment(lambda part: part.prod(0), x, offsets, 5).to(dtype), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_extremes_and_their_rows(reduce, width, dtype, nan):
+    x, offsets = given(width, dtype)
+    if nan and dtype != torch.int64:
+        x[len(x) // 2], x[len(x) // 3] = float("nan"), float("nan")
+    best, index = same(lambda: ops.segment_extreme(x, offsets, reduce))
+    for s, (a, b) in enumerate(zip(offsets.tolist(), offsets.tolist()[1:])):
+        if a == b:
+            assert (best[s] == 0).all() and (index[s] == -1).all()
+            continue
+        want = getattr(x[a:b], "a" + reduce)(0)
+        torch.testing.assert_close(best[s], want, rtol=0, atol=0, equal_nan=True)
+        is_best = (x[a:b] == want) | (x[a:b].isnan() & want.isnan())
+        assert torch.equal(index[s], a + is_best.int().argmax(0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_softmax_and_what_goes_with_it(width, dtype):
+    x, offsets = given(width, dtype)
+    g = given(width, dtype, 1)[0]
+    y, log = same(lambda: ops.segment_softmax(x, offsets))[0], same(lambda: ops.segment_log_softmax(x, offsets))[0]
+    close(y, by_row(lambda part: part.softmax(0), x, offsets), size=0.1)
+    close(log, by_row(lambda part: part.log_softmax(0), x, offsets))
+    close(
+        same(lambda: ops.segment_logsumexp(x, offsets))[0],
+        by_segment(lambda part: part.logsumexp(0), x, offsets),
+    )
+    gradients = torch.ops.torch_lod
+    dx = same(lambda: gradients.segment_softmax_backward(g, y, offsets))[0]
+    want = by_row(lambda p: p[:, 0] * (p[:, 1] - (p[:, 0] * p[:, 1]).sum(0)), torch.stack((y, g), 1), offsets)
+    close(dx, want)
+    dx = same(lambda: gradients.segment_log_softmax_backward(g, log, offsets))[0]
+    want = by_row(lambda p: p[:, 1] - p[:, 0].exp() * p[:, 1].sum(0), torch.stack((log, g), 1), offsets)
+    close(dx, want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_moments(width, dtype):
+    x, offsets = given(width, dtype)
+    g = given(width, dtype, 1)[0]
+    (var,) = same(lambda: ops.segment_var(x, offsets, 0.0))
+    close(var, by_segment(lambda part: part.var(0, correction=0), x, offsets))
+
+    def norm(part):
+        return torch.nn.functional.layer_norm(part.T, part.shape[:1], eps=1e-5).T if len(part) else part
+
+    (y,) = same(lambda: ops.segment_normalize(x, offsets, 1e-5))
+    close(y, by_row(norm, x, offsets))
+    (dx,) = same(lambda: torch.ops.torch_lod.segment_normalize_backward(g, x, offsets, 1e-5))
+    wide = x.double().requires_grad_()
+    (want,) = torch.autograd.grad(by_row(norm, wide, offsets), wide, g.double())
+    big = offsets.diff()[torch.searchsorted(offsets, torch.arange(len(x)), right=True) - 1] > 3
+    close(dx[big], want[big])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_cumulative_sums(reverse, width, dtype):
+    x, offsets = given(width, dtype)
+    (got,) = same(lambda: ops.segment_scan(x, None, offsets, reverse))
+    turn = (lambda part: part.flip(0).cumsum(0).flip(0)) if reverse else (lambda part: part.cumsum(0))
+    terms = len(x) if dtype == torch.float64 else len(x) ** 0.5  # float64 is summed in float64, with as many roundings
+    close(got, by_row(turn, x, offsets), size=terms)
+
+
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_extremes_so_far(reduce, width, dtype, nan):
+    x, offsets = given(width, dtype)
+    if nan and dtype != torch.int64:
+        x[len(x) // 2], x[len(x) // 3] = float("nan"), float("nan")
+    best, index = same(lambda: ops.segment_cumulative(x, offsets, reduce))
+    want = torch.cat([getattr(part, "cum" + reduce)(0).values for part in x.split(offsets.diff().tolist())])
+    torch.testing.assert_close(best, want, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(x.gather(0, index), best, rtol=0, atol=0, equal_nan=True)
+    inside = ~torch.isin(torch.arange(1, len(x)), offsets)  # rows with one before them in their segment
+    again = (best[1:] == best[:-1]) | best[:-1].isnan()
+    assert torch.equal((index.diff(dim=0) == 0)[inside], again[inside])  # of equals the first counts
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_rows_of_a_segment_spread_over_it(width, dtype):
+    x, offsets = given(width, dtype)
+    rows, lengths = x[: len(offsets) - 1], offsets.diff()
+    (got,) = same(lambda: ops.segment_broadcast(rows, offsets, len(x), "sum"))
+    assert torch.equal(got, rows.repeat_interleave(lengths, 0))
+    index = (offsets[:-1, None] + torch.arange(width) * 977 % lengths.clamp_min(1)[:, None]).where(
+        lengths[:, None] > 0, -1
+    )
+    (got,) = same(lambda: ops.segment_place(rows, index, offsets, len(x)))
+    want = torch.zeros_like(x)
+    full = lengths > 0
+    want.scatter_(0, index[full], rows[full])
+    assert torch.equal(got, want)
+
+
+def test_a_long_sequence_among_short_ones_of_a_lod_tensor():
+    x = tl.LoDTensor(torch.randn(70_000, 2, requires_grad=True), tl.LoD.from_lengths([[69_990, 0, 10]]))
+
+    def run():
+        y = tl.sequence_softmax(x) * x
+        loss = tl.sequence_pool(y, "sum").square().sum()
+        return (loss, *torch.autograd.grad(loss, [x]))
+
+    same(run)

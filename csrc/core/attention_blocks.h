@@ -16,6 +16,7 @@ constexpr int kFloats = LOD_LANES;
 constexpr int kAtOnce = kFloats == 16 ? 8 : 4;      // rows of sums
 constexpr int kMostVectors = kFloats == 4 ? 2 : 3;  // registers of a row of sums
 constexpr int64_t kFewQueries = LOD_LANES >= 8 ? 4 : 0;
+static_assert(kFewQueries <= kAtOnce);  // values of few queries are read where they lie
 constexpr int64_t kKeysAtOnce = 128, kQueriesAtOnce = 32, kBlockOfQueries = 256;
 // From one row of transposed keys, or of scores, to the next: no power of two.
 constexpr int64_t kKeyStride = kKeysAtOnce + 16;
@@ -24,6 +25,10 @@ using LooseFloats_ = float __attribute__((vector_size(kFloats * 4), aligned(4)))
 LOD_FN Floats_ loose(const float* p) { return *reinterpret_cast<const LooseFloats_*>(p); }
 LOD_FN void put_loose(float* p, Floats_ v) { *reinterpret_cast<LooseFloats_*>(p) = v; }
 LOD_FN int64_t whole(int64_t n) { return (n + kFloats - 1) / kFloats * kFloats; }
+template <class T>
+constexpr bool in_whole_registers(int64_t width) {
+  return std::is_same_v<T, float> && width % kFloats == 0;
+}
 
 // c[r] (+)= sum over i < k of left(r, i) b[i], kRows rows of kVectors registers; left(r, i) is a[r step + i], or
 // transposed a[i step + r].
@@ -135,8 +140,7 @@ LOD_FN void weave(Floats_* rows) {
     weave<distance / 2>(rows);
   }
 }
-// x[r, j + i] = q[r] . keys[j + i] for as many keys as a register has lanes, of n in all: for queries too few to
-// transpose keys for. The lanes of the products are added up all together, by halves.
+// sums[0] lane i: all lanes of sums[i], added by halves.
 template <int distance>
 LOD_FN void add_lanes(Floats_* sums) {
   if constexpr (distance > 0) {
@@ -147,6 +151,8 @@ LOD_FN void add_lanes(Floats_* sums) {
     add_lanes<distance / 2>(sums);
   }
 }
+// x[r, j + i] = q[r] . keys[j + i] for as many keys as a register has lanes, of n in all: for queries too few to
+// transpose keys for.
 inline void dots(const float* q, int64_t rows, int64_t width, const float* keys, int64_t step, int64_t n, int64_t j,
                  float* x) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -221,7 +227,7 @@ struct Block {  // some queries against some keys of a sequence, one head
   // Rows of whole registers: laid out, or `where_they_are` if they are such.
   static Rows laid_out(const T* from, int64_t stride, int64_t n, int64_t width, bool where_they_are, float* to) {
     if constexpr (std::is_same_v<T, float>)
-      if (where_they_are && width % kFloats == 0) return {from, stride};
+      if (where_they_are && in_whole_registers<T>(width)) return {from, stride};
     lay_out(from, stride, n, width, 1.f, to);
     return {to, whole(width)};
   }
@@ -374,7 +380,7 @@ void attend_in_blocks(const Exec& exec, const AttentionForward& a) {
     for (int64_t i = 0; i < n; i += kBlockOfQueries) blocks.push_back({s, i});
   }
   const int64_t count = int64_t(blocks.size());
-  const bool where_they_are = std::is_same_v<T, float> && a.width % kFloats == 0 && a.value_width % kFloats == 0;
+  const bool where_they_are = in_whole_registers<T>(a.width) && in_whole_registers<T>(a.value_width);
   if (where_they_are && longest <= kFewQueries && count) {  // as many items as threads
     const int64_t groups = std::min(a.heads, (exec.threads() + count - 1) / count);
     together = (a.heads + groups - 1) / groups;

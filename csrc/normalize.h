@@ -184,7 +184,7 @@ struct LogsumexpKernel {
 
 // -- mean and variance
 
-// In the first pass the sum of the rows, in the second that of the squares of their distances from the mean.
+// In the first pass the mean of the rows, in the second the sum of the squares of their distances from it.
 template <class T>
 struct MomentsKernel {
   using Part = double;
@@ -194,24 +194,21 @@ struct MomentsKernel {
   static LOD_FN double join(double a, double b) {
     return a + b;
   }
+  template <int pass>
+  static LOD_FN double settled(const Sequence& s, double sum) {
+    return pass == 0 ? sum / double(s.length()) : sum;
+  }
   template <int pass, int W>
-  LOD_FN void moment(const LoDView& g, const Sequence& s, const Range& rows, int64_t c, const double (*found)[W],
-                     double* part) const {
+  LOD_FN void moment(const LoDView& g, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
     if constexpr (pass == 0) {
       join_rows<W, Sum>(g, rows, c, [&](int64_t i, int) LOD_INLINE { return double(values[i]); }, part);
     } else {
-      double mean[W];
-      means(s, found, mean);
       const auto square = [&](int64_t i, int k) LOD_INLINE {
-        const double z = double(values[i]) - mean[k];
+        const double z = double(values[i]) - found[0][k];
         return z * z;
       };
       join_rows<W, Sum>(g, rows, c, square, part);
     }
-  }
-  template <int W>
-  static LOD_FN void means(const Sequence& s, const double (*found)[W], double* mean) {
-    for (int k = 0; k < W; ++k) mean[k] = found[0][k] / double(s.length());
   }
 };
 
@@ -222,8 +219,8 @@ struct VarKernel : MomentsKernel<T> {
   VarArguments g;
   T* out;
   template <int pass, int W>
-  LOD_FN void block(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
-    this->template moment<pass>(g, s, rows, c, found, part);
+  LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
+    this->template moment<pass>(g, rows, c, found, part);
   }
   template <int W>
   LOD_FN void finish(const Sequence& s, const Range&, int64_t c, const double (*found)[W]) const {
@@ -244,14 +241,16 @@ struct NormalizeKernel : MomentsKernel<T> {
   NormalizeArguments g;
   T* out;
   template <int pass, int W>
-  LOD_FN void block(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
-    this->template moment<pass>(g, s, rows, c, found, part);
+  LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
+    this->template moment<pass>(g, rows, c, found, part);
   }
   template <int W>
   LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W]) const {
     double mean[W], scale[W];
-    this->means(s, found, mean);
-    for (int k = 0; k < W; ++k) scale[k] = 1 / ::sqrt(found[1][k] / double(s.length()) + g.eps);
+    for (int k = 0; k < W; ++k) {
+      mean[k] = found[0][k];
+      scale[k] = 1 / ::sqrt(found[1][k] / double(s.length()) + g.eps);
+    }
     for (int64_t i = rows.begin * g.width + c; i < rows.end * g.width + c; i += g.width)
       for (int k = 0; k < W; ++k) out[i + k] = T(acc_t<T>((double(this->values[i + k]) - mean[k]) * scale[k]));
   }
@@ -265,16 +264,14 @@ struct NormalizeBackwardKernel : MomentsKernel<T> {
   const T* grad;
   T* out;
   template <int pass, int W>
-  LOD_FN void block(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
+  LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
     if constexpr (pass < 2) {
-      this->template moment<pass>(g, s, rows, c, found, part);
+      this->template moment<pass>(g, rows, c, found, part);
     } else if constexpr (pass == 2) {
       join_rows<W, Sum>(g, rows, c, [&](int64_t i, int) LOD_INLINE { return double(grad[i]); }, part);
     } else {
-      double mean[W];
-      this->means(s, found, mean);
       const auto covariant = [&](int64_t i, int k) LOD_INLINE {
-        return double(grad[i]) * (double(this->values[i]) - mean[k]);
+        return double(grad[i]) * (double(this->values[i]) - found[0][k]);
       };
       join_rows<W, Sum>(g, rows, c, covariant, part);
     }
@@ -283,8 +280,8 @@ struct NormalizeBackwardKernel : MomentsKernel<T> {
   LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W]) const {
     const double length = double(s.length());
     double mean[W], scale[W], shift[W], slope[W];
-    this->means(s, found, mean);
     for (int k = 0; k < W; ++k) {
+      mean[k] = found[0][k];
       const double variance = found[1][k] / length + g.eps;
       scale[k] = 1 / ::sqrt(variance);
       shift[k] = found[2][k] * (scale[k] / length);

@@ -69,17 +69,27 @@ struct CumsumKernel {
     });
     for (int k = 0; k < W; ++k) part[k] = own[k];
   }
-  template <int W>
-  LOD_FN void finish(const Sequence&, const Range& rows, int64_t c, Part (*found)[W]) const {
+  // Added to 0, a sum stays what it is; and where a segment has one block, nobody asks for it.
+  template <bool kFirst, int W>
+  LOD_FN void go(const Sequence& s, const Range& rows, int64_t c, Part* found) const {
     Part own[W], before[W];
-    for (int k = 0; k < W; ++k) own[k] = nothing(), before[k] = found[0][k];
+    for (int k = 0; k < W; ++k) own[k] = nothing(), before[k] = kFirst ? nothing() : found[k];
     each_element(rows, c, [&](int64_t at) LOD_INLINE {
       for (int k = 0; k < W; ++k) {
         own[k] += Part(values[at + k]);
-        out[at + k] = T(acc_t<T>(before[k] + own[k]));
+        out[at + k] = T(acc_t<T>(kFirst ? own[k] : before[k] + own[k]));
       }
     });
-    for (int k = 0; k < W; ++k) found[0][k] = before[k] + own[k];
+    if (rows.length() < s.length())
+      for (int k = 0; k < W; ++k) found[k] = kFirst ? own[k] : before[k] + own[k];
+  }
+  template <int W>
+  LOD_FN void start(const Sequence& s, const Range& rows, int64_t c, Part (*found)[W]) const {
+    go<true, W>(s, rows, c, found[0]);
+  }
+  template <int W>
+  LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, Part (*found)[W]) const {
+    go<false, W>(s, rows, c, found[0]);
   }
 };
 
@@ -142,9 +152,9 @@ struct CumulativeKernel {
       int nan = 0;
       for (int64_t i = r; i < end; ++i) nan |= int(from[i] != from[i]);
       if (nan) {
-        Part best[1][1] = {{nothing()}};
+        Part best[1][1];
         const Sequence rows = g[s];
-        finish<1>(rows, rows, 0, best);
+        start<1>(rows, rows, 0, best);
         continue;
       }
       A best = R::template none<A>();
@@ -187,6 +197,11 @@ struct CumulativeKernel {
   LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const Part (*)[W], Part* part) const {
     for (int k = 0; k < W; ++k) part[k] = nothing();
     go<false, W>(rows, c, part);
+  }
+  template <int W>
+  LOD_FN void start(const Sequence& s, const Range& rows, int64_t c, Part (*found)[W]) const {
+    for (int k = 0; k < W; ++k) found[0][k] = nothing();
+    finish<W>(s, rows, c, found);
   }
   template <int W>
   LOD_FN void finish(const Sequence&, const Range& rows, int64_t c, Part (*found)[W]) const {

@@ -53,17 +53,14 @@ struct ReduceKernel {
   const T* values;
   T* out;
   T pad;
+  Share share;  // of a sum
 #if LOD_LANES >= 8
   // Rows of this width are read once, from end to end, where there are registers for it.
   static constexpr int kWide = LOD_LANES < 16 || !std::is_same_v<T, float> ? 64 : R::kOrders ? 128 : 256;
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>)
       return narrow(exec, g.width, g.rows, [&](const auto& rows) {
-        constexpr auto share = std::is_same_v<R, Mean>   ? Share::length
-                               : std::is_same_v<R, Sqrt> ? Share::root
-                                                         : Share::all;
-        using Join = std::conditional_t<std::is_base_of_v<Sum, R>, Sum, R>;
-        rows.template reduce_all<Join>(values, g.offsets, first, last, share, pad, out);
+        rows.template reduce_all<R>(values, g.offsets, first, last, share, pad, out);
       });
     return false;
   }
@@ -91,7 +88,7 @@ struct ReduceKernel {
   template <int W>
   LOD_FN void finish(const Sequence& s, const Range&, int64_t c, const Part (*found)[W]) const {
     T* to = out + s.index * g.width + c;
-    for (int k = 0; k < W; ++k) to[k] = s.length() ? T(R::finish(found[0][k], s.length())) : pad;
+    for (int k = 0; k < W; ++k) to[k] = s.length() ? T(share_of(share, found[0][k], s.length())) : pad;
   }
 };
 
@@ -186,7 +183,7 @@ struct EndKernel {
   }
 };
 
-template <class R, class T>
+template <class T>
 struct BroadcastKernel {
   using Part = acc_t<T>;
   static constexpr int kPasses = 0;
@@ -194,6 +191,7 @@ struct BroadcastKernel {
   BlockView g;
   const T* values;
   T* out;
+  Share share;
   // Rows of one number, as whole blocks: what is written behind a segment is written again by the next.
   bool run(int64_t first, int64_t last) const {
     if (g.width != 1) return false;
@@ -204,7 +202,7 @@ struct BroadcastKernel {
     for (int64_t s = first; s < last; ++s) {
       int64_t r = offsets[s];
       const int64_t stop = offsets[s + 1];
-      const T row = stop > r ? T(R::finish(acc_t<T>(from[s]), stop - r)) : T(0);
+      const T row = stop > r ? T(share_of(share, Part(from[s]), stop - r)) : T(0);
       for (; r < stop && r + block <= end; r += block)
         for (int64_t k = 0; k < block; ++k) to[r + k] = row;
       for (; r < stop; ++r) to[r] = row;
@@ -214,7 +212,7 @@ struct BroadcastKernel {
   template <int W>
   LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const Part (*)[W]) const {
     T row[W];
-    for (int k = 0; k < W; ++k) row[k] = T(R::finish(Part(values[s.index * g.width + c + k]), s.length()));
+    for (int k = 0; k < W; ++k) row[k] = T(share_of(share, Part(values[s.index * g.width + c + k]), s.length()));
     if (W == 1 && g.width == 1) {
       for (int64_t r = rows.begin; r < rows.end; ++r) out[r] = row[0];
       return;
@@ -308,30 +306,29 @@ struct PlaceKernel {
 template <class F>
 void visit_reducer(Reduce reduce, const F& f) {
   switch (reduce) {
-    case Reduce::sum: return f(Type<Sum>{});
-    case Reduce::mean: return f(Type<Mean>{});
-    case Reduce::sqrt: return f(Type<Sqrt>{});
     case Reduce::prod: return f(Type<Prod>{});
     case Reduce::max: return f(Type<Max>{});
-    default: return f(Type<Min>{});
+    case Reduce::min: return f(Type<Min>{});
+    default: return f(Type<Sum>{});
   }
 }
 
 template <class R, class T>
-void reduce_as(const Exec& exec, const ReduceArguments& a) {
+void reduce_as(const Exec& exec, Share share, const ReduceArguments& a) {
   const auto* values = static_cast<const T*>(a.values);
   auto* out = static_cast<T*>(a.out);
   if constexpr (std::is_same_v<R, Max> || std::is_same_v<R, Min>) {
     if (a.index) return each_in_blocks(exec, ExtremeKernel<R, T>{a, values, out, a.index, T(a.pad)});
   }
-  each_in_blocks(exec, ReduceKernel<R, T>{a, values, out, T(a.pad)});
+  each_in_blocks(exec, ReduceKernel<R, T>{a, values, out, T(a.pad), share});
 }
 
 LOD_ENTRY void segment_reduce(const Exec& exec, DType dtype, Reduce reduce, const ReduceArguments& a) {
   LOD_WHOLE(segment_reduce(exec, dtype, reduce, a));
   visit_reducer(reduce, [&](auto reducer) {
-    visit_here(dtype,
-               [&](auto type) { reduce_as<typename decltype(reducer)::type, typename decltype(type)::type>(exec, a); });
+    visit_here(dtype, [&](auto type) {
+      reduce_as<typename decltype(reducer)::type, typename decltype(type)::type>(exec, share_by(reduce), a);
+    });
   });
 }
 
@@ -342,21 +339,16 @@ LOD_ENTRY void segment_end(const Exec& exec, const EndArguments& a) {
   });
 }
 
-template <class R>
-void broadcast_as(const Exec& exec, DType dtype, const BroadcastArguments& a) {
-  visit_here(dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    if (std::is_same_v<R, Sum> && a.width >= 128)
-      return each_row(exec, a, RepeatKernel<T>{static_cast<const T*>(a.values), static_cast<T*>(a.out), a.width});
-    each_in_blocks(exec, BroadcastKernel<R, T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
-  });
-}
-
 LOD_ENTRY void segment_broadcast(const Exec& exec, DType dtype, Reduce reduce, const BroadcastArguments& a) {
   LOD_WHOLE(segment_broadcast(exec, dtype, reduce, a));
-  if (reduce == Reduce::sum) broadcast_as<Sum>(exec, dtype, a);
-  else if (reduce == Reduce::mean) broadcast_as<Mean>(exec, dtype, a);
-  else broadcast_as<Sqrt>(exec, dtype, a);
+  visit_here(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto* values = static_cast<const T*>(a.values);
+    auto* out = static_cast<T*>(a.out);
+    if (share_by(reduce) == Share::all && a.width >= 128)
+      return each_row(exec, a, RepeatKernel<T>{values, out, a.width});
+    each_in_blocks(exec, BroadcastKernel<T>{a, values, out, share_by(reduce)});
+  });
 }
 
 LOD_ENTRY void segment_pick(const Exec& exec, DType dtype, const PickArguments& a) {

@@ -11,12 +11,16 @@
 //   kWide, run(first, last)                     as in launch.h
 //
 // where found[pass][k] is what all blocks of s came to, joined in order, in the passes before. So a result depends on
-// the rows of its own segment alone, whoever takes which block.
+// the rows of its own segment alone, whoever takes which block. A kernel may make something else of what is found, once
+// for all who read it:
 //
-// A scan is a kernel of one pass with two members more, and finish by row, where found[0][k] is what the blocks before
-// these rows came to, and has to become what they come to with these rows.
+//   settled<pass>(s, part)
+//
+// A scan is a kernel of one pass with three members more, and finish by row, where found[0][k] is what the blocks
+// before these rows came to, and has to become what they come to with these rows.
 //
 //   nothing()                                   what no block comes to
+//   start<W>(s, rows, c, found)                 finish for the first block: found has yet to be set
 //   backwards()                                 whether the last block is the first
 //
 //   each_in_blocks(exec, f)     does all segments: one after another; but the CPU's threads share the blocks of long
@@ -41,27 +45,10 @@ template <class F>
 constexpr int kSlots = F::kPasses > 0 ? F::kPasses : 1;
 template <class F>
 constexpr bool kScans = requires { F::nothing(); };
-
-// Long code for wide strips, which is there once for all that calls it.
-template <int pass, int W, class F, class Part>
-__attribute__((noinline)) void wide_block(const F& f, const Sequence& s, const Range& rows, int64_t c,
-                                          const Part (*found)[W], Part* part) {
-  f.template block<pass, W>(s, rows, c, found, part);
-}
-template <int W, class F, class Part>
-__attribute__((noinline)) void wide_finish(const F& f, const Sequence& s, const Range& rows, int64_t c,
-                                           Part (*found)[W]) {
-  f.template finish<W>(s, rows, c, found);
-}
-template <int pass, int W, class F, class Part>
-LOD_FN void do_block(const F& f, const Sequence& s, const Range& rows, int64_t c, Part (*found)[W], Part* part) {
-  if constexpr (W >= 16) wide_block<pass, W, F, Part>(f, s, rows, c, found, part);
-  else f.template block<pass, W>(s, rows, c, found, part);
-}
-template <int W, class F, class Part>
-LOD_FN void do_finish(const F& f, const Sequence& s, const Range& rows, int64_t c, Part (*found)[W]) {
-  if constexpr (W >= 16) wide_finish<W, F, Part>(f, s, rows, c, found);
-  else f.template finish<W>(s, rows, c, found);
+template <class F, int pass, int W, class Part>
+LOD_FN void settle(const Sequence& s, Part (*found)[W]) {
+  if constexpr (requires { F::template settled<pass>(s, found[pass][0]); })
+    for (int k = 0; k < W; ++k) found[pass][k] = F::template settled<pass>(s, found[pass][k]);
 }
 
 // One segment by one thread.
@@ -71,17 +58,21 @@ struct InBlocks {
   using Part = typename F::Part;
   F f;
 
+  LOD_FN Range from(const Sequence& s, int64_t begin) const {
+    return {begin, begin + kBlock < s.end ? begin + kBlock : s.end};
+  }
   template <int pass, int W>
   LOD_FN void passes(const Sequence& s, int64_t c, Part (*found)[W]) const {
     if constexpr (pass < F::kPasses) {
       for (int64_t begin = s.begin; begin < s.end; begin += kBlock) {
         Part part[W];
-        do_block<pass, W>(f, s, Range{begin, begin + kBlock < s.end ? begin + kBlock : s.end}, c, found, part);
+        f.template block<pass, W>(s, from(s, begin), c, found, part);
         if (begin == s.begin)
           for (int k = 0; k < W; ++k) found[pass][k] = part[k];
         else
           for (int k = 0; k < W; ++k) found[pass][k] = F::template join<pass>(found[pass][k], part[k]);
       }
+      settle<F, pass>(s, found);
       passes<pass + 1, W>(s, c, found);
     }
   }
@@ -90,18 +81,25 @@ struct InBlocks {
     const Sequence s = f.g[i];
     Part found[kSlots<F>][W];
     if constexpr (kScans<F>) {
-      for (int k = 0; k < W; ++k) found[0][k] = F::nothing();
-      for (int64_t n = (s.length() + kBlock - 1) / kBlock, b = 0; b < n; ++b) {
-        const int64_t begin = s.begin + (f.backwards() ? n - 1 - b : b) * kBlock;
-        do_finish<W>(f, s, Range{begin, begin + kBlock < s.end ? begin + kBlock : s.end}, c, found);
-      }
+      const int64_t n = (s.length() + kBlock - 1) / kBlock;
+      const int64_t step = f.backwards() ? -kBlock : kBlock;
+      int64_t begin = s.begin + (step < 0 ? (n - 1) * kBlock : 0);
+      if (n) f.template start<W>(s, from(s, begin), c, found);
+      for (int64_t b = 1; b < n; ++b) f.template finish<W>(s, from(s, begin += step), c, found);
     } else {
       if (s.length()) passes<0, W>(s, c, found);
-      if (s.length() || !F::kByRow) do_finish<W>(f, s, s, c, found);
+      if (s.length() || !F::kByRow) f.template finish<W>(s, s, c, found);
     }
   }
 #ifndef __CUDACC__
-  bool run(int64_t first, int64_t last) const requires HasRun<F> { return f.run(first, last); }
+  // Rows of one number, for whose few registers the code above is too long.
+  bool run(int64_t first, int64_t last) const {
+    if constexpr (HasRun<F>)
+      if (f.run(first, last)) return true;
+    if (f.g.width != 1) return false;
+    for (; first < last; ++first) strip<1>(first, 0);
+    return true;
+  }
 #endif
 };
 
@@ -149,7 +147,7 @@ struct PartOfBlock : Shared<F> {
     if (rows.begin >= rows.end) return;
     typename F::Part found[kSlots<F>][W], part[W];
     this->template load<pass, W>(s.index, c, found);
-    do_block<pass, W>(this->f, s, rows, c, found, part);
+    this->f.template block<pass, W>(s, rows, c, found, part);
     for (int k = 0; k < W; ++k) this->parts[p * this->f.g.width + c + k] = part[k];
   }
 };
@@ -177,6 +175,7 @@ struct JoinedBlocks : Shared<F> {
         part += width;
         for (int k = 0; k < W; ++k) found[pass][k] = F::template join<pass>(found[pass][k], part[k]);
       }
+      settle<F, pass>(s, found);
       for (int k = 0; k < W; ++k) this->found[(pass * this->at.count + i) * width + c + k] = found[pass][k];
     }
     if constexpr (!F::kByRow && pass + 1 == F::kPasses) {
@@ -196,7 +195,7 @@ struct RowsOfBlock : Shared<F> {
     if constexpr (kScans<F>)
       for (int k = 0; k < W; ++k) found[0][k] = this->parts[p * this->f.g.width + c + k];
     else this->template load<F::kPasses, W>(s.index, c, found);
-    do_finish<W>(this->f, s, rows, c, found);
+    this->f.template finish<W>(s, rows, c, found);
   }
 };
 
@@ -215,7 +214,6 @@ void each_block(const Exec& exec, int64_t n, const K& kernel) {
   const int64_t width = kernel.f.g.width;
   each(exec, n, kBlock * width, [&](int64_t p) LOD_INLINE {
     int64_t c = 0;
-    for (; c + 64 <= width; c += 64) kernel.template strip<64>(p, c);
     for (; c + 16 <= width; c += 16) kernel.template strip<16>(p, c);
     for (; c + 4 <= width; c += 4) kernel.template strip<4>(p, c);
     for (; c < width; ++c) kernel.template strip<1>(p, c);
@@ -298,8 +296,7 @@ struct OtherSegments {
   const InBlocks<F>& f;
   const LongSegments& apart;
   void some(int64_t first, int64_t last) const {
-    if constexpr (HasRun<F>)
-      if (first < last && f.run(first, last)) return;
+    if (first < last && f.run(first, last)) return;
     for (; first < last; ++first) strips(f, first, f.f.g.width);
   }
   bool run(int64_t first, int64_t last) const {

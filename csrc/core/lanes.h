@@ -123,7 +123,6 @@ LOD_FN Ints lengths_at(const int64_t* cuts, std::integer_sequence<int, l...>) {
   return words(cuts + 1) - words(cuts);
 }
 
-enum class Share { all, length, root };  // what a sum is divided by: nothing, the length, its root
 
 // Rows of `width` floats, each padded to P lanes where rows are joined.
 template <int P>

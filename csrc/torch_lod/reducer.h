@@ -1,4 +1,4 @@
-// Reductions of a segment, a struct each: the empty value, how a row joins, and what the length does to the result.
+// Reductions of a segment, a struct each: the empty value, and how a row joins. What a sum is divided by.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,9 +10,15 @@ constexpr int64_t kBlock = 1024;  // rows that are joined before they join the r
 
 enum class Reduce { sum, mean, sqrt, prod, max, min, first, last };
 
+enum class Share { all, length, root };  // of a sum: itself, divided by the length, or by its root
+
+LOD_FN Share share_by(Reduce reduce) {
+  return reduce == Reduce::mean ? Share::length : reduce == Reduce::sqrt ? Share::root : Share::all;
+}
 template <class A>
-LOD_FN A root_of(int64_t length) {
-  return A(::sqrt(double(length)));
+LOD_FN A share_of(Share share, A total, int64_t length) {
+  if (share == Share::all) return total;
+  return total / (share == Share::root ? A(::sqrt(double(length))) : A(length));
 }
 
 struct Sum {
@@ -20,13 +26,6 @@ struct Sum {
   template <class A> static LOD_FN A none() { return A(0); }
   template <class A> static LOD_FN A join(A a, A b) { return a + b; }
   template <class A> static LOD_FN A fast(A a, A b) { return a + b; }
-  template <class A> static LOD_FN A finish(A a, int64_t) { return a; }
-};
-struct Mean : Sum {
-  template <class A> static LOD_FN A finish(A a, int64_t length) { return a / A(length); }
-};
-struct Sqrt : Sum {
-  template <class A> static LOD_FN A finish(A a, int64_t length) { return a / root_of<A>(length); }
 };
 
 struct Prod {
@@ -34,10 +33,9 @@ struct Prod {
   template <class A> static LOD_FN A none() { return A(1); }
   template <class A> static LOD_FN A join(A a, A b) { return a * b; }
   template <class A> static LOD_FN A fast(A a, A b) { return a * b; }
-  template <class A> static LOD_FN A finish(A a, int64_t) { return a; }
 };
 
-// The lowest (highest) value that A has stands for nothing; finish never sees it, since empty segments take pad_value.
+// The lowest (highest) value that A has stands for nothing; nobody gets to see it, since empty segments take pad_value.
 template <class A>
 LOD_FN A lowest() {
   if constexpr (std::is_integral_v<A>) return A(INT64_MIN);
@@ -56,7 +54,6 @@ struct Max {
   template <class A> static LOD_FN bool better(A b, A a) { return b > a || (b != b && a == a); }
   template <class A> static LOD_FN A fast(A a, A b) { return b > a ? b : a; }
   template <class A> static LOD_FN A join(A a, A b) { return nan_of(fast(a, b), b); }
-  template <class A> static LOD_FN A finish(A a, int64_t) { return a; }
 };
 struct Min {
   static constexpr bool kOrders = true;
@@ -64,7 +61,6 @@ struct Min {
   template <class A> static LOD_FN bool better(A b, A a) { return b < a || (b != b && a == a); }
   template <class A> static LOD_FN A fast(A a, A b) { return b < a ? b : a; }
   template <class A> static LOD_FN A join(A a, A b) { return nan_of(fast(a, b), b); }
-  template <class A> static LOD_FN A finish(A a, int64_t) { return a; }
 };
 
 }  // namespace lod

@@ -278,9 +278,9 @@ auto joined(const Exec* exec, int64_t n, int64_t cost, const F& part) {
 struct LongSegments {
   const LoDView& g;
   int64_t least;
-  LongSegments(const Exec& exec, const LoDView& view) : g(view), least(0) {
+  LongSegments(const Exec& exec, const LoDView& view, int64_t few) : g(view), least(0) {
     const int64_t threads = exec.threads();
-    if (threads < 2 || g.rows < 2 * kBlock || g.rows * g.width < 2 * kGrain) return;
+    if (threads <= few || g.rows < 2 * kBlock || g.rows * g.width < 2 * kGrain) return;
     least = g.rows / (2 * threads) < 2 * kBlock ? 2 * kBlock : g.rows / (2 * threads);
   }
   template <class F>
@@ -317,7 +317,7 @@ struct OtherSegments {
 template <class F>
 void each_in_blocks(const Exec& exec, const F& f) {
   const InBlocks<F> alone{f};
-  const LongSegments apart(exec, f.g);
+  const LongSegments apart(exec, f.g, kScans<F> ? 2 : 1);  // a scan's blocks are gone over twice
   bool any = false;
   apart.each([&](int64_t s) {
     any = true;

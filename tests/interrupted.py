@@ -43,6 +43,7 @@ def resident() -> int:
 
 
 def main(threads: int) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background begins with it ignored
     torch.set_num_threads(threads)
     q = torch.randn(ROWS, 1, 64)
     out, sums = torch.randn(ROWS, 1, 64), torch.zeros(ROWS, 1)

@@ -23,6 +23,7 @@ FULL = os.environ.get("TORCH_LOD_FULL") == "1"
 #: Tests of things other than what operators compute: make test-fallback, which asks whether everything also holds on the
 #: compositions, does not repeat them.
 ONCE = {
+    "test_blocks.py": "how compiled operators share a long segment, and sum it in blocks",
     "test_contributing.py": "recipes, in copies of the tree",
     "test_dtypes.py": "extreme numbers, which the compositions add and multiply in another order",
     "test_distributed.py": "torch.distributed",

@@ -212,12 +212,7 @@ void each_join(const Exec& exec, const K& kernel) {
 template <class K>
 void each_block(const Exec& exec, int64_t n, const K& kernel) {
   const int64_t width = kernel.f.g.width;
-  each(exec, n, kBlock * width, [&](int64_t p) LOD_INLINE {
-    int64_t c = 0;
-    for (; c + 16 <= width; c += 16) kernel.template strip<16>(p, c);
-    for (; c + 4 <= width; c += 4) kernel.template strip<4>(p, c);
-    for (; c < width; ++c) kernel.template strip<1>(p, c);
-  });
+  each(exec, n, kBlock * width, [&](int64_t p) LOD_INLINE { strips(kernel, p, width); });
 }
 template <class K>
 void each_join(const Exec&, const K& kernel) {  // of one segment

@@ -69,7 +69,7 @@ struct CumsumKernel {
     });
     for (int k = 0; k < W; ++k) part[k] = own[k];
   }
-  // Added to 0, a sum stays what it is; and where a segment has one block, nobody asks for it.
+  // The first block's sums need no 0 added to them, and those of a segment's only block are asked for by nobody.
   template <bool kFirst, int W>
   LOD_FN void go(const Sequence& s, const Range& rows, int64_t c, Part* found) const {
     Part own[W], before[W];

@@ -53,28 +53,16 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) 
 }
 
 // Runs of elements of a level that has `elements`: starts[s] is the first of run s, and lengths[s] how many they are.
-// With the levels below, and what they come to:
+// If there are offsets `within`, run s is one of segment s, and starts[s] counts from its first element. With the
+// levels below, and what they come to:
 //   the offsets of the runs, those of every level below and, where there is any, the offsets of the runs in rows;
 //   the first row of every run;
 //   [rows, longest run, longest sequence of the first level below, ...].
 using RunsTaken = std::tuple<std::vector<Tensor>, Tensor, std::vector<int64_t>>;
 constexpr int64_t kMostTaken = int64_t(1) << 62;
 
-// The offsets of runs of up to `elements`; whether all are within.
-bool sum_runs(const int64_t* starts, const int64_t* lengths, int64_t n, int64_t elements, int64_t* cut,
-              int64_t& longest) {
-  bool fits = true;
-  cut[0] = 0;
-  for (int64_t s = 0; s < n; ++s) {
-    const int64_t count = lengths[s], begin = starts[s];
-    cut[s + 1] = int64_t(uint64_t(cut[s]) + uint64_t(count));
-    fits &= (count >= 0) & (count <= elements) & (begin >= 0) & (begin <= elements - count) & (cut[s] < kMostTaken);
-    longest = count > longest ? count : longest;
-  }
-  return fits & (cut[n] < kMostTaken);
-}
-
-RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& lengths, int64_t elements, bool kept) {
+RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& lengths, int64_t elements, bool kept,
+                    const OptionalTensor& given) {
   const char* op = "take_runs";
   const c10::InferenceMode no(false);  // a LoD outlives the mode that it was made in
   TORCH_CHECK_VALUE(0 <= elements && elements < kMostTaken, op, ": expected elements in [0, 2**62), got ", elements);
@@ -94,22 +82,37 @@ RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& l
     TORCH_CHECK_VALUE(rows < kMostTaken, op, ": expected ", name, " to end below 2**62, got ", rows);
   }
   const int64_t n = starts.size(0);
+  Tensor within;
+  if (given) {
+    check_offsets_kind(op, *given, c10::kCPU, "within");
+    TORCH_CHECK_VALUE(given->size(0) == n + 1, op, ": expected within with ", n + 1, " offsets, got ", given->size(0));
+    within = checked_offsets(op, *given, elements, "within", "the elements");
+  }
   const auto copy = [](const int64_t* from, int64_t* to, int64_t count) {
     if (from != to && count) std::memcpy(to, from, count * sizeof(int64_t));
   };
   const Tensor begin = copied(starts, copy), counts = copied(lengths, copy);
   auto* first = begin.mutable_data_ptr<int64_t>();
   std::vector<Tensor> taken{new_longs(n + 1)};
-  std::vector<int64_t> report{0, 0};
   Tensor cuts = taken[0];
-  const auto* count = counts.const_data_ptr<int64_t>();
-  if (!sum_runs(first, count, n, elements, cuts.mutable_data_ptr<int64_t>(), report[1])) {
-    for (int64_t s = 0; s < n; ++s)
-      TORCH_CHECK_INDEX(count[s] >= 0 && count[s] <= elements && first[s] >= 0 && first[s] <= elements - count[s], op,
-                        ": expected runs within [0, ", elements, "), got ", count[s], " elements from ", first[s],
-                        " at index ", s);
-    TORCH_CHECK_VALUE(false, op, ": expected lengths that add up to less than 2**62, got more");
+  const auto *count = counts.const_data_ptr<int64_t>(), *of = given ? within.const_data_ptr<int64_t>() : nullptr;
+  const Reach reach = LOD_PICK(reach_of_runs)(first, count, of, n, elements);
+  for (int64_t s = 0; !reach.fits && s < n; ++s) {
+    const int64_t room = of ? of[s + 1] - of[s] : elements;
+    TORCH_CHECK_INDEX(count[s] >= 0 && count[s] <= room && first[s] >= 0 && first[s] <= room - count[s], op,
+                      ": expected runs within [0, ", room, "), got ", count[s], " elements from ", first[s],
+                      " at index ", s);
   }
+  for (int64_t s = 0; of && s < n; ++s) first[s] += of[s];
+  auto* cut = cuts.mutable_data_ptr<int64_t>();
+  bool few = true;
+  cut[0] = 0;
+  for (int64_t s = 0; s < n; ++s) {  // of two numbers below 2**62 the sum is one
+    cut[s + 1] = few ? cut[s] + count[s] : 0;
+    few &= cut[s + 1] < kMostTaken;
+  }
+  TORCH_CHECK_VALUE(few, op, ": expected lengths that add up to less than 2**62, got more");
+  std::vector<int64_t> report{0, reach.longest};
   for (const Tensor& level : below) {
     const auto *in = level.const_data_ptr<int64_t>(), *cut = cuts.const_data_ptr<int64_t>();
     const Tensor out = new_longs(cut[n] + 1), next = new_longs(n + 1);
@@ -164,7 +167,7 @@ void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart
 
 using CheckLod = Call<"check_lod", std::vector<int64_t>(at::TensorList offsets, int64_t rows, bool kept)>;
 using TakeRuns = Call<"take_runs", RunsTaken(at::TensorList levels, const Tensor& starts, const Tensor& lengths,
-                                             int64_t elements, bool kept)>;
+                                             int64_t elements, bool kept, const OptionalTensor& within)>;
 using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
 using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart)>;
 

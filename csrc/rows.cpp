@@ -10,6 +10,7 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 namespace lod {
 LOD_ON_CUDA(run_map)
@@ -188,20 +189,17 @@ struct RunsOfRows {
       if (!every) watch("runs", starts, offsets, there, cuts ? -1 : rows, step, op, "row_offsets");
       return;
     }
-    const int64_t n = starts.numel(), back = step > 0 ? 0 : -1;
-    bool fits = true;
-    for (int64_t s = 0; s < n; ++s) {
-      const int64_t count = length(s), begin = int64_t(uint64_t(from_[s]) - uint64_t((count - 1) & back));
-      fits &= (count == 0) | ((begin >= 0) & (begin <= there - count));
-      same &= (count == 0) | (begin == cuts_[s]);
-      in_order &= (count == 0) | (begin >= end);
-      end = count ? begin + count : end;
-    }
-    for (int64_t s = 0; !fits && s < n; ++s)
+    const int64_t n = starts.numel();
+    const Lie lie = LOD_PICK(lie_of_runs)(from_, cuts_, n, step, there);
+    for (int64_t s = 0; !lie.fits && s < n; ++s)
       TORCH_CHECK_INDEX(length(s) == 0 || (low(s, step) >= 0 && low(s, step) <= there - length(s)), op,
                         ": expected runs within [0, ", there, "), got ", length(s), " rows from ", from_[s],
                         step > 0 ? " up" : " down", " at index ", s);
-    if (gaps && !in_order && cuts_[n] <= there) sort_out(step, n);
+    same = lie.same, in_order = lie.rise;
+    int64_t last = n - 1;
+    while (last >= 0 && length(last) == 0) --last;
+    if (last >= 0) end = low(last, step) + length(last);
+    if (gaps && !in_order) in_order = follow(step, n) || (cuts_[n] <= there && sort_out(step, n, there));
   }
 
  private:
@@ -209,20 +207,42 @@ struct RunsOfRows {
   int64_t low(int64_t s, int64_t step) const {  // the first row; sums of what is far out of range wrap
     return step > 0 ? from_[s] : int64_t(uint64_t(from_[s]) - uint64_t(length(s)) + 1);
   }
-  // Runs that do not meet are in order when they are sorted.
-  void sort_out(int64_t step, int64_t n) {
-    std::vector<std::pair<int64_t, int64_t>> sorted;
-    sorted.reserve(n);
-    for (int64_t s = 0; s < n; ++s)
-      if (length(s)) sorted.emplace_back(low(s, step), s);
-    std::sort(sorted.begin(), sorted.end());
-    taken.resize(n);
-    in_order = true, end = 0;
-    for (const auto& [begin, s] : sorted) {
-      taken[s] = end;
-      in_order &= begin >= end;
-      end = begin + length(s);
+  bool follow(int64_t step, int64_t n) const {
+    int64_t behind = 0;
+    for (int64_t s = 0; s < n; ++s) {
+      if (length(s) == 0) continue;
+      if (low(s, step) < behind) return false;
+      behind = low(s, step) + length(s);
     }
+    return true;
+  }
+  // Runs that do not meet are in order when they are sorted: by way of as many buckets of rows as there are runs, none
+  // of which holds more runs than rows.
+  bool sort_out(int64_t step, int64_t n, int64_t there) {
+    int64_t bits = 0;
+    while (there >> bits > n) ++bits;
+    std::vector<int64_t> next((there >> bits) + 2), sorted(n, -1);
+    for (int64_t s = 0; s < n; ++s)
+      if (length(s)) ++next[(low(s, step) >> bits) + 1];
+    for (size_t b = 1; b < next.size(); ++b) {
+      if (next[b] > int64_t(1) << bits) return false;
+      next[b] += next[b - 1];
+    }
+    for (int64_t s = 0; s < n; ++s) {
+      if (length(s) == 0) continue;
+      const int64_t begin = low(s, step);
+      int64_t at = next[begin >> bits]++;
+      for (; at > 0 && sorted[at - 1] >= 0 && low(sorted[at - 1], step) > begin; --at) sorted[at] = sorted[at - 1];
+      sorted[at] = s;
+    }
+    taken.resize(n);
+    end = 0;
+    for (int64_t i = 0; i < n && sorted[i] >= 0; ++i) {
+      taken[sorted[i]] = end;
+      if (low(sorted[i], step) < end) return false;
+      end = low(sorted[i], step) + length(sorted[i]);
+    }
+    return true;
   }
 
   const int64_t *from_, *cuts_;
@@ -297,6 +317,15 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
   copy_runs(runs, x, out, step, false, x.is_cpu() ? &fill : nullptr);
   if (x.is_cpu() && runs.end < rows) out.narrow(0, runs.end, rows - runs.end).fill_(fill);
   return out;
+}
+
+// Whether runs are all rows of x in their order, as in a padding of sequences of one length: the host can tell.
+bool nothing_moves(const Tensor& x, const Tensor& starts, const Tensor& offsets) {
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set() || !is_in_memory(x) || !is_in_memory(starts) ||
+      !is_in_memory(offsets) || !starts.is_cpu() || !starts.is_contiguous() || !known_to_cut(offsets, x.size(0)))
+    return false;
+  const auto *from = starts.const_data_ptr<int64_t>(), *cuts = offsets.const_data_ptr<int64_t>();
+  return std::memcmp(from, cuts, size_t(starts.numel()) * sizeof(int64_t)) == 0;
 }
 
 // -- segment_concat: every segment, and behind its rows those of the other segment
@@ -382,6 +411,7 @@ Tensor segment_fold_meta(const Tensor& values, const Tensor& offsets, int64_t st
 Tensor segment_fold(const Tensor& values, const Tensor& given, int64_t start, int64_t dilation) {
   Tensor out = segment_fold_meta(values, given, start, dilation);
   const Tensor x = readable(values), offsets = checked_offsets("segment_fold", given, x.size(0));
+  if (x.size(1) == 1) return segment_unfold(x.squeeze(1), offsets, 1, -start, dilation, 0).squeeze(1);  // a shift
   if (may_leave_rows(offsets, x.size(0))) out.zero_();
   if (out.numel() == 0) return out;
   LOD_RUN(out, fold_rows, number_type("segment_fold", x),
@@ -432,6 +462,7 @@ struct ScatterRunsGradient : Gradient<ScatterRunsOp> {
   }
   static variable_list gradient(const Grads& grad, const Tensor& starts, const Tensor& offsets, const c10::SymInt& rows,
                                 int64_t step) {
+    if (step == 1 && nothing_moves(grad[0], starts, offsets)) return {grad[0]};
     return {GatherRunsOp::call(grad[0], starts, offsets, rows, step)};
   }
 };

@@ -309,28 +309,25 @@ struct UnfoldKernel : Windows {
       }
     }
   }
-  // Windows of one row: a shift.
+  // Windows of one row: a shift of all rows, a part that the cache holds at a time, and then what no row came to.
   bool piece(int64_t s, int64_t row, int64_t last) const {
     if (size != 1) return false;
     const Windows a = *this;
-    const auto* from = reinterpret_cast<const unsigned char*>(values);
-    auto* to = reinterpret_cast<unsigned char*>(out);
-    const int64_t bytes = a.width * int64_t(sizeof(T));
-    const auto *from_end = from + a.rows * bytes, *to_end = to + last * bytes;
-    const auto filled = [&](int64_t begin, int64_t end) LOD_INLINE {
-      for (int64_t i = begin * a.width; i < end * a.width; ++i) out[i] = fill;
-    };
-    for (; row < last; ++s) {
-      const int64_t end = a.offsets[s + 1] < last ? a.offsets[s + 1] : last;
-      const int64_t low = a.offsets[s] - a.start, high = a.offsets[s + 1] - a.start;
-      const int64_t first = low < row ? row : low > end ? end : low;
-      const int64_t stop = high < first ? first : high > end ? end : high;
-      if (row >= end) continue;
-      filled(row, first);
-      if (first < stop)
-        copy_in_order(to + first * bytes, from + (first + a.start) * bytes, (stop - first) * bytes, to_end, from_end);
-      filled(stop, end);
-      row = end;
+    T* const to = out;
+    const int64_t part = 16384 / (a.width * int64_t(sizeof(T))) + 1;
+    for (; row < last; row += part) {
+      const int64_t stop = last - row < part ? last : row + part;
+      const int64_t first = row < -a.start ? -a.start : row, high = a.rows - a.start, end = stop < high ? stop : high;
+      if (first < end) copy_bytes(to + first * a.width, values + (first + a.start) * a.width,
+                                  (end - first) * a.width * int64_t(sizeof(T)));
+      for (; s < a.segments && a.offsets[s] < stop; ++s) {
+        int64_t low = a.offsets[s], top = a.offsets[s + 1];
+        if (a.start < 0) top = top < low - a.start ? top : low - a.start;
+        else low = low > top - a.start ? low : top - a.start;
+        low = low < row ? row : low, top = top < stop ? top : stop;
+        for (int64_t i = low * a.width; i < top * a.width; ++i) to[i] = fill;
+        if (a.offsets[s + 1] > stop) break;
+      }
     }
     return true;
   }

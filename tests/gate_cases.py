@@ -65,7 +65,9 @@ def calls() -> dict[str, dict]:
             **{"op": "gather_runs", "name": "row_offsets", "of": "values"},
         },
         "rank_by_length": {"offsets": cut()},
-        "take_runs": {"levels": [cut()], "starts": ints(1, 0), "lengths": ints(1, 2), "elements": 2},
+        "take_runs": {
+            **{"levels": [cut()], "starts": ints(0, 0), "lengths": ints(1, 1), "elements": 2, "within": ints(0, 1, 2)},
+        },
         "run_map": {"starts": starts, "row_offsets": cut(), "rows": ROWS},
         "gather_rows": {"values": values, "map": ints(0, -1, 5)},
         "scatter_rows": {"values": values, "map": ints(0, -1, 5, 1, 1, 2), "rows": ROWS},

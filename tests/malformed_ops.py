@@ -79,10 +79,10 @@ def heads(rows: int = ROWS):
     return torch.ones(rows, 2, 3)
 
 
-def take_runs(levels=None, starts=None, lengths=None, elements=3):
+def take_runs(levels=None, starts=None, lengths=None, elements=3, within=None):
     levels = [ints(0, 1, 3, 6)] if levels is None else levels
     starts, lengths = ints(1, 0) if starts is None else starts, ints(2, 1) if lengths is None else lengths
-    return torch.ops.torch_lod.take_runs(levels, starts, lengths, elements)
+    return torch.ops.torch_lod.take_runs(levels, starts, lengths, elements, within=within)
 
 
 def attend(query_offsets, key_offsets, **options):
@@ -240,6 +240,11 @@ SIZES = {
     "take_runs-sum": (lambda: take_runs([], ints(0, 0), ints(2**61, 2**61), 2**61), "add up to less than"),
     "take_runs-elements": (lambda: take_runs(elements=4), r"levels\[0\] with 5 offsets, got 4"),
     "take_runs-negative": (lambda: take_runs([], elements=-1), "elements in"),
+    "take_runs-within": (lambda: take_runs(within=ints(0, 3, 3)), r"within \[0, 0\), got 1 elements from 0 at index 1"),
+    "take_runs-over": (lambda: take_runs(within=ints(0, 2, 3)), r"within \[0, 2\), got 2 elements from 1 at index 0"),
+    "take_runs-segments": (lambda: take_runs(within=ints(0, 3)), "within with 3 offsets, got 2"),
+    "take_runs-others": (lambda: take_runs(within=ints(0, 1, 2)), "last of within to equal the 3 rows of the elements"),
+    "take_runs-unsorted": (lambda: take_runs(within=ints(0, 4, 3)), "within not to decrease"),
     "take_runs-levels": (lambda: take_runs([ints(0, 1, 3, 6), ints(0, 1)]), r"levels\[1\] with 7 offsets, got 2"),
     "take_runs-falls": (lambda: take_runs([ints(0, 3, 1, 6)]), r"levels\[0\] not to decrease"),
     "take_runs-none": (lambda: take_runs([ints()]), "at least 1"),

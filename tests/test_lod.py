@@ -174,6 +174,15 @@ def test_take_runs_equals_nested_lists(levels, runs, kept):
     assert not any(t.is_inference() for t in (*again[0], again[1]))
 
 
+def test_runs_counted_within_their_own_segments():
+    inner, cut = torch.tensor([0, 2, 2, 5, 6, 9]), torch.tensor([0, 3, 3, 5])
+    starts, lengths = torch.tensor([1, 0, 0]), torch.tensor([2, 0, 1])
+    taken, begin, report = torch.ops.torch_lod.take_runs([inner], starts, lengths, 5, True, cut)
+    assert [t.tolist() for t in taken] == [[0, 2, 2, 3], [0, 0, 3, 4], [0, 3, 3, 4]]
+    assert begin.tolist() == [2, 5, 5] and list(report) == [4, 2, 3]
+    assert starts.tolist() == [1, 0, 0]
+
+
 # -- questions
 
 

@@ -108,3 +108,40 @@ def test_large_runs_on_two_threads():
             assert torch.equal(shifted, expected)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+@pytest.mark.parametrize("rows", [1, 7, 4000])
+def test_runs_of_any_size_in_any_order_and_what_they_leave(rows, step):
+    """Many short runs and few long ones, close together in a long result or spread over it; and two that meet."""
+    g = torch.Generator().manual_seed(rows)
+    for count, spread in ((1, 1), (rows, 1), (rows, 50), (max(1, rows // 100), 20)):
+        lengths = torch.randint(1, 2 + rows // count, (count,), generator=g)
+        gaps = torch.randint(0, spread, (count,), generator=g)
+        order = torch.randperm(count, generator=g)
+        ends = (lengths + gaps)[order].cumsum(0)
+        low = torch.empty_like(lengths)
+        low[order] = ends - lengths[order]
+        there, offsets, y = int(ends[-1]) + 3, cuts(lengths.tolist()), torch.arange(1.0, 1 + int(lengths.sum()))
+        starts = low if step == 1 else low + lengths - 1
+        expected = torch.full((there,), -1.0).index_copy(0, map_of(starts, offsets, step), y)
+        assert torch.equal(ops.scatter_runs(y, starts, offsets, there, step, -1), expected)
+        if count > 1:
+            short, long = order[[0, -1]] if lengths[order[0]] < lengths[order[-1]] else order[[-1, 0]]
+            starts[short] = starts[long]
+            expected = torch.zeros(there).index_add(0, map_of(starts, offsets, step), y)
+            assert torch.equal(ops.scatter_runs(y, starts, offsets, there, step), expected)
+
+
+def test_the_gradient_of_a_padding_without_padding_moves_nothing():
+    y = torch.randn(3, 4, 2)
+    for lengths in ([4, 4, 4], [4, 2, 4]):
+        rows = torch.randn(sum(lengths), 2, dtype=torch.float64, requires_grad=True)
+        dense, _ = tl.from_lengths(rows, [lengths]).to_padded()
+        (grad,) = torch.autograd.grad(dense, rows, y.double())
+        assert torch.equal(grad, torch.cat([part[:n] for part, n in zip(y.double(), lengths)]))
+
+        def padded(values, lengths=lengths):
+            return tl.from_lengths(values, [lengths]).to_padded()[0]
+
+        assert torch.autograd.gradcheck(padded, rows) and torch.autograd.gradgradcheck(padded, rows)

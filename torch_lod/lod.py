@@ -59,8 +59,7 @@ class LoD(Partition):
 
     def _fill(self, what: str, levels: list[Tensor], names, rows: int = -1, by_length: bool = False) -> None:
         if compiling():
-            self._trace(what, levels, names, rows)
-            return
+            return self._trace(what, levels, names, rows)
         if any(level.is_inference() for level in levels):
             with torch.inference_mode(False):
                 levels = [level.clone() for level in levels]
@@ -320,11 +319,14 @@ class LoD(Partition):
         return self.cut(k, j, j + 1)[0]
 
     @public
-    def runs(self, k: int, starts: Tensor, lengths: Tensor, all_of_it: bool = False) -> tuple["LoD", Runs]:
-        """New sequences of level k, each a run of elements of that level, with the levels below; and the rows that they
-        consist of. Starts must be valid indices even for empty runs. `all_of_it`: every element is taken once."""
+    def runs(self, k: int, starts, lengths, all_of_it: bool = False, within: bool = False) -> tuple["LoD", Runs]:
+        """New sequences of level k, runs of elements of that level, with the levels below; and the rows of these. Starts
+        must be valid indices even for empty runs. `all_of_it`: every element is taken once. `within`: run s is one of
+        sequence s, and starts count from its first element."""
         if not compiling():
-            return self._taken(k, *_take_runs(self.levels[k + 1 :], starts, lengths, self.elements_at(k), True))
+            of = self.levels[k] if within else None
+            return self._taken(k, *_take_runs(self.levels[k + 1 :], starts, lengths, self.elements_at(k), True, of))
+        starts = starts + self.levels[k][:-1] if within else starts
 
         def count(i: int, taken: Tensor) -> int:
             return self.elements_at(k + i) if all_of_it else whole_number(taken[-1])
@@ -345,8 +347,7 @@ class LoD(Partition):
     def _taken(self, k: int, levels: list[Tensor], begin: Tensor, report) -> tuple["LoD", Runs]:
         """A LoD of sequences of level k, of which take_runs gave the levels and, at the end, the offsets in rows; and its
         report or, where a graph is made, the number of rows, -1 if it is not known."""
-        names, runs = self._names_of(range(k, self.depth)), Runs(begin, levels[-1])
-        levels = levels[: self.depth - k]
+        names, runs, levels = self._names_of(range(k, self.depth)), Runs(begin, levels[-1]), levels[: self.depth - k]
         if compiling():
             lod = LoD.checked("offsets", levels, names, report)
         else:
@@ -370,8 +371,7 @@ class LoD(Partition):
 
     @public
     def drop_level(self, level: int | str) -> "LoD | None":
-        """The LoD without a level, whose sequences are joined into those of the level above. None if there is no
-        other."""
+        """The LoD without a level, whose sequences are joined into those of the level above; None if it has no other."""
         k = self.level(level)
         if self.depth == 1:
             return None
@@ -411,8 +411,8 @@ class LoD(Partition):
         def make():
             longest = self._symbols[1:] if compiling() and self._symbols else self._longest
             names = level_names_of(self.level_names and self.level_names[:k], k)
-            known = None if longest is None else longest[:k]
-            return object.__new__(LoD)._put(self.levels[:k], known, self.levels[k].shape[0] - 1, names)
+            longest = longest and longest[:k]
+            return object.__new__(LoD)._put(self.levels[:k], longest, self.levels[k].shape[0] - 1, names)
 
         return self.remember(("outer", k), make)
 

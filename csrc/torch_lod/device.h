@@ -121,6 +121,15 @@ struct Rise {
   bool falls;
   int64_t longest;
 };
+struct Lie {
+  bool fits;  // all runs are in range
+  bool same;  // every run has the rows of its own segment
+  bool rise;  // none begins before the one before it has ended; an empty one may spoil that
+};
+struct Reach {
+  bool fits;
+  int64_t longest;
+};
 
 // Rows [begin, end) of one segment. Offsets on a GPU cannot be checked before the launch: they are clamped.
 struct Range {

@@ -153,6 +153,43 @@ inline bool copy_map(const int64_t* from, int64_t* to, int64_t count, int64_t ro
   }
   return !outside;
 }
+// How runs lie among `there` rows elsewhere.
+template <int kStep>
+Lie lie_of(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t there) {
+  int64_t outside = 0, others = 0, falls = 0;
+  const auto low = [=](int64_t s) LOD_INLINE {  // sums of what is far out of range wrap
+    return kStep > 0 ? starts[s] : int64_t(uint64_t(starts[s]) - uint64_t(cuts[s + 1] - cuts[s] - 1));
+  };
+  for (int64_t s = 0; s < n; ++s) {
+    const int64_t count = cuts[s + 1] - cuts[s], begin = low(s);
+    outside |= int64_t(count != 0) & (int64_t(begin < 0) | int64_t(begin > there - count));
+    others |= int64_t(count != 0) & int64_t(begin != cuts[s]);
+  }
+  for (int64_t s = 1; s < n; ++s)
+    falls |= int64_t(low(s) < int64_t(uint64_t(low(s - 1)) + uint64_t(cuts[s] - cuts[s - 1])));
+  return {!outside, !others, !falls};
+}
+inline Lie lie_of_runs(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t step, int64_t there) {
+  return step > 0 ? lie_of<1>(starts, cuts, n, there) : lie_of<-1>(starts, cuts, n, there);
+}
+
+// Whether runs of lengths[s] from starts[s] on lie within `elements` or, if there are offsets `within`, each within its
+// own segment; and the longest.
+inline Reach reach_of_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n,
+                           int64_t elements) {
+  int64_t outside = 0, longest = 0;
+  const auto look = [&](int64_t s, int64_t room) LOD_INLINE {
+    const int64_t count = lengths[s], begin = starts[s];
+    outside |= int64_t(count < 0) | int64_t(count > room) | int64_t(begin < 0) |
+               int64_t(begin > int64_t(uint64_t(room) - uint64_t(count)));
+    longest = count > longest ? count : longest;
+  };
+  if (within)
+    for (int64_t s = 0; s < n; ++s) look(s, within[s + 1] - within[s]);
+  else
+    for (int64_t s = 0; s < n; ++s) look(s, elements);
+  return {!outside, longest};
+}
 
 constexpr int64_t kGrain = 32768;  // elements worth waking another thread for
 

@@ -10,7 +10,8 @@ names = str op, str name='row_offsets', str of='values'
 watch_structure(Tensor structure, Tensor? offsets, str rule, int rows, int own, int option, {names}) -> ()
 check_errors(bool wait=True) -> ()
 rank_by_length(Tensor offsets) -> Tensor
-take_runs(Tensor[] levels, Tensor starts, Tensor lengths, int elements, bool kept=False) -> (Tensor[], Tensor, int[])
+taken = Tensor[] levels, Tensor starts, Tensor lengths, int elements
+take_runs({taken}, bool kept=False, Tensor? within=None) -> (Tensor[], Tensor, int[])
 
 # rows
 runs = Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import failing
+from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
@@ -80,15 +80,24 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     offsets = s.lod.levels[s.k]
     count = offsets.numel() - 1
     begin, taken = (_per_sequence(name, t, count) for name, t in (("offset", offset), ("length", length)))
-    room = offsets.diff()
-    behind = room - begin
-    wrong = (begin | taken | behind | (behind - taken)) < 0  # one pass for all four
-    for i in failing(wrong, "sequence_slice: expected offset and length within the sequences"):
-        raise LoDValueError(
-            f"expected offset and length within sequence {i} of {int(room[i])} elements, got offset "
-            f"{int(begin[i])} and length {int(taken[i])}"
-        )
-    inner, runs = s.lod.runs(s.k, offsets[:-1] + begin, taken)
+
+    def check():
+        room = offsets.diff()
+        behind = room - begin
+        wrong = (begin | taken | behind | (behind - taken)) < 0  # one pass for all four
+        for i in failing(wrong, "sequence_slice: expected offset and length within the sequences"):
+            raise LoDValueError(
+                f"expected offset and length within sequence {i} of {int(room[i])} elements, got offset "
+                f"{int(begin[i])} and length {int(taken[i])}"
+            )
+
+    if compiling():
+        check()
+    try:
+        inner, runs = s.lod.runs(s.k, begin, taken, within=True)
+    except IndexError:
+        check()
+        raise
     return moved(s.rows, s.lod.under(inner), runs)
 
 

@@ -133,7 +133,7 @@ def levels_of_runs(levels, starts, lengths, count) -> tuple[list[torch.Tensor], 
 
 
 @composition
-def take_runs(levels, starts, lengths, elements, kept=False):
+def take_runs(levels, starts, lengths, elements, kept=False, within=None):
     op, host, most = "take_runs", torch.device("cpu"), 2**62
     if not 0 <= elements < most:
         raise ValueError(f"{op}: expected elements in [0, 2**62), got {elements}")
@@ -151,12 +151,21 @@ def take_runs(levels, starts, lengths, elements, kept=False):
         rows = int(level[-1])
         if rows >= most:
             raise ValueError(f"{op}: expected {name} to end below 2**62, got {rows}")
-    wrong = (lengths < 0) | (lengths > elements) | (starts < 0) | (starts > elements - lengths)
+    room = torch.full_like(lengths, elements)
+    if within is not None:
+        check.offsets_kind(op, within, host, "within")
+        if len(within) != len(starts) + 1:
+            raise ValueError(f"{op}: expected within with {len(starts) + 1} offsets, got {len(within)}")
+        check.offsets(op, within, elements, "within", "the elements")
+        room = within.diff()
+    wrong = (lengths < 0) | (lengths > room) | (starts < 0) | (starts > room - lengths)
     for i in wrong.nonzero().flatten()[:1].tolist():
         raise IndexError(
-            f"{op}: expected runs within [0, {elements}), got {int(lengths[i])} elements from {int(starts[i])} "
+            f"{op}: expected runs within [0, {int(room[i])}), got {int(lengths[i])} elements from {int(starts[i])} "
             f"at index {i}"
         )
+    if within is not None:
+        starts = starts + within[:-1]
     if sum(lengths.tolist()) >= most:
         raise ValueError(f"{op}: expected lengths that add up to less than 2**62, got more")
     with torch.inference_mode(False):

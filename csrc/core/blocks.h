@@ -328,21 +328,26 @@ void each_in_blocks(const Exec& exec, const F& f) {
 
 #endif
 
-// part[k]: f(i, k) joined by J, i the element of channel c + k in each of some rows. Narrow strips take several rows
+// GCC unrolls up to 16 turns before it looks for vectors, and then finds none where there are selects.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#define LOD_ROLLED _Pragma("GCC unroll 1")
+#else
+#define LOD_ROLLED
+#endif
+
+// part[k]: f(i, k) joined by J, i the element of channel c + k in each of some rows. Strips of one channel take U rows
 // side by side, so that one need not wait for another; in a single column they are a vector.
 template <int U, int W, class J, class F, class Part>
 LOD_FN void join_side_by_side(const Range& rows, int64_t width, int64_t c, const F& f, Part* part) {
   Part total[W];
   for (int k = 0; k < W; ++k) total[k] = J::template none<Part>();
   int64_t r = rows.begin;
-  if (U > 1 && rows.length() >= 2 * U) {
-    Part side[U * W];
-    for (int k = 0; k < U * W; ++k) side[k] = J::template none<Part>();
+  if (W == 1 && rows.length() >= 2 * U) {
+    Part side[U];
+    for (int u = 0; u < U; ++u) side[u] = J::template none<Part>();
     for (; r + U <= rows.end; r += U)
-      for (int u = 0; u < U; ++u)
-        for (int k = 0; k < W; ++k) side[u * W + k] = J::join(side[u * W + k], Part(f((r + u) * width + c + k, k)));
-    for (int u = 0; u < U; ++u)
-      for (int k = 0; k < W; ++k) total[k] = J::join(total[k], side[u * W + k]);
+      LOD_ROLLED for (int u = 0; u < U; ++u) side[u] = J::join(side[u], Part(f((r + u) * width + c, 0)));
+    for (int u = 0; u < U; ++u) total[0] = J::join(total[0], side[u]);
   }
   for (; r < rows.end; ++r)
     for (int k = 0; k < W; ++k) total[k] = J::join(total[k], Part(f(r * width + c + k, k)));
@@ -352,7 +357,7 @@ template <int W, class J, class F, class Part>
 LOD_FN void join_rows(const LoDView& g, const Range& rows, int64_t c, const F& f, Part* part) {
   if constexpr (W == 1)
     if (g.width == 1) return join_side_by_side<16, 1, J>(rows, 1, 0, f, part);
-  join_side_by_side<(W < 4 ? 4 / W : 1), W, J>(rows, g.width, c, f, part);
+  join_side_by_side<4, W, J>(rows, g.width, c, f, part);
 }
 
 }  // namespace lod::LOD_LEVEL

@@ -259,6 +259,8 @@ struct Piece {
     const int64_t end = cut(p + 1);
     if constexpr (HasRun<F>)
       if (f.run(s, end)) return;
+    if (width == 1)  // for whose few registers strips are too much code
+      for (; s < end; ++s) f.template strip<1>(s, 0);
     for (; s < end; ++s) strips(f, s, width);
   }
 };

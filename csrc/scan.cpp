@@ -16,6 +16,7 @@
 namespace lod {
 LOD_ON_CUDA(segment_scan)
 LOD_ON_CUDA(segment_cumulative)
+LOD_ON_CUDA(segment_cumulative_backward)
 LOD_ON_CUDA(segment_logcumsumexp)
 LOD_ON_CUDA(segment_cumprod)
 namespace {
@@ -76,6 +77,31 @@ std::tuple<Tensor, Tensor> segment_cumulative(const Tensor& values, const Tensor
   return {out, index};
 }
 
+// -- segment_cumulative_backward
+
+Tensor segment_cumulative_backward_meta(const Tensor& grad, const Tensor& index, const Tensor& offsets) {
+  const char* op = "segment_cumulative_backward";
+  check_has_rows(op, "grad", grad);
+  number_type(op, grad);
+  check_offsets_kind(op, offsets, grad.device());
+  TORCH_CHECK_TYPE(index.scalar_type() == at::kLong && index.device() == grad.device(), op,
+                   ": expected index of dtype Long on ", grad.device(), ", got ", index.scalar_type(), " on ",
+                   index.device());
+  TORCH_CHECK_VALUE(index.sym_sizes() == grad.sym_sizes(), op, ": expected index of shape ", grad.sym_sizes(),
+                    ", as grad, got ", index.sym_sizes());
+  return at::empty_symint(grad.sym_sizes(), grad.options());
+}
+Tensor segment_cumulative_backward(const Tensor& grad, const Tensor& index, const Tensor& given) {
+  segment_cumulative_backward_meta(grad, index, given);
+  const HeldView g = make_view("segment_cumulative_backward", grad, given);
+  const Tensor at = readable(index);
+  Tensor out = new_rows(g.values, g.rows, g.row_offsets);
+  LOD_RUN(out, segment_cumulative_backward, number_type("segment_cumulative_backward", out),
+          CumulativeBackwardArguments{g, g.values.const_data_ptr(), at.const_data_ptr<int64_t>(),
+                                      out.mutable_data_ptr()});
+  return out;
+}
+
 // -- segment_logcumsumexp
 
 Tensor segment_logcumsumexp_meta(const Tensor& values, const Tensor& offsets) {
@@ -114,6 +140,8 @@ using LogcumsumexpOp = Operator<"segment_logcumsumexp", segment_logcumsumexp_met
 using ScanOp = Operator<"segment_scan", segment_scan_meta, segment_scan>;
 using CumprodOp = Operator<"segment_cumprod", segment_cumprod_meta, segment_cumprod>;
 using CumulativeOp = Operator<"segment_cumulative", segment_cumulative_meta, segment_cumulative>;
+using CumulativeBackwardOp =
+    Operator<"segment_cumulative_backward", segment_cumulative_backward_meta, segment_cumulative_backward>;
 
 // The row at a distance from each row of a segment, 0 beyond its ends.
 Tensor shifted(const Tensor& values, const Tensor& offsets, int64_t distance) {
@@ -136,18 +164,23 @@ struct ScanGradient : Gradient<ScanOp> {
     return {g, adjoint ? previous(g, offsets).mul(output) : g.mul(previous(output, offsets))};
   }
 };
-// A row passes its value on for as long as it stays the extreme: gradients go back over those rows, and end at it.
 struct CumulativeGradient : Gradient<CumulativeOp> {
   static auto save(const Tensor&, const Tensor& offsets, std::string_view, const Tensor&, const Tensor& index) {
     return std::tuple(index, offsets);
   }
   static variable_list gradient(const Grads& grad, const Tensor& index, const Tensor& offsets) {
+    return {CumulativeBackwardOp::call(grad[0], index, offsets)};
+  }
+};
+// The gradient of a row that took is carried on to the rows that it took from.
+struct CumulativeBackwardGradient : Gradient<CumulativeBackwardOp> {
+  static auto save(const Tensor&, const Tensor& index, const Tensor& offsets) { return std::tuple(index, offsets); }
+  static variable_list gradient(const Grads& grad, const Tensor& index, const Tensor& offsets) {
     std::vector<c10::SymInt> column(index.dim(), 1);
     column[0] = index.sym_size(0);
     const Tensor rows = at::arange(at::Scalar(index.sym_size(0)), index.options()).view_symint(column);
     const Tensor older = index.ne(rows);
-    const Tensor carried = ScanOp::call(grad[0], older.to(grad[0].scalar_type()), offsets, true);
-    return {carried.masked_fill(older, 0)};
+    return {ScanOp::call(grad[0].masked_fill(older, 0), older.to(grad[0].scalar_type()), offsets, false)};
   }
 };
 // A row is a factor of the products from its own on (exclusive: from the next on):
@@ -187,6 +220,6 @@ struct LogcumsumexpGradient : Gradient<LogcumsumexpOp> {
 
 }  // namespace
 
-LOD_OPERATORS(ScanGradient, CumulativeGradient, CumprodGradient, LogcumsumexpGradient)
+LOD_OPERATORS(ScanGradient, CumulativeGradient, CumulativeBackwardGradient, CumprodGradient, LogcumsumexpGradient)
 
 }  // namespace lod

@@ -17,6 +17,11 @@ struct CumulativeArguments : BlockView {
   void* out;
   int64_t* index;
 };
+struct CumulativeBackwardArguments : LoDView {
+  const void* grad;
+  const int64_t* index;
+  void* out;
+};
 struct CumprodArguments : LoDView {
   const void* values;
   void* out;
@@ -180,12 +185,16 @@ struct CumulativeKernel {
     using A = acc_t<T>;
     A best[W];
     int64_t where[W];
-    for (int k = 0; k < W; ++k) best[k] = part[k].value, where[k] = part[k].row;
+    const bool none = part[0].row < 0;  // in every channel, or in none of them
+    for (int k = 0; k < W; ++k) {
+      best[k] = none ? A(values[rows.begin * g.width + c + k]) : part[k].value;
+      where[k] = none ? rows.begin : part[k].row;
+    }
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       const int64_t at = r * g.width + c;
       for (int k = 0; k < W; ++k) {
         const A v = A(values[at + k]);
-        const bool take = where[k] < 0 || R::better(v, best[k]);
+        const bool take = R::better(v, best[k]);
         best[k] = take ? v : best[k];
         where[k] = take ? r : where[k];
         if constexpr (kOut) out[at + k] = T(best[k]), g.index[at + k] = where[k];
@@ -206,6 +215,30 @@ struct CumulativeKernel {
   template <int W>
   LOD_FN void finish(const Sequence&, const Range& rows, int64_t c, Part (*found)[W]) const {
     go<true, W>(rows, c, found[0]);
+  }
+};
+
+// A row that is its own extreme so far takes the gradients up to the next such row of its segment; others take none.
+template <class T>
+struct CumulativeBackwardKernel {
+  CumulativeBackwardArguments g;
+  const T* grad;
+  T* out;
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    using A = carried_t<T>;
+    const Range range = rows_of(g.offsets, s, g.rows);
+    A sum[W];
+    for (int k = 0; k < W; ++k) sum[k] = A(0);
+    for (int64_t r = range.end - 1; r >= range.begin; --r) {
+      const int64_t at = r * g.width + c;
+      for (int k = 0; k < W; ++k) {
+        const bool own = g.index[at + k] == r;
+        const A all = sum[k] + A(grad[at + k]);
+        out[at + k] = own ? T(acc_t<T>(all)) : T(0);
+        sum[k] = own ? A(0) : all;
+      }
+    }
   }
 };
 
@@ -282,6 +315,14 @@ LOD_ENTRY void segment_cumulative(const Exec& exec, DType dtype, bool max, const
     auto* out = static_cast<T*>(a.out);
     if (max) each_in_blocks(exec, CumulativeKernel<Max, T>{a, values, out});
     else each_in_blocks(exec, CumulativeKernel<Min, T>{a, values, out});
+  });
+}
+
+LOD_ENTRY void segment_cumulative_backward(const Exec& exec, DType dtype, const CumulativeBackwardArguments& a) {
+  LOD_WHOLE(segment_cumulative_backward(exec, dtype, a));
+  visit_here(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_segment(exec, a, CumulativeBackwardKernel<T>{a, static_cast<const T*>(a.grad), static_cast<T*>(a.out)});
   });
 }
 

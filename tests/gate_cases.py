@@ -94,6 +94,9 @@ def calls() -> dict[str, dict]:
         "ctc_loss_backward": {**ctc, "grad": ones(2), "blank": 0},
         "segment_scan": {**segments, "factors": values},
         "segment_cumulative": {**segments, "reduce": "max"},
+        "segment_cumulative_backward": {
+            **{"grad": values, "index": torch.arange(ROWS)[:, None].expand(values.shape), "row_offsets": cut()},
+        },
         **dict.fromkeys(("segment_cumprod", "segment_order"), segments),
         "segment_topk": {**segments, "k": 2},
         **{name: forward(4, **one) for name in ("lstm", "lstm_composed")},

@@ -133,6 +133,9 @@ OPERATORS = {
     "segment_scan": lambda o: ops.segment_scan(values(), values(), o),
     "segment_scan-adjoint": lambda o: ops.segment_scan(values(), values(), o, True),
     "segment_cumulative": lambda o: ops.segment_cumulative(values(), o, "max"),
+    "segment_cumulative_backward": lambda o: torch.ops.torch_lod.segment_cumulative_backward(
+        values(), torch.zeros(values().shape, dtype=torch.int64), o
+    ),
     "segment_cumprod": lambda o: ops.segment_cumprod(values(), o),
     "segment_order": lambda o: ops.segment_order(values(), o),
     "segment_topk": lambda o: ops.segment_topk(values(), o, 2),

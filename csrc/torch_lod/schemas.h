@@ -48,6 +48,7 @@ segment_conv_weight({conv_weight}) -> Tensor
 # scans
 segment_scan(Tensor values, Tensor? factors, Tensor row_offsets, bool adjoint=False) -> Tensor
 segment_cumulative(Tensor values, Tensor row_offsets, str reduce) -> (Tensor, Tensor)
+segment_cumulative_backward(Tensor grad, Tensor index, Tensor row_offsets) -> Tensor
 segment_logcumsumexp(Tensor values, Tensor row_offsets) -> Tensor
 segment_cumprod(Tensor values, Tensor row_offsets, bool reverse=False, bool exclusive=False) -> Tensor
 

@@ -151,6 +151,17 @@ def segment_cumulative(values, row_offsets, reduce):
     return rows_of(out, values), rows_of(index, torch.zeros(0, *values.shape[1:], dtype=torch.int64))
 
 
+def segment_cumulative_backward(grad, index, row_offsets):
+    out = torch.zeros_like(grad)
+    for a, b in zip(row_offsets.tolist(), row_offsets.tolist()[1:]):
+        taken = torch.zeros(grad.shape[1:], dtype=grad.dtype)
+        for r in range(b - 1, a - 1, -1):
+            taken = taken + grad[r]
+            out[r] = torch.where(index[r] == r, taken, 0)
+            taken = torch.where(index[r] == r, 0, taken)
+    return out
+
+
 def segment_reduce(values, row_offsets, reduce, pad_value=0.0):
     def one(rows):
         if len(rows) == 0:

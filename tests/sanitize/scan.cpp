@@ -19,6 +19,7 @@ int main() {
       check.operator()<float>("segment_cumulative", rows * width, [&](const CpuExec& exec, float* out) {
         std::vector<int64_t> index(rows * width);
         base::segment_cumulative(exec, DType::f32, adjoint, {view, x.data(), out, index.data()});
+        base::segment_cumulative_backward(exec, DType::f32, {view, x.data(), index.data(), out});
       });
     }
   }

@@ -3,7 +3,10 @@
 
 import itertools
 
+import torch
+
 from samples.words import CARRIED, CUT, NUMBERS, OpInfo, V, bad_offsets, brief, over_segments, values
+from torch_lod import ops
 
 
 def scan_samples(dtype, device):
@@ -44,6 +47,27 @@ def cumulative_errors():
     yield "bool", (V.bool(), CUT, "max"), TypeError, "floating or integer dtype, got Bool"
 
 
+def cumulative_backward_samples(dtype, device):
+    def make(offsets, width):
+        rows = int(offsets[-1])
+        x, dy = values(rows, width, dtype, device), values(rows + 1, width, dtype, device)[1:]
+        yield "", (dy, ops.segment_cumulative(x, offsets, "max")[1], offsets)
+        falling = torch.arange(rows, device=device).flip(0).view(-1, *[1] * (dy.dim() - 1))
+        yield " any index", (dy, falling.expand(dy.shape), offsets)
+
+    for sample in over_segments(dtype, device, make):
+        if "long" not in sample.label:
+            yield sample
+
+
+def cumulative_backward_errors():
+    index = torch.zeros(V.shape, dtype=torch.int64)
+    yield from bad_offsets((V, index, CUT), 2)
+    yield "shape", (V, index[:, :2], CUT), ValueError, r"index of shape [6, 3], as grad, got [6, 2]"
+    yield "dtype", (V, V, CUT), TypeError, "expected index of dtype Long on"
+    yield "bool", (V.bool(), index, CUT), TypeError, "floating or integer dtype, got Bool"
+
+
 def cumprod_samples(dtype, device):
     turn = itertools.cycle([(False, False), (True, False), (False, True), (True, True)])
 
@@ -77,6 +101,13 @@ def logcumsumexp_errors():
 ENTRIES = [
     OpInfo("segment_scan", scan_samples, scan_errors, NUMBERS, tolerance=CARRIED),
     OpInfo("segment_cumulative", cumulative_samples, cumulative_errors, NUMBERS, outputs=2),
+    OpInfo(
+        "segment_cumulative_backward",
+        cumulative_backward_samples,
+        cumulative_backward_errors,
+        NUMBERS,
+        tolerance=CARRIED,
+    ),
     OpInfo("segment_cumprod", cumprod_samples, cumprod_errors, NUMBERS, tolerance=CARRIED),
     OpInfo("segment_logcumsumexp", logcumsumexp_samples, logcumsumexp_errors, tolerance=CARRIED),
 ]

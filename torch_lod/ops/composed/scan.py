@@ -105,6 +105,20 @@ def segment_cumulative(values, row_offsets, reduce):
 
 
 @composition
+def segment_cumulative_backward(grad, index, row_offsets):
+    op = "segment_cumulative_backward"
+    check.has_rows(op, "grad", grad)
+    check.is_number(op, grad)
+    check.offsets_kind(op, row_offsets, grad.device)
+    check.kind(op, "index", index, torch.int64, grad.device)
+    if index.shape != grad.shape:
+        raise ValueError(f"{op}: expected index of shape {list(grad.shape)}, as grad, got {list(index.shape)}")
+    check.offsets(op, row_offsets, grad.shape[0])
+    older = index != like_rows(torch.arange(grad.shape[0], device=grad.device), grad)
+    return segment_scan(grad, older.to(grad.dtype), row_offsets, True).masked_fill(older, 0)
+
+
+@composition
 def segment_logcumsumexp(values, row_offsets):
     op = "segment_logcumsumexp"
     check.segments(op, values, row_offsets)

@@ -71,54 +71,9 @@ struct FoldRows : Windows {  // out[there] = sum of values[r, j]
 }  // namespace lod
 #endif
 
+#include "core/copies.h"
+
 namespace lod::LOD_LEVEL {
-
-// The first and the last kBytes, which may overlap: blocks of constant size are registers.
-template <int kBytes>
-LOD_FN void copy_ends(unsigned char* to, const unsigned char* from, int64_t bytes) {
-  unsigned char last[kBytes];
-  std::memcpy(last, from + bytes - kBytes, kBytes);
-  std::memcpy(to, from, kBytes);
-  std::memcpy(to + bytes - kBytes, last, kBytes);
-}
-// memcpy, without a call where it is short.
-LOD_FN void copy_bytes(void* out, const void* in, int64_t bytes) {
-  auto* to = static_cast<unsigned char*>(out);
-  const auto* from = static_cast<const unsigned char*>(in);
-  if (bytes > 64) std::memcpy(to, from, bytes);
-  else if (bytes >= 32) copy_ends<32>(to, from, bytes);
-  else if (bytes >= 16) copy_ends<16>(to, from, bytes);
-  else if (bytes >= 8) copy_ends<8>(to, from, bytes);
-  else if (bytes >= 4) copy_ends<4>(to, from, bytes);
-  else
-    for (int64_t i = 0; i < bytes; ++i) to[i] = from[i];
-}
-
-// memcpy to memory that is written in order: what lies behind, up to to_end, is written later. Short runs are whole
-// blocks, with no branch that depends on how short.
-LOD_FN void copy_in_order(unsigned char* to, const unsigned char* from, int64_t bytes, const unsigned char* to_end,
-                          const unsigned char* from_end) {
-  constexpr int64_t block = 64;
-  const int64_t room = to_end - to < from_end - from ? to_end - to : from_end - from;
-  if (bytes > 4 * block || bytes + block > room) return copy_bytes(to, from, bytes);
-  int64_t i = 0;
-  do std::memcpy(to + i, from + i, block);
-  while ((i += block) < bytes);
-}
-
-#if LOD_LANES >= 8
-// A register of words, the last of them at `from`, in reverse order.
-template <class T>
-LOD_FN void turn_block(T* to, const T* from) {
-  constexpr int count = 32 / sizeof(T);
-  typedef T Words __attribute__((vector_size(32)));
-  Words words, order;
-  for (int k = 0; k < count; ++k) order[k] = T(count - 1 - k);
-  std::memcpy(&words, from - (count - 1), sizeof(words));
-  words = __builtin_shuffle(words, order);
-  std::memcpy(to, &words, sizeof(words));
-}
-#endif
 
 struct RunMapKernel : RunMap {
   template <int>

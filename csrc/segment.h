@@ -38,6 +38,7 @@ struct PickArguments : BlockView {  // between out[s, c] and values[index[s, c],
 #endif
 
 #include "core/blocks.h"
+#include "core/copies.h"
 #if LOD_LANES >= 8
 #include "core/lanes.h"
 #endif
@@ -166,12 +167,17 @@ template <class T>
 struct EndKernel {
   EndArguments g;
   T fill;
-  bool run(int64_t first, int64_t stop) const {  // rows of one number
-    if (g.width != 1) return false;
-    const auto* from = static_cast<const T*>(g.values) - int64_t(g.last);
-    auto* to = static_cast<T*>(g.out);
-    const int64_t *offsets = g.offsets, *at = offsets + int64_t(g.last);
-    for (int64_t s = first; s < stop; ++s) to[s] = offsets[s] < offsets[s + 1] ? from[at[s]] : fill;
+  bool run(int64_t first, int64_t stop) const {
+    const EndArguments a = g;
+    const int64_t width = a.width, *offsets = a.offsets, *at = offsets + int64_t(a.last);
+    const auto* from = static_cast<const T*>(a.values) - (a.last ? width : 0);
+    auto* to = static_cast<T*>(a.out);
+    if (width == 1)
+      for (int64_t s = first; s < stop; ++s) to[s] = offsets[s] < offsets[s + 1] ? from[at[s]] : fill;
+    else
+      for (int64_t s = first; s < stop; ++s)
+        if (offsets[s] < offsets[s + 1]) copy_bytes(to + s * width, from + at[s] * width, width * int64_t(sizeof(T)));
+        else for (int64_t i = s * width; i < (s + 1) * width; ++i) to[i] = fill;
     return true;
   }
   template <int W>
@@ -268,19 +274,24 @@ struct PlaceKernel {
   }
   // Narrow rows: the zeros of as many segments as a cache holds, then what stands out of them.
   bool run(int64_t first, int64_t last) const {
-    if (g.width >= 16) return false;
-    if (g.rows == 0) return true;  // there may be no memory to write to
+    const PickArguments a = g;
+    if (a.width >= 16) return false;
+    if (a.rows == 0) return true;  // there may be no memory to write to
+    T* const to = out;
+    const T* const from = values;
+    const int64_t *offsets = a.offsets, *at = offsets + int64_t(a.last);
     while (first < last) {
       int64_t end = first + 1;
-      while (end < last && (g.offsets[end + 1] - g.offsets[first]) * g.width <= 32768) ++end;
-      std::memset(out + g.offsets[first] * g.width, 0,
-                  size_t((g.offsets[end] - g.offsets[first]) * g.width) * sizeof(T));
-      for (; first < end; ++first)
-        for (int64_t c = 0, i = first * g.width; c < g.width; ++c, ++i) {
-          const Range range{g.offsets[first], g.offsets[first + 1]};
-          if (const int64_t row = row_at(range, i); row >= range.begin && row < range.end)
-            out[row * g.width + c] = values[i];
+      while (end < last && (offsets[end + 1] - offsets[first]) * a.width <= 32768) ++end;
+      std::memset(to + offsets[first] * a.width, 0, size_t((offsets[end] - offsets[first]) * a.width) * sizeof(T));
+      for (; first < end; ++first) {
+        const Range range{offsets[first], offsets[first + 1]};
+        if (!a.index && range.length() == 0) continue;
+        for (int64_t c = 0, i = first * a.width; c < a.width; ++c, ++i) {
+          const int64_t row = a.index ? a.index[i] : at[first] - int64_t(a.last);
+          if (!a.index || (row >= range.begin && row < range.end)) to[row * a.width + c] = from[i];
         }
+      }
     }
     return true;
   }
@@ -335,7 +346,7 @@ LOD_ENTRY void segment_reduce(const Exec& exec, DType dtype, Reduce reduce, cons
 LOD_ENTRY void segment_end(const Exec& exec, const EndArguments& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_segment(exec, a.offsets, a.segments, a.segments, a.width, EndKernel<T>{a, word<T>(a.fill)});
+    each_strip(exec, a.segments, a.width, EndKernel<T>{a, word<T>(a.fill)});
   });
 }
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from reference.ops import paths
+from reference.paths import paths
 
 import torch_lod as tl
 

@@ -9,7 +9,7 @@
 //
 //   static constexpr int kWide         HasWideStrips, each_strip and each_segment: strips of kWide channels come before
 //                                      those of 64, where there are as many
-//   bool run(first, last) const        HasRun, each_segment: does segments [first, last), or gives false: one by one
+//   bool run(first, last) const        HasRun, the same: does items [first, last), or gives false: one by one
 //   bool piece(s, row, last) const     HasPiece, each_row: does rows [row, last) from segment s on, or gives false
 //   void part(s, begin, end) const     HasPart, each_row: does rows [begin, end) of segment s, with all channels,
 //                                      instead of strip
@@ -194,19 +194,22 @@ inline Reach reach_of_runs(const int64_t* starts, const int64_t* lengths, const 
 constexpr int64_t kGrain = 32768;  // elements worth waking another thread for
 
 template <class F>
+concept HasRun = requires(const F& f, int64_t s) { bool(f.run(s, s)); };
+
+template <class F>
 void each(const Exec& exec, int64_t n, int64_t cost, const F& f) {
   if (n <= 0) return;
   const int64_t grain = cost >= kGrain ? 1 : kGrain / (cost < 1 ? 1 : cost);
   exec.parallel(n, grain, &f, [](const void* kernel, int64_t begin, int64_t end) {
     const F& g = *static_cast<const F*>(kernel);
+    if constexpr (HasRun<F>)
+      if (g.run(begin, end)) return;
     for (int64_t i = begin; i < end; ++i) g(i);
   });
 }
 
 template <class F>
 concept HasWideStrips = requires { F::kWide; };
-template <class F>
-concept HasRun = requires(const F& f, int64_t s) { bool(f.run(s, s)); };
 template <class F>
 concept HasPiece = requires(const F& f, int64_t i) { bool(f.piece(i, i, i)); };
 template <class F>
@@ -230,6 +233,10 @@ struct AllChannels {
   const F& f;
   int64_t width;
   LOD_FN void operator()(int64_t i) const { strips(f, i, width); }
+  bool run(int64_t begin, int64_t end) const {
+    if constexpr (HasRun<F>) return f.run(begin, end);
+    else return false;
+  }
 };
 
 template <class F>

@@ -3,7 +3,8 @@
 
 import torch
 
-from reference.ops import paths, rows_of
+from reference.ops import rows_of
+from reference.paths import paths
 from reference.sequence import Nest, above, under
 
 

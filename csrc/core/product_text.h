@@ -136,10 +136,25 @@ struct Tile {  // where a block of sums begins and goes; `width` columns of the 
   int64_t init_stride, width;
 };
 
-// kRows rows against kPanels panels.
-template <class T, int kRows, int kPanels>
+// The first `width` of the numbers at `edge`, plus those at `from` if there are any, four at a time.
+template <class T>
+LOD_FN void store_edge(T* to, const T* edge, const T* from, int64_t width) {
+  typedef T Four __attribute__((vector_size(4 * sizeof(T))));
+  int64_t j = 0;
+  for (; j + 4 <= width; j += 4) {
+    Four sum, more = {};
+    std::memcpy(&sum, edge + j, sizeof(sum));
+    if (from) std::memcpy(&more, from + j, sizeof(more));
+    sum = from ? sum + more : sum;
+    std::memcpy(to + j, &sum, sizeof(sum));
+  }
+  for (; j < width; ++j) to[j] = from ? edge[j] + from[j] : edge[j];
+}
+
+// kRows rows against kPanels panels; kNarrow: against the first half of one.
+template <class T, int kRows, int kPanels, bool kNarrow = false>
 void tile(const Tile<T>& t) {
-  constexpr int kVectors = 2 * kPanels, kLanes = lod::LOD_LEVEL::kLanes<T>, kPanel = 2 * kLanes;
+  constexpr int kVectors = kNarrow ? 1 : 2 * kPanels, kLanes = lod::LOD_LEVEL::kLanes<T>, kPanel = 2 * kLanes;
   Vector<T> sum[kRows][kVectors];
   T edge[kPanel];
 #pragma GCC unroll 16
@@ -162,12 +177,12 @@ void tile(const Tile<T>& t) {
     for (int p = 0; p < kPanels; ++p) {
       T* to = t.c + i * t.c_stride + p * kPanel;
       const T* from = t.init ? t.init + i * t.init_stride + p * kPanel : nullptr;
-      if (p + 1 < kPanels || t.width == kPanel) {
+      if (!kNarrow && (p + 1 < kPanels || t.width == kPanel)) {
         for (int v = 0; v < 2; ++v)
           store(to + v * kLanes, from ? sum[i][2 * p + v] + load(from + v * kLanes) : sum[i][2 * p + v]);
       } else {
-        for (int v = 0; v < 2; ++v) store(edge + v * kLanes, sum[i][2 * p + v]);
-        for (int64_t j = 0; j < t.width; ++j) to[j] = from ? edge[j] + from[j] : edge[j];
+        for (int v = 0; v < (kNarrow ? 1 : 2); ++v) store(edge + v * kLanes, sum[i][2 * p + v]);
+        store_edge(to, edge, from, t.width);
       }
     }
 }
@@ -210,16 +225,19 @@ void rows_across(int64_t k, const T* const* a, T* to) {  // a[i][k]
 
 template <class T>
 struct ForRows {  // what a number of rows takes
+  void (*half_panel)(const Tile<T>&);
   void (*one_panel)(const Tile<T>&);
   void (*panels)(const Tile<T>&);
   int64_t at_once;  // panels that it takes at a time
   void (*turned)(const PackArguments<T>&, int64_t, const Tile<T>&);
   void (*across)(int64_t, const T* const*, T*);
+  auto panel(int64_t width) const { return width <= kPanel<T> / 2 ? half_panel : one_panel; }
 };
 template <class T, int kRows>
 constexpr ForRows<T> for_rows() {
   constexpr int kPanels = kRows * 8 <= kTile * 2 ? 4 : kRows * 4 <= kTile * 2 ? 2 : 1;
-  return {tile<T, kRows, 1>, tile<T, kRows, kPanels>, kPanels, turned_tile<T, kRows>, rows_across<T, kRows>};
+  return {tile<T, kRows, 1, true>, tile<T, kRows, 1>,     tile<T, kRows, kPanels>, kPanels,
+          turned_tile<T, kRows>,   rows_across<T, kRows>};
 }
 template <class T, int... kIndex>
 const ForRows<T>* table_of(std::integer_sequence<int, kIndex...>) {
@@ -301,10 +319,10 @@ void some_panels(const Product<T>& p, const T* packed, int64_t first, int64_t la
       const ForRows<T>& f = by_rows<T>(blocks.rows(i));
       const int64_t row = blocks.begin(i), column = panel * kPanel;
       const int64_t end = std::min(p.n, (panel + step) * kPanel);
-      (step > 1 ? f.panels : f.one_panel)({p.k, packed + row * p.k, b, kPanel * p.k,
-                                           p.c + row * p.c_stride + column, p.c_stride,
-                                           p.init ? p.init + row * p.init_stride + column : nullptr, p.init_stride,
-                                           end - (panel + step - 1) * kPanel});
+      const int64_t width = end - (panel + step - 1) * kPanel;
+      (step > 1 ? f.panels : f.panel(width))({p.k, packed + row * p.k, b, kPanel * p.k, p.c + row * p.c_stride + column,
+                                              p.c_stride, p.init ? p.init + row * p.init_stride + column : nullptr,
+                                              p.init_stride, width});
     }
     panel += step;
   }
@@ -385,9 +403,10 @@ void some_blocks(const CpuExec& exec, const TransposedProduct<T>& p, int64_t beg
       for (int64_t panel = 0; panel < panels; ++panel)
         for (int64_t i = first; i < last; ++i) {
           T* c = p.c + i * kTile * p.c_stride + panel * kPanel;
+          const int64_t width = std::min<int64_t>(kPanel, p.n - panel * kPanel);
           by_rows<T>(i < whole ? kTile : rest)
-              .one_panel({deep, left.data() + (i - first) * kDeep * kTile, right.data() + panel * deep * kPanel, 0, c,
-                          p.c_stride, low ? c : nullptr, p.c_stride, std::min<int64_t>(kPanel, p.n - panel * kPanel)});
+              .panel(width)({deep, left.data() + (i - first) * kDeep * kTile, right.data() + panel * deep * kPanel, 0,
+                             c, p.c_stride, low ? c : nullptr, p.c_stride, width});
         }
     }
   }

@@ -29,6 +29,8 @@ if with_cuda and not torch.cuda.is_available() and not os.environ.get("TORCH_CUD
 # torch shares work among threads by OpenMP, in code that is compiled here; without the flag everything runs on one
 openmp = ["-fopenmp"] if sys.platform == "linux" and torch.backends.openmp.is_available() else []
 host = [*openmp, "-O3", "-std=c++20", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-g0"]
+# GCC writes out loops of 16 turns before it looks for vectors; kernels have such loops to become vectors
+host.append("--param=max-completely-peel-times=8")
 
 extension = (CUDAExtension if with_cuda else CppExtension)(
     "torch_lod._C",

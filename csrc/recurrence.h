@@ -76,6 +76,12 @@ LOD_FN void numbers(const void* base, int64_t i, acc_t<T>* to) {
     for (int k = 0; k < W; ++k) to[k] = acc_t<T>(0);
 }
 
+// W numbers to one place: stores to two in turn are not vector code, since these may overlap.
+template <class T, int W>
+LOD_FN void put(const acc_t<T>* from, T* to) {
+  for (int k = 0; k < W; ++k) to[k] = T(from[k]);
+}
+
 // i, f, o = sigmoid(z), g = tanh(z_g); c = f c' + i g; h = o tanh(c)
 // (Hochreiter and Schmidhuber 1997; Gers et al. 2000)
 template <class T>
@@ -101,11 +107,11 @@ struct LstmForwardKernel : LstmForward {
       state[k] = o * tanh_of(cell[k]);
       x[0][k] = i, x[1][k] = f, x[2][k] = g, x[3][k] = o;
     }
-    for (int q = 0; q < 4; ++q)
-      for (int k = 0; k < W; ++k) z[q * width + k] = T(x[q][k]);
-    for (int k = 0; k < W; ++k) c_[k] = cells_[k] = T(cell[k]), h_[k] = T(state[k]);
-    if (out_)
-      for (int k = 0; k < W; ++k) out_[k] = h_[k];
+    for (int q = 0; q < 4; ++q) put<T, W>(x[q], z + q * width);
+    put<T, W>(cell, c_);
+    put<T, W>(cell, cells_);
+    put<T, W>(state, h_);
+    if (out_) put<T, W>(state, out_);
   }
 };
 
@@ -134,9 +140,11 @@ struct LstmBackwardKernel : LstmBackward {
       d[3][k] = dstate * squashed * o * (A(1) - o);
       carry[k] = dcell * f;
     }
-    for (int q = 0; q < 4; ++q)
-      for (int k = 0; k < W; ++k) side[q * width + k] = dz[q * width + k] = T(d[q][k]);
-    for (int k = 0; k < W; ++k) dc_[k] = T(carry[k]);
+    for (int q = 0; q < 4; ++q) {
+      put<T, W>(d[q], dz + q * width);
+      put<T, W>(d[q], side + q * width);
+    }
+    put<T, W>(carry, dc_);
   }
 };
 
@@ -160,9 +168,9 @@ struct GruForwardKernel : GruForward {
       state[k] = n + z * (A(h_[k]) - n);
       s[0][k] = r, s[1][k] = z, s[2][k] = n, s[3][k] = m;
     }
-    for (int q = 0; q < 4; ++q)
-      for (int k = 0; k < W; ++k) keep[q * width + k] = T(s[q][k]);
-    for (int k = 0; k < W; ++k) h_[k] = out_[k] = T(state[k]);
+    for (int q = 0; q < 4; ++q) put<T, W>(s[q], keep + q * width);
+    put<T, W>(state, h_);
+    put<T, W>(state, out_);
   }
 };
 
@@ -189,12 +197,12 @@ struct GruBackwardKernel : GruBackward {
       d[3][k] = dn * r;
       carry[k] = dstate * z;
     }
-    for (int q = 0; q < 3; ++q)
-      for (int k = 0; k < W; ++k) {
-        dx[q * width + k] = T(d[q][k]);
-        side[q * width + k] = dy[q * width + k] = T(d[q == 2 ? 3 : q][k]);
-      }
-    for (int k = 0; k < W; ++k) dh_[k] = T(carry[k]);
+    for (int q = 0; q < 3; ++q) {
+      put<T, W>(d[q], dx + q * width);
+      put<T, W>(d[q == 2 ? 3 : q], dy + q * width);
+      put<T, W>(d[q == 2 ? 3 : q], side + q * width);
+    }
+    put<T, W>(carry, dh_);
   }
 };
 
@@ -213,7 +221,8 @@ struct RnnForwardKernel : RnnForward {
       for (int k = 0; k < W; ++k) x[k] = x[k] < A(0) ? A(0) : x[k];
     else
       for (int k = 0; k < W; ++k) x[k] = tanh_of(x[k]);
-    for (int k = 0; k < W; ++k) h_[k] = out_[k] = T(x[k]);
+    put<T, W>(x, h_);
+    put<T, W>(x, out_);
   }
 };
 
@@ -232,7 +241,8 @@ struct RnnBackwardKernel : RnnBackward {
       const A h = now[k], slope = relu ? (h > A(0) ? A(1) : A(0)) : A(1) - h * h;
       d[k] = (d[k] + A(dh_[k])) * slope;
     }
-    for (int k = 0; k < W; ++k) side[k] = dz[k] = T(d[k]);
+    put<T, W>(d, dz);
+    put<T, W>(d, side);
   }
 };
 

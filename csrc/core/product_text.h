@@ -38,7 +38,7 @@ class Buffer {
 
 namespace lod::LOD_LEVEL {
 
-constexpr int kTile = LOD_LANES == 16 ? 14 : 6;  // 28 of 32 registers hold sums, or 12 of 16
+constexpr int kTile = LOD_LANES == 16 ? 13 : 6;  // sums in 26 of 32 registers (of 28, GCC 12 spills one), or 12 of 16
 constexpr int kTurned = LOD_LANES == 16 ? 14 : 8;  // rows that a right side is turned for as it is read
 template <class T>
 constexpr int kLanes = LOD_LANES * 4 / int(sizeof(T));
@@ -62,26 +62,25 @@ LOD_FN void store(T* p, Vector<T> v) {
 }
 
 // Rows as columns, by exchanging what lies 1, 2, 4 ... away from the diagonal.
-template <class T, int distance, int... lane>
-LOD_FN void exchange(Vector<T>& a, Vector<T>& b, std::integer_sequence<int, lane...>) {
+template <int distance, class V, int... lane>
+LOD_FN void exchange(V& a, V& b, std::integer_sequence<int, lane...>) {
   constexpr int n = sizeof...(lane);
 #ifdef __clang__
-  const Vector<T> low = __builtin_shufflevector(a, b, (lane & distance ? n + (lane ^ distance) : lane)...);
+  const V low = __builtin_shufflevector(a, b, (lane & distance ? n + (lane ^ distance) : lane)...);
   b = __builtin_shufflevector(a, b, (lane & distance ? n + lane : lane ^ distance)...);
 #else
-  typedef std::conditional_t<sizeof(T) == 4, int32_t, int64_t> Lanes __attribute__((vector_size(LOD_LANES * 4)));
-  const Vector<T> low = __builtin_shuffle(a, b, Lanes{(lane & distance ? n + (lane ^ distance) : lane)...});
+  typedef std::conditional_t<sizeof(a[0]) == 4, int32_t, int64_t> Lanes __attribute__((vector_size(sizeof(V))));
+  const V low = __builtin_shuffle(a, b, Lanes{(lane & distance ? n + (lane ^ distance) : lane)...});
   b = __builtin_shuffle(a, b, Lanes{(lane & distance ? n + lane : lane ^ distance)...});
 #endif
   a = low;
 }
-template <class T, int distance>
-LOD_FN void turn(Vector<T> (&square)[kLanes<T>]) {
+template <int distance = 1, class V, int n>
+LOD_FN void turn(V (&square)[n]) {
 #pragma GCC unroll 16
-  for (int i = 0; i < kLanes<T>; ++i)
-    if (!(i & distance))
-      exchange<T, distance>(square[i], square[i + distance], std::make_integer_sequence<int, kLanes<T>>{});
-  if constexpr (2 * distance < kLanes<T>) turn<T, 2 * distance>(square);
+  for (int i = 0; i < n; ++i)
+    if (!(i & distance)) exchange<distance>(square[i], square[i + distance], std::make_integer_sequence<int, n>{});
+  if constexpr (2 * distance < n) turn<2 * distance>(square);
 }
 
 template <class T>
@@ -107,7 +106,7 @@ void pack_panel(const PackArguments<T>& p, int64_t first, T* to) {
         Vector<T> square[kLanes];
 #pragma GCC unroll 16
         for (int j = 0; j < kLanes; ++j) square[j] = load(from + (side + j) * p.column_stride + low);
-        turn<T, 1>(square);
+        turn(square);
 #pragma GCC unroll 16
         for (int k = 0; k < kLanes; ++k) store(to + (low + k) * kPanel + side, square[k]);
         continue;
@@ -201,7 +200,7 @@ void turned_tile(const PackArguments<T>& right, int64_t first, const Tile<T>& t)
     Vector<T> square[kLanes];
 #pragma GCC unroll 16
     for (int j = 0; j < kLanes; ++j) square[j] = load(from + j * right.column_stride + low);
-    turn<T, 1>(square);
+    turn(square);
 #pragma GCC unroll 16
     for (int k = 0; k < kLanes; ++k)
 #pragma GCC unroll 16
@@ -216,9 +215,36 @@ void turned_tile(const PackArguments<T>& right, int64_t first, const Tile<T>& t)
     store(t.c + i * t.c_stride + first, t.init ? sum[i] + load(t.init + i * t.init_stride + first) : sum[i]);
 }
 
+// Columns of the rows a[i] side by side, to[r * kRows + i] = a[i][r]: as many as a vector V holds, as squares turned in
+// registers. What is stored behind a column is stored again with the next; behind the last one there is room for a V.
+template <class V, int kRows, class T>
+LOD_FN void columns_across(const T* const* a, int64_t first, T* to) {
+  constexpr int kLanes = sizeof(V) / sizeof(T), kSquares = (kRows + kLanes - 1) / kLanes;
+  V squares[kSquares][kLanes];
+#pragma GCC unroll 16
+  for (int g = 0; g < kSquares; ++g) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i)
+      if (g * kLanes + i < kRows) std::memcpy(&squares[g][i], a[g * kLanes + i] + first, sizeof(V));
+      else squares[g][i] = V{};
+    turn(squares[g]);
+  }
+#pragma GCC unroll 16
+  for (int k = 0; k < kLanes; ++k)
+#pragma GCC unroll 16
+    for (int g = 0; g < kSquares; ++g) std::memcpy(to + k * kRows + g * kLanes, &squares[g][k], sizeof(V));
+}
 template <class T, int kRows>
-void rows_across(int64_t k, const T* const* a, T* to) {  // a[i][k]
-  for (int64_t r = 0; r < k; ++r)
+void rows_across(int64_t k, const T* const* a, T* to) {
+  typedef T Half __attribute__((vector_size(LOD_LANES * 2)));
+  constexpr int kLanes = lod::LOD_LEVEL::kLanes<T>;
+  int64_t r = 0;
+  for (; r + kLanes <= k; r += kLanes) columns_across<Vector<T>, kRows>(a, r, to + r * kRows);
+  if (r + kLanes / 2 <= k) {
+    columns_across<Half, kRows>(a, r, to + r * kRows);
+    r += kLanes / 2;
+  }
+  for (; r < k; ++r)
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) to[r * kRows + i] = a[i][r];
 }
@@ -344,7 +370,7 @@ void multiply(const CpuExec& exec, const Product<T>& p) {
       const int64_t chunk = i / pieces, piece = i % pieces;
       const int64_t begin = p.m * chunk / chunks, rows = p.m * (chunk + 1) / chunks - begin;
       static thread_local Buffer<T> packed;
-      packed.grow(rows * p.k);
+      packed.grow(rows * p.k + kLanes<T>);
       pack_left(p, begin, rows, packed.data());
       Product<T> part = p;
       part.m = rows;
@@ -353,9 +379,10 @@ void multiply(const CpuExec& exec, const Product<T>& p) {
       some_panels(part, packed.data(), panels * piece / pieces, panels * (piece + 1) / pieces);
     }
   };
-  // a product of one chunk is shared out by panels where that is worth waking other threads
-  const int64_t work = p.m * p.n * p.k;
-  const int64_t pieces = chunks > 1 ? 1 : std::max<int64_t>(1, std::min<int64_t>(panels, work >> 20));
+  // A product of one chunk is shared out by panels where that is worth waking other threads, each of which packs the
+  // chunk for itself.
+  const int64_t worth = std::min(exec.threads(), p.m * p.n * p.k >> 20);
+  const int64_t pieces = chunks > 1 ? 1 : std::max<int64_t>(1, std::min(panels, worth));
   each(exec, chunks * pieces, kGrain, Work{p, chunks, panels, pieces});
 }
 

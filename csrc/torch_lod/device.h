@@ -172,15 +172,20 @@ LOD_FN float exp_part(float x, float n) {  // e^r
   for (int i = 1; i < 7; ++i) p = p * r + kExp[i];
   return p;
 }
+LOD_FN float exp_within(float x) {  // for x from -87.33 to 88.7, or NaN
+#ifdef __CUDA_ARCH__
+  return ::expf(x);
+#else
+  const float shifted = x * kPerLog2 + kToInteger;
+  const float p = exp_part(x, shifted - kToInteger);
+  return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, p) + (__builtin_bit_cast(uint32_t, shifted) << 23));
+#endif
+}
 LOD_FN float exp_of(float x) {
 #ifdef __CUDA_ARCH__
   return ::expf(x);
 #else
-  const float clamped = x > 88.7f ? 88.7f : x < -87.33f ? -87.33f : x;
-  const float shifted = clamped * kPerLog2 + kToInteger;
-  const float p = exp_part(clamped, shifted - kToInteger);
-  const auto bits = __builtin_bit_cast(uint32_t, p) + (__builtin_bit_cast(uint32_t, shifted) << 23);
-  const float y = __builtin_bit_cast(float, bits);
+  const float y = exp_within(x > 88.7f ? 88.7f : x < -87.33f ? -87.33f : x);
   return x < -87.33f ? 0.f : x > 88.7f ? __builtin_inff() : y;
 #endif
 }
@@ -220,14 +225,20 @@ LOD_FN A log_beyond(A x) {
   const A u = A(1) + x;
   return log_above(u) + (x - (u - A(1))) / u;
 }
-template <class A>
-LOD_FN A sigmoid_of(A x) {
-  return A(1) / (A(1) + exp_of(-x));
+// What is beyond `limit` on either side, as `limit`; NaN stays NaN. One choice after another: of nested ones compilers
+// make a calculation with masks.
+LOD_FN float within(float x, float limit) {
+  x = x > limit ? limit : x;
+  return x < -limit ? -limit : x;
+}
+LOD_FN double sigmoid_of(double x) { return 1. / (1. + ::exp(-x)); }
+LOD_FN float sigmoid_of(float x) {
+  const float y = 1.f / (1.f + exp_within(within(-x, 87.f)));
+  return x < -87.f ? 0.f : y;
 }
 LOD_FN double tanh_of(double x) { return ::tanh(x); }
 LOD_FN float tanh_of(float x) {  // absolute error 2e-7: what gates need
-  const float clamped = x > 15.f ? 15.f : x < -15.f ? -15.f : x;
-  return 1.f - 2.f / (exp_of(clamped + clamped) + 1.f);
+  return 1.f - 2.f / (exp_within(within(x + x, 30.f)) + 1.f);
 }
 
 }  // namespace lod

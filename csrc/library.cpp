@@ -88,31 +88,41 @@ RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& l
     TORCH_CHECK_VALUE(given->size(0) == n + 1, op, ": expected within with ", n + 1, " offsets, got ", given->size(0));
     within = checked_offsets(op, *given, elements, "within", "the elements");
   }
-  const auto copy = [](const int64_t* from, int64_t* to, int64_t count) {
-    if (from != to && count) std::memcpy(to, from, count * sizeof(int64_t));
-  };
-  const Tensor begin = copied(starts, copy), counts = copied(lengths, copy);
-  auto* first = begin.mutable_data_ptr<int64_t>();
+  const Tensor begin = new_longs(n), given_starts = starts.contiguous(), given_lengths = lengths.contiguous();
   std::vector<Tensor> taken{new_longs(n + 1)};
   Tensor cuts = taken[0];
-  const auto *count = counts.const_data_ptr<int64_t>(), *of = given ? within.const_data_ptr<int64_t>() : nullptr;
-  const Reach reach = LOD_PICK(reach_of_runs)(first, count, of, n, elements);
-  for (int64_t s = 0; !reach.fits && s < n; ++s) {
-    const int64_t room = of ? of[s + 1] - of[s] : elements;
-    TORCH_CHECK_INDEX(count[s] >= 0 && count[s] <= room && first[s] >= 0 && first[s] <= room - count[s], op,
-                      ": expected runs within [0, ", room, "), got ", count[s], " elements from ", first[s],
-                      " at index ", s);
-  }
-  for (int64_t s = 0; of && s < n; ++s) first[s] += of[s];
-  auto* cut = cuts.mutable_data_ptr<int64_t>();
-  bool few = true;
+  auto *first = begin.mutable_data_ptr<int64_t>(), *cut = cuts.mutable_data_ptr<int64_t>();
+  const auto* of = given ? within.const_data_ptr<int64_t>() : nullptr;
+  Lie lie{true, true, true};
+  int64_t longest = 0;
   cut[0] = 0;
-  for (int64_t s = 0; s < n; ++s) {  // of two numbers below 2**62 the sum is one
-    cut[s + 1] = few ? cut[s] + count[s] : 0;
-    few &= cut[s + 1] < kMostTaken;
+  // A part that the cache holds at a time is copied, looked at and added up.
+  constexpr int64_t part = 2048;
+  int64_t count[part];
+  for (int64_t low = 0; low < n; low += part) {
+    const int64_t m = std::min(part, n - low), *in = of ? of + low : nullptr;
+    std::memcpy(first + low, given_starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
+    std::memcpy(count, given_lengths.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
+    const Reach reach = LOD_PICK(reach_of_runs)(first + low, count, in, m, elements);
+    for (int64_t i = 0; !reach.fits && i < m; ++i) {
+      const int64_t room = in ? in[i + 1] - in[i] : elements, start = first[low + i];
+      TORCH_CHECK_INDEX(count[i] >= 0 && count[i] <= room && start >= 0 && start <= room - count[i], op,
+                        ": expected runs within [0, ", room, "), got ", count[i], " elements from ", start,
+                        " at index ", low + i);
+    }
+    bool few = reach.longest < kMostTaken / part;  // then the sum of a part is below 2**62, as that of two such sums
+    for (int64_t i = 0, sum = cut[low]; !few && i < m; ++i)
+      TORCH_CHECK_VALUE((sum += count[i]) < kMostTaken, op,
+                        ": expected lengths that add up to less than 2**62, got more");
+    for (int64_t i = 0; in && i < m; ++i) first[low + i] += in[i];
+    for (int64_t i = 0, sum = cut[low]; i < m; ++i) cut[low + i + 1] = sum += count[i];
+    TORCH_CHECK_VALUE(cut[low + m] < kMostTaken, op, ": expected lengths that add up to less than 2**62, got more");
+    const Lie here = LOD_PICK(lie_of_runs)(first + low, cut + low, m, 1, elements);
+    const bool behind = low == 0 || first[low] >= first[low - 1] + cut[low] - cut[low - 1];
+    lie = {true, lie.same && here.same, lie.rise && here.rise && behind};
+    longest = std::max(longest, reach.longest);
   }
-  TORCH_CHECK_VALUE(few, op, ": expected lengths that add up to less than 2**62, got more");
-  std::vector<int64_t> report{0, reach.longest};
+  std::vector<int64_t> report{0, longest};
   for (const Tensor& level : below) {
     const auto *in = level.const_data_ptr<int64_t>(), *cut = cuts.const_data_ptr<int64_t>();
     const Tensor out = new_longs(cut[n] + 1), next = new_longs(n + 1);
@@ -140,6 +150,7 @@ RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& l
   for (size_t k = 0; kept && k < taken.size(); ++k)
     mark(taken[k], taken[k].const_data_ptr<int64_t>()[taken[k].numel() - 1], /*cuts=*/true);
   if (kept) mark(begin, rows + 1, /*cuts=*/false);  // an empty run may begin behind the last row
+  if (kept && below.empty()) known(begin)->lie(*known(cuts), elements, 1, [&] { return lie; });
   return {taken, begin, report};
 }
 

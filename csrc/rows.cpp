@@ -190,7 +190,9 @@ struct RunsOfRows {
       return;
     }
     const int64_t n = starts.numel();
-    const Lie lie = LOD_PICK(lie_of_runs)(from_, cuts_, n, step, there);
+    const auto look = [&] { return LOD_PICK(lie_of_runs)(from_, cuts_, n, step, there); };
+    const Known *first = known(starts), *cuts = known(offsets);
+    const Lie lie = first && cuts ? first->lie(*cuts, there, step, look) : look();
     for (int64_t s = 0; !lie.fits && s < n; ++s)
       TORCH_CHECK_INDEX(length(s) == 0 || (low(s, step) >= 0 && low(s, step) <= there - length(s)), op,
                         ": expected runs within [0, ", there, "), got ", length(s), " rows from ", from_[s],
@@ -347,7 +349,7 @@ Tensor segment_concat_meta(const Tensor& values, const Tensor& offsets, const Te
 Tensor concat_starts(const Tensor& own, const Tensor& other, bool behind) {
   const auto n = own.sym_size(0) - 1;
   const Tensor starts = own.narrow_symint(0, 0, n).add(other.narrow_symint(0, behind ? 1 : 0, n));
-  if (own.is_cpu() || !is_in_memory(starts)) return starts;
+  if (!is_in_memory(starts)) return starts;
   const Known *one = known(own), *two = known(other);
   if (one && two && one->cuts && two->cuts) mark(starts, one->rows + two->rows, /*cuts=*/false, /*apart=*/true);
   return starts;

@@ -167,6 +167,12 @@ struct CopyRunsKernel : CopyRuns {
       for (int64_t i = s - 1; i >= 0 && !before; --i)
         if (a.offsets[i] < a.offsets[i + 1]) before = high(i);
     for (; row < last; ++s) {
+      if constexpr (kStep == 1)
+        if (row == a.offsets[s]) {
+          if (kGather) s = short_runs(a, s, row, last);
+          else if (a.fills && !a.taken) s = short_runs_filled(a, s, row, last, before, (to_end - to) / a.width);
+          if (row >= last) break;
+        }
       const int64_t begin = a.offsets[s], end = a.offsets[s + 1] < last ? a.offsets[s + 1] : last;
       if (row >= end) continue;
       const int64_t rows = end - row, first = a.starts[s] + kStep * (row - begin);
@@ -183,6 +189,46 @@ struct CopyRunsKernel : CopyRuns {
       else turn(to + (first - rows + 1) * a.width, from + (end - 1) * a.width, rows, a.width, to_end, from);
       row = end;
     }
+  }
+  // Copies runs of up to kShort bytes, and sets `row` to where the first other one begins, in the segment that it
+  // returns.
+  static int64_t short_runs(const CopyRuns& a, int64_t s, int64_t& row, int64_t last) {
+    const int64_t unit = a.width * int64_t(sizeof(T)), most = kShort / unit, room = (kShort + unit - 1) / unit;
+    const auto* from = static_cast<const unsigned char*>(a.values);
+    auto* to = static_cast<unsigned char*>(a.out);
+    const int64_t *starts = a.starts, *offsets = a.offsets;
+    int64_t r = row;
+    for (; r <= last - room; ++s) {
+      const int64_t end = offsets[s + 1], start = starts[s];
+      if (end - r > most || start > a.there - room) break;
+      copy_short(to + r * unit, from + start * unit, (end - r) * unit);
+      r = end;
+    }
+    row = r;
+    return s;
+  }
+  // The same to rows elsewhere, of which those up to `limit` are ours, with what lies before each run from `before` on.
+  int64_t short_runs_filled(const CopyRuns& a, int64_t s, int64_t& row, int64_t last, int64_t& before,
+                            int64_t limit) const {
+    const int64_t unit = a.width * int64_t(sizeof(T)), most = kShort / unit, room = (kShort + unit - 1) / unit;
+    const auto* from = static_cast<const unsigned char*>(a.values);
+    auto* to = static_cast<unsigned char*>(a.out);
+    const int64_t *starts = a.starts, *offsets = a.offsets;
+    T block[64 / sizeof(T)];
+    for (T& word : block) word = filler;
+    const int64_t high = last < a.rows - room ? last : a.rows - room;
+    int64_t r = row, filled = before;
+    for (; r < high; ++s) {
+      const int64_t end = offsets[s + 1], start = starts[s];
+      if (end == r) continue;
+      if (end - r > most || end > last || start - filled > most || start > limit - room) break;
+      for (int64_t i = filled * unit; i < start * unit; i += sizeof(block)) std::memcpy(to + i, block, sizeof(block));
+      copy_short(to + start * unit, from + r * unit, (end - r) * unit);
+      filled = start + end - r;
+      r = end;
+    }
+    row = r, before = filled;
+    return s;
   }
   int64_t elsewhere(int64_t s, int64_t r) const { return (starts[s] + step * (r - offsets[s])) * width; }
   static unsigned char* bytes(T* p) { return reinterpret_cast<unsigned char*>(p); }
@@ -229,7 +275,21 @@ struct JoinRunsKernel : JoinRuns {
     const auto *x = static_cast<const unsigned char*>(a.values), *y = static_cast<const unsigned char*>(a.others);
     auto *to = static_cast<unsigned char*>(a.out), *to_end = to + last * bytes;
     const auto *x_end = x + a.rows_in * bytes, *y_end = y + a.others_in * bytes;
+    const int64_t most = kShort / bytes, room = (kShort + bytes - 1) / bytes;
     for (; row < last; ++s) {
+      if (row == a.offsets[s]) {  // as long as segments are short on both sides
+        int64_t mine = a.own[s], theirs = a.other[s];
+        for (; row + most <= last - room && mine <= a.rows_in - room && theirs <= a.others_in - room; ++s) {
+          const int64_t end = a.own[s + 1], end_of_theirs = a.other[s + 1];
+          if (end - mine > most || end_of_theirs - theirs > most) break;
+          copy_short(to + row * bytes, x + mine * bytes, (end - mine) * bytes);
+          row += end - mine;
+          copy_short(to + row * bytes, y + theirs * bytes, (end_of_theirs - theirs) * bytes);
+          row += end_of_theirs - theirs;
+          mine = end, theirs = end_of_theirs;
+        }
+        if (row >= last) break;
+      }
       const int64_t shift = a.own[s] - a.offsets[s], middle = a.own[s + 1] - shift;
       const int64_t end = a.offsets[s + 1] < last ? a.offsets[s + 1] : last, half = middle < end ? middle : end;
       if (row < half) {

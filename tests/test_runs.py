@@ -87,6 +87,46 @@ def test_segments_joined_and_shifted(dtype, width):
         assert torch.equal(ops.segment_unfold(x, own, 1, -n, 1, 7).squeeze(1), torch.cat(shifted)), n
 
 
+@pytest.mark.parametrize("width", [1, 2, 16, 512, 513, 600])
+@pytest.mark.parametrize("last", [1, 510, 511, 512, 513, 1024])
+def test_short_runs_to_the_end(width, last):
+    # runs of up to 2,048 bytes are copied in blocks, as long as so many bytes more can be written
+    lengths = [3, 0, 512 // width, 1, 600 // width, 0, max(1, last // width), 0]
+    offsets, rows = cuts(lengths), sum(lengths)
+    x = numbers(rows, torch.float32, width)
+    for gap in (0, 1, 600):
+        starts = offsets[:-1] + gap * torch.arange(len(lengths))
+        there = int(starts[-1]) + gap
+        laid, where = torch.full((there, width), -1.0), map_of(starts, offsets, 1)
+        laid[where] = x
+        kept = [torch.ops.torch_lod.take_runs.default([], starts, offsets.diff(), there, True)[1], starts]
+        for first in kept:  # known to a LoD, and not
+            assert torch.equal(ops.scatter_runs(x, first, offsets, there, 1, -1), laid)
+            assert torch.equal(ops.gather_runs(laid, first, offsets, rows, 1), x)
+    parts = [*x.split(lengths)]
+    both = torch.cat([t for pair in zip(parts, parts) for t in pair])
+    assert torch.equal(ops.segment_concat(x, offsets, x, offsets), both)
+
+
+def test_runs_that_are_known_are_known_with_their_offsets():
+    x, lengths = numbers(9, torch.float32, 2), torch.tensor([2, 3])
+    taken, first, _ = torch.ops.torch_lod.take_runs.default([], torch.tensor([1, 5]), lengths, 9, True)
+    assert torch.equal(ops.gather_runs(x, first, taken[0], 5, 1), x[[1, 2, 5, 6, 7]])
+    others = tl.LoD([[0, 1, 5]]).row_offsets_at(0)
+    assert torch.equal(ops.gather_runs(x, first, others, 5, 1), x[[1, 5, 6, 7, 8]])
+    with pytest.raises(IndexError, match="5 rows from 5 up at index 1"):
+        ops.gather_runs(x, first, tl.LoD([[0, 1, 6]]).row_offsets_at(0), 6, 1)
+    with pytest.raises(IndexError, match="4 rows from 5 up at index 1"):
+        ops.gather_runs(x[:8], first, others, 5, 1)
+    assert torch.equal(ops.gather_runs(x[:8], first, taken[0], 5, 1), x[[1, 2, 5, 6, 7]])
+    assert torch.equal(ops.gather_runs(x, first, taken[0], 5, -1), x[[1, 0, 5, 4, 3]])
+    with pytest.raises(IndexError, match="3 rows from 5 up at index 1"):
+        ops.gather_runs(x[:7], first, taken[0], 5, 1)
+    first[1] = 7
+    with pytest.raises(IndexError, match="3 rows from 7 up at index 1"):
+        ops.gather_runs(x, first, taken[0], 5, 1)
+
+
 def test_large_runs_on_two_threads():
     """Pieces of the work end within runs, and what a piece writes ahead is its own."""
     before = torch.get_num_threads()

@@ -474,18 +474,22 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
         own, *inner = chain([x.lod for x in xs]).take(k, order)[0].levels
         below = [own[:: len(xs)].contiguous(), *inner]
     dtype = functools.reduce(torch.promote_types, (x.dtype for x in xs))
-    rows, _ = _concat([(x.values().to(dtype), x.lod.row_offsets_at(k, x.device)) for x in xs])
+    rows = _concat([(x.values().to(dtype), x.lod.row_offsets_at(k, x.device)) for x in xs])
     return made(rows, LoD.checked("offsets", [*lod.levels[:k], *below], lod.level_names))
 
 
-def _concat(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Rows and offsets of segments, those of all parts joined two by two."""
+def _concat(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The rows of segments, given with their offsets, those of all parts joined two by two."""
     if len(parts) == 1:
-        return parts[0]
+        return parts[0][0]
     half = len(parts) // 2
-    (rows, offsets), (others, other_offsets) = _concat(parts[:half]), _concat(parts[half:])
-    both = ops.segment_concat(rows, offsets, others, other_offsets)
-    return both, computed_there(offsets + other_offsets, both.shape[0])
+
+    def joined(some):
+        offsets = functools.reduce(torch.add, [offsets for _, offsets in some])
+        rows = _concat(some)
+        return rows, computed_there(offsets, rows.shape[0]) if len(some) > 1 else offsets
+
+    return ops.segment_concat(*joined(parts[:half]), *joined(parts[half:]))
 
 
 @public

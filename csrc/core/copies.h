@@ -36,6 +36,17 @@ LOD_FN void copy_in_order(unsigned char* to, const unsigned char* from, int64_t 
   while ((i += block) < bytes);
 }
 
+// Up to kShort bytes as whole blocks: what is written behind them is written later, and what is read there is not out
+// of bounds. kShort bytes of room on both sides are enough for that.
+constexpr int64_t kShort = 2048;
+LOD_FN void copy_short(unsigned char* to, const unsigned char* from, int64_t bytes) {
+  constexpr int64_t half = 32;  // of a block: registers of 64 bytes would lie across two lines more often
+  for (int64_t i = 0; i < bytes; i += 2 * half) {
+    std::memcpy(to + i, from + i, half);
+    std::memcpy(to + i + half, from + i + half, half);
+  }
+}
+
 #if LOD_LANES >= 8
 // A register of words, the last of them at `from`, in reverse order.
 template <class T>

@@ -75,8 +75,24 @@ struct Known final : c10::BackendMeta {
   int64_t rows;
   bool cuts;   // offsets that cut so many rows into segments; otherwise entries from -1 to rows - 1
   bool apart;  // the first rows of runs that do not meet
+  // How the runs lie whose first rows these are, by `look` when it is asked for the first time of these offsets.
+  template <class F>
+  Lie lie(const Known& offsets, int64_t there, int64_t step, const F& look) const {
+    const std::lock_guard guard(lock);
+    if (runs_.offsets.get() != &offsets || runs_.there != there || runs_.step != step)
+      runs_ = {c10::intrusive_ptr<c10::BackendMeta>::reclaim_copy(const_cast<Known*>(&offsets)), there, step, look()};
+    return runs_.lie;
+  }
   mutable std::mutex lock;
   mutable std::vector<std::unique_ptr<Attached>> kept;  // copies on GPUs (csrc/core/upload.h), under the lock
+
+ private:
+  struct RunsOf {
+    c10::intrusive_ptr<c10::BackendMeta> offsets;  // kept alive, so that no others get its address
+    int64_t there, step;
+    Lie lie;
+  };
+  mutable RunsOf runs_{};  // under the lock
 };
 
 // What is known of a tensor, null if nothing. A mark that another library made is none here: its layout may be another.

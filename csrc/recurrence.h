@@ -250,10 +250,13 @@ LOD_ENTRY void previous_rows(const Exec& exec, const PreviousRows& a) {
   each_segment(exec, a.offsets, a.segments, a.rows, 1, PreviousRowsKernel{a});
 }
 
+constexpr int64_t kGates = 8;  // a cell costs as much as copying so many numbers, or more
+
 template <template <class> class Kernel, class Arguments>
 void step_as(const Exec& exec, DType dtype, const Arguments& a) {
-  visit_floating(dtype,
-                 [&](auto type) { each_strip(exec, a.alive, a.width, Kernel<typename decltype(type)::type>{a}); });
+  visit_floating(dtype, [&](auto type) {
+    each_strip(exec, a.alive, a.width, Kernel<typename decltype(type)::type>{a}, kGates);
+  });
 }
 
 LOD_ENTRY void lstm_forward(const Exec& exec, DType dtype, const LstmForward& a) {

@@ -379,10 +379,10 @@ void multiply(const CpuExec& exec, const Product<T>& p) {
       some_panels(part, packed.data(), panels * piece / pieces, panels * (piece + 1) / pieces);
     }
   };
-  // A product of one chunk is shared out by panels where that is worth waking other threads, each of which packs the
-  // chunk for itself.
-  const int64_t worth = std::min(exec.threads(), p.m * p.n * p.k >> 20);
-  const int64_t pieces = chunks > 1 ? 1 : std::max<int64_t>(1, std::min(panels, worth));
+  // A product of one chunk is shared out by panels where that is worth waking other threads: for what is calculated or,
+  // with few rows, for what is read. Each packs the chunk for itself.
+  const int64_t worth = std::max(p.m * p.n * p.k >> 20, p.n * p.k >> 18);
+  const int64_t pieces = chunks > 1 ? 1 : std::max<int64_t>(1, std::min({panels, worth, exec.threads()}));
   each(exec, chunks * pieces, kGrain, Work{p, chunks, panels, pieces});
 }
 

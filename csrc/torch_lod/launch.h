@@ -1,7 +1,8 @@
 // Ways to run a kernel, in the namespace of the level being compiled: included by each_level.h, never alone.
 //
 //   each(exec, n, cost, f)             f(i) for 0 <= i < n; cost: elements that one call touches
-//   each_strip(exec, n, width, f)      f.strip<W>(i, c) for every item i and every run of W channels from c
+//   each_strip(exec, n, width, f)      f.strip<W>(i, c) for every item i and every run of W channels from c; a further
+//                                      argument is what a number costs, if that is more than to copy it
 //   each_segment(exec, view, f)        the same over the sequences of a LoDView, cut into pieces of equally many rows
 //   each_row(exec, view, f)            f.strip<W>(s, r, c) for every row r of every segment s
 //
@@ -64,7 +65,7 @@ struct OneChannel {
 };
 
 template <class F>
-void each_strip(const Exec& exec, int64_t n, int64_t width, const F& f) {
+void each_strip(const Exec& exec, int64_t n, int64_t width, const F& f, int64_t = 1) {
   each(exec, n * width, 1, OneChannel<F>{f, width});
 }
 
@@ -240,8 +241,8 @@ struct AllChannels {
 };
 
 template <class F>
-void each_strip(const Exec& exec, int64_t n, int64_t width, const F& f) {
-  each(exec, width ? n : 0, width, AllChannels<F>{f, width});
+void each_strip(const Exec& exec, int64_t n, int64_t width, const F& f, int64_t cost = 1) {
+  each(exec, width ? n : 0, width * cost, AllChannels<F>{f, width});
 }
 
 template <class F>

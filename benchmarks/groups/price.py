@@ -23,18 +23,26 @@ ENOUGH = 0.9
 
 @dataclass(frozen=True)
 class Given:
-    """The rows, both ways, and what some operators want beside them."""
+    """The rows, both ways, and what some operators want beside them: as many other rows, and integers."""
 
     x: tl.LoDTensor
     dense: Tensor
+    y: tl.LoDTensor
+    other: Tensor
+    ones: Tensor
+    half: Tensor
 
     @property
     def length(self) -> int:
         return self.dense.shape[1]
 
-    def on(self, rows: Tensor) -> "Given":
+    def on(self, rows: Tensor, others: Tensor) -> "Given":
         """The same with other rows (n length, D)."""
-        return Given(self.x.with_values(rows), rows.view(self.dense.shape))
+        x, dense = self.x.with_values(rows), rows.view(self.dense.shape)
+        return Given(x, dense, self.x.with_values(others), others.view(dense.shape), self.ones, self.half)
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Given":
+        return self.on(change(self.x.values()), change(self.y.values()))
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,7 @@ class Twin:
     whole: bool = False  # also measured with int64
     wide: bool = False  # not for rows of one number
     product: bool = False  # of numbers near 1, so that a product of many is one
+    batches: int = 1  # that it takes
     tolerance: float = 1e-5
 
 
@@ -69,8 +78,7 @@ def _conv(g: Given) -> Tensor:
 
 
 def _cut(g: Given) -> tl.LoDTensor:
-    half = torch.full((len(g.dense),), g.length // 2)
-    return tl.sequence_slice(g.x, torch.ones_like(half), half)
+    return tl.sequence_slice(g.x, g.ones, g.half)
 
 
 def _attend(g: Given) -> Tensor:
@@ -127,7 +135,12 @@ TWINS = (
     Twin("sequence_shift 1", lambda g: tl.sequence_shift(g.x, 1), lambda g: F.pad(g.dense[:, :-1], (0, 0, 1, 0))),
     Twin("sequence_slice", _cut, lambda g: g.dense[:, 1 : 1 + g.length // 2].clone(), trained=False),
     Twin("head", lambda g: g.x.head(g.length // 2), lambda g: g.dense[:, : g.length // 2].clone()),
-    Twin("sequence_concat", lambda g: tl.sequence_concat([g.x, g.x]), lambda g: torch.cat([g.dense, g.dense], 1)),
+    Twin(
+        "sequence_concat",
+        lambda g: tl.sequence_concat([g.x, g.y]),
+        lambda g: torch.cat([g.dense, g.other], 1),
+        batches=2,
+    ),
     Twin(
         "sequence_expand_as",
         lambda g: tl.sequence_expand_as(_first(g), g.x),
@@ -147,7 +160,7 @@ TWINS = (
     ),
     Twin("sequence_conv1d 3", lambda g: tl.sequence_conv1d(g.x, _weight(g)), _conv, wide=True, tolerance=1e-4),
     Twin("sequences in another order", lambda g: g.x.seq[_order(g)], lambda g: g.dense[_order(g)]),
-    Twin("cat", lambda g: tl.cat([g.x, g.x]), lambda g: torch.cat([g.dense, g.dense])),
+    Twin("cat", lambda g: tl.cat([g.x, g.y]), lambda g: torch.cat([g.dense, g.other]), batches=2),
     Twin(
         "sequence_attention",
         lambda g: tl.sequence_attention(g.x.unsqueeze(1), g.x.unsqueeze(1), g.x.unsqueeze(1)),
@@ -188,7 +201,9 @@ def _given(dtype: torch.dtype, width: int, length: int, setup: Setup, numbers: i
     dense = (order.view(count, length, width) - order.numel() / 2) * (6 / order.numel())
     dense = (dense * 1000).to(dtype) if not dtype.is_floating_point else dense.to(dtype)
     dense = dense.to(setup.device)
-    return Given(tl.from_lengths(dense.reshape(-1, width), [[length] * count]), dense)
+    x = tl.from_lengths(dense.reshape(-1, width), [[length] * count])
+    other, half = dense.flip(0), torch.full((count,), length // 2)
+    return Given(x, dense, x.with_values(other.view(-1, width)), other, torch.ones_like(half), half)
 
 
 def _numbers(result: object) -> Tensors:
@@ -196,19 +211,20 @@ def _numbers(result: object) -> Tensors:
     return tuple((t.values() if isinstance(t, tl.LoDTensor) else t).detach().reshape(-1).float() for t in parts)
 
 
-def _run(function: Callable[[Given], object], given: Given, training: bool) -> Run:
+def _run(function: Callable[[Given], object], given: Given, training: bool, batches: int) -> Run:
     if not training:
         return Run(lambda: function(given), _numbers)
-    rows = given.x.values().clone().requires_grad_()
+    leaves = [t.values().clone().requires_grad_() for t in (given.x, given.y)]
     with torch.no_grad():
         like = function(given)
     like = like.values() if isinstance(like, tl.LoDTensor) else like
     # not ones: those of a softmax add up to a gradient of nothing but rounding
     grad = torch.rand(like.shape, generator=torch.Generator().manual_seed(0)).to(like)
+    of, wanted = given.on(*leaves), leaves[:batches]
 
     def call():
-        y = function(given.on(rows))
-        return y, torch.autograd.grad(y.values() if isinstance(y, tl.LoDTensor) else y, rows, grad)[0]
+        y = function(of)
+        return y, *torch.autograd.grad(y.values() if isinstance(y, tl.LoDTensor) else y, wanted, grad)
 
     return Run(call, _numbers)
 
@@ -216,19 +232,19 @@ def _run(function: Callable[[Given], object], given: Given, training: bool) -> R
 def _case(twin: Twin, given: Given, training: bool) -> Case:
     dtype, (_, length, width) = given.dense.dtype, given.dense.shape
     if twin.product:
-        given = given.on((given.x.values() / length).exp())
-    exact = partial(_run, twin.dense, training=training)
-    wide = given.on(given.x.values().double()) if dtype.is_floating_point else given
+        given = given.each(lambda rows: (rows / length).exp())
+    run = partial(_run, training=training, batches=twin.batches)
+    wide = given.each(Tensor.double) if dtype.is_floating_point else given
 
     def expected() -> Tensors:
-        run = exact(wide)
-        return run.answer(run.call())
+        exact = run(twin.dense, wide)
+        return exact.answer(exact.call())
 
     kind = "" if dtype == torch.float32 else f" {str(dtype).removeprefix('torch.')}"
     return Case(
         name=f"{twin.name}{kind} D={width} L={length}{', backward too' if training else ''}",
-        ours={"torch_lod": _run(twin.ours, given, training)},
-        peers={"torch, dense": _run(twin.dense, given, training)},
+        ours={"torch_lod": run(twin.ours, given)},
+        peers={"torch, dense": run(twin.dense, given)},
         floor=copy(given.dense),
         floor_is="copying the rows",
         expected=expected,

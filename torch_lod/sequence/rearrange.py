@@ -95,7 +95,8 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
         check()
     try:
         inner, runs = s.lod.runs(s.k, begin, taken, within=True)
-    except IndexError:
+    except (IndexError, TypeError, ValueError):
+        begin, taken = host_integers("offset", begin), host_integers("length", taken)  # what is wrong with one of them
         check()
         raise
     return moved(s.rows, s.lod.under(inner), runs)

@@ -1,8 +1,7 @@
 // Ways to run a kernel, in the namespace of the level being compiled: included by each_level.h, never alone.
 //
 //   each(exec, n, cost, f)             f(i) for 0 <= i < n; cost: elements that one call touches
-//   each_strip(exec, n, width, f)      f.strip<W>(i, c) for every item i and every run of W channels from c; a further
-//                                      argument is what a number costs, if that is more than to copy it
+//   each_strip(exec, n, width, f[, cost of a number])    f.strip<W>(i, c) for every item i and all W channels from c
 //   each_segment(exec, view, f)        the same over the sequences of a LoDView, cut into pieces of equally many rows
 //   each_row(exec, view, f)            f.strip<W>(s, r, c) for every row r of every segment s
 //

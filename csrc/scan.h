@@ -43,6 +43,49 @@ namespace lod::LOD_LEVEL {
 template <class T>
 using carried_t = std::conditional_t<std::is_same_v<T, float>, double, acc_t<T>>;
 
+// Rows of one number, four segments at a time: what one carries does not wait for what another does. Calls
+// carry(carried, row) for every row of a segment of up to `longest` rows, in its order, and alone(s) for others. Gives
+// false where segments are so short that changing them would cost more.
+template <class A, class F, class G>
+bool side_by_side(const int64_t* offsets, int64_t first, int64_t last, bool backwards, A none, const F& carry,
+                  int64_t longest, const G& alone) {
+  constexpr int lanes = 4;
+  if (offsets[last] - offsets[first] < 128 * (last - first)) return false;
+  struct Lane {
+    A carried;
+    int64_t row, left;
+  };
+  Lane lane[lanes];
+  const int64_t step = backwards ? -1 : 1;
+  const auto filled = [&](Lane& l) LOD_INLINE {  // with the next segment, unless there is none
+    for (; first < last; ++first) {
+      const int64_t begin = offsets[first], end = offsets[first + 1];
+      if (end - begin > longest) alone(first);
+      else if (begin < end) return l = {none, backwards ? end - 1 : begin, end - begin}, ++first, true;
+    }
+    return false;
+  };
+  int used = 0;
+  while (used < lanes && filled(lane[used])) ++used;
+  while (used == lanes) {
+    A carried[lanes];
+    int64_t row[lanes], n = INT64_MAX;
+    for (int u = 0; u < lanes; ++u) {
+      carried[u] = lane[u].carried, row[u] = lane[u].row;
+      if (lane[u].left < n) n = lane[u].left;
+    }
+    for (int64_t i = 0; i < n; ++i)
+      for (int u = 0; u < lanes; ++u) carry(carried[u], row[u]), row[u] += step;
+    for (int u = 0; u < lanes; ++u) lane[u] = {carried[u], row[u], lane[u].left - n};
+    for (int u = 0; u < used;)
+      if (lane[u].left == 0 && !filled(lane[u])) lane[u] = lane[--used];
+      else ++u;
+  }
+  for (int u = 0; u < used; ++u)
+    for (Lane l = lane[u]; l.left > 0; --l.left, l.row += step) carry(l.carried, l.row);
+  return true;
+}
+
 // y[r] = values[r] + y[r - 1], or backwards values[r] + y[r + 1]: sums within a block, added to what came before it.
 template <class T>
 struct CumsumKernel {
@@ -57,6 +100,11 @@ struct CumsumKernel {
   template <int>
   static LOD_FN Part join(Part a, Part b) {
     return a + b;
+  }
+  template <class F>
+  bool run_narrow(int64_t first, int64_t last, const F& alone) const {
+    const auto add = [&](Part& own, int64_t at) LOD_INLINE { out[at] = T(acc_t<T>(own += Part(values[at]))); };
+    return side_by_side(g.offsets, first, last, backwards(), nothing(), add, kBlock, alone);
   }
   // Calls f with the element in channel c of every row, in the order of the sums.
   template <class F>
@@ -248,6 +296,16 @@ struct CumprodKernel {
   CumprodArguments g;
   const T* values;
   T* out;
+  bool run(int64_t first, int64_t last) const {
+    using A = carried_t<T>;
+    if (g.width != 1) return false;
+    const auto multiply = [&](A& product, int64_t at) LOD_INLINE {
+      const A next = product * A(values[at]);
+      out[at] = T(acc_t<T>(g.exclusive ? product : next));
+      product = next;
+    };
+    return side_by_side(g.offsets, first, last, g.reverse, A(1), multiply, INT64_MAX, [](int64_t) {});
+  }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     using A = carried_t<T>;

@@ -80,8 +80,18 @@ struct ReduceKernel {
         from += g.width;
         for (int k = 0; k < W; ++k) best[k] = R::fast(best[k], Part(from[k]));
         for (int k = 0; k < W; ++k) nan[k] = nan_of(nan[k], Part(from[k]));
+        if constexpr (W >= 64) fetch_ahead<W>(from, g.width);
       }
       for (int k = 0; k < W; ++k) part[k] = nan_of(best[k], nan[k]);
+    } else if constexpr (W >= 64) {
+      Part total[W];
+      for (int k = 0; k < W; ++k) total[k] = R::template none<Part>();
+      const T *from = values + rows.begin * g.width + c, *const end = from + rows.length() * g.width;
+      do {
+        each_channel<W>([&](int k) LOD_INLINE { total[k] = R::join(total[k], Part(from[k])); });
+        fetch_ahead<W>(from, g.width);
+      } while ((from += g.width) < end);
+      for (int k = 0; k < W; ++k) part[k] = total[k];
     } else {
       join_rows<W, R>(g, rows, c, [&](int64_t i, int) LOD_INLINE { return Part(values[i]); }, part);
     }
@@ -89,7 +99,12 @@ struct ReduceKernel {
   template <int W>
   LOD_FN void finish(const Sequence& s, const Range&, int64_t c, const Part (*found)[W]) const {
     T* to = out + s.index * g.width + c;
-    for (int k = 0; k < W; ++k) to[k] = s.length() ? T(share_of(share, found[0][k], s.length())) : pad;
+    if (s.length() == 0)
+      for (int k = 0; k < W; ++k) to[k] = pad;
+    else if (share == Share::all)
+      for (int k = 0; k < W; ++k) to[k] = T(found[0][k]);
+    else
+      for (int k = 0; k < W; ++k) to[k] = T(share_of(share, found[0][k], s.length()));
   }
 };
 
@@ -198,20 +213,31 @@ struct BroadcastKernel {
   const T* values;
   T* out;
   Share share;
-  // Rows of one number, as whole blocks: what is written behind a segment is written again by the next.
+  // Rows that a block has room for several of, as whole blocks: the next segment is written over what is behind one.
   bool run(int64_t first, int64_t last) const {
-    if (g.width != 1) return false;
+    switch (g.width) {
+      case 1: return in_whole_blocks<1>(first, last);
+      case 2: return in_whole_blocks<2>(first, last);
+      case 4: return in_whole_blocks<4>(first, last);
+      case 8: return in_whole_blocks<8>(first, last);
+      default: return false;
+    }
+  }
+  template <int W>
+  bool in_whole_blocks(int64_t first, int64_t last) const {
     constexpr int64_t block = 64 / sizeof(T);
-    const int64_t *offsets = g.offsets, end = offsets[last];
+    const int64_t *offsets = g.offsets, end = offsets[last] * W;
     const T* from = values;
     T* to = out;
     for (int64_t s = first; s < last; ++s) {
-      int64_t r = offsets[s];
-      const int64_t stop = offsets[s + 1];
-      const T row = stop > r ? T(share_of(share, Part(from[s]), stop - r)) : T(0);
-      for (; r < stop && r + block <= end; r += block)
-        for (int64_t k = 0; k < block; ++k) to[r + k] = row;
-      for (; r < stop; ++r) to[r] = row;
+      int64_t i = offsets[s] * W;
+      const int64_t stop = offsets[s + 1] * W, length = stop > i ? (stop - i) / W : 1;
+      constexpr int unit = W == 1 ? int(block) : W;  // what one store takes: a vector of one number, or a row
+      T row[unit];
+      for (int k = 0; k < unit; ++k) row[k] = T(share_of(share, Part(from[s * W + k % W]), length));
+      for (; i < stop && i + block <= end; i += block)
+        for (int64_t k = 0; k < block; k += unit) std::memcpy(to + i + k, row, sizeof row);
+      for (int k = 0; i < stop; ++i, ++k) to[i] = row[k % unit];
     }
     return true;
   }

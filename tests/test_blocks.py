@@ -7,8 +7,9 @@ import torch
 import torch_lod as tl
 from torch_lod import ops
 
-#: One column, columns of a register and beyond it, and strips of several widths.
+#: One column, columns of a register and beyond it, and strips of several widths; for reductions also the widest.
 WIDTHS = (1, 3, 8, 13, 87)
+WIDEST = 341
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64)
 #: Of 70,000 elements and more, so that they are worth another thread.
 NUMBERS = 140_000
@@ -78,7 +79,7 @@ REDUCTIONS = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", (*WIDTHS, WIDEST))
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 def test_reductions(reduce, width, dtype):
     if dtype == torch.int64 and reduce in ("mean", "sqrt"):
@@ -91,7 +92,7 @@ def test_reductions(reduce, width, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", (*WIDTHS, WIDEST))
 def test_products(width, dtype):
     x, offsets = given(width, dtype)
     x = 1 - 2 * (x > 0).to(dtype)  # ones and their opposites, so that nothing is rounded
@@ -101,7 +102,7 @@ def test_products(width, dtype):
 
 @pytest.mark.parametrize("nan", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", (*WIDTHS, WIDEST))
 @pytest.mark.parametrize("reduce", ["max", "min"])
 def test_extremes_and_their_rows(reduce, width, dtype, nan):
     x, offsets = given(width, dtype)
@@ -170,6 +171,43 @@ def test_cumulative_sums(reverse, width, dtype):
     close(got, by_row(turn, x, offsets), size=terms)
 
 
+#: Segments of one number a row that are carried along side by side: empty ones, ones of a row, of a block, and longer;
+#: and fewer than there are lanes.
+LENGTHS = {
+    "many": [500, 0, 130, 1, 2048, 1024, 0, 0, 1025, 300, 7, 128, 3000, 127, 900, 2, 5000, 0, 640, 1],
+    "three": [400, 1, 700],
+    "one": [1000],
+    "none": [0, 0, 0],
+}
+
+
+def so_far(name: str, part: torch.Tensor) -> torch.Tensor:
+    if name == "sum":
+        return part.cumsum(0)
+    return part.cumprod(0) if name == "prod" else torch.cat([part[:1] * 0 + 1, part[:-1]]).cumprod(0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_columns_side_by_side(lengths, backwards, dtype):
+    offsets = torch.tensor([0, *LENGTHS[lengths]]).cumsum(0)
+    x = given(1, dtype)[0][: offsets[-1], 0]
+    factors = 1 + x / 64 if dtype != torch.int64 else x % 3 - 1
+    operators = {
+        "sum": (x, lambda x, offsets: ops.segment_scan(x, None, offsets, backwards)),
+        "prod": (factors, lambda x, offsets: ops.segment_cumprod(x, offsets, backwards)),
+        "others": (factors, lambda x, offsets: ops.segment_cumprod(x, offsets, backwards, True)),
+    }
+    for name, (x, operator) in operators.items():
+        (got,) = same(lambda operator=operator, x=x: operator(x, offsets))
+        parts = x.split(offsets.diff().tolist())
+        alone = torch.cat([operator(part, torch.tensor([0, len(part)])) for part in parts])
+        assert torch.equal(got, alone), name
+        want = by_row(lambda part, name=name: so_far(name, part.flip(0)).flip(0), x, offsets)
+        close(got, want if backwards else by_row(lambda part, name=name: so_far(name, part), x, offsets), size=len(x))
+
+
 @pytest.mark.parametrize("nan", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("width", WIDTHS)
@@ -188,7 +226,7 @@ def test_extremes_so_far(reduce, width, dtype, nan):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", (*WIDTHS, 2, 4))
 def test_rows_of_a_segment_spread_over_it(width, dtype):
     x, offsets = given(width, dtype)
     rows, lengths = x[: len(offsets) - 1], offsets.diff()

@@ -26,7 +26,11 @@
 //   each_in_blocks(exec, f)     does all segments: one after another; but the CPU's threads share the blocks of long
 //                               ones, and so does a GPU where segments alone are too few for its threads
 //
-// Only the CPU asks for bool run(s, s + 1, &exec): does one long segment with the threads of exec, or gives false.
+// Only the CPU asks for
+//
+//   bool run(s, s + 1, &exec)                   does one long segment with the threads of exec, or gives false
+//   bool run_narrow(first, last, alone)         does segments of rows of one number, has alone(s) do some of them, or
+//                                               gives false
 
 #ifndef LOD_BLOCKS_ONCE
 #define LOD_BLOCKS_ONCE
@@ -64,13 +68,11 @@ struct InBlocks {
   template <int pass, int W>
   LOD_FN void passes(const Sequence& s, int64_t c, Part (*found)[W]) const {
     if constexpr (pass < F::kPasses) {
-      for (int64_t begin = s.begin; begin < s.end; begin += kBlock) {
+      f.template block<pass, W>(s, from(s, s.begin), c, found, found[pass]);
+      for (int64_t begin = s.begin + kBlock; begin < s.end; begin += kBlock) {
         Part part[W];
         f.template block<pass, W>(s, from(s, begin), c, found, part);
-        if (begin == s.begin)
-          for (int k = 0; k < W; ++k) found[pass][k] = part[k];
-        else
-          for (int k = 0; k < W; ++k) found[pass][k] = F::template join<pass>(found[pass][k], part[k]);
+        for (int k = 0; k < W; ++k) found[pass][k] = F::template join<pass>(found[pass][k], part[k]);
       }
       settle<F, pass>(s, found);
       passes<pass + 1, W>(s, c, found);
@@ -97,7 +99,10 @@ struct InBlocks {
     if constexpr (HasRun<F>)
       if (f.run(first, last)) return true;
     if (f.g.width != 1) return false;
-    for (; first < last; ++first) strip<1>(first, 0);
+    const auto alone = [&](int64_t s) { strip<1>(s, 0); };
+    if constexpr (requires { f.run_narrow(first, last, alone); })
+      if (f.run_narrow(first, last, alone)) return true;
+    for (; first < last; ++first) alone(first);
     return true;
   }
 #endif
@@ -335,6 +340,33 @@ void each_in_blocks(const Exec& exec, const F& f) {
 #define LOD_ROLLED
 #endif
 
+// f(k) for the W channels of a strip, 16 at a time: then a compiler that peels no more than 8 turns of a loop keeps
+// what they add up to in registers, however wide the strip.
+template <int W, class F>
+LOD_FN void each_channel(const F& f, int first = 0) {
+  constexpr int part = W > 64 ? 64 : 16;
+  if constexpr (W > part) {
+    for (int k = 0; k < W; k += part) each_channel<part>(f, first + k);
+  } else {
+    for (int k = 0; k < W; ++k) f(first + k);
+  }
+}
+
+// Asks for the W numbers that are kAhead bytes of whole rows behind `row`, which may be none of ours: a processor looks
+// ahead by itself, but not beyond a page.
+constexpr int64_t kAhead = 2048;
+template <int W, class T>
+LOD_FN void fetch_ahead(const T* row, int64_t width) {
+#ifndef __CUDACC__
+  constexpr int line = 64, lines = W * int(sizeof(T)) / line;
+  const int64_t step = width * int64_t(sizeof(T));
+  const auto at = reinterpret_cast<uintptr_t>(row) + uintptr_t((kAhead / step + 1) * step);
+  for (int i = 0; i < lines; i += 8)
+    for (int j = i; j < i + 8; ++j)
+      if (j < lines) __builtin_prefetch(reinterpret_cast<const void*>(at + j * line));
+#endif
+}
+
 // part[k]: f(i, k) joined by J, i the element of channel c + k in each of some rows. Strips of one channel take U rows
 // side by side, so that one need not wait for another; in a single column they are a vector.
 template <int U, int W, class J, class F, class Part>
@@ -350,7 +382,7 @@ LOD_FN void join_side_by_side(const Range& rows, int64_t width, int64_t c, const
     for (int u = 0; u < U; ++u) total[0] = J::join(total[0], side[u]);
   }
   for (; r < rows.end; ++r)
-    for (int k = 0; k < W; ++k) total[k] = J::join(total[k], Part(f(r * width + c + k, k)));
+    each_channel<W>([&](int k) LOD_INLINE { total[k] = J::join(total[k], Part(f(r * width + c + k, k))); });
   for (int k = 0; k < W; ++k) part[k] = total[k];
 }
 template <int W, class J, class F, class Part>

@@ -173,6 +173,13 @@ struct CopyRunsKernel : CopyRuns {
           else if (a.fills && !a.taken) s = short_runs_filled(a, s, row, last, before, (to_end - to) / a.width);
           if (row >= last) break;
         }
+      if constexpr (kStep == -1 && kGather)
+        if (row == a.offsets[s]) {
+          const int64_t unit = a.width * int64_t(sizeof(T));
+          if (a.width == 1) s = short_turns<sizeof(T)>(a, s, row, last);
+          else if (unit == 32) s = short_turns<32>(a, s, row, last);
+          else if (unit == 64) s = short_turns<64>(a, s, row, last);
+        }
       const int64_t begin = a.offsets[s], end = a.offsets[s + 1] < last ? a.offsets[s + 1] : last;
       if (row >= end) continue;
       const int64_t rows = end - row, first = a.starts[s] + kStep * (row - begin);
@@ -228,6 +235,33 @@ struct CopyRunsKernel : CopyRuns {
       r = end;
     }
     row = r, before = filled;
+    return s;
+  }
+  // The same of runs in reverse order, in blocks of rows of kUnit bytes: what is read before a run is written over.
+  template <int kUnit>
+  static int64_t short_turns(const CopyRuns& a, int64_t s, int64_t& row, int64_t last) {
+    constexpr int64_t most = kShort / kUnit, block = kUnit < 16 ? 32 / kUnit : 64 / kUnit, room = most + block;
+    const auto* from = static_cast<const unsigned char*>(a.values);
+    auto* to = static_cast<unsigned char*>(a.out);
+    const int64_t *starts = a.starts, *offsets = a.offsets;
+    int64_t r = row;
+    for (; r <= last - room; ++s) {
+      const int64_t end = offsets[s + 1], start = starts[s];
+      if (end - r > most || start < room) break;
+      for (int64_t i = 0; i < end - r; i += block) {
+        unsigned char* put = to + (r + i) * kUnit;
+        const unsigned char* take = from + (start - i) * kUnit;
+#if LOD_LANES >= 8
+        if constexpr (kUnit < 16) {
+          turn_block(reinterpret_cast<T*>(put), reinterpret_cast<const T*>(take));
+          continue;
+        }
+#endif
+        for (int64_t k = 0; k < block; ++k) std::memcpy(put + k * kUnit, take - k * kUnit, kUnit);
+      }
+      r = end;
+    }
+    row = r;
     return s;
   }
   int64_t elsewhere(int64_t s, int64_t r) const { return (starts[s] + step * (r - offsets[s])) * width; }

@@ -53,23 +53,26 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) 
 }
 
 // Runs of elements of a level that has `elements`: starts[s] is the first of run s, and lengths[s] how many they are.
-// If there are offsets `within`, run s is one of segment s, and starts[s] counts from its first element. With the
-// levels below, and what they come to:
+// If there are offsets `within`, run s is one of segment s, and starts[s] counts from its first element, where it is
+// without starts. With the levels below, and what they come to:
 //   the offsets of the runs, those of every level below and, where there is any, the offsets of the runs in rows;
 //   the first row of every run;
 //   [rows, longest run, longest sequence of the first level below, ...].
 using RunsTaken = std::tuple<std::vector<Tensor>, Tensor, std::vector<int64_t>>;
 constexpr int64_t kMostTaken = int64_t(1) << 62;
 
-RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& lengths, int64_t elements, bool kept,
-                    const OptionalTensor& given) {
+RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const Tensor& lengths, int64_t elements,
+                    bool kept, const OptionalTensor& given) {
   const char* op = "take_runs";
   const c10::InferenceMode no(false);  // a LoD outlives the mode that it was made in
   TORCH_CHECK_VALUE(0 <= elements && elements < kMostTaken, op, ": expected elements in [0, 2**62), got ", elements);
-  check_index(op, "starts", starts, c10::kCPU);
   check_index(op, "lengths", lengths, c10::kCPU);
-  TORCH_CHECK_VALUE(starts.size(0) == lengths.size(0), op, ": expected one of starts per run, ", lengths.size(0),
-                    ", got ", starts.size(0));
+  const int64_t n = lengths.size(0);
+  TORCH_CHECK_TYPE(starts || given, op, ": expected starts where there is no within, got None");
+  if (starts) {
+    check_index(op, "starts", *starts, c10::kCPU);
+    TORCH_CHECK_VALUE(starts->size(0) == n, op, ": expected one of starts per run, ", n, ", got ", starts->size(0));
+  }
   std::vector<Tensor> below(levels.size());
   int64_t rows = elements;
   for (size_t k = 0; k < levels.size(); ++k) {
@@ -81,14 +84,13 @@ RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& l
     rows = below[k].const_data_ptr<int64_t>()[rows];
     TORCH_CHECK_VALUE(rows < kMostTaken, op, ": expected ", name, " to end below 2**62, got ", rows);
   }
-  const int64_t n = starts.size(0);
   Tensor within;
   if (given) {
     check_offsets_kind(op, *given, c10::kCPU, "within");
     TORCH_CHECK_VALUE(given->size(0) == n + 1, op, ": expected within with ", n + 1, " offsets, got ", given->size(0));
     within = checked_offsets(op, *given, elements, "within", "the elements");
   }
-  const Tensor begin = new_longs(n), given_starts = starts.contiguous(), given_lengths = lengths.contiguous();
+  const Tensor begin = new_longs(n), given_starts = readable(starts), given_lengths = lengths.contiguous();
   std::vector<Tensor> taken{new_longs(n + 1)};
   Tensor cuts = taken[0];
   auto *first = begin.mutable_data_ptr<int64_t>(), *cut = cuts.mutable_data_ptr<int64_t>();
@@ -101,7 +103,8 @@ RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& l
   int64_t count[part];
   for (int64_t low = 0; low < n; low += part) {
     const int64_t m = std::min(part, n - low), *in = of ? of + low : nullptr;
-    std::memcpy(first + low, given_starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
+    if (starts) std::memcpy(first + low, given_starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
+    else std::fill_n(first + low, m, 0);
     std::memcpy(count, given_lengths.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
     const Reach reach = LOD_PICK(reach_of_runs)(first + low, count, in, m, elements);
     for (int64_t i = 0; !reach.fits && i < m; ++i) {
@@ -117,10 +120,16 @@ RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& l
     for (int64_t i = 0; in && i < m; ++i) first[low + i] += in[i];
     for (int64_t i = 0, sum = cut[low]; i < m; ++i) cut[low + i + 1] = sum += count[i];
     TORCH_CHECK_VALUE(cut[low + m] < kMostTaken, op, ": expected lengths that add up to less than 2**62, got more");
+    longest = std::max(longest, reach.longest);
+    if (in) continue;
     const Lie here = LOD_PICK(lie_of_runs)(first + low, cut + low, m, 1, elements);
     const bool behind = low == 0 || first[low] >= first[low - 1] + cut[low] - cut[low - 1];
     lie = {true, lie.same && here.same, lie.rise && here.rise && behind};
-    longest = std::max(longest, reach.longest);
+  }
+  if (of) {  // runs of segments rise, each as far behind its place as the one before it, or farther
+    int64_t last = n - 1;
+    while (last >= 0 && cut[last] == cut[last + 1]) --last;
+    lie.same = last < 0 || first[last] == cut[last];
   }
   std::vector<int64_t> report{0, longest};
   for (const Tensor& level : below) {
@@ -154,6 +163,55 @@ RunsTaken take_runs(at::TensorList levels, const Tensor& starts, const Tensor& l
   return {taken, begin, report};
 }
 
+// The offsets of several LoDs, `depth` of each, one LoD's behind the other's: those of all their sequences, one after
+// another; and [rows, longest of level 0, longest of level 1, ...].
+using LodsJoined = std::tuple<std::vector<Tensor>, std::vector<int64_t>>;
+
+LodsJoined join_lods(at::TensorList levels, int64_t depth, bool kept) {
+  const char* op = "join_lods";
+  const c10::InferenceMode no(false);  // a LoD outlives the mode that it was made in
+  const auto all = int64_t(levels.size());
+  TORCH_CHECK_VALUE(depth > 0 && all > 0 && all % depth == 0, op, ": expected depth offsets of every LoD, got ", all,
+                    " and a depth of ", depth);
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < all; ++i) {
+    const Tensor& t = levels[i];
+    const int64_t end = (i + 1) % depth ? levels[i + 1].numel() - 1 : -1;
+    if (t.is_cpu() && t.dim() == 1 && known_to_cut(t, end)) {
+      parts.push_back(t);
+    } else {
+      const std::string name = c10::str("levels[", i, "]");
+      check_offsets_kind(op, t, c10::kCPU, name.c_str());
+      parts.push_back(checked_offsets(op, t, end, name.c_str(), "the next level"));
+    }
+  }
+  std::vector<Tensor> joined;
+  std::vector<int64_t> report{0};
+  for (int64_t k = 0; k < depth; ++k) {
+    int64_t count = 1, at = 0, end = 0, longest = 0;
+    for (int64_t i = k; i < all; i += depth) count += parts[i].numel() - 1;
+    joined.push_back(new_longs(count));
+    auto* o = joined.back().mutable_data_ptr<int64_t>();
+    o[0] = 0;
+    for (int64_t i = k; i < all; i += depth) {
+      const auto* from = parts[i].const_data_ptr<int64_t>();
+      const int64_t n = parts[i].numel() - 1, before = end;
+      TORCH_CHECK_VALUE(!__builtin_add_overflow(end, from[n], &end), op,
+                        ": expected offsets that add up to less than 2**63, got more");
+      for (int64_t low = 0; low < n; low += 2048) {  // looked at while the cache holds them
+        const int64_t m = std::min<int64_t>(2048, n - low);
+        for (int64_t j = 1; j <= m; ++j) o[at + j] = before + from[low + j];
+        longest = std::max(longest, LOD_PICK(rise_of)(o + at, m + 1).longest);
+        at += m;
+      }
+    }
+    if (kept) mark(joined.back(), end, /*cuts=*/true);
+    report[0] = end;
+    report.push_back(longest);
+  }
+  return {joined, report};
+}
+
 Tensor rank(const Tensor& given) {
   check_offsets_kind("rank_by_length", given, c10::Device(c10::kCPU), "offsets");
   const Tensor offsets = checked_offsets("rank_by_length", given, -1, "offsets");
@@ -177,8 +235,9 @@ void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart
 }
 
 using CheckLod = Call<"check_lod", std::vector<int64_t>(at::TensorList offsets, int64_t rows, bool kept)>;
-using TakeRuns = Call<"take_runs", RunsTaken(at::TensorList levels, const Tensor& starts, const Tensor& lengths,
+using TakeRuns = Call<"take_runs", RunsTaken(at::TensorList levels, const OptionalTensor& starts, const Tensor& lengths,
                                              int64_t elements, bool kept, const OptionalTensor& within)>;
+using JoinLods = Call<"join_lods", LodsJoined(at::TensorList levels, int64_t depth, bool kept)>;
 using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
 using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart)>;
 
@@ -187,6 +246,7 @@ using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64
 TORCH_LIBRARY_IMPL(torch_lod, CompositeExplicitAutograd, m) {
   m.impl(CheckLod::name, &Gated<CheckLod, check_lod>::run);
   m.impl(TakeRuns::name, &Gated<TakeRuns, take_runs>::run);
+  m.impl(JoinLods::name, &Gated<JoinLods, join_lods>::run);
   m.impl(RankByLength::name, &Gated<RankByLength, rank>::run);
   m.impl(KeepStructure::name, &Gated<KeepStructure, keep_structure>::run);
 }

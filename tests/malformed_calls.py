@@ -237,7 +237,7 @@ METHODS = {
 #: Of LoD's: how operators read it and make others; they trust their callers.
 INTERNAL = set(
     "counted_rows counted_with counting mingled cut runs take under any_empty_at checked elements_at end_rows_at handed_out last_rows_at levels longest_at longest_rows_at"
-    " offsets_at outer_at padded_starts_at parents_at parsed_ids rank_at parsed_lengths parsed_offsets remember row_lengths_at row_offsets_at segment_ids_at sliced".split()
+    " joined offsets_at outer_at padded_starts_at parents_at parsed_ids rank_at parsed_lengths parsed_offsets remember row_lengths_at row_offsets_at segment_ids_at sliced".split()
 )
 
 
@@ -466,6 +466,7 @@ def _operators():
     yield "torch.ops.torch_lod.check_lod", Call(raw.check_lod.default, ([ints(0, 1, 3), ints(0, 1, 3, 6)], 6))
     taken = ([ints(0, 1, 3, 6)], ints(1, 0), ints(2, 1), 3)
     yield "torch.ops.torch_lod.take_runs", Call(raw.take_runs.default, taken)
+    yield "torch.ops.torch_lod.join_lods", Call(raw.join_lods.default, ([ints(0, 2), ints(0, 1, 3)] * 2, 2))
     yield "torch.ops.torch_lod.rank_by_length", Call(raw.rank_by_length.default, (ints(0, 1, 3, 6),))
     yield "tl.ops.rank_by_length", Call(tl.ops.rank_by_length, (ints(0, 1, 3, 6),))
 

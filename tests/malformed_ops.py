@@ -85,6 +85,10 @@ def take_runs(levels=None, starts=None, lengths=None, elements=3, within=None):
     return torch.ops.torch_lod.take_runs(levels, starts, lengths, elements, within=within)
 
 
+def join_lods(levels, depth=1):
+    return torch.ops.torch_lod.join_lods(levels, depth)
+
+
 def attend(query_offsets, key_offsets, **options):
     return ops.attention(heads(), heads(), heads(), query_offsets, key_offsets, **options)
 
@@ -235,6 +239,22 @@ SIZES = {
     ),
     "segment_conv-weight": (lambda: ops.segment_conv(values(), torch.ones(3, 5, 4), None, ints(0, 6), 0), "weight"),
     "segment_scan-factors": (lambda: ops.segment_scan(values(), torch.ones(5, 2), ints(0, 6)), "factors"),
+    "take_runs-nothing": (
+        lambda: torch.ops.torch_lod.take_runs([], None, ints(1), 3),
+        "expected starts where there is no within, got None",
+    ),
+    "join_lods-none": (lambda: join_lods([]), "expected depth offsets of every LoD, got 0 and a depth of 1"),
+    "join_lods-odd": (lambda: join_lods([ints(0, 1)] * 3, 2), "offsets of every LoD, got 3 and a depth of 2"),
+    "join_lods-depth": (lambda: join_lods([ints(0, 1)], 0), "and a depth of 0"),
+    "join_lods-negative": (lambda: join_lods([ints(0, 1)], -1), "and a depth of -1"),
+    "join_lods-dims": (lambda: join_lods([ints(0, 1), ints(0, 1)[None]]), r"levels\[1\]"),
+    "join_lods-empty": (lambda: join_lods([ints(0, 1), ints()], 2), r"levels\[1\]"),
+    "join_lods-falls": (lambda: join_lods([ints(0, 1), ints(0, 2, 1)]), r"levels\[1\] not to decrease, got 2 then 1"),
+    "join_lods-levels": (
+        lambda: join_lods([ints(0, 1), ints(0, 2, 3)], 2),
+        r"the last of levels\[0\] to equal the 2 rows of the next level, got 1",
+    ),
+    "join_lods-sum": (lambda: join_lods([ints(0, 2**62)] * 2), "add up to less than 2\\*\\*63"),
     "take_runs-starts": (lambda: take_runs(starts=ints(1, 4)), r"within \[0, 3\), got 1 elements from 4 at index 1"),
     "take_runs-length": (lambda: take_runs(lengths=ints(2, -1)), r"within \[0, 3\), got -1 elements from 0 at index 1"),
     "take_runs-wraps": (lambda: take_runs(lengths=ints(2**63 - 1, 2)), r"within \[0, 3\)"),

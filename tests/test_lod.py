@@ -174,6 +174,50 @@ def test_take_runs_equals_nested_lists(levels, runs, kept):
     assert not any(t.is_inference() for t in (*again[0], again[1]))
 
 
+@pytest.mark.parametrize("levels", LEVELS[1:], ids=len)
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("kept", [False, True])
+def test_join_lods_equals_joined_lists(levels, count, kept):
+    empty = [[0]] * len(levels)
+    many = [levels if i % 2 == 0 else empty for i in range(count)]
+    given = [torch.tensor(level) for lod in many for level in lod]
+    joined, report = torch.ops.torch_lod.join_lods(given, len(levels), kept)
+    for k, level in enumerate(joined):
+        lengths = [n for lod in many for n in torch.tensor(lod[k]).diff().tolist()]
+        assert level.diff().tolist() == lengths and level[0] == 0
+        assert report[k + 1] == max(lengths, default=0)
+    assert report[0] == joined[-1][-1]
+    with torch.inference_mode():
+        again = torch.ops.torch_lod.join_lods(given, len(levels), kept)[0]
+    assert not any(t.is_inference() for t in again)
+
+
+def test_long_lods_joined_piece_by_piece():
+    lengths = [torch.arange(n) % 7 for n in (5000, 2048, 1, 2049)]
+    lods = [tl.LoD.from_lengths([n]) for n in lengths]
+    joined = tl.LoD.joined(lods)
+    assert torch.equal(joined.levels[0].diff(), torch.cat(lengths))
+    assert joined.max_length(0) == 6 and joined.rows == int(torch.cat(lengths).sum())
+
+
+def test_runs_without_starts_are_first_in_their_segments():
+    cut = torch.tensor([0, 3, 3, 5, 9])
+    taken, begin, report = torch.ops.torch_lod.take_runs([], None, torch.tensor([2, 0, 2, 1]), 9, True, cut)
+    assert [t.tolist() for t in taken] == [[0, 2, 2, 4, 5]]
+    assert begin.tolist() == [0, 3, 3, 5] and list(report) == [5, 2]
+
+
+@pytest.mark.parametrize("taken", [[3, 0, 2, 4], [3, 0, 2, 1], [3, 0, 0, 0], [2, 0, 2, 4], [0, 0, 2, 4]])
+def test_rows_of_runs_within_segments(taken):
+    x = torch.arange(9.0)
+    cut, lengths = torch.tensor([0, 3, 3, 5, 9]), torch.tensor(taken)
+    for starts in (None, cut.diff() - lengths):
+        offsets, begin, _ = torch.ops.torch_lod.take_runs([], starts, lengths, 9, True, cut)
+        first = cut[:-1] if starts is None else cut[:-1] + starts
+        want = torch.cat([x[b : b + n] for b, n in zip(first.tolist(), taken)])
+        assert torch.equal(tl.ops.gather_runs(x, begin, offsets[0], len(want)), want)
+
+
 def test_runs_counted_within_their_own_segments():
     inner, cut = torch.tensor([0, 2, 2, 5, 6, 9]), torch.tensor([0, 3, 3, 5])
     starts, lengths = torch.tensor([1, 0, 0]), torch.tensor([2, 0, 1])

@@ -322,11 +322,11 @@ class LoD(Partition):
     def runs(self, k: int, starts, lengths, all_of_it: bool = False, within: bool = False) -> tuple["LoD", Runs]:
         """New sequences of level k, runs of elements of that level, with the levels below; and the rows of these. Starts
         must be valid indices even for empty runs. `all_of_it`: every element is taken once. `within`: run s is one of
-        sequence s, and starts count from its first element."""
+        sequence s, and starts count from its first element, where it is if they are None."""
         if not compiling():
             of = self.levels[k] if within else None
             return self._taken(k, *_take_runs(self.levels[k + 1 :], starts, lengths, self.elements_at(k), True, of))
-        starts = starts + self.levels[k][:-1] if within else starts
+        starts = self.levels[k][:-1] + (0 if starts is None else starts) if within else starts
 
         def count(i: int, taken: Tensor) -> int:
             return self.elements_at(k + i) if all_of_it else whole_number(taken[-1])

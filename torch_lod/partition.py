@@ -24,7 +24,7 @@ from .devices import PINNED, capturing, kept, upload, usable
 from .dynamo import compiling, whole_number
 
 _HOST = torch.device("cpu")
-_keep_structure = torch.ops.torch_lod.keep_structure.default
+_keep_structure, _join_lods = torch.ops.torch_lod.keep_structure.default, torch.ops.torch_lod.join_lods.default
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
@@ -226,6 +226,13 @@ class Partition:
             return ops.rank_by_length(self.levels[k])
 
         return self._cached(("rank", k), None, make)
+
+    @staticmethod
+    def joined(lods: list) -> Any:
+        """The sequences of LoDs of one depth one after another, with the names of the first: not in a graph."""
+        first = lods[0]
+        levels, report = _join_lods([level for lod in lods for level in lod.levels], first.depth, True)
+        return object.__new__(type(first))._put(levels, report[1:], report[0], first.level_names)
 
     # -- rows that a loss ignored
 

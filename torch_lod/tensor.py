@@ -256,8 +256,8 @@ class LoDTensor(PaddleMethods, Rows):
         if type(k) is not int or not 0 <= k < 2**63:
             raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
         lod, own = self._lod, self.lod_level - 1
-        offsets, lengths = lod.levels[own], lod.row_lengths_at(own).clamp(max=k)
-        inner, runs = lod.runs(own, offsets[1:] - lengths if last else offsets[:-1], lengths)
+        taken = (lengths := lod.row_lengths_at(own)).clamp(max=k)
+        inner, runs = lod.runs(own, lengths - taken if last else None, taken, within=True)
         return moved(self, lod.under(inner), runs)
 
     @public

@@ -10,8 +10,9 @@ names = str op, str name='row_offsets', str of='values'
 watch_structure(Tensor structure, Tensor? offsets, str rule, int rows, int own, int option, {names}) -> ()
 check_errors(bool wait=True) -> ()
 rank_by_length(Tensor offsets) -> Tensor
-taken = Tensor[] levels, Tensor starts, Tensor lengths, int elements
+taken = Tensor[] levels, Tensor? starts, Tensor lengths, int elements
 take_runs({taken}, bool kept=False, Tensor? within=None) -> (Tensor[], Tensor, int[])
+join_lods(Tensor[] levels, int depth, bool kept=False) -> (Tensor[], int[])
 
 # rows
 runs = Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1

@@ -358,17 +358,22 @@ def chain(lods) -> LoD:
     """The sequences of several LoDs one after another."""
     if len(lods) == 1:
         return lods[0]
-    rows, levels = sum(lod.rows for lod in lods), []
+    rows = sum(lod.rows for lod in lods)
     if not holds(rows < 2**63):
         raise named(LoDValueError(f"expected fewer than 2**63 rows in all, got {rows}"), "cat")
+    lod = _joined_in_graph(lods, rows) if compiling() else LoD.joined(lods)
+    return lod if not any(one.counted for one in lods) else lod.counting(_counted_in(lods))
+
+
+def _joined_in_graph(lods, rows: int) -> LoD:
+    levels = []
     for k in range(lods[0].depth):
         parts, end = [lods[0].levels[k]], lods[0].elements_at(k)
         for lod in lods[1:]:
             parts.append(lod.levels[k][1:] + end)
             end += lod.elements_at(k)
         levels.append(torch.cat(parts))
-    lod = LoD.checked("offsets", levels, lods[0].level_names, rows)
-    return lod if not any(one.counted for one in lods) else lod.counting(_counted_in(lods))
+    return LoD.checked("offsets", levels, lods[0].level_names, rows)
 
 
 def _counted_in(lods, parts=None) -> Tensor:

@@ -137,8 +137,11 @@ def take_runs(levels, starts, lengths, elements, kept=False, within=None):
     op, host, most = "take_runs", torch.device("cpu"), 2**62
     if not 0 <= elements < most:
         raise ValueError(f"{op}: expected elements in [0, 2**62), got {elements}")
-    check.index(op, "starts", starts, host)
     check.index(op, "lengths", lengths, host)
+    if starts is None and within is None:
+        raise TypeError(f"{op}: expected starts where there is no within, got None")
+    starts = torch.zeros_like(lengths) if starts is None else starts
+    check.index(op, "starts", starts, host)
     if starts.shape != lengths.shape:
         raise ValueError(f"{op}: expected one of starts per run, {len(lengths)}, got {len(starts)}")
     rows = elements
@@ -175,6 +178,29 @@ def take_runs(levels, starts, lengths, elements, kept=False, within=None):
         raise ValueError(f"{op}: expected fewer than 2**62 rows, got more")
     longest = [int(level.diff().max()) if len(level) > 1 else 0 for level in made]
     return [*made, *([taken] if levels else [])], begin, [int(taken[-1]), *longest]
+
+
+@composition
+def join_lods(levels, depth, kept=False):
+    op = "join_lods"
+    if depth < 1 or not levels or len(levels) % depth:
+        raise ValueError(f"{op}: expected depth offsets of every LoD, got {len(levels)} and a depth of {depth}")
+    for i, level in enumerate(levels):
+        check.offsets_kind(op, level, torch.device("cpu"), f"levels[{i}]")
+        end = levels[i + 1].numel() - 1 if (i + 1) % depth else -1
+        check.offsets(op, level, end, f"levels[{i}]", "the next level")
+    joined, report = [], []
+    for k in range(depth):
+        parts, end = [levels[k][:1]], 0
+        for level in levels[k::depth]:
+            parts.append(level[1:] + end)
+            end += int(level[-1])
+            if end >= 2**63:
+                raise ValueError(f"{op}: expected offsets that add up to less than 2**63, got more")
+        with torch.inference_mode(False):
+            joined.append(torch.cat([part.clone() for part in parts]))
+        report.append(int(joined[k].diff().max()) if len(joined[k]) > 1 else 0)
+    return joined, [int(joined[-1][-1]), *report]
 
 
 def _runs(op, values, starts, row_offsets, rows, step) -> torch.Tensor:

@@ -18,7 +18,7 @@ OPAQUE = (
 #: Of these, the ones that autograd may record step by step where nothing traces: as large as what the operator would save.
 RECORDED = ("lstm", "gru", "rnn", "chain_logsumexp")
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.
-HOST = ("check_lod", "rank_by_length", "take_runs", "keep_structure", "watch_structure", "check_errors")
+HOST = ("check_lod", "rank_by_length", "take_runs", "join_lods", "keep_structure", "watch_structure", "check_errors")
 
 
 def composition(function: Callable) -> Callable:

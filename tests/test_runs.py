@@ -43,7 +43,7 @@ def map_of(starts, offsets, step) -> torch.Tensor:
 def layouts(step: int):
     """Names, the offsets of segments and the first row of each run elsewhere, which is among `there` rows."""
     g = torch.Generator().manual_seed(3)
-    lengths = torch.tensor(LENGTHS * 3)
+    lengths = torch.tensor(LENGTHS * 6)  # more rows than a short run of bytes
     for name in ("side by side", "apart", "shuffled", "behind a gap"):
         order = torch.randperm(len(lengths), generator=g) if name == "shuffled" else torch.arange(len(lengths))
         gaps = torch.randint(0, 4, lengths.shape, generator=g) if name in ("apart", "shuffled") else 0 * lengths

@@ -298,10 +298,10 @@ struct PlaceKernel {
   LOD_FN int64_t row_at(const Range& range, int64_t i) const {
     return g.index ? g.index[i] : g.last ? range.end - 1 : range.begin;
   }
-  // Narrow rows: the zeros of as many segments as a cache holds, then what stands out of them.
+  // Whole rows, and numbers of narrow ones: the zeros of as many segments as a cache holds, then what is among them.
   bool run(int64_t first, int64_t last) const {
     const PickArguments a = g;
-    if (a.width >= 16) return false;
+    if (a.index && a.width >= 16) return false;
     if (a.rows == 0) return true;  // there may be no memory to write to
     T* const to = out;
     const T* const from = values;
@@ -312,10 +312,16 @@ struct PlaceKernel {
       std::memset(to + offsets[first] * a.width, 0, size_t((offsets[end] - offsets[first]) * a.width) * sizeof(T));
       for (; first < end; ++first) {
         const Range range{offsets[first], offsets[first + 1]};
-        if (!a.index && range.length() == 0) continue;
+        if (!a.index) {
+          T* const row = to + (at[first] - int64_t(a.last)) * a.width;
+          if (range.length() == 0) continue;
+          if (a.width == 1) *row = from[first];
+          else copy_bytes(row, from + first * a.width, a.width * int64_t(sizeof(T)));
+          continue;
+        }
         for (int64_t c = 0, i = first * a.width; c < a.width; ++c, ++i) {
-          const int64_t row = a.index ? a.index[i] : at[first] - int64_t(a.last);
-          if (!a.index || (row >= range.begin && row < range.end)) to[row * a.width + c] = from[i];
+          const int64_t row = a.index[i];
+          if (row >= range.begin && row < range.end) to[row * a.width + c] = from[i];
         }
       }
     }

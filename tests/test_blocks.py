@@ -240,6 +240,9 @@ def test_rows_of_a_segment_spread_over_it(width, dtype):
     full = lengths > 0
     want.scatter_(0, index[full], rows[full])
     assert torch.equal(got, want)
+    for end, at in (("first", offsets[:-1]), ("last", offsets[1:] - 1)):
+        (got,) = same(lambda end=end: ops.segment_broadcast(rows, offsets, len(x), end))
+        assert torch.equal(got, torch.zeros_like(x).index_copy(0, at[full], rows[full]))
 
 
 def test_a_long_sequence_among_short_ones_of_a_lod_tensor():

@@ -128,25 +128,59 @@ LayerBackward rnn_layer_backward(const Tensor& grad_output, const Tensor& values
 
 // -- the plan: sequences longest first, and how many live at each step
 
-struct Plan {
-  std::vector<int64_t> alive;
-  Tensor order, start, offsets;  // on the device of values; start: the first row visited
+// Sequences that walk through the steps together: those from `begin` on in the order of the plan.
+struct Share {
+  int64_t begin;
+  const int64_t* start;  // the first row that each visits
   int64_t step;
+  std::vector<int64_t> alive;
 
-  Plan(const Tensor& host, const Tensor& values, bool reverse) : step(reverse ? -1 : 1) {
+  int64_t steps() const { return int64_t(alive.size()); }
+  Step at(int64_t t, int64_t width) const { return {start, alive[t], width, t, step}; }
+  // Its part of what is packed in the order of the plan.
+  Tensor of(const Tensor& packed) const {
+    const bool all = !packed.defined() || alive.empty() || alive[0] == packed.size(0);
+    return all ? packed : packed.narrow(0, begin, alive[0]);
+  }
+};
+
+// Threads have shares of their own where they may: a step waits for no other thread then. But each share reads the whole
+// weight at each step, so that this must stay in the cache of a core or meet several sequences; and a single step waits
+// only once. Rows have the same bits either way.
+int64_t shares_of(const Layer& l, int64_t sequences, int64_t rows) {
+  constexpr int64_t kCache = 524288, kSeveral = 4, kWorth = 1 << 20;  // bytes; sequences; products worth a thread
+  if (l.weight_hr || !has_products_for(l.values) || rows < 2 * sequences) return 1;
+  const int64_t weight = l.weight_hh.numel(), bytes = weight * int64_t(l.weight_hh.element_size());
+  return std::max<int64_t>(
+      1, std::min({kCpu.threads(), rows * weight / kWorth, bytes <= kCache ? sequences : sequences / kSeveral}));
+}
+
+struct Plan {
+  Tensor order, start, offsets;  // on the device of values; start: the first row visited
+  int64_t step, nonempty = 0;    // empty sequences are the last of the order, and in no share
+  std::vector<Share> shares;
+
+  Plan(const Tensor& host, const Layer& l) : step(l.reverse ? -1 : 1) {
     const auto* o = host.const_data_ptr<int64_t>();
     const int64_t n = host.numel() - 1;
+    std::vector<int64_t> ranked(n);
+    rank_by_length(o, n, ranked.data());
+    const auto length = [&](int64_t s) { return o[s + 1] - o[s]; };
+    while (nonempty < n && length(ranked[nonempty])) ++nonempty;
     order = at::empty({n}, host.options());
     start = at::empty({n}, host.options());
     offsets = host;
     auto *by = order.mutable_data_ptr<int64_t>(), *from = start.mutable_data_ptr<int64_t>();
-    rank_by_length(o, n, by);
-    for (int64_t i = 0; i < n; ++i) from[i] = reverse ? o[by[i] + 1] - 1 : o[by[i]];
-    alive.resize(n ? o[by[0] + 1] - o[by[0]] : 0);
-    for (int64_t i = n - 1, t = 0; i >= 0; --i)
-      for (const int64_t length = o[by[i] + 1] - o[by[i]]; t < length; ++t) alive[t] = i + 1;
-    if (!values.is_cpu()) {
-      const Tensor there = uploaded(host, values.device(), reverse, 3 * n + 1, [&](int64_t* to) {
+    const int64_t count = shares_of(l, nonempty, o[n]);
+    for (int64_t g = 0, at = 0; g < count; ++g) {  // dealt out in turn: of equal sizes, and each longest first
+      Share& share = shares.emplace_back(Share{at, nullptr, step, {}});
+      for (int64_t i = g; i < nonempty; i += count) by[at++] = ranked[i];
+      for (int64_t i = at - 1; i >= share.begin; --i) share.alive.resize(length(by[i]), i - share.begin + 1);
+    }
+    std::copy(ranked.begin() + nonempty, ranked.end(), by + nonempty);
+    for (int64_t i = 0; i < n; ++i) from[i] = l.reverse ? o[by[i] + 1] - 1 : o[by[i]];
+    if (!l.values.is_cpu()) {
+      const Tensor there = uploaded(host, l.values.device(), l.reverse, 3 * n + 1, [&](int64_t* to) {
         std::copy_n(by, n, to);
         std::copy_n(from, n, to + n);
         std::copy_n(o, n + 1, to + 2 * n);
@@ -155,12 +189,29 @@ struct Plan {
       start = there.narrow(0, n, n);
       offsets = there.narrow(0, 2 * n, n + 1);
     }
+    for (Share& share : shares) share.start = start.const_data_ptr<int64_t>() + share.begin;
   }
-  int64_t steps() const { return int64_t(alive.size()); }
-  int64_t nonempty() const { return alive.empty() ? 0 : alive[0]; }
-  // The rows visited at step t.
-  Tensor rows(int64_t t) const { return start.narrow(0, 0, alive[t]).add(t * step); }
-  Step at(int64_t t, int64_t width) const { return {start.const_data_ptr<int64_t>(), alive[t], width, t, step}; }
+  int64_t steps() const { return shares[0].steps(); }
+  // The rows visited at step t, of a plan of one share.
+  Tensor rows(int64_t t) const { return start.narrow(0, 0, shares[0].alive[t]).add(t * step); }
+  // walk(share) for each, by as many threads.
+  template <class F>
+  void each_share(const F& walk) const {
+    const auto given = std::tie(*this, walk);
+    kCpu.parallel(int64_t(shares.size()), 1, &given, [](const void* given, int64_t begin, int64_t end) {
+      const auto& [plan, walk] = *static_cast<const std::tuple<const Plan&, const F&>*>(given);
+      for (int64_t g = begin; g < end; ++g) walk(plan.shares[g]);
+    });
+  }
+  // What is packed, of the sequences in shares, longest first however many shares there are.
+  Tensor by_rank(const Tensor& packed) const {
+    if (shares.size() == 1) return packed.narrow(0, 0, nonempty);
+    const Tensor places = at::empty({nonempty}, order.options());
+    auto* to = places.mutable_data_ptr<int64_t>();
+    const auto count = int64_t(shares.size());
+    for (int64_t i = 0; i < nonempty; ++i) to[i] = shares[i % count].begin + i / count;
+    return packed.index_select(0, places);
+  }
   Tensor packed(const OptionalTensor& state) const { return state ? state->index_select(0, order) : Tensor(); }
   // The gradient of an initial state from its packed form; empty where none was given.
   Tensor unpacked(const OptionalTensor& given, const Tensor& state) const {
@@ -192,16 +243,13 @@ Tensor weight_gradient(const Tensor& grad, const Tensor& output, const Tensor& h
           PreviousRows{plan.offsets.const_data_ptr<int64_t>(), map.mutable_data_ptr<int64_t>(),
                        plan.offsets.numel() - 1, rows, plan.step});
   Tensor total = transposed_product(grad, output, map);
-  if (h_0.defined()) {
-    const int64_t n = plan.nonempty();
-    total.add_(transposed_product(grad.index_select(0, plan.start.narrow(0, 0, n)), h_0.narrow(0, 0, n)));
-  }
+  if (h_0.defined()) total.add_(transposed_product(grad.index_select(0, plan.by_rank(plan.start)), plan.by_rank(h_0)));
   return total;
 }
 
 // What states are multiplied by: at every step, but at the first only where they are given.
 Factor states_weight(const Layer& l, const Plan& plan) {
-  return Factor(readable(l.weight_hh).t(), plan.nonempty(), l.h_0 ? plan.steps() : plan.steps() - 1);
+  return Factor(readable(l.weight_hh).t(), plan.nonempty, l.h_0 ? plan.steps() : plan.steps() - 1);
 }
 
 // The bias of all gates as one.
@@ -226,7 +274,7 @@ ThreeTensors lstm(const Layer& l) {
   const int64_t width = l.hidden().expect_int();
   const Tensor out = at::empty({rows, state}, values.options()), cells = at::empty({rows, width}, values.options());
   if (cells.numel() == 0) return {out.zero_(), cells, at::empty({rows, 4 * width}, values.options())};
-  const Plan plan(offsets, values, l.reverse);
+  const Plan plan(offsets, l);
   const Tensor gates = project(readable(values), readable(l.weight_ih), joined_bias(l));
   const Factor weights = states_weight(l, plan);
   const std::optional<Factor> projection =
@@ -235,20 +283,22 @@ ThreeTensors lstm(const Layer& l) {
   const Tensor c = l.c_0 ? plan.packed(l.c_0) : at::zeros({n, width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, state}, values.options());
   const Tensor unprojected = projection ? at::empty({n, width}, values.options()) : h;
-  Watch watch;
-  for (int64_t t = 0; t < plan.steps(); ++t) {
-    watch.look();
-    const int64_t alive = plan.alive[t];
-    const bool carried = t > 0 || l.h_0;
-    if (carried) weights.multiply(first(h, alive), first(hidden, alive));
-    LOD_RUN(values, lstm_forward, floating_type("lstm", values),
-            LstmForward{plan.at(t, width), write(gates), carried ? read(hidden) : nullptr,
-                        projection ? nullptr : write(out), write(cells), write(unprojected), write(c)});
-    if (projection) {
-      projection->multiply(first(unprojected, alive), first(h, alive));
-      out.index_copy_(0, plan.rows(t), first(h, alive));
+  plan.each_share([&](const Share& share) {
+    const Tensor states = share.of(h), products = share.of(hidden), carry = share.of(c), before = share.of(unprojected);
+    for (int64_t t = 0; t < share.steps(); ++t) {
+      kCpu.pause();
+      const int64_t alive = share.alive[t];
+      const bool carried = t > 0 || l.h_0;
+      if (carried) weights.multiply(first(states, alive), first(products, alive));
+      LOD_RUN(values, lstm_forward, floating_type("lstm", values),
+              LstmForward{share.at(t, width), write(gates), carried ? read(products) : nullptr,
+                          projection ? nullptr : write(out), write(cells), write(before), write(carry)});
+      if (projection) {
+        projection->multiply(first(before, alive), first(states, alive));
+        out.index_copy_(0, plan.rows(t), first(states, alive));
+      }
     }
-  }
+  });
   return {out, cells, gates};
 }
 
@@ -278,7 +328,7 @@ SevenTensors lstm_backward(const LayerBackward& l) {
   const Tensor& values = l.values;
   const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
   const int64_t n = offsets.size(0) - 1, rows = values.size(0), state = l.weight_hh.size(1), width = l.cells.size(1);
-  const Plan plan(offsets, values, l.reverse);
+  const Plan plan(offsets, l);
   const Tensor output = readable(l.output), cells = readable(l.cells), gates = readable(l.saved),
                x = readable(values);
   const Tensor d_out = readable(l.grad_output), d_cells = readable(l.grad_cells);
@@ -291,21 +341,24 @@ SevenTensors lstm_backward(const LayerBackward& l) {
   const Tensor dh = at::zeros({n, state}, values.options()), dc = at::zeros({n, width}, values.options());
   const Tensor d_unprojected = projection ? at::empty({n, width}, values.options()) : dh;
   const Tensor d_states = projection ? at::empty({rows, state}, values.options()) : Tensor();
-  Watch watch;
-  for (int64_t t = plan.steps() - 1; t >= 0; --t) {
-    watch.look();
-    const int64_t alive = plan.alive[t];
-    if (projection) {
-      const Tensor at_rows = plan.rows(t), d = first(dh, alive);
-      if (d_out.defined()) d.add_(d_out.index_select(0, at_rows));
-      d_states.index_copy_(0, at_rows, d);
-      projection->multiply(d, first(d_unprojected, alive));
+  plan.each_share([&](const Share& share) {
+    const Tensor side = share.of(packed), states = share.of(dh), before = share.of(d_unprojected);
+    const Tensor c_0 = share.of(c), carry = share.of(dc);
+    for (int64_t t = share.steps() - 1; t >= 0; --t) {
+      kCpu.pause();
+      const int64_t alive = share.alive[t];
+      if (projection) {
+        const Tensor at_rows = plan.rows(t), d = first(states, alive);
+        if (d_out.defined()) d.add_(d_out.index_select(0, at_rows));
+        d_states.index_copy_(0, at_rows, d);
+        projection->multiply(d, first(before, alive));
+      }
+      LOD_RUN(values, lstm_backward, floating_type(op, values),
+              LstmBackward{share.at(t, width), read(gates), read(cells), read(c_0), projection ? nullptr : read(d_out),
+                           read(d_cells), write(grad), write(side), write(before), write(carry)});
+      if (t > 0 || l.h_0) weights.multiply(first(side, alive), first(states, alive));
     }
-    LOD_RUN(values, lstm_backward, floating_type(op, values),
-            LstmBackward{plan.at(t, width), read(gates), read(cells), read(c), projection ? nullptr : read(d_out),
-                         read(d_cells), write(grad), write(packed), write(d_unprojected), write(dc)});
-    if (t > 0 || l.h_0) weights.multiply(first(packed, alive), first(dh, alive));
-  }
+  });
   Tensor d_projection = at::empty({0, width}, values.options());
   if (projection) d_projection = transposed_product(d_states, cells.tanh().mul_(gates.narrow(1, 3 * width, width)));
   return {times(grad, readable(l.weight_ih)),
@@ -332,20 +385,22 @@ TwoTensors gru(const Layer& l) {
   const Tensor offsets = checked_offsets("gru", l.offsets, values.size(0));
   const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1;
   if (out.numel() == 0) return {out, saved};
-  const Plan plan(offsets, values, l.reverse);
+  const Plan plan(offsets, l);
   const Tensor gates = project(readable(values), readable(l.weight_ih), l.bias_ih);
   const Factor weights = states_weight(l, plan);
   const Tensor hidden = at::empty({n, 3 * width}, values.options()), bias = readable(l.bias_hh);
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::zeros({n, width}, values.options());
-  Watch watch;
-  for (int64_t t = 0; t < plan.steps(); ++t) {
-    watch.look();
-    const bool carried = t > 0 || l.h_0;
-    if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]), bias);
-    LOD_RUN(values, gru_forward, floating_type("gru", values),
-            GruForward{plan.at(t, width), read(gates), read(carried ? hidden : bias), carried ? 3 * width : 0,
-                       write(saved), write(out), write(h)});
-  }
+  plan.each_share([&](const Share& share) {
+    const Tensor states = share.of(h), products = share.of(hidden);
+    for (int64_t t = 0; t < share.steps(); ++t) {
+      kCpu.pause();
+      const bool carried = t > 0 || l.h_0;
+      if (carried) weights.multiply(first(states, share.alive[t]), first(products, share.alive[t]), bias);
+      LOD_RUN(values, gru_forward, floating_type("gru", values),
+              GruForward{share.at(t, width), read(gates), read(carried ? products : bias), carried ? 3 * width : 0,
+                         write(saved), write(out), write(states)});
+    }
+  });
   return {out, saved};
 }
 
@@ -365,21 +420,23 @@ SixTensors gru_backward(const LayerBackward& l) {
   const Tensor& values = l.values;
   const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
   const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
-  const Plan plan(offsets, values, l.reverse);
+  const Plan plan(offsets, l);
   const Tensor output = readable(l.output), saved = readable(l.saved), d_out = readable(l.grad_output),
                x = readable(values);
   const Factor weights(readable(l.weight_hh));
   const Tensor h = plan.packed(l.h_0);
   const Tensor d_values = at::empty({rows, 3 * width}, values.options()), d_hidden = at::empty_like(d_values);
   const Tensor packed = at::empty({n, 3 * width}, values.options()), dh = at::zeros({n, width}, values.options());
-  Watch watch;
-  for (int64_t t = plan.steps() - 1; t >= 0; --t) {
-    watch.look();
-    LOD_RUN(values, gru_backward, floating_type(op, values),
-            GruBackward{plan.at(t, width), read(saved), read(output), read(h), read(d_out), write(d_values),
-                        write(d_hidden), write(packed), write(dh)});
-    if (t > 0 || l.h_0) weights.add(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
-  }
+  plan.each_share([&](const Share& share) {
+    const Tensor side = share.of(packed), states = share.of(dh), h_0 = share.of(h);
+    for (int64_t t = share.steps() - 1; t >= 0; --t) {
+      kCpu.pause();
+      LOD_RUN(values, gru_backward, floating_type(op, values),
+              GruBackward{share.at(t, width), read(saved), read(output), read(h_0), read(d_out), write(d_values),
+                          write(d_hidden), write(side), write(states)});
+      if (t > 0 || l.h_0) weights.add(first(side, share.alive[t]), first(states, share.alive[t]));
+    }
+  });
   return {times(d_values, readable(l.weight_ih)),
           transposed_product(d_values, x),
           weight_gradient(d_hidden, output, h, plan),
@@ -401,19 +458,21 @@ Tensor rnn(const Layer& l) {
   const Tensor offsets = checked_offsets("rnn", l.offsets, values.size(0));
   const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1;
   if (values.size(0) == 0 || width == 0) return l.empty(width);
-  const Plan plan(offsets, values, l.reverse);
+  const Plan plan(offsets, l);
   const Tensor out = project(readable(values), readable(l.weight_ih), joined_bias(l));
   const Factor weights = states_weight(l, plan);
   const Tensor hidden = at::empty({n, width}, values.options());
   const Tensor h = l.h_0 ? plan.packed(l.h_0) : at::empty({n, width}, values.options());
-  Watch watch;
-  for (int64_t t = 0; t < plan.steps(); ++t) {
-    watch.look();
-    const bool carried = t > 0 || l.h_0;
-    if (carried) weights.multiply(first(h, plan.alive[t]), first(hidden, plan.alive[t]));
-    LOD_RUN(values, rnn_forward, floating_type("rnn", values),
-            RnnForward{plan.at(t, width), carried ? read(hidden) : nullptr, write(out), write(h), l.relu});
-  }
+  plan.each_share([&](const Share& share) {
+    const Tensor states = share.of(h), products = share.of(hidden);
+    for (int64_t t = 0; t < share.steps(); ++t) {
+      kCpu.pause();
+      const bool carried = t > 0 || l.h_0;
+      if (carried) weights.multiply(first(states, share.alive[t]), first(products, share.alive[t]));
+      LOD_RUN(values, rnn_forward, floating_type("rnn", values),
+              RnnForward{share.at(t, width), carried ? read(products) : nullptr, write(out), write(states), l.relu});
+    }
+  });
   return out;
 }
 
@@ -433,18 +492,21 @@ FiveTensors rnn_backward(const LayerBackward& l) {
   const Tensor& values = l.values;
   const Tensor offsets = checked_offsets(op, l.offsets, values.size(0));
   const int64_t width = l.weight_hh.size(1), n = offsets.size(0) - 1, rows = values.size(0);
-  const Plan plan(offsets, values, l.reverse);
+  const Plan plan(offsets, l);
   const Tensor output = readable(l.output), d_out = readable(l.grad_output), x = readable(values);
   const Factor weights(readable(l.weight_hh));
   const Tensor h = plan.packed(l.h_0), grad = at::empty({rows, width}, values.options());
   const Tensor packed = at::empty({n, width}, values.options()), dh = at::zeros({n, width}, values.options());
-  Watch watch;
-  for (int64_t t = plan.steps() - 1; t >= 0; --t) {
-    watch.look();
-    LOD_RUN(values, rnn_backward, floating_type(op, values),
-            RnnBackward{plan.at(t, width), read(output), read(d_out), write(grad), write(packed), write(dh), l.relu});
-    if (t > 0 || l.h_0) weights.multiply(first(packed, plan.alive[t]), first(dh, plan.alive[t]));
-  }
+  plan.each_share([&](const Share& share) {
+    const Tensor side = share.of(packed), states = share.of(dh);
+    for (int64_t t = share.steps() - 1; t >= 0; --t) {
+      kCpu.pause();
+      LOD_RUN(values, rnn_backward, floating_type(op, values),
+              RnnBackward{share.at(t, width), read(output), read(d_out), write(grad), write(side), write(states),
+                          l.relu});
+      if (t > 0 || l.h_0) weights.multiply(first(side, share.alive[t]), first(states, share.alive[t]));
+    }
+  });
   return {times(grad, readable(l.weight_ih)), transposed_product(grad, x),
           weight_gradient(grad, output, h, plan), grad.sum(at::IntArrayRef{0}), plan.unpacked(l.h_0, dh)};
 }

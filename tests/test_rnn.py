@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+from test_blocks import same
 from test_sequences import rows_under, tensor
 
 import torch_lod as tl
@@ -43,6 +44,32 @@ def first_states(module, n, dtype, device):
     columns = [getattr(module, "proj_size", 0) or module.hidden_size, module.hidden_size]
     columns = columns if isinstance(module, torch.nn.LSTM) else columns[:1]
     return [torch.randn(states, n, c, dtype=dtype, device=device, requires_grad=True) for c in columns]
+
+
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize("hidden", [64, 200])  # a weight that the cache of a core holds, and one that it does not
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+def test_threads_change_no_bit(name, hidden, states):
+    """Sequences are dealt out to threads, empty ones to none."""
+    g = torch.Generator().manual_seed(3)
+    lengths = torch.randint(1, 60, (50,), generator=g)
+    lengths[::7] = 0
+    data = torch.randn(int(lengths.sum()), 32, generator=g)
+    torch.manual_seed(4)
+    module = getattr(tl.nn, name)(32, hidden, bidirectional=True)
+    first = [torch.randn(2, len(lengths), hidden, generator=g, requires_grad=True) for _ in range(1 + (name == "LSTM"))]
+    hx = [tuple(first) if name == "LSTM" else first[0]] if states else []
+
+    def training():
+        rows = data.clone().requires_grad_()
+        out, last = module(tl.from_lengths(rows, [lengths]), *hx)
+        loss = out.values().square().sum() + sum(h.sum() for h in as_tuple(last))
+        inputs = [rows, *module.parameters(), *(first if states else [])]
+        with torch.inference_mode():
+            again = module(tl.from_lengths(data, [lengths]), *hx)[0].values()
+        return out.values().detach(), again, *as_tuple(last), *torch.autograd.grad(loss, inputs)
+
+    same(training)
 
 
 def as_tuple(state):

@@ -126,7 +126,7 @@ LayerBackward rnn_layer_backward(const Tensor& grad_output, const Tensor& values
           output};
 }
 
-// -- the plan: sequences longest first, and how many live at each step
+// -- the plan: sequences longest first in each share, and how many of it live at each step
 
 // Sequences that walk through the steps together: those from `begin` on in the order of the plan.
 struct Share {
@@ -144,9 +144,9 @@ struct Share {
   }
 };
 
-// Threads have shares of their own where they may: a step waits for no other thread then. But each share reads the whole
-// weight at each step, so that this must stay in the cache of a core or meet several sequences; and a single step waits
-// only once. Rows have the same bits either way.
+// Threads have shares of their own where they may: a step waits for no other thread then. But each share reads the
+// whole weight at each step, so that this must stay in the cache of a core or meet several sequences; and a single step
+// waits only once. Rows have the same bits either way.
 int64_t shares_of(const Layer& l, int64_t sequences, int64_t rows) {
   constexpr int64_t kCache = 524288, kSeveral = 4, kWorth = 1 << 20;  // bytes; sequences; products worth a thread
   if (l.weight_hr || !has_products_for(l.values) || rows < 2 * sequences) return 1;

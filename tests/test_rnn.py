@@ -46,32 +46,6 @@ def first_states(module, n, dtype, device):
     return [torch.randn(states, n, c, dtype=dtype, device=device, requires_grad=True) for c in columns]
 
 
-@pytest.mark.parametrize("states", [False, True])
-@pytest.mark.parametrize("hidden", [64, 200])  # a weight that the cache of a core holds, and one that it does not
-@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
-def test_threads_change_no_bit(name, hidden, states):
-    """Sequences are dealt out to threads, empty ones to none."""
-    g = torch.Generator().manual_seed(3)
-    lengths = torch.randint(1, 60, (50,), generator=g)
-    lengths[::7] = 0
-    data = torch.randn(int(lengths.sum()), 32, generator=g)
-    torch.manual_seed(4)
-    module = getattr(tl.nn, name)(32, hidden, bidirectional=True)
-    first = [torch.randn(2, len(lengths), hidden, generator=g, requires_grad=True) for _ in range(1 + (name == "LSTM"))]
-    hx = [tuple(first) if name == "LSTM" else first[0]] if states else []
-
-    def training():
-        rows = data.clone().requires_grad_()
-        out, last = module(tl.from_lengths(rows, [lengths]), *hx)
-        loss = out.values().square().sum() + sum(h.sum() for h in as_tuple(last))
-        inputs = [rows, *module.parameters(), *(first if states else [])]
-        with torch.inference_mode():
-            again = module(tl.from_lengths(data, [lengths]), *hx)[0].values()
-        return out.values().detach(), again, *as_tuple(last), *torch.autograd.grad(loss, inputs)
-
-    same(training)
-
-
 def as_tuple(state):
     return state if isinstance(state, tuple) else (state,)
 
@@ -236,10 +210,13 @@ def test_a_sequence_is_independent_of_the_batch(cell, size, dtype, device):
             assert torch.equal(other, got) if exact else torch.allclose(other, got, rtol=2e-6, atol=1e-6)
 
 
-@pytest.mark.skipif(
+products_are_ours = pytest.mark.skipif(
     not (tl.ops.COMPILED and torch.backends.cpu.get_cpu_capability().startswith("AVX")),
     reason="the products are torch's",
 )
+
+
+@products_are_ours
 @each_cell
 @pytest.mark.parametrize("size, lengths", [((16, 7), [5, 9, 0]), ((20, 33), [0, 40, 2, 3]), ((64, 48), [3000, 2500])])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -262,6 +239,33 @@ def test_threads_do_not_change_a_bit(cell, size, lengths, dtype):
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@products_are_ours
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize("hidden", [64, 200])  # a weight that the cache of a core holds, and one that it does not
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+def test_sequences_dealt_out_to_threads_keep_their_bits(name, hidden, states):
+    """Empty ones are dealt out to none."""
+    g = torch.Generator().manual_seed(3)
+    lengths = torch.randint(1, 60, (50,), generator=g)
+    lengths[::7] = 0
+    data = torch.randn(int(lengths.sum()), 32, generator=g)
+    torch.manual_seed(4)
+    module = getattr(tl.nn, name)(32, hidden, bidirectional=True)
+    first = [torch.randn(2, len(lengths), hidden, generator=g, requires_grad=True) for _ in range(1 + (name == "LSTM"))]
+    hx = [tuple(first) if name == "LSTM" else first[0]] if states else []
+
+    def training():
+        rows = data.clone().requires_grad_()
+        out, last = module(tl.from_lengths(rows, [lengths]), *hx)
+        loss = out.values().square().sum() + sum(h.sum() for h in as_tuple(last))
+        inputs = [rows, *module.parameters(), *(first if states else [])]
+        with torch.inference_mode():
+            again = module(tl.from_lengths(data, [lengths]), *hx)[0].values()
+        return out.values().detach(), again, *as_tuple(last), *torch.autograd.grad(loss, inputs)
+
+    same(training)
 
 
 def test_what_does_not_fit_is_refused():

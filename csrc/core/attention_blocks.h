@@ -168,6 +168,14 @@ inline void dots(const float* q, int64_t rows, int64_t width, const float* keys,
   }
 }
 #endif
+// Asks for as many rows as a register has lanes, from row `at` on; they may be none of ours. Parts of rows far apart
+// are what a processor does not foresee.
+inline void ask_for(const float* rows, int64_t at, int64_t step, int64_t width) {
+  const auto from = reinterpret_cast<uintptr_t>(rows);
+  for (int64_t i = 0; i < kFloats; ++i)
+    for (int64_t c = 0; c < width; c += 16)
+      __builtin_prefetch(reinterpret_cast<const void*>(from + uintptr_t((at + i) * step + c) * sizeof(float)), 0, 2);
+}
 inline void transpose(const float* from, int64_t step, int64_t rows, int64_t width, float* to) {
   for (int64_t r = 0; r < rows; r += kFloats)
     for (int64_t c = 0; c < width; c += kFloats) {
@@ -303,6 +311,7 @@ struct AttendBlock : AttentionForward {
   const Exec& exec;
   // Heads that an item takes. Of few queries many: then keys and values are read from end to end, as they lie.
   int64_t together;
+  bool far;  // keys and values of few queries are more than caches hold
 
   void operator()(int64_t item) const {
     const auto [s, first] = blocks[item % blocks.size()];
@@ -333,11 +342,17 @@ struct AttendBlock : AttentionForward {
         const int64_t rows = std::min(kQueriesAtOnce, m - i);
         const Range c = block.columns(first + i, rows, j, n);
         if (c.begin >= c.end) continue;
+        const auto values_from = [&](int64_t at, int64_t o) {
+          return values.rows + (key_head(h + o) - g) * value_width + at * values.step;
+        };
 #if LOD_LANES >= 8
         for (int64_t at = c.begin; few && at < c.end; at += at_once)
-          for (int64_t o = 0; o < some; ++o)
-            dots(q + o * m * broad, rows, broad, keys_.rows + (key_head(h + o) - g) * width, keys_.step, n, at,
-                 x + o * rows * kKeyStride);
+          for (int64_t o = 0; o < some; ++o) {
+            const float* keys = keys_.rows + (key_head(h + o) - g) * width;
+            if (far) ask_for(keys, at + at_once, keys_.step, width);
+            dots(q + o * m * broad, rows, broad, keys, keys_.step, n, at, x + o * rows * kKeyStride);
+          }
+        for (int64_t o = 0; far && o < some; ++o) ask_for(values_from(c.begin, o), 0, values.step, value_width);
 #endif
         if (!few)
           product_of_sides<false>({rows, whole(c.end) - c.begin, width, q + i * broad, broad, transposed + c.begin,
@@ -355,10 +370,12 @@ struct AttendBlock : AttentionForward {
             for (int64_t d = 0; d < out_broad; ++d) sum[d] *= less;
         }
         for (int64_t at = c.begin; at < c.end; at += at_once)
-          for (int64_t o = 0; o < some; ++o)
+          for (int64_t o = 0; o < some; ++o) {
+            const float* from = values_from(at, o);
+            if (far) ask_for(from, at_once, values.step, value_width);
             product_of_sides<false>({rows, out_broad, std::min(at_once, c.end - at), x + o * rows * kKeyStride + at,
-                                     kKeyStride, values.rows + (key_head(h + o) - g) * value_width + at * values.step,
-                                     values.step, sums + (o * m + i) * out_broad, out_broad, true});
+                                     kKeyStride, from, values.step, sums + (o * m + i) * out_broad, out_broad, true});
+          }
       }
     }
     for (int64_t i = 0; i < some * m; ++i) {
@@ -374,6 +391,7 @@ template <class T>
 void attend_in_blocks(const Exec& exec, const AttentionForward& a) {
   std::vector<typename AttendBlock<T>::Position> blocks;
   int64_t longest = 0, together = 1;
+  bool far = false;
   for (int64_t s = 0; s < a.segments; ++s) {
     const int64_t n = rows_of(a.query_offsets, s, a.queries).length();
     longest = std::max(longest, n);
@@ -384,9 +402,10 @@ void attend_in_blocks(const Exec& exec, const AttentionForward& a) {
   if (where_they_are && longest <= kFewQueries && count) {  // as many items as threads
     const int64_t groups = std::min(a.heads, (exec.threads() + count - 1) / count);
     together = (a.heads + groups - 1) / groups;
+    far = a.keys * (a.key_stride + a.value_stride) * int64_t(sizeof(T)) > int64_t(1) << 24;
   }
   const int64_t items = (a.heads + together - 1) / together * count;
-  each(exec, items, a.cost(items), AttendBlock<T>{{a}, blocks, exec, together});
+  each(exec, items, a.cost(items), AttendBlock<T>{{a}, blocks, exec, together, far});
 }
 
 // A sequence and a head of its keys, with all heads of the queries that share it; all heads, if they share a bias.

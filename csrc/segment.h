@@ -298,7 +298,8 @@ struct PlaceKernel {
   LOD_FN int64_t row_at(const Range& range, int64_t i) const {
     return g.index ? g.index[i] : g.last ? range.end - 1 : range.begin;
   }
-  // Whole rows, and numbers of narrow ones: the zeros of as many segments as a cache holds, then what is among them.
+  // Whole rows, and numbers of narrow ones: the zeros of a few segments, then what is among them. So few that a memset
+  // writes them by its own loop: what it leaves to the processor is slow to be written again.
   bool run(int64_t first, int64_t last) const {
     const PickArguments a = g;
     if (a.index && a.width >= 16) return false;
@@ -308,15 +309,18 @@ struct PlaceKernel {
     const int64_t *offsets = a.offsets, *at = offsets + int64_t(a.last);
     while (first < last) {
       int64_t end = first + 1;
-      while (end < last && (offsets[end + 1] - offsets[first]) * a.width <= 32768) ++end;
+      while (end < last && (offsets[end + 1] - offsets[first]) * a.width <= 256) ++end;
       std::memset(to + offsets[first] * a.width, 0, size_t((offsets[end] - offsets[first]) * a.width) * sizeof(T));
+      if (!a.index && a.width == 1) {
+        for (; first < end; ++first)
+          if (offsets[first] < offsets[first + 1]) to[at[first] - int64_t(a.last)] = from[first];
+        continue;
+      }
       for (; first < end; ++first) {
         const Range range{offsets[first], offsets[first + 1]};
         if (!a.index) {
           T* const row = to + (at[first] - int64_t(a.last)) * a.width;
-          if (range.length() == 0) continue;
-          if (a.width == 1) *row = from[first];
-          else copy_bytes(row, from + first * a.width, a.width * int64_t(sizeof(T)));
+          if (range.length()) copy_bytes(row, from + first * a.width, a.width * int64_t(sizeof(T)));
           continue;
         }
         for (int64_t c = 0, i = first * a.width; c < a.width; ++c, ++i) {

@@ -352,15 +352,16 @@ LOD_FN void each_channel(const F& f, int first = 0) {
   }
 }
 
-// Asks for the W numbers that are kAhead bytes of whole rows behind `row`, which may be none of ours: a processor looks
-// ahead by itself, but not beyond a page.
-constexpr int64_t kAhead = 2048;
+// Asks for the W numbers that are kAhead bytes of whole rows behind `row`, which may be none of ours, where another
+// page begins in between: within a page a processor looks ahead by itself, and some are slowed down by being told.
+constexpr int64_t kAhead = 2048, kPage = 4096;
 template <int W, class T>
 LOD_FN void fetch_ahead(const T* row, int64_t width) {
 #ifndef __CUDACC__
   constexpr int line = 64, lines = W * int(sizeof(T)) / line;
   const int64_t step = width * int64_t(sizeof(T));
-  const auto at = reinterpret_cast<uintptr_t>(row) + uintptr_t((kAhead / step + 1) * step);
+  const auto here = reinterpret_cast<uintptr_t>(row), at = here + uintptr_t((kAhead / step + 1) * step);
+  if (here / kPage == at / kPage) return;
   for (int i = 0; i < lines; i += 8)
     for (int j = i; j < i + 8; ++j)
       if (j < lines) __builtin_prefetch(reinterpret_cast<const void*>(at + j * line));

@@ -196,7 +196,7 @@ struct CumprodGradient : Gradient<CumprodOp> {
     const Tensor dy = exclusive ? shifted(grad[0], offsets, next) : grad[0];
     const Tensor h = reverse ? ScanOp::call(dy, previous(values, offsets), offsets, false)
                              : ScanOp::call(dy, values, offsets, true);
-    return {CumprodOp::call(values, offsets, reverse, true).mul(h)};
+    return {multiplied(h, CumprodOp::call(values, offsets, reverse, true))};
   }
 };
 // dx[t] = e^(x[t] - y[t]) h[t] with h[t] = dy[t] + e^(y[t] - y[t + 1]) h[t + 1]: exponents are at most 0. Half types

@@ -104,7 +104,14 @@ struct CumsumKernel {
   template <class F>
   bool run_narrow(int64_t first, int64_t last, const F& alone) const {
     const auto add = [&](Part& own, int64_t at) LOD_INLINE { out[at] = T(acc_t<T>(own += Part(values[at]))); };
-    return side_by_side(g.offsets, first, last, backwards(), nothing(), add, kBlock, alone);
+    if (side_by_side(g.offsets, first, last, backwards(), nothing(), add, kBlock, alone)) return true;
+    for (; first < last; ++first) {
+      const Range rows = g[first];
+      Part sum = nothing();
+      if (rows.length() > kBlock) alone(first);
+      else each_element(rows, 0, [&](int64_t at) LOD_INLINE { add(sum, at); });
+    }
+    return true;
   }
   // Calls f with the element in channel c of every row, in the order of the sums.
   template <class F>

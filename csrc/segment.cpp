@@ -234,9 +234,9 @@ struct ReduceGradient : Gradient<ReduceOp> {
   static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& offsets, const c10::SymInt& rows,
                                 const std::string& name) {
     if (name == "prod") {  // times all other rows
-      const Tensor others = SegmentCumprodOp::call(values, offsets, false, true)
-                                .mul(SegmentCumprodOp::call(values, offsets, true, true));
-      return {BroadcastOp::call(grad[0], offsets, rows, "sum").mul(others)};
+      const Tensor before = SegmentCumprodOp::call(values, offsets, false, true);
+      const Tensor others = multiplied(before, SegmentCumprodOp::call(values, offsets, true, true));
+      return {multiplied(BroadcastOp::call(grad[0], offsets, rows, "sum"), others)};
     }
     return {on_parts(grad[0], [&](const Tensor& g) { return BroadcastOp::call(g, offsets, rows, name); })};
   }

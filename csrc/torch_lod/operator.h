@@ -185,6 +185,12 @@ std::tuple<T...> as_tuple(std::tuple<T...> results) {
   return results;
 }
 
+// fresh * by, in the memory of `fresh`, which nobody else has, unless a graph is made. Where `by` is a batch of
+// gradients, so is `fresh`.
+inline Tensor multiplied(const Tensor& fresh, const Tensor& by) {
+  return at::GradMode::is_enabled() ? fresh.mul(by) : fresh.mul_(by);
+}
+
 template <class Op>
 struct Gradient {
   using Of = Op;

@@ -28,12 +28,12 @@ TORCH_LIBRARY(torch_lod, m) {
 namespace lod {
 namespace {
 
-// [0, longest of level 0, longest of level 1, ...], or [rule, level, index, expected, found] for the first rule broken:
-// 1 a level without offsets, 2 start, 3 order, 4 end: the sequences of the next level, or the rows (if >= 0). Offsets
-// that are `kept` are the LoD's own, which nobody writes to: what was found is marked on them.
+// [0, rows, longest of level 0, longest of level 1, ...], or [rule, level, index, expected, found] for the first rule
+// broken: 1 a level without offsets, 2 start, 3 order, 4 end: the sequences of the next level, or the rows (if >= 0).
+// Offsets that are `kept` are the LoD's own, which nobody writes to: what was found is marked on them.
 std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) {
   const auto depth = int64_t(offsets.size());
-  std::vector<int64_t> report{0}, ends;
+  std::vector<int64_t> report{0, 0}, ends;
   for (int64_t level = 0; level < depth; ++level) {
     const Tensor& t = offsets[level];
     TORCH_CHECK_TYPE(t.is_cpu() && t.scalar_type() == at::kLong && t.dim() == 1 && t.is_contiguous(),
@@ -46,7 +46,7 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) 
     const Fault fault = find_fault(o, count, end, LOD_PICK(rise_of)(o, count));
     if (fault.rule) return {1 + fault.rule, level, fault.index, fault.before, fault.here};
     report.push_back(fault.longest);
-    ends.push_back(o[count - 1]);
+    ends.push_back(report[1] = o[count - 1]);
   }
   for (int64_t level = 0; kept && level < depth; ++level) mark(offsets[level], ends[level], true);
   return report;

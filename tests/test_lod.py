@@ -131,9 +131,9 @@ def test_offsets_of_another_kind_are_refused(wrong):
 
 def test_report_of_a_valid_lod_is_zero_and_the_longest_of_every_level():
     levels = [torch.tensor(level) for level in x.to_list()]
-    assert list(check_lod(levels, 15)) == [0, 3, 4]
-    assert list(check_lod(levels, -1)) == [0, 3, 4]
-    assert list(check_lod([torch.tensor([0])], 0)) == [0, 0]
+    assert list(check_lod(levels, 15)) == [0, 15, 3, 4]
+    assert list(check_lod(levels, -1)) == [0, 15, 3, 4]
+    assert list(check_lod([torch.tensor([0])], 0)) == [0, 0, 0]
 
 
 # -- runs of a level, with the levels below

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from . import ops
 from .dynamo import compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, no_memory, public, shown, without_policy
+from .errors import LoDTypeError, LoDValueError, no_memory, public, shown
 from .lod import LoD
-from .partition import computed_there, uploaded_map
+from .partition import computed_there, uploaded_map, uploaded_runs
 from .tensor import LoDTensor, made, values_of
 from .torch_rules import chain
-from .validate import host_integers, sums, whole, with_memory
+from .validate import host_integers, integers_to_copy, sums, whole, with_memory
 
 __all__ = [
     "cat",
@@ -312,13 +312,19 @@ def from_padded(
         host = host.bool()
         lod = LoD.checked("lengths", [sums(host.view(n, longest).sum(1))], level_names)
         return made(ops.gather_rows(rows, uploaded_map(host.nonzero().flatten(), rows.device, rows.shape[0])), lod)
-    lengths = host_integers("lengths", lengths)
+    lengths = (integers_to_copy if side == "right" else host_integers)("lengths", lengths)
     if lengths.numel() != n:
         raise LoDValueError(f"expected {n} lengths, one per sequence, got {lengths.numel()}")
+    if not compiling():
+        starts = None if side == "right" else longest - lengths
+        try:
+            lod, runs = LoD.of_padded(n, longest, starts, lengths, level_names)
+            return made(ops.gather_runs(rows, *uploaded_runs(runs, rows, lod.rows), lod.rows), lod)
+        except (IndexError, TypeError, ValueError):
+            lengths = host_integers("lengths", lengths)  # below, the error says what is wrong
     lod = LoD.checked("lengths", [sums(lengths)], level_names, by_length=True)
-    if compiling() or lod.longest_at(0) > longest:
-        for i in failing(lengths > longest, "from_padded: expected lengths within the padded length"):
-            raise LoDValueError(f"expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
+    for i in failing(lengths > longest, "from_padded: expected lengths within the padded length"):
+        raise LoDValueError(f"expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
     starts = lod.padded_starts_at(0, longest, side == "right", rows.device)
     offsets = lod.row_offsets_at(0, rows.device)
     return made(ops.gather_runs(rows, starts, offsets, lod.rows), lod)
@@ -443,14 +449,14 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) ->
 
 def joined(xs: list[LoDTensor]) -> LoDTensor:
     """One batch after another."""
-    _rows_of_one_shape(xs)
+    parts = [x.values() for x in xs]
+    _of_one_shape(parts)
     lod = chain([x.lod for x in xs])
-    return made(torch.cat([x.values() for x in xs]), lod)
+    return made(torch.cat(parts), lod)
 
 
-def _rows_of_one_shape(xs: list[LoDTensor]) -> None:
-    with without_policy():
-        shapes = [x.shape[1:] for x in xs]
+def _of_one_shape(rows: list[Tensor]) -> None:
+    shapes = [t.shape[1:] for t in rows]
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise LoDValueError(f"expected rows of one shape, got {tuple(shapes[0])} and, at index {i}, {tuple(shape)}")
@@ -465,7 +471,8 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
         outer, other = xs[0].lod.outer(k), x.lod.outer(k)
         assert outer is not None and other is not None
         outer.agreed(other)
-    _rows_of_one_shape(xs)
+    parts = [x.values() for x in xs]
+    _of_one_shape(parts)
     lod = xs[0].lod
     if k == lod.depth - 1:
         below = [functools.reduce(torch.add, [x.lod.levels[k] for x in xs])]
@@ -473,8 +480,9 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
         order = torch.arange(counts[0] * len(xs), device="cpu").view(len(xs), counts[0]).t().flatten()
         own, *inner = chain([x.lod for x in xs]).take(k, order)[0].levels
         below = [own[:: len(xs)].contiguous(), *inner]
-    dtype = functools.reduce(torch.promote_types, (x.dtype for x in xs))
-    rows = _concat([(x.values().to(dtype), x.lod.row_offsets_at(k, x.device)) for x in xs])
+    dtype = functools.reduce(torch.promote_types, (t.dtype for t in parts))
+    offsets = [x.lod.row_offsets_at(k, t.device) for x, t in zip(xs, parts, strict=True)]
+    rows = _concat([(t.to(dtype), cuts) for t, cuts in zip(parts, offsets, strict=True)])
     return made(rows, LoD.checked("offsets", [*lod.levels[:k], *below], lod.level_names))
 
 

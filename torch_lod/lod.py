@@ -66,8 +66,7 @@ class LoD(Partition):
         report = _check_lod(levels, rows, True)
         if report[0]:
             raise LoDValueError(f"{_complaint(what, by_length, *report, depth=len(levels))}")
-        rows = int(levels[-1][-1]) if rows < 0 else rows
-        self._put(levels, report[1:], rows, level_names_of(names, len(levels)))
+        self._put(levels, report[2:], report[1], level_names_of(names, len(levels)))
 
     def _put(self, levels, longest, rows: int, names) -> "LoD":
         put = object.__setattr__

@@ -22,9 +22,11 @@ from torch import Tensor
 from . import ops
 from .devices import PINNED, capturing, kept, upload, usable
 from .dynamo import compiling, whole_number
+from .validate import level_names_of
 
 _HOST = torch.device("cpu")
 _keep_structure, _join_lods = torch.ops.torch_lod.keep_structure.default, torch.ops.torch_lod.join_lods.default
+_take_runs = torch.ops.torch_lod.take_runs.default
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
@@ -233,6 +235,15 @@ class Partition:
         first = lods[0]
         levels, report = _join_lods([level for lod in lods for level in lod.levels], first.depth, True)
         return object.__new__(type(first))._put(levels, report[1:], report[0], first.level_names)
+
+    @classmethod
+    def of_padded(cls, n: int, length: int, starts, lengths: Tensor, names) -> tuple[Any, Runs]:
+        """n sequences of `lengths` rows, and where these are in padded ones of `length` rows: from `starts` on in each, or
+        from its beginning if they are None. Not in a graph."""
+        begin = torch.arange(n + 1, device=_HOST).mul_(length)
+        levels, begin, report = _take_runs([], starts, lengths, n * length, True, begin)
+        lod: Any = object.__new__(cls)
+        return lod._put(levels, report[1:], report[0], level_names_of(names, 1)), Runs(begin, levels[0])
 
     # -- rows that a loss ignored
 

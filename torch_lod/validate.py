@@ -45,6 +45,13 @@ def host_integers(what: str, data) -> Tensor:
     raise LoDTypeError(f"expected {what} as a list, array or tensor of integers, got {type(data).__name__}")
 
 
+def integers_to_copy(what: str, data) -> Tensor:
+    """`host_integers` for an operator that copies what it takes: a tensor that is already like that is returned itself."""
+    if type(data) is not Tensor or compiling() or data.layout != torch.strided or not data.is_cpu:
+        return host_integers(what, data)
+    return data if data.dtype == torch.int64 and data.dim() == 1 else host_integers(what, data)
+
+
 def whole(what: str, value) -> int:
     if type(value) is int:
         return value

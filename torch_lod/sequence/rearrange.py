@@ -12,7 +12,7 @@ from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
 from ..tensor import LoDTensor, made, moved, rows_of
-from ..validate import filler, host_integers, with_memory
+from ..validate import filler, host_integers, integers_to_copy, with_memory
 
 __all__ = [
     "broadcast",
@@ -103,11 +103,9 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
 
 
 def _per_sequence(what: str, given, count: int) -> Tensor:
-    """Integers in host memory; a tensor of them as it is, since `LoD.runs` copies what it takes."""
     if isinstance(given, Tensor) and given.dim() == 2 and given.shape[1] == 1:
         given = given.squeeze(1)
-    as_it_is = type(given) is Tensor and given.is_cpu and given.dtype == torch.int64 and given.dim() == 1
-    numbers = given if as_it_is and not compiling() else host_integers(what, given)
+    numbers = integers_to_copy(what, given)
     if numbers.numel() != count:
         raise LoDValueError(f"expected {what} with one number for each of {count} sequences, got {numbers.numel()}")
     return numbers

@@ -9,7 +9,7 @@ from .table import composition, like_rows, segment_of_rows, sum_by, wide
 
 @composition
 def check_lod(offsets, rows, kept=False):
-    report = [0]
+    report = [0, 0]
     for level, t in enumerate(offsets):
         if t.layout != torch.strided or t.device.type != "cpu" or t.dtype != torch.int64 or t.dim() != 1:
             raise TypeError("check_lod: expected contiguous 1-D int64 offsets in host memory")
@@ -21,6 +21,7 @@ def check_lod(offsets, rows, kept=False):
         if rule:
             return [1 + rule, level, *where]
         report.append(int(t.diff().max()) if t.numel() > 1 else 0)
+        report[1] = int(t[-1])
     return report
 
 

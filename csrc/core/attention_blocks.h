@@ -174,7 +174,7 @@ inline void ask_for(const float* rows, int64_t at, int64_t step, int64_t width) 
   const auto from = reinterpret_cast<uintptr_t>(rows);
   for (int64_t i = 0; i < kFloats; ++i)
     for (int64_t c = 0; c < width; c += 16)
-      __builtin_prefetch(reinterpret_cast<const void*>(from + uintptr_t((at + i) * step + c) * sizeof(float)), 0, 2);
+      __builtin_prefetch(reinterpret_cast<const void*>(from + (uintptr_t(at + i) * uintptr_t(step) + c) * 4), 0, 2);
 }
 inline void transpose(const float* from, int64_t step, int64_t rows, int64_t width, float* to) {
   for (int64_t r = 0; r < rows; r += kFloats)
@@ -402,7 +402,7 @@ void attend_in_blocks(const Exec& exec, const AttentionForward& a) {
   if (where_they_are && longest <= kFewQueries && count) {  // as many items as threads
     const int64_t groups = std::min(a.heads, (exec.threads() + count - 1) / count);
     together = (a.heads + groups - 1) / groups;
-    far = a.keys * (a.key_stride + a.value_stride) * int64_t(sizeof(T)) > int64_t(1) << 24;
+    far = double(a.keys) * (double(a.key_stride) + double(a.value_stride)) * sizeof(T) > 1 << 24;
   }
   const int64_t items = (a.heads + together - 1) / together * count;
   each(exec, items, a.cost(items), AttendBlock<T>{{a}, blocks, exec, together, far});

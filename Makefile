@@ -127,7 +127,7 @@ size:
 # Compiles the GPU kernels, and checks the bindings in their GPU form, where there is a CUDA compiler; no GPU is needed.
 cuda: $(VENV)/torch
 	@command -v nvcc >/dev/null || { echo "no nvcc: the CUDA sources were not compiled"; exit 0; }; \
-	torch=$$($(BIN)/python -c "import torch.utils.cpp_extension as e; print(' '.join('-I' + p for p in e.include_paths()))"); \
+	torch=$$($(BIN)/python -c "import sysconfig, torch.utils.cpp_extension as e; print(*('-I' + p for p in [*e.include_paths(), sysconfig.get_paths()['include']]))"); \
 	toolkit=$$(nvcc --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#$$ _HERE_=\(.*\)bin$$/\1/p' | head -1); \
 	for source in csrc/cuda/*.cu examples/own_operator/*.cu; do \
 	  echo "nvcc $$source"; nvcc -c -arch=sm_90 -std=c++20 -O3 -Icsrc -Iexamples/own_operator $$torch $$source -o /dev/null || exit 1; \

@@ -12,6 +12,7 @@ import argparse
 import ast
 import copy
 import gc
+import importlib.util
 import os
 import re
 import signal
@@ -252,7 +253,7 @@ def build() -> None:
         running.append(subprocess.Popen(["g++", "-c", *flags, source, "-o", folder / f"{source.stem}.o"]))
     if any(process.wait() for process in running):
         sys.exit("the operators were not built")
-    libraries = [f"-L{path}" for path in extension.library_paths()] + ["-lc10", "-ltorch_cpu", "-ltorch"]
+    libraries = [f"-L{path}" for path in extension.library_paths()] + "-lc10 -ltorch_cpu -ltorch -ltorch_python".split()
     command = ["g++", "-shared", "-fopenmp", *folder.glob("*.o"), *libraries, "-o", folder / "_C.so"]
     subprocess.run(command, check=True)
 
@@ -271,11 +272,12 @@ def run(kind: str, only: str, listed: bool) -> int:
     os.chdir(ROOT)
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     if kind == "compiled":
-        import torch
+        import torch  # noqa: F401: the library needs torch's
 
         build()
-        loaded = torch.ops.load_library
-        torch.ops.load_library = lambda path: loaded(str(ROOT / "build/mutate/_C.so"))
+        # what the package finds when it is imported
+        spec = importlib.util.spec_from_file_location("torch_lod._C", ROOT / "build/mutate/_C.so")
+        sys.modules["torch_lod._C"] = importlib.util.module_from_spec(spec)
     import pytest  # noqa: F401
     import samples
     import torch

@@ -25,8 +25,7 @@ from .dynamo import compiling, whole_number
 from .validate import level_names_of
 
 _HOST = torch.device("cpu")
-_keep_structure, _join_lods = torch.ops.torch_lod.keep_structure.default, torch.ops.torch_lod.join_lods.default
-_take_runs = torch.ops.torch_lod.take_runs.default
+_keep_structure, _join_lods, _take_runs = map(ops.called, ("keep_structure", "join_lods", "take_runs"))
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 

@@ -78,7 +78,7 @@ def build(folder: Path, checks: list[str]) -> Path:
             (tree / part).symlink_to(ROOT / part)
     target, linked = tree / "torch_lod/_C.so", folder / "_C.so"
     if not linked.exists() or any(path.stat().st_mtime > linked.stat().st_mtime for path in objects):
-        libraries = [f"-L{path}" for path in library_paths()] + ["-lc10", "-ltorch_cpu", "-ltorch"]
+        libraries = [f"-L{path}" for path in library_paths()] + "-lc10 -ltorch_cpu -ltorch -ltorch_python".split()
         subprocess.run([CXX, "-shared", "-fopenmp", *checks, *objects, *libraries, "-o", linked], check=True)
     shutil.copy(linked, target)
     return tree

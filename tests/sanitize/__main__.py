@@ -64,7 +64,7 @@ def build(folder: Path, short: bool) -> Path:
     sources = sorted((ROOT / "csrc").glob("*.cpp"), key=lambda path: -path.stat().st_size)  # the longest first
     with ThreadPoolExecutor(JOBS) as pool:
         objects = [*pool.map(compiled, sources)]
-    libraries = [f"-L{path}" for path in extension.library_paths()] + ["-lc10", "-ltorch_cpu", "-ltorch"]
+    libraries = [f"-L{path}" for path in extension.library_paths()] + "-lc10 -ltorch_cpu -ltorch -ltorch_python".split()
     target = tree / "torch_lod/_C.so"
     subprocess.run([CXX, "-shared", "-fopenmp", *CHECKS, *objects, *libraries, "-o", target], check=True)
     return tree

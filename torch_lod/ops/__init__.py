@@ -15,6 +15,7 @@ from .chain import *
 from .ctc import *
 from .edit import *
 from .library import COMPILED as COMPILED
+from .library import called as called
 from .normalize import *
 from .order import *
 from .recurrence import *

@@ -2,13 +2,14 @@
 """Loads the compiled operators, or registers their compositions under the same schemas; makes them Python functions."""
 
 import functools
+import importlib
 import inspect
 import os
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch._library.effects import EffectType
@@ -21,18 +22,16 @@ from . import signals as signals  # registers what kernels ask
 _PACKAGE = Path(__file__).parent.parent
 
 
-def _load() -> tuple[str, str] | None:
-    """Loads the extension. Returns None, or why it could not be loaded and how to fix it."""
+def _load() -> Any:
+    """The extension; or why it could not be loaded and how to fix it."""
     if os.environ.get("TORCH_LOD_COMPOSED") == "1":
         return "TORCH_LOD_COMPOSED=1 switches them off", "unset it"
-    why = f"they were never built in {_PACKAGE}"
-    for library in sorted(_PACKAGE.glob("_C*.so")):
-        try:
-            torch.ops.load_library(library)
-            return None
-        except OSError as error:
-            cause = str(error.__cause__ or error).splitlines()[0]
-            why = f"they were built for another torch than {torch.__version__} ({cause})"
+    try:
+        return importlib.import_module("torch_lod._C")
+    except ModuleNotFoundError:
+        why = f"they were never built in {_PACKAGE}"
+    except ImportError as error:
+        why = f"they were built for another torch than {torch.__version__} ({str(error).splitlines()[0]})"
     checkout = (_PACKAGE.parent / "csrc/library.cpp").is_file()
     where = f"-e {_PACKAGE.parent}" if checkout else "<a checkout of torch_lod>"
     return why, f"with a C++ compiler, pip install --no-build-isolation {where}"
@@ -50,16 +49,16 @@ def _warn(why: str, remedy: str) -> None:
     warnings.warn_explicit(text, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno)
 
 
-_missing = _load()
+_C = _load()
 #: Whether the compiled operators are in use.
-COMPILED = _missing is None
+COMPILED = not isinstance(_C, tuple)
 #: Keeps the registrations alive.
 _library = torch.library.Library("torch_lod", "FRAGMENT" if COMPILED else "DEF")
-if _missing is None:
+if COMPILED:
     composed.beside_kernels(_library)
 else:
     composed.in_place_of_kernels(_library, schemas.read())
-    _warn(*_missing)
+    _warn(*_C)
 # compiled code would leave out an operator that returns nothing
 _library._register_effectful_op("torch_lod::watch_structure", EffectType.ORDERED)
 
@@ -80,6 +79,13 @@ def _on_one_device(mode, func, *args):
 _F = TypeVar("_F", bound=Callable)
 _peek = torch._C._functorch.peek_interpreter_stack
 _is_compiling = torch.compiler.is_compiling
+_in_dynamo = torch.compiler.is_dynamo_compiling
+
+
+def called(name: str) -> Callable[..., Any]:
+    """The operator `name` for eager code: Dynamo cannot trace it, and takes torch.ops.torch_lod."""
+    torchs = getattr(torch.ops.torch_lod, name).default
+    return _C.function(name, torchs) if COMPILED else torchs
 
 
 def _may_record(arguments) -> bool:
@@ -97,7 +103,7 @@ def operator(stub: _F) -> _F:
     composition, made of torch operators, runs instead.
     """
     name, signature = stub.__name__, inspect.signature(stub)
-    compiled = getattr(torch.ops.torch_lod, name).default
+    torchs, direct = getattr(torch.ops.torch_lod, name).default, called(name)
     composition = composed.COMPOSITIONS[name]
     recorded = not COMPILED and name in composed.RECORDED
 
@@ -108,7 +114,7 @@ def operator(stub: _F) -> _F:
         if recorded and not _is_compiling() and _may_record((*args, *kwargs.values())):
             return composition(*args, **kwargs)
         try:
-            return compiled(*args, **kwargs)
+            return torchs(*args, **kwargs) if _in_dynamo() else direct(*args, **kwargs)
         except RuntimeError:
             signature.bind(*args, **kwargs)  # raises the TypeError of a wrong Python call
             raise

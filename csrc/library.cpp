@@ -54,21 +54,25 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) 
 
 // Runs of elements of a level that has `elements`: starts[s] is the first of run s, and lengths[s] how many they are.
 // If there are offsets `within`, run s is one of segment s, and starts[s] counts from its first element, where it is
-// without starts. With the levels below, and what they come to:
+// without starts; without lengths, it is the first (or the last) `most` elements of segment s, or all of a shorter one.
+// With the levels below, and what they come to:
 //   the offsets of the runs, those of every level below and, where there is any, the offsets of the runs in rows;
 //   the first row of every run;
 //   [rows, longest run, longest sequence of the first level below, ...].
 using RunsTaken = std::tuple<std::vector<Tensor>, Tensor, std::vector<int64_t>>;
 constexpr int64_t kMostTaken = int64_t(1) << 62;
 
-RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const Tensor& lengths, int64_t elements,
-                    bool kept, const OptionalTensor& given) {
+RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const OptionalTensor& lengths,
+                    int64_t elements, bool kept, const OptionalTensor& given, int64_t most, bool last) {
   const char* op = "take_runs";
   const c10::InferenceMode no(false);  // a LoD outlives the mode that it was made in
   TORCH_CHECK_VALUE(0 <= elements && elements < kMostTaken, op, ": expected elements in [0, 2**62), got ", elements);
-  check_index(op, "lengths", lengths, c10::kCPU);
-  const int64_t n = lengths.size(0);
   TORCH_CHECK_TYPE(starts || given, op, ": expected starts where there is no within, got None");
+  TORCH_CHECK_TYPE(lengths || (given && !starts), op, ": expected lengths where there are starts, got None");
+  TORCH_CHECK_VALUE(lengths || most >= 0, op, ": expected most >= 0 where there are no lengths, got ", most);
+  if (lengths) check_index(op, "lengths", *lengths, c10::kCPU);
+  else check_offsets_kind(op, *given, c10::kCPU, "within");
+  const int64_t n = lengths ? lengths->size(0) : given->size(0) - 1;
   if (starts) {
     check_index(op, "starts", *starts, c10::kCPU);
     TORCH_CHECK_VALUE(starts->size(0) == n, op, ": expected one of starts per run, ", n, ", got ", starts->size(0));
@@ -90,7 +94,7 @@ RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const T
     TORCH_CHECK_VALUE(given->size(0) == n + 1, op, ": expected within with ", n + 1, " offsets, got ", given->size(0));
     within = checked_offsets(op, *given, elements, "within", "the elements");
   }
-  const Tensor begin = new_longs(n), given_starts = readable(starts), given_lengths = lengths.contiguous();
+  const Tensor begin = new_longs(n), given_starts = readable(starts), given_lengths = readable(lengths);
   std::vector<Tensor> taken{new_longs(n + 1)};
   Tensor cuts = taken[0];
   auto *first = begin.mutable_data_ptr<int64_t>(), *cut = cuts.mutable_data_ptr<int64_t>();
@@ -103,10 +107,15 @@ RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const T
   int64_t count[part];
   for (int64_t low = 0; low < n; low += part) {
     const int64_t m = std::min(part, n - low), *in = of ? of + low : nullptr;
-    if (starts) std::memcpy(first + low, given_starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
-    else std::fill_n(first + low, m, 0);
-    std::memcpy(count, given_lengths.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
-    const Reach reach = LOD_PICK(reach_of_runs)(first + low, count, in, m, elements);
+    Reach reach{true, 0};
+    if (lengths) {
+      if (starts) std::memcpy(first + low, given_starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
+      else std::fill_n(first + low, m, 0);
+      std::memcpy(count, given_lengths.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
+      reach = LOD_PICK(reach_of_runs)(first + low, count, in, m, elements);
+    } else {
+      reach.longest = LOD_PICK(parts_of)(in, first + low, count, m, most, last);
+    }
     for (int64_t i = 0; !reach.fits && i < m; ++i) {
       const int64_t room = in ? in[i + 1] - in[i] : elements, start = first[low + i];
       TORCH_CHECK_INDEX(count[i] >= 0 && count[i] <= room && start >= 0 && start <= room - count[i], op,
@@ -235,8 +244,9 @@ void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart
 }
 
 using CheckLod = Call<"check_lod", std::vector<int64_t>(at::TensorList offsets, int64_t rows, bool kept)>;
-using TakeRuns = Call<"take_runs", RunsTaken(at::TensorList levels, const OptionalTensor& starts, const Tensor& lengths,
-                                             int64_t elements, bool kept, const OptionalTensor& within)>;
+using TakeRuns =
+    Call<"take_runs", RunsTaken(at::TensorList levels, const OptionalTensor& starts, const OptionalTensor& lengths,
+                                int64_t elements, bool kept, const OptionalTensor& within, int64_t most, bool last)>;
 using JoinLods = Call<"join_lods", LodsJoined(at::TensorList levels, int64_t depth, bool kept)>;
 using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
 using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart)>;

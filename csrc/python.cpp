@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "torch_lod/memory.h"
+
 namespace lod {
 namespace {
 
@@ -197,8 +199,20 @@ PyObject* function(PyObject*, PyObject* const* given, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+bool may_be_read(const at::Tensor& t) { return t.layout() == at::kStrided && !t.is_nested() && has_memory(t); }
+
+// Whether all tensors among the arguments are dense and have memory behind them.
+PyObject* have_memory(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (THPVariable_Check(given[i]) && !may_be_read(THPVariable_Unpack(given[i]))) Py_RETURN_FALSE;
+  Py_RETURN_TRUE;
+  END_HANDLE_TH_ERRORS
+}
+
 PyMethodDef methods[] = {
     {"function", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&function)), METH_FASTCALL, nullptr},
+    {"have_memory", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&have_memory)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef module{PyModuleDef_HEAD_INIT, "torch_lod._C", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};

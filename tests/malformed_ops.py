@@ -255,6 +255,22 @@ SIZES = {
         r"the last of levels\[0\] to equal the 2 rows of the next level, got 1",
     ),
     "join_lods-sum": (lambda: join_lods([ints(0, 2**62)] * 2), "add up to less than 2\\*\\*63"),
+    "take_runs-no-lengths": (
+        lambda: torch.ops.torch_lod.take_runs([], ints(0), None, 3),
+        "lengths where there are starts, got None",
+    ),
+    "take_runs-no-most": (
+        lambda: torch.ops.torch_lod.take_runs([], None, None, 3, within=ints(0, 3)),
+        "most >= 0 where there are no lengths, got -1",
+    ),
+    "take_runs-parts": (
+        lambda: torch.ops.torch_lod.take_runs([], None, None, 3, within=ints(0, 4), most=1),
+        "last of within to equal the 3 rows of the elements",
+    ),
+    "take_runs-no-parts": (
+        lambda: torch.ops.torch_lod.take_runs([], None, None, 3, within=ints(), most=1),
+        "within with at least 1 entry",
+    ),
     "take_runs-starts": (lambda: take_runs(starts=ints(1, 4)), r"within \[0, 3\), got 1 elements from 4 at index 1"),
     "take_runs-length": (lambda: take_runs(lengths=ints(2, -1)), r"within \[0, 3\), got -1 elements from 0 at index 1"),
     "take_runs-wraps": (lambda: take_runs(lengths=ints(2**63 - 1, 2)), r"within \[0, 3\)"),

@@ -218,6 +218,26 @@ def test_rows_of_runs_within_segments(taken):
         assert torch.equal(tl.ops.gather_runs(x, begin, offsets[0], len(want)), want)
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("most", [0, 1, 2, 3, 2**63 - 1])
+@pytest.mark.parametrize("levels", [[], [torch.tensor([0, 2, 2, 5, 6, 9, 9, 9, 10, 11])]], ids=len)
+def test_parts_of_segments_are_runs_of_limited_lengths(levels, most, last):
+    cut = torch.tensor([0, 3, 3, 5, 9])
+    lengths = cut.diff().clamp(max=most)
+    starts = cut.diff() - lengths if last else None
+    wanted = torch.ops.torch_lod.take_runs(levels, starts, lengths, 9, True, cut)
+    found = torch.ops.torch_lod.take_runs(levels, None, None, 9, True, cut, most, last)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+def test_parts_of_many_segments():
+    lengths = torch.arange(5000) % 7
+    x = tl.from_lengths(torch.arange(float(lengths.sum())), [lengths])
+    for part, rows in ((x.head(3), [t[:3] for t in x.sequences()]), (x.tail(3), [t[-3:] for t in x.sequences()])):
+        assert torch.equal(part.values(), torch.cat(rows))
+        assert torch.equal(part.lengths(), lengths.clamp(max=3)) and part.max_length() == 3
+
+
 def test_runs_counted_within_their_own_segments():
     inner, cut = torch.tensor([0, 2, 2, 5, 6, 9]), torch.tensor([0, 3, 3, 5])
     starts, lengths = torch.tensor([1, 0, 0]), torch.tensor([2, 0, 1])

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from . import ops
 from .dynamo import compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, no_memory, public, shown
+from .errors import LoDTypeError, LoDValueError, border, no_memory, public, shown, without_policy
 from .lod import LoD
 from .partition import computed_there, uploaded_map, uploaded_runs
-from .tensor import LoDTensor, made, values_of
+from .tensor import LoDTensor, made, rows_of, values_of
 from .torch_rules import chain
 from .validate import host_integers, integers_to_copy, sums, whole, with_memory
 
@@ -421,7 +421,7 @@ def all_lod(xs) -> list[LoDTensor]:
     return list(xs)
 
 
-@public
+@border(policy=False)
 def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) -> LoDTensor:
     """Joins LoDTensors.
 
@@ -444,15 +444,15 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) ->
         xs[0].lod.agreed(x.lod)
     if dim in (0, -xs[0].dim()):
         raise LoDValueError("expected a dim of the rows along features, got dim 0")
-    return made(torch.cat([x.values() for x in xs], dim), xs[0].lod)
+    return made(torch.cat([rows_of(x) for x in xs], dim), xs[0].lod)
 
 
 def joined(xs: list[LoDTensor]) -> LoDTensor:
     """One batch after another."""
-    parts = [x.values() for x in xs]
-    _of_one_shape(parts)
-    lod = chain([x.lod for x in xs])
-    return made(torch.cat(parts), lod)
+    with without_policy():
+        parts = [rows_of(x) for x in xs]
+        _of_one_shape(parts)
+        return made(torch.cat(parts), chain([x._lod for x in xs]))
 
 
 def _of_one_shape(rows: list[Tensor]) -> None:
@@ -463,15 +463,15 @@ def _of_one_shape(rows: list[Tensor]) -> None:
 
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
-    """Sequence i of level k of the result is sequence i of every x, one after another."""
-    counts = [x.num_sequences(k) for x in xs]
+    """Sequence i of level k of the result is sequence i of every x, one after another. Without the policy table."""
+    counts = [x._lod.levels[k].shape[0] - 1 for x in xs]
     if not all(holds(count == counts[0]) for count in counts):
         raise LoDValueError(f"expected equally many sequences, got {counts}")
     for x in xs[1:] if k else ():
         outer, other = xs[0].lod.outer(k), x.lod.outer(k)
         assert outer is not None and other is not None
         outer.agreed(other)
-    parts = [x.values() for x in xs]
+    parts = [rows_of(x) for x in xs]
     _of_one_shape(parts)
     lod = xs[0].lod
     if k == lod.depth - 1:
@@ -481,8 +481,8 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
         own, *inner = chain([x.lod for x in xs]).take(k, order)[0].levels
         below = [own[:: len(xs)].contiguous(), *inner]
     dtype = functools.reduce(torch.promote_types, (t.dtype for t in parts))
-    offsets = [x.lod.row_offsets_at(k, t.device) for x, t in zip(xs, parts, strict=True)]
-    rows = _concat([(t.to(dtype), cuts) for t, cuts in zip(parts, offsets, strict=True)])
+    parts = [t if t.dtype == dtype else t.to(dtype) for t in parts]
+    rows = _concat([(t, x.lod.row_offsets_at(k, t.device)) for x, t in zip(xs, parts, strict=True)])
     return made(rows, LoD.checked("offsets", [*lod.levels[:k], *below], lod.level_names))
 
 

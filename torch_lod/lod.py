@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import ops
-from .dynamo import compiling, failing, holds, symbols, whole_number
+from .dynamo import compiling, failing, holds, whole_number
 from .errors import LoDIndexError, LoDTypeError, LoDValueError, border, named, public, shown
 from .ops.composed.rows import levels_of_runs
 from .partition import Partition, Runs, uploaded_runs
@@ -49,8 +49,7 @@ class LoD(Partition):
         TypeError: for anything but integers.
     """
 
-    __slots__ = ("__weakref__", "level_names")
-    level_names: tuple[str | None, ...] | None
+    __slots__ = ()
 
     @public
     def __init__(self, offsets, *, level_names=None):
@@ -67,17 +66,6 @@ class LoD(Partition):
         if report[0]:
             raise LoDValueError(f"{_complaint(what, by_length, *report, depth=len(levels))}")
         self._put(levels, report[2:], report[1], level_names_of(names, len(levels)))
-
-    def _put(self, levels, longest, rows: int, names) -> "LoD":
-        put = object.__setattr__
-        put(self, "level_names", names)
-        put(self, "counted", ())
-        put(self, "_rows", rows)
-        put(self, "levels", tuple(levels))
-        put(self, "_longest", longest)
-        put(self, "_symbols", None if compiling() or longest is None else symbols((rows, *longest), levels))
-        put(self, "_cache", {})
-        return self
 
     def _trace(self, what: str, levels, names, rows: int) -> None:
         """For offsets made in a graph: the rules are asserted, and the longest lengths are computed only on request."""
@@ -317,6 +305,16 @@ class LoD(Partition):
         k, j = self.locate(path)
         return self.cut(k, j, j + 1)[0]
 
+    def part(self, k: int, most: int, last: bool) -> tuple["LoD", Runs]:
+        """The first (or the last) `most` elements of every sequence of level k, with the levels below; and their rows."""
+        offsets = self.levels[k]
+        if compiling():
+            lengths = self.row_lengths_at(k) if k + 1 == self.depth else offsets.diff()
+            taken = lengths.clamp(max=most)
+            return self.runs(k, lengths - taken if last else None, taken, within=True)
+        below, elements = self.levels[k + 1 :], self.elements_at(k)
+        return self._taken(k, *_take_runs(below, None, None, elements, True, offsets, most, last))
+
     @public
     def runs(self, k: int, starts, lengths, all_of_it: bool = False, within: bool = False) -> tuple["LoD", Runs]:
         """New sequences of level k, runs of elements of that level, with the levels below; and the rows of these. Starts
@@ -346,7 +344,8 @@ class LoD(Partition):
     def _taken(self, k: int, levels: list[Tensor], begin: Tensor, report) -> tuple["LoD", Runs]:
         """A LoD of sequences of level k, of which take_runs gave the levels and, at the end, the offsets in rows; and its
         report or, where a graph is made, the number of rows, -1 if it is not known."""
-        names, runs, levels = self._names_of(range(k, self.depth)), Runs(begin, levels[-1]), levels[: self.depth - k]
+        runs, levels = Runs(begin, levels[-1]), levels[: len(self.levels) - k]
+        names = None if self.level_names is None else self.level_names[k:]
         if compiling():
             lod = LoD.checked("offsets", levels, names, report)
         else:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from . import ops
 from .devices import PINNED, capturing, kept, upload, usable
-from .dynamo import compiling, whole_number
+from .dynamo import compiling, symbols, whole_number
 from .validate import level_names_of
 
 _HOST = torch.device("cpu")
@@ -77,7 +77,7 @@ def uploaded_runs(runs: Runs, rows: Tensor, taken: int) -> Runs:
 class Partition:
     """The part of `LoD` that operators use."""
 
-    __slots__ = ("_cache", "_longest", "_rows", "_symbols", "counted", "levels")
+    __slots__ = ("__weakref__", "_cache", "_longest", "_rows", "_symbols", "counted", "level_names", "levels")
     levels: tuple[Tensor, ...]
     _rows: int
     #: Per level the longest length; None if a graph made the LoD and it has not been asked for.
@@ -87,8 +87,24 @@ class Partition:
     _cache: dict
     #: Bool masks (rows, ...): the rows that count in a mean. None but in the LoD of losses.
     counted: tuple[Tensor, ...]
-    #: Of LoD.
-    level_names: Any
+    #: A name per level, None for a level without one; None where no level has one.
+    level_names: tuple[str | None, ...] | None
+
+    def _put(self, levels, longest, rows: int, names) -> Any:
+        """Sets everything, of an object that has nothing yet."""
+        levels = tuple(levels)
+        if compiling():
+            made = {"_rows": rows, "levels": levels, "_longest": longest, "_symbols": None, "_cache": {}}
+            for name, value in {"level_names": names, "counted": (), **made}.items():
+                object.__setattr__(self, name, value)
+            return self
+        cls = type(self)
+        object.__setattr__(self, "__class__", Partition)  # which may be assigned to
+        self.level_names, self.counted, self._rows, self.levels, self._longest = names, (), rows, levels, longest
+        self._symbols = None if longest is None else symbols((rows, *longest), levels)
+        self._cache = {}
+        self.__class__ = cls
+        return self
 
     @property
     def rows(self) -> int:

@@ -255,9 +255,8 @@ class LoDTensor(PaddleMethods, Rows):
     def _part(self, k: int, last: bool) -> "LoDTensor":
         if type(k) is not int or not 0 <= k < 2**63:
             raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
-        lod, own = self._lod, self.lod_level - 1
-        taken = (lengths := lod.row_lengths_at(own)).clamp(max=k)
-        inner, runs = lod.runs(own, lengths - taken if last else None, taken, within=True)
+        lod = self._lod
+        inner, runs = lod.part(lod.depth - 1, k, last)
         return moved(self, lod.under(inner), runs)
 
     @public
@@ -566,7 +565,8 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
     with without_policy():
         rows = rows_of(x)
         if isinstance(source, Runs):
-            return made(ops.gather_runs(rows, *uploaded_runs(source, rows, lod.rows), lod.rows), lod)
+            starts, offsets = source if rows.is_cpu else uploaded_runs(source, rows, lod.rows)
+            return made(ops.gather_runs(rows, starts, offsets, lod.rows), lod)
         return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0])), lod)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import ops
 from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError, shown, without_policy
 from .ops.check import stands_in, too_few_bytes
@@ -108,7 +109,7 @@ def _from_tensor(what: str, data: Tensor) -> Tensor:
 def with_memory(*values) -> None:
     """ValueError if there is a tensor whose storage is too small for it, as one is that was freed or resized: torch's own
     functions read it all the same. Raw operators check their arguments; functions made of torch's call this."""
-    if compiling() or not any(isinstance(t, Tensor) for t in values):
+    if compiling() or ops.have_memory(*values):
         return
     with without_policy():
         for t in values:

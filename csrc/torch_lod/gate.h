@@ -18,21 +18,14 @@
 #include <vector>
 
 #include "torch_lod/each_level.h"
+#include "torch_lod/memory.h"
 
 namespace lod {
 
-using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 // -- every tensor
 
-// A storage that was resized under a tensor must not be read, nor copied from.
-inline bool has_memory(const Tensor& t) {
-  if (t.numel() == 0 || t.is_meta()) return true;
-  int64_t end = t.storage_offset() + 1;
-  for (int64_t d = 0; d < t.dim(); ++d) end += (t.size(d) - 1) * t.stride(d);
-  return t.has_storage() && t.storage().nbytes() / t.element_size() >= size_t(end);
-}
 inline bool passes(const Tensor& t) { return t.defined() && t.layout() == at::kStrided && has_memory(t); }
 // Whether t is a tensor of its own, and not what a tracer or a transform puts in the place of one.
 inline bool is_in_memory(const Tensor& t) {

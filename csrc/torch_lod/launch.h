@@ -191,6 +191,18 @@ inline Reach reach_of_runs(const int64_t* starts, const int64_t* lengths, const 
   return {!outside, longest};
 }
 
+// Runs of the first (or the last) `most` elements of segments, and all of shorter ones; the longest.
+inline int64_t parts_of(const int64_t* within, int64_t* starts, int64_t* lengths, int64_t n, int64_t most, bool last) {
+  int64_t longest = 0;
+  for (int64_t s = 0; s < n; ++s) {
+    const int64_t room = within[s + 1] - within[s], count = room < most ? room : most;
+    lengths[s] = count;
+    starts[s] = last ? room - count : 0;
+    longest = count > longest ? count : longest;
+  }
+  return longest;
+}
+
 constexpr int64_t kGrain = 32768;  // elements worth waking another thread for
 
 template <class F>

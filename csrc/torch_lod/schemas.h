@@ -10,8 +10,8 @@ names = str op, str name='row_offsets', str of='values'
 watch_structure(Tensor structure, Tensor? offsets, str rule, int rows, int own, int option, {names}) -> ()
 check_errors(bool wait=True) -> ()
 rank_by_length(Tensor offsets) -> Tensor
-taken = Tensor[] levels, Tensor? starts, Tensor lengths, int elements
-take_runs({taken}, bool kept=False, Tensor? within=None) -> (Tensor[], Tensor, int[])
+taken = Tensor[] levels, Tensor? starts, Tensor? lengths, int elements, bool kept=False
+take_runs({taken}, Tensor? within=None, int most=-1, bool last=False) -> (Tensor[], Tensor, int[])
 join_lods(Tensor[] levels, int depth, bool kept=False) -> (Tensor[], int[])
 
 # rows

@@ -16,6 +16,7 @@ from .ctc import *
 from .edit import *
 from .library import COMPILED as COMPILED
 from .library import called as called
+from .library import have_memory as have_memory
 from .normalize import *
 from .order import *
 from .recurrence import *

@@ -76,6 +76,13 @@ def _on_one_device(mode, func, *args):
         return func(*(a.to(device) if isinstance(a, torch.Tensor) else a for a in args))
 
 
+def _unknown(*values) -> bool:
+    return False
+
+
+#: Whether all tensors among the arguments are dense and have memory behind them; False where it has to be looked at.
+have_memory: Callable[..., bool] = _C.have_memory if COMPILED else _unknown
+
 _F = TypeVar("_F", bound=Callable)
 _peek = torch._C._functorch.peek_interpreter_stack
 _is_compiling = torch.compiler.is_compiling

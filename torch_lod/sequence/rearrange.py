@@ -79,7 +79,7 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     s = along(x, level)
     offsets = s.lod.levels[s.k]
     count = offsets.numel() - 1
-    begin, taken = (_per_sequence(name, t, count) for name, t in (("offset", offset), ("length", length)))
+    begin, taken = _per_sequence("offset", offset, count), _per_sequence("length", length, count)
 
     def check():
         room = offsets.diff()

@@ -134,13 +134,22 @@ def levels_of_runs(levels, starts, lengths, count) -> tuple[list[torch.Tensor], 
 
 
 @composition
-def take_runs(levels, starts, lengths, elements, kept=False, within=None):
-    op, host, most = "take_runs", torch.device("cpu"), 2**62
-    if not 0 <= elements < most:
+def take_runs(levels, starts, lengths, elements, kept=False, within=None, most=-1, last=False):
+    op, host, limit = "take_runs", torch.device("cpu"), 2**62
+    if not 0 <= elements < limit:
         raise ValueError(f"{op}: expected elements in [0, 2**62), got {elements}")
-    check.index(op, "lengths", lengths, host)
     if starts is None and within is None:
         raise TypeError(f"{op}: expected starts where there is no within, got None")
+    if lengths is None and (within is None or starts is not None):
+        raise TypeError(f"{op}: expected lengths where there are starts, got None")
+    if lengths is None and most < 0:
+        raise ValueError(f"{op}: expected most >= 0 where there are no lengths, got {most}")
+    if lengths is None:
+        check.offsets_kind(op, within, host, "within")
+        check.offsets(op, within, elements, "within", "the elements")
+        lengths = within.diff().clamp(max=most)
+        starts = within.diff() - lengths if last else None
+    check.index(op, "lengths", lengths, host)
     starts = torch.zeros_like(lengths) if starts is None else starts
     check.index(op, "starts", starts, host)
     if starts.shape != lengths.shape:
@@ -153,7 +162,7 @@ def take_runs(levels, starts, lengths, elements, kept=False, within=None):
             raise ValueError(f"{op}: expected {name} with {rows + 1} offsets, got {len(level)}")
         check.offsets(op, level, -1, name)
         rows = int(level[-1])
-        if rows >= most:
+        if rows >= limit:
             raise ValueError(f"{op}: expected {name} to end below 2**62, got {rows}")
     room = torch.full_like(lengths, elements)
     if within is not None:
@@ -170,12 +179,12 @@ def take_runs(levels, starts, lengths, elements, kept=False, within=None):
         )
     if within is not None:
         starts = starts + within[:-1]
-    if sum(lengths.tolist()) >= most:
+    if sum(lengths.tolist()) >= limit:
         raise ValueError(f"{op}: expected lengths that add up to less than 2**62, got more")
     with torch.inference_mode(False):
         levels, starts, lengths = [t.clone() for t in levels], starts.clone(), lengths.clone()
         made, begin, taken = levels_of_runs(levels, starts, lengths, lambda _, taken: int(taken[-1]))
-    if sum(taken.diff().tolist()) >= most:
+    if sum(taken.diff().tolist()) >= limit:
         raise ValueError(f"{op}: expected fewer than 2**62 rows, got more")
     longest = [int(level.diff().max()) if len(level) > 1 else 0 for level in made]
     return [*made, *([taken] if levels else [])], begin, [int(taken[-1]), *longest]

@@ -327,7 +327,10 @@ bool nothing_moves(const Tensor& x, const Tensor& starts, const Tensor& offsets)
       !is_in_memory(offsets) || !starts.is_cpu() || !starts.is_contiguous() || !known_to_cut(offsets, x.size(0)))
     return false;
   const auto *from = starts.const_data_ptr<int64_t>(), *cuts = offsets.const_data_ptr<int64_t>();
-  return std::memcmp(from, cuts, size_t(starts.numel()) * sizeof(int64_t)) == 0;
+  const int64_t n = starts.numel(), there = x.size(0);
+  const Known* first = known(starts);
+  if (!first) return std::memcmp(from, cuts, size_t(n) * sizeof(int64_t)) == 0;
+  return first->lie(*known(offsets), there, 1, [&] { return LOD_PICK(lie_of_runs)(from, cuts, n, 1, there); }).same;
 }
 
 // -- segment_concat: every segment, and behind its rows those of the other segment

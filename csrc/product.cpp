@@ -10,8 +10,8 @@ int64_t packed_size(int64_t n, int64_t k) {
   return LOD_PICK(packed_size<T>)(n, k);
 }
 template <class T>
-void pack(const PackArguments<T>& a) {
-  LOD_PICK(pack<T>)(a);
+void pack(const CpuExec& exec, const PackArguments<T>& a) {
+  LOD_PICK(pack<T>)(exec, a);
 }
 template <class T>
 void multiply(const CpuExec& exec, const Product<T>& p) {
@@ -24,7 +24,7 @@ void multiply_transposed(const CpuExec& exec, const TransposedProduct<T>& p) {
 
 #define LOD_PRODUCTS_OF(T)                                                                                             \
   template int64_t packed_size<T>(int64_t, int64_t);                                                                   \
-  template void pack<T>(const PackArguments<T>&);                                                                      \
+  template void pack<T>(const CpuExec&, const PackArguments<T>&);                                                      \
   template void multiply<T>(const CpuExec&, const Product<T>&);                                                        \
   template void multiply_transposed<T>(const CpuExec&, const TransposedProduct<T>&);
 LOD_PRODUCTS_OF(float)

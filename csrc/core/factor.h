@@ -48,7 +48,7 @@ class Factor {
     if (uses <= 1 && rows <= kFew) return;
     visit_products(right, [&]<class T>(Type<T>) {
       packed_ = at::empty({packed_size<T>(right.size(1), right.size(0))}, right.options());
-      pack<T>(packing<T>(packed_.mutable_data_ptr<T>()));
+      pack<T>(kCpu, packing<T>(packed_.mutable_data_ptr<T>()));
     });
   }
 

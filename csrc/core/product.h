@@ -60,7 +60,7 @@ bool has_products();
 template <class T>
 int64_t packed_size(int64_t n, int64_t k);
 template <class T>
-void pack(const PackArguments<T>&);
+void pack(const CpuExec&, const PackArguments<T>&);
 template <class T>
 void multiply(const CpuExec&, const Product<T>&);
 template <class T>

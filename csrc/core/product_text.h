@@ -117,11 +117,32 @@ void pack_panel(const PackArguments<T>& p, int64_t first, T* to) {
     }
   }
 }
+// Panels [first, last). Rows that lie far apart are read once for all of them, and asked for in time.
 template <class T>
-void pack(const PackArguments<T>& p) {
-  constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
-  T* to = p.to;
-  for (int64_t first = 0; first < p.n; first += kPanel, to += kPanel * p.k) pack_panel(p, first, to);
+void pack_panels(const PackArguments<T>& p, int64_t first, int64_t last) {
+  constexpr int64_t kPanel = lod::LOD_LEVEL::kPanel<T>, kAhead = 16, line = 64;
+  const int64_t whole = std::min(last, p.n / kPanel), panel = kPanel * p.k;
+  for (int64_t k = 0; p.column_stride == 1 && first < whole && k < p.k; ++k) {
+    const T* from = p.from + k * p.row_stride + first * kPanel;
+    T* to = p.to + first * panel + k * kPanel;
+    const auto ahead = reinterpret_cast<uintptr_t>(from) + uintptr_t(kAhead * p.row_stride) * sizeof(T);
+    for (uintptr_t byte = 0; byte < uintptr_t(whole - first) * kPanel * sizeof(T); byte += line)
+      __builtin_prefetch(reinterpret_cast<const void*>(ahead + byte));
+    for (int64_t i = 0; i < whole - first; ++i) std::memcpy(to + i * panel, from + i * kPanel, kPanel * sizeof(T));
+  }
+  if (p.column_stride == 1) first = std::max(first, whole);
+  for (; first < last; ++first) pack_panel(p, first * kPanel, p.to + first * panel);
+}
+template <class T>
+void pack(const CpuExec& exec, const PackArguments<T>& p) {
+  constexpr int64_t kPanel = lod::LOD_LEVEL::kPanel<T>, kGroup = 4;
+  struct Work {
+    const PackArguments<T>& p;
+    int64_t panels;
+    void operator()(int64_t i) const { pack_panels(p, i * kGroup, std::min(panels, (i + 1) * kGroup)); }
+  };
+  const int64_t count = (p.n + kPanel - 1) / kPanel;
+  each(exec, (count + kGroup - 1) / kGroup, kGroup * kPanel * p.k, Work{p, count});
 }
 
 template <class T>

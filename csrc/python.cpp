@@ -3,14 +3,13 @@
 // kernel: it runs Python code, looks for the operator, and compares every argument with the schema. Here the operator
 // is known, and arguments are read by their kind.
 //
-// Where an argument is not of the plain kind (a subclass, a symbol, a keyword), or somebody looks on (a mode, a
-// tracer), the call goes torch's way, which also knows what to say of wrong arguments.
+// Where an argument is not of the plain kind (a subclass, a symbol, a keyword), or a mode looks on, the call goes
+// torch's way, which also knows what to say of wrong arguments.
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/jit/frontend/tracer.h>
 
 #include <string>
 #include <vector>
@@ -129,8 +128,7 @@ bool put(Stack& stack, const Parameter& to, PyObject* given) {
 }
 
 bool put_all(Stack& stack, const std::vector<Parameter>& parameters, PyObject* const* given, size_t count) {
-  if (count > parameters.size() || at::impl::torch_function_mode_enabled() || torch::jit::tracer::isTracing())
-    return false;
+  if (count > parameters.size() || at::impl::torch_function_mode_enabled()) return false;
   stack.reserve(parameters.size());
   for (size_t i = 0; i < count; ++i)
     if (!put(stack, parameters[i], given[i])) return false;

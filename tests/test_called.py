@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators called without torch's own way from Python: what is seen, returned and raised is the same."""
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import torch_lod as tl
 from torch_lod import ops
 
 pytestmark = pytest.mark.skipif(not ops.COMPILED, reason="compositions are called torch's way")
@@ -119,13 +121,16 @@ def test_a_trace_has_the_operator():
 
 
 def test_other_threads_run_meanwhile():
-    import threading
-
     done, go = [], threading.Event()
     thread = threading.Thread(target=lambda: (go.wait(), done.append(True)))
     thread.start()
-    x = tl.from_lengths(torch.randn(400_000, 4), [[400_000]])
-    go.set()
-    ops.called("segment_order")(x.values(), x.row_offsets(), False)
-    assert done  # within the one call
-    thread.join()
+    sort, x, offsets = ops.called("segment_order"), torch.randn(200_000, 1), torch.tensor([0, 200_000])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # no thread is made to stop for another one
+    try:
+        go.set()
+        sort(x, offsets, False)
+        assert done
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()

@@ -86,13 +86,9 @@ LOD_FN void put(const acc_t<T>* from, T* to) {
 // before that step is made. No row may be there.
 template <class T, int W>
 LOD_FN void ask_for(const void* base, int64_t row, int64_t width, int64_t u, int gates = 1) {
-#ifndef __CUDACC__
   if (!base) return;
   const auto at = reinterpret_cast<uintptr_t>(base) + uintptr_t(row * gates * width + u) * sizeof(T);
-  for (int64_t q = 0; q < gates; ++q)
-    for (int64_t byte = 0; byte < W * int64_t(sizeof(T)); byte += 64)
-      __builtin_prefetch(reinterpret_cast<const void*>(at + uintptr_t(q * width) * sizeof(T) + uintptr_t(byte)), 0, 2);
-#endif
+  for (int64_t q = 0; q < gates; ++q) fetch<W * sizeof(T)>(at + uintptr_t(q * width) * sizeof(T));
 }
 
 // i, f, o = sigmoid(z), g = tanh(z_g); c = f c' + i g; h = o tanh(c)

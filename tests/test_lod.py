@@ -230,6 +230,24 @@ def test_parts_of_segments_are_runs_of_limited_lengths(levels, most, last):
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
+def test_classes_of_ones_own():
+    class Own(tl.LoD):
+        pass
+
+    class Slim(tl.LoD):
+        __slots__ = ()
+
+    class Wide(tl.LoD):
+        __slots__ = ("more",)
+
+    for cls in (Own, Slim, Wide):
+        own = cls([[0, 2, 3], [0, 1, 1, 4]], level_names=("a", "b"))
+        assert type(own) is cls and own == tl.LoD([[0, 2, 3], [0, 1, 1, 4]])
+        assert own.rows == 4 and own.max_length(-1) == 3 and own.level_names == ("a", "b")
+        with pytest.raises(AttributeError, match="immutable"):
+            own.levels = ()
+
+
 def test_parts_of_many_segments():
     lengths = torch.arange(5000) % 7
     x = tl.from_lengths(torch.arange(float(lengths.sum())), [lengths])

@@ -452,7 +452,8 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
     with without_policy():
         parts = [rows_of(x) for x in xs]
         _of_one_shape(parts)
-        return made(torch.cat(parts), chain([x._lod for x in xs]))
+        lod = chain([x._lod for x in xs])  # before the rows: it says what is wrong with their number
+        return made(torch.cat(parts), lod)
 
 
 def _of_one_shape(rows: list[Tensor]) -> None:

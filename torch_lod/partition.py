@@ -93,17 +93,21 @@ class Partition:
     def _put(self, levels, longest, rows: int, names) -> Any:
         """Sets everything, of an object that has nothing yet."""
         levels = tuple(levels)
-        if compiling():
-            made = {"_rows": rows, "levels": levels, "_longest": longest, "_symbols": None, "_cache": {}}
-            for name, value in {"level_names": names, "counted": (), **made}.items():
-                object.__setattr__(self, name, value)
-            return self
+        known = None if compiling() or longest is None else symbols((rows, *longest), levels)
         cls = type(self)
-        object.__setattr__(self, "__class__", Partition)  # which may be assigned to
-        self.level_names, self.counted, self._rows, self.levels, self._longest = names, (), rows, levels, longest
-        self._symbols = None if longest is None else symbols((rows, *longest), levels)
-        self._cache = {}
-        self.__class__ = cls
+        try:
+            if not compiling():
+                object.__setattr__(self, "__class__", Partition)  # which may be assigned to
+        except TypeError:  # not with attributes of a class of the user's
+            pass
+        if type(self) is Partition:
+            self.level_names, self.counted, self.levels, self._rows, self._longest = names, (), levels, rows, longest
+            self._symbols, self._cache = known, {}
+            self.__class__ = cls
+            return self
+        made = {"level_names": names, "counted": (), "levels": levels, "_rows": rows, "_longest": longest}
+        for name, value in {**made, "_symbols": known, "_cache": {}}.items():
+            object.__setattr__(self, name, value)
         return self
 
     @property

@@ -83,6 +83,15 @@ T word(const unsigned char* bytes) {
   return value;
 }
 
+// Asks a processor for bytes that will be used, at an address where nothing need be.
+template <int64_t kBytes>
+LOD_FN void fetch(uintptr_t at) {
+#ifndef __CUDACC__
+  for (int64_t byte = 0; byte < kBytes; byte += 64)
+    __builtin_prefetch(reinterpret_cast<const void*>(at + uintptr_t(byte)), 0, 2);
+#endif
+}
+
 // Quotients of numbers from 0 on. Those below 2**32 by a product instead of the division, some twenty instructions on a
 // GPU: exact, Lemire, Kaser and Kurz 2019, "Faster remainder by direct computation".
 class Divisor {

@@ -191,15 +191,6 @@ inline Reach reach_of_runs(const int64_t* starts, const int64_t* lengths, const 
   return {!outside, longest};
 }
 
-// Asks a processor for bytes that will be used, at an address where nothing need be.
-template <int64_t kBytes>
-LOD_FN void fetch(uintptr_t at) {
-#ifndef __CUDACC__
-  for (int64_t byte = 0; byte < kBytes; byte += 64)
-    __builtin_prefetch(reinterpret_cast<const void*>(at + uintptr_t(byte)), 0, 2);
-#endif
-}
-
 // Runs of the first (or the last) `most` elements of segments, and all of shorter ones; the longest.
 inline int64_t parts_of(const int64_t* within, int64_t* starts, int64_t* lengths, int64_t n, int64_t most, bool last) {
   int64_t longest = 0;

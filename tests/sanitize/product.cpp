@@ -13,7 +13,10 @@ void products(Checks& check, int64_t m, int64_t n) {
   };
   const auto a = some(m * k), b = some(k * n), c = some(m * n);
   std::vector<T> packed(base::packed_size<T>(n, k));
-  base::pack(PackArguments<T>{n, k, b.data(), n, 1, packed.data()});
+  check.operator()<T>("pack", int64_t(packed.size()), [&](const CpuExec& exec, T* out) {
+    base::pack(exec, PackArguments<T>{n, k, b.data(), n, 1, out});
+    std::copy_n(out, packed.size(), packed.data());
+  });
   check.operator()<T>("multiply", m * n, [&](const CpuExec& exec, T* out) {
     base::multiply(exec, Product<T>{m, n, k, a.data(), k, packed.data(), out, n, nullptr, 0});
   });

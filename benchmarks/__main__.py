@@ -26,6 +26,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--device", default="cpu", type=torch.device, help="cpu or cuda, default: %(default)s")
     add("--rounds", type=int, metavar="R", help="at most; default: 9, with --quick 5")
     add("--quick", action="store_true", help="fewer cases, shorter turns: under a minute, for a look")
+    add("--keep-memory", action="store_true", help="ask glibc to keep what is freed: no result is made of new pages")
     add("--json", type=Path, metavar="FILE", help="also write every round of every contestant")
     asked = parser.parse_args(arguments)
     asked.only = asked.only.split(",")
@@ -50,7 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
     setup = Setup(asked.device, asked.threads, asked.quick)
     rounds, turn, limit = (5, 0.003, 0.5) if asked.quick else (9, 0.01, 1.5)
     effort = measure.Effort(asked.rounds or rounds, turn, limit)
-    about = measure.header(setup, effort)
+    kept = asked.keep_memory and measure.keep_freed_memory()
+    about = measure.header(setup, effort) | {
+        "freed memory": "kept by the process" if kept else "the C library's affair"
+    }
     for what, value in about.items():
         print(f"- {what}: {value}")
     results, goals, failed = [], [], []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the answers of a case, times its contestants interleaved, and prints them."""
 
+import ctypes
 import gc
 import os
 import platform
@@ -30,6 +31,13 @@ ALONE = 0.25
 LOADING = 3.0
 #: A peer that takes this many times as long as ours has one turn.
 HOPELESS = 10
+
+
+def keep_freed_memory() -> bool:
+    """Asks glibc not to give freed memory back; False where it cannot be asked."""
+    trim_threshold, mmap_threshold, size = -1, -3, 2**30
+    change = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    return bool(change and change(trim_threshold, size) and change(mmap_threshold, size))
 
 
 @dataclass(frozen=True)

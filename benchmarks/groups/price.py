@@ -4,7 +4,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +35,21 @@ class Given:
     @property
     def length(self) -> int:
         return self.dense.shape[1]
+
+    @cached_property
+    def leaves(self) -> list[Tensor]:
+        """The rows as leaves of a graph. Everyone has the same, since some memory is faster than other."""
+        return [t.values().clone().requires_grad_() for t in (self.x, self.y)]
+
+    @cached_property
+    def _grads(self) -> dict[int, Tensor]:
+        return {}
+
+    def grad(self, like: Tensor) -> Tensor:
+        """A gradient for a result: not ones, since those of a softmax add up to a gradient of nothing but rounding."""
+        if like.numel() not in self._grads:
+            self._grads[like.numel()] = torch.rand(like.numel(), generator=torch.Generator().manual_seed(0)).to(like)
+        return self._grads[like.numel()].view(like.shape)
 
     def on(self, rows: Tensor, others: Tensor) -> "Given":
         """The same with other rows (n length, D)."""
@@ -214,13 +229,10 @@ def _numbers(result: object) -> Tensors:
 def _run(function: Callable[[Given], object], given: Given, training: bool, batches: int) -> Run:
     if not training:
         return Run(lambda: function(given), _numbers)
-    leaves = [t.values().clone().requires_grad_() for t in (given.x, given.y)]
     with torch.no_grad():
         like = function(given)
     like = like.values() if isinstance(like, tl.LoDTensor) else like
-    # not ones: those of a softmax add up to a gradient of nothing but rounding
-    grad = torch.rand(like.shape, generator=torch.Generator().manual_seed(0)).to(like)
-    of, wanted = given.on(*leaves), leaves[:batches]
+    grad, of, wanted = given.grad(like), given.on(*given.leaves), given.leaves[:batches]
 
     def call():
         y = function(of)

@@ -222,16 +222,14 @@ struct Plan {
 const void* read(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 void* write(const Tensor& t) { return t.mutable_data_ptr(); }
 
-Tensor first(const Tensor& t, int64_t rows) { return t.size(0) == rows ? t : t.narrow(0, 0, rows); }
-
 Tensor project(const Tensor& values, const Tensor& weight, const OptionalTensor& bias) {
   Tensor out = at::empty({values.size(0), weight.size(0)}, values.options());
-  Factor(weight.t(), values.size(0), 1).multiply(values, out, readable(bias));
+  Factor(weight.t(), values.size(0), 1).multiply(values, out, values.size(0), readable(bias));
   return out;
 }
 Tensor times(const Tensor& left, const Tensor& right) {
   Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
-  Factor(right, left.size(0), 1).multiply(left, out);
+  Factor(right, left.size(0), 1).multiply(left, out, left.size(0));
   return out;
 }
 
@@ -289,12 +287,12 @@ ThreeTensors lstm(const Layer& l) {
       kCpu.pause();
       const int64_t alive = share.alive[t];
       const bool carried = t > 0 || l.h_0;
-      if (carried) weights.multiply(first(states, alive), first(products, alive));
+      if (carried) weights.multiply(states, products, alive);
       LOD_RUN(values, lstm_forward, floating_type("lstm", values),
               LstmForward{share.at(t, width), write(gates), carried ? read(products) : nullptr,
                           projection ? nullptr : write(out), write(cells), write(before), write(carry)});
       if (projection) {
-        projection->multiply(first(before, alive), first(states, alive));
+        projection->multiply(before, states, alive);
         out.index_copy_(0, plan.rows(t), first(states, alive));
       }
     }
@@ -351,12 +349,12 @@ SevenTensors lstm_backward(const LayerBackward& l) {
         const Tensor at_rows = plan.rows(t), d = first(states, alive);
         if (d_out.defined()) d.add_(d_out.index_select(0, at_rows));
         d_states.index_copy_(0, at_rows, d);
-        projection->multiply(d, first(before, alive));
+        projection->multiply(states, before, alive);
       }
       LOD_RUN(values, lstm_backward, floating_type(op, values),
               LstmBackward{share.at(t, width), read(gates), read(cells), read(c_0), projection ? nullptr : read(d_out),
                            read(d_cells), write(grad), write(side), write(before), write(carry)});
-      if (t > 0 || l.h_0) weights.multiply(first(side, alive), first(states, alive));
+      if (t > 0 || l.h_0) weights.multiply(side, states, alive);
     }
   });
   Tensor d_projection = at::empty({0, width}, values.options());
@@ -395,7 +393,7 @@ TwoTensors gru(const Layer& l) {
     for (int64_t t = 0; t < share.steps(); ++t) {
       kCpu.pause();
       const bool carried = t > 0 || l.h_0;
-      if (carried) weights.multiply(first(states, share.alive[t]), first(products, share.alive[t]), bias);
+      if (carried) weights.multiply(states, products, share.alive[t], bias);
       LOD_RUN(values, gru_forward, floating_type("gru", values),
               GruForward{share.at(t, width), read(gates), read(carried ? products : bias), carried ? 3 * width : 0,
                          write(saved), write(out), write(states)});
@@ -434,7 +432,7 @@ SixTensors gru_backward(const LayerBackward& l) {
       LOD_RUN(values, gru_backward, floating_type(op, values),
               GruBackward{share.at(t, width), read(saved), read(output), read(h_0), read(d_out), write(d_values),
                           write(d_hidden), write(side), write(states)});
-      if (t > 0 || l.h_0) weights.add(first(side, share.alive[t]), first(states, share.alive[t]));
+      if (t > 0 || l.h_0) weights.add(side, states, share.alive[t]);
     }
   });
   return {times(d_values, readable(l.weight_ih)),
@@ -468,7 +466,7 @@ Tensor rnn(const Layer& l) {
     for (int64_t t = 0; t < share.steps(); ++t) {
       kCpu.pause();
       const bool carried = t > 0 || l.h_0;
-      if (carried) weights.multiply(first(states, share.alive[t]), first(products, share.alive[t]));
+      if (carried) weights.multiply(states, products, share.alive[t]);
       LOD_RUN(values, rnn_forward, floating_type("rnn", values),
               RnnForward{share.at(t, width), carried ? read(products) : nullptr, write(out), write(states), l.relu});
     }
@@ -504,7 +502,7 @@ FiveTensors rnn_backward(const LayerBackward& l) {
       LOD_RUN(values, rnn_backward, floating_type(op, values),
               RnnBackward{share.at(t, width), read(output), read(d_out), write(grad), write(side), write(states),
                           l.relu});
-      if (t > 0 || l.h_0) weights.multiply(first(side, share.alive[t]), first(states, share.alive[t]));
+      if (t > 0 || l.h_0) weights.multiply(side, states, share.alive[t]);
     }
   });
   return {times(grad, readable(l.weight_ih)), transposed_product(grad, x),

@@ -91,10 +91,14 @@ LOD_FN void ask_for(const void* base, int64_t row, int64_t width, int64_t u, int
   for (int64_t q = 0; q < gates; ++q) fetch<W * sizeof(T)>(at + uintptr_t(q * width) * sizeof(T));
 }
 
+// Channels of a strip of a cell: what it calculates with more of them does not stay in registers.
+constexpr int kCell = 16;
+
 // i, f, o = sigmoid(z), g = tanh(z_g); c = f c' + i g; h = o tanh(c)
 // (Hochreiter and Schmidhuber 1997; Gers et al. 2000)
 template <class T>
 struct LstmForwardKernel : LstmForward {
+  static constexpr int kWide = kCell;
   template <int W>
   LOD_FN void strip(int64_t j, int64_t u) const {
     using A = acc_t<T>;
@@ -129,6 +133,7 @@ struct LstmForwardKernel : LstmForward {
 
 template <class T>
 struct LstmBackwardKernel : LstmBackward {
+  static constexpr int kWide = kCell;
   template <int W>
   LOD_FN void strip(int64_t j, int64_t u) const {
     using A = acc_t<T>;
@@ -169,6 +174,7 @@ struct LstmBackwardKernel : LstmBackward {
 // (Cho et al. 2014, in torch.nn.GRU's form)
 template <class T>
 struct GruForwardKernel : GruForward {
+  static constexpr int kWide = kCell;
   template <int W>
   LOD_FN void strip(int64_t j, int64_t u) const {
     using A = acc_t<T>;
@@ -196,6 +202,7 @@ struct GruForwardKernel : GruForward {
 
 template <class T>
 struct GruBackwardKernel : GruBackward {
+  static constexpr int kWide = kCell;
   template <int W>
   LOD_FN void strip(int64_t j, int64_t u) const {
     using A = acc_t<T>;

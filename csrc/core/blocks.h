@@ -41,11 +41,6 @@
 namespace lod::LOD_LEVEL {
 
 template <class F>
-constexpr int wide_strips() {
-  if constexpr (requires { F::kWide; }) return F::kWide;
-  else return 64;
-}
-template <class F>
 constexpr int kSlots = F::kPasses > 0 ? F::kPasses : 1;
 template <class F>
 constexpr bool kScans = requires { F::nothing(); };

@@ -36,6 +36,8 @@ inline Tensor whole_rows(const Tensor& right) {
   return missing ? at::constant_pad_nd(right, {0, 0, 0, missing}) : right;
 }
 
+inline Tensor first(const Tensor& t, int64_t rows) { return t.size(0) == rows ? t : t.narrow(0, 0, rows); }
+
 // The right side of products, prepared once: (k, n), of any strides. What few rows use once is prepared part by part.
 class Factor {
  public:
@@ -52,30 +54,30 @@ class Factor {
     });
   }
 
-  // out = left right (+ bias), of contiguous rows.
-  void multiply(const Tensor& left, const Tensor& out, const Tensor& bias = Tensor()) const {
-    if (ours_) return run(left, out, bias, 0);
-    Tensor to = out;
-    if (bias.defined()) at::addmm_out(to, bias, whole_columns(left), right_);
-    else at::mm_out(to, whole_columns(left), right_);
+  // out = left right (+ bias), of so many contiguous rows, the first ones of both.
+  void multiply(const Tensor& left, const Tensor& out, int64_t rows, const Tensor& bias = Tensor()) const {
+    if (ours_) return run(left, out, rows, bias, 0);
+    Tensor to = first(out, rows);
+    if (bias.defined()) at::addmm_out(to, bias, whole_columns(first(left, rows)), right_);
+    else at::mm_out(to, whole_columns(first(left, rows)), right_);
   }
   // out = windows of left, side by side, right (+ bias); only where has_products_for(left).
   void multiply(const Tensor& left, const WindowsOfRows& windows, const Tensor& out, const Tensor& bias) const {
-    run(left, out, bias, 0, &windows);
+    run(left, out, left.size(0), bias, 0, &windows);
   }
   // out += left right
-  void add(const Tensor& left, const Tensor& out) const {
-    if (ours_) run(left, out, out, out.size(1));
-    else out.addmm_(whole_columns(left), right_);
+  void add(const Tensor& left, const Tensor& out, int64_t rows) const {
+    if (ours_) run(left, out, rows, out, out.size(1));
+    else first(out, rows).addmm_(whole_columns(first(left, rows)), right_);
   }
 
  private:
-  void run(const Tensor& left, const Tensor& out, const Tensor& init, int64_t init_stride,
+  void run(const Tensor& left, const Tensor& out, int64_t rows, const Tensor& init, int64_t init_stride,
            const WindowsOfRows* windows = nullptr) const {
     visit_products(right_, [&]<class T>(Type<T>) {
       const PackArguments<T> unpacked = packing<T>(nullptr);
       const bool packed = packed_.defined();
-      lod::multiply<T>(kCpu, {left.size(0), right_.size(1), right_.size(0), left.const_data_ptr<T>(), left.size(1),
+      lod::multiply<T>(kCpu, {rows, right_.size(1), right_.size(0), left.const_data_ptr<T>(), left.size(1),
                               packed ? packed_.const_data_ptr<T>() : nullptr, out.mutable_data_ptr<T>(), out.size(1),
                               init.defined() ? init.const_data_ptr<T>() : nullptr, init_stride, windows,
                               packed ? nullptr : &unpacked});

@@ -429,7 +429,7 @@ template <class T>
 void some_blocks(const CpuExec& exec, const TransposedProduct<T>& p, int64_t begin, int64_t end) {
   constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
   // Rows summed before the sums go to memory, and blocks packed at a time, row after row, since rows lie far apart.
-  constexpr int64_t kDeep = 256, kGroup = 8;
+  constexpr int64_t kDeep = 256, kGroup = 8, kAhead = 16;
   const int64_t panels = (p.n + kPanel - 1) / kPanel, rest = p.m % kTile;
   static thread_local Buffer<T> right, left;
   right.grow(kDeep * panels * kPanel);
@@ -442,6 +442,8 @@ void some_blocks(const CpuExec& exec, const TransposedProduct<T>& p, int64_t beg
       const int64_t last = std::min(end, first + kGroup), whole = std::min(last, p.m / kTile);
       for (int64_t r = 0; r < deep; ++r) {
         const T* a = p.a + (p.a_rows ? p.a_rows[low + r] : low + r) * p.a_stride;
+        if (!p.a_rows && r + kAhead < deep)
+          fetch<kGroup * kTile * sizeof(T)>(reinterpret_cast<uintptr_t>(a + kAhead * p.a_stride + first * kTile));
         for (int64_t i = first; i < whole; ++i)
           std::memcpy(left.data() + ((i - first) * kDeep + r) * kTile, a + i * kTile, kTile * sizeof(T));
         if (whole < last)

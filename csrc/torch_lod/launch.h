@@ -7,8 +7,8 @@
 //
 // A kernel may have one of these hooks. Only the CPU asks for them, by the concept named here:
 //
-//   static constexpr int kWide         HasWideStrips, each_strip and each_segment: strips of kWide channels come before
-//                                      those of 64, where there are as many
+//   static constexpr int kWide         wide_strips, each_strip and each_segment: the most channels of a strip, instead
+//                                      of 64
 //   bool run(first, last) const        HasRun, the same: does items [first, last), or gives false: one by one
 //   bool piece(s, row, last) const     HasPiece, each_row: does rows [row, last) from segment s on, or gives false
 //   void part(s, begin, end) const     HasPart, each_row: does rows [begin, end) of segment s, with all channels,
@@ -20,6 +20,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
+
+template <class F>
+constexpr int wide_strips() {
+  if constexpr (requires { F::kWide; }) return F::kWide;
+  else return 64;
+}
 
 #ifdef __CUDACC__
 
@@ -153,6 +159,16 @@ inline bool copy_map(const int64_t* from, int64_t* to, int64_t count, int64_t ro
   }
   return !outside;
 }
+// The ends of n segments behind `before` rows, to to[1] and on; the longest.
+inline int64_t append_offsets(const int64_t* from, int64_t* to, int64_t n, int64_t before) {
+  int64_t longest = 0;
+  for (int64_t i = 1; i <= n; ++i) {
+    const int64_t end = from[i], step = end - from[i - 1];
+    to[i] = before + end;
+    longest = step > longest ? step : longest;
+  }
+  return longest;
+}
 // How runs lie among `there` rows elsewhere.
 template <int kStep>
 Lie lie_of(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t there) {
@@ -221,8 +237,6 @@ void each(const Exec& exec, int64_t n, int64_t cost, const F& f) {
 }
 
 template <class F>
-concept HasWideStrips = requires { F::kWide; };
-template <class F>
 concept HasPiece = requires(const F& f, int64_t i) { bool(f.piece(i, i, i)); };
 template <class F>
 concept HasPart = requires(const F& f, int64_t i) { f.part(i, i, i); };
@@ -231,9 +245,10 @@ template <class F>
 LOD_FN void strips(const F& f, int64_t i, int64_t width) {
   int64_t c = 0;
   if (width >= 4) {
-    if constexpr (HasWideStrips<F>)
-      for (; F::kWide > 64 && c + F::kWide <= width; c += F::kWide) f.template strip<F::kWide>(i, c);
-    for (; c + 64 <= width; c += 64) f.template strip<64>(i, c);
+    if constexpr (constexpr int wide = wide_strips<F>(); wide > 64)
+      for (; c + wide <= width; c += wide) f.template strip<wide>(i, c);
+    if constexpr (wide_strips<F>() >= 64)
+      for (; c + 64 <= width; c += 64) f.template strip<64>(i, c);
     for (; c + 16 <= width; c += 16) f.template strip<16>(i, c);
     for (; c + 4 <= width; c += 4) f.template strip<4>(i, c);
   }

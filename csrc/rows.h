@@ -92,6 +92,18 @@ struct GatherKernel {
   T* out;
   int64_t rows, width;
   T fill;
+  // Rows of one number: no branch, and no strips to count.
+  bool run(int64_t first, int64_t last) const {
+    if (width != 1 || rows == 0) return false;
+    const GatherKernel g = *this;
+    for (int64_t i = first; i < last; ++i) {
+      const auto row = uint64_t(g.map[i]);
+      const bool there = row < uint64_t(g.rows);
+      const T value = g.values[there ? row : 0];
+      g.out[i] = there ? value : g.fill;
+    }
+    return true;
+  }
   template <int W>
   LOD_FN void strip(int64_t i, int64_t c) const {
     const int64_t row = map[i];
@@ -149,6 +161,9 @@ struct CopyRunsKernel : CopyRuns {
   }
 
  private:
+  static constexpr int64_t kAhead = 4096;     // bytes
+  static constexpr int64_t kLarge = 1 << 23;  // bytes: with as many read, more than a core's share of most caches
+
   // Elsewhere, the lowest row of a run, and the one behind the highest.
   int64_t low(int64_t s) const { return step == 1 ? starts[s] : starts[s] - (offsets[s + 1] - offsets[s] - 1); }
   int64_t high(int64_t s) const { return low(s) + (offsets[s + 1] - offsets[s]); }
@@ -159,6 +174,7 @@ struct CopyRunsKernel : CopyRuns {
     const auto* from = static_cast<const T*>(a.values);
     auto* to = static_cast<T*>(a.out);
     const T* from_end = from + (kGather ? a.there : a.rows) * a.width;
+    const bool large = a.rows * a.width * int64_t(sizeof(T)) > kLarge;
     T* to_end = to;  // of what is written in order
     if (kGather) to_end += last * a.width;
     else if (kStep == 1 && a.fills && !a.taken) to_end += elsewhere(segment_of(a.offsets, a.segments, last - 1), last);
@@ -192,8 +208,8 @@ struct CopyRunsKernel : CopyRuns {
       if constexpr (kStep == 1)
         copy_in_order(bytes(to + (kGather ? row : first) * a.width), bytes(from + (kGather ? first : row) * a.width),
                       rows * a.width * int64_t(sizeof(T)), bytes(to_end), bytes(from_end));
-      else if (kGather) turn(to + row * a.width, from + first * a.width, rows, a.width, to_end, from);
-      else turn(to + (first - rows + 1) * a.width, from + (end - 1) * a.width, rows, a.width, to_end, from);
+      else if (kGather) turn(to + row * a.width, from + first * a.width, rows, a.width, to_end, from, large);
+      else turn(to + (first - rows + 1) * a.width, from + (end - 1) * a.width, rows, a.width, to_end, from, large);
       row = end;
     }
   }
@@ -270,7 +286,7 @@ struct CopyRunsKernel : CopyRuns {
 
   // Rows, the last of them at `from`, in reverse order to `to` and on, within `begin` and `end` as above. Memory is
   // read upwards, as processors foresee it.
-  static void turn(T* to, const T* from, int64_t rows, int64_t width, const T* end, const T* begin) {
+  static void turn(T* to, const T* from, int64_t rows, int64_t width, const T* end, const T* begin, bool large) {
     if (width == 1) {
 #if LOD_LANES >= 8
       if constexpr (constexpr int64_t block = 32 / sizeof(T); block > 2) {
@@ -284,8 +300,13 @@ struct CopyRunsKernel : CopyRuns {
     } else if (width * sizeof(T) == 64) {
       for (int64_t r = rows - 1; r >= 0; --r) std::memcpy(to + r * width, from - r * width, 64);
     } else {
-      for (int64_t r = rows - 1; r >= 0; --r)
-        copy_bytes(to + r * width, from - r * width, width * int64_t(sizeof(T)));
+      const int64_t bytes = width * int64_t(sizeof(T));
+      for (int64_t r = rows - 1; r >= 0; --r) {
+        T* const put = to + r * width;
+        // what is written downwards no processor foresees; where a cache holds it all, asking only costs
+        for (int64_t i = 0; large && i < bytes; i += 64) fetch<1>(reinterpret_cast<uintptr_t>(put) - kAhead + i);
+        copy_bytes(put, from - r * width, bytes);
+      }
     }
   }
 };

@@ -86,6 +86,30 @@ bool side_by_side(const int64_t* offsets, int64_t first, int64_t last, bool back
   return true;
 }
 
+// The same of one segment after the other, up to the first of more than `longest` rows, which it returns.
+template <class A, class F>
+LOD_APART int64_t in_turn(const int64_t* offsets, int64_t first, int64_t last, bool backwards, A none, F carry,
+                          int64_t longest) {
+  for (; first < last; ++first) {
+    const int64_t begin = offsets[first], end = offsets[first + 1];
+    if (end - begin > longest) break;
+    A carried = none;
+    if (backwards)
+      for (int64_t row = end - 1; row >= begin; --row) carry(carried, row);
+    else
+      for (int64_t row = begin; row < end; ++row) carry(carried, row);
+  }
+  return first;
+}
+// The same, whatever their lengths.
+template <class A, class F, class G>
+bool each_carried(const int64_t* offsets, int64_t first, int64_t last, bool backwards, A none, const F& carry,
+                  int64_t longest, const G& alone) {
+  if (side_by_side(offsets, first, last, backwards, none, carry, longest, alone)) return true;
+  while ((first = in_turn(offsets, first, last, backwards, none, carry, longest)) < last) alone(first++);
+  return true;
+}
+
 // y[r] = values[r] + y[r - 1], or backwards values[r] + y[r + 1]: sums within a block, added to what came before it.
 template <class T>
 struct CumsumKernel {
@@ -103,15 +127,10 @@ struct CumsumKernel {
   }
   template <class F>
   bool run_narrow(int64_t first, int64_t last, const F& alone) const {
-    const auto add = [&](Part& own, int64_t at) LOD_INLINE { out[at] = T(acc_t<T>(own += Part(values[at]))); };
-    if (side_by_side(g.offsets, first, last, backwards(), nothing(), add, kBlock, alone)) return true;
-    for (; first < last; ++first) {
-      const Range rows = g[first];
-      Part sum = nothing();
-      if (rows.length() > kBlock) alone(first);
-      else each_element(rows, 0, [&](int64_t at) LOD_INLINE { add(sum, at); });
-    }
-    return true;
+    const auto* from = values;
+    auto* to = out;
+    const auto add = [=](Part& own, int64_t at) LOD_INLINE { to[at] = T(acc_t<T>(own += Part(from[at]))); };
+    return each_carried(g.offsets, first, last, backwards(), nothing(), add, kBlock, alone);
   }
   // Calls f with the element in channel c of every row, in the order of the sums.
   template <class F>
@@ -306,12 +325,18 @@ struct CumprodKernel {
   bool run(int64_t first, int64_t last) const {
     using A = carried_t<T>;
     if (g.width != 1) return false;
-    const auto multiply = [&](A& product, int64_t at) LOD_INLINE {
-      const A next = product * A(values[at]);
-      out[at] = T(acc_t<T>(g.exclusive ? product : next));
+    return g.exclusive ? multiply_all<A, true>(first, last) : multiply_all<A, false>(first, last);
+  }
+  template <class A, bool kExclusive>
+  bool multiply_all(int64_t first, int64_t last) const {
+    const auto* from = values;
+    auto* to = out;
+    const auto multiply = [=](A& product, int64_t at) LOD_INLINE {
+      const A next = product * A(from[at]);
+      to[at] = T(acc_t<T>(kExclusive ? product : next));
       product = next;
     };
-    return side_by_side(g.offsets, first, last, g.reverse, A(1), multiply, INT64_MAX, [](int64_t) {});
+    return each_carried(g.offsets, first, last, g.reverse, A(1), multiply, INT64_MAX, [](int64_t) {});
   }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {

@@ -187,13 +187,19 @@ struct EndKernel {
     const int64_t width = a.width, *offsets = a.offsets, *at = offsets + int64_t(a.last);
     const auto* from = static_cast<const T*>(a.values) - (a.last ? width : 0);
     auto* to = static_cast<T*>(a.out);
-    if (width == 1)
-      for (int64_t s = first; s < stop; ++s) to[s] = offsets[s] < offsets[s + 1] ? from[at[s]] : fill;
-    else
-      for (int64_t s = first; s < stop; ++s)
-        if (offsets[s] < offsets[s + 1]) copy_bytes(to + s * width, from + at[s] * width, width * int64_t(sizeof(T)));
-        else for (int64_t i = s * width; i < (s + 1) * width; ++i) to[i] = fill;
+    if (width == 1) return single(offsets, at, from, to, first, stop, fill), true;
+    constexpr int64_t kAhead = 16;
+    for (int64_t s = first; s < stop; ++s) {
+      if (s + kAhead < stop) fetch<1>(reinterpret_cast<uintptr_t>(from + at[s + kAhead] * width));
+      if (offsets[s] < offsets[s + 1]) copy_bytes(to + s * width, from + at[s] * width, width * int64_t(sizeof(T)));
+      else for (int64_t i = s * width; i < (s + 1) * width; ++i) to[i] = fill;
+    }
     return true;
+  }
+  // Rows of one number. On its own: among the code for others the loop has too few registers.
+  LOD_APART static void single(const int64_t* offsets, const int64_t* at, const T* from, T* to, int64_t first,
+                               int64_t stop, T fill) {
+    for (int64_t s = first; s < stop; ++s) to[s] = offsets[s] < offsets[s + 1] ? from[at[s]] : fill;
   }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {

@@ -23,6 +23,7 @@
 #define LOD_INLINE __attribute__((always_inline))  // for lambdas
 #define LOD_WIDE
 #endif
+#define LOD_APART __attribute__((noinline))  // for loops that need the registers for themselves
 
 namespace lod {
 

@@ -207,12 +207,8 @@ LodsJoined join_lods(at::TensorList levels, int64_t depth, bool kept) {
       const int64_t n = parts[i].numel() - 1, before = end;
       TORCH_CHECK_VALUE(!__builtin_add_overflow(end, from[n], &end), op,
                         ": expected offsets that add up to less than 2**63, got more");
-      for (int64_t low = 0; low < n; low += 2048) {  // looked at while the cache holds them
-        const int64_t m = std::min<int64_t>(2048, n - low);
-        for (int64_t j = 1; j <= m; ++j) o[at + j] = before + from[low + j];
-        longest = std::max(longest, LOD_PICK(rise_of)(o + at, m + 1).longest);
-        at += m;
-      }
+      longest = std::max(longest, LOD_PICK(append_offsets)(from, o + at, n, before));
+      at += n;
     }
     if (kept) mark(joined.back(), end, /*cuts=*/true);
     report[0] = end;

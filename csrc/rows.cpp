@@ -335,26 +335,46 @@ bool nothing_moves(const Tensor& x, const Tensor& starts, const Tensor& offsets)
 
 // -- segment_concat: every segment, and behind its rows those of the other segment
 
+void check_cuts(const Tensor& offsets, const Tensor& other_offsets) {
+  const auto device = offsets.device();
+  check_offsets_kind("segment_concat", offsets, device);
+  check_offsets_kind("segment_concat", other_offsets, device, "other_offsets");
+  TORCH_CHECK_VALUE(offsets.sym_size(0) == other_offsets.sym_size(0), "segment_concat: expected as many sequences of ",
+                    "others as of values, ", offsets.sym_size(0) - 1, ", got ", other_offsets.sym_size(0) - 1);
+}
 void check_concat(const Tensor& values, const Tensor& offsets, const Tensor& others, const Tensor& other_offsets) {
   check_segments("segment_concat", values, offsets);
   check_has_rows("segment_concat", "others", others);
   check_rows_like("segment_concat", "others", others, values, others.sym_size(0));
-  check_offsets_kind("segment_concat", other_offsets, values.device(), "other_offsets");
-  TORCH_CHECK_VALUE(offsets.sym_size(0) == other_offsets.sym_size(0), "segment_concat: expected as many sequences of ",
-                    "others as of values, ", offsets.sym_size(0) - 1, ", got ", other_offsets.sym_size(0) - 1);
+  check_cuts(offsets, other_offsets);
 }
 Tensor segment_concat_meta(const Tensor& values, const Tensor& offsets, const Tensor& others,
                            const Tensor& other_offsets) {
   check_concat(values, offsets, others, other_offsets);
   return at::empty_symint(sym_shape(values, values.sym_size(0) + others.sym_size(0)), values.options());
 }
+// own[i] + other[from + i], as many as asked for: torch multiplies whole numbers by a factor of 1 before it adds them.
+Tensor sums_of(const Tensor& own, const Tensor& other, int64_t from, const c10::SymInt& count) {
+  const bool here = own.is_cpu() && other.is_cpu() && is_in_memory(own) && is_in_memory(other) && own.is_contiguous() &&
+                    other.is_contiguous() && !c10::impl::TorchDispatchModeTLS::any_modes_set();
+  if (!here) return own.narrow_symint(0, 0, count).add(other.narrow_symint(0, from, count));
+  const Tensor sums = new_longs(count.expect_int());
+  const auto *one = own.const_data_ptr<int64_t>(), *two = other.const_data_ptr<int64_t>() + from;
+  auto* to = sums.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0, n = sums.numel(); i < n; ++i) to[i] = int64_t(uint64_t(one[i]) + uint64_t(two[i]));
+  return sums;
+}
 // The first rows in the result of the segments of one side, which begins where the other has begun or ended.
 Tensor concat_starts(const Tensor& own, const Tensor& other, bool behind) {
-  const auto n = own.sym_size(0) - 1;
-  const Tensor starts = own.narrow_symint(0, 0, n).add(other.narrow_symint(0, behind ? 1 : 0, n));
+  check_cuts(own, other);  // a user's hook may have given others back
+  const Tensor starts = sums_of(own, other, behind, own.sym_size(0) - 1);
   if (!is_in_memory(starts)) return starts;
   const Known *one = known(own), *two = known(other);
-  if (one && two && one->cuts && two->cuts) mark(starts, one->rows + two->rows, /*cuts=*/false, /*apart=*/true);
+  if (one && two && one->cuts && two->cuts) {
+    mark(starts, one->rows + two->rows, /*cuts=*/false, /*apart=*/true);
+    if (const Known* runs = own.is_cpu() ? known(starts) : nullptr)  // one behind the other
+      runs->lie(*one, one->rows + two->rows, 1, [&] { return Lie{true, two->rows == 0, true}; });
+  }
   return starts;
 }
 Tensor segment_concat(const Tensor& values, const Tensor& given, const Tensor& others, const Tensor& other_given) {
@@ -366,7 +386,7 @@ Tensor segment_concat(const Tensor& values, const Tensor& given, const Tensor& o
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
   if (may_leave_rows(offsets, x.size(0)) || may_leave_rows(other_offsets, y.size(0))) out.zero_();
-  const Tensor both = offsets.add(other_offsets);
+  const Tensor both = sums_of(offsets, other_offsets, 0, offsets.size(0));
   const auto mine = row_words(x), theirs = row_words(y), words = mine.item < theirs.item ? mine : theirs;
   LOD_RUN(out, join_runs,
           JoinRuns{both.const_data_ptr<int64_t>(), offsets.const_data_ptr<int64_t>(),
@@ -480,7 +500,10 @@ struct ConcatGradient : Gradient<ConcatOp> {
     const auto part = [&](const Tensor& own, const Tensor& other, bool behind, const c10::SymInt& count) {
       return GatherRunsOp::call(grad[0], concat_starts(own, other, behind), own, count, 1);
     };
-    return {part(offsets, other_offsets, false, rows), Tensor(), part(other_offsets, offsets, true, other_rows)};
+    variable_list found(3);
+    if (grad.needs(0)) found[0] = part(offsets, other_offsets, false, rows);
+    if (grad.needs(2)) found[2] = part(other_offsets, offsets, true, other_rows);
+    return found;
   }
 };
 struct UnfoldGradient : Gradient<UnfoldOp> {

@@ -174,6 +174,36 @@ def test_a_mark_is_void_once_the_tensor_is_another():
         sums(freed)
 
 
+@pytest.mark.skipif(not ops.COMPILED, reason="compositions save what the operators of torch that they are made of save")
+@pytest.mark.parametrize("other", [ints(0, 2), ints(0, 2, 5, 6), torch.tensor([0.0, 2, 6]), ints(0, 2, 6, 0)[::2]])
+def test_offsets_that_a_hook_gives_back_are_looked_at(other):
+    x, y = torch.ones(6, 2, requires_grad=True), torch.ones(6, 2, requires_grad=True)
+    for part in (0, 1):
+        calls = []
+
+        def unpack(t, part=part, calls=calls):
+            calls.append(t)
+            return other if len(calls) - 1 == part else t
+
+        with torch.autograd.graph.saved_tensors_hooks(torch.clone, unpack):
+            joined = ops.segment_concat(x, ints(0, 2, 6), y, ints(0, 4, 6))
+        with pytest.raises((TypeError, ValueError, RuntimeError), match="expected"):
+            torch.autograd.grad(joined, [x, y], torch.ones_like(joined))
+        assert calls
+
+
+def test_only_the_wanted_side_of_a_concatenation_is_made():
+    x, y = torch.ones(6, 2, requires_grad=True), torch.ones(4, 2, requires_grad=True)
+    joined = ops.segment_concat(x, ints(0, 2, 6), y, ints(0, 3, 4))
+    grad = torch.arange(20.0).view(10, 2)
+    both = torch.autograd.grad(joined, [x, y], grad, retain_graph=True)
+    assert both[0][:, 0].tolist() == [0, 2, 10, 12, 14, 16] and both[1][:, 0].tolist() == [4, 6, 8, 18]
+    for i, side in enumerate((x, y)):
+        assert torch.equal(torch.autograd.grad(joined, side, grad, retain_graph=True)[0], both[i])
+    one = ops.segment_concat(x.detach(), ints(0, 2, 6), y, ints(0, 3, 4))
+    assert torch.equal(torch.autograd.grad(one, y, grad)[0], both[1])
+
+
 @compiled
 def test_only_what_is_right_is_marked():
     keep = torch.ops.torch_lod.keep_structure

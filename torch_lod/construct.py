@@ -457,10 +457,12 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
 
 
 def _of_one_shape(rows: list[Tensor]) -> None:
-    shapes = [t.shape[1:] for t in rows]
-    for i, shape in enumerate(shapes):
-        if shape != shapes[0]:
-            raise LoDValueError(f"expected rows of one shape, got {tuple(shapes[0])} and, at index {i}, {tuple(shape)}")
+    wanted = rows[0].shape[1:]
+    for i, t in enumerate(rows):
+        if t.shape[1:] != wanted:
+            raise LoDValueError(
+                f"expected rows of one shape, got {tuple(wanted)} and, at index {i}, {tuple(t.shape[1:])}"
+            )
 
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
@@ -476,29 +478,29 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
     _of_one_shape(parts)
     lod = xs[0].lod
     if k == lod.depth - 1:
-        below = [functools.reduce(torch.add, [x.lod.levels[k] for x in xs])]
+        below = [functools.reduce(torch.add, [x._lod.levels[k] for x in xs])]
     else:
         order = torch.arange(counts[0] * len(xs), device="cpu").view(len(xs), counts[0]).t().flatten()
         own, *inner = chain([x.lod for x in xs]).take(k, order)[0].levels
         below = [own[:: len(xs)].contiguous(), *inner]
-    dtype = functools.reduce(torch.promote_types, (t.dtype for t in parts))
-    parts = [t if t.dtype == dtype else t.to(dtype) for t in parts]
-    rows = _concat([(t, x.lod.row_offsets_at(k, t.device)) for x, t in zip(xs, parts, strict=True)])
+    if any(t.dtype != parts[0].dtype for t in parts):
+        dtype = functools.reduce(torch.promote_types, (t.dtype for t in parts))
+        parts = [t.to(dtype) for t in parts]
+    rows = _concat([(t, x._lod.row_offsets_at(k, t.device)) for x, t in zip(xs, parts, strict=True)])
     return made(rows, LoD.checked("offsets", [*lod.levels[:k], *below], lod.level_names))
 
 
 def _concat(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
     """The rows of segments, given with their offsets, those of all parts joined two by two."""
-    if len(parts) == 1:
-        return parts[0][0]
     half = len(parts) // 2
+    return ops.segment_concat(*_as_one(parts[:half]), *_as_one(parts[half:])) if half else parts[0][0]
 
-    def joined(some):
-        offsets = functools.reduce(torch.add, [offsets for _, offsets in some])
-        rows = _concat(some)
-        return rows, computed_there(offsets, rows.shape[0]) if len(some) > 1 else offsets
 
-    return ops.segment_concat(*joined(parts[:half]), *joined(parts[half:]))
+def _as_one(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    if len(parts) == 1:
+        return parts[0]
+    rows, offsets = _concat(parts), functools.reduce(torch.add, [offsets for _, offsets in parts])
+    return rows, computed_there(offsets, rows.shape[0])
 
 
 @public

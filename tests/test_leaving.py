@@ -85,6 +85,28 @@ def test_padded_keeps_element_dtype_and_gradient():
     assert tl.lod_tensor([[1, 2], [3]]).to_padded(7)[0].tolist() == [[1, 2], [3, 7]]
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("close", [True, False])
+def test_what_needs_no_padding_is_a_copy_with_lengths_of_its_own(side, close):
+    rows = torch.arange(1.0, 25, dtype=torch.float64).view(2, 12).t().requires_grad_()
+    t = tl.from_lengths(rows.contiguous() if close else rows, [[2, 1], [4, 4, 4]])
+    dense, lengths = t.to_padded(9.0, side=side)
+    assert type(dense) is torch.Tensor and dense.is_contiguous() and torch.equal(dense, rows.reshape(3, 4, 2))
+    assert lengths.tolist() == [4, 4, 4] and lengths.dtype == torch.int64
+    assert torch.autograd.gradgradcheck(lambda r: t.with_values(r).to_padded()[0], t.values())
+    lengths.zero_()
+    dense.detach().zero_()
+    assert t.lengths().tolist() == t.to_padded()[1].tolist() == [4, 4, 4] and bool((t.values() > 0).all())
+    assert t.to_padded(max_length=5, side=side)[0].shape == (3, 5, 2)
+    for nothing in (tl.from_lengths(torch.ones(0, 2), [[]]), tl.from_lengths(torch.ones(0, 2), [[0, 0]])):
+        dense, lengths = nothing.to_padded(side=side)
+        assert dense.shape == (nothing.num_sequences(), 0, 2) and lengths.tolist() == [0] * nothing.num_sequences()
+    freed = tl.from_lengths(torch.ones(4), [[2, 2]])
+    freed.values().untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="memory behind"):
+        freed.to_padded(side=side)
+
+
 # -- packed, nested, lists
 
 

@@ -345,11 +345,13 @@ class LoD(Partition):
         """A LoD of sequences of level k, of which take_runs gave the levels and, at the end, the offsets in rows; and its
         report or, where a graph is made, the number of rows, -1 if it is not known."""
         runs, levels = Runs(begin, levels[-1]), levels[: len(self.levels) - k]
-        names = None if self.level_names is None else self.level_names[k:]
+        names = None if self.level_names is None else level_names_of(self.level_names[k:], len(levels))
         if compiling():
             lod = LoD.checked("offsets", levels, names, report)
         else:
-            lod = object.__new__(LoD)._put(levels, report[1:], report[0], level_names_of(names, len(levels)))
+            lod = object.__new__(LoD)._put(levels, report[1:], report[0], names)
+        if not self.counted:
+            return lod, runs
         counted = []
         for mask in self.counted:
             starts, offsets = uploaded_runs(runs, mask, lod.rows)

@@ -255,9 +255,8 @@ class LoDTensor(PaddleMethods, Rows):
     def _part(self, k: int, last: bool) -> "LoDTensor":
         if type(k) is not int or not 0 <= k < 2**63:
             raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
-        lod = self._lod
-        inner, runs = lod.part(lod.depth - 1, k, last)
-        return moved(self, lod.under(inner), runs)
+        inner, runs = self._lod.part(self._lod.depth - 1, k, last)
+        return moved(self, self._lod.under(inner), runs)
 
     @public
     def nth(self, i: int, *, padding_value: float = 0.0) -> "MaybeLoD":
@@ -376,7 +375,7 @@ class LoDTensor(PaddleMethods, Rows):
         if level == "all":
             if max_length is not None:
                 raise LoDValueError("expected no max_length with level='all', got one")
-            return self._to_padded_all(padding_value, side == "right")
+            return self._to_padded_all(padding_value, side)
         lod, k = self._lod, self._lod.level(level)
         longest = lod.longest_rows_at(k)
         if max_length is None:
@@ -386,12 +385,16 @@ class LoDTensor(PaddleMethods, Rows):
                 f"expected max_length of at least the longest sequence, {longest}, got {shown(max_length)}"
             )
         x, n = rows_of(self), lod.levels[k].shape[0] - 1
-        rows = padded_rows(n, max_length, math.prod(x.shape[1:]))
+        rows, shape = padded_rows(n, max_length, math.prod(x.shape[1:])), (n, max_length, *x.shape[1:])
+        if not compiling() and rows == lod.rows:  # there is nothing to pad
+            with_memory(x)
+            dense = x.clone(memory_format=torch.contiguous_format)
+            return dense.view(shape), torch.full((n,), max_length, device=x.device)
         starts = lod.padded_starts_at(k, max_length, side == "right", x.device)
         dense = ops.scatter_runs(x, starts, lod.row_offsets_at(k, x.device), rows, 1, padding_value)
-        return dense.view(n, max_length, *x.shape[1:]), lod.handed_out(lod.row_lengths_at(k, x.device))
+        return dense.view(shape), lod.handed_out(lod.row_lengths_at(k, x.device))
 
-    def _to_padded_all(self, padding_value, right: bool):
+    def _to_padded_all(self, padding_value, side: str):
         dense = self.values()
         if self._lod.depth + dense.dim() > 64:  # what torch's own functions take
             raise LoDValueError(
@@ -402,16 +405,11 @@ class LoDTensor(PaddleMethods, Rows):
             sizes = [self._lod.longest_at(k) for k in range(self._lod.depth)]
             padded_rows(self._lod.num_sequences(), math.prod(sizes), math.prod(dense.shape[1:]))
         lengths: list[Tensor] = []
-        for k in range(self._lod.depth - 1, -1, -1):
-            one = LoD.checked("offsets", [self._lod.levels[k]])
-            n, longest = one.num_sequences(), one.max_length()
-            starts, offsets = one.padded_starts_at(0, longest, right, self.device), one.row_offsets_at(0, self.device)
-
-            def laid_out(t, fill, n=n, longest=longest, starts=starts, offsets=offsets):
-                return ops.scatter_runs(t, starts, offsets, n * longest, 1, fill).view(n, longest, *t.shape[1:])
-
-            dense, lengths = laid_out(dense, padding_value), [laid_out(t, 0) for t in lengths]
-            lengths.insert(0, one.row_lengths_at(0, self.device))
+        for offsets in reversed(self._lod.levels):
+            one = LoD.checked("offsets", [offsets])
+            lengths = [LoDTensor(t, one).to_padded(side=side)[0] for t in lengths]
+            dense, own = LoDTensor(dense, one).to_padded(padding_value, side=side)
+            lengths.insert(0, own)
         return dense, tuple(lengths)
 
     @public

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,14 @@ def test_a_process_by_itself():
         tl.distributed.all_gather(x)
     with alone(), pytest.raises(tl.LoDError, match="expected a group that is in use, got one that was destroyed"):
         tl.distributed.all_gather(x, group=group)
+
+
+def test_gradients_do_not_keep_a_destroyed_group():
+    """Its threads would drop tensors while the interpreter ends, which ends the process by a signal."""
+    x = tl.from_lengths(torch.randn(6, 2), [[1, 2, 3]]).requires_grad_()
+    with alone():
+        y = tl.distributed.all_gather(x)
+        group = weakref.ref(dist.group.WORLD)
+    assert group() is None
+    with pytest.raises(tl.LoDError, match="^backward of all_gather: expected a process group that is in use, got one that"):
+        y.sum().backward()

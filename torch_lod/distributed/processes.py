@@ -4,6 +4,7 @@
 import json
 import re
 import time
+import weakref
 from typing import Any, NoReturn
 
 import torch
@@ -47,11 +48,21 @@ class Processes:
             config = dist.get_backend_config(group)
         except (ValueError, RuntimeError, KeyError):
             raise LoDValueError("expected a group that is in use, got one that was destroyed") from None
-        self.group, self.index, self.size = group, dist.get_rank(group), len(self.ranks)
+        # Gradients that wait for their backward must not keep the group: its threads would outlive destroy_process_group, and
+        # one that drops a tensor while the interpreter ends is stopped there, and with it the process.
+        self._group = weakref.ref(group)
+        self.index, self.size = dist.get_rank(group), len(self.ranks)
         self.rank = self.ranks[self.index]
         self._backends = dict(part.rpartition(":")[::2] for part in str(config).split(","))
         self._asked: list = []
         self._host = torch.device("cpu" if "cpu" in self._backends else _current(next(iter(self._backends), "cpu")))
+
+    @property
+    def group(self) -> Any:
+        group = self._group()
+        if group is None:
+            raise LoDRuntimeError("expected a process group that is in use, got one that was destroyed since the forward")
+        return group
 
     def place(self, what: str, rank: Any) -> int:
         """The place in the group of a rank of the program."""

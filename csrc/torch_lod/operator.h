@@ -90,14 +90,32 @@ struct Operator : Call<name, std::remove_pointer_t<std::remove_cv_t<decltype(Unp
 
 // -- gradients
 
-// Whether an autograd node is needed. A forward-mode tangent takes the node too, where it is refused and not dropped.
-inline bool tracked(const Tensor& t) {
-  return t.defined() && ((at::GradMode::is_enabled() && t.requires_grad()) || t._fw_grad(0).defined());
-}
-inline bool tracked(const OptionalTensor& t) { return t && tracked(*t); }
+// The tensor of an argument, if it has one.
+inline const Tensor* tensor_of(const Tensor& t) { return t.defined() ? &t : nullptr; }
+inline const Tensor* tensor_of(const OptionalTensor& t) { return t ? tensor_of(*t) : nullptr; }
 template <class T>
-bool tracked(const T&) {
-  return false;
+const Tensor* tensor_of(const T&) {
+  return nullptr;
+}
+
+// Whether an autograd node is needed. A forward-mode tangent is tracked too: it is refused, not dropped.
+inline bool has_tangent(const auto& x) {
+  const Tensor* t = tensor_of(x);
+  return t && t->_fw_grad(0).defined();
+}
+inline bool tracked(const auto& x) {
+  const Tensor* t = tensor_of(x);
+  return t && ((at::GradMode::is_enabled() && t->requires_grad()) || has_tangent(x));
+}
+
+// Nodes are counted by pointers of c10 or, in older torch, of the standard library.
+template <class Node, class Base>
+auto new_node(const c10::intrusive_ptr<Base>&) {
+  return c10::make_intrusive<Node>();
+}
+template <class Node, class Base>
+auto new_node(const std::shared_ptr<Base>&) {
+  return std::shared_ptr<Node>(new Node(), [](Node* node) { deleteNode(static_cast<Base*>(node)); });
 }
 
 inline OptionalTensor optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
@@ -172,13 +190,6 @@ std::tuple<T...> kept(const char* op, AutogradContext* ctx, Type<std::tuple<T...
   return std::tuple<T...>{one(Type<T>{})...};
 }
 
-inline Tensor from_list(variable_list list, Type<Tensor>) { return std::move(list[0]); }
-template <class... T>
-std::tuple<T...> from_list(variable_list list, Type<std::tuple<T...>>) {
-  size_t i = 0;
-  const auto next = [&] { return std::move(list[i++]); };
-  return std::tuple<T...>{T(next())...};
-}
 inline std::tuple<Tensor> as_tuple(Tensor result) { return {std::move(result)}; }
 template <class... T>
 std::tuple<T...> as_tuple(std::tuple<T...> results) {
@@ -207,21 +218,14 @@ struct Autograd<G, R(A...)> : torch::autograd::Function<Autograd<G, R(A...)>> {
       const at::AutoDispatchBelowADInplaceOrView guard;
       return Op::call(std::forward<A>(a)...);
     }
-    return from_list(Autograd::apply(a...), Type<R>{});
-  }
-
-  static variable_list forward(AutogradContext* ctx, A... a) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return std::apply(
-        [&](const auto&... r) {
-          keep(ctx, saved(a..., r...));
-          if constexpr (kOptional) ctx->saved_data["given"] = int64_t(given(a...));
-          ctx->set_materialize_grads(false);
-          variable_list results{r...};
-          if (results.size() > 1) ctx->mark_non_differentiable({results.back()});
-          return results;
-        },
-        as_tuple(Op::call(a...)));
+    TORCH_CHECK_NOT_IMPLEMENTED(!(has_tangent(a) || ...), Op::name, ": jvp is not implemented for C++ operators");
+    if (const auto& transforms = at::functorch::functorchTLSAccessor()) transforms->checkSupportsCppAutogradFunction();
+    R results = [&] {
+      const Unrecorded guard;
+      return Op::call(a...);
+    }();
+    std::apply([&](const auto&... r) { record(a..., r...); }, as_tuple(results));
+    return results;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& of_results) {
@@ -248,14 +252,42 @@ struct Autograd<G, R(A...)> : torch::autograd::Function<Autograd<G, R(A...)>> {
     ((bits |= std::is_same_v<A, const Tensor&> ? bit : 0, bit <<= 1), ...);
     return bits;
   }();
-  static uint64_t given(const A&... a) {
-    uint64_t bits = kTensors, bit = 1;
-    const auto one = [&](const auto& x) {
-      if constexpr (std::is_same_v<decltype(x), const OptionalTensor&>) bits |= x && x->defined() ? bit : 0;
+  struct Unrecorded {
+    at::AutoDispatchBelowADInplaceOrView below;
+    at::AutoGradMode no_grad{false};
+  };
+
+  // What Function::apply does around a forward whose results are new, and no more of it than they need.
+  static void record(const A&... a, const auto&... r) {
+    const auto node = new_node<torch::autograd::CppNode<Autograd>>(torch::autograd::Edge().function);
+    torch::autograd::edge_list edges;
+    edges.reserve(sizeof...(A));
+    node->is_variable_input_.reserve(sizeof...(A));
+    uint64_t given = 0, bit = 1;
+    const auto from = [&](const auto& x) {
+      const Tensor* t = tensor_of(x);
+      node->is_variable_input_.push_back(t);
+      if (t) edges.push_back(torch::autograd::impl::gradient_edge(*t)), given |= bit;
       bit <<= 1;
     };
-    (one(a), ...);
-    return bits;
+    (from(a), ...);
+    node->set_next_edges(std::move(edges));
+    node->set_ctx_grad_fn(node);
+    size_t left = sizeof...(r);
+    const auto to = [&](const Tensor& t) {
+      const auto place = node->add_input_metadata(t);
+      const bool differentiable = --left || sizeof...(r) == 1;
+      if (differentiable && torch::autograd::isDifferentiableType(t.scalar_type()))
+        torch::autograd::impl::set_gradient_edge(t, {node, place});
+    };
+    (to(r), ...);
+    node->ctx_.set_materialize_grads(false);
+    if constexpr (kOptional) node->ctx_.saved_data["given"] = int64_t(given);
+    {
+      const Unrecorded guard;
+      keep(&node->ctx_, saved(a..., r...));
+    }
+    node->save_variables_to_ctx();  // where a user's hooks run
   }
 
   static auto saved(const A&... a, const auto&... r) {

@@ -415,7 +415,7 @@ def all_lod(xs) -> list[LoDTensor]:
     if not xs or not all(isinstance(x, LoDTensor) for x in xs):
         got = "none" if not xs else next(type(x).__name__ for x in xs if not isinstance(x, LoDTensor))
         raise LoDTypeError(f"expected LoDTensors, got {got}")
-    if len({x.lod_level for x in xs}) > 1:
+    if len({len(x._lod.levels) for x in xs}) > 1:
         raise LoDValueError(f"expected LoDTensors of equal depth, got depths {[x.lod_level for x in xs]}")
     with_memory(*xs)
     return list(xs)
@@ -458,7 +458,7 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
 
 def _of_one_shape(rows: list[Tensor]) -> None:
     wanted = rows[0].shape[1:]
-    for i, t in enumerate(rows):
+    for i, t in enumerate(rows[1:], 1):
         if t.shape[1:] != wanted:
             raise LoDValueError(
                 f"expected rows of one shape, got {tuple(wanted)} and, at index {i}, {tuple(t.shape[1:])}"

@@ -15,7 +15,8 @@ LOD_FN void copy_ends(unsigned char* to, const unsigned char* from, int64_t byte
 LOD_FN void copy_bytes(void* out, const void* in, int64_t bytes) {
   auto* to = static_cast<unsigned char*>(out);
   const auto* from = static_cast<const unsigned char*>(in);
-  if (bytes > 64) std::memcpy(to, from, bytes);
+  if (bytes > 128) std::memcpy(to, from, bytes);
+  else if (bytes >= 64) copy_ends<64>(to, from, bytes);
   else if (bytes >= 32) copy_ends<32>(to, from, bytes);
   else if (bytes >= 16) copy_ends<16>(to, from, bytes);
   else if (bytes >= 8) copy_ends<8>(to, from, bytes);

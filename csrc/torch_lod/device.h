@@ -23,7 +23,8 @@
 #define LOD_INLINE __attribute__((always_inline))  // for lambdas
 #define LOD_WIDE
 #endif
-#define LOD_APART __attribute__((noinline))  // for loops that need the registers for themselves
+// For loops that need the registers for themselves. Where a loop of few instructions lies decides how fast it is.
+#define LOD_APART __attribute__((noinline, aligned(64)))
 
 namespace lod {
 

@@ -13,6 +13,11 @@ from .errors import LoDTypeError, LoDValueError, shown, without_policy
 from .ops.check import stands_in, too_few_bytes
 
 _HOST = torch.device("cpu")
+#: The least and the greatest number of every dtype of whole numbers.
+_WHOLE = {
+    dtype: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64)
+}
 
 
 def host_integers(what: str, data) -> Tensor:
@@ -71,9 +76,9 @@ def filler(what: str, value, dtype: torch.dtype):
         raise LoDTypeError(f"expected {what} as a number, got {shown(value)}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:  # torch takes no larger one
         raise LoDValueError(f"expected {what} within int64 or as a float, got {shown(value)}")
-    if not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool):
-        if value != value // 1 or not torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max:
-            raise LoDValueError(f"expected a whole {what} within {dtype}, got {shown(value)}")
+    bounds = _WHOLE.get(dtype)
+    if bounds is not None and (value != value // 1 or not bounds[0] <= value <= bounds[1]):
+        raise LoDValueError(f"expected a whole {what} within {dtype}, got {shown(value)}")
     return value
 
 

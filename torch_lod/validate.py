@@ -16,7 +16,16 @@ _HOST = torch.device("cpu")
 #: The least and the greatest number of every dtype of whole numbers.
 _WHOLE = {
     dtype: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
-    for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64)
+    for dtype in (
+        torch.uint8,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+    )
 }
 
 

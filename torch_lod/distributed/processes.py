@@ -61,7 +61,9 @@ class Processes:
     def group(self) -> Any:
         group = self._group()
         if group is None:
-            raise LoDRuntimeError("expected a process group that is in use, got one that was destroyed since the forward")
+            raise LoDRuntimeError(
+                "expected a process group that is in use, got one that was destroyed since the forward"
+            )
         return group
 
     def place(self, what: str, rank: Any) -> int:

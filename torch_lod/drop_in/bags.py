@@ -39,6 +39,8 @@ def embedding_bag(
     if input.dim() != 1:
         return NotImplemented
     s = along(input)
+    if max_norm is not None and s.rows.shape[0] == 0:
+        max_norm = None  # nothing is scaled; on a GPU torch fails where it is asked to
     starts = s.offsets.to(input.dtype)
     bags = F.embedding_bag(
         s.rows,

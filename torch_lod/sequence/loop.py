@@ -75,7 +75,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
 
     table = RankTable(lod, k)
     order = table.order
-    memories, spec = _rows_each("init", init, order.numel())
+    memories, spec = _rows_each("init", init, order.numel(), device=inputs[0].device)
     constants, static_spec = _ranked_static(static, lod, k, order) if static is not None else ([], None)
     here = upload(order, inputs[0].device)
     state = [t.index_select(0, here) for t in memories]
@@ -106,7 +106,9 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
     return laid_out[0] if single else tuple(laid_out), pytree.tree_unflatten(ends, spec)
 
 
-def _rows_each(what: str, tree, count: int, first: int = 0) -> tuple[list[Tensor], pytree.TreeSpec]:
+def _rows_each(
+    what: str, tree, count: int, first: int = 0, device: torch.device | None = None
+) -> tuple[list[Tensor], pytree.TreeSpec]:
     leaves, spec = pytree.tree_flatten(tree)
     for i, leaf in enumerate(leaves, first):
         if not isinstance(leaf, Tensor):
@@ -115,6 +117,8 @@ def _rows_each(what: str, tree, count: int, first: int = 0) -> tuple[list[Tensor
             raise LoDValueError(
                 f"expected {what} with a row for each of {count} sequences, got {tuple(leaf.shape)} at index {i}"
             )
+        if device is not None and leaf.device != device:
+            raise LoDTypeError(f"expected {what} on {device}, as x, got one on {leaf.device} at index {i}")
     with_memory(*leaves)
     return [values_of(leaf) for leaf in leaves], spec
 

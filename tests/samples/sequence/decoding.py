@@ -41,7 +41,8 @@ def steps(x, k):
     scores = distinct(n, (2,), x.dtype, x.device, 5)
     yield " all ended", (over_, scores[:, 0] - 1 / 16, None, scores, 2, END), {}
     none = torch.full((n, 2), float("-inf"), dtype=x.dtype, device=x.device)
-    yield " impossible, fixed", (over_ + 1, distinct(n, (), x.dtype, x.device, 6), None, none, 4, END), {}
+    equal = torch.full((n, 2), 3, device=x.device)  # of equal scores either may be selected
+    yield " impossible, fixed", (over_ + 1, distinct(n, (), x.dtype, x.device, 6), equal, none, 4, END), {}
 
 
 T = lod_tensor([[2, 1], [1, 1, 1]], (), torch.int64, "cpu")

@@ -47,7 +47,9 @@ def pools(x, k):
             continue
         pads = (0, 1) if reduce in ("any", "all") else (0.0, 2.0)
         # in a column of ones nothing varies, zeros are what products and conditions turn on
-        rows = torch.where(torch.arange(len(x)).remainder(4).view(-1, *[1] * (x.dim() - 1)) == 1, 0, x.values())
+        rows = torch.where(
+            torch.arange(len(x), device=x.device).remainder(4).view(-1, *[1] * (x.dim() - 1)) == 1, 0, x.values()
+        )
         given = x.with_values(rows) if reduce in ("prod", "any", "all") else x
         for pad in pads[1:] if k % 2 else pads:
             yield f" {reduce} pad {pad}", (given, reduce), {"padding_value": pad}

@@ -226,8 +226,8 @@ Tensor rank(const Tensor& given) {
 }
 
 // Marks structure that nobody writes to from now on, as one LoD's is; in host memory it is checked first. A copy of it
-// on a GPU is the caller's word, and so is that runs do not meet: kernels clamp there.
-void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart) {
+// on a GPU is the caller's word, and so are that runs do not meet and the longest segment: kernels clamp there.
+void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart, int64_t longest) {
   const char* op = "keep_structure";
   check_index(op, "structure", structure, structure.is_meta() ? c10::Device(c10::kCPU) : structure.device());
   if (structure.is_cpu() && cuts) {
@@ -236,7 +236,7 @@ void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart
   } else if (structure.is_cpu()) {
     checked_map(op, "structure", structure, rows);
   }
-  if (structure.is_contiguous()) mark(structure, rows, cuts, apart);
+  if (structure.is_contiguous()) mark(structure, rows, cuts, apart, longest);
 }
 
 using CheckLod = Call<"check_lod", std::vector<int64_t>(at::TensorList offsets, int64_t rows, bool kept)>;
@@ -245,7 +245,8 @@ using TakeRuns =
                                 int64_t elements, bool kept, const OptionalTensor& within, int64_t most, bool last)>;
 using JoinLods = Call<"join_lods", LodsJoined(at::TensorList levels, int64_t depth, bool kept)>;
 using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
-using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart)>;
+using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart,
+                                                  int64_t longest)>;
 
 }  // namespace
 

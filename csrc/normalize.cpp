@@ -46,8 +46,8 @@ Tensor softmax(const char* op, bool log, const Tensor& values, const Tensor& gra
   // a tensor without elements may have no storage, and a null gradient means forward
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_softmax, floating_type(op, out), log,
-          SoftmaxArguments{HeldBlocks(x, out), x.values.const_data_ptr(), g.defined() ? g.const_data_ptr() : nullptr,
-                           out.mutable_data_ptr()});
+          SoftmaxArguments{HeldBlocks(x, x.row_offsets, 16), x.values.const_data_ptr(),
+                           g.defined() ? g.const_data_ptr() : nullptr, out.mutable_data_ptr()});
   return out;
 }
 template <Name op, bool log>
@@ -85,7 +85,7 @@ Tensor segment_logsumexp(const Tensor& values, const Tensor& given, double pad) 
   const HeldView x = make_view("segment_logsumexp", values, given);
   Tensor out = new_rows(x.values, x.segments);
   LOD_RUN(out, segment_logsumexp, floating_type("segment_logsumexp", out),
-          LogsumexpArguments{HeldBlocks(x, out), x.values.const_data_ptr(), out.mutable_data_ptr(), pad});
+          LogsumexpArguments{HeldBlocks(x, x.row_offsets, 16), x.values.const_data_ptr(), out.mutable_data_ptr(), pad});
   return out;
 }
 using LogsumexpOp = Operator<"segment_logsumexp", segment_logsumexp_meta, segment_logsumexp>;
@@ -100,7 +100,8 @@ Tensor segment_var(const Tensor& values, const Tensor& given, double correction,
   const HeldView x = make_view("segment_var", values, given);
   Tensor out = new_rows(x.values, x.segments);
   LOD_RUN(out, segment_var, floating_type("segment_var", out),
-          VarArguments{HeldBlocks(x, out), x.values.const_data_ptr(), out.mutable_data_ptr(), correction, pad, root});
+          VarArguments{HeldBlocks(x, x.row_offsets, 16), x.values.const_data_ptr(), out.mutable_data_ptr(), correction,
+                       pad, root});
   return out;
 }
 using VarOp = Operator<"segment_var", segment_var_meta, segment_var>;
@@ -113,8 +114,8 @@ Tensor normalize(const char* op, const Tensor& values, const Tensor& grad, const
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_normalize, floating_type(op, out),
-          NormalizeArguments{HeldBlocks(x, out), x.values.const_data_ptr(), g.defined() ? g.const_data_ptr() : nullptr,
-                             out.mutable_data_ptr(), eps});
+          NormalizeArguments{HeldBlocks(x, x.row_offsets, g.defined() ? 32 : 16), x.values.const_data_ptr(),
+                             g.defined() ? g.const_data_ptr() : nullptr, out.mutable_data_ptr(), eps});
   return out;
 }
 Tensor segment_normalize_meta(const Tensor& values, const Tensor& offsets, double) {

@@ -43,6 +43,11 @@ struct NormalizeArguments : BlockView {
 
 namespace lod::LOD_LEVEL {
 
+template <class A>
+struct Two {
+  A a, b;
+};
+
 // y = exp(x - max x) / sum exp(x - max x) over the rows of a segment, or kLog its logarithm. The maximum may lose a
 // NaN, the sum does not.
 template <class T, bool kLog>
@@ -50,10 +55,15 @@ struct SoftmaxKernel {
   using Part = acc_t<T>;
   static constexpr int kPasses = 2;
   static constexpr bool kByRow = true;
-  static constexpr bool kKeeps = !kLog && std::is_same_v<T, acc_t<T>>;  // a half type would round what is kept
+  // A half type would round what is kept, and to a GPU exponentials cost less than memory.
+  static constexpr bool kKeeps = !kLog && !kOnGpu && std::is_same_v<T, acc_t<T>>;
+  using Element = T;
+  static constexpr int kRowsIn = 1;
   BlockView g;
   const T* values;
   T* out;
+  LOD_FN const T* rows_in(int) const { return values; }
+  LOD_FN void move(T* const* to) { values = out = to[0]; }
 #if LOD_LANES >= 8
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>)
@@ -71,6 +81,15 @@ struct SoftmaxKernel {
   LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const Part (*found)[W], Part* to) const {
     Part part[W];
     for (int k = 0; k < W; ++k) part[k] = pass == 0 ? lowest<Part>() : 0;
+    if constexpr (kOnGpu) {
+      const auto read = [&](int64_t i) { return Part(values[i]); };
+      in_order(g, rows, c, read, [&](int64_t, Part v) {
+        if constexpr (pass == 0) part[0] = Max::fast(part[0], v);
+        else part[0] += exp_below(v - found[0][0]);
+      });
+      to[0] = part[0];
+      return;
+    }
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       if constexpr (pass == 0) {
         for (int k = 0; k < W; ++k) part[k] = Max::fast(part[k], Part(values[r * g.width + c + k]));
@@ -88,6 +107,12 @@ struct SoftmaxKernel {
   LOD_FN void finish(const Sequence&, const Range& rows, int64_t c, const Part (*found)[W]) const {
     Part top[W], shift[W];
     for (int k = 0; k < W; ++k) top[k] = found[0][k], shift[k] = kLog ? log_above(found[1][k]) : Part(1) / found[1][k];
+    if constexpr (kOnGpu) {
+      const auto read = [&](int64_t i) { return Part(values[i]) - top[0]; };
+      return in_order(g, rows, c, read, [&](int64_t i, Part below) {
+        out[i] = T(kLog ? below - shift[0] : exp_below(below) * shift[0]);
+      });
+    }
     for (int64_t r = rows.begin; r < rows.end; ++r)
       for (int k = 0; k < W; ++k) {
         const int64_t i = r * g.width + c + k;
@@ -103,10 +128,14 @@ struct SoftmaxBackwardKernel {
   using Part = acc_t<T>;
   static constexpr int kPasses = 1;
   static constexpr bool kByRow = true;
+  using Element = T;
+  static constexpr int kRowsIn = 2;
   BlockView g;
   const T* output;
   const T* grad;
   T* out;
+  LOD_FN const T* rows_in(int a) const { return a ? grad : output; }
+  LOD_FN void move(T* const* to) { output = to[0], grad = out = to[1]; }
 #if LOD_LANES >= 8
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>)
@@ -132,6 +161,12 @@ struct SoftmaxBackwardKernel {
   LOD_FN void finish(const Sequence&, const Range& rows, int64_t c, const Part (*found)[W]) const {
     Part total[W];
     for (int k = 0; k < W; ++k) total[k] = found[0][k];
+    if constexpr (kOnGpu) {
+      const auto read = [&](int64_t i) { return Two<Part>{Part(output[i]), Part(grad[i])}; };
+      return in_order(g, rows, c, read, [&](int64_t i, const Two<Part>& t) {
+        out[i] = T(kLog ? t.b - exp_below(t.a) * total[0] : t.a * (t.b - total[0]));
+      });
+    }
     for (int64_t i = rows.begin * g.width + c; i < rows.end * g.width + c; i += g.width)
       for (int k = 0; k < W; ++k) {
         const Part y = Part(output[i + k]), dy = Part(grad[i + k]);
@@ -167,6 +202,15 @@ struct LogsumexpKernel {
   LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const Part (*found)[W], Part* to) const {
     Part part[W];
     for (int k = 0; k < W; ++k) part[k] = pass == 0 ? lowest<Part>() : 0;
+    if constexpr (kOnGpu) {
+      const auto read = [&](int64_t i) { return Part(values[i]); };
+      in_order(g, rows, c, read, [&](int64_t, Part v) {
+        if constexpr (pass == 0) part[0] = Max::fast(part[0], v);
+        else part[0] += exp_below(v == found[0][0] ? Part(0) : v - found[0][0]);
+      });
+      to[0] = part[0];
+      return;
+    }
     for (int64_t r = rows.begin; r < rows.end; ++r)
       for (int k = 0; k < W; ++k) {
         const Part v = Part(values[r * g.width + c + k]);
@@ -238,8 +282,12 @@ template <class T>
 struct NormalizeKernel : MomentsKernel<T> {
   static constexpr int kPasses = 2;
   static constexpr bool kByRow = true;
+  using Element = T;
+  static constexpr int kRowsIn = 1;
   NormalizeArguments g;
   T* out;
+  LOD_FN const T* rows_in(int) const { return this->values; }
+  LOD_FN void move(T* const* to) { this->values = out = to[0]; }
   template <int pass, int W>
   LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
     this->template moment<pass>(g, rows, c, found, part);
@@ -251,6 +299,10 @@ struct NormalizeKernel : MomentsKernel<T> {
       mean[k] = found[0][k];
       scale[k] = 1 / ::sqrt(found[1][k] / double(s.length()) + g.eps);
     }
+    if constexpr (kOnGpu) {
+      const auto read = [&](int64_t i) { return double(this->values[i]); };
+      return in_order(g, rows, c, read, [&](int64_t i, double x) { out[i] = T(acc_t<T>((x - mean[0]) * scale[0])); });
+    }
     for (int64_t i = rows.begin * g.width + c; i < rows.end * g.width + c; i += g.width)
       for (int k = 0; k < W; ++k) out[i + k] = T(acc_t<T>((double(this->values[i + k]) - mean[k]) * scale[k]));
   }
@@ -260,9 +312,13 @@ template <class T>
 struct NormalizeBackwardKernel : MomentsKernel<T> {
   static constexpr int kPasses = 4;
   static constexpr bool kByRow = true;
+  using Element = T;
+  static constexpr int kRowsIn = 2;
   NormalizeArguments g;
   const T* grad;
   T* out;
+  LOD_FN const T* rows_in(int a) const { return a ? grad : this->values; }
+  LOD_FN void move(T* const* to) { this->values = to[0], grad = out = to[1]; }
   template <int pass, int W>
   LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
     if constexpr (pass < 2) {
@@ -286,6 +342,12 @@ struct NormalizeBackwardKernel : MomentsKernel<T> {
       scale[k] = 1 / ::sqrt(variance);
       shift[k] = found[2][k] * (scale[k] / length);
       slope[k] = found[3][k] * (scale[k] / (length * variance));
+    }
+    if constexpr (kOnGpu) {
+      const auto read = [&](int64_t i) { return Two<double>{double(this->values[i]), double(grad[i])}; };
+      return in_order(g, rows, c, read, [&](int64_t i, const Two<double>& t) {
+        out[i] = T(acc_t<T>(t.b * scale[0] - shift[0] - (t.a - mean[0]) * slope[0]));
+      });
     }
     for (int64_t i = rows.begin * g.width + c; i < rows.end * g.width + c; i += g.width)
       for (int k = 0; k < W; ++k) {

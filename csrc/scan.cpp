@@ -47,8 +47,8 @@ Tensor segment_scan(const Tensor& values, const OptionalTensor& factors, const T
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_scan, number_type("segment_scan", out),
-          ScanArguments{HeldBlocks(x, out), x.values.const_data_ptr(), f.defined() ? f.const_data_ptr() : nullptr,
-                        out.mutable_data_ptr(), adjoint});
+          ScanArguments{HeldBlocks(x, x.row_offsets, 8), x.values.const_data_ptr(),
+                        f.defined() ? f.const_data_ptr() : nullptr, out.mutable_data_ptr(), adjoint});
   return out;
 }
 
@@ -72,7 +72,7 @@ std::tuple<Tensor, Tensor> segment_cumulative(const Tensor& values, const Tensor
   Tensor out = new_rows(x.values, x.rows, x.row_offsets), index = at::empty_like(out, out.options().dtype(at::kLong));
   if (may_leave_rows(x.row_offsets, x.rows)) index.zero_();
   LOD_RUN(out, segment_cumulative, number_type("segment_cumulative", out), max,
-          CumulativeArguments{HeldBlocks(x, out), x.values.const_data_ptr(), out.mutable_data_ptr(),
+          CumulativeArguments{HeldBlocks(x, x.row_offsets, 16), x.values.const_data_ptr(), out.mutable_data_ptr(),
                               index.mutable_data_ptr<int64_t>()});
   return {out, index};
 }

@@ -116,9 +116,13 @@ struct CumsumKernel {
   using Part = carried_t<T>;
   static constexpr int kPasses = 1;
   static constexpr bool kByRow = true;
+  using Element = T;
+  static constexpr int kRowsIn = 1;
   ScanArguments g;
   const T* values;
   T* out;
+  LOD_FN const T* rows_in(int) const { return values; }
+  LOD_FN void move(T* const* to) { values = out = to[0]; }
   LOD_FN bool backwards() const { return g.adjoint; }
   static LOD_FN Part nothing() { return 0; }
   template <int>
@@ -153,7 +157,14 @@ struct CumsumKernel {
   LOD_FN void go(const Sequence& s, const Range& rows, int64_t c, Part* found) const {
     Part own[W], before[W];
     for (int k = 0; k < W; ++k) own[k] = nothing(), before[k] = kFirst ? nothing() : found[k];
-    each_element(rows, c, [&](int64_t at) LOD_INLINE {
+    if constexpr (kOnGpu) {
+      const int64_t first = (g.adjoint ? rows.end - 1 : rows.begin) * g.width + c;
+      const auto read = [&](int64_t i) { return Part(values[i]); };
+      in_order(first, g.adjoint ? -g.width : g.width, rows.length(), read, [&](int64_t i, Part v) {
+        own[0] += v;
+        out[i] = T(acc_t<T>(kFirst ? own[0] : before[0] + own[0]));
+      });
+    } else each_element(rows, c, [&](int64_t at) LOD_INLINE {
       for (int k = 0; k < W; ++k) {
         own[k] += Part(values[at + k]);
         out[at + k] = T(acc_t<T>(kFirst ? own[k] : before[k] + own[k]));
@@ -263,6 +274,19 @@ struct CumulativeKernel {
     for (int k = 0; k < W; ++k) {
       best[k] = none ? A(values[rows.begin * g.width + c + k]) : part[k].value;
       where[k] = none ? rows.begin : part[k].row;
+    }
+    if constexpr (kOnGpu) {
+      int64_t r = rows.begin;
+      const auto read = [&](int64_t i) { return A(values[i]); };
+      in_order(g, rows, c, read, [&](int64_t i, A v) {
+        const bool take = R::better(v, best[0]);
+        best[0] = take ? v : best[0];
+        where[0] = take ? r : where[0];
+        if constexpr (kOut) out[i] = T(best[0]), g.index[i] = where[0];
+        ++r;
+      });
+      part[0] = {best[0], where[0]};
+      return;
     }
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       const int64_t at = r * g.width + c;

@@ -248,6 +248,11 @@ struct BroadcastKernel {
     return true;
   }
   template <int W>
+  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {  // of one row
+    const Part value = Part(values[s * g.width + c]);
+    out[r * g.width + c] = T(share_of(share, value, rows_of(g.offsets, s, g.rows).length()));
+  }
+  template <int W>
   LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const Part (*)[W]) const {
     T row[W];
     for (int k = 0; k < W; ++k) row[k] = T(share_of(share, Part(values[s.index * g.width + c + k]), s.length()));
@@ -398,9 +403,13 @@ LOD_ENTRY void segment_broadcast(const Exec& exec, DType dtype, Reduce reduce, c
     using T = typename decltype(type)::type;
     const auto* values = static_cast<const T*>(a.values);
     auto* out = static_cast<T*>(a.out);
-    if (share_by(reduce) == Share::all && a.width >= 128)
+    const BroadcastKernel<T> kernel{a, values, out, share_by(reduce)};
+    if constexpr (kOnGpu) {
+      if (a.width < 4) return each_row(exec, a, kernel);  // threads that go along a segment would write far apart
+    } else if (kernel.share == Share::all && a.width >= 128) {
       return each_row(exec, a, RepeatKernel<T>{values, out, a.width});
-    each_in_blocks(exec, BroadcastKernel<T>{a, values, out, share_by(reduce)});
+    }
+    each_in_blocks(exec, kernel);
   });
 }
 

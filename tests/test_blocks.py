@@ -171,6 +171,82 @@ def test_cumulative_sums(reverse, width, dtype):
     close(got, by_row(turn, x, offsets), size=terms)
 
 
+#: Several of more than one block, of one and of less, at many places in the blocks of the rows; and short ones alone.
+CUTS = {
+    "long and short": [
+        *(0, 5, 256, 257, 1024, 1025, 0, 512, 513, 3000, 17, 2048, 2049, 1),
+        *[3] * 40,
+        5000,
+        0,
+        900,
+        1025,
+        0,
+    ],
+    "very long": [7, 700_000, 3, 1200],
+    "short": [3, 0, 50, 256, 7, *[40] * 30, 0, 200, 1],
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+@pytest.mark.parametrize(
+    ("lengths", "width"), [(cut, w) for cut in CUTS for w in ((1,) if "very" in cut else (1, 3, 40))]
+)
+@pytest.mark.parametrize("marked", [False, True], ids=["offsets", "offsets of a LoD"])
+def test_segments_of_all_lengths(marked, lengths, width, dtype, device):
+    """A GPU shares the blocks of long ones, unless it is known that there are none, and copies narrow rows of short ones
+    to where their threads find them."""
+    lod = tl.LoD.from_lengths([CUTS[lengths]])
+    here = lod.row_offsets(0)
+    x, g = (torch.randn(lod.rows, width, dtype=torch.float64).to(dtype) for _ in range(2))
+    there, grad = x.to(device), g.to(device)
+    offsets = lod.row_offsets(0, device) if marked else here.clone().to(device)
+
+    def holds(got, want, size: float = 1.0):
+        close(got.cpu(), want, size)
+
+    def norm(part):
+        return torch.nn.functional.layer_norm(part.T, part.shape[:1], eps=1e-5).T if len(part) else part
+
+    for reduce, f in REDUCTIONS.items():
+        holds(ops.segment_reduce(there, offsets, reduce), by_segment(f, x, here), size=len(x) ** 0.5)
+    best, index = ops.segment_extreme(there, offsets, "max")
+    holds(best, by_segment(REDUCTIONS["max"], x, here))
+    begin, some = here[:-1, None], here.diff()[:, None] > 0
+    assert torch.equal(
+        index.cpu(), torch.where(some, begin + by_segment(lambda p: p.max(0).indices, x, here).long(), -1)
+    )
+    placed = torch.ops.torch_lod.segment_place(best, index, offsets, len(x))
+    holds(ops.segment_reduce(placed, offsets, "sum"), best.cpu())
+    assert int((placed != 0).sum()) == int((best != 0).sum())
+    y, log = ops.segment_softmax(there, offsets), ops.segment_log_softmax(there, offsets)
+    holds(y, by_row(lambda part: part.softmax(0), x, here), size=0.1)
+    holds(log, by_row(lambda part: part.log_softmax(0), x, here))
+    holds(ops.segment_logsumexp(there, offsets), by_segment(lambda part: part.logsumexp(0), x, here))
+    gradients, y, log = torch.ops.torch_lod, y.cpu(), log.cpu()
+    dx = gradients.segment_softmax_backward(grad, y.to(device), offsets)
+    holds(dx, by_row(lambda p: p[:, 0] * (p[:, 1] - (p[:, 0] * p[:, 1]).sum(0)), torch.stack((y, g), 1), here))
+    dx = gradients.segment_log_softmax_backward(grad, log.to(device), offsets)
+    want = by_row(lambda p: p[:, 1] - p[:, 0].exp() * p[:, 1].sum(0), torch.stack((log, g), 1), here)
+    holds(dx, want, size=len(x) ** 0.5)
+    holds(ops.segment_var(there, offsets, 0.0), by_segment(lambda part: part.var(0, correction=0), x, here))
+    holds(ops.segment_normalize(there, offsets, 1e-5), by_row(norm, x, here))
+    wide = x.double().requires_grad_()
+    (want,) = torch.autograd.grad(by_row(norm, wide, here), wide, g.double())
+    big = (here.diff() > 3).repeat_interleave(here.diff())
+    holds(gradients.segment_normalize_backward(grad, there, offsets, 1e-5)[big.to(device)], want[big])
+    terms = len(x) if dtype == torch.float64 else len(x) ** 0.5
+    for reverse, turn in ((False, lambda p: p.cumsum(0)), (True, lambda p: p.flip(0).cumsum(0).flip(0))):
+        holds(ops.segment_scan(there, None, offsets, reverse), by_row(turn, x, here), size=terms)
+    high, at = ops.segment_cumulative(there, offsets, "max")
+    holds(high, by_row(lambda p: p.cummax(0).values if len(p) else p, x, here))
+    assert torch.equal(there.gather(0, at), high)
+    pooled = ops.segment_reduce(there, offsets, "mean")
+    spread = pooled.cpu().repeat_interleave(here.diff(), 0)
+    assert torch.equal(ops.segment_broadcast(pooled, offsets, len(x)).cpu(), spread)
+    ends = torch.zeros_like(x).index_copy_(0, here[1:][here.diff() > 0] - 1, pooled.cpu()[here.diff() > 0])
+    assert torch.equal(ops.segment_broadcast(pooled, offsets, len(x), "last").cpu(), ends)
+
+
 #: Segments of one number a row that are carried along side by side: empty ones, ones of a row, of a block, and longer;
 #: and fewer than there are lanes.
 LENGTHS = {

@@ -29,11 +29,11 @@ _keep_structure, _join_lods, _take_runs = map(ops.called, ("keep_structure", "jo
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
-def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False) -> None:
+def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False, longest: int = -1) -> None:
     """Marks offsets that cut `rows` rows, or a map to `rows` rows, which nobody writes to. Tracers would record it."""
     traced = type(t) is not Tensor or torch._C._len_torch_dispatch_stack() or _transforms() is not None
     if ops.COMPILED and not traced and not t.is_meta:
-        _keep_structure(t, rows, cuts, apart)
+        _keep_structure(t, rows, cuts, apart, longest)
 
 
 def uploaded_map(map: Tensor, device, rows: int) -> Tensor:
@@ -49,6 +49,10 @@ def computed_there(offsets: Tensor, rows: int) -> Tensor:
     if not (compiling() or offsets.is_cpu):
         _kept(offsets, rows, True)
     return offsets
+
+
+def _longest(lengths: Tensor) -> int:
+    return int(lengths.max()) if len(lengths) else 0
 
 
 class Runs(NamedTuple):
@@ -70,7 +74,7 @@ def uploaded_runs(runs: Runs, rows: Tensor, taken: int) -> Runs:
     apart = bool((begin[1:] >= (begin + lengths[lengths > 0][order])[:-1]).all())
     first, cuts = upload(torch.cat([starts, offsets]), device).split([starts.numel(), offsets.numel()])
     _kept(first, rows.shape[0], False, apart)
-    _kept(cuts, taken, True)
+    _kept(cuts, taken, True, longest=_longest(lengths))
     return Runs(first, cuts)
 
 
@@ -128,7 +132,7 @@ class Partition:
         # the copy on a GPU is returned itself: a caller's write to it changes its version
         if found is not None and (found.is_cpu or usable(found)):
             return found
-        device = _HOST if device is None else torch.device(device)
+        device, longest = _HOST if device is None else torch.device(device), -1
         if torch.is_inference_mode_enabled():  # inference tensors cannot be saved for backward
             with torch.inference_mode(False):
                 return self._cached(key, device, make, rows, cuts, apart)
@@ -136,9 +140,11 @@ class Partition:
             fresh = make()
         else:
             fresh = self._cached(key, None, make, rows, cuts, apart)
+            if cuts and device.type in PINNED and not compiling():
+                longest = _longest(fresh.diff())
             fresh = upload(fresh, device)
         if rows is not None and not (cuts and fresh is self.levels[key[1]]):  # those are marked when they are checked
-            _kept(fresh, rows, cuts, apart)
+            _kept(fresh, rows, cuts, apart, longest)
         if device == _HOST or not capturing(device):
             self._cache[(*key, device)] = kept(fresh)
         return fresh

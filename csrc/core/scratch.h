@@ -49,13 +49,19 @@ struct Scratch {
   const int64_t* begins() const { return at.defined() ? at.const_data_ptr<int64_t>() : nullptr; }
 };
 
-// A view for a kernel in blocks, and on a GPU the memory that it asks for: of values' device.
+// A view for a kernel in blocks, whose passes leave so many bytes in a channel of a block. On a GPU threads share long
+// segments, unless there are known to be none.
 struct HeldBlocks : BlockView {
   Tensor held;
 
-  HeldBlocks(const LoDView& view, const Tensor& values) : BlockView(view) {
-    if (values.is_cpu() || !few()) return;
-    held = at::empty({bytes()}, values.options().dtype(at::kByte));
+  HeldBlocks(const LoDView& view, const Tensor& offsets, int64_t bytes) : BlockView(view) {
+    if (offsets.is_cpu() || rows <= kGpuBlock) return;
+    const Known* mark = known(offsets);
+    if (mark && mark->cuts && mark->longest >= 0 && mark->longest <= kGpuBlock) return;
+    blocks = (2 * rows + kGpuBlock - 1) / kGpuBlock;
+    room = bytes;
+    if (!room) return;
+    held = at::empty({blocks * width * room}, offsets.options().dtype(at::kByte));
     memory = held.mutable_data_ptr();
   }
 };

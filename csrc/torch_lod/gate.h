@@ -56,8 +56,9 @@ struct Attached {
 
 // What is known of a tensor of int64, for as long as it lies where it lay and its version says that nobody wrote to it.
 struct Known final : c10::BackendMeta {
-  Known(const Tensor& t, int64_t rows, bool cuts, bool apart)
-      : data(t.const_data_ptr()), count(t.numel()), version(now(t)), rows(rows), cuts(cuts), apart(apart) {}
+  Known(const Tensor& t, int64_t rows, bool cuts, bool apart, int64_t longest)
+      : data(t.const_data_ptr()), count(t.numel()), version(now(t)), rows(rows), longest(longest), cuts(cuts),
+        apart(apart) {}
   static uint32_t now(const Tensor& t) { return t.unsafeGetTensorImpl()->version_counter().current_version(); }
   bool holds_for(const Tensor& t) const {
     return t.const_data_ptr() == data && t.numel() == count && t.is_contiguous() && now(t) == version;
@@ -66,6 +67,7 @@ struct Known final : c10::BackendMeta {
   int64_t count;
   uint32_t version;
   int64_t rows;
+  int64_t longest;  // of the segments that offsets cut; below 0: not known
   bool cuts;   // offsets that cut so many rows into segments; otherwise entries from -1 to rows - 1
   bool apart;  // the first rows of runs that do not meet
   // How the runs lie whose first rows these are, by `look` when it is asked for the first time of these offsets.
@@ -105,12 +107,12 @@ inline bool known_to_map(const Tensor& t, int64_t rows) {
   return found && !found->cuts && found->rows <= rows;
 }
 // Marks what is true of t, unless it has a mark: a tensor is marked once, since others may be reading the mark.
-inline const Tensor& mark(const Tensor& t, int64_t rows, bool cuts, bool apart = false) {
+inline const Tensor& mark(const Tensor& t, int64_t rows, bool cuts, bool apart = false, int64_t longest = -1) {
   static std::mutex one_at_a_time;
   const std::lock_guard guard(one_at_a_time);
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   if (!impl->is_inference() && !impl->get_backend_meta()) {
-    impl->set_backend_meta(c10::make_intrusive<Known>(t, rows, cuts, apart));
+    impl->set_backend_meta(c10::make_intrusive<Known>(t, rows, cuts, apart, longest));
   }
   return t;
 }

@@ -30,6 +30,7 @@ constexpr int wide_strips() {
 #ifdef __CUDACC__
 
 using Exec = CudaExec;
+constexpr bool kOnGpu = true;
 #define LOD_ENTRY
 #define LOD_WHOLE(call)
 
@@ -79,33 +80,61 @@ void each_segment(const Exec& exec, const int64_t*, int64_t segments, int64_t, i
   each_strip(exec, segments, width, f);
 }
 
-// Some rows one after another, so that one search for a segment serves them all.
+// Rows side by side, as they lie in memory. A block of threads looks for the segments of its first and its last row,
+// and keeps the ends of those in between where its threads find theirs.
+constexpr int kRowThreads = 256, kEnds = 1024;
 template <class F>
 struct RowsOfSegments {
-  static constexpr int64_t kRows = 4;
   F f;
   const int64_t* offsets;
-  int64_t segments, rows, width;
+  int64_t segments, rows, width, each;  // each: rows of a block
   Divisor by_width{width};
-  LOD_FN void operator()(int64_t i) const {
-    const int64_t some = by_width.quotient(i), channel = i - some * width, first = some * kRows;
-    int64_t s = segment_of(offsets, segments, first);
-    for (int64_t row = first; row < first + kRows && row < rows && s < segments; ++row) {
-      if (row >= offsets[s + 1]) s = segment_of(offsets, segments, row);
-      if (s < segments) f.template strip<1>(s, row, channel);
-    }
-  }
 };
+template <class F>
+__global__ void run_rows(RowsOfSegments<F> a) {
+  __shared__ int64_t found[2];
+  __shared__ int ends[kEnds];  // in rows from the block's first on
+  const int thread = int(threadIdx.x);
+  const int64_t first = int64_t(blockIdx.x) * a.each, last = first + a.each < a.rows ? first + a.each : a.rows;
+  if (thread < 2) found[thread] = segment_of(a.offsets, a.segments, thread ? last - 1 : first);
+  __syncthreads();
+  const int64_t from = found[0], n = found[1] - from;
+  const bool fits = n >= 0 && n <= kEnds;
+  for (int64_t i = thread; fits && i < n; i += kRowThreads) {
+    const int64_t end = a.offsets[from + 1 + i];
+    ends[i] = int(end <= first ? 0 : end >= last ? last - first : end - first);
+  }
+  __syncthreads();
+  for (int64_t i = thread, all = (last - first) * a.width; i < all; i += kRowThreads) {
+    const int64_t row = a.by_width.quotient(i);
+    int64_t s = from;
+    if (fits) {
+      int lo = 0, hi = int(n);
+      while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+        if (ends[mid] <= row) lo = mid + 1;
+        else hi = mid;
+      }
+      s += lo;
+    } else {
+      s = segment_of(a.offsets, a.segments, first + row);
+    }
+    if (s < a.segments) a.f.template strip<1>(s, first + row, i - row * a.width);
+  }
+}
 
 template <class F>
 void each_row(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
-  using Rows = RowsOfSegments<F>;
-  each(exec, (rows + Rows::kRows - 1) / Rows::kRows * width, 1, Rows{f, offsets, segments, rows, width});
+  if (rows <= 0 || width <= 0) return;
+  const int64_t elements = rows * width < (1 << 23) ? 1024 : 4096, each = elements < width ? 1 : elements / width;
+  LOD_LAUNCH(run_rows, unsigned((rows + each - 1) / each), kRowThreads, exec.stream,
+             RowsOfSegments<F>{f, offsets, segments, rows, width, each});
 }
 
 #else
 
 using Exec = CpuExec;
+constexpr bool kOnGpu = false;
 #undef LOD_ENTRY
 #undef LOD_WHOLE
 #define LOD_ENTRY inline

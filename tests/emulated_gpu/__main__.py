@@ -114,7 +114,8 @@ def main(words: list[str]) -> int:
         runs = [("forward", words)]
     else:
         laws = ["-k", f"emu and {LEFT_OUT}", *LAWS, *([] if kind == "all" else ["-m", "quick"])]
-        runs = [("forward", ["tests/emulated_gpu/check_device.py"]), ("forward", laws)]
+        own = ["-k", "emu or check_device", "tests/emulated_gpu/check_device.py", "tests/test_blocks.py"]
+        runs = [("forward", own), ("forward", laws)]
         if kind == "all":
             runs.append(("forward", ["-k", "emu and recorded", "tests/test_golden.py"]))
             again = ["-k", f"emu and {LEFT_OUT}", "-m", "quick", *LAWS]

@@ -61,14 +61,15 @@ def ends(call) -> str:
 def random_calls(g: random.Random, lie: bool = False):
     """(name, call) for one random structure, mostly wrong. lie: all of it carries the mark of structure that is right, as
     after a write that a tensor's version does not show."""
-    rows, count, width = g.randint(0, 20), g.randint(0, 6), g.choice([1, 3, 8, 70])
+    most = 900 if g.random() < 0.1 else 20  # some with segments of several blocks
+    rows, count, width = g.randint(0, most), g.randint(0, 6), g.choice([1, 3, 8, 70])
 
     def wrong(n, high, cuts=False):
         kind = g.random()
         entries = [g.choice(FAR) for _ in range(n)] if kind < 0.3 else [g.randint(-3, high + 3) for _ in range(n)]
         t = torch.tensor(sorted(entries) if kind < 0.6 else entries, dtype=torch.int64).to(D)
         if lie:
-            torch.ops.torch_lod.keep_structure(t, high, cuts, not cuts)
+            torch.ops.torch_lod.keep_structure(t, high, cuts, not cuts, g.choice([-1, 1, 2**62]))
         return t
 
     def of(n, *shape, dtype=None):

@@ -26,7 +26,7 @@ def check_lod(offsets, rows, kept=False):
 
 
 @composition
-def keep_structure(structure, rows, cuts, apart=False):
+def keep_structure(structure, rows, cuts, apart=False, longest=-1):
     """Compositions copy structure on every call: there is nothing to mark."""
     op, name, device = "keep_structure", "structure", torch.device("cpu") if structure.is_meta else structure.device
     check.offsets_kind(op, structure, device, name) if cuts else check.index(op, name, structure, device)

@@ -3,6 +3,9 @@
 #define LOD_KERNELS "attention.h"
 #include "torch_lod/operator.h"
 
+#include <ATen/ops/_efficient_attention_backward.h>
+#include <ATen/ops/_efficient_attention_forward.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
@@ -171,6 +174,73 @@ struct Held {
   }
 };
 
+// -- torch's own kernels: float32 on CUDA, of large self-attention without bias. Half types take others, above these
+// operators (torch_lod/engine/attention.py).
+
+using GatherRunsOp = Call<"gather_runs", Tensor(const Tensor& values, const Tensor& starts, const Tensor& row_offsets,
+                                                c10::SymInt rows, int64_t step)>;
+using ScatterRunsOp = Call<"scatter_runs", Tensor(const Tensor& values, const Tensor& starts, const Tensor& row_offsets,
+                                                  c10::SymInt rows, int64_t step, const at::Scalar& fill)>;
+
+struct Library {
+  const Held& held;
+  const Inputs& in;
+  int64_t longest = -1;
+
+  Library(const Held& held, const Inputs& in) : held(held), in(in) {
+    const Tensor &query = held.query, &offsets = held.query_offsets;
+    const Known* mark = query.is_cuda() ? known(offsets) : nullptr;
+    if (mark && mark->cuts && offsets.is_same(held.key_offsets)) longest = mark->longest;
+  }
+  // Every query sees a key, the sums of exponentials take no more memory than queries, and there is work enough for the
+  // calls around it.
+  bool takes() const {
+    const Tensor &query = held.query, &value = held.value;
+    const int64_t rows = query.size(0), heads = query.size(1), width = query.size(2), wide = value.size(2);
+    const bool plain = !in.bias && !in.slopes && in.dropout == 0 && in.left < 0 && in.right <= 0;
+    return plain && longest > 0 && longest <= rows && rows < (int64_t(1) << 31) &&
+           query.scalar_type() == at::kFloat && held.key.size(1) == heads && width % 4 == 0 && wide % 4 == 0 &&
+           width <= 256 && wide <= 256 && starts_apart() * sequences() <= rows * width &&
+           rows * heads * width >= (int64_t(1) << 26) / longest;
+  }
+  int64_t sequences() const { return held.query_offsets.numel() - 1; }
+  int64_t starts_apart() const { return (longest + 31) / 32 * 32; }  // of the sums of two sequences
+  // Rising, within the rows, and no sequence longer than there is room for, whatever a caller has marked.
+  Tensor cuts() const {
+    const Tensor &offsets = held.query_offsets, steps = at::arange(offsets.numel(), offsets.options()).mul(longest);
+    const Tensor rising = std::get<0>(offsets.clamp(0, held.query.size(0)).cummax(0));
+    return std::get<0>(rising.sub(steps).cummin(0)).add(steps).to(at::kInt);
+  }
+  Tensor starts() const { return at::arange(sequences(), held.query_offsets.options()).mul(starts_apart()); }
+  int64_t mask() const { return in.right == 0 ? 1 : 0; }
+
+  TwoTensors forward() const {
+    const Tensor offsets = cuts(), &q = held.query;
+    const auto all = at::_efficient_attention_forward(
+        q.unsqueeze(0), held.key.unsqueeze(0), held.value.unsqueeze(0), {}, offsets, offsets, longest, longest, 0.0,
+        mask(), /*compute_log_sumexp=*/true, in.scale);
+    // sums: (sequences, heads, rows of the longest and more)
+    const Tensor sums = std::get<1>(all).narrow(2, 0, longest).transpose(1, 2);
+    Tensor apart = at::empty({sequences(), starts_apart(), q.size(1)}, sums.options());
+    apart.narrow(1, 0, longest).copy_(sums);
+    return {std::get<0>(all).squeeze(0),
+            GatherRunsOp::call(apart.flatten(0, 1), starts(), held.query_offsets, q.size(0), 1)};
+  }
+  std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad, const Tensor& output, const Tensor& logsumexp) const {
+    const Tensor offsets = cuts(), none = at::zeros({}, offsets.options().dtype(at::kLong));
+    const Tensor sums =
+        ScatterRunsOp::call(logsumexp, starts(), held.query_offsets, sequences() * starts_apart(), 1, 0)
+            .view({sequences(), starts_apart(), -1})
+            .transpose(1, 2)
+            .contiguous();
+    const auto all = at::_efficient_attention_backward(
+        grad.unsqueeze(0), held.query.unsqueeze(0), held.key.unsqueeze(0), held.value.unsqueeze(0), {},
+        output.unsqueeze(0), offsets, offsets, longest, longest, sums, 0.0, none, none, mask(),
+        /*bias_requires_grad=*/false, in.scale);
+    return {std::get<0>(all).squeeze(0), std::get<1>(all).squeeze(0), std::get<2>(all).squeeze(0)};
+  }
+};
+
 // -- operators
 
 TwoTensors attention_meta(const Inputs& in) {
@@ -182,6 +252,7 @@ TwoTensors attention_meta(const Inputs& in) {
 TwoTensors attention(const Inputs& in) {
   auto [out, logsumexp] = attention_meta(in);
   const Held held("attention", in);
+  if (const Library library(held, in); library.takes()) return library.forward();
   if (may_leave_rows(held.query_offsets, out.size(0))) out.zero_(), logsumexp.zero_();
   LOD_RUN(out, attention_forward, floating_type("attention", out),
           AttentionForward{held.arguments(in), out.mutable_data_ptr(), logsumexp.mutable_data_ptr()});
@@ -213,6 +284,10 @@ FiveTensors attention_backward(const BackwardInputs& in) {
   auto [d_query, d_key, d_value, d_bias, d_slopes] = attention_backward_meta(in);
   const Held held(op, in);
   const Tensor d_out = readable(in.grad), all = readable(in.logsumexp);
+  if (const Library library(held, in); library.takes()) {
+    const auto [query, key, value] = library.backward(d_out, readable(in.output), all);
+    return {query, key, value, d_bias, d_slopes};
+  }
   const auto sums = d_query.options().dtype(summed_in(d_query));
   const Tensor delta = d_out.to(summed_in(d_query)).mul(in.output).sum(-1).contiguous();
   Tensor of_bias, of_slopes;

@@ -147,6 +147,24 @@ def test_few_queries_are_torchs_and_those_of_longer_batches(shared, biased, opti
     torch.set_num_threads(threads)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_large_self_attention_is_torchs_on_every_sequence(scale, causal, device):
+    """Of so much work that a GPU leaves float32 to torch's kernels; widths of keys and values differ."""
+    lengths = [[700, 1, 0, 257, 64]]
+    wide = [batch(lengths, 8, width, seed=seed) for seed, width in enumerate((16, 16, 24))]
+    q, k, v = (t.float().to(device).requires_grad_() for t in wide)
+    g = torch.randn(sum(lengths[0]), 8, 24, dtype=torch.float64)
+    out = tl.sequence_attention(q, k, v, causal=causal, scale=scale)
+    got = torch.autograd.grad(out.values(), (q, k, v), g.float().to(device))
+    exact = [t.requires_grad_() for t in wide]
+    want = by_torch(*exact, -1, causal, scale=scale)
+    torch.testing.assert_close(out.values().cpu().double(), want, rtol=1e-4, atol=1e-5)
+    for a, b in zip(got, torch.autograd.grad(want, exact, g)):
+        a, b = (t.values() if isinstance(t, tl.LoDTensor) else t for t in (a, b))
+        torch.testing.assert_close(a.cpu().double(), b, rtol=1e-4, atol=1e-4)
+
+
 def test_a_query_without_keys_gives_zeros_and_no_gradient():
     q, k = batch([[2, 3]], 2, 4), batch([[0, 1]], 2, 4, seed=1)
     leaf = q.values().clone().requires_grad_()

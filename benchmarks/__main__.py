@@ -48,6 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     started = time.perf_counter()
     logging.getLogger("torch.fx").setLevel(logging.ERROR)  # nested tensors make it warn
     torch.set_num_threads(asked.threads)
+    torch.backends.cudnn.allow_tf32 = False  # float32 is to be float32 for everyone
     setup = Setup(asked.device, asked.threads, asked.quick)
     rounds, turn, limit = (5, 0.003, 0.5) if asked.quick else (9, 0.01, 1.5)
     effort = measure.Effort(asked.rounds or rounds, turn, limit)

@@ -163,7 +163,7 @@ def demangled(names: list[str]) -> list[str]:
 
 ABOUT = f"""# What nvcc makes of the kernels
 
-`python benchmarks/gpu/compiled.py`, {{nvcc}}; no GPU has run them. First registers of a thread (fewest and most of a source's
+`python benchmarks/gpu/compiled.py`, {{nvcc}}; no GPU is needed. First registers of a thread (fewest and most of a source's
 kernels), how many kernels spill registers to memory and how many bytes, and the largest stack.
 
 Then what that means for memory-bound kernels of float32 on an H200, as a part of what a copy reaches ({COPY / 1e12:.2f} TB/s),

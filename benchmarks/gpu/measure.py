@@ -54,15 +54,21 @@ def calls_on(x: torch.Tensor, lod: tl.LoD) -> dict[str, tuple[Callable[[], objec
     """By name: a call, and how often it reads or writes all rows."""
     cut, rows = lod.row_offsets_at(0, D), x.shape[0]
     starts, pooled = cut[:-1].contiguous(), ops.segment_reduce(x, cut, "sum")
+    y = ops.segment_softmax(x, cut)
+    peers: dict[str, tuple[Callable[[], object], int]] = {}
+    if lod.longest_at(0) < 10**5:  # a thread of torch's goes through a segment: seconds
+        peers["torch.segment_reduce sum"] = lambda: torch.segment_reduce(x, "sum", offsets=cut, unsafe=True), 1
     return {
         "reduce sum": (lambda: ops.segment_reduce(x, cut, "sum"), 1),
         "reduce max": (lambda: ops.segment_reduce(x, cut, "max"), 1),
         "softmax": (lambda: ops.segment_softmax(x, cut), 2),
+        "softmax backward": (lambda: torch.ops.torch_lod.segment_softmax_backward(x, y, cut), 3),
+        "normalize": (lambda: ops.segment_normalize(x, cut, 1e-5), 2),
         "broadcast": (lambda: ops.segment_broadcast(pooled, cut, rows), 1),
         "scan": (lambda: ops.segment_scan(x, None, cut), 2),
         "gather runs": (lambda: ops.gather_runs(x, starts, cut, rows), 2),
         "unfold 3": (lambda: ops.segment_unfold(x, cut, 3, -1), 4),
-        "torch.segment_reduce sum": (lambda: torch.segment_reduce(x, "sum", offsets=cut, unsafe=True), 1),
+        **peers,
     }
 
 
@@ -123,7 +129,13 @@ def attention() -> dict[str, dict]:
 def attention_of(lengths: list[int], dtype: torch.dtype) -> dict[str, float]:
     lod = tl.LoD.from_lengths([[4 * n for n in lengths]])
     q = tl.LoDTensor(torch.randn(lod.rows, 8, 64, device=D, dtype=dtype), lod)
-    row = {"seconds": seconds(lambda: tl.sequence_attention(q, q, q), 10)}
+    leaf, grad = q.values().clone().requires_grad_(), torch.randn_like(q.values())
+
+    def trained() -> None:
+        x = q.with_values(leaf)
+        torch.autograd.grad(tl.sequence_attention(x, x, x, causal=True).values(), leaf, grad)
+
+    row = {"seconds": seconds(lambda: tl.sequence_attention(q, q, q), 10), "causal, trained": seconds(trained, 4)}
     if dtype != torch.float32:
         from torch.nn.attention.varlen import varlen_attn
 

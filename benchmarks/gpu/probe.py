@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions to a GPU that no law asks: python benchmarks/gpu/probe.py faults | samples | waits | streams | graph | large."""
 
+import contextlib
 import sys
 
 import torch
@@ -36,6 +37,15 @@ def faults() -> None:
             else:
                 raise AssertionError(f"{info.name}, {label}: nothing was raised")
             assert float(torch.ones(4, device=D).sum()) == 4
+    lies = torch.tensor([0, 900, 2**40, -7, 1000]), torch.tensor([0, 400, 100, 900, 1000])
+    for offsets in (t.to(D) for t in lies):  # marked as right, with a longest sequence that is not
+        torch.ops.torch_lod.keep_structure(offsets, 1000, True, False, 200)
+        q = torch.randn(1000, 8, 64, device=D, requires_grad=True)
+        with contextlib.suppress(IndexError):  # of a kernel that was called with it
+            torch.ops.torch_lod.attention(q, q, q, offsets, offsets)[0].sum().backward()
+        with contextlib.suppress(IndexError):
+            tl.ops.segment_softmax(q.detach().flatten(1), offsets)
+            tl.check_errors()
     print(f"{found} wrong calls raised, and the GPU goes on")
 
 

@@ -48,8 +48,8 @@ case "${1:-}" in
   part 240 operators "${pytest[@]}" -n "$JOBS" tests/test_laws_ops.py tests/test_laws.py
   part 60 faults "$PYTHON" -W ignore benchmarks/gpu/probe.py faults
   if command -v compute-sanitizer >/dev/null; then
-    part 110 memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$PYTHON" -W ignore benchmarks/gpu/probe.py samples
-    part 110 initcheck compute-sanitizer --tool initcheck --error-exitcode 9 "$PYTHON" -W ignore benchmarks/gpu/probe.py samples
+    part 200 memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$PYTHON" -W ignore benchmarks/gpu/probe.py samples
+    part 200 initcheck compute-sanitizer --tool initcheck --error-exitcode 9 "$PYTHON" -W ignore benchmarks/gpu/probe.py samples
   else
     echo "no compute-sanitizer: not run"
   fi

@@ -197,12 +197,15 @@ struct Library {
   bool takes() const {
     const Tensor &query = held.query, &value = held.value;
     const int64_t rows = query.size(0), heads = query.size(1), width = query.size(2), wide = value.size(2);
+    const auto lies_well = [](const Tensor& t) { return aligned(t) && t.stride(0) % 4 == 0; };
     const bool plain = !in.bias && !in.slopes && in.dropout == 0 && in.left < 0 && in.right <= 0;
     return plain && longest > 0 && longest <= rows && rows < (int64_t(1) << 31) &&
            query.scalar_type() == at::kFloat && held.key.size(1) == heads && width % 4 == 0 && wide % 4 == 0 &&
-           width <= 256 && wide <= 256 && starts_apart() * sequences() <= rows * width &&
-           rows * heads * width >= (int64_t(1) << 26) / longest;
+           width <= 256 && wide <= 256 && lies_well(query) && lies_well(held.key) && lies_well(value) &&
+           starts_apart() * sequences() <= rows * width && rows * heads * width >= (int64_t(1) << 26) / longest;
   }
+  static bool aligned(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 == 0; }
+  static Tensor moved(const Tensor& t) { return aligned(t) ? t : t.clone(); }
   int64_t sequences() const { return held.query_offsets.numel() - 1; }
   int64_t starts_apart() const { return (longest + 31) / 32 * 32; }  // of the sums of two sequences
   // Rising, within the rows, and no sequence longer than there is room for, whatever a caller has marked.
@@ -234,8 +237,8 @@ struct Library {
             .transpose(1, 2)
             .contiguous();
     const auto all = at::_efficient_attention_backward(
-        grad.unsqueeze(0), held.query.unsqueeze(0), held.key.unsqueeze(0), held.value.unsqueeze(0), {},
-        output.unsqueeze(0), offsets, offsets, longest, longest, sums, 0.0, none, none, mask(),
+        moved(grad).unsqueeze(0), held.query.unsqueeze(0), held.key.unsqueeze(0), held.value.unsqueeze(0), {},
+        moved(output).unsqueeze(0), offsets, offsets, longest, longest, sums, 0.0, none, none, mask(),
         /*bias_requires_grad=*/false, in.scale);
     return {std::get<0>(all).squeeze(0), std::get<1>(all).squeeze(0), std::get<2>(all).squeeze(0)};
   }

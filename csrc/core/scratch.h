@@ -55,7 +55,7 @@ struct HeldBlocks : BlockView {
   Tensor held;
 
   HeldBlocks(const LoDView& view, const Tensor& offsets, int64_t bytes) : BlockView(view) {
-    if (offsets.is_cpu() || rows <= kGpuBlock) return;
+    if (offsets.is_cpu() || !segments || rows <= kGpuBlock) return;
     const Known* mark = known(offsets);
     if (mark && mark->cuts && mark->longest >= 0 && mark->longest <= kGpuBlock) return;
     blocks = (2 * rows + kGpuBlock - 1) / kGpuBlock;

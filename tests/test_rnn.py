@@ -82,7 +82,7 @@ def test_equals_torchs_module_sequence_by_sequence(cell, dtype, num_layers, bidi
     for lengths, level in CUTS:
         options = {"num_layers": num_layers, "bidirectional": bidirectional, "bias": bias}
         theirs, ours = pair(cell, dtype, device, level, **options)
-        theirs = theirs.double()  # beside which cuDNN, too, errs in float32
+        theirs = theirs.double()  # what is compared with is exact beside float32
         lod = tl.LoD.from_lengths(lengths, level_names=("a", "b", "c")[: len(lengths)])
         leaf = torch.randn(lod.rows, 3, dtype=dtype, device=device, requires_grad=True)
         x = tl.LoDTensor(leaf, lod)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is to be run on a GPU, in four parts of at most nine minutes each on an H200, without a network:
+# What is to be run on a GPU, in four parts of at most twelve minutes each on an H200, without a network:
 #
 #   benchmarks/gpu/run.sh 1    every operator on the GPU, wrong structure, compute-sanitizer on one sample of each
 #   benchmarks/gpu/run.sh 2    every test with a device; no hidden waits, two streams, graphs, more than 2**31 elements

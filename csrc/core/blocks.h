@@ -47,7 +47,7 @@
 namespace lod::LOD_LEVEL {
 
 // Rows of a block in a segment of so many. On a GPU, where one thread joins a segment's blocks, more in very long ones:
-// it is to wait for memory about as often as those of the blocks, by times measured on an H200.
+// it is to wait for memory about as long as those of the blocks. An estimate, from the times of an H200 at 256 rows.
 #ifdef __CUDACC__
 constexpr int64_t kBlock = kGpuBlock;
 LOD_FN int64_t block_of(int64_t length) {

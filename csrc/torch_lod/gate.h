@@ -68,8 +68,8 @@ struct Known final : c10::BackendMeta {
   uint32_t version;
   int64_t rows;
   int64_t longest;  // of the segments that offsets cut; below 0: not known
-  bool cuts;   // offsets that cut so many rows into segments; otherwise entries from -1 to rows - 1
-  bool apart;  // the first rows of runs that do not meet
+  bool cuts;        // offsets that cut so many rows into segments; otherwise entries from -1 to rows - 1
+  bool apart;       // the first rows of runs that do not meet
   // How the runs lie whose first rows these are, by `look` when it is asked for the first time of these offsets.
   template <class F>
   Lie lie(const Known& offsets, int64_t there, int64_t step, const F& look) const {

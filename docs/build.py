@@ -11,6 +11,7 @@ import torch
 
 import torch_lod as tl
 from torch_lod import testing, torch_rules
+from torch_lod.other_forms import OtherForms
 from torch_lod.paddle_methods import PaddleMethods
 
 HERE = Path(__file__).parent
@@ -38,7 +39,7 @@ _MODULES = r"torch_lod\.[a-z_.]+(?=[A-Z])|collections\.abc\.|(?<![\w.])torch\.(?
 
 def _signature(thing) -> str:
     try:
-        return re.sub(_MODULES, "", str(inspect.signature(thing, eval_str=True)))
+        return re.sub(_MODULES, "", str(inspect.signature(thing, eval_str=True))).replace("(self: Any", "(self")
     except (TypeError, ValueError):
         return "(...)"
 
@@ -51,7 +52,8 @@ def _entry(prefix: str, name: str, thing, depth: int = 3) -> list[str]:
 
 def _members(cls, prefix: str) -> list[str]:
     out = []
-    for name, member in vars(cls).items():
+    own = {**vars(cls), **vars(OtherForms)} if cls is tl.LoDTensor else vars(cls)
+    for name, member in own.items():
         if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, (property, classmethod))):
             continue
         inner = member.fget if isinstance(member, property) else getattr(cls, name)

@@ -89,7 +89,7 @@ def test_only_the_landing_knows_the_device():
 
 
 #: Headers of the bindings.
-BINDING = ("binding.h", "factor.h", "gate.h", "operator.h", "operators.h", "parallel.h")
+BINDING = ("binding.h", "call.h", "factor.h", "gate.h", "operator.h", "operators.h", "parallel.h")
 BINDING += ("memory.h", "scratch.h", "upload.h", "windows.h")
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import ops
-from .dynamo import compiling, failing, holds
+from .dynamo import CLASSES, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, border, no_memory, public, shown, without_policy
 from .lod import LoD
 from .partition import computed_there, uploaded_map, uploaded_runs
@@ -412,10 +412,14 @@ def full(lod: LoD, *element: int, fill_value, **kwargs) -> LoDTensor:
 def all_lod(xs) -> list[LoDTensor]:
     if not isinstance(xs, (list, tuple)):
         raise LoDTypeError(f"expected a list of LoDTensors, got {type(xs).__name__}")
-    if not xs or not all(isinstance(x, LoDTensor) for x in xs):
-        got = "none" if not xs else next(type(x).__name__ for x in xs if not isinstance(x, LoDTensor))
-        raise LoDTypeError(f"expected LoDTensors, got {got}")
-    if len({len(x._lod.levels) for x in xs}) > 1:
+    depths = set()
+    for x in xs:
+        if not isinstance(x, LoDTensor):
+            raise LoDTypeError(f"expected LoDTensors, got {type(x).__name__}")
+        depths.add(len(x._lod.levels))
+    if not xs:
+        raise LoDTypeError("expected LoDTensors, got none")
+    if len(depths) > 1:
         raise LoDValueError(f"expected LoDTensors of equal depth, got depths {[x.lod_level for x in xs]}")
     with_memory(*xs)
     return list(xs)
@@ -449,11 +453,18 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) ->
 
 def joined(xs: list[LoDTensor]) -> LoDTensor:
     """One batch after another."""
+    if (whole := _at_once(xs)) is not None:
+        return whole
     with without_policy():
         parts = [rows_of(x) for x in xs]
         _of_one_shape(parts)
         lod = chain([x._lod for x in xs])  # before the rows: it says what is wrong with their number
         return made(torch.cat(parts), lod)
+
+
+def _at_once(xs: list[LoDTensor], within: bool = False) -> LoDTensor | None:
+    """LoDTensors joined in one call, where there is one for them."""
+    return None if compiling() or type(xs[0]) is not LoDTensor else ops.joined(xs, within, LoD, *CLASSES)
 
 
 def _of_one_shape(rows: list[Tensor]) -> None:
@@ -467,6 +478,8 @@ def _of_one_shape(rows: list[Tensor]) -> None:
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
     """Sequence i of level k of the result is sequence i of every x, one after another. Without the policy table."""
+    if (whole := _at_once(xs, within=True)) is not None:
+        return whole
     counts = [x._lod.levels[k].shape[0] - 1 for x in xs]
     if not all(holds(count == counts[0]) for count in counts):
         raise LoDValueError(f"expected equally many sequences, got {counts}")

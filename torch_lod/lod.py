@@ -312,8 +312,8 @@ class LoD(Partition):
             lengths = self.row_lengths_at(k) if k + 1 == self.depth else offsets.diff()
             taken = lengths.clamp(max=most)
             return self.runs(k, lengths - taken if last else None, taken, within=True)
-        below, elements = self.levels[k + 1 :], self.elements_at(k)
-        return self._taken(k, *_take_runs(below, None, None, elements, True, offsets, most, last))
+        elements = self.elements_at(k)
+        return self._taken(k, *_take_runs(self.levels[k + 1 :], None, None, elements, True, offsets, most, last))
 
     @public
     def runs(self, k: int, starts, lengths, all_of_it: bool = False, within: bool = False) -> tuple["LoD", Runs]:
@@ -360,7 +360,7 @@ class LoD(Partition):
 
     def under(self, inner: "LoD", *own: Tensor) -> "LoD":
         """A LoD of this one's outer levels, then the levels `own`, then those of `inner`."""
-        above = self.depth - inner.depth - len(own)
+        above = len(self.levels) - len(inner.levels) - len(own)
         if not above and not own and inner.level_names == self.level_names:
             return inner
         levels = [*self.levels[:above], *own, *inner.levels]

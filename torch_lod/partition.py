@@ -21,11 +21,12 @@ from torch import Tensor
 
 from . import ops
 from .devices import PINNED, capturing, kept, upload, usable
-from .dynamo import compiling, symbols, whole_number
+from .dynamo import CLASSES, compiling, symbols, whole_number
 from .validate import level_names_of
 
 _HOST = torch.device("cpu")
 _keep_structure, _join_lods, _take_runs = map(ops.called, ("keep_structure", "join_lods", "take_runs"))
+_described = ops.described
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
@@ -97,18 +98,9 @@ class Partition:
     def _put(self, levels, longest, rows: int, names) -> Any:
         """Sets everything, of an object that has nothing yet."""
         levels = tuple(levels)
+        if longest is not None and not compiling() and ops.COMPILED:
+            return _described(self, names, levels, rows, tuple(longest), *CLASSES)
         known = None if compiling() or longest is None else symbols((rows, *longest), levels)
-        cls = type(self)
-        try:
-            if not compiling():
-                object.__setattr__(self, "__class__", Partition)  # which may be assigned to
-        except TypeError:  # not with attributes of a class of the user's
-            pass
-        if type(self) is Partition:
-            self.level_names, self.counted, self.levels, self._rows, self._longest = names, (), levels, rows, longest
-            self._symbols, self._cache = known, {}
-            self.__class__ = cls
-            return self
         made = {"level_names": names, "counted": (), "levels": levels, "_rows": rows, "_longest": longest}
         for name, value in {**made, "_symbols": known, "_cache": {}}.items():
             object.__setattr__(self, name, value)
@@ -185,7 +177,9 @@ class Partition:
 
     def elements_at(self, k: int) -> int:
         """The sum of the lengths of level k."""
-        return self.levels[k + 1].shape[0] - 1 if k + 1 < len(self.levels) else self.rows
+        if k + 1 < len(self.levels):
+            return self.levels[k + 1].shape[0] - 1
+        return self._symbols[0] if compiling() and self._symbols is not None else self._rows
 
     def parents_at(self, k: int) -> Tensor:
         """The sequence of level k that every element of that level belongs to; in host memory."""

@@ -24,8 +24,8 @@ T = TypeVar("T")  # the class of x
 class SequenceIndex(Generic[T]):
     """`x.seq`."""
 
-    def __init__(self, x: Any, wrap: Callable, moved: Callable):
-        self._x, self._wrap, self._moved = x, wrap, moved
+    def __init__(self, x: Any, wrap: Callable, at: Callable):
+        self._x, self._wrap, self._at = x, wrap, at
 
     def __len__(self) -> int:
         return self._x.num_sequences()
@@ -66,7 +66,7 @@ class SequenceIndex(Generic[T]):
         else:
             index = _positions(key[-1], end - begin)
             index = index + begin if steps else index
-        return self._moved(x, *lod.take(k, index))
+        return self._at(x, k, index)
 
 
 def _is_int(value) -> bool:

@@ -3,28 +3,28 @@
 
 import copy
 import itertools
-import math
 import operator
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from . import ops, torch_rules
-from .dynamo import IN_PLACE, admit, compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, border, named, public, shown, without_policy
+from .dynamo import CLASSES, IN_PLACE, admit, compiling, failing, holds
+from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .explained import TORCHS, explain, not_packed
 from .lod import LoD, fitting
 from .moved_rows import PLAIN, WRITES, MovedRows, _home, settle
+from .other_forms import OtherForms
 from .paddle_methods import PaddleMethods
 from .partition import Runs, uploaded_map, uploaded_runs
 from .printing import tree
 from .seq_index import SequenceIndex, below
 from .typed import Rows
-from .validate import filler, host_integers, padded_rows, sums, with_memory
+from .validate import filler, host_integers, sums, with_memory
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _KINDS, _Route = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route
@@ -42,7 +42,7 @@ def _settable(read) -> Any:
     return property(lambda self: read(self), write)
 
 
-class LoDTensor(PaddleMethods, Rows):
+class LoDTensor(OtherForms, PaddleMethods, Rows):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Functions that work row by row keep the LoD; functions that would mix the rows of different sequences raise an
@@ -212,7 +212,7 @@ class LoDTensor(PaddleMethods, Rows):
     def seq(self) -> "SequenceIndex[LoDTensor]":
         """Sequences by index: `x.seq[2]`, `x.seq[-1]`, `x.seq[1:3]`, `x.seq[[2, 0]]`, `x.seq[mask]`, `x.seq[2, 0]`,
         `x.seq[2, 0:1]`. An int drops the level that it addresses; slices, lists and masks keep it."""
-        return SequenceIndex(self, LoDTensor, moved)
+        return SequenceIndex(self, LoDTensor, sequences_at)
 
     @public
     def sequences(self, level: int | str = 0) -> "Iterator[MaybeLoD]":
@@ -255,8 +255,7 @@ class LoDTensor(PaddleMethods, Rows):
     def _part(self, k: int, last: bool) -> "LoDTensor":
         if type(k) is not int or not 0 <= k < 2**63:
             raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
-        inner, runs = self._lod.part(self._lod.depth - 1, k, last)
-        return moved(self, self._lod.under(inner), runs)
+        return parts_of(self, self._lod, len(self._lod.levels) - 1, None, None, k, last)
 
     @public
     def nth(self, i: int, *, padding_value: float = 0.0) -> "MaybeLoD":
@@ -290,8 +289,7 @@ class LoDTensor(PaddleMethods, Rows):
             said = "expected sequences to stay in their parent"
             for i in failing(parent[order] != parent, f"permute_sequences: {said}"):
                 raise LoDValueError(f"{said}, got {int(order[i])} at index {i}")
-        lod, runs = self._lod.take(k, order, True)
-        return moved(self, self._lod.under(lod), runs)
+        return sequences_at(self, k, order, all_of_it=True)
 
     # -- structure
 
@@ -336,117 +334,6 @@ class LoDTensor(PaddleMethods, Rows):
     def flatten_levels(self, first: int | str, last: int | str) -> "LoDTensor":
         """Levels `first` to `last` as one level."""
         return self.with_lod(self._lod.flatten(first, last))
-
-    # -- conversion to other forms
-
-    @overload
-    def to_padded(  # type: ignore[overload-overlap]
-        self,
-        padding_value: float = 0,
-        *,
-        level: Literal["all"],
-        max_length: None = None,
-        side: str = "right",
-    ) -> tuple[Tensor, tuple[Tensor, ...]]: ...
-    @overload
-    def to_padded(
-        self, padding_value: float = 0, *, level: int | str = -1, max_length: int | None = None, side: str = "right"
-    ) -> tuple[Tensor, Tensor]: ...
-    @border(policy=False)
-    def to_padded(
-        self, padding_value: float = 0, *, level: int | str = -1, max_length: int | None = None, side: str = "right"
-    ) -> tuple[Tensor, Tensor | tuple[Tensor, ...]]:
-        """The sequences of a level as a padded tensor.
-
-        Args:
-            padding_value: stands where there is no row; has no gradient.
-            level: the level whose sequences are padded; their rows are along dim 1. "all": a dim per level.
-            max_length: size of dim 1. ValueError below the longest sequence: no row is ever cut off.
-            side: "right" or "left", where the padding goes.
-
-        Returns:
-            dense, (sequences, length, *element), and the number of rows of every sequence, int64, on the device of the
-            values. With level="all": dense is (n0, length0, length1, ..., *element), and the lengths are a tuple of one
-            tensor per level; that of level k has the shape of the first k + 1 dims.
-        """
-        if side not in ("right", "left"):
-            raise LoDValueError(f"expected side 'right' or 'left', got {shown(side)}")
-        filler("padding_value", padding_value, self.dtype)
-        if level == "all":
-            if max_length is not None:
-                raise LoDValueError("expected no max_length with level='all', got one")
-            return self._to_padded_all(padding_value, side)
-        lod, k = self._lod, self._lod.level(level)
-        longest = lod.longest_rows_at(k)
-        if max_length is None:
-            max_length = longest
-        elif type(max_length) is not int or not holds(max_length >= longest):
-            raise LoDValueError(
-                f"expected max_length of at least the longest sequence, {longest}, got {shown(max_length)}"
-            )
-        x, n = rows_of(self), lod.levels[k].shape[0] - 1
-        rows, shape = padded_rows(n, max_length, math.prod(x.shape[1:])), (n, max_length, *x.shape[1:])
-        if not compiling() and rows == lod.rows:  # there is nothing to pad
-            with_memory(x)
-            dense = x.clone(memory_format=torch.contiguous_format)
-            return dense.view(shape), torch.full((n,), max_length, device=x.device)
-        starts = lod.padded_starts_at(k, max_length, side == "right", x.device)
-        dense = ops.scatter_runs(x, starts, lod.row_offsets_at(k, x.device), rows, 1, padding_value)
-        return dense.view(shape), lod.handed_out(lod.row_lengths_at(k, x.device))
-
-    def _to_padded_all(self, padding_value, side: str):
-        dense = self.values()
-        if self._lod.depth + dense.dim() > 64:  # what torch's own functions take
-            raise LoDValueError(
-                f"expected at most {64 - dense.dim()} levels with level='all' and rows of {dense.dim() - 1} dims, got "
-                f"{self._lod.depth}; see flatten_levels"
-            )
-        if not compiling():
-            sizes = [self._lod.longest_at(k) for k in range(self._lod.depth)]
-            padded_rows(self._lod.num_sequences(), math.prod(sizes), math.prod(dense.shape[1:]))
-        lengths: list[Tensor] = []
-        for offsets in reversed(self._lod.levels):
-            one = LoD.checked("offsets", [offsets])
-            lengths = [LoDTensor(t, one).to_padded(side=side)[0] for t in lengths]
-            dense, own = LoDTensor(dense, one).to_padded(padding_value, side=side)
-            lengths.insert(0, own)
-        return dense, tuple(lengths)
-
-    @public
-    def mask(self, level: int | str = -1, max_length: int | None = None, side: str = "right") -> Tensor:
-        """bool, (sequences, length): where `to_padded` has rows."""
-        rows = self.with_values(torch.ones(self.shape[0], dtype=torch.bool, device=self.device))
-        return rows.to_padded(False, level=level, max_length=max_length, side=side)[0]
-
-    def to_list(self) -> list:
-        """Nested Python lists, a nesting per level."""
-        items = self.values().tolist()
-        for offsets in reversed(self._lod.levels):
-            ends = offsets.tolist()
-            items = [items[a:b] for a, b in itertools.pairwise(ends)]
-        return items
-
-    @public
-    def to_packed_sequence(self) -> torch.nn.utils.rnn.PackedSequence:
-        """The innermost sequences as torch's PackedSequence. ValueError if one is empty: PackedSequence has none."""
-        lod = self._lod
-        lengths = lod.lengths()
-        if lengths.numel() == 0 or lod.any_empty_at(lod.depth - 1):
-            raise LoDValueError("expected no empty sequence, which a PackedSequence cannot hold")
-        order = lengths.argsort(descending=True, stable=True)
-        steps = torch.arange(int(lengths[order[0]]), device="cpu")
-        starts, alive = lod.row_offsets_at(lod.depth - 1)[:-1][order], lengths[order][None, :] > steps[:, None]
-        rows = uploaded_map((starts[None, :] + steps[:, None])[alive], self.device, len(self))
-        both = (uploaded_map(t, self.device, order.numel()) for t in (order, order.argsort()))
-        return torch.nn.utils.rnn.PackedSequence(ops.gather_rows(self.values(), rows), alive.sum(1), *both)
-
-    @public
-    def to_nested(self) -> Tensor:
-        """torch.nested's jagged tensor over the same rows; it has one ragged level, so this LoDTensor must have one
-        level."""
-        if self._lod.depth != 1:
-            raise LoDValueError(f"expected 1 level, got {self._lod.depth}; see flatten_levels")
-        return torch.nested.nested_tensor_from_jagged(self.values(), offsets=self.row_offsets())
 
     # -- Python's protocols
 
@@ -561,11 +448,35 @@ def rows_of(x: Tensor) -> Tensor:
 def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
     """The rows of x that `source` names, as runs or by index, with another structure."""
     with without_policy():
-        rows = rows_of(x)
+        rows, count = rows_of(x), lod.rows
         if isinstance(source, Runs):
-            starts, offsets = source if rows.is_cpu else uploaded_runs(source, rows, lod.rows)
-            return made(ops.gather_runs(rows, starts, offsets, lod.rows), lod)
+            starts, offsets = source if rows.is_cpu else uploaded_runs(source, rows, count)
+            return made(ops.gather_runs(rows, starts, offsets, count), lod)
         return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0])), lod)
+
+
+def parts_of(
+    x: LoDTensor, lod: LoD, k: int, starts: Tensor | None, lengths: Tensor | None, most: int = -1, last: bool = False
+) -> LoDTensor:
+    """Of every sequence of level k `lengths` elements from the one at `starts` on; without them the first (or the last)
+    `most`, all of a shorter one. `lod` is that of x, or what counts of it."""
+    if not compiling() and type(x) is LoDTensor:
+        found = ops.rearranged(x, k, None, starts, lengths, most, last, LoD, *CLASSES)
+        if found is not None:
+            return found
+    inner, runs = lod.part(k, most, last) if lengths is None else lod.runs(k, starts, lengths, within=True)
+    return moved(x, lod.under(inner), runs)
+
+
+def sequences_at(x: LoDTensor, k: int, index: Tensor, all_of_it: bool = False) -> LoDTensor:
+    """The sequences of level k at `index`, a host tensor; those of level 0, or as many within each of the level above.
+    `all_of_it`: every one once."""
+    if k == 0 and not compiling() and type(x) is LoDTensor:
+        found = ops.rearranged(x, 0, index, None, None, -1, False, LoD, *CLASSES)
+        if found is not None:
+            return found
+    inner, runs = x._lod.take(k, index, all_of_it)
+    return moved(x, x._lod.under(inner) if all_of_it else inner, runs)
 
 
 # torch.export passes Python's operators themselves, not the methods of Tensor

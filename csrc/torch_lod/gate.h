@@ -27,13 +27,6 @@ using OptionalTensor = std::optional<Tensor>;
 // -- every tensor
 
 inline bool passes(const Tensor& t) { return t.defined() && t.layout() == at::kStrided && has_memory(t); }
-// Whether t is a tensor of its own, and not what a tracer or a transform puts in the place of one.
-inline bool is_in_memory(const Tensor& t) {
-  constexpr c10::DispatchKeySet stand_ins({c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
-                                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched,
-                                           c10::DispatchKey::Batched});
-  return !t.key_set().has_any(stand_ins) && !t.is_meta();
-}
 
 // The error of a tensor that does not pass.
 [[noreturn]] inline void refuse(const char* op, const std::string& name, const Tensor& t) {

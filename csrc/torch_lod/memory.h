@@ -16,4 +16,12 @@ inline bool has_memory(const Tensor& t) {
   return t.has_storage() && t.storage().nbytes() / t.element_size() >= size_t(end);
 }
 
+// Whether t is a tensor of its own, and not what a tracer or a transform puts in the place of one.
+inline bool is_in_memory(const Tensor& t) {
+  constexpr c10::DispatchKeySet stand_ins({c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
+                                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched,
+                                           c10::DispatchKey::Batched});
+  return !t.key_set().has_any(stand_ins) && !t.is_meta();
+}
+
 }  // namespace lod

@@ -26,6 +26,7 @@
 #pragma once
 
 #include "torch_lod/binding.h"
+#include "torch_lod/call.h"
 
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
@@ -36,39 +37,12 @@
 #include <bit>
 #include <tuple>
 
-// The library whose operators this source implements: extensions define it before this header.
-#ifndef LOD_LIBRARY
-#define LOD_LIBRARY torch_lod
-#endif
-
 namespace lod {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // -- calls
-
-template <size_t size>
-struct Name {
-  char text[size];
-  constexpr Name(const char (&from)[size]) { std::copy_n(from, size, text); }
-};
-
-template <Name name, class Type, Name library = C10_STRINGIZE(LOD_LIBRARY)>
-struct Call;
-template <Name name_, class R, class... A, Name library>
-struct Call<name_, R(A...), library> {
-  using Type = R(A...);
-  static constexpr const char* name = name_.text;
-  static c10::OperatorHandle find(const char* suffix = "") {
-    return c10::Dispatcher::singleton().findSchemaOrThrow((std::string(library.text) + "::" + name + suffix).c_str(),
-                                                          "");
-  }
-  static R call(A... a) {
-    static const auto handle = find().typed<R(A...)>();
-    return handle.call(std::forward<A>(a)...);
-  }
-};
 
 // f, as a function of the arguments of `pack` if there is one.
 template <auto f, auto pack>

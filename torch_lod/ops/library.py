@@ -83,6 +83,16 @@ def _unknown(*values) -> bool:
 #: Whether all tensors among the arguments are dense and have memory behind them; False where it has to be looked at.
 have_memory: Callable[..., bool] = _C.have_memory if COMPILED else _unknown
 
+
+def _no_answer(*arguments) -> None:
+    return None
+
+
+#: What eager code does most often, in one call (csrc/python.cpp); None where the Python code has to do it.
+described, joined, padded, rearranged = (
+    getattr(_C, name, _no_answer) for name in ("described", "joined", "padded", "rearranged")
+)
+
 _F = TypeVar("_F", bound=Callable)
 _peek = torch._C._functorch.peek_interpreter_stack
 _is_compiling = torch.compiler.is_compiling

@@ -14,7 +14,7 @@ from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..lod import LoD
 from ..sequence_operator import integer, number
-from ..tensor import LoDTensor, moved, values_of
+from ..tensor import LoDTensor, sequences_at, values_of
 from ..validate import sums, with_memory
 from .loop import each_a_sequence
 
@@ -309,7 +309,7 @@ def _picked(tree: Any, index: Tensor, k: int = 0) -> Any:
 
     def picked(leaf):
         if isinstance(leaf, LoDTensor) and leaf.lod_level > k:
-            return moved(leaf, *leaf.lod.take(k, index.cpu()))
+            return sequences_at(leaf, k, index.cpu())
         return _plain(leaf).index_select(0, upload(index, leaf.device)) if isinstance(leaf, Tensor) else leaf
 
     return pytree.tree_map(picked, tree)

@@ -13,7 +13,7 @@ from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor, moved, values_of
+from ..tensor import LoDTensor, sequences_at, values_of
 from ..validate import with_memory
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
@@ -134,7 +134,7 @@ def _ranked_static(tree, lod: LoD, k: int, order: Tensor) -> tuple[list[Tensor],
             continue
         whole = each_a_sequence("static", leaf, i, lod.outer_at(k), k, order.numel())
         here = upload(order, leaf.device)
-        ranked.append(moved(leaf, *leaf.lod.take(k, order)) if whole else leaf.values().index_select(0, here))
+        ranked.append(sequences_at(leaf, k, order) if whole else leaf.values().index_select(0, here))
     return ranked, spec
 
 

@@ -18,7 +18,7 @@ from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..partition import uploaded_map
 from ..sequence_operator import along, level_of, sequence_operator
-from ..tensor import LoDTensor, made, moved, rows_of
+from ..tensor import LoDTensor, made, moved, rows_of, sequences_at
 from ..validate import sums, with_memory
 
 __all__ = [
@@ -223,7 +223,7 @@ def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
     if count != order.numel():
         raise LoDValueError(f"expected x with the {order.numel()} sequences of the table, got {count}")
     if isinstance(x, LoDTensor):
-        return moved(x, *x.lod.take(0, order))
+        return sequences_at(x, 0, order)
     return ops.gather_rows(x, uploaded_map(order, x.device, x.shape[0]))
 
 
@@ -283,7 +283,7 @@ def split_lod_tensor(x: Tensor, mask: Tensor, *, level: int | str = 0) -> tuple[
         return yes, no
     k = level_of(x, level)
     host = _mask(mask, x.num_sequences(k))
-    yes, no = (moved(x, *x.lod.take(k, m.nonzero().flatten())) for m in (host, ~host))
+    yes, no = (sequences_at(x, k, m.nonzero().flatten()) for m in (host, ~host))
     return yes, no
 
 

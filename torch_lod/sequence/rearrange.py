@@ -11,7 +11,7 @@ from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
-from ..tensor import LoDTensor, made, moved, rows_of
+from ..tensor import LoDTensor, made, moved, parts_of, rows_of, sequences_at
 from ..validate import filler, host_integers, integers_to_copy, with_memory
 
 __all__ = [
@@ -94,12 +94,11 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     if compiling():
         check()
     try:
-        inner, runs = s.lod.runs(s.k, begin, taken, within=True)
+        return parts_of(x, s.lod, s.k, begin, taken)
     except (IndexError, TypeError, ValueError):
         begin, taken = host_integers("offset", begin), host_integers("length", taken)  # what is wrong with one of them
         check()
         raise
-    return moved(s.rows, s.lod.under(inner), runs)
 
 
 def _per_sequence(what: str, given, count: int) -> Tensor:
@@ -236,7 +235,7 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, *, ref_level: int | str = -1)
     rows = lod.elements_at(k)
     if not isinstance(x, LoDTensor):
         return laid_over(x, lod.offsets_at(k, x.device), rows)
-    return moved(x, *x.lod.take(0, ops.run_map(torch.arange(count, device="cpu"), offsets, rows, 0)))
+    return sequences_at(x, 0, ops.run_map(torch.arange(count, device="cpu"), offsets, rows, 0))
 
 
 @sequence_operator
@@ -265,14 +264,14 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
     k = own.depth if own is not None else 0
     if k >= lod.depth:
         raise LoDValueError(f"expected x with fewer levels than the {lod.depth} of y, got {k}")
-    outer = lod.outer(k)
+    outer = lod.outer_at(k)
     if own is not None and outer is not None and own.differs(outer):
         raise LoDValueError(
             f"expected the outer levels of y to be those of x, got LoDs that differ: {own.difference(outer)}"
         )
-    rows = _rows_of(x)
-    if rows != lod.num_sequences(k):
-        raise LoDValueError(f"expected x with a row for each of the {lod.num_sequences(k)} sequences of y, got {rows}")
+    rows, count = _rows_of(x), lod.levels[k].shape[0] - 1
+    if rows != count:
+        raise LoDValueError(f"expected x with a row for each of the {count} sequences of y, got {rows}")
     values = rows_of(x)
     return made(laid_over(values, lod.row_offsets_at(k, values.device), lod.rows), lod)
 

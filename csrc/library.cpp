@@ -103,7 +103,7 @@ RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const O
   int64_t longest = 0;
   cut[0] = 0;
   // A part that the cache holds at a time is copied, looked at and added up.
-  constexpr int64_t part = 2048;
+  constexpr int64_t part = 512;
   int64_t count[part];
   for (int64_t low = 0; low < n; low += part) {
     const int64_t m = std::min(part, n - low), *in = of ? of + low : nullptr;

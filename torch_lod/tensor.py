@@ -123,12 +123,17 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
                         torch_rules.refuse_write(func, args, _NONE)
                     result = func(*args)
                 if type(result) is Tensor and type(lod) is LoD:
-                    if not _is_compiling():  # compiled code wraps the result instead
+                    if _is_compiling():
+                        if result.dim() and result.size(0) == lod.rows:
+                            return _wrap(result, lod)
+                    else:
                         for a in args:
                             if a is result:
                                 return a  # unchanged: it belongs to the caller
-                    if result.dim() and result.size(0) == lod.rows:
-                        return _become(result, lod)
+                        if result.dim() and result.size(0) == lod._rows:
+                            result.__class__ = LoDTensor  # as `_become`
+                            result._lod = lod
+                            return result
                 return settle(result, torch_rules.Mark(lod, 0, "") if type(lod) is LoD else lod, func, args)
         except TORCHS as error:
             explain(error, func, args, kwargs)

@@ -27,7 +27,7 @@ _NAMES["average"] = "mean"
 
 
 def reduction(what: str, given) -> str:
-    name = _NAMES.get(given.lower()) if isinstance(given, str) else None
+    name = (_NAMES.get(given) or _NAMES.get(given.lower())) if isinstance(given, str) else None
     if name is None:
         raise LoDValueError(f"expected {what} in {sorted(_NAMES)}, got {shown(given)}")
     return name
@@ -92,13 +92,14 @@ def sequence_pool(
     """
     s = along(x, level)
     reduce, rows = reduction("pool_type", pool_type), s.rows
-    adds, asks = reduce in ("sum", "prod"), reduce in ("any", "all")
-    if not rows.is_floating_point():
+    adds, asks, floating = reduce in ("sum", "prod"), reduce in ("any", "all"), rows.is_floating_point()
+    if not floating:
         if rows.is_complex() or (rows.dtype == torch.bool and not adds):
             if not asks and reduce not in ("first", "last"):
                 raise LoDTypeError(f"expected x of a floating or integer dtype for {shown(reduce)}, got {rows.dtype}")
         rows = summable(rows) if adds else rows
-    filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
+    if not floating or asks or type(padding_value) is not float:
+        filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
     if return_index:
         if reduce not in ("max", "min"):
             raise LoDTypeError(f"expected pool_type 'max' or 'min' with return_index, got {shown(reduce)}")

@@ -26,7 +26,7 @@ _ALIASES = {
 }
 
 #: Types of options that hold no tensor.
-_NUMBERS = (int, float, bool, type(None), str, torch.dtype)
+_NUMBERS = frozenset({int, float, bool, type(None), str, torch.dtype})
 
 
 class Signature:
@@ -131,6 +131,7 @@ def signature(text: str) -> Callable[[Callable], Rule]:
         kinds = [*[*of.kinds.values()][1:positional], *["option"] * 16]  # kinds of the arguments behind the first
         alone = not of.broadcast and operands[:1] == [0]
         closed = positional == len(of.names)  # nothing is by keyword only
+        asks_input = code.co_varnames[1 : code.co_argcount] == ("input", "rank", "rows")
 
         def simple(args, kwargs):
             """For nearly every call, x with numbers and plain tensors, `rank`; 0 for the others."""
@@ -141,11 +142,6 @@ def signature(text: str) -> Callable[[Callable], Rule]:
                 for value in kwargs.values():
                     if type(value) not in _NUMBERS:
                         return 0
-            for value in args[1:]:
-                if type(value) not in _NUMBERS:
-                    break
-            else:
-                return rank
             for kind, value in zip(kinds, args[1:]):
                 if type(value) not in _NUMBERS:
                     if kind == "option" or not isinstance(value, Tensor) or getattr(value, "_lod", None) is not None:
@@ -159,7 +155,9 @@ def signature(text: str) -> Callable[[Callable], Rule]:
                 lod = getattr(args[0], "_lod", None)
                 if lod is None:
                     return None
-                if wanted:
+                if asks_input:
+                    answer = question(func, args[0], rank, 0)
+                elif wanted:
                     values = (
                         [*args[:positional], args[positional:]] if star and args[positional:] else [*args[:positional]]
                     )

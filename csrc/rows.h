@@ -381,10 +381,17 @@ struct UnfoldKernel : Windows {
   }
   // Windows of one row: a shift of all rows, a part that the cache holds at a time, and then what no row came to.
   bool piece(int64_t s, int64_t row, int64_t last) const {
-    if (size != 1) return false;
+    if (const int64_t bytes = size * width * int64_t(sizeof(T)); size != 1) {
+      if (dilation != 1 || bytes > 32) return false;
+      if (bytes <= 16) blocks<16>(s, row, last);
+      else blocks<32>(s, row, last);
+      return true;
+    }
     const Windows a = *this;
     T* const to = out;
+    const T filler = fill;
     const int64_t part = 16384 / (a.width * int64_t(sizeof(T))) + 1;
+    const int64_t shift = a.start < 0 ? -a.start : a.start, words = shift <= a.rows ? shift * a.width : 0;
     for (; row < last; row += part) {
       const int64_t stop = last - row < part ? last : row + part;
       const int64_t first = row < -a.start ? -a.start : row, high = a.rows - a.start, end = stop < high ? stop : high;
@@ -392,10 +399,17 @@ struct UnfoldKernel : Windows {
                                   (end - first) * a.width * int64_t(sizeof(T)));
       for (; s < a.segments && a.offsets[s] < stop; ++s) {
         int64_t low = a.offsets[s], top = a.offsets[s + 1];
+        if (low >= row && top <= stop && top - low >= shift) {  // nearly every segment: no end to look for
+          T* const at = to + (a.start < 0 ? low : top - shift) * a.width;
+          if (words == 1) *at = filler;
+          else
+            for (int64_t i = 0; i < words; ++i) at[i] = filler;
+          continue;
+        }
         if (a.start < 0) top = top < low - a.start ? top : low - a.start;
         else low = low > top - a.start ? low : top - a.start;
         low = low < row ? row : low, top = top < stop ? top : stop;
-        for (int64_t i = low * a.width; i < top * a.width; ++i) to[i] = fill;
+        for (int64_t i = low * a.width; i < top * a.width; ++i) to[i] = filler;
         if (a.offsets[s + 1] > stop) break;
       }
     }
@@ -411,26 +425,50 @@ struct UnfoldKernel : Windows {
     const T* from = values + (first + start) * width;
     T* to = out + first * words;
     const int64_t bytes = words * int64_t(sizeof(T)), windows = last - first;
-    if (windows <= 0) {
-    } else if (bytes <= 16) {
-      copy_windows<16>(to, from, windows);
-    } else if (bytes <= 32) {
-      copy_windows<32>(to, from, windows);
-    } else {
-      for (int64_t i = 0; i < windows; ++i) copy_bytes(to + i * words, from + i * width, bytes);
-    }
+    for (int64_t i = 0; i < windows; ++i) copy_bytes(to + i * words, from + i * width, bytes);
     for (int64_t r = last; r < end; ++r) row_strips(*this, s, r, width);
   }
-  // Windows of up to kBytes, as whole blocks: what is written behind one is written again by the next.
+  // Windows of up to kBytes as whole blocks, as if all rows were of one segment: what is written behind one is written
+  // again by the next. Then what lies outside of the segments.
   template <int kBytes>
-  LOD_FN void copy_windows(T* to, const T* from, int64_t windows) const {
-    const int64_t words = size * width, bytes = words * int64_t(sizeof(T)), step = width * int64_t(sizeof(T));
-    const int64_t room = (values + rows * width - from) * int64_t(sizeof(T)) - kBytes;
-    int64_t whole = windows - (kBytes + bytes - 1) / bytes;
-    if (room < whole * step) whole = room < 0 ? 0 : room / step;
-    int64_t i = 0;
-    for (; i < whole; ++i) std::memcpy(to + i * words, from + i * width, kBytes);
-    for (; i < windows; ++i) copy_bytes(to + i * words, from + i * width, bytes);
+  void blocks(int64_t s, int64_t row, int64_t last) const {
+    const UnfoldKernel a = *this;
+    T* const to = out;
+    const T *const from = values, filler = fill;
+    const int64_t words = a.size * a.width, bytes = words * int64_t(sizeof(T)), step = a.width * int64_t(sizeof(T));
+    // the first rows that a block is too long for
+    const int64_t there = a.rows - a.start - (kBytes + step - 1) / step + 1;
+    const int64_t mine = last - (kBytes + bytes - 1) / bytes + 1, high = there < mine ? there : mine;
+    const int64_t part = 8192 / bytes;
+    for (; row < last; row += part) {
+      const int64_t stop = last - row < part ? last : row + part;
+      int64_t low = row < -a.start ? -a.start : row, end = stop < high ? stop : high;
+      if (low > stop) low = stop;
+      if (end < low) end = low;
+      for (int64_t r = row, of = s; r < low; ++r) {
+        while (of + 1 < a.segments && a.offsets[of + 1] <= r) ++of;
+        row_strips(*this, of, r, a.width);
+      }
+      for (int64_t r = low; r < end; ++r) std::memcpy(to + r * words, from + (r + a.start) * a.width, kBytes);
+      for (int64_t r = end, of = s; r < stop; ++r) {
+        while (of + 1 < a.segments && a.offsets[of + 1] <= r) ++of;
+        row_strips(*this, of, r, a.width);
+      }
+      for (; s < a.segments && a.offsets[s] < stop; ++s) {
+        const int64_t begin = a.offsets[s], behind = a.offsets[s + 1];
+        const int64_t first = begin < row ? row : begin, limit = behind < stop ? behind : stop;
+        for (int64_t r = first; r < limit && r + a.start < begin; ++r) {
+          const int64_t before = begin - a.start - r;
+          for (int64_t i = 0, n = (before < a.size ? before : a.size) * a.width; i < n; ++i) to[r * words + i] = filler;
+        }
+        const int64_t reached = behind - a.start - a.size + 1;  // the first row whose window reaches behind the segment
+        for (int64_t r = first < reached ? reached : first; r < limit; ++r) {
+          const int64_t inside = behind - a.start - r;
+          for (int64_t i = inside > 0 ? inside * a.width : 0; i < words; ++i) to[r * words + i] = filler;
+        }
+        if (behind > stop) break;
+      }
+    }
   }
 };
 

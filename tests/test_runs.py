@@ -87,6 +87,20 @@ def test_segments_joined_and_shifted(dtype, width):
         assert torch.equal(ops.segment_unfold(x, own, 1, -n, 1, 7).squeeze(1), torch.cat(shifted)), n
 
 
+@pytest.mark.parametrize("dtype, width", ROWS)
+@pytest.mark.parametrize("times", [1, 300])
+def test_windows(dtype, width, times):
+    # those of up to 32 bytes are copied in blocks across segments, some thousand bytes at a time
+    lengths = torch.tensor(LENGTHS).repeat(times)
+    offsets, rows = cuts(lengths.tolist()), int(lengths.sum())
+    x, row, segment = numbers(rows, dtype, width), torch.arange(rows), torch.repeat_interleave(lengths)
+    for size, start in ((2, 0), (2, -1), (3, -1), (4, 2), (8, -3), (3, -70), (3, 70), (2, rows), (2, -rows)):
+        there = row[:, None] + start + torch.arange(size)
+        inside = (there >= offsets[segment][:, None]) & (there < offsets[segment + 1][:, None])
+        wanted = torch.where(inside[..., None], x[there.clamp(0, rows - 1)], torch.tensor(7).to(dtype))
+        assert torch.equal(ops.segment_unfold(x, offsets, size, start, 1, 7), wanted), (size, start)
+
+
 @pytest.mark.parametrize("width", [1, 2, 16, 512, 513, 600])
 @pytest.mark.parametrize("last", [1, 510, 511, 512, 513, 1024])
 def test_short_runs_to_the_end(width, last):

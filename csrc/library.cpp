@@ -102,22 +102,22 @@ RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const O
   Lie lie{true, true, true};
   int64_t longest = 0;
   cut[0] = 0;
-  // A part that the cache holds at a time is copied, looked at and added up.
+  // A part that the cache holds at a time is copied, looked at and added up, and then written as a whole.
   constexpr int64_t part = 512;
-  int64_t count[part];
+  int64_t count[part], from[part];
   for (int64_t low = 0; low < n; low += part) {
     const int64_t m = std::min(part, n - low), *in = of ? of + low : nullptr;
     Reach reach{true, 0};
     if (lengths) {
-      if (starts) std::memcpy(first + low, given_starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
-      else std::fill_n(first + low, m, 0);
+      if (starts) std::memcpy(from, given_starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
+      else std::fill_n(from, m, 0);
       std::memcpy(count, given_lengths.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
-      reach = LOD_PICK(reach_of_runs)(first + low, count, in, m, elements);
+      reach = LOD_PICK(reach_of_runs)(from, count, in, m, elements);
     } else {
-      reach.longest = LOD_PICK(parts_of)(in, first + low, count, m, most, last);
+      reach.longest = LOD_PICK(parts_of)(in, from, count, m, most, last);
     }
     for (int64_t i = 0; !reach.fits && i < m; ++i) {
-      const int64_t room = in ? in[i + 1] - in[i] : elements, start = first[low + i];
+      const int64_t room = in ? in[i + 1] - in[i] : elements, start = from[i];
       TORCH_CHECK_INDEX(count[i] >= 0 && count[i] <= room && start >= 0 && start <= room - count[i], op,
                         ": expected runs within [0, ", room, "), got ", count[i], " elements from ", start,
                         " at index ", low + i);
@@ -126,8 +126,10 @@ RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const O
     for (int64_t i = 0, sum = cut[low]; !few && i < m; ++i)
       TORCH_CHECK_VALUE((sum += count[i]) < kMostTaken, op,
                         ": expected lengths that add up to less than 2**62, got more");
-    for (int64_t i = 0; in && i < m; ++i) first[low + i] += in[i];
-    for (int64_t i = 0, sum = cut[low]; i < m; ++i) cut[low + i + 1] = sum += count[i];
+    for (int64_t i = 0; in && i < m; ++i) from[i] += in[i];
+    for (int64_t i = 0, sum = cut[low]; i < m; ++i) count[i] = sum += count[i];
+    std::memcpy(first + low, from, m * sizeof(int64_t));
+    std::memcpy(cut + low + 1, count, m * sizeof(int64_t));
     TORCH_CHECK_VALUE(cut[low + m] < kMostTaken, op, ": expected lengths that add up to less than 2**62, got more");
     longest = std::max(longest, reach.longest);
     if (in) continue;

@@ -172,6 +172,11 @@ def test_errors_are_those_of_the_python_code(by_python):
     for call in (
         lambda: tl.sequence_slice(x, [0, 0, 1], [3, 1, 2]),
         lambda: tl.sequence_slice(x, [0, 0], [3, 1]),
+        lambda: tl.sequence_slice(x, torch.tensor([0, 0, 1]), torch.tensor([3, 1, 2])),
+        lambda: tl.sequence_slice(x, None, torch.tensor([3, 1, 2])),
+        lambda: tl.sequence_slice(x, torch.tensor([0, 0, 1]), None),
+        lambda: tl.sequence_slice(x, torch.tensor([0.0, 0, 0]), torch.tensor([1, 1, 1])),
+        lambda: tl.sequence_slice(x, torch.tensor([0, 0, -1]), torch.tensor([1, 1, 1])),
         lambda: x.seq[[3]],
         lambda: x.permute_sequences([0, 0, 1]),
         lambda: x.to_padded(max_length=2),

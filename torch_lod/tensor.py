@@ -260,7 +260,11 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
     def _part(self, k: int, last: bool) -> "LoDTensor":
         if type(k) is not int or not 0 <= k < 2**63:
             raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
-        return parts_of(self, self._lod, len(self._lod.levels) - 1, None, None, k, last)
+        lod, level = self._lod, len(self._lod.levels) - 1
+        if (found := part_at_once(self, level, None, None, k, last)) is not None:
+            return found
+        inner, runs = lod.part(level, k, last)
+        return moved(self, lod.under(inner), runs)
 
     @public
     def nth(self, i: int, *, padding_value: float = 0.0) -> "MaybeLoD":
@@ -460,17 +464,12 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
         return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0])), lod)
 
 
-def parts_of(
-    x: LoDTensor, lod: LoD, k: int, starts: Tensor | None, lengths: Tensor | None, most: int = -1, last: bool = False
-) -> LoDTensor:
+def part_at_once(x: LoDTensor, k: int, starts, lengths, most: int = -1, last: bool = False) -> LoDTensor | None:
     """Of every sequence of level k `lengths` elements from the one at `starts` on; without them the first (or the last)
-    `most`, all of a shorter one. `lod` is that of x, or what counts of it."""
-    if not compiling() and type(x) is LoDTensor:
-        found = ops.rearranged(x, k, None, starts, lengths, most, last, LoD, *CLASSES)
-        if found is not None:
-            return found
-    inner, runs = lod.part(k, most, last) if lengths is None else lod.runs(k, starts, lengths, within=True)
-    return moved(x, lod.under(inner), runs)
+    `most`, all of a shorter one. In one call, where there is one for the arguments."""
+    if compiling() or type(x) is not LoDTensor:
+        return None
+    return ops.rearranged(x, k, None, starts, lengths, most, last, LoD, *CLASSES)
 
 
 def sequences_at(x: LoDTensor, k: int, index: Tensor, all_of_it: bool = False) -> LoDTensor:

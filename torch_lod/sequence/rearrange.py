@@ -11,7 +11,7 @@ from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
-from ..tensor import LoDTensor, made, moved, parts_of, rows_of, sequences_at
+from ..tensor import LoDTensor, made, moved, part_at_once, rows_of, sequences_at
 from ..validate import filler, host_integers, integers_to_copy, with_memory
 
 __all__ = [
@@ -77,6 +77,12 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     Source: Paddle Fluid's sequence_slice, of one level.
     """
     s = along(x, level)
+    try:  # numbers as the operator takes them; what is wrong with others is said below
+        found = None if offset is None else part_at_once(x, s.k, offset, length)
+    except (IndexError, TypeError, ValueError):
+        found = None
+    if found is not None:
+        return found
     offsets = s.lod.levels[s.k]
     count = offsets.numel() - 1
     begin, taken = _per_sequence("offset", offset, count), _per_sequence("length", length, count)
@@ -94,11 +100,12 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     if compiling():
         check()
     try:
-        return parts_of(x, s.lod, s.k, begin, taken)
+        inner, runs = s.lod.runs(s.k, begin, taken, within=True)
     except (IndexError, TypeError, ValueError):
         begin, taken = host_integers("offset", begin), host_integers("length", taken)  # what is wrong with one of them
         check()
         raise
+    return moved(s.rows, s.lod.under(inner), runs)
 
 
 def _per_sequence(what: str, given, count: int) -> Tensor:

@@ -218,6 +218,8 @@ def header(setup: Setup, effort: Effort) -> dict[str, str]:
         "peers": ", ".join(["torch", *found]),
         "peers left out": ", ".join(f"{n} ({why})" for n, why in libraries.items() if isinstance(why, str)) or "none",
     }
+    if "GLIBC_TUNABLES" in os.environ:
+        about["C library"] = os.environ["GLIBC_TUNABLES"]
     if hasattr(os, "getloadavg"):
         about["load average at the start"] = f"{os.getloadavg()[0]:.1f}"
     return about

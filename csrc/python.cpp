@@ -295,7 +295,7 @@ bool describe(PyObject* lod, PyObject* level_names, PyObject* levels, PyObject* 
 PyObject* described(PyObject*, PyObject* const* given, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 8 && PyTuple_CheckExact(given[2]) && PyTuple_CheckExact(given[4]),
-                   "expected a LoD, names, a tuple of levels, a number, a tuple of numbers, and classes");
+                   "expected a LoD, names, levels, a number, a tuple of numbers, and what makes sizes dynamic");
   return describe(given[0], given[1], given[2], given[3], given[4], Dynamic(given + 5)) ? Py_NewRef(given[0]) : nullptr;
   END_HANDLE_TH_ERRORS
 }

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_lod as tl
 from torch_lod import ops
-from torch_lod.dynamo import CLASSES
+from torch_lod.dynamo import DYNAMIC
 
 pytestmark = pytest.mark.skipif(not ops.COMPILED, reason="the Python code runs")
 
@@ -123,8 +123,7 @@ def test_gradients(by_python, call, structure):
         out = next(flat(run(lambda: CALLS[call](x))))
         assert out.requires_grad
         weight = torch.arange(out.numel(), dtype=out.dtype).view(out.shape)
-        once = torch.autograd.grad((out.values() if isinstance(out, tl.LoDTensor) else out).mul(weight).sum(), x)[0]
-        return once
+        return torch.autograd.grad((out.values() if isinstance(out, tl.LoDTensor) else out).mul(weight).sum(), x)[0]
 
     ours, wanted = gradient(lambda call: call()), gradient(by_python)
     assert torch.equal(torch.as_tensor(ours), torch.as_tensor(wanted))
@@ -202,9 +201,9 @@ def test_other_arguments_are_refused_or_left_to_the_python_code(name):
     x = batch("two levels")
     own = torch.tensor([0])
     right = {
-        "described": (object.__new__(tl.LoD), None, (own,), 3, (1,), *CLASSES),
-        "rearranged": (x, 0, None, own, own, 1, False, tl.LoD, *CLASSES),
-        "joined": ([x, x], False, tl.LoD, *CLASSES),
+        "described": (object.__new__(tl.LoD), None, (own,), 3, (1,), *DYNAMIC),
+        "rearranged": (x, 0, None, own, own, 1, False, tl.LoD, *DYNAMIC),
+        "joined": ([x, x], False, tl.LoD, *DYNAMIC),
         "padded": (x, own, own, own, 1, 3, 0),
     }[name]
     call = getattr(ops, name)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import ops
-from .dynamo import CLASSES, compiling, failing, holds
+from .dynamo import DYNAMIC, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, border, no_memory, public, shown, without_policy
 from .lod import LoD
 from .partition import computed_there, uploaded_map, uploaded_runs
@@ -464,7 +464,7 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
 
 def _at_once(xs: list[LoDTensor], within: bool = False) -> LoDTensor | None:
     """LoDTensors joined in one call, where there is one for them."""
-    return None if compiling() or type(xs[0]) is not LoDTensor else ops.joined(xs, within, LoD, *CLASSES)
+    return None if compiling() or type(xs[0]) is not LoDTensor else ops.joined(xs, within, LoD, *DYNAMIC)
 
 
 def _of_one_shape(rows: list[Tensor]) -> None:

@@ -20,7 +20,7 @@ _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _DYNAMIC_DIMS = "_dynamo_propagated_dynamic_indices" if _VERSION >= (2, 13) else "_dynamo_weak_dynamic_indices"
 _FIRST = frozenset({0})
 #: What `symbols` makes sizes dynamic with.
-CLASSES = (DynamicInt, _DYNAMIC_DIMS, _FIRST)
+DYNAMIC = (DynamicInt, _DYNAMIC_DIMS, _FIRST)
 
 
 def outside_of_graphs(function: F) -> F:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from . import ops
 from .devices import PINNED, capturing, kept, upload, usable
-from .dynamo import CLASSES, compiling, symbols, whole_number
+from .dynamo import DYNAMIC, compiling, symbols, whole_number
 from .validate import level_names_of
 
 _HOST = torch.device("cpu")
@@ -99,7 +99,7 @@ class Partition:
         """Sets everything, of an object that has nothing yet."""
         levels = tuple(levels)
         if longest is not None and not compiling() and ops.COMPILED:
-            return _described(self, names, levels, rows, tuple(longest), *CLASSES)
+            return _described(self, names, levels, rows, tuple(longest), *DYNAMIC)
         known = None if compiling() or longest is None else symbols((rows, *longest), levels)
         made = {"level_names": names, "counted": (), "levels": levels, "_rows": rows, "_longest": longest}
         for name, value in {**made, "_symbols": known, "_cache": {}}.items():
@@ -177,9 +177,7 @@ class Partition:
 
     def elements_at(self, k: int) -> int:
         """The sum of the lengths of level k."""
-        if k + 1 < len(self.levels):
-            return self.levels[k + 1].shape[0] - 1
-        return self._symbols[0] if compiling() and self._symbols is not None else self._rows
+        return self.levels[k + 1].shape[0] - 1 if k + 1 < len(self.levels) else self.rows
 
     def parents_at(self, k: int) -> Tensor:
         """The sequence of level k that every element of that level belongs to; in host memory."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import ops, torch_rules
-from .dynamo import CLASSES, IN_PLACE, admit, compiling, failing, holds
+from .dynamo import DYNAMIC, IN_PLACE, admit, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .explained import TORCHS, explain, not_packed
 from .lod import LoD, fitting
@@ -469,14 +469,14 @@ def part_at_once(x: LoDTensor, k: int, starts, lengths, most: int = -1, last: bo
     `most`, all of a shorter one. In one call, where there is one for the arguments."""
     if compiling() or type(x) is not LoDTensor:
         return None
-    return ops.rearranged(x, k, None, starts, lengths, most, last, LoD, *CLASSES)
+    return ops.rearranged(x, k, None, starts, lengths, most, last, LoD, *DYNAMIC)
 
 
 def sequences_at(x: LoDTensor, k: int, index: Tensor, all_of_it: bool = False) -> LoDTensor:
     """The sequences of level k at `index`, a host tensor; those of level 0, or as many within each of the level above.
     `all_of_it`: every one once."""
     if k == 0 and not compiling() and type(x) is LoDTensor:
-        found = ops.rearranged(x, 0, index, None, None, -1, False, LoD, *CLASSES)
+        found = ops.rearranged(x, 0, index, None, None, -1, False, LoD, *DYNAMIC)
         if found is not None:
             return found
     inner, runs = x._lod.take(k, index, all_of_it)

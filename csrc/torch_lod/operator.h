@@ -42,7 +42,7 @@ namespace lod {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// -- calls
+// -- operators
 
 // f, as a function of the arguments of `pack` if there is one.
 template <auto f, auto pack>

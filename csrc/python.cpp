@@ -8,6 +8,7 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
@@ -476,11 +477,14 @@ PyObject* padded(PyObject*, PyObject* const* given, Py_ssize_t count) {
     if (!is_ordinary(given[i])) Py_RETURN_NONE;
   const int64_t sequences = PyLong_AsLongLong(given[4]), length = PyLong_AsLongLong(given[5]);
   if (PyErr_Occurred()) return nullptr;
-  int64_t places = 0;
+  int64_t places = 0, all = 0;
   TORCH_CHECK_VALUE(sequences >= 0 && length >= 0 && !__builtin_mul_overflow(sequences, length, &places),
                     "expected two sizes, got ", sequences, " and ", length);
   const at::Tensor& rows = THPVariable_Unpack(given[0]);
   if (rows.dim() == 0) Py_RETURN_NONE;
+  all = places;
+  for (const int64_t size : rows.sizes().slice(1))
+    if (__builtin_mul_overflow(all, size, &all)) Py_RETURN_NONE;
   at::Tensor dense, lengths;
   {
     const pybind11::gil_scoped_release others_may_run;
@@ -494,7 +498,7 @@ PyObject* padded(PyObject*, PyObject* const* given, Py_ssize_t count) {
                                 fill[0].toScalar());
       lengths = THPVariable_Unpack(given[3]).clone();
     }
-    dense = dense.view(shape);
+    dense = at::_unsafe_view(dense, shape);  // no other tensor is of this memory
   }
   const auto first = owned(THPVariable_Wrap(dense)), second = owned(THPVariable_Wrap(lengths));
   return first && second ? PyTuple_Pack(2, first.ptr(), second.ptr()) : nullptr;

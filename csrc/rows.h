@@ -178,6 +178,8 @@ struct CopyRunsKernel : CopyRuns {
     T* to_end = to;  // of what is written in order
     if (kGather) to_end += last * a.width;
     else if (kStep == 1 && a.fills && !a.taken) to_end += elsewhere(segment_of(a.offsets, a.segments, last - 1), last);
+    // All of one length, to judge by the first: runs of another are copied as well.
+    const bool even = a.rows % a.segments == 0 && a.offsets[1] == a.rows / a.segments;
     int64_t before = 0;
     if (a.fills && !a.taken && row == a.offsets[s])
       for (int64_t i = s - 1; i >= 0 && !before; --i)
@@ -185,7 +187,7 @@ struct CopyRunsKernel : CopyRuns {
     for (; row < last; ++s) {
       if constexpr (kStep == 1)
         if (row == a.offsets[s]) {
-          if (kGather) s = short_runs(a, s, row, last);
+          if (kGather) s = even ? short_runs<32>(a, s, row, last) : short_runs<64>(a, s, row, last);
           else if (a.fills && !a.taken) s = short_runs_filled(a, s, row, last, before, (to_end - to) / a.width);
           if (row >= last) break;
         }
@@ -215,6 +217,7 @@ struct CopyRunsKernel : CopyRuns {
   }
   // Copies runs of up to kShort bytes, and sets `row` to where the first other one begins, in the segment that it
   // returns.
+  template <int kBlock>
   static int64_t short_runs(const CopyRuns& a, int64_t s, int64_t& row, int64_t last) {
     const int64_t unit = a.width * int64_t(sizeof(T)), most = kShort / unit, room = (kShort + unit - 1) / unit;
     const auto* from = static_cast<const unsigned char*>(a.values);
@@ -224,7 +227,7 @@ struct CopyRunsKernel : CopyRuns {
     for (; r <= last - room; ++s) {
       const int64_t end = offsets[s + 1], start = starts[s];
       if (end - r > most || start > a.there - room) break;
-      copy_short(to + r * unit, from + start * unit, (end - r) * unit);
+      copy_short<kBlock>(to + r * unit, from + start * unit, (end - r) * unit);
       r = end;
     }
     row = r;

@@ -180,26 +180,45 @@ struct ExtremeKernel {
 
 template <class T>
 struct EndKernel {
+  static constexpr int64_t kAhead = 16, kPage = 4096;
   EndArguments g;
   T fill;
+  T* to() const { return static_cast<T*>(g.out); }
   bool run(int64_t first, int64_t stop) const {
-    const EndArguments a = g;
-    const int64_t width = a.width, *offsets = a.offsets, *at = offsets + int64_t(a.last);
-    const auto* from = static_cast<const T*>(a.values) - (a.last ? width : 0);
-    auto* to = static_cast<T*>(a.out);
-    if (width == 1) return single(offsets, at, from, to, first, stop, fill), true;
-    constexpr int64_t kAhead = 16;
-    for (int64_t s = first; s < stop; ++s) {
-      if (s + kAhead < stop) fetch<1>(reinterpret_cast<uintptr_t>(from + at[s + kAhead] * width));
-      if (offsets[s] < offsets[s + 1]) copy_bytes(to + s * width, from + at[s] * width, width * int64_t(sizeof(T)));
-      else for (int64_t i = s * width; i < (s + 1) * width; ++i) to[i] = fill;
-    }
+    const int64_t bytes = g.width * int64_t(sizeof(T));
+    if (g.rows == 0) std::fill(to() + first * g.width, to() + stop * g.width, fill);
+    else if (g.width == 1) each<sizeof(T)>(*this, first, stop);
+    else if (bytes == 32) each<32>(*this, first, stop);
+    else if (bytes == 64) each<64>(*this, first, stop);
+    else each<0>(*this, first, stop);
     return true;
   }
-  // Rows of one number. On its own: among the code for others the loop has too few registers.
-  LOD_APART static void single(const int64_t* offsets, const int64_t* at, const T* from, T* to, int64_t first,
-                               int64_t stop, T fill) {
-    for (int64_t s = first; s < stop; ++s) to[s] = offsets[s] < offsets[s + 1] ? from[at[s]] : fill;
+  // Rows of kBytes, if that is not 0. On its own: among the code for others the loop has too few registers.
+  template <int kBytes>
+  LOD_APART static void each(const EndKernel& k, int64_t first, int64_t stop) {
+    const EndArguments a = k.g;
+    const T fill = k.fill, *from = static_cast<const T*>(a.values);
+    const int64_t width = kBytes ? kBytes / int64_t(sizeof(T)) : a.width, bytes = width * int64_t(sizeof(T));
+    const bool apart = a.rows * bytes >= kPage / 2 * a.segments;  // rows farther apart than processors foresee
+    T* to = k.to();
+    int64_t begin = a.offsets[first];
+    for (int64_t s = first; s < stop; ++s) {
+      const int64_t end = a.offsets[s + 1], row = a.last ? end - 1 : begin;
+      const bool there = begin < end;
+      if (apart && s + kAhead < stop)
+        fetch<1>(reinterpret_cast<uintptr_t>(from + (a.offsets[s + kAhead + a.last] - a.last) * width));
+      if constexpr (kBytes == sizeof(T)) {  // no branch
+        const T value = from[there ? row : 0];
+        to[s] = there ? value : fill;
+      } else if (!there) {
+        for (int64_t i = s * width; i < (s + 1) * width; ++i) to[i] = fill;
+      } else if constexpr (kBytes) {
+        std::memcpy(to + s * width, from + row * width, kBytes);
+      } else {
+        copy_bytes(to + s * width, from + row * width, bytes);
+      }
+      begin = end;
+    }
   }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
@@ -222,19 +241,20 @@ struct BroadcastKernel {
   // Rows that a block has room for several of, as whole blocks: the next segment is written over what is behind one.
   bool run(int64_t first, int64_t last) const {
     switch (g.width) {
-      case 1: return in_whole_blocks<1>(first, last);
-      case 2: return in_whole_blocks<2>(first, last);
-      case 4: return in_whole_blocks<4>(first, last);
-      case 8: return in_whole_blocks<8>(first, last);
+      case 1: return in_whole_blocks<1>(*this, first, last), true;
+      case 2: return in_whole_blocks<2>(*this, first, last), true;
+      case 4: return in_whole_blocks<4>(*this, first, last), true;
+      case 8: return in_whole_blocks<8>(*this, first, last), true;
       default: return false;
     }
   }
   template <int W>
-  bool in_whole_blocks(int64_t first, int64_t last) const {
+  LOD_APART static void in_whole_blocks(const BroadcastKernel& f, int64_t first, int64_t last) {
     constexpr int64_t block = 64 / sizeof(T);
-    const int64_t *offsets = g.offsets, end = offsets[last] * W;
-    const T* from = values;
-    T* to = out;
+    const int64_t *offsets = f.g.offsets, end = offsets[last] * W;
+    const T* from = f.values;
+    T* to = f.out;
+    const Share share = f.share;
     for (int64_t s = first; s < last; ++s) {
       int64_t i = offsets[s] * W;
       const int64_t stop = offsets[s + 1] * W, length = stop > i ? (stop - i) / W : 1;
@@ -245,7 +265,6 @@ struct BroadcastKernel {
         for (int64_t k = 0; k < block; k += unit) std::memcpy(to + i + k, row, sizeof row);
       for (int k = 0; i < stop; ++i, ++k) to[i] = row[k % unit];
     }
-    return true;
   }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {  // of one row
@@ -276,7 +295,7 @@ struct RepeatKernel {
     for (int k = 0; k < W; ++k) out[r * width + c + k] = values[s * width + c + k];
   }
   LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
-    for (int64_t r = begin; r < end; ++r) std::memcpy(out + r * width, values + s * width, width * sizeof(T));
+    for (int64_t r = begin; r < end; ++r) copy_bytes(out + r * width, values + s * width, width * sizeof(T));
   }
 };
 
@@ -303,6 +322,7 @@ struct PlaceKernel {
   using Part = T;
   static constexpr int kPasses = 0;
   static constexpr bool kByRow = true;
+  static constexpr int64_t kFew = 256;  // numbers
   PickArguments g;
   const T* values;
   T* out;
@@ -318,15 +338,11 @@ struct PlaceKernel {
     T* const to = out;
     const T* const from = values;
     const int64_t *offsets = a.offsets, *at = offsets + int64_t(a.last);
+    if (!a.index && a.width == 1) return single(offsets, a.last, from, to, first, last), true;
     while (first < last) {
       int64_t end = first + 1;
-      while (end < last && (offsets[end + 1] - offsets[first]) * a.width <= 256) ++end;
+      while (end < last && (offsets[end + 1] - offsets[first]) * a.width <= kFew) ++end;
       std::memset(to + offsets[first] * a.width, 0, size_t((offsets[end] - offsets[first]) * a.width) * sizeof(T));
-      if (!a.index && a.width == 1) {
-        for (; first < end; ++first)
-          if (offsets[first] < offsets[first + 1]) to[at[first] - int64_t(a.last)] = from[first];
-        continue;
-      }
       for (; first < end; ++first) {
         const Range range{offsets[first], offsets[first + 1]};
         if (!a.index) {
@@ -341,6 +357,19 @@ struct PlaceKernel {
       }
     }
     return true;
+  }
+  // The same of rows of one number, on its own as in EndKernel.
+  LOD_APART static void single(const int64_t* offsets, bool at_end, const T* from, T* to, int64_t first, int64_t last) {
+    for (int64_t begin = offsets[first]; first < last;) {
+      int64_t end = first + 1, stop = offsets[end];
+      for (; end < last && offsets[end + 1] - begin <= kFew; ++end) stop = offsets[end + 1];
+      std::memset(to + begin, 0, size_t(stop - begin) * sizeof(T));
+      for (; first < end; ++first) {
+        const int64_t next = offsets[first + 1];
+        if (begin < next) to[at_end ? next - 1 : begin] = from[first];
+        begin = next;
+      }
+    }
   }
   template <int W>
   LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const Part (*)[W]) const {

@@ -22,6 +22,8 @@ ROWS = [
     (torch.complex128, 1),
     (torch.complex128, 5),
 ]
+#: Rows of some lines of the cache, and of more.
+WIDE = [(torch.float32, 41), (torch.float64, 300), (torch.float32, 1100)]
 LENGTHS = [0, 1, 2, 0, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 257, 3, 0, 0, 5, 1, 0]
 
 
@@ -57,7 +59,7 @@ def layouts(step: int):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("step", [1, -1])
-@pytest.mark.parametrize("dtype, width", ROWS, ids=lambda v: str(v).removeprefix("torch."))
+@pytest.mark.parametrize("dtype, width", ROWS + WIDE, ids=lambda v: str(v).removeprefix("torch."))
 def test_runs_of_every_length(dtype, width, step, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -72,7 +74,38 @@ def test_runs_of_every_length(dtype, width, step, threads):
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("dtype, width", ROWS, ids=lambda v: str(v).removeprefix("torch."))
+@pytest.mark.parametrize("dtype, width", ROWS + WIDE, ids=lambda v: str(v).removeprefix("torch."))
+@pytest.mark.parametrize("lengths", [[5] * 200, [1] * 900, [0] * 9, [4, 3, 5] * 70, [16, 0, 32, 16] * 40], ids=str)
+def test_runs_that_the_first_one_speaks_for(dtype, width, lengths):
+    offsets = cuts(lengths)
+    x = numbers(8 * len(lengths) + 40, dtype, width)
+    starts = torch.arange(len(lengths)) * 8 + 1
+    there = map_of(starts, offsets, 1)
+    assert torch.equal(ops.gather_runs(x, starts, offsets, len(there)), x[there])
+
+
+@pytest.mark.parametrize("dtype, width", ROWS + WIDE, ids=lambda v: str(v).removeprefix("torch."))
+@pytest.mark.parametrize("lengths", [LENGTHS, LENGTHS[::-1], [0, 0, 0], [600, 0, 900] * 3, [3] * 400], ids=len)
+def test_a_row_of_every_segment(dtype, width, lengths):
+    x = tl.from_lengths(numbers(sum(lengths), dtype, width), [lengths])
+    rows = list(x.sequences())
+    if dtype.is_floating_point:
+        x.requires_grad_()
+    for how, at in (("first", 0), ("last", -1)):
+        found = tl.sequence_pool(x, how, padding_value=7)
+        assert torch.equal(found, torch.stack([r[at] if len(r) else r.new_full((width,), 7) for r in rows]))
+        grad = numbers(len(lengths), dtype, width)
+        if dtype.is_floating_point:
+            wanted = [torch.zeros_like(r) for r in rows]
+            for w, g in zip(wanted, grad):
+                w[slice(0, 1) if at == 0 else slice(len(w) - 1, None)] = g if len(w) else 0
+            assert torch.equal(torch.autograd.grad(found, x, grad)[0].as_subclass(torch.Tensor), torch.cat(wanted))
+        if not dtype.is_complex:
+            laid = ops.segment_broadcast(grad, cuts(lengths), sum(lengths))
+            assert torch.equal(laid, grad.repeat_interleave(torch.tensor(lengths), 0))
+
+
+@pytest.mark.parametrize("dtype, width", ROWS + WIDE, ids=lambda v: str(v).removeprefix("torch."))
 def test_segments_joined_and_shifted(dtype, width):
     own, other = cuts(LENGTHS * 2), cuts((LENGTHS * 2)[::-1])
     x, y = numbers(int(own[-1]), dtype, width), numbers(int(other[-1]), dtype, width)

@@ -64,7 +64,8 @@ class OtherForms:
         """
         if side not in ("right", "left"):
             raise LoDValueError(f"expected side 'right' or 'left', got {shown(side)}")
-        filler("padding_value", padding_value, self.dtype)
+        if type(padding_value) is not int or padding_value:
+            filler("padding_value", padding_value, self.dtype)
         if level == "all":
             if max_length is not None:
                 raise LoDValueError("expected no max_length with level='all', got one")
@@ -77,22 +78,21 @@ class OtherForms:
             raise LoDValueError(
                 f"expected max_length of at least the longest sequence, {longest}, got {shown(max_length)}"
             )
-        x, n = self.values() if compiling() else self, lod.levels[k].shape[0] - 1
+        n = lod.levels[k].shape[0] - 1
         equal = not compiling() and n * max_length == lod.rows  # there is nothing to pad
-        if equal and (both := ops.padded(x, None, None, None, n, max_length, padding_value)) is not None:
-            return both
+        if not compiling() and n * max_length < 2**63:
+            plan = (None, None, None) if equal else lod.padding_at(k, max_length, side == "right")
+            if (both := ops.padded(self, *plan, n, max_length, padding_value)) is not None:
+                return both
+        x = self.values() if compiling() else self
         rows, shape = padded_rows(n, max_length, math.prod(x.shape[1:])), (n, max_length, *x.shape[1:])
         if equal:
             with_memory(x)
             dense = x.clone(memory_format=torch.contiguous_format)
             return dense.view(shape), torch.full((n,), max_length, device=x.device)
         starts = lod.padded_starts_at(k, max_length, side == "right", x.device)
-        offsets, lengths = lod.row_offsets_at(k, x.device), lod.row_lengths_at(k, x.device)
-        both = None if compiling() else ops.padded(x, starts, offsets, lengths, n, max_length, padding_value)
-        if both is not None:
-            return both
-        dense = ops.scatter_runs(x, starts, offsets, rows, 1, padding_value)
-        return dense.view(shape), lod.handed_out(lengths)
+        dense = ops.scatter_runs(x, starts, lod.row_offsets_at(k, x.device), rows, 1, padding_value)
+        return dense.view(shape), lod.handed_out(lod.row_lengths_at(k, x.device))
 
     def _to_padded_all(self: Any, padding_value, side: str):
         dense = self.values()

@@ -232,6 +232,15 @@ class Partition:
         rows = (self.levels[k].shape[0] - 1) * length + 1  # an empty sequence may begin behind the last row
         return self._cached(("padded", k, length, right), device, make, rows, apart=True)
 
+    def padding_at(self, k: int, length: int, right: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """`padded_starts_at`, `row_offsets_at` and `row_lengths_at` in host memory, looked up once. Not in a graph."""
+        key = ("padding", k, length, right)
+        found = self._cache.get(key)
+        if found is None:
+            found = self.padded_starts_at(k, length, right), self.row_offsets_at(k), self.row_lengths_at(k)
+            self._cache[key] = found
+        return found
+
     def any_empty_at(self, k: int) -> bool:
         """Whether any sequence has no rows. Compiled code cannot know it, and assumes yes."""
         return compiling() or self.remember(("any_empty", k), lambda: bool((self.row_lengths_at(k) == 0).any()))

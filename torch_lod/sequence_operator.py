@@ -117,6 +117,8 @@ def a_float(x: Tensor, what: str = "x") -> None:
 
 def in_autocast(t: Tensor) -> Tensor:
     """A factor of a product, in the dtype that autocast uses for products."""
+    if not compiling() and not torch._C._is_any_autocast_enabled():
+        return t
     kind = t.device.type
     if torch.is_autocast_enabled(kind) and t.is_floating_point() and t.dtype != torch.float64:
         return t.to(torch.get_autocast_dtype(kind))

@@ -11,12 +11,16 @@ LOD_FN void copy_ends(unsigned char* to, const unsigned char* from, int64_t byte
   std::memcpy(to, from, kBytes);
   std::memcpy(to + bytes - kBytes, last, kBytes);
 }
-// memcpy, without a call where it is short.
+// memcpy, without a call where it is short. What a call takes for a few kB depends on where both sides lie in a page.
+constexpr int64_t kLong = 4096;
 LOD_FN void copy_bytes(void* out, const void* in, int64_t bytes) {
   auto* to = static_cast<unsigned char*>(out);
   const auto* from = static_cast<const unsigned char*>(in);
-  if (bytes > 128) std::memcpy(to, from, bytes);
-  else if (bytes >= 64) copy_ends<64>(to, from, bytes);
+  if (bytes > kLong) std::memcpy(to, from, bytes);
+  else if (bytes > 128) {
+    for (int64_t i = 0; i < bytes - 64; i += 64) std::memcpy(to + i, from + i, 64);
+    std::memcpy(to + bytes - 64, from + bytes - 64, 64);
+  } else if (bytes >= 64) copy_ends<64>(to, from, bytes);
   else if (bytes >= 32) copy_ends<32>(to, from, bytes);
   else if (bytes >= 16) copy_ends<16>(to, from, bytes);
   else if (bytes >= 8) copy_ends<8>(to, from, bytes);
@@ -38,14 +42,14 @@ LOD_FN void copy_in_order(unsigned char* to, const unsigned char* from, int64_t 
 }
 
 // Up to kShort bytes as whole blocks: what is written behind them is written later, and what is read there is not out
-// of bounds. kShort bytes of room on both sides are enough for that.
+// of bounds. kShort bytes of room on both sides are enough for that. Blocks of 64 bytes for runs of any length, since a
+// branch that is not foreseen costs more; of 32 for runs of one length.
 constexpr int64_t kShort = 2048;
+template <int kBlock = 64>
 LOD_FN void copy_short(unsigned char* to, const unsigned char* from, int64_t bytes) {
-  constexpr int64_t half = 32;  // of a block: registers of 64 bytes would lie across two lines more often
-  for (int64_t i = 0; i < bytes; i += 2 * half) {
-    std::memcpy(to + i, from + i, half);
-    std::memcpy(to + i + half, from + i + half, half);
-  }
+  constexpr int64_t half = 32;  // registers of 64 bytes would lie across two lines more often
+  for (int64_t i = 0; i < bytes; i += kBlock)
+    for (int64_t k = i; k < i + kBlock; k += half) std::memcpy(to + k, from + k, half);
 }
 
 #if LOD_LANES >= 8

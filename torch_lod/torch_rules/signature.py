@@ -27,6 +27,8 @@ _ALIASES = {
 
 #: Types of options that hold no tensor.
 _NUMBERS = frozenset({int, float, bool, type(None), str, torch.dtype})
+#: Types of nearly all tensors without a LoD.
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 class Signature:
@@ -133,24 +135,21 @@ def signature(text: str) -> Callable[[Callable], Rule]:
         closed = positional == len(of.names)  # nothing is by keyword only
         asks_input = code.co_varnames[1 : code.co_argcount] == ("input", "rank", "rows")
 
-        def simple(args, kwargs):
-            """For nearly every call, x with numbers and plain tensors, `rank`; 0 for the others."""
-            if not alone or not args or len(args) > 16 or (kwargs and not (closed and len(args) >= positional)):
-                return 0
-            rank = args[0].dim() if isinstance(args[0], Tensor) else 0
-            if kwargs:
-                for value in kwargs.values():
-                    if type(value) not in _NUMBERS:
-                        return 0
-            for kind, value in zip(kinds, args[1:]):
-                if type(value) not in _NUMBERS:
-                    if kind == "option" or not isinstance(value, Tensor) or getattr(value, "_lod", None) is not None:
-                        return 0
-                    rank = max(rank, value.dim()) if kind == "rows" else rank
-            return rank
-
         def rule(func, args, kwargs):
-            rank = simple(args, kwargs)
+            rank = 0  # of nearly every call, x with numbers and plain tensors
+            if alone and args and len(args) <= 16 and (not kwargs or (closed and len(args) >= positional)):
+                if isinstance(args[0], Tensor) and (not kwargs or _NUMBERS.issuperset(map(type, kwargs.values()))):
+                    rank = args[0].dim()
+                for kind, value in zip(kinds, args[1:]):
+                    given = type(value)
+                    if given not in _NUMBERS:
+                        if kind == "option" or not (
+                            given in _PLAIN or (isinstance(value, Tensor) and lod_of(value) is None)
+                        ):
+                            rank = 0
+                            break
+                        if kind == "rows" and rank:
+                            rank = max(rank, value.dim())
             if rank:
                 lod = getattr(args[0], "_lod", None)
                 if lod is None:

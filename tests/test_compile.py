@@ -188,6 +188,28 @@ def test_methods_compile_whole(name):
         torch.testing.assert_close(g, e)
 
 
+PLAIN = {
+    "pooled": lambda x: tl.sequence_pool(x, "sum"),
+    "last": lambda x: tl.sequence_pool(x, "last"),
+    "padded": lambda x: x.to_padded()[0],
+    "values": lambda x: x.values(),
+    "scored": lambda x: tl.sequence_pool(x.values()[:, :1] * x, "max").relu(),
+}
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "inductor"])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_is_plain_in_eager_code_is_plain_in_compiled_code(name, grad, backend):
+    x = tl.from_lengths(torch.randn(9, 4), [[4, 0, 5]]).requires_grad_(grad)
+    torch._dynamo.reset()
+    found, expected = torch.compile(PLAIN[name], backend=backend, fullgraph=True)(x), PLAIN[name](x)
+    assert type(found) is type(expected) is torch.Tensor
+    torch.testing.assert_close(found, expected)
+    if grad:
+        torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in (found, expected)))
+
+
 def test_a_lod_that_a_graph_made_is_one_like_others():
     def function(x):
         return x.filter_rows(x.values()[:, 0] % 2 > 0)

@@ -18,6 +18,7 @@ from .dynamo import IN_PLACE, admit, compiling
 from .errors import LoDTypeError, LoDValueError, named, without_policy
 from .explained import TORCHS, explain
 from .lod import LoD
+from .ops.composed import COMPOSITIONS
 from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, marks_of, name_of, placed
 
 _is_compiling = torch.compiler.is_compiling
@@ -34,6 +35,10 @@ def _named(names: str) -> dict[Callable, bool]:
 PLAIN = {
     f: True for f, k in torch_rules.KINDS.items() if k == "plain" and known(f) and f is not torch.sparse_coo_tensor
 }
+# Compiled graphs call these on what they are given, which may be a LoDTensor where it was traced as a plain tensor.
+PLAIN |= dict.fromkeys(
+    (torch.ops.aten.alias.default, *(getattr(torch.ops.torch_lod, name).default for name in COMPOSITIONS)), True
+)
 #: Neither do these where the rows were lost: they take a shape.
 _FRESH = _named("zeros_like ones_like empty_like full_like rand_like randn_like randint_like equal allclose")
 #: Here the second operand only has a shape or a type.

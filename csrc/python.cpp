@@ -477,12 +477,12 @@ PyObject* padded(PyObject*, PyObject* const* given, Py_ssize_t count) {
     if (!is_ordinary(given[i])) Py_RETURN_NONE;
   const int64_t sequences = PyLong_AsLongLong(given[4]), length = PyLong_AsLongLong(given[5]);
   if (PyErr_Occurred()) return nullptr;
-  int64_t places = 0, all = 0;
+  int64_t places = 0;
   TORCH_CHECK_VALUE(sequences >= 0 && length >= 0 && !__builtin_mul_overflow(sequences, length, &places),
                     "expected two sizes, got ", sequences, " and ", length);
   const at::Tensor& rows = THPVariable_Unpack(given[0]);
   if (rows.dim() == 0) Py_RETURN_NONE;
-  all = places;
+  int64_t all = places;  // numbers
   for (const int64_t size : rows.sizes().slice(1))
     if (__builtin_mul_overflow(all, size, &all)) Py_RETURN_NONE;
   at::Tensor dense, lengths;

@@ -180,7 +180,7 @@ struct ExtremeKernel {
 
 template <class T>
 struct EndKernel {
-  static constexpr int64_t kAhead = 16, kPage = 4096;
+  static constexpr int64_t kAhead = 16;  // segments
   EndArguments g;
   T fill;
   T* to() const { return static_cast<T*>(g.out); }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies, files, processes, threads and modes: what a LoDTensor keeps when it moves."""
 
+import contextlib
 import copy
 import io
 import pickle
@@ -14,6 +15,8 @@ import torch
 import torch.multiprocessing as mp
 from nested import X
 from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 import torch_lod as tl
 from torch_lod import LoD, LoDTensor
@@ -338,6 +341,21 @@ def test_a_lod_first_used_under_inference_mode_trains(asked, built):
         again = make(True)
         ASKED[asked](again).sum().backward()
         assert torch.equal(leaf.grad, again.grad)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("passing", ["fake tensors", "a transform"])
+def test_a_lod_keeps_nothing_that_ends_with_a_mode(passing, asked):
+    lod, values, expected = make().lod.named(["article", "sentence"]), make().values(), ASKED[asked](make())
+    if passing == "fake tensors":
+        # torch has no fake LoDTensor, and refuses most operators of one
+        with FakeTensorMode(allow_non_fake_inputs=True), contextlib.suppress(RuntimeError, TypeError):
+            ASKED[asked](LoDTensor(values, lod))
+    else:
+        torch.func.grad(lambda v: (ASKED[asked](LoDTensor(v, lod)), v.sum())[1])(values)
+    kept = [t for t in tree_leaves(lod._cache) if isinstance(t, torch.Tensor)]
+    assert all(type(t) is torch.Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(t) for t in kept)
+    check_asked(ASKED[asked](LoDTensor(values, lod)), expected)
 
 
 @pytest.mark.parametrize("module", ["LSTM", "GRU", "RNN"])

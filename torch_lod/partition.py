@@ -13,11 +13,14 @@ The compiled operators copy structure that they are given and check the copy. Of
 instead, which says what is known of them.
 """
 
+import contextlib
 import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import ops
 from .devices import PINNED, capturing, kept, upload, usable
@@ -28,6 +31,18 @@ _HOST = torch.device("cpu")
 _keep_structure, _join_lods, _take_runs = map(ops.called, ("keep_structure", "join_lods", "take_runs"))
 _described = ops.described
 _transforms = torch._C._functorch.peek_interpreter_stack
+
+
+def _in_passing() -> bool:
+    """Whether what is made now is of no use later: inference tensors cannot be saved for backward, and tensors of a
+    dispatch mode, such as fake ones, or of a torch.func transform end with it."""
+    return torch.is_inference_mode_enabled() or torch._C._len_torch_dispatch_stack() > 0 or _transforms() is not None
+
+
+@contextlib.contextmanager
+def _lasting():
+    with torch.inference_mode(False), _disable_current_modes(), temporarily_clear_interpreter_stack():
+        yield
 
 
 def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False, longest: int = -1) -> None:
@@ -125,8 +140,8 @@ class Partition:
         if found is not None and (found.is_cpu or usable(found)):
             return found
         device, longest = _HOST if device is None else torch.device(device), -1
-        if torch.is_inference_mode_enabled():  # inference tensors cannot be saved for backward
-            with torch.inference_mode(False):
+        if _in_passing() and self._lasts():
+            with _lasting():
                 return self._cached(key, device, make, rows, cuts, apart)
         if device == _HOST:
             fresh = make()
@@ -146,9 +161,13 @@ class Partition:
         if compiling():
             return make()
         if key not in self._cache:
-            with torch.inference_mode(False):
+            with _lasting() if self._lasts() else torch.inference_mode(False):
                 self._cache[key] = make()
         return self._cache[key]
+
+    def _lasts(self) -> bool:
+        """Whether the offsets themselves are of no mode and no transform."""
+        return all(type(t) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(t) for t in self.levels)
 
     @staticmethod
     def handed_out(t: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const O
   Lie lie{true, true, true};
   int64_t longest = 0;
   cut[0] = 0;
-  // A part that the cache holds at a time is copied, looked at and added up, and then written as a whole.
+  // A part that the cache holds at a time is copied, looked at and laid out.
   constexpr int64_t part = 512;
   int64_t count[part], from[part];
   for (int64_t low = 0; low < n; low += part) {
@@ -126,10 +126,7 @@ RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const O
     for (int64_t i = 0, sum = cut[low]; !few && i < m; ++i)
       TORCH_CHECK_VALUE((sum += count[i]) < kMostTaken, op,
                         ": expected lengths that add up to less than 2**62, got more");
-    for (int64_t i = 0; in && i < m; ++i) from[i] += in[i];
-    for (int64_t i = 0, sum = cut[low]; i < m; ++i) count[i] = sum += count[i];
-    std::memcpy(first + low, from, m * sizeof(int64_t));
-    std::memcpy(cut + low + 1, count, m * sizeof(int64_t));
+    LOD_PICK(lay_runs)(from, count, in, m, cut[low], first + low, cut + low + 1);
     TORCH_CHECK_VALUE(cut[low + m] < kMostTaken, op, ": expected lengths that add up to less than 2**62, got more");
     longest = std::max(longest, reach.longest);
     if (in) continue;

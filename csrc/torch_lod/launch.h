@@ -248,6 +248,17 @@ inline int64_t parts_of(const int64_t* within, int64_t* starts, int64_t* lengths
   return longest;
 }
 
+// Behind one another: run s of lengths[s] begins at firsts[s], which is starts[s], or as much into segment s of
+// `within`; cuts[s] is where it ends if the first one begins at `sum`.
+inline void lay_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n, int64_t sum,
+                     int64_t* firsts, int64_t* cuts) {
+  if (within)
+    for (int64_t s = 0; s < n; ++s) firsts[s] = starts[s] + within[s];
+  else
+    for (int64_t s = 0; s < n; ++s) firsts[s] = starts[s];
+  for (int64_t s = 0; s < n; ++s) cuts[s] = sum += lengths[s];
+}
+
 constexpr int64_t kGrain = 32768;  // elements worth waking another thread for
 
 template <class F>

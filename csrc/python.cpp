@@ -5,6 +5,7 @@
 //
 // Where an argument is not of the plain kind (a subclass, a symbol, a keyword), or a mode looks on, the call goes
 // torch's way, which also knows what to say of wrong arguments.
+#include <ATen/EmptyTensor.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -344,6 +345,13 @@ struct Structure {
   }
 };
 
+// Makes a tensor that no other object holds one with rows of a LoD, by its class; false and an error that is set where
+// that fails.
+bool become(PyObject* rows, PyObject* cls, PyObject* lod) {
+  static PyObject *const class_name = named("__class__"), *const lod_name = named("_lod");
+  return PyObject_SetAttr(rows, class_name, cls) == 0 && PyObject_SetAttr(rows, lod_name, lod) == 0;
+}
+
 // A LoDTensor of rows that no other object holds: k levels of a structure, and below them `levels`.
 PyObject* made(const at::Tensor& rows, PyTypeObject* cls, PyObject* LoD, const Structure& of, size_t k,
                const std::vector<at::Tensor>& levels, const std::vector<int64_t>& lengths, const Dynamic& dynamic) {
@@ -359,15 +367,13 @@ PyObject* made(const at::Tensor& rows, PyTypeObject* cls, PyObject* LoD, const S
     PyTuple_SET_ITEM(longest.ptr(), i, length);
     if (!level || !length) return nullptr;
   }
-  static PyObject *const class_name = named("__class__"), *const lod_name = named("_lod"),
-                         *const new_name = named("__new__");
+  static PyObject* const new_name = named("__new__");
   const auto count = owned(PyLong_FromLongLong(rows.size(0)));
   const auto lod = owned(PyObject_CallMethodOneArg(LoD, new_name, LoD));
   const auto out = owned(THPVariable_Wrap(rows));
   const bool done = count && lod && out &&
                     describe(lod.ptr(), of.level_names.ptr(), own.ptr(), count.ptr(), longest.ptr(), dynamic) &&
-                    PyObject_SetAttr(out.ptr(), class_name, reinterpret_cast<PyObject*>(cls)) == 0 &&
-                    PyObject_SetAttr(out.ptr(), lod_name, lod.ptr()) == 0;
+                    become(out.ptr(), reinterpret_cast<PyObject*>(cls), lod.ptr());
   return done ? Py_NewRef(out.ptr()) : nullptr;
 }
 
@@ -465,6 +471,33 @@ PyObject* joined(PyObject*, PyObject* const* given, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+// kept(result, arguments, lod, LoDTensor): what a function of the arguments gave, as a LoDTensor where it is a tensor
+// of as many rows as the LoD has; an argument as it is.
+PyObject* kept(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(count == 4, "expected a result, arguments, a LoD and a class");
+  PyObject *result = given[0], *arguments = given[1], *lod = given[2];
+  if (Py_TYPE(result) != reinterpret_cast<PyTypeObject*>(THPVariableClass) || !PyTuple_CheckExact(arguments))
+    Py_RETURN_NONE;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); ++i)
+    if (PyTuple_GET_ITEM(arguments, i) == result) return Py_NewRef(result);
+  static PyObject* const rows_name = named("_rows");
+  const auto rows = owned(PyObject_GetAttr(lod, rows_name));
+  if (!rows) return nullptr;
+  const at::Tensor& t = THPVariable_Unpack(result);
+  if (t.dim() == 0 || !PyLong_CheckExact(rows.ptr()) || t.size(0) != PyLong_AsLongLong(rows.ptr())) Py_RETURN_NONE;
+  return become(result, given[3], lod) ? Py_NewRef(result) : nullptr;
+  END_HANDLE_TH_ERRORS
+}
+
+// clone() of what a LoD keeps, which is a few numbers.
+at::Tensor copied(const at::Tensor& t) {
+  if (t.scalar_type() != at::kLong || !t.is_contiguous()) return t.clone();
+  at::Tensor copy = at::detail::empty_cpu(t.sizes(), t.options());
+  std::memcpy(copy.mutable_data_ptr(), t.const_data_ptr(), t.nbytes());
+  return copy;
+}
+
 // padded(rows, starts, row_offsets, lengths, sequences, length, fill): the padded rows and a copy of the lengths.
 // Without starts all sequences are of one length, and the rows are copied as they are.
 PyObject* padded(PyObject*, PyObject* const* given, Py_ssize_t count) {
@@ -496,7 +529,7 @@ PyObject* padded(PyObject*, PyObject* const* given, Py_ssize_t count) {
     } else {
       dense = ScatterRuns::call(rows, THPVariable_Unpack(given[1]), THPVariable_Unpack(given[2]), places, 1,
                                 fill[0].toScalar());
-      lengths = THPVariable_Unpack(given[3]).clone();
+      lengths = copied(THPVariable_Unpack(given[3]));
     }
     dense = at::_unsafe_view(dense, shape);  // no other tensor is of this memory
   }
@@ -510,6 +543,7 @@ PyMethodDef methods[] = {
     {"function", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&function)), METH_FASTCALL, nullptr},
     {"have_memory", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&have_memory)), METH_FASTCALL, nullptr},
     {"rearranged", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&rearranged)), METH_FASTCALL, nullptr},
+    {"kept", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&kept)), METH_FASTCALL, nullptr},
     {"joined", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&joined)), METH_FASTCALL, nullptr},
     {"padded", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&padded)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -196,7 +196,7 @@ def test_errors_are_those_of_the_python_code(by_python):
 ODD = (None, 0, -1, 2**70, "x", (), [], [1], (torch.ones(2),), torch.ones(2), int, torch.Tensor, tl.LoDTensor, object())
 
 
-@pytest.mark.parametrize("name", ["described", "rearranged", "joined", "padded"])
+@pytest.mark.parametrize("name", ["described", "rearranged", "joined", "padded", "kept"])
 def test_other_arguments_are_refused_or_left_to_the_python_code(name):
     x = batch("two levels")
     own = torch.tensor([0])
@@ -205,6 +205,7 @@ def test_other_arguments_are_refused_or_left_to_the_python_code(name):
         "rearranged": (x, 0, None, own, own, 1, False, tl.LoD, *DYNAMIC),
         "joined": ([x, x], False, tl.LoD, *DYNAMIC),
         "padded": (x, own, own, own, 1, 3, 0),
+        "kept": (torch.zeros(x.lod.rows), (own,), x.lod, tl.LoDTensor),
     }[name]
     call = getattr(ops, name)
     for count in range(len(right)):
@@ -218,3 +219,23 @@ def test_other_arguments_are_refused_or_left_to_the_python_code(name):
     one = type("One", (), {"_lod": x.lod, "levels": (own,), "counted": (), "_longest": 3, "_rows": "x"})()
     if name == "joined":
         assert call([one, one], *right[1:]) is None
+
+
+def test_results_that_are_kept():
+    lod = tl.LoD.from_lengths([[1, 2]])
+
+    def kept(result, *arguments):
+        return ops.kept(result, arguments, lod, tl.LoDTensor)
+
+    fresh = torch.zeros(3, 2)
+    found = kept(fresh, 1, None)
+    assert found is fresh and type(fresh) is tl.LoDTensor and fresh.lod is lod
+    given = torch.zeros(3)
+    assert kept(given, 1, given) is given and type(given) is torch.Tensor
+    for other in (torch.zeros(2), torch.zeros(()), torch.nn.Parameter(torch.zeros(3)), fresh, 3):
+        before = type(other)
+        assert kept(other) is None and type(other) is before
+    assert ops.kept(given, [], lod, tl.LoDTensor) is None
+    for wrong in ((), (given,) * 3, (given, (), None, tl.LoDTensor), (given, (), lod, int)):
+        with pytest.raises((TypeError, AttributeError)):
+            ops.kept(*wrong)

@@ -70,7 +70,12 @@ class OtherForms:
             if max_length is not None:
                 raise LoDValueError("expected no max_length with level='all', got one")
             return self._to_padded_all(padding_value, side)
-        lod, k = self._lod, self._lod.level(level)
+        lod = self._lod
+        k = lod.level(level)
+        if not compiling() and (max_length is None or type(max_length) is int):
+            plan = lod.padding_at(k, max_length, side == "right")
+            if plan and (both := ops.padded(self, *plan, padding_value)) is not None:
+                return both
         longest = lod.longest_rows_at(k)
         if max_length is None:
             max_length = longest
@@ -79,14 +84,9 @@ class OtherForms:
                 f"expected max_length of at least the longest sequence, {longest}, got {shown(max_length)}"
             )
         n = lod.levels[k].shape[0] - 1
-        equal = not compiling() and n * max_length == lod.rows  # there is nothing to pad
-        if not compiling() and n * max_length < 2**63:
-            plan = (None, None, None) if equal else lod.padding_at(k, max_length, side == "right")
-            if (both := ops.padded(self, *plan, n, max_length, padding_value)) is not None:
-                return both
         x = self.values() if compiling() else self
         rows, shape = padded_rows(n, max_length, math.prod(x.shape[1:])), (n, max_length, *x.shape[1:])
-        if equal:
+        if not compiling() and rows == lod.rows:  # there is nothing to pad
             with_memory(x)
             dense = x.clone(memory_format=torch.contiguous_format)
             return dense.view(shape), torch.full((n,), max_length, device=x.device)

@@ -251,12 +251,22 @@ class Partition:
         rows = (self.levels[k].shape[0] - 1) * length + 1  # an empty sequence may begin behind the last row
         return self._cached(("padded", k, length, right), device, make, rows, apart=True)
 
-    def padding_at(self, k: int, length: int, right: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """`padded_starts_at`, `row_offsets_at` and `row_lengths_at` in host memory, looked up once. Not in a graph."""
+    def padding_at(self, k: int, length: int | None, right: bool) -> tuple | None:
+        """What the sequences of level k are padded by, looked up once: `padded_starts_at`, `row_offsets_at` and
+        `row_lengths_at` in host memory, or three None if all sequences are of the length; the number of sequences and
+        the length, which is that of the longest if None. None if it is less. Not in a graph."""
         key = ("padding", k, length, right)
-        found = self._cache.get(key)
-        if found is None:
-            found = self.padded_starts_at(k, length, right), self.row_offsets_at(k), self.row_lengths_at(k)
+        if (found := self._cache.get(key)) is None:
+            n, longest = self.levels[k].shape[0] - 1, self.longest_rows_at(k)
+            if length is None:
+                length = longest
+            if length < longest or n * length >= 2**63:
+                return None
+            if n * length == self.rows:
+                found = None, None, None, n, length
+            else:
+                starts = self.padded_starts_at(k, length, right)
+                found = starts, self.row_offsets_at(k), self.row_lengths_at(k), n, length
             self._cache[key] = found
         return found
 

@@ -126,14 +126,8 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
                     if _is_compiling():
                         if result.dim() and result.size(0) == lod.rows:
                             return _wrap(result, lod)
-                    else:
-                        for a in args:
-                            if a is result:
-                                return a  # unchanged: it belongs to the caller
-                        if result.dim() and result.size(0) == lod._rows:
-                            result.__class__ = LoDTensor  # as `_become`
-                            result._lod = lod
-                            return result
+                    elif (found := ops.kept(result, args, lod, LoDTensor)) is not None:
+                        return found
                 return settle(result, torch_rules.Mark(lod, 0, "") if type(lod) is LoD else lod, func, args)
         except TORCHS as error:
             explain(error, func, args, kwargs)

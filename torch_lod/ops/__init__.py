@@ -19,6 +19,7 @@ from .library import called as called
 from .library import described as described
 from .library import have_memory as have_memory
 from .library import joined as joined
+from .library import kept as kept
 from .library import padded as padded
 from .library import rearranged as rearranged
 from .normalize import *

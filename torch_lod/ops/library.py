@@ -89,8 +89,8 @@ def _no_answer(*arguments) -> None:
 
 
 #: What eager code does most often, in one call (csrc/python.cpp); None where the Python code has to do it.
-described, joined, padded, rearranged = (
-    getattr(_C, name, _no_answer) for name in ("described", "joined", "padded", "rearranged")
+described, joined, kept, padded, rearranged = (
+    getattr(_C, name, _no_answer) for name in ("described", "joined", "kept", "padded", "rearranged")
 )
 
 _F = TypeVar("_F", bound=Callable)

@@ -4,7 +4,8 @@
 // is known, and arguments are read by their kind.
 //
 // Where an argument is not of the plain kind (a subclass, a symbol, a keyword), or a mode looks on, the call goes
-// torch's way, which also knows what to say of wrong arguments.
+// torch's way, which also knows what to say of wrong arguments. So it does in a transform of torch.func and with
+// forward-mode tangents, if the operator has no other way there.
 #include <ATen/EmptyTensor.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -55,7 +56,7 @@ struct Parameter {
 
 struct Function {
   c10::OperatorHandle op;
-  PyObject* torchs;  // torch's own function of the operator
+  PyObject* otherwise;  // torch's own function of the operator, or one that finds a way
   std::string name;
   std::vector<Parameter> parameters;
   PyMethodDef method;
@@ -190,12 +191,18 @@ PyObject* returned(const Stack& stack) {
   return out;
 }
 
+// Whether tensors may be other ones than they seem.
+bool is_transformed() {
+  return torch::autograd::ForwardADLevel::try_get_by_idx(0) ||
+         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+}
+
 PyObject* call(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* keywords) {
   HANDLE_TH_ERRORS
   const auto& f = *static_cast<const Function*>(PyCapsule_GetPointer(self, nullptr));
   Stack stack;
-  if (keywords || !put_all(stack, f.parameters, given, size_t(count)))
-    return PyObject_Vectorcall(f.torchs, given, size_t(count), keywords);
+  if (keywords || is_transformed() || !put_all(stack, f.parameters, given, size_t(count)))
+    return PyObject_Vectorcall(f.otherwise, given, size_t(count), keywords);
   {
     const pybind11::gil_scoped_release others_may_run;
     f.op.callBoxed(stack);
@@ -243,8 +250,7 @@ PyObject* named(const char* name) { return PyUnicode_InternFromString(name); }
 // Whether nothing but autograd looks on.
 bool is_unwatched() {
   return !at::impl::torch_function_mode_enabled() && !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
-         !torch::autograd::ForwardADLevel::try_get_by_idx(0) &&
-         !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+         !is_transformed();
 }
 
 // Whether it is a tensor of numbers in host memory.

@@ -295,7 +295,10 @@ class Partition:
     def of_padded(cls, n: int, length: int, starts, lengths: Tensor, names) -> tuple[Any, Runs]:
         """n sequences of `lengths` rows, and where these are in padded ones of `length` rows: from `starts` on in each, or
         from its beginning if they are None. Not in a graph."""
-        begin = torch.arange(n + 1, device=_HOST).mul_(length)
+        if 0 < n * length < 2**62:
+            begin = torch.arange(0, n * length + 1, length, device=_HOST)
+        else:
+            begin = torch.arange(n + 1, device=_HOST).mul_(length)
         levels, begin, report = _take_runs([], starts, lengths, n * length, True, begin)
         lod: Any = object.__new__(cls)
         return lod._put(levels, report[1:], report[0], level_names_of(names, 1)), Runs(begin, levels[0])

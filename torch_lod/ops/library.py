@@ -99,10 +99,11 @@ _is_compiling = torch.compiler.is_compiling
 _in_dynamo = torch.compiler.is_dynamo_compiling
 
 
-def called(name: str) -> Callable[..., Any]:
-    """The operator `name` for eager code: Dynamo cannot trace it, and takes torch.ops.torch_lod."""
-    torchs = getattr(torch.ops.torch_lod, name).default
-    return _C.function(name, torchs) if COMPILED else torchs
+def called(name: str, otherwise: Callable | None = None) -> Callable[..., Any]:
+    """The operator `name` for eager code: Dynamo cannot trace it, and takes torch.ops.torch_lod. `otherwise`, by default
+    that one, is called where torch has to look at the arguments, and in transforms."""
+    otherwise = otherwise or getattr(torch.ops.torch_lod, name).default
+    return _C.function(name, otherwise) if COMPILED else otherwise
 
 
 def _may_record(arguments) -> bool:
@@ -119,21 +120,21 @@ def operator(stub: _F) -> _F:
     torch.func transforms and forward-mode tangents need rules that a C++ autograd function cannot have. For them the
     composition, made of torch operators, runs instead.
     """
-    name, signature = stub.__name__, inspect.signature(stub)
-    torchs, direct = getattr(torch.ops.torch_lod, name).default, called(name)
-    composition = composed.COMPOSITIONS[name]
+    name, parameters = stub.__name__, ", ".join(inspect.signature(stub).parameters)
+    torchs, composition = getattr(torch.ops.torch_lod, name).default, composed.COMPOSITIONS[name]
     recorded = not COMPILED and name in composed.RECORDED
 
-    @functools.wraps(stub)
-    def call(*args, **kwargs):
-        if (_peek() is not None or forward_ad._current_level >= 0) and not _is_compiling():
-            return composition(*args, **kwargs)
-        if recorded and not _is_compiling() and _may_record((*args, *kwargs.values())):
-            return composition(*args, **kwargs)
-        try:
-            return torchs(*args, **kwargs) if _in_dynamo() else direct(*args, **kwargs)
-        except RuntimeError:
-            signature.bind(*args, **kwargs)  # raises the TypeError of a wrong Python call
-            raise
+    def otherwise(*args):
+        if _is_compiling():
+            return torchs(*args)
+        if _peek() is not None or forward_ad._current_level >= 0 or (recorded and _may_record(args)):
+            return composition(*args)
+        return torchs(*args)
 
-    return call  # type: ignore[return-value]
+    # as if it were written out: *args take as long as a small kernel
+    known = {"torchs": torchs, "in_dynamo": _in_dynamo, "direct": called(name, otherwise)}
+    text = f"def {name}({parameters}):\n    return torchs({parameters}) if in_dynamo() else direct({parameters})"
+    exec(compile(text, __file__, "exec"), known)
+    call = known[name]
+    call.__defaults__ = stub.__defaults__
+    return functools.update_wrapper(call, stub)  # type: ignore[return-value]

@@ -24,6 +24,8 @@ __all__ = [
 #: Every accepted name of a reduction, and its name in the operators.
 _NAMES = {name: name for name in "sum mean sqrt max min first last prod logsumexp var std any all".split()}
 _NAMES["average"] = "mean"
+#: Those that the operator of reductions has, by the same names.
+_PLAIN = frozenset("sum mean sqrt max min first last prod".split())
 
 
 def reduction(what: str, given) -> str:
@@ -91,7 +93,11 @@ def sequence_pool(
     Source: Paddle Fluid's sequence_pool, which has the first seven pool_types and the innermost level.
     """
     s = along(x, level)
-    reduce, rows = reduction("pool_type", pool_type), s.rows
+    rows = s.rows
+    if type(pool_type) is str and pool_type in _PLAIN and type(padding_value) is float:  # of most calls
+        if not return_index and rows.is_floating_point():
+            return s.pool(ops.segment_reduce(rows, s.offsets, pool_type, padding_value))
+    reduce = reduction("pool_type", pool_type)
     adds, asks, floating = reduce in ("sum", "prod"), reduce in ("any", "all"), rows.is_floating_point()
     if not floating:
         if rows.is_complex() or (rows.dtype == torch.bool and not adds):

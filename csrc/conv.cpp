@@ -25,21 +25,34 @@ void check_like(const char* op, const char* name, const Tensor& t, const Tensor&
                    " on ", t.device());
 }
 
+// The rows of a window, of a weight (size, features, out) or (size * features, out).
+c10::SymInt size_of(const Tensor& weight, const c10::SymInt& features) {
+  return weight.dim() == 3 ? weight.sym_size(0) : weight.sym_size(0) / features;
+}
+Tensor by_position(const Tensor& weight, const c10::SymInt& features) {
+  if (weight.dim() == 3) return weight;
+  return weight.view_symint({size_of(weight, features), features, weight.sym_size(1)});
+}
+
 Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& offsets,
                          c10::SymInt start, int64_t dilation) {
   const char* op = "segment_conv";
   check_windows(op, values, offsets, start, dilation);
   check_like(op, "weight", weight, values);
-  TORCH_CHECK_VALUE(weight.dim() == 3 && weight.sym_size(0) >= 1 && weight.sym_size(1) == values.sym_size(1), op,
-                    ": expected weight of shape [size, ", values.sym_size(1), ", out], got ", weight.sym_sizes());
-  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(weight.sym_size(0).sym_le(kMaxWindow)), op,
-                    ": expected a size of at most 2**20, got ", weight.sym_size(0));
+  const c10::SymInt features = values.sym_size(1);
+  const bool fits = weight.dim() == 3   ? weight.sym_size(1) == features
+                    : weight.dim() == 2 ? features >= 1 && weight.sym_size(0) % features == 0
+                                        : false;
+  TORCH_CHECK_VALUE(fits && weight.sym_size(0) >= 1, op, ": expected weight of shape [size, ", features,
+                    ", out] or [size * ", features, ", out], got ", weight.sym_sizes());
+  const c10::SymInt size = size_of(weight, features), channels = weight.sym_size(-1);
+  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(size.sym_le(kMaxWindow)), op, ": expected a size of at most 2**20, got ", size);
   if (bias) {
     check_like(op, "bias", *bias, values);
-    TORCH_CHECK_VALUE(bias->dim() == 1 && bias->sym_size(0) == weight.sym_size(2), op, ": expected bias of shape [",
-                      weight.sym_size(2), "], got ", bias->sym_sizes());
+    TORCH_CHECK_VALUE(bias->dim() == 1 && bias->sym_size(0) == channels, op, ": expected bias of shape [", channels,
+                      "], got ", bias->sym_sizes());
   }
-  return at::empty_symint({values.sym_size(0), weight.sym_size(2)}, values.options());
+  return at::empty_symint({values.sym_size(0), channels}, values.options());
 }
 // Every row's window side by side, for products of torch's; of offsets that are checked.
 Tensor seen_by(const Tensor& x, const Tensor& offsets, int64_t size, int64_t start, int64_t dilation) {
@@ -50,15 +63,17 @@ Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTe
                     int64_t start, int64_t dilation) {
   const char* op = "segment_conv";
   Tensor out = segment_conv_meta(values, weight, bias, given, start, dilation);
-  const Tensor x = readable(values), w = readable(weight).flatten(0, 1), b = readable(bias);
+  const Tensor x = readable(values), given_weight = readable(weight), b = readable(bias);
+  const Tensor w = weight.dim() == 3 ? given_weight.flatten(0, 1) : given_weight;
   const Tensor offsets = checked_offsets(op, given, x.size(0));
   if (out.numel() == 0) return out;
+  const int64_t size = size_of(weight, x.size(1)).expect_int();
   if (!has_products_for(x)) {
-    const Tensor seen = seen_by(x, offsets, weight.size(0), start, dilation);
+    const Tensor seen = seen_by(x, offsets, size, start, dilation);
     const Tensor left = whole_columns(seen), right = whole_rows(w);
     return b.defined() ? at::addmm(b, left, right) : at::mm(left, right);
   }
-  const WindowsOfRows windows{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, weight.size(0), start, dilation};
+  const WindowsOfRows windows{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, size, start, dilation};
   Factor(w).multiply(x, windows, out, b);
   return out;
 }
@@ -122,8 +137,12 @@ struct ConvGradient : Gradient<ConvOp> {
                                 const c10::SymInt& start, int64_t dilation) {
     const Tensor& g = grad[0];
     variable_list found(3);
-    if (grad.needs(0)) found[0] = transposed_conv(g, weight, offsets, start, dilation);
-    if (grad.needs(1)) found[1] = ConvWeightOp::call(values, g, offsets, weight.sym_size(0), start, dilation);
+    const c10::SymInt features = values.sym_size(1);
+    if (grad.needs(0)) found[0] = transposed_conv(g, by_position(weight, features), offsets, start, dilation);
+    if (grad.needs(1)) {
+      found[1] = ConvWeightOp::call(values, g, offsets, size_of(weight, features), start, dilation);
+      if (weight.dim() == 2) found[1] = found[1].flatten(0, 1);
+    }
     if (grad.needs(2)) found[2] = g.sum(at::IntArrayRef{0});
     return found;
   }

@@ -80,6 +80,7 @@ def segment_fold(values, row_offsets, start, dilation=1):
 
 
 def segment_conv(values, weight, bias, row_offsets, start, dilation=1):
+    weight = weight.reshape(-1, values.shape[1], weight.shape[-1]) if weight.dim() == 2 else weight
     out = []
     for rows in segments(values, row_offsets):
         for r in range(len(rows)):

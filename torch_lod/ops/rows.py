@@ -153,7 +153,7 @@ def segment_conv(
 
     Args:
         values: (rows, features), a floating dtype.
-        weight: (size, features, out).
+        weight: (size, features, out), or (size * features, out) where there are features.
         bias: None or (out,).
         row_offsets: int64, (segments + 1,).
 

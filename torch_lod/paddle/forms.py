@@ -238,16 +238,22 @@ def sequence_conv(
     if type(start) is not int or not -(2**20) <= start <= 2**20:
         raise LoDValueError(f"expected context_start within 2**20, got {shown(context_start)}")
     width = values.shape[1]
-    a_weight(weight, "(context_length * features, out)", lambda w: w.dim() == 2)
-    weight = of_shape("weight", weight, (n * width, weight.shape[1]), values)
+    a_weight(weight, "(context_length * features, out)", _is_matrix)
+    channels = weight.shape[1]
+    weight = of_shape("weight", weight, (n * width, channels), values)
     if bias is not None:
-        bias = of_shape("bias", bias, (weight.shape[1],), values)
-    out = ops.segment_conv(values, weight.reshape(n, width, weight.shape[1]), bias, s.offsets, start)
+        bias = of_shape("bias", bias, (channels,), values)
+    shaped = weight if width else weight.reshape(n, 0, channels)
+    out = ops.segment_conv(values, shaped, bias, s.offsets, start)
     if padding_data is not None:
         before, after = max(0, -start), max(0, start + n - 1)
         padding_data = of_shape("padding_data", padding_data, (before + after, width), values)
         out = out + _padding_seen(s, n, start, before, padding_data).flatten(1) @ weight
     return s.keep(out)
+
+
+def _is_matrix(t: Tensor) -> bool:
+    return t.dim() == 2
 
 
 def _padding_seen(s: Along, n: int, start: int, before: int, padding: Tensor) -> Tensor:

@@ -34,11 +34,13 @@ def of_shape(what: str, t, shape: tuple, x: Tensor) -> Tensor:
     """A tensor of the given shape, with the dtype and device of x."""
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
-    if tuple(t.shape) != shape:
+    if t.shape != shape:
         raise LoDValueError(f"expected {what} of shape {shape}, got {tuple(t.shape)}")
-    t = as_autocast(t, x)
-    if t.dtype != x.dtype or t.device != x.device:
-        raise LoDTypeError(f"expected {what} of {x.dtype} on {x.device}, as x, got {t.dtype} on {t.device}")
+    dtype, device = x.dtype, x.device
+    if t.dtype != dtype:
+        t = as_autocast(t, x)
+    if t.dtype != dtype or t.device != device:
+        raise LoDTypeError(f"expected {what} of {dtype} on {device}, as x, got {t.dtype} on {t.device}")
     return t
 
 

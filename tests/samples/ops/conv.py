@@ -12,6 +12,7 @@ def conv_samples(dtype, device):
         for (size, start, dilation), (width, out) in zip(WINDOWS, ((3, 2), (2, 35), (1, 1), (17, 3), (2, 2))):
             x, w = values(rows, (width,), dtype, device), values(size, (width, out), dtype, device, 1) * 0.5
             bias = values(out, (), dtype, device, 2) if size > 1 else None
+            w = w.flatten(0, 1) if size % 2 == 0 else w
             big = large or width * out > 40
             yield Sample(
                 f"{label} {size} from {start} by {dilation}", (x, w, bias, offsets, start, dilation), large=big
@@ -25,8 +26,14 @@ def conv_samples(dtype, device):
 def conv_errors():
     w, b = torch.zeros(2, 3, 4), torch.zeros(4)
     yield from bad_offsets((V, w, b, CUT, 0), 3)
-    yield "features", (V, w[:, :2], b, CUT, 0), ValueError, "weight of shape [size, 3, out], got [2, 2, 4]"
-    yield "flat weight", (V, w[0], b, CUT, 0), ValueError, "weight of shape [size, 3, out]"
+    yield (
+        "features",
+        (V, w[:, :2], b, CUT, 0),
+        ValueError,
+        "weight of shape [size, 3, out] or [size * 3, out], got [2, 2, 4]",
+    )
+    yield "flat weight", (V, torch.zeros(4, 4), b, CUT, 0), ValueError, "or [size * 3, out], got [4, 4]"
+    yield "flat weight of no features", (V[:, :0], w[0, :0], b, CUT, 0), ValueError, "or [size * 0, out], got [0, 4]"
     yield "weight dtype", (V, w.double(), b, CUT, 0), TypeError, "weight of dtype Float"
     yield "bias", (V, w, b[:3], CUT, 0), ValueError, "bias of shape [4], got [3]"
     yield "whole", (V.long(), w.long(), None, CUT, 0), TypeError, "values of dtype float16"

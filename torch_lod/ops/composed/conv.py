@@ -20,14 +20,19 @@ def _check(op, values, row_offsets, start, dilation, **others) -> None:
 def segment_conv(values, weight, bias, row_offsets, start, dilation=1):
     op = "segment_conv"
     _check(op, values, row_offsets, start, dilation, weight=weight, bias=bias)
-    if weight.dim() != 3 or weight.shape[0] < 1 or weight.shape[1] != values.shape[1]:
-        raise ValueError(f"{op}: expected weight of shape [size, {values.shape[1]}, out], got {list(weight.shape)}")
-    if weight.shape[0] > 2**20:
-        raise ValueError(f"{op}: expected a size of at most 2**20, got {weight.shape[0]}")
-    if bias is not None and bias.shape != weight.shape[2:]:
-        raise ValueError(f"{op}: expected bias of shape [{weight.shape[2]}], got {list(bias.shape)}")
+    width = values.shape[1]
+    flat = weight.dim() == 2 and width and weight.shape[0] % width == 0
+    fits = flat or (weight.dim() == 3 and weight.shape[1] == width)
+    if not fits or weight.shape[0] < 1:
+        shapes = f"[size, {width}, out] or [size * {width}, out]"
+        raise ValueError(f"{op}: expected weight of shape {shapes}, got {list(weight.shape)}")
+    size, out = weight.shape[0] if weight.dim() == 3 else weight.shape[0] // width, weight.shape[-1]
+    if size > 2**20:
+        raise ValueError(f"{op}: expected a size of at most 2**20, got {size}")
+    if bias is not None and bias.shape != (out,):
+        raise ValueError(f"{op}: expected bias of shape [{out}], got {list(bias.shape)}")
     check.offsets(op, row_offsets, values.shape[0])
-    out = segment_unfold(values, row_offsets, weight.shape[0], start, dilation).flatten(1) @ weight.flatten(0, 1)
+    out = segment_unfold(values, row_offsets, size, start, dilation).flatten(1) @ weight.reshape(size * width, out)
     return out if bias is None else out + bias
 
 

@@ -248,7 +248,7 @@ struct CopyRunsKernel : CopyRuns {
       const int64_t end = offsets[s + 1], start = starts[s];
       if (end == r) continue;
       if (end - r > most || end > last || start - filled > most || start > limit - room) break;
-      for (int64_t i = filled * unit; i < start * unit; i += sizeof(block)) std::memcpy(to + i, block, sizeof(block));
+      for (int64_t i = filled * unit; i < start * unit; i += sizeof(block)) copy_block<64>(to + i, block);
       copy_short(to + start * unit, from + r * unit, (end - r) * unit);
       filled = start + end - r;
       r = end;
@@ -276,7 +276,7 @@ struct CopyRunsKernel : CopyRuns {
           continue;
         }
 #endif
-        for (int64_t k = 0; k < block; ++k) std::memcpy(put + k * kUnit, take - k * kUnit, kUnit);
+        for (int64_t k = 0; k < block; ++k) copy_block<kUnit>(put + k * kUnit, take - k * kUnit);
       }
       r = end;
     }
@@ -299,9 +299,9 @@ struct CopyRunsKernel : CopyRuns {
 #endif
       for (int64_t i = 0; i < rows; ++i) to[i] = from[-i];
     } else if (width * sizeof(T) == 32) {
-      for (int64_t r = rows - 1; r >= 0; --r) std::memcpy(to + r * width, from - r * width, 32);
+      for (int64_t r = rows - 1; r >= 0; --r) copy_block<32>(to + r * width, from - r * width);
     } else if (width * sizeof(T) == 64) {
-      for (int64_t r = rows - 1; r >= 0; --r) std::memcpy(to + r * width, from - r * width, 64);
+      for (int64_t r = rows - 1; r >= 0; --r) copy_block<64>(to + r * width, from - r * width);
     } else {
       const int64_t bytes = width * int64_t(sizeof(T));
       for (int64_t r = rows - 1; r >= 0; --r) {
@@ -452,7 +452,7 @@ struct UnfoldKernel : Windows {
         while (of + 1 < a.segments && a.offsets[of + 1] <= r) ++of;
         row_strips(*this, of, r, a.width);
       }
-      for (int64_t r = low; r < end; ++r) std::memcpy(to + r * words, from + (r + a.start) * a.width, kBytes);
+      for (int64_t r = low; r < end; ++r) copy_block<kBytes>(to + r * words, from + (r + a.start) * a.width);
       for (int64_t r = end, of = s; r < stop; ++r) {
         while (of + 1 < a.segments && a.offsets[of + 1] <= r) ++of;
         row_strips(*this, of, r, a.width);

@@ -213,7 +213,7 @@ struct EndKernel {
       } else if (!there) {
         for (int64_t i = s * width; i < (s + 1) * width; ++i) to[i] = fill;
       } else if constexpr (kBytes) {
-        std::memcpy(to + s * width, from + row * width, kBytes);
+        copy_block<kBytes>(to + s * width, from + row * width);
       } else {
         copy_bytes(to + s * width, from + row * width, bytes);
       }
@@ -261,8 +261,9 @@ struct BroadcastKernel {
       constexpr int unit = W == 1 ? int(block) : W;  // what one store takes: a vector of one number, or a row
       T row[unit];
       for (int k = 0; k < unit; ++k) row[k] = T(share_of(share, Part(from[s * W + k % W]), length));
+      const Held<sizeof row> held(row);
       for (; i < stop && i + block <= end; i += block)
-        for (int64_t k = 0; k < block; k += unit) std::memcpy(to + i + k, row, sizeof row);
+        for (int64_t k = 0; k < block; k += unit) held.store(to + i + k);
       for (int k = 0; i < stop; ++i, ++k) to[i] = row[k % unit];
     }
   }

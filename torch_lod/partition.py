@@ -161,7 +161,10 @@ class Partition:
         if compiling():
             return make()
         if key not in self._cache:
-            with _lasting() if self._lasts() else torch.inference_mode(False):
+            if _in_passing() and self._lasts():
+                with _lasting():
+                    self._cache[key] = make()
+            else:
                 self._cache[key] = make()
         return self._cache[key]
 

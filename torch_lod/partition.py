@@ -41,6 +41,7 @@ def _in_passing() -> bool:
 
 @contextlib.contextmanager
 def _lasting():
+    """A context outside of all of these."""
     with torch.inference_mode(False), _disable_current_modes(), temporarily_clear_interpreter_stack():
         yield
 
@@ -256,8 +257,9 @@ class Partition:
 
     def padding_at(self, k: int, length: int | None, right: bool) -> tuple | None:
         """What the sequences of level k are padded by, looked up once: `padded_starts_at`, `row_offsets_at` and
-        `row_lengths_at` in host memory, or three None if all sequences are of the length; the number of sequences and
-        the length, which is that of the longest if None. None if it is less. Not in a graph."""
+        `row_lengths_at` in host memory, or three None if all sequences are of the length; then the number of sequences
+        and the length, by default that of the longest. No plan for a shorter length, or for too many rows to count. Not
+        in a graph."""
         key = ("padding", k, length, right)
         if (found := self._cache.get(key)) is None:
             n, longest = self.levels[k].shape[0] - 1, self.longest_rows_at(k)

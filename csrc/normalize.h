@@ -294,10 +294,11 @@ struct NormalizeKernel : MomentsKernel<T> {
   }
   template <int W>
   LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W]) const {
+    const double each = 1 / double(s.length());
     double mean[W], scale[W];
     for (int k = 0; k < W; ++k) {
       mean[k] = found[0][k];
-      scale[k] = 1 / ::sqrt(found[1][k] / double(s.length()) + g.eps);
+      scale[k] = 1 / ::sqrt(found[1][k] * each + g.eps);
     }
     if constexpr (kOnGpu) {
       const auto read = [&](int64_t i) { return double(this->values[i]); };
@@ -319,6 +320,53 @@ struct NormalizeBackwardKernel : MomentsKernel<T> {
   T* out;
   LOD_FN const T* rows_in(int a) const { return a ? grad : this->values; }
   LOD_FN void move(T* const* to) { this->values = to[0], grad = out = to[1]; }
+  // dx of channel k is dy scale - shift - (x - mean) slope.
+  template <int W>
+  struct Lines {
+    double mean[W], scale[W], shift[W], slope[W];
+  };
+  template <int W, class E>
+  LOD_FN void draw(const E& each, const double (*found)[W], Lines<W>& to) const {
+    for (int k = 0; k < W; ++k) {
+      to.mean[k] = found[0][k];
+      to.scale[k] = 1 / ::sqrt(found[1][k] * each(k) + g.eps);
+      to.shift[k] = found[2][k] * each(k) * to.scale[k];
+      to.slope[k] = found[3][k] * each(k) * to.scale[k] * (to.scale[k] * to.scale[k]);
+    }
+  }
+  template <int W>
+  LOD_FN T along(const Lines<W>& line, int k, double x, double dy) const {
+    return T(acc_t<T>(dy * line.scale[k] - line.shift[k] - (x - line.mean[k]) * line.slope[k]));
+  }
+  // Short segments of single numbers, several at once: no sum waits for a root or a quotient, which are vectors.
+  template <class Alone>
+  bool run_narrow(int64_t first, int64_t last, const Alone& alone) const {
+    constexpr int kTogether = 8, kShort = 32;
+    for (; first < last; first += kTogether) {
+      double found[4][kTogether] = {}, each[kTogether] = {};
+      Range rows[kTogether];
+      for (int k = 0; k < kTogether && first + k < last; ++k) {
+        const Sequence s = g[first + k];
+        rows[k] = {s.begin, s.length() < kShort ? s.end : s.begin};
+        if (s.length() >= kShort) alone(first + k);
+        if (rows[k].begin == rows[k].end) continue;
+        for (int64_t r = s.begin; r < s.end; ++r)
+          found[0][k] += double(this->values[r]), found[2][k] += double(grad[r]);
+        each[k] = 1 / double(s.length());
+        found[0][k] /= double(s.length());
+        for (int64_t r = s.begin; r < s.end; ++r) {
+          const double z = double(this->values[r]) - found[0][k];
+          found[1][k] += z * z, found[3][k] += double(grad[r]) * z;
+        }
+      }
+      Lines<kTogether> lines;
+      draw<kTogether>([&](int k) LOD_INLINE { return each[k]; }, found, lines);
+      for (int k = 0; k < kTogether && first + k < last; ++k)
+        for (int64_t r = rows[k].begin; r < rows[k].end; ++r)
+          out[r] = along<kTogether>(lines, k, double(this->values[r]), double(grad[r]));
+    }
+    return true;
+  }
   template <int pass, int W>
   LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
     if constexpr (pass < 2) {
@@ -334,26 +382,16 @@ struct NormalizeBackwardKernel : MomentsKernel<T> {
   }
   template <int W>
   LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const double (*found)[W]) const {
-    const double length = double(s.length());
-    double mean[W], scale[W], shift[W], slope[W];
-    for (int k = 0; k < W; ++k) {
-      mean[k] = found[0][k];
-      const double variance = found[1][k] / length + g.eps;
-      scale[k] = 1 / ::sqrt(variance);
-      shift[k] = found[2][k] * (scale[k] / length);
-      slope[k] = found[3][k] * (scale[k] / (length * variance));
-    }
+    const double each = 1 / double(s.length());
+    Lines<W> lines;
+    draw<W>([&](int) LOD_INLINE { return each; }, found, lines);
     if constexpr (kOnGpu) {
       const auto read = [&](int64_t i) { return Two<double>{double(this->values[i]), double(grad[i])}; };
-      return in_order(g, rows, c, read, [&](int64_t i, const Two<double>& t) {
-        out[i] = T(acc_t<T>(t.b * scale[0] - shift[0] - (t.a - mean[0]) * slope[0]));
-      });
+      const auto write = [&](int64_t i, const Two<double>& t) { out[i] = along<W>(lines, 0, t.a, t.b); };
+      return in_order(g, rows, c, read, write);
     }
     for (int64_t i = rows.begin * g.width + c; i < rows.end * g.width + c; i += g.width)
-      for (int k = 0; k < W; ++k) {
-        const double z = double(this->values[i + k]) - mean[k];
-        out[i + k] = T(acc_t<T>(double(grad[i + k]) * scale[k] - shift[k] - z * slope[k]));
-      }
+      for (int k = 0; k < W; ++k) out[i + k] = along<W>(lines, k, double(this->values[i + k]), double(grad[i + k]));
   }
 };
 

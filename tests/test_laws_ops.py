@@ -12,6 +12,7 @@ from conftest import FULL
 from samples import OPS
 from samples.words import OpInfo, Sample, close, differentiated, references, same_bits
 
+import torch_lod as tl
 import torch_lod.ops as public_ops
 
 each_op = pytest.mark.parametrize("info", OPS, ids=lambda info: info.id)
@@ -47,6 +48,44 @@ def test_forward_mode_and_batched_gradients(info, device):
         leaves, call = differentiated(sample)
         checks = {"check_forward_ad": True, "check_backward_ad": False, "fast_mode": not FULL}
         assert torch.autograd.gradcheck(call(calls(info, function)), leaves, **checks), sample.label
+
+
+@pytest.mark.skipif(not public_ops.COMPILED, reason="compositions leave the nodes of torch's operators")
+@differentiable
+def test_the_graph_names_its_operators(info, device):
+    leaves, call = differentiated(small(info, torch.float64, device)[0])
+    out = [o for o in call(calls(info, info.op))(*leaves) if o.requires_grad]
+    name = "".join(word.capitalize() for word in info.name.split("_"))
+    assert {o.grad_fn.name() for o in out} == {f"torch_lod::{name}Backward"}
+    assert all(f"grad_fn=<{name}Backward>" in repr(o) for o in out)
+
+
+@pytest.mark.skipif(not public_ops.COMPILED, reason="compositions leave the nodes of torch's operators")
+@differentiable
+def test_compiled_autograd_finds_what_was_saved(info, device):
+    leaves, call = differentiated(small(info, torch.float64, device)[0])
+    function = call(calls(info, info.op))
+
+    def gradients():
+        out = [o for o in function(*leaves) if o.requires_grad]
+        torch.autograd.backward(out, [torch.ones_like(o) for o in out], inputs=leaves)
+        found = [t.grad for t in leaves]
+        for t in leaves:
+            t.grad = None
+        return found
+
+    expected = gradients()
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        got = gradients()
+    assert any(g is not None and g.count_nonzero() for g in expected)
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
+
+def test_a_lod_tensor_prints_the_node_it_came_from():
+    x = tl.from_lengths(torch.ones(3, 2, requires_grad=True), [[2, 1]])
+    assert "grad_fn=<MulBackward0>" in repr(x * 2)
+    if public_ops.COMPILED:
+        assert "grad_fn=<SegmentSoftmaxBackward>" in repr(tl.sequence_softmax(x))
 
 
 @each_op

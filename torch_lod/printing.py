@@ -27,7 +27,7 @@ def _header(x) -> str:
             f", dtype={str(x.dtype).removeprefix('torch.')}",
             f", device={x.device}" if x.device.type != "cpu" else "",
             ", requires_grad=True" if x.requires_grad and x.is_leaf else "",
-            f", grad_fn=<{type(x.grad_fn).__name__}>" if x.grad_fn is not None else "",
+            f", grad_fn=<{x.grad_fn.name().rpartition('::')[2]}>" if x.grad_fn is not None else "",
         )
     )
     element = f" of {tuple(x.shape[1:])}" if x.dim() > 1 else ""

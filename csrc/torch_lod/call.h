@@ -23,13 +23,12 @@ struct Name {
 
 template <Name name, class Type, Name library = C10_STRINGIZE(LOD_LIBRARY)>
 struct Call;
-template <Name name_, class R, class... A, Name library>
-struct Call<name_, R(A...), library> {
+template <Name name_, class R, class... A, Name library_>
+struct Call<name_, R(A...), library_> {
   using Type = R(A...);
-  static constexpr const char* name = name_.text;
+  static constexpr const char *name = name_.text, *library = library_.text;
   static c10::OperatorHandle find(const char* suffix = "") {
-    return c10::Dispatcher::singleton().findSchemaOrThrow((std::string(library.text) + "::" + name + suffix).c_str(),
-                                                          "");
+    return c10::Dispatcher::singleton().findSchemaOrThrow((std::string(library) + "::" + name + suffix).c_str(), "");
   }
   static R call(A... a) {
     static const auto handle = find().typed<R(A...)>();

@@ -35,6 +35,7 @@
 #include <torch/library.h>
 
 #include <bit>
+#include <cctype>
 #include <tuple>
 
 namespace lod {
@@ -135,33 +136,38 @@ inline variable_list composed_gradient(const c10::OperatorHandle& composed, torc
   return found;
 }
 
-template <class... T>
-void keep(AutogradContext* ctx, std::tuple<T...> saved) {
-  variable_list tensors;
-  tensors.reserve(sizeof...(T));
+// What is saved for a gradient: tensors, which autograd looks after, and numbers and strings, which stay in the node.
+// f(value, its number) of all tensors, or of all others.
+template <bool tensors, class... T, class F>
+void each_saved(std::tuple<T...>& saved, const F& f) {
   size_t i = 0;
   const auto one = [&]<class S>(S& value) {
-    if constexpr (std::is_same_v<S, Tensor>) tensors.push_back(std::move(value));
-    else if constexpr (std::is_same_v<S, OptionalTensor>) tensors.push_back(value ? std::move(*value) : Tensor());
-    else ctx->saved_data[std::to_string(i)] = std::move(value);
+    if constexpr (tensors == (std::is_same_v<S, Tensor> || std::is_same_v<S, OptionalTensor>)) f(value, i);
     ++i;
   };
-  std::apply([&](auto&... value) { (one(value), ...); }, saved);
-  ctx->save_for_backward(std::move(tensors));
+  std::apply([&](T&... value) { (one(value), ...); }, saved);
 }
-template <class... T>
-std::tuple<T...> kept(const char* op, AutogradContext* ctx, Type<std::tuple<T...>>) {
-  const variable_list tensors = ctx->get_saved_variables();
+template <class Saved>
+variable_list without_tensors(Saved& saved) {
+  variable_list tensors;
+  tensors.reserve(std::tuple_size_v<Saved>);
+  each_saved<true>(saved, [&]<class S>(S& value, size_t) {
+    if constexpr (std::is_same_v<S, Tensor>) tensors.push_back(std::move(value));
+    else tensors.push_back(value ? std::move(*value) : Tensor());
+  });
+  return tensors;
+}
+template <class Saved>
+Saved with_tensors(const char* op, Saved saved, const AutogradContext& ctx) {
+  variable_list tensors = ctx.get_saved_variables();
   for (const Tensor& t : tensors)
     if (t.defined() && is_in_memory(t) && !passes(t)) refuse(op, "what was saved for its gradient", t);
-  size_t i = 0, next = 0;
-  const auto one = [&]<class S>(Type<S>) -> S {
-    const size_t at = i++;
-    if constexpr (std::is_same_v<S, Tensor>) return tensors[next++];
-    else if constexpr (std::is_same_v<S, OptionalTensor>) return optional(tensors[next++]);
-    else return ctx->saved_data[std::to_string(at)].to<S>();
-  };
-  return std::tuple<T...>{one(Type<T>{})...};
+  size_t next = 0;
+  each_saved<true>(saved, [&]<class S>(S& value, size_t) {
+    if constexpr (std::is_same_v<S, Tensor>) value = std::move(tensors[next++]);
+    else value = optional(tensors[next++]);
+  });
+  return saved;
 }
 
 inline std::tuple<Tensor> as_tuple(Tensor result) { return {std::move(result)}; }
@@ -176,9 +182,36 @@ inline Tensor multiplied(const Tensor& fresh, const Tensor& by) {
   return at::GradMode::is_enabled() ? fresh.mul(by) : fresh.mul_(by);
 }
 
+// What the graph's node of an operator is called where it is printed or profiled: torch_lod::SegmentReduceBackward.
+inline std::string node_name(const std::string& library, std::string_view op) {
+  std::string name = library + "::";
+  bool starts = true;
+  for (const char c : op) {
+    if (c != '_') name += char(starts ? std::toupper(c) : c);
+    starts = c == '_';
+  }
+  return name + "Backward";
+}
+
 template <class Op>
 struct Gradient {
   using Of = Op;
+};
+
+// What G saves of arguments and results: all of them, if it does not say what.
+template <class G, class = typename G::Of::Type>
+struct Saves;
+template <class G, class R, class... A>
+struct Saves<G, R(A...)> {
+  static constexpr bool kAll = !requires { &G::save; };
+  static_assert(!kAll || !(std::is_same_v<A, std::string_view> || ...), "it would be gone");
+  static auto of(const A&... a, const auto&... r) {
+    if constexpr (kAll) return std::tuple<std::decay_t<A>..., std::decay_t<decltype(r)>...>(a..., r...);
+    else if constexpr (requires { G::save(a..., r...); }) return G::save(a..., r...);
+    else return G::save(a...);
+  }
+  template <class... T>
+  static auto type(const std::tuple<T...>&) -> decltype(of(std::declval<A>()..., std::declval<T>()...));
 };
 
 template <class G, class = typename G::Of::Type>
@@ -202,46 +235,60 @@ struct Autograd<G, R(A...)> : torch::autograd::Function<Autograd<G, R(A...)>> {
     return results;
   }
 
+  // For compiled autograd, which looks at saved_data: Recorded::apply is for all others.
   static variable_list backward(AutogradContext* ctx, const variable_list& of_results) {
-    variable_list found;
-    const Grads grads{of_results, ctx, kOptional ? uint64_t(ctx->saved_data["given"].toInt()) : kTensors};
-    if (std::any_of(of_results.begin(), of_results.end(), [](const Tensor& t) { return t.defined(); }))
-      std::apply(
-          [&](const auto&... r) {
-            using Saved = decltype(saved(std::declval<A>()..., r...));
-            found = gradient(grads, kept(Op::name, ctx, Type<Saved>{}));
-          },
-          decltype(as_tuple(std::declval<R>())){});
-    found.resize(sizeof...(A));
-    for (size_t i = 0; i < found.size(); ++i)
-      if (!(grads.given >> i & 1)) found[i] = Tensor();
-    return found;
+    typename Recorded::Saved saved;
+    each_saved<false>(saved, [&]<class S>(S& value, size_t i) {
+      value = ctx->saved_data[std::to_string(i)].template to<S>();
+    });
+    const Grads grads{of_results, ctx, uint64_t(ctx->saved_data["given"].toInt())};
+    return gradient(grads, std::move(saved));
   }
 
  private:
-  static constexpr bool kSaves = requires { &G::save; };
-  static constexpr bool kOptional = (std::is_same_v<A, const OptionalTensor&> || ...);
-  static constexpr uint64_t kTensors = [] {
-    uint64_t bits = 0, bit = 1;
-    ((bits |= std::is_same_v<A, const Tensor&> ? bit : 0, bit <<= 1), ...);
-    return bits;
-  }();
   struct Unrecorded {
     at::AutoDispatchBelowADInplaceOrView below;
     at::AutoGradMode no_grad{false};
   };
+  struct Recorded final : torch::autograd::CppNode<Autograd> {
+    using Saved = decltype(Saves<G>::type(as_tuple(std::declval<R>())));
+    Saved saved;         // but for the tensors
+    uint64_t given = 0;  // as in Grads
+
+    // CppNode would ask a demangler for the name of its class whenever it runs.
+    std::string name() const override {
+      static const std::string name = node_name(Op::library, Op::name);
+      return name;
+    }
+    variable_list apply(variable_list&& of_results) override {
+      const std::lock_guard one_at_a_time(this->mutex_);
+      const variable_list found = gradient({of_results, &this->ctx_, given}, saved);
+      variable_list of_tensors;
+      of_tensors.reserve(found.size());
+      for (size_t i = 0; i < found.size(); ++i)
+        if (given >> i & 1) of_tensors.push_back(found[i]);
+      return of_tensors;
+    }
+    void compiled_args(torch::autograd::CompiledNodeArgs& args) const override {
+      auto& data = const_cast<AutogradContext&>(this->ctx_).saved_data;
+      auto numbers = saved;
+      each_saved<false>(numbers, [&](auto& value, size_t i) { data[std::to_string(i)] = std::move(value); });
+      data["given"] = int64_t(given);
+      torch::autograd::CppNode<Autograd>::compiled_args(args);
+    }
+  };
 
   // What Function::apply does around a forward whose results are new, and no more of it than they need.
   static void record(const A&... a, const auto&... r) {
-    const auto node = new_node<torch::autograd::CppNode<Autograd>>(torch::autograd::Edge().function);
+    const auto node = new_node<Recorded>(torch::autograd::Edge().function);
     torch::autograd::edge_list edges;
     edges.reserve(sizeof...(A));
     node->is_variable_input_.reserve(sizeof...(A));
-    uint64_t given = 0, bit = 1;
+    uint64_t bit = 1;
     const auto from = [&](const auto& x) {
       const Tensor* t = tensor_of(x);
       node->is_variable_input_.push_back(t);
-      if (t) edges.push_back(torch::autograd::impl::gradient_edge(*t)), given |= bit;
+      if (t) edges.push_back(torch::autograd::impl::gradient_edge(*t)), node->given |= bit;
       bit <<= 1;
     };
     (from(a), ...);
@@ -256,21 +303,28 @@ struct Autograd<G, R(A...)> : torch::autograd::Function<Autograd<G, R(A...)>> {
     };
     (to(r), ...);
     node->ctx_.set_materialize_grads(false);
-    if constexpr (kOptional) node->ctx_.saved_data["given"] = int64_t(given);
     {
       const Unrecorded guard;
-      keep(&node->ctx_, saved(a..., r...));
+      node->saved = Saves<G>::of(a..., r...);
     }
+    node->ctx_.save_for_backward(without_tensors(node->saved));
     node->save_variables_to_ctx();  // where a user's hooks run
   }
 
-  static auto saved(const A&... a, const auto&... r) {
-    if constexpr (!kSaves) return std::tuple<std::decay_t<A>..., std::decay_t<decltype(r)>...>(a..., r...);
-    else if constexpr (requires { G::save(a..., r...); }) return G::save(a..., r...);
-    else return G::save(a...);
+  // Of every argument.
+  static variable_list gradient(const Grads& grads, auto numbers) {
+    variable_list found;
+    const auto& results = grads.of_results;
+    if (std::any_of(results.begin(), results.end(), [](const Tensor& t) { return t.defined(); }))
+      found = of_saved(grads, with_tensors(Op::name, std::move(numbers), *grads.context));
+    found.resize(sizeof...(A));
+    for (size_t i = 0; i < found.size(); ++i)
+      if (!(grads.given >> i & 1)) found[i] = Tensor();
+    return found;
   }
-  static variable_list gradient(const Grads& grads, const auto& saved) {
-    if constexpr (kSaves) {
+  template <class Saved>
+  static variable_list of_saved(const Grads& grads, const Saved& saved) {
+    if constexpr (!Saves<G>::kAll) {
       return std::apply([&](const auto&... s) { return G::gradient(grads, s...); }, saved);
     } else {
       return [&]<size_t... a, size_t... r>(std::index_sequence<a...>, std::index_sequence<r...>) {
@@ -279,8 +333,7 @@ struct Autograd<G, R(A...)> : torch::autograd::Function<Autograd<G, R(A...)>> {
           return composed_gradient(composed, {std::get<a>(saved)...}, grads.of_results);
         }
         return G::gradient(grads, Op::pack(std::get<a>(saved)...), std::get<sizeof...(A) + r>(saved)...);
-      }(std::index_sequence_for<A...>{},
-             std::make_index_sequence<std::tuple_size_v<std::decay_t<decltype(saved)>> - sizeof...(A)>{});
+      }(std::index_sequence_for<A...>{}, std::make_index_sequence<std::tuple_size_v<Saved> - sizeof...(A)>{});
     }
   }
 };

@@ -172,6 +172,7 @@ struct RunsOfRows {
   int64_t end = 0;             // on the CPU: of the last run
   bool apart = false;          // on a GPU: known not to meet
   bool every = true;           // on a GPU: known to be in range, and to be runs of all rows of their side
+  bool whole = false;          // on the CPU, if gaps are asked for: known to be runs of all rows, in any order
   std::vector<int64_t> taken;  // of runs in another order than their segments, the end of the run that lies before each
 
   RunsOfRows(const char* op, const Tensor& given, const Tensor& row_offsets, int64_t rows, int64_t there, int64_t step,
@@ -201,7 +202,10 @@ struct RunsOfRows {
     int64_t last = n - 1;
     while (last >= 0 && length(last) == 0) --last;
     if (last >= 0) end = low(last, step) + length(last);
-    if (gaps && !in_order) in_order = follow(step, n) || (cuts_[n] <= there && sort_out(step, n, there));
+    if (!gaps || in_order) return;
+    whole = cuts_[n] == there && there / 64 <= n && is_chain(step, n, there);
+    if (whole) end = there;
+    in_order = whole || follow(step, n) || (cuts_[n] <= there && sort_out(step, n, there));
   }
 
  private:
@@ -217,6 +221,21 @@ struct RunsOfRows {
       behind = low(s, step) + length(s);
     }
     return true;
+  }
+  // Whether runs of as many rows as there are take every row: one begins at row 0, and one wherever another ends. Then
+  // some of them, from 0 to the last row, have as many rows as all of them.
+  bool is_chain(int64_t step, int64_t n, int64_t there) const {
+    std::vector<uint64_t> begins(size_t(there / 64 + 1));  // a bit for each row, and for where the last one ends
+    const auto bit = [](int64_t row) { return uint64_t(1) << (row % 64); };
+    begins[size_t(there / 64)] |= bit(there);
+    for (int64_t s = 0; s < n; ++s)
+      if (length(s)) begins[size_t(low(s, step) / 64)] |= bit(low(s, step));
+    bool found = begins[0] & 1;
+    for (int64_t s = 0; s < n; ++s) {
+      const int64_t behind = low(s, step) + length(s);
+      if (length(s)) found = found && begins[size_t(behind / 64)] & bit(behind);
+    }
+    return found;
   }
   // Runs that do not meet are in order when they are sorted: by way of as many buckets of rows as there are runs, none
   // of which holds more runs than rows.
@@ -316,7 +335,7 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
   if (out.numel() == 0) return out;
   // On a GPU every row is filled first: runs apart that are as many as the rows take every one of them.
   if (!x.is_cpu() && rows > x.size(0)) out.fill_(fill);
-  copy_runs(runs, x, out, step, false, x.is_cpu() ? &fill : nullptr);
+  copy_runs(runs, x, out, step, false, x.is_cpu() && !runs.whole ? &fill : nullptr);
   if (x.is_cpu() && runs.end < rows) out.narrow(0, runs.end, rows - runs.end).fill_(fill);
   return out;
 }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies of runs: rows of all sizes of words in runs of all lengths, next to each other, apart, in any order."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -218,6 +220,24 @@ def test_runs_of_any_size_in_any_order_and_what_they_leave(rows, step):
             starts[short] = starts[long]
             expected = torch.zeros(there).index_add(0, map_of(starts, offsets, step), y)
             assert torch.equal(ops.scatter_runs(y, starts, offsets, there, step), expected)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_runs_of_as_many_rows_as_there_are_take_all_or_meet(step):
+    """All ways in which up to 4 runs of 4 rows in all lie among 4 rows."""
+    x, met = numbers(4, torch.float32, 1), 0
+    for lengths in itertools.product(range(4), repeat=4):
+        if sum(lengths) != 4:
+            continue
+        offsets = cuts(lengths)
+        places = [range(5 - n) if step > 0 else range(max(n - 1, 0), 4) for n in lengths]
+        for starts in map(torch.tensor, itertools.product(*places)):
+            there = map_of(starts, offsets, step)
+            expected = torch.full((4, 1), 7.0)
+            expected[there] = torch.zeros(4, 1).index_add(0, there, x)[there]
+            assert torch.equal(ops.scatter_runs(x, starts, offsets, 4, step, 7), expected), (starts, lengths)
+            met += len(set(there.tolist())) < 4
+    assert met > 1000
 
 
 def test_the_gradient_of_a_padding_without_padding_moves_nothing():

@@ -301,6 +301,13 @@ def test_files_have_room_for_their_reader():
             assert max(map(len, text)) <= 120 or path.suffix == ".py", f"{path}: a line of more than 120 columns"
 
 
+def test_results_have_no_lines_of_the_machine_that_made_them():
+    """Its folders, and what a peer warns of in the middle of a table."""
+    lines = [(page.name, line) for page in sources("benchmarks/results/*.md") for line in page.read_text().splitlines()]
+    assert lines
+    assert not [line for line in lines if re.search(r"site-packages|Warning:|(?<!\w)/(home|root|tmp|work)/", line[1])]
+
+
 def test_operators_can_be_called_before_anything_else():
     code = "import torch, torch_lod; print(torch.ops.torch_lod.segment_reduce(torch.ones(3), torch.tensor([0, 1, 3]), 'sum').tolist())"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=ROOT)

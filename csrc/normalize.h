@@ -338,7 +338,8 @@ struct NormalizeBackwardKernel : MomentsKernel<T> {
   LOD_FN T along(const Lines<W>& line, int k, double x, double dy) const {
     return T(acc_t<T>(dy * line.scale[k] - line.shift[k] - (x - line.mean[k]) * line.slope[k]));
   }
-  // Short segments of single numbers, several at once: no sum waits for a root or a quotient, which are vectors.
+  // Segments of single numbers that join_rows would add up one by one, several at once: no sum waits for a root or a
+  // quotient, which are vectors.
   template <class Alone>
   bool run_narrow(int64_t first, int64_t last, const Alone& alone) const {
     constexpr int kTogether = 8, kShort = 32;

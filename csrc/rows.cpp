@@ -223,7 +223,8 @@ struct RunsOfRows {
     return true;
   }
   // Whether runs of as many rows as there are take every row: one begins at row 0, and one wherever another ends. Then
-  // some of them, from 0 to the last row, have as many rows as all of them.
+  // some of them, from 0 to the last row, have as many rows as all of them. Of 64 rows a run and more it is not asked:
+  // the bits would take more memory than the runs, which are few to sort.
   bool is_chain(int64_t step, int64_t n, int64_t there) const {
     std::vector<uint64_t> begins(size_t(there / 64 + 1));  // a bit for each row, and for where the last one ends
     const auto bit = [](int64_t row) { return uint64_t(1) << (row % 64); };

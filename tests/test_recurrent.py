@@ -253,3 +253,23 @@ def test_scan_runs_a_compiled_cell(backend, device):
         torch.testing.assert_close(a, b)
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     assert graphs <= 4
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    "lengths", [[[1, 1], [0, 2]], [[2], [1, 2]], [[2, 1], [3, 0, 4]], [[1, 2], [2, 0, 1], [2, 0, 5]]]
+)
+def test_an_outer_level_is_all_rows_under_its_sequences(lengths, reverse):
+    rows = sum(lengths[-1])
+    x = tl.from_lengths(torch.randn(rows, 8), lengths)
+    square, wide, narrow, gates = torch.randn(2, 8), torch.randn(3, 8), torch.randn(2, 3), torch.randn(2, 6)
+    calls = {
+        "lstm": lambda x, **k: tl.dynamic_lstm(x, square, use_peepholes=False, is_reverse=reverse, **k),
+        "lstmp": lambda x, **k: tl.dynamic_lstmp(x, wide, narrow, use_peepholes=False, is_reverse=reverse, **k),
+        "gru": lambda x, **k: [tl.dynamic_gru(x[:, :6], gates, None, None, reverse, **k)],
+    }
+    for level in range(len(lengths)):
+        flat = tl.from_lengths(x.values(), [x.lod.row_offsets(level).diff()])
+        for name, call in calls.items():
+            for got, expected in zip(call(x, level=level), call(flat), strict=True):
+                assert torch.equal(got.values(), expected.values()) and got.lod == x.lod, (name, level)

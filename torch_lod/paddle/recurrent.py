@@ -113,6 +113,15 @@ def _three(gate, cell, candidate):
     )
 
 
+def _over_rows(cell: Callable, x: LoDTensor, init, k: int, reverse: bool) -> list[LoDTensor]:
+    """The outputs of a cell along all rows under each sequence of level k, of which `scan` takes the elements."""
+    lod = x.lod
+    while lod.depth > k + 1:
+        lod = lod.drop_level(lod.depth - 1)
+    outputs, _ = scan(cell, x if lod is x.lod else LoDTensor(x.values(), lod), init, reverse=reverse)
+    return [x.with_values(t.values()) for t in outputs]
+
+
 def _together(h_0, c_0) -> None:
     if (h_0 is None) != (c_0 is None):
         raise LoDValueError("expected h_0 and c_0 together, got one of them")
@@ -160,7 +169,7 @@ def dynamic_lstm(
     cell = _lstm_cell(hidden, weight, bias, use_peepholes, activations, 0.0, lambda h: h)
     count = x.num_sequences(k)
     init = tuple(_state(name, t, count, hidden, values) for name, t in (("h_0", h_0), ("c_0", c_0)))
-    (out, cells), _ = scan(cell, x, init, level=k, reverse=is_reverse)
+    out, cells = _over_rows(cell, x, init, k, is_reverse)
     return out, cells
 
 
@@ -220,7 +229,7 @@ def dynamic_lstmp(
     cell = _lstm_cell(hidden, weight, bias, use_peepholes, activations, cell_clip, project)
     count = x.num_sequences(k)
     init = (_state("h_0", h_0, count, size, values), _state("c_0", c_0, count, hidden, values))
-    (out, cells), _ = scan(cell, x, init, level=k, reverse=is_reverse)
+    out, cells = _over_rows(cell, x, init, k, is_reverse)
     return out, cells
 
 
@@ -275,8 +284,12 @@ def dynamic_gru(
     gate = _activation("gate_activation", gate_activation)
     step = _gru_step(weight, bias, gate, _activation("candidate_activation", candidate_activation), origin_mode)
     first = _state("h_0", h_0, x.num_sequences(k), hidden, values)
-    out, _ = scan(lambda x_t, h: step(x_t, h)[0], x, first, level=k, reverse=is_reverse)
-    return out
+
+    def one(x_t: Tensor, h: Tensor):
+        new = step(x_t, h)[0]
+        return (new,), new
+
+    return _over_rows(one, x, first, k, is_reverse)[0]
 
 
 @public

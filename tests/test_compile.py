@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from samples.words import told
 
 import torch_lod as tl
+from torch_lod.errors import LoDTypeError
 
 BACKENDS = ["eager", "aot_eager"]
 
@@ -424,3 +425,63 @@ def test_attributes_beside_a_default_device(name):
     finally:
         torch.set_default_device(None)
     assert found[1] == getattr(x, name)
+
+
+def squared(x):
+    y = x * 1
+    y **= 2
+    return y
+
+
+ARITHMETIC = {
+    "x ** 2": lambda x: x**2,
+    "x ** x": lambda x: x**x,
+    "2 ** x": lambda x: 2**x,
+    "x ** t": lambda x: x ** torch.full((3,), 2.0),
+    "1 - x": lambda x: 1 - x,
+    "1 / x": lambda x: 1 / x,
+    "x // 2": lambda x: x // 2,
+    "9 // x": lambda x: 9 // x,
+    "5 % x": lambda x: 5 % x,
+    "x **= 2": squared,
+    "8 << x": lambda x: 8 << x.long(),
+    "64 >> x": lambda x: 64 >> x.long(),
+    "x == x": lambda x: x == x * 1,
+    "x == 2": lambda x: x == 2,
+    "moved": lambda x: 1 - x.t() ** 2,
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_operators_of_python_stay_in_the_graph(name, backend):
+    x = tl.from_lengths(torch.arange(1.0, 16).view(5, 3), [[3, 2]])
+    torch._dynamo.reset()
+    expected, got = ARITHMETIC[name](x), torch.compile(ARITHMETIC[name], backend=backend, fullgraph=True)(x)
+    assert type(got) is type(expected) and got.lod == expected.lod
+    torch.testing.assert_close(got.values(), expected.values())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_comparing_two_structures_is_refused(backend):
+    x, y = (tl.from_lengths(torch.zeros(5, 2), [lengths]) for lengths in ([3, 2], [1, 2, 2]))
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match="LoD"):
+        torch.compile(lambda x, y: x == y, backend=backend)(x, y)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mixes", [lambda x: x.t()[None].softmax(-1), lambda x: x[None][None].flip(2)])
+def test_rows_at_another_dim_are_not_mixed(mixes, backend):
+    torch._dynamo.reset()
+    with pytest.raises(LoDTypeError, match="mixes the rows"):
+        torch.compile(mixes, backend=backend)(tl.from_lengths(torch.zeros(5, 2), [[3, 2]]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_attention_weights_leave_the_graph(backend):
+    x, layer = tl.from_lengths(torch.randn(11, 8), [[4, 2, 5]]), torch.nn.MultiheadAttention(8, 2)
+    torch._dynamo.reset()
+    for got, expected in zip(torch.compile(lambda q: layer(q, q, q), backend=backend)(x), layer(x, x, x), strict=True):
+        torch.testing.assert_close(got.values(), expected.values())
+        assert got.lod == expected.lod

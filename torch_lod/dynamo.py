@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._dynamo import eval_frame
 from torch.fx.experimental.sym_node import DynamicInt
 
 F = TypeVar("F", bound=Callable)
@@ -31,12 +32,17 @@ def outside_of_graphs(function: F) -> F:
 def admit(cls: type, dims: Any = _FIRST) -> None:
     """Makes dim 0 of every tensor of the class dynamic, or the dims that a descriptor gives.
 
+    Dynamo traces __torch_function__ within a graph. Where torch calls it outside of graphs, Dynamo would compile it by
+    itself, without a guard on the function that it is given: there it runs as it is.
+
     Up to torch 2.14, AOTAutograd refuses operators that are given a Tensor subclass it does not know (pytorch#193932).
     Ours has no __torch_dispatch__: for the dispatcher it is an ordinary tensor, so it may be added to the list of
     handled types. AOTAutograd keeps a copy of that list: both are extended, the copy only if its module is imported
     already.
     """
     setattr(cls, _DYNAMIC_DIMS, dims)
+    as_it_is = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+    eval_frame.set_code_exec_strategy(cls.__torch_function__.__func__.__code__, as_it_is)
     if _VERSION >= (2, 15):
         return
     for name in ("torch.fx.experimental.proxy_tensor", "torch._functorch._aot_autograd.runtime_wrappers"):
@@ -50,6 +56,31 @@ _PYTHONS = [f"__i{name}__" for name in "add and floordiv lshift mod mul or pow r
 #: Functions that change their first argument and return it. Dynamo does not know that the result is the argument.
 IN_PLACE = {getattr(space, n): True for space in _TORCHS for n in dir(space) if n[-1] == "_" and n.strip("_") == n[:-1]}
 IN_PLACE |= {getattr(space, name): True for space in (Tensor, operator) for name in _PYTHONS}
+
+#: Operators of Python, and the calls that they are. In a graph what torch wraps gives NotImplemented, and looking for it
+#: in a dict makes a guard that fails; and == is one of these, which no function within its rule passes again.
+_WRAPPED = (
+    (Tensor.__eq__, lambda call, x, y: call(torch.eq, x, y) if isinstance(y, Tensor) else None),
+    (Tensor.__rsub__, lambda call, x, y: call(torch.rsub, x, y)),
+    (Tensor.__rtruediv__, lambda call, x, y: call(torch.mul, call(torch.reciprocal, x), y)),
+    (Tensor.__pow__, lambda call, x, y: call(torch.pow, x, y)),
+    (Tensor.__rpow__, lambda call, x, y: call(torch.pow, y, x)),
+    (Tensor.__ipow__, lambda call, x, y: call(Tensor.pow_, x, y)),
+    (Tensor.__floordiv__, lambda call, x, y: call(torch.floor_divide, x, y)),
+    (Tensor.__rfloordiv__, lambda call, x, y: call(torch.floor_divide, y, x)),
+    (Tensor.__rmod__, lambda call, x, y: call(torch.remainder, y, x)),
+    (Tensor.__rlshift__, lambda call, x, y: call(torch.bitwise_left_shift, y, x)),
+    (Tensor.__rrshift__, lambda call, x, y: call(torch.bitwise_right_shift, y, x)),
+    (Tensor.__rmatmul__, lambda call, x, y: call(torch.matmul, y, x)),
+)
+
+
+def as_calls(cls: type, func: Callable, types, operands) -> Any:
+    """What an operator of Python gives, by way of the calls that it is; None for all other functions."""
+    for wrapped, calls in _WRAPPED:
+        if func is wrapped:
+            return calls(lambda f, *args: cls.__torch_function__(f, types, args), *operands)
+    return None
 
 
 def symbols(sizes, tensors) -> tuple[int, ...]:

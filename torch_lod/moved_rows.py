@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from . import torch_rules
-from .dynamo import IN_PLACE, admit, compiling
+from .dynamo import IN_PLACE, admit, as_calls, compiling
 from .errors import LoDTypeError, LoDValueError, named, without_policy
 from .explained import TORCHS, explain
 from .lod import LoD
@@ -83,6 +83,8 @@ class MovedRows(Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if compiling() and (result := as_calls(cls, func, types, args)) is not None:
+            return result
         try:
             if not kwargs and PLAIN.get(func):
                 with without_policy():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import ops, torch_rules
-from .dynamo import DYNAMIC, IN_PLACE, admit, compiling, failing, holds
+from .dynamo import DYNAMIC, IN_PLACE, admit, as_calls, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .explained import TORCHS, explain, not_packed
 from .lod import LoD, fitting
@@ -89,6 +89,9 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if len(types) > 1 and MovedRows in types:
             return MovedRows.__torch_function__(func, types, args, kwargs)
+        in_graph = compiling()
+        if in_graph and (result := as_calls(cls, func, types, args)) is not None:
+            return result
         try:
             rule = _RULES.get(func)
             if rule is None and not kwargs and PLAIN.get(func):
@@ -99,7 +102,7 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
                 if ours is not NotImplemented:
                     return ours
             with without_policy():
-                if compiling():
+                if in_graph:
                     if IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
                         return _changed_in_graph(rule, func, args, kwargs or _NONE)
                     if rule is None and isinstance(func, _ATEN):  # Dynamo cannot look up every function in _KINDS

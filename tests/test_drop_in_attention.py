@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from test_drop_in_modules import STRUCTURES, close, given, gradients, parts
 from torch import nn
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 import torch_lod as tl
 
@@ -227,6 +228,27 @@ def test_scaled_dot_products_with_masks_groups_and_batches():
     out = F.scaled_dot_product_attention(batch, batch, batch)
     close(out.values(), F.scaled_dot_product_attention(*[batch.values()] * 3))
     assert out.lod is lod
+
+
+@pytest.mark.parametrize("bias", [causal_upper_left, causal_lower_right])
+def test_named_causal_masks_are_those_of_every_sequence(bias):
+    lod, rows = given([[3, 0, 4]])
+    x, other = tl.LoDTensor(rows, lod), tl.from_lengths(rows, [[2, 1, 4]])
+    close(
+        F.scaled_dot_product_attention(x, x, x, bias(7, 7)).values(),
+        F.scaled_dot_product_attention(x, x, x, is_causal=True).values(),
+    )
+    module = nn.MultiheadAttention(4, 2, batch_first=True).to(rows)
+    named, plain = (
+        module(x, x, x, need_weights=False, **mask)[0] for mask in ({"attn_mask": bias(7, 7)}, {"is_causal": True})
+    )
+    close(named.values(), plain.values())
+    each = [
+        F.scaled_dot_product_attention(q[None], k[None], k[None], bias(len(q), len(k)))[0]
+        for q, k in zip(parts(lod, rows), parts(other.lod, rows), strict=True)
+        if len(q)
+    ]
+    close(F.scaled_dot_product_attention(x, other, other, bias(7, 7)).values(), torch.cat(each))
 
 
 def test_a_sequence_attends_to_itself_alone():

@@ -342,7 +342,7 @@ _add("refuse", refuse("the recurrence would run across sequences; use tl.nn.GRU"
 _add(
     "refuse",
     refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU, and {OUT}"),
-    "rnn_tanh rnn_relu miopen_rnn mkldnn_rnn_layer",
+    "rnn_tanh rnn_relu miopen_rnn mkldnn_rnn_layer quantized_lstm quantized_gru",
     (torch,),
 )
 _add(
@@ -456,8 +456,8 @@ _add(  # a LoDTensor is not quantised
     None,
     "choose_qparams_optimized fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix "
     "int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qscheme "
-    "quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic quantized_batch_norm quantized_gru "
-    "quantized_gru_cell quantized_lstm quantized_lstm_cell quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d "
+    "quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic quantized_batch_norm "
+    "quantized_gru_cell quantized_lstm_cell quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d "
     "quantized_rnn_relu_cell quantized_rnn_tanh_cell",
 )
 _attribute(

@@ -47,6 +47,7 @@ Tensor segment_conv_meta(const Tensor& values, const Tensor& weight, const Optio
                     ", out] or [size * ", features, ", out], got ", weight.sym_sizes());
   const c10::SymInt size = size_of(weight, features), channels = weight.sym_size(-1);
   TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(size.sym_le(kMaxWindow)), op, ": expected a size of at most 2**20, got ", size);
+  check_far_end(op, start, size, dilation);
   if (bias) {
     check_like(op, "bias", *bias, values);
     TORCH_CHECK_VALUE(bias->dim() == 1 && bias->sym_size(0) == channels, op, ": expected bias of shape [", channels,
@@ -85,6 +86,7 @@ Tensor segment_conv_weight_meta(const Tensor& values, const Tensor& grad, const 
   check_windows(op, values, offsets, start, dilation);
   check_like(op, "grad", grad, values);
   check_window(op, size);
+  check_far_end(op, start, size, dilation);
   TORCH_CHECK_VALUE(grad.dim() == 2 && grad.sym_size(0) == values.sym_size(0), op, ": expected grad of shape [",
                     values.sym_size(0), ", out], got ", grad.sym_sizes());
   return at::empty_symint({std::move(size), values.sym_size(1), grad.sym_size(1)}, values.options());

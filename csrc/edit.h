@@ -105,6 +105,7 @@ class EditBits {
     const uint64_t* of(int64_t j) const { return bits + at[j]; }
   };
   Look look() const { return {bits_.data(), at_.data() + 8}; }
+  size_t bytes() const { return 8 * (bits_.capacity() + at_.capacity()) + sizeof(Slot) * slots_.capacity(); }
 
  private:
   static constexpr uint64_t kNumbered = 1 << 15;
@@ -166,6 +167,21 @@ class EditBits {
   int64_t words_ = 0, seen_ = 0;
 };
 
+// The tables of a thread, kept for the next pair unless they are large. A handler of signals that asks for a distance
+// while a pair pauses finds none, and gets tables of its own.
+struct KeptBits {
+  EditBits bits = std::move(of_thread());
+  ~KeptBits() {
+    if (bits.bytes() < 1 << 20) of_thread() = std::move(bits);
+  }
+
+ private:
+  static EditBits& of_thread() {
+    static thread_local EditBits bits;
+    return bits;
+  }
+};
+
 // Eight blocks at once, each a column behind the one above it, which hands its difference down.
 struct EditBlocks {
   typedef uint64_t U __attribute__((vector_size(64)));
@@ -209,8 +225,10 @@ struct EditDistanceKernel {
 
 #ifdef LOD_LANES
   // What the columns add to the length of the pattern. Apart, so that what is of a thread is found once.
-  __attribute__((noinline)) static int64_t walk(EditBits& bits, const int64_t* pattern, int64_t m, const int64_t* text,
-                                                int64_t n, int64_t words, uint64_t last, const Exec& exec) {
+  __attribute__((noinline)) static int64_t walk(const int64_t* pattern, int64_t m, const int64_t* text, int64_t n,
+                                                int64_t words, uint64_t last, const Exec& exec) {
+    KeptBits kept;
+    EditBits& bits = kept.bits;
     if (words == 1) return bits.one_word(pattern, m, text, n, exec);
     bits.fill(pattern, m, text, n, words);
     const EditBits::Look look = bits.look();
@@ -246,8 +264,7 @@ struct EditDistanceKernel {
     const uint64_t last = uint64_t(1) << ((m - 1) % 64);
     int64_t distance = m;
 #ifdef LOD_LANES
-    static thread_local EditBits bits;
-    distance += walk(bits, pattern, m, text, n, words, last, *exec);
+    distance += walk(pattern, m, text, n, words, last, *exec);
 #else
     auto* blocks = reinterpret_cast<EditBlock*>(a.scratch + a.scratch_at[s]);
     for (int64_t i = 0; i < words; ++i) blocks[i] = {~uint64_t(0), 0};

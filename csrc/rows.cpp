@@ -346,6 +346,8 @@ bool nothing_moves(const Tensor& x, const Tensor& starts, const Tensor& offsets)
   if (c10::impl::TorchDispatchModeTLS::any_modes_set() || !is_in_memory(x) || !is_in_memory(starts) ||
       !is_in_memory(offsets) || !starts.is_cpu() || !starts.is_contiguous() || !known_to_cut(offsets, x.size(0)))
     return false;
+  // a user's hook may have given others back
+  if (starts.scalar_type() != at::kLong || starts.numel() + 1 != offsets.numel()) return false;
   const auto *from = starts.const_data_ptr<int64_t>(), *cuts = offsets.const_data_ptr<int64_t>();
   const int64_t n = starts.numel(), there = x.size(0);
   const Known* first = known(starts);
@@ -449,6 +451,7 @@ Tensor segment_fold_meta(const Tensor& values, const Tensor& offsets, int64_t st
   number_type("segment_fold", values);
   TORCH_CHECK_VALUE(values.dim() >= 2, "segment_fold: expected values of shape (rows, size, ...), got ", values.dim(),
                     " dimensions");
+  check_window("segment_fold", values.sym_size(1));
   auto shape = values.sym_sizes().vec();
   shape.erase(shape.begin() + 1);
   return at::empty_symint(shape, values.options());

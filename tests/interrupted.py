@@ -87,6 +87,18 @@ def main(threads: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     assert handled and all(handled), handled
 
+    numbers = torch.Generator().manual_seed(0)
+    texts = [torch.randint(0, 50, (m,), generator=numbers) * 1000003 for m in (60_000, 400_000, 300, 1_000_000)]
+    ends = [torch.tensor([0, len(t)]) for t in texts]
+
+    def distance(i):
+        return torch.ops.torch_lod.edit_distance(texts[i], ends[i], texts[i + 1], ends[i + 1]).item()
+
+    far, near, during = distance(0), distance(2), []
+    signal.signal(signal.SIGALRM, lambda *_: during.append(distance(2)))
+    signal.setitimer(signal.ITIMER_REAL, 0.15)
+    assert distance(0) == far and during == [near], (far, near, during)
+
     class Own(Exception):
         pass
 

@@ -127,6 +127,13 @@ def test_marginals_are_differentiable():
         assert torch.equal(crf.marginals(x).values(), of(rows))
 
 
+@pytest.mark.parametrize("lengths", [[[]], [[0, 0]], [[1, 0], [0]]])
+def test_marginals_of_no_rows(lengths):
+    crf, x = tl.nn.LinearChainCRF(3), tl.from_lengths(torch.zeros(0, 3), lengths)
+    found = crf.marginals(x)
+    assert found.shape == (0, 3) and found.lod == x.lod
+
+
 @pytest.mark.parametrize("rows", [20_000])
 def test_long_sequences_keep_their_digits(rows):
     g = torch.Generator().manual_seed(0)

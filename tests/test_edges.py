@@ -84,6 +84,49 @@ def test_backward_operators_refuse_to_be_differentiated():
             call(u.requires_grad_())
 
 
+RECURRENT = {
+    "rnn": lambda x, w, h: tl.ops.rnn(x, w, h, None, None, None, torch.zeros(1, dtype=torch.int64)),
+    "gru": lambda x, w, h: tl.ops.gru(x, w, h, None, None, None, torch.zeros(1, dtype=torch.int64))[0],
+    "lstm": lambda x, w, h: tl.ops.lstm(x, w, h, None, None, None, None, torch.zeros(1, dtype=torch.int64))[0],
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_batch_without_rows_has_gradients_of_any_order(name):
+    gates = {"rnn": 1, "gru": 3, "lstm": 4}[name]
+    leaves = [torch.randn(s, requires_grad=True) for s in ((0, 3), (4 * gates, 3), (4 * gates, 4))]
+    for create_graph in (False, True):
+        found = torch.autograd.grad(RECURRENT[name](*leaves).sum(), leaves, create_graph=create_graph)
+        assert all(torch.equal(g, torch.zeros_like(t)) for g, t in zip(found, leaves, strict=True))
+    again = torch.autograd.grad(sum(g.square().sum() for g in found), leaves)
+    assert all(torch.equal(g, torch.zeros_like(t)) for g, t in zip(again, leaves, strict=True))
+
+
+def test_the_farthest_windows_have_gradients():
+    offsets, far = torch.tensor([0, 1]), 2**40
+    fold, unfold, conv = tl.ops.segment_fold, tl.ops.segment_unfold, tl.ops.segment_conv
+    for size in (0, 2**20 + 1):  # (size - 1) * dilation would not be an int64
+        with pytest.raises(ValueError, match=rf"segment_fold: expected size in \[1, 2\*\*20\], got {size}"):
+            fold(torch.zeros(1, size), offsets, 0, far)
+    for start, seen in ((-far, [1]), (far, [])):  # from -far on, the window's second row is its own
+        x = torch.ones(1, 2**20, requires_grad=True)
+        windows = (
+            torch.autograd.grad(fold(x, offsets, start, far).sum(), x)[0],
+            unfold(torch.ones(1), offsets, 2**20, start, far),
+        )
+        assert all(t[0].nonzero().flatten().tolist() == seen for t in windows)
+    x, weight = torch.ones(1, 1, requires_grad=True), torch.ones(3, 1, 1, requires_grad=True)
+    for start, dilation in ((0, far // 2), (-far, far), (far - 2, 1)):
+        out = conv(x, weight, None, offsets, start, dilation)
+        first = torch.autograd.grad(out.sum(), (x, weight), create_graph=True)
+        torch.autograd.grad(first[0].sum() + first[1].sum(), (x, weight), allow_unused=True)
+    for start, dilation in ((0, far // 2 + 1), (far, 1)):
+        with pytest.raises(ValueError, match=r"segment_conv: expected start \+ \(size - 1\) \* dilation in \[-2"):
+            conv(x, weight, None, offsets, start, dilation)
+        with pytest.raises(ValueError, match=r"segment_conv_weight: expected start \+ \(size - 1\) \* dilation in"):
+            torch.ops.torch_lod.segment_conv_weight(x, x, offsets, 3, start, dilation)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_on_either_side_has_its_way_back(side):
     x = tl.from_lengths(torch.randn(6, 2), [[2, 0, 4]])

@@ -192,6 +192,21 @@ def test_offsets_that_a_hook_gives_back_are_looked_at(other):
         assert calls
 
 
+@compiled
+@pytest.mark.parametrize("other", [ints(0, 2, 4), ints(*[0] * 5000), torch.zeros(2)])
+@pytest.mark.parametrize("marked", [False, True])
+def test_first_rows_that_a_hook_gives_back_are_looked_at(other, marked):
+    x, starts, offsets = torch.ones(6, 2, requires_grad=True), ints(0, 2), ints(0, 2, 6)
+    keep = torch.ops.torch_lod.keep_structure
+    keep(offsets, 6, True)
+    if marked and other.dtype == torch.int64:
+        keep(other, 10, False)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: other if len(t) == 2 else t):
+        moved = ops.scatter_runs(x, starts, offsets, 6)
+    with pytest.raises((TypeError, ValueError), match=r"expected .*starts"):
+        torch.autograd.grad(moved, x, torch.ones_like(moved))
+
+
 def test_only_the_wanted_side_of_a_concatenation_is_made():
     x, y = torch.ones(6, 2, requires_grad=True), torch.ones(4, 2, requires_grad=True)
     joined = ops.segment_concat(x, ints(0, 2, 6), y, ints(0, 3, 4))

@@ -113,6 +113,9 @@ struct Grads {
   }
 };
 
+// Zeros that depend on t, so that gradients can be taken of them.
+inline Tensor zeros_of(const Tensor& t) { return at::zeros_like(t).add(t.flatten().narrow(0, 0, 0).sum()); }
+
 // The gradient of a composed operator, on aliases of the arguments, so that those made from one another stay apart.
 inline variable_list composed_gradient(const c10::OperatorHandle& composed, torch::jit::Stack arguments,
                                        const variable_list& grads) {
@@ -129,10 +132,12 @@ inline variable_list composed_gradient(const c10::OperatorHandle& composed, torc
   for (size_t i = 0; i < arguments.size(); ++i)
     if (grads[i].defined() && arguments[i].toTensor().requires_grad())
       results.push_back(arguments[i].toTensor()), given.push_back(grads[i]);
-  if (results.empty()) return found;  // no rows: nothing depends on anything
-  const auto gradients = torch::autograd::grad(results, aliases, given, /*retain_graph=*/true, /*create_graph=*/true,
-                                               /*allow_unused=*/true);
-  for (size_t k = 0; k < wanted.size(); ++k) found[wanted[k]] = gradients[k];
+  variable_list gradients(wanted.size());
+  if (!results.empty())  // without rows nothing depends on anything
+    gradients = torch::autograd::grad(results, aliases, given, /*retain_graph=*/true, /*create_graph=*/true,
+                                      /*allow_unused=*/true);
+  for (size_t k = 0; k < wanted.size(); ++k)
+    found[wanted[k]] = gradients[k].defined() ? gradients[k] : zeros_of(aliases[k]);
   return found;
 }
 

@@ -296,6 +296,13 @@ def window_size(op: str, size) -> None:
         raise ValueError(f"{op}: expected size in [1, 2**20], got {size}")
 
 
+def far_end(op: str, start, size, dilation) -> None:
+    """Of the window: where the gradient's windows begin."""
+    far = start + (size - 1) * dilation
+    if not -(2**40) <= far <= 2**40:
+        raise ValueError(f"{op}: expected start + (size - 1) * dilation in [-2**40, 2**40], got {far}")
+
+
 def runs(op: str, starts: Tensor, row_offsets: Tensor, step: int, there) -> None:
     if not readable(starts):
         return

@@ -29,6 +29,7 @@ def segment_conv(values, weight, bias, row_offsets, start, dilation=1):
     size, out = weight.shape[0] if weight.dim() == 3 else weight.shape[0] // width, weight.shape[-1]
     if size > 2**20:
         raise ValueError(f"{op}: expected a size of at most 2**20, got {size}")
+    check.far_end(op, start, size, dilation)
     if bias is not None and bias.shape != (out,):
         raise ValueError(f"{op}: expected bias of shape [{out}], got {list(bias.shape)}")
     check.offsets(op, row_offsets, values.shape[0])
@@ -41,6 +42,7 @@ def segment_conv_weight(values, grad, row_offsets, size, start, dilation=1):
     op = "segment_conv_weight"
     _check(op, values, row_offsets, start, dilation, grad=grad)
     check.window_size(op, size)
+    check.far_end(op, start, size, dilation)
     if grad.dim() != 2 or grad.shape[0] != values.shape[0]:
         raise ValueError(f"{op}: expected grad of shape [{values.shape[0]}, out], got {list(grad.shape)}")
     check.offsets(op, row_offsets, values.shape[0])

@@ -234,7 +234,9 @@ def gather_runs(values, starts, row_offsets, rows, step=1):
 @composition
 def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
     there = _runs("scatter_runs", values, starts, row_offsets, rows, step)
-    if check.readable(there) and there.unique().numel() < there.numel():
+    if check.readable(there):
+        if there.unique().numel() == there.numel():
+            return values.new_full((rows, *values.shape[1:]), fill).index_copy(0, there, values)
         check.is_number("scatter_runs", values)  # rows that meet are added up
     untaken = torch.ones(rows, dtype=torch.bool, device=values.device).index_fill(0, there, False)
     whole = sum_by(there, values.byte(), rows) > 0 if values.dtype == torch.bool else sum_by(there, values, rows)
@@ -292,6 +294,7 @@ def segment_fold(values, row_offsets, start, dilation=1):
     check.is_number("segment_fold", values)
     if values.dim() < 2:
         raise ValueError(f"segment_fold: expected values of shape (rows, size, ...), got {values.dim()} dimensions")
+    check.window_size("segment_fold", values.shape[1])
     check.offsets("segment_fold", row_offsets, values.shape[0])
     row, inside = _window_rows(row_offsets, values.shape[0], values.shape[1], start, dilation)
     return scatter_rows(values.flatten(0, 1), torch.where(inside, row, -1).flatten(), values.shape[0])

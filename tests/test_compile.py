@@ -466,7 +466,7 @@ def test_operators_of_python_stay_in_the_graph(name, backend):
 def test_comparing_two_structures_is_refused(backend):
     x, y = (tl.from_lengths(torch.zeros(5, 2), [lengths]) for lengths in ([3, 2], [1, 2, 2]))
     torch._dynamo.reset()
-    with pytest.raises(RuntimeError, match="LoD"):
+    with pytest.raises((RuntimeError, ValueError), match="LoD"):  # torch 2.15 shows our own
         torch.compile(lambda x, y: x == y, backend=backend)(x, y)
 
 

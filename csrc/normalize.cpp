@@ -1,6 +1,7 @@
 // Binding of what normalises a segment. Gradients are made of operators that have one.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "normalize.h"
+#include "core/carried.h"
 #include "core/operators.h"
 #include "core/scratch.h"
 
@@ -137,9 +138,6 @@ using NormalizeBackwardOp =
     Operator<"segment_normalize_backward", segment_normalize_backward_meta, segment_normalize_backward>;
 
 // -- gradients
-
-// What half types are worked out in, where a gradient takes several steps.
-Tensor wide(const Tensor& t) { return t.element_size() < 4 ? t.to(at::kFloat) : t; }
 
 // The sum, or mean, of a segment on each of its rows.
 Tensor over_segment(const Tensor& t, const Tensor& offsets, const char* reduce) {

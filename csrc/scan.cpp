@@ -2,7 +2,8 @@
 // scan that runs the other way.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "scan.h"
-#include "core/operators.h"
+#include "core/carried.h"
+#include "core/of_products.h"
 #include "core/scratch.h"
 
 #include <ATen/TensorOperators.h>
@@ -192,24 +193,26 @@ struct CumprodGradient : Gradient<CumprodOp> {
   }
   static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& offsets, bool reverse,
                                 bool exclusive) {
-    const int64_t next = reverse ? -1 : 1;
-    const Tensor dy = exclusive ? shifted(grad[0], offsets, next) : grad[0];
-    const Tensor h = reverse ? ScanOp::call(dy, previous(values, offsets), offsets, false)
-                             : ScanOp::call(dy, values, offsets, true);
-    return {multiplied(h, CumprodOp::call(values, offsets, reverse, true))};
+    const auto factors = [&](const Tensor& x, const Tensor& g) {
+      const Tensor dy = exclusive ? shifted(g, offsets, reverse ? -1 : 1) : g;
+      const Tensor h = reverse ? ScanOp::call(dy, previous(x, offsets), offsets, false)
+                               : ScanOp::call(dy, x, offsets, true);
+      return std::pair(h, CumprodOp::call(x, offsets, reverse, true));
+    };
+    const auto as_it_is = [](const Tensor& product, const Tensor&) { return product; };
+    return {of_products(values, grad[0], offsets, factors, as_it_is)};
   }
 };
-// dx[t] = e^(x[t] - y[t]) h[t] with h[t] = dy[t] + e^(y[t] - y[t + 1]) h[t + 1]: exponents are at most 0. Half types
-// are worked out again in float32, since their results were rounded. Within h a result of -inf stands for the lowest
-// number, from which differences can be taken.
+// dx[t] = e^(x[t] - y[t]) h[t] with h[t] = dy[t] + e^(y[t] - y[t + 1]) h[t + 1]: exponents are at most 0. The results
+// are worked out again, since they were rounded, and what is lost in a factor would be lost at every row. Within h a
+// result of -inf stands for the lowest number, from which differences can be taken.
 struct LogcumsumexpGradient : Gradient<LogcumsumexpOp> {
   static auto save(const Tensor& values, const Tensor& offsets, const Tensor& output) {
-    return std::tuple(values, offsets, output);
+    return std::tuple(values, offsets, values.element_size() == 8 ? output : Tensor());
   }
   static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& offsets, const Tensor& output) {
-    const bool half = values.element_size() < 4;
-    const Tensor x = half ? values.to(at::kFloat) : values, dy = half ? grad[0].to(at::kFloat) : grad[0];
-    const Tensor y = half ? LogcumsumexpOp::call(x, offsets) : output;
+    const Tensor x = carried(values), dy = carried(grad[0]);
+    const Tensor y = output.defined() ? output : LogcumsumexpOp::call(x, offsets);
     const double lowest = x.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()
                                                          : double(std::numeric_limits<float>::lowest());
     const Tensor finite = at::clamp_min(y, lowest);

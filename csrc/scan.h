@@ -36,6 +36,7 @@ struct LogcumsumexpArguments : LoDView {
 #endif
 
 #include "core/blocks.h"
+#include "core/normal.h"
 
 namespace lod::LOD_LEVEL {
 
@@ -391,7 +392,8 @@ struct LogcumsumexpKernel {
   LOD_FN void strip(int64_t s, int64_t c) const {
     using A = acc_t<T>;
     const Range range = rows_of(g.offsets, s, g.rows);
-    A top[W], others[W];
+    A top[W];
+    carried_t<T> others[W];
     for (int64_t r = range.begin; r < range.end; ++r) {
       const int64_t at = r * g.width + c;
       for (int k = 0; k < W; ++k) {
@@ -400,10 +402,10 @@ struct LogcumsumexpKernel {
           top[k] = v, others[k] = A(0);
         } else {
           const A rise = v == top[k] ? A(0) : v - top[k], e = exp_below(rise > A(0) ? -rise : rise);
-          others[k] = rise > A(0) ? (others[k] + A(1)) * e : others[k] + e;
+          others[k] = rise > A(0) ? (others[k] + 1) * e : others[k] + e;
           top[k] = rise > A(0) ? v : top[k];
         }
-        out[at + k] = T(top[k] + log_beyond(others[k]));
+        out[at + k] = T(top[k] + log_beyond(A(others[k])));
       }
     }
   }

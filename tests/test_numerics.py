@@ -21,6 +21,60 @@ def test_half_types_do_not_overflow_on_the_way(kind):
     assert found.tolist() == exact.half().tolist() and found[:1].isfinite().all() == (kind == "std")
 
 
+FAR_APART = {
+    "float16": (torch.float16, [1 / 512, 1, 512, 512]),
+    "float32": (torch.float32, [1e-20, 1, 1e20, 1e20]),
+    "both ways": (torch.float32, [1e-30, 1e-30, 1, 1e30, 1e30]),
+    "subnormal on the way": (torch.float32, [1e-20, 1e-24, 1e20, 3e23, 7.0]),
+    "a zero": (torch.float32, [1e-30, 0, 1e-20, 1e30, 1e30]),
+}
+
+
+@pytest.mark.parametrize("case", FAR_APART)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, offsets: tl.ops.segment_reduce(x, offsets, "prod"),
+        tl.ops.segment_cumprod,
+        lambda x, offsets: tl.ops.segment_cumprod(x, offsets, exclusive=True),
+        lambda x, offsets: tl.ops.segment_cumprod(x, offsets, reverse=True),
+    ],
+    ids=["prod", "cumprod", "exclusive", "reverse"],
+)
+def test_gradients_of_products_do_not_overflow_on_the_way(call, case, device):
+    dtype, numbers = FAR_APART[case]
+    rows = torch.tensor([*numbers, 2.0, 3.0], dtype=dtype, device=device)
+    offsets = torch.tensor([0, len(numbers), len(rows)], device=device)
+    exact, found, graphed = (
+        torch.autograd.grad(call(x, offsets).sum(), x, create_graph=graph)[0]
+        for x, graph in (
+            (rows.double().requires_grad_(), False),
+            (rows.clone().requires_grad_(), False),
+            (rows.clone().requires_grad_(), True),
+        )
+    )
+    for gradient in (found, graphed):
+        torch.testing.assert_close(gradient, exact.to(dtype), rtol=4e-7 if dtype == torch.float32 else 1e-3, atol=0)
+
+
+def test_logcumsumexp_of_many_rows_keeps_its_digits():
+    rows = torch.randn(100_000, 2, generator=torch.Generator().manual_seed(0))
+    results = []
+    for x in (rows.requires_grad_(), rows.detach().double().requires_grad_()):
+        out = tl.sequence_logcumsumexp(tl.from_lengths(x, [[len(x)]])).values()
+        results.append((out, torch.autograd.grad(out.sum(), x)[0]))
+    (out, gradient), (exact_out, exact_gradient) = results
+    torch.testing.assert_close(out.double(), exact_out, rtol=0, atol=2e-6)  # of up to 12
+    torch.testing.assert_close(gradient.double(), exact_gradient, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_keeps_the_sign_of_zero(side, device):
+    x = tl.from_lengths(torch.tensor([-0.0, 1.0, -0.0], device=device), [[1, 2]])
+    signs = [[False, True], [False, True]] if side == "left" else [[True, False], [False, True]]
+    assert x.to_padded(side=side)[0].signbit().tolist() == signs
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(
     "line",

@@ -29,7 +29,7 @@ def outside_of_graphs(function: F) -> F:
     return torch.compiler.disable(function)
 
 
-def admit(cls: type, dims: Any = _FIRST) -> None:
+def admit(cls: Any, dims: Any = _FIRST) -> None:
     """Makes dim 0 of every tensor of the class dynamic, or the dims that a descriptor gives.
 
     Dynamo traces __torch_function__ within a graph. Where torch calls it outside of graphs, Dynamo would compile it by
@@ -75,7 +75,7 @@ _WRAPPED = (
 )
 
 
-def as_calls(cls: type, func: Callable, types, operands) -> Any:
+def as_calls(cls: Any, func: Callable, types, operands) -> Any:
     """What an operator of Python gives, by way of the calls that it is; None for all other functions."""
     for wrapped, calls in _WRAPPED:
         if func is wrapped:

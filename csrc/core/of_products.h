@@ -3,9 +3,11 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/where.h>
 
 #include <atomic>
+#include <limits>
 
 #include "core/carried.h"
 #include "core/operators.h"
@@ -26,18 +28,22 @@ Tensor of_products(const Tensor& values, const Tensor& grad, const Tensor& offse
   if (values.scalar_type() != at::kFloat || !values.is_cpu() || !is_in_memory(values) || !is_in_memory(grad) ||
       at::GradMode::is_enabled() || c10::impl::TorchDispatchModeTLS::any_modes_set())
     return in_doubles();
-  const auto [a, b] = factors(values, grad);
-  const Tensor odd = at::empty_like(a, at::kByte);
-  std::atomic<bool> any = false;
+  auto [a, b] = factors(values, grad);
+  auto* to = a.template mutable_data_ptr<float>();
+  const auto* by = b.template const_data_ptr<float>();
+  std::atomic<bool> normal = true;
   at::parallel_for(0, a.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
-    if (LOD_PICK(multiply_marking)(a.template mutable_data_ptr<float>() + begin,
-                                  b.template const_data_ptr<float>() + begin, end - begin,
-                                  odd.mutable_data_ptr<uint8_t>() + begin))
-      any = true;
+    if (!LOD_PICK(multiply_normal)(to + begin, by + begin, end - begin)) normal = false;
   });
   const Tensor found = finish(a, grad);
-  if (!any) return found;
-  const Tensor segments = SegmentReduceOp::call(odd, offsets, "max", 0.0);
+  if (normal) return found;
+  std::tie(a, b) = factors(values, grad);
+  const auto odd = [](const Tensor& t) {
+    const Tensor size = t.abs(), large = size.ge(std::numeric_limits<float>::min());
+    return large.logical_and(size.le(std::numeric_limits<float>::max())).logical_not();
+  };
+  const Tensor any = odd(a).logical_or(odd(b)).logical_or(odd(a * b)).to(at::kByte);
+  const Tensor segments = SegmentReduceOp::call(any, offsets, "max", 0.0);
   const Tensor rows = SegmentBroadcastOp::call(segments, offsets, values.sym_size(0), "sum");
   return at::where(rows.to(at::kBool), in_doubles(), found);
 }

@@ -115,10 +115,10 @@ def _three(gate, cell, candidate):
 
 def _over_rows(cell: Callable, x: LoDTensor, init, k: int, reverse: bool) -> list[LoDTensor]:
     """The outputs of a cell along all rows under each sequence of level k, of which `scan` takes the elements."""
-    lod = x.lod
-    while lod.depth > k + 1:
-        lod = lod.drop_level(lod.depth - 1)
-    outputs, _ = scan(cell, x if lod is x.lod else LoDTensor(x.values(), lod), init, reverse=reverse)
+    rows = x
+    while rows.lod_level > k + 1:
+        rows = rows.drop_level(-1)
+    outputs, _ = scan(cell, rows, init, reverse=reverse)
     return [x.with_values(t.values()) for t in outputs]
 
 

@@ -57,8 +57,8 @@ _PYTHONS = [f"__i{name}__" for name in "add and floordiv lshift mod mul or pow r
 IN_PLACE = {getattr(space, n): True for space in _TORCHS for n in dir(space) if n[-1] == "_" and n.strip("_") == n[:-1]}
 IN_PLACE |= {getattr(space, name): True for space in (Tensor, operator) for name in _PYTHONS}
 
-#: Operators of Python, and the calls that they are. In a graph what torch wraps gives NotImplemented, and looking for it
-#: in a dict makes a guard that fails; and == is one of these, which no function within its rule passes again.
+#: Operators of Python, and the calls that they are. In a graph the wrappers of torch give NotImplemented, and looking for
+#: one of them in a dict makes a guard that fails. The rule of == calls torch.eq, which in a graph would not be asked.
 _WRAPPED = (
     (Tensor.__eq__, lambda call, x, y: call(torch.eq, x, y) if isinstance(y, Tensor) else None),
     (Tensor.__rsub__, lambda call, x, y: call(torch.rsub, x, y)),

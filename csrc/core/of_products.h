@@ -16,7 +16,7 @@ namespace lod {
 
 // finish(a b, g) of the pair (a, b) = factors(x, g). A product that fits may have a factor that overflows, vanishes or
 // loses digits in float32: where one does, its whole segment is carried in float64, and no other, so that a segment's
-// gradient does not depend on the others. Where numbers cannot be looked at all are.
+// gradient does not depend on the others. Where numbers cannot be looked at, all of them are carried so.
 template <class Factors, class Finish>
 Tensor of_products(const Tensor& values, const Tensor& grad, const Tensor& offsets, const Factors& factors,
                    const Finish& finish) {

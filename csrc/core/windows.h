@@ -14,7 +14,7 @@ inline void check_reach(const char* op, const c10::SymInt& start, int64_t dilati
   TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(start.sym_ge(-kReach)) && TORCH_GUARD_OR_TRUE(start.sym_le(kReach)), op,
                     ": expected start in [-2**40, 2**40], got ", start);
 }
-// The window at the other end of which the gradient's windows begin.
+// Where a window ends: there, looked at from the other side, the gradient's windows begin.
 inline void check_far_end(const char* op, const c10::SymInt& start, const c10::SymInt& size, int64_t dilation) {
   const c10::SymInt far = start + (size - 1) * dilation;
   TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(far.sym_ge(-kReach)) && TORCH_GUARD_OR_TRUE(far.sym_le(kReach)), op,

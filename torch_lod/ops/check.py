@@ -297,7 +297,7 @@ def window_size(op: str, size) -> None:
 
 
 def far_end(op: str, start, size, dilation) -> None:
-    """Of the window: where the gradient's windows begin."""
+    """Where a window ends: there, looked at from the other side, the gradient's windows begin."""
     far = start + (size - 1) * dilation
     if not -(2**40) <= far <= 2**40:
         raise ValueError(f"{op}: expected start + (size - 1) * dilation in [-2**40, 2**40], got {far}")

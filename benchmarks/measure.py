@@ -296,32 +296,33 @@ def as_json(results: list[Result]) -> list[dict]:
 
 
 def goals_as_json(results: list[Result]) -> list[dict]:
-    """A row per goal and contestant of ours; `met` is None where it cannot be told."""
+    """A row per goal and contestant of ours."""
     rows = []
     for r in results:
         for goal, reached, at_floor in r.goals:
-            met = None if reached is None else goal.meets(reached)
+            verdict = "unknown" if reached is None else "met" if goal.meets(reached) else "missed"
+            if verdict == "missed" and at_floor is not None and not goal.meets(at_floor):
+                verdict = "beyond the floor"
             row = {"group": r.group, "case": r.case, "contestant": r.contestant, "goal": str(goal), "limit": goal.limit}
-            row |= {"reached": reached, "shown": goal.shown(reached), "met": met}
+            row |= {"reached": reached, "shown": goal.shown(reached), "verdict": verdict}
             rows.append(row | {"at_floor": at_floor, "shown_at_floor": goal.shown(at_floor)})
     return rows
 
 
 def goal_rows(goals: list[dict]) -> list[str]:
     """One line per case and goal, with what each of ours reached, and how many goals were met."""
-    words = {True: "met", False: "missed", None: "unknown"}
     together: dict[tuple, list[dict]] = {}
     for row in goals:
         together.setdefault((row["group"], row["case"], row["goal"]), []).append(row)
     cells = [("case", "goal", "at the floor", "reached", "", "by")]
     for (_, case, goal), rows in together.items():
         reached, by = (" / ".join(row[key] for row in rows) for key in ("shown", "contestant"))
-        verdicts = " / ".join(words[row["met"]] for row in rows)
-        cells.append((case, goal, rows[0]["shown_at_floor"], reached, verdicts, by))
+        cells.append((case, goal, rows[0]["shown_at_floor"], reached, " / ".join(row["verdict"] for row in rows), by))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in cells]
     lines.insert(1, f"|{'|'.join('-' * (width + 2) for width in widths)}|")
-    count = ", ".join(f"{sum(row['met'] is verdict for row in goals)} {word}" for verdict, word in words.items())
+    verdicts = [row["verdict"] for row in goals]
+    count = ", ".join(f"{verdicts.count(v)} {v}" for v in ("met", "missed", "beyond the floor", "unknown"))
     return ["\n### goals\n", *lines, f"\n{len(goals)} goals: {count}"]
 
 

@@ -57,13 +57,16 @@ struct ReduceKernel {
   T pad;
   Share share;  // of a sum
 #if LOD_LANES >= 8
-  // Rows of this width are read once, from end to end, where there are registers for it.
-  static constexpr int kWide = LOD_LANES < 16 || !std::is_same_v<T, float> ? 64 : R::kOrders ? 128 : 256;
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
-    if constexpr (std::is_same_v<T, float>)
-      return narrow(exec, g.width, g.rows, [&](const auto& rows) {
+    if constexpr (std::is_same_v<T, float>) {
+      const auto few = [&](const auto& rows) {
         rows.template reduce_all<R>(values, g.offsets, first, last, share, pad, out);
-      });
+      };
+      if (narrow(exec, g.width, g.rows, few)) return true;
+      if (g.width < LOD_LANES) return false;
+      Wide<R>{g, values, out, share, pad}.reduce_all(exec, first, last);
+      return true;
+    }
     return false;
   }
 #endif
@@ -81,18 +84,8 @@ struct ReduceKernel {
         from += g.width;
         for (int k = 0; k < W; ++k) best[k] = R::fast(best[k], Part(from[k]));
         for (int k = 0; k < W; ++k) nan[k] = nan_of(nan[k], Part(from[k]));
-        if constexpr (W >= 64) fetch_ahead<W>(from, g.width);
       }
       for (int k = 0; k < W; ++k) part[k] = nan_of(best[k], nan[k]);
-    } else if constexpr (W >= 64) {
-      Part total[W];
-      for (int k = 0; k < W; ++k) total[k] = R::template none<Part>();
-      const T *from = values + rows.begin * g.width + c, *const end = from + rows.length() * g.width;
-      do {
-        each_channel<W>([&](int k) LOD_INLINE { total[k] = R::join(total[k], Part(from[k])); });
-        fetch_ahead<W>(from, g.width);
-      } while ((from += g.width) < end);
-      for (int k = 0; k < W; ++k) part[k] = total[k];
     } else {
       join_rows<W, R>(g, rows, c, [&](int64_t i, int) LOD_INLINE { return Part(values[i]); }, part);
     }
@@ -124,10 +117,15 @@ struct ExtremeKernel {
   T pad;
 #if LOD_LANES >= 8
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
-    if constexpr (std::is_same_v<T, float>)
-      return narrow(exec, g.width, g.rows, [&](const auto& rows) {
+    if constexpr (std::is_same_v<T, float>) {
+      const auto few = [&](const auto& rows) {
         rows.extreme_all(values, g.offsets, first, last, std::is_same_v<R, Max> ? 0 : INT32_MIN, pad, out, index);
-      });
+      };
+      if (narrow(exec, g.width, g.rows, few)) return true;
+      if (exec || g.width < LOD_LANES || g.rows > INT32_MAX) return false;
+      WideExtreme<R>{g, values, out, index, pad}.extreme_all(first, last);
+      return true;
+    }
     return false;
   }
 #endif
@@ -182,6 +180,7 @@ struct ExtremeKernel {
 template <class T>
 struct EndKernel {
   static constexpr int64_t kAhead = 16;  // segments
+  static constexpr int64_t kPage = 4096;
   EndArguments g;
   T fill;
   T* to() const { return static_cast<T*>(g.out); }

@@ -384,12 +384,13 @@ class Memory {
   T* const at_;
 };
 
+constexpr Exec kAlone{[](int64_t n, int64_t, const void* kernel, Exec::Body body) { body(kernel, 0, n); }};
+
 // part(b) of blocks 0 to n - 1, n > 0, joined in order by op; by several threads where there is an exec.
 template <auto op, class F>
 auto joined(const Exec* exec, int64_t n, int64_t cost, const F& part) {
-  constexpr Exec alone{[](int64_t all, int64_t, const void* f, Exec::Body body) { body(f, 0, all); }};
   const Memory<decltype(part(0))> parts(n);
-  each(exec ? *exec : alone, n, cost, [&](int64_t b) LOD_INLINE { parts.data()[b] = part(b); });
+  each(exec ? *exec : kAlone, n, cost, [&](int64_t b) LOD_INLINE { parts.data()[b] = part(b); });
   auto total = parts.data()[0];
   for (int64_t b = 1; b < n; ++b) total = op(total, parts.data()[b]);
   return total;
@@ -490,22 +491,6 @@ LOD_FN void each_channel(const F& f, int first = 0) {
   } else {
     for (int k = 0; k < W; ++k) f(first + k);
   }
-}
-
-// Asks for the W numbers that are kAhead bytes of whole rows behind `row`, which may be none of ours, where another
-// page begins in between: within a page a processor looks ahead by itself, and some are slowed down by being told.
-constexpr int64_t kAhead = 2048, kPage = 4096;
-template <int W, class T>
-LOD_FN void fetch_ahead(const T* row, int64_t width) {
-#ifndef __CUDACC__
-  constexpr int line = 64, lines = W * int(sizeof(T)) / line;
-  const int64_t step = width * int64_t(sizeof(T));
-  const auto here = reinterpret_cast<uintptr_t>(row), at = here + uintptr_t((kAhead / step + 1) * step);
-  if (here / kPage == at / kPage) return;
-  for (int i = 0; i < lines; i += 8)
-    for (int j = i; j < i + 8; ++j)
-      if (j < lines) __builtin_prefetch(reinterpret_cast<const void*>(at + j * line));
-#endif
 }
 
 // part[k]: f(i, k) joined by J, i the element of channel c + k in each of some rows. Strips of one channel take U rows

@@ -13,6 +13,7 @@ namespace lod::LOD_LEVEL {
 
 typedef float Floats __attribute__((vector_size(4 * LOD_LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LOD_LANES)));
+#define LOD_UNROLLED _Pragma("GCC unroll 16")
 using LaneIndices = std::make_integer_sequence<int, LOD_LANES>;
 
 LOD_FN Floats all_lanes(float x) { return Floats{} + x; }
@@ -36,6 +37,7 @@ LOD_FN Floats keep_nan(Floats v, Floats b) {  // b where it is NaN, else v
 }
 LOD_FN Floats larger(Floats a, Floats b) { return Floats(_mm512_maskz_max_ps(0xffff, __m512(b), __m512(a))); }
 LOD_FN Floats smaller(Floats a, Floats b) { return Floats(_mm512_maskz_min_ps(0xffff, __m512(b), __m512(a))); }
+LOD_FN bool any_nan(Floats v) { return _mm512_cmp_ps_mask(__m512(v), __m512(v), _CMP_UNORD_Q); }
 #else
 using Mask = Ints;
 LOD_FN Mask lanes_of(int64_t n, int64_t skip = 0) { return Ints{0, 1, 2, 3, 4, 5, 6, 7} < int32_t(n - skip); }
@@ -49,6 +51,7 @@ LOD_FN void store(float* p, Mask mask, Floats v) {  // under a mask it is microc
 LOD_FN Floats keep_nan(Floats v, Floats b) { return b != b ? b : v; }
 LOD_FN Floats larger(Floats a, Floats b) { return Floats(_mm256_max_ps(__m256(b), __m256(a))); }
 LOD_FN Floats smaller(Floats a, Floats b) { return Floats(_mm256_min_ps(__m256(b), __m256(a))); }
+LOD_FN bool any_nan(Floats v) { return _mm256_movemask_ps(__m256(v != v)); }
 #endif
 
 // R::join for vectors. Here, since vector code outside of a level's namespace is compiled for the baseline.
@@ -384,6 +387,117 @@ struct Narrow {
     };
     each_step(last, [&](int64_t i) LOD_INLINE { put(i, full); });
     put(last, mask);
+  }
+};
+
+// Rows of a register and more: as many registers of each row as there is room for, from the first row to the last.
+template <class R>
+struct Wide {
+  static constexpr int kMost = LOD_LANES == 16 ? 16 : 8;
+  LoDView g;
+  const float* values;
+  float* out;
+  Share share;
+  float pad;
+
+  // N registers of each of n rows, joined and divided; where it is one, the lanes under the mask.
+  template <int N>
+  LOD_FN void strip(const float* from, int64_t n, Mask mask, float over, float* to) const {
+    Floats total[N];
+    LOD_UNROLLED for (int i = 0; i < N; ++i) total[i] = all_lanes(R::template none<float>());
+    const Floats none = total[0];
+    for (; n > 0; --n, from += g.width)
+      LOD_UNROLLED for (int i = 0; i < N; ++i)
+        total[i] = join<R>(total[i], N == 1 ? load(from, mask, none) : unaligned<Floats>(from + i * LOD_LANES));
+    if (over != 1)
+      LOD_UNROLLED for (int i = 0; i < N; ++i) total[i] /= over;
+    if constexpr (N == 1) store(to, mask, total[0]);
+    else LOD_UNROLLED for (int i = 0; i < N; ++i) std::memcpy(to + i * LOD_LANES, &total[i], sizeof(Floats));
+  }
+  template <int N = kMost>
+  LOD_FN void strips(const float* from, int64_t n, float over, float* to, int64_t c = 0) const {
+    for (; c + N * LOD_LANES <= g.width; c += N * LOD_LANES) strip<N>(from + c, n, lanes_of(LOD_LANES), over, to + c);
+    if constexpr (N > 1) strips<N / 2>(from, n, over, to, c);
+    else if (c < g.width) strip<1>(from + c, n, lanes_of(g.width - c), over, to + c);
+  }
+  __attribute__((noinline)) void long_segment(const Exec* exec, const float* from, int64_t n, float over,
+                                              float* to) const {
+    const int64_t blocks = (n + kBlock - 1) / kBlock;
+    const Memory<float> parts(blocks * g.width);
+    each(exec ? *exec : kAlone, blocks, kBlock * g.width, [&](int64_t b) LOD_INLINE {
+      const int64_t left = n - b * kBlock;
+      strips(from + b * kBlock * g.width, left < kBlock ? left : kBlock, 1, parts.data() + b * g.width);
+    });
+    strips(parts.data(), blocks, over, to);
+  }
+  LOD_APART void reduce_all(const Exec* exec, int64_t first, int64_t last) const {
+    for (; first < last; ++first) {
+      const Sequence s = g[first];
+      const int64_t n = s.length();
+      const float* from = values + s.begin * g.width;
+      float* to = out + first * g.width;
+      const float over = divisor<float>(share, n);
+      if (n == 0) std::fill(to, to + g.width, pad);
+      else if (n <= kBlock) strips(from, n, over, to);
+      else long_segment(exec, from, n, over, to);
+    }
+  }
+};
+
+// The same for the first row that attains the maximum (minimum), and its number.
+template <class R>
+struct WideExtreme {
+  static constexpr int kMost = LOD_LANES == 16 ? 8 : 4;
+  LoDView g;
+  const float* values;
+  float* out;
+  int64_t* index;
+  float pad;
+
+  template <int N, bool kExact = false>
+  LOD_FN void strip(const Sequence& s, int64_t c, Mask mask) const {
+    const float* from = values + s.begin * g.width + c;
+    const auto row = [&](int i) LOD_INLINE {
+      return N == 1 ? load(from, mask, Floats{}) : unaligned<Floats>(from + i * LOD_LANES);
+    };
+    Floats best[N], sum[N];  // a sum is NaN where a number is
+    Ints where[N];
+    LOD_UNROLLED for (int i = 0; i < N; ++i) sum[i] = best[i] = row(i), where[i] = Ints{};
+    for (int32_t r = 1, n = int32_t(s.length()); r < n; ++r) {
+      from += g.width;
+      LOD_UNROLLED for (int i = 0; i < N; ++i) {
+        const Floats v = row(i);
+        Ints take = std::is_same_v<R, Max> ? v > best[i] : v < best[i];
+        if constexpr (kExact) take |= (v != v) & (best[i] == best[i]);
+        else sum[i] += v;
+        best[i] = take ? v : best[i];
+        where[i] = take ? Ints{} + r : where[i];
+      }
+    }
+    if constexpr (!kExact) {
+      LOD_UNROLLED for (int i = 1; i < N; ++i) sum[0] += sum[i];
+      if (__builtin_expect(any_nan(sum[0]), 0)) return strip<N, true>(s, c, mask);
+    }
+    const int64_t to = s.index * g.width + c, left = g.width - c, lanes = N > 1 || left > LOD_LANES ? LOD_LANES : left;
+    LOD_UNROLLED for (int i = 0; i < N; ++i) {
+      store(out + to + i * LOD_LANES, mask, best[i]);
+      int32_t rows[LOD_LANES];
+      std::memcpy(rows, &where[i], sizeof rows);
+      for (int64_t l = 0; l < lanes; ++l) index[to + i * LOD_LANES + l] = s.begin + rows[l];
+    }
+  }
+  template <int N = kMost>
+  LOD_FN void strips(const Sequence& s, int64_t c = 0) const {
+    for (; c + N * LOD_LANES <= g.width; c += N * LOD_LANES) strip<N>(s, c, lanes_of(LOD_LANES));
+    if constexpr (N > 1) strips<N / 2>(s, c);
+    else if (c < g.width) strip<1>(s, c, lanes_of(g.width - c));
+  }
+  LOD_APART void extreme_all(int64_t first, int64_t last) const {
+    for (; first < last; ++first) {
+      const Sequence s = g[first];
+      if (s.length()) strips(s);
+      else std::fill_n(out + first * g.width, g.width, pad), std::fill_n(index + first * g.width, g.width, -1);
+    }
   }
 };
 

@@ -285,8 +285,6 @@ template <class F>
 LOD_FN void strips(const F& f, int64_t i, int64_t width) {
   int64_t c = 0;
   if (width >= 4) {
-    if constexpr (constexpr int wide = wide_strips<F>(); wide > 64)
-      for (; c + wide <= width; c += wide) f.template strip<wide>(i, c);
     if constexpr (wide_strips<F>() >= 64)
       for (; c + 64 <= width; c += 64) f.template strip<64>(i, c);
     for (; c + 16 <= width; c += 16) f.template strip<16>(i, c);

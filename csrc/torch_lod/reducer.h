@@ -17,9 +17,14 @@ LOD_FN Share share_by(Reduce reduce) {
   return reduce == Reduce::mean ? Share::length : reduce == Reduce::sqrt ? Share::root : Share::all;
 }
 template <class A>
+LOD_FN A divisor(Share share, int64_t length) {
+  if (share == Share::all) return 1;
+  return share == Share::root ? A(::sqrt(double(length))) : A(length);
+}
+template <class A>
 LOD_FN A share_of(Share share, A total, int64_t length) {
   if (share == Share::all) return total;
-  return total / (share == Share::root ? A(::sqrt(double(length))) : A(length));
+  return total / divisor<A>(share, length);
 }
 
 struct Sum {

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "scan.h"
 #include "core/carried.h"
-#include "core/of_products.h"
+#include "core/operators.h"
 #include "core/scratch.h"
 
 #include <ATen/TensorOperators.h>
@@ -12,7 +12,6 @@
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ne.h>
-#include <ATen/ops/where.h>
 
 namespace lod {
 LOD_ON_CUDA(segment_scan)
@@ -20,6 +19,7 @@ LOD_ON_CUDA(segment_cumulative)
 LOD_ON_CUDA(segment_cumulative_backward)
 LOD_ON_CUDA(segment_logcumsumexp)
 LOD_ON_CUDA(segment_cumprod)
+LOD_ON_CUDA(segment_cumprod_backward)
 namespace {
 
 void check_rows(const char* op, const Tensor& values, const Tensor& offsets) {
@@ -184,23 +184,13 @@ struct CumulativeBackwardGradient : Gradient<CumulativeBackwardOp> {
     return {ScanOp::call(grad[0].masked_fill(older, 0), older.to(grad[0].scalar_type()), offsets, false)};
   }
 };
-// A row is a factor of the products from its own on (exclusive: from the next on):
-//   dx[t] = x[first] ... x[t - 1] h[t]   with h[t] = dy[t] + x[t + 1] h[t + 1]   (exclusive: dy[t + 1] for dy[t])
-// No division: it is exact where rows are 0.
 struct CumprodGradient : Gradient<CumprodOp> {
   static auto save(const Tensor& values, const Tensor& offsets, bool reverse, bool exclusive) {
     return std::tuple(values, offsets, reverse, exclusive);
   }
   static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& offsets, bool reverse,
                                 bool exclusive) {
-    const auto factors = [&](const Tensor& x, const Tensor& g) {
-      const Tensor dy = exclusive ? shifted(g, offsets, reverse ? -1 : 1) : g;
-      const Tensor h = reverse ? ScanOp::call(dy, previous(x, offsets), offsets, false)
-                               : ScanOp::call(dy, x, offsets, true);
-      return std::pair(h, CumprodOp::call(x, offsets, reverse, true));
-    };
-    const auto as_it_is = [](const Tensor& product, const Tensor&) { return product; };
-    return {of_products(values, grad[0], offsets, factors, as_it_is)};
+    return {cumprod_gradient(grad[0], values, offsets, reverse, exclusive)};
   }
 };
 // dx[t] = e^(x[t] - y[t]) h[t] with h[t] = dy[t] + e^(y[t] - y[t + 1]) h[t + 1]: exponents are at most 0. The results
@@ -221,7 +211,55 @@ struct LogcumsumexpGradient : Gradient<LogcumsumexpOp> {
   }
 };
 
+// Whether a kernel may read its memory, which holds what the tensor says.
+bool is_plain(const Tensor& t) {
+  return is_in_memory(t) && passes(t) && !t._is_zerotensor() && !t.is_neg() && !t.is_conj();
+}
+// Where nobody asks for their own gradients, a kernel works these out; else operators that have one.
+bool asks_for_operators(const Tensor& grad, const Tensor& values, const Tensor& offsets) {
+  return at::GradMode::is_enabled() || !is_plain(grad) || !is_plain(values) || !is_plain(offsets) ||
+         c10::impl::TorchDispatchModeTLS::any_modes_set();
+}
+Tensor products_backward(const char* op, const Tensor& grad, const Tensor& values, const Tensor& offsets, bool last,
+                         bool reverse, bool exclusive) {
+  const HeldView x = make_view(op, values, offsets);
+  const Tensor dy = readable(grad);
+  Tensor out = new_rows(x.values, x.rows);
+  if (out.numel() == 0) return out;
+  Tensor before = at::empty(out.sizes(), out.options().dtype(out.element_size() < 4 ? at::kFloat : at::kDouble));
+  LOD_RUN(out, segment_cumprod_backward, floating_type(op, out), last,
+          CumprodBackwardArguments{x, x.values.const_data_ptr(), dy.const_data_ptr(), before.mutable_data_ptr(),
+                                   out.mutable_data_ptr(), reverse, exclusive});
+  return out;
+}
+void check_products(const char* op, const Tensor& grad, const Tensor& values, const Tensor& offsets, bool last) {
+  check_segments(op, values, offsets);
+  check_floating(op, "values", values);
+  check_rows_like(op, "grad", grad, values, last ? offsets.sym_size(0) - 1 : values.sym_size(0));
+  if (is_in_memory(grad) && !grad._is_zerotensor() && !passes(grad)) refuse(op, "grad", grad);
+}
+
 }  // namespace
+
+Tensor cumprod_gradient(const Tensor& grad, const Tensor& values, const Tensor& offsets, bool reverse, bool exclusive) {
+  const char* op = "segment_cumprod_backward";
+  check_products(op, grad, values, offsets, false);
+  if (!asks_for_operators(grad, values, offsets))
+    return products_backward(op, grad, values, offsets, false, reverse, exclusive);
+  const Tensor x = carried(values), g = carried(grad), dy = exclusive ? shifted(g, offsets, reverse ? -1 : 1) : g;
+  const Tensor h = reverse ? ScanOp::call(dy, previous(x, offsets), offsets, false)
+                           : ScanOp::call(dy, x, offsets, true);
+  return multiplied(h, CumprodOp::call(x, offsets, reverse, true)).to(values.scalar_type());
+}
+Tensor prod_gradient(const Tensor& grad, const Tensor& values, const Tensor& offsets) {
+  const char* op = "segment_prod_backward";
+  check_products(op, grad, values, offsets, true);
+  if (!asks_for_operators(grad, values, offsets))
+    return products_backward(op, grad, values, offsets, true, false, false);
+  const Tensor x = carried(values), g = SegmentBroadcastOp::call(carried(grad), offsets, values.sym_size(0), "sum");
+  const auto products = [&](bool reverse) { return CumprodOp::call(x, offsets, reverse, true); };
+  return multiplied(multiplied(products(false), products(true)), g).to(values.scalar_type());
+}
 
 LOD_OPERATORS(ScanGradient, CumulativeGradient, CumulativeBackwardGradient, CumprodGradient, LogcumsumexpGradient)
 

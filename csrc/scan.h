@@ -27,6 +27,13 @@ struct CumprodArguments : LoDView {
   void* out;
   bool reverse, exclusive;
 };
+struct CumprodBackwardArguments : LoDView {
+  const void* values;
+  const void* grad;  // a row of them a row, or a segment where it is of the last product
+  void* before;  // room for a carried_t of every number
+  void* out;
+  bool reverse, exclusive;
+};
 struct LogcumsumexpArguments : LoDView {
   const void* values;
   void* out;
@@ -36,7 +43,6 @@ struct LogcumsumexpArguments : LoDView {
 #endif
 
 #include "core/blocks.h"
-#include "core/normal.h"
 
 namespace lod::LOD_LEVEL {
 
@@ -342,11 +348,11 @@ struct CumulativeBackwardKernel {
 };
 
 // y[r] = the product of the rows so far, or, exclusive, of those before r.
-template <class T>
+template <class T, class Out = T>
 struct CumprodKernel {
   CumprodArguments g;
   const T* values;
-  T* out;
+  Out* out;
   bool run(int64_t first, int64_t last) const {
     using A = carried_t<T>;
     if (g.width != 1) return false;
@@ -358,7 +364,7 @@ struct CumprodKernel {
     auto* to = out;
     const auto multiply = [=](A& product, int64_t at) LOD_INLINE {
       const A next = product * A(from[at]);
-      to[at] = T(acc_t<T>(kExclusive ? product : next));
+      to[at] = Out(acc_t<Out>(kExclusive ? product : next));
       product = next;
     };
     return each_carried(g.offsets, first, last, g.reverse, A(1), multiply, INT64_MAX, [](int64_t) {});
@@ -374,10 +380,78 @@ struct CumprodKernel {
     for (int64_t n = range.length(); n > 0; --n, at += step) {
       for (int k = 0; k < W; ++k) {
         const A next = product[k] * A(values[at + k]);
-        out[at + k] = T(acc_t<T>(g.exclusive ? product[k] : next));
+        out[at + k] = Out(acc_t<Out>(g.exclusive ? product[k] : next));
         product[k] = next;
       }
     }
+  }
+};
+
+// Gradients of products, dx[r] = x[0] ... x[r - 1] h[r]. Of the products so far h[r] = dy[r] + x[r + 1] h[r + 1], or,
+// exclusive, dy[r + 1] + x[r + 1] h[r + 1]; a row of 0 cuts, as in ScanKernel. kLast: of the last product, of which
+// there is one a segment, h[r] = x[r + 1] ... x[n - 1] dy. No division: they are exact where rows are 0. A product that
+// fits may have a factor that float32 has no room for, so both are carried in more.
+template <class T, bool kLast>
+struct CumprodBackwardKernel {
+  using A = carried_t<T>;
+  static constexpr int64_t kAtOnce = 4096;  // rows: what is in front of them is still in a cache
+  CumprodBackwardArguments g;
+  const T* values;
+  const T* grad;
+  A* before;
+  T* out;
+  LOD_FN CumprodKernel<T, A> products() const { return {{g, values, before, g.reverse, true}, values, before}; }
+  // h of a row from what its neighbour passed on, and what it passes on itself.
+  static LOD_FN A step(A x, A dy, bool exclusive, A& passed) {
+    const A h = exclusive ? passed : dy + passed;
+    const bool cut = x == A(0) && h - h != A(0);  // that is, infinite or NaN
+    const A on = cut ? A(0) : x * h;
+    passed = exclusive ? dy + on : on;
+    return h;
+  }
+  bool run(int64_t first, int64_t last) const {
+    if (g.width != 1) return false;
+    for (int64_t end = first; first < last; first = end) {
+      while (end < last && g.offsets[end + 1] - g.offsets[first] <= kAtOnce) ++end;
+      if (end == first) ++end;
+      products().run(first, end);
+      back(first, end);
+    }
+    return true;
+  }
+  void back(int64_t first, int64_t last) const {
+    const auto *x = values, *dy = grad;
+    A* left = before;
+    T* to = out;
+    const bool exclusive = g.exclusive;
+    const auto alone = [](int64_t) {};
+    if constexpr (kLast) {
+      const auto both = [=](A& right, int64_t at) LOD_INLINE { left[at] *= right, right *= A(x[at]); };
+      each_carried(g.offsets, first, last, true, A(1), both, INT64_MAX, alone);
+      for (int64_t s = first; s < last; ++s)
+        for (int64_t r = g.offsets[s]; r < g.offsets[s + 1]; ++r) to[r] = T(acc_t<T>(left[r] * A(dy[s])));
+    } else {
+      const auto go = [=](A& passed, int64_t at) LOD_INLINE {
+        to[at] = T(acc_t<T>(left[at] * step(A(x[at]), A(dy[at]), exclusive, passed)));
+      };
+      each_carried(g.offsets, first, last, !g.reverse, A(0), go, INT64_MAX, alone);
+    }
+  }
+  template <int W>
+  LOD_FN void strip(int64_t s, int64_t c) const {
+    products().template strip<W>(s, c);
+    const Range range = rows_of(g.offsets, s, g.rows);
+    const int64_t stride = g.reverse ? g.width : -g.width;
+    int64_t at = (g.reverse ? range.begin : range.end - 1) * g.width + c;
+    A passed[W];
+    for (int k = 0; k < W; ++k) passed[k] = kLast ? A(grad[s * g.width + c + k]) : A(0);
+    for (int64_t n = range.length(); n > 0; --n, at += stride)
+      for (int k = 0; k < W; ++k) {
+        A h = passed[k];
+        if constexpr (kLast) passed[k] *= A(values[at + k]);
+        else h = step(A(values[at + k]), A(grad[at + k]), g.exclusive, passed[k]);
+        out[at + k] = T(acc_t<T>(before[at + k] * h));
+      }
   }
 };
 
@@ -447,6 +521,17 @@ LOD_ENTRY void segment_cumprod(const Exec& exec, DType dtype, const CumprodArgum
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     each_segment(exec, a, CumprodKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+  });
+}
+
+LOD_ENTRY void segment_cumprod_backward(const Exec& exec, DType dtype, bool last, const CumprodBackwardArguments& a) {
+  visit_floating(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto *values = static_cast<const T*>(a.values), *grad = static_cast<const T*>(a.grad);
+    auto* before = static_cast<carried_t<T>*>(a.before);
+    auto* out = static_cast<T*>(a.out);
+    if (last) each_segment(exec, a, CumprodBackwardKernel<T, true>{a, values, grad, before, out});
+    else each_segment(exec, a, CumprodBackwardKernel<T, false>{a, values, grad, before, out});
   });
 }
 

@@ -2,7 +2,7 @@
 // segment_pick and segment_place: every gradient is made of operators that have one.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "segment.h"
-#include "core/of_products.h"
+#include "core/operators.h"
 #include "core/scratch.h"
 
 namespace lod {
@@ -235,15 +235,7 @@ struct ReduceGradient : Gradient<ReduceOp> {
   }
   static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& offsets, const c10::SymInt& rows,
                                 const std::string& name) {
-    if (name == "prod") {  // times all other rows
-      const auto either_side = [&](const Tensor& x, const Tensor&) {
-        const auto on_one = [&](bool behind) { return SegmentCumprodOp::call(x, offsets, behind, true); };
-        return std::pair(on_one(false), on_one(true));
-      };
-      return {of_products(values, grad[0], offsets, either_side, [&](const Tensor& others, const Tensor& g) {
-        return multiplied(BroadcastOp::call(g, offsets, rows, "sum"), others);
-      })};
-    }
+    if (name == "prod") return {prod_gradient(grad[0], values, offsets)};
     return {on_parts(grad[0], [&](const Tensor& g) { return BroadcastOp::call(g, offsets, rows, name); })};
   }
 };

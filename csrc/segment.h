@@ -39,7 +39,6 @@ struct PickArguments : BlockView {  // between out[s, c] and values[index[s, c],
 
 #include "core/blocks.h"
 #include "core/copies.h"
-#include "core/normal.h"
 #if LOD_LANES >= 8
 #include "core/lanes.h"
 #endif

@@ -57,6 +57,36 @@ def test_gradients_of_products_do_not_overflow_on_the_way(call, case, device):
         torch.testing.assert_close(gradient, exact.to(dtype), rtol=4e-7 if dtype == torch.float32 else 1e-3, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [1, 5, 70])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_gradients_of_products_with_and_without_their_own(exclusive, reverse, width, dtype, device):
+    offsets = torch.tensor([0, 0, 1, 150, 150, 157, 500, 640], device=device)
+    g = torch.Generator().manual_seed(width)
+    x, dy = ((0.8 + 0.45 * torch.rand(640, width, generator=g)).to(device, dtype) for _ in range(2))  # nothing cancels
+    x[4], x[300], x[600] = 0, 0, torch.nan
+    x.requires_grad_()
+    y = tl.ops.segment_cumprod(x, offsets, reverse, exclusive)
+    product = tl.ops.segment_reduce(x, offsets, "prod")
+    rtol = {torch.float64: 1e-13, torch.float32: 1e-6, torch.bfloat16: 1e-2}[dtype]
+    for y, g in ((y, dy), (product, dy[: len(product)])):
+        alone, graphed = (
+            torch.autograd.grad(y, x, g, create_graph=graph, retain_graph=True)[0].detach() for graph in (False, True)
+        )
+        torch.testing.assert_close(alone, graphed, rtol=rtol, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("call", [tl.ops.segment_cumprod, lambda x, offsets: tl.ops.segment_reduce(x, offsets, "prod")])
+def test_gradients_of_products_read_what_a_gradient_says(call, device):
+    x = torch.rand(5, 2, device=device).requires_grad_()
+    y = call(x, torch.tensor([0, 2, 5], device=device))
+    g = torch.randn(y.shape, device=device)
+    grads = (torch._neg_view(g), -g, torch._efficientzerotensor(y.shape, device=device))
+    negated, negative, none = (torch.autograd.grad(y, x, grad, retain_graph=True)[0] for grad in grads)
+    assert torch.equal(negated, negative) and negative.any() and not none.any()
+
+
 def test_logcumsumexp_of_many_rows_keeps_its_digits():
     rows = torch.randn(100_000, 2, generator=torch.Generator().manual_seed(0))
     results = []

@@ -1,6 +1,6 @@
-// Segments of rows of few floats, several segments to a register: the CPU's forms of the reductions and of softmax for
-// rows narrower than a register. In the namespace of the level being compiled, where each_level.h defines LOD_LANES;
-// kernel text includes it after core/blocks.h.
+// Segments of rows of floats in registers: the CPU's forms of the reductions, and of softmax for rows narrower than a
+// register, of which one takes several segments. In the namespace of the level being compiled, where each_level.h
+// defines LOD_LANES; kernel text includes it after core/blocks.h.
 //
 // The floats of a segment lie side by side, so a register takes kRows rows of it at once, and what is left of them is
 // loaded and stored under a mask: nothing outside a segment is read, and there is hardly a branch that depends on
@@ -125,7 +125,6 @@ LOD_FN Ints lengths_at(const int64_t* cuts, std::integer_sequence<int, l...>) {
   };
   return words(cuts + 1) - words(cuts);
 }
-
 
 // Rows of `width` floats, each padded to P lanes where rows are joined.
 template <int P>

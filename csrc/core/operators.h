@@ -14,7 +14,9 @@ using SegmentReduceOp = Call<"segment_reduce", Tensor(const Tensor& values, cons
                                                       std::string_view reduce, double pad_value)>;
 using SegmentBroadcastOp = Call<"segment_broadcast", Tensor(const Tensor& values, const Tensor& row_offsets,
                                                             c10::SymInt rows, std::string_view reduce)>;
-using SegmentCumprodOp = Call<"segment_cumprod", Tensor(const Tensor& values, const Tensor& row_offsets, bool reverse,
-                                                        bool exclusive)>;
+
+// Gradients of segment_cumprod, and of segment_reduce by "prod"; in scan.cpp.
+Tensor cumprod_gradient(const Tensor& grad, const Tensor& values, const Tensor& offsets, bool reverse, bool exclusive);
+Tensor prod_gradient(const Tensor& grad, const Tensor& values, const Tensor& offsets);
 
 }  // namespace lod

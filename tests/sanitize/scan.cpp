@@ -21,6 +21,17 @@ int main() {
         base::segment_cumulative(exec, DType::f32, adjoint, {view, x.data(), out, index.data()});
         base::segment_cumulative_backward(exec, DType::f32, {view, x.data(), index.data(), out});
       });
+      check.operator()<float>("segment_prod_backward", rows * width, [&](const CpuExec& exec, float* out) {
+        std::vector<double> before(rows * width);
+        base::segment_cumprod_backward(exec, DType::f32, true,
+                                       {view, x.data(), x.data(), before.data(), out, false, false});
+      });
+      for (const bool exclusive : {false, true})
+        check.operator()<float>("segment_cumprod_backward", rows * width, [&](const CpuExec& exec, float* out) {
+          std::vector<double> before(rows * width);
+          base::segment_cumprod_backward(exec, DType::f32, false,
+                                         {view, x.data(), x.data(), before.data(), out, adjoint, exclusive});
+        });
     }
   }
   return check.said();

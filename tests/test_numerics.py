@@ -67,10 +67,10 @@ def test_gradients_of_products_with_and_without_their_own(exclusive, reverse, wi
     x, dy = ((0.8 + 0.45 * torch.rand(640, width, generator=g)).to(device, dtype) for _ in range(2))  # nothing cancels
     x[4], x[300], x[600] = 0, 0, torch.nan
     x.requires_grad_()
-    y = tl.ops.segment_cumprod(x, offsets, reverse, exclusive)
+    so_far = tl.ops.segment_cumprod(x, offsets, reverse, exclusive)
     product = tl.ops.segment_reduce(x, offsets, "prod")
     rtol = {torch.float64: 1e-13, torch.float32: 1e-6, torch.bfloat16: 1e-2}[dtype]
-    for y, g in ((y, dy), (product, dy[: len(product)])):
+    for y, g in ((so_far, dy), (product, dy[: len(product)])):
         alone, graphed = (
             torch.autograd.grad(y, x, g, create_graph=graph, retain_graph=True)[0].detach() for graph in (False, True)
         )

@@ -1,5 +1,5 @@
 // Binding of the shape "segment". The reductions and segment_broadcast are each other's gradients, and so are
-// segment_pick and segment_place: every gradient is made of operators that have one.
+// segment_pick and segment_place: gradients are made of operators that have one; that of a product is in scan.cpp.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "segment.h"
 #include "core/operators.h"

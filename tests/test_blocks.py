@@ -7,7 +7,7 @@ import torch
 import torch_lod as tl
 from torch_lod import ops
 
-#: One column, columns of a register and beyond it, and strips of several widths; for reductions also one of them all.
+#: One column, columns of a register and beyond it, strips of several widths; for reductions also strips of every one.
 WIDTHS = (1, 3, 8, 13, 87)
 WIDEST = 509
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64)

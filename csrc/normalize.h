@@ -66,10 +66,15 @@ struct SoftmaxKernel {
   LOD_FN void move(T* const* to) { values = out = to[0]; }
 #if LOD_LANES >= 8
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
-    if constexpr (std::is_same_v<T, float>)
-      return narrow(exec, g.width, g.rows, [&](const auto& rows) {
+    if constexpr (std::is_same_v<T, float>) {
+      const auto few = [&](const auto& rows) {
         rows.template softmax_all<kLog>(values, g.offsets, first, last, out);
-      });
+      };
+      if (narrow(exec, g.width, g.rows, few)) return true;
+      if (g.width < LOD_LANES) return false;
+      WideSoftmax<kLog ? Soft::log_max : Soft::max>{g, values, out, 0}.all(exec, first, last);
+      return true;
+    }
     return false;
   }
 #endif
@@ -187,10 +192,13 @@ struct LogsumexpKernel {
   T pad;
 #if LOD_LANES >= 8
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
-    if constexpr (std::is_same_v<T, float>)
-      return narrow(exec, g.width, g.rows, [&](const auto& rows) {
-        rows.logsumexp_all(values, g.offsets, first, last, pad, out);
-      });
+    if constexpr (std::is_same_v<T, float>) {
+      const auto few = [&](const auto& rows) { rows.logsumexp_all(values, g.offsets, first, last, pad, out); };
+      if (narrow(exec, g.width, g.rows, few)) return true;
+      if (g.width < LOD_LANES) return false;
+      WideSoftmax<Soft::log_sum>{g, values, out, pad}.all(exec, first, last);
+      return true;
+    }
     return false;
   }
 #endif

@@ -122,7 +122,7 @@ def test_extremes_and_their_rows(reduce, width, dtype, nan):
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", (*WIDTHS, WIDEST))
 def test_softmax_and_what_goes_with_it(width, dtype):
     x, offsets = given(width, dtype)
     g = given(width, dtype, 1)[0]
@@ -140,6 +140,36 @@ def test_softmax_and_what_goes_with_it(width, dtype):
     dx = same(lambda: gradients.segment_log_softmax_backward(g, log, offsets))[0]
     want = by_row(lambda p: p[:, 1] - p[:, 0].exp() * p[:, 1].sum(0), torch.stack((log, g), 1), offsets)
     close(dx, want)
+
+
+SOFTMAX = {
+    "softmax": (ops.segment_softmax, lambda x: x.softmax(0)),
+    "log_softmax": (ops.segment_log_softmax, lambda x: x.log_softmax(0)),
+    "logsumexp": (ops.segment_logsumexp, lambda x: x.logsumexp(0)[None] if len(x) else x.new_zeros(1, x.shape[1])),
+}
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 9, 15, 16, 17, 24, 64, 65, 129, 200])
+@pytest.mark.parametrize("op", SOFTMAX)
+def test_softmax_of_a_segment_is_its_own_affair(op, width):
+    """Whatever its neighbours, which share registers with it: the same bits as alone; NaN and infinities as torch's."""
+    ours, theirs = SOFTMAX[op]
+    g = torch.Generator().manual_seed(width)
+    lengths = torch.randint(0, 40, (50,), generator=g).tolist() + [17_000, 5, 0, 1025] + [3] * 33 + [1, 700, 2]
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    x = 5 * torch.randn(sum(lengths), width, generator=g)
+    begins = dict(enumerate(offsets.tolist()))
+    inf, nan = float("inf"), float("nan")
+    odd = {51: [-inf] * 5, 55: [nan, 1, 2], 57: [1, -inf, 2], 58: [inf, 1, 2], 60: [1e38, -1e38, 0]}
+    for s, values in odd.items():
+        x[begins[s] : begins[s + 1], width // 2] = torch.tensor(values)
+    x[begins[53] + 1000, 0] = nan
+    got = ours(x, offsets).split([1] * len(lengths) if op == "logsumexp" else lengths)
+    for s, n in enumerate(lengths):
+        own = x[begins[s] : begins[s + 1]]
+        alone = ours(own, torch.tensor([0, n]))
+        torch.testing.assert_close(got[s], alone, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(got[s], theirs(own.double()).float(), rtol=1e-5, atol=5e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)

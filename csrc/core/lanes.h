@@ -1,6 +1,6 @@
-// Segments of rows of floats in registers: the CPU's forms of the reductions, and of softmax for rows narrower than a
-// register, of which one takes several segments. In the namespace of the level being compiled, where each_level.h
-// defines LOD_LANES; kernel text includes it after core/blocks.h.
+// Segments of rows of floats in registers: the CPU's forms of the reductions and of softmax, here for rows narrower
+// than a register, of which one takes several segments; core/wide_rows.h has the others. In the namespace of the level
+// being compiled, where each_level.h defines LOD_LANES; kernel text includes it after core/blocks.h.
 //
 // The floats of a segment lie side by side, so a register takes kRows rows of it at once, and what is left of them is
 // loaded and stored under a mask: nothing outside a segment is read, and there is hardly a branch that depends on
@@ -100,13 +100,29 @@ LOD_FN Floats across(Floats v) {
   if constexpr (distance >= LOD_LANES) return v;
   else return across<op, 2 * distance>(op(v, partners<distance>(v, LaneIndices{})));
 }
-LOD_FN Floats exp_lanes(Floats x) {  // exp_below for vectors
+// exp_below for vectors. With 16 lanes n counts sixteenths of ln 2: a register holds the 16 powers of 2 in between, and
+// three terms are left of e^r - 1, |r| <= ln(2)/32 (minimax: 2e-9).
+#if LOD_LANES == 16
+// The bits of 2^(j / 16), less those of 1 and what `shifted` has of j where it is moved to the exponent.
+constexpr int32_t kRoots[] = {0,       -152893, -289342, -408621, -509968, -592590, -655657, -698305,
+                              -719629, -718684, -694486, -646004, -572163, -471841, -343865, -187011};
+LOD_FN Floats exp_lanes(Floats x) {
+  constexpr float magic = kToInteger + 16 * 127.f;
+  const Floats shifted = x * (16 * kPerLog2) + magic, n = shifted - magic;
+  const Floats r = (x - n * (kLog2High / 16)) - n * (kLog2Low / 16);
+  const Ints root = Ints(_mm512_permutexvar_epi32(__m512i(shifted), __m512i(unaligned<Ints>(kRoots))));
+  const Floats power = Floats((Ints(shifted) << 19) + root), less = ((0.16667031f * r + 0.50001619f) * r + 1.f) * r;
+  return x < -87.33f ? Floats{} : power * less + power;
+}
+#else
+LOD_FN Floats exp_lanes(Floats x) {
   const Floats shifted = x * kPerLog2 + (kToInteger + 127.f), n = shifted - (kToInteger + 127.f);
   const Floats r = (x - n * kLog2High) - n * kLog2Low;
   Floats p = all_lanes(kExp[0]);
   for (int i = 1; i < 7; ++i) p = p * r + kExp[i];
   return x < -87.33f ? Floats{} : p * Floats(Ints(shifted) << 23);
 }
+#endif
 LOD_FN Floats log_lanes(Floats x) {  // log_above for vectors
   const Ints n = (Ints(x) - kRootHalf) >> 23;
   const Floats m = Floats(Ints(x) - (n << 23)), e = __builtin_convertvector(n, Floats);
@@ -341,20 +357,66 @@ struct Narrow {
     }
     return true;
   }
+  // Of kRows segments, none longer than a block, the largest and the sum of e^(x - largest), in lanes as trees leave
+  // them; keep(i, mask, e) takes what is added. False if one is longer. kMeet: infinities meet as equals, so that their
+  // difference is not NaN.
+  template <bool kMeet, class F>
+  LOD_FN bool group_sums(const float* x, const int64_t* cuts, Floats& top, Floats& sum, const F& keep) const {
+    const Floats none = all_lanes(lowest<float>());
+    const Mask full = lanes_of(step());
+    Floats lanes[kRows];
+    const auto leaf = [&](int k) LOD_INLINE { return lanes[k]; };
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t at = cuts[k] * width(), n = cuts[k + 1] * width() - at, last = last_step(n);
+      if (n > kBlock * step()) return false;
+      Floats most = load(x + at + last, lanes_of(n - last), none);
+      for (int64_t i = at; i < at + last; i += step()) most = larger(most, load(x + i, full, none));
+      lanes[k] = most;
+    }
+    top = trees<larger, kRows>(leaf);
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t at = cuts[k] * width(), n = cuts[k + 1] * width() - at, last = last_step(n);
+      const Floats own = __builtin_shuffle(top, channel + k * P);
+      const auto e = [&](int64_t i, Mask mask) LOD_INLINE {
+        const Floats v = load(x + i, mask, none);
+        return keep(i, mask, exp_lanes(kMeet && v == own ? Floats{} : v - own));
+      };
+      Floats total{};
+      for (int64_t i = at; i < at + last; i += step()) total += e(i, full);
+      lanes[k] = total + e(at + last, lanes_of(n - last));
+    }
+    sum = trees<join<Sum>, kRows>(leaf);
+    return true;
+  }
+  template <bool kLog>
+  LOD_FN bool group_softmax(const float* x, const int64_t* cuts, float* y) const {
+    Floats top, sum;
+    const auto keep = [&](int64_t i, Mask mask, Floats e) LOD_INLINE {
+      if constexpr (!kLog) store(y + i, mask, e);
+      return e;
+    };
+    if (!group_sums<false>(x, cuts, top, sum, keep)) return false;
+    const Floats by = kLog ? log_lanes(sum) : 1.f / sum;
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t at = cuts[k] * width(), n = cuts[k + 1] * width() - at, last = last_step(n);
+      const Floats own = __builtin_shuffle(by, channel + k * P), most = __builtin_shuffle(top, channel + k * P);
+      const auto put = [&](int64_t i, Mask mask) LOD_INLINE {
+        const Floats v = load((kLog ? x : y) + i, mask, Floats{});
+        store(y + i, mask, kLog ? (v - most) - own : v * own);
+      };
+      for (int64_t i = at; i < at + last; i += step()) put(i, lanes_of(step()));
+      put(at + last, lanes_of(n - last));
+    }
+    return true;
+  }
   template <bool kLog>
   void softmax_all(const float* x, const int64_t* offsets, int64_t first, int64_t last, float* y) const {
-    while (first < last) {
-      const int64_t group = last - first < kRows ? last - first : kRows;
-      if (kRows >= 4 && group == kRows && short_softmax<kLog>(x, offsets + first, y)) {
-        first += kRows;
-      } else {
-        for (const int64_t end = first + group; first < end; ++first)
-          softmax<kLog>(x + offsets[first] * width(), (offsets[first + 1] - offsets[first]) * width(),
-                        y + offsets[first] * width());
-      }
-    }
+    each_group(offsets, first, last, [&](const int64_t* cuts, int64_t, int64_t count) LOD_INLINE {
+      if ((kRows >= 4 && short_softmax<kLog>(x, cuts, y)) || group_softmax<kLog>(x, cuts, y)) return;
+      for (int64_t k = 0; k < count; ++k)
+        softmax<kLog>(x + cuts[k] * width(), (cuts[k + 1] - cuts[k]) * width(), y + cuts[k] * width());
+    });
   }
-  // Infinities meet as equals, so that their difference is not NaN.
   LOD_FN Floats logsumexp(const float* x, int64_t n) const {
     const Floats none = all_lanes(lowest<float>());
     const int64_t last = last_step(n);
@@ -364,11 +426,17 @@ struct Narrow {
     return top + log_lanes(over_rows<join<Sum>>(total + e(tail)));
   }
   void logsumexp_all(const float* x, const int64_t* offsets, int64_t first, int64_t last, float pad, float* out) const {
-    for (; first < last; ++first) {
-      const int64_t n = (offsets[first + 1] - offsets[first]) * width();
-      store(out + first * width(), lanes_of(width()),
-            n ? logsumexp(x + offsets[first] * width(), n) : all_lanes(pad));
-    }
+    each_group(offsets, first, last, [&](const int64_t* cuts, int64_t s, int64_t count) LOD_INLINE {
+      Floats top, sum;
+      if (group_sums<true>(x, cuts, top, sum, [](int64_t, Mask, Floats e) LOD_INLINE { return e; })) {
+        const Floats v = lengths_at<P>(cuts, LaneIndices{}) == 0 ? all_lanes(pad) : top + log_lanes(sum);
+        return store(out + s * width(), lanes_of(count * width()), P == 1 ? v : __builtin_shuffle(v, pack));
+      }
+      for (int64_t k = 0; k < count; ++k) {
+        const int64_t n = (cuts[k + 1] - cuts[k]) * width();
+        store(out + (s + k) * width(), lanes_of(width()), n ? logsumexp(x + cuts[k] * width(), n) : all_lanes(pad));
+      }
+    });
   }
   template <bool kLog>
   LOD_FN void softmax_backward(const float* y, const float* dy, int64_t n, float* dx) const {
@@ -389,117 +457,6 @@ struct Narrow {
   }
 };
 
-// Rows of a register and more: as many registers of each row as there is room for, from the first row to the last.
-template <class R>
-struct Wide {
-  static constexpr int kMost = LOD_LANES == 16 ? 16 : 8;
-  LoDView g;
-  const float* values;
-  float* out;
-  Share share;
-  float pad;
-
-  // N registers of each of n rows, joined and divided; where it is one, the lanes under the mask.
-  template <int N>
-  LOD_FN void strip(const float* from, int64_t n, Mask mask, float over, float* to) const {
-    Floats total[N];
-    LOD_UNROLLED for (int i = 0; i < N; ++i) total[i] = all_lanes(R::template none<float>());
-    const Floats none = total[0];
-    for (; n > 0; --n, from += g.width)
-      LOD_UNROLLED for (int i = 0; i < N; ++i)
-        total[i] = join<R>(total[i], N == 1 ? load(from, mask, none) : unaligned<Floats>(from + i * LOD_LANES));
-    if (over != 1)
-      LOD_UNROLLED for (int i = 0; i < N; ++i) total[i] /= over;
-    if constexpr (N == 1) store(to, mask, total[0]);
-    else LOD_UNROLLED for (int i = 0; i < N; ++i) std::memcpy(to + i * LOD_LANES, &total[i], sizeof(Floats));
-  }
-  template <int N = kMost>
-  LOD_FN void strips(const float* from, int64_t n, float over, float* to, int64_t c = 0) const {
-    for (; c + N * LOD_LANES <= g.width; c += N * LOD_LANES) strip<N>(from + c, n, lanes_of(LOD_LANES), over, to + c);
-    if constexpr (N > 1) strips<N / 2>(from, n, over, to, c);
-    else if (c < g.width) strip<1>(from + c, n, lanes_of(g.width - c), over, to + c);
-  }
-  __attribute__((noinline)) void long_segment(const Exec* exec, const float* from, int64_t n, float over,
-                                              float* to) const {
-    const int64_t blocks = (n + kBlock - 1) / kBlock;
-    const Memory<float> parts(blocks * g.width);
-    each(exec ? *exec : kAlone, blocks, kBlock * g.width, [&](int64_t b) LOD_INLINE {
-      const int64_t left = n - b * kBlock;
-      strips(from + b * kBlock * g.width, left < kBlock ? left : kBlock, 1, parts.data() + b * g.width);
-    });
-    strips(parts.data(), blocks, over, to);
-  }
-  LOD_APART void reduce_all(const Exec* exec, int64_t first, int64_t last) const {
-    for (; first < last; ++first) {
-      const Sequence s = g[first];
-      const int64_t n = s.length();
-      const float* from = values + s.begin * g.width;
-      float* to = out + first * g.width;
-      const float over = divisor<float>(share, n);
-      if (n == 0) std::fill(to, to + g.width, pad);
-      else if (n <= kBlock) strips(from, n, over, to);
-      else long_segment(exec, from, n, over, to);
-    }
-  }
-};
-
-// The same for the first row that attains the maximum (minimum), and its number.
-template <class R>
-struct WideExtreme {
-  static constexpr int kMost = LOD_LANES == 16 ? 8 : 4;
-  LoDView g;
-  const float* values;
-  float* out;
-  int64_t* index;
-  float pad;
-
-  template <int N, bool kExact = false>
-  LOD_FN void strip(const Sequence& s, int64_t c, Mask mask) const {
-    const float* from = values + s.begin * g.width + c;
-    const auto row = [&](int i) LOD_INLINE {
-      return N == 1 ? load(from, mask, Floats{}) : unaligned<Floats>(from + i * LOD_LANES);
-    };
-    Floats best[N], sum[N];  // a sum is NaN where a number is
-    Ints where[N];
-    LOD_UNROLLED for (int i = 0; i < N; ++i) sum[i] = best[i] = row(i), where[i] = Ints{};
-    for (int32_t r = 1, n = int32_t(s.length()); r < n; ++r) {
-      from += g.width;
-      LOD_UNROLLED for (int i = 0; i < N; ++i) {
-        const Floats v = row(i);
-        Ints take = std::is_same_v<R, Max> ? v > best[i] : v < best[i];
-        if constexpr (kExact) take |= (v != v) & (best[i] == best[i]);
-        else sum[i] += v;
-        best[i] = take ? v : best[i];
-        where[i] = take ? Ints{} + r : where[i];
-      }
-    }
-    if constexpr (!kExact) {
-      LOD_UNROLLED for (int i = 1; i < N; ++i) sum[0] += sum[i];
-      if (__builtin_expect(any_nan(sum[0]), 0)) return strip<N, true>(s, c, mask);
-    }
-    const int64_t to = s.index * g.width + c, left = g.width - c, lanes = N > 1 || left > LOD_LANES ? LOD_LANES : left;
-    LOD_UNROLLED for (int i = 0; i < N; ++i) {
-      store(out + to + i * LOD_LANES, mask, best[i]);
-      int32_t rows[LOD_LANES];
-      std::memcpy(rows, &where[i], sizeof rows);
-      for (int64_t l = 0; l < lanes; ++l) index[to + i * LOD_LANES + l] = s.begin + rows[l];
-    }
-  }
-  template <int N = kMost>
-  LOD_FN void strips(const Sequence& s, int64_t c = 0) const {
-    for (; c + N * LOD_LANES <= g.width; c += N * LOD_LANES) strip<N>(s, c, lanes_of(LOD_LANES));
-    if constexpr (N > 1) strips<N / 2>(s, c);
-    else if (c < g.width) strip<1>(s, c, lanes_of(g.width - c));
-  }
-  LOD_APART void extreme_all(int64_t first, int64_t last) const {
-    for (; first < last; ++first) {
-      const Sequence s = g[first];
-      if (s.length()) strips(s);
-      else std::fill_n(out + first * g.width, g.width, pad), std::fill_n(index + first * g.width, g.width, -1);
-    }
-  }
-};
-
 // Calls f with the Narrow for rows of this width, if there is one.
 template <class F>
 bool narrow(const Exec* exec, int64_t width, int64_t rows, const F& f) {
@@ -513,3 +470,5 @@ bool narrow(const Exec* exec, int64_t width, int64_t rows, const F& f) {
 }
 
 }  // namespace lod::LOD_LEVEL
+
+#include "core/wide_rows.h"

@@ -147,6 +147,17 @@ def test_few_queries_are_torchs_and_those_of_longer_batches(shared, biased, opti
     torch.set_num_threads(threads)
 
 
+@pytest.mark.parametrize("queries", [1, 2, 4, 5, 257])
+def test_the_weight_of_the_only_key_is_one_backwards_too(queries, device):
+    """Whatever the scores: in another order of summation they would differ by more than 1."""
+    g = torch.Generator().manual_seed(queries)
+    q, k = (1e6 * torch.randn(queries, 2, 64, generator=g)).to(device), torch.randn(1, 2, 64, generator=g).to(device)
+    v = torch.ones(1, 2, 8, device=device, requires_grad=True)
+    out = tl.sequence_attention(*(tl.from_lengths(t, [[len(t)]]) for t in (q, k, v)))
+    (slope,) = torch.autograd.grad(out.values().sum(), v)
+    torch.testing.assert_close(slope, torch.full_like(v, queries), rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", [None, 0.3])
 def test_large_self_attention_is_torchs_on_every_sequence(scale, causal, device):

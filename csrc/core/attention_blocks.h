@@ -15,9 +15,12 @@ namespace lod::LOD_LEVEL {
 constexpr int kFloats = LOD_LANES;
 constexpr int kAtOnce = kFloats == 16 ? 8 : 4;      // rows of sums
 constexpr int kMostVectors = kFloats == 4 ? 2 : 3;  // registers of a row of sums
-constexpr int64_t kFewQueries = LOD_LANES >= 8 ? 4 : 0;
+constexpr int64_t kKeysAtOnce = 128, kQueriesAtOnce = 32, kBlockOfQueries = 256, kFewQueries = LOD_LANES >= 8 ? 4 : 0;
 static_assert(kFewQueries <= kAtOnce);  // values of few queries are read where they lie
-constexpr int64_t kKeysAtOnce = 128, kQueriesAtOnce = 32, kBlockOfQueries = 256;
+// Whether query i of n is in a block of few. Backwards its scores are summed in the same order as forwards: by what the
+// two differ, e^(x - log sum) is wrong.
+static_assert(kBlockOfQueries % kQueriesAtOnce == 0);
+LOD_FN bool few_queries(int64_t n, int64_t i) { return n - i / kBlockOfQueries * kBlockOfQueries <= kFewQueries; }
 // From one row of transposed keys, or of scores, to the next: no power of two.
 constexpr int64_t kKeyStride = kKeysAtOnce + 16;
 using Floats_ = float __attribute__((vector_size(kFloats * 4)));
@@ -325,7 +328,7 @@ struct AttendBlock : AttentionForward {
     float *k = memory.take(kKeysAtOnce * broad), *v = memory.take(kKeysAtOnce * out_broad);
     float *transposed = memory.take(broad * kKeyStride), *x = memory.take(most * kKeyStride);
     float *top = memory.take(some * m), *total = memory.take(some * m);
-    const bool few = m <= kFewQueries;
+    const bool few = few_queries(block.pairs.queries.length(), first);
     const int64_t at_once = few ? kFloats : kKeysAtOnce;
     for (int64_t o = 0; o < some; ++o) block.lay_out_queries(first, m, h + o, q + o * m * broad);
     std::fill(sums, sums + some * m * out_broad, 0.f);
@@ -448,8 +451,13 @@ struct AttendBlockGrad : AttentionBackward {
           block.lay_out_queries(i, rows, h, q);
           lay_out(static_cast<const T*>(grad_out) + (at * heads + h) * value_width, heads * value_width, rows,
                   value_width, 1.f, d_out);
-          product_of_sides<false>(
-              {rows, columns, width, q, broad, k_transposed + c.begin, kKeyStride, p + c.begin, kKeyStride, false});
+#if LOD_LANES >= 8
+          const bool few = few_queries(queries_, i);
+          for (int64_t to = c.begin; few && to < c.end; to += kFloats) dots(q, rows, broad, k, broad, n, to, p);
+          if (!few)
+#endif
+            product_of_sides<false>(
+                {rows, columns, width, q, broad, k_transposed + c.begin, kKeyStride, p + c.begin, kKeyStride, false});
           product_of_sides<false>({rows, columns, value_width, d_out, out_broad, v_transposed + c.begin, kKeyStride,
                                    dx + c.begin, kKeyStride, false});
           for (int64_t r = 0; r < rows; ++r) gradients(block, i + r, j, h, c, p + r * kKeyStride, dx + r * kKeyStride);

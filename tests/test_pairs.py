@@ -26,6 +26,41 @@ def test_the_slope_of_a_distance_of_zero_is_zero():
         assert slope.isfinite().all() and slope.any()
 
 
+ODD = [float("inf"), -float("inf"), float("nan"), 1e9, 1e25, 1e38]
+EXACT = "donot_use_mm_for_euclid_dist"
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_row_far_from_all_others_leaves_their_neighbours_alone(odd):
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 3, generator=g), torch.randn(90, 3, generator=g)
+    y[17, 1] = y[65, 0] = odd
+    near, found = tl.sequence_knn(tl.from_lengths(x, [[20, 20]]), tl.from_lengths(y, [[50, 40]]), 4)
+    for rows, others, begin in ((slice(0, 20), slice(0, 50), 0), (slice(20, 40), slice(50, 90), 50)):
+        every = torch.cdist(x[rows], y[others], compute_mode=EXACT).nan_to_num(nan=3e38, posinf=3e38)
+        want = every.topk(4, largest=False)
+        assert torch.equal(found[rows] - begin, want.indices)
+        torch.testing.assert_close(near[rows], want.values)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_distances_from_a_row_with_an_infinity_or_nan_are_infinite_or_nan_and_no_others(odd):
+    g = torch.Generator().manual_seed(1)
+    x, y = torch.randn(7, 3, generator=g), torch.randn(6, 3, generator=g)
+    y[2, 1] = odd
+    x.requires_grad_(), y.requires_grad_()
+    got = tl.sequence_pairwise(tl.from_lengths(x, [[7]]), tl.from_lengths(y, [[6]]), "euclidean").values().view(7, 6)
+    want = torch.cdist(x.double(), y.double(), compute_mode=EXACT).float()
+    torch.testing.assert_close(got, want, equal_nan=True)
+    ours, theirs = (torch.autograd.grad(d.sum(), (x, y)) for d in (got, want))
+    for mine, torchs in zip(ours, theirs):
+        known = torch.isfinite(torchs)  # torch lets an infinity reach the gradients of the finite rows, as NaN
+        torch.testing.assert_close(mine[known], torchs[known])
+    assert torch.isfinite(ours[0]).all() or odd != odd
+    back = tl.sequence_pairwise(tl.from_lengths(y, [[6]]), tl.from_lengths(x, [[7]]), "euclidean").values().view(6, 7)
+    torch.testing.assert_close(back, want.T, equal_nan=True)
+
+
 @pytest.mark.parametrize("use_cvm", [True, False])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_counts_are_the_gradient_of_their_columns(use_cvm, compiled):

@@ -83,8 +83,8 @@ def sequence_pairwise(x: LoDTensor, y: LoDTensor, metric: str = "dot", *, level:
         x, y: (rows, features), of one floating dtype, with equally many sequences at the level. For cosines
             normalise the rows first: `torch.nn.functional.normalize(x, dim=1)`.
         metric: "dot", "euclidean" or "sqeuclidean". Distances are differences of products in float64, relative to the
-            mean of the sequence of y. What is below 3e-8 of the distance from that mean cannot be told from rounding,
-            and is 0.
+            row of the sequence of y that is nearest to its mean. What is below 3e-8 of the distance from that row
+            cannot be told from rounding, and is 0. A row with an infinity is infinitely far from all others.
 
     Returns:
         (pairs,) in the order of `sequence_pairs`, with its LoD, one level more than that of x; the dtype of x. Memory
@@ -159,18 +159,27 @@ def as_rows(x: LoDTensor, y: LoDTensor, level: int | str) -> tuple[Along, Along]
 
 
 def centred(rows: Tensor, others: Tensor, a: Along, b: Along) -> tuple[Tensor, Tensor]:
-    """Both in float64, relative to the mean of the sequence of b: products round what is common to all."""
+    """Both in float64, relative to the row of the sequence of b that is nearest to its mean: products round what is
+    common to all. A few rows far from all others move the mean away from them, but not that row."""
     rows, others = rows.to(torch.float64), others.to(torch.float64)
-    centre = ops.segment_reduce(others.detach(), b.offsets, "mean")
+    known = finite(others.detach())
+    mean = ops.segment_reduce(known, b.offsets, "mean")
+    central = ops.segment_extreme((known - b.spread(mean)).square().sum(1), b.offsets, "min")[1]
+    centre = ops.gather_rows(known, central)
     return rows - a.spread(centre), others - b.spread(centre)
+
+
+def finite(t: Tensor) -> Tensor:
+    """The same with 0 for what is no number or has no finite square, which would spoil products with other rows."""
+    return torch.where(t.abs() < 1e150, t, 0)
 
 
 def apart(left: Tensor, right: Tensor, root: bool) -> Tensor:
     """(sequences, high, broad): the squares of distances, or the distances, from (sequences, high, features) and
     (sequences, broad, features)."""
     sizes = left.square().sum(2, keepdim=True) + right.square().sum(2)[:, None]
-    squares = torch.baddbmm(sizes, left, right.transpose(1, 2), alpha=-2)
-    nothing = squares <= 1e-15 * sizes.detach()
+    squares = torch.baddbmm(sizes, finite(left), finite(right).transpose(1, 2), alpha=-2)
+    nothing = torch.sub(squares.detach(), sizes.detach(), alpha=1e-15) <= 0  # not where both are infinite
     return torch.where(nothing, 0, torch.where(nothing, 1, squares).sqrt() if root else squares)
 
 
@@ -191,7 +200,8 @@ def nearest(a: Along, b: Along, k: int) -> Tensor:
             rows = upload(padded_map(first, block.sequences, block.high), device)
             others = upload(padded_map(second, block.sequences, broad), device)
             left, right = paired(p, q, rows, others, block._replace(broad=broad))
-            scores = torch.baddbmm(right.square().sum(2)[:, None], left, right.transpose(1, 2), alpha=-2)
+            sizes = right.square().sum(2)[:, None]
+            scores = torch.baddbmm(sizes, finite(left), finite(right).transpose(1, 2), alpha=-2)
             there = others.view(-1, 1, broad)
             at = torch.where(there < 0, math.inf, last(scores)).topk(k, 2, largest=False).indices.sort(2).values
             best = there.expand(scores.shape).gather(2, at)

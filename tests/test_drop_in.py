@@ -4,8 +4,9 @@
 import pytest
 import torch
 from test_rules_cases import LOD, OTHER, REFUSED, listed, make, operands
+from torch.autograd.gradcheck import GradcheckError
 
-from torch_lod import LoD, LoDError, LoDTensor, torch_rules
+from torch_lod import LoD, LoDError, LoDTensor, from_lengths, nn, sequence_softmax, torch_rules
 
 # -- other kinds of tensors
 
@@ -154,3 +155,42 @@ def test_every_function_that_changes_a_shape_in_place_is_refused():
                 if x.shape[0] != x.lod.rows:
                     changed.append((name, args))
     assert not changed
+
+
+# -- gradient checks
+
+
+class Doubled(torch.autograd.Function):
+    """Twice its input, three times its gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 3 * grad
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("leaf", [False, True])
+def test_gradient_checks_take_lod_tensors(leaf, fast):
+    rows = torch.randn(5, 2, dtype=torch.float64)
+    x = from_lengths(rows, [[3, 2]]).requires_grad_() if leaf else from_lengths(rows.requires_grad_(), [[3, 2]])
+    before, lstm = x.values().detach().clone(), nn.LSTM(2, 3, dtype=torch.float64)
+    for layer in (sequence_softmax, torch.nn.Linear(2, 3, dtype=torch.float64), lambda t: lstm(t)[0]):
+        assert torch.autograd.gradcheck(lambda t, layer=layer: layer(t).values(), (x,), fast_mode=fast)
+        assert torch.autograd.gradgradcheck(layer, (x,), fast_mode=fast)
+    with pytest.raises(GradcheckError, match="Jacobian mismatch"):
+        torch.autograd.gradcheck(lambda t: Doubled.apply(t.values()), (x,), fast_mode=fast)
+    assert type(x) is LoDTensor and torch.equal(x.values(), before)
+
+
+def test_a_single_element_of_rows_may_get_another_value_and_no_plain_tensor_one_of_rows():
+    x = make(4)
+    entry, other = x[0, 1], x[0, 3].values().clone()
+    entry.copy_(x[0, 3])
+    assert x[0, 1].values() == other and x.lod is LOD and type(entry) is type(x[0, 1])
+    for target in (torch.zeros(()), torch.zeros(4)):
+        with pytest.raises(LoDError, match="would not know which rows it holds"):
+            target.copy_(x[0, 1] if target.dim() == 0 else x[0])

@@ -109,8 +109,11 @@ def written(func):
 
 
 def refuse_write(func, args, kwargs) -> None:
-    """Raises if what comes from rows is written into a tensor that does not know its rows."""
+    """Raises if what comes from rows is written into a tensor that does not know its rows. A single element of rows may
+    get another value: it stays one."""
     target = args[0] if args else first(args, kwargs)
+    if carries(target) and target.dim() == 0:
+        return
     if placed(target) is None and any(carries(value) for value in (*args[1:], *kwargs.values()) if value is not target):
         raise written(func)
 

@@ -223,6 +223,11 @@ def agree(func, operands) -> LoD | None:
     return lod
 
 
+def is_element(target) -> bool:
+    """Whether it is a single element of rows. It stays one when it gets another value: gradcheck moves an input so."""
+    return mark_of(target) is not None and target.dim() == 0
+
+
 def in_place(rule: Rule, always: bool = False) -> Rule:
     """The rule of an in-place function: the first operand keeps its LoD. Raises if `rule` gives None and another
     operand is a LoDTensor or marked; with `always`, whenever `rule` gives None."""
@@ -238,7 +243,7 @@ def in_place(rule: Rule, always: bool = False) -> Rule:
     def moved(func, args, kwargs):
         target = args[0] if args else first(args, kwargs)
         own, of = mark_of(target), getattr(rule, "moved", None)
-        if own is not None and target.dim() == 0:  # gradcheck moves an input element by element
+        if is_element(target):
             return own
         answer = of(func, args, kwargs) if of is not None else None
         others = sum(carries(value) for value in (*args, *kwargs.values())) > 1

@@ -19,7 +19,7 @@ from .arguments import (
     touches_rows,
     without,
 )
-from .operands import first, join, place
+from .operands import first, is_element, join, place
 from .signature import Signature, signature
 
 ALONG = "along dim 0 mixes the rows of different sequences"
@@ -109,10 +109,9 @@ def written(func):
 
 
 def refuse_write(func, args, kwargs) -> None:
-    """Raises if what comes from rows is written into a tensor that does not know its rows. A single element of rows may
-    get another value: it stays one."""
+    """Raises if what comes from rows is written into a tensor that does not know its rows."""
     target = args[0] if args else first(args, kwargs)
-    if carries(target) and target.dim() == 0:
+    if is_element(target):
         return
     if placed(target) is None and any(carries(value) for value in (*args[1:], *kwargs.values()) if value is not target):
         raise written(func)

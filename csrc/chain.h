@@ -114,13 +114,18 @@ LOD_FN A chain_sum(const A* a, int64_t padded) {
     for (int k = 0; k < half; ++k) lane[k] += lane[k + half];
   return lane[0];
 }
-// Whether any of `padded` sums is faint or NaN.
+// Whether logarithms may be taken of a sum, which is of a few numbers of at most 1 unless some entry is not finite.
+template <class A>
+LOD_FN bool chain_clear(A sum) {
+  return (sum > kFaint<A>) & (sum < -kNever<A>);
+}
+// Whether any of `padded` sums is not clear.
 template <class A>
 LOD_FN bool chain_faint(const A* sum, int64_t padded) {
   int32_t lane[16], any = 0;
   for (int k = 0; k < 16; ++k) lane[k] = 0;
   for (int64_t c = 0; c < padded; c += 16)
-    for (int k = 0; k < 16; ++k) lane[k] |= int32_t(!(sum[c + k] > kFaint<A>));
+    for (int k = 0; k < 16; ++k) lane[k] |= int32_t(!chain_clear(sum[c + k]));
   for (int k = 0; k < 16; ++k) any |= lane[k];
   return any;
 }
@@ -235,11 +240,11 @@ struct ChainForwardKernel {
       for (int64_t j = 0; j < n; ++j) before[j] = a[j];
     chain_each(padded, [&](int64_t j) {
       const A x = sum[j];
-      a[j] = top[j] + log_above(x > kFaint<A> ? x : A(1));
+      a[j] = top[j] + log_above(chain_clear(x) ? x : A(1));
     });
     if (faint)
       for (int64_t j = 0; j < n; ++j)
-        if (!(sum[j] > kFaint<A>))
+        if (!chain_clear(sum[j]))
           a[j] = chain_logsumexp_of<A>(n, [&](int64_t i) { return before[i] + transition[i * n + j]; });
     for (int64_t j = 0; j < n; ++j) a[j] += A(e[j]);
     for (int64_t j = n; j < padded; ++j) a[j] = kNever<A>;
@@ -291,7 +296,7 @@ struct ChainBackwardKernel {
       chain_times(p, static_cast<const A*>(g.weights), n, padded, sum);
       const bool faint = chain_faint(sum, padded);
       chain_each(padded, [&](int64_t j) {
-        const bool clear = sum[j] > kFaint<A>;
+        const bool clear = chain_clear(sum[j]);
         ratio[j] = clear ? gamma[j] / (clear ? sum[j] : A(1)) : A(0);
       });
       chain_times(ratio, static_cast<const A*>(g.turned), n, padded, next);
@@ -299,7 +304,7 @@ struct ChainBackwardKernel {
       chain_each(padded, [&](int64_t i) { next[i] *= p[i]; });
       if (faint)
         for (int64_t j = 0; j < n; ++j)
-          if (!(sum[j] > kFaint<A>) && gamma[j] != A(0)) in_logarithms(a, j, gamma[j], next, counts + 2 * padded);
+          if (!chain_clear(sum[j]) && gamma[j] != A(0)) in_logarithms(a, j, gamma[j], next, counts + 2 * padded);
       const A found = chain_sum(next, padded), scale = found != A(0) ? grad / found : A(1);
       chain_each(padded, [&](int64_t i) { gamma[i] = next[i] * scale; });
       write(r, gamma);
@@ -315,7 +320,7 @@ struct ChainBackwardKernel {
     for (int64_t c = 0; c < g.padded; c += 16)
       for (int k = 0; k < 16; ++k) to[c + k] += factor * row[c + k];
   }
-  // What the tags before contributed to tag j, whose sum is faint.
+  // What the tags before contributed to tag j, whose sum is not clear.
   LOD_FN void in_logarithms(const A* a, int64_t j, A gamma, A* next, A* counts) const {
     const int64_t n = g.width;
     const auto* to = static_cast<const A*>(g.transition) + 2 * n + j;

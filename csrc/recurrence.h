@@ -274,7 +274,7 @@ struct RnnBackwardKernel : RnnBackward {
     numbers<T, W>(out, at, now);
     numbers<T, W>(grad_out, at, d);
     for (int k = 0; k < W; ++k) {
-      const A h = now[k], slope = relu ? (h > A(0) ? A(1) : A(0)) : A(1) - h * h;
+      const A h = now[k], slope = relu ? (h <= A(0) ? A(0) : A(1)) : A(1) - h * h;
       d[k] = (d[k] + A(dh_[k])) * slope;
     }
     put<T, W>(d, dz);

@@ -283,6 +283,15 @@ def test_sums_that_are_numbers_but_have_lost_a_part(dtype, far, step):
     torch.testing.assert_close(counts[2:, 0], torch.tensor([1 - share, share], dtype=dtype), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_an_infinite_transition_is_not_taken_for_a_large_one(dtype):
+    transition = torch.zeros(4, 2, dtype=dtype)
+    transition[2, 0] = math.inf
+    values = torch.zeros(3, 2, dtype=dtype, requires_grad=True)
+    found = tl.ops.chain_logsumexp(values, transition, torch.tensor([0, 3]))[0]
+    assert found.isnan().all() and torch.autograd.grad(found.sum(), values)[0].isnan().any()
+
+
 def test_a_nan_beside_what_is_impossible_is_not_passed_over():
     for rows in ([[math.nan, -math.inf]], [[0.0, 0.0], [math.nan, -math.inf]]):
         values = torch.tensor(rows)

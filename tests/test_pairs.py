@@ -26,6 +26,27 @@ def test_the_slope_of_a_distance_of_zero_is_zero():
         assert slope.isfinite().all() and slope.any()
 
 
+@pytest.mark.parametrize("size", [1e-24, 1e-22, 1.0, 1e19])
+def test_neighbours_are_in_order_whatever_their_size(size):
+    rows = torch.tensor([[0.0, 0.0], [1.0, 2.0], [4.0, 1.0]]) * size
+    x = tl.from_lengths(rows, [[3]])
+    near, found = tl.sequence_knn(x, x, 3)
+    assert found.tolist() == [[0, 1, 2], [1, 0, 2], [2, 1, 0]]
+    want = torch.tensor([[0, 5, 17], [0, 5, 10], [0, 10, 17]]).double().sqrt() * size
+    torch.testing.assert_close(near.values(), want.float(), rtol=1e-6, atol=0)
+
+
+def test_neighbours_with_an_infinity_are_as_far_as_in_pairs():
+    inf = float("inf")
+    rows = torch.tensor([[inf, 0.0], [1.0, 2.0], [3.0, inf], [inf, 0.0]], requires_grad=True)
+    x = tl.from_lengths(rows, [[4]])
+    near, found = tl.sequence_knn(x, x, 4)
+    assert torch.equal(
+        near.values(), tl.sequence_pairwise(x, x, "euclidean").values().view(4, 4).gather(1, found.values())
+    )
+    assert torch.autograd.grad(near.values()[near.isfinite().values()].sum(), rows)[0].isfinite().all()
+
+
 ODD = [float("inf"), -float("inf"), float("nan"), 1e9, 1e25, 1e38]
 EXACT = "donot_use_mm_for_euclid_dist"
 

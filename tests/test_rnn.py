@@ -107,6 +107,18 @@ def test_equals_torchs_module_sequence_by_sequence(cell, dtype, num_layers, bidi
             torch.testing.assert_close(got.double(), want.double(), **PRECISION[dtype])
 
 
+def test_relu_passes_the_gradient_of_what_is_no_number_as_torchs(device):
+    theirs, ours = pair("RNN relu", torch.float32, device)
+    rows = torch.randn(4, 3, device=device)
+    rows[2, 1] = float("nan")
+    found = []
+    for module in (theirs, ours):
+        leaf = rows.clone().requires_grad_()
+        y = module(leaf)[0] if module is theirs else module(tl.from_lengths(leaf, [[4]]))[0].values()
+        found.append(torch.autograd.grad(y.sum(), leaf)[0])
+    torch.testing.assert_close(*found, equal_nan=True)
+
+
 @each_cell
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_gradients_and_their_gradients(cell, bidirectional, device):

@@ -40,7 +40,7 @@ def chain_logsumexp(values: Tensor, transition: Tensor, row_offsets: Tensor) -> 
 @operator
 def chain_argmax(values: Tensor, transition: Tensor, row_offsets: Tensor, n: int = 1) -> tuple[Tensor, Tensor]:
     """The n paths of the largest score (see `chain_logsumexp`), best first; of equal ones that of the smaller tags at the
-    last row where they differ. NaN is never best.
+    last row where they differ. NaN is never best, nor is a score of +inf, of which no difference can be taken.
 
     Args:
         values, transition, row_offsets: as `chain_logsumexp`.

@@ -25,7 +25,7 @@ __all__ = [
 def with_classes(s: Along, blank) -> int:
     """The blank, one of the classes that the rows have scores for."""
     if s.rows.dim() != 2 or s.rows.shape[1] == 0:
-        raise LoDValueError(f"expected x of shape (rows, classes), got {tuple(s.rows.shape)}")
+        raise LoDValueError(f"expected x of shape (rows, classes), at least 1 class, got {tuple(s.rows.shape)}")
     a_float(s.rows)
     return integer("blank", blank, 0, s.rows.shape[1] - 1)
 

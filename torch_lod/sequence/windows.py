@@ -84,7 +84,7 @@ def sequence_conv1d(
         raise LoDValueError(f"expected groups that divide the {width} features of x, got {shown(groups)}")
     if padding not in ("same", "causal"):
         raise LoDValueError(f"expected padding 'same' or 'causal', got {shown(padding)}")
-    shape = f"(out, {width // groups}, size), out a multiple of {groups}"
+    shape = f"(out, {width // groups}, size), size at least 1, out a multiple of {groups}"
     a_weight(weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
     out, _, size = weight.shape
     weight = of_shape("weight", weight, (out, width // groups, size), values)

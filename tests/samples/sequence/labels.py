@@ -58,7 +58,7 @@ def labelled_errors(name, what="labels", rows="x"):
         op = getattr(tl, name)
         yield "no rows", lambda: op(None, Y), TypeError, f"{rows} as a LoDTensor, got NoneType"
         yield "whole", lambda: op(X.long(), Y), TypeError, "x of a floating dtype, got torch.int64"
-        yield "one column", lambda: op(X[:, 0], Y), ValueError, "x of shape (rows, classes), got (6,)"
+        yield "one column", lambda: op(X[:, 0], Y), ValueError, "x of shape (rows, classes), at least 1 class, got (6,)"
         yield "plain labels", lambda: op(X, Y.values()), TypeError, "labels as a LoDTensor"
         yield "floating labels", lambda: op(X, Y.float()), TypeError, "labels of an integer dtype, got torch.float32"
         yield "wide labels", lambda: op(X, tl.LoDTensor(torch.ones(3, 2).long(), Y.lod)), ValueError, "of shape (rows,)"
@@ -97,7 +97,7 @@ def decode_errors():
 def beam_errors():
     op = tl.ctc_beam_decode
     yield from dtype_errors("ctc_beam_decode", torch.int64)()
-    yield "one column", lambda: op(X[:, 0]), ValueError, "x of shape (rows, classes), got (6,)"
+    yield "one column", lambda: op(X[:, 0]), ValueError, "x of shape (rows, classes), at least 1 class, got (6,)"
     yield "blank", lambda: op(X, blank=3), ValueError, "blank in [0, 2], got 3"
     yield "beam", lambda: op(X, beam=0), ValueError, "beam in [1, 2**20], got 0"
     yield "n_best", lambda: op(X, n_best=11), ValueError, "n_best in [1, 10], got 11"

@@ -91,7 +91,7 @@ def conv1d_errors():
         "2-d weight",
         lambda: op(X, w[0]),
         ValueError,
-        "weight of shape (out, 3, size), out a multiple of 1, got (3, 3)",
+        "weight of shape (out, 3, size), size at least 1, out a multiple of 1, got (3, 3)",
     )
     yield "no size", lambda: op(X, w[:, :, :0]), ValueError, "got (2, 3, 0)"
     yield "out", lambda: op(X, torch.zeros(2, 1, 3), groups=3), ValueError, "out a multiple of 3"

@@ -145,10 +145,7 @@ struct SoftmaxBackwardKernel {
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>)
       return narrow(exec, g.width, g.rows, [&](const auto& rows) {
-        for (int64_t s = first; s < last; ++s) {
-          const int64_t at = g.offsets[s] * g.width;
-          rows.template softmax_backward<kLog>(output + at, grad + at, g.offsets[s + 1] * g.width - at, out + at);
-        }
+        rows.template softmax_backward_all<kLog>(output, grad, g.offsets, first, last, out);
       });
     return false;
   }

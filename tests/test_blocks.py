@@ -172,6 +172,58 @@ def test_softmax_of_a_segment_is_its_own_affair(op, width):
         torch.testing.assert_close(got[s], theirs(own.double()).float(), rtol=1e-5, atol=5e-6, equal_nan=True)
 
 
+def shared(width: int, most: int, company: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rows, offsets and the rows of 64 segments of at most `most` rows, each before one of `company` rows, if any."""
+    g = torch.Generator().manual_seed(most)
+    lengths = torch.randint(0, most + 1, (64,), generator=g)
+    odd = torch.tensor([0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1e38])
+    x = 3 * torch.randn(int(lengths.sum()), width, generator=g)
+    put = torch.rand(x.shape, generator=g) < 0.2
+    x[put] = odd[torch.randint(0, 6, (int(put.sum()),), generator=g)]
+    x[: len(x) // 4] = -0.0  # segments of nothing else
+    parts = x.split(lengths.tolist())
+    more = torch.full((company, width), 7.0)
+    rows = torch.cat([row for part in parts for row in (part, more)]) if company else x
+    offsets = torch.tensor([0, *[n for own in lengths.tolist() for n in (own, company)[: 1 + bool(company)]]]).cumsum(0)
+    starts = offsets[:-1:2] if company else offsets[:-1]
+    return rows, offsets, torch.cat([torch.arange(a, a + n) for a, n in zip(starts.tolist(), lengths.tolist())])
+
+
+def of_group(width: int, most: int, company: int) -> dict[str, torch.Tensor]:
+    """What the operators make of shared(): numbers of segments, and of their rows."""
+    x, offsets, own = shared(width, most, company)
+    segments = slice(None, None, 2 if company else 1)
+    got = {reduce: ops.segment_reduce(x, offsets, reduce, -1.0)[segments] for reduce in (*REDUCTIONS, "prod")}
+    for best in ("max", "min"):
+        value, index = ops.segment_extreme(x, offsets, best)
+        row = torch.where(index < 0, index, index - offsets[:-1, None])
+        got |= {f"{best} there": value[segments], f"{best} row": row[segments]}
+    got["logsumexp"] = ops.segment_logsumexp(x, offsets)[segments]
+    calls, dy = torch.ops.torch_lod, torch.full_like(x, 5.0)
+    dy[own] = shared(width, most, 0)[0].roll(1, 0)
+    dy[dy.isinf()] = 0
+    got["softmax"] = ops.segment_softmax(x, offsets)[own]
+    got["log_softmax"] = ops.segment_log_softmax(x, offsets)[own]
+    y = x.nan_to_num(posinf=3, neginf=-3).clamp(-3, 3)
+    got["softmax, backward"] = calls.segment_softmax_backward(dy, y, offsets)[own]
+    got["log_softmax, backward"] = calls.segment_log_softmax_backward(dy, y, offsets)[own]
+    return got
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 8, 9, 16, 17])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5])
+def test_short_segments_in_any_company(width, most):
+    """Registers take several short segments; the bits are those of a segment beside longer ones, zeros' signs too."""
+    alike = of_group(width, most, 0)
+    for company in (1, 6, 12, 40):
+        for name, beside in of_group(width, most, company).items():
+            bits = (beside.view(torch.int32), alike[name].view(torch.int32))
+            nan = beside.isnan() if beside.is_floating_point() else torch.zeros_like(beside, dtype=torch.bool)
+            different = (bits[0] != bits[1]).view(*beside.shape, -1).any(-1) & ~nan
+            assert not different.any(), (name, company, different.nonzero()[:3].tolist())
+            assert torch.equal(nan, alike[name].isnan()), (name, company)
+
+
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_moments(width, dtype):

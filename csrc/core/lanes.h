@@ -9,138 +9,9 @@
 // its threads share the blocks of a long segment.
 // SPDX-License-Identifier: Apache-2.0
 
+#include "core/registers.h"
+
 namespace lod::LOD_LEVEL {
-
-typedef float Floats __attribute__((vector_size(4 * LOD_LANES)));
-typedef int32_t Ints __attribute__((vector_size(4 * LOD_LANES)));
-#define LOD_UNROLLED _Pragma("GCC unroll 16")
-using LaneIndices = std::make_integer_sequence<int, LOD_LANES>;
-
-LOD_FN Floats all_lanes(float x) { return Floats{} + x; }
-template <class V>
-LOD_FN V unaligned(const void* p) {
-  V v;
-  std::memcpy(&v, p, sizeof(V));
-  return v;
-}
-
-// The first n lanes behind the first `skip` ones, for n <= 64.
-#if LOD_LANES == 16
-using Mask = __mmask16;
-LOD_FN Mask lanes_of(int64_t n, int64_t skip = 0) { return Mask(_bzhi_u64(~uint64_t(0), uint64_t(n)) >> skip); }
-LOD_FN Floats load(const float* p, Mask mask, Floats rest) {
-  return Floats(_mm512_mask_loadu_ps(__m512(rest), mask, p));
-}
-LOD_FN void store(float* p, Mask mask, Floats v) { _mm512_mask_storeu_ps(p, mask, __m512(v)); }
-LOD_FN Floats keep_nan(Floats v, Floats b) {  // b where it is NaN, else v
-  return Floats(_mm512_fixupimm_ps(__m512(v), __m512(b), _mm512_set1_epi32(0x11), 0));
-}
-LOD_FN Floats larger(Floats a, Floats b) { return Floats(_mm512_maskz_max_ps(0xffff, __m512(b), __m512(a))); }
-LOD_FN Floats smaller(Floats a, Floats b) { return Floats(_mm512_maskz_min_ps(0xffff, __m512(b), __m512(a))); }
-LOD_FN bool any_nan(Floats v) { return _mm512_cmp_ps_mask(__m512(v), __m512(v), _CMP_UNORD_Q); }
-#else
-using Mask = Ints;
-LOD_FN Mask lanes_of(int64_t n, int64_t skip = 0) { return Ints{0, 1, 2, 3, 4, 5, 6, 7} < int32_t(n - skip); }
-LOD_FN Floats load(const float* p, Mask mask, Floats rest) {
-  return mask ? Floats(_mm256_maskload_ps(p, __m256i(mask))) : rest;
-}
-LOD_FN void store(float* p, Mask mask, Floats v) {  // under a mask it is microcode on AMD's processors
-  if (_mm256_movemask_ps(__m256(mask)) == 255) std::memcpy(p, &v, sizeof(v));
-  else _mm256_maskstore_ps(p, __m256i(mask), __m256(v));
-}
-LOD_FN Floats keep_nan(Floats v, Floats b) { return b != b ? b : v; }
-LOD_FN Floats larger(Floats a, Floats b) { return Floats(_mm256_max_ps(__m256(b), __m256(a))); }
-LOD_FN Floats smaller(Floats a, Floats b) { return Floats(_mm256_min_ps(__m256(b), __m256(a))); }
-LOD_FN bool any_nan(Floats v) { return _mm256_movemask_ps(__m256(v != v)); }
-#endif
-
-// R::join for vectors. Here, since vector code outside of a level's namespace is compiled for the baseline.
-template <class R>
-LOD_FN Floats join(Floats a, Floats b) {
-  if constexpr (std::is_base_of_v<Sum, R>) return a + b;
-  else if constexpr (std::is_same_v<R, Prod>) return a * b;
-  else return keep_nan(std::is_same_v<R, Max> ? larger(a, b) : smaller(a, b), b);
-}
-
-// Of runs of `unit` lanes the even (odd) ones, first those of a, then those of b: within 4 lanes, which is where
-// processors move single lanes cheaply, or for larger units within the register.
-constexpr int pair_lane(int unit, int odd, int l) {
-  const int region = unit < 4 ? 4 : LOD_LANES, half = region / 2, at = l % region;
-  return l / region * region + at % half / unit * 2 * unit + odd * unit + at % unit + (at < half ? 0 : LOD_LANES);
-}
-template <int unit, int odd, int... l>
-LOD_FN Floats pairs(Floats a, Floats b, std::integer_sequence<int, l...>) {
-  return __builtin_shuffle(a, b, Ints{pair_lane(unit, odd, l)...});
-}
-// A number and the row that it came from.
-struct Found {
-  Floats v;
-  Ints row;
-};
-template <int unit, int odd>
-LOD_FN Found pairs(const Found& a, const Found& b, LaneIndices lanes) {
-  return {pairs<unit, odd>(a.v, b.v, lanes), Ints(pairs<unit, odd>(Floats(a.row), Floats(b.row), lanes))};
-}
-LOD_FN Floats shuffled(Floats v, Ints to) { return __builtin_shuffle(v, to); }
-LOD_FN Found shuffled(const Found& f, Ints to) { return {__builtin_shuffle(f.v, to), __builtin_shuffle(f.row, to)}; }
-// The better, in the order of Max::better; of equals the earlier row.
-LOD_FN Found better(const Found& a, const Found& b) {
-  const Ints a_nan = a.v != a.v, b_nan = b.v != b.v;
-  const Ints take = (b.v > a.v) | (b_nan & ~a_nan) | (((a.v == b.v) | (a_nan & b_nan)) & (b.row < a.row));
-  return {take ? b.v : a.v, take ? b.row : a.row};
-}
-
-template <int distance, int... l>
-LOD_FN Floats partners(Floats v, std::integer_sequence<int, l...>) {
-  return __builtin_shuffle(v, Ints{(l ^ distance)...});
-}
-// Every lane: v of the lanes that are a multiple of `distance` away, joined.
-template <Floats (*op)(Floats, Floats), int distance>
-LOD_FN Floats across(Floats v) {
-  if constexpr (distance >= LOD_LANES) return v;
-  else return across<op, 2 * distance>(op(v, partners<distance>(v, LaneIndices{})));
-}
-// exp_below for vectors. With 16 lanes n counts sixteenths of ln 2: a register holds the 16 powers of 2 in between, and
-// three terms are left of e^r - 1, |r| <= ln(2)/32 (minimax: 2e-9).
-#if LOD_LANES == 16
-// The bits of 2^(j / 16), less those of 1 and what `shifted` has of j where it is moved to the exponent.
-constexpr int32_t kRoots[] = {0,       -152893, -289342, -408621, -509968, -592590, -655657, -698305,
-                              -719629, -718684, -694486, -646004, -572163, -471841, -343865, -187011};
-LOD_FN Floats exp_lanes(Floats x) {
-  constexpr float magic = kToInteger + 16 * 127.f;
-  const Floats shifted = x * (16 * kPerLog2) + magic, n = shifted - magic;
-  const Floats r = (x - n * (kLog2High / 16)) - n * (kLog2Low / 16);
-  const Ints root = Ints(_mm512_permutexvar_epi32(__m512i(shifted), __m512i(unaligned<Ints>(kRoots))));
-  const Floats power = Floats((Ints(shifted) << 19) + root), less = ((0.16667031f * r + 0.50001619f) * r + 1.f) * r;
-  return x < -87.33f ? Floats{} : power * less + power;
-}
-#else
-LOD_FN Floats exp_lanes(Floats x) {
-  const Floats shifted = x * kPerLog2 + (kToInteger + 127.f), n = shifted - (kToInteger + 127.f);
-  const Floats r = (x - n * kLog2High) - n * kLog2Low;
-  Floats p = all_lanes(kExp[0]);
-  for (int i = 1; i < 7; ++i) p = p * r + kExp[i];
-  return x < -87.33f ? Floats{} : p * Floats(Ints(shifted) << 23);
-}
-#endif
-LOD_FN Floats log_lanes(Floats x) {  // log_above for vectors
-  const Ints n = (Ints(x) - kRootHalf) >> 23;
-  const Floats m = Floats(Ints(x) - (n << 23)), e = __builtin_convertvector(n, Floats);
-  const Floats s = (m - 1.f) / (m + 1.f), z = s * s;
-  Floats p = all_lanes(kLog[0]);
-  for (int i = 1; i < 4; ++i) p = p * z + kLog[i];
-  const Floats y = e * kLog2High + (e * kLog2Low + (2.f * s + 2.f * s * (z * p)));
-  return x != x ? x : y;
-}
-// Lane l: the length of segment l / P.
-template <int P, int... l>
-LOD_FN Ints lengths_at(const int64_t* cuts, std::integer_sequence<int, l...>) {
-  const Ints low{(l / P * 2)...};
-  const auto words = [&](const int64_t* c) {
-    return __builtin_shuffle(unaligned<Ints>(c), P == 1 ? unaligned<Ints>(c + LOD_LANES / 2) : Ints{}, low);
-  };
-  return words(cuts + 1) - words(cuts);
-}
 
 // Rows of `width` floats, each padded to P lanes where rows are joined.
 template <int P>
@@ -188,24 +59,55 @@ struct Narrow {
     });
   }
 
-  // The lanes of N segments, leaf(k) those of the k-th, joined as trees: P lanes each. (across joins the same numbers.)
-  template <auto op, int N, class F>
-  LOD_FN auto trees(const F& leaf, int k = 0) const {
-    if constexpr (N == 1) {
-      return P == 1 ? leaf(k) : shuffled(leaf(k), spread);
-    } else {
-      const auto a = trees<op, N / 2>(leaf, k), b = trees<op, N / 2>(leaf, k + N / 2);
-      constexpr int unit = N * P <= 4 ? P : P < 4 ? 4 : P;
-      return op(pairs<unit, 0>(a, b, LaneIndices{}), pairs<unit, 1>(a, b, LaneIndices{}));
+  // The same as Slots with a register for each of the kRows segments of a group.
+  struct Apart {
+    static constexpr int kCount = kRows;
+    const Narrow& of;
+    const int64_t* cuts;
+    LOD_FN int64_t floats(int j) const { return (cuts[j + 1] - cuts[j]) * of.width(); }
+    LOD_FN Floats spread(Floats v, int j) const { return __builtin_shuffle(v, of.channel + j * P); }
+    template <auto op, class F>
+    LOD_FN auto over(const F& leaf) const {
+      return trees<op, P, kRows>([&](int j) LOD_INLINE { return P == 1 ? leaf(j) : shuffled(leaf(j), of.spread); });
     }
+    LOD_FN Floats load(const float* p, int j, Floats rest) const {
+      return LOD_LEVEL::load(p + cuts[j] * of.width(), lanes_of(floats(j)), rest);
+    }
+    LOD_FN void store(float* p, int j, Floats v) const {
+      LOD_LEVEL::store(p + cuts[j] * of.width(), lanes_of(floats(j)), v);
+    }
+  };
+  // f of the group, where its segments are so short that registers take several, or (in_registers) one each.
+  template <class F>
+  LOD_FN bool in_slots(const int64_t* cuts, Ints lengths, const F& f) const {
+#if LOD_LANES == 16
+    if constexpr (P <= 2) {
+      if (P == 1 && none_above(lengths, 4)) return f(Slots<P, 4>(cuts, lengths)), true;
+      if (none_above(lengths, 8 / P)) return f(Slots<P, 8>(cuts, lengths)), true;
+    }
+#endif
+    return false;
+  }
+  template <class F>
+  LOD_FN bool in_registers(const int64_t* cuts, Ints lengths, const F& f) const {
+    if (in_slots(cuts, lengths, f)) return true;
+    if (kRows < 4 || !none_above(lengths, kRows)) return false;
+    return f(Apart{*this, cuts}), true;
   }
   template <class R>
   LOD_FN void reduce(const float* values, const int64_t* cuts, int64_t count, Share share, float pad,
                      float* out) const {
-    Floats v = trees<join<R>, kRows>([&](int k) LOD_INLINE {
-      return lanes<R>(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width());
-    });
     const Ints length = lengths_at<P>(cuts, LaneIndices{});
+    const Floats none = all_lanes(R::template none<float>());
+    Floats v;
+    const auto few = [&](const auto& slots) LOD_INLINE {
+      v = slots.template over<join<R>>([&](int j) LOD_INLINE { return slots.load(values, j, none); });
+      v = join<R>(v, none);  // as where there are lanes without a row
+    };
+    if (!in_slots(cuts, length, few))
+      v = Apart{*this, cuts}.template over<join<R>>([&](int k) LOD_INLINE {
+        return lanes<R>(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width());
+      });
     Floats size = __builtin_convertvector(length, Floats);
     if (share == Share::root)
       for (int l = 0; l < LOD_LANES; ++l) size[l] = __builtin_sqrtf(size[l]);
@@ -252,10 +154,19 @@ struct Narrow {
   void extreme_all(const float* values, const int64_t* offsets, int64_t first, int64_t last, int32_t flip, float pad,
                    float* out, int64_t* index) const {
     each_group(offsets, first, last, [&](const int64_t* cuts, int64_t s, int64_t count) LOD_INLINE {
-      const Found best = trees<better, kRows>([&](int k) LOD_INLINE {
-        return found(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width(), Ints{} + flip);
-      });
-      const Floats v = lengths_at<P>(cuts, LaneIndices{}) == 0 ? all_lanes(pad) : Floats(Ints(best.v) ^ flip);
+      const Ints lengths = lengths_at<P>(cuts, LaneIndices{});
+      const Floats none = Floats(Ints(all_lanes(lowest<float>())) ^ flip);
+      Found best;
+      const auto few = [&](const auto& slots) LOD_INLINE {
+        best = slots.template over<better>([&](int j) LOD_INLINE {
+          return Found{Floats(Ints(slots.load(values, j, none)) ^ flip), slots.rows(j)};
+        });
+      };
+      if (!in_slots(cuts, lengths, few))
+        best = Apart{*this, cuts}.template over<better>([&](int k) LOD_INLINE {
+          return found(values + cuts[k] * width(), cuts[k + 1] * width() - cuts[k] * width(), Ints{} + flip);
+        });
+      const Floats v = lengths == 0 ? all_lanes(pad) : Floats(Ints(best.v) ^ flip);
       store(out + s * width(), lanes_of(count * width()), shuffled(v, pack));
       int32_t rows[LOD_LANES];
       std::memcpy(rows, &best.row, sizeof rows);
@@ -334,32 +245,34 @@ struct Narrow {
       store(y + last, mask, e * scale);
     }
   }
-  // kRows segments that fit into a register each; false if they do not.
-  template <bool kLog>
-  LOD_FN bool short_softmax(const float* x, const int64_t* cuts, float* y) const {
-    Floats e[kRows], below[kRows];
-    for (int k = 0; k < kRows; ++k) {
-      const int64_t n = cuts[k + 1] * width() - cuts[k] * width();
-      if (n > step()) return false;
-      e[k] = load(x + cuts[k] * width(), lanes_of(n), all_lanes(lowest<float>()));
+  // Of a group that registers take whole the largest, what the others are below it, and the sum of e^below. kMeet:
+  // infinities meet as equals, so that their difference is not NaN.
+  template <class G, bool kMeet>
+  struct Terms {
+    Floats below[G::kCount], e[G::kCount], top, sum;
+    LOD_FN Terms(const G& group, const float* x) {
+      const auto leaf = [&](int j) LOD_INLINE { return e[j]; };
+      LOD_UNROLLED for (int j = 0; j < G::kCount; ++j) e[j] = group.load(x, j, all_lanes(lowest<float>()));
+      top = group.template over<larger>(leaf);
+      LOD_UNROLLED for (int j = 0; j < G::kCount; ++j) {
+        const Floats own = group.spread(top, j);
+        below[j] = kMeet && e[j] == own ? Floats{} : e[j] - own;
+        e[j] = exp_lanes(below[j]);
+      }
+      sum = group.template over<join<Sum>>(leaf);
     }
-    const auto leaf = [&](int k) LOD_INLINE { return e[k]; };
-    const Floats top = trees<larger, kRows>(leaf);
-    for (int k = 0; k < kRows; ++k) {
-      below[k] = e[k] - __builtin_shuffle(top, channel + k * P);
-      e[k] = exp_lanes(below[k]);
+  };
+  template <bool kLog, class G>
+  LOD_FN static void short_softmax(const G& group, const float* x, float* y) {
+    const Terms<G, false> of(group, x);
+    const Floats by = kLog ? log_lanes(of.sum) : 1.f / of.sum;
+    LOD_UNROLLED for (int j = 0; j < G::kCount; ++j) {
+      const Floats own = group.spread(by, j);
+      group.store(y, j, kLog ? of.below[j] - own : of.e[j] * own);
     }
-    const Floats sum = trees<join<Sum>, kRows>(leaf), scale = kLog ? log_lanes(sum) : 1.f / sum;
-    for (int k = 0; k < kRows; ++k) {
-      const int64_t n = cuts[k + 1] * width() - cuts[k] * width();
-      const Floats own = __builtin_shuffle(scale, channel + k * P);
-      store(y + cuts[k] * width(), lanes_of(n), kLog ? below[k] - own : e[k] * own);
-    }
-    return true;
   }
   // Of kRows segments, none longer than a block, the largest and the sum of e^(x - largest), in lanes as trees leave
-  // them; keep(i, mask, e) takes what is added. False if one is longer. kMeet: infinities meet as equals, so that their
-  // difference is not NaN.
+  // them; keep(i, mask, e) takes what is added. False if one is longer. kMeet as above.
   template <bool kMeet, class F>
   LOD_FN bool group_sums(const float* x, const int64_t* cuts, Floats& top, Floats& sum, const F& keep) const {
     const Floats none = all_lanes(lowest<float>());
@@ -373,7 +286,7 @@ struct Narrow {
       for (int64_t i = at; i < at + last; i += step()) most = larger(most, load(x + i, full, none));
       lanes[k] = most;
     }
-    top = trees<larger, kRows>(leaf);
+    top = Apart{*this, cuts}.template over<larger>(leaf);
     for (int k = 0; k < kRows; ++k) {
       const int64_t at = cuts[k] * width(), n = cuts[k + 1] * width() - at, last = last_step(n);
       const Floats own = __builtin_shuffle(top, channel + k * P);
@@ -385,7 +298,7 @@ struct Narrow {
       for (int64_t i = at; i < at + last; i += step()) total += e(i, full);
       lanes[k] = total + e(at + last, lanes_of(n - last));
     }
-    sum = trees<join<Sum>, kRows>(leaf);
+    sum = Apart{*this, cuts}.template over<join<Sum>>(leaf);
     return true;
   }
   template <bool kLog>
@@ -412,7 +325,8 @@ struct Narrow {
   template <bool kLog>
   void softmax_all(const float* x, const int64_t* offsets, int64_t first, int64_t last, float* y) const {
     each_group(offsets, first, last, [&](const int64_t* cuts, int64_t, int64_t count) LOD_INLINE {
-      if ((kRows >= 4 && short_softmax<kLog>(x, cuts, y)) || group_softmax<kLog>(x, cuts, y)) return;
+      const auto few = [&](const auto& group) LOD_INLINE { short_softmax<kLog>(group, x, y); };
+      if (in_registers(cuts, lengths_at<P>(cuts, LaneIndices{}), few) || group_softmax<kLog>(x, cuts, y)) return;
       for (int64_t k = 0; k < count; ++k)
         softmax<kLog>(x + cuts[k] * width(), (cuts[k + 1] - cuts[k]) * width(), y + cuts[k] * width());
     });
@@ -427,14 +341,44 @@ struct Narrow {
   }
   void logsumexp_all(const float* x, const int64_t* offsets, int64_t first, int64_t last, float pad, float* out) const {
     each_group(offsets, first, last, [&](const int64_t* cuts, int64_t s, int64_t count) LOD_INLINE {
+      const Ints lengths = lengths_at<P>(cuts, LaneIndices{});
       Floats top, sum;
-      if (group_sums<true>(x, cuts, top, sum, [](int64_t, Mask, Floats e) LOD_INLINE { return e; })) {
-        const Floats v = lengths_at<P>(cuts, LaneIndices{}) == 0 ? all_lanes(pad) : top + log_lanes(sum);
+      const auto few = [&]<class G>(const G& group) LOD_INLINE {
+        const Terms<G, true> of(group, x);
+        top = of.top, sum = of.sum;
+      };
+      if (in_registers(cuts, lengths, few) ||
+          group_sums<true>(x, cuts, top, sum, [](int64_t, Mask, Floats e) LOD_INLINE { return e; })) {
+        const Floats v = lengths == 0 ? all_lanes(pad) : top + log_lanes(sum);
         return store(out + s * width(), lanes_of(count * width()), P == 1 ? v : __builtin_shuffle(v, pack));
       }
       for (int64_t k = 0; k < count; ++k) {
         const int64_t n = (cuts[k + 1] - cuts[k]) * width();
         store(out + (s + k) * width(), lanes_of(width()), n ? logsumexp(x + cuts[k] * width(), n) : all_lanes(pad));
+      }
+    });
+  }
+  template <bool kLog>
+  void softmax_backward_all(const float* y, const float* dy, const int64_t* offsets, int64_t first, int64_t last,
+                            float* dx) const {
+    each_group(offsets, first, last, [&](const int64_t* cuts, int64_t, int64_t count) LOD_INLINE {
+      const auto few = [&]<class G>(const G& group) LOD_INLINE {
+        Floats v[G::kCount], d[G::kCount];
+        LOD_UNROLLED for (int j = 0; j < G::kCount; ++j) {
+          v[j] = group.load(y, j, Floats{});
+          d[j] = group.load(dy, j, Floats{});
+        }
+        const auto product = [&](int j) LOD_INLINE { return kLog ? d[j] : v[j] * d[j]; };
+        const Floats total = group.template over<join<Sum>>(product) + Floats{};
+        LOD_UNROLLED for (int j = 0; j < G::kCount; ++j) {
+          const Floats own = group.spread(total, j);
+          group.store(dx, j, kLog ? d[j] - exp_lanes(v[j]) * own : v[j] * (d[j] - own));
+        }
+      };
+      if (in_registers(cuts, lengths_at<P>(cuts, LaneIndices{}), few)) return;
+      for (int64_t k = 0; k < count; ++k) {
+        const int64_t at = cuts[k] * width();
+        softmax_backward<kLog>(y + at, dy + at, cuts[k + 1] * width() - at, dx + at);
       }
     });
   }

@@ -25,6 +25,15 @@ LOD_FN void store_of(float* p, int i, Mask mask, Floats v) {
   else std::memcpy(p + i * LOD_LANES, &v, sizeof v);
 }
 
+template <int N>
+LOD_FN void load_all(const float* p, Mask mask, Floats* to) {
+  LOD_UNROLLED for (int i = 0; i < N; ++i) to[i] = load_of<N>(p, i, mask, Floats{});
+}
+template <int N>
+LOD_FN void store_all(float* p, Mask mask, const Floats* v) {
+  LOD_UNROLLED for (int i = 0; i < N; ++i) store_of<N>(p, i, mask, v[i]);
+}
+
 // As many registers of each row as there is room for.
 template <class R>
 struct Wide {
@@ -45,7 +54,7 @@ struct Wide {
       LOD_UNROLLED for (int i = 0; i < N; ++i) total[i] = join<R>(total[i], load_of<N>(from, i, mask, none));
     if (over != 1)
       LOD_UNROLLED for (int i = 0; i < N; ++i) total[i] /= over;
-    LOD_UNROLLED for (int i = 0; i < N; ++i) store_of<N>(to, i, mask, total[i]);
+    store_all<N>(to, mask, total);
   }
   LOD_FN void strips(const float* from, int64_t n, float over, float* to) const {
     each_wide_strip<kMost>(g.width, [&]<int N>(int64_t c, Mask mask) LOD_INLINE {
@@ -195,33 +204,27 @@ struct WideSoftmax {
         });
       });
     };
-    const auto load_all = [&]<int N>(const float* from, Mask mask, Floats* to) LOD_INLINE {
-      LOD_UNROLLED for (int i = 0; i < N; ++i) to[i] = load_of<N>(from, i, mask, Floats{});
-    };
-    const auto store_all = [&]<int N>(float* to, Mask mask, const Floats* v) LOD_INLINE {
-      LOD_UNROLLED for (int i = 0; i < N; ++i) store_of<N>(to, i, mask, v[i]);
-    };
     each_block([&]<int N>(int64_t b, int64_t rows, int64_t c, Mask mask) LOD_INLINE {
       Floats top[N];
       top_of<N>(x + b * step + c, rows, mask, top);
-      store_all.template operator()<N>(tops.data() + (b + 1) * g.width + c, mask, top);
+      store_all<N>(tops.data() + (b + 1) * g.width + c, mask, top);
     });
     strips([&]<int N>(int64_t c, Mask mask) LOD_INLINE {
       Floats top[N];
       top_of<N>(tops.data() + g.width + c, blocks, mask, top);
-      store_all.template operator()<N>(tops.data() + c, mask, top);
+      store_all<N>(tops.data() + c, mask, top);
     });
     each_block([&]<int N>(int64_t b, int64_t rows, int64_t c, Mask mask) LOD_INLINE {
       Floats top[N], sum[N];
-      load_all.template operator()<N>(tops.data() + c, mask, top);
+      load_all<N>(tops.data() + c, mask, top);
       sum_of<N>(x + b * step + c, rows, mask, top, sum, y + b * step + c);
-      store_all.template operator()<N>(sums.data() + (b + 1) * g.width + c, mask, sum);
+      store_all<N>(sums.data() + (b + 1) * g.width + c, mask, sum);
     });
     Wide<Sum>{g, nullptr, nullptr, Share::all, 0}.strips(sums.data() + g.width, blocks, 1, sums.data());
     const auto finish = [&]<int N>(int64_t b, int64_t rows, int64_t c, Mask mask) LOD_INLINE {
       Floats top[N], sum[N];
-      load_all.template operator()<N>(tops.data() + c, mask, top);
-      load_all.template operator()<N>(sums.data() + c, mask, sum);
+      load_all<N>(tops.data() + c, mask, top);
+      load_all<N>(sums.data() + c, mask, sum);
       put<N>(x + b * step + c, rows, mask, top, sum, y + b * step + c);
     };
     if constexpr (kWhat != Soft::log_sum) each_block(finish);

@@ -59,7 +59,8 @@ struct LongEntry {
   LOD_FN int digit(int byte) const { return int((uint64_t(number) ^ uint64_t(1) << 63) >> (8 * byte) & 255); }
 };
 
-constexpr int kFewRows = 32;        // whose places are counted
+constexpr int kShort = 8;           // of a segment whose columns are ordered beside others
+constexpr int kFewRows = 32;        // of one whose places are counted column by column
 constexpr int64_t kMostTaken = 32;  // more of the first are taken from all in order
 constexpr int64_t kColumns = 16;    // that a piece of work has
 
@@ -72,6 +73,49 @@ LOD_FN void count_places(const K* keys, int n, K* place) {
     for (int i = 0; i < kMost; ++i) place[i] += K(key < keys[i]) | (K(key == keys[i]) & K(j < i));
   }
 }
+
+// Columns of short segments side by side, a lane each.
+template <class K>
+struct ShortColumns {
+  static constexpr int kPart = LOD_LANES * 4 / int(sizeof(K)) < int(kColumns) ? LOD_LANES * 4 / sizeof(K) : kColumns;
+  typedef K Keys __attribute__((vector_size(kPart * sizeof(K))));
+  int64_t first[kColumns], at[kColumns];  // the first row, and where its number is
+  K rows[kColumns];                       // how many there are, not 0
+  int lanes = 0;
+
+  // place[i][l]: behind how many rows of lane l its row i comes, equal ones in order; row[p][l], unless null: which row
+  // has place p. number(i, l): that of row i, or of another where there is none.
+  template <int kMost, class F>
+  LOD_FN void order(const F& number, K flip, K (*place)[kColumns], K (*row)[kColumns]) const {
+    K numbers[kMost][kColumns];
+    for (int i = 0; i < kMost; ++i) {
+      decltype(number(i, 0)) own[kColumns];
+      for (int l = 0; l < kColumns; ++l) own[l] = number(i, l);
+      for (int l = 0; l < kColumns; ++l) numbers[i][l] = K(key_of(own[l])) ^ flip;
+    }
+    for (int from = 0; from < kColumns; from += kPart) {
+      Keys keys[kMost], places[kMost], n;
+      std::memcpy(&n, rows + from, sizeof n);
+      for (int i = 0; i < kMost; ++i) {
+        std::memcpy(&keys[i], numbers[i] + from, sizeof n);
+        keys[i] = n > K(i) ? keys[i] : Keys{} + std::numeric_limits<K>::max();
+        places[i] = Keys{} + K(i);
+      }
+      for (int j = 1; j < kMost; ++j)
+        for (int i = 0; i < j; ++i) {
+          const auto before = keys[j] < keys[i];  // -1 where it is
+          places[i] -= before;
+          places[j] += before;
+        }
+      for (int i = 0; i < kMost; ++i) std::memcpy(place[i] + from, &places[i], sizeof n);
+      for (int p = 0; row && p < kMost; ++p) {
+        Keys which{};
+        for (int i = 1; i < kMost; ++i) which = places[i] == K(p) ? Keys{} + K(i) : which;
+        std::memcpy(row[p] + from, &which, sizeof n);
+      }
+    }
+  }
+};
 
 // In order, in `entries` or `spare`, of n each: byte by byte, from the lowest one, each time with equal ones in order.
 template <class E>
@@ -111,12 +155,33 @@ class OrderWork {
     memory_.reset(new E[size_t(takes_few() ? kColumns * kMostTaken : 2 * longest_)]);
   }
 
-  void segment(int64_t s, int64_t begin, int64_t end) const {  // columns
+  void segments(int64_t first, int64_t last, int64_t begin, int64_t end) const {  // columns
+    ShortColumns<K> group;
+    int64_t* out[kColumns];
+    for (int64_t s = first; s < last; ++s) {
+      const int64_t at = a_.offsets[s], n = a_.offsets[s + 1] - at;
+      if (n == 0 || n > kShort) {
+        segment(s, begin, end);
+      } else if (end - begin == kColumns) {
+        n <= 4 ? side_by_side<4>(s, begin) : side_by_side<8>(s, begin);
+      } else {
+        for (int64_t c = begin; c < end; ++c) {
+          group.first[group.lanes] = at, group.at[group.lanes] = at * a_.width + c;
+          group.rows[group.lanes] = K(n);
+          out[group.lanes] = to(s, c);
+          if (++group.lanes == kColumns) flush(group, out);
+        }
+      }
+    }
+    flush(group, out);
+  }
+
+ private:
+  void segment(int64_t s, int64_t begin, int64_t end) const {
     const int64_t n = a_.offsets[s + 1] - a_.offsets[s];
     int64_t c = begin;
     if (n <= kFewRows) {
-      for (; c < end; ++c)
-        n <= 8 ? short_column<8>(s, c) : n <= 16 ? short_column<16>(s, c) : short_column<kFewRows>(s, c);
+      for (; c < end; ++c) n <= 16 ? short_column<16>(s, c) : short_column<kFewRows>(s, c);
     } else if (!takes_few()) {
       for (; c < end; ++c) whole_column(s, c);
     } else {
@@ -125,12 +190,47 @@ class OrderWork {
       for (; c < end; ++c) column(s, c);
     }
   }
-
- private:
   bool takes_few() const { return a_.k >= 0 && a_.k <= kMostTaken; }
   LOD_FN K key(int64_t at) const { return K(key_of(values_[at])) ^ flip_; }
   int64_t* to(int64_t s, int64_t c) const { return a_.index + (a_.k < 0 ? a_.offsets[s] : s * a_.k) * a_.width + c; }
 
+  // kColumns columns of one short segment.
+  template <int kMost>
+  void side_by_side(int64_t s, int64_t c) const {
+    const int64_t first = a_.offsets[s], n = a_.offsets[s + 1] - first, count = a_.k < 0 ? n : a_.k;
+    ShortColumns<K> columns;
+    for (K& rows : columns.rows) rows = K(n);
+    K place[kMost][kColumns], row[kMost][kColumns];
+    const auto number = [&](int i, int l) LOD_INLINE { return values_[(first + (i < n ? i : 0)) * a_.width + c + l]; };
+    columns.template order<kMost>(number, flip_, place, row);
+    int64_t* out = to(s, c);
+    for (int64_t p = 0; p < count; ++p, out += a_.width)
+      for (int l = 0; l < kColumns; ++l) out[l] = p < n ? first + int64_t(row[p][l]) : -1;
+  }
+  // Those of several.
+  void flush(ShortColumns<K>& group, int64_t* const* out) const {
+    K longest = 0;
+    for (int l = 0; l < group.lanes; ++l) longest = std::max(longest, group.rows[l]);
+    for (int l = group.lanes; l < kColumns; ++l) group.at[l] = group.at[0], group.rows[l] = 1;
+    if (longest > 4) flush_as<8>(group, out);
+    else if (longest) flush_as<4>(group, out);
+    group.lanes = 0;
+  }
+  template <int kMost>
+  void flush_as(const ShortColumns<K>& group, int64_t* const* out) const {
+    K place[kMost][kColumns];
+    const auto number = [&](int i, int l) LOD_INLINE {
+      return values_[group.at[l] + std::min<int64_t>(i, group.rows[l] - 1) * a_.width];
+    };
+    group.template order<kMost>(number, flip_, place, nullptr);
+    int64_t behind;
+    for (int l = 0; l < group.lanes; ++l) {
+      const int64_t n = group.rows[l], count = a_.k < 0 ? n : a_.k;
+      for (int64_t i = 0; i < n; ++i)
+        *(place[i][l] < count ? out[l] + place[i][l] * a_.width : &behind) = group.first[l] + i;
+      for (int64_t p = n; p < count; ++p) out[l][p * a_.width] = -1;
+    }
+  }
   template <int kMost>
   void short_column(int64_t s, int64_t c) const {
     const int64_t first = a_.offsets[s], n = a_.offsets[s + 1] - first, count = a_.k < 0 ? n : a_.k;
@@ -217,7 +317,7 @@ struct OrderPiece {
     const int64_t first = shares.cut(i / blocks), last = shares.cut(i / blocks + 1), c = i % blocks * kColumns;
     if (first == last) return;
     const OrderWork<T, E> work(exec, a, first, last);
-    for (int64_t s = first; s < last; ++s) work.segment(s, c, std::min(c + kColumns, a.width));
+    work.segments(first, last, c, std::min(c + kColumns, a.width));
   }
 };
 

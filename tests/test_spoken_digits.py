@@ -225,7 +225,7 @@ def test_train_on_the_sample_and_go_on(tmp_path, capsys, monkeypatch):
 
 
 def test_own_words_are_learned_and_recognised(tones, tmp_path, capsys):
-    more = ["--model", "conv", "--batch", "4", "--epochs", "20", "--dropout", "0"]
+    more = ["--model", "conv", "--batch", "4", "--epochs", "30", "--dropout", "0"]
     lines, _ = run(capsys, *more, "--data", tones, "--out", tmp_path / "out")
     assert LAST_LINE.fullmatch(lines[-1])
     report = json.loads((tmp_path / "out" / "report.json").read_text())

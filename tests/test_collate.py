@@ -4,6 +4,8 @@
 import collections
 import collections.abc
 import dataclasses
+import decimal
+import fractions
 import random
 
 import numpy as np
@@ -83,6 +85,11 @@ def test_samples_of_one_kind(samples, lengths):
     assert x.recursive_sequence_lengths() == lengths
     assert x.level_names == ("sample", *[None] * (len(lengths) - 1))
     assert tl.batch(samples).level_names is None
+
+
+def test_numbers_that_torch_lacks_are_a_list():
+    for numbers in ([decimal.Decimal(1), decimal.Decimal(2)], [fractions.Fraction(1, 2)]):
+        assert tl.batch(numbers) == numbers
 
 
 def test_numbers_are_plain_and_other_objects_a_list():

@@ -64,6 +64,26 @@ def test_keys_group_rows():
     assert DATA.from_keys(np.arange(3), days, np.array(["q", "p", "q"], dtype=object))[0].to_list() == [[[1]], [[0, 2]]]
 
 
+def test_keys_are_not_changed_before_they_are_compared():
+    whole = [2**53, 2**53 + 1, 0.5]
+    x, (names,) = tl.data.from_keys(torch.arange(3), whole)
+    assert x.to_list() == [[2], [0], [1]] and names.tolist() == [0.5, *whole[:2]]
+    x, (names,) = tl.data.from_keys(torch.arange(3), [2**63, 2**63 + 1, -1])
+    assert x.to_list() == [[2], [0], [1]]
+    x, (names,) = tl.data.from_keys(torch.arange(3), [1.5, 2, 1.5])
+    assert x.to_list() == [[0, 2], [1]] and names.dtype == np.float64
+    with pytest.raises(TypeError, match=r"keys\[0\] that can be ordered"):
+        tl.data.from_keys(torch.arange(2), [1, "1"])
+
+
+def test_masked_elements_are_refused():
+    masked = np.ma.array([1, 2], mask=[False, True])
+    for make in (tl.batch, tl.from_tensors):
+        with pytest.raises(ValueError, match="without masked elements, got 1 of them"):
+            make([masked])
+        assert make([np.ma.array([1, 2])]).to_list() == [[1, 2]]
+
+
 def test_arrays_of_objects_there_and_back():
     for x in (
         tl.from_lengths(torch.rand(6, 2), [[2, 0, 1], [3, 0, 3]]),

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """LoDTensors among tensors of other kinds and devices, and why the structure of one cannot go stale."""
 
+import operator
+import warnings
+
+import numpy as np
 import pytest
 import torch
 from test_rules_cases import LOD, OTHER, REFUSED, listed, make, operands
@@ -51,6 +55,44 @@ def test_inside_the_transforms_of_torch_func():
 
 
 # -- devices
+
+
+NUMPYS = "add sub mul truediv floordiv mod pow lt le gt ge eq ne"
+
+
+@pytest.mark.parametrize("name", NUMPYS.split())
+def test_operators_take_arrays_as_tensors(name):
+    """Torch leaves arrays to numpy, which would make plain tensors of rows."""
+    act, x = getattr(operator, name), from_lengths(torch.randn(5, 2), [[3, 2]])
+    for array in (np.array([2.0, 0.5], np.float32), np.array([2.0, 0.5]), np.array(2.0), np.full((5, 1), 3)):
+        tensor = torch.from_numpy(array.copy())
+        for got, want in ((act(x, array), act(x.values(), tensor)), (act(array, x), act(tensor, x.values()))):
+            assert got.lod is x.lod
+            torch.testing.assert_close(got.values(), want, rtol=0, atol=0, equal_nan=True)
+    for number in (np.float32(2), np.float64(2), np.int64(2)):
+        for got, want in ((act(x, number), act(x.values(), 2.0)), (act(number, x), act(2.0, x.values()))):
+            assert got.lod is x.lod
+            torch.testing.assert_close(got.values(), want, rtol=0, atol=0, equal_nan=True)
+
+
+def test_arrays_meet_rows_as_tensors_do():
+    x = from_lengths(torch.randn(5, 2, requires_grad=True), [[3, 2]])
+    assert (x @ np.ones((2, 3), np.float32)).lod is x.lod and (x * np.ones(4)[::-2]).requires_grad
+    z = x
+    z += np.ones(2, np.float32)
+    assert z.lod is x.lod
+    with pytest.raises(LoDError, match="lost the structure"):
+        x - x.mean(0) * np.ones(2, np.float32)
+    with pytest.raises(LoDError, match="lies along the rows"):
+        x.t() * np.ones(5, np.float32)
+    with pytest.raises(TypeError, match="object"):
+        x * np.array([object(), object()])
+    total = np.zeros((5, 2), np.float32)
+    total += x.detach()
+    assert type(total) is np.ndarray and np.array_equal(total, x.detach().values().numpy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's way to wrap what numpy computes is numpy 1's
+        assert type(np.sin(x.detach())) is torch.Tensor
 
 
 def test_two_devices_are_named():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules around the sequence operators: equal to loops over sequences, trainable, saved and restored."""
 
+import copy
+
 import pytest
 import torch
 
@@ -29,6 +31,29 @@ def test_conv1d_is_torchs_on_every_sequence(x, device):
         expected = torch.cat([theirs(rows.t()[None])[0].t() for rows in parts if len(rows)])
         torch.testing.assert_close(ours(x).values(), expected)
         assert ours(x).lod is x.lod
+
+
+def test_constants_come_back_where_a_module_gets_memory():
+    allowed, slopes = torch.eye(3, dtype=torch.bool), torch.tensor([0.5, 0.25])
+    crf, attention = tl.nn.LinearChainCRF(3, allowed=allowed), tl.nn.MultiheadAttention(4, 2, alibi=slopes)
+    for module, name in ((crf, "forbidden"), (attention, "alibi")):
+        moved = copy.deepcopy(module).to("meta")
+        assert getattr(moved, name).is_meta
+        assert torch.equal(getattr(moved.to_empty(device="cpu"), name), getattr(module, name))
+        assert name not in module.state_dict()
+    for device in ({"device": "meta"}, {}):
+        with torch.device("cpu" if device else "meta"):
+            made = (
+                tl.nn.LinearChainCRF(3, allowed=allowed, **device),
+                tl.nn.MultiheadAttention(4, 2, alibi=slopes, **device),
+            )
+        assert torch.equal(made[0].to_empty(device="cpu").forbidden, crf.forbidden)
+        assert torch.equal(made[1].to_empty(device="cpu").alibi, slopes)
+    emptied = copy.deepcopy(crf).to_empty(device="cpu")
+    emptied.forbidden.fill_(False)
+    emptied.reset_parameters()
+    assert torch.equal(emptied.forbidden, crf.forbidden)
+    assert crf.to(torch.float64).forbidden.dtype == torch.bool
 
 
 def test_conv1d_starts_from_torchs_parameters():

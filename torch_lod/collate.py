@@ -4,7 +4,6 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Number
 
 import numpy as np
 import torch
@@ -194,7 +193,7 @@ def _kind(item) -> str:
         return "number" if not item.ndim else "list" if item.dtype == object else "tensor with rows"
     if isinstance(item, list):
         return "list"
-    return "number" if isinstance(item, Number) else type(item).__name__
+    return "number" if isinstance(item, (*NUMBERS, np.number, np.bool_)) else type(item).__name__
 
 
 def _others(items: list) -> list[int]:

@@ -50,6 +50,8 @@ def tensor_of(what: str, given, hint: str = "") -> Tensor:
     if isinstance(given, np.ndarray):
         if compiling():  # compiled code sees an array as a tensor
             return torch.as_tensor(given)
+        if isinstance(given, np.ma.MaskedArray) and (hidden := int(np.ma.count_masked(given))):
+            raise LoDValueError(f"expected {what} without masked elements, got {hidden} of them; see .filled()")
         shared = given.flags.writeable and min(given.strides, default=0) >= 0
         try:
             return torch.from_numpy(given if shared else given.copy())

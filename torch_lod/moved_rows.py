@@ -7,9 +7,11 @@ reductions, what has another layout, and the results of functions of the kind "p
 """
 
 import copy
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,6 +72,51 @@ _OPERANDS = (Tensor, tuple, list)
 _home: list[Callable] = []
 
 
+#: Python's operators by the names of numpy's functions, which numpy calls for them.
+_OPERATORS = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "true_divide": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "power": operator.pow,
+    "matmul": operator.matmul,
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "left_shift": operator.lshift,
+    "right_shift": operator.rshift,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+}
+
+
+def array_ufunc(self, ufunc, method, *inputs, **kwargs):
+    """What numpy asks for where one of its functions meets rows. An operator is torch's, on the array as a tensor: torch
+    leaves it to numpy, which would give a plain tensor. Other functions take the rows as they take a plain tensor."""
+    operation = _OPERATORS.get(ufunc.__name__) if method == "__call__" and not kwargs else None
+    if operation is not None:
+        return operation(*map(_of_numpy, inputs))
+    with without_policy():
+        return getattr(ufunc, method)(*map(_plain, inputs), **kwargs)
+
+
+def _of_numpy(item):
+    if isinstance(item, np.generic):
+        return item.item()
+    return torch.from_numpy(np.array(item)) if isinstance(item, np.ndarray) else item
+
+
+def _plain(item):
+    return item.as_subclass(Tensor) if isinstance(item, Tensor) else item
+
+
 def _reversed(self) -> Tensor:
     """The dims in reverse."""  # by functions: Dynamo does not take what an attribute of a tensor gives
     return torch.t(self) if self.dim() <= 2 else torch.permute(self, tuple(range(self.dim() - 1, -1, -1)))
@@ -80,6 +127,7 @@ class MovedRows(Tensor):
 
     _mark: Mark
     T: Any = property(_reversed)
+    __array_ufunc__ = array_ufunc
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

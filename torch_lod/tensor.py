@@ -17,7 +17,7 @@ from .dynamo import DYNAMIC, IN_PLACE, admit, as_calls, compiling, failing, hold
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .explained import TORCHS, explain, not_packed
 from .lod import LoD, fitting
-from .moved_rows import PLAIN, WRITES, MovedRows, _home, settle
+from .moved_rows import PLAIN, WRITES, MovedRows, _home, array_ufunc, settle
 from .other_forms import OtherForms
 from .paddle_methods import PaddleMethods
 from .partition import Runs, uploaded_map, uploaded_runs
@@ -342,6 +342,8 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
         return self.with_lod(self._lod.flatten(first, last))
 
     # -- Python's protocols
+
+    __array_ufunc__ = array_ufunc
 
     def __repr__(self, *, tensor_contents=None) -> str:  # type: ignore[override]
         return tree(self)

@@ -162,7 +162,8 @@ def sequence_topk(x, k, channel=None, *, largest=True, padding_value=0.0, level=
 
 def fused_embedding_seq_pool(ids, weight, combiner="sum", padding_idx=None, level=-1):
     numbers = ids.values.squeeze(1) if ids.values.dim() == 2 and ids.values.shape[1] == 1 else ids.values
-    rows = [weight[i] if i != padding_idx else torch.zeros_like(weight[0]) for i in numbers.flatten().tolist()]
+    padded = None if padding_idx is None else range(len(weight))[padding_idx]
+    rows = [weight[i] if i != padded else torch.zeros_like(weight[0]) for i in numbers.flatten().tolist()]
     rows = rows_of(rows, weight[:0]).reshape(*numbers.shape, weight.shape[1])
     return sequence_pool(ids._replace(values=rows), combiner, level=level)
 

@@ -2,6 +2,7 @@
 """Other layouts of ragged data, in and out; docs/data.md has the table of all."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -119,6 +120,8 @@ def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoD
             given = given.detach().cpu().numpy()
         try:
             column = np.asarray(given)
+            if isinstance(given, (list, tuple)) and _changed(column, given):
+                column = np.array(given, dtype=object)
         except (TypeError, ValueError) as error:
             raise LoDTypeError(
                 f"expected keys[{k}] as an array or a list, got {type(given).__name__}: {error}"
@@ -148,6 +151,11 @@ def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoD
         levels.append(np.append(at, len(rows) if inner is None else len(inner)))
     lod = LoD.parsed_offsets("keys", levels, level_names)
     return LoDTensor(ops.gather_rows(rows, upload(torch.from_numpy(order), rows.device)), lod), found
+
+
+def _changed(column: np.ndarray, keys: Sequence) -> bool:
+    """Whether an array of texts or floats made others of some keys: numbers became texts, whole numbers were rounded."""
+    return column.dtype.kind in "USf" and any(a == a and a != key for a, key in zip(column.tolist(), keys))
 
 
 def _missing(key) -> bool:

@@ -11,7 +11,7 @@ from ..engine.attention import Projections, multi_head_attention
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence_operator import probability, sequence_operator
 from ..tensor import LoDTensor, a_lod_tensor
-from .module import at_least_one, unusual
+from .module import Constants, at_least_one, unusual
 
 __all__ = ["MultiheadAttention", "TransformerEncoderLayer"]
 
@@ -25,7 +25,7 @@ def _no_mask(**masks) -> None:
             raise LoDTypeError(f"expected no {name} with LoDTensors, got {type(mask).__name__}: {way_out}")
 
 
-class MultiheadAttention(torch.nn.Module):
+class MultiheadAttention(Constants):
     """torch.nn.MultiheadAttention for LoDTensors: same parameters, state_dict, initialisation and results; each
     sequence separately, without padding.
 
@@ -77,9 +77,7 @@ class MultiheadAttention(torch.nn.Module):
         self.dropout, self.batch_first = float(dropout), batch_first
         self.level, self.causal, self.window = level, causal, window
         self.alibi: Tensor | bool | None
-        if isinstance(alibi, Tensor):
-            self.register_buffer("alibi", alibi, persistent=False)
-        else:
+        if not isinstance(alibi, Tensor):
             self.alibi = alibi
         make = {"device": device, "dtype": dtype}
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
@@ -95,6 +93,8 @@ class MultiheadAttention(torch.nn.Module):
         self.out_proj = torch.nn.Linear(embed_dim, embed_dim, bias=bias, **make)
         self.bias_k = self.bias_v = None
         self.add_zero_attn = False
+        if isinstance(alibi, Tensor):
+            self.constant("alibi", alibi, self.out_proj.weight.device)
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
@@ -103,6 +103,7 @@ class MultiheadAttention(torch.nn.Module):
                 torch.nn.init.xavier_uniform_(parameter)
             elif name.endswith("bias"):
                 torch.nn.init.zeros_(parameter)
+        self.restore()
 
     @sequence_operator
     def forward(

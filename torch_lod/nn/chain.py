@@ -12,12 +12,12 @@ from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence_operator import integer, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD
 from ..validate import with_memory
-from .module import at_least_one
+from .module import Constants, at_least_one
 
 __all__ = ["LinearChainCRF"]
 
 
-class LinearChainCRF(torch.nn.Module):
+class LinearChainCRF(Constants):
     """A linear-chain conditional random field: the last layer of a tagger, over the scores that a network gives to every tag.
 
         score(y) = start[y_0] + sum_t x[t, y_t] + sum_t transitions[y_t, y_t+1] + end[y_last]
@@ -63,17 +63,21 @@ class LinearChainCRF(torch.nn.Module):
         self.transitions = torch.nn.Parameter(torch.empty(num_tags, num_tags, **make))
         rules = {"allowed_start": allowed_start, "allowed_end": allowed_end, "allowed": allowed}
         given = [
-            torch.ones(rows, num_tags, dtype=torch.bool, device=device) if t is None else _rule(name, t, rows, num_tags)
+            torch.ones(rows, num_tags, dtype=torch.bool, device="cpu") if t is None else _rule(name, t, rows, num_tags)
             for (name, t), rows in zip(rules.items(), (1, 1, num_tags))
         ]
-        forbidden = None if all(t is None for t in rules.values()) else ~torch.cat([t.to(device) for t in given])
-        self.register_buffer("forbidden", forbidden, persistent=False)
+        if all(t is None for t in rules.values()):
+            self.forbidden = None
+        else:
+            forbidden = ~torch.cat([t if t.is_meta else t.cpu() for t in given])
+            self.constant("forbidden", forbidden, self.transitions.device)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Uniform within 0.1 of 0."""
         for parameter in self.parameters():
             torch.nn.init.uniform_(parameter, -0.1, 0.1)
+        self.restore()
 
     def transition(self) -> Tensor:
         """All transitions as `tl.ops.chain_logsumexp` takes them, (num_tags + 2, num_tags); -inf where forbidden."""

@@ -82,7 +82,7 @@ def fused_embedding_seq_pool(
         ids: integers in [0, len(weight)), (rows,), (rows, 1) or (rows, n); IndexError otherwise.
         weight: (words, width).
         combiner: as sequence_pool's pool_type.
-        padding_idx: rows of this id count as zeros and pass no gradient.
+        padding_idx: rows of this id, in [-words, words), count as zeros and pass no gradient; -1 is the last one.
 
     Returns:
         (sequences, width), or (sequences, n, width), with the levels above; zeros for empty sequences. The gradient reaches
@@ -105,6 +105,8 @@ def fused_embedding_seq_pool(
     if padding_idx is not None:
         padding_idx = whole("padding_idx", padding_idx)
     words = weight.shape[0]
+    if padding_idx is not None and not -words <= padding_idx < words:
+        raise LoDIndexError(f"expected padding_idx in [{-words}, {words - 1}], got {padding_idx}")
     with_memory(numbers)
     numbers = numbers.to(torch.int64)
     outside = (numbers < 0) | (numbers >= words)
@@ -116,7 +118,7 @@ def fused_embedding_seq_pool(
         raise LoDIndexError(f"expected ids in [0, {words - 1}], got {worst} at index {i}")
     reduce = reduction("combiner", combiner)
     if padding_idx is not None:
-        numbers = torch.where(numbers == padding_idx, -1, numbers)
+        numbers = torch.where(numbers == padding_idx % words, -1, numbers)
     rows = ops.gather_rows(weight, numbers.flatten()).view(*numbers.shape, weight.shape[1])
     return sequence_pool(s.keep(rows), reduce, level=s.k)
 

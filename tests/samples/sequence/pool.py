@@ -239,7 +239,8 @@ def embedded(dtype, device):
         kinds = ("sum", "mean", "sqrt", "max") if dtype.is_floating_point else ("sum", "max", "prod")
         for combiner in kinds if dtype != torch.bool else ("sum", "prod"):
             yield f" {combiner}", (ids, weight, combiner), {}
-        yield " padded", (ids, weight, "sum"), {"padding_idx": 2}
+        for padding in (2, -2):
+            yield f" padded with {padding}", (ids, weight, "sum"), {"padding_idx": padding}
         yield " of int32", (ids.with_values(ids.values().int()), weight), {}
 
     yield from over(make, widths=((), (1,), (2,)))(torch.int64, device)
@@ -256,6 +257,13 @@ def embedding_errors():
             lambda r=rows: op(ids.with_values(r), w),
             IndexError,
             f"ids in [0, 3], got {wrong} at index 3",
+        )
+    for wrong in (4, -5):
+        yield (
+            f"padding {wrong}",
+            lambda p=wrong: op(ids, w, padding_idx=p),
+            IndexError,
+            f"padding_idx in [-4, 3], got {wrong}",
         )
     yield "floating ids", lambda: op(X, w), TypeError, "ids of an integer dtype, got torch.float32"
     yield "bool ids", lambda: op(ids.bool(), w), TypeError, "ids of an integer dtype, got torch.bool"

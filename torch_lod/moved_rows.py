@@ -270,7 +270,7 @@ def _part(mark: Mark) -> str:
 def _along(rule, func, args, kwargs):
     """A function along sequences: on a layout that it knows, rows at another dim are as good as rows at dim 0."""
     marks = marks_of(args, kwargs)
-    lost = [mark for mark in marks if mark.dim is None]
+    lost = [mark for mark in marks if mark.dim is None and not rule.lost]
     if rule.elsewhere is None:
         return NotImplemented
     if lost:
@@ -321,7 +321,8 @@ def settle(result, mark: Mark | None, func, args):
     if isinstance(result, (tuple, list)):
         if mark is not None and mark.part is EACH:
             return _pieces(result, mark, args)
-        made = [settle(t, mark, func, args) for t in result]
+        own = {id(t) for a in args if isinstance(a, (tuple, list)) for t in a}  # unchanged: the caller's
+        made = [t if id(t) in own else settle(t, mark, func, args) for t in result]
         return tuple(made) if type(result) is tuple else type(result)(made)
     return result
 

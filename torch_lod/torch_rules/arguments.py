@@ -63,6 +63,8 @@ class Route:
         self.ours, self.rule = ours, rule
         #: Runs `ours` on rows at another dim; None: they are refused.
         self.elsewhere: Callable | None = None
+        #: Whether it takes what lost its rows.
+        self.lost = False
 
     def __call__(self, func, args, kwargs):
         return None if self.rule is None else self.rule(func, args, kwargs)

@@ -296,3 +296,17 @@ def test_a_nan_beside_what_is_impossible_is_not_passed_over():
     for rows in ([[math.nan, -math.inf]], [[0.0, 0.0], [math.nan, -math.inf]]):
         values = torch.tensor(rows)
         assert tl.ops.chain_logsumexp(values, torch.zeros(4, 2), torch.tensor([0, len(rows)]))[0].isnan().all()
+
+
+def test_tags_that_lost_their_order_are_refused():
+    x = tl.from_lengths(torch.randn(5, 3), [[2, 3]])
+    tags = x.with_values(torch.tensor([0, 1, 2, 2, 0]))
+    mixed, crf = tags[torch.tensor([4, 3, 2, 1, 0])], tl.nn.LinearChainCRF(3)
+    for call in (
+        lambda: crf(x, mixed),
+        lambda: tl.paddle.linear_chain_crf(x, mixed, torch.zeros(5, 3)),
+        lambda: tl.paddle.crf_decoding(x, torch.zeros(5, 3), mixed),
+    ):
+        with pytest.raises(TypeError, match=r"rows that lost their structure in getitem; if it is, pass its \.values"):
+            call()
+    torch.testing.assert_close(crf(x, mixed.values()), crf(x, tags.values().flip(0)))

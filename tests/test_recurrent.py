@@ -273,3 +273,21 @@ def test_an_outer_level_is_all_rows_under_its_sequences(lengths, reverse):
         for name, call in calls.items():
             for got, expected in zip(call(x, level=level), call(flat), strict=True):
                 assert torch.equal(got.values(), expected.values()) and got.lod == x.lod, (name, level)
+
+
+def test_states_of_other_sequences_are_refused():
+    x = tl.from_lengths(torch.randn(8, 3), [[2, 1], [3, 1, 4]])
+    last, layer = tl.sequence_pool(x, "last"), tl.nn.LSTM(3, 3)
+    mixed, other = last[torch.tensor([2, 0, 1])], tl.from_lengths(torch.zeros(3, 3), [[1, 2]])
+    layer(x, (last.unsqueeze(0), last.values().unsqueeze(0)))
+    with pytest.raises(TypeError, match="LSTM: expected c_0 in the order of rows or sequences, got rows that lost"):
+        layer(x, (last.unsqueeze(0), mixed.unsqueeze(0)))
+
+    def cell(a, state):
+        return a + state, a + state
+
+    tl.scan(cell, x, last)
+    with pytest.raises(TypeError, match="scan: expected init in the order of rows or sequences, got rows that lost"):
+        tl.scan(cell, x, mixed)
+    with pytest.raises(ValueError, match="scan: expected operands with equal LoDs, got LoDs that differ: at level 0"):
+        tl.scan(cell, x, other)

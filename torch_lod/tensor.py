@@ -417,6 +417,15 @@ def a_lod_tensor(what: str, x) -> LoDTensor:
     return x
 
 
+def not_lost(what: str, given) -> None:
+    """Raises if what is given for every row or sequence, in their order, lost the structure of its rows."""
+    if isinstance(given, MovedRows) and given.rows_dim is None:
+        lost = f"rows that lost their structure in {given._mark.call}"
+        raise LoDTypeError(
+            f"expected {what} in the order of rows or sequences, got {lost}; if it is, pass its .values()"
+        )
+
+
 def _list(t: Tensor) -> str:
     return str(t.tolist()) if t.numel() <= 12 else f"{t[:12].tolist()[:-1] + ['...']}".replace("'", "")
 

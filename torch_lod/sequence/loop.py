@@ -13,7 +13,7 @@ from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor, sequences_at, values_of
+from ..tensor import LoDTensor, not_lost, sequences_at, values_of
 from ..validate import with_memory
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
@@ -76,6 +76,9 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
     table = RankTable(lod, k)
     order = table.order
     memories, spec = _rows_each("init", init, order.numel(), device=inputs[0].device)
+    for leaf in pytree.tree_leaves(init):
+        if isinstance(leaf, LoDTensor) and k and leaf.lod_level == k:
+            lod.outer_at(k).agreed(leaf.lod)
     constants, static_spec = _ranked_static(static, lod, k, order) if static is not None else ([], None)
     here = upload(order, inputs[0].device)
     state = [t.index_select(0, here) for t in memories]
@@ -113,6 +116,7 @@ def _rows_each(
     for i, leaf in enumerate(leaves, first):
         if not isinstance(leaf, Tensor):
             raise LoDTypeError(f"expected {what} of tensors, got {type(leaf).__name__} at index {i}")
+        not_lost(what, leaf)
         if leaf.dim() == 0 or leaf.shape[0] != count:
             raise LoDValueError(
                 f"expected {what} with a row for each of {count} sequences, got {tuple(leaf.shape)} at index {i}"

@@ -3,6 +3,7 @@
 
 import io
 import os
+import re
 from datetime import timedelta
 
 import pytest
@@ -66,6 +67,41 @@ def test_plain_says_what_it_wants():
     ):
         with pytest.raises(tl.LoDError, match=f"^(Plain|LoDTensor): expected .*{words}"):
             call()
+
+
+class Held(torch.nn.Module):
+    """A constant of two sequences, held in one of several ways."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.lstm, self.how = torch.nn.LSTM(3, 3), how
+        self.unused = tl.from_lengths(torch.ones(2), [[1, 1]])
+        held = tl.from_lengths(torch.randn(5, 3), [[2, 3]])
+        if how == "parameter":
+            self.held = torch.nn.Parameter(held)
+        elif how == "list":
+            self.held = [held.t()]
+        else:
+            self.register_buffer("held", held if how == "buffer" else held.values())
+
+    def forward(self, x):
+        held = tl.from_lengths(self.held, [[2, 3]]) if self.how == "values" else self.held
+        return x * self.lstm(held[0].t() if self.how == "list" else held)[0].sum()
+
+
+@pytest.mark.parametrize("how", ["buffer", "parameter", "list", "values"])
+def test_constants_with_rows_are_refused_by_name(how):
+    model = torch.nn.Sequential(Held(how))
+    plain, x = tl.nn.Plain(model, 1), tl.from_lengths(torch.randn(6, 3), [[2, 4]])
+    if how == "values":
+        file = io.BytesIO()
+        torch.export.save(plain.export(x), file)
+        file.seek(0)
+        torch.testing.assert_close(torch.export.load(file).module()(*plain.tensors(x))[0], model(x).values())
+    else:
+        name = "MovedRows as self___module_0_held_0" if how == "list" else "LoDTensor as module.0.held"
+        with pytest.raises(ValueError, match=f"^Plain: expected constants .*{re.escape(name)}: torch.export drops"):
+            plain.export(x)
 
 
 def test_aot_inductor(tmp_path):

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from ..dynamo import compiling
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..lod import LoD
+from ..moved_rows import MovedRows
 from ..tensor import LoDTensor
 
 __all__ = ["Plain"]
@@ -75,9 +76,15 @@ class Plain(torch.nn.Module):
         """torch.export.export of this module; options as there. All sizes of LoDTensors are dynamic; of plain tensors,
         those that the module does not fix.
 
+        A constant of the module may be a plain tensor, of which `forward` makes a LoDTensor by lengths or offsets. A LoD
+        that the module holds can be exported, but torch.export.load does not load the program.
+
         Args:
             args: example arguments of the module, with at least 2 rows and 2 sequences, since torch.export treats sizes
                 0 and 1 as constants.
+
+        Raises:
+            ValueError: for a module that computes with a LoDTensor that it holds, since torch.export makes constants plain.
         """
         tensors = self.tensors(*args)
         dynamic: list = []
@@ -87,7 +94,16 @@ class Plain(torch.nn.Module):
             else:
                 dynamic.append(dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO))
         # strict: torch.export knows a LoDTensor through Dynamo only
-        return torch.export.export(self, tensors, dynamic_shapes={"tensors": tuple(dynamic)}, strict=True, **options)
+        shapes = {"tensors": tuple(dynamic)}
+        program = torch.export.export(self, tensors, dynamic_shapes=shapes, strict=True, **options)
+        held = {**program.state_dict, **program.constants}
+        for name in (spec.target for spec in program.graph_signature.input_specs):
+            if isinstance(held.get(name), (LoDTensor, MovedRows)):
+                raise LoDValueError(
+                    f"expected constants that are plain tensors, got a {type(held[name]).__name__} as {name}: torch.export "
+                    "drops its structure; hold its values() and make it in forward, as tl.from_lengths(values, [[2, 3]])"
+                )
+        return program
 
 
 def _depth(levels) -> int:

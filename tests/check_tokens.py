@@ -106,6 +106,15 @@ def test_documents_and_their_sentences():
     ]
 
 
+def test_a_character_of_several_words_is_no_restart_of_offsets():
+    tokenizer = raw()
+    tokenizer.normalizer = normalizers.NFKC()
+    text = "\u00bd bird \u00bd"  # one half is three words
+    found = OURS.from_encoding(tokenizer.encode_batch([text]), spans=[[(0, 2), (2, 6), (7, 8)]])
+    words = tl.sequence_pool(found.word_ids, "last", level="word")
+    assert words.to_list() == [[[-1, 0, 1, 2], [3], [4, 5, 6, -1]]]
+
+
 def test_encodings_of_the_library_of_tokenizers_itself():
     tokenizer = raw()
     found = OURS.from_encoding(tokenizer.encode_batch(TEXTS))
@@ -151,6 +160,22 @@ def test_labels_of_words_reach_their_tokens():
     ):
         OURS.labels_of_tokens(labels, cut)
     assert OURS.labels_of_tokens(labels, cut, truncated=True).values().max() <= 8
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    ("how", "length"),
+    [("only_first", 7), ("only_first", 8), ("only_second", 8), *[("longest_first", n) for n in range(4, 9)]],
+)
+def test_labels_of_pairs_that_were_cut_stay_with_their_words(how, side, length):
+    tokenizer = fast("word")
+    tokenizer.truncation_side = side
+    first, second = ["unhappy", "birds", "sing", "a"], ["sang", "bird", "a"]
+    cut = tokenizer([first], [second], is_split_into_words=True, truncation=how, max_length=length)
+    tokens = OURS.from_encoding(cut)
+    found = OURS.labels_of_tokens([list(range(7))], tokens, truncated=True).values().tolist()
+    places = zip(cut.word_ids(0), cut.sequence_ids(0), strict=True)
+    assert found == [-100 if n is None else n + len(first) * part for n, part in places]
 
 
 def test_tokens_train_a_tagger_whose_words_are_pooled():
@@ -206,6 +231,21 @@ def test_tokens_train_a_tagger_whose_words_are_pooled():
             lambda: OURS.from_encoding(fast()(["a b"]), spans=[[(0, "b")]]),
             ValueError,
             "expected spans[0] as pairs of whole numbers",
+        ),
+        (
+            lambda: OURS.from_encoding(fast()(["a"], ["b"]), spans=[[(0, 1)]]),
+            ValueError,
+            "expected single texts for spans, got a pair at index 0",
+        ),
+        *(
+            (
+                lambda words=words: OURS.from_encoding(
+                    fast()([["a"], words], is_split_into_words=True), spans=[[(0, 1)], [(0, 1), (2, 9)]]
+                ),
+                ValueError,
+                "expected texts for spans, got a list of words at index 1",
+            )
+            for words in (["a", "birds"], ["birds", "a"], ["a", "b"], ["unhappy", "unhappy"], ["a", "unhappy", " a"])
         ),
         (
             lambda: OURS.from_encoding(

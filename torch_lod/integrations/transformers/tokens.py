@@ -39,7 +39,8 @@ def from_encoding(encoding, *, words: bool = True, spans=None, lengths=None, lev
         encoding: a BatchEncoding of transformers, or a list of tokenizers.Encoding.
         words: False: no level of words.
         spans: for every text a list of its parts, (begin, end) in characters, such as its sentences, in order. They become a
-            level `span` between texts and words; a token belongs to the last part that begins before its end.
+            level `span` between texts and words; a token belongs to the last part that begins before its end. Pairs and lists
+            of words have no spans: their tokens count characters anew.
         lengths: how texts are grouped, as in `tl.from_lengths`: lengths=[[2, 1]] are two documents, of two texts and of one.
         level_names: in place of (None, ..., "text", "span", "word").
 
@@ -65,11 +66,22 @@ def from_encoding(encoding, *, words: bool = True, spans=None, lengths=None, lev
             [part[j] for j in kept] for part in (text.ids, text.type_ids, text.word_ids, text.offsets)
         )
         sequence = [text.sequence_ids[j] for j in kept]
-        ahead = max((n + 1 for n, s in zip(numbers, sequence) if n is not None and s == 0), default=0)
+        whole_text = [text, *getattr(text, "overflowing", ())]  # the words of the first text that was cut count, too
+        ahead = max(
+            (
+                n + 1
+                for part in whole_text
+                for n, s in zip(part.word_ids, part.sequence_ids)
+                if s == 0 and n is not None
+            ),
+            default=0,
+        )
         numbers = [n + ahead if n is not None and s == 1 else n for n, s in zip(numbers, sequence)]
         for column, values in zip(columns, (ids, types, [-1 if n is None else n for n in numbers], offsets)):
             column.extend(values)
         begins = None if spans is None else _begins(i, spans[i])
+        if begins is not None:
+            _of_one_text(i, sequence, numbers, offsets)
         parts = [0] * len(kept) if begins is None else _parts(i, begins, numbers, offsets)
         # a special token is a word by itself
         keys = [(part, n, None if n is not None else j) for j, (part, n) in enumerate(zip(parts, numbers))]
@@ -126,6 +138,25 @@ def _begins(i: int, spans) -> list[int]:
         begins.append(begin)
         at = end
     return begins
+
+
+def _of_one_text(i: int, sequence: list, numbers: list, offsets: list) -> None:
+    """ValueError where offsets begin anew, in the second text of a pair or in every word."""
+    if 1 in sequence:
+        raise LoDValueError(
+            f"expected single texts for spans, got a pair at index {i}, whose offsets begin anew in the second text; leave "
+            "spans out"
+        )
+    first = {n: offset for n, offset in zip(reversed(numbers), reversed(offsets)) if n is not None}
+    last = {n: end for n, (_, end) in zip(numbers, offsets) if n is not None}
+    words = sorted(first)
+    again = [b for a, b in itertools.pairwise(words) if first[b][0] < last[a] and first[a] != first[b]]
+    # a character may be several words: they begin where it does
+    if again or (len(words) > 1 and not any(begin for begin, _ in first.values()) and any(last.values())):
+        raise LoDValueError(
+            f"expected texts for spans, got a list of words at index {i}, whose offsets begin anew in every word; tokenize "
+            "texts without is_split_into_words"
+        )
 
 
 def _parts(i: int, begins: list[int], numbers: list, offsets: list) -> list[int]:

@@ -426,6 +426,15 @@ def test_use_leaves_modes_as_they_were_and_one_hook_of_a_kind():
     )
 
 
+def test_use_leaves_the_kind_of_the_problem_to_the_first_labels():
+    model = hf.BertForSequenceClassification(hf.BertConfig(**SMALL, num_labels=3)).eval()
+    before = model.config.to_dict()
+    OURS.use(model)
+    assert model.config.problem_type is None
+    assert {k for k, v in model.config.to_dict().items() if before.get(k) != v} <= {"_attn_implementation"}
+    assert model(tl.lod_tensor([[5, 6], [7]]), labels=torch.rand(2, 3)).loss.isfinite()
+
+
 def test_masks_of_another_form_are_refused():
     config = hf.Llama4TextConfig(
         **GQA, head_dim=8, attention_chunk_size=4, num_local_experts=2, intermediate_size_mlp=40

@@ -47,11 +47,13 @@ class Probe:
 
     def _run(self, *args, **kwargs):
         training = [module for module in self.model.modules() if module.training]
+        config = dict(vars(self.model.config))  # of labels a classifier notes in it which kind they are
         self.model.eval()
         try:
             with torch.no_grad(), without_policy():
                 return self.model(*args, **kwargs)
         finally:
+            vars(self.model.config).update(config)
             for module in training:
                 module.training = True
 

@@ -82,6 +82,23 @@ def test_masked_elements_are_refused():
         with pytest.raises(ValueError, match="without masked elements, got 1 of them"):
             make([masked])
         assert make([np.ma.array([1, 2])]).to_list() == [[1, 2]]
+    rows, x = torch.arange(2.0), tl.from_lengths(torch.arange(2.0), [[1, 1]])
+    for call in (
+        lambda: DATA.from_keys(rows, masked),
+        lambda: DATA.from_keys(rows, np.ma.array(["a", "b"], mask=[False, True])),
+        lambda: DATA.from_position_ids(rows, masked - 1),
+        lambda: DATA.TokenBudgetSampler(masked, 9),
+        lambda: DATA.TokenBudgetSampler([1, 2], 9, cost=lambda lengths: masked),
+        lambda: tl.from_lengths(rows, [masked]),
+        lambda: tl.from_segment_ids(rows, masked - 1),
+        lambda: tl.batch([np.ma.masked]),
+        lambda: np.add(x, np.ma.array(rows.numpy(), mask=[False, True])),
+    ):
+        with pytest.raises(ValueError, match=r"expected .* without masked elements, got 1 of them; see .filled\(\)"):
+            call()
+    with pytest.raises(ValueError, match=r"a key for each row in keys\[0\], got masked at index 1"):
+        DATA.from_keys(rows, ["a", np.ma.masked])
+    assert tl.from_lengths(rows, [np.ma.array([1, 1])]).lod == x.lod
 
 
 def test_arrays_of_objects_there_and_back():

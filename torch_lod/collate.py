@@ -13,7 +13,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from .construct import NUMBERS, from_lengths, is_list_or_objects, kinds_of, of_numbers, of_rows, opened
 from .errors import LoDError, LoDTypeError, LoDValueError, public, shown
 from .tensor import LoDTensor, made
-from .validate import with_memory
+from .validate import unmasked, with_memory
 
 __all__ = ["batch"]
 
@@ -227,7 +227,7 @@ def _of_scalars(items: list) -> Tensor:
     kinds = set(map(type, items))
     if kinds <= NUMBERS:
         return of_numbers(items, kinds)
-    numbers = [torch.as_tensor(item) for item in items]
+    numbers = [torch.as_tensor(unmasked("samples", item)) for item in items]
     with_memory(*numbers)
     _of_one_dtype(numbers)
     return torch.stack(numbers)

@@ -18,7 +18,7 @@ from .lod import LoD
 from .partition import computed_there, uploaded_map, uploaded_runs
 from .tensor import LoDTensor, made, rows_of, values_of
 from .torch_rules import chain
-from .validate import host_integers, integers_to_copy, sums, whole, with_memory
+from .validate import host_integers, integers_to_copy, sums, unmasked, whole, with_memory
 
 __all__ = [
     "cat",
@@ -50,9 +50,7 @@ def tensor_of(what: str, given, hint: str = "") -> Tensor:
     if isinstance(given, np.ndarray):
         if compiling():  # compiled code sees an array as a tensor
             return torch.as_tensor(given)
-        if isinstance(given, np.ma.MaskedArray) and (hidden := int(np.ma.count_masked(given))):
-            raise LoDValueError(f"expected {what} without masked elements, got {hidden} of them; see .filled()")
-        shared = given.flags.writeable and min(given.strides, default=0) >= 0
+        shared = unmasked(what, given).flags.writeable and min(given.strides, default=0) >= 0
         try:
             return torch.from_numpy(given if shared else given.copy())
         except (TypeError, ValueError):

@@ -22,6 +22,7 @@ from .explained import TORCHS, explain
 from .lod import LoD
 from .ops.composed import COMPOSITIONS
 from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, marks_of, name_of, placed
+from .validate import unmasked
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _MOVED, _Route = torch_rules.RULES, torch_rules.MOVED, torch_rules.Route
@@ -110,7 +111,7 @@ def array_ufunc(self, ufunc, method, *inputs, **kwargs):
 def _of_numpy(item):
     if isinstance(item, np.generic):
         return item.item()
-    return torch.from_numpy(np.array(item)) if isinstance(item, np.ndarray) else item
+    return torch.from_numpy(np.array(unmasked("an operand", item))) if isinstance(item, np.ndarray) else item
 
 
 def _plain(item):

@@ -29,6 +29,13 @@ _WHOLE = {
 }
 
 
+def unmasked(what: str, given):
+    """What is given; ValueError for an array some of whose elements are masked: torch, and much of numpy, take their numbers."""
+    if isinstance(given, np.ma.MaskedArray) and (hidden := int(np.ma.count_masked(given))):
+        raise LoDValueError(f"expected {what} without masked elements, got {hidden} of them; see .filled()")
+    return given
+
+
 def host_integers(what: str, data) -> Tensor:
     """A copy of `data` as a contiguous 1-D int64 tensor in host memory; TypeError or ValueError for anything else."""
     if isinstance(data, Tensor):
@@ -42,7 +49,7 @@ def host_integers(what: str, data) -> Tensor:
             raise LoDValueError(f"expected {what} with 1 dimension, got {data.ndim}")
         if data.dtype == np.uint64 and data.size and int(data.max()) > 2**63 - 1:
             raise LoDValueError(f"expected {what} below 2**63, got {int(data.max())}")
-        return torch.from_numpy(np.array(data, dtype=np.int64, order="C", copy=True))
+        return torch.from_numpy(np.array(unmasked(what, data), dtype=np.int64, order="C", copy=True))
     if isinstance(data, (list, tuple, range)):
         if all(type(value) is int for value in data):
             entries = data

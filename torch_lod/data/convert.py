@@ -14,7 +14,7 @@ from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..lod import LoD
 from ..tensor import LoDTensor, a_lod_tensor
-from ..validate import host_integers, sums, with_memory
+from ..validate import host_integers, sums, unmasked, with_memory
 
 __all__ = ["from_keys", "from_mask", "from_position_ids", "to_numpy"]
 
@@ -118,6 +118,7 @@ def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoD
         if isinstance(given, Tensor):
             with_memory(given)
             given = given.detach().cpu().numpy()
+        unmasked(f"keys[{k}]", given)
         try:
             column = np.asarray(given)
             if isinstance(given, (list, tuple)) and _changed(column, given):
@@ -155,12 +156,14 @@ def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoD
 
 def _changed(column: np.ndarray, keys: Sequence) -> bool:
     """Whether an array of texts or floats made others of some keys: numbers became texts, whole numbers were rounded."""
-    return column.dtype.kind in "USf" and any(a == a and a != key for a, key in zip(column.tolist(), keys))
+    return column.dtype.kind in "USf" and any(
+        a == a and (a != key or key is np.ma.masked) for a, key in zip(column.tolist(), keys)
+    )
 
 
 def _missing(key) -> bool:
-    """None, NaN, NaT, and pandas.NA, whose comparisons are neither true nor false."""
-    if key is None:
+    """None, NaN, NaT, what is masked, and pandas.NA, whose comparisons are neither true nor false."""
+    if key is None or key is np.ma.masked:
         return True
     try:
         return bool(key != key)

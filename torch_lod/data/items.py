@@ -8,7 +8,7 @@ import torch
 
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
-from ..validate import host_integers, whole
+from ..validate import host_integers, unmasked, whole
 
 __all__ = ["Piece"]
 
@@ -94,7 +94,7 @@ def _costs(what: str, cost, lengths: np.ndarray) -> np.ndarray:
     elif cost == "square":
         found = lengths * lengths if not lengths.size or lengths.max() < 2**31 else lengths.astype(np.float64) ** 2
     elif callable(cost):
-        found = np.asarray(cost(lengths))
+        found = np.asarray(unmasked(f"{what}(lengths)", cost(lengths)))
         if found.shape != lengths.shape or found.dtype.kind not in "iuf":
             raise LoDTypeError(
                 f"expected {what}(lengths) as numbers of shape {lengths.shape}, got {found.dtype} {found.shape}"

@@ -98,6 +98,17 @@ def test_numbers_are_plain_and_other_objects_a_list():
     assert tl.batch(["a", "b"]) == ["a", "b"] and tl.batch([None, None]) == [None, None]
 
 
+def test_rows_taken_one_by_one_are_numbers_like_others():
+    for lengths in ([1, 1, 1], [2, 0, 1]):
+        x = tl.from_lengths(torch.arange(3.0, requires_grad=True), [lengths])
+        rows = list(x)
+        found = tl.batch(rows)
+        assert type(found) is torch.Tensor and found.tolist() == [0, 1, 2] and found.requires_grad
+        for count in (1, 2):
+            assert tl.batch([rows] * count).to_list() == [[0, 1, 2]] * count
+        assert type(tl.batch([{"a": row} for row in rows])["a"]) is torch.Tensor
+
+
 def test_names_of_levels_stay_below_the_new_one(items):
     named = [tl.LoDTensor(x.values(), x.lod.named(["sentence"])) for x in items]
     assert tl.batch(named, name="document").level_names == ("document", "sentence")
@@ -139,6 +150,13 @@ def test_strings_become_bytes_or_what_a_function_makes_of_them():
     equal(x["ids"], [[1, 0], [3]], torch.arange(3))
     equal(x["mask"], [[1, 0], [1]], torch.ones(1))
     assert tl.batch([["a"], []]) == [["a"], []] and tl.data.collate is tl.batch
+
+
+def test_what_a_function_makes_of_strings_may_have_strings():
+    assert tl.batch(["the cat", "it"], strings=str.split) == [["the", "cat"], ["it"]]
+    assert tl.batch([["the cat"], []], strings=str.split) == [[["the", "cat"]], []]
+    read = tl.batch(["ab", "c"], strings=lambda text: {"text": text, "ids": list(map(ord, text))})
+    assert read["text"] == ["ab", "c"] and read["ids"].to_list() == [[97, 98], [99]]
 
 
 def test_arrays_of_objects_are_lists():
@@ -187,6 +205,24 @@ class Table(collections.abc.Mapping):
 
     def __iter__(self):
         raise TypeError("a table without rows")
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """One of whose fields is made of the others, and not given."""
+
+    ids: list
+    start: dataclasses.InitVar[int]
+    count: int = dataclasses.field(init=False)
+
+    def __post_init__(self, start):
+        object.__setattr__(self, "count", start + len(self.ids))
+
+
+def test_fields_that_a_dataclass_makes_are_batches_as_well():
+    found = tl.batch([Counted([1, 2, 3], 10), Counted([4], 20)])
+    assert type(found) is Counted and found.ids.to_list() == [[1, 2, 3], [4]] and found.count.tolist() == [13, 21]
+    assert tl.batch([[Counted([1], 0)]]).count.to_list() == [[1]]
 
 
 def test_mappings_that_do_not_iterate_over_keys():
@@ -253,6 +289,19 @@ X = tl.from_lengths(torch.zeros(3), [[1, 2]])
         ),
         ([[{"a": 1}, {"b": 1}]], ValueError, "expected equal keys, got ['a'] at index 0 and ['b'] at index 1"),
         ([np.array(["a"])], TypeError, "expected tensors of a dtype that torch has, got an array of <U1"),
+        ([np.array(None)], TypeError, "expected samples of a dtype that torch has, got an array of object"),
+        *(
+            (
+                [{"w": make(device="cpu")}, {"w": make(device="meta")}],
+                ValueError,
+                "batch: expected tensors on one device, got cpu at index 0 and meta at index 1 in 'w'",
+            )
+            for make in (
+                lambda device: torch.ones(2, device=device),
+                lambda device: torch.ones((), device=device),
+                X.to,
+            )
+        ),
     ],
 )
 def test_errors_name_the_field_and_the_position(samples, error, said):

@@ -10,10 +10,21 @@ import torch
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from .construct import NUMBERS, from_lengths, is_list_or_objects, kinds_of, of_numbers, of_rows, opened
+from .construct import (
+    NUMBERS,
+    from_lengths,
+    is_list_or_objects,
+    kinds_of,
+    of_numbers,
+    of_rows,
+    on_one_device,
+    opened,
+    tensor_of,
+)
 from .errors import LoDError, LoDTypeError, LoDValueError, public, shown
+from .moved_rows import MovedRows
 from .tensor import LoDTensor, made
-from .validate import unmasked, with_memory
+from .validate import with_memory
 
 __all__ = ["batch"]
 
@@ -69,7 +80,7 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
 
 def _batch(items: list, name, field: str, strings):
     if strings is not None and all(isinstance(item, str) for item in items):
-        items = _read(items, strings)
+        items, strings = _read(items, strings), None
     kind = _kind(items[0])
     for i in _others(items):
         raise LoDTypeError(
@@ -128,7 +139,14 @@ def _of_records(items: list, field: str, batch_of: Callable):
     for i, key in enumerate(names):
         where = f" at position {i}{field}" if isinstance(first, tuple) else f" in {key!r}{field}"
         values[key] = batch_of([getattr(item, key) for item in items], where)
-    return type(first)(**values) if isinstance(first, tuple) else dataclasses.replace(first, **values)
+    if isinstance(first, tuple):
+        return type(first)(**values)
+    if all(f.init for f in dataclasses.fields(first)) and not hasattr(first, "__post_init__"):  # type: ignore[arg-type]
+        return dataclasses.replace(first, **values)
+    record = type(first).__new__(type(first))  # type: ignore[call-overload]  # constructors are for one sample
+    for key, value in values.items():
+        object.__setattr__(record, key, value)
+    return record
 
 
 def _of_lists(items: list, name, field: str, strings):
@@ -137,7 +155,7 @@ def _of_lists(items: list, name, field: str, strings):
     if kinds <= NUMBERS:
         return _named(from_lengths(_said(field, of_numbers, leaves, kinds), levels), name)
     if strings is not None and all(isinstance(leaf, str) for leaf in leaves):
-        leaves = _read(leaves, strings)
+        leaves, strings = _read(leaves, strings), None
     for i in _others(leaves):
         raise LoDTypeError(
             f"expected lists of numbers, of tensors, of strings or of records{field}, got {_kind(leaves[0])} and, "
@@ -227,9 +245,14 @@ def _of_scalars(items: list) -> Tensor:
     kinds = set(map(type, items))
     if kinds <= NUMBERS:
         return of_numbers(items, kinds)
-    numbers = [torch.as_tensor(unmasked("samples", item)) for item in items]
+    numbers = []
+    for item in items:
+        if isinstance(item, np.ndarray):
+            item = tensor_of("samples", item)
+        numbers.append(item.values() if isinstance(item, MovedRows) else torch.as_tensor(item))
     with_memory(*numbers)
     _of_one_dtype(numbers)
+    on_one_device(numbers)
     return torch.stack(numbers)
 
 

@@ -249,6 +249,7 @@ def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=
     """What from_tensors makes of tensors of those types under those levels."""
     if any(issubclass(kind, LoDTensor) for kind in kinds or map(type, items)):
         xs = all_lod(items)
+        on_one_device(xs)
         whole = joined(xs)
         lod = whole.lod
         for lengths in ([x.num_sequences() for x in xs], *levels[::-1]):
@@ -259,6 +260,7 @@ def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=
     else:
         rows = items if kinds == {Tensor} else [tensor_of("tensors", item) for item in items]
     with_memory(*rows)
+    on_one_device(rows)
     shapes = [t.shape for t in rows]
     distinct = set(shapes) if kinds == {Tensor} else shapes  # others may have sizes that are symbols
     if not all(map(len, distinct)):
@@ -268,6 +270,19 @@ def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=
         raise LoDValueError(f"expected elements of one shape, got {sorted(elements)[:2]}")
     lengths = [shape[0] for shape in (shapes if len(rows) == len(items) else [item.shape for item in items])]
     return from_lengths(torch.cat(rows), [*levels, lengths], level_names=level_names)
+
+
+def on_one_device(tensors) -> None:
+    """ValueError for tensors on different devices."""
+    if compiling():
+        return
+    with without_policy():  # of LoDTensors, too, at the price of an attribute
+        devices = [t.device for t in tensors]
+    if len(set(devices)) > 1:
+        i = next(i for i, device in enumerate(devices) if device != devices[0])
+        raise LoDValueError(
+            f"expected tensors on one device, got {devices[0]} at index 0 and {devices[i]} at index {i}"
+        )
 
 
 @public

@@ -62,6 +62,29 @@ def test_fields_share_their_structure(path):
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_what_became_of_rows_is_refused(path):
+    for moved, how in ((X.t(), "at dim 1"), (X.mean(0), "lost in mean")):
+        with pytest.raises(TypeError, match=rf"save: expected .* got rows of one {how}.* as 'm'; see .values\(\)"):
+            tl.data.save({"x": X, "m": moved}, path)
+        tl.data.save({"x": X, "m": moved.values()}, path)
+
+
+def test_a_file_stays_where_it_is_and_whose_it_is(path, tmp_path):
+    path.touch()
+    path.chmod(0o640)
+    link = tmp_path / "link"
+    link.symlink_to(path.name)
+    tl.data.save(X, link)
+    assert link.is_symlink() and path.stat().st_mode & 0o777 == 0o640
+    equal(tl.data.load(path), X.detach())
+    fresh = tmp_path / "fresh"
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(fresh)
+    tl.data.save(X, dangling)
+    tmp_path.joinpath("plain").touch()
+    assert fresh.stat().st_mode == tmp_path.joinpath("plain").stat().st_mode and dangling.is_symlink()
+
+
 def test_mapped_rows_stay_in_the_file(path):
     tl.data.save(X, path)
     before = path.read_bytes()

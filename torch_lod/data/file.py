@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..lod import LoD
+from ..moved_rows import MovedRows
 from ..tensor import LoDTensor
 from ..validate import with_memory
 
@@ -52,12 +53,13 @@ def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> Non
     """Writes a LoDTensor, or named LoDTensors and tensors, into a file that `load` and the safetensors library read.
 
     Rows, offsets, level names and a checksum of each; no gradients. LoDTensors with equal LoDs and names share them. The file
-    is complete or not there: it is written beside its place and moved. Tensors on a GPU are copied to host memory.
+    is complete or not there: it is written beside its place and moved, behind a symbolic link and with the permissions of the
+    file that was there. Tensors on a GPU are copied to host memory.
 
     Raises:
-        TypeError: for anything else, for dtypes that safetensors has not.
+        TypeError: for anything else, among it what became of rows (`x.t()`, `x.mean(0)`); for dtypes that safetensors has not.
     """
-    path = _path(file)
+    path = os.path.realpath(_path(file))
     single = isinstance(data, LoDTensor)
     fields = {"values": data} if isinstance(data, LoDTensor) else data
     if not isinstance(fields, Mapping):
@@ -74,6 +76,12 @@ def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> Non
         if not isinstance(x, Tensor) or x.layout != torch.strided or x.dtype not in _NAMES or x.is_meta:
             got = f"{x.dtype}, {x.layout}" if isinstance(x, Tensor) else type(x).__name__
             raise LoDTypeError(f"expected dense tensors of a dtype that safetensors has, got {got} as {name!r}")
+        if isinstance(x, MovedRows):
+            where = f"lost in {x._mark.call}" if x.rows_dim is None else f"at dim {x.rows_dim}"
+            raise LoDTypeError(
+                f"expected LoDTensors and plain tensors, got rows of one {where}, which a file does not note, as {name!r}; "
+                "see .values()"
+            )
         with_memory(x)
         structure[name] = None
         if isinstance(x, LoDTensor):
@@ -102,7 +110,10 @@ def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> Non
     text += b" " * (-(len(text) + 8) % _ALIGNED)
     part = f"{path}.{os.getpid()}.part"
     try:
-        with open(part, "wb") as out:
+        mode = stat.S_IMODE(os.stat(path).st_mode) if os.path.exists(path) else None
+        with open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode)) as out:
+            if mode is not None:  # beyond the umask
+                os.chmod(part, mode)
             out.write(len(text).to_bytes(8, "little") + text)
             for t in tensors.values():
                 out.write(_bytes(t))

@@ -109,6 +109,13 @@ def test_rows_taken_one_by_one_are_numbers_like_others():
         assert type(tl.batch([{"a": row} for row in rows])["a"]) is torch.Tensor
 
 
+def test_what_became_of_rows_is_stacked_in_workers_as_without():
+    x = tl.from_lengths(torch.rand(3, 2), [[2, 1]])
+    for samples in ([x.mean(0)] * 2, [x.t()] * 2, list(x)):
+        here, there = (next(iter(DataLoader(samples, 2, num_workers=n))) for n in (0, 1))
+        assert repr(here) == repr(there) and here.lod == x.lod
+
+
 def test_names_of_levels_stay_below_the_new_one(items):
     named = [tl.LoDTensor(x.values(), x.lod.named(["sentence"])) for x in items]
     assert tl.batch(named, name="document").level_names == ("document", "sentence")

@@ -285,3 +285,5 @@ def _renamed(batched, name: str | None):
 
 
 default_collate_fn_map[LoDTensor] = lambda items, *, collate_fn_map=None: batch(items)
+# In workers torch's own writes into shared memory, which would not know the rows.
+default_collate_fn_map[MovedRows] = lambda items, *, collate_fn_map=None: torch.stack(items)

@@ -142,6 +142,18 @@ def test_functions_of_the_user_run_with_the_rules_or_are_refused():
     torch.testing.assert_close(got, by_autograd(lambda q: loss(FUNCTIONS["LSTM"], q * 2)))
 
 
+def test_tangents_of_another_structure_are_refused():
+    other = tl.from_lengths(ONES, [[1] * len(X)])
+    said = r"make_dual: expected a tangent with the LoD .* differs: .*see \.values"
+    assert func.jvp(lambda q: q * 2, (X,), (X.with_values(ONES),))[1].shape == ONES.shape
+    with pytest.raises(ValueError, match=said):
+        func.jvp(lambda q: q * 2, (X,), (other,))
+    with forward_ad.dual_level():
+        assert forward_ad.make_dual(X, X.with_values(ONES)).lod is X.lod
+        with pytest.raises(ValueError, match=said):
+            forward_ad.make_dual(X, other)
+
+
 def test_compiled():
     def scalar(q):  # only a LoDTensor has lengths
         return (q * q.lengths().sum()).pow(3).sum()

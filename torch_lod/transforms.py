@@ -18,7 +18,7 @@ import torch
 from torch._functorch import eager_transforms, vmap
 from torch.autograd import forward_ad
 
-from .errors import without_policy
+from .errors import LoDValueError, named, without_policy
 from .moved_rows import remarked
 from .torch_rules import Mark, mark_of
 
@@ -42,6 +42,22 @@ def _out_of(unwrap: Callable) -> Callable:
         return remarked(outside, mark_of(x)) if mark_of(outside) is None else outside
 
     return unwrapped
+
+
+def _dual(make: Callable) -> Callable:
+    """Joins a tensor and its tangent, whose rows correspond."""
+
+    @functools.wraps(make)
+    def dual(tensor, tangent, **kwargs):
+        mark, other = mark_of(tensor), mark_of(tangent)
+        if mark is not None and other is not None and mark.lod.differs(other.lod):
+            said = (
+                f"expected a tangent with the LoD of the tensor, got one that differs: {mark.lod.difference(other.lod)}"
+            )
+            raise named(LoDValueError(f"{said}; if it is meant, see .values()"), "make_dual")
+        return remarked(make(tensor, tangent, **kwargs), mark)
+
+    return dual
 
 
 def _unpacked(unpack: Callable) -> Callable:
@@ -103,7 +119,7 @@ _REPLACED: tuple[tuple[Any, dict[str, Callable]], ...] = (
     (eager_transforms, {"_wrap_for_grad": _into, "_unwrap_for_grad": _out_of}),
     (eager_transforms, {"_wrap_functional_tensor": _into, "_unwrap_functional_tensor": _out_of}),
     (vmap, {"_add_batch_dim": _batched, "_remove_batch_dim": _unbatched}),
-    (forward_ad, {"make_dual": _into, "unpack_dual": _unpacked}),
+    (forward_ad, {"make_dual": _dual, "unpack_dual": _unpacked}),
 )
 for _module, _names in _REPLACED:
     for _name, _replace in _names.items():

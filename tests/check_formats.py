@@ -221,9 +221,20 @@ def test_out_of_every_dtype():
         x = X.with_values(X.values().to(getattr(torch, dtype)))
         equal(DATA.from_arrow(DATA.to_arrow(x)), x)
         equal(DATA.from_awkward(DATA.to_awkward(x)), x)
-    empty = tl.from_lengths(torch.zeros(0), [[0, 1], [0]])
-    equal(DATA.from_arrow(DATA.to_arrow(empty)), empty)
-    equal(DATA.from_awkward(DATA.to_awkward(empty)), empty)
+    negative = tl.from_lengths(torch.complex(torch.ones(3), torch.arange(3.0)).conj().imag, [[2, 1]])
+    lods = [[0, 1], [0]], [[2, 0], [2, 1]]
+    empty = [
+        tl.from_lengths(torch.zeros(sum(lod[-1]), *element), lod)
+        for lod in lods
+        for element in ((), (0,), (2, 0), (0, 2))
+        if sum(lod[-1]) == 0 or element
+    ]
+    assert negative.is_neg()
+    for x in (negative, *empty):
+        equal(DATA.from_arrow(DATA.to_arrow(x)), x)
+        equal(DATA.from_awkward(DATA.to_awkward(x)), x)
+    for ones in (pa.chunked_array([DATA.to_arrow(empty[-1])] * 2), DATA.to_arrow(tl.batch([empty[-1]] * 3))[1:]):
+        assert DATA.from_arrow(ones).shape == (6, 0, 2)
 
 
 def test_what_is_handed_out_cannot_change_a_structure():
@@ -283,8 +294,15 @@ def test_options_of_columns():
         DATA.from_arrow(column(), nulls="drop")
     with pytest.raises(TypeError, match="expected copy True, False or None, got 1"):
         DATA.from_arrow(column(), copy=1)
-    with pytest.raises(TypeError, match="to_arrow: expected integers, floats or bools of a dtype that numpy has, got"):
-        DATA.to_arrow(X.bfloat16())
+    for x, said in (
+        (X.bfloat16(), "a dtype that numpy has, got torch.bfloat16; see x.float()"),
+        (X.to(torch.complex64), "integers, floats or bools, got torch.complex64; see torch.view_as_real"),
+        (X.to("meta"), "x with data, got a meta tensor"),
+    ):
+        for to in (DATA.to_arrow, DATA.to_awkward):
+            with pytest.raises(TypeError) as raised:
+                to(x)
+            assert f"{to.__name__}: expected {said}" in str(raised.value)
     assert DATA.from_arrow(column(), level_names=["a", "b"]).level_names == ("a", "b")
 
 

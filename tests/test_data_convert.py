@@ -118,10 +118,14 @@ def test_arrays_of_objects_there_and_back():
                 assert back.lod == x.lod and torch.equal(back.values(), x.values())
             inner[0][0] = 9
             assert (x[0] == 9).all()  # the same memory
-    with pytest.raises(
-        TypeError, match=r"to_numpy: expected a dtype that numpy has, got torch.bfloat16; see x.float\(\)"
-    ):
-        DATA.to_numpy(tl.from_lengths(torch.zeros(1).bfloat16(), [[1]]))
+    turned = torch.complex(torch.zeros(2), torch.arange(2.0)).conj()
+    for rows, expected in ((turned, [0, -1j]), (turned.imag, [0, -1])):
+        assert DATA.to_numpy(tl.from_lengths(rows, [[2]]))[0].tolist() == expected
+    for dtype in (torch.bfloat16, torch.float8_e4m3fnuz, torch.float8_e8m0fnu):
+        with pytest.raises(TypeError, match=f"to_numpy: expected a dtype that numpy has, got {dtype}; see x.float"):
+            DATA.to_numpy(tl.from_lengths(torch.zeros(1).to(dtype), [[1]]))
+    with pytest.raises(TypeError, match="to_numpy: expected x with data, got a meta tensor"):
+        DATA.to_numpy(tl.from_lengths(torch.zeros(1, device="meta"), [[1]]))
     with pytest.raises(TypeError, match="to_numpy: expected x as a LoDTensor, got Tensor"):
         DATA.to_numpy(torch.zeros(1))
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nested list columns of Arrow, and arrays of awkward: libraries that need not be there."""
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -8,8 +10,8 @@ from torch import Tensor
 from ..construct import tensor_of
 from ..errors import LoDTypeError, LoDValueError, library, public, shown
 from ..lod import LoD
-from ..tensor import LoDTensor, a_lod_tensor
-from ..validate import with_memory
+from ..tensor import LoDTensor
+from .convert import host_array
 
 __all__ = ["from_arrow", "from_awkward", "to_arrow", "to_awkward"]
 
@@ -74,7 +76,7 @@ def from_arrow(column, *, nulls: str = "refuse", copy: bool | None = None, level
         rows = [torch.from_numpy(np.empty(0, kind.to_pandas_dtype()))]
     values = rows[0] if len(rows) == 1 else torch.cat(rows)
     if element:
-        values = values.view(-1, *element)
+        values = values.view(int(levels[-1].sum()), *element)
     return LoDTensor(values, LoD.parsed_lengths("lengths", levels, level_names))
 
 
@@ -109,10 +111,9 @@ def to_arrow(x: LoDTensor):
         found = pa.array(flat)
     else:
         found = pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
-    for size in reversed(values.shape[1:]):
-        if size == 0:
-            raise LoDValueError(f"expected rows with numbers, got shape {values.shape}")
-        found = pa.FixedSizeListArray.from_arrays(found, size)
+    for dim in range(values.ndim - 1, 0, -1):
+        kind = pa.list_(found.type, values.shape[dim])
+        found = pa.Array.from_buffers(kind, math.prod(values.shape[:dim]), [None], children=[found])
     for offsets in reversed(x.lod.levels):
         held = pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets.numpy().copy())])
         found = pa.LargeListArray.from_arrays(held, found)
@@ -120,14 +121,10 @@ def to_arrow(x: LoDTensor):
 
 
 def _host_array(x) -> np.ndarray:
-    a_lod_tensor("x", x)
-    with_memory(x)
-    values = x.values().detach()
-    if values.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2) or values.is_complex():
-        raise LoDTypeError(
-            f"expected integers, floats or bools of a dtype that numpy has, got {values.dtype}; see x.float()"
-        )
-    return np.ascontiguousarray(values.cpu().numpy())
+    found = host_array(x)
+    if found.dtype.kind == "c":
+        raise LoDTypeError(f"expected integers, floats or bools, got {x.dtype}; see torch.view_as_real")
+    return np.ascontiguousarray(found)
 
 
 @public
@@ -160,8 +157,9 @@ def from_awkward(array, *, level_names=None) -> LoDTensor:
     if not isinstance(layout, ak.contents.NumpyArray) or not levels:
         raise LoDTypeError(f"expected nested lists of numbers, got {array.type!s:.200}")
     values = tensor_of("array", np.asarray(layout.data))
-    values = values.view(-1, *element, *values.shape[1:]) if element else values
-    return LoDTensor(values[: int(levels[-1][-1])], LoD.parsed_offsets("offsets", levels, level_names))
+    count = int(levels[-1][-1])
+    values = values[: count * math.prod(element)].view(count, *element, *values.shape[1:])
+    return LoDTensor(values, LoD.parsed_offsets("offsets", levels, level_names))
 
 
 @public

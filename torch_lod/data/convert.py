@@ -177,12 +177,7 @@ def to_numpy(x: LoDTensor) -> np.ndarray:
 
     `tl.batch` and `tl.lod_tensor` take them back.
     """
-    a_lod_tensor("x", x)
-    with_memory(x)
-    values = x.values().detach()
-    if values.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex32):
-        raise LoDTypeError(f"expected a dtype that numpy has, got {values.dtype}; see x.float()")
-    items: np.ndarray = values.cpu().numpy()
+    items = host_array(x)
     for offsets in reversed(x.lod.levels):
         ends = offsets.tolist()
         made = np.empty(len(ends) - 1, dtype=object)
@@ -190,3 +185,16 @@ def to_numpy(x: LoDTensor) -> np.ndarray:
             made[i] = items[a:b]
         items = made
     return items
+
+
+def host_array(x: LoDTensor) -> np.ndarray:
+    """The rows as an array, which shares their memory where that is host memory."""
+    a_lod_tensor("x", x)
+    with_memory(x)
+    values = x.values().detach()
+    if values.is_meta:
+        raise LoDTypeError("expected x with data, got a meta tensor")
+    try:
+        return values.cpu().resolve_conj().resolve_neg().numpy()
+    except TypeError:
+        raise LoDTypeError(f"expected a dtype that numpy has, got {values.dtype}; see x.float()") from None

@@ -162,7 +162,7 @@ def test_decodes_with_the_decoder_of_the_documentation():
 
 
 def test_the_documentation_searches(capsys):
-    block = next(b for b in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S) if "tl.BeamSearch" in b)
+    block = next(b for b in re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.S) if "tl.BeamSearch" in b)
     model, memory = decoder().float(), tl.from_lengths(torch.randn(6, 4), [[2, 0, 4]])
     names = {"torch": torch, "tl": tl, "decoder": model, "memory": memory, "END": END}
     exec(block, names | {"begin": torch.tensor([1, 1, 1]), "first": torch.zeros(3, 4)})

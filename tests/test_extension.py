@@ -147,7 +147,7 @@ def test_a_view_iterates_by_sequence_and_clamps(tmp_path):
 
 def test_the_page_quotes_the_example():
     sources = [path.read_text() for pattern in ("*.h", "*.c*", "*.py") for path in EXAMPLE.glob(pattern)]
-    quotes = re.findall(r"```(?:cpp|python)\n(.*?)```", (ROOT / "docs/own_operator.md").read_text(), re.S)
+    quotes = re.findall(r"```(?:cpp|py)\n(.*?)```", (ROOT / "docs/own_operator.md").read_text(), re.S)
     assert len(quotes) >= 5
     for quote in quotes:
         assert any(quote in source for source in sources), quote

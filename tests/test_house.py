@@ -273,6 +273,8 @@ def operators_of(package):
         "docs/differences_from_paddle.md",
         "docs/compile_and_export.md",
         "docs/testing.md",
+        "docs/recurrence.md",
+        "docs/structured.md",
     ],
 )
 def test_pages_print_what_they_say(page):

@@ -17,7 +17,7 @@ SOURCES = [[2, 0, 1], [4, 1, 0]]
 
 def decoder():
     """The one of the documentation."""
-    block = next(b for b in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S) if "class Decoder" in b)
+    block = next(b for b in re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.S) if "class Decoder" in b)
     assert len(block.splitlines()) <= 16, "at most 15 lines and a blank one"
     names = {"torch": torch, "tl": tl}
     exec(block, names)

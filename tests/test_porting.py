@@ -2,6 +2,8 @@
 """`tl.strict` raises where rows leave their structure, `tl.explain` says in which lines of a model they do."""
 
 import importlib.util
+import math
+import operator
 import threading
 
 import pytest
@@ -15,7 +17,8 @@ from torch_lod import LoDError, LoDTensor
 from torch_lod.errors import LoDValueError
 
 POSITIONS = torch.randn(11, 8)
-NAMES = {"torch": torch, "F": F, "nn": nn, "tl": tl, "table": POSITIONS, "ROWS": ROWS, "math": __import__("math")}
+NAMES = {"torch": torch, "F": F, "nn": nn, "tl": tl, "table": POSITIONS, "ROWS": ROWS, "math": math}
+NAMES |= {"operator": operator, "zero": lambda: torch.zeros(())}
 
 
 def run(code: str, x):
@@ -69,6 +72,12 @@ ONLY_STRICT = {
     "x + table[torch.arange(x.shape[0])]": "add: expected what belongs to a sequence beside rows, got what arange made",
     "x + torch.linspace(0, 1, x.shape[0])[:, None]": "x.lod.position_ids() the positions in them",
     "x + F.embedding(torch.arange(x.size(0)), table)": "got what arange made",
+    "x / zero().add_(x.sum())": "div: expected what belongs to a sequence beside rows, got what sum made",
+    "x - operator.iadd(zero(), x.sum())": "got what sum made",
+    "x - zero().copy_(x.mean())": "got what mean made",
+    "x - torch.fill_(zero(), x.mean())": "got what mean made",
+    "x - torch.add(x.sum(), 1, out=zero())": "got what sum made",
+    "x - (operator.setitem(z := torch.zeros(2), 0, x.mean()), z[0])[1]": "got what mean made",
 }
 #: What is asked for by name, meets no rows, or belongs to a shape.
 STRICT_TAKES = """
@@ -82,6 +91,8 @@ x + table[x.lod.position_ids()] | nn.BatchNorm1d(8)(x) | nn.LSTM(8, 8, batch_fir
 F.binary_cross_entropy_with_logits(x, x.sigmoid(), pos_weight=x.abs().mean()) | (x.clone() * 2).abs().max().sqrt()
 x * nn.EmbeddingBag(9, 1)((x[:, 0] > 0).long()).sigmoid()[0] | list(torch.utils.data.SequentialSampler(x))
 x * torch.rand(88).view(x.shape) | F.max_pool1d(x.t(), x.shape[0] - 10) | x - tl.sequence_loss(x[:, 0]) | nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(x) | "%d rows" % x.shape[0]
+x - zero().add_(x.sum()).zero_() | x - zero().add_(x.sum()).fill_(2.0) | x - zero().add_(x.sum()).copy_(torch.ones(()))
+x - zero().add_(1) | x - zero().add_(x.values().sum()) | zero().add_(x.sum()) + 1 | zero().copy_(x.mean()).sqrt()
 x / math.sqrt(x.shape[-1]) | x / x.shape[1] | x[:, : x.size(-1) // 2] | x.sum(1).mean() | x.data_ptr() | x.clone().add_(1)
 """
 

@@ -21,13 +21,15 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from .dynamo import compiling
 from .errors import OURS, LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
-from .moved_rows import MovedRows
+from .moved_rows import WRITES, MovedRows
 from .torch_rules import INSTEAD, KINDS, mark_of, marks_of, name_of
 
 _HOUSE, _TORCH = OURS
 _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
 #: Files of the frames between a method and its caller.
 _METHODS = (torch._tensor.__file__, torch.overrides.__file__)
+#: What these write into keeps nothing of what it was.
+_OVERWRITING = {Tensor.copy_, Tensor.fill_, Tensor.zero_, torch.fill_, torch.zero_}
 _ADVICE = "sequence by sequence: x.sequences(), padded: x.to_padded()"
 _COUNTS = (
     "x.lengths() has the length of every sequence, x.lod.position_ids() the positions in them, and x.lod.rows the number of "
@@ -160,7 +162,8 @@ class _Watch(TorchFunctionMode):
         given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
         marks = marks_of(args, kwargs)
         rows = [mark for mark in marks if not _gone(mark)]
-        origin = self._origin(call, kind, given)
+        written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if WRITES.get(func) else []
+        origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given)
         if any(type(v) in (_Count, _Ratio) for v in given):
             args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
         result = func(*args, **kwargs)
@@ -181,9 +184,12 @@ class _Watch(TorchFunctionMode):
         if rows and any(map(_lost, found)):
             self._tell(call, *_loss(call, given, found))
         if origin or marks:
-            for t in found:
-                if type(t) is Tensor and (origin or t.dim() == 0) and not any(t is value for value in given):
+            for t in (*_flat(written), *found):
+                fresh = not any(t is value for value in given)
+                if type(t) is Tensor and (origin or t.dim() == 0) and (fresh or any(t is w for w in written)):
                     self.numbers[t] = origin or call
+        elif func in _OVERWRITING:
+            self.numbers.pop(args[0], None)
         return result
 
     def _origin(self, call: str, kind, given: list) -> str | None:
@@ -256,8 +262,8 @@ class strict(contextlib.ContextDecorator):
 
     - a torch function that makes of rows what is neither a LoDTensor nor rows at another dim nor a part of the rows (slices
       that torch.cat puts together again);
-    - a number or tensor that was made of all rows where rows are made of it: x - x.mean(), x / x.shape[0], and
-      x + table[torch.arange(x.shape[0])];
+    - a number or tensor that was made of all rows, or that such a one was written into (total += x.sum()), where rows are
+      made of it: x - x.mean(), x / x.shape[0], and x + table[torch.arange(x.shape[0])];
     - len(x), which Python does not let remember what it counts.
 
     What is asked for by name stays: x.values(), x.numpy(), x.tolist(), x.to_padded(), operators and modules of torch_lod,

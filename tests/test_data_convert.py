@@ -114,7 +114,14 @@ def test_arrays_of_objects_there_and_back():
             inner = np.concatenate(list(inner))
         assert [a.tolist() for a in inner] == [s.tolist() for s in x.sequences(-1)]
         if len(x):
-            for back in (tl.batch(found), tl.batch(list(found)), tl.from_tensors(found), tl.from_tensors(list(found))):
+            levels = tl.lod_tensor(found, depth=x.lod_level)
+            for back in (
+                tl.batch(found),
+                tl.batch(list(found)),
+                tl.from_tensors(found),
+                tl.from_tensors(list(found)),
+                levels,
+            ):
                 assert back.lod == x.lod and torch.equal(back.values(), x.values())
             inner[0][0] = 9
             assert (x[0] == 9).all()  # the same memory

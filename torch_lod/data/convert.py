@@ -175,7 +175,7 @@ def _missing(key) -> bool:
 def to_numpy(x: LoDTensor) -> np.ndarray:
     """Nested arrays of objects, one nesting for each level, whose innermost are arrays of rows that share the memory of x.
 
-    `tl.batch` and `tl.lod_tensor` take them back.
+    `tl.batch` takes them back, and so does `tl.lod_tensor(arrays, depth=x.lod_level)`: without depth features are a level.
     """
     items = host_array(x)
     for offsets in reversed(x.lod.levels):

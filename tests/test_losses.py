@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses: those of torch.nn on LoDTensors, rows that do not count, and CTC, against plain loops."""
 
+import copy
+import io
 import itertools
 import math
 import pickle
@@ -148,7 +150,11 @@ def test_the_rows_that_count_go_with_the_sequences():
     _, x = batch(LENGTHS[1])
     y = torch.arange(len(x)) % 4
     loss = F.cross_entropy(x, y, reduction="none", ignore_index=3)
-    kept = y != 3
+    kept, some, ones = y != 3, torch.tensor([True, False, True]), [1] * len(x)
+    tags = tl.from_lengths(torch.tensor([1, 2, 1]), [[1, 1, 1]])
+    file = io.BytesIO()
+    torch.save(loss.detach(), file)
+    file.seek(0)
     for part in (
         loss.slice(0, 0, 2),
         loss.seq[0:2],
@@ -164,15 +170,33 @@ def test_the_rows_that_count_go_with_the_sequences():
         torch.cat([loss[:5], loss[5:]]),
         loss.t(),
         loss.detach().clone(),
+        loss.with_lod(x.lod),
+        loss.lod_reset([[4, len(x) - 4]]),
+        loss.lod_append(ones),
+        tl.lod_append(loss, ones),
+        copy.copy(loss).share_lod_from(x),
+        tl.sequence_reshape(loss[:, None], 1)[:, 0],
+        tl.sequence_reshape(torch.stack([loss, loss], 1), 1)[:, 0],
+        tl.sequence_concat([loss]),
+        tl.cat([loss, x[:, 0], loss], along="within"),
+        tl.merge_lod_tensor(*tl.split_lod_tensor(loss, some), loss, some),
+        tl.merge_lod_tensor(*tl.split_lod_tensor(loss, some), torch.zeros(3), some),
+        tl.filter_by_instag(loss, tags, [1])[0],
+        tl.filter_by_instag(loss, tags, [7], 5)[0],
+        tl.from_tensors(loss.unbind_sequences()),
+        tl.array_to_lod_tensor(tl.lod_tensor_to_array(loss, table := tl.lod_rank_table(x)), table),
+        pickle.loads(pickle.dumps(loss.detach())),
+        torch.load(file),
     ):
         position = {v: i for i, v in enumerate(loss.values().tolist()) if v}
         rows = [v for v in part.values().tolist() if v not in position or kept[position[v]]]
-        rows = [v for v in rows if v != 0]
-        torch.testing.assert_close(tl.sequence_loss(part).item(), sum(rows) / len(rows))
-    # what ends it: all rows count
-    for plain in (loss.with_lod(x.lod), tl.LoDTensor(loss.values(), x.lod), pickle.loads(pickle.dumps(loss.detach()))):
-        torch.testing.assert_close(tl.sequence_loss(plain), loss.values().mean())
-        torch.testing.assert_close(tl.sequence_loss(plain, mask=kept), tl.sequence_loss(loss))
+        rows = [v for v in rows if v not in (0, 5)]
+        torch.testing.assert_close(tl.sequence_loss(part).item(), sum(rows) / max(1, len(rows)))
+    for sum_of in (tl.cat([x[:, :1], loss[:, None]], along="features").sum(1), tl.stack([x[:, 0], loss]).sum(1)):
+        torch.testing.assert_close(tl.sequence_loss(sum_of), (x[:, 0] + loss).values()[kept].mean())
+    plain = tl.LoDTensor(loss.values(), x.lod)  # ends it: all rows count
+    torch.testing.assert_close(tl.sequence_loss(plain), loss.values().mean())
+    torch.testing.assert_close(tl.sequence_loss(plain, mask=kept), tl.sequence_loss(loss))
     assert not x.lod.counted and not loss.lod.outer(-1).counted
     assert loss.lod == x.lod and hash(loss.lod) == hash(x.lod)
     torch.testing.assert_close(tl.sequence_loss(loss, mask=y != 0), loss.values()[(y != 0) & kept].mean())
@@ -185,6 +209,7 @@ MOVING = (
     lambda loss: tl.sequence_slice(loss, [0, 0, 0, 0], [2, 0, 1, 1]),
     lambda loss: tl.sequence_slice(loss.group([2, 2]), [1, 0], [1, 2], level=0),
     lambda loss: tl.sequence_reverse(loss.group([2, 2]), level=0),
+    lambda loss: tl.array_to_lod_tensor(tl.lod_tensor_to_array(loss, table := tl.lod_rank_table(loss)), table),
 )
 
 

@@ -198,6 +198,11 @@ def test_a_file_is_validated(tmp_path):
     load, (values, *rest) = x.__reduce_ex__(2)
     with pytest.raises(ValueError, match="cover the 14 rows"):
         load(values[1:], *rest)
+    load, given = x.lod.counting(torch.ones(15, dtype=torch.bool)).__reduce__()
+    assert load(*given).counted[0].all()
+    for wrong in (torch.ones(14, dtype=torch.bool), torch.ones(15), torch.tensor(True), [True] * 15, x > 3):
+        with pytest.raises(TypeError, match="expected bool masks of 15 rows, got"):
+            load(*given[:2], wrong)
 
 
 def test_share_memory():

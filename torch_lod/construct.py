@@ -17,7 +17,7 @@ from .errors import LoDTypeError, LoDValueError, border, no_memory, public, show
 from .lod import LoD
 from .partition import computed_there, uploaded_map, uploaded_runs
 from .tensor import LoDTensor, made, rows_of, values_of
-from .torch_rules import chain
+from .torch_rules import chain, counted_each
 from .validate import host_integers, integers_to_copy, sums, unmasked, whole, with_memory
 
 __all__ = [
@@ -459,11 +459,10 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) ->
         return joined(xs)
     if along == "within":
         return joined_within(xs, xs[0].lod.level(level))
-    for x in xs[1:]:
-        xs[0].lod.agreed(x.lod)
+    lod = functools.reduce(LoD.agreed, [x.lod for x in xs])
     if dim in (0, -xs[0].dim()):
         raise LoDValueError("expected a dim of the rows along features, got dim 0")
-    return made(torch.cat([rows_of(x) for x in xs], dim), xs[0].lod)
+    return made(torch.cat([rows_of(x) for x in xs], dim), lod)
 
 
 def joined(xs: list[LoDTensor]) -> LoDTensor:
@@ -514,8 +513,15 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
     if any(t.dtype != parts[0].dtype for t in parts):
         dtype = functools.reduce(torch.promote_types, (t.dtype for t in parts))
         parts = [t.to(dtype) for t in parts]
-    rows = _concat([(t, x._lod.row_offsets_at(k, t.device)) for x, t in zip(xs, parts, strict=True)])
-    return made(rows, LoD.checked("offsets", [*lod.levels[:k], *below], lod.level_names))
+    lod = LoD.checked("offsets", [*lod.levels[:k], *below], lod.level_names)
+    if any(x._lod.counted for x in xs):
+        lod = lod.counting(_joined_by(xs, k, counted_each([x._lod for x in xs])))
+    return made(_joined_by(xs, k, parts), lod)
+
+
+def _joined_by(xs: list[LoDTensor], k: int, parts: list[Tensor]) -> Tensor:
+    """A tensor for every x, of its rows, joined as the sequences of level k are."""
+    return _concat([(t, x._lod.row_offsets_at(k, t.device)) for x, t in zip(xs, parts, strict=True)])
 
 
 def _concat(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
@@ -536,8 +542,7 @@ def stack(xs, dim: int = 1) -> LoDTensor:
     """Stacks the rows of LoDTensors with equal LoDs along a new dim of the rows."""
     with_memory(dim)
     xs = all_lod(xs)
-    for x in xs[1:]:
-        xs[0].lod.agreed(x.lod)
+    lod = functools.reduce(LoD.agreed, [x.lod for x in xs])
     if dim in (0, -xs[0].dim() - 1):
         raise LoDValueError("expected a dim of the rows, got dim 0; see cat(along='sequences')")
-    return LoDTensor(torch.stack([x.values() for x in xs], dim), xs[0].lod)
+    return LoDTensor(torch.stack([x.values() for x in xs], dim), lod)

@@ -38,7 +38,7 @@ class LoD(Partition):
 
     `lod.rows` is the number of rows that the innermost level covers, `lod.level_names` a tuple of names or None.
     `lod.counted` is () but for the LoD of losses with reduction="none": there bool masks (rows, ...), False where the loss
-    ignored its target. Functions row by row and functions that rearrange rows pass it on; `sequence_loss` reads it.
+    ignored its target. Functions row by row, and those that select, join or regroup rows, pass it on; `sequence_loss` reads it.
 
     Args:
         offsets: per level a list, array or tensor of integers. Copied.
@@ -525,7 +525,7 @@ class LoD(Partition):
         return self
 
     def __reduce__(self):
-        return _load_lod, (self.to_list(), self.level_names)
+        return _load_lod, (self.to_list(), self.level_names, *self.counted)
 
 
 def fitting(values: Tensor, lod: LoD) -> Tensor:
@@ -541,9 +541,9 @@ def fitting(values: Tensor, lod: LoD) -> Tensor:
     return values
 
 
-def _load_lod(offsets: Sequence, level_names) -> LoD:
+def _load_lod(offsets: Sequence, level_names, *counted) -> LoD:
     """Called by pickle: a file is input like any other, so it is validated."""
-    return LoD(offsets, level_names=level_names)
+    return LoD(offsets, level_names=level_names)._counting_loaded(*counted)
 
 
 def _short(offsets: Tensor) -> str:

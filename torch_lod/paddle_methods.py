@@ -63,7 +63,7 @@ class PaddleMethods:
 
     def _replace(self: Any, lod: LoD):
         fitting(self, lod)
-        self._lod = lod
+        self._lod = self._counted_in(lod)
         return self
 
 

@@ -25,7 +25,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from . import ops
 from .devices import PINNED, capturing, kept, upload, usable
 from .dynamo import DYNAMIC, compiling, symbols, whole_number
-from .validate import level_names_of
+from .errors import LoDTypeError
+from .validate import level_names_of, with_memory
 
 _HOST = torch.device("cpu")
 _keep_structure, _join_lods, _take_runs = map(ops.called, ("keep_structure", "join_lods", "take_runs"))
@@ -321,6 +322,15 @@ class Partition:
         if not compiling():  # what is derived from the offsets holds here as well; LoDs in the cache count other rows
             lod._cache.update({key: t for key, t in self._cache.items() if isinstance(t, Tensor)})
         return lod
+
+    def _counting_loaded(self, *masks) -> Any:
+        """`counting`, of what a file has."""
+        with_memory(*masks)
+        for mask in masks:
+            if type(mask) is not Tensor or mask.dtype != torch.bool or mask.shape[:1] != (self.rows,):
+                got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+                raise LoDTypeError(f"expected bool masks of {self.rows} rows, got {got}")
+        return self.counting(*masks)
 
     def mingled(self) -> Any:
         """For operators that may move rows and keep the LoD: that rows were ignored stays known, but not which."""

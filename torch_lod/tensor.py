@@ -307,7 +307,7 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
     @public
     def with_lod(self, lod: LoD) -> "LoDTensor":
         """These rows with another LoD."""
-        return LoDTensor(self.values(), lod)
+        return LoDTensor(self.values(), self._counted_in(lod))
 
     @public
     def lod_reset(self, lod) -> "LoDTensor":
@@ -318,7 +318,11 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
         elif not isinstance(lod, LoD):
             lod = LoD.parsed_lengths("lod", [lod] if isinstance(lod, Tensor) else lod, None)
         with without_policy():
-            return _wrap(fitting(rows_of(self), lod), lod)
+            return _wrap(fitting(rows_of(self), lod), self._counted_in(lod))
+
+    def _counted_in(self, lod):
+        """Another structure of these rows, in which no more of them count."""
+        return lod.counting(*lod.counted_with(self._lod)) if self._lod.counted and isinstance(lod, LoD) else lod
 
     @public
     def lod_append(self, lengths, name: str | None = None) -> "LoDTensor":

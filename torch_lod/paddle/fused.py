@@ -157,7 +157,9 @@ def filter_by_instag(
         out = ops.gather_rows(whole, upload(index, whole.device))
     else:
         levels = [torch.cat([offsets, offsets[-1:] + 1]) for offsets in given.levels]
-        out = moved(whole, *LoD.checked("offsets", levels, given.level_names).take(0, index))
+        lod = LoD.checked("offsets", levels, given.level_names)
+        counted = [torch.cat([mask, mask.new_zeros(1, *mask.shape[1:])]) for mask in given.counted]
+        out = moved(whole, *lod.counting(*counted).take(0, index))
     missing = index == count
     after = lengths.cumsum(0) - lengths
     where = torch.stack([after, torch.where(missing, 1, before), lengths], 1)

@@ -226,6 +226,9 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
             f"sequence {i} ({int(lod.levels[-1].diff()[i])} rows of {width})"
         )
     folded = LoD.checked("offsets", [*lod.levels[:-1], elements // new_dim], lod.level_names)
+    if lod.counted:
+        counted = [mask[:, None].expand(-1, width).reshape(-1, new_dim) for mask in x.lod.counted_rows()]
+        folded = folded.counting(*counted)
     return LoDTensor(s.rows.reshape(-1, new_dim), folded)
 
 
@@ -321,7 +324,8 @@ def lod_append(x: Tensor, lengths) -> LoDTensor:
     if isinstance(x, LoDTensor):
         offsets, names = x.lod.levels, x.lod.level_names
         lod = LoD.checked("lengths", [*offsets, *lod.levels], (*names, None) if names else None, by_length=True)
-    return LoDTensor(rows_of(_a_tensor(x)), lod)
+        return x.with_lod(lod)
+    return LoDTensor(_a_tensor(x), lod)
 
 
 def _a_tensor(x) -> Tensor:

@@ -139,7 +139,7 @@ def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
     index, sizes = table.steps()
     if s.innermost:
         return list(ops.gather_rows(s.rows, uploaded_map(index, s.rows.device, s.rows.shape[0])).split(sizes))
-    by_step = moved(x, *s.lod.take(s.k + 1, index))
+    by_step = moved(x, *x.lod.take(s.k + 1, index))
     ends = sums(torch.tensor(sizes, dtype=torch.int64, device="cpu")).tolist()
     lods = [by_step.lod.cut(0, a, b)[0] for a, b in itertools.pairwise(ends)]
     parts = by_step.values().split([lod.rows for lod in lods])
@@ -182,19 +182,16 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
         if not holds(count == size):
             raise LoDValueError(f"expected {size} {'sequences' if nested else 'rows'} at step {t}, got {count}")
     back = index.argsort()
-    outer = table.lod.levels[: table.level + 1]
     if not nested:
-        names = table.lod.level_names[: table.level + 1] if table.lod.level_names else None
         with_memory(*array)
         values = torch.cat(list(array))
-        return made(
-            ops.gather_rows(values, uploaded_map(back, values.device, values.shape[0])),
-            LoD.checked("offsets", outer, names),
-        )
+        lod = table.lod if table.level + 1 == table.lod.depth else table.lod.outer_at(table.level + 1)
+        return made(ops.gather_rows(values, uploaded_map(back, values.device, values.shape[0])), lod)
+    outer = table.lod.levels[: table.level + 1]
     whole = joined(all_lod(list(array)))
     inner, runs = whole.lod.take(0, back)
     names = table.lod.level_names if table.lod.depth == len(outer) + inner.depth else None
-    return moved(whole, LoD.checked("offsets", [*outer, *inner.levels], names), runs)
+    return moved(whole, LoD.checked("offsets", [*outer, *inner.levels], names).counting(*inner.counted), runs)
 
 
 def _sequences_of(x, what: str = "x") -> int:
@@ -323,4 +320,6 @@ def merge_lod_tensor(in_true: Tensor, in_false: Tensor, x: Tensor, mask: Tensor,
     if not isinstance(x, LoDTensor):
         return moved(whole, inner, runs)
     names = x.level_names if k + inner.depth == x.lod_level else inner.level_names if k == 0 else None
-    return moved(whole, LoD.checked("offsets", [*x.lod.levels[:k], *inner.levels], names), runs)
+    return moved(
+        whole, LoD.checked("offsets", [*x.lod.levels[:k], *inner.levels], names).counting(*inner.counted), runs
+    )

@@ -243,9 +243,10 @@ def sequence_loss(
     sequence is 0, without gradient; so is the loss of no rows.
 
     Rows that `F.cross_entropy` or `F.nll_loss` ignored do not count, with `ignore_index` or its default -100: the LoD
-    of losses with reduction="none" knows them (`lod.counted`), also after torch's functions row by row and methods that
-    select sequences or rows. Sequence operators may move rows: of their results it raises if any row was ignored.
-    `.values()` and saving end this; then pass mask=target != ignore_index.
+    of losses with reduction="none" knows them (`lod.counted`), also after torch's functions row by row and what selects,
+    joins or regroups sequences or rows. Other sequence operators may move rows: of their results it raises if any row was
+    ignored. Plain tensors (`.values()`, `.sequences()`, padded) and files of tl.data do not know it: then pass
+    mask=target != ignore_index.
 
     Equivalent to ("token"; a LoDTensor that is not empty):
         loss_rows.values().mean()

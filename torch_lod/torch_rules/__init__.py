@@ -25,7 +25,7 @@ from .arguments import (
     same_lod,
 )
 from .catalogue import functions
-from .indices import EACH, chain
+from .indices import EACH, chain, counted_each
 from .operands import counterpart, join, join_in_place, keep, of_padded, refuse_unknown
 from .parts import refuse_other_sequence
 from .rules import moves_in_place, refuse_out, refuse_write
@@ -43,6 +43,7 @@ __all__ = [
     "Mark",
     "Route",
     "chain",
+    "counted_each",
     "counterpart",
     "functions",
     "join",

@@ -378,6 +378,11 @@ def _joined_in_graph(lods, rows: int) -> LoD:
 
 def _counted_in(lods, parts=None) -> Tensor:
     """The rows that count in several LoDs, or in parts of them, one after another; all rows of a LoD that does not say."""
-    like = next(mask for lod in lods for mask in lod.counted)
-    found = [torch.stack(lod.counted_rows(), 1) if lod.counted else like.new_ones(lod.rows, 2) for lod in lods]
+    found = counted_each(lods)
     return torch.cat(found if parts is None else [mask[begin:end] for mask, (begin, end) in zip(found, parts)])
+
+
+def counted_each(lods) -> list[Tensor]:
+    """The rows that count in each of several LoDs, of which one says so, as masks (rows, 2): `counted_rows` side by side."""
+    like = next(mask for lod in lods for mask in lod.counted)
+    return [torch.stack(lod.counted_rows(), 1) if lod.counted else like.new_ones(lod.rows, 2) for lod in lods]

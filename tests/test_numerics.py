@@ -21,6 +21,61 @@ def test_half_types_do_not_overflow_on_the_way(kind):
     assert found.tolist() == exact.half().tolist() and found[:1].isfinite().all() == (kind == "std")
 
 
+def of_halves(dtype, *numbers):
+    return tl.from_lengths(torch.tensor(numbers, dtype=dtype)[:, None], [[len(numbers)]])
+
+
+def test_sums_of_half_types_do_not_overflow_on_the_way():
+    far = of_halves(torch.float16, 300, -300)
+    assert tl.row_conv(far, torch.full((2, 1), 300.0).half())[:1].tolist() == [[0]]
+    scores = of_halves(torch.float16, 40000, 40000, 40000)
+    sizes = of_halves(torch.float16, 1), of_halves(torch.float16, 1, 2, 3)
+    assert tl.sequence_topk_avg_pooling(scores, *sizes, [1, 3, 100_000], 1).tolist() == [[40000, 40000, 1.2001953125]]
+    around, weight = torch.tensor([[-300.0], [0.0]]).half(), torch.tensor([[300.0], [300.0], [0.0]]).half()
+    assert tl.sequence_conv(far, weight, 3, padding_data=around).tolist() == [[0], [0]]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_sums_of_half_types_are_rounded_once(dtype):
+    g = torch.Generator().manual_seed(0)
+    x = tl.from_lengths(torch.randn(40, 4, generator=g).to(dtype), [[5, 0, 30, 5]])
+    weight, around, kernel = (torch.randn(n, 4, generator=g).to(dtype) for n in (20, 4, 6))
+    for call, given in (
+        (lambda x, w, p: tl.sequence_conv(x, w, 5, padding_data=p), (weight, around)),
+        (tl.row_conv, (kernel,)),
+    ):
+        found, exact = call(x, *given).values(), call(x.double(), *[t.double() for t in given]).values()
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), exact, rtol=0.51 * torch.finfo(dtype).eps, atol=1e-6)
+
+
+def test_nothing_is_multiplied_by_what_is_not_there():
+    """An infinite weight beyond the end of a sequence, and rows for empty sequences."""
+    weight = torch.tensor([[1.0], [float("inf")]], requires_grad=True)
+    out = tl.row_conv(tl.from_lengths(torch.ones(3, 1), [[2, 1]]), weight)
+    assert out.tolist() == [[float("inf")], [1], [1]]
+    assert torch.autograd.grad(out.sum(), weight)[0].tolist() == [[3], [1]]
+    x = tl.from_lengths(torch.ones(3, 2), [[1, 1], [3, 0]])
+    for wrong in (float("nan"), float("inf")):
+        y = torch.tensor([[1.0, 1], [wrong, 1]])
+        for given in (y, tl.LoDTensor(y, x.lod.outer(1))):
+            weight = torch.ones(4, 1, requires_grad=True)
+            near = tl.from_lengths(x.values(), [[3, 0]]) if given is y else x
+            out = tl.fusion_seqexpand_concat_fc([near, given], weight)
+            assert torch.autograd.grad(out.sum(), weight)[0].tolist() == [[3]] * 4 and out.tolist() == [[4]] * 3
+
+
+def test_words_that_are_not_selected_have_no_gradient():
+    numbers = torch.tensor([[0.0, 0, -200], [0, -200, -200], [0, -200, -200]], requires_grad=True)
+    last = tl.from_lengths(torch.tensor([5, 6, 1]), [[2, 1], [1, 1, 1]])  # the third has ended
+    before = torch.tensor([-0.1, -0.2, -0.3], requires_grad=True)
+    chances = numbers.softmax(1) * torch.tensor([[1.0], [1], [0]])
+    ids, scores = tl.beam_search(last, before, None, chances, 2, 1, is_accumulated=False)
+    slopes, of_before = torch.autograd.grad(scores.sum(), (numbers, before))
+    assert slopes[0].abs().sum() == 1 and slopes[0].sum() == 0 and not slopes[1:].any()
+    assert of_before.tolist() == [1, 1, 0] and len(ids) == 2
+
+
 FAR_APART = {
     "float16": (torch.float16, [1 / 512, 1, 512, 512]),
     "float32": (torch.float32, [1e-20, 1, 1e20, 1e20]),

@@ -216,6 +216,35 @@ def test_dynamic_rnn_is_scan_with_a_cell_of_its_own(name, x, device):
         tl.nn.DynamicRNN(3)
 
 
+def embedded(x, table, bias=None):
+    return tl.fused_embedding_fc_lstm(x[:, 0].long(), table, torch.zeros(2, 8), bias, use_peepholes=False)
+
+
+def attending(x, **options):
+    weights = torch.zeros(10, 1), torch.zeros(10, 8), torch.zeros(8)
+    return tl.attention_lstm(x, torch.zeros(2, 2), *weights, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.uint16])
+def test_ids_of_small_dtypes_are_ids(dtype):
+    ids, table = tl.from_lengths(torch.tensor([2, 0, 1]), [[1, 2]]), torch.randn(3, 8)
+    found, want = (
+        tl.fused_embedding_fc_lstm(given, table, torch.ones(2, 8), use_peepholes=False)[0]
+        for given in (ids.with_values(ids.values().to(dtype)), ids)
+    )
+    assert torch.equal(found, want)
+
+
+def test_units_keep_the_structure_of_their_rows():
+    x, state, weight = tl.from_lengths(torch.randn(3, 8), [[1, 2]]), torch.randn(3, 2), torch.randn(2, 6)
+    for call in (lambda x, h: tl.lstm_unit(x, h), lambda x, h: tl.gru_unit(x[:, :6], h, weight)):
+        plain = call(x.values(), state)
+        for given in ((x, state), (x, x.with_values(state)), (x.values(), x.with_values(state))):
+            for found, want in zip(call(*given), plain, strict=True):
+                assert type(found) is tl.LoDTensor and found.lod == x.lod and torch.equal(found.values(), want)
+        assert all(type(t) is torch.Tensor for t in plain)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -226,12 +255,43 @@ def test_dynamic_rnn_is_scan_with_a_cell_of_its_own(name, x, device):
         (lambda x, w: tl.dynamic_gru(x, w), "x of shape (rows, 3 hidden), got (3, 8)"),
         (lambda x, w: tl.dynamic_lstmp(x, w, w, cell_clip=-1.0), "proj_weight"),
         (lambda x, w: tl.lstm_unit(x, torch.zeros(3, 3)), "c_prev of shape (3, 2), got (3, 3)"),
+        (lambda x, w: tl.lstm_unit(x, tl.from_lengths(torch.zeros(3, 2), [[2, 1]])), "operands with equal LoDs, got"),
+        (
+            lambda x, w: tl.lstm_unit(x, x[[1, 0, 2], :2]),
+            "whose rows correspond, got what a LoDTensor became in getitem",
+        ),
+        (
+            lambda x, w: tl.gru_unit(x[:, :6], tl.from_lengths(w[:, :2], [[2]])[[0, 0, 1]], w[:, :6]),
+            "whose rows correspond",
+        ),
+        (lambda x, w: tl.dynamic_lstm(x, w, use_peepholes=1), "use_peepholes as a bool, got 1"),
+        (lambda x, w: tl.dynamic_lstm(x, w, use_peepholes=False, is_reverse="no"), "is_reverse as a bool, got 'no'"),
+        (lambda x, w: tl.dynamic_gru(x[:, :6], w[:, :6], is_reverse=0), "is_reverse as a bool, got 0"),
+        (lambda x, w: tl.dynamic_gru(x[:, :6], w[:, :6], origin_mode=None), "origin_mode as a bool, got None"),
+        (lambda x, w: tl.gru_unit(x[:, :6], x[:, :2], w[:, :6], origin_mode=1), "origin_mode as a bool, got 1"),
+        (
+            lambda x, w: tl.dynamic_gru(x[:, :6], w[:, :6], gate_activation=["tanh"]),
+            "among ['identity', 'relu', 'sigmoid'",
+        ),
+        (lambda x, w: embedded(x + 2, w), "ids in [0, 1], got 2 at index 0"),
+        (lambda x, w: embedded(x - 1, w), "ids in [0, 1], got -1 at index 0"),
+        (lambda x, w: embedded(x, w[0]), "embeddings of shape (words, 4 hidden), got (8,)"),
+        (lambda x, w: embedded(x, w.long()), "embeddings of a floating dtype, got torch.int64"),
+        (lambda x, w: embedded(x, w.to("meta")), "embeddings on cpu, as ids, got one on meta"),
+        (lambda x, w: embedded(x, w, torch.tensor(1.0)), "bias of shape ('any',), got ()"),
+        (lambda x, w: embedded(x, w, 1.0), "bias as a tensor, got float"),
+        (lambda x, w: attending(x, attention_bias=2.0), "attention_bias as a tensor, got float"),
+        (lambda x, w: attending(x, attention_scalar=w), "attention_scalar of shape (1,), got (2, 8)"),
+        (
+            lambda x, w: attending(x, attention_scalar_bias=w.double()[0, :1]),
+            "attention_scalar_bias of torch.float32 on cpu",
+        ),
         (lambda x, w: tl.dynamic_lstm(x.double(), w, use_peepholes=False), "weight of torch.float64"),
     ],
 )
 def test_wrong_weights_are_refused(call, words):
     x = tl.from_lengths(torch.zeros(3, 8), [[1, 2]])
-    with pytest.raises((ValueError, TypeError)) as caught:
+    with pytest.raises((ValueError, TypeError, IndexError)) as caught:
         call(x, torch.zeros(2, 8))
     assert isinstance(caught.value, tl.LoDError)
     assert words in str(caught.value) or words == "proj_weight", str(caught.value)
@@ -280,14 +340,21 @@ def test_states_of_other_sequences_are_refused():
     last, layer = tl.sequence_pool(x, "last"), tl.nn.LSTM(3, 3)
     mixed, other = last[torch.tensor([2, 0, 1])], tl.from_lengths(torch.zeros(3, 3), [[1, 2]])
     layer(x, (last.unsqueeze(0), last.values().unsqueeze(0)))
-    with pytest.raises(TypeError, match="LSTM: expected c_0 in the order of rows or sequences, got rows that lost"):
+    with pytest.raises(TypeError, match="LSTM: expected c_0 as a LoDTensor or a plain tensor, got rows that lost"):
         layer(x, (last.unsqueeze(0), mixed.unsqueeze(0)))
 
     def cell(a, state):
         return a + state, a + state
 
     tl.scan(cell, x, last)
-    with pytest.raises(TypeError, match="scan: expected init in the order of rows or sequences, got rows that lost"):
+    with pytest.raises(TypeError, match="scan: expected init as a LoDTensor or a plain tensor, got rows that lost"):
         tl.scan(cell, x, mixed)
     with pytest.raises(ValueError, match="scan: expected operands with equal LoDs, got LoDs that differ: at level 0"):
         tl.scan(cell, x, other)
+    weight = torch.zeros(3, 12)
+    with pytest.raises(
+        TypeError, match="dynamic_lstm: expected h_0 as a LoDTensor or a plain tensor, got rows that lost"
+    ):
+        tl.paddle.dynamic_lstm(
+            tl.from_lengths(torch.zeros(8, 12), [[3, 1, 4]]), weight, None, mixed, last.values(), use_peepholes=False
+        )

@@ -203,6 +203,30 @@ OF_TENSOR = {
     "cat within, two batches": (lambda: tl.cat([t, t.slice(0, 1)], along="within"), ValueError, "got [3, 1]"),
     "stack along rows": (lambda: tl.stack([t, t], 0), ValueError, "got dim 0"),
     "create_lod_tensor": (lambda: tl.create_lod_tensor([[1], [2, 3]], [[1, 1]]), ValueError, "[[1, 2]]"),
+    "create_lod_tensor there": (
+        lambda: tl.create_lod_tensor(v, [[6]], []),
+        TypeError,
+        "device as a torch.device or its",
+    ),
+    **{
+        f"random numbers {label}": (lambda args=args: tl.create_random_int_lodtensor([[2]], *args), cls, said)
+        for label, args, cls, said in (
+            ("of no shape", (3, 0, 1), TypeError, "base_shape as a list, array or tensor of integers, got int"),
+            (
+                "of a negative size",
+                ([-1], 0, 1),
+                ValueError,
+                "base_shape of sizes >= 0, of less than 2**63 numbers in all",
+            ),
+            ("of a huge size", ([2**62], 0, 1), ValueError, f"less than 2**63 numbers in all, got [{2**62}]"),
+            ("from nothing", ([1], None, 1), TypeError, "low to be an integer, got None"),
+            ("to a float", ([1], 0, 1.5), TypeError, "high to be an integer, got 1.5"),
+            ("the wrong way", ([1], 3, 2), ValueError, "low <= high, from -2**63 to 2**63 - 2, got 3 and 2"),
+            ("beyond int64", ([1], 0, 2**63 - 1), ValueError, f"got 0 and {2**63 - 1}"),
+            ("far away", ([1], 0, 1, "moon"), TypeError, "device as a torch.device or its name, got 'moon'"),
+            ("nowhere", ([1], 0, 1, 3.5), TypeError, "device as a torch.device or its name, got 3.5"),
+        )
+    },
 }
 REFUSED = {
     f"{room}: {name}": case

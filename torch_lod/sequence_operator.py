@@ -102,6 +102,11 @@ def probability(what: str, value) -> None:
         raise LoDValueError(f"expected {what} in [0, 1], got {value}")
 
 
+def a_bool(what: str, value) -> None:
+    if type(value) is not bool:
+        raise LoDTypeError(f"expected {what} as a bool, got {shown(value)}")
+
+
 def integer(what: str, value, least: int = 1, most: int = 2**31) -> int:
     """An int, not a bool, within [least, most]."""
     if type(value) is not int or not least <= value <= most:

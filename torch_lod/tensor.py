@@ -413,21 +413,21 @@ def _become(fresh: Tensor, lod: LoD) -> "LoDTensor":
 
 def a_lod_tensor(what: str, x) -> LoDTensor:
     if not isinstance(x, LoDTensor):
-        got = f"{type(x).__name__}; see tl.from_lengths"
-        if isinstance(x, MovedRows):
-            dim, call = x.rows_dim, x._mark.call
-            got = f"rows that lost their structure in {call}" if dim is None else f"rows at dim {dim}, moved by {call}"
+        got = _moved_by(x) if isinstance(x, MovedRows) else f"{type(x).__name__}; see tl.from_lengths"
         raise LoDTypeError(f"expected {what} as a LoDTensor, got {got}")
     return x
 
 
-def not_lost(what: str, given) -> None:
-    """Raises if what is given for every row or sequence, in their order, lost the structure of its rows."""
-    if isinstance(given, MovedRows) and given.rows_dim is None:
-        lost = f"rows that lost their structure in {given._mark.call}"
-        raise LoDTypeError(
-            f"expected {what} in the order of rows or sequences, got {lost}; if it is, pass its .values()"
-        )
+def unmoved(what: str, x) -> None:
+    """TypeError for rows of which nobody knows any more whether they correspond to those of the other arguments."""
+    if isinstance(x, MovedRows):
+        way_out = "if they are in the right order, pass .values()"
+        raise LoDTypeError(f"expected {what} as a LoDTensor or a plain tensor, got {_moved_by(x)}; {way_out}")
+
+
+def _moved_by(x: MovedRows) -> str:
+    dim, call = x.rows_dim, x._mark.call
+    return f"rows that lost their structure in {call}" if dim is None else f"rows at dim {dim}, moved by {call}"
 
 
 def _list(t: Tensor) -> str:

@@ -549,7 +549,7 @@ def im2sequence(x, filter_size, stride=1, padding=0, input_image_size=None, out_
     def pair(v):
         return (v, v) if isinstance(v, int) else tuple(v)
 
-    x = x.values if isinstance(x, Nest) else x
+    given, x = x, x.values if isinstance(x, Nest) else x
     (high, wide), (down, right) = pair(filter_size), pair(stride)
     pads = tuple(padding) if not isinstance(padding, int) and len(padding) == 4 else pair(padding) * 2
     made, counts = [], []
@@ -565,4 +565,5 @@ def im2sequence(x, filter_size, stride=1, padding=0, input_image_size=None, out_
         far = F.pad(image, (pads[1], pads[3] + 50, pads[0], pads[2] + 50))
         for r, c in itertools.product(range(rows), range(columns)):
             made.append(far[:, r * down : r * down + high, c * right : c * right + wide].reshape(-1))
-    return nest([counts], rows_of(made, x.new_zeros(0, x.shape[1] * high * wide)))
+    above = given.lengths() if isinstance(given, Nest) else []
+    return nest([*above, counts], rows_of(made, x.new_zeros(0, x.shape[1] * high * wide)))

@@ -8,7 +8,7 @@ from .. import ops
 from ..dynamo import failing, holds
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..sequence_operator import Along, a_float, along
-from ..tensor import LoDTensor, not_lost, rows_of
+from ..tensor import LoDTensor, rows_of, unmoved
 from ..validate import with_memory
 
 
@@ -67,7 +67,7 @@ def _like_rows(s: Along, given: Tensor, what: str) -> Tensor:
     if isinstance(given, LoDTensor):
         s.lod.agreed(given.lod)
         given = rows_of(given)
-    not_lost(what, given)
+    unmoved(what, given)
     if given.dim() < 1 or not holds(given.shape[0] == s.lod.rows):
         raise LoDValueError(f"expected {what} with {s.lod.rows} rows, got shape {tuple(given.shape)}")
     if given.device != s.rows.device:

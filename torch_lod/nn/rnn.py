@@ -8,9 +8,10 @@ from torch import Tensor
 
 from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError, public, shown
+from ..moved_rows import MovedRows
 from ..sequence import scan
 from ..sequence_operator import along, sequence_operator
-from ..tensor import LoDTensor, MaybeLoD, not_lost
+from ..tensor import LoDTensor, MaybeLoD, unmoved
 from ..validate import with_memory
 from .module import at_least_one, unusual
 
@@ -90,7 +91,8 @@ class _Recurrent(torch.nn.Module):
             shape = (len(self._names), s.lod.num_sequences(s.k), columns)
             if not isinstance(state, Tensor):
                 raise LoDTypeError(f"expected {name} as a tensor, got {type(state).__name__}")
-            not_lost(name, state)
+            if isinstance(state, MovedRows) and state.rows_dim is None:  # at dim 1 they are where they belong
+                unmoved(name, state)
             if tuple(state.shape) != shape:
                 raise LoDValueError(f"expected {name} of shape {shape}, got {tuple(state.shape)}")
         weights = [Direction(**{part: self._weight(name) for part, name in names.items()}) for names in self._names]

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fluid's ways to make a LoDTensor."""
 
+import math
+
 import numpy as np
 import torch
 
 from ..construct import tensor_of
-from ..errors import LoDTypeError, LoDValueError, public
+from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..lod import LoD
 from ..tensor import LoDTensor
-from ..validate import with_memory
+from ..validate import host_integers, whole
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 
@@ -26,12 +28,26 @@ def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
             raise LoDValueError(f"expected recursive_seq_lens [{lengths}] for this list, got {recursive_seq_lens}")
         data = np.array([[item] for sequence in data for item in sequence]).reshape(-1, 1)
     values = tensor_of("data", data.copy() if isinstance(data, np.ndarray) else data, " or a list of sequences")
-    return LoDTensor(values if device is None else values.to(device), lod)
+    return LoDTensor(values.to(_device(device)), lod)
 
 
 @public
 def create_random_int_lodtensor(recursive_seq_lens, base_shape, low: int, high: int, device=None) -> LoDTensor:
     """Random int64 rows of shape `base_shape` between `low` and `high`, both included, as Paddle's."""
-    with_memory(low, high)
-    lod = LoD.from_lengths(recursive_seq_lens)
-    return LoDTensor(torch.randint(low, high + 1, (lod.rows, *base_shape), device=device), lod)
+    lod = LoD.parsed_lengths("recursive_seq_lens", recursive_seq_lens, None)
+    shape = [lod.rows, *host_integers("base_shape", base_shape).tolist()]
+    low, high = whole("low", low), whole("high", high)
+    if not -(2**63) <= low <= high < 2**63 - 1:
+        raise LoDValueError(f"expected low <= high, from -2**63 to 2**63 - 2, got {shown(low)} and {shown(high)}")
+    if min(shape) < 0 or math.prod(size or 1 for size in shape) >= 2**63:
+        raise LoDValueError(
+            f"expected base_shape of sizes >= 0, of less than 2**63 numbers in all, got {shown(shape[1:])}"
+        )
+    return LoDTensor(torch.randint(low, high + 1, shape, device=_device(device)), lod)
+
+
+def _device(given) -> torch.device | None:
+    try:
+        return None if given is None else torch.device(given)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise LoDTypeError(f"expected device as a torch.device or its name, got {shown(given)}") from error

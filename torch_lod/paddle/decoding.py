@@ -9,8 +9,8 @@ from torch import Tensor
 from ..dynamo import failing, holds
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..sequence_operator import Along, along, integer, one_column, sequence_operator
-from ..tensor import LoDTensor, a_lod_tensor, made, rows_of
+from ..sequence_operator import Along, a_bool, along, integer, one_column, sequence_operator
+from ..tensor import LoDTensor, a_lod_tensor, made, rows_of, unmoved
 from ..validate import filler, sums, whole, with_memory
 
 __all__ = ["beam_search", "beam_search_decode"]
@@ -63,11 +63,11 @@ def beam_search(
     words, scores, before = _candidates(s, last, pre_scores, ids, scores)
     filler("end_id", end_id, last.dtype)
     filler("end_id", end_id, torch.int64 if words is None else words.dtype)
+    a_bool("is_accumulated", is_accumulated)
+    a_bool("return_parent_idx", return_parent_idx)
     ended = last == end_id
-    top, column = scores.topk(min(beam_size, scores.shape[1]), 1)  # of a hypothesis no more are selected
-    if not is_accumulated:
-        wide = top.float() if top.dtype in (torch.float16, torch.bfloat16) else top
-        top = (wide.log() + before[:, None]).to(top.dtype)
+    given, column = scores.topk(min(beam_size, scores.shape[1]), 1)  # of a hypothesis no more are selected
+    top = given if is_accumulated else _in_all(given, before[:, None])
     choice = column if words is None else words.gather(1, column)
     if column.shape[1]:  # a hypothesis that has ended has its first candidate only, which is itself
         alone = torch.arange(column.shape[1], device=top.device) == 0
@@ -89,8 +89,17 @@ def beam_search(
     alive = goes_on[source[row]].nonzero().flatten()
     kept, row = kept[alive], row[alive]
     lod = _continued(s, row)
-    selected = made(choice.flatten()[kept], lod), made(top.flatten()[kept], lod)
+    # of the scores selected alone: the logarithm of another chance may be that of 0, whose slope is no number
+    best, done = given.flatten()[kept], ended[row]
+    if not is_accumulated:
+        best = _in_all(torch.where(done, 1, best), before[row])
+    selected = made(choice.flatten()[kept], lod), made(torch.where(done, before[row], best), lod)
     return (*selected, row) if return_parent_idx else selected
+
+
+def _in_all(chances: Tensor, before: Tensor) -> Tensor:
+    """The scores of hypotheses that go on with words of these probabilities."""
+    return (chances.to(torch.promote_types(chances.dtype, torch.float32)).log() + before).to(chances.dtype)
 
 
 def _candidates(s: Along, last: Tensor, pre_scores, ids, scores) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -100,6 +109,7 @@ def _candidates(s: Along, last: Tensor, pre_scores, ids, scores) -> tuple[Tensor
             continue
         if not isinstance(t, Tensor):
             raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
+        unmoved(what, t)
         if isinstance(t, LoDTensor) and t.lod.differs(s.lod):
             raise LoDValueError(
                 f"expected {what} with the LoD of pre_ids, got LoDs that differ: {s.lod.difference(t.lod)}"

@@ -16,7 +16,7 @@ from ..lod import LoD
 from ..sequence.pool import reduction, sequence_pool, sequence_topk
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
-from ..tensor import LoDTensor, MaybeLoD, made, rows_of
+from ..tensor import LoDTensor, MaybeLoD, made, rows_of, unmoved
 from ..validate import sums, whole, with_memory
 
 __all__ = [
@@ -108,19 +108,23 @@ def fused_embedding_seq_pool(
     if padding_idx is not None and not -words <= padding_idx < words:
         raise LoDIndexError(f"expected padding_idx in [{-words}, {words - 1}], got {padding_idx}")
     with_memory(numbers)
-    numbers = numbers.to(torch.int64)
-    outside = (numbers < 0) | (numbers >= words)
-    for i in failing(
-        outside.flatten(1).any(1) if outside.dim() > 1 else outside,
-        "fused_embedding_seq_pool: ids hold one out of range",
-    ):
-        worst = int(numbers[i][outside[i]][0])
-        raise LoDIndexError(f"expected ids in [0, {words - 1}], got {worst} at index {i}")
+    numbers = words_of(numbers, words, "fused_embedding_seq_pool")
     reduce = reduction("combiner", combiner)
     if padding_idx is not None:
         numbers = torch.where(numbers == padding_idx % words, -1, numbers)
     rows = ops.gather_rows(weight, numbers.flatten()).view(*numbers.shape, weight.shape[1])
     return sequence_pool(s.keep(rows), reduce, level=s.k)
+
+
+def words_of(ids: Tensor, words: int, call: str) -> Tensor:
+    """Ids as int64; IndexError for one that is no row of a table."""
+    numbers = ids.to(torch.int64)
+    outside = (numbers < 0) | (numbers >= words)
+    wrong = outside.flatten(1).any(1) if outside.dim() > 1 else outside
+    for i in failing(wrong, f"{call}: ids hold one out of range"):
+        worst = int(numbers[i][outside[i]][0])
+        raise LoDIndexError(f"expected ids in [0, {words - 1}], got {worst} at index {i}")
+    return numbers
 
 
 @sequence_operator
@@ -171,7 +175,9 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
     by_channel = LoD.checked("lengths", [sums(channel_num * high)], rows=channel_num * count)
     matrices = LoD.checked("lengths", [sums(broad[by_channel.parents_at(0)])], rows=scores.lod.rows)
     best, _ = sequence_topk(LoDTensor(scores.rows.reshape(-1), matrices), max(topks))
-    means = best.cumsum(1)[:, [k - 1 for k in topks]] / torch.tensor(topks, dtype=best.dtype, device=x.device)
+    exact = best.to(torch.promote_types(best.dtype, torch.float32))  # a sum of half types may be beyond their range
+    sums_of = exact.cumsum(1)[:, [k - 1 for k in topks]]
+    means = (sums_of / torch.tensor(topks, dtype=exact.dtype, device=x.device)).to(best.dtype)
     sequence = rows.lod.parents_at(0)
     index = torch.arange(count, device="cpu") + (channel_num - 1) * rows.lod.levels[0][sequence]
     index = index[:, None] + torch.arange(channel_num, device="cpu") * high[sequence][:, None]
@@ -248,19 +254,29 @@ def sequence_conv(
     weight = of_shape("weight", weight, (n * width, channels), values)
     if bias is not None:
         bias = of_shape("bias", bias, (channels,), values)
+    dtype, before, after = values.dtype, max(0, -start), max(0, start + n - 1)
+    if padding_data is not None:  # the sum of two products is rounded once
+        padding_data = of_shape("padding_data", padding_data, (before + after, width), values)
+        values, weight, padding_data = map(_exact, (values, weight, padding_data))
+        bias = None if bias is None else _exact(bias)
     shaped = weight if width else weight.reshape(n, 0, channels)
     out = ops.segment_conv(values, shaped, bias, s.offsets, start)
     if padding_data is not None:
-        before, after = max(0, -start), max(0, start + n - 1)
-        padding_data = of_shape("padding_data", padding_data, (before + after, width), values)
         out = out + _padding_seen(s, n, start, before, padding_data).flatten(1) @ weight
-    return s.keep(out)
+    return s.keep(out.to(dtype))
+
+
+def _exact(t: Tensor) -> Tensor:
+    """In float32 at least, for what is rounded to a half type at the end."""
+    return t.to(torch.promote_types(t.dtype, torch.float32))
 
 
 def _as_they_are(s: Along, weight, n, start, bias) -> Tensor | None:
     """sequence_conv of arguments in which the operator finds nothing wrong; None if there is more to do or to say."""
     try:
         start, (rows, _) = -(n // 2) if start is None else start, weight.shape
+        if not (bias is None or isinstance(bias, Tensor)):
+            return None
         if type(n) is type(start) is int and abs(start) <= 2**20 and rows == n * s.rows.shape[1]:
             return ops.segment_conv(s.rows, weight, bias, s.offsets, start)
     except (AttributeError, IndexError, TypeError, ValueError):
@@ -303,8 +319,12 @@ def row_conv(x: LoDTensor, weight: Tensor, *, level: int | str = -1) -> LoDTenso
     a_weight(weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
     weight = of_shape("weight", weight, (weight.shape[0], values.shape[1]), values)
     with_memory(weight)
-    seen = ops.segment_unfold(values, s.offsets, weight.shape[0], 0)
-    return s.keep((seen * weight).sum(1))
+    ahead = torch.arange(weight.shape[0], device=values.device)
+    at = torch.arange(values.shape[0], device=values.device)[:, None] + ahead
+    inside = at < s.spread(s.offsets[1:])[:, None]
+    factors = torch.where(inside[..., None], _exact(weight), 0)  # an infinite one would make NaN of what is not there
+    seen = ops.segment_unfold(_exact(values), s.offsets, weight.shape[0], 0)
+    return s.keep((seen * factors).sum(1).to(values.dtype))
 
 
 def _pair(what: str, value, least: int) -> tuple[int, int]:
@@ -324,7 +344,7 @@ def im2sequence(
         F.unfold(x, filter_size, 1, padding, stride).transpose(1, 2).flatten(0, 1)
 
     Args:
-        x: (images, channels, height, width), of any dtype.
+        x: (images, channels, height, width), of any dtype; plain, or a LoDTensor whose rows are images.
         filter_size, stride: a number or (height, width).
         padding: a number, (height, width) or (up, left, down, right): zeros around the image.
         input_image_size: (images, 2), the height and width of the images before they were resized to the size of x. The
@@ -333,8 +353,8 @@ def im2sequence(
         out_stride: a number or (height, width): how many times smaller x is than the images.
 
     Returns:
-        (windows, channels * filter height * filter width), a sequence per image. The gradient sums over the windows that
-        hold a pixel.
+        (windows, channels * filter height * filter width), a sequence per image, below the levels of x if it has some.
+        The gradient sums over the windows that hold a pixel.
 
     Raises:
         ValueError: where a filter does not fit into the padded image.
@@ -345,8 +365,9 @@ def im2sequence(
         raise LoDTypeError(f"expected x as a tensor, got {type(x).__name__}")
     if x.dim() != 4:
         raise LoDValueError(f"expected x of shape (images, channels, height, width), got {tuple(x.shape)}")
+    unmoved("x", x)
     with_memory(x)
-    x = rows_of(x)
+    given, x = x, rows_of(x)
     high, wide = _pair("filter_size", filter_size, 1)
     down_by, right_by = _pair("stride", stride, 1)
     if isinstance(padding, (list, tuple)) and len(padding) == 4:
@@ -389,4 +410,7 @@ def im2sequence(
         values = seen[:, :rows, :columns].flatten(0, 2)
     else:
         values = torch.cat([seen[i, :h, :w].flatten(0, 1) for i, (h, w) in enumerate(sizes)])
-    return made(values.flatten(1), LoD.from_lengths([[h * w for h, w in sizes]]))
+    counts = [h * w for h, w in sizes]
+    return made(
+        values.flatten(1), given.lod.append(counts) if isinstance(given, LoDTensor) else LoD.from_lengths([counts])
+    )

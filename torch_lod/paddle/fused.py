@@ -7,14 +7,14 @@ from torch import Tensor
 from .. import ops
 from ..construct import all_lod
 from ..devices import upload
-from ..dynamo import holds
+from ..dynamo import holds, known
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence.pool import reduction, sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.windows import a_weight, of_shape, with_features
-from ..sequence_operator import Along, a_float, along, as_autocast, in_autocast, one_column, sequence_operator
-from ..tensor import LoDTensor, MaybeLoD, made, moved, rows_of
+from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, in_autocast, one_column, sequence_operator
+from ..tensor import LoDTensor, MaybeLoD, made, moved, rows_of, unmoved
 from ..validate import filler, host_integers, with_memory
 from .forms import sequence_conv
 from .recurrent import _activation
@@ -80,10 +80,15 @@ def cvm(x: Tensor, cvm: Tensor | None = None, use_cvm: bool = True, *, level: in
     s: Along | None = along(x, level) if isinstance(x, LoDTensor) else None
     if not isinstance(x, Tensor):
         raise LoDTypeError(f"expected x as a tensor, got {type(x).__name__}")
+    unmoved("x", x)
+    unmoved("cvm", cvm)
     rows = rows_of(x) if s is None else s.rows
     with_memory(rows)
     _with_counts("x", rows)
-    _a_bool("use_cvm", use_cvm)
+    a_bool("use_cvm", use_cvm)
+    outer = None if s is None else s.lod.outer_at(s.k)
+    if outer is not None and isinstance(cvm, LoDTensor):
+        outer.agreed(cvm.lod)
     if cvm is None:
         out = _shows_and_clicks(rows, use_cvm)
     else:
@@ -98,11 +103,6 @@ def _with_counts(what: str, rows: Tensor) -> None:
     if rows.dim() != 2 or rows.shape[1] < 2:
         raise LoDValueError(f"expected {what} of shape (rows, features), at least 2 features, got {tuple(rows.shape)}")
     a_float(rows)
-
-
-def _a_bool(what: str, value) -> None:
-    if type(value) is not bool:
-        raise LoDTypeError(f"expected {what} as a bool, got {shown(value)}")
 
 
 @sequence_operator
@@ -132,6 +132,7 @@ def filter_by_instag(
     if not isinstance(ins, Tensor) or ins.dim() == 0:
         got = "a scalar" if isinstance(ins, Tensor) else type(ins).__name__
         raise LoDTypeError(f"expected ins as a tensor with rows, got {got}")
+    unmoved("ins", ins)
     tags = one_column("ins_tag", ins_tag)
     if ins_tag.lod_level != 1:
         raise LoDValueError(f"expected ins_tag with 1 level, got {ins_tag.lod_level}")
@@ -232,7 +233,7 @@ def fusion_seqpool_cvm_concat(xs, pool_type: str = "sum", use_cvm: bool = True, 
 
     Source: Paddle Fluid's fusion_seqpool_cvm_concat, of one level.
     """
-    _a_bool("use_cvm", use_cvm)
+    a_bool("use_cvm", use_cvm)
     lod, rows = _pooled(xs, pool_type, 0.0, level)
     for i, t in enumerate(rows):
         _with_counts(f"xs[{i}]", t)
@@ -318,6 +319,10 @@ def fusion_seqexpand_concat_fc(
     if bias is not None:
         out = out + of_shape("bias", bias, (weight.shape[1],), first)
     for t, y, part in zip(xs[1:], rows[1:], parts[1:]):
+        k = t.lod_level if isinstance(t, LoDTensor) else 0
+        if k < s.lod.depth and s.lod.any_empty_at(k) and known(y.shape[0] == s.lod.num_sequences(k)):
+            # what lies over no row is in no product: its NaN would be in the gradient of the weight
+            y = torch.where(s.lod.row_lengths_at(k, y.device)[:, None] > 0, y, 0)
         product = y @ part
         over = made(product, t.lod) if isinstance(t, LoDTensor) else product
         out = out + sequence_expand_as(over, s.lod).values()

@@ -4,10 +4,10 @@
 import torch
 
 from .. import ops
-from ..errors import LoDTypeError, shown
 from ..sequence.ctc import ctc_decode, emitted, labels_of, with_classes
-from ..sequence_operator import along, number, one_column, sequence_operator
+from ..sequence_operator import a_bool, along, one_column, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD
+from ..validate import filler, whole
 
 __all__ = [
     "ctc_align",
@@ -22,7 +22,7 @@ def ctc_align(x: LoDTensor, *, blank: int = 0, merge_repeated: bool = True, leve
 
     Args:
         x: integers (rows,) or (rows, 1).
-        blank: the id that is left out.
+        blank: the id that is left out, one that the dtype of x can hold.
         merge_repeated: whether of a run of one id only the first is kept.
 
     Returns:
@@ -32,9 +32,9 @@ def ctc_align(x: LoDTensor, *, blank: int = 0, merge_repeated: bool = True, leve
     """
     s = along(x, level)
     ids = one_column("x", x)
-    number("blank", blank)
-    if type(merge_repeated) is not bool:
-        raise LoDTypeError(f"expected merge_repeated as a bool, got {shown(merge_repeated)}")
+    blank = whole("blank", blank)
+    filler("blank", blank, ids.dtype)
+    a_bool("merge_repeated", merge_repeated)
     return emitted(s, ids, blank, merge_repeated)
 
 
@@ -88,6 +88,5 @@ def warpctc(
     """
     s = along(logits, level, "logits")
     blank = with_classes(s, blank)
-    if type(norm_by_times) is not bool:
-        raise LoDTypeError(f"expected norm_by_times as a bool, got {shown(norm_by_times)}")
+    a_bool("norm_by_times", norm_by_times)
     return s.pool(ctc_losses(s, label, blank, True, norm_by_times))

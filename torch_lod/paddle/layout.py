@@ -11,7 +11,7 @@ from ..dynamo import failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory, shown
 from ..lod import LoD
 from ..sequence_operator import along, as_autocast, integer, one_column, sequence_operator
-from ..tensor import LoDTensor, rows_of
+from ..tensor import LoDTensor, rows_of, unmoved
 from ..validate import filler, host_integers, with_memory
 
 __all__ = [
@@ -61,6 +61,8 @@ def sequence_pad(
     if _breadth(padding_value.dtype) > _breadth(x.dtype):
         raise LoDTypeError(f"expected padding_value of a dtype that {x.dtype} takes in, got {padding_value.dtype}")
     with_memory(padding_value)
+    if padding_value.dtype != x.dtype:
+        _within("padding_value", padding_value, x.dtype)
     dense, lengths = x.to_padded(0, **options)
     assert isinstance(lengths, Tensor)  # one level gives no tuple
     padding = torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]
@@ -68,6 +70,17 @@ def sequence_pad(
         x.shape[1:] if padding_value.shape == x.shape[1:] else ()
     )
     return torch.where(padding.view(*padding.shape, *[1] * (dense.dim() - 2)), fill, dense), lengths
+
+
+def _within(what: str, t: Tensor, dtype: torch.dtype) -> None:
+    """ValueError for a number that the other dtype, if it is one of whole numbers, cannot hold."""
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return
+    numbers, bounds = t.to(torch.int64).flatten(), torch.iinfo(dtype)
+    least = 0 if t.dtype == torch.uint64 else bounds.min  # one beyond int64 is negative here
+    outside = (numbers < least) | (numbers > min(bounds.max, 2**63 - 1))
+    for i in failing(outside, f"sequence_pad: expected a {what} within {dtype}"):
+        raise LoDValueError(f"expected a whole {what} within {dtype}, got {t.flatten()[i].item()}")
 
 
 def _breadth(dtype: torch.dtype) -> int:
@@ -250,6 +263,8 @@ def sequence_scatter(x: Tensor, index: LoDTensor, updates: Tensor) -> Tensor:
     Source: Paddle Fluid's sequence_scatter.
     """
     positions = one_column("index", index).to(torch.int64)
+    unmoved("x", x)
+    unmoved("updates", updates)
     if _a_tensor(x).dim() < 2:
         raise LoDValueError(f"expected x of shape (sequences, size, ...), got {tuple(x.shape)}")
     if isinstance(updates, Tensor):

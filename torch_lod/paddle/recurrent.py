@@ -16,9 +16,10 @@ from ..sequence.loop import scan
 from ..sequence.pool import sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.within import sequence_softmax
-from ..sequence_operator import a_float, as_autocast, level_of, number, one_column
-from ..tensor import LoDTensor, a_lod_tensor
+from ..sequence_operator import a_bool, a_float, as_autocast, level_of, number, one_column
+from ..tensor import LoDTensor, a_lod_tensor, unmoved, values_of
 from ..validate import with_memory
+from .forms import words_of
 
 __all__ = [
     "attention_lstm",
@@ -41,7 +42,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _activation(what: str, name) -> Callable[[Tensor], Tensor]:
-    if name not in _ACTIVATIONS:
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise LoDValueError(f"expected {what} among {sorted(_ACTIVATIONS)}, got {shown(name)}")
     return _ACTIVATIONS[name]
 
@@ -75,13 +76,20 @@ def _projected(what: str, x, gates: int) -> tuple[Tensor, int]:
     return values, values.shape[1] // gates
 
 
+def _one_element(what: str, t, like: Tensor) -> Tensor | None:
+    flat = t.reshape(-1) if isinstance(t, Tensor) and t.numel() == 1 else t
+    return None if t is None else _matrix(what, flat, (1,), like).reshape(())
+
+
 def _state(what: str, given, count: int, width: int, like: Tensor) -> Tensor:
+    unmoved(what, given)
     return like.new_zeros(count, width) if given is None else _matrix(what, given, (count, width), like)
 
 
 def _lstm_cell(hidden: int, weight: Tensor, bias, use_peepholes: bool, activations, clip, project):
     """One step as scan calls it: (x, (h, c)) to ((h, c), (h, c))."""
     gate, cell_act, candidate = activations
+    a_bool("use_peepholes", use_peepholes)
     peep: tuple[Tensor, ...] | None = None
     if bias is not None:
         expected = (7 if use_peepholes else 4) * hidden
@@ -115,6 +123,7 @@ def _three(gate, cell, candidate):
 
 def _over_rows(cell: Callable, x: LoDTensor, init, k: int, reverse: bool) -> list[LoDTensor]:
     """The outputs of a cell along all rows under each sequence of level k, of which `scan` takes the elements."""
+    a_bool("is_reverse", reverse)
     rows = x
     while rows.lod_level > k + 1:
         rows = rows.drop_level(-1)
@@ -234,6 +243,7 @@ def dynamic_lstmp(
 
 
 def _gru_step(weight: Tensor, bias: Tensor | None, gate, candidate, origin_mode: bool):
+    a_bool("origin_mode", origin_mode)
     hidden = weight.shape[0]
     flat = weight.reshape(-1)
     w_ur, w_c = flat[: 2 * hidden * hidden].view(hidden, -1), flat[2 * hidden * hidden :].view(hidden, hidden)
@@ -302,22 +312,23 @@ def gru_unit(
     gate_activation: str = "sigmoid",
     origin_mode: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One step of `dynamic_gru`, on plain tensors.
+    """One step of `dynamic_gru`.
 
     Args:
         x: (n, 3 hidden). h_prev: (n, hidden). weight, bias: as dynamic_gru's.
 
     Returns:
-        the hidden state, (n, hidden); r h', (n, hidden); the gates u, r, c, (n, 3 hidden).
+        the hidden state, (n, hidden); r h', (n, hidden); the gates u, r, c, (n, 3 hidden). Plain, or with the LoD that x
+        and h_prev have, as from torch's functions row by row.
 
     Source: Paddle Fluid's gru_unit.
     """
     values, hidden = _projected("x", x, 3)
-    h_prev = _matrix("h_prev", h_prev, (values.shape[0], hidden), values)
+    _matrix("h_prev", h_prev, (values.shape[0], hidden), values)
     weight = _matrix("weight", weight, (hidden, 3 * hidden), values)
     bias = None if bias is None else _matrix("bias", bias, (3 * hidden,), values)
     gate, act = _activation("gate_activation", gate_activation), _activation("activation", activation)
-    return _gru_step(weight, bias, gate, act, origin_mode)(values, h_prev)
+    return _gru_step(weight, bias, gate, act, origin_mode)(x, as_autocast(h_prev, values))
 
 
 @public
@@ -329,15 +340,15 @@ def lstm_unit(x: Tensor, c_prev: Tensor, forget_bias: float = 0.0) -> tuple[Tens
         x: (n, 4 hidden), in the order i, f, o, g (not that of dynamic_lstm). c_prev: (n, hidden).
 
     Returns:
-        h and c, (n, hidden).
+        h and c, (n, hidden). Plain, or with the LoD that x and c_prev have, as from torch's functions row by row.
 
     Source: Paddle Fluid's lstm_unit.
     """
     values, hidden = _projected("x", x, 4)
-    c_prev = _matrix("c_prev", c_prev, (values.shape[0], hidden), values)
+    _matrix("c_prev", c_prev, (values.shape[0], hidden), values)
     number("forget_bias", forget_bias)
-    i, f, o, g = values.chunk(4, 1)
-    c = (f + forget_bias).sigmoid() * c_prev + i.sigmoid() * g.tanh()
+    i, f, o, g = x.chunk(4, 1)
+    c = (f + forget_bias).sigmoid() * as_autocast(c_prev, values) + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
 
 
@@ -385,7 +396,7 @@ def fused_embedding_fc_lstm(
     """`dynamic_lstm` over rows of a table that holds projected embeddings, their bias included.
 
     Args:
-        ids: integers, (rows,) or (rows, 1). embeddings: (words, 4 hidden).
+        ids: integers in [0, words), (rows,) or (rows, 1); IndexError otherwise. embeddings: (words, 4 hidden).
         bias: only its last 3 hidden entries are used (with peepholes); the first 4 hidden are in the table already.
 
     Source: Paddle Fluid's fused_embedding_fc_lstm.
@@ -394,8 +405,14 @@ def fused_embedding_fc_lstm(
     if not isinstance(embeddings, Tensor) or embeddings.dim() != 2:
         got = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
         raise LoDValueError(f"expected embeddings of shape (words, 4 hidden), got {got}")
-    rows = torch.nn.functional.embedding(numbers, embeddings)
+    with_memory(embeddings)
+    a_float(embeddings, "embeddings")
+    if embeddings.device != numbers.device:
+        raise LoDTypeError(f"expected embeddings on {numbers.device}, as ids, got one on {embeddings.device}")
+    table = values_of(embeddings)
+    rows = torch.nn.functional.embedding(words_of(numbers, table.shape[0], "fused_embedding_fc_lstm"), table)
     if bias is not None:
+        bias = _matrix("bias", bias, (None,), rows)
         bias = torch.cat([torch.zeros_like(bias[..., : rows.shape[1]]), bias[..., rows.shape[1] :]], -1)
     return dynamic_lstm(ids.with_values(rows), weight_h, bias, h_0, c_0, **options)
 
@@ -444,16 +461,17 @@ def attention_lstm(
     lstm_weight = _matrix("lstm_weight", lstm_weight, (hidden + features, 4 * hidden), values)
     lstm_bias = _matrix("lstm_bias", lstm_bias, (4 * hidden,), values)
     gate, cell_act, candidate = _three(gate_activation, cell_activation, candidate_activation)
+    shift = _one_element("attention_bias", attention_bias, values)
+    factor = _one_element("attention_scalar", attention_scalar, values)
+    after = _one_element("attention_scalar_bias", attention_scalar_bias, values)
     of_rows = values @ attention_weight[:features]
-    if attention_bias is not None:
-        of_rows = of_rows + attention_bias.reshape(())
+    of_rows = of_rows if shift is None else of_rows + shift
 
     def step(_, state, sequences):
         (h, c), (part, scored) = state, sequences
         scores = torch.relu(scored + sequence_expand_as(c @ attention_weight[features:], part))
-        if attention_scalar is not None:
-            scores = scores * attention_scalar.reshape(())
-            scores = torch.relu(scores + (0 if attention_scalar_bias is None else attention_scalar_bias.reshape(())))
+        if factor is not None:
+            scores = torch.relu(scores * factor + (0 if after is None else after))
         seen = sequence_pool(sequence_softmax(scores) * part, "sum")
         f, i, o, g = (torch.cat([h, seen], 1) @ lstm_weight + lstm_bias).chunk(4, 1)
         c = gate(f) * c + gate(i) * candidate(g)

@@ -13,7 +13,7 @@ from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor, not_lost, sequences_at, values_of
+from ..tensor import LoDTensor, sequences_at, unmoved, values_of
 from ..validate import with_memory
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
@@ -116,7 +116,7 @@ def _rows_each(
     for i, leaf in enumerate(leaves, first):
         if not isinstance(leaf, Tensor):
             raise LoDTypeError(f"expected {what} of tensors, got {type(leaf).__name__} at index {i}")
-        not_lost(what, leaf)
+        unmoved(what, leaf)
         if leaf.dim() == 0 or leaf.shape[0] != count:
             raise LoDValueError(
                 f"expected {what} with a row for each of {count} sequences, got {tuple(leaf.shape)} at index {i}"

@@ -18,7 +18,7 @@ from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..partition import uploaded_map
 from ..sequence_operator import along, level_of, sequence_operator
-from ..tensor import LoDTensor, made, moved, rows_of, sequences_at
+from ..tensor import LoDTensor, made, moved, rows_of, sequences_at, unmoved
 from ..validate import sums, with_memory
 
 __all__ = [
@@ -198,6 +198,7 @@ def _sequences_of(x, what: str = "x") -> int:
     if not isinstance(x, Tensor) or x.dim() == 0:
         got = "a scalar" if isinstance(x, Tensor) else type(x).__name__
         raise LoDTypeError(f"expected {what} as a tensor with rows, got {got}")
+    unmoved(what, x)
     return x.num_sequences() if isinstance(x, LoDTensor) else x.shape[0]
 
 

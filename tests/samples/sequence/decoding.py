@@ -92,6 +92,20 @@ def step_errors():
     )
     yield "huge end", lambda: op(T, B, ids, S, 2, 2**70), ValueError, "end_id within int64"
     other = T.with_lod(tl.LoD([[0, 1, 3], [0, 1, 2, 3]])).with_values(S)
+    lost = T.with_values(S)[[1, 0, 2]]
+    for what, args in {
+        "scores": (B, ids, lost),
+        "pre_scores": (lost[:, 0], ids, S),
+        "ids": (B, lost.long(), S),
+    }.items():
+        yield (
+            f"lost {what}",
+            lambda args=args: op(T, *args, 2, 9),
+            TypeError,
+            f"{what} as a LoDTensor or a plain tensor, got rows that lost their structure in getitem; if they are in the",
+        )
+    for what in ("is_accumulated", "return_parent_idx"):
+        yield what, lambda w=what: op(T, B, ids, S, 2, 9, **{w: 1}), TypeError, f"{what} as a bool, got 1"
     yield "LoD", lambda: op(T, B, ids, other, 2, 9), ValueError, "scores with the LoD of pre_ids, got LoDs that differ"
     yield "words", lambda: op(T.float(), B, ids, S, 2, 9), TypeError, "pre_ids of an integer dtype, got torch.float32"
 

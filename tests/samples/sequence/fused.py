@@ -49,6 +49,15 @@ def count_errors():
     yield "cvm", lambda: op(X, V[:, :2]), ValueError, "cvm of shape (3, 2), got (6, 2)"
     yield "cvm of rows", lambda: op(V, V), ValueError, "cvm of shape (6, 2), got (6, 3)"
     yield "cvm dtype", lambda: op(X, V[:3, :2].double()), TypeError, "cvm of torch.float32 on cpu, as x"
+    yield "lost x", lambda: op(X[[1, 0]]), TypeError, "x as a LoDTensor or a plain tensor, got rows that lost their"
+    yield "lost cvm", lambda: op(X, X[[1, 0, 2], :2]), TypeError, "cvm as a LoDTensor or a plain tensor, got rows that"
+    other = tl.from_lengths(V[:3, :2], [[1, 2]])
+    yield (
+        "cvm LoD",
+        lambda: op(X, other),
+        ValueError,
+        "equal LoDs, got LoDs that differ: at level 0, sequence 0: lengths",
+    )
     yield "no cvm", lambda: op(X, [1, 2]), TypeError, "cvm as a tensor, got list"
 
 
@@ -69,6 +78,12 @@ def instance_errors():
     op, tags = tl.filter_by_instag, tl.from_lengths(torch.arange(4), [[3, 1]])
     yield "ins", lambda: op(None, tags, [1]), TypeError, "ins as a tensor with rows, got NoneType"
     yield "scalar", lambda: op(V[0, 0], tags, [1]), TypeError, "ins as a tensor with rows, got a scalar"
+    yield (
+        "lost",
+        lambda: op(X[[1, 0]], tags, [1]),
+        TypeError,
+        "ins as a LoDTensor or a plain tensor, got rows that lost",
+    )
     yield "sequences", lambda: op(V, tags, [1]), ValueError, "a sequence for each of 6 instances, got 2"
     yield "plain tags", lambda: op(X, V[:, 0].long(), [1]), TypeError, "ins_tag as a LoDTensor, got Tensor"
     yield "floating tags", lambda: op(X, tags.float(), [1]), TypeError, "ins_tag of an integer dtype, got torch.float32"

@@ -122,7 +122,21 @@ def align_errors():
     ids = X[:, 0].long()
     yield "floating", lambda: tl.ctc_align(X[:, 0]), TypeError, "x of an integer dtype, got torch.float32"
     yield "wide", lambda: tl.ctc_align(X.long()), ValueError, "x of shape (rows,) or (rows, 1), got (6, 3)"
-    yield "blank", lambda: tl.ctc_align(ids, blank=None), TypeError, "blank as a number, got None"
+    for wrong in (None, 0.5, float("nan"), True):
+        yield (
+            f"blank {wrong}",
+            lambda w=wrong: tl.ctc_align(ids, blank=w),
+            TypeError,
+            f"blank to be an integer, got {wrong}",
+        )
+    for wrong in (256, -1):
+        yield (
+            f"blank {wrong}",
+            lambda w=wrong: tl.ctc_align(ids.to(torch.uint8), blank=w),
+            ValueError,
+            f"a whole blank within torch.uint8, got {wrong}",
+        )
+    yield "huge blank", lambda: tl.ctc_align(ids, blank=2**70), ValueError, "blank within int64"
     yield "merge", lambda: tl.ctc_align(ids, merge_repeated=1), TypeError, "merge_repeated as a bool, got 1"
 
 

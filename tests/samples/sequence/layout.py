@@ -36,6 +36,19 @@ def pad_errors():
         TypeError,
         "of a dtype that torch.int64 takes in, got torch.float32",
     )
+    for dtype, wrong in (
+        (torch.uint8, torch.tensor(300)),
+        (torch.int8, torch.tensor([1, 255, 3], dtype=torch.uint8)),
+        (torch.uint64, torch.tensor(-1)),
+        (torch.int64, torch.tensor(2**63, dtype=torch.uint64)),
+    ):
+        got = wrong.flatten()[min(1, wrong.numel() - 1)].item()
+        yield (
+            f"pad tensor of {dtype}",
+            lambda d=dtype, w=wrong: pad(X.to(d), w),
+            ValueError,
+            f"expected a whole padding_value within {dtype}, got {got}",
+        )
 
 
 def unpads(dtype, device):
@@ -172,6 +185,14 @@ def scatter_errors():
         "updates of the dtype of x, torch.float32, got torch.float64",
     )
     yield "updates", lambda: op(x, index, u[:2]), ValueError, "updates of shape (3,), got (2,)"
+    lost = index.with_values(u)[[1, 0, 2]]
+    yield (
+        "lost updates",
+        lambda: op(x, index, lost),
+        TypeError,
+        "updates as a LoDTensor or a plain tensor, got rows that",
+    )
+    yield "lost x", lambda: op(X[[1, 0]], index, u), TypeError, "x as a LoDTensor or a plain tensor, got rows that lost"
     yield "updates LoD", lambda: op(x, index, tl.from_lengths(u, [[1, 2]])), ValueError, "lengths 2 and 1"
     yield "floating", lambda: op(x, index.float(), u), TypeError, "index of an integer dtype, got torch.float32"
     yield "plain index", lambda: op(x, index.values(), u), TypeError, "index as a LoDTensor, got Tensor"

@@ -101,6 +101,12 @@ def ordered(x, k):
 def order_errors():
     op = tl.reorder_lod_tensor_by_rank
     yield from no_table("reorder_lod_tensor_by_rank", X)
+    yield (
+        "lost",
+        lambda: op(X[[1, 0]], TABLE),
+        TypeError,
+        "x as a LoDTensor or a plain tensor, got rows that lost their",
+    )
     yield "rows", lambda: op(V, TABLE), ValueError, "x with the 2 sequences of the table, got 6"
     yield "no x", lambda: op(None, TABLE), TypeError, "x as a tensor with rows, got NoneType"
     yield "scalar", lambda: op(V[0, 0], TABLE), TypeError, "x as a tensor with rows, got a scalar"
@@ -123,6 +129,7 @@ def shrink_errors():
     yield from no_table("shrink_memory", X, 0)
     for wrong in (-1, 0.5, None, True):
         yield f"i {wrong}", lambda i=wrong: op(X, i, TABLE), IndexError, f"i in [0, 2**63), got {wrong}"
+    yield "lost", lambda: op(X[[1, 0]], 0, TABLE), TypeError, "x as a LoDTensor or a plain tensor, got rows that lost"
     yield "rows", lambda: op(V[:1], 0, TABLE), ValueError, "at least the 2 sequences that have a step 0, got 1"
     yield "no x", lambda: op(None, 0, TABLE), TypeError, "x as a tensor with rows, got NoneType"
     yield "huge", lambda: op(V[:1], 2**70, TABLE), IndexError, f"got {2**70}"
@@ -155,6 +162,7 @@ def split_errors():
     yield "list", lambda: op(X, [True, False]), TypeError, "mask as a bool tensor, got list"
     yield "plain", lambda: op(V, mask), ValueError, "mask of shape (6,) or (6, 1), got (2,)"
     yield "no x", lambda: op(None, mask), TypeError, "x as a tensor with rows, got NoneType"
+    yield "lost", lambda: op(X[[1, 0]], mask), TypeError, "x as a LoDTensor or a plain tensor, got rows that lost their"
     yield "meta mask", lambda: op(X, mask.to("meta")), TypeError, "mask as a bool tensor with data"
 
 

@@ -44,6 +44,7 @@ def conv_errors():
     )
     yield "device", lambda: op(X, w.to("meta"), 3), TypeError, "got torch.float32 on meta"
     yield "bias", lambda: op(X, w, 3, bias=torch.zeros(3)), ValueError, "bias of shape (2,), got (3,)"
+    yield "no bias", lambda: op(X, w, 3, bias=1.0), TypeError, "bias as a tensor, got float"
     yield (
         "padding",
         lambda: op(X, w, 3, padding_data=torch.zeros(3, 3)),
@@ -178,6 +179,12 @@ def image_errors():
     yield "huge padding", lambda: op(x, 2, 1, 2**40), ValueError, "a padded image of fewer than 2**48 elements"
     yield "3-d", lambda: op(x[0], 2), ValueError, "x of shape (images, channels, height, width), got (1, 3, 3)"
     yield "no x", lambda: op(None, 2), TypeError, "x as a tensor, got NoneType"
+    yield (
+        "moved",
+        lambda: op(X[None, None], 2),
+        TypeError,
+        "x as a LoDTensor or a plain tensor, got rows at dim 2, moved",
+    )
     yield (
         "sizes",
         lambda: op(x, 2, input_image_size=torch.ones(3, 2)),

@@ -26,8 +26,11 @@ c10::SymDimVector topk_shape(const Tensor& values, const c10::SymInt& segments, 
   return shape;
 }
 
-// Sorted by number, then, with equal ones in order, by segment.
-Tensor sorted_by_torch(const Tensor& values, const Tensor& offsets, bool descending) {
+// Sorted by number, then, with equal ones in order, by segment. Torch's CUDA sort puts a NaN whose sign is set in front
+// of all numbers.
+Tensor sorted_by_torch(const Tensor& given, const Tensor& offsets, bool descending) {
+  Tensor values = given;
+  if (values.is_floating_point()) values = values.masked_fill(values.isnan(), std::numeric_limits<double>::quiet_NaN());
   const Tensor first = std::get<1>(at::sort(values, /*stable=*/true, 0, descending));
   const Tensor ids = SegmentBroadcastOp::call(at::arange(offsets.size(0) - 1, offsets.options()), offsets,
                                               values.size(0), "sum");

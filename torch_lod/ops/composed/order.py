@@ -15,7 +15,10 @@ def _check(op, values, row_offsets) -> None:
 
 
 def _order(values, row_offsets, descending):
-    first = values.detach().sort(dim=0, descending=descending, stable=True).indices
+    values = values.detach()
+    if values.is_floating_point() and values.device.type != "cpu":  # where a NaN with a sign is sorted as the lowest
+        values = values.masked_fill(values.isnan(), torch.nan)
+    first = values.sort(dim=0, descending=descending, stable=True).indices
     segment = segment_of_rows(row_offsets, values.shape[0])
     return first.gather(0, segment[first].sort(dim=0, stable=True).indices)
 

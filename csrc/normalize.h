@@ -181,12 +181,15 @@ struct SoftmaxBackwardKernel {
 template <class T>
 struct LogsumexpKernel {
   using Part = acc_t<T>;
-  static constexpr int kPasses = 2;
+  using Element = T;
+  static constexpr int kPasses = 2, kRowsIn = 1;
   static constexpr bool kByRow = false;
   BlockView g;
   const T* values;
   T* out;
   T pad;
+  LOD_FN const T* rows_in(int) const { return values; }
+  LOD_FN void move(T* const* to) { values = to[0]; }
 #if LOD_LANES >= 8
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>) {
@@ -263,10 +266,13 @@ struct MomentsKernel {
 
 template <class T>
 struct VarKernel : MomentsKernel<T> {
-  static constexpr int kPasses = 2;
+  using Element = T;
+  static constexpr int kPasses = 2, kRowsIn = 1;
   static constexpr bool kByRow = false;
   VarArguments g;
   T* out;
+  LOD_FN const T* rows_in(int) const { return this->values; }
+  LOD_FN void move(T* const* to) { this->values = to[0]; }
   template <int pass, int W>
   LOD_FN void block(const Sequence&, const Range& rows, int64_t c, const double (*found)[W], double* part) const {
     this->template moment<pass>(g, rows, c, found, part);

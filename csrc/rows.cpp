@@ -344,7 +344,8 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
 // Whether runs are all rows of x in their order, as in a padding of sequences of one length: the host can tell.
 bool nothing_moves(const Tensor& x, const Tensor& starts, const Tensor& offsets) {
   if (c10::impl::TorchDispatchModeTLS::any_modes_set() || !is_in_memory(x) || !is_in_memory(starts) ||
-      !is_in_memory(offsets) || !starts.is_cpu() || !offsets.is_cpu() || !starts.is_contiguous() || !known_to_cut(offsets, x.size(0)))
+      !is_in_memory(offsets) || !starts.is_cpu() || !offsets.is_cpu() || !starts.is_contiguous() ||
+      !known_to_cut(offsets, x.size(0)))
     return false;
   // a user's hook may have given others back
   if (starts.scalar_type() != at::kLong || starts.numel() + 1 != offsets.numel()) return false;

@@ -48,7 +48,7 @@ Tensor segment_scan(const Tensor& values, const OptionalTensor& factors, const T
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_scan, number_type("segment_scan", out),
-          ScanArguments{HeldBlocks(x, x.row_offsets, 8), x.values.const_data_ptr(),
+          ScanArguments{HeldBlocks(x, x.row_offsets, f.defined() ? 24 : 8), x.values.const_data_ptr(),
                         f.defined() ? f.const_data_ptr() : nullptr, out.mutable_data_ptr(), adjoint});
   return out;
 }
@@ -98,8 +98,8 @@ Tensor segment_cumulative_backward(const Tensor& grad, const Tensor& index, cons
   const Tensor at = readable(index);
   Tensor out = new_rows(g.values, g.rows, g.row_offsets);
   LOD_RUN(out, segment_cumulative_backward, number_type("segment_cumulative_backward", out),
-          CumulativeBackwardArguments{g, g.values.const_data_ptr(), at.const_data_ptr<int64_t>(),
-                                      out.mutable_data_ptr()});
+          CumulativeBackwardArguments{HeldBlocks(g, g.row_offsets, 16), g.values.const_data_ptr(),
+                                      at.const_data_ptr<int64_t>(), out.mutable_data_ptr()});
   return out;
 }
 
@@ -115,7 +115,7 @@ Tensor segment_logcumsumexp(const Tensor& values, const Tensor& given) {
   const HeldView x = make_view("segment_logcumsumexp", values, given);
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   LOD_RUN(out, segment_logcumsumexp, floating_type("segment_logcumsumexp", out),
-          LogcumsumexpArguments{x, x.values.const_data_ptr(), out.mutable_data_ptr()});
+          LogcumsumexpArguments{HeldBlocks(x, x.row_offsets, 24), x.values.const_data_ptr(), out.mutable_data_ptr()});
   return out;
 }
 
@@ -128,10 +128,11 @@ Tensor segment_cumprod_meta(const Tensor& values, const Tensor& offsets, bool, b
 Tensor segment_cumprod(const Tensor& values, const Tensor& given, bool reverse, bool exclusive) {
   segment_cumprod_meta(values, given, reverse, exclusive);
   const HeldView x = make_view("segment_cumprod", values, given);
-  Tensor out = new_rows(x.values, x.rows);
+  Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_cumprod, number_type("segment_cumprod", out),
-          CumprodArguments{x, x.values.const_data_ptr(), out.mutable_data_ptr(), reverse, exclusive});
+          CumprodArguments{HeldBlocks(x, x.row_offsets, 16), x.values.const_data_ptr(), out.mutable_data_ptr(), reverse,
+                           exclusive});
   return out;
 }
 
@@ -224,12 +225,12 @@ Tensor products_backward(const char* op, const Tensor& grad, const Tensor& value
                          bool reverse, bool exclusive) {
   const HeldView x = make_view(op, values, offsets);
   const Tensor dy = readable(grad);
-  Tensor out = new_rows(x.values, x.rows);
+  Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   Tensor before = at::empty(out.sizes(), out.options().dtype(out.element_size() < 4 ? at::kFloat : at::kDouble));
   LOD_RUN(out, segment_cumprod_backward, floating_type(op, out), last,
-          CumprodBackwardArguments{x, x.values.const_data_ptr(), dy.const_data_ptr(), before.mutable_data_ptr(),
-                                   out.mutable_data_ptr(), reverse, exclusive});
+          CumprodBackwardArguments{HeldBlocks(x, x.row_offsets, 24), x.values.const_data_ptr(), dy.const_data_ptr(),
+                                   before.mutable_data_ptr(), out.mutable_data_ptr(), reverse, exclusive});
   return out;
 }
 void check_products(const char* op, const Tensor& grad, const Tensor& values, const Tensor& offsets, bool last) {

@@ -17,24 +17,24 @@ struct CumulativeArguments : BlockView {
   void* out;
   int64_t* index;
 };
-struct CumulativeBackwardArguments : LoDView {
+struct CumulativeBackwardArguments : BlockView {
   const void* grad;
   const int64_t* index;
   void* out;
 };
-struct CumprodArguments : LoDView {
+struct CumprodArguments : BlockView {
   const void* values;
   void* out;
   bool reverse, exclusive;
 };
-struct CumprodBackwardArguments : LoDView {
+struct CumprodBackwardArguments : BlockView {
   const void* values;
   const void* grad;  // a row of them a row, or a segment where it is of the last product
   void* before;  // room for a carried_t of every number
   void* out;
   bool reverse, exclusive;
 };
-struct LogcumsumexpArguments : LoDView {
+struct LogcumsumexpArguments : BlockView {
   const void* values;
   void* out;
 };
@@ -42,80 +42,9 @@ struct LogcumsumexpArguments : LoDView {
 }  // namespace lod
 #endif
 
-#include "core/blocks.h"
+#include "core/in_turn.h"
 
 namespace lod::LOD_LEVEL {
-
-// What a scan carries: a sum of thousands of float32 in float64, as torch does.
-template <class T>
-using carried_t = std::conditional_t<std::is_same_v<T, float>, double, acc_t<T>>;
-
-// Rows of one number, four segments at a time: what one carries does not wait for what another does. Calls
-// carry(carried, row) for every row of a segment of up to `longest` rows, in its order, and alone(s) for others. Gives
-// false where segments are so short that changing them would cost more.
-template <class A, class F, class G>
-bool side_by_side(const int64_t* offsets, int64_t first, int64_t last, bool backwards, A none, const F& carry,
-                  int64_t longest, const G& alone) {
-  constexpr int lanes = 4;
-  if (offsets[last] - offsets[first] < 128 * (last - first)) return false;
-  struct Lane {
-    A carried;
-    int64_t row, left;
-  };
-  Lane lane[lanes];
-  const int64_t step = backwards ? -1 : 1;
-  const auto filled = [&](Lane& l) LOD_INLINE {  // with the next segment, unless there is none
-    for (; first < last; ++first) {
-      const int64_t begin = offsets[first], end = offsets[first + 1];
-      if (end - begin > longest) alone(first);
-      else if (begin < end) return l = {none, backwards ? end - 1 : begin, end - begin}, ++first, true;
-    }
-    return false;
-  };
-  int used = 0;
-  while (used < lanes && filled(lane[used])) ++used;
-  while (used == lanes) {
-    A carried[lanes];
-    int64_t row[lanes], n = INT64_MAX;
-    for (int u = 0; u < lanes; ++u) {
-      carried[u] = lane[u].carried, row[u] = lane[u].row;
-      if (lane[u].left < n) n = lane[u].left;
-    }
-    for (int64_t i = 0; i < n; ++i)
-      for (int u = 0; u < lanes; ++u) carry(carried[u], row[u]), row[u] += step;
-    for (int u = 0; u < lanes; ++u) lane[u] = {carried[u], row[u], lane[u].left - n};
-    for (int u = 0; u < used;)
-      if (lane[u].left == 0 && !filled(lane[u])) lane[u] = lane[--used];
-      else ++u;
-  }
-  for (int u = 0; u < used; ++u)
-    for (Lane l = lane[u]; l.left > 0; --l.left, l.row += step) carry(l.carried, l.row);
-  return true;
-}
-
-// The same of one segment after the other, up to the first of more than `longest` rows, which it returns.
-template <class A, class F>
-LOD_APART int64_t in_turn(const int64_t* offsets, int64_t first, int64_t last, bool backwards, A none, F carry,
-                          int64_t longest) {
-  for (; first < last; ++first) {
-    const int64_t begin = offsets[first], end = offsets[first + 1];
-    if (end - begin > longest) break;
-    A carried = none;
-    if (backwards)
-      for (int64_t row = end - 1; row >= begin; --row) carry(carried, row);
-    else
-      for (int64_t row = begin; row < end; ++row) carry(carried, row);
-  }
-  return first;
-}
-// The same, whatever their lengths.
-template <class A, class F, class G>
-bool each_carried(const int64_t* offsets, int64_t first, int64_t last, bool backwards, A none, const F& carry,
-                  int64_t longest, const G& alone) {
-  if (side_by_side(offsets, first, last, backwards, none, carry, longest, alone)) return true;
-  while ((first = in_turn(offsets, first, last, backwards, none, carry, longest)) < last) alone(first++);
-  return true;
-}
 
 // y[r] = values[r] + y[r - 1], or backwards values[r] + y[r + 1]: sums within a block, added to what came before it.
 template <class T>
@@ -194,13 +123,33 @@ struct CumsumKernel {
 // cuts: what was carried is forgotten even where it is infinite or NaN.
 template <class T>
 struct ScanKernel {
+  using A = carried_t<T>;
+  using Carried = affine_t<T>;
   ScanArguments g;
   const T* values;
   const T* factors;
   T* out;
+  LOD_FN bool backwards() const { return g.adjoint; }
+  static LOD_FN A next(A value, A factor, bool first, A carried) {
+    const bool cut = first || (factor == A(0) && carried - carried != A(0));  // that is, infinite or NaN
+    return value + (cut ? -A(0) : carried * factor);
+  }
+  static LOD_FN Carried nothing() { return Carried::nothing(); }
+  static LOD_FN Carried join(const Carried& a, const Carried& b) { return Carried::join(a, b); }
+  struct Row {
+    A value, factor;
+  };
+  LOD_FN Row read(const Sequence&, int64_t i, int64_t, bool first) const {
+    return {A(values[i]), first ? A(0) : A(factors[i + (g.adjoint ? g.width : 0)])};
+  }
+  template <bool kOut>
+  LOD_FN void take(int64_t i, const Row& row, bool first, Carried& carried) const {
+    carried.value = next(row.value, row.factor, first, A(carried.value));
+    if constexpr (kOut) out[i] = T(acc_t<T>(carried.value));
+    else carried.through *= row.factor, carried.cut |= row.factor == A(0);
+  }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = carried_t<T>;
     const Range range = rows_of(g.offsets, s, g.rows);
     const int64_t step = g.adjoint ? -g.width : g.width, shift = g.adjoint ? g.width : 0;
     int64_t at = (g.adjoint ? range.end - 1 : range.begin) * g.width + c;
@@ -209,8 +158,7 @@ struct ScanKernel {
     for (int64_t n = range.length(), i = 0; i < n; ++i, at += step) {
       for (int k = 0; k < W; ++k) {
         const A factor = i ? A(factors[at + shift + k]) : A(0);
-        const bool cut = i == 0 || (factor == A(0) && carried[k] - carried[k] != A(0));  // that is, infinite or NaN
-        carried[k] = A(values[at + k]) + (cut ? -A(0) : carried[k] * factor);
+        carried[k] = next(A(values[at + k]), factor, i == 0, carried[k]);
         out[at + k] = T(acc_t<T>(carried[k]));
       }
     }
@@ -326,12 +274,34 @@ struct CumulativeKernel {
 // A row that is its own extreme so far takes the gradients up to the next such row of its segment; others take none.
 template <class T>
 struct CumulativeBackwardKernel {
+  using A = carried_t<T>;
+  struct Carried {
+    A sum;
+    bool taken;  // by a row
+  };
   CumulativeBackwardArguments g;
   const T* grad;
   T* out;
+  LOD_FN bool backwards() const { return true; }
+  static LOD_FN Carried nothing() { return {A(0), false}; }
+  static LOD_FN Carried join(const Carried& a, const Carried& b) {
+    return {b.taken ? b.sum : a.sum + b.sum, a.taken || b.taken};
+  }
+  struct Row {
+    A grad;
+    bool own;
+  };
+  LOD_FN Row read(const Sequence&, int64_t i, int64_t c, bool) const {
+    return {A(grad[i]), uint64_t(g.index[i]) * uint64_t(g.width) + uint64_t(c) == uint64_t(i)};
+  }
+  template <bool kOut>
+  LOD_FN void take(int64_t i, const Row& row, bool, Carried& carried) const {
+    const A all = carried.sum + row.grad;
+    if constexpr (kOut) out[i] = row.own ? T(acc_t<T>(all)) : T(0);
+    carried = {row.own ? A(0) : all, carried.taken || row.own};
+  }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = carried_t<T>;
     const Range range = rows_of(g.offsets, s, g.rows);
     A sum[W];
     for (int k = 0; k < W; ++k) sum[k] = A(0);
@@ -350,15 +320,30 @@ struct CumulativeBackwardKernel {
 // y[r] = the product of the rows so far, or, exclusive, of those before r.
 template <class T, class Out = T>
 struct CumprodKernel {
+  using A = carried_t<T>;
+  using Carried = Product<A>;
   CumprodArguments g;
   const T* values;
   Out* out;
-  bool run(int64_t first, int64_t last) const {
-    using A = carried_t<T>;
-    if (g.width != 1) return false;
-    return g.exclusive ? multiply_all<A, true>(first, last) : multiply_all<A, false>(first, last);
+  LOD_FN bool backwards() const { return g.reverse; }
+  static LOD_FN Carried nothing() { return Carried::nothing(); }
+  static LOD_FN Carried join(const Carried& a, const Carried& b) { return Carried::join(a, b); }
+  LOD_FN void multiply(A& product, int64_t at, A x) const {
+    const A next = product * x;
+    out[at] = Out(acc_t<Out>(g.exclusive ? product : next));
+    product = next;
   }
-  template <class A, bool kExclusive>
+  LOD_FN A read(const Sequence&, int64_t i, int64_t, bool) const { return A(values[i]); }
+  template <bool kOut>
+  LOD_FN void take(int64_t i, A x, bool, Carried& carried) const {
+    if constexpr (kOut) multiply(carried.product, i, x);
+    else carried.times(x);
+  }
+  bool run(int64_t first, int64_t last) const {
+    if (g.width != 1) return false;
+    return g.exclusive ? multiply_all<true>(first, last) : multiply_all<false>(first, last);
+  }
+  template <bool kExclusive>
   bool multiply_all(int64_t first, int64_t last) const {
     const auto* from = values;
     auto* to = out;
@@ -371,19 +356,13 @@ struct CumprodKernel {
   }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = carried_t<T>;
     const Range range = rows_of(g.offsets, s, g.rows);
     const int64_t step = g.reverse ? -g.width : g.width;
     int64_t at = (g.reverse ? range.end - 1 : range.begin) * g.width + c;
     A product[W];
     for (int k = 0; k < W; ++k) product[k] = A(1);
-    for (int64_t n = range.length(); n > 0; --n, at += step) {
-      for (int k = 0; k < W; ++k) {
-        const A next = product[k] * A(values[at + k]);
-        out[at + k] = Out(acc_t<Out>(g.exclusive ? product[k] : next));
-        product[k] = next;
-      }
-    }
+    for (int64_t n = range.length(); n > 0; --n, at += step)
+      for (int k = 0; k < W; ++k) multiply(product[k], at + k, A(values[at + k]));
   }
 };
 
@@ -394,6 +373,7 @@ struct CumprodKernel {
 template <class T, bool kLast>
 struct CumprodBackwardKernel {
   using A = carried_t<T>;
+  using Carried = std::conditional_t<kLast, Product<A>, affine_t<T>>;
   static constexpr int64_t kAtOnce = 4096;  // rows: what is in front of them is still in a cache
   CumprodBackwardArguments g;
   const T* values;
@@ -408,6 +388,32 @@ struct CumprodBackwardKernel {
     const A on = cut ? A(0) : x * h;
     passed = exclusive ? dy + on : on;
     return h;
+  }
+  // In blocks, where `before` holds the products so far.
+  LOD_FN bool backwards() const { return !g.reverse; }
+  static LOD_FN Carried nothing() {
+    if constexpr (kLast) return Carried::nothing();
+    else return {1, 0, false};
+  }
+  static LOD_FN Carried join(const Carried& a, const Carried& b) { return Carried::join(a, b); }
+  struct Row {
+    A x, dy, left;
+  };
+  LOD_FN Row read(const Sequence& s, int64_t i, int64_t c, bool) const {
+    return {A(values[i]), A(grad[kLast ? s.index * g.width + c : i]), before[i]};
+  }
+  template <bool kOut>
+  LOD_FN void take(int64_t i, const Row& row, bool, Carried& carried) const {
+    A h;
+    if constexpr (kLast) {
+      h = carried.product * row.dy;
+      carried.times(row.x);
+    } else {
+      A passed = A(carried.value);
+      h = step(row.x, row.dy, g.exclusive, passed);
+      carried.value = passed, carried.through *= row.x, carried.cut |= row.x == A(0);
+    }
+    if constexpr (kOut) out[i] = T(acc_t<T>(row.left * h));
   }
   bool run(int64_t first, int64_t last) const {
     if (g.width != 1) return false;
@@ -459,12 +465,36 @@ struct CumprodBackwardKernel {
 // Infinities meet as equals, so that their difference is not NaN.
 template <class T>
 struct LogcumsumexpKernel {
-  LoDView g;
+  using A = acc_t<T>;
+  struct Carried {
+    A top;
+    carried_t<T> others;
+    bool any;  // row
+  };
+  LogcumsumexpArguments g;
   const T* values;
   T* out;
+  LOD_FN bool backwards() const { return false; }
+  static LOD_FN Carried nothing() { return {A(0), 0, false}; }
+  // Rows whose largest is v, and `own` the sum of the others.
+  static LOD_FN void add(A& top, carried_t<T>& others, A v, carried_t<T> own) {
+    const A rise = v == top ? A(0) : v - top, e = exp_below(rise > A(0) ? -rise : rise);
+    others = rise > A(0) ? (others + 1) * e + own : others + (own + 1) * e;
+    top = rise > A(0) ? v : top;
+  }
+  static LOD_FN Carried join(Carried a, const Carried& b) {
+    if (!a.any || !b.any) return a.any ? a : b;
+    add(a.top, a.others, b.top, b.others);
+    return a;
+  }
+  LOD_FN A read(const Sequence&, int64_t i, int64_t, bool) const { return A(values[i]); }
+  template <bool kOut>
+  LOD_FN void take(int64_t i, A v, bool, Carried& carried) const {
+    carried = join(carried, {v, 0, true});
+    if constexpr (kOut) out[i] = T(carried.top + log_beyond(A(carried.others)));
+  }
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
-    using A = acc_t<T>;
     const Range range = rows_of(g.offsets, s, g.rows);
     A top[W];
     carried_t<T> others[W];
@@ -472,13 +502,8 @@ struct LogcumsumexpKernel {
       const int64_t at = r * g.width + c;
       for (int k = 0; k < W; ++k) {
         const A v = A(values[at + k]);
-        if (r == range.begin) {
-          top[k] = v, others[k] = A(0);
-        } else {
-          const A rise = v == top[k] ? A(0) : v - top[k], e = exp_below(rise > A(0) ? -rise : rise);
-          others[k] = rise > A(0) ? (others[k] + 1) * e : others[k] + e;
-          top[k] = rise > A(0) ? v : top[k];
-        }
+        if (r == range.begin) top[k] = v, others[k] = 0;
+        else add(top[k], others[k], v, 0);
         out[at + k] = T(top[k] + log_beyond(A(others[k])));
       }
     }
@@ -492,7 +517,7 @@ LOD_ENTRY void segment_scan(const Exec& exec, DType dtype, const ScanArguments& 
     const auto* values = static_cast<const T*>(a.values);
     const auto* factors = static_cast<const T*>(a.factors);
     auto* out = static_cast<T*>(a.out);
-    if (factors) each_segment(exec, a, ScanKernel<T>{a, values, factors, out});
+    if (factors) each_in_turn(exec, a, ScanKernel<T>{a, values, factors, out});
     else each_in_blocks(exec, CumsumKernel<T>{a, values, out});
   });
 }
@@ -512,7 +537,7 @@ LOD_ENTRY void segment_cumulative_backward(const Exec& exec, DType dtype, const 
   LOD_WHOLE(segment_cumulative_backward(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_segment(exec, a, CumulativeBackwardKernel<T>{a, static_cast<const T*>(a.grad), static_cast<T*>(a.out)});
+    each_in_turn(exec, a, CumulativeBackwardKernel<T>{a, static_cast<const T*>(a.grad), static_cast<T*>(a.out)});
   });
 }
 
@@ -520,7 +545,7 @@ LOD_ENTRY void segment_cumprod(const Exec& exec, DType dtype, const CumprodArgum
   LOD_WHOLE(segment_cumprod(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_segment(exec, a, CumprodKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+    each_in_turn(exec, a, CumprodKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }
 
@@ -530,15 +555,20 @@ LOD_ENTRY void segment_cumprod_backward(const Exec& exec, DType dtype, bool last
     const auto *values = static_cast<const T*>(a.values), *grad = static_cast<const T*>(a.grad);
     auto* before = static_cast<carried_t<T>*>(a.before);
     auto* out = static_cast<T*>(a.out);
-    if (last) each_segment(exec, a, CumprodBackwardKernel<T, true>{a, values, grad, before, out});
-    else each_segment(exec, a, CumprodBackwardKernel<T, false>{a, values, grad, before, out});
+    const auto go = [&](const auto& kernel) {
+      if (!a.reach) return each_segment(exec, a, kernel);
+      each_in_turn(exec, a, kernel.products());
+      each_in_turn(exec, a, kernel);
+    };
+    if (last) go(CumprodBackwardKernel<T, true>{a, values, grad, before, out});
+    else go(CumprodBackwardKernel<T, false>{a, values, grad, before, out});
   });
 }
 
 LOD_ENTRY void segment_logcumsumexp(const Exec& exec, DType dtype, const LogcumsumexpArguments& a) {
   visit_floating(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_segment(exec, a, LogcumsumexpKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+    each_in_turn(exec, a, LogcumsumexpKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }
 

@@ -48,13 +48,16 @@ namespace lod::LOD_LEVEL {
 template <class R, class T>
 struct ReduceKernel {
   using Part = acc_t<T>;
-  static constexpr int kPasses = 1;
+  using Element = T;
+  static constexpr int kPasses = 1, kRowsIn = 1;
   static constexpr bool kByRow = false;
   BlockView g;
   const T* values;
   T* out;
   T pad;
   Share share;  // of a sum
+  LOD_FN const T* rows_in(int) const { return values; }
+  LOD_FN void move(T* const* to) { values = to[0]; }
 #if LOD_LANES >= 8
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>) {
@@ -107,13 +110,16 @@ struct ExtremeKernel {
     acc_t<T> value;
     int64_t row;
   };
-  static constexpr int kPasses = 1;
+  using Element = T;
+  static constexpr int kPasses = 1, kRowsIn = 1;
   static constexpr bool kByRow = false;
   BlockView g;
   const T* values;
   T* out;
   int64_t* index;
   T pad;
+  LOD_FN const T* rows_in(int) const { return values; }
+  LOD_FN void move(T* const* to) { values = to[0]; }
 #if LOD_LANES >= 8
   bool run(int64_t first, int64_t last, const Exec* exec = nullptr) const {
     if constexpr (std::is_same_v<T, float>) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Long segments, whose blocks are shared among threads: the same bits as on one thread, and what torch says."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -329,6 +330,109 @@ def test_segments_of_all_lengths(marked, lengths, width, dtype, device):
     assert torch.equal(ops.segment_broadcast(pooled, offsets, len(x)).cpu(), spread)
     ends = torch.zeros_like(x).index_copy_(0, here[1:][here.diff() > 0] - 1, pooled.cpu()[here.diff() > 0])
     assert torch.equal(ops.segment_broadcast(pooled, offsets, len(x), "last").cpu(), ends)
+
+
+def test_long_segments_of_no_numbers(device):
+    x, offsets = torch.zeros(5000, 0, device=device), torch.tensor([0, 0, 4000, 5000], device=device)
+    assert ops.segment_reduce(x, offsets, "sum").shape == (3, 0)
+    assert ops.segment_extreme(x, offsets, "max")[1].shape == (3, 0)
+    assert ops.segment_broadcast(x[:3], offsets, 5000).shape == (5000, 0)
+    for op in (
+        ops.segment_softmax,
+        ops.segment_logcumsumexp,
+        ops.segment_cumprod,
+        lambda *a: ops.segment_scan(a[0], x, a[1]),
+    ):
+        assert op(x, offsets).shape == x.shape
+
+
+def recurrent(values: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """y[r] = values[r] + factors[r] y[r - 1], row by row; a factor of 0 forgets what is infinite."""
+    v, f = values.numpy(), factors.numpy()
+    out, y = v.copy(), v[:1].sum(0) * 0
+    for r in range(len(v)):
+        y = v[r] + np.where(f[r] == 0, 0, y * f[r]) if r else v[r]
+        out[r] = y
+    return torch.from_numpy(out)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("lengths", "width"), [(cut, w) for cut in CUTS for w in ((1,) if "very" in cut else (1, 3, 40))]
+)
+def test_what_is_carried_along_segments_of_all_lengths(lengths, width, dtype, device):
+    """A GPU's threads carry it along blocks, and join what these come to, of very long segments level by level."""
+    here = tl.LoD.from_lengths([CUTS[lengths]]).row_offsets(0)
+    rows, floating = int(here[-1]), dtype != torch.int64
+    g = torch.Generator().manual_seed(width)
+    x = (torch.randn if floating else lambda *a, **k: torch.randn(*a, **k).round())(rows, width, generator=g).to(dtype)
+    factors = torch.randn(rows, width, generator=g).mul(0.7 if floating else 1).clamp(-1, 1).to(dtype)
+    if not floating:
+        factors[::50] = 0
+    signs = torch.where(torch.rand(rows, width, generator=g) < 0.5, -1, 1)
+    offsets, wide = here.to(device), torch.float64 if floating else torch.int64
+
+    def on_device(op, *given):
+        return op(*[t.to(device) for t in given[:-1]], offsets, *given[-1]).cpu()
+
+    for reverse in (False, True):
+        turned = (lambda p: p.flip(0)) if reverse else (lambda p: p)
+        v = x.clone()
+        if floating:
+            v[rows // 3], factors[rows // 3 + 200 % rows] = float("inf"), 0
+            v[rows // 2], factors[rows // 2 - 150 % rows] = float("inf"), 0
+        want = [
+            turned(recurrent(turned(a), turned(f.roll(-1, 0) if reverse else f)))
+            for a, f in zip(*(t.to(wide).split(here.diff().tolist()) for t in (v, factors)), strict=True)
+        ]
+        close(on_device(ops.segment_scan, v, factors, (reverse,)), torch.cat(want), size=10)
+        powers = signs.to(torch.float64)  # products of them are exact
+        powers[::101], powers[50::101] = 2, 0.5
+        powers[5 : rows : rows // 2 + 1] = 0
+        if not floating:
+            powers = signs
+        products = by_row(lambda p, turned=turned: turned(turned(p).cumprod(0)), powers.to(dtype), here)
+        assert torch.equal(on_device(ops.segment_cumprod, powers.to(dtype), (reverse,)).to(wide), products)
+    if not floating:
+        return
+    # what overflows, or becomes 0, from one row on stays so, whatever the rows behind it would come to by themselves
+    for start, rest, end in (
+        (0.0, 1e3, 1.0),
+        (-0.0, -1e3, 1.0),
+        (1e30, 1e30, 1e-3),
+        (1e-30, 1e-30, 1e3),
+        (1.0, 1e3, 0.0),
+    ):
+        far = torch.full((rows, width), rest, dtype=dtype)
+        far[rows // 2 :], far[here[:-1][here.diff() > 0]] = end or 1e-3, start
+        if not end:
+            far[here[1:][here.diff() > 0] - 1] = 0
+        wider = far.to(torch.float32 if dtype == torch.bfloat16 else wide).split(here.diff().tolist())
+        want = torch.cat([torch.from_numpy(np.cumprod(p.numpy(), 0)) for p in wider]).to(dtype)
+        torch.testing.assert_close(on_device(ops.segment_cumprod, far, ()), want, rtol=0.02, atol=0, equal_nan=True)
+    close(on_device(ops.segment_logcumsumexp, x, ()), by_row(lambda p: p.logcumsumexp(0), x, here), size=100)
+    index = ops.segment_cumulative(x, here, "max")[1]
+    dx = on_device(torch.ops.torch_lod.segment_cumulative_backward, x, index, ())
+    close(dx, torch.zeros(rows, width, dtype=wide).scatter_add(0, index, x.to(wide)), size=rows**0.5)
+    ones = signs.to(dtype)
+    ones[5 : rows : rows // 2 + 1] = 0
+    for exclusive in (False, True):
+        leaf, far = ones.to(device).requires_grad_(), ones.double().requires_grad_()
+        (got,) = torch.autograd.grad(ops.segment_cumprod(leaf, offsets, False, exclusive), leaf, x.to(device))
+        one = torch.ones(1, width, dtype=wide)
+        want = by_row(
+            lambda p, exclusive=exclusive, one=one: (
+                torch.cat([one, p[:-1]])[: len(p)].cumprod(0) if exclusive else p.cumprod(0)
+            ),
+            far,
+            here,
+        )
+        close(got.cpu(), torch.autograd.grad(want, far, x.double())[0], size=rows if dtype == wide else rows**0.5)
+    leaf, far = ones.to(device).requires_grad_(), ones.double().requires_grad_()
+    (got,) = torch.autograd.grad(ops.segment_reduce(leaf, offsets, "prod").sum(), leaf)
+    assert torch.equal(
+        got.cpu().double(), torch.autograd.grad(by_segment(lambda p: p.prod(0), far, here).sum(), far)[0]
+    )
 
 
 #: Segments of one number a row that are carried along side by side: empty ones, ones of a row, of a block, and longer;

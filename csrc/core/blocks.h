@@ -26,10 +26,13 @@
 //   each_in_blocks(exec, f)     does all segments: one after another; but the CPU's threads share the blocks of long
 //                               ones, and a GPU's those of all that have several
 //
-// A GPU moves the rows of short segments to memory of their threads and back where a kernel that finishes by row says
+// On a GPU kFan blocks are a block of the next level, and so on, up to where a segment has at most kFan: what blocks
+// come to is joined level by level.
+//
+// A GPU moves narrow rows to memory of their threads, and back if there is something to do by row, where a kernel says
 //
 //   Element, kRowsIn                            what rows are of, and how many arrays of them are read
-//   rows_in(a), out                             these, and where the results go
+//   rows_in(a), out                             these, and, by row, where the results go
 //   move(to)                                    to read array a from to[a], and to write to the last of them
 //
 // Only the CPU asks for
@@ -46,17 +49,14 @@
 
 namespace lod::LOD_LEVEL {
 
-// Rows of a block in a segment of so many. On a GPU, where one thread joins a segment's blocks, more in very long ones:
-// it is to wait for memory about as long as those of the blocks. An estimate, from the times of an H200 at 256 rows.
+// Rows of a block of a level, of which only a GPU has several; and whether threads share a segment's.
 #ifdef __CUDACC__
 constexpr int64_t kBlock = kGpuBlock;
-LOD_FN int64_t block_of(int64_t length) {
-  int64_t block = kBlock;
-  while (5 * block * block < 2 * length) block *= 2;
-  return block;
-}
+LOD_FN int64_t block_of(int level) { return gpu_block(level); }
+LOD_FN bool is_shared(int64_t length, int level = 0) { return length > gpu_long(level); }
 #else
-LOD_FN int64_t block_of(int64_t) { return kBlock; }
+LOD_FN int64_t block_of(int) { return kBlock; }
+LOD_FN bool is_shared(int64_t length, int = 0) { return length > kBlock; }
 #endif
 
 template <class F>
@@ -77,15 +77,14 @@ struct InBlocks {
   F f;
 
   LOD_FN Range from(const Sequence& s, int64_t begin) const {
-    const int64_t end = begin + block_of(s.length());
+    const int64_t end = begin + kBlock;
     return {begin, end < s.end ? end : s.end};
   }
   template <int pass, int W>
   LOD_FN void passes(const Sequence& s, int64_t c, Part (*found)[W]) const {
     if constexpr (pass < F::kPasses) {
       f.template block<pass, W>(s, from(s, s.begin), c, found, found[pass]);
-      const int64_t step = block_of(s.length());
-      for (int64_t begin = s.begin + step; begin < s.end; begin += step) {
+      for (int64_t begin = s.begin + kBlock; begin < s.end; begin += kBlock) {
         Part part[W];
         f.template block<pass, W>(s, from(s, begin), c, found, part);
         for (int k = 0; k < W; ++k) found[pass][k] = F::template join<pass>(found[pass][k], part[k]);
@@ -99,9 +98,8 @@ struct InBlocks {
     const Sequence s = f.g[i];
     Part found[kSlots<F>][W];
     if constexpr (kScans<F>) {
-      const int64_t block = block_of(s.length()), n = (s.length() + block - 1) / block;
-      const int64_t step = f.backwards() ? -block : block;
-      int64_t begin = s.begin + (step < 0 ? (n - 1) * block : 0);
+      const int64_t n = (s.length() + kBlock - 1) / kBlock, step = f.backwards() ? -kBlock : kBlock;
+      int64_t begin = s.begin + (step < 0 ? (n - 1) * kBlock : 0);
       if (n) f.template start<W>(s, from(s, begin), c, found);
       for (int64_t b = 1; b < n; ++b) f.template finish<W>(s, from(s, begin += step), c, found);
     } else {
@@ -124,16 +122,19 @@ struct InBlocks {
 #endif
 };
 
-// The blocks of long segments, those of more than one, among `count` from `first` on. They are numbered without a
-// table: there is a number for every kStride rows from `origin` on, and a segment's blocks have the first of those in
-// its rows, which are enough. Other numbers have no block.
+// The blocks of long segments among `count` from `first` on, and the blocks of blocks of every level. They are numbered
+// without a table: a level has a number for every stride of rows from `origin` on, and a segment's blocks have the
+// first of those in its rows, which are enough. Other numbers have no block.
 struct Blocks {
-  static constexpr int64_t kStride = kBlock / 2;
   LoDView g;
   int64_t first, count, origin;
-  LOD_FN int64_t number(const Sequence& s) const { return (s.begin - origin + kStride - 1) / kStride; }
-  LOD_FN Sequence segment(int64_t p) const {
-    const int64_t row = origin + p * kStride;
+  int levels = 0;  // above the blocks of rows
+  LOD_FN int64_t number(const Sequence& s, int level = 0) const {
+    const int64_t stride = gpu_stride(level);
+    return (s.begin - origin + stride - 1) / stride;
+  }
+  LOD_FN Sequence segment(int64_t p, int level = 0) const {
+    const int64_t row = origin + p * gpu_stride(level);
     int64_t lo = first, hi = first + count - 1;
     while (lo < hi) {
       const int64_t mid = (lo + hi + 1) / 2;
@@ -143,14 +144,23 @@ struct Blocks {
     return g[lo];
   }
   // Of block p, which is none where they are empty.
-  LOD_FN Range rows(int64_t p, const Sequence& s) const {
-    const int64_t block = block_of(s.length()), begin = s.begin + (p - number(s)) * block, end = begin + block;
-    return {begin, s.length() <= kBlock || begin < s.begin ? begin : end < s.end ? end : s.end};
+  LOD_FN Range rows(int64_t p, const Sequence& s, int level = 0) const {
+    const int64_t block = block_of(level), begin = s.begin + (p - number(s, level)) * block, end = begin + block;
+    return {begin, !is_shared(s.length(), level) || begin < s.begin ? begin : end < s.end ? end : s.end};
+  }
+  LOD_FN static int64_t blocks(const Sequence& s, int level) {
+    return (s.length() + block_of(level) - 1) / block_of(level);
+  }
+  // Whose blocks of a segment are few enough for one thread.
+  LOD_FN int top(const Sequence& s) const {
+    int level = 0;
+    while (level < levels && is_shared(s.length(), level + 1)) ++level;
+    return level;
   }
 };
 
-// What passes leave: parts[pass, block, channel]. Of a scan that is then what came before the block; else a segment's
-// first block takes what all of them came to.
+// What passes leave: parts[pass, block, channel], and behind them those of the other levels, for one pass. Of a scan
+// that is then what came before the block; else a segment's first block takes what all of them came to.
 template <class F>
 struct Shared {
   using Part = typename F::Part;
@@ -158,15 +168,44 @@ struct Shared {
   Blocks at;
   int64_t n;  // numbers
   Part* parts;
-  LOD_FN Part* part(int pass, int64_t p, int64_t c) const { return parts + (pass * n + p) * f.g.width + c; }
+  LOD_FN Part* part(int pass, int64_t p, int64_t c, int level = 0) const {
+    int64_t before = (level ? kSlots<F> : pass) * n;
+    for (int below = 1; below < level; ++below) before += gpu_numbers(f.g.rows, below);
+    return parts + (before + p) * f.g.width + c;
+  }
   template <int passes, int W>
   LOD_FN void load(const Sequence& s, int64_t c, Part (*to)[W]) const {
     for (int pass = 0; pass < passes; ++pass)
       for (int k = 0; k < W; ++k) to[pass][k] = part(pass, at.number(s), c)[k];
   }
+  // `count` blocks of segment s from its `first` on, joined in order; with kLeave what came before each, of which found
+  // is what came before the first, takes its place.
+  template <int pass, bool kLeave, int W>
+  LOD_FN void join(const Sequence& s, int level, int64_t first, int64_t count, int64_t c, Part* found) const {
+    constexpr int kAhead = sizeof(Part) > 8 ? 16 : 32;  // parts that are read before they are joined
+    bool backwards = false;
+    if constexpr (kScans<F>) backwards = f.backwards();
+    const int64_t step = backwards ? -f.g.width : f.g.width;
+    Part* next = part(pass, at.number(s, level) + first + (backwards ? count - 1 : 0), c, level);
+    for (int64_t b = 0; b < count; b += kAhead, next += kAhead * step) {
+      const int some = count - b < kAhead ? int(count - b) : kAhead;
+      Part own[kAhead][W];
+      for (int i = 0; i < kAhead; ++i)
+        if (i < some)
+          for (int k = 0; k < W; ++k) own[i][k] = next[i * step + k];
+      for (int i = 0; i < kAhead; ++i) {
+        if (i >= some) break;
+        for (int k = 0; k < W; ++k) {
+          if constexpr (kLeave) next[i * step + k] = found[k];
+          found[k] = !kLeave && b + i == 0 ? own[i][k] : F::template join<pass>(found[k], own[i][k]);
+        }
+      }
+    }
+  }
 };
 template <class F, int pass>
 struct PartOfBlock : Shared<F> {
+  static constexpr bool kWrites = false;  // rows
   template <int W>
   LOD_FN void strip(int64_t p, int64_t c) const {
     const Sequence s = this->at.segment(p);
@@ -178,39 +217,35 @@ struct PartOfBlock : Shared<F> {
     for (int k = 0; k < W; ++k) this->part(pass, p, c)[k] = part[k];
   }
 };
-// Does the work of a segment's first block for all of them.
-template <class F, int pass>
-struct JoinedBlocks : Shared<F> {
-  static constexpr int kAhead = sizeof(typename F::Part) > 8 ? 16 : 32;  // parts that are read before they are joined
+// What a block of blocks comes to; kDown: what came before those that it is made of.
+template <class F, int pass, bool kDown>
+struct PartOfLevel : Shared<F> {
+  int level;
   template <int W>
   LOD_FN void strip(int64_t p, int64_t c) const {
-    using Part = typename F::Part;
-    const int64_t width = this->f.g.width;
-    const Sequence s = this->at.segment(p);
-    const Range rows = this->at.rows(p, s);
-    if (rows.begin >= rows.end || rows.begin > s.begin) return;
-    const int64_t block = block_of(s.length()), n = (s.length() + block - 1) / block;
-    bool backwards = false;
-    if constexpr (kScans<F>) backwards = this->f.backwards();
-    const int64_t step = backwards ? -width : width;
-    auto* at = this->part(pass, backwards ? p + n - 1 : p, c);
-    Part found[kSlots<F>][W];
+    const Sequence s = this->at.segment(p, level);
+    const Range rows = this->at.rows(p, s, level);
+    if (rows.begin >= rows.end) return;
+    const int64_t first = (p - this->at.number(s, level)) * kFan, left = Blocks::blocks(s, level - 1) - first;
+    auto* own = this->part(0, p, c, level);
+    typename F::Part found[W];
+    for (int k = 0; kDown && k < W; ++k) found[k] = own[k];
+    this->template join<pass, kDown, W>(s, level - 1, first, left < kFan ? left : kFan, c, found);
+    for (int k = 0; !kDown && k < W; ++k) own[k] = found[k];
+  }
+};
+template <class F, int pass>
+struct JoinedBlocks : Shared<F> {
+  template <int W>
+  LOD_FN void strip(int64_t i, int64_t c) const {
+    const Sequence s = this->f.g[i];
+    if (!is_shared(s.length())) return;
+    const int64_t p = this->at.number(s);
+    const int top = this->at.top(s);
+    typename F::Part found[kSlots<F>][W];
     if constexpr (kScans<F>)
       for (int k = 0; k < W; ++k) found[pass][k] = F::nothing();
-    for (int64_t b = 0; b < n; b += kAhead, at += kAhead * step) {
-      const int some = n - b < kAhead ? int(n - b) : kAhead;
-      Part own[kAhead][W];
-      for (int i = 0; i < kAhead; ++i)
-        if (i < some)
-          for (int k = 0; k < W; ++k) own[i][k] = at[i * step + k];
-      for (int i = 0; i < kAhead; ++i) {
-        if (i >= some) break;
-        for (int k = 0; k < W; ++k) {
-          if constexpr (kScans<F>) at[i * step + k] = found[pass][k];
-          found[pass][k] = !kScans<F> && b + i == 0 ? own[i][k] : F::template join<pass>(found[pass][k], own[i][k]);
-        }
-      }
-    }
+    this->template join<pass, kScans<F>, W>(s, top, 0, Blocks::blocks(s, top), c, found[pass]);
     if constexpr (!kScans<F>) {
       settle<F, pass>(s, found);
       for (int k = 0; k < W; ++k) this->part(pass, p, c)[k] = found[pass][k];
@@ -223,6 +258,7 @@ struct JoinedBlocks : Shared<F> {
 };
 template <class F>
 struct RowsOfBlock : Shared<F> {
+  static constexpr bool kWrites = true;
   template <int W>
   LOD_FN void strip(int64_t p, int64_t c) const {
     const Sequence s = this->at.segment(p);
@@ -236,139 +272,35 @@ struct RowsOfBlock : Shared<F> {
   }
 };
 
+template <class F>
+using FirstOfBlock = std::conditional_t<F::kPasses == 0, RowsOfBlock<F>, PartOfBlock<F, 0>>;
+
+}  // namespace lod::LOD_LEVEL
+
 #ifdef __CUDACC__
-template <class K>
-void each_block(const Exec& exec, const K& kernel) {
-  each_strip(exec, kernel.n, kernel.f.g.width, kernel);
-}
-template <class K>
-void each_join(const Exec& exec, const K& kernel) {
-  each_block(exec, kernel);
-}
-#else
-template <class K>
+#include "core/gpu_blocks.h"
+#endif
+
+namespace lod::LOD_LEVEL {
+
+#ifndef __CUDACC__
+
+template <class F, class K>
 void each_block(const Exec& exec, const K& kernel) {
   const int64_t width = kernel.f.g.width;
   each(exec, kernel.n, kBlock * width, [&](int64_t p) LOD_INLINE { strips(kernel, p, width); });
 }
-template <class K>
-void each_join(const Exec&, const K& kernel) {  // of one segment
-  for (int64_t c = 0; c < kernel.f.g.width; ++c) kernel.template strip<1>(0, c);
-}
-#endif
-// What is left to do after the first launch: the parts of pass 0, or all where there is no pass.
+// What is left to do of one segment after its first pass.
 template <class F, int pass = 0>
 void go_on(const Exec& exec, const Shared<F>& shared) {
   if constexpr (pass < F::kPasses) {
-    each_join(exec, JoinedBlocks<F, pass>{shared});
-    if constexpr (pass + 1 < F::kPasses) each_block(exec, PartOfBlock<F, pass + 1>{shared});
-    else if constexpr (F::kByRow) each_block(exec, RowsOfBlock<F>{shared});
+    const JoinedBlocks<F, pass> joined{shared};
+    for (int64_t c = 0; c < shared.f.g.width; ++c) joined.template strip<1>(shared.at.first, c);
+    if constexpr (pass + 1 < F::kPasses) each_block<F>(exec, PartOfBlock<F, pass + 1>{shared});
+    else if constexpr (F::kByRow) each_block<F>(exec, RowsOfBlock<F>{shared});
     go_on<F, pass + 1>(exec, shared);
   }
 }
-template <class F>
-using FirstOfBlock = std::conditional_t<F::kPasses == 0, RowsOfBlock<F>, PartOfBlock<F, 0>>;
-
-#ifdef __CUDACC__
-
-// The blocks of long segments, which take longest, and then the others.
-template <class F>
-struct BlocksAndSegments {
-  FirstOfBlock<F> blocks;
-  InBlocks<F> alone;
-  template <int W>
-  LOD_FN void strip(int64_t i, int64_t c) const {
-    if (i < blocks.n) return blocks.template strip<W>(i, c);
-    if (alone.f.g[i - blocks.n].length() <= kBlock) alone.template strip<W>(i - blocks.n, c);
-  }
-};
-
-// Threads that each go along a segment would read and write numbers far apart, and more than once: in narrow rows they
-// do so in memory of their block, to and from which they copy side by side.
-constexpr int kTileThreads = 128, kTileBytes = 32768;
-template <class F>
-struct Tiles {
-  using T = typename F::Element;
-  static constexpr int kArrays = F::kRowsIn, kRoom = kTileBytes / kArrays / int(sizeof(T)), kAhead = 8;
-  InBlocks<F> alone;
-  int64_t together;  // segments of a block
-  bool shares;       // others do those of several blocks
-
-  // As many as threads have work for and memory most likely has room for; 0: none.
-  static int64_t segments_of(const LoDView& g) {
-    if (!g.width || g.width > kTileThreads || !g.segments) return 0;
-    const int64_t usual = (g.rows / g.segments + 1) * g.width, room = kRoom * 3 / 4 / usual;
-    const int64_t most = kTileThreads / g.width;
-    return room < most ? room : most;
-  }
-  template <class C>
-  LOD_FN static void copy(int64_t n, int thread, const C& element) {
-    for (int64_t i = thread; i < n; i += kAhead * kTileThreads) {
-      T held[kAhead];
-      for (int k = 0; k < kAhead; ++k)
-        if (i + k * kTileThreads < n) held[k] = element.read(i + k * kTileThreads);
-      for (int k = 0; k < kAhead; ++k)
-        if (i + k * kTileThreads < n) element.write(i + k * kTileThreads, held[k]);
-    }
-  }
-  struct Between {
-    const T* from;
-    T* to;
-    LOD_FN T read(int64_t i) const { return from[i]; }
-    LOD_FN void write(int64_t i, T value) const { to[i] = value; }
-  };
-};
-template <class F>
-__global__ void run_in_tiles(Tiles<F> tiles) {
-  using T = typename F::Element;
-  using Of = Tiles<F>;
-  __shared__ T tile[Of::kArrays][Of::kRoom];
-  const auto g = tiles.alone.f.g;
-  const int thread = int(threadIdx.x);
-  const int64_t first = int64_t(blockIdx.x) * tiles.together;
-  const int64_t last = first + tiles.together < g.segments ? first + tiles.together : g.segments;
-  const Range all{g[first].begin, g[last - 1].end};
-  const int64_t from = all.begin * g.width, n = all.length() * g.width;
-  const bool fits = n >= 0 && n <= Of::kRoom;
-  T* const out = tiles.alone.f.out;
-  if (fits) {
-    T* to[Of::kArrays];
-    for (int a = 0; a < Of::kArrays; ++a) {
-      Of::copy(n, thread, typename Of::Between{tiles.alone.f.rows_in(a) + from, tile[a]});
-      to[a] = reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(&tile[a][0]) - uintptr_t(from) * sizeof(T));
-    }
-    tiles.alone.f.move(to);
-  }
-  __syncthreads();
-  for (int64_t i = thread, work = (last - first) * g.width; i < work; i += kTileThreads) {
-    const Sequence s = g[first + i / g.width];
-    const bool inside = !fits || (s.begin >= all.begin && s.end <= all.end);  // of offsets that nobody has checked
-    if (inside && !(tiles.shares && s.length() > kBlock)) tiles.alone.template strip<1>(s.index, i % g.width);
-  }
-  __syncthreads();
-  if (fits) Of::copy(n, thread, typename Of::Between{tile[Of::kArrays - 1], out + from});
-}
-
-template <class F>
-void each_in_blocks(const Exec& exec, const F& f) {
-  const InBlocks<F> alone{f};
-  const int64_t n = f.g.room >= F::kPasses * int64_t(sizeof(typename F::Part)) ? f.g.blocks : 0;
-  const Shared<F> shared{f, {f.g, 0, f.g.segments, 0}, n, static_cast<typename F::Part*>(f.g.memory)};
-  if constexpr (requires { F::kRowsIn; }) {
-    if (const int64_t together = Tiles<F>::segments_of(f.g)) {
-      const int64_t blocks = (f.g.segments + together - 1) / together;
-      const Tiles<F> tiles{alone, together, n > 0};
-      LOD_LAUNCH(run_in_tiles, unsigned(blocks), kTileThreads, exec.stream, tiles);
-      if (n) each_block(exec, FirstOfBlock<F>{shared}), go_on(exec, shared);
-      return;
-    }
-  }
-  if (!n) return each_segment(exec, f.g, alone);
-  each_strip(exec, n + f.g.segments, f.g.width, BlocksAndSegments<F>{{shared}, alone});
-  go_on(exec, shared);
-}
-
-#else
 
 // Memory for `n` objects without constructors, vectors among them.
 template <class T>
@@ -445,10 +377,10 @@ void each_in_blocks(const Exec& exec, const F& f) {
     any = true;
     if constexpr (requires { f.run(s, s, &exec); })
       if (f.run(s, s + 1, &exec)) return;
-    const int64_t block = block_of(f.g[s].length()), n = (f.g[s].length() - 1) / block + 1;
+    const int64_t n = (f.g[s].length() - 1) / kBlock + 1;
     const Memory<typename F::Part> memory(n * kSlots<F> * f.g.width);
     const Shared<F> shared{f, {f.g, s, 1, f.g[s].begin}, n, memory.data()};
-    each_block(exec, FirstOfBlock<F>{shared});
+    each_block<F>(exec, FirstOfBlock<F>{shared});
     go_on(exec, shared);
   });
   if (any) each_segment(exec, f.g, OtherSegments<F>{alone, apart});

@@ -55,12 +55,15 @@ struct HeldBlocks : BlockView {
   Tensor held;
 
   HeldBlocks(const LoDView& view, const Tensor& offsets, int64_t bytes) : BlockView(view) {
-    if (offsets.is_cpu() || !segments || rows <= kGpuBlock) return;
+    if (offsets.is_cpu() || !segments) return;
     const Known* mark = known(offsets);
-    if (mark && mark->cuts && mark->longest >= 0 && mark->longest <= kGpuBlock) return;
-    blocks = (2 * rows + kGpuBlock - 1) / kGpuBlock;
+    const int64_t most = mark && mark->cuts && mark->longest >= 0 ? std::min(mark->longest, rows) : rows;
+    if (most <= gpu_long(0)) return;
+    reach = most;
     room = bytes;
     if (!room) return;
+    int64_t blocks = 0;
+    for (int level = gpu_levels(reach); level >= 0; --level) blocks += gpu_numbers(rows, level);
     held = at::empty({blocks * width * room}, offsets.options().dtype(at::kByte));
     memory = held.mutable_data_ptr();
   }

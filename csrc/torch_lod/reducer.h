@@ -7,7 +7,7 @@
 namespace lod {
 
 // Rows that are joined before they join the rest of their segment; on a GPU, whose threads each wait for memory, fewer.
-constexpr int64_t kBlock = 1024, kGpuBlock = 256;
+constexpr int64_t kBlock = 1024, kGpuBlock = 129;
 
 enum class Reduce { sum, mean, sqrt, prod, max, min, first, last };
 

@@ -54,7 +54,7 @@ def calls_on(x: torch.Tensor, lod: tl.LoD) -> dict[str, tuple[Callable[[], objec
     """By name: a call, and how often it reads or writes all rows."""
     cut, rows = lod.row_offsets_at(0, D), x.shape[0]
     starts, pooled = cut[:-1].contiguous(), ops.segment_reduce(x, cut, "sum")
-    y = ops.segment_softmax(x, cut)
+    y, factors = ops.segment_softmax(x, cut), torch.rand_like(x)
     peers: dict[str, tuple[Callable[[], object], int]] = {}
     if lod.longest_at(0) < 10**5:  # a thread of torch's goes through a segment: seconds
         peers["torch.segment_reduce sum"] = lambda: torch.segment_reduce(x, "sum", offsets=cut, unsafe=True), 1
@@ -65,7 +65,12 @@ def calls_on(x: torch.Tensor, lod: tl.LoD) -> dict[str, tuple[Callable[[], objec
         "softmax backward": (lambda: torch.ops.torch_lod.segment_softmax_backward(x, y, cut), 3),
         "normalize": (lambda: ops.segment_normalize(x, cut, 1e-5), 2),
         "broadcast": (lambda: ops.segment_broadcast(pooled, cut, rows), 1),
+        "logsumexp": (lambda: ops.segment_logsumexp(x, cut), 1),
         "scan": (lambda: ops.segment_scan(x, None, cut), 2),
+        "scan with factors": (lambda: ops.segment_scan(x, factors, cut), 3),
+        "cumprod": (lambda: ops.segment_cumprod(factors, cut), 2),
+        "logcumsumexp": (lambda: ops.segment_logcumsumexp(x, cut), 2),
+        "cummax": (lambda: ops.segment_cumulative(x, cut, "max"), 2),
         "gather runs": (lambda: ops.gather_runs(x, starts, cut, rows), 2),
         "unfold 3": (lambda: ops.segment_unfold(x, cut, 3, -1), 4),
         **peers,

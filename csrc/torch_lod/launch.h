@@ -166,17 +166,43 @@ inline Rise rise_of(const int64_t* offsets, int64_t count) {
   return {falls != 0, longest};
 }
 
-// Copies offsets, a block that the cache holds at a time, and looks at the copy.
+// Copies offsets and looks at what it has copied, which is read once: the memory is somebody else's.
 constexpr int64_t kCopied = 2048;
 inline Rise copy_offsets(const int64_t* from, int64_t* to, int64_t count) {
+#if LOD_LANES >= 8
+  constexpr int lanes = LOD_LANES / 2;
+  typedef int64_t Longs __attribute__((vector_size(8 * lanes)));
+  typedef uint64_t Unsigned __attribute__((vector_size(8 * lanes)));
+  Longs order, before = Longs{} + (count ? *from : 0), falls{}, longest{};
+  for (int l = 0; l < lanes; ++l) order[l] = lanes - 1 + l;
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    Longs here;
+    std::memcpy(&here, from + i, sizeof here);
+    __asm__("" : "+x"(here));  // no compiler reads it again
+    std::memcpy(to + i, &here, sizeof here);
+    const Longs last = __builtin_shuffle(before, here, order), step = Longs(Unsigned(here) - Unsigned(last));
+    falls |= Longs(here < last);
+    longest = step > longest ? step : longest;
+    before = here;
+  }
   Rise all{false, 0};
-  for (int64_t begin = 0; begin < count; begin += kCopied) {
+  for (int l = 0; l < lanes; ++l)
+    all.falls |= falls[l] != 0, all.longest = longest[l] > all.longest ? longest[l] : all.longest;
+  if (from != to && i < count) std::memcpy(to + i, from + i, (count - i) * sizeof(int64_t));
+  const int64_t first = i ? i - 1 : 0;
+  const Rise rest = rise_of(to + first, count - first);
+  return {all.falls || rest.falls, rest.longest > all.longest ? rest.longest : all.longest};
+#else
+  Rise all{false, 0};
+  for (int64_t begin = 0; begin < count; begin += kCopied) {  // blocks that the cache holds
     const int64_t n = count - begin < kCopied ? count - begin : kCopied, first = begin ? begin - 1 : 0;
     if (from != to) std::memcpy(to + begin, from + begin, n * sizeof(int64_t));
     const Rise rise = rise_of(to + first, begin + n - first);
     all = {all.falls || rise.falls, rise.longest > all.longest ? rise.longest : all.longest};
   }
   return all;
+#endif
 }
 // The same of a map: whether all entries are from -1 to rows - 1.
 inline bool copy_map(const int64_t* from, int64_t* to, int64_t count, int64_t rows) {
@@ -309,6 +335,13 @@ void each_strip(const Exec& exec, int64_t n, int64_t width, const F& f, int64_t 
   each(exec, width ? n : 0, width * cost, AllChannels<F>{f, width});
 }
 
+// A piece has to look for its segments: no more of them than threads share well or, of one thread, than leave it long
+// without a look at signals.
+inline int64_t pieces_of(const Exec& exec, int64_t elements) {
+  const int64_t pieces = elements / (exec.threads() > 1 ? kGrain : 16 * kGrain);
+  return pieces < 1 ? 1 : pieces > 256 ? 256 : pieces;
+}
+
 template <class F>
 struct Piece {
   const F& f;
@@ -340,8 +373,7 @@ struct Piece {
 template <class F>
 void each_segment(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
   if (!width) return;
-  const int64_t work = (rows + segments) * width / kGrain;
-  const int64_t pieces = work < 1 ? 1 : work > 256 ? 256 : work;
+  const int64_t pieces = pieces_of(exec, (rows + segments) * width);
   each(exec, pieces, kGrain, Piece<F>{f, offsets, segments, rows, width, pieces});
 }
 
@@ -379,8 +411,7 @@ struct RowPiece {
 template <class F>
 void each_row(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
   if (!width || !rows) return;
-  const int64_t work = rows * width / kGrain;
-  const int64_t pieces = work < 1 ? 1 : work > 256 ? 256 : work;
+  const int64_t pieces = pieces_of(exec, rows * width);
   each(exec, pieces, kGrain, RowPiece<F>{f, offsets, segments, rows, width, pieces});
 }
 

@@ -47,7 +47,7 @@ struct Narrow {
     Floats part[4] = {none, none, none, none};
     int64_t i = 0;
     for (; i + 3 * step + LOD_LANES <= n; i += 4 * step)
-      for (int u = 0; u < 4; ++u) part[u] = join<R>(part[u], unaligned<Floats>(p + i + u * step));
+      for (int u = 0; u < 4; ++u) part[u] = join<R>(part[u], load_first(p + i + u * step));
     for (; i < n; i += step) part[0] = join<R>(part[0], load(p + i, lanes_of(n - i < step ? n - i : step), none));
     return join<R>(join<R>(part[0], part[1]), join<R>(part[2], part[3]));
   }
@@ -301,20 +301,24 @@ struct Narrow {
     sum = Apart{*this, cuts}.template over<join<Sum>>(leaf);
     return true;
   }
-  template <bool kLog>
+  // kHeld: what is added is held in memory of the thread, where no register lies across two lines; otherwise, and where
+  // there is no room for it, at the results' places.
+  static constexpr int kRoom = 18 * kRows;  // registers
+  template <bool kLog, bool kHeld>
   LOD_FN bool group_softmax(const float* x, const int64_t* cuts, float* y) const {
-    Floats top, sum;
+    Floats top, sum, held[kHeld ? kRoom : 1], *to = held;
     const auto keep = [&](int64_t i, Mask mask, Floats e) LOD_INLINE {
-      if constexpr (!kLog) store(y + i, mask, e);
+      if constexpr (kHeld) *to++ = e;
+      else if constexpr (!kLog) store(y + i, mask, e);
       return e;
     };
     if (!group_sums<false>(x, cuts, top, sum, keep)) return false;
-    const Floats by = kLog ? log_lanes(sum) : 1.f / sum;
+    const Floats by = kLog ? log_lanes(sum) : 1.f / sum, *kept = held;
     for (int k = 0; k < kRows; ++k) {
       const int64_t at = cuts[k] * width(), n = cuts[k + 1] * width() - at, last = last_step(n);
       const Floats own = __builtin_shuffle(by, channel + k * P), most = __builtin_shuffle(top, channel + k * P);
       const auto put = [&](int64_t i, Mask mask) LOD_INLINE {
-        const Floats v = load((kLog ? x : y) + i, mask, Floats{});
+        const Floats v = kHeld ? *kept++ : load((kLog ? x : y) + i, mask, Floats{});
         store(y + i, mask, kLog ? (v - most) - own : v * own);
       };
       for (int64_t i = at; i < at + last; i += step()) put(i, lanes_of(step()));
@@ -326,7 +330,9 @@ struct Narrow {
   void softmax_all(const float* x, const int64_t* offsets, int64_t first, int64_t last, float* y) const {
     each_group(offsets, first, last, [&](const int64_t* cuts, int64_t, int64_t count) LOD_INLINE {
       const auto few = [&](const auto& group) LOD_INLINE { short_softmax<kLog>(group, x, y); };
-      if (in_registers(cuts, lengths_at<P>(cuts, LaneIndices{}), few) || group_softmax<kLog>(x, cuts, y)) return;
+      if (in_registers(cuts, lengths_at<P>(cuts, LaneIndices{}), few)) return;
+      const bool room = !kLog && (cuts[kRows] - cuts[0]) * width() <= (kRoom - kRows) * step();
+      if (room ? group_softmax<kLog, !kLog>(x, cuts, y) : group_softmax<kLog, false>(x, cuts, y)) return;
       for (int64_t k = 0; k < count; ++k)
         softmax<kLog>(x + cuts[k] * width(), (cuts[k + 1] - cuts[k]) * width(), y + cuts[k] * width());
     });

@@ -15,9 +15,10 @@ LOD_FN void each_wide_strip(int64_t width, const F& f, int64_t c = 0) {
   if constexpr (N > 1) each_wide_strip<N / 2>(width, f, c);
   else if (c < width) f.template operator()<1>(c, lanes_of(width - c));
 }
-template <int N>
+template <int N, bool kFirst = false>
 LOD_FN Floats load_of(const float* p, int i, Mask mask, Floats rest) {
-  return N == 1 ? load(p, mask, rest) : unaligned<Floats>(p + i * LOD_LANES);
+  if constexpr (N == 1) return load(p, mask, rest);
+  else return kFirst ? load_first(p + i * LOD_LANES) : unaligned<Floats>(p + i * LOD_LANES);
 }
 template <int N>
 LOD_FN void store_of(float* p, int i, Mask mask, Floats v) {
@@ -51,7 +52,7 @@ struct Wide {
     LOD_UNROLLED for (int i = 0; i < N; ++i) total[i] = all_lanes(R::template none<float>());
     const Floats none = total[0];
     for (; n > 0; --n, from += g.width)
-      LOD_UNROLLED for (int i = 0; i < N; ++i) total[i] = join<R>(total[i], load_of<N>(from, i, mask, none));
+      LOD_UNROLLED for (int i = 0; i < N; ++i) total[i] = join<R>(total[i], load_of<N, true>(from, i, mask, none));
     if (over != 1)
       LOD_UNROLLED for (int i = 0; i < N; ++i) total[i] /= over;
     store_all<N>(to, mask, total);
@@ -98,7 +99,7 @@ struct WideExtreme {
   template <int N, bool kExact = false>
   LOD_FN void strip(const Sequence& s, int64_t c, Mask mask) const {
     const float* from = values + s.begin * g.width + c;
-    const auto row = [&](int i) LOD_INLINE { return load_of<N>(from, i, mask, Floats{}); };
+    const auto row = [&](int i) LOD_INLINE { return load_of<N, true>(from, i, mask, Floats{}); };
     Floats best[N], sum[N];  // a sum is NaN where a number is
     Ints where[N];
     LOD_UNROLLED for (int i = 0; i < N; ++i) sum[i] = best[i] = row(i), where[i] = Ints{};
@@ -156,8 +157,10 @@ struct WideSoftmax {
   template <int N>
   LOD_FN void sum_of(const float* x, int64_t n, Mask mask, const Floats* top, Floats* sum, float* y) const {
     LOD_UNROLLED for (int i = 0; i < N; ++i) sum[i] = Floats{};
+    const uintptr_t ahead = uintptr_t(n * g.width) * sizeof(float);  // where the next segment is
     for (; n > 0; --n, x += g.width, y += g.width) {
       LOD_UNROLLED for (int i = 0; i < N; ++i) {
+        fetch<64>(reinterpret_cast<uintptr_t>(x + i * LOD_LANES) + ahead);
         const Floats v = load_of<N>(x, i, mask, top[i]);
         // Infinities meet as equals, so that their difference is not NaN.
         const Floats e = exp_lanes(kWhat == Soft::log_sum && v == top[i] ? Floats{} : v - top[i]);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "torch_lod/device.h"
+#include "torch_lod/reducer.h"
 
 namespace lod {
 

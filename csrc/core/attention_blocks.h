@@ -9,192 +9,9 @@
 // outside a query's window, and the padding, count as -inf before the exponential. Which block a row falls into depends
 // on its position in its own sequence alone.
 // SPDX-License-Identifier: Apache-2.0
+#include "core/attention_tiles.h"
 
 namespace lod::LOD_LEVEL {
-
-constexpr int kFloats = LOD_LANES;
-constexpr int kAtOnce = kFloats == 16 ? 8 : 4;      // rows of sums
-constexpr int kMostVectors = kFloats == 4 ? 2 : 3;  // registers of a row of sums
-constexpr int64_t kKeysAtOnce = 128, kQueriesAtOnce = 32, kBlockOfQueries = 256, kFewQueries = LOD_LANES >= 8 ? 4 : 0;
-static_assert(kFewQueries <= kAtOnce);  // values of few queries are read where they lie
-// Whether query i of n is in a block of few. Backwards its scores are summed in the same order as forwards: by what the
-// two differ, e^(x - log sum) is wrong.
-static_assert(kBlockOfQueries % kQueriesAtOnce == 0);
-LOD_FN bool few_queries(int64_t n, int64_t i) { return n - i / kBlockOfQueries * kBlockOfQueries <= kFewQueries; }
-// From one row of transposed keys, or of scores, to the next: no power of two.
-constexpr int64_t kKeyStride = kKeysAtOnce + 16;
-using Floats_ = float __attribute__((vector_size(kFloats * 4)));
-using LooseFloats_ = float __attribute__((vector_size(kFloats * 4), aligned(4)));
-LOD_FN Floats_ loose(const float* p) { return *reinterpret_cast<const LooseFloats_*>(p); }
-LOD_FN void put_loose(float* p, Floats_ v) { *reinterpret_cast<LooseFloats_*>(p) = v; }
-LOD_FN int64_t whole(int64_t n) { return (n + kFloats - 1) / kFloats * kFloats; }
-template <class T>
-constexpr bool in_whole_registers(int64_t width) {
-  return std::is_same_v<T, float> && width % kFloats == 0;
-}
-
-// c[r] (+)= sum over i < k of left(r, i) b[i], kRows rows of kVectors registers; left(r, i) is a[r step + i], or
-// transposed a[i step + r].
-template <int kRows, int kVectors, bool kTransposedLeft>
-void tile_of_sums(int64_t k, const float* a, int64_t step, const float* b, int64_t b_step, float* c, int64_t c_step,
-                  bool add) {
-  Floats_ sum[kRows][kVectors];
-  const float* rows[kRows];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    rows[r] = a + r * step;
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = add ? loose(c + r * c_step + v * kFloats) : Floats_{};
-  }
-  for (int64_t i = 0; i < k; ++i, b += b_step) {
-    Floats_ right[kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) right[v] = loose(b + v * kFloats);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const float left = kTransposedLeft ? a[r] : rows[r][i];
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[r][v] += left * right[v];
-    }
-    if (kTransposedLeft) a += step;
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) put_loose(c + r * c_step + v * kFloats, sum[r][v]);
-}
-
-struct Sides {  // of a product of (m, k) and (k, n), n whole registers
-  int64_t m, n, k;
-  const float* a;
-  int64_t step;
-  const float* b;
-  int64_t b_step;
-  float* c;
-  int64_t c_step;
-  bool add;
-};
-template <int kRows, int kVectors, bool kTransposedLeft>
-int64_t rows_of_sums(const Sides& p, int64_t column, int64_t r) {
-  for (; r + kRows <= p.m; r += kRows)
-    tile_of_sums<kRows, kVectors, kTransposedLeft>(p.k, p.a + (kTransposedLeft ? r : r * p.step), p.step, p.b + column,
-                                                   p.b_step, p.c + r * p.c_step + column, p.c_step, p.add);
-  return r;
-}
-template <int kVectors, bool kTransposedLeft>
-void columns_of_sums(const Sides& p, int64_t column) {
-  int64_t r = rows_of_sums<kAtOnce, kVectors, kTransposedLeft>(p, column, 0);
-  r = rows_of_sums<4, kVectors, kTransposedLeft>(p, column, r);
-  r = rows_of_sums<2, kVectors, kTransposedLeft>(p, column, r);
-  rows_of_sums<1, kVectors, kTransposedLeft>(p, column, r);
-}
-template <bool kTransposedLeft>
-void product_of_sides(const Sides& p) {
-  for (int64_t column = 0; column < p.n;) {
-    const int64_t left = (p.n - column) / kFloats;
-    if (kMostVectors == 3 && (left == 3 || left > 4)) {
-      columns_of_sums<kMostVectors, kTransposedLeft>(p, column);
-      column += kMostVectors * kFloats;
-    } else if (left >= 2) {
-      columns_of_sums<2, kTransposedLeft>(p, column);
-      column += 2 * kFloats;
-    } else {
-      columns_of_sums<1, kTransposedLeft>(p, column);
-      column += kFloats;
-    }
-  }
-}
-
-// Rows of T as rows of whole registers, times `factor`.
-template <class T>
-void lay_out(const T* from, int64_t stride, int64_t rows, int64_t width, float factor, float* to) {
-  const int64_t padded = whole(width);
-  for (int64_t r = 0; r < rows; ++r, from += stride, to += padded) {
-    for (int64_t c = 0; c < width; ++c) to[c] = float(from[c]) * factor;
-    for (int64_t c = width; c < padded; ++c) to[c] = 0.f;
-  }
-}
-template <class T>
-void put_back(const float* from, int64_t rows, int64_t width, float factor, T* to, int64_t stride) {
-  const int64_t padded = whole(width);
-  for (int64_t r = 0; r < rows; ++r, from += padded, to += stride)
-    for (int64_t c = 0; c < width; ++c) to[c] = T(from[c] * factor);
-}
-
-// Transposed rows of whole registers: to[c, r] = from[r, c], and zeros for what is missing of the last register.
-#if LOD_LANES >= 8
-typedef int32_t Ints_ __attribute__((vector_size(4 * LOD_LANES)));
-template <int distance, bool second, int... l>
-LOD_FN Floats_ woven(Floats_ a, Floats_ b, std::integer_sequence<int, l...>) {  // swaps a's odd runs with b's even ones
-  return __builtin_shuffle(
-      a, b,
-      Ints_{(second ? (l & distance ? kFloats + l : l + distance) : (l & distance ? kFloats + l - distance : l))...});
-}
-template <int distance>
-LOD_FN void weave(Floats_* rows) {
-  if constexpr (distance > 0) {
-#pragma GCC unroll 16
-    for (int i = 0; i < kFloats; ++i)
-      if (!(i & distance)) {
-        const Floats_ a = rows[i], b = rows[i + distance];
-        rows[i] = woven<distance, false>(a, b, std::make_integer_sequence<int, kFloats>{});
-        rows[i + distance] = woven<distance, true>(a, b, std::make_integer_sequence<int, kFloats>{});
-      }
-    weave<distance / 2>(rows);
-  }
-}
-// sums[0] lane i: all lanes of sums[i], added by halves.
-template <int distance>
-LOD_FN void add_lanes(Floats_* sums) {
-  if constexpr (distance > 0) {
-#pragma GCC unroll 16
-    for (int i = 0; i < distance; ++i)
-      sums[i] = woven<distance, false>(sums[i], sums[i + distance], std::make_integer_sequence<int, kFloats>{}) +
-                woven<distance, true>(sums[i], sums[i + distance], std::make_integer_sequence<int, kFloats>{});
-    add_lanes<distance / 2>(sums);
-  }
-}
-// x[r, j + i] = q[r] . keys[j + i] for as many keys as a register has lanes, of n in all: for queries too few to
-// transpose keys for.
-inline void dots(const float* q, int64_t rows, int64_t width, const float* keys, int64_t step, int64_t n, int64_t j,
-                 float* x) {
-  for (int64_t r = 0; r < rows; ++r) {
-    Floats_ sums[kFloats];
-#pragma GCC unroll 16
-    for (int i = 0; i < kFloats; ++i) {
-      const float* key = keys + (j + i < n ? j + i : n - 1) * step;
-      sums[i] = Floats_{};
-      for (int64_t c = 0; c < width; c += kFloats) sums[i] += loose(q + r * width + c) * loose(key + c);
-    }
-    add_lanes<kFloats / 2>(sums);
-    put_loose(x + r * kKeyStride + j, sums[0]);
-  }
-}
-#endif
-// Asks for as many rows as a register has lanes, from row `at` on; they may be none of ours. Parts of rows far apart
-// are what a processor does not foresee.
-inline void ask_for(const float* rows, int64_t at, int64_t step, int64_t width) {
-  const auto from = reinterpret_cast<uintptr_t>(rows);
-  for (int64_t i = 0; i < kFloats; ++i)
-    for (int64_t c = 0; c < width; c += 16)
-      __builtin_prefetch(reinterpret_cast<const void*>(from + (uintptr_t(at + i) * uintptr_t(step) + c) * 4), 0, 2);
-}
-inline void transpose(const float* from, int64_t step, int64_t rows, int64_t width, float* to) {
-  for (int64_t r = 0; r < rows; r += kFloats)
-    for (int64_t c = 0; c < width; c += kFloats) {
-      Floats_ square[kFloats];
-#if LOD_LANES >= 8
-#pragma GCC unroll 16
-      for (int i = 0; i < kFloats; ++i) square[i] = r + i < rows ? loose(from + (r + i) * step + c) : Floats_{};
-      weave<kFloats / 2>(square);
-#else
-      for (int i = 0; i < kFloats; ++i)
-        for (int k = 0; k < kFloats; ++k) square[k][i] = r + i < rows ? from[(r + i) * step + c + k] : 0.f;
-#endif
-#pragma GCC unroll 16
-      for (int i = 0; i < kFloats; ++i) put_loose(to + (c + i) * kKeyStride + r, square[i]);
-    }
-}
 
 // Memory of a thread, handed out in pieces, and kept for the next item. A handler of signals that calls attention while
 // an item pauses finds none, and gets memory of its own.
@@ -230,6 +47,22 @@ struct Block {  // some queries against some keys of a sequence, one head
   void lay_out_queries(int64_t i, int64_t n, int64_t h, float* to) const {
     const T* from = row(static_cast<const T*>(a.query), pairs.queries.begin + i, a.query_stride, h, a.width);
     lay_out(from, a.query_stride, n, a.width, float(a.scale), to);
+  }
+  // At most n of `rows` from i on, some channels from head h on.
+  template <class P>
+  static void ask_for(P* base, const Range& rows, int64_t i, int64_t n, int64_t stride, int64_t h, int64_t width,
+                      Ahead& ahead) {
+    const int64_t left = rows.length() - i, bytes = sizeof(P);
+    ahead.add(base + (rows.begin + i) * stride + h, n < left ? n : left, stride * bytes, width * bytes,
+              !std::is_const_v<P>);
+  }
+  void ask_for_queries(int64_t i, int64_t n, int64_t h, int64_t heads, Ahead& ahead) const {
+    ask_for(static_cast<const T*>(a.query), pairs.queries, i, n, a.query_stride, h * a.width, heads * a.width, ahead);
+  }
+  void ask_for_keys(int64_t j, int64_t g, Ahead& ahead) const {
+    ask_for(static_cast<const T*>(a.key), pairs.keys, j, kKeysAtOnce, a.key_stride, g * a.width, a.width, ahead);
+    ask_for(static_cast<const T*>(a.value), pairs.keys, j, kKeysAtOnce, a.value_stride, g * a.value_width,
+            a.value_width, ahead);
   }
   struct Rows {
     const float* rows;
@@ -276,6 +109,23 @@ struct Block {  // some queries against some keys of a sequence, one head
   float distance(int64_t i, int64_t j) const { return float(std::abs(pairs.position(i) - j)); }
 };
 
+#if LOD_LANES >= 8
+LOD_FN float largest(const float* x, Range columns) {
+  Floats top = all_lanes(-INFINITY);
+  for (int64_t c = columns.begin; c < columns.end; c += kFloats) top = larger(top, loose(x + c));
+  return across<larger, 1>(top)[0];
+}
+// x = e^(x - by), and the sum of it.
+LOD_FN float exponentials(float* x, Range columns, float by) {
+  Floats sum{};
+  for (int64_t c = columns.begin; c < columns.end; c += kFloats) {
+    const Floats p = exp_lanes(loose(x + c) - by);
+    put_loose(x + c, p);
+    sum += p;
+  }
+  return across<join<Sum>, 1>(sum)[0];
+}
+#else
 LOD_FN float largest(const float* x, Range columns) {
   Floats_ top = Floats_{} - INFINITY;
   for (int64_t c = columns.begin; c < columns.end; c += kFloats) {
@@ -298,6 +148,7 @@ LOD_FN float exponentials(float* x, Range columns, float by) {
   for (int l = 0; l < kFloats; ++l) total += sum[l];
   return total;
 }
+#endif
 
 // to = m x, of the keys from j on.
 LOD_FN void drop(const Kept& kept, int64_t j, Range columns, const float* x, float* to) {
@@ -316,9 +167,24 @@ struct AttendBlock : AttentionForward {
   int64_t together;
   bool far;  // keys and values of few queries are more than caches hold
 
+  // What comes after keys before j of these queries: more keys, or the next head's, or the next block's.
+  void ask_for_next(const Block<T>& block, const Position* at, int64_t h, int64_t j, int64_t end, Ahead& ahead) const {
+    if (j < end) return block.ask_for_keys(j, key_head(h), ahead);
+    block.ask_for(static_cast<T*>(out), block.pairs.queries, at->begin, kBlockOfQueries, heads * value_width,
+                  h * value_width, value_width, ahead);
+    if (++h == heads) h = 0, ++at;
+    if (at == blocks.data() + blocks.size()) return;
+    const Block<T> next(*this, at->s);
+    next.ask_for_queries(at->begin, kBlockOfQueries, h, 1, ahead);
+    next.ask_for_keys(next.pairs.keys_of(at->begin).begin / kKeysAtOnce * kKeysAtOnce, key_head(h), ahead);
+  }
+
+  // The heads of a sequence one after another: what they read lies side by side.
   void operator()(int64_t item) const {
-    const auto [s, first] = blocks[item % blocks.size()];
-    const int64_t h = item / int64_t(blocks.size()) * together, g = key_head(h), some = std::min(together, heads - h);
+    const int64_t groups = (heads + together - 1) / together;
+    const Position& at = blocks[item / groups];
+    const auto [s, first] = at;
+    const int64_t h = item % groups * together, g = key_head(h), some = std::min(together, heads - h);
     const Block<T> block(*this, s);
     const int64_t m = std::min(kBlockOfQueries, block.pairs.queries.length() - first), broad = whole(width),
                   out_broad = whole(value_width), most = std::max(some * m, kQueriesAtOnce);
@@ -338,6 +204,8 @@ struct AttendBlock : AttentionForward {
     for (int64_t j = seen.begin / kKeysAtOnce * kKeysAtOnce; j < seen.end; j += kKeysAtOnce) {
       const int64_t n = std::min(kKeysAtOnce, block.pairs.keys.length() - j);
       exec.pause();
+      Ahead ahead;
+      if (together == 1) ask_for_next(block, &at, h, j + kKeysAtOnce, seen.end, ahead);
       const auto keys_ = block.keys(j, n, g, true, k);
       if (!few) transpose(keys_.rows, keys_.step, n, broad, transposed);
       const auto values = block.values(j, n, g, m <= kAtOnce, v);
@@ -359,7 +227,7 @@ struct AttendBlock : AttentionForward {
 #endif
         if (!few)
           product_of_sides<false>({rows, whole(c.end) - c.begin, width, q + i * broad, broad, transposed + c.begin,
-                                   kKeyStride, x + c.begin, kKeyStride, false});
+                                   kKeyStride, x + c.begin, kKeyStride, false, &ahead});
         for (int64_t r = 0; r < some * rows; ++r) {
           const int64_t o = r / rows, query_ = first + i + r % rows, own = o * m + i + r % rows;
           float *scores = x + r * kKeyStride, *sum = sums + own * out_broad;
@@ -377,7 +245,8 @@ struct AttendBlock : AttentionForward {
             const float* from = values_from(at, o);
             if (far) ask_for(from, at_once, values.step, value_width);
             product_of_sides<false>({rows, out_broad, std::min(at_once, c.end - at), x + o * rows * kKeyStride + at,
-                                     kKeyStride, from, values.step, sums + (o * m + i) * out_broad, out_broad, true});
+                                     kKeyStride, from, values.step, sums + (o * m + i) * out_broad, out_broad, true,
+                                     &ahead});
           }
       }
     }
@@ -416,8 +285,26 @@ template <class T>
 struct AttendBlockGrad : AttentionBackward {
   const Exec& exec;
   void operator()(int64_t item) const {
-    const int64_t s = item % segments, some = heads_at_once() == 1 ? 1 : key_heads;
-    for (int64_t g = item / segments * some, end = g + some; g < end; ++g) head(s, g);
+    const int64_t some = heads_at_once() == 1 ? 1 : key_heads, groups = key_heads / some;
+    for (int64_t g = item % groups * some, end = g + some; g < end; ++g) head(item / groups, g);
+  }
+  // The results of keys [j, j + kKeysAtOnce), and what comes after them: more keys, or the next head's.
+  void ask_for_next(const Block<T>& block, int64_t s, int64_t g, int64_t j, Ahead& ahead) const {
+    const int64_t group = heads / key_heads;
+    block.ask_for(static_cast<T*>(grad_key), block.pairs.keys, j, kKeysAtOnce, key_heads * width, g * width, width,
+                  ahead);
+    block.ask_for(static_cast<T*>(grad_value), block.pairs.keys, j, kKeysAtOnce, key_heads * value_width,
+                  g * value_width, value_width, ahead);
+    if (j + kKeysAtOnce < block.pairs.keys.length()) return block.ask_for_keys(j + kKeysAtOnce, g, ahead);
+    block.ask_for(static_cast<T*>(grad_query), block.pairs.queries, 0, kBlockOfQueries, heads * width,
+                  g * group * width, group * width, ahead);
+    if (++g == key_heads) g = 0, ++s;
+    if (s == segments) return;
+    const Block<T> next(*this, s);
+    next.ask_for_keys(0, g, ahead);
+    next.ask_for_queries(0, kKeysAtOnce, g * group, group, ahead);
+    next.ask_for(static_cast<const T*>(grad_out), next.pairs.queries, 0, kKeysAtOnce, heads * value_width,
+                 g * group * value_width, group * value_width, ahead);
   }
   void head(int64_t s, int64_t g) const {
     const Block<T> block(*this, s);
@@ -438,6 +325,8 @@ struct AttendBlockGrad : AttentionBackward {
       block.values(j, n, g, false, v);
       transpose(k, broad, n, broad, k_transposed);
       transpose(v, out_broad, n, out_broad, v_transposed);
+      Ahead ahead;
+      ask_for_next(block, s, g, j, ahead);
       std::fill(dk, dk + n * broad, 0.f);
       std::fill(dv, dv + n * out_broad, 0.f);
       const int64_t begin = block.pairs.queries_of(j).begin, last = block.pairs.queries_of(j + n - 1).end;
@@ -457,16 +346,17 @@ struct AttendBlockGrad : AttentionBackward {
           if (!few)
 #endif
             product_of_sides<false>(
-                {rows, columns, width, q, broad, k_transposed + c.begin, kKeyStride, p + c.begin, kKeyStride, false});
+                {rows, columns, width, q, broad, k_transposed + c.begin, kKeyStride, p + c.begin, kKeyStride, false,
+                 &ahead});
           product_of_sides<false>({rows, columns, value_width, d_out, out_broad, v_transposed + c.begin, kKeyStride,
-                                   dx + c.begin, kKeyStride, false});
+                                   dx + c.begin, kKeyStride, false, &ahead});
           for (int64_t r = 0; r < rows; ++r) gradients(block, i + r, j, h, c, p + r * kKeyStride, dx + r * kKeyStride);
           product_of_sides<true>({real, out_broad, rows, p + c.begin, kKeyStride, d_out, out_broad,
-                                  dv + c.begin * out_broad, out_broad, true});
+                                  dv + c.begin * out_broad, out_broad, true, &ahead});
           product_of_sides<true>(
-              {real, broad, rows, dx + c.begin, kKeyStride, q, broad, dk + c.begin * broad, broad, true});
+              {real, broad, rows, dx + c.begin, kKeyStride, q, broad, dk + c.begin * broad, broad, true, &ahead});
           product_of_sides<false>({rows, broad, real, dx + c.begin, kKeyStride, k + c.begin * broad, broad,
-                                   dq + (o * queries_ + i) * broad, broad, true});
+                                   dq + (o * queries_ + i) * broad, broad, true, &ahead});
         }
       const int64_t at = (block.pairs.keys.begin + j) * key_heads + g;
       put_back(dk, n, width, 1.f, static_cast<T*>(grad_key) + at * width, key_heads * width);

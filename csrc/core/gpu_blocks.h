@@ -147,7 +147,7 @@ struct ShortSegments {
   }
 };
 
-// Segments side by side. Their rows lie in the tile as in memory.
+// Segments side by side, whose rows lie in the tile as in memory, for results by row.
 template <class F>
 struct TiledSegments {
   InBlocks<F> alone;
@@ -157,7 +157,7 @@ struct TiledSegments {
   // As many as threads have work for and memory most likely has room for; 0: none.
   static int64_t segments_of(const F& f) {
     const LoDView& g = f.g;
-    if (!F::kByRow || !g.width || g.width > kTiledWidth || !g.segments) return 0;
+    if (!g.width || g.width > kTiledWidth || !g.segments) return 0;
     const int64_t usual = (g.rows / g.segments + 1) * g.width, room = Tile<F>::kRoom * 3 / 4 / usual;
     const int64_t most = kTileThreads / g.width;
     return room < most ? room : most;
@@ -175,8 +175,7 @@ __global__ void run_in_tiles(TiledSegments<F> tiles) {
   const Range all{g[first].begin, g[last - 1].end};
   const int64_t from = all.begin * g.width, n = all.length() * g.width;
   const bool fits = n >= 0 && n <= Of::kRoom;
-  [[maybe_unused]] T* out = nullptr;
-  if constexpr (F::kByRow) out = tiles.alone.f.out;
+  T* const out = tiles.alone.f.out;
   if (fits) {
     T* to[Of::kArrays];
     for (int k = 0; k < Of::kArrays; ++k) {
@@ -192,11 +191,9 @@ __global__ void run_in_tiles(TiledSegments<F> tiles) {
     const bool inside = !fits || (s.begin >= all.begin && s.end <= all.end);  // of offsets that nobody has checked
     if (inside && !(tiles.shares && is_shared(s.length()))) tiles.alone.template strip<1>(s.index, i % g.width);
   }
-  if constexpr (F::kByRow) {
-    __syncthreads();
-    const auto read = [&](int64_t i) { return tile[Of::kArrays - 1][i]; };
-    if (fits) Of::copy(n, read, [&](int64_t i, T value) { out[from + i] = value; });
-  }
+  __syncthreads();
+  const auto read = [&](int64_t i) { return tile[Of::kArrays - 1][i]; };
+  if (fits) Of::copy(n, read, [&](int64_t i, T value) { out[from + i] = value; });
 }
 
 template <class F>
@@ -205,7 +202,7 @@ void each_in_blocks(const Exec& exec, const F& f) {
   const InBlocks<F> alone{f};
   const bool shares = f.g.reach && f.g.room >= F::kPasses * int64_t(sizeof(typename F::Part));
   bool tiled = false;
-  if constexpr (requires { F::kRowsIn; }) {
+  if constexpr (F::kByRow && requires { F::kRowsIn; }) {
     if (const int64_t together = TiledSegments<F>::segments_of(f)) {
       const int64_t tiles = (f.g.segments + together - 1) / together;
       LOD_LAUNCH(run_in_tiles<F>, unsigned(tiles), kTileThreads, exec.stream,

@@ -173,6 +173,23 @@ def test_softmax_of_a_segment_is_its_own_affair(op, width):
         torch.testing.assert_close(got[s], theirs(own.double()).float(), rtol=1e-5, atol=5e-6, equal_nan=True)
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 8])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_softmax_of_groups_about_as_long_as_there_is_room_for(width, uneven):
+    """A thread's memory holds the terms of a group of segments of up to 17 registers each, and their remainders."""
+    for lanes in (16, 8):  # floats of a register
+        rows = lanes // (width if width < 3 else 4 if width < 5 else 8)  # of a register, and segments of a group
+        for more in (-1, 0, 1):
+            full = 17 * rows * rows + more
+            lengths = [1] * (rows - 1) + [full - rows + 1] if uneven else [full // rows] * (rows - 1)
+            lengths += [] if uneven else [full - sum(lengths)]
+            lengths = 3 * lengths + [5] * 2 * lanes
+            x = torch.randn(sum(lengths), width, generator=torch.Generator().manual_seed(full))
+            got = ops.segment_softmax(x, torch.tensor([0, *lengths]).cumsum(0))
+            for own, part in zip(got.split(lengths), x.split(lengths), strict=True):
+                close(own, part.double().softmax(0))
+
+
 def shared(width: int, most: int, company: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Rows, offsets and the rows of 64 segments of at most `most` rows, each before one of `company` rows, if any."""
     g = torch.Generator().manual_seed(most)

@@ -60,6 +60,29 @@ def test_offsets_are_checked_with_and_without_gradient(reduce, offsets, grad):
         ops.segment_reduce(torch.ones(5, 3, requires_grad=grad), torch.tensor(offsets), reduce)
 
 
+@pytest.mark.parametrize("count", [2, 5, 8, 9, 17, 40])
+def test_offsets_that_fall_anywhere_are_named(count):
+    """Registers look at several of them: also at the last of one beside the first of the next."""
+    right = torch.arange(count + 1) * 2
+    for at in range(1, count):
+        offsets = right.clone()
+        offsets[at] = 2 * at - 3
+        message = f"row_offsets not to decrease, got {2 * at - 2} then {2 * at - 3} at index {at}"
+        with pytest.raises(ValueError, match=message):
+            tl.ops.segment_reduce(torch.ones(2 * count, 1), offsets, "sum")
+        offsets[at] = 2 * at + 3
+        message = f"row_offsets not to decrease, got {2 * at + 3} then {2 * at + 2} at index {at + 1}"
+        with pytest.raises(ValueError, match=message):
+            tl.ops.segment_reduce(torch.ones(2 * count, 1), offsets, "sum")
+        offsets[at] = 2 * at + 1
+        assert tl.ops.segment_reduce(torch.ones(2 * count, 1), offsets, "sum")[:, 0].tolist() == offsets.diff().tolist()
+    for far in (-(2**63), 2**63 - 1):  # differences wrap
+        offsets = right.clone()
+        offsets[count // 2] = far
+        with pytest.raises(ValueError, match="row_offsets not to decrease"):
+            tl.ops.segment_reduce(torch.ones(2 * count, 1), offsets, "sum")
+
+
 @pytest.mark.parametrize("dtype, pad", [(torch.int8, 300), (torch.uint8, -1), (torch.int16, 1e9), (torch.int32, 9e15)])
 @pytest.mark.parametrize("reduce", ["sum", "max", "first"])
 def test_a_pad_value_must_fit_the_dtype(dtype, pad, reduce):

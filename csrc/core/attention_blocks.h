@@ -53,8 +53,9 @@ struct Block {  // some queries against some keys of a sequence, one head
   static void ask_for(P* base, const Range& rows, int64_t i, int64_t n, int64_t stride, int64_t h, int64_t width,
                       Ahead& ahead) {
     const int64_t left = rows.length() - i, bytes = sizeof(P);
-    ahead.add(base + (rows.begin + i) * stride + h, n < left ? n : left, stride * bytes, width * bytes,
-              !std::is_const_v<P>);
+    if (left > 0)
+      ahead.add(base + (rows.begin + i) * stride + h, n < left ? n : left, stride * bytes, width * bytes,
+                !std::is_const_v<P>);
   }
   void ask_for_queries(int64_t i, int64_t n, int64_t h, int64_t heads, Ahead& ahead) const {
     ask_for(static_cast<const T*>(a.query), pairs.queries, i, n, a.query_stride, h * a.width, heads * a.width, ahead);

@@ -35,7 +35,7 @@ class Ahead {
   // `rows` rows of `bytes`, `stride` bytes apart; they may be none of ours.
   void add(const void* from, int64_t rows, int64_t stride, int64_t bytes, bool write) {
     const auto at = reinterpret_cast<uintptr_t>(from);
-    if (rows > 0) parts_[count_++] = {at, at + uintptr_t(rows * stride), uintptr_t(stride), uintptr_t(bytes), write};
+    parts_[count_++] = {at, at + uintptr_t(rows * stride), uintptr_t(stride), uintptr_t(bytes), write};
   }
   LOD_FN void ask() {
     if (next_ == count_) return;

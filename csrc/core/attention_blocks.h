@@ -48,13 +48,13 @@ struct Block {  // some queries against some keys of a sequence, one head
     const T* from = row(static_cast<const T*>(a.query), pairs.queries.begin + i, a.query_stride, h, a.width);
     lay_out(from, a.query_stride, n, a.width, float(a.scale), to);
   }
-  // At most n of `rows` from i on, some channels from head h on.
+  // At most n of `rows` from i on: `width` channels of each, from `channel` on.
   template <class P>
-  static void ask_for(P* base, const Range& rows, int64_t i, int64_t n, int64_t stride, int64_t h, int64_t width,
+  static void ask_for(P* base, const Range& rows, int64_t i, int64_t n, int64_t stride, int64_t channel, int64_t width,
                       Ahead& ahead) {
     const int64_t left = rows.length() - i, bytes = sizeof(P);
     if (left > 0)
-      ahead.add(base + (rows.begin + i) * stride + h, n < left ? n : left, stride * bytes, width * bytes,
+      ahead.add(base + (rows.begin + i) * stride + channel, n < left ? n : left, stride * bytes, width * bytes,
                 !std::is_const_v<P>);
   }
   void ask_for_queries(int64_t i, int64_t n, int64_t h, int64_t heads, Ahead& ahead) const {
@@ -168,7 +168,8 @@ struct AttendBlock : AttentionForward {
   int64_t together;
   bool far;  // keys and values of few queries are more than caches hold
 
-  // What comes after keys before j of these queries: more keys, or the next head's, or the next block's.
+  // What follows the keys before j: more of them or, after the last ones, where the results go and what the next head
+  // or block reads.
   void ask_for_next(const Block<T>& block, const Position* at, int64_t h, int64_t j, int64_t end, Ahead& ahead) const {
     if (j < end) return block.ask_for_keys(j, key_head(h), ahead);
     block.ask_for(static_cast<T*>(out), block.pairs.queries, at->begin, kBlockOfQueries, heads * value_width,
@@ -289,7 +290,7 @@ struct AttendBlockGrad : AttentionBackward {
     const int64_t some = heads_at_once() == 1 ? 1 : key_heads, groups = key_heads / some;
     for (int64_t g = item % groups * some, end = g + some; g < end; ++g) head(item / groups, g);
   }
-  // The results of keys [j, j + kKeysAtOnce), and what comes after them: more keys, or the next head's.
+  // Where the results of keys [j, j + kKeysAtOnce) go, and what follows: more keys, or what the next head reads.
   void ask_for_next(const Block<T>& block, int64_t s, int64_t g, int64_t j, Ahead& ahead) const {
     const int64_t group = heads / key_heads;
     block.ask_for(static_cast<T*>(grad_key), block.pairs.keys, j, kKeysAtOnce, key_heads * width, g * width, width,

@@ -32,7 +32,7 @@ constexpr bool in_whole_registers(int64_t width) {
 // once, does not take note of. So they are asked for line by line while sums are formed.
 class Ahead {
  public:
-  // `rows` rows of `bytes`, `stride` bytes apart; they may be none of ours.
+  // `rows` rows of `bytes`, `stride` bytes apart.
   void add(const void* from, int64_t rows, int64_t stride, int64_t bytes, bool write) {
     const auto at = reinterpret_cast<uintptr_t>(from);
     parts_[count_++] = {at, at + uintptr_t(rows * stride), uintptr_t(stride), uintptr_t(bytes), write};
@@ -53,7 +53,7 @@ class Ahead {
     uintptr_t row, end, stride, bytes;
     bool write;
   };
-  Part parts_[8];
+  Part parts_[7];  // of the backward's last keys: three results, and four that the next head reads
   uintptr_t byte_ = 0;
   int next_ = 0, count_ = 0;
 };

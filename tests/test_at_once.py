@@ -61,6 +61,10 @@ CALLS = {
     "padded further": lambda x: x.to_padded(max_length=x.max_length() + 1, side="left"),
     "padded outermost": lambda x: x.to_padded(level=0),
     "padded all": lambda x: x.to_padded(level="all"),
+    "unpadded": lambda x: tl.from_padded(x.to_padded()[0], x.lengths()),
+    "unpadded from the right": lambda x: tl.from_padded(
+        x.to_padded(max_length=x.max_length() + 1)[0], x.lengths() // 2, side="left", level_names=["words"]
+    ),
     "cat": lambda x: tl.cat([x, x]),
     "cat of three": lambda x: tl.cat([x, x.head(1), x]),
     "concat": lambda x: tl.sequence_concat([x, x.head(1)]),
@@ -84,7 +88,7 @@ def by_python(monkeypatch):
 
     def run(call):
         with monkeypatch.context() as without:
-            for name in ("rearranged", "joined", "padded"):
+            for name in ("rearranged", "joined", "padded", "unpadded"):
                 without.setattr(ops, name, lambda *given: None)
             return call()
 
@@ -185,6 +189,10 @@ def test_errors_are_those_of_the_python_code(by_python):
         lambda: tl.cat([x, other]),
         lambda: tl.sequence_concat([x, other]),
         lambda: tl.sequence_concat([x, tl.from_lengths(torch.zeros(6, 2), [[3, 3]])]),
+        lambda: tl.from_padded(torch.zeros(3, 2), torch.tensor([2, 0, 3])),
+        lambda: tl.from_padded(torch.zeros(3, 2), torch.tensor([2, 0, -1]), side="left"),
+        lambda: tl.from_padded(torch.zeros(3, 2), torch.tensor([2, 0, 1]), level_names=["a", "b"]),
+        lambda: tl.from_padded(freed.values().view(3, 2, 2), torch.tensor([2, 0, 1])),
     ):
         with pytest.raises(tl.LoDError) as wanted:
             by_python(call)
@@ -196,7 +204,7 @@ def test_errors_are_those_of_the_python_code(by_python):
 ODD = (None, 0, -1, 2**70, "x", (), [], [1], (torch.ones(2),), torch.ones(2), int, torch.Tensor, tl.LoDTensor, object())
 
 
-@pytest.mark.parametrize("name", ["described", "rearranged", "joined", "padded", "kept"])
+@pytest.mark.parametrize("name", ["described", "rearranged", "joined", "padded", "unpadded", "kept"])
 def test_other_arguments_are_refused_or_left_to_the_python_code(name):
     x = batch("two levels")
     own = torch.tensor([0])
@@ -205,6 +213,7 @@ def test_other_arguments_are_refused_or_left_to_the_python_code(name):
         "rearranged": (x, 0, None, own, own, 1, False, tl.LoD, *DYNAMIC),
         "joined": ([x, x], False, tl.LoD, *DYNAMIC),
         "padded": (x, own, own, own, 1, 3, 0),
+        "unpadded": (torch.zeros(1, 2, 3), own, own + 1, None, tl.LoDTensor, tl.LoD, *DYNAMIC),
         "kept": (torch.zeros(x.lod.rows), (own,), x.lod, tl.LoDTensor),
     }[name]
     call = getattr(ops, name)

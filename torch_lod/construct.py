@@ -18,7 +18,7 @@ from .lod import LoD
 from .partition import computed_there, uploaded_map, uploaded_runs
 from .tensor import LoDTensor, made, rows_of, values_of
 from .torch_rules import chain, counted_each
-from .validate import host_integers, integers_to_copy, sums, unmasked, whole, with_memory
+from .validate import host_integers, integers_to_copy, level_names_of, sums, unmasked, whole, with_memory
 
 __all__ = [
     "cat",
@@ -311,7 +311,7 @@ def from_padded(
         raise LoDValueError(f"expected either lengths or mask, got {'both' if mask is not None else 'neither'}")
     if side not in ("right", "left"):
         raise LoDValueError(f"expected side 'right' or 'left', got {shown(side)}")
-    (n, longest), rows = dense.shape[:2], tensor_of("dense", dense).flatten(0, 1)
+    n, longest, dense = dense.shape[0], dense.shape[1], tensor_of("dense", dense)
     if mask is not None:
         fits = isinstance(mask, (Tensor, np.ndarray)) and mask.ndim == 2
         if not fits or not (holds(mask.shape[0] == n) and holds(mask.shape[1] == longest)):
@@ -326,6 +326,7 @@ def from_padded(
             )
         host = host.bool()
         lod = LoD.checked("lengths", [sums(host.view(n, longest).sum(1))], level_names)
+        rows = dense.flatten(0, 1)
         return made(ops.gather_rows(rows, uploaded_map(host.nonzero().flatten(), rows.device, rows.shape[0])), lod)
     lengths = (integers_to_copy if side == "right" else host_integers)("lengths", lengths)
     if lengths.numel() != n:
@@ -333,16 +334,20 @@ def from_padded(
     if not compiling():
         starts = None if side == "right" else longest - lengths
         try:
-            lod, runs = LoD.of_padded(n, longest, starts, lengths, level_names)
+            names = level_names_of(level_names, 1)
+            if (found := ops.unpadded(dense, starts, lengths, names, LoDTensor, LoD, *DYNAMIC)) is not None:
+                return found
+            lod, runs = LoD.of_padded(n, longest, starts, lengths, names)
+            rows = dense.flatten(0, 1)
             return made(ops.gather_runs(rows, *uploaded_runs(runs, rows, lod.rows), lod.rows), lod)
         except (IndexError, TypeError, ValueError):
             lengths = host_integers("lengths", lengths)  # below, the error says what is wrong
     lod = LoD.checked("lengths", [sums(lengths)], level_names, by_length=True)
     for i in failing(lengths > longest, "from_padded: expected lengths within the padded length"):
         raise LoDValueError(f"expected lengths in [0, {longest}], got {int(lengths[i])} at index {i}")
-    starts = lod.padded_starts_at(0, longest, side == "right", rows.device)
-    offsets = lod.row_offsets_at(0, rows.device)
-    return made(ops.gather_runs(rows, starts, offsets, lod.rows), lod)
+    starts = lod.padded_starts_at(0, longest, side == "right", dense.device)
+    offsets = lod.row_offsets_at(0, dense.device)
+    return made(ops.gather_runs(dense.flatten(0, 1), starts, offsets, lod.rows), lod)
 
 
 def _shape(given) -> str:

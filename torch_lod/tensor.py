@@ -94,9 +94,9 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
             return result
         try:
             rule = _RULES.get(func)
-            if rule is None and not kwargs and PLAIN.get(func):
+            if rule is None and PLAIN.get(func) and not (kwargs and "out" in kwargs):
                 with without_policy():
-                    return func(*args)
+                    return func(*args, **kwargs or _NONE)
             if type(rule) is _Route:
                 ours = rule.ours(*args, **kwargs or _NONE)
                 if ours is not NotImplemented:

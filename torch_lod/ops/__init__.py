@@ -23,6 +23,7 @@ from .library import joined as joined
 from .library import kept as kept
 from .library import padded as padded
 from .library import rearranged as rearranged
+from .library import unpadded as unpadded
 from .normalize import *
 from .order import *
 from .recurrence import *

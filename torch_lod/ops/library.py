@@ -88,9 +88,9 @@ def _no_answer(*arguments) -> None:
     return None
 
 
-#: What eager code does most often, in one call (csrc/python.cpp); None where the Python code has to do it.
-described, joined, kept, padded, rearranged = (
-    getattr(_C, name, _no_answer) for name in ("described", "joined", "kept", "padded", "rearranged")
+#: What eager code does most often, in one call (csrc/at_once.cpp); None where the Python code has to do it.
+described, joined, kept, padded, rearranged, unpadded = (
+    getattr(_C, name, _no_answer) for name in ("described", "joined", "kept", "padded", "rearranged", "unpadded")
 )
 
 _F = TypeVar("_F", bound=Callable)

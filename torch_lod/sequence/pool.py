@@ -217,7 +217,7 @@ def sequence_topk(
         taken = values.gather(0, flat.clamp(min=0))
     else:
         taken = ops.gather_rows(values, flat.new_full(flat.shape[:1], -1))
-    taken = torch.where(flat < 0, torch.full_like(taken, padding_value), taken).view(index.shape)
+    taken = taken.masked_fill(flat < 0, padding_value).view(index.shape)
     return s.pool(taken), s.pool(index)
 
 

@@ -77,6 +77,7 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     Source: Paddle Fluid's sequence_slice, of one level.
     """
     s = along(x, level)
+    offset, length = _flat(offset), _flat(length)
     try:  # numbers as the operator takes them; what is wrong with others is said below
         found = None if offset is None else part_at_once(x, s.k, offset, length)
     except (IndexError, TypeError, ValueError):
@@ -108,9 +109,12 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     return moved(s.rows, s.lod.under(inner), runs)
 
 
+def _flat(given):
+    """A column as one dimension."""
+    return given.squeeze(1) if isinstance(given, Tensor) and given.dim() == 2 and given.shape[1] == 1 else given
+
+
 def _per_sequence(what: str, given, count: int) -> Tensor:
-    if isinstance(given, Tensor) and given.dim() == 2 and given.shape[1] == 1:
-        given = given.squeeze(1)
     numbers = integers_to_copy(what, given)
     if numbers.numel() != count:
         raise LoDValueError(f"expected {what} with one number for each of {count} sequences, got {numbers.numel()}")

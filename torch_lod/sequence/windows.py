@@ -122,8 +122,8 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str 
     integer("size", size, most=2**20)
     integer("step", step, most=2**20)
     offsets, names = s.lod.row_offsets_at(s.k), s.lod.level_names
-    counts = torch.where(offsets.diff() < size, 0, (offsets.diff() - size) // step + 1)
-    windows = sums(counts)
+    counts = offsets.diff().sub_(size - step).clamp_(min=0)
+    windows = sums(counts if step == 1 else counts // step)
     count = whole_number(windows[-1])
     lod = LoD.checked("offsets", [*s.lod.levels[: s.k], windows], names and names[: s.k + 1], count)
     if step == 1 and s.rows.is_cpu and not compiling() and 2 * count > s.lod.rows:

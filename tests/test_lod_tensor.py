@@ -370,6 +370,30 @@ def test_slices_agree_with_nested_lists(drawn, data):
         assert [as_list(s) for s in x.sequences(k)] == [as_list(s) for s in x.unbind_sequences(k)] == flat(batch, k)
 
 
+@pytest.mark.parametrize("form", [np.int64, np.uint8, torch.tensor], ids=["int64", "uint8", "tensor"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, n: x.seq[n],
+        lambda x, n: x.seq[n, n],
+        lambda x, n: x.seq[n, : n + 1],
+        lambda x, n: x.head(n),
+        lambda x, n: x.tail(n),
+        lambda x, n: x.nth(n),
+        lambda x, n: x.to_padded(max_length=n + 7)[0],
+        lambda x, n: tl.sequence_topk(x, n)[0],
+        lambda x, n: tl.sequence_shift(x, n),
+        lambda x, n: tl.sequence_sample(x, n, generator=torch.Generator()).lod,
+        lambda x, n: tl.sequence_unfold(x, n),
+        lambda x, n: tl.sequence_knn(x[:, None], x[:, None], n)[0],
+    ],
+)
+def test_numbers_from_arrays_and_tensors_are_ints(call, form):
+    x = rows([[1, 3, 2], [3, 2, 4, 1, 2, 3]])
+    want, got = call(x, 1), call(x, form(1))
+    assert type(got) is type(want) and (got == want if isinstance(got, LoD) else as_list(got) == as_list(want))
+
+
 @settings(max_examples=60, deadline=None)
 @given(trees(), st.data())
 def test_structure_agrees_with_nested_lists(drawn, data):

@@ -13,7 +13,7 @@ from .dynamo import compiling, holds
 from .errors import LoDValueError, border, public, shown
 from .lod import LoD
 from .partition import uploaded_map
-from .validate import filler, padded_rows, with_memory
+from .validate import as_int, filler, padded_rows, with_memory
 
 
 class OtherForms:
@@ -70,7 +70,7 @@ class OtherForms:
             if max_length is not None:
                 raise LoDValueError("expected no max_length with level='all', got one")
             return self._to_padded_all(padding_value, side)
-        lod = self._lod
+        lod, max_length = self._lod, as_int(max_length)
         k = lod.level(level)
         if not compiling() and (max_length is None or type(max_length) is int):
             plan = lod.padding_at(k, max_length, side == "right")

@@ -10,7 +10,7 @@ from torch import Tensor
 from .dynamo import compiling, failing, whole_number
 from .errors import LoDIndexError, border, shown, without_policy
 from .lod import LoD
-from .validate import host_integers, with_memory
+from .validate import as_int, host_integers, with_memory
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
@@ -41,7 +41,7 @@ class SequenceIndex(Generic[T]):
     @border("seq")
     def __getitem__(self, key: Any) -> T:
         x, lod = self._x, self._x.lod
-        key = key if isinstance(key, tuple) else (key,)
+        key = tuple(map(as_int, key)) if isinstance(key, tuple) else (as_int(key),)
         steps = list(key[:-1]) + ([key[-1]] if _is_int(key[-1]) else []) if key else []
         if not key or len(key) > lod.depth or not all(map(_is_int, steps)):
             raise LoDIndexError(

@@ -24,7 +24,7 @@ from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError, P, R, border, shown
 from .lod import LoD
 from .tensor import LoDTensor, a_lod_tensor, made, moved
-from .validate import sums, with_memory
+from .validate import as_int, sums, with_memory
 
 
 def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:
@@ -109,6 +109,7 @@ def a_bool(what: str, value) -> None:
 
 def integer(what: str, value, least: int = 1, most: int = 2**31) -> int:
     """An int, not a bool, within [least, most]."""
+    value = as_int(value)
     if type(value) is not int or not least <= value <= most:
         bound = f"2**{most.bit_length() - 1}" if most > 2**10 and most & (most - 1) == 0 else most
         raise LoDValueError(f"expected {what} in [{least}, {bound}], got {shown(value)}")

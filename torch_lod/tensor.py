@@ -24,7 +24,7 @@ from .partition import Runs, uploaded_map, uploaded_runs
 from .printing import tree
 from .seq_index import SequenceIndex, below
 from .typed import Rows
-from .validate import filler, host_integers, sums, with_memory
+from .validate import as_int, filler, host_integers, sums, with_memory
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _KINDS, _Route = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route
@@ -255,6 +255,7 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
         return self._part(k, last=True)
 
     def _part(self, k: int, last: bool) -> "LoDTensor":
+        k = as_int(k)
         if type(k) is not int or not 0 <= k < 2**63:
             raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
         lod, level = self._lod, len(self._lod.levels) - 1
@@ -267,6 +268,7 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
     def nth(self, i: int, *, padding_value: float = 0.0) -> "MaybeLoD":
         """Row i of every innermost sequence (negative: from its end), `padding_value` if the sequence is too short: one
         row per sequence, with the outer levels."""
+        i = as_int(i)
         if type(i) is not int:
             raise LoDTypeError(f"expected i as an int, got {type(i).__name__}")
         if not -(2**62) <= i < 2**62:

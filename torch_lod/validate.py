@@ -86,6 +86,16 @@ def whole(what: str, value) -> int:
     raise LoDTypeError(f"expected {what} to be an integer, got {shown(value)}")
 
 
+def as_int(value):
+    """An integer of numpy's or in a tensor without dims, which stands for an int, as an int; anything else as it is."""
+    if type(value) is int or compiling():
+        return value
+    if isinstance(value, np.integer) or (isinstance(value, Tensor) and value.dtype in _WHOLE and value.dim() == 0):
+        with_memory(value)
+        return operator.index(value)
+    return value
+
+
 def filler(what: str, value, dtype: torch.dtype):
     """A number that rows of a dtype can be filled with."""
     if not isinstance(value, (int, float)) or (isinstance(value, bool) and dtype != torch.bool):

@@ -196,7 +196,7 @@ def sequence_enumerate(x: LoDTensor, win_size: int, *, padding_value: int = 0, l
     """
     values = one_column("x", x)
     s = along(x, level)
-    integer("win_size", win_size, most=2**20)
+    win_size = integer("win_size", win_size, most=2**20)
     if type(padding_value) is not int:
         raise LoDTypeError(f"expected padding_value as an int, got {shown(padding_value)}")
     filler("padding_value", padding_value, values.dtype)

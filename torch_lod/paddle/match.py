@@ -189,7 +189,7 @@ def tree_conv(
         )
     a_weight(weight, f"({rows.shape[1]}, 3, out, filters)", lambda w: w.dim() == 4)
     weight = of_shape("weight", weight, (rows.shape[1], 3, *weight.shape[2:]), rows)
-    integer("max_depth", max_depth, most=2**20)
+    max_depth = integer("max_depth", max_depth, most=2**20)
     with_memory(rows, weight)
     parent, place = _family(s, e)
     count, kind = rows.shape[0], rows.dtype

@@ -132,7 +132,7 @@ def sequence_knn(x: LoDTensor, y: LoDTensor, k: int, *, level: int | str = -1) -
 
     Source: sklearn.neighbors.NearestNeighbors.kneighbors, cloud by cloud.
     """
-    integer("k", k)
+    k = integer("k", k)
     a, b = as_rows(x, y, level)
     found = nearest(a, b, k)
     rows, others = a.rows.to(torch.float64), as_autocast(b.rows, x).to(torch.float64)

@@ -198,7 +198,7 @@ def sequence_topk(
     values = s.rows
     if values.is_complex():
         raise LoDTypeError(f"expected x of a dtype that has an order, got {values.dtype}")
-    integer("k", k)
+    k = integer("k", k)
     filler("padding_value", padding_value, values.dtype)
     with_memory(values)
     key = values

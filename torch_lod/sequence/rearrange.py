@@ -12,7 +12,7 @@ from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
 from ..tensor import LoDTensor, made, moved, part_at_once, rows_of, sequences_at
-from ..validate import filler, host_integers, integers_to_copy, with_memory
+from ..validate import as_int, filler, host_integers, integers_to_copy, with_memory
 
 __all__ = [
     "broadcast",
@@ -142,6 +142,7 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: i
     Source: torch.roll, sequence by sequence, but what leaves at one end does not enter at the other.
     """
     s = along(x, level)
+    n = as_int(n)
     if type(n) is not int or not -(2**40) <= n <= 2**40:
         raise LoDValueError(f"expected n as an int within 2**40, got {shown(n)}")
     filler("padding_value", padding_value, s.rows.dtype)
@@ -173,6 +174,7 @@ def sequence_sample(
     Source: torch.randperm, sequence by sequence.
     """
     s = along(x, level)
+    k = as_int(k)
     if type(k) is not int or not 0 <= k < 2**63:
         raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
     if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):

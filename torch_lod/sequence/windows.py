@@ -79,7 +79,7 @@ def sequence_conv1d(
     s = along(x, level)
     values = in_autocast(with_features(s.rows))
     width = values.shape[1]
-    integer("dilation", dilation, most=2**20)
+    dilation = integer("dilation", dilation, most=2**20)
     if type(groups) is not int or groups < 1 or width % groups:
         raise LoDValueError(f"expected groups that divide the {width} features of x, got {shown(groups)}")
     if padding not in ("same", "causal"):
@@ -119,8 +119,8 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str 
     Source: torch.Tensor.unfold, sequence by sequence.
     """
     s = along(x, level)
-    integer("size", size, most=2**20)
-    integer("step", step, most=2**20)
+    size = integer("size", size, most=2**20)
+    step = integer("step", step, most=2**20)
     offsets, names = s.lod.row_offsets_at(s.k), s.lod.level_names
     counts = offsets.diff().sub_(size - step).clamp_(min=0)
     windows = sums(counts if step == 1 else counts // step)

@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -233,6 +234,34 @@ def test_rows_of_one_sequence_meet():
     torch.testing.assert_close(looped(x[:4], 0).values(), looped(ROWS[:4], 0))
     picked = F.cross_entropy(x[:10], torch.randint(8, (10,)), reduction="none")
     assert picked.rows_dim == 0 and picked._mark.part == (0, 10)
+
+
+@pytest.mark.parametrize(
+    "call",
+    """
+    x[n] | x[n, n] | x[..., n] | x[n] + x[n + 3] | torch.stack([x[n - 1], x[n]]) | x.t()[n] | x.select(n - 1, n) | x.narrow(0, n, n)
+    x.sum(n) | x.sum(n - 1) | torch.sum(x, dim=n) | x.amax(n) | x.argmax(n) | x.softmax(n) | x.softmax(n - 1) | F.normalize(x, dim=n)
+    x.cumsum(n) | x.sort(n)[0] | x.gather(n, torch.zeros(11, 1, dtype=torch.int64)) | x.index_select(n, torch.tensor([3]))
+    torch.cat([x, x], n) | torch.cat([x[:4], x[4:]], n - 1) | torch.stack([x, x], n)
+    """.strip()
+    .replace(" | ", "\n")
+    .split("\n"),
+    ids=str.strip,
+)
+@pytest.mark.parametrize("form", [np.int64, torch.tensor], ids=["numpy", "tensor"])
+def test_numbers_from_arrays_and_tensors_are_ints(call, form):
+    x = tl.from_lengths(ROWS, [LENGTHS])
+    answers = []
+    for n in (1, form(1)):
+        try:
+            answers.append(eval(call.strip(), {**NAMES, "x": x, "n": n}))
+        except LoDError as error:
+            answers.append(str(error))
+    want, got = answers
+    assert type(got) is type(want), (got, want)
+    assert (got == want) if isinstance(want, str) else torch.equal(torch.Tensor(got), torch.Tensor(want))
+    if isinstance(want, MovedRows):
+        assert got.rows_dim == want.rows_dim and got._mark == want._mark
 
 
 def test_gradients_are_those_of_every_sequence_alone():

@@ -161,10 +161,10 @@ def carries(value) -> bool:
 
 def touches_rows(dims, rank: int, rows: int = 0) -> bool:
     """Whether the dim of the rows is among `dims`, a number or several; None and () stand for all of them."""
-    if dims is None or dims == () or dims == []:
-        return True
     both = (rows, rows - rank)
-    return any(d in both for d in dims) if isinstance(dims, (tuple, list)) else dims in both
+    if isinstance(dims, (tuple, list)):
+        return not dims or any(d in both for d in dims)
+    return dims is None or dims in both
 
 
 def without(dims, rank: int, rows: int) -> At:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of what takes rows apart, writes them by index and puts tensors together."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..dynamo import compiling, holds
 from ..errors import LoDValueError, named
 from ..lod import LoD
+from ..validate import as_int
 from .arguments import OUT, At, Mark, lod_of, mark_of, misaligned, name_of, placed, refusal, same_lod
 from .operands import agree, place
 from .signature import signature
@@ -16,11 +18,19 @@ _NO_LIST = (slice, int, type(None), type(Ellipsis))
 EACH = (-1, -1)
 
 
+def _with_ints(key):
+    """The key of x[...] with ints in the place of what torch takes as ints: numpy's, and plain tensors without dims."""
+    if isinstance(key, tuple):
+        return tuple([_with_ints(k) for k in key])
+    return as_int(key) if type(key) is Tensor or isinstance(key, np.integer) else key
+
+
 def getitem(func, args, kwargs):
     x, key = args
     lod = lod_of(x)
     if lod is None:
         return _looked_up(x, key)
+    key = _with_ints(key)
     if type(key) is int:
         return _cut(x, key, Mark(lod, 0, ""), 0, name_of(func))
     if key is None:
@@ -55,6 +65,7 @@ def _getitem_moved(func, args, kwargs):
     mark = placed(x)
     if mark is None:
         return _looked_up(x, key) if mark_of(x) is None else None
+    key = _with_ints(key)
     return _taken(x, key if isinstance(key, tuple) else (key,), mark, name_of(func))
 
 
@@ -244,6 +255,7 @@ def _less(rows: int, dim: int):
 def select(func, input, rank, dim, index, rows):
     if dim % rank != rows:
         return _less(rows, dim % rank)
+    index = _with_ints(index)
     return _cut(input, index, mark_of(input), 0, name_of(func)) if type(index) is int and not compiling() else False
 
 
@@ -251,7 +263,7 @@ def select(func, input, rank, dim, index, rows):
 def narrow(func, input, rank, dim, start, length, rows):
     if dim % rank != rows:
         return True
-    mark = mark_of(input)
+    mark, (start, length) = mark_of(input), _with_ints((start, length))
     if mark is None or compiling() or type(start) is not int or type(length) is not int:
         return False
     before = (mark.part[0] if mark.part else 0) + start % max(input.shape[rows], 1)
@@ -270,7 +282,7 @@ def join_tensors(func, args, kwargs):
     """cat and stack: along another dim than that of the rows as operands that must correspond; along it the parts of a
     batch are the batch again, and at dim 0 the sequences of whole batches follow one another."""
     tensors = tensors_of(args, kwargs)
-    dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
+    dim = as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
     if not isinstance(dim, int) or not all(isinstance(t, Tensor) for t in tensors):
         return None
     rank = max([0, *[t.dim() for t in tensors]])

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from ..errors import LoDValueError, named
+from ..validate import as_int
 from .arguments import OUT, Mark, mark_of, name_of
 from .indices import tensors_of
 
@@ -34,7 +35,7 @@ def refuse_other_sequence(func, kind: str | None, args, kwargs, one: Mark, other
 def _side_by_side(args, kwargs) -> bool:
     """Whether cat puts features of rows side by side, and not rows below one another."""
     tensors = tensors_of(args, kwargs)
-    dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
+    dim = as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
     if not all(isinstance(t, Tensor) and t.dim() for t in tensors) or not isinstance(dim, int):
         return False
     marks = [mark_of(t) for t in tensors]

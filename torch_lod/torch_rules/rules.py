@@ -43,7 +43,7 @@ def elsewhere(text: str):
     @signature(text)
     def rule(func, rank, dim, rows):
         if touches_rows(dim, rank, rows):
-            if dim is not None and not isinstance(dim, int) and len(dim) == 0:
+            if isinstance(dim, (tuple, list)) and not dim:
                 raise refusal(
                     func, f"for torch dim={dim} means all dims, that of the rows as well; leave dim out for all"
                 )

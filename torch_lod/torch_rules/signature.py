@@ -4,6 +4,7 @@
 import ast
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,6 +78,9 @@ class Signature:
             for i in self.keywords.get(key, ()):
                 if i >= bound:
                     values[i] = value
+        for i in self.options:
+            if isinstance(values[i], np.integer):
+                values[i] = int(values[i])
         return values
 
     def rank(self, values: list) -> int:

@@ -289,6 +289,13 @@ def test_what_does_not_fit_is_refused():
     for call, exception, words in (
         (lambda: lstm(torch.randn(5, 3)), TypeError, "LSTM: expected input as a LoDTensor, got Tensor"),
         (lambda: lstm(tl.from_lengths(torch.randn(5, 2), [[5]])), ValueError, "rows of input_size 3, got (5, 2)"),
+        (
+            lambda: lstm(x.double()),
+            TypeError,
+            "LSTM: expected input of torch.float32, as the weights, got torch.float64",
+        ),
+        (lambda: gru(x.half()), TypeError, "GRU: expected input of torch.float32, as the weights, got torch.float16"),
+        (lambda: tl.nn.RNN(3, 4)(x.long()), TypeError, "input of torch.float32, as the weights, got torch.int64"),
         (lambda: lstm(x, zeros), TypeError, "hx as (h_0, c_0), got Tensor"),
         (lambda: lstm(x, (zeros, None)), TypeError, "hx as (h_0, c_0), got one of them"),
         (lambda: lstm(x, (zeros, zeros[:, :1])), ValueError, "c_0 of shape (1, 2, 4), got (1, 1, 4)"),
@@ -317,6 +324,7 @@ def test_runs_under_autocast(cell, device):
     _, ours = pair(cell, torch.float32, device, num_layers=2)
     with torch.autocast(device, torch.bfloat16):
         out, final = ours(x)
+        assert torch.equal(ours(x.bfloat16())[0], out)
     assert {t.dtype for t in (out, *as_tuple(final))} == {torch.bfloat16}
     torch.testing.assert_close(out.values().float(), ours(x)[0].values(), rtol=0.05, atol=0.05)
     out.values().float().sum().backward()

@@ -96,6 +96,9 @@ class _Recurrent(torch.nn.Module):
             if tuple(state.shape) != shape:
                 raise LoDValueError(f"expected {name} of shape {shape}, got {tuple(state.shape)}")
         weights = [Direction(**{part: self._weight(name) for part, name in names.items()}) for names in self._names]
+        expected, given = weights[0].weight_ih.dtype, s.rows.dtype
+        if given != expected and not torch.is_autocast_enabled(s.rows.device.type):
+            raise LoDTypeError(f"expected input of {expected}, as the weights, got {given}")
         dropout, initial = self.dropout if self.training else 0.0, list(states.values())
         rows, finals = run_layers(self.cell, s.rows, s.lod, s.k, weights, initial, self.bidirectional, dropout)
         return s.keep(rows), finals

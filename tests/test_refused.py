@@ -118,6 +118,16 @@ OF_TENSOR = {
     "from_segment_ids": (lambda: tl.from_segment_ids(v[:2], [1, 0]), ValueError, "sorted"),
     "from_tensors of nothing": (lambda: tl.from_tensors([]), ValueError, "from_tensors: expected"),
     "from_tensors of a scalar": (lambda: tl.from_tensors([torch.tensor(1.0)]), TypeError, "from_tensors: expected"),
+    "from_tensors of a tensor": (
+        lambda: tl.from_tensors(torch.zeros(2, 3)),
+        TypeError,
+        "from_tensors: expected a list of tensors, got Tensor; a sequence for each of its entries: list(tensors)",
+    ),
+    "from_tensors of a dict": (
+        lambda: tl.from_tensors({"a": torch.zeros(2)}),
+        TypeError,
+        "from_tensors: expected a list of tensors, got dict",
+    ),
     "from_tensors of two shapes": (
         lambda: tl.from_tensors([torch.zeros(2, 3), torch.zeros(2, 4)]),
         ValueError,
@@ -144,6 +154,16 @@ OF_TENSOR = {
         lambda: tl.lod_tensor([1.0, 2.0]),
         ValueError,
         "lod_tensor: expected a list of sequences, got a flat",
+    ),
+    "strings": (
+        lambda: tl.lod_tensor(["a b", "c"]),
+        ValueError,
+        "got a flat list; tl.batch(data, strings=...) makes numbers of strings",
+    ),
+    "lists of strings": (
+        lambda: tl.lod_tensor([["a", "b"], ["c"]]),
+        TypeError,
+        "lod_tensor: expected numbers, got 'a'; tl.batch(data, strings=...) makes numbers of strings",
     ),
     "no list": (lambda: tl.lod_tensor(3), TypeError, "got int"),
     "two nestings": (lambda: tl.lod_tensor([[1.0], 2.0]), ValueError, "expected sequences at nesting 1, got 2.0"),

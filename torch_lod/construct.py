@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 from array import array
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ __all__ = [
 _DEEPEST = 1000
 NUMBERS = frozenset({int, float, bool, complex})
 _LEAVES = NUMBERS | {Tensor}
+_STRINGS = "tl.batch(data, strings=...) makes numbers of strings"
 
 
 def tensor_of(what: str, given, hint: str = "") -> Tensor:
@@ -127,6 +129,8 @@ def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[in
     if not levels:
         if items:
             hint = "see tl.from_tensors" if isinstance(items[0], Tensor) else "without structure use torch.tensor"
+            if isinstance(items[0], str):
+                hint = _STRINGS
             raise LoDValueError(f"expected a list of sequences, got a flat list; {hint}")
         levels = [[]]
     while depth is not None and len(levels) < depth:
@@ -146,6 +150,9 @@ def of_numbers(items: list, kinds: set[type], dtype=None, device=None) -> Tensor
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         if no_memory(error):
             raise
+        text = next((item for item in items if isinstance(item, str)), None)
+        if text is not None:
+            raise LoDTypeError(f"expected numbers, got {shown(text)}; {_STRINGS}") from None
         raise LoDValueError(f"expected numbers in rows of one shape: {error}") from None
 
 
@@ -239,6 +246,10 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
         ValueError: for no tensors, since the shape of a row would be unknown; for rows of different shapes.
         TypeError: for a tensor without rows; for LoDTensors beside tensors.
     """
+    if not is_list_or_objects(tensors):
+        apart = type(tensors) is Tensor or isinstance(tensors, (np.ndarray, Iterator))
+        hint = "; a sequence for each of its entries: list(tensors)" if apart else ""
+        raise LoDTypeError(f"expected a list of tensors, got {type(tensors).__name__}{hint}")
     levels, items, kinds = opened([tensors], opens=is_list_or_objects)
     if not items:
         raise LoDValueError("expected at least 1 tensor, got none: the shape of a row would be unknown")

@@ -284,7 +284,10 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
         )
     rows, count = _rows_of(x), lod.levels[k].shape[0] - 1
     if rows != count:
-        raise LoDValueError(f"expected x with a row for each of the {count} sequences of y, got {rows}")
+        level = next((j for j in range(1, lod.depth) if own is None and lod.num_sequences(j) == rows), None)
+        of = "y" if isinstance(y, LoD) else "y.lod"
+        hint = f"; if one for each of level {level}, as tl.LoDTensor(x, {of}.outer({level}))" if level else ""
+        raise LoDValueError(f"expected x with a row for each of the {count} sequences of y, got {rows}{hint}")
     values = rows_of(x)
     return made(laid_over(values, lod.row_offsets_at(k, values.device), lod.rows), lod)
 

@@ -176,6 +176,8 @@ def laid_errors():
     op = tl.sequence_expand_as
     one = tl.from_lengths(torch.zeros(3, 2), [[1, 2]])
     yield "rows", lambda: op(V, X), ValueError, "each of the 2 sequences of y, got 6"
+    yield "inner rows", lambda: op(V[:3], X), ValueError, "as tl.LoDTensor(x, y.lod.outer(1))"
+    yield "rows of a LoD", lambda: op(V[:3], X.lod), ValueError, "as tl.LoDTensor(x, y.outer(1))"
     yield "depth", lambda: op(X, X), ValueError, "fewer levels than the 2 of y, got 2"
     yield "differ", lambda: op(one, X), ValueError, "at level 0, sequence 0: lengths 1 and 2"
     yield "plain y", lambda: op(V, V), TypeError, "y as a LoDTensor or LoD, got Tensor"

@@ -417,9 +417,8 @@ LOD_FN void in_order(const LoDView& g, const Range& rows, int64_t c, const Read&
 // what they add up to in registers, however wide the strip.
 template <int W, class F>
 LOD_FN void each_channel(const F& f, int first = 0) {
-  constexpr int part = W > 64 ? 64 : 16;
-  if constexpr (W > part) {
-    for (int k = 0; k < W; k += part) each_channel<part>(f, first + k);
+  if constexpr (W > 16) {
+    for (int k = 0; k < W; k += 16) each_channel<16>(f, first + k);
   } else {
     for (int k = 0; k < W; ++k) f(first + k);
   }

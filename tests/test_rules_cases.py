@@ -97,6 +97,8 @@ torch.bucketize(x, Q) | torch.isin(ids, perm) | torch.special.expit(x) | x.frexp
 cube[:, True] | cube[:, True, [0, 1]] | F.gumbel_softmax(x, tau=P4 + 1) | torch.linalg.pinv(matrices, P4) | F.embedding_bag(ids[:, None], W)
 torch.atleast_2d(x) | torch.atleast_3d(x) | torch.diag_embed(x) | cube.diagonal(dim1=1, dim2=2) | torch.trapezoid(x)
 nn.LSTMCell(4, 3)(x)[0] | nn.GRUCell(4, 4)(x, y) | F.interpolate(cube, 8) | nn.ChannelShuffle(2)(frames[:, :2]) | torch.stft(x, 4, return_complex=True, window=torch.ones(4))
+F.gaussian_nll_loss(x, W, v, reduction="none") | F.gaussian_nll_loss(W, W, var=v, reduction="none")
+torch.trapezoid(cube, P4, dim=1) | torch.select_scatter(cube, W, 1, 0) | torch.Tensor.__rmatmul__(cube, other=W) | torch.embedding_renorm_(x.clone(), perm, 0.1, 2.0)
 torch.normal(x, 1.0) | torch.bernoulli(x.sigmoid()) | torch.poisson(x) | x.multinomial(2) | torch.cdist(cube, cube) | torch.vander(v, 3)
 """
 #: The rows are at another dim, the last or that behind a new one.
@@ -107,6 +109,9 @@ x.reshape(4, 4).t() | x.expand(4, 4, 4) | x.tile(4, 1, 1) | torch.stack([x, y]) 
 torch.einsum("ij->ji", x) | x.mT | torch.atleast_2d(v) | torch.atleast_3d(v) | cube.transpose(0, 2)
 cube.permute(2, 1, 0) | x.t() + 1 | x[None].softmax(-1) | W @ x.t() | torch.stack([x]) | x.view(1, 4, 4)
 x.reshape(1, -1, 4) | ids.view(1, -1) | nn.Embedding(4, 3)(ids[None]) | nn.Linear(4, 2)(x[None])
+torch.max(input=x.t(), other=y.t()) | torch.minimum(input=x.t(), other=y.t())
+torch.diagonal_scatter(cube.movedim(0, 2), W) | torch.select_scatter(cube.movedim(0, 1), W, 0, 1) | torch.trapezoid(cube.movedim(0, 2), P4, dim=0)
+F.gaussian_nll_loss(x.t(), W, P4, reduction="none") | torch.cumulative_trapezoid(x.t(), P4, dim=0)
 torch.cat([x.t(), y.t()]) | x.t().contiguous() | torch.zeros_like(x.t()) | x[None, :, 1:]
 """
 #: Some of the rows.
@@ -139,7 +144,10 @@ torch.tensordot(x, y, 1) | torch.einsum("ij,ji->i", x, y) | torch.inner(x, y) | 
 torch.meshgrid(v, P4, indexing="ij") | torch.bucketize(P4, v) | torch.isin(plain, x) | torch.searchsorted(v, x)
 x.index_add(0, perm, y) | x.scatter(0, perm[None], y) | torch.trapezoid(x, dim=0) | x.diagonal() | v.multinomial(2)
 F.nll_loss(x, ids, weight=v, reduction="none") | torch.vstack([x, plain]) | torch.vstack([v, x])
-torch.std_mean(x, 0)[0]
+torch.std_mean(x, 0)[0] | torch.trapezoid(x.t(), v, dim=0) | torch.cumulative_trapezoid(x.t(), v, dim=0)
+F.gaussian_nll_loss(x.t(), W, v, reduction="none") | torch.searchsorted(Q, P4, sorter=ids) | torch.Tensor.__rsub__(x, other=y.t())
+torch.select_scatter(cube.movedim(0, 1), x.t(), 0, 1)
+torch.diagonal_scatter(cube.movedim(0, 1), x.t(), dim1=0, dim2=2) | torch.select_scatter(wide, x.t(), 0, 1)
 F.triplet_margin_with_distance_loss(x, y, x, distance_function=lambda a, b: (a @ b.t())[0], reduction="none")
 """
 PLAIN = """
@@ -177,6 +185,8 @@ x + wide | wide + x | torch.einsum("ij,kj->ik", x, y) | x @ y.t() | x @ x.mT | x
 x * x.max(0).values | torch.where(x.mean(0) > 0, x, y) | x[None] + wide[:1] | x.t().softmax(-1) | x[None].cumsum(1) | x.t().sort()
 F.linear(x.t(), W) | F.layer_norm(x.t(), (4,)) | x + x.view(4, 2, 2).flatten() [:4] | x + x[1:2] | torch.zeros(4, 4).copy_(x)
 torch.zeros(4, 4).add_(x.t()) | torch.zeros(4, 4).index_put_([perm], x) | torch.zeros(4, 4).scatter_(1, ids[:, None], 1.0)
+F.embedding(perm, x.clone().t(), max_norm=0.1) | F.embedding_bag(perm[:, None], x.clone().t(), max_norm=0.1) | torch.Tensor.__rmatmul__(x.t(), other=y)
+torch.embedding_renorm_(x.clone().t(), perm, 0.1, 2.0) | F.embedding(perm, x.clone().view(2, 8), max_norm=0.1)
 torch.add(x, 1, out=torch.zeros(4, 4)) | torch.mul(x.t(), 2, out=torch.zeros(4, 4)) | plain.__setitem__(0, x[0])
 plain.__setitem__(ids, 0.0) | x.__setitem__(0, x[1]) | x[0].add_(x[1]) | x.clone().t().cumsum_(1) | x.view(16).cumsum_(0)
 x.clone().copy_(x.flip(1).flatten().view(4, 4).sum(0)) | torch.mean(x, dim=()) | x.sum([])

@@ -87,7 +87,8 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if len(types) > 1 and MovedRows in types:
+        by_name = kwargs and any(type(v) is MovedRows for v in kwargs.values())  # types may leave these out
+        if by_name or (len(types) > 1 and MovedRows in types):
             return MovedRows.__torch_function__(func, types, args, kwargs)
         in_graph = compiling()
         if in_graph and (result := as_calls(cls, func, types, args)) is not None:

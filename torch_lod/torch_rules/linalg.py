@@ -148,11 +148,15 @@ pairs.moved = pairs  # type: ignore[attr-defined]
 
 
 def reflected_matmul(func, args, kwargs):
-    right, left = args
-    return matmul(func, (left, right), kwargs)
+    return matmul(func, _turned(args, kwargs), {})
 
 
-reflected_matmul.moved = lambda func, args, kwargs: _product_of(func, args[::-1], kwargs)  # type: ignore[attr-defined]
+def _turned(args, kwargs) -> tuple:
+    right, left = _FACTORS.bind(args, kwargs)
+    return left, right
+
+
+reflected_matmul.moved = lambda func, args, kwargs: _product_of(func, _turned(args, kwargs), {})  # type: ignore[attr-defined]
 
 
 @signature("input, other: plain")

@@ -12,6 +12,7 @@ from .arguments import (
     along_rows,
     carries,
     lod_of,
+    lost_meets,
     mark_of,
     mixture,
     placed,
@@ -19,7 +20,7 @@ from .arguments import (
     touches_rows,
     without,
 )
-from .operands import first, is_element, join, place
+from .operands import first, is_element, join, join_given, place
 from .signature import Signature, signature
 
 ALONG = "along dim 0 mixes the rows of different sequences"
@@ -135,9 +136,33 @@ def triplet(func, distance_function):
     return distance_function is None or isinstance(distance_function, torch.nn.PairwiseDistance)
 
 
+_GAUSSIAN = Signature("input, target, var")
+
+
+def gaussian(func, args, kwargs):
+    return join_given(func, _lying_first(args, kwargs), {})
+
+
+def _lying_first(args, kwargs) -> tuple:
+    """A variance for each vector of the input has no last dim: torch gives it one."""
+    input, target, var = _GAUSSIAN.bind(args, kwargs)
+    both = isinstance(input, Tensor) and isinstance(var, Tensor)
+    if not both or var.dim() != input.dim() - 1 or var.shape != input.shape[:-1]:
+        return input, target, var
+    lying = var.unsqueeze(-1)
+    for name in ("_lod", "_mark"):
+        if hasattr(var, name):
+            setattr(lying, name, getattr(var, name))
+    return input, target, lying
+
+
+gaussian.moved = lambda func, args, kwargs: join_given.moved(func, _lying_first(args, kwargs), {})  # type: ignore
+
+
 @signature("sorted_sequence: broadcast, input: broadcast, *, sorter: broadcast")
-def searchsorted(func, sorted_sequence):
-    return lod_of(sorted_sequence) is None or sorted_sequence.dim() >= 2
+def searchsorted(func, sorted_sequence, sorter):
+    """A single row of numbers is searched for all rows of the input."""
+    return (lod_of(sorted_sequence) is None and lod_of(sorter) is None) or sorted_sequence.dim() >= 2
 
 
 @signature("input, hx: rows")
@@ -262,6 +287,33 @@ def bag(func, input):
     return not input.is_floating_point()
 
 
+def scaling(rule, text: str = "input, weight, padding_idx, max_norm"):
+    """`rule` for a lookup in a table whose rows are scaled in place to a norm of at most `max_norm`."""
+    of = Signature(text)
+
+    def refused(func, args, kwargs):
+        bound = dict(zip(of.names, of.bind(args, kwargs)))
+        mark = mark_of(bound["weight"])
+        if mark is None or bound["max_norm"] is None:
+            return
+        if mark.dim is None:
+            raise lost_meets(func, mark, "expected a plain tensor as weight, since it would be changed along all rows")
+        if mark.dim:
+            raise along_rows(func, mark, f"max_norm would scale it by norms over the rows of all sequences; {OUT}")
+
+    def rule_scaling(func, args, kwargs):
+        refused(func, args, kwargs)
+        return rule(func, args, kwargs)
+
+    def moved(func, args, kwargs):
+        refused(func, args, kwargs)
+        of_rule = getattr(rule, "moved", None)
+        return None if of_rule is None else of_rule(func, args, kwargs)
+
+    rule_scaling.moved = moved  # type: ignore[attr-defined]
+    return rule_scaling
+
+
 @signature("log_probs, targets")
 def ctc(func):
     raise refusal(func, f"its dim 0 is the time of all sequences at once; F.ctc_loss runs along every one; {OUT}")
@@ -313,10 +365,34 @@ _reduced = extreme.moved  # type: ignore[attr-defined]
 
 def _extreme_moved(func, args, kwargs):
     other = args[1] if len(args) > 1 else kwargs.get("other")
-    return join.moved(func, (args[0], other), {}) if isinstance(other, Tensor) else _reduced(func, args, kwargs)
+    if not isinstance(other, Tensor):
+        return _reduced(func, args, kwargs)
+    return join.moved(func, (args[0] if args else first(args, kwargs), other), {})  # type: ignore[attr-defined]
 
 
 extreme.moved = _extreme_moved  # type: ignore[attr-defined]
+
+
+_POINTS = Signature("y, x")
+
+
+def sampled(rule):
+    """`rule` for numbers at the points x: a single row of them lies along the dim of the integral."""
+
+    def of(rule):
+        def asked(func, args, kwargs):
+            y, x = _POINTS.bind(args, kwargs)
+            if isinstance(y, Tensor) and isinstance(x, Tensor) and x.dim() == 1 != y.dim():
+                if mark_of(x) is not None:
+                    return None
+                args, kwargs = (y,), {key: value for key, value in kwargs.items() if key == "dim"}
+            return rule(func, args, kwargs)
+
+        return asked
+
+    rule_sampled = of(rule)
+    rule_sampled.moved = of(rule.moved)  # type: ignore[attr-defined]
+    return rule_sampled
 
 
 @signature("input, q, dim")

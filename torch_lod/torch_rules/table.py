@@ -77,8 +77,8 @@ _ELEMENTWISE = (
     "fix i0 gcd lcm conj_physical bitwise_left_shift bitwise_right_shift"
 )
 _LOSSES = (
-    "binary_cross_entropy binary_cross_entropy_with_logits gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss "
-    "margin_ranking_loss mse_loss poisson_nll_loss smooth_l1_loss soft_margin_loss"
+    "binary_cross_entropy binary_cross_entropy_with_logits hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss "
+    "mse_loss poisson_nll_loss smooth_l1_loss soft_margin_loss"
 )
 _SPECIAL = (
     "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v "
@@ -91,6 +91,7 @@ _SPECIAL = (
 _add("join", join, _ELEMENTWISE)
 _add("join", join_in_place, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
 _add("join", join_given, f"{_LOSSES} isclose")
+_add("join", rules.gaussian, "gaussian_nll_loss")
 _add("join", linalg.matmul, "bmm")
 _add("join", join_batches, "pairwise_distance")
 _add("join", views.expand_as, "expand_as")
@@ -130,7 +131,7 @@ _add(
 _add("keep", keep, "affine_grid")
 _add("keep", rules.vander, "vander", (torch, torch.linalg))
 _add("keep", keep, "constant_ kaiming_uniform_ normal_ uniform_", (torch.nn.init,))
-_add("keep", by_element("input, weight: plain"), "embedding", (F,))
+_add("keep", rules.scaling(by_element("input, weight: plain")), "embedding", (F,))
 _add("keep", by_element("weight: plain, indices: rows"), "embedding", (torch,))
 _add("keep", rules.batch_norm, "batch_norm", (F,))
 _add("keep", row_by_row("input"), "group_norm instance_norm", (F,))
@@ -182,7 +183,7 @@ _add("reduce", rules.quantile, "quantile nanquantile")
 _add("reduce", rules.extreme, "max min")
 _add("reduce", views.expand, "sum_to_size")
 _add("reduce", rules.norm_except_dim, "norm_except_dim", (torch,))
-_add("reduce", elsewhere("y: broadcast, x: broadcast, dim=-1"), "trapezoid trapz", (torch,))
+_add("reduce", rules.sampled(elsewhere("y: broadcast, x: broadcast, *, dim=-1")), "trapezoid trapz", (torch,))
 _add("reduce", elsewhere("x: broadcast, y: broadcast, dim=-1"), "vecdot", (torch.linalg,))
 _add("reduce", views.ranked(2), "multinomial")
 
@@ -206,13 +207,14 @@ _add("move", in_place(_SCATTER), "scatter_ scatter_add_ scatter_reduce_")
 _INDEX_ADD = elsewhere("input: broadcast, dim, index, source: broadcast")
 _add("move", _INDEX_ADD, "index_add index_copy index_fill index_reduce")
 _add("move", in_place(_INDEX_ADD), "index_add_ index_copy_ index_fill_ index_reduce_")
-_add("move", elsewhere("input, src: rows, dim"), "select_scatter")
+_add("move", views.select_scatter, "select_scatter")
 _add("move", elsewhere("input, src: rows, dim=0"), "slice_scatter")
-_add("move", views.diagonal("input, src: rows, offset, dim1=0, dim2=1"), "diagonal_scatter")
+_add("move", views.diagonal_scatter, "diagonal_scatter")
 _add("move", indices.getitem, "__getitem__")
 _add("move", indices.set_item, "__setitem__")
 _add("move", indices.put_in_place, "index_put_")
-_add("move", in_place(rules.moves), "embedding_renorm_ masked_scatter_ put_")
+_add("move", in_place(rules.moves), "masked_scatter_ put_")
+_add("move", rules.scaling(in_place(rules.moves), "weight, indices, max_norm"), "embedding_renorm_")
 _add("move", indices.join_tensors, "cat concat concatenate stack")
 _add("move", indices.stack_at(1), "column_stack", (torch,))
 _add("move", indices.stack_at(2), "dstack", (torch,))
@@ -315,7 +317,8 @@ for _name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"):
     _add("refuse", refuse_on_rows("input, dim", _inside), f"{_name} {_name}_")
 _DIFF = "input: broadcast, n, dim=-1, prepend: broadcast=None, append: broadcast=None"
 _add("refuse", refuse_on_rows(_DIFF, NO_SEQUENCES), "diff")
-_add("refuse", refuse_on_rows("y: broadcast, x: broadcast, *, dim=-1", NO_SEQUENCES), "cumulative_trapezoid")
+_POINTS = "y: broadcast, x: broadcast, *, dim=-1"
+_add("refuse", rules.sampled(refuse_on_rows(_POINTS, NO_SEQUENCES)), "cumulative_trapezoid")
 _add("refuse", refuse_on_rows("input, dim=-1", f"tl.sequence_sort sorts within sequences, and {OUT}"), "sort argsort")
 _add("refuse", refuse_on_rows("input, dim=-1", NO_SEQUENCES), "glu")
 _add("refuse", rules.renorm, "renorm renorm_")

@@ -212,6 +212,22 @@ def diagonal(text: str, more: int = 0):
     return rule
 
 
+@signature("input, src: rows, offset, dim1=0, dim2=1")
+def diagonal_scatter(func, input, src, dim1, dim2, rows):
+    dims = (dim1, dim2)
+    return not touches_rows(dims, input.dim(), rows) and not _behind(dims, input.dim(), rows, src)
+
+
+@signature("input, src: rows, dim")
+def select_scatter(func, rank, src, dim, rows):
+    return not touches_rows(dim, rank, rows) and not _behind((dim,), rank, rows, src)
+
+
+def _behind(dims, rank: int, rows: int, src) -> bool:
+    """Whether src has rows, and has not the dims that it is written along: its rows are then at an earlier dim."""
+    return mark_of(src) is not None and any(d % rank < rows for d in dims)
+
+
 def ranked(least: int):
     """Keeps the LoD of a single tensor with at least `least` dims; with fewer dims, rows would move or not be rows."""
 

@@ -365,6 +365,34 @@ def test_assignments_that_are_row_by_row():
     assert torch.equal(z.values(), torch.complex(torch.zeros(4, 4), y.values())) and z.real.lod is LOD
 
 
+@pytest.mark.parametrize("shape", [(), (4,), (4, 2)])
+def test_a_row_taken_by_its_number_is_written_over_itself(shape):
+    x = make(*shape)
+    expected = x.values().clone()
+    for values in (x, expected):
+        values[0] += 5
+        values[-2] = torch.tanh(values[-2] * 2)
+    assert torch.equal(x.values(), expected) and x.lod is LOD
+    x[None][0, 1] *= 2
+    expected[1] *= 2
+    assert torch.equal(x.values(), expected)
+
+
+@pytest.mark.parametrize("write", ["copy_", "fill_", "add_", "__setitem__"])
+@pytest.mark.parametrize("what", [lambda: make(4).sum(0)[0], lambda: make(lod=OTHER).unbind()[0]])
+def test_an_element_of_a_row_takes_none_of_other_sequences(write, what):
+    rows = make().unbind()
+    with pytest.raises(LoDError, match="which rows it holds"):
+        getattr(rows[0], write)(*[()] * (write == "__setitem__"), what())
+    rows[0].copy_(P4[0])
+    assert torch.stack(rows).lod is LOD
+
+
+def test_nested_tensors_of_rows_are_another_layout():
+    nested = torch.nested.as_nested_tensor([make(4), make(4)])
+    assert type(nested) is torch.Tensor and "nested" in repr(nested)
+
+
 def test_arguments_that_come_back_stay_what_they_are():
     x, plain = make(4), torch.rand(4, 4)
     first, second = torch.atleast_2d(x, plain)

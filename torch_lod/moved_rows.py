@@ -67,6 +67,8 @@ _SHAPES = {
 #: Functions that write into their first argument.
 WRITES = {**dict.fromkeys(IN_PLACE, True), Tensor.__setitem__: True}
 _REFUSES = {f: True for f, k in torch_rules.KINDS.items() if k == "refuse" and known(f)}
+#: Their rule looks at what is written: of rows that were taken by index, a row over itself.
+_ASSIGNS = (Tensor.__setitem__, Tensor.index_put_, torch.index_put_)
 #: Types of arguments that may be or hold other operands.
 _OPERANDS = (Tensor, tuple, list)
 #: The class of what has its rows at dim 0: LoDTensor enters itself.
@@ -222,7 +224,8 @@ def run(func, args, kwargs):
         mark = None if of is None else of(func, args, kwargs)
         if isinstance(mark, LoD):
             mark = Mark(mark, 0, "")
-        if mark is not None and lost is not None and any(placed(t) is not None for t in marked(args, kwargs)):
+        meets = mark is not None and lost is not None and any(placed(t) is not None for t in marked(args, kwargs))
+        if meets and func not in _ASSIGNS:
             raise lost_meets(func, lost, "expected operands whose rows correspond")
         if compiling() and IN_PLACE.get(func) and mark_of(args[0]) is not None:
             func(torch.ops.aten.alias.default(args[0]), *args[1:], **kwargs)
@@ -344,7 +347,7 @@ def _settled(result: Tensor, mark: Mark | None, func, args) -> Tensor:
         mark = None
     if result.dim() == 0 and not _SELECTS.get(func) and any(t.dim() for t in marked(args, _NONE)):
         return result
-    if mark is None and result.layout == torch.strided:
+    if mark is None and result.layout == torch.strided and not result.is_nested:
         mark = _lost(func, args)
     return result if mark is None else _become(result, mark)
 

@@ -14,6 +14,7 @@ from .arguments import (
     lod_of,
     lost_meets,
     mark_of,
+    marks_of,
     mixture,
     placed,
     refusal,
@@ -113,6 +114,9 @@ def refuse_write(func, args, kwargs) -> None:
     """Raises if what comes from rows is written into a tensor that does not know its rows."""
     target = args[0] if args else first(args, kwargs)
     if is_element(target):
+        own, others = mark_of(target), [value for value in (*args[1:], *kwargs.values()) if value is not target]
+        if own.part is not None and any(m.part is None or own.lod.differs(m.lod) for m in marks_of(tuple(others), {})):
+            raise written(func)  # it still says which row it is of
         return
     if placed(target) is None and any(carries(value) for value in (*args[1:], *kwargs.values()) if value is not target):
         raise written(func)

@@ -147,6 +147,7 @@ F.nll_loss(x, ids, weight=v, reduction="none") | torch.vstack([x, plain]) | torc
 torch.std_mean(x, 0)[0] | torch.trapezoid(x.t(), v, dim=0) | torch.cumulative_trapezoid(x.t(), v, dim=0)
 F.gaussian_nll_loss(x.t(), W, v, reduction="none") | torch.searchsorted(Q, P4, sorter=ids) | torch.Tensor.__rsub__(x, other=y.t())
 torch.select_scatter(cube.movedim(0, 1), x.t(), 0, 1)
+F.nll_loss(cube.movedim(0, 2), wide[0].long(), weight=v, reduction="none") | F.cross_entropy(x[:3], ids[:3], v, reduction="none")
 torch.diagonal_scatter(cube.movedim(0, 1), x.t(), dim1=0, dim2=2) | torch.select_scatter(wide, x.t(), 0, 1)
 F.triplet_margin_with_distance_loss(x, y, x, distance_function=lambda a, b: (a @ b.t())[0], reduction="none")
 """
@@ -186,7 +187,7 @@ x * x.max(0).values | torch.where(x.mean(0) > 0, x, y) | x[None] + wide[:1] | x.
 F.linear(x.t(), W) | F.layer_norm(x.t(), (4,)) | x + x.view(4, 2, 2).flatten() [:4] | x + x[1:2] | torch.zeros(4, 4).copy_(x)
 torch.zeros(4, 4).add_(x.t()) | torch.zeros(4, 4).index_put_([perm], x) | torch.zeros(4, 4).scatter_(1, ids[:, None], 1.0)
 F.embedding(perm, x.clone().t(), max_norm=0.1) | F.embedding_bag(perm[:, None], x.clone().t(), max_norm=0.1) | torch.Tensor.__rmatmul__(x.t(), other=y)
-torch.embedding_renorm_(x.clone().t(), perm, 0.1, 2.0) | F.embedding(perm, x.clone().view(2, 8), max_norm=0.1)
+v[:3].stft(2, return_complex=True) | F.max_pool2d(cube[1:], 2) | torch.embedding_renorm_(x.clone().t(), perm, 0.1, 2.0) | F.embedding(perm, x.clone().view(2, 8), max_norm=0.1)
 torch.add(x, 1, out=torch.zeros(4, 4)) | torch.mul(x.t(), 2, out=torch.zeros(4, 4)) | plain.__setitem__(0, x[0])
 plain.__setitem__(ids, 0.0) | x.__setitem__(0, x[1]) | x[0].add_(x[1]) | x.clone().t().cumsum_(1) | x.view(16).cumsum_(0)
 x.clone().copy_(x.flip(1).flatten().view(4, 4).sum(0)) | torch.mean(x, dim=()) | x.sum([])

@@ -209,11 +209,14 @@ def classes(func, input, target, rows):
     return False
 
 
+_LOSS = Signature("input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'")
+
+
 def _classes_moved(func, args, kwargs):
     """Of rows at dim d of the logits, dim d - 1 of the targets, which may be plain; of rows at dim 0, dim 0."""
-    input, target = args[0] if args else kwargs.get("input"), args[1] if len(args) > 1 else kwargs.get("target")
+    input, target, weight, *_ = _LOSS.bind(args, kwargs)
     logits, given = placed(input), placed(target)
-    if logits is None or logits.dim == 1:
+    if logits is None or logits.dim == 1 or mark_of(weight) is not None:
         return None
     ahead = logits.dim > 0
     if given is not None and logits.dim - (ahead and input.dim() == target.dim() + 1) != given.dim:
@@ -222,7 +225,6 @@ def _classes_moved(func, args, kwargs):
 
 
 classes.moved = _classes_moved  # type: ignore[attr-defined]
-_LOSS = Signature("input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'")
 
 
 def ignoring(rule, of: Signature = _LOSS):
@@ -332,7 +334,7 @@ def windows(spatial: int, text: str = "input"):
             raise along_rows(
                 func, mark_of(input), "its windows would run over the rows of all sequences; see x.to_padded()"
             )
-        if lod_of(input) is not None and input.dim() < spatial + 2:
+        if mark_of(input) is not None and input.dim() < spatial + 2:
             raise refusal(
                 func,
                 f"an input of {input.dim()} dims is one sample whose rows it would run together; see x.to_padded()",

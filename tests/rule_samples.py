@@ -396,11 +396,14 @@ class Operands(dict):
             raise KeyError(name)
         shape, dtype, seed, structured = OPERANDS[name]
         t = _rows(shape or self.shape, dtype or self.dtype, seed, self.change if structured else "").clone()
+        self[name] = self.laid(name, t) if structured else t
         if structured and not self.plain:
-            t = LoDTensor(t, STRUCTURE)
-            self.made.append(t)
-        self[name] = t
-        return t
+            self.made.append(self[name])
+        return self[name]
+
+    def laid(self, name: str, t):
+        """Rows as an operand of sequences has them."""
+        return t if self.plain else LoDTensor(t, STRUCTURE)
 
 
 @functools.cache

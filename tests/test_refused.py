@@ -162,7 +162,7 @@ OF_TENSOR = {
     ),
     "lists of strings": (
         lambda: tl.lod_tensor([["a", "b"], ["c"]]),
-        TypeError,
+        ValueError,
         "lod_tensor: expected numbers, got 'a'; tl.batch(data, strings=...) makes numbers of strings",
     ),
     "no list": (lambda: tl.lod_tensor(3), TypeError, "got int"),

@@ -23,22 +23,22 @@ VIEWS = {"torch.detach_", "torch.Tensor.detach_", "torch.Tensor.set_"}
 APART = {"torch.empty_like", "torch.Tensor.__deepcopy__", "torch.Tensor.cuda", "torch.Tensor.pin_memory"}
 
 
-def _structured(result, found=None) -> list:
+def structured(result, found=None) -> list:
     found = [] if found is None else found
     if isinstance(result, LoDTensor) or (isinstance(result, MovedRows) and result.rows_dim is not None):
         found.append(result)
     elif isinstance(result, (tuple, list)):
         for part in result:
-            _structured(part, found)
+            structured(part, found)
     return found
 
 
-def _run(code, func, operands):
+def run(code, func, operands):
     torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a stack trace for the GPUs
     return eval(code, {"f": func}, operands)
 
 
-def _of(others, x):
+def unchanged(others, x):
     """The rows of the sequences that did not change: of a result with lengths of its own, of all but the middle one."""
     kept = torch.zeros(4, dtype=torch.bool)
     kept[others] = True
@@ -49,18 +49,18 @@ def _of(others, x):
     return x.values().movedim(x.rows_dim, 0)[kept[begin:end]]
 
 
-def _plain(result, found=None) -> list:
+def knowing_nothing(result, found=None) -> list:
     """The tensors that claim to know nothing of rows: other than single numbers."""
     found = [] if found is None else found
     if isinstance(result, (tuple, list)):
         for part in result:
-            _plain(part, found)
+            knowing_nothing(part, found)
     elif type(result) is torch.Tensor and result.dim() and result.layout == torch.strided and not result.is_quantized:
         found.append(result)
     return found
 
 
-def _equal(a, b) -> bool:
+def same(a, b) -> bool:
     if a.dtype.is_complex:
         a, b = (torch.view_as_real(t.to(torch.complex64).resolve_conj()) for t in (a, b))
     return torch.equal(a, b) or torch.allclose(a.double(), b.double(), rtol=1e-5, atol=1e-6, equal_nan=True)
@@ -69,7 +69,7 @@ def _equal(a, b) -> bool:
 def _runs_plainly(func, code, shape, dtype, change) -> bool | None:
     """Whether torch takes a form with plain tensors; None where there is no such form."""
     try:
-        return None if _run(code, func, Operands(shape, dtype, change, True)) is NotImplemented else True
+        return None if run(code, func, Operands(shape, dtype, change, True)) is NotImplemented else True
     except TypeError as error:  # of the form, or of the dtype
         return False if "complex" in str(error) else None
     except Exception:
@@ -93,26 +93,26 @@ def verdict(func, code, shape, dtype) -> str:
             break  # torch does not survive NaN everywhere
         operands = Operands(shape, dtype, change, False)
         try:
-            result = _run(code, func, operands)
+            result = run(code, func, operands)
         except (LoDError, TypeError):
             return "refused"
         except Exception as error:
             if change and not _runs_plainly(func, code, shape, dtype, change):
                 continue
             return f"raised {type(error).__name__}: {error}"
-        found = _structured(result)
+        found = structured(result)
         wrong = _compared(func, first, found + operands.made) if change else ""
         if (
             change
             and not wrong
-            and any(not _equal(a, b) for a, b in zip(plain, _plain(result)))
+            and any(not same(a, b) for a, b in zip(plain, knowing_nothing(result)))
             and not _excepted(func, code.co_filename)
         ):
             wrong = "a plain tensor knows of the rows"
         if wrong:
             return f"{wrong} ({change})"
         if not change:
-            first, kept, plain, made = found + operands.made, bool(found), _plain(result), operands.made
+            first, kept, plain, made = found + operands.made, bool(found), knowing_nothing(result), operands.made
             lost = any(isinstance(t, MovedRows) for t in (result if isinstance(result, tuple) else (result,)))
     return "kept" if kept else "lost" if lost else "plain"
 
@@ -132,7 +132,7 @@ def _compared(func, first, second) -> str:
     for a, b in zip(first, second, strict=True):
         if (isinstance(a, LoDTensor) and a.shape[:1] != (a.lod.rows,)) or a.shape != b.shape:
             return f"its LoD has {a.lod.rows} rows for a shape {tuple(a.shape)}"
-        if a.lod != b.lod or not _equal(_of(others, a), _of(others, b)):
+        if a.lod != b.lod or not same(unchanged(others, a), unchanged(others, b)):
             return "rows of other sequences changed"
     return ""
 
@@ -168,7 +168,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _one_thread():
+def one_thread():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -248,12 +248,12 @@ def test_malformed_calls_are_refused_as_torch_refuses_them():
             continue  # torch itself does not survive these
         for text, code in MALFORMED:
             try:
-                _run(code, func, Operands((4, 4), torch.float32, "", True))
+                run(code, func, Operands((4, 4), torch.float32, "", True))
                 continue
             except Exception as error:
                 torch_raises = type(error)
             try:
-                _run(code, func, Operands((4, 4), torch.float32, "", False))
+                run(code, func, Operands((4, 4), torch.float32, "", False))
                 if f"{short(func)}({text})" not in TAKEN:
                     wrong.append(f"{names()[func]}({text}) is taken")
             except LoDError:
@@ -266,7 +266,7 @@ def test_malformed_calls_are_refused_as_torch_refuses_them():
 
 def _careless(func, args, kwargs):
     """The LoD of any operand: what a rule must not do."""
-    found = [t.lod for value in (*args, *kwargs.values()) for t in _structured(value)]
+    found = [t.lod for value in (*args, *kwargs.values()) for t in structured(value)]
     return found[0] if found else None
 
 

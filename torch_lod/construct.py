@@ -152,7 +152,7 @@ def of_numbers(items: list, kinds: set[type], dtype=None, device=None) -> Tensor
             raise
         text = next((item for item in items if isinstance(item, str)), None)
         if text is not None:
-            raise LoDTypeError(f"expected numbers, got {shown(text)}; {_STRINGS}") from None
+            raise LoDValueError(f"expected numbers, got {shown(text)}; {_STRINGS}") from None
         raise LoDValueError(f"expected numbers in rows of one shape: {error}") from None
 
 

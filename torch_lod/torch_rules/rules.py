@@ -115,7 +115,8 @@ def refuse_write(func, args, kwargs) -> None:
     target = args[0] if args else first(args, kwargs)
     if is_element(target):
         own, others = mark_of(target), [value for value in (*args[1:], *kwargs.values()) if value is not target]
-        if own.part is not None and any(m.part is None or own.lod.differs(m.lod) for m in marks_of(tuple(others), {})):
+        of = None if own is None or own.part is None else own.lod
+        if of is not None and any(m.part is None or of.differs(m.lod) for m in marks_of(tuple(others), {})):
             raise written(func)  # it still says which row it is of
         return
     if placed(target) is None and any(carries(value) for value in (*args[1:], *kwargs.values()) if value is not target):

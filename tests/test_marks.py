@@ -273,6 +273,13 @@ def test_gradients_are_those_of_every_sequence_alone():
     assert type(found) is torch.Tensor
 
 
+def test_numbers_of_uint8_without_dims_are_masks():
+    x = tl.from_lengths(ROWS, [LENGTHS])
+    for one in (False, True):
+        taken, masked = x[torch.tensor(int(one), dtype=torch.uint8)], x[torch.tensor(one)]
+        assert taken.shape == masked.shape == (one, *ROWS.shape) and taken._mark == masked._mark
+
+
 def test_what_is_printed_says_what_it_is():
     x = batch()
     assert repr(x.t()).endswith("rows of a LoDTensor at dim 1 through t, lod=LoD([[4, 2, 5]]))")

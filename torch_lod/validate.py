@@ -88,7 +88,7 @@ def whole(what: str, value) -> int:
 
 def as_int(value):
     """An integer of numpy's or in a tensor without dims, which stands for an int, as an int; anything else as it is."""
-    if type(value) is int or compiling():
+    if type(value) is int or value is None or compiling():
         return value
     if isinstance(value, np.integer) or (isinstance(value, Tensor) and value.dtype in _WHOLE and value.dim() == 0):
         with_memory(value)

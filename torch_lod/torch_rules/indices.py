@@ -19,10 +19,12 @@ EACH = (-1, -1)
 
 
 def _with_ints(key):
-    """The key of x[...] with ints in the place of what torch takes as ints: numpy's, and plain tensors without dims."""
+    """The key of x[...] with ints in the place of what torch takes as ints: numpy's, and plain tensors without dims, which of
+    uint8 are masks."""
     if isinstance(key, tuple):
         return tuple([_with_ints(k) for k in key])
-    return as_int(key) if type(key) is Tensor or isinstance(key, np.integer) else key
+    takes = isinstance(key, np.integer) or (type(key) is Tensor and key.dtype != torch.uint8)
+    return as_int(key) if takes else key
 
 
 def getitem(func, args, kwargs):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What LoDTensors do most often, in one call. Each does what Python code of the same name does from operators; it
 // answers None where that has to run: for what a transform or a tracer looks at, and for arguments of another kind.
+// Tensors are held before other threads may run, which could give another tensor to the object in Python.
 #include <ATen/EmptyTensor.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ops/_unsafe_view.h>
@@ -196,6 +197,7 @@ PyObject* rearranged(PyObject*, PyObject* const* given, Py_ssize_t count) {
   const int64_t most = PyLong_AsLongLong(given[5]);
   if (PyErr_Occurred()) return nullptr;
   const auto& [index, starts, lengths] = taken;
+  const at::Tensor x = THPVariable_Unpack(given[0]);
   if (!of.found || k >= of.offsets.size() || (index && k)) Py_RETURN_NONE;
   std::vector<at::Tensor> levels;
   std::vector<int64_t> longest;
@@ -207,7 +209,7 @@ PyObject* rearranged(PyObject*, PyObject* const* given, Py_ssize_t count) {
         index ? TakeRuns::call(all, index, at::ones_like(*index), all[0].size(0) - 1, true, {}, -1, false)
               : TakeRuns::call(all.slice(k + 1), starts, lengths, of.elements(k), true, all[k], most,
                                given[6] == Py_True);
-    rows = GatherRuns::call(THPVariable_Unpack(given[0]), begin, below.back(), report[0], 1);
+    rows = GatherRuns::call(x, begin, below.back(), report[0], 1);
     const int own = index ? 1 : 0;  // an index takes runs of one sequence each, a level that is none of the result's
     levels.assign(below.begin() + own, below.begin() + own + Py_ssize_t(of.offsets.size() - k));
     longest.assign(report.begin() + 1 + own, report.end());
@@ -312,12 +314,13 @@ PyObject* padded(PyObject*, PyObject* const* given, Py_ssize_t count) {
   int64_t places = 0;
   TORCH_CHECK_VALUE(sequences >= 0 && length >= 0 && !__builtin_mul_overflow(sequences, length, &places),
                     "expected two sizes, got ", sequences, " and ", length);
-  const at::Tensor& rows = THPVariable_Unpack(given[0]);
+  const at::Tensor rows = THPVariable_Unpack(given[0]);
   if (rows.dim() == 0) Py_RETURN_NONE;
   int64_t all = places;  // numbers
   for (const int64_t size : rows.sizes().slice(1))
     if (__builtin_mul_overflow(all, size, &all)) Py_RETURN_NONE;
-  at::Tensor dense, lengths;
+  at::Tensor structure[3], dense, lengths;
+  for (int i = 0; i < 3 && !equal; ++i) structure[i] = THPVariable_Unpack(given[1 + i]);
   {
     const pybind11::gil_scoped_release others_may_run;
     std::vector<int64_t> shape{sequences, length};
@@ -326,8 +329,8 @@ PyObject* padded(PyObject*, PyObject* const* given, Py_ssize_t count) {
       dense = rows.clone(at::MemoryFormat::Contiguous);
       lengths = at::full({sequences}, length, at::kLong);
     } else {
-      dense = ScatterRuns::call(rows, THPVariable_Unpack(given[1]), THPVariable_Unpack(given[2]), places, 1, *fill);
-      lengths = copied(THPVariable_Unpack(given[3]));
+      dense = ScatterRuns::call(rows, structure[0], structure[1], places, 1, *fill);
+      lengths = copied(structure[2]);
     }
     dense = at::_unsafe_view(dense, shape);  // no other tensor is of this memory
   }
@@ -347,7 +350,7 @@ PyObject* unpadded(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (!is_unwatched() || !THPVariable_CheckExact(given[0]) || !is_ordinary(given[0]) || !is_ordinary(given[2]) ||
       !(from_first || is_ordinary(given[1])))
     Py_RETURN_NONE;
-  const at::Tensor& dense = THPVariable_Unpack(given[0]);
+  const at::Tensor dense = THPVariable_Unpack(given[0]);
   if (dense.dim() < 2) Py_RETURN_NONE;
   const int64_t sequences = dense.size(0), length = dense.size(1);
   int64_t places = 0;

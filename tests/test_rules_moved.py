@@ -61,7 +61,7 @@ class Laid(Operands):
 
 
 def unchanged(x, count):
-    """The rows of the sequences that did not change: of all but every second of `count`."""
+    """The rows of the sequences that did not change: of `count`, which a result may repeat, all but the second."""
     kept = x.lod.segment_ids(0) % count != 1
     if isinstance(x, LoDTensor):
         return x.values()[kept]

@@ -1,8 +1,11 @@
 # Every target works on a bare machine with Python 3.10 or newer and a C++ compiler: it makes its own environment first.
-#   make demo    train the nested RNN on real data          make test      the test suite, in 8 minutes on 2 cores
-#   make bench   the benchmark table                        make test-all  the suite with the whole grid of every law
-#   make fuzz    the laws over random examples, 100,000 of them (EXAMPLES=1000000: more)
-#   make quick   after every edit, in under a minute: the house rules and every law on a few samples
+#   make demo           train the nested RNN on real data
+#   make test           the test suite: laws, rules, operators, recorded cases, drop-in, data
+#   make test-programs  examples, pages, recipes, packages, process groups
+#   make test-all       the whole grid of every law, with compiled operators and without, and the sanitizers: hours
+#   make quick          after every edit, in under a minute: the rules about sources and every law on a few samples
+#   make fuzz           the laws over random examples, 100,000 of them (EXAMPLES=1000000: more)
+#   make bench          the benchmark table
 PYTHON ?= python3
 # Any newer torch works as well: TORCH=torch takes the newest of the package index.
 TORCH ?= torch==2.13.*
@@ -12,6 +15,9 @@ MODELS ?= .venv-models
 # That of the libraries whose formats tl.data reads.
 FORMATS ?= .venv-formats
 BIN := $(VENV)/bin
+# A pipe fails where one of its commands does.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 ARGS ?=
 EXAMPLES ?= 100000
 # Processes that share the tests.
@@ -19,7 +25,7 @@ JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 SOURCES := $(shell find csrc torch_lod -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.py') setup.py pyproject.toml
 
-.PHONY: demo test quick test-all test-fallback test-emulated sanitize-gpu fuzz catalogue files mutate sanitize models formats bench lint recipe docs size cuda clean
+.PHONY: demo test test-programs quick test-all test-fallback test-emulated sanitize-gpu fuzz catalogue files mutate sanitize models formats bench lint recipe docs size cuda clean
 
 $(VENV)/torch: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,7 +33,10 @@ $(VENV)/torch: pyproject.toml
 	@touch $@
 
 $(VENV)/installed: $(VENV)/torch $(SOURCES)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@mkdir -p build; echo "building the operators: some minutes (build/install.log)"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install -v --disable-pip-version-check --no-build-isolation --no-deps -e . 2>&1 \
+	  | tee build/install.log | sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\) .*csrc\/\([a-z_]*\.[a-z]*\) .*/\1 \2/p; /torch_lod: /p' \
+	  || { tail -n 60 build/install.log; exit 1; }
 	@touch $@
 
 $(VENV)/examples: $(VENV)/installed
@@ -41,18 +50,26 @@ $(VENV)/dev: $(VENV)/examples
 demo: $(VENV)/examples
 	$(BIN)/python examples/train_nested_rnn.py $(ARGS)
 
+# Laws, rules, operators, recorded cases, drop-in, data: what tests/README.md lists. No test of it starts a training or a build.
 test: $(VENV)/dev
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m "not program" $(ARGS)
+
+# Examples, pages, recipes, packages, process groups, limits of memory and time.
+test-programs: $(VENV)/dev
+	$(PYTEST) -m program $(ARGS)
 
 quick: $(VENV)/dev
 	$(PYTEST) -m quick $(ARGS)
 
-test-all: $(VENV)/dev
-	TORCH_LOD_FULL=1 $(PYTEST) $(ARGS)
-
-# The same laws on the compositions that stand in for the compiled operators. tests/conftest.py names what is not run twice.
+# Laws and recorded cases on the compositions that stand in for the compiled operators: tests/conftest.py says which.
 test-fallback: $(VENV)/dev
 	TORCH_LOD_COMPOSED=1 $(PYTEST) $(ARGS)
+
+# The whole grid of every law, with compiled operators and without, and everything under sanitizers: some hours.
+test-all: $(VENV)/dev
+	TORCH_LOD_FULL=1 $(PYTEST) $(ARGS)
+	TORCH_LOD_FULL=1 TORCH_LOD_COMPOSED=1 $(PYTEST) $(ARGS)
+	$(MAKE) sanitize test-emulated sanitize-gpu
 
 # The kernels for GPUs on a device whose memory is the host's (tests/emulated_gpu), in every order of their threads;
 # ARGS=short: the first dtype of every operator, in one order.
@@ -65,19 +82,19 @@ sanitize-gpu: $(VENV)/dev
 
 # Ends with the counts; what fails is printed shrunk. The law of leaks may be run alone: ARGS="-k leak".
 fuzz: $(VENV)/dev
-	TORCH_LOD_FUZZ=$(EXAMPLES) $(PYTEST) tests/test_fuzz.py $(ARGS)
+	TORCH_LOD_FUZZ=$(EXAMPLES) $(PYTEST) tests/laws/test_fuzz.py $(ARGS)
 
-# Every entry point with every malformed argument (tests/malformed_classes.py), not the sample that make test takes.
+# Every entry point with every malformed argument (tests/lib/malformed_classes.py), not the sample that make test takes.
 catalogue: $(VENV)/dev
-	$(BIN)/python -W ignore tests/malformed_pool.py $(ARGS)
+	$(BIN)/python -W ignore tests/lib/malformed_pool.py $(ARGS)
 
 # Every byte of a saved LoDTensor changed in every bit, and every length.
 files: $(VENV)/dev
-	$(BIN)/python -W ignore tests/malformed_files.py all
+	$(BIN)/python -W ignore tests/lib/malformed_files.py all
 
 # Takes out the rules of the validators one at a time; ARGS=compiled those of the compiled operators, in a build of its own.
 mutate: $(VENV)/dev
-	$(BIN)/python -W ignore tests/mutate.py $(ARGS)
+	$(BIN)/python -W ignore tests/lib/mutate.py $(ARGS)
 
 # The operators under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer; ARGS=short takes a few minutes.
 sanitize: $(VENV)/dev
@@ -86,9 +103,9 @@ sanitize: $(VENV)/dev
 # What a LoDTensor comes to in public models, unedited and changed as the errors say: the table of docs/porting.md. Needs the
 # package index. torchaudio's compiled part belongs to another torch, and its models do not use it.
 models: $(VENV)/installed $(MODELS)/done
-	PYTHONPATH="$(CURDIR)" $(MODELS)/bin/python -W ignore tests/public_models.py $(ARGS)
+	PYTHONPATH="$(CURDIR)" $(MODELS)/bin/python -W ignore tests/lib/public_models.py $(ARGS)
 
-$(MODELS)/done: tests/public_models.txt
+$(MODELS)/done: tests/lib/public_models.txt
 	$(PYTHON) -m venv $(MODELS)
 	$(MODELS)/bin/pip install --quiet --disable-pip-version-check "$(TORCH)" numpy
 	$(MODELS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
@@ -97,7 +114,7 @@ $(MODELS)/done: tests/public_models.txt
 
 # What tl.data and tl.integrations make of other libraries, with those libraries. Needs the package index.
 formats: $(VENV)/installed $(FORMATS)/done
-	PYTHONPATH="$(CURDIR)" $(FORMATS)/bin/python -m pytest $(addprefix tests/check_,formats.py transformers.py trainer.py tokens.py) $(ARGS)
+	PYTHONPATH="$(CURDIR)" $(FORMATS)/bin/python -m pytest $(addprefix tests/data/check_,formats.py transformers.py trainer.py tokens.py) $(ARGS)
 
 $(FORMATS)/done: Makefile
 	$(PYTHON) -m venv $(FORMATS)
@@ -112,29 +129,22 @@ lint: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/check_types.py
+	$(BIN)/python -m pytest tests/programs/check_types.py
 
 # CONTRIBUTING's recipe for an operator with a kernel, held to the laws in a copy of the tree; objects that are there are reused.
 recipe: $(VENV)/dev
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/recipe.py "An operator with a kernel"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/lib/recipe.py "An operator with a kernel"
 
 docs: $(VENV)/dev
 	$(BIN)/python docs/build.py
 
 size:
-	@$(PYTHON) tests/size.py
+	@$(PYTHON) tests/lib/size.py
 
 # Compiles the GPU kernels, and checks the bindings in their GPU form, where there is a CUDA compiler; no GPU is needed.
+# ARGS=short: the bindings in their GPU form are those of the emulated device (make test-emulated), and one here.
 cuda: $(VENV)/torch
-	@command -v nvcc >/dev/null || { echo "no nvcc: the CUDA sources were not compiled"; exit 0; }; \
-	torch=$$($(BIN)/python -c "import sysconfig, torch.utils.cpp_extension as e; print(*('-I' + p for p in [*e.include_paths(), sysconfig.get_paths()['include']]))"); \
-	toolkit=$$(nvcc --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#$$ _HERE_=\(.*\)bin$$/\1/p' | head -1); \
-	for source in csrc/cuda/*.cu examples/own_operator/*.cu; do \
-	  echo "nvcc $$source"; nvcc -c -arch=sm_90 -std=c++20 -O3 -Icsrc -Iexamples/own_operator $$torch $$source -o /dev/null || exit 1; \
-	done; \
-	for source in csrc/*.cpp examples/own_operator/*.cpp; do \
-	  echo "check $$source"; $(CXX) -fsyntax-only -std=c++20 -DLOD_CUDA -Icsrc -Iexamples/own_operator -I.ci/stub -I$${toolkit}include $$torch $$source || exit 1; \
-	done
+	@JOBS=$(JOBS) $(BIN)/python tests/lib/compile_cuda.py $(ARGS)
 
 clean:
 	rm -rf build dist *.egg-info torch_lod/_C*.so $(VENV) $(MODELS) $(FORMATS) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis

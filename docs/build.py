@@ -146,7 +146,7 @@ def matrix_page() -> str:
     lines = [
         "# What works with what",
         "",
-        "Generated from `docs/matrix.py` by `make docs`; `tests/test_matrix.py` computes every cell and is red where this page "
+        "Generated from `docs/matrix.py` by `make docs`; `tests/laws/test_matrix.py` computes every cell and is red where this page "
         "is wrong, whether it says too much or too little. How to use it: [compile_and_export.md](compile_and_export.md).",
         "",
         *(f"- **{feature.title}**: {feature.meaning}." for feature in matrix.FEATURES.values()),

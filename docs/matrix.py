@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every operator and module can be asked for besides its values: the columns of docs/matrix.md, and what is not there.
-tests/test_matrix.py computes every cell and is red where one is said wrong, either way."""
+tests/laws/test_matrix.py computes every cell and is red where one is said wrong, either way."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -104,8 +104,8 @@ if torch.__version__.startswith("2.11"):
 BEYOND = """## Models
 
 Tested on whole models: training under `torch.compile` with backends eager, aot_eager and inductor, in one graph for batches of
-any sizes (`tests/test_compile.py`); `DistributedDataParallel` and FSDP2's `fully_shard` over gloo in two processes, and
-AOTInductor (`tests/test_models.py`).
+any sizes (`tests/laws/test_compile.py`); `DistributedDataParallel` and FSDP2's `fully_shard` over gloo in two processes, and
+AOTInductor (`tests/drop_in/test_models.py`).
 
 CUDA graphs: the row offsets of a batch live in host memory and are uploaded inside a compiled graph, which switches CUDA
 graphs off for it (`mode="reduce-overhead"` then runs without them). The operators on plain tensors take offsets on the GPU and

@@ -11,7 +11,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-python3} OUT=${OUT:-build/gpu} JOBS=${JOBS:-8}
-export PYTHONPATH=$PWD:$PWD/tests
+export PYTHONPATH=$PWD:$PWD/tests:$PWD/tests/lib
 case "${1:-}" in
 [1-4]) ;;
 *)
@@ -45,7 +45,7 @@ pytest=("$PYTHON" -W ignore -m pytest -q --no-header -p no:cacheprovider -k cuda
 
 case "${1:-}" in
 1)
-  part 240 operators "${pytest[@]}" -n "$JOBS" tests/test_laws_ops.py tests/test_laws.py
+  part 240 operators "${pytest[@]}" -n "$JOBS" tests/laws/test_laws_ops.py tests/laws/test_laws.py
   part 60 faults "$PYTHON" -W ignore benchmarks/gpu/probe.py faults
   if command -v compute-sanitizer >/dev/null; then
     part 200 memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$PYTHON" -W ignore benchmarks/gpu/probe.py samples

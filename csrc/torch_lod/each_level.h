@@ -5,6 +5,7 @@
 // baseline alone. With nvcc: for the GPU.
 // SPDX-License-Identifier: Apache-2.0
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -62,7 +63,8 @@
 #endif
 
 namespace lod {
-inline int cpu_level() {
+// The best level that the processor has and the environment allows.
+inline int best_cpu_level() {
   static const int level = [] {
     int best = 0;
 #if LOD_LEVELS == 3
@@ -83,6 +85,12 @@ inline int cpu_level() {
   }();
   return level;
 }
+// The level that runs. Tests lower it to run every level in one process.
+inline std::atomic<int>& cpu_level_in_use() {
+  static std::atomic<int> level{best_cpu_level()};
+  return level;
+}
+inline int cpu_level() { return cpu_level_in_use().load(std::memory_order_relaxed); }
 }  // namespace lod
 
 #if LOD_LEVELS == 3

@@ -8,23 +8,30 @@
 // A kernel may have one of these hooks. Only the CPU asks for them, by the concept named here:
 //
 //   static constexpr int kWide         wide_strips, each_strip and each_segment: the most channels of a strip, instead
-//                                      of 64
+//                                      of kMostChannels
 //   bool run(first, last) const        HasRun, the same: does items [first, last), or gives false: one by one
 //   bool piece(s, row, last) const     HasPiece, each_row: does rows [row, last) from segment s on, or gives false
 //   void part(s, begin, end) const     HasPart, each_row: does rows [begin, end) of segment s, with all channels,
 //                                      instead of strip
 //
-// On the CPU an item's channels are taken 64, 16, 4 and 1 at a time, loops of constant length that the compiler turns
-// into registers; on the GPU one thread owns one channel, since its neighbours already read the neighbouring ones.
+// On the CPU an item's channels are taken 64 (not at the baseline), 16, 4 and 1 at a time, loops of constant length that
+// the compiler turns into registers; on the GPU one thread owns one channel, since its neighbours already read the
+// neighbouring ones.
 // LOD_ENTRY marks what bindings call: local to a level on the CPU, a symbol of its own on the GPU.
 // SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
 
+// The baseline has too few registers for 64 channels, and each width is compiled for every kernel and dtype.
+#if defined(LOD_LANES) && LOD_LANES < 8
+constexpr int kMostChannels = 16;
+#else
+constexpr int kMostChannels = 64;
+#endif
 template <class F>
 constexpr int wide_strips() {
   if constexpr (requires { F::kWide; }) return F::kWide;
-  else return 64;
+  else return kMostChannels;
 }
 
 #ifdef __CUDACC__

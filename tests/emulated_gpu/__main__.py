@@ -19,17 +19,17 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
-from sanitize.__main__ import CHECKS, CXX, FLAGS, JOBS, ROOT, environment, include, reports
+from sanitize.__main__ import CHECKS, COMPILE, CXX, FLAGS, JOBS, ROOT, environment, include, reports
 from torch.utils.cpp_extension import library_paths
 
 HERE = Path(__file__).resolve().parent
 #: The hooks of csrc/torch_lod/binding.h.
 GPU = ["-DLOD_CUDA", "-DLOD_GPU_KEY=PrivateUse1", "-DLOD_IS_GPU(tensor)=(tensor).is_privateuseone()"]
 WORDS = ["-include", "cuda_words.h", "-x", "c++"]
-LAWS = ["tests/test_laws.py", "tests/test_laws_ops.py", "tests/test_laws_sequence.py"]
+LAWS = ["tests/laws/test_laws.py", "tests/laws/test_laws_ops.py", "tests/laws/test_laws_sequence.py"]
 #: What needs another compiler, or starts processes, which have their own builds of torch_lod; and torch's opcheck, which
 #: knows its own devices alone.
-LEFT_OUT = "not inductor and not processes and not lower_instruction and not registration"
+LEFT_OUT = "not inductor and not processes and not registration"
 
 
 def stale(to: Path) -> bool:
@@ -64,7 +64,7 @@ def build(folder: Path, checks: list[str]) -> Path:
         source, extra = job
         to = folder / f"{source.stem}{source.suffix.replace('.', '_')}.o"
         if stale(to):
-            subprocess.run([CXX, "-c", *flags, *extra, source, "-o", to], check=True)
+            subprocess.run([*COMPILE, *flags, *extra, source, "-o", to], check=True)
         return to
 
     with ThreadPoolExecutor(JOBS) as pool:
@@ -100,7 +100,7 @@ def main(words: list[str]) -> int:
     tree = build(folder, CHECKS if kind == "sanitize" else [])
     if kind == "build":
         return 0
-    env = {**os.environ, "PYTHONPATH": f"{tree}:{tree}/tests"}
+    env = {**os.environ, "PYTHONPATH": f"{tree}:{tree}/tests:{tree}/tests/lib"}
     if kind == "sanitize":
         env = environment(folder, tree)
         for old in folder.glob("report*"):
@@ -114,7 +114,7 @@ def main(words: list[str]) -> int:
         runs = [("forward", words)]
     else:
         laws = ["-k", f"emu and {LEFT_OUT}", *LAWS, *([] if kind == "all" else ["-m", "quick"])]
-        own = ["-k", "emu or check_device", "tests/emulated_gpu/check_device.py", "tests/test_blocks.py"]
+        own = ["-k", "emu or check_device", "tests/emulated_gpu/check_device.py", "tests/laws/test_blocks.py"]
         runs = [("forward", own), ("forward", laws)]
         if kind == "all":
             runs.append(("forward", ["-k", "emu and recorded", "tests/test_golden.py"]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Malformed calls of the raw operators on the emulated device: every class of tests/malformed_ops.py, then random structure.
+"""Malformed calls of the raw operators on the emulated device: every class of tests/lib/malformed_ops.py, then random structure.
 A call returns or raises; kernels stay inside their memory, which make sanitize-gpu watches. As a program: all of it.
 
 What kernels find reaches the host late, as from a GPU: an operator has long enqueued its own kernel then."""

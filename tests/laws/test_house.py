@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the house (docs/design.md), as tests."""
+
+import ast
+import importlib.util
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import size
+import torch
+from samples import OPS, SEQUENCES, WITHOUT
+
+import torch_lod as tl
+from torch_lod import testing
+from torch_lod.ops import composed, schemas
+
+ROOT = Path(__file__).parents[2]
+#: Lower floors first, as the map in docs/design.md has them: a module imports from modules before it.
+FLOORS = [
+    name
+    for line in reversed(re.search(r"```\n(.*?)```", (ROOT / "docs/design.md").read_text(), re.S)[1].splitlines())
+    if (floor := re.match(r"\d  ((?:\w+, )*\w+)", line))
+    for name in floor[1].split(", ")
+]
+#: Sequence operators with tests of their own, in test_recurrent.py.
+RECURRENCES = {"scan", "attention_lstm", "dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "fused_embedding_fc_lstm"}
+RECURRENCES |= {"fusion_gru", "fusion_lstm", "gru_unit", "lstm_unit"}
+SCHEMAS = {s.name.split("::")[1]: s for s in torch._C._jit_get_all_schemas() if s.name.startswith("torch_lod::")}
+
+
+@pytest.fixture(scope="module")
+def docs():
+    """docs/build.py."""
+    spec = importlib.util.spec_from_file_location("build_docs", ROOT / "docs/build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def sources(*patterns):
+    return [path for pattern in patterns for path in sorted(ROOT.glob(pattern)) if "build" not in path.parts]
+
+
+def imported(path: Path):
+    """The floors that a module of the package imports from, with the line."""
+    package = path.relative_to(ROOT).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level]
+            for alias in node.names:
+                full = [*base, *(node.module.split(".") if node.module else []), alias.name]
+                if len(full) > 1:
+                    yield full[1], node.lineno
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch_lod"):
+            yield (node.module + ".").split(".")[1] or node.names[0].name, node.lineno
+
+
+def test_the_map_of_the_design_has_every_module():
+    modules = {
+        path.relative_to(ROOT / "torch_lod").parts[0].removesuffix(".py") for path in sources("torch_lod/**/*.py")
+    }
+    assert len(FLOORS) == len(set(FLOORS)) and set(FLOORS) == modules - {"__init__"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in sources("torch_lod/**/*.py") if p.name != "__init__.py" or p.parent.name != "torch_lod"],
+    ids=str,
+)
+def test_imports_go_downwards(path):
+    own = path.relative_to(ROOT / "torch_lod").parts[0].removesuffix(".py")
+    for floor, line in imported(path):
+        if floor in FLOORS and floor != own:
+            assert FLOORS.index(floor) < FLOORS.index(own), f"{path}:{line}: {own} imports {floor}"
+
+
+def test_only_the_landing_knows_the_device():
+    allowed = {"device.h", "launch.h", "blocks.h", "each_level.h"}
+    for path in sources("csrc/**/*.h", "csrc/*.cpp"):
+        text = path.read_text()
+        if path.name not in allowed:
+            assert "__CUDACC__" not in text and "<<<" not in text, path
+        assert "march=native" not in text and "ffast-math" not in text, path
+
+
+#: Headers of the bindings.
+BINDING = ("binding.h", "call.h", "factor.h", "gate.h", "operator.h", "operators.h", "parallel.h")
+BINDING += ("carried.h", "memory.h", "python.h", "scratch.h", "upload.h", "windows.h")
+
+
+def test_kernel_text_is_free_of_torch():
+    for path in sources("csrc/*.h", "csrc/*/*.h", "csrc/cuda/*.cu"):
+        if path.name not in BINDING:
+            foreign = re.findall(r"#include <((?:ATen|c10|torch)/[^>]*)>", path.read_text())
+            assert all(name.startswith("torch/headeronly/") for name in foreign), (path, foreign)
+
+
+def test_every_shape_is_compiled_for_the_gpu():
+    shapes = {path.stem for path in sources("csrc/*.h")}
+    assert shapes and shapes == {path.stem for path in sources("csrc/cuda/*.cu")}
+    for shape in shapes:
+        entries = set(re.findall(r"LOD_ENTRY void (\w+)\(", (ROOT / f"csrc/{shape}.h").read_text()))
+        declared = (ROOT / f"csrc/{shape}.cpp").read_text()
+        assert entries and all(f"LOD_ON_CUDA({entry})" in declared for entry in entries), shape
+
+
+def test_every_operator_is_registered_everywhere():
+    for name in SCHEMAS:
+        dump = torch._C._dispatch_dump(f"torch_lod::{name}")
+        if name in WITHOUT or not tl.ops.COMPILED:
+            assert "Composite" in dump or name in composed.OPAQUE, name
+            continue
+        assert re.search(r"^CPU: ", dump, re.M), f"{name} has no CPU kernel"
+        assert re.search(r"^Meta: ", dump, re.M), f"{name} has no fake"
+        assert re.search(r"^CompositeExplicitAutograd", dump, re.M), f"{name} has no composition"
+        if next(info for info in OPS if info.name == name).differentiable:
+            assert re.search(r"^Autograd\[alias\]: ", dump, re.M), f"{name} has no gradient"
+
+
+def test_every_operator_has_an_entry_and_a_composition():
+    assert set(SCHEMAS) - {info.name for info in OPS} == set(WITHOUT), "add an entry to tests/lib/samples/ops"
+    assert set(SCHEMAS) == set(composed.COMPOSITIONS), "add a composition in torch_lod/ops/composed"
+
+
+def test_every_sequence_operator_has_an_entry(docs):
+    names = [info.name for info in SEQUENCES]
+    assert len(names) == len(set(names))
+    assert operators(docs) - RECURRENCES == set(names), "add an entry to tests/lib/samples/sequence"
+
+
+def test_every_name_is_listed_once():
+    """In `__all__` of the file that defines it: `tl` and `tl.paddle` are made of those lists."""
+    families = [*vars(tl.sequence).values(), *vars(tl.paddle).values(), tl.construct, tl.collate]
+    lists = [module.__all__ for module in dict.fromkeys(m for m in families if inspect.ismodule(m))]
+    listed = [name for names in lists for name in names]
+    own = {"LoD", "LoDError", "LoDTensor", "describe", "include_paths", "nn", "ops", "paddle"}
+    own |= {"check_errors", "data", "distributed", "explain", "integrations", "strict"}
+    assert len(listed) == len(set(listed)) and sorted(listed) == sorted(set(tl.__all__ + tl.paddle.__all__) - own)
+    assert not set(tl.__all__) & set(tl.paddle.__all__) and len(tl.__all__) <= 72
+    assert {name for name in dir(tl) if name[:2] != "__"} == set(tl.__all__)
+    for name in tl.paddle.__all__:
+        assert getattr(tl, name) is getattr(tl.paddle, name), f"tl.{name} has always been there"
+
+
+def test_operators_have_the_schemas_of_the_one_text():
+    text = schemas.read()
+    assert list(text) == list(dict.fromkeys(text)) and set(text) == set(composed.COMPOSITIONS), (
+        "a composition per schema"
+    )
+    parsed = {name: str(torch._C.parse_schema(f"torch_lod::{schema}")) for name, schema in text.items()}
+    assert parsed == {name: str(schema) for name, schema in SCHEMAS.items()}, "build the library again"
+
+
+def test_python_repeats_the_parameters_of_the_schemas():
+    public = {name: getattr(tl.ops, name) for name in tl.ops.__all__ if name != "COMPILED"}
+    for functions in (public, composed.COMPOSITIONS):
+        for name, function in functions.items():
+            parameters = inspect.signature(function).parameters.values()
+            found = [(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+            nothing = inspect.Parameter.empty
+            expected = [
+                (a.name, a.default_value if a.has_default_value() else nothing) for a in SCHEMAS[name].arguments
+            ]
+            if any(p.kind is p.VAR_POSITIONAL for p in parameters):  # hands the rest on
+                expected = expected[: len(found)]
+            assert found == expected, name
+    for name, function in public.items():
+        assert function.__module__.startswith("torch_lod.ops") and function.__doc__, name
+
+
+def test_public_names_are_documented():
+    page = (ROOT / "docs/reference.md").read_text()
+    modules = {"tl": tl, "tl.ops": tl.ops, "tl.nn": tl.nn, "tl.paddle": tl.paddle, "tl.data": tl.data}
+    modules |= {"tl.distributed": tl.distributed, "tl.integrations.transformers": tl.integrations.transformers}
+    modules["torch_lod.testing"] = testing
+    for prefix, module in modules.items():
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if callable(thing):
+                assert thing.__doc__, f"{prefix}.{name} has no docstring"
+                assert f"`{prefix}.{name}" in page, f"{prefix}.{name} is not in docs/reference.md: make docs"
+
+
+def operators(docs) -> set[str]:
+    """Every public sequence operator, those of tl.paddle as well."""
+    families = docs.operator_pages.families().values()
+    return {name for module in families for name in docs.operator_pages.operators(module)}
+
+
+def test_generated_documentation_is_current(docs):
+    pages = docs.pages()
+    for name, text in pages.items():
+        if name == "torch_functions.md" and not torch.__version__.startswith(docs.PINNED):
+            continue  # lists the functions of the torch it was made with
+        assert (ROOT / "docs" / name).read_text() == text, f"docs/{name} is out of date: make docs"
+    for path in sources("docs/operators/*"):
+        assert f"operators/{path.name}" in pages, f"{path} is of no family"
+
+
+def test_every_sequence_operator_has_a_section_with_an_example(docs):
+    assert set(docs.operator_pages.EXAMPLES) == operators(docs), "docs/operator_examples.py has an example per operator"
+    for name in operators(docs):
+        assert re.search(r"^ *Source: ", getattr(tl, name).__doc__, re.M), f"tl.{name}: whence?"
+
+
+def test_equivalents_in_docstrings_hold(docs):
+    one_level = tl.from_lengths(torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0, 6.0]), [[2, 4]], level_names=["sentence"])
+    checked = 0
+    for name in docs.operator_pages.EXAMPLES:
+        for code in docs.operator_pages.equivalents(getattr(tl, name).__doc__):
+            example = docs.operator_pages.Example(name, one_level)
+            names = {**vars(tl), "torch": torch, "F": torch.nn.functional, **example.bound()}
+            found, *_ = docs.operator_pages.leaves(example.result())
+            expected = eval(code, names)
+            torch.testing.assert_close(plain(found), plain(expected), msg=lambda text, name=name: f"{name}: {text}")
+            checked += 1
+    assert checked > 25
+
+
+def plain(t):
+    return t.values() if isinstance(t, tl.LoDTensor) else t
+
+
+def test_every_operator_is_in_the_changelog():
+    page = (ROOT / "CHANGELOG.md").read_text()
+    names = {*operators_of(tl.sequence), *tl.paddle.__all__, *tl.ops.__all__} - {"COMPILED"}
+    assert not [name for name in sorted(names) if f"`{name}`" not in page]
+
+
+def operators_of(package):
+    return [name for name in package.__all__ if not isinstance(getattr(package, name), type)]
+
+
+def test_docstrings_print_what_they_say():
+    import doctest
+
+    failed = attempted = 0
+    for name in ("lod", "tensor", "construct"):
+        result = doctest.testmod(sys.modules[f"torch_lod.{name}"])
+        failed, attempted = failed + result.failed, attempted + result.attempted
+    assert attempted > 8 and failed == 0
+
+
+def test_files_have_room_for_their_reader():
+    for path in sources(
+        "csrc/**/*.*", "torch_lod/**/*.py", "tests/**/*.py", "examples/**/*.*", "benchmarks/**/*.py", "docs/**/*.py"
+    ):
+        if path.suffix in (".py", ".h", ".cpp", ".cu"):
+            text = path.read_text().splitlines()
+            assert len(text) <= 580, f"{path}: {len(text)} lines"
+            assert "SPDX-License-Identifier: Apache-2.0" in "\n".join(text[:20]), path
+            assert not re.search(r"\b(TO[D]O|FIX[M]E|XX[X])\b", "\n".join(text)), path
+            assert max(map(len, text)) <= 120 or path.suffix == ".py", f"{path}: a line of more than 120 columns"
+
+
+def test_results_have_no_lines_of_the_machine_that_made_them():
+    """Its folders, and what a peer warns of in the middle of a table."""
+    lines = [(page.name, line) for page in sources("benchmarks/results/*.md") for line in page.read_text().splitlines()]
+    assert lines
+    assert not [line for line in lines if re.search(r"site-packages|Warning:|(?<!\w)/(home|root|tmp|work)/", line[1])]
+
+
+def test_operators_can_be_called_before_anything_else():
+    code = "import torch, torch_lod; print(torch.ops.torch_lod.segment_reduce(torch.ones(3), torch.tensor([0, 1, 3]), 'sum').tolist())"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "[1.0, 2.0]\n", done.stderr
+
+
+CAUSES = {
+    "switched off": ("TORCH_LOD_COMPOSED=1 switches them off", "unset it"),
+    "never built": ("they were never built in {0}/torch_lod", "pip install --no-build-isolation -e {0}"),
+    "another torch": (f"built for another torch than {torch.__version__}", "pip install --no-build-isolation -e {0}"),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_missing_extension_is_said_once_with_the_way_out(cause, tmp_path):
+    shutil.copytree(ROOT / "torch_lod", tmp_path / "torch_lod", ignore=shutil.ignore_patterns("_C*", "__pycache__"))
+    shutil.copytree(ROOT / "csrc/torch_lod", tmp_path / "csrc/torch_lod")
+    shutil.copy(ROOT / "csrc/library.cpp", tmp_path / "csrc")
+    if cause == "another torch":
+        (tmp_path / "torch_lod/_C.so").write_text("")
+    code = """import os, sys, warnings
+sys.path[1:] = [p for p in sys.path[1:] if not os.path.isdir(os.path.join(p, "torch_lod"))]  # of an editable installation
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    import torch_lod.nn
+said = [w for w in seen if "torch_lod" in str(w.message)]
+print(len(said), said[0].lineno, said[0].filename.endswith("user.py"), said[0].message)
+"""
+    (tmp_path / "user.py").write_text(code)
+    env = {"PATH": "", "TORCH_LOD_COMPOSED": str(int(cause == "switched off")), "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(tmp_path / "user.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
+    assert done.stdout.startswith("1 5 True torch_lod runs without its compiled operators: "), done.stdout + done.stderr
+    assert "slower" in done.stdout
+    assert all(words.format(tmp_path) in done.stdout for words in CAUSES[cause]), done.stdout
+
+
+def test_schemas_that_are_missing_are_said(tmp_path):
+    shutil.copytree(ROOT / "torch_lod", tmp_path / "torch_lod", ignore=shutil.ignore_patterns("_C*", "__pycache__"))
+    shutil.copytree(ROOT / "csrc/torch_lod", tmp_path / "csrc/torch_lod", ignore=lambda *_: ["schemas.h"])
+    env = {"TORCH_LOD_COMPOSED": "1"}  # otherwise a folder without operators steps aside
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch_lod"], capture_output=True, text=True, cwd=tmp_path, env=env
+    )
+    assert "expected the operators' schemas in" in done.stderr and "install torch_lod again" in done.stderr
+
+
+def test_the_size_of_the_house_can_be_told():
+    done = subprocess.run([sys.executable, "tests/lib/size.py"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and "kernels and bindings" in done.stdout, done.stderr
+    counted = {p for pattern in size.ROOMS.values() for p in ROOT.glob(pattern)}
+    assert not [p for p in sources("torch_lod/**/*.py", "csrc/**/*.*") if p not in counted], (
+        "a room for it in tests/lib/size.py"
+    )

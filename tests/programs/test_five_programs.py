@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of docs/five_programs.md: they run, learn, and compute what their twins without LoDTensors do."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+from benchmarks import programs  # noqa: E402
+
+PROGRAMS = programs.programs()
+#: What a program says at its end of how much it learned, by the name it has there.
+LEARNED = {
+    "Nested classifier": lambda names: names["right"] > 0.85,
+    "Tagger": lambda names: names["right"] > 0.85,
+    "Frames": lambda names: names["right"] > 0.85,
+    "Packed Transformer": lambda names: names["bits"] < 4.5,
+    "CTC": lambda names: names["right"] > 0.7,
+}
+
+
+def test_the_page_has_a_twin_for_every_program():
+    assert list(PROGRAMS) == list(programs.TWINS) == list(LEARNED)
+    assert all(30 <= len(source.splitlines()) <= 60 for source in PROGRAMS.values())
+
+
+@pytest.mark.parametrize("title", PROGRAMS)
+def test_programs_learn_and_equal_their_twins(title, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    pair = programs.paired(title, PROGRAMS[title])
+    assert LEARNED[title](pair.names), pair.printed
+    assert pair.apart <= programs.TOLERANCE and pair.rows > 500

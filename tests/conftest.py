@@ -71,6 +71,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("device", DEVICES)
 
 
+@pytest.hookimpl(tryfirst=True)  # -m reads the marks
 def pytest_collection_modifyitems(config, items):
     kept, left = [], []
     for item in items:

@@ -14,9 +14,8 @@
 //   void part(s, begin, end) const     HasPart, each_row: does rows [begin, end) of segment s, with all channels,
 //                                      instead of strip
 //
-// On the CPU an item's channels are taken 64 (not at the baseline), 16, 4 and 1 at a time, loops of constant length that
-// the compiler turns into registers; on the GPU one thread owns one channel, since its neighbours already read the
-// neighbouring ones.
+// On the CPU an item's channels are taken kMostChannels, 16, 4 and 1 at a time, loops of constant length that the
+// compiler turns into registers; on the GPU one thread owns one channel: its neighbours read the neighbouring ones.
 // LOD_ENTRY marks what bindings call: local to a level on the CPU, a symbol of its own on the GPU.
 // SPDX-License-Identifier: Apache-2.0
 

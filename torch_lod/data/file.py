@@ -288,7 +288,8 @@ def _structured(about, tensors: dict[str, Tensor], path: str):
     if type(version) is not int or version != _VERSION:
         raise LoDValueError(f"expected version {_VERSION} in {path}, got {shown(version)}")
     known = isinstance(fields, dict) and isinstance(described, list) and isinstance(single, bool)
-    levels = [entry.get("levels") if isinstance(entry, dict) else None for entry in described] if known else []
+    of_lods = described if known else []
+    levels: list[Any] = [entry.get("levels") if isinstance(entry, dict) else None for entry in of_lods]
     known = known and all(isinstance(names, list) and names for names in levels)
     offsets = [name for names in levels for name in names] if known else []
     known = known and all(isinstance(name, str) and name in tensors for name in offsets)

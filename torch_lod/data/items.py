@@ -13,7 +13,7 @@ from ..validate import as_int, host_integers, unmasked, whole
 
 __all__ = ["Piece"]
 
-#: Pieces of large items at most, or 4 for each item: a plan takes about 100 bytes for each.
+#: Pieces of large items at most, or 4 for each item: a plan takes about 150 bytes for each.
 _MOST_PIECES = 2**25
 
 

@@ -94,7 +94,7 @@ def test_no_symbolic_link_is_followed_but_that_of_the_target(path, tmp_path, mon
         os.symlink(victim, name)
     tl.data.save(NEW, path)
     assert number_in(path) == -2 and not path.is_symlink() and victim.read_text() == "precious"
-    monkeypatch.setattr(secrets, "token_hex", lambda _: "0" * 16)  # somebody guessed the name after all
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "0" * 16)  # even where the name is guessed
     with pytest.raises(FileExistsError):
         tl.data.save(OLD, path)
     assert number_in(path) == -2 and victim.read_text() == "precious" and len(parts(path)) == 2
@@ -203,6 +203,14 @@ def test_file_and_folder_are_synced_around_the_renaming(path, monkeypatch):
     monkeypatch.setattr(os, "replace", rename)
     tl.data.save(NEW, path)
     assert done == [path.stat().st_size, "renamed", "folder"]
+
+
+def test_errors_name_the_file_that_was_asked_for(tmp_path):
+    for name, error in (("none/x", FileNotFoundError), ("file/x", NotADirectoryError)):
+        (tmp_path / "file").touch()
+        with pytest.raises(error) as raised:
+            tl.data.save(NEW, tmp_path / name)
+        assert raised.value.filename == str(tmp_path / name)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])

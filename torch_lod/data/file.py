@@ -137,7 +137,11 @@ def _replace(path: str, content: list) -> None:
     folder = os.path.dirname(path)
     part = os.path.join(folder, f".torch_lod-{secrets.token_hex(8)}.part")
     given, no_link = 0o666 if mode is None else stat.S_IMODE(mode), getattr(os, "O_NOFOLLOW", 0)
-    out = open(part, "xb", opener=lambda name, flags: os.open(name, flags | no_link, given))  # x: O_EXCL
+    try:
+        out = open(part, "xb", opener=lambda name, flags: os.open(name, flags | no_link, given))  # x: O_EXCL
+    except OSError as error:
+        error.filename = path
+        raise
     try:
         with out:
             if mode is not None:

@@ -9,13 +9,14 @@ import math
 import os
 import pickle
 import platform
+import secrets
 import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import torch
 from torch.utils._pytree import tree_map_only
@@ -67,10 +68,23 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, highest: float, done: fl
 
 
 def save_checkpoint(state: dict, path: Path) -> None:
-    """Written beside the old checkpoint and moved over it: there is always a whole one. Any machine can read it."""
-    unfinished = path.with_suffix(".unfinished")
-    torch.save(tree_map_only(torch.Tensor, torch.Tensor.cpu, state), unfinished)
-    os.replace(unfinished, path)
+    """There is always a whole checkpoint, the old one or the new one. Any machine can read it."""
+    on_cpu = tree_map_only(torch.Tensor, torch.Tensor.cpu, state)
+    replace_file(path, lambda file: torch.save(on_cpu, file))
+
+
+def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Replaces a file by what `write` writes, once that is on disk; also where several processes do so at the same time."""
+    unfinished = path.with_suffix(f".{secrets.token_hex(8)}.unfinished")
+    try:
+        with open(unfinished, "xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def load_checkpoint(path: Path) -> dict:
@@ -124,7 +138,8 @@ def save_report(report: dict, path: Path) -> None:
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "torch_lod": tl.__version__},
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, {torch.get_num_threads()} threads used",
     }
-    path.write_text(json.dumps(report | surroundings, indent=2) + "\n")
+    text = json.dumps(report | surroundings, indent=2) + "\n"
+    replace_file(path, lambda file: file.write(text.encode()))
 
 
 # ---- command line ------------------------------------------------------------------------------

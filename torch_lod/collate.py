@@ -24,7 +24,7 @@ from .construct import (
 from .errors import LoDError, LoDTypeError, LoDValueError, public, shown
 from .moved_rows import MovedRows
 from .tensor import LoDTensor, made
-from .validate import with_memory
+from .validate import traverse, with_memory
 
 __all__ = ["batch"]
 
@@ -65,7 +65,7 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
     Raises:
         TypeError: for samples of different kinds, for tensors or arrays of different dtypes; the message names the field and
             the positions. Python's numbers have no dtype: integers beside floats become floats, as in torch.tensor.
-        ValueError: for no samples; for fields, depths or shapes of rows that differ.
+        ValueError: for no samples; for fields, depths or shapes of rows that differ; for a container that contains itself.
     """
     if not isinstance(items, Samples) and not is_list_or_objects(items):
         raise LoDTypeError(f"expected items as a list of samples, got {type(items).__name__}")
@@ -75,7 +75,7 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
         raise LoDValueError("expected at least 1 sample, got none")
     if isinstance(items, Samples):
         return _renamed(items.batched, name)
-    return _batch(list(items), name, "", strings)
+    return traverse("items", lambda given: _batch(list(given), name, "", strings), items)
 
 
 def _batch(items: list, name, field: str, strings):
@@ -284,6 +284,15 @@ def _renamed(batched, name: str | None):
     return _mapped(batched, lambda x: _renamed(x, name)) if _is_record(batched) else _named(batched, name)
 
 
+_stacked = default_collate_fn_map[Tensor]
+
+
+def _tensors_or_samples(items, *, collate_fn_map=None):
+    """Tensors, as torch collates them; samples of a LoDDataset are a batch already."""
+    return items.batched if isinstance(items, Samples) else _stacked(items, collate_fn_map=collate_fn_map)
+
+
+default_collate_fn_map[Tensor] = _tensors_or_samples
 default_collate_fn_map[LoDTensor] = lambda items, *, collate_fn_map=None: batch(items)
 # In workers torch's own writes into shared memory, which would not know the rows.
 default_collate_fn_map[MovedRows] = lambda items, *, collate_fn_map=None: torch.stack(items)

@@ -128,8 +128,13 @@ class _Shown(reprlib.Repr):
         for kind in ("tuple", "list", "array", "dict", "set", "frozenset", "deque"):
             setattr(self, f"max{kind}", 40)
         self.maxstring = self.maxlong = self.maxother = 200
+        #: Parts that are shown yet: a container that contains itself twice has 2**20 of them.
+        self.left = 200
 
     def repr1(self, x, level):
+        self.left -= 1
+        if self.left < 0:
+            return "..."
         if isinstance(x, torch.Tensor):
             return f"a {x.dtype} {type(x).__name__} of shape {tuple(x.shape)}"
         return super().repr1(x, level)
@@ -143,17 +148,14 @@ class _Shown(reprlib.Repr):
         return super().repr_instance(x, level)
 
 
-_shown = _Shown()
-
-
 def shown(value: Any) -> str:
     """A wrong argument in a message: short, and without the numbers of a tensor, which may have no memory behind it."""
     if isinstance(value, torch.Tensor):
-        return _shown.repr(value)
+        return _Shown().repr(value)
     if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
         return f"{type(value).__name__} of {', '.join(type(item).__name__ for item in value[:5])}"
     big = isinstance(value, int) and abs(value) >= 2**99
-    text = f"an int of {value.bit_length()} bits" if big else _shown.repr(value)
+    text = f"an int of {value.bit_length()} bits" if big else _Shown().repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from .errors import LoDTypeError, LoDValueError, public
 from .lod import LoD
 from .tensor import LoDTensor, a_lod_tensor, values_of
+from .validate import traverse
 
 __all__ = [
     "LAYOUTS",
@@ -192,16 +193,17 @@ def laid_out(values: Tensor, layout: str) -> Tensor:
 # -- assertions
 
 
-def _leaves(result: Any) -> Iterator[Tensor]:
+def _leaves(result: Any) -> list[Tensor]:
     """The tensors of nested results, in order."""
+    return traverse("results", lambda given: [*_tensors_in(given)], result)
+
+
+def _tensors_in(result: Any) -> Iterator[Tensor]:
     if isinstance(result, Tensor):
         yield result
-    elif isinstance(result, dict):
-        for value in result.values():
-            yield from _leaves(value)
-    elif isinstance(result, (tuple, list)):
-        for value in result:
-            yield from _leaves(value)
+    elif isinstance(result, (dict, tuple, list)):
+        for value in result.values() if isinstance(result, dict) else result:
+            yield from _tensors_in(value)
 
 
 def assert_close(
@@ -293,12 +295,12 @@ def assert_no_leak(f: Callable, *xs: LoDTensor, level: int | str = 0, exact: boo
         exact: bit for bit; otherwise within the tolerances of `assert_close`.
     """
     level, n = _sequences(xs, level)
-    before = list(_leaves(f(*xs)))
+    before = _leaves(f(*xs))
     for j in range(n):
         for change in _CHANGES:
             changed = [_changed(x, j, level, change) for x in xs]
             try:
-                after = list(_leaves(f(*changed)))
+                after = _leaves(f(*changed))
             except Exception:
                 continue
             for b, a in zip(before, after, strict=True):
@@ -347,7 +349,7 @@ def _differentiated(f, xs, gradients: bool, weights=None):
     """The results and weights for them; the gradient of the weighted sum by the values of each of xs, or None."""
     wanted = [gradients and x.is_floating_point() for x in xs]
     leaves = [x.values().detach().requires_grad_(w) for x, w in zip(xs, wanted)]
-    results = list(_leaves(f(*(x.with_values(t) for x, t in zip(xs, leaves)))))
+    results = _leaves(f(*(x.with_values(t) for x, t in zip(xs, leaves))))
     if weights is None:
         g = torch.Generator().manual_seed(0)
         weights = [_like(r, _random(r.shape, r.dtype, g)) for r in results]

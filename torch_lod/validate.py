@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks what users give as structure (lists, arrays, tensors), and copies it into host memory."""
 
+import dataclasses
 import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +14,8 @@ from . import ops
 from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError, shown, without_policy
 from .ops.check import stands_in, too_few_bytes
+
+R = TypeVar("R")
 
 _HOST = torch.device("cpu")
 #: The least and the greatest number of every dtype of whole numbers.
@@ -108,6 +113,54 @@ def filler(what: str, value, dtype: torch.dtype):
     return value
 
 
+def traverse(what: str, function: Callable[[Any], R], tree) -> R:
+    """function(tree) for a recursive function and nested containers of the user's; ValueError for a container that contains
+    itself, and for more nesting than Python's stack has room for."""
+    if compiling():
+        return function(tree)
+    try:
+        return function(tree)
+    except RecursionError:
+        found = _too_deep(tree)
+        if found is None:  # raised by code of the user's
+            raise
+    raise LoDValueError(f"expected {what} without cycles and without very deep nesting, got {found}")
+
+
+def _too_deep(tree) -> str | None:
+    """Why recursion over nested containers has no end, or a late one."""
+    depth = {id(tree): 0}  # of the containers on the path from the outermost one
+    done: dict[int, Any] = {}  # keeps them alive, so that no id is reused
+    path, deepest = [(tree, iter(_inside(tree)))], 0
+    while path:
+        container, rest = path[-1]
+        for item in rest:
+            if id(item) in depth:
+                return f"a {type(item).__name__} that contains itself"
+            if id(item) not in done and (inside := _inside(item)):
+                depth[id(item)] = len(path)
+                path.append((item, iter(inside)))
+                break
+        else:
+            deepest = max(deepest, len(path))
+            del depth[id(container)]
+            done[id(container)] = container
+            path.pop()
+    return f"{deepest} nestings" if deepest > 100 else None
+
+
+def _inside(container) -> list:
+    if isinstance(container, Mapping):
+        return list(container.values())
+    if isinstance(container, (list, tuple)):
+        return list(container)
+    if isinstance(container, np.ndarray) and container.dtype == object:
+        return container.reshape(-1).tolist()
+    if dataclasses.is_dataclass(container) and not isinstance(container, type):
+        return [getattr(container, field.name, None) for field in dataclasses.fields(container)]
+    return []
+
+
 def padded_rows(sequences: int, length: int, width: int = 1) -> int:
     """The rows of a padded tensor; ValueError if its numbers, `width` per row, are too many to count."""
     if not compiling() and max(1, sequences) * max(1, length) * max(1, width) >= 2**63:
@@ -188,5 +241,5 @@ def level_names_of(names, depth: int) -> tuple[str | None, ...] | None:
             raise LoDTypeError(f"expected level_names of non-empty strings, got {shown(name)}")
     given = [name for name in names if name is not None]
     if len(names) != depth or len(set(given)) != len(given):
-        raise LoDValueError(f"expected level_names with {depth} different names, got {tuple(names)}")
+        raise LoDValueError(f"expected level_names with {depth} different names, got {shown(tuple(names))}")
     return tuple(names) if given else None

@@ -67,7 +67,10 @@ def test_batches_are_those_of_the_items(opened):
     names = [x.level_names for x in (tl.data.collate(opened(DEEP).__getitems__([1, 0]), "sample"),)]
     assert names == [("sample", "line")]
     assert tl.data.collate(opened(ALL).__getitems__([1, 0]), "sample")["flat"].level_names == ("sample",)
-    equal(default_collate(opened(DEEP).__getitems__([3, 0])), tl.batch([DEEP.seq[3], DEEP.seq[0]]))
+    for data in (DEEP, FLAT.with_lod(FLAT.lod.named(["text"]))):
+        found = default_collate(opened(data).__getitems__([3, 0]))
+        equal(found, tl.batch([data.seq[3], data.seq[0]]))
+        assert found.level_names == data.level_names
 
 
 def test_pieces_are_rows_of_an_item(opened):

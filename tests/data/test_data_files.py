@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """tl.data.save and load: what was written comes back, and nothing else does."""
 
+import contextlib
+import functools
 import json
+import math
 import os
 import zlib
 
@@ -250,7 +253,14 @@ LIES = {
     "one tensor of another name": (made({"fields": {"o": None}}), "expected fields"),
     "names of another kind": (made({"lods": [{"levels": ["o"], "level_names": [3]}]}), "expected level_names"),
     "other numbers of names": (made({"lods": [{"levels": ["o"], "level_names": ["a", "b"]}]}), "expected level_names"),
-    "levels that do not fit": (made({"lods": [{"levels": ["o", "o"]}]}), "expected the last of offsets"),
+    "one tensor of offsets for two levels": (
+        made({"lods": [{"levels": ["o", "o"]}]}),
+        "offsets of its own for every level",
+    ),
+    "one tensor of offsets for two LoDs": (
+        made({"lods": [{"levels": ["o"]}] * 2}),
+        "offsets of its own for every level",
+    ),
     "fewer rows": (made(None, {"shape": [1, 3]}), "expected the 1-level LoD to cover the 1 rows"),
     "an unknown dtype": (made(None, {"dtype": "F31"}), "expected a dtype of"),
     "a dtype in a list": (made(None, {"dtype": ["F32"]}), "expected a dtype of"),
@@ -282,10 +292,87 @@ def test_files_that_lie_are_refused(path, name):
 
 
 def test_structure_that_lies_is_refused(path):
+    twice = {"dtype": "I64", "shape": [3], "data_offsets": [36, 60]}
+    header, buffer = made({"lods": [{"levels": ["p", "o"]}]}, p=twice)
+    refused(path, written(path, header, buffer + buffer[12:]), "expected the last of offsets")
     header, buffer = made()
     refused(path, written(path, header, buffer[:12] + FALLS), "load: expected offsets.* not to decrease, got 4 then 3")
     far = np.array([0, 1, 2**62], dtype="<i8").tobytes()
     refused(path, written(path, header, buffer[:12] + far), "expected .*LoD to cover the 3 rows")
+
+
+def test_the_number_of_dims_is_checked_before_they_are_multiplied(path, monkeypatch):
+    """A product of n large integers takes n * n."""
+    prod = math.prod
+
+    def counted(numbers):
+        numbers = list(numbers)
+        assert len(numbers) <= 64
+        return prod(numbers)
+
+    header, buffer = made(None, {"shape": [2**63 - 1] * 65})
+    data = written(path, header, buffer)
+    monkeypatch.setattr(math, "prod", counted)
+    refused(path, data, "at most 64 dims")
+
+
+DEEP = functools.reduce(lambda inner, _: [inner], range(200), [])
+WRONG = [None, True, -1, 2**70, 1.5, "x", "values", [], [[]], [None], ["x"], {}, {"values": []}, DEEP, {"values": DEEP}]
+FIELDS = [
+    ("torch_lod", "version"),
+    ("torch_lod", "single"),
+    ("torch_lod", "fields"),
+    ("torch_lod", "fields", "values"),
+    ("torch_lod", "lods"),
+    ("torch_lod", "lods", 0),
+    ("torch_lod", "lods", 0, "levels"),
+    ("torch_lod", "lods", 0, "levels", 0),
+    ("torch_lod", "lods", 0, "level_names"),
+    ("torch_lod", "lods", 0, "level_names", 0),
+    ("checksums",),
+    ("checksums", "values"),
+    ("values",),
+    ("values", "dtype"),
+    ("values", "shape"),
+    ("values", "shape", 0),
+    ("values", "data_offsets"),
+    ("values", "data_offsets", 0),
+]
+#: Which of them are right: a tensor without a LoD, levels of other names.
+VALID = {
+    ("torch_lod", "single"): [True],
+    ("torch_lod", "fields", "values"): [None],
+    ("torch_lod", "lods", 0, "level_names"): [None, [None], ["x"]],
+    ("torch_lod", "lods", 0, "level_names", 0): [None, "x", "values"],
+}
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: ".".join(map(str, field)))
+def test_every_field_of_every_type(path, field):
+    """With the right checksum of the header wherever there is one."""
+    header, buffer = made({"lods": [{"levels": ["o"], "level_names": ["line"]}]})
+    written(path, header, buffer)
+    for value in WRONG:
+        whole = json.loads(json.dumps(header))
+        metadata = whole["__metadata__"]
+        texts = {key: json.loads(metadata[key]) for key in ("torch_lod", "checksums")}
+        place = {**whole, **texts}
+        for key in field[:-1]:
+            place = place[key]
+        if field[0] == "values" and len(field) == 1:
+            whole["values"] = value
+        elif field == ("checksums",):
+            texts["checksums"] = value
+        else:
+            place[field[-1]] = value
+        metadata |= {key: json.dumps(text) for key, text in texts.items()}
+        with contextlib.suppress(TypeError, KeyError):  # no checksum of such a header
+            metadata["checksum"] = checksum(whole)
+        data = written(path, whole, buffer, fit=False)
+        if any(value is other or value == other for other in VALID.get(field, [])):
+            assert tl.data.load(path).tolist() == [0, 1, 2]
+        else:
+            refused(path, data)
 
 
 @pytest.mark.parametrize(
@@ -317,10 +404,10 @@ def test_metadata_must_be_strings(path):
 def test_only_files_are_opened(tmp_path):
     with pytest.raises(FileNotFoundError):
         tl.data.load(tmp_path / "none")
-    with pytest.raises(ValueError, match="load: expected a file, got"):
+    with pytest.raises(ValueError, match="got a folder"):
         tl.data.load(tmp_path)
     os.mkfifo(tmp_path / "pipe")  # opening it would wait for a writer
-    with pytest.raises(ValueError, match=r"load: expected a file, got .*pipe, which is none"):
+    with pytest.raises(ValueError, match=r"load: expected a regular file at .*pipe, got a pipe"):
         tl.data.load(tmp_path / "pipe")
 
 

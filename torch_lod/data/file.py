@@ -4,9 +4,11 @@
 docs/data.md describes the format for readers and writers in other languages.
 """
 
+import contextlib
 import json
 import math
 import os
+import secrets
 import stat
 import zlib
 from collections.abc import Mapping
@@ -46,20 +48,33 @@ _DTYPES = {
     "C64": torch.complex64,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 @public
 def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> None:
     """Writes a LoDTensor, or named LoDTensors and tensors, into a file that `load` and the safetensors library read.
 
-    Rows, offsets, level names and a checksum of each; no gradients. LoDTensors with equal LoDs and names share them. The file
-    is complete or not there: it is written beside its place and moved, behind a symbolic link and with the permissions of the
-    file that was there. Tensors on a GPU are copied to host memory.
+    Rows, offsets, level names and a checksum of each; no gradients. LoDTensors with equal LoDs and names share them. Tensors on
+    a GPU are copied to host memory.
+
+    Saving is atomic: at any time, also after a crash, `file` is what it was or the new file, whole, and readers that have
+    opened the old one go on reading it. The new one is written and synced to disk in the same folder, under a random name
+    `.torch_lod-*.part`, and renamed; of several writers the last one to finish wins. It keeps the permissions of a file that is
+    replaced, and a symbolic link to it. A failed call removes its part file; that of a process that was killed stays, and can
+    be deleted. Tensors must not be written to during the call.
 
     Raises:
         TypeError: for anything else, among it what became of rows (`x.t()`, `x.mean(0)`); for dtypes that safetensors has not.
+        ValueError: where `file` is a folder, a device, a pipe or a socket. OSError where it cannot be written.
     """
-    path = os.path.realpath(_path(file))
+    path = _path(file)
     single = isinstance(data, LoDTensor)
     fields = {"values": data} if isinstance(data, LoDTensor) else data
     if not isinstance(fields, Mapping):
@@ -108,20 +123,44 @@ def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> Non
     if len(text) > _LONGEST_HEADER:
         raise LoDValueError(f"expected names and levels of at most {_LONGEST_HEADER} bytes, got {len(text)}")
     text += b" " * (-(len(text) + 8) % _ALIGNED)
-    part = f"{path}.{os.getpid()}.part"
+    _replace(path, [len(text).to_bytes(8, "little") + text, *map(_bytes, tensors.values())])
+
+
+def _replace(path: str, content: list) -> None:
+    """Makes bytes the content of the file at `path`: all of them, on disk, or, after an exception, what was there before."""
+    mode = None
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.stat(path).st_mode
+    if mode is not None and not stat.S_ISREG(mode):
+        raise LoDValueError(f"expected a regular file or nothing at {path}, got {_kind(mode)}")
+    path = os.path.realpath(path)  # a symbolic link to it stays
+    folder = os.path.dirname(path)
+    part = os.path.join(folder, f".torch_lod-{secrets.token_hex(8)}.part")
+    given, no_link = 0o666 if mode is None else stat.S_IMODE(mode), getattr(os, "O_NOFOLLOW", 0)
     try:
-        mode = stat.S_IMODE(os.stat(path).st_mode) if os.path.exists(path) else None
-        with open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode)) as out:
-            if mode is not None:  # beyond the umask
-                os.chmod(part, mode)
-            out.write(len(text).to_bytes(8, "little") + text)
-            for t in tensors.values():
-                out.write(_bytes(t))
+        out = open(part, "xb", opener=lambda name, flags: os.open(name, flags | no_link, given))  # x: O_EXCL
+    except OSError as error:
+        error.filename = path
+        raise
+    try:
+        with out:
+            if mode is not None:
+                os.fchmod(out.fileno(), given)  # beyond the umask
+            for piece in content:
+                out.write(piece)
+            out.flush()
+            os.fsync(out.fileno())
         os.replace(part, path)
     except BaseException:
-        if os.path.exists(part):
+        with contextlib.suppress(OSError):
             os.remove(part)
         raise
+    with contextlib.suppress(PermissionError):  # of folders that may be written to and not be read
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)  # the new name
+        finally:
+            os.close(opened)
 
 
 @public
@@ -152,6 +191,8 @@ def _loaded(path: str, mmap: bool, verify: bool) -> tuple[LoDTensor | dict[str, 
         header, start = _header(source, size)
         metadata = header["__metadata__"]
         about, checksums = _parsed(metadata["torch_lod"]), _parsed(metadata["checksums"])
+        if not isinstance(checksums, dict) or not all(isinstance(value, str) for value in checksums.values()):
+            raise LoDValueError(f"expected checksums of {path} as an object of strings, got {shown(checksums)}")
         mapped = np.memmap(source, np.uint8, "c") if mmap else None
         found: dict[str, Tensor] = {}
         for name, (dtype, shape, begin, end) in _tensors(header).items():
@@ -175,10 +216,16 @@ def _loaded(path: str, mmap: bool, verify: bool) -> tuple[LoDTensor | dict[str, 
 def _opener(path, flags):
     """Without waiting for the other end of a pipe."""
     opened = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
+    mode = os.fstat(opened).st_mode
+    if not stat.S_ISREG(mode):
         os.close(opened)
-        raise LoDValueError(f"expected a file, got {path}, which is none")
+        raise LoDValueError(f"expected a regular file at {path}, got {_kind(mode)}")
     return opened
+
+
+def _kind(mode: int) -> str:
+    """What is at a path, if it is no regular file."""
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
 
 
 def _header(source, size: int) -> tuple[dict, int]:
@@ -228,10 +275,11 @@ def _tensors(header: dict) -> dict[str, tuple[torch.dtype, list[int], int, int]]
         lists = all(isinstance(x, list) and all(type(n) is int and 0 <= n < 2**63 for n in x) for x in (shape, bounds))
         if not isinstance(dtype, str) or dtype not in _DTYPES or not lists or len(bounds) != 2:
             raise LoDValueError(
-                f"expected a dtype of {', '.join(_DTYPES)}, a shape and 2 offsets of {name!r:.60}, got {entry!r:.99}"
+                f"expected a dtype of {', '.join(_DTYPES)}, a shape and 2 offsets of {name!r:.60}, got {shown(entry)}"
             )
-        if math.prod(n or 1 for n in shape) >= 2**63 or len(shape) > 64:
-            raise LoDValueError(f"expected a shape of less than 2**63 numbers in at most 64 dims, got {shape!r:.60}")
+        # the number of dims first: a product of n large integers takes n * n
+        if len(shape) > 64 or math.prod(n or 1 for n in shape) >= 2**63:
+            raise LoDValueError(f"expected a shape of less than 2**63 numbers in at most 64 dims, got {shown(shape)}")
         found[name] = (_DTYPES[dtype], shape, *bounds)
     return found
 
@@ -242,25 +290,27 @@ def _structured(about, tensors: dict[str, Tensor], path: str):
     read: list[Any] = [about.get(key) for key in keys] if isinstance(about, dict) else [None] * 4
     version, single, fields, described = read
     if type(version) is not int or version != _VERSION:
-        raise LoDValueError(f"expected version {_VERSION} in {path}, got {version!r:.20}")
+        raise LoDValueError(f"expected version {_VERSION} in {path}, got {shown(version)}")
     known = isinstance(fields, dict) and isinstance(described, list) and isinstance(single, bool)
-    for entry in described if known else ():
-        levels: Any = entry.get("levels") if isinstance(entry, dict) else None
-        known = known and isinstance(levels, list) and all(isinstance(n, str) and n in tensors for n in levels)
-        known = (
-            known and bool(levels) and all(tensors[n].dtype == torch.int64 and tensors[n].dim() == 1 for n in levels)
-        )
+    of_lods = described if known else []
+    levels: list[Any] = [entry.get("levels") if isinstance(entry, dict) else None for entry in of_lods]
+    known = known and all(isinstance(names, list) and names for names in levels)
+    offsets = [name for names in levels for name in names] if known else []
+    known = known and all(isinstance(name, str) and name in tensors for name in offsets)
+    # a tensor for each level: no more offsets are checked than the file has
+    known = known and len(set(offsets)) == len(offsets)
+    known = known and all(tensors[name].dtype == torch.int64 and tensors[name].dim() == 1 for name in offsets)
     for name, at in fields.items() if known else ():
         known = known and name in tensors and (at is None or (type(at) is int and 0 <= at < len(described)))
     if not known or (single and list(fields) != ["values"]):
         raise LoDValueError(
-            f"expected fields of {path} among its tensors, with int64 offsets of every level, got others"
+            f"expected fields of {path} among its tensors, with int64 offsets of its own for every level, got others"
         )
     lods = []
     try:
         for entry in described:
-            levels = [tensors[name] for name in entry["levels"]]
-            lods.append(LoD.parsed_offsets("offsets", levels, entry.get("level_names")))
+            given = [tensors[name] for name in entry["levels"]]
+            lods.append(LoD.parsed_offsets("offsets", given, entry.get("level_names")))
     except LoDTypeError as error:  # of names: in a file a wrong kind is a wrong value
         raise LoDValueError(str(error)) from None
     found = {name: tensors[name] if at is None else LoDTensor(tensors[name], lods[at]) for name, at in fields.items()}

@@ -5,12 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.data import Subset
 
-from ..errors import LoDTypeError, LoDValueError, shown
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..lod import LoD
-from ..validate import host_integers, unmasked, whole
+from ..validate import as_int, host_integers, unmasked, whole
 
 __all__ = ["Piece"]
+
+#: Pieces of large items at most, or 4 for each item: a plan takes about 150 bytes for each.
+_MOST_PIECES = 2**25
 
 
 class Piece(NamedTuple):
@@ -25,8 +29,8 @@ class Items:
     """The items of a sampler, those that were cut as pieces: what each counts against the budget, and in the balance."""
 
     def __init__(self, lengths, level, cost, balance, budget, too_large: str):
-        lod = lengths if isinstance(lengths, LoD) else getattr(lengths, "lod", None)
-        if isinstance(lod, LoD):
+        lod = _lod_of(lengths)
+        if lod is not None:
             k = lod.level(level)
             inner, outer = lod.levels[k].diff().numpy(), lod.levels[0].numpy() if k else None
             for offsets in lod.levels[1:k]:
@@ -50,7 +54,12 @@ class Items:
                 f"{len(large)} such items in all; pass too_large='alone' or 'cut', or a larger budget"
             )
         if len(large) and too_large == "cut":
-            if outer is not None or (isinstance(lod, LoD) and lod.depth > 1):
+            if isinstance(lengths, Subset):
+                raise LoDValueError(
+                    "expected too_large='cut' with items of a dataset itself, got a Subset, which takes no Pieces; make a "
+                    "LoDDataset of x.seq[indices]"
+                )
+            if outer is not None or (lod is not None and lod.depth > 1):
                 raise LoDValueError(
                     f"expected too_large='cut' with items of one level, got items of {lod.depth if lod else 2} levels"
                 )
@@ -66,8 +75,11 @@ class Items:
             raise LoDValueError(f"expected a budget of at least one row of the item at index {large[0]}, got {budget}")
         lengths = self.lengths[large]
         many = -(-lengths // low)
-        if many.sum(dtype=np.float64) >= 2**31:
-            raise LoDValueError(f"expected a budget that cuts items into fewer than 2**31 pieces, got {budget}")
+        if many.sum(dtype=np.float64) > max(_MOST_PIECES, 4 * self.count):
+            raise LoDValueError(
+                f"expected a budget that cuts items into at most {max(_MOST_PIECES, 4 * self.count)} pieces, got {budget} for "
+                f"{many.sum(dtype=np.float64):.0f} pieces; a larger budget, or TokenBudgetStream, which cuts as it reads"
+            )
         begin = (np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)) * low
         index = np.repeat(large, many)
         end = np.minimum(begin + low, self.lengths[index])
@@ -88,13 +100,34 @@ class Items:
         return [i if i < self.count else Piece(*self.pieces[i - self.count].tolist()) for i in items.tolist()]
 
 
+def _lod_of(lengths) -> LoD | None:
+    """The LoD whose outermost sequences are the items, if lengths are given by one; those of a Subset are the items it has."""
+    if not isinstance(lengths, Subset):
+        lod = lengths if isinstance(lengths, LoD) else getattr(lengths, "lod", None)
+        return lod if isinstance(lod, LoD) else None
+    lod = _lod_of(lengths.dataset)
+    if lod is None:
+        raise LoDTypeError(
+            f"expected lengths as integers, or a Subset of a LoDDataset, got a Subset of {type(lengths.dataset).__name__}; "
+            "pass [len(item) for item in subset]"
+        )
+    index, count = host_integers("indices", lengths.indices), lod.num_sequences()
+    for i in ((index < -count) | (index >= count)).nonzero()[:1].flatten().tolist():
+        raise LoDIndexError(f"expected indices of the Subset in [{-count}, {count - 1}], got {int(index[i])}")
+    return lod.take(0, index % count if count else index)[0]
+
+
 def _costs(what: str, cost, lengths: np.ndarray) -> np.ndarray:
     if cost == "length":
         found = lengths
     elif cost == "square":
         found = lengths * lengths if not lengths.size or lengths.max() < 2**31 else lengths.astype(np.float64) ** 2
     elif callable(cost):
-        found = np.asarray(unmasked(f"{what}(lengths)", cost(lengths)))
+        given = unmasked(f"{what}(lengths)", cost(lengths))
+        try:
+            found = np.asarray(given)
+        except (TypeError, ValueError):
+            raise LoDTypeError(f"expected {what}(lengths) as an array of numbers, got {shown(given)}") from None
         if found.shape != lengths.shape or found.dtype.kind not in "iuf":
             raise LoDTypeError(
                 f"expected {what}(lengths) as numbers of shape {lengths.shape}, got {found.dtype} {found.shape}"
@@ -131,6 +164,16 @@ def a_seed(what: str, value) -> int:
     if not 0 <= value < 2**63:
         raise LoDValueError(f"expected {what} in [0, 2**63), got {shown(value)}")
     return value
+
+
+def check_state(state, own: dict, call: str, same: str) -> None:
+    """An error unless `state` is of `call` and belongs to what `own` says, besides an epoch and a step."""
+    if not isinstance(state, dict) or state.keys() != {"epoch", "step", *own}:
+        raise LoDTypeError(f"expected a state of {call}, got {shown(state)}")
+    for key, value in own.items():
+        given = as_int(state[key])
+        if not isinstance(given, (int, float, str)) or given != value:
+            raise LoDValueError(f"expected the state of {same}, got one of {key} {shown(given)} beside {value!r}")
 
 
 def chosen(what: str, value, among: tuple):

@@ -165,7 +165,7 @@ def spread(
 ) -> Groups | None:
     """The items of groups as `count` groups, or a multiple, of about equal weight; None if that does not work out."""
     items = rest.order
-    if len(items) < count:
+    if not 0 < count <= len(items):
         return None
     order = items[np.argsort(-weights[items], kind="stable")]
     loads, group = np.zeros(count), np.empty(len(order), dtype=np.int64)
@@ -183,7 +183,7 @@ def spread(
 
 def _one_by_one(items: np.ndarray, costs: np.ndarray, count: int, budget, fit) -> Groups | None:
     """The largest item to the group that has least. Twice as many groups as the items had before always have room."""
-    if len(items) < count:
+    if not 0 < count <= len(items):
         return None
     order = items[np.argsort(-costs[items], kind="stable")]
     heap, group = [(0.0, 0, g) for g in range(count)], np.empty(len(order), dtype=np.int64)
@@ -197,14 +197,14 @@ def _one_by_one(items: np.ndarray, costs: np.ndarray, count: int, budget, fit) -
 
 
 def alike(rest: Groups, lengths: np.ndarray, count: int, fit: Callable[[Groups], bool]) -> Groups | None:
-    """The items of groups as `count` groups, or a multiple, of equally many of similar length."""
-    order = rest.order[np.argsort(lengths[rest.order], kind="stable")]
-    while count <= len(order):
+    """The items of groups as `count` groups, or a multiple, of equally many of similar length; or the shortest together."""
+    order, first = rest.order[np.argsort(lengths[rest.order], kind="stable")], count
+    while 0 < count <= len(order):
         found = Groups(order, np.linspace(0, len(order), count + 1).astype(np.int64))
         if fit(found):
             return found
         count *= 2
-    return None
+    return _one_by_one(order, lengths, first, np.inf, fit)
 
 
 def deal(groups: Groups, weights: np.ndarray | None, world: int, rng, again: Callable | None) -> Groups:
@@ -227,6 +227,8 @@ def deal(groups: Groups, weights: np.ndarray | None, world: int, rng, again: Cal
         while last is None:
             begin = max(0, whole - more * world)
             last = again(groups.take(order[begin:]), whole - begin + world)
+            if last is None and begin == 0:  # as many groups as there can be: whether that works depends on no order
+                last = again(groups, len(groups.order) // world * world)
             if last is None and begin == 0:
                 raise LoDValueError(
                     f"expected items for equally many batches on {world} ranks, got {len(groups.order)} items that fit into "

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from ..errors import LoDError, LoDTypeError, LoDValueError, named, public, shown
+from ..errors import LoDError, LoDValueError, named, public, shown
 from ..validate import host_integers, whole
 from . import planning
-from .items import Items, a_number, a_seed, chosen, of_processes
+from .items import Items, a_number, a_seed, check_state, chosen, of_processes
 from .planning import Groups
 
 __all__ = ["BucketSampler", "PackingSampler", "TokenBudgetSampler"]
@@ -118,15 +118,8 @@ class _BatchSampler(Sampler[list]):
     @public
     def load_state_dict(self, state: dict) -> None:
         """Goes on from a state; the next iteration begins with its step. ValueError for a state of other lengths or options."""
-        own = self._identity()
-        if not isinstance(state, dict) or state.keys() != {"epoch", "step", *own}:
-            raise LoDTypeError(f"expected a state of {type(self).__name__}.state_dict, got {shown(state)}")
-        for key, value in own.items():
-            if state[key] != value:
-                raise LoDValueError(
-                    f"expected the state of a sampler with the same lengths and options, got one of {key} {state[key]!r:.60} "
-                    f"beside {value!r}"
-                )
+        call, same = f"{type(self).__name__}.state_dict", "a sampler with the same lengths and options"
+        check_state(state, self._identity(), call, same)
         epoch, step = a_seed("epoch", state["epoch"]), whole("step", state["step"])
         steps = (len(self._plan(epoch).offsets) - 1) // self.world_size
         if not 0 <= step <= steps:
@@ -178,7 +171,8 @@ _ABOUT = """{about}
     the epoch, and on nothing else; a state that was saved in the middle of an epoch goes on with the very same batches.
 
     Args:
-        lengths: integers (items,); or a LoD, LoDTensor or LoDDataset, whose outermost sequences are the items.
+        lengths: integers (items,); or a LoD, LoDTensor or LoDDataset, whose outermost sequences are the items, or a Subset
+            of a LoDDataset (`torch.utils.data.random_split`): give the sampler what the DataLoader gets.
 {size}
         shuffle: other batches in every epoch. False: {unshuffled}.
         seed: of the shuffling, with the epoch. The end of an iteration moves on to the next epoch, and so does `set_epoch`.
@@ -186,11 +180,13 @@ _ABOUT = """{about}
         level: with a LoD, the level whose sequences are charged; an item costs what they cost together.
 {cost}
         too_large: an item that costs more than the budget is refused ("refuse": ValueError), a batch by itself ("alone"), or
-            cut into `Piece`s, which LoDDataset takes in place of an index ("cut"; items of one level).
+            cut into `Piece`s, which LoDDataset takes in place of an index ("cut"; items of one level, into at most 2**25
+            pieces or 4 for each item).
         drop_last: leave out what does not fill a step of all ranks.
 
     Raises:
-        ValueError: for no items, negative lengths, an item that is too large, fewer items than ranks.
+        ValueError: for no items, negative lengths, an item that is too large, too many pieces; in the first epoch for too few
+            items or, with drop_last, too few batches for all ranks.
         TypeError: for lengths that are no integers.
     """
 _BUDGET = "        budget: what a batch costs at most."
@@ -222,7 +218,9 @@ class _Budgeted(_BatchSampler):
 
 class TokenBudgetSampler(_Budgeted):
     __doc__ = _ABOUT.format(
-        about="Batches of as many items, in random order, as a budget takes.",
+        about="""Batches of as many items, in random order, as a budget takes. Their number, and so that of the steps, may differ
+    between epochs. With drop_last, and so few items that there may be fewer batches than ranks, they are packed as by
+    PackingSampler, with as many batches in every epoch.""",
         equal="cost",
         size=_BUDGET,
         unshuffled="items in order, a batch for each rank in turn",
@@ -230,6 +228,10 @@ class TokenBudgetSampler(_Budgeted):
     )
 
     def _grouped(self, items, rng):
+        if rng is not None and self.drop_last:
+            least = np.minimum(items.costs[items.whole], self.budget).sum(dtype=np.float64) / self.budget
+            if least <= self.world_size - 1:  # in some orders there would be fewer batches than ranks
+                return _packed(items, self.budget, rng)
         order = items.whole if rng is None else items.whole[rng.permutation(len(items.whole))]
         return planning.next_fit(order, items.costs, self.budget)
 
@@ -247,8 +249,12 @@ class PackingSampler(_Budgeted):
     _sorts = True
 
     def _grouped(self, items, rng):
-        packed = planning.first_fit_decreasing(items.costs[items.whole], self.budget, rng)
-        return Groups(items.whole[packed.order], packed.offsets)
+        return _packed(items, self.budget, rng)
+
+
+def _packed(items: Items, budget, rng) -> Groups:
+    packed = planning.first_fit_decreasing(items.costs[items.whole], budget, rng)
+    return Groups(items.whole[packed.order], packed.offsets)
 
 
 class BucketSampler(_BatchSampler):

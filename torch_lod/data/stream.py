@@ -13,10 +13,13 @@ from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..tensor import LoDTensor
 from ..validate import whole
 from . import planning
-from .items import a_number, a_seed, chosen, of_processes
+from .items import a_number, a_seed, check_state, chosen, of_processes
 from .planning import Groups
 
 __all__ = ["TokenBudgetStream"]
+
+#: Samples of a batch at most: also those that cost nothing make batches.
+_MOST_SAMPLES = 2**20
 
 
 class TokenBudgetStream(IterableDataset):
@@ -30,7 +33,7 @@ class TokenBudgetStream(IterableDataset):
     Args:
         source: an iterable that begins anew each time it is iterated over, or a function of the epoch that returns an
             iterator. With workers that are spawned it is pickled.
-        budget: what a batch costs at most.
+        budget: what a batch costs at most. It also ends at 2**20 samples, for sources whose samples cost nothing.
         buffer: samples among which the next one is drawn; 0 keeps their order.
         seed: of the drawing, with the epoch.
         rank, world_size: of this process; None: of torch.distributed if it runs, otherwise one process.
@@ -40,7 +43,8 @@ class TokenBudgetStream(IterableDataset):
         drop_last: leave out what does not fill a step of all ranks.
 
     Raises:
-        ValueError: while iterating, for a sample that is too large, for fewer samples than ranks.
+        ValueError: while iterating, for a sample that is too large, and for too few samples for all ranks; with fewer than 3
+            for each rank, which ones are too few may depend on their order.
     """
 
     @public
@@ -73,6 +77,8 @@ class TokenBudgetStream(IterableDataset):
         self.too_large = chosen("too_large", too_large, ("refuse", "alone", "cut"))
         if too_large == "cut" and cost is not len:
             raise LoDValueError("expected too_large='cut' with cost=len, got another cost")
+        if too_large == "cut" and self.budget < 1:
+            raise LoDValueError(f"expected a budget of at least 1 with too_large='cut', got {shown(budget)}")
         self.drop_last = chosen("drop_last", drop_last, (True, False))
         self.source, self.cost = source, cost
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # workers that live on see it change
@@ -99,17 +105,10 @@ class TokenBudgetStream(IterableDataset):
     @public
     def load_state_dict(self, state: dict) -> None:
         """Goes on from a state: the source is read again from its beginning, and the batches before the step left out."""
-        own = self._identity()
-        if not isinstance(state, dict) or state.keys() != {"epoch", "step", *own}:
-            raise LoDTypeError(f"expected a state of TokenBudgetStream.state_dict, got {shown(state)}")
-        for key, value in own.items():
-            if state[key] != value:
-                raise LoDValueError(
-                    f"expected the state of a stream with the same options, got one of {key} {state[key]!r:.60} beside "
-                    f"{value!r}"
-                )
-        self._epoch.fill_(a_seed("epoch", state["epoch"]))
-        self._step, self._resumed = a_seed("step", state["step"]), True
+        check_state(state, self._identity(), "TokenBudgetStream.state_dict", "a stream with the same options")
+        epoch, step = a_seed("epoch", state["epoch"]), a_seed("step", state["step"])
+        self._epoch.fill_(epoch)
+        self._step, self._resumed = step, True
         self._begun = self._step if get_worker_info() is None else 0  # a worker's own state: its steps are as they were
 
     def _identity(self) -> dict:
@@ -133,7 +132,7 @@ class TokenBudgetStream(IterableDataset):
         batches: list[list] = [[]]
         load, totals = 0.0, np.zeros(world)
         for sample, cost in self._drawn(epoch):
-            if batches[-1] and load + cost > budget:
+            if batches[-1] and (load + cost > budget or len(batches[-1]) >= _MOST_SAMPLES):
                 if len(batches) == world:
                     if pending:
                         yield self._dealt(pending, totals)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules of LoDTensors for callers that pass plain tensors: torch.export, AOTInductor, servers."""
 
+import functools
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..lod import LoD
 from ..moved_rows import MovedRows
 from ..tensor import LoDTensor
+from ..validate import traverse
 
 __all__ = ["Plain"]
 
@@ -51,7 +53,8 @@ class Plain(torch.nn.Module):
 
     def forward(self, *tensors: Tensor):
         result = self.module(*self._arguments(tensors))  # outside `public`: its errors stay as they are
-        return pytree.tree_map(lambda t: _tensors(t) if isinstance(t, LoDTensor) else t, result)
+        plain = functools.partial(pytree.tree_map, lambda t: _tensors(t) if isinstance(t, LoDTensor) else t)
+        return traverse("the result", plain, result)
 
     @border("Plain")
     def _arguments(self, tensors: tuple[Tensor, ...]) -> list[Tensor]:

@@ -26,7 +26,10 @@ def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
         lengths = [len(item) for item in data]
         if lod.to_lengths() != [lengths]:
             raise LoDValueError(f"expected recursive_seq_lens [{lengths}] for this list, got {recursive_seq_lens}")
-        data = np.array([[item] for sequence in data for item in sequence]).reshape(-1, 1)
+        try:
+            data = np.array([[item] for sequence in data for item in sequence]).reshape(-1, 1)
+        except ValueError as error:
+            raise LoDValueError(f"expected data as a list of sequences of numbers: {error!s:.120}") from None
     values = tensor_of("data", data.copy() if isinstance(data, np.ndarray) else data, " or a list of sequences")
     return LoDTensor(values.to(_device(device)), lod)
 

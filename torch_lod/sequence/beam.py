@@ -15,7 +15,7 @@ from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..lod import LoD
 from ..sequence_operator import integer, number
 from ..tensor import LoDTensor, sequences_at, values_of
-from ..validate import sums, with_memory
+from ..validate import sums, traverse, with_memory
 from .loop import each_a_sequence
 
 __all__ = ["BeamSearch"]
@@ -288,7 +288,7 @@ def best_words(before: Tensor, log_probs: Tensor, k: int) -> tuple[Tensor, Tenso
 
 
 def _check(what: str, tree: Any, count: int, of: str, k: int = 0, above: LoD | None = None) -> None:
-    for i, leaf in enumerate(pytree.tree_leaves(tree)):
+    for i, leaf in enumerate(traverse(what, pytree.tree_leaves, tree)):
         if isinstance(leaf, LoDTensor):
             each_a_sequence(what, leaf, i, above, k, count)
         elif isinstance(leaf, Tensor):

@@ -14,7 +14,7 @@ from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence_operator import level_of
 from ..tensor import LoDTensor, sequences_at, unmoved, values_of
-from ..validate import with_memory
+from ..validate import traverse, with_memory
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
 
@@ -112,7 +112,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
 def _rows_each(
     what: str, tree, count: int, first: int = 0, device: torch.device | None = None
 ) -> tuple[list[Tensor], pytree.TreeSpec]:
-    leaves, spec = pytree.tree_flatten(tree)
+    leaves, spec = traverse(what, pytree.tree_flatten, tree)
     for i, leaf in enumerate(leaves, first):
         if not isinstance(leaf, Tensor):
             raise LoDTypeError(f"expected {what} of tensors, got {type(leaf).__name__} at index {i}")
@@ -129,7 +129,7 @@ def _rows_each(
 
 def _ranked_static(tree, lod: LoD, k: int, order: Tensor) -> tuple[list[Tensor], pytree.TreeSpec]:
     """The leaves with a row, or a sequence of level k, for each sequence, in the given order."""
-    leaves, spec = pytree.tree_flatten(tree)
+    leaves, spec = traverse("static", pytree.tree_flatten, tree)
     ranked: list[Tensor] = []
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, LoDTensor):
@@ -174,7 +174,7 @@ def _no_elements(x: LoDTensor, k: int) -> Tensor:
 
 def _result(returned, spec, before: list[Tensor], t: int) -> tuple[Tensor | tuple, list[Tensor]]:
     """(output, leaves of the new state) from what a cell returned."""
-    leaves, found = pytree.tree_flatten(returned)
+    leaves, found = traverse(f"what the cell returned at step {t}", pytree.tree_flatten, returned)
     output = None
     if found == spec:
         output = leaves[0] if leaves else None

@@ -126,7 +126,7 @@ class Output:
                 text = line.decode(errors="replace").strip()
                 if not self.failed and text.startswith("FAILED: "):
                     self.failed = text.split()[-1]
-                elif self.failed and not self.error and re.search(r"\berror\b", text, re.I):
+                elif self.failed and not self.error and re.search(r"\berror ?[:#]", text, re.I):
                     self.error = text
 
     def __exit__(self, *error):

@@ -2,19 +2,77 @@
 """Builds the compiled operators against the torch that is installed: pip install --no-build-isolation .
 
 Without a C++ compiler the package is installed without them; it then runs on its pure PyTorch implementation and says so.
+TORCH_LOD_OPERATORS=0 does that on purpose. Kernels for GPUs are built where torch and the CUDA toolkit fit (cuda_choice).
 """
 
 import os
+import re
 import shutil
+import subprocess
 import sys
+import threading
 from glob import glob
+from typing import NamedTuple
 
 import torch
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.errors import BaseError, CCompilerError
+from torch.utils import cpp_extension
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension
 
-with_cuda = os.environ.get("TORCH_LOD_CUDA", "1" if torch.version.cuda and CUDA_HOME else "0") == "1"
+#: What torch's headers include, and what is linked, of a CUDA toolkit.
+HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h")
+LIBRARIES = ("libcudart.so",) if sys.platform == "linux" else ()
+
+
+class Toolkit(NamedTuple):
+    """What there is of CUDA: the version that torch was built with, the folder of the toolkit and the version of its nvcc,
+    None for each that there is none of; and the files that the toolkit lacks."""
+
+    torch: str | None
+    home: str | None
+    nvcc: str | None
+    missing: tuple[str, ...]
+
+
+def found_toolkit() -> Toolkit:
+    if not torch.version.cuda or not CUDA_HOME:
+        return Toolkit(torch.version.cuda, CUDA_HOME or None, None, ())
+    try:
+        command = [os.path.join(CUDA_HOME, "bin", "nvcc"), "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        said = ""
+    version = re.search(r"release (\d+\.\d+)", said)
+    given = os.pathsep.join(os.environ.get(name, "") for name in ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"))
+    folders = [*cpp_extension.include_paths("cuda"), *cpp_extension.library_paths("cuda"), "/usr/include"]
+    folders += filter(None, given.split(os.pathsep))
+    missing = [n for n in (*HEADERS, *LIBRARIES) if not any(os.path.isfile(os.path.join(f, n)) for f in folders)]
+    return Toolkit(torch.version.cuda, CUDA_HOME, version and version[1], tuple(missing))
+
+
+def cuda_choice(asked: str | None, found: Toolkit) -> tuple[bool, str]:
+    """Whether to build the kernels for GPUs; and a line that says what is missing for them, "" where nothing is.
+
+    asked: TORCH_LOD_CUDA. "1" builds them whatever is missing, "0" does not; otherwise they are built if nothing is.
+    """
+    if asked == "0" or (asked != "1" and found.torch is None):
+        return False, ""
+    remedy = f"install a toolkit of CUDA {(found.torch or '').partition('.')[0]}, and set CUDA_HOME to its folder"
+    if found.torch is None:
+        why, remedy = "torch was built without CUDA", "install a torch with CUDA"
+    elif found.home is None or found.nvcc is None:
+        why = f"no nvcc was found{'' if found.home is None else f' in {found.home}/bin'}"
+    elif found.missing:
+        why = f"{', '.join(found.missing)} not found in the toolkit {found.home}"
+    elif found.nvcc.partition(".")[0] != found.torch.partition(".")[0]:
+        why = f"nvcc in {found.home} is of CUDA {found.nvcc}, and torch was built with CUDA {found.torch}"
+    else:
+        return True, ""
+    if asked == "1":
+        return True, f"torch_lod: {why}: trying to build the kernels for GPUs, since TORCH_LOD_CUDA=1; {remedy}"
+    return False, f"torch_lod: {why}: building for the CPU only; for GPUs {remedy}"
 
 
 def architectures(flags: str) -> str:
@@ -23,6 +81,7 @@ def architectures(flags: str) -> str:
     return ";".join(f"{n // 10}.{n % 10}" for n in numbers) + "+PTX" * bool(numbers)
 
 
+with_cuda, cuda_lacks = cuda_choice(os.environ.get("TORCH_LOD_CUDA"), found_toolkit())
 # torch takes the architectures of the GPUs in sight, and fails where none is: in a container that is being built
 if with_cuda and not torch.cuda.is_available() and not os.environ.get("TORCH_CUDA_ARCH_LIST"):
     os.environ["TORCH_CUDA_ARCH_LIST"] = architectures(torch._C._cuda_getArchFlags()) or "9.0+PTX"
@@ -40,9 +99,54 @@ extension = (CUDAExtension if with_cuda else CppExtension)(
     extra_compile_args={"cxx": host, "nvcc": ["-O3", "-std=c++20"]},
     extra_link_args=openmp,
 )
-compiler = shutil.which(os.environ.get("CXX", "c++"))
-if compiler is None:
-    print("torch_lod: no C++ compiler was found (c++, or $CXX); installing without the operators", file=sys.stderr)
+#: TORCH_LOD_OPERATORS=0 installs without them.
+wanted = os.environ.get("TORCH_LOD_OPERATORS", "1") != "0"
+compiler = shutil.which(os.environ.get("CXX", "c++")) if wanted else None
+
+
+class Output:
+    """What compilers write to file descriptor 1 in its context: it is passed on, and the first failure is remembered."""
+
+    def __enter__(self):
+        self.failed, self.error = "", ""
+        sys.stdout.flush()
+        self.before = os.dup(1)
+        read, write = os.pipe()
+        os.dup2(write, 1)
+        os.close(write)
+        self.thread = threading.Thread(target=self.copy, args=(read,))
+        self.thread.start()
+        return self
+
+    def copy(self, read: int) -> None:
+        with open(read, "rb") as lines, open(self.before, "wb", closefd=False) as out:
+            for line in lines:
+                out.write(line)
+                out.flush()
+                text = line.decode(errors="replace").strip()
+                if not self.failed and text.startswith("FAILED: "):
+                    self.failed = text.split()[-1]
+                elif self.failed and not self.error and re.search(r"\berror ?[:#]", text, re.I):
+                    self.error = text
+
+    def __exit__(self, *error):
+        sys.stdout.flush()
+        os.dup2(self.before, 1)
+        self.thread.join()
+        os.close(self.before)
+
+
+def failure(output: Output, error: Exception, sources: list[str]) -> str:
+    """What to say, in a line, where the operators could not be built."""
+    source = next((s for s in sources if f"{os.path.splitext(s)[0]}." in output.failed), "")
+    what = f"{source or output.failed} does not compile" if output.failed else "the operators were not built"
+    said = output.error or next(iter(str(error).splitlines()), "")
+    memory = "; MAX_JOBS=1 takes less memory" if "Killed" in said else ""
+    cpu = "; TORCH_LOD_CUDA=0 builds for the CPU only" if with_cuda else ""
+    lacks = f"{cuda_lacks}\n" if with_cuda and cuda_lacks else ""
+    return (
+        f"{lacks}torch_lod: {what} ({said}){memory}{cpu}; TORCH_LOD_OPERATORS=0 installs the package without operators"
+    )
 
 
 class BuildOperators(BuildExtension.with_options(no_python_abi_suffix=True)):
@@ -51,6 +155,15 @@ class BuildOperators(BuildExtension.with_options(no_python_abi_suffix=True)):
     def finalize_options(self):
         super().finalize_options()
         self.build_temp = "build/temp"
+
+    def run(self):
+        with Output() as output:
+            try:
+                super().run()
+                return
+            except (RuntimeError, BaseError, CCompilerError) as raised:
+                error = raised
+        raise SystemExit(failure(output, error, extension.sources))
 
 
 class BuildPackage(build_py):
@@ -62,7 +175,12 @@ class BuildPackage(build_py):
             self.copy_tree("csrc/torch_lod", os.path.join(self.build_lib, "torch_lod/include/torch_lod"))
 
 
-setup(
-    ext_modules=[extension] if compiler else [],
-    cmdclass={"build_ext": BuildOperators, "build_py": BuildPackage},
-)
+if __name__ == "__main__":
+    if cuda_lacks:
+        print(cuda_lacks, file=sys.stderr)
+    if wanted and compiler is None:
+        print("torch_lod: no C++ compiler was found (c++, or $CXX); installing without the operators", file=sys.stderr)
+    setup(
+        ext_modules=[extension] if compiler else [],
+        cmdclass={"build_ext": BuildOperators, "build_py": BuildPackage},
+    )

@@ -19,7 +19,17 @@ from .lod import LoD
 from .partition import computed_there, uploaded_map, uploaded_runs
 from .tensor import LoDTensor, made, rows_of, values_of
 from .torch_rules import chain, counted_each
-from .validate import host_integers, integers_to_copy, level_names_of, sums, unmasked, whole, with_memory
+from .validate import (
+    a_plain_tensor,
+    host_integers,
+    integers_to_copy,
+    level_names_of,
+    sums,
+    unmasked,
+    whole,
+    with_data,
+    with_memory,
+)
 
 __all__ = [
     "cat",
@@ -61,6 +71,7 @@ def tensor_of(what: str, given, hint: str = "") -> Tensor:
         if hasattr(given, "to_numpy"):  # columns and tables of pandas and its relatives
             hint = "; see .to_numpy()"
         raise LoDTypeError(f"expected {what} as a tensor or an array, got {type(given).__name__}{hint}")
+    a_plain_tensor(what, given)
     return values_of(given)
 
 
@@ -259,9 +270,7 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
 def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=None) -> LoDTensor:
     """What from_tensors makes of tensors of those types under those levels."""
     if any(issubclass(kind, LoDTensor) for kind in kinds or map(type, items)):
-        xs = all_lod(items)
-        on_one_device(xs)
-        whole = joined(xs)
+        whole = joined(xs := all_lod(items))
         lod = whole.lod
         for lengths in ([x.num_sequences() for x in xs], *levels[::-1]):
             lod = lod.group(lengths)
@@ -328,7 +337,9 @@ def from_padded(
         if not fits or not (holds(mask.shape[0] == n) and holds(mask.shape[1] == longest)):
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}")
         with_memory(mask)
-        host = tensor_of("mask", mask).cpu().flatten()
+        host = tensor_of("mask", mask)
+        with_data("mask", host)
+        host = host.cpu().flatten()
         if host.is_floating_point() or host.is_complex():
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}; see mask.bool()")
         for i in failing((host != 0) & (host != 1), "from_padded: expected a mask of 0 and 1"):
@@ -476,6 +487,7 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) ->
     if along == "within":
         return joined_within(xs, xs[0].lod.level(level))
     lod = functools.reduce(LoD.agreed, [x.lod for x in xs])
+    on_one_device(xs)
     if dim in (0, -xs[0].dim()):
         raise LoDValueError("expected a dim of the rows along features, got dim 0")
     return made(torch.cat([rows_of(x) for x in xs], dim), lod)
@@ -485,6 +497,7 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
     """One batch after another."""
     if (whole := _at_once(xs)) is not None:
         return whole
+    on_one_device(xs)
     with without_policy():
         parts = [rows_of(x) for x in xs]
         _of_one_shape(parts)
@@ -510,6 +523,7 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
     """Sequence i of level k of the result is sequence i of every x, one after another. Without the policy table."""
     if (whole := _at_once(xs, within=True)) is not None:
         return whole
+    on_one_device(xs)
     counts = [x._lod.levels[k].shape[0] - 1 for x in xs]
     if not all(holds(count == counts[0]) for count in counts):
         raise LoDValueError(f"expected equally many sequences, got {counts}")
@@ -558,6 +572,7 @@ def stack(xs, dim: int = 1) -> LoDTensor:
     """Stacks the rows of LoDTensors with equal LoDs along a new dim of the rows."""
     with_memory(dim)
     xs = all_lod(xs)
+    on_one_device(xs)
     lod = functools.reduce(LoD.agreed, [x.lod for x in xs])
     if dim in (0, -xs[0].dim() - 1):
         raise LoDValueError("expected a dim of the rows, got dim 0; see cat(along='sequences')")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import OURS, foreign
+from .errors import OURS, LoDTypeError, foreign, named
 from .lod import LoD
 from .torch_rules import Mark, counterpart, mark_of, name_of, of_padded
 
@@ -94,6 +94,18 @@ def not_packed(x) -> Any:
         "'LoDTensor' object has no attribute 'batch_sizes': it is no PackedSequence; what pad_packed_sequence(..., "
         "batch_first=True) returns is x.to_padded()"
     )
+
+
+def not_nested(x) -> bool:
+    # the attribute that torch.nn.attention.flex_attention asks for before it counts dims; it calls no function before
+    if not torch.compiler.is_compiling() and sys._getframe(1).f_code.co_filename.endswith("flex_attention.py"):
+        said = (
+            f"expected plain tensors (batch, heads, length, width), got a {type(x).__name__}: queries would attend to the keys "
+            "of all sequences; tl.sequence_attention(q, k, v) takes rows (rows, heads, width), with causal=, window=, bias= "
+            "and alibi="
+        )
+        raise named(LoDTypeError(said), "flex_attention")
+    return False
 
 
 _PADDED = "where (batch, length, ...) is wanted, x[None] is a batch of one, x.to_padded()[0] a padded one"

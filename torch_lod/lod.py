@@ -12,7 +12,7 @@ from .dynamo import compiling, failing, holds, whole_number
 from .errors import LoDIndexError, LoDTypeError, LoDValueError, border, named, public, shown
 from .ops.composed.rows import levels_of_runs
 from .partition import Partition, Runs, uploaded_runs
-from .validate import host_integers, host_levels, level_names_of, sums, whole
+from .validate import a_plain_tensor, host_integers, host_levels, level_names_of, sums, whole
 
 _check_lod, _take_runs = ops.called("check_lod"), ops.called("take_runs")
 _HOST = torch.device("cpu")
@@ -59,7 +59,9 @@ class LoD(Partition):
     def _fill(self, what: str, levels: list[Tensor], names, rows: int = -1, by_length: bool = False) -> None:
         if compiling():
             return self._trace(what, levels, names, rows)
-        if any(level.is_inference() for level in levels):
+        if any(type(level) is not Tensor or level.is_inference() for level in levels):
+            for level in levels:
+                a_plain_tensor(what, level)
             with torch.inference_mode(False):
                 levels = [level.clone() for level in levels]
         report = _check_lod(levels, rows, True)

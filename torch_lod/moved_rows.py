@@ -18,7 +18,7 @@ from torch import Tensor
 from . import torch_rules
 from .dynamo import IN_PLACE, admit, as_calls, compiling
 from .errors import LoDTypeError, LoDValueError, named, without_policy
-from .explained import TORCHS, explain
+from .explained import TORCHS, explain, not_nested
 from .lod import LoD
 from .ops.composed import COMPOSITIONS
 from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, marks_of, name_of, placed
@@ -106,8 +106,19 @@ def array_ufunc(self, ufunc, method, *inputs, **kwargs):
     operation = _OPERATORS.get(ufunc.__name__) if method == "__call__" and not kwargs else None
     if operation is not None:
         return operation(*map(_of_numpy, inputs))
+    written = [t for t in (kwargs.get("out") or ()) if isinstance(t, Tensor)]
+    if written:
+        call = f"numpy.{ufunc.__name__}"
+        raise named(
+            LoDTypeError(
+                f"expected out as an array, got a {type(written[0]).__name__}: numpy writes into x.values().numpy(), "
+                f"torch's functions in place (x.add_(1)) into x"
+            ),
+            call,
+        )
+    plain = {name: _plain(value) for name, value in kwargs.items()}
     with without_policy():
-        return getattr(ufunc, method)(*map(_plain, inputs), **kwargs)
+        return getattr(ufunc, method)(*map(_plain, inputs), **plain)
 
 
 def _of_numpy(item):
@@ -125,11 +136,25 @@ def _reversed(self) -> Tensor:
     return torch.t(self) if self.dim() <= 2 else torch.permute(self, tuple(range(self.dim() - 1, -1, -1)))
 
 
+class Missing:
+    """An attribute that every tensor of a class has but those that `as_subclass` makes: reading it there raises."""
+
+    def __init__(self, cls: str, what: str, way_out: str):
+        self.said = f"expected a {cls} that has {what}, got one without, as as_subclass makes it; see {way_out}"
+        self.call = cls
+
+    def __get__(self, x, owner):
+        if x is None:
+            return self
+        raise named(LoDValueError(self.said), self.call)  # Python's operators would hide a TypeError
+
+
 class MovedRows(Tensor):
     """Rows of a LoDTensor that are not, or not all, at dim 0; functions of torch_lod and `x.transpose(...)` make it."""
 
-    _mark: Mark
+    _mark: Mark = Missing("MovedRows", "a structure", "a function of a LoDTensor, such as x.t()")  # type: ignore[assignment]
     T: Any = property(_reversed)
+    is_nested: Any = property(not_nested)
     __array_ufunc__ = array_ufunc
 
     @classmethod

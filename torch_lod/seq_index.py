@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from .dynamo import compiling, failing, whole_number
-from .errors import LoDIndexError, border, shown, without_policy
+from .errors import LoDIndexError, LoDTypeError, border, shown, without_policy
 from .lod import LoD
-from .validate import as_int, host_integers, with_memory
+from .validate import as_int, host_integers, with_data, with_memory
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
@@ -37,6 +37,17 @@ class SequenceIndex(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return self._x.sequences()
+
+    @border("seq")
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise LoDTypeError(
+            "expected x.seq to be read, got an assignment: x.seq[i].copy_(t) and x.seq[i:j].copy_(t) write rows, since "
+            "these are views; for sequences of other lengths see tl.cat"
+        )
+
+    @border("seq")
+    def __delitem__(self, key: Any) -> None:
+        raise LoDTypeError("expected x.seq to be read, got a deletion: x.seq[mask] is a batch without sequences")
 
     @border("seq")
     def __getitem__(self, key: Any) -> T:
@@ -80,6 +91,7 @@ def _positions(key, n: int) -> Tensor:
     if isinstance(key, Tensor) and key.dtype == torch.bool:
         if key.shape != (n,):
             raise LoDIndexError(f"expected a mask of shape ({n},), got {tuple(key.shape)}")
+        with_data("mask", key)
         with_memory(key)
         with without_policy():
             return key.cpu().nonzero().flatten()

@@ -121,19 +121,25 @@ def a_float(x: Tensor, what: str = "x") -> None:
         raise LoDTypeError(f"expected {what} of a floating dtype, got {x.dtype}")
 
 
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype of products under autocast; None where it is off, and on devices that have none, such as meta."""
+    kind = device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)
+
+
 def in_autocast(t: Tensor) -> Tensor:
     """A factor of a product, in the dtype that autocast uses for products."""
     if not compiling() and not torch._C._is_any_autocast_enabled():
         return t
-    kind = t.device.type
-    if torch.is_autocast_enabled(kind) and t.is_floating_point() and t.dtype != torch.float64:
-        return t.to(torch.get_autocast_dtype(kind))
-    return t
+    dtype = autocast_dtype(t.device) if t.is_floating_point() and t.dtype != torch.float64 else None
+    return t if dtype is None else t.to(dtype)
 
 
 def as_autocast(t: Tensor, x: Tensor) -> Tensor:
     """A tensor that is combined with x, in the dtype of x if autocast is on: then the dtypes may differ."""
-    if t.dtype != x.dtype and t.is_floating_point() and torch.is_autocast_enabled(x.device.type):
+    if t.dtype != x.dtype and t.is_floating_point() and autocast_dtype(x.device) is not None:
         return t.to(x.dtype)
     return t
 

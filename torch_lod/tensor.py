@@ -15,16 +15,16 @@ from torch import Tensor
 from . import ops, torch_rules
 from .dynamo import DYNAMIC, IN_PLACE, admit, as_calls, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
-from .explained import TORCHS, explain, not_packed
+from .explained import TORCHS, explain, not_nested, not_packed
 from .lod import LoD, fitting
-from .moved_rows import PLAIN, WRITES, MovedRows, _home, array_ufunc, settle
+from .moved_rows import PLAIN, WRITES, Missing, MovedRows, _home, array_ufunc, settle
 from .other_forms import OtherForms
 from .paddle_methods import PaddleMethods
 from .partition import Runs, uploaded_map, uploaded_runs
 from .printing import tree
 from .seq_index import SequenceIndex, below
 from .typed import Rows
-from .validate import as_int, filler, host_integers, sums, with_memory
+from .validate import a_plain_tensor, as_int, filler, host_integers, sums, with_data, with_memory
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _KINDS, _Route = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route
@@ -65,8 +65,18 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
         ValueError: if the numbers of rows differ.
     """
 
-    _lod: LoD
+    _lod: LoD = Missing("LoDTensor", "a LoD", "tl.LoDTensor(values, lod)")  # type: ignore[assignment]
     T: Any = MovedRows.T
+
+    def __init_subclass__(cls, **kwargs) -> None:
+        # functions give LoDTensors: of a subclass they would not give what it adds
+        raise named(
+            LoDTypeError(
+                f"expected no subclass, got {cls.__name__}: functions of LoDTensors give LoDTensors; keep one in an "
+                "attribute of a class, or write functions of LoDTensors"
+            ),
+            "LoDTensor",
+        )
 
     @staticmethod
     def __new__(cls, values: Tensor, lod: LoD) -> "LoDTensor":
@@ -82,6 +92,7 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
         if values.layout != torch.strided or values.is_quantized:
             got = values.dtype if values.is_quantized else f"layout {values.layout}"
             raise named(LoDTypeError(f"expected dense values, got {got}"), "LoDTensor")
+        a_plain_tensor("values", values, "LoDTensor")
         with without_policy():
             return _wrap(fitting(values, lod), lod)
 
@@ -195,6 +206,7 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
     mT = property(lambda self: torch.transpose(self, -2, -1))  # torch.compile traces these only as functions
     mH = property(lambda self: torch.adjoint(self))
     batch_sizes = property(not_packed)
+    is_nested: Any = property(not_nested)
 
     # -- slices
 
@@ -238,6 +250,7 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != self.shape[:1]:
             got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
             raise LoDTypeError(f"expected a bool mask of shape ({self.shape[0]},), got {got}")
+        with_data("mask", mask)
         with_memory(mask)
         host = (mask.values() if isinstance(mask, LoDTensor) else mask).cpu()
         kept = sums(host.to(torch.int64))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from . import ops
 from .dynamo import compiling
-from .errors import LoDTypeError, LoDValueError, shown, without_policy
+from .errors import LoDTypeError, LoDValueError, named, shown, without_policy
 from .ops.check import stands_in, too_few_bytes
 
 R = TypeVar("R")
@@ -172,6 +172,7 @@ def padded_rows(sequences: int, length: int, width: int = 1) -> int:
 
 
 def _from_tensor(what: str, data: Tensor) -> Tensor:
+    a_plain_tensor(what, data)
     if data.layout != torch.strided or data.is_quantized or data.is_meta:
         kind = "meta tensor" if data.is_meta else f"{'quantized' if data.is_quantized else data.layout} tensor"
         raise LoDTypeError(f"expected {what} as a dense tensor with data, got a {kind}")
@@ -208,6 +209,25 @@ def with_memory(*values) -> None:
                     f"expected tensors with memory behind them, got one of {t.numel()} elements over a storage of "
                     f"{few} bytes"
                 )
+
+
+def a_plain_tensor(what: str, t: Tensor, call: str | None = None) -> None:
+    """TypeError for a subclass that dispatches for itself: torch makes no LoDTensor of it, and may not know its entries."""
+    if type(t) is not Tensor and not compiling() and stands_in(t):
+        error = LoDTypeError(
+            f"expected {what} as a plain tensor, got a {type(t).__name__}, which has a __torch_dispatch__; pass the tensor inside "
+            "it, and make LoDTensors outside of FakeTensorMode (for shapes alone, on device='meta')"
+        )
+        raise error if call is None else named(error, call)
+
+
+def with_data(what: str, t: Tensor) -> None:
+    """TypeError for a tensor whose entries cannot be read, where the sizes of the result depend on them."""
+    a_plain_tensor(what, t)
+    if t.is_meta:
+        raise LoDTypeError(
+            f"expected {what} with data, got a meta tensor: the sizes of the result depend on its entries"
+        )
 
 
 def host_levels(what: str, levels) -> list[Tensor]:

@@ -17,7 +17,7 @@ from ..dynamo import failing, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..moved_rows import MovedRows, moved_rows
-from ..sequence_operator import Along, a_float, along, number
+from ..sequence_operator import Along, a_float, along, autocast_dtype, number
 from ..tensor import LoDTensor, made
 from ..validate import sums, with_memory
 from .routes import one, only_first, route, rows_last
@@ -95,8 +95,7 @@ def _fitting(rows: Tensor, weight, bias, groups: int, dims: tuple[int, int]):
         raise LoDValueError(f"expected rows of {width} channels, as weight, got {tuple(rows.shape)}{counted}")
     if bias is not None and tuple(bias.shape) != (weight.shape[given] * (1 if taken else groups),):
         raise LoDValueError(f"expected a bias per channel of the result, got {tuple(bias.shape)}")
-    if torch.is_autocast_enabled(rows.device.type):
-        dtype = torch.get_autocast_dtype(rows.device.type)
+    if (dtype := autocast_dtype(rows.device)) is not None:
         rows, weight, bias = rows.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     for name, t in (("weight", weight), ("bias", bias)):
         if t is not None and (t.dtype != rows.dtype or t.device != rows.device):

@@ -14,7 +14,7 @@ from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..ops.composed.attention import attention_weights
-from ..sequence_operator import along, number, probability
+from ..sequence_operator import along, autocast_dtype, number, probability
 from ..tensor import LoDTensor, made, rows_of
 from ..validate import with_memory
 
@@ -31,8 +31,9 @@ def check_rows(given: dict[str, Tensor]) -> list[Tensor]:
         if t.dim() not in (2, 3) or t.dim() != q.dim():
             of = "(rows, width) or (rows, heads, width)" if t is q else f"{q.dim()} dimensions, as {first}"
             raise LoDValueError(f"expected {what} of {of}, got {tuple(t.shape)}")
-    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
-        rows = [t.to(torch.get_autocast_dtype(q.device.type)) for t in rows]
+    dtype = autocast_dtype(q.device)
+    if dtype is not None and q.dtype != torch.float64:
+        rows = [t.to(dtype) for t in rows]
     q, k, v = (t if t.dim() == 3 else t.unsqueeze(1) for t in rows)
     for what, t in zip(list(given)[1:], (k, v)):
         if t.dtype != q.dtype:
@@ -86,7 +87,7 @@ def bias_of(bias, q: Tensor) -> Tensor | None:
     rows = rows_of(bias)
     if rows.dtype == torch.bool:
         rows = torch.zeros_like(rows, dtype=q.dtype).masked_fill(~rows, -math.inf)
-    elif rows.is_floating_point() and torch.is_autocast_enabled(q.device.type):
+    elif rows.is_floating_point() and autocast_dtype(q.device) is not None:
         rows = rows.to(q.dtype)
     return rows.unsqueeze(1) if rows.dim() == 1 else rows
 

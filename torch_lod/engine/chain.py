@@ -7,7 +7,7 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import failing, holds
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
-from ..sequence_operator import Along, a_float, along
+from ..sequence_operator import Along, a_float, along, autocast_dtype
 from ..tensor import LoDTensor, rows_of, unmoved
 from ..validate import with_memory
 
@@ -83,7 +83,7 @@ def _wide(s: Along, transition: Tensor) -> tuple[Tensor, Tensor]:
 
 def _as_scores(s: Along, t: Tensor) -> Tensor:
     """In the dtype of the scores; under autocast not in a half type, as torch's losses."""
-    kept = s.rows.dtype.itemsize < 4 and torch.is_autocast_enabled(s.rows.device.type)
+    kept = s.rows.dtype.itemsize < 4 and autocast_dtype(s.rows.device) is not None
     return t if kept else t.to(s.rows.dtype)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .. import ops
 from ..lod import LoD
+from ..sequence_operator import autocast_dtype
 
 
 class Direction(NamedTuple):
@@ -42,7 +43,7 @@ def run_layers(
         the rows of the last layer, and the final states in the shapes of `states`.
     """
     offsets, device = lod.row_offsets_at(k), rows.device
-    autocast = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+    autocast = autocast_dtype(device)
     finals: list[list[Tensor]] = []
     for layer in range(len(directions) // (1 + bidirectional)):
         if layer and dropout:

@@ -10,7 +10,7 @@ from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..moved_rows import MovedRows
 from ..sequence import scan
-from ..sequence_operator import along, sequence_operator
+from ..sequence_operator import along, autocast_dtype, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD, unmoved
 from ..validate import with_memory
 from .module import at_least_one, unusual
@@ -97,7 +97,7 @@ class _Recurrent(torch.nn.Module):
                 raise LoDValueError(f"expected {name} of shape {shape}, got {tuple(state.shape)}")
         weights = [Direction(**{part: self._weight(name) for part, name in names.items()}) for names in self._names]
         expected, given = weights[0].weight_ih.dtype, s.rows.dtype
-        if given != expected and not torch.is_autocast_enabled(s.rows.device.type):
+        if given != expected and autocast_dtype(s.rows.device) is None:
             raise LoDTypeError(f"expected input of {expected}, as the weights, got {given}")
         dropout, initial = self.dropout if self.training else 0.0, list(states.values())
         rows, finals = run_layers(self.cell, s.rows, s.lod, s.k, weights, initial, self.bidirectional, dropout)

@@ -11,7 +11,7 @@ from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
 from ..sequence_operator import Along, a_bool, along, integer, one_column, sequence_operator
 from ..tensor import LoDTensor, a_lod_tensor, made, rows_of, unmoved
-from ..validate import filler, sums, whole, with_memory
+from ..validate import filler, sums, whole, with_data, with_memory
 
 __all__ = ["beam_search", "beam_search_decode"]
 
@@ -61,6 +61,7 @@ def beam_search(
     beam_size, end_id = integer("beam_size", beam_size), whole("end_id", end_id)
     last = one_column("pre_ids", pre_ids)
     words, scores, before = _candidates(s, last, pre_scores, ids, scores)
+    with_data("scores", scores)
     filler("end_id", end_id, last.dtype)
     filler("end_id", end_id, torch.int64 if words is None else words.dtype)
     a_bool("is_accumulated", is_accumulated)
@@ -197,6 +198,7 @@ def beam_search_decode(
     """
     beam_size, end_id = integer("beam_size", beam_size), whole("end_id", end_id)
     words, values, lods = _steps(ids, scores)
+    with_data("ids", words[0])
     filler("end_id", end_id, words[0].dtype)
     k, device = lods[0].depth - 2, values[0].device
     sources = lods[0].num_sequences(k)

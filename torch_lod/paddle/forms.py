@@ -17,7 +17,7 @@ from ..sequence.pool import reduction, sequence_pool, sequence_topk
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD, made, rows_of, unmoved
-from ..validate import sums, whole, with_memory
+from ..validate import sums, whole, with_data, with_memory
 
 __all__ = [
     "fused_embedding_seq_pool",
@@ -388,6 +388,7 @@ def im2sequence(
     if input_image_size is not None:
         if not isinstance(input_image_size, Tensor):
             raise LoDTypeError(f"expected input_image_size as a tensor, got {type(input_image_size).__name__}")
+        with_data("input_image_size", input_image_size)
         if input_image_size.shape != (images, 2) or not bool(input_image_size.isfinite().all()):
             raise LoDValueError(
                 f"expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"

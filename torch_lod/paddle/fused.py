@@ -15,7 +15,7 @@ from ..sequence.rearrange import sequence_expand_as
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, in_autocast, one_column, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD, made, moved, rows_of, unmoved
-from ..validate import filler, host_integers, with_memory
+from ..validate import filler, host_integers, with_data, with_memory
 from .forms import sequence_conv
 from .recurrent import _activation
 
@@ -134,6 +134,7 @@ def filter_by_instag(
         raise LoDTypeError(f"expected ins as a tensor with rows, got {got}")
     unmoved("ins", ins)
     tags = one_column("ins_tag", ins_tag)
+    with_data("ins_tag", tags)
     if ins_tag.lod_level != 1:
         raise LoDValueError(f"expected ins_tag with 1 level, got {ins_tag.lod_level}")
     filler("out_val_if_empty", out_val_if_empty, ins.dtype)

@@ -12,7 +12,7 @@ from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory, show
 from ..lod import LoD
 from ..sequence_operator import along, as_autocast, integer, one_column, sequence_operator
 from ..tensor import LoDTensor, rows_of, unmoved
-from ..validate import filler, host_integers, with_memory
+from ..validate import filler, host_integers, with_data, with_memory
 
 __all__ = [
     "lod_append",
@@ -145,6 +145,7 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise LoDTypeError(f"expected lengths of an integer dtype, got {lengths.dtype}")
     if maxlen is None:
+        with_data("lengths", lengths)
         maxlen = whole_number(lengths.max().clamp(min=0)) if lengths.numel() else 0
     elif type(maxlen) is not int or maxlen < 1:
         raise LoDValueError(f"expected maxlen >= 1, got {shown(maxlen)}")
@@ -171,6 +172,7 @@ def sequence_erase(x: LoDTensor, tokens) -> LoDTensor:
     """
     values = one_column("x", x)
     tokens = upload(host_integers("tokens", tokens), values.device)
+    with_data("x", values)
     return x.filter_rows(~torch.isin(values, tokens))
 
 

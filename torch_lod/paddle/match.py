@@ -16,7 +16,7 @@ from ..sequence.pairs import dots, partners
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
 from ..tensor import LoDTensor, made
-from ..validate import sums, with_memory
+from ..validate import sums, with_data, with_memory
 from .forms import _pair
 
 __all__ = ["match_matrix_tensor", "tree_conv", "var_conv_2d"]
@@ -221,6 +221,7 @@ def _family(s: Along, e: Along) -> tuple[Tensor, Tensor]:
         raise LoDValueError(f"expected edges of shape (edges, 2), got {tuple(given.shape)}")
     if not holds(e.lod.num_sequences(e.k) == trees):
         raise LoDValueError(f"expected edges with a sequence for each of {trees} trees, got {e.lod.num_sequences(e.k)}")
+    with_data("edges", given)
     with_memory(given)
     ends = given.to("cpu", torch.int64)
     tree, first, size = e.lod.segment_ids_at(e.k), s.lod.row_offsets_at(s.k), s.lod.row_lengths_at(s.k)

@@ -13,7 +13,7 @@ from ..lod import LoD
 from ..ops.composed.ctc_beam import Model, search
 from ..sequence_operator import Along, a_float, along, integer, one_column, probability, sequence_operator
 from ..tensor import LoDTensor, values_of
-from ..validate import sums, with_memory
+from ..validate import sums, with_data, with_memory
 
 __all__ = [
     "ctc_alignment",
@@ -47,6 +47,7 @@ def labels_of(s: Along, labels, what: str = "labels", of: str = "x") -> tuple[Te
 
 def emitted(s: Along, ids: Tensor, blank: int, merge: bool) -> LoDTensor:
     """The ids of the rows without blanks, runs of one id along a sequence of the level merged."""
+    with_data("x", ids)
     kept = ids != blank
     if merge:
         of = s.lod.segment_ids_at(s.k, ids.device)
@@ -167,6 +168,7 @@ def ctc_beam_decode(
     n_best = integer("n_best", n_best, 1, beam)
     probability("threshold", threshold)
     rows = x.values().detach()
+    with_data("x", rows)
     with_memory(rows)
     given = rows, s.offsets, blank, beam, n_best, float(threshold)
     if language_model is None:

@@ -17,7 +17,7 @@ from ..devices import upload
 from ..dynamo import compiling, holds, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
-from ..sequence_operator import Along, along, as_autocast, in_autocast, integer, sequence_operator
+from ..sequence_operator import Along, along, as_autocast, autocast_dtype, in_autocast, integer, sequence_operator
 from ..tensor import LoDTensor, made
 from ..validate import with_memory
 from .windows import with_features
@@ -251,7 +251,7 @@ def paired(rows: Tensor, others: Tensor, first: Tensor, second: Tensor, block: B
 def dots(rows: Tensor, others: Tensor, first: Tensor, second: Tensor, offsets: Tensor, pairs: int) -> Tensor:
     """The products of all pairs; half types are summed in float32."""
     half = rows.dtype in (torch.float16, torch.bfloat16)
-    wide = torch.float32 if half and not torch.is_autocast_enabled(rows.device.type) else rows.dtype
+    wide = torch.float32 if half and autocast_dtype(rows.device) is None else rows.dtype
     given = rows.to(wide), others.to(wide), first, second, offsets, pairs
     return over_blocks(*given, lambda left, right: torch.bmm(left, right.transpose(1, 2))).to(rows.dtype)
 

@@ -10,7 +10,7 @@ from .. import ops
 from ..dynamo import failing, known
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..moved_rows import MovedRows
-from ..sequence_operator import a_float, along, integer, number, on_rows, sequence_operator
+from ..sequence_operator import Along, a_float, along, integer, number, on_rows, sequence_operator
 from ..tensor import LoDTensor, MaybeLoD, a_lod_tensor, values_of
 from ..validate import filler, with_memory
 
@@ -106,11 +106,14 @@ def sequence_pool(
         rows = summable(rows) if adds else rows
     if not floating or asks or type(padding_value) is not float:
         filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
+    # the operators take it as a float64
+    exact = floating or -_EXACT <= padding_value <= _EXACT
+    fill = padding_value if exact else 0
     if return_index:
         if reduce not in ("max", "min"):
             raise LoDTypeError(f"expected pool_type 'max' or 'min' with return_index, got {shown(reduce)}")
-        out, index = ops.segment_extreme(rows, s.offsets, reduce, padding_value)
-        return s.pool(out), s.pool(index)
+        out, index = ops.segment_extreme(rows, s.offsets, reduce, fill)
+        return s.pool(out if exact else _filled(s, out, padding_value)), s.pool(index)
     if reduce in ("logsumexp", "var", "std"):
         a_float(rows)
         number("correction", correction)
@@ -118,12 +121,21 @@ def sequence_pool(
             return s.pool(ops.segment_logsumexp(rows, s.offsets, padding_value))
         return s.pool(ops.segment_var(rows, s.offsets, correction, reduce == "std", padding_value))
     if reduce not in _COMPOSED:
-        return s.pool(ops.segment_reduce(rows, s.offsets, reduce, padding_value))
-    pooled = _COMPOSED[reduce](rows, s.offsets)
-    if s.lod.any_empty_at(s.k):
-        empty = on_rows(s.offsets.diff() == 0, pooled)
-        pooled = torch.where(empty, torch.full_like(pooled, padding_value), pooled)
-    return s.pool(pooled)
+        pooled = ops.segment_reduce(rows, s.offsets, reduce, fill)
+        return s.pool(pooled if exact else _filled(s, pooled, padding_value))
+    return s.pool(_filled(s, _COMPOSED[reduce](rows, s.offsets), padding_value))
+
+
+#: Up to here the operators hold a whole padding value exactly.
+_EXACT = 9 * 10**15
+
+
+def _filled(s: Along, pooled: Tensor, padding_value) -> Tensor:
+    """With another row for empty sequences."""
+    if not s.lod.any_empty_at(s.k):
+        return pooled
+    empty = on_rows(s.offsets.diff() == 0, pooled)
+    return torch.where(empty, torch.full_like(pooled, padding_value), pooled)
 
 
 def summable(values: Tensor) -> Tensor:
@@ -214,10 +226,11 @@ def sequence_topk(
         return s.pool(taken), s.pool(index)
     flat = index.flatten(0, 1)
     if values.shape[0]:
-        taken = values.gather(0, flat.clamp(min=0))
+        taken = gathered(values, flat.clamp(min=0))
     else:
         taken = ops.gather_rows(values, flat.new_full(flat.shape[:1], -1))
-    taken = taken.masked_fill(flat < 0, padding_value).view(index.shape)
+    padding = torch.full((), padding_value, dtype=taken.dtype, device=taken.device)
+    taken = torch.where(flat < 0, padding, taken).view(index.shape)  # masked_fill has no unsigned dtypes
     return s.pool(taken), s.pool(index)
 
 
@@ -228,6 +241,15 @@ def sortable(key: Tensor) -> Tensor:
     if key.dtype == torch.uint64:
         return key.view(torch.int64) ^ torch.iinfo(torch.int64).min
     return key.detach().to(torch.uint8) if key.dtype == torch.bool else key.detach()
+
+
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+def gathered(values: Tensor, index: Tensor) -> Tensor:
+    """values.gather(0, index), also for the unsigned dtypes that torch's gather lacks."""
+    signed = _SIGNED.get(values.dtype)
+    return values.gather(0, index) if signed is None else values.view(signed).gather(0, index).view(values.dtype)
 
 
 @sequence_operator

@@ -8,7 +8,7 @@ from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import a_float, along, number, sequence_operator
 from ..tensor import LoDTensor, rows_of
 from ..validate import with_memory
-from .pool import sortable, summable
+from .pool import gathered, sortable, summable
 
 __all__ = [
     "sequence_cummax",
@@ -215,7 +215,7 @@ def sequence_sort(
     if key is None and s.innermost:
         if x.is_complex():
             raise LoDTypeError(f"expected x of a dtype that has an order, got {x.dtype}")
-        return s.keep(s.rows.gather(0, ops.segment_order(sortable(s.rows), s.offsets, bool(descending))))
+        return s.keep(gathered(s.rows, ops.segment_order(sortable(s.rows), s.offsets, bool(descending))))
     count = s.lod.elements_at(s.k)
     if key is None:
         key = s.lod.levels[s.k + 1].diff()

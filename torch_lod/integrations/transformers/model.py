@@ -45,6 +45,7 @@ def use(model: M, *, level: int | str = -1, check: bool = True) -> M:
     Rows of the output (last_hidden_state, logits, hidden_states) are LoDTensors with the LoD of the ids; what the model makes
     of the first row of a sequence (pooler_output, logits of a sequence classifier) has a row for each sequence. The loss is the
     mean over the labels of all rows that are not -100, as for padded batches; a causal model predicts no row of another sequence.
+    If all labels are -100 that is NaN, as for padded batches; the mean over tokens of `tl.sequence_loss` is 0 then.
     Labels and token_type_ids are LoDTensors with the LoD of the ids.
 
     The model and its parameters stay as they are: its attention implementation becomes "torch_lod", and hooks are added. Plain

@@ -316,6 +316,14 @@ mask = x.lengths("sentence") > 1
 long, short = tl.paddle.split_lod_tensor(x, mask, level="sentence")
 back = tl.paddle.merge_lod_tensor(long, short, x, mask, level="sentence")
 """,
+    # map
+    "map_sequences": """
+def steps(stack):
+    return stack.diff(dim=1, prepend=stack[:, :1]), stack[:, -1]
+
+
+changes, last = tl.map_sequences(steps, x, results=("rows", "sequences"))
+""",
     # scan
     "scan": """
 def cell(row, state):

@@ -318,11 +318,12 @@ back = tl.paddle.merge_lod_tensor(long, short, x, mask, level="sentence")
 """,
     # map
     "map_sequences": """
-def steps(stack):
-    return stack.diff(dim=1, prepend=stack[:, :1]), stack[:, -1]
+def steps(stack):  # (count, length)
+    return stack.diff(dim=1, prepend=stack[:, :1])
 
 
-changes, last = tl.map_sequences(steps, x, results=("rows", "sequences"))
+changes = tl.map_sequences(steps, x)
+largest = tl.map_sequences(lambda stack: stack.amax(1), x, results="sequences")
 """,
     # scan
     "scan": """

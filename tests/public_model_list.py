@@ -174,7 +174,7 @@ def _():
 def _():
     own = of("xlstm")
     block = own.mLSTMBlockConfig(own.mLSTMLayerConfig(conv1d_kernel_size=4, qkv_proj_blocksize=4, num_heads=2))
-    config = own.xLSTMBlockStackConfig(mlstm_block=block, context_length=64, num_blocks=2, embedding_dim=16)
+    config = own.xLSTMBlockStackConfig(mlstm_block=block, context_length=128, num_blocks=2, embedding_dim=16)
     return built(own.xLSTMBlockStack(config), by="mLSTMLayer")
 
 
@@ -331,7 +331,7 @@ def positions_and_mask(x) -> dict:
     return positions(x) | {"attention_mask": causal}
 
 
-GPT2 = {"n_positions": 64, "n_embd": 16, "n_layer": 2, "n_head": 2}
+GPT2 = {"n_positions": 128, "n_embd": 16, "n_layer": 2, "n_head": 2}
 model("GPT-2", "attention", "transformers")(hugging_face("GPT2", positions_and_mask, **GPT2))
 model("Llama", "attention", "transformers")(hugging_face("Llama", positions_and_mask, **SIZES))
 model("BERT", "attention", "transformers")(hugging_face("Bert", positions_and_types, **SIZES))

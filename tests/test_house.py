@@ -283,6 +283,7 @@ def operators_of(package):
         "docs/testing.md",
         "docs/recurrence.md",
         "docs/structured.md",
+        "docs/map_sequences.md",
     ],
 )
 def test_pages_print_what_they_say(page):

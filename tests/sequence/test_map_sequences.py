@@ -324,13 +324,16 @@ def test_pads_to_the_next_length(buckets, calls):
 
 def test_masks_of_several_inputs_are_a_tuple():
     x, y = (tl.from_lengths(torch.randn(sum(n), C), [n]) for n in ([3, 1, 0, 2], [1, 5, 2, 0]))
+    seen = set()
 
     def cross(q, memory, mask):
         rows, keys = mask
         assert rows.sum(1).tolist() in ([3], [1], [2]) and keys.shape == memory.shape[:2]
+        seen.add((q.shape[1], memory.shape[1]))
         return (q @ memory.mT).masked_fill(~keys[:, None], -1e9).softmax(-1) @ memory
 
     found = tl.map_sequences(cross, x, y, pad_to=[4])
+    assert seen == {(4, 4), (4, 5), (4, 0)}
     torch.testing.assert_close(found, tl.map_sequences(lambda q, m: (q @ m.mT).softmax(-1) @ m, x, y))
 
 
@@ -361,7 +364,7 @@ def test_a_module_unedited_with_its_state():
     torch.testing.assert_close(out, want)
     used = [0, 2, 3]
     torch.testing.assert_close((h[:, used], c[:, used]), (h_n[:, used], c_n[:, used]))
-    assert (h[:, 1] == 7).all() and (c[:, 1] == 7).all()
+    assert (h[:, 1] == 7).all() and (c[:, 1] == 7).all() and h.is_contiguous()
     other = tl.nn.MapSequences(torch.nn.LSTM(C, 3, 2, bidirectional=True), results=("rows", None))
     other.load_state_dict(mapped.state_dict())
     assert torch.equal(other.module.weight_hh_l1, lstm.weight_hh_l1)

@@ -65,7 +65,10 @@ ERRORS = {
         "results to be a dict with ['b'], got dict of ['a'] from fn",
     ),
     "another class": (lambda: run(lambda t: t, results=Output("rows")), "results to be a Output, got (1, 1, 4)"),
-    "a LoDTensor": (lambda: run(lambda t: X), "results='rows' to be (count 1, length 1, ...), got"),
+    "a LoDTensor": (
+        lambda: run(lambda t: tl.from_lengths(t, [[1] * len(t)])),
+        "to be (count 1, length 1, ...), got a torch.float32 LoDTensor of shape (1, 1, 4) from fn",
+    ),
     "unknown results": (
         lambda: run(abs, results=("rows", "row")),
         "expected results[1] as 'rows', 'resized', 'sequences', ",

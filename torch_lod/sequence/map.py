@@ -198,17 +198,16 @@ class _Leaf(NamedTuple):
 
 def _leaf(spec: Any, where: str) -> _Leaf | None:
     """None if it is a tree, or wrong."""
-    said = f"{where}={spec!r}"
+    found: tuple | None = None
     if spec is None:
-        return _Leaf("", None, said)
-    if isinstance(spec, str) and spec in ("rows", "resized", "sequences"):
-        return _Leaf(spec, 0 if spec == "sequences" else None, said)
-    if type(spec) is tuple and len(spec) == 2 and isinstance(spec[0], str):
-        if spec[0] in ("rows", "resized") and isinstance(spec[1], str) and spec[1] in _LAYOUTS:
-            return _Leaf(*spec, said)
-        if spec[0] == "sequences" and type(spec[1]) is int:
-            return _Leaf(*spec, said)
-    return None
+        found = "", None
+    elif isinstance(spec, str) and spec in ("rows", "resized", "sequences"):
+        found = spec, 0 if spec == "sequences" else None
+    elif type(spec) is tuple and len(spec) == 2 and all(isinstance(part, (str, int)) for part in spec):
+        by_row = spec[0] in ("rows", "resized") and spec[1] in _LAYOUTS
+        if by_row or (spec[0] == "sequences" and type(spec[1]) is int):
+            found = spec
+    return found and _Leaf(*found, f"{where}={spec!r}")
 
 
 def _leaves(spec: Any, found: Any, where: str = "results") -> Iterator[tuple[_Leaf, Any]]:
@@ -257,6 +256,8 @@ def _types(found: Any) -> str:
         return f"{type(found).__name__} of {list(found)}"
     if isinstance(found, (tuple, list)):
         return f"{type(found).__name__}({', '.join(map(_types, found))})"
+    if isinstance(found, (LoDTensor, MovedRows)):
+        return shown(found)
     return str(tuple(found.shape)) if isinstance(found, Tensor) else type(found).__name__
 
 
@@ -276,8 +277,7 @@ def _rows_first(leaf: _Leaf, found: Any, layout: str, stack: tuple[int, ...]) ->
             "channels": f"({count}, ..., {length})",
             0: f"({count}, ...)",
         }.get((leaf.at or layout) if by_row else leaf.at, f"{count} at dim {leaf.at}")
-        got = tuple(found.shape) if isinstance(found, Tensor) else _types(found)
-        raise LoDValueError(f"expected {leaf.said} to be {expected}, got {got} from fn")
+        raise LoDValueError(f"expected {leaf.said} to be {expected}, got {_types(found)} from fn")
     with_memory(found)
     return found.movedim(dims, (0, 1)).flatten(0, 1) if by_row else found.movedim(leaf.at, 0)
 

@@ -365,7 +365,9 @@ def test_a_module_unedited_with_its_state():
     used = [0, 2, 3]
     torch.testing.assert_close((h[:, used], c[:, used]), (h_n[:, used], c_n[:, used]))
     assert (h[:, 1] == 7).all() and (c[:, 1] == 7).all() and h.is_contiguous()
-    other = tl.nn.MapSequences(torch.nn.LSTM(C, 3, 2, bidirectional=True), results=("rows", None))
+    other = tl.nn.MapSequences(
+        torch.nn.LSTM(C, 3, 2, bidirectional=True), layout="length_first", results=("rows", None)
+    )
     other.load_state_dict(mapped.state_dict())
     assert torch.equal(other.module.weight_hh_l1, lstm.weight_hh_l1)
     assert repr(mapped).startswith(

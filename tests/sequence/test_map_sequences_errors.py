@@ -75,6 +75,18 @@ ERRORS = {
     ),
     "a number": (lambda: run(abs, results={"a": 3}), "expected results['a'] as 'rows', 'resized', 'sequences', "),
     "unknown layout": (lambda: run(abs, layout="channels_first"), "expected layout as one of ('batch_first', "),
+    "a module that is not batch_first": (
+        lambda: run(torch.nn.GRU(C, C), results=("rows", None)),
+        "expected layout='length_first', which GRU takes, got 'batch_first'",
+    ),
+    "a module that is batch_first": (
+        lambda: run(torch.nn.TransformerEncoderLayer(C, 2, 8, batch_first=True), layout="length_first"),
+        "expected layout='batch_first', which TransformerEncoderLayer takes, got 'length_first'",
+    ),
+    "a module of channels": (
+        lambda: run(torch.nn.MaxPool1d(3, 1, 1)),
+        "expected layout='channels', which MaxPool1d takes, got 'batch_first'",
+    ),
     "no function": (lambda: run(3), "expected fn as a function or a module, got 3"),
     "x": (lambda: tl.map_sequences(abs, X.values()), "expected x as a LoDTensor, got Tensor; see tl.from_lengths"),
     "moved x": (lambda: tl.map_sequences(abs, X[None]), "expected x as a LoDTensor, got rows at dim 1, moved by"),

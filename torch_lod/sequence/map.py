@@ -76,8 +76,9 @@ def map_sequences(
         Gradients are those of fn. If x has no rows, fn is called once with no sequences (of length 1), to learn the shapes.
 
     Raises:
-        ValueError, TypeError: where fn returns something else than `results` says, others do not fit x, or fn does not take
-            mask= although pad_to is given. What fn raises passes through as it is.
+        ValueError, TypeError: where fn returns something else than `results` says, others do not fit x, fn does not take
+            mask= although pad_to is given, or fn is a module of torch.nn that takes another layout (its batch_first, the
+            channels of Conv1d). What fn raises passes through as it is.
 
     Source: torch.func.vmap with groups of equal length instead of one; length buckets of sequence-to-sequence models.
     """
@@ -328,6 +329,9 @@ def checked_options(fn: Any, layout: Any, results: Any, pad_to: Any, fill: Any) 
         raise LoDTypeError(f"expected fn as a function or a module, got {shown(fn)}")
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise LoDValueError(f"expected layout as one of {tuple(_LAYOUTS)}, got {shown(layout)}")
+    wanted = _layout_of(fn)
+    if wanted not in (None, layout):
+        raise LoDValueError(f"expected layout={wanted!r}, which {type(fn).__name__} takes, got {layout!r}")
     leaves = [leaf for leaf, _ in _leaves(results, results)]
     number("fill", fill)
     if pad_to is None:
@@ -344,6 +348,20 @@ def checked_options(fn: Any, layout: Any, results: Any, pad_to: Any, fill: Any) 
             "if it has another name there: lambda x, mask: fn(x, its_name=mask)"
         )
     return torch.tensor(lengths, device="cpu")
+
+
+def _layout_of(fn: Any) -> str | None:
+    """The layout that a module of torch.nn takes, where it has one: in another it would give rows of the right shape, mixed
+    along another dim."""
+    if not type(fn).__module__.startswith("torch.nn.modules."):
+        return None
+    if type(fn).__name__.endswith("1d"):
+        return "channels"
+    if type(fn).__module__.endswith((".rnn", ".activation", ".transformer")):
+        for module in fn.modules():
+            if hasattr(module, "batch_first"):
+                return "batch_first" if module.batch_first else "length_first"
+    return None
 
 
 def _takes_mask(fn: Callable) -> bool:

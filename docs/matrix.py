@@ -57,6 +57,7 @@ WHOLE = (
 ).split()
 
 _STEPS = "a Python loop over the steps of a recurrence, and their number and sizes are data"
+_CALLS = "the lengths of the sequences, which are data, say how often its function is called"
 _TABLE = "a RankTable is neither given to a program nor returned by one"
 _ONE_DTYPE = "takes tensors of one dtype; the layers above it cast"
 _CHOSEN = "how many rows there are depends on the scores"
@@ -68,9 +69,14 @@ _LOOPS = (
 ).split()
 #: feature: operator: why not.
 EXCEPTIONS: dict[str, dict[str, str]] = {
-    "compile": {**dict.fromkeys(_LOOPS, _STEPS), "ops.rank_by_length": _NO_FAKE},
+    "compile": {
+        **dict.fromkeys(_LOOPS, _STEPS),
+        **dict.fromkeys(("map_sequences", "nn.MapSequences"), _CALLS),
+        "ops.rank_by_length": _NO_FAKE,
+    },
     "export": {
         **dict.fromkeys(_LOOPS, _STEPS),
+        **dict.fromkeys(("map_sequences", "nn.MapSequences"), _CALLS),
         **dict.fromkeys(("lod_rank_table", "max_sequence_len"), _TABLE),
         "ops.rank_by_length": _NO_FAKE,
     },

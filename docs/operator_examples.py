@@ -316,6 +316,15 @@ mask = x.lengths("sentence") > 1
 long, short = tl.paddle.split_lod_tensor(x, mask, level="sentence")
 back = tl.paddle.merge_lod_tensor(long, short, x, mask, level="sentence")
 """,
+    # map
+    "map_sequences": """
+def steps(stack):  # (count, length)
+    return stack.diff(dim=1, prepend=stack[:, :1])
+
+
+changes = tl.map_sequences(steps, x)
+largest = tl.map_sequences(lambda stack: stack.amax(1), x, results="sequences")
+""",
     # scan
     "scan": """
 def cell(row, state):

@@ -108,7 +108,10 @@ def not_nested(x) -> bool:
     return False
 
 
-_PADDED = "where (batch, length, ...) is wanted, x[None] is a batch of one, x.to_padded()[0] a padded one"
+_PADDED = (
+    "where (batch, length, ...) is wanted, x[None] is a batch of one, x.to_padded()[0] a padded one, and tl.map_sequences(f, x) "
+    "calls f unedited on stacks of equally long sequences"
+)
 _ELSEWHERE = "where (batch, length, ...) is wanted, to_padded()[0] of the LoDTensor is a padded batch"
 
 

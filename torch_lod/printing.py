@@ -113,14 +113,15 @@ def html(x) -> str:
 def describe(x) -> str:
     """A table: per level the number of sequences, their lengths, how many are empty, and what padding would waste.
 
-    `x` is a LoDTensor or a LoD. Padded rows: every sequence of the level padded to the one with most rows; in the line
-    "all levels" a padded tensor with one dim per level.
+    `x` is a LoDTensor or a LoD. Distinct: how many different numbers of rows the sequences have that are not empty, which
+    is the number of calls of `tl.map_sequences`. Padded rows: every sequence of the level padded to the one with most
+    rows; in the line "all levels" a padded tensor with one dim per level.
     """
     lod = getattr(x, "lod", x)
     if not isinstance(lod, LoD):
         raise LoDTypeError(f"describe: expected x as a LoDTensor or LoD, got {type(x).__name__}")
     lines = [
-        f"{'level':<14}{'sequences':>10}{'min':>8}{'mean':>10}{'max':>8}{'empty':>8}{'padded rows':>14}{'waste':>8}"
+        f"{'level':<14}{'sequences':>10}{'min':>8}{'mean':>10}{'max':>8}{'empty':>8}{'distinct':>10}{'padded rows':>14}{'waste':>8}"
     ]
     below = None  # the rows under every sequence of a level, from the innermost outwards
     row_lengths = []
@@ -131,16 +132,16 @@ def describe(x) -> str:
         lengths = lod.lengths(k)
         n = lengths.numel()
         low, mean, high = (int(lengths.min()), lengths.double().mean(), int(lengths.max())) if n else (0, 0.0, 0)
-        padded = n * int(rows.max()) if n else 0
+        padded, distinct = n * int(rows.max()) if n else 0, len(rows[rows > 0].unique())
         waste = 1 - lod.rows / padded if padded else 0.0
         name = lod.level_names[k] if lod.level_names and lod.level_names[k] else f"level {k}"
         lines.append(
-            f"{name:<14}{n:>10}{low:>8}{mean:>10.2f}{high:>8}{int((lengths == 0).sum()):>8}{_count(padded):>14}{waste:>8.1%}"
+            f"{name:<14}{n:>10}{low:>8}{mean:>10.2f}{high:>8}{int((lengths == 0).sum()):>8}{distinct:>10}{_count(padded):>14}{waste:>8.1%}"
         )
     dense = lod.num_sequences() * math.prod(lod.max_length(k) for k in range(lod.depth))
     if lod.depth > 1:
         waste = 1 - lod.rows / dense if dense else 0.0
-        lines.append(f"{'all levels':<14}{lod.num_sequences():>10}{'':>34}{_count(dense):>14}{waste:>8.1%}")
+        lines.append(f"{'all levels':<14}{lod.num_sequences():>10}{'':>44}{_count(dense):>14}{waste:>8.1%}")
     return "\n".join([*lines, f"{lod.rows} rows"])
 
 

@@ -27,8 +27,16 @@ FLOORS = [
     if (floor := re.match(r"\d  ((?:\w+, )*\w+)", line))
     for name in floor[1].split(", ")
 ]
-#: Sequence operators with tests of their own, in test_recurrent.py.
-RECURRENCES = {"scan", "attention_lstm", "dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "fused_embedding_fc_lstm"}
+#: Sequence operators with tests of their own, in test_recurrent.py and test_map_sequences.py.
+RECURRENCES = {
+    "map_sequences",
+    "scan",
+    "attention_lstm",
+    "dynamic_gru",
+    "dynamic_lstm",
+    "dynamic_lstmp",
+    "fused_embedding_fc_lstm",
+}
 RECURRENCES |= {"fusion_gru", "fusion_lstm", "gru_unit", "lstm_unit"}
 SCHEMAS = {s.name.split("::")[1]: s for s in torch._C._jit_get_all_schemas() if s.name.startswith("torch_lod::")}
 

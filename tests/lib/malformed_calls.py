@@ -94,6 +94,14 @@ def _scoring(prefixes):
     return torch.zeros(len(prefixes.lengths()), 3)
 
 
+def _flipped(stack):
+    return stack.flip(-1)
+
+
+def _masked(x, y, each, mask):
+    return x * mask[0][..., None], (y.sum(1)[:, :2] * each)[None]
+
+
 def _attending(x, state, memory):
     return x + tl.sequence_pool(memory, "sum") + state, state
 
@@ -280,6 +288,7 @@ MADE = {
     "AttentionPool": [((3, 2), {"level": -1})],
     "CTCLoss": [((0, "sum"), {"zero_infinity": True, "norm_by_times": False, "level": -1})],
     "DynamicRNN": [((torch.nn.GRUCell(3, 2),), {"reverse": False})],
+    "MapSequences": [((torch.nn.Linear(3, 2),), {"level": -1, "results": "rows", "fill": 0.5})],
     "LinearChainCRF": [((3,), {"allowed": torch.ones(3, 3).bool(), "allowed_end": torch.ones(3).bool(), "level": -1})],
     "MultiheadAttention": [((4, 2, 0.5), {"causal": True, "window": 2, "alibi": True, "kdim": 4, "vdim": 4})],
     "Plain": [((torch.nn.Linear(3, 2), 1), {})],
@@ -335,6 +344,7 @@ def _modules():
             (nn.LinearChainCRF(3), two(), ints(*[0, 1, 2] * 9)[: two().lod.rows]),
             (nn.LinearChainCRF(3, level=0), two(), two() > 0),
         ],
+        "MapSequences": [(nn.MapSequences(torch.nn.Bilinear(3, 3, 2)), two(), two(seed=1))],
         "MultiheadAttention": [(nn.MultiheadAttention(4, 2), one(4), one(4, 1), one(4, 2))],
         "RowConv": [(nn.RowConv(3, 1), two())],
         "SequenceConv": [(nn.SequenceConv(3, 2, 3, padding_trainable=True), two())],
@@ -405,6 +415,13 @@ def _calls():
             ((_carried, y, torch.zeros(3, 3)), {}),
             ((torch.nn.GRUCell(3, 2), y, torch.zeros(3, 2)), {"level": -1, "reverse": True}),
             ((_attending, y, torch.zeros(3, 3)), {"static": one(seed=1)}),
+        ],
+        "map_sequences": [
+            ((_flipped, two()), {"level": -1, "layout": "channels", "results": "rows"}),
+            (
+                (_masked, one(), one(seed=1), torch.zeros(3, 2)),
+                {"results": ("rows", ("sequences", 1)), "pad_to": [2, 4], "fill": 1},
+            ),
         ],
         "broadcast": [((tl.from_lengths(rows()[:2], [[2]]), tl.from_lengths(rows(), [[2], [2, 4]])), {})],
         "create_lod_tensor": [((rows(), [[2, 4]]), {}), (([[1, 2], [3]], [[2, 1]]), {"device": torch.device("cpu")})],

@@ -60,6 +60,11 @@ def _recurrences() -> Iterator[tuple[str, Callable]]:
     w = _random(2, 8)
     cell = torch.nn.GRUCell(8, 4).double()
     yield "scan", over(lambda x: (tl.scan, (lambda a, h: torch.tanh(a + h), x, _random(x.num_sequences(-1), 8)), {}))
+
+    def stacked(stack):
+        return stack.flip(1).tanh(), stack.square().sum(1)
+
+    yield "map_sequences", over(lambda x: (tl.map_sequences, (stacked, x), {"results": ("rows", "sequences")}))
     yield "dynamic_lstm", over(lambda x: (tl.dynamic_lstm, (x, w, _random(14)), {}))
     yield "dynamic_lstmp", over(lambda x: (tl.dynamic_lstmp, (x, _random(3, 8), _random(2, 3), _random(14)), {}))
     yield "dynamic_gru", over(lambda x: (tl.dynamic_gru, (x[:, :6], _random(2, 6)), {}))
@@ -88,6 +93,7 @@ def _recurrences() -> Iterator[tuple[str, Callable]]:
         "nn.GRU": tl.nn.GRU(8, 4),
         "nn.RNN": tl.nn.RNN(8, 4),
         "nn.AttentionPool": tl.nn.AttentionPool(8),
+        "nn.MapSequences": tl.nn.MapSequences(torch.nn.Linear(8, 4)),
         "nn.MultiheadAttention": tl.nn.MultiheadAttention(8, 2),
         "nn.TransformerEncoderLayer": tl.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0),
         "nn.RowConv": tl.nn.RowConv(8, 2),

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 import torch_lod as tl
 
 LENGTHS = [7, 5, 9]
+#: As many rows, of which two sequences are stacked, and one is empty.
+STACKED = [6, 0, 9, 6]
 of = importlib.import_module
 
 
@@ -24,6 +26,12 @@ class Model(NamedTuple):
     #: What is changed where the model is not right: functions in the place of (owner, name), or of `call`. Under other keys,
     #: what these call.
     changes: dict
+    #: What tl.nn.MapSequences is given: the module with options, its inputs made of a LoDTensor, keywords; and what is taken
+    #: of the result.
+    mapped: tl.nn.MapSequences
+    inputs: Callable
+    keywords: dict
+    take: Callable
 
 
 #: A function that makes the model, its kind and its package, by name.
@@ -43,6 +51,8 @@ def first(result: Any) -> torch.Tensor:
     return result
 
 
+#: The same layouts as options of tl.nn.MapSequences.
+STACKS = {"x[None]": "batch_first", "x.t()[None]": "channels", "x[:, None]": "length_first", "pooled": "batch_first"}
 LAYOUTS: dict[str, Callable] = {
     "x[None]": lambda m: lambda x: first(m(x[None]))[0],
     "x.t()[None]": lambda m: lambda x: first(m(x.t()[None]))[0].t(),
@@ -51,15 +61,37 @@ LAYOUTS: dict[str, Callable] = {
 }
 
 
-def built(m, call="x[None]", plainly=None, changes=None, width=16, ids=0, by="") -> Model:
-    """`width` of the rows, or the number of `ids`; `by`: the class of the parts that are changed to run by sequence."""
+def alone(x) -> tuple:
+    return (x,)
+
+
+def built(
+    m,
+    call="x[None]",
+    plainly=None,
+    changes=None,
+    width=16,
+    ids=0,
+    by="",
+    mapped=None,
+    inputs=alone,
+    keywords=None,
+    take=None,
+) -> Model:
+    """`width` of the rows, or the number of `ids`; `by`: the class of the parts that are changed to run by sequence; `mapped`:
+    further options of MapSequences, or the module itself."""
+    if not isinstance(mapped, torch.nn.Module):
+        options = {"layout": STACKS[call] if isinstance(call, str) else "batch_first"}
+        options |= {"results": "sequences"} if call == "pooled" else {}
+        mapped = tl.nn.MapSequences(m, **options | (mapped or {}))
     count = sum(LENGTHS)
     values = torch.randint(1, ids, (count,)) if ids else torch.randn(count, width)
     call = LAYOUTS[call](m) if isinstance(call, str) else call
     changes = {(part, "forward"): by_sequence(part) for part in m.modules() if type(part).__name__ == by} | (
         changes or {}
     )
-    return Model(m, values, call, plainly or (lambda x: first(m(x))), changes)
+    plainly = plainly or (lambda x: first(m(x)))
+    return Model(m, values, call, plainly, changes, mapped, inputs, keywords or {}, take or (lambda found: found))
 
 
 def by_sequence(part) -> Callable:
@@ -75,15 +107,17 @@ def looped(call) -> dict:
     return {"call": lambda x: torch.cat([call(s) for s in x.sequences()])}
 
 
+#: Modules that return a pair, of which the first is wanted.
+ROWS = {"results": ("rows", None)}
 #: Models that need no more than a line: name | kind | package | module | expression | layout | options of `built`.
 PLAIN = """
-LiGRU | recurrent | speechbrain | speechbrain.nnet.RNN | LiGRU(8, [None, None, 16], num_layers=2) | x[None] | by="LiGRU"
+LiGRU | recurrent | speechbrain | speechbrain.nnet.RNN | LiGRU(8, [None, None, 16], num_layers=2) | x[None] | by="LiGRU", mapped=ROWS
 GSS | recurrent | gated-state-spaces-pytorch | gated_state_spaces_pytorch | GatedStateSpacesLM(num_tokens=30, dim=16, depth=2) | x[None] | ids=30, by="DSS"
 TCN | convolutional | pytorch-tcn | pytorch_tcn | TCN(16, [16, 16], causal=False) | x.t()[None] |
-Wav2Letter | convolutional | torchaudio | torchaudio.models | Wav2Letter(10, "mfcc", 16) | x.t()[None] |
+Wav2Letter | convolutional | torchaudio | torchaudio.models | Wav2Letter(10, "mfcc", 16) | x.t()[None] | mapped={"results": "resized"}
 SEANet encoder | convolutional | encodec | encodec.modules | SEANetEncoder(16, 8, 4, ratios=[1, 1], norm="none") | x.t()[None] |
 Conformer (lucidrains) | speech | conformer | conformer | Conformer(16, depth=2, dim_head=8, heads=2, conv_kernel_size=5) | x[None] | by="Attention"
-Transformer (speechbrain) | speech | speechbrain | speechbrain.lobes.models.transformer.Transformer | TransformerEncoder(2, 2, 32, d_model=16) | x[None] |
+Transformer (speechbrain) | speech | speechbrain | speechbrain.lobes.models.transformer.Transformer | TransformerEncoder(2, 2, 32, d_model=16) | x[None] | mapped=ROWS
 Whisper block | speech | openai-whisper | whisper.model | ResidualAttentionBlock(16, 2) | x[None] |
 Performer | attention | performer-pytorch | performer_pytorch | Performer(dim=16, depth=2, heads=2, dim_head=8) | x[None] | by="SelfAttention"
 Set Transformer, SAB | sets | torch-geometric | torch_geometric.nn.aggr.utils | SetAttentionBlock(16, 2) | x[None] |
@@ -92,7 +126,9 @@ TFT residual network | series | pytorch-forecasting | pytorch_forecasting.models
 
 
 def plain(name, kind, package, where, make, layout, options) -> None:
-    model(name, kind, package)(lambda: built(eval(make, vars(of(where))), layout, **eval(f"dict({options})")))
+    model(name, kind, package)(
+        lambda: built(eval(make, vars(of(where))), layout, **eval(f"dict({options})", globals()))
+    )
 
 
 for line in PLAIN.strip().splitlines():
@@ -116,27 +152,29 @@ def _():
 def _():
     m = of("ncps.torch").CfC(16, 12)
     init = torch.zeros(len(LENGTHS), 12)
-    return built(m, changes={"call": lambda x: tl.scan(lambda row, h: m.rnn_cell(row, h, 1.0), x, init)[0]})
+    return built(
+        m, changes={"call": lambda x: tl.scan(lambda row, h: m.rnn_cell(row, h, 1.0), x, init)[0]}, mapped=ROWS
+    )
 
 
 @model("LTC", "recurrent", "ncps")
 def _():
     m = of("ncps.torch").LTC(6, 8)
     init = torch.zeros(len(LENGTHS), 8)
-    return built(m, width=6, changes={"call": lambda x: tl.scan(m.rnn_cell, x, init)[0]})
+    return built(m, width=6, changes={"call": lambda x: tl.scan(m.rnn_cell, x, init)[0]}, mapped=ROWS)
 
 
 @model("SRU", "recurrent", "sru")
 def _():
     m = of("sru").SRU(16, 16, num_layers=2)
-    return built(m, "x[:, None]", changes=looped(LAYOUTS["x[:, None]"](m)))
+    return built(m, "x[:, None]", changes=looped(LAYOUTS["x[:, None]"](m)), mapped=ROWS)
 
 
 @model("xLSTM", "recurrent", "xlstm")
 def _():
     own = of("xlstm")
     block = own.mLSTMBlockConfig(own.mLSTMLayerConfig(conv1d_kernel_size=4, qkv_proj_blocksize=4, num_heads=2))
-    config = own.xLSTMBlockStackConfig(mlstm_block=block, context_length=64, num_blocks=2, embedding_dim=16)
+    config = own.xLSTMBlockStackConfig(mlstm_block=block, context_length=128, num_blocks=2, embedding_dim=16)
     return built(own.xLSTMBlockStack(config), by="mLSTMLayer")
 
 
@@ -171,8 +209,9 @@ def _():
 @model("ByteNet", "convolutional", "sequence-models")
 def _():
     m = of("sequence_models.convolutional").ByteNet(30, 8, 16, 3, 3, 4)
-    run = lambda x: m(x, input_mask=torch.ones_like(x)[..., None].float())  # noqa: E731
-    return built(m, lambda x: run(x[None])[0], run, ids=30)
+    ones = lambda x: torch.ones_like(x)[..., None].float()  # noqa: E731
+    run = lambda x: m(x, input_mask=ones(x))  # noqa: E731
+    return built(m, lambda x: run(x[None])[0], run, ids=30, inputs=lambda x: (x, ones(x)))
 
 
 @model("text CNN", "convolutional", "pytorch-nlp")
@@ -190,7 +229,8 @@ def _():
 @model("Conv-TasNet masks", "convolutional", "torchaudio")
 def _():
     m = of("torchaudio.models.conv_tasnet").MaskGenerator(16, 2, 3, 8, 16, 3, 2, "sigmoid")
-    return built(m, lambda x: m(x.t()[None])[0, 0].t(), lambda x: m(x.t())[0].t())
+    first_source = {"mapped": {"layout": "channels"}, "take": lambda masks: masks[:, 0]}
+    return built(m, lambda x: m(x.t()[None])[0, 0].t(), lambda x: m(x.t())[0].t(), **first_source)
 
 
 @model("ProteinBERT", "convolutional", "protein-bert-pytorch")
@@ -199,7 +239,9 @@ def _():
     m = of("protein_bert_pytorch").ProteinBERT(attn_dim_head=4, **sizes)
     about = torch.randn(1, 6)
     call = lambda x: m(x[None], about)[0][0]  # noqa: E731
-    return built(m, call, lambda x: m(x, about)[0], looped(call), ids=30)
+    each = lambda x: (x, about.expand(x.num_sequences(), 6))  # noqa: E731
+    results = {"results": ("rows", "sequences")}
+    return built(m, call, lambda x: m(x, about)[0], looped(call), ids=30, mapped=results, inputs=each)
 
 
 # -- speech
@@ -209,7 +251,9 @@ def with_lengths(m, call, changes=None) -> Model:
     """A model that takes the number of rows as well."""
     run = lambda x: m(x, torch.tensor([x.shape[-1 if call == "x.t()[None]" else -2]]))  # noqa: E731
     own = lambda x: first(run(x.t()[None] if call == "x.t()[None]" else x[None]))[0]  # noqa: E731
-    return built(m, own, run, looped(own) if changes is None else changes)
+    mapped = ROWS if call == "x[None]" else {"layout": "channels", "results": ("rows", "batch_first")}
+    inputs = lambda x: (x, x.lengths())  # noqa: E731
+    return built(m, own, run, looped(own) if changes is None else changes, mapped=mapped, inputs=inputs)
 
 
 @model("Conformer (torchaudio)", "speech", "torchaudio")
@@ -237,7 +281,8 @@ def _():
 @model("DeepSpeech", "speech", "torchaudio")
 def _():
     m = of("torchaudio.models").DeepSpeech(16, 12, 10)
-    return built(m, lambda x: m(x[None, None])[0], lambda x: m(x[None])[0])
+    mapped = tl.nn.MapSequences(torch.nn.Sequential(torch.nn.Unflatten(1, (1, -1)), m))  # a dim for channels
+    return built(m, lambda x: m(x[None, None])[0], lambda x: m(x[None])[0], mapped=mapped)
 
 
 @model("x-vector", "speech", "speechbrain")
@@ -267,7 +312,8 @@ def hugging_face(name: str, given: Callable | None, **sizes) -> Callable:
         config = getattr(own, name + "Config")(vocab_size=30, bos_token_id=1, eos_token_id=2, pad_token_id=0, **sizes)
         m = getattr(own, name + ("EncoderModel" if name == "T5" else "Model"))(config)
         call = lambda x: first(m(x[None], **given(x)))[0]  # noqa: E731
-        return built(m, ids=30, changes={"call": call, "given": given} if given else None)
+        mapped = {"results": {"last_hidden_state": "rows"}}
+        return built(m, ids=30, changes={"call": call, "given": given} if given else None, mapped=mapped)
 
     return make
 
@@ -285,7 +331,7 @@ def positions_and_mask(x) -> dict:
     return positions(x) | {"attention_mask": causal}
 
 
-GPT2 = {"n_positions": 64, "n_embd": 16, "n_layer": 2, "n_head": 2}
+GPT2 = {"n_positions": 128, "n_embd": 16, "n_layer": 2, "n_head": 2}
 model("GPT-2", "attention", "transformers")(hugging_face("GPT2", positions_and_mask, **GPT2))
 model("Llama", "attention", "transformers")(hugging_face("Llama", positions_and_mask, **SIZES))
 model("BERT", "attention", "transformers")(hugging_face("Bert", positions_and_types, **SIZES))
@@ -316,7 +362,8 @@ def _():
 @model("Set Transformer, PMA", "sets", "torch-geometric")
 def _():
     m, n = of(SET).PoolingByMultiheadAttention(16, 2, 2), len(LENGTHS)
-    return built(m, changes={(m, "forward"): lambda x: m.mab(tl.batch([m.seed[0]] * n)[None], m.lin(x).relu())})
+    changes = {(m, "forward"): lambda x: m.mab(tl.batch([m.seed[0]] * n)[None], m.lin(x).relu())}
+    return built(m, changes=changes, mapped={"results": "sequences"})
 
 
 @model("SASRec encoder", "recommender", "recbole")
@@ -330,7 +377,8 @@ def _():
         return self.LayerNorm(self.dense(seen) + x)
 
     changes = {(own.MultiHeadAttention, "forward"): forward}
-    return built(m, lambda x: m(x[None], none)[-1][0], lambda x: m(x, none)[-1], changes)
+    last = {"mapped": {"results": [None, "rows"]}, "keywords": {"attention_mask": none}}
+    return built(m, lambda x: m(x[None], none)[-1][0], lambda x: m(x, none)[-1], changes, **last)
 
 
 @model("TFT attention", "series", "pytorch-forecasting")
@@ -339,11 +387,18 @@ def _():
     m = own.InterpretableMultiHeadAttention(n_head=2, d_model=16)
     forward = lambda self, q, k, v, mask=None: (F.scaled_dot_product_attention(q, k, v), q)  # noqa: E731
     changes = {(own.ScaledDotProductAttention, "forward"): forward}
-    return built(m, lambda x: m(*[x[None]] * 3)[0][0], lambda x: m(x, x, x)[0], changes)
+    return built(
+        m, lambda x: m(*[x[None]] * 3)[0][0], lambda x: m(x, x, x)[0], changes, mapped=ROWS, inputs=lambda x: (x, x, x)
+    )
 
 
 @model("CRF", "tags", "pytorch-crf")
 def _():
     m = of("torchcrf").CRF(5, batch_first=True)
     run = lambda x: m(x, x.argmax(-1), reduction="none")  # noqa: E731
-    return built(m, lambda x: run(x[None]), run, looped(lambda x: run(x[None])), width=5)
+    tags = {
+        "mapped": {"results": "sequences"},
+        "inputs": lambda x: (x, x.argmax(-1)),
+        "keywords": {"reduction": "none"},
+    }
+    return built(m, lambda x: run(x[None]), run, looped(lambda x: run(x[None])), width=5, **tags)

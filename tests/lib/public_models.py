@@ -6,7 +6,8 @@ LoDTensor in the same layout, such as `model(x[None])`, and as it is, `model(x)`
 "raised": an error of torch_lod; "torch": another error; "marked": a result that knows which call lost its structure, and
 raises where it meets rows; "WRONG": anything else, a defect of torch_lod. Where the model was not right, it is changed as the
 message says, or, where there is no operator, a part of it runs on one sequence after the other; the lines are counted, and then
-results and gradients have to be those of the truth.
+results and gradients have to be those of the truth. Unedited in tl.nn.MapSequences they have to be as well: the last column,
+with the number of calls, for sequences of STACKED rows.
 """
 
 import inspect
@@ -18,7 +19,8 @@ from importlib.metadata import version
 from unittest.mock import patch
 
 import torch
-from public_model_list import LENGTHS, MODELS, Model
+from public_model_list import LENGTHS, MODELS, STACKED, Model
+from torch.utils import _pytree as pytree
 
 import torch_lod as tl
 from torch_lod import LoDTensor
@@ -71,22 +73,49 @@ def changed(m: Model, x: LoDTensor, alone: torch.Tensor) -> str:
             return f"{found}: {said}"
         torch.manual_seed(2)
         own = gradients(m.module, call(x))
-    for a, b in zip(own, gradients(m.module, alone)):
-        if (a is None) != (b is None) or (a is not None and not torch.allclose(a, b, rtol=1e-3, atol=1e-4)):
-            return "WRONG gradients"
-    return "right"
+    return "WRONG gradients" if differs(own, gradients(m.module, alone)) else "right"
 
 
-def on_each(call: Callable, values: torch.Tensor) -> torch.Tensor:
+def differs(own: list, truth: list) -> bool:
+    """Whether gradients differ."""
+    return any(
+        (a is None) != (b is None) or (a is not None and not torch.allclose(a, b, rtol=1e-3, atol=1e-4))
+        for a, b in zip(own, truth, strict=True)
+    )
+
+
+def stacked(m: Model) -> str:
+    """The outcome of the module in tl.nn.MapSequences, unedited, with its gradients; and the number of calls."""
+    x, calls = tl.from_lengths(m.values, [STACKED]), []
+    alone = on_each(m.call, m.values, [n for n in STACKED if n])
+    hook = m.module.register_forward_hook(lambda *_: calls.append(1))
+
+    def call(x):
+        found = pytree.tree_leaves(m.mapped(*m.inputs(x), **m.keywords))
+        found = m.take(next(t for t in found if isinstance(t, torch.Tensor)))
+        return found if isinstance(found, LoDTensor) else found[x.lengths() > 0]
+
+    found, said = outcome(call, x, alone)
+    hook.remove()
+    if found != "right":
+        return f"{found}: {said}"
+    torch.manual_seed(2)
+    if differs(gradients(m.module, call(x)), gradients(m.module, alone)):
+        return "WRONG gradients"
+    return f"right ({len(calls)})"
+
+
+def on_each(call: Callable, values: torch.Tensor, lengths: list[int] = LENGTHS) -> torch.Tensor:
     results = []
-    for part in values.split(LENGTHS):
+    for part in values.split(lengths):
         torch.manual_seed(2)
         results.append(call(part))
     return torch.cat(results)
 
 
 def tried(name: str) -> list[str]:
-    """A row of the table: name, kind, package, both outcomes, that after the changes with their lines, and what was said."""
+    """A row of the table: name, kind, package, both outcomes, that after the changes with their lines, what was said, and the
+    outcome in tl.nn.MapSequences."""
     make, kind, package = MODELS[name]
     torch.manual_seed(1)
     m = make()
@@ -99,20 +128,32 @@ def tried(name: str) -> list[str]:
     by_sequence = any(f.__qualname__.startswith(("by_sequence", "looped")) for f in m.changes.values())
     how = f"{count_lines(m.changes)}{', by sequence' * by_sequence}"
     after = "" if found == "right" else f"{changed(m, x, alone)} ({how})"
-    return [name, kind, f"{package} {version(package)}", found, plainly, after, said]
+    return [name, kind, f"{package} {version(package)}", found, plainly, after, said, stacked(m)]
 
 
 def main(names: list[str]) -> int:
     torch.set_num_threads(1)
-    wrong, counts = 0, dict.fromkeys(["right", "raised", "torch", "marked", "WRONG"], 0)
-    print("| model | kind | package | in its layout | as it is | changed (lines) | message |\n" + "|---" * 7 + "|")
+    wrong, mapped, counts = 0, 0, dict.fromkeys(["right", "raised", "torch", "marked", "WRONG"], 0)
+    columns = (
+        "model",
+        "kind",
+        "package",
+        "in its layout",
+        "as it is",
+        "changed (lines)",
+        "message",
+        "MapSequences (calls)",
+    )
+    print(f"| {' | '.join(columns)} |\n" + "|---" * len(columns) + "|")
     for name in names or sorted(MODELS, key=lambda name: MODELS[name][1]):
         row = tried(name)
         counts[row[3]] += 1
+        mapped += row[-1].startswith("right")
         wrong += any("WRONG" in cell for cell in row)
         print("| " + " | ".join(" ".join(cell.split())[:140] for cell in row) + " |", flush=True)
+    print(f"in tl.nn.MapSequences: {mapped} of {sum(counts.values())} right")
     print(", ".join(f"{count} {what}" for what, count in counts.items()))
-    return wrong
+    return wrong + (mapped < sum(counts.values()))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ def calls(fail):
         "cell in a cell": lambda: tl.scan(
             lambda x, s: (tl.scan(fail, x, s)[0], s), X, torch.zeros(2, 2), level=0, reverse=False
         ),
+        "stacks": lambda: tl.map_sequences(fail, X),
         "hook": lambda: hooked(X),
         "hook before": lambda: deep(X),
         "hook of a recurrence": lambda: lstm(X),

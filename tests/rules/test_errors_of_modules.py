@@ -92,6 +92,14 @@ MODULES = {
         lambda: tl.nn.DynamicRNN(lambda x, h: h)(X),
         lambda: tl.nn.DynamicRNN(lambda x, h: h[:0])(X, torch.zeros(2, 4)),
     ],
+    "MapSequences": [
+        lambda: tl.nn.MapSequences(abs),
+        lambda: tl.nn.MapSequences(nn.ReLU(), layout="bf"),
+        lambda: tl.nn.MapSequences(nn.ReLU(), pad_to=[3]),
+        lambda: tl.nn.MapSequences(nn.ReLU(), results=3),
+        lambda: tl.nn.MapSequences(nn.Flatten())(X),
+        lambda: tl.nn.MapSequences(nn.ReLU())(X.values()),
+    ],
     "MultiheadAttention": [
         lambda: tl.nn.MultiheadAttention(4, 3),
         lambda: tl.nn.MultiheadAttention(4, 2)(X.values()),
@@ -231,6 +239,7 @@ USERS = {
     "cell": lambda f: tl.nn.DynamicRNN(f)(X, torch.zeros(2, 4)),
     "cell as a module": lambda f: tl.nn.DynamicRNN(Fails(f))(X, torch.zeros(2, 4)),
     "cell, from the end": lambda f: tl.scan(f, X, torch.zeros(2, 4), reverse=True),
+    "stacks": lambda f: tl.nn.MapSequences(Fails(f))(X),
     "plain": lambda f: tl.nn.Plain(Fails(f), 1)(X.values(), X.offsets()),
     "hook on a routed module": lambda f: hooked(nn.Sequential(nn.Conv1d(4, 2, 1)), "0", f)(X),
     "parametrization": lambda f: parametrized(tl.nn.LSTM(4, 2), f)(X),

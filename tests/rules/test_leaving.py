@@ -248,17 +248,17 @@ def test_describe():
     named = x.with_lod(x.lod.named(["article", None]))
     assert tl.describe(named) == tl.describe(named.lod)
     assert [line.split() for line in tl.describe(named).splitlines()] == [
-        "level sequences min mean max empty padded rows waste".split(),
-        "article 3 1 2.00 3 0 27 44.4%".split(),
-        "level 1 6 1 2.50 4 0 24 37.5%".split(),
+        "level sequences min mean max empty distinct padded rows waste".split(),
+        "article 3 1 2.00 3 0 3 27 44.4%".split(),
+        "level 1 6 1 2.50 4 0 4 24 37.5%".split(),
         "all levels 3 36 58.3%".split(),
         "15 rows".split(),
     ]
     assert (
         tl.describe(tl.lod_tensor([[1, 2], [], [3]]))
         == """\
-level          sequences     min      mean     max   empty   padded rows   waste
-level 0                3       0      1.00       2       1             6   50.0%
+level          sequences     min      mean     max   empty  distinct   padded rows   waste
+level 0                3       0      1.00       2       1         2             6   50.0%
 3 rows"""
     )
     assert "0 rows" in tl.describe(LoD([[0], [0]]))

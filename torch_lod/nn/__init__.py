@@ -4,6 +4,7 @@
 from .attention import MultiheadAttention, TransformerEncoderLayer
 from .chain import LinearChainCRF
 from .ctc import CTCLoss
+from .map import MapSequences
 from .plain import Plain
 from .rnn import GRU, LSTM, RNN, DynamicRNN, last_state
 from .sequence import AttentionPool, RowConv, SequenceConv, SequenceConv1d, SequencePool, SequenceSoftmax
@@ -16,6 +17,7 @@ __all__ = [
     "CTCLoss",
     "DynamicRNN",
     "LinearChainCRF",
+    "MapSequences",
     "MultiheadAttention",
     "Plain",
     "RowConv",

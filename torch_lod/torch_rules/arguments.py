@@ -70,7 +70,7 @@ class Route:
         return None if self.rule is None else self.rule(func, args, kwargs)
 
 
-OUT = "mixing rows on purpose is x.values()"
+OUT = "code for padded batches runs unedited by tl.map_sequences, mixing rows on purpose is x.values()"
 NO_SEQUENCES = f"{OUT}, sequence by sequence is x.sequences()"
 
 

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any function of dense batches, on a LoDTensor: sequences of equal length are stacked, and the function is called once for
+each distinct length. What is right on a dense batch of sequences of one length is right here, unedited: attention written
+out, loops over time, FFTs, slices, positions.
+"""
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..devices import upload
+from ..errors import LoDTypeError, LoDValueError, public, shown
+from ..lod import LoD
+from ..moved_rows import MovedRows
+from ..partition import uploaded_map
+from ..sequence_operator import Along, along, integer, number
+from ..tensor import LoDTensor, made, unmoved, values_of
+from ..validate import filler, sums, with_memory
+from .loop import each_a_sequence
+
+__all__ = ["map_sequences"]
+
+#: By layout, the dims of a stack that hold its sequences and the rows of each.
+_LAYOUTS = {"batch_first": (0, 1), "length_first": (1, 0), "channels": (0, -1)}
+
+
+@public
+def map_sequences(
+    fn: Callable,
+    x: LoDTensor,
+    *others,
+    level: int | str = -1,
+    layout: str = "batch_first",
+    results: Any = "rows",
+    pad_to: list[int] | tuple[int, ...] | None = None,
+    fill: float = 0,
+    **kwargs,
+) -> Any:
+    """Calls a function of dense batches on stacks of equally long sequences, once for each distinct length.
+
+    Equivalent to (one result for each row):
+        torch.cat([fn(rows[None])[0] for rows in x.sequences(level)])
+
+    The shortest sequences come first. A sequence of an outer level is all rows under it. Stacks are copies: what fn writes
+    into them does not reach x. Batch norms in training see one stack at a time, and random numbers are drawn stack by stack.
+
+    Args:
+        fn: a module or function of tensors, called as fn(stack, *stacks of others, **kwargs).
+        x: a LoDTensor, (rows, *element), any dtype.
+        others: LoDTensors with a sequence for each of x's, which may have other lengths: then fn is called once for each
+            distinct tuple of lengths. A plain tensor, or a LoDTensor of the levels above `level`, has a row for each
+            sequence, and fn gets (count, *element).
+        level: the level whose sequences are stacked.
+        layout: of the stacks: "batch_first" is (count, length, *element), "length_first" (length, count, *element),
+            "channels" (count, *element, length).
+        results: what fn returns. "rows": a row for each row of x, in the layout of the stacks, or ("rows", layout) in
+            another. "resized", or ("resized", layout): the same with another length, as after a convolution with a stride.
+            "sequences": a row for each sequence at dim 0, ("sequences", dim) at another dim. None: something that is not
+            wanted. A tuple, list, dict or dataclass of these where fn returns one; of a mapping, the entries that are named.
+        pad_to: lengths. A sequence is padded with zeros to the next of them, for fewer calls, and fn gets a further argument
+            mask=, bool, (count, length), True at rows; with LoDTensors among others a tuple of masks, x's first. Longer
+            sequences are not padded.
+        fill: what an empty sequence has in results for each sequence. fn does not see sequences without rows in x.
+        kwargs: passed to every call as they are.
+
+    Returns:
+        for "rows" a LoDTensor with the LoD of x; for "resized" one with the levels of x down to `level`, the lengths there
+        those of fn's results, 0 for an empty sequence; for "sequences" a LoDTensor with the levels above `level`, plain if
+        there are none; for ("sequences", dim) with another dim than 0 a plain tensor; in the nesting of `results`.
+        Gradients are those of fn. If x has no rows, fn is called once with no sequences (of length 1), to learn the shapes.
+
+    Raises:
+        ValueError, TypeError: where fn returns something else than `results` says, others do not fit x, fn does not take
+            mask= although pad_to is given, or fn is a module of torch.nn that takes another layout (its batch_first, the
+            channels of Conv1d). What fn raises passes through as it is.
+
+    Source: torch.func.vmap with groups of equal length instead of one; length buckets of sequence-to-sequence models.
+    """
+    s = along(x, level)
+    buckets = checked_options(fn, layout, results, pad_to, fill)
+    if buckets is not None and "mask" in kwargs:
+        raise LoDTypeError("expected no mask by keyword beside pad_to, which passes mask= to fn, got one")
+    inputs = [x, *others]
+    stacked = [True, *(_has_sequences(other, i, s) for i, other in enumerate(others))]
+    offsets = [t.lod.row_offsets_at(s.k) if whole else None for t, whole in zip(inputs, stacked, strict=True)]
+    plan = _planned(offsets, buckets)
+    arguments = [
+        _stacks(_rows_at(values_of(t), source), shapes, layout)
+        for t, (source, shapes) in zip(inputs, plan.inputs, strict=True)
+    ]
+    masks = []
+    if buckets is not None:
+        divided = [given for given, whole in zip(plan.inputs, stacked, strict=True) if whole]
+        masks = [_stacks(upload(source >= 0, x.device), shapes) for source, shapes in divided]
+    returned = []
+    for call, stacks in enumerate(zip(*arguments, strict=True)):
+        if masks:
+            kwargs["mask"] = masks[0][call] if len(masks) == 1 else tuple(mask[call] for mask in masks)
+        found = _leaves(results, fn(*stacks, **kwargs))
+        returned.append([_rows_first(leaf, t, layout, plan.inputs[0][1][call]) for leaf, t in found])
+    leaves = zip(_leaves(results, results), zip(*returned, strict=True), strict=True)
+    return _nested(results, iter([_joined(leaf, parts, s, plan, fill) for (leaf, _), parts in leaves]))
+
+
+# -- which sequences are in which stack
+
+
+class _Plan(NamedTuple):
+    """The sequences that have rows in x, grouped by length."""
+
+    #: Per argument of fn: for every row of its stacks the row of the input, -1 for padding; and per call the shape (count,
+    #: length) of the stack, (count,) of an input with a row for each sequence.
+    inputs: list[tuple[Tensor, list[tuple[int, ...]]]]
+    #: The sequences in the order of the stacks, and how many rows each has in the stack of x.
+    order: Tensor
+    sizes: Tensor
+
+
+def _planned(offsets: list[Tensor | None], buckets: Tensor | None) -> _Plan:
+    """`offsets`: the row offsets of every input, x first, in host memory; None for an input with a row for each sequence."""
+    lengths = torch.stack([t.diff() for t in offsets if t is not None], 1)
+    padded = _next(lengths, buckets)
+    used = lengths[:, 0].nonzero().flatten()
+    shapes, group = padded[used].unique(dim=0, return_inverse=True) if len(used) else (padded[:0], used)
+    order = used[group.argsort(stable=True)]
+    counts, columns = group.bincount(minlength=len(shapes)).tolist(), iter(shapes.unbind(1))
+    if not counts:
+        counts, columns = [0], iter([_next(lengths.new_ones(1), buckets)] * lengths.shape[1])
+    own, size = iter(lengths[order].unbind(1)), iter(padded[order].unbind(1))
+    inputs: list[tuple[Tensor, list[tuple[int, ...]]]] = []
+    for begin in offsets:
+        if begin is None:
+            inputs.append((order, [(count,) for count in counts]))
+            continue
+        cuts, rows = sums(padded_to := next(size)), begin[order]
+        source = ops.run_map(rows, cuts, int(cuts[-1]))
+        if buckets is not None:
+            source = torch.where(source < (rows + next(own)).repeat_interleave(padded_to), source, -1)
+        inputs.append((source, list(zip(counts, next(columns).tolist(), strict=True))))
+    return _Plan(inputs, order, padded[order, 0])
+
+
+def _next(lengths: Tensor, buckets: Tensor | None) -> Tensor:
+    """Every length, or the next bucket; 0 stays, and so does what is longer than all buckets."""
+    if buckets is None:
+        return lengths
+    at = torch.searchsorted(buckets, lengths).clamp(max=len(buckets) - 1)
+    return torch.where(lengths > 0, torch.maximum(buckets[at], lengths), 0)
+
+
+def _has_sequences(other, i: int, s: Along) -> bool:
+    """Whether an input has a sequence for each of x's, or else a row."""
+    count = s.lod.num_sequences(s.k)
+    if isinstance(other, LoDTensor):
+        return each_a_sequence("others", other, i, s.lod.outer_at(s.k), s.k, count)
+    unmoved("others", other)
+    for_all = "what is the same for all sequences goes by keyword"
+    if not isinstance(other, Tensor):
+        raise LoDTypeError(f"expected others as tensors, got {shown(other)} at index {i}; {for_all}")
+    if other.dim() == 0 or other.shape[0] != count:
+        raise LoDValueError(
+            f"expected others with a row for each of {count} sequences, got {tuple(other.shape)} at index {i}; {for_all}"
+        )
+    return False
+
+
+def _rows_at(rows: Tensor, index: Tensor, fill: float = 0) -> Tensor:
+    return ops.gather_rows(rows, uploaded_map(index, rows.device, rows.shape[0]), fill)
+
+
+def _stacks(rows: Tensor, shapes: list[tuple[int, ...]], layout: str = "batch_first") -> list[Tensor]:
+    """Consecutive rows as a tensor for each call. Copies: with storage of its own each may be written to in place, which
+    autograd would count as a write to all of them."""
+    stacks = []
+    for part, shape in zip(rows.split([math.prod(shape) for shape in shapes]), shapes, strict=True):
+        stack = part.view(*shape, *part.shape[1:])
+        stack = stack.movedim((0, 1), _LAYOUTS[layout]) if len(shape) == 2 else stack
+        stacks.append(stack.clone(memory_format=torch.contiguous_format))
+    return stacks
+
+
+# -- what fn returns
+
+
+class _Leaf(NamedTuple):
+    """A result that is a tensor: one of "rows" and "resized", with a layout or None for that of the stacks; "sequences",
+    with a dim; "" for what is not wanted."""
+
+    kind: str
+    at: Any
+    said: str
+
+
+def _leaf(spec: Any, where: str) -> _Leaf | None:
+    """None if it is a tree, or wrong."""
+    found: tuple | None = None
+    if spec is None:
+        found = "", None
+    elif isinstance(spec, str) and spec in ("rows", "resized", "sequences"):
+        found = spec, 0 if spec == "sequences" else None
+    elif type(spec) is tuple and len(spec) == 2 and all(isinstance(part, (str, int)) for part in spec):
+        by_row = spec[0] in ("rows", "resized") and spec[1] in _LAYOUTS
+        if by_row or (spec[0] == "sequences" and type(spec[1]) is int):
+            found = spec
+    return found and _Leaf(*found, f"{where}={spec!r}")
+
+
+def _leaves(spec: Any, found: Any, where: str = "results") -> Iterator[tuple[_Leaf, Any]]:
+    """Every leaf of `results`, with what fn returned for it."""
+    if (leaf := _leaf(spec, where)) is not None:
+        yield leaf, found
+    elif isinstance(spec, (tuple, list)):
+        cls = tuple if isinstance(spec, tuple) else list
+        if not isinstance(found, cls) or len(found) != len(spec):
+            raise LoDValueError(f"expected {where} to be a {cls.__name__} of {len(spec)}, got {_types(found)} from fn")
+        for i, (part, own) in enumerate(zip(spec, found, strict=True)):
+            yield from _leaves(part, own, f"{where}[{i}]")
+    elif isinstance(spec, dict):
+        if not isinstance(found, Mapping) or not all(key in found for key in spec):
+            raise LoDValueError(f"expected {where} to be a dict with {list(spec)}, got {_types(found)} from fn")
+        for key, part in spec.items():
+            yield from _leaves(part, found[key], f"{where}[{key!r}]")
+    elif dataclasses.is_dataclass(spec) and not isinstance(spec, type):
+        if not isinstance(found, type(spec)):
+            raise LoDValueError(f"expected {where} to be a {type(spec).__name__}, got {_types(found)} from fn")
+        for field in dataclasses.fields(spec):
+            yield from _leaves(getattr(spec, field.name), getattr(found, field.name), f"{where}.{field.name}")
+    else:
+        raise LoDValueError(
+            f"expected {where} as 'rows', 'resized', 'sequences', ('rows', layout), ('resized', layout), ('sequences', dim), "
+            f"None, or a tuple, list, dict or dataclass of them, got {shown(spec)}"
+        )
+
+
+def _nested(spec: Any, leaves: Iterator) -> Any:
+    """The results in the nesting of `results`."""
+    if _leaf(spec, "") is not None:
+        return next(leaves)
+    if isinstance(spec, (tuple, list)):
+        parts = [_nested(part, leaves) for part in spec]
+        return type(spec)(*parts) if hasattr(spec, "_fields") else type(spec)(parts)
+    if isinstance(spec, dict):
+        return {key: _nested(part, leaves) for key, part in spec.items()}
+    return dataclasses.replace(
+        spec, **{f.name: _nested(getattr(spec, f.name), leaves) for f in dataclasses.fields(spec)}
+    )
+
+
+def _types(found: Any) -> str:
+    if isinstance(found, Mapping):
+        return f"{type(found).__name__} of {list(found)}"
+    if isinstance(found, (tuple, list)):
+        return f"{type(found).__name__}({', '.join(map(_types, found))})"
+    if isinstance(found, (LoDTensor, MovedRows)):
+        return shown(found)
+    return str(tuple(found.shape)) if isinstance(found, Tensor) else type(found).__name__
+
+
+def _rows_first(leaf: _Leaf, found: Any, layout: str, stack: tuple[int, ...]) -> Tensor | None:
+    """What a call returned for a leaf, with its rows, or its sequences, at dim 0; stack: (count, length) of x's."""
+    if not leaf.kind:
+        return None
+    by_row = leaf.kind != "sequences"
+    dims = _LAYOUTS[leaf.at or layout] if by_row else (leaf.at,)
+    wanted = stack if leaf.kind == "rows" else stack[:1]
+    fits = isinstance(found, Tensor) and not isinstance(found, (LoDTensor, MovedRows)) and found.dim() >= len(dims)
+    if not fits or not all(-found.dim() <= d < found.dim() and found.shape[d] == n for d, n in zip(dims, wanted)):
+        count, length = f"count {stack[0]}", f"length {stack[1]}" if leaf.kind == "rows" else "any length"
+        expected = {
+            "batch_first": f"({count}, {length}, ...)",
+            "length_first": f"({length}, {count}, ...)",
+            "channels": f"({count}, ..., {length})",
+            0: f"({count}, ...)",
+        }.get((leaf.at or layout) if by_row else leaf.at, f"{count} at dim {leaf.at}")
+        raise LoDValueError(f"expected {leaf.said} to be {expected}, got {_types(found)} from fn")
+    with_memory(found)
+    return found.movedim(dims, (0, 1)).flatten(0, 1) if by_row else found.movedim(leaf.at, 0)
+
+
+def _joined(leaf: _Leaf, parts: tuple, s: Along, plan: _Plan, fill: float) -> Any:
+    """The result of all calls for a leaf."""
+    if not leaf.kind:
+        return None
+    for part in parts:
+        if part.shape[1:] != parts[0].shape[1:]:
+            shapes = [tuple(t.shape[1:]) for t in (parts[0], part)]
+            raise LoDValueError(
+                f"expected {leaf.said} with elements of one shape, got {shapes[0]} and {shapes[1]} from fn"
+            )
+    rows = torch.cat(parts)
+    if leaf.kind == "rows":
+        return s.keep(_unstacked(rows, plan.order, plan.sizes, s.lod.row_offsets_at(s.k)))
+    count = s.lod.num_sequences(s.k)
+    if leaf.kind == "resized":
+        counts = [stack[0] for _, stack in zip(parts, plan.inputs[0][1], strict=True)]
+        sizes = plan.order.new_tensor([len(part) // max(1, n) for part, n in zip(parts, counts, strict=True)])
+        sizes = sizes.repeat_interleave(plan.order.new_tensor(counts))
+        offsets = sums(plan.order.new_zeros(count).index_copy(0, plan.order, sizes))
+        names = s.lod.level_names and s.lod.level_names[: s.k + 1]
+        lod = LoD.checked("offsets", [*s.lod.levels[: s.k], offsets], names)
+        return made(_unstacked(rows, plan.order, sizes, offsets), lod)
+    filler("fill", fill, rows.dtype)
+    places = torch.full_like(s.lod.levels[s.k][:-1], -1)
+    places[plan.order] = torch.arange(len(plan.order), device=places.device)
+    each = _rows_at(rows, places, fill)
+    dim = leaf.at % each.dim()
+    return each.movedim(0, dim).contiguous() if dim else s.pool(each)
+
+
+def _unstacked(rows: Tensor, order: Tensor, sizes: Tensor, offsets: Tensor) -> Tensor:
+    """The rows of all sequences in their own order, each from the first on of the `sizes` that it has in a stack."""
+    starts = torch.zeros_like(offsets[:-1])
+    starts[order] = sums(sizes)[:-1]
+    return _rows_at(rows, ops.run_map(starts, offsets, int(offsets[-1])))
+
+
+# -- options
+
+
+def checked_options(fn: Any, layout: Any, results: Any, pad_to: Any, fill: Any) -> Tensor | None:
+    """The lengths of pad_to in order; an error for what no call can take."""
+    if not callable(fn):
+        raise LoDTypeError(f"expected fn as a function or a module, got {shown(fn)}")
+    if not isinstance(layout, str) or layout not in _LAYOUTS:
+        raise LoDValueError(f"expected layout as one of {tuple(_LAYOUTS)}, got {shown(layout)}")
+    wanted = _layout_of(fn)
+    if wanted not in (None, layout):
+        raise LoDValueError(f"expected layout={wanted!r}, which {type(fn).__name__} takes, got {layout!r}")
+    leaves = [leaf for leaf, _ in _leaves(results, results)]
+    number("fill", fill)
+    if pad_to is None:
+        return None
+    for leaf in leaves:
+        if leaf.kind == "resized":
+            raise LoDValueError(f"expected results of no other length beside pad_to, got {leaf.said}")
+    if not isinstance(pad_to, (list, tuple)) or not pad_to:
+        raise LoDTypeError(f"expected pad_to as a list of lengths, got {shown(pad_to)}")
+    lengths = sorted(integer(f"pad_to[{i}]", length) for i, length in enumerate(pad_to))
+    if not _takes_mask(fn):
+        raise LoDTypeError(
+            f"expected a fn that takes mask= for pad_to, got {getattr(fn, '__name__', type(fn).__name__)}, which does not; "
+            "if it has another name there: lambda x, mask: fn(x, its_name=mask)"
+        )
+    return torch.tensor(lengths, device="cpu")
+
+
+def _layout_of(fn: Any) -> str | None:
+    """The layout that a module of torch.nn takes, where it has one: in another it would give rows of the right shape, mixed
+    along another dim."""
+    if not type(fn).__module__.startswith("torch.nn.modules."):
+        return None
+    if type(fn).__name__.endswith("1d"):
+        return "channels"
+    if type(fn).__module__.endswith((".rnn", ".activation", ".transformer")):
+        for module in fn.modules():
+            if hasattr(module, "batch_first"):
+                return "batch_first" if module.batch_first else "length_first"
+    return None
+
+
+def _takes_mask(fn: Callable) -> bool:
+    try:
+        parameters = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters.values()
+    except (TypeError, ValueError):  # a built-in function may not tell: then the call does
+        return True
+    return any(
+        p.kind is p.VAR_KEYWORD or (p.name == "mask" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+        for p in parameters
+    )

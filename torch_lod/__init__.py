@@ -22,7 +22,7 @@ if not _steps_aside():
     from . import nn as nn
     from . import ops as ops
     from . import paddle as paddle
-    from . import transforms as transforms  # replaces what wraps the arguments of torch.func's
+    from . import patches as patches  # what the first LoDTensor replaces in torch
     from .collate import *
     from .construct import *
     from .devices import check_errors as check_errors

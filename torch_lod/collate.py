@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data._utils.collate import default_collate_fn_map
 
 from .construct import (
     NUMBERS,
@@ -282,17 +281,3 @@ def _named(x: Tensor, name: str | None) -> Tensor:
 
 def _renamed(batched, name: str | None):
     return _mapped(batched, lambda x: _renamed(x, name)) if _is_record(batched) else _named(batched, name)
-
-
-_stacked = default_collate_fn_map[Tensor]
-
-
-def _tensors_or_samples(items, *, collate_fn_map=None):
-    """Tensors, as torch collates them; samples of a LoDDataset are a batch already."""
-    return items.batched if isinstance(items, Samples) else _stacked(items, collate_fn_map=collate_fn_map)
-
-
-default_collate_fn_map[Tensor] = _tensors_or_samples
-default_collate_fn_map[LoDTensor] = lambda items, *, collate_fn_map=None: batch(items)
-# In workers torch's own writes into shared memory, which would not know the rows.
-default_collate_fn_map[MovedRows] = lambda items, *, collate_fn_map=None: torch.stack(items)

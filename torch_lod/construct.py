@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import ops
-from .dynamo import DYNAMIC, compiling, failing, holds
+from .dynamo import DYNAMIC, before_the_first, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, border, no_memory, public, shown, without_policy
 from .lod import LoD
 from .partition import computed_there, uploaded_map, uploaded_runs
@@ -357,6 +357,7 @@ def from_padded(
         starts = None if side == "right" else longest - lengths
         try:
             names = level_names_of(level_names, 1)
+            before_the_first()
             if (found := ops.unpadded(dense, starts, lengths, names, LoDTensor, LoD, *DYNAMIC)) is not None:
                 return found
             lod, runs = LoD.of_padded(n, longest, starts, lengths, names)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.compile needs: our class registered, sizes marked dynamic, and checks as assertions of the graph."""
+"""What torch.compile needs: our class registered, sizes marked dynamic, and checks as assertions of the graph.
 
+Nothing here imports torch._dynamo, which takes longer than torch itself: it is imported where a program compiles.
+"""
+
+import functools
 import operator
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,22 +14,56 @@ from torch import Tensor
 from torch._C._dynamo import eval_frame
 from torch.fx.experimental.sym_node import DynamicInt
 
+from .errors import own_code
+
 F = TypeVar("F", bound=Callable)
 
 #: Whether Dynamo traces the caller. (torch.func transforms and fake tensors run the Python code, as eager code does.)
 compiling = torch.compiler.is_dynamo_compiling
 
-_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+#: Of torch.
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 #: Under this name Dynamo looks for dynamic dimensions. The newer name adds no guard.
-_DYNAMIC_DIMS = "_dynamo_propagated_dynamic_indices" if _VERSION >= (2, 13) else "_dynamo_weak_dynamic_indices"
+_DYNAMIC_DIMS = "_dynamo_propagated_dynamic_indices" if VERSION >= (2, 13) else "_dynamo_weak_dynamic_indices"
 _FIRST = frozenset({0})
 #: What `symbols` makes sizes dynamic with.
 DYNAMIC = (DynamicInt, _DYNAMIC_DIMS, _FIRST)
 
 
-def outside_of_graphs(function: F) -> F:
-    """Compiled code ends its graph before a call, and calls the function as it is."""
-    return torch.compiler.disable(function)
+def outside_of_graphs(function: F, what: str = "") -> F:
+    """Compiled code ends its graph before a call, and calls the function as it is. `what` is how the error of fullgraph=True
+    names the call."""
+    disabled = torch._disable_dynamo(function)  # imports Dynamo when it is called
+    said = f"torch_lod: {what or function.__name__} runs as eager code, outside of graphs"
+
+    def outside(*args, **kwargs):
+        if not compiling():
+            return function(*args, **kwargs)
+        torch._dynamo.graph_break(msg=said)
+        return disabled(*args, **kwargs)
+
+    return functools.wraps(function)(own_code(outside, function.__name__))
+
+
+def constant(function: F) -> F:
+    """torch.compiler.assume_constant_result, which would import Dynamo: it calls the function when it traces a call, and
+    takes the result for a constant."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+#: What is called before the first LoDTensor is made: torch_lod.patches.
+waiting: list[Callable[[], None]] = []
+
+
+@constant
+def before_the_first() -> None:
+    """Called by whatever makes LoDTensors of plain tensors. Two threads may both find the calls waiting, so they may be
+    called twice."""
+    if waiting:
+        for call in tuple(waiting):
+            call()
+        waiting.clear()
 
 
 def admit(cls: Any, dims: Any = _FIRST) -> None:
@@ -34,21 +71,10 @@ def admit(cls: Any, dims: Any = _FIRST) -> None:
 
     Dynamo traces __torch_function__ within a graph. Where torch calls it outside of graphs, Dynamo would compile it by
     itself, without a guard on the function that it is given: there it runs as it is.
-
-    Up to torch 2.14, AOTAutograd refuses operators that are given a Tensor subclass it does not know (pytorch#193932).
-    Ours has no __torch_dispatch__: for the dispatcher it is an ordinary tensor, so it may be added to the list of
-    handled types. AOTAutograd keeps a copy of that list: both are extended, the copy only if its module is imported
-    already.
     """
     setattr(cls, _DYNAMIC_DIMS, dims)
     as_it_is = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
     eval_frame.set_code_exec_strategy(cls.__torch_function__.__func__.__code__, as_it_is)
-    if _VERSION >= (2, 15):
-        return
-    for name in ("torch.fx.experimental.proxy_tensor", "torch._functorch._aot_autograd.runtime_wrappers"):
-        module: Any = sys.modules.get(name)
-        if module is not None and cls not in module.HANDLED_TYPES:
-            module.HANDLED_TYPES = (*module.HANDLED_TYPES, cls)
 
 
 _TORCHS = (torch, Tensor, torch.nn.functional)

@@ -12,6 +12,7 @@ import inspect
 import os
 import re
 import reprlib
+import types
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -97,7 +98,6 @@ def border(call: str | None = None, policy: bool = True) -> Callable[[Callable[P
         name, parameters = call or function.__name__, inspect.signature(function).parameters
         renamed = {old: new for old, new in _RENAMED.items() if new in parameters and old not in parameters}
 
-        @functools.wraps(function)
         def bordered(*args: P.args, **kwargs: P.kwargs) -> R:
             if renamed and kwargs:
                 for old, new in renamed.items():
@@ -114,9 +114,16 @@ def border(call: str | None = None, policy: bool = True) -> Callable[[Callable[P
                     raise
                 raise ours from None
 
-        return bordered
+        return functools.wraps(function)(own_code(bordered, function.__name__))
 
     return decorate
+
+
+def own_code(function: Any, name: str) -> Any:
+    """The function with a code object of its own. Closures share one, and Dynamo, which counts how often it compiles a code
+    object, would give up on all of them after the eighth."""
+    code = function.__code__.replace(co_name=name)
+    return types.FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
 
 
 class _Shown(reprlib.Repr):

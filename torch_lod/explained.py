@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import OURS, LoDTypeError, foreign, named
+from .errors import OURS, foreign
 from .lod import LoD
 from .torch_rules import Mark, counterpart, mark_of, name_of, of_padded
 
@@ -94,18 +94,6 @@ def not_packed(x) -> Any:
         "'LoDTensor' object has no attribute 'batch_sizes': it is no PackedSequence; what pad_packed_sequence(..., "
         "batch_first=True) returns is x.to_padded()"
     )
-
-
-def not_nested(x) -> bool:
-    # the attribute that torch.nn.attention.flex_attention asks for before it counts dims; it calls no function before
-    if not torch.compiler.is_compiling() and sys._getframe(1).f_code.co_filename.endswith("flex_attention.py"):
-        said = (
-            f"expected plain tensors (batch, heads, length, width), got a {type(x).__name__}: queries would attend to the keys "
-            "of all sequences; tl.sequence_attention(q, k, v) takes rows (rows, heads, width), with causal=, window=, bias= "
-            "and alibi="
-        )
-        raise named(LoDTypeError(said), "flex_attention")
-    return False
 
 
 _PADDED = (
@@ -277,7 +265,6 @@ def _unpack(case: Case) -> str | None:
     return f"leave batch and length out; {_sizes(case)}; {_PADDED}"
 
 
-_STATE = "leave the initial state out, or give tl.nn.LSTM, GRU or RNN one for each sequence, (layers, sequences, width)"
 _CELL = "a cell takes all rows at once, without time: tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
 _PACKED = "x.to_packed_sequence() packs the sequences; torch.nn's recurrent modules take a LoDTensor as it is"
 _OUT_OF_RANGE = r"Dimension out of range .*, (?P<last>-?\d+)\], but got (?P<got>-?\d+)"
@@ -304,11 +291,8 @@ ROWS: list[tuple[str, str, str | Callable[[Case], str | None]]] = [
     ("", _APART, _beside),
     (_LOSSES, r"batch_size|target", _targets),
     ("", r"mat1 and mat2 shapes cannot be multiplied \((?P<rows>\d+)x\d+ and (?P<k>\d+)x", _product),
-    ("", r"Input batch size \d+ doesn't match hidden|inconsistent (input|hidden)_size|to be 1D or 2D, got 3D", _CELL),
+    ("", r"Input batch size \d+ doesn't match hidden|inconsistent (input|hidden)_size", _CELL),
     ("", r"Padding length should be", "F.pad(x.t(), (before, after)).t() makes every sequence longer"),
     ("", r"split_with_sizes expects", "x.unbind_sequences() splits it into its sequences"),
-    ("", r"hx (and cx )?should also be 2-D|Expected hidden(\[\d\])? size", _STATE),
-    ("LSTM", r"index 1 is out of bounds for dimension 0", _STATE),
-    ("", r"batch number of src and tgt", "give src and tgt as they are, (rows, features), without a dim for the batch"),
     ("", r"(not enough|too many) values to unpack|tuple index out of range", _unpack),
 ]

@@ -7,6 +7,7 @@ reductions, what has another layout, and the results of functions of the kind "p
 """
 
 import copy
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,9 +17,9 @@ import torch
 from torch import Tensor
 
 from . import torch_rules
-from .dynamo import IN_PLACE, admit, as_calls, compiling
-from .errors import LoDTypeError, LoDValueError, named, without_policy
-from .explained import TORCHS, explain, not_nested
+from .dynamo import IN_PLACE, admit, as_calls, before_the_first, compiling
+from .errors import LoDTypeError, LoDValueError, named, own_code, without_policy
+from .explained import TORCHS, explain
 from .lod import LoD
 from .ops.composed import COMPOSITIONS
 from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, marks_of, name_of, placed
@@ -136,25 +137,67 @@ def _reversed(self) -> Tensor:
     return torch.t(self) if self.dim() <= 2 else torch.permute(self, tuple(range(self.dim() - 1, -1, -1)))
 
 
-class Missing:
-    """An attribute that every tensor of a class has but those that `as_subclass` makes: reading it there raises."""
+def _settable(read: Callable, name: str) -> Any:
+    """An attribute whose assignment writes rows; torch does not call __torch_function__ for it."""
 
-    def __init__(self, cls: str, what: str, way_out: str):
-        self.said = f"expected a {cls} that has {what}, got one without, as as_subclass makes it; see {way_out}"
-        self.call = cls
+    def write(self, value) -> None:
+        rule = torch_rules.join_in_place if hasattr(self, "_lod") else torch_rules.join_in_place.moved
+        rule(Tensor.copy_, (self, value), _NONE)
+        getattr(Tensor, name).__set__(self, value)
+
+    return property(lambda self: read(self), write)
+
+
+def _method(name: str) -> Any:
+    """A method that torch has in Python: in a graph the function of that name."""
+    eager, traced = getattr(Tensor, name), getattr(torch, name)
+
+    def method(self, *args, **kwargs):
+        return traced(self, *args, **kwargs) if compiling() else eager(self, *args, **kwargs)
+
+    return functools.wraps(eager)(own_code(method, name))
+
+
+class Traced:
+    """Attributes and methods of tensors as functions of torch: torch.compile traces these only as functions."""
+
+    T: Any = property(_reversed)
+    H: Any = property(lambda self: torch.adjoint(self) if self.dim() == 2 else Tensor.H.__get__(self))
+    mT: Any = property(lambda self: torch.transpose(self, -2, -1))
+    mH: Any = property(lambda self: torch.adjoint(self))
+    real = _settable(torch.real, "real")
+    imag = _settable(torch.imag, "imag")
+    data: Any = property(
+        lambda self: torch.detach(self) if compiling() else Tensor.data.__get__(self),
+        lambda self, value: Tensor.data.__set__(self, value),
+    )
+
+    norm, unique, unique_consecutive, unflatten = map(_method, "norm unique unique_consecutive unflatten".split())
+
+    def split(self, split_size, dim=0):
+        return Tensor.split(self, split_size, dim)
+
+
+class Missing:
+    """The structure that a tensor of a class lacks where as_subclass made it, or compiled code took it out of a LoDTensor."""
+
+    def __init__(self, name: str, way_out: str):
+        self.name, self.way_out = name, way_out
 
     def __get__(self, x, owner):
-        if x is None:
-            return self
-        raise named(LoDValueError(self.said), self.call)  # Python's operators would hide a TypeError
+        if x is None or compiling():
+            raise AttributeError(self.name)
+        said = (
+            f"expected a {owner.__name__} with its structure, got one without, as as_subclass makes it and compiled code returns the "
+            f"rows of list(x); see {self.way_out}, x.unbind(0)"
+        )
+        raise named(LoDValueError(said), owner.__name__)  # Python's operators would hide a TypeError
 
 
-class MovedRows(Tensor):
+class MovedRows(Traced, Tensor):
     """Rows of a LoDTensor that are not, or not all, at dim 0; functions of torch_lod and `x.transpose(...)` make it."""
 
-    _mark: Mark = Missing("MovedRows", "a structure", "a function of a LoDTensor, such as x.t()")  # type: ignore[assignment]
-    T: Any = property(_reversed)
-    is_nested: Any = property(not_nested)
+    _mark: Mark = Missing("_mark", "a function of a LoDTensor, such as x.t()")  # type: ignore[assignment]
     __array_ufunc__ = array_ufunc
 
     @classmethod
@@ -252,11 +295,19 @@ def run(func, args, kwargs):
         meets = mark is not None and lost is not None and any(placed(t) is not None for t in marked(args, kwargs))
         if meets and func not in _ASSIGNS:
             raise lost_meets(func, lost, "expected operands whose rows correspond")
+        if compiling() and func is Tensor.__setitem__:
+            return assign_in_graph(*args)
         if compiling() and IN_PLACE.get(func) and mark_of(args[0]) is not None:
             func(torch.ops.aten.alias.default(args[0]), *args[1:], **kwargs)
             return args[0]
         result = func(*args, **kwargs)
         return settle(result, mark, func, (*args, *kwargs.values()) if kwargs else args)
+
+
+def assign_in_graph(target, at, value) -> None:
+    """Dynamo has no class for a value that is of a subclass: it assigns what is in it."""
+    value = torch.ops.aten.alias.default(value) if isinstance(value, Tensor) else value
+    torch.ops.aten.alias.default(target)[at] = value
 
 
 def _check(func, args, kwargs) -> Mark | None:
@@ -432,6 +483,7 @@ def remarked(fresh: Tensor, mark: Mark | None) -> Tensor:
 
 def moved_rows(values: Tensor, lod: LoD, dim: int, call: str) -> Tensor:
     """Rows at a dim other than 0, which no other object holds."""
+    before_the_first()
     return _become(values, Mark(lod, dim, call))
 
 
@@ -444,6 +496,7 @@ def _load(values: Tensor, lod: LoD, dim: int | None, call: str, part, requires_g
     count = lod.rows if part is None else part[1] - part[0]
     if dim is not None and not (0 <= dim < values.dim() and values.shape[dim] == count):
         raise LoDValueError(f"expected {count} rows at dim {dim}, got shape {tuple(values.shape)}")
+    before_the_first()
     with without_policy():
         loaded = _become(values.as_subclass(Tensor), Mark(lod, dim, call, part))
     return loaded.requires_grad_() if requires_grad is True else loaded

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from . import ops, torch_rules
-from .dynamo import DYNAMIC, IN_PLACE, admit, as_calls, compiling, failing, holds
+from .dynamo import DYNAMIC, IN_PLACE, admit, as_calls, before_the_first, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
-from .explained import TORCHS, explain, not_nested, not_packed
+from .explained import TORCHS, explain, not_packed
 from .lod import LoD, fitting
-from .moved_rows import PLAIN, WRITES, Missing, MovedRows, _home, array_ufunc, settle
+from .moved_rows import PLAIN, WRITES, Missing, MovedRows, Traced, _home, array_ufunc, assign_in_graph, settle
 from .other_forms import OtherForms
 from .paddle_methods import PaddleMethods
 from .partition import Runs, uploaded_map, uploaded_runs
@@ -32,17 +32,7 @@ _NONE: dict = {}
 _ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
-def _settable(read) -> Any:
-    """An attribute whose assignment writes rows; torch does not call __torch_function__ for it."""
-
-    def write(self, value) -> None:
-        torch_rules.join_in_place(Tensor.copy_, (self, value), _NONE)
-        getattr(Tensor, read.__name__).__set__(self, value)
-
-    return property(lambda self: read(self), write)
-
-
-class LoDTensor(OtherForms, PaddleMethods, Rows):
+class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Functions that work row by row keep the LoD; functions that would mix the rows of different sequences raise an
@@ -65,8 +55,7 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
         ValueError: if the numbers of rows differ.
     """
 
-    _lod: LoD = Missing("LoDTensor", "a LoD", "tl.LoDTensor(values, lod)")  # type: ignore[assignment]
-    T: Any = MovedRows.T
+    _lod: LoD = Missing("_lod", "tl.LoDTensor(values, lod)")  # type: ignore[assignment]
 
     def __init_subclass__(cls, **kwargs) -> None:
         # functions give LoDTensors: of a subclass they would not give what it adds
@@ -93,6 +82,7 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
             got = values.dtype if values.is_quantized else f"layout {values.layout}"
             raise named(LoDTypeError(f"expected dense values, got {got}"), "LoDTensor")
         a_plain_tensor("values", values, "LoDTensor")
+        before_the_first()
         with without_policy():
             return _wrap(fitting(values, lod), lod)
 
@@ -115,6 +105,8 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
                     return ours
             with without_policy():
                 if in_graph:
+                    if func is Tensor.__setitem__:
+                        return _assigned_in_graph(rule, args)
                     if IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
                         return _changed_in_graph(rule, func, args, kwargs or _NONE)
                     if rule is None and isinstance(func, _ATEN):  # Dynamo cannot look up every function in _KINDS
@@ -201,12 +193,7 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
         """TypeError: the new rows would not fit the LoD. (torch does not call __torch_function__ for set_.)"""
         return torch_rules.moves_in_place(Tensor.set_, (self, *args), kwargs)
 
-    real = _settable(torch.real)
-    imag = _settable(torch.imag)
-    mT = property(lambda self: torch.transpose(self, -2, -1))  # torch.compile traces these only as functions
-    mH = property(lambda self: torch.adjoint(self))
     batch_sizes = property(not_packed)
-    is_nested: Any = property(not_nested)
 
     # -- slices
 
@@ -411,6 +398,13 @@ def _changed_in_graph(rule, func, args, kwargs) -> "LoDTensor":
     return args[0]
 
 
+def _assigned_in_graph(rule, args) -> None:
+    lod = None if rule is None else rule(Tensor.__setitem__, args, _NONE)
+    if lod is None:
+        torch_rules.refuse_write(Tensor.__setitem__, args, _NONE)
+    assign_in_graph(*args)
+
+
 def _wrap(values: Tensor, lod: LoD) -> LoDTensor:
     """A LoDTensor of values that are known to fit; runs without __torch_function__."""
     wrapped = values.as_subclass(LoDTensor)
@@ -466,6 +460,7 @@ def made(fresh: Tensor, lod: LoD | None) -> Any:
         return fresh
     if type(fresh) is not Tensor or compiling():
         return LoDTensor(fresh, lod)
+    before_the_first()
     fresh.__class__ = LoDTensor  # type: ignore[assignment]
     fresh._lod = lod  # type: ignore[attr-defined]
     return fresh

@@ -4,7 +4,6 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from .. import ops
 from ..dynamo import whole_number
@@ -45,8 +44,10 @@ def _bias_of_pairs(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) 
 def _causal_and_bias(mask, causal: bool, hides: bool, heads: int, lods, like: Tensor) -> dict:
     """The arguments of `attend` for a mask and is_causal. In a bool mask True means hidden if `hides`, otherwise
     visible. torch's causal mask is top-left aligned, that of `attend` bottom-right aligned."""
-    if isinstance(mask, CausalBias):  # a name: what is in its memory is arbitrary
-        if mask.variant == CausalVariant.LOWER_RIGHT:
+    # a CausalBias, whose module imports Dynamo, is known by its variant; what is in its memory is arbitrary
+    variant = None if mask is None or type(mask) is Tensor else getattr(mask, "variant", None)
+    if variant is not None:
+        if variant.name == "LOWER_RIGHT":
             return {"causal": True, "bias": None}
         mask, causal = None, True
     if causal and lods[0] != lods[1]:

@@ -1,67 +1,139 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of torch.nn whose functions cannot tell what went wrong. Some raise before they call any function of torch, which
-LoDTensor would see: `__call__` of these classes explains the error where a LoDTensor is among the arguments. Others call a
-function that is right by itself and not what the module is for. Everything else passes as it is."""
+"""Modules of torch.nn that raise before they call any function along rows, or whose function is right by itself and not what
+the module is for.
+
+They are not replaced: a module that asks its input for the number of dims, or calls F.pad, is recognised by its frame. Code that
+Dynamo traces has no frames; there torch's own error has to do.
+"""
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
 
 import torch
-import torch.ao.nn.quantized.dynamic
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from ..errors import LoDTypeError, named
-from ..explained import TORCHS, explain
+from .. import torch_rules
+from ..dynamo import compiling
+from ..errors import OURS, LoDTypeError, LoDValueError, named, without_policy
+from ..moved_rows import PLAIN
 from ..tensor import LoDTensor
-from .routes import structured
+from . import windows as windows  # has the route of F.pad
 
-PADDED = (
-    "expected rows of several dims or rows at the last dim, got a LoDTensor of rows (rows, features), whose last dim holds the "
-    "features; pad the positions of every sequence: F.pad(x.t(), (before, after)).t(); the features: F.pad(x, (before, after))"
-)
-PACKED = (
-    "expected a padded batch or a PackedSequence, which quantized layers take, got a {}; pass x.to_packed_sequence(), and make the "
-    "output a LoDTensor with tl.from_packed_sequence(output)"
-)
+#: Files of what is between a module and its rules.
+_BETWEEN = (OURS[0], torch.overrides.__file__, F.__file__)
 
 
-def _explained(cls: type) -> None:
-    def __call__(self, *args, **kwargs):
-        try:
-            return nn.Module.__call__(self, *args, **kwargs)
-        except TORCHS as error:
-            explain(error, cls, args, kwargs)
-            raise
-
-    cls.__call__ = __call__  # type: ignore[method-assign, assignment]
+def _caller() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+        frame = frame.f_back
+    return frame
 
 
-for _cls in (nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell, nn.Transformer):
-    _explained(_cls)
+def _of_recurrence(self, input, hx, **others) -> None:
+    """An initial state that torch.nn.LSTM does not take."""
+    if hx is None or input.dim() not in (2, 3):
+        return
+    sides = self.num_layers * (2 if self.bidirectional else 1)
+    batch = () if input.dim() == 2 else (input.shape[0 if self.batch_first else 1],)
+    wanted = [(sides, *batch, self.proj_size or self.hidden_size), (sides, *batch, self.hidden_size)]
+    wanted = wanted if self.mode == "LSTM" else wanted[:1]
+    given = hx if isinstance(hx, tuple) else (hx,)
+    got = [tuple(t.shape) if isinstance(t, Tensor) else None for t in given]
+    if got != wanted:
+        raise LoDValueError(
+            f"expected an initial state of shape {' and '.join(map(str, wanted))}, the same for every sequence, "
+            f"got {' and '.join(map(str, got))}; "
+            "leave the initial state out, or give tl.nn.LSTM, GRU or RNN one for each sequence, (layers, sequences, width)"
+        )
 
 
-def _padded(cls: type) -> None:
-    """The module is for positions, which torch has at the last dim; of rows (rows, channels) that is the channels."""
-
-    def __call__(self, *args, **kwargs):
-        x = args[0] if args else kwargs.get("input")
-        if isinstance(x, LoDTensor) and x.dim() == 2 and any(self.padding):
-            raise named(LoDTypeError(PADDED), cls.__name__)
-        return nn.Module.__call__(self, *args, **kwargs)
-
-    cls.__call__ = __call__  # type: ignore[method-assign, assignment]
+def _of_cell(self, input, **others) -> None:
+    if input.dim() > 2:
+        raise LoDValueError(
+            f"expected rows (rows, features), got {tuple(input.shape)}; a cell takes all rows at once, without time: "
+            "tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
+        )
 
 
-def _packed(cls: type) -> None:
-    """Quantized recurrent layers take a batch with a dim for its positions, or a PackedSequence."""
-
-    def __call__(self, *args, **kwargs):
-        x = args[0] if args else kwargs.get("input")
-        if structured(x):
-            raise named(LoDTypeError(PACKED.format(type(x).__name__)), cls.__name__)
-        return nn.Module.__call__(self, *args, **kwargs)
-
-    cls.__call__ = __call__  # type: ignore[method-assign, assignment]
+def _of_transformer(self, src, tgt, **others) -> None:
+    at = 0 if self.batch_first else 1
+    if src.dim() == 3 == tgt.dim() and src.shape[at] != tgt.shape[at]:
+        raise LoDValueError(
+            f"expected src and tgt of one batch, got {tuple(src.shape)} and {tuple(tgt.shape)}; give src and tgt as they are, "
+            "(rows, features), without a dim for the batch"
+        )
 
 
-_packed(torch.ao.nn.quantized.dynamic.LSTM)
-_packed(torch.ao.nn.quantized.dynamic.GRU)
-_padded(nn.ConstantPad1d)
-_padded(nn.ZeroPad1d)
+#: Who asks for dims in functions that take no rows, by file and name: what is said.
+_REFUSED = {
+    ("/nn/attention/_utils.py", "_validate_sdpa_input"): (
+        "flex_attention",
+        "expected plain tensors (batch, heads, length, width), got a {}: queries would attend to the keys of all sequences; "
+        "tl.sequence_attention(q, k, v) takes rows (rows, heads, width), with causal=, window=, bias= and alibi=",
+    ),
+    ("/ao/nn/quantized/dynamic/modules/rnn.py", "check_input"): (
+        None,
+        "expected a padded batch or a PackedSequence, which quantized layers take, got a {}; pass x.to_packed_sequence(), and "
+        "make the output a LoDTensor with tl.from_packed_sequence(output)",
+    ),
+}
+_TORCH = torch.__file__.removesuffix("/__init__.py")
+
+_LOOKS: dict[CodeType, Callable] = {
+    **{cls.forward.__code__: _of_recurrence for cls in (nn.RNN, nn.LSTM, nn.GRU)},
+    **{cls.forward.__code__: _of_cell for cls in (nn.RNNCell, nn.LSTMCell, nn.GRUCell)},
+    nn.Transformer.forward.__code__: _of_transformer,
+}
+
+
+def _dims(x) -> int:
+    """Tensor.dim, which these modules call first."""
+    if not compiling():
+        frame: Any = _caller()
+        look = _LOOKS.get(frame.f_code) if frame is not None else None
+        if look is not None:
+            _looked(look, frame.f_locals)
+        elif frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+            name, said = _REFUSED.get(
+                (frame.f_code.co_filename.removeprefix(_TORCH), frame.f_code.co_name), (None, None)
+            )
+            if said:
+                raise named(LoDTypeError(said.format(type(x).__name__)), name or type(frame.f_locals["self"]).__name__)
+    with without_policy():
+        return Tensor.dim(x)
+
+
+def _looked(look: Callable, given: dict[str, Any]) -> None:
+    try:
+        with without_policy():
+            look(**given)
+    except (LoDValueError, LoDTypeError) as error:
+        raise named(error, type(given["self"]).__name__) from None
+
+
+_rule = torch_rules.RULES[Tensor.dim] = torch_rules.Route(_dims, None)
+_rule.elsewhere, _rule.lost = _dims, True
+PLAIN.pop(Tensor.dim)  # rows at another dim ask the rule, too
+
+_PADS, _pad = nn.ConstantPad1d.forward.__code__, torch_rules.RULES[F.pad]
+
+
+def _padded(input, *args, _pad: Callable = _pad.ours, **kwargs):
+    """F.pad; what nn.ConstantPad1d and nn.ZeroPad1d pad is positions, which torch has at the last dim, and not features."""
+    frame: Any = None if compiling() or not isinstance(input, LoDTensor) or len(input.shape) != 2 else _caller()
+    module = frame.f_locals.get("self") if frame is not None and frame.f_code is _PADS else None
+    if isinstance(module, nn.ConstantPad1d) and any(module.padding):
+        said = (
+            "expected rows of several dims or rows at the last dim, got a LoDTensor of rows (rows, features), whose last dim "
+            "holds the features; pad the positions of every sequence: F.pad(x.t(), (before, after)).t(); the features: "
+            "F.pad(x, (before, after))"
+        )
+        raise named(LoDTypeError(said), type(module).__name__)
+    return _pad(input, *args, **kwargs)
+
+
+_pad.ours = _padded

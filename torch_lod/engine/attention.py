@@ -11,12 +11,15 @@ from torch import Tensor
 
 from .. import ops
 from ..devices import upload
+from ..dynamo import outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..ops.composed.attention import attention_weights
 from ..sequence_operator import along, autocast_dtype, number, probability
 from ..tensor import LoDTensor, made, rows_of
 from ..validate import with_memory
+
+_weights = outside_of_graphs(attention_weights, "MultiheadAttention with need_weights=True")
 
 
 def check_rows(given: dict[str, Tensor]) -> list[Tensor]:
@@ -147,7 +150,7 @@ def attend(
         seed = torch.randint(2**32, (), device=q.device)
     query_offsets, key_offsets = (lod.row_offsets_at(level, q.device) for lod, level in zip(lods, levels))
     given = q, k, v, query_offsets, key_offsets, added, slopes, seed, scale, left, right, dropout
-    weights = attention_weights(*given) if need_weights else None
+    weights = _weights(*given) if need_weights else None
     if not _library_takes(q, v, (added, slopes, seed)):
         return ops.attention(*given)[0], weights
     from torch.nn.attention.varlen import varlen_attn

@@ -9,6 +9,9 @@ from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._subclasses import FakeTensor
 
+from ..dynamo import constant
+from ..errors import own_code
+
 
 def stands_in(t: Tensor) -> bool:
     """Whether `t` is a tracer's stand-in for a tensor: a subclass with a __torch_dispatch__ of its own."""
@@ -52,6 +55,7 @@ _STRUCTURE = frozenset(
 
 
 @functools.cache
+@constant  # Dynamo knows no schemas
 def _names(op: str) -> tuple[str, ...]:
     return tuple(argument.name for argument in getattr(torch.ops.torch_lod, op).default._schema.arguments)
 
@@ -81,7 +85,6 @@ def gated(function: Callable, op: str) -> Callable:
     """A function that takes an operator's arguments behind the gate that kernels have: all its tensors pass, under the
     names of the schema."""
 
-    @functools.wraps(function)
     def call(*args, **kwargs):
         names = _names(op)
         with torch._C.DisableTorchFunctionSubclass():  # for the function too: a gradient may be given a LoDTensor
@@ -89,7 +92,7 @@ def gated(function: Callable, op: str) -> Callable:
             named = {name: _passed(op, name, value) for name, value in kwargs.items()}
             return function(*passed, *args[len(names) :], **named)
 
-    return call
+    return functools.wraps(function)(own_code(call, function.__name__))
 
 
 def dtype_name(dtype: torch.dtype) -> str:

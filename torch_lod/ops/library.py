@@ -16,6 +16,7 @@ from torch._library.effects import EffectType
 from torch._subclasses.fake_impls import register_op_impl
 from torch.autograd import forward_ad
 
+from ..errors import own_code
 from . import check, composed, schemas
 from . import signals as signals  # registers what kernels ask
 
@@ -132,7 +133,7 @@ def operator(stub: _F) -> _F:
         return torchs(*args)
 
     # as if it were written out: *args take as long as a small kernel
-    known = {"torchs": torchs, "in_dynamo": _in_dynamo, "direct": called(name, otherwise)}
+    known = {"torchs": torchs, "in_dynamo": _in_dynamo, "direct": called(name, own_code(otherwise, name))}
     text = f"def {name}({parameters}):\n    return torchs({parameters}) if in_dynamo() else direct({parameters})"
     exec(compile(text, __file__, "exec"), known)
     call = known[name]

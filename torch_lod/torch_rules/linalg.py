@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of products, matrices and transforms: they tell whose rows are the rows of the result."""
 
+import functools
+
 from torch import Tensor
 
+from ..dynamo import compiling
 from .arguments import (
     OUT,
     Mark,
@@ -221,39 +224,53 @@ def tensordot(func, rank, dims):
 def einsum(func, args, kwargs):
     """Rows stay at the dim of their letter in the result. Refused if it has the rows of two operands at two dims."""
     equation, *operands = args
+    marks = [placed(t) for t in operands]
+    dims, rows = tuple([t.dim() for t in operands]), tuple([None if mark is None else mark.dim for mark in marks])
+    at = (_rows_of_einsum if compiling() else _known_rows_of_einsum)(equation, dims, rows)
+    if at is None:
+        return None
+    if at < 0:
+        raise mixture(func, ALL_PAIRS)
+    found = [mark for mark in marks if mark is not None]
+    for mark in found[1:]:
+        if mark.part != found[0].part:
+            return None
+    for mark in found[1:]:
+        same_lod(func, found[0].lod, mark.lod)
+    return _as_lod(found[0]._replace(dim=at, call=found[0].call or name_of(func)))
+
+
+def _rows_of_einsum(equation: str, dims: tuple[int, ...], rows: tuple[int | None, ...]) -> int | None:
+    """The dim of the rows in the result of operands that have so many dims and have rows there; None where they are lost, -1
+    where the result has those of two operands at two dims."""
     left, arrow, result = equation.replace(" ", "").replace("...", ".").partition("->")
     terms = left.split(",")
-    if len(terms) != len(operands):
+    if len(terms) != len(dims):
         return None  # torch raises the error
-    widest = max(t.dim() - len(term) + 1 if "." in term else 0 for term, t in zip(terms, operands))
+    widest = max(n - len(term) + 1 if "." in term else 0 for term, n in zip(terms, dims))
     if not arrow:
         result = "." + "".join(sorted(c for c in {*left} - {",", "."} if left.count(c) == 1))
     if "." in result and not widest:
         result = result.replace(".", "")
-    named = [
-        [c for part in term for c in _expanded(part, t.dim() - len(term) + 1, widest)]
-        for term, t in zip(terms, operands)
-    ]
+    named = [[c for part in term for c in _expanded(part, n - len(term) + 1, widest)] for term, n in zip(terms, dims)]
     after = [c for part in result for c in _expanded(part, widest, widest)]
-    marks = [placed(t) for t in operands]
-    rows = {letters[mark.dim] for letters, mark in zip(named, marks) if mark is not None and mark.dim < len(letters)}
-    if not rows or not all(
-        mark is None or letters.count(letters[mark.dim]) == 1 for letters, mark in zip(named, marks)
-    ):
+    if any(at is not None and at >= len(letters) for letters, at in zip(named, rows)):
+        return None  # torch raises the error
+    own = {letters[at] for letters, at in zip(named, rows) if at is not None}
+    if not own or not all(at is None or letters.count(letters[at]) == 1 for letters, at in zip(named, rows)):
         return None
-    if len(rows) > 1 and rows <= {*after}:
-        raise mixture(func, ALL_PAIRS)
-    found = [mark for mark in marks if mark is not None]
-    (letter, *others) = rows
-    if others or letter not in after or after.count(letter) > 1 or any(m.part != found[0].part for m in found):
+    if len(own) > 1 and own <= {*after}:
+        return -1
+    (letter, *others) = own
+    if others or letter not in after or after.count(letter) > 1:
         return None
-    if any(
-        letters.count(letter) > (mark is not None) for letters, mark in zip(named, marks) if letters.count(letter) > 1
-    ):
+    if any(letters.count(letter) > (at is not None) for letters, at in zip(named, rows) if letters.count(letter) > 1):
         return None
-    for mark in found[1:]:
-        same_lod(func, found[0].lod, mark.lod)
-    return _as_lod(found[0]._replace(dim=after.index(letter), call=found[0].call or name_of(func)))
+    return after.index(letter)
+
+
+#: Reading the letters takes longer than most products.
+_known_rows_of_einsum = functools.lru_cache(maxsize=1024)(_rows_of_einsum)
 
 
 einsum.moved = einsum  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from ..dynamo import compiling
+from ..dynamo import compiling, constant
 from ..errors import LoDRuntimeError, LoDValueError, named
 from ..lod import LoD
 from .arguments import (
@@ -258,7 +258,7 @@ def in_place(rule: Rule, always: bool = False) -> Rule:
 join_in_place = in_place(join)
 
 
-@torch.compiler.assume_constant_result  # Dynamo knows neither names nor schemas
+@constant  # Dynamo knows neither names nor schemas
 def _written(func) -> list[tuple[int, str]]:
     """Position and name of every argument that a function changes, as its schema or its name says."""
     if isinstance(func, OpOverload):

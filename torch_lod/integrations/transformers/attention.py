@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...dynamo import outside_of_graphs
 from ...engine.attention import attend, check_rows
 from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, shown, without_policy
 from ...lod import LoD
@@ -54,7 +55,7 @@ class Pattern:
                 self.found = self._reach(packed, device)
         return self.found
 
-    @torch.compiler.disable
+    @outside_of_graphs
     def _reach(self, packed: Packed, device) -> tuple[int, int]:
         offsets = packed.lod.row_offsets_at(packed.level)
         lengths = offsets.diff()

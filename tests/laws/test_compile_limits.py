@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch.compile counts and cannot take: every operator has a code object of its own, so that Dynamo's limit is that of one
+operator; and the calls of torch that a whole graph takes, or names."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import torch_lod as tl
+from torch_lod.moved_rows import MovedRows
+
+torch.manual_seed(0)
+X = tl.from_lengths(torch.randn(11, 8), [[2, 1], [4, 2, 5]])
+ONE = X.drop_level(0)
+
+#: More operators than Dynamo's limit, each compiled as it is: in a model each becomes a frame of its own where a graph broke.
+OPERATORS = {
+    "sequence_softmax": lambda f: f(X),
+    "sequence_log_softmax": lambda f: f(X),
+    "sequence_pool": lambda f: f(X, "mean"),
+    "sequence_reverse": lambda f: f(X),
+    "sequence_cumsum": lambda f: f(X),
+    "sequence_expand_as": lambda f: f(tl.sequence_pool(X, "sum"), X),
+    "sequence_shift": lambda f: f(X, 1),
+    "sequence_normalize": lambda f: f(X),
+    "sequence_argmax": lambda f: f(X),
+    "sequence_cummax": lambda f: f(X),
+    "sequence_slice": lambda f: f(X, [0, 0, 1], [1, 2, 1]),
+}
+
+
+def same(found, expected):
+    if isinstance(expected, (tuple, list)):
+        assert len(found) == len(expected)
+        for f, e in zip(found, expected):
+            same(f, e)
+        return
+    assert type(found) is type(expected)
+    if isinstance(expected, torch.Tensor):
+        assert getattr(found, "_lod", None) == getattr(expected, "_lod", None)
+        assert getattr(found, "_mark", None) == getattr(expected, "_mark", None)
+        torch.testing.assert_close(found.as_subclass(torch.Tensor), expected.as_subclass(torch.Tensor))
+
+
+def test_every_operator_has_a_code_object_of_its_own():
+    torch._dynamo.reset()
+    assert len(OPERATORS) > torch._dynamo.config.recompile_limit
+    codes = {getattr(tl, name).__code__ for name in OPERATORS}
+    assert len(codes) == len(OPERATORS)
+    for name, call in OPERATORS.items():
+        operator = getattr(tl, name)
+        same(call(torch.compile(operator, backend="eager", fullgraph=True)), call(operator))
+
+
+class Halves(nn.Module):
+    """nn.GRU breaks the graph; behind it every operator is a frame of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.recur, self.drop = nn.GRU(8, 8), nn.Dropout(0.5)
+
+    def forward(self, x):
+        h = self.drop(self.recur(x)[0])
+        h = tl.sequence_softmax(h) + tl.sequence_cumsum(h) + tl.sequence_reverse(h) + tl.sequence_shift(h, 1)
+        return tl.sequence_pool(tl.sequence_normalize(h), "mean"), tl.sequence_pool(tl.sequence_log_softmax(h), "max")
+
+
+def test_two_models_in_train_and_eval():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        for model in (Halves(), Halves()):
+            compiled = torch.compile(model, backend="eager")
+            for training in (True, False):
+                model.train(training)
+                compiled.train(training)
+                torch.manual_seed(3)
+                expected = model(X)
+                torch.manual_seed(3)
+                same(compiled(X), expected)
+    whole = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    for _ in range(2):
+        model = copy.deepcopy(whole)
+        same(
+            torch.compile(lambda x, m=model: tl.sequence_softmax(m(x)), backend="eager", fullgraph=True)(X),
+            tl.sequence_softmax(model(X)),
+        )
+
+
+def assigned(x):
+    v, w = x.clone(), torch.zeros_like(x)
+    v[:], w[..., :4] = x * 2, x[..., 4:]
+    return v, w
+
+
+def written(x):
+    x[:, 1:].add_(1)
+
+
+#: Of X, and of its rows at other dims.
+WHOLE = {
+    "unflatten": lambda x: x.unflatten(-1, (2, 2, -1)),
+    "split": lambda x: x.split(4, -1),
+    "split by keyword": lambda x: x.split([3, 5], dim=-1),
+    "norm": lambda x: x.norm(dim=-1),
+    "unique": lambda x: (x > 0).unique(),
+    "assigned": assigned,
+    "mT": lambda x: x.mT,
+    "T": lambda x: x.T,
+    "H": lambda x: x.H,
+    "real": lambda x: x.real,
+    "data": lambda x: x.data,
+    "written": written,
+    "einsum": lambda x: torch.einsum("...d,de->...e", x, torch.eye(8)),
+}
+INPUTS = {"rows": X, "a batch of one": X[None], "transposed": X.t()}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_one_graph(name):
+    function = WHOLE[name]
+    for where, x in INPUTS.items():
+        if where == "transposed":
+            turned = {
+                "unflatten": lambda x: x.unflatten(0, (2, 2, -1)),
+                "split": lambda x: x.split(4, 0),
+                "mT": function,
+            }
+            function = {**turned, "T": function, "H": function, "real": function, "data": function}.get(name)
+        if function is None or (name in ("H", "T") and x.dim() != 2):
+            continue
+        torch._dynamo.reset()
+        own, compiled = x.clone(), x.clone()
+        expected = function(own)
+        same(torch.compile(function, backend="aot_eager", fullgraph=True)(compiled), expected)
+        same(compiled, own)
+
+
+def test_rows_one_by_one():
+    torch._dynamo.reset()
+    rows = torch.compile(lambda x: list(x), backend="eager", fullgraph=True)(X)
+    for use in (repr, lambda r: r + 1, torch.sum, lambda r: r.lod, lambda r: torch.stack([r, r]), lambda r: [*r]):
+        with pytest.raises(tl.LoDError, match=r"list\(x\)"):
+            use(rows[0])
+    moved = torch.compile(lambda x: list(x), backend="eager", fullgraph=True)(X.t())
+    assert type(moved[0]) is MovedRows
+    with pytest.raises(tl.LoDError, match=r"list\(x\)"):
+        moved[0] + 1
+    same(torch.compile(lambda x: [r + 1 for r in x], backend="eager", fullgraph=True)(X)[2], X.values()[2] + 1)
+
+
+def test_a_call_outside_of_graphs_is_named():
+    torch._dynamo.reset()
+    attention = nn.MultiheadAttention(8, 2)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="MultiheadAttention with need_weights=True"):
+        torch.compile(attention, backend="eager", fullgraph=True)(ONE, ONE, ONE)
+    same(torch.compile(attention, backend="eager")(ONE, ONE, ONE), attention(ONE, ONE, ONE))
+
+
+def test_a_grouped_convolution_with_strides_in_training():
+    torch._dynamo.reset()
+    conv = nn.Conv1d(8, 8, 3, stride=2, groups=4)
+    other, x, y = copy.deepcopy(conv), ONE.clone().requires_grad_(), ONE.clone().requires_grad_()
+    conv(x).square().sum().backward()
+    torch.compile(other, fullgraph=True, backend="aot_eager_decomp_partition")(y).square().sum().backward()
+    torch.testing.assert_close(y.grad, x.grad)
+    torch.testing.assert_close(other.weight.grad, conv.weight.grad)
+
+
+def test_einsum_reads_an_equation_once_and_still_asks_for_the_rows():
+    w = torch.randn(8, 3)
+    for x in (X, X[None], X):  # the letters are the same for other dims
+        assert torch.einsum("...d,de->...e", x, w).lod is X.lod
+    assert torch.einsum("nd,de->ne", X, w).lod is X.lod and torch.einsum("nd,de->en", X, w).rows_dim == 1
+    assert type(torch.einsum("nd,nd->n", X, X)) is tl.LoDTensor
+    other = tl.from_lengths(torch.randn(11, 8), [[11]])
+    with pytest.raises(ValueError, match="einsum"):
+        torch.einsum("nd,nd->n", X, other)
+    with pytest.raises(tl.LoDError, match="einsum"):
+        torch.einsum("nd,md->nm", X, X)
+    with pytest.raises(RuntimeError, match="subscripts"):
+        torch.einsum("n,de->ne", X.t(), w)
+    assert F.linear(X, w.t()).lod is X.lod

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that torch_lod replaces in torch: `PATCHES`. `import torch_lod` replaces nothing; the first LoDTensor does.
+
+With every other tensor, what is replaced does what it did. It does not matter who imported what before: functions are replaced
+where torch looks them up by name at every call, or stay and get other code, and tables are torch's own tables.
+
+torch.func. `torch.func.grad(f)(x)` calls f with a wrapper of x. Wrappers are made in C++, of the class torch.Tensor: f would
+run across sequences and nobody would notice. torch has no hook for a subclass there: a LoDTensor cannot be a node of a pytree,
+because the transforms mark the leaves of its pytree as inputs, and those would be other tensors than the one that f is called
+with.
+
+torch.autograd.forward_ad. make_dual gives a LoDTensor for one. In eager code a rule would do; Dynamo asks no subclass there.
+
+AOTAutograd. Up to torch 2.14 it refuses operators that are given a Tensor subclass it does not know (pytorch#193932). Ours has
+no __torch_dispatch__: for the dispatcher it is an ordinary tensor, so it may be added to the list of handled types. AOTAutograd
+copies that list when it is imported.
+
+torch.utils.data. default_collate asks a table by class. Without an entry it would stack LoDTensors of equal shapes.
+"""
+
+import functools
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._functorch import eager_transforms, vmap
+from torch.autograd import forward_ad
+from torch.fx.experimental import proxy_tensor
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from .collate import Samples, batch
+from .dynamo import VERSION, waiting
+from .errors import LoDValueError, named, without_policy
+from .moved_rows import MovedRows, remarked
+from .tensor import LoDTensor
+from .torch_rules import Mark, mark_of
+
+
+def _into(wrap: Callable) -> Callable:
+    """Enters a level: the wrapper knows about rows what the tensor does."""
+
+    @functools.wraps(wrap)
+    def wrapped(x, *args, **kwargs):
+        return remarked(wrap(x, *args, **kwargs), mark_of(x))
+
+    return wrapped
+
+
+def _out_of(unwrap: Callable) -> Callable:
+    """Leaves a level. Here no operator may run, not even a view: its result would be another wrapper."""
+
+    @functools.wraps(unwrap)
+    def unwrapped(x, *args, **kwargs):
+        outside = unwrap(x, *args, **kwargs)
+        return remarked(outside, mark_of(x)) if mark_of(outside) is None else outside
+
+    return unwrapped
+
+
+def _batched(add: Callable) -> Callable:
+    """The samples of vmap. Along the dim of the rows a sample is one row: a plain tensor."""
+
+    @functools.wraps(add)
+    def batched(x, dim, level):
+        sample, mark = add(x, dim, level), mark_of(x)
+        if mark is None or mark.dim is None:
+            return remarked(sample, mark)
+        at = dim % x.dim()
+        return sample if at == mark.dim else remarked(sample, _at_dim(mark, mark.dim - (at < mark.dim)))
+
+    return batched
+
+
+def _unbatched(remove: Callable) -> Callable:
+    """The results of all samples, which are a dim more."""
+
+    @functools.wraps(remove)
+    def unbatched(x, level, size, dim):
+        results, mark = remove(x, level, size, dim), mark_of(x)
+        if mark is None or mark.dim is None:
+            return remarked(results, mark)
+        return remarked(results, _at_dim(mark, mark.dim + (dim % (x.dim() + 1) <= mark.dim)))
+
+    return unbatched
+
+
+def _at_dim(mark: Mark, dim: int) -> Mark:
+    return mark._replace(dim=dim, call=mark.call or "vmap")
+
+
+def _elsewhere(function: Any) -> Any:
+    """A copy that is in this file: Dynamo traces no function of torch.autograd's files but those that it knows by name."""
+    code = function.__code__.replace(co_filename=__file__)
+    copy = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+_torchs_make_dual, _torchs_unpack_dual = map(_elsewhere, (forward_ad.make_dual, forward_ad.unpack_dual))
+
+
+def dual(tensor, tangent, level):
+    """Joins a tensor and its tangent, whose rows correspond."""
+    mark, other = mark_of(tensor), mark_of(tangent)
+    if mark is not None and other is not None and mark.lod.differs(other.lod):
+        said = f"expected a tangent with the LoD of the tensor, got one that differs: {mark.lod.difference(other.lod)}"
+        raise named(LoDValueError(f"{said}; if it is meant, see .values()"), "make_dual")
+    with without_policy():
+        made = _torchs_make_dual(tensor, tangent, level=level)
+    return remarked(made, mark)
+
+
+def unpacked(tensor, level):
+    """Takes a dual tensor apart. Its tangent may be the caller's own tensor, which stays what it is."""
+    with without_policy():
+        primal, tangent = parts = _torchs_unpack_dual(tensor, level=level)
+    return type(parts)(remarked(primal, mark_of(tensor)), tangent) if primal is not tensor else parts
+
+
+def _make_dual(tensor, tangent, *, level=None):
+    from torch_lod import patches
+
+    return patches.dual(tensor, tangent, level)
+
+
+def _unpack_dual(tensor, *, level=None):
+    from torch_lod import patches
+
+    return patches.unpacked(tensor, level)
+
+
+def _handled(classes: tuple) -> tuple:
+    return (*classes, *[cls for cls in (LoDTensor, MovedRows) if cls not in classes])
+
+
+def _collated(items, *, collate_fn_map=None):
+    return batch(items)
+
+
+def _of_samples(collate: Callable) -> Callable:
+    """Samples of a LoDDataset are a batch already, with the names of its levels; tensors are collated as before."""
+
+    @functools.wraps(collate)
+    def collated(items, *, collate_fn_map=None):
+        return items.batched if isinstance(items, Samples) else collate(items, collate_fn_map=collate_fn_map)
+
+    return collated
+
+
+def _stacked(items, *, collate_fn_map=None):
+    """In workers torch's own writes into shared memory, which would not know the rows."""
+    return torch.stack(items)
+
+
+class Patch(NamedTuple):
+    """An entry of a module or of a table of torch, or the code of a function."""
+
+    where: str
+    #: a dict, or the function
+    of: Any
+    name: Any
+    #: What is there afterwards, of what is there before.
+    made: Callable[[Any], Any]
+
+
+def _in(module: Any, name: str, made: Callable[[Any], Any]) -> Patch:
+    return Patch(module.__name__, vars(module), name, made)
+
+
+def _within(function: Any, ours: Any) -> Patch:
+    return Patch(f"{function.__module__}.{function.__name__}", function, "__code__", lambda before: ours.__code__)
+
+
+_COLLATE = "torch.utils.data._utils.collate.default_collate_fn_map"
+_ALWAYS = (
+    _in(eager_transforms, "_wrap_for_grad", _into),
+    _in(eager_transforms, "_unwrap_for_grad", _out_of),
+    _in(eager_transforms, "_wrap_functional_tensor", _into),
+    _in(eager_transforms, "_unwrap_functional_tensor", _out_of),
+    _in(vmap, "_add_batch_dim", _batched),
+    _in(vmap, "_remove_batch_dim", _unbatched),
+    _within(forward_ad.make_dual, _make_dual),
+    _within(forward_ad.unpack_dual, _unpack_dual),
+    Patch(_COLLATE, default_collate_fn_map, Tensor, _of_samples),
+    Patch(_COLLATE, default_collate_fn_map, LoDTensor, lambda before: _collated),
+    Patch(_COLLATE, default_collate_fn_map, MovedRows, lambda before: _stacked),
+)
+
+
+def patches() -> Iterator[Patch]:
+    """The list, for this torch and the modules that are imported."""
+    yield from _ALWAYS
+    if VERSION < (2, 15):
+        yield _in(proxy_tensor, "HANDLED_TYPES", _handled)
+        copied = sys.modules.get("torch._functorch._aot_autograd.runtime_wrappers")
+        if hasattr(copied, "HANDLED_TYPES"):
+            yield _in(copied, "HANDLED_TYPES", _handled)
+
+
+def apply() -> None:
+    """Replaces what is not replaced yet. It takes no lock, which a process that is forked meanwhile would never get back:
+    threads that come here at the same time write the same."""
+    for where, of, name, made in patches():
+        if not isinstance(of, dict):
+            of.__code__ = made(of.__code__)
+            continue
+        before = of.get(name)
+        if before is None and name not in (LoDTensor, MovedRows):
+            warnings.warn(
+                f"torch {torch.__version__} has no {where}.{name}: inside a transform of torch.func a LoDTensor is a plain "
+                "tensor; give it values, and make the LoDTensor inside",
+                stacklevel=2,
+            )
+        elif getattr(before, "__globals__", None) is not globals():  # not ours
+            of[name] = made(before)
+
+
+waiting.append(apply)

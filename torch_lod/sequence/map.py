@@ -199,16 +199,18 @@ class _Leaf(NamedTuple):
 
 def _leaf(spec: Any, where: str) -> _Leaf | None:
     """None if it is a tree, or wrong."""
-    found: tuple | None = None
-    if spec is None:
-        found = "", None
-    elif isinstance(spec, str) and spec in ("rows", "resized", "sequences"):
-        found = spec, 0 if spec == "sequences" else None
-    elif type(spec) is tuple and len(spec) == 2 and all(isinstance(part, (str, int)) for part in spec):
-        by_row = spec[0] in ("rows", "resized") and spec[1] in _LAYOUTS
-        if by_row or (spec[0] == "sequences" and type(spec[1]) is int):
-            found = spec
-    return found and _Leaf(*found, f"{where}={spec!r}")
+    kind, at = spec, None
+    if type(spec) is tuple and len(spec) == 2 and all(isinstance(part, (str, int)) for part in spec):
+        kind, at = spec
+        if not (at in _LAYOUTS if kind in ("rows", "resized") else kind == "sequences" and type(at) is int):
+            return None
+    elif spec is None:
+        kind = ""
+    elif not isinstance(spec, str) or spec not in ("rows", "resized", "sequences"):
+        return None
+    elif spec == "sequences":
+        at = 0
+    return _Leaf(kind, at, f"{where}={spec!r}")
 
 
 def _leaves(spec: Any, found: Any, where: str = "results") -> Iterator[tuple[_Leaf, Any]]:

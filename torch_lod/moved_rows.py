@@ -188,8 +188,8 @@ class Missing:
         if x is None or compiling():
             raise AttributeError(self.name)
         said = (
-            f"expected a {owner.__name__} with its structure, got one without, as as_subclass makes it and compiled code returns the "
-            f"rows of list(x); see {self.way_out}, x.unbind(0)"
+            f"expected a {owner.__name__} that has a structure, got one without, as as_subclass makes it, and compiled code "
+            f"returns of list(x); see {self.way_out}, and x.unbind(0)"
         )
         raise named(LoDValueError(said), owner.__name__)  # Python's operators would hide a TypeError
 

@@ -70,7 +70,7 @@ def unsigned(dtype, *numbers):
     return tl.from_lengths(torch.tensor(numbers, dtype=torch.int64).to(dtype), [[2, 3]])
 
 
-NO_LOD = "LoDTensor: expected a LoDTensor that has a LoD, got one without, as as_subclass makes it; see tl.LoDTensor"
+NO_LOD = "LoDTensor: expected a LoDTensor that has a structure, got one without, as as_subclass makes it"
 DISPATCH = "as a plain tensor, got a {}, which has a __torch_dispatch__; pass the tensor inside it"
 FAKE, WRAPPED = DISPATCH.format("FakeTensor"), DISPATCH.format("MaskedTensor")
 NO_OUT = ": expected out as an array, got a {}: numpy writes into x.values().numpy(), torch's functions in place"
@@ -137,7 +137,7 @@ REFUSED = {
     "as_subclass, a row": (lambda: bare()[0], NO_LOD),
     "as_subclass, an operator of ours": (
         lambda: tl.sequence_pool(bare(), "sum"),
-        "sequence_pool: expected a LoDTensor that has a LoD",
+        "sequence_pool: expected a LoDTensor that has a structure",
     ),
     "as_subclass of rows elsewhere": (
         lambda: torch.relu(torch.zeros(2).as_subclass(type(x().t()))),

@@ -42,7 +42,7 @@ def outside_of_graphs(function: F, what: str = "") -> F:
         torch._dynamo.graph_break(msg=said)
         return disabled(*args, **kwargs)
 
-    return functools.wraps(function)(own_code(outside, function.__name__))
+    return functools.wraps(function)(own_code(outside, function.__name__))  # type: ignore[return-value]
 
 
 def constant(function: F) -> F:

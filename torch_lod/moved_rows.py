@@ -141,7 +141,8 @@ def _settable(read: Callable, name: str) -> Any:
     """An attribute whose assignment writes rows; torch does not call __torch_function__ for it."""
 
     def write(self, value) -> None:
-        rule = torch_rules.join_in_place if hasattr(self, "_lod") else torch_rules.join_in_place.moved
+        rule: Any = torch_rules.join_in_place
+        rule = rule if hasattr(self, "_lod") else rule.moved
         rule(Tensor.copy_, (self, value), _NONE)
         getattr(Tensor, name).__set__(self, value)
 
@@ -158,18 +159,22 @@ def _method(name: str) -> Any:
     return functools.wraps(eager)(own_code(method, name))
 
 
+_H: Any = Tensor.H
+_DATA: Any = Tensor.data
+
+
 class Traced:
     """Attributes and methods of tensors as functions of torch: torch.compile traces these only as functions."""
 
     T: Any = property(_reversed)
-    H: Any = property(lambda self: torch.adjoint(self) if self.dim() == 2 else Tensor.H.__get__(self))
+    H: Any = property(lambda self: torch.adjoint(self) if self.dim() == 2 else _H.__get__(self))
     mT: Any = property(lambda self: torch.transpose(self, -2, -1))
     mH: Any = property(lambda self: torch.adjoint(self))
     real = _settable(torch.real, "real")
     imag = _settable(torch.imag, "imag")
     data: Any = property(
-        lambda self: torch.detach(self) if compiling() else Tensor.data.__get__(self),
-        lambda self, value: Tensor.data.__set__(self, value),
+        lambda self: torch.detach(self) if compiling() else _DATA.__get__(self),
+        lambda self, value: _DATA.__set__(self, value),
     )
 
     norm, unique, unique_consecutive, unflatten = map(_method, "norm unique unique_consecutive unflatten".split())

@@ -160,6 +160,17 @@ def test_a_call_outside_of_graphs_is_named():
     same(torch.compile(attention, backend="eager")(ONE, ONE, ONE), attention(ONE, ONE, ONE))
 
 
+def test_modules_that_pad_positions_refuse_features():
+    for module in (nn.ZeroPad1d(1), nn.Sequential(nn.ConstantPad1d((1, 0), 2.0))):
+        torch._dynamo.reset()
+        with pytest.raises(tl.LoDError, match="ConstantPad1d"):
+            module(ONE)
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="pad the positions of every sequence"):
+            torch.compile(module, backend="eager", fullgraph=True)(ONE)
+    for x in (ONE, ONE[None]):
+        same(torch.compile(lambda x: F.pad(x, (1, 1)), backend="eager", fullgraph=True)(x), F.pad(x, (1, 1)))
+
+
 def test_a_grouped_convolution_with_strides_in_training():
     torch._dynamo.reset()
     conv = nn.Conv1d(8, 8, 3, stride=2, groups=4)

@@ -2,8 +2,8 @@
 """Modules of torch.nn that raise before they call any function along rows, or whose function is right by itself and not what
 the module is for.
 
-They are not replaced: a module that asks its input for the number of dims, or calls F.pad, is recognised by its frame. Code that
-Dynamo traces has no frames; there torch's own error has to do.
+They are not replaced: a module that asks its input for the number of dims, or calls F.pad, is recognised by its frame. Where
+Dynamo traces them, torch's own errors about dims have to do.
 """
 
 import sys
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import torch_rules
-from ..dynamo import compiling
+from ..dynamo import compiling, constant
 from ..errors import OURS, LoDTypeError, LoDValueError, named, without_policy
 from ..moved_rows import PLAIN
 from ..tensor import LoDTensor
@@ -115,25 +115,44 @@ def _looked(look: Callable, given: dict[str, Any]) -> None:
         raise named(error, type(given["self"]).__name__) from None
 
 
-_rule = torch_rules.RULES[Tensor.dim] = torch_rules.Route(_dims, None)
+_rule = torch_rules.Route(_dims, None)
 _rule.elsewhere, _rule.lost = _dims, True
+torch_rules.RULES[Tensor.dim] = _rule
 PLAIN.pop(Tensor.dim)  # rows at another dim ask the rule, too
 
-_PADS, _pad = nn.ConstantPad1d.forward.__code__, torch_rules.RULES[F.pad]
+_PADS: CodeType = nn.ConstantPad1d.forward.__code__
+_pad: Any = torch_rules.RULES[F.pad]
+_along_rows: Callable = _pad.ours
 
 
-def _padded(input, *args, _pad: Callable = _pad.ours, **kwargs):
+@constant
+def _traced_in_a_module_that_pads() -> bool:
+    """Whether that is the code which Dynamo traces: it has a tracer for every call."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = getattr(frame.f_locals.get("self"), "f_code", None) if frame.f_code.co_name == "run" else None
+        if isinstance(code, CodeType) and not code.co_filename.startswith(_BETWEEN):
+            return code is _PADS
+        frame = frame.f_back
+    return False
+
+
+def _in_a_module_that_pads() -> bool:
+    frame = _caller()
+    return frame is not None and frame.f_code is _PADS
+
+
+def _padded(input, pad, *args, **kwargs):
     """F.pad; what nn.ConstantPad1d and nn.ZeroPad1d pad is positions, which torch has at the last dim, and not features."""
-    frame: Any = None if compiling() or not isinstance(input, LoDTensor) or len(input.shape) != 2 else _caller()
-    module = frame.f_locals.get("self") if frame is not None and frame.f_code is _PADS else None
-    if isinstance(module, nn.ConstantPad1d) and any(module.padding):
-        said = (
-            "expected rows of several dims or rows at the last dim, got a LoDTensor of rows (rows, features), whose last dim "
-            "holds the features; pad the positions of every sequence: F.pad(x.t(), (before, after)).t(); the features: "
-            "F.pad(x, (before, after))"
-        )
-        raise named(LoDTypeError(said), type(module).__name__)
-    return _pad(input, *args, **kwargs)
+    if isinstance(input, LoDTensor) and len(input.shape) == len(pad) == 2 and any(pad):
+        if _traced_in_a_module_that_pads() if compiling() else _in_a_module_that_pads():
+            said = (
+                "expected rows of several dims or rows at the last dim, got a LoDTensor of rows (rows, features), whose last dim "
+                "holds the features; pad the positions of every sequence: F.pad(x.t(), (before, after)).t(); the features: "
+                "F.pad(x, (before, after))"
+            )
+            raise named(LoDTypeError(said), "ConstantPad1d")
+    return _along_rows(input, pad, *args, **kwargs)
 
 
 _pad.ours = _padded

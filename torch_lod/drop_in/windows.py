@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import ops
 from ..devices import upload
-from ..dynamo import failing, whole_number
+from ..dynamo import compiling, failing, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..moved_rows import MovedRows, moved_rows
@@ -105,6 +105,16 @@ def _fitting(rows: Tensor, weight, bias, groups: int, dims: tuple[int, int]):
     return rows, weight, bias
 
 
+def _products(rows: Tensor, kernels: Tensor) -> Tensor:
+    """Of every group, rows (groups, rows, k) times a matrix (groups, k, n). Inductor lowers no bmm whose number of rows depends
+    on data."""
+    if not compiling():
+        return torch.bmm(rows, kernels)
+    if len(kernels) > 16:
+        return (rows.unsqueeze(3) * kernels.unsqueeze(1)).sum(2)
+    return torch.stack([x @ w for x, w in zip(rows.unbind(), kernels.unbind())])
+
+
 @_along_rows(torch.conv1d)
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     s = _positional(input, weight=weight, bias=bias)
@@ -128,7 +138,7 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     row = torch.where((position >= 0) & (position < at.length[:, None]), position + at.first[:, None], -1)
     seen = ops.gather_rows(rows, row.flatten()).view(-1, size, groups, width)
     kernels = weight.view(groups, out // groups, width, size).permute(0, 3, 2, 1).flatten(1, 2)
-    done = torch.bmm(seen.permute(2, 0, 1, 3).flatten(2), kernels).transpose(0, 1).reshape(-1, out)
+    done = _products(seen.permute(2, 0, 1, 3).flatten(2), kernels).transpose(0, 1).reshape(-1, out)
     return made(done if bias is None else done + bias, at.lod)
 
 
@@ -152,7 +162,7 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
     first, end = ops.segment_broadcast(torch.stack([made_of[:-1], made_of[1:]], 1), given, count)[:, :, None].unbind(1)
     row = torch.where((position >= 0) & (position + first < end), position + first, -1)
     kernels = weight.view(groups, width // groups, out, size).permute(0, 1, 3, 2).flatten(2)
-    parts = torch.bmm(rows.view(count, groups, width // groups).transpose(0, 1), kernels)
+    parts = _products(rows.view(count, groups, width // groups).transpose(0, 1), kernels)
     parts = parts.view(groups, count, size, out).permute(1, 2, 0, 3).reshape(count * size, groups * out)
     summed = ops.scatter_rows(parts, row.flatten(), own.rows)
     return made(summed if bias is None else summed + bias, own)
@@ -184,8 +194,12 @@ def _constant(input, pad, value, dim: int):
 
 def _pad_elsewhere(input, pad, mode="constant", value=None):
     dim = input._mark.dim if isinstance(input, MovedRows) else None
-    if dim is None or input._mark.part is not None or not _own_pair(pad, dim, input.dim()):
+    if dim is None or input._mark.part is not None:
         return NotImplemented
+    if not _own_pair(pad, dim, input.dim()):
+        if not compiling():
+            return NotImplemented
+        return moved_rows(F.pad(input.values(), pad, mode, value), input.lod, dim, input._mark.call)
     if mode == "constant":
         return moved_rows(*_constant(input, pad, value, dim), dim, input._mark.call)
     return rows_last(_padded)(input, pad, mode, value) if dim == input.dim() - 1 else None
@@ -198,7 +212,10 @@ def pad(input, pad, mode="constant", value=None):
     if not only_first(input):
         return NotImplemented
     if mode == "constant":
-        return made(*_constant(input, pad, value, 0)) if _own_pair(pad, 0, input.dim()) else NotImplemented
+        if _own_pair(pad, 0, input.dim()):
+            return made(*_constant(input, pad, value, 0))
+        # Dynamo traces F.pad, which would ask the LoDTensor again
+        return made(F.pad(input.values(), pad, mode, value), input.lod) if compiling() else NotImplemented
     return NotImplemented if input.dim() != 2 else _padded(input, pad, mode, value)
 
 

@@ -459,18 +459,19 @@ def all_lod(xs) -> list[LoDTensor]:
 
 
 @border(policy=False)
-def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) -> LoDTensor:
+def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = -1) -> LoDTensor:
     """Joins LoDTensors.
 
     Args:
         along: "sequences": one batch after another. "within": sequence i of the result is sequence i of every x, one
             after another. "features": along `dim` of the rows, for equal LoDs.
-        level: for "within": the level whose sequences are joined. The levels above must be equal.
+        level: for "within": the level whose sequences are joined, the innermost unless another is given. The levels above
+            must be equal.
     """
     with_memory(dim, level)
     if along not in ("sequences", "within", "features"):
         raise LoDValueError(f"expected along 'sequences', 'within' or 'features', got {shown(along)}")
-    if along != "within" and level != 0:
+    if along != "within" and level not in (0, -1):
         raise LoDValueError(f"expected level with along='within' only, got {shown(level)} with {shown(along)}")
     xs = all_lod(xs)
     if along == "sequences":

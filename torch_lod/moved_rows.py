@@ -350,7 +350,8 @@ def _settled(result: Tensor, mark: Mark | None, func, args) -> Tensor:
             )
         mark = None
     if result.dim() == 0 and not _SELECTS.get(func) and any(t.dim() for t in marked(args, _NONE)):
-        return result
+        if compiling() or not torch._C._functorch.is_batchedtensor(result):  # in vmap it is a number for each sample
+            return result
     if mark is None and result.layout == torch.strided and not result.is_nested:
         mark = _lost(func, args)
     return result if mark is None else _become(result, mark)

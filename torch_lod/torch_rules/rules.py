@@ -190,6 +190,12 @@ def linear(func, input, rank, rows):
     return True
 
 
+@signature("input: broadcast, target: broadcast, weight: broadcast")
+def soft_margin(func, input, rank):
+    """The mean over the classes is one over the last dim of the input: a weight of more dims moves them."""
+    return rank == input.dim()
+
+
 @signature("input1, input2: rows, weight: plain, bias: plain")
 def bilinear(func, input):
     return input.dim() >= 2

@@ -62,8 +62,7 @@ def sequence_pool(
     return_index: bool = False,
     correction: int = 1,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """One row per sequence of a level, from all rows under it. Losses that `F.cross_entropy` or `F.nll_loss` ignored are left
-    out, as in `sequence_loss`.
+    """One row per sequence of a level, from all rows under it.
 
     Equivalent to:
         torch.stack([rows.sum(0) for rows in x.sequences(level)])
@@ -73,6 +72,7 @@ def sequence_pool(
 
     Args:
         x: (rows, *element), floating or integer. Half types are summed in float32; "var" and "std" are computed in float64.
+            Rows of losses that `F.cross_entropy` or `F.nll_loss` ignored are left out, as in `sequence_loss`.
         pool_type: "sum", "average" (or "mean"), "sqrt" (sum / sqrt(length)), "max", "min", "first", "last", "prod",
             "logsumexp", "var", "std", "any" or "all" (bool: whether any or every element is nonzero); in upper or lower
             case. The gradient of a maximum goes to the first row that attains it; NaN beats every number.

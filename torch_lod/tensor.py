@@ -442,8 +442,12 @@ refuse_as_argument(MovedRows, unmoved)
 
 
 def _moved_by(x: MovedRows) -> str:
-    dim, call = x.rows_dim, x._mark.call
-    return f"rows that lost their structure in {call}" if dim is None else f"rows at dim {dim}, moved by {call}"
+    _, dim, call, part = x._mark
+    if dim is None:
+        return f"rows that lost their structure in {call}"
+    return (
+        f"rows {part[0]} to {part[1]} of a LoDTensor, through {call}" if part else f"rows at dim {dim}, moved by {call}"
+    )
 
 
 def _list(t: Tensor) -> str:

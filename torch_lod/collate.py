@@ -20,7 +20,7 @@ from .construct import (
     opened,
     tensor_of,
 )
-from .errors import LoDError, LoDTypeError, LoDValueError, public, shown
+from .errors import LoDError, LoDTypeError, LoDValueError, declaring, shown
 from .moved_rows import MovedRows
 from .tensor import LoDTensor, made
 from .validate import traverse, with_memory
@@ -34,7 +34,7 @@ class Samples(Sequence):
     batched: object
 
 
-@public
+@declaring
 def batch(items, name: str | None = None, *, strings: str | Callable | None = None):
     """Samples as a batch: what is of variable length gets one more outer level, of as many sequences as there are samples.
 

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from . import ops
 from .dynamo import DYNAMIC, before_the_first, compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, border, no_memory, public, shown, without_policy
+from .errors import LoDTypeError, LoDValueError, border, declaring, no_memory, public, shown, without_policy
 from .lod import LoD
+from .moved_rows import MovedRows
 from .partition import computed_there, uploaded_map, uploaded_runs
 from .tensor import LoDTensor, made, rows_of, values_of
 from .torch_rules import chain, counted_each
@@ -167,7 +168,7 @@ def of_numbers(items: list, kinds: set[type], dtype=None, device=None) -> Tensor
         raise LoDValueError(f"expected numbers in rows of one shape: {error}") from None
 
 
-@public
+@declaring
 def lod_tensor(
     data, *, depth: int | None = None, dtype=None, device=None, level_names=None, requires_grad: bool = False
 ) -> LoDTensor:
@@ -212,24 +213,25 @@ def lod_tensor(
 
 
 def _with(values, lod: LoD) -> LoDTensor:
-    return LoDTensor(tensor_of("values", values, "; see tl.lod_tensor"), lod)
+    rows = tensor_of("values", values, "; see tl.lod_tensor")
+    return LoDTensor(rows.values() if isinstance(rows, MovedRows) else rows, lod)
 
 
-@public
+@declaring
 def from_lengths(values: Tensor | np.ndarray, lengths, *, level_names=None) -> LoDTensor:
     """A LoDTensor from rows and recursive sequence lengths, outermost level first. Shares the memory of `values`, a
     tensor or a numpy array; a tensor also keeps its autograd graph."""
     return _with(values, LoD.parsed_lengths("lengths", lengths, level_names))
 
 
-@public
+@declaring
 def from_offsets(values: Tensor | np.ndarray, offsets, *, level_names=None) -> LoDTensor:
     """A LoDTensor from rows and the offsets of every level, relative to the next level. Shares the memory of
     `values`."""
     return _with(values, LoD.parsed_offsets("offsets", offsets, level_names))
 
 
-@public
+@declaring
 def from_segment_ids(
     values: Tensor | np.ndarray, ids, num_sequences: int | None = None, *, level_names=None
 ) -> LoDTensor:
@@ -237,7 +239,7 @@ def from_segment_ids(
     return _with(values, LoD.parsed_ids(ids, num_sequences, level_names))
 
 
-@public
+@declaring
 def from_cu_seqlens(values: Tensor | np.ndarray, cu_seqlens, *, level_names=None) -> LoDTensor:
     """A LoDTensor from rows and the row offsets (int32) of flash attention. Shares `values`. One sync if they are on a
     GPU."""
@@ -245,7 +247,7 @@ def from_cu_seqlens(values: Tensor | np.ndarray, cu_seqlens, *, level_names=None
     return _with(values, LoD.checked("cu_seqlens", [offsets], level_names))
 
 
-@public
+@declaring
 def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     """A (nested) list of tensors or numpy arrays, each the rows of one innermost sequence. Copies, and keeps gradients.
     Arrays of objects are lists.
@@ -305,7 +307,7 @@ def on_one_device(tensors) -> None:
         )
 
 
-@public
+@declaring
 def from_padded(
     dense: Tensor | np.ndarray,
     lengths=None,
@@ -378,7 +380,7 @@ def _shape(given) -> str:
     return f"{given.dtype} {tuple(given.shape)}" if array else type(given).__name__
 
 
-@public
+@declaring
 def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_names=None) -> LoDTensor:
     """One level from torch's PackedSequence, sequences in their original order. Keeps the gradient."""
     if not isinstance(packed, torch.nn.utils.rnn.PackedSequence):
@@ -403,7 +405,7 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
     return LoDTensor(ops.gather_rows(data, uploaded_map(rows, data.device, data.shape[0])), lod)
 
 
-@public
+@declaring
 def from_nested(nested: Tensor, *, level_names=None) -> LoDTensor:
     """One level from torch.nested's jagged tensor (ragged dim 1, no holes). Shares the rows. One sync on a GPU."""
     if not (isinstance(nested, Tensor) and nested.is_nested and nested.layout == torch.jagged):
@@ -469,18 +471,19 @@ def all_lod(xs) -> list[LoDTensor]:
 
 
 @border(policy=False)
-def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = 0) -> LoDTensor:
+def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = -1) -> LoDTensor:
     """Joins LoDTensors.
 
     Args:
         along: "sequences": one batch after another. "within": sequence i of the result is sequence i of every x, one
             after another. "features": along `dim` of the rows, for equal LoDs.
-        level: for "within": the level whose sequences are joined. The levels above must be equal.
+        level: for "within": the level whose sequences are joined, the innermost unless another is given. The levels above
+            must be equal.
     """
     with_memory(dim, level)
     if along not in ("sequences", "within", "features"):
         raise LoDValueError(f"expected along 'sequences', 'within' or 'features', got {shown(along)}")
-    if along != "within" and level != 0:
+    if along != "within" and level not in (0, -1):
         raise LoDValueError(f"expected level with along='within' only, got {shown(level)} with {shown(along)}")
     xs = all_lod(xs)
     if along == "sequences":

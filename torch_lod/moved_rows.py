@@ -57,7 +57,7 @@ _SELECTS = {f: True for f, k in torch_rules.KINDS.items() if k in ("move", "shap
 _EVEN = {
     f: True
     for f, r in _RULES.items()
-    if (r is torch_rules.join or r is torch_rules.keep) and f not in IN_PLACE and known(f)
+    if (r is torch_rules.join or r is torch_rules.keep) and _MOVED[f] is r.moved and known(f)  # type: ignore[attr-defined]
 }
 #: The result is made of the elements of the first argument, in other dims.
 _SHAPES = {
@@ -250,6 +250,10 @@ class MovedRows(Traced, Tensor):
                 return torch.ops.aten.alias.default(self)
             return self.as_subclass(Tensor)
 
+    def set_(self, *args, **kwargs):
+        """TypeError: the LoD is not that of the new rows. (torch does not call __torch_function__ for set_.)"""
+        return torch_rules.moves_in_place(Tensor.set_, (self, *args), kwargs)
+
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.unbind(0))
 
@@ -427,7 +431,8 @@ def _settled(result: Tensor, mark: Mark | None, func, args) -> Tensor:
             )
         mark = None
     if result.dim() == 0 and not _SELECTS.get(func) and any(t.dim() for t in marked(args, _NONE)):
-        return result
+        if compiling() or not torch._C._functorch.is_batchedtensor(result):  # in vmap it is a number for each sample
+            return result
     if mark is None and result.layout == torch.strided and not result.is_nested:
         mark = _lost(func, args)
     return result if mark is None else _become(result, mark)

@@ -30,11 +30,18 @@ _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
 _METHODS = (torch._tensor.__file__, torch.overrides.__file__)
 #: What these write into keeps nothing of what it was.
 _OVERWRITING = {Tensor.copy_, Tensor.fill_, Tensor.zero_, torch.fill_, torch.zero_}
+#: Functions that put what belongs to a row beside it, besides those of the kind "join".
+_BESIDE = frozenset(
+    "cat concat concatenate hstack column_stack stack gather scatter scatter_add take_along_dim where".split()
+)
 _ADVICE = "sequence by sequence: x.sequences(), padded: x.to_padded()"
 _COUNTS = (
     "x.lengths() has the length of every sequence, x.lod.position_ids() the positions in them, and x.lod.rows the number of "
     "all rows"
 )
+_DECLARE = "x.with_values(t) declares that it has a row for each row of x; for positions x.with_values(table[x.lod.position_ids()])"
+#: The same in every row, whatever the rows.
+_FILLS = frozenset("zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like".split())
 _NUMBERS = (
     "a number for every sequence: tl.sequence_pool, and tl.sequence_expand_as lays it over the rows; one of the whole "
     "batch: x.values()"
@@ -146,6 +153,8 @@ class _Watch(TorchFunctionMode):
         self.on, self.report = on, report
         #: Tensors made of all rows that are no rows, and the function that made them.
         self.numbers = WeakTensorKeyDictionary()
+        #: Plain tensors that are the same in every row, or that code of ours made, as position ids, and what was made of them.
+        self.declared = WeakTensorKeyDictionary()
         #: The instruction of the user's that called last: list(x) iterates and asks for len(x).
         self.last: tuple = ()
 
@@ -157,16 +166,23 @@ class _Watch(TorchFunctionMode):
                 "expected eager code, got a function under torch.compile; see torch.compiler.set_stance('force_eager')"
             )
             raise named(LoDRuntimeError(said), "strict")
-        if not self.on or _within_us(sys._getframe(1)):
+        if not self.on:
             return func(*args, **kwargs)
+        if _within_us(sys._getframe(1)):
+            result = func(*args, **kwargs)
+            if type(result) is Tensor:
+                self.declared[result] = True
+            return result
         given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
         marks = marks_of(args, kwargs)
         rows = [mark for mark in marks if not _gone(mark)]
         written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if WRITES.get(func) else []
-        origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given)
+        origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given, bool(marks))
         if any(type(v) in (_Count, _Ratio) for v in given):
             args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
         result = func(*args, **kwargs)
+        if call in _FILLS and type(result) is Tensor:
+            self.declared[result] = True
         if kind == "plain" and func is not torch.linspace:
             asks = sys._getframe(1)
             while asks.f_code.co_filename in _METHODS:
@@ -181,8 +197,20 @@ class _Watch(TorchFunctionMode):
         if rows and origin and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
             what = f"expected what belongs to a sequence beside rows, got what {origin} made of all rows of the batch"
             self._tell(call, what, _COUNTS if origin in ("shape", "arange", "linspace") else _NUMBERS)
+        elif rows and (t := self._undeclared(call, kind, given)) is not None:
+            what = (
+                f"expected rows, or what is the same for all of them, beside rows, got a plain tensor of shape {tuple(t.shape)} with "
+                f"an entry for each of {rows[0].lod.rows} rows, which may count on from one sequence to the next"
+            )
+            self._tell(call, what, _DECLARE)
         if rows and any(map(_lost, found)):
             self._tell(call, *_loss(call, given, found))
+        if (
+            not marks
+            and not origin
+            and (call in _FILLS or any(type(v) is Tensor and v in self.declared for v in given))
+        ):
+            self.declared.update({t: True for t in found if type(t) is Tensor})
         if origin or marks:
             for t in (*_flat(written), *found):
                 fresh = not any(t is value for value in given)
@@ -192,15 +220,35 @@ class _Watch(TorchFunctionMode):
             self.numbers.pop(args[0], None)
         return result
 
-    def _origin(self, call: str, kind, given: list) -> str | None:
-        """Which function made an argument of all rows; a count only where it is taken for a number, not for a part of a
-        shape."""
+    def _origin(self, call: str, kind, given: list, of_rows: bool) -> str | None:
+        """Which function made an argument of all rows; a count only where it is taken for a number or cuts a plain tensor, not
+        for a part of a shape."""
         for value in given:
             if type(value) is Tensor and value in self.numbers:
                 return self.numbers[value]
+            if type(value) is slice and not of_rows and type(value.stop) is _Count:
+                return "shape"
         if not any(type(value) in (_Count, _Ratio) for value in given):
             return None
+        if call == "narrow" and not of_rows:
+            return "shape"
         return call if call in ("arange", "linspace") else "shape" if kind == "join" else None
+
+    def _undeclared(self, call: str, kind, given: list) -> Tensor | None:
+        """A plain tensor with an entry for each of the rows that it meets. Targets of losses are that by their meaning."""
+        if (kind != "join" and call not in _BESIDE) or "loss" in call or "cross_entropy" in call or call == "kl_div":
+            return None
+        beside = [t for t in given if isinstance(t, Tensor)]
+        for x in beside:
+            mark = mark_of(x)
+            if mark is None or mark.dim is None or x.shape[mark.dim] < 2:
+                continue
+            for t in beside:
+                at = mark.dim - x.dim()
+                if mark_of(t) is None and t.dim() >= -at and t.shape[at] == x.shape[mark.dim]:
+                    if t not in self.declared and not (t.stride(at) == 0 and t.layout == torch.strided):
+                        return t
+        return None
 
     def _sizes(self, func, call: str, args, kwargs, dim: int, result):
         if func is Tensor.__len__ and dim == 0:
@@ -258,12 +306,15 @@ def _instruction(frame: Any) -> tuple:
 class strict(contextlib.ContextDecorator):
     """A context, or a decorator, in which what leaves the structure of the rows raises where it leaves it.
 
-    It is a mode to port a model in. Three things raise a LoDError, which says what to write:
+    It is a mode to port a model in. Four things raise a LoDError, which says what to write:
 
     - a torch function that makes of rows what is neither a LoDTensor nor rows at another dim nor a part of the rows (slices
       that torch.cat puts together again);
     - a number or tensor that was made of all rows, or that such a one was written into (total += x.sum()), where rows are
-      made of it: x - x.mean(), x / x.shape[0], and x + table[torch.arange(x.shape[0])];
+      made of it: x - x.mean(), x / x.shape[0], x + table[torch.arange(x.shape[0])] and x[None] + table[:, :x[None].shape[1]];
+    - a plain tensor with an entry for each row that meets them, x[:, None] + table[:x.size(0)], whether it counts on from one
+      sequence to the next or not: x.with_values(t) declares that it belongs to the rows; targets of losses do, and so does what
+      is made of x.lod.position_ids();
     - len(x), which Python does not let remember what it counts.
 
     What is asked for by name stays: x.values(), x.numpy(), x.tolist(), x.to_padded(), operators and modules of torch_lod,

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from . import ops, torch_rules
 from .dynamo import DYNAMIC, IN_PLACE, admit, as_calls, before_the_first, compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
+from .errors import LoDTypeError, LoDValueError, named, public, refuse_as_argument, shown, without_policy
 from .explained import TORCHS, explain, not_packed
 from .lod import LoD, fitting
 from .moved_rows import PLAIN, WRITES, Missing, MovedRows, Traced, _home, array_ufunc, assign_in_graph, settle
@@ -78,6 +79,11 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
             raise named(
                 LoDTypeError(f"expected lod as a LoD, got {type(lod).__name__}; see tl.from_lengths"), "LoDTensor"
             )
+        if isinstance(values, MovedRows) and not values._mark.lod.differs(lod):
+            try:
+                unmoved("values", values)
+            except LoDTypeError as error:
+                raise named(error, "LoDTensor") from None
         if values.layout != torch.strided or values.is_quantized:
             got = values.dtype if values.is_quantized else f"layout {values.layout}"
             raise named(LoDTypeError(f"expected dense values, got {got}"), "LoDTensor")
@@ -189,10 +195,7 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
 
     # -- functions for which torch does not call __torch_function__
 
-    def set_(self, *args, **kwargs):
-        """TypeError: the new rows would not fit the LoD. (torch does not call __torch_function__ for set_.)"""
-        return torch_rules.moves_in_place(Tensor.set_, (self, *args), kwargs)
-
+    set_ = MovedRows.set_
     batch_sizes = property(not_packed)
 
     # -- slices
@@ -429,15 +432,29 @@ def a_lod_tensor(what: str, x) -> LoDTensor:
 
 
 def unmoved(what: str, x) -> None:
-    """TypeError for rows of which nobody knows any more whether they correspond to those of the other arguments."""
+    """TypeError for rows of which it is not known any more whether they correspond to those of the other arguments."""
     if isinstance(x, MovedRows):
-        way_out = "if they are in the right order, pass .values()"
+        instead = torch_rules.INSTEAD.get(x._mark.call) if x.rows_dim is None else None
+        way_out = f"{instead + '; ' if instead else ''}if they are in the right order, pass .values()"
         raise LoDTypeError(f"expected {what} as a LoDTensor or a plain tensor, got {_moved_by(x)}; {way_out}")
 
 
+def returned(what: str, tree) -> None:
+    """`unmoved` for what a function of the user's returned, tensors in any nesting."""
+    for leaf in pytree.tree_leaves(tree):
+        unmoved(what, leaf)
+
+
+refuse_as_argument(MovedRows, unmoved)
+
+
 def _moved_by(x: MovedRows) -> str:
-    dim, call = x.rows_dim, x._mark.call
-    return f"rows that lost their structure in {call}" if dim is None else f"rows at dim {dim}, moved by {call}"
+    _, dim, call, part = x._mark
+    if dim is None:
+        return f"rows that lost their structure in {call}"
+    return (
+        f"rows {part[0]} to {part[1]} of a LoDTensor, through {call}" if part else f"rows at dim {dim}, moved by {call}"
+    )
 
 
 def _list(t: Tensor) -> str:

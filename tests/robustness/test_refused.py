@@ -220,7 +220,11 @@ OF_TENSOR = {
     "cat of two depths": (lambda: tl.cat([t, t.slice(1, 0)]), ValueError, "equal depth, got depths [2, 1]"),
     "cat along rows": (lambda: tl.cat([t, t], along="rows"), ValueError, "got 'rows'"),
     "cat features, two LoDs": (lambda: tl.cat([t, t.group([3]).drop_level(1)], along="features"), ValueError, "cat"),
-    "cat within, two batches": (lambda: tl.cat([t, t.slice(0, 1)], along="within"), ValueError, "got [3, 1]"),
+    "cat within, two batches": (
+        lambda: tl.cat([t, t.slice(0, 1)], along="within", level=0),
+        ValueError,
+        "got [3, 1]",
+    ),
     "stack along rows": (lambda: tl.stack([t, t], 0), ValueError, "got dim 0"),
     "create_lod_tensor": (lambda: tl.create_lod_tensor([[1], [2, 3]], [[1, 1]]), ValueError, "[[1, 2]]"),
     "create_lod_tensor there": (

@@ -77,6 +77,15 @@ ONLY_STRICT = {
     "x - zero().copy_(x.mean())": "got what mean made",
     "x - torch.fill_(zero(), x.mean())": "got what mean made",
     "x - torch.add(x.sum(), 1, out=zero())": "got what sum made",
+    "x[:, None] + table[:, None][:x.size(0)]": "add: expected what belongs to a sequence beside rows, got what shape made",
+    "x + table.narrow(0, 0, x.shape[0])": "add: expected what belongs to a sequence beside rows, got what shape made",
+    "x + table[:11]": "add: expected rows, or what is the same for all of them, beside rows, got a plain tensor of shape (11, 8)",
+    "x * torch.rand(88).view(x.shape)": "with an entry for each of 11 rows",
+    "x[:, None] * table[:, None]": "x.with_values(t) declares that it has a row for each row of x",
+    "torch.cat([x, table], -1)": "cat: expected rows, or what is the same for all of them",
+    "torch.where(table > 0, x, 0.0)": "where: expected rows, or what is the same",
+    "x.gather(1, (table > 0).long())": "gather: expected rows",
+    "x.masked_fill(table[:, :1] > 0, 0.0)": "got a plain tensor of shape (11, 1)",
     "x - (operator.setitem(z := torch.zeros(2), 0, x.mean()), z[0])[1]": "got what mean made",
 }
 #: What is asked for by name, meets no rows, or belongs to a shape.
@@ -90,9 +99,12 @@ torch.zeros(x.shape[0], 8) + 1 | x.t() | x[None] | x.seq[0] | torch.zeros_like(x
 x + table[x.lod.position_ids()] | nn.BatchNorm1d(8)(x) | nn.LSTM(8, 8, batch_first=True)(x)[1][0] | F.cross_entropy(x, torch.arange(11) % 8)
 F.binary_cross_entropy_with_logits(x, x.sigmoid(), pos_weight=x.abs().mean()) | (x.clone() * 2).abs().max().sqrt()
 x * nn.EmbeddingBag(9, 1)((x[:, 0] > 0).long()).sigmoid()[0] | list(torch.utils.data.SequentialSampler(x))
-x * torch.rand(88).view(x.shape) | F.max_pool1d(x.t(), x.shape[0] - 10) | x - tl.sequence_loss(x[:, 0]) | nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(x) | "%d rows" % x.shape[0]
+x * x.with_values(torch.rand(88).view(x.shape)) | F.max_pool1d(x.t(), x.shape[0] - 10) | x - tl.sequence_loss(x[:, 0]) | nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(x) | "%d rows" % x.shape[0]
 x - zero().add_(x.sum()).zero_() | x - zero().add_(x.sum()).fill_(2.0) | x - zero().add_(x.sum()).copy_(torch.ones(()))
 x - zero().add_(1) | x - zero().add_(x.values().sum()) | zero().add_(x.sum()) + 1 | zero().copy_(x.mean()).sqrt()
+x * table[0] | x @ table[:8] | x + x.with_values(table) | x * x.lod.position_ids()[:, None] | F.mse_loss(x, table) | x + table[:1]
+torch.cat([x, torch.zeros(x.shape[0], 3)], -1) | x * torch.ones(11, 1) | x + F.embedding(x.lod.position_ids() + 1, table) | x + table[:1].expand(11, 8)
+x + torch.sin(x.lod.position_ids()[:, None] * table[0]) | x * (x.lod.position_ids() < 2)[:, None] | F.binary_cross_entropy_with_logits(x, table.sigmoid())
 x / math.sqrt(x.shape[-1]) | x / x.shape[1] | x[:, : x.size(-1) // 2] | x.sum(1).mean() | x.data_ptr() | x.clone().add_(1)
 """
 

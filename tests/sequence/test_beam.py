@@ -204,14 +204,17 @@ def test_sequences_in_a_state_follow_their_hypotheses():
 
 
 def test_rows_picked_from_a_batch_are_a_first_state():
-    """The last row of every sentence; what comes of it is no part of the batch."""
+    """The last row of every sentence: by name, or by .values() where they were picked by index."""
     x = tl.from_lengths(torch.randn(5, 4, dtype=torch.float64), [[2, 3]])
     last = x[torch.tensor([1, 4])]
     assert type(last) is not torch.Tensor
     model = Model()
     run = tl.BeamSearch(lambda tokens, h: (model(tokens, {"h": h})[0], h), end=END, beam=3, max_length=4)
-    found, expected = (run(torch.tensor([1, 2]), h) for h in (last, x.values()[[1, 4]]))
-    assert told(found) == told(expected)
+    expected = told(run(torch.tensor([1, 2]), x.values()[[1, 4]]))
+    for state in (x.nth(-1), last.values()):
+        assert told(run(torch.tensor([1, 2]), state)) == expected
+    with pytest.raises(TypeError, match="expected state as a LoDTensor or a plain tensor, got rows that lost"):
+        run(torch.tensor([1, 2]), last)
 
 
 @pytest.mark.parametrize("sources", [0, 2])

@@ -258,6 +258,11 @@ def test_cat_within_a_level(x):
             v for pair in pairs for part in pair for v in torch.Tensor.tolist(part.flatten())
         ]
         assert joined.lod.outer(k) == y.lod.outer(k) and joined.level_names == ("a", "b")
+    innermost = tl.cat([x, x], along="within", level=-1)
+    assert (
+        tl.cat([x, x], along="within").to_list() == innermost.to_list() != tl.cat([x, x], "within", level=0).to_list()
+    )
+    assert tl.cat([x, x], level=0).to_list() == tl.cat([x, x], level=-1).to_list() == tl.cat([x, x]).to_list()
     with pytest.raises(ValueError, match=r"^cat: expected level with along='within' only, got 1 with 'sequences'$"):
         tl.cat([x, x], level=1)
     with pytest.raises(ValueError, match=r"^cat: expected operands with equal LoDs"):
@@ -463,7 +468,7 @@ def test_joining_agrees_with_nested_lists(drawn, data):
     x, z = of(batch, depth), of(other, depth)
     assert tl.cat([x, z, x]).to_list() == torch.cat([x, z, x]).to_list() == batch + other + batch
     joined = [a + b for a, b in zip(batch, other, strict=True)]
-    assert tl.cat([x, z], along="within").to_list() == joined
+    assert tl.cat([x, z], along="within", level=0).to_list() == joined
     assert tl.stack([x, x + 1]).to_list() == within(batch, depth, lambda s: [[v, v + 1] for v in s])
 
 

@@ -244,7 +244,7 @@ def test_what_is_masked_may_be_anything(wrong):
         poisoned = torch.where(mask, rows, wrong)
         heavy = torch.where(mask, weight, wrong)
         found = tl.sequence_loss(x.with_values(poisoned), reduce, mask=mask, weight=heavy)
-        assert torch.equal(found, clean)
+        torch.testing.assert_close(found, clean, rtol=0, atol=0, equal_nan=True)
         leaf = poisoned.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(tl.sequence_loss(x.with_values(leaf), reduce, mask=mask).sum(), leaf)
         assert (
@@ -262,7 +262,7 @@ def test_sequences_without_weight_are_as_empty_ones():
     for kwargs, beside in (({"mask": ~first}, {}), ({"weight": zero}, {"weight": zero[4:]}), ({"weight": cancel}, {})):
         for reduce in ("sequence", 0):
             got, want = tl.sequence_loss(x, reduce, **kwargs), tl.sequence_loss(shorter, reduce, **beside)
-            torch.testing.assert_close(got, want)
+            torch.testing.assert_close(got, want, equal_nan=True)
             torch.testing.assert_close(*(torch.autograd.grad(t.sum(), rows)[0] for t in (got, want)))
     for nothing in ({"mask": first & ~first}, {"weight": zero * 0}, {"weight": torch.zeros(4)}):
         for reduce in ("token", "sequence"):
@@ -290,9 +290,47 @@ def test_gradients_of_rows_and_weights(reduce):
 
         def of(rows, values, weight=weight):
             weight = weight.with_values(values) if isinstance(weight, tl.LoDTensor) else values
-            return tl.sequence_loss(x.with_values(rows), reduce, mask=mask, weight=weight)
+            return tl.sequence_loss(x.with_values(rows), reduce, mask=mask, weight=weight).nan_to_num()
 
         assert torch.autograd.gradcheck(of, (rows, values.requires_grad_()))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+@pytest.mark.parametrize("kept", [None, "mask", "ignored"])
+def test_means_of_sequences_agree_with_the_mean_over_them(lengths, kept):
+    """Of sequences that are empty, or of which no row counts, too."""
+    rows, x = batch(lengths)
+    targets = torch.arange(len(rows)) % CLASSES
+    targets[-2:] = -100
+    loss = F.cross_entropy(x, targets, reduction="none")
+    loss = loss if kept == "ignored" else x.with_values(loss.values())
+    options = {"mask": targets >= 0} if kept == "mask" else {}
+    own, want = tl.sequence_loss(loss, -1, **options), tl.sequence_loss(loss, "sequence", **options)
+    torch.testing.assert_close(own.nanmean() if len(lengths) == 1 else own.values().nanmean(), want)
+    missing = 1 + (kept is not None)
+    assert int(own.isnan().sum()) == missing and torch.isfinite(torch.autograd.grad(own.nansum(), rows)[0]).all()
+    if len(lengths) > 1:
+        torch.testing.assert_close(tl.sequence_loss(tl.sequence_loss(loss, -1, **options)), want)
+        torch.testing.assert_close(
+            tl.sequence_pool(tl.sequence_loss(loss, -1, **options), "sum").nansum(), own.nansum()
+        )
+
+
+@pytest.mark.parametrize("pool", "sum mean sqrt max min first last prod logsumexp var std any all".split())
+def test_pools_leave_out_what_a_loss_ignored(pool):
+    for lengths in LENGTHS:
+        rows, x = batch(lengths)
+        targets = torch.arange(len(rows)) % CLASSES
+        kept = targets != 3
+        loss = F.cross_entropy(x, targets, reduction="none", ignore_index=3)
+        alone = tl.from_lengths(loss.values(), lengths).filter_rows(kept)
+        for level in range(len(lengths)):
+            got, want = (tl.sequence_pool(t, pool, level=level, padding_value=1.0) for t in (loss, alone))
+            assert torch.equal(torch.Tensor(got), torch.Tensor(want)) or torch.allclose(got, want, equal_nan=True)
+    largest, index = tl.sequence_pool(loss, "max", return_index=True)
+    there = index.values() >= 0
+    assert torch.equal(loss.values()[index.values()[there]], largest.values()[there])
+    assert kept[index.values()[there]].all() and int((~there).sum()) == 1
 
 
 def test_class_weights_as_torch_divides_them():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..construct import tensor_of
-from ..errors import LoDTypeError, LoDValueError, library, public, shown
+from ..errors import LoDTypeError, LoDValueError, declaring, library, public, shown
 from ..lod import LoD
 from ..tensor import LoDTensor
 from .convert import host_array
@@ -16,7 +16,7 @@ from .convert import host_array
 __all__ = ["from_arrow", "from_awkward", "to_arrow", "to_awkward"]
 
 
-@public
+@declaring
 def from_arrow(column, *, nulls: str = "refuse", copy: bool | None = None, level_names=None) -> LoDTensor:
     """A LoDTensor from a column of nested lists of numbers, as tables of Parquet and Feather have them.
 
@@ -127,7 +127,7 @@ def _host_array(x) -> np.ndarray:
     return np.ascontiguousarray(found)
 
 
-@public
+@declaring
 def from_awkward(array, *, level_names=None) -> LoDTensor:
     """A LoDTensor from an awkward array of nested lists of numbers. Shares the memory of arrays that are packed and may be
     written to, copies others. ValueError for missing values, TypeError for records and strings, ImportError without awkward."""

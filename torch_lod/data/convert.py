@@ -11,7 +11,7 @@ from torch import Tensor
 from .. import ops
 from ..construct import tensor_of
 from ..devices import upload
-from ..errors import LoDTypeError, LoDValueError, public, shown
+from ..errors import LoDTypeError, LoDValueError, declaring, public, shown
 from ..lod import LoD
 from ..tensor import LoDTensor, a_lod_tensor
 from ..validate import host_integers, sums, unmasked, with_memory
@@ -19,7 +19,7 @@ from ..validate import host_integers, sums, unmasked, with_memory
 __all__ = ["from_keys", "from_mask", "from_position_ids", "to_numpy"]
 
 
-@public
+@declaring
 def from_mask(dense: Tensor | np.ndarray, mask: Tensor | np.ndarray, *, level_names=None) -> LoDTensor:
     """One level from a padded tensor and its mask, with the padding on the right, on the left, or on both sides; a mask with
     holes is refused, while `tl.from_padded(dense, mask=mask)` leaves them out.
@@ -68,7 +68,7 @@ def from_mask(dense: Tensor | np.ndarray, mask: Tensor | np.ndarray, *, level_na
     return LoDTensor(ops.gather_runs(rows.flatten(0, 1), starts, offsets, lod.rows), lod)
 
 
-@public
+@declaring
 def from_position_ids(values: Tensor | np.ndarray, position_ids, *, level_names=None) -> LoDTensor:
     """One level from packed rows and the position of each in its sequence, as packed models take them: a sequence begins where
     the position is 0. Shares `values`. `x.lod.position_ids()` is the way back; it does not show empty sequences.
@@ -87,7 +87,7 @@ def from_position_ids(values: Tensor | np.ndarray, position_ids, *, level_names=
     return LoDTensor(tensor_of("values", values), LoD.checked("position_ids", [offsets], level_names))
 
 
-@public
+@declaring
 def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoDTensor, list[np.ndarray]]:
     """Rows grouped by keys, as in a table: those with equal keys are a sequence, in the order in which they are.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import outside_of_graphs
-from ..errors import LoDTypeError, LoDValueError, public, shown
+from ..errors import LoDTypeError, LoDValueError, border, shown
 from ..moved_rows import MovedRows
 from ..sequence.pool import mask_or_weight, rows_that_count
 from ..sequence_operator import a_float
@@ -21,7 +21,7 @@ __all__ = ["global_token_count", "global_token_mean"]
 
 
 @outside_of_graphs
-@public
+@border(asks=False)
 def global_token_mean(
     loss_rows: Tensor,
     *,
@@ -73,7 +73,7 @@ def global_token_mean(
 
 
 @outside_of_graphs
-@public
+@border(asks=False)
 def global_token_count(tokens: Any, *, group: Any = None) -> float:
     """The number of tokens of all ranks, the `total` of `global_token_mean`.
 

@@ -23,9 +23,9 @@ def route(*funcs: Callable, kind: str | None = "sequence-wise", elsewhere: Calla
         for func in funcs:
             before = torch_rules.RULES.get(func)
             before = before.rule if isinstance(before, torch_rules.Route) else before
-            routed = torch_rules.Route(border(func.__name__, policy=False)(ours), before)
+            routed = torch_rules.Route(border(func.__name__, policy=False, asks=False)(ours), before)
             if elsewhere is not None:
-                routed.elsewhere = border(func.__name__, policy=False)(elsewhere)
+                routed.elsewhere = border(func.__name__, policy=False, asks=False)(elsewhere)
             torch_rules.RULES[func] = routed
             if kind is not None:
                 torch_rules.KINDS[func] = kind

@@ -14,7 +14,7 @@ from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..lod import LoD
 from ..sequence_operator import integer, number
-from ..tensor import LoDTensor, sequences_at, values_of
+from ..tensor import LoDTensor, returned, sequences_at, values_of
 from ..validate import sums, traverse, with_memory
 from .loop import each_a_sequence
 
@@ -193,11 +193,12 @@ class _Run:
 
     def call(self, t: int) -> tuple[Tensor, Any]:
         given = (self.tokens, self.state) if self.static is None else (self.tokens, self.state, self.of_living)
-        returned = self.search.step(*given)
-        if not isinstance(returned, tuple) or len(returned) != 2:
-            got = type(returned).__name__
+        gave = self.search.step(*given)
+        returned(f"what the step returns at step {t}", gave)
+        if not isinstance(gave, tuple) or len(gave) != 2:
+            got = type(gave).__name__
             raise LoDTypeError(f"expected the step to return (log_probs, state), got {got} at step {t}")
-        log_probs, state = returned
+        log_probs, state = gave
         rows = self.tokens.shape[0]
         if not isinstance(log_probs, Tensor) or not log_probs.is_floating_point():
             raise LoDTypeError(f"expected log_probs of a floating dtype, got {shown(log_probs)} at step {t}")

@@ -12,7 +12,7 @@ from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..lod import LoD
 from ..ops.composed.ctc_beam import Model, search
 from ..sequence_operator import Along, a_float, along, integer, one_column, probability, sequence_operator
-from ..tensor import LoDTensor, values_of
+from ..tensor import LoDTensor, returned, values_of
 from ..validate import sums, with_data, with_memory
 
 __all__ = [
@@ -195,6 +195,7 @@ def _asking(language_model: Callable[[LoDTensor], Tensor], rows: Tensor) -> Mode
     def model(prefixes: list[tuple[int, ...]]) -> Tensor:
         flat = torch.tensor([label for labels in prefixes for label in labels], dtype=torch.int64, device=rows.device)
         found = language_model(LoDTensor(flat, LoD.from_lengths([[len(labels) for labels in prefixes]])))
+        returned("what language_model returns", found)
         if not isinstance(found, Tensor) or not found.is_floating_point():
             raise LoDTypeError(f"expected language_model to return a tensor of a floating dtype, got {shown(found)}")
         wanted = len(prefixes), rows.shape[1]

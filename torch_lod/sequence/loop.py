@@ -13,7 +13,7 @@ from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, public
 from ..lod import LoD
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor, sequences_at, unmoved, values_of
+from ..tensor import LoDTensor, returned, sequences_at, unmoved, values_of
 from ..validate import traverse, with_memory
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
@@ -99,7 +99,9 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
             living = n
         if static_spec is not None:
             args.append(pytree.tree_unflatten(constants, static_spec))
-        output, state = _result(cell(*args), spec, state, t)
+        step_gave = cell(*args)
+        returned(f"what the cell returns at step {t}", step_gave)
+        output, state = _result(step_gave, spec, state, t)
         single = not isinstance(output, tuple)
         outputs_of_steps.append(_checked(output if isinstance(output, tuple) else (output,), n, t))
     finished.append(state)
@@ -172,19 +174,19 @@ def _no_elements(x: LoDTensor, k: int) -> Tensor:
     return x.slice(k + 1, 0, 0)
 
 
-def _result(returned, spec, before: list[Tensor], t: int) -> tuple[Tensor | tuple, list[Tensor]]:
+def _result(gave, spec, before: list[Tensor], t: int) -> tuple[Tensor | tuple, list[Tensor]]:
     """(output, leaves of the new state) from what a cell returned."""
-    leaves, found = traverse(f"what the cell returned at step {t}", pytree.tree_flatten, returned)
+    leaves, found = traverse(f"what the cell returned at step {t}", pytree.tree_flatten, gave)
     output = None
     if found == spec:
         output = leaves[0] if leaves else None
-    elif isinstance(returned, tuple) and len(returned) == 2:
-        leaves, found = pytree.tree_flatten(returned[1])
-        output = tuple(returned[0]) if isinstance(returned[0], (tuple, list)) else returned[0]
+    elif isinstance(gave, tuple) and len(gave) == 2:
+        leaves, found = pytree.tree_flatten(gave[1])
+        output = tuple(gave[0]) if isinstance(gave[0], (tuple, list)) else gave[0]
     if found != spec or output is None:
         raise LoDTypeError(
             f"expected the cell to return the new state, or (output, new state), with the nesting of init, got "
-            f"{_kind(returned)} at step {t}"
+            f"{_kind(gave)} at step {t}"
         )
     for i, (new, old) in enumerate(zip(leaves, before, strict=True)):
         if not isinstance(new, Tensor) or new.shape != old.shape:

@@ -9,9 +9,10 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import failing, known
 from ..errors import LoDTypeError, LoDValueError, shown
+from ..lod import LoD
 from ..moved_rows import MovedRows
 from ..sequence_operator import Along, a_float, along, integer, number, on_rows, sequence_operator
-from ..tensor import LoDTensor, MaybeLoD, a_lod_tensor, values_of
+from ..tensor import LoDTensor, MaybeLoD, a_lod_tensor, made, values_of
 from ..validate import filler, with_memory
 
 __all__ = [
@@ -71,6 +72,7 @@ def sequence_pool(
 
     Args:
         x: (rows, *element), floating or integer. Half types are summed in float32; "var" and "std" are computed in float64.
+            Rows of losses that `F.cross_entropy` or `F.nll_loss` ignored are left out, as in `sequence_loss`.
         pool_type: "sum", "average" (or "mean"), "sqrt" (sum / sqrt(length)), "max", "min", "first", "last", "prod",
             "logsumexp", "var", "std", "any" or "all" (bool: whether any or every element is nonzero); in upper or lower
             case. The gradient of a maximum goes to the first row that attains it; NaN beats every number.
@@ -93,6 +95,8 @@ def sequence_pool(
     Source: Paddle Fluid's sequence_pool, which has the first seven pool_types and the innermost level.
     """
     s = along(x, level)
+    if s.lod.counted:
+        return _pool_counted(x, pool_type, padding_value, level, return_index, correction)
     rows = s.rows
     if type(pool_type) is str and pool_type in _PLAIN and type(padding_value) is float:  # of most calls
         if not return_index and rows.is_floating_point():
@@ -136,6 +140,21 @@ def _filled(s: Along, pooled: Tensor, padding_value) -> Tensor:
         return pooled
     empty = on_rows(s.offsets.diff() == 0, pooled)
     return torch.where(empty, torch.full_like(pooled, padding_value), pooled)
+
+
+def _pool_counted(x: LoDTensor, pool_type, padding_value, level, return_index: bool, correction):
+    """`sequence_pool` of the losses that count."""
+    kept = rows_that_count(x._lod, "sequence_pool")
+    assert kept is not None
+    rest = x.filter_rows(kept)
+    rest._lod = LoD.checked("offsets", rest._lod.levels, rest._lod.level_names)
+    options: dict = {"padding_value": padding_value, "level": level, "correction": correction}
+    if not return_index:
+        return sequence_pool(rest, pool_type, **options)
+    out, index = sequence_pool(rest, pool_type, return_index=True, **options)
+    at, rows = kept.nonzero().flatten(), values_of(index)
+    found = torch.where(rows < 0, rows, at[rows.clamp(min=0)] if at.numel() else rows)
+    return out, index.with_values(found) if isinstance(index, LoDTensor) else found
 
 
 def summable(values: Tensor) -> Tensor:
@@ -260,9 +279,12 @@ def sequence_loss(
 
     With w the weights of the rows, 1 without `weight`, every mean of rows is sum(w * loss) / sum(w). The mean over
     sequences is sum(v * mean) / sum(v), with v the weights of the sequences, 1 unless `weight` is given per sequence.
-    Rows where the mask is False are in none of these sums, also where their loss is NaN. The mean over sequences
-    leaves out sequences that are empty, of which no row counts, or whose weights add up to 0. The own mean of such a
-    sequence is 0, without gradient; so is the loss of no rows.
+    Rows where the mask is False are in none of these sums, also where their loss is NaN; their gradient is 0, which times the
+    derivative of what made the NaN is NaN again: fill masked targets and inputs with numbers before
+    ([how](../drop_in.md#rows-that-are-missing)). The mean over sequences leaves out sequences that are empty, of which no row
+    counts, or whose weights add up to 0. Such a sequence has no mean of its own: it is NaN, without gradient, as torch's mean of
+    no rows, so that `sequence_loss(loss_rows, level).nanmean()` is the mean over the sequences of the level. The loss of no rows is
+    0.
 
     Rows that `F.cross_entropy` or `F.nll_loss` ignored do not count, with `ignore_index` or its default -100: the LoD
     of losses with reduction="none" knows them (`lod.counted`), also after torch's functions row by row and what selects,
@@ -336,7 +358,7 @@ def sequence_loss(
     if reduce == "token":
         return means[0].to(s.rows.dtype)
     if reduce != "sequence":
-        return s.pool(means.to(s.rows.dtype))
+        return _own_means(s, torch.where(full, means, torch.nan).to(s.rows.dtype), full)
     one = means.new_ones(means.shape) if of_sequences is None else of_sequences.to(exact)
     one = torch.where(full, one, 0)
     return _ratio(means * one, one, _ends(means))[0][0].to(s.rows.dtype)
@@ -345,11 +367,17 @@ def sequence_loss(
 def _plain_loss(s, reduce) -> Tensor:
     if reduce == "token":
         return ops.segment_reduce(s.rows, _ends(s.rows), "mean")[0]
-    means = ops.segment_reduce(s.rows, s.offsets, "mean")
+    full = s.offsets.diff() > 0
     if reduce != "sequence":
-        return s.pool(means)
-    full = (s.offsets.diff() > 0).sum().clamp(min=1)
-    return ops.segment_reduce(means / full, _ends(means), "sum")[0]
+        means = ops.segment_reduce(s.rows, s.offsets, "mean", torch.nan)
+        return _own_means(s, means, full) if s.lod.any_empty_at(s.k) else s.pool(means)
+    means = ops.segment_reduce(s.rows, s.offsets, "mean")
+    return ops.segment_reduce(means / full.sum().clamp(min=1), _ends(means), "sum")[0]
+
+
+def _own_means(s, means: Tensor, full: Tensor) -> Tensor:
+    """The means of sequences, some of which have none: their LoD tells which."""
+    return made(means, s.lod.outer_at(s.k).counting(full)) if s.k else means
 
 
 def _ratio(above: Tensor, below: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
@@ -359,12 +387,12 @@ def _ratio(above: Tensor, below: Tensor, offsets: Tensor) -> tuple[Tensor, Tenso
     return torch.where(full, above / torch.where(full, below, 1), 0), full
 
 
-def rows_that_count(lod) -> Tensor | None:
+def rows_that_count(lod, call: str = "sequence_loss") -> Tensor | None:
     """The rows that a loss of classes did not ignore; None where the LoD is not that of such losses."""
     if not lod.counted:
         return None
     every, some = lod.counted_rows()
-    for i in failing(every != some, "sequence_loss: expected losses that are ignored as a whole or not at all"):
+    for i in failing(every != some, f"{call}: expected losses that are ignored as a whole or not at all"):
         raise LoDValueError(
             f"expected losses that are ignored as a whole or not at all, got one that was made of ignored and of other "
             f"targets, or moved by an operator, at row {i}; reduce every loss by itself, before operators of torch_lod, or "

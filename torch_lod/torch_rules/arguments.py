@@ -178,6 +178,13 @@ CUT = (
     "a slice counts the rows of the whole batch; to cut the last k rows of every sequence, F.pad with (0, -k) for that dim, see "
     "also x.head, x.tail and tl.sequence_slice"
 )
+#: What to write instead of a write to rows by their number.
+WRITE = (
+    "numbers, slices and indices count the rows of the whole batch, so that other sequences would stay as they are; in every "
+    "sequence, with x the LoDTensor: x[x.with_values(x.lod.position_ids() < k)] = v for its first k rows, torch.where(mask, v, x) "
+    "for new rows, tl.sequence_shift for rows moved by k; its first or last k rows are x.head(k), x.tail(k); rows of a new tensor "
+    "are torch.stack of a list; if the numbers are meant, write into x.values()"
+)
 #: What to write instead of a function that lost the rows.
 _INSTEAD = {
     "to pool sequences: tl.sequence_pool, and tl.sequence_expand_as lays the result over the rows": (

@@ -9,9 +9,23 @@ from ..dynamo import compiling, holds
 from ..errors import LoDValueError, named
 from ..lod import LoD
 from ..validate import as_int
-from .arguments import OUT, At, Mark, lod_of, mark_of, misaligned, name_of, placed, refusal, same_lod
-from .operands import agree, place
-from .signature import signature
+from .arguments import (
+    OUT,
+    At,
+    Mark,
+    carries,
+    lod_of,
+    mark_of,
+    misaligned,
+    name_of,
+    placed,
+    refusal,
+    same_lod,
+    touches_rows,
+    without,
+)
+from .operands import agree, partial, place, refuse_positions
+from .signature import Signature, signature
 
 _NO_LIST = (slice, int, type(None), type(Ellipsis))
 #: The part of a mark whose results, one after another, hold the rows of the operand.
@@ -145,31 +159,72 @@ def part_of(mark: Mark, begin, end) -> Mark:
     return Mark(mark.lod, mark.dim, mark.call, None if begin == 0 and end == mark.lod.rows else (begin, end))
 
 
-def set_item(func, args, kwargs):
-    """A LoDTensor as value must have the same rows as what it overwrites; with a LoDTensor as mask, the value is one
-    number or one row for all."""
+def put(func, args, kwargs):
+    """x[key] = value of a LoDTensor: its LoD where the key takes all rows or is a mask of rows. A LoDTensor as value must
+    have the rows that it overwrites; beside a mask, the value is one number or one row for all."""
     x, key, value = args
-    if lod_of(x) is None:
-        return
+    lod = lod_of(x)
+    if lod is None:
+        return None
     keys = key if isinstance(key, tuple) else (key,)
-    for k in keys:
-        if lod_of(k) is None:
-            continue
+    masks = [k for k in keys if lod_of(k) is not None]
+    for k in masks:
         if k.dtype != torch.bool or len(keys) > 1:
             raise refusal(func, "its rows would say which rows are written; pass .values() of the index")
-        same_lod("x[mask] =", lod_of(x), lod_of(k))
-        if isinstance(value, Tensor) and value.dim() > x.dim() - k.dim() and value.shape[0] != 1:
-            raise refusal(func, f"what is written where is counted over all rows; see torch.where, and {OUT}")
+        same_lod("x[mask] =", lod, lod_of(k))
+    masks = masks or [k for k in keys[:1] if _is_mask(k) and all(isinstance(rest, _NO_LIST) for rest in keys[1:])]
+    if masks and isinstance(value, Tensor) and value.dim() > x.dim() - masks[0].ndim and value.shape[0] != 1:
+        raise refusal(func, f"what is written where is counted over all rows; see torch.where, and {OUT}")
+    answer = getitem(func, (x, key), {})
+    if not masks and not at_ends(lod, keys) and not isinstance(answer, LoD):
+        raise partial(func, answer or Mark(lod, 0, ""))
     if lod_of(value) is not None:
-        lod = getitem(func, (x, key), {})
-        if not isinstance(lod, LoD) or x[key].dim() != value.dim():
+        if not isinstance(answer, LoD) or x[key].dim() != value.dim():
             raise refusal(func, "rows of the value would be written over other rows; assign its .values()")
-        same_lod("x[...] =", lod, lod_of(value))
+        same_lod("x[...] =", answer, lod_of(value))
+    return lod
 
 
-def _set_item_moved(func, args, kwargs):
-    """What is written must be the rows that it overwrites, or the whole tensor with a mask of all rows be set to a
-    number."""
+def _is_mask(key) -> bool:
+    return isinstance(key, (Tensor, np.ndarray)) and key.ndim > 0 and key.dtype in (torch.bool, torch.uint8, np.bool_)
+
+
+def at_ends(lod: LoD, keys) -> bool:
+    """Whether the first of the keys is made of the row offsets of a level: the first row of every sequence that is not
+    empty, or the last one."""
+    index = keys[0] if keys else None
+    if compiling() or not isinstance(index, Tensor) or mark_of(index) is not None or index.dim() != 1:
+        return False
+    if (
+        index.is_meta
+        or index.dtype not in (torch.int64, torch.int32)
+        or any(not isinstance(k, _NO_LIST) for k in keys[1:])
+    ):
+        return False
+    for k in range(lod.depth):
+        offsets = lod.row_offsets_at(k)
+        full = offsets.diff() > 0
+        for ends in (offsets[:-1], offsets[1:] - 1):
+            if torch.equal(index.to(ends), ends[full]):
+                return True
+    return False
+
+
+def indexed(text: str):
+    """index_fill and the like: rows at the row offsets of a level are one of every sequence."""
+
+    @signature(text)
+    def rule(func, input, rank, dim, index, rows, source):
+        if not touches_rows(dim, rank, rows):
+            return without(dim, rank, rows) if rows else True
+        lod = lod_of(input)
+        return lod if lod is not None and not carries(source) and at_ends(lod, [index]) else False
+
+    return rule
+
+
+def _put_moved(func, args, kwargs):
+    """As `put`, wherever the rows are; a mask has all rows."""
     x, key, value = args
     own = placed(x)
     if own is None:
@@ -181,12 +236,14 @@ def _set_item_moved(func, args, kwargs):
         same = len(keys) == 1 and keys[0].dtype == torch.bool and _corresponds(own, x.dim(), mark_of(keys[0]), x.dim())
         if single or not same or keys[0].dim() < own.dim + 1:
             raise refusal(func, "its rows would say which rows are written; pass .values() of the index")
-    if mark_of(value) is not None:
-        taken = x[key]
-        target = getitem(func, args[:2], {}) if lod_of(x) is not None else _getitem_moved(func, args[:2], {})
-        target = Mark(target, 0, "") if isinstance(target, LoD) else target
-        if not _corresponds(target, taken.dim(), mark_of(value), value.dim()):
-            raise refusal(func, "rows of the value would be written over other rows; assign its .values()")
+    target = getitem(func, args[:2], {}) if lod_of(x) is not None else _getitem_moved(func, args[:2], {})
+    target = Mark(target, 0, "") if isinstance(target, LoD) else target
+    if not masks and (target is None or target.dim is None or target.part != own.part):
+        raise partial(func, target or own)
+    if mark_of(value) is not None and not _corresponds(target, x[key].dim(), mark_of(value), value.dim()):
+        raise refusal(func, "rows of the value would be written over other rows; assign its .values()")
+    if not masks and target.dim and isinstance(value, Tensor) and mark_of(value) is None:
+        refuse_positions(func, target, target.dim - x[key].dim(), value)
     return own
 
 
@@ -199,20 +256,21 @@ def _corresponds(a: Mark | None, dims: int, b: Mark | None, other: int) -> bool:
     return a.dim - dims == b.dim - other
 
 
-set_item.moved = _set_item_moved  # type: ignore[attr-defined]
+put.moved = _put_moved  # type: ignore[attr-defined]
+_PUT = Signature("input, indices, values")
 
 
-@signature("input, indices, values")
-def put_in_place(func, input, indices, values):
-    set_item(func, (input, tuple(indices), values), {})
+def index_put(func, args, kwargs):
+    input, indices, values = _PUT.bind(args, kwargs)
+    return put(func, (input, tuple(indices), values), {})
 
 
-def _put_moved(func, args, kwargs):
-    input, indices, values = args[:3]
-    return _set_item_moved(func, (input, tuple(indices), values), {})
+def _index_put_moved(func, args, kwargs):
+    input, indices, values = _PUT.bind(args, kwargs)
+    return _put_moved(func, (input, tuple(indices), values), {})
 
 
-put_in_place.moved = _put_moved  # type: ignore[attr-defined]
+index_put.moved = _index_put_moved  # type: ignore[attr-defined]
 
 
 def data(func, args, kwargs):
@@ -223,6 +281,29 @@ def data(func, args, kwargs):
         same_lod("data", lod_of(x), lod_of(new))
     if isinstance(new, Tensor) and (new.dim() == 0 or new.shape[0] != lod_of(x).rows):
         raise refusal(func, f"its LoD covers {lod_of(x).rows} rows; use x.with_lod(...) for other rows")
+
+
+def by_place(text: str, broadcast: bool = False):
+    """Entry (i, j) of an index is for row i. A plain tensor of another number of rows would be for the first rows of the
+    batch only, or a table of positions. With `broadcast`, one row is for all."""
+
+    @signature(text)
+    def rule(func, rank, dim, rows, input, index, src):
+        if touches_rows(dim, rank, rows):
+            return False
+        given = [t for t in (input, index, src) if isinstance(t, Tensor) and t.dim() == rank]
+        count = next(t.shape[rows] for t in given if mark_of(t) is not None)
+        for t in given:
+            size = t.shape[rows]
+            if mark_of(t) is None and size != count and not (broadcast and size == 1):
+                raise refusal(
+                    func,
+                    f"a plain tensor of shape {tuple(t.shape)} beside {count} rows is counted over all rows of the batch; rows of a "
+                    f"table by ids are table[ids], positions x.lod.position_ids(); {OUT}",
+                )
+        return without(dim, rank, rows) if rows else True
+
+    return rule
 
 
 # -- taking apart

@@ -6,11 +6,13 @@ from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from ..dynamo import compiling, constant
-from ..errors import LoDRuntimeError, LoDValueError, named
+from ..errors import LoDError, LoDRuntimeError, LoDValueError, named
 from ..lod import LoD
 from .arguments import (
     CUT,
     OUT,
+    WRITE,
+    At,
     Mark,
     Rule,
     along_rows,
@@ -87,16 +89,24 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Mark | 
     dim = rank + found.dim
     if dim and not given:
         for t in tensors:
-            if mark_of(t) is None and t.dim() >= -found.dim and t.shape[found.dim] != 1:
-                advice = None if compiling() or found.part else counterpart(found.lod, -found.dim, t)
-                raise along_rows(
-                    func,
-                    found._replace(dim=dim),
-                    f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds "
-                    "for a position would not start anew with every sequence; make it a LoDTensor, one row for each row"
-                    + (f"; with x the rows and t that tensor: {advice}" if advice else _POSITIONS),
-                )
+            if mark_of(t) is None:
+                refuse_positions(func, found._replace(dim=dim), found.dim, t)
     return found._replace(dim=dim), rank
+
+
+def refuse_positions(func, mark: Mark, dim: int, t: Tensor) -> None:
+    """Raises where a plain tensor has an entry for each position of rows at another dim than 0; `dim` counts it from the
+    right."""
+    if t.dim() < -dim or t.shape[dim] == 1:
+        return
+    advice = None if compiling() or mark.part else counterpart(mark.lod, -dim, t)
+    raise along_rows(
+        func,
+        mark,
+        f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds for a position "
+        "would not start anew with every sequence; make it a LoDTensor, one row for each row"
+        + (f"; with x the rows and t that tensor: {advice}" if advice else _POSITIONS),
+    )
 
 
 def join(func, args, kwargs):
@@ -228,34 +238,97 @@ def is_element(target) -> bool:
     return mark_of(target) is not None and target.dim() == 0
 
 
-def in_place(rule: Rule, always: bool = False) -> Rule:
-    """The rule of an in-place function: the first operand keeps its LoD. Raises if `rule` gives None and another
-    operand is a LoDTensor or marked; with `always`, whenever `rule` gives None."""
+def in_place(rule: Rule) -> Rule:
+    """The rule of a function that writes into its first operand, from `rule`, that of the function that returns a new
+    tensor instead. Raises where the rows of the new tensor would not be those of the operand: the function in place would
+    change rows of some sequences, or combine rows that do not correspond, and the operand could not tell."""
+    even = rule is join or rule is keep
+
+    def decided(func, args, kwargs, answer):
+        target = args[0] if args else first(args, kwargs)
+        own = mark_of(target)
+        if own is None:
+            return None
+        others = [value for value in (*args, *kwargs.values()) if value is not target and carries(value)]
+        if is_element(target) and (not _seen_in_rows(target) or _moves_element(func, own, others)):
+            return own
+        if own.dim is None:
+            if (compiling() and not even) or (_seen_in_rows(target) and not (even and _has_all(target))):
+                raise partial(func, own)
+            kept = not others
+        else:
+            kept = (even and not others) if answer is None else _same_place(own, answer)  # None beside a sparse tensor
+        if not kept:
+            raise misaligned(func) if others else partial(func, own)
+        return own.lod if own.dim == 0 and own.part is None else own
 
     def rule_in_place(func, args, kwargs):
-        lod = getattr(args[0] if args else first(args, kwargs), "_lod", None)
         answer = rule(func, args, kwargs)
-        if not isinstance(answer, LoD) and lod is not None:
-            if always or sum(carries(value) for value in (*args, *kwargs.values())) > 1:
-                raise misaligned(func)
-        return lod
+        lod = getattr(args[0] if args else first(args, kwargs), "_lod", None)
+        return lod if lod is None or isinstance(answer, LoD) else decided(func, args, kwargs, answer)
 
     def moved(func, args, kwargs):
         target = args[0] if args else first(args, kwargs)
         own, of = mark_of(target), getattr(rule, "moved", None)
-        if is_element(target):
-            return own
-        answer = of(func, args, kwargs) if of is not None else None
-        others = sum(carries(value) for value in (*args, *kwargs.values())) > 1
-        if (always or others) and (own is None or own.dim is None or answer is None or answer.dim != own.dim):
-            raise misaligned(func)
-        return own
+        refuse_partial(func, target)
+        known = own is not None and own.dim is not None and of is not None
+        return decided(func, args, kwargs, of(func, args, kwargs) if known else None)
 
     rule_in_place.moved = moved  # type: ignore[attr-defined]
     return rule_in_place
 
 
+def _same_place(own: Mark, answer) -> bool:
+    """Whether a result has the rows that an operand of the same shape has."""
+    if isinstance(answer, LoD):
+        return own.dim == 0 and own.part is None
+    dim = answer.dim.dim if isinstance(answer.dim, At) else answer.dim
+    return dim == own.dim and answer.part == own.part
+
+
+def _seen_in_rows(t: Tensor) -> bool:
+    """Whether the memory is that of rows, of which t is a part or what lost their structure, and not that of a copy."""
+    if compiling():  # Dynamo does not tell the base of a subclass; that of a view of it tells a part
+        return torch.ops.aten.alias.default(t)._base.numel() > t.numel()  # type: ignore[union-attr]
+    base = t._base
+    if base is not None:
+        mark = mark_of(base)
+        return mark is None or (mark.dim is not None and mark.part is None)
+    try:  # detach() and inference mode make views that have no base
+        return t.untyped_storage().nbytes() > t.numel() * t.element_size()
+    except (RuntimeError, NotImplementedError):
+        return True
+
+
+def _has_all(t: Tensor) -> bool:
+    """Whether a view has every element of what it is a view of."""
+    return not compiling() and t._base is not None and t._base.numel() == t.numel()
+
+
+def _moves_element(func, own: Mark, others: list) -> bool:
+    """Whether an element of rows gets a value that was made of itself."""
+    return func is Tensor.copy_ and all(mark_of(t) == own for t in others) and len(others) == 1
+
+
 join_in_place = in_place(join)
+
+
+def refuse_partial(func, target) -> None:
+    """Raises where a function in place would write into the memory of some rows of a batch."""
+    own = mark_of(target)
+    if own is not None and own.part is not None and target.dim() and _seen_in_rows(target):
+        raise partial(func, own)
+
+
+def partial(func, own: Mark) -> LoDError:
+    """The error where a function in place would write some rows of the batch, not some of every sequence."""
+    count = "some rows"
+    if own.part is not None:
+        begin, end = own.part
+        count = f"row {begin}" if not compiling() and end - begin == 1 else f"rows {begin} to {end}"
+    return named(
+        LoDValueError(f"expected a write to all rows, got one to {count} of the whole batch: {WRITE}"), name_of(func)
+    )
 
 
 @constant  # Dynamo knows neither names nor schemas
@@ -280,5 +353,5 @@ def refuse_unknown(func, args, kwargs) -> None:
         advice = "it calls functions of yours without the rules; give it x.values(), and make x.with_values(...) inside"
         raise refusal(func, advice)
     for i, name in _written(func):
-        if lod_of(kwargs.get(name)) is not None or (i < len(args) and lod_of(args[i]) is not None):
+        if mark_of(kwargs.get(name)) is not None or (i < len(args) and mark_of(args[i]) is not None):
             raise refusal(func, "it may move rows and leave the LoD behind; call it on x.values()")

@@ -21,7 +21,7 @@ from .arguments import (
     touches_rows,
     without,
 )
-from .operands import first, is_element, join, join_given, place
+from .operands import first, is_element, join, join_given, place, refuse_partial
 from .signature import Signature, signature
 
 ALONG = "along dim 0 mixes the rows of different sequences"
@@ -113,6 +113,7 @@ def written(func):
 def refuse_write(func, args, kwargs) -> None:
     """Raises if what comes from rows is written into a tensor that does not know its rows."""
     target = args[0] if args else first(args, kwargs)
+    refuse_partial(func, target)
     if is_element(target):
         own, others = mark_of(target), [value for value in (*args[1:], *kwargs.values()) if value is not target]
         of = None if own is None or own.part is None else own.lod
@@ -187,6 +188,12 @@ def linear(func, input, rank, rows):
     if rows and rows == rank - 1:
         raise refusal(func, f"{along_dim(input)}; transpose them back, and {OUT}")
     return True
+
+
+@signature("input: broadcast, target: broadcast, weight: broadcast")
+def soft_margin(func, input, rank):
+    """The mean over the classes is one over the last dim of the input: a weight of more dims moves them."""
+    return rank == input.dim()
 
 
 @signature("input1, input2: rows, weight: plain, bias: plain")

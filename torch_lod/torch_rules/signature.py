@@ -19,6 +19,7 @@ _ALIASES = {
     "dim1": ("axis1",),
     "shape": ("size",),
     "repeats": ("dims",),
+    "index": ("indices",),
     "other": ("x2", "mat2", "vec", "tensor2", "input3"),
     "mat1": ("mat", "vec1", "batch1"),
     "mat2": ("vec", "vec2", "batch2"),

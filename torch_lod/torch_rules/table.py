@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table: every function, its rule and its kind."""
 
+import functools
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..dynamo import IN_PLACE
 from . import indices, linalg, rules, views
 from .arguments import NAMES, NO_SEQUENCES, OUT, Route, Rule
-from .operands import in_place, join, join_batches, join_given, join_in_place, keep
+from .operands import in_place, join, join_batches, join_given, keep
 from .rules import by_element, elsewhere, refuse, refuse_on_rows, row_by_row, windows
 from .signature import Signature
 
@@ -21,6 +23,9 @@ MOVED: dict[Callable, Rule] = {}
 KINDS: dict[Callable, str] = {}
 
 _SPACES = (torch, Tensor, F, torch.special)
+#: In place by their name, they change no number.
+_KEEPS_VALUES = ("requires_grad_", "detach_", "share_memory_")
+_in_place = functools.cache(in_place)
 
 
 def _add(kind: str, rule: Rule | None, names: str, spaces=_SPACES) -> None:
@@ -41,15 +46,30 @@ def _classify(func: Callable, kind: str, rule: Rule | None, name: str) -> None:
     KINDS[func] = kind
     if known(func):
         NAMES[func] = name.strip("_")
+    moves = hasattr(rule, "moved")
+    if rule is not None and func in IN_PLACE and name not in _KEEPS_VALUES:
+        rule, moves = _in_place(rule), moves or kind != "refuse"
     if rule is not None:
         RULES[func] = rule
     else:
         RULES.pop(func, None)
-    moved = getattr(rule, "moved", None)
-    if moved is not None:
-        MOVED[func] = moved
+    if moves:
+        MOVED[func] = _where_in_place(func, rule)
     else:
         MOVED.pop(func, None)
+
+
+def _where_in_place(func: Callable, rule) -> Rule:
+    """The attribute `moved`; of a function with an argument `inplace`, which it may change, that of `in_place` as well."""
+    code = getattr(func, "__code__", None)
+    if code is None or "inplace" not in code.co_varnames[: code.co_argcount]:
+        return rule.moved
+    at, writing = code.co_varnames.index("inplace"), _in_place(rule).moved  # type: ignore[attr-defined]
+
+    def either(func, args, kwargs):
+        return (writing if kwargs.get("inplace") or (len(args) > at and args[at]) else rule.moved)(func, args, kwargs)
+
+    return either
 
 
 def _attribute(kind: str, rule: Rule | None, names: str, change: bool = False) -> None:
@@ -89,7 +109,7 @@ _SPECIAL = (
     "shifted_chebyshev_polynomial_w spherical_bessel_j0 xlog1py zeta"
 )
 _add("join", join, _ELEMENTWISE)
-_add("join", join_in_place, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
+_add("join", join, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
 _add("join", join_given, f"{_LOSSES} isclose")
 _add("join", rules.gaussian, "gaussian_nll_loss")
 _add("join", linalg.matmul, "bmm")
@@ -100,15 +120,17 @@ _add("join", join, _SPECIAL, (torch.special,))
 _add("join", join, "isneginf isposinf isreal __lshift__ __rshift__ __rlshift__ __rrshift__ allclose equal")
 _add("join", join, "binomial broadcast_tensors complex normal polar", (torch,))
 _add("join", join_batches, "baddbmm cudnn_grid_sampler grid_sampler grid_sampler_2d grid_sampler_3d", (torch,))
-_add("join", join_batches, "grid_sample multilabel_margin_loss multilabel_soft_margin_loss triplet_margin_loss baddbmm")
+_add("join", join_batches, "grid_sample multilabel_margin_loss triplet_margin_loss baddbmm")
+_add("join", rules.soft_margin, "multilabel_soft_margin_loss")
 _add("join", rules.triplet, "triplet_margin_with_distance_loss")
 _add(
     "join",
-    join_in_place,
+    join,
     "__iadd__ __iand__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ "
-    "__itruediv__ __ixor__ bernoulli_ copy_ map_ map2_ module_load",
+    "__itruediv__ __ixor__ bernoulli_ copy_ map_ map2_",
 )
-_add("join", in_place(join_batches), "baddbmm_")
+_add("join", _in_place(join), "module_load")
+_add("join", join_batches, "baddbmm_")
 _add(
     "keep",
     keep,
@@ -130,7 +152,7 @@ _add(
 )
 _add("keep", keep, "affine_grid")
 _add("keep", rules.vander, "vander", (torch, torch.linalg))
-_add("keep", keep, "constant_ kaiming_uniform_ normal_ uniform_", (torch.nn.init,))
+_add("keep", _in_place(keep), "constant_ kaiming_uniform_ normal_ uniform_", (torch.nn.init,))
 _add("keep", rules.scaling(by_element("input, weight: plain")), "embedding", (F,))
 _add("keep", by_element("weight: plain, indices: rows"), "embedding", (torch,))
 _add("keep", rules.batch_norm, "batch_norm", (F,))
@@ -200,21 +222,21 @@ _add("move", elsewhere("input, dim"), "slice_copy", (torch,))
 _add("move", views.ranked(2), "hsplit dsplit")
 _add("move", elsewhere("input, dim, index"), "index_select")
 _add("move", elsewhere("input, repeats, dim"), "repeat_interleave")
-_SCATTER = elsewhere("input: broadcast, dim, index: broadcast, src: broadcast")
+_SCATTER = indices.by_place("input: broadcast, dim, index: broadcast, src: broadcast")
 _add("move", _SCATTER, "gather scatter scatter_add scatter_reduce")
-_add("move", elsewhere("input: broadcast, indices: broadcast, dim"), "take_along_dim")
-_add("move", in_place(_SCATTER), "scatter_ scatter_add_ scatter_reduce_")
-_INDEX_ADD = elsewhere("input: broadcast, dim, index, source: broadcast")
+_add("move", indices.by_place("input: broadcast, index: broadcast, dim, src", True), "take_along_dim")
+_add("move", _SCATTER, "scatter_ scatter_add_ scatter_reduce_")
+_INDEX_ADD = indices.indexed("input: broadcast, dim, index, source: broadcast")
 _add("move", _INDEX_ADD, "index_add index_copy index_fill index_reduce")
-_add("move", in_place(_INDEX_ADD), "index_add_ index_copy_ index_fill_ index_reduce_")
+_add("move", _INDEX_ADD, "index_add_ index_copy_ index_fill_ index_reduce_")
 _add("move", views.select_scatter, "select_scatter")
 _add("move", elsewhere("input, src: rows, dim=0"), "slice_scatter")
 _add("move", views.diagonal_scatter, "diagonal_scatter")
 _add("move", indices.getitem, "__getitem__")
-_add("move", indices.set_item, "__setitem__")
-_add("move", indices.put_in_place, "index_put_")
-_add("move", in_place(rules.moves), "masked_scatter_ put_")
-_add("move", rules.scaling(in_place(rules.moves), "weight, indices, max_norm"), "embedding_renorm_")
+_add("move", _in_place(indices.put), "__setitem__")
+_add("move", indices.index_put, "index_put_")
+_add("move", rules.moves, "masked_scatter_ put_")
+_add("move", rules.scaling(by_element("weight, indices: plain"), "weight, indices, max_norm"), "embedding_renorm_")
 _add("move", indices.join_tensors, "cat concat concatenate stack")
 _add("move", indices.stack_at(1), "column_stack", (torch,))
 _add("move", indices.stack_at(2), "dstack", (torch,))
@@ -257,11 +279,11 @@ _add("matmul", linalg.matmul, "matmul mm mv __matmul__")
 _add("matmul", linalg.matmul, "matmul", (torch.linalg,))
 _add("matmul", linalg.reflected_matmul, "__rmatmul__")
 _add("matmul", linalg.add_product(), "addmm addmv")
-_add("matmul", in_place(linalg.add_product(), always=True), "addmm_ addmv_")
+_add("matmul", linalg.add_product(), "addmm_ addmv_")
 _add("matmul", linalg.add_batches, "addbmm")
-_add("matmul", in_place(linalg.add_batches, always=True), "addbmm_")
+_add("matmul", linalg.add_batches, "addbmm_")
 _add("matmul", linalg.add_product(2), "addr")
-_add("matmul", in_place(linalg.add_product(2), always=True), "addr_")
+_add("matmul", linalg.add_product(2), "addr_")
 _add("matmul", linalg.inner, "inner")
 _add("matmul", row_by_row("input, vec2: plain"), "outer ger")
 _add("matmul", linalg.several, "chain_matmul", (torch,))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...collate import batch
-from ...errors import LoDTypeError, LoDValueError, public, shown
+from ...errors import LoDTypeError, LoDValueError, declaring, public, shown
 from ...lod import LoD
 from ...tensor import LoDTensor
 from ...validate import host_levels, whole, with_memory
@@ -28,7 +28,7 @@ class Tokens(NamedTuple):
     offsets: LoDTensor
 
 
-@public
+@declaring
 def from_encoding(encoding, *, words: bool = True, spans=None, lengths=None, level_names=None) -> Tokens:
     """LoDTensors from the encodings of a fast tokenizer, called with a list of texts, or of lists of words.
 

@@ -16,10 +16,11 @@ from . import ops
 from .dynamo import DYNAMIC, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, border, no_memory, public, shown, without_policy
 from .lod import LoD
+from .ops.steps import exceeding
 from .partition import computed_there, uploaded_map, uploaded_runs
 from .tensor import LoDTensor, made, rows_of, values_of
 from .torch_rules import chain, counted_each
-from .validate import host_integers, integers_to_copy, level_names_of, sums, unmasked, whole, with_memory
+from .validate import host_integers, integers_to_copy, level_names_of, not_batched, sums, unmasked, whole, with_memory
 
 __all__ = [
     "cat",
@@ -328,6 +329,8 @@ def from_padded(
         if not fits or not (holds(mask.shape[0] == n) and holds(mask.shape[1] == longest)):
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}")
         with_memory(mask)
+        if isinstance(mask, Tensor):
+            not_batched("mask", mask)
         host = tensor_of("mask", mask).cpu().flatten()
         if host.is_floating_point() or host.is_complex():
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}; see mask.bool()")
@@ -385,9 +388,11 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
     if not torch.equal(order.sort().values, torch.arange(n, device="cpu")):
         raise LoDValueError(f"expected sorted_indices to be a permutation of {n} sequences, got {order.tolist()[:12]}")
     rank = order.argsort()
-    alive = rank[:, None] < sizes[None, :]
-    rows = (sums(sizes)[:-1][None, :] + rank[:, None])[alive]
-    lod = LoD.checked("lengths", [sums(alive.sum(1))], level_names)
+    offsets = sums(exceeding(sizes, n)[rank])
+    sequence = torch.arange(n, device="cpu").repeat_interleave(offsets.diff())
+    step = torch.arange(data.shape[0], device="cpu") - offsets[sequence]
+    rows = sums(sizes)[step] + rank[sequence]
+    lod = LoD.checked("lengths", [offsets], level_names)
     return LoDTensor(ops.gather_rows(data, uploaded_map(rows, data.device, data.shape[0])), lod)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from .dynamo import compiling, failing, whole_number
 from .errors import LoDIndexError, border, shown, without_policy
 from .lod import LoD
-from .validate import as_int, host_integers, with_memory
+from .validate import as_int, host_integers, not_batched, with_memory
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
@@ -80,6 +80,7 @@ def _positions(key, n: int) -> Tensor:
     if isinstance(key, Tensor) and key.dtype == torch.bool:
         if key.shape != (n,):
             raise LoDIndexError(f"expected a mask of shape ({n},), got {tuple(key.shape)}")
+        not_batched("a mask", key)
         with_memory(key)
         with without_policy():
             return key.cpu().nonzero().flatten()

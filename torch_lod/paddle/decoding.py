@@ -11,7 +11,7 @@ from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
 from ..sequence_operator import Along, a_bool, along, integer, one_column, sequence_operator
 from ..tensor import LoDTensor, a_lod_tensor, made, rows_of, unmoved
-from ..validate import filler, sums, whole, with_memory
+from ..validate import filler, not_batched, sums, whole, with_memory
 
 __all__ = ["beam_search", "beam_search_decode"]
 
@@ -116,6 +116,7 @@ def _candidates(s: Along, last: Tensor, pre_scores, ids, scores) -> tuple[Tensor
             )
         if t.device != last.device:
             raise LoDTypeError(f"expected {what} on {last.device}, as pre_ids, got one on {t.device}")
+    not_batched("scores", scores)
     with_memory(pre_scores, ids, scores)
     rows, table, before = last.shape[0], rows_of(scores), rows_of(pre_scores)
     if not table.is_floating_point():

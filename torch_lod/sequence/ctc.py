@@ -13,7 +13,7 @@ from ..lod import LoD
 from ..ops.composed.ctc_beam import Model, search
 from ..sequence_operator import Along, a_float, along, integer, one_column, probability, sequence_operator
 from ..tensor import LoDTensor, values_of
-from ..validate import sums, with_memory
+from ..validate import not_batched, sums, with_memory
 
 __all__ = [
     "ctc_alignment",
@@ -167,6 +167,7 @@ def ctc_beam_decode(
     n_best = integer("n_best", n_best, 1, beam)
     probability("threshold", threshold)
     rows = x.values().detach()
+    not_batched("x", rows)
     with_memory(rows)
     given = rows, s.offsets, blank, beam, n_best, float(threshold)
     if language_model is None:

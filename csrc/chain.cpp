@@ -7,6 +7,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -166,7 +167,8 @@ TwoTensors chain_argmax(const Tensor& values, const Tensor& transition, const Te
   const Given g{"chain_argmax", values, transition, row_offsets};
   TORCH_CHECK_VALUE(values.size(1) * n < int64_t(1) << 31, g.op, ": expected tags times n below 2**31, got ",
                     values.size(1), " tags and n = ", n);
-  const Held held(g, kPieces, 2 * n);
+  const int64_t padded = (g.values.size(1) + 15) / 16 * 16, lines = 2 * n + kChainHeap;
+  const Held held(g, std::clamp<int64_t>((int64_t(1) << 24) / (lines * padded), 1, kPieces), lines);
   if (may_leave_rows(held.view.row_offsets, held.view.rows)) path.zero_();
   const Tensor steps = held.filled(held.steps(), -std::numeric_limits<double>::infinity());
   const Tensor back = at::empty({held.view.rows, held.tags(), n}, path.options().dtype(at::kInt));
@@ -210,6 +212,23 @@ Tensor chain_sample(const Tensor& state, const Tensor& transition, const Tensor&
 using LogsumexpOp = Operator<"chain_logsumexp", chain_logsumexp_meta, chain_logsumexp, chain_logsumexp_given>;
 using BackwardOp = Operator<"chain_logsumexp_backward", chain_logsumexp_backward_meta, chain_logsumexp_backward,
                             chain_logsumexp_given_back>;
+// The posterior of the tags is the gradient of the sums; its own gradient is that of a composition.
+Given chain_marginals_given(const Tensor& values, const Tensor& transition, const Tensor& row_offsets) {
+  return {"chain_marginals", values, transition, row_offsets};
+}
+Tensor chain_marginals_meta(const Given& g) {
+  g.check();
+  return at::empty_symint(g.values.sym_sizes(), g.values.options());
+}
+Tensor chain_marginals(const Given& g) {
+  const auto [logsum, state] = chain_logsumexp(g);
+  return std::get<0>(chain_logsumexp_backward({g, at::ones_like(logsum), state}));
+}
+using MarginalsOp = Operator<"chain_marginals", chain_marginals_meta, chain_marginals, chain_marginals_given>;
+using MarginalsBackwardOp = Call<"chain_marginals_backward", TwoTensors(const Tensor& grad, const Tensor& values,
+                                                                        const Tensor& transition,
+                                                                        const Tensor& row_offsets)>;
+
 using ArgmaxOp = Operator<"chain_argmax", chain_argmax_meta, chain_argmax>;
 using SampleOp = Operator<"chain_sample", chain_sample_meta, chain_sample>;
 
@@ -219,9 +238,16 @@ struct LogsumexpGradient : Gradient<LogsumexpOp> {
     return {values, transition};
   }
 };
+struct MarginalsGradient : Gradient<MarginalsOp> {
+  static variable_list gradient(const Grads& grads, const Given& g, const Tensor&) {
+    auto [values, transition] = MarginalsBackwardOp::call(grads[0], g.values, g.transition, g.offsets);
+    return {values, transition};
+  }
+};
 
 }  // namespace
 
-LOD_OPERATORS(LogsumexpGradient, OneGradient<BackwardOp>, NoGradient<ArgmaxOp>, NoGradient<SampleOp>)
+LOD_OPERATORS(LogsumexpGradient, OneGradient<BackwardOp>, MarginalsGradient, NoGradient<ArgmaxOp>, NoGradient<SampleOp>)
+TORCH_LIBRARY_IMPL(torch_lod, Autograd, m) { m.impl(MarginalsBackwardOp::name, OneGradient<MarginalsOp>::boxed()); }
 
 }  // namespace lod

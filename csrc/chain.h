@@ -51,12 +51,27 @@ struct ChainSample : Chain {
   int64_t* path;  // (rows, n)
 };
 constexpr int64_t kChainRows = 6;         // of `padded` entries, that a pass needs
+constexpr int64_t kChainHeap = 3;        // of `padded` entries, that the n best paths need besides
+constexpr int64_t kChainPatience = 1 << 20;  // terms after which a kernel looks for signals
 constexpr int64_t kChainCost = 1 << 20;  // elements that a piece touches: each is worth a thread
 
 }  // namespace lod
 #endif
 
+#include "core/heap.h"
+
 namespace lod::LOD_LEVEL {
+
+// Looks for signals, such as Ctrl-C, whenever enough terms were added up.
+struct ChainPause {
+  void (*pause)();
+  int64_t terms = 0;
+  LOD_FN void operator()(int64_t more) {
+    if ((terms += more) < kChainPatience) return;
+    terms = 0;
+    if (pause) pause();
+  }
+};
 
 // Sums below this may have lost what counts.
 template <class A>
@@ -200,9 +215,10 @@ struct ChainForwardKernel {
 
   LOD_FN void operator()(int64_t piece) const {
     A* const a = static_cast<A*>(g.scratch) + piece * kChainRows * g.padded;
-    chain_sequences(g, piece, [&](int64_t s, const Range& range) { sequence(s, range, a, a + g.padded); });
+    ChainPause pause{g.pause};
+    chain_sequences(g, piece, [&](int64_t s, const Range& range) { sequence(s, range, a, a + g.padded, pause); });
   }
-  LOD_FN void sequence(int64_t s, const Range& range, A* a, A* p) const {
+  LOD_FN void sequence(int64_t s, const Range& range, A* a, A* p, ChainPause& pause) const {
     const int64_t n = g.width;
     const auto* transition = static_cast<const A*>(g.transition);
     double total = 0;
@@ -221,7 +237,7 @@ struct ChainForwardKernel {
       }
       A* const kept = static_cast<A*>(g.state) + r * n;
       for (int64_t j = 0; j < n; ++j) kept[j] = a[j];
-      if (g.pause && (r & 4095) == 4095) g.pause();
+      pause(n * g.padded);
     }
     if (range.length())
       total += double(chain_logsumexp_of<A>(n, [&](int64_t j) { return a[j] + transition[n + j]; }));
@@ -262,7 +278,8 @@ struct ChainBackwardKernel {
     A* const own = static_cast<A*>(g.scratch) + piece * (kChainRows + n) * padded;
     A* const counts = static_cast<A*>(g.counts) + piece * (n + 2) * padded;
     int64_t waiting = 0;
-    chain_sequences(g, piece, [&](int64_t s, const Range& range) { sequence(s, range, own, counts, waiting); });
+    ChainPause pause{g.pause};
+    chain_sequences(g, piece, [&](int64_t s, const Range& range) { sequence(s, range, own, counts, waiting, pause); });
     flush(own + kChainRows * padded, counts + 2 * padded);
   }
   // Adds the counts that wait, which lack their weights.
@@ -273,7 +290,8 @@ struct ChainBackwardKernel {
       part[i] = A(0);
     }
   }
-  LOD_FN void sequence(int64_t s, const Range& range, A* own, A* counts, int64_t& waiting) const {
+  LOD_FN void sequence(int64_t s, const Range& range, A* own, A* counts, int64_t& waiting,
+                       ChainPause& pause) const {
     const int64_t n = g.width, padded = g.padded;
     const auto* transition = static_cast<const A*>(g.transition);
     const auto* state = static_cast<const A*>(g.state);
@@ -311,8 +329,8 @@ struct ChainBackwardKernel {
       if (++waiting == kBlock) {
         flush(part, counts + 2 * padded);
         waiting = 0;
-        if (g.pause) g.pause();
       }
+      pause(3 * n * padded);
     }
     for (int64_t j = 0; j < n; ++j) counts[j] += gamma[j];
   }
@@ -342,13 +360,22 @@ struct ChainBackwardKernel {
 template <class T>
 struct ChainArgmaxKernel {
   using A = acc_t<T>;
+  struct Head {  // the best path of a tag that is not taken yet, and how many of its paths are
+    A score;
+    int32_t tag, rank;
+  };
+  static_assert(sizeof(Head) <= kChainHeap * sizeof(A));
   ChainArgmax g;
 
   LOD_FN void operator()(int64_t piece) const {
-    A* const own = static_cast<A*>(g.scratch) + piece * 2 * g.padded * g.n;
-    chain_sequences(g, piece, [&](int64_t s, const Range& range) { sequence(s, range, own, own + g.padded * g.n); });
+    A* const own = static_cast<A*>(g.scratch) + piece * (2 * g.n + kChainHeap) * g.padded;
+    A *const next = own + g.padded * g.n, *const heap = next + g.padded * g.n;
+    ChainPause pause{g.pause};
+    chain_sequences(g, piece, [&](int64_t s, const Range& range) {
+      sequence(s, range, own, next, reinterpret_cast<Head*>(heap), pause);
+    });
   }
-  LOD_FN void sequence(int64_t s, const Range& range, A* a, A* next) const {
+  LOD_FN void sequence(int64_t s, const Range& range, A* a, A* next, Head* heads, ChainPause& pause) const {
     const int64_t n = g.n, tags = g.width;
     const auto* transition = static_cast<const A*>(g.transition);
     auto* const scores = static_cast<T*>(g.scores) + s * n;
@@ -363,9 +390,12 @@ struct ChainArgmaxKernel {
           for (int64_t k = 0; k < n; ++k) next[j * n + k] = k ? kNever<A> : transition[j], back[j * n + k] = 0;
       } else if (n == 1) {
         best(a, next, back);
+        pause(tags * g.padded);
       } else {
-        for (int64_t j = 0; j < tags; ++j)
-          several(a, tags, [&](int64_t i) { return transition[(i + 2) * tags + j]; }, next + j * n, back + j * n);
+        for (int64_t j = 0; j < tags; ++j) {
+          several(a, heads, [&](int64_t i) { return transition[(i + 2) * tags + j]; }, next + j * n, back + j * n);
+          pause(8 * (tags + n));
+        }
       }
       if (n == 1)
         for (int64_t j = 0; j < tags; ++j) next[j] += A(e[j]);
@@ -375,12 +405,11 @@ struct ChainArgmaxKernel {
       const A top = chain_top(next, g.padded * n), shift = top == kNever<A> ? A(0) : top;
       total += double(shift);
       chain_each(g.padded * n, [&](int64_t j) { a[j] = next[j] - shift; });
-      if (g.pause && (r & 4095) == 4095) g.pause();
     }
     auto* const path = static_cast<int64_t*>(g.path);
     // the ends of the best paths, into what is free
     int32_t* const from = g.back + range.begin * tags * n;  // of the first row, which has none before it
-    several(a, tags, [&](int64_t i) { return transition[tags + i]; }, next, from);
+    several(a, heads, [&](int64_t i) { return transition[tags + i]; }, next, from);
     for (int64_t k = 0; k < n; ++k) {
       const bool some = next[k] > kNever<A>;
       scores[k] = T(A(total + double(next[k])));
@@ -389,6 +418,7 @@ struct ChainArgmaxKernel {
       for (int64_t r = range.end - 1; r >= range.begin; --r) {
         path[r * n + k] = some ? at / n : -1;
         if (r > range.begin) at = g.back[r * tags * n + at];
+        pause(8);
       }
     }
   }
@@ -405,19 +435,34 @@ struct ChainArgmaxKernel {
       c += wide;
     }
   }
-  // The n largest of a[i, k] + step(i), in falling order.
+  // The n largest of a[i, k] + step(i), in falling order: each tag's falls already, so n times the first of a heap.
   template <class F>
-  LOD_FN void several(const A* a, int64_t tags, const F& step, A* most, int32_t* from) const {
+  LOD_FN void several(const A* a, Head* heads, const F& step, A* most, int32_t* from) const {
     const int64_t n = g.n;
-    for (int64_t k = 0; k < n; ++k) most[k] = kNever<A>, from[k] = 0;
-    for (int64_t i = 0; i < tags; ++i)
-      for (int64_t k = 0; k < n; ++k) {
-        const A v = a[i * n + k] + step(i);
-        if (!(v > most[n - 1])) break;
-        int64_t at = n - 1;
-        for (; at > 0 && v > most[at - 1]; --at) most[at] = most[at - 1], from[at] = from[at - 1];
-        most[at] = v, from[at] = int32_t(i * n + k);
-      }
+    const bool few = n <= 16;  // then only the n best tags are kept, sorted, which is a heap as well
+    int64_t count = 0;
+    for (int64_t i = 0; i < g.width; ++i) {
+      const A v = a[i * n] + step(i);
+      if (!(v > kNever<A>) || (few && count == n && !(v > heads[n - 1].score))) continue;
+      int64_t at = few && count == n ? n - 1 : count++;
+      for (; few && at > 0 && v > heads[at - 1].score; --at) heads[at] = heads[at - 1];
+      heads[at] = {v, int32_t(i), 0};
+    }
+    const auto behind = [](const Head& x, const Head& y) {
+      return x.score < y.score || (x.score == y.score && x.tag > y.tag);
+    };
+    if (!few) heap_make(heads, count, behind);
+    int64_t found = 0;
+    for (; found < n && count; ++found) {
+      Head& top = heads[0];
+      most[found] = top.score, from[found] = int32_t(top.tag * n + top.rank);
+      A v = kNever<A>;
+      if (++top.rank < n) v = a[top.tag * n + top.rank] + step(top.tag);
+      if (v > kNever<A>) top.score = v;
+      else top = heads[--count];
+      heap_sink(heads, count, 0, behind);
+    }
+    for (; found < n; ++found) most[found] = kNever<A>, from[found] = 0;
   }
 };
 
@@ -431,6 +476,7 @@ struct ChainSampleKernel {
     const int64_t tags = g.width;
     const auto* transition = static_cast<const A*>(g.transition);
     const Range range = rows_of(g.offsets, s, g.rows);
+    ChainPause pause{g.pause};
     for (int64_t k = 0; k < g.n; ++k) {
       int64_t y = -1;
       for (int64_t r = range.end - 1; r >= range.begin; --r) {
@@ -440,11 +486,11 @@ struct ChainSampleKernel {
         y = drawn([&](int64_t i) { return a[i] + step[i * stride]; },
                   static_cast<const A*>(g.uniform)[r * g.n + k]);
         g.path[r * g.n + k] = y;
+        pause(8 * tags);
         if (y >= 0) continue;
         for (int64_t q = range.begin; q < range.end; ++q) g.path[q * g.n + k] = -1;
         break;
       }
-      if (g.pause) g.pause();
     }
   }
   template <class F>

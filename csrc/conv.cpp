@@ -143,7 +143,7 @@ struct ConvGradient : Gradient<ConvOp> {
     if (grad.needs(0)) found[0] = transposed_conv(g, by_position(weight, features), offsets, start, dilation);
     if (grad.needs(1)) {
       found[1] = ConvWeightOp::call(values, g, offsets, size_of(weight, features), start, dilation);
-      if (weight.dim() == 2) found[1] = found[1].flatten(0, 1);
+      if (weight.dim() == 2) found[1] = found[1].view_symint(weight.sym_sizes());  // flatten takes no batch
     }
     if (grad.needs(2)) found[2] = g.sum(at::IntArrayRef{0});
     return found;

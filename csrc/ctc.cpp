@@ -86,6 +86,26 @@ struct Held {
             scratch.begins(),
             in.zero_infinity};
   }
+  // Runs a kernel of the CPU; where the lattice of a sequence does not fit into memory, the error says how large it is.
+  template <class F>
+  void run(const char* op, const F& kernel) const {
+    try {
+      kernel();
+    } catch (const std::bad_alloc&) {
+      if (order.empty()) throw;
+      const auto* cut = label_offsets.const_data_ptr<int64_t>();
+      const auto cells = [&](int64_t s) {
+        return double(view.offsets[s + 1] - view.offsets[s]) * double(cut[s + 1] - cut[s] + 1);
+      };
+      const int64_t most = *std::max_element(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+        return cells(a) < cells(b);
+      });
+      TORCH_CHECK_WITH(OutOfMemoryError, false, op, ": expected to allocate memory for a lattice of ",
+                       view.offsets[most + 1] - view.offsets[most], " rows x ", cut[most + 1] - cut[most],
+                       " labels (up to ", gibibytes(32 * cells(most)), ") in sequence ", most,
+                       ", got none; cut it into shorter sequences");
+    }
+  }
 
  private:
   void rank() {
@@ -115,7 +135,7 @@ Tensor ctc_loss(const Inputs& in) {
   const Held held("ctc_loss", in, false);
   CtcArguments a = held.arguments(in);
   a.out = out.mutable_data_ptr();
-  LOD_RUN(out, ctc_loss, floating_type("ctc_loss", out), a);
+  held.run("ctc_loss", [&] { LOD_RUN(out, ctc_loss, floating_type("ctc_loss", out), a); });
   return out;
 }
 
@@ -140,7 +160,7 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& values, const Tensor&
   CtcArguments a = held.arguments(in);
   a.grad = g.const_data_ptr();
   a.out = out.mutable_data_ptr();
-  LOD_RUN(out, ctc_loss_backward, floating_type(op, out), a);
+  held.run(op, [&] { LOD_RUN(out, ctc_loss_backward, floating_type(op, out), a); });
   return out;
 }
 
@@ -160,7 +180,8 @@ Path ctc_best_path(const Tensor& values, const Tensor& row_offsets, const Tensor
   if (may_leave_rows(row_offsets, held.view.rows)) path.fill_(-1);
   a.path = path.mutable_data_ptr<int64_t>();
   a.out = scores.mutable_data_ptr();
-  LOD_RUN(scores, ctc_best_path, floating_type("ctc_best_path", scores), a);
+  held.run("ctc_best_path",
+           [&] { LOD_RUN(scores, ctc_best_path, floating_type("ctc_best_path", scores), a); });
   return {path, scores};
 }
 

@@ -12,7 +12,6 @@
 #ifndef LOD_CTC_BEAM_ARGUMENTS
 #define LOD_CTC_BEAM_ARGUMENTS
 #include <memory>
-#include <new>
 
 #include "torch_lod/lod_view.h"
 #include "torch_lod/reducer.h"
@@ -32,6 +31,7 @@ struct CtcBeamArguments : LoDView {  // width: classes
 }  // namespace lod
 #endif
 
+#include "core/heap.h"
 #include "core/wide_numbers.h"
 
 namespace lod::LOD_LEVEL {
@@ -47,36 +47,6 @@ LOD_FN CtcOne ctc_plus(const CtcOne& a, const CtcOne& b) {
 }
 LOD_FN bool ctc_more(const CtcOne& a, const CtcOne& b) { return a.e > b.e || (a.e == b.e && a.m > b.m); }
 LOD_FN double ctc_log(const CtcOne& a) { return ::log(a.m) + double(a.e) * kLn2; }
-
-// A heap whose first item comes last; `before` orders two items.
-template <class X, class F>
-LOD_FN void ctc_sink(X* items, int64_t count, int64_t at, const F& before) {
-  const X item = items[at];
-  for (int64_t child; (child = 2 * at + 1) < count; at = child) {
-    if (child + 1 < count && before(items[child], items[child + 1])) ++child;
-    if (!before(item, items[child])) break;
-    items[at] = items[child];
-  }
-  items[at] = item;
-}
-template <class X, class F>
-LOD_FN void ctc_heap(X* items, int64_t count, const F& before) {
-  for (int64_t i = count / 2; i-- > 0;) ctc_sink(items, count, i, before);
-}
-template <class X, class F>
-LOD_FN void ctc_rise(X* items, int64_t at, const F& before) {
-  const X item = items[at];
-  for (int64_t parent; at > 0 && before(items[parent = (at - 1) / 2], item); at = parent) items[at] = items[parent];
-  items[at] = item;
-}
-template <class X, class F>
-LOD_FN void ctc_sort_heap(X* items, int64_t count, const F& before) {
-  while (--count > 0) {
-    const X last = items[0];
-    items[0] = items[count], items[count] = last;
-    ctc_sink(items, count, 0, before);
-  }
-}
 
 // What the search in one sequence needs, in one piece of memory.
 struct CtcBeam {
@@ -190,9 +160,9 @@ struct CtcBeamKernel {
       stay.total = ctc_plus(stay.blank, stay.label);
       if (stay.total.m > 0) g.found[found++] = {stay.total, j};
     }
-    ctc_heap(g.found, found, before);
+    heap_make(g.found, found, before);
     extend(g, x, t * beam, beam, count, found, top, log_sum, probability, extends, before);
-    ctc_sort_heap(g.found, found, before);
+    heap_sort(g.found, found, before);
     for (int64_t r = 0; r < found; ++r) {
       const CtcOne total = g.found[r].total;
       const int64_t order = g.found[r].order, i = order < beam ? order : (order - beam) / a.width;
@@ -235,8 +205,8 @@ struct CtcBeamKernel {
     const auto likelier = [](const Class& x, const Class& y) LOD_INLINE {
       return x.score > y.score || (x.score == y.score && x.number < y.number);
     };
-    ctc_heap(g.classes, classes, likelier);
-    ctc_sort_heap(g.classes, classes, likelier);
+    heap_make(g.classes, classes, likelier);
+    heap_sort(g.classes, classes, likelier);
     for (int64_t k = 0; k < classes; ++k) g.classes[k].probability = probability(g.classes[k].score);
     for (int64_t i = 0; i < count; ++i) {
       const Prefix& own = g.now[i];
@@ -255,10 +225,10 @@ struct CtcBeamKernel {
         if (!(one.total.m > 0)) continue;
         if (found < beam) {
           g.found[found] = one;
-          ctc_rise(g.found, found++, before);
+          heap_rise(g.found, found++, before);
         } else if (before(one, g.found[0])) {
           g.found[0] = one;
-          ctc_sink(g.found, found, 0, before);
+          heap_sink(g.found, found, 0, before);
         }
       }
     }
@@ -297,7 +267,6 @@ struct CtcBeamKernel {
     const Sequence rows = a[s];
     const int64_t beam = CtcBeam::width(a.beam, rows.length(), a.width);
 #ifdef LOD_LANES
-    if (rows.length() >= (int64_t(1) << 31) / beam) throw std::bad_alloc();
     const std::unique_ptr<char[]> memory(new char[CtcBeam::bytes(rows.length(), beam, a.width)]);
     run(s, rows, beam, memory.get());
 #else

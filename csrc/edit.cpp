@@ -49,6 +49,16 @@ struct Held {
             scratch.data(),
             scratch.begins()};
   }
+  // The alignment of the most expensive pair did not fit into memory.
+  [[noreturn]] void no_memory(const char* op) const {
+    const auto *p = a_offsets.const_data_ptr<int64_t>(), *t = b_offsets.const_data_ptr<int64_t>();
+    const auto cells = [&](int64_t s) { return double(p[s + 1] - p[s] + 1) * double(t[s + 1] - t[s] + 1); };
+    int64_t most = 0;
+    for (int64_t s = 1; s < a_offsets.size(0) - 1; ++s) most = cells(s) > cells(most) ? s : most;
+    TORCH_CHECK_WITH(OutOfMemoryError, false, op, ": expected to allocate memory for an alignment, a byte for each of ",
+                     p[most + 1] - p[most] + 1, " x ", t[most + 1] - t[most] + 1, " cells (", gibibytes(cells(most)),
+                     ") in sequence ", most, ", got none; the distance alone needs no such matrix");
+  }
 
  private:
   void rank() {  // a few pairs that take equally long stay as they are
@@ -94,7 +104,11 @@ Alignment edit_alignment(const Tensor& a, const Tensor& a_offsets, const Tensor&
   of.out = out.mutable_data_ptr<int64_t>();
   of.of_a = of_a.mutable_data_ptr<int64_t>();
   of.of_b = of_b.mutable_data_ptr<int64_t>();
-  LOD_RUN(out, edit_alignment, of);
+  try {
+    LOD_RUN(out, edit_alignment, of);
+  } catch (const std::bad_alloc&) {
+    held.no_memory("edit_alignment");
+  }
   return {out, of_a, of_b};
 }
 

@@ -63,22 +63,16 @@ _ONE_DTYPE = "takes tensors of one dtype; the layers above it cast"
 _CHOSEN = "how many rows there are depends on the scores"
 _SEARCHED = "where a search goes depends on the scores"
 _LENGTHS = "the lengths of its results are data"
-_NO_FAKE = "answers from host memory, and has no fake"
 _LOOPS = (
     "attention_lstm dynamic_gru dynamic_lstm dynamic_lstmp fused_embedding_fc_lstm fusion_gru fusion_lstm scan nn.DynamicRNN"
 ).split()
 #: feature: operator: why not.
 EXCEPTIONS: dict[str, dict[str, str]] = {
-    "compile": {
-        **dict.fromkeys(_LOOPS, _STEPS),
-        **dict.fromkeys(("map_sequences", "nn.MapSequences"), _CALLS),
-        "ops.rank_by_length": _NO_FAKE,
-    },
+    "compile": {**dict.fromkeys(_LOOPS, _STEPS), **dict.fromkeys(("map_sequences", "nn.MapSequences"), _CALLS)},
     "export": {
         **dict.fromkeys(_LOOPS, _STEPS),
         **dict.fromkeys(("map_sequences", "nn.MapSequences"), _CALLS),
         **dict.fromkeys(("lod_rank_table", "max_sequence_len"), _TABLE),
-        "ops.rank_by_length": _NO_FAKE,
     },
     "vmap": {
         **dict.fromkeys(("beam_search", "beam_search_decode"), _CHOSEN),
@@ -96,7 +90,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
                 "ops.segment_conv",
                 "ops.segment_scan",
             ),
-            *("ops.chain_argmax", "ops.chain_logsumexp", "ops.chain_sample"),
+            *("ops.chain_argmax", "ops.chain_logsumexp", "ops.chain_marginals", "ops.chain_sample"),
         ),
         _ONE_DTYPE,
     ),

@@ -17,6 +17,7 @@ from .dynamo import DYNAMIC, before_the_first, compiling, failing, holds
 from .errors import LoDTypeError, LoDValueError, border, declaring, no_memory, public, shown, without_policy
 from .lod import LoD
 from .moved_rows import MovedRows
+from .ops.steps import exceeding
 from .partition import computed_there, uploaded_map, uploaded_runs
 from .tensor import LoDTensor, made, rows_of, values_of
 from .torch_rules import chain, counted_each
@@ -399,9 +400,11 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
     if not torch.equal(order.sort().values, torch.arange(n, device="cpu")):
         raise LoDValueError(f"expected sorted_indices to be a permutation of {n} sequences, got {order.tolist()[:12]}")
     rank = order.argsort()
-    alive = rank[:, None] < sizes[None, :]
-    rows = (sums(sizes)[:-1][None, :] + rank[:, None])[alive]
-    lod = LoD.checked("lengths", [sums(alive.sum(1))], level_names)
+    offsets = sums(exceeding(sizes, n)[rank])
+    sequence = torch.arange(n, device="cpu").repeat_interleave(offsets.diff())
+    step = torch.arange(data.shape[0], device="cpu") - offsets[sequence]
+    rows = sums(sizes)[step] + rank[sequence]
+    lod = LoD.checked("lengths", [offsets], level_names)
     return LoDTensor(ops.gather_rows(data, uploaded_map(rows, data.device, data.shape[0])), lod)
 
 

@@ -12,6 +12,7 @@ from . import ops
 from .dynamo import compiling, holds
 from .errors import LoDValueError, border, public, shown
 from .lod import LoD
+from .ops.steps import by_steps
 from .partition import uploaded_map
 from .validate import as_int, filler, padded_rows, with_memory
 
@@ -134,11 +135,10 @@ class OtherForms:
         if lengths.numel() == 0 or lod.any_empty_at(lod.depth - 1):
             raise LoDValueError("expected no empty sequence, which a PackedSequence cannot hold")
         order = lengths.argsort(descending=True, stable=True)
-        steps = torch.arange(int(lengths[order[0]]), device="cpu")
-        starts, alive = lod.row_offsets_at(lod.depth - 1)[:-1][order], lengths[order][None, :] > steps[:, None]
-        rows = uploaded_map((starts[None, :] + steps[:, None])[alive], self.device, len(self))
+        rank, step, sizes = by_steps(lengths[order])
+        rows = uploaded_map(lod.row_offsets_at(lod.depth - 1)[order[rank]] + step, self.device, len(self))
         both = (uploaded_map(t, self.device, order.numel()) for t in (order, order.argsort()))
-        return torch.nn.utils.rnn.PackedSequence(ops.gather_rows(self.values(), rows), alive.sum(1), *both)
+        return torch.nn.utils.rnn.PackedSequence(ops.gather_rows(self.values(), rows), sizes, *both)
 
     @public
     def to_nested(self: Any) -> Tensor:

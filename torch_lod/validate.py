@@ -13,7 +13,7 @@ from torch import Tensor
 from . import ops
 from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError, named, shown, without_policy
-from .ops.check import stands_in, too_few_bytes
+from .ops.check import is_batched, stands_in, too_few_bytes
 
 R = TypeVar("R")
 
@@ -74,7 +74,7 @@ def host_integers(what: str, data) -> Tensor:
 
 def integers_to_copy(what: str, data) -> Tensor:
     """`host_integers` for an operator that copies what it takes: a tensor that is already like that is returned itself."""
-    if type(data) is not Tensor or compiling() or data.layout != torch.strided or not data.is_cpu:
+    if type(data) is not Tensor or compiling() or data.layout != torch.strided or not data.is_cpu or is_batched(data):
         return host_integers(what, data)
     return data if data.dtype == torch.int64 and data.dim() == 1 else host_integers(what, data)
 
@@ -171,8 +171,18 @@ def padded_rows(sequences: int, length: int, width: int = 1) -> int:
     return sequences * length
 
 
+def _not_batched(what: str, data: Tensor) -> None:
+    """What a structure is made of: one LoD cannot be that of all entries of a batch."""
+    if not compiling() and is_batched(data):
+        raise LoDValueError(
+            f"expected {what} that can be read, got a batch of torch.vmap: every entry would have a structure of its own; "
+            f"loop over the batch instead"
+        )
+
+
 def _from_tensor(what: str, data: Tensor) -> Tensor:
     a_plain_tensor(what, data)
+    _not_batched(what, data)
     if data.layout != torch.strided or data.is_quantized or data.is_meta:
         kind = "meta tensor" if data.is_meta else f"{'quantized' if data.is_quantized else data.layout} tensor"
         raise LoDTypeError(f"expected {what} as a dense tensor with data, got a {kind}")
@@ -225,6 +235,7 @@ def a_plain_tensor(what: str, t: Tensor, call: str | None = None) -> Tensor:
 def with_data(what: str, t: Tensor) -> None:
     """TypeError for a tensor whose entries cannot be read, where the sizes of the result depend on them."""
     a_plain_tensor(what, t)
+    _not_batched(what, t)
     if t.is_meta:
         raise LoDTypeError(
             f"expected {what} with data, got a meta tensor: the sizes of the result depend on its entries"
@@ -247,6 +258,7 @@ def host_levels(what: str, levels) -> list[Tensor]:
 def sums(lengths: Tensor) -> Tensor:
     if compiling():  # compiled code does not write into part of a tensor
         return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    _not_batched("lengths", lengths)
     offsets = lengths.new_zeros(lengths.numel() + 1)
     torch.cumsum(lengths, 0, out=offsets[1:])
     return offsets

@@ -9,7 +9,9 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
+#include <string>
 #include <vector>
 
 namespace lod {
@@ -21,6 +23,13 @@ std::vector<int64_t> dearest_first(int64_t n, const Cost& cost) {
   std::iota(order.begin(), order.end(), int64_t(0));
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return cost(a) > cost(b); });
   return order;
+}
+
+// A size in a message.
+inline std::string gibibytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", bytes / double(int64_t(1) << 30));
+  return text;
 }
 
 // Offsets on a GPU that memory is sized by: as kernels clamp them, in a copy that nobody else writes to.

@@ -181,10 +181,10 @@ std::tuple<T...> as_tuple(std::tuple<T...> results) {
   return results;
 }
 
-// fresh * by, in the memory of `fresh`, which nobody else has, unless a graph is made. Where `by` is a batch of
-// gradients, so is `fresh`.
+// fresh * by, in the memory of `fresh`, which no other tensor has, unless a graph is made or `by` may be a batch, which
+// does not fit there.
 inline Tensor multiplied(const Tensor& fresh, const Tensor& by) {
-  return at::GradMode::is_enabled() ? fresh.mul(by) : fresh.mul_(by);
+  return at::GradMode::is_enabled() || !is_in_memory(by) ? fresh.mul(by) : fresh.mul_(by);
 }
 
 // What the graph's node of an operator is called where it is printed or profiled: torch_lod::SegmentReduceBackward.

@@ -96,6 +96,9 @@ chain = Tensor values, Tensor transition, Tensor row_offsets
 chain_logsumexp({chain}) -> (Tensor, Tensor)
 chain_logsumexp_composed({chain}) -> Tensor
 chain_logsumexp_backward(Tensor grad, {chain}, Tensor state) -> (Tensor, Tensor)
+chain_marginals({chain}) -> Tensor
+chain_marginals_composed({chain}) -> Tensor
+chain_marginals_backward(Tensor grad, {chain}) -> (Tensor, Tensor)
 chain_argmax({chain}, int n=1) -> (Tensor, Tensor)
 chain_sample(Tensor state, Tensor transition, Tensor row_offsets, Tensor uniform) -> Tensor
 

@@ -110,6 +110,8 @@ def calls() -> dict[str, dict]:
         "rnn_backward": backward(1, relu=False),
         **dict.fromkeys(("attention", "attention_composed"), heads),
         **dict.fromkeys(("chain_logsumexp", "chain_logsumexp_composed", "chain_argmax"), chain),
+        **dict.fromkeys(("chain_marginals", "chain_marginals_composed"), chain),
+        "chain_marginals_backward": {**chain, "grad": values},
         "chain_logsumexp_backward": {**chain, "grad": ones(2), "state": values},
         "chain_sample": {"state": values, "transition": ones(4, 2), "row_offsets": cut(), "uniform": values},
         "attention_backward": {**heads, **saved, "logsumexp": ones(ROWS, 2)},

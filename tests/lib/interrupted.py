@@ -52,12 +52,22 @@ def main(threads: int) -> None:
     x = tl.from_lengths(torch.randn(400_000, 4), [[400_000]])
     lstm = tl.nn.LSTM(4, 256)
     loss = tl.nn.LSTM(4, 128)(x)[0].sum()
+    crf, tags = tl.nn.LinearChainCRF(60), tl.from_lengths(torch.randn(2000, 60), [[2000]])
+    many = tl.nn.LinearChainCRF(1500)
+    wide, points = (
+        tl.from_lengths(torch.randn(3000, 1500), [[3000]]),
+        tl.from_lengths(torch.randn(40_000, 3), [[40_000]]),
+    )
     calls = {
         "attention": lambda: attention(q, q, q, OFFSETS, OFFSETS),
         "attention, float64": lambda: attention(q.double(), q.double(), q.double(), OFFSETS, OFFSETS),
         "gradient of attention": lambda: backward(out, q, q, q, OFFSETS, OFFSETS, *options, out, sums, False),
         "recurrence": lambda: lstm(x),
         "gradient of a recurrence": lambda: loss.backward(),
+        "many best paths": lambda: crf.decode(tags, 2000),
+        "best path of many tags": lambda: many.decode(wide),
+        "marginals of many tags": lambda: many.marginals(wide),
+        "nearest rows": lambda: tl.sequence_knn(points, points, 5),
     }
     for name, call in calls.items():
         print(f"{name}: {interrupted(name, call, 0.3):.3f} s")

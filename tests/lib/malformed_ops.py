@@ -156,6 +156,11 @@ OPERATORS = {
     "chain_logsumexp_backward": lambda o: torch.ops.torch_lod.chain_logsumexp_backward(
         torch.ones(segments(o)), values(), torch.ones(4, 2), o, values()
     ),
+    "chain_marginals": lambda o: ops.chain_marginals(values(), torch.ones(4, 2), o),
+    "chain_marginals_composed": lambda o: torch.ops.torch_lod.chain_marginals_composed(values(), torch.ones(4, 2), o),
+    "chain_marginals_backward": lambda o: torch.ops.torch_lod.chain_marginals_backward(
+        values(), values(), torch.ones(4, 2), o
+    ),
     "chain_argmax": lambda o: ops.chain_argmax(values(), torch.ones(4, 2), o, 2),
     "chain_sample": lambda o: ops.chain_sample(values(), torch.ones(4, 2), o, values()),
     "ctc_loss-rows": lambda o: ctc("ctc_loss", o, ints(0, 2, 6)),

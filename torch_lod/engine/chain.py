@@ -128,20 +128,15 @@ def best(s: Along, transition: Tensor, n: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def marginals(s: Along, transition: Tensor) -> Tensor:
-    """The probability of every tag at every row, (rows, tags): the gradient of the logarithm of the sum."""
+    """The probability of every tag at every row, (rows, tags)."""
     values, transition = _wide(s, transition)
-    if torch.is_grad_enabled() and (values.requires_grad or transition.requires_grad):
-        values = values if values.requires_grad else values.detach().requires_grad_()
-        total = ops.chain_logsumexp(values, transition, s.offsets)[0].sum()
-        return _as_scores(s, torch.autograd.grad(total, values, create_graph=True)[0])
-    logsum, state = ops.chain_logsumexp(values, transition, s.offsets)
-    grad = torch.ones_like(logsum)
-    return _as_scores(s, torch.ops.torch_lod.chain_logsumexp_backward(grad, values, transition, s.offsets, state)[0])
+    return _as_scores(s, ops.chain_marginals(values, transition, s.offsets))
 
 
 def drawn(s: Along, transition: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
     """Paths drawn at random, (rows, n)."""
     values, transition = (t.detach() for t in _wide(s, transition))
     state = ops.chain_logsumexp(values, transition, s.offsets)[1]
-    uniform = torch.rand(values.shape[0], n, generator=generator, dtype=state.dtype, device=state.device)
+    given = {} if generator is None else {"generator": generator}  # a traced call takes no generator, not even None
+    uniform = torch.rand(values.shape[0], n, dtype=state.dtype, device=state.device, **given)
     return ops.chain_sample(state, transition, s.offsets, uniform)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch._subclasses import FakeTensor
 
 from ..dynamo import constant
@@ -16,6 +16,15 @@ from ..errors import own_code
 def stands_in(t: Tensor) -> bool:
     """Whether `t` is a tracer's stand-in for a tensor: a subclass with a __torch_dispatch__ of its own."""
     return type(t).__torch_dispatch__ is not Tensor.__torch_dispatch__
+
+
+def is_batched(t: Tensor) -> bool:
+    """Whether `t` is a batch of torch.vmap, whose entries cannot be read."""
+    while is_functorch_wrapped_tensor(t):
+        if is_batchedtensor(t):
+            return True
+        t = get_unwrapped(t)
+    return False
 
 
 def readable(t: Tensor) -> bool:

@@ -64,6 +64,18 @@ else:
 _library._register_effectful_op("torch_lod::watch_structure", EffectType.ORDERED)
 
 
+@torch.library.register_fake("torch_lod::rank_by_length", lib=_library)
+def _ranks(offsets: torch.Tensor) -> torch.Tensor:
+    check.offsets_kind("rank_by_length", offsets, torch.device("cpu"), "offsets")
+    return offsets.new_empty(offsets.shape[0] - 1)
+
+
+@torch.library.register_fake("torch_lod::keep_structure", lib=_library)
+def _kept(structure: torch.Tensor, *rest, **named) -> None:
+    device = torch.device("cpu") if structure.is_meta else structure.device
+    check.index("keep_structure", "structure", structure, device)
+
+
 _RECURRENCES = ("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward")
 
 

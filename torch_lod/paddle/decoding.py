@@ -61,7 +61,6 @@ def beam_search(
     beam_size, end_id = integer("beam_size", beam_size), whole("end_id", end_id)
     last = one_column("pre_ids", pre_ids)
     words, scores, before = _candidates(s, last, pre_scores, ids, scores)
-    with_data("scores", scores)
     filler("end_id", end_id, last.dtype)
     filler("end_id", end_id, torch.int64 if words is None else words.dtype)
     a_bool("is_accumulated", is_accumulated)
@@ -117,6 +116,7 @@ def _candidates(s: Along, last: Tensor, pre_scores, ids, scores) -> tuple[Tensor
             )
         if t.device != last.device:
             raise LoDTypeError(f"expected {what} on {last.device}, as pre_ids, got one on {t.device}")
+    with_data("scores", scores)
     with_memory(pre_scores, ids, scores)
     rows, table, before = last.shape[0], rows_of(scores), rows_of(pre_scores)
     if not table.is_floating_point():

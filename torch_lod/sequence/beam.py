@@ -15,7 +15,7 @@ from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..lod import LoD
 from ..sequence_operator import integer, number
 from ..tensor import LoDTensor, returned, sequences_at, values_of
-from ..validate import sums, traverse, with_memory
+from ..validate import sums, traverse, with_data, with_memory
 from .loop import each_a_sequence
 
 __all__ = ["BeamSearch"]
@@ -121,6 +121,7 @@ class BeamSearch:
             raise LoDTypeError(f"expected first of an integer dtype, got {first.dtype}")
         if first.dim() != 1:
             raise LoDValueError(f"expected first of shape (sources,), got {tuple(first.shape)}")
+        with_data("first", first)
         with_memory(first)
         outer = first.lod if isinstance(first, LoDTensor) else None
         with torch.no_grad():
@@ -209,6 +210,7 @@ class _Run:
             )
         if log_probs.device != self.device:
             raise LoDTypeError(f"expected log_probs on {self.device}, as first, got them on {log_probs.device}")
+        with_data("log_probs", log_probs)
         with_memory(log_probs)
         _check(f"state after step {t}", state, rows, "hypotheses")
         return _plain(log_probs), state

@@ -6,7 +6,7 @@ of its partner. The weights of attention and its bias have this order as well.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ from ..devices import upload
 from ..dynamo import compiling, holds, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
+from ..ops.steps import of_similar_lengths
 from ..sequence_operator import Along, along, as_autocast, autocast_dtype, in_autocast, integer, sequence_operator
 from ..tensor import LoDTensor, made
 from ..validate import with_memory
@@ -125,7 +126,8 @@ def sequence_knn(x: LoDTensor, y: LoDTensor, k: int, *, level: int | str = -1) -
         (rows, k): the distances, infinite where the partner has fewer rows; and the rows of y, int64, as indices into
         all rows, -1 where it has fewer. Both with the LoD of x. Rows at equal distances are in order, and any of them
         may be found where not all are; NaN is greater than every number. The gradient of the distances goes to the rows
-        found. The search holds a number per pair, as `sequence_pairwise` does.
+        found. Pairs are searched some rows at a time, so that memory is linear in rows times k times features; in compiled
+        code the search holds a number per pair.
 
     Raises:
         ValueError, TypeError: where the numbers of sequences or features, dtypes or devices differ.
@@ -136,14 +138,25 @@ def sequence_knn(x: LoDTensor, y: LoDTensor, k: int, *, level: int | str = -1) -
     a, b = as_rows(x, y, level)
     found = nearest(a, b, k)
     rows, others = a.rows.to(torch.float64), as_autocast(b.rows, x).to(torch.float64)
+    if compiling():
+        near, found = in_order(rows, others, found)
+    else:
+        some = max(1, PAIRS // (k * max(1, rows.shape[1])))
+        parts = [in_order(r, others, f) for r, f in zip(rows.split(some), found.split(some))]
+        near, found = (torch.cat(part) for part in zip(*parts))
+    return a.keep(near.to(x.dtype)), a.keep(found)
+
+
+def in_order(rows: Tensor, others: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
+    """The distances of the rows found, which the search has rounded, and these rows, the nearest first; both (rows, k)."""
     beside = ops.gather_rows(others, found.flatten()).view(*found.shape, rows.shape[1])
     infinite = (rows.detach().square().sum(1, keepdim=True) + beside.detach().square().sum(2)).isinf()
     apart_by = torch.where(infinite[:, :, None], 0, rows[:, None] - beside)
     squares = torch.where(infinite, math.inf, apart_by.square().sum(2))
     near = torch.where(squares == 0, 0, torch.where(squares == 0, 1, squares).sqrt())
-    order = torch.where(found < 0, math.inf, last(near.detach())).argsort(dim=1, stable=True)  # the search has rounded
+    order = torch.where(found < 0, math.inf, last(near.detach())).argsort(dim=1, stable=True)
     near = torch.where(found < 0, math.inf, near)
-    return a.keep(near.gather(1, order).to(x.dtype)), a.keep(found.gather(1, order))
+    return near.gather(1, order), found.gather(1, order)
 
 
 def as_rows(x: LoDTensor, y: LoDTensor, level: int | str) -> tuple[Along, Along]:
@@ -195,10 +208,10 @@ def nearest(a: Along, b: Along, k: int) -> Tensor:
     first, second, device = a.lod.row_offsets_at(a.k), b.lod.row_offsets_at(b.k), a.rows.device
     with torch.no_grad():
         p, q = centred(a.rows, b.rows, a, b)
-        found = torch.full((p.shape[0], k), -1, dtype=torch.int64, device=device)
-        for block in blocks(first.diff(), second.diff()):
+        places, each = [], []
+        for block in parts(first.diff(), second.diff(), max(k, b.rows.shape[1])):
             broad = block.broad + k if compiling() else max(block.broad, k)
-            rows = upload(padded_map(first, block.sequences, block.high), device)
+            rows = upload(padded_map(first, block.sequences, block.high, block.begin), device)
             others = upload(padded_map(second, block.sequences, broad), device)
             left, right = paired(p, q, rows, others, block._replace(broad=broad))
             sizes = right.square().sum(2)[:, None]
@@ -206,18 +219,39 @@ def nearest(a: Along, b: Along, k: int) -> Tensor:
             there = others.view(-1, 1, broad)
             at = torch.where(there < 0, math.inf, last(scores)).topk(k, 2, largest=False).indices.sort(2).values
             best = there.expand(scores.shape).gather(2, at)
-            # rows of the padding go behind the last one
-            found = torch.cat([found, found.new_zeros(1, k)])
-            found = found.index_copy(0, torch.where(rows < 0, p.shape[0], rows), best.view(-1, k))[: p.shape[0]]
-    return found
+            places.append(torch.where(rows < 0, p.shape[0], rows))  # those of the padding go behind the last one
+            each.append(best.view(-1, k))
+        found = torch.full((p.shape[0] + 1, k), -1, dtype=torch.int64, device=device)
+        return found.index_copy(0, torch.cat(places), torch.cat(each))[: p.shape[0]]
 
 
 class Block(NamedTuple):
-    """Sequences of similar lengths: their numbers, and the lengths that both sides are padded to."""
+    """Sequences of similar lengths: their numbers, the lengths that both sides are padded to, and the position in its
+    sequence of the first row of the left side."""
 
     sequences: Tensor
     high: int
     broad: int
+    begin: int = 0
+
+
+#: Pairs that are worked on in one call of torch, about a tenth of a second: signals, such as Ctrl-C, are heard in between.
+PAIRS = 2**23
+
+
+def parts(n: Tensor, m: Tensor, width: int = 0) -> Iterator[Block]:
+    """The blocks, in the same order, of at most PAIRS pairs: some of their sequences, or some rows of one of them."""
+    for block in blocks(n, m):
+        broad = max(block.broad, width)
+        if compiling() or block.sequences.shape[0] * block.high * broad <= PAIRS:
+            yield block
+        elif block.high * broad <= PAIRS:
+            yield from (block._replace(sequences=s) for s in block.sequences.split(PAIRS // (block.high * broad)))
+        else:
+            rows = max(1, PAIRS // broad)
+            for sequence in block.sequences.split(1):
+                for begin in range(0, block.high, rows):
+                    yield Block(sequence, min(rows, block.high - begin), block.broad, begin)
 
 
 def blocks(n: Tensor, m: Tensor) -> list[Block]:
@@ -226,18 +260,15 @@ def blocks(n: Tensor, m: Tensor) -> list[Block]:
     if compiling():
         high, broad = (whole_number(torch.cat([t, t.new_zeros(1)]).max()) for t in (n, m))
         return [Block(torch.arange(n.shape[0], device="cpu"), high, broad)]
-    size = torch.stack([n, m], 1).clamp(min=1).double().log2().ceil().long()
-    key = torch.where((n > 0) & (m > 0), size[:, 0] * 64 + size[:, 1], -1)
-    order = key.argsort(stable=True)
-    keys, counts = key[order].unique_consecutive(return_counts=True)
-    parts = [part for k, part in zip(keys.tolist(), order.split(counts.tolist())) if k >= 0]
-    full = [Block(part, int(n[part].max()), int(m[part].max())) for part in parts]
-    return full or [Block(order[:0], 0, 0)]  # a product of nothing, for its place in the graph
+    some = ((n > 0) & (m > 0)).nonzero().flatten()
+    groups = [some[group] for group in of_similar_lengths(n[some], m[some])] if len(some) else []
+    full = [Block(group, int(n[group].max()), int(m[group].max())) for group in groups]
+    return full or [Block(some, 0, 0)]  # a product of nothing, for its place in the graph
 
 
-def padded_map(offsets: Tensor, index: Tensor, length: int) -> Tensor:
-    """The rows of the sequences at `index`, each padded to `length` with -1."""
-    row = offsets[index][:, None] + torch.arange(length, device="cpu")
+def padded_map(offsets: Tensor, index: Tensor, length: int, begin: int = 0) -> Tensor:
+    """The rows of the sequences at `index` from position `begin` on, each padded to `length` with -1."""
+    row = offsets[index][:, None] + torch.arange(begin, begin + length, device="cpu")
     return torch.where(row < offsets[index + 1][:, None], row, -1).flatten()
 
 
@@ -277,11 +308,14 @@ def over_blocks(
     n, m = first.diff(), second.diff()
     start, step = torch.zeros_like(n), torch.zeros_like(n)
     made_so_far, scores = 0, []
-    for block in blocks(n, m):
-        index, high, broad = block
-        maps = (upload(padded_map(first, index, high), device), upload(padded_map(second, index, broad), device))
-        scores.append(function(*paired(rows, others, *maps, block)).flatten())
+    for block in parts(n, m):
+        index, high, broad, begin = block
+        maps = (padded_map(first, index, high, begin), padded_map(second, index, broad))
+        scores.append(function(*paired(rows, others, *(upload(t, device) for t in maps), block)).flatten())
         count = index.shape[0]
+        if begin:  # behind the rows of the same sequence
+            made_so_far += high * broad
+            continue
         here = made_so_far + torch.arange(count, device="cpu") * (high * broad)
         start, step = start.index_copy(0, index, here), step.index_copy(0, index, torch.full_like(index, broad))
         made_so_far = made_so_far + count * high * broad

@@ -16,6 +16,7 @@ from ..devices import upload
 from ..dynamo import holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..lod import LoD
+from ..ops.steps import by_steps
 from ..partition import uploaded_map
 from ..sequence_operator import along, level_of, sequence_operator
 from ..tensor import LoDTensor, made, moved, rows_of, sequences_at, unmoved
@@ -65,10 +66,8 @@ class RankTable:
         """The elements of step 0, 1, ... in the order of the table, one step after another, and the size of each step."""
 
         def make():
-            step = torch.arange(self.lod.longest_at(self.level), device="cpu")
-            alive = self.lengths[None, :] > step[:, None]
-            first = self.lod.levels[self.level][self.order]
-            return (first[None, :] + step[:, None])[alive], alive.sum(1).tolist()
+            rank, step, sizes = by_steps(self.lengths)
+            return self.lod.levels[self.level][self.order[rank]] + step, sizes.tolist()
 
         return self.lod.remember(("steps", self.level), make)
 

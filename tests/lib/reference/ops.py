@@ -514,6 +514,33 @@ def chain_logsumexp_backward(grad, values, transition, row_offsets, state):
     return tuple(torch.zeros_like(v) if g is None else g for v, g in zip((x, t), found))
 
 
+def chain_marginals(values, transition, row_offsets):
+    """The share of the paths through a tag where paths are few, otherwise by the two recursions."""
+    out = []
+    for x in segments(values, row_offsets):
+        tags = values.shape[1]
+        if tags ** len(x) <= 100:
+            every = paths(x, transition)
+            whole = logsumexp(torch.stack([score for _, score in every]))
+            for t in range(len(x)):
+                shares = [logsumexp(torch.stack([s for y, s in every if y[t] == tag])) for tag in range(tags)]
+                out.append((torch.stack(shares) - torch.where(whole.isinf(), 0, whole)).exp())
+            continue
+        before, after = forward_scores(x, transition), [transition[1]]
+        for row in reversed(x[1:]):
+            after.insert(0, torch.stack([logsumexp(transition[2 + i] + row + after[0]) for i in range(tags)]))
+        out += [(a + b - logsumexp(a + b)).exp() for a, b in zip(before, after)]
+    return rows_of(out, values)
+
+
+def chain_marginals_backward(grad, values, transition, row_offsets):
+    """By autograd, through the shares above."""
+    x, t = (v.detach().clone().requires_grad_() for v in (values, transition))
+    found = chain_marginals(x, t, row_offsets)
+    grads = torch.autograd.grad(found, (x, t), grad, allow_unused=True) if found.requires_grad else (None, None)
+    return tuple(torch.zeros_like(v) if g is None else g for v, g in zip((x, t), grads))
+
+
 def chain_argmax(values, transition, row_offsets, n=1):
     """The n best of all paths where they are few; of many the best alone, by the recursion."""
     scores, tags = [], []

@@ -27,6 +27,14 @@ def _relative(a: Tensor) -> tuple[Tensor, Tensor]:
     return a - top.view(-1, *[1] * (a.dim() - 1)), top
 
 
+def _forward_scores(rows, start: Tensor, between: Tensor):
+    """Of every step the scores of all paths that end in a tag, as `_relative` returns them."""
+    a = start
+    for t, e in enumerate(rows):
+        a, top = _relative(e + (_logsumexp(a[: len(e), :, None] + between, 1) if t else start))
+        yield a, top
+
+
 def _by_sequence(steps: Steps, ends: list[Tensor], none: Tensor) -> Tensor:
     """What the sequences that end at every step came to, in their own order; `none`, a row, for those without rows."""
     empty = steps.order.shape[0] - sum(len(end) for end in ends)
@@ -39,12 +47,10 @@ def chain_logsumexp(values, transition, row_offsets, *, op="chain_logsumexp", **
     check.chain(op, values, transition, row_offsets, **given)
     steps, tags = Steps(row_offsets, False, values.device), values.shape[1]
     x, (start, end, between) = wide(values), wide(transition).split([1, 1, tags])
-    a = total = x.new_zeros(0)
+    total = x.new_zeros(0)
     states, ends, count = [], [], steps.alive[1:] + [0]
-    for t, e in enumerate(steps.split(x)):
-        a = e + (_logsumexp(a[: len(e), :, None] + between, 1) if t else start)
-        a, top = _relative(a)
-        total = total[: len(e)] + top.double() if t else top.double()
+    for t, (a, top) in enumerate(_forward_scores(steps.split(x), start, between)):
+        total = total[: len(a)] + top.double() if t else top.double()
         states.append(a.detach())
         left = count[t]
         ends.append((total[left:] + _logsumexp(a[left:] + end, 1).double()).to(values.dtype))
@@ -63,6 +69,45 @@ def chain_logsumexp_backward(grad, values, transition, row_offsets, state):
         return chain_logsumexp(values, transition, row_offsets, op="chain_logsumexp_backward", **given)[:1]
 
     return tuple(vjp(forward, (values, transition), [grad]))
+
+
+@composition
+def chain_marginals(values, transition, row_offsets, *, op="chain_marginals"):
+    check.chain(op, values, transition, row_offsets)
+    steps, tags = Steps(row_offsets, False, values.device), values.shape[1]
+    x, (start, end, between) = wide(values), wide(transition).split([1, 1, tags])
+    rows = steps.split(x)
+    forward = [a for a, _ in _forward_scores(rows, start, between)]
+    found: list[Tensor] = []
+    after = x.new_zeros(0, tags)  # the scores of all paths from a tag to the end
+    for a, e in zip(reversed(forward), reversed(rows)):
+        after = torch.cat([after, end.expand(len(a) - len(after), -1)])  # of the sequences that end here
+        scores = a + after
+        none = scores.detach().amax(1, keepdim=True) == _NEVER
+        found.append(torch.where(none, 0, torch.where(none, 0, scores).softmax(1)))
+        after, _ = _relative(_logsumexp(between + (e + after)[:, None], 2))
+    return steps.joined(found[::-1], x, tags).to(values.dtype)
+
+
+@composition
+def chain_marginals_composed(*inputs):
+    return chain_marginals(*inputs)
+
+
+@composition
+def chain_marginals_backward(grad, values, transition, row_offsets):
+    """In float64: the counts of transitions are differences of large sums."""
+    op = "chain_marginals_backward"
+    check.chain(op, values, transition, row_offsets)
+    check.kind(op, "grad", grad, values.dtype, values.device)
+    if grad.shape != values.shape:
+        raise ValueError(f"{op}: expected grad of shape {list(values.shape)}, as values, got {list(grad.shape)}")
+
+    def forward(values, transition):
+        return [chain_marginals(values, transition, row_offsets, op=op)]
+
+    found = vjp(forward, (values.double(), transition.double()), [grad.double()])
+    return tuple(d.to(values.dtype) for d in found)
 
 
 @composition

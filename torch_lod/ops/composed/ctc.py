@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from .. import check
-from .table import composition, segment_of_rows, vjp
+from ..steps import of_similar_lengths
+from .table import composition, vjp
 
 
 def _check(op, values, row_offsets, labels, label_offsets, blank) -> None:
@@ -58,14 +59,11 @@ def _best(*terms: Tensor) -> tuple[Tensor, Tensor]:
 class _Lattice:
     """States (sequences, 2 labels + 1), and the log-probability that each has in a row."""
 
-    def __init__(self, values, row_offsets, labels, label_offsets, blank):
-        self.log_probs = values.double().log_softmax(1)
-        self.lengths, counts = row_offsets.diff(), label_offsets.diff()
-        self.rows = int(self.lengths.max()) if len(self.lengths) else 0
-        most = int(counts.max()) if len(counts) else 0
-        self.starts, self.last = row_offsets[:-1], 2 * counts
-        at = torch.arange(2 * most + 1, device=values.device)
-        label = (label_offsets[:-1, None] + at // 2).clamp(max=max(len(labels) - 1, 0))
+    def __init__(self, log_probs, starts, lengths, labels, label_starts, counts, blank):
+        self.log_probs, self.starts, self.lengths, self.last = log_probs, starts, lengths, 2 * counts
+        self.rows, most = int(lengths.max()), int(counts.max())
+        at = torch.arange(2 * most + 1, device=labels.device)
+        label = (label_starts[:, None] + at // 2).clamp(max=max(len(labels) - 1, 0))
         odd = (at % 2 == 1) & (at < self.last[:, None])
         of = labels[label] if len(labels) else label
         self.classes = torch.where(odd, of, blank)
@@ -91,14 +89,25 @@ class _Lattice:
         return states.gather(1, last)[:, 0], torch.where(self.last > 0, label, -math.inf)
 
 
+def _lattices(values, row_offsets, labels, label_offsets, blank) -> list[tuple[Tensor, _Lattice]]:
+    """Of sequences of similar lengths, with the numbers of these."""
+    log_probs, lengths, counts = values.double().log_softmax(1), row_offsets.diff(), label_offsets.diff()
+    return [
+        (i, _Lattice(log_probs, row_offsets[i], lengths[i], labels, label_offsets[i], counts[i], blank))
+        for i in of_similar_lengths(lengths, counts)
+    ]
+
+
 def _loss(values, row_offsets, labels, label_offsets, blank, zero_infinity) -> Tensor:
     if check.has_no_data(row_offsets) or row_offsets.shape[0] == 1:
         return values.new_zeros(row_offsets.shape[0] - 1)
-    g = _Lattice(values, row_offsets, labels, label_offsets, blank)
-    states = g.start
-    for t in range(g.rows):
-        states = torch.where((t < g.lengths)[:, None], _sum(*g.terms(states)) + g.emitted(t), states)
-    total = _sum(*g.ends(states))
+    index, totals = [], []
+    for i, g in _lattices(values, row_offsets, labels, label_offsets, blank):
+        states = g.start
+        for t in range(g.rows):
+            states = torch.where((t < g.lengths)[:, None], _sum(*g.terms(states)) + g.emitted(t), states)
+        index.append(i), totals.append(_sum(*g.ends(states)))
+    total = torch.cat(totals).index_select(0, torch.cat(index).argsort())
     none = total == -math.inf
     return torch.where(none, 0.0 if zero_infinity else math.inf, -torch.where(none, 0, total)).to(values.dtype)
 
@@ -136,7 +145,20 @@ def ctc_best_path(values, row_offsets, labels, label_offsets, blank=0):
         path = torch.empty(rows, dtype=torch.int64, device=values.device)
         none = label_offsets.diff() > 0
         return path, torch.where(none, -math.inf, 0.0).to(values.dtype) if count else values.new_zeros(0)
-    g = _Lattice(values.detach(), row_offsets, labels, label_offsets, blank)
+    index, totals, places, path = [], [], [], []
+    for i, g in _lattices(values.detach(), row_offsets, labels, label_offsets, blank):
+        scores, kept = _best_path(g)
+        of = torch.repeat_interleave(g.lengths)
+        position = torch.arange(len(of), device=values.device) - (g.lengths.cumsum(0) - g.lengths)[of]
+        index.append(i), totals.append(scores)
+        places.append(g.starts[of] + position)
+        path.append(kept[position, of] if kept is not None else position)
+    scores = torch.cat(totals).index_select(0, torch.cat(index).argsort())
+    return torch.cat(path).index_select(0, torch.cat(places).argsort()), scores.to(values.dtype)
+
+
+def _best_path(g: _Lattice) -> tuple[Tensor, Tensor | None]:
+    """Scores, and of every row of every sequence the position of its label, (rows, sequences), None without rows."""
     states, came = g.start, []
     for t in range(g.rows):
         best, steps = _best(*g.terms(states))
@@ -148,6 +170,4 @@ def ctc_best_path(values, row_offsets, labels, label_offsets, blank=0):
         here = (t < g.lengths) & found
         kept.append(torch.where(here & (at % 2 == 1), at // 2, -1))
         at = torch.where(here, at - came[t].gather(1, at[:, None])[:, 0], at)
-    of = segment_of_rows(row_offsets, rows)
-    position = torch.arange(rows, device=values.device) - row_offsets[of]
-    return torch.stack(kept[::-1])[position, of], scores.to(values.dtype)
+    return scores, torch.stack(kept[::-1]) if kept else None

@@ -90,8 +90,10 @@ def _advance(parts, scores, extends, blank, beam, prefixes, added) -> list[Tenso
     longer = torch.where(extends[:, None], longer, -math.inf)
     # a prefix that the beam has already takes what the extension of its parent adds
     there = total > -math.inf
-    merges = (parent[:, None] == number[..., None]) & there[..., None] & there[:, None] & (last >= 0)[:, None]
-    s, i, j = merges.nonzero(as_tuple=True)
+    numbers, place = torch.where(there, number, -2).sort(dim=1)
+    at = torch.searchsorted(numbers, parent).clamp(max=width - 1)
+    s, j = ((numbers.gather(1, at) == parent) & there & (last >= 0)).nonzero(as_tuple=True)
+    i = place[s, at[s, j]]
     stay_label[s, j] = torch.logaddexp(stay_label[s, j], longer[s, i, last[s, j]])
     longer[s, i, last[s, j]] = -math.inf
     all_of_them = torch.cat([torch.logaddexp(stay_blank, stay_label), longer.flatten(1)], 1)
@@ -161,4 +163,8 @@ def ctc_beam(values, row_offsets, blank=0, beam=10, n=1, threshold=0.0):
     if not 0 <= threshold <= 1:
         raise ValueError(f"{op}: expected threshold in [0, 1], got {threshold:g}")
     check.offsets(op, row_offsets, values.shape[0])
+    if check.is_batched(values):
+        raise ValueError(
+            f"{op}: expected values that can be read, got a batch of torch.vmap; loop over the batch instead"
+        )
     return search(values, row_offsets, blank, beam, n, threshold)

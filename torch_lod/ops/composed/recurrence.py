@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from .. import check
+from ..steps import by_steps
 from .table import composition, vjp
 
 
@@ -16,12 +17,12 @@ class Steps:
     def __init__(self, row_offsets: Tensor, reverse: bool, device):
         lengths, order = row_offsets.diff().sort(descending=True, stable=True)
         start = (row_offsets[1:] - 1 if reverse else row_offsets[:-1])[order]
-        longest = (
-            0 if check.has_no_data(lengths) or not len(lengths) else int(lengths[0])
-        )  # a tracer's size stays a symbol
-        self.alive = [int((lengths > t).sum()) for t in range(longest)]
-        rows = [start[:n] + (-t if reverse else t) for t, n in enumerate(self.alive)]
-        self.order, self.rows = order.to(device), torch.cat([start[:0], *rows]).to(device)
+        rank, step, sizes = by_steps(
+            lengths[:0] if check.has_no_data(lengths) else lengths
+        )  # a tracer's size is a symbol
+        self.alive = sizes.tolist()
+        rows = start[rank] + (-step if reverse else step)
+        self.order, self.rows = order.to(device), rows.to(device)
 
     def packed(self, state: Tensor | None, like: Tensor, width) -> Tensor:
         """An initial state in the order of the steps."""

@@ -5,6 +5,9 @@ import torch
 
 from .table import COMPOSITIONS, HOST, OPAQUE, gradients
 
+#: Of the opaque operators those without a kernel of their own.
+ONLY_COMPOSED = ("chain_marginals_backward",)
+
 #: Of which inputs the results of an opaque operator's backward are the gradients; biases that are only added share one.
 _GRADIENTS = {
     "lstm": ("values", "weight_ih", "weight_hh", "bias_ih bias_hh", "h_0", "c_0", "weight_hr"),
@@ -12,6 +15,7 @@ _GRADIENTS = {
     "rnn": ("values", "weight_ih", "weight_hh", "bias_ih bias_hh", "h_0"),
     "attention": ("query", "key", "value", "bias", "slopes"),
     "chain_logsumexp": ("values", "transition"),
+    "chain_marginals": ("values", "transition"),
     "ctc_loss": ("values",),
 }
 
@@ -22,6 +26,8 @@ def beside_kernels(library: torch.library.Library) -> None:
         if name not in HOST:
             kind = "Implicit" if name.endswith("_composed") else "Explicit"
             library.impl(name, function, f"Composite{kind}Autograd")
+    for name in ONLY_COMPOSED:
+        torch.library.register_fake(f"torch_lod::{name}", COMPOSITIONS[name], lib=library)
 
 
 def in_place_of_kernels(library: torch.library.Library, schemas: dict[str, str]) -> None:

@@ -12,11 +12,12 @@ COMPOSITIONS: dict[str, Callable] = {}
 #: The host plans their steps or goes from sequence to sequence: tracers must see one operator and never look inside.
 OPAQUE = (
     *("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward", "attention", "attention_backward"),
-    *("chain_logsumexp", "chain_logsumexp_backward", "chain_argmax", "chain_sample"),
+    *("chain_logsumexp", "chain_logsumexp_backward", "chain_marginals", "chain_marginals_backward"),
+    *("chain_argmax", "chain_sample"),
     *("ctc_loss", "ctc_loss_backward", "ctc_best_path", "ctc_beam", "edit_distance", "edit_alignment"),
 )
 #: Of these, the ones that autograd may record step by step where nothing traces: as large as what the operator would save.
-RECORDED = ("lstm", "gru", "rnn", "chain_logsumexp")
+RECORDED = ("lstm", "gru", "rnn", "chain_logsumexp", "chain_marginals")
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.
 HOST = ("check_lod", "rank_by_length", "take_runs", "join_lods", "keep_structure", "watch_structure", "check_errors")
 

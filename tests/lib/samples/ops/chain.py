@@ -55,6 +55,13 @@ def backward_samples(dtype, device):
         yield Sample(sample.label, (grad, *sample.args, state), large=sample.large)
 
 
+def marginals_backward_samples(dtype, device):
+    for sample in logsumexp_samples(dtype, device):
+        x, t, offsets = sample.args
+        grad = values(len(x), (x.shape[1],), dtype, device, 5)
+        yield Sample(sample.label, (grad, x, t, offsets), large=sample.large)
+
+
 def argmax_samples(dtype, device):
     for label, *args, large in chains(dtype, device, large=False):
         for n in (1,) if large else (1, 2, 5):
@@ -98,6 +105,9 @@ def chain_errors(name, good, at=0):
             yield "grad dtype", (good[0].double(), *good[1:]), TypeError, "grad of dtype "
             yield "state", (*good[:4], V[:5]), ValueError, "state of shape [6, 3], got [5, 3]"
             yield "state dtype", (*good[:4], V.double()), TypeError, "state of dtype "
+        if name == "chain_marginals_backward":
+            yield "grad", (good[0][:1], *good[1:]), ValueError, "grad of shape [6, 3], as values, got [1, 3]"
+            yield "grad dtype", (good[0].double(), *good[1:]), TypeError, "grad of dtype "
         if name == "chain_sample":
             yield "uniform", (*good[:3], V[:4]), ValueError, "uniform of shape (rows, n) with 6 rows, got [4, 3]"
             yield "uniform dtype", (*good[:3], V.double()), TypeError, "uniform of dtype "
@@ -112,6 +122,16 @@ ENTRIES = [
         "chain_logsumexp_backward",
         backward_samples,
         chain_errors("chain_logsumexp_backward", (G, V, T, CUT, V), 1),
+        FLOATS[:2],
+        False,
+        outputs=2,
+        **WHOLE,
+    ),
+    OpInfo("chain_marginals", logsumexp_samples, chain_errors("chain_marginals", (V, T, CUT)), **WHOLE),
+    OpInfo(
+        "chain_marginals_backward",
+        marginals_backward_samples,
+        chain_errors("chain_marginals_backward", (V, V, T, CUT), 1),
         FLOATS[:2],
         False,
         outputs=2,

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orders of sequences in which a step or a padded batch costs about as much as what is in it, however different the lengths
+are."""
+
+import torch
+from torch import Tensor
+
+
+def exceeding(counts: Tensor, most: int) -> Tensor:
+    """How many of the counts, integers >= 0, are larger than 0, 1, ..., most - 1."""
+    return counts.shape[0] - counts.clamp(max=most).bincount(minlength=most + 1)[:most].cumsum(0)
+
+
+def by_steps(lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The elements of sequences, the longest first, in the order of their steps: step 0 of all sequences, then step 1 of those
+    that have one, and so on.
+
+    Args:
+        lengths: int64, falling.
+
+    Returns:
+        of every element the number of its sequence and its step; and the number of elements of every step.
+    """
+    if not lengths.shape[0]:
+        return lengths, lengths, lengths
+    longest = int(lengths[0])
+    sizes = exceeding(lengths, longest)
+    step = torch.arange(longest, device=lengths.device).repeat_interleave(sizes)
+    first = sizes.cumsum(0) - sizes
+    return torch.arange(step.shape[0], device=lengths.device) - first[step], step, sizes
+
+
+def of_similar_lengths(n: Tensor, m: Tensor) -> list[Tensor]:
+    """The numbers of all sequences, which have two lengths each, in groups in which no length is more than twice another (0
+    counts as 1): padded to the longest of their group, they take at most four times the product of their lengths."""
+    size = torch.stack([n, m], 1).clamp(min=1).double().log2().ceil().long()
+    key = size[:, 0] * 64 + size[:, 1]
+    order = key.argsort(stable=True)
+    counts = key[order].unique_consecutive(return_counts=True)[1]
+    return list(order.split(counts.tolist()))

@@ -39,9 +39,9 @@ void check_nodes(const HeldView& x, int64_t longest, int64_t beam) {
 }
 [[noreturn]] void no_memory(const HeldView& x, int64_t longest, int64_t beam) {
   const int64_t rows = x.offsets[longest + 1] - x.offsets[longest], width = base::CtcBeam::width(beam, rows, x.width);
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "ctc_beam: expected to allocate memory for a beam of ", width, " over ", rows,
-                   " rows (", gibibytes(double(base::CtcBeam::bytes(rows, width, x.width))), ") in sequence ", longest,
-                   ", got none; make the beam smaller");
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "ctc_beam: expected to allocate memory for a beam of ", width, " over ",
+                   rows, " rows (", gibibytes(double(base::CtcBeam::bytes(rows, width, x.width))), ") in sequence ",
+                   longest, ", got none; make the beam smaller");
 }
 
 Labelings ctc_beam(const Tensor& values, const Tensor& row_offsets, int64_t blank, int64_t beam, int64_t n,
@@ -60,8 +60,9 @@ Labelings ctc_beam(const Tensor& values, const Tensor& row_offsets, int64_t blan
     scratch = Scratch(clamped_lengths(x.row_offsets).mul(beam * 24).add(beam * 320 + x.width * 48 + 64));
   }
   const CtcBeamArguments of{x, x.values.const_data_ptr(), order.empty() ? nullptr : order.data(), blank, beam, n,
-                            std::log(threshold), labels.mutable_data_ptr<int64_t>(), lengths.mutable_data_ptr<int64_t>(),
-                            scores.mutable_data_ptr(), scratch.data(), scratch.begins()};
+                            std::log(threshold), labels.mutable_data_ptr<int64_t>(),
+                            lengths.mutable_data_ptr<int64_t>(), scores.mutable_data_ptr(), scratch.data(),
+                            scratch.begins()};
   try {
     LOD_RUN(scores, ctc_beam, floating_type("ctc_beam", values), of);
   } catch (const std::bad_alloc&) {

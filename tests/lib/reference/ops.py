@@ -7,7 +7,7 @@ import torch
 
 from reference.ctc import ctc_beam, ctc_best_path, ctc_loss, ctc_loss_backward  # noqa: F401
 from reference.edit import edit_alignment, edit_distance  # noqa: F401
-from reference.paths import forward_scores, logsumexp, paths
+from reference.paths import forward_scores, logsumexp, paths, shares
 
 
 def segments(values, row_offsets):
@@ -516,21 +516,7 @@ def chain_logsumexp_backward(grad, values, transition, row_offsets, state):
 
 def chain_marginals(values, transition, row_offsets):
     """The share of the paths through a tag where paths are few, otherwise by the two recursions."""
-    out = []
-    for x in segments(values, row_offsets):
-        tags = values.shape[1]
-        if tags ** len(x) <= 100:
-            every = paths(x, transition)
-            whole = logsumexp(torch.stack([score for _, score in every]))
-            for t in range(len(x)):
-                shares = [logsumexp(torch.stack([s for y, s in every if y[t] == tag])) for tag in range(tags)]
-                out.append((torch.stack(shares) - torch.where(whole.isinf(), 0, whole)).exp())
-            continue
-        before, after = forward_scores(x, transition), [transition[1]]
-        for row in reversed(x[1:]):
-            after.insert(0, torch.stack([logsumexp(transition[2 + i] + row + after[0]) for i in range(tags)]))
-        out += [(a + b - logsumexp(a + b)).exp() for a, b in zip(before, after)]
-    return rows_of(out, values)
+    return rows_of([row for x in segments(values, row_offsets) for row in shares(x, transition)], values)
 
 
 def chain_marginals_backward(grad, values, transition, row_offsets):

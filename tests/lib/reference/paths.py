@@ -32,3 +32,18 @@ def logsumexp(x):
     top = torch.where(top.isinf(), 0, top)
     total = (x - top).exp().sum(0)
     return torch.where(total > 0, torch.where(total > 0, total, 1).log() + top, float("-inf"))
+
+
+def shares(values, transition):
+    """Row by row the probability of every tag: of all paths where they are few, otherwise by scores before and after it."""
+    tags = values.shape[1]
+    if tags ** len(values) <= 100:
+        every = paths(values, transition)
+        whole = logsumexp(torch.stack([score for _, score in every]))
+        whole = torch.where(whole.isinf(), 0, whole)
+        through = [[[s for y, s in every if y[t] == tag] for tag in range(tags)] for t in range(len(values))]
+        return [(torch.stack([logsumexp(torch.stack(some)) for some in row]) - whole).exp() for row in through]
+    after = [transition[1]]
+    for row in reversed(values[1:]):
+        after.insert(0, torch.stack([logsumexp(transition[2 + i] + row + after[0]) for i in range(tags)]))
+    return [(a + b).softmax(0) for a, b in zip(forward_scores(values, transition), after)]

@@ -7,10 +7,11 @@ gradients of gradients of the recurrences, and are a second opinion in the tests
 
 from . import attention, chain, conv, ctc, ctc_beam, edit, normalize, order, recurrence, rows, scan, segment
 from .register import beside_kernels, in_place_of_kernels
-from .table import COMPOSITIONS, OPAQUE, RECORDED
+from .table import COMPOSITIONS, ONLY_COMPOSED, OPAQUE, RECORDED
 
 __all__ = [
     "COMPOSITIONS",
+    "ONLY_COMPOSED",
     "OPAQUE",
     "RECORDED",
     "attention",

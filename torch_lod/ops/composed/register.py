@@ -3,10 +3,7 @@
 
 import torch
 
-from .table import COMPOSITIONS, HOST, OPAQUE, gradients
-
-#: Of the opaque operators those without a kernel of their own.
-ONLY_COMPOSED = ("chain_marginals_backward",)
+from .table import COMPOSITIONS, HOST, ONLY_COMPOSED, OPAQUE, gradients
 
 #: Of which inputs the results of an opaque operator's backward are the gradients; biases that are only added share one.
 _GRADIENTS = {

@@ -16,7 +16,9 @@ OPAQUE = (
     *("chain_argmax", "chain_sample"),
     *("ctc_loss", "ctc_loss_backward", "ctc_best_path", "ctc_beam", "edit_distance", "edit_alignment"),
 )
-#: Of these, the ones that autograd may record step by step where nothing traces: as large as what the operator would save.
+#: Of these, the ones without a kernel: the composition serves every device.
+ONLY_COMPOSED = ("chain_marginals_backward",)
+#: Of the opaque ones, those that autograd may record step by step where nothing traces: as large as what the operator would save.
 RECORDED = ("lstm", "gru", "rnn", "chain_logsumexp", "chain_marginals")
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.
 HOST = ("check_lod", "rank_by_length", "take_runs", "join_lods", "keep_structure", "watch_structure", "check_errors")

@@ -55,24 +55,39 @@ def test_every_operator_has_a_code_object_of_its_own():
         same(call(torch.compile(operator, backend="eager", fullgraph=True)), call(operator))
 
 
-class Halves(nn.Module):
-    """nn.GRU breaks the graph; behind it every operator is a frame of its own."""
+ROW_BY_ROW = (
+    tl.sequence_softmax,
+    tl.sequence_log_softmax,
+    tl.sequence_reverse,
+    tl.sequence_cumsum,
+    tl.sequence_normalize,
+)
+ROW_BY_ROW += (tl.sequence_cummax, tl.sequence_cummin, tl.sequence_logcumsumexp, tl.sequence_cumprod)
 
+
+def one_frame_each(h):
+    """A graph that breaks in a loop: Dynamo leaves the function alone and compiles every operator that it calls."""
+    found = []
+    for operator in ROW_BY_ROW:
+        found.append(operator(h))
+        torch._dynamo.graph_break()
+    return [found[5][0], found[6][0], *[f for f in found if not isinstance(f, tuple)]]
+
+
+class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.recur, self.drop = nn.GRU(8, 8), nn.Dropout(0.5)
 
     def forward(self, x):
-        h = self.drop(self.recur(x)[0])
-        h = tl.sequence_softmax(h) + tl.sequence_cumsum(h) + tl.sequence_reverse(h) + tl.sequence_shift(h, 1)
-        return tl.sequence_pool(tl.sequence_normalize(h), "mean"), tl.sequence_pool(tl.sequence_log_softmax(h), "max")
+        return one_frame_each(self.drop(self.recur(x)[0]))
 
 
 def test_two_models_in_train_and_eval():
     torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
+    assert len(ROW_BY_ROW) > torch._dynamo.config.recompile_limit
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-        for model in (Halves(), Halves()):
+        for model in (Model(), Model()):
             compiled = torch.compile(model, backend="eager")
             for training in (True, False):
                 model.train(training)

@@ -152,7 +152,7 @@ def test_functions_of_torch_go_by_their_own_name(func):
 def test_every_route_is_asked():
     routes = {func for func, rule in torch_rules.RULES.items() if isinstance(rule, torch_rules.Route)}
     own = {torch.Tensor.__eq__, operator.eq}  # a route to torch's own torch.eq
-    own |= {torch.Tensor.dim}  # raises for the modules that ask it
+    own |= {torch.Tensor.dim}  # whose errors go by the module that asks
     own |= {getattr(torch, name) for name in dir(torch) if name.startswith("_foreach_")}  # and to that of one tensor
     assert routes - own == set(ROUTES)
 

@@ -100,26 +100,27 @@ def declaring(function: Callable[P, R]) -> Callable[P, R]:
 _ASKED: list[Any] = [(tuple, list, dict), None]
 
 
-def refuse_as_argument(cls: type, refuse: Callable[[str, Any], None]) -> None:
+def refuse_as_argument(cls: type, refuse: Callable[[str, Any, bool], None]) -> None:
     _ASKED[:] = (cls, tuple, list, dict), refuse
 
 
-def _ask(function: Callable, at: int | str, value: Any, depth: int = 0) -> None:
+def _ask(function: Callable, at: int | str, value: Any, only_lost: bool, depth: int = 0) -> None:
     """Refuses an argument, by its position or its name, or an entry of it."""
     if isinstance(value, _ASKED[0][0]) and _ASKED[1] is not None:
         by_position = [p.name for p in inspect.signature(function).parameters.values() if p.kind < p.KEYWORD_ONLY]
-        _ASKED[1](at if isinstance(at, str) else by_position[min(at, len(by_position) - 1)], value)
+        _ASKED[1](at if isinstance(at, str) else by_position[min(at, len(by_position) - 1)], value, only_lost)
     elif depth < 8:  # a list may hold itself
         for part in value.values() if isinstance(value, dict) else value:
             if isinstance(part, _ASKED[0]):
-                _ask(function, at, part, depth + 1)
+                _ask(function, at, part, only_lost, depth + 1)
 
 
 def border(
-    call: str | None = None, policy: bool = True, asks: bool = True
+    call: str | None = None, policy: bool = True, asks: bool | str = True
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """`public` with another name than the function's; with policy=False the function runs without the policy table; with
-    asks=False it takes tensors that lost the structure of their rows, and rows at another dim."""
+    asks=False it takes tensors that lost the structure of their rows, and rows at another dim; with asks="lost" the
+    latter, at which it looks itself."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         by_class = call is None and function.__name__ in ("__new__", "__init__", "forward")
@@ -135,10 +136,10 @@ def border(
                 if asks:  # the one place that asks what the arguments of public functions are made of
                     for i, value in enumerate(args):
                         if isinstance(value, _ASKED[0]):
-                            _ask(function, i, value)
+                            _ask(function, i, value, asks == "lost")
                     for key in kwargs:
                         if isinstance(kwargs[key], _ASKED[0]):
-                            _ask(function, key, kwargs[key])
+                            _ask(function, key, kwargs[key], asks == "lost")
                 if policy:
                     return function(*args, **kwargs)
                 with without_policy():

@@ -431,9 +431,9 @@ def a_lod_tensor(what: str, x) -> LoDTensor:
     return x
 
 
-def unmoved(what: str, x) -> None:
+def unmoved(what: str, x, only_lost: bool = False) -> None:
     """TypeError for rows of which it is not known any more whether they correspond to those of the other arguments."""
-    if isinstance(x, MovedRows):
+    if isinstance(x, MovedRows) and (x.rows_dim is None or not only_lost):
         instead = torch_rules.INSTEAD.get(x._mark.call) if x.rows_dim is None else None
         way_out = f"{instead + '; ' if instead else ''}if they are in the right order, pass .values()"
         raise LoDTypeError(f"expected {what} as a LoDTensor or a plain tensor, got {_moved_by(x)}; {way_out}")

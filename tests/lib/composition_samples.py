@@ -54,6 +54,13 @@ torch.einsum("nd,nd->d", v, v) | v.contiguous().median(0)[0] | torch.nonzero(v) 
 torch.tensordot(v, v, ([0], [0])) | torch.kron(v, v) | v.take(order) | v.norm() | torch.bincount((v > 0).long().flatten(), minlength=8)
 F.fold(v, (2, 2), (2, 2)) | v.fft().abs() | torch.fft.fft(v, dim=0).abs() | v.histc(8) | torch.linalg.svdvals(v) | v.std(0)
 """)
+#: Writes into a copy, of all rows or by their number.
+WRITES = _listed("""
+put(v, 5) | put(v, -1) | put(v, slice(5)) | put(v, (slice(None), 5)) | put(v, (..., 0)) | put(v, ...) | put(v, v > 0) | put(v, order)
+v.clone().index_fill_(0, order[3:4], 1.0) | v.clone().index_fill_(-1, order[:2], 1.0) | v.clone().scatter_(0, order[None], 1.0)
+v.clone().mul_(2).clamp_(0, 1) | changed(v, lambda t: t[5].zero_()) | changed(v, lambda t: t[..., 0].zero_()) | put(v, (0, 5))
+changed(v, lambda t: t.narrow(0, 5, 2).mul_(2)) | changed(v, lambda t: t.unbind(0)[5].add_(1)) | changed(v, lambda t: t.t().zero_())
+""")
 #: Back to the rows of x.
 BACK = _listed("""
 v | v.transpose(-1, -2) | v.t() | v[0] | v.squeeze(0) | v.movedim(-1, 0) | v.permute(1, 0) | v.permute(2, 0, 1) | v.reshape(x.shape)
@@ -78,7 +85,23 @@ for _module in (_LSTM, _GRU, _ATTEND, _LAYER):
     for _p in _module.parameters():
         _p.data = _rand(*_p.shape) * 0.4
         _p.requires_grad_(False)
+
+
+def put(v, key):
+    v = v.clone()
+    v[key] = 1.0
+    return v
+
+
+def changed(v, change):
+    v = v.clone()
+    change(v)
+    return v
+
+
 NAMES = {
+    "put": put,
+    "changed": changed,
     "torch": torch,
     "F": F,
     "w": _rand(8, 8),
@@ -95,7 +118,7 @@ NAMES = {
 
 def drawn(g) -> list[str]:
     """A program: one to three steps, and a way back."""
-    kinds = (SHAPES, SHAPES, SHAPES, ROWS, ROWS, SEQUENCES, MIXES)
+    kinds = (SHAPES, SHAPES, SHAPES, ROWS, ROWS, SEQUENCES, MIXES, WRITES)
 
     def one(of):
         return of[int(torch.randint(len(of), (1,), generator=g))]

@@ -168,7 +168,7 @@ METHODS = {
         "with_values": [(rows(),)],
         "set_": [(rows(),)],
         "__getitem__": [(0,), (slice(1, 3),), (ints(0, 2),), ((slice(None), 0),), (torch.ones(6, dtype=torch.bool),)],
-        "__setitem__": [(0, 1.0), (slice(1, 3), rows()[:2]), (torch.ones(6, dtype=torch.bool), two())],
+        "__setitem__": [(slice(None), 1.0), ((slice(None), 0), rows()[:, 0]), (torch.ones(6, dtype=torch.bool), two())],
         "__repr__": [()],
         "_repr_html_": [()],
         "__deepcopy__": [({},)],

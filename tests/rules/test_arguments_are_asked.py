@@ -182,6 +182,14 @@ def test_wherever_it_is_given(name):
         NESTED[name]()
 
 
+def test_states_may_have_their_sequences_at_another_dim():
+    x = batch().group([2, 1])
+    last = tl.sequence_pool(x, "last")
+    assert last.unsqueeze(0).rows_dim == 1
+    for layer in (tl.nn.GRU(2, 2), tl.nn.RNN(2, 2)):
+        torch.testing.assert_close(layer(x, last.unsqueeze(0))[1], layer(x, last.values().unsqueeze(0))[1])
+
+
 def test_values_and_new_structures_are_declared():
     x = batch()
     index = torch.randperm(11)

@@ -258,11 +258,11 @@ def test_units_keep_the_structure_of_their_rows():
         (lambda x, w: tl.lstm_unit(x, tl.from_lengths(torch.zeros(3, 2), [[2, 1]])), "operands with equal LoDs, got"),
         (
             lambda x, w: tl.lstm_unit(x, x[[1, 0, 2], :2]),
-            "whose rows correspond, got what a LoDTensor became in getitem",
+            "c_prev as a LoDTensor or a plain tensor, got rows that lost their structure in getitem",
         ),
         (
             lambda x, w: tl.gru_unit(x[:, :6], tl.from_lengths(w[:, :2], [[2]])[[0, 0, 1]], w[:, :6]),
-            "whose rows correspond",
+            "h_prev as a LoDTensor or a plain tensor, got rows that lost",
         ),
         (lambda x, w: tl.dynamic_lstm(x, w, use_peepholes=1), "use_peepholes as a bool, got 1"),
         (lambda x, w: tl.dynamic_lstm(x, w, use_peepholes=False, is_reverse="no"), "is_reverse as a bool, got 'no'"),
@@ -340,7 +340,7 @@ def test_states_of_other_sequences_are_refused():
     last, layer = tl.sequence_pool(x, "last"), tl.nn.LSTM(3, 3)
     mixed, other = last[torch.tensor([2, 0, 1])], tl.from_lengths(torch.zeros(3, 3), [[1, 2]])
     layer(x, (last.unsqueeze(0), last.values().unsqueeze(0)))
-    with pytest.raises(TypeError, match="LSTM: expected c_0 as a LoDTensor or a plain tensor, got rows that lost"):
+    with pytest.raises(TypeError, match="LSTM: expected hx as a LoDTensor or a plain tensor, got rows that lost"):
         layer(x, (last.unsqueeze(0), mixed.unsqueeze(0)))
 
     def cell(a, state):

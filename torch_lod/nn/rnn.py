@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from ..engine.recurrence import Direction, run_layers
-from ..errors import LoDTypeError, LoDValueError, public, shown
+from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..moved_rows import MovedRows
 from ..sequence import scan
-from ..sequence_operator import along, autocast_dtype, sequence_operator
+from ..sequence_operator import along, autocast_dtype
 from ..tensor import LoDTensor, MaybeLoD, unmoved
 from ..validate import with_memory
 from .module import at_least_one, unusual
@@ -138,7 +138,7 @@ class LSTM(_Recurrent):
         sizes = (input_size, hidden_size, num_layers)
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level=level)
 
-    @sequence_operator
+    @border(policy=False, asks="lost")
     def forward(
         self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[LoDTensor, tuple[Tensor, Tensor]]:
@@ -170,7 +170,7 @@ class LSTM(_Recurrent):
 class _OneState(_Recurrent):
     """`forward` of layers whose state is their output."""
 
-    @sequence_operator
+    @border(policy=False, asks="lost")
     def forward(self, input: LoDTensor, hx: Tensor | None = None) -> tuple[LoDTensor, Tensor]:
         """
         Args:
@@ -227,7 +227,7 @@ class RNN(_OneState):
         self.nonlinearity, self.cell = nonlinearity, f"rnn_{nonlinearity}"
 
 
-@sequence_operator
+@border(policy=False, asks="lost")
 def last_state(h_n: Tensor, x: LoDTensor, *, level: int | str = -1, bidirectional: bool = False) -> MaybeLoD:
     """The last layer's final states as rows, with the levels above `level` of x.
 

@@ -60,10 +60,8 @@ class LoD(Partition):
         if compiling():
             return self._trace(what, levels, names, rows)
         if any(type(level) is not Tensor or level.is_inference() for level in levels):
-            for level in levels:
-                a_plain_tensor(what, level)
             with torch.inference_mode(False):
-                levels = [level.clone() for level in levels]
+                levels = [a_plain_tensor(what, level).clone() for level in levels]
         report = _check_lod(levels, rows, True)
         if report[0]:
             raise LoDValueError(f"{_complaint(what, by_length, *report, depth=len(levels))}")

@@ -158,14 +158,15 @@ def with_memory(*values) -> None:
                 )
 
 
-def a_plain_tensor(what: str, t: Tensor, call: str | None = None) -> None:
-    """TypeError for a subclass that dispatches for itself: torch makes no LoDTensor of it, and may not know its entries."""
+def a_plain_tensor(what: str, t: Tensor, call: str | None = None) -> Tensor:
+    """The tensor itself; TypeError for a subclass that dispatches for itself: torch makes no LoDTensor of it, and may not know its entries."""
     if type(t) is not Tensor and not compiling() and stands_in(t):
         error = LoDTypeError(
             f"expected {what} as a plain tensor, got a {type(t).__name__}, which has a __torch_dispatch__; pass the tensor inside "
             "it, and make LoDTensors outside of FakeTensorMode (for shapes alone, on device='meta')"
         )
         raise error if call is None else named(error, call)
+    return t
 
 
 def with_data(what: str, t: Tensor) -> None:

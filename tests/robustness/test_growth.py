@@ -24,10 +24,17 @@ finally:
     for loaded in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
         del sys.modules[loaded]
 
-SMALL, LARGE, MOST = 200, 2000, 15
+SMALL, LARGE, MOST = 100, 1000, 15
 #: What is small beside the work of SMALL rows: calls of Python functions, of torch functions, bytes.
 BESIDE = (50, 20, 1000)
-FEW = ["sequence_softmax", "sequence_pool sum", "LoDTensor.seq a list", "LoDTensor.sequences", "cat of many", "LoD.to_list"]
+FEW = [
+    "sequence_softmax",
+    "sequence_pool sum",
+    "LoDTensor.seq a list",
+    "LoDTensor.sequences",
+    "cat of many",
+    "LoD.to_list",
+]
 
 
 class Count(TorchDispatchMode):

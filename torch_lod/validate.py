@@ -222,7 +222,7 @@ def with_memory(*values) -> None:
 
 
 def a_plain_tensor(what: str, t: Tensor, call: str | None = None) -> Tensor:
-    """The tensor; TypeError for a subclass that dispatches for itself: torch makes no LoDTensor of it, and may not know its entries."""
+    """The tensor; TypeError for a subclass that dispatches for itself: torch makes no LoDTensor of it."""
     if type(t) is not Tensor and not compiling() and stands_in(t):
         error = LoDTypeError(
             f"expected {what} as a plain tensor, got a {type(t).__name__}, which has a __torch_dispatch__; pass the tensor inside "

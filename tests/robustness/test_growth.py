@@ -24,7 +24,7 @@ finally:
     for loaded in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
         del sys.modules[loaded]
 
-SMALL, LARGE, MOST = 200, 2000, 15
+SMALL, LARGE, MOST = 100, 1000, 15
 #: What is small beside the work of SMALL rows: calls of Python functions, of torch functions, bytes.
 BESIDE = (50, 20, 1000)
 FEW = [

@@ -35,7 +35,7 @@ $(VENV)/torch: pyproject.toml
 $(VENV)/installed: $(VENV)/torch $(SOURCES)
 	@mkdir -p build; echo "building the operators: some minutes (build/install.log)"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install -v --disable-pip-version-check --no-build-isolation --no-deps -e . 2>&1 \
-	  | tee build/install.log | sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\) .*csrc\/\([a-z_]*\).cpp.*/\1 \2/p; /torch_lod: /p' \
+	  | tee build/install.log | sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\) .*csrc\/\([a-z_]*\).cpp.*/\1 \2/p; /^ *torch_lod: /p' \
 	  || { tail -n 60 build/install.log; exit 1; }
 	@touch $@
 

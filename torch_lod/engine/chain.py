@@ -137,6 +137,8 @@ def drawn(s: Along, transition: Tensor, n: int, generator: torch.Generator | Non
     """Paths drawn at random, (rows, n)."""
     values, transition = (t.detach() for t in _wide(s, transition))
     state = ops.chain_logsumexp(values, transition, s.offsets)[1]
-    given = {} if generator is None else {"generator": generator}  # a traced call takes no generator, not even None
+    given: dict = (
+        {} if generator is None else {"generator": generator}
+    )  # a traced call takes no generator, not even None
     uniform = torch.rand(values.shape[0], n, dtype=state.dtype, device=state.device, **given)
     return ops.chain_sample(state, transition, s.offsets, uniform)

@@ -310,8 +310,9 @@ def over_blocks(
     made_so_far, scores = 0, []
     for block in parts(n, m):
         index, high, broad, begin = block
-        maps = (padded_map(first, index, high, begin), padded_map(second, index, broad))
-        scores.append(function(*paired(rows, others, *(upload(t, device) for t in maps), block)).flatten())
+        left, right = padded_map(first, index, high, begin), padded_map(second, index, broad)
+        both = paired(rows, others, upload(left, device), upload(right, device), block)
+        scores.append(function(*both).flatten())
         count = index.shape[0]
         if begin:  # behind the rows of the same sequence
             made_so_far += high * broad

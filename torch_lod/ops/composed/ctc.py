@@ -106,7 +106,8 @@ def _loss(values, row_offsets, labels, label_offsets, blank, zero_infinity) -> T
         states = g.start
         for t in range(g.rows):
             states = torch.where((t < g.lengths)[:, None], _sum(*g.terms(states)) + g.emitted(t), states)
-        index.append(i), totals.append(_sum(*g.ends(states)))
+        index.append(i)
+        totals.append(_sum(*g.ends(states)))
     total = torch.cat(totals).index_select(0, torch.cat(index).argsort())
     none = total == -math.inf
     return torch.where(none, 0.0 if zero_infinity else math.inf, -torch.where(none, 0, total)).to(values.dtype)
@@ -150,7 +151,8 @@ def ctc_best_path(values, row_offsets, labels, label_offsets, blank=0):
         scores, kept = _best_path(g)
         of = torch.repeat_interleave(g.lengths)
         position = torch.arange(len(of), device=values.device) - (g.lengths.cumsum(0) - g.lengths)[of]
-        index.append(i), totals.append(scores)
+        index.append(i)
+        totals.append(scores)
         places.append(g.starts[of] + position)
         path.append(kept[position, of] if kept is not None else position)
     scores = torch.cat(totals).index_select(0, torch.cat(index).argsort())

@@ -54,7 +54,8 @@ def edit_distance(values, row_offsets, others, other_offsets):
     m, n = row_offsets.diff(), other_offsets.diff()
     index, found = [], []
     for i, cells in _matrices(values, row_offsets, others, other_offsets):
-        index.append(i), found.append(cells[m[i], torch.arange(len(i), device=values.device), n[i]])
+        index.append(i)
+        found.append(cells[m[i], torch.arange(len(i), device=values.device), n[i]])
     return torch.cat(found).index_select(0, torch.cat(index).argsort())
 
 

@@ -94,10 +94,10 @@ LINES = [
     ("LSTMCELL(x[:, None], (STATE[0], STATE[0]))", "tl.scan(cell, x, state)", "tl.scan(LSTMCELL, x, (STATE[0], STATE[0]))[1][0]", "lstm_steps(x, i)"),
     ("F.pad(x, (0, 0, 0, 0, 1, 2))", "F.pad(x.t(), (before, after)).t()", "F.pad(x.t(), (1, 2)).t()", "F.pad(x, (0, 0, 1, 2))"),
     ("x.split(LENGTHS, 1)", "x.unbind_sequences()", "torch.cat(x.unbind_sequences())", "x"),
-    ("GRU(x, STATE)", "leave the initial state out", "GRU(x)[0]", "GRU(x)[0]"),
-    ("LSTM(x, (STATE, STATE))", "(layers, sequences, width)", "OURS(x, (STATE, STATE))[0]", "LSTM(x, (STATE[:, i], STATE[:, i]))[0]"),
+    ("GRU(x[None], STATE[0])", "leave the initial state out", "GRU(x)[0]", "GRU(x)[0]"),
+    ("LSTM(x[None], (STATE[0], STATE[0]))", "(layers, sequences, width)", "LSTM(x, (STATE, STATE))[0]", "LSTM(x, (STATE[:, i], STATE[:, i]))[0]"),
     ("LSTM(x, STATE)", "leave the initial state out", "LSTM(x)[0]", "LSTM(x)[0]"),
-    ("LSTM(x[None], (STATE, STATE))", "leave the initial state out", "LSTM(x[None])[0][0]", "LSTM(x)[0]"),
+    ("LSTM(x[None], (STATE[..., :3], STATE))", "leave the initial state out", "LSTM(x[None])[0][0]", "LSTM(x)[0]"),
     ("BOTH(x[None], y[None])", "give src and tgt as they are", "BOTH(x, y)", "BOTH(x, y)"),
     ("x.index_add(0, torch.tensor([0]), t)", "x.to_padded()[0] a padded one", "x.to_padded()[0].flatten(0, 1)", "padded(x)"),
 ]  # fmt: skip

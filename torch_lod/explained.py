@@ -262,7 +262,7 @@ def _unpack(case: Case) -> str | None:
     return f"leave batch and length out; {_sizes(case)}; {_PADDED}"
 
 
-_STATE = "leave the initial state out, or give tl.nn.LSTM, GRU or RNN one for each sequence, (layers, sequences, width)"
+_STATE = "leave the initial state out, or give one for each sequence, (layers, sequences, width)"
 _CELL = "a cell takes all rows at once, without time: tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
 _PACKED = "x.to_packed_sequence() packs the sequences; torch.nn's recurrent modules take a LoDTensor as it is"
 _OUT_OF_RANGE = r"Dimension out of range .*, (?P<last>-?\d+)\], but got (?P<got>-?\d+)"
@@ -292,7 +292,7 @@ ROWS: list[tuple[str, str, str | Callable[[Case], str | None]]] = [
     ("", r"Input batch size \d+ doesn't match hidden|inconsistent (input|hidden)_size|to be 1D or 2D, got 3D", _CELL),
     ("", r"Padding length should be", "F.pad(x.t(), (before, after)).t() makes every sequence longer"),
     ("", r"split_with_sizes expects", "x.unbind_sequences() splits it into its sequences"),
-    ("", r"hx (and cx )?should also be 2-D|Expected hidden(\[\d\])? size", _STATE),
+    ("", r"hx (and cx )?should also be [23]-D|Expected hidden(\[\d\])? size", _STATE),
     ("LSTM", r"index 1 is out of bounds for dimension 0", _STATE),
     ("", r"batch number of src and tgt", "give src and tgt as they are, (rows, features), without a dim for the batch"),
     ("", r"(not enough|too many) values to unpack|tuple index out of range", _unpack),

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from . import ops, torch_rules
 from .dynamo import DYNAMIC, IN_PLACE, admit, as_calls, compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, named, public, shown, without_policy
+from .errors import LoDsDiffer, LoDTypeError, LoDValueError, named, public, shown, without_policy
 from .explained import TORCHS, explain, not_packed
 from .lod import LoD, fitting
-from .moved_rows import PLAIN, WRITES, MovedRows, _home, array_ufunc, settle
+from .moved_rows import PLAIN, WRITES, MovedRows, _home, array_ufunc, over_sequences, settle
 from .other_forms import OtherForms
 from .paddle_methods import PaddleMethods
 from .partition import Runs, uploaded_map, uploaded_runs
@@ -27,7 +27,7 @@ from .typed import Rows
 from .validate import as_int, filler, host_integers, sums, with_memory
 
 _is_compiling = torch.compiler.is_compiling
-_RULES, _KINDS, _Route = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route
+_RULES, _KINDS, _Route, _Mark = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route, torch_rules.Mark
 _NONE: dict = {}
 _ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
@@ -91,8 +91,11 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
         if by_name or (len(types) > 1 and MovedRows in types):
             return MovedRows.__torch_function__(func, types, args, kwargs)
         in_graph = compiling()
-        if in_graph and (result := as_calls(cls, func, types, args)) is not None:
-            return result
+        if in_graph:
+            if (result := as_calls(cls, func, types, args)) is not None:
+                return result
+            if (result := over_sequences(func, args, kwargs or _NONE)) is not NotImplemented:
+                return result
         try:
             rule = _RULES.get(func)
             if rule is None and PLAIN.get(func) and not (kwargs and "out" in kwargs):
@@ -132,7 +135,14 @@ class LoDTensor(OtherForms, PaddleMethods, Rows):
                             return _wrap(result, lod)
                     elif (found := ops.kept(result, args, lod, LoDTensor)) is not None:
                         return found
+                if type(lod) is _Mark and lod.dim:
+                    torch_rules.refuse_undeclared(func, args, _NONE, result, lod)
                 return settle(result, torch_rules.Mark(lod, 0, "") if type(lod) is LoD else lod, func, args)
+        except LoDsDiffer:
+            result = NotImplemented if in_graph else over_sequences(func, args, kwargs or _NONE)
+            if result is NotImplemented:
+                raise
+            return result
         except TORCHS as error:
             explain(error, func, args, kwargs)
             raise
@@ -499,7 +509,8 @@ def sequences_at(x: LoDTensor, k: int, index: Tensor, all_of_it: bool = False) -
 
 
 # torch.export passes Python's operators themselves, not the methods of Tensor
-for _table in (_RULES, torch_rules.MOVED):
+_tables: tuple[dict, ...] = _RULES, torch_rules.MOVED, torch_rules.BROADCASTS, torch_rules.PRODUCTS
+for _table in _tables:
     for _name, _f in vars(operator).items():
         if _name[:2] == "__" and (_method := getattr(Tensor, _name, None)) in _table:
             _table[_f] = _table[_method]

@@ -16,6 +16,7 @@ from .arguments import (
     placed,
     refusal,
     same_lod,
+    sequences_meet,
     touches_rows,
 )
 from .operands import agree
@@ -105,6 +106,7 @@ def product(func, left, right, turned: bool = False) -> Mark | None:
     at = None if a is None else _of_left(a.dim - dims, rank, others)
     on = None if b is None or others == 1 else _of_right(b.dim - others, rank, dims, turned)
     if a is not None and b is not None:
+        sequences_meet(func, a.lod, b.lod)
         if at is None or on is None or a.part != b.part:
             return None  # summed over
         if at != on:
@@ -218,13 +220,18 @@ def tensordot(func, rank, dims):
     return not contracted or not touches_rows(contracted, rank)
 
 
-def einsum(func, args, kwargs):
-    """Rows stay at the dim of their letter in the result. Refused if it has the rows of two operands at two dims."""
+def einsum_letters(args) -> tuple[list[Tensor], list[list], list] | None:
+    """The operands of einsum, the letters of their dims, and those of the result; dims of an ellipsis have numbers. None
+    where the equation does not fit."""
     equation, *operands = args
+    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
+        operands = list(operands[0])
+    if not isinstance(equation, str) or not all(isinstance(t, Tensor) for t in operands):
+        return None
     left, arrow, result = equation.replace(" ", "").replace("...", ".").partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
-        return None  # torch raises the error
+        return None
     widest = max(t.dim() - len(term) + 1 if "." in term else 0 for term, t in zip(terms, operands))
     if not arrow:
         result = "." + "".join(sorted(c for c in {*left} - {",", "."} if left.count(c) == 1))
@@ -234,8 +241,21 @@ def einsum(func, args, kwargs):
         [c for part in term for c in _expanded(part, t.dim() - len(term) + 1, widest)]
         for term, t in zip(terms, operands)
     ]
-    after = [c for part in result for c in _expanded(part, widest, widest)]
+    if any(len(letters) != t.dim() for letters, t in zip(named, operands)):
+        return None
+    return operands, named, [c for part in result for c in _expanded(part, widest, widest)]
+
+
+def einsum(func, args, kwargs):
+    """Rows stay at the dim of their letter in the result. Refused if it has the rows of two operands at two dims."""
+    parsed = einsum_letters(args)
+    if parsed is None:
+        return None  # torch raises the error
+    operands, named, after = parsed
     marks = [placed(t) for t in operands]
+    found = [mark for mark in marks if mark is not None]
+    for mark in found[1:]:
+        sequences_meet(func, found[0].lod, mark.lod)
     rows = {letters[mark.dim] for letters, mark in zip(named, marks) if mark is not None and mark.dim < len(letters)}
     if not rows or not all(
         mark is None or letters.count(letters[mark.dim]) == 1 for letters, mark in zip(named, marks)
@@ -243,7 +263,6 @@ def einsum(func, args, kwargs):
         return None
     if len(rows) > 1 and rows <= {*after}:
         raise mixture(func, ALL_PAIRS)
-    found = [mark for mark in marks if mark is not None]
     (letter, *others) = rows
     if others or letter not in after or after.count(letter) > 1 or any(m.part != found[0].part for m in found):
         return None

@@ -14,7 +14,7 @@ if not _steps_aside():
     from torch import randn_like as randn_like
     from torch import zeros_like as zeros_like
 
-    from . import collate, construct, sequence
+    from . import collate, construct, declared, sequence
     from . import data as data
     from . import distributed as distributed
     from . import drop_in as drop_in  # registers the functions that replace torch's
@@ -25,6 +25,7 @@ if not _steps_aside():
     from . import patches as patches  # what the first LoDTensor replaces in torch
     from .collate import *
     from .construct import *
+    from .declared import *
     from .devices import check_errors as check_errors
     from .errors import LoDError as LoDError
     from .headers import include_paths as include_paths
@@ -57,7 +58,7 @@ if not _steps_aside():
             "ops",
             "paddle",
         ]
-        __all__ += ["strict", *collate.__all__, *construct.__all__, *sequence.__all__]
+        __all__ += ["strict", *collate.__all__, *construct.__all__, *declared.__all__, *sequence.__all__]
 
         def __dir__() -> list[str]:
             return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])

@@ -41,6 +41,10 @@ class LoDValueError(LoDError, ValueError):
     pass
 
 
+class LoDsDiffer(LoDValueError):
+    """The rows of two operands do not correspond; torch_rules asks whether those of one are sequences of the other."""
+
+
 class LoDTypeError(LoDError, TypeError):
     pass
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import ops
 from .dynamo import compiling, failing, holds, whole_number
-from .errors import LoDIndexError, LoDTypeError, LoDValueError, border, named, public, shown
+from .errors import LoDIndexError, LoDsDiffer, LoDTypeError, LoDValueError, border, named, public, shown
 from .ops.composed.rows import levels_of_runs
 from .partition import Partition, Runs, uploaded_runs
 from .validate import a_plain_tensor, host_integers, host_levels, level_names_of, sums, whole
@@ -483,7 +483,7 @@ class LoD(Partition):
             way_out = "to combine their rows all the same, pass .values() of one"
             if self.depth != other.depth:
                 way_out = "lay the rows of the one with fewer levels over the other with tl.sequence_expand_as"
-            raise LoDValueError(
+            raise LoDsDiffer(
                 f"expected operands with equal LoDs, got LoDs that differ: {self.difference(other)}; {way_out}"
             )
         lod = self if self.level_names else other

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from . import torch_rules
 from .dynamo import IN_PLACE, admit, as_calls, before_the_first, compiling
-from .errors import LoDTypeError, LoDValueError, named, own_code, without_policy
+from .errors import LoDError, LoDsDiffer, LoDTypeError, LoDValueError, named, own_code, without_policy
 from .explained import TORCHS, explain
 from .lod import LoD
 from .ops.composed import COMPOSITIONS
@@ -229,6 +229,11 @@ class MovedRows(Traced, Tensor):
             with without_policy():
                 mark = of(func, args, _NONE)
                 return settle(func(*args), Mark(mark, 0, "") if isinstance(mark, LoD) else mark, func, args)
+        except LoDsDiffer:
+            result = NotImplemented if compiling() else over_sequences(func, args, kwargs or _NONE)
+            if result is NotImplemented:
+                raise
+            return result
         except TORCHS as error:
             explain(error, func, args, kwargs)
             raise
@@ -288,6 +293,8 @@ _CARRIERS = (MovedRows, tuple, list)
 
 def run(func, args, kwargs):
     """A torch function that has a MovedRows among its operands."""
+    if compiling() and (result := over_sequences(func, args, kwargs)) is not NotImplemented:
+        return result
     rule = _RULES.get(func)
     if type(rule) is _Route:
         done = _along(rule, func, args, kwargs)
@@ -304,12 +311,16 @@ def run(func, args, kwargs):
         meets = mark is not None and lost is not None and any(placed(t) is not None for t in marked(args, kwargs))
         if meets and func not in _ASSIGNS:
             raise lost_meets(func, lost, "expected operands whose rows correspond")
+        if lost is not None:
+            torch_rules.refuse_lost(func, args, kwargs)
         if compiling() and func is Tensor.__setitem__:
             return assign_in_graph(*args)
         if compiling() and IN_PLACE.get(func) and mark_of(args[0]) is not None:
             func(torch.ops.aten.alias.default(args[0]), *args[1:], **kwargs)
             return args[0]
         result = func(*args, **kwargs)
+        if mark is not None and mark.dim and lost is None:
+            torch_rules.refuse_undeclared(func, args, kwargs, result, mark)
         return settle(result, mark, func, (*args, *kwargs.values()) if kwargs else args)
 
 
@@ -417,6 +428,7 @@ def settle(result, mark: Mark | None, func, args):
 
 
 def _settled(result: Tensor, mark: Mark | None, func, args) -> Tensor:
+    named_dim = mark is not None and mark.dim is None  # the rule says that it is lost
     if mark is not None and mark.dim is not None:
         at = mark.dim
         if type(at) is At:
@@ -430,7 +442,7 @@ def _settled(result: Tensor, mark: Mark | None, func, args) -> Tensor:
                 mark if at == mark.dim and mark.call else Mark(mark.lod, at, mark.call or name_of(func), mark.part),
             )
         mark = None
-    if result.dim() == 0 and not _SELECTS.get(func) and any(t.dim() for t in marked(args, _NONE)):
+    if result.dim() == 0 and not named_dim and not _SELECTS.get(func) and any(t.dim() for t in marked(args, _NONE)):
         if compiling() or not torch._C._functorch.is_batchedtensor(result):  # in vmap it is a number for each sample
             return result
     if mark is None and result.layout == torch.strided and not result.is_nested:
@@ -489,6 +501,25 @@ def remarked(fresh: Tensor, mark: Mark | None) -> Tensor:
     if mark is None:
         return fresh
     return _home[0](fresh, mark.lod) if mark.dim == 0 and mark.part is None else _become(fresh, mark)
+
+
+def _called(func, args: tuple, kwargs: dict) -> Any:
+    """A call with LoDTensors or MovedRows. Dynamo, within __torch_function__, would not come back to it."""
+    operands = marked(args, kwargs) if compiling() else []
+    if not operands:
+        return func(*args, **kwargs)
+    for t in operands:
+        if isinstance(t, MovedRows):
+            return MovedRows.__torch_function__(func, (), args, kwargs)
+    return type(operands[0]).__torch_function__(func, (), args, kwargs)
+
+
+def over_sequences(func, args, kwargs) -> Any:
+    """`torch_rules.over_sequences`, whose operands are marked here."""
+    try:
+        return torch_rules.over_sequences(func, args, kwargs, remarked, _called)
+    except LoDError as error:
+        raise error if error.call else named(error, name_of(func)) from None
 
 
 def moved_rows(values: Tensor, lod: LoD, dim: int, call: str) -> Tensor:

@@ -22,7 +22,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from .dynamo import compiling
 from .errors import OURS, LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
 from .moved_rows import WRITES, MovedRows
-from .torch_rules import INSTEAD, KINDS, mark_of, marks_of, name_of
+from .torch_rules import INSTEAD, KINDS, is_parameter, mark_of, marks_of, name_of, repeated, undeclared
 
 _HOUSE, _TORCH = OURS
 _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
@@ -203,6 +203,11 @@ class _Watch(TorchFunctionMode):
                 f"an entry for each of {rows[0].lod.rows} rows, which may count on from one sequence to the next"
             )
             self._tell(call, what, _DECLARE)
+        if rows and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
+            for t, dim, _, levels in repeated(func, args, kwargs):
+                weights = is_parameter(t)
+                if self.report is not None if weights else t.dim() > 1:
+                    self._tell(call, *_entries(t, dim, levels, weights))
         if rows and any(map(_lost, found)):
             self._tell(call, *_loss(call, given, found))
         if (
@@ -285,6 +290,13 @@ def _loss(call: str, given: list, found: list) -> tuple[str, str]:
     return what, f"{INSTEAD.get(call, _ADVICE)}; if it is meant, x.values()"
 
 
+def _entries(t: Tensor, dim: int, levels: list[int], weights: bool) -> tuple[str, str]:
+    what, advice = undeclared(t, dim, levels)
+    if weights:
+        advice = f"nothing if it is a weight, as of heads; else {advice.partition('; ')[0]}"
+    return what.replace("a plain tensor", "a parameter") if weights else what, advice
+
+
 def _within_us(frame: Any) -> bool:
     """Whether code of ours called the function, itself or through torch's."""
     while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
@@ -315,6 +327,8 @@ class strict(contextlib.ContextDecorator):
     - a plain tensor with an entry for each row that meets them, x[:, None] + table[:x.size(0)], whether it counts on from one
       sequence to the next or not: x.with_values(t) declares that it belongs to the rows; targets of losses do, and so does what
       is made of x.lod.position_ids();
+    - a plain tensor of which every entry of a dim meets all rows, where a level has as many sequences (x[:, None] * c): a row for
+      each sequence is `tl.per_sequence(c)`. Of parameters only `explain` tells;
     - len(x), which Python does not let remember what it counts.
 
     What is asked for by name stays: x.values(), x.numpy(), x.tolist(), x.to_padded(), operators and modules of torch_lod,

@@ -15,10 +15,21 @@ from torch.utils import _pytree as pytree
 
 from . import ops, torch_rules
 from .dynamo import DYNAMIC, IN_PLACE, admit, as_calls, before_the_first, compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, named, public, refuse_as_argument, shown, without_policy
+from .errors import LoDsDiffer, LoDTypeError, LoDValueError, named, public, refuse_as_argument, shown, without_policy
 from .explained import TORCHS, explain, not_packed
 from .lod import LoD, fitting
-from .moved_rows import PLAIN, WRITES, Missing, MovedRows, Traced, _home, array_ufunc, assign_in_graph, settle
+from .moved_rows import (
+    PLAIN,
+    WRITES,
+    Missing,
+    MovedRows,
+    Traced,
+    _home,
+    array_ufunc,
+    assign_in_graph,
+    over_sequences,
+    settle,
+)
 from .other_forms import OtherForms
 from .paddle_methods import PaddleMethods
 from .partition import Runs, uploaded_map, uploaded_runs
@@ -28,7 +39,7 @@ from .typed import Rows
 from .validate import a_plain_tensor, as_int, filler, host_integers, sums, with_data, with_memory
 
 _is_compiling = torch.compiler.is_compiling
-_RULES, _KINDS, _Route = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route
+_RULES, _KINDS, _Route, _Mark = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route, torch_rules.Mark
 _NONE: dict = {}
 _ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
@@ -98,8 +109,11 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
         if by_name or (len(types) > 1 and MovedRows in types):
             return MovedRows.__torch_function__(func, types, args, kwargs)
         in_graph = compiling()
-        if in_graph and (result := as_calls(cls, func, types, args)) is not None:
-            return result
+        if in_graph:
+            if (result := as_calls(cls, func, types, args)) is not None:
+                return result
+            if (result := over_sequences(func, args, kwargs or _NONE)) is not NotImplemented:
+                return result
         try:
             rule = _RULES.get(func)
             if rule is None and PLAIN.get(func) and not (kwargs and "out" in kwargs):
@@ -141,7 +155,14 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
                             return _wrap(result, lod)
                     elif (found := ops.kept(result, args, lod, LoDTensor)) is not None:
                         return found
+                if type(lod) is _Mark and lod.dim:
+                    torch_rules.refuse_undeclared(func, args, _NONE, result, lod)
                 return settle(result, torch_rules.Mark(lod, 0, "") if type(lod) is LoD else lod, func, args)
+        except LoDsDiffer:
+            result = NotImplemented if in_graph else over_sequences(func, args, kwargs or _NONE)
+            if result is NotImplemented:
+                raise
+            return result
         except TORCHS as error:
             explain(error, func, args, kwargs)
             raise
@@ -524,7 +545,8 @@ def sequences_at(x: LoDTensor, k: int, index: Tensor, all_of_it: bool = False) -
 
 
 # torch.export passes Python's operators themselves, not the methods of Tensor
-for _table in (_RULES, torch_rules.MOVED):
+_tables: tuple[dict, ...] = _RULES, torch_rules.MOVED, torch_rules.BROADCASTS, torch_rules.PRODUCTS
+for _table in _tables:
     for _name, _f in vars(operator).items():
         if _name[:2] == "__" and (_method := getattr(Tensor, _name, None)) in _table:
             _table[_f] = _table[_method]

@@ -410,6 +410,7 @@ def _calls():
         "from_segment_ids": [((rows(), ints(0, 0, 1, 1, 1, 3), 5), {})],
         "from_tensors": [(([rows(), rows()[:2]],), {"level_names": ["a"]})],
         "lod_tensor": [(([[1.0, 2.0], [3.0]],), {"depth": 1, "dtype": torch.float32, "requires_grad": True})],
+        "per_sequence": [((rows(), 0), {}), ((rows(),), {"level": "a"})],
         "stack": [(([x, x],), {"dim": 1})],
         "scan": [
             ((_carried, y, torch.zeros(3, 3)), {}),

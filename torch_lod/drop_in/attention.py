@@ -1,26 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch's attention: the queries of innermost sequence i attend to the keys of innermost sequence i."""
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import whole_number
+from ..dynamo import failing, whole_number
 from ..engine.attention import Projections, attend, check_rows, multi_head_attention
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
-from ..moved_rows import moved_rows
+from ..moved_rows import MovedRows, moved_rows
 from ..sequence_operator import along, probability
 from ..tensor import LoDTensor, a_lod_tensor, made
 from ..validate import sums
 from .routes import at_dim, route, structured
 
 
+class _OfKeys(NamedTuple):
+    """A mask or bias of the keys, the same for every query: (keys, 1 or heads)."""
+
+    rows: Tensor
+
+
+def _of_keys(mask, queries: int, keys: LoD) -> _OfKeys:
+    """A mask made of rows, which are those of the keys: (..., 1 or heads, 1 or queries, keys)."""
+    mark = mask._mark if isinstance(mask, MovedRows) else None
+    if mark is None or mark.dim != mask.dim() - 1 or mark.part is not None or mask.dim() < 2:
+        at = 0 if mark is None else mark.dim
+        raise LoDTypeError(
+            "expected attn_mask as a plain tensor of positions, or made of the rows of the keys and with these at its last dim, "
+            f"got rows of a LoDTensor at dim {at} of {tuple(mask.shape)}; a bias for every pair is tl.sequence_attention(q, k, v, bias=)"
+        )
+    keys.agreed(mark.lod)
+    values = mask.values()
+    if any(n != 1 for n in values.shape[:-3]) or values.shape[-2] not in (1, queries):
+        raise LoDValueError(
+            f"expected attn_mask of shape (1, 1 or heads, 1 or {queries}, {keys.rows}), got {tuple(values.shape)}"
+        )
+    one = values[..., :1, :] if values.shape[-2] else values.new_zeros(*values.shape[:-2], 1, values.shape[-1])
+    if values.shape[-2] > 1 and values.stride(-2):
+        said = "expected attn_mask made of rows to be the same for every query"
+        for _ in failing((values != one).reshape(-1), f"scaled_dot_product_attention: {said}"):
+            raise LoDValueError(
+                f"{said}, got one that differs, whose rows count the queries of all sequences; a bias for every pair is "
+                "tl.sequence_attention(q, k, v, bias=)"
+            )
+    return _OfKeys(one.reshape(-1, values.shape[-1]).t())
+
+
 def _bias_of_pairs(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) -> Tensor:
     """The entries of a mask for every pair of a query and a key of the same sequence: (pairs, 1 or heads). The mask is
     (queries, keys) or (heads, queries, keys), indexed by the positions within the sequence. Bool masks stay bool."""
     longest = tuple(lod.max_length() for lod in lods)
+    own, other = (lod.row_offsets_at(lod.depth - 1) for lod in lods)
+    keys = other.diff().repeat_interleave(own.diff())  # per query: the keys of its sequence
+    runs = sums(keys)
+    if isinstance(mask, _OfKeys):
+        wide, starts, on = mask.rows, other[:-1].repeat_interleave(own.diff()), mask.rows.device
+        wide = wide if wide.dtype == torch.bool else wide.to(dtype)
+        if wide.shape[1] not in (1, heads):
+            raise LoDValueError(f"expected attn_mask for 1 or {heads} heads, got {wide.shape[1]}")
+        return ops.gather_runs(wide, starts.to(on), runs.to(on), whole_number(runs[-1]))
     if not isinstance(mask, Tensor) or structured(mask):
         raise LoDTypeError(f"expected attn_mask as a plain tensor of positions, got {type(mask).__name__}")
     if mask.dim() not in (2, 3) or mask.shape[:-2] not in ((), (1,), (heads,)):
@@ -31,10 +74,8 @@ def _bias_of_pairs(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) 
         raise LoDValueError(
             f"expected attn_mask for {longest} positions, the longest sequences, got {tuple(mask.shape)}"
         )
-    own, other = (lod.row_offsets_at(lod.depth - 1) for lod in lods)
-    keys = other.diff().repeat_interleave(own.diff())  # per query: the keys of its sequence
     positions = torch.arange(len(keys), device="cpu") - own[:-1].repeat_interleave(own.diff())
-    runs, on = sums(keys), mask.device
+    on = mask.device
     wide = mask.unsqueeze(-1) if mask.dim() == 2 else mask.permute(1, 2, 0)
     wide = wide if wide.dtype == torch.bool else wide.to(dtype)
     starts = positions * mask.shape[-1]
@@ -145,7 +186,9 @@ def _rows_before_width(query, key, value, attn_mask=None, dropout_p=0.0, is_caus
     given = query, key, value
     if not all(at_dim(t, -2) and t.dim() == query.dim() and t.shape[:-3] in ((), (1,)) for t in given):
         return None
-    if isinstance(attn_mask, Tensor) and attn_mask.dim() == 4 and attn_mask.shape[0] == 1:
+    if structured(attn_mask):
+        attn_mask = _of_keys(attn_mask, query.shape[-2], key.lod)
+    elif isinstance(attn_mask, Tensor) and attn_mask.dim() == 4 and attn_mask.shape[0] == 1:
         attn_mask = attn_mask.squeeze(0)
     turned = [LoDTensor(t.values().reshape(t.shape[-3:]).transpose(0, 1), t.lod) for t in given]
     out = scaled_dot_product_attention(*turned, attn_mask, dropout_p, is_causal, scale, enable_gqa, _turned=True)

@@ -18,15 +18,15 @@ def _recurrence(kind: str, count: int):
         input, hx, params, has_biases, num_layers, dropout=0.0, train=False, bidirectional=False, batch_first=False
     ):
         """Without a batch dim, or with a batch of one, the rows are the steps of the innermost sequences. In a batch
-        (rows, steps, features) every row is a sequence of its own, as with plain tensors. States have the sequences at
-        dim 2, behind the batch of one."""
+        (rows, steps, features) every row is a sequence of its own, as with plain tensors. Last states are (layers, sequences,
+        width) in every layout."""
         if isinstance(has_biases, (tuple, list)):  # the PackedSequence overload
             raise LoDTypeError("expected a LoDTensor as input, got a PackedSequence of one; pass the LoDTensor itself")
         if not structured(input):
             raise LoDTypeError(
                 f"expected a LoDTensor as input, got {type(input).__name__}, and a LoDTensor among the others"
             )
-        states = hx if count == 2 else [hx]
+        states = list(hx) if count == 2 else [hx]
         _refuse_structured("initial states", states)
         _refuse_structured("weights", params)
         if len(states) != count or type(num_layers) is not int or not 0 < num_layers <= len(params):
@@ -37,10 +37,10 @@ def _recurrence(kind: str, count: int):
         initial = [_for_each(t, directions, lod.levels[k].shape[0] - 1) for t in states]
         out, finals = run_layers(kind, rows, lod, k, weights, initial, bool(bidirectional), dropout if train else 0.0)
         if not isinstance(input, LoDTensor):
-            return (moved_rows(out.unsqueeze(0), lod, 1, input._mark.call), *(t.unsqueeze(1) for t in finals))
+            return (moved_rows(out.unsqueeze(0), lod, 1, input._mark.call), *finals)
         if batch_first:  # a batch keeps torch's shapes
             return (made(out.view(*input.shape[:2], out.shape[1]), input.lod), *finals)
-        return (made(out.unsqueeze(1), lod), *(t.unsqueeze(1) for t in finals))
+        return (made(out.unsqueeze(1), lod), *finals)
 
     return along_sequences
 

@@ -12,6 +12,7 @@ from ..errors import LoDTypeError, LoDValueError, shown
 from ..lod import LoD
 from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
 from ..tensor import LoDTensor, made, moved, part_at_once, rows_of, sequences_at
+from ..torch_rules import repeat_rows
 from ..validate import as_int, filler, host_integers, integers_to_copy, with_memory
 
 __all__ = [
@@ -247,7 +248,7 @@ def sequence_expand(x: Tensor, y: LoDTensor | LoD, *, ref_level: int | str = -1)
         )
     rows = lod.elements_at(k)
     if not isinstance(x, LoDTensor):
-        return laid_over(x, lod.offsets_at(k, x.device), rows)
+        return repeat_rows(x, lod.offsets_at(k, x.device), rows)
     return sequences_at(x, 0, ops.run_map(torch.arange(count, device="cpu"), offsets, rows, 0))
 
 
@@ -289,7 +290,7 @@ def sequence_expand_as(x: Tensor, y: LoDTensor | LoD) -> LoDTensor:
         hint = f"; if one for each of level {level}, as tl.LoDTensor(x, {of}.outer({level}))" if level else ""
         raise LoDValueError(f"expected x with a row for each of the {count} sequences of y, got {rows}{hint}")
     values = rows_of(x)
-    return made(laid_over(values, lod.row_offsets_at(k, values.device), lod.rows), lod)
+    return made(repeat_rows(values, lod.row_offsets_at(k, values.device), lod.rows), lod)
 
 
 @sequence_operator
@@ -328,14 +329,6 @@ def broadcast(*xs) -> tuple[LoDTensor, ...]:
         return sequence_expand_as(x, deepest)
 
     return tuple(map(over, xs))
-
-
-def laid_over(values: Tensor, offsets: Tensor, rows: int) -> Tensor:
-    """Row s of values, repeated for every row of segment s; any dtype."""
-    if values.dtype != torch.bool and not values.is_complex():
-        return ops.segment_broadcast(values, offsets, rows)
-    here = torch.arange(values.shape[0], device=values.device)
-    return ops.gather_rows(values, ops.run_map(here, offsets, rows, 0))
 
 
 def _structure(y) -> LoD:

@@ -16,6 +16,7 @@ from .arguments import (
     At,
     Mark,
     Route,
+    declared_name,
     lost_meets,
     mark_of,
     marked,
@@ -23,6 +24,17 @@ from .arguments import (
     name_of,
     placed,
     same_lod,
+)
+from .broadcasting import (
+    BROADCASTS,
+    PRODUCTS,
+    is_parameter,
+    over_sequences,
+    refuse_lost,
+    refuse_undeclared,
+    repeat_rows,
+    repeated,
+    undeclared,
 )
 from .catalogue import functions
 from .indices import EACH, chain, counted_each
@@ -32,12 +44,14 @@ from .rules import moves_in_place, refuse_out, refuse_write
 from .table import KINDS, MOVED, RULES, known
 
 __all__ = [
+    "BROADCASTS",
     "CUT",
     "EACH",
     "INSTEAD",
     "KINDS",
     "MEANING",
     "MOVED",
+    "PRODUCTS",
     "RULES",
     "At",
     "Mark",
@@ -45,7 +59,9 @@ __all__ = [
     "chain",
     "counted_each",
     "counterpart",
+    "declared_name",
     "functions",
+    "is_parameter",
     "join",
     "join_in_place",
     "keep",
@@ -57,10 +73,16 @@ __all__ = [
     "moves_in_place",
     "name_of",
     "of_padded",
+    "over_sequences",
     "placed",
+    "refuse_lost",
     "refuse_other_sequence",
     "refuse_out",
+    "refuse_undeclared",
     "refuse_unknown",
     "refuse_write",
+    "repeat_rows",
+    "repeated",
     "same_lod",
+    "undeclared",
 ]

@@ -6,15 +6,16 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..dynamo import compiling
-from ..errors import LoDError, LoDTypeError, LoDValueError, named
+from ..dynamo import compiling, holds
+from ..errors import LoDError, LoDsDiffer, LoDTypeError, LoDValueError, named
 from ..lod import LoD
 
 #: The kinds of functions.
 MEANING = {
     "keep": "row i of the result is made of row i of the first argument: the LoD stays",
-    "join": "several operands: their LoDs must be equal (ValueError otherwise), and the LoD stays; plain where broadcasting "
-    "would line up rows with elements of a row",
+    "join": "several operands: their LoDs must be equal, or one the outer part of another, whose rows are then broadcast over those "
+    "of their sequences, as are those of tl.per_sequence (ValueError otherwise); the LoD stays; plain where broadcasting would "
+    "line up rows with elements of a row",
     "reduce": "the LoD stays where the dim of the rows is not among the dims; otherwise the rows are lost",
     "shape": "the LoD goes with the rows to the dim where they are; where they are merged with other dims or cut they are lost",
     "matmul": "rows times a plain matrix keep their LoD, and so does one product per row; a product that sums over rows loses "
@@ -101,9 +102,23 @@ def mixture(func: Callable, advice: str) -> LoDError:
 def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:
     """The LoD that two operands share; ValueError, which names the call, if they differ."""
     try:
+        if declared_level(a) != declared_level(b):
+            raise LoDsDiffer("expected rows of the same sequences, got some with tl.per_sequence and others without")
         return a.agreed(b)
     except LoDValueError as error:
         raise named(error, call if isinstance(call, str) else name_of(call)) from None
+
+
+def sequences_meet(func: Callable, a: LoD, b: LoD) -> None:
+    """LoDsDiffer if the rows of one are the sequences of the other: broadcasting may put a row beside all of its sequence."""
+    if a is b:
+        return
+    try:
+        related = level_in(a, b) is not None or level_in(b, a) is not None
+    except LoDError as error:
+        raise named(error, name_of(func)) from None
+    if related:
+        same_lod(func, a, b)
 
 
 def misaligned(func: Callable) -> LoDError:
@@ -215,3 +230,38 @@ def along_rows(func: Callable, mark: Mark, why: str) -> LoDError:
     through = f", through {mark.call}" if mark.call else ""  # none where broadcasting moved them
     said = f"expected a plain tensor, got rows of a LoDTensor at dim {mark.dim}{through}: {why}"
     return named(LoDValueError(said), name_of(func))
+
+
+#: The name of the level of a LoD whose rows were declared to be one for each sequence of a level of other LoDs.
+_DECLARED = "per_sequence(level="
+
+
+def declared_name(level: int | str) -> str:
+    return f"{_DECLARED}{level!r})"
+
+
+def declared_level(lod: LoD) -> int | str | None:
+    names = lod.level_names
+    if names is None or len(names) != 1 or names[0] is None or not names[0].startswith(_DECLARED):
+        return None
+    level = names[0][len(_DECLARED) : -1]
+    return level[1:-1] if level[0] in "'\"" else int(level)
+
+
+def level_in(lod: LoD, fine: LoD) -> int | None:
+    """The level of `fine` that has a sequence for every row of `lod`: by declaration, or because `lod` is the outer levels
+    of `fine`. None if nothing says so: an equal number does not. ValueError if a declaration is wrong."""
+    level = declared_level(lod)
+    if level is None:
+        k = lod.depth
+        outer = fine.outer_at(k) if declared_level(fine) is None and k < fine.depth else None
+        return None if outer is None or lod.differs(outer) else k
+    if declared_level(fine) is not None:
+        return None
+    k = fine.level(level)
+    if not holds(lod.rows == fine.num_sequences(k)):
+        raise LoDValueError(
+            f"expected a row for each of the {fine.num_sequences(k)} sequences of level {level!r}, got {lod.rows} rows of "
+            "tl.per_sequence"
+        )
+    return k

@@ -19,6 +19,7 @@ from .arguments import (
     placed,
     refusal,
     same_lod,
+    sequences_meet,
     touches_rows,
 )
 from .operands import agree
@@ -108,6 +109,7 @@ def product(func, left, right, turned: bool = False) -> Mark | None:
     at = None if a is None else _of_left(a.dim - dims, rank, others)
     on = None if b is None or others == 1 else _of_right(b.dim - others, rank, dims, turned)
     if a is not None and b is not None:
+        sequences_meet(func, a.lod, b.lod)
         if at is None or on is None or a.part != b.part:
             return None  # summed over
         if at != on:
@@ -221,56 +223,66 @@ def tensordot(func, rank, dims):
     return not contracted or not touches_rows(contracted, rank)
 
 
-def einsum(func, args, kwargs):
-    """Rows stay at the dim of their letter in the result. Refused if it has the rows of two operands at two dims."""
-    equation, *operands = args
-    marks = [placed(t) for t in operands]
-    dims, rows = tuple([t.dim() for t in operands]), tuple([None if mark is None else mark.dim for mark in marks])
-    at = (_rows_of_einsum if compiling() else _known_rows_of_einsum)(equation, dims, rows)
-    if at is None:
-        return None
-    if at < 0:
-        raise mixture(func, ALL_PAIRS)
-    found = [mark for mark in marks if mark is not None]
-    for mark in found[1:]:
-        if mark.part != found[0].part:
-            return None
-    for mark in found[1:]:
-        same_lod(func, found[0].lod, mark.lod)
-    return _as_lod(found[0]._replace(dim=at, call=found[0].call or name_of(func)))
-
-
-def _rows_of_einsum(equation: str, dims: tuple[int, ...], rows: tuple[int | None, ...]) -> int | None:
-    """The dim of the rows in the result of operands that have so many dims and have rows there; None where they are lost, -1
-    where the result has those of two operands at two dims."""
+def _letters(equation: str, dims: tuple[int, ...]) -> tuple[list[list], list] | None:
+    """The letters of operands that have so many dims, and of the result; the dims of an ellipsis have numbers. None where the
+    equation does not fit."""
     left, arrow, result = equation.replace(" ", "").replace("...", ".").partition("->")
     terms = left.split(",")
     if len(terms) != len(dims):
-        return None  # torch raises the error
+        return None
     widest = max(n - len(term) + 1 if "." in term else 0 for term, n in zip(terms, dims))
     if not arrow:
         result = "." + "".join(sorted(c for c in {*left} - {",", "."} if left.count(c) == 1))
     if "." in result and not widest:
         result = result.replace(".", "")
     named = [[c for part in term for c in _expanded(part, n - len(term) + 1, widest)] for term, n in zip(terms, dims)]
-    after = [c for part in result for c in _expanded(part, widest, widest)]
-    if any(at is not None and at >= len(letters) for letters, at in zip(named, rows)):
-        return None  # torch raises the error
-    own = {letters[at] for letters, at in zip(named, rows) if at is not None}
-    if not own or not all(at is None or letters.count(letters[at]) == 1 for letters, at in zip(named, rows)):
+    if any(len(letters) != n for letters, n in zip(named, dims)):
         return None
-    if len(own) > 1 and own <= {*after}:
-        return -1
-    (letter, *others) = own
-    if others or letter not in after or after.count(letter) > 1:
-        return None
-    if any(letters.count(letter) > (at is not None) for letters, at in zip(named, rows) if letters.count(letter) > 1):
-        return None
-    return after.index(letter)
+    return named, [c for part in result for c in _expanded(part, widest, widest)]
 
 
 #: Reading the letters takes longer than most products.
-_known_rows_of_einsum = functools.lru_cache(maxsize=1024)(_rows_of_einsum)
+_known_letters = functools.lru_cache(maxsize=1024)(_letters)
+
+
+def einsum_letters(args) -> tuple[list[Tensor], list[list], list] | None:
+    """The operands of einsum, the letters of their dims, and those of the result. None where torch raises an error."""
+    equation, *operands = args
+    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
+        operands = list(operands[0])
+    if not isinstance(equation, str) or not all(isinstance(t, Tensor) for t in operands):
+        return None
+    found = (_letters if compiling() else _known_letters)(equation, tuple([t.dim() for t in operands]))
+    return None if found is None else (operands, *found)
+
+
+def einsum(func, args, kwargs):
+    """Rows stay at the dim of their letter in the result. Refused if it has the rows of two operands at two dims."""
+    parsed = einsum_letters(args)
+    if parsed is None:
+        return None  # torch raises the error
+    operands, named, after = parsed
+    marks = [placed(t) for t in operands]
+    found = [mark for mark in marks if mark is not None]
+    for mark in found[1:]:
+        sequences_meet(func, found[0].lod, mark.lod)
+    rows = {letters[mark.dim] for letters, mark in zip(named, marks) if mark is not None and mark.dim < len(letters)}
+    if not rows or not all(
+        mark is None or letters.count(letters[mark.dim]) == 1 for letters, mark in zip(named, marks)
+    ):
+        return None
+    if len(rows) > 1 and rows <= {*after}:
+        raise mixture(func, ALL_PAIRS)
+    (letter, *others) = rows
+    if others or letter not in after or after.count(letter) > 1 or any(m.part != found[0].part for m in found):
+        return None
+    if any(
+        letters.count(letter) > (mark is not None) for letters, mark in zip(named, marks) if letters.count(letter) > 1
+    ):
+        return None
+    for mark in found[1:]:
+        same_lod(func, found[0].lod, mark.lod)
+    return _as_lod(found[0]._replace(dim=after.index(letter), call=found[0].call or name_of(func)))
 
 
 einsum.moved = einsum  # type: ignore[attr-defined]

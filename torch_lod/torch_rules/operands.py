@@ -19,11 +19,13 @@ from .arguments import (
     carries,
     lod_of,
     mark_of,
+    marks_of,
     misaligned,
     name_of,
     placed,
     refusal,
     same_lod,
+    sequences_meet,
 )
 
 #: Torch's names for the first operand.
@@ -73,7 +75,9 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Mark | 
         mark = mark._replace(dim=mark.dim - t.dim() if broadcast else mark.dim)
         if found is None:
             found = mark
-        elif mark.part != found.part and (mark.part is None or found.part is None):
+            continue
+        sequences_meet(func, found.lod, mark.lod)
+        if mark.part != found.part and (mark.part is None or found.part is None):
             cut, whole = (mark, found) if mark.part else (found, mark)
             assert cut.part is not None
             got = f"got rows {cut.part[0]} to {cut.part[1]} of {cut.lod.rows} beside all of {whole.lod.rows}"
@@ -164,6 +168,15 @@ def join_batches(func, args, kwargs):
     return join(func, args, kwargs)
 
 
+def _join_batches_moved(func, args, kwargs):
+    marks = marks_of(args, kwargs)
+    for mark in marks[1:]:
+        sequences_meet(func, marks[0].lod, mark.lod)
+
+
+join_batches.moved = _join_batches_moved  # type: ignore[attr-defined]
+
+
 def refuse_per_sequence(func, lod: LoD, t: Tensor) -> None:
     """One row per sequence cannot be broadcast to the rows; torch's error would not name the remedy."""
     count = t.shape[0]
@@ -172,7 +185,11 @@ def refuse_per_sequence(func, lod: LoD, t: Tensor) -> None:
         advice = f"if they are a row for each sequence of level {found[0]}, lay them over the rows: {found[1]}"
         error = LoDRuntimeError(
             f"expected operands whose rows correspond, got {count} rows beside {lod.rows}; "
-            + (f"t, of shape {tuple(t.shape)}: {padded}" if padded else advice)
+            + (
+                f"t, of shape {tuple(t.shape)}: {padded}"
+                if padded
+                else f"{advice}, or declare them: tl.per_sequence(operand)"
+            )
         )
         raise named(error, name_of(func))
 
@@ -197,7 +214,8 @@ def counterpart(lod: LoD, rank: int, t: Tensor) -> str | None:
     over = over_rows(lod, shape[0], "t.squeeze(1)" if one else "t") if shape else None
     if over is not None:
         short = ", None" * (rank - len(shape))
-        return f"it has a row for each sequence: {over[1]}{f'[:{short}]' if short else ''} has one for each row"
+        rows = f"{over[1]}{f'[:{short}]' if short else ''} has one for each row"
+        return f"it has a row for each sequence: {rows}, and tl.per_sequence(t) is broadcast to them"
     if longest in shape[:2] and shape[0] in (1, longest):
         at = "t" if shape[0] == longest else "t[0]"
         return f"it has a row for each position: {at}[x.lod.position_ids()] has one for each row"
@@ -274,7 +292,7 @@ def in_place(rule: Rule) -> Rule:
         known = own is not None and own.dim is not None and of is not None
         return decided(func, args, kwargs, of(func, args, kwargs) if known else None)
 
-    rule_in_place.moved = moved  # type: ignore[attr-defined]
+    rule_in_place.moved, rule_in_place.twin = moved, rule  # type: ignore[attr-defined]
     return rule_in_place
 
 

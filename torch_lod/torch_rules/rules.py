@@ -9,6 +9,7 @@ from ..lod import LoD
 from .arguments import (
     NO_SEQUENCES,
     OUT,
+    Mark,
     along_rows,
     carries,
     lod_of,
@@ -16,6 +17,7 @@ from .arguments import (
     mark_of,
     marks_of,
     mixture,
+    name_of,
     placed,
     refusal,
     touches_rows,
@@ -39,17 +41,24 @@ def by_element(text: str):
     return signature(text)(lambda func, rows: True)
 
 
+def reduced(func, x, rank: int, dim) -> Mark | bool:
+    """What a reduction along the rows gives: its result is lost, also where it has no dims; only one of everything, which
+    names no dim, is a number like any other."""
+    mark = mark_of(x)
+    return False if dim is None or rank > 1 or mark is None else Mark(mark.lod, None, name_of(func), mark.part)
+
+
 def elsewhere(text: str):
     """The result keeps the rows unless their dim is among the dims."""
 
     @signature(text)
-    def rule(func, rank, dim, rows):
+    def rule(func, input, rank, dim, rows):
         if touches_rows(dim, rank, rows):
             if isinstance(dim, (tuple, list)) and not dim:
                 raise refusal(
                     func, f"for torch dim={dim} means all dims, that of the rows as well; leave dim out for all"
                 )
-            return False
+            return reduced(func, input, rank, dim)
         return without(dim, rank, rows) if rows else True
 
     return rule
@@ -370,7 +379,7 @@ def extreme(func, input, rank, other, dim, rows):
         return join(func, (input, other), {})
     dim = dim if other is None else other
     if touches_rows(dim, rank, rows):
-        return False
+        return reduced(func, input, rank, dim)
     return without(dim, rank, rows) if rows else True
 
 
@@ -410,12 +419,12 @@ def sampled(rule):
 
 
 @signature("input, q, dim")
-def quantile(func, rank, q, dim, rows):
+def quantile(func, input, rank, q, dim, rows):
     """Several quantiles become dim 0 of the result."""
     if isinstance(q, Tensor) and q.dim():
         return False
     if touches_rows(dim, rank, rows):
-        return False
+        return reduced(func, input, rank, dim)
     return without(dim, rank, rows) if rows else True
 
 

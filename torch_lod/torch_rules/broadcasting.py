@@ -1,0 +1,511 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What broadcasting does beside rows, for every function at once: `entries` knows which operands of a function are broadcast
+against each other. Three things follow from it.
+
+- What lost its rows is not broadcast to more: `refuse_lost`.
+- A plain tensor does not put all rows behind a dim with as many entries as there are sequences: `refuse_undeclared`.
+- A row for each sequence, of which something says that it is one (`level_in`), is broadcast over the rows of its
+  sequence: `over_sequences`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import ops
+from ..dynamo import IN_PLACE
+from ..errors import LoDValueError, named
+from ..lod import LoD
+from . import linalg, rules
+from .arguments import Mark, declared_level, level_in, lost_meets, mark_of, marked, name_of, placed
+from .operands import join, join_given
+from .signature import Signature
+from .table import RULES
+
+# -- which operands are broadcast
+
+
+class Entry(NamedTuple):
+    """An operand, and those of its dims that are broadcast; after them it has `core` dims that are not."""
+
+    operand: Tensor | None
+    shape: tuple[int, ...]
+    core: int = 0
+
+
+def _all(args, kwargs) -> list[Entry]:
+    return [Entry(t, tuple(t.shape)) for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+
+
+def _some(text: str, core: int = 0) -> Callable:
+    of = Signature(text)
+
+    def entries(args, kwargs):
+        tensors = [t for t in of.bind(args, kwargs)[: len(of.names)] if isinstance(t, Tensor)]
+        return [Entry(t, tuple(t.shape[: max(t.dim() - core, 0)]), min(core, t.dim())) for t in tensors]
+
+    return entries
+
+
+def _added(sizes: Callable) -> Callable:
+    """The first operand is broadcast to the product of the others."""
+
+    def entries(args, kwargs):
+        base, left, right = linalg.added(args, kwargs)
+        if not all(isinstance(t, Tensor) for t in (base, left, right)) or left.dim() == 0 or right.dim() == 0:
+            return []
+        return [Entry(base, tuple(base.shape)), Entry(None, tuple(sizes(left.shape, right.shape)))]
+
+    return entries
+
+
+_LINEAR = Signature("input, weight, bias")
+
+
+def _biased(args, kwargs) -> list[Entry]:
+    input, weight, bias = _LINEAR.bind(args, kwargs)
+    if not all(isinstance(t, Tensor) for t in (input, weight, bias)) or input.dim() == 0:
+        return []
+    return [Entry(bias, tuple(bias.shape)), Entry(None, (*input.shape[:-1], *weight.shape[:-1]))]
+
+
+#: For every function whose operands are broadcast against each other, the entries of its arguments.
+BROADCASTS: dict[Callable, Callable] = {
+    f: _all
+    for f, rule in RULES.items()
+    if getattr(rule, "twin", rule) in (join, join_given, rules.gaussian, rules.where)
+}
+#: The same for sums of a tensor and a product, to which the tensor is broadcast.
+_SUMS: dict[Callable, Callable] = {}
+
+
+def _add(table: dict, names: str, spaces: tuple, entries: Any) -> None:
+    for space in spaces:
+        for name in names.split():
+            func: Any = getattr(space, name, None)
+            if func is not None and entries is None:
+                table.pop(func, None)
+            elif func is not None:
+                table[func] = entries
+
+
+BROADCASTS[Tensor.__eq__] = _all
+_add(BROADCASTS, "expand_as view_as reshape_as allclose equal prelu", (torch, Tensor, F), None)
+_LOSSES = "pairwise_distance triplet_margin_loss cosine_embedding_loss multilabel_soft_margin_loss"
+_add(BROADCASTS, _LOSSES, (torch, F), _all)
+_add(BROADCASTS, "triplet_margin_with_distance_loss", (F,), _some("anchor, positive, negative"))
+_add(BROADCASTS, "cosine_similarity", (torch, F), _some("x1, x2"))
+_add(BROADCASTS, "vecdot", (torch.linalg,), _some("x, y"))
+_add(BROADCASTS, "cross", (torch, Tensor, torch.linalg), _some("input, other"))
+_add(BROADCASTS, "matmul bmm __matmul__ __rmatmul__", (torch, Tensor, torch.linalg), _some("input, other", 2))
+_add(BROADCASTS, "cdist", (torch,), _some("x1, x2", 2))
+_add(_SUMS, "addmm baddbmm addmm_ baddbmm_", (torch, Tensor), _added(lambda left, right: (*left[:-1], right[-1])))
+_add(_SUMS, "addbmm addbmm_", (torch, Tensor), _added(lambda left, right: (*left[1:-1], right[-1])))
+_add(_SUMS, "addmv addmv_", (torch, Tensor), _added(lambda left, right: left[:-1]))
+_add(_SUMS, "addr addr_", (torch, Tensor), _added(lambda left, right: (*left, *right)))
+_add(_SUMS, "linear", (F,), _biased)
+_EINSUM = torch.einsum
+
+
+def _entries(func, args, kwargs) -> list[Entry]:
+    of = BROADCASTS.get(func) or _SUMS.get(func)
+    return [] if of is None else of(args, kwargs)
+
+
+class Terms(NamedTuple):
+    """The dims of operands and result of an einsum, by letter; those of an ellipsis are numbers, counted from the right."""
+
+    operands: list[Tensor]
+    letters: list[list]
+    result: list
+
+
+def _terms(args) -> Terms | None:
+    parsed = linalg.einsum_letters(args)
+    return None if parsed is None else Terms(*parsed)
+
+
+# -- what lost its rows
+
+
+def refuse_lost(func, args, kwargs) -> None:
+    """Raises if operands that lost their rows would be broadcast to more than any of them has."""
+    if func is _EINSUM:
+        terms = _terms(args)
+        grown = None if terms is None else _grown_letters(terms)
+    else:
+        grown = _grown(_entries(func, args, kwargs))
+    if grown is not None:
+        t, size = grown
+        mark: Any = mark_of(t)
+        what = f"expected operands of equal sizes, since {tuple(t.shape)} would be broadcast to {size}"
+        raise lost_meets(func, mark, what)
+
+
+def _lost(t: Tensor | None) -> bool:
+    mark = None if t is None else mark_of(t)
+    return mark is not None and mark.dim is None
+
+
+def _grown(entries: list[Entry]) -> tuple[Tensor, tuple] | None:
+    """A lost operand, and the size that broadcasting gives it, if that is larger in a dim than all lost operands are."""
+    rank, found = max([0, *[len(e.shape) for e in entries]]), None
+    sizes, own = [1] * rank, [1] * rank
+    for e in entries:
+        lost = _lost(e.operand)
+        for d in range(-len(e.shape), 0):
+            if e.shape[d] != 1:
+                sizes[d] = e.shape[d]
+                own[d] = e.shape[d] if lost else own[d]
+        if lost and found is None:
+            found = e
+    if found is None or found.operand is None:
+        return None
+    for n, m in zip(sizes, own):
+        if m == 1 and n > 1:
+            return found.operand, (*sizes, *found.operand.shape[len(found.shape) :])
+    return None
+
+
+def _grown_letters(terms: Terms) -> tuple[Tensor, tuple] | None:
+    sizes: dict = {}
+    own: list = []  # the letters that a lost operand has, with a size
+    for letters, t in zip(terms.letters, terms.operands):
+        for c, n in zip(letters, t.shape):
+            if n != 1 or c not in sizes:
+                sizes[c] = n
+            if n != 1 and _lost(t):
+                own.append(c)
+    more = [c for c in terms.result if sizes.get(c, 1) > 1 and c not in own]
+    for i, (letters, t) in enumerate(zip(terms.letters, terms.operands)):
+        if not _lost(t) or not more:
+            continue
+        broadcast = any(isinstance(c, int) or c in letters for c in more)
+        beside = any(c in letters for j, other in enumerate(terms.letters) if j != i for c in other)
+        if broadcast or (beside and all(c in terms.result for c in letters)):  # else a product with a matrix
+            return t, tuple([sizes[c] for c in terms.result if c in sizes])
+    return None
+
+
+# -- plain tensors with as many entries as there are sequences
+
+
+class Repeated(NamedTuple):
+    """A plain operand with a dim that no operand with rows has."""
+
+    operand: Tensor
+    dim: int
+    #: whether the dim is before that of the rows in the result
+    before: bool
+    #: The levels with as many sequences.
+    levels: list[int]
+
+
+def repeated(func, args, kwargs) -> list[Repeated]:
+    """The plain operands that repeat all rows for every entry of one of their dims, where a level has as many sequences."""
+    if func is _EINSUM:
+        terms = _terms(args)
+        found = [] if terms is None else _repeated_letters(terms)
+    else:
+        found = _repeated(_entries(func, args, kwargs))
+    known = []
+    for t, dim, before, mark in found:
+        levels = []
+        for k in range(mark.lod.depth):
+            if t.shape[dim] == mark.lod.num_sequences(k):
+                levels.append(k)
+        if levels:
+            known.append(Repeated(t, dim, before, levels))
+    return known
+
+
+def _repeated(entries: list[Entry]) -> list[tuple[Tensor, int, bool, Mark]]:
+    own = [e for e in entries if e.operand is not None and placed(e.operand) is not None]
+    mark, found = placed(own[0].operand) if own else None, []
+    if mark is None:
+        return []
+    rows = mark.dim - len(own[0].shape)  # from the right; not negative where the dim is not broadcast
+    for e in entries:
+        t = e.operand
+        if t is None or mark_of(t) is not None:
+            continue
+        for d in range(-len(e.shape), 0):
+            new = e.shape[d] != 1 and d != rows
+            for o in own:
+                new = new and (-d > len(o.shape) or o.shape[d] == 1)
+            if new:
+                found.append((t, len(e.shape) + d, d < rows, mark))
+    return found
+
+
+def _repeated_letters(terms: Terms) -> list[tuple[Tensor, int, bool, Mark]]:
+    own = [(letters, t) for letters, t in zip(terms.letters, terms.operands) if placed(t) is not None]
+    mark, found = placed(own[0][1]) if own else None, []
+    if mark is None or own[0][0][mark.dim] not in terms.result:
+        return []
+    rows = terms.result.index(own[0][0][mark.dim])
+    for letters, t in zip(terms.letters, terms.operands):
+        if mark_of(t) is None:
+            for d, c in enumerate(letters):
+                new = t.shape[d] != 1 and c in terms.result
+                for others, o in own:
+                    new = new and (c not in others or o.shape[others.index(c)] == 1)
+                if new:
+                    found.append((t, d, terms.result.index(c) < rows, mark))
+    return found
+
+
+def is_parameter(t: Tensor) -> bool:
+    """Whether a tensor is a parameter or a view of one: weights, which are the same for all sequences."""
+    return isinstance(t, torch.nn.Parameter) or isinstance(t._base, torch.nn.Parameter)
+
+
+def undeclared(t: Tensor, dim: int, levels: list[int]) -> tuple[str, str]:
+    """What is expected beside such a tensor, and what to write."""
+    n, at = t.shape[dim], ", ".join(map(str, levels))
+    got = f"expected operands whose rows correspond, got a plain tensor of shape {tuple(t.shape)}, whose {n} entries at dim {dim} would "
+    got += f"each meet all rows, and level {at} has {n} sequences"
+    return got, (
+        "a row for each sequence is declared with tl.per_sequence(c), which is broadcast over the rows of its sequence; "
+        "if every entry is meant for all rows, pass .values() of the rows; weights are nn.Parameters"
+    )
+
+
+def refuse_undeclared(func, args, kwargs, result, mark: Mark) -> None:
+    """Raises if a plain tensor puts all rows behind a dim with an entry for each sequence, in a result with that mark."""
+    if func is not _EINSUM:
+        if func not in BROADCASTS:
+            return
+        if not kwargs and isinstance(result, Tensor) and type(mark.dim) is int:  # most calls
+            after, larger = result.dim() - mark.dim, False
+            for t in args:
+                larger = larger or (isinstance(t, Tensor) and t.dim() > after and getattr(t, "_mark", None) is None)
+            if not larger:
+                return
+    for t, dim, before, levels in repeated(func, args, kwargs):
+        if before and not is_parameter(t):
+            raise named(LoDValueError("; ".join(undeclared(t, dim, levels))), name_of(func))
+
+
+# -- a row for each sequence
+
+
+class _Sequences(NamedTuple):
+    """An operand with a row for each sequence, at dim `at`."""
+
+    operand: Tensor
+    at: int
+    level: int
+
+
+def over_sequences(func, args, kwargs, wrap: Callable, call: Callable) -> Any:
+    """The call with every operand that has a row for each sequence broadcast over the rows of its sequence: the function
+    is called again, by `call`. NotImplemented where there is none, or where this function does not broadcast it. `wrap`
+    marks a tensor."""
+    if func is not _EINSUM and func not in BROADCASTS and func not in PRODUCTS:
+        return NotImplemented
+    fine, coarse, lod = _sequences_among(marked(args, kwargs))
+    if not coarse or lod is None or (IN_PLACE.get(func) and args[0] is coarse[0].operand):
+        return NotImplemented
+    if func is _EINSUM:
+        return _over_letters(args, coarse, lod, wrap, call)
+    at = _rows_at(fine)
+    if at is None:
+        return NotImplemented
+    core = PRODUCTS.get(func)
+    if core is not None and at >= -2:
+        return _product_over(func, args, kwargs, core, fine, coarse, lod, at, wrap, call)
+    new = []
+    for s in coarse:
+        laid = _laid(s, fine, at, lod, wrap, core is None)
+        if laid is None:
+            return NotImplemented
+        new.append((s.operand, laid))
+    return call(func, *_with(args, kwargs, new))
+
+
+def _sequences_among(tensors: list[Tensor]) -> tuple[list[Tensor], list[_Sequences], LoD | None]:
+    """Of operands, those that have rows, those that have a row for each sequence, and the LoD of the rows. No LoD where that
+    is not known of all."""
+    lod = None
+    for t in tensors:
+        mark = placed(t)
+        if mark is None:
+            return [], [], None
+        if lod is None or _finer(mark.lod, lod):
+            lod = mark.lod
+    fine, coarse = [], []
+    for t in tensors:
+        mark = placed(t)
+        k = None if mark is None or lod is None or mark.lod is lod else level_in(mark.lod, lod)
+        if mark is None or k is None:
+            fine.append(t)
+        elif mark.part is not None:
+            return [], [], None
+        else:
+            coarse.append(_Sequences(t, mark.dim, k))
+    return fine, coarse, lod
+
+
+def _finer(a: LoD, b: LoD) -> bool:
+    apart = (declared_level(a) is None) - (declared_level(b) is None)
+    return apart > 0 or (apart == 0 and a.depth > b.depth)
+
+
+def _rows_at(tensors: list[Tensor]) -> int | None:
+    """The dim of the rows, counted from the right; None where tensors differ in it."""
+    at = None
+    for t in tensors:
+        mark = placed(t)
+        own = None if mark is None else mark.dim - t.dim()
+        if own is None or at not in (None, own):
+            return None
+        at = own
+    return at
+
+
+def _with(args, kwargs, new: list[tuple[Tensor, Tensor]]) -> tuple[tuple, dict]:
+    """The arguments with other operands instead."""
+    return tuple([_one(v, new) for v in args]), {name: _one(v, new) for name, v in kwargs.items()}
+
+
+def _one(value, new: list[tuple[Tensor, Tensor]]) -> Any:
+    for old, other in new:
+        if value is old:
+            return other
+    return value
+
+
+def repeat_rows(values: Tensor, offsets: Tensor, rows: int) -> Tensor:
+    """Row s of values, repeated for every row of segment s; any dtype."""
+    if values.dtype != torch.bool and not values.is_complex():
+        return ops.segment_broadcast(values, offsets, rows)
+    here = torch.arange(values.shape[0], device=values.device)
+    return ops.gather_rows(values, ops.run_map(here, offsets, rows, 0))
+
+
+def _rows_first(s: _Sequences, lod: LoD) -> Tensor:
+    """A row for each row, at dim 0."""
+    values = s.operand.values().movedim(s.at, 0)  # type: ignore[operator]
+    return repeat_rows(values, lod.row_offsets_at(s.level, values.device), lod.rows)
+
+
+def _laid(s: _Sequences, fine: list[Tensor], at: int, lod: LoD, wrap, elements: bool) -> Tensor | None:
+    """An operand with a row for each row, whose dims are those that broadcasting puts beside the dims of `fine`, which have
+    their rows at dim `at`, counted from the right. With `elements`, dims that broadcasting would not put beside those of
+    `fine` are the dims of its rows."""
+    dims, own = s.operand.dim(), s.at - s.operand.dim()
+    rows, rank = _rows_first(s, lod), max(t.dim() for t in fine)
+    if own == at:  # rows where the rows are
+        return wrap(rows.movedim(0, s.at), Mark(lod, s.at, "per_sequence"))
+    batch = all(own < -t.dim() or t.shape[own] == 1 for t in fine)
+    if batch and (at < -dims or s.operand.shape[at] == 1 or _expanded_to(s.operand, at, lod)):
+        rows = rows.movedim(0, s.at)  # of a batch (sequences, ...), which is one of one here
+        rows = rows if at < -dims else rows.narrow(at, 0, min(1, lod.rows))
+        for _ in range(-at - dims):
+            rows = rows.unsqueeze(0)
+        rows = rows.transpose(own, at)
+        while rows.dim() > rank and rows.shape[0] == 1 and rows.dim() > -at:
+            rows = rows.squeeze(0)
+        return wrap(rows, Mark(lod, rows.dim() + at, "per_sequence"))
+    others = [n for d, n in enumerate(s.operand.shape) if d != s.at]
+    beside = [[n for d, n in enumerate(t.shape) if d - t.dim() != at] for t in fine]
+    fits = all(n == 1 or any(d < len(b) and b[-1 - d] == n for b in beside) for d, n in enumerate(reversed(others)))
+    if not elements or dims > rank or not fits:
+        return None
+    for _ in range(rank - dims):
+        rows = rows.unsqueeze(1)
+    return wrap(rows.movedim(0, rank + at), Mark(lod, rank + at, "per_sequence"))
+
+
+def _expanded_to(t: Tensor, dim: int, lod: LoD) -> bool:
+    """Whether t is the same at every row, as expand makes it."""
+    return t.shape[dim] == lod.rows and t.stride(dim) == 0
+
+
+#: Of products of matrices, where rows at a dim of an operand are in the result; both are counted from the right.
+PRODUCTS: dict[Callable, tuple[Signature, list[dict]]] = {}
+_add(
+    PRODUCTS, "matmul __matmul__ bmm", (torch, Tensor, torch.linalg), (Signature("input, other"), [{-2: -2}, {-1: -1}])
+)
+_add(PRODUCTS, "__rmatmul__", (Tensor,), (Signature("input, other"), [{-1: -1}, {-2: -2}]))
+_add(PRODUCTS, "cdist", (torch,), (Signature("x1, x2"), [{-2: -2}, {-2: -1}]))
+_BADDBMM = Signature("input, mat1, mat2"), [{-2: -2, -1: -1}, {-2: -2}, {-1: -1}]
+_add(PRODUCTS, "baddbmm", (torch, Tensor), _BADDBMM)
+
+
+def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, at: int, wrap, call) -> Any:
+    """A product of matrices of which one dim has the rows, with a matrix for each sequence: every row becomes a matrix of
+    its own, beside that of its sequence."""
+    of, dims = core
+    values = of.bind(args, kwargs)[: len(of.names)]
+    after, own = None, coarse[0].at - coarse[0].operand.dim()
+    for i, t in enumerate(values):
+        if any(t is f for f in fine):
+            to = dims[i].get(at)
+            if to is None or after not in (None, to):
+                return NotImplemented
+            after = to
+    if after is None or own > -3 or any(s.at - s.operand.dim() != own for s in coarse):
+        return NotImplemented
+    for t in values:
+        if isinstance(t, Tensor) and mark_of(t) is None and t.dim() >= -own and t.shape[own] != 1:
+            return NotImplemented
+    new, rank = [], 0
+    for t in fine:
+        if -own <= t.dim() and t.shape[own] != 1:
+            return NotImplemented
+        alone, rank = t, max(rank, t.dim())
+        while alone.dim() < -own:
+            alone = call(torch.unsqueeze, (alone, 0), {})
+        new.append((t, call(torch.transpose, (alone, own, at), {})))
+    for s in coarse:
+        new.append((s.operand, wrap(_rows_first(s, lod).movedim(0, s.at), Mark(lod, s.at, "per_sequence"))))
+    result = call(torch.transpose, (call(func, *_with(args, kwargs, new)), own, after), {})
+    while result.dim() > rank and result.shape[0] == 1:
+        result = call(torch.squeeze, (result, 0), {})
+    return result
+
+
+def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
+    terms = _terms(args)
+    if terms is None:
+        return NotImplemented
+    row = sequence = None
+    for letters, t in zip(terms.letters, terms.operands):
+        mark = placed(t)
+        if mark is None:
+            continue
+        if any(s.operand is t for s in coarse):
+            if sequence not in (None, letters[mark.dim]):
+                return NotImplemented
+            sequence = letters[mark.dim]
+        elif row not in (None, letters[mark.dim]):
+            return NotImplemented
+        else:
+            row = letters[mark.dim]
+    if row not in terms.result or sequence not in terms.result:
+        return NotImplemented
+    names: dict = {}
+    for letters in terms.letters:
+        for c in letters:
+            names.setdefault(c, chr(ord("A") + len(names)))
+    operands, written = [], []
+    for letters, t in zip(terms.letters, terms.operands):
+        drop = sequence
+        for s in coarse:
+            if s.operand is t:
+                t, drop = wrap(_rows_first(s, lod).movedim(0, s.at), Mark(lod, s.at, "per_sequence")), row
+                break
+        if sequence != row and drop in letters:
+            if t.shape[letters.index(drop)] != 1:
+                return NotImplemented
+            t, letters = call(torch.squeeze, (t, letters.index(drop)), {}), [c for c in letters if c != drop]
+        operands.append(t)
+        written.append("".join([names[row if c == sequence else c] for c in letters]))
+    result = "".join([names[c] for c in terms.result if c != sequence or sequence == row])
+    found = call(torch.einsum, (f"{','.join(written)}->{result}", *operands), {})
+    return found if sequence == row else call(torch.unsqueeze, (found, terms.result.index(sequence)), {})

@@ -145,7 +145,7 @@ class Given:
 
     @cached_property
     def packed(self):
-        return self.square().one.detach().to_packed_sequence()
+        return self.one.detach().to_packed_sequence()
 
     @cached_property
     def half(self) -> tuple[Tensor, Tensor]:
@@ -247,6 +247,8 @@ CALLS: dict[str, Callable[[Given], Any]] = {
     "randn": lambda g: tl.randn(g.lod, 2),
     "zeros": lambda g: tl.zeros(g.lod, 2),
     "describe": lambda g: tl.describe(g.x),
+    "map_sequences": lambda g: tl.map_sequences(torch.tanh, g.x),
+    "per_sequence": lambda g: g.one * tl.per_sequence(torch.ones(g.flat.num_sequences(), 1)),
     "from_lengths": lambda g: tl.from_lengths(g.leaf, g.lengths),
     "from_offsets": lambda g: tl.from_offsets(g.leaf, g.lod.to_list()),
     "from_cu_seqlens": lambda g: tl.from_cu_seqlens(g.leaf, g.flat.cu_seqlens()),
@@ -300,7 +302,7 @@ CALLS: dict[str, Callable[[Given], Any]] = {
     "LoDTensor.tail": lambda g: g.x.tail(1),
     "LoDTensor.to_list": lambda g: g.x.to_list(),
     "LoDTensor.to_nested": lambda g: g.one.detach().to_nested(),
-    "LoDTensor.to_packed_sequence": lambda g: g.square().one.to_packed_sequence(),
+    "LoDTensor.to_packed_sequence": lambda g: g.one.to_packed_sequence(),
     "LoDTensor.to_padded": lambda g: g.square().x.to_padded(),
     "LoDTensor.unbind_sequences": lambda g: g.x.unbind_sequences(),
     "LoDTensor.values": lambda g: g.x.values(),
@@ -437,8 +439,6 @@ REASONS: dict[str, str] = {
     "nn.LinearChainCRF": "transitions are tags x tags, and tags are the width here",
     "linear_chain_crf": "transitions are tags x tags, and tags are the width here",
     "crf_decoding": "transitions are tags x tags, and tags are the width here",
-    "LoDTensor.to_packed_sequence": "a mask of sequences x longest",
-    "from_packed_sequence": "a mask of sequences x longest",
     "LoDTensor.to_padded": "sequences x longest: the padded tensor itself",
     "LoDTensor.mask": "sequences x longest: the mask itself",
     "sequence_pad": "sequences x longest: the padded tensor itself",

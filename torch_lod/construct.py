@@ -73,8 +73,7 @@ def tensor_of(what: str, given, hint: str = "") -> Tensor:
         if hasattr(given, "to_numpy"):  # columns and tables of pandas and its relatives
             hint = "; see .to_numpy()"
         raise LoDTypeError(f"expected {what} as a tensor or an array, got {type(given).__name__}{hint}")
-    a_plain_tensor(what, given)
-    return values_of(given)
+    return values_of(a_plain_tensor(what, given))
 
 
 def _is_list(item) -> bool:
@@ -340,9 +339,7 @@ def from_padded(
         if not fits or not (holds(mask.shape[0] == n) and holds(mask.shape[1] == longest)):
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}")
         with_memory(mask)
-        host = tensor_of("mask", mask)
-        with_data("mask", host)
-        host = host.cpu().flatten()
+        host = with_data("mask", tensor_of("mask", mask)).cpu().flatten()
         if host.is_floating_point() or host.is_complex():
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}; see mask.bool()")
         for i in failing((host != 0) & (host != 1), "from_padded: expected a mask of 0 and 1"):
@@ -504,10 +501,8 @@ def joined(xs: list[LoDTensor]) -> LoDTensor:
     """One batch after another."""
     if (whole := _at_once(xs)) is not None:
         return whole
-    on_one_device(xs)
     with without_policy():
-        parts = [rows_of(x) for x in xs]
-        _of_one_shape(parts)
+        parts = _alike([rows_of(x) for x in xs])
         lod = chain([x._lod for x in xs])  # before the rows: it says what is wrong with their number
         return made(torch.cat(parts), lod)
 
@@ -517,20 +512,20 @@ def _at_once(xs: list[LoDTensor], within: bool = False) -> LoDTensor | None:
     return None if compiling() or type(xs[0]) is not LoDTensor else ops.joined(xs, within, LoD, *DYNAMIC)
 
 
-def _of_one_shape(rows: list[Tensor]) -> None:
+def _alike(rows: list[Tensor]) -> list[Tensor]:
+    """Rows that torch.cat takes: on one device, and of one shape."""
+    on_one_device(rows)
     wanted = rows[0].shape[1:]
     for i, t in enumerate(rows[1:], 1):
-        if t.shape[1:] != wanted:
-            raise LoDValueError(
-                f"expected rows of one shape, got {tuple(wanted)} and, at index {i}, {tuple(t.shape[1:])}"
-            )
+        if (own := t.shape[1:]) != wanted:
+            raise LoDValueError(f"expected rows of one shape, got {tuple(wanted)} and, at index {i}, {tuple(own)}")
+    return rows
 
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
     """Sequence i of level k of the result is sequence i of every x, one after another. Without the policy table."""
     if (whole := _at_once(xs, within=True)) is not None:
         return whole
-    on_one_device(xs)
     counts = [x._lod.levels[k].shape[0] - 1 for x in xs]
     if not all(holds(count == counts[0]) for count in counts):
         raise LoDValueError(f"expected equally many sequences, got {counts}")
@@ -538,8 +533,7 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
         outer, other = xs[0].lod.outer(k), x.lod.outer(k)
         assert outer is not None and other is not None
         outer.agreed(other)
-    parts = [rows_of(x) for x in xs]
-    _of_one_shape(parts)
+    parts = _alike([rows_of(x) for x in xs])
     lod = xs[0].lod
     if k == lod.depth - 1:
         below = [functools.reduce(torch.add, [x._lod.levels[k] for x in xs])]

@@ -36,7 +36,7 @@ from .partition import Runs, uploaded_map, uploaded_runs
 from .printing import tree
 from .seq_index import SequenceIndex, below
 from .typed import Rows
-from .validate import a_plain_tensor, as_int, filler, host_integers, sums, with_data, with_memory
+from .validate import a_plain_tensor, as_int, filler, host_integers, sums, traverse, with_data, with_memory
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _KINDS, _Route, _Mark = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route, torch_rules.Mark
@@ -462,7 +462,7 @@ def unmoved(what: str, x, only_lost: bool = False) -> None:
 
 def returned(what: str, tree) -> None:
     """`unmoved` for what a function of the user's returned, tensors in any nesting."""
-    for leaf in pytree.tree_leaves(tree):
+    for leaf in traverse(what, pytree.tree_leaves, tree):
         unmoved(what, leaf)
 
 

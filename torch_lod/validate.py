@@ -181,11 +181,11 @@ def _not_batched(what: str, data: Tensor) -> None:
 
 
 def _from_tensor(what: str, data: Tensor) -> Tensor:
-    a_plain_tensor(what, data)
-    _not_batched(what, data)
     if data.layout != torch.strided or data.is_quantized or data.is_meta:
         kind = "meta tensor" if data.is_meta else f"{'quantized' if data.is_quantized else data.layout} tensor"
         raise LoDTypeError(f"expected {what} as a dense tensor with data, got a {kind}")
+    a_plain_tensor(what, data)
+    _not_batched(what, data)
     if data.dtype.is_floating_point or data.dtype.is_complex or data.dtype == torch.bool:
         raise LoDTypeError(f"expected {what} of an integer dtype, got {data.dtype}")
     if data.dim() != 1:
@@ -232,14 +232,15 @@ def a_plain_tensor(what: str, t: Tensor, call: str | None = None) -> Tensor:
     return t
 
 
-def with_data(what: str, t: Tensor) -> None:
-    """TypeError for a tensor whose entries cannot be read, where the sizes of the result depend on them."""
+def with_data(what: str, t: Tensor) -> Tensor:
+    """The tensor; TypeError for a tensor whose entries cannot be read, where the sizes of the result depend on them."""
     a_plain_tensor(what, t)
     _not_batched(what, t)
     if t.is_meta:
         raise LoDTypeError(
             f"expected {what} with data, got a meta tensor: the sizes of the result depend on its entries"
         )
+    return t
 
 
 def host_levels(what: str, levels) -> list[Tensor]:

@@ -112,7 +112,7 @@ def assigned(x):
 
 
 def written(x):
-    x[:, 1:].add_(1)
+    (x[..., 1:] if x.shape[-1] == 8 else x[1:]).add_(1)
 
 
 #: Of X, and of its rows at other dims.
@@ -143,6 +143,7 @@ def test_one_graph(name):
                 "unflatten": lambda x: x.unflatten(0, (2, 2, -1)),
                 "split": lambda x: x.split(4, 0),
                 "mT": function,
+                "written": function,
             }
             function = {**turned, "T": function, "H": function, "real": function, "data": function}.get(name)
         if function is None or (name in ("H", "T") and x.dim() != 2):
@@ -200,7 +201,7 @@ def test_einsum_reads_an_equation_once_and_still_asks_for_the_rows():
     w = torch.randn(8, 3)
     for x in (X, X[None], X):  # the letters are the same for other dims
         assert torch.einsum("...d,de->...e", x, w).lod is X.lod
-    assert torch.einsum("nd,de->ne", X, w).lod is X.lod and torch.einsum("nd,de->en", X, w).rows_dim == 1
+    assert torch.einsum("nd,de->ne", X, w).lod is X.lod and torch.einsum("nd,de->en", X, torch.ones(8, 4)).rows_dim == 1
     assert type(torch.einsum("nd,nd->n", X, X)) is tl.LoDTensor
     other = tl.from_lengths(torch.randn(11, 8), [[11]])
     with pytest.raises(ValueError, match="einsum"):

@@ -43,7 +43,7 @@ LINES = [(name, code) for name in pages.EXAMPLES for code in pages.equivalents(g
 LEAVES_OUT = {("sequence_attention", torch.float64)}
 #: Which of equal rows they take, 0.0 and -0.0 for example, is their own: the first.
 TAKE_THE_FIRST = ("sequence_topk", "sequence_cummax", "sequence_cummin")
-TAKES = {info.name: info.dtypes for info in SEQUENCES}
+TAKES = {info.name: info.dtypes for info in SEQUENCES} | {"map_sequences": FLOATS}
 
 
 def rows_of(dtype):

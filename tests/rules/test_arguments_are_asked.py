@@ -11,6 +11,7 @@ import torch
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
 from torch_lod.integrations import transformers
+from torch_lod.moved_rows import Traced
 
 SPACES = {
     "tl": tl,
@@ -50,7 +51,7 @@ def functions() -> dict:
 def methods(cls) -> dict:
     found: dict = {}
     for base in cls.__mro__:
-        if base.__module__.partition(".")[0] != "torch_lod":
+        if base.__module__.partition(".")[0] != "torch_lod" or base is Traced:  # which has torch's own methods
             continue
         for key, value in vars(base).items():
             value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
@@ -65,7 +66,7 @@ DECLARE = """tl.from_lengths tl.from_offsets tl.from_segment_ids tl.from_cu_seql
     tl.data.from_position_ids tl.data.from_keys tl.data.from_arrow tl.data.from_awkward transformers.from_encoding
     tl.data.collate tl.paddle.create_lod_tensor tl.paddle.create_random_int_lodtensor""".split()
 #: They run functions of the user's, or print; refuse any argument; have no tensor as an argument; are asked by what they call.
-OTHERS = """tl.explain tl.describe strict.__init__ strict.switch LoDTensor.set_ RankTable.__init__ RankTable.alive
+OTHERS = """tl.explain tl.describe tl.data.save strict.__init__ strict.switch LoDTensor.set_ RankTable.__init__ RankTable.alive
     x.seq.__init__ Plain.forward""".split()
 OTHERS += [
     f"{module}.{name}" for module in ("LinearChainCRF", "MultiheadAttention") for name in ("constant", "restore")
@@ -123,6 +124,7 @@ def test_every_argument_is_asked(record_property):
 #: What the user's functions return, with the parameters by which they are given.
 CALLBACKS = {
     "tl.scan(cell)": lambda: tl.scan(lambda a, h: (a + lost(), a), batch(), torch.zeros(3, 2)),
+    "tl.map_sequences(fn)": lambda: tl.map_sequences(lambda t: lost().expand(t.shape), batch()),
     "DynamicRNN.__init__(cell)": lambda: tl.nn.DynamicRNN(lambda a, h: (lost().expand(len(a), 2), h))(
         batch(), torch.zeros(3, 2)
     ),

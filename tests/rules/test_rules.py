@@ -209,6 +209,7 @@ NOT_RUN = {
 #: Neither kept nor refused by any form: the result is a bool or an attribute or a row per sequence, or torch refuses
 #: plain tensors before.
 ALWAYS_PLAIN = {
+    "dim",
     "dist",
     "dot",
     "vdot",

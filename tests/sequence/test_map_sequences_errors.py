@@ -89,7 +89,10 @@ ERRORS = {
     ),
     "no function": (lambda: run(3), "expected fn as a function or a module, got 3"),
     "x": (lambda: tl.map_sequences(abs, X.values()), "expected x as a LoDTensor, got Tensor; see tl.from_lengths"),
-    "moved x": (lambda: tl.map_sequences(abs, X[None]), "expected x as a LoDTensor, got rows at dim 1, moved by"),
+    "moved x": (
+        lambda: tl.map_sequences(abs, X[None]),
+        "expected x as a LoDTensor or a plain tensor, got rows at dim 1, moved by",
+    ),
     "level": (lambda: run(abs, level=2), "expected level in [-2, 1] or one of ('text', 'line'), got 2"),
     "level name": (lambda: run(abs, level="word"), "expected level in [-2, 1] or one of ('text', 'line'), got 'word'"),
     "others": (

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import LoDTypeError, LoDValueError, public, shown
+from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..lod import LoD
 from ..moved_rows import MovedRows
 from ..tensor import LoDTensor
@@ -57,7 +57,7 @@ _KINDS = {
 }
 
 
-@public
+@border(asks=False)  # names the tensor that it refuses
 def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> None:
     """Writes a LoDTensor, or named LoDTensors and tensors, into a file that `load` and the safetensors library read.
 

@@ -8,22 +8,25 @@ from torch import Tensor
 
 def exceeding(counts: Tensor, most: int) -> Tensor:
     """How many of the counts, integers >= 0, are larger than 0, 1, ..., most - 1."""
+    if torch.compiler.is_compiling():  # a graph does not know the size of bincount's result
+        return (counts > torch.arange(most, device=counts.device)[:, None]).sum(1)
     return counts.shape[0] - counts.clamp(max=most).bincount(minlength=most + 1)[:most].cumsum(0)
 
 
-def by_steps(lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def by_steps(lengths: Tensor, longest: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """The elements of sequences, the longest first, in the order of their steps: step 0 of all sequences, then step 1 of those
     that have one, and so on.
 
     Args:
         lengths: int64, falling.
+        longest: the first of them, where it is known.
 
     Returns:
         of every element the number of its sequence and its step; and the number of elements of every step.
     """
     if not lengths.shape[0]:
         return lengths, lengths, lengths
-    longest = int(lengths[0])
+    longest = int(lengths[0]) if longest is None else longest
     sizes = exceeding(lengths, longest)
     step = torch.arange(longest, device=lengths.device).repeat_interleave(sizes)
     first = sizes.cumsum(0) - sizes

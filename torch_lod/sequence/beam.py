@@ -195,7 +195,7 @@ class _Run:
     def call(self, t: int) -> tuple[Tensor, Any]:
         given = (self.tokens, self.state) if self.static is None else (self.tokens, self.state, self.of_living)
         gave = self.search.step(*given)
-        returned(f"what the step returns at step {t}", gave)
+        returned(f"state after step {t}", gave)
         if not isinstance(gave, tuple) or len(gave) != 2:
             got = type(gave).__name__
             raise LoDTypeError(f"expected the step to return (log_probs, state), got {got} at step {t}")

@@ -100,7 +100,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
         if static_spec is not None:
             args.append(pytree.tree_unflatten(constants, static_spec))
         step_gave = cell(*args)
-        returned(f"what the cell returns at step {t}", step_gave)
+        returned(f"what the cell returned at step {t}", step_gave)
         output, state = _result(step_gave, spec, state, t)
         single = not isinstance(output, tuple)
         outputs_of_steps.append(_checked(output if isinstance(output, tuple) else (output,), n, t))

@@ -268,6 +268,7 @@ def _rows_first(leaf: _Leaf, found: Any, layout: str, stack: tuple[int, ...]) ->
     """What a call returned for a leaf, with its rows, or its sequences, at dim 0; stack: (count, length) of x's."""
     if not leaf.kind:
         return None
+    unmoved(leaf.said, found)
     by_row = leaf.kind != "sequences"
     dims = _LAYOUTS[leaf.at or layout] if by_row else (leaf.at,)
     wanted = stack if leaf.kind == "rows" else stack[:1]

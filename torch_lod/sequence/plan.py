@@ -66,7 +66,7 @@ class RankTable:
         """The elements of step 0, 1, ... in the order of the table, one step after another, and the size of each step."""
 
         def make():
-            rank, step, sizes = by_steps(self.lengths)
+            rank, step, sizes = by_steps(self.lengths, self.lod.longest_at(self.level))
             return self.lod.levels[self.level][self.order[rank]] + step, sizes.tolist()
 
         return self.lod.remember(("steps", self.level), make)

@@ -215,7 +215,8 @@ def sequence_loss(x, reduce="token", mask=None, weight=None):
         ones = [1.0] * len(means) if weight is None or k == x.depth else of(weight, x.depth - 1)[0]
         below = sum(v for v, m in zip(ones, means) if m is not None)
         return sum(v * m for v, m in zip(ones, means) if m is not None) / below if below != 0 else nothing
-    return above(x, level % x.depth, torch.stack([nothing if m is None else m for m in means]) if means else rows)
+    nan = torch.full_like(nothing, torch.nan)  # the mean of no rows
+    return above(x, level % x.depth, torch.stack([nan if m is None else m for m in means]) if means else rows)
 
 
 # -- within

@@ -102,7 +102,7 @@ def step_errors():
             f"lost {what}",
             lambda args=args: op(T, *args, 2, 9),
             TypeError,
-            f"{what} as a LoDTensor or a plain tensor, got rows that lost their structure in getitem; if they are in the",
+            f"{what} as a LoDTensor or a plain tensor, got rows that lost their structure in getitem; sequences are",
         )
     for what in ("is_accumulated", "return_parent_idx"):
         yield what, lambda w=what: op(T, B, ids, S, 2, 9, **{w: 1}), TypeError, f"{what} as a bool, got 1"

@@ -179,7 +179,7 @@ def loss_errors():
         "moved",
         lambda: loss(x, weight=x[:3]),
         TypeError,
-        "weight as a LoDTensor, got rows at dim 0, moved by getitem",
+        "weight as a LoDTensor or a plain tensor, got rows 0 to 3 of a LoDTensor, through getitem",
     )
     yield (
         "own level",

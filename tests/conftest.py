@@ -75,7 +75,7 @@ def pytest_generate_tests(metafunc):
 def pytest_collection_modifyitems(config, items):
     kept, left = [], []
     for item in items:
-        name = item.nodeid.rpartition("tests/")[2]
+        name = item.nodeid.partition("tests/")[2]
         program = name.startswith(PROGRAMS)
         if program:
             item.add_marker(pytest.mark.program)

@@ -36,15 +36,13 @@ def test_last_states(kind, batch_first, batched, options):
         x = tl.from_lengths(torch.randn(11, 8, dtype=torch.float64), lengths)
         given = x if not batched else x[None] if batch_first else x[:, None]
         last = several(module(given)[1])
-        n = len(lengths[-1])
-        batch = (n,) if batched or n > 1 else ()  # torch.nn drops the dim of rows without a batch
-        assert [tuple(t.shape) for t in last] == [(layers, *batch, w) for w in widths[: len(last)]]
+        assert [tuple(t.shape) for t in last] == [(layers, len(lengths[-1]), w) for w in widths[: len(last)]]
         sequences = x.sequences() if len(lengths) == 1 else x.drop_level(0).sequences()
         for j, part in enumerate(sequences):
             if len(part):
                 expected = several(module(part[None] if batch_first else part[:, None])[1])
                 for a, b in zip(last, expected):
-                    torch.testing.assert_close(a[:, j : j + 1] if batch else a[:, None], b)
+                    torch.testing.assert_close(a[:, j : j + 1], b)
 
 
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])

@@ -17,20 +17,11 @@ from torch import Tensor, nn
 
 from .. import torch_rules
 from ..dynamo import compiling, constant
-from ..errors import OURS, LoDTypeError, LoDValueError, named, without_policy
+from ..errors import LoDTypeError, LoDValueError, named, without_policy
 from ..moved_rows import PLAIN
 from ..tensor import LoDTensor
 from . import windows as windows  # has the route of F.pad
-
-#: Files of what is between a module and its rules.
-_BETWEEN = (OURS[0], torch.overrides.__file__, F.__file__)
-
-
-def _caller() -> FrameType | None:
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
-        frame = frame.f_back
-    return frame
+from .routes import BETWEEN, caller
 
 
 def _of_recurrence(self, input, hx, **others) -> None:
@@ -93,7 +84,7 @@ _LOOKS: dict[CodeType, Callable] = {
 def _dims(x) -> int:
     """Tensor.dim, which these modules call first."""
     if not compiling():
-        frame: Any = _caller()
+        frame: Any = caller()
         look = _LOOKS.get(frame.f_code) if frame is not None else None
         if look is not None:
             _looked(look, frame.f_locals)
@@ -131,14 +122,14 @@ def _traced_in_a_module_that_pads() -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = getattr(frame.f_locals.get("self"), "f_code", None) if frame.f_code.co_name == "run" else None
-        if isinstance(code, CodeType) and not code.co_filename.startswith(_BETWEEN):
+        if isinstance(code, CodeType) and not code.co_filename.startswith(BETWEEN):
             return code is _PADS
         frame = frame.f_back
     return False
 
 
 def _in_a_module_that_pads() -> bool:
-    frame = _caller()
+    frame = caller()
     return frame is not None and frame.f_code is _PADS
 
 

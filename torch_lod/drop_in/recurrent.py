@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.lstm, gru, rnn_tanh and rnn_relu, which torch.nn's recurrent modules call: along every innermost sequence."""
 
-import torch
-from torch import Tensor
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from ..dynamo import compiling
 from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError
 from ..lod import LoD
 from ..moved_rows import moved_rows
 from ..sequence_operator import along
 from ..tensor import LoDTensor, made
-from .routes import at_dim, route, structured
+from .routes import at_dim, caller, route, structured
 
 
 def _recurrence(kind: str, count: int):
@@ -36,6 +39,8 @@ def _recurrence(kind: str, count: int):
         weights = _directions(params, directions, has_biases, kind == "lstm")
         initial = [_for_each(t, directions, lod.levels[k].shape[0] - 1) for t in states]
         out, finals = run_layers(kind, rows, lod, k, weights, initial, bool(bidirectional), dropout if train else 0.0)
+        if _is_unbatched():
+            finals = [t.unsqueeze(1) for t in finals]
         if not isinstance(input, LoDTensor):
             return (moved_rows(out.unsqueeze(0), lod, 1, input._mark.call), *finals)
         if batch_first:  # a batch keeps torch's shapes
@@ -43,6 +48,14 @@ def _recurrence(kind: str, count: int):
         return (made(out.unsqueeze(1), lod), *finals)
 
     return along_sequences
+
+
+def _is_unbatched() -> bool:
+    """Whether a module of torch.nn called that was given rows (rows, features): of states it removes a dim 1 of size 1, which
+    is that of its batch, and would be that of a single sequence."""
+    frame: Any = None if compiling() else caller()
+    given = {} if frame is None else frame.f_locals
+    return isinstance(given.get("self"), nn.RNNBase) and given.get("is_batched") is False
 
 
 def _refuse_structured(what: str, given) -> None:

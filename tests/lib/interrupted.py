@@ -55,7 +55,7 @@ def main(threads: int) -> None:
     crf, tags = tl.nn.LinearChainCRF(60), tl.from_lengths(torch.randn(2000, 60), [[2000]])
     many = tl.nn.LinearChainCRF(1500)
     wide, points = (
-        tl.from_lengths(torch.randn(3000, 1500), [[3000]]),
+        tl.from_lengths(torch.randn(20_000, 1500), [[20_000]]),
         tl.from_lengths(torch.randn(40_000, 3), [[40_000]]),
     )
     calls = {

@@ -22,8 +22,10 @@ PROGRAMS = (
     "distributed/",
     "programs/",
     "drop_in/test_models.py",
+    "laws/test_compile.py::test_training_under_inductor",
     "laws/test_house.py::test_a_missing_extension",
     "robustness/test_gate.py",
+    "robustness/test_import.py",
     "robustness/test_resources.py",
 )
 #: make quick: the rules about sources, and the laws in the first dtype of every operator; not those that compile.

@@ -4,8 +4,8 @@
 python -m benchmarks.growth [--only sequence_,LoDTensor.] [--shapes long,deep]
 
 n grows tenfold until a call takes 10 ms of CPU time, on one thread. A cell is the time at that n as a multiple of the time at a
-tenth of it: 10 is linear, less is what calls cost anyway, 100 is quadratic. Gradients are part of a call that has some. What is above 15 is listed with
-the reason. tests/robustness/test_growth.py counts the same calls, instead of timing them.
+tenth of it: 10 is linear, less is what calls cost anyway, 100 is quadratic. Gradients are part of a call that has some. What
+is above 15 is listed with the reason. tests/robustness/test_growth.py counts the same calls, instead of timing them.
 """
 
 import argparse
@@ -443,6 +443,7 @@ REASONS: dict[str, str] = {
     "LoDTensor.mask": "sequences x longest: the mask itself",
     "sequence_pad": "sequences x longest: the padded tensor itself",
     "sequence_mask": "sequences x longest: the mask itself",
+    "LoD.from_row_offsets, deep": "the call asks row_offsets of every level, each composed of those below",
 }
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 
 import torch_lod as tl
-from torch_lod import testing, torch_rules
-from torch_lod.other_forms import OtherForms
-from torch_lod.paddle_methods import PaddleMethods
+from torch_lod import testing
+from torch_lod.tensor import rules as torch_rules
+from torch_lod.tensor.other_forms import OtherForms
+from torch_lod.tensor.paddle_methods import PaddleMethods
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -117,7 +118,7 @@ def torch_functions() -> str:
     lines = [
         "# What torch's functions do to a LoDTensor",
         "",
-        f"Generated from `torch_lod/torch_rules` by `make docs`, with torch {PINNED}: every public function that torch shows to a "
+        f"Generated from `torch_lod/tensor/rules` by `make docs`, with torch {PINNED}: every public function that torch shows to a "
         "subclass.",
         "",
         f"**{len(listed) - len(missing)} functions classified, {len(missing)} unclassified**: {counts}.",

@@ -14,7 +14,7 @@ from operator_examples import EXAMPLES, X
 from torch import Tensor
 
 import torch_lod as tl
-from torch_lod.tensor import LoDTensor
+from torch_lod.tensor.lod_tensor import LoDTensor
 
 WIDTH = 112
 #: float16 to float64, then whole numbers.

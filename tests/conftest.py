@@ -15,7 +15,7 @@ if EMULATED:
 import torch_lod  # its kernels are those of the device
 
 if EMULATED:
-    torch_lod.devices.PINNED.add("emu")
+    torch_lod.structure.devices.PINNED.add("emu")
 DEVICES = ["emu"] if EMULATED else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 #: make test-programs: tests that start processes, train or build. The others are make test.
 PROGRAMS = (

@@ -14,28 +14,29 @@ if not _steps_aside():
     from torch import randn_like as randn_like
     from torch import zeros_like as zeros_like
 
-    from . import collate, construct, declared, sequence
+    from . import collate, sequence
     from . import data as data
     from . import distributed as distributed
-    from . import drop_in as drop_in  # registers the functions that replace torch's
+    from . import drop_in as drop_in
     from . import integrations as integrations
     from . import nn as nn
     from . import ops as ops
     from . import paddle as paddle
-    from . import patches as patches  # what the first LoDTensor replaces in torch
+    from . import patches as patches
     from .collate import *
-    from .construct import *
-    from .declared import *
-    from .devices import check_errors as check_errors
     from .errors import LoDError as LoDError
     from .headers import include_paths as include_paths
-    from .lod import LoD as LoD
     from .paddle import *  # reachable as tl.name, but not in __all__
-    from .porting import explain as explain
-    from .porting import strict as strict
-    from .printing import describe as describe
     from .sequence import *
-    from .tensor import LoDTensor as LoDTensor
+    from .structure.devices import check_errors as check_errors
+    from .structure.lod import LoD as LoD
+    from .tensor import construct, declared
+    from .tensor.construct import *
+    from .tensor.declared import *
+    from .tensor.lod_tensor import LoDTensor as LoDTensor
+    from .tensor.porting import explain as explain
+    from .tensor.porting import strict as strict
+    from .tensor.printing import describe as describe
 
     try:
         __version__ = _metadata.version("torch_lod")

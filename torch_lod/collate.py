@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .construct import (
+from .errors import LoDError, LoDTypeError, LoDValueError, declaring, shown
+from .structure.validate import traverse, with_memory
+from .tensor.construct import (
     NUMBERS,
     from_lengths,
     is_list_or_objects,
@@ -20,10 +22,8 @@ from .construct import (
     opened,
     tensor_of,
 )
-from .errors import LoDError, LoDTypeError, LoDValueError, declaring, shown
-from .moved_rows import MovedRows
-from .tensor import LoDTensor, made
-from .validate import traverse, with_memory
+from .tensor.lod_tensor import LoDTensor, made
+from .tensor.moved_rows import MovedRows
 
 __all__ = ["batch"]
 

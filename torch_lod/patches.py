@@ -35,9 +35,9 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from .collate import Samples, batch
 from .dynamo import VERSION, waiting
 from .errors import LoDValueError, named, without_policy
-from .moved_rows import MovedRows, remarked
-from .tensor import LoDTensor
-from .torch_rules import Mark, mark_of
+from .tensor.lod_tensor import LoDTensor
+from .tensor.moved_rows import MovedRows, remarked
+from .tensor.rules import Mark, mark_of
 
 
 def _into(wrap: Callable) -> Callable:

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from . import ops
-from .devices import upload
 from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError, P, R, border, shown
-from .lod import LoD
-from .tensor import LoDTensor, a_lod_tensor, made, moved
-from .validate import as_int, sums, with_memory
+from .structure.devices import upload
+from .structure.lod import LoD
+from .structure.validate import as_int, sums, with_memory
+from .tensor.lod_tensor import LoDTensor, a_lod_tensor, made, moved
 
 
 def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:

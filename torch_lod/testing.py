@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from .errors import LoDTypeError, LoDValueError, public
-from .lod import LoD
-from .tensor import LoDTensor, a_lod_tensor, values_of
-from .validate import traverse
+from .structure.lod import LoD
+from .structure.validate import traverse
+from .tensor.lod_tensor import LoDTensor, a_lod_tensor, values_of
 
 __all__ = [
     "LAYOUTS",

@@ -10,7 +10,8 @@ import torch
 from test_rules_cases import LOD, OTHER, REFUSED, listed, make, operands
 from torch.autograd.gradcheck import GradcheckError
 
-from torch_lod import LoD, LoDError, LoDTensor, from_lengths, nn, sequence_softmax, torch_rules
+from torch_lod import LoD, LoDError, LoDTensor, from_lengths, nn, sequence_softmax
+from torch_lod.tensor import rules as torch_rules
 
 # -- other kinds of tensors
 

@@ -14,7 +14,7 @@ from samples import OPS
 from samples.words import ALL, changed, values
 
 import torch_lod as tl
-from torch_lod import devices
+from torch_lod.structure import devices
 
 D = torch.device("emu", 0)
 ORDERS = ("forward", "backward", "7")
@@ -257,7 +257,7 @@ def test_another_stream_waits_for_an_upload(monkeypatch):
         x.lod.row_offsets_at(1, D)  # enqueued here, used in the other stream
         with torch.Stream(device=D), monkeypatch.context() as m:
             if not look:
-                m.setattr("torch_lod.partition.usable", lambda t: True)
+                m.setattr("torch_lod.structure.partition.usable", lambda t: True)
             out = tl.sequence_pool(x, "sum").values()
         torch.accelerator.synchronize()
         return out.cpu()

@@ -18,7 +18,7 @@ from malformed_ops import raw_cases
 
 import torch_lod as tl
 
-tl.devices.PINNED.add("emu")
+tl.structure.devices.PINNED.add("emu")
 D = torch.device("emu", 0)
 RAISED = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError)
 FAR = [0, 1, -1, 5, 7, 100, -100, 10**6, -(10**6), 2**31, 2**40, 2**62, -(2**62), 2**63 - 1, -(2**63)]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torch_lod as tl
-from torch_lod.moved_rows import MovedRows
+from torch_lod.tensor.moved_rows import MovedRows
 
 torch.manual_seed(0)
 X = tl.from_lengths(torch.randn(11, 8), [[2, 1], [4, 2, 5]])

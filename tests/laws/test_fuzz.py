@@ -19,7 +19,7 @@ from test_rules import RUNS, verdict
 
 import torch_lod as tl
 from torch_lod import testing
-from torch_lod.tensor import values_of
+from torch_lod.tensor.lod_tensor import values_of
 
 #: Examples of all laws together; the share of each law is beside it.
 EXAMPLES = int(os.environ.get("TORCH_LOD_FUZZ", 500))

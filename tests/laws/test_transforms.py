@@ -9,7 +9,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch import func, nn
 
 import torch_lod as tl
-from torch_lod.tensor import values_of
+from torch_lod.tensor.lod_tensor import values_of
 
 torch.manual_seed(0)
 LSTM, CONV = nn.LSTM(3, 3).double(), nn.Conv1d(3, 3, 3, padding=1).double()

@@ -14,7 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch_lod as tl
 from torch_lod import LoD
-from torch_lod.tensor import _load_lod_tensor
+from torch_lod.tensor.lod_tensor import _load_lod_tensor
 
 warnings.filterwarnings("ignore", "torch.quantize_per|Sparse CSR|The PyTorch API of nested")
 V, T, IX = ValueError, TypeError, IndexError
@@ -135,7 +135,7 @@ TARGETS = {
     "tl.from_offsets": (OFFSETS, lambda o: tl.from_offsets(values(), [o]), ("from_offsets",)),
     "tl.from_cu_seqlens": (OFFSETS, lambda o: tl.from_cu_seqlens(values(), o), ("from_cu_seqlens: expected",)),
     "set_lod": (OFFSETS, lambda o, x: x.set_lod([o]), ()),
-    "_load_lod": (OFFSETS, lambda o: tl.LoDTensor(values(), tl.lod._load_lod([o], None)), ()),
+    "_load_lod": (OFFSETS, lambda o: tl.LoDTensor(values(), tl.structure.lod._load_lod([o], None)), ()),
     "LoD.from_lengths": (LENGTHS, lambda o: tl.LoDTensor(values(), LoD.from_lengths([o])), ("LoD",)),
     "tl.from_lengths": (LENGTHS, lambda o: tl.from_lengths(values(), [o]), ("from_lengths",)),
     "create_lod_tensor": (LENGTHS, lambda o: tl.create_lod_tensor(values(), [o]), ("create_lod_tensor",)),

@@ -3,7 +3,7 @@
 
     python tests/lib/mutate.py [python | composed | compiled] [--list] [--only WORD]
 
-python: torch_lod/validate.py and lod.py. composed: torch_lod/ops/check.py, under TORCH_LOD_COMPOSED=1. compiled: every
+python: torch_lod/structure/validate.py and lod.py. composed: torch_lod/ops/check.py, under TORCH_LOD_COMPOSED=1. compiled: every
 TORCH_CHECK in csrc, in a build of its own in which each can be switched off. A rule is a `raise`, an operand of its
 condition, a call of another check, or a fault that is returned. The exit status is the number of survivors, at most 99.
 """
@@ -37,8 +37,8 @@ REFUSED = (
     "sequence/test_plan.py",
 )
 HELD_BY = {
-    "torch_lod/validate.py": PYTHON,
-    "torch_lod/lod.py": (*PYTHON, "laws/test_compile.py"),
+    "torch_lod/structure/validate.py": PYTHON,
+    "torch_lod/structure/lod.py": (*PYTHON, "laws/test_compile.py"),
     "torch_lod/ops/check.py": REFUSED,
     "csrc": (*REFUSED, "robustness/test_gate.py", "sequence/test_lod.py"),
 }
@@ -263,7 +263,11 @@ def run(kind: str, only: str, listed: bool) -> int:
     if kind == "compiled":
         all_of_them = sites()
     else:
-        files = ["torch_lod/ops/check.py"] if kind == "composed" else ["torch_lod/validate.py", "torch_lod/lod.py"]
+        files = (
+            ["torch_lod/ops/check.py"]
+            if kind == "composed"
+            else ["torch_lod/structure/validate.py", "torch_lod/structure/lod.py"]
+        )
         all_of_them = [mutant for file in files for mutant in mutants(file)]
     chosen = [mutant for mutant in all_of_them if only in mutant.name]
     if listed:

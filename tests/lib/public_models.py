@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 import torch_lod as tl
 from torch_lod import LoDTensor
-from torch_lod.moved_rows import MovedRows
+from torch_lod.tensor.moved_rows import MovedRows
 
 
 def outcome(call: Callable, x: LoDTensor, alone: torch.Tensor) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import torch
 from rule_samples import MORE, OPERANDS, SHAPES, forms, names
 from test_rules import TABLE, _runs_plainly
 
-from torch_lod import torch_rules
+from torch_lod.tensor import rules as torch_rules
 
 #: torch itself does not survive wrong arguments of these, or returns memory that nothing was written to.
 FRAGILE = (

@@ -6,7 +6,8 @@ import functools
 import torch
 import torch.nn.functional as F
 
-from torch_lod import LoD, LoDTensor, torch_rules
+from torch_lod import LoD, LoDTensor
+from torch_lod.tensor import rules as torch_rules
 
 #: Not the same backwards, nor shifted: rows that only change places are seen to.
 LENGTHS = [[2, 1, 1]]

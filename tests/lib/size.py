@@ -7,8 +7,10 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "kernels and bindings": "csrc/**/*.*",
     "plain-tensor operators": "torch_lod/ops/**/*.py",
-    "structure and tensor": "torch_lod/*.py",
-    "what torch's functions do": "torch_lod/torch_rules/*.py",
+    "import, errors, batches": "torch_lod/*.py",
+    "structure": "torch_lod/structure/*.py",
+    "tensor": "torch_lod/tensor/*.py",
+    "what torch's functions do": "torch_lod/tensor/rules/*.py",
     "engines": "torch_lod/engine/*.py",
     "sequence operators": "torch_lod/sequence/*.py",
     "names of Paddle": "torch_lod/paddle/*.py",

@@ -12,7 +12,7 @@ import torch
 import torch_lod as tl
 from torch_lod import testing
 from torch_lod.errors import shown
-from torch_lod.validate import traverse
+from torch_lod.structure.validate import traverse
 
 X = tl.lod_tensor([[1.0, 2.0], [3.0]])
 

@@ -22,9 +22,9 @@ from settings import LIB, PYTHONPATH
 
 import torch_lod as tl
 from torch_lod import LoD, LoDError
-from torch_lod.lod import _load_lod
 from torch_lod.sequence.plan import _load_rank_table
-from torch_lod.tensor import _load_lod_tensor
+from torch_lod.structure.lod import _load_lod
+from torch_lod.tensor.lod_tensor import _load_lod_tensor
 
 CASES, RAW = list(cases()), list(raw_cases())
 
@@ -188,7 +188,7 @@ FORGED = {
 }
 #: Instructions of pickle: the class is found, and an object made without its constructor.
 UNMADE = {
-    "LoD": b"\x80\x02ctorch_lod.lod\nLoD\n)\x81.",
+    "LoD": b"\x80\x02ctorch_lod.structure.lod\nLoD\n)\x81.",
     "LoDTensor": b"\x80\x02ctorch_lod.tensor\nLoDTensor\n)\x81.",
     "RankTable": b"\x80\x02ctorch_lod.sequence.plan\nRankTable\n)\x81.",
 }

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
-from torch_lod.moved_rows import MovedRows
+from torch_lod.tensor.moved_rows import MovedRows
 
 ROWS = torch.randn(11, 8, generator=torch.Generator().manual_seed(2))
 IDS = torch.arange(22).view(11, 2) % 5

@@ -17,8 +17,9 @@ import torch
 from rule_samples import Operands, forms, names
 
 import torch_lod as tl
-from torch_lod import LoDError, LoDTensor, torch_rules
-from torch_lod.moved_rows import MovedRows
+from torch_lod import LoDError, LoDTensor
+from torch_lod.tensor import rules as torch_rules
+from torch_lod.tensor.moved_rows import MovedRows
 
 PROGRAMS = int(os.environ.get("TORCH_LOD_PROGRAMS", "2000"))
 pytestmark = pytest.mark.filterwarnings("ignore")

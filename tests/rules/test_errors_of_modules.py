@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torch_lod as tl
-from torch_lod import torch_rules
+from torch_lod.tensor import rules as torch_rules
 
 F, nn = torch.nn.functional, torch.nn
 LOD = tl.LoD.from_lengths([[2, 3]])

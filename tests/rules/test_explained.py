@@ -15,8 +15,9 @@ from torch import nn
 from torch.nn.utils import rnn
 
 import torch_lod as tl
-from torch_lod import LoDError, LoDTensor, explained
-from torch_lod.moved_rows import MovedRows
+from torch_lod import LoDError, LoDTensor
+from torch_lod.tensor import explained
+from torch_lod.tensor.moved_rows import MovedRows
 
 LENGTHS = [4, 2, 5]
 torch.manual_seed(3)

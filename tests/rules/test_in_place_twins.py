@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from rule_samples import Operands, forms, names
 
 import torch_lod as tl
-from torch_lod import LoDError, LoDTensor, torch_rules
-from torch_lod.torch_rules import mark_of
+from torch_lod import LoDError, LoDTensor
+from torch_lod.tensor import rules as torch_rules
+from torch_lod.tensor.rules import mark_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SPACES = {"torch": torch, "torch.Tensor": torch.Tensor, "torch.nn.functional": F}

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import torch_lod as tl
 from torch_lod import LoDError
-from torch_lod.moved_rows import MovedRows
+from torch_lod.tensor.moved_rows import MovedRows
 
 FC, FC8 = nn.Linear(8, 1), nn.Linear(8, 8)
 LODS = {"one level": [[4, 2, 5]], "nested": [[2, 1], [4, 2, 5]]}

@@ -14,7 +14,7 @@ from torch import nn
 
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
-from torch_lod.moved_rows import MovedRows
+from torch_lod.tensor.moved_rows import MovedRows
 
 LENGTHS = [4, 2, 5]
 torch.manual_seed(5)
@@ -211,7 +211,7 @@ def test_the_mark_goes_with_the_tensor(make):
 
 
 def test_pickles_are_validated():
-    from torch_lod.moved_rows import _load
+    from torch_lod.tensor.moved_rows import _load
 
     lod = tl.LoD.from_lengths([LENGTHS])
     with pytest.raises(LoDError, match="expected 11 rows at dim 1"):

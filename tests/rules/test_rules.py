@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from rule_samples import CHANGES, MALFORMED, MORE, OTHERS, SHAPES, STRUCTURE, Operands, forms, names
 
-from torch_lod import LoDError, LoDTensor, torch_rules
-from torch_lod.moved_rows import MovedRows
+from torch_lod import LoDError, LoDTensor
+from torch_lod.tensor import rules as torch_rules
+from torch_lod.tensor.moved_rows import MovedRows
 
 #: Forms by which only torch's running statistics are at stake: training mode is documented to use the whole batch.
 TRAINING = {"torch.batch_norm", "torch.nn.functional.batch_norm", "torch.native_batch_norm"}
@@ -349,7 +350,7 @@ def test_every_function_is_classified():
     """On the torch that the table was made for; what a newer one adds gives plain tensors and is only told."""
     missing = sorted(name for func, name in torch_rules.functions().items() if func not in torch_rules.KINDS)
     if torch.__version__.startswith("2.13"):
-        assert not missing, "classify in torch_lod/torch_rules/table.py: " + ", ".join(missing)
+        assert not missing, "classify in torch_lod/tensor/rules/table.py: " + ", ".join(missing)
     elif missing:
         warnings.warn(
             f"torch {torch.__version__} has functions that are not classified: {', '.join(missing)}", stacklevel=1

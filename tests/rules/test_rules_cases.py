@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import torch_lod as tl
 from torch_lod import LoD, LoDError, LoDTensor
-from torch_lod.moved_rows import MovedRows
+from torch_lod.tensor.moved_rows import MovedRows
 
 LOD = LoD.from_lengths([[1, 2, 1]])
 OTHER = LoD.from_lengths([[2, 1, 1]])

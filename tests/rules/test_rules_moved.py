@@ -9,8 +9,9 @@ from rule_samples import SHAPES, STRUCTURE, Operands, forms, names
 from settings import FULL
 from test_rules import DRAWS, TABLE, TRAINING, knowing_nothing, one_thread, run, same, structured
 
-from torch_lod import LoD, LoDError, LoDTensor, torch_rules
-from torch_lod.moved_rows import MovedRows
+from torch_lod import LoD, LoDError, LoDTensor
+from torch_lod.tensor import rules as torch_rules
+from torch_lod.tensor.moved_rows import MovedRows
 
 #: A batch of which 4 rows are taken, the third of these from its second sequence.
 BATCH = LoD.from_lengths([[3, 2, 1, 2]])

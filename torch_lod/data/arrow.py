@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..construct import tensor_of
 from ..errors import LoDTypeError, LoDValueError, declaring, library, public, shown
-from ..lod import LoD
-from ..tensor import LoDTensor
+from ..structure.lod import LoD
+from ..tensor.construct import tensor_of
+from ..tensor.lod_tensor import LoDTensor
 from .convert import host_array
 
 __all__ = ["from_arrow", "from_awkward", "to_arrow", "to_awkward"]

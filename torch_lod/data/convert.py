@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..construct import tensor_of
-from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, declaring, public, shown
-from ..lod import LoD
-from ..tensor import LoDTensor, a_lod_tensor
-from ..validate import host_integers, sums, unmasked, with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import host_integers, sums, unmasked, with_memory
+from ..tensor.construct import tensor_of
+from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 
 __all__ = ["from_keys", "from_mask", "from_position_ids", "to_numpy"]
 

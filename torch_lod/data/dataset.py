@@ -12,9 +12,9 @@ from torch.utils.data import Dataset
 
 from ..collate import Samples
 from ..errors import LoDError, LoDIndexError, LoDRuntimeError, LoDTypeError, LoDValueError, named, public, shown
-from ..lod import LoD
-from ..tensor import LoDTensor, moved
-from ..validate import with_memory
+from ..structure.lod import LoD
+from ..structure.validate import with_memory
+from ..tensor.lod_tensor import LoDTensor, moved
 from .file import _loaded, _path
 from .items import Piece
 

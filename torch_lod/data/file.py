@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
-from ..lod import LoD
-from ..moved_rows import MovedRows
-from ..tensor import LoDTensor
-from ..validate import with_memory
+from ..structure.lod import LoD
+from ..structure.validate import with_memory
+from ..tensor.lod_tensor import LoDTensor
+from ..tensor.moved_rows import MovedRows
 
 __all__ = ["load", "save"]
 

@@ -8,8 +8,8 @@ import torch
 from torch.utils.data import Subset
 
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
-from ..lod import LoD
-from ..validate import as_int, host_integers, unmasked, whole
+from ..structure.lod import LoD
+from ..structure.validate import as_int, host_integers, unmasked, whole
 
 __all__ = ["Piece"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from ..errors import LoDError, LoDValueError, named, public, shown
-from ..validate import host_integers, whole
+from ..structure.validate import host_integers, whole
 from . import planning
 from .items import Items, a_number, a_seed, check_state, chosen, of_processes
 from .planning import Groups

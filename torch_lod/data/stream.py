@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..tensor import LoDTensor
-from ..validate import whole
+from ..structure.validate import whole
+from ..tensor.lod_tensor import LoDTensor
 from . import planning
 from .items import a_number, a_seed, check_state, chosen, of_processes
 from .planning import Groups

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ..dynamo import outside_of_graphs
 from ..errors import LoDRuntimeError, LoDTypeError, LoDValueError, border, named, shown
-from ..lod import LoD
-from ..moved_rows import MovedRows
-from ..tensor import LoDTensor, MaybeLoD, a_lod_tensor, values_of
-from ..validate import sums, with_memory
+from ..structure.lod import LoD
+from ..structure.validate import sums, with_memory
+from ..tensor.lod_tensor import LoDTensor, MaybeLoD, a_lod_tensor, values_of
+from ..tensor.moved_rows import MovedRows
 from .processes import Processes
 
 __all__ = ["all_gather", "all_to_all", "broadcast", "gather", "scatter"]

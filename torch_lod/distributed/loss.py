@@ -10,11 +10,11 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, border, shown
-from ..moved_rows import MovedRows
 from ..sequence.pool import mask_or_weight, rows_that_count
 from ..sequence_operator import a_float
-from ..tensor import LoDTensor, a_lod_tensor
-from ..validate import with_memory
+from ..structure.validate import with_memory
+from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
+from ..tensor.moved_rows import MovedRows
 from .processes import Processes
 
 __all__ = ["global_token_count", "global_token_mean"]

@@ -11,11 +11,11 @@ from .. import ops
 from ..dynamo import failing, whole_number
 from ..engine.attention import Projections, attend, check_rows, multi_head_attention
 from ..errors import LoDTypeError, LoDValueError
-from ..lod import LoD
-from ..moved_rows import MovedRows, moved_rows
 from ..sequence_operator import along, probability
-from ..tensor import LoDTensor, a_lod_tensor, made
-from ..validate import sums
+from ..structure.lod import LoD
+from ..structure.validate import sums
+from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, made
+from ..tensor.moved_rows import MovedRows, moved_rows
 from .routes import at_dim, route, structured
 
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from ..errors import LoDTypeError
 from ..sequence_operator import along
-from ..tensor import LoDTensor, rows_of
+from ..tensor.lod_tensor import LoDTensor, rows_of
 from .routes import only_first, route
 
 

@@ -7,10 +7,10 @@ import torch.nn.functional as F
 
 from .. import ops
 from ..errors import LoDValueError
-from ..moved_rows import moved_rows
 from ..sequence import sequence_normalize
 from ..sequence_operator import along, probability
-from ..tensor import LoDTensor, made, rows_of
+from ..tensor.lod_tensor import LoDTensor, made, rows_of
+from ..tensor.moved_rows import moved_rows
 from .routes import at_dim, only_first, route, rows_last
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .. import torch_rules
+from ..tensor import rules as torch_rules
 from .routes import structured
 
 #: What makes one result of a whole tensor, or of two matrices.

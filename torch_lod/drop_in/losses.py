@@ -12,8 +12,8 @@ from ..dynamo import compiling, failing, known
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..ops import check
 from ..sequence_operator import Along, along
-from ..tensor import LoDTensor
-from ..validate import sums, with_memory
+from ..structure.validate import sums, with_memory
+from ..tensor.lod_tensor import LoDTensor
 from .routes import route, structured
 
 #: The logarithm of the sum of a row of log-probabilities, as log_softmax rounds it, is smaller than this many roundings.

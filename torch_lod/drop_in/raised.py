@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import torch_rules
 from ..dynamo import compiling, constant
 from ..errors import LoDTypeError, LoDValueError, named, without_policy
-from ..moved_rows import PLAIN
-from ..tensor import LoDTensor
-from . import windows as windows  # has the route of F.pad
+from ..tensor import rules as torch_rules
+from ..tensor.lod_tensor import LoDTensor
+from ..tensor.moved_rows import PLAIN
+from . import windows as windows
 from .routes import BETWEEN, caller
 
 

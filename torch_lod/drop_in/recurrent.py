@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from ..dynamo import compiling
 from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError
-from ..lod import LoD
-from ..moved_rows import moved_rows
 from ..sequence_operator import along
-from ..tensor import LoDTensor, made
+from ..structure.lod import LoD
+from ..tensor.lod_tensor import LoDTensor, made
+from ..tensor.moved_rows import moved_rows
 from .routes import at_dim, caller, route, structured
 
 

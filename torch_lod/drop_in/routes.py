@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from .. import torch_rules
 from ..errors import OURS, LoDTypeError, LoDValueError, border, shown
-from ..moved_rows import MovedRows, moved_rows
-from ..tensor import LoDTensor
+from ..tensor import rules as torch_rules
+from ..tensor.lod_tensor import LoDTensor
+from ..tensor.moved_rows import MovedRows, moved_rows
 
 
 def route(*funcs: Callable, kind: str | None = "sequence-wise", elsewhere: Callable | None = None):

@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import ops
-from ..devices import upload
 from ..dynamo import compiling, failing, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..lod import LoD
-from ..moved_rows import MovedRows, moved_rows
 from ..sequence_operator import Along, a_float, along, autocast_dtype, number
-from ..tensor import LoDTensor, made
-from ..validate import sums, with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import sums, with_memory
+from ..tensor.lod_tensor import LoDTensor, made
+from ..tensor.moved_rows import MovedRows, moved_rows
 from .routes import one, only_first, route, rows_last
 
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..devices import upload
 from ..dynamo import outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..lod import LoD
 from ..ops.composed.attention import attention_weights
 from ..sequence_operator import along, autocast_dtype, number, probability
-from ..tensor import LoDTensor, made, rows_of
-from ..validate import with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import with_memory
+from ..tensor.lod_tensor import LoDTensor, made, rows_of
 
 _weights = outside_of_graphs(attention_weights, "MultiheadAttention with need_weights=True")
 

@@ -8,8 +8,8 @@ from .. import ops
 from ..dynamo import failing, holds
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..sequence_operator import Along, a_float, along, autocast_dtype
-from ..tensor import LoDTensor, rows_of, unmoved
-from ..validate import with_memory
+from ..structure.validate import with_memory
+from ..tensor.lod_tensor import LoDTensor, rows_of, unmoved
 
 
 def emissions(x, transition, level: int | str = -1, what: str = "x") -> Along:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..lod import LoD
 from ..sequence_operator import autocast_dtype
+from ..structure.lod import LoD
 
 
 class Direction(NamedTuple):

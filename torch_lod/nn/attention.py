@@ -10,7 +10,7 @@ from torch import Tensor
 from ..engine.attention import Projections, multi_head_attention
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence_operator import probability, sequence_operator
-from ..tensor import LoDTensor, a_lod_tensor
+from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 from .module import Constants, at_least_one, unusual
 
 __all__ = ["MultiheadAttention", "TransformerEncoderLayer"]

@@ -10,8 +10,8 @@ from ..dynamo import holds
 from ..engine.chain import allowed_of, best, drawn, emissions, log_partition, loss, marginals, tags_of
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence_operator import integer, sequence_operator
-from ..tensor import LoDTensor, MaybeLoD
-from ..validate import with_memory
+from ..structure.validate import with_memory
+from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 from .module import Constants, at_least_one
 
 __all__ = ["LinearChainCRF"]

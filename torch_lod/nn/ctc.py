@@ -10,7 +10,7 @@ from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..paddle.labels import ctc_losses
 from ..sequence.ctc import with_classes
 from ..sequence_operator import along, sequence_operator
-from ..tensor import LoDTensor
+from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["CTCLoss"]
 

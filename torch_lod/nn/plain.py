@@ -10,10 +10,10 @@ from torch.utils import _pytree as pytree
 
 from ..dynamo import compiling
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
-from ..lod import LoD
-from ..moved_rows import MovedRows
-from ..tensor import LoDTensor
-from ..validate import traverse
+from ..structure.lod import LoD
+from ..structure.validate import traverse
+from ..tensor.lod_tensor import LoDTensor
+from ..tensor.moved_rows import MovedRows
 
 __all__ = ["Plain"]
 

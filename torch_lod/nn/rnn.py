@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
-from ..moved_rows import MovedRows
 from ..sequence import scan
 from ..sequence_operator import along, autocast_dtype
-from ..tensor import LoDTensor, MaybeLoD, unmoved
-from ..validate import with_memory
+from ..structure.validate import with_memory
+from ..tensor.lod_tensor import LoDTensor, MaybeLoD, unmoved
+from ..tensor.moved_rows import MovedRows
 from .module import at_least_one, unusual
 
 __all__ = ["GRU", "LSTM", "RNN", "DynamicRNN", "last_state"]

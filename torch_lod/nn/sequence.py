@@ -9,7 +9,7 @@ from torch import Tensor
 from ..errors import LoDValueError, public, shown
 from ..paddle import row_conv, sequence_conv
 from ..sequence import sequence_conv1d, sequence_pool, sequence_softmax
-from ..tensor import LoDTensor, MaybeLoD
+from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 from .module import at_least_one
 
 __all__ = ["AttentionPool", "RowConv", "SequenceConv", "SequenceConv1d", "SequencePool", "SequenceSoftmax"]

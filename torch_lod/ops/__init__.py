@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from . import attention as _attention
 from . import chain, ctc, edit, normalize, order, recurrence, rows, scan, segment
-from . import flops as flops  # registers what a call takes
+from . import flops as flops
 from .attention import *
 from .chain import *
 from .ctc import *

@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from . import check
-from . import library as library  # defines the operators
+from . import library as library
 
 _ops = torch.ops.torch_lod
 

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from ..errors import own_code
 from . import check, composed, schemas
-from . import signals as signals  # registers what kernels ask
+from . import signals as signals
 
 _PACKAGE = Path(__file__).parent.parent
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..engine.chain import best, emissions, loss, tags_of
 from ..sequence_operator import sequence_operator
-from ..tensor import LoDTensor, MaybeLoD
+from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 
 __all__ = [
     "crf_decoding",

@@ -9,8 +9,8 @@ from torch import Tensor
 from ..dynamo import failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, border, public, shown
 from ..sequence_operator import Along, along, integer, one_column, sequence_operator
-from ..tensor import LoDTensor
-from ..validate import host_integers
+from ..structure.validate import host_integers
+from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["ChunkEvaluator", "chunk_eval"]
 

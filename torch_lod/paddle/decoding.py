@@ -8,10 +8,10 @@ from torch import Tensor
 
 from ..dynamo import failing, holds
 from ..errors import LoDTypeError, LoDValueError
-from ..lod import LoD
 from ..sequence_operator import Along, a_bool, along, integer, one_column, sequence_operator
-from ..tensor import LoDTensor, a_lod_tensor, made, rows_of, unmoved
-from ..validate import filler, sums, whole, with_data, with_memory
+from ..structure.lod import LoD
+from ..structure.validate import filler, sums, whole, with_data, with_memory
+from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, made, rows_of, unmoved
 
 __all__ = ["beam_search", "beam_search_decode"]
 

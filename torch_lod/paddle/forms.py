@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..construct import all_lod, joined_within
-from ..devices import upload
 from ..dynamo import compiling, failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
-from ..lod import LoD
 from ..sequence.pool import reduction, sequence_pool, sequence_topk
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
-from ..tensor import LoDTensor, MaybeLoD, made, rows_of, unmoved
-from ..validate import sums, whole, with_data, with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import sums, whole, with_data, with_memory
+from ..tensor.construct import all_lod, joined_within
+from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, rows_of, unmoved
 
 __all__ = [
     "fused_embedding_seq_pool",

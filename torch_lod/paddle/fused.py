@@ -5,17 +5,17 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..construct import all_lod
-from ..devices import upload
 from ..dynamo import holds, known
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..lod import LoD
 from ..sequence.pool import reduction, sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, in_autocast, one_column, sequence_operator
-from ..tensor import LoDTensor, MaybeLoD, made, moved, rows_of, unmoved
-from ..validate import filler, host_integers, with_data, with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import filler, host_integers, with_data, with_memory
+from ..tensor.construct import all_lod
+from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, moved, rows_of, unmoved
 from .forms import sequence_conv
 from .recurrent import _activation
 

@@ -6,8 +6,8 @@ import torch
 from .. import ops
 from ..sequence.ctc import ctc_decode, emitted, labels_of, with_classes
 from ..sequence_operator import a_bool, along, one_column, sequence_operator
-from ..tensor import LoDTensor, MaybeLoD
-from ..validate import filler, whole
+from ..structure.validate import filler, whole
+from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 
 __all__ = [
     "ctc_align",

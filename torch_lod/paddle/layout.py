@@ -5,14 +5,14 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..construct import from_padded
-from ..devices import upload
 from ..dynamo import failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory, shown
-from ..lod import LoD
 from ..sequence_operator import along, as_autocast, integer, one_column, sequence_operator
-from ..tensor import LoDTensor, rows_of, unmoved
-from ..validate import filler, host_integers, with_data, with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import filler, host_integers, with_data, with_memory
+from ..tensor.construct import from_padded
+from ..tensor.lod_tensor import LoDTensor, rows_of, unmoved
 
 __all__ = [
     "lod_append",

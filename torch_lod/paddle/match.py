@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..devices import upload
 from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
-from ..lod import LoD
 from ..sequence.pairs import dots, partners
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
-from ..tensor import LoDTensor, made
-from ..validate import sums, with_data, with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import sums, with_data, with_memory
+from ..tensor.lod_tensor import LoDTensor, made
 from .forms import _pair
 
 __all__ = ["match_matrix_tensor", "tree_conv", "var_conv_2d"]

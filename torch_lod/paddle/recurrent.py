@@ -17,8 +17,8 @@ from ..sequence.pool import sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.within import sequence_softmax
 from ..sequence_operator import a_bool, a_float, as_autocast, level_of, number, one_column
-from ..tensor import LoDTensor, a_lod_tensor, unmoved, values_of
-from ..validate import with_memory
+from ..structure.validate import with_memory
+from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, unmoved, values_of
 from .forms import words_of
 
 __all__ = [

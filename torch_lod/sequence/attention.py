@@ -11,11 +11,11 @@ import math
 import torch
 from torch import Tensor
 
-from ..devices import upload
 from ..engine.attention import attend, check_rows
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import a_float, along, number, sequence_operator
-from ..tensor import LoDTensor
+from ..structure.devices import upload
+from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["rotary_embedding", "sequence_attention"]
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
-from ..lod import LoD
 from ..sequence_operator import integer, number
-from ..tensor import LoDTensor, returned, sequences_at, values_of
-from ..validate import sums, traverse, with_data, with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import sums, traverse, with_data, with_memory
+from ..tensor.lod_tensor import LoDTensor, returned, sequences_at, values_of
 from .loop import each_a_sequence
 
 __all__ = ["BeamSearch"]

@@ -9,11 +9,11 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import known
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..lod import LoD
 from ..ops.composed.ctc_beam import Model, search
 from ..sequence_operator import Along, a_float, along, integer, one_column, probability, sequence_operator
-from ..tensor import LoDTensor, returned, values_of
-from ..validate import sums, with_data, with_memory
+from ..structure.lod import LoD
+from ..structure.validate import sums, with_data, with_memory
+from ..tensor.lod_tensor import LoDTensor, returned, values_of
 
 __all__ = [
     "ctc_alignment",

@@ -9,7 +9,7 @@ from torch import Tensor
 from .. import ops
 from ..errors import LoDTypeError, public, shown
 from ..sequence_operator import Along, along, one_column, sequence_operator
-from ..tensor import LoDTensor
+from ..tensor.lod_tensor import LoDTensor
 from .ctc import labels_of
 
 __all__ = [

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, public
-from ..lod import LoD
 from ..sequence_operator import level_of
-from ..tensor import LoDTensor, returned, sequences_at, unmoved, values_of
-from ..validate import traverse, with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import traverse, with_memory
+from ..tensor.lod_tensor import LoDTensor, returned, sequences_at, unmoved, values_of
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
 

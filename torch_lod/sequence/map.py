@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..devices import upload
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..lod import LoD
-from ..moved_rows import MovedRows
-from ..partition import uploaded_map
 from ..sequence_operator import Along, along, integer, number
-from ..tensor import LoDTensor, made, unmoved, values_of
-from ..validate import filler, sums, with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.partition import uploaded_map
+from ..structure.validate import filler, sums, with_memory
+from ..tensor.lod_tensor import LoDTensor, made, unmoved, values_of
+from ..tensor.moved_rows import MovedRows
 from .loop import each_a_sequence
 
 __all__ = ["map_sequences"]

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..devices import upload
 from ..dynamo import compiling, holds, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..lod import LoD
 from ..ops.steps import of_similar_lengths
 from ..sequence_operator import Along, along, as_autocast, autocast_dtype, in_autocast, integer, sequence_operator
-from ..tensor import LoDTensor, made
-from ..validate import with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import with_memory
+from ..tensor.lod_tensor import LoDTensor, made
 from .windows import with_features
 
 __all__ = ["sequence_knn", "sequence_pairs", "sequence_pairwise"]

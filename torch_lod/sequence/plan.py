@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..construct import all_lod, joined
-from ..devices import upload
 from ..dynamo import holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
-from ..lod import LoD
 from ..ops.steps import by_steps
-from ..partition import uploaded_map
 from ..sequence_operator import along, level_of, sequence_operator
-from ..tensor import LoDTensor, made, moved, rows_of, sequences_at, unmoved
-from ..validate import sums, with_memory
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.partition import uploaded_map
+from ..structure.validate import sums, with_memory
+from ..tensor.construct import all_lod, joined
+from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at, unmoved
 
 __all__ = [
     "RankTable",

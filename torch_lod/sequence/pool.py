@@ -9,11 +9,11 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import failing, known
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..lod import LoD
-from ..moved_rows import MovedRows
 from ..sequence_operator import Along, a_float, along, integer, number, on_rows, sequence_operator
-from ..tensor import LoDTensor, MaybeLoD, a_lod_tensor, made, values_of
-from ..validate import filler, with_memory
+from ..structure.lod import LoD
+from ..structure.validate import filler, with_memory
+from ..tensor.lod_tensor import LoDTensor, MaybeLoD, a_lod_tensor, made, values_of
+from ..tensor.moved_rows import MovedRows
 
 __all__ = [
     "sequence_argmax",

@@ -9,11 +9,11 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..lod import LoD
 from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
-from ..tensor import LoDTensor, made, moved, part_at_once, rows_of, sequences_at
-from ..torch_rules import repeat_rows
-from ..validate import as_int, filler, host_integers, integers_to_copy, with_memory
+from ..structure.lod import LoD
+from ..structure.validate import as_int, filler, host_integers, integers_to_copy, with_memory
+from ..tensor.lod_tensor import LoDTensor, made, moved, part_at_once, rows_of, sequences_at
+from ..tensor.rules import repeat_rows
 
 __all__ = [
     "broadcast",

@@ -7,11 +7,11 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..lod import LoD
-from ..partition import Runs, uploaded_runs
 from ..sequence_operator import a_float, along, as_autocast, in_autocast, integer, sequence_operator
-from ..tensor import LoDTensor, made
-from ..validate import sums
+from ..structure.lod import LoD
+from ..structure.partition import Runs, uploaded_runs
+from ..structure.validate import sums
+from ..tensor.lod_tensor import LoDTensor, made
 
 __all__ = ["sequence_conv1d", "sequence_unfold"]
 

@@ -6,8 +6,8 @@ from torch import Tensor
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import a_float, along, number, sequence_operator
-from ..tensor import LoDTensor, rows_of
-from ..validate import with_memory
+from ..structure.validate import with_memory
+from ..tensor.lod_tensor import LoDTensor, rows_of
 from .pool import gathered, sortable, summable
 
 __all__ = [

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...dynamo import outside_of_graphs
 from ...engine.attention import attend, check_rows
 from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, shown, without_policy
-from ...lod import LoD
+from ...structure.lod import LoD
 
 #: The name of the attention implementation, and of the keyword argument that brings the structure to it.
 NAME = "torch_lod"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...collate import batch
 from ...errors import LoDTypeError, LoDValueError, public, shown
-from ...tensor import LoDTensor
+from ...tensor.lod_tensor import LoDTensor
 from .model import packing_of
 
 __all__ = ["Collator"]

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...errors import LoDError, LoDTypeError, LoDValueError, library, public, shown, without_policy
 from ...sequence import sequence_cumsum, sequence_pool
-from ...tensor import LoDTensor, made
-from ...validate import with_memory
+from ...structure.validate import with_memory
+from ...tensor.lod_tensor import LoDTensor, made
 from .attention import CURRENT, NAME, Packed, register
 from .probe import Probe, takes, without_cache
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ...errors import LoDTypeError, LoDValueError, without_policy
-from ...lod import LoD
-from ...tensor import LoDTensor
+from ...structure.lod import LoD
+from ...tensor.lod_tensor import LoDTensor
 
 
 def takes(parameters, name: str) -> bool:

@@ -8,9 +8,9 @@ import torch
 
 from ...collate import batch
 from ...errors import LoDTypeError, LoDValueError, declaring, public, shown
-from ...lod import LoD
-from ...tensor import LoDTensor
-from ...validate import host_levels, whole, with_memory
+from ...structure.lod import LoD
+from ...structure.validate import host_levels, whole, with_memory
+from ...tensor.lod_tensor import LoDTensor
 
 __all__ = ["Tokens", "from_encoding", "labels_of_tokens"]
 

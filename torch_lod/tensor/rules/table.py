@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..dynamo import IN_PLACE
+from ...dynamo import IN_PLACE
 from . import indices, linalg, rules, views
 from .arguments import NAMES, NO_SEQUENCES, OUT, Route, Rule
 from .operands import in_place, join, join_batches, join_given, keep

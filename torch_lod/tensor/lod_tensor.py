@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from . import ops, torch_rules
-from .dynamo import DYNAMIC, IN_PLACE, admit, as_calls, before_the_first, compiling, failing, holds
-from .errors import LoDsDiffer, LoDTypeError, LoDValueError, named, public, refuse_as_argument, shown, without_policy
+from .. import ops
+from ..dynamo import DYNAMIC, IN_PLACE, admit, as_calls, before_the_first, compiling, failing, holds
+from ..errors import LoDsDiffer, LoDTypeError, LoDValueError, named, public, refuse_as_argument, shown, without_policy
+from ..structure.lod import LoD, fitting
+from ..structure.partition import Runs, uploaded_map, uploaded_runs
+from ..structure.validate import a_plain_tensor, as_int, filler, host_integers, sums, traverse, with_data, with_memory
+from . import rules as torch_rules
 from .explained import TORCHS, explain, not_packed
-from .lod import LoD, fitting
 from .moved_rows import (
     PLAIN,
     WRITES,
@@ -32,11 +35,9 @@ from .moved_rows import (
 )
 from .other_forms import OtherForms
 from .paddle_methods import PaddleMethods
-from .partition import Runs, uploaded_map, uploaded_runs
 from .printing import tree
 from .seq_index import SequenceIndex, below
 from .typed import Rows
-from .validate import a_plain_tensor, as_int, filler, host_integers, sums, traverse, with_data, with_memory
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _KINDS, _Route, _Mark = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route, torch_rules.Mark
@@ -551,5 +552,5 @@ for _table in _tables:
         if _name[:2] == "__" and (_method := getattr(Tensor, _name, None)) in _table:
             _table[_f] = _table[_method]
 _home.append(_become)
-torch.serialization.add_safe_globals([_load_lod_tensor])  # not the class: see lod.py
+torch.serialization.add_safe_globals([_load_lod_tensor, (_load_lod_tensor, "torch_lod.tensor._load_lod_tensor")])
 admit(LoDTensor)

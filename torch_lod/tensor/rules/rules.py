@@ -5,7 +5,7 @@ result (`signature`), or raises."""
 import torch
 from torch import Tensor
 
-from ..lod import LoD
+from ...structure.lod import LoD
 from .arguments import (
     NO_SEQUENCES,
     OUT,

@@ -8,13 +8,13 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
-from . import ops
-from .dynamo import compiling, holds
-from .errors import LoDValueError, border, public, shown
-from .lod import LoD
-from .ops.steps import by_steps
-from .partition import uploaded_map
-from .validate import as_int, filler, padded_rows, with_memory
+from .. import ops
+from ..dynamo import compiling, holds
+from ..errors import LoDValueError, border, public, shown
+from ..ops.steps import by_steps
+from ..structure.lod import LoD
+from ..structure.partition import uploaded_map
+from ..structure.validate import as_int, filler, padded_rows, with_memory
 
 
 class OtherForms:

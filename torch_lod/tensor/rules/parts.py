@@ -4,8 +4,8 @@
 import torch
 from torch import Tensor
 
-from ..errors import LoDValueError, named
-from ..validate import as_int
+from ...errors import LoDValueError, named
+from ...structure.validate import as_int
 from .arguments import OUT, Mark, mark_of, name_of
 from .indices import tensors_of
 

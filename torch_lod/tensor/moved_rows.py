@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import torch_rules
-from .dynamo import IN_PLACE, admit, as_calls, before_the_first, compiling
-from .errors import LoDError, LoDsDiffer, LoDTypeError, LoDValueError, named, own_code, without_policy
+from ..dynamo import IN_PLACE, admit, as_calls, before_the_first, compiling
+from ..errors import LoDError, LoDsDiffer, LoDTypeError, LoDValueError, named, own_code, without_policy
+from ..ops.composed import COMPOSITIONS
+from ..structure.lod import LoD
+from ..structure.validate import unmasked
+from . import rules as torch_rules
 from .explained import TORCHS, explain
-from .lod import LoD
-from .ops.composed import COMPOSITIONS
-from .torch_rules import EACH, At, Mark, known, lost_meets, mark_of, marked, marks_of, name_of, placed
-from .validate import unmasked
+from .rules import EACH, At, Mark, known, lost_meets, mark_of, marked, marks_of, name_of, placed
 
 _is_compiling = torch.compiler.is_compiling
 _RULES, _MOVED, _Route = torch_rules.RULES, torch_rules.MOVED, torch_rules.Route
@@ -550,5 +550,5 @@ class _DynamicDims:
         return frozenset({0 if x is None else x.rows_dim or 0})
 
 
-torch.serialization.add_safe_globals([_load])  # not the class: see lod.py
+torch.serialization.add_safe_globals([_load, (_load, "torch_lod.moved_rows._load")])  # not the class: see lod.py
 admit(MovedRows, _DynamicDims())

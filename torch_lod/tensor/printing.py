@@ -7,8 +7,8 @@ import math
 
 import torch
 
-from .errors import LoDTypeError
-from .lod import LoD
+from ..errors import LoDTypeError
+from ..structure.lod import LoD
 
 _ITEMS = 4  # elements of a sequence that are shown
 _LINES = 200  # of a tree that are shown: their number multiplies by level

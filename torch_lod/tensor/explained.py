@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import OURS, foreign
-from .lod import LoD
-from .torch_rules import Mark, counterpart, mark_of, name_of, of_padded
+from ..errors import OURS, foreign
+from ..structure.lod import LoD
+from .rules import Mark, counterpart, mark_of, name_of, of_padded
 
 #: What torch raises for a wrong call. Classes that derive from them are errors of memory, devices, tracing, or ours.
 TORCHS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)

@@ -9,9 +9,9 @@ is not, since before the first replay nothing is in it.
 import torch
 from torch import Tensor
 
-from . import ops as ops
-from .dynamo import compiling
-from .errors import public
+from .. import ops as ops
+from ..dynamo import compiling
+from ..errors import public
 
 __all__ = ["check_errors", "kept", "upload", "usable"]
 

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .. import ops
-from ..dynamo import IN_PLACE
-from ..errors import LoDValueError, named
-from ..lod import LoD
+from ... import ops
+from ...dynamo import IN_PLACE
+from ...errors import LoDValueError, named
+from ...structure.lod import LoD
 from . import linalg, rules
 from .arguments import Mark, declared_level, level_in, lost_meets, mark_of, marked, name_of, placed
 from .operands import join, join_given

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..lod import LoD
+from ...structure.lod import LoD
 from .arguments import At, Mark, Rule, carries, lod_of, mark_of, name_of
 from .operands import FIRST, agree, join, place
 

@@ -3,8 +3,8 @@
 
 from typing import Any
 
-from .errors import LoDTypeError, public
-from .lod import LoD, fitting
+from ..errors import LoDTypeError, public
+from ..structure.lod import LoD, fitting
 
 
 class PaddleMethods:

@@ -7,10 +7,10 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from .dynamo import compiling, failing, whole_number
-from .errors import LoDIndexError, LoDTypeError, border, shown, without_policy
-from .lod import LoD
-from .validate import as_int, host_integers, with_data, with_memory
+from ..dynamo import compiling, failing, whole_number
+from ..errors import LoDIndexError, LoDTypeError, border, shown, without_policy
+from ..structure.lod import LoD
+from ..structure.validate import as_int, host_integers, with_data, with_memory
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:

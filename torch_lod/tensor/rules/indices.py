@@ -5,10 +5,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..dynamo import compiling, holds
-from ..errors import LoDValueError, named
-from ..lod import LoD
-from ..validate import as_int
+from ...dynamo import compiling, holds
+from ...errors import LoDValueError, named
+from ...structure.lod import LoD
+from ...structure.validate import as_int
 from .arguments import (
     OUT,
     At,

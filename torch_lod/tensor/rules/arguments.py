@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..dynamo import compiling, holds
-from ..errors import LoDError, LoDsDiffer, LoDTypeError, LoDValueError, named
-from ..lod import LoD
+from ...dynamo import compiling, holds
+from ...errors import LoDError, LoDsDiffer, LoDTypeError, LoDValueError, named
+from ...structure.lod import LoD
 
 #: The kinds of functions.
 MEANING = {

@@ -4,11 +4,11 @@
 import torch
 from torch import Tensor
 
-from .errors import LoDTypeError, public, shown
-from .lod import LoD
-from .tensor import LoDTensor
-from .torch_rules import declared_name
-from .validate import as_int
+from ..errors import LoDTypeError, public, shown
+from ..structure.lod import LoD
+from ..structure.validate import as_int
+from .lod_tensor import LoDTensor
+from .rules import declared_name
 
 __all__ = ["per_sequence"]
 

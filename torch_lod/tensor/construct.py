@@ -12,16 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import ops
-from .dynamo import DYNAMIC, before_the_first, compiling, failing, holds
-from .errors import LoDTypeError, LoDValueError, border, declaring, no_memory, public, shown, without_policy
-from .lod import LoD
-from .moved_rows import MovedRows
-from .ops.steps import exceeding
-from .partition import computed_there, uploaded_map, uploaded_runs
-from .tensor import LoDTensor, made, rows_of, values_of
-from .torch_rules import chain, counted_each
-from .validate import (
+from .. import ops
+from ..dynamo import DYNAMIC, before_the_first, compiling, failing, holds
+from ..errors import LoDTypeError, LoDValueError, border, declaring, no_memory, public, shown, without_policy
+from ..ops.steps import exceeding
+from ..structure.lod import LoD
+from ..structure.partition import computed_there, uploaded_map, uploaded_runs
+from ..structure.validate import (
     a_plain_tensor,
     host_integers,
     integers_to_copy,
@@ -32,6 +29,9 @@ from .validate import (
     with_data,
     with_memory,
 )
+from .lod_tensor import LoDTensor, made, rows_of, values_of
+from .moved_rows import MovedRows
+from .rules import chain, counted_each
 
 __all__ = [
     "cat",

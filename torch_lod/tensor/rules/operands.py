@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from ..dynamo import compiling, constant
-from ..errors import LoDError, LoDRuntimeError, LoDValueError, named
-from ..lod import LoD
+from ...dynamo import compiling, constant
+from ...errors import LoDError, LoDRuntimeError, LoDValueError, named
+from ...structure.lod import LoD
 from .arguments import (
     CUT,
     OUT,

@@ -5,7 +5,7 @@ import functools
 
 from torch import Tensor
 
-from ..dynamo import compiling
+from ...dynamo import compiling
 from .arguments import (
     OUT,
     Mark,

@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .dynamo import compiling
-from .errors import OURS, LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
+from ..dynamo import compiling
+from ..errors import OURS, LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
 from .moved_rows import WRITES, MovedRows
-from .torch_rules import INSTEAD, KINDS, is_parameter, mark_of, marks_of, name_of, repeated, undeclared
+from .rules import INSTEAD, KINDS, is_parameter, mark_of, marks_of, name_of, repeated, undeclared
 
 _HOUSE, _TORCH = OURS
 _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]

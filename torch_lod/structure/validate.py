@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import ops
-from .dynamo import compiling
-from .errors import LoDTypeError, LoDValueError, named, shown, without_policy
-from .ops.check import is_batched, stands_in, too_few_bytes
+from .. import ops
+from ..dynamo import compiling
+from ..errors import LoDTypeError, LoDValueError, named, shown, without_policy
+from ..ops.check import is_batched, stands_in, too_few_bytes
 
 R = TypeVar("R")
 

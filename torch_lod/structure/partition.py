@@ -22,10 +22,10 @@ from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import ops
+from .. import ops
+from ..dynamo import DYNAMIC, compiling, symbols, whole_number
+from ..errors import LoDTypeError
 from .devices import PINNED, capturing, kept, upload, usable
-from .dynamo import DYNAMIC, compiling, symbols, whole_number
-from .errors import LoDTypeError
 from .validate import level_names_of, with_memory
 
 _HOST = torch.device("cpu")

@@ -22,8 +22,8 @@ from .tensor.construct import (
     opened,
     tensor_of,
 )
+from .tensor.derived import DerivedTensor
 from .tensor.lod_tensor import LoDTensor, made
-from .tensor.moved_rows import MovedRows
 
 __all__ = ["batch"]
 
@@ -248,7 +248,7 @@ def _of_scalars(items: list) -> Tensor:
     for item in items:
         if isinstance(item, np.ndarray):
             item = tensor_of("samples", item)
-        numbers.append(item.values() if isinstance(item, MovedRows) else torch.as_tensor(item))
+        numbers.append(item.values() if isinstance(item, DerivedTensor) else torch.as_tensor(item))
     with_memory(*numbers)
     _of_one_dtype(numbers)
     on_one_device(numbers)

@@ -326,7 +326,7 @@ def test_a_batch_of_one_keeps_the_structure():
     sample = x.unsqueeze(0)
     assert sample.shape == (1, 5, WIDTH) and sample.rows_dim == 1 and sample.lod is lod
     assert repr(sample).startswith(
-        "MovedRows(tensor([[["
+        "DerivedTensor(tensor([[["
     ) and "at dim 1 through unsqueeze, lod=LoD([[2, 0, 3]]" in repr(sample)
     for back in (
         sample.squeeze(0),

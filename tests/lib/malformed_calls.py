@@ -20,8 +20,8 @@ from samples import OPS, SEQUENCES
 
 import torch_lod as tl
 from torch_lod.structure.lod import _load_lod
+from torch_lod.tensor.derived import DerivedTensor
 from torch_lod.tensor.lod_tensor import _load_lod_tensor
-from torch_lod.tensor.moved_rows import MovedRows
 from torch_lod.tensor.seq_index import SequenceIndex
 
 nn, paddle = tl.nn, tl.paddle
@@ -220,7 +220,7 @@ METHODS = {
         "__setattr__": [("rows", 3)],
         "__delattr__": [("rows",)],
     },
-    MovedRows: {"lod": [()], "rows_dim": [()], "values": [()]},
+    DerivedTensor: {"lod": [()], "rows_dim": [()], "values": [()]},
     tl.ErrorRate: {
         "compute": [()],
         "reset": [()],
@@ -258,7 +258,7 @@ def _methods():
     objects[tl.BeamSearch] = (lambda: tl.BeamSearch(_stepping, end=0, beam=2, max_length=3),)
     objects[tl.ChunkEvaluator] = (lambda: tl.ChunkEvaluator("IOB", 2),)
     objects[tl.ErrorRate] = (tl.ErrorRate,)
-    objects[MovedRows] = (lambda: two().t(), lambda: two().sum(0))
+    objects[DerivedTensor] = (lambda: two().t(), lambda: two().sum(0))
     for cls, methods in METHODS.items():
         for name, givens in methods.items():
             for make, given in itertools.product(objects[cls], givens):
@@ -555,7 +555,7 @@ def entry_points() -> set[str]:
         for n in set(dir(two())) - plain | set(vars(tl.LoDTensor)) & plain
         if n[0] != "_" and n not in ("seq", "batch_sizes")  # the latter only raises
     }
-    found |= {f"MovedRows.{n}" for n in set(dir(MovedRows)) - plain if n[0] != "_"}
+    found |= {f"DerivedTensor.{n}" for n in set(dir(DerivedTensor)) - plain if n[0] != "_"}
     found |= {f"LoD.{n}" for n in dir(tl.LoD) if n[0] != "_" and n not in INTERNAL}
     found |= {f"RankTable.{n}" for n in dir(tl.RankTable) if n[0] != "_"}
     found |= {"BeamSearch.__call__"}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torch_lod as tl
-from torch_lod.tensor import rules as torch_rules
+from torch_lod.tensor import rules
 
 F, nn = torch.nn.functional, torch.nn
 LOD = tl.LoD.from_lengths([[2, 3]])
@@ -150,7 +150,7 @@ def test_functions_of_torch_go_by_their_own_name(func):
 
 
 def test_every_route_is_asked():
-    routes = {func for func, rule in torch_rules.RULES.items() if isinstance(rule, torch_rules.Route)}
+    routes = {func for func, rule in rules.RULES.items() if isinstance(rule, rules.Route)}
     own = {torch.Tensor.__eq__, operator.eq}  # a route to torch's own torch.eq
     own |= {torch.Tensor.dim}  # whose errors go by the module that asks
     own |= {getattr(torch, name) for name in dir(torch) if name.startswith("_foreach_")}  # and to that of one tensor

@@ -17,7 +17,7 @@ from torch.nn.utils import rnn
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
 from torch_lod.tensor import explained
-from torch_lod.tensor.moved_rows import MovedRows
+from torch_lod.tensor.derived import DerivedTensor
 
 LENGTHS = [4, 2, 5]
 torch.manual_seed(3)
@@ -224,7 +224,7 @@ def test_rows_that_are_no_lod_tensor_are_named_as_what_they_are():
     for make, words in (
         (
             lambda: x.t().mean(2),
-            "MovedRows of shape (8, 11): dim 1 has the rows of 3 sequences of a LoDTensor, one after",
+            "DerivedTensor of shape (8, 11): dim 1 has the rows of 3 sequences of a LoDTensor, one after",
         ),
         (lambda: x[None].transpose(2, 3), "through getitem, and no dim is a batch or a length; where (batch"),
         (lambda: x[2:5].mean(2), "dim 0 has rows 2 to 5 of the rows of 3 sequences of a LoDTensor"),
@@ -288,7 +288,7 @@ def test_other_errors_pass_as_they_are(monkeypatch):
         doubled = rows * 2
         doubled.register_hook(raising(error))
         assert same(error, functools.partial(doubled.backward, torch.ones(11, 8)))
-    for cls, operand in ((LoDTensor, x), (MovedRows, x.t())):
+    for cls, operand in ((LoDTensor, x), (DerivedTensor, x.t())):
         for error in OTHERS:
             assert same(error, functools.partial(cls.__torch_function__, torchs_own(error), (cls,), (operand,)))
         for kind in explained.TORCHS[:3]:

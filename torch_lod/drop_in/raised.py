@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from ..dynamo import compiling, constant
 from ..errors import LoDTypeError, LoDValueError, named, without_policy
-from ..tensor import rules as torch_rules
+from ..tensor import rules
+from ..tensor.attach import PLAIN
 from ..tensor.lod_tensor import LoDTensor
-from ..tensor.moved_rows import PLAIN
 from . import windows as windows
 from .routes import BETWEEN, caller
 
@@ -106,13 +106,13 @@ def _looked(look: Callable, given: dict[str, Any]) -> None:
         raise named(error, type(given["self"]).__name__) from None
 
 
-_rule = torch_rules.Route(_dims, None)
+_rule = rules.Route(_dims, None)
 _rule.elsewhere, _rule.lost = _dims, True
-torch_rules.RULES[Tensor.dim] = _rule
+rules.RULES[Tensor.dim] = _rule
 PLAIN.pop(Tensor.dim)  # rows at another dim ask the rule, too
 
 _PADS: CodeType = nn.ConstantPad1d.forward.__code__
-_pad: Any = torch_rules.RULES[F.pad]
+_pad: Any = rules.RULES[F.pad]
 _along_rows: Callable = _pad.ours
 
 

@@ -11,8 +11,8 @@ from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import along
 from ..structure.lod import LoD
+from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made
-from ..tensor.moved_rows import moved_rows
 from .routes import at_dim, caller, route, structured
 
 
@@ -42,7 +42,7 @@ def _recurrence(kind: str, count: int):
         if _is_unbatched():
             finals = [t.unsqueeze(1) for t in finals]
         if not isinstance(input, LoDTensor):
-            return (moved_rows(out.unsqueeze(0), lod, 1, input._mark.call), *finals)
+            return (rows_at(out.unsqueeze(0), lod, 1, input._provenance.call), *finals)
         if batch_first:  # a batch keeps torch's shapes
             return (made(out.view(*input.shape[:2], out.shape[1]), input.lod), *finals)
         return (made(out.unsqueeze(1), lod), *finals)

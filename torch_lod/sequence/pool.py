@@ -12,8 +12,9 @@ from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import Along, a_float, along, integer, number, on_rows, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import filler, with_memory
+from ..tensor.derived import DerivedTensor
+from ..tensor.provenance import Provenance
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, a_lod_tensor, made, values_of
-from ..tensor.moved_rows import MovedRows
 
 __all__ = [
     "sequence_argmax",
@@ -147,7 +148,7 @@ def _pool_counted(x: LoDTensor, pool_type, padding_value, level, return_index: b
     kept = rows_that_count(x._lod, "sequence_pool")
     assert kept is not None
     rest = x.filter_rows(kept)
-    rest._lod = LoD.checked("offsets", rest._lod.levels, rest._lod.level_names)
+    rest._provenance = Provenance(LoD.checked("offsets", rest._lod.levels, rest._lod.level_names), 0)
     options: dict = {"padding_value": padding_value, "level": level, "correction": correction}
     if not return_index:
         return sequence_pool(rest, pool_type, **options)
@@ -411,7 +412,7 @@ def mask_or_weight(what: str, given, lod, reduce) -> tuple[Tensor, int]:
     with_memory(given)
     if given.dim() != 1:
         raise LoDValueError(f"expected {what} of one dim, a number per row or per sequence, got {tuple(given.shape)}")
-    if isinstance(given, MovedRows):
+    if isinstance(given, DerivedTensor):
         a_lod_tensor(what, given)
     if isinstance(given, LoDTensor):
         own = given.lod

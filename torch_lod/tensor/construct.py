@@ -29,8 +29,8 @@ from ..structure.validate import (
     with_data,
     with_memory,
 )
+from .derived import DerivedTensor
 from .lod_tensor import LoDTensor, made, rows_of, values_of
-from .moved_rows import MovedRows
 from .rules import chain, counted_each
 
 __all__ = [
@@ -214,7 +214,7 @@ def lod_tensor(
 
 def _with(values, lod: LoD) -> LoDTensor:
     rows = tensor_of("values", values, "; see tl.lod_tensor")
-    return LoDTensor(rows.values() if isinstance(rows, MovedRows) else rows, lod)
+    return LoDTensor(rows.values() if isinstance(rows, DerivedTensor) else rows, lod)
 
 
 @declaring

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ..errors import OURS, foreign
 from ..structure.lod import LoD
-from .rules import Mark, counterpart, mark_of, name_of, of_padded
+from .provenance import Provenance, provenance_of
+from .rules import counterpart, name_of, of_padded
 
 #: What torch raises for a wrong call. Classes that derive from them are errors of memory, devices, tracing, or ours.
 TORCHS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
@@ -33,7 +34,7 @@ class Case(NamedTuple):
     names: tuple[str, ...]  # of the function, and of functions of torch that called it
     args: tuple
     x: Tensor  # the first operand that has rows of sequences
-    mark: Mark
+    mark: Provenance
     operands: list[Tensor]
     others: list[Tensor]  # those that have none
     said: re.Match
@@ -69,12 +70,12 @@ def explanation(error: Exception, operands: Iterable, names: Iterable[str] = ())
     given = tuple(operands)
     tensors = [t for value in given for t in (value if isinstance(value, (tuple, list)) else (value,))]
     tensors = [t for t in tensors if isinstance(t, Tensor)]
-    marked = [t for t in tensors if mark_of(t) is not None]
+    marked = [t for t in tensors if provenance_of(t) is not None]
     x, said, called = marked[0] if marked else None, str(error), tuple(names)
     if x is None or _OF_MACHINES.search(said):
         return None
-    mark: Any = mark_of(x)
-    others = [t for t in tensors if mark_of(t) is None]
+    mark: Any = provenance_of(x)
+    others = [t for t in tensors if provenance_of(t) is None]
     for functions, pattern, advice in ROWS:
         found = re.search(pattern, said)
         if found is None or (functions and not {*functions.split()} & {*called}):
@@ -103,7 +104,7 @@ _PADDED = (
 _ELSEWHERE = "where (batch, length, ...) is wanted, to_padded()[0] of the LoDTensor is a padded batch"
 
 
-def _what(x: Tensor, mark: Mark) -> str:
+def _what(x: Tensor, mark: Provenance) -> str:
     shape, n = tuple(x.shape), mark.lod.num_sequences(-1)
     if mark.dim is None:
         return (
@@ -111,7 +112,7 @@ def _what(x: Tensor, mark: Mark) -> str:
         )
     through = f", through {mark.call}" if mark.call else ""
     part = f"rows {mark.part[0]} to {mark.part[1]} of " if mark.part else ""
-    kind, of = ("MovedRows", " of a LoDTensor") if mark.dim or mark.part else ("LoDTensor", "")
+    kind, of = ("DerivedTensor", " of a LoDTensor") if mark.dim or mark.part else ("LoDTensor", "")
     return (
         f"Here x is a {kind} of shape {shape}: dim {mark.dim} has {part}the rows of {n} sequences{of}, one after another{through}, "
         "and no dim is a batch or a length"
@@ -121,7 +122,7 @@ def _what(x: Tensor, mark: Mark) -> str:
 # -- advice that depends on the case; None where it would not be true
 
 
-def _whole(mark: Mark) -> bool:
+def _whole(mark: Provenance) -> bool:
     """Whether the operand is a LoDTensor, of which advice says x."""
     return mark.dim == 0 and mark.part is None
 

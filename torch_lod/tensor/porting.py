@@ -21,8 +21,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..dynamo import compiling
 from ..errors import OURS, LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
-from .moved_rows import WRITES, MovedRows
-from .rules import INSTEAD, KINDS, is_parameter, mark_of, marks_of, name_of, repeated, undeclared
+from .derived import DerivedTensor
+from .dispatch import WRITES
+from .provenance import provenance_of, provenances_of
+from .rules import INSTEAD, KINDS, is_parameter, name_of, repeated, undeclared
 
 _HOUSE, _TORCH = OURS
 _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
@@ -174,7 +176,7 @@ class _Watch(TorchFunctionMode):
                 self.declared[result] = True
             return result
         given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
-        marks = marks_of(args, kwargs)
+        marks = provenances_of(args, kwargs)
         rows = [mark for mark in marks if not _gone(mark)]
         written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if WRITES.get(func) else []
         origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given, bool(marks))
@@ -194,7 +196,7 @@ class _Watch(TorchFunctionMode):
             return self._sizes(func, call, args, kwargs, rows[0].dim, result)
         self.last = _instruction(_user(sys._getframe(1)))
         found = [*_flat((result,))]
-        if rows and origin and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
+        if rows and origin and any(provenance_of(t) is not None for t in found if isinstance(t, Tensor)):
             what = f"expected what belongs to a sequence beside rows, got what {origin} made of all rows of the batch"
             self._tell(call, what, _COUNTS if origin in ("shape", "arange", "linspace") else _NUMBERS)
         elif rows and (t := self._undeclared(call, kind, given)) is not None:
@@ -203,7 +205,7 @@ class _Watch(TorchFunctionMode):
                 f"an entry for each of {rows[0].lod.rows} rows, which may count on from one sequence to the next"
             )
             self._tell(call, what, _DECLARE)
-        if rows and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
+        if rows and any(provenance_of(t) is not None for t in found if isinstance(t, Tensor)):
             for t, dim, _, levels in repeated(func, args, kwargs):
                 weights = is_parameter(t)
                 if self.report is not None if weights else t.dim() > 1:
@@ -245,12 +247,12 @@ class _Watch(TorchFunctionMode):
             return None
         beside = [t for t in given if isinstance(t, Tensor)]
         for x in beside:
-            mark = mark_of(x)
+            mark = provenance_of(x)
             if mark is None or mark.dim is None or x.shape[mark.dim] < 2:
                 continue
             for t in beside:
                 at = mark.dim - x.dim()
-                if mark_of(t) is None and t.dim() >= -at and t.shape[at] == x.shape[mark.dim]:
+                if provenance_of(t) is None and t.dim() >= -at and t.shape[at] == x.shape[mark.dim]:
                     if t not in self.declared and not (t.stride(at) == 0 and t.layout == torch.strided):
                         return t
         return None
@@ -280,7 +282,7 @@ def _gone(mark) -> bool:
 
 
 def _lost(value) -> bool:
-    return isinstance(value, MovedRows) and _gone(value._mark)
+    return isinstance(value, DerivedTensor) and _gone(value._provenance)
 
 
 def _loss(call: str, given: list, found: list) -> tuple[str, str]:

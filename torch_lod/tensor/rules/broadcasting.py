@@ -19,8 +19,9 @@ from ... import ops
 from ...dynamo import IN_PLACE
 from ...errors import LoDValueError, named
 from ...structure.lod import LoD
+from ..provenance import Provenance, placed, provenance_of, tracked
 from . import linalg, rules
-from .arguments import Mark, declared_level, level_in, lost_meets, mark_of, marked, name_of, placed
+from .arguments import declared_level, level_in, lost_meets, name_of
 from .operands import join, join_given
 from .signature import Signature
 from .table import RULES
@@ -140,13 +141,13 @@ def refuse_lost(func, args, kwargs) -> None:
         grown = _grown(_entries(func, args, kwargs))
     if grown is not None:
         t, size = grown
-        mark: Any = mark_of(t)
+        mark: Any = provenance_of(t)
         what = f"expected operands of equal sizes, since {tuple(t.shape)} would be broadcast to {size}"
         raise lost_meets(func, mark, what)
 
 
 def _lost(t: Tensor | None) -> bool:
-    mark = None if t is None else mark_of(t)
+    mark = None if t is None else provenance_of(t)
     return mark is not None and mark.dim is None
 
 
@@ -222,7 +223,7 @@ def repeated(func, args, kwargs) -> list[Repeated]:
     return known
 
 
-def _repeated(entries: list[Entry]) -> list[tuple[Tensor, int, bool, Mark]]:
+def _repeated(entries: list[Entry]) -> list[tuple[Tensor, int, bool, Provenance]]:
     own = [e for e in entries if e.operand is not None and placed(e.operand) is not None]
     mark, found = placed(own[0].operand) if own else None, []
     if mark is None:
@@ -230,7 +231,7 @@ def _repeated(entries: list[Entry]) -> list[tuple[Tensor, int, bool, Mark]]:
     rows = mark.dim - len(own[0].shape)  # from the right; not negative where the dim is not broadcast
     for e in entries:
         t = e.operand
-        if t is None or mark_of(t) is not None:
+        if t is None or provenance_of(t) is not None:
             continue
         for d in range(-len(e.shape), 0):
             new = e.shape[d] != 1 and d != rows
@@ -241,14 +242,14 @@ def _repeated(entries: list[Entry]) -> list[tuple[Tensor, int, bool, Mark]]:
     return found
 
 
-def _repeated_letters(terms: Terms) -> list[tuple[Tensor, int, bool, Mark]]:
+def _repeated_letters(terms: Terms) -> list[tuple[Tensor, int, bool, Provenance]]:
     own = [(letters, t) for letters, t in zip(terms.letters, terms.operands) if placed(t) is not None]
     mark, found = placed(own[0][1]) if own else None, []
     if mark is None or own[0][0][mark.dim] not in terms.result:
         return []
     rows = terms.result.index(own[0][0][mark.dim])
     for letters, t in zip(terms.letters, terms.operands):
-        if mark_of(t) is None:
+        if provenance_of(t) is None:
             for d, c in enumerate(letters):
                 new = t.shape[d] != 1 and c in terms.result
                 for others, o in own:
@@ -274,7 +275,7 @@ def undeclared(t: Tensor, dim: int, levels: list[int]) -> tuple[str, str]:
     )
 
 
-def refuse_undeclared(func, args, kwargs, result, mark: Mark) -> None:
+def refuse_undeclared(func, args, kwargs, result, mark: Provenance) -> None:
     """Raises if a plain tensor puts all rows behind a dim with an entry for each sequence, in a result with that mark."""
     if func is not _EINSUM:
         if func not in BROADCASTS:
@@ -282,7 +283,9 @@ def refuse_undeclared(func, args, kwargs, result, mark: Mark) -> None:
         if not kwargs and isinstance(result, Tensor) and type(mark.dim) is int:  # most calls
             after, larger = result.dim() - mark.dim, False
             for t in args:
-                larger = larger or (isinstance(t, Tensor) and t.dim() > after and getattr(t, "_mark", None) is None)
+                larger = larger or (
+                    isinstance(t, Tensor) and t.dim() > after and getattr(t, "_provenance", None) is None
+                )
             if not larger:
                 return
     for t, dim, before, levels in repeated(func, args, kwargs):
@@ -307,7 +310,7 @@ def over_sequences(func, args, kwargs, wrap: Callable, call: Callable) -> Any:
     marks a tensor."""
     if func is not _EINSUM and func not in BROADCASTS and func not in PRODUCTS:
         return NotImplemented
-    fine, coarse, lod = _sequences_among(marked(args, kwargs))
+    fine, coarse, lod = _sequences_among(tracked(args, kwargs))
     if not coarse or lod is None or (IN_PLACE.get(func) and args[0] is coarse[0].operand):
         return NotImplemented
     if func is _EINSUM:
@@ -400,7 +403,7 @@ def _laid(s: _Sequences, fine: list[Tensor], at: int, lod: LoD, wrap, elements: 
     dims, own = s.operand.dim(), s.at - s.operand.dim()
     rows, rank = _rows_first(s, lod), max(t.dim() for t in fine)
     if own == at:  # rows where the rows are
-        return wrap(rows.movedim(0, s.at), Mark(lod, s.at, "per_sequence"))
+        return wrap(rows.movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))
     batch = all(own < -t.dim() or t.shape[own] == 1 for t in fine)
     if batch and (at < -dims or s.operand.shape[at] == 1 or _expanded_to(s.operand, at, lod)):
         rows = rows.movedim(0, s.at)  # of a batch (sequences, ...), which is one of one here
@@ -410,7 +413,7 @@ def _laid(s: _Sequences, fine: list[Tensor], at: int, lod: LoD, wrap, elements: 
         rows = rows.transpose(own, at)
         while rows.dim() > rank and rows.shape[0] == 1 and rows.dim() > -at:
             rows = rows.squeeze(0)
-        return wrap(rows, Mark(lod, rows.dim() + at, "per_sequence"))
+        return wrap(rows, Provenance(lod, rows.dim() + at, "per_sequence"))
     others = [n for d, n in enumerate(s.operand.shape) if d != s.at]
     beside = [[n for d, n in enumerate(t.shape) if d - t.dim() != at] for t in fine]
     fits = all(n == 1 or any(d < len(b) and b[-1 - d] == n for b in beside) for d, n in enumerate(reversed(others)))
@@ -418,7 +421,7 @@ def _laid(s: _Sequences, fine: list[Tensor], at: int, lod: LoD, wrap, elements: 
         return None
     for _ in range(rank - dims):
         rows = rows.unsqueeze(1)
-    return wrap(rows.movedim(0, rank + at), Mark(lod, rank + at, "per_sequence"))
+    return wrap(rows.movedim(0, rank + at), Provenance(lod, rank + at, "per_sequence"))
 
 
 def _expanded_to(t: Tensor, dim: int, lod: LoD) -> bool:
@@ -452,7 +455,7 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, at: int, wra
     if after is None or own > -3 or any(s.at - s.operand.dim() != own for s in coarse):
         return NotImplemented
     for t in values:
-        if isinstance(t, Tensor) and mark_of(t) is None and t.dim() >= -own and t.shape[own] != 1:
+        if isinstance(t, Tensor) and provenance_of(t) is None and t.dim() >= -own and t.shape[own] != 1:
             return NotImplemented
     new, rank = [], 0
     for t in fine:
@@ -463,7 +466,7 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, at: int, wra
             alone = call(torch.unsqueeze, (alone, 0), {})
         new.append((t, call(torch.transpose, (alone, own, at), {})))
     for s in coarse:
-        new.append((s.operand, wrap(_rows_first(s, lod).movedim(0, s.at), Mark(lod, s.at, "per_sequence"))))
+        new.append((s.operand, wrap(_rows_first(s, lod).movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))))
     result = call(torch.transpose, (call(func, *_with(args, kwargs, new)), own, after), {})
     while result.dim() > rank and result.shape[0] == 1:
         result = call(torch.squeeze, (result, 0), {})
@@ -498,7 +501,7 @@ def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
         drop = sequence
         for s in coarse:
             if s.operand is t:
-                t, drop = wrap(_rows_first(s, lod).movedim(0, s.at), Mark(lod, s.at, "per_sequence")), row
+                t, drop = wrap(_rows_first(s, lod).movedim(0, s.at), Provenance(lod, s.at, "per_sequence")), row
                 break
         if sequence != row and drop in letters:
             if t.shape[letters.index(drop)] != 1:

@@ -9,21 +9,8 @@ from ...dynamo import compiling, holds
 from ...errors import LoDValueError, named
 from ...structure.lod import LoD
 from ...structure.validate import as_int
-from .arguments import (
-    OUT,
-    At,
-    Mark,
-    carries,
-    lod_of,
-    mark_of,
-    misaligned,
-    name_of,
-    placed,
-    refusal,
-    same_lod,
-    touches_rows,
-    without,
-)
+from ..provenance import At, Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
+from .arguments import OUT, misaligned, name_of, refusal, refused, same_lod, touches_rows, without
 from .operands import agree, partial, place, refuse_positions
 from .signature import Signature, signature
 
@@ -43,67 +30,47 @@ def _with_ints(key):
 
 def getitem(func, args, kwargs):
     x, key = args
-    lod = lod_of(x)
-    if lod is None:
-        return _looked_up(x, key)
+    p = placed(x)
+    if p is None:
+        return _looked_up(x, key) if provenance_of(x) is None else None
     key = _with_ints(key)
-    if type(key) is int:
-        return _cut(x, key, Mark(lod, 0, ""), 0, name_of(func))
-    if key is None:
-        return Mark(lod, 1, name_of(func))
-    if isinstance(key, slice):
-        if key.step not in (None, 1):
-            return None
-        rows = lod.rows
-        begin, end = _bound(key.start, 0, rows), _bound(key.stop, rows, rows)
-        return lod if begin == 0 and end == rows else Mark(lod, 0, name_of(func), (begin, max(begin, end)))
-    if lod_of(key) is not None and key.dtype == torch.bool:
-        same_lod("x[mask]", lod, lod_of(key))
-    if isinstance(key, Tensor):
-        return None
-    key = key if isinstance(key, tuple) else (key,)
-    first, rest = key[0] if key else slice(None), key[1:]
+    if is_whole(p) and lod_of(key) is not None and key.dtype == torch.bool:
+        same_lod("x[mask]", p.lod, lod_of(key))
+    keys = key if isinstance(key, tuple) else (key,)
+    if is_whole(p) and _takes_all_rows(x, keys):
+        return p
+    return _taken(x, keys, p, name_of(func))
+
+
+def _takes_all_rows(x, keys: tuple) -> bool:
+    """Whether an index of a LoDTensor begins with all rows, and goes on with any index of their elements."""
+    first, rest = keys[0] if keys else slice(None), keys[1:]
     if any(lod_of(k) is not None for k in rest):
-        return None
+        return False
     lists = [i for i, k in enumerate(rest) if isinstance(k, bool) or not isinstance(k, _NO_LIST)]
     if lists and lists[-1] - lists[0] + 1 != len(lists):
-        return None  # index tensors that are not adjacent move their dims to the front
+        return False  # index tensors that are not adjacent move their dims to the front
     if isinstance(first, slice) and first == slice(None):
-        return lod
+        return True
     taken = sum(k.dim() if isinstance(k, Tensor) and k.dtype == torch.bool else k is not None for k in rest)
-    if first is Ellipsis and taken < x.dim():
-        return lod
-    return _taken(x, key, Mark(lod, 0, ""), name_of(func))
-
-
-def _getitem_moved(func, args, kwargs):
-    x, key = args
-    mark = placed(x)
-    if mark is None:
-        return _looked_up(x, key) if mark_of(x) is None else None
-    key = _with_ints(key)
-    return _taken(x, key if isinstance(key, tuple) else (key,), mark, name_of(func))
-
-
-getitem.moved = _getitem_moved  # type: ignore[attr-defined]
+    return first is Ellipsis and taken < x.dim()
 
 
 def _looked_up(x, key):
     """The rows of a table, by ids that are rows."""
     if isinstance(key, tuple) and len(key) == 1:
         key = key[0]
-    if mark_of(x) is None and isinstance(key, Tensor) and key.dtype not in (torch.bool, torch.uint8):
-        mark = placed(key)
-        return mark if mark is None or mark.dim or mark.part else mark.lod
+    if isinstance(key, Tensor) and key.dtype not in (torch.bool, torch.uint8):
+        return placed(key)
     return None
 
 
-def _taken(x, key: tuple, mark: Mark, call: str) -> Mark | None:
+def _taken(x, key: tuple, mark: Provenance, call: str) -> Provenance | None:
     """Where the rows are in x[key] for numbers, slices, None and an ellipsis, and for lists along a single other dim."""
     given = sum(k is not None and k is not Ellipsis for k in key)
     lists = [k for k in key if not isinstance(k, _NO_LIST) or isinstance(k, bool)]
     if any(
-        isinstance(k, bool) or mark_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool)
+        isinstance(k, bool) or provenance_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool)
         for k in lists
     ):
         return None
@@ -129,11 +96,11 @@ def _taken(x, key: tuple, mark: Mark, call: str) -> Mark | None:
     return None
 
 
-def _at(mark: Mark, dim: int, call: str) -> Mark:
-    return Mark(mark.lod, dim, mark.call if mark.dim or mark.part else call, mark.part)
+def _at(mark: Provenance, dim: int, call: str) -> Provenance:
+    return Provenance(mark.lod, dim, mark.call if mark.dim or mark.part else call, mark.part)
 
 
-def _cut(x, k, mark: Mark, at: int, call: str) -> Mark | None:
+def _cut(x, k, mark: Provenance, at: int, call: str) -> Provenance | None:
     """The rows that a number or a slice takes."""
     if isinstance(k, slice) and k == slice(None):
         return _at(mark, at, call)
@@ -142,7 +109,7 @@ def _cut(x, k, mark: Mark, at: int, call: str) -> Mark | None:
         begin, end = _bound(k.start, 0, rows), _bound(k.stop, rows, rows)
         return part_of(_at(mark, at, call), start + begin, start + max(begin, end))
     if type(k) is int and (mark.dim == 0 or not compiling()) and -rows <= k < rows:
-        return Mark(mark.lod, None, call, (start + k % rows, start + k % rows + 1))
+        return Provenance(mark.lod, None, call, (start + k % rows, start + k % rows + 1))
     return None
 
 
@@ -154,35 +121,63 @@ def _bound(index, default, rows):
     return max(0, min(index, rows))
 
 
-def part_of(mark: Mark, begin, end) -> Mark:
+def part_of(mark: Provenance, begin, end) -> Provenance:
     """The rows from `begin` to `end`: all of them are no part."""
-    return Mark(mark.lod, mark.dim, mark.call, None if begin == 0 and end == mark.lod.rows else (begin, end))
+    return Provenance(mark.lod, mark.dim, mark.call, None if begin == 0 and end == mark.lod.rows else (begin, end))
 
 
 def put(func, args, kwargs):
-    """x[key] = value of a LoDTensor: its LoD where the key takes all rows or is a mask of rows. A LoDTensor as value must
-    have the rows that it overwrites; beside a mask, the value is one number or one row for all."""
+    """x[key] = value: where the key takes all rows or is a mask of rows. Rows as value must be those that they overwrite;
+    beside a mask, the value is one number or one row for all."""
     x, key, value = args
-    lod = lod_of(x)
-    if lod is None:
+    own = placed(x)
+    if own is None:
         return None
     keys = key if isinstance(key, tuple) else (key,)
-    masks = [k for k in keys if lod_of(k) is not None]
+    masked = _put_by_mask(func, x, own, keys, value)
+    target = getitem(func, (x, key), {})
+    ends = is_whole(own) and at_ends(own.lod, keys)
+    if not masked and not ends and (target is None or target.dim is None or target.part != own.part):
+        raise partial(func, target or own)
+    _check_value(func, x, key, value, own, target, masked)
+    return own
+
+
+def _put_by_mask(func, x, own: Provenance, keys: tuple, value) -> bool:
+    """Whether an index is a mask of rows. Raises for one of other rows, and for values that are counted over all rows."""
+    single = isinstance(value, Tensor) and value.dim() > 0
+    masks = [k for k in keys if provenance_of(k) is not None]
     for k in masks:
-        if k.dtype != torch.bool or len(keys) > 1:
-            raise refusal(func, "its rows would say which rows are written; pass .values() of the index")
-        same_lod("x[mask] =", lod, lod_of(k))
-    masks = masks or [k for k in keys[:1] if _is_mask(k) and all(isinstance(rest, _NO_LIST) for rest in keys[1:])]
-    if masks and isinstance(value, Tensor) and value.dim() > x.dim() - masks[0].ndim and value.shape[0] != 1:
+        same = len(keys) == 1 and k.dtype == torch.bool and _corresponds(own, x.dim(), provenance_of(k), x.dim())
+        if not is_whole(own) and (single or not same or k.dim() < own.dim + 1):
+            raise refusal(func, _ROWS_AS_INDEX)
+        if is_whole(own):
+            if k.dtype != torch.bool or len(keys) > 1 or lod_of(k) is None:
+                raise refusal(func, _ROWS_AS_INDEX)
+            same_lod("x[mask] =", own.lod, lod_of(k))
+    if not masks and is_whole(own):
+        masks = [k for k in keys[:1] if _is_mask(k) and all(isinstance(rest, _NO_LIST) for rest in keys[1:])]
+    if masks and single and value.dim() > x.dim() - masks[0].ndim and value.shape[0] != 1:
         raise refusal(func, f"what is written where is counted over all rows; see torch.where, and {OUT}")
-    answer = getitem(func, (x, key), {})
-    if not masks and not at_ends(lod, keys) and not isinstance(answer, LoD):
-        raise partial(func, answer or Mark(lod, 0, ""))
-    if lod_of(value) is not None:
-        if not isinstance(answer, LoD) or x[key].dim() != value.dim():
+    return bool(masks)
+
+
+def _check_value(func, x, key, value, own: Provenance, target: Provenance | None, masked: bool) -> None:
+    """Raises for rows that would be written over other rows, and for a plain tensor along rows at another dim."""
+    if not isinstance(value, Tensor):
+        return
+    p = provenance_of(value)
+    if p is not None:
+        if is_whole(own) and is_whole(target) and is_whole(p) and x[key].dim() == value.dim():
+            same_lod("x[...] =", target.lod, p.lod)
+        elif target is None or not _corresponds(target, x[key].dim(), p, value.dim()):
             raise refusal(func, "rows of the value would be written over other rows; assign its .values()")
-        same_lod("x[...] =", answer, lod_of(value))
-    return lod
+    elif not masked and target is not None and target.dim:
+        refuse_positions(func, target, target.dim - x[key].dim(), value)
+
+
+#: Why a tensor of rows is no index.
+_ROWS_AS_INDEX = "its rows would say which rows are written; pass .values() of the index"
 
 
 def _is_mask(key) -> bool:
@@ -193,7 +188,7 @@ def at_ends(lod: LoD, keys) -> bool:
     """Whether the first of the keys is made of the row offsets of a level: the first row of every sequence that is not
     empty, or the last one."""
     index = keys[0] if keys else None
-    if compiling() or not isinstance(index, Tensor) or mark_of(index) is not None or index.dim() != 1:
+    if compiling() or not isinstance(index, Tensor) or provenance_of(index) is not None or index.dim() != 1:
         return False
     if (
         index.is_meta
@@ -218,36 +213,12 @@ def indexed(text: str):
         if not touches_rows(dim, rank, rows):
             return without(dim, rank, rows) if rows else True
         lod = lod_of(input)
-        return lod if lod is not None and not carries(source) and at_ends(lod, [index]) else False
+        return lod is not None and not carries(source) and at_ends(lod, [index])
 
     return rule
 
 
-def _put_moved(func, args, kwargs):
-    """As `put`, wherever the rows are; a mask has all rows."""
-    x, key, value = args
-    own = placed(x)
-    if own is None:
-        return None
-    keys = key if isinstance(key, tuple) else (key,)
-    masks = [k for k in keys if mark_of(k) is not None]
-    if masks:
-        single = isinstance(value, Tensor) and value.dim() > 0
-        same = len(keys) == 1 and keys[0].dtype == torch.bool and _corresponds(own, x.dim(), mark_of(keys[0]), x.dim())
-        if single or not same or keys[0].dim() < own.dim + 1:
-            raise refusal(func, "its rows would say which rows are written; pass .values() of the index")
-    target = getitem(func, args[:2], {}) if lod_of(x) is not None else _getitem_moved(func, args[:2], {})
-    target = Mark(target, 0, "") if isinstance(target, LoD) else target
-    if not masks and (target is None or target.dim is None or target.part != own.part):
-        raise partial(func, target or own)
-    if mark_of(value) is not None and not _corresponds(target, x[key].dim(), mark_of(value), value.dim()):
-        raise refusal(func, "rows of the value would be written over other rows; assign its .values()")
-    if not masks and target.dim and isinstance(value, Tensor) and mark_of(value) is None:
-        refuse_positions(func, target, target.dim - x[key].dim(), value)
-    return own
-
-
-def _corresponds(a: Mark | None, dims: int, b: Mark | None, other: int) -> bool:
+def _corresponds(a: Provenance | None, dims: int, b: Provenance | None, other: int) -> bool:
     """Whether two marks, of tensors of so many dims, are of the same rows at the same dim from the right."""
     if a is None or b is None or a.part != b.part or a.lod.differs(b.lod):
         return False
@@ -256,7 +227,6 @@ def _corresponds(a: Mark | None, dims: int, b: Mark | None, other: int) -> bool:
     return a.dim - dims == b.dim - other
 
 
-put.moved = _put_moved  # type: ignore[attr-defined]
 _PUT = Signature("input, indices, values")
 
 
@@ -265,17 +235,11 @@ def index_put(func, args, kwargs):
     return put(func, (input, tuple(indices), values), {})
 
 
-def _index_put_moved(func, args, kwargs):
-    input, indices, values = _PUT.bind(args, kwargs)
-    return _put_moved(func, (input, tuple(indices), values), {})
-
-
-index_put.moved = _index_put_moved  # type: ignore[attr-defined]
-
-
 def data(func, args, kwargs):
     x, new = args
-    if mark_of(new) is not None:
+    if not is_whole(provenance_of(x)):
+        raise refused(func, provenance_of(x) or provenance_of(new))
+    if provenance_of(new) is not None:
         if lod_of(new) is None:
             raise misaligned(func)
         same_lod("data", lod_of(x), lod_of(new))
@@ -292,10 +256,10 @@ def by_place(text: str, broadcast: bool = False):
         if touches_rows(dim, rank, rows):
             return False
         given = [t for t in (input, index, src) if isinstance(t, Tensor) and t.dim() == rank]
-        count = next(t.shape[rows] for t in given if mark_of(t) is not None)
+        count = next(t.shape[rows] for t in given if provenance_of(t) is not None)
         for t in given:
             size = t.shape[rows]
-            if mark_of(t) is None and size != count and not (broadcast and size == 1):
+            if provenance_of(t) is None and size != count and not (broadcast and size == 1):
                 raise refusal(
                     func,
                     f"a plain tensor of shape {tuple(t.shape)} beside {count} rows is counted over all rows of the batch; rows of a "
@@ -315,8 +279,8 @@ def pieces(text: str):
     @signature(text)
     def rule(func, input, rank, dim, rows):
         if isinstance(dim, int) and dim % rank == rows:
-            mark = mark_of(input)
-            return Mark(mark.lod, rows, name_of(func), EACH) if mark and not compiling() else False
+            mark = provenance_of(input)
+            return Provenance(mark.lod, rows, name_of(func), EACH) if mark and not compiling() else False
         return True
 
     return rule
@@ -326,8 +290,8 @@ def pieces(text: str):
 def unbind(func, input, rank, dim, rows):
     if dim % rank != rows:
         return _less(rows, dim % rank)
-    mark = mark_of(input)
-    return Mark(mark.lod, None, name_of(func), EACH) if mark and not compiling() else False
+    mark = provenance_of(input)
+    return Provenance(mark.lod, None, name_of(func), EACH) if mark and not compiling() else False
 
 
 def _less(rows: int, dim: int):
@@ -339,18 +303,20 @@ def select(func, input, rank, dim, index, rows):
     if dim % rank != rows:
         return _less(rows, dim % rank)
     index = _with_ints(index)
-    return _cut(input, index, mark_of(input), 0, name_of(func)) if type(index) is int and not compiling() else False
+    return (
+        _cut(input, index, provenance_of(input), 0, name_of(func)) if type(index) is int and not compiling() else False
+    )
 
 
 @signature("input, dim, start, length")
 def narrow(func, input, rank, dim, start, length, rows):
     if dim % rank != rows:
         return True
-    mark, (start, length) = mark_of(input), _with_ints((start, length))
+    mark, (start, length) = provenance_of(input), _with_ints((start, length))
     if mark is None or compiling() or type(start) is not int or type(length) is not int:
         return False
     before = (mark.part[0] if mark.part else 0) + start % max(input.shape[rows], 1)
-    return part_of(Mark(mark.lod, rows, mark.call or name_of(func)), before, before + length)
+    return part_of(Provenance(mark.lod, rows, mark.call or name_of(func)), before, before + length)
 
 
 # -- joining tensors
@@ -371,38 +337,31 @@ def join_tensors(func, args, kwargs):
     rank = max([0, *[t.dim() for t in tensors]])
     stacks = func is torch.stack
     dim %= max(rank + stacks, 1)
-    lod = lod_of(tensors[0]) if tensors and dim else None
-    if lod is not None and all(lod_of(t) is lod and t.dim() == rank for t in tensors):  # nearly every call
-        return lod
+    own = provenance_of(tensors[0]) if tensors and dim else None
+    if is_whole(own) and all(lod_of(t) is own.lod and t.dim() == rank for t in tensors):  # nearly every call
+        return own
     if not stacks:  # torch.cat leaves out tensors of shape (0,)
-        tensors = [t for t in tensors if t.dim() != 1 or mark_of(t) is not None or t.shape[0]]
-    marks = [mark_of(t) for t in tensors]
+        tensors = [t for t in tensors if t.dim() != 1 or provenance_of(t) is not None or t.shape[0]]
+    marks = [provenance_of(t) for t in tensors]
     if (
         stacks
         and marks
         and all(m is not None and m.dim is None and m.part and m.part[1] - m.part[0] == 1 for m in marks)
     ):
-        return _whole(_together(marks, dim))
+        return _together(marks, dim)
     if all(m is None or m.dim is None for m in marks):
         return None
     if not stacks and any(m is not None and m.dim == dim for m in marks):
         if any(m is None or m.dim != dim for m in marks):
             return None
-        return _whole(_together(marks, dim))
+        return _together(marks, dim)
     at, _ = place(func, tensors, True, given=stacks)
     if at is None or any(t.dim() != rank for t in tensors):
         return None
-    return _whole(at._replace(dim=at.dim + (stacks and dim <= at.dim), call=at.call or name_of(func)))
+    return at._replace(dim=at.dim + (stacks and dim <= at.dim))
 
 
-join_tensors.moved = join_tensors  # type: ignore[attr-defined]
-
-
-def _whole(mark: Mark | None):
-    return mark.lod if mark is not None and mark.dim == 0 and mark.part is None else mark
-
-
-def _together(marks: list, dim: int) -> Mark | None:
+def _together(marks: list, dim: int) -> Provenance | None:
     """Rows one after another: whole batches, or parts that follow one another."""
     if not compiling():  # an empty part adds nothing: x[4:] of a batch of four rows
         marks = [m for m in marks if m.part is None or m.part[0] != m.part[1]] or marks[:1]
@@ -410,8 +369,8 @@ def _together(marks: list, dim: int) -> Mark | None:
     if all(m.part is None for m in marks):
         if dim and len(marks) > 1:
             return None  # of (1, rows, width) it may also put rows behind those of every sequence
-        lod = _chained([m.lod for m in marks])
-        return None if lod is None else Mark(lod, dim, first.call or "cat")
+        whole = _chained([m.lod for m in marks])
+        return whole and whole._replace(dim=dim, call=first.call or "cat")
     for m in marks:
         if (
             m.part is None
@@ -424,29 +383,39 @@ def _together(marks: list, dim: int) -> Mark | None:
     if any(m.lod.counted for m in marks):
         around = [(0, first.part[0]), *[m.part for m in marks], (end, lod.rows)]
         lod = lod.counting(_counted_in([m.lod for m in (first, *marks, first)], around))
-    return part_of(Mark(lod, dim, first.call), first.part[0], end)
+    return part_of(Provenance(lod, dim, first.call), first.part[0], end)
 
 
-def stack_at(least: int, below=None):
-    """hstack and similar functions join tensors of at least `least` dims along another dim than 0; others by rule
-    `below`."""
+def only_whole(rule):
+    """`rule` of LoDTensors; beside rows elsewhere they are lost."""
 
-    @signature("tensors: tensors")
-    def rule(func, tensors):
+    def rule_of_whole(func, args, kwargs):
+        return rule(func, args, kwargs) if all(is_whole(p) for p in provenances_of(args, kwargs)) else None
+
+    return rule_of_whole
+
+
+def stack_at(least: int, chains: bool = False):
+    """hstack and similar functions join tensors of at least `least` dims along another dim than 0; with `chains`, others one
+    after another."""
+
+    def rule(func, args, kwargs):
+        tensors = tensors_of(args, kwargs)
         if any(t.dim() < least for t in tensors if lod_of(t) is not None):
-            return None if below is None else below([lod_of(t) for t in tensors])
+            return _chained([lod_of(t) for t in tensors]) if chains else None
         return agree(func, tensors)
 
-    return rule
+    return only_whole(rule)
 
 
-@signature("tensors: tensors")
-def vstack(func, tensors):
-    return _chained([lod_of(t) if t.dim() > 1 else None for t in tensors])
+@only_whole
+def vstack(func, args, kwargs):
+    return _chained([lod_of(t) if t.dim() > 1 else None for t in tensors_of(args, kwargs)])
 
 
-def _chained(lods) -> LoD | None:
-    return None if any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1 else chain(lods)
+def _chained(lods) -> Provenance | None:
+    apart = any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1
+    return None if apart else Provenance(chain(lods), 0)
 
 
 def chain(lods) -> LoD:

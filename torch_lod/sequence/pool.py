@@ -13,8 +13,8 @@ from ..sequence_operator import Along, a_float, along, integer, number, on_rows,
 from ..structure.lod import LoD
 from ..structure.validate import filler, with_memory
 from ..tensor.derived import DerivedTensor
-from ..tensor.provenance import Provenance
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, a_lod_tensor, made, values_of
+from ..tensor.provenance import Provenance
 
 __all__ = [
     "sequence_argmax",

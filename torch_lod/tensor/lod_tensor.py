@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from .. import ops
-from ..dynamo import DYNAMIC, admit, before_the_first, compiling, failing, holds
+from ..dynamo import admit, before_the_first, compiling, failing, holds
 from ..errors import LoDTypeError, LoDValueError, named, public, refuse_as_argument, shown, without_policy
 from ..structure.lod import LoD, fitting
 from ..structure.partition import Runs, uploaded_map, uploaded_runs
@@ -198,8 +198,6 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
         if type(k) is not int or not 0 <= k < 2**63:
             raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
         lod, level = self._lod, len(self._lod.levels) - 1
-        if (found := part_at_once(self, level, None, None, k, last)) is not None:
-            return found
         inner, runs = lod.part(level, k, last)
         return moved(self, lod.under(inner), runs)
 
@@ -410,21 +408,9 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
         return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0])), lod)
 
 
-def part_at_once(x: LoDTensor, k: int, starts, lengths, most: int = -1, last: bool = False) -> LoDTensor | None:
-    """Of every sequence of level k `lengths` elements from the one at `starts` on; without them the first (or the last)
-    `most`, all of a shorter one. In one call, where there is one for the arguments."""
-    if compiling() or type(x) is not LoDTensor:
-        return None
-    return ops.rearranged(x, k, None, starts, lengths, most, last, LoD, *DYNAMIC)
-
-
 def sequences_at(x: LoDTensor, k: int, index: Tensor, all_of_it: bool = False) -> LoDTensor:
     """The sequences of level k at `index`, a host tensor; those of level 0, or as many within each of the level above.
     `all_of_it`: every one once."""
-    if k == 0 and not compiling() and type(x) is LoDTensor:
-        found = ops.rearranged(x, 0, index, None, None, -1, False, LoD, *DYNAMIC)
-        if found is not None:
-            return found
     inner, runs = x._lod.take(k, index, all_of_it)
     return moved(x, x._lod.under(inner) if all_of_it else inner, runs)
 

@@ -11,7 +11,7 @@ import torch
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
 from torch_lod.integrations import transformers
-from torch_lod.tensor.derived import Traced
+from torch_lod.tensor.attributes import Traced
 
 SPACES = {
     "tl": tl,

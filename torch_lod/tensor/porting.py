@@ -176,10 +176,10 @@ class _Watch(TorchFunctionMode):
                 self.declared[result] = True
             return result
         given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
-        marks = provenances_of(args, kwargs)
-        rows = [mark for mark in marks if not _gone(mark)]
+        origins = provenances_of(args, kwargs)
+        rows = [origin for origin in origins if not _gone(origin)]
         written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if WRITES.get(func) else []
-        origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given, bool(marks))
+        origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given, bool(origins))
         if any(type(v) in (_Count, _Ratio) for v in given):
             args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
         result = func(*args, **kwargs)
@@ -213,12 +213,12 @@ class _Watch(TorchFunctionMode):
         if rows and any(map(_lost, found)):
             self._tell(call, *_loss(call, given, found))
         if (
-            not marks
+            not origins
             and not origin
             and (call in _FILLS or any(type(v) is Tensor and v in self.declared for v in given))
         ):
             self.declared.update({t: True for t in found if type(t) is Tensor})
-        if origin or marks:
+        if origin or origins:
             for t in (*_flat(written), *found):
                 fresh = not any(t is value for value in given)
                 if type(t) is Tensor and (origin or t.dim() == 0) and (fresh or any(t is w for w in written)):
@@ -247,12 +247,12 @@ class _Watch(TorchFunctionMode):
             return None
         beside = [t for t in given if isinstance(t, Tensor)]
         for x in beside:
-            mark = provenance_of(x)
-            if mark is None or mark.dim is None or x.shape[mark.dim] < 2:
+            origin = provenance_of(x)
+            if origin is None or origin.dim is None or x.shape[origin.dim] < 2:
                 continue
             for t in beside:
-                at = mark.dim - x.dim()
-                if provenance_of(t) is None and t.dim() >= -at and t.shape[at] == x.shape[mark.dim]:
+                at = origin.dim - x.dim()
+                if provenance_of(t) is None and t.dim() >= -at and t.shape[at] == x.shape[origin.dim]:
                     if t not in self.declared and not (t.stride(at) == 0 and t.layout == torch.strided):
                         return t
         return None
@@ -276,9 +276,9 @@ class _Watch(TorchFunctionMode):
         self.report.note(found)
 
 
-def _gone(mark) -> bool:
+def _gone(origin) -> bool:
     """Whether the structure was lost; a single row may still be put beside others."""
-    return mark.dim is None and (mark.part is None or mark.part[1] - mark.part[0] != 1)
+    return origin.dim is None and (origin.part is None or origin.part[1] - origin.part[0] != 1)
 
 
 def _lost(value) -> bool:

@@ -141,14 +141,14 @@ def refuse_lost(func, args, kwargs) -> None:
         grown = _grown(_entries(func, args, kwargs))
     if grown is not None:
         t, size = grown
-        mark: Any = provenance_of(t)
+        origin: Any = provenance_of(t)
         what = f"expected operands of equal sizes, since {tuple(t.shape)} would be broadcast to {size}"
-        raise lost_meets(func, mark, what)
+        raise lost_meets(func, origin, what)
 
 
 def _lost(t: Tensor | None) -> bool:
-    mark = None if t is None else provenance_of(t)
-    return mark is not None and mark.dim is None
+    origin = None if t is None else provenance_of(t)
+    return origin is not None and origin.dim is None
 
 
 def _grown(entries: list[Entry]) -> tuple[Tensor, tuple] | None:
@@ -213,10 +213,10 @@ def repeated(func, args, kwargs) -> list[Repeated]:
     else:
         found = _repeated(_entries(func, args, kwargs))
     known = []
-    for t, dim, before, mark in found:
+    for t, dim, before, origin in found:
         levels = []
-        for k in range(mark.lod.depth):
-            if t.shape[dim] == mark.lod.num_sequences(k):
+        for k in range(origin.lod.depth):
+            if t.shape[dim] == origin.lod.num_sequences(k):
                 levels.append(k)
         if levels:
             known.append(Repeated(t, dim, before, levels))
@@ -225,10 +225,10 @@ def repeated(func, args, kwargs) -> list[Repeated]:
 
 def _repeated(entries: list[Entry]) -> list[tuple[Tensor, int, bool, Provenance]]:
     own = [e for e in entries if e.operand is not None and placed(e.operand) is not None]
-    mark, found = placed(own[0].operand) if own else None, []
-    if mark is None:
+    origin, found = placed(own[0].operand) if own else None, []
+    if origin is None:
         return []
-    rows = mark.dim - len(own[0].shape)  # from the right; not negative where the dim is not broadcast
+    rows = origin.dim - len(own[0].shape)  # from the right; not negative where the dim is not broadcast
     for e in entries:
         t = e.operand
         if t is None or provenance_of(t) is not None:
@@ -238,16 +238,16 @@ def _repeated(entries: list[Entry]) -> list[tuple[Tensor, int, bool, Provenance]
             for o in own:
                 new = new and (-d > len(o.shape) or o.shape[d] == 1)
             if new:
-                found.append((t, len(e.shape) + d, d < rows, mark))
+                found.append((t, len(e.shape) + d, d < rows, origin))
     return found
 
 
 def _repeated_letters(terms: Terms) -> list[tuple[Tensor, int, bool, Provenance]]:
     own = [(letters, t) for letters, t in zip(terms.letters, terms.operands) if placed(t) is not None]
-    mark, found = placed(own[0][1]) if own else None, []
-    if mark is None or own[0][0][mark.dim] not in terms.result:
+    origin, found = placed(own[0][1]) if own else None, []
+    if origin is None or own[0][0][origin.dim] not in terms.result:
         return []
-    rows = terms.result.index(own[0][0][mark.dim])
+    rows = terms.result.index(own[0][0][origin.dim])
     for letters, t in zip(terms.letters, terms.operands):
         if provenance_of(t) is None:
             for d, c in enumerate(letters):
@@ -255,7 +255,7 @@ def _repeated_letters(terms: Terms) -> list[tuple[Tensor, int, bool, Provenance]
                 for others, o in own:
                     new = new and (c not in others or o.shape[others.index(c)] == 1)
                 if new:
-                    found.append((t, d, terms.result.index(c) < rows, mark))
+                    found.append((t, d, terms.result.index(c) < rows, origin))
     return found
 
 
@@ -275,13 +275,13 @@ def undeclared(t: Tensor, dim: int, levels: list[int]) -> tuple[str, str]:
     )
 
 
-def refuse_undeclared(func, args, kwargs, result, mark: Provenance) -> None:
-    """Raises if a plain tensor puts all rows behind a dim with an entry for each sequence, in a result with that mark."""
+def refuse_undeclared(func, args, kwargs, result, origin: Provenance) -> None:
+    """Raises if a plain tensor puts all rows behind a dim with an entry for each sequence, in a result of that provenance."""
     if func is not _EINSUM:
         if func not in BROADCASTS:
             return
-        if not kwargs and isinstance(result, Tensor) and type(mark.dim) is int:  # most calls
-            after, larger = result.dim() - mark.dim, False
+        if not kwargs and isinstance(result, Tensor) and type(origin.dim) is int:  # most calls
+            after, larger = result.dim() - origin.dim, False
             for t in args:
                 larger = larger or (
                     isinstance(t, Tensor) and t.dim() > after and getattr(t, "_provenance", None) is None
@@ -307,7 +307,7 @@ class _Sequences(NamedTuple):
 def over_sequences(func, args, kwargs, wrap: Callable, call: Callable) -> Any:
     """The call with every operand that has a row for each sequence broadcast over the rows of its sequence: the function
     is called again, by `call`. NotImplemented where there is none, or where this function does not broadcast it. `wrap`
-    marks a tensor."""
+    gives a tensor its provenance."""
     if func is not _EINSUM and func not in BROADCASTS and func not in PRODUCTS:
         return NotImplemented
     fine, coarse, lod = _sequences_among(tracked(args, kwargs))
@@ -335,21 +335,21 @@ def _sequences_among(tensors: list[Tensor]) -> tuple[list[Tensor], list[_Sequenc
     is not known of all."""
     lod = None
     for t in tensors:
-        mark = placed(t)
-        if mark is None:
+        origin = placed(t)
+        if origin is None:
             return [], [], None
-        if lod is None or _finer(mark.lod, lod):
-            lod = mark.lod
+        if lod is None or _finer(origin.lod, lod):
+            lod = origin.lod
     fine, coarse = [], []
     for t in tensors:
-        mark = placed(t)
-        k = None if mark is None or lod is None or mark.lod is lod else level_in(mark.lod, lod)
-        if mark is None or k is None:
+        origin = placed(t)
+        k = None if origin is None or lod is None or origin.lod is lod else level_in(origin.lod, lod)
+        if origin is None or k is None:
             fine.append(t)
-        elif mark.part is not None:
+        elif origin.part is not None:
             return [], [], None
         else:
-            coarse.append(_Sequences(t, mark.dim, k))
+            coarse.append(_Sequences(t, origin.dim, k))
     return fine, coarse, lod
 
 
@@ -362,8 +362,8 @@ def _rows_at(tensors: list[Tensor]) -> int | None:
     """The dim of the rows, counted from the right; None where tensors differ in it."""
     at = None
     for t in tensors:
-        mark = placed(t)
-        own = None if mark is None else mark.dim - t.dim()
+        origin = placed(t)
+        own = None if origin is None else origin.dim - t.dim()
         if own is None or at not in (None, own):
             return None
         at = own
@@ -479,17 +479,17 @@ def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
         return NotImplemented
     row = sequence = None
     for letters, t in zip(terms.letters, terms.operands):
-        mark = placed(t)
-        if mark is None:
+        origin = placed(t)
+        if origin is None:
             continue
         if any(s.operand is t for s in coarse):
-            if sequence not in (None, letters[mark.dim]):
+            if sequence not in (None, letters[origin.dim]):
                 return NotImplemented
-            sequence = letters[mark.dim]
-        elif row not in (None, letters[mark.dim]):
+            sequence = letters[origin.dim]
+        elif row not in (None, letters[origin.dim]):
             return NotImplemented
         else:
-            row = letters[mark.dim]
+            row = letters[origin.dim]
     if row not in terms.result or sequence not in terms.result:
         return NotImplemented
     names: dict = {}

@@ -9,14 +9,12 @@ from ...dynamo import compiling, holds
 from ...errors import LoDValueError, named
 from ...structure.lod import LoD
 from ...structure.validate import as_int
-from ..provenance import At, Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
+from ..provenance import EACH, At, Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
 from .arguments import OUT, misaligned, name_of, refusal, refused, same_lod, touches_rows, without
 from .operands import agree, partial, place, refuse_positions
 from .signature import Signature, signature
 
 _NO_LIST = (slice, int, type(None), type(Ellipsis))
-#: The part of a mark whose results, one after another, hold the rows of the operand.
-EACH = (-1, -1)
 
 
 def _with_ints(key):
@@ -33,6 +31,8 @@ def getitem(func, args, kwargs):
     p = placed(x)
     if p is None:
         return _looked_up(x, key) if provenance_of(x) is None else None
+    if key is None:
+        return Provenance(p.lod, p.dim + 1, p.call or name_of(func), p.part)
     key = _with_ints(key)
     if is_whole(p) and lod_of(key) is not None and key.dtype == torch.bool:
         same_lod("x[mask]", p.lod, lod_of(key))
@@ -65,7 +65,7 @@ def _looked_up(x, key):
     return None
 
 
-def _taken(x, key: tuple, mark: Provenance, call: str) -> Provenance | None:
+def _taken(x, key: tuple, origin: Provenance, call: str) -> Provenance | None:
     """Where the rows are in x[key] for numbers, slices, None and an ellipsis, and for lists along a single other dim."""
     given = sum(k is not None and k is not Ellipsis for k in key)
     lists = [k for k in key if not isinstance(k, _NO_LIST) or isinstance(k, bool)]
@@ -85,31 +85,31 @@ def _taken(x, key: tuple, mark: Provenance, call: str) -> Provenance | None:
             continue
         if k is Ellipsis:
             skipped = x.dim() - given
-            if seen <= mark.dim < seen + skipped:
-                return _at(mark, at + mark.dim - seen, call)
+            if seen <= origin.dim < seen + skipped:
+                return _at(origin, at + origin.dim - seen, call)
             seen, at = seen + skipped, at + skipped
             continue
-        if seen == mark.dim:
-            return _cut(x, k, mark, at, call)
+        if seen == origin.dim:
+            return _cut(x, k, origin, at, call)
         seen += 1
         at += not isinstance(k, int)
     return None
 
 
-def _at(mark: Provenance, dim: int, call: str) -> Provenance:
-    return Provenance(mark.lod, dim, mark.call if mark.dim or mark.part else call, mark.part)
+def _at(origin: Provenance, dim: int, call: str) -> Provenance:
+    return Provenance(origin.lod, dim, origin.call if origin.dim or origin.part else call, origin.part)
 
 
-def _cut(x, k, mark: Provenance, at: int, call: str) -> Provenance | None:
+def _cut(x, k, origin: Provenance, at: int, call: str) -> Provenance | None:
     """The rows that a number or a slice takes."""
     if isinstance(k, slice) and k == slice(None):
-        return _at(mark, at, call)
-    rows, start = x.shape[mark.dim], mark.part[0] if mark.part else 0
+        return _at(origin, at, call)
+    rows, start = x.shape[origin.dim], origin.part[0] if origin.part else 0
     if isinstance(k, slice) and k.step in (None, 1):
         begin, end = _bound(k.start, 0, rows), _bound(k.stop, rows, rows)
-        return part_of(_at(mark, at, call), start + begin, start + max(begin, end))
-    if type(k) is int and (mark.dim == 0 or not compiling()) and -rows <= k < rows:
-        return Provenance(mark.lod, None, call, (start + k % rows, start + k % rows + 1))
+        return part_of(_at(origin, at, call), start + begin, start + max(begin, end))
+    if type(k) is int and (origin.dim == 0 or not compiling()) and -rows <= k < rows:
+        return Provenance(origin.lod, None, call, (start + k % rows, start + k % rows + 1))
     return None
 
 
@@ -121,9 +121,11 @@ def _bound(index, default, rows):
     return max(0, min(index, rows))
 
 
-def part_of(mark: Provenance, begin, end) -> Provenance:
+def part_of(origin: Provenance, begin, end) -> Provenance:
     """The rows from `begin` to `end`: all of them are no part."""
-    return Provenance(mark.lod, mark.dim, mark.call, None if begin == 0 and end == mark.lod.rows else (begin, end))
+    return Provenance(
+        origin.lod, origin.dim, origin.call, None if begin == 0 and end == origin.lod.rows else (begin, end)
+    )
 
 
 def put(func, args, kwargs):
@@ -152,9 +154,10 @@ def _put_by_mask(func, x, own: Provenance, keys: tuple, value) -> bool:
         if not is_whole(own) and (single or not same or k.dim() < own.dim + 1):
             raise refusal(func, _ROWS_AS_INDEX)
         if is_whole(own):
-            if k.dtype != torch.bool or len(keys) > 1 or lod_of(k) is None:
+            p = provenance_of(k)
+            if k.dtype != torch.bool or len(keys) > 1 or not is_whole(p):
                 raise refusal(func, _ROWS_AS_INDEX)
-            same_lod("x[mask] =", own.lod, lod_of(k))
+            same_lod("x[mask] =", own.lod, p.lod)
     if not masks and is_whole(own):
         masks = [k for k in keys[:1] if _is_mask(k) and all(isinstance(rest, _NO_LIST) for rest in keys[1:])]
     if masks and single and value.dim() > x.dim() - masks[0].ndim and value.shape[0] != 1:
@@ -219,7 +222,7 @@ def indexed(text: str):
 
 
 def _corresponds(a: Provenance | None, dims: int, b: Provenance | None, other: int) -> bool:
-    """Whether two marks, of tensors of so many dims, are of the same rows at the same dim from the right."""
+    """Whether two provenances, of tensors of so many dims, are of the same rows at the same dim from the right."""
     if a is None or b is None or a.part != b.part or a.lod.differs(b.lod):
         return False
     if a.dim is None or b.dim is None:
@@ -279,8 +282,8 @@ def pieces(text: str):
     @signature(text)
     def rule(func, input, rank, dim, rows):
         if isinstance(dim, int) and dim % rank == rows:
-            mark = provenance_of(input)
-            return Provenance(mark.lod, rows, name_of(func), EACH) if mark and not compiling() else False
+            origin = provenance_of(input)
+            return Provenance(origin.lod, rows, name_of(func), EACH) if origin and not compiling() else False
         return True
 
     return rule
@@ -290,8 +293,8 @@ def pieces(text: str):
 def unbind(func, input, rank, dim, rows):
     if dim % rank != rows:
         return _less(rows, dim % rank)
-    mark = provenance_of(input)
-    return Provenance(mark.lod, None, name_of(func), EACH) if mark and not compiling() else False
+    origin = provenance_of(input)
+    return Provenance(origin.lod, None, name_of(func), EACH) if origin and not compiling() else False
 
 
 def _less(rows: int, dim: int):
@@ -312,11 +315,11 @@ def select(func, input, rank, dim, index, rows):
 def narrow(func, input, rank, dim, start, length, rows):
     if dim % rank != rows:
         return True
-    mark, (start, length) = provenance_of(input), _with_ints((start, length))
-    if mark is None or compiling() or type(start) is not int or type(length) is not int:
+    origin, (start, length) = provenance_of(input), _with_ints((start, length))
+    if origin is None or compiling() or type(start) is not int or type(length) is not int:
         return False
-    before = (mark.part[0] if mark.part else 0) + start % max(input.shape[rows], 1)
-    return part_of(Provenance(mark.lod, rows, mark.call or name_of(func)), before, before + length)
+    before = (origin.part[0] if origin.part else 0) + start % max(input.shape[rows], 1)
+    return part_of(Provenance(origin.lod, rows, origin.call or name_of(func)), before, before + length)
 
 
 # -- joining tensors
@@ -342,36 +345,36 @@ def join_tensors(func, args, kwargs):
         return own
     if not stacks:  # torch.cat leaves out tensors of shape (0,)
         tensors = [t for t in tensors if t.dim() != 1 or provenance_of(t) is not None or t.shape[0]]
-    marks = [provenance_of(t) for t in tensors]
+    origins = [provenance_of(t) for t in tensors]
     if (
         stacks
-        and marks
-        and all(m is not None and m.dim is None and m.part and m.part[1] - m.part[0] == 1 for m in marks)
+        and origins
+        and all(m is not None and m.dim is None and m.part and m.part[1] - m.part[0] == 1 for m in origins)
     ):
-        return _together(marks, dim)
-    if all(m is None or m.dim is None for m in marks):
+        return _together(origins, dim)
+    if all(m is None or m.dim is None for m in origins):
         return None
-    if not stacks and any(m is not None and m.dim == dim for m in marks):
-        if any(m is None or m.dim != dim for m in marks):
+    if not stacks and any(m is not None and m.dim == dim for m in origins):
+        if any(m is None or m.dim != dim for m in origins):
             return None
-        return _together(marks, dim)
+        return _together(origins, dim)
     at, _ = place(func, tensors, True, given=stacks)
     if at is None or any(t.dim() != rank for t in tensors):
         return None
     return at._replace(dim=at.dim + (stacks and dim <= at.dim))
 
 
-def _together(marks: list, dim: int) -> Provenance | None:
+def _together(origins: list, dim: int) -> Provenance | None:
     """Rows one after another: whole batches, or parts that follow one another."""
     if not compiling():  # an empty part adds nothing: x[4:] of a batch of four rows
-        marks = [m for m in marks if m.part is None or m.part[0] != m.part[1]] or marks[:1]
-    first, end = marks[0], None
-    if all(m.part is None for m in marks):
-        if dim and len(marks) > 1:
+        origins = [m for m in origins if m.part is None or m.part[0] != m.part[1]] or origins[:1]
+    first, end = origins[0], None
+    if all(m.part is None for m in origins):
+        if dim and len(origins) > 1:
             return None  # of (1, rows, width) it may also put rows behind those of every sequence
-        whole = _chained([m.lod for m in marks])
+        whole = _chained([m.lod for m in origins])
         return whole and whole._replace(dim=dim, call=first.call or "cat")
-    for m in marks:
+    for m in origins:
         if (
             m.part is None
             or (end is not None and m.part[0] != end)
@@ -380,9 +383,9 @@ def _together(marks: list, dim: int) -> Provenance | None:
             return None
         end = m.part[1]
     lod = first.lod
-    if any(m.lod.counted for m in marks):
-        around = [(0, first.part[0]), *[m.part for m in marks], (end, lod.rows)]
-        lod = lod.counting(_counted_in([m.lod for m in (first, *marks, first)], around))
+    if any(m.lod.counted for m in origins):
+        around = [(0, first.part[0]), *[m.part for m in origins], (end, lod.rows)]
+        lod = lod.counting(_counted_in([m.lod for m in (first, *origins, first)], around))
     return part_of(Provenance(lod, dim, first.call), first.part[0], end)
 
 

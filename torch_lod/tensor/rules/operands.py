@@ -82,8 +82,6 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Provena
             return None, rank  # the result may be sparse as well
         if dim and not given:
             refuse_positions(func, found._replace(dim=dim), found.dim, t)
-        elif not dim and t.dim() == rank and not compiling() and t.shape[0] not in (1, found.lod.rows):
-            refuse_per_sequence(func, found.lod, t)
     return found._replace(dim=dim), rank
 
 
@@ -121,21 +119,34 @@ def join(func, args, kwargs):
     """Where operands that are broadcast have their rows: None if broadcasting aligns rows with another dim."""
     if not kwargs and len(args) <= 2:  # the common calls, without the loop
         a, b = args[0], args[-1]
-        p = provenance_of(a)
+        p, q = getattr(a, "_provenance", None), getattr(b, "_provenance", None)
         if p is not None:
             if a is b or not isinstance(b, Tensor):
                 return p
-            q = provenance_of(b)
-            if q is None and is_whole(p) and b.dim() < a.dim() and b.layout == torch.strided:
+            whole = p.dim == 0 and p.part is None
+            if q is None and whole and b.dim() < a.dim() and b.layout == torch.strided:
                 return p
-            if q is not None and q.lod is p.lod and is_whole(p) and is_whole(q) and a.dim() == b.dim():
+            if whole and p is q and a.dim() == b.dim():
                 return p
-    return place(func, (*args, *kwargs.values()), True)[0]
+    operands = (*args, *kwargs.values())
+    p, rank = place(func, operands, True)
+    return _beside(func, operands, p, rank)
+
+
+def _beside(func, operands, p: Provenance | None, rank: int) -> Provenance | None:
+    """The provenance; raises where a plain tensor has as many rows as there are sequences."""
+    for t in operands:
+        if isinstance(t, Tensor) and t.dim() == rank and provenance_of(t) is None and is_whole(p) and not compiling():
+            if t.shape[0] not in (1, p.lod.rows):
+                refuse_per_sequence(func, p.lod, t)
+    return p
 
 
 def join_given(func, args, kwargs):
     """As `join`; plain tensors, such as targets, may lie along rows at any dim."""
-    return place(func, (*args, *kwargs.values()), True, True)[0]
+    operands = (*args, *kwargs.values())
+    p, rank = place(func, operands, True, True)
+    return _beside(func, operands, p, rank)
 
 
 def join_batches(func, args, kwargs):

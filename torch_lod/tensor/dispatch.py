@@ -92,27 +92,34 @@ def _has_derived(args, kwargs, types) -> bool:
 
 def _run(func, rule, args, kwargs, derived: bool):
     """Calls a function under its rule; runs without __torch_function__."""
-    if kwargs and kwargs.get("out") is not None:
-        rules.refuse_out(func, kwargs["out"], (*args, *[v for k, v in kwargs.items() if k != "out"]))
-    lost = _lost_operand(func, args, kwargs) if derived else None
-    if rule is not None:
-        p = rule(func, args, kwargs)
-    else:
-        p = None
-        if isinstance(func, _ATEN) if compiling() else func not in KINDS:  # Dynamo cannot look up every function
-            rules.refuse_unknown(func, args, kwargs)
+    lost = _checked(func, args, kwargs, derived) if derived or rule is None or kwargs else None
+    p = None if rule is None else rule(func, args, kwargs)
     if p is None and WRITES.get(func):
         rules.refuse_write(func, args, kwargs)
     if lost is not None:
         _refuse_beside_rows(func, args, kwargs, p, lost)
-    if kwargs and kwargs.get("layout") not in _DENSE:
-        p = None
     if WRITES.get(func) and compiling() and args and provenance_of(args[0]) is not None:
         return _write_in_graph(func, args, kwargs)
     result = func(*args, **kwargs)
+    if not kwargs:
+        values = args
+    else:
+        values = (*args, *kwargs.values())
+        p = p if kwargs.get("layout") in _DENSE else None
     if p is not None and p.dim and lost is None and (rules.BROADCASTS.get(func) or func is torch.einsum):
         rules.refuse_undeclared(func, args, kwargs, result, p)
-    return attach(result, p, func, (*args, *kwargs.values()) if kwargs else args)
+    return attach(result, p, func, values)
+
+
+def _checked(func, args, kwargs, derived: bool) -> Provenance | None:
+    """Raises for out=, for functions that are not known, and for operands that no rule allows. Returns the provenance of an
+    operand that lost its rows."""
+    if kwargs.get("out") is not None:
+        rules.refuse_out(func, kwargs["out"], (*args, *[v for k, v in kwargs.items() if k != "out"]))
+    lost = _lost_operand(func, args, kwargs) if derived else None
+    if func not in RULES and (isinstance(func, _ATEN) if compiling() else func not in KINDS):
+        rules.refuse_unknown(func, args, kwargs)  # Dynamo cannot look up every function in KINDS
+    return lost
 
 
 def _write_in_graph(func, args, kwargs):

@@ -20,6 +20,7 @@ from ..errors import OURS, foreign
 from ..structure.lod import LoD
 from .provenance import Provenance, provenance_of
 from .rules import counterpart, name_of, of_padded
+from .rules.operands import tensors_among
 
 #: What torch raises for a wrong call. Classes that derive from them are errors of memory, devices, tracing, or ours.
 TORCHS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
@@ -68,22 +69,19 @@ def explanation(error: Exception, operands: Iterable, names: Iterable[str] = ())
     """What an error of torch, or of Python, means if it came of `operands`; `names`: the functions that were called. None
     if no operand has rows of sequences, or the error is about something else."""
     given = tuple(operands)
-    tensors = [t for value in given for t in (value if isinstance(value, (tuple, list)) else (value,))]
-    tensors = [t for t in tensors if isinstance(t, Tensor)]
-    marked = [t for t in tensors if provenance_of(t) is not None]
-    x, said, called = marked[0] if marked else None, str(error), tuple(names)
+    tensors = tensors_among(given)
+    x, said, called = next((t for t in tensors if provenance_of(t) is not None), None), str(error), tuple(names)
     if x is None or _OF_MACHINES.search(said):
         return None
     origin: Any = provenance_of(x)
     others = [t for t in tensors if provenance_of(t) is None]
     for functions, pattern, advice in ROWS:
-        found = re.search(pattern, said)
-        if found is None or (functions and not {*functions.split()} & {*called}):
-            continue
-        case = Case(called, given, x, origin, tensors, others, found)
-        text = advice(case) if callable(advice) else advice
-        if text:
-            return f"{_what(x, origin)}.\nProbably meant: {text}."
+        match = re.search(pattern, said)
+        if match is not None and (not functions or {*functions.split()} & {*called}):
+            case = Case(called, given, x, origin, tensors, others, match)
+            text = advice(case) if callable(advice) else advice
+            if text:
+                return f"{_what(x, origin)}.\nProbably meant: {text}."
     if type(error) is TypeError or not _OF_SHAPES.search(said):
         return None
     return f"{_what(x, origin)}; {_PADDED if _whole(origin) else _ELSEWHERE}."

@@ -181,14 +181,19 @@ def _grown_letters(terms: Terms) -> tuple[Tensor, tuple] | None:
             if n != 1 and _lost(t):
                 own.append(c)
     more = [c for c in terms.result if sizes.get(c, 1) > 1 and c not in own]
-    for i, (letters, t) in enumerate(zip(terms.letters, terms.operands)):
-        if not _lost(t) or not more:
-            continue
-        broadcast = any(isinstance(c, int) or c in letters for c in more)
-        beside = any(c in letters for j, other in enumerate(terms.letters) if j != i for c in other)
-        if broadcast or (beside and all(c in terms.result for c in letters)):  # else a product with a matrix
+    for i, t in enumerate(terms.operands):
+        if _lost(t) and more and _is_broadcast(terms, i, more):
             return t, tuple([sizes[c] for c in terms.result if c in sizes])
     return None
+
+
+def _is_broadcast(terms: Terms, i: int, more: list) -> bool:
+    """Whether operand i gets the letters `more`; a product with a matrix does not broadcast it."""
+    letters = terms.letters[i]
+    if any(isinstance(c, int) or c in letters for c in more):
+        return True
+    beside = any(c in letters for j, other in enumerate(terms.letters) if j != i for c in other)
+    return beside and all(c in terms.result for c in letters)
 
 
 # -- plain tensors with as many entries as there are sequences
@@ -406,22 +411,33 @@ def _laid(s: _Sequences, fine: list[Tensor], at: int, lod: LoD, wrap, elements: 
         return wrap(rows.movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))
     batch = all(own < -t.dim() or t.shape[own] == 1 for t in fine)
     if batch and (at < -dims or s.operand.shape[at] == 1 or _expanded_to(s.operand, at, lod)):
-        rows = rows.movedim(0, s.at)  # of a batch (sequences, ...), which is one of one here
-        rows = rows if at < -dims else rows.narrow(at, 0, min(1, lod.rows))
-        for _ in range(-at - dims):
-            rows = rows.unsqueeze(0)
-        rows = rows.transpose(own, at)
-        while rows.dim() > rank and rows.shape[0] == 1 and rows.dim() > -at:
-            rows = rows.squeeze(0)
+        rows = _as_batch(rows, s, at, rank, lod)
         return wrap(rows, Provenance(lod, rows.dim() + at, "per_sequence"))
-    others = [n for d, n in enumerate(s.operand.shape) if d != s.at]
-    beside = [[n for d, n in enumerate(t.shape) if d - t.dim() != at] for t in fine]
-    fits = all(n == 1 or any(d < len(b) and b[-1 - d] == n for b in beside) for d, n in enumerate(reversed(others)))
-    if not elements or dims > rank or not fits:
+    if not elements or dims > rank or not _fits_elements(s, fine, at):
         return None
     for _ in range(rank - dims):
         rows = rows.unsqueeze(1)
     return wrap(rows.movedim(0, rank + at), Provenance(lod, rank + at, "per_sequence"))
+
+
+def _as_batch(rows: Tensor, s: _Sequences, at: int, rank: int, lod: LoD) -> Tensor:
+    """Rows of a batch (sequences, ...), which is one of one here: the dim of the sequences becomes that of the rows."""
+    dims, own = s.operand.dim(), s.at - s.operand.dim()
+    rows = rows.movedim(0, s.at)
+    rows = rows if at < -dims else rows.narrow(at, 0, min(1, lod.rows))
+    for _ in range(-at - dims):
+        rows = rows.unsqueeze(0)
+    rows = rows.transpose(own, at)
+    while rows.dim() > rank and rows.shape[0] == 1 and rows.dim() > -at:
+        rows = rows.squeeze(0)
+    return rows
+
+
+def _fits_elements(s: _Sequences, fine: list[Tensor], at: int) -> bool:
+    """Whether the dims of its rows are broadcast with those of rows of `fine`."""
+    others = [n for d, n in enumerate(s.operand.shape) if d != s.at]
+    beside = [[n for d, n in enumerate(t.shape) if d - t.dim() != at] for t in fine]
+    return all(n == 1 or any(d < len(b) and b[-1 - d] == n for b in beside) for d, n in enumerate(reversed(others)))
 
 
 def _expanded_to(t: Tensor, dim: int, lod: LoD) -> bool:
@@ -445,13 +461,8 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, at: int, wra
     its own, beside that of its sequence."""
     of, dims = core
     values = of.bind(args, kwargs)[: len(of.names)]
-    after, own = None, coarse[0].at - coarse[0].operand.dim()
-    for i, t in enumerate(values):
-        if any(t is f for f in fine):
-            to = dims[i].get(at)
-            if to is None or after not in (None, to):
-                return NotImplemented
-            after = to
+    own = coarse[0].at - coarse[0].operand.dim()
+    after = _rows_after(values, dims, fine, at)
     if after is None or own > -3 or any(s.at - s.operand.dim() != own for s in coarse):
         return NotImplemented
     for t in values:
@@ -473,36 +484,47 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, at: int, wra
     return result
 
 
-def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
-    terms = _terms(args)
-    if terms is None:
-        return NotImplemented
-    row = sequence = None
+def _rows_after(values: list, dims: list[dict], fine: list[Tensor], at: int) -> int | None:
+    """Where a product has the rows that operands have at dim `at`; None if they differ or are summed over."""
+    found = [dims[i].get(at) for i, t in enumerate(values) if any(t is f for f in fine)]
+    return found[0] if found and all(to == found[0] for to in found) else None
+
+
+def _row_letters(terms: Terms, coarse) -> tuple | None:
+    """The letter of the rows, and that of the sequences; None where operands differ in one."""
+    rows: set = set()
+    sequences: set = set()
     for letters, t in zip(terms.letters, terms.operands):
-        origin = placed(t)
-        if origin is None:
-            continue
-        if any(s.operand is t for s in coarse):
-            if sequence not in (None, letters[origin.dim]):
-                return NotImplemented
-            sequence = letters[origin.dim]
-        elif row not in (None, letters[origin.dim]):
-            return NotImplemented
-        else:
-            row = letters[origin.dim]
-    if row not in terms.result or sequence not in terms.result:
-        return NotImplemented
+        p = placed(t)
+        if p is not None:
+            (sequences if any(s.operand is t for s in coarse) else rows).add(letters[p.dim])
+    return (*rows, *sequences) if len(rows) == len(sequences) == 1 else None
+
+
+def _ascii_names(terms: Terms) -> dict:
+    """A letter for every letter and number."""
     names: dict = {}
     for letters in terms.letters:
         for c in letters:
             names.setdefault(c, chr(ord("A") + len(names)))
+    return names
+
+
+def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
+    terms = _terms(args)
+    if terms is None:
+        return NotImplemented
+    found = _row_letters(terms, coarse)
+    if found is None or not all(c in terms.result for c in found):
+        return NotImplemented
+    row, sequence = found
+    names = _ascii_names(terms)
     operands, written = [], []
     for letters, t in zip(terms.letters, terms.operands):
-        drop = sequence
-        for s in coarse:
-            if s.operand is t:
-                t, drop = wrap(_rows_first(s, lod).movedim(0, s.at), Provenance(lod, s.at, "per_sequence")), row
-                break
+        own = [s for s in coarse if s.operand is t]
+        if own:
+            t = wrap(_rows_first(own[0], lod).movedim(0, own[0].at), Provenance(lod, own[0].at, "per_sequence"))
+        drop = row if own else sequence
         if sequence != row and drop in letters:
             if t.shape[letters.index(drop)] != 1:
                 return NotImplemented

@@ -67,33 +67,36 @@ def _looked_up(x, key):
 
 def _taken(x, key: tuple, origin: Provenance, call: str) -> Provenance | None:
     """Where the rows are in x[key] for numbers, slices, None and an ellipsis, and for lists along a single other dim."""
+    if not _follows_dims(key):
+        return None
     given = sum(k is not None and k is not Ellipsis for k in key)
-    lists = [k for k in key if not isinstance(k, _NO_LIST) or isinstance(k, bool)]
-    if any(
-        isinstance(k, bool) or provenance_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool)
-        for k in lists
-    ):
-        return None
-    if lists and (len(lists) > 1 or any(isinstance(k, int) for k in key) or torch.as_tensor(lists[0]).dim() != 1):
-        return None
     if Ellipsis not in [k for k in key if isinstance(k, _NO_LIST)]:
         key = (*key, Ellipsis)
     seen = at = 0  # dims of x, and of the result
     for k in key:
-        if k is None:
-            at += 1
-            continue
         if k is Ellipsis:
             skipped = x.dim() - given
             if seen <= origin.dim < seen + skipped:
                 return _at(origin, at + origin.dim - seen, call)
             seen, at = seen + skipped, at + skipped
-            continue
-        if seen == origin.dim:
+        elif k is None:
+            at += 1
+        elif seen == origin.dim:
             return _cut(x, k, origin, at, call)
-        seen += 1
-        at += not isinstance(k, int)
+        else:
+            seen, at = seen + 1, at + (not isinstance(k, int))
     return None
+
+
+def _follows_dims(key: tuple) -> bool:
+    """Whether every entry of an index is for one dim: it has no mask, and at most one list, which has one dim."""
+    lists = [k for k in key if not isinstance(k, _NO_LIST) or isinstance(k, bool)]
+    for k in lists:
+        if isinstance(k, bool) or provenance_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool):
+            return False
+    return not lists or (
+        len(lists) == 1 and not any(isinstance(k, int) for k in key) and torch.as_tensor(lists[0]).dim() == 1
+    )
 
 
 def _at(origin: Provenance, dim: int, call: str) -> Provenance:
@@ -150,19 +153,23 @@ def _put_by_mask(func, x, own: Provenance, keys: tuple, value) -> bool:
     single = isinstance(value, Tensor) and value.dim() > 0
     masks = [k for k in keys if provenance_of(k) is not None]
     for k in masks:
-        same = len(keys) == 1 and k.dtype == torch.bool and _corresponds(own, x.dim(), provenance_of(k), x.dim())
-        if not is_whole(own) and (single or not same or k.dim() < own.dim + 1):
+        if k.dtype != torch.bool or len(keys) > 1:
             raise refusal(func, _ROWS_AS_INDEX)
-        if is_whole(own):
-            p = provenance_of(k)
-            if k.dtype != torch.bool or len(keys) > 1 or not is_whole(p):
-                raise refusal(func, _ROWS_AS_INDEX)
-            same_lod("x[mask] =", own.lod, p.lod)
+        _refuse_other_mask(func, x, own, k, single)
     if not masks and is_whole(own):
         masks = [k for k in keys[:1] if _is_mask(k) and all(isinstance(rest, _NO_LIST) for rest in keys[1:])]
     if masks and single and value.dim() > x.dim() - masks[0].ndim and value.shape[0] != 1:
         raise refusal(func, f"what is written where is counted over all rows; see torch.where, and {OUT}")
     return bool(masks)
+
+
+def _refuse_other_mask(func, x, own: Provenance, mask, single: bool) -> None:
+    """Raises for a mask of other rows than those that are written."""
+    p = provenance_of(mask)
+    if is_whole(own) and is_whole(p):
+        same_lod("x[mask] =", own.lod, p.lod)
+    elif is_whole(own) or single or not _corresponds(own, x.dim(), p, x.dim()) or mask.dim() < own.dim + 1:
+        raise refusal(func, _ROWS_AS_INDEX)
 
 
 def _check_value(func, x, key, value, own: Provenance, target: Provenance | None, masked: bool) -> None:
@@ -330,15 +337,18 @@ def tensors_of(tensors, kwargs):
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
+def _joined(args, kwargs) -> tuple[list, int | None]:
+    """The tensors that are joined, and the dim."""
+    return tensors_of(args, kwargs), as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
+
+
 def join_tensors(func, args, kwargs):
     """cat and stack: along another dim than that of the rows as operands that must correspond; along it the parts of a
     batch are the batch again, and at dim 0 the sequences of whole batches follow one another."""
-    tensors = tensors_of(args, kwargs)
-    dim = as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
+    tensors, dim = _joined(args, kwargs)
     if not isinstance(dim, int) or not all(isinstance(t, Tensor) for t in tensors):
         return None
-    rank = max([0, *[t.dim() for t in tensors]])
-    stacks = func is torch.stack
+    rank, stacks = max([0, *[t.dim() for t in tensors]]), func is torch.stack
     dim %= max(rank + stacks, 1)
     own = provenance_of(tensors[0]) if tensors and dim else None
     if is_whole(own) and all(lod_of(t) is own.lod and t.dim() == rank for t in tensors):  # nearly every call
@@ -346,47 +356,48 @@ def join_tensors(func, args, kwargs):
     if not stacks:  # torch.cat leaves out tensors of shape (0,)
         tensors = [t for t in tensors if t.dim() != 1 or provenance_of(t) is not None or t.shape[0]]
     origins = [provenance_of(t) for t in tensors]
-    if (
-        stacks
-        and origins
-        and all(m is not None and m.dim is None and m.part and m.part[1] - m.part[0] == 1 for m in origins)
-    ):
+    along = [p is not None and (p.dim is None and _is_one_row(p) if stacks else p.dim == dim) for p in origins]
+    if origins and all(along):
         return _together(origins, dim)
-    if all(m is None or m.dim is None for m in origins):
+    if any(along) and not stacks:
         return None
-    if not stacks and any(m is not None and m.dim == dim for m in origins):
-        if any(m is None or m.dim != dim for m in origins):
-            return None
-        return _together(origins, dim)
     at, _ = place(func, tensors, True, given=stacks)
     if at is None or any(t.dim() != rank for t in tensors):
         return None
     return at._replace(dim=at.dim + (stacks and dim <= at.dim))
 
 
+def _is_one_row(p: Provenance) -> bool:
+    return p.part is not None and p.part[1] - p.part[0] == 1
+
+
 def _together(origins: list, dim: int) -> Provenance | None:
     """Rows one after another: whole batches, or parts that follow one another."""
     if not compiling():  # an empty part adds nothing: x[4:] of a batch of four rows
-        origins = [m for m in origins if m.part is None or m.part[0] != m.part[1]] or origins[:1]
-    first, end = origins[0], None
-    if all(m.part is None for m in origins):
+        origins = [p for p in origins if p.part is None or p.part[0] != p.part[1]] or origins[:1]
+    first = origins[0]
+    if all(p.part is None for p in origins):
         if dim and len(origins) > 1:
             return None  # of (1, rows, width) it may also put rows behind those of every sequence
-        whole = _chained([m.lod for m in origins])
+        whole = _chained([p.lod for p in origins])
         return whole and whole._replace(dim=dim, call=first.call or "cat")
-    for m in origins:
-        if (
-            m.part is None
-            or (end is not None and m.part[0] != end)
-            or (m.lod is not first.lod and m.lod.differs(first.lod))
-        ):
-            return None
-        end = m.part[1]
-    lod = first.lod
-    if any(m.lod.counted for m in origins):
-        around = [(0, first.part[0]), *[m.part for m in origins], (end, lod.rows)]
-        lod = lod.counting(_counted_in([m.lod for m in (first, *origins, first)], around))
+    if not _follow_one_another(origins):
+        return None
+    lod, end = first.lod, origins[-1].part[1]
+    if any(p.lod.counted for p in origins):
+        around = [(0, first.part[0]), *[p.part for p in origins], (end, lod.rows)]
+        lod = lod.counting(_counted_in([p.lod for p in (first, *origins, first)], around))
     return part_of(Provenance(lod, dim, first.call), first.part[0], end)
+
+
+def _follow_one_another(origins: list) -> bool:
+    """Whether parts of one batch begin where the one before ends."""
+    end = None
+    for p in origins:
+        if p.part is None or end not in (None, p.part[0]) or p.lod.differs(origins[0].lod):
+            return False
+        end = p.part[1]
+    return True
 
 
 def only_whole(rule):

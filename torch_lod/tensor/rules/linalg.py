@@ -94,9 +94,13 @@ def product(func, left, right, turned: bool = False) -> Provenance | None:
     if origin is None or at is None:
         return None
     place = at - rank
-    if 0 < at < rank - 2 and provenance_of(plain) is None and plain.dim() >= -place and plain.shape[place] != 1:
+    if 0 < at < rank - 2 and _has_entry_for_each(plain, place):
         raise along_rows(func, origin, "a plain tensor has a matrix for each row of all sequences")
     return origin._replace(dim=at)
+
+
+def _has_entry_for_each(t: Tensor, dim: int) -> bool:
+    return provenance_of(t) is None and t.dim() >= -dim and t.shape[dim] != 1
 
 
 def _of_left(place: int, rank: int, others: int) -> int | None:
@@ -226,33 +230,26 @@ def einsum(func, args, kwargs):
     if parsed is None:
         return None  # torch raises the error
     operands, named, after = parsed
-    origins = [placed(t) for t in operands]
-    found = [origin for origin in origins if origin is not None]
-    for origin in found[1:]:
-        sequences_meet(func, found[0].lod, origin.lod)
-    rows = {
-        letters[origin.dim]
-        for letters, origin in zip(named, origins)
-        if origin is not None and origin.dim < len(letters)
-    }
-    if not rows or not all(
-        origin is None or letters.count(letters[origin.dim]) == 1 for letters, origin in zip(named, origins)
-    ):
+    with_rows = []  # the letters of operands that have rows
+    for t, letters in zip(operands, named):
+        p = placed(t)
+        if p is not None:
+            with_rows.append((letters, p))
+    for _, p in with_rows[1:]:
+        sequences_meet(func, with_rows[0][1].lod, p.lod)
+    if not with_rows or any(letters.count(letters[p.dim]) != 1 for letters, p in with_rows):
         return None
+    rows, first = {letters[p.dim] for letters, p in with_rows}, with_rows[0][1]
     if len(rows) > 1 and rows <= {*after}:
         raise mixture(func, ALL_PAIRS)
     (letter, *others) = rows
-    if others or letter not in after or after.count(letter) > 1 or any(m.part != found[0].part for m in found):
+    if others or after.count(letter) != 1 or any(letters.count(letter) > 1 for letters in named):
         return None
-    if any(
-        letters.count(letter) > (origin is not None)
-        for letters, origin in zip(named, origins)
-        if letters.count(letter) > 1
-    ):
+    if any(p.part != first.part for _, p in with_rows):
         return None
-    for origin in found[1:]:
-        same_lod(func, found[0].lod, origin.lod)
-    return found[0]._replace(dim=after.index(letter))
+    for _, p in with_rows[1:]:
+        same_lod(func, first.lod, p.lod)
+    return first._replace(dim=after.index(letter))
 
 
 def _expanded(part: str, dims: int, widest: int) -> list:

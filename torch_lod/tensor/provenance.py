@@ -43,18 +43,18 @@ def is_whole(p: Provenance | None) -> TypeGuard[Provenance]:
 
 def provenance_of(value) -> Provenance | None:
     """None for a plain tensor, and for what is no tensor."""
-    return getattr(value, "_provenance", None)
+    return getattr(value, "_provenance", None) if isinstance(value, Tensor) else None  # Dynamo: no symbols
 
 
 def placed(value) -> Provenance | None:
     """The provenance, unless the rows were lost."""
-    p = getattr(value, "_provenance", None)
+    p = provenance_of(value)
     return None if p is None or p.dim is None else p
 
 
 def lod_of(value) -> LoD | None:
     """The LoD of a LoDTensor, None for anything else."""
-    p = getattr(value, "_provenance", None)
+    p = provenance_of(value)
     return None if p is None or p.dim != 0 or p.part is not None else p.lod
 
 
@@ -73,7 +73,7 @@ def provenances_of(args: tuple, kwargs: dict) -> list[Provenance]:
     found = []
     for value in (*args, *kwargs.values()):
         for part in value if isinstance(value, (tuple, list)) else (value,):
-            p = getattr(part, "_provenance", None)
+            p = getattr(part, "_provenance", None) if isinstance(part, Tensor) else None
             if p is not None:
                 found.append(p)
     return found

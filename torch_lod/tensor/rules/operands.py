@@ -66,10 +66,8 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Provena
         if p is None:
             continue
         p = p._replace(dim=p.dim - t.dim() if broadcast else p.dim)
-        if found is None:
-            found = p
-        elif not _correspond(func, found, p):
-            apart = True
+        both = p if found is None else _corresponding(func, found, p)
+        apart, found = apart or both is None, both or found
     if found is None or apart:
         return None, rank
     if not broadcast:
@@ -85,8 +83,8 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Provena
     return found._replace(dim=dim), rank
 
 
-def _correspond(func, a: Provenance, b: Provenance) -> bool:
-    """Whether two operands have the same rows at the same dim. Raises where they are rows of other sequences."""
+def _corresponding(func, a: Provenance, b: Provenance) -> Provenance | None:
+    """The provenance of both, if two operands have the same rows at the same dim. Raises for rows of other sequences."""
     sequences_meet(func, a.lod, b.lod)
     if b.part != a.part and (b.part is None or a.part is None):
         cut, whole = (b, a) if b.part else (a, b)
@@ -94,10 +92,8 @@ def _correspond(func, a: Provenance, b: Provenance) -> bool:
         got = f"got rows {cut.part[0]} to {cut.part[1]} of {cut.lod.rows} beside all of {whole.lod.rows}"
         raise named(LoDValueError(f"expected operands whose rows correspond, {got}: {CUT}; {OUT}"), name_of(func))
     if b.dim != a.dim or b.part != a.part:
-        return False
-    if b.lod is not a.lod:
-        same_lod(func, a.lod, b.lod)
-    return True
+        return None
+    return a if b.lod is a.lod else a._replace(lod=same_lod(func, a.lod, b.lod))
 
 
 def refuse_positions(func, p: Provenance, dim: int, t: Tensor) -> None:
@@ -119,10 +115,11 @@ def join(func, args, kwargs):
     """Where operands that are broadcast have their rows: None if broadcasting aligns rows with another dim."""
     if not kwargs and len(args) <= 2:  # the common calls, without the loop
         a, b = args[0], args[-1]
-        p, q = getattr(a, "_provenance", None), getattr(b, "_provenance", None)
+        p = getattr(a, "_provenance", None) if isinstance(a, Tensor) else None
         if p is not None:
             if a is b or not isinstance(b, Tensor):
                 return p
+            q = getattr(b, "_provenance", None)
             whole = p.dim == 0 and p.part is None
             if q is None and whole and b.dim() < a.dim() and b.layout == torch.strided:
                 return p

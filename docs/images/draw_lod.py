@@ -4,7 +4,7 @@
 python docs/images/draw_lod.py
 """
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 ARTICLES, SENTENCES = [3, 1, 2], [3, 2, 4, 1, 2, 3]
@@ -33,9 +33,9 @@ def picture() -> str:
     parts, owner = [], [a for a, n in enumerate(ARTICLES) for _ in range(n)]
     for top, name in ((22, "level 0: article"), (82, "level 1: sentence"), (142, "rows: word")):
         parts.append(f'<text class="name" x="4" y="{top + 22}">{name}</text>')
-    for a, (i, j) in enumerate(zip(sentences, sentences[1:])):
+    for a, (i, j) in enumerate(pairwise(sentences)):
         parts.append(bar(rows[i], rows[j], 22, COLOURS[a], f"{a}"))
-    for s, (i, j) in enumerate(zip(rows, rows[1:])):
+    for s, (i, j) in enumerate(pairwise(rows)):
         parts.append(bar(i, j, 82, COLOURS[owner[s]], f"{s}", 0.82))
         parts += [bar(r, r + 1, 142, COLOURS[owner[s]], f"{r}", 0.7) for r in range(i, j)]
     for k, offset in enumerate(rows):

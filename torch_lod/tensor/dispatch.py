@@ -18,6 +18,8 @@ from .rules import KINDS, RULES, Route, known, lost_meets, name_of
 _NONE: dict = {}
 _ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _DENSE = (None, torch.strided)
+#: Types of what is given by name and is no tensor; `types` may leave tensors out that are given by name.
+_OPTIONS = frozenset({int, float, bool, type(None), str, torch.dtype})
 #: Functions that write into their first argument.
 WRITES = {**dict.fromkeys(IN_PLACE, True), Tensor.__setitem__: True}
 for _f in (Tensor.requires_grad_, Tensor.detach_, Tensor.share_memory_, torch.detach_):
@@ -43,7 +45,9 @@ class Tracked(Traced, Tensor):
             if rule is None and PLAIN.get(func) and "out" not in kwargs:
                 with without_policy():
                     return func(*args, **kwargs)
-            derived = cls._is_derived or ((kwargs or len(types) != 1) and _has_derived(args, kwargs, types))
+            derived = cls._is_derived
+            if not derived and (len(types) != 1 or (kwargs and not _OPTIONS.issuperset(map(type, kwargs.values())))):
+                derived = any(not is_whole(p) for p in provenances_of(args, kwargs))
             if type(rule) is Route and (result := _routed(rule, func, args, kwargs, derived)) is not NotImplemented:
                 return result
             with without_policy():
@@ -83,16 +87,9 @@ def _over_sequences_or_raise(error: LoDsDiffer, func, args, kwargs):
     return result
 
 
-def _has_derived(args, kwargs, types) -> bool:
-    """Whether a DerivedTensor is among the operands: `types` may leave out what is given by name."""
-    if len(types) == 1:
-        args = ()
-    return any(not is_whole(p) for p in provenances_of(args, kwargs))
-
-
 def _run(func, rule, args, kwargs, derived: bool):
     """Calls a function under its rule; runs without __torch_function__."""
-    lost = _checked(func, args, kwargs, derived) if derived or rule is None or kwargs else None
+    lost = _checked(func, args, kwargs, derived) if derived or rule is None or "out" in kwargs else None
     p = None if rule is None else rule(func, args, kwargs)
     if p is None and WRITES.get(func):
         rules.refuse_write(func, args, kwargs)

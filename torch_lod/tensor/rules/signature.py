@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..provenance import At, Provenance, carries, provenance_of
-from .arguments import Rule
+from .arguments import Rule, name_of
 from .operands import FIRST, place
 
 #: Other names of arguments: numpy's, and those of functions that share a rule.
@@ -135,7 +135,10 @@ def signature(text: str) -> Callable[[Callable], Rule]:
                 return answer
             if not answer or (not single and of.mixed(values, rank, args, kwargs)):
                 return None
-            return p._replace(dim=answer) if type(answer) is At else p
+            if type(answer) is not At:
+                return p
+            dim = answer if answer.gone else answer.dim
+            return Provenance(p.lod, dim, p.call or name_of(func), p.part)
 
         return rule
 

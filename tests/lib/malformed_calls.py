@@ -387,6 +387,7 @@ def _calls():
         ],
         "LoD": [(([[0, 2, 3], [0, 1, 3, 6]],), {"level_names": ["a", "b"]}), (([ints(0, 2, 6)],), {})],
         "LoDTensor": [((rows(), lod()), {})],
+        "DerivedTensor": [((rows(),), {})],
         "cat": [(([x, x], "sequences"), {"level": 0}), (([x, x], "within"), {}), (([x, x], "features"), {"dim": 1})],
         "describe": [((x,), {}), ((lod(),), {})],
         "explain": [((tl.sequence_reverse, x), {}), ((tl.sequence_pool, x, "sum"), {"level": 0})],

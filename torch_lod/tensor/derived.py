@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..dynamo import admit, before_the_first
-from ..errors import LoDTypeError, LoDValueError, without_policy
+from ..errors import LoDTypeError, LoDValueError, named, without_policy
 from ..structure.lod import LoD
 from .attach import CLASSES, become
 from .attributes import Missing
@@ -26,6 +26,12 @@ class DerivedTensor(Tracked):
 
     _provenance: Provenance = Missing("a function of a LoDTensor, such as x.t()")  # type: ignore[assignment]
     _is_derived = True
+
+    def __new__(cls, *args, **kwargs):
+        raise named(
+            LoDTypeError("expected a function of a LoDTensor, such as x.t(), to make it, got a call of the class"),
+            "DerivedTensor",
+        )
 
     @property
     def lod(self) -> LoD:

@@ -229,7 +229,7 @@ def _middle(x, level):
     return [min(1, n) for n in counts], [max(0, n - 1) for n in counts]
 
 
-_KINDS = ("sum", "mean", "sqrt", "max", "min", "first", "last", "logsumexp", "prod", "var", "std")
+_KINDS = ("sum", "mean", "sqrt", "max", "min", "first", "last", "logsumexp", "prod", "var", "std", "median")
 OPERATORS = [
     *(_operator("sequence_pool", (kind,), said=f" {kind}") for kind in _KINDS),
     _operator("sequence_first_step"),
@@ -238,6 +238,10 @@ OPERATORS = [
     _operator("sequence_log_softmax"),
     _operator("sequence_normalize"),
     _operator("sequence_cumsum", (False, True), call=lambda op, x, back, level: op(x, reverse=back, level=level)),
+    _operator("sequence_quantile", (0.3, 1), call=lambda op, x, q, level: op(x, q, level=level)),
+    _operator(
+        "sequence_scan", (-0.5, 1), (False, True), call=lambda op, x, a, back, level: op(x, a, reverse=back, level=level)
+    ),
     _operator("sequence_cumprod"),
     _operator("sequence_logcumsumexp"),
     _operator("sequence_cummax", call=_first),

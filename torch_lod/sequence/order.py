@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import failing
+from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
+from ..ops.check import is_batched
 from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
 from ..structure.validate import filler, with_memory
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD
@@ -64,7 +65,7 @@ def sequence_quantile(
 
     def at(place: Tensor) -> Tensor:
         """The rows at a place in the order of every sequence, (sequences, places, *element); -1 where it is empty."""
-        row = torch.where(lengths > 0, s.offsets[:-1, None] + torch.minimum(place.long(), last), -1)
+        row = torch.where(lengths > 0, s.offsets[:-1, None] + torch.minimum(place.long().clamp(min=0), last), -1)
         return ops.gather_rows(order, row.flatten(), -1.0).unflatten(0, row.shape)
 
     end = at(last)
@@ -104,6 +105,8 @@ def _fractions(q, rows: Tensor) -> Tensor:
         raise LoDTypeError(f"expected q on {rows.device}, as x, got one on {q.device}")
     with_memory(q)
     q = q.reshape(-1)
+    if not compiling() and is_batched(q):  # nobody can know: what is out of range is the first or the last row
+        return q
     for i in failing(~((q >= 0) & (q <= 1)), "sequence_quantile: expected q in [0, 1]"):
         raise LoDValueError(f"expected q in [0, 1], got {q[i].item():g} at index {i}")
     return q

@@ -38,7 +38,12 @@ def scan_errors():
         )
     yield "plain rows", lambda: op(X[:, 0], V[:, 0]), ValueError, "a value for each row, pass x.with_values(a)"
     yield "wide rows", lambda: op(X[:, 0], X), ValueError, "broadcasts to (), an element of x"
-    yield "narrow rows", lambda: op(X, X[:, :2]), ValueError, "an element of x, or as a LoDTensor with the LoD of x, got (6, 2)"
+    yield (
+        "narrow rows",
+        lambda: op(X, X[:, :2]),
+        ValueError,
+        "an element of x, or as a LoDTensor with the LoD of x, got (6, 2)",
+    )
     yield "outer", lambda: op(X, tl.sequence_pool(X, "sum")), ValueError, "2 and 1 levels; lay the rows of the one with"
     other = tl.from_lengths(V, [[2, 1], [2, 1, 3]])
     yield "lod", lambda: op(X, other), ValueError, "LoDs that differ: at level 1, sequence 0: lengths 1 and 2"

@@ -103,7 +103,12 @@ def pool_errors():
     yield "complex", lambda: pool(X.to(torch.cfloat), "sum"), TypeError, "floating or integer dtype"
     yield "complex prod", lambda: pool(X.to(torch.cfloat), "prod"), TypeError, "floating or integer dtype"
     yield "bool", lambda: pool(X.bool(), "max"), TypeError, "x of a floating or integer dtype for 'max', got torch.bool"
-    yield "bool median", lambda: pool(X.bool(), "median"), TypeError, "floating or integer dtype for 'median', got torch.bool"
+    yield (
+        "bool median",
+        lambda: pool(X.bool(), "median"),
+        TypeError,
+        "floating or integer dtype for 'median', got torch.bool",
+    )
 
 
 def ends(x, k):

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear recurrences beside loops and what they are used for, case by case; their laws are in tests/laws."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
 import torch_lod as tl
 
+PAGE = (Path(__file__).parents[2] / "docs/recurrence.md").read_text()
 LENGTHS = [[2, 1], [3, 0, 4]]
 
 
@@ -116,3 +120,39 @@ def test_one_graph_for_batches_of_any_lengths():
             torch.autograd.grad(got.sum(), rows)[0], torch.autograd.grad(expected.sum(), rows)[0]
         )
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_the_lines_of_the_page_are_what_they_are_called():
+    section = PAGE.split("## A linear recurrence")[1].split("## ")[0]
+    line, padded = re.search(r"```python\n(.*?)```", section, re.S)[1], re.search(r"```py\n(.*?)```", section, re.S)[1]
+    g = torch.Generator().manual_seed(0)
+    rewards, values = (tl.from_lengths(torch.randn(9, generator=g), [[4, 0, 3, 2]]) for _ in "rv")
+    gamma, lam, alpha = 0.9, 0.8, 0.3
+    names = {"tl": tl, "torch": torch, "rewards": rewards, "values": values, "gamma": gamma, "lam": lam, "alpha": alpha}
+    lines = [code for code in line.splitlines() if re.match(r"(returns|advantages|average) =", code)]
+    assert len(lines) == 3
+    exec("\n".join(lines), names)
+    returns, advantages, average = [], [], []
+    for r, v in zip(rewards.values().split([4, 0, 3, 2]), values.values().split([4, 0, 3, 2])):
+        n = len(r)
+        returns += [sum(gamma ** (j - t) * r[j] for j in range(t, n)) for t in range(n)]
+        delta = [r[t] + (gamma * v[t + 1] if t + 1 < n else 0) - v[t] for t in range(n)]
+        advantages += [sum((gamma * lam) ** (j - t) * delta[j] for j in range(t, n)) for t in range(n)]
+        weights = [(1 - alpha) ** j for j in range(n)]
+        average += [sum(weights[j] * r[t - j] for j in range(t + 1)) / sum(weights[: t + 1]) for t in range(n)]
+    for name, expected in (("returns", returns), ("advantages", advantages), ("average", average)):
+        torch.testing.assert_close(names[name].values(), torch.stack(expected))
+    names |= {"dense": rewards.to_padded()[0], "mask": rewards.mask()}
+    found = names["returns"]
+    exec(padded, names)
+    torch.testing.assert_close(names["returns"][names["mask"]], found.values())
+    (code,) = re.findall(r"`(tl.sequence_scan\(torch.where.*?\))` with `(.*?)`", section)
+    names["x"] = rewards
+    exec(code[1], names)
+    one_by_one = []
+    for r in rewards.values().split([4, 0, 3, 2]):
+        h = r[:1].sum()
+        for t, row in enumerate(r):
+            h = row if t == 0 else (1 - alpha) * h + alpha * row
+            one_by_one.append(h)
+    torch.testing.assert_close(eval(code[0], names).values(), torch.stack(one_by_one))

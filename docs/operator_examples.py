@@ -140,7 +140,7 @@ of_article = tl.sequence_cumsum(x, level="article")
     "sequence_sort": """
 ascending = tl.sequence_sort(x)
 by_length = tl.sequence_sort(x, level="article")
-ascending, rank = tl.sequence_sort(x, return_rank=True)
+_, rank = tl.sequence_sort(x, return_rank=True)
 """,
     # rearrange
     "sequence_reverse": """

@@ -34,7 +34,7 @@ def sequence_scan(x: LoDTensor, a: float | Tensor, *, reverse: bool = False, lev
     Raises:
         ValueError: for a of a shape or LoD that does not fit x.
 
-    Source: the linear recurrence of Blelloch, Prefix sums and their applications (1990), 1.4.
+    Source: the linear recurrence of Blelloch, Prefix sums and their applications (1990).
     """
     s = along(x, level)
     a_float(s.rows)

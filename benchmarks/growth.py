@@ -186,7 +186,7 @@ def _sequence(name: str, *args):
     return lambda g: getattr(tl, f"sequence_{name}")(g.x, *args)
 
 
-POOLS = "sum mean sqrt max min first last prod logsumexp var std".split()
+POOLS = "sum mean sqrt max min first last prod logsumexp var std median".split()
 WITHIN = "softmax log_softmax normalize cumsum cumprod cummax cummin logcumsumexp sort reverse argmax".split()
 PATH = lambda g: (0,) * g.lod.depth  # noqa: E731
 #: Every call by the name of what is called, and perhaps more words.
@@ -194,6 +194,11 @@ CALLS: dict[str, Callable[[Given], Any]] = {
     **{f"sequence_pool {kind}": _pool(kind) for kind in POOLS},
     "sequence_pool level 0": lambda g: tl.sequence_pool(g.x, "sum", level=0),
     **{f"sequence_{name}": _sequence(name) for name in WITHIN},
+    "sequence_sort ranks": lambda g: tl.sequence_sort(g.x, return_rank=True),
+    "sequence_quantile": _sequence("quantile", 0.3),
+    "sequence_quantile of three": lambda g: tl.sequence_quantile(g.x, torch.tensor([0.1, 0.5, 0.9])),
+    "sequence_scan": _sequence("scan", 0.5),
+    "sequence_scan of rows": lambda g: tl.sequence_scan(g.x, g.x.sigmoid(), reverse=True),
     "sequence_sort key": lambda g: tl.sequence_sort(g.x, g.column.values().detach()),
     "sequence_reverse level 0": lambda g: tl.sequence_reverse(g.x, level=0),
     "sequence_topk": _sequence("topk", 2),

@@ -71,6 +71,18 @@ sentences = tl.sequence_pool(x, "sum")
 articles = tl.sequence_pool(x, "sum", level="article")
 largest, row = tl.sequence_pool(x, "max", return_index=True)
 """,
+    # order
+    "sequence_quantile": """
+upper = tl.sequence_quantile(x, 0.75)
+ends = tl.sequence_quantile(x, torch.tensor([0.0, 1.0]))
+of_article = tl.sequence_quantile(x, 0.5, level="article")
+""",
+    # linear
+    "sequence_scan": """
+decayed = tl.sequence_scan(x, 0.5)
+to_come = tl.sequence_scan(x, 0.5, reverse=True)
+again = tl.sequence_scan(x, (x != 1.0).float())  # a sum that starts again at 1
+""",
     "sequence_first_step": "first = tl.paddle.sequence_first_step(x)",
     "sequence_last_step": "last = tl.paddle.sequence_last_step(x)",
     "sequence_argmax": """
@@ -128,6 +140,7 @@ of_article = tl.sequence_cumsum(x, level="article")
     "sequence_sort": """
 ascending = tl.sequence_sort(x)
 by_length = tl.sequence_sort(x, level="article")
+_, rank = tl.sequence_sort(x, return_rank=True)
 """,
     # rearrange
     "sequence_reverse": """

@@ -28,11 +28,11 @@ _DYNAMIC_DIMS = "_dynamo_propagated_dynamic_indices" if VERSION >= (2, 13) else 
 _FIRST = frozenset({0})
 
 
-def outside_of_graphs(function: F, what: str = "") -> F:
+def outside_of_graphs(function: F, what: str = "", instead: str = "") -> F:
     """Compiled code ends its graph before a call, and calls the function as it is. `what` is how the error of fullgraph=True
-    names the call."""
+    names the call, `instead` what it advises."""
     disabled = torch._disable_dynamo(function)  # imports Dynamo when it is called
-    said = f"torch_lod: {what or function.__name__} runs as eager code, outside of graphs"
+    said = f"torch_lod: {what or function.__name__} runs as eager code, outside of graphs{instead and '; ' + instead}"
 
     def outside(*args, **kwargs):
         if not compiling():

@@ -94,6 +94,11 @@ def _conv(g: Given) -> Tensor:
     return F.conv1d(g.dense.transpose(1, 2), _weight(g), padding=1).transpose(1, 2)
 
 
+def _wide(dense: Tensor) -> Tensor:
+    """Of a dtype that torch.quantile takes."""
+    return dense.to(torch.promote_types(dense.dtype, torch.float32))
+
+
 def _most(g: Given) -> int:
     return min(5, g.length)
 
@@ -131,6 +136,12 @@ TWINS = (
         lambda g: g.dense.max(1)[0],
     ),
     _pool("last", lambda g: g.dense[:, -1].clone(), whole=True),
+    _pool("median", lambda g: g.dense.median(1)[0], whole=True),
+    Twin(
+        "sequence_quantile 0.9",
+        lambda g: tl.sequence_quantile(g.x, 0.9),
+        lambda g: _wide(g.dense).quantile(0.9, 1).to(g.dense.dtype),
+    ),
     Twin(
         "sequence_argmax",
         lambda g: tl.sequence_argmax(g.x),
@@ -203,6 +214,7 @@ WITHOUT = {
     "sequence_pairs": "makes structure",
     "sequence_pairwise": "torch has cdist for one of its distances",
     "sequence_sample": "draws numbers",
+    "sequence_scan": "torch has no linear recurrence",
 }
 
 

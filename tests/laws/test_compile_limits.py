@@ -176,6 +176,26 @@ def test_a_call_outside_of_graphs_is_named():
     same(torch.compile(attention, backend="eager")(ONE, ONE, ONE), attention(ONE, ONE, ONE))
 
 
+def test_a_scan_stays_outside_of_graphs_and_makes_no_new_ones():
+    cell, states = nn.GRUCell(8, 8), torch.zeros(2, 8)
+
+    def model(x):
+        return tl.sequence_pool(tl.scan(cell, x.tanh(), states)[0], "sum")
+
+    torch._dynamo.reset()
+    for module in (model, tl.nn.DynamicRNN(cell)):
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="scan, whose number of steps .* as tl.sequence_scan"):
+            torch.compile(module, backend="eager", fullgraph=True)(ONE.seq[:2])
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled, graphs = torch.compile(model, backend="eager"), []
+    for lengths in ([2, 3], [4, 5], [7, 2], [3, 12], [9, 9]):
+        x = tl.from_lengths(torch.randn(sum(lengths), 8), [lengths])
+        same(compiled(x), model(x))
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert graphs[-1] == graphs[1] <= 4
+
+
 def test_modules_that_pad_positions_refuse_features():
     for module in (nn.ZeroPad1d(1), nn.Sequential(nn.ConstantPad1d((1, 0), 2.0))):
         torch._dynamo.reset()

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import reference.order as order
 import reference.sequence as loops
 import torch
 import torch.nn.functional as F
@@ -198,7 +199,7 @@ MODULES = [
 def _operator(name: str, *options, takes=lambda x: True, call=None, said="") -> Step:
     """tl.name and its reference, at any level. `call(operator, x, *options, level)` calls either."""
     call = call or (lambda operator, x, *rest: operator(x, *rest[:-1], level=rest[-1]))
-    ours, loop = (functools.partial(call, getattr(space, name)) for space in (tl, loops))
+    ours, loop = (functools.partial(call, getattr(space, name)) for space in (tl, loops if hasattr(loops, name) else order))
     return Step(f"{name}{said}", ours, loop, takes, tuple(map(st.sampled_from, options)), True)
 
 
@@ -229,7 +230,7 @@ def _middle(x, level):
     return [min(1, n) for n in counts], [max(0, n - 1) for n in counts]
 
 
-_KINDS = ("sum", "mean", "sqrt", "max", "min", "first", "last", "logsumexp", "prod", "var", "std")
+_KINDS = ("sum", "mean", "sqrt", "max", "min", "first", "last", "logsumexp", "prod", "var", "std", "median")
 OPERATORS = [
     *(_operator("sequence_pool", (kind,), said=f" {kind}") for kind in _KINDS),
     _operator("sequence_first_step"),
@@ -238,6 +239,10 @@ OPERATORS = [
     _operator("sequence_log_softmax"),
     _operator("sequence_normalize"),
     _operator("sequence_cumsum", (False, True), call=lambda op, x, back, level: op(x, reverse=back, level=level)),
+    _operator("sequence_quantile", (0.3, 1), call=lambda op, x, q, level: op(x, q, level=level)),
+    _operator(
+        "sequence_scan", (-0.5, 1), (False, True), call=lambda op, x, a, back, level: op(x, a, reverse=back, level=level)
+    ),
     _operator("sequence_cumprod"),
     _operator("sequence_logcumsumexp"),
     _operator("sequence_cummax", call=_first),

@@ -24,6 +24,7 @@ POOL = [
     ("first", [3, 0, 5]),
     ("last", [2, 0, 4]),
     ("prod", [6, 0, 20]),
+    ("median", [2, 0, 4]),
 ]
 
 
@@ -42,6 +43,11 @@ def test_a_pool_of_the_outer_level_takes_all_rows_under_it():
     assert tl.sequence_pool(XX, "max", level="document").tolist() == [3, 5]
 
 
+def test_quantiles_are_between_the_rows_in_order():
+    assert tl.sequence_quantile(X, 0.75).tolist() == [2.5, 0, 4.75]
+    assert tl.sequence_quantile(XX, torch.tensor([0.0, 0.5, 1.0]), level="document").tolist() == [[1, 2, 3], [4, 4.5, 5]]
+
+
 #: A row for each row, computed from the rows of its sequence.
 WITHIN = {
     "cumsum": (lambda x: tl.sequence_cumsum(x), [3, 4, 6, 5, 9]),
@@ -49,6 +55,9 @@ WITHIN = {
     "cummax": (lambda x: tl.sequence_cummax(x)[0], [3, 3, 3, 5, 5]),
     "softmax": (lambda x: tl.sequence_softmax(x * 0), [1 / 3, 1 / 3, 1 / 3, 1 / 2, 1 / 2]),
     "sort": (lambda x: tl.sequence_sort(x), [1, 2, 3, 4, 5]),
+    "rank": (lambda x: tl.sequence_sort(x, return_rank=True)[1].float(), [2, 0, 1, 1, 0]),
+    "decay": (lambda x: tl.sequence_scan(x, 0.5), [3, 2.5, 3.25, 5, 6.5]),
+    "decay from the end": (lambda x: tl.sequence_scan(x, 0.5, reverse=True), [4, 2, 2, 7, 4]),
     "reverse": (lambda x: tl.sequence_reverse(x), [2, 1, 3, 4, 5]),
     "shift": (lambda x: tl.sequence_shift(x, 1), [0, 3, 1, 0, 5]),
 }

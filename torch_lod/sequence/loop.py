@@ -2,6 +2,7 @@
 """`tl.scan`: any Python cell along every sequence of a level. Step t runs for all sequences at once; those that have
 ended leave the batch."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ..dynamo import outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence_operator import level_of
 from ..structure.devices import upload
@@ -21,6 +23,14 @@ from .rearrange import sequence_reverse
 __all__ = ["scan"]
 
 
+_said = functools.partial(
+    outside_of_graphs,
+    what="scan, whose number of steps depends on the lengths of its batch,",
+    instead="compile the cell, leave fullgraph=True out, or write what is linear in its state as tl.sequence_scan",
+)
+
+
+@_said
 @public
 def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = False, static=None) -> tuple[Any, Any]:
     """Runs a recurrent cell along the elements of every sequence of a level.
@@ -54,6 +64,9 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
         ValueError: where a state does not have a row per sequence, static neither a row nor a sequence per sequence, or
             the cell returns a state or an output of another shape; the message names the step and the state. What the
             cell raises passes through as it is.
+
+    Under torch.compile the loop stays outside of graphs, since the number of its steps depends on the lengths: the graph
+    breaks before it, with fullgraph=True that is an error, and lengths make no new graphs. The cell may be compiled by itself.
 
     Source: RecurrentOp of the variable-length RNN design of Paddle Fluid (DynamicRNN; its static_input).
     """

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 #: Every accepted name of a reduction, and its name in the operators.
-_NAMES = {name: name for name in "sum mean sqrt max min first last prod logsumexp var std any all".split()}
+_NAMES = {name: name for name in "sum mean sqrt max min first last prod logsumexp var std median any all".split()}
 _NAMES["average"] = "mean"
 #: Those that the operator of reductions has, by the same names.
 _PLAIN = frozenset("sum mean sqrt max min first last prod".split())
@@ -75,11 +75,13 @@ def sequence_pool(
         x: (rows, *element), floating or integer. Half types are summed in float32; "var" and "std" are computed in float64.
             Rows of losses that `F.cross_entropy` or `F.nll_loss` ignored are left out, as in `sequence_loss`.
         pool_type: "sum", "average" (or "mean"), "sqrt" (sum / sqrt(length)), "max", "min", "first", "last", "prod",
-            "logsumexp", "var", "std", "any" or "all" (bool: whether any or every element is nonzero); in upper or lower
-            case. The gradient of a maximum goes to the first row that attains it; NaN beats every number.
+            "logsumexp", "var", "std", "median" (of an even number of rows the smaller of the two in the middle, as
+            torch.median has it), "any" or "all" (bool: whether any or every element is nonzero); in upper or lower case.
+            The gradient of a maximum goes to the first row that attains it, that of a median to its row; NaN beats every
+            number, and a sequence with a NaN has the median NaN.
         padding_value: the result for empty sequences; it has no gradient.
         level: the level whose sequences are pooled.
-        return_index: for "max" and "min": also return the row that every result comes from, int64, as an index into all
+        return_index: for "max", "min" and "median": also return the row that every result comes from, int64, as an index into all
             rows of x; -1 for empty sequences.
         correction: for "var" and "std", as torch.var's: the sum of squares is divided by length - correction.
 
@@ -115,8 +117,11 @@ def sequence_pool(
     exact = floating or -_EXACT <= padding_value <= _EXACT
     fill = padding_value if exact else 0
     if return_index:
-        if reduce not in ("max", "min"):
-            raise LoDTypeError(f"expected pool_type 'max' or 'min' with return_index, got {shown(reduce)}")
+        if reduce not in ("max", "min", "median"):
+            raise LoDTypeError(f"expected pool_type 'max', 'min' or 'median' with return_index, got {shown(reduce)}")
+        if reduce == "median":
+            index = _median(rows, s.offsets)
+            return s.pool(taken(rows, index, padding_value)), s.pool(index)
         out, index = ops.segment_extreme(rows, s.offsets, reduce, fill)
         return s.pool(out if exact else _filled(s, out, padding_value)), s.pool(index)
     if reduce in ("logsumexp", "var", "std"):
@@ -125,6 +130,8 @@ def sequence_pool(
         if reduce == "logsumexp":
             return s.pool(ops.segment_logsumexp(rows, s.offsets, padding_value))
         return s.pool(ops.segment_var(rows, s.offsets, correction, reduce == "std", padding_value))
+    if reduce == "median":
+        return s.pool(taken(rows, _median(rows, s.offsets), padding_value))
     if reduce not in _COMPOSED:
         pooled = ops.segment_reduce(rows, s.offsets, reduce, fill)
         return s.pool(pooled if exact else _filled(s, pooled, padding_value))
@@ -145,10 +152,7 @@ def _filled(s: Along, pooled: Tensor, padding_value) -> Tensor:
 
 def _pool_counted(x: LoDTensor, pool_type, padding_value, level, return_index: bool, correction):
     """`sequence_pool` of the losses that count."""
-    kept = rows_that_count(x._lod, "sequence_pool")
-    assert kept is not None
-    rest = x.filter_rows(kept)
-    rest._provenance = Provenance(LoD.checked("offsets", rest._lod.levels, rest._lod.level_names), 0)
+    rest, kept = rows_left(x, "sequence_pool")
     options: dict = {"padding_value": padding_value, "level": level, "correction": correction}
     if not return_index:
         return sequence_pool(rest, pool_type, **options)
@@ -156,6 +160,30 @@ def _pool_counted(x: LoDTensor, pool_type, padding_value, level, return_index: b
     at, rows = kept.nonzero().flatten(), values_of(index)
     found = torch.where(rows < 0, rows, at[rows.clamp(min=0)] if at.numel() else rows)
     return out, index.with_values(found) if isinstance(index, LoDTensor) else found
+
+
+def rows_left(x: LoDTensor, call: str) -> tuple[LoDTensor, Tensor]:
+    """The rows of losses that count, as losses of which all count; and the mask of them."""
+    kept = rows_that_count(x._lod, call)
+    assert kept is not None
+    rest = x.filter_rows(kept)
+    rest._provenance = Provenance(LoD.checked("offsets", rest._lod.levels, rest._lod.level_names), 0)
+    return rest, kept
+
+
+def _median(rows: Tensor, offsets: Tensor) -> Tensor:
+    """The row of the median of every segment, the last NaN where there is one; -1 where it is empty."""
+    with_memory(rows)
+    order, lengths = ops.segment_order(sortable(rows), offsets), offsets.diff()
+
+    def at(place: Tensor) -> Tensor:
+        return ops.gather_rows(order, torch.where(lengths > 0, offsets[:-1] + place, -1), -1.0)
+
+    middle = at((lengths - 1) // 2)
+    if not rows.is_floating_point():
+        return middle
+    last = at(lengths - 1)
+    return torch.where(taken(rows.detach(), last, 0.0).isnan(), last, middle)
 
 
 def summable(values: Tensor) -> Tensor:
@@ -242,16 +270,20 @@ def sequence_topk(
         key = values[:, channel]
     index = ops.segment_topk(sortable(key), s.offsets, k, bool(largest))
     if channel is not None:
-        taken = ops.gather_rows(values, index.flatten(), padding_value).view(*index.shape, *values.shape[1:])
-        return s.pool(taken), s.pool(index)
-    flat = index.flatten(0, 1)
+        whole = ops.gather_rows(values, index.flatten(), padding_value).view(*index.shape, *values.shape[1:])
+        return s.pool(whole), s.pool(index)
+    return s.pool(taken(values, index, padding_value)), s.pool(index)
+
+
+def taken(values: Tensor, index: Tensor, padding_value: float) -> Tensor:
+    """values[index[..., c], c] for every element c of a row, (..., *element); padding where the index is -1."""
+    flat = index.flatten(0, index.dim() - values.dim())
     if values.shape[0]:
-        taken = gathered(values, flat.clamp(min=0))
+        out = gathered(values, flat.clamp(min=0))
     else:
-        taken = ops.gather_rows(values, flat.new_full(flat.shape[:1], -1))
-    padding = torch.full((), padding_value, dtype=taken.dtype, device=taken.device)
-    taken = torch.where(flat < 0, padding, taken).view(index.shape)  # masked_fill has no unsigned dtypes
-    return s.pool(taken), s.pool(index)
+        out = ops.gather_rows(values, flat.new_full(flat.shape[:1], -1))
+    padding = torch.full((), padding_value, dtype=out.dtype, device=out.device)
+    return torch.where(flat < 0, padding, out).view(index.shape)  # masked_fill has no unsigned dtypes
 
 
 def sortable(key: Tensor) -> Tensor:

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators within sequences: normalising, scanning, sorting. The result has the LoD of x."""
 
+from typing import Literal, overload
+
+import torch
 from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError
-from ..sequence_operator import a_float, along, number, sequence_operator
+from ..sequence_operator import a_bool, a_float, along, number, on_rows, sequence_operator
+from ..structure.devices import upload
 from ..structure.validate import with_memory
-from ..tensor.lod_tensor import LoDTensor, rows_of
+from ..tensor.lod_tensor import LoDTensor, made, rows_of
 from .pool import gathered, sortable, summable
 
 __all__ = [
@@ -186,10 +190,35 @@ def sequence_logcumsumexp(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     return s.keep(ops.segment_logcumsumexp(s.rows, s.offsets))
 
 
+@overload
+def sequence_sort(
+    x: LoDTensor,
+    key: Tensor | None = ...,
+    *,
+    descending: bool = ...,
+    return_rank: Literal[False] = ...,
+    level: int | str = ...,
+) -> LoDTensor: ...
+@overload
+def sequence_sort(
+    x: LoDTensor,
+    key: Tensor | None = ...,
+    *,
+    descending: bool = ...,
+    return_rank: Literal[True],
+    level: int | str = ...,
+) -> tuple[LoDTensor, LoDTensor]: ...
+
+
 @sequence_operator
 def sequence_sort(
-    x: LoDTensor, key: Tensor | None = None, *, descending: bool = False, level: int | str = -1
-) -> LoDTensor:
+    x: LoDTensor,
+    key: Tensor | None = None,
+    *,
+    descending: bool = False,
+    return_rank: bool = False,
+    level: int | str = -1,
+) -> LoDTensor | tuple[LoDTensor, LoDTensor]:
     """The elements of every sequence of a level in the order of their keys; equal keys stay in their order.
 
     Equivalent to (innermost level, no key):
@@ -201,6 +230,9 @@ def sequence_sort(
             sorted by their values, separately for each element of a row; at an outer level sub-sequences by their
             length.
         descending: the largest first. NaN counts as largest.
+        return_rank: also return the rank of every element, int64: its place among those of its sequence, from 0. Without a
+            key of the shape and LoD of x; else one for each element of the level, (elements,), with the levels down to it.
+            Equal elements have ranks in their order; [shared ranks](../metrics.md#rank-correlation) are the mean of two.
 
     Returns:
         the LoD of x, except that lengths of sub-sequences move with them. The gradient moves back with the rows; key
@@ -212,10 +244,13 @@ def sequence_sort(
     Source: torch.sort, sequence by sequence.
     """
     s = along(x, level)
+    a_bool("return_rank", return_rank)
     if key is None and s.innermost:
         if x.is_complex():
             raise LoDTypeError(f"expected x of a dtype that has an order, got {x.dtype}")
-        return s.keep(gathered(s.rows, ops.segment_order(sortable(s.rows), s.offsets, bool(descending))))
+        order = ops.segment_order(sortable(s.rows), s.offsets, bool(descending))
+        out = s.keep(gathered(s.rows, order))
+        return (out, s.keep(_ranks(order, s.offsets))) if return_rank else out
     count = s.lod.elements_at(s.k)
     if key is None:
         key = s.lod.levels[s.k + 1].diff()
@@ -226,4 +261,15 @@ def sequence_sort(
         raise LoDValueError(f"expected key with one number for each of {count} elements, got {tuple(key.shape)}")
     with_memory(key)
     order = ops.segment_order(sortable(rows_of(key)).cpu(), s.lod.levels[s.k], bool(descending))
-    return s.pick(order, s.lod.levels[s.k].diff())
+    out = s.pick(order, s.lod.levels[s.k].diff())
+    if not return_rank:
+        return out
+    ranks = upload(_ranks(order, s.lod.levels[s.k]), x.device)
+    return out, made(ranks, s.lod if s.innermost else s.lod.outer_at(s.k + 1))
+
+
+def _ranks(order: Tensor, offsets: Tensor) -> Tensor:
+    """The place of every row in the order of its segment."""
+    rows = torch.arange(order.shape[0], device=order.device)
+    places = rows - ops.segment_broadcast(offsets[:-1].to(order.device), offsets, order.shape[0])
+    return torch.zeros_like(order).scatter(0, order, on_rows(places, order).expand(order.shape))

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from nested import flat, lengths_of, within
 
+from reference.columns import column_orders, middle_of, order_of, ranks_of
 from reference.ops import extreme_of, rows_of, variance
 
 
@@ -88,6 +89,7 @@ POOLS = {
     "first": lambda r: r[0],
     "last": lambda r: r[-1],
     "prod": lambda r: math.prod(r.unbind()[1:], start=r[0]),
+    "median": lambda r: middle_of(r)[0],
     "logsumexp": lambda r: r.logsumexp(0),
     "any": lambda r: (r != 0).any(0),
     "all": lambda r: (r != 0).all(0),
@@ -108,7 +110,8 @@ def sequence_pool(x, pool_type, padding_value=0.0, level=-1, *, return_index=Fal
         else:
             made.append(POOLS[kind](r).to(dtype) if len(r) else empty)
         if return_index:
-            index.append(torch.tensor(numbers)[extreme_of(r, kind)[1]] if len(r) else nowhere)
+            found = nowhere if not len(r) else middle_of(r)[1] if kind == "median" else extreme_of(r, kind)[1]
+            index.append(torch.tensor(numbers)[found] if len(r) else nowhere)
     out = above(x, level, rows_of(made, x.values.to(dtype)))
     if not return_index:
         return out
@@ -125,19 +128,6 @@ def sequence_last_step(x, padding_value=0.0, level=-1):
 
 def sequence_argmax(x, level=-1):
     return sequence_pool(x, "max", level=level, return_index=True)[1]
-
-
-def order_of(keys, descending):
-    """Numbers in stable order, NaN as the largest of all."""
-    ranked = [(math.inf if k != k else k, k != k) for k in keys]
-    return sorted(range(len(keys)), key=lambda i: ranked[i], reverse=descending)
-
-
-def column_orders(r, descending):
-    """The order of every element of a row by itself, (rows, *element)."""
-    columns = r.reshape(len(r), math.prod(r.shape[1:]))
-    orders = [order_of(columns[:, c].tolist(), descending) for c in range(columns.shape[1])]
-    return torch.tensor(orders, dtype=torch.int64).reshape(columns.shape[1], len(r)).t().reshape(r.shape)
 
 
 def sequence_topk(x, k, channel=None, *, largest=True, padding_value=0.0, level=-1):
@@ -265,12 +255,22 @@ def cumulative(reduce):
 sequence_cummax, sequence_cummin = cumulative("max"), cumulative("min")
 
 
-def sequence_sort(x, key=None, descending=False, level=-1):
+def sequence_sort(x, key=None, descending=False, return_rank=False, level=-1):
     if key is None and level + 1 == x.depth:
-        sorted_ = [r.gather(0, column_orders(r.detach(), descending)) for r in parts(x, level)]
-        return x.with_rows(joined(sorted_, x.values[:0]))
+        orders = [column_orders(r.detach(), descending) for r in parts(x, level)]
+        out = x.with_rows(joined([r.gather(0, o) for r, o in zip(parts(x, level), orders)], x.values[:0]))
+        ranks = joined([ranks_of(o) for o in orders], x.values[:0].long())
+        return (out, x.with_rows(ranks)) if return_rank else out
     keys = iter(key.tolist() if key is not None else [len(e) for e in flat(x.tree, level + 1)])
-    return moved(x, level, lambda s: [s[i] for i in order_of([next(keys) for _ in s], descending)])
+    ranks = []
+
+    def one(s):
+        order = order_of([next(keys) for _ in s], descending)
+        ranks.extend(order.index(i) for i in range(len(s)))
+        return [s[i] for i in order]
+
+    out = moved(x, level, one)
+    return (out, above(x, level + 1, torch.tensor(ranks, dtype=torch.int64))) if return_rank else out
 
 
 def sequence_attention(

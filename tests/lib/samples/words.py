@@ -10,6 +10,7 @@ import reference.decoding
 import reference.fused
 import reference.labels
 import reference.ops
+import reference.order
 import reference.pairs
 import reference.plan
 import reference.sequence
@@ -183,6 +184,7 @@ class SequenceInfo(Info):
             reference.decoding,
             reference.fused,
             reference.labels,
+            reference.order,
             reference.pairs,
             reference.sequence,
         )

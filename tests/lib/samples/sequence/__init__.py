@@ -9,7 +9,9 @@ from samples.sequence import (
     fused,
     labels,
     layout,
+    linear,
     match,
+    order,
     pairs,
     plan,
     pool,
@@ -20,7 +22,9 @@ from samples.sequence import (
 
 FAMILIES = (
     pool,
+    order,
     within,
+    linear,
     attention,
     rearrange,
     layout,

@@ -131,7 +131,7 @@ def pool_errors(name):
         yield "sequences", lambda: op([one, two]), ValueError, "equally many sequences at the level, got [1, 2]"
         other = X.with_lod(tl.LoD.from_lengths([[1, 2], [1, 2, 3]]))
         yield "levels", lambda: op([X, other]), ValueError, "lengths 2 and 1"
-        yield "kind", lambda: op([X], "median"), ValueError, "pool_type in ['all', "
+        yield "kind", lambda: op([X], "mode"), ValueError, "pool_type in ['all', "
         if "cvm" in name:
             yield "narrow", lambda: op([X[:, :1]]), ValueError, "xs[0] of shape (rows, features), at least 2 features"
             yield "use_cvm", lambda: op([X], "sum", None), TypeError, "use_cvm as a bool, got None"

@@ -33,6 +33,7 @@ REDUCES = (
     "logsumexp",
     "var",
     "std",
+    "Median",
     "any",
     "all",
 )
@@ -53,7 +54,7 @@ def pools(x, k):
         given = x.with_values(rows) if reduce in ("prod", "any", "all") else x
         for pad in pads[1:] if k % 2 else pads:
             yield f" {reduce} pad {pad}", (given, reduce), {"padding_value": pad}
-        if reduce in ("Max", "min"):
+        if reduce in ("Max", "min", "Median"):
             yield f" {reduce} with index", (x, reduce), {"return_index": True, "padding_value": 3}
     if not whole:
         yield " var of all", (x, "var"), {"correction": 0}
@@ -62,7 +63,7 @@ def pools(x, k):
 
 def pool_errors():
     pool = tl.sequence_pool
-    yield "kind", lambda: pool(X, "median"), ValueError, "pool_type in ['all', 'any', "
+    yield "kind", lambda: pool(X, "mode"), ValueError, "pool_type in ['all', 'any', "
     yield "no kind", lambda: pool(X, None), ValueError, "got None"
     yield (
         "pad is a level",
@@ -75,7 +76,7 @@ def pool_errors():
         "index of a sum",
         lambda: pool(X, "sum", return_index=True),
         TypeError,
-        "'max' or 'min' with return_index, got 'sum'",
+        "'max', 'min' or 'median' with return_index, got 'sum'",
     )
     yield "index of any", lambda: pool(X, "any", return_index=True), TypeError, "with return_index, got 'any'"
     yield "whole mean", lambda: pool(X.long(), "mean"), TypeError, "floating dtype for 'mean', got Long"
@@ -102,6 +103,12 @@ def pool_errors():
     yield "complex", lambda: pool(X.to(torch.cfloat), "sum"), TypeError, "floating or integer dtype"
     yield "complex prod", lambda: pool(X.to(torch.cfloat), "prod"), TypeError, "floating or integer dtype"
     yield "bool", lambda: pool(X.bool(), "max"), TypeError, "x of a floating or integer dtype for 'max', got torch.bool"
+    yield (
+        "bool median",
+        lambda: pool(X.bool(), "median"),
+        TypeError,
+        "floating or integer dtype for 'median', got torch.bool",
+    )
 
 
 def ends(x, k):
@@ -271,7 +278,7 @@ def embedding_errors():
     yield "weight", lambda: op(ids, w[0]), ValueError, "weight of shape (words, width), got (2,)"
     yield "no weight", lambda: op(ids, None), TypeError, "weight as a tensor, got NoneType"
     yield "whole weight", lambda: op(ids, w.long(), "mean"), TypeError, "floating dtype for 'mean'"
-    yield "combiner", lambda: op(ids, w, "median"), ValueError, "combiner in ['all', "
+    yield "combiner", lambda: op(ids, w, "mode"), ValueError, "combiner in ['all', "
     yield "padding_idx", lambda: op(ids, w, padding_idx="a"), TypeError, "padding_idx to be an integer, got 'a'"
     yield "words on another device", lambda: op(ids, w.to("meta")), TypeError, "weight on cpu, as ids, got one on meta"
 

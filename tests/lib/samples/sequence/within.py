@@ -42,6 +42,8 @@ def sorts(x, k):
     count = len(x) if inner else x.num_sequences(k + 1)
     whole = torch.arange(count).mul(7).remainder(3)
     yield " by key", (x, whole), {}
+    yield " ranks", (x,), {"return_rank": True}
+    yield " ranks by key", (x, whole), {"return_rank": True, "descending": True}
     yield " by floating key fixed", (x, torch.linspace(1, -1, count)), {"descending": True}
 
 
@@ -58,6 +60,7 @@ def sort_errors():
     )
     yield "list key", lambda: sort(X, [1, 2]), TypeError, "key as a tensor of numbers, got list"
     yield "meta key", lambda: sort(X, M[:, 0]), TypeError, "key as a tensor of numbers, got torch.float32 on meta"
+    yield "rank", lambda: sort(X, return_rank=1), TypeError, "return_rank as a bool, got 1"
     yield "complex", lambda: sort(X.to(torch.cfloat)), TypeError, "x of a dtype that has an order, got torch.complex64"
 
 

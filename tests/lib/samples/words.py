@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import reference.chain
 import reference.decoding
 import reference.fused
+import reference.gather
 import reference.labels
 import reference.ops
 import reference.pairs
@@ -182,6 +183,7 @@ class SequenceInfo(Info):
             reference.chain,
             reference.decoding,
             reference.fused,
+            reference.gather,
             reference.labels,
             reference.pairs,
             reference.sequence,

@@ -79,6 +79,8 @@ def spans(x: LoDTensor, start: LoDTensor, end: LoDTensor, k: int) -> LoDTensor:
             f"{int(ends[i])} at row {i}"
         )
     inner, runs = lod.runs(k, begin + starts, ends - starts)
+    if inner.level_names:  # the name of level k is that of the sequences which the spans are in
+        inner = inner.named([None, *inner.level_names[1:]])
     return moved(x, stacked(own, inner), runs)
 
 

@@ -60,6 +60,11 @@ def ids():
     return tl.from_lengths(torch.tensor([0, 3, 1, 2, 2, 4]), [[1, 2, 3]])
 
 
+def _places(*positions):
+    """Of each sentence of `two` one."""
+    return tl.from_lengths(ints(*positions), [[2, 1], [1, 1, 1]])
+
+
 def _saved(value) -> bytes:
     file = io.BytesIO()
     torch.save(value, file)
@@ -157,6 +162,7 @@ METHODS = {
         "set_recursive_sequence_lengths": [([[2, 1], [1, 2, 3]],)],
         "share_lod_from": [(two(),)],
         "slice": [(0, 0, 1), (1, -1)],
+        "spans": [((_places(0, 0, 1), _places(1, 1, 3)), {"level": -1})],
         "tail": [(2,)],
         "to_list": [()],
         "to_nested": [()],
@@ -407,7 +413,11 @@ def _calls():
             ((torch.ones(2, 3, 4), [2, 3]), {"side": "left"}),
             ((torch.ones(2, 3), None, torch.ones(2, 3, dtype=torch.bool)), {}),
         ],
-        "from_segment_ids": [((rows(), ints(0, 0, 1, 1, 1, 3), 5), {})],
+        "from_boundaries": [
+            ((rows(), torch.tensor([True, False] * 3)), {"level_names": ["a"]}),
+            ((rows(), [ints(0, 0, 1, 0, 0, 0), [0, 1, 0, 0, 1, 0]]), {}),
+        ],
+        "from_segment_ids": [((rows(), ints(0, 0, 1, 1, 1, 3), 5), {}), ((rows(), ints(3, 0, 1, 1, 0, 3)), {"sort": True})],
         "from_tensors": [(([rows(), rows()[:2]],), {"level_names": ["a"]})],
         "lod_tensor": [(([[1.0, 2.0], [3.0]],), {"depth": 1, "dtype": torch.float32, "requires_grad": True})],
         "per_sequence": [((rows(), 0), {}), ((rows(),), {"level": "a"})],

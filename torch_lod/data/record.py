@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import LoDTypeError, LoDValueError, public, shown
+from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..structure.lod import LoD
 from ..tensor.lod_tensor import LoDTensor
 
@@ -58,6 +58,7 @@ class Record(Mapping[str, LoDTensor]):
         if lod is None:
             raise LoDValueError("expected at least 1 field, got none")
 
+    @border("Record")
     def __getitem__(self, name: str) -> LoDTensor:
         return self._fields[name]
 
@@ -95,6 +96,7 @@ class Record(Mapping[str, LoDTensor]):
         tensors where no level is left."""
         return RecordSequences(self)
 
+    @public
     def to(self, *args, **kwargs) -> "Record":
         """`torch.Tensor.to` of every field."""
         return self._each(lambda x: x.to(*args, **kwargs))

@@ -65,6 +65,13 @@ distances = tl.sequence_pairwise(points, points, "euclidean")
 column = x[:, None]
 distances, row = tl.sequence_knn(column, column, 2)  # itself and another
 """,
+    # gather
+    "sequence_gather": """
+index = tl.from_lengths(torch.tensor([2, 0, 0, -1, 1]), [[2, 2], [2, 1, 1, 1]])
+taken = tl.sequence_gather(x, index)
+sentence = tl.from_lengths(torch.tensor([1, 0, 1]), [[1, 2]])
+taken_sentences = tl.sequence_gather(x, sentence, level="article")
+""",
     # pool
     "sequence_pool": """
 sentences = tl.sequence_pool(x, "sum")

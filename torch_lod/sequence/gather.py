@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import failing
+from ..dynamo import compiling, failing
 from ..errors import LoDValueError
-from ..sequence_operator import a_bool, along, sequence_operator
+from ..sequence_operator import a_bool, along, on_rows, sequence_operator
 from ..structure.validate import filler, with_data
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, moved
 from ..tensor.positions import integers, owners, stacked
@@ -72,8 +72,13 @@ def sequence_gather(
 
 def _elements(position: Tensor, owner: Tensor, offsets: Tensor, absolute: bool) -> Tensor:
     """The elements of the whole batch at positions, -1 where a position is; each row of them in its own sequence."""
-    owner = owner.view(-1, *[1] * (position.dim() - 1))
-    begin, end = offsets[:-1][owner], offsets[1:][owner]
+    begin = on_rows(offsets.index_select(0, owner), position)
+    if not (absolute or compiling()) and position.is_cpu and position.numel():
+        lowest, highest = map(int, torch.aminmax(position))
+        if 0 <= lowest and highest < int(offsets.diff().min()):  # every sequence has them
+            return begin + position
+    owner = on_rows(owner, position)
+    end = offsets[1:][owner]
     first, last = (begin, end) if absolute else (0, end - begin)
     wrong = (position != -1) & ((position < first) | (position >= last))
     for i in failing(wrong, "sequence_gather: expected index -1 or an element of its sequence"):

@@ -169,7 +169,7 @@ TWINS = (
     Twin(
         "sequence_gather",
         lambda g: tl.sequence_gather(g.x, g.places[0]),
-        lambda g: torch.take_along_dim(g.dense, g.places[1][:, :, None], 1),
+        lambda g: g.dense[torch.arange(len(g.dense), device=g.dense.device)[:, None], g.places[1]],
     ),
     Twin("head", lambda g: g.x.head(g.length // 2), lambda g: g.dense[:, : g.length // 2].clone()),
     Twin(

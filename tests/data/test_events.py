@@ -160,7 +160,9 @@ def test_fields_have_one_lod():
         record["x"] = record["y"]
 
 
-@pytest.mark.parametrize("key", [0, -1, slice(1, None), slice(None, None, -1), [1, 0], torch.tensor([True, False]), (0, 1)])
+@pytest.mark.parametrize(
+    "key", [0, -1, slice(1, None), slice(None, None, -1), [1, 0], torch.tensor([True, False]), (0, 1)]
+)
 def test_sequences_of_a_record_are_those_of_its_fields(key):
     record = a_record()
     found = record.seq[key]
@@ -220,10 +222,18 @@ COLUMN, HALF = a_record()["x"], a_record()["x"].head(1)
         (lambda: tl.from_boundaries(V, None), TypeError, "starts as a tensor or an array, got NoneType"),
         (lambda: tl.from_boundaries(V, ["a"] * 6), TypeError, "starts[0] as a tensor or an array, got str"),
         (lambda: tl.from_boundaries(V, [True, 2] * 3), TypeError, "starts[0] to be an integer, got True"),
-        (lambda: tl.from_boundaries([1.0], [True]), TypeError, "values as a tensor or an array, got list; see tl.lod_t"),
+        (
+            lambda: tl.from_boundaries([1.0], [True]),
+            TypeError,
+            "values as a tensor or an array, got list; see tl.lod_t",
+        ),
         (lambda: tl.from_boundaries(V[0], []), ValueError, "values with rows, at least 1 dimension, got a scalar"),
         (lambda: tl.from_boundaries(V, V > 0, level_names=["a", "b"]), ValueError, "level_names with 1 different"),
-        (lambda: tl.from_segment_ids(V, [1, 0] * 3), ValueError, "index 1; sort=True sorts the rows, tl.data.from_keys"),
+        (
+            lambda: tl.from_segment_ids(V, [1, 0] * 3),
+            ValueError,
+            "index 1; sort=True sorts the rows, tl.data.from_keys",
+        ),
         (lambda: tl.from_segment_ids(V, [1, 0], sort=True), ValueError, "an id for each of 6 rows, got 2"),
         (lambda: tl.from_segment_ids(V, [1, -1] * 3, sort=True), ValueError, "ids >= 0, got -1"),
         (lambda: tl.from_segment_ids(V, [1, 0] * 3, 1, sort=True), ValueError, "ids below num_sequences 1, got 1"),
@@ -256,7 +266,11 @@ COLUMN, HALF = a_record()["x"], a_record()["x"].head(1)
             ValueError,
             "(rows,), (batch, length) or (3, batch, length), got (4, 1, 6)",
         ),
-        (lambda: tl.data.from_position_ids(V[None], V[None]), TypeError, "position_ids of an integer dtype, got torch.fl"),
+        (
+            lambda: tl.data.from_position_ids(V[None], V[None]),
+            TypeError,
+            "position_ids of an integer dtype, got torch.fl",
+        ),
         (lambda: tl.data.from_keys({}, [1]), ValueError, "values of at least 1 column, got none"),
         (lambda: tl.data.from_keys({"a": V}), ValueError, "values['a'] with rows and at least 1 key for each, got"),
         (lambda: tl.data.from_keys({"a": [1]}, [1]), TypeError, "values['a'] as a tensor or an array, got list"),

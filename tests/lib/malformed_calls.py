@@ -417,7 +417,10 @@ def _calls():
             ((rows(), torch.tensor([True, False] * 3)), {"level_names": ["a"]}),
             ((rows(), [ints(0, 0, 1, 0, 0, 0), [0, 1, 0, 0, 1, 0]]), {}),
         ],
-        "from_segment_ids": [((rows(), ints(0, 0, 1, 1, 1, 3), 5), {}), ((rows(), ints(3, 0, 1, 1, 0, 3)), {"sort": True})],
+        "from_segment_ids": [
+            ((rows(), ints(0, 0, 1, 1, 1, 3), 5), {}),
+            ((rows(), ints(3, 0, 1, 1, 0, 3)), {"sort": True}),
+        ],
         "from_tensors": [(([rows(), rows()[:2]],), {"level_names": ["a"]})],
         "lod_tensor": [(([[1.0, 2.0], [3.0]],), {"depth": 1, "dtype": torch.float32, "requires_grad": True})],
         "per_sequence": [((rows(), 0), {}), ((rows(),), {"level": "a"})],

@@ -117,11 +117,13 @@ def calls():
     yield "tl.data.from_mask", Call(tl.data.from_mask, (torch.ones(2, 3, 4), mask), {"level_names": ["a"]})
     yield "tl.data.from_mask", Call(tl.data.from_mask, (torch.ones(2, 3), mask.bool()))
     yield "tl.data.from_position_ids", Call(tl.data.from_position_ids, (rows(), ints(0, 1, 0, 0, 1, 2)))
-    yield "tl.data.from_position_ids", Call(
-        tl.data.from_position_ids, (rows()[None], ints(4, 5, 0, 1, 8, 9)[None]), {"any_start": True}
+    yield (
+        "tl.data.from_position_ids",
+        Call(tl.data.from_position_ids, (rows()[None], ints(4, 5, 0, 1, 8, 9)[None]), {"any_start": True}),
     )
-    yield "tl.data.from_position_ids", Call(
-        tl.data.from_position_ids, (rows()[None], ints(0, 1, 0, 0, 1, 2).expand(3, 1, 6))
+    yield (
+        "tl.data.from_position_ids",
+        Call(tl.data.from_position_ids, (rows()[None], ints(0, 1, 0, 0, 1, 2).expand(3, 1, 6))),
     )
     columns = {"x": rows(), "y": ints(*range(6))}
     yield "tl.data.from_keys", Call(tl.data.from_keys, (columns, ints(1, 2, 1, 2, 2, 2)), {"level_names": ["a"]})

@@ -60,7 +60,9 @@ def test_top_k_argmax_and_the_index_of_a_pool_name_rows():
 def test_an_absolute_index_of_another_sequence_is_refused():
     with pytest.raises(tl.LoDError, match=r"index -1 or in \[3, 4\] in sequence 2 of 2 elements, got 2 at row 1"):
         tl.sequence_gather(X, of([0], [], [2]), absolute=True)
-    with pytest.raises(tl.LoDError, match=r"index in \[-1, -1\] in sequence 1 of 0 elements, got 0 at row 1; if it counts"):
+    with pytest.raises(
+        tl.LoDError, match=r"index in \[-1, -1\] in sequence 1 of 0 elements, got 0 at row 1; if it counts"
+    ):
         tl.sequence_gather(X, of([0], [0], [1]))
 
 
@@ -106,7 +108,9 @@ def test_spans_are_one_more_level():
     assert means.to_list() == [[4, 0, 2], [0], [4, 9]] and means.lod == start.lod
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.uint8]
+)
 def test_spans_of_any_dtype_and_element(dtype):
     rows = torch.arange(10).view(5, 2).to(dtype)
     spans = X.with_values(rows).spans(of([1], [], [0, 0], dtype=torch.int32), of([3], [], [2, 1], dtype=torch.uint8))
@@ -147,14 +151,26 @@ def test_gradients_of_spans_that_overlap_add_up():
         (of([0], [], []), of([], [1], []), ValueError, "at level 0, sequence 0: lengths 1 and 0"),
         (of([0], []), of([1], []), ValueError, "start with as many sequences as x, 3, got 2"),
         (of([0], [], []), of([1.0], [], [], dtype=torch.float32), TypeError, "end of a signed integer dtype or uint8"),
-        (torch.tensor([0]), of([1]), TypeError, "start as a LoDTensor of shape (spans,), of 1 or more levels, got a torch.i"),
-        (of([0], [], []), [1], TypeError, "end as a LoDTensor of shape (spans,), of 1 or more levels, got [1]; for one part"),
+        (
+            torch.tensor([0]),
+            of([1]),
+            TypeError,
+            "start as a LoDTensor of shape (spans,), of 1 or more levels, got a torch.i",
+        ),
+        (
+            of([0], [], []),
+            [1],
+            TypeError,
+            "end as a LoDTensor of shape (spans,), of 1 or more levels, got [1]; for one part",
+        ),
         (of([0], [], [])[:, None], of([1], [], []), TypeError, "got one of shape (1, 1) and 1 levels"),
     ],
 )
 def test_wrong_spans(start, end, error, said):
     with pytest.raises(error) as raised:
         X.spans(start, end)
-    assert said in str(raised.value) and str(raised.value).startswith("spans: ") and isinstance(raised.value, tl.LoDError)
+    assert (
+        said in str(raised.value) and str(raised.value).startswith("spans: ") and isinstance(raised.value, tl.LoDError)
+    )
     with pytest.raises(tl.LoDError, match="spans: expected start as a LoDTensor"):
         XX.spans(of([0], []), of([1], []))

@@ -111,7 +111,9 @@ def from_keys(values, *keys, level_names=None):
     (first, count), *others = counts.items()
     for name, other in others:
         if other != count:
-            raise LoDValueError(f"expected columns of equally many rows, got {count} in {first!r} and {other} in {name!r}")
+            raise LoDValueError(
+                f"expected columns of equally many rows, got {count} in {first!r} and {other} in {name!r}"
+            )
     order, lod, found = _sorted_by(keys, count, level_names)
     return Record({name: _ordered(rows, order, lod) for name, rows in columns.items()}), found
 
@@ -120,7 +122,9 @@ def _with_rows(what: str, rows: Tensor, keys: tuple) -> int:
     """The number of rows."""
     with_memory(rows)
     if rows.dim() == 0 or not keys:
-        raise LoDValueError(f"expected {what} with rows and at least 1 key for each, got {shown(rows)} and {len(keys)} keys")
+        raise LoDValueError(
+            f"expected {what} with rows and at least 1 key for each, got {shown(rows)} and {len(keys)} keys"
+        )
     return rows.shape[0]
 
 

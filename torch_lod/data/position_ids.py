@@ -81,7 +81,9 @@ def _begins(ids: Tensor, any_start: bool, dims: int) -> Tensor:
         wrong = ids[0] < 0 if any_start else ~begins & ~goes_on
         wanted = "position_ids >= 0" if any_start else "position_ids that count up from 0"
     for b, i in wrong.nonzero()[:1].tolist():
-        got = [positions.tolist() if len(ids) > 1 else int(positions) for positions in ids[:, b].T[max(i - 1, 0) : i + 1]]
+        got = [
+            positions.tolist() if len(ids) > 1 else int(positions) for positions in ids[:, b].T[max(i - 1, 0) : i + 1]
+        ]
         hint = "" if any_start or len(ids) > 1 or int(ids[0, b, i]) < 0 else "; any_start=True takes any first position"
         at = i if dims == 1 else [b, i]
         raise LoDValueError(f"expected {wanted}, got {' then '.join(map(str, got))} at index {at}{hint}")

@@ -17,7 +17,9 @@ def integers(what: str, index, device: torch.device) -> Tensor:
     """The rows of an index, int64; TypeError for anything but integers on the device."""
     if not isinstance(index, Tensor) or index.dim() == 0:
         got = "a tensor without rows" if isinstance(index, Tensor) else shown(index)
-        raise LoDTypeError(f"expected {what} as a LoDTensor of integers, or a tensor of one row per sequence, got {got}")
+        raise LoDTypeError(
+            f"expected {what} as a LoDTensor of integers, or a tensor of one row per sequence, got {got}"
+        )
     if index.dtype not in _SIGNED:
         raise LoDTypeError(f"expected {what} of a signed integer dtype or uint8, got {index.dtype}")
     if index.device != device:

@@ -46,7 +46,12 @@ def gather_errors():
     wrong = "index in [-1, 1] in sequence 1 of 2 elements, got 2 at row 1"
     yield "position", lambda: op(X, of([[2, 1], [1, 1, 0]], 0, 2)), ValueError, wrong
     yield "hint", lambda: op(X, of([[2, 1], [1, 1, 0]], 0, 2)), ValueError, "as that of sequence_knn, absolute=True"
-    yield "beyond", lambda: op(X, of([[2, 1], [1, 0, 0]], 7)), ValueError, "index in [-1, 0] in sequence 0 of 1 elements"
+    yield (
+        "beyond",
+        lambda: op(X, of([[2, 1], [1, 0, 0]], 7)),
+        ValueError,
+        "index in [-1, 0] in sequence 0 of 1 elements",
+    )
     yield "negative", lambda: op(X, of([[2, 1], [0, 1, 0]], -2)), ValueError, "got -2 at row 0"
     yield "smallest", lambda: op(X, of([[2, 1], [0, 1, 0]], -(2**63))), ValueError, f"got {-(2**63)} at row 0"
     yield "largest", lambda: op(X, of([[2, 1], [0, 0, 1]], 2**63 - 1)), ValueError, f"got {2**63 - 1} at row 0"
@@ -62,7 +67,12 @@ def gather_errors():
         ValueError,
         "index -1 or in [1, 2] in sequence 1 of 2 elements, got 0 at row 1",
     )
-    yield "element", lambda: op(X, of([[1, 1]], 1, 1), level=0), ValueError, "[-1, 0] in sequence 1 of 1 elements, got 1"
+    yield (
+        "element",
+        lambda: op(X, of([[1, 1]], 1, 1), level=0),
+        ValueError,
+        "[-1, 0] in sequence 1 of 1 elements, got 1",
+    )
     yield "floating", lambda: op(X, index.double()), TypeError, "index of a signed integer dtype or uint8, got torch.f"
     yield "mask", lambda: op(X, index > 0), TypeError, "index of a signed integer dtype or uint8, got torch.bool"
     yield "uint64", lambda: op(X, index.to(torch.uint64)), TypeError, "integer dtype or uint8, got torch.uint64"

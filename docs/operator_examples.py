@@ -67,10 +67,12 @@ distances, row = tl.sequence_knn(column, column, 2)  # itself and another
 """,
     # gather
     "sequence_gather": """
-index = tl.from_lengths(torch.tensor([2, 0, 0, -1, 1]), [[2, 2], [2, 1, 1, 1]])
+index = (x < 3).long()  # a position for each row
 taken = tl.sequence_gather(x, index)
+some = tl.from_lengths(torch.tensor([2, 0, -1, 1]), [[2, 2], [2, 0, 1, 1]])
+of_some = tl.sequence_gather(x, some)
 sentence = tl.from_lengths(torch.tensor([1, 0, 1]), [[1, 2]])
-taken_sentences = tl.sequence_gather(x, sentence, level="article")
+sentences = tl.sequence_gather(x, sentence, level="article")
 """,
     # pool
     "sequence_pool": """

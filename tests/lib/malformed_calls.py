@@ -60,11 +60,6 @@ def ids():
     return tl.from_lengths(torch.tensor([0, 3, 1, 2, 2, 4]), [[1, 2, 3]])
 
 
-def _places(*positions):
-    """Of each sentence of `two` one."""
-    return tl.from_lengths(ints(*positions), [[2, 1], [1, 1, 1]])
-
-
 def _saved(value) -> bytes:
     file = io.BytesIO()
     torch.save(value, file)
@@ -162,7 +157,7 @@ METHODS = {
         "set_recursive_sequence_lengths": [([[2, 1], [1, 2, 3]],)],
         "share_lod_from": [(two(),)],
         "slice": [(0, 0, 1), (1, -1)],
-        "spans": [((_places(0, 0, 1), _places(1, 1, 3)), {"level": -1})],
+        "spans": [((tl.zeros(lod(), dtype=torch.int64), tl.ones(lod(), dtype=torch.int64)), {"level": -1})],
         "tail": [(2,)],
         "to_list": [()],
         "to_nested": [()],
@@ -413,10 +408,7 @@ def _calls():
             ((torch.ones(2, 3, 4), [2, 3]), {"side": "left"}),
             ((torch.ones(2, 3), None, torch.ones(2, 3, dtype=torch.bool)), {}),
         ],
-        "from_boundaries": [
-            ((rows(), torch.tensor([True, False] * 3)), {"level_names": ["a"]}),
-            ((rows(), [ints(0, 0, 1, 0, 0, 0), [0, 1, 0, 0, 1, 0]]), {}),
-        ],
+        "from_boundaries": [((rows(), [ints(0, 0, 1, 0, 0, 0), torch.tensor([True, False] * 3)]), {})],
         "from_segment_ids": [
             ((rows(), ints(0, 0, 1, 1, 1, 3), 5), {}),
             ((rows(), ints(3, 0, 1, 1, 0, 3)), {"sort": True}),

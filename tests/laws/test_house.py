@@ -149,6 +149,7 @@ def test_every_name_is_listed_once():
         *vars(tl.paddle).values(),
         tl.tensor.construct,
         tl.tensor.declared,
+        tl.tensor.events,
         tl.collate,
     ]
     lists = [module.__all__ for module in dict.fromkeys(m for m in families if inspect.ismodule(m))]
@@ -255,7 +256,7 @@ def test_docstrings_print_what_they_say():
     import doctest
 
     failed = attempted = 0
-    for name in ("structure.lod", "tensor.lod_tensor", "tensor.construct"):
+    for name in ("structure.lod", "tensor.lod_tensor", "tensor.construct", "tensor.events"):
         result = doctest.testmod(sys.modules[f"torch_lod.{name}"])
         failed, attempted = failed + result.failed, attempted + result.attempted
     assert attempted > 8 and failed == 0

@@ -61,7 +61,7 @@ def methods(cls) -> dict:
 
 
 #: They give their arguments a new structure, whatever they were rows of: what is made so was declared.
-DECLARE = """tl.from_lengths tl.from_offsets tl.from_segment_ids tl.from_cu_seqlens tl.from_tensors tl.from_padded tl.from_nested
+DECLARE = """tl.from_lengths tl.from_offsets tl.from_segment_ids tl.from_boundaries tl.from_cu_seqlens tl.from_tensors tl.from_padded tl.from_nested
     tl.from_packed_sequence tl.lod_tensor tl.batch  tl.data.from_mask
     tl.data.from_position_ids tl.data.from_keys tl.data.from_arrow tl.data.from_awkward transformers.from_encoding
     tl.data.collate tl.paddle.create_lod_tensor tl.paddle.create_random_int_lodtensor""".split()
@@ -138,12 +138,13 @@ CALLBACKS = {
         2, 1, 4, activation=lambda t: t * lost().repeat(2)
     )(batch()),
 }
-#: Functions of the user's that return numbers, samples or structures.
+#: Functions of the user's that return numbers, samples or structures, or whose results are returned as they are.
 OF_NO_ROWS = {
     "tl.batch(strings)",
     "tl.data.collate(strings)",
     "TokenBudgetStream.__init__(source)",
     "TokenBudgetStream.__init__(cost)",
+    "Record.map(function)",
 }
 
 

@@ -108,7 +108,9 @@ def test_one_graph_for_batches_of_any_lengths():
     torch._dynamo.utils.counters.clear()
 
     def of(x, a):
-        return tl.sequence_scan(x, a) + tl.sequence_scan(x, a.sigmoid(), reverse=True, level=0) + tl.sequence_scan(x, 0.5)
+        return (
+            tl.sequence_scan(x, a) + tl.sequence_scan(x, a.sigmoid(), reverse=True, level=0) + tl.sequence_scan(x, 0.5)
+        )
 
     compiled = torch.compile(of, backend="aot_eager", fullgraph=True)
     for lengths in ([[2, 3], [2, 4, 3, 2, 5]], [[3, 2], [2, 0, 4, 3, 7]], [[1, 1, 2], [3, 2, 2, 9]]):

@@ -36,14 +36,45 @@ RECORDED = {
     # label_ranking_average_precision_score, where one document is relevant
     "reciprocal_rank(scores, one)": (0.0, [0.5, 0.333333, 0.5, 0.5, 1.0]),
     "average_precision(scores, relevance > 1)": (0.0, [1.0, 0.416667, 1.0, 0.0, 0.530159]),  # average_precision_score
-    "recall_at(scores, relevance > 1, 2)": (0.0, [0.5, 0.0, 0.5, 0.0, 0.2]),  # recall_score and precision_score of the first 2
+    "recall_at(scores, relevance > 1, 2)": (
+        0.0,
+        [0.5, 0.0, 0.5, 0.0, 0.2],
+    ),  # recall_score and precision_score of the first 2
     "precision_at(scores, relevance > 1, 2)": (0.0, [1.0, 0.0, 1.0, 0.0, 0.5]),
     "auc(scores, relevance > 1)": (NAN, [NAN, 0.6, 1.0, NAN, 0.3]),  # roc_auc_score
     "auc(tied, relevance > 1)": (NAN, [NAN, 0.55, 0.875, NAN, 0.725]),
     "spearman(tied, relevance)": (0.0, [-0.57735, -0.153855, 0.645497, NAN, 0.417066]),  # scipy.stats.spearmanr
 }
 #: scipy.stats.rankdata of TIED.
-RANKS = [3.5, 3.5, 1.5, 1.5, 1.5, 1.5, 5.5, 5.5, 5.5, 3, 5.5, 4, 1.5, 1.5, 4, 4, 2, 1, 4.5, 8, 4.5, 8, 4.5, 4.5, 2, 8, 1]
+RANKS = [
+    3.5,
+    3.5,
+    1.5,
+    1.5,
+    1.5,
+    1.5,
+    5.5,
+    5.5,
+    5.5,
+    3,
+    5.5,
+    4,
+    1.5,
+    1.5,
+    4,
+    4,
+    2,
+    1,
+    4.5,
+    8,
+    4.5,
+    8,
+    4.5,
+    4.5,
+    2,
+    8,
+    1,
+]
 
 
 @pytest.fixture(scope="module")

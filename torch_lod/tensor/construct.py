@@ -42,7 +42,6 @@ __all__ = [
     "from_offsets",
     "from_packed_sequence",
     "from_padded",
-    "from_segment_ids",
     "from_tensors",
     "full",
     "lod_tensor",
@@ -229,14 +228,6 @@ def from_offsets(values: Tensor | np.ndarray, offsets, *, level_names=None) -> L
     """A LoDTensor from rows and the offsets of every level, relative to the next level. Shares the memory of
     `values`."""
     return _with(values, LoD.parsed_offsets("offsets", offsets, level_names))
-
-
-@declaring
-def from_segment_ids(
-    values: Tensor | np.ndarray, ids, num_sequences: int | None = None, *, level_names=None
-) -> LoDTensor:
-    """A LoDTensor from rows and the index of every row's sequence; see `LoD.from_segment_ids`. Shares `values`."""
-    return _with(values, LoD.parsed_ids(ids, num_sequences, level_names))
 
 
 @declaring

@@ -218,6 +218,15 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
         return made(ops.gather_rows(self.values(), row, padding_value), self._lod.outer(-1))
 
     @public
+    def spans(self, start: "LoDTensor", end: "LoDTensor", *, level: int | str = -1) -> "LoDTensor":
+        """The elements from `start` to `end` as one more level: a sequence for each row of start and end, two LoDTensors of
+        integers with one LoD and as many sequences at the level as this one. Positions count within the sequence; end is
+        behind the last element. `tl.sequence_pool(x.spans(start, end), "mean")` has a row per span."""
+        from .positions import spans
+
+        return spans(self, start, end, self._lod.level(level))
+
+    @public
     def permute_sequences(self, order, *, level: int | str = 0) -> "LoDTensor":
         """The sequences of a level in another order, with the levels below. At an inner level each stays within its
         sequence of the level above."""

@@ -14,8 +14,8 @@ from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import host_integers, with_data, with_memory
 from .construct import tensor_of
+from .derived import DerivedTensor
 from .lod_tensor import LoDTensor
-from .moved_rows import MovedRows
 
 __all__ = ["from_boundaries", "from_segment_ids"]
 
@@ -25,7 +25,7 @@ def rows_to_share(values) -> Tensor:
     rows = tensor_of("values", values, "; see tl.lod_tensor")
     if rows.dim() == 0:
         raise LoDValueError("expected values with rows, at least 1 dimension, got a scalar")
-    return rows.values() if isinstance(rows, MovedRows) else rows
+    return rows.values() if isinstance(rows, DerivedTensor) else rows
 
 
 @overload
@@ -133,7 +133,7 @@ def _flags(what: str, given, rows: int) -> Tensor:
         raise LoDValueError(f"expected {what} of shape ({rows},), a flag for each row, got {tuple(flags.shape)}")
     if flags.is_floating_point() or flags.is_complex():
         raise LoDTypeError(f"expected {what} as a bool tensor, got {flags.dtype}; see {what} > 0")
-    flags = (flags.values() if isinstance(flags, (LoDTensor, MovedRows)) else flags).cpu()
+    flags = (flags.values() if isinstance(flags, (LoDTensor, DerivedTensor)) else flags).cpu()
     for i in failing((flags != 0) & (flags != 1), f"from_boundaries: expected {what} of 0 and 1"):
         raise LoDValueError(f"expected {what} of 0 and 1, got {int(flags[i])} at index {i}")
     return torch.cat([torch.ones_like(flags[:1], dtype=torch.bool), flags[1:].bool()])

@@ -29,7 +29,7 @@ __all__ = ["batch"]
 
 
 class Samples(Sequence):
-    """Samples that are already laid out as a batch, `batched`; a list of them for whoever wants them one by one."""
+    """Samples that are already laid out as a batch, `batched`; a list of them for a caller that wants them one by one."""
 
     batched: object
 
@@ -227,7 +227,7 @@ def _others(items: list) -> list[int]:
 
 
 def _of_one_dtype(items: list) -> None:
-    """TypeError for tensors or arrays of different dtypes: which one is meant nobody can know."""
+    """TypeError for tensors or arrays of different dtypes: which one is meant cannot be known."""
     if len({item.dtype for item in items}) > 1:
         names = [str(item.dtype).removeprefix("torch.") for item in items]
         for i, found in enumerate(names):

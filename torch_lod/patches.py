@@ -5,7 +5,7 @@ With every other tensor, what is replaced does what it did. It does not matter w
 where torch looks them up by name at every call, or stay and get other code, and tables are torch's own tables.
 
 torch.func. `torch.func.grad(f)(x)` calls f with a wrapper of x. Wrappers are made in C++, of the class torch.Tensor: f would
-run across sequences and nobody would notice. torch has no hook for a subclass there: a LoDTensor cannot be a node of a pytree,
+run across sequences and no error would tell. torch has no hook for a subclass there: a LoDTensor cannot be a node of a pytree,
 because the transforms origin the leaves of its pytree as inputs, and those would be other tensors than the one that f is called
 with.
 

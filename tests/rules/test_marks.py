@@ -57,7 +57,7 @@ RAISES = {
     "x + x[torch.randperm(11)]": "became in getitem",
     "x - x.max(0, keepdim=True)[0]": "became in max",
     "x + torch.tanh(x.sum(0) @ ROWS[:8])": "became in sum",
-    "x[None] + torch.randn(1, 11, 8)": "would not start anew with every sequence",
+    "x[None] + torch.randn(1, 11, 8)": "would not start again with every sequence",
     "F.softmax(x[None], 1)": "tl.sequence_softmax",
     "lstm(x.view(-1, 4).view(1, -1, 8))": "became in view",
     "nn.LSTM(8, 8)(x[None])": "batch_first",

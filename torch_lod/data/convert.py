@@ -175,7 +175,7 @@ def _ranked(what: str, given, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _changed(column: np.ndarray, keys: Sequence) -> bool:
-    """Whether an array of texts or floats made others of some keys: numbers became texts, whole numbers were rounded."""
+    """Whether an array of texts or floats made others of some keys: numbers became texts, integers were rounded."""
     return column.dtype.kind in "USf" and any(
         a == a and (a != key or key is np.ma.masked) for a, key in zip(column.tolist(), keys)
     )

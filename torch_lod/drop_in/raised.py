@@ -62,7 +62,7 @@ def _of_input(input, **others) -> int | None:
 def _of_cell(self, input, **others) -> None:
     if input.dim() > 2:
         raise LoDValueError(
-            f"expected rows (rows, features), got {tuple(input.shape)}; a cell takes all rows at once, without time: "
+            f"expected rows (rows, features), got {tuple(input.shape)}; a cell takes all rows in one step, without time: "
             "tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
         )
 

@@ -211,7 +211,7 @@ def sequence_argmax(x: LoDTensor, *, level: int | str = -1) -> MaybeLoD:
     The result is an index into all rows of x: subtract `x.row_offsets(level)[:-1]` for the position in the sequence. Of
     equal values the first counts; NaN beats every number.
 
-    Equivalent to (rows of one number, no sequence empty):
+    Equivalent to (rows of width 1, no sequence empty):
         torch.stack([rows.argmax() for rows in x.sequences(level)]) + x.row_offsets(level)[:-1]
 
     Args:
@@ -356,7 +356,7 @@ def sequence_loss(
     s = along(loss_rows, -1 if reduce in ("token", "sequence") else reduce, "loss_rows")
     if s.rows.dim() != 1:
         raise LoDValueError(
-            f"expected loss_rows of one number per row, (rows,), got {tuple(s.rows.shape)}; see loss_rows.mean(1)"
+            f"expected loss_rows of width 1 per row, (rows,), got {tuple(s.rows.shape)}; see loss_rows.mean(1)"
         )
     a_float(s.rows)
     kept = rows_that_count(loss_rows._lod)

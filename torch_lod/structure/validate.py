@@ -17,7 +17,7 @@ from ..ops.check import is_batched, stands_in, too_few_bytes
 R = TypeVar("R")
 
 _HOST = torch.device("cpu")
-#: The least and the greatest number of every dtype of whole numbers.
+#: The least and the greatest number of every dtype of integers.
 _WHOLE = {
     dtype: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     for dtype in (

@@ -213,9 +213,7 @@ def _beside(case: Case) -> str | None:
         if t.shape[:1] != (rows,) and (advice := counterpart(case.lod, rank, t)) is not None:
             return f"t is the tensor of shape {tuple(t.shape)}; {advice}"
     if not case.others and str(rows) in (case.said["a"], case.said["b"]):
-        return (
-            "a number for each row is laid over its elements by .unsqueeze(-1), or keepdim=True of the function before"
-        )
+        return "a number for each row is broadcast over its elements by .unsqueeze(-1), or keepdim=True of the function before"
     return None
 
 
@@ -262,7 +260,7 @@ def _unpack(case: Case) -> str | None:
     return f"leave batch and length out; {_sizes(case)}; {_PADDED}"
 
 
-_CELL = "a cell takes all rows at once, without time: tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
+_CELL = "a cell takes all rows in one step, without time: tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
 _PACKED = "x.to_packed_sequence() packs the sequences; torch.nn's recurrent modules take a LoDTensor as it is"
 _OUT_OF_RANGE = r"Dimension out of range .*, (?P<last>-?\d+)\], but got (?P<got>-?\d+)"
 _APART = (

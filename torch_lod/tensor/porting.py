@@ -260,7 +260,7 @@ class _Watch(TorchFunctionMode):
                     self.numbers[t] = seen.origin or seen.call
 
     def _origin(self, call: str, kind, given: list, of_rows: bool) -> str | None:
-        """Which function made an argument of all rows; a count only where it is taken for a number or cuts a plain tensor, not
+        """Which function made an argument of all rows; a count only where it is interpreted as a number or cuts a plain tensor, not
         for a part of a shape."""
         for value in given:
             if type(value) is Tensor and value in self.numbers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What broadcasting does beside rows, for every function at once: `entries` knows which operands of a function are broadcast
+"""What broadcasting does beside rows, for every function: `entries` knows which operands of a function are broadcast
 against each other. Three things follow from it.
 
 - What lost its rows is not broadcast to more: `refuse_lost`.

@@ -18,7 +18,7 @@ _NO_LIST = (slice, int, type(None), type(Ellipsis))
 
 
 def _with_ints(key):
-    """The key of x[...] with ints in the place of what torch takes as ints: numpy's, and plain tensors without dims, which of
+    """The key of x[...] with ints instead of what torch takes as ints: numpy's, and plain tensors without dims, which of
     uint8 are masks."""
     if isinstance(key, tuple):
         return tuple([_with_ints(k) for k in key])

@@ -25,7 +25,7 @@ from .signature import Signature, signature
 
 ALONG = "along dim 0 mixes the rows of different sequences"
 DIAGONAL = "its diagonal would run through the rows of all sequences"
-NO_FEATURES = "rows of no features would be taken for the features of one row; see x.unsqueeze(1)"
+NO_FEATURES = "rows of no features would be interpreted as the features of one row; see x.unsqueeze(1)"
 
 
 def row_by_row(text: str):
@@ -324,7 +324,7 @@ def scaling(rule, text: str = "input, weight, padding_idx, max_norm"):
 
 @signature("log_probs, targets")
 def ctc(func):
-    raise refusal(func, f"its dim 0 is the time of all sequences at once; F.ctc_loss runs along every one; {OUT}")
+    raise refusal(func, f"its dim 0 is the time of all sequences together; F.ctc_loss runs along every one; {OUT}")
 
 
 def windows(spatial: int, text: str = "input"):

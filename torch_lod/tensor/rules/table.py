@@ -429,7 +429,7 @@ _add("refuse", linalg.batched("b: matrix, L: matrix"), "cholesky_solve", (torch,
 _add("refuse", linalg.batched("b: matrix, A: matrix"), "triangular_solve", (torch, Tensor))
 _add(
     "refuse",
-    refuse(f"rows would be taken for the rows of one matrix; {OUT}"),
+    refuse(f"rows would be interpreted as the rows of one matrix; {OUT}"),
     "tensorinv tensorsolve",
     (torch.linalg,),
 )

@@ -53,7 +53,8 @@ def _entry(prefix: str, name: str, thing, depth: int = 3) -> list[str]:
 
 def _members(cls, prefix: str) -> list[str]:
     out = []
-    own = {**vars(cls), **vars(OtherForms)} if cls is tl.LoDTensor else vars(cls)
+    own = {**vars(cls), **vars(OtherForms)} if cls is tl.LoDTensor else {**vars(cls)}
+    own |= {"values": cls.values} if issubclass(cls, torch.Tensor) and cls is not PaddleMethods else {}
     for name, member in own.items():
         if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, (property, classmethod))):
             continue
@@ -93,7 +94,7 @@ def reference() -> str:
             lines += _entry(prefix, name, thing)
             if isinstance(thing, type) and issubclass(thing, torch.nn.Module):
                 lines += _entry(f"{prefix}.{name}", "forward", thing.forward, depth=4)
-            if thing in (tl.LoD, tl.LoDTensor):
+            if thing in (tl.LoD, tl.LoDTensor, tl.DerivedTensor):
                 lines += _members(thing, name)
         if prefix == "tl":
             lines += ["## Sequence operators", "", *operators(tl.sequence.__all__)]

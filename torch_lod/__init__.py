@@ -33,6 +33,7 @@ if not _steps_aside():
     from .tensor import construct, declared
     from .tensor.construct import *
     from .tensor.declared import *
+    from .tensor.derived import DerivedTensor as DerivedTensor
     from .tensor.lod_tensor import LoDTensor as LoDTensor
     from .tensor.porting import explain as explain
     from .tensor.porting import strict as strict
@@ -45,6 +46,7 @@ if not _steps_aside():
 
     if not TYPE_CHECKING:  # as in torch_lod.sequence
         __all__ = [
+            "DerivedTensor",
             "LoD",
             "LoDError",
             "LoDTensor",

@@ -6,7 +6,7 @@ where torch looks them up by name at every call, or stay and get other code, and
 
 torch.func. `torch.func.grad(f)(x)` calls f with a wrapper of x. Wrappers are made in C++, of the class torch.Tensor: f would
 run across sequences and nobody would notice. torch has no hook for a subclass there: a LoDTensor cannot be a node of a pytree,
-because the transforms mark the leaves of its pytree as inputs, and those would be other tensors than the one that f is called
+because the transforms origin the leaves of its pytree as inputs, and those would be other tensors than the one that f is called
 with.
 
 torch.autograd.forward_ad. make_dual gives a LoDTensor for one. In eager code a rule would do; Dynamo asks no subclass there.
@@ -67,11 +67,11 @@ def _batched(add: Callable) -> Callable:
 
     @functools.wraps(add)
     def batched(x, dim, level):
-        sample, mark = add(x, dim, level), provenance_of(x)
-        if mark is None or mark.dim is None:
-            return with_provenance(sample, mark)
+        sample, origin = add(x, dim, level), provenance_of(x)
+        if origin is None or origin.dim is None:
+            return with_provenance(sample, origin)
         at = dim % x.dim()
-        return sample if at == mark.dim else with_provenance(sample, _at_dim(mark, mark.dim - (at < mark.dim)))
+        return sample if at == origin.dim else with_provenance(sample, _at_dim(origin, origin.dim - (at < origin.dim)))
 
     return batched
 
@@ -81,16 +81,16 @@ def _unbatched(remove: Callable) -> Callable:
 
     @functools.wraps(remove)
     def unbatched(x, level, size, dim):
-        results, mark = remove(x, level, size, dim), provenance_of(x)
-        if mark is None or mark.dim is None:
-            return with_provenance(results, mark)
-        return with_provenance(results, _at_dim(mark, mark.dim + (dim % (x.dim() + 1) <= mark.dim)))
+        results, origin = remove(x, level, size, dim), provenance_of(x)
+        if origin is None or origin.dim is None:
+            return with_provenance(results, origin)
+        return with_provenance(results, _at_dim(origin, origin.dim + (dim % (x.dim() + 1) <= origin.dim)))
 
     return unbatched
 
 
-def _at_dim(mark: Provenance, dim: int) -> Provenance:
-    return mark._replace(dim=dim, call=mark.call or "vmap")
+def _at_dim(origin: Provenance, dim: int) -> Provenance:
+    return origin._replace(dim=dim, call=origin.call or "vmap")
 
 
 def _elsewhere(function: Any) -> Any:
@@ -106,13 +106,15 @@ _torchs_make_dual, _torchs_unpack_dual = map(_elsewhere, (forward_ad.make_dual, 
 
 def dual(tensor, tangent, level):
     """Joins a tensor and its tangent, whose rows correspond."""
-    mark, other = provenance_of(tensor), provenance_of(tangent)
-    if mark is not None and other is not None and mark.lod.differs(other.lod):
-        said = f"expected a tangent with the LoD of the tensor, got one that differs: {mark.lod.difference(other.lod)}"
+    origin, other = provenance_of(tensor), provenance_of(tangent)
+    if origin is not None and other is not None and origin.lod.differs(other.lod):
+        said = (
+            f"expected a tangent with the LoD of the tensor, got one that differs: {origin.lod.difference(other.lod)}"
+        )
         raise named(LoDValueError(f"{said}; if it is meant, see .values()"), "make_dual")
     with without_policy():
         made = _torchs_make_dual(tensor, tangent, level=level)
-    return with_provenance(made, mark)
+    return with_provenance(made, origin)
 
 
 def unpacked(tensor, level):

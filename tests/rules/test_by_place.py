@@ -78,9 +78,10 @@ def test_a_weight_of_more_dims_moves_the_classes():
     """torch's mean over dim 1 is then one over the rows."""
     rows = torch.rand(3, 3)
     x, target = (tl.from_lengths(t, [[2, 1]]) for t in (rows, torch.ones(3, 3)))
-    for weight in (torch.rand(8, 1, 3), torch.rand(2, 3, 3)):
-        found = F.multilabel_soft_margin_loss(x, target, weight=weight, reduction="none")
-        assert type(found) is DerivedTensor and found.rows_dim is None
+    found = F.multilabel_soft_margin_loss(x, target, weight=torch.rand(8, 1, 3), reduction="none")
+    assert type(found) is DerivedTensor and found.rows_dim is None
+    with pytest.raises(LoDError, match="lies along the rows of all sequences"):
+        F.multilabel_soft_margin_loss(x, target, weight=torch.rand(2, 3, 3), reduction="none")
     for weight in (None, torch.rand(3), torch.rand(3, 3)):
         found = F.multilabel_soft_margin_loss(x, target, weight=weight, reduction="none")
         assert type(found) is LoDTensor

@@ -14,7 +14,7 @@ from rule_samples import Operands, forms, names
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
 from torch_lod.tensor import rules
-from torch_lod.tensor.rules import provenance_of
+from torch_lod.tensor.provenance import provenance_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SPACES = {"torch": torch, "torch.Tensor": torch.Tensor, "torch.nn.functional": F}
@@ -258,7 +258,7 @@ def has_inplace(func) -> bool:
 
 
 #: Without those of channels, which refuse parts for another reason.
-INPLACE = [func for func in rules.MOVED if has_inplace(func) and not names()[func].endswith(("1d", "2d", "3d"))]
+INPLACE = [func for func in rules.RULES if has_inplace(func) and not names()[func].endswith(("1d", "2d", "3d"))]
 
 
 @pytest.mark.parametrize("func", INPLACE, ids=names().get)

@@ -27,14 +27,14 @@ class _OfKeys(NamedTuple):
 
 def _of_keys(mask, queries: int, keys: LoD) -> _OfKeys:
     """A mask made of rows, which are those of the keys: (..., 1 or heads, 1 or queries, keys)."""
-    mark = mask._provenance if isinstance(mask, DerivedTensor) else None
-    if mark is None or mark.dim != mask.dim() - 1 or mark.part is not None or mask.dim() < 2:
-        at = 0 if mark is None else mark.dim
+    origin = mask._provenance if isinstance(mask, DerivedTensor) else None
+    if origin is None or origin.dim != mask.dim() - 1 or origin.part is not None or mask.dim() < 2:
+        at = 0 if origin is None else origin.dim
         raise LoDTypeError(
             "expected attn_mask as a plain tensor of positions, or made of the rows of the keys and with these at its last dim, "
             f"got rows of a LoDTensor at dim {at} of {tuple(mask.shape)}; a bias for every pair is tl.sequence_attention(q, k, v, bias=)"
         )
-    keys.agreed(mark.lod)
+    keys.agreed(origin.lod)
     values = mask.values()
     if any(n != 1 for n in values.shape[:-3]) or values.shape[-2] not in (1, queries):
         raise LoDValueError(

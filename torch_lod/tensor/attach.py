@@ -17,7 +17,6 @@ from . import rules
 from .provenance import EACH, At, Provenance, is_whole, provenance_of, provenances_of, tracked
 from .rules import known, name_of
 
-_is_compiling = torch.compiler.is_compiling
 _NONE: dict = {}
 #: LoDTensor and DerivedTensor, which enter themselves.
 CLASSES: list[Any] = [None, None]
@@ -55,7 +54,7 @@ def become(fresh: Tensor, p: Provenance) -> Any:
         cls, p = CLASSES[0], (Provenance(p.lod, 0) if p.call else p)
     else:
         cls = CLASSES[1]
-    if _is_compiling():
+    if compiling() or torch.compiler._is_compiling_flag:
         fresh = fresh.as_subclass(cls)
     else:
         fresh.__class__ = cls
@@ -70,19 +69,27 @@ def with_provenance(fresh: Tensor, p: Provenance | None) -> Tensor:
 
 def attach(result, p: Provenance | None, func, args):
     """The result of a function with a provenance, or None if no rule gave one; `args` with the values of keywords."""
-    if type(result) is Tensor:
-        if not _is_compiling():  # compiled code wraps the result instead
-            for a in args:
-                if a is result:
-                    return a  # unchanged: it belongs to the caller
+    if type(result) is not Tensor:
+        return _attached_to_each(result, p, func, args) if isinstance(result, (tuple, list)) else result
+    if compiling() or torch.compiler._is_compiling_flag:  # compiled code wraps the result instead
         return _attached(result, p, func, args)
-    if isinstance(result, (tuple, list)):
-        if p is not None and p.part is EACH:
-            return _pieces(result, p, args)
-        own = {id(t) for a in args if isinstance(a, (tuple, list)) for t in a}  # unchanged: the caller's
-        made = [t if id(t) in own else attach(t, p, func, args) for t in result]
-        return tuple(made) if type(result) is tuple else type(result)(made)
+    for a in args:
+        if a is result:
+            return a  # unchanged: it belongs to the caller
+    if p is None or p.dim != 0 or p.part is not None or not result.dim() or result.shape[0] != p.lod._rows:
+        return _attached(result, p, func, args)
+    result.__class__ = CLASSES[0]
+    result._provenance = Provenance(p.lod, 0) if p.call else p  # type: ignore[attr-defined]
     return result
+
+
+def _attached_to_each(results, p: Provenance | None, func, args):
+    """Of several results; those that are the caller's stay as they are."""
+    if p is not None and p.part is EACH:
+        return _pieces(results, p, args)
+    own = {id(t) for a in args if isinstance(a, (tuple, list)) for t in a}
+    made = [t if id(t) in own else attach(t, p, func, args) for t in results]
+    return tuple(made) if type(results) is tuple else type(results)(made)
 
 
 def _attached(result: Tensor, p: Provenance | None, func, args) -> Tensor:

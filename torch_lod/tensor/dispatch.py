@@ -12,7 +12,7 @@ from . import rules
 from .attach import PLAIN, attach, with_provenance
 from .attributes import Missing, Traced, array_ufunc
 from .explained import TORCHS, explain
-from .provenance import Provenance, placed, provenance_of, provenances_of, tracked
+from .provenance import Provenance, is_whole, placed, provenance_of, provenances_of, tracked
 from .rules import KINDS, RULES, Route, known, lost_meets, name_of
 
 _NONE: dict = {}
@@ -20,6 +20,8 @@ _ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _DENSE = (None, torch.strided)
 #: Functions that write into their first argument.
 WRITES = {**dict.fromkeys(IN_PLACE, True), Tensor.__setitem__: True}
+for _f in (Tensor.requires_grad_, Tensor.detach_, Tensor.share_memory_, torch.detach_):
+    WRITES.pop(_f, None)
 _REFUSES = {f: True for f, k in KINDS.items() if k == "refuse" and known(f)}
 #: Their rule looks at what is written: of rows that were taken by index, a row over itself.
 _ASSIGNS = (Tensor.__setitem__, Tensor.index_put_, torch.index_put_)
@@ -34,26 +36,20 @@ class Tracked(Traced, Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or _NONE
-        if compiling():
-            if (result := as_calls(cls, func, types, args)) is not None:
-                return result
-            if (result := over_sequences(func, args, kwargs)) is not NotImplemented:
-                return result
+        if compiling() and (result := _as_other_calls(cls, func, types, args, kwargs)) is not NotImplemented:
+            return result
         try:
             rule = RULES.get(func)
             if rule is None and PLAIN.get(func) and "out" not in kwargs:
                 with without_policy():
                     return func(*args, **kwargs)
-            derived = cls._is_derived or len(types) != 1 or (kwargs and _has_derived(kwargs))
+            derived = cls._is_derived or ((kwargs or len(types) != 1) and _has_derived(args, kwargs, types))
             if type(rule) is Route and (result := _routed(rule, func, args, kwargs, derived)) is not NotImplemented:
                 return result
             with without_policy():
                 return _run(func, rule, args, kwargs, derived)
-        except LoDsDiffer:
-            result = NotImplemented if compiling() else over_sequences(func, args, kwargs)
-            if result is NotImplemented:
-                raise
-            return result
+        except LoDsDiffer as error:
+            return _over_sequences_or_raise(error, func, args, kwargs)
         except TORCHS as error:
             explain(error, func, args, kwargs)
             raise
@@ -73,31 +69,57 @@ class Tracked(Traced, Tensor):
         return rules.moves_in_place(Tensor.set_, (self, *args), kwargs)
 
 
-def _has_derived(kwargs: dict) -> bool:
-    """Whether a DerivedTensor is given by name, which `types` may leave out."""
-    return any(getattr(value, "_is_derived", False) for value in kwargs.values())
+def _as_other_calls(cls, func, types, args, kwargs):
+    """What a function in a graph gives by way of other functions; NotImplemented for most."""
+    result = as_calls(cls, func, types, args)
+    return over_sequences(func, args, kwargs) if result is None else result
+
+
+def _over_sequences_or_raise(error: LoDsDiffer, func, args, kwargs):
+    """The result where the rows of one operand are sequences of another; otherwise the error stands."""
+    result = NotImplemented if compiling() else over_sequences(func, args, kwargs)
+    if result is NotImplemented:
+        raise error
+    return result
+
+
+def _has_derived(args, kwargs, types) -> bool:
+    """Whether a DerivedTensor is among the operands: `types` may leave out what is given by name."""
+    if len(types) == 1:
+        args = ()
+    return any(not is_whole(p) for p in provenances_of(args, kwargs))
 
 
 def _run(func, rule, args, kwargs, derived: bool):
     """Calls a function under its rule; runs without __torch_function__."""
-    if kwargs and kwargs.get("out") is not None:
-        rules.refuse_out(func, kwargs["out"], (*args, *[v for k, v in kwargs.items() if k != "out"]))
-    lost = _lost_operand(func, args, kwargs) if derived else None
-    if rule is None and ((not compiling() and func not in KINDS) or (compiling() and isinstance(func, _ATEN))):
-        rules.refuse_unknown(func, args, kwargs)  # Dynamo cannot look up every function in KINDS
+    lost = _checked(func, args, kwargs, derived) if derived or rule is None or kwargs else None
     p = None if rule is None else rule(func, args, kwargs)
     if p is None and WRITES.get(func):
         rules.refuse_write(func, args, kwargs)
     if lost is not None:
         _refuse_beside_rows(func, args, kwargs, p, lost)
-    if kwargs and kwargs.get("layout") not in _DENSE:
-        p = None
-    if compiling() and args and WRITES.get(func) and provenance_of(args[0]) is not None:
+    if WRITES.get(func) and compiling() and args and provenance_of(args[0]) is not None:
         return _write_in_graph(func, args, kwargs)
     result = func(*args, **kwargs)
-    if p is not None and p.dim and lost is None:
+    if not kwargs:
+        values = args
+    else:
+        values = (*args, *kwargs.values())
+        p = p if kwargs.get("layout") in _DENSE else None
+    if p is not None and p.dim and lost is None and (rules.BROADCASTS.get(func) or func is torch.einsum):
         rules.refuse_undeclared(func, args, kwargs, result, p)
-    return attach(result, p, func, (*args, *kwargs.values()) if kwargs else args)
+    return attach(result, p, func, values)
+
+
+def _checked(func, args, kwargs, derived: bool) -> Provenance | None:
+    """Raises for out=, for functions that are not known, and for operands that no rule allows. Returns the provenance of an
+    operand that lost its rows."""
+    if kwargs.get("out") is not None:
+        rules.refuse_out(func, kwargs["out"], (*args, *[v for k, v in kwargs.items() if k != "out"]))
+    lost = _lost_operand(func, args, kwargs) if derived else None
+    if func not in RULES and (isinstance(func, _ATEN) if compiling() else func not in KINDS):
+        rules.refuse_unknown(func, args, kwargs)  # Dynamo cannot look up every function in KINDS
+    return lost
 
 
 def _write_in_graph(func, args, kwargs):

@@ -4,7 +4,7 @@
 A LoDTensor has all rows, at dim 0. Any other tensor with a provenance is a DerivedTensor. A plain tensor has none.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from torch import Tensor
 
@@ -36,25 +36,25 @@ class At(NamedTuple):
 EACH = (-1, -1)
 
 
-def is_whole(p: Provenance | None) -> bool:
+def is_whole(p: Provenance | None) -> TypeGuard[Provenance]:
     """Whether it is that of a LoDTensor: all rows, at dim 0."""
     return p is not None and p.dim == 0 and p.part is None
 
 
 def provenance_of(value) -> Provenance | None:
     """None for a plain tensor, and for what is no tensor."""
-    return getattr(value, "_provenance", None)
+    return getattr(value, "_provenance", None) if isinstance(value, Tensor) else None  # Dynamo: no symbols
 
 
 def placed(value) -> Provenance | None:
     """The provenance, unless the rows were lost."""
-    p = getattr(value, "_provenance", None)
+    p = provenance_of(value)
     return None if p is None or p.dim is None else p
 
 
 def lod_of(value) -> LoD | None:
     """The LoD of a LoDTensor, None for anything else."""
-    p = getattr(value, "_provenance", None)
+    p = provenance_of(value)
     return None if p is None or p.dim != 0 or p.part is not None else p.lod
 
 
@@ -71,10 +71,11 @@ def tracked(args: tuple, kwargs: dict) -> list[Tensor]:
 def provenances_of(args: tuple, kwargs: dict) -> list[Provenance]:
     """The provenances of the arguments, and of entries of lists among them."""
     found = []
-    for value in tracked(args, kwargs):
-        p = provenance_of(value)
-        if p is not None:
-            found.append(p)
+    for value in (*args, *kwargs.values()):
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            p = getattr(part, "_provenance", None) if isinstance(part, Tensor) else None
+            if p is not None:
+                found.append(p)
     return found
 
 

@@ -167,10 +167,10 @@ def refused(func: Callable, p: Provenance) -> LoDError:
     return named(LoDValueError(f"{said}it would run along the rows of all sequences; {advice}"), name_of(func))
 
 
-def along_rows(func: Callable, mark: Provenance, why: str) -> LoDError:
+def along_rows(func: Callable, origin: Provenance, why: str) -> LoDError:
     """The error where a function would run along rows that are at another dim."""
-    through = f", through {mark.call}" if mark.call else ""  # none where broadcasting moved them
-    said = f"expected a plain tensor, got rows of a LoDTensor at dim {mark.dim}{through}: {why}"
+    through = f", through {origin.call}" if origin.call else ""  # none where broadcasting moved them
+    said = f"expected a plain tensor, got rows of a LoDTensor at dim {origin.dim}{through}: {why}"
     return named(LoDValueError(said), name_of(func))
 
 

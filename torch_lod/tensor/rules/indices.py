@@ -9,14 +9,12 @@ from ...dynamo import compiling, holds
 from ...errors import LoDValueError, named
 from ...structure.lod import LoD
 from ...structure.validate import as_int
-from ..provenance import At, Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
+from ..provenance import EACH, At, Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
 from .arguments import OUT, misaligned, name_of, refusal, refused, same_lod, touches_rows, without
 from .operands import agree, partial, place, refuse_positions
 from .signature import Signature, signature
 
 _NO_LIST = (slice, int, type(None), type(Ellipsis))
-#: The part of a mark whose results, one after another, hold the rows of the operand.
-EACH = (-1, -1)
 
 
 def _with_ints(key):
@@ -33,6 +31,8 @@ def getitem(func, args, kwargs):
     p = placed(x)
     if p is None:
         return _looked_up(x, key) if provenance_of(x) is None else None
+    if key is None:
+        return Provenance(p.lod, p.dim + 1, p.call or name_of(func), p.part)
     key = _with_ints(key)
     if is_whole(p) and lod_of(key) is not None and key.dtype == torch.bool:
         same_lod("x[mask]", p.lod, lod_of(key))
@@ -65,51 +65,54 @@ def _looked_up(x, key):
     return None
 
 
-def _taken(x, key: tuple, mark: Provenance, call: str) -> Provenance | None:
+def _taken(x, key: tuple, origin: Provenance, call: str) -> Provenance | None:
     """Where the rows are in x[key] for numbers, slices, None and an ellipsis, and for lists along a single other dim."""
+    if not _follows_dims(key):
+        return None
     given = sum(k is not None and k is not Ellipsis for k in key)
-    lists = [k for k in key if not isinstance(k, _NO_LIST) or isinstance(k, bool)]
-    if any(
-        isinstance(k, bool) or provenance_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool)
-        for k in lists
-    ):
-        return None
-    if lists and (len(lists) > 1 or any(isinstance(k, int) for k in key) or torch.as_tensor(lists[0]).dim() != 1):
-        return None
     if Ellipsis not in [k for k in key if isinstance(k, _NO_LIST)]:
         key = (*key, Ellipsis)
     seen = at = 0  # dims of x, and of the result
     for k in key:
-        if k is None:
-            at += 1
-            continue
         if k is Ellipsis:
             skipped = x.dim() - given
-            if seen <= mark.dim < seen + skipped:
-                return _at(mark, at + mark.dim - seen, call)
+            if seen <= origin.dim < seen + skipped:
+                return _at(origin, at + origin.dim - seen, call)
             seen, at = seen + skipped, at + skipped
-            continue
-        if seen == mark.dim:
-            return _cut(x, k, mark, at, call)
-        seen += 1
-        at += not isinstance(k, int)
+        elif k is None:
+            at += 1
+        elif seen == origin.dim:
+            return _cut(x, k, origin, at, call)
+        else:
+            seen, at = seen + 1, at + (not isinstance(k, int))
     return None
 
 
-def _at(mark: Provenance, dim: int, call: str) -> Provenance:
-    return Provenance(mark.lod, dim, mark.call if mark.dim or mark.part else call, mark.part)
+def _follows_dims(key: tuple) -> bool:
+    """Whether every entry of an index is for one dim: it has no mask, and at most one list, which has one dim."""
+    lists = [k for k in key if not isinstance(k, _NO_LIST) or isinstance(k, bool)]
+    for k in lists:
+        if isinstance(k, bool) or provenance_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool):
+            return False
+    return not lists or (
+        len(lists) == 1 and not any(isinstance(k, int) for k in key) and torch.as_tensor(lists[0]).dim() == 1
+    )
 
 
-def _cut(x, k, mark: Provenance, at: int, call: str) -> Provenance | None:
+def _at(origin: Provenance, dim: int, call: str) -> Provenance:
+    return Provenance(origin.lod, dim, origin.call if origin.dim or origin.part else call, origin.part)
+
+
+def _cut(x, k, origin: Provenance, at: int, call: str) -> Provenance | None:
     """The rows that a number or a slice takes."""
     if isinstance(k, slice) and k == slice(None):
-        return _at(mark, at, call)
-    rows, start = x.shape[mark.dim], mark.part[0] if mark.part else 0
+        return _at(origin, at, call)
+    rows, start = x.shape[origin.dim], origin.part[0] if origin.part else 0
     if isinstance(k, slice) and k.step in (None, 1):
         begin, end = _bound(k.start, 0, rows), _bound(k.stop, rows, rows)
-        return part_of(_at(mark, at, call), start + begin, start + max(begin, end))
-    if type(k) is int and (mark.dim == 0 or not compiling()) and -rows <= k < rows:
-        return Provenance(mark.lod, None, call, (start + k % rows, start + k % rows + 1))
+        return part_of(_at(origin, at, call), start + begin, start + max(begin, end))
+    if type(k) is int and (origin.dim == 0 or not compiling()) and -rows <= k < rows:
+        return Provenance(origin.lod, None, call, (start + k % rows, start + k % rows + 1))
     return None
 
 
@@ -121,9 +124,11 @@ def _bound(index, default, rows):
     return max(0, min(index, rows))
 
 
-def part_of(mark: Provenance, begin, end) -> Provenance:
+def part_of(origin: Provenance, begin, end) -> Provenance:
     """The rows from `begin` to `end`: all of them are no part."""
-    return Provenance(mark.lod, mark.dim, mark.call, None if begin == 0 and end == mark.lod.rows else (begin, end))
+    return Provenance(
+        origin.lod, origin.dim, origin.call, None if begin == 0 and end == origin.lod.rows else (begin, end)
+    )
 
 
 def put(func, args, kwargs):
@@ -148,18 +153,23 @@ def _put_by_mask(func, x, own: Provenance, keys: tuple, value) -> bool:
     single = isinstance(value, Tensor) and value.dim() > 0
     masks = [k for k in keys if provenance_of(k) is not None]
     for k in masks:
-        same = len(keys) == 1 and k.dtype == torch.bool and _corresponds(own, x.dim(), provenance_of(k), x.dim())
-        if not is_whole(own) and (single or not same or k.dim() < own.dim + 1):
+        if k.dtype != torch.bool or len(keys) > 1:
             raise refusal(func, _ROWS_AS_INDEX)
-        if is_whole(own):
-            if k.dtype != torch.bool or len(keys) > 1 or lod_of(k) is None:
-                raise refusal(func, _ROWS_AS_INDEX)
-            same_lod("x[mask] =", own.lod, lod_of(k))
+        _refuse_other_mask(func, x, own, k, single)
     if not masks and is_whole(own):
         masks = [k for k in keys[:1] if _is_mask(k) and all(isinstance(rest, _NO_LIST) for rest in keys[1:])]
     if masks and single and value.dim() > x.dim() - masks[0].ndim and value.shape[0] != 1:
         raise refusal(func, f"what is written where is counted over all rows; see torch.where, and {OUT}")
     return bool(masks)
+
+
+def _refuse_other_mask(func, x, own: Provenance, mask, single: bool) -> None:
+    """Raises for a mask of other rows than those that are written."""
+    p = provenance_of(mask)
+    if is_whole(own) and is_whole(p):
+        same_lod("x[mask] =", own.lod, p.lod)
+    elif is_whole(own) or single or not _corresponds(own, x.dim(), p, x.dim()) or mask.dim() < own.dim + 1:
+        raise refusal(func, _ROWS_AS_INDEX)
 
 
 def _check_value(func, x, key, value, own: Provenance, target: Provenance | None, masked: bool) -> None:
@@ -219,7 +229,7 @@ def indexed(text: str):
 
 
 def _corresponds(a: Provenance | None, dims: int, b: Provenance | None, other: int) -> bool:
-    """Whether two marks, of tensors of so many dims, are of the same rows at the same dim from the right."""
+    """Whether two provenances, of tensors of so many dims, are of the same rows at the same dim from the right."""
     if a is None or b is None or a.part != b.part or a.lod.differs(b.lod):
         return False
     if a.dim is None or b.dim is None:
@@ -279,8 +289,8 @@ def pieces(text: str):
     @signature(text)
     def rule(func, input, rank, dim, rows):
         if isinstance(dim, int) and dim % rank == rows:
-            mark = provenance_of(input)
-            return Provenance(mark.lod, rows, name_of(func), EACH) if mark and not compiling() else False
+            origin = provenance_of(input)
+            return Provenance(origin.lod, rows, name_of(func), EACH) if origin and not compiling() else False
         return True
 
     return rule
@@ -290,8 +300,8 @@ def pieces(text: str):
 def unbind(func, input, rank, dim, rows):
     if dim % rank != rows:
         return _less(rows, dim % rank)
-    mark = provenance_of(input)
-    return Provenance(mark.lod, None, name_of(func), EACH) if mark and not compiling() else False
+    origin = provenance_of(input)
+    return Provenance(origin.lod, None, name_of(func), EACH) if origin and not compiling() else False
 
 
 def _less(rows: int, dim: int):
@@ -312,11 +322,11 @@ def select(func, input, rank, dim, index, rows):
 def narrow(func, input, rank, dim, start, length, rows):
     if dim % rank != rows:
         return True
-    mark, (start, length) = provenance_of(input), _with_ints((start, length))
-    if mark is None or compiling() or type(start) is not int or type(length) is not int:
+    origin, (start, length) = provenance_of(input), _with_ints((start, length))
+    if origin is None or compiling() or type(start) is not int or type(length) is not int:
         return False
-    before = (mark.part[0] if mark.part else 0) + start % max(input.shape[rows], 1)
-    return part_of(Provenance(mark.lod, rows, mark.call or name_of(func)), before, before + length)
+    before = (origin.part[0] if origin.part else 0) + start % max(input.shape[rows], 1)
+    return part_of(Provenance(origin.lod, rows, origin.call or name_of(func)), before, before + length)
 
 
 # -- joining tensors
@@ -327,63 +337,67 @@ def tensors_of(tensors, kwargs):
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
+def _joined(args, kwargs) -> tuple[list, int | None]:
+    """The tensors that are joined, and the dim."""
+    return tensors_of(args, kwargs), as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
+
+
 def join_tensors(func, args, kwargs):
     """cat and stack: along another dim than that of the rows as operands that must correspond; along it the parts of a
     batch are the batch again, and at dim 0 the sequences of whole batches follow one another."""
-    tensors = tensors_of(args, kwargs)
-    dim = as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
+    tensors, dim = _joined(args, kwargs)
     if not isinstance(dim, int) or not all(isinstance(t, Tensor) for t in tensors):
         return None
-    rank = max([0, *[t.dim() for t in tensors]])
-    stacks = func is torch.stack
+    rank, stacks = max([0, *[t.dim() for t in tensors]]), func is torch.stack
     dim %= max(rank + stacks, 1)
     own = provenance_of(tensors[0]) if tensors and dim else None
     if is_whole(own) and all(lod_of(t) is own.lod and t.dim() == rank for t in tensors):  # nearly every call
         return own
     if not stacks:  # torch.cat leaves out tensors of shape (0,)
         tensors = [t for t in tensors if t.dim() != 1 or provenance_of(t) is not None or t.shape[0]]
-    marks = [provenance_of(t) for t in tensors]
-    if (
-        stacks
-        and marks
-        and all(m is not None and m.dim is None and m.part and m.part[1] - m.part[0] == 1 for m in marks)
-    ):
-        return _together(marks, dim)
-    if all(m is None or m.dim is None for m in marks):
+    origins = [provenance_of(t) for t in tensors]
+    along = [p is not None and (p.dim is None and _is_one_row(p) if stacks else p.dim == dim) for p in origins]
+    if origins and all(along):
+        return _together(origins, dim)
+    if any(along) and not stacks:
         return None
-    if not stacks and any(m is not None and m.dim == dim for m in marks):
-        if any(m is None or m.dim != dim for m in marks):
-            return None
-        return _together(marks, dim)
     at, _ = place(func, tensors, True, given=stacks)
     if at is None or any(t.dim() != rank for t in tensors):
         return None
     return at._replace(dim=at.dim + (stacks and dim <= at.dim))
 
 
-def _together(marks: list, dim: int) -> Provenance | None:
+def _is_one_row(p: Provenance) -> bool:
+    return p.part is not None and p.part[1] - p.part[0] == 1
+
+
+def _together(origins: list, dim: int) -> Provenance | None:
     """Rows one after another: whole batches, or parts that follow one another."""
     if not compiling():  # an empty part adds nothing: x[4:] of a batch of four rows
-        marks = [m for m in marks if m.part is None or m.part[0] != m.part[1]] or marks[:1]
-    first, end = marks[0], None
-    if all(m.part is None for m in marks):
-        if dim and len(marks) > 1:
+        origins = [p for p in origins if p.part is None or p.part[0] != p.part[1]] or origins[:1]
+    first = origins[0]
+    if all(p.part is None for p in origins):
+        if dim and len(origins) > 1:
             return None  # of (1, rows, width) it may also put rows behind those of every sequence
-        whole = _chained([m.lod for m in marks])
+        whole = _chained([p.lod for p in origins])
         return whole and whole._replace(dim=dim, call=first.call or "cat")
-    for m in marks:
-        if (
-            m.part is None
-            or (end is not None and m.part[0] != end)
-            or (m.lod is not first.lod and m.lod.differs(first.lod))
-        ):
-            return None
-        end = m.part[1]
-    lod = first.lod
-    if any(m.lod.counted for m in marks):
-        around = [(0, first.part[0]), *[m.part for m in marks], (end, lod.rows)]
-        lod = lod.counting(_counted_in([m.lod for m in (first, *marks, first)], around))
+    if not _follow_one_another(origins):
+        return None
+    lod, end = first.lod, origins[-1].part[1]
+    if any(p.lod.counted for p in origins):
+        around = [(0, first.part[0]), *[p.part for p in origins], (end, lod.rows)]
+        lod = lod.counting(_counted_in([p.lod for p in (first, *origins, first)], around))
     return part_of(Provenance(lod, dim, first.call), first.part[0], end)
+
+
+def _follow_one_another(origins: list) -> bool:
+    """Whether parts of one batch begin where the one before ends."""
+    end = None
+    for p in origins:
+        if p.part is None or end not in (None, p.part[0]) or p.lod.differs(origins[0].lod):
+            return False
+        end = p.part[1]
+    return True
 
 
 def only_whole(rule):

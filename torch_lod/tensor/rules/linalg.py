@@ -62,10 +62,10 @@ ALL_PAIRS = (
 
 def matmul(func, args, kwargs):
     """A matrix of rows times a plain matrix or vector, or a matrix per row."""
-    if not kwargs and len(args) == 2 and provenance_of(args[1]) is None:  # common: without binding arguments
+    if not kwargs and len(args) == 2 and getattr(args[1], "_provenance", None) is None:  # common
         x, weight = args
-        p = provenance_of(x)
-        if is_whole(p) and x.dim() >= 2 and weight.dim() <= max(2, x.dim()):
+        p = x._provenance
+        if p.dim == 0 and p.part is None and x.dim() >= 2 and weight.dim() <= max(2, x.dim()):
             return p
     return product(func, *_FACTORS.bind(args, kwargs))
 
@@ -90,13 +90,17 @@ def product(func, left, right, turned: bool = False) -> Provenance | None:
                 return None
             raise mixture(func, ALL_PAIRS)
         same_lod(func, a.lod, b.lod)
-    mark, at, plain = (a, at, right) if a is not None else (b, on, left)
-    if mark is None or at is None:
+    origin, at, plain = (a, at, right) if a is not None else (b, on, left)
+    if origin is None or at is None:
         return None
     place = at - rank
-    if 0 < at < rank - 2 and provenance_of(plain) is None and plain.dim() >= -place and plain.shape[place] != 1:
-        raise along_rows(func, mark, "a plain tensor has a matrix for each row of all sequences")
-    return mark._replace(dim=at)
+    if 0 < at < rank - 2 and _has_entry_for_each(plain, place):
+        raise along_rows(func, origin, "a plain tensor has a matrix for each row of all sequences")
+    return origin._replace(dim=at)
+
+
+def _has_entry_for_each(t: Tensor, dim: int) -> bool:
+    return provenance_of(t) is None and t.dim() >= -dim and t.shape[dim] != 1
 
 
 def _of_left(place: int, rank: int, others: int) -> int | None:
@@ -226,27 +230,26 @@ def einsum(func, args, kwargs):
     if parsed is None:
         return None  # torch raises the error
     operands, named, after = parsed
-    marks = [placed(t) for t in operands]
-    found = [mark for mark in marks if mark is not None]
-    for mark in found[1:]:
-        sequences_meet(func, found[0].lod, mark.lod)
-    rows = {letters[mark.dim] for letters, mark in zip(named, marks) if mark is not None and mark.dim < len(letters)}
-    if not rows or not all(
-        mark is None or letters.count(letters[mark.dim]) == 1 for letters, mark in zip(named, marks)
-    ):
+    with_rows = []  # the letters of operands that have rows
+    for t, letters in zip(operands, named):
+        p = placed(t)
+        if p is not None:
+            with_rows.append((letters, p))
+    for _, p in with_rows[1:]:
+        sequences_meet(func, with_rows[0][1].lod, p.lod)
+    if not with_rows or any(letters.count(letters[p.dim]) != 1 for letters, p in with_rows):
         return None
+    rows, first = {letters[p.dim] for letters, p in with_rows}, with_rows[0][1]
     if len(rows) > 1 and rows <= {*after}:
         raise mixture(func, ALL_PAIRS)
     (letter, *others) = rows
-    if others or letter not in after or after.count(letter) > 1 or any(m.part != found[0].part for m in found):
+    if others or after.count(letter) != 1 or any(letters.count(letter) > 1 for letters in named):
         return None
-    if any(
-        letters.count(letter) > (mark is not None) for letters, mark in zip(named, marks) if letters.count(letter) > 1
-    ):
+    if any(p.part != first.part for _, p in with_rows):
         return None
-    for mark in found[1:]:
-        same_lod(func, found[0].lod, mark.lod)
-    return found[0]._replace(dim=after.index(letter))
+    for _, p in with_rows[1:]:
+        same_lod(func, first.lod, p.lod)
+    return first._replace(dim=after.index(letter))
 
 
 def _expanded(part: str, dims: int, widest: int) -> list:

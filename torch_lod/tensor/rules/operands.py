@@ -66,10 +66,8 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Provena
         if p is None:
             continue
         p = p._replace(dim=p.dim - t.dim() if broadcast else p.dim)
-        if found is None:
-            found = p
-        elif not _correspond(func, found, p):
-            apart = True
+        both = p if found is None else _corresponding(func, found, p)
+        apart, found = apart or both is None, both or found
     if found is None or apart:
         return None, rank
     if not broadcast:
@@ -82,13 +80,11 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Provena
             return None, rank  # the result may be sparse as well
         if dim and not given:
             refuse_positions(func, found._replace(dim=dim), found.dim, t)
-        elif not dim and t.dim() == rank and not compiling() and t.shape[0] not in (1, found.lod.rows):
-            refuse_per_sequence(func, found.lod, t)
     return found._replace(dim=dim), rank
 
 
-def _correspond(func, a: Provenance, b: Provenance) -> bool:
-    """Whether two operands have the same rows at the same dim. Raises where they are rows of other sequences."""
+def _corresponding(func, a: Provenance, b: Provenance) -> Provenance | None:
+    """The provenance of both, if two operands have the same rows at the same dim. Raises for rows of other sequences."""
     sequences_meet(func, a.lod, b.lod)
     if b.part != a.part and (b.part is None or a.part is None):
         cut, whole = (b, a) if b.part else (a, b)
@@ -96,10 +92,8 @@ def _correspond(func, a: Provenance, b: Provenance) -> bool:
         got = f"got rows {cut.part[0]} to {cut.part[1]} of {cut.lod.rows} beside all of {whole.lod.rows}"
         raise named(LoDValueError(f"expected operands whose rows correspond, {got}: {CUT}; {OUT}"), name_of(func))
     if b.dim != a.dim or b.part != a.part:
-        return False
-    if b.lod is not a.lod:
-        same_lod(func, a.lod, b.lod)
-    return True
+        return None
+    return a if b.lod is a.lod else a._replace(lod=same_lod(func, a.lod, b.lod))
 
 
 def refuse_positions(func, p: Provenance, dim: int, t: Tensor) -> None:
@@ -121,21 +115,35 @@ def join(func, args, kwargs):
     """Where operands that are broadcast have their rows: None if broadcasting aligns rows with another dim."""
     if not kwargs and len(args) <= 2:  # the common calls, without the loop
         a, b = args[0], args[-1]
-        p = provenance_of(a)
+        p = getattr(a, "_provenance", None) if isinstance(a, Tensor) else None
         if p is not None:
             if a is b or not isinstance(b, Tensor):
                 return p
-            q = provenance_of(b)
-            if q is None and is_whole(p) and b.dim() < a.dim() and b.layout == torch.strided:
+            q = getattr(b, "_provenance", None)
+            whole = p.dim == 0 and p.part is None
+            if q is None and whole and b.dim() < a.dim() and b.layout == torch.strided:
                 return p
-            if q is not None and q.lod is p.lod and is_whole(p) and is_whole(q) and a.dim() == b.dim():
+            if whole and p is q and a.dim() == b.dim():
                 return p
-    return place(func, (*args, *kwargs.values()), True)[0]
+    operands = (*args, *kwargs.values())
+    p, rank = place(func, operands, True)
+    return _beside(func, operands, p, rank)
+
+
+def _beside(func, operands, p: Provenance | None, rank: int) -> Provenance | None:
+    """The provenance; raises where a plain tensor has as many rows as there are sequences."""
+    for t in operands:
+        if isinstance(t, Tensor) and t.dim() == rank and provenance_of(t) is None and is_whole(p) and not compiling():
+            if t.shape[0] not in (1, p.lod.rows):
+                refuse_per_sequence(func, p.lod, t)
+    return p
 
 
 def join_given(func, args, kwargs):
     """As `join`; plain tensors, such as targets, may lie along rows at any dim."""
-    return place(func, (*args, *kwargs.values()), True, True)[0]
+    operands = (*args, *kwargs.values())
+    p, rank = place(func, operands, True, True)
+    return _beside(func, operands, p, rank)
 
 
 def join_batches(func, args, kwargs):

@@ -39,7 +39,7 @@ def _side_by_side(args, kwargs) -> bool:
     dim = as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
     if not all(isinstance(t, Tensor) and t.dim() for t in tensors) or not isinstance(dim, int):
         return False
-    marks = [provenance_of(t) for t in tensors]
-    if any(m is not None and m.dim is not None and m.dim in (dim, dim + t.dim()) for m, t in zip(marks, tensors)):
+    origins = [provenance_of(t) for t in tensors]
+    if any(m is not None and m.dim is not None and m.dim in (dim, dim + t.dim()) for m, t in zip(origins, tensors)):
         return False
     return any(-t.dim() <= dim < t.dim() and t.shape[dim] != 1 for t in tensors)

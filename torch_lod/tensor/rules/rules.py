@@ -20,7 +20,7 @@ from .arguments import (
     touches_rows,
     without,
 )
-from .operands import first, is_element, join, join_given, refuse_partial
+from .operands import first, is_element, join, join_given, place, refuse_partial
 from .signature import Signature, signature
 
 ALONG = "along dim 0 mixes the rows of different sequences"
@@ -145,7 +145,7 @@ def refuse_write(func, args, kwargs) -> None:
 
 
 def where(func, args, kwargs):
-    return join(func, args, kwargs) if len(args) + len(kwargs) >= 3 else None
+    return place(func, (*args, *kwargs.values()), True)[0] if len(args) + len(kwargs) >= 3 else None
 
 
 @signature("anchor: broadcast, positive: broadcast, negative: broadcast, *, distance_function")

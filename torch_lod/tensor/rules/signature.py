@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..provenance import At, Provenance, carries, is_whole, placed, provenance_of
+from ..provenance import At, Provenance, carries, provenance_of
 from .arguments import Rule
 from .operands import FIRST, place
 
@@ -119,20 +119,21 @@ def signature(text: str) -> Callable[[Callable], Rule]:
         anywhere = "rows" in code.co_varnames[: code.co_argcount]
 
         def rule(func, args, kwargs):
-            values = of.bind(args, kwargs)
-            named = of.single and not kwargs and len(args) <= of.positional
-            if named and _NUMBERS.issuperset(map(type, values[1:])) and isinstance(values[0], Tensor):
-                p, rank, mixed = placed(values[0]), values[0].dim(), False  # nearly every call
+            single = of.single and not kwargs and 0 < len(args) <= of.positional
+            if single and _NUMBERS.issuperset(map(type, args[1:])) and isinstance(args[0], Tensor):  # nearly every call
+                values = [*args, *of.defaults[len(args) :]]
+                p, rank = getattr(args[0], "_provenance", None), args[0].dim()
+                p = None if p is None or p.dim is None else p
             else:
+                values, single = of.bind(args, kwargs), False
                 p, rank = place(func, [values[i] for i in of.operands], of.broadcast)
-                mixed = None
-            if p is None or not (anywhere or is_whole(p)):
+            if p is None or not (anywhere or (p.dim == 0 and p.part is None)):
                 return None
             values += (rank, p.dim)
             answer = question(func, *[values[i] for i in wanted])
             if isinstance(answer, Provenance):
                 return answer
-            if not answer or (mixed is None and of.mixed(values, rank, args, kwargs)):
+            if not answer or (not single and of.mixed(values, rank, args, kwargs)):
                 return None
             return p._replace(dim=answer) if type(answer) is At else p
 

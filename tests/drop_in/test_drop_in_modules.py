@@ -305,7 +305,7 @@ def test_recurrences_refuse_what_has_no_structure_of_its_own():
             column, (h.expand(3, 1, 3), h), flat, True, 1, 0.0, False, False, False
         ),
         "PackedSequence": lambda: torch.lstm(x, torch.tensor([4]), (h, h), flat, True, 1, 0.0, False, False),
-        "with batch_first=False": lambda: torch.lstm(x, (h, h), flat, True, 1, 0.0, False, False, False),
+        "with batch_first=False": lambda: torch.lstm(x[:, None, None], (h, h), flat, True, 1, 0.0, False, False, False),
     }
     for words, call in wrong.items():
         with pytest.raises(tl.LoDError) as caught:

@@ -99,10 +99,10 @@ LINES = [
 #: Refused by us, or asked of an attribute.
 NAMED = [
     ("LSTMCELL(x[:, None], (STATE[0], STATE[0]))", "tl.scan(cell, x, state)", "tl.scan(LSTMCELL, x, (STATE[0], STATE[0]))[1][0]", "lstm_steps(x, i)"),
-    ("GRU(x, STATE)", "leave the initial state out", "GRU(x)[0]", "GRU(x)[0]"),
-    ("LSTM(x, (STATE, STATE))", "(layers, sequences, width)", "OURS(x, (STATE, STATE))[0]", "LSTM(x, (STATE[:, i], STATE[:, i]))[0]"),
+    ("GRU(x, STATE[:, :2])", "leave the initial state out", "GRU(x)[0]", "GRU(x)[0]"),
+    ("LSTM(x, (STATE[:, :2], STATE))", "(1, 3, width) one for each sequence", "LSTM(x, (STATE, STATE))[0]", "LSTM(x, (STATE[:, i], STATE[:, i]))[0]"),
     ("LSTM(x, STATE)", "leave the initial state out", "LSTM(x)[0]", "LSTM(x)[0]"),
-    ("LSTM(x[None], (STATE, STATE))", "leave the initial state out", "LSTM(x[None])[0][0]", "LSTM(x)[0]"),
+    ("LSTM(x[None], (STATE, STATE[:, :2]))", "leave the initial state out", "LSTM(x[None])[0][0]", "LSTM(x)[0]"),
     ("BOTH(x[None], y[None])", "give src and tgt as they are", "BOTH(x, y)", "BOTH(x, y)"),
     ("pack_padded_sequence(x, x.lengths(), batch_first=True)", "x.to_packed_sequence()", "LSTM(x.to_packed_sequence())[0].data.sum(0)[None]", None),
     ("pack_padded_sequence(x, LENGTHS, True, False)", "x.to_packed_sequence()", None, None),

@@ -62,8 +62,8 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) 
 using RunsTaken = std::tuple<std::vector<Tensor>, Tensor, std::vector<int64_t>>;
 constexpr int64_t kMostTaken = int64_t(1) << 62;
 
-// The offsets of the levels below, checked; `rows`, the elements that the first of them belongs to, becomes the rows that
-// the last one cuts.
+// The offsets of the levels below, checked; `rows`, the elements that the first of them belongs to, becomes the rows
+// that the last one cuts.
 std::vector<Tensor> levels_below(const char* op, at::TensorList levels, int64_t& rows) {
   std::vector<Tensor> below;
   for (size_t k = 0; k < levels.size(); ++k) {

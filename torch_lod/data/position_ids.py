@@ -55,17 +55,17 @@ def from_position_ids(
     return LoDTensor(rows, LoD.checked("position_ids", [offsets], level_names))
 
 
-def _host_positions(given) -> tuple[Tensor, int]:
-    """(1 or 3, batch, length), in host memory, and the dims that were given."""
-    if not isinstance(given, (Tensor, np.ndarray)) or given.ndim < 2:
-        return host_integers("position_ids", given).view(1, 1, -1), 1
-    if given.ndim > 3 or (given.ndim == 3 and given.shape[0] != 3):
+def _host_positions(ids) -> tuple[Tensor, int]:
+    """(1 or 3, batch, length), in host memory, and the dims of what was passed."""
+    if not isinstance(ids, (Tensor, np.ndarray)) or ids.ndim < 2:
+        return host_integers("position_ids", ids).view(1, 1, -1), 1
+    if ids.ndim > 3 or (ids.ndim == 3 and ids.shape[0] != 3):
         raise LoDValueError(
-            f"expected position_ids of shape (rows,), (batch, length) or (3, batch, length), got {tuple(given.shape)}"
+            f"expected position_ids of shape (rows,), (batch, length) or (3, batch, length), got {tuple(ids.shape)}"
         )
-    with_memory(given)
-    flat = host_integers("position_ids", unmasked("position_ids", given).reshape(-1))
-    return flat.view(-1, *given.shape[-2:]) if flat.numel() else flat.view(1, *given.shape[-2:]), given.ndim
+    with_memory(ids)
+    flat = host_integers("position_ids", unmasked("position_ids", ids).reshape(-1))
+    return flat.view(-1, *ids.shape[-2:]) if flat.numel() else flat.view(1, *ids.shape[-2:]), ids.ndim
 
 
 def _begins(ids: Tensor, any_start: bool, dims: int) -> Tensor:

@@ -103,10 +103,10 @@ def from_boundaries(values: Tensor | np.ndarray, starts, *, level_names=None) ->
     """
     rows = rows_to_share(values)
     several = isinstance(starts, (list, tuple)) and any(not isinstance(flag, (bool, int, np.bool_)) for flag in starts)
-    given = list(enumerate(starts)) if several else [(None, starts)]
+    flags_of_levels = list(enumerate(starts)) if several else [(None, starts)]
     levels: list[Tensor] = []
     begins: Tensor | None = None
-    for k, flags in given:
+    for k, flags in flags_of_levels:
         own = _flags("starts" if k is None else f"starts[{k}]", flags, rows.shape[0])
         begins = own if begins is None else begins | own
         levels.append(begins)
@@ -120,13 +120,13 @@ def from_boundaries(values: Tensor | np.ndarray, starts, *, level_names=None) ->
     return LoDTensor(rows, LoD.checked("starts", offsets, level_names, rows.shape[0]))
 
 
-def _flags(what: str, given, rows: int) -> Tensor:
+def _flags(what: str, value, rows: int) -> Tensor:
     """Bool flags in host memory, True for the first row."""
-    if isinstance(given, (list, tuple)):
-        given = np.array(given, dtype=bool if all(isinstance(f, (bool, np.bool_)) for f in given) else object)
-        if given.dtype == object and given.size:
-            given = host_integers(what, given.tolist())
-    flags = tensor_of(what, given)
+    if isinstance(value, (list, tuple)):
+        value = np.array(value, dtype=bool if all(isinstance(f, (bool, np.bool_)) for f in value) else object)
+        if value.dtype == object and value.size:
+            value = host_integers(what, value.tolist())
+    flags = tensor_of(what, value)
     with_data(what, flags)
     with_memory(flags)
     if flags.dim() != 1 or not holds(flags.shape[0] == rows):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Positions within sequences, given by a tensor whose rows belong to these sequences: `sequence_gather`, `LoDTensor.spans`."""
+"""Positions within sequences, held by a tensor whose rows belong to these sequences: `sequence_gather`, `LoDTensor.spans`."""
 
 import torch
 from torch import Tensor
@@ -62,15 +62,15 @@ def owners(what: str, lod: LoD, k: int, index: Tensor, device: torch.device | No
 
 def spans(x: LoDTensor, start: LoDTensor, end: LoDTensor, k: int) -> LoDTensor:
     """The elements of level k from `start` to `end`, those of every row of start as a sequence: `LoDTensor.spans`."""
-    for what, given in (("start", start), ("end", end)):
-        if not isinstance(given, LoDTensor) or given.lod_level <= k or given.dim() != 1:
+    for what, bound in (("start", start), ("end", end)):
+        if not isinstance(bound, LoDTensor) or bound.lod_level <= k or bound.dim() != 1:
             raise LoDTypeError(
-                f"expected {what} as a LoDTensor of shape (spans,), of {k + 1} or more levels, got {_form(given)}; for one "
+                f"expected {what} as a LoDTensor of shape (spans,), of {k + 1} or more levels, got {_form(bound)}; for one "
                 "part of every sequence tl.sequence_slice"
             )
-        with_data(what, given)
+        with_data(what, bound)
     lod = x.lod
-    starts, ends = (integers(what, given, x.device).cpu() for what, given in (("start", start), ("end", end)))
+    starts, ends = (integers(what, bound, x.device).cpu() for what, bound in (("start", start), ("end", end)))
     own = start.lod.agreed(end.lod)
     owner, offsets = owners("start", lod, k, start, None), lod.levels[k]
     begin, room = offsets[:-1][owner], offsets.diff()[owner]
@@ -96,7 +96,7 @@ def stacked(outer: LoD | None, inner: LoD) -> LoD:
     return LoD.checked("offsets", levels, names, inner.rows).counting(*inner.counted)
 
 
-def _form(given) -> str:
-    if isinstance(given, LoDTensor):
-        return f"one of shape {tuple(given.shape)} and {given.lod_level} levels"
-    return shown(given)
+def _form(value) -> str:
+    if isinstance(value, LoDTensor):
+        return f"one of shape {tuple(value.shape)} and {value.lod_level} levels"
+    return shown(value)

@@ -356,7 +356,7 @@ def sequence_loss(
     s = along(loss_rows, -1 if reduce in ("token", "sequence") else reduce, "loss_rows")
     if s.rows.dim() != 1:
         raise LoDValueError(
-            f"expected loss_rows of width 1 per row, (rows,), got {tuple(s.rows.shape)}; see loss_rows.mean(1)"
+            f"expected loss_rows with one element per row, (rows,), got {tuple(s.rows.shape)}; see loss_rows.mean(1)"
         )
     a_float(s.rows)
     kept = rows_that_count(loss_rows._lod)

@@ -152,7 +152,7 @@ def losses(x, k):
 
 def loss_errors():
     loss, x = tl.sequence_loss, X[:, 0]
-    yield "wide", lambda: loss(X), ValueError, "one number per row, (rows,), got (6, 3); see loss_rows.mean(1)"
+    yield "wide", lambda: loss(X), ValueError, "one element per row, (rows,), got (6, 3); see loss_rows.mean(1)"
     yield "level", lambda: loss(x, 2), IndexError, "expected level in [-2, 1] or one of ('a', 'b'), got 2"
     yield "name", lambda: loss(x, "mean"), IndexError, "got 'mean'"
     yield "no level", lambda: loss(x, None), TypeError, "got None"

@@ -118,7 +118,7 @@ def _sums(loss: Any, mask, weight) -> tuple[Tensor, float]:
     if not isinstance(loss, Tensor):
         raise LoDTypeError(f"expected loss_rows as a LoDTensor or a plain tensor, got {type(loss).__name__}")
     if loss.dim() != 1:
-        raise LoDValueError(f"expected loss_rows of width 1 per row, (rows,), got {tuple(loss.shape)}")
+        raise LoDValueError(f"expected loss_rows with one element per row, (rows,), got {tuple(loss.shape)}")
     a_float(loss, "loss_rows")
     with_memory(loss)
     if isinstance(weight, Tensor) and weight.requires_grad:

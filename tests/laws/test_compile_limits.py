@@ -184,7 +184,7 @@ def test_a_scan_stays_outside_of_graphs_and_makes_no_new_ones():
 
     torch._dynamo.reset()
     for module in (model, tl.nn.DynamicRNN(cell)):
-        with pytest.raises(torch._dynamo.exc.Unsupported, match="scan, whose number of steps .* as tl.sequence_scan"):
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"scan, whose number of steps .* as tl.sequence_scan"):
             torch.compile(module, backend="eager", fullgraph=True)(ONE.seq[:2])
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

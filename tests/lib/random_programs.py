@@ -199,7 +199,8 @@ MODULES = [
 def _operator(name: str, *options, takes=lambda x: True, call=None, said="") -> Step:
     """tl.name and its reference, at any level. `call(operator, x, *options, level)` calls either."""
     call = call or (lambda operator, x, *rest: operator(x, *rest[:-1], level=rest[-1]))
-    ours, loop = (functools.partial(call, getattr(space, name)) for space in (tl, loops if hasattr(loops, name) else order))
+    spaces = tl, loops if hasattr(loops, name) else order
+    ours, loop = (functools.partial(call, getattr(space, name)) for space in spaces)
     return Step(f"{name}{said}", ours, loop, takes, tuple(map(st.sampled_from, options)), True)
 
 
@@ -241,7 +242,10 @@ OPERATORS = [
     _operator("sequence_cumsum", (False, True), call=lambda op, x, back, level: op(x, reverse=back, level=level)),
     _operator("sequence_quantile", (0.3, 1), call=lambda op, x, q, level: op(x, q, level=level)),
     _operator(
-        "sequence_scan", (-0.5, 1), (False, True), call=lambda op, x, a, back, level: op(x, a, reverse=back, level=level)
+        "sequence_scan",
+        (-0.5, 1),
+        (False, True),
+        call=lambda op, x, a, back, level: op(x, a, reverse=back, level=level),
     ),
     _operator("sequence_cumprod"),
     _operator("sequence_logcumsumexp"),

@@ -97,7 +97,7 @@ def test_nothing_leaks_into_the_gradient_of_a_neighbour():
 
 def test_autocast_takes_factors_of_another_dtype():
     x = batch(dtype=torch.bfloat16)
-    with pytest.raises(tl.LoDError, match="a of torch.bfloat16 on cpu, as x, got torch.float32"):
+    with pytest.raises(tl.LoDError, match=r"a of .*bfloat16 on cpu, as x, got .*float32"):
         tl.sequence_scan(x, torch.ones(2))
     with torch.autocast("cpu", torch.bfloat16):
         assert tl.sequence_scan(x, torch.ones(2)).dtype == torch.bfloat16
@@ -108,7 +108,9 @@ def test_one_graph_for_batches_of_any_lengths():
     torch._dynamo.utils.counters.clear()
 
     def of(x, a):
-        return tl.sequence_scan(x, a) + tl.sequence_scan(x, a.sigmoid(), reverse=True, level=0) + tl.sequence_scan(x, 0.5)
+        return (
+            tl.sequence_scan(x, a) + tl.sequence_scan(x, a.sigmoid(), reverse=True, level=0) + tl.sequence_scan(x, 0.5)
+        )
 
     compiled = torch.compile(of, backend="aot_eager", fullgraph=True)
     for lengths in ([[2, 3], [2, 4, 3, 2, 5]], [[3, 2], [2, 0, 4, 3, 7]], [[1, 1, 2], [3, 2, 2, 9]]):

@@ -45,7 +45,10 @@ def test_a_pool_of_the_outer_level_takes_all_rows_under_it():
 
 def test_quantiles_are_between_the_rows_in_order():
     assert tl.sequence_quantile(X, 0.75).tolist() == [2.5, 0, 4.75]
-    assert tl.sequence_quantile(XX, torch.tensor([0.0, 0.5, 1.0]), level="document").tolist() == [[1, 2, 3], [4, 4.5, 5]]
+    assert tl.sequence_quantile(XX, torch.tensor([0.0, 0.5, 1.0]), level="document").tolist() == [
+        [1, 2, 3],
+        [4, 4.5, 5],
+    ]
 
 
 #: A row for each row, computed from the rows of its sequence.

@@ -26,7 +26,7 @@ def test_quantiles_are_torchs_to_the_bit(mode, dtype):
         for level in (0, 1):
             x = batch(dtype)
             got = tl.sequence_quantile(x, q, interpolation=mode, level=level, padding_value=7)
-            parts = [r for r in x.to(wide).sequences(0)] if level == 0 else x.to(wide).drop_level(0).unbind_sequences()
+            parts = list(x.to(wide).sequences(0)) if level == 0 else x.to(wide).drop_level(0).unbind_sequences()
             for row, rows in zip(got, [p.values() if isinstance(p, tl.LoDTensor) else p for p in parts], strict=True):
                 empty = torch.full((*(q.shape if isinstance(q, torch.Tensor) else ()), 2), 7.0)
                 expected = rows.quantile(q, 0, interpolation=mode) if len(rows) else empty

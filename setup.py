@@ -98,6 +98,7 @@ extension = (CUDAExtension if with_cuda else CppExtension)(
     define_macros=[("LOD_CUDA", "1")] if with_cuda else [],
     extra_compile_args={"cxx": host, "nvcc": ["-O3", "-std=c++20"]},
     extra_link_args=openmp,
+    py_limited_api=True,  # without libtorch_python: torch.ops loads the library, which knows nothing of Python
 )
 #: TORCH_LOD_OPERATORS=0 installs without them.
 wanted = os.environ.get("TORCH_LOD_OPERATORS", "1") != "0"

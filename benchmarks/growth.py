@@ -83,6 +83,10 @@ class Given:
         return tl.LoDTensor(torch.arange(self.rows) % 7, self.lod)
 
     @cached_property
+    def positions(self) -> tl.LoDTensor:
+        return tl.LoDTensor(self.lod.position_ids(), self.lod)
+
+    @cached_property
     def labels(self) -> tl.LoDTensor:
         """Of half the rows of every sequence, for one level."""
         lengths = self.flat.lengths() // 2
@@ -207,6 +211,7 @@ CALLS: dict[str, Callable[[Given], Any]] = {
     "sequence_shift": _sequence("shift", 1),
     "sequence_dropout": _sequence("dropout", 0.5),
     "sequence_sample": _sequence("sample", 2),
+    "sequence_gather": lambda g: tl.sequence_gather(g.x, g.positions),
     "sequence_slice": lambda g: tl.sequence_slice(g.x, *g.half),
     "sequence_expand": lambda g: tl.sequence_expand(g.each, g.x),
     "sequence_expand_as": lambda g: tl.sequence_expand_as(g.each, g.one),
@@ -258,6 +263,8 @@ CALLS: dict[str, Callable[[Given], Any]] = {
     "from_offsets": lambda g: tl.from_offsets(g.leaf, g.lod.to_list()),
     "from_cu_seqlens": lambda g: tl.from_cu_seqlens(g.leaf, g.flat.cu_seqlens()),
     "from_segment_ids": lambda g: tl.from_segment_ids(g.leaf, g.flat.segment_ids(), g.count),
+    "from_segment_ids sort": lambda g: tl.from_segment_ids(g.leaf, g.flat.segment_ids().flip(0), g.count, sort=True),
+    "from_boundaries": lambda g: tl.from_boundaries(g.leaf, g.mask),
     "from_tensors": lambda g: tl.from_tensors(g.parts),
     "from_padded": lambda g: tl.from_padded(g.dense, g.flat.lengths()),
     "from_packed_sequence": lambda g: tl.from_packed_sequence(g.packed),
@@ -265,6 +272,7 @@ CALLS: dict[str, Callable[[Given], Any]] = {
     "lod_tensor": lambda g: tl.lod_tensor(g.lists, depth=1),
     "data.collate": lambda g: tl.data.collate(g.parts),
     "data.from_keys": lambda g: tl.data.from_keys(g.plain, g.flat.segment_ids()),
+    "data.from_keys columns": lambda g: tl.data.from_keys({"x": g.plain, "y": g.plain}, g.flat.segment_ids()),
     "data.from_position_ids": lambda g: tl.data.from_position_ids(g.plain, g.flat.position_ids()),
     "data.to_numpy": lambda g: tl.data.to_numpy(g.x.detach()),
     "data.TokenBudgetSampler": lambda g: len(tl.data.TokenBudgetSampler(g.lengths[-1], g.longest + 1)),
@@ -302,6 +310,7 @@ CALLS: dict[str, Callable[[Given], Any]] = {
     "LoDTensor.sequences": lambda g: list(g.x.sequences()),
     "LoDTensor.set_lod": lambda g: g.x.detach().set_lod(g.lod.to_list()),
     "LoDTensor.set_recursive_sequence_lengths": lambda g: g.x.detach().set_recursive_sequence_lengths(g.lengths),
+    "LoDTensor.spans": lambda g: g.x.spans(g.positions, g.positions + 1),
     "LoDTensor.share_lod_from": lambda g: g.x.detach().share_lod_from(g.x),
     "LoDTensor.slice": lambda g: g.x.slice(0, 0, 1),
     "LoDTensor.tail": lambda g: g.x.tail(1),

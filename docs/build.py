@@ -11,7 +11,7 @@ import torch
 
 import torch_lod as tl
 from torch_lod import testing
-from torch_lod.tensor import rules as torch_rules
+from torch_lod.tensor import rules
 from torch_lod.tensor.other_forms import OtherForms
 from torch_lod.tensor.paddle_methods import PaddleMethods
 
@@ -53,7 +53,8 @@ def _entry(prefix: str, name: str, thing, depth: int = 3) -> list[str]:
 
 def _members(cls, prefix: str) -> list[str]:
     out = []
-    own = {**vars(cls), **vars(OtherForms)} if cls is tl.LoDTensor else vars(cls)
+    own = {**vars(cls), **vars(OtherForms)} if cls is tl.LoDTensor else {**vars(cls)}
+    own |= {"values": cls.values} if issubclass(cls, torch.Tensor) and cls is not PaddleMethods else {}
     for name, member in own.items():
         if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, (property, classmethod))):
             continue
@@ -93,7 +94,7 @@ def reference() -> str:
             lines += _entry(prefix, name, thing)
             if isinstance(thing, type) and issubclass(thing, torch.nn.Module):
                 lines += _entry(f"{prefix}.{name}", "forward", thing.forward, depth=4)
-            if thing in (tl.LoD, tl.LoDTensor):
+            if thing in (tl.LoD, tl.LoDTensor, tl.DerivedTensor):
                 lines += _members(thing, name)
         if prefix == "tl":
             lines += ["## Sequence operators", "", *operators(tl.sequence.__all__)]
@@ -108,12 +109,12 @@ def reference() -> str:
 
 
 def torch_functions() -> str:
-    kinds: dict[str, list[str]] = {kind: [] for kind in torch_rules.MEANING}
-    listed = torch_rules.functions()
-    missing = sorted(name for func, name in listed.items() if func not in torch_rules.KINDS)
+    kinds: dict[str, list[str]] = {kind: [] for kind in rules.MEANING}
+    listed = rules.functions()
+    missing = sorted(name for func, name in listed.items() if func not in rules.KINDS)
     for func, name in listed.items():
-        if func in torch_rules.KINDS:
-            kinds[torch_rules.KINDS[func]].append(name)
+        if func in rules.KINDS:
+            kinds[rules.KINDS[func]].append(name)
     counts = ", ".join(f"{len(names)} {kind}" for kind, names in kinds.items() if names)
     lines = [
         "# What torch's functions do to a LoDTensor",
@@ -123,14 +124,14 @@ def torch_functions() -> str:
         "",
         f"**{len(listed) - len(missing)} functions classified, {len(missing)} unclassified**: {counts}.",
         "",
-        "What rows went into and is no LoDTensor is a `MovedRows`, which knows where its rows are, or which function lost them; "
+        "What rows went into and is no LoDTensor is a `DerivedTensor`, which knows where its rows are, or which function lost them; "
         "lost rows raise where they meet others, as in `x - x.mean(0)`. Rows are not written into plain tensors, also not "
         "with `out=`. A function of a newer torch loses the rows until it is classified.",
         "",
     ]
     for kind, names in kinds.items():
         if names:
-            lines += [f"## {kind}", "", f"{torch_rules.MEANING[kind][0].upper()}{torch_rules.MEANING[kind][1:]}.", ""]
+            lines += [f"## {kind}", "", f"{rules.MEANING[kind][0].upper()}{rules.MEANING[kind][1:]}.", ""]
             lines += [*_listed(name.removeprefix("torch.") for name in sorted(names)), ""]
     if missing:
         lines += ["## Not classified", "", *_listed(missing), ""]

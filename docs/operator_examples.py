@@ -65,6 +65,15 @@ distances = tl.sequence_pairwise(points, points, "euclidean")
 column = x[:, None]
 distances, row = tl.sequence_knn(column, column, 2)  # itself and another
 """,
+    # gather
+    "sequence_gather": """
+index = (x < 3).long()  # a position for each row
+taken = tl.sequence_gather(x, index)
+some = tl.from_lengths(torch.tensor([2, 0, -1, 1]), [[2, 2], [2, 0, 1, 1]])
+of_some = tl.sequence_gather(x, some)
+sentence = tl.from_lengths(torch.tensor([1, 0, 1]), [[1, 2]])
+sentences = tl.sequence_gather(x, sentence, level="article")
+""",
     # pool
     "sequence_pool": """
 sentences = tl.sequence_pool(x, "sum")

@@ -17,7 +17,7 @@ import torch_lod as tl
 from torch_lod.tensor.lod_tensor import LoDTensor
 
 WIDTH = 112
-#: float16 to float64, then whole numbers.
+#: float16 to float64, then integers.
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.int32, torch.bool)
 
 

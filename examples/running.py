@@ -211,7 +211,7 @@ def exit_status(run: Callable[[], None]) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever reads has enough, as `head` does
+    except BrokenPipeError:  # the reader has enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print("\nstopped; --resume goes on after the last epoch that was complete", file=sys.stderr)

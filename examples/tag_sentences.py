@@ -12,7 +12,7 @@ A linear-chain CRF finds the best tags of a sentence together. The same network 
 is trained beside it (--model both); the tag that every form has most often in training is the baseline.
 
 A folder has three files in the CoNLL-U format, plain or packed by xz, with train, dev and test in their
-names. The accuracy on dev is printed after every epoch; the test is looked at once, at the end.
+names. The accuracy on dev is printed after every epoch; the test is evaluated a single time, at the end.
 
 --predict takes a .conllu file, or text in UTF-8: paragraphs end at blank lines, sentences after . ! or ?
 and words as in English treebanks (did n't). It prints a line per word with the tag and its probability,

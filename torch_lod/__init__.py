@@ -30,9 +30,11 @@ if not _steps_aside():
     from .sequence import *
     from .structure.devices import check_errors as check_errors
     from .structure.lod import LoD as LoD
-    from .tensor import construct, declared
+    from .tensor import construct, declared, events
     from .tensor.construct import *
     from .tensor.declared import *
+    from .tensor.derived import DerivedTensor as DerivedTensor
+    from .tensor.events import *
     from .tensor.lod_tensor import LoDTensor as LoDTensor
     from .tensor.porting import explain as explain
     from .tensor.porting import strict as strict
@@ -45,6 +47,7 @@ if not _steps_aside():
 
     if not TYPE_CHECKING:  # as in torch_lod.sequence
         __all__ = [
+            "DerivedTensor",
             "LoD",
             "LoDError",
             "LoDTensor",
@@ -59,7 +62,8 @@ if not _steps_aside():
             "ops",
             "paddle",
         ]
-        __all__ += ["strict", *collate.__all__, *construct.__all__, *declared.__all__, *sequence.__all__]
+        __all__ += ["strict", *collate.__all__, *construct.__all__, *declared.__all__, *events.__all__]
+        __all__ += sequence.__all__
 
         def __dir__() -> list[str]:
             return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])

@@ -22,14 +22,14 @@ from .tensor.construct import (
     opened,
     tensor_of,
 )
+from .tensor.derived import DerivedTensor
 from .tensor.lod_tensor import LoDTensor, made
-from .tensor.moved_rows import MovedRows
 
 __all__ = ["batch"]
 
 
 class Samples(Sequence):
-    """Samples that are already laid out as a batch, `batched`; a list of them for whoever wants them one by one."""
+    """Samples that are already laid out as a batch, `batched`; a list of them for a caller that wants them one by one."""
 
     batched: object
 
@@ -227,7 +227,7 @@ def _others(items: list) -> list[int]:
 
 
 def _of_one_dtype(items: list) -> None:
-    """TypeError for tensors or arrays of different dtypes: which one is meant nobody can know."""
+    """TypeError for tensors or arrays of different dtypes: which one is meant cannot be known."""
     if len({item.dtype for item in items}) > 1:
         names = [str(item.dtype).removeprefix("torch.") for item in items]
         for i, found in enumerate(names):
@@ -248,7 +248,7 @@ def _of_scalars(items: list) -> Tensor:
     for item in items:
         if isinstance(item, np.ndarray):
             item = tensor_of("samples", item)
-        numbers.append(item.values() if isinstance(item, MovedRows) else torch.as_tensor(item))
+        numbers.append(item.values() if isinstance(item, DerivedTensor) else torch.as_tensor(item))
     with_memory(*numbers)
     _of_one_dtype(numbers)
     on_one_device(numbers)

@@ -26,8 +26,6 @@ VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 #: Under this name Dynamo looks for dynamic dimensions. The newer name adds no guard.
 _DYNAMIC_DIMS = "_dynamo_propagated_dynamic_indices" if VERSION >= (2, 13) else "_dynamo_weak_dynamic_indices"
 _FIRST = frozenset({0})
-#: What `symbols` makes sizes dynamic with.
-DYNAMIC = (DynamicInt, _DYNAMIC_DIMS, _FIRST)
 
 
 def outside_of_graphs(function: F, what: str = "", instead: str = "") -> F:

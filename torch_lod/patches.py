@@ -5,8 +5,8 @@ With every other tensor, what is replaced does what it did. It does not matter w
 where torch looks them up by name at every call, or stay and get other code, and tables are torch's own tables.
 
 torch.func. `torch.func.grad(f)(x)` calls f with a wrapper of x. Wrappers are made in C++, of the class torch.Tensor: f would
-run across sequences and nobody would notice. torch has no hook for a subclass there: a LoDTensor cannot be a node of a pytree,
-because the transforms mark the leaves of its pytree as inputs, and those would be other tensors than the one that f is called
+run across sequences and no error would tell. torch has no hook for a subclass there: a LoDTensor cannot be a node of a pytree,
+because the transforms origin the leaves of its pytree as inputs, and those would be other tensors than the one that f is called
 with.
 
 torch.autograd.forward_ad. make_dual gives a LoDTensor for one. In eager code a rule would do; Dynamo asks no subclass there.
@@ -35,9 +35,10 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from .collate import Samples, batch
 from .dynamo import VERSION, waiting
 from .errors import LoDValueError, named, without_policy
+from .tensor.attach import with_provenance
+from .tensor.derived import DerivedTensor
 from .tensor.lod_tensor import LoDTensor
-from .tensor.moved_rows import MovedRows, remarked
-from .tensor.rules import Mark, mark_of
+from .tensor.provenance import Provenance, provenance_of
 
 
 def _into(wrap: Callable) -> Callable:
@@ -45,7 +46,7 @@ def _into(wrap: Callable) -> Callable:
 
     @functools.wraps(wrap)
     def wrapped(x, *args, **kwargs):
-        return remarked(wrap(x, *args, **kwargs), mark_of(x))
+        return with_provenance(wrap(x, *args, **kwargs), provenance_of(x))
 
     return wrapped
 
@@ -56,7 +57,7 @@ def _out_of(unwrap: Callable) -> Callable:
     @functools.wraps(unwrap)
     def unwrapped(x, *args, **kwargs):
         outside = unwrap(x, *args, **kwargs)
-        return remarked(outside, mark_of(x)) if mark_of(outside) is None else outside
+        return with_provenance(outside, provenance_of(x)) if provenance_of(outside) is None else outside
 
     return unwrapped
 
@@ -66,11 +67,11 @@ def _batched(add: Callable) -> Callable:
 
     @functools.wraps(add)
     def batched(x, dim, level):
-        sample, mark = add(x, dim, level), mark_of(x)
-        if mark is None or mark.dim is None:
-            return remarked(sample, mark)
+        sample, origin = add(x, dim, level), provenance_of(x)
+        if origin is None or origin.dim is None:
+            return with_provenance(sample, origin)
         at = dim % x.dim()
-        return sample if at == mark.dim else remarked(sample, _at_dim(mark, mark.dim - (at < mark.dim)))
+        return sample if at == origin.dim else with_provenance(sample, _at_dim(origin, origin.dim - (at < origin.dim)))
 
     return batched
 
@@ -80,16 +81,16 @@ def _unbatched(remove: Callable) -> Callable:
 
     @functools.wraps(remove)
     def unbatched(x, level, size, dim):
-        results, mark = remove(x, level, size, dim), mark_of(x)
-        if mark is None or mark.dim is None:
-            return remarked(results, mark)
-        return remarked(results, _at_dim(mark, mark.dim + (dim % (x.dim() + 1) <= mark.dim)))
+        results, origin = remove(x, level, size, dim), provenance_of(x)
+        if origin is None or origin.dim is None:
+            return with_provenance(results, origin)
+        return with_provenance(results, _at_dim(origin, origin.dim + (dim % (x.dim() + 1) <= origin.dim)))
 
     return unbatched
 
 
-def _at_dim(mark: Mark, dim: int) -> Mark:
-    return mark._replace(dim=dim, call=mark.call or "vmap")
+def _at_dim(origin: Provenance, dim: int) -> Provenance:
+    return origin._replace(dim=dim, call=origin.call or "vmap")
 
 
 def _elsewhere(function: Any) -> Any:
@@ -105,20 +106,22 @@ _torchs_make_dual, _torchs_unpack_dual = map(_elsewhere, (forward_ad.make_dual, 
 
 def dual(tensor, tangent, level):
     """Joins a tensor and its tangent, whose rows correspond."""
-    mark, other = mark_of(tensor), mark_of(tangent)
-    if mark is not None and other is not None and mark.lod.differs(other.lod):
-        said = f"expected a tangent with the LoD of the tensor, got one that differs: {mark.lod.difference(other.lod)}"
+    origin, other = provenance_of(tensor), provenance_of(tangent)
+    if origin is not None and other is not None and origin.lod.differs(other.lod):
+        said = (
+            f"expected a tangent with the LoD of the tensor, got one that differs: {origin.lod.difference(other.lod)}"
+        )
         raise named(LoDValueError(f"{said}; if it is meant, see .values()"), "make_dual")
     with without_policy():
         made = _torchs_make_dual(tensor, tangent, level=level)
-    return remarked(made, mark)
+    return with_provenance(made, origin)
 
 
 def unpacked(tensor, level):
     """Takes a dual tensor apart. Its tangent may be the caller's own tensor, which stays what it is."""
     with without_policy():
         primal, tangent = parts = _torchs_unpack_dual(tensor, level=level)
-    return type(parts)(remarked(primal, mark_of(tensor)), tangent) if primal is not tensor else parts
+    return type(parts)(with_provenance(primal, provenance_of(tensor)), tangent) if primal is not tensor else parts
 
 
 def _make_dual(tensor, tangent, *, level=None):
@@ -134,7 +137,7 @@ def _unpack_dual(tensor, *, level=None):
 
 
 def _handled(classes: tuple) -> tuple:
-    return (*classes, *[cls for cls in (LoDTensor, MovedRows) if cls not in classes])
+    return (*classes, *[cls for cls in (LoDTensor, DerivedTensor) if cls not in classes])
 
 
 def _collated(items, *, collate_fn_map=None):
@@ -187,7 +190,7 @@ _ALWAYS = (
     _within(forward_ad.unpack_dual, _unpack_dual),
     Patch(_COLLATE, default_collate_fn_map, Tensor, _of_samples),
     Patch(_COLLATE, default_collate_fn_map, LoDTensor, lambda before: _collated),
-    Patch(_COLLATE, default_collate_fn_map, MovedRows, lambda before: _stacked),
+    Patch(_COLLATE, default_collate_fn_map, DerivedTensor, lambda before: _stacked),
 )
 
 
@@ -209,7 +212,7 @@ def apply() -> None:
             of.__code__ = made(of.__code__)
             continue
         before = of.get(name)
-        if before is None and name not in (LoDTensor, MovedRows):
+        if before is None and name not in (LoDTensor, DerivedTensor):
             warnings.warn(
                 f"torch {torch.__version__} has no {where}.{name}: inside a transform of torch.func a LoDTensor is a plain "
                 "tensor; give it values, and make the LoDTensor inside",

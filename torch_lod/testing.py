@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For tests of code that takes LoDTensors: random structures and rows, and what a function of sequences owes.
+"""For tests of code that takes LoDTensors: random structures and rows, and the invariants of a function of sequences.
 
     import torch_lod as tl
     from hypothesis import given
@@ -285,7 +285,7 @@ def assert_sequencewise(
 
 
 def assert_no_leak(f: Callable, *xs: LoDTensor, level: int | str = 0, exact: bool = True) -> None:
-    """AssertionError if rows of one sequence reach another: the rows of each sequence of the level in turn are replaced by
+    """AssertionError if rows of one sequence reach another: the rows of each sequence of the level, one after another, are replaced by
     other numbers, by NaN and by 3e38, and nothing may change in the other sequences of LoDTensors that f returns.
 
     An f that raises for the changed rows is not at fault. What f returns as plain tensors is not compared.

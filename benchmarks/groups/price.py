@@ -47,6 +47,12 @@ class Given:
     def _grads(self) -> dict[int, Tensor]:
         return {}
 
+    @cached_property
+    def places(self) -> tuple[tl.LoDTensor, Tensor]:
+        """Positions in every sequence, from the last one down."""
+        down = torch.arange(self.length, device=self.dense.device).flip(0).repeat(len(self.dense), 1)
+        return self.x.with_values(down.flatten()), down
+
     def grad(self, like: Tensor) -> Tensor:
         """A gradient for a result: not ones, since those of a softmax add up to a gradient of nothing but rounding."""
         if like.numel() not in self._grads:
@@ -171,6 +177,11 @@ TWINS = (
     Twin("sequence_reverse", lambda g: tl.sequence_reverse(g.x), lambda g: g.dense.flip(1), whole=True),
     Twin("sequence_shift 1", lambda g: tl.sequence_shift(g.x, 1), lambda g: F.pad(g.dense[:, :-1], (0, 0, 1, 0))),
     Twin("sequence_slice", _cut, lambda g: g.dense[:, 1 : 1 + g.length // 2].clone(), trained=False),
+    Twin(
+        "sequence_gather",
+        lambda g: tl.sequence_gather(g.x, g.places[0]),
+        lambda g: g.dense[torch.arange(len(g.dense), device=g.dense.device)[:, None], g.places[1]],
+    ),
     Twin("head", lambda g: g.x.head(g.length // 2), lambda g: g.dense[:, : g.length // 2].clone()),
     Twin(
         "sequence_concat",

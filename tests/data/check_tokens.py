@@ -230,7 +230,7 @@ def test_tokens_train_a_tagger_whose_words_are_pooled():
         (
             lambda: OURS.from_encoding(fast()(["a b"]), spans=[[(0, "b")]]),
             ValueError,
-            "expected spans[0] as pairs of whole numbers",
+            "expected spans[0] as pairs of integers",
         ),
         (
             lambda: OURS.from_encoding(fast()(["a"], ["b"]), spans=[[(0, 1)]]),

@@ -196,7 +196,7 @@ def test_a_loader_with_workers_counts_steps_itself():
 
 @pytest.mark.parametrize("kind", ["sampler", "stream"])
 def test_ranks_with_workers_go_on_with_the_very_same_batches(kind):
-    """In the middle of an epoch, everything made anew, as after a crash; and in the epochs after it."""
+    """In the middle of an epoch, everything made again, as after a crash; and in the epochs after it."""
     rng = np.random.default_rng(0)
     lengths = [rng.integers(0, 5, rng.integers(0, 4)) for _ in range(120)]
     corpus = tl.lod_tensor([[rng.random(n).tolist() for n in of] for of in lengths], depth=2)
@@ -402,7 +402,7 @@ def test_streams_from_functions_and_samples_that_are_too_large():
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
-        (lambda: DATA.TokenBudgetStream(iter([[1]]), 3), TypeError, "an iterable that begins anew, got list_iterator"),
+        (lambda: DATA.TokenBudgetStream(iter([[1]]), 3), TypeError, "an iterable that starts again, got list_iterator"),
         (lambda: DATA.TokenBudgetStream(3, 3), TypeError, "expected source as an iterable or a function, got 3"),
         (lambda: DATA.TokenBudgetStream([], 3, buffer=-1), ValueError, "expected buffer >= 0, got -1"),
         (lambda: DATA.TokenBudgetStream([], 3, cost=3), TypeError, "expected cost as a function of a sample, got 3"),

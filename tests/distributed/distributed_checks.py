@@ -312,7 +312,7 @@ def errors_are_the_same_everywhere() -> None:
             lambda: D.global_token_mean(rows.long()),
             "expected loss_rows of a floating dtype, got torch.int64, on rank 0",
         ),
-        (lambda: D.global_token_mean(rows[None]), "expected loss_rows of one number per row, (rows,), got (1, 2)"),
+        (lambda: D.global_token_mean(rows[None]), "expected loss_rows of width 1 per row, (rows,), got (1, 2)"),
         (
             lambda: D.global_token_mean(3.0 if last else rows),
             f"expected loss_rows as a LoDTensor or a plain tensor, got float, {end}",

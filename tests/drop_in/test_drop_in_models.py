@@ -311,7 +311,10 @@ def test_parallel_wrappers_without_devices_pass_on():
     x, net = tl.LoDTensor(rows, lod), nn.LSTM(4, 3).double()
     assert torch.cuda.is_available() or torch.equal(nn.DataParallel(net)(x)[0], net(x)[0])
     # a scatter cuts rows wherever it likes: what it gives are parts of the rows
-    assert [part._mark.part for part in x.chunk(2)] == [(0, (len(rows) + 1) // 2), ((len(rows) + 1) // 2, len(rows))]
+    assert [part._provenance.part for part in x.chunk(2)] == [
+        (0, (len(rows) + 1) // 2),
+        ((len(rows) + 1) // 2, len(rows)),
+    ]
 
 
 def test_half_precision_and_devices_move_modules_as_always(device):

@@ -305,7 +305,7 @@ def test_recurrences_refuse_what_has_no_structure_of_its_own():
             column, (h.expand(3, 1, 3), h), flat, True, 1, 0.0, False, False, False
         ),
         "PackedSequence": lambda: torch.lstm(x, torch.tensor([4]), (h, h), flat, True, 1, 0.0, False, False),
-        "with batch_first=False": lambda: torch.lstm(x, (h, h), flat, True, 1, 0.0, False, False, False),
+        "with batch_first=False": lambda: torch.lstm(x[:, None, None], (h, h), flat, True, 1, 0.0, False, False, False),
     }
     for words, call in wrong.items():
         with pytest.raises(tl.LoDError) as caught:
@@ -326,7 +326,7 @@ def test_a_batch_of_one_keeps_the_structure():
     sample = x.unsqueeze(0)
     assert sample.shape == (1, 5, WIDTH) and sample.rows_dim == 1 and sample.lod is lod
     assert repr(sample).startswith(
-        "MovedRows(tensor([[["
+        "DerivedTensor(tensor([[["
     ) and "at dim 1 through unsqueeze, lod=LoD([[2, 0, 3]]" in repr(sample)
     for back in (
         sample.squeeze(0),

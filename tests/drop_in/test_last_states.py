@@ -54,9 +54,40 @@ def test_what_a_module_of_torch_returns_one_of_ours_takes(kind):
     found = ours(x, last)[0]
     for j, part in enumerate(x.sequences()):
         torch.testing.assert_close(found.seq[j], module(part[:, None], cut(last, j))[0][:, 0])
-    for given in (x, x[:, None]):
-        with pytest.raises(tl.LoDError, match=r"give tl\.nn\.LSTM, GRU or RNN one for each sequence"):
-            module(given, last)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"proj_size": 3}], ids=str)
+@pytest.mark.parametrize("lengths", LODS, ids=str)
+@pytest.mark.parametrize("layout", ["x", "x[None]", "x[:, None]"])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_the_last_state_of_one_call_is_the_first_of_the_next(kind, layout, lengths, options):
+    if "proj_size" in options and kind is not nn.LSTM:
+        options = {"num_layers": 3}
+    module = kind(8, 6, batch_first=layout == "x[None]", **options).double()
+    x = tl.from_lengths(torch.randn(11, 8, dtype=torch.float64), lengths)
+    given = eval(layout)
+    first = module(given)[1]
+    states = tuple(t.detach().requires_grad_() for t in several(first))
+    out, last = module(given, states if isinstance(first, tuple) else states[0])
+    rows = out.values().reshape(11, -1)
+    sequences = x.lod.row_offsets().tolist()
+    for j, (begin, end) in enumerate(itertools.pairwise(sequences)):
+        if begin == end:
+            continue
+        alone = x.values()[begin:end]
+        expected, final = module(alone[None] if module.batch_first else alone[:, None], cut(first, j))
+        torch.testing.assert_close(rows[begin:end], expected.reshape(end - begin, -1))
+        for a, b in zip(several(last), several(final)):
+            torch.testing.assert_close(a[:, j : j + 1], b)
+    rows.sum().backward()
+    assert states[0].grad.abs().sum() > 0
+
+
+def test_a_state_that_is_the_same_for_every_sequence_is_given_without_a_batch():
+    x, gru = tl.from_lengths(torch.randn(11, 8), [[4, 2, 5]]), nn.GRU(8, 6)
+    state = torch.randn(1, 6)
+    for part, out in zip(x.sequences(), gru(x, state)[0].sequences()):
+        torch.testing.assert_close(out, gru(part, state)[0])
 
 
 def test_the_last_state_is_a_row_for_each_sequence():

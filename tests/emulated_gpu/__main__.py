@@ -51,7 +51,6 @@ def build(folder: Path, checks: list[str]) -> Path:
         *checks,
         "-w",
         "-DLOD_BASE_ONLY",
-        "-DTORCH_EXTENSION_NAME=_C",
         f"-I{HERE}/include",
     ]  # before torch's
     flags += [*include(), f"-I{ROOT}/csrc", f"-I{HERE}", "-MMD"]
@@ -78,7 +77,7 @@ def build(folder: Path, checks: list[str]) -> Path:
             (tree / part).symlink_to(ROOT / part)
     target, linked = tree / "torch_lod/_C.so", folder / "_C.so"
     if not linked.exists() or any(path.stat().st_mtime > linked.stat().st_mtime for path in objects):
-        libraries = [f"-L{path}" for path in library_paths()] + "-lc10 -ltorch_cpu -ltorch -ltorch_python".split()
+        libraries = [f"-L{path}" for path in library_paths()] + "-lc10 -ltorch_cpu -ltorch".split()
         subprocess.run([CXX, "-shared", "-fopenmp", *checks, *objects, *libraries, "-o", linked], check=True)
     shutil.copy(linked, target)
     return tree

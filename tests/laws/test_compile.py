@@ -139,6 +139,7 @@ def test_training_under_inductor_equals_eager(name):
 
 X = tl.from_lengths(torch.arange(48.0).view(16, 3), [[2, 0, 3], [2, 4, 3, 2, 5]], level_names=["text", "line"])
 ORDER = torch.tensor([2, 0, 1])
+PLACES = tl.from_lengths(torch.zeros(5, dtype=torch.int64), [[2, 0, 3], [1, 0, 2, 1, 1]])
 #: What the table of operators (test_matrix.py) does not call.
 METHODS = {
     "to_padded": lambda x: x.to_padded(level=0, side="left"),
@@ -161,6 +162,9 @@ METHODS = {
         tl.from_padded(x.to_padded(0, level=0)[0], mask=x.mask(0)),
     ),
     "from_segment_ids": lambda x: tl.from_segment_ids(x.values(), x.lod.segment_ids()),
+    "from_segment_ids in any order": lambda x: tl.from_segment_ids(x.values(), x.lod.segment_ids() * -1 + 4, sort=True),
+    "from_boundaries": lambda x: tl.from_boundaries(x.values(), [x.lod.position_ids(0) == 0, x.values()[:, 0] % 2 > 0]),
+    "spans": lambda x: (x.spans(PLACES, PLACES + 2), x.spans(PLACES.drop_level(1), PLACES.drop_level(1) * 0, level=0)),
     "questions": lambda x: (x.lengths(), x.offsets(0), x.cu_seqlens(), x.lod.segment_ids(0), x.lod.position_ids()),
     "sizes": lambda x: torch.ones(x.lod.rows, x.num_sequences(), x.max_length(0), x.max_length("line")),
     "filled": lambda x: (tl.zeros(x.lod, 2), torch.zeros_like(x), tl.full(x.lod, fill_value=2)),
@@ -256,6 +260,14 @@ WRONG = {
         lod_tensor([3, 1], [2, 3, 2, 2]),
     ),
     "a slice beyond its sequence": (lambda x, y: tl.sequence_slice(x, [0, 0, 0], y), TWO, torch.tensor([2, 4, 1])),
+    "a position beyond its sequence": (lambda x, y: tl.sequence_gather(x, y), TWO, torch.tensor([1, -1, 4])),
+    "a row of another sequence": (
+        lambda x, y: tl.sequence_gather(x, y, absolute=True),
+        TWO,
+        torch.tensor([1, 1, -1]),
+    ),
+    "a span beyond its sequence": (lambda x, y: x.spans(y, y + 1), TWO, tl.lod_tensor([[1], [3], []])),
+    "flags that are neither 0 nor 1": (lambda x, y: tl.from_boundaries(x, y), TWO, torch.arange(9)),
     "a negative length": (lambda x, y: x.lod_reset(y), TWO, torch.tensor([10, -1])),
     "lengths of other rows": (lambda x, y: x.lod_reset(y), TWO, torch.tensor([4, 4])),
     "offsets that fall": (lambda x, y: tl.from_offsets(x.values(), [y]), TWO, torch.tensor([0, 7, 5, 9])),

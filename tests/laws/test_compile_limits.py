@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torch_lod as tl
-from torch_lod.tensor.moved_rows import MovedRows
+from torch_lod.tensor.derived import DerivedTensor
 
 torch.manual_seed(0)
 X = tl.from_lengths(torch.randn(11, 8), [[2, 1], [4, 2, 5]])
@@ -41,7 +41,7 @@ def same(found, expected):
     assert type(found) is type(expected)
     if isinstance(expected, torch.Tensor):
         assert getattr(found, "_lod", None) == getattr(expected, "_lod", None)
-        assert getattr(found, "_mark", None) == getattr(expected, "_mark", None)
+        assert getattr(found, "_provenance", None) == getattr(expected, "_provenance", None)
         torch.testing.assert_close(found.as_subclass(torch.Tensor), expected.as_subclass(torch.Tensor))
 
 
@@ -162,7 +162,7 @@ def test_rows_one_by_one():
         with pytest.raises(tl.LoDError, match=r"list\(x\)"):
             use(rows[0])
     moved = torch.compile(lambda x: list(x), backend="eager", fullgraph=True)(X.t())
-    assert type(moved[0]) is MovedRows
+    assert type(moved[0]) is DerivedTensor
     with pytest.raises(tl.LoDError, match=r"list\(x\)"):
         moved[0] + 1
     same(torch.compile(lambda x: [r + 1 for r in x], backend="eager", fullgraph=True)(X)[2], X.values()[2] + 1)

@@ -233,6 +233,14 @@ def _padded(x, level, more, side):
     return tl.from_padded(dense, lengths, side=side)
 
 
+def _unsorted(x, ids, count):
+    """The sequences from the last to the first, each in its order."""
+    order = (-ids).argsort(stable=True)
+    found, back = tl.from_segment_ids(x.values()[order], ids[order], count, sort=True)
+    assert torch.equal(order[back], torch.arange(len(ids)))
+    return found
+
+
 #: (way, whether x can go it): gives what `_one_level(x, level)` is, or x itself.
 WAYS = {
     "padded": (lambda x, k: _padded(x, k, 0, "right"), lambda x: True),
@@ -240,6 +248,14 @@ WAYS = {
     "segment ids": (
         lambda x, k: tl.from_segment_ids(x.values(), x.lod.segment_ids(k), x.num_sequences(k)),
         lambda x: True,
+    ),
+    "segment ids, backwards": (
+        lambda x, k: _unsorted(x, x.lod.segment_ids(k), x.num_sequences(k)),
+        lambda x: True,
+    ),
+    "boundaries": (
+        lambda x, k: tl.from_boundaries(x.values(), x.lod.position_ids(k) == 0),
+        lambda x: all(_one_level(x, k).lengths().all() for k in range(x.lod_level)),
     ),
     "cu_seqlens": (lambda x, k: tl.from_cu_seqlens(x.values(), x.cu_seqlens(k)), lambda x: True),
     "packed": (

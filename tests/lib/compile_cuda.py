@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,7 +27,7 @@ def toolkit() -> Path:
 
 
 def commands(short: bool):
-    folders = [ROOT / "csrc", EXAMPLE, *extension.include_paths(), sysconfig.get_paths()["include"]]
+    folders = [ROOT / "csrc", EXAMPLE, *extension.include_paths()]
     include = [f"-I{folder}" for folder in folders]
     for source in [*(ROOT / "csrc/cuda").glob("*.cu"), *EXAMPLE.glob("*.cu")]:
         yield source, ["nvcc", "-c", "-arch=sm_90", "-std=c++20", "-O3", *include, source, "-o", os.devnull]

@@ -257,6 +257,18 @@ def foreign() -> dict[str, Layout]:
             lambda values, ids: {"values": values, "ids": ids, "count": 3},
             of("values"),
         ),
+        "rows and segment ids in any order": Layout(
+            FLAT,
+            lambda x: {"values": x.values().clone(), "ids": x.lod.segment_ids()},
+            named("values", "ids"),
+            of("values"),
+        ),
+        "rows and flags, True where a sequence begins": Layout(
+            FLAT,
+            lambda x: {"values": x.values().clone(), "starts": x.lod.position_ids() == 0},
+            named("values", "starts"),
+            of("values"),
+        ),
         "PyG: nodes of a `Batch`": Layout(
             FLAT,
             graphs,

@@ -20,8 +20,8 @@ from samples import OPS, SEQUENCES
 
 import torch_lod as tl
 from torch_lod.structure.lod import _load_lod
+from torch_lod.tensor.derived import DerivedTensor
 from torch_lod.tensor.lod_tensor import _load_lod_tensor
-from torch_lod.tensor.moved_rows import MovedRows
 from torch_lod.tensor.seq_index import SequenceIndex
 
 nn, paddle = tl.nn, tl.paddle
@@ -157,6 +157,7 @@ METHODS = {
         "set_recursive_sequence_lengths": [([[2, 1], [1, 2, 3]],)],
         "share_lod_from": [(two(),)],
         "slice": [(0, 0, 1), (1, -1)],
+        "spans": [((tl.zeros(lod(), dtype=torch.int64), tl.ones(lod(), dtype=torch.int64)), {"level": -1})],
         "tail": [(2,)],
         "to_list": [()],
         "to_nested": [()],
@@ -220,7 +221,7 @@ METHODS = {
         "__setattr__": [("rows", 3)],
         "__delattr__": [("rows",)],
     },
-    MovedRows: {"lod": [()], "rows_dim": [()], "values": [()]},
+    DerivedTensor: {"lod": [()], "rows_dim": [()], "values": [()]},
     tl.ErrorRate: {
         "compute": [()],
         "reset": [()],
@@ -258,7 +259,7 @@ def _methods():
     objects[tl.BeamSearch] = (lambda: tl.BeamSearch(_stepping, end=0, beam=2, max_length=3),)
     objects[tl.ChunkEvaluator] = (lambda: tl.ChunkEvaluator("IOB", 2),)
     objects[tl.ErrorRate] = (tl.ErrorRate,)
-    objects[MovedRows] = (lambda: two().t(), lambda: two().sum(0))
+    objects[DerivedTensor] = (lambda: two().t(), lambda: two().sum(0))
     for cls, methods in METHODS.items():
         for name, givens in methods.items():
             for make, given in itertools.product(objects[cls], givens):
@@ -387,6 +388,7 @@ def _calls():
         ],
         "LoD": [(([[0, 2, 3], [0, 1, 3, 6]],), {"level_names": ["a", "b"]}), (([ints(0, 2, 6)],), {})],
         "LoDTensor": [((rows(), lod()), {})],
+        "DerivedTensor": [((rows(),), {})],
         "cat": [(([x, x], "sequences"), {"level": 0}), (([x, x], "within"), {}), (([x, x], "features"), {"dim": 1})],
         "describe": [((x,), {}), ((lod(),), {})],
         "explain": [((tl.sequence_reverse, x), {}), ((tl.sequence_pool, x, "sum"), {"level": 0})],
@@ -407,7 +409,11 @@ def _calls():
             ((torch.ones(2, 3, 4), [2, 3]), {"side": "left"}),
             ((torch.ones(2, 3), None, torch.ones(2, 3, dtype=torch.bool)), {}),
         ],
-        "from_segment_ids": [((rows(), ints(0, 0, 1, 1, 1, 3), 5), {})],
+        "from_boundaries": [((rows(), [ints(0, 0, 1, 0, 0, 0), torch.tensor([True, False] * 3)]), {})],
+        "from_segment_ids": [
+            ((rows(), ints(0, 0, 1, 1, 1, 3), 5), {}),
+            ((rows(), ints(3, 0, 1, 1, 0, 3)), {"sort": True}),
+        ],
         "from_tensors": [(([rows(), rows()[:2]],), {"level_names": ["a"]})],
         "lod_tensor": [(([[1.0, 2.0], [3.0]],), {"depth": 1, "dtype": torch.float32, "requires_grad": True})],
         "per_sequence": [((rows(), 0), {}), ((rows(),), {"level": "a"})],
@@ -555,7 +561,7 @@ def entry_points() -> set[str]:
         for n in set(dir(two())) - plain | set(vars(tl.LoDTensor)) & plain
         if n[0] != "_" and n not in ("seq", "batch_sizes")  # the latter only raises
     }
-    found |= {f"MovedRows.{n}" for n in set(dir(MovedRows)) - plain if n[0] != "_"}
+    found |= {f"DerivedTensor.{n}" for n in set(dir(DerivedTensor)) - plain if n[0] != "_"}
     found |= {f"LoD.{n}" for n in dir(tl.LoD) if n[0] != "_" and n not in INTERNAL}
     found |= {f"RankTable.{n}" for n in dir(tl.RankTable) if n[0] != "_"}
     found |= {"BeamSearch.__call__"}

@@ -168,7 +168,7 @@ FLOATING = [
     ("B7", "smallest", lambda t: torch.full_like(t, torch.finfo(t.dtype).smallest_normal / 8)),
     ("B7", "-0.0", lambda t: torch.full_like(t, -0.0)),
 ]
-#: Of a tensor of whole numbers: they may be rows, ids, lengths, seeds.
+#: Of a tensor of integers: they may be rows, ids, lengths, seeds.
 WHOLE = [
     *(("A21", f"all {n}", lambda t, n=n: torch.full_like(t, n)) for n in (-1, -2, 5, 2**31, 2**40, HUGE, LEAST)),
     *(

@@ -59,6 +59,11 @@ def _items(data, index, indices):
     return dataset[index], tl.data.collate(dataset.__getitems__(indices))
 
 
+def _recorded(fields, key, mask):
+    record = tl.data.Record(fields)
+    return record.seq[key], record.filter_rows(mask), record.to(torch.float64), len(record.seq)
+
+
 def _encoding(ids, word_ids, offsets):
     """As tokenizers.Encoding, which tests/data/check_tokens.py has."""
     mask, zeros = [1] * len(ids), [0] * len(ids)
@@ -112,6 +117,17 @@ def calls():
     yield "tl.data.from_mask", Call(tl.data.from_mask, (torch.ones(2, 3, 4), mask), {"level_names": ["a"]})
     yield "tl.data.from_mask", Call(tl.data.from_mask, (torch.ones(2, 3), mask.bool()))
     yield "tl.data.from_position_ids", Call(tl.data.from_position_ids, (rows(), ints(0, 1, 0, 0, 1, 2)))
+    yield (
+        "tl.data.from_position_ids",
+        Call(tl.data.from_position_ids, (rows()[None], ints(4, 5, 0, 1, 8, 9)[None]), {"any_start": True}),
+    )
+    yield (
+        "tl.data.from_position_ids",
+        Call(tl.data.from_position_ids, (rows()[None], ints(0, 1, 0, 0, 1, 2).expand(3, 1, 6))),
+    )
+    columns = {"x": rows(), "y": ints(*range(6))}
+    yield "tl.data.from_keys", Call(tl.data.from_keys, (columns, ints(1, 2, 1, 2, 2, 2)), {"level_names": ["a"]})
+    yield "tl.data.Record", Call(_recorded, ({"x": two(), "y": two(seed=1)}, [1, 0], torch.tensor([True, False] * 3)))
     yield "tl.data.from_keys", Call(tl.data.from_keys, (rows(), ints(1, 2, 1, 2, 2, 2), ["a", "b", "a", "c", "b", "b"]))
     yield "tl.data.to_numpy", Call(tl.data.to_numpy, (two(),))
     for name in ("to_arrow", "to_awkward"):  # tests/data/check_formats.py has the libraries

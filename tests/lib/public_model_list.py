@@ -23,7 +23,7 @@ class Model(NamedTuple):
     call: Callable
     #: runs it on rows as they are
     plainly: Callable
-    #: What is changed where the model is not right: functions in the place of (owner, name), or of `call`. Under other keys,
+    #: What is changed where the model is not right: functions instead of (owner, name), or of `call`. Under other keys,
     #: what these call.
     changes: dict
     #: What tl.nn.MapSequences is given: the module with options, its inputs made of a LoDTensor, keywords; and what is taken

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 import torch_lod as tl
 from torch_lod import LoDTensor
-from torch_lod.tensor.moved_rows import MovedRows
+from torch_lod.tensor.derived import DerivedTensor
 
 
 def outcome(call: Callable, x: LoDTensor, alone: torch.Tensor) -> tuple[str, str]:
@@ -37,9 +37,9 @@ def outcome(call: Callable, x: LoDTensor, alone: torch.Tensor) -> tuple[str, str
     except Exception as error:
         return "torch", f"{type(error).__name__}: {error}"
     values = found
-    if isinstance(found, MovedRows):
+    if isinstance(found, DerivedTensor):
         if found.rows_dim is None:
-            return "marked", f"lost in {found._mark.call}"
+            return "marked", f"lost in {found._provenance.call}"
         values = found.values().movedim(found.rows_dim, 0)
     values = values.values() if isinstance(values, LoDTensor) else values
     if values.numel() != alone.numel():
@@ -56,7 +56,7 @@ def count_lines(changes: dict) -> int:
 
 def gradients(m, result) -> list:
     """Of a number that depends on every element of the result."""
-    result = result.values() if isinstance(result, (LoDTensor, MovedRows)) else result
+    result = result.values() if isinstance(result, (LoDTensor, DerivedTensor)) else result
     used = [p for p in m.parameters() if p.requires_grad]
     return torch.autograd.grad(result.sin().sum(), used, allow_unused=True)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from torch_lod import LoD, LoDTensor
-from torch_lod.tensor import rules as torch_rules
+from torch_lod.tensor import rules
 
 #: Not the same backwards, nor shifted: rows that only change places are seen to.
 LENGTHS = [[2, 1, 1]]
@@ -424,7 +424,7 @@ def _rows(shape, dtype, seed: int, change: str):
 @functools.cache
 def names() -> dict:
     """A readable name for every function of the table."""
-    found = dict(torch_rules.functions())
+    found = dict(rules.functions())
     for label, space in (
         ("torch", torch),
         ("torch.Tensor", torch.Tensor),
@@ -435,10 +435,10 @@ def names() -> dict:
         for name in dir(space):
             func = getattr(space, name, None)
             func = func if callable(func) else getattr(func, "__get__", None)
-            if func is not None and func in torch_rules.KINDS:
+            if func is not None and func in rules.KINDS:
                 found.setdefault(func, f"{label}.{name}")
             change = getattr(getattr(space, name, None), "__set__", None)
-            if change is not None and change in torch_rules.KINDS:
+            if change is not None and change in rules.KINDS:
                 found.setdefault(change, f"{label}.{name} =")
     return found
 
@@ -455,5 +455,5 @@ def forms(func) -> list:
     only = _ONLY.get(getattr(func, "__name__", ""))
     if only is not None:
         return only
-    few = func not in torch_rules.RULES or torch_rules.KINDS[func] in ("keep", "join")
+    few = func not in rules.RULES or rules.KINDS[func] in ("keep", "join")
     return FEWER if few else FORMS

@@ -126,7 +126,7 @@ REFUSED = {
     ),
     "numpy.exp into rows elsewhere": (
         lambda: np.exp(V.numpy().T, out=x().t()),
-        "numpy.exp" + NO_OUT.format("MovedRows"),
+        "numpy.exp" + NO_OUT.format("DerivedTensor"),
     ),
     "as_subclass, repr": (lambda: repr(bare()), NO_LOD),
     "as_subclass, lod": (lambda: bare().lod, NO_LOD),
@@ -141,7 +141,7 @@ REFUSED = {
     ),
     "as_subclass of rows elsewhere": (
         lambda: torch.relu(torch.zeros(2).as_subclass(type(x().t()))),
-        "MovedRows: expected a MovedRows that has a structure, got one without",
+        "DerivedTensor: expected a DerivedTensor that has a structure, got one without",
     ),
     "a subclass": (subclassed, "LoDTensor: expected no subclass, got Own: functions of LoDTensors give LoDTensors"),
     "an assignment to sequences": (assigned, "seq: expected x.seq to be read, got an assignment: x.seq[i].copy_(t)"),
@@ -166,13 +166,13 @@ REFUSED = {
     "flex_attention of rows": (lambda: flex_attention(*[tl.LoDTensor(HEADS, LOD)] * 3), NO_FLEX.format("LoDTensor")),
     "flex_attention of a batch of one": (
         lambda: flex_attention(*[tl.LoDTensor(HEADS, LOD)[None].transpose(1, 2)] * 3),
-        NO_FLEX.format("MovedRows"),
+        NO_FLEX.format("DerivedTensor"),
     ),
     "a quantized LSTM": (lambda: quantized.LSTM(2, 3)(x()), "LSTM" + PACKED.format("LoDTensor")),
     "a quantized GRU": (lambda: quantized.GRU(2, 3)(input=x()), "GRU" + PACKED.format("LoDTensor")),
     "a quantized LSTM, batch first": (
         lambda: quantized.LSTM(2, 3, batch_first=True)(x()[None]),
-        "LSTM" + PACKED.format("MovedRows"),
+        "LSTM" + PACKED.format("DerivedTensor"),
     ),
     "a mask without data": (lambda: x().filter_rows(META[:, 0] > 0), "filter_rows: expected mask" + NO_DATA),
     "a mask of sequences without data": (lambda: x().seq[META[:2, 0] > 0], "seq: expected mask" + NO_DATA),

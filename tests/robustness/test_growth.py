@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import torch_lod as tl
-from torch_lod.tensor.moved_rows import Traced  # torch's own methods
+from torch_lod.tensor.attributes import Traced  # torch's own methods
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 try:

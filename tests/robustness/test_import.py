@@ -29,6 +29,7 @@ REGISTRIES = (
     "torch.library._defs",
     "torch.library._impls",
     "torch.ops._dir",
+    "torch.ops.loaded_libraries",
     "torch.ops.torch_lod",
     "torch.ops.torch_lod_signals",
 )

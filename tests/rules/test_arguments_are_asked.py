@@ -11,7 +11,7 @@ import torch
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
 from torch_lod.integrations import transformers
-from torch_lod.tensor.moved_rows import Traced
+from torch_lod.tensor.attributes import Traced
 
 SPACES = {
     "tl": tl,
@@ -61,12 +61,12 @@ def methods(cls) -> dict:
 
 
 #: They give their arguments a new structure, whatever they were rows of: what is made so was declared.
-DECLARE = """tl.from_lengths tl.from_offsets tl.from_segment_ids tl.from_cu_seqlens tl.from_tensors tl.from_padded tl.from_nested
+DECLARE = """tl.from_lengths tl.from_offsets tl.from_segment_ids tl.from_boundaries tl.from_cu_seqlens tl.from_tensors tl.from_padded tl.from_nested
     tl.from_packed_sequence tl.lod_tensor tl.batch  tl.data.from_mask
     tl.data.from_position_ids tl.data.from_keys tl.data.from_arrow tl.data.from_awkward transformers.from_encoding
     tl.data.collate tl.paddle.create_lod_tensor tl.paddle.create_random_int_lodtensor""".split()
 #: They run functions of the user's, or print; refuse any argument; have no tensor as an argument; are asked by what they call.
-OTHERS = """tl.explain tl.describe tl.data.save strict.__init__ strict.switch LoDTensor.set_ RankTable.__init__ RankTable.alive
+OTHERS = """tl.explain tl.describe tl.data.save strict.__init__ strict.switch LoDTensor.set_ DerivedTensor.set_ RankTable.__init__ RankTable.alive
     x.seq.__init__ Plain.forward""".split()
 OTHERS += [
     f"{module}.{name}" for module in ("LinearChainCRF", "MultiheadAttention") for name in ("constant", "restore")
@@ -138,12 +138,13 @@ CALLBACKS = {
         2, 1, 4, activation=lambda t: t * lost().repeat(2)
     )(batch()),
 }
-#: Functions of the user's that return numbers, samples or structures.
+#: Functions of the user's that return numbers, samples or structures, or whose results are returned as they are.
 OF_NO_ROWS = {
     "tl.batch(strings)",
     "tl.data.collate(strings)",
     "TokenBudgetStream.__init__(source)",
     "TokenBudgetStream.__init__(cost)",
+    "Record.map(function)",
 }
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
-from torch_lod.tensor.moved_rows import MovedRows
+from torch_lod.tensor.derived import DerivedTensor
 
 ROWS = torch.randn(11, 8, generator=torch.Generator().manual_seed(2))
 IDS = torch.arange(22).view(11, 2) % 5
@@ -71,16 +71,17 @@ def test_right(name):
 
 def test_numbers_of_the_samples_of_vmap_are_lost():
     sums = torch.vmap(lambda row: row.sum())(batch().t())
-    assert type(sums) is MovedRows and sums.rows_dim is None and torch.equal(sums.values(), ROWS.t().sum(1))
+    assert type(sums) is DerivedTensor and sums.rows_dim is None and torch.equal(sums.values(), ROWS.t().sum(1))
 
 
 def test_a_weight_of_more_dims_moves_the_classes():
     """torch's mean over dim 1 is then one over the rows."""
     rows = torch.rand(3, 3)
     x, target = (tl.from_lengths(t, [[2, 1]]) for t in (rows, torch.ones(3, 3)))
-    for weight in (torch.rand(8, 1, 3), torch.rand(2, 3, 3)):
-        found = F.multilabel_soft_margin_loss(x, target, weight=weight, reduction="none")
-        assert type(found) is MovedRows and found.rows_dim is None
+    found = F.multilabel_soft_margin_loss(x, target, weight=torch.rand(8, 1, 3), reduction="none")
+    assert type(found) is DerivedTensor and found.rows_dim is None
+    with pytest.raises(LoDError, match="lies along the rows of all sequences"):
+        F.multilabel_soft_margin_loss(x, target, weight=torch.rand(2, 3, 3), reduction="none")
     for weight in (None, torch.rand(3), torch.rand(3, 3)):
         found = F.multilabel_soft_margin_loss(x, target, weight=weight, reduction="none")
         assert type(found) is LoDTensor

@@ -18,8 +18,9 @@ from rule_samples import Operands, forms, names
 
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
-from torch_lod.tensor import rules as torch_rules
-from torch_lod.tensor.moved_rows import MovedRows
+from torch_lod.tensor import rules
+from torch_lod.tensor.derived import DerivedTensor
+from torch_lod.tensor.provenance import provenances_of
 
 PROGRAMS = int(os.environ.get("TORCH_LOD_PROGRAMS", "2000"))
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -52,7 +53,7 @@ def structured(result, found=None) -> list:
     if isinstance(result, (tuple, list)):
         for part in result:
             structured(part, found)
-    elif isinstance(result, LoDTensor) or (isinstance(result, MovedRows) and result.rows_dim is not None):
+    elif isinstance(result, LoDTensor) or (isinstance(result, DerivedTensor) and result.rows_dim is not None):
         found.append(result)
     return found
 
@@ -60,7 +61,7 @@ def structured(result, found=None) -> list:
 def others(t) -> torch.Tensor:
     """The rows of the sequences that did not change: of each batch that was chained the first and the last of three."""
     ids = t.lod.segment_ids(0) % 3
-    part = (0, t.lod.rows) if isinstance(t, LoDTensor) else t._mark.part or (0, t.lod.rows)
+    part = (0, t.lod.rows) if isinstance(t, LoDTensor) else t._provenance.part or (0, t.lod.rows)
     rows = t.values() if isinstance(t, LoDTensor) else t.values().movedim(t.rows_dim, 0)
     return rows[ids[part[0] : part[1]] != 1]
 
@@ -94,7 +95,7 @@ def leaks(before, after, whole: bool = True, parts: bool = True) -> str:
         if len(found) != len(again):
             return f"step {place}: the kind of a result depends on the rows"
         for one, other in zip(found, again):
-            if not parts and getattr(one, "_mark", None) is not None and one._mark.part is not None:
+            if not parts and getattr(one, "_provenance", None) is not None and one._provenance.part is not None:
                 continue
             if not equal(others(one), others(other)):
                 return f"step {place}: {type(one).__name__} {tuple(one.shape)}"
@@ -125,7 +126,7 @@ def tried(count: int, seed: int, changed: str) -> tuple[collections.Counter, lis
             continue
         told["programs"] += 1
         told["refused" if ended else "ran"] += 1
-        told["rows elsewhere"] += any(isinstance(t, MovedRows) for made in before for t in structured(made))
+        told["rows elsewhere"] += any(isinstance(t, DerivedTensor) for made in before for t in structured(made))
         after, ended_again = trail(program, batch(changed), run_steps)
         if ended_again == ended or changed == "other rows":
             wrong = leaks(before, after, ended == ended_again == "", changed == "other rows")
@@ -161,11 +162,11 @@ LEFT_OUT = (
 ).split()
 TABLE = [
     f
-    for f in torch_rules.KINDS
-    if f in names() and torch_rules.KINDS[f] != "plain" and not any(word in names()[f] for word in LEFT_OUT)
+    for f in rules.KINDS
+    if f in names() and rules.KINDS[f] != "plain" and not any(word in names()[f] for word in LEFT_OUT)
 ]
 #: Drawn more often: they decide what the others meet.
-OFTEN = [f for f in TABLE if torch_rules.KINDS[f] in ("shape", "move", "matmul", "reduce")]
+OFTEN = [f for f in TABLE if rules.KINDS[f] in ("shape", "move", "matmul", "reduce")]
 
 
 #: What puts two tensors together, as residual connections do.
@@ -235,7 +236,7 @@ def drawn_from_table(g) -> tuple:
                 value = (name if step + 1 < steps else "y", made)
                 calls.append((func, form, value[0]))
                 break
-        if value is not None and not isinstance(value[1], (LoDTensor, MovedRows)):
+        if value is not None and not isinstance(value[1], (LoDTensor, DerivedTensor)):
             break  # a scalar, or what never was rows
     return shape, calls, False
 
@@ -287,8 +288,10 @@ def test_no_program_of_the_table_leaks(record_property):
 
 
 def _careless(func, args, kwargs):
-    """The LoD of any operand."""
-    return next((t.lod for value in (*args, *kwargs.values()) for t in structured(value)), None)
+    """The rows of any operand, where they are there; of lost ones at dim 0."""
+    operands = provenances_of(args, kwargs)
+    at = next((p for p in operands if p.dim is not None), operands[0])
+    return at._replace(dim=at.dim or 0)
 
 
 def _forgets(func, args, kwargs):
@@ -318,21 +321,13 @@ def test_the_law_sees_a_careless_rule(case, monkeypatch):
     after, _ = trail(program, batch("other rows"), run_steps)
     assert not leaks(before, after, False) and ended == "ours", "as it is the program is refused"
     if rule == "writes":
-        monkeypatch.setattr(torch_rules, "refuse_write", lambda *_: None)
+        monkeypatch.setattr(rules, "refuse_write", lambda *_: None)
+        monkeypatch.setitem(rules.RULES, func, lambda *_: None)
     else:
-        moved = lambda func, args, kwargs: _as_mark(func, args, kwargs)  # noqa: E731
-        monkeypatch.setitem(torch_rules.RULES, func, rule)
-        monkeypatch.setitem(torch_rules.MOVED, func, moved)
+        monkeypatch.setitem(rules.RULES, func, rule)
     before, _ = trail(program, batch(), run_steps)
     after, _ = trail(program, batch("other rows"), run_steps)
     assert leaks(before, after, False)
-
-
-def _as_mark(func, args, kwargs):
-    """The rows of any operand, where they are there; of lost ones at dim 0."""
-    marks = [torch_rules.mark_of(t) for t in torch_rules.marked(args, kwargs)]
-    at = next((mark for mark in marks if mark.dim is not None), marks[0])
-    return at._replace(dim=at.dim or 0)
 
 
 def test_what_the_law_excepts():

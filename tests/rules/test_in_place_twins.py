@@ -13,8 +13,8 @@ from rule_samples import Operands, forms, names
 
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
-from torch_lod.tensor import rules as torch_rules
-from torch_lod.tensor.rules import mark_of
+from torch_lod.tensor import rules
+from torch_lod.tensor.provenance import provenance_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SPACES = {"torch": torch, "torch.Tensor": torch.Tensor, "torch.nn.functional": F}
@@ -38,7 +38,7 @@ def twins() -> dict:
             single = f"__{name[3:-2]}__" if python else name[:-1]
             if (python or (name.endswith("_") and not name.startswith("_"))) and single not in OTHERWISE:
                 func, twin = getattr(space, name), getattr(space, single, None) or getattr(torch, single, None)
-                if callable(func) and callable(twin) and func in torch_rules.KINDS:
+                if callable(func) and callable(twin) and func in rules.KINDS:
                     found[f"{label}.{name}"] = (func, twin)
     return found
 
@@ -68,7 +68,7 @@ def called(func, code, operands):
 
 
 def told(t) -> tuple:
-    mark = mark_of(t)
+    mark = provenance_of(t)
     return (None,) if mark is None else (mark.dim, mark.part)
 
 
@@ -148,7 +148,7 @@ def of_parts(name) -> list:
                 continue
             operands = Laid(layout)
             rows = operands["x"]
-            before, dim = plainly(rows).clone(), mark_of(rows).dim
+            before, dim = plainly(rows).clone(), provenance_of(rows).dim
             operands["x"] = rows.narrow(dim, 1, 2)
             try:
                 called(func, code, operands)
@@ -258,7 +258,7 @@ def has_inplace(func) -> bool:
 
 
 #: Without those of channels, which refuse parts for another reason.
-INPLACE = [func for func in torch_rules.MOVED if has_inplace(func) and not names()[func].endswith(("1d", "2d", "3d"))]
+INPLACE = [func for func in rules.RULES if has_inplace(func) and not names()[func].endswith(("1d", "2d", "3d"))]
 
 
 @pytest.mark.parametrize("func", INPLACE, ids=names().get)
@@ -269,7 +269,7 @@ def test_an_argument_inplace_writes_no_part(func):
         with pytest.raises(LoDError, match="expected a write to all rows"):
             func(part, *args, inplace=True)
     assert torch.equal(x.values(), ROWS)
-    assert func(x, *args, inplace=True) is x and mark_of(func(x.t(), *args, inplace=True)).dim == 1
+    assert func(x, *args, inplace=True) is x and provenance_of(func(x.t(), *args, inplace=True)).dim == 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import torch_lod as tl
 from torch_lod import LoDError
-from torch_lod.tensor.moved_rows import MovedRows
+from torch_lod.tensor.derived import DerivedTensor
 
 FC, FC8 = nn.Linear(8, 1), nn.Linear(8, 8)
 LODS = {"one level": [[4, 2, 5]], "nested": [[2, 1], [4, 2, 5]]}
@@ -46,7 +46,7 @@ NAMES = {"torch": torch, "F": F, "tl": tl, "FC": FC, "FC8": FC8}
 def lost(source, lod="one level"):
     x = rows(lod)
     found = eval(source, NAMES, {"x": x, "t": x[None]})
-    assert isinstance(found, MovedRows) and found.rows_dim is None
+    assert isinstance(found, DerivedTensor) and found.rows_dim is None
     return found
 
 
@@ -133,7 +133,7 @@ def test_equal_shapes_weights_and_numbers_go_on_working(form):
         torch.manual_seed(1)
         with torch.no_grad():
             plain = eval(form, names, {"p": p.clone().values()}) if ".values()" not in form else p.values() + y
-        found = found.values() if hasattr(found, "values") and isinstance(found, MovedRows) else found
+        found = found.values() if hasattr(found, "values") and isinstance(found, DerivedTensor) else found
         assert torch.equal(torch.as_tensor(found), torch.as_tensor(plain))
 
 
@@ -149,7 +149,7 @@ def test_a_reduction_along_the_rows_is_lost_without_dims_too(code):
     for lod in LODS:
         s = rows(lod)[:, 0]
         number = eval(code, NAMES, {"s": s})
-        assert number.dim() == 0 and isinstance(number, MovedRows) and number.rows_dim is None
+        assert number.dim() == 0 and isinstance(number, DerivedTensor) and number.rows_dim is None
         assert torch.equal(number.values(), eval(code, NAMES, {"s": s.values()}))
         for wrong in ("s - number", "s[None] * number", "number * y", "torch.where(number > 0, y, 0)"):
             with pytest.raises(LoDError, match="became in "):
@@ -197,4 +197,4 @@ def test_compiled(backend):
     torch._dynamo.reset()
     bias = torch.randn(8)
     found = torch.compile(lambda x, b: x[None].mean(1) + b, backend=backend, fullgraph=True)(rows(), bias)
-    assert torch.allclose(found.values() if isinstance(found, MovedRows) else found, rows().values().mean(0) + bias)
+    assert torch.allclose(found.values() if isinstance(found, DerivedTensor) else found, rows().values().mean(0) + bias)

@@ -14,7 +14,7 @@ from torch import nn
 
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
-from torch_lod.tensor.moved_rows import MovedRows
+from torch_lod.tensor.derived import DerivedTensor
 
 LENGTHS = [4, 2, 5]
 torch.manual_seed(5)
@@ -57,7 +57,7 @@ RAISES = {
     "x + x[torch.randperm(11)]": "became in getitem",
     "x - x.max(0, keepdim=True)[0]": "became in max",
     "x + torch.tanh(x.sum(0) @ ROWS[:8])": "became in sum",
-    "x[None] + torch.randn(1, 11, 8)": "would not start anew with every sequence",
+    "x[None] + torch.randn(1, 11, 8)": "would not start again with every sequence",
     "F.softmax(x[None], 1)": "tl.sequence_softmax",
     "lstm(x.view(-1, 4).view(1, -1, 8))": "became in view",
     "nn.LSTM(8, 8)(x[None])": "batch_first",
@@ -204,14 +204,18 @@ def test_the_mark_goes_with_the_tensor(make):
         x.requires_grad_().detach(),
         torch.relu(x) + x.relu().neg() + x,
     ):
-        assert type(other) is MovedRows and other._mark == x._mark and torch.equal(other.values(), x.detach().values())
-    assert type(x.values()) is torch.Tensor and x[..., :1]._mark.lod == x.lod
+        assert (
+            type(other) is DerivedTensor
+            and other._provenance == x._provenance
+            and torch.equal(other.values(), x.detach().values())
+        )
+    assert type(x.values()) is torch.Tensor and x[..., :1]._provenance.lod == x.lod
     with pytest.raises(RuntimeError, match="leaves"):
         copy.deepcopy(x * 2)
 
 
 def test_pickles_are_validated():
-    from torch_lod.tensor.moved_rows import _load
+    from torch_lod.tensor.derived import _load
 
     lod = tl.LoD.from_lengths([LENGTHS])
     with pytest.raises(LoDError, match="expected 11 rows at dim 1"):
@@ -230,10 +234,10 @@ def test_rows_of_one_sequence_meet():
         torch.cat([x[None][:, 0], x[None][:, 8]]): (0, 9),
         torch.stack([x[0:2].mean(0), x[2:2].sum(0)]): (0, 2),
     }.items():
-        assert made.rows_dim is None and made._mark.part == part
+        assert made.rows_dim is None and made._provenance.part == part
     torch.testing.assert_close(looped(x[:4], 0).values(), looped(ROWS[:4], 0))
     picked = F.cross_entropy(x[:10], torch.randint(8, (10,)), reduction="none")
-    assert picked.rows_dim == 0 and picked._mark.part == (0, 10)
+    assert picked.rows_dim == 0 and picked._provenance.part == (0, 10)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +264,8 @@ def test_numbers_from_arrays_and_tensors_are_ints(call, form):
     want, got = answers
     assert type(got) is type(want), (got, want)
     assert (got == want) if isinstance(want, str) else torch.equal(torch.Tensor(got), torch.Tensor(want))
-    if isinstance(want, MovedRows):
-        assert got.rows_dim == want.rows_dim and got._mark == want._mark
+    if isinstance(want, DerivedTensor):
+        assert got.rows_dim == want.rows_dim and got._provenance == want._provenance
 
 
 def test_gradients_are_those_of_every_sequence_alone():
@@ -277,7 +281,7 @@ def test_numbers_of_uint8_without_dims_are_masks():
     x = tl.from_lengths(ROWS, [LENGTHS])
     for one in (False, True):
         taken, masked = x[torch.tensor(int(one), dtype=torch.uint8)], x[torch.tensor(one)]
-        assert taken.shape == masked.shape == (one, *ROWS.shape) and taken._mark == masked._mark
+        assert taken.shape == masked.shape == (one, *ROWS.shape) and taken._provenance == masked._provenance
 
 
 def test_what_is_printed_says_what_it_is():

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from rule_samples import CHANGES, MALFORMED, MORE, OTHERS, SHAPES, STRUCTURE, Operands, forms, names
 
 from torch_lod import LoDError, LoDTensor
-from torch_lod.tensor import rules as torch_rules
-from torch_lod.tensor.moved_rows import MovedRows
+from torch_lod.tensor import rules
+from torch_lod.tensor.derived import DerivedTensor
 
 #: Forms by which only torch's running statistics are at stake: training mode is documented to use the whole batch.
 TRAINING = {"torch.batch_norm", "torch.nn.functional.batch_norm", "torch.native_batch_norm"}
@@ -26,7 +26,7 @@ APART = {"torch.empty_like", "torch.Tensor.__deepcopy__", "torch.Tensor.cuda", "
 
 def structured(result, found=None) -> list:
     found = [] if found is None else found
-    if isinstance(result, LoDTensor) or (isinstance(result, MovedRows) and result.rows_dim is not None):
+    if isinstance(result, LoDTensor) or (isinstance(result, DerivedTensor) and result.rows_dim is not None):
         found.append(result)
     elif isinstance(result, (tuple, list)):
         for part in result:
@@ -46,7 +46,7 @@ def unchanged(others, x):
     kept = kept if x.lod == STRUCTURE else x.lod.segment_ids(0) % 3 != 1
     if isinstance(x, LoDTensor):
         return x.values()[kept]
-    begin, end = x._mark.part or (0, x.lod.rows)
+    begin, end = x._provenance.part or (0, x.lod.rows)
     return x.values().movedim(x.rows_dim, 0)[kept[begin:end]]
 
 
@@ -114,14 +114,14 @@ def verdict(func, code, shape, dtype) -> str:
             return f"{wrong} ({change})"
         if not change:
             first, kept, plain, made = found + operands.made, bool(found), knowing_nothing(result), operands.made
-            lost = any(isinstance(t, MovedRows) for t in (result if isinstance(result, tuple) else (result,)))
+            lost = any(isinstance(t, DerivedTensor) for t in (result if isinstance(result, tuple) else (result,)))
     return "kept" if kept else "lost" if lost else "plain"
 
 
 def _excepted(func, text: str) -> bool:
     """What the law of marks excepts: predicates and gradients, statistics of a batch norm, the last states of torch's
     recurrences, which are a row per sequence; forms that call .values() themselves, or take a product of vectors."""
-    if torch_rules.KINDS[func] in ("plain", "sequence-wise") or "batch_norm" in names()[func]:
+    if rules.KINDS[func] in ("plain", "sequence-wise") or "batch_norm" in names()[func]:
         return True
     return "rows(" in text or "x @ x.t()" in text
 
@@ -145,7 +145,7 @@ def verdicts(func) -> dict[str, list[str]]:
     unknown = set()
     for shape, dtype in (*SHAPES, *MORE):
         if (shape, dtype) in MORE and (
-            "kept" in found or (func not in torch_rules.RULES and found.keys() & {"plain", "lost"})
+            "kept" in found or (func not in rules.RULES and found.keys() & {"plain", "lost"})
         ):
             if not names()[func].endswith("__getitem__"):
                 break
@@ -162,7 +162,7 @@ def verdicts(func) -> dict[str, list[str]]:
 
 RUNS = {"refused", "plain", "lost", "kept"}
 #: Without what getattr also finds in a module: its own __eq__ and the like.
-TABLE = [func for func in torch_rules.KINDS if func in names() and names()[func] not in APART | VIEWS]
+TABLE = [func for func in rules.KINDS if func in names() and names()[func] not in APART | VIEWS]
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -179,7 +179,7 @@ def one_thread():
 @pytest.mark.parametrize("func", TABLE, ids=lambda func: names()[func])
 def test_no_rule_leaks(func):
     wrong = {what: forms[:6] for what, forms in verdicts(func).items() if what not in RUNS | {"torch refuses"}}
-    assert not wrong, f"{names()[func]} ({torch_rules.KINDS[func]}): {wrong}"
+    assert not wrong, f"{names()[func]} ({rules.KINDS[func]}): {wrong}"
 
 
 #: Functions that take no rows of sequences on this machine, and why.
@@ -331,24 +331,24 @@ def _careless(func, args, kwargs):
     ids=lambda func: names()[func],
 )
 def test_the_law_sees_a_careless_rule(func, monkeypatch):
-    monkeypatch.setitem(torch_rules.RULES, func, _careless)
+    monkeypatch.setitem(rules.RULES, func, _careless)
     assert set(verdicts.__wrapped__(func)) - RUNS - {"torch refuses"}
 
 
 def test_rules_do_what_their_kind_says():
     idle = set()
     for func in TABLE:
-        wanted = "kept" if func in torch_rules.RULES else "plain" if torch_rules.KINDS[func] == "plain" else "lost"
-        wanted = "refused" if torch_rules.KINDS[func] == "refuse" or short(func) in ALWAYS_REFUSED else wanted
+        wanted = "plain" if rules.KINDS[func] == "plain" else "kept" if func in rules.RULES else "lost"
+        wanted = "refused" if rules.KINDS[func] == "refuse" or short(func) in ALWAYS_REFUSED else wanted
         found = verdicts(func).keys()
         if RUNS & found and wanted not in found and short(func) not in ALWAYS_PLAIN:
-            idle.add(f"{names()[func]}, {torch_rules.KINDS[func]}: {sorted(found)}")
+            idle.add(f"{names()[func]}, {rules.KINDS[func]}: {sorted(found)}")
     assert not idle
 
 
 def test_every_function_is_classified():
     """On the torch that the table was made for; what a newer one adds gives plain tensors and is only told."""
-    missing = sorted(name for func, name in torch_rules.functions().items() if func not in torch_rules.KINDS)
+    missing = sorted(name for func, name in rules.functions().items() if func not in rules.KINDS)
     if torch.__version__.startswith("2.13"):
         assert not missing, "classify in torch_lod/tensor/rules/table.py: " + ", ".join(missing)
     elif missing:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import torch_lod as tl
 from torch_lod import LoD, LoDError, LoDTensor
-from torch_lod.tensor.moved_rows import MovedRows
+from torch_lod.tensor.derived import DerivedTensor
 
 LOD = LoD.from_lengths([[1, 2, 1]])
 OTHER = LoD.from_lengths([[2, 1, 1]])
@@ -211,25 +211,25 @@ def test_comes_back(case):
 
 @pytest.mark.parametrize("case", listed(PLAIN))
 def test_is_plain(case):
-    assert type(run(case)) is not MovedRows and type(run(case)) is not LoDTensor
+    assert type(run(case)) is not DerivedTensor and type(run(case)) is not LoDTensor
 
 
 @pytest.mark.parametrize("case", listed(MOVED))
 def test_rows_are_at_another_dim(case):
     result = run(case)
-    assert type(result) is MovedRows and result.rows_dim > 0 and result.shape[result.rows_dim] == result.lod.rows
+    assert type(result) is DerivedTensor and result.rows_dim > 0 and result.shape[result.rows_dim] == result.lod.rows
 
 
 @pytest.mark.parametrize("case", listed(PART))
 def test_is_a_part_of_the_rows(case):
     result = subject(run(case))
-    assert type(result) is MovedRows and result._mark.part is not None
+    assert type(result) is DerivedTensor and result._provenance.part is not None
 
 
 @pytest.mark.parametrize("case", listed(LOST))
 def test_loses_the_structure(case):
     result = subject(run(case))
-    assert type(result) is MovedRows and result.rows_dim is None
+    assert type(result) is DerivedTensor and result.rows_dim is None
     with pytest.raises(LoDError, match=f"which lost the structure of its rows.*{re.escape('.values()')}"):
         result.flatten()[:1] + make()
 

@@ -10,8 +10,8 @@ from settings import FULL
 from test_rules import DRAWS, TABLE, TRAINING, knowing_nothing, one_thread, run, same, structured
 
 from torch_lod import LoD, LoDError, LoDTensor
-from torch_lod.tensor import rules as torch_rules
-from torch_lod.tensor.moved_rows import MovedRows
+from torch_lod.tensor import rules
+from torch_lod.tensor.derived import DerivedTensor
 
 #: A batch of which 4 rows are taken, the third of these from its second sequence.
 BATCH = LoD.from_lengths([[3, 2, 1, 2]])
@@ -39,7 +39,7 @@ APART = """bernoulli binomial cauchy_ cuda data_ptr dropout empty exponential_ g
 MOVED = [
     func
     for func in TABLE
-    if torch_rules.KINDS[func] != "plain"
+    if rules.KINDS[func] != "plain"
     and names()[func] not in TRAINING | DRAWS
     and not any(word in names()[func] for word in APART)
 ]
@@ -66,7 +66,7 @@ def unchanged(x, count):
     kept = x.lod.segment_ids(0) % count != 1
     if isinstance(x, LoDTensor):
         return x.values()[kept]
-    begin, end = x._mark.part or (0, x.lod.rows)
+    begin, end = x._provenance.part or (0, x.lod.rows)
     return x.values().movedim(x.rows_dim, 0)[kept[begin:end]]
 
 
@@ -88,7 +88,7 @@ def complaint(func, code, given) -> str | None:
             return f"raised {type(error).__name__}: {error}"
     first, second = ([*structured(result), *own.made] for result, own in zip(found, operands))
     count = 4 if any(t.lod.rows != 4 for t in operands[0].made if t.lod in (BATCH, STRUCTURE)) else 3
-    if not any(isinstance(t, MovedRows) for t in first):
+    if not any(isinstance(t, DerivedTensor) for t in first):
         return ""
     if len(first) != len(second):
         return "the kind of the result depends on the rows"
@@ -96,7 +96,7 @@ def complaint(func, code, given) -> str | None:
         if a.shape != b.shape or a.lod != b.lod or not same(unchanged(a, count), unchanged(b, count)):
             return f"rows of other sequences changed, of {type(a).__name__} {tuple(a.shape)}"
     tells = any(not same(a, b) for a, b in zip(*map(knowing_nothing, found)))
-    return "a plain tensor knows of the rows" if tells and torch_rules.KINDS[func] != "sequence-wise" else ""
+    return "a plain tensor knows of the rows" if tells and rules.KINDS[func] != "sequence-wise" else ""
 
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures(one_thread.__name__)]

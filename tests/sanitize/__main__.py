@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +36,7 @@ SUITE = ("laws/test_laws_ops", "sequence/test_attention", "sequence/test_recurre
 
 
 def include() -> list[str]:
-    return [f"-I{path}" for path in [*extension.include_paths(), sysconfig.get_paths()["include"]]]
+    return [f"-I{path}" for path in extension.include_paths()]
 
 
 def build(folder: Path, short: bool) -> Path:
@@ -52,7 +51,6 @@ def build(folder: Path, short: bool) -> Path:
         "-fopenmp",
         *CHECKS,
         *(["-O0", "-DLOD_BASE_ONLY"] if short else ["-O1"]),
-        "-DTORCH_EXTENSION_NAME=_C",
     ]
 
     newest = max(path.stat().st_mtime for path in (ROOT / "csrc").rglob("*.*"))
@@ -67,7 +65,7 @@ def build(folder: Path, short: bool) -> Path:
     sources = sorted((ROOT / "csrc").glob("*.cpp"), key=lambda path: -path.stat().st_size)  # the longest first
     with ThreadPoolExecutor(JOBS) as pool:
         objects = [*pool.map(compiled, sources)]
-    libraries = [f"-L{path}" for path in extension.library_paths()] + "-lc10 -ltorch_cpu -ltorch -ltorch_python".split()
+    libraries = [f"-L{path}" for path in extension.library_paths()] + "-lc10 -ltorch_cpu -ltorch".split()
     target = tree / "torch_lod/_C.so"
     subprocess.run([CXX, "-shared", "-fopenmp", *CHECKS, *objects, *libraries, "-o", target], check=True)
     return tree

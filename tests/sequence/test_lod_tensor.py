@@ -295,7 +295,7 @@ def test_questions(x):
     assert (x.num_sequences(), x.elements(), x.elements("sentence"), x.max_length(0)) == (3, 3, 6, 3)
     assert x.lengths("article").tolist() == X[0] and x.offsets(0).tolist() == [0, 3, 4, 6]
     assert x.row_offsets(0).tolist() == x.cu_seqlens(0).tolist() == [0, 9, 10, 15]
-    assert len(x) == 15 and len(list(x)) == 15 and float(x[4]) == 4 and x[3:5]._mark.part == (3, 5)
+    assert len(x) == 15 and len(list(x)) == 15 and float(x[4]) == 4 and x[3:5]._provenance.part == (3, 5)
     assert x.recursive_sequence_lengths() == X and x.has_valid_recursive_sequence_lengths()
 
 

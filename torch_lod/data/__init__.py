@@ -3,10 +3,12 @@
 
 from ..collate import batch as collate
 from .arrow import from_arrow, from_awkward, to_arrow, to_awkward
-from .convert import from_keys, from_mask, from_position_ids, to_numpy
+from .convert import from_keys, from_mask, to_numpy
 from .dataset import LoDDataset
 from .file import load, save
 from .items import Piece
+from .position_ids import from_position_ids
+from .record import Record
 from .samplers import BucketSampler, PackingSampler, TokenBudgetSampler
 from .stream import TokenBudgetStream
 
@@ -15,6 +17,7 @@ __all__ = [
     "LoDDataset",
     "PackingSampler",
     "Piece",
+    "Record",
     "TokenBudgetSampler",
     "TokenBudgetStream",
     "collate",

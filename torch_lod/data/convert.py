@@ -2,7 +2,8 @@
 """Other layouts of ragged data, in and out; docs/data.md has the table of all."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import overload
 
 import numpy as np
 import torch
@@ -12,11 +13,12 @@ from .. import ops
 from ..errors import LoDTypeError, LoDValueError, declaring, public, shown
 from ..structure.devices import upload
 from ..structure.lod import LoD
-from ..structure.validate import host_integers, sums, unmasked, with_memory
+from ..structure.validate import sums, unmasked, with_memory
 from ..tensor.construct import tensor_of
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
+from .record import Record
 
-__all__ = ["from_keys", "from_mask", "from_position_ids", "to_numpy"]
+__all__ = ["from_keys", "from_mask", "to_numpy"]
 
 
 @declaring
@@ -68,79 +70,74 @@ def from_mask(dense: Tensor | np.ndarray, mask: Tensor | np.ndarray, *, level_na
     return LoDTensor(ops.gather_runs(rows.flatten(0, 1), starts, offsets, lod.rows), lod)
 
 
+@overload
+def from_keys(
+    values: Mapping[str, Tensor | np.ndarray], *keys, level_names=None
+) -> tuple[Record, list[np.ndarray]]: ...
+@overload
+def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoDTensor, list[np.ndarray]]: ...
 @declaring
-def from_position_ids(values: Tensor | np.ndarray, position_ids, *, level_names=None) -> LoDTensor:
-    """One level from packed rows and the position of each in its sequence, as packed models take them: a sequence begins where
-    the position is 0. Shares `values`. `x.lod.position_ids()` is the way back; it does not show empty sequences.
-
-    Raises:
-        ValueError: unless positions count up from 0 in every sequence.
-    """
-    ids = host_integers("position_ids", position_ids)
-    previous = torch.cat([ids.new_full((1,), -1), ids[:-1]])
-    for i in ((ids != 0) & (ids != previous + 1)).nonzero()[:1].flatten().tolist():
-        before = f"{int(ids[i - 1])} then " if i else ""
-        raise LoDValueError(f"expected position_ids that count up from 0, got {before}{int(ids[i])} at index {i}")
-    offsets = torch.cat([(ids == 0).nonzero().flatten(), torch.tensor([ids.numel()], device="cpu")])
-    if ids.numel() == 0:
-        offsets = offsets[:1]
-    return LoDTensor(tensor_of("values", values), LoD.checked("position_ids", [offsets], level_names))
-
-
-@declaring
-def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoDTensor, list[np.ndarray]]:
+def from_keys(values, *keys, level_names=None):
     """Rows grouped by keys, as in a table: those with equal keys are a sequence, in the order in which they are.
 
         >>> import torch, torch_lod as tl
         >>> x, names = tl.data.from_keys(torch.tensor([5, 6, 7, 8]), ["b", "a", "b", "b"], [1, 1, 2, 1])
         >>> x.to_list(), names
         ([[[6]], [[5, 8], [7]]], [array(['a', 'b'], dtype='<U1'), array([1, 1, 2])])
+        >>> columns = {"price": torch.tensor([5.0, 6.0, 7.0]), "item": torch.tensor([1, 2, 3])}
+        >>> tl.data.from_keys(columns, ["b", "a", "b"])[0]["item"].to_list()
+        [[2], [1, 3]]
 
     Args:
-        values: (rows, *element).
+        values: (rows, *element); or columns by name, a dict of such, which are sorted once and get one LoD.
         keys: for each level, outermost first, a key for each row: an array, a list, a column of pandas.
 
     Returns:
-        a copy of the rows, with gradient, and for each level the keys of its sequences, in ascending order.
+        a copy of the rows, with gradient, or a `Record` of those of every column; and for each level the keys of its
+        sequences, in ascending order.
 
     Raises:
         ValueError: for no keys, keys of another number than rows, keys that are missing (None, NaN, NaT, pandas.NA).
         TypeError: for keys that cannot be ordered.
     """
-    rows = tensor_of("values", values)
+    if not isinstance(values, Mapping):
+        rows = tensor_of("values", values)
+        order, lod, found = _sorted_by(keys, _with_rows("values", rows, keys), level_names)
+        return _ordered(rows, order, lod), found
+    columns = {name: tensor_of(f"values[{name!r}]", values[name]) for name in values.keys()}
+    if not columns:
+        raise LoDValueError("expected values of at least 1 column, got none")
+    counts = {name: _with_rows(f"values[{name!r}]", rows, keys) for name, rows in columns.items()}
+    (first, count), *others = counts.items()
+    for name, other in others:
+        if other != count:
+            raise LoDValueError(
+                f"expected columns of equally many rows, got {count} in {first!r} and {other} in {name!r}"
+            )
+    order, lod, found = _sorted_by(keys, count, level_names)
+    return Record({name: _ordered(rows, order, lod) for name, rows in columns.items()}), found
+
+
+def _with_rows(what: str, rows: Tensor, keys: tuple) -> int:
+    """The number of rows."""
     with_memory(rows)
     if rows.dim() == 0 or not keys:
         raise LoDValueError(
-            f"expected values with rows and at least 1 key for each, got {shown(values)} and {len(keys)} keys"
+            f"expected {what} with rows and at least 1 key for each, got {shown(rows)} and {len(keys)} keys"
         )
-    ranks, names = [], []
-    for k, given in enumerate(keys):
-        if isinstance(given, Tensor):
-            with_memory(given)
-            given = given.detach().cpu().numpy()
-        unmasked(f"keys[{k}]", given)
-        try:
-            column = np.asarray(given)
-            if isinstance(given, (list, tuple)) and _changed(column, given):
-                column = np.array(given, dtype=object)
-        except (TypeError, ValueError) as error:
-            raise LoDTypeError(
-                f"expected keys[{k}] as an array or a list, got {type(given).__name__}: {error}"
-            ) from None
-        if column.ndim != 1 or len(column) != len(rows):
-            raise LoDValueError(f"expected keys[{k}] with {len(rows)} keys, one for each row, got shape {column.shape}")
-        missing = column != column if column.dtype != object else np.array([_missing(v) for v in column], bool)
-        for i in np.flatnonzero(missing)[:1]:
-            raise LoDValueError(f"expected a key for each row in keys[{k}], got {column[i]!r} at index {i}")
-        try:
-            distinct, rank = np.unique(column, return_inverse=True)
-        except TypeError as error:
-            raise LoDTypeError(f"expected keys[{k}] that can be ordered, got {error}") from None
-        ranks.append(rank.reshape(-1))
-        names.append(distinct)
+    return rows.shape[0]
+
+
+def _ordered(rows: Tensor, order: Tensor, lod: LoD) -> LoDTensor:
+    return LoDTensor(ops.gather_rows(rows, upload(order, rows.device)), lod)
+
+
+def _sorted_by(keys: tuple, rows: int, level_names) -> tuple[Tensor, LoD, list[np.ndarray]]:
+    """The rows in the order of their keys, how the keys group them, and for each level the keys of its sequences."""
+    distinct_keys, ranks = zip(*(_ranked(f"keys[{k}]", key, rows) for k, key in enumerate(keys)))
     order = np.lexsort(ranks[::-1])
-    new, starts, found = np.zeros(len(rows), dtype=bool), [], []
-    for rank, distinct in zip(ranks, names):
+    new, starts, found = np.zeros(rows, dtype=bool), [], []
+    for rank, distinct in zip(ranks, distinct_keys):
         ranked = rank[order]
         new |= np.diff(ranked, prepend=-1) != 0
         starts.append(np.flatnonzero(new))
@@ -149,13 +146,36 @@ def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoD
     for outer, inner in itertools.zip_longest(starts, starts[1:]):
         # of every sequence, which of the next level, or which row, is its first
         at = outer if inner is None else np.searchsorted(inner, outer)
-        levels.append(np.append(at, len(rows) if inner is None else len(inner)))
-    lod = LoD.parsed_offsets("keys", levels, level_names)
-    return LoDTensor(ops.gather_rows(rows, upload(torch.from_numpy(order), rows.device)), lod), found
+        levels.append(np.append(at, rows if inner is None else len(inner)))
+    return torch.from_numpy(order), LoD.parsed_offsets("keys", levels, level_names), found
+
+
+def _ranked(what: str, given, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct keys of a column, and for every row which of them it has."""
+    if isinstance(given, Tensor):
+        with_memory(given)
+        given = given.detach().cpu().numpy()
+    unmasked(what, given)
+    try:
+        column = np.asarray(given)
+        if isinstance(given, (list, tuple)) and _changed(column, given):
+            column = np.array(given, dtype=object)
+    except (TypeError, ValueError) as error:
+        raise LoDTypeError(f"expected {what} as an array or a list, got {type(given).__name__}: {error}") from None
+    if column.ndim != 1 or len(column) != rows:
+        raise LoDValueError(f"expected {what} with {rows} keys, one for each row, got shape {column.shape}")
+    missing = column != column if column.dtype != object else np.array([_missing(v) for v in column], bool)
+    for i in np.flatnonzero(missing)[:1]:
+        raise LoDValueError(f"expected a key for each row in {what}, got {column[i]!r} at index {i}")
+    try:
+        distinct, rank = np.unique(column, return_inverse=True)
+    except TypeError as error:
+        raise LoDTypeError(f"expected {what} that can be ordered, got {error}") from None
+    return distinct, rank.reshape(-1)
 
 
 def _changed(column: np.ndarray, keys: Sequence) -> bool:
-    """Whether an array of texts or floats made others of some keys: numbers became texts, whole numbers were rounded."""
+    """Whether an array of texts or floats made others of some keys: numbers became texts, integers were rounded."""
     return column.dtype.kind in "USf" and any(
         a == a and (a != key or key is np.ma.masked) for a, key in zip(column.tolist(), keys)
     )

@@ -30,7 +30,7 @@ class LoDDataset(Dataset):
         >>> len(dataset), dataset[1]["words"].lod, dataset[1]["label"]
         (2, LoD([[3]]), tensor(1))
 
-    A DataLoader asks it for all items of a batch at once, which are taken out of the rows in one pass: the cost is that of the
+    A DataLoader asks it for all items of a batch in one call, which are taken out of the rows in one pass: the cost is that of the
     batch, however many items there are, and `tl.data.collate` has nothing left to do. Workers that are forked read the same
     memory; to workers that are spawned, rows in memory move to shared memory, and a file is opened again.
 
@@ -92,7 +92,7 @@ class LoDDataset(Dataset):
 
     @public
     def __getitems__(self, indices: Sequence) -> "Taken":
-        """Items for a batch: a list of them for whoever asks, and a batch for `tl.data.collate`."""
+        """Items for a batch: a list of them for a caller that asks for them, and a batch for `tl.data.collate`."""
         if not isinstance(indices, (list, tuple)) or not indices:
             raise LoDTypeError(f"expected indices as a list of at least 1 index, got {shown(indices)}")
         numbers, pieces = self._located(indices)

@@ -21,8 +21,8 @@ from torch import Tensor
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..structure.lod import LoD
 from ..structure.validate import with_memory
+from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor
-from ..tensor.moved_rows import MovedRows
 
 __all__ = ["load", "save"]
 
@@ -91,8 +91,8 @@ def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> Non
         if not isinstance(x, Tensor) or x.layout != torch.strided or x.dtype not in _NAMES or x.is_meta:
             got = f"{x.dtype}, {x.layout}" if isinstance(x, Tensor) else type(x).__name__
             raise LoDTypeError(f"expected dense tensors of a dtype that safetensors has, got {got} as {name!r}")
-        if isinstance(x, MovedRows):
-            where = f"lost in {x._mark.call}" if x.rows_dim is None else f"at dim {x.rows_dim}"
+        if isinstance(x, DerivedTensor):
+            where = f"lost in {x._provenance.call}" if x.rows_dim is None else f"at dim {x.rows_dim}"
             raise LoDTypeError(
                 f"expected LoDTensors and plain tensors, got rows of one {where}, which a file does not note, as {name!r}; "
                 "see .values()"

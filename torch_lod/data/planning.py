@@ -46,7 +46,7 @@ def mixed(n: int, rng: np.random.Generator | None) -> np.ndarray:
 
 
 def by_rank(ranks: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-    """The items ordered by small whole numbers, those of equal number in random order."""
+    """The items ordered by small integers, those of equal number in random order."""
     order = mixed(len(ranks), rng)
     keys = ranks[order]
     return order[np.argsort(keys.astype(np.uint16) if keys.size and keys.max() < 2**16 else keys, kind="stable")]
@@ -129,7 +129,7 @@ def first_fit_decreasing(costs: np.ndarray, budget, rng: np.random.Generator | N
 
 
 def _whole(costs: np.ndarray, budget) -> tuple[np.ndarray, int]:
-    """Costs as whole numbers, of few distinct ones, that are never too small beside the budget."""
+    """Costs as integers, of few distinct ones, that are never too small beside the budget."""
     if costs.dtype.kind == "f":
         unit = budget / 2**40
         costs = np.ceil(np.minimum(costs / unit, 2**41)).astype(np.int64)

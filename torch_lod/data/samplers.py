@@ -18,7 +18,7 @@ __all__ = ["BucketSampler", "PackingSampler", "TokenBudgetSampler"]
 
 
 class _BatchSampler(Sampler[list]):
-    """Plans an epoch at once, deals its batches to the ranks, and knows where it is."""
+    """Plans an epoch in one call, deals its batches to the ranks, and knows where it is."""
 
     def __init__(
         self, lengths, budget, shuffle, seed, rank, world_size, level, cost, balance, too_large, drop_last
@@ -74,7 +74,7 @@ class _BatchSampler(Sampler[list]):
 
     @public
     def set_epoch(self, epoch: int) -> None:
-        """The epoch whose batches are drawn next. An iteration that comes to its end goes on to the next epoch by itself."""
+        """The epoch whose batches are drawn next. An iteration that reaches its end goes on to the next epoch by itself."""
         epoch = a_seed("epoch", epoch)
         if epoch != self._epoch:
             self._epoch, self._step, self._ended = epoch, 0, None
@@ -223,7 +223,7 @@ class TokenBudgetSampler(_Budgeted):
     PackingSampler, with as many batches in every epoch.""",
         equal="cost",
         size=_BUDGET,
-        unshuffled="items in order, a batch for each rank in turn",
+        unshuffled="items in order, a batch for each rank, round-robin",
         cost=_COST,
     )
 

@@ -31,7 +31,7 @@ class TokenBudgetStream(IterableDataset):
     the end is shared out over a last step or two.
 
     Args:
-        source: an iterable that begins anew each time it is iterated over, or a function of the epoch that returns an
+        source: an iterable that starts again each time it is iterated over, or a function of the epoch that returns an
             iterator. With workers that are spawned it is pickled.
         budget: what a batch costs at most. It also ends at 2**20 samples, for sources whose samples cost nothing.
         buffer: samples among which the next one is drawn; 0 keeps their order.
@@ -63,7 +63,7 @@ class TokenBudgetStream(IterableDataset):
     ):
         if isinstance(source, Iterator):
             raise LoDTypeError(
-                f"expected source as an iterable that begins anew, got {type(source).__name__}; pass a function of the epoch "
+                f"expected source as an iterable that starts again, got {type(source).__name__}; pass a function of the epoch "
                 "that makes it"
             )
         if not (isinstance(source, Iterable) or hasattr(source, "__getitem__") or callable(source)):

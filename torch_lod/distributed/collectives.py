@@ -16,8 +16,8 @@ from ..dynamo import outside_of_graphs
 from ..errors import LoDRuntimeError, LoDTypeError, LoDValueError, border, named, shown
 from ..structure.lod import LoD
 from ..structure.validate import sums, with_memory
+from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, a_lod_tensor, values_of
-from ..tensor.moved_rows import MovedRows
 from .processes import Processes
 
 __all__ = ["all_gather", "all_to_all", "broadcast", "gather", "scatter"]
@@ -140,7 +140,7 @@ def all_to_all(parts: list, *, group: Any = None) -> list:
 
 
 def _rows(what: str, x: Any) -> Tensor:
-    if isinstance(x, MovedRows):
+    if isinstance(x, DerivedTensor):
         a_lod_tensor(what, x)
     if not isinstance(x, LoDTensor) and type(x) not in (Tensor, torch.nn.Parameter):
         raise LoDTypeError(f"expected {what} as a LoDTensor or a plain tensor with rows, got {type(x).__name__}")

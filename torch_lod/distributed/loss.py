@@ -13,8 +13,8 @@ from ..errors import LoDTypeError, LoDValueError, border, shown
 from ..sequence.pool import mask_or_weight, rows_that_count
 from ..sequence_operator import a_float
 from ..structure.validate import with_memory
+from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
-from ..tensor.moved_rows import MovedRows
 from .processes import Processes
 
 __all__ = ["global_token_count", "global_token_mean"]
@@ -113,12 +113,12 @@ def _is_number(value: Any) -> bool:
 
 def _sums(loss: Any, mask, weight) -> tuple[Tensor, float]:
     """The sum of the losses that count, with gradient, and of their weights."""
-    if isinstance(loss, MovedRows):
+    if isinstance(loss, DerivedTensor):
         a_lod_tensor("loss_rows", loss)
     if not isinstance(loss, Tensor):
         raise LoDTypeError(f"expected loss_rows as a LoDTensor or a plain tensor, got {type(loss).__name__}")
     if loss.dim() != 1:
-        raise LoDValueError(f"expected loss_rows of one number per row, (rows,), got {tuple(loss.shape)}")
+        raise LoDValueError(f"expected loss_rows of width 1 per row, (rows,), got {tuple(loss.shape)}")
     a_float(loss, "loss_rows")
     with_memory(loss)
     if isinstance(weight, Tensor) and weight.requires_grad:
@@ -151,7 +151,7 @@ def _of_rows(what: str, given, of_rows: LoDTensor | None, rows: Tensor) -> Tenso
             f"expected {what} as a tensor of {'a floating dtype' if floating else 'bool'}, got {shown(given)}"
         )
     with_memory(given)
-    if isinstance(given, (LoDTensor, MovedRows)) or given.shape != rows.shape:
+    if isinstance(given, (LoDTensor, DerivedTensor)) or given.shape != rows.shape:
         raise LoDValueError(f"expected {what} as a plain tensor of shape {tuple(rows.shape)}, got {shown(given)}")
     return given
 

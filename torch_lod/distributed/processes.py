@@ -245,7 +245,7 @@ def watch(group: Any = None) -> Watch:
 
     Raises:
         RuntimeError: where a collective failed; the group cannot be used any more. Ranks that exchange data with one that was
-            killed see it at once, others when those end, or at the group's timeout. A rank that is alive and silent is named 5
+            killed see it immediately, others when those end, or at the group's timeout. A rank that is alive and silent is named 5
             seconds after the timeout. With NCCL torch may end the process itself.
     """
     return Watch(Processes(group))

@@ -14,8 +14,8 @@ from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import along, probability
 from ..structure.lod import LoD
 from ..structure.validate import sums
+from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, made
-from ..tensor.moved_rows import MovedRows, moved_rows
 from .routes import at_dim, route, structured
 
 
@@ -27,14 +27,14 @@ class _OfKeys(NamedTuple):
 
 def _of_keys(mask, queries: int, keys: LoD) -> _OfKeys:
     """A mask made of rows, which are those of the keys: (..., 1 or heads, 1 or queries, keys)."""
-    mark = mask._mark if isinstance(mask, MovedRows) else None
-    if mark is None or mark.dim != mask.dim() - 1 or mark.part is not None or mask.dim() < 2:
-        at = 0 if mark is None else mark.dim
+    origin = mask._provenance if isinstance(mask, DerivedTensor) else None
+    if origin is None or origin.dim != mask.dim() - 1 or origin.part is not None or mask.dim() < 2:
+        at = 0 if origin is None else origin.dim
         raise LoDTypeError(
             "expected attn_mask as a plain tensor of positions, or made of the rows of the keys and with these at its last dim, "
             f"got rows of a LoDTensor at dim {at} of {tuple(mask.shape)}; a bias for every pair is tl.sequence_attention(q, k, v, bias=)"
         )
-    keys.agreed(mark.lod)
+    keys.agreed(origin.lod)
     values = mask.values()
     if any(n != 1 for n in values.shape[:-3]) or values.shape[-2] not in (1, queries):
         raise LoDValueError(
@@ -193,7 +193,9 @@ def _rows_before_width(query, key, value, attn_mask=None, dropout_p=0.0, is_caus
     turned = [LoDTensor(t.values().reshape(t.shape[-3:]).transpose(0, 1), t.lod) for t in given]
     out = scaled_dot_product_attention(*turned, attn_mask, dropout_p, is_causal, scale, enable_gqa, _turned=True)
     values = out.values().transpose(0, 1)
-    return moved_rows(values.reshape(*query.shape[:-3], *values.shape), out.lod, query._mark.dim, query._mark.call)
+    return rows_at(
+        values.reshape(*query.shape[:-3], *values.shape), out.lod, query._provenance.dim, query._provenance.call
+    )
 
 
 def _elements_turned(t) -> bool:

@@ -9,8 +9,8 @@ from .. import ops
 from ..errors import LoDValueError
 from ..sequence import sequence_normalize
 from ..sequence_operator import along, probability
+from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
-from ..tensor.moved_rows import moved_rows
 from .routes import at_dim, only_first, route, rows_last
 
 
@@ -30,7 +30,7 @@ def _instance_norm_elsewhere(input, *args, **kwargs):
     """InstanceNorm1d passes (rows, channels) as one sample (1, rows, channels)."""
     if at_dim(input, -2) and input.dim() == 3 and input.shape[0] == 1:
         done = _instance_norm(LoDTensor(input.values().squeeze(0), input.lod), *args, **kwargs)
-        return moved_rows(done.values().unsqueeze(0), input.lod, 1, input._mark.call)
+        return rows_at(done.values().unsqueeze(0), input.lod, 1, input._provenance.call)
     return rows_last(_instance_norm)(input, *args, **kwargs)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..tensor import rules as torch_rules
+from ..tensor import rules
 from .routes import structured
 
 #: What makes one result of a whole tensor, or of two matrices.
@@ -47,7 +47,7 @@ def _enter(func: Callable, name: str) -> None:
             results.append(given[0].copy_(result) if changes and result is not given[0] else result)
         return results if changes else tuple(results)
 
-    rule = torch_rules.RULES[func] = torch_rules.Route(each, None)  # it runs under the policy table
+    rule = rules.RULES[func] = rules.Route(each, None)  # it runs under the policy table
     rule.elsewhere, rule.lost = each, True
 
 

@@ -11,8 +11,8 @@ from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import along
 from ..structure.lod import LoD
+from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made
-from ..tensor.moved_rows import moved_rows
 from .routes import at_dim, caller, route, structured
 
 
@@ -42,7 +42,9 @@ def _recurrence(kind: str, count: int):
         if _is_unbatched():
             finals = [t.unsqueeze(1) for t in finals]
         if not isinstance(input, LoDTensor):
-            return (moved_rows(out.unsqueeze(0), lod, 1, input._mark.call), *finals)
+            return (rows_at(out.unsqueeze(0), lod, 1, input._provenance.call), *finals)
+        if input.dim() == 2:
+            return (made(out, lod), *finals)
         if batch_first:  # a batch keeps torch's shapes
             return (made(out.view(*input.shape[:2], out.shape[1]), input.lod), *finals)
         return (made(out.unsqueeze(1), lod), *finals)
@@ -68,6 +70,9 @@ def _steps(input: Tensor, batch_first: bool) -> tuple[Tensor, LoD]:
     """The steps of all sequences as rows, and the sequences that they make."""
     if at_dim(input, -2) and input.dim() == 3 and input.shape[0] == 1 and batch_first:
         return input.values().squeeze(0), input.lod  # type: ignore[attr-defined]
+    if isinstance(input, LoDTensor) and input.dim() == 2:
+        s = along(input)
+        return s.rows, s.lod
     if isinstance(input, LoDTensor) and input.dim() == 3 and (batch_first or input.shape[1] == 1):
         s = along(input)
         if not batch_first:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ..errors import OURS, LoDTypeError, LoDValueError, border, shown
-from ..tensor import rules as torch_rules
+from ..tensor import rules
+from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor
-from ..tensor.moved_rows import MovedRows, moved_rows
 
 
 def route(*funcs: Callable, kind: str | None = "sequence-wise", elsewhere: Callable | None = None):
@@ -25,14 +25,14 @@ def route(*funcs: Callable, kind: str | None = "sequence-wise", elsewhere: Calla
 
     def enter(ours):
         for func in funcs:
-            before = torch_rules.RULES.get(func)
-            before = before.rule if isinstance(before, torch_rules.Route) else before
-            routed = torch_rules.Route(border(func.__name__, policy=False, asks=False)(ours), before)
+            before = rules.RULES.get(func)
+            before = before.rule if isinstance(before, rules.Route) else before
+            routed = rules.Route(border(func.__name__, policy=False, asks=False)(ours), before)
             if elsewhere is not None:
                 routed.elsewhere = border(func.__name__, policy=False, asks=False)(elsewhere)
-            torch_rules.RULES[func] = routed
+            rules.RULES[func] = routed
             if kind is not None:
-                torch_rules.KINDS[func] = kind
+                rules.KINDS[func] = kind
         return ours
 
     return enter
@@ -51,7 +51,7 @@ def caller() -> FrameType | None:
 
 
 def structured(value) -> bool:
-    return isinstance(value, (LoDTensor, MovedRows))
+    return isinstance(value, (LoDTensor, DerivedTensor))
 
 
 def only_first(first, **others) -> bool:
@@ -75,7 +75,10 @@ def one(what: str, value, least: int) -> int:
 def at_dim(x, dim: int) -> bool:
     """Whether x has all rows of its LoD at a dim, counted from the right."""
     return (
-        isinstance(x, MovedRows) and x._mark.dim is not None and x._mark.part is None and x._mark.dim == x.dim() + dim
+        isinstance(x, DerivedTensor)
+        and x._provenance.dim is not None
+        and x._provenance.part is None
+        and x._provenance.dim == x.dim() + dim
     )
 
 
@@ -99,4 +102,6 @@ def _turned_back(result: Any, input) -> Any:
     if not isinstance(result, LoDTensor):
         return NotImplemented
     values = result.values().t()
-    return moved_rows(values.reshape(*input.shape[:-2], *values.shape), result.lod, input._mark.dim, input._mark.call)
+    return rows_at(
+        values.reshape(*input.shape[:-2], *values.shape), result.lod, input._provenance.dim, input._provenance.call
+    )

@@ -18,8 +18,8 @@ from ..sequence_operator import Along, a_float, along, autocast_dtype, number
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import sums, with_memory
+from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor, made
-from ..tensor.moved_rows import MovedRows, moved_rows
 from .routes import one, only_first, route, rows_last
 
 
@@ -193,15 +193,15 @@ def _constant(input, pad, value, dim: int):
 
 
 def _pad_elsewhere(input, pad, mode="constant", value=None):
-    dim = input._mark.dim if isinstance(input, MovedRows) else None
-    if dim is None or input._mark.part is not None:
+    dim = input._provenance.dim if isinstance(input, DerivedTensor) else None
+    if dim is None or input._provenance.part is not None:
         return NotImplemented
     if not _own_pair(pad, dim, input.dim()):
         if not compiling():
             return NotImplemented
-        return moved_rows(F.pad(input.values(), pad, mode, value), input.lod, dim, input._mark.call)
+        return rows_at(F.pad(input.values(), pad, mode, value), input.lod, dim, input._provenance.call)
     if mode == "constant":
-        return moved_rows(*_constant(input, pad, value, dim), dim, input._mark.call)
+        return rows_at(*_constant(input, pad, value, dim), dim, input._provenance.call)
     return rows_last(_padded)(input, pad, mode, value) if dim == input.dim() - 1 else None
 
 

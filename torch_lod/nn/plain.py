@@ -12,8 +12,8 @@ from ..dynamo import compiling
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..structure.lod import LoD
 from ..structure.validate import traverse
+from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor
-from ..tensor.moved_rows import MovedRows
 
 __all__ = ["Plain"]
 
@@ -101,7 +101,7 @@ class Plain(torch.nn.Module):
         program = torch.export.export(self, tensors, dynamic_shapes=shapes, strict=True, **options)
         held = {**program.state_dict, **program.constants}
         for name in (spec.target for spec in program.graph_signature.input_specs):
-            if isinstance(held.get(name), (LoDTensor, MovedRows)):
+            if isinstance(held.get(name), (LoDTensor, DerivedTensor)):
                 raise LoDValueError(
                     f"expected constants that are plain tensors, got a {type(held[name]).__name__} as {name}: torch.export "
                     "drops its structure; hold its values() and make it in forward, as tl.from_lengths(values, [[2, 3]])"

@@ -11,8 +11,8 @@ from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..sequence import scan
 from ..sequence_operator import along, autocast_dtype
 from ..structure.validate import with_memory
+from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, unmoved
-from ..tensor.moved_rows import MovedRows
 from .module import at_least_one, unusual
 
 __all__ = ["GRU", "LSTM", "RNN", "DynamicRNN", "last_state"]
@@ -91,7 +91,7 @@ class _Recurrent(torch.nn.Module):
             shape = (len(self._names), s.lod.num_sequences(s.k), columns)
             if not isinstance(state, Tensor):
                 raise LoDTypeError(f"expected {name} as a tensor, got {type(state).__name__}")
-            if isinstance(state, MovedRows) and state.rows_dim is None:  # at dim 1 they are where they belong
+            if isinstance(state, DerivedTensor) and state.rows_dim is None:  # at dim 1 they are where they belong
                 unmoved(name, state)
             if tuple(state.shape) != shape:
                 raise LoDValueError(f"expected {name} of shape {shape}, got {tuple(state.shape)}")

@@ -16,14 +16,6 @@ from .chain import *
 from .ctc import *
 from .edit import *
 from .library import COMPILED as COMPILED
-from .library import called as called
-from .library import described as described
-from .library import have_memory as have_memory
-from .library import joined as joined
-from .library import kept as kept
-from .library import padded as padded
-from .library import rearranged as rearranged
-from .library import unpadded as unpadded
 from .normalize import *
 from .order import *
 from .recurrence import *

@@ -57,7 +57,7 @@ def has_no_data(t: Tensor) -> bool:
     return isinstance(t, FakeTensor) or t.is_meta
 
 
-#: Arguments that are copied, so that nobody else writes to what is checked.
+#: Arguments that are copied, so that no other thread writes to what is checked.
 _STRUCTURE = frozenset(
     "row_offsets query_offsets key_offsets label_offsets other_offsets offsets starts map index labels".split()
 )

@@ -25,7 +25,7 @@ def ctc_loss(
 
     Every row emits a class or the blank; a run of the same class is one label, and blanks divide equal labels. The sum is
     over all ways in which the rows emit the labels, by the forward recursion over 2 labels + 1 states; the gradient is
-    the softmax less the posterior of the classes (forward-backward). Probabilities are carried with exponents of their
+    the softmax less the posterior of the classes (forward-backward). Probabilities are kept with exponents of their
     own, so that neither tens of thousands of rows nor scores of 1e4 under- or overflow.
 
     Args:

@@ -2,14 +2,12 @@
 """Loads the compiled operators, or registers their compositions under the same schemas; makes them Python functions."""
 
 import functools
-import importlib
-import inspect
 import os
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch._library.effects import EffectType
@@ -23,16 +21,19 @@ from . import signals as signals
 _PACKAGE = Path(__file__).parent.parent
 
 
-def _load() -> Any:
-    """The extension; or why it could not be loaded and how to fix it."""
+def _load() -> tuple[str, str] | None:
+    """Loads the library; or says why it could not be loaded and how to fix it."""
     if os.environ.get("TORCH_LOD_COMPOSED") == "1":
         return "TORCH_LOD_COMPOSED=1 switches them off", "unset it"
+    library = _PACKAGE / "_C.so"
     try:
-        return importlib.import_module("torch_lod._C")
-    except ModuleNotFoundError:
+        torch.ops.load_library(library)
+        return None
+    except OSError as error:
         why = f"they were never built in {_PACKAGE}"
-    except ImportError as error:
-        why = f"they were built for another torch than {torch.__version__} ({str(error).splitlines()[0]})"
+        if library.is_file():
+            said = str(error.__cause__ or error).splitlines()[0]
+            why = f"they were built for another torch than {torch.__version__} ({said})"
     checkout = (_PACKAGE.parent / "csrc/library.cpp").is_file()
     where = f"-e {_PACKAGE.parent}" if checkout else "<a checkout of torch_lod>"
     return why, f"with a C++ compiler, pip install --no-build-isolation {where}"
@@ -50,16 +51,16 @@ def _warn(why: str, remedy: str) -> None:
     warnings.warn_explicit(text, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno)
 
 
-_C = _load()
+_failure = _load()
 #: Whether the compiled operators are in use.
-COMPILED = not isinstance(_C, tuple)
+COMPILED = _failure is None
 #: Keeps the registrations alive.
 _library = torch.library.Library("torch_lod", "FRAGMENT" if COMPILED else "DEF")
-if COMPILED:
+if _failure is None:
     composed.beside_kernels(_library)
 else:
     composed.in_place_of_kernels(_library, schemas.read())
-    _warn(*_C)
+    _warn(*_failure)
 # compiled code would leave out an operator that returns nothing
 _library._register_effectful_op("torch_lod::watch_structure", EffectType.ORDERED)
 
@@ -89,34 +90,9 @@ def _on_one_device(mode, func, *args):
         return func(*(a.to(device) if isinstance(a, torch.Tensor) else a for a in args))
 
 
-def _unknown(*values) -> bool:
-    return False
-
-
-#: Whether all tensors among the arguments are dense and have memory behind them; False where it has to be looked at.
-have_memory: Callable[..., bool] = _C.have_memory if COMPILED else _unknown
-
-
-def _no_answer(*arguments) -> None:
-    return None
-
-
-#: What eager code does most often, in one call (csrc/at_once.cpp); None where the Python code has to do it.
-described, joined, kept, padded, rearranged, unpadded = (
-    getattr(_C, name, _no_answer) for name in ("described", "joined", "kept", "padded", "rearranged", "unpadded")
-)
-
 _F = TypeVar("_F", bound=Callable)
 _peek = torch._C._functorch.peek_interpreter_stack
 _is_compiling = torch.compiler.is_compiling
-_in_dynamo = torch.compiler.is_dynamo_compiling
-
-
-def called(name: str, otherwise: Callable | None = None) -> Callable[..., Any]:
-    """The operator `name` for eager code: Dynamo cannot trace it, and takes torch.ops.torch_lod. `otherwise`, by default
-    that one, is called where torch has to look at the arguments, and in transforms."""
-    otherwise = otherwise or getattr(torch.ops.torch_lod, name).default
-    return _C.function(name, otherwise) if COMPILED else otherwise
 
 
 def _may_record(arguments) -> bool:
@@ -133,21 +109,17 @@ def operator(stub: _F) -> _F:
     torch.func transforms and forward-mode tangents need rules that a C++ autograd function cannot have. For them the
     composition, made of torch operators, runs instead.
     """
-    name, parameters = stub.__name__, ", ".join(inspect.signature(stub).parameters)
-    torchs, composition = getattr(torch.ops.torch_lod, name).default, composed.COMPOSITIONS[name]
+    name = stub.__name__
+    compiled, composition = getattr(torch.ops.torch_lod, name).default, composed.COMPOSITIONS[name]
     recorded = not COMPILED and name in composed.RECORDED
 
-    def otherwise(*args):
+    def call(*args, **kwargs):
         if _is_compiling():
-            return torchs(*args)
-        if _peek() is not None or forward_ad._current_level >= 0 or (recorded and _may_record(args)):
-            return composition(*args)
-        return torchs(*args)
+            return compiled(*args, **kwargs)
+        if _peek() is not None or forward_ad._current_level >= 0:
+            return composition(*args, **kwargs)
+        if recorded and _may_record((*args, *kwargs.values())):
+            return composition(*args, **kwargs)
+        return compiled(*args, **kwargs)
 
-    # as if it were written out: *args take as long as a small kernel
-    known = {"torchs": torchs, "in_dynamo": _in_dynamo, "direct": called(name, own_code(otherwise, name))}
-    text = f"def {name}({parameters}):\n    return torchs({parameters}) if in_dynamo() else direct({parameters})"
-    exec(compile(text, __file__, "exec"), known)
-    call = known[name]
-    call.__defaults__ = stub.__defaults__
-    return functools.update_wrapper(call, stub)  # type: ignore[return-value]
+    return functools.wraps(stub)(own_code(call, name))  # type: ignore[return-value]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape "recurrence": step t of all sequences at once, on rows that are not moved."""
+"""Shape "recurrence": step t of all sequences together, on rows that are not moved."""
 
 from torch import Tensor
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape "segment", row by row: a value is carried along every segment."""
+"""Shape "segment", row by row: a scan along every segment."""
 
 from torch import Tensor
 
@@ -22,7 +22,7 @@ def segment_scan(values: Tensor, factors: Tensor | None, row_offsets: Tensor, ad
     gradient of the other.
 
     Args:
-        values: (rows, *element), a floating or integer dtype; half types are carried in float32, float32 in float64.
+        values: (rows, *element), a floating or integer dtype; half types have a float32 accumulator, float32 a float64 one.
         factors: None, or of the shape and dtype of values.
         row_offsets: int64, (segments + 1,).
 

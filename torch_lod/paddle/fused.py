@@ -276,12 +276,12 @@ def fusion_seqexpand_concat_fc(
     xs, weight: Tensor, bias: Tensor | None = None, activation: str = "identity"
 ) -> LoDTensor:
     """Rows beside what there is for their sequences, times a weight: act([x, y_1, y_2, ...] weight + bias), with every
-    row of y laid over the rows of its sequence.
+    row of y broadcast over the rows of its sequence.
 
     Equivalent to:
         torch.relu(torch.cat([xs[0], *(sequence_expand_as(y, xs[0]) for y in xs[1:])], 1) @ weight + bias)
 
-    The rows of y are multiplied before they are laid over those of x.
+    The rows of y are multiplied before they are broadcast over those of x.
 
     Args:
         xs: a LoDTensor (rows, features), and tensors (sequences, features) as sequence_expand_as takes them: plain with

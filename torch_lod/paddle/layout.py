@@ -73,7 +73,7 @@ def sequence_pad(
 
 
 def _within(what: str, t: Tensor, dtype: torch.dtype) -> None:
-    """ValueError for a number that the other dtype, if it is one of whole numbers, cannot hold."""
+    """ValueError for a number that the other dtype, if it is one of integers, cannot hold."""
     if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
         return
     numbers, bounds = t.to(torch.int64).flatten(), torch.iinfo(dtype)
@@ -138,7 +138,7 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
         except (TypeError, ValueError, RuntimeError) as error:
             if no_memory(error):
                 raise
-            raise LoDTypeError(f"expected lengths as whole numbers, got {shown(lengths)}") from error
+            raise LoDTypeError(f"expected lengths as integers, got {shown(lengths)}") from error
         lengths = lengths if lengths.numel() else lengths.to(torch.int64)
     if not isinstance(dtype, torch.dtype):
         raise LoDTypeError(f"expected dtype as a torch.dtype, got {shown(dtype)}")

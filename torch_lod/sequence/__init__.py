@@ -3,11 +3,12 @@
 
 from typing import TYPE_CHECKING
 
-from . import attention, beam, ctc, edit, linear, loop, map, order, pairs, pool, rearrange, windows, within
+from . import attention, beam, ctc, edit, gather, linear, loop, map, order, pairs, pool, rearrange, windows, within
 from .attention import *
 from .beam import *
 from .ctc import *
 from .edit import *
+from .gather import *
 from .linear import *
 from .loop import *
 from .map import *
@@ -19,5 +20,5 @@ from .windows import *
 from .within import *
 
 if not TYPE_CHECKING:  # type checkers cannot read this and would treat the names as private
-    _families = (attention, beam, ctc, edit, linear, loop, map, order, pairs, pool, rearrange, windows, within)
+    _families = (attention, beam, ctc, edit, gather, linear, loop, map, order, pairs, pool, rearrange, windows, within)
     __all__ = [name for family in _families for name in family.__all__]

@@ -126,7 +126,7 @@ def rotary_embedding(
         count = s.lod.num_sequences(s.k)
         if start.shape != (count,) or start.is_floating_point() or start.is_complex():
             raise LoDValueError(
-                f"expected start as {count} whole numbers, one per sequence, got {start.dtype} of shape {tuple(start.shape)}"
+                f"expected start as {count} integers, one per sequence, got {start.dtype} of shape {tuple(start.shape)}"
             )
         position = position + upload(start, values.device)[s.lod.segment_ids_at(s.k, values.device)]
     elif type(start) is int and -(2**40) <= start <= 2**40:

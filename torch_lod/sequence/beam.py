@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tl.BeamSearch`: the best sequences of words under any step function, for all sources at once. Sources that are finished
+"""`tl.BeamSearch`: the best sequences of words under any step function, for all sources together. Sources that are finished
 leave the batch."""
 
 import math
@@ -127,27 +127,27 @@ class BeamSearch:
         with torch.no_grad():
             run = _Run(self, _plain(first).long(), state, static, outer)
             for t in range(self.max_length):
-                if run.living.numel() == 0:
+                if run.active.numel() == 0:
                     break
                 run.advance(t)
             return run.result(outer)
 
 
 class _Run:
-    """A search under way. Hypotheses are rectangular, (living sources, width), the best first; scores of -inf are none."""
+    """A search under way. Hypotheses are rectangular, (active sources, width), the best first; scores of -inf are none."""
 
     def __init__(self, search: BeamSearch, first: Tensor, state, static, outer: LoD | None):
         self.search, self.tokens, self.k = search, first, outer.depth if outer else 0
         k = self.k
         self.sources, self.device = first.shape[0], first.device
-        self.living = torch.arange(self.sources, device=self.device)
+        self.active = torch.arange(self.sources, device=self.device)
         self.scores = torch.zeros(self.sources, 1, device=self.device)
         _check("state", state, self.sources, "sources", k, outer)
-        self.state = _picked(state, self.living, k)
-        self.static = self.of_living = None
+        self.state = _picked(state, self.active, k)
+        self.static = self.of_active = None
         if static is not None:
             _check("static", static, self.sources, "sources", k, outer)
-            self.static, self.of_living = static, _picked(static, self.living, k)
+            self.static, self.of_active = static, _picked(static, self.active, k)
         #: Of every step the words of the rows after it, and the rows of the step before that these continue.
         self.history: list[tuple[Tensor, Tensor]] = []
         #: The ended hypotheses, (sources, beam), best first: score, number of words, row after the last of these steps.
@@ -169,7 +169,7 @@ class _Run:
         for s, j in (~(top < torch.inf)).nonzero()[:1].tolist():  # nan is the largest of all
             raise LoDValueError(
                 f"expected log_probs that are numbers below infinity, got {float(top[s, j])} for word {int(word[s, j])} "
-                f"of hypothesis {int(parent[s, j])} of source {int(self.living[s])} at step {t}"
+                f"of hypothesis {int(parent[s, j])} of source {int(self.active[s])} at step {t}"
             )
         row = parent + width * torch.arange(count, device=self.device)[:, None]
         end = word == search.end
@@ -189,11 +189,11 @@ class _Run:
         self.history.append((word.flatten(), row.flatten()))
         self.tokens, self.state = word.flatten(), _picked(state, row.flatten())
         if self.static is not None and (going.shape[0] < count or word.shape[1] != width):
-            self.of_living = _picked(self.static, self.living[going].repeat_interleave(word.shape[1]), self.k)
-        self.living = self.living[going]
+            self.of_active = _picked(self.static, self.active[going].repeat_interleave(word.shape[1]), self.k)
+        self.active = self.active[going]
 
     def call(self, t: int) -> tuple[Tensor, Any]:
-        given = (self.tokens, self.state) if self.static is None else (self.tokens, self.state, self.of_living)
+        given = (self.tokens, self.state) if self.static is None else (self.tokens, self.state, self.of_active)
         gave = self.search.step(*given)
         returned(f"state after step {t}", gave)
         if not isinstance(gave, tuple) or len(gave) != 2:
@@ -221,19 +221,19 @@ class _Run:
             self.scores, self.ended = self.scores.double(), self.ended.double()
 
     def set_aside(self, scores: Tensor, length: int, rows: Tensor, complete: bool) -> None:
-        """Hypotheses (living, any) into the ended ones; the earlier first where scores are equal."""
+        """Hypotheses (active, any) into the ended ones; the earlier first where scores are equal."""
         lengths, done = torch.full_like(rows, length), torch.full_like(rows, complete, dtype=torch.bool)
         new = {"ended": scores, "lengths": lengths, "rows": rows, "complete": done}
-        both = {name: torch.cat([getattr(self, name)[self.living], part], 1) for name, part in new.items()}
+        both = {name: torch.cat([getattr(self, name)[self.active], part], 1) for name, part in new.items()}
         order = both["ended"].argsort(dim=1, descending=True, stable=True)[:, : self.search.beam]
         for name, part in both.items():
-            getattr(self, name)[self.living] = part.gather(1, order)
+            getattr(self, name)[self.active] = part.gather(1, order)
 
     def unfinished(self) -> Tensor:
-        """Which living sources have a hypothesis that may still come before the n_best ended ones."""
+        """Which active sources have a hypothesis that may still come before the n_best ended ones."""
         if self.scores.shape[1] == 0:
             return torch.zeros(self.scores.shape[0], dtype=torch.bool, device=self.device)
-        ended, best = self.ended[self.living], self.scores[:, 0]
+        ended, best = self.ended[self.active], self.scores[:, 0]
         # no word adds to a score: the most that a hypothesis can reach is its score, divided by the largest penalty
         reach = best / self.penalty(self.search.max_length)
         going = (reach > ended[:, self.search.n_best - 1]) & (best > -torch.inf)

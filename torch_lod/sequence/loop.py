@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tl.scan`: any Python cell along every sequence of a level. Step t runs for all sequences at once; those that have
+"""`tl.scan`: any Python cell along every sequence of a level. Step t runs for all sequences together; those that have
 ended leave the batch."""
 
 import functools
@@ -99,7 +99,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
     alive = table.steps()[1]
     finished: list[list[Tensor]] = []
     outputs_of_steps: list[list[Tensor]] = []
-    single, living = True, order.numel()
+    single, active = True, order.numel()
     # without any step the cell is called on no rows, to learn the shapes of its outputs
     for t, (step, n) in enumerate(zip(steps or [tuple(_no_elements(x, k) for x in inputs)], alive or [0], strict=True)):
         if state and n < state[0].shape[0]:
@@ -107,9 +107,9 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
             state, done = [p[0] for p in parts], [p[1] for p in parts]
             finished.append(done)
         args = [step if isinstance(x, tuple) else step[0], pytree.tree_unflatten(state, spec)]
-        if n < living:  # a view of the view before it: its gradient is as small as the step
+        if n < active:  # a view of the view before it: its gradient is as small as the step
             constants = [c.slice(0, 0, n) if isinstance(c, LoDTensor) else c[:n] for c in constants]
-            living = n
+            active = n
         if static_spec is not None:
             args.append(pytree.tree_unflatten(constants, static_spec))
         step_gave = cell(*args)

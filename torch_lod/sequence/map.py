@@ -20,8 +20,8 @@ from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import uploaded_map
 from ..structure.validate import filler, sums, with_memory
+from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, made, unmoved, values_of
-from ..tensor.moved_rows import MovedRows
 from .loop import each_a_sequence
 
 __all__ = ["map_sequences"]
@@ -259,7 +259,7 @@ def _types(found: Any) -> str:
         return f"{type(found).__name__} of {list(found)}"
     if isinstance(found, (tuple, list)):
         return f"{type(found).__name__}({', '.join(map(_types, found))})"
-    if isinstance(found, (LoDTensor, MovedRows)):
+    if isinstance(found, (LoDTensor, DerivedTensor)):
         return shown(found)
     return str(tuple(found.shape)) if isinstance(found, Tensor) else type(found).__name__
 
@@ -272,7 +272,7 @@ def _rows_first(leaf: _Leaf, found: Any, layout: str, stack: tuple[int, ...]) ->
     by_row = leaf.kind != "sequences"
     dims = _LAYOUTS[leaf.at or layout] if by_row else (leaf.at,)
     wanted = stack if leaf.kind == "rows" else stack[:1]
-    fits = isinstance(found, Tensor) and not isinstance(found, (LoDTensor, MovedRows)) and found.dim() >= len(dims)
+    fits = isinstance(found, Tensor) and not isinstance(found, (LoDTensor, DerivedTensor)) and found.dim() >= len(dims)
     if not fits or not all(-found.dim() <= d < found.dim() and found.shape[d] == n for d, n in zip(dims, wanted)):
         count, length = f"count {stack[0]}", f"length {stack[1]}" if leaf.kind == "rows" else "any length"
         expected = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a recurrence: sequences sorted by length. Step t runs for all sequences longer than t at once.
+"""The plan of a recurrence: sequences sorted by length. Step t runs for all sequences longer than t together.
 
 With x of lengths [[2, 3, 1]] and rows a0 a1 | b0 b1 b2 | c0 the table says b a c, and the array holds
     step 0: b0 a0 c0        step 1: b1 a1        step 2: b2

@@ -12,8 +12,9 @@ from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import Along, a_float, along, integer, number, on_rows, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import filler, with_memory
+from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, a_lod_tensor, made, values_of
-from ..tensor.moved_rows import MovedRows
+from ..tensor.provenance import Provenance
 
 __all__ = [
     "sequence_argmax",
@@ -166,7 +167,7 @@ def rows_left(x: LoDTensor, call: str) -> tuple[LoDTensor, Tensor]:
     kept = rows_that_count(x._lod, call)
     assert kept is not None
     rest = x.filter_rows(kept)
-    rest._lod = LoD.checked("offsets", rest._lod.levels, rest._lod.level_names)
+    rest._provenance = Provenance(LoD.checked("offsets", rest._lod.levels, rest._lod.level_names), 0)
     return rest, kept
 
 
@@ -210,7 +211,7 @@ def sequence_argmax(x: LoDTensor, *, level: int | str = -1) -> MaybeLoD:
     The result is an index into all rows of x: subtract `x.row_offsets(level)[:-1]` for the position in the sequence. Of
     equal values the first counts; NaN beats every number.
 
-    Equivalent to (rows of one number, no sequence empty):
+    Equivalent to (rows of width 1, no sequence empty):
         torch.stack([rows.argmax() for rows in x.sequences(level)]) + x.row_offsets(level)[:-1]
 
     Args:
@@ -355,7 +356,7 @@ def sequence_loss(
     s = along(loss_rows, -1 if reduce in ("token", "sequence") else reduce, "loss_rows")
     if s.rows.dim() != 1:
         raise LoDValueError(
-            f"expected loss_rows of one number per row, (rows,), got {tuple(s.rows.shape)}; see loss_rows.mean(1)"
+            f"expected loss_rows of width 1 per row, (rows,), got {tuple(s.rows.shape)}; see loss_rows.mean(1)"
         )
     a_float(s.rows)
     kept = rows_that_count(loss_rows._lod)
@@ -443,7 +444,7 @@ def mask_or_weight(what: str, given, lod, reduce) -> tuple[Tensor, int]:
     with_memory(given)
     if given.dim() != 1:
         raise LoDValueError(f"expected {what} of one dim, a number per row or per sequence, got {tuple(given.shape)}")
-    if isinstance(given, MovedRows):
+    if isinstance(given, DerivedTensor):
         a_lod_tensor(what, given)
     if isinstance(given, LoDTensor):
         own = given.lod

@@ -12,7 +12,7 @@ from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import as_int, filler, host_integers, integers_to_copy, with_memory
-from ..tensor.lod_tensor import LoDTensor, made, moved, part_at_once, rows_of, sequences_at
+from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at
 from ..tensor.rules import repeat_rows
 
 __all__ = [
@@ -78,16 +78,9 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     Source: Paddle Fluid's sequence_slice, of one level.
     """
     s = along(x, level)
-    offset, length = _flat(offset), _flat(length)
-    try:  # numbers as the operator takes them; what is wrong with others is said below
-        found = None if offset is None else part_at_once(x, s.k, offset, length)
-    except (IndexError, TypeError, ValueError):
-        found = None
-    if found is not None:
-        return found
     offsets = s.lod.levels[s.k]
     count = offsets.numel() - 1
-    begin, taken = _per_sequence("offset", offset, count), _per_sequence("length", length, count)
+    begin, taken = (_per_sequence(what, _flat(t), count) for what, t in (("offset", offset), ("length", length)))
 
     def check():
         room = offsets.diff()

@@ -14,7 +14,7 @@ from ..ops.composed.rows import levels_of_runs
 from .partition import Partition, Runs, uploaded_runs
 from .validate import a_plain_tensor, host_integers, host_levels, level_names_of, sums, whole
 
-_check_lod, _take_runs = ops.called("check_lod"), ops.called("take_runs")
+_check_lod, _take_runs = torch.ops.torch_lod.check_lod.default, torch.ops.torch_lod.take_runs.default
 _HOST = torch.device("cpu")
 _SHOWN = 12  # entries of a level, and levels, that repr prints
 

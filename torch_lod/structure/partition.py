@@ -23,14 +23,15 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import ops
-from ..dynamo import DYNAMIC, compiling, symbols, whole_number
+from ..dynamo import compiling, symbols, whole_number
 from ..errors import LoDTypeError
 from .devices import PINNED, capturing, kept, upload, usable
 from .validate import level_names_of, with_memory
 
 _HOST = torch.device("cpu")
-_keep_structure, _join_lods, _take_runs = map(ops.called, ("keep_structure", "join_lods", "take_runs"))
-_described = ops.described
+_OPS = torch.ops.torch_lod
+_keep_structure, _join_lods = _OPS.keep_structure.default, _OPS.join_lods.default
+_take_runs = _OPS.take_runs.default
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
@@ -115,8 +116,6 @@ class Partition:
     def _put(self, levels, longest, rows: int, names) -> Any:
         """Sets everything, of an object that has nothing yet."""
         levels = tuple(levels)
-        if longest is not None and not compiling() and ops.COMPILED:
-            return _described(self, names, levels, rows, tuple(longest), *DYNAMIC)
         known = None if compiling() or longest is None else symbols((rows, *longest), levels)
         made = {"level_names": names, "counted": (), "levels": levels, "_rows": rows, "_longest": longest}
         for name, value in {**made, "_symbols": known, "_cache": {}}.items():
@@ -255,26 +254,6 @@ class Partition:
 
         rows = (self.levels[k].shape[0] - 1) * length + 1  # an empty sequence may begin behind the last row
         return self._cached(("padded", k, length, right), device, make, rows, apart=True)
-
-    def padding_at(self, k: int, length: int | None, right: bool) -> tuple | None:
-        """What the sequences of level k are padded by, looked up once: `padded_starts_at`, `row_offsets_at` and
-        `row_lengths_at` in host memory, or three None if all sequences are of the length; then the number of sequences
-        and the length, by default that of the longest. No plan for a shorter length, or for too many rows to count. Not
-        in a graph."""
-        key = ("padding", k, length, right)
-        if (found := self._cache.get(key)) is None:
-            n, longest = self.levels[k].shape[0] - 1, self.longest_rows_at(k)
-            if length is None:
-                length = longest
-            if length < longest or n * length >= 2**63:
-                return None
-            if n * length == self.rows:
-                found = None, None, None, n, length
-            else:
-                starts = self.padded_starts_at(k, length, right)
-                found = starts, self.row_offsets_at(k), self.row_lengths_at(k), n, length
-            self._cache[key] = found
-        return found
 
     def any_empty_at(self, k: int) -> bool:
         """Whether any sequence has no rows. Compiled code cannot know it, and assumes yes."""

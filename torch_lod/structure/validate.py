@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import ops
 from ..dynamo import compiling
 from ..errors import LoDTypeError, LoDValueError, named, shown, without_policy
 from ..ops.check import is_batched, stands_in, too_few_bytes
@@ -18,7 +17,7 @@ from ..ops.check import is_batched, stands_in, too_few_bytes
 R = TypeVar("R")
 
 _HOST = torch.device("cpu")
-#: The least and the greatest number of every dtype of whole numbers.
+#: The least and the greatest number of every dtype of integers.
 _WHOLE = {
     dtype: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     for dtype in (
@@ -204,14 +203,13 @@ def _from_tensor(what: str, data: Tensor) -> Tensor:
 def with_memory(*values) -> None:
     """ValueError if there is a tensor whose storage is too small for it, as one is that was freed or resized: torch's own
     functions read it all the same. Raw operators check their arguments; functions made of torch's call this."""
-    if compiling() or ops.have_memory(*values):
+    if compiling():
         return
-    with without_policy():
-        for t in values:
-            if type(t) is not Tensor and (not isinstance(t, Tensor) or stands_in(t)):
-                continue
+    for t in values:
+        if isinstance(t, Tensor) and not stands_in(t):
             try:
-                few = too_few_bytes(t)
+                with without_policy():
+                    few = too_few_bytes(t)
             except (NotImplementedError, RuntimeError):  # sparse, or of a transform
                 continue
             if few is not None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import DYNAMIC, before_the_first, compiling, failing, holds
+from ..dynamo import before_the_first, compiling, failing, holds
 from ..errors import LoDTypeError, LoDValueError, border, declaring, no_memory, public, shown, without_policy
 from ..ops.steps import exceeding
 from ..structure.lod import LoD
@@ -29,8 +29,8 @@ from ..structure.validate import (
     with_data,
     with_memory,
 )
+from .derived import DerivedTensor
 from .lod_tensor import LoDTensor, made, rows_of, values_of
-from .moved_rows import MovedRows
 from .rules import chain, counted_each
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "from_offsets",
     "from_packed_sequence",
     "from_padded",
-    "from_segment_ids",
     "from_tensors",
     "full",
     "lod_tensor",
@@ -214,7 +213,7 @@ def lod_tensor(
 
 def _with(values, lod: LoD) -> LoDTensor:
     rows = tensor_of("values", values, "; see tl.lod_tensor")
-    return LoDTensor(rows.values() if isinstance(rows, MovedRows) else rows, lod)
+    return LoDTensor(rows.values() if isinstance(rows, DerivedTensor) else rows, lod)
 
 
 @declaring
@@ -229,14 +228,6 @@ def from_offsets(values: Tensor | np.ndarray, offsets, *, level_names=None) -> L
     """A LoDTensor from rows and the offsets of every level, relative to the next level. Shares the memory of
     `values`."""
     return _with(values, LoD.parsed_offsets("offsets", offsets, level_names))
-
-
-@declaring
-def from_segment_ids(
-    values: Tensor | np.ndarray, ids, num_sequences: int | None = None, *, level_names=None
-) -> LoDTensor:
-    """A LoDTensor from rows and the index of every row's sequence; see `LoD.from_segment_ids`. Shares `values`."""
-    return _with(values, LoD.parsed_ids(ids, num_sequences, level_names))
 
 
 @declaring
@@ -358,8 +349,6 @@ def from_padded(
         try:
             names = level_names_of(level_names, 1)
             before_the_first()
-            if (found := ops.unpadded(dense, starts, lengths, names, LoDTensor, LoD, *DYNAMIC)) is not None:
-                return found
             lod, runs = LoD.of_padded(n, longest, starts, lengths, names)
             rows = dense.flatten(0, 1)
             return made(ops.gather_runs(rows, *uploaded_runs(runs, rows, lod.rows), lod.rows), lod)
@@ -499,17 +488,10 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = -1) -
 
 def joined(xs: list[LoDTensor]) -> LoDTensor:
     """One batch after another."""
-    if (whole := _at_once(xs)) is not None:
-        return whole
     with without_policy():
         parts = _alike([rows_of(x) for x in xs])
         lod = chain([x._lod for x in xs])  # before the rows: it says what is wrong with their number
         return made(torch.cat(parts), lod)
-
-
-def _at_once(xs: list[LoDTensor], within: bool = False) -> LoDTensor | None:
-    """LoDTensors joined in one call, where there is one for them."""
-    return None if compiling() or type(xs[0]) is not LoDTensor else ops.joined(xs, within, LoD, *DYNAMIC)
 
 
 def _alike(rows: list[Tensor]) -> list[Tensor]:
@@ -524,8 +506,6 @@ def _alike(rows: list[Tensor]) -> list[Tensor]:
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
     """Sequence i of level k of the result is sequence i of every x, one after another. Without the policy table."""
-    if (whole := _at_once(xs, within=True)) is not None:
-        return whole
     counts = [x._lod.levels[k].shape[0] - 1 for x in xs]
     if not all(holds(count == counts[0]) for count in counts):
         raise LoDValueError(f"expected equally many sequences, got {counts}")

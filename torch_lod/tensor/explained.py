@@ -18,7 +18,9 @@ from torch import Tensor
 
 from ..errors import OURS, foreign
 from ..structure.lod import LoD
-from .rules import Mark, counterpart, mark_of, name_of, of_padded
+from .provenance import Provenance, provenance_of
+from .rules import counterpart, name_of, of_padded
+from .rules.operands import tensors_among
 
 #: What torch raises for a wrong call. Classes that derive from them are errors of memory, devices, tracing, or ours.
 TORCHS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
@@ -33,14 +35,14 @@ class Case(NamedTuple):
     names: tuple[str, ...]  # of the function, and of functions of torch that called it
     args: tuple
     x: Tensor  # the first operand that has rows of sequences
-    mark: Mark
+    origin: Provenance
     operands: list[Tensor]
     others: list[Tensor]  # those that have none
     said: re.Match
 
     @property
     def lod(self) -> LoD:
-        return self.mark.lod
+        return self.origin.lod
 
 
 def explain(error: Exception, func: Callable, args: tuple, kwargs: dict | None) -> None:
@@ -67,25 +69,22 @@ def explanation(error: Exception, operands: Iterable, names: Iterable[str] = ())
     """What an error of torch, or of Python, means if it came of `operands`; `names`: the functions that were called. None
     if no operand has rows of sequences, or the error is about something else."""
     given = tuple(operands)
-    tensors = [t for value in given for t in (value if isinstance(value, (tuple, list)) else (value,))]
-    tensors = [t for t in tensors if isinstance(t, Tensor)]
-    marked = [t for t in tensors if mark_of(t) is not None]
-    x, said, called = marked[0] if marked else None, str(error), tuple(names)
+    tensors = tensors_among(given)
+    x, said, called = next((t for t in tensors if provenance_of(t) is not None), None), str(error), tuple(names)
     if x is None or _OF_MACHINES.search(said):
         return None
-    mark: Any = mark_of(x)
-    others = [t for t in tensors if mark_of(t) is None]
+    origin: Any = provenance_of(x)
+    others = [t for t in tensors if provenance_of(t) is None]
     for functions, pattern, advice in ROWS:
-        found = re.search(pattern, said)
-        if found is None or (functions and not {*functions.split()} & {*called}):
-            continue
-        case = Case(called, given, x, mark, tensors, others, found)
-        text = advice(case) if callable(advice) else advice
-        if text:
-            return f"{_what(x, mark)}.\nProbably meant: {text}."
+        match = re.search(pattern, said)
+        if match is not None and (not functions or {*functions.split()} & {*called}):
+            case = Case(called, given, x, origin, tensors, others, match)
+            text = advice(case) if callable(advice) else advice
+            if text:
+                return f"{_what(x, origin)}.\nProbably meant: {text}."
     if type(error) is TypeError or not _OF_SHAPES.search(said):
         return None
-    return f"{_what(x, mark)}; {_PADDED if _whole(mark) else _ELSEWHERE}."
+    return f"{_what(x, origin)}; {_PADDED if _whole(origin) else _ELSEWHERE}."
 
 
 def not_packed(x) -> Any:
@@ -103,17 +102,15 @@ _PADDED = (
 _ELSEWHERE = "where (batch, length, ...) is wanted, to_padded()[0] of the LoDTensor is a padded batch"
 
 
-def _what(x: Tensor, mark: Mark) -> str:
-    shape, n = tuple(x.shape), mark.lod.num_sequences(-1)
-    if mark.dim is None:
-        return (
-            f"A tensor of shape {shape} is what a LoDTensor became in {mark.call}, which lost the structure of its rows"
-        )
-    through = f", through {mark.call}" if mark.call else ""
-    part = f"rows {mark.part[0]} to {mark.part[1]} of " if mark.part else ""
-    kind, of = ("MovedRows", " of a LoDTensor") if mark.dim or mark.part else ("LoDTensor", "")
+def _what(x: Tensor, origin: Provenance) -> str:
+    shape, n = tuple(x.shape), origin.lod.num_sequences(-1)
+    if origin.dim is None:
+        return f"A tensor of shape {shape} is what a LoDTensor became in {origin.call}, which lost the structure of its rows"
+    through = f", through {origin.call}" if origin.call else ""
+    part = f"rows {origin.part[0]} to {origin.part[1]} of " if origin.part else ""
+    kind, of = ("DerivedTensor", " of a LoDTensor") if origin.dim or origin.part else ("LoDTensor", "")
     return (
-        f"Here x is a {kind} of shape {shape}: dim {mark.dim} has {part}the rows of {n} sequences{of}, one after another{through}, "
+        f"Here x is a {kind} of shape {shape}: dim {origin.dim} has {part}the rows of {n} sequences{of}, one after another{through}, "
         "and no dim is a batch or a length"
     )
 
@@ -121,16 +118,16 @@ def _what(x: Tensor, mark: Mark) -> str:
 # -- advice that depends on the case; None where it would not be true
 
 
-def _whole(mark: Mark) -> bool:
+def _whole(origin: Provenance) -> bool:
     """Whether the operand is a LoDTensor, of which advice says x."""
-    return mark.dim == 0 and mark.part is None
+    return origin.dim == 0 and origin.part is None
 
 
 def _view(case: Case) -> str | None:
     sizes = [int(n) for n in case.said["sizes"].split(",")]
     rest = sizes[2:] if len(sizes) > 2 else sizes[1:]
     fits = math.prod(case.x.shape[1:])
-    if not _whole(case.mark) or not rest or rest.count(-1) > 1:
+    if not _whole(case.origin) or not rest or rest.count(-1) > 1:
         return None
     known = math.prod(n for n in rest if n != -1)
     if known <= 0 or (fits % known if -1 in rest else fits != known):
@@ -150,7 +147,7 @@ _ALONG |= {"chunk": "x.unbind_sequences()", "narrow": "tl.sequence_slice(x, offs
 
 def _dim(case: Case) -> str | None:
     got, along = int(case.said["got"]), _ALONG.get(case.names[0]) if case.names else None
-    if not _whole(case.mark) or got != int(case.said["last"]) + 1:
+    if not _whole(case.origin) or got != int(case.said["last"]) + 1:
         return None
     moved = f"dim {got} of (batch, length, ...) is dim {got - 1} here"
     inside = f"along each sequence: {along}" if along else ""
@@ -166,7 +163,7 @@ def _sizes(case: Case) -> str:
 
 def _transpose(case: Case) -> str | None:
     dims = case.args[1:3]
-    if not _whole(case.mark) or len(dims) != 2 or not all(type(d) is int for d in dims):
+    if not _whole(case.origin) or len(dims) != 2 or not all(type(d) is int for d in dims):
         return None
     if sorted(dims) == [0, 1]:
         return _SWAP
@@ -183,7 +180,7 @@ _LAST = "nn.Conv1d, pools and norms run along each sequence of x, and of x.t() a
 def _permute(case: Case) -> str | None:
     given = case.args[1:]
     dims = list(given[0]) if len(given) == 1 and isinstance(given[0], (tuple, list)) else list(given)
-    if not _whole(case.mark) or len(dims) != case.x.dim() + 1 or sorted(dims) != list(range(len(dims))):
+    if not _whole(case.origin) or len(dims) != case.x.dim() + 1 or sorted(dims) != list(range(len(dims))):
         return None
     if dims[0]:
         return _SWAP if dims == [1, 0, *range(2, len(dims))] else None
@@ -191,7 +188,7 @@ def _permute(case: Case) -> str | None:
 
 
 def _index(case: Case) -> str | None:
-    if not _whole(case.mark):
+    if not _whole(case.origin):
         return None
     return (
         f"leave the index of the batch out{': x[:, k] is feature k of all rows' if case.x.dim() > 1 else ''}; the last rows of "
@@ -203,22 +200,20 @@ def _mask(case: Case) -> str | None:
     shape = [int(n) for n in case.said["shape"].split(",")]
     if len(shape) > 1:
         padded = shape[:2] == [case.lod.num_sequences(-1), case.lod.max_length()]
-        return f"no row is padding, so none has to be taken out; {_PADDED}" if padded and _whole(case.mark) else None
+        return f"no row is padding, so none has to be taken out; {_PADDED}" if padded and _whole(case.origin) else None
     return "x.seq[mask] takes whole sequences, x.filter_rows(mask) rows, by a mask with an entry for each"
 
 
 def _beside(case: Case) -> str | None:
     """Operands that are of a padded batch, or have a row for each sequence."""
-    if not _whole(case.mark):
+    if not _whole(case.origin):
         return None
     rows, rank = case.x.shape[0], case.x.dim()
     for t in case.others:
         if t.shape[:1] != (rows,) and (advice := counterpart(case.lod, rank, t)) is not None:
             return f"t is the tensor of shape {tuple(t.shape)}; {advice}"
     if not case.others and str(rows) in (case.said["a"], case.said["b"]):
-        return (
-            "a number for each row is laid over its elements by .unsqueeze(-1), or keepdim=True of the function before"
-        )
+        return "a number for each row is broadcast over its elements by .unsqueeze(-1), or keepdim=True of the function before"
     return None
 
 
@@ -232,7 +227,7 @@ def _letters(case: Case) -> str | None:
 
 
 def _targets(case: Case) -> str | None:
-    if not _whole(case.mark):
+    if not _whole(case.origin):
         return None
     return (
         f"it takes a target for each of the {case.x.shape[0]} rows, as a LoDTensor or plain: of a padded batch (batch, length) "
@@ -245,7 +240,7 @@ def _product(case: Case) -> str | None:
     if not case.others:
         return _PRODUCTS
     n, wanted = case.x.shape[-1], int(case.said["k"])
-    if not _whole(case.mark) or int(case.said["rows"]) != case.x.shape[0]:
+    if not _whole(case.origin) or int(case.said["rows"]) != case.x.shape[0]:
         return None
     steps = wanted // n if n and wanted % n == 0 else 0
     if steps > 1 and steps >= case.lod.max_length():
@@ -260,12 +255,12 @@ _PRODUCTS = (
 
 
 def _unpack(case: Case) -> str | None:
-    if case.names or not _whole(case.mark):  # a function of torch unpacked something else
+    if case.names or not _whole(case.origin):  # a function of torch unpacked something else
         return None
     return f"leave batch and length out; {_sizes(case)}; {_PADDED}"
 
 
-_CELL = "a cell takes all rows at once, without time: tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
+_CELL = "a cell takes all rows in one step, without time: tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
 _PACKED = "x.to_packed_sequence() packs the sequences; torch.nn's recurrent modules take a LoDTensor as it is"
 _OUT_OF_RANGE = r"Dimension out of range .*, (?P<last>-?\d+)\], but got (?P<got>-?\d+)"
 _APART = (

@@ -14,38 +14,25 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from .. import ops
-from ..dynamo import DYNAMIC, IN_PLACE, admit, as_calls, before_the_first, compiling, failing, holds
-from ..errors import LoDsDiffer, LoDTypeError, LoDValueError, named, public, refuse_as_argument, shown, without_policy
+from ..dynamo import admit, before_the_first, compiling, failing, holds
+from ..errors import LoDTypeError, LoDValueError, named, public, refuse_as_argument, shown, without_policy
 from ..structure.lod import LoD, fitting
 from ..structure.partition import Runs, uploaded_map, uploaded_runs
 from ..structure.validate import a_plain_tensor, as_int, filler, host_integers, sums, traverse, with_data, with_memory
-from . import rules as torch_rules
-from .explained import TORCHS, explain, not_packed
-from .moved_rows import (
-    PLAIN,
-    WRITES,
-    Missing,
-    MovedRows,
-    Traced,
-    _home,
-    array_ufunc,
-    assign_in_graph,
-    over_sequences,
-    settle,
-)
+from . import rules
+from .attach import CLASSES, become
+from .derived import DerivedTensor
+from .dispatch import Tracked
+from .explained import not_packed
 from .other_forms import OtherForms
 from .paddle_methods import PaddleMethods
 from .printing import tree
+from .provenance import Provenance
 from .seq_index import SequenceIndex, below
 from .typed import Rows
 
-_is_compiling = torch.compiler.is_compiling
-_RULES, _KINDS, _Route, _Mark = torch_rules.RULES, torch_rules.KINDS, torch_rules.Route, torch_rules.Mark
-_NONE: dict = {}
-_ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
-
-class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
+class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Functions that work row by row keep the LoD; functions that would mix the rows of different sequences raise an
@@ -68,8 +55,6 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
         ValueError: if the numbers of rows differ.
     """
 
-    _lod: LoD = Missing("_lod", "tl.LoDTensor(values, lod)")  # type: ignore[assignment]
-
     def __init_subclass__(cls, **kwargs) -> None:
         # functions give LoDTensors: of a subclass they would not give what it adds
         raise named(
@@ -91,7 +76,7 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
             raise named(
                 LoDTypeError(f"expected lod as a LoD, got {type(lod).__name__}; see tl.from_lengths"), "LoDTensor"
             )
-        if isinstance(values, MovedRows) and not values._mark.lod.differs(lod):
+        if isinstance(values, DerivedTensor) and not values._provenance.lod.differs(lod):
             try:
                 unmoved("values", values)
             except LoDTypeError as error:
@@ -104,76 +89,14 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
         with without_policy():
             return _wrap(fitting(values, lod), lod)
 
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        by_name = kwargs and any(type(v) is MovedRows for v in kwargs.values())  # types may leave these out
-        if by_name or (len(types) > 1 and MovedRows in types):
-            return MovedRows.__torch_function__(func, types, args, kwargs)
-        in_graph = compiling()
-        if in_graph:
-            if (result := as_calls(cls, func, types, args)) is not None:
-                return result
-            if (result := over_sequences(func, args, kwargs or _NONE)) is not NotImplemented:
-                return result
-        try:
-            rule = _RULES.get(func)
-            if rule is None and PLAIN.get(func) and not (kwargs and "out" in kwargs):
-                with without_policy():
-                    return func(*args, **kwargs or _NONE)
-            if type(rule) is _Route:
-                ours = rule.ours(*args, **kwargs or _NONE)
-                if ours is not NotImplemented:
-                    return ours
-            with without_policy():
-                if in_graph:
-                    if func is Tensor.__setitem__:
-                        return _assigned_in_graph(rule, args)
-                    if IN_PLACE.get(func) and isinstance(args[0], LoDTensor):
-                        return _changed_in_graph(rule, func, args, kwargs or _NONE)
-                    if rule is None and isinstance(func, _ATEN):  # Dynamo cannot look up every function in _KINDS
-                        torch_rules.refuse_unknown(func, args, kwargs or _NONE)
-                elif rule is None and func not in _KINDS:
-                    torch_rules.refuse_unknown(func, args, kwargs or _NONE)
-                if kwargs:
-                    lod = None if rule is None else rule(func, args, kwargs)
-                    if kwargs.get("out") is not None:
-                        torch_rules.refuse_out(func, kwargs["out"], args)
-                        return func(*args, **kwargs)  # the result is the caller's own tensors
-                    if kwargs.get("layout") not in _DENSE:
-                        lod = None
-                    if lod is None and WRITES.get(func):
-                        torch_rules.refuse_write(func, args, kwargs)
-                    result = func(*args, **kwargs)
-                    args = (*args, *kwargs.values())
-                else:
-                    lod = None if rule is None else rule(func, args, _NONE)
-                    if lod is None and WRITES.get(func):
-                        torch_rules.refuse_write(func, args, _NONE)
-                    result = func(*args)
-                if type(result) is Tensor and type(lod) is LoD:
-                    if _is_compiling():
-                        if result.dim() and result.size(0) == lod.rows:
-                            return _wrap(result, lod)
-                    elif (found := ops.kept(result, args, lod, LoDTensor)) is not None:
-                        return found
-                if type(lod) is _Mark and lod.dim:
-                    torch_rules.refuse_undeclared(func, args, _NONE, result, lod)
-                return settle(result, torch_rules.Mark(lod, 0, "") if type(lod) is LoD else lod, func, args)
-        except LoDsDiffer:
-            result = NotImplemented if in_graph else over_sequences(func, args, kwargs or _NONE)
-            if result is NotImplemented:
-                raise
-            return result
-        except TORCHS as error:
-            explain(error, func, args, kwargs)
-            raise
-
     # -- questions
 
     @property
     def lod(self) -> LoD:
         """The structure. Immutable and shared by every tensor that has it."""
-        return self._lod
+        return self._provenance.lod
+
+    _lod = lod
 
     @property
     def lod_level(self) -> int:
@@ -183,13 +106,6 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
     @property
     def level_names(self) -> tuple[str | None, ...] | None:
         return self._lod.level_names
-
-    def values(self) -> Tensor:
-        """The rows as a plain tensor: same storage, same autograd graph."""
-        with without_policy():
-            if _is_compiling():  # as_subclass cannot be traced
-                return torch.ops.aten.alias.default(self)
-            return self.as_subclass(Tensor)
 
     def lengths(self, level: int | str = -1) -> Tensor:
         """See `LoD.lengths`."""
@@ -215,9 +131,6 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
         """See `LoD.max_length`."""
         return self._lod.max_length(level)
 
-    # -- functions for which torch does not call __torch_function__
-
-    set_ = MovedRows.set_
     batch_sizes = property(not_packed)
 
     # -- slices
@@ -285,8 +198,6 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
         if type(k) is not int or not 0 <= k < 2**63:
             raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
         lod, level = self._lod, len(self._lod.levels) - 1
-        if (found := part_at_once(self, level, None, None, k, last)) is not None:
-            return found
         inner, runs = lod.part(level, k, last)
         return moved(self, lod.under(inner), runs)
 
@@ -305,6 +216,15 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
         row = torch.where((row >= offsets[:-1]) & (row < offsets[1:]), row, -1)
         row = uploaded_map(row, self.device, len(self))
         return made(ops.gather_rows(self.values(), row, padding_value), self._lod.outer(-1))
+
+    @public
+    def spans(self, start: "LoDTensor", end: "LoDTensor", *, level: int | str = -1) -> "LoDTensor":
+        """The elements from `start` to `end` as one more level: a sequence for each row of start and end, two LoDTensors of
+        integers with one LoD and as many sequences at the level as this one. Positions count within the sequence; end is
+        behind the last element. `tl.sequence_pool(x.spans(start, end), "mean")` has a row per span."""
+        from .positions import spans
+
+        return spans(self, start, end, self._lod.level(level))
 
     @public
     def permute_sequences(self, order, *, level: int | str = 0) -> "LoDTensor":
@@ -375,8 +295,6 @@ class LoDTensor(Traced, OtherForms, PaddleMethods, Rows):
 
     # -- Python's protocols
 
-    __array_ufunc__ = array_ufunc
-
     def __repr__(self, *, tensor_contents=None) -> str:  # type: ignore[override]
         return tree(self)
 
@@ -412,51 +330,26 @@ if TYPE_CHECKING:
     MaybeLoD: TypeAlias = LoDTensor
 else:
     MaybeLoD = Tensor
-_DENSE = (None, torch.strided)
-
-
-def _changed_in_graph(rule, func, args, kwargs) -> "LoDTensor":
-    """A function in place, in a graph. Dynamo treats the tensor and the result as plain: it changes the values."""
-    if rule is not None:
-        rule(func, args, kwargs)
-    func(torch.ops.aten.alias.default(args[0]), *args[1:], **kwargs)
-    return args[0]
-
-
-def _assigned_in_graph(rule, args) -> None:
-    lod = None if rule is None else rule(Tensor.__setitem__, args, _NONE)
-    if lod is None:
-        torch_rules.refuse_write(Tensor.__setitem__, args, _NONE)
-    assign_in_graph(*args)
 
 
 def _wrap(values: Tensor, lod: LoD) -> LoDTensor:
     """A LoDTensor of values that are known to fit; runs without __torch_function__."""
     wrapped = values.as_subclass(LoDTensor)
-    wrapped._lod = lod
+    wrapped._provenance = Provenance(lod, 0)
     return wrapped
-
-
-def _become(fresh: Tensor, lod: LoD) -> "LoDTensor":
-    """Makes a result that no other object holds a LoDTensor: the same object, no view and no node of the graph."""
-    if _is_compiling():
-        return _wrap(fresh, lod)
-    fresh.__class__ = LoDTensor  # type: ignore[assignment]
-    fresh._lod = lod  # type: ignore[attr-defined]
-    return fresh  # type: ignore[return-value]
 
 
 def a_lod_tensor(what: str, x) -> LoDTensor:
     if not isinstance(x, LoDTensor):
-        got = _moved_by(x) if isinstance(x, MovedRows) else f"{type(x).__name__}; see tl.from_lengths"
+        got = _moved_by(x) if isinstance(x, DerivedTensor) else f"{type(x).__name__}; see tl.from_lengths"
         raise LoDTypeError(f"expected {what} as a LoDTensor, got {got}")
     return x
 
 
 def unmoved(what: str, x, only_lost: bool = False) -> None:
     """TypeError for rows of which it is not known any more whether they correspond to those of the other arguments."""
-    if isinstance(x, MovedRows) and (x.rows_dim is None or not only_lost):
-        instead = torch_rules.INSTEAD.get(x._mark.call) if x.rows_dim is None else None
+    if isinstance(x, DerivedTensor) and (x.rows_dim is None or not only_lost):
+        instead = rules.INSTEAD.get(x._provenance.call) if x.rows_dim is None else None
         way_out = f"{instead + '; ' if instead else ''}if they are in the right order, pass .values()"
         raise LoDTypeError(f"expected {what} as a LoDTensor or a plain tensor, got {_moved_by(x)}; {way_out}")
 
@@ -467,11 +360,11 @@ def returned(what: str, tree) -> None:
         unmoved(what, leaf)
 
 
-refuse_as_argument(MovedRows, unmoved)
+refuse_as_argument(DerivedTensor, unmoved)
 
 
-def _moved_by(x: MovedRows) -> str:
-    _, dim, call, part = x._mark
+def _moved_by(x: DerivedTensor) -> str:
+    _, dim, call, part = x._provenance
     if dim is None:
         return f"rows that lost their structure in {call}"
     return (
@@ -500,9 +393,7 @@ def made(fresh: Tensor, lod: LoD | None) -> Any:
     if type(fresh) is not Tensor or compiling():
         return LoDTensor(fresh, lod)
     before_the_first()
-    fresh.__class__ = LoDTensor  # type: ignore[assignment]
-    fresh._lod = lod  # type: ignore[attr-defined]
-    return fresh
+    return become(fresh, Provenance(lod, 0))
 
 
 def values_of(x: Tensor) -> Tensor:
@@ -526,31 +417,19 @@ def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
         return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0])), lod)
 
 
-def part_at_once(x: LoDTensor, k: int, starts, lengths, most: int = -1, last: bool = False) -> LoDTensor | None:
-    """Of every sequence of level k `lengths` elements from the one at `starts` on; without them the first (or the last)
-    `most`, all of a shorter one. In one call, where there is one for the arguments."""
-    if compiling() or type(x) is not LoDTensor:
-        return None
-    return ops.rearranged(x, k, None, starts, lengths, most, last, LoD, *DYNAMIC)
-
-
 def sequences_at(x: LoDTensor, k: int, index: Tensor, all_of_it: bool = False) -> LoDTensor:
     """The sequences of level k at `index`, a host tensor; those of level 0, or as many within each of the level above.
     `all_of_it`: every one once."""
-    if k == 0 and not compiling() and type(x) is LoDTensor:
-        found = ops.rearranged(x, 0, index, None, None, -1, False, LoD, *DYNAMIC)
-        if found is not None:
-            return found
     inner, runs = x._lod.take(k, index, all_of_it)
     return moved(x, x._lod.under(inner) if all_of_it else inner, runs)
 
 
 # torch.export passes Python's operators themselves, not the methods of Tensor
-_tables: tuple[dict, ...] = _RULES, torch_rules.MOVED, torch_rules.BROADCASTS, torch_rules.PRODUCTS
+_tables: tuple[dict, ...] = rules.RULES, rules.BROADCASTS, rules.PRODUCTS
 for _table in _tables:
     for _name, _f in vars(operator).items():
         if _name[:2] == "__" and (_method := getattr(Tensor, _name, None)) in _table:
             _table[_f] = _table[_method]
-_home.append(_become)
+CLASSES[0] = LoDTensor
 torch.serialization.add_safe_globals([_load_lod_tensor, (_load_lod_tensor, "torch_lod.tensor._load_lod_tensor")])
 admit(LoDTensor)

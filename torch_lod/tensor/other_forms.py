@@ -73,10 +73,6 @@ class OtherForms:
             return self._to_padded_all(padding_value, side)
         lod, max_length = self._lod, as_int(max_length)
         k = lod.level(level)
-        if not compiling() and (max_length is None or type(max_length) is int):
-            plan = lod.padding_at(k, max_length, side == "right")
-            if plan and (both := ops.padded(self, *plan, padding_value)) is not None:
-                return both
         longest = lod.longest_rows_at(k)
         if max_length is None:
             max_length = longest

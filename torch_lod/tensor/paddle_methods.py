@@ -5,6 +5,7 @@ from typing import Any
 
 from ..errors import LoDTypeError, public
 from ..structure.lod import LoD, fitting
+from .provenance import Provenance
 
 
 class PaddleMethods:
@@ -63,7 +64,7 @@ class PaddleMethods:
 
     def _replace(self: Any, lod: LoD):
         fitting(self, lod)
-        self._lod = self._counted_in(lod)
+        self._provenance = Provenance(self._counted_in(lod), 0)
         return self
 
 

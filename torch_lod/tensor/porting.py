@@ -21,8 +21,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..dynamo import compiling
 from ..errors import OURS, LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
-from .moved_rows import WRITES, MovedRows
-from .rules import INSTEAD, KINDS, is_parameter, mark_of, marks_of, name_of, repeated, undeclared
+from .derived import DerivedTensor
+from .dispatch import WRITES
+from .provenance import Provenance, provenance_of, provenances_of
+from .rules import INSTEAD, KINDS, is_parameter, name_of, repeated, undeclared
 
 _HOUSE, _TORCH = OURS
 _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
@@ -145,6 +147,20 @@ def _plainly(value):
     return int(value) if type(value) is _Count else float(value) if type(value) is _Ratio else value
 
 
+class _Seen(NamedTuple):
+    """A call, as `strict` and `explain` look at it."""
+
+    call: str
+    kind: str | None
+    given: list
+    origins: list[Provenance]
+    #: those of rows whose structure was not lost
+    rows: list[Provenance]
+    written: list
+    #: the function that made an argument of all rows
+    origin: str | None
+
+
 class _Watch(TorchFunctionMode):
     """Raises at every departure, or tells a report of it. Those around it see that ours called: they do not look."""
 
@@ -173,60 +189,78 @@ class _Watch(TorchFunctionMode):
             if type(result) is Tensor:
                 self.declared[result] = True
             return result
-        given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
-        marks = marks_of(args, kwargs)
-        rows = [mark for mark in marks if not _gone(mark)]
-        written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if WRITES.get(func) else []
-        origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given, bool(marks))
-        if any(type(v) in (_Count, _Ratio) for v in given):
+        seen = self._seen(func, args, kwargs)
+        if any(type(v) in (_Count, _Ratio) for v in seen.given):
             args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
         result = func(*args, **kwargs)
-        if call in _FILLS and type(result) is Tensor:
+        if seen.call in _FILLS and type(result) is Tensor:
             self.declared[result] = True
-        if kind == "plain" and func is not torch.linspace:
-            asks = sys._getframe(1)
-            while asks.f_code.co_filename in _METHODS:
-                asks = asks.f_back
-            if not rows or rows[0].dim is None or asks.f_code.co_filename.startswith(_TORCH):
-                return result
-            if func is Tensor.__len__ and self.last == _instruction(asks):
-                return result
-            return self._sizes(func, call, args, kwargs, rows[0].dim, result)
+        if seen.kind == "plain" and func is not torch.linspace:
+            return self._asked(seen, func, args, kwargs, result)
         self.last = _instruction(_user(sys._getframe(1)))
-        found = [*_flat((result,))]
-        if rows and origin and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
-            what = f"expected what belongs to a sequence beside rows, got what {origin} made of all rows of the batch"
-            self._tell(call, what, _COUNTS if origin in ("shape", "arange", "linspace") else _NUMBERS)
-        elif rows and (t := self._undeclared(call, kind, given)) is not None:
+        results = [*_flat((result,))]
+        self._tell_of(seen, func, args, kwargs, results)
+        self._remember(seen, func, args, results)
+        return result
+
+    def _seen(self, func, args, kwargs) -> "_Seen":
+        given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
+        origins = provenances_of(args, kwargs)
+        written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if WRITES.get(func) else []
+        origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given, bool(origins))
+        return _Seen(call, kind, given, origins, [p for p in origins if not _gone(p)], written, origin)
+
+    def _asked(self, seen: "_Seen", func, args, kwargs, result):
+        """The result of a function that asks for a size or a property."""
+        frame: Any = sys._getframe(2)
+        while frame.f_code.co_filename in _METHODS:
+            frame = frame.f_back
+        if not seen.rows or seen.rows[0].dim is None or frame.f_code.co_filename.startswith(_TORCH):
+            return result
+        if func is Tensor.__len__ and self.last == _instruction(frame):
+            return result
+        return self._sizes(func, seen.call, args, kwargs, seen.rows[0].dim, result)
+
+    def _tell_of(self, seen: "_Seen", func, args, kwargs, results: list) -> None:
+        """Tells of a call in which rows leave their structure, or meet what is not known to belong to them."""
+        if not seen.rows:
+            return
+        has_rows = any(provenance_of(t) is not None for t in results if isinstance(t, Tensor))
+        if seen.origin and has_rows:
+            what = (
+                f"expected what belongs to a sequence beside rows, got what {seen.origin} made of all rows of the batch"
+            )
+            self._tell(seen.call, what, _COUNTS if seen.origin in ("shape", "arange", "linspace") else _NUMBERS)
+        elif (t := self._undeclared(seen.call, seen.kind, seen.given)) is not None:
             what = (
                 f"expected rows, or what is the same for all of them, beside rows, got a plain tensor of shape {tuple(t.shape)} with "
-                f"an entry for each of {rows[0].lod.rows} rows, which may count on from one sequence to the next"
+                f"an entry for each of {seen.rows[0].lod.rows} rows, which may count on from one sequence to the next"
             )
-            self._tell(call, what, _DECLARE)
-        if rows and any(mark_of(t) is not None for t in found if isinstance(t, Tensor)):
+            self._tell(seen.call, what, _DECLARE)
+        if has_rows:
             for t, dim, _, levels in repeated(func, args, kwargs):
                 weights = is_parameter(t)
                 if self.report is not None if weights else t.dim() > 1:
-                    self._tell(call, *_entries(t, dim, levels, weights))
-        if rows and any(map(_lost, found)):
-            self._tell(call, *_loss(call, given, found))
-        if (
-            not marks
-            and not origin
-            and (call in _FILLS or any(type(v) is Tensor and v in self.declared for v in given))
-        ):
-            self.declared.update({t: True for t in found if type(t) is Tensor})
-        if origin or marks:
-            for t in (*_flat(written), *found):
-                fresh = not any(t is value for value in given)
-                if type(t) is Tensor and (origin or t.dim() == 0) and (fresh or any(t is w for w in written)):
-                    self.numbers[t] = origin or call
-        elif func in _OVERWRITING:
-            self.numbers.pop(args[0], None)
-        return result
+                    self._tell(seen.call, *_entries(t, dim, levels, weights))
+        if any(map(_lost, results)):
+            self._tell(seen.call, *_loss(seen.call, seen.given, results))
+
+    def _remember(self, seen: "_Seen", func, args, results: list) -> None:
+        """Which results were made of all rows, and which are the same in every row."""
+        if not seen.origins and not seen.origin:
+            if seen.call in _FILLS or any(type(v) is Tensor and v in self.declared for v in seen.given):
+                self.declared.update({t: True for t in results if type(t) is Tensor})
+            if func in _OVERWRITING:
+                self.numbers.pop(args[0], None)
+            return
+        written = [*_flat(seen.written)]
+        for t in (*written, *results):
+            if type(t) is Tensor and (seen.origin or t.dim() == 0):
+                if any(t is w for w in written) or not any(t is value for value in seen.given):
+                    self.numbers[t] = seen.origin or seen.call
 
     def _origin(self, call: str, kind, given: list, of_rows: bool) -> str | None:
-        """Which function made an argument of all rows; a count only where it is taken for a number or cuts a plain tensor, not
+        """Which function made an argument of all rows; a count only where it is interpreted as a number or cuts a plain tensor, not
         for a part of a shape."""
         for value in given:
             if type(value) is Tensor and value in self.numbers:
@@ -245,12 +279,12 @@ class _Watch(TorchFunctionMode):
             return None
         beside = [t for t in given if isinstance(t, Tensor)]
         for x in beside:
-            mark = mark_of(x)
-            if mark is None or mark.dim is None or x.shape[mark.dim] < 2:
+            origin = provenance_of(x)
+            if origin is None or origin.dim is None or x.shape[origin.dim] < 2:
                 continue
             for t in beside:
-                at = mark.dim - x.dim()
-                if mark_of(t) is None and t.dim() >= -at and t.shape[at] == x.shape[mark.dim]:
+                at = origin.dim - x.dim()
+                if provenance_of(t) is None and t.dim() >= -at and t.shape[at] == x.shape[origin.dim]:
                     if t not in self.declared and not (t.stride(at) == 0 and t.layout == torch.strided):
                         return t
         return None
@@ -274,13 +308,13 @@ class _Watch(TorchFunctionMode):
         self.report.note(found)
 
 
-def _gone(mark) -> bool:
+def _gone(origin) -> bool:
     """Whether the structure was lost; a single row may still be put beside others."""
-    return mark.dim is None and (mark.part is None or mark.part[1] - mark.part[0] != 1)
+    return origin.dim is None and (origin.part is None or origin.part[1] - origin.part[0] != 1)
 
 
 def _lost(value) -> bool:
-    return isinstance(value, MovedRows) and _gone(value._mark)
+    return isinstance(value, DerivedTensor) and _gone(value._provenance)
 
 
 def _loss(call: str, given: list, found: list) -> tuple[str, str]:

@@ -433,7 +433,7 @@ def rnn_backward(grad_output, values, weight_ih, weight_hh, h_0, row_offsets, re
 
 
 def mixed(x):
-    """The finalizer of MurmurHash3, on Python's whole numbers."""
+    """The finalizer of MurmurHash3, on Python's integers."""
     x = ((x ^ (x >> 16)) * 0x85EBCA6B) % 2**32
     x = ((x ^ (x >> 13)) * 0xC2B2AE35) % 2**32
     return x ^ (x >> 16)

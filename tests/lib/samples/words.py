@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import reference.chain
 import reference.decoding
 import reference.fused
+import reference.gather
 import reference.labels
 import reference.ops
 import reference.order
@@ -183,6 +184,7 @@ class SequenceInfo(Info):
             reference.chain,
             reference.decoding,
             reference.fused,
+            reference.gather,
             reference.labels,
             reference.order,
             reference.pairs,

@@ -42,7 +42,7 @@ CURRENT: ContextVar[Packed | None] = ContextVar("torch_lod_packed", default=None
 
 
 class Pattern:
-    """What stands in the place of a mask: which keys a query sees, as the library's function of two positions."""
+    """What stands instead of a mask: which keys a query sees, as the library's function of two positions."""
 
     def __init__(self, function):
         self.function = function

@@ -57,7 +57,7 @@ def use(model: M, *, level: int | str = -1, check: bool = True) -> M:
         level: attention runs within the sequences of this level, over all their rows, and positions count from their begin.
         check: compare two short sequences, packed, with each of them alone in the attention of the library, and see that neither
             changes with the other. That finds what mixes sequences outside of attention (convolutions, states, sums over the
-            batch), and positions that do not restart. Without it nobody knows. It runs the model six times on some ten rows,
+            batch), and positions that do not restart. Without it there is no check. It runs the model six times on some ten rows,
             in eval mode.
 
     Returns:

@@ -40,7 +40,7 @@ def from_encoding(encoding, *, words: bool = True, spans=None, lengths=None, lev
         words: False: no level of words.
         spans: for every text a list of its parts, (begin, end) in characters, such as its sentences, in order. They become a
             level `span` between texts and words; a token belongs to the last part that begins before its end. Pairs and lists
-            of words have no spans: their tokens count characters anew.
+            of words have no spans: their tokens count characters again from 0.
         lengths: how texts are grouped, as in `tl.from_lengths`: lengths=[[2, 1]] are two documents, of two texts and of one.
         level_names: in place of (None, ..., "text", "span", "word").
 
@@ -128,7 +128,7 @@ def _begins(i: int, spans) -> list[int]:
     try:
         pairs = [(whole("begin", begin), whole("end", end)) for begin, end in spans]
     except (TypeError, ValueError) as error:
-        raise LoDValueError(f"expected spans[{i}] as pairs of whole numbers, got {shown(spans)}: {error}") from None
+        raise LoDValueError(f"expected spans[{i}] as pairs of integers, got {shown(spans)}: {error}") from None
     if not pairs:
         raise LoDValueError(f"expected at least 1 span in spans[{i}], got none")
     at = 0
@@ -141,10 +141,10 @@ def _begins(i: int, spans) -> list[int]:
 
 
 def _of_one_text(i: int, sequence: list, numbers: list, offsets: list) -> None:
-    """ValueError where offsets begin anew, in the second text of a pair or in every word."""
+    """ValueError where offsets start again, in the second text of a pair or in every word."""
     if 1 in sequence:
         raise LoDValueError(
-            f"expected single texts for spans, got a pair at index {i}, whose offsets begin anew in the second text; leave "
+            f"expected single texts for spans, got a pair at index {i}, whose offsets start again in the second text; leave "
             "spans out"
         )
     first = {n: offset for n, offset in zip(reversed(numbers), reversed(offsets)) if n is not None}
@@ -154,7 +154,7 @@ def _of_one_text(i: int, sequence: list, numbers: list, offsets: list) -> None:
     # a character may be several words: they begin where it does
     if again or (len(words) > 1 and not any(begin for begin, _ in first.values()) and any(last.values())):
         raise LoDValueError(
-            f"expected texts for spans, got a list of words at index {i}, whose offsets begin anew in every word; tokenize "
+            f"expected texts for spans, got a list of words at index {i}, whose offsets start again in every word; tokenize "
             "texts without is_split_into_words"
         )
 
@@ -184,7 +184,7 @@ def labels_of_tokens(
     """Labels of words to labels of their tokens, as a tagger is trained.
 
     Args:
-        labels: for every text, or pair, a list of a whole number for each of its words; or a LoDTensor whose innermost sequences
+        labels: for every text, or pair, a list of an integer for each of its words; or a LoDTensor whose innermost sequences
             they are.
         tokens: of `from_encoding`.
         all_tokens: every token has the label of its word; otherwise the first alone, and the others `ignore_index`.
@@ -196,7 +196,7 @@ def labels_of_tokens(
         int64, (rows,), with the LoD of the tokens.
 
     Raises:
-        TypeError: for labels that are no whole numbers.
+        TypeError: for labels that are no integers.
         ValueError: where a text has another number of labels than of words.
     """
     if not isinstance(tokens, Tokens) or not all(isinstance(field, LoDTensor) for field in tokens):
@@ -211,13 +211,13 @@ def labels_of_tokens(
     if not isinstance(labels, LoDTensor):
         labels = batch(labels)
     if not isinstance(labels, LoDTensor) or labels.dim() != 1:
-        raise LoDTypeError(f"expected labels as a list of whole numbers for each text, got {shown(labels)}")
+        raise LoDTypeError(f"expected labels as a list of integers for each text, got {shown(labels)}")
     with_memory(labels, tokens.word_ids)
     values = labels.values()
     if values.dtype.is_floating_point and not len(values):
         values = values.long()
     if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
-        raise LoDTypeError(f"expected labels as whole numbers, got {values.dtype}")
+        raise LoDTypeError(f"expected labels as integers, got {values.dtype}")
     lod, numbers = tokens.word_ids.lod, tokens.word_ids.values()
     k = lod.level(level)
     texts, starts = lod.segment_ids_at(k), labels.lod.levels[-1]

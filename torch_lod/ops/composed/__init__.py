@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every operator as a composition of torch operators: simple rather than fast.
 
-They stand in when the compiled operators are missing and on devices without kernels, carry torch.func transforms and
+They replace them when the compiled operators are missing and on devices without kernels, carry torch.func transforms and
 gradients of gradients of the recurrences, and are a second opinion in the tests.
 """
 

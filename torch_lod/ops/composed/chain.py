@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape "chain": a dynamic program along every sequence, step t of all of them at once."""
+"""Shape "chain": a dynamic program along every sequence, step t of all of them together."""
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ def _forward_scores(rows, start: Tensor, between: Tensor):
 
 
 def _by_sequence(steps: Steps, ends: list[Tensor], none: Tensor) -> Tensor:
-    """What the sequences that end at every step came to, in their own order; `none`, a row, for those without rows."""
+    """The result of the sequences that end at every step, in their own order; `none`, a row, for those without rows."""
     empty = steps.order.shape[0] - sum(len(end) for end in ends)
     found = torch.cat([*reversed(ends), none.expand(empty, *none.shape[1:])])
     return found.index_select(0, steps.order.argsort())

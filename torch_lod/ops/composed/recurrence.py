@@ -11,7 +11,7 @@ from .table import composition, vjp
 
 
 class Steps:
-    """Step t of every sequence at once, longest sequences first. Offsets that a tracer holds have no steps: then the results
+    """Step t of every sequence together, longest sequences first. Offsets that a tracer holds have no steps: then the results
     have the right shapes, and zeros in them."""
 
     def __init__(self, row_offsets: Tensor, reverse: bool, device):

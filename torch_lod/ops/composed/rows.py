@@ -35,7 +35,7 @@ def keep_structure(structure, rows, cuts, apart=False, longest=-1):
 
 @composition
 def watch_structure(structure, offsets, rule, rows, own, option, op, name="row_offsets", of="values"):
-    """Looks at once: the host waits for a GPU."""
+    """Validates immediately: the host waits for a GPU."""
     here = "watch_structure"
     if rule not in ("cuts", "maps", "runs", "labels", "counts", "truths"):
         raise ValueError(f"{here}: expected rule 'cuts', 'maps', 'runs', 'labels', 'counts' or 'truths', got '{rule}'")

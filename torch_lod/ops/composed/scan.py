@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape "segment", row by row. Carried over 1, 2, 4, ... rows at once (Hillis and Steele, CACM 29(12), 1986)."""
+"""Shape "segment", row by row. Carried over 1, 2, 4, ... rows in one step (Hillis and Steele, CACM 29(12), 1986)."""
 
 import torch
 

@@ -1,28 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every torch function does to the LoD: one table, looked up by `LoDTensor.__torch_function__`.
+"""What every torch function does to the rows: one table, looked up by `Tracked.__torch_function__`.
 
-A rule is called before the function runs. It returns the LoD of the result, a Mark if the rows are at another dim than 0,
-None if they are lost, or raises if the function would mix sequences. Functions without a rule lose the rows, unless
-their kind is "plain": an equal number of rows does not prove that they are the same rows (`x[torch.randperm(n)]` has as
-many). What an operand that is no LoDTensor, but consists of rows, does is answered by the attribute `moved` of the rules
-(`MOVED`). Every function that torch shows to a subclass
-(`catalogue.functions`) has its kind in the table (`KINDS`), with or without a rule.
+A rule is called before the function runs. It returns the provenance of the result, None if its rows are lost, or raises if
+the function would mix sequences. It answers once, for wherever the rows of the operands are. Functions without a rule lose
+the rows, unless their kind is "plain": an equal number of rows does not prove that they are the same rows
+(`x[torch.randperm(n)]` has as many). Every function that torch shows to a subclass (`catalogue.functions`) has its kind in
+the table (`KINDS`), with or without a rule.
 """
 
 from .arguments import (
     CUT,
     INSTEAD,
     MEANING,
-    At,
-    Mark,
     Route,
     declared_name,
     lost_meets,
-    mark_of,
-    marked,
-    marks_of,
     name_of,
-    placed,
+    refused,
     same_lod,
 )
 from .broadcasting import (
@@ -37,24 +31,20 @@ from .broadcasting import (
     undeclared,
 )
 from .catalogue import functions
-from .indices import EACH, chain, counted_each
+from .indices import chain, counted_each
 from .operands import counterpart, join, join_in_place, keep, of_padded, refuse_unknown
 from .parts import refuse_other_sequence
 from .rules import moves_in_place, refuse_out, refuse_write
-from .table import KINDS, MOVED, RULES, known
+from .table import KINDS, RULES, known
 
 __all__ = [
     "BROADCASTS",
     "CUT",
-    "EACH",
     "INSTEAD",
     "KINDS",
     "MEANING",
-    "MOVED",
     "PRODUCTS",
     "RULES",
-    "At",
-    "Mark",
     "Route",
     "chain",
     "counted_each",
@@ -67,20 +57,17 @@ __all__ = [
     "keep",
     "known",
     "lost_meets",
-    "mark_of",
-    "marked",
-    "marks_of",
     "moves_in_place",
     "name_of",
     "of_padded",
     "over_sequences",
-    "placed",
     "refuse_lost",
     "refuse_other_sequence",
     "refuse_out",
     "refuse_undeclared",
     "refuse_unknown",
     "refuse_write",
+    "refused",
     "repeat_rows",
     "repeated",
     "same_lod",

@@ -2,13 +2,11 @@
 """What the rules share: the LoD of an operand, whether dims include dim 0, the errors."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-from torch import Tensor
 
 from ...dynamo import compiling, holds
 from ...errors import LoDError, LoDsDiffer, LoDTypeError, LoDValueError, named
 from ...structure.lod import LoD
+from ..provenance import At, Provenance
 
 #: The kinds of functions.
 MEANING = {
@@ -29,30 +27,8 @@ MEANING = {
 }
 
 
-class Mark(NamedTuple):
-    """What a tensor that consists of a LoDTensor's rows, and is none, knows about them."""
-
-    lod: LoD
-    #: the dim of the rows, None where they were lost; a rule may answer with an `At`
-    dim: Any
-    #: the function that moved or lost them
-    call: str
-    #: The first row and the end of those that are there, None for all. Where `dim` is None: of those that it was made of.
-    part: tuple[int, int] | None = None
-
-
-class At(NamedTuple):
-    """A rule's answer: the dim of the rows in the result, if that has `rank` dims; `gone` less if dims before were
-    removed."""
-
-    dim: int
-    gone: int = 0
-    rank: int = 0
-
-
-#: Called with a function and its arguments: returns the LoD of the result, a Mark where the rows are at another dim, None
-#: where they are lost, or raises. The attribute `moved` of a rule is asked where an operand is no LoDTensor but has a mark.
-Rule = Callable[[Callable, tuple, dict], LoD | Mark | None]
+#: Called with a function and its arguments: returns the provenance of the result, None where its rows are lost, or raises.
+Rule = Callable[[Callable, tuple, dict], Provenance | None]
 
 
 class Route:
@@ -130,50 +106,6 @@ def misaligned(func: Callable) -> LoDError:
     return named(error, name_of(func))
 
 
-def lod_of(value) -> LoD | None:
-    """The LoD of a LoDTensor, None for anything else."""
-    return getattr(value, "_lod", None)
-
-
-def mark_of(value) -> Mark | None:
-    """What a value knows about rows: that of a LoDTensor is that they are at dim 0; None for a plain tensor."""
-    lod = getattr(value, "_lod", None)
-    return getattr(value, "_mark", None) if lod is None else Mark(lod, 0, "")
-
-
-def placed(value) -> Mark | None:
-    """The mark, unless the rows were lost."""
-    mark = mark_of(value)
-    return None if mark is None or mark.dim is None else mark
-
-
-def marked(args: tuple, kwargs: dict) -> list[Tensor]:
-    """The arguments, and entries of lists among them, that are LoDTensors or marked."""
-    found = []
-    for value in (*args, *kwargs.values()):
-        for part in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(part, Tensor) and mark_of(part) is not None:
-                found.append(part)
-    return found
-
-
-def marks_of(args: tuple, kwargs: dict) -> list[Mark]:
-    """The marks of the arguments, and of entries of lists among them."""
-    found = []
-    for value in marked(args, kwargs):
-        mark = mark_of(value)
-        if mark is not None:
-            found.append(mark)
-    return found
-
-
-def carries(value) -> bool:
-    """Whether a value, or any value of a list, is a LoDTensor or marked."""
-    if isinstance(value, (tuple, list)):
-        return any(mark_of(part) is not None for part in value)
-    return mark_of(value) is not None
-
-
 def touches_rows(dims, rank: int, rows: int = 0) -> bool:
     """Whether the dim of the rows is among `dims`, a number or several; None and () stand for all of them."""
     both = (rows, rows - rank)
@@ -215,7 +147,7 @@ _INSTEAD = {
 INSTEAD = {name: advice for advice, names in _INSTEAD.items() for name in names.split()}
 
 
-def lost_meets(func: Callable, lost: Mark, what: str) -> LoDError:
+def lost_meets(func: Callable, lost: Provenance, what: str) -> LoDError:
     """The error where what lost its structure is used as if its rows corresponded to others."""
     instead = INSTEAD.get(lost.call)
     error = LoDValueError(  # after a TypeError Python's operators would raise an error of their own
@@ -225,10 +157,20 @@ def lost_meets(func: Callable, lost: Mark, what: str) -> LoDError:
     return named(error, name_of(func))
 
 
-def along_rows(func: Callable, mark: Mark, why: str) -> LoDError:
+def refused(func: Callable, p: Provenance) -> LoDError:
+    """The error where a function takes LoDTensors, and gets rows elsewhere."""
+    if p.dim is None:
+        return lost_meets(func, p, "expected rows of sequences")
+    advice = CUT if p.part else "rows at dim 0 are a LoDTensor, see also x.to_padded()"
+    part = "" if p.part is None else f" {p.part[0]} to {p.part[1]}"
+    said = f"expected a LoDTensor, got its rows{part} at dim {p.dim}, through {p.call}: "
+    return named(LoDValueError(f"{said}it would run along the rows of all sequences; {advice}"), name_of(func))
+
+
+def along_rows(func: Callable, origin: Provenance, why: str) -> LoDError:
     """The error where a function would run along rows that are at another dim."""
-    through = f", through {mark.call}" if mark.call else ""  # none where broadcasting moved them
-    said = f"expected a plain tensor, got rows of a LoDTensor at dim {mark.dim}{through}: {why}"
+    through = f", through {origin.call}" if origin.call else ""  # none where broadcasting moved them
+    said = f"expected a plain tensor, got rows of a LoDTensor at dim {origin.dim}{through}: {why}"
     return named(LoDValueError(said), name_of(func))
 
 

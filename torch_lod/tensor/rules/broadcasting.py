@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What broadcasting does beside rows, for every function at once: `entries` knows which operands of a function are broadcast
+"""What broadcasting does beside rows, for every function: `entries` knows which operands of a function are broadcast
 against each other. Three things follow from it.
 
 - What lost its rows is not broadcast to more: `refuse_lost`.
@@ -19,8 +19,9 @@ from ... import ops
 from ...dynamo import IN_PLACE
 from ...errors import LoDValueError, named
 from ...structure.lod import LoD
+from ..provenance import Provenance, placed, provenance_of, tracked
 from . import linalg, rules
-from .arguments import Mark, declared_level, level_in, lost_meets, mark_of, marked, name_of, placed
+from .arguments import declared_level, level_in, lost_meets, name_of
 from .operands import join, join_given
 from .signature import Signature
 from .table import RULES
@@ -140,14 +141,14 @@ def refuse_lost(func, args, kwargs) -> None:
         grown = _grown(_entries(func, args, kwargs))
     if grown is not None:
         t, size = grown
-        mark: Any = mark_of(t)
+        origin: Any = provenance_of(t)
         what = f"expected operands of equal sizes, since {tuple(t.shape)} would be broadcast to {size}"
-        raise lost_meets(func, mark, what)
+        raise lost_meets(func, origin, what)
 
 
 def _lost(t: Tensor | None) -> bool:
-    mark = None if t is None else mark_of(t)
-    return mark is not None and mark.dim is None
+    origin = None if t is None else provenance_of(t)
+    return origin is not None and origin.dim is None
 
 
 def _grown(entries: list[Entry]) -> tuple[Tensor, tuple] | None:
@@ -180,14 +181,19 @@ def _grown_letters(terms: Terms) -> tuple[Tensor, tuple] | None:
             if n != 1 and _lost(t):
                 own.append(c)
     more = [c for c in terms.result if sizes.get(c, 1) > 1 and c not in own]
-    for i, (letters, t) in enumerate(zip(terms.letters, terms.operands)):
-        if not _lost(t) or not more:
-            continue
-        broadcast = any(isinstance(c, int) or c in letters for c in more)
-        beside = any(c in letters for j, other in enumerate(terms.letters) if j != i for c in other)
-        if broadcast or (beside and all(c in terms.result for c in letters)):  # else a product with a matrix
+    for i, t in enumerate(terms.operands):
+        if _lost(t) and more and _is_broadcast(terms, i, more):
             return t, tuple([sizes[c] for c in terms.result if c in sizes])
     return None
+
+
+def _is_broadcast(terms: Terms, i: int, more: list) -> bool:
+    """Whether operand i gets the letters `more`; a product with a matrix does not broadcast it."""
+    letters = terms.letters[i]
+    if any(isinstance(c, int) or c in letters for c in more):
+        return True
+    beside = any(c in letters for j, other in enumerate(terms.letters) if j != i for c in other)
+    return beside and all(c in terms.result for c in letters)
 
 
 # -- plain tensors with as many entries as there are sequences
@@ -212,49 +218,49 @@ def repeated(func, args, kwargs) -> list[Repeated]:
     else:
         found = _repeated(_entries(func, args, kwargs))
     known = []
-    for t, dim, before, mark in found:
+    for t, dim, before, origin in found:
         levels = []
-        for k in range(mark.lod.depth):
-            if t.shape[dim] == mark.lod.num_sequences(k):
+        for k in range(origin.lod.depth):
+            if t.shape[dim] == origin.lod.num_sequences(k):
                 levels.append(k)
         if levels:
             known.append(Repeated(t, dim, before, levels))
     return known
 
 
-def _repeated(entries: list[Entry]) -> list[tuple[Tensor, int, bool, Mark]]:
+def _repeated(entries: list[Entry]) -> list[tuple[Tensor, int, bool, Provenance]]:
     own = [e for e in entries if e.operand is not None and placed(e.operand) is not None]
-    mark, found = placed(own[0].operand) if own else None, []
-    if mark is None:
+    origin, found = placed(own[0].operand) if own else None, []
+    if origin is None:
         return []
-    rows = mark.dim - len(own[0].shape)  # from the right; not negative where the dim is not broadcast
+    rows = origin.dim - len(own[0].shape)  # from the right; not negative where the dim is not broadcast
     for e in entries:
         t = e.operand
-        if t is None or mark_of(t) is not None:
+        if t is None or provenance_of(t) is not None:
             continue
         for d in range(-len(e.shape), 0):
             new = e.shape[d] != 1 and d != rows
             for o in own:
                 new = new and (-d > len(o.shape) or o.shape[d] == 1)
             if new:
-                found.append((t, len(e.shape) + d, d < rows, mark))
+                found.append((t, len(e.shape) + d, d < rows, origin))
     return found
 
 
-def _repeated_letters(terms: Terms) -> list[tuple[Tensor, int, bool, Mark]]:
+def _repeated_letters(terms: Terms) -> list[tuple[Tensor, int, bool, Provenance]]:
     own = [(letters, t) for letters, t in zip(terms.letters, terms.operands) if placed(t) is not None]
-    mark, found = placed(own[0][1]) if own else None, []
-    if mark is None or own[0][0][mark.dim] not in terms.result:
+    origin, found = placed(own[0][1]) if own else None, []
+    if origin is None or own[0][0][origin.dim] not in terms.result:
         return []
-    rows = terms.result.index(own[0][0][mark.dim])
+    rows = terms.result.index(own[0][0][origin.dim])
     for letters, t in zip(terms.letters, terms.operands):
-        if mark_of(t) is None:
+        if provenance_of(t) is None:
             for d, c in enumerate(letters):
                 new = t.shape[d] != 1 and c in terms.result
                 for others, o in own:
                     new = new and (c not in others or o.shape[others.index(c)] == 1)
                 if new:
-                    found.append((t, d, terms.result.index(c) < rows, mark))
+                    found.append((t, d, terms.result.index(c) < rows, origin))
     return found
 
 
@@ -274,15 +280,17 @@ def undeclared(t: Tensor, dim: int, levels: list[int]) -> tuple[str, str]:
     )
 
 
-def refuse_undeclared(func, args, kwargs, result, mark: Mark) -> None:
-    """Raises if a plain tensor puts all rows behind a dim with an entry for each sequence, in a result with that mark."""
+def refuse_undeclared(func, args, kwargs, result, origin: Provenance) -> None:
+    """Raises if a plain tensor puts all rows behind a dim with an entry for each sequence, in a result of that provenance."""
     if func is not _EINSUM:
         if func not in BROADCASTS:
             return
-        if not kwargs and isinstance(result, Tensor) and type(mark.dim) is int:  # most calls
-            after, larger = result.dim() - mark.dim, False
+        if not kwargs and isinstance(result, Tensor) and type(origin.dim) is int:  # most calls
+            after, larger = result.dim() - origin.dim, False
             for t in args:
-                larger = larger or (isinstance(t, Tensor) and t.dim() > after and getattr(t, "_mark", None) is None)
+                larger = larger or (
+                    isinstance(t, Tensor) and t.dim() > after and getattr(t, "_provenance", None) is None
+                )
             if not larger:
                 return
     for t, dim, before, levels in repeated(func, args, kwargs):
@@ -304,10 +312,10 @@ class _Sequences(NamedTuple):
 def over_sequences(func, args, kwargs, wrap: Callable, call: Callable) -> Any:
     """The call with every operand that has a row for each sequence broadcast over the rows of its sequence: the function
     is called again, by `call`. NotImplemented where there is none, or where this function does not broadcast it. `wrap`
-    marks a tensor."""
+    gives a tensor its provenance."""
     if func is not _EINSUM and func not in BROADCASTS and func not in PRODUCTS:
         return NotImplemented
-    fine, coarse, lod = _sequences_among(marked(args, kwargs))
+    fine, coarse, lod = _sequences_among(tracked(args, kwargs))
     if not coarse or lod is None or (IN_PLACE.get(func) and args[0] is coarse[0].operand):
         return NotImplemented
     if func is _EINSUM:
@@ -332,21 +340,21 @@ def _sequences_among(tensors: list[Tensor]) -> tuple[list[Tensor], list[_Sequenc
     is not known of all."""
     lod = None
     for t in tensors:
-        mark = placed(t)
-        if mark is None:
+        origin = placed(t)
+        if origin is None:
             return [], [], None
-        if lod is None or _finer(mark.lod, lod):
-            lod = mark.lod
+        if lod is None or _finer(origin.lod, lod):
+            lod = origin.lod
     fine, coarse = [], []
     for t in tensors:
-        mark = placed(t)
-        k = None if mark is None or lod is None or mark.lod is lod else level_in(mark.lod, lod)
-        if mark is None or k is None:
+        origin = placed(t)
+        k = None if origin is None or lod is None or origin.lod is lod else level_in(origin.lod, lod)
+        if origin is None or k is None:
             fine.append(t)
-        elif mark.part is not None:
+        elif origin.part is not None:
             return [], [], None
         else:
-            coarse.append(_Sequences(t, mark.dim, k))
+            coarse.append(_Sequences(t, origin.dim, k))
     return fine, coarse, lod
 
 
@@ -359,8 +367,8 @@ def _rows_at(tensors: list[Tensor]) -> int | None:
     """The dim of the rows, counted from the right; None where tensors differ in it."""
     at = None
     for t in tensors:
-        mark = placed(t)
-        own = None if mark is None else mark.dim - t.dim()
+        origin = placed(t)
+        own = None if origin is None else origin.dim - t.dim()
         if own is None or at not in (None, own):
             return None
         at = own
@@ -400,25 +408,36 @@ def _laid(s: _Sequences, fine: list[Tensor], at: int, lod: LoD, wrap, elements: 
     dims, own = s.operand.dim(), s.at - s.operand.dim()
     rows, rank = _rows_first(s, lod), max(t.dim() for t in fine)
     if own == at:  # rows where the rows are
-        return wrap(rows.movedim(0, s.at), Mark(lod, s.at, "per_sequence"))
+        return wrap(rows.movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))
     batch = all(own < -t.dim() or t.shape[own] == 1 for t in fine)
     if batch and (at < -dims or s.operand.shape[at] == 1 or _expanded_to(s.operand, at, lod)):
-        rows = rows.movedim(0, s.at)  # of a batch (sequences, ...), which is one of one here
-        rows = rows if at < -dims else rows.narrow(at, 0, min(1, lod.rows))
-        for _ in range(-at - dims):
-            rows = rows.unsqueeze(0)
-        rows = rows.transpose(own, at)
-        while rows.dim() > rank and rows.shape[0] == 1 and rows.dim() > -at:
-            rows = rows.squeeze(0)
-        return wrap(rows, Mark(lod, rows.dim() + at, "per_sequence"))
-    others = [n for d, n in enumerate(s.operand.shape) if d != s.at]
-    beside = [[n for d, n in enumerate(t.shape) if d - t.dim() != at] for t in fine]
-    fits = all(n == 1 or any(d < len(b) and b[-1 - d] == n for b in beside) for d, n in enumerate(reversed(others)))
-    if not elements or dims > rank or not fits:
+        rows = _as_batch(rows, s, at, rank, lod)
+        return wrap(rows, Provenance(lod, rows.dim() + at, "per_sequence"))
+    if not elements or dims > rank or not _fits_elements(s, fine, at):
         return None
     for _ in range(rank - dims):
         rows = rows.unsqueeze(1)
-    return wrap(rows.movedim(0, rank + at), Mark(lod, rank + at, "per_sequence"))
+    return wrap(rows.movedim(0, rank + at), Provenance(lod, rank + at, "per_sequence"))
+
+
+def _as_batch(rows: Tensor, s: _Sequences, at: int, rank: int, lod: LoD) -> Tensor:
+    """Rows of a batch (sequences, ...), which is one of one here: the dim of the sequences becomes that of the rows."""
+    dims, own = s.operand.dim(), s.at - s.operand.dim()
+    rows = rows.movedim(0, s.at)
+    rows = rows if at < -dims else rows.narrow(at, 0, min(1, lod.rows))
+    for _ in range(-at - dims):
+        rows = rows.unsqueeze(0)
+    rows = rows.transpose(own, at)
+    while rows.dim() > rank and rows.shape[0] == 1 and rows.dim() > -at:
+        rows = rows.squeeze(0)
+    return rows
+
+
+def _fits_elements(s: _Sequences, fine: list[Tensor], at: int) -> bool:
+    """Whether the dims of its rows are broadcast with those of rows of `fine`."""
+    others = [n for d, n in enumerate(s.operand.shape) if d != s.at]
+    beside = [[n for d, n in enumerate(t.shape) if d - t.dim() != at] for t in fine]
+    return all(n == 1 or any(d < len(b) and b[-1 - d] == n for b in beside) for d, n in enumerate(reversed(others)))
 
 
 def _expanded_to(t: Tensor, dim: int, lod: LoD) -> bool:
@@ -442,17 +461,12 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, at: int, wra
     its own, beside that of its sequence."""
     of, dims = core
     values = of.bind(args, kwargs)[: len(of.names)]
-    after, own = None, coarse[0].at - coarse[0].operand.dim()
-    for i, t in enumerate(values):
-        if any(t is f for f in fine):
-            to = dims[i].get(at)
-            if to is None or after not in (None, to):
-                return NotImplemented
-            after = to
+    own = coarse[0].at - coarse[0].operand.dim()
+    after = _rows_after(values, dims, fine, at)
     if after is None or own > -3 or any(s.at - s.operand.dim() != own for s in coarse):
         return NotImplemented
     for t in values:
-        if isinstance(t, Tensor) and mark_of(t) is None and t.dim() >= -own and t.shape[own] != 1:
+        if isinstance(t, Tensor) and provenance_of(t) is None and t.dim() >= -own and t.shape[own] != 1:
             return NotImplemented
     new, rank = [], 0
     for t in fine:
@@ -463,43 +477,54 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, at: int, wra
             alone = call(torch.unsqueeze, (alone, 0), {})
         new.append((t, call(torch.transpose, (alone, own, at), {})))
     for s in coarse:
-        new.append((s.operand, wrap(_rows_first(s, lod).movedim(0, s.at), Mark(lod, s.at, "per_sequence"))))
+        new.append((s.operand, wrap(_rows_first(s, lod).movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))))
     result = call(torch.transpose, (call(func, *_with(args, kwargs, new)), own, after), {})
     while result.dim() > rank and result.shape[0] == 1:
         result = call(torch.squeeze, (result, 0), {})
     return result
 
 
-def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
-    terms = _terms(args)
-    if terms is None:
-        return NotImplemented
-    row = sequence = None
+def _rows_after(values: list, dims: list[dict], fine: list[Tensor], at: int) -> int | None:
+    """Where a product has the rows that operands have at dim `at`; None if they differ or are summed over."""
+    found = [dims[i].get(at) for i, t in enumerate(values) if any(t is f for f in fine)]
+    return found[0] if found and all(to == found[0] for to in found) else None
+
+
+def _row_letters(terms: Terms, coarse) -> tuple | None:
+    """The letter of the rows, and that of the sequences; None where operands differ in one."""
+    rows: set = set()
+    sequences: set = set()
     for letters, t in zip(terms.letters, terms.operands):
-        mark = placed(t)
-        if mark is None:
-            continue
-        if any(s.operand is t for s in coarse):
-            if sequence not in (None, letters[mark.dim]):
-                return NotImplemented
-            sequence = letters[mark.dim]
-        elif row not in (None, letters[mark.dim]):
-            return NotImplemented
-        else:
-            row = letters[mark.dim]
-    if row not in terms.result or sequence not in terms.result:
-        return NotImplemented
+        p = placed(t)
+        if p is not None:
+            (sequences if any(s.operand is t for s in coarse) else rows).add(letters[p.dim])
+    return (*rows, *sequences) if len(rows) == len(sequences) == 1 else None
+
+
+def _ascii_names(terms: Terms) -> dict:
+    """A letter for every letter and number."""
     names: dict = {}
     for letters in terms.letters:
         for c in letters:
             names.setdefault(c, chr(ord("A") + len(names)))
+    return names
+
+
+def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
+    terms = _terms(args)
+    if terms is None:
+        return NotImplemented
+    found = _row_letters(terms, coarse)
+    if found is None or not all(c in terms.result for c in found):
+        return NotImplemented
+    row, sequence = found
+    names = _ascii_names(terms)
     operands, written = [], []
     for letters, t in zip(terms.letters, terms.operands):
-        drop = sequence
-        for s in coarse:
-            if s.operand is t:
-                t, drop = wrap(_rows_first(s, lod).movedim(0, s.at), Mark(lod, s.at, "per_sequence")), row
-                break
+        own = [s for s in coarse if s.operand is t]
+        if own:
+            t = wrap(_rows_first(own[0], lod).movedim(0, own[0].at), Provenance(lod, own[0].at, "per_sequence"))
+        drop = row if own else sequence
         if sequence != row and drop in letters:
             if t.shape[letters.index(drop)] != 1:
                 return NotImplemented

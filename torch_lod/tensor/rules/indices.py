@@ -9,31 +9,16 @@ from ...dynamo import compiling, holds
 from ...errors import LoDValueError, named
 from ...structure.lod import LoD
 from ...structure.validate import as_int
-from .arguments import (
-    OUT,
-    At,
-    Mark,
-    carries,
-    lod_of,
-    mark_of,
-    misaligned,
-    name_of,
-    placed,
-    refusal,
-    same_lod,
-    touches_rows,
-    without,
-)
+from ..provenance import EACH, At, Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
+from .arguments import OUT, misaligned, name_of, refusal, refused, same_lod, touches_rows, without
 from .operands import agree, partial, place, refuse_positions
 from .signature import Signature, signature
 
 _NO_LIST = (slice, int, type(None), type(Ellipsis))
-#: The part of a mark whose results, one after another, hold the rows of the operand.
-EACH = (-1, -1)
 
 
 def _with_ints(key):
-    """The key of x[...] with ints in the place of what torch takes as ints: numpy's, and plain tensors without dims, which of
+    """The key of x[...] with ints instead of what torch takes as ints: numpy's, and plain tensors without dims, which of
     uint8 are masks."""
     if isinstance(key, tuple):
         return tuple([_with_ints(k) for k in key])
@@ -43,106 +28,91 @@ def _with_ints(key):
 
 def getitem(func, args, kwargs):
     x, key = args
-    lod = lod_of(x)
-    if lod is None:
-        return _looked_up(x, key)
-    key = _with_ints(key)
-    if type(key) is int:
-        return _cut(x, key, Mark(lod, 0, ""), 0, name_of(func))
+    p = placed(x)
+    if p is None:
+        return _looked_up(x, key) if provenance_of(x) is None else None
     if key is None:
-        return Mark(lod, 1, name_of(func))
-    if isinstance(key, slice):
-        if key.step not in (None, 1):
-            return None
-        rows = lod.rows
-        begin, end = _bound(key.start, 0, rows), _bound(key.stop, rows, rows)
-        return lod if begin == 0 and end == rows else Mark(lod, 0, name_of(func), (begin, max(begin, end)))
-    if lod_of(key) is not None and key.dtype == torch.bool:
-        same_lod("x[mask]", lod, lod_of(key))
-    if isinstance(key, Tensor):
-        return None
-    key = key if isinstance(key, tuple) else (key,)
-    first, rest = key[0] if key else slice(None), key[1:]
+        return Provenance(p.lod, p.dim + 1, p.call or name_of(func), p.part)
+    key = _with_ints(key)
+    if is_whole(p) and lod_of(key) is not None and key.dtype == torch.bool:
+        same_lod("x[mask]", p.lod, lod_of(key))
+    keys = key if isinstance(key, tuple) else (key,)
+    if is_whole(p) and _takes_all_rows(x, keys):
+        return p
+    return _taken(x, keys, p, name_of(func))
+
+
+def _takes_all_rows(x, keys: tuple) -> bool:
+    """Whether an index of a LoDTensor begins with all rows, and goes on with any index of their elements."""
+    first, rest = keys[0] if keys else slice(None), keys[1:]
     if any(lod_of(k) is not None for k in rest):
-        return None
+        return False
     lists = [i for i, k in enumerate(rest) if isinstance(k, bool) or not isinstance(k, _NO_LIST)]
     if lists and lists[-1] - lists[0] + 1 != len(lists):
-        return None  # index tensors that are not adjacent move their dims to the front
+        return False  # index tensors that are not adjacent move their dims to the front
     if isinstance(first, slice) and first == slice(None):
-        return lod
+        return True
     taken = sum(k.dim() if isinstance(k, Tensor) and k.dtype == torch.bool else k is not None for k in rest)
-    if first is Ellipsis and taken < x.dim():
-        return lod
-    return _taken(x, key, Mark(lod, 0, ""), name_of(func))
-
-
-def _getitem_moved(func, args, kwargs):
-    x, key = args
-    mark = placed(x)
-    if mark is None:
-        return _looked_up(x, key) if mark_of(x) is None else None
-    key = _with_ints(key)
-    return _taken(x, key if isinstance(key, tuple) else (key,), mark, name_of(func))
-
-
-getitem.moved = _getitem_moved  # type: ignore[attr-defined]
+    return first is Ellipsis and taken < x.dim()
 
 
 def _looked_up(x, key):
     """The rows of a table, by ids that are rows."""
     if isinstance(key, tuple) and len(key) == 1:
         key = key[0]
-    if mark_of(x) is None and isinstance(key, Tensor) and key.dtype not in (torch.bool, torch.uint8):
-        mark = placed(key)
-        return mark if mark is None or mark.dim or mark.part else mark.lod
+    if isinstance(key, Tensor) and key.dtype not in (torch.bool, torch.uint8):
+        return placed(key)
     return None
 
 
-def _taken(x, key: tuple, mark: Mark, call: str) -> Mark | None:
+def _taken(x, key: tuple, origin: Provenance, call: str) -> Provenance | None:
     """Where the rows are in x[key] for numbers, slices, None and an ellipsis, and for lists along a single other dim."""
+    if not _follows_dims(key):
+        return None
     given = sum(k is not None and k is not Ellipsis for k in key)
-    lists = [k for k in key if not isinstance(k, _NO_LIST) or isinstance(k, bool)]
-    if any(
-        isinstance(k, bool) or mark_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool)
-        for k in lists
-    ):
-        return None
-    if lists and (len(lists) > 1 or any(isinstance(k, int) for k in key) or torch.as_tensor(lists[0]).dim() != 1):
-        return None
     if Ellipsis not in [k for k in key if isinstance(k, _NO_LIST)]:
         key = (*key, Ellipsis)
     seen = at = 0  # dims of x, and of the result
     for k in key:
-        if k is None:
-            at += 1
-            continue
         if k is Ellipsis:
             skipped = x.dim() - given
-            if seen <= mark.dim < seen + skipped:
-                return _at(mark, at + mark.dim - seen, call)
+            if seen <= origin.dim < seen + skipped:
+                return _at(origin, at + origin.dim - seen, call)
             seen, at = seen + skipped, at + skipped
-            continue
-        if seen == mark.dim:
-            return _cut(x, k, mark, at, call)
-        seen += 1
-        at += not isinstance(k, int)
+        elif k is None:
+            at += 1
+        elif seen == origin.dim:
+            return _cut(x, k, origin, at, call)
+        else:
+            seen, at = seen + 1, at + (not isinstance(k, int))
     return None
 
 
-def _at(mark: Mark, dim: int, call: str) -> Mark:
-    return Mark(mark.lod, dim, mark.call if mark.dim or mark.part else call, mark.part)
+def _follows_dims(key: tuple) -> bool:
+    """Whether every entry of an index is for one dim: it has no mask, and at most one list, which has one dim."""
+    lists = [k for k in key if not isinstance(k, _NO_LIST) or isinstance(k, bool)]
+    for k in lists:
+        if isinstance(k, bool) or provenance_of(k) is not None or (isinstance(k, Tensor) and k.dtype == torch.bool):
+            return False
+    return not lists or (
+        len(lists) == 1 and not any(isinstance(k, int) for k in key) and torch.as_tensor(lists[0]).dim() == 1
+    )
 
 
-def _cut(x, k, mark: Mark, at: int, call: str) -> Mark | None:
+def _at(origin: Provenance, dim: int, call: str) -> Provenance:
+    return Provenance(origin.lod, dim, origin.call if origin.dim or origin.part else call, origin.part)
+
+
+def _cut(x, k, origin: Provenance, at: int, call: str) -> Provenance | None:
     """The rows that a number or a slice takes."""
     if isinstance(k, slice) and k == slice(None):
-        return _at(mark, at, call)
-    rows, start = x.shape[mark.dim], mark.part[0] if mark.part else 0
+        return _at(origin, at, call)
+    rows, start = x.shape[origin.dim], origin.part[0] if origin.part else 0
     if isinstance(k, slice) and k.step in (None, 1):
         begin, end = _bound(k.start, 0, rows), _bound(k.stop, rows, rows)
-        return part_of(_at(mark, at, call), start + begin, start + max(begin, end))
-    if type(k) is int and (mark.dim == 0 or not compiling()) and -rows <= k < rows:
-        return Mark(mark.lod, None, call, (start + k % rows, start + k % rows + 1))
+        return part_of(_at(origin, at, call), start + begin, start + max(begin, end))
+    if type(k) is int and (origin.dim == 0 or not compiling()) and -rows <= k < rows:
+        return Provenance(origin.lod, None, call, (start + k % rows, start + k % rows + 1))
     return None
 
 
@@ -154,35 +124,70 @@ def _bound(index, default, rows):
     return max(0, min(index, rows))
 
 
-def part_of(mark: Mark, begin, end) -> Mark:
+def part_of(origin: Provenance, begin, end) -> Provenance:
     """The rows from `begin` to `end`: all of them are no part."""
-    return Mark(mark.lod, mark.dim, mark.call, None if begin == 0 and end == mark.lod.rows else (begin, end))
+    return Provenance(
+        origin.lod, origin.dim, origin.call, None if begin == 0 and end == origin.lod.rows else (begin, end)
+    )
 
 
 def put(func, args, kwargs):
-    """x[key] = value of a LoDTensor: its LoD where the key takes all rows or is a mask of rows. A LoDTensor as value must
-    have the rows that it overwrites; beside a mask, the value is one number or one row for all."""
+    """x[key] = value: where the key takes all rows or is a mask of rows. Rows as value must be those that they overwrite;
+    beside a mask, the value is one number or one row for all."""
     x, key, value = args
-    lod = lod_of(x)
-    if lod is None:
+    own = placed(x)
+    if own is None:
         return None
     keys = key if isinstance(key, tuple) else (key,)
-    masks = [k for k in keys if lod_of(k) is not None]
+    masked = _put_by_mask(func, x, own, keys, value)
+    target = getitem(func, (x, key), {})
+    ends = is_whole(own) and at_ends(own.lod, keys)
+    if not masked and not ends and (target is None or target.dim is None or target.part != own.part):
+        raise partial(func, target or own)
+    _check_value(func, x, key, value, own, target, masked)
+    return own
+
+
+def _put_by_mask(func, x, own: Provenance, keys: tuple, value) -> bool:
+    """Whether an index is a mask of rows. Raises for one of other rows, and for values that are counted over all rows."""
+    single = isinstance(value, Tensor) and value.dim() > 0
+    masks = [k for k in keys if provenance_of(k) is not None]
     for k in masks:
         if k.dtype != torch.bool or len(keys) > 1:
-            raise refusal(func, "its rows would say which rows are written; pass .values() of the index")
-        same_lod("x[mask] =", lod, lod_of(k))
-    masks = masks or [k for k in keys[:1] if _is_mask(k) and all(isinstance(rest, _NO_LIST) for rest in keys[1:])]
-    if masks and isinstance(value, Tensor) and value.dim() > x.dim() - masks[0].ndim and value.shape[0] != 1:
+            raise refusal(func, _ROWS_AS_INDEX)
+        _refuse_other_mask(func, x, own, k, single)
+    if not masks and is_whole(own):
+        masks = [k for k in keys[:1] if _is_mask(k) and all(isinstance(rest, _NO_LIST) for rest in keys[1:])]
+    if masks and single and value.dim() > x.dim() - masks[0].ndim and value.shape[0] != 1:
         raise refusal(func, f"what is written where is counted over all rows; see torch.where, and {OUT}")
-    answer = getitem(func, (x, key), {})
-    if not masks and not at_ends(lod, keys) and not isinstance(answer, LoD):
-        raise partial(func, answer or Mark(lod, 0, ""))
-    if lod_of(value) is not None:
-        if not isinstance(answer, LoD) or x[key].dim() != value.dim():
+    return bool(masks)
+
+
+def _refuse_other_mask(func, x, own: Provenance, mask, single: bool) -> None:
+    """Raises for a mask of other rows than those that are written."""
+    p = provenance_of(mask)
+    if is_whole(own) and is_whole(p):
+        same_lod("x[mask] =", own.lod, p.lod)
+    elif is_whole(own) or single or not _corresponds(own, x.dim(), p, x.dim()) or mask.dim() < own.dim + 1:
+        raise refusal(func, _ROWS_AS_INDEX)
+
+
+def _check_value(func, x, key, value, own: Provenance, target: Provenance | None, masked: bool) -> None:
+    """Raises for rows that would be written over other rows, and for a plain tensor along rows at another dim."""
+    if not isinstance(value, Tensor):
+        return
+    p = provenance_of(value)
+    if p is not None:
+        if is_whole(own) and is_whole(target) and is_whole(p) and x[key].dim() == value.dim():
+            same_lod("x[...] =", target.lod, p.lod)
+        elif target is None or not _corresponds(target, x[key].dim(), p, value.dim()):
             raise refusal(func, "rows of the value would be written over other rows; assign its .values()")
-        same_lod("x[...] =", answer, lod_of(value))
-    return lod
+    elif not masked and target is not None and target.dim:
+        refuse_positions(func, target, target.dim - x[key].dim(), value)
+
+
+#: Why a tensor of rows is no index.
+_ROWS_AS_INDEX = "its rows would say which rows are written; pass .values() of the index"
 
 
 def _is_mask(key) -> bool:
@@ -193,7 +198,7 @@ def at_ends(lod: LoD, keys) -> bool:
     """Whether the first of the keys is made of the row offsets of a level: the first row of every sequence that is not
     empty, or the last one."""
     index = keys[0] if keys else None
-    if compiling() or not isinstance(index, Tensor) or mark_of(index) is not None or index.dim() != 1:
+    if compiling() or not isinstance(index, Tensor) or provenance_of(index) is not None or index.dim() != 1:
         return False
     if (
         index.is_meta
@@ -218,37 +223,13 @@ def indexed(text: str):
         if not touches_rows(dim, rank, rows):
             return without(dim, rank, rows) if rows else True
         lod = lod_of(input)
-        return lod if lod is not None and not carries(source) and at_ends(lod, [index]) else False
+        return lod is not None and not carries(source) and at_ends(lod, [index])
 
     return rule
 
 
-def _put_moved(func, args, kwargs):
-    """As `put`, wherever the rows are; a mask has all rows."""
-    x, key, value = args
-    own = placed(x)
-    if own is None:
-        return None
-    keys = key if isinstance(key, tuple) else (key,)
-    masks = [k for k in keys if mark_of(k) is not None]
-    if masks:
-        single = isinstance(value, Tensor) and value.dim() > 0
-        same = len(keys) == 1 and keys[0].dtype == torch.bool and _corresponds(own, x.dim(), mark_of(keys[0]), x.dim())
-        if single or not same or keys[0].dim() < own.dim + 1:
-            raise refusal(func, "its rows would say which rows are written; pass .values() of the index")
-    target = getitem(func, args[:2], {}) if lod_of(x) is not None else _getitem_moved(func, args[:2], {})
-    target = Mark(target, 0, "") if isinstance(target, LoD) else target
-    if not masks and (target is None or target.dim is None or target.part != own.part):
-        raise partial(func, target or own)
-    if mark_of(value) is not None and not _corresponds(target, x[key].dim(), mark_of(value), value.dim()):
-        raise refusal(func, "rows of the value would be written over other rows; assign its .values()")
-    if not masks and target.dim and isinstance(value, Tensor) and mark_of(value) is None:
-        refuse_positions(func, target, target.dim - x[key].dim(), value)
-    return own
-
-
-def _corresponds(a: Mark | None, dims: int, b: Mark | None, other: int) -> bool:
-    """Whether two marks, of tensors of so many dims, are of the same rows at the same dim from the right."""
+def _corresponds(a: Provenance | None, dims: int, b: Provenance | None, other: int) -> bool:
+    """Whether two provenances, of tensors of so many dims, are of the same rows at the same dim from the right."""
     if a is None or b is None or a.part != b.part or a.lod.differs(b.lod):
         return False
     if a.dim is None or b.dim is None:
@@ -256,7 +237,6 @@ def _corresponds(a: Mark | None, dims: int, b: Mark | None, other: int) -> bool:
     return a.dim - dims == b.dim - other
 
 
-put.moved = _put_moved  # type: ignore[attr-defined]
 _PUT = Signature("input, indices, values")
 
 
@@ -265,17 +245,11 @@ def index_put(func, args, kwargs):
     return put(func, (input, tuple(indices), values), {})
 
 
-def _index_put_moved(func, args, kwargs):
-    input, indices, values = _PUT.bind(args, kwargs)
-    return _put_moved(func, (input, tuple(indices), values), {})
-
-
-index_put.moved = _index_put_moved  # type: ignore[attr-defined]
-
-
 def data(func, args, kwargs):
     x, new = args
-    if mark_of(new) is not None:
+    if not is_whole(provenance_of(x)):
+        raise refused(func, provenance_of(x) or provenance_of(new))
+    if provenance_of(new) is not None:
         if lod_of(new) is None:
             raise misaligned(func)
         same_lod("data", lod_of(x), lod_of(new))
@@ -292,10 +266,10 @@ def by_place(text: str, broadcast: bool = False):
         if touches_rows(dim, rank, rows):
             return False
         given = [t for t in (input, index, src) if isinstance(t, Tensor) and t.dim() == rank]
-        count = next(t.shape[rows] for t in given if mark_of(t) is not None)
+        count = next(t.shape[rows] for t in given if provenance_of(t) is not None)
         for t in given:
             size = t.shape[rows]
-            if mark_of(t) is None and size != count and not (broadcast and size == 1):
+            if provenance_of(t) is None and size != count and not (broadcast and size == 1):
                 raise refusal(
                     func,
                     f"a plain tensor of shape {tuple(t.shape)} beside {count} rows is counted over all rows of the batch; rows of a "
@@ -315,8 +289,8 @@ def pieces(text: str):
     @signature(text)
     def rule(func, input, rank, dim, rows):
         if isinstance(dim, int) and dim % rank == rows:
-            mark = mark_of(input)
-            return Mark(mark.lod, rows, name_of(func), EACH) if mark and not compiling() else False
+            origin = provenance_of(input)
+            return Provenance(origin.lod, rows, name_of(func), EACH) if origin and not compiling() else False
         return True
 
     return rule
@@ -326,8 +300,8 @@ def pieces(text: str):
 def unbind(func, input, rank, dim, rows):
     if dim % rank != rows:
         return _less(rows, dim % rank)
-    mark = mark_of(input)
-    return Mark(mark.lod, None, name_of(func), EACH) if mark and not compiling() else False
+    origin = provenance_of(input)
+    return Provenance(origin.lod, None, name_of(func), EACH) if origin and not compiling() else False
 
 
 def _less(rows: int, dim: int):
@@ -339,18 +313,20 @@ def select(func, input, rank, dim, index, rows):
     if dim % rank != rows:
         return _less(rows, dim % rank)
     index = _with_ints(index)
-    return _cut(input, index, mark_of(input), 0, name_of(func)) if type(index) is int and not compiling() else False
+    return (
+        _cut(input, index, provenance_of(input), 0, name_of(func)) if type(index) is int and not compiling() else False
+    )
 
 
 @signature("input, dim, start, length")
 def narrow(func, input, rank, dim, start, length, rows):
     if dim % rank != rows:
         return True
-    mark, (start, length) = mark_of(input), _with_ints((start, length))
-    if mark is None or compiling() or type(start) is not int or type(length) is not int:
+    origin, (start, length) = provenance_of(input), _with_ints((start, length))
+    if origin is None or compiling() or type(start) is not int or type(length) is not int:
         return False
-    before = (mark.part[0] if mark.part else 0) + start % max(input.shape[rows], 1)
-    return part_of(Mark(mark.lod, rows, mark.call or name_of(func)), before, before + length)
+    before = (origin.part[0] if origin.part else 0) + start % max(input.shape[rows], 1)
+    return part_of(Provenance(origin.lod, rows, origin.call or name_of(func)), before, before + length)
 
 
 # -- joining tensors
@@ -361,92 +337,99 @@ def tensors_of(tensors, kwargs):
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
+def _joined(args, kwargs) -> tuple[list, int | None]:
+    """The tensors that are joined, and the dim."""
+    return tensors_of(args, kwargs), as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
+
+
 def join_tensors(func, args, kwargs):
     """cat and stack: along another dim than that of the rows as operands that must correspond; along it the parts of a
     batch are the batch again, and at dim 0 the sequences of whole batches follow one another."""
-    tensors = tensors_of(args, kwargs)
-    dim = as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
+    tensors, dim = _joined(args, kwargs)
     if not isinstance(dim, int) or not all(isinstance(t, Tensor) for t in tensors):
         return None
-    rank = max([0, *[t.dim() for t in tensors]])
-    stacks = func is torch.stack
+    rank, stacks = max([0, *[t.dim() for t in tensors]]), func is torch.stack
     dim %= max(rank + stacks, 1)
-    lod = lod_of(tensors[0]) if tensors and dim else None
-    if lod is not None and all(lod_of(t) is lod and t.dim() == rank for t in tensors):  # nearly every call
-        return lod
+    own = provenance_of(tensors[0]) if tensors and dim else None
+    if is_whole(own) and all(lod_of(t) is own.lod and t.dim() == rank for t in tensors):  # nearly every call
+        return own
     if not stacks:  # torch.cat leaves out tensors of shape (0,)
-        tensors = [t for t in tensors if t.dim() != 1 or mark_of(t) is not None or t.shape[0]]
-    marks = [mark_of(t) for t in tensors]
-    if (
-        stacks
-        and marks
-        and all(m is not None and m.dim is None and m.part and m.part[1] - m.part[0] == 1 for m in marks)
-    ):
-        return _whole(_together(marks, dim))
-    if all(m is None or m.dim is None for m in marks):
+        tensors = [t for t in tensors if t.dim() != 1 or provenance_of(t) is not None or t.shape[0]]
+    origins = [provenance_of(t) for t in tensors]
+    along = [p is not None and (p.dim is None and _is_one_row(p) if stacks else p.dim == dim) for p in origins]
+    if origins and all(along):
+        return _together(origins, dim)
+    if any(along) and not stacks:
         return None
-    if not stacks and any(m is not None and m.dim == dim for m in marks):
-        if any(m is None or m.dim != dim for m in marks):
-            return None
-        return _whole(_together(marks, dim))
     at, _ = place(func, tensors, True, given=stacks)
     if at is None or any(t.dim() != rank for t in tensors):
         return None
-    return _whole(at._replace(dim=at.dim + (stacks and dim <= at.dim), call=at.call or name_of(func)))
+    return at._replace(dim=at.dim + (stacks and dim <= at.dim))
 
 
-join_tensors.moved = join_tensors  # type: ignore[attr-defined]
+def _is_one_row(p: Provenance) -> bool:
+    return p.part is not None and p.part[1] - p.part[0] == 1
 
 
-def _whole(mark: Mark | None):
-    return mark.lod if mark is not None and mark.dim == 0 and mark.part is None else mark
-
-
-def _together(marks: list, dim: int) -> Mark | None:
+def _together(origins: list, dim: int) -> Provenance | None:
     """Rows one after another: whole batches, or parts that follow one another."""
     if not compiling():  # an empty part adds nothing: x[4:] of a batch of four rows
-        marks = [m for m in marks if m.part is None or m.part[0] != m.part[1]] or marks[:1]
-    first, end = marks[0], None
-    if all(m.part is None for m in marks):
-        if dim and len(marks) > 1:
+        origins = [p for p in origins if p.part is None or p.part[0] != p.part[1]] or origins[:1]
+    first = origins[0]
+    if all(p.part is None for p in origins):
+        if dim and len(origins) > 1:
             return None  # of (1, rows, width) it may also put rows behind those of every sequence
-        lod = _chained([m.lod for m in marks])
-        return None if lod is None else Mark(lod, dim, first.call or "cat")
-    for m in marks:
-        if (
-            m.part is None
-            or (end is not None and m.part[0] != end)
-            or (m.lod is not first.lod and m.lod.differs(first.lod))
-        ):
-            return None
-        end = m.part[1]
-    lod = first.lod
-    if any(m.lod.counted for m in marks):
-        around = [(0, first.part[0]), *[m.part for m in marks], (end, lod.rows)]
-        lod = lod.counting(_counted_in([m.lod for m in (first, *marks, first)], around))
-    return part_of(Mark(lod, dim, first.call), first.part[0], end)
+        whole = _chained([p.lod for p in origins])
+        return whole and whole._replace(dim=dim, call=first.call or "cat")
+    if not _follow_one_another(origins):
+        return None
+    lod, end = first.lod, origins[-1].part[1]
+    if any(p.lod.counted for p in origins):
+        around = [(0, first.part[0]), *[p.part for p in origins], (end, lod.rows)]
+        lod = lod.counting(_counted_in([p.lod for p in (first, *origins, first)], around))
+    return part_of(Provenance(lod, dim, first.call), first.part[0], end)
 
 
-def stack_at(least: int, below=None):
-    """hstack and similar functions join tensors of at least `least` dims along another dim than 0; others by rule
-    `below`."""
+def _follow_one_another(origins: list) -> bool:
+    """Whether parts of one batch begin where the one before ends."""
+    end = None
+    for p in origins:
+        if p.part is None or end not in (None, p.part[0]) or p.lod.differs(origins[0].lod):
+            return False
+        end = p.part[1]
+    return True
 
-    @signature("tensors: tensors")
-    def rule(func, tensors):
+
+def only_whole(rule):
+    """`rule` of LoDTensors; beside rows elsewhere they are lost."""
+
+    def rule_of_whole(func, args, kwargs):
+        return rule(func, args, kwargs) if all(is_whole(p) for p in provenances_of(args, kwargs)) else None
+
+    return rule_of_whole
+
+
+def stack_at(least: int, chains: bool = False):
+    """hstack and similar functions join tensors of at least `least` dims along another dim than 0; with `chains`, others one
+    after another."""
+
+    def rule(func, args, kwargs):
+        tensors = tensors_of(args, kwargs)
         if any(t.dim() < least for t in tensors if lod_of(t) is not None):
-            return None if below is None else below([lod_of(t) for t in tensors])
+            return _chained([lod_of(t) for t in tensors]) if chains else None
         return agree(func, tensors)
 
-    return rule
+    return only_whole(rule)
 
 
-@signature("tensors: tensors")
-def vstack(func, tensors):
-    return _chained([lod_of(t) if t.dim() > 1 else None for t in tensors])
+@only_whole
+def vstack(func, args, kwargs):
+    return _chained([lod_of(t) if t.dim() > 1 else None for t in tensors_of(args, kwargs)])
 
 
-def _chained(lods) -> LoD | None:
-    return None if any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1 else chain(lods)
+def _chained(lods) -> Provenance | None:
+    apart = any(lod is None for lod in lods) or len({lod.depth for lod in lods}) > 1
+    return None if apart else Provenance(chain(lods), 0)
 
 
 def chain(lods) -> LoD:

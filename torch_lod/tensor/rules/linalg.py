@@ -6,22 +6,8 @@ import functools
 from torch import Tensor
 
 from ...dynamo import compiling
-from .arguments import (
-    OUT,
-    Mark,
-    Rule,
-    along_rows,
-    carries,
-    lod_of,
-    mark_of,
-    mixture,
-    name_of,
-    placed,
-    refusal,
-    same_lod,
-    sequences_meet,
-    touches_rows,
-)
+from ..provenance import Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
+from .arguments import OUT, Rule, along_rows, mixture, refusal, same_lod, sequences_meet, touches_rows
 from .operands import agree
 from .signature import Signature, signature
 
@@ -36,11 +22,17 @@ def batched(text: str) -> Rule:
 
     def rule(func, args, kwargs):
         values = of.bind(args, kwargs)
-        batches = {}
+        batches, whole = {}, True
         for i, dims in operands:
             t = values[i]
-            if t is not None:
-                batches[i] = t.dim() - ((1 if _is_vector(values[0], t) else 2) if dims is None else dims)
+            if t is None:
+                continue
+            batches[i] = t.dim() - ((1 if _is_vector(values[0], t) else 2) if dims is None else dims)
+            p = placed(t)
+            if p is not None and not is_whole(p):
+                whole = False
+                if p.dim >= t.dim() - 2:
+                    raise along_rows(func, p, f"one matrix would be made of the rows of all sequences; {OUT}")
         rows = [i for i in batches if lod_of(values[i]) is not None]
         for i in rows:
             if batches[i] < 1:
@@ -50,18 +42,10 @@ def batched(text: str) -> Rule:
                     f"{OUT}",
                 )
         most = max([0, *batches.values()])
-        if any(batches[i] != most for i in rows) or of.mixed(values, most, args, kwargs):
+        if not whole or any(batches[i] != most for i in rows) or of.mixed(values, most, args, kwargs):
             return None
         return agree(func, [values[i] for i in rows])
 
-    def moved(func, args, kwargs):
-        values = of.bind(args, kwargs)
-        for i, _ in operands:
-            mark = placed(values[i])
-            if mark is not None and mark.dim >= values[i].dim() - 2:
-                raise along_rows(func, mark, f"one matrix would be made of the rows of all sequences; {OUT}")
-
-    rule.moved = moved  # type: ignore[attr-defined]
     return rule
 
 
@@ -78,29 +62,18 @@ ALL_PAIRS = (
 
 def matmul(func, args, kwargs):
     """A matrix of rows times a plain matrix or vector, or a matrix per row."""
-    if not kwargs and len(args) == 2 and getattr(args[1], "_lod", None) is None:  # common: without binding arguments
+    if not kwargs and len(args) == 2 and getattr(args[1], "_provenance", None) is None:  # common
         x, weight = args
-        if x.dim() >= 2 and weight.dim() <= max(2, x.dim()):
-            return lod_of(x)
-    return _product_of(func, args, kwargs)
+        p = x._provenance
+        if p.dim == 0 and p.part is None and x.dim() >= 2 and weight.dim() <= max(2, x.dim()):
+            return p
+    return product(func, *_FACTORS.bind(args, kwargs))
 
 
 _FACTORS = Signature("input, other")
 
 
-def _product_of(func, args, kwargs):
-    left, right = _FACTORS.bind(args, kwargs)
-    return _as_lod(product(func, left, right))
-
-
-matmul.moved = _product_of  # type: ignore[attr-defined]
-
-
-def _as_lod(mark: Mark | None):
-    return mark.lod if mark is not None and mark.dim == 0 and mark.part is None else mark
-
-
-def product(func, left, right, turned: bool = False) -> Mark | None:
+def product(func, left, right, turned: bool = False) -> Provenance | None:
     """Where the rows are in a product of matrices. With `turned` the last two dims of the right one are exchanged."""
     if not isinstance(left, Tensor) or not isinstance(right, Tensor):
         return None  # torch raises the error
@@ -117,13 +90,17 @@ def product(func, left, right, turned: bool = False) -> Mark | None:
                 return None
             raise mixture(func, ALL_PAIRS)
         same_lod(func, a.lod, b.lod)
-    mark, at, plain = (a, at, right) if a is not None else (b, on, left)
-    if mark is None or at is None:
+    origin, at, plain = (a, at, right) if a is not None else (b, on, left)
+    if origin is None or at is None:
         return None
     place = at - rank
-    if 0 < at < rank - 2 and mark_of(plain) is None and plain.dim() >= -place and plain.shape[place] != 1:
-        raise along_rows(func, mark, "a plain tensor has a matrix for each row of all sequences")
-    return mark._replace(dim=at, call=mark.call or name_of(func))
+    if 0 < at < rank - 2 and _has_entry_for_each(plain, place):
+        raise along_rows(func, origin, "a plain tensor has a matrix for each row of all sequences")
+    return origin._replace(dim=at)
+
+
+def _has_entry_for_each(t: Tensor, dim: int) -> bool:
+    return provenance_of(t) is None and t.dim() >= -dim and t.shape[dim] != 1
 
 
 def _of_left(place: int, rank: int, others: int) -> int | None:
@@ -145,23 +122,15 @@ def _of_right(place: int, rank: int, dims: int, turned: bool) -> int | None:
 def pairs(func, args, kwargs):
     """Distances between the rows of two matrices, or a pair of matrices per row."""
     left, right = _PAIRS.bind(args, kwargs)
-    return _as_lod(product(func, left, right, turned=True))
+    return product(func, left, right, turned=True)
 
 
 _PAIRS = Signature("x1, x2")
-pairs.moved = pairs  # type: ignore[attr-defined]
 
 
 def reflected_matmul(func, args, kwargs):
-    return matmul(func, _turned(args, kwargs), {})
-
-
-def _turned(args, kwargs) -> tuple:
     right, left = _FACTORS.bind(args, kwargs)
-    return left, right
-
-
-reflected_matmul.moved = lambda func, args, kwargs: _product_of(func, _turned(args, kwargs), {})  # type: ignore[attr-defined]
+    return matmul(func, (left, right), {})
 
 
 @signature("input, other: plain")
@@ -170,10 +139,11 @@ def inner(func, rank):
     return rank >= 2
 
 
-@signature("*tensors: tensors")
-def several(func, tensors):
+def several(func, args, kwargs):
     """A chain of matrix products keeps the rows of its first matrix."""
-    return lod_of(tensors[0]) if not carries(tensors[1:]) and tensors[0].dim() == 2 else None
+    tensors = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args or kwargs["tensors"]
+    p = provenance_of(tensors[0])
+    return p if is_whole(p) and not carries(tuple(tensors[1:])) and tensors[0].dim() == 2 else None
 
 
 _ADDED = Signature("input, mat1, mat2")
@@ -190,27 +160,25 @@ def add_product(rank: int | None = None) -> Rule:
 
     def rule(func, args, kwargs):
         base, left, right = added(args, kwargs)
-        if lod_of(right) is not None or (lod_of(base) is not None and base.dim() != (rank or right.dim())):
+        if all(is_whole(p) for p in provenances_of((base, left, right), {})):
+            if lod_of(right) is not None or (lod_of(base) is not None and base.dim() != (rank or right.dim())):
+                return None
+            return agree(func, (base, left))
+        if rank is not None or provenance_of(left) is None or provenance_of(base) is not None:
             return None
-        return agree(func, (base, left))
+        p = product(func, left, right)
+        if p is not None and p.dim and base.dim() and base.shape[-1] != 1 and p.dim == left.dim() - 1:
+            raise along_rows(func, p, "a plain tensor lies along the rows of all sequences")
+        return p
 
-    def moved(func, args, kwargs):
-        base, left, right = added(args, kwargs)
-        if rank is not None or mark_of(left) is None or mark_of(base) is not None:
-            return None
-        mark = product(func, left, right)
-        if mark is not None and mark.dim and base.dim() and base.shape[-1] != 1 and mark.dim == left.dim() - 1:
-            raise along_rows(func, mark, "a plain tensor lies along the rows of all sequences")
-        return mark
-
-    rule.moved = moved  # type: ignore[attr-defined]
     return rule
 
 
 def add_batches(func, args, kwargs):
     """The products are summed over their batch: only the first operand's rows are rows of the result."""
     base, *matrices = added(args, kwargs)
-    return lod_of(base) if not carries(matrices) and base.dim() == 2 else None
+    p = provenance_of(base)
+    return p if is_whole(p) and not carries(tuple(matrices)) and base.dim() == 2 else None
 
 
 @signature("a, b: plain, dims=2")
@@ -262,30 +230,26 @@ def einsum(func, args, kwargs):
     if parsed is None:
         return None  # torch raises the error
     operands, named, after = parsed
-    marks = [placed(t) for t in operands]
-    found = [mark for mark in marks if mark is not None]
-    for mark in found[1:]:
-        sequences_meet(func, found[0].lod, mark.lod)
-    rows = {letters[mark.dim] for letters, mark in zip(named, marks) if mark is not None and mark.dim < len(letters)}
-    if not rows or not all(
-        mark is None or letters.count(letters[mark.dim]) == 1 for letters, mark in zip(named, marks)
-    ):
+    with_rows = []  # the letters of operands that have rows
+    for t, letters in zip(operands, named):
+        p = placed(t)
+        if p is not None:
+            with_rows.append((letters, p))
+    for _, p in with_rows[1:]:
+        sequences_meet(func, with_rows[0][1].lod, p.lod)
+    if not with_rows or any(letters.count(letters[p.dim]) != 1 for letters, p in with_rows):
         return None
+    rows, first = {letters[p.dim] for letters, p in with_rows}, with_rows[0][1]
     if len(rows) > 1 and rows <= {*after}:
         raise mixture(func, ALL_PAIRS)
     (letter, *others) = rows
-    if others or letter not in after or after.count(letter) > 1 or any(m.part != found[0].part for m in found):
+    if others or after.count(letter) != 1 or any(letters.count(letter) > 1 for letters in named):
         return None
-    if any(
-        letters.count(letter) > (mark is not None) for letters, mark in zip(named, marks) if letters.count(letter) > 1
-    ):
+    if any(p.part != first.part for _, p in with_rows):
         return None
-    for mark in found[1:]:
-        same_lod(func, found[0].lod, mark.lod)
-    return _as_lod(found[0]._replace(dim=after.index(letter), call=found[0].call or name_of(func)))
-
-
-einsum.moved = einsum  # type: ignore[attr-defined]
+    for _, p in with_rows[1:]:
+        same_lod(func, first.lod, p.lod)
+    return first._replace(dim=after.index(letter))
 
 
 def _expanded(part: str, dims: int, widest: int) -> list:

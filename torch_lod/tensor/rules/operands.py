@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The LoD that operands share. These rules run for every `x + y`, so they do not bind arguments to names."""
+"""Where the operands of a function have their rows. These rules run for every `x + y`, so they do not bind arguments to names."""
 
 import torch
 from torch import Tensor
@@ -8,21 +8,15 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from ...dynamo import compiling, constant
 from ...errors import LoDError, LoDRuntimeError, LoDValueError, named
 from ...structure.lod import LoD
+from ..provenance import At, Provenance, carries, is_whole, placed, provenance_of, provenances_of
 from .arguments import (
     CUT,
     OUT,
     WRITE,
-    At,
-    Mark,
     Rule,
     along_rows,
-    carries,
-    lod_of,
-    mark_of,
-    marks_of,
     misaligned,
     name_of,
-    placed,
     refusal,
     same_lod,
     sequences_meet,
@@ -46,67 +40,71 @@ def first(args, kwargs):
 
 
 def keep(func, args, kwargs):
-    """The LoD of the first operand."""
-    return getattr(args[0] if args else first(args, kwargs), "_lod", None)
+    """The rows of the first operand."""
+    return provenance_of(args[0] if args else first(args, kwargs))
 
 
-def _keep_moved(func, args, kwargs):
-    return placed(args[0] if args else first(args, kwargs))
-
-
-keep.moved = _keep_moved  # type: ignore[attr-defined]
-
-
-def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Mark | None, int]:
-    """Where the operands, tensors or lists of them, have their rows, None where they differ; and the largest number of
-    dims. If they are broadcast the dim is counted in that number. Raises where a plain tensor lies along rows at
-    another dim than 0, unless it is `given` for each row, as targets are."""
-    found, rank, tensors = None, 0, []
+def tensors_among(operands) -> list[Tensor]:
+    """The operands that are tensors, and those in lists among them."""
+    found = []
     for value in operands:
         for t in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(t, Tensor):
-                tensors.append(t)
-                rank = max(rank, t.dim())
-    apart = False
+                found.append(t)
+    return found
+
+
+def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Provenance | None, int]:
+    """Where the operands, tensors or lists of them, have their rows, None where they differ; and the largest number of
+    dims. If they are broadcast the dim is counted in that number. Raises where a plain tensor lies along rows at
+    another dim than 0, unless it is `given` for each row, as targets are."""
+    tensors = tensors_among(operands)
+    rank = max([0, *[t.dim() for t in tensors]])
+    found, apart = None, False
     for t in tensors:
-        mark = placed(t)
-        if mark is None:
+        p = placed(t)
+        if p is None:
             continue
-        mark = mark._replace(dim=mark.dim - t.dim() if broadcast else mark.dim)
-        if found is None:
-            found = mark
-            continue
-        sequences_meet(func, found.lod, mark.lod)
-        if mark.part != found.part and (mark.part is None or found.part is None):
-            cut, whole = (mark, found) if mark.part else (found, mark)
-            assert cut.part is not None
-            got = f"got rows {cut.part[0]} to {cut.part[1]} of {cut.lod.rows} beside all of {whole.lod.rows}"
-            raise named(LoDValueError(f"expected operands whose rows correspond, {got}: {CUT}; {OUT}"), name_of(func))
-        elif mark.dim != found.dim or mark.part != found.part:
-            apart = True
-        elif mark.lod is not found.lod:
-            same_lod(func, found.lod, mark.lod)
+        p = p._replace(dim=p.dim - t.dim() if broadcast else p.dim)
+        both = p if found is None else _corresponding(func, found, p)
+        apart, found = apart or both is None, both or found
     if found is None or apart:
         return None, rank
     if not broadcast:
         return found, rank
     dim = rank + found.dim
-    if dim and not given:
-        for t in tensors:
-            if mark_of(t) is None:
-                refuse_positions(func, found._replace(dim=dim), found.dim, t)
+    for t in tensors:
+        if provenance_of(t) is not None:
+            continue
+        if t.layout != torch.strided:
+            return None, rank  # the result may be sparse as well
+        if dim and not given:
+            refuse_positions(func, found._replace(dim=dim), found.dim, t)
     return found._replace(dim=dim), rank
 
 
-def refuse_positions(func, mark: Mark, dim: int, t: Tensor) -> None:
+def _corresponding(func, a: Provenance, b: Provenance) -> Provenance | None:
+    """The provenance of both, if two operands have the same rows at the same dim. Raises for rows of other sequences."""
+    sequences_meet(func, a.lod, b.lod)
+    if b.part != a.part and (b.part is None or a.part is None):
+        cut, whole = (b, a) if b.part else (a, b)
+        assert cut.part is not None
+        got = f"got rows {cut.part[0]} to {cut.part[1]} of {cut.lod.rows} beside all of {whole.lod.rows}"
+        raise named(LoDValueError(f"expected operands whose rows correspond, {got}: {CUT}; {OUT}"), name_of(func))
+    if b.dim != a.dim or b.part != a.part:
+        return None
+    return a if b.lod is a.lod else a._replace(lod=same_lod(func, a.lod, b.lod))
+
+
+def refuse_positions(func, p: Provenance, dim: int, t: Tensor) -> None:
     """Raises where a plain tensor has an entry for each position of rows at another dim than 0; `dim` counts it from the
     right."""
     if t.dim() < -dim or t.shape[dim] == 1:
         return
-    advice = None if compiling() or mark.part else counterpart(mark.lod, -dim, t)
+    advice = None if compiling() or p.part else counterpart(p.lod, -dim, t)
     raise along_rows(
         func,
-        mark,
+        p,
         f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds for a position "
         "would not start anew with every sequence; make it a LoDTensor, one row for each row"
         + (f"; with x the rows and t that tensor: {advice}" if advice else _POSITIONS),
@@ -114,67 +112,48 @@ def refuse_positions(func, mark: Mark, dim: int, t: Tensor) -> None:
 
 
 def join(func, args, kwargs):
-    """The LoD of operands that are broadcast: None if broadcasting aligns rows with another dim."""
-    if not kwargs and len(args) <= 2 and not compiling():  # the common calls, without the loop
+    """Where operands that are broadcast have their rows: None if broadcasting aligns rows with another dim."""
+    if not kwargs and len(args) <= 2:  # the common calls, without the loop
         a, b = args[0], args[-1]
-        lod, other = getattr(a, "_lod", None), getattr(b, "_lod", None)
-        if lod is other or (other is None and not isinstance(b, Tensor)):
-            return lod if a is b or other is None or a.dim() == b.dim() else None
-    lod, plain, rank, most = None, None, 0, 0
-    for value in (*args, *kwargs.values()):
-        if not isinstance(value, Tensor):
-            continue
-        dims = value.dim()
-        most = max(most, dims)
-        other = getattr(value, "_lod", None)
-        if other is None:
-            if value.layout != torch.strided:
-                return None  # the result may be sparse as well
-            plain = value
-        else:
-            if lod is not None:
-                if lod is not other:
-                    other = same_lod(func, lod, other)
-                if dims != rank:
-                    return None  # broadcasting aligns rows of one with another dim of the other
-            lod, rank = other, dims
-    if plain is not None and plain.dim() == rank and lod is not None and not compiling():
-        count = plain.shape[0]
-        if count != lod.rows and count != 1:
-            refuse_per_sequence(func, lod, plain)
-    if most <= rank or lod is None:
-        return lod
-    mark, _ = place(func, (*args, *kwargs.values()), True)
-    return mark and mark._replace(call=name_of(func))
+        p = getattr(a, "_provenance", None) if isinstance(a, Tensor) else None
+        if p is not None:
+            if a is b or not isinstance(b, Tensor):
+                return p
+            q = getattr(b, "_provenance", None)
+            whole = p.dim == 0 and p.part is None
+            if q is None and whole and b.dim() < a.dim() and b.layout == torch.strided:
+                return p
+            if whole and p is q and a.dim() == b.dim():
+                return p
+    operands = (*args, *kwargs.values())
+    p, rank = place(func, operands, True)
+    return _beside(func, operands, p, rank)
 
 
-def _join_moved(func, args, kwargs):
-    return place(func, (*args, *kwargs.values()), True)[0]
-
-
-join.moved = _join_moved  # type: ignore[attr-defined]
+def _beside(func, operands, p: Provenance | None, rank: int) -> Provenance | None:
+    """The provenance; raises where a plain tensor has as many rows as there are sequences."""
+    for t in operands:
+        if isinstance(t, Tensor) and t.dim() == rank and provenance_of(t) is None and is_whole(p) and not compiling():
+            if t.shape[0] not in (1, p.lod.rows):
+                refuse_per_sequence(func, p.lod, t)
+    return p
 
 
 def join_given(func, args, kwargs):
     """As `join`; plain tensors, such as targets, may lie along rows at any dim."""
-    return join(func, args, kwargs)
-
-
-join_given.moved = lambda func, args, kwargs: place(func, (*args, *kwargs.values()), True, True)[0]  # type: ignore[attr-defined]
+    operands = (*args, *kwargs.values())
+    p, rank = place(func, operands, True, True)
+    return _beside(func, operands, p, rank)
 
 
 def join_batches(func, args, kwargs):
     """As `join`, for functions that combine the other dims than dim 0: rows at those are lost."""
-    return join(func, args, kwargs)
-
-
-def _join_batches_moved(func, args, kwargs):
-    marks = marks_of(args, kwargs)
-    for mark in marks[1:]:
-        sequences_meet(func, marks[0].lod, mark.lod)
-
-
-join_batches.moved = _join_batches_moved  # type: ignore[attr-defined]
+    operands = provenances_of(args, kwargs)
+    if all(is_whole(p) for p in operands):
+        return join(func, args, kwargs)
+    for p in operands[1:]:
+        sequences_meet(func, operands[0].lod, p.lod)
+    return None
 
 
 def refuse_per_sequence(func, lod: LoD, t: Tensor) -> None:
@@ -239,21 +218,20 @@ def of_padded(lod: LoD, what: str) -> str:
     return made if lod.depth == 1 else f"{made}.with_lod(x.lod)"
 
 
-def agree(func, operands) -> LoD | None:
-    """The LoD of operands, or lists of them, whose rows correspond whatever their dims: for example logits and class
+def agree(func, operands) -> Provenance | None:
+    """That of LoDTensors, or lists of them, whose rows correspond whatever their dims: for example logits and class
     indices."""
-    lod = None
-    for value in operands:
-        for part in value if isinstance(value, (tuple, list)) else (value,):
-            other = lod_of(part)
-            if other is not None:
-                lod = other if lod is None else same_lod(func, lod, other)
-    return lod
+    found = None
+    for t in tensors_among(operands):
+        p = provenance_of(t)
+        if is_whole(p):
+            found = p if found is None else Provenance(same_lod(func, found.lod, p.lod), 0)
+    return found
 
 
 def is_element(target) -> bool:
     """Whether it is a single element of rows. It stays one when it gets another value: gradcheck moves an input so."""
-    return mark_of(target) is not None and target.dim() == 0
+    return provenance_of(target) is not None and target.dim() == 0
 
 
 def in_place(rule: Rule) -> Rule:
@@ -264,7 +242,7 @@ def in_place(rule: Rule) -> Rule:
 
     def decided(func, args, kwargs, answer):
         target = args[0] if args else first(args, kwargs)
-        own = mark_of(target)
+        own = provenance_of(target)
         if own is None:
             return None
         others = [value for value in (*args, *kwargs.values()) if value is not target and carries(value)]
@@ -278,28 +256,21 @@ def in_place(rule: Rule) -> Rule:
             kept = (even and not others) if answer is None else _same_place(own, answer)  # None beside a sparse tensor
         if not kept:
             raise misaligned(func) if others else partial(func, own)
-        return own.lod if own.dim == 0 and own.part is None else own
+        return own
 
     def rule_in_place(func, args, kwargs):
-        answer = rule(func, args, kwargs)
-        lod = getattr(args[0] if args else first(args, kwargs), "_lod", None)
-        return lod if lod is None or isinstance(answer, LoD) else decided(func, args, kwargs, answer)
-
-    def moved(func, args, kwargs):
         target = args[0] if args else first(args, kwargs)
-        own, of = mark_of(target), getattr(rule, "moved", None)
+        own = provenance_of(target)
         refuse_partial(func, target)
-        known = own is not None and own.dim is not None and of is not None
-        return decided(func, args, kwargs, of(func, args, kwargs) if known else None)
+        answer = None if own is not None and own.dim is None else rule(func, args, kwargs)
+        return own if own is None or (is_whole(own) and is_whole(answer)) else decided(func, args, kwargs, answer)
 
-    rule_in_place.moved, rule_in_place.twin = moved, rule  # type: ignore[attr-defined]
+    rule_in_place.twin = rule  # type: ignore[attr-defined]
     return rule_in_place
 
 
-def _same_place(own: Mark, answer) -> bool:
+def _same_place(own: Provenance, answer) -> bool:
     """Whether a result has the rows that an operand of the same shape has."""
-    if isinstance(answer, LoD):
-        return own.dim == 0 and own.part is None
     dim = answer.dim.dim if isinstance(answer.dim, At) else answer.dim
     return dim == own.dim and answer.part == own.part
 
@@ -310,8 +281,8 @@ def _seen_in_rows(t: Tensor) -> bool:
         return torch.ops.aten.alias.default(t)._base.numel() > t.numel()  # type: ignore[union-attr]
     base = t._base
     if base is not None:
-        mark = mark_of(base)
-        return mark is None or (mark.dim is not None and mark.part is None)
+        p = provenance_of(base)
+        return p is None or (p.dim is not None and p.part is None)
     try:  # detach() and inference mode make views that have no base
         return t.untyped_storage().nbytes() > t.numel() * t.element_size()
     except (RuntimeError, NotImplementedError):
@@ -323,9 +294,9 @@ def _has_all(t: Tensor) -> bool:
     return not compiling() and t._base is not None and t._base.numel() == t.numel()
 
 
-def _moves_element(func, own: Mark, others: list) -> bool:
+def _moves_element(func, own: Provenance, others: list) -> bool:
     """Whether an element of rows gets a value that was made of itself."""
-    return func is Tensor.copy_ and all(mark_of(t) == own for t in others) and len(others) == 1
+    return func is Tensor.copy_ and all(provenance_of(t) == own for t in others) and len(others) == 1
 
 
 join_in_place = in_place(join)
@@ -333,12 +304,12 @@ join_in_place = in_place(join)
 
 def refuse_partial(func, target) -> None:
     """Raises where a function in place would write into the memory of some rows of a batch."""
-    own = mark_of(target)
+    own = provenance_of(target)
     if own is not None and own.part is not None and target.dim() and _seen_in_rows(target):
         raise partial(func, own)
 
 
-def partial(func, own: Mark) -> LoDError:
+def partial(func, own: Provenance) -> LoDError:
     """The error where a function in place would write some rows of the batch, not some of every sequence."""
     count = "some rows"
     if own.part is not None:
@@ -371,5 +342,5 @@ def refuse_unknown(func, args, kwargs) -> None:
         advice = "it calls functions of yours without the rules; give it x.values(), and make x.with_values(...) inside"
         raise refusal(func, advice)
     for i, name in _written(func):
-        if mark_of(kwargs.get(name)) is not None or (i < len(args) and mark_of(args[i]) is not None):
+        if provenance_of(kwargs.get(name)) is not None or (i < len(args) and provenance_of(args[i]) is not None):
             raise refusal(func, "it may move rows and leave the LoD behind; call it on x.values()")

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from ...errors import LoDValueError, named
 from ...structure.validate import as_int
-from .arguments import OUT, Mark, mark_of, name_of
+from ..provenance import Provenance, provenance_of
+from .arguments import OUT, name_of
 from .indices import tensors_of
 
 LOOP = (
@@ -16,7 +17,7 @@ LOOP = (
 _CATS = ("cat", "concat", "concatenate")
 
 
-def refuse_other_sequence(func, kind: str | None, args, kwargs, one: Mark, other: Mark) -> None:
+def refuse_other_sequence(func, kind: str | None, args, kwargs, one: Provenance, other: Provenance) -> None:
     """Raises if some rows of one sequence and some of another are combined, by a function of that kind: a loop along the rows
     would go on from the last row of a sequence to the first of the next one."""
     if one.part is None or other.part is None or one.part == other.part:
@@ -38,7 +39,7 @@ def _side_by_side(args, kwargs) -> bool:
     dim = as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
     if not all(isinstance(t, Tensor) and t.dim() for t in tensors) or not isinstance(dim, int):
         return False
-    marks = [mark_of(t) for t in tensors]
-    if any(m is not None and m.dim is not None and m.dim in (dim, dim + t.dim()) for m, t in zip(marks, tensors)):
+    origins = [provenance_of(t) for t in tensors]
+    if any(m is not None and m.dim is not None and m.dim in (dim, dim + t.dim()) for m, t in zip(origins, tensors)):
         return False
     return any(-t.dim() <= dim < t.dim() and t.shape[dim] != 1 for t in tensors)

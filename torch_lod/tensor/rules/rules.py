@@ -5,21 +5,18 @@ result (`signature`), or raises."""
 import torch
 from torch import Tensor
 
-from ...structure.lod import LoD
+from ..provenance import Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
 from .arguments import (
     NO_SEQUENCES,
     OUT,
-    Mark,
     along_rows,
-    carries,
-    lod_of,
     lost_meets,
-    mark_of,
-    marks_of,
     mixture,
     name_of,
-    placed,
     refusal,
+    refused,
+    same_lod,
+    sequences_meet,
     touches_rows,
     without,
 )
@@ -28,7 +25,7 @@ from .signature import Signature, signature
 
 ALONG = "along dim 0 mixes the rows of different sequences"
 DIAGONAL = "its diagonal would run through the rows of all sequences"
-NO_FEATURES = "rows of no features would be taken for the features of one row; see x.unsqueeze(1)"
+NO_FEATURES = "rows of no features would be interpreted as the features of one row; see x.unsqueeze(1)"
 
 
 def row_by_row(text: str):
@@ -41,11 +38,11 @@ def by_element(text: str):
     return signature(text)(lambda func, rows: True)
 
 
-def reduced(func, x, rank: int, dim) -> Mark | bool:
+def reduced(func, x, rank: int, dim) -> Provenance | bool:
     """What a reduction along the rows gives: its result is lost, also where it has no dims; only one of everything, which
     names no dim, is a number like any other."""
-    mark = mark_of(x)
-    return False if dim is None or rank > 1 or mark is None else Mark(mark.lod, None, name_of(func), mark.part)
+    p = provenance_of(x)
+    return False if dim is None or rank > 1 or p is None else Provenance(p.lod, None, name_of(func), p.part)
 
 
 def elsewhere(text: str):
@@ -70,7 +67,7 @@ def refuse_on_rows(text: str, advice: str):
     @signature(text)
     def rule(func, input, dim, rows):
         touched = touches_rows(dim, input.dim(), rows)
-        if touched and mark_of(input) is not None:
+        if touched and provenance_of(input) is not None:
             turned = "move the rows to dim 0: " if rows and advice.startswith("tl.") else ""
             raise refusal(func, f"{ALONG if not rows else along_dim(input)}; {turned}{advice}")
         return not touched
@@ -79,17 +76,28 @@ def refuse_on_rows(text: str, advice: str):
 
 
 def along_dim(x) -> str:
-    mark = mark_of(x)
-    assert mark is not None
-    return f"along dim {mark.dim}, where {mark.call} put the rows, it mixes the rows of different sequences"
+    p = provenance_of(x)
+    assert p is not None
+    return f"along dim {p.dim}, where {p.call} put the rows, it mixes the rows of different sequences"
 
 
 def refuse(advice: str):
     def rule(func, args, kwargs):
         raise refusal(func, advice)
 
-    rule.moved = rule  # type: ignore[attr-defined]
     return rule
+
+
+def only_at_dim_0(rule):
+    """`rule` of LoDTensors; rows elsewhere are refused."""
+
+    def rule_at_dim_0(func, args, kwargs):
+        for p in provenances_of(args, kwargs):
+            if p.dim is not None and not is_whole(p):
+                raise refused(func, p)
+        return rule(func, args, kwargs)
+
+    return rule_at_dim_0
 
 
 moves_in_place = refuse(
@@ -124,9 +132,9 @@ def refuse_write(func, args, kwargs) -> None:
     target = args[0] if args else first(args, kwargs)
     refuse_partial(func, target)
     if is_element(target):
-        own, others = mark_of(target), [value for value in (*args[1:], *kwargs.values()) if value is not target]
+        own, others = provenance_of(target), [value for value in (*args[1:], *kwargs.values()) if value is not target]
         of = None if own is None or own.part is None else own.lod
-        if of is not None and any(m.part is None or of.differs(m.lod) for m in marks_of(tuple(others), {})):
+        if of is not None and any(m.part is None or of.differs(m.lod) for m in provenances_of(tuple(others), {})):
             raise written(func)  # it still says which row it is of
         return
     if placed(target) is None and any(carries(value) for value in (*args[1:], *kwargs.values()) if value is not target):
@@ -137,12 +145,7 @@ def refuse_write(func, args, kwargs) -> None:
 
 
 def where(func, args, kwargs):
-    return join(func, args, kwargs) if len(args) + len(kwargs) >= 3 else None
-
-
-where.moved = lambda func, args, kwargs: (  # type: ignore[attr-defined]
-    place(func, (*args, *kwargs.values()), True)[0] if len(args) + len(kwargs) >= 3 else None
-)
+    return place(func, (*args, *kwargs.values()), True)[0] if len(args) + len(kwargs) >= 3 else None
 
 
 @signature("anchor: broadcast, positive: broadcast, negative: broadcast, *, distance_function")
@@ -155,23 +158,19 @@ _GAUSSIAN = Signature("input, target, var")
 
 
 def gaussian(func, args, kwargs):
-    return join_given(func, _lying_first(args, kwargs), {})
+    return join_given(func, _with_last_dim(args, kwargs), {})
 
 
-def _lying_first(args, kwargs) -> tuple:
+def _with_last_dim(args, kwargs) -> tuple:
     """A variance for each vector of the input has no last dim: torch gives it one."""
     input, target, var = _GAUSSIAN.bind(args, kwargs)
     both = isinstance(input, Tensor) and isinstance(var, Tensor)
     if not both or var.dim() != input.dim() - 1 or var.shape != input.shape[:-1]:
         return input, target, var
-    lying = var.unsqueeze(-1)
-    for name in ("_lod", "_mark"):
-        if hasattr(var, name):
-            setattr(lying, name, getattr(var, name))
-    return input, target, lying
-
-
-gaussian.moved = lambda func, args, kwargs: join_given.moved(func, _lying_first(args, kwargs), {})  # type: ignore
+    wide = var.unsqueeze(-1)
+    if provenance_of(var) is not None:
+        wide._provenance = provenance_of(var)  # type: ignore[attr-defined]
+    return input, target, wide
 
 
 @signature("sorted_sequence: broadcast, input: broadcast, *, sorter: broadcast")
@@ -218,61 +217,57 @@ def batch_norm(func, input, rank, rows):
     return True
 
 
-@signature("input, target: rows")
-def classes(func, input, target, rows):
-    """Logits (rows, classes, ...) and class indices (rows, ...)."""
-    if not rows:
-        return mark_of(input) is None or lod_of(input) is not None
-    return False
-
-
 _LOSS = Signature("input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'")
 
 
-def _classes_moved(func, args, kwargs):
-    """Of rows at dim d of the logits, dim d - 1 of the targets, which may be plain; of rows at dim 0, dim 0."""
+def classes(func, args, kwargs):
+    """Logits (rows, classes, ...) and class indices (rows, ...). Of rows at dim d > 1 of the logits, dim d - 1 of the
+    targets."""
     input, target, weight, *_ = _LOSS.bind(args, kwargs)
     logits, given = placed(input), placed(target)
-    if logits is None or logits.dim == 1 or mark_of(weight) is not None:
+    if provenance_of(weight) is not None or (provenance_of(input) is not None and logits is None):
+        return None
+    if logits is None:
+        return given if is_whole(given) else None
+    if logits.dim == 1:
         return None
     ahead = logits.dim > 0
-    if given is not None and logits.dim - (ahead and input.dim() == target.dim() + 1) != given.dim:
-        return None
+    if given is not None:
+        sequences_meet(func, logits.lod, given.lod)
+        if logits.dim - (ahead and input.dim() == target.dim() + 1) != given.dim or given.part != logits.part:
+            return None
+        same_lod(func, logits.lod, given.lod)
     return logits._replace(dim=logits.dim - ahead)
-
-
-classes.moved = _classes_moved  # type: ignore[attr-defined]
 
 
 def ignoring(rule, of: Signature = _LOSS):
     """`rule` for a loss of classes: one number per row does not tell whether it counts, so the LoD has to."""
 
-    def noted(func, args, kwargs, answer):
+    def counted(answer, bound):
+        """The answer, whose LoD tells which rows count."""
+        target, index = bound["target"], bound["ignore_index"]
+        rows = target.values() if provenance_of(target) is not None else target
+        counts = rows != (-100 if index is None else index)
+        if is_whole(answer):
+            return Provenance(answer.lod.counting(counts), 0)
+        counts = counts.movedim(answer.dim, 0)
+        if answer.part is not None:  # rows that are elsewhere count there
+            (begin, end), count, rest = answer.part, answer.lod.rows, counts.shape[1:]
+            counts = torch.cat([counts.new_ones(begin, *rest), counts, counts.new_ones(count - end, *rest)])
+        return answer._replace(lod=answer.lod.counting(counts))
+
+    def rule_ignoring(func, args, kwargs):
+        answer = rule(func, args, kwargs)
         if answer is None or (kwargs.get("reduction") in ("mean", "sum") and kwargs.get("reduce") is None):
             return answer
         bound = dict(zip(of.names, of.bind(args, kwargs)))
-        target, index = bound["target"], bound["ignore_index"]
-        whole = bound["reduction"] == "none" or bound.get("reduce") is False
-        if not whole or not isinstance(target, Tensor) or target.is_floating_point():
-            return answer
-        rows = target.values() if mark_of(target) is not None else target  # type: ignore[operator]
-        if isinstance(answer, LoD):
-            return answer.counting(rows != (-100 if index is None else index))
-        counted = (rows != (-100 if index is None else index)).movedim(answer.dim, 0)
-        if answer.part is not None:  # rows that are elsewhere count there
-            (begin, end), count, rest = answer.part, answer.lod.rows, counted.shape[1:]
-            around = counted.new_ones(begin, *rest), counted.new_ones(count - end, *rest)
-            counted = torch.cat([around[0], counted, around[1]])
-        return answer._replace(lod=answer.lod.counting(counted))
-
-    def rule_ignoring(func, args, kwargs):
-        return noted(func, args, kwargs, rule(func, args, kwargs))
-
-    moved = getattr(rule, "moved", None)
-    if moved is not None:
-        rule_ignoring.moved = lambda func, args, kwargs: noted(  # type: ignore[attr-defined]
-            func, args, kwargs, moved(func, args, kwargs)
+        target, whole = bound["target"], bound["reduction"] == "none" or bound.get("reduce") is False
+        return (
+            counted(answer, bound)
+            if whole and isinstance(target, Tensor) and not target.is_floating_point()
+            else answer
         )
+
     return rule_ignoring
 
 
@@ -314,32 +309,22 @@ def scaling(rule, text: str = "input, weight, padding_idx, max_norm"):
     """`rule` for a lookup in a table whose rows are scaled in place to a norm of at most `max_norm`."""
     of = Signature(text)
 
-    def refused(func, args, kwargs):
-        bound = dict(zip(of.names, of.bind(args, kwargs)))
-        mark = mark_of(bound["weight"])
-        if mark is None or bound["max_norm"] is None:
-            return
-        if mark.dim is None:
-            raise lost_meets(func, mark, "expected a plain tensor as weight, since it would be changed along all rows")
-        if mark.dim:
-            raise along_rows(func, mark, f"max_norm would scale it by norms over the rows of all sequences; {OUT}")
-
     def rule_scaling(func, args, kwargs):
-        refused(func, args, kwargs)
+        bound = dict(zip(of.names, of.bind(args, kwargs)))
+        p = provenance_of(bound["weight"])
+        if p is not None and bound["max_norm"] is not None:
+            if p.dim is None:
+                raise lost_meets(func, p, "expected a plain tensor as weight, since it would be changed along all rows")
+            if p.dim:
+                raise along_rows(func, p, f"max_norm would scale it by norms over the rows of all sequences; {OUT}")
         return rule(func, args, kwargs)
 
-    def moved(func, args, kwargs):
-        refused(func, args, kwargs)
-        of_rule = getattr(rule, "moved", None)
-        return None if of_rule is None else of_rule(func, args, kwargs)
-
-    rule_scaling.moved = moved  # type: ignore[attr-defined]
     return rule_scaling
 
 
 @signature("log_probs, targets")
 def ctc(func):
-    raise refusal(func, f"its dim 0 is the time of all sequences at once; F.ctc_loss runs along every one; {OUT}")
+    raise refusal(func, f"its dim 0 is the time of all sequences together; F.ctc_loss runs along every one; {OUT}")
 
 
 def windows(spatial: int, text: str = "input"):
@@ -349,9 +334,9 @@ def windows(spatial: int, text: str = "input"):
     def rule(func, input, rows):
         if rows:
             raise along_rows(
-                func, mark_of(input), "its windows would run over the rows of all sequences; see x.to_padded()"
+                func, provenance_of(input), "its windows would run over the rows of all sequences; see x.to_padded()"
             )
-        if mark_of(input) is not None and input.dim() < spatial + 2:
+        if provenance_of(input) is not None and input.dim() < spatial + 2:
             raise refusal(
                 func,
                 f"an input of {input.dim()} dims is one sample whose rows it would run together; see x.to_padded()",
@@ -372,28 +357,19 @@ def channels(func, input, rows):
 # -- reductions over dims, or moves along dims
 
 
-@signature("input, other: rows, *, dim")
-def extreme(func, input, rank, other, dim, rows):
-    """max and min compare two tensors, or reduce over a dim, which may be given as the second argument."""
-    if isinstance(other, Tensor):
-        return join(func, (input, other), {})
-    dim = dim if other is None else other
+@signature("input, dim")
+def _extreme_along(func, input, rank, dim, rows):
     if touches_rows(dim, rank, rows):
         return reduced(func, input, rank, dim)
     return without(dim, rank, rows) if rows else True
 
 
-_reduced = extreme.moved  # type: ignore[attr-defined]
-
-
-def _extreme_moved(func, args, kwargs):
+def extreme(func, args, kwargs):
+    """max and min compare two tensors, or reduce over a dim, which may be given as the second argument."""
     other = args[1] if len(args) > 1 else kwargs.get("other")
-    if not isinstance(other, Tensor):
-        return _reduced(func, args, kwargs)
-    return join.moved(func, (args[0] if args else first(args, kwargs), other), {})  # type: ignore[attr-defined]
-
-
-extreme.moved = _extreme_moved  # type: ignore[attr-defined]
+    if isinstance(other, Tensor):
+        return join(func, (args[0] if args else first(args, kwargs), other), {})
+    return _extreme_along(func, args, kwargs)
 
 
 _POINTS = Signature("y, x")
@@ -402,19 +378,14 @@ _POINTS = Signature("y, x")
 def sampled(rule):
     """`rule` for numbers at the points x: a single row of them lies along the dim of the integral."""
 
-    def of(rule):
-        def asked(func, args, kwargs):
-            y, x = _POINTS.bind(args, kwargs)
-            if isinstance(y, Tensor) and isinstance(x, Tensor) and x.dim() == 1 != y.dim():
-                if mark_of(x) is not None:
-                    return None
-                args, kwargs = (y,), {key: value for key, value in kwargs.items() if key == "dim"}
-            return rule(func, args, kwargs)
+    def rule_sampled(func, args, kwargs):
+        y, x = _POINTS.bind(args, kwargs)
+        if isinstance(y, Tensor) and isinstance(x, Tensor) and x.dim() == 1 != y.dim():
+            if provenance_of(x) is not None:
+                return None
+            args, kwargs = (y,), {key: value for key, value in kwargs.items() if key == "dim"}
+        return rule(func, args, kwargs)
 
-        return asked
-
-    rule_sampled = of(rule)
-    rule_sampled.moved = of(rule.moved)  # type: ignore[attr-defined]
     return rule_sampled
 
 

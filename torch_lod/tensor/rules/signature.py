@@ -3,14 +3,15 @@
 
 import ast
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...structure.lod import LoD
-from .arguments import At, Mark, Rule, carries, lod_of, mark_of, name_of
-from .operands import FIRST, agree, join, place
+from ..provenance import At, Provenance, carries, provenance_of
+from .arguments import Rule, name_of
+from .operands import FIRST, place
 
 #: Other names of arguments: numpy's, and those of functions that share a rule.
 _ALIASES = {
@@ -29,8 +30,6 @@ _ALIASES = {
 
 #: Types of options that hold no tensor.
 _NUMBERS = frozenset({int, float, bool, type(None), str, torch.dtype})
-#: Types of nearly all tensors without a LoD.
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 class Signature:
@@ -65,6 +64,8 @@ class Signature:
         self.broadcast = "broadcast" in kinds
         self.operands = [i for i, kind in enumerate(kinds) if kind in ("rows", "broadcast")]
         self.weights = [i for i, kind in enumerate(kinds) if kind == "plain"]
+        #: Whether the first argument is the only operand, and every other one has a name.
+        self.single = self.operands == [0] and not self.star
         self.options = [i for i, a in enumerate(arguments) if kinds[i] == "option" and a is not given.vararg]
 
     def bind(self, args: tuple, kwargs: dict) -> list:
@@ -84,34 +85,17 @@ class Signature:
                 values[i] = int(values[i])
         return values
 
-    def rank(self, values: list) -> int:
-        """The largest number of dims of an operand; 0 if none is a LoDTensor."""
-        rank, found = 0, False
-        for i in self.operands:
-            value = values[i]
-            if isinstance(value, Tensor):
-                rank = max(rank, value.dim())
-                found = found or lod_of(value) is not None
-            else:
-                found = found or carries(value)
-        return rank if found else 0
-
-    def lod(self, func: Callable, values: list) -> LoD | None:
-        """The LoD of the operands."""
-        operands = tuple([values[i] for i in self.operands])
-        return join(func, operands, {}) if self.broadcast else agree(func, operands)
-
     def mixed(self, values: list, rank: int, args: tuple, kwargs: dict) -> bool:
         """Whether a LoDTensor is given that is no operand, or as an option a tensor of more than `rank` dims."""
         for i in self.weights:
-            if mark_of(values[i]) is not None:
+            if provenance_of(values[i]) is not None:
                 return True
         options = [values[i] for i in self.options]
         options += [] if self.star else args[self.positional :]
         options += [value for key, value in kwargs.items() if key not in self.keywords]
         for value in options:
             if isinstance(value, Tensor):
-                if value.dim() > rank or mark_of(value) is not None:
+                if value.dim() > rank or provenance_of(value) is not None:
                     return True
             elif isinstance(value, (tuple, list)) and carries(value):
                 return True
@@ -121,97 +105,41 @@ class Signature:
 def signature(text: str) -> Callable[[Callable], Rule]:
     """Makes a rule from a function that answers "are the rows of the operands the rows of the result?". Its first
     parameter is torch's function; the others name what it needs: arguments of the signature, `input` for the first,
-    `rank` for the largest number of dims of an operand. If it returns True, the result has the LoD of the operands, as
-    the annotations say; if False, they are lost; if a LoD, the result has that one; if an `At`, they are at another dim.
-    It is called only if an operand is a LoDTensor.
+    `rank` for the largest number of dims of an operand, `rows` for the dim of the rows in the operands. If it returns
+    True, the rows are where they are in the operands, as the annotations say; if an `At`, they are at another dim; if
+    False, they are lost; it may also return the provenance of the result. It is called only if an operand has rows.
 
-    A function that has a parameter `rows`, the dim of the rows in the operands, 0 for LoDTensors, answers for rows at
-    any dim; True means that they stay at that dim. Without it, rows at another dim than 0 are lost."""
+    A function without a parameter `rows` answers for LoDTensors, whose rows are at dim 0: rows elsewhere are lost."""
     of = Signature(text)
 
-    def decorate(question: Callable[..., bool | LoD | None]) -> Rule:
+    def decorate(question: Callable[..., Any]) -> Rule:
         code = question.__code__
         index = {"input": 0, **{name: i for i, name in enumerate((*of.names, "rank", "rows"))}}
         wanted = [index[name] for name in code.co_varnames[1 : code.co_argcount]]
-
-        defaults, operands, positional, star = of.defaults, of.operands, of.positional, of.star
-        kinds = [*[*of.kinds.values()][1:positional], *["option"] * 16]  # kinds of the arguments behind the first
-        alone = not of.broadcast and operands[:1] == [0]
-        closed = positional == len(of.names)  # nothing is by keyword only
-        asks_input = code.co_varnames[1 : code.co_argcount] == ("input", "rank", "rows")
+        anywhere = "rows" in code.co_varnames[: code.co_argcount]
 
         def rule(func, args, kwargs):
-            rank = 0  # of nearly every call, x with numbers and plain tensors
-            if alone and args and len(args) <= 16 and (not kwargs or (closed and len(args) >= positional)):
-                if isinstance(args[0], Tensor) and (not kwargs or _NUMBERS.issuperset(map(type, kwargs.values()))):
-                    rank = args[0].dim()
-                for kind, value in zip(kinds, args[1:]):
-                    given = type(value)
-                    if given not in _NUMBERS:
-                        if kind == "option" or not (
-                            given in _PLAIN or (isinstance(value, Tensor) and lod_of(value) is None)
-                        ):
-                            rank = 0
-                            break
-                        if kind == "rows" and rank:
-                            rank = max(rank, value.dim())
-            if rank:
-                lod = getattr(args[0], "_lod", None)
-                if lod is None:
-                    return None
-                if asks_input:
-                    answer = question(func, args[0], rank, 0)
-                elif wanted:
-                    values = (
-                        [*args[:positional], args[positional:]] if star and args[positional:] else [*args[:positional]]
-                    )
-                    values += defaults[len(values) :]
-                    values += (rank, 0)
-                    answer = question(func, *[values[i] for i in wanted])
-                else:
-                    answer = question(func)
-                if answer is True:
-                    return lod
-                if type(answer) is At:
-                    return Mark(lod, answer.dim, name_of(func))
-                return answer if isinstance(answer, (LoD, Mark)) else lod if answer else None
-            values = of.bind(args, kwargs)
-            rank = of.rank(values)
-            if not rank and operands:
-                return None
-            values += (rank, 0)
-            answer = question(func, *[values[i] for i in wanted])
-            if isinstance(answer, (LoD, Mark)):
-                return answer
-            # not `is True`: if sizes are symbols of torch.compile, the answer is a symbol too
-            lod = of.lod(func, values) if answer and not of.mixed(values, rank, args, kwargs) else None
-            return Mark(lod, answer.dim, name_of(func)) if type(answer) is At and isinstance(lod, LoD) else lod
-
-        def moved(func, args, kwargs):
-            at = getattr(args[0], "_mark", None) if alone and args and not kwargs else None
-            for value in args[1:]:
-                if type(value) not in _NUMBERS:
-                    at = None
-            numbers = at is not None and at.dim is not None
-            if numbers:  # nearly every call
-                values = [*args[:positional], args[positional:]] if star and args[positional:] else [*args[:positional]]
-                values += defaults[len(values) :]
-                rank = args[0].dim()
+            single = of.single and not kwargs and 0 < len(args) <= of.positional
+            if single and _NUMBERS.issuperset(map(type, args[1:])) and isinstance(args[0], Tensor):  # nearly every call
+                values = [*args, *of.defaults[len(args) :]]
+                p, rank = getattr(args[0], "_provenance", None), args[0].dim()
+                p = None if p is None or p.dim is None else p
             else:
-                values = of.bind(args, kwargs)
-                at, rank = place(func, [values[i] for i in of.operands], of.broadcast)
-                if at is None:
-                    return None
-            values += (rank, at.dim)
-            answer = question(func, *[values[i] for i in wanted])
-            if isinstance(answer, (LoD, Mark)):
-                return answer
-            if not answer or (not numbers and of.mixed(values, rank, args, kwargs)):
+                values, single = of.bind(args, kwargs), False
+                p, rank = place(func, [values[i] for i in of.operands], of.broadcast)
+            if p is None or not (anywhere or (p.dim == 0 and p.part is None)):
                 return None
-            return Mark(at.lod, answer, at.call, at.part) if type(answer) is At else at
+            values += (rank, p.dim)
+            answer = question(func, *[values[i] for i in wanted])
+            if isinstance(answer, Provenance):
+                return answer
+            if not answer or (not single and of.mixed(values, rank, args, kwargs)):
+                return None
+            if type(answer) is not At:
+                return p
+            dim = answer if answer.gone else answer.dim
+            return Provenance(p.lod, dim, p.call or name_of(func), p.part)
 
-        if "rows" in code.co_varnames[: code.co_argcount]:
-            rule.moved = moved  # type: ignore[attr-defined]
         return rule
 
     return decorate

@@ -17,8 +17,6 @@ from .signature import Signature
 
 #: Only functions whose result may have rows, or that may raise: without a rule they are lost, or of the kind "plain".
 RULES: dict[Callable, Rule] = {}
-#: The rules of functions with an operand whose rows are at another dim, or lost: the attribute `moved` of the rules.
-MOVED: dict[Callable, Rule] = {}
 #: The kind of every function of the table, for the documentation and the tests.
 KINDS: dict[Callable, str] = {}
 
@@ -46,29 +44,26 @@ def _classify(func: Callable, kind: str, rule: Rule | None, name: str) -> None:
     KINDS[func] = kind
     if known(func):
         NAMES[func] = name.strip("_")
-    moves = hasattr(rule, "moved")
-    if rule is not None and func in IN_PLACE and name not in _KEEPS_VALUES:
-        rule, moves = _in_place(rule), moves or kind != "refuse"
-    if rule is not None:
-        RULES[func] = rule
-    else:
+    if rule is None:
         RULES.pop(func, None)
-    if moves:
-        MOVED[func] = _where_in_place(func, rule)
+    elif func in IN_PLACE and name not in _KEEPS_VALUES:
+        RULES[func] = _in_place(rule)
     else:
-        MOVED.pop(func, None)
+        RULES[func] = _with_argument_inplace(func, rule)
 
 
-def _where_in_place(func: Callable, rule) -> Rule:
-    """The attribute `moved`; of a function with an argument `inplace`, which it may change, that of `in_place` as well."""
+def _with_argument_inplace(func: Callable, rule: Rule) -> Rule:
+    """The rule; of a function with an argument `inplace`, which it may change, that of `in_place` where it does."""
     code = getattr(func, "__code__", None)
     if code is None or "inplace" not in code.co_varnames[: code.co_argcount]:
-        return rule.moved
-    at, writing = code.co_varnames.index("inplace"), _in_place(rule).moved  # type: ignore[attr-defined]
+        return rule
+    at, writing = code.co_varnames.index("inplace"), _in_place(rule)
 
     def either(func, args, kwargs):
-        return (writing if kwargs.get("inplace") or (len(args) > at and args[at]) else rule.moved)(func, args, kwargs)
+        changes = kwargs.get("inplace") or (len(args) > at and args[at])
+        return (writing if changes else rule)(func, args, kwargs)
 
+    either.twin = rule  # type: ignore[attr-defined]
     return either
 
 
@@ -240,7 +235,7 @@ _add("move", rules.scaling(by_element("weight, indices: plain"), "weight, indice
 _add("move", indices.join_tensors, "cat concat concatenate stack")
 _add("move", indices.stack_at(1), "column_stack", (torch,))
 _add("move", indices.stack_at(2), "dstack", (torch,))
-_add("move", indices.stack_at(2, indices._chained), "hstack", (torch,))
+_add("move", indices.stack_at(2, chains=True), "hstack", (torch,))
 _add("move", indices.vstack, "row_stack vstack", (torch,))
 _add(
     "move",
@@ -323,8 +318,8 @@ _add(
 )
 _add("refuse", rules.linear, "linear")
 _add("refuse", rules.layer_norm, "layer_norm rms_norm native_layer_norm")
-_add("refuse", rules.group_norm, "native_group_norm", (torch,))
-_add("refuse", rules.bag, "embedding_bag", (F,))
+_add("refuse", rules.only_at_dim_0(rules.group_norm), "native_group_norm", (torch,))
+_add("refuse", rules.only_at_dim_0(rules.bag), "embedding_bag", (F,))
 _add(
     "refuse",
     refuse("its bags are cut by offsets of their own; pool rows with tl.sequence_pool"),
@@ -376,7 +371,7 @@ _add(
     "scaled_dot_product_attention multi_head_attention_forward",
 )
 _add("refuse", refuse(f"dim 0 would be the time of all sequences; tl.sequence_conv1d, and {OUT}"), "conv_tbc")
-_add("refuse", rules.ctc, "ctc_loss miopen_ctc_loss")
+_add("refuse", rules.only_at_dim_0(rules.ctc), "ctc_loss miopen_ctc_loss")
 _add(
     "refuse",
     refuse(
@@ -434,7 +429,7 @@ _add("refuse", linalg.batched("b: matrix, L: matrix"), "cholesky_solve", (torch,
 _add("refuse", linalg.batched("b: matrix, A: matrix"), "triangular_solve", (torch, Tensor))
 _add(
     "refuse",
-    refuse(f"rows would be taken for the rows of one matrix; {OUT}"),
+    refuse(f"rows would be interpreted as the rows of one matrix; {OUT}"),
     "tensorinv tensorsolve",
     (torch.linalg,),
 )

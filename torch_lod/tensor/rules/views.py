@@ -6,7 +6,8 @@ import math
 import torch
 from torch import Tensor
 
-from .arguments import CUT, At, Mark, lod_of, mark_of, name_of, placed, refusal, touches_rows
+from ..provenance import At, placed, provenance_of
+from .arguments import CUT, refusal, touches_rows
 from .operands import first
 from .signature import signature
 
@@ -45,26 +46,15 @@ def reshape(func, input, shape, dtype, rows):
     return found(before, _sizes(shape, input.numel()) if -1 in shape else shape, rows)
 
 
-@signature("input, other: plain")
-def _reshape_as(func, input, other, rows):
-    return found(input.shape, other.shape, rows)
-
-
 def reshape_as(func, args, kwargs):
     """The other operand only has a shape."""
-    return _as(_reshape_as, func, args, kwargs)
+    return _as(reshape, func, args, kwargs)
 
 
 def _as(rule, func, args, kwargs):
     x = args[0] if args else first(args, kwargs)
     other = args[1] if len(args) > 1 else kwargs.get("other")
-    rule = rule if lod_of(x) is not None else rule.moved
-    return rule(func, (x, _Shape(other.shape)), {}) if isinstance(other, Tensor) else None
-
-
-class _Shape:
-    def __init__(self, shape):
-        self.shape = shape
+    return rule(func, (x, *other.shape), {}) if isinstance(other, Tensor) else None
 
 
 @signature("input, *shape")
@@ -75,20 +65,9 @@ def expand(func, input, rank, shape, rows):
     return At(rows + more) if rows + more else True
 
 
-@signature("input, other: plain")
-def _expand_as(func, input, rank, other, rows):
-    more = len(other.shape) - rank
-    if more < 0 or other.shape[rows + more] != input.shape[rows]:
-        return False
-    return At(rows + more) if rows + more else True
-
-
 def expand_as(func, args, kwargs):
     """The other operand only has a shape."""
-    return _as(_expand_as, func, args, kwargs)
-
-
-expand_as.moved, reshape_as.moved = expand_as, reshape_as  # type: ignore[attr-defined]
+    return _as(expand, func, args, kwargs)
 
 
 @signature("input, *repeats")
@@ -164,37 +143,16 @@ def _after(order: list, rows: int) -> At | bool:
     return At(at) if at != rows else True
 
 
-def adjoint(func, args, kwargs):
+@signature("input")
+def adjoint(func, input, rank, rows):
     """Transposes the last two dims."""
-    x = args[0] if args else first(args, kwargs)
-    lod, dims = x._lod, x.dim()
-    return lod if dims != 2 else Mark(lod, 1, name_of(func))
+    return At(2 * rank - 3 - rows) if rank > 1 and rows >= rank - 2 else True
 
 
-def reverse(func, args, kwargs):
-    """Of a matrix as `adjoint`; of more dims, all in turn."""
-    x = args[0] if args else first(args, kwargs)
-    lod, dims = x._lod, x.dim()
-    return lod if dims < 2 else Mark(lod, dims - 1, name_of(func))
-
-
-def _adjoint_moved(func, args, kwargs):
-    x = args[0] if args else first(args, kwargs)
-    mark, dims = placed(x), x.dim()
-    turned = mark is not None and mark.dim >= dims - 2 and dims > 1
-    return Mark(mark.lod, 2 * dims - 3 - mark.dim, mark.call, mark.part) if turned else mark
-
-
-def _reverse_moved(func, args, kwargs):
-    x = args[0] if args else first(args, kwargs)
-    mark = getattr(x, "_mark", None) or mark_of(x)
-    if mark is None or mark.dim is None:
-        return None
-    return Mark(mark.lod, x.dim() - 1 - mark.dim, mark.call, mark.part)
-
-
-adjoint.moved = _adjoint_moved  # type: ignore[attr-defined]
-reverse.moved = _reverse_moved  # type: ignore[attr-defined]
+@signature("input")
+def reverse(func, rank, rows):
+    """The dims in reverse."""
+    return At(rank - 1 - rows) if rank > 1 else True
 
 
 def diagonal(text: str, more: int = 0):
@@ -225,7 +183,7 @@ def select_scatter(func, rank, src, dim, rows):
 
 def _behind(dims, rank: int, rows: int, src) -> bool:
     """Whether src has rows, and has not the dims that it is written along: its rows are then at an earlier dim."""
-    return mark_of(src) is not None and any(d % rank < rows for d in dims)
+    return provenance_of(src) is not None and any(d % rank < rows for d in dims)
 
 
 def ranked(least: int):
@@ -243,18 +201,12 @@ def at_least(least: int):
 
     def rule(func, args, kwargs):
         x = args[0] if args else first(args, kwargs)
-        if len(args) > 1 or not isinstance(x, Tensor):
+        p = placed(x)
+        if len(args) > 1 or p is None:
             return None
-        mark = placed(x)
-        if mark is None:
-            return None
-        more = least - x.dim()
-        ahead = more > 0 and x.dim() == 1 and least > 1  # (n,) becomes (1, n) and (1, n, 1), (n, d) becomes (n, d, 1)
-        if ahead:
-            return mark._replace(dim=mark.dim + 1, call=mark.call or name_of(func))
-        return mark.lod if lod_of(x) is not None else mark
+        ahead = x.dim() == 1 and least > 1  # (n,) becomes (1, n) and (1, n, 1), (n, d) becomes (n, d, 1)
+        return p._replace(dim=p.dim + ahead)
 
-    rule.moved = rule  # type: ignore[attr-defined]
     return rule
 
 

@@ -89,8 +89,8 @@ def rotary_errors():
     yield "named base", lambda: op(X, base="a"), TypeError, "base as a number, got 'a'"
     yield "interleaved", lambda: op(X, interleaved=None), TypeError, "interleaved as a bool, got None"
     yield "start", lambda: op(X, start=0.5), TypeError, "start as an int within 2**40 or a tensor, got 0.5"
-    yield "starts", lambda: op(X, start=torch.zeros(2).long()), ValueError, "as 3 whole numbers, one per sequence"
-    yield "floating starts", lambda: op(X, start=torch.zeros(3)), ValueError, "as 3 whole numbers, one per sequence"
+    yield "starts", lambda: op(X, start=torch.zeros(2).long()), ValueError, "as 3 integers, one per sequence"
+    yield "floating starts", lambda: op(X, start=torch.zeros(3)), ValueError, "as 3 integers, one per sequence"
 
 
 KEEPS = {"keeps": True, "tolerance": ROUNDED}

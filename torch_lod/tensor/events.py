@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Structure from what rows say about themselves: the sequence that each is in, or whether one begins there."""
+
+from typing import Literal, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..dynamo import failing, holds
+from ..errors import LoDTypeError, LoDValueError, declaring, shown
+from ..structure.devices import upload
+from ..structure.lod import LoD
+from ..structure.validate import host_integers, with_data, with_memory
+from .construct import tensor_of
+from .derived import DerivedTensor
+from .lod_tensor import LoDTensor
+
+__all__ = ["from_boundaries", "from_segment_ids"]
+
+
+def rows_to_share(values) -> Tensor:
+    """The rows that a constructor shares."""
+    rows = tensor_of("values", values, "; see tl.lod_tensor")
+    if rows.dim() == 0:
+        raise LoDValueError("expected values with rows, at least 1 dimension, got a scalar")
+    return rows.values() if isinstance(rows, DerivedTensor) else rows
+
+
+@overload
+def from_segment_ids(
+    values: Tensor | np.ndarray,
+    ids,
+    num_sequences: int | None = None,
+    *,
+    sort: Literal[False] = False,
+    level_names=None,
+) -> LoDTensor: ...
+@overload
+def from_segment_ids(
+    values: Tensor | np.ndarray, ids, num_sequences: int | None = None, *, sort: Literal[True], level_names=None
+) -> tuple[LoDTensor, Tensor]: ...
+@declaring
+def from_segment_ids(
+    values: Tensor | np.ndarray, ids, num_sequences: int | None = None, *, sort: bool = False, level_names=None
+) -> LoDTensor | tuple[LoDTensor, Tensor]:
+    """A LoDTensor from rows and the index of every row's sequence; see `LoD.from_segment_ids`. Shares `values`.
+
+        >>> import torch, torch_lod as tl
+        >>> x, order = tl.from_segment_ids(torch.tensor([5, 6, 7, 8]), [1, 0, 1, 3], sort=True)
+        >>> x.to_list(), order
+        ([[6], [5, 7], [], [8]], tensor([1, 0, 2, 3]))
+
+    Args:
+        sort: the ids may be in any order. The result is the rows sorted by their ids, those of a sequence in their order, a
+            copy with gradient; and the permutation (int64, (rows,)), with x.values() == values[permutation]. Rows of x
+            come back into the order of values by y.values()[permutation.argsort()].
+    """
+    if type(sort) is not bool:
+        raise LoDTypeError(f"expected sort as a bool, got {shown(sort)}")
+    rows = rows_to_share(values)
+    if not sort:
+        try:
+            return LoDTensor(rows, LoD.parsed_ids(ids, num_sequences, level_names))
+        except LoDValueError as error:
+            if not str(error).startswith("expected sorted ids"):
+                raise
+            raise LoDValueError(f"{error}; sort=True sorts the rows, tl.data.from_keys groups by any keys") from None
+    ids = host_integers("ids", ids)
+    if not holds(ids.shape[0] == rows.shape[0]):
+        raise LoDValueError(f"expected an id for each of {rows.shape[0]} rows, got {ids.shape[0]}")
+    with_memory(rows)
+    sorted_ids, order = ids.sort(stable=True)
+    lod = LoD.parsed_ids(sorted_ids, num_sequences, level_names)
+    order = upload(order, rows.device)
+    return LoDTensor(ops.gather_rows(rows, order), lod), order
+
+
+@declaring
+def from_boundaries(values: Tensor | np.ndarray, starts, *, level_names=None) -> LoDTensor:
+    """A LoDTensor from rows and a flag for each, True where a sequence begins. Shares `values`.
+
+        >>> import torch, torch_lod as tl
+        >>> seconds = torch.tensor([0, 4, 5, 90, 93, 200])
+        >>> gap = seconds.diff(prepend=seconds[:1]) > 60
+        >>> tl.from_boundaries(seconds, gap).to_list()
+        [[0, 4, 5], [90, 93], [200]]
+
+    Args:
+        values: (rows, *element), a tensor or an array.
+        starts: bool, or integers 0 and 1, (rows,): a tensor, an array or a list. For several levels a list of such,
+            outermost first; where a sequence begins, one of every inner level begins too. The first row begins a sequence,
+            whatever its flag is. One sync if they are on a GPU.
+
+    Returns:
+        one level for each of the flags; no sequence is empty, and no rows are no sequences.
+
+    Raises:
+        ValueError: for flags of another number than rows, or other integers than 0 and 1.
+
+    Source: numpy.split at numpy.flatnonzero(starts).
+    """
+    rows = rows_to_share(values)
+    several = isinstance(starts, (list, tuple)) and any(not isinstance(flag, (bool, int, np.bool_)) for flag in starts)
+    given = list(enumerate(starts)) if several else [(None, starts)]
+    levels: list[Tensor] = []
+    begins: Tensor | None = None
+    for k, flags in given:
+        own = _flags("starts" if k is None else f"starts[{k}]", flags, rows.shape[0])
+        begins = own if begins is None else begins | own
+        levels.append(begins)
+    firsts = [flags.nonzero().flatten() for flags in levels]
+    offsets = []
+    for k, first in enumerate(firsts):
+        # of every sequence, which of the next level, or which row, is its first
+        inner = levels[k + 1].cumsum(0)[first] - 1 if k + 1 < len(firsts) else first
+        end = firsts[k + 1].shape[0] if k + 1 < len(firsts) else rows.shape[0]
+        offsets.append(torch.cat([inner, torch.full((1,), end, device="cpu")]))
+    return LoDTensor(rows, LoD.checked("starts", offsets, level_names, rows.shape[0]))
+
+
+def _flags(what: str, given, rows: int) -> Tensor:
+    """Bool flags in host memory, True for the first row."""
+    if isinstance(given, (list, tuple)):
+        given = np.array(given, dtype=bool if all(isinstance(f, (bool, np.bool_)) for f in given) else object)
+        if given.dtype == object and given.size:
+            given = host_integers(what, given.tolist())
+    flags = tensor_of(what, given)
+    with_data(what, flags)
+    with_memory(flags)
+    if flags.dim() != 1 or not holds(flags.shape[0] == rows):
+        raise LoDValueError(f"expected {what} of shape ({rows},), a flag for each row, got {tuple(flags.shape)}")
+    if flags.is_floating_point() or flags.is_complex():
+        raise LoDTypeError(f"expected {what} as a bool tensor, got {flags.dtype}; see {what} > 0")
+    flags = (flags.values() if isinstance(flags, (LoDTensor, DerivedTensor)) else flags).cpu()
+    for i in failing((flags != 0) & (flags != 1), f"from_boundaries: expected {what} of 0 and 1"):
+        raise LoDValueError(f"expected {what} of 0 and 1, got {int(flags[i])} at index {i}")
+    return torch.cat([torch.ones_like(flags[:1], dtype=torch.bool), flags[1:].bool()])

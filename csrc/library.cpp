@@ -62,6 +62,106 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) 
 using RunsTaken = std::tuple<std::vector<Tensor>, Tensor, std::vector<int64_t>>;
 constexpr int64_t kMostTaken = int64_t(1) << 62;
 
+// The offsets of the levels below, checked; `rows`, the elements that the first of them belongs to, becomes the rows
+// that the last one cuts.
+std::vector<Tensor> levels_below(const char* op, at::TensorList levels, int64_t& rows) {
+  std::vector<Tensor> below;
+  for (size_t k = 0; k < levels.size(); ++k) {
+    const std::string name = c10::str("levels[", k, "]");
+    check_offsets_kind(op, levels[k], c10::kCPU, name.c_str());
+    TORCH_CHECK_VALUE(levels[k].size(0) - 1 == rows, op, ": expected ", name, " with ", rows + 1, " offsets, got ",
+                      levels[k].size(0));
+    below.push_back(checked_offsets(op, levels[k], -1, name.c_str()));
+    rows = below[k].const_data_ptr<int64_t>()[rows];
+    TORCH_CHECK_VALUE(rows < kMostTaken, op, ": expected ", name, " to end below 2**62, got ", rows);
+  }
+  return below;
+}
+
+// n runs of elements, as take_runs is told them: `starts` and `lengths` contiguous, undefined where there are none.
+struct RunsToTake {
+  const char* op;
+  int64_t n, elements;
+  Tensor starts, lengths, within;
+  int64_t most;
+  bool last;
+
+  const int64_t* segments(int64_t low) const {
+    return within.defined() ? within.const_data_ptr<int64_t>() + low : nullptr;
+  }
+
+  // Copies runs low to low + m, which others may write to, and checks the copy; the longest.
+  int64_t copy(int64_t low, int64_t m, int64_t* from, int64_t* count) const {
+    const int64_t* in = segments(low);
+    if (!lengths.defined()) return LOD_PICK(parts_of)(in, from, count, m, most, last);
+    if (starts.defined()) std::memcpy(from, starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
+    else std::fill_n(from, m, 0);
+    std::memcpy(count, lengths.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
+    const Reach reach = LOD_PICK(reach_of_runs)(from, count, in, m, elements);
+    for (int64_t i = 0; !reach.fits && i < m; ++i) {
+      const int64_t room = in ? in[i + 1] - in[i] : elements;
+      TORCH_CHECK_INDEX(count[i] >= 0 && count[i] <= room && from[i] >= 0 && from[i] <= room - count[i], op,
+                        ": expected runs within [0, ", room, "), got ", count[i], " elements from ", from[i],
+                        " at index ", low + i);
+    }
+    return reach.longest;
+  }
+
+  // Writes the first element of every run and the offsets of the runs; the longest, and how they lie.
+  std::pair<int64_t, Lie> lay(int64_t* first, int64_t* cut) const {
+    constexpr int64_t part = 512;  // what the cache holds at a time
+    int64_t count[part], from[part], longest = 0;
+    Lie lie{true, true, true};
+    cut[0] = 0;
+    for (int64_t low = 0; low < n; low += part) {
+      const int64_t m = std::min(part, n - low), most_here = copy(low, m, from, count);
+      const bool few = most_here < kMostTaken / part;  // then a part's sum is below 2**62, as that of two such sums
+      for (int64_t i = 0, sum = cut[low]; !few && i < m; ++i) check_sum(sum += count[i]);
+      LOD_PICK(lay_runs)(from, count, segments(low), m, cut[low], first + low, cut + low + 1);
+      check_sum(cut[low + m]);
+      longest = std::max(longest, most_here);
+      if (within.defined()) continue;
+      const Lie here = LOD_PICK(lie_of_runs)(first + low, cut + low, m, 1, elements);
+      const bool behind = low == 0 || first[low] >= first[low - 1] + cut[low] - cut[low - 1];
+      lie = {true, lie.same && here.same, lie.rise && here.rise && behind};
+    }
+    if (within.defined()) {  // runs of segments rise, each as far behind its place as the one before it, or farther
+      int64_t s = n - 1;
+      while (s >= 0 && cut[s] == cut[s + 1]) --s;
+      lie.same = s < 0 || first[s] == cut[s];
+    }
+    return {longest, lie};
+  }
+  void check_sum(int64_t sum) const {
+    TORCH_CHECK_VALUE(sum < kMostTaken, op, ": expected lengths that add up to less than 2**62, got more");
+  }
+};
+
+// The offsets of a level below runs of its elements, and their longest step. `first` and `cuts`, the runs, become those
+// of what the level cuts.
+std::pair<Tensor, int64_t> descend(const char* op, const Tensor& level, int64_t* first, Tensor& cuts) {
+  const int64_t n = cuts.numel() - 1;
+  const auto *in = level.const_data_ptr<int64_t>(), *cut = cuts.const_data_ptr<int64_t>();
+  const Tensor out = new_longs(cut[n] + 1), next = new_longs(n + 1);
+  auto *o = out.mutable_data_ptr<int64_t>(), *end = next.mutable_data_ptr<int64_t>();
+  int64_t longest = 0;
+  o[0] = end[0] = 0;
+  for (int64_t s = 0; s < n; ++s) {
+    const int64_t *from = in + first[s], length = cut[s + 1] - cut[s], shift = end[s] - from[0];
+    int64_t* to = o + cut[s];
+    for (int64_t j = 1; j <= length; ++j) {
+      const int64_t step = from[j] - from[j - 1];
+      longest = step > longest ? step : longest;
+      to[j] = from[j] + shift;
+    }
+    end[s + 1] = from[length] + shift;
+    TORCH_CHECK_VALUE(end[s + 1] < kMostTaken, op, ": expected fewer than 2**62 rows, got more");
+    first[s] = from[0];
+  }
+  cuts = next;
+  return {out, longest};
+}
+
 RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const OptionalTensor& lengths,
                     int64_t elements, bool kept, const OptionalTensor& given, int64_t most, bool last) {
   const char* op = "take_runs";
@@ -77,97 +177,32 @@ RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const O
     check_index(op, "starts", *starts, c10::kCPU);
     TORCH_CHECK_VALUE(starts->size(0) == n, op, ": expected one of starts per run, ", n, ", got ", starts->size(0));
   }
-  std::vector<Tensor> below(levels.size());
   int64_t rows = elements;
-  for (size_t k = 0; k < levels.size(); ++k) {
-    const std::string name = c10::str("levels[", k, "]");
-    check_offsets_kind(op, levels[k], c10::kCPU, name.c_str());
-    TORCH_CHECK_VALUE(levels[k].size(0) - 1 == rows, op, ": expected ", name, " with ", rows + 1, " offsets, got ",
-                      levels[k].size(0));
-    below[k] = checked_offsets(op, levels[k], -1, name.c_str());
-    rows = below[k].const_data_ptr<int64_t>()[rows];
-    TORCH_CHECK_VALUE(rows < kMostTaken, op, ": expected ", name, " to end below 2**62, got ", rows);
-  }
+  const std::vector<Tensor> below = levels_below(op, levels, rows);
   Tensor within;
   if (given) {
     check_offsets_kind(op, *given, c10::kCPU, "within");
     TORCH_CHECK_VALUE(given->size(0) == n + 1, op, ": expected within with ", n + 1, " offsets, got ", given->size(0));
     within = checked_offsets(op, *given, elements, "within", "the elements");
   }
-  const Tensor begin = new_longs(n), given_starts = readable(starts), given_lengths = readable(lengths);
+  const Tensor begin = new_longs(n);
+  auto* first = begin.mutable_data_ptr<int64_t>();
   std::vector<Tensor> taken{new_longs(n + 1)};
   Tensor cuts = taken[0];
-  auto *first = begin.mutable_data_ptr<int64_t>(), *cut = cuts.mutable_data_ptr<int64_t>();
-  const auto* of = given ? within.const_data_ptr<int64_t>() : nullptr;
-  Lie lie{true, true, true};
-  int64_t longest = 0;
-  cut[0] = 0;
-  // A part that the cache holds at a time is copied, looked at and laid out.
-  constexpr int64_t part = 512;
-  int64_t count[part], from[part];
-  for (int64_t low = 0; low < n; low += part) {
-    const int64_t m = std::min(part, n - low), *in = of ? of + low : nullptr;
-    Reach reach{true, 0};
-    if (lengths) {
-      if (starts) std::memcpy(from, given_starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
-      else std::fill_n(from, m, 0);
-      std::memcpy(count, given_lengths.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
-      reach = LOD_PICK(reach_of_runs)(from, count, in, m, elements);
-    } else {
-      reach.longest = LOD_PICK(parts_of)(in, from, count, m, most, last);
-    }
-    for (int64_t i = 0; !reach.fits && i < m; ++i) {
-      const int64_t room = in ? in[i + 1] - in[i] : elements, start = from[i];
-      TORCH_CHECK_INDEX(count[i] >= 0 && count[i] <= room && start >= 0 && start <= room - count[i], op,
-                        ": expected runs within [0, ", room, "), got ", count[i], " elements from ", start,
-                        " at index ", low + i);
-    }
-    bool few = reach.longest < kMostTaken / part;  // then the sum of a part is below 2**62, as that of two such sums
-    for (int64_t i = 0, sum = cut[low]; !few && i < m; ++i)
-      TORCH_CHECK_VALUE((sum += count[i]) < kMostTaken, op,
-                        ": expected lengths that add up to less than 2**62, got more");
-    LOD_PICK(lay_runs)(from, count, in, m, cut[low], first + low, cut + low + 1);
-    TORCH_CHECK_VALUE(cut[low + m] < kMostTaken, op, ": expected lengths that add up to less than 2**62, got more");
-    longest = std::max(longest, reach.longest);
-    if (in) continue;
-    const Lie here = LOD_PICK(lie_of_runs)(first + low, cut + low, m, 1, elements);
-    const bool behind = low == 0 || first[low] >= first[low - 1] + cut[low] - cut[low - 1];
-    lie = {true, lie.same && here.same, lie.rise && here.rise && behind};
-  }
-  if (of) {  // runs of segments rise, each as far behind its place as the one before it, or farther
-    int64_t last = n - 1;
-    while (last >= 0 && cut[last] == cut[last + 1]) --last;
-    lie.same = last < 0 || first[last] == cut[last];
-  }
+  const RunsToTake runs{op, n, elements, readable(starts), readable(lengths), within, most, last};
+  const auto [longest, lie] = runs.lay(first, cuts.mutable_data_ptr<int64_t>());
   std::vector<int64_t> report{0, longest};
   for (const Tensor& level : below) {
-    const auto *in = level.const_data_ptr<int64_t>(), *cut = cuts.const_data_ptr<int64_t>();
-    const Tensor out = new_longs(cut[n] + 1), next = new_longs(n + 1);
-    auto *o = out.mutable_data_ptr<int64_t>(), *end = next.mutable_data_ptr<int64_t>();
-    int64_t longest = 0;
-    o[0] = end[0] = 0;
-    for (int64_t s = 0; s < n; ++s) {
-      const int64_t *from = in + first[s], length = cut[s + 1] - cut[s], shift = end[s] - from[0];
-      int64_t* to = o + cut[s];
-      for (int64_t j = 1; j <= length; ++j) {
-        const int64_t step = from[j] - from[j - 1];
-        longest = step > longest ? step : longest;
-        to[j] = from[j] + shift;
-      }
-      end[s + 1] = from[length] + shift;
-      TORCH_CHECK_VALUE(end[s + 1] < kMostTaken, op, ": expected fewer than 2**62 rows, got more");
-      first[s] = from[0];
-    }
-    taken.push_back(out);
-    report.push_back(longest);
-    cuts = next;
+    const auto [offsets, most_below] = descend(op, level, first, cuts);
+    taken.push_back(offsets);
+    report.push_back(most_below);
   }
   report[0] = cuts.const_data_ptr<int64_t>()[n];
   if (!below.empty()) taken.push_back(cuts);
-  for (size_t k = 0; kept && k < taken.size(); ++k)
-    mark(taken[k], taken[k].const_data_ptr<int64_t>()[taken[k].numel() - 1], /*cuts=*/true);
-  if (kept) mark(begin, rows + 1, /*cuts=*/false);  // an empty run may begin behind the last row
-  if (kept && below.empty()) known(begin)->lie(*known(cuts), elements, 1, [&] { return lie; });
+  if (!kept) return {taken, begin, report};
+  for (const Tensor& t : taken) mark(t, t.const_data_ptr<int64_t>()[t.numel() - 1], /*cuts=*/true);
+  mark(begin, rows + 1, /*cuts=*/false);  // an empty run may begin behind the last row
+  if (below.empty()) known(begin)->lie(*known(cuts), elements, 1, [lie = lie] { return lie; });
   return {taken, begin, report};
 }
 

@@ -115,11 +115,14 @@ class Partition:
 
     def _put(self, levels, longest, rows: int, names) -> Any:
         """Sets everything, of an object that has nothing yet."""
-        levels = tuple(levels)
-        known = None if compiling() or longest is None else symbols((rows, *longest), levels)
-        made = {"level_names": names, "counted": (), "levels": levels, "_rows": rows, "_longest": longest}
-        for name, value in {**made, "_symbols": known, "_cache": {}}.items():
-            object.__setattr__(self, name, value)
+        put, levels = object.__setattr__, tuple(levels)
+        put(self, "level_names", names)
+        put(self, "counted", ())
+        put(self, "levels", levels)
+        put(self, "_rows", rows)
+        put(self, "_longest", None if longest is None else tuple(longest))
+        put(self, "_symbols", None if compiling() or longest is None else symbols((rows, *longest), levels))
+        put(self, "_cache", {})
         return self
 
     @property

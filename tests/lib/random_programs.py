@@ -199,9 +199,8 @@ MODULES = [
 def _operator(name: str, *options, takes=lambda x: True, call=None, said="") -> Step:
     """tl.name and its reference, at any level. `call(operator, x, *options, level)` calls either."""
     call = call or (lambda operator, x, *rest: operator(x, *rest[:-1], level=rest[-1]))
-    ours, loop = (
-        functools.partial(call, getattr(space, name)) for space in (tl, loops if hasattr(loops, name) else order)
-    )
+    spaces = tl, loops if hasattr(loops, name) else order
+    ours, loop = (functools.partial(call, getattr(space, name)) for space in spaces)
     return Step(f"{name}{said}", ours, loop, takes, tuple(map(st.sampled_from, options)), True)
 
 

@@ -36,45 +36,15 @@ RECORDED = {
     # label_ranking_average_precision_score, where one document is relevant
     "reciprocal_rank(scores, one)": (0.0, [0.5, 0.333333, 0.5, 0.5, 1.0]),
     "average_precision(scores, relevance > 1)": (0.0, [1.0, 0.416667, 1.0, 0.0, 0.530159]),  # average_precision_score
-    "recall_at(scores, relevance > 1, 2)": (
-        0.0,
-        [0.5, 0.0, 0.5, 0.0, 0.2],
-    ),  # recall_score and precision_score of the first 2
+    # recall_score and precision_score of the first two
+    "recall_at(scores, relevance > 1, 2)": (0.0, [0.5, 0.0, 0.5, 0.0, 0.2]),
     "precision_at(scores, relevance > 1, 2)": (0.0, [1.0, 0.0, 1.0, 0.0, 0.5]),
     "auc(scores, relevance > 1)": (NAN, [NAN, 0.6, 1.0, NAN, 0.3]),  # roc_auc_score
     "auc(tied, relevance > 1)": (NAN, [NAN, 0.55, 0.875, NAN, 0.725]),
     "spearman(tied, relevance)": (0.0, [-0.57735, -0.153855, 0.645497, NAN, 0.417066]),  # scipy.stats.spearmanr
 }
-#: scipy.stats.rankdata of TIED.
-RANKS = [
-    3.5,
-    3.5,
-    1.5,
-    1.5,
-    1.5,
-    1.5,
-    5.5,
-    5.5,
-    5.5,
-    3,
-    5.5,
-    4,
-    1.5,
-    1.5,
-    4,
-    4,
-    2,
-    1,
-    4.5,
-    8,
-    4.5,
-    8,
-    4.5,
-    4.5,
-    2,
-    8,
-    1,
-]
+#: Twice scipy.stats.rankdata of TIED.
+RANKS = [7, 7, 3, 3, 3, 3, 11, 11, 11, 6, 11, 8, 3, 3, 8, 8, 4, 2, 9, 16, 9, 16, 9, 9, 4, 16, 2]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +81,7 @@ def test_a_recipe_gives_what_the_library_gives(recipes, call, dtype):
 
 
 def test_ranks_that_are_shared(recipes):
-    assert recipes["shared_rank"](batch(TIED)).tolist() == RANKS
+    assert (2 * recipes["shared_rank"](batch(TIED))).tolist() == RANKS
 
 
 def test_levels(recipes):

@@ -157,7 +157,11 @@ def test_operators_refuse_what_does_not_fit():
         (lambda: tl.sequence_pool(x, "sum", level="word"), IndexError, "got 'word'"),
         (lambda: tl.sequence_pool(x, "sum", level=0.5), TypeError, "got 0.5"),
         (lambda: tl.sequence_pool(torch.randn(3), "sum"), TypeError, "x as a LoDTensor, got Tensor"),
-        (lambda: tl.sequence_pool(x, "sum", return_index=True), TypeError, "'max', 'min' or 'median' with return_index"),
+        (
+            lambda: tl.sequence_pool(x, "sum", return_index=True),
+            TypeError,
+            "'max', 'min' or 'median' with return_index",
+        ),
         (lambda: tl.sequence_pool(x.long(), "mean"), TypeError, "floating dtype for 'mean', got Long"),
         (lambda: tl.sequence_softmax(x.long()), TypeError, "got Long"),
         (lambda: tl.sequence_expand(torch.randn(3, 2), x), ValueError, "2 sequences of y at level -1, got 3"),

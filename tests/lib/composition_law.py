@@ -412,8 +412,8 @@ def leak(program: Program, before: list, change: str) -> str:
         one, other = rows_of(a), rows_of(b)
         step = program.steps[place] if place < len(program.steps) else "an operand"
         if (one is None) != (other is None) or (one and other and one[0] != other[0]):
-            if change == "longer" and (type(a) is type(b) or any(word in step for word in SIZED)):
-                return ""  # a part of the rows, counted in those of the whole batch, or another number of dims
+            if change == "longer":
+                return ""  # a part of the rows is counted in those of the whole batch, and dims of size 1 vanish
             return f"step {place}: the kind of a result depends on the rows"
         if one is None or other is None:
             continue
@@ -447,18 +447,39 @@ def joined_lengths(fronts: list) -> list:
     return [sum(own, []) for own in zip(*levels)]
 
 
-#: What the dims of their results are depends on the length, and for F.instance_norm what they are taken for: for torch, the rows
-#: of x[None] are channels, as those of (rows, channels) are for a module of torch.nn.
-SIZED = ("squeeze(", "squeeze_(", "x.shape", "_as(x)", "instance_norm")
+#: What the dims of their results are depends on the length.
+SIZED = ("squeeze(", "squeeze_(", "x.shape", "_as(x)")
+#: Where rows are a view for one row, and a copy for several.
+COPIES = ("contiguous", "flatten", "ravel", "reshape")
+#: Layouts that mean something else: here the rows are not taken for channels, as torch takes them (docs/porting.md).
+CHANNELS = {"F.instance_norm(v)": lambda v: v.dim() == 3, "F.group_norm(v, 2)": lambda v: v.dim() == 2}
+
+
+def beyond(program: Program, place: int, whole: list, innermost: bool) -> bool:
+    """Whether from this step on a sequence alone is not what the law promises."""
+    step = program.steps[place] if place < len(program.steps) else "an operand"
+    if any(word in step for word in SIZED):
+        return True
+    if innermost and step == "an operand":
+        return any(word in s for s in program.steps for word in COPIES)
+    if not place or step == "an operand":
+        return False
+    before = whole[place - 1]
+    along = step in samples.SEQUENCES and isinstance(before, LoDTensor)  # where torch takes the rows for channels
+    if innermost and (along or (step in CHANNELS and CHANNELS[step](before))):
+        return True
+    found = rows_of(before)  # parameters with an entry for every row
+    return found is not None and found[1].lod.rows == 3 and any(name in step for name in ("HEADS", "W3"))
 
 
 class Alone(NamedTuple):
-    """What differs from every sequence alone, "" if nothing does; what was compared; and whether numbers differ, not sizes."""
+    """What differs from every sequence alone, "" if nothing does; what was compared; and whether plain tensors with an
+    entry for each sequence may be weights: unless all rows meet all of them."""
 
     wrong: str
     compared: int = 0
     gradients: int = 0
-    numbers: bool = False
+    weights: bool = False
 
 
 def grid(whole, alone, dim: int) -> bool:
@@ -480,17 +501,16 @@ def alone(program: Program, innermost: bool, gradient: bool, weights: bool = Fal
     count = len(batch.lengths[-1] if innermost else batch.counts)
     parts = [Operands(one_of(batch, i, innermost, weights), innermost, gradient) for i in range(count)]
     made = [up_to_an_error(program.steps, part) for part in parts]
-    compared, last, flat = 0, None, False
+    compared, last = 0, None
     for place, t in enumerate(whole):
         step = program.steps[place] if place < len(program.steps) else "an operand"
-        if innermost and place and step in samples.SEQUENCES and isinstance(whole[place - 1], LoDTensor):
-            flat = True  # where torch takes the rows for channels
-        if flat or any(word in step for word in SIZED):
+        if beyond(program, place, whole, innermost):
             break
         have = [i for i, own in enumerate(made) if len(own) > place and (len(own) == len(whole) or place < len(program.steps))]
         found = rows_of(t)
         if found is None:
-            wrong = one_each(step, t, [own[place] for own in made], batch) if len(have) == count else ""
+            ours = place and rows_of(whole[place - 1]) is not None and len(have) == count
+            wrong = one_each(step, t, [own[place] for own in made]) if ours else ""
             if wrong:
                 return Alone(f"step {place}, {step}: {wrong}")
             continue
@@ -515,7 +535,7 @@ def alone(program: Program, innermost: bool, gradient: bool, weights: bool = Fal
             at = (dim, result.movedim(dim, 0)) if innermost and dim < result.dim() else rows_of(result)
             if innermost and at is None or at is not None and result.dim() != t.dim():
                 return Alone(f"step {place}, {step}: {tuple(t.shape)} is {tuple(result.shape)} alone")
-            if at is not None and at[0] != dim and at[1].lod.rows == 1:
+            if at is not None and at[0] != dim and at[1].lod.rows == 1 or not result.numel():
                 return Alone("", compared)  # one row may be at any dim of size 1
             if at is None or at[0] != dim:
                 return Alone(f"step {place}, {step}: alone it has its rows elsewhere")
@@ -523,11 +543,14 @@ def alone(program: Program, innermost: bool, gradient: bool, weights: bool = Fal
         for i, alone_rows in fronts.items():
             if not len(parts[i].batch.rows["x"]):
                 continue
+            if innermost and step == "an operand" and len(own[i]) == 1:
+                continue  # where torch gives a view of a single row, and a copy of several
             if own[i].shape != alone_rows.shape and grid(t, made[i][place], dim):
                 return Alone("", compared)
             if not equal(own[i], alone_rows):
                 said = f"step {place}, {step}: sequence {i} differs from it alone, {tuple(own[i].shape)} {tuple(alone_rows.shape)}"
-                return Alone(said, numbers=own[i].shape == alone_rows.shape)
+                ahead = {front.num_sequences(k) for k in range(front.lod_level)} & set(t.shape[:dim])
+                return Alone(said, weights=own[i].shape == alone_rows.shape or not ahead)
             compared += 1
         single = all(f.num_sequences(0) == 1 for f in fronts.values() if isinstance(f, LoDTensor))
         if not innermost and len(fronts) == count and single and front.num_sequences(0) == len(batch.counts):
@@ -537,11 +560,12 @@ def alone(program: Program, innermost: bool, gradient: bool, weights: bool = Fal
             break
         if len(fronts) == count:
             last = place, front, fronts, own
-    wrong = gradients(names, parts, last, batch, innermost) if gradient and last is not None else None
+    views = innermost and any(word in step for step in program.steps for word in COPIES)
+    wrong = gradients(names, parts, last) if gradient and last is not None and not views else None
     return Alone(wrong or "", compared, int(wrong is not None))
 
 
-def one_each(step: str, t, made: list, batch: Batch) -> str:
+def one_each(step: str, t, made: list) -> str:
     """A loss that has no rows, with a target for each sequence: an entry for each."""
     if step not in LOSSES_AND_OPERATORS or not isinstance(t, torch.Tensor) or t.dim() == 0:
         return ""
@@ -552,7 +576,7 @@ def one_each(step: str, t, made: list, batch: Batch) -> str:
     return ""
 
 
-def gradients(names: Operands, parts: list, last, batch: Batch, innermost: bool) -> str | None:
+def gradients(names: Operands, parts: list, last) -> str | None:
     """What differs in the gradients of x, y and c; None if there are none."""
     _, front, fronts, own = last
     if not front.requires_grad or not all(f.requires_grad for f in fronts.values()) or front.is_complex():
@@ -620,7 +644,7 @@ def breaks(program: Program, number: int, told_of: collections.Counter) -> str:
     dense = program.steps[0] != "x"
     for innermost in (False, True) if dense else (False,):
         result = alone(program, innermost, number % 4 == 0)
-        if result.numbers and alone(program, innermost, False, weights=True).wrong == "":
+        if result.weights and alone(program, innermost, False, weights=True).wrong == "":
             continue  # plain entries that met features
         if result.wrong:
             return result.wrong + (" (a plain tensor)" if innermost else " (a batch of one)")

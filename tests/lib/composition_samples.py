@@ -70,7 +70,7 @@ torch.einsum("bnd,bde->bne", v, r) | torch.einsum("bnd,bd->bn", v, c) | v - c[:,
 mul_(v.clone(), c) | mul_(v.clone(), c[:, None]) | sub_(v.clone(), o) | put(v, ..., c) | put(v, slice(None), o) | torch.cat([v, c], -1)
 torch.addcmul(v, c[:, None], v) | torch.bmm(v, r) | F.cosine_similarity(v, c[:, None], dim=-1) | v * c0 | v - c0[:, None] | c0 * c
 v - mean(x) | v - mean(v) | v / (1 + mean(v * v)) | v - mean(v)[:, None] | v - mean(v, 0) | tl.sequence_expand_as(mean(v), x) * v
-F.embedding((s > 0).long(), w) * v | torch.where(s[:, None] > 0, v, o) | o + c | c * 2 | o - mean(v) | c @ w + v | v + c.t() | c.sum(-1) * v[..., 0]
+F.embedding((s > 0).long(), w) * v | torch.where(s[:, None] > 0, v, o) | o + c | c * 2 | o - mean(v) | c @ w + v | c.sum(-1) * v[..., 0]
 v * (1 + big[:, None]) | v - big[:, None] | v @ R | R @ v | torch.cdist(v, R) | v * big | v + big[:, :, None] | torch.where(big[:, None] > 0, v, 0)
 torch.einsum("bnd,hde->hne", v, R) | torch.lerp(v, big[:, None], 0.5) | v.masked_fill(big[:, None] > 0, 0) | mul_(v.clone(), big)
 v * HEADS[:, None] | v @ W3 | torch.einsum("bnd,hde->hne", v, W3) | torch.stack([v, v, v]) + HEADS.view(3, 1, 1, 8) | v * HEADS | W3 @ v
@@ -101,17 +101,17 @@ tl.broadcast(x, v)[1] | tl.broadcast(v, o)[1] | tl.broadcast(o, v)[0] | tl.seque
 tl.sequence_sort(v) | tl.sequence_sort(x, v[:, 0]) | tl.sequence_sort(x, v[..., 0]) | tl.sequence_sort(v, y[:, 0], level=0)
 tl.sequence_attention(x, v, v) | tl.sequence_attention(v, x, y) | tl.sequence_attention(v, v, v, causal=True) | tl.sequence_attention(x, x, x, bias=v)
 tl.sequence_attention(x, x, x, bias=v.reshape(-1)) | tl.sequence_attention(x, y, v, level=0) | tl.sequence_attention(x, x, x, alibi=v.reshape(-1)[:1])
-tl.sequence_conv1d(v, w3) | tl.sequence_conv1d(x, w3, v) | tl.sequence_conv1d(x, w3, v.mean(0)) | tl.sequence_conv1d(x, v, b) | tl.sequence_conv1d(x, w3, b)
+tl.sequence_conv1d(v, w3) | tl.sequence_conv1d(x, w3, x.mean(0)) | tl.sequence_conv1d(x, w3, b)
 tl.rotary_embedding(v) | tl.rotary_embedding(x, start=ids[:3]) | tl.rotary_embedding(x, start=v.reshape(-1)[:3].long()) | tl.rotary_embedding(x, start=whole)
 tl.sequence_slice(x, whole, whole) | tl.sequence_slice(v, whole * 0, whole * 0 + 1) | tl.sequence_slice(x, v.mean(0)[:3].long() * 0, whole)
 tl.sequence_concat([x, v]) | tl.cat([x, v], along="within") | tl.cat([x, v], along="features") | tl.cat([x, v]) | tl.cat([v, v * 2], along="within")
 tl.scan(lambda a, h: (a + h, a + h), v, c.values())[0] | tl.scan(cell, x, v)[0] | tl.scan(cell, v, whole0)[0] | tl.scan(cell, x, v.mean(0))[0]
-scan(x, v) | scan(x, v.mean(0)) | scan(v, b) | scan(x, y) | tl.nn.last_state(v) | attend_ours(v, x, x) | attend_ours(x, v, v) | attend_ours(v, v, v)
+scan(x, v) | scan(x, v.mean(0, True)) | scan(v, b) | scan(x, y) | tl.nn.last_state(v) | attend_ours(v, x, x) | attend_ours(x, v, v) | attend_ours(v, v, v)
 tl.map_sequences(lambda t: t.cumsum(1), v) | tl.map_sequences(lambda t, u: t + u.mean(1, keepdim=True), x, v) | lstm_ours(v)[0] | gru_ours(v)[0]
 lstm_ours(x, (v[None], v[None]))[0] | gru_ours(x, v[None])[0] | gru_ours(x, gru_ours(v)[1])[0] | gru_ours(x, v.mean(0))[0] | tl.nn.SequencePool("mean")(v)
-x.with_values(v) | x.with_values(v.values() * 2) | x.filter_rows(v[..., 0] > 0) | x.filter_rows(v.reshape(-1)[:len(x)] > 0) | v.head(2) | v.tail(1) | v.nth(0)
+x.with_values(v) | x.filter_rows(v[..., 0] > 0) | x.filter_rows(v.reshape(-1)[:len(x)] > 0) | v.head(2) | v.tail(1) | v.nth(0)
 v.nth(-1) | tl.sequence_pairwise(v, x).sum(-1) | tl.sequence_knn(v, x, 1)[0] | v.seq[(v.mean(0) > 0)[:3]]
-tl.sequence_dropout(v, 0.0) | tl.LoDTensor(v, x.lod) | tl.LoDTensor(v * 2, v.lod) | tl.from_lengths(v.values(), x.lod.to_lengths())
+tl.sequence_dropout(v, 0.0) | tl.LoDTensor(v, x.lod) | tl.LoDTensor(v * 2, v.lod)
 F.scaled_dot_product_attention(heads(v), heads(v), heads(v), attn_mask=keys(ids.ne(0)[None])) | attend(v, v, v, need_weights=False)[0]
 F.scaled_dot_product_attention(heads(v), heads(v), heads(v), attn_mask=keys(ids.float()[None])) | biased(v, keys(v[..., 0])) | biased(v, keys(v[..., 0].sigmoid().log()))
 biased(v, keys(v[..., 0]).expand(1, 1, v.shape[1], v.shape[1])) | biased(v, heads(v) @ w[:4, :v.shape[1]]) | biased(v, keys(v[..., 0]).mT) | biased(v, v.mean(1)[:, None])
@@ -121,11 +121,11 @@ biased(v, 1.0 - keys(ids.ne(0)[None].double()).expand(1, 1, v.shape[1], v.shape[
 IN_PLACE = _listed("""
 wrote(v, (slice(None), 0)) | wrote(v, 0) | wrote(v, (..., 0)) | wrote(v, slice(None)) | wrote(v, v > 0) | wrote(v, (slice(None), slice(None, 2)))
 wrote(v, (slice(None), -1)) | wrote(v, -1) | wrote(v, slice(1, None)) | wrote(v, (..., slice(2, 4))) | wrote(v, (slice(None), ids > 1)) | wrote(v, ids > 1)
-wrote(v, x.row_offsets()[:-1]) | wrote(v, first(v, 0)) | wrote(v, (slice(None), first(v, 1))) | wrote(v, (..., first(v, v.dim() - 1))) | wrote(v, order) | wrote(v, (0, 0))
-wrote(v, ..., c) | wrote(v, ..., c[:, None]) | wrote(v, slice(None), o) | wrote(v, slice(None), y) | wrote(v, ..., b) | wrote(v, slice(None), v.mean(0)) | wrote(v, ..., v * 2)
+wrote(v, first(v, 0)) | wrote(v, (slice(None), first(v, 1))) | wrote(v, (..., first(v, v.dim() - 1))) | wrote(v, order) | wrote(v, (0, 0))
+wrote(v, ..., c) | wrote(v, ..., c[:, None]) | wrote(v, slice(None), o) | wrote(v, slice(None), y) | wrote(v, ..., b) | wrote(v, slice(None), v.mean(0, True)) | wrote(v, ..., v * 2)
 wrote(v, (..., slice(4)), v[..., 4:]) | wrote(v, slice(None), v.flip(-1)) | wrote(v, slice(None), big) | wrote(x, ..., v) | wrote(x, v > 0) | wrote(x, (..., 0), v[..., 0])
 mul_(v, 0.5) | mul_(v, v) | mul_(v, c) | mul_(v, c[:, None]) | mul_(v, o) | mul_(v, y) | mul_(v, b) | mul_(v, big) | mul_(v[:, :2], 2) | mul_(v[..., :2], 2) | mul_(v[0], 3)
-sub_(v, mean(v)) | sub_(v, v.mean(0)) | sub_(v[:, 0], 1) | sub_(x, v) | sub_(v, pe[:, :v.shape[1]]) | sub_(x, o) | sub_(v, v.mean(-1, keepdim=True))
+sub_(v, mean(v)) | sub_(v, v.mean(0, True)) | sub_(v[:, 0], 1) | sub_(x, v) | sub_(v, pe[:, :v.shape[1]]) | sub_(x, o) | sub_(v, v.mean(-1, keepdim=True))
 v.index_fill_(0, order[:2], 1.0) | v.index_fill_(1, order[:2], 1.0) | v.index_fill_(-1, order[:2], 1.0) | v.index_fill_(0, first(v, 0), 1.0) | v.index_fill_(1, first(v, 1), 1.0)
 v.index_copy_(0, order[:2], v[:2]) | v.index_add_(0, order[:2], v[:2]) | v.scatter_(0, order[None], 1.0) | v.scatter_(1, order[None], 1.0) | v.scatter_(-1, order[None], 1.0)
 v.masked_fill_(v > 0, 0) | v.masked_fill_(f[:, None, None], 0) | v.copy_(v * 2) | v.copy_(y) | x.copy_(v) | v.clamp_(-1, 1) | v.tanh_() | v.zero_() | v.fill_(2) | v.cumsum_(0)

@@ -51,7 +51,7 @@ v.topk(2, 0)[0] | v.repeat_interleave(2, 0) | torch.cat([v, v]) | torch.zeros(8,
 torch.mean(v, dim=()) | F.softmax(v @ v.transpose(-1, -2), -1) @ v | v.argsort(0) | torch.einsum("nd,md->nm", v, v) | v.diff(dim=0)
 torch.einsum("nd,nd->d", v, v) | v.contiguous().median(0)[0] | torch.nonzero(v) | torch.unique(v) | v.sum() | v.quantile(0.5, 0) | v.logsumexp(0)
 torch.tensordot(v, v, ([0], [0])) | torch.kron(v, v) | v.take(order) | v.norm() | torch.bincount((v > 0).long().flatten(), minlength=8)
-F.fold(v, (2, 2), (2, 2)) | v.fft().abs() | torch.fft.fft(v, dim=0).abs() | v.histc(8) | torch.linalg.svdvals(v) | v.std(0)
+F.fold(v, (2, 2), (2, 2)) | torch.fft.fft(v, dim=0).abs() | v.histc(8) | torch.linalg.svdvals(v) | v.std(0)
 """)
 #: Writes into a copy, of all rows or by their number.
 WRITES = _listed("""
@@ -87,17 +87,17 @@ F.cosine_embedding_loss(v.mean(1), aim, aim0.sign(), reduction="none") | F.hinge
 F.gaussian_nll_loss(v.mean(1), aim, torch.ones_like(aim), reduction="none") | F.poisson_nll_loss(v.amax(1), aim, reduction="none")
 F.soft_margin_loss(v.mean(1), aim.sign(), reduction="none") | F.cosine_similarity(v.mean(1), aim, dim=-1) | F.pairwise_distance(v.mean(1), aim)
 F.logsigmoid((v.mean(1) * aim).sum(-1)) | torch.where(aim > 0, v.mean(1), aim) | torch.lerp(v.mean(0, True), aim, 0.5) | aim - v.mean(0, True)
-F.cross_entropy(v, ids, reduction="none") | F.cross_entropy(v.mean(1), aim0.sign().long() + 1, reduction="none") | F.nll_loss(v, ids, reduction="none")
+F.cross_entropy(v, ids, reduction="none") | F.mse_loss(mean(v), aim, reduction="none") | F.nll_loss(v, ids, reduction="none")
 F.mse_loss(v, HEADS[:, None], reduction="none") | F.mse_loss(v, c0[:, None], reduction="none") | F.mse_loss(mean(v), o, reduction="none")
-tl.sequence_loss(v, "token") | tl.sequence_loss(F.cross_entropy(v, ids, reduction="none"), 0) | tl.sequence_loss(v[..., 0], -1) - aim0
+tl.sequence_loss(v[..., 0], "token") | tl.sequence_loss(F.cross_entropy(v, ids, reduction="none"), 0) | tl.sequence_loss(v[..., 0], -1) - aim0
 """)
 #: Operators of torch_lod and what they take beside rows: rows, numbers, and what may have lost its rows.
 OPERATORS = _listed("""
 tl.sequence_softmax(v) | tl.sequence_softmax(v, level=0) | tl.sequence_cumsum(v) | tl.sequence_reverse(v) | tl.sequence_normalize(v)
-tl.sequence_shift(v) | tl.sequence_shift(v, -1, level=0) | tl.sequence_log_softmax(v) | tl.sequence_cummax(v)[0] | tl.sequence_unfold(v, 3)
+tl.sequence_shift(v, 1) | tl.sequence_shift(v, -1, level=0) | tl.sequence_log_softmax(v) | tl.sequence_cummax(v)[0] | tl.sequence_unfold(v, 3)
 tl.sequence_pool(v, "max") | tl.sequence_pool(v, "sum", level=0) | tl.sequence_pool(v, "last") | tl.sequence_topk(v, 2)[0]
 tl.sequence_expand_as(mean(v), x) | tl.sequence_expand_as(v, x) | tl.sequence_expand_as(o, v) | tl.sequence_expand(v, x) | tl.sequence_expand(o, x)
-tl.broadcast(x, v)[1] | tl.broadcast(v, o)[1] | tl.broadcast(o, v)[0] | tl.sequence_expand_as(aim, v) | tl.sequence_expand_as(v[:3], x)
+tl.broadcast(x, v)[1] | tl.broadcast(v, o)[1] | tl.broadcast(o, v)[0] | tl.sequence_expand_as(aim, v) | tl.sequence_expand_as(v[:3], x) | tl.sequence_expand_as(v.mean(0, True).expand(len(whole), 8), x)
 tl.sequence_sort(v) | tl.sequence_sort(x, v[:, 0]) | tl.sequence_sort(x, v[..., 0]) | tl.sequence_sort(v, y[:, 0], level=0)
 tl.sequence_attention(x, v, v) | tl.sequence_attention(v, x, y) | tl.sequence_attention(v, v, v, causal=True) | tl.sequence_attention(x, x, x, bias=v)
 tl.sequence_attention(x, x, x, bias=v.reshape(-1)) | tl.sequence_attention(x, y, v, level=0) | tl.sequence_attention(x, x, x, alibi=v.reshape(-1)[:1])
@@ -105,10 +105,10 @@ tl.sequence_conv1d(v, w3) | tl.sequence_conv1d(x, w3, x.mean(0)) | tl.sequence_c
 tl.rotary_embedding(v) | tl.rotary_embedding(x, start=ids[:3]) | tl.rotary_embedding(x, start=v.reshape(-1)[:3].long()) | tl.rotary_embedding(x, start=whole)
 tl.sequence_slice(x, whole, whole) | tl.sequence_slice(v, whole * 0, whole * 0 + 1) | tl.sequence_slice(x, v.mean(0)[:3].long() * 0, whole)
 tl.sequence_concat([x, v]) | tl.cat([x, v], along="within") | tl.cat([x, v], along="features") | tl.cat([x, v]) | tl.cat([v, v * 2], along="within")
-tl.scan(lambda a, h: (a + h, a + h), v, c.values())[0] | tl.scan(cell, x, v)[0] | tl.scan(cell, v, whole0)[0] | tl.scan(cell, x, v.mean(0))[0]
-scan(x, v) | scan(x, v.mean(0, True)) | scan(v, b) | scan(x, y) | tl.nn.last_state(v) | attend_ours(v, x, x) | attend_ours(x, v, v) | attend_ours(v, v, v)
+tl.scan(lambda a, h: (a + h, a + h), v, c.values())[0] | tl.scan(cell, x, v)[0] | tl.scan(cell, x, o)[0] | tl.scan(cell, v, whole0)[0] | tl.scan(cell, x, v.mean(0))[0]
+scan(x, v) | scan(x, v.mean(0, True)) | scan(v, c.values()) | scan(x, o) | scan(v, whole0) | tl.nn.last_state(gru_ours(v)[1]) | attend_ours(v, x, x) | attend_ours(x, v, v) | attend_ours(v, v, v)
 tl.map_sequences(lambda t: t.cumsum(1), v) | tl.map_sequences(lambda t, u: t + u.mean(1, keepdim=True), x, v) | lstm_ours(v)[0] | gru_ours(v)[0]
-lstm_ours(x, (v[None], v[None]))[0] | gru_ours(x, v[None])[0] | gru_ours(x, gru_ours(v)[1])[0] | gru_ours(x, v.mean(0))[0] | tl.nn.SequencePool("mean")(v)
+lstm_ours(x, (v[None], v[None]))[0] | gru_ours(x, v[None])[0] | gru_ours(x, whole0[None])[0] | gru_ours(v, o[None])[0] | lstm_ours(v, (c.values()[None], whole0[None]))[0] | gru_ours(x, gru_ours(v)[1])[0] | gru_ours(x, v.mean(0))[0] | tl.nn.SequencePool("mean")(v)
 x.with_values(v) | x.filter_rows(v[..., 0] > 0) | x.filter_rows(v.reshape(-1)[:len(x)] > 0) | v.head(2) | v.tail(1) | v.nth(0)
 v.nth(-1) | tl.sequence_pairwise(v, x).sum(-1) | tl.sequence_knn(v, x, 1)[0] | v.seq[(v.mean(0) > 0)[:3]]
 tl.sequence_dropout(v, 0.0) | tl.LoDTensor(v, x.lod) | tl.LoDTensor(v * 2, v.lod)

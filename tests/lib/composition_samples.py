@@ -70,7 +70,7 @@ torch.einsum("bnd,bde->bne", v, r) | torch.einsum("bnd,bd->bn", v, c) | v - c[:,
 mul_(v.clone(), c) | mul_(v.clone(), c[:, None]) | sub_(v.clone(), o) | put(v, ..., c) | put(v, slice(None), o) | torch.cat([v, c], -1)
 torch.addcmul(v, c[:, None], v) | torch.bmm(v, r) | F.cosine_similarity(v, c[:, None], dim=-1) | v * c0 | v - c0[:, None] | c0 * c
 v - mean(x) | v - mean(v) | v / (1 + mean(v * v)) | v - mean(v)[:, None] | v - mean(v, 0) | tl.sequence_expand_as(mean(v), x) * v
-F.embedding((s > 0).long(), w) * v | torch.where(s[:, None] > 0, v, o) | o + c | c * 2 | o - mean(v) | c @ w + v | c.sum(-1) * v[..., 0]
+F.embedding((s > 0).long(), w) * v | torch.where(s[:, None] > 0, v, o) | o + c | c * 2 | o - mean(v) | c @ w + v | v + c.t() | c.sum(-1) * v[..., 0]
 v * (1 + big[:, None]) | v - big[:, None] | v @ R | R @ v | torch.cdist(v, R) | v * big | v + big[:, :, None] | torch.where(big[:, None] > 0, v, 0)
 torch.einsum("bnd,hde->hne", v, R) | torch.lerp(v, big[:, None], 0.5) | v.masked_fill(big[:, None] > 0, 0) | mul_(v.clone(), big)
 v * HEADS[:, None] | v @ W3 | torch.einsum("bnd,hde->hne", v, W3) | torch.stack([v, v, v]) + HEADS.view(3, 1, 1, 8) | v * HEADS | W3 @ v
@@ -101,7 +101,7 @@ tl.broadcast(x, v)[1] | tl.broadcast(v, o)[1] | tl.broadcast(o, v)[0] | tl.seque
 tl.sequence_sort(v) | tl.sequence_sort(x, v[:, 0]) | tl.sequence_sort(x, v[..., 0]) | tl.sequence_sort(v, y[:, 0], level=0)
 tl.sequence_attention(x, v, v) | tl.sequence_attention(v, x, y) | tl.sequence_attention(v, v, v, causal=True) | tl.sequence_attention(x, x, x, bias=v)
 tl.sequence_attention(x, x, x, bias=v.reshape(-1)) | tl.sequence_attention(x, y, v, level=0) | tl.sequence_attention(x, x, x, alibi=v.reshape(-1)[:1])
-tl.sequence_conv1d(v, w3) | tl.sequence_conv1d(x, w3, x.mean(0)) | tl.sequence_conv1d(x, w3, b)
+tl.sequence_conv1d(v, w3) | tl.sequence_conv1d(x, w3, v) | tl.sequence_conv1d(x, v, b) | tl.sequence_conv1d(x, w3, x.mean(0)) | tl.sequence_conv1d(x, w3, b)
 tl.rotary_embedding(v) | tl.rotary_embedding(x, start=ids[:3]) | tl.rotary_embedding(x, start=v.reshape(-1)[:3].long()) | tl.rotary_embedding(x, start=whole)
 tl.sequence_slice(x, whole, whole) | tl.sequence_slice(v, whole * 0, whole * 0 + 1) | tl.sequence_slice(x, v.mean(0)[:3].long() * 0, whole)
 tl.sequence_concat([x, v]) | tl.cat([x, v], along="within") | tl.cat([x, v], along="features") | tl.cat([x, v]) | tl.cat([v, v * 2], along="within")

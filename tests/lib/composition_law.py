@@ -16,7 +16,7 @@ import functools
 import itertools
 import random
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import composition_samples as samples
 import torch
@@ -355,7 +355,7 @@ def not_of_rows(step: str, v, levels: int) -> bool:
 
 def drawn(rng: random.Random, of=tuple(_KINDS)) -> Program:
     """A layout, one to four steps, and a way back to x. A step that torch does not take is drawn again; one that torch_lod
-    refuses ends the program, or is drawn again, as in a program that goes on after an error. `of`: the kinds of steps."""
+    refuses ends the program, or is drawn again, as in a program that goes on after an error. `of`: kinds of steps, or steps."""
     which = rng.randrange(len(BATCHES))
     names, steps, refused = Operands(numbers(which)), [rng.choice(samples.LAYOUTS)], None
     _step(steps[0], names)
@@ -363,7 +363,7 @@ def drawn(rng: random.Random, of=tuple(_KINDS)) -> Program:
     for kind in kinds:
         before = names["v"]
         for _ in range(10):
-            step = rng.choice(samples.BACK if kind == "back" else KINDS[kind])
+            step = rng.choice(samples.BACK if kind == "back" else KINDS.get(kind, [kind]))
             if (step in KNOWN and KNOWN[step](before)) or not_of_rows(step, before, len(BATCHES[which])):
                 continue
             names["v"] = before
@@ -481,6 +481,8 @@ def joined_lengths(fronts: list) -> list:
 SIZED = ("squeeze(", "squeeze_(", "x.shape", "_as(x)")
 #: Where rows are a view for one row, and a copy for several.
 COPIES = ("contiguous", "flatten", "ravel", "reshape")
+
+
 def beyond(program: Program, place: int, whole: list, innermost: bool) -> bool:
     """Whether from this step on a sequence alone is not what the law promises."""
     step = program.steps[place] if place < len(program.steps) else "an operand"
@@ -532,7 +534,11 @@ def alone(program: Program, innermost: bool, gradient: bool, weights: bool = Fal
         step = program.steps[place] if place < len(program.steps) else "an operand"
         if beyond(program, place, whole, innermost):
             break
-        have = [i for i, own in enumerate(made) if len(own) > place and (len(own) == len(whole) or place < len(program.steps))]
+        have = [
+            i
+            for i, own in enumerate(made)
+            if len(own) > place and (len(own) == len(whole) or place < len(program.steps))
+        ]
         found = rows_of(t)
         if found is None:
             ours = place and rows_of(whole[place - 1]) is not None and len(have) == count
@@ -622,7 +628,9 @@ def gradients(names: Operands, parts: list, last) -> str | None:
         return None  # torch has none, or what it needs was written over
     for k, name in enumerate(wanted):
         one = got[k]
-        alone_grads = [g[k] if g[k] is not None else torch.zeros_like(parts[i].leaves[name]) for i, g in enumerate(each_alone)]
+        alone_grads = [
+            g[k] if g[k] is not None else torch.zeros_like(parts[i].leaves[name]) for i, g in enumerate(each_alone)
+        ]
         one = torch.zeros_like(names.leaves[name]) if one is None else one
         together = torch.cat([plain(g) for g in alone_grads])
         if not torch.isfinite(together).all():

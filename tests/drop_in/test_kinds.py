@@ -542,7 +542,7 @@ COMPILED = [*A[:4], *C[:3], *C[22:24], *D[:2], "t * 2", "t @ w", "t - t.mean(1, 
 def test_compiled(code):
     """What is refused is refused, and what is right is."""
     torch._dynamo.reset()
-    values, ids = rows([4, 2, 5])
+    values, _ = rows([4, 2, 5])
     eager = outcome("c" if code in C else "d" if code in D or "mean" in code else "a", code, "x[None]", "one level")
     space = {**NAMES, **beside()}
     body = f"    return {code}" if " = " not in code and "_()" not in code else f"    {code}\n    return t"

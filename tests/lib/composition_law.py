@@ -16,7 +16,7 @@ import functools
 import itertools
 import random
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import composition_samples as samples
 import torch
@@ -478,11 +478,6 @@ def pieces(front: LoDTensor, batch: Batch, innermost: bool) -> list | None:
     return [values[a:b] for a, b in itertools.pairwise(offsets)]
 
 
-def joined_lengths(fronts: list) -> list:
-    levels = [front.lod.to_lengths() for front in fronts]
-    return [sum(own, []) for own in zip(*levels)]
-
-
 #: What the dims of their results are depends on the length.
 SIZED = ("squeeze(", "squeeze_(", "x.shape", "_as(x)")
 #: Where rows are a view for one row, and a copy for several.
@@ -519,9 +514,21 @@ class Alone(NamedTuple):
 def grid(whole, alone, dim: int) -> bool:
     """Whether all rows meet what is for each sequence behind them: heads, or a grid."""
     a, b = list(whole.shape), list(alone.shape)
-    if len(a) != len(b) or a[: dim + 1] == b[: dim + 1] and a == b:
+    if len(a) != len(b):
         return False
     return a[:dim] == b[:dim] and a[dim + 1 :] != b[dim + 1 :]
+
+
+class Differs(Exception):
+    """A sequence alone is something else; `weights` as in Alone."""
+
+    def __init__(self, said: str, weights: bool = False):
+        super().__init__(said)
+        self.weights = weights
+
+
+class Beyond(Exception):
+    """From here on the law promises nothing."""
 
 
 def alone(program: Program, innermost: bool, gradient: bool, weights: bool = False) -> Alone:
@@ -538,85 +545,119 @@ def alone(program: Program, innermost: bool, gradient: bool, weights: bool = Fal
     compared, last = 0, None
     for place, t in enumerate(whole):
         step = program.steps[place] if place < len(program.steps) else "an operand"
-        if beyond(program, place, whole, innermost):
-            break
-        have = [
-            i
-            for i, own in enumerate(made)
-            if len(own) > place and (len(own) == len(whole) or place < len(program.steps))
-        ]
-        found = rows_of(t)
-        if found is None:
-            ours = place and rows_of(whole[place - 1]) is not None and len(have) == count
-            wrong = one_each(step, t, [own[place] for own in made]) if ours else ""
-            if wrong:
-                return Alone(f"step {place}, {step}: {wrong}")
-            continue
-        if not t.numel():
-            break
-        dim, front = found
-        own = pieces(front, batch, innermost)
-        if own is None or (innermost and len(have) < sum(n > 0 for n in batch.lengths[-1])):
-            continue  # what torch takes for some lengths only has its meaning by a size
-        fronts, fewer = {}, False
-        if innermost and all(len(rows) < 2 for rows in own):
-            continue
-        for i in have:
-            result = made[i][place]
-            if not len(parts[i].batch.rows["x"]):  # padding, for one, leaves an empty sequence empty
-                at = (0, own[i]) if innermost else rows_of(result)
-                if at is not None:
-                    fronts[i] = at[1]
+        ran = [len(own) > place and (len(own) == len(whole) or step != "an operand") for own in made]
+        each_alone = {i: own[place] for i, own in enumerate(made) if ran[i]}
+        try:
+            if beyond(program, place, whole, innermost):
+                raise Beyond
+            if rows_of(t) is None:
+                if place and rows_of(whole[place - 1]) is not None and len(each_alone) == count:
+                    one_each(step, t, list(each_alone.values()))
                 continue
-            while innermost and result.dim() > t.dim() and result.shape[0] == 1:
-                result, fewer = result[0], True  # the batch of one, which rows in their own layout do not have
-            at = (dim, result.movedim(dim, 0)) if innermost and dim < result.dim() else rows_of(result)
-            if innermost and at is None or at is not None and result.dim() != t.dim():
-                return Alone(f"step {place}, {step}: {tuple(t.shape)} is {tuple(result.shape)} alone")
-            if at is not None and at[0] != dim and at[1].lod.rows == 1 or not result.numel():
-                return Alone("", compared)  # one row may be at any dim of size 1
-            if at is None or at[0] != dim:
-                return Alone(f"step {place}, {step}: alone it has its rows elsewhere")
-            fronts[i] = at[1]
-        for i, alone_rows in fronts.items():
-            if not len(parts[i].batch.rows["x"]):
-                continue
-            if innermost and step == "an operand" and len(own[i]) == 1:
-                continue  # where torch gives a view of a single row, and a copy of several
-            if own[i].shape != alone_rows.shape and grid(t, made[i][place], dim):
-                return Alone("", compared)
-            if not equal(own[i], alone_rows):
-                said = f"step {place}, {step}: sequence {i} differs from it alone, {tuple(own[i].shape)} {tuple(alone_rows.shape)}"
-                ahead = {front.num_sequences(k) for k in range(front.lod_level)} & set(t.shape[:dim])
-                return Alone(said, weights=own[i].shape == alone_rows.shape or not ahead)
-            compared += 1
-        single = all(f.num_sequences(0) == 1 for f in fronts.values() if isinstance(f, LoDTensor))
-        if not innermost and len(fronts) == count and single and front.num_sequences(0) == len(batch.counts):
-            if joined_lengths(list(fronts.values())) != front.lod.to_lengths():
-                return Alone(f"step {place}, {step}: {front.lod} differs from those alone")
-        if fewer:
+            found = side_by_side(t, each_alone, parts, batch, innermost)
+            if found is not None:
+                compared += rows_are_equal(t, step, each_alone, found, parts, innermost)
+                if not innermost and len(found.alone) == count:
+                    lengths_are_equal(found, batch)
+                if found.fewer:
+                    break
+                last = found if len(found.alone) == count else last
+        except Beyond:
             break
-        if len(fronts) == count:
-            last = place, front, fronts, own
+        except Differs as differs:
+            return Alone(f"step {place}, {step}: {differs}", compared, weights=differs.weights)
     views = innermost and any(word in step for step in program.steps for word in COPIES)
     wrong = gradients(names, parts, last) if gradient and last is not None and not views else None
     return Alone(wrong or "", compared, int(wrong is not None))
 
 
-def one_each(step: str, t, made: list) -> str:
+class Sides(NamedTuple):
+    """The rows of a result, the rows of every sequence in it, and those that each gave alone."""
+
+    dim: int
+    front: LoDTensor
+    own: list
+    alone: dict
+    #: The batch of one is a dim less.
+    fewer: bool
+
+
+def side_by_side(t, each_alone: dict, parts: list, batch: Batch, innermost: bool) -> Sides | None:
+    """What is compared; None where there is nothing to compare with."""
+    if not t.numel():
+        raise Beyond
+    found: Any = rows_of(t)
+    dim, front = found
+    own = pieces(front, batch, innermost)
+    if own is None or (innermost and len(each_alone) < sum(n > 0 for n in batch.lengths[-1])):
+        return None  # what torch takes for some lengths only has its meaning by a size
+    if innermost and all(len(rows) < 2 for rows in own):
+        return None
+    fronts, fewer = {}, False
+    for i, result in each_alone.items():
+        if not len(parts[i].batch.rows["x"]):  # padding, for one, leaves an empty sequence empty
+            at = (0, own[i]) if innermost else rows_of(result)
+            fronts |= {} if at is None else {i: at[1]}
+            continue
+        while innermost and result.dim() > t.dim() and result.shape[0] == 1:
+            result, fewer = result[0], True  # the batch of one, which rows in their own layout do not have
+        fronts[i] = rows_alone(result, t, dim, innermost)
+    return Sides(dim, front, own, fronts, fewer)
+
+
+def rows_alone(result, t, dim: int, innermost: bool):
+    """The rows of a sequence alone, first, if they are where those of the batch are."""
+    at = (dim, result.movedim(dim, 0)) if innermost and dim < result.dim() else rows_of(result)
+    if at is None or result.dim() != t.dim():
+        if not innermost and at is None and result.numel():
+            raise Differs("alone it has its rows elsewhere")
+        raise Differs(f"{tuple(t.shape)} is {tuple(result.shape)} alone") if result.numel() else Beyond
+    if not result.numel() or (at[0] != dim and at[1].lod.rows == 1):
+        raise Beyond  # one row may be at any dim of size 1
+    if at[0] != dim:
+        raise Differs("alone it has its rows elsewhere")
+    return at[1]
+
+
+def rows_are_equal(t, step: str, each_alone: dict, found: Sides, parts: list, innermost: bool) -> int:
+    """How many sequences have the rows that they have alone; raises if one has not."""
+    compared = 0
+    for i, rows in found.alone.items():
+        own = found.own[i]
+        if not len(parts[i].batch.rows["x"]):
+            continue
+        if innermost and step == "an operand" and len(own) == 1:
+            continue  # where torch gives a view of a single row, and a copy of several
+        if own.shape != rows.shape and grid(t, each_alone[i], found.dim):
+            raise Beyond
+        if not equal(own, rows):
+            ahead = {found.front.num_sequences(k) for k in range(found.front.lod_level)} & set(t.shape[: found.dim])
+            said = f"sequence {i} differs from it alone, {tuple(own.shape)} {tuple(rows.shape)}"
+            raise Differs(said, own.shape == rows.shape or not ahead)
+        compared += 1
+    return compared
+
+
+def lengths_are_equal(found: Sides, batch: Batch) -> None:
+    single = all(front.num_sequences(0) == 1 for front in found.alone.values())
+    if single and found.front.num_sequences(0) == len(batch.counts):
+        levels = zip(*[front.lod.to_lengths() for front in found.alone.values()])
+        if [list(itertools.chain(*level)) for level in levels] != found.front.lod.to_lengths():
+            raise Differs(f"{found.front.lod} is not that of those alone")
+
+
+def one_each(step: str, t, made: list) -> None:
     """A loss that has no rows, with a target for each sequence: an entry for each."""
     if step not in LOSSES_AND_OPERATORS or not isinstance(t, torch.Tensor) or t.dim() == 0:
-        return ""
-    if t.shape[0] != len(made) or not all(m.shape == (1, *t.shape[1:]) for m in made):
-        return ""
-    if not equal(plainly(t), torch.cat([plainly(m) for m in made])):
-        return f"{tuple(t.shape)} differs from every sequence alone"
-    return ""
+        return
+    if t.shape[0] == len(made) and all(m.shape == (1, *t.shape[1:]) for m in made):
+        if not equal(plainly(t), torch.cat([plainly(m) for m in made])):
+            raise Differs(f"{tuple(t.shape)} differs from every sequence alone")
 
 
 def gradients(names: Operands, parts: list, last) -> str | None:
     """What differs in the gradients of x, y and c; None if there are none."""
-    _, front, fronts, own = last
+    front, fronts, own = last.front, last.alone, last.own
     if not front.requires_grad or not all(f.requires_grad for f in fronts.values()) or front.is_complex():
         return None
     weights = [torch.linspace(-1, 1, piece.numel(), dtype=torch.float64).view(piece.shape) for piece in own]

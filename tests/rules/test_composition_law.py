@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The law of compositions (composition_law.py) over random programs. TORCH_LOD_PROGRAMS is how many are tried, 1,000 without it:
-`make fuzz` sets it. And leaks that are planted: the law finds each of them."""
+`make programs` sets it. And leaks that are planted: the law finds each of them."""
 
 import collections
 import os

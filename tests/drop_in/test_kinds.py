@@ -435,9 +435,9 @@ def test_f_arguments_that_lost_their_rows_are_refused(code, lod):
         "moved": x[torch.randperm(len(x))],
     }
     assert rows_of(names["lost"]) is None and rows_of(names["moved"]) is None
-    with pytest.raises(LoDError, match="mean|getitem|rows") as caught:
+    with pytest.raises(LoDError, match=r"mean|getitem|rows"):
         eval(code, names)
-    assert caught.value is not None and torch.equal(x.values(), values)
+    assert torch.equal(x.values(), values)
 
 
 # -- g. others

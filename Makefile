@@ -5,6 +5,7 @@
 #   make test-all       the whole grid of every law, with compiled operators and without, and the sanitizers: hours
 #   make quick          after every edit, in under a minute: the rules about sources and every law on a few samples
 #   make fuzz           the laws over random examples, 100,000 of them (EXAMPLES=1000000: more)
+#   make programs       random programs on batches, and on every sequence alone, 100,000 of them
 #   make bench          the benchmark table
 PYTHON ?= python3
 # Any newer torch works as well: TORCH=torch takes the newest of the package index.
@@ -25,7 +26,7 @@ JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 SOURCES := $(shell find csrc torch_lod -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.py') setup.py pyproject.toml
 
-.PHONY: demo test test-programs quick test-all test-fallback test-emulated sanitize-gpu fuzz catalogue files mutate sanitize models formats bench lint recipe docs size cuda clean
+.PHONY: demo test test-programs quick test-all test-fallback test-emulated sanitize-gpu fuzz programs catalogue files mutate sanitize models formats bench lint recipe docs size cuda clean
 
 $(VENV)/torch: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -83,6 +84,10 @@ sanitize-gpu: $(VENV)/dev
 # Ends with the counts; what fails is printed shrunk. The law of leaks may be run alone: ARGS="-k leak".
 fuzz: $(VENV)/dev
 	TORCH_LOD_FUZZ=$(EXAMPLES) $(PYTEST) tests/laws/test_fuzz.py $(ARGS)
+
+# The law of compositions over random programs, 100,000 of them: tests/lib/composition_law.py.
+programs: $(VENV)/dev
+	TORCH_LOD_PROGRAMS=$(EXAMPLES) $(PYTEST) -s tests/rules/test_composition_law.py $(ARGS)
 
 # Every entry point with every malformed argument (tests/lib/malformed_classes.py), not the sample that make test takes.
 catalogue: $(VENV)/dev

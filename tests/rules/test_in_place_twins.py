@@ -299,3 +299,85 @@ def test_compiled_copies_are_changed():
     x = tl.from_lengths(ROWS.clone(), [LENGTHS])
     for got, want in zip(torch.compile(step, backend="eager", fullgraph=True)(x), step(x), strict=True):
         assert torch.equal(plainly(got), plainly(want))
+
+
+#: Functions in place that broadcast, and their operands: c and s have a row or a number for each sequence, f a truth.
+BROADCAST = """add_(c) | sub_(c) | mul_(c) | div_(c) | add_(c[:, None]) | mul_(c[:, None]) | mul_(s[:, None, None]) | add_(c[:, :, None])
+lerp_(c, 0.5) | lerp_(c[:, None], 0.5) | addcmul_(c, c) | addcmul_(c[:, None], t) | addcdiv_(t, c[:, None]) | masked_fill_(f[:, None, None], 0)
+copy_(c) | copy_(c[:, None]) | pow_(f[:, None, None]) | atan2_(c[:, None]) | fmod_(c[:, None]) | remainder_(c) | hypot_(c) | ge_(c[:, None]) | clamp_(c[:, None])
+clamp_min_(c) | copysign_(c[:, None]) | heaviside_(c) | nextafter_(c) | floor_divide_(c[:, None]) | eq_(c) | ne_(c[:, None]) | xlogy_(c) | logical_and_(c)
+float_power_(c) | true_divide_(c) | multiply_(c[:, None]) | subtract_(c) | divide_(c) | arctan2_(c) | lt_(c) | gt_(c) | le_(c) | igamma_(c) | lcm_(c) | gcd_(c)"""
+#: How an operand says whose rows it has.
+SAYS = {
+    "declared": lambda t, lod: tl.per_sequence(t),
+    "outer LoD": lambda t, lod: LoDTensor(t, lod.outer(-1)) if lod.depth > 1 else tl.per_sequence(t),
+    "outermost": lambda t, lod: tl.per_sequence(t[: lod.num_sequences(0)], level=0),
+}
+
+
+@pytest.mark.parametrize("says", SAYS)
+@pytest.mark.parametrize("lengths", [[LENGTHS], [[2, 1], LENGTHS], [[3, 2, 3]]], ids=str)
+def test_in_place_with_a_row_for_each_sequence(lengths, says, record_property):
+    """It raises and changes nothing, or is its twin with the same operands, which is right (test_per_sequence.py)."""
+    lod, told_of, wrong = tl.LoD.from_lengths(lengths), collections.Counter(), {}
+    c, s = (torch.rand(3, *shape, generator=torch.Generator().manual_seed(1)) for shape in ((8,), ()))
+    others = {name: SAYS[says](t, lod) for name, t in {"c": c, "s": s, "f": s > 0.5}.items()}
+    for layout in LAYOUTS:
+        for code in listed(BROADCAST):
+            x = LoDTensor(ROWS[: lod.rows].clone(), lod)
+            t = LAYOUTS[layout](x)
+            try:
+                twin = code.replace("copy_(", "mul(0).add(", 1).replace("_(", "(", 1)
+                wanted = eval(f"t.{twin}", {**others, "t": t})
+            except Exception:
+                wanted = None
+            try:
+                eval(f"t.{code}", {**others, "t": t})
+            except Exception as error:
+                told_of["refused" if isinstance(error, LoDError) else "torch"] += 1
+                if not torch.equal(x.values(), ROWS[: lod.rows]):
+                    wrong[layout, code] = "it raised and had written"
+                continue
+            told_of["equal"] += 1
+            same = wanted is not None and wanted.shape == t.shape
+            if not same or not torch.allclose(plainly(wanted).to(plainly(t)), plainly(t), equal_nan=True):
+                wrong[layout, code] = "it differs from its twin"
+    record_property(f"law of writes, {says}", dict(told_of))
+    print(says, dict(told_of))
+    assert not wrong, wrong
+    assert told_of["equal"] > 20
+
+
+FOREACH = [
+    name for name in dir(torch) if name.startswith("_foreach_") and name.endswith("_") and hasattr(torch, name[:-1])
+]
+
+
+@pytest.mark.parametrize("name", FOREACH)
+def test_in_place_over_lists(name):
+    """Of whole rows they raise or equal their twins; of a part they raise."""
+    func, twin = getattr(torch, name), getattr(torch, name[:-1])
+    ran = 0
+    for layout in LAYOUTS:
+        for more in ((), (2.0,), ([2.0],), (None,), (None, None), (None, None, 0.5)):
+            x, y = (tl.from_lengths(rows.clone(), [LENGTHS]) for rows in (ROWS, ROWS.abs() + 1))
+            t = LAYOUTS[layout](x)
+            args = [[LAYOUTS[layout](y)] if arg is None else arg for arg in more]
+            try:
+                func([t], *args)
+            except Exception:
+                assert torch.equal(x.values(), ROWS), (name, layout, more)
+                continue
+            ran += 1
+            wanted = twin([LAYOUTS[layout](tl.from_lengths(ROWS.clone(), [LENGTHS]))], *args)
+            torch.testing.assert_close(plainly(t), plainly(wanted[0]), equal_nan=True)
+            x = tl.from_lengths(ROWS.clone(), [LENGTHS])
+            rows_dim = {"x": 0, "x[None]": 1, "x[:, None]": 0, "x.t()[None]": 2}[layout]
+            parts = [
+                [a[0].narrow(rows_dim, 1, 2)] if isinstance(a, list) and isinstance(a[0], torch.Tensor) else a
+                for a in args
+            ]
+            with pytest.raises((LoDError, RuntimeError)):
+                func([LAYOUTS[layout](x).narrow(rows_dim, 1, 2)], *parts)
+            assert torch.equal(x.values(), ROWS)
+    assert ran, name

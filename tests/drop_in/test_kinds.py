@@ -231,7 +231,6 @@ def test_a_row_for_each_sequence_behind_the_rows_is_told(code):
     assert "tl.per_sequence(c)" in str(report)
 
 
-@pytest.mark.xfail(strict=True, reason="the batch of one gets the size 0")
 @pytest.mark.parametrize("code", ["t * (1 + c[:, None])", "torch.where(flag[:, None, None], t, 0)"])
 def test_a_batch_without_rows_keeps_its_dims(code):
     x = tl.from_lengths(torch.zeros(0, 8), [[0, 0, 0]])
@@ -342,9 +341,7 @@ D += lines("""
 
 #: Expected to fail. The distance of two is along the last dim, in x.t()[None] that of the rows, and nothing says so; a mean of what
 #: lost its rows is a number that does not know it.
-KNOWN = {"x - x.mean(0).mean(0)", "x - x.flatten().mean(0)"}
-KNOWN |= {"F.triplet_margin_loss(t.mean(1), y8, y8)", "F.cosine_embedding_loss(t.mean(1), y8, flag * 2.0 - 1)"}
-D = [pytest.param(code, marks=pytest.mark.xfail(strict=True)) if code in KNOWN else code for code in D]
+
 
 
 @pytest.mark.parametrize("code", D)

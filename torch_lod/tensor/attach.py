@@ -46,6 +46,7 @@ _SHAPE_ONLY = _named("expand_as view_as reshape_as type_as to")
 _LOST_IN = {f: name_of(f) for f in rules.KINDS if known(f) and not (f in PLAIN or f in _FRESH or f in _SHAPE_ONLY)}
 #: A single element that these give is a selection; that of another function is a reduction, which ends the provenance.
 _SELECTS = _of_kinds("move", "shape")
+_REDUCES = _of_kinds("reduce")
 
 
 def become(fresh: Tensor, p: Provenance) -> Any:
@@ -103,17 +104,22 @@ def _attached(result: Tensor, p: Provenance | None, func, args) -> Tensor:
             return become(result, p if named else Provenance(p.lod, dim, p.call or name_of(func), p.part))
         p = None
     if p is None:
-        if result.dim() == 0 and not _SELECTS.get(func) and _is_reduction(result, args):
+        if result.dim() == 0 and not _SELECTS.get(func) and _is_reduction(result, func, args):
             return result
         if result.layout == torch.strided and not result.is_nested:
             p = _lost(func, args)
     return result if p is None else become(result, p)
 
 
-def _is_reduction(scalar: Tensor, args) -> bool:
-    """Whether it was made of tensors with dims; in vmap it is one for each sample."""
-    if not any(t.dim() for t in tracked(args, _NONE)):
+def _is_reduction(scalar: Tensor, func, args) -> bool:
+    """Whether it was made of tensors with dims, and is a number like any other: not in vmap, where it is one for each sample,
+    and not where a dim of what lost its rows is reduced (`x.mean(0).mean(0)`)."""
+    operands = tracked(args, _NONE)
+    if not any(t.dim() for t in operands):
         return False
+    if _REDUCES.get(func) and any(isinstance(a, (int, tuple, list)) and not isinstance(a, bool) for a in args):
+        if any(t._provenance.dim is None for t in operands):  # type: ignore[attr-defined]
+            return False
     return compiling() or not torch._C._functorch.is_batchedtensor(scalar)
 
 

@@ -328,7 +328,7 @@ def over_sequences(func, args, kwargs, wrap: Callable, call: Callable) -> Any:
         return _product_over(func, args, kwargs, core, fine, coarse, lod, at, wrap, call)
     new = []
     for s in coarse:
-        laid = _laid(s, fine, at, lod, wrap, core is None)
+        laid = _laid(s, fine, at, lod, wrap)
         if laid is None:
             return NotImplemented
         new.append((s.operand, laid))
@@ -401,43 +401,24 @@ def _rows_first(s: _Sequences, lod: LoD) -> Tensor:
     return repeat_rows(values, lod.row_offsets_at(s.level, values.device), lod.rows)
 
 
-def _laid(s: _Sequences, fine: list[Tensor], at: int, lod: LoD, wrap, elements: bool) -> Tensor | None:
-    """An operand with a row for each row, whose dims are those that broadcasting puts beside the dims of `fine`, which have
-    their rows at dim `at`, counted from the right. With `elements`, dims that broadcasting would not put beside those of
-    `fine` are the dims of its rows."""
+def _laid(s: _Sequences, fine: list[Tensor], at: int, lod: LoD, wrap) -> Tensor | None:
+    """An operand with a row for each row, which are at dim `at`, counted from the right, as those of `fine`. As beside one
+    sequence alone, the dim of the sequences has size 1, and the operand the same element for all rows: None if it has not."""
     dims, own = s.operand.dim(), s.at - s.operand.dim()
     rows, rank = _rows_first(s, lod), max(t.dim() for t in fine)
     if own == at:  # rows where the rows are
         return wrap(rows.movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))
-    batch = all(own < -t.dim() or t.shape[own] == 1 for t in fine)
-    if batch and (at < -dims or s.operand.shape[at] == 1 or _expanded_to(s.operand, at, lod)):
-        rows = _as_batch(rows, s, at, rank, lod)
-        return wrap(rows, Provenance(lod, rows.dim() + at, "per_sequence"))
-    if not elements or dims > rank or not _fits_elements(s, fine, at):
+    if at >= -dims and s.operand.shape[at] != 1 and not _expanded_to(s.operand, at, lod):
         return None
-    for _ in range(rank - dims):
-        rows = rows.unsqueeze(1)
-    return wrap(rows.movedim(0, rank + at), Provenance(lod, rank + at, "per_sequence"))
-
-
-def _as_batch(rows: Tensor, s: _Sequences, at: int, rank: int, lod: LoD) -> Tensor:
-    """Rows of a batch (sequences, ...), which is one of one here: the dim of the sequences becomes that of the rows."""
-    dims, own = s.operand.dim(), s.at - s.operand.dim()
     rows = rows.movedim(0, s.at)
-    rows = rows if at < -dims else rows.narrow(at, 0, min(1, lod.rows))
+    if at >= -dims:
+        rows = rows.narrow(at, 0, 1) if rows.shape[at] else rows.sum(at, keepdim=True)
     for _ in range(-at - dims):
         rows = rows.unsqueeze(0)
     rows = rows.transpose(own, at)
     while rows.dim() > rank and rows.shape[0] == 1 and rows.dim() > -at:
         rows = rows.squeeze(0)
-    return rows
-
-
-def _fits_elements(s: _Sequences, fine: list[Tensor], at: int) -> bool:
-    """Whether the dims of its rows are broadcast with those of rows of `fine`."""
-    others = [n for d, n in enumerate(s.operand.shape) if d != s.at]
-    beside = [[n for d, n in enumerate(t.shape) if d - t.dim() != at] for t in fine]
-    return all(n == 1 or any(d < len(b) and b[-1 - d] == n for b in beside) for d, n in enumerate(reversed(others)))
+    return wrap(rows, Provenance(lod, rows.dim() + at, "per_sequence"))
 
 
 def _expanded_to(t: Tensor, dim: int, lod: LoD) -> bool:

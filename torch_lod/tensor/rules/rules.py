@@ -173,6 +173,22 @@ def _with_last_dim(args, kwargs) -> tuple:
     return input, target, wide
 
 
+def distances(rule):
+    """`rule` of LoDTensors; a distance or angle is taken over the last dim, which must not be that of the rows."""
+
+    def rule_of_distances(func, args, kwargs):
+        tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+        for t in tensors:
+            p = placed(t)
+            if p is not None and p.dim and p.dim == t.dim() - 1:
+                raise along_rows(func, p, f"its distances would run over the rows of all sequences; {OUT}")
+        if all(is_whole(p) for p in provenances_of(args, kwargs)):
+            return rule(func, args, kwargs)
+        return place(func, tensors, True)[0]
+
+    return rule_of_distances
+
+
 @signature("sorted_sequence: broadcast, input: broadcast, *, sorter: broadcast")
 def searchsorted(func, sorted_sequence, sorter):
     """A single row of numbers is searched for all rows of the input."""

@@ -108,16 +108,18 @@ _add("join", join, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
 _add("join", join_given, f"{_LOSSES} isclose")
 _add("join", rules.gaussian, "gaussian_nll_loss")
 _add("join", linalg.matmul, "bmm")
-_add("join", join_batches, "pairwise_distance")
+_add("join", rules.distances(join_batches), "pairwise_distance")
 _add("join", views.expand_as, "expand_as")
 _add("join", views.reshape_as, "view_as reshape_as")
 _add("join", join, _SPECIAL, (torch.special,))
 _add("join", join, "isneginf isposinf isreal __lshift__ __rshift__ __rlshift__ __rrshift__ allclose equal")
 _add("join", join, "binomial broadcast_tensors complex normal polar", (torch,))
 _add("join", join_batches, "baddbmm cudnn_grid_sampler grid_sampler grid_sampler_2d grid_sampler_3d", (torch,))
-_add("join", join_batches, "grid_sample multilabel_margin_loss triplet_margin_loss baddbmm")
+_add("join", join_batches, "grid_sample baddbmm")
+_add("join", rules.only_at_dim_0(join_batches), "multilabel_margin_loss")
+_add("join", rules.distances(join_batches), "triplet_margin_loss")
 _add("join", rules.soft_margin, "multilabel_soft_margin_loss")
-_add("join", rules.triplet, "triplet_margin_with_distance_loss")
+_add("join", rules.distances(rules.triplet), "triplet_margin_with_distance_loss")
 _add(
     "join",
     join,
@@ -166,7 +168,7 @@ _add(
 _add("join", rules.searchsorted, "searchsorted")
 _add("join", rules.bilinear, "bilinear")
 _add("join", rules.ignoring(rules.classes), "cross_entropy nll_loss")
-_add("join", row_by_row("input, target: rows"), "multi_margin_loss")
+_add("join", rules.only_at_dim_0(row_by_row("input, target: rows")), "multi_margin_loss")
 _add(
     "join",
     rules.ignoring(
@@ -175,7 +177,7 @@ _add(
     ),
     "linear_cross_entropy",
 )
-_add("join", row_by_row("input1, input2: rows, target: rows"), "cosine_embedding_loss")
+_add("join", rules.distances(row_by_row("input1, input2: rows, target: rows")), "cosine_embedding_loss")
 _add("join", rules.cell, "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell", (torch,))
 _add("join", elsewhere("x1: broadcast, x2: broadcast, dim=1"), "cosine_similarity")
 _add("join", rules.where, "where")

@@ -339,11 +339,6 @@ D += lines("""
 """)
 
 
-#: Expected to fail. The distance of two is along the last dim, in x.t()[None] that of the rows, and nothing says so; a mean of what
-#: lost its rows is a number that does not know it.
-
-
-
 @pytest.mark.parametrize("code", D)
 def test_d_one_result_of_the_batch_is_not_broadcast(code):
     counts = check("d", code)

@@ -2,16 +2,22 @@
 """Norms, dropout and shuffles of channels: rows (rows, channels) are the positions of their own sequence, where no model would
 take them for samples."""
 
+import sys
+from types import FrameType
+from typing import Any
+
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from .. import ops
+from ..dynamo import compiling, constant
 from ..errors import LoDValueError
 from ..sequence import sequence_normalize
 from ..sequence_operator import along, probability
 from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
-from .routes import at_dim, only_first, route, rows_last
+from .routes import at_dim, caller, only_first, route, rows_last
 
 
 def _instance_norm(
@@ -27,11 +33,35 @@ def _instance_norm(
 
 
 def _instance_norm_elsewhere(input, *args, **kwargs):
-    """InstanceNorm1d passes (rows, channels) as one sample (1, rows, channels)."""
-    if at_dim(input, -2) and input.dim() == 3 and input.shape[0] == 1:
+    """InstanceNorm1d passes (rows, channels) as one sample (1, rows, channels). Of x[None] torch takes the rows for channels."""
+    if input.dim() != 3:
+        return None
+    if at_dim(input, -2) and input.shape[0] == 1:
+        if not (_traced_for_rows() if compiling() else _called_for_rows()):
+            return None
         done = _instance_norm(LoDTensor(input.values().squeeze(0), input.lod), *args, **kwargs)
         return rows_at(done.values().unsqueeze(0), input.lod, 1, input._provenance.call)
     return rows_last(_instance_norm)(input, *args, **kwargs)
+
+
+#: Where InstanceNorm1d adds a dim for the batch to what it is given.
+_ADDS_BATCH: Any = nn.InstanceNorm1d._handle_no_batch_input.__code__
+
+
+def _called_for_rows() -> bool:
+    frame = caller()
+    return frame is not None and frame.f_back is not None and frame.f_back.f_code is _ADDS_BATCH
+
+
+@constant
+def _traced_for_rows() -> bool:
+    """Whether Dynamo, which has a tracer for every call, traces that code."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "run" and getattr(frame.f_locals.get("self"), "f_code", None) is _ADDS_BATCH:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @route(F.instance_norm, kind=None, elsewhere=_instance_norm_elsewhere)
@@ -54,7 +84,12 @@ def _group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     return s.keep(rows if bias is None else rows + bias)
 
 
-@route(F.group_norm, elsewhere=rows_last(_group_norm))
+def _group_norm_elsewhere(input, *args, **kwargs):
+    """Of (channels, rows) torch takes the channels for samples."""
+    return rows_last(_group_norm)(input, *args, **kwargs) if input.dim() == 3 else None
+
+
+@route(F.group_norm, elsewhere=_group_norm_elsewhere)
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """A group of channels is normalised over all rows of its sequence where rows are at the last dim. Rows (rows, channels)
     may be those, or samples, as heads are that a model normalises after view(batch * length, channels)."""

@@ -21,11 +21,14 @@ LOD_FN void each_lane(const F& f) {
 // input.
 template <int W, class F>
 LOD_FN void cover_channels(int64_t width, int64_t c, const F& f) {
-  for (; c + W <= width; c += W) f.template operator()<W>(c);
-  if (c == width) return;
-  if constexpr (W > 8) cover_channels<8>(width, c, f);
-  else if (c > 0) f.template operator()<W>(width - W);
-  else if constexpr (W == 8) cover_channels<4>(width, c, f);
+  if constexpr (W > 8) {
+    for (; c + W <= width; c += W) f.template operator()<W>(c);
+    if (c < width) cover_channels<8>(width, c, f);
+  } else if (width >= W) {
+    for (; c < width; c += W) f.template operator()<W>(c + W <= width ? c : width - W);
+  } else if constexpr (W == 8) {
+    cover_channels<4>(width, c, f);
+  }
 }
 // f<W> with the strips that rows of a width are covered by: narrow ones have strips of their own.
 constexpr int kStrip = LOD_LANES == 16 ? 32 : 16;

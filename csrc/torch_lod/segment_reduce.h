@@ -65,7 +65,7 @@ class SegmentReduce {
         f(b, Range{begin, std::min(begin + kBlock, rows.end)});
       });
     };
-    State<W> total, one;
+    State<W> total{}, one{};
     const Memory<State<W>> several(blocks > 1 ? blocks : 0);
     long_passes<0, W>(total, blocks > 1 ? several.data() : &one, rows, c, each_block);
     if constexpr (K::kByRow) {

@@ -179,31 +179,6 @@ inline Rise rise_of(const int64_t* offsets, int64_t count) {
 // Copies offsets and looks at what it has copied, which is read once: the memory is somebody else's.
 constexpr int64_t kCopied = 2048;
 inline Rise copy_offsets(const int64_t* from, int64_t* to, int64_t count) {
-#if LOD_LANES >= 8
-  constexpr int lanes = LOD_LANES / 2;
-  typedef int64_t Longs __attribute__((vector_size(8 * lanes)));
-  typedef uint64_t Unsigned __attribute__((vector_size(8 * lanes)));
-  Longs order, before = Longs{} + (count ? *from : 0), falls{}, longest{};
-  for (int l = 0; l < lanes; ++l) order[l] = lanes - 1 + l;
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    Longs here;
-    std::memcpy(&here, from + i, sizeof here);
-    __asm__("" : "+x"(here));  // no compiler reads it again
-    std::memcpy(to + i, &here, sizeof here);
-    const Longs last = __builtin_shuffle(before, here, order), step = Longs(Unsigned(here) - Unsigned(last));
-    falls |= Longs(here < last);
-    longest = step > longest ? step : longest;
-    before = here;
-  }
-  Rise all{false, 0};
-  for (int l = 0; l < lanes; ++l)
-    all.falls |= falls[l] != 0, all.longest = longest[l] > all.longest ? longest[l] : all.longest;
-  if (from != to && i < count) std::memcpy(to + i, from + i, (count - i) * sizeof(int64_t));
-  const int64_t first = i ? i - 1 : 0;
-  const Rise rest = rise_of(to + first, count - first);
-  return {all.falls || rest.falls, rest.longest > all.longest ? rest.longest : all.longest};
-#else
   Rise all{false, 0};
   for (int64_t begin = 0; begin < count; begin += kCopied) {  // blocks that the cache holds
     const int64_t n = count - begin < kCopied ? count - begin : kCopied, first = begin ? begin - 1 : 0;
@@ -212,7 +187,6 @@ inline Rise copy_offsets(const int64_t* from, int64_t* to, int64_t count) {
     all = {all.falls || rise.falls, rise.longest > all.longest ? rise.longest : all.longest};
   }
   return all;
-#endif
 }
 // The same of a map: whether all entries are from -1 to rows - 1.
 inline bool copy_map(const int64_t* from, int64_t* to, int64_t count, int64_t rows) {

@@ -87,7 +87,16 @@ if with_cuda and not torch.cuda.is_available() and not os.environ.get("TORCH_CUD
     os.environ["TORCH_CUDA_ARCH_LIST"] = architectures(torch._C._cuda_getArchFlags()) or "9.0+PTX"
 # torch shares work among threads by OpenMP, in code that is compiled here; without the flag everything runs on one
 openmp = ["-fopenmp"] if sys.platform == "linux" and torch.backends.openmp.is_available() else []
-host = [*openmp, "-O3", "-std=c++20", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-g0"]
+host = [
+    *openmp,
+    "-fopenmp-simd",
+    "-O3",
+    "-std=c++20",
+    "-fvisibility=hidden",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-g0",
+]
 # GCC writes out loops of 16 turns before it looks for vectors; kernels have such loops to become vectors
 host.append("--param=max-completely-peel-times=8")
 

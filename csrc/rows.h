@@ -71,7 +71,7 @@ struct FoldRows : Windows {  // out[there] = sum of values[r, j]
 }  // namespace lod
 #endif
 
-#include "core/copies.h"
+#include "core/copy_runs.h"
 
 namespace lod::LOD_LEVEL {
 
@@ -92,18 +92,17 @@ struct GatherKernel {
   T* out;
   int64_t rows, width;
   T fill;
-  // Rows of one number: no branch, and no strips to count.
-  bool run(int64_t first, int64_t last) const {
-    if (width != 1 || rows == 0) return false;
-    const GatherKernel g = *this;
+#ifdef LOD_LANES
+  // Rows of one element: no branch.
+  static void column(const GatherKernel g, int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const auto row = uint64_t(g.map[i]);
       const bool there = row < uint64_t(g.rows);
       const T value = g.values[there ? row : 0];
       g.out[i] = there ? value : g.fill;
     }
-    return true;
   }
+#endif
   template <int W>
   LOD_FN void strip(int64_t i, int64_t c) const {
     const int64_t row = map[i];
@@ -154,164 +153,71 @@ struct CopyRunsKernel : CopyRuns {
     T* to = static_cast<T*>(out) + (gather ? r : row) * width + c;
     for (int k = 0; k < W; ++k) to[k] = from[k];
   }
-  bool piece(int64_t s, int64_t row, int64_t last) const {
-    if (step == 1) gather ? each_run<1, true>(s, row, last) : each_run<1, false>(s, row, last);
-    else gather ? each_run<-1, true>(s, row, last) : each_run<-1, false>(s, row, last);
-    return true;
+#ifdef LOD_LANES
+  void some_rows(int64_t s, int64_t row, int64_t last) const {
+    if (!gather) scatter(s, row, last);
+    else if (step == 1) gather_forwards(*this, s, row, last);
+    else gather_in_reverse(s, row, last);
   }
 
  private:
-  static constexpr int64_t kAhead = 4096;     // bytes
-  static constexpr int64_t kLarge = 1 << 23;  // bytes: with as many read, more than a core's share of most caches
-
-  // Elsewhere, the lowest row of a run, and the one behind the highest.
-  int64_t low(int64_t s) const { return step == 1 ? starts[s] : starts[s] - (offsets[s + 1] - offsets[s] - 1); }
-  int64_t high(int64_t s) const { return low(s) + (offsets[s + 1] - offsets[s]); }
-
-  template <int kStep, bool kGather>
-  void each_run(int64_t s, int64_t row, int64_t last) const {
-    const CopyRuns a = *this;  // the compiler does not know that no store changes it
-    const auto* from = static_cast<const T*>(a.values);
-    auto* to = static_cast<T*>(a.out);
-    const T* from_end = from + (kGather ? a.there : a.rows) * a.width;
-    const bool large = a.rows * a.width * int64_t(sizeof(T)) > kLarge;
-    T* to_end = to;  // of what is written in order
-    if (kGather) to_end += last * a.width;
-    else if (kStep == 1 && a.fills && !a.taken) to_end += elsewhere(segment_of(a.offsets, a.segments, last - 1), last);
-    // All of one length, to judge by the first: runs of another are copied as well.
-    const bool even = a.rows % a.segments == 0 && a.offsets[1] == a.rows / a.segments;
-    int64_t before = 0;
-    if (a.fills && !a.taken && row == a.offsets[s])
-      for (int64_t i = s - 1; i >= 0 && !before; --i)
-        if (a.offsets[i] < a.offsets[i + 1]) before = high(i);
+  static void gather_forwards(const CopyRuns a, int64_t s, int64_t row, int64_t last) {
+    const int64_t bytes = a.width * int64_t(sizeof(T));
+    const auto *from = static_cast<const unsigned char*>(a.values), *from_end = from + a.there * bytes;
+    auto *to = static_cast<unsigned char*>(a.out), *to_end = to + last * bytes;
     for (; row < last; ++s) {
-      if constexpr (kStep == 1)
-        if (row == a.offsets[s]) {
-          if (kGather) s = even ? short_runs<32>(a, s, row, last) : short_runs<64>(a, s, row, last);
-          else if (a.fills && !a.taken) s = short_runs_filled(a, s, row, last, before, (to_end - to) / a.width);
-          if (row >= last) break;
-        }
-      if constexpr (kStep == -1 && kGather)
-        if (row == a.offsets[s]) {
-          const int64_t unit = a.width * int64_t(sizeof(T));
-          if (a.width == 1) s = short_turns<sizeof(T)>(a, s, row, last);
-          else if (unit == 32) s = short_turns<32>(a, s, row, last);
-          else if (unit == 64) s = short_turns<64>(a, s, row, last);
-        }
-      const int64_t begin = a.offsets[s], end = a.offsets[s + 1] < last ? a.offsets[s + 1] : last;
+      const int64_t end = std::min(a.offsets[s + 1], last);
       if (row >= end) continue;
-      const int64_t rows = end - row, first = a.starts[s] + kStep * (row - begin);
-      if (!kGather && a.fills) {
-        const int64_t lowest = kStep == 1 ? a.starts[s] : low(s);
-        if (row == begin)
-          for (int64_t i = (a.taken ? a.taken[s] : before) * a.width; i < lowest * a.width; ++i) to[i] = filler;
-        before = lowest + (a.offsets[s + 1] - begin);
-      }
-      if constexpr (kStep == 1)
-        copy_in_order(bytes(to + (kGather ? row : first) * a.width), bytes(from + (kGather ? first : row) * a.width),
-                      rows * a.width * int64_t(sizeof(T)), bytes(to_end), bytes(from_end));
-      else if (kGather) turn(to + row * a.width, from + first * a.width, rows, a.width, to_end, from, large);
-      else turn(to + (first - rows + 1) * a.width, from + (end - 1) * a.width, rows, a.width, to_end, from, large);
+      const auto* run = from + (a.starts[s] + row - a.offsets[s]) * bytes;
+      copy_run(to + row * bytes, run, (end - row) * bytes, to_end, from_end);
       row = end;
     }
   }
-  // Copies runs of up to kShort bytes, and sets `row` to where the first other one begins, in the segment that it
-  // returns.
-  template <int kBlock>
-  static int64_t short_runs(const CopyRuns& a, int64_t s, int64_t& row, int64_t last) {
-    const int64_t unit = a.width * int64_t(sizeof(T)), most = kShort / unit, room = (kShort + unit - 1) / unit;
-    const auto* from = static_cast<const unsigned char*>(a.values);
-    auto* to = static_cast<unsigned char*>(a.out);
-    const int64_t *starts = a.starts, *offsets = a.offsets;
-    int64_t r = row;
-    for (; r <= last - room; ++s) {
-      const int64_t end = offsets[s + 1], start = starts[s];
-      if (end - r > most || start > a.there - room) break;
-      copy_short<kBlock>(to + r * unit, from + start * unit, (end - r) * unit);
-      r = end;
+  void gather_in_reverse(int64_t s, int64_t row, int64_t last) const {
+    const auto* from = static_cast<const T*>(values);
+    for (auto* to = static_cast<T*>(out); row < last; ++s) {
+      const int64_t end = std::min(offsets[s + 1], last);
+      if (row >= end) continue;
+      reverse_run(to + row * width, from + (starts[s] - (row - offsets[s])) * width, end - row, width);
+      row = end;
     }
-    row = r;
-    return s;
   }
-  // The same to rows elsewhere, of which those up to `limit` are ours, with what lies before each run from `before` on.
-  int64_t short_runs_filled(const CopyRuns& a, int64_t s, int64_t& row, int64_t last, int64_t& before,
-                            int64_t limit) const {
-    const int64_t unit = a.width * int64_t(sizeof(T)), most = kShort / unit, room = (kShort + unit - 1) / unit;
-    const auto* from = static_cast<const unsigned char*>(a.values);
-    auto* to = static_cast<unsigned char*>(a.out);
-    const int64_t *starts = a.starts, *offsets = a.offsets;
-    T block[64 / sizeof(T)];
-    for (T& word : block) word = filler;
-    const int64_t high = last < a.rows - room ? last : a.rows - room;
-    int64_t r = row, filled = before;
-    for (; r < high; ++s) {
-      const int64_t end = offsets[s + 1], start = starts[s];
-      if (end == r) continue;
-      if (end - r > most || end > last || start - filled > most || start > limit - room) break;
-      for (int64_t i = filled * unit; i < start * unit; i += sizeof(block)) copy_block<64>(to + i, block);
-      copy_short(to + start * unit, from + r * unit, (end - r) * unit);
-      filled = start + end - r;
-      r = end;
+  // Elsewhere, the lowest row of a run, and the one behind the highest.
+  int64_t low(int64_t s) const { return step == 1 ? starts[s] : starts[s] - (offsets[s + 1] - offsets[s] - 1); }
+  int64_t high(int64_t s) const { return low(s) + (offsets[s + 1] - offsets[s]); }
+  // Where the run before that of s has ended, if runs are in the order of their segments.
+  int64_t end_before(int64_t s) const {
+    while (--s >= 0)
+      if (offsets[s] < offsets[s + 1]) return high(s);
+    return 0;
+  }
+  void scatter(int64_t s, int64_t row, int64_t last) const {
+    const CopyRunsKernel a = *this;
+    const int64_t unit = a.width * int64_t(sizeof(T));
+    const auto* from = static_cast<const T*>(a.values);
+    auto* to = static_cast<T*>(a.out);
+    const auto* from_end = reinterpret_cast<const unsigned char*>(from + a.rows * a.width);
+    // what is written in order may be written over, up to the last row that is ours
+    const bool in_order = a.step == 1 && a.fills && !a.taken;
+    const int64_t last_run = segment_of(a.offsets, a.segments, last - 1);
+    const int64_t ours = in_order ? a.starts[last_run] + last - a.offsets[last_run] : 0;
+    const auto* to_end = reinterpret_cast<unsigned char*>(to + ours * a.width);
+    int64_t before = a.fills && !a.taken ? a.end_before(s) : 0;
+    for (; row < last; ++s) {
+      const int64_t begin = a.offsets[s], end = std::min(a.offsets[s + 1], last);
+      if (row >= end) continue;
+      const int64_t done = row - begin, n = end - row;
+      if (a.fills && done == 0) {
+        const int64_t gap = a.taken ? a.taken[s] : before;
+        fill_run(to + gap * a.width, (a.low(s) - gap) * a.width, a.filler, to_end);
+      }
+      before = a.high(s);
+      if (a.step == 1) copy_run(to + (a.starts[s] + done) * a.width, from + row * a.width, n * unit, to_end, from_end);
+      else reverse_run(to + (a.starts[s] - done - n + 1) * a.width, from + (end - 1) * a.width, n, a.width);
+      row = end;
     }
-    row = r, before = filled;
-    return s;
   }
-  // The same of runs in reverse order, in blocks of rows of kUnit bytes: what is read before a run is written over.
-  template <int kUnit>
-  static int64_t short_turns(const CopyRuns& a, int64_t s, int64_t& row, int64_t last) {
-    constexpr int64_t most = kShort / kUnit, block = kUnit < 16 ? 32 / kUnit : 64 / kUnit, room = most + block;
-    const auto* from = static_cast<const unsigned char*>(a.values);
-    auto* to = static_cast<unsigned char*>(a.out);
-    const int64_t *starts = a.starts, *offsets = a.offsets;
-    int64_t r = row;
-    for (; r <= last - room; ++s) {
-      const int64_t end = offsets[s + 1], start = starts[s];
-      if (end - r > most || start < room) break;
-      for (int64_t i = 0; i < end - r; i += block) {
-        unsigned char* put = to + (r + i) * kUnit;
-        const unsigned char* take = from + (start - i) * kUnit;
-#if LOD_LANES >= 8
-        if constexpr (kUnit < 16) {
-          turn_block(reinterpret_cast<T*>(put), reinterpret_cast<const T*>(take));
-          continue;
-        }
 #endif
-        for (int64_t k = 0; k < block; ++k) copy_block<kUnit>(put + k * kUnit, take - k * kUnit);
-      }
-      r = end;
-    }
-    row = r;
-    return s;
-  }
-  int64_t elsewhere(int64_t s, int64_t r) const { return (starts[s] + step * (r - offsets[s])) * width; }
-  static unsigned char* bytes(T* p) { return reinterpret_cast<unsigned char*>(p); }
-  static const unsigned char* bytes(const T* p) { return reinterpret_cast<const unsigned char*>(p); }
-
-  // Rows, the last of them at `from`, in reverse order to `to` and on, within `begin` and `end` as above. Memory is
-  // read upwards, as processors foresee it.
-  static void turn(T* to, const T* from, int64_t rows, int64_t width, const T* end, const T* begin, bool large) {
-    if (width == 1) {
-#if LOD_LANES >= 8
-      if constexpr (constexpr int64_t block = 32 / sizeof(T); block > 2) {
-        for (int64_t i = rows - block; i > 0; i -= block) turn_block(to + i, from - i);
-        if (rows >= block || (end - to >= block && from - begin >= block - 1)) return turn_block(to, from);
-      }
-#endif
-      for (int64_t i = 0; i < rows; ++i) to[i] = from[-i];
-    } else if (width * sizeof(T) == 32) {
-      for (int64_t r = rows - 1; r >= 0; --r) copy_block<32>(to + r * width, from - r * width);
-    } else if (width * sizeof(T) == 64) {
-      for (int64_t r = rows - 1; r >= 0; --r) copy_block<64>(to + r * width, from - r * width);
-    } else {
-      const int64_t bytes = width * int64_t(sizeof(T));
-      for (int64_t r = rows - 1; r >= 0; --r) {
-        T* const put = to + r * width;
-        // what is written downwards no processor foresees; where a cache holds it all, asking only costs
-        for (int64_t i = 0; large && i < bytes; i += 64) fetch<1>(reinterpret_cast<uintptr_t>(put) - kAhead + i);
-        copy_bytes(put, from - r * width, bytes);
-      }
-    }
-  }
 };
 
 // out[r] is row p of its segment: of values where there is one, then of others.
@@ -327,40 +233,24 @@ struct JoinRunsKernel : JoinRuns {
     T* to = static_cast<T*>(out) + r * width;
     for (int k = 0; k < W; ++k) to[c + k] = from[c + k];
   }
-  bool piece(int64_t s, int64_t row, int64_t last) const {
+#ifdef LOD_LANES
+  void some_rows(int64_t s, int64_t row, int64_t last) const {
     const JoinRuns a = *this;
     const int64_t bytes = a.width * int64_t(sizeof(T));
-    const auto *x = static_cast<const unsigned char*>(a.values), *y = static_cast<const unsigned char*>(a.others);
+    const auto *x = static_cast<const unsigned char*>(a.values), *x_end = x + a.rows_in * bytes;
+    const auto *y = static_cast<const unsigned char*>(a.others), *y_end = y + a.others_in * bytes;
     auto *to = static_cast<unsigned char*>(a.out), *to_end = to + last * bytes;
-    const auto *x_end = x + a.rows_in * bytes, *y_end = y + a.others_in * bytes;
-    const int64_t most = kShort / bytes, room = (kShort + bytes - 1) / bytes;
     for (; row < last; ++s) {
-      if (row == a.offsets[s]) {  // as long as segments are short on both sides
-        int64_t mine = a.own[s], theirs = a.other[s];
-        for (; row + most <= last - room && mine <= a.rows_in - room && theirs <= a.others_in - room; ++s) {
-          const int64_t end = a.own[s + 1], end_of_theirs = a.other[s + 1];
-          if (end - mine > most || end_of_theirs - theirs > most) break;
-          copy_short(to + row * bytes, x + mine * bytes, (end - mine) * bytes);
-          row += end - mine;
-          copy_short(to + row * bytes, y + theirs * bytes, (end_of_theirs - theirs) * bytes);
-          row += end_of_theirs - theirs;
-          mine = end, theirs = end_of_theirs;
-        }
-        if (row >= last) break;
-      }
       const int64_t shift = a.own[s] - a.offsets[s], middle = a.own[s + 1] - shift;
-      const int64_t end = a.offsets[s + 1] < last ? a.offsets[s + 1] : last, half = middle < end ? middle : end;
-      if (row < half) {
-        copy_in_order(to + row * bytes, x + (row + shift) * bytes, (half - row) * bytes, to_end, x_end);
-        row = half;
-      }
-      if (row < end) {
-        copy_in_order(to + row * bytes, y + (a.other[s] + row - middle) * bytes, (end - row) * bytes, to_end, y_end);
-        row = end;
-      }
+      const int64_t end = std::min(a.offsets[s + 1], last), half = std::min(middle, end);
+      if (row < half) copy_run(to + row * bytes, x + (row + shift) * bytes, (half - row) * bytes, to_end, x_end);
+      row = std::max(row, half);
+      const auto* theirs = y + (a.other[s] + row - middle) * bytes;
+      if (row < end) copy_run(to + row * bytes, theirs, (end - row) * bytes, to_end, y_end);
+      row = std::max(row, end);
     }
-    return true;
   }
+#endif
 };
 
 template <class T>
@@ -382,97 +272,30 @@ struct UnfoldKernel : Windows {
       }
     }
   }
-  // Windows of one row: a shift of all rows, a part that the cache holds at a time, and then what no row came to.
-  bool piece(int64_t s, int64_t row, int64_t last) const {
-    if (const int64_t bytes = size * width * int64_t(sizeof(T)); size != 1) {
-      if (dilation != 1 || bytes > 32) return false;
-      if (bytes <= 16) blocks<16>(s, row, last);
-      else blocks<32>(s, row, last);
-      return true;
-    }
-    const Windows a = *this;
-    T* const to = out;
-    const T filler = fill;
-    const int64_t part = 16384 / (a.width * int64_t(sizeof(T))) + 1;
-    const int64_t shift = a.start < 0 ? -a.start : a.start, words = shift <= a.rows ? shift * a.width : 0;
-    for (; row < last; row += part) {
-      const int64_t stop = last - row < part ? last : row + part;
-      const int64_t first = row < -a.start ? -a.start : row, high = a.rows - a.start, end = stop < high ? stop : high;
-      if (first < end) copy_bytes(to + first * a.width, values + (first + a.start) * a.width,
-                                  (end - first) * a.width * int64_t(sizeof(T)));
-      for (; s < a.segments && a.offsets[s] < stop; ++s) {
-        int64_t low = a.offsets[s], top = a.offsets[s + 1];
-        if (low >= row && top <= stop && top - low >= shift) {  // nearly every segment: no end to look for
-          T* const at = to + (a.start < 0 ? low : top - shift) * a.width;
-          if (words == 1) *at = filler;
-          else
-            for (int64_t i = 0; i < words; ++i) at[i] = filler;
-          continue;
-        }
-        if (a.start < 0) top = top < low - a.start ? top : low - a.start;
-        else low = low > top - a.start ? low : top - a.start;
-        low = low < row ? row : low, top = top < stop ? top : stop;
-        for (int64_t i = low * a.width; i < top * a.width; ++i) to[i] = filler;
-        if (a.offsets[s + 1] > stop) break;
-      }
-    }
-    return true;
-  }
-  // Windows within the segment are runs of rows; those of one row are neighbours.
-  LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
-    const Range range = rows_of(offsets, s, rows);
-    const int64_t low = range.begin - start, high = range.end - start - (size - 1);
-    const int64_t first = dilation != 1 || low > end ? end : low < begin ? begin : low;
-    const int64_t last = high < first ? first : high > end ? end : high, words = size * width;
-    for (int64_t r = begin; r < first; ++r) row_strips(*this, s, r, width);
-    const T* from = values + (first + start) * width;
-    T* to = out + first * words;
-    const int64_t bytes = words * int64_t(sizeof(T)), windows = last - first;
-    for (int64_t i = 0; i < windows; ++i) copy_bytes(to + i * words, from + i * width, bytes);
-    for (int64_t r = last; r < end; ++r) row_strips(*this, s, r, width);
-  }
-  // Windows of up to kBytes as whole blocks, as if all rows were of one segment: what is written behind one is written
-  // again by the next. Then what lies outside of the segments.
-  template <int kBytes>
-  void blocks(int64_t s, int64_t row, int64_t last) const {
+#ifdef LOD_LANES
+  void some_rows(int64_t s, int64_t row, int64_t last) const {
     const UnfoldKernel a = *this;
-    T* const to = out;
-    const T *const from = values, filler = fill;
-    const int64_t words = a.size * a.width, bytes = words * int64_t(sizeof(T)), step = a.width * int64_t(sizeof(T));
-    // the first rows that a block is too long for
-    const int64_t there = a.rows - a.start - (kBytes + step - 1) / step + 1;
-    const int64_t mine = last - (kBytes + bytes - 1) / bytes + 1, high = there < mine ? there : mine;
-    const int64_t part = 8192 / bytes;
-    for (; row < last; row += part) {
-      const int64_t stop = last - row < part ? last : row + part;
-      int64_t low = row < -a.start ? -a.start : row, end = stop < high ? stop : high;
-      if (low > stop) low = stop;
-      if (end < low) end = low;
-      for (int64_t r = row, of = s; r < low; ++r) {
-        while (of + 1 < a.segments && a.offsets[of + 1] <= r) ++of;
-        row_strips(*this, of, r, a.width);
-      }
-      for (int64_t r = low; r < end; ++r) copy_block<kBytes>(to + r * words, from + (r + a.start) * a.width);
-      for (int64_t r = end, of = s; r < stop; ++r) {
-        while (of + 1 < a.segments && a.offsets[of + 1] <= r) ++of;
-        row_strips(*this, of, r, a.width);
-      }
-      for (; s < a.segments && a.offsets[s] < stop; ++s) {
-        const int64_t begin = a.offsets[s], behind = a.offsets[s + 1];
-        const int64_t first = begin < row ? row : begin, limit = behind < stop ? behind : stop;
-        for (int64_t r = first; r < limit && r + a.start < begin; ++r) {
-          const int64_t before = begin - a.start - r;
-          for (int64_t i = 0, n = (before < a.size ? before : a.size) * a.width; i < n; ++i) to[r * words + i] = filler;
-        }
-        const int64_t reached = behind - a.start - a.size + 1;  // the first row whose window reaches behind the segment
-        for (int64_t r = first < reached ? reached : first; r < limit; ++r) {
-          const int64_t inside = behind - a.start - r;
-          for (int64_t i = inside > 0 ? inside * a.width : 0; i < words; ++i) to[r * words + i] = filler;
-        }
-        if (behind > stop) break;
-      }
+    for (; row < last; ++s) {
+      const Range range{a.offsets[s], a.offsets[s + 1]};
+      const int64_t end = std::min(range.end, last);
+      if (row < end) a.part(range, s, row, end, last);
+      row = std::max(row, end);
     }
   }
+  // Windows within the segment are runs of rows; those of one row are one run.
+  void part(const Range& range, int64_t s, int64_t begin, int64_t end, int64_t last) const {
+    const int64_t low = range.begin - start, high = range.end - start - (size - 1);
+    const int64_t first = dilation != 1 && size != 1 ? end : std::clamp(low, begin, end);
+    const int64_t stop = std::clamp(high, first, end);
+    const int64_t words = size * width, run = size == 1 ? stop - first : 1;
+    const auto* from_end = reinterpret_cast<const unsigned char*>(values + rows * width);
+    const auto* to_end = reinterpret_cast<const unsigned char*>(out + last * words);
+    for (int64_t r = begin; r < first; ++r) row_strips(*this, s, r, width);
+    for (int64_t r = first; r < stop; r += run)
+      copy_run(out + r * words, values + (r + start) * width, run * words * int64_t(sizeof(T)), to_end, from_end);
+    for (int64_t r = stop; r < end; ++r) row_strips(*this, s, r, width);
+  }
+#endif
 };
 
 template <class T>
@@ -493,12 +316,21 @@ struct FoldKernel : Windows {
     T* to = out + r * width + c;
     for (int k = 0; k < W; ++k) to[k] = T(sum[k]);
   }
-  // Rows of few numbers that all windows reach: without looking where they end.
-  LOD_FN void part(int64_t s, int64_t begin, int64_t end) const {
+#ifdef LOD_LANES
+  void some_rows(int64_t s, int64_t row, int64_t last) const {
+    const FoldKernel a = *this;
+    for (; row < last; ++s) {
+      const int64_t end = std::min(a.offsets[s + 1], last);
+      if (row < end) a.part(s, row, end);
+      row = std::max(row, end);
+    }
+  }
+  // Narrow rows that all windows reach: without looking where they end.
+  void part(int64_t s, int64_t begin, int64_t end) const {
     const Range range = rows_of(offsets, s, rows);
     const int64_t low = range.begin + start + (size - 1) * dilation, high = range.end + start;
-    const int64_t first = width >= 4 || low > end ? end : low < begin ? begin : low;
-    const int64_t last = high < first ? first : high > end ? end : high, back = (dilation * size - 1) * width;
+    const int64_t first = width >= 4 ? end : std::clamp(low, begin, end), last = std::clamp(high, first, end);
+    const int64_t back = (dilation * size - 1) * width;
     for (int64_t r = begin; r < first; ++r) row_strips(*this, s, r, width);
     for (int64_t r = first; r < last; ++r) {
       const T* from = values + (r - start) * size * width;
@@ -510,7 +342,15 @@ struct FoldKernel : Windows {
     }
     for (int64_t r = last; r < end; ++r) row_strips(*this, s, r, width);
   }
+#endif
 };
+
+// A kernel that a GPU runs by row, and the CPU by runs of rows.
+template <class F>
+void each_run(const Exec& exec, const LoDView& g, const F& f) {
+  if constexpr (kOnGpu) each_row(exec, g, f);
+  else each_row_range(exec, g, [&](int64_t s, int64_t row, int64_t last) { f.some_rows(s, row, last); });
+}
 
 LOD_ENTRY void run_map(const Exec& exec, const RunMap& a) {
   each_segment(exec, a.offsets, a.segments, a.rows, 1, RunMapKernel{a});
@@ -519,42 +359,45 @@ LOD_ENTRY void run_map(const Exec& exec, const RunMap& a) {
 LOD_ENTRY void gather_rows(const Exec& exec, const GatherRows& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_strip(exec, a.rows_out, a.width,
-               GatherKernel<T>{static_cast<const T*>(a.values), a.map, static_cast<T*>(a.out), a.rows_in, a.width,
-                               word<T>(a.fill)});
+    const GatherKernel<T> f{static_cast<const T*>(a.values), a.map, static_cast<T*>(a.out), a.rows_in, a.width,
+                            word<T>(a.fill)};
+    if constexpr (!kOnGpu)
+      if (a.width == 1 && a.rows_in)
+        return each_part(exec, a.rows_out, 1, [&](int64_t i, int64_t end) { f.column(f, i, end); });
+    each_strip(exec, a.rows_out, a.width, f);
   });
 }
 
 LOD_ENTRY void copy_runs(const Exec& exec, const CopyRuns& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_row(exec, a.offsets, a.segments, a.rows, a.width, CopyRunsKernel<T>{a, word<T>(a.fill)});
+    each_run(exec, {a.offsets, a.segments, a.rows, a.width}, CopyRunsKernel<T>{a, word<T>(a.fill)});
   });
 }
 
 LOD_ENTRY void join_runs(const Exec& exec, const JoinRuns& a) {
   visit_words(a.item, [&](auto type) {
-    each_row(exec, a.offsets, a.segments, a.rows, a.width, JoinRunsKernel<typename decltype(type)::type>{a});
+    each_run(exec, {a.offsets, a.segments, a.rows, a.width}, JoinRunsKernel<typename decltype(type)::type>{a});
   });
 }
 
 LOD_ENTRY void unfold_rows(const Exec& exec, const UnfoldRows& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_row(exec, a, UnfoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), word<T>(a.fill)});
+    each_run(exec, a, UnfoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), word<T>(a.fill)});
   });
 }
 
 LOD_ENTRY void fold_rows(const Exec& exec, DType dtype, const FoldRows& a) {
-  LOD_WHOLE(fold_rows(exec, dtype, a));
+  LOD_LOWER_LEVEL(fold_rows(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_row(exec, a, FoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
+    each_run(exec, a, FoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)});
   });
 }
 
 LOD_ENTRY void sum_lists(const Exec& exec, DType dtype, const SumLists& a) {
-  LOD_WHOLE(sum_lists(exec, dtype, a));
+  LOD_LOWER_LEVEL(sum_lists(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     each_strip(exec, a.rows_out, a.width,

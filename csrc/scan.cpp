@@ -48,7 +48,7 @@ Tensor segment_scan(const Tensor& values, const OptionalTensor& factors, const T
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_scan, number_type("segment_scan", out),
-          ScanArguments{HeldBlocks(x, x.row_offsets, f.defined() ? 24 : 8), x.values.const_data_ptr(),
+          ScanArguments{HeldBlocks(x, x.row_offsets, f.defined() ? 24 : 16), x.values.const_data_ptr(),
                         f.defined() ? f.const_data_ptr() : nullptr, out.mutable_data_ptr(), adjoint});
   return out;
 }
@@ -115,7 +115,7 @@ Tensor segment_logcumsumexp(const Tensor& values, const Tensor& given) {
   const HeldView x = make_view("segment_logcumsumexp", values, given);
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   LOD_RUN(out, segment_logcumsumexp, floating_type("segment_logcumsumexp", out),
-          LogcumsumexpArguments{HeldBlocks(x, x.row_offsets, 24), x.values.const_data_ptr(), out.mutable_data_ptr()});
+          LogcumsumexpArguments{HeldBlocks(x, x.row_offsets, 16), x.values.const_data_ptr(), out.mutable_data_ptr()});
   return out;
 }
 
@@ -224,10 +224,10 @@ bool asks_for_operators(const Tensor& grad, const Tensor& values, const Tensor& 
 Tensor products_backward(const char* op, const Tensor& grad, const Tensor& values, const Tensor& offsets, bool last,
                          bool reverse, bool exclusive) {
   const HeldView x = make_view(op, values, offsets);
-  const Tensor dy = readable(grad);
+  const Tensor dy = readable(last && grad.is_cpu() ? wide(grad) : grad);
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
-  Tensor before = at::empty(out.sizes(), out.options().dtype(out.element_size() < 4 ? at::kFloat : at::kDouble));
+  Tensor before = at::empty(out.sizes(), out.options().dtype(at::kDouble));
   LOD_RUN(out, segment_cumprod_backward, floating_type(op, out), last,
           CumprodBackwardArguments{HeldBlocks(x, x.row_offsets, 24), x.values.const_data_ptr(), dy.const_data_ptr(),
                                    before.mutable_data_ptr(), out.mutable_data_ptr(), reverse, exclusive});

@@ -110,46 +110,33 @@ struct Block {  // some queries against some keys of a sequence, one head
   float distance(int64_t i, int64_t j) const { return float(std::abs(pairs.position(i) - j)); }
 };
 
-#if LOD_LANES >= 8
-LOD_FN float largest(const float* x, Range columns) {
-  Floats top = all_lanes(-INFINITY);
-  for (int64_t c = columns.begin; c < columns.end; c += kFloats) top = larger(top, loose(x + c));
-  return across<larger, 1>(top)[0];
+// All lanes joined by f, halves first.
+template <class F>
+LOD_FN float across(Floats_ v, const F& f) {
+  float lane[kFloats];
+  std::memcpy(lane, &v, sizeof lane);
+  for (int n = kFloats / 2; n > 0; n /= 2)
+    for (int l = 0; l < n; ++l) lane[l] = f(lane[l], lane[l + n]);
+  return lane[0];
 }
-// x = e^(x - by), and the sum of it.
-LOD_FN float exponentials(float* x, Range columns, float by) {
-  Floats sum{};
-  for (int64_t c = columns.begin; c < columns.end; c += kFloats) {
-    const Floats p = exp_lanes(loose(x + c) - by);
-    put_loose(x + c, p);
-    sum += p;
-  }
-  return across<join<Sum>, 1>(sum)[0];
-}
-#else
 LOD_FN float largest(const float* x, Range columns) {
   Floats_ top = Floats_{} - INFINITY;
   for (int64_t c = columns.begin; c < columns.end; c += kFloats) {
     const Floats_ v = loose(x + c);
     top = v > top ? v : top;
   }
-  float best = top[0];
-  for (int l = 1; l < kFloats; ++l) best = top[l] > best ? top[l] : best;
-  return best;
+  return across(top, [](float a, float b) LOD_INLINE { return b > a ? b : a; });
 }
 // x = e^(x - by), and the sum of it.
 LOD_FN float exponentials(float* x, Range columns, float by) {
-  float sum[kFloats] = {};
-  for (int64_t c = columns.begin; c < columns.end; c += kFloats)
-    for (int l = 0; l < kFloats; ++l) {
-      const float p = exp_below(x[c + l] - by);
-      x[c + l] = p, sum[l] += p;
-    }
-  float total = 0;
-  for (int l = 0; l < kFloats; ++l) total += sum[l];
-  return total;
+  Floats_ sum{};
+  for (int64_t c = columns.begin; c < columns.end; c += kFloats) {
+    const Floats_ p = exp_lanes(loose(x + c) - by);
+    put_loose(x + c, p);
+    sum += p;
+  }
+  return across(sum, [](float a, float b) LOD_INLINE { return a + b; });
 }
-#endif
 
 // to = m x, of the keys from j on.
 LOD_FN void drop(const Kept& kept, int64_t j, Range columns, const float* x, float* to) {

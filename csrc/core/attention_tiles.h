@@ -1,10 +1,6 @@
 // What attention on the CPU makes of blocks: sums of products in tiles of registers, rows laid out and transposed.
 // Kernel text for core/attention_blocks.h, which includes it. SPDX-License-Identifier: Apache-2.0
 
-#if LOD_LANES >= 8
-#include "core/registers.h"
-#endif
-
 namespace lod::LOD_LEVEL {
 
 constexpr int kFloats = LOD_LANES;
@@ -22,6 +18,30 @@ using Floats_ = float __attribute__((vector_size(kFloats * 4)));
 using LooseFloats_ = float __attribute__((vector_size(kFloats * 4), aligned(4)));
 LOD_FN Floats_ loose(const float* p) { return *reinterpret_cast<const LooseFloats_*>(p); }
 LOD_FN void put_loose(float* p, Floats_ v) { *reinterpret_cast<LooseFloats_*>(p) = v; }
+using Ints_ = int32_t __attribute__((vector_size(kFloats * 4)));
+// exp_below for vectors. With 16 lanes n counts sixteenths of ln 2: a register holds the 16 powers of 2 in between, and
+// three terms are left of e^r - 1, |r| <= ln(2)/32 (minimax: 2e-9).
+#if LOD_LANES == 16
+// The bits of 2^(j / 16), less those of 1 and what `shifted` has of j where it is moved to the exponent.
+constexpr Ints_ kRoots = {0,       -152893, -289342, -408621, -509968, -592590, -655657, -698305,
+                          -719629, -718684, -694486, -646004, -572163, -471841, -343865, -187011};
+LOD_FN Floats_ exp_lanes(Floats_ x) {
+  constexpr float magic = kToInteger + 16 * 127.f;
+  const Floats_ shifted = x * (16 * kPerLog2) + magic, n = shifted - magic;
+  const Floats_ r = (x - n * (kLog2High / 16)) - n * (kLog2Low / 16);
+  const Floats_ power = Floats_((Ints_(shifted) << 19) + __builtin_shuffle(kRoots, Ints_(shifted)));
+  const Floats_ less = ((0.16667031f * r + 0.50001619f) * r + 1.f) * r;
+  return x < -87.33f ? Floats_{} : power * less + power;
+}
+#else
+LOD_FN Floats_ exp_lanes(Floats_ x) {
+  const Floats_ shifted = x * kPerLog2 + (kToInteger + 127.f), n = shifted - (kToInteger + 127.f);
+  const Floats_ r = (x - n * kLog2High) - n * kLog2Low;
+  Floats_ p = Floats_{} + kExp[0];
+  for (int i = 1; i < 7; ++i) p = p * r + kExp[i];
+  return x < -87.33f ? Floats_{} : p * Floats_(Ints_(shifted) << 23);
+}
+#endif
 LOD_FN int64_t whole(int64_t n) { return (n + kFloats - 1) / kFloats * kFloats; }
 template <class T>
 constexpr bool in_whole_registers(int64_t width) {
@@ -155,7 +175,7 @@ template <int distance, bool second, int... l>
 LOD_FN Floats_ woven(Floats_ a, Floats_ b, std::integer_sequence<int, l...>) {  // swaps a's odd runs with b's even ones
   return __builtin_shuffle(
       a, b,
-      Ints{(second ? (l & distance ? kFloats + l : l + distance) : (l & distance ? kFloats + l - distance : l))...});
+      Ints_{(second ? (l & distance ? kFloats + l : l + distance) : (l & distance ? kFloats + l - distance : l))...});
 }
 template <int distance>
 LOD_FN void weave(Floats_* rows) {

@@ -313,7 +313,7 @@ struct OrderPiece {
   const OrderArguments& a;
   int64_t pieces, blocks;
   void operator()(int64_t i) const {
-    const Piece<OrderPiece> shares{*this, a.offsets, a.segments, a.rows, a.width, pieces};
+    const Pieces<OrderPiece> shares{*this, a.offsets, a.segments, a.rows, pieces};
     const int64_t first = shares.cut(i / blocks), last = shares.cut(i / blocks + 1), c = i % blocks * kColumns;
     if (first == last) return;
     const OrderWork<T, E> work(exec, a, first, last);
@@ -330,7 +330,7 @@ void order_as(const Exec& exec, const OrderArguments& a) {
 
 LOD_ENTRY void segment_order(const Exec& exec, DType dtype, const OrderArguments& a) {
   if (dtype == DType::i64) return order_as<int64_t, LongEntry>(exec, a);  // the baseline compares no such vectors
-  LOD_WHOLE(segment_order(exec, dtype, a));
+  LOD_LOWER_LEVEL(segment_order(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     if constexpr (sizeof(key_t<T>) == 8) {

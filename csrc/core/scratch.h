@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/block_view.h"
+#include "torch_lod/block_view.h"
 #include "torch_lod/operator.h"
 
 #include <ATen/ops/cat.h>

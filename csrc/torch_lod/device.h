@@ -18,10 +18,13 @@
 #define LOD_FN __host__ __device__ __forceinline__
 #define LOD_INLINE
 #define LOD_WIDE alignas(16)
+#define LOD_UNFORESEEN(condition) (condition)
 #else
 #define LOD_FN inline __attribute__((always_inline))
 #define LOD_INLINE __attribute__((always_inline))  // for lambdas
 #define LOD_WIDE
+// A choice that no processor predicts: an instruction that selects is better than a branch.
+#define LOD_UNFORESEEN(condition) __builtin_expect_with_probability(condition, 1, 0.5)
 #endif
 // For loops that need the registers for themselves. Where a loop of few instructions lies decides how fast it is.
 #define LOD_APART __attribute__((noinline, aligned(64)))

@@ -5,6 +5,7 @@
 // baseline alone. With nvcc: for the GPU.
 // SPDX-License-Identifier: Apache-2.0
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

@@ -5,15 +5,13 @@
 //   each_segment(exec, view, f)        the same over the sequences of a LoDView, cut into pieces of equally many rows
 //   each_row(exec, view, f)            f.strip<W>(s, r, c) for every row r of every segment s
 //
-// A kernel may have one of these hooks. Only the CPU asks for them, by the concept named here:
+// Only on the CPU there are
 //
-//   static constexpr int kWide         wide_strips, each_strip and each_segment: the most channels of a strip, instead
-//                                      of kMostChannels
-//   bool run(first, last) const        HasRun, the same: does items [first, last), or gives false: one by one
-//   bool piece(s, row, last) const     HasPiece, each_row: does rows [row, last) from segment s on, or gives false
-//   void part(s, begin, end) const     HasPart, each_row: does rows [begin, end) of segment s, with all channels,
-//                                      instead of strip
+//   each_part(exec, n, cost, f)        f(begin, end) for parts of 0 to n - 1
+//   each_range(exec, view, f)          f(first, last) for segments first to last - 1
+//   each_row_range(exec, view, f)      f(s, row, last) for rows row to last - 1, the first of them of segment s
 //
+// and kernels of each_strip and each_segment may have kWide, the most channels of a strip, instead of kMostChannels.
 // On the CPU an item's channels are taken kMostChannels, 16, 4 and 1 at a time, loops of constant length that the
 // compiler turns into registers; on the GPU one thread owns one channel: its neighbours read the neighbouring ones.
 // LOD_ENTRY marks what bindings call: local to a level on the CPU, a symbol of its own on the GPU.
@@ -38,12 +36,14 @@ constexpr int wide_strips() {
 using Exec = CudaExec;
 constexpr bool kOnGpu = true;
 #define LOD_ENTRY
-#define LOD_WHOLE(call)
+#define LOD_LOWER_LEVEL(call)
 
 template <class F>
 void visit_here(DType dtype, const F& f) {
   visit_numbers(dtype, f);
 }
+template <class T>
+using computed_t = T;
 
 #ifndef LOD_LAUNCH  // tests/emulated_gpu runs the threads one after another
 #define LOD_LAUNCH(kernel, blocks, threads, stream, ...) \
@@ -142,24 +142,28 @@ void each_row(const Exec& exec, const int64_t* offsets, int64_t segments, int64_
 using Exec = CpuExec;
 constexpr bool kOnGpu = false;
 #undef LOD_ENTRY
-#undef LOD_WHOLE
+#undef LOD_LOWER_LEVEL
 #define LOD_ENTRY inline
 
-// Whole numbers are compiled at the baseline alone: LOD_WHOLE sends them there, visit_here visits what this level has.
+// Integers are compiled at the baseline alone: LOD_LOWER_LEVEL sends calls there, visit_here visits what this level
+// has.
 #ifdef LOD_FLOATS_ONLY
-#define LOD_WHOLE(call)                       \
+#define LOD_LOWER_LEVEL(call)                 \
   if (is_whole(dtype)) return lod::base::call
-template <class F>
-void visit_here(DType dtype, const F& f) {
-  visit_floating(dtype, f);
-}
 #else
-#define LOD_WHOLE(call)
+#define LOD_LOWER_LEVEL(call)
+#endif
 template <class F>
 void visit_here(DType dtype, const F& f) {
+#ifdef LOD_FLOATS_ONLY
+  visit_floating(dtype, f);
+#else
   visit_numbers(dtype, f);
-}
 #endif
+}
+// What an element type is computed as: the CPU has no kernels of their own for half types and small integers.
+template <class T>
+using computed_t = acc_t<T>;
 
 // Whether offsets ever fall, and the longest step if they do not: one pass, free of exits, so that it is vector code.
 inline Rise rise_of(const int64_t* offsets, int64_t count) {
@@ -175,31 +179,6 @@ inline Rise rise_of(const int64_t* offsets, int64_t count) {
 // Copies offsets and looks at what it has copied, which is read once: the memory is somebody else's.
 constexpr int64_t kCopied = 2048;
 inline Rise copy_offsets(const int64_t* from, int64_t* to, int64_t count) {
-#if LOD_LANES >= 8
-  constexpr int lanes = LOD_LANES / 2;
-  typedef int64_t Longs __attribute__((vector_size(8 * lanes)));
-  typedef uint64_t Unsigned __attribute__((vector_size(8 * lanes)));
-  Longs order, before = Longs{} + (count ? *from : 0), falls{}, longest{};
-  for (int l = 0; l < lanes; ++l) order[l] = lanes - 1 + l;
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    Longs here;
-    std::memcpy(&here, from + i, sizeof here);
-    __asm__("" : "+x"(here));  // no compiler reads it again
-    std::memcpy(to + i, &here, sizeof here);
-    const Longs last = __builtin_shuffle(before, here, order), step = Longs(Unsigned(here) - Unsigned(last));
-    falls |= Longs(here < last);
-    longest = step > longest ? step : longest;
-    before = here;
-  }
-  Rise all{false, 0};
-  for (int l = 0; l < lanes; ++l)
-    all.falls |= falls[l] != 0, all.longest = longest[l] > all.longest ? longest[l] : all.longest;
-  if (from != to && i < count) std::memcpy(to + i, from + i, (count - i) * sizeof(int64_t));
-  const int64_t first = i ? i - 1 : 0;
-  const Rise rest = rise_of(to + first, count - first);
-  return {all.falls || rest.falls, rest.longest > all.longest ? rest.longest : all.longest};
-#else
   Rise all{false, 0};
   for (int64_t begin = 0; begin < count; begin += kCopied) {  // blocks that the cache holds
     const int64_t n = count - begin < kCopied ? count - begin : kCopied, first = begin ? begin - 1 : 0;
@@ -208,7 +187,6 @@ inline Rise copy_offsets(const int64_t* from, int64_t* to, int64_t count) {
     all = {all.falls || rise.falls, rise.longest > all.longest ? rise.longest : all.longest};
   }
   return all;
-#endif
 }
 // The same of a map: whether all entries are from -1 to rows - 1.
 inline bool copy_map(const int64_t* from, int64_t* to, int64_t count, int64_t rows) {
@@ -293,25 +271,21 @@ inline void lay_runs(const int64_t* starts, const int64_t* lengths, const int64_
 
 constexpr int64_t kGrain = 32768;  // elements worth waking another thread for
 
+// f(begin, end) for parts of [0, n).
 template <class F>
-concept HasRun = requires(const F& f, int64_t s) { bool(f.run(s, s)); };
-
-template <class F>
-void each(const Exec& exec, int64_t n, int64_t cost, const F& f) {
+void each_part(const Exec& exec, int64_t n, int64_t cost, const F& f) {
   if (n <= 0) return;
   const int64_t grain = cost >= kGrain ? 1 : kGrain / (cost < 1 ? 1 : cost);
   exec.parallel(n, grain, &f, [](const void* kernel, int64_t begin, int64_t end) {
-    const F& g = *static_cast<const F*>(kernel);
-    if constexpr (HasRun<F>)
-      if (g.run(begin, end)) return;
-    for (int64_t i = begin; i < end; ++i) g(i);
+    (*static_cast<const F*>(kernel))(begin, end);
   });
 }
-
 template <class F>
-concept HasPiece = requires(const F& f, int64_t i) { bool(f.piece(i, i, i)); };
-template <class F>
-concept HasPart = requires(const F& f, int64_t i) { f.part(i, i, i); };
+void each(const Exec& exec, int64_t n, int64_t cost, const F& f) {
+  each_part(exec, n, cost, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
 
 template <class F>
 LOD_FN void strips(const F& f, int64_t i, int64_t width) {
@@ -326,19 +300,8 @@ LOD_FN void strips(const F& f, int64_t i, int64_t width) {
 }
 
 template <class F>
-struct AllChannels {
-  const F& f;
-  int64_t width;
-  LOD_FN void operator()(int64_t i) const { strips(f, i, width); }
-  bool run(int64_t begin, int64_t end) const {
-    if constexpr (HasRun<F>) return f.run(begin, end);
-    else return false;
-  }
-};
-
-template <class F>
 void each_strip(const Exec& exec, int64_t n, int64_t width, const F& f, int64_t cost = 1) {
-  each(exec, width ? n : 0, width * cost, AllChannels<F>{f, width});
+  each(exec, width ? n : 0, width * cost, [&](int64_t i) LOD_INLINE { strips(f, i, width); });
 }
 
 // A piece has to look for its segments: no more of them than threads share well or, of one thread, than leave it long
@@ -349,10 +312,10 @@ inline int64_t pieces_of(const Exec& exec, int64_t elements) {
 }
 
 template <class F>
-struct Piece {
+struct Pieces {
   const F& f;
   const int64_t* offsets;
-  int64_t segments, rows, width, pieces;
+  int64_t segments, rows, pieces;
   // The first segment that begins at or after the p-th equal share of the rows.
   int64_t cut(int64_t p) const {
     if (p == 0 || p == pieces) return p == 0 ? 0 : segments;
@@ -365,22 +328,26 @@ struct Piece {
     }
     return lo;
   }
-  void operator()(int64_t p) const {
-    int64_t s = cut(p);
-    const int64_t end = cut(p + 1);
-    if constexpr (HasRun<F>)
-      if (f.run(s, end)) return;
-    if (width == 1)  // for whose few registers strips are too much code
-      for (; s < end; ++s) f.template strip<1>(s, 0);
-    for (; s < end; ++s) strips(f, s, width);
-  }
+  void operator()(int64_t p) const { f(cut(p), cut(p + 1)); }
 };
+template <class F>
+void each_range(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
+  if (!width) return;
+  const int64_t pieces = pieces_of(exec, (rows + segments) * width);
+  each(exec, pieces, kGrain, Pieces<F>{f, offsets, segments, rows, pieces});
+}
+template <class F>
+void each_range(const Exec& exec, const LoDView& g, const F& f) {
+  each_range(exec, g.offsets, g.segments, g.rows, g.width, f);
+}
 
 template <class F>
 void each_segment(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
-  if (!width) return;
-  const int64_t pieces = pieces_of(exec, (rows + segments) * width);
-  each(exec, pieces, kGrain, Piece<F>{f, offsets, segments, rows, width, pieces});
+  each_range(exec, offsets, segments, rows, width, [&](int64_t s, int64_t end) {
+    if (width == 1)  // for whose few registers strips are too much code
+      for (; s < end; ++s) f.template strip<1>(s, 0);
+    for (; s < end; ++s) strips(f, s, width);
+  });
 }
 
 template <class F>
@@ -392,33 +359,23 @@ LOD_FN void row_strips(const F& f, int64_t s, int64_t row, int64_t width) {
   for (; c < width; ++c) f.template strip<1>(s, row, c);
 }
 
+// f(s, row, last) for parts of the rows: rows row to last - 1, the first of them of segment s.
 template <class F>
-struct RowPiece {
-  const F& f;
-  const int64_t* offsets;
-  int64_t segments, rows, width, pieces;
-  void operator()(int64_t p) const {
-    const int64_t share = rows / pieces, last = p + 1 == pieces ? rows : share * (p + 1);
-    int64_t row = share * p, s = segment_of(offsets, segments, row);
-    if constexpr (HasPiece<F>)
-      if (f.piece(s, row, last)) return;
-    for (; row < last && s < segments; ++s) {
-      const int64_t end = offsets[s + 1] < last ? offsets[s + 1] : last;
-      if constexpr (HasPart<F>) {
-        if (row < end) f.part(s, row, end);
-        row = end;
-      } else {
-        for (; row < end; ++row) row_strips(f, s, row, width);
-      }
-    }
-  }
-};
+void each_row_range(const Exec& exec, const LoDView& g, const F& f) {
+  if (!g.width || !g.rows) return;
+  const int64_t pieces = pieces_of(exec, g.rows * g.width), share = g.rows / pieces;
+  each(exec, pieces, kGrain, [&](int64_t p) {
+    const int64_t row = share * p, last = p + 1 == pieces ? g.rows : share * (p + 1);
+    f(segment_of(g.offsets, g.segments, row), row, last);
+  });
+}
 
 template <class F>
 void each_row(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
-  if (!width || !rows) return;
-  const int64_t pieces = pieces_of(exec, rows * width);
-  each(exec, pieces, kGrain, RowPiece<F>{f, offsets, segments, rows, width, pieces});
+  each_row_range(exec, {offsets, segments, rows, width}, [&](int64_t s, int64_t row, int64_t last) {
+    for (; row < last && s < segments; ++s)
+      for (const int64_t end = std::min(offsets[s + 1], last); row < end; ++row) row_strips(f, s, row, width);
+  });
 }
 
 #endif

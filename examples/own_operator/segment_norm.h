@@ -1,25 +1,30 @@
 // The L2 norm of the rows of every sequence, each channel for itself, and its gradient: one text for CPU and GPU.
 // SPDX-License-Identifier: Apache-2.0
-#include <torch_lod/lod_view.h>
+#include <torch_lod/segment_drivers.h>
 
 namespace lod::LOD_LEVEL {
 
 // norm[s, c] = sqrt(sum of values[r, c]^2 over the rows r of sequence s)
 template <class T>
-struct NormKernel {
-  LoDView view;
-  const T* values;
-  T* norm;
+struct Norm : Rows<T> {
+  using A = acc_t<T>;
+  static constexpr int kPasses = 1;
+  static constexpr bool kByRow = false;
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t c) const {
-    const Sequence rows = view[s];
-    acc_t<T> total[W] = {};
-    for (int64_t r = rows.begin; r < rows.end; ++r)
-      for (int k = 0; k < W; ++k) {
-        const auto value = acc_t<T>(values[r * view.width + c + k]);
-        total[k] += value * value;
-      }
-    for (int k = 0; k < W; ++k) norm[s * view.width + c + k] = T(std::sqrt(total[k]));
+  struct State {
+    A sum[W];
+  };
+  LOD_FN A load(int64_t i) const { return A(this->in[0][i]); }
+  template <int pass>
+  LOD_FN void identity(auto& s, int k) const { s.sum[k] = A(0); }
+  template <int pass>
+  LOD_FN void accumulate(auto& s, int k, A x, int64_t row) const { s.sum[k] += x * x; }
+  template <int pass>
+  LOD_FN void combine(auto& s, int k, const auto& t, int j) const { s.sum[k] += t.sum[j]; }
+  template <int pass>
+  LOD_FN void settle(auto& s, int k, int64_t length) const {}
+  LOD_FN void finish(const auto& s, int k, const Range& rows, int64_t to) const {
+    this->out[to] = T(rows.length() ? std::sqrt(s.sum[k]) : A(0));
   }
 };
 
@@ -49,7 +54,7 @@ struct NormBackwardKernel {
 LOD_ENTRY void segment_norm(const Exec& exec, DType dtype, const LoDView& view, const void* values, void* norm) {
   visit_floating(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_segment(exec, view, NormKernel<T>{view, static_cast<const T*>(values), static_cast<T*>(norm)});
+    reduce_segments<T>(exec, view, {values}, norm, Norm<computed_t<T>>{});
   });
 }
 

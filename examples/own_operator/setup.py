@@ -23,7 +23,16 @@ extension = (CUDAExtension if with_cuda else CppExtension)(
     include_dirs=[os.path.dirname(os.path.abspath(__file__)), *tl.include_paths()],
     define_macros=[("LOD_CUDA", "1")] if with_cuda else [],
     extra_compile_args={
-        "cxx": [*openmp, "-O3", "-std=c++20", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-g0"],
+        "cxx": [
+            *openmp,
+            "-fopenmp-simd",
+            "-O3",
+            "-std=c++20",
+            "-fvisibility=hidden",
+            "-fno-math-errno",
+            "-fno-trapping-math",
+            "-g0",
+        ],
         "nvcc": ["-O3", "-std=c++20"],
     },
     extra_link_args=openmp,

@@ -526,6 +526,34 @@ def test_rows_of_a_segment_spread_over_it(width, dtype):
         assert torch.equal(got, torch.zeros_like(x).index_copy(0, at[full], rows[full]))
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.int32], ids=str
+)
+@pytest.mark.parametrize("width", [1, 2, 5, 40])
+def test_narrow_types_are_computed_in_wide_ones(width, dtype):
+    """Some segments at a time are converted, also those that are longer than the memory for it: the same bits."""
+    g = torch.Generator().manual_seed(width)
+    lengths = torch.cat([torch.randint(0, 300, (60,), generator=g), torch.tensor([0, 9000, 1, 0])])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    wide = torch.float32 if dtype.is_floating_point else torch.int64
+    x = torch.randint(0, 100, (int(offsets[-1]), width), generator=g).to(dtype)
+    operators = [
+        lambda x, reduce=reduce: ops.segment_reduce(x, offsets, reduce, 3.0) for reduce in ("sum", "max", "min")
+    ]
+    operators += [lambda x: ops.segment_extreme(x, offsets, "max")[0], lambda x: ops.segment_scan(x, None, offsets)]
+    operators += [
+        lambda x: ops.segment_scan(x, x, offsets, True),
+        lambda x: ops.segment_cumulative(x, offsets, "min")[0],
+    ]
+    if dtype.is_floating_point:
+        x = (x - 50) / 16
+        operators += [lambda x: ops.segment_softmax(x, offsets), lambda x: ops.segment_normalize(x, offsets, 1e-5)]
+        operators += [lambda x: ops.segment_var(x, offsets, 1.0), lambda x: ops.segment_logsumexp(x, offsets)]
+    for operator in operators:
+        (got,) = same(lambda operator=operator: operator(x))
+        torch.testing.assert_close(got, operator(x.to(wide)).to(dtype), rtol=0, atol=0, equal_nan=True)
+
+
 def test_a_long_sequence_among_short_ones_of_a_lod_tensor():
     x = tl.LoDTensor(torch.randn(70_000, 2, requires_grad=True), tl.LoD.from_lengths([[69_990, 0, 10]]))
 

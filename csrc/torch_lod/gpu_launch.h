@@ -1,11 +1,16 @@
-// How a GPU's threads share segments and the blocks of long ones. Kernel text, the part of core/blocks.h that nvcc
-// compiles. SPDX-License-Identifier: Apache-2.0
+// How a GPU's threads share segments and the blocks of long ones (gpu_blocks.h). Kernel text.
+// SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
 
 // Threads that each go along rows of their own would read and write numbers far apart, and more than once: narrow rows
 // they read and write in memory of their block, to and from which they copy side by side.
 constexpr int kTileThreads = 128, kTileBytes = 32768;
+template <class F>
+constexpr bool kTiled = requires { F::kTiles; };
+template <class F>
+  requires requires { F::kTiles; }
+constexpr bool kTiled<F> = F::kTiles;
 template <class F>
 struct Tile {
   using T = typename F::Element;
@@ -21,6 +26,11 @@ struct Tile {
         if (i + k * kTileThreads < n) write(i + k * kTileThreads, held[k]);
     }
   }
+  // f reads from here, and, by row, writes over what it reads last.
+  LOD_FN static void read_from(F& f, T* const* to) {
+    for (int k = 0; k < kArrays; ++k) f.in[k] = to[k];
+    if constexpr (F::kByRow) f.out = to[kArrays - 1];
+  }
   // What makes element `from` of an array the first one here.
   LOD_FN static T* moved(T* here, int64_t from) {
     return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(here) - uintptr_t(from) * sizeof(T));
@@ -31,7 +41,7 @@ constexpr int64_t kTiledWidth = 32, kPlacedWidth = 2;
 // The blocks of a tile, if most tiles are of one segment; 0: they are not for tiles.
 template <class F>
 int64_t placed_blocks(const F& f) {
-  if constexpr (requires { F::kRowsIn; }) {
+  if constexpr (kTiled<F>) {
     if (f.g.width > kPlacedWidth) return 0;
     const int64_t room = Tile<F>::kRoom / (kBlock * f.g.width), blocks = room < kTileThreads ? room : kTileThreads;
     return f.g.rows / blocks / kBlock >= f.g.segments ? blocks : 0;
@@ -90,11 +100,11 @@ __global__ void run_placed(SomeBlocks<K> a) {
     from = rows.begin * width, n = (end < s.end ? end : s.end) * width - from;
     T* to[Of::kArrays];
     for (int k = 0; k < Of::kArrays; ++k) {
-      const T* array = kernel.f.rows_in(k) + from;
+      const T* array = kernel.f.in[k] + from;
       Of::copy(n, [&](int64_t i) { return array[i]; }, [&](int64_t i, T value) { tile[k][i] = value; });
       to[k] = Of::moved(&tile[k][0], from);
     }
-    kernel.f.move(to);
+    Of::read_from(kernel.f, to);
   }
   __syncthreads();
   for (int64_t i = thread; i < some * width; i += kTileThreads) {
@@ -110,7 +120,7 @@ __global__ void run_placed(SomeBlocks<K> a) {
 
 template <class F, class K>
 void each_block(const Exec& exec, const K& kernel) {
-  if constexpr (requires { F::kRowsIn; }) {
+  if constexpr (kTiled<F>) {
     if (const int64_t each = placed_blocks(kernel.f)) {
       LOD_LAUNCH((run_placed<F, K>), unsigned((kernel.n + each - 1) / each), kTileThreads, exec.stream,
                  SomeBlocks<K>{kernel, each});
@@ -179,11 +189,11 @@ __global__ void run_in_tiles(TiledSegments<F> tiles) {
   if (fits) {
     T* to[Of::kArrays];
     for (int k = 0; k < Of::kArrays; ++k) {
-      const T* rows = tiles.alone.f.rows_in(k) + from;
+      const T* rows = tiles.alone.f.in[k] + from;
       Of::copy(n, [&](int64_t i) { return rows[i]; }, [&](int64_t i, T value) { tile[k][i] = value; });
       to[k] = Of::moved(&tile[k][0], from);
     }
-    tiles.alone.f.move(to);
+    Of::read_from(tiles.alone.f, to);
   }
   __syncthreads();
   for (int64_t i = thread, work = (last - first) * g.width; i < work; i += kTileThreads) {
@@ -202,7 +212,7 @@ void each_in_blocks(const Exec& exec, const F& f) {
   const InBlocks<F> alone{f};
   const bool shares = f.g.reach && f.g.room >= F::kPasses * int64_t(sizeof(typename F::Part));
   bool tiled = false;
-  if constexpr (F::kByRow && requires { F::kRowsIn; }) {
+  if constexpr (F::kByRow && kTiled<F>) {
     if (const int64_t together = TiledSegments<F>::segments_of(f)) {
       const int64_t tiles = (f.g.segments + together - 1) / together;
       LOD_LAUNCH(run_in_tiles<F>, unsigned(tiles), kTileThreads, exec.stream,

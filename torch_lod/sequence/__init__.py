@@ -3,11 +3,12 @@
 
 from typing import TYPE_CHECKING
 
-from . import attention, beam, ctc, edit, loop, map, pairs, pool, rearrange, windows, within
+from . import attention, beam, ctc, edit, levels, loop, map, pairs, pool, rearrange, windows, within
 from .attention import *
 from .beam import *
 from .ctc import *
 from .edit import *
+from .levels import *
 from .loop import *
 from .map import *
 from .pairs import *
@@ -17,5 +18,5 @@ from .windows import *
 from .within import *
 
 if not TYPE_CHECKING:  # type checkers cannot read this and would treat the names as private
-    _families = (attention, beam, ctc, edit, loop, map, pairs, pool, rearrange, windows, within)
+    _families = (attention, beam, ctc, edit, levels, loop, map, pairs, pool, rearrange, windows, within)
     __all__ = [name for family in _families for name in family.__all__]

@@ -7,6 +7,7 @@ from .. import ops
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import a_float, along, number, sequence_operator
 from ..structure.validate import with_memory
+from ..tensor.levels import down_to
 from ..tensor.lod_tensor import LoDTensor, rows_of
 from .pool import gathered, sortable, summable
 
@@ -197,9 +198,9 @@ def sequence_sort(
 
     Args:
         x: (rows, *element), any dtype that torch.sort takes.
-        key: a number for each element of the level, (elements,): whole elements are moved. Without a key rows are
-            sorted by their values, separately for each element of a row; at an outer level sub-sequences by their
-            length.
+        key: a number for each element of the level, (elements,), or a LoDTensor of them with the levels of x down to
+            this one, such as `sequence_pool` gives: whole elements are moved. Without a key rows are sorted by their
+            values, separately for each element of a row; at an outer level sub-sequences by their length.
         descending: the largest first. NaN counts as largest.
 
     Returns:
@@ -207,7 +208,7 @@ def sequence_sort(
         has none.
 
     Raises:
-        ValueError: if key does not have one number for each element.
+        ValueError: if key does not have one number for each element, or has other levels.
 
     Source: torch.sort, sequence by sequence.
     """
@@ -224,6 +225,10 @@ def sequence_sort(
         raise LoDTypeError(f"expected key as a tensor of numbers, got {got}")
     if key.shape != (count,):
         raise LoDValueError(f"expected key with one number for each of {count} elements, got {tuple(key.shape)}")
+    if isinstance(key, LoDTensor) and key.lod.differs(own := down_to(s.lod, s.k)):
+        raise LoDValueError(
+            f"expected key with the levels of x down to level {s.k}, got LoDs that differ: {own.difference(key.lod)}"
+        )
     with_memory(key)
     order = ops.segment_order(sortable(rows_of(key)).cpu(), s.lod.levels[s.k], bool(descending))
     return s.pick(order, s.lod.levels[s.k].diff())

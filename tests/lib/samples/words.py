@@ -9,6 +9,7 @@ import reference.chain
 import reference.decoding
 import reference.fused
 import reference.labels
+import reference.levels
 import reference.ops
 import reference.pairs
 import reference.plan
@@ -183,6 +184,7 @@ class SequenceInfo(Info):
             reference.decoding,
             reference.fused,
             reference.labels,
+            reference.levels,
             reference.pairs,
             reference.sequence,
         )
@@ -205,6 +207,19 @@ class SequenceInfo(Info):
         """At most so many of the samples, evenly from all of them, so that every structure and every form is among them."""
         samples = [s for s in samples if not s.fixed]
         return samples if FULL else samples[:: -(-len(samples) // most) | 1]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MethodInfo(SequenceInfo):
+    """A method of LoDTensor; of `seq`, the index."""
+
+    id = property(lambda self: f"LoDTensor.{self.name}")
+
+    @property
+    def op(self):
+        if self.name == "seq":
+            return lambda x, *key: x.seq[key]
+        return lambda x, *args, **kwargs: getattr(x, self.name)(*args, **kwargs)
 
 
 # -- samples over structures

@@ -9,6 +9,7 @@ from samples.sequence import (
     fused,
     labels,
     layout,
+    levels,
     match,
     pairs,
     plan,
@@ -24,6 +25,7 @@ FAMILIES = (
     attention,
     rearrange,
     layout,
+    levels,
     windows,
     plan,
     pairs,
@@ -35,3 +37,4 @@ FAMILIES = (
     match,
 )
 ENTRIES = [entry for family in FAMILIES for entry in family.ENTRIES]
+METHODS = levels.METHODS

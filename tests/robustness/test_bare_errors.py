@@ -3,6 +3,7 @@
 right result."""
 
 import re
+
 import numpy as np
 import pytest
 import torch

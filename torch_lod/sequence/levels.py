@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import whole_number
+from ..dynamo import compiling, whole_number
 from ..sequence_operator import a_bool, along, integer, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import sums, with_data, with_memory
@@ -212,6 +212,12 @@ def _alike_rows(rows: Tensor) -> Tensor:
 def _alike_sequences(alike: Tensor, offsets: Tensor) -> Tensor:
     """The same for sequences of elements that have numbers: those of one length at a time."""
     length = offsets.diff()
+    if compiling():  # a graph has no loop over lengths: padded to the longest
+        most = whole_number(torch.cat([length + 1, length.new_zeros(1)]).max()) + 1
+        of = ops.run_map(torch.arange(length.shape[0], device="cpu"), offsets, alike.shape[0], 0)
+        at = torch.arange(alike.shape[0], device="cpu") - offsets[of]
+        padded = torch.full((length.shape[0], most), -1, device="cpu").index_put((of, at), alike)
+        return padded.unique(dim=0, return_inverse=True)[1]
     sizes, counts = length.unique(return_counts=True)
     numbers, so_far = torch.zeros_like(length), 0
     for size, at in zip(sizes.tolist(), length.argsort(stable=True).split(counts.tolist())):

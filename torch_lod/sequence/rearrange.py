@@ -60,7 +60,7 @@ def sequence_reverse(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
 
 
 @sequence_operator
-def sequence_slice(x: LoDTensor, offset, length, *, clamp: bool = False, level: int | str = -1) -> LoDTensor:
+def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1, clamp: bool = False) -> LoDTensor:
     """A slice of every sequence i of a level: `length[i]` elements, the first of them at position `offset[i]`.
 
     Equivalent to (one level):

@@ -60,7 +60,7 @@ def _of_elements(mask, lod: LoD, k: int) -> Tensor:
         raise LoDValueError(
             f"expected mask with the levels of x down to level {k}, got LoDs that differ: {own.difference(mask.lod)}"
         )
-    if mask.shape != (count,):
+    if mask.dim() != 1 or not holds(mask.shape[0] == count):
         others = [j for j in range(len(lod.levels)) if mask.shape == (lod.elements_at(j),)]
         hint = f"; it has one for each of level {others[0]}" if others else ""
         raise LoDValueError(
@@ -156,7 +156,7 @@ def _of_rows(rows: Tensor, entry, p: int) -> Tensor:
     """The rows of one sequence by the index after it."""
     n = len(rows)
     if is_int(entry):
-        if not -n <= entry < n:
+        if not (holds(-n <= entry) and holds(entry < n)):
             raise LoDIndexError(f"expected path[{p}] in [{-n}, {n - 1}], got {entry}")
         return rows[entry]
     if isinstance(entry, slice):

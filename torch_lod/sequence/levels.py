@@ -49,7 +49,7 @@ def sequence_chunk(
     s = along(x, level)
     size = integer("size", size, most=2**40)
     stride = size if stride is None else integer("stride", stride, most=2**40)
-    lod, k = s.lod, s.k
+    lod, k = x.lod, s.k  # not s.lod: rows that a loss ignored stay known
     offsets = lod.levels[k]
     length = offsets.diff()
     reached = (length - size).clamp(min=0) + (stride - 1)  # by the first chunk, and how many more until the end is

@@ -129,12 +129,16 @@ def is_int(value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _lists(key: tuple) -> list[int]:
+    """Where lists and masks are in a key."""
+    return [p for p, entry in enumerate(key) if not is_int(entry) and not isinstance(entry, slice)]
+
+
 def indexed(x: "LoDTensor", key: tuple) -> Any:
     """x.seq of ints, and then of slices, lists, masks and ints: each picks elements of the level of the one before."""
-    several = [p for p, entry in enumerate(key) if not is_int(entry) and not isinstance(entry, slice)]
-    if len(several) > 1:
+    if len(others := _lists(key)) > 1:
         raise LoDIndexError(
-            f"expected at most 1 list or mask among the indices, got {len(several)}: write x.seq[...] of each, one after "
+            f"expected at most 1 list or mask among the indices, got {len(others)}: write x.seq[...] of each, one after "
             "the other"
         )
     ints = next((p for p, entry in enumerate(key) if not is_int(entry)), len(key))
@@ -171,11 +175,13 @@ def _each(y: "LoDTensor", i: int, level: int, before: tuple) -> "MaybeLoD":
     offsets = y._lod.levels[level]
     at, there = _position(offsets, max(-_FAR, min(i, _FAR)))
     for j in failing(~there, "seq: expected an index within every sequence"):
-        so_far, names = ", ".join(map(_written, before)), y.level_names
+        names, count = y.level_names, int(offsets[j + 1] - offsets[j])
         of = repr(names[level]) if names and names[level] else level
+        whole = all(entry == slice(None) for entry in before if isinstance(entry, slice) or is_int(entry))
+        where = "x" if whole and not _lists(before) else f"x.seq[{', '.join(map(_written, before))}]"
         raise LoDIndexError(
-            f"expected index {i} within every sequence of level {of} of x.seq[{so_far}], got sequence {j} of "
-            f"{int(offsets[j + 1] - offsets[j])} elements; x.seq[{so_far}].nth({i}, level={of}) has padding there"
+            f"expected index {i} within every sequence of level {of} of {where}, got sequence {j} of {count} elements; "
+            f"{where}.nth({i}, level={of}) has padding there"
         )
     return _one_of_each(y, level, at)
 

@@ -114,7 +114,7 @@ def key_errors():
         "short",
         lambda: seq[:, 1],
         IndexError,
-        "index 1 within every sequence of level 'a' of x.seq[:], got sequence 1 of 1 elements",
+        "index 1 within every sequence of level 'a' of x, got sequence 1 of 1 elements",
     )
     yield "way out", lambda: seq[:, ::2, -2], IndexError, "elements; x.seq[:, ::2].nth(-2, level='b') has padding there"
     yield "row", lambda: seq[0, 0, 1], IndexError, "path[2] in [-1, 0], got 1"

@@ -18,6 +18,10 @@ from .rearrange import per_sequence
 __all__ = ["sequence_chunk", "sequence_interleave", "sequence_roll", "sequence_unique"]
 
 
+#: The bits of infinity in float64: those of NaN are beyond.
+_INFINITY = 0x7FF0000000000000
+
+
 @sequence_operator
 def sequence_chunk(
     x: LoDTensor, size: int, stride: int | None = None, *, name: str | None = None, level: int | str = -1
@@ -200,8 +204,11 @@ def _alike_rows(rows: Tensor) -> Tensor:
     flat = torch.view_as_real(rows) if rows.is_complex() else sortable(rows)
     count = rows.shape[0]
     flat = flat.reshape(count, flat.shape[1:].numel())
-    if flat.dtype in (torch.float16, torch.bfloat16):
-        flat = flat.float()
+    if flat.is_floating_point():  # as bits: sorting by rows would lose its way at NaN
+        wide = flat.double()
+        nan = wide.isnan()
+        own = nan.flatten().cumsum(0).view(nan.shape) + _INFINITY  # the bits of another NaN each
+        flat = torch.where(nan, own, torch.where(wide == 0, 0.0, wide).view(torch.int64))
     if not count or not flat.shape[1]:
         return torch.zeros(count, dtype=torch.int64, device=rows.device)
     if flat.shape[1] == 1:

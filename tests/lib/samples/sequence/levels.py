@@ -172,6 +172,12 @@ def repeats(x, k):
         again = tl.cat([x, x, x.with_values(x.values().flip(0))], along="within", level=k)
         yield " repeated fixed", (again,), flags
         yield " repeated fixed counts", (again,), {"return_counts": True}
+        if x.is_floating_point() or x.is_complex():
+            holes = again.values().clone()
+            holes[::3] = float("nan")
+            holes[1::4] = 0
+            holes[3::4] = -0.0
+            yield " holes fixed", (again.with_values(holes),), flags
         few = x.with_values(x.values()[torch.arange(len(x)) % 2])
         yield " few fixed", (few,), flags
 

@@ -277,6 +277,8 @@ def _methods():
         yield "SequenceIndex.__getitem__", Call(_seq, (two(), key))
     yield "SequenceIndex.__getitem__", Call(_seq, (two(), (1, 0)))
     yield "SequenceIndex.__getitem__", Call(_seq, (two(), (0, slice(0, 1))))
+    yield "SequenceIndex.__getitem__", Call(_seq, (two(), (slice(0, 2), slice(None, None, -1), 0)))
+    yield "SequenceIndex.__getitem__", Call(_seq, (two(), (slice(0, 2), torch.tensor([True, False, True]))))
     yield "SequenceIndex.__iter__", Call(_each, (two(),))
 
 

@@ -208,8 +208,8 @@ def sequence_sample(
     """
     s = along(x, level)
     a_bool("shuffle", shuffle)
-    k = as_int(s.lod.rows if k is None else k)
-    if not compiling() and (type(k) is not int or not 0 <= k < 2**63):
+    most = s.lod.elements_at(s.k) if k is None else as_int(k)
+    if k is not None and (type(most) is not int or not 0 <= most < 2**63):
         raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
     if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):
         got = f"one on {generator.device}" if isinstance(generator, torch.Generator) else type(generator).__name__
@@ -219,8 +219,8 @@ def sequence_sample(
     order = torch.rand(segment.numel(), device="cpu", **by).argsort()
     order = order[segment[order].argsort(stable=True)]  # sorted by sequence, random within it
     position = torch.arange(segment.numel(), device="cpu") - offsets[segment]
-    drawn = order[position < k]
-    return s.pick(drawn if shuffle else drawn.sort().values, offsets.diff().clamp(max=k))
+    drawn = order[position < most]
+    return s.pick(drawn if shuffle else drawn.sort().values, offsets.diff().clamp(max=most))
 
 
 @sequence_operator

@@ -373,7 +373,7 @@ def sequence_shift(x, n, padding_value=0.0, level=-1):
 
 
 def sequence_sample(x, k=None, generator=None, shuffle=False, level=-1):
-    k = len(x.values) if k is None else k
+    k = max([len(s) for s in flat(x.tree, level)], default=0) if k is None else k
     determined = k >= max([len(s) for s in flat(x.tree, level)], default=0) and not shuffle
     assert k == 0 or determined, "what is drawn is not determined"
     return moved(x, level, lambda s: s[:k])

@@ -77,7 +77,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "vmap": {
         **dict.fromkeys(("beam_search", "beam_search_decode"), _CHOSEN),
         "ops.ctc_beam": _SEARCHED,
-        **dict.fromkeys(("ctc_beam_decode", "ctc_decode", "ctc_greedy_decoder"), _LENGTHS),
+        **dict.fromkeys(("ctc_beam_decode", "ctc_decode", "ctc_greedy_decoder", "sequence_unique"), _LENGTHS),
     },
     "autocast": dict.fromkeys(
         (

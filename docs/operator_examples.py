@@ -151,6 +151,26 @@ ascending = tl.sequence_sort(x)
 by_length = tl.sequence_sort(x, level="article")
 _, rank = tl.sequence_sort(x, return_rank=True)
 """,
+    # levels
+    "sequence_chunk": """
+pairs = tl.sequence_chunk(x, 2, name="pair")
+sentences = tl.sequence_chunk(x, 1, level="article")
+overlapping = tl.sequence_chunk(x, 2, 1)
+""",
+    "sequence_roll": """
+words = tl.sequence_roll(x, 1)
+sentences = tl.sequence_roll(x, 1, level="article")
+""",
+    "sequence_interleave": """
+y = x + 10
+both = tl.sequence_interleave([x, y])
+sentences = tl.sequence_interleave([x, y], level="article")
+""",
+    "sequence_unique": """
+twice = tl.cat([x, x], along="within")
+kept = tl.sequence_unique(twice)
+kept, inverse, counts = tl.sequence_unique(twice, return_inverse=True, return_counts=True)
+""",
     # rearrange
     "sequence_reverse": """
 words = tl.sequence_reverse(x)
@@ -159,6 +179,7 @@ sentences = tl.sequence_reverse(x, level="article")
     "sequence_slice": """
 half = x.lengths() // 2
 part = tl.sequence_slice(x, half, half)
+cut = tl.sequence_slice(x, 1, 2, clamp=True)
 """,
     "sequence_concat": """
 y = x + 10

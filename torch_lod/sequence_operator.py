@@ -21,10 +21,10 @@ from torch import Tensor
 from . import ops
 from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError, P, R, border, shown
-from .structure.devices import upload
 from .structure.lod import LoD
 from .structure.validate import as_int, sums, with_memory
-from .tensor.lod_tensor import LoDTensor, a_lod_tensor, made, moved
+from .tensor.levels import picked
+from .tensor.lod_tensor import LoDTensor, a_lod_tensor, made
 
 
 def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:
@@ -72,13 +72,7 @@ class Along:
 
     def pick(self, index: Tensor, lengths: Tensor) -> LoDTensor:
         """New sequences of this level, of the given lengths, that consist of the elements at `index`."""
-        own = sums(lengths)
-        if self.innermost:
-            levels = [*self.lod.levels[: self.k], own]
-            lod = LoD.checked("offsets", levels, self.lod.level_names)
-            return moved(self.rows, lod.counting(*[m[upload(index, m.device)] for m in self.lod.counted]), index)
-        inner, runs = self.lod.take(self.k + 1, index)
-        return moved(self.rows, self.lod.under(inner, own), runs)
+        return picked(self.rows, self.lod, self.k, index, sums(lengths))
 
 
 along = Along

@@ -113,6 +113,10 @@ def _cut(g: Given) -> tl.LoDTensor:
     return tl.sequence_slice(g.x, g.ones, g.half)
 
 
+def _even(g: Given) -> Tensor:
+    return torch.arange(len(g.x), device=g.dense.device) % 2 == 0
+
+
 def _attend(g: Given) -> Tensor:
     q = g.dense.unsqueeze(1)
     return F.scaled_dot_product_attention(q, q, q).squeeze(1)
@@ -183,6 +187,20 @@ TWINS = (
         lambda g: g.dense[torch.arange(len(g.dense), device=g.dense.device)[:, None], g.places[1]],
     ),
     Twin("head", lambda g: g.x.head(g.length // 2), lambda g: g.dense[:, : g.length // 2].clone()),
+    Twin("seq[:, -1]", lambda g: g.x.seq[:, -1], lambda g: g.dense[:, -1].clone()),
+    Twin("filter", lambda g: g.x.filter(_even(g)), lambda g: g.dense.flatten(0, 1)[_even(g)]),
+    Twin("sequence_roll 1", lambda g: tl.sequence_roll(g.x, 1), lambda g: g.dense.roll(1, 1)),
+    Twin(
+        "sequence_chunk 2, overlapping",
+        lambda g: tl.sequence_chunk(g.x, 2, 1),
+        lambda g: g.dense.unfold(1, 2, 1).movedim(-1, 2).contiguous(),
+    ),
+    Twin(
+        "sequence_interleave",
+        lambda g: tl.sequence_interleave([g.x, g.y]),
+        lambda g: torch.stack([g.dense, g.other], 2),
+        batches=2,
+    ),
     Twin(
         "sequence_concat",
         lambda g: tl.sequence_concat([g.x, g.y]),
@@ -226,6 +244,7 @@ WITHOUT = {
     "sequence_pairwise": "torch has cdist for one of its distances",
     "sequence_sample": "draws numbers",
     "sequence_scan": "torch has no linear recurrence",
+    "sequence_unique": "torch.unique of dense rows finds the equal rows of all sequences",
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from samples import OPS, SEQUENCES
+from samples import METHODS, OPS, SEQUENCES
 from samples.words import (
     OpInfo,
     as_double,
@@ -25,7 +25,7 @@ from settings import FULL
 
 import torch_lod as tl
 
-INFOS = OPS + SEQUENCES
+INFOS = OPS + SEQUENCES + METHODS
 each = pytest.mark.parametrize("info", INFOS, ids=lambda info: info.id)
 each_and_dtype = pytest.mark.parametrize(
     ("info", "dtype"),

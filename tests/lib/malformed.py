@@ -123,7 +123,7 @@ INDEX = {
     "A20-float": (1.5, (IX, T), ""),
     "A20-string": ("a", (IX, T), ""),
     "A20-none": (None, (IX, T), ""),
-    "A20-too-many": ((0, 0), IX, "1 ind|1 to 1"),
+    "A20-too-many": ((0, 0, 0), IX, "1 to 2"),
 }
 #: Everything that takes structure: which table, the call, how its messages begin, what it leaves alone.
 TARGETS = {

@@ -130,11 +130,12 @@ METHODS = {
         "cu_seqlens": [(-1,)],
         "drop_level": [(0,), ("b",)],
         "elements": [(1,)],
+        "filter": [(torch.tensor([True, False] * 3),), ((torch.tensor([True, False, True]),), {"level": 0})],
         "filter_rows": [(torch.tensor([True, False] * 3),)],
         "flatten_levels": [(0, 1)],
         "group": [([1, 1], "top")],
         "has_valid_recursive_sequence_lengths": [()],
-        "head": [(1,)],
+        "head": [(1,), ((2,), {"level": 0})],
         "lengths": [(0,)],
         "level_names": [()],
         "levels": [()],
@@ -146,7 +147,7 @@ METHODS = {
         "lod_slice_shared": [(1, 0, 2)],
         "mask": [(-1, 4, "right"), (0,)],
         "max_length": [(-1,)],
-        "nth": [((1,), {"padding_value": 2.0})],
+        "nth": [((1,), {"padding_value": 2.0}), ((0,), {"level": 0})],
         "num_sequences": [(0,)],
         "offsets": [(-1,)],
         "permute_sequences": [([1, 0],), ((ints(0, 1, 2),), {"level": 1})],
@@ -158,7 +159,7 @@ METHODS = {
         "share_lod_from": [(two(),)],
         "slice": [(0, 0, 1), (1, -1)],
         "spans": [((tl.zeros(lod(), dtype=torch.int64), tl.ones(lod(), dtype=torch.int64)), {"level": -1})],
-        "tail": [(2,)],
+        "tail": [(2,), ((1,), {"level": "a"})],
         "to_list": [()],
         "to_nested": [()],
         "to_packed_sequence": [()],
@@ -277,6 +278,8 @@ def _methods():
         yield "SequenceIndex.__getitem__", Call(_seq, (two(), key))
     yield "SequenceIndex.__getitem__", Call(_seq, (two(), (1, 0)))
     yield "SequenceIndex.__getitem__", Call(_seq, (two(), (0, slice(0, 1))))
+    yield "SequenceIndex.__getitem__", Call(_seq, (two(), (slice(0, 2), slice(None, None, -1), 0)))
+    yield "SequenceIndex.__getitem__", Call(_seq, (two(), (slice(0, 2), torch.tensor([True, False, True]))))
     yield "SequenceIndex.__iter__", Call(_each, (two(),))
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import reference.levels as levels
 import reference.order as order
 import reference.sequence as loops
 import torch
@@ -338,6 +339,33 @@ STRUCTURE = [
     Step("group", lambda x: x.group([x.num_sequences()]), _grouped, lambda x: x.lod_level < 4),
     Step("cat", lambda x: tl.cat([x, x * 2]), lambda x: _twice(x), lambda x: len(x) < 60),
     Step("sum over its sequence", _spread, _spread_loop, level=True),
+    Step(
+        "filter",
+        lambda x, level: x.filter(torch.arange(x.lod.elements_at(level)) % 3 != 1, level=level),
+        lambda x, level: levels.filter(x, torch.arange(len(flat(x.tree, level + 1))) % 3 != 1, level),
+        level=True,
+    ),
+    Step(
+        "tail(1) of a level",
+        lambda x, level: x.tail(1, level=level),
+        lambda x, level: levels.tail(x, 1, level),
+        level=True,
+    ),
+    Step("seq[:, ::-1]", lambda x: x.seq[:, ::-1], lambda x: levels.seq(x, slice(None), slice(None, None, -1))),
+    Step(
+        "sequence_roll",
+        lambda x, n, level: tl.sequence_roll(x, n, level=level),
+        levels.sequence_roll,
+        options=(st.integers(-2, 3),),
+        level=True,
+    ),
+    Step(
+        "sequence_chunk",
+        lambda x, level: tl.sequence_chunk(x, 2, level=level),
+        lambda x, level: levels.sequence_chunk(x, 2, level=level),
+        lambda x: x.lod_level < 4,
+        level=True,
+    ),
     Step("with_values", lambda x: x.with_values(x.values() * 2), lambda x: x.with_rows(x.rows() * 2)),
 ]
 

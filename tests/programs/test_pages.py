@@ -13,7 +13,7 @@ from settings import ROOT
 PAGES = ["README.md"]
 PAGES += [f"docs/{name}.md" for name in ("concepts", "numerics", "drop_in", "porting", "data", "distributed")]
 PAGES += [f"docs/{name}.md" for name in ("differences_from_paddle", "compile_and_export", "testing", "recurrence")]
-PAGES += ["docs/metrics.md"]
+PAGES += ["docs/metrics.md", "docs/inner_levels.md"]
 PAGES += [f"docs/{name}.md" for name in ("structured", "map_sequences", "events", "graphs", "minus_one")]
 # A page that is read on a busy machine is as right as on another.
 hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -2,6 +2,8 @@
 """Calls that once ended in an error of another library's own: each ends in a LoDError that says what to write, or in the
 right result."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -144,7 +146,7 @@ REFUSED = {
         "DerivedTensor: expected a DerivedTensor that has a structure, got one without",
     ),
     "a subclass": (subclassed, "LoDTensor: expected no subclass, got Own: functions of LoDTensors give LoDTensors"),
-    "an assignment to sequences": (assigned, "seq: expected x.seq to be read, got an assignment: x.seq[i].copy_(t)"),
+    "an assignment to sequences": (assigned, "seq: expected x.seq to be read, got an assignment: x.seq[1].copy_(t)"),
     "a deletion of sequences": (
         deleted,
         "seq: expected x.seq to be read, got a deletion: x.seq[mask] is a batch without",
@@ -268,6 +270,13 @@ def test_what_the_messages_say_to_write():
     assert t.values().tolist() == (V + 1).tolist()
     t.seq[1].copy_(torch.zeros(3, 2))
     t.seq[0:1].copy_(torch.ones(2, 2))
+    for i in (0, 1, -1):
+        with pytest.raises(TypeError) as caught:
+            t.seq[i] = V[:1]
+        advice = re.search(r"of another length, (tl\.cat\(.*\));", str(caught.value))[1]
+        changed = eval(advice, {"tl": tl, "x": t, "t": V[:1]})
+        assert changed.lengths().tolist() == [1 if s == i % 2 else len(t.seq[s]) for s in range(2)]
+        assert torch.equal(changed.seq[i], V[:1])
     assert t.values().tolist() == [[1, 1]] * 2 + [[0, 0]] * 3
     layer = quantized.LSTM(2, 3)
     out = tl.from_packed_sequence(layer(t.to_packed_sequence())[0])

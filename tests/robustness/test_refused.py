@@ -190,9 +190,13 @@ OF_TENSOR = {
     "seq of a path outside": (lambda: t.seq[1, 1], IndexError, "seq: expected path[1] in [-1, 0], got 1"),
     "seq list outside": (lambda: t.seq[[0, 3]], IndexError, "expected an index in [-3, 2], got 3 at position 1"),
     "seq mask too short": (lambda: t.seq[[True, False]], IndexError, "mask of shape (3,), got (2,)"),
-    "seq too deep": (lambda: t.seq[0, 0, 0], IndexError, "seq: expected 1 to 2 indices"),
-    "seq slice first": (lambda: t.seq[0:1, 0], IndexError, "seq: expected 1 to 2 indices"),
-    "seq of nothing": (lambda: t.seq[()], IndexError, "seq: expected 1 to 2 indices"),
+    "seq too deep": (lambda: t.seq[0, 0, 0, 0], IndexError, "seq: expected 1 to 3 indices"),
+    "seq slice first": (
+        lambda: t.seq[0:2, 1],
+        IndexError,
+        "seq: expected index 1 within every sequence of level 0 of x.seq[0:2]",
+    ),
+    "seq of nothing": (lambda: t.seq[()], IndexError, "seq: expected 1 to 3 indices"),
     "seq of a float": (lambda: t.seq[1.0], TypeError, "seq: expected index"),
     "seq of a bool": (lambda: t.seq[True], TypeError, "seq: expected index"),
     "padded below the longest": (

@@ -3,12 +3,29 @@
 
 from typing import TYPE_CHECKING
 
-from . import attention, beam, ctc, edit, gather, linear, loop, map, order, pairs, pool, rearrange, windows, within
+from . import (
+    attention,
+    beam,
+    ctc,
+    edit,
+    gather,
+    levels,
+    linear,
+    loop,
+    map,
+    order,
+    pairs,
+    pool,
+    rearrange,
+    windows,
+    within,
+)
 from .attention import *
 from .beam import *
 from .ctc import *
 from .edit import *
 from .gather import *
+from .levels import *
 from .linear import *
 from .loop import *
 from .map import *
@@ -20,5 +37,21 @@ from .windows import *
 from .within import *
 
 if not TYPE_CHECKING:  # type checkers cannot read this and would treat the names as private
-    _families = (attention, beam, ctc, edit, gather, linear, loop, map, order, pairs, pool, rearrange, windows, within)
+    _families = (
+        attention,
+        beam,
+        ctc,
+        edit,
+        gather,
+        levels,
+        linear,
+        loop,
+        map,
+        order,
+        pairs,
+        pool,
+        rearrange,
+        windows,
+        within,
+    )
     __all__ = [name for family in _families for name in family.__all__]

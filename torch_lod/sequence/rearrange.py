@@ -3,13 +3,14 @@
 
 from typing import overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .. import ops
 from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import a_float, along, on_rows, probability, sequence_operator
+from ..sequence_operator import Along, a_bool, a_float, along, on_rows, probability, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import as_int, filler, host_integers, integers_to_copy, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at
@@ -59,7 +60,7 @@ def sequence_reverse(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
 
 
 @sequence_operator
-def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> LoDTensor:
+def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1, clamp: bool = False) -> LoDTensor:
     """A slice of every sequence i of a level: `length[i]` elements, the first of them at position `offset[i]`.
 
     Equivalent to (one level):
@@ -67,29 +68,33 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
 
     Args:
         x: (rows, *element), of any dtype.
-        offset, length: integers, (sequences,) or (sequences, 1): a list, an array or a tensor; one sync if on a GPU.
+        offset, length: integers, (sequences,) or (sequences, 1): a list, an array or a tensor; one sync if on a GPU. An
+            int is the same for every sequence.
+        clamp: leave out positions outside of the sequence, before its beginning or after its end, instead of raising.
 
     Returns:
         the elements, with the levels of x and the new lengths. The gradient is zero at the other elements.
 
     Raises:
-        ValueError: if offset < 0, length < 0, or offset + length exceeds the length of the sequence.
+        ValueError: if length < 0; and unless clamp, if offset < 0 or offset + length exceeds the length of the sequence.
 
     Source: Paddle Fluid's sequence_slice, of one level.
     """
     s = along(x, level)
+    a_bool("clamp", clamp)
     offsets = s.lod.levels[s.k]
-    count = offsets.numel() - 1
-    begin, taken = (_per_sequence(what, _flat(t), count) for what, t in (("offset", offset), ("length", length)))
+    count, room = offsets.numel() - 1, offsets.diff()
+    begin, taken = (per_sequence(what, _flat(t), count) for what, t in (("offset", offset), ("length", length)))
+    if clamp:
+        return _clamped(s, begin, taken, room)
 
     def check():
-        room = offsets.diff()
         behind = room - begin
         wrong = (begin | taken | behind | (behind - taken)) < 0  # one pass for all four
         for i in failing(wrong, "sequence_slice: expected offset and length within the sequences"):
             raise LoDValueError(
                 f"expected offset and length within sequence {i} of {int(room[i])} elements, got offset "
-                f"{int(begin[i])} and length {int(taken[i])}"
+                f"{int(begin[i])} and length {int(taken[i])}; clamp=True leaves out what is outside"
             )
 
     if compiling():
@@ -103,12 +108,32 @@ def sequence_slice(x: LoDTensor, offset, length, *, level: int | str = -1) -> Lo
     return moved(s.rows, s.lod.under(inner), runs)
 
 
+def _clamped(s: Along, begin: Tensor, taken: Tensor, room: Tensor) -> LoDTensor:
+    for i in failing(taken < 0, "sequence_slice: expected length >= 0"):
+        raise LoDValueError(f"expected length >= 0, got {int(taken[i])} for sequence {i}")
+    # of an offset within int64 and a length within it, neither sum wraps around
+    end = torch.where(begin < 0, begin + taken, torch.minimum(begin, room) + torch.minimum(taken, room))
+    first = torch.minimum(begin.clamp(min=0), room)
+    inner, runs = s.lod.runs(s.k, first, (torch.minimum(end, room) - first).clamp(min=0), within=True)
+    return moved(s.rows, s.lod.under(inner), runs)
+
+
 def _flat(given):
     """A column as one dimension."""
     return given.squeeze(1) if isinstance(given, Tensor) and given.dim() == 2 and given.shape[1] == 1 else given
 
 
-def _per_sequence(what: str, given, count: int) -> Tensor:
+def per_sequence(what: str, given, count: int) -> Tensor:
+    """Integers, one for each sequence; an int is the same for all."""
+    given = as_int(given)
+    if type(given) is int:
+        if not -(2**63) <= given < 2**63:
+            raise LoDValueError(f"expected {what} within int64, got {shown(given)}")
+        return torch.full((count,), given, dtype=torch.int64, device="cpu")
+    if not isinstance(given, (Tensor, np.ndarray, list, tuple, range)):
+        raise LoDTypeError(
+            f"expected {what} as an int or a list, array or tensor of integers, got {type(given).__name__}"
+        )
     numbers = integers_to_copy(what, given)
     if numbers.numel() != count:
         raise LoDValueError(f"expected {what} with one number for each of {count} sequences, got {numbers.numel()}")
@@ -153,13 +178,20 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: i
 
 @sequence_operator
 def sequence_sample(
-    x: LoDTensor, k: int, *, generator: torch.Generator | None = None, level: int | str = -1
+    x: LoDTensor,
+    k: int | None = None,
+    *,
+    generator: torch.Generator | None = None,
+    shuffle: bool = False,
+    level: int | str = -1,
 ) -> LoDTensor:
-    """`k` random elements of every sequence of a level, without replacement, in order; all of a shorter one.
+    """`k` random elements of every sequence of a level, without replacement, in order or shuffled; all of a shorter one.
 
     Args:
         x: (rows, *element), of any dtype.
-        k: at least 0.
+        k: at least 0; all if None.
+        shuffle: in random order, instead of the order that they have in x. `sequence_sample(x, shuffle=True)` only
+            shuffles.
         generator: a torch.Generator in host memory (TypeError otherwise); torch's default if None.
 
     Returns:
@@ -168,8 +200,9 @@ def sequence_sample(
     Source: torch.randperm, sequence by sequence.
     """
     s = along(x, level)
-    k = as_int(k)
-    if type(k) is not int or not 0 <= k < 2**63:
+    a_bool("shuffle", shuffle)
+    most = s.lod.elements_at(s.k) if k is None else as_int(k)
+    if k is not None and (type(most) is not int or not 0 <= most < 2**63):
         raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
     if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):
         got = f"one on {generator.device}" if isinstance(generator, torch.Generator) else type(generator).__name__
@@ -179,7 +212,8 @@ def sequence_sample(
     order = torch.rand(segment.numel(), device="cpu", **by).argsort()
     order = order[segment[order].argsort(stable=True)]  # sorted by sequence, random within it
     position = torch.arange(segment.numel(), device="cpu") - offsets[segment]
-    return s.pick(order[position < k].sort().values, offsets.diff().clamp(max=k))
+    drawn = order[position < most]
+    return s.pick(drawn if shuffle else drawn.sort().values, offsets.diff().clamp(max=most))
 
 
 @sequence_operator

@@ -11,6 +11,7 @@ from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import a_bool, a_float, along, number, on_rows, sequence_operator
 from ..structure.devices import upload
 from ..structure.validate import with_memory
+from ..tensor.levels import down_to
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
 from .pool import gathered, sortable, summable
 
@@ -226,9 +227,9 @@ def sequence_sort(
 
     Args:
         x: (rows, *element), any dtype that torch.sort takes.
-        key: a number for each element of the level, (elements,): whole elements are moved. Without a key rows are
-            sorted by their values, separately for each element of a row; at an outer level sub-sequences by their
-            length.
+        key: a number for each element of the level, (elements,), or a LoDTensor of them with the levels of x down to
+            this one, such as `sequence_pool` gives: whole elements are moved. Without a key rows are sorted by their
+            values, separately for each element of a row; at an outer level sub-sequences by their length.
         descending: the largest first. NaN counts as largest.
         return_rank: also return the rank of every element, int64: its place among those of its sequence, from 0. Without a
             key of the shape and LoD of x; else one for each element of the level, (elements,), with the levels down to it.
@@ -239,7 +240,7 @@ def sequence_sort(
         has none.
 
     Raises:
-        ValueError: if key does not have one number for each element.
+        ValueError: if key does not have one number for each element, or has other levels.
 
     Source: torch.sort, sequence by sequence.
     """
@@ -259,6 +260,10 @@ def sequence_sort(
         raise LoDTypeError(f"expected key as a tensor of numbers, got {got}")
     if key.shape != (count,):
         raise LoDValueError(f"expected key with one number for each of {count} elements, got {tuple(key.shape)}")
+    if isinstance(key, LoDTensor) and key.lod.differs(own := down_to(s.lod, s.k)):
+        raise LoDValueError(
+            f"expected key with the levels of x down to level {s.k}, got LoDs that differ: {own.difference(key.lod)}"
+        )
     with_memory(key)
     order = ops.segment_order(sortable(rows_of(key)).cpu(), s.lod.levels[s.k], bool(descending))
     out = s.pick(order, s.lod.levels[s.k].diff())

@@ -26,10 +26,10 @@ from ..structure.validate import (
     sums,
     unmasked,
     whole,
-    with_data,
     with_memory,
 )
 from .derived import DerivedTensor
+from .levels import from_dims, per_level, where_true
 from .lod_tensor import LoDTensor, made, rows_of, values_of
 from .rules import chain, counted_each
 
@@ -307,10 +307,13 @@ def from_padded(
     side: str = "right",
     level_names=None,
 ) -> LoDTensor:
-    """One level from a padded tensor (sequences, length, *element); the inverse of `to_padded`, with gradient.
+    """One level from a padded tensor (sequences, length, *element), or several from one with a dim per level; the inverse of
+    `to_padded`, with gradient.
 
     Args:
-        lengths: integers, (sequences,): the rows of every sequence.
+        lengths: integers, (sequences,): the rows of every sequence. For several levels a list of them, outermost first: of
+            a level, packed (a length per sequence) or in the shape of the dims before its own, as `to_padded(level="all")`
+            gives them.
         side: where the padding is, "right" or "left", as for `to_padded`.
         mask: bool, or integers 0 and 1, (sequences, length): which positions are rows. Rows may be anywhere.
 
@@ -326,21 +329,11 @@ def from_padded(
         raise LoDValueError(f"expected side 'right' or 'left', got {shown(side)}")
     n, longest, dense = dense.shape[0], dense.shape[1], tensor_of("dense", dense)
     if mask is not None:
-        fits = isinstance(mask, (Tensor, np.ndarray)) and mask.ndim == 2
-        if not fits or not (holds(mask.shape[0] == n) and holds(mask.shape[1] == longest)):
-            raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}")
-        with_memory(mask)
-        host = with_data("mask", tensor_of("mask", mask)).cpu().flatten()
-        if host.is_floating_point() or host.is_complex():
-            raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {_shape(mask)}; see mask.bool()")
-        for i in failing((host != 0) & (host != 1), "from_padded: expected a mask of 0 and 1"):
-            raise LoDValueError(
-                f"expected a mask of 0 and 1, got {int(host[i])} at index {[i // longest, i % longest]}"
-            )
-        host = host.bool()
-        lod = LoD.checked("lengths", [sums(host.view(n, longest).sum(1))], level_names)
-        rows = dense.flatten(0, 1)
-        return made(ops.gather_rows(rows, uploaded_map(host.nonzero().flatten(), rows.device, rows.shape[0])), lod)
+        if not isinstance(mask, (Tensor, np.ndarray)):
+            raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {type(mask).__name__}")
+        return where_true(dense, tensor_of("mask", mask), level_names)
+    if per_level(lengths):
+        return from_dims(dense, lengths, side, level_names)
     lengths = (integers_to_copy if side == "right" else host_integers)("lengths", lengths)
     if lengths.numel() != n:
         raise LoDValueError(f"expected {n} lengths, one per sequence, got {lengths.numel()}")

@@ -15,11 +15,11 @@ from torch.utils import _pytree as pytree
 
 from .. import ops
 from ..dynamo import admit, before_the_first, compiling, failing, holds
-from ..errors import LoDTypeError, LoDValueError, named, public, refuse_as_argument, shown, without_policy
+from ..errors import LoDTypeError, LoDValueError, named, public, refuse_as_argument, without_policy
 from ..structure.lod import LoD, fitting
 from ..structure.partition import Runs, uploaded_map, uploaded_runs
-from ..structure.validate import a_plain_tensor, as_int, filler, host_integers, sums, traverse, with_data, with_memory
-from . import rules
+from ..structure.validate import a_plain_tensor, host_integers, traverse, with_memory
+from . import levels, rules
 from .attach import CLASSES, become
 from .derived import DerivedTensor
 from .dispatch import Tracked
@@ -151,7 +151,8 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
     @property
     def seq(self) -> "SequenceIndex[LoDTensor]":
         """Sequences by index: `x.seq[2]`, `x.seq[-1]`, `x.seq[1:3]`, `x.seq[[2, 0]]`, `x.seq[mask]`, `x.seq[2, 0]`,
-        `x.seq[2, 0:1]`. An int drops the level that it addresses; slices, lists and masks keep it."""
+        `x.seq[2, 0:1]`, `x.seq[:, :2]`, `x.seq[:, -1]`, `x.seq[:, mask]`: one index per level from the outside, the last
+        of rows. An int drops the level that it addresses; slices, lists and masks keep it."""
         return SequenceIndex(self, LoDTensor, sequences_at)
 
     @public
@@ -170,52 +171,36 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
         return list(self.sequences(level))
 
     @public
+    def filter(self, mask, *, level: int | str = -1) -> "LoDTensor":
+        """The elements of a level where a bool mask is true, with their content; all levels stay, and sequences become
+        shorter. The mask has an entry for each element of the level: a row at the innermost level, a sub-sequence at an
+        outer one. A LoDTensor mask must have the levels of x down to this one. One sync if the mask is on a GPU."""
+        return levels.filtered(self, mask, level)
+
+    @public
     def filter_rows(self, mask: Tensor) -> "LoDTensor":
-        """The rows where a boolean mask is true; the sequences become shorter. One sync if the mask is on a GPU."""
+        """`filter` at the innermost level: the rows where a boolean mask is true."""
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != self.shape[:1]:
             got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
             raise LoDTypeError(f"expected a bool mask of shape ({self.shape[0]},), got {got}")
-        with_data("mask", mask)
-        with_memory(mask)
-        host = (mask.values() if isinstance(mask, LoDTensor) else mask).cpu()
-        kept = sums(host.to(torch.int64))
-        offsets = [*self._lod.levels[:-1], kept[self._lod.levels[-1]]]
-        lod = LoD.checked("offsets", offsets, self.level_names).counting(*[m[host] for m in self._lod.counted])
-        return moved(self, lod, host.nonzero().flatten())
+        return levels.filtered(self, mask, -1)
 
     @public
-    def head(self, k: int) -> "LoDTensor":
-        """The first k rows of every innermost sequence, all of a shorter one."""
-        return self._part(k, last=False)
+    def head(self, k: int, *, level: int | str = -1) -> "LoDTensor":
+        """The first k elements of every sequence of a level, all of a shorter one: rows, or whole sub-sequences."""
+        return levels.part(self, k, level, last=False)
 
     @public
-    def tail(self, k: int) -> "LoDTensor":
-        """The last k rows of every innermost sequence, all of a shorter one."""
-        return self._part(k, last=True)
-
-    def _part(self, k: int, last: bool) -> "LoDTensor":
-        k = as_int(k)
-        if type(k) is not int or not 0 <= k < 2**63:
-            raise LoDValueError(f"expected k in [0, 2**63), got {shown(k)}")
-        lod, level = self._lod, len(self._lod.levels) - 1
-        inner, runs = lod.part(level, k, last)
-        return moved(self, lod.under(inner), runs)
+    def tail(self, k: int, *, level: int | str = -1) -> "LoDTensor":
+        """The last k elements of every sequence of a level, all of a shorter one: rows, or whole sub-sequences."""
+        return levels.part(self, k, level, last=True)
 
     @public
-    def nth(self, i: int, *, padding_value: float = 0.0) -> "MaybeLoD":
-        """Row i of every innermost sequence (negative: from its end), `padding_value` if the sequence is too short: one
-        row per sequence, with the outer levels."""
-        i = as_int(i)
-        if type(i) is not int:
-            raise LoDTypeError(f"expected i as an int, got {type(i).__name__}")
-        if not -(2**62) <= i < 2**62:
-            raise LoDValueError(f"expected i within 62 bits, got {i}")
-        offsets = self._lod.levels[-1]
-        filler("padding_value", padding_value, self.dtype)
-        row = offsets[:-1] + i if i >= 0 else offsets[1:] + i
-        row = torch.where((row >= offsets[:-1]) & (row < offsets[1:]), row, -1)
-        row = uploaded_map(row, self.device, len(self))
-        return made(ops.gather_rows(self.values(), row, padding_value), self._lod.outer(-1))
+    def nth(self, i: int, *, padding_value: float = 0.0, level: int | str = -1) -> "MaybeLoD":
+        """Element i of every sequence of a level (negative: from its end), in place of that level: at the innermost level
+        a row per sequence, with the outer levels; at an outer level a sub-sequence per sequence, with all other levels.
+        A sequence that is too short has a row of `padding_value`, or an empty sub-sequence."""
+        return levels.nth(self, i, level, padding_value)
 
     @public
     def spans(self, start: "LoDTensor", end: "LoDTensor", *, level: int | str = -1) -> "LoDTensor":

@@ -11,6 +11,7 @@ from ..dynamo import compiling, failing, whole_number
 from ..errors import LoDIndexError, LoDTypeError, border, shown, without_policy
 from ..structure.lod import LoD
 from ..structure.validate import as_int, host_integers, with_data, with_memory
+from .levels import indexed, is_int
 
 
 def below(lod: LoD, k: int, j: int) -> tuple[LoD, int, int]:
@@ -40,9 +41,11 @@ class SequenceIndex(Generic[T]):
 
     @border("seq")
     def __setitem__(self, key: Any, value: Any) -> None:
+        i, behind = (key, key + 1) if is_int(key) else ("i", "i + 1")
+        rest = f", x.seq[{behind}:]" if i != -1 else ""
         raise LoDTypeError(
-            "expected x.seq to be read, got an assignment: x.seq[i].copy_(t) and x.seq[i:j].copy_(t) write rows, since "
-            "these are views; for sequences of other lengths see tl.cat"
+            f"expected x.seq to be read, got an assignment: x.seq[{i}].copy_(t) writes as many rows, since it is a view; of "
+            f"another length, tl.cat([x.seq[:{i}], tl.batch([t]){rest}]); row by row, torch.where(mask, t, x)"
         )
 
     @border("seq")
@@ -53,11 +56,13 @@ class SequenceIndex(Generic[T]):
     def __getitem__(self, key: Any) -> T:
         x, lod = self._x, self._x.lod
         key = tuple(map(as_int, key)) if isinstance(key, tuple) else (as_int(key),)
-        steps = list(key[:-1]) + ([key[-1]] if _is_int(key[-1]) else []) if key else []
-        if not key or len(key) > lod.depth or not all(map(_is_int, steps)):
+        if not 0 < len(key) <= lod.depth + 1:
             raise LoDIndexError(
-                f"expected 1 to {lod.depth} indices, ints and at the end an int, slice, list or mask, got {shown(key)}"
+                f"expected 1 to {lod.depth + 1} indices, one per level and one of rows, got {shown(key)}"
             )
+        steps = list(key[:-1]) + ([key[-1]] if is_int(key[-1]) else [])
+        if len(key) > lod.depth or not all(map(is_int, steps)):
+            return indexed(x, key)
         begin, end = 0, lod.num_sequences()
         if steps:
             k, j = lod.locate(tuple(steps))
@@ -78,10 +83,6 @@ class SequenceIndex(Generic[T]):
             index = _positions(key[-1], end - begin)
             index = index + begin if steps else index
         return self._at(x, k, index)
-
-
-def _is_int(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _positions(key, n: int) -> Tensor:

@@ -261,6 +261,7 @@ def sequence_sort(x, key=None, descending=False, return_rank=False, level=-1):
         out = x.with_rows(joined([r.gather(0, o) for r, o in zip(parts(x, level), orders)], x.values[:0]))
         ranks = joined([ranks_of(o) for o in orders], x.values[:0].long())
         return (out, x.with_rows(ranks)) if return_rank else out
+    key = key.values if isinstance(key, Nest) else key
     keys = iter(key.tolist() if key is not None else [len(e) for e in flat(x.tree, level + 1)])
     ranks = []
 
@@ -336,12 +337,16 @@ def sequence_reverse(x, level=-1):
     return moved(x, level, lambda s: s[::-1])
 
 
-def sequence_slice(x, offset, length, level=-1):
-    offset, length = (iter(torch.as_tensor(t).flatten().tolist()) for t in (offset, length))
+def sequence_slice(x, offset, length, clamp=False, level=-1):
+    offset, length = (
+        itertools.repeat(t) if isinstance(t, int) else iter(torch.as_tensor(t).flatten().tolist())
+        for t in (offset, length)
+    )
 
     def one(s):
-        o = next(offset)
-        return s[o : o + next(length)]
+        o, n = next(offset), next(length)
+        assert clamp or (o >= 0 and o + n <= len(s))
+        return s[max(0, o) : max(0, o + n)]
 
     return moved(x, level, one)
 
@@ -367,8 +372,10 @@ def sequence_shift(x, n, padding_value=0.0, level=-1):
     return moved(x, level, one)._replace(values=torch.cat([x.values, filler]))
 
 
-def sequence_sample(x, k, generator=None, level=-1):
-    assert k == 0 or k >= max([len(s) for s in flat(x.tree, level)], default=0), "what is drawn is not determined"
+def sequence_sample(x, k=None, generator=None, shuffle=False, level=-1):
+    k = max([len(s) for s in flat(x.tree, level)], default=0) if k is None else k
+    determined = k >= max([len(s) for s in flat(x.tree, level)], default=0) and not shuffle
+    assert k == 0 or determined, "what is drawn is not determined"
     return moved(x, level, lambda s: s[:k])
 
 

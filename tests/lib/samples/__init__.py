@@ -3,7 +3,7 @@
 
 from samples import ops, sequence
 
-OPS, SEQUENCES = ops.ENTRIES, sequence.ENTRIES
+OPS, SEQUENCES, METHODS = ops.ENTRIES, sequence.ENTRIES, sequence.METHODS
 #: Operators without an entry, and why.
 WITHOUT = {
     "attention_composed": "the reference of gradients of gradients: gradgradcheck of attention runs it",

@@ -10,6 +10,7 @@ import reference.decoding
 import reference.fused
 import reference.gather
 import reference.labels
+import reference.levels
 import reference.ops
 import reference.order
 import reference.pairs
@@ -187,6 +188,7 @@ class SequenceInfo(Info):
             reference.gather,
             reference.labels,
             reference.order,
+            reference.levels,
             reference.pairs,
             reference.sequence,
         )
@@ -209,6 +211,19 @@ class SequenceInfo(Info):
         """At most so many of the samples, evenly from all of them, so that every structure and every form is among them."""
         samples = [s for s in samples if not s.fixed]
         return samples if FULL else samples[:: -(-len(samples) // most) | 1]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MethodInfo(SequenceInfo):
+    """A method of LoDTensor; of `seq`, the index."""
+
+    id = property(lambda self: f"LoDTensor.{self.name}")
+
+    @property
+    def op(self):
+        if self.name == "seq":
+            return lambda x, *key: x.seq[key]
+        return lambda x, *args, **kwargs: getattr(x, self.name)(*args, **kwargs)
 
 
 # -- samples over structures

@@ -10,6 +10,7 @@ from samples.sequence import (
     gather,
     labels,
     layout,
+    levels,
     linear,
     match,
     order,
@@ -30,6 +31,7 @@ FAMILIES = (
     rearrange,
     gather,
     layout,
+    levels,
     windows,
     plan,
     pairs,
@@ -41,3 +43,4 @@ FAMILIES = (
     match,
 )
 ENTRIES = [entry for family in FAMILIES for entry in family.ENTRIES]
+METHODS = levels.METHODS

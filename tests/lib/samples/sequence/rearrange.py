@@ -27,6 +27,9 @@ def slices(x, k):
     yield " none", (x, room.tolist(), torch.zeros_like(room)), {}
     yield " inside", (x, (room > 1).long()[:, None], torch.where(room > 1, room - 1, room).int()), {}
     yield " first", (x, torch.zeros_like(room).numpy(), room.clamp(max=1).tolist()), {}
+    for o, n in ((1, 2), (-1, 3), (0, 2**62), (2**62, 2**62), (-(2**62), 2**62 + 1)):
+        yield f" clamped {o} {n}", (x, o, n), {"clamp": True}
+    yield " clamped each", (x, room - 2, [2] * len(room)), {"clamp": True}
 
 
 def slice_errors():
@@ -57,6 +60,10 @@ def slice_errors():
         "offset with 1 dimension, got 2",
     )
     yield "outer", lambda: cut(X, [0, 1], [2, 1], level=0), ValueError, "sequence 1 of 1 elements"
+    yield "way out", lambda: cut(X, 0, 2), ValueError, "sequence 0 of 1 elements, got offset 0 and length 2; clamp=True"
+    yield "clamped length", lambda: cut(X, 0, [1, -1, 0], clamp=True), ValueError, "length >= 0, got -1 for sequence 1"
+    yield "clamp", lambda: cut(X, 0, 1, clamp=1), TypeError, "clamp as a bool, got 1"
+    yield "far", lambda: cut(X, 2**63, 1), ValueError, "offset within int64"
 
 
 def concats(x, k):
@@ -71,16 +78,19 @@ def concats(x, k):
     yield " longer", ([x, z],), {}
 
 
-def concat_errors():
-    op = tl.sequence_concat
-    y = lod_tensor([[1, 2], [1, 2, 3]], (3,), torch.float32, "cpu")
-    yield "sequences", lambda: op([X, X.slice(0, 0, 1)]), ValueError, "equally many sequences, got [3, 2]"
-    yield "levels above", lambda: op([X, y]), ValueError, "at level 0, sequence 0: lengths 2 and 1"
-    yield "depths", lambda: op([X, X.flatten_levels(0, 1)]), ValueError, "of equal depth, got depths [2, 1]"
-    yield "none", lambda: op([]), TypeError, "expected LoDTensors, got none"
-    yield "plain", lambda: op([X, V]), TypeError, "expected LoDTensors, got Tensor"
-    yield "alone", lambda: op(X), TypeError, "a list of LoDTensors, got LoDTensor"
-    yield "rows", lambda: op([X, X[:, :2]]), ValueError, "rows of one shape, got (3,) and, at index 1, (2,)"
+def concat_errors(name):
+    def errors():
+        op = getattr(tl, name)
+        y = lod_tensor([[1, 2], [1, 2, 3]], (3,), torch.float32, "cpu")
+        yield "sequences", lambda: op([X, X.slice(0, 0, 1)]), ValueError, "equally many sequences, got [3, 2]"
+        yield "levels above", lambda: op([X, y]), ValueError, "at level 0, sequence 0: lengths 2 and 1"
+        yield "depths", lambda: op([X, X.flatten_levels(0, 1)]), ValueError, "of equal depth, got depths [2, 1]"
+        yield "none", lambda: op([]), TypeError, "expected LoDTensors, got none"
+        yield "plain", lambda: op([X, V]), TypeError, "expected LoDTensors, got Tensor"
+        yield "alone", lambda: op(X), TypeError, "a list of LoDTensors, got LoDTensor"
+        yield "rows", lambda: op([X, X[:, :2]]), ValueError, "rows of one shape, got (3,) and, at index 1, (2,)"
+
+    return errors
 
 
 def shifts(x, k):
@@ -111,10 +121,13 @@ def draws(x, k):
     yield " none", (x, 0), {}
     yield " all", (x, 100), {}
     yield " as many", (x, x.max_length(k)), {"generator": torch.Generator()}
+    yield " every one", (x,), {}
+    yield " shuffled none", (x, 0), {"shuffle": True}
 
 
 def draw_errors():
-    for wrong in (-1, 0.5, None, True, 2**70):
+    yield "shuffle", lambda: tl.sequence_sample(X, shuffle=1), TypeError, "shuffle as a bool, got 1"
+    for wrong in (-1, 0.5, True, 2**70):
         yield f"k {wrong}", lambda w=wrong: tl.sequence_sample(X, w), ValueError, f"k in [0, 2**63), got {wrong}"
     yield (
         "generator",
@@ -212,7 +225,7 @@ def mixed_errors():
 ENTRIES = [
     SequenceInfo("sequence_reverse", over(same), only_plain("sequence_reverse"), ALL),
     SequenceInfo("sequence_slice", over(slices), slice_errors, ALL),
-    SequenceInfo("sequence_concat", over(concats), concat_errors, ALL),
+    SequenceInfo("sequence_concat", over(concats), concat_errors("sequence_concat"), ALL),
     SequenceInfo("sequence_shift", over(shifts), shift_errors, ALL),
     SequenceInfo("sequence_sample", over(draws), draw_errors, ALL),
     SequenceInfo("sequence_dropout", over(drops), drop_errors, keeps=True),

@@ -44,6 +44,7 @@ def sorts(x, k):
     yield " by key", (x, whole), {}
     yield " ranks", (x,), {"return_rank": True}
     yield " ranks by key", (x, whole), {"return_rank": True, "descending": True}
+    yield " by a LoDTensor", (x, tl.LoDTensor(whole, x.lod if inner else x.lod.outer(k + 1))), {}
     yield " by floating key fixed", (x, torch.linspace(1, -1, count)), {"descending": True}
 
 
@@ -58,6 +59,9 @@ def sort_errors():
         TypeError,
         "key as a tensor of numbers, got torch.complex64",
     )
+    yield "LoD of key", lambda: sort(X, X[:, 0], level=0), ValueError, "one number for each of 3 elements, got (6,)"
+    other = tl.from_lengths(torch.zeros(3), [[1, 2]])
+    yield "lengths of key", lambda: sort(X, other, level=0), ValueError, "level 0, sequence 0: lengths 2 and 1"
     yield "list key", lambda: sort(X, [1, 2]), TypeError, "key as a tensor of numbers, got list"
     yield "meta key", lambda: sort(X, M[:, 0]), TypeError, "key as a tensor of numbers, got torch.float32 on meta"
     yield "rank", lambda: sort(X, return_rank=1), TypeError, "return_rank as a bool, got 1"

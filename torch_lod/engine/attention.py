@@ -64,6 +64,8 @@ def reach_of(causal, window) -> tuple[int, int]:
 def slopes_of(alibi, q: Tensor) -> Tensor | None:
     dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
     heads = q.shape[1]
+    if isinstance(alibi, LoDTensor):
+        raise LoDTypeError("expected alibi as a plain tensor, got a LoDTensor; if it is meant, pass its .values()")
     if isinstance(alibi, Tensor):
         if alibi.shape != (heads,) or not alibi.is_floating_point() or alibi.device != q.device:
             raise LoDValueError(

@@ -26,14 +26,22 @@ def with_features(values: Tensor) -> Tensor:
 def a_weight(t, shape: str, fits) -> None:
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected weight as a tensor, got {type(t).__name__}")
+    without_rows("weight", t)
     if not fits(t):
         raise LoDValueError(f"expected weight of shape {shape}, got {tuple(t.shape)}")
 
 
+def without_rows(what: str, t) -> None:
+    """TypeError for a LoDTensor where a weight is meant, which is the same for all sequences."""
+    if isinstance(t, LoDTensor):
+        raise LoDTypeError(f"expected {what} as a plain tensor, got a LoDTensor; if it is meant, pass its .values()")
+
+
 def of_shape(what: str, t, shape: tuple, x: Tensor) -> Tensor:
-    """A tensor of the given shape, with the dtype and device of x."""
+    """A plain tensor of the given shape, with the dtype and device of x."""
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
+    without_rows(what, t)
     if t.shape != shape:
         raise LoDValueError(f"expected {what} of shape {shape}, got {tuple(t.shape)}")
     dtype, device = x.dtype, x.device

@@ -234,7 +234,10 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
 
     @public
     def with_values(self, values: Tensor) -> "LoDTensor":
-        """A LoDTensor of other rows with this LoD."""
+        """A LoDTensor of other rows with this LoD. ValueError for a LoDTensor with another LoD, whose rows are those of other
+        sequences; its `.values()` say that they are meant."""
+        if isinstance(values, LoDTensor):
+            self._lod.agreed(values._lod)
         return LoDTensor(values, self._lod)
 
     @public

@@ -100,7 +100,7 @@ def uploaded_runs(runs: Runs, rows: Tensor, taken: int) -> Runs:
 class Partition:
     """The part of `LoD` that operators use."""
 
-    __slots__ = ("__weakref__", "_cache", "_longest", "_rows", "_symbols", "counted", "level_names", "levels")
+    __slots__ = ("__weakref__", "_cache", "_longest", "_rows", "_symbols", "counted", "lengthened", "level_names", "levels")
     levels: tuple[Tensor, ...]
     _rows: int
     #: Per level the longest length; None if a graph made the LoD and it has not been asked for.
@@ -110,6 +110,8 @@ class Partition:
     _cache: dict
     #: Bool masks (rows, ...): the rows that count in a mean. None but in the LoD of losses.
     counted: tuple[Tensor, ...]
+    #: The LoD of which every innermost sequence that is not empty was made longer at its end, and by how many rows; or ().
+    lengthened: tuple[Any, int] | tuple[()]
     #: A name per level, None for a level without one; None where no level has one.
     level_names: tuple[str | None, ...] | None
 
@@ -118,6 +120,7 @@ class Partition:
         levels = tuple(levels)
         known = None if compiling() or longest is None else symbols((rows, *longest), levels)
         made = {"level_names": names, "counted": (), "levels": levels, "_rows": rows, "_longest": longest}
+        made["lengthened"] = ()
         for name, value in {**made, "_symbols": known, "_cache": {}}.items():
             object.__setattr__(self, name, value)
         return self

@@ -59,7 +59,7 @@ def _elsewhere(*funcs: Callable):
                 kwargs["dim"] = kwargs.pop("axis")
             return function(*args, **kwargs)
 
-        route(*funcs, kind=None, elsewhere=functools.wraps(function)(elsewhere))(_by_the_table)
+        route(*funcs, kind=None, lost=True, elsewhere=functools.wraps(function)(elsewhere))(_by_the_table)
         return function
 
     return enter

@@ -23,7 +23,10 @@ from ..tensor.provenance import Provenance
 from .routes import at_dim, caller, route, structured
 
 _CODES = (rnn.pack_padded_sequence.__code__, rnn.pad_packed_sequence.__code__)
-_LEAVE_OUT = "nothing is padded: leave pack_padded_sequence and pad_packed_sequence out, torch.nn's recurrent modules take the batch"
+_LEAVE_OUT = (
+    "nothing is padded: leave pack_padded_sequence and pad_packed_sequence out, torch.nn's recurrent modules take a LoDTensor as it "
+    "is; x.to_packed_sequence() packs"
+)
 
 
 class Packed(NamedTuple):

@@ -333,7 +333,7 @@ for _name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"):
     _inside = f"tl.sequence_{_name} runs within sequences, and {OUT}"
     _add("refuse", refuse_on_rows("input, dim", _inside), f"{_name} {_name}_")
 _DIFF = "input: broadcast, n, dim=-1, prepend: broadcast=None, append: broadcast=None"
-_add("refuse", refuse_on_rows(_DIFF, NO_SEQUENCES), "diff")
+_add("refuse", rules.difference(refuse_on_rows(_DIFF, NO_SEQUENCES)), "diff")
 _POINTS = "y: broadcast, x: broadcast, *, dim=-1"
 _add("refuse", rules.sampled(refuse_on_rows(_POINTS, NO_SEQUENCES)), "cumulative_trapezoid")
 _add("refuse", refuse_on_rows("input, dim=-1", f"tl.sequence_sort sorts within sequences, and {OUT}"), "sort argsort")

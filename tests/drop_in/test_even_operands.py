@@ -26,6 +26,8 @@ EVEN = {
     "a column": lambda t: torch.cat([t, torch.ones(1, t.shape[1], 1)], -1),
     "channels": lambda t: (t.transpose(1, 2) + ONE[None, :, None].expand(1, 8, t.shape[1])).transpose(1, 2),
     "a value": lambda t: _written(t, torch.ones(1, t.shape[1], 8)),
+    "gathered types": lambda t: t + EMBED(torch.gather(TYPES, 1, t.gt(0).sum(-1))),
+    "gathered from one entry": lambda t: t * ONE[:1, None].expand(1, 20).gather(1, t.gt(0).sum(-1))[..., None],
 }
 
 
@@ -64,6 +66,7 @@ UNEVEN = {
     "a view of types": lambda t: t + EMBED(torch.zeros(11, dtype=torch.long))[None],
     "types and positions": lambda t: t + (EMBED(TYPES[:, :11]) + PE[:, :11]),
     "a value": lambda t: _written(t, torch.randn(1, 11, 8)),
+    "a table that is not even": lambda t: t + torch.arange(20)[None].gather(1, t.gt(0).sum(-1))[..., None],
 }
 
 

@@ -147,7 +147,9 @@ def test_gradcheck():
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("name", ["softmax", "F.log_softmax", "cumsum", "cummax", "sort", "flip", "positions of RoBERTa"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "F.log_softmax", "cumsum", "cummax", "sort", "flip", "positions of RoBERTa"]
+)
 def test_compiled(name, backend):
     torch._dynamo.reset()
     x = tl.from_lengths(torch.randn(11, 8), [[4, 2, 5]])

@@ -106,7 +106,10 @@ def test_other_cuts_are_parts_of_the_batch(name):
 
 
 def test_a_cut_of_ignored_rows_is_a_part():
-    logits, targets = CONV(tl.from_lengths(torch.randn(11, 8).double(), [[4, 2, 5]]).t()[None]), torch.zeros(1, 17).long()
+    logits, targets = (
+        CONV(tl.from_lengths(torch.randn(11, 8).double(), [[4, 2, 5]]).t()[None]),
+        torch.zeros(1, 17).long(),
+    )
     loss = F.cross_entropy(logits, targets, reduction="none")
     assert loss[:, :-2]._provenance.part is not None
 

@@ -32,7 +32,9 @@ def test_the_error_says_what_to_pass(function, lengths):
     assert torch.equal(steps.values(), torch.cat(alone))
 
 
-@pytest.mark.parametrize("function", [lambda p: torch.diff(p), lambda p: torch.diff(p, prepend=torch.zeros(1, 1).long())])
+@pytest.mark.parametrize(
+    "function", [lambda p: torch.diff(p), lambda p: torch.diff(p, prepend=torch.zeros(1, 1).long())]
+)
 def test_other_differences_along_the_length_are_refused_too(function):
     with pytest.raises(LoDError):
         function(tl.from_lengths(IDS, [[4, 2, 5]])[None])

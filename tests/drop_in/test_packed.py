@@ -48,7 +48,9 @@ def test_every_sequence_as_alone(name, first, lengths):
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("lengths", [torch.tensor([5, 4, 2]), [5, 4, 2], (5, 4, 2), torch.tensor([5, 4, 2], dtype=torch.int32)])
+@pytest.mark.parametrize(
+    "lengths", [torch.tensor([5, 4, 2]), [5, 4, 2], (5, 4, 2), torch.tensor([5, 4, 2], dtype=torch.int32)]
+)
 def test_in_decreasing_order(lengths):
     x, gru = tl.from_lengths(torch.randn(11, 8), [[5, 4, 2]]), nn.GRU(8, 6, batch_first=True)
     out, _, (h,) = program(gru, x[None], lengths, True, True)
@@ -85,7 +87,10 @@ def test_packed_rows_are_in_torchs_order_and_correspond_to_no_rows():
 
 
 REFUSED = {
-    "the length of all rows": (lambda x: pack_padded_sequence(x[None], [11], batch_first=True), r"\[4, 2, 5\], got \[11\]"),
+    "the length of all rows": (
+        lambda x: pack_padded_sequence(x[None], [11], batch_first=True),
+        r"\[4, 2, 5\], got \[11\]",
+    ),
     "other lengths": (
         lambda x: pack_padded_sequence(x[None], [4, 3, 4], batch_first=True, enforce_sorted=False),
         r"\[4, 2, 5\], got \[4, 3, 4\]",
@@ -134,5 +139,7 @@ def test_in_a_graph_it_is_refused_and_outside_right():
         compiled = torch.compile(lambda x, n, i=in_order: program(gru, x[None], n, True, i)[0], backend="eager")
         torch.testing.assert_close(compiled(x, lengths).values(), gru(x[None])[0].values())
     torch._dynamo.reset()
-    with pytest.raises(Exception):
-        torch.compile(lambda x, n: pack_padded_sequence(x[None], n, True).data, backend="eager", fullgraph=True)(x, lengths)
+    with pytest.raises(Exception, match="pack_padded_sequence"):
+        torch.compile(lambda x, n: pack_padded_sequence(x[None], n, True).data, backend="eager", fullgraph=True)(
+            x, lengths
+        )

@@ -3,4 +3,17 @@
 
 from . import along, attention, bags, buffers, channels, cuts, lists, losses, packed, raised, recurrent, windows
 
-__all__ = ["along", "attention", "bags", "buffers", "channels", "cuts", "lists", "losses", "packed", "raised", "recurrent", "windows"]
+__all__ = [
+    "along",
+    "attention",
+    "bags",
+    "buffers",
+    "channels",
+    "cuts",
+    "lists",
+    "losses",
+    "packed",
+    "raised",
+    "recurrent",
+    "windows",
+]

@@ -174,9 +174,7 @@ def flip(input, *more, dims=()):
     at = own[0] % input.dim()
     others = [d for d in given if d is not own[0]]
     reversed_rows = sequence_reverse(_turned(input, at))
-    return rows_at(
-        reversed_rows.values().movedim(0, at).flip(others), reversed_rows.lod, at, input._provenance.call
-    )
+    return rows_at(reversed_rows.values().movedim(0, at).flip(others), reversed_rows.lod, at, input._provenance.call)
 
 
 @_elsewhere(torch.fliplr, Tensor.fliplr)

@@ -40,13 +40,17 @@ def _end_cut(key, dims: int, rows: int) -> int | None:
         return None
     for i in skipped:
         keys[i : i + 1] = [slice(None)] * (dims - len(keys) + 1)
-    cut = keys.pop(rows) if rows < len(keys) else None
-    stop = None if cut is None else as_int(cut.stop)
+    if rows >= len(keys):
+        return None
+    cut = keys.pop(rows)
+    stop = as_int(cut.stop)
     if type(stop) is not int or cut.start not in (None, 0) or cut.step not in (None, 1) or stop >= 0:
         return None
     return -stop if all(k == slice(None) for k in keys) else None
 
 
-_getitem = rules.Route(lambda x, key: NotImplemented, rules.RULES[Tensor.__getitem__])  # on every index: without a border
+_getitem = rules.Route(
+    lambda x, key: NotImplemented, rules.RULES[Tensor.__getitem__]
+)  # on every index: without a border
 _getitem.elsewhere, _getitem.lost = _without_addition, True
 rules.RULES[Tensor.__getitem__] = _getitem

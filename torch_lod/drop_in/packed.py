@@ -34,7 +34,7 @@ class Packed(NamedTuple):
 
     lod: LoD
     #: The row of the batch that each of them is.
-    index: Tensor
+    row: Tensor
 
 
 def packed_of(value) -> Packed | None:
@@ -67,7 +67,9 @@ def _pack(input, lengths, batch_first):
     if frame is None or not structured(input):
         return NotImplemented
     if structured(lengths):
-        raise LoDTypeError(f"expected lengths as a plain tensor, got a {type(lengths).__name__}; see x.lengths(); {_LEAVE_OUT}")
+        raise LoDTypeError(
+            f"expected lengths as a plain tensor, got a {type(lengths).__name__}; see x.lengths(); {_LEAVE_OUT}"
+        )
     rows, lod = _rows_of_one(input, batch_first)
     order = frame.f_locals.get("sorted_indices")
     given = lengths if order is None else torch.empty_like(lengths).scatter_(0, order.to(lengths.device), lengths)
@@ -115,7 +117,7 @@ def _pad(input, batch_sizes, batch_first, padding_value, total_length):
     lengths = lod.row_lengths_at(lod.depth - 1)
     if input.shape[0] != lod.rows or not torch.equal(batch_sizes, torch.bincount(lod.position_ids())):
         raise LoDValueError("expected the batch sizes that pack_padded_sequence made of these rows, got others")
-    rows = torch.empty_like(packed.index).scatter_(0, packed.index, torch.arange(lod.rows, device=packed.index.device))
+    rows = torch.empty_like(packed.row).scatter_(0, packed.row, torch.arange(lod.rows, device=packed.row.device))
     back = input.values().index_select(0, rows)
     lengths = lengths.clone() if order is None else lengths[order.cpu()]
     if batch_first:

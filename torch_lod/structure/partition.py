@@ -100,7 +100,17 @@ def uploaded_runs(runs: Runs, rows: Tensor, taken: int) -> Runs:
 class Partition:
     """The part of `LoD` that operators use."""
 
-    __slots__ = ("__weakref__", "_cache", "_longest", "_rows", "_symbols", "counted", "lengthened", "level_names", "levels")
+    __slots__ = (
+        "__weakref__",
+        "_cache",
+        "_longest",
+        "_rows",
+        "_symbols",
+        "counted",
+        "lengthened",
+        "level_names",
+        "levels",
+    )
     levels: tuple[Tensor, ...]
     _rows: int
     #: Per level the longest length; None if a graph made the LoD and it has not been asked for.

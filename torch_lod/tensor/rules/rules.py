@@ -402,7 +402,10 @@ def difference(rule):
         for t in around:
             p = provenance_of(t)
             if own is not None and own.part is None and p is not None and p.part is not None:
-                raise named(LoDValueError(f"expected rows as input alone, got rows {p.part[0]} to {p.part[1]} {_AROUND}"), name_of(func))
+                raise named(
+                    LoDValueError(f"expected rows as input alone, got rows {p.part[0]} to {p.part[1]} {_AROUND}"),
+                    name_of(func),
+                )
         return rule(func, args, kwargs)
 
     return rule_difference

@@ -305,11 +305,11 @@ PLANTED = {
         torch.Tensor.softmax,
         _careless,
     ),
-    "flipped rows come back": (["v.t()", "v.flip(-1)", "x + v.t()"], torch.Tensor.flip, _careless),
+    "rolled rows come back": (["v.t()", "v.roll(1, -1)", "x + v.t()"], torch.Tensor.roll, _careless),
     "a product of all rows": (["v.t()", "torch.matmul(x, v)", "torch.matmul(v, x)"], torch.matmul, _careless),
     "a permutation": (["v[torch.arange(len(v)).roll(1)]", "x + v"], torch.Tensor.__getitem__, _careless),
-    "softmax over moved rows": (["v.t()", "v.softmax(-1)", "v.t()"], torch.Tensor.softmax, _careless),
-    "sums": (["v.t()", "v.cumsum(-1)", "v.t()"], torch.Tensor.cumsum, _careless),
+    "softmax over rows": (["v.softmax(0)"], torch.Tensor.softmax, _careless),
+    "sums": (["v.cumsum(0)"], torch.Tensor.cumsum, _careless),
     "written": (["torch.zeros(v.shape).copy_(v)", "x + v.flip(0)"], torch.Tensor.copy_, "writes"),
 }
 

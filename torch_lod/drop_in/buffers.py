@@ -59,7 +59,5 @@ def _becoming(name: str, twin_name: str, only_rows: bool) -> None:
 
 for _name in ("index_add", "index_reduce", "scatter_add", "scatter_reduce"):
     _becoming(f"{_name}_", _name, False)
-for _name in ("add", "sub", "mul", "div", "masked_fill"):
-    _becoming(f"{_name}_", _name, True)
-for _name in ("add", "sub", "mul", "truediv", "and", "or"):
-    _becoming(f"__i{_name}__", f"__{_name}__", True)
+for _name, _twin in (("mul_", "mul"), ("masked_fill_", "masked_fill"), ("__imul__", "__mul__"), ("__iand__", "__and__")):
+    _becoming(_name, _twin, True)  # masks; sums of rows into a tensor may be meant for one that outlives the batch

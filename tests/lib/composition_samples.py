@@ -34,6 +34,7 @@ torch.maximum(v, v.neg()) | v / v.norm(dim=-1, keepdim=True) | v.mul(2).sub_(1) 
 F.glu(v) | v.flip(-1) | v[..., [1, 0]] | v.bool().double() | torch.addmm(b, v, w) | F.rms_norm(v, (8,)) | v.std(-1)
 torch.cdist(v, w) | torch.bmm(v, v.mT) | v.chunk(2, -1)[1].contiguous() | v.unbind(-1)[1] | v.gather(-1, (v > 0).long())
 F.conv1d(v, k1) | F.one_hot((v > 0).long(), 2).double() | v.index_select(-1, order) | v - v.mean(-1, keepdim=True) | v.pow(2)
+v + torch.ones(v.shape) | torch.ones(v.shape, dtype=v.dtype).mul_(v) | v * b.expand(v.shape) | v * torch.zeros(v.shape[:-1])[..., None]
 """)
 #: Along sequences, in the layout of torch.
 SEQUENCES = _listed("""
@@ -41,6 +42,9 @@ F.conv1d(v, k3, padding=1) | F.max_pool1d(v, 3, 1, 1) | F.avg_pool1d(v, 3, 1, 1)
 lstm(v)[0] | gru(v)[0] | F.scaled_dot_product_attention(v, v, v) | F.scaled_dot_product_attention(v, v, v, is_causal=True)
 attend(v, v, v)[0] | F.max_pool1d(v, 2) | F.pad(v, (1, 1), mode="replicate") | F.pad(v, (1, 1)) | F.adaptive_avg_pool1d(v, 1)
 F.adaptive_max_pool1d(v, 2) | F.conv_transpose1d(v, k3) | layer(v) | torch.conv1d(v, k3, b, 1, 1)
+v.softmax(1) | v.softmax(-1) | F.log_softmax(v, -2) | v.cumsum(-1) | v.cumsum(1) | v.flip(1) | v.flip(-1) | v.sort(1)[0] | v.sort(-1)[1].float()
+v.cummax(1)[0] | v.cummin(-1)[1].float() | v.argsort(1).float() | v.logcumsumexp(-1) | F.conv1d(v, k3, padding=2)[..., :-2]
+F.conv1d(v, k3, padding=2).relu()[..., :-2] | F.conv1d(v, k3, padding=2)[..., :-1] | F.conv1d(v, k3, padding=2) | v[..., :-2] | packed(v)
 """)
 #: What uses the rows of several sequences. (torch's median of an expanded tensor is wrong for plain tensors as well.)
 MIXES = _listed("""
@@ -52,6 +56,7 @@ torch.mean(v, dim=()) | F.softmax(v @ v.transpose(-1, -2), -1) @ v | v.argsort(0
 torch.einsum("nd,nd->d", v, v) | v.contiguous().median(0)[0] | torch.nonzero(v) | torch.unique(v) | v.sum() | v.quantile(0.5, 0) | v.logsumexp(0)
 torch.tensordot(v, v, ([0], [0])) | torch.kron(v, v) | v.take(order) | v.norm() | torch.bincount((v > 0).long().flatten(), minlength=8)
 F.fold(v, (2, 2), (2, 2)) | torch.fft.fft(v, dim=0).abs() | v.histc(8) | torch.linalg.svdvals(v) | v.std(0)
+torch.zeros(8, 8, dtype=v.dtype).index_add_(0, order, v[order])
 """)
 #: Writes into a copy, of all rows or by their number.
 WRITES = _listed("""

@@ -106,7 +106,7 @@ NAMED = [
     ("BOTH(x[None], y[None])", "give src and tgt as they are", "BOTH(x, y)", "BOTH(x, y)"),
     ("pack_padded_sequence(x, x.lengths(), batch_first=True)", "x.to_packed_sequence()", "LSTM(x.to_packed_sequence())[0].data.sum(0)[None]", None),
     ("pack_padded_sequence(x, LENGTHS, True, False)", "x.to_packed_sequence()", None, None),
-    ("pack_padded_sequence(x[None], LENGTHS, True, False)", "torch.nn's recurrent modules take a LoDTensor as it is", "LSTM(x)[0]", "LSTM(x)[0]"),
+    ("pack_padded_sequence(x[None], [len(x)], True, False)", "torch.nn's recurrent modules take a LoDTensor as it is", "LSTM(x)[0]", "LSTM(x)[0]"),
     ("pack_sequence(x)", "x.to_padded()", None, None),
     ("pad_sequence(x)", "x.to_padded()", "x.to_padded()[0].flatten(0, 1)", "padded(x)"),
     ("pad_sequence([x, x])", "tl.batch", "tl.batch([x, x]).seq[0]", "x"),

@@ -58,7 +58,7 @@ RAISES = {
     "x - x.max(0, keepdim=True)[0]": "became in max",
     "x + torch.tanh(x.sum(0) @ ROWS[:8])": "became in sum",
     "x[None] + torch.randn(1, 11, 8)": "would not start again with every sequence",
-    "F.softmax(x[None], 1)": "tl.sequence_softmax",
+    "F.softmax(x, 0)": "tl.sequence_softmax",
     "lstm(x.view(-1, 4).view(1, -1, 8))": "became in view",
     "nn.LSTM(8, 8)(x[None])": "batch_first",
     "nn.ZeroPad1d(1)(x)": "F.pad(x.t(), (before, after)).t()",
@@ -95,7 +95,7 @@ RAISES = {
     "conv(x.t()[..., :-1])": "to cut the last k rows of every sequence, F.pad with (0, -k)",
     "x + torch.cat([ROWS[:1], x])[1:]": "became in cat, which lost the structure of its rows; to put rows before or after",
     "attend(ROWS[:2], x, x)": "expected query as a LoDTensor, got a plain tensor; rows that are the same for each of n sequences",
-    "x[None].softmax(1)": "move the rows to dim 0: tl.sequence_softmax",
+    "x[None][:, 1:].softmax(1)": "move the rows to dim 0: tl.sequence_softmax",
     "ROWS.clone().__setitem__(0, x[0])": "or collect rows in a list for torch.stack",
 }
 

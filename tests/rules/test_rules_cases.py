@@ -183,7 +183,7 @@ x.clone().index_add_(0, perm, y) | x.clone().scatter_(0, perm[None], y) | x.clon
 x.clone().index_put_([perm], y) | x.clone().masked_scatter_(x > 0.5, plain) | x.clone().put_(ids, P4) | x.clone().addbmm_(wide, cube)
 torch.native_group_norm(x, None, None, 1, 4, 4, 2, 1e-5) | torch.add(x, 1, out=x) | torch.mul(plain, plain, out=x) | torch.sort(plain, 1, out=(x, ids))
 x + wide | wide + x | torch.einsum("ij,kj->ik", x, y) | x @ y.t() | x @ x.mT | x - x.mean(0) | x + x[perm]
-x * x.max(0).values | torch.where(x.mean(0) > 0, x, y) | x[None] + wide[:1] | x.t().softmax(-1) | x[None].cumsum(1) | x.t().sort()
+x * x.max(0).values | torch.where(x.mean(0) > 0, x, y) | x[None] + wide[:1] | x.softmax(0) | x[None][:, 1:].cumsum(1) | x.sort(0)
 F.linear(x.t(), W) | F.layer_norm(x.t(), (4,)) | x + x.view(4, 2, 2).flatten() [:4] | x + x[1:2] | torch.zeros(4, 4).copy_(x)
 torch.zeros(4, 4).add_(x.t()) | torch.zeros(4, 4).index_put_([perm], x) | torch.zeros(4, 4).scatter_(1, ids[:, None], 1.0)
 F.embedding(perm, x.clone().t(), max_norm=0.1) | F.embedding_bag(perm[:, None], x.clone().t(), max_norm=0.1) | torch.Tensor.__rmatmul__(x.t(), other=y)

@@ -1,6 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch's own functions and modules on a LoDTensor, each innermost sequence separately: routes of the policy table."""
 
-from . import attention, bags, channels, lists, losses, raised, recurrent, windows
+from . import along, attention, bags, buffers, channels, cuts, lists, losses, packed, raised, recurrent, windows
 
-__all__ = ["attention", "bags", "channels", "lists", "losses", "raised", "recurrent", "windows"]
+__all__ = [
+    "along",
+    "attention",
+    "bags",
+    "buffers",
+    "channels",
+    "cuts",
+    "lists",
+    "losses",
+    "packed",
+    "raised",
+    "recurrent",
+    "windows",
+]

@@ -11,8 +11,11 @@ from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence_operator import along
 from ..structure.lod import LoD
+from ..tensor import rules
 from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made
+from ..tensor.provenance import provenances_of
+from .packed import packed_of, run
 from .routes import at_dim, caller, route, structured
 
 
@@ -103,6 +106,20 @@ def _for_each(state: Tensor, directions: int, sequences: int) -> Tensor:
     return state.expand(-1, sequences, -1)
 
 
+def _elsewhere(function, ours):
+    """The function for rows at another dim, and for packed rows."""
+
+    def elsewhere(input, *args, **kwargs):
+        if packed_of(input) is not None and not compiling() and not provenances_of(args, kwargs):
+            return run(function, input, *args, **kwargs)
+        for p in provenances_of((input, *args), kwargs):
+            if p.dim is None:
+                raise rules.lost_meets(function, p, "expected rows of sequences")
+        return ours(input, *args, **kwargs)
+
+    return elsewhere
+
+
 for _function, _count in ((torch.lstm, 2), (torch.gru, 1), (torch.rnn_tanh, 1), (torch.rnn_relu, 1)):
     _ours = _recurrence(_function.__name__, _count)
-    route(_function, elsewhere=_ours)(_ours)
+    route(_function, lost=True, elsewhere=_elsewhere(_function, _ours))(_ours)

@@ -20,6 +20,7 @@ from ..structure.lod import LoD
 from ..structure.validate import sums, with_memory
 from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor, made
+from .cuts import lengthened
 from .routes import one, only_first, route, rows_last
 
 
@@ -134,6 +135,8 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         own = _with_lengths(s.lod, fits)
         return made(ops.gather_runs(done, s.offsets[:-1], own.row_offsets_at(s.k, rows.device), own.rows), own)
     at = _positions(s.lod, fits, -before, stride, rows.device)
+    if stride == 1 and longer > 0:
+        lengthened(at.lod, s.lod, longer)
     position = at.positions[:, None] + dilation * torch.arange(size, device=rows.device)
     row = torch.where((position >= 0) & (position < at.length[:, None]), position + at.first[:, None], -1)
     seen = ops.gather_rows(rows, row.flatten()).view(-1, size, groups, width)

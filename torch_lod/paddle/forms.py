@@ -11,7 +11,7 @@ from .. import ops
 from ..dynamo import compiling, failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..sequence.pool import reduction, sequence_pool, sequence_topk
-from ..sequence.windows import a_weight, of_shape, with_features
+from ..sequence.windows import a_weight, of_shape, with_features, without_rows
 from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
@@ -253,9 +253,11 @@ def sequence_conv(
     channels = weight.shape[1]
     weight = of_shape("weight", weight, (n * width, channels), values)
     if bias is not None:
+        without_rows("bias", bias)
         bias = of_shape("bias", bias, (channels,), values)
     dtype, before, after = values.dtype, max(0, -start), max(0, start + n - 1)
     if padding_data is not None:  # the sum of two products is rounded once
+        without_rows("padding_data", padding_data)
         padding_data = of_shape("padding_data", padding_data, (before + after, width), values)
         values, weight, padding_data = map(_exact, (values, weight, padding_data))
         bias = None if bias is None else _exact(bias)

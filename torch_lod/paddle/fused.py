@@ -9,7 +9,7 @@ from ..dynamo import holds, known
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence.pool import reduction, sequence_pool
 from ..sequence.rearrange import sequence_expand_as
-from ..sequence.windows import a_weight, of_shape, with_features
+from ..sequence.windows import a_weight, of_shape, with_features, without_rows
 from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, in_autocast, one_column, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
@@ -318,6 +318,7 @@ def fusion_seqexpand_concat_fc(
     parts = weight.split(widths)
     out = first @ parts[0]
     if bias is not None:
+        without_rows("bias", bias)
         out = out + of_shape("bias", bias, (weight.shape[1],), first)
     for t, y, part in zip(xs[1:], rows[1:], parts[1:]):
         k = t.lod_level if isinstance(t, LoDTensor) else 0

@@ -38,10 +38,9 @@ def without_rows(what: str, t) -> None:
 
 
 def of_shape(what: str, t, shape: tuple, x: Tensor) -> Tensor:
-    """A plain tensor of the given shape, with the dtype and device of x."""
+    """A tensor of the given shape, with the dtype and device of x."""
     if not isinstance(t, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor, got {type(t).__name__}")
-    without_rows(what, t)
     if t.shape != shape:
         raise LoDValueError(f"expected {what} of shape {shape}, got {tuple(t.shape)}")
     dtype, device = x.dtype, x.device
@@ -97,6 +96,7 @@ def sequence_conv1d(
     out, _, size = weight.shape
     weight = of_shape("weight", weight, (out, width // groups, size), values)
     if bias is not None:
+        without_rows("bias", bias)
         bias = of_shape("bias", bias, (out,), values)
     reach = (size - 1) * dilation
     start = -reach if padding == "causal" else -(reach // 2)

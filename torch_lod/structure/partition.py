@@ -100,7 +100,17 @@ def uploaded_runs(runs: Runs, rows: Tensor, taken: int) -> Runs:
 class Partition:
     """The part of `LoD` that operators use."""
 
-    __slots__ = ("__weakref__", "_cache", "_longest", "_rows", "_symbols", "counted", "level_names", "levels")
+    __slots__ = (
+        "__weakref__",
+        "_cache",
+        "_longest",
+        "_rows",
+        "_symbols",
+        "counted",
+        "lengthened",
+        "level_names",
+        "levels",
+    )
     levels: tuple[Tensor, ...]
     _rows: int
     #: Per level the longest length; None if a graph made the LoD and it has not been asked for.
@@ -110,6 +120,8 @@ class Partition:
     _cache: dict
     #: Bool masks (rows, ...): the rows that count in a mean. None but in the LoD of losses.
     counted: tuple[Tensor, ...]
+    #: The LoD of which every innermost sequence that is not empty was made longer at its end, and by how many rows; or ().
+    lengthened: tuple[Any, int] | tuple[()]
     #: A name per level, None for a level without one; None where no level has one.
     level_names: tuple[str | None, ...] | None
 
@@ -118,6 +130,7 @@ class Partition:
         put, levels = object.__setattr__, tuple(levels)
         put(self, "level_names", names)
         put(self, "counted", ())
+        put(self, "lengthened", ())
         put(self, "levels", levels)
         put(self, "_rows", rows)
         put(self, "_longest", None if longest is None else tuple(longest))

@@ -261,7 +261,6 @@ def _unpack(case: Case) -> str | None:
 
 
 _CELL = "a cell takes all rows in one step, without time: tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
-_PACKED = "x.to_packed_sequence() packs the sequences; torch.nn's recurrent modules take a LoDTensor as it is"
 _OUT_OF_RANGE = r"Dimension out of range .*, (?P<last>-?\d+)\], but got (?P<got>-?\d+)"
 _APART = (
     r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)"
@@ -272,7 +271,6 @@ _LOSSES = "cross_entropy nll_loss multi_margin_loss multilabel_margin_loss"
 #: The functions, or nothing for any; a pattern of torch's message; what is meant, as a text or a function of the case. The
 #: first row whose function and pattern fit, and whose text is not None, is written.
 ROWS: list[tuple[str, str, str | Callable[[Case], str | None]]] = [
-    ("pack_padded_sequence pack_sequence", "", _PACKED),
     ("", r"shape '\[(?P<sizes>[-\d, ]+)\]' is invalid for input of size", _view),
     ("size", _OUT_OF_RANGE, _sizes),
     ("transpose swapaxes swapdims", _OUT_OF_RANGE, _transpose),

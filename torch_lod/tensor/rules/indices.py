@@ -257,14 +257,15 @@ def data(func, args, kwargs):
         raise refusal(func, f"its LoD covers {lod_of(x).rows} rows; use x.with_lod(...) for other rows")
 
 
-def by_place(text: str, broadcast: bool = False):
+def by_place(text: str, broadcast: bool = False, looks_up: bool = False):
     """Entry (i, j) of an index is for row i. A plain tensor of another number of rows would be for the first rows of the
-    batch only, or a table of positions. With `broadcast`, one row is for all."""
+    batch only, or a table of positions. With `broadcast`, one row is for all; with `looks_up`, rows of indices into the same
+    dim of a plain tensor, a table, keep their place."""
 
     @signature(text)
     def rule(func, rank, dim, rows, input, index, src):
         if touches_rows(dim, rank, rows):
-            return False
+            return looks_up and provenance_of(input) is None and placed(index) is not None
         given = [t for t in (input, index, src) if isinstance(t, Tensor) and t.dim() == rank]
         count = next(t.shape[rows] for t in given if provenance_of(t) is not None)
         for t in given:

@@ -98,17 +98,45 @@ def _corresponding(func, a: Provenance, b: Provenance) -> Provenance | None:
 
 def refuse_positions(func, p: Provenance, dim: int, t: Tensor) -> None:
     """Raises where a plain tensor has an entry for each position of rows at another dim than 0; `dim` counts it from the
-    right."""
-    if t.dim() < -dim or t.shape[dim] == 1:
+    right. One that is the same at every position is right for all sequences."""
+    if t.dim() < -dim or t.shape[dim] == 1 or is_even(t, dim):
         return
     advice = None if compiling() or p.part else counterpart(p.lod, -dim, t)
     raise along_rows(
         func,
         p,
         f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds for a position "
-        "would not start anew with every sequence; make it a LoDTensor, one row for each row"
+        "would not start again with every sequence; make it a LoDTensor, one row for each row"
         + (f"; with x the rows and t that tensor: {advice}" if advice else _POSITIONS),
     )
+
+
+def is_even(t: Tensor, dim: int) -> bool:
+    """Whether a plain tensor is the same at every index of a dim, as expand, zeros and ones make it; so is its gradient. The
+    elements of one that is a weight, or was made of one, are not looked at: another step would change them."""
+    if t.layout != torch.strided:
+        return False
+    if t.stride(dim) == 0:
+        return True
+    if compiling() or not t.is_cpu or torch._C._functorch.is_functorch_wrapped_tensor(t):
+        return False
+    if isinstance(t, torch.nn.Parameter) or isinstance(t._base, torch.nn.Parameter):
+        return False
+    if t.requires_grad:
+        return _of_even_ids(t, dim)
+    try:
+        same = (t == t.narrow(dim, 0, 1)).all()
+        return type(same) is Tensor and bool(same)  # not of fake tensors, which have no elements
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def _of_even_ids(t: Tensor, dim: int) -> bool:
+    """Whether t is the lookup of the same id at every index, as of token types: an embedding of zeros."""
+    looked_up = t.grad_fn if t._base is None else None
+    ids = getattr(looked_up, "_saved_indices", None) if "EmbeddingBackward" in type(looked_up).__name__ else None
+    at = t.dim() + dim
+    return type(ids) is Tensor and ids.dim() == t.dim() - 1 and at < ids.dim() and is_even(ids, at - ids.dim())
 
 
 def join(func, args, kwargs):

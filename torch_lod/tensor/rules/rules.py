@@ -5,6 +5,7 @@ result (`signature`), or raises."""
 import torch
 from torch import Tensor
 
+from ...errors import LoDValueError, named
 from ..provenance import Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
 from .arguments import (
     NO_SEQUENCES,
@@ -403,6 +404,34 @@ def sampled(rule):
         return rule(func, args, kwargs)
 
     return rule_sampled
+
+
+_DIFF = Signature("input, n, dim, prepend=None, append=None")
+
+
+def difference(rule):
+    """`rule` of torch.diff; rows of the batch before or after those of a LoDTensor belong to one sequence only."""
+
+    def rule_difference(func, args, kwargs):
+        input, _, _, *around = _DIFF.bind(args, kwargs)
+        own = placed(input)
+        for t in around:
+            p = provenance_of(t)
+            if own is not None and own.part is None and p is not None and p.part is not None:
+                raise named(
+                    LoDValueError(f"expected rows as input alone, got rows {p.part[0]} to {p.part[1]} {_AROUND}"),
+                    name_of(func),
+                )
+        return rule(func, args, kwargs)
+
+    return rule_difference
+
+
+_AROUND = (
+    "of the whole batch as prepend or append, which are those of one sequence; with rows x at dim 0, x - tl.sequence_shift(x, 1) is "
+    "the difference within sequences. Models of transformers look in this way for packed sequences where they get position_ids "
+    "alone, and do not with attention_mask=torch.ones_like(ids)"
+)
 
 
 @signature("input, q, dim")

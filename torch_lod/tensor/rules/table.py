@@ -220,7 +220,8 @@ _add("move", views.ranked(2), "hsplit dsplit")
 _add("move", elsewhere("input, dim, index"), "index_select")
 _add("move", elsewhere("input, repeats, dim"), "repeat_interleave")
 _SCATTER = indices.by_place("input: broadcast, dim, index: broadcast, src: broadcast")
-_add("move", _SCATTER, "gather scatter scatter_add scatter_reduce")
+_add("move", _SCATTER, "scatter scatter_add scatter_reduce")
+_add("move", indices.by_place("input: broadcast, dim, index: broadcast, src", looks_up=True), "gather")
 _add("move", indices.by_place("input: broadcast, index: broadcast, dim, src", True), "take_along_dim")
 _add("move", _SCATTER, "scatter_ scatter_add_ scatter_reduce_")
 _INDEX_ADD = indices.indexed("input: broadcast, dim, index, source: broadcast")
@@ -335,7 +336,7 @@ for _name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"):
     _inside = f"tl.sequence_{_name} runs within sequences, and {OUT}"
     _add("refuse", refuse_on_rows("input, dim", _inside), f"{_name} {_name}_")
 _DIFF = "input: broadcast, n, dim=-1, prepend: broadcast=None, append: broadcast=None"
-_add("refuse", refuse_on_rows(_DIFF, NO_SEQUENCES), "diff")
+_add("refuse", rules.difference(refuse_on_rows(_DIFF, NO_SEQUENCES)), "diff")
 _POINTS = "y: broadcast, x: broadcast, *, dim=-1"
 _add("refuse", rules.sampled(refuse_on_rows(_POINTS, NO_SEQUENCES)), "cumulative_trapezoid")
 _add("refuse", refuse_on_rows("input, dim=-1", f"tl.sequence_sort sorts within sequences, and {OUT}"), "sort argsort")

@@ -85,7 +85,7 @@ def test_arrays_meet_rows_as_tensors_do():
     with pytest.raises(LoDError, match="lost the structure"):
         x - x.mean(0) * np.ones(2, np.float32)
     with pytest.raises(LoDError, match="lies along the rows"):
-        x.t() * np.ones(5, np.float32)
+        x.t() * np.arange(5, dtype=np.float32)
     with pytest.raises(TypeError, match="object"):
         x * np.array([object(), object()])
     total = np.zeros((5, 2), np.float32)

@@ -42,9 +42,9 @@ F.conv1d(v, k3, padding=1) | F.max_pool1d(v, 3, 1, 1) | F.avg_pool1d(v, 3, 1, 1)
 lstm(v)[0] | gru(v)[0] | F.scaled_dot_product_attention(v, v, v) | F.scaled_dot_product_attention(v, v, v, is_causal=True)
 attend(v, v, v)[0] | F.max_pool1d(v, 2) | F.pad(v, (1, 1), mode="replicate") | F.pad(v, (1, 1)) | F.adaptive_avg_pool1d(v, 1)
 F.adaptive_max_pool1d(v, 2) | F.conv_transpose1d(v, k3) | layer(v) | torch.conv1d(v, k3, b, 1, 1)
-v.softmax(1) | v.softmax(-1) | F.log_softmax(v, -2) | v.cumsum(-1) | v.cumsum(1) | v.flip(1) | v.flip(-1) | v.sort(1)[0] | v.sort(-1)[1].float()
-v.cummax(1)[0] | v.cummin(-1)[1].float() | v.argsort(1).float() | v.logcumsumexp(-1) | F.conv1d(v, k3, padding=2)[..., :-2]
-F.conv1d(v, k3, padding=2).relu()[..., :-2] | F.conv1d(v, k3, padding=2)[..., :-1] | F.conv1d(v, k3, padding=2) | v[..., :-2] | packed(v)
+v.softmax(1) | v.softmax(-1) | F.log_softmax(v, -2) | v.cumsum(-1) | v.cumsum(1) | v.flip(1) | v.flip(-1) | v.sort(1)[0] | v.sort(-1)[1].double()
+v.cummax(1)[0] | v.cummin(-1)[1].double() | v.argsort(1).double() | v.logcumsumexp(-1) | F.conv1d(v, k3, padding=2)[..., :-2]
+F.conv1d(v, k3, padding=2).relu()[..., :-2] | F.conv1d(v, k3, padding=2)[..., :-1] | F.conv1d(v, k3, padding=2) | v[..., :-2]
 """)
 #: What uses the rows of several sequences. (torch's median of an expanded tensor is wrong for plain tensors as well.)
 MIXES = _listed("""
@@ -118,7 +118,7 @@ x.with_values(v) | x.filter_rows(v[..., 0] > 0) | x.filter_rows(v.reshape(-1)[:l
 v.nth(-1) | tl.sequence_pairwise(v, x).sum(-1) | tl.sequence_knn(v, x, 1)[0] | v.seq[(v.mean(0) > 0)[:3]]
 tl.sequence_dropout(v, 0.0) | tl.LoDTensor(v, x.lod) | tl.LoDTensor(v * 2, v.lod)
 F.scaled_dot_product_attention(heads(v), heads(v), heads(v), attn_mask=keys(ids.ne(0)[None])) | attend(v, v, v, need_weights=False)[0]
-F.scaled_dot_product_attention(heads(v), heads(v), heads(v), attn_mask=keys(ids.float()[None])) | biased(v, keys(v[..., 0])) | biased(v, keys(v[..., 0].sigmoid().log()))
+F.scaled_dot_product_attention(heads(v), heads(v), heads(v), attn_mask=keys(ids.double()[None])) | biased(v, keys(v[..., 0])) | biased(v, keys(v[..., 0].sigmoid().log()))
 biased(v, keys(v[..., 0]).expand(1, 1, v.shape[1], v.shape[1])) | biased(v, heads(v) @ w[:4, :v.shape[1]]) | biased(v, keys(v[..., 0]).mT) | biased(v, v.mean(1)[:, None])
 biased(v, 1.0 - keys(ids.ne(0)[None].double()).expand(1, 1, v.shape[1], v.shape[1])) | biased(v, keys(v[..., 0]).repeat(1, 1, v.shape[1], 1)) | biased(v, table[:9, :9])
 """)

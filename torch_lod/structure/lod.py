@@ -486,7 +486,7 @@ class LoD(Partition):
             raise LoDsDiffer(
                 f"expected operands with equal LoDs, got LoDs that differ: {self.difference(other)}; {way_out}"
             )
-        lod = self if self.level_names else other
+        lod = self if self.level_names or not other.level_names else other
         return lod.counting(*self.counted_with(other)) if self.counted or other.counted else lod
 
     def __eq__(self, other) -> bool:

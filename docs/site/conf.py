@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 project = "torch_lod"
 extensions = ["myst_parser"]
 root_doc = "index"
+highlight_language = "text"
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 4  # GitHub's anchors, which the pages link to
 # Tables of measurements are headed as their programs print them.

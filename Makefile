@@ -140,6 +140,7 @@ recipe: $(VENV)/dev
 
 docs: $(VENV)/dev
 	$(BIN)/python docs/build.py
+	$(BIN)/python docs/notebook.py
 
 # The pages as a site in build/site; a dead link is an error. Needs the package index the first time only, and no torch.
 site: $(SITE)/done

@@ -36,7 +36,9 @@ def with_files(text: str, name: str, page: Path, linked: set[str]) -> str:
         if not path or target.startswith("http") or match.string[match.start() - 1 : match.start()] == "!":
             return match[0]
         if file == ROOT / "README.md":
-            return f"[{shown}]({os.path.relpath('index.md', os.path.dirname(name) or '.')}{f'#{anchor}' * bool(anchor)})"
+            return (
+                f"[{shown}]({os.path.relpath('index.md', os.path.dirname(name) or '.')}{f'#{anchor}' * bool(anchor)})"
+            )
         if file.is_dir():
             return f"[{shown}]({path.rstrip('/')}/README.md)"
         if file.suffix in (".py", ".h", ".cpp", ".cu"):
@@ -95,7 +97,18 @@ def main() -> int:
     stage()
     shutil.rmtree(SITE, ignore_errors=True)
     # Warnings are errors: a dead link, a page in no section, a heading that skips a level.
-    options = ["-b", "html", "-W", "--keep-going", "-q", "-E", "-c", str(Path(__file__).parent), "-d", str(ROOT / "build/doctrees")]
+    options = [
+        "-b",
+        "html",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-E",
+        "-c",
+        str(Path(__file__).parent),
+        "-d",
+        str(ROOT / "build/doctrees"),
+    ]
     return subprocess.call([sys.executable, "-m", "sphinx", *options, str(STAGE), str(SITE)])
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pages import LINK, ROOT, Definitions, dead_links, navigation, outside_code, pages
+from pages import FENCED, LINK, ROOT, Definitions, dead_links, navigation, outside_code, pages
 
 STAGE, SITE = ROOT / "build/pages", ROOT / "build/site"
 #: A heading of a generated page that is a name of the library: `tl.LoD(...)`, or in a page of operators `sequence_pool`.
@@ -50,14 +50,20 @@ def with_files(text: str, name: str, page: Path, linked: set[str]) -> str:
 
 
 def with_sources(text: str, name: str, definitions: Definitions) -> str:
-    """A link to its source below the heading of every name of the library."""
+    """Below the heading of every name of the library a link to its source, and its signature; docstrings as such."""
 
     def add(match):
         entry = match[3] if "." in match[3] else f"tl.{match[3]}"
         place = definitions.find(entry) or definitions.find(entry.replace("tl.", "tl.paddle."))
-        return f"{match[0]}\n\n{source_link(place[0], name, line=place[1])}" if place else match[0]
+        parts = [f"{match[1]} {match[3]}" if match[2] else match[0]]
+        if place:
+            parts.append(source_link(place[0], name, line=place[1]))
+        if match[2]:  # the signature, which would fill the list of headings
+            parts.append(f"```python\n{match[3]}{match[4].rstrip('`')}\n```")
+        return "\n\n".join(parts)
 
-    return outside_code(text, lambda prose: _ENTRY.sub(add, prose))
+    text = outside_code(text, lambda prose: _ENTRY.sub(add, prose))
+    return FENCED.sub(lambda block: re.sub(r"^```\n", "```{code-block} text\n:class: docstring\n\n", block[0]), text)
 
 
 def toctree(entries: list[str], caption: str = "", hidden: bool = False) -> str:

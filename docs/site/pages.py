@@ -29,7 +29,7 @@ NAVIGATION = {
 }
 #: A link or an image of Markdown: its text, its target.
 LINK = re.compile(r"(?<!`)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
-_FENCED = re.compile(r"^```.*?^```[^\n]*$", re.M | re.S)
+FENCED = re.compile(r"^```.*?^```[^\n]*$", re.M | re.S)
 _HEADING = re.compile(r"^#{1,6} +(.*)$", re.M)
 
 
@@ -59,14 +59,14 @@ def navigation() -> dict[str, dict[str, list[str]]]:
 def outside_code(text: str, replace) -> str:
     """`text` with `replace` applied to what is in no fenced block."""
     parts, end = [], 0
-    for block in _FENCED.finditer(text):
+    for block in FENCED.finditer(text):
         parts += [replace(text[end : block.start()]), block[0]]
         end = block.end()
     return "".join([*parts, replace(text[end:])])
 
 
 def prose(page: Path) -> str:
-    return _FENCED.sub("", page.read_text(encoding="utf-8"))
+    return FENCED.sub("", page.read_text(encoding="utf-8"))
 
 
 def anchors(page: Path) -> set[str]:

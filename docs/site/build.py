@@ -49,6 +49,13 @@ def with_files(text: str, name: str, page: Path, linked: set[str]) -> str:
     return outside_code(text, lambda prose: LINK.sub(replace, prose))
 
 
+def docstring(block: str) -> str:
+    """A block that breaks lines where the window does: its lines that are full, of 120 columns at most, go on."""
+    return re.sub(
+        r"(?<=.{95})\n *(?=[^\s>])(?!```)", " ", block.replace("```", "```{code-block} text\n:class: docstring\n", 1)
+    )
+
+
 def with_sources(text: str, name: str, definitions: Definitions) -> str:
     """Below the heading of every name of the library a link to its source, and its signature; docstrings as such."""
 
@@ -63,7 +70,7 @@ def with_sources(text: str, name: str, definitions: Definitions) -> str:
         return "\n\n".join(parts)
 
     text = outside_code(text, lambda prose: _ENTRY.sub(add, prose))
-    return FENCED.sub(lambda block: re.sub(r"^```\n", "```{code-block} text\n:class: docstring\n\n", block[0]), text)
+    return FENCED.sub(lambda block: docstring(block[0]) if block[0].startswith("```\n") else block[0], text)
 
 
 def toctree(entries: list[str], caption: str = "", hidden: bool = False) -> str:

@@ -52,7 +52,9 @@ def with_files(text: str, name: str, page: Path, linked: set[str]) -> str:
 def docstring(block: str) -> str:
     """A block that breaks lines where the window does: its lines that are full, of 120 columns at most, go on."""
     return re.sub(
-        r"(?<=.{95})\n *(?=[^\s>])(?!```|[\w, .]+: )", " ", block.replace("```", "```{code-block} text\n:class: docstring\n", 1)
+        r"(?<=.{95})\n *(?=[^\s>])(?!```|[\w, .]+: )",
+        " ",
+        block.replace("```", "```{code-block} text\n:class: docstring\n", 1),
     )
 
 

@@ -7,6 +7,7 @@
 #   make fuzz           the laws over random examples, 100,000 of them (EXAMPLES=1000000: more)
 #   make programs       random programs on batches, and on every sequence alone, 100,000 of them
 #   make bench          the benchmark table
+#   make site           the pages as a site with a search, in build/site
 PYTHON ?= python3
 # Any newer torch works as well: TORCH=torch takes the newest of the package index.
 TORCH ?= torch==2.13.*
@@ -15,6 +16,8 @@ VENV ?= .venv
 MODELS ?= .venv-models
 # That of the libraries whose formats tl.data reads.
 FORMATS ?= .venv-formats
+# That of the generator of the site.
+SITE ?= .venv-site
 BIN := $(VENV)/bin
 # A pipe fails where one of its commands does.
 SHELL := /bin/bash
@@ -26,7 +29,7 @@ JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 SOURCES := $(shell find csrc torch_lod -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.py') setup.py pyproject.toml
 
-.PHONY: demo test test-programs quick test-all test-fallback test-emulated sanitize-gpu fuzz programs catalogue files mutate sanitize models formats bench lint recipe docs size cuda clean
+.PHONY: demo test test-programs quick test-all test-fallback test-emulated sanitize-gpu fuzz programs catalogue files mutate sanitize models formats bench lint recipe docs site size cuda clean
 
 $(VENV)/torch: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -142,6 +145,16 @@ recipe: $(VENV)/dev
 
 docs: $(VENV)/dev
 	$(BIN)/python docs/build.py
+	$(BIN)/python docs/notebook.py
+
+# The pages as a site in build/site; a dead link is an error. Needs the package index the first time only, and no torch.
+site: $(SITE)/done
+	$(SITE)/bin/python docs/site/build.py
+
+$(SITE)/done: docs/site/requirements.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 size:
 	@$(PYTHON) tests/lib/size.py
@@ -152,5 +165,5 @@ cuda: $(VENV)/torch
 	@JOBS=$(JOBS) $(BIN)/python tests/lib/compile_cuda.py $(ARGS)
 
 clean:
-	rm -rf build dist *.egg-info torch_lod/_C*.so $(VENV) $(MODELS) $(FORMATS) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf build dist *.egg-info torch_lod/_C*.so $(VENV) $(MODELS) $(FORMATS) $(SITE) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every Python block of a page runs by itself and prints the text block that follows it."""
+"""Every Python block of a page runs by itself and prints the text block that follows it; those of the tutorial one after
+another. The notebook has the tutorial's cells, and the site has every page and no dead link."""
 
 import contextlib
 import io
+import json
 import re
+import sys
 
 import hypothesis
 import pytest
 import torch
 from settings import ROOT
 
+sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs/site")]
+import notebook  # noqa: E402
+import pages  # noqa: E402
+
 PAGES = ["README.md"]
 PAGES += [f"docs/{name}.md" for name in ("concepts", "numerics", "drop_in", "porting", "data", "distributed")]
 PAGES += [f"docs/{name}.md" for name in ("differences_from_paddle", "compile_and_export", "testing", "recurrence")]
 PAGES += ["docs/metrics.md", "docs/inner_levels.md"]
 PAGES += [f"docs/{name}.md" for name in ("structured", "map_sequences", "events", "graphs", "minus_one")]
+TUTORIAL = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/tutorial").glob("*.md"))
 # A page that is read on a busy machine is as right as on another.
 hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 
@@ -28,23 +36,83 @@ def patient(monkeypatch):
     hypothesis.settings.load_profile(before)
 
 
-def output(code: str, name: str) -> str:
-    """What a block prints, in a namespace of its own."""
+def output(code: str, name: str, names: dict | None = None) -> str:
+    """What a block prints, in a namespace of its own if none is passed."""
     torch.manual_seed(0)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, name, "exec"), {"__name__": "__main__"})
+        exec(compile(code, name, "exec"), {"__name__": "__main__"} if names is None else names)
     return printed.getvalue()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES + TUTORIAL)
 def test_a_page_prints_what_it_says(page):
+    names = {"__name__": "__main__"} if page in TUTORIAL else None
     blocks = re.findall(r"```(python|text)\n(.*?)```", (ROOT / page).read_text(), re.S)
     compared = 0
     for i, ((kind, code), (following, expected)) in enumerate(zip(blocks, [*blocks[1:], ("", "")])):
         if kind == "python":
-            printed = output(code, f"{page}, block {i}")
+            printed = output(code, f"{page}, block {i}", names)
             if following == "text":
                 assert printed == expected, f"{page}: printed\n{printed}"
                 compared += 1
     assert compared
+
+
+def test_the_tutorial_has_six_steps():
+    assert [re.match(r"docs/tutorial/(\d)_\w+\.md$", page)[1] for page in TUTORIAL] == list("123456")
+
+
+def test_the_notebook_is_current():
+    assert (ROOT / "docs/tutorial.ipynb").read_text(encoding="utf-8") == notebook.notebook(), "make docs"
+
+
+def test_the_notebook_runs(monkeypatch, tmp_path):
+    """All cells in one namespace, anywhere: a notebook needs no file of the checkout."""
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    compared = 0
+    for cell in json.loads((ROOT / "docs/tutorial.ipynb").read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            printed = output(cell["source"], f"cell {cell['id']}", names)
+            assert printed == "".join(out["text"] for out in cell["outputs"]), cell["id"]
+            compared += bool(printed)
+    assert compared > 25
+
+
+# -- the site: what Sphinx also refuses, without Sphinx
+
+
+def test_no_link_of_a_page_is_dead():
+    assert pages.dead_links() == []
+
+
+def test_the_site_has_every_page_once():
+    listed = [page for part in pages.navigation().values() for section in part.values() for page in section]
+    assert sorted([*listed, "README"]) == sorted(pages.pages())
+
+
+def test_dead_links_are_seen(tmp_path, monkeypatch):
+    (tmp_path / "there.md").write_text("# A heading, of `two` words\n\n## Twice\n\n## Twice\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](there.md) [b](there.md#a-heading-of-two-words) [c](there.md#twice-1) [`d`](none.md) [e](there.md#none)\n"
+        "[f](#none) [g](https://elsewhere.org)\n\n```text\n[h](none.md)\n```\n\n![i](none.svg)\n"
+    )
+    monkeypatch.setattr(pages, "pages", lambda: {"page": page})
+    dead = ["none.md", "there.md#none", "#none", "none.svg"]
+    assert pages.dead_links() == [f"page.md: {target}" for target in dead]
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("tl.LoD", "structure/lod"),
+        ("tl.nn.LSTM", "nn/rnn"),
+        ("tl.sequence_pool", "sequence/pool"),
+        ("tl.ops.none", None),
+    ],
+)
+def test_source_of_a_name(name, file):
+    found = pages.Definitions().find(name)
+    assert (found and found[0]) == (file and f"torch_lod/{file}.py")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Out of a LoDTensor and back: padded, packed, nested, lists, HTML and the printed tree."""
 
+import re
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -242,6 +244,31 @@ def test_html_escapes_names():
     text = x.with_lod(x.lod.named(["<script>", "a&b"]))._repr_html_()
     assert "<script>" not in text and "&lt;script&gt; 0" in text and "a&amp;b 1: [3, 4]" in text
     assert text.startswith("<div>") and text.endswith("</div>")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "folds", "bars", "end"),
+    [
+        ([[3, 1, 4]], 0, [1, 0, 1, 1], "<div>1 {} 4 rows in 3 sequences; 33% padding avoided</div></div>"),
+        ([[2, 0, 1], [3, 1, 4]], 2, [1, 0, 1, 1], "<div>1 {} 4 rows in 3 sequences; 33% padding avoided</div></div>"),
+        ([[0, 0]], 0, [2], "<div>0 {} 0 rows in 2 sequences</div></div>"),
+        ([[40, 0]], 0, [1, *[0] * 12, 1], "<div>0 {} 40 rows in 2 sequences; 50% padding avoided</div></div>"),
+        ([[]], 0, [], "</div></div>"),
+        ([[0], []], 0, [], "</div></div>"),
+    ],
+)
+def test_html_folds_and_counts(lengths, folds, bars, end):
+    lod = LoD.from_lengths(lengths)
+    text = tl.zeros(lod, 2)._repr_html_()
+    assert text.count("<details") == text.count("</details>") == text.count("<summary>") == folds
+    assert [int(n) for n in re.findall(r"(\d+) sequences\"", text)] == bars
+    assert re.sub("<span.*</span>", "{}", text).endswith(end) and "<script" not in text
+    assert text.count("<div") == text.count("</div>")
+
+
+def test_html_of_a_long_tree_closes_what_it_opens():
+    text = tl.zeros(LoD.from_lengths([[4] * 4**k for k in range(6)]))._repr_html_()
+    assert "... more than 200 lines" in text and text.count("<details") == text.count("</details>") > 50
 
 
 def test_describe():

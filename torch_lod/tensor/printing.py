@@ -11,6 +11,7 @@ from ..errors import LoDTypeError
 from ..structure.lod import LoD
 
 _ITEMS = 4  # elements of a sequence that are shown
+_BARS = 16  # at most so many of a histogram
 _LINES = 200  # of a tree that are shown: their number multiplies by level
 #: How many rows of a sequence, and elements of a row along each dim, are shown: the first pair that fits.
 _FITS, _WIDTH = ((6, 8), (4, 4), (3, 3), (2, 3), (2, 2)), 100
@@ -40,11 +41,12 @@ def _shown(n: int, most: int) -> list[int | None]:
 
 
 def _lines(x):
-    lines = list(itertools.islice(_all_lines(x), _LINES + 1))
+    lines = [f"{prefix}{text}" for _, prefix, text, _ in itertools.islice(_entries(x), _LINES + 1)]
     return lines if len(lines) <= _LINES else [*lines[:_LINES], f"... more than {_LINES} lines"]
 
 
-def _all_lines(x):
+def _entries(x):
+    """Of every line of the tree: its level, what is drawn before its text, its text, and whether lines are below it."""
     lod = x.lod
     values = x.values().detach()
 
@@ -60,14 +62,14 @@ def _all_lines(x):
         last, i, k, begin, end, prefix = child
         corner, down = ("└─ ", "   ") if last else ("├─ ", "│  ")
         if i is None:
-            yield f"{prefix}├─ ... {end - begin - _ITEMS} more"
+            yield k, f"{prefix}├─ ", f"... {end - begin - _ITEMS} more", False
             continue
         a, b = lod.levels[k][begin + i : begin + i + 2].tolist()
         name = f"{lod.level_names[k]} " if lod.level_names and lod.level_names[k] else ""
         if k + 1 == lod.depth:
-            yield f"{prefix}{corner}{name}{i}: {_rows(values, a, b)}"
+            yield k, f"{prefix}{corner}", f"{name}{i}: {_rows(values, a, b)}", False
         else:
-            yield f"{prefix}{corner}{name}{i}{'' if b > a else ': empty'}"
+            yield k, f"{prefix}{corner}", f"{name}{i}{'' if b > a else ': empty'}", b > a
             pending.append(children(k + 1, a, b, prefix + down))
 
 
@@ -105,9 +107,50 @@ def _text(numbers, left_out: list[bool]) -> str:
 
 
 def html(x) -> str:
-    """For notebooks."""
-    body = _html.escape("\n".join(_lines(x)))
-    return f"<div><code>{_html.escape(_header(x))}</code><pre>{body}</pre></div>"
+    """For notebooks: the tree, which folds, and the lengths of the innermost sequences. Names are escaped."""
+    header = f"<code>{_html.escape(_header(x))}</code>"
+    return f'<div>{header}<div style="font-family: monospace">{_folding(x)}</div>{_lengths(x.lod)}</div>'
+
+
+def _folding(x) -> str:
+    parts, depth = [], 0  # of them, as many <details> as depth are open
+    for n, (k, _, text, branch) in enumerate(_entries(x)):
+        parts.append("</details>" * (depth - k))
+        depth = k + branch
+        if n == _LINES:
+            parts.append(f"<div>... more than {_LINES} lines</div>")
+            depth = k
+            break
+        state, text = " open" * (k == 0), _html.escape(text)
+        indent = ' style="margin-left: 1.5em"' if k else ""
+        leaf = ' style="margin-left: 2.5em"' if k else ""
+        parts.append(f"<details{state}{indent}><summary>{text}\n</summary>" if branch else f"<div{leaf}>{text}\n</div>")
+    return "".join([*parts, "</details>" * depth])
+
+
+def _lengths(lod: LoD) -> str:
+    """How many innermost sequences have which length, as bars; and the padding that a batch of them would need."""
+    lengths = lod.lengths(-1)
+    n = lengths.numel()
+    if not n:
+        return ""
+    low, high = int(lengths.min()), int(lengths.max())
+    step = (high - low) // _BARS + 1
+    bars = []
+    counts = torch.bincount((lengths - low) // step).tolist()
+    for i, count in enumerate(counts):
+        first = low + i * step
+        label = (
+            f"{first} to {min(first + step - 1, high)} rows, {count} sequences"
+            if step > 1
+            else f"{first} rows, {count} sequences"
+        )
+        height = math.ceil(24 * count / max(counts))
+        style = f"display: inline-block; width: 8px; height: {height}px; margin-right: 1px; background: currentColor"
+        bars.append(f'<span title="{label}" style="{style}"></span>')
+    padded = n * high
+    avoided = f"; {1 - lod.rows / padded:.0%} padding avoided" if padded else ""
+    return f"<div>{low} {''.join(bars)} {high} rows in {n} sequences{avoided}</div>"
 
 
 def describe(x) -> str:

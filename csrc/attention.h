@@ -1,18 +1,15 @@
-// Shape "attention": every query of a sequence with the keys of the same sequence. Kernel text, see torch_lod/device.h.
-//
-//   x[i, j] = scale q[i] . k[j] + bias[i, j] - slope |position(i) - j|
-//   position(i) = i + keys - queries: aligned to the bottom right corner of the matrix of queries and keys
-//   p[i, j] = exp(x[i, j] - logsumexp of x[i]) over the keys j that i sees, out[i] = sum_j p[i, j] v[j]
-//   dp[i, j] = dout[i] . v[j], dx[i, j] = p[i, j] (dp[i, j] - dout[i] . out[i])
-// With dropout out and dp have m[i, j] p[i, j] and m[i, j] dp[i, j], m one of 0 and 1 / (1 - dropout) by a hash of
-// seed, row, head and key, so that it is worked out again and never kept.
-//
-// A query sees the keys from `left` before its position to `right` after it; without one its result is zeros. Scores
-// are never laid out: forwards the sum is kept relative to the largest score so far (Milakov and Gimelshein, "Online
-// normalizer calculation for softmax", 2018), backwards they are worked out again from the logsumexp (Dao et al.,
+// Shape "attention": every query of a sequence with the keys of the same sequence. Kernel source, see
+// torch_lod/device.h. x[i, j] = scale q[i] . k[j] + bias[i, j] - slope |position(i) - j| position(i) = i + keys -
+// queries: aligned to the bottom right corner of the matrix of queries and keys p[i, j] = exp(x[i, j] - logsumexp of
+// x[i]) over the keys j that i sees, out[i] = sum_j p[i, j] v[j] dp[i, j] = dout[i] . v[j], dx[i, j] = p[i, j] (dp[i,
+// j] - dout[i] . out[i]) With dropout out and dp have m[i, j] p[i, j] and m[i, j] dp[i, j], m one of 0 and 1 / (1 -
+// dropout) by a hash of seed, row, head and key, so that it is worked out again and never kept. A query sees the keys
+// from `left` before its position to `right` after it; without one its result is zeros. Scores are never laid out:
+// forwards the sum is kept relative to the largest score so far (Milakov and Gimelshein, "Online normalizer
+// calculation for softmax", 2018), backwards they are worked out again from the logsumexp (Dao et al.,
 // "FlashAttention", 2022). Whoever writes a result works it out alone, in an order that its own sequence decides.
-//
 // Here: one result at a time, for the GPU and, in float64, for the CPU; core/attention_blocks.h has the CPU's tiles.
+//
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_ATTENTION_ARGUMENTS
@@ -97,7 +94,7 @@ struct AttentionBackward : Attention {
   void *grad_query, *grad_key, *grad_value;  // contiguous
   void *grad_bias, *grad_slopes;             // in what is summed in, zeros; (queries, heads), to be summed; or null
   // A bias that the heads share has one gradient: whoever writes it goes through all heads.
-  LOD_FN int64_t heads_at_once() const { return grad_bias && bias_heads == 1 ? heads : 1; }
+  LOD_FN int64_t heads_per_step() const { return grad_bias && bias_heads == 1 ? heads : 1; }
 };
 
 }  // namespace lod
@@ -250,7 +247,7 @@ struct AttendQueryGrad : AttentionBackward {  // one query, one head, a strip; a
     }
   };
   LOD_FN void operator()(int64_t item) const {
-    const int64_t row = item % queries, some = heads_at_once(), h = item / queries * some % heads;
+    const int64_t row = item % queries, some = heads_per_step(), h = item / queries * some % heads;
     const int64_t s = segment_of(query_offsets, segments, row);
     if (s >= segments) return;
     const Pairs pairs_ = of(s);
@@ -320,7 +317,7 @@ LOD_ENTRY void attention_backward(const Exec& exec, DType dtype, const Attention
     else
 #endif
     {
-      const int64_t items = a.queries * (a.heads / a.heads_at_once()) * strips_of(a.width);
+      const int64_t items = a.queries * (a.heads / a.heads_per_step()) * strips_of(a.width);
       each(exec, items, a.cost(items), AttendQueryGrad<T>{a});
       const int64_t others = a.keys * a.key_heads * (strips_of(a.width) + strips_of(a.value_width));
       each(exec, others, a.cost(others), AttendKeyGrad<T>{a});

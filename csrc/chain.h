@@ -1,4 +1,4 @@
-// Shape "chain": a dynamic program along every sequence, over tags that follow one another. Kernel text, see
+// Shape "chain": a dynamic program along every sequence, over tags that follow one another. Kernel source, see
 // torch_lod/device.h.
 //
 //   score of a path y = start[y0] + sum over t of values[t, y] + sum of transition[y, next y] + end[last y]

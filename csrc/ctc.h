@@ -1,5 +1,5 @@
 // Shape "chain", over labels: connectionist temporal classification (Graves et al., ICML 2006): the sum over all
-// alignments of labels with rows, its gradient, and the best alignment. Kernel text, see torch_lod/device.h.
+// alignments of labels with rows, its gradient, and the best alignment. Kernel source, see torch_lod/device.h.
 //
 // The lattice of a sequence of L labels has 2 L + 1 states: blank 0, label 0, blank 1, ..., label L - 1, blank L.
 // Column i holds blank i and label i, and the states lie apart by kind, so that all blanks of a row have one

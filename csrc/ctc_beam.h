@@ -1,6 +1,6 @@
 // Shape "chain", over labels: the most probable labelings of a sequence of rows, by a beam search over prefixes
 // (Graves, "Sequence transduction with recurrent neural networks", 2012; Hannun et al., "First-pass large vocabulary
-// continuous speech recognition using bi-directional recurrent DNNs", 2014). Kernel text, see torch_lod/device.h.
+// continuous speech recognition using bi-directional recurrent DNNs", 2014). Kernel source, see torch_lod/device.h.
 //
 // A prefix has two probabilities: of the paths to it that end in a blank, and in its last label. Prefixes are nodes of
 // a tree, so that a prefix that is reached twice, or again after it was dropped, is the same node; a node goes when

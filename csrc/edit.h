@@ -1,4 +1,4 @@
-// Shape "chain", over two sequences: the edit distance of Levenshtein, and an alignment that has it. Kernel text, see
+// Shape "chain", over two sequences: the edit distance of Levenshtein, and an alignment that has it. Kernel source, see
 // torch_lod/device.h.
 //
 // The distance goes through the matrix of the shorter sequence by the longer one 64 rows at a time, as bits of the

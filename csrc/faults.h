@@ -1,4 +1,4 @@
-// What is wrong with structure on a GPU, found there. Kernel text, see torch_lod/device.h.
+// What is wrong with structure on a GPU, found there. Kernel source, see torch_lod/device.h.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_FAULTS_ARGUMENTS

@@ -43,7 +43,7 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) 
   for (int64_t level = 0; level < depth; ++level) {
     const auto* o = offsets[level].const_data_ptr<int64_t>();
     const int64_t count = offsets[level].numel(), end = level + 1 < depth ? offsets[level + 1].numel() - 1 : rows;
-    const Fault fault = find_fault(o, count, end, LOD_PICK(rise_of)(o, count));
+    const Fault fault = find_fault(o, count, end, LOD_PICK(order_of_offsets)(o, count));
     if (fault.rule) return {1 + fault.rule, level, fault.index, fault.before, fault.here};
     report.push_back(fault.longest);
     ends.push_back(report[1] = o[count - 1]);
@@ -97,7 +97,7 @@ struct RunsToTake {
     if (starts.defined()) std::memcpy(from, starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
     else std::fill_n(from, m, 0);
     std::memcpy(count, lengths.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
-    const Reach reach = LOD_PICK(reach_of_runs)(from, count, in, m, elements);
+    const IndexBounds reach = LOD_PICK(reach_of_runs)(from, count, in, m, elements);
     for (int64_t i = 0; !reach.fits && i < m; ++i) {
       const int64_t room = in ? in[i + 1] - in[i] : elements;
       TORCH_CHECK_INDEX(count[i] >= 0 && count[i] <= room && from[i] >= 0 && from[i] <= room - count[i], op,
@@ -108,10 +108,10 @@ struct RunsToTake {
   }
 
   // Writes the first element of every run and the offsets of the runs; the longest, and how they lie.
-  std::pair<int64_t, Lie> lay(int64_t* first, int64_t* cut) const {
+  std::pair<int64_t, RunLayout> lay(int64_t* first, int64_t* cut) const {
     constexpr int64_t part = 512;  // what the cache holds at a time
     int64_t count[part], from[part], longest = 0;
-    Lie lie{true, true, true};
+    RunLayout lie{true, true, true};
     cut[0] = 0;
     for (int64_t low = 0; low < n; low += part) {
       const int64_t m = std::min(part, n - low), most_here = copy(low, m, from, count);
@@ -121,7 +121,7 @@ struct RunsToTake {
       check_sum(cut[low + m]);
       longest = std::max(longest, most_here);
       if (within.defined()) continue;
-      const Lie here = LOD_PICK(lie_of_runs)(first + low, cut + low, m, 1, elements);
+      const RunLayout here = LOD_PICK(lie_of_runs)(first + low, cut + low, m, 1, elements);
       const bool behind = low == 0 || first[low] >= first[low - 1] + cut[low] - cut[low - 1];
       lie = {true, lie.same && here.same, lie.rise && here.rise && behind};
     }

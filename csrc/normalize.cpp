@@ -1,7 +1,7 @@
 // Binding of what normalises a segment. Gradients are made of operators that have one.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "normalize.h"
-#include "core/carried.h"
+#include "core/accumulator.h"
 #include "core/operators.h"
 #include "core/scratch.h"
 

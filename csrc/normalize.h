@@ -1,8 +1,7 @@
-// Shape "segment", normalised: softmax and its logarithm, the logarithm of its sum, mean and variance. Kernel text, see
-// torch_lod/device.h.
+// Shape "segment", normalised: softmax and its logarithm, the logarithm of its sum, mean and variance. Kernel source,
+// see torch_lod/device.h. Rows are gone over in blocks, see torch_lod/segment_drivers.h. Softmax is worked out in
+// float32, of float64 in float64; mean and variance always in float64, where no square of a float32 overflows.
 //
-// Rows are gone over in blocks, see torch_lod/segment_drivers.h. Softmax is worked out in float32, of float64 in
-// float64; mean and variance always in float64, where no square of a float32 overflows.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_NORMALIZE_ARGUMENTS
@@ -67,7 +66,7 @@ struct Exponentials : Rows<T> {
     else s.sum[k] += t.sum[j];
   }
   template <int pass>
-  LOD_FN void settle(auto&, int, int64_t) const {}
+  LOD_FN void finalize(auto&, int, int64_t) const {}
 };
 
 // y = exp(x - max x) / sum exp(x - max x) over the rows of a segment.
@@ -76,7 +75,7 @@ struct Softmax : Exponentials<T> {
   using A = acc_t<T>;
   static constexpr bool kByRow = true;
   template <int pass>
-  LOD_FN void settle(auto& s, int k, int64_t) const {
+  LOD_FN void finalize(auto& s, int k, int64_t) const {
     if constexpr (pass == 1) s.sum[k] = A(1) / s.sum[k];
   }
   LOD_FN void map(const auto& s, int k, A x, int64_t i) const { this->out[i] = T(exp_below(x - s.top[k]) * s.sum[k]); }
@@ -87,7 +86,7 @@ struct LogSoftmax : Exponentials<T> {
   using A = acc_t<T>;
   static constexpr bool kByRow = true;
   template <int pass>
-  LOD_FN void settle(auto& s, int k, int64_t) const {
+  LOD_FN void finalize(auto& s, int k, int64_t) const {
     if constexpr (pass == 1) s.sum[k] = log_above(s.sum[k]);
   }
   LOD_FN void map(const auto& s, int k, A x, int64_t i) const { this->out[i] = T((x - s.top[k]) - s.sum[k]); }
@@ -132,7 +131,7 @@ struct SoftmaxBackward : Rows<T, 2> {
   template <int>
   LOD_FN void combine(auto& s, int k, const auto& t, int j) const { s.sum[k] += t.sum[j]; }
   template <int>
-  LOD_FN void settle(auto&, int, int64_t) const {}
+  LOD_FN void finalize(auto&, int, int64_t) const {}
   LOD_FN void map(const auto& s, int k, const Two<A>& x, int64_t i) const {
     this->out[i] = T(kLog ? x.b - exp_below(x.a) * s.sum[k] : x.a * (x.b - s.sum[k]));
   }
@@ -162,7 +161,7 @@ struct Moments : Rows<T> {
     else s.square[k] += t.square[j];
   }
   template <int pass>
-  LOD_FN void settle(auto& s, int k, int64_t n) const {
+  LOD_FN void finalize(auto& s, int k, int64_t n) const {
     if constexpr (pass == 0) s.mean[k] /= double(n);
   }
 };
@@ -182,8 +181,8 @@ struct Normalize : Moments<T> {
   static constexpr bool kByRow = true;
   double eps;
   template <int pass>
-  LOD_FN void settle(auto& s, int k, int64_t n) const {
-    Moments<T>::template settle<pass>(s, k, n);
+  LOD_FN void finalize(auto& s, int k, int64_t n) const {
+    Moments<T>::template finalize<pass>(s, k, n);
     if constexpr (pass == 1) s.square[k] = 1 / ::sqrt(s.square[k] / double(n) + eps);
   }
   LOD_FN void map(const auto& s, int k, double x, int64_t i) const {
@@ -222,7 +221,7 @@ struct NormalizeBackward : Rows<T, 2> {
     else s.scale[k] += t.scale[j], s.slope[k] += t.slope[j];
   }
   template <int pass>
-  LOD_FN void settle(auto& s, int k, int64_t n) const {
+  LOD_FN void finalize(auto& s, int k, int64_t n) const {
     const double each = 1 / double(n);
     if constexpr (pass == 0) {
       s.mean[k] /= double(n);

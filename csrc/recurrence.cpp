@@ -172,7 +172,7 @@ struct Plan {
     offsets = host;
     auto *by = order.mutable_data_ptr<int64_t>(), *from = start.mutable_data_ptr<int64_t>();
     const int64_t count = shares_of(l, nonempty, o[n]);
-    for (int64_t g = 0, at = 0; g < count; ++g) {  // dealt out in turn: of equal sizes, and each longest first
+    for (int64_t g = 0, at = 0; g < count; ++g) {  // distributed round-robin: of equal sizes, and each longest first
       Share& share = shares.emplace_back(Share{at, nullptr, step, {}});
       for (int64_t i = g; i < nonempty; i += count) by[at++] = ranked[i];
       for (int64_t i = at - 1; i >= share.begin; --i) share.alive.resize(length(by[i]), i - share.begin + 1);

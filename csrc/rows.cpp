@@ -193,7 +193,7 @@ struct RunsOfRows {
     const int64_t n = starts.numel();
     const auto look = [&] { return LOD_PICK(lie_of_runs)(from_, cuts_, n, step, there); };
     const Known *first = known(starts), *cuts = known(offsets);
-    const Lie lie = first && cuts ? first->lie(*cuts, there, step, look) : look();
+    const RunLayout lie = first && cuts ? first->lie(*cuts, there, step, look) : look();
     for (int64_t s = 0; !lie.fits && s < n; ++s)
       TORCH_CHECK_INDEX(length(s) == 0 || (low(s, step) >= 0 && low(s, step) <= there - length(s)), op,
                         ": expected runs within [0, ", there, "), got ", length(s), " rows from ", from_[s],
@@ -376,7 +376,7 @@ Tensor segment_concat_meta(const Tensor& values, const Tensor& offsets, const Te
   check_concat(values, offsets, others, other_offsets);
   return at::empty_symint(sym_shape(values, values.sym_size(0) + others.sym_size(0)), values.options());
 }
-// own[i] + other[from + i], as many as asked for: torch multiplies whole numbers by a factor of 1 before it adds them.
+// own[i] + other[from + i], as many as asked for: torch multiplies integers by a factor of 1 before it adds them.
 Tensor sums_of(const Tensor& own, const Tensor& other, int64_t from, const c10::SymInt& count) {
   const bool here = own.is_cpu() && other.is_cpu() && is_in_memory(own) && is_in_memory(other) && own.is_contiguous() &&
                     other.is_contiguous() && !c10::impl::TorchDispatchModeTLS::any_modes_set();
@@ -396,7 +396,7 @@ Tensor concat_starts(const Tensor& own, const Tensor& other, bool behind) {
   if (one && two && one->cuts && two->cuts) {
     mark(starts, one->rows + two->rows, /*cuts=*/false, /*apart=*/true);
     if (const Known* runs = own.is_cpu() ? known(starts) : nullptr)  // one behind the other
-      runs->lie(*one, one->rows + two->rows, 1, [&] { return Lie{true, two->rows == 0, true}; });
+      runs->lie(*one, one->rows + two->rows, 1, [&] { return RunLayout{true, two->rows == 0, true}; });
   }
   return starts;
 }

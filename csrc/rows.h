@@ -1,4 +1,4 @@
-// Shape "rows": for every output row, the input row that it copies (-1: none). Kernel text, see torch_lod/device.h.
+// Shape "rows": for every output row, the input row that it copies (-1: none). Kernel source, see torch_lod/device.h.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_ROWS_ARGUMENTS

@@ -2,7 +2,7 @@
 // scan that runs the other way.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_KERNELS "scan.h"
-#include "core/carried.h"
+#include "core/accumulator.h"
 #include "core/operators.h"
 #include "core/scratch.h"
 

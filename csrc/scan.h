@@ -1,4 +1,4 @@
-// Shape "segment", row by row: a value is carried along every segment. Kernel text, see torch_lod/device.h.
+// Shape "segment", row by row: a value is carried along every segment. Kernel source, see torch_lod/device.h.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_SCAN_ARGUMENTS
@@ -47,7 +47,7 @@ struct LogcumsumexpArguments : BlockView {
 namespace lod::LOD_LEVEL {
 
 // What most scans have in common: they read elements of T and write an Out for each.
-template <class T, int kArrays = 1, class Out = T, class Carried = carried_t<T>>
+template <class T, int kArrays = 1, class Out = T, class Carried = accumulator_t<T>>
 struct Scan : Rows<T, kArrays, Out> {
   using A = Carried;
   static constexpr bool kByRow = true, kShares = false, kTiles = false;
@@ -60,7 +60,7 @@ struct Scan : Rows<T, kArrays, Out> {
 // y[r] = values[r] + y[r - 1], or in reverse values[r] + y[r + 1]: sums within a block, added to those before it.
 template <class T>
 struct CumSum : Scan<T> {
-  using A = carried_t<T>;
+  using A = accumulator_t<T>;
   static constexpr bool kShares = true;
   static constexpr bool kTiles = true;
   template <int W>
@@ -73,7 +73,7 @@ struct CumSum : Scan<T> {
     s.sum[k] += x;
     if constexpr (kEmit) this->out[i] = T(acc_t<T>(s.before[k] + s.sum[k]));
   }
-  static LOD_FN void settle(auto& s, int k) { s.before[k] += s.sum[k], s.sum[k] = A(0); }
+  static LOD_FN void finalize(auto& s, int k) { s.before[k] += s.sum[k], s.sum[k] = A(0); }
   static LOD_FN void combine(auto& s, int k, const auto& t, int j) { s.before[k] += t.before[j] + t.sum[j]; }
 };
 
@@ -81,7 +81,7 @@ struct CumSum : Scan<T> {
 // more than the value.
 template <class T, int kArrays>
 struct AffineScan : Scan<T, kArrays> {
-  using A = carried_t<T>;
+  using A = accumulator_t<T>;
   using Through = std::conditional_t<std::is_integral_v<T>, A, double>;
   template <int W>
   struct State {
@@ -108,7 +108,7 @@ struct AffineScan : Scan<T, kArrays> {
 // cuts: what was carried is forgotten even where it is infinite or NaN.
 template <class T>
 struct Recurrence : AffineScan<T, 2> {
-  using A = carried_t<T>;
+  using A = accumulator_t<T>;
   int64_t shift;  // of the factor, in elements: 0, or in reverse the width
   struct Pair {
     A value, factor;
@@ -146,7 +146,7 @@ struct CumExtreme : Scan<T> {
     s.row[k] = take ? at.row : s.row[k];
     if constexpr (kEmit) this->out[i] = T(s.best[k]), index[i] = s.row[k];
   }
-  static LOD_FN void settle(auto&, int) {}
+  static LOD_FN void finalize(auto&, int) {}
   static LOD_FN void combine(auto& s, int k, const auto& t, int j) {
     if (s.row[k] < 0 || (t.row[j] >= 0 && R::better(t.best[j], s.best[k]))) s.best[k] = t.best[j], s.row[k] = t.row[j];
   }
@@ -156,7 +156,7 @@ struct CumExtreme : Scan<T> {
 // take none.
 template <class T>
 struct CumExtremeBackward : Scan<T> {
-  using A = carried_t<T>;
+  using A = accumulator_t<T>;
   const int64_t* index;
   template <int W>
   struct State {
@@ -186,7 +186,7 @@ struct CumExtremeBackward : Scan<T> {
 // y[r] = the product of the rows so far, or, exclusive, of those before r. The product of a block may have overflowed,
 // or have become 0, without a row that is infinite or 0: then it leaves a 0, or what is infinite, as it is, as one row
 // after the other would.
-template <class T, int kArrays = 1, class Out = T, class Carried = carried_t<T>>
+template <class T, int kArrays = 1, class Out = T, class Carried = accumulator_t<T>>
 struct CumProd : Scan<T, kArrays, Out, Carried> {
   using A = Carried;
   bool exclusive;
@@ -227,7 +227,7 @@ struct ProductRow {
 // Of the product of a segment, whose dy is one row: h[r] = x[r + 1] ... x[n - 1] dy.
 template <class T>
 struct ProdBackward : CumProd<T> {
-  using A = carried_t<T>;
+  using A = accumulator_t<T>;
   const T* grad;
   const A* before;
   int64_t width;
@@ -244,7 +244,7 @@ struct ProdBackward : CumProd<T> {
 // Of products so far: h[r] = dy[r] + x[r + 1] h[r + 1], or, exclusive, dy[r + 1] + x[r + 1] h[r + 1]. A row of 0 cuts.
 template <class T>
 struct CumProdBackward : AffineScan<T, 2> {
-  using A = carried_t<T>;
+  using A = accumulator_t<T>;
   const A* before;
   bool exclusive;
   static LOD_FN void identity(auto& s, int k) {
@@ -273,11 +273,11 @@ struct LogCumSumExp : Scan<T> {
   template <int W>
   struct State {
     A top[W];
-    carried_t<T> others[W];
+    accumulator_t<T> others[W];
   };
   static LOD_FN void identity(auto& s, int k) { s.top[k] = lowest<A>(), s.others[k] = -1; }
   // Adds rows whose largest is `top`, and `own` the sum of the others.
-  static LOD_FN void add(auto& s, int k, A top, carried_t<T> own) {
+  static LOD_FN void add(auto& s, int k, A top, accumulator_t<T> own) {
     const A rise = top == s.top[k] ? A(0) : top - s.top[k], e = exp_below(rise > A(0) ? -rise : rise);
     const auto up = (s.others[k] + 1) * e + own, on = s.others[k] + (own + 1) * e;
     s.others[k] = rise > A(0) ? up : on;
@@ -327,7 +327,7 @@ LOD_ENTRY void segment_cumprod(const Exec& exec, DType dtype, const CumprodArgum
     using T = typename decltype(type)::type;
     using C = computed_t<T>;
     // what overflows in the type that products of T are carried in must do so wherever they are computed
-    scan_segments<T>(exec, a, {a.values}, a.out, CumProd<C, 1, C, carried_t<T>>{{{}, a.reverse}, a.exclusive});
+    scan_segments<T>(exec, a, {a.values}, a.out, CumProd<C, 1, C, accumulator_t<T>>{{{}, a.reverse}, a.exclusive});
   });
 }
 
@@ -335,7 +335,7 @@ LOD_ENTRY void segment_cumprod_backward(const Exec& exec, DType dtype, bool last
   visit_floating(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using C = computed_t<T>;
-    using A = carried_t<C>;
+    using A = accumulator_t<C>;
     auto* before = static_cast<A*>(a.before);
     const CumProd<C, 1, A> products{{{{}, before}, a.reverse}, true};
     const auto* grad = static_cast<const C*>(a.grad);

@@ -1,4 +1,4 @@
-// Shape "segment": a segment of rows becomes one row. Kernel text, see torch_lod/device.h.
+// Shape "segment": a segment of rows becomes one row. Kernel source, see torch_lod/device.h.
 //
 // What goes over the rows of a segment does so in blocks (torch_lod/segment_drivers.h): a result depends neither on the
 // segment's neighbours nor on the number of threads. SPDX-License-Identifier: Apache-2.0
@@ -54,7 +54,7 @@ struct Reduction : Rows<T> {
   T pad;
   LOD_FN A load(int64_t i) const { return A(this->in[0][i]); }
   template <int>
-  LOD_FN void settle(auto&, int, int64_t) const {}
+  LOD_FN void finalize(auto&, int, int64_t) const {}
   LOD_FN void finish(const auto& s, int k, const Range& rows, int64_t to) const {
     this->out[to] = rows.length() ? T(s.acc[k]) : pad;
   }
@@ -74,7 +74,7 @@ template <class T>
 struct Mean : Sum<T> {  // or the sum divided by the root of the length
   Share share;
   template <int>
-  LOD_FN void settle(auto& s, int k, int64_t n) const { s.acc[k] /= divisor<acc_t<T>>(share, n); }
+  LOD_FN void finalize(auto& s, int k, int64_t n) const { s.acc[k] /= divisor<acc_t<T>>(share, n); }
 };
 template <class T>
 struct Prod : Reduction<T> {
@@ -223,7 +223,7 @@ struct BroadcastKernel {
   }
   // In whole blocks: the next segment is written over what is behind one.
   template <int W>
-  LOD_APART static void narrow_rows(const BroadcastKernel f, int64_t s, int64_t row, int64_t last) {
+  LOD_NOINLINE static void narrow_rows(const BroadcastKernel f, int64_t s, int64_t row, int64_t last) {
     constexpr int64_t block = 64 / sizeof(T);
     const int64_t end = last * W;
     for (int64_t i = row * W; i < end; ++s) {

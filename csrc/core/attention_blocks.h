@@ -1,4 +1,4 @@
-// Attention on the CPU, summed in float32: blocks of queries against blocks of keys. Kernel text, included by
+// Attention on the CPU, summed in float32: blocks of queries against blocks of keys. Kernel source, included by
 // attention.h in the namespace of the level being compiled, where each_level.h defines LOD_LANES.
 //
 // Of a block, rows are laid out side by side and padded to whole registers with zeros, keys (and for the backward
@@ -50,19 +50,19 @@ struct Block {  // some queries against some keys of a sequence, one head
   }
   // At most n of `rows` from i on: `width` channels of each, from `channel` on.
   template <class P>
-  static void ask_for(P* base, const Range& rows, int64_t i, int64_t n, int64_t stride, int64_t channel, int64_t width,
-                      Ahead& ahead) {
+  static void prefetch(P* base, const Range& rows, int64_t i, int64_t n, int64_t stride, int64_t channel, int64_t width,
+                      Prefetch& ahead) {
     const int64_t left = rows.length() - i, bytes = sizeof(P);
     if (left > 0)
       ahead.add(base + (rows.begin + i) * stride + channel, n < left ? n : left, stride * bytes, width * bytes,
                 !std::is_const_v<P>);
   }
-  void ask_for_queries(int64_t i, int64_t n, int64_t h, int64_t heads, Ahead& ahead) const {
-    ask_for(static_cast<const T*>(a.query), pairs.queries, i, n, a.query_stride, h * a.width, heads * a.width, ahead);
+  void prefetch_queries(int64_t i, int64_t n, int64_t h, int64_t heads, Prefetch& ahead) const {
+    prefetch(static_cast<const T*>(a.query), pairs.queries, i, n, a.query_stride, h * a.width, heads * a.width, ahead);
   }
-  void ask_for_keys(int64_t j, int64_t g, Ahead& ahead) const {
-    ask_for(static_cast<const T*>(a.key), pairs.keys, j, kKeysAtOnce, a.key_stride, g * a.width, a.width, ahead);
-    ask_for(static_cast<const T*>(a.value), pairs.keys, j, kKeysAtOnce, a.value_stride, g * a.value_width,
+  void prefetch_keys(int64_t j, int64_t g, Prefetch& ahead) const {
+    prefetch(static_cast<const T*>(a.key), pairs.keys, j, kKeysPerStep, a.key_stride, g * a.width, a.width, ahead);
+    prefetch(static_cast<const T*>(a.value), pairs.keys, j, kKeysPerStep, a.value_stride, g * a.value_width,
             a.value_width, ahead);
   }
   struct Rows {
@@ -157,15 +157,16 @@ struct AttendBlock : AttentionForward {
 
   // What follows the keys before j: more of them or, after the last ones, where the results go and what the next head
   // or block reads.
-  void ask_for_next(const Block<T>& block, const Position* at, int64_t h, int64_t j, int64_t end, Ahead& ahead) const {
-    if (j < end) return block.ask_for_keys(j, key_head(h), ahead);
-    block.ask_for(static_cast<T*>(out), block.pairs.queries, at->begin, kBlockOfQueries, heads * value_width,
+  void prefetch_next(const Block<T>& block, const Position* at, int64_t h, int64_t j, int64_t end,
+                     Prefetch& ahead) const {
+    if (j < end) return block.prefetch_keys(j, key_head(h), ahead);
+    block.prefetch(static_cast<T*>(out), block.pairs.queries, at->begin, kBlockOfQueries, heads * value_width,
                   h * value_width, value_width, ahead);
     if (++h == heads) h = 0, ++at;
     if (at == blocks.data() + blocks.size()) return;
     const Block<T> next(*this, at->s);
-    next.ask_for_queries(at->begin, kBlockOfQueries, h, 1, ahead);
-    next.ask_for_keys(next.pairs.keys_of(at->begin).begin / kKeysAtOnce * kKeysAtOnce, key_head(h), ahead);
+    next.prefetch_queries(at->begin, kBlockOfQueries, h, 1, ahead);
+    next.prefetch_keys(next.pairs.keys_of(at->begin).begin / kKeysPerStep * kKeysPerStep, key_head(h), ahead);
   }
 
   // The heads of a sequence one after another: what they read lies side by side.
@@ -177,24 +178,24 @@ struct AttendBlock : AttentionForward {
     const Block<T> block(*this, s);
     const int64_t m = std::min(kBlockOfQueries, block.pairs.queries.length() - first), broad = whole(width),
                   out_broad = whole(value_width), most = std::max(some * m, kQueriesAtOnce);
-    Workspace memory(some * m * (broad + out_broad + 2) + kKeysAtOnce * (broad + out_broad) +
+    Workspace memory(some * m * (broad + out_broad + 2) + kKeysPerStep * (broad + out_broad) +
                      (broad + most) * kKeyStride);
     float *q = memory.take(some * m * broad), *sums = memory.take(some * m * out_broad);
-    float *k = memory.take(kKeysAtOnce * broad), *v = memory.take(kKeysAtOnce * out_broad);
+    float *k = memory.take(kKeysPerStep * broad), *v = memory.take(kKeysPerStep * out_broad);
     float *transposed = memory.take(broad * kKeyStride), *x = memory.take(most * kKeyStride);
     float *top = memory.take(some * m), *total = memory.take(some * m);
     const bool few = few_queries(block.pairs.queries.length(), first);
-    const int64_t at_once = few ? kFloats : kKeysAtOnce;
+    const int64_t per_step = few ? kFloats : kKeysPerStep;
     for (int64_t o = 0; o < some; ++o) block.lay_out_queries(first, m, h + o, q + o * m * broad);
     std::fill(sums, sums + some * m * out_broad, 0.f);
     std::fill(top, top + some * m, -INFINITY);
     std::fill(total, total + some * m, 0.f);
     const Range seen{block.pairs.keys_of(first).begin, block.pairs.keys_of(first + m - 1).end};
-    for (int64_t j = seen.begin / kKeysAtOnce * kKeysAtOnce; j < seen.end; j += kKeysAtOnce) {
-      const int64_t n = std::min(kKeysAtOnce, block.pairs.keys.length() - j);
+    for (int64_t j = seen.begin / kKeysPerStep * kKeysPerStep; j < seen.end; j += kKeysPerStep) {
+      const int64_t n = std::min(kKeysPerStep, block.pairs.keys.length() - j);
       exec.pause();
-      Ahead ahead;
-      if (together == 1) ask_for_next(block, &at, h, j + kKeysAtOnce, seen.end, ahead);
+      Prefetch ahead;
+      if (together == 1) prefetch_next(block, &at, h, j + kKeysPerStep, seen.end, ahead);
       const auto keys_ = block.keys(j, n, g, true, k);
       if (!few) transpose(keys_.rows, keys_.step, n, broad, transposed);
       const auto values = block.values(j, n, g, m <= kAtOnce, v);
@@ -206,13 +207,13 @@ struct AttendBlock : AttentionForward {
           return values.rows + (key_head(h + o) - g) * value_width + at * values.step;
         };
 #if LOD_LANES >= 8
-        for (int64_t at = c.begin; few && at < c.end; at += at_once)
+        for (int64_t at = c.begin; few && at < c.end; at += per_step)
           for (int64_t o = 0; o < some; ++o) {
             const float* keys = keys_.rows + (key_head(h + o) - g) * width;
-            if (far) ask_for(keys, at + at_once, keys_.step, width);
+            if (far) prefetch(keys, at + per_step, keys_.step, width);
             dots(q + o * m * broad, rows, broad, keys, keys_.step, n, at, x + o * rows * kKeyStride);
           }
-        for (int64_t o = 0; far && o < some; ++o) ask_for(values_from(c.begin, o), 0, values.step, value_width);
+        for (int64_t o = 0; far && o < some; ++o) prefetch(values_from(c.begin, o), 0, values.step, value_width);
 #endif
         if (!few)
           product_of_sides<false>({rows, whole(c.end) - c.begin, width, q + i * broad, broad, transposed + c.begin,
@@ -229,11 +230,11 @@ struct AttendBlock : AttentionForward {
           if (less != 1.f)
             for (int64_t d = 0; d < out_broad; ++d) sum[d] *= less;
         }
-        for (int64_t at = c.begin; at < c.end; at += at_once)
+        for (int64_t at = c.begin; at < c.end; at += per_step)
           for (int64_t o = 0; o < some; ++o) {
             const float* from = values_from(at, o);
-            if (far) ask_for(from, at_once, values.step, value_width);
-            product_of_sides<false>({rows, out_broad, std::min(at_once, c.end - at), x + o * rows * kKeyStride + at,
+            if (far) prefetch(from, per_step, values.step, value_width);
+            product_of_sides<false>({rows, out_broad, std::min(per_step, c.end - at), x + o * rows * kKeyStride + at,
                                      kKeyStride, from, values.step, sums + (o * m + i) * out_broad, out_broad, true,
                                      &ahead});
           }
@@ -274,48 +275,48 @@ template <class T>
 struct AttendBlockGrad : AttentionBackward {
   const Exec& exec;
   void operator()(int64_t item) const {
-    const int64_t some = heads_at_once() == 1 ? 1 : key_heads, groups = key_heads / some;
+    const int64_t some = heads_per_step() == 1 ? 1 : key_heads, groups = key_heads / some;
     for (int64_t g = item % groups * some, end = g + some; g < end; ++g) head(item / groups, g);
   }
-  // Where the results of keys [j, j + kKeysAtOnce) go, and what follows: more keys, or what the next head reads.
-  void ask_for_next(const Block<T>& block, int64_t s, int64_t g, int64_t j, Ahead& ahead) const {
+  // Where the results of keys [j, j + kKeysPerStep) go, and what follows: more keys, or what the next head reads.
+  void prefetch_next(const Block<T>& block, int64_t s, int64_t g, int64_t j, Prefetch& ahead) const {
     const int64_t group = heads / key_heads;
-    block.ask_for(static_cast<T*>(grad_key), block.pairs.keys, j, kKeysAtOnce, key_heads * width, g * width, width,
+    block.prefetch(static_cast<T*>(grad_key), block.pairs.keys, j, kKeysPerStep, key_heads * width, g * width, width,
                   ahead);
-    block.ask_for(static_cast<T*>(grad_value), block.pairs.keys, j, kKeysAtOnce, key_heads * value_width,
+    block.prefetch(static_cast<T*>(grad_value), block.pairs.keys, j, kKeysPerStep, key_heads * value_width,
                   g * value_width, value_width, ahead);
-    if (j + kKeysAtOnce < block.pairs.keys.length()) return block.ask_for_keys(j + kKeysAtOnce, g, ahead);
-    block.ask_for(static_cast<T*>(grad_query), block.pairs.queries, 0, kBlockOfQueries, heads * width,
+    if (j + kKeysPerStep < block.pairs.keys.length()) return block.prefetch_keys(j + kKeysPerStep, g, ahead);
+    block.prefetch(static_cast<T*>(grad_query), block.pairs.queries, 0, kBlockOfQueries, heads * width,
                   g * group * width, group * width, ahead);
     if (++g == key_heads) g = 0, ++s;
     if (s == segments) return;
     const Block<T> next(*this, s);
-    next.ask_for_keys(0, g, ahead);
-    next.ask_for_queries(0, kKeysAtOnce, g * group, group, ahead);
-    next.ask_for(static_cast<const T*>(grad_out), next.pairs.queries, 0, kKeysAtOnce, heads * value_width,
+    next.prefetch_keys(0, g, ahead);
+    next.prefetch_queries(0, kKeysPerStep, g * group, group, ahead);
+    next.prefetch(static_cast<const T*>(grad_out), next.pairs.queries, 0, kKeysPerStep, heads * value_width,
                  g * group * value_width, group * value_width, ahead);
   }
   void head(int64_t s, int64_t g) const {
     const Block<T> block(*this, s);
     const int64_t queries_ = block.pairs.queries.length(), keys_ = block.pairs.keys.length(), group = heads / key_heads;
     const int64_t broad = whole(width), out_broad = whole(value_width), both = broad + out_broad;
-    Workspace memory(group * queries_ * broad + (2 * kKeysAtOnce + kQueriesAtOnce) * both +
+    Workspace memory(group * queries_ * broad + (2 * kKeysPerStep + kQueriesAtOnce) * both +
                      (both + 2 * kQueriesAtOnce) * kKeyStride);
     float* dq = memory.take(group * queries_ * broad);
-    float *k = memory.take(kKeysAtOnce * broad), *v = memory.take(kKeysAtOnce * out_broad);
-    float *dk = memory.take(kKeysAtOnce * broad), *dv = memory.take(kKeysAtOnce * out_broad);
+    float *k = memory.take(kKeysPerStep * broad), *v = memory.take(kKeysPerStep * out_broad);
+    float *dk = memory.take(kKeysPerStep * broad), *dv = memory.take(kKeysPerStep * out_broad);
     float *q = memory.take(kQueriesAtOnce * broad), *d_out = memory.take(kQueriesAtOnce * out_broad);
     float *k_transposed = memory.take(broad * kKeyStride), *v_transposed = memory.take(out_broad * kKeyStride);
     float *p = memory.take(kQueriesAtOnce * kKeyStride), *dx = memory.take(kQueriesAtOnce * kKeyStride);
     std::fill(dq, dq + group * queries_ * broad, 0.f);
-    for (int64_t j = 0; j < keys_; j += kKeysAtOnce) {
-      const int64_t n = std::min(kKeysAtOnce, keys_ - j);
+    for (int64_t j = 0; j < keys_; j += kKeysPerStep) {
+      const int64_t n = std::min(kKeysPerStep, keys_ - j);
       block.keys(j, n, g, false, k);
       block.values(j, n, g, false, v);
       transpose(k, broad, n, broad, k_transposed);
       transpose(v, out_broad, n, out_broad, v_transposed);
-      Ahead ahead;
-      ask_for_next(block, s, g, j, ahead);
+      Prefetch ahead;
+      prefetch_next(block, s, g, j, ahead);
       std::fill(dk, dk + n * broad, 0.f);
       std::fill(dv, dv + n * out_broad, 0.f);
       const int64_t begin = block.pairs.queries_of(j).begin, last = block.pairs.queries_of(j + n - 1).end;
@@ -379,7 +380,7 @@ struct AttendBlockGrad : AttentionBackward {
 
 template <class T>
 void attend_in_blocks(const Exec& exec, const AttentionBackward& a) {
-  const int64_t items = a.segments * (a.heads_at_once() == 1 ? a.key_heads : 1);
+  const int64_t items = a.segments * (a.heads_per_step() == 1 ? a.key_heads : 1);
   each(exec, items, 2 * a.cost(items), AttendBlockGrad<T>{{a}, exec});
 }
 

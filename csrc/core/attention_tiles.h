@@ -1,19 +1,19 @@
 // What attention on the CPU makes of blocks: sums of products in tiles of registers, rows laid out and transposed.
-// Kernel text for core/attention_blocks.h, which includes it. SPDX-License-Identifier: Apache-2.0
+// Kernel source for core/attention_blocks.h, which includes it. SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
 
 constexpr int kFloats = LOD_LANES;
 constexpr int kAtOnce = kFloats == 16 ? 8 : 4;      // rows of sums
 constexpr int kMostVectors = kFloats == 4 ? 2 : 3;  // registers of a row of sums
-constexpr int64_t kKeysAtOnce = 128, kQueriesAtOnce = 32, kBlockOfQueries = 256, kFewQueries = LOD_LANES >= 8 ? 4 : 0;
+constexpr int64_t kKeysPerStep = 128, kQueriesAtOnce = 32, kBlockOfQueries = 256, kFewQueries = LOD_LANES >= 8 ? 4 : 0;
 static_assert(kFewQueries <= kAtOnce);  // values of few queries are read where they lie
 // Whether query i of n is in a block of few. Backwards its scores are summed in the same order as forwards: by what the
 // two differ, e^(x - log sum) is wrong.
 static_assert(kBlockOfQueries % kQueriesAtOnce == 0);
 LOD_FN bool few_queries(int64_t n, int64_t i) { return n - i / kBlockOfQueries * kBlockOfQueries <= kFewQueries; }
 // From one row of transposed keys, or of scores, to the next: no power of two.
-constexpr int64_t kKeyStride = kKeysAtOnce + 16;
+constexpr int64_t kKeyStride = kKeysPerStep + 16;
 using Floats_ = float __attribute__((vector_size(kFloats * 4)));
 using LooseFloats_ = float __attribute__((vector_size(kFloats * 4), aligned(4)));
 LOD_FN Floats_ loose(const float* p) { return *reinterpret_cast<const LooseFloats_*>(p); }
@@ -48,9 +48,9 @@ constexpr bool in_whole_registers(int64_t width) {
   return std::is_same_v<T, float> && width % kFloats == 0;
 }
 
-// What will be read or written next: parts of rows far apart, which a processor does not foresee and, asked for all at
+// What will be read or written next: parts of rows far apart, which a processor does not prefetch and, asked for all at
 // once, does not take note of. So they are asked for line by line while sums are formed.
-class Ahead {
+class Prefetch {
  public:
   // `rows` rows of `bytes`, `stride` bytes apart.
   void add(const void* from, int64_t rows, int64_t stride, int64_t bytes, bool write) {
@@ -82,7 +82,7 @@ class Ahead {
 // transposed a[i step + r].
 template <int kRows, int kVectors, bool kTransposedLeft>
 void tile_of_sums(int64_t k, const float* a, int64_t step, const float* b, int64_t b_step, float* c, int64_t c_step,
-                  bool add, Ahead* ahead) {
+                  bool add, Prefetch* ahead) {
   Floats_ sum[kRows][kVectors];
   const float* rows[kRows];
 #pragma GCC unroll 8
@@ -119,7 +119,7 @@ struct Sides {  // of a product of (m, k) and (k, n), n whole registers
   float* c;
   int64_t c_step;
   bool add;
-  Ahead* ahead = nullptr;
+  Prefetch* ahead = nullptr;
 };
 template <int kRows, int kVectors, bool kTransposedLeft>
 int64_t rows_of_sums(const Sides& p, int64_t column, int64_t r) {
@@ -219,8 +219,8 @@ inline void dots(const float* q, int64_t rows, int64_t width, const float* keys,
 }
 #endif
 // Asks for as many rows as a register has lanes, from row `at` on; they may be none of ours. Parts of rows far apart
-// are what a processor does not foresee.
-inline void ask_for(const float* rows, int64_t at, int64_t step, int64_t width) {
+// are what a processor does not prefetch.
+inline void prefetch(const float* rows, int64_t at, int64_t step, int64_t width) {
   const auto from = reinterpret_cast<uintptr_t>(rows);
   for (int64_t i = 0; i < kFloats; ++i)
     for (int64_t c = 0; c < width; c += 16)

@@ -1,4 +1,4 @@
-// Binary heaps whose first item comes last in the order of `before`. Kernel text, included for each level.
+// Binary heaps whose first item comes last in the order of `before`. Kernel source, included for each level.
 // SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {

@@ -1,5 +1,5 @@
-// Shape "segment", by order: which rows of a segment come first, separately for each element. Kernel text for the CPU,
-// see torch_lod/device.h; on a GPU the binding sorts with torch.
+// Shape "segment", by order: which rows of a segment come first, separately for each element. Kernel source for the
+// CPU, see torch_lod/device.h; on a GPU the binding sorts with torch.
 // SPDX-License-Identifier: Apache-2.0
 
 #ifndef LOD_ORDER_ARGUMENTS
@@ -23,7 +23,7 @@ struct OrderArguments : LoDView {
 
 namespace lod::LOD_LEVEL {
 
-// Numbers as whole numbers of the same order: -0.0 is 0.0, and all NaN are one above everything.
+// Numbers as integers of the same order: -0.0 is 0.0, and all NaN are one above everything.
 LOD_FN int32_t key_of(float x) {
   const auto bits = __builtin_bit_cast(int32_t, x + 0.f);
   return x != x ? INT32_MAX : bits ^ (bits >> 31 & INT32_MAX);

@@ -1,4 +1,4 @@
-// Kernel text of core/product.h, compiled for every level of the CPU by product.cpp.
+// Kernel source of core/product.h, compiled for every level of the CPU by product.cpp.
 //
 // The right side is packed in panels of kPanel columns, row after row; the left side in blocks of at most kTile rows,
 // column after column, so that one step of the inner loop is a broadcast of each row's element against two vectors of
@@ -120,12 +120,12 @@ void pack_panel(const PackArguments<T>& p, int64_t first, T* to) {
 // Panels [first, last). Rows that lie far apart are read once for all of them, and asked for in time.
 template <class T>
 void pack_panels(const PackArguments<T>& p, int64_t first, int64_t last) {
-  constexpr int64_t kPanel = lod::LOD_LEVEL::kPanel<T>, kAhead = 16, line = 64;
+  constexpr int64_t kPanel = lod::LOD_LEVEL::kPanel<T>, kPrefetch = 16, line = 64;
   const int64_t whole = std::min(last, p.n / kPanel), panel = kPanel * p.k;
   for (int64_t k = 0; p.column_stride == 1 && first < whole && k < p.k; ++k) {
     const T* from = p.from + k * p.row_stride + first * kPanel;
     T* to = p.to + first * panel + k * kPanel;
-    const auto ahead = reinterpret_cast<uintptr_t>(from) + uintptr_t(kAhead * p.row_stride) * sizeof(T);
+    const auto ahead = reinterpret_cast<uintptr_t>(from) + uintptr_t(kPrefetch * p.row_stride) * sizeof(T);
     for (uintptr_t byte = 0; byte < uintptr_t(whole - first) * kPanel * sizeof(T); byte += line)
       __builtin_prefetch(reinterpret_cast<const void*>(ahead + byte));
     for (int64_t i = 0; i < whole - first; ++i) std::memcpy(to + i * panel, from + i * kPanel, kPanel * sizeof(T));
@@ -275,7 +275,7 @@ struct ForRows {  // what a number of rows takes
   void (*half_panel)(const Tile<T>&);
   void (*one_panel)(const Tile<T>&);
   void (*panels)(const Tile<T>&);
-  int64_t at_once;  // panels that it takes at a time
+  int64_t per_step;  // panels that it takes at a time
   void (*turned)(const PackArguments<T>&, int64_t, const Tile<T>&);
   void (*across)(int64_t, const T* const*, T*);
   auto panel(int64_t width) const { return width <= kPanel<T> / 2 ? half_panel : one_panel; }
@@ -348,16 +348,16 @@ template <class T>
 void some_panels(const Product<T>& p, const T* packed, int64_t first, int64_t last) {
   constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
   const Blocks blocks(p, p.m);
-  const int64_t at_once = blocks.count == 1 ? by_rows<T>(p.m).at_once : 1;
+  const int64_t per_step = blocks.count == 1 ? by_rows<T>(p.m).per_step : 1;
   if (turns(p, p.m)) {
     const Tile<T> t{p.k, packed, nullptr, 0, p.c, p.c_stride, p.init, p.init_stride, kPanel};
     for (; first < last && (first + 1) * kPanel <= p.n; ++first)
       for (const int64_t half : {0, kPanel / 2}) by_rows<T>(p.m).turned(*p.unpacked, first * kPanel + half, t);
   }
   static thread_local Buffer<T> turned;
-  if (p.unpacked) turned.grow(at_once * kPanel * p.k);
+  if (p.unpacked) turned.grow(per_step * kPanel * p.k);
   for (int64_t panel = first; panel < last;) {
-    const int64_t step = at_once <= last - panel ? at_once : 1;
+    const int64_t step = per_step <= last - panel ? per_step : 1;
     const T* b = p.unpacked ? turned.data() : p.b + panel * kPanel * p.k;
     if (p.unpacked)
       for (int64_t i = 0; i < step; ++i)
@@ -429,7 +429,7 @@ template <class T>
 void some_blocks(const CpuExec& exec, const TransposedProduct<T>& p, int64_t begin, int64_t end) {
   constexpr int kPanel = lod::LOD_LEVEL::kPanel<T>;
   // Rows summed before the sums go to memory, and blocks packed at a time, row after row, since rows lie far apart.
-  constexpr int64_t kDeep = 256, kGroup = 8, kAhead = 16;
+  constexpr int64_t kDeep = 256, kGroup = 8, kPrefetch = 16;
   const int64_t panels = (p.n + kPanel - 1) / kPanel, rest = p.m % kTile;
   static thread_local Buffer<T> right, left;
   right.grow(kDeep * panels * kPanel);
@@ -442,8 +442,8 @@ void some_blocks(const CpuExec& exec, const TransposedProduct<T>& p, int64_t beg
       const int64_t last = std::min(end, first + kGroup), whole = std::min(last, p.m / kTile);
       for (int64_t r = 0; r < deep; ++r) {
         const T* a = p.a + (p.a_rows ? p.a_rows[low + r] : low + r) * p.a_stride;
-        if (!p.a_rows && r + kAhead < deep)
-          fetch<kGroup * kTile * sizeof(T)>(reinterpret_cast<uintptr_t>(a + kAhead * p.a_stride + first * kTile));
+        if (!p.a_rows && r + kPrefetch < deep)
+          fetch<kGroup * kTile * sizeof(T)>(reinterpret_cast<uintptr_t>(a + kPrefetch * p.a_stride + first * kTile));
         for (int64_t i = first; i < whole; ++i)
           std::memcpy(left.data() + ((i - first) * kDeep + r) * kTile, a + i * kTile, kTile * sizeof(T));
         if (whole < last)

@@ -32,7 +32,7 @@ inline std::string gibibytes(double bytes) {
   return text;
 }
 
-// Offsets on a GPU that memory is sized by: as kernels clamp them, in a copy that nobody else writes to.
+// Offsets on a GPU that memory is sized by: as kernels clamp them, in a copy that no other thread writes to.
 inline Tensor clamped_offsets(const Tensor& offsets, int64_t rows) { return offsets.clamp(0, rows); }
 // Of every segment; the same as the length of rows_of (device.h).
 inline Tensor clamped_lengths(const Tensor& clamped) {

@@ -1,5 +1,5 @@
 // What the drivers of the CPU share: loops over channels that become vector code, and segments that are long enough for
-// several threads. Kernel text, see torch_lod/device.h. SPDX-License-Identifier: Apache-2.0
+// several threads. Kernel source, see torch_lod/device.h. SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
 

@@ -1,6 +1,6 @@
 // The only file that knows a CPU from a GPU: element types, dispatch over them, and the functions that kernels share.
 //
-// Kernel text (rows.h, segment.h, recurrence.h) is free of torch and written once. each_level.h includes it for three
+// Kernel source (rows.h, segment.h, recurrence.h) is free of torch and written once. each_level.h includes it for three
 // instruction levels of the CPU and, from cuda/*.cu, for the GPU. A kernel is a struct that does one item.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,7 +27,7 @@
 #define LOD_UNFORESEEN(condition) __builtin_expect_with_probability(condition, 1, 0.5)
 #endif
 // For loops that need the registers for themselves. Where a loop of few instructions lies decides how fast it is.
-#define LOD_APART __attribute__((noinline, aligned(64)))
+#define LOD_NOINLINE __attribute__((noinline, aligned(64)))
 
 namespace lod {
 
@@ -131,16 +131,16 @@ struct CudaExec {
   void* stream;
 };
 
-struct Rise {
+struct OffsetOrder {
   bool falls;
   int64_t longest;
 };
-struct Lie {
+struct RunLayout {
   bool fits;  // all runs are in range
   bool same;  // every run has the rows of its own segment
   bool rise;  // none begins before the one before it has ended; an empty one may spoil that
 };
-struct Reach {
+struct IndexBounds {
   bool fits;
   int64_t longest;
 };

@@ -1,5 +1,5 @@
-// Compiles the kernel text LOD_KERNELS for three levels of x86-64, each in a namespace of its own; LOD_PICK(f) is f of
-// the best level that this processor has. TORCH_LOD_CPU_CAPABILITY=default, avx2 or avx512 (or 0, 1, 2) in the
+// Compiles the kernel source LOD_KERNELS for three levels of x86-64, each in a namespace of its own; LOD_PICK(f) is f
+// of the best level that this processor has. TORCH_LOD_CPU_CAPABILITY=default, avx2 or avx512 (or 0, 1, 2) in the
 // environment forces a lower one, so that one machine tests all three. LOD_LANES, the floats of a register, is there
 // for kernels that use vector types. Elsewhere (with other compilers than GCC, and with LOD_BASE_ONLY) there is the
 // baseline alone. With nvcc: for the GPU.
@@ -14,7 +14,7 @@
 #include "torch_lod/lod_view.h"
 
 #ifndef LOD_KERNELS
-#error "define LOD_KERNELS as the name of the kernel text, in quotes, before this header is included"
+#error "define LOD_KERNELS as the name of the kernel source, in quotes, before this header is included"
 #endif
 
 #ifdef __CUDACC__

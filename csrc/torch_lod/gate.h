@@ -1,9 +1,8 @@
 // The gate: what every tensor that is given to an operator passes once, before a kernel sees it (operator.h leads all
-// of them through it), and the checks of structure. What an operator allocates itself does not pass again.
-//
-// Structure (offsets, maps, the first rows of runs) is checked on a copy that nobody else can write to: another thread
-// may write to the tensor that was given at any time. What a LoD has made, and nobody else writes to, carries a mark
-// that says what is known of it, and is used as it is.
+// of them through it), and the checks of structure. What an operator allocates itself does not pass again. Structure
+// (offsets, maps, the first rows of runs) is checked on a copy that no other thread can write to: another thread may
+// write to the tensor that was given at any time. What a LoD has made, and nobody else writes to, carries a mark that
+// says what is known of it, and is used as it is.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -65,7 +64,7 @@ struct Known final : c10::BackendMeta {
   bool apart;       // the first rows of runs that do not meet
   // How the runs lie whose first rows these are, by `look` when it is asked for the first time of these offsets.
   template <class F>
-  Lie lie(const Known& offsets, int64_t there, int64_t step, const F& look) const {
+  RunLayout lie(const Known& offsets, int64_t there, int64_t step, const F& look) const {
     const std::lock_guard guard(lock);
     if (runs_.offsets.get() != &offsets || runs_.there != there || runs_.step != step)
       runs_ = {c10::intrusive_ptr<c10::BackendMeta>::reclaim_copy(const_cast<Known*>(&offsets)), there, step, look()};
@@ -78,7 +77,7 @@ struct Known final : c10::BackendMeta {
   struct RunsOf {
     c10::intrusive_ptr<c10::BackendMeta> offsets;  // kept alive, so that no others get its address
     int64_t there, step;
-    Lie lie;
+    RunLayout lie;
   };
   mutable RunsOf runs_{};  // under the lock
 };
@@ -114,7 +113,7 @@ inline const Tensor& mark(const Tensor& t, int64_t rows, bool cuts, bool apart =
 
 inline Tensor new_longs(int64_t count) { return Tensor(at::detail::empty_cpu({count}, at::kLong)); }
 
-// A contiguous vector in host memory that nobody else writes to, by copy(from, to, count): `given` itself never.
+// A contiguous vector in host memory that no other thread writes to, by copy(from, to, count): `given` itself never.
 template <class F>
 Tensor copied(const Tensor& given, const F& copy) {
   const bool close = given.is_contiguous();
@@ -148,7 +147,7 @@ struct Fault {
   enum Rule { none, start, order, end } rule = none;
   int64_t index = 0, before = 0, here = 0, longest = 0;
 };
-inline Fault find_fault(const int64_t* offsets, int64_t count, int64_t end, const Rise& rise) {
+inline Fault find_fault(const int64_t* offsets, int64_t count, int64_t end, const OffsetOrder& rise) {
   if (offsets[0] != 0) return {Fault::start, 0, 0, offsets[0]};
   if (rise.falls)
     for (int64_t i = 1; i < count; ++i)
@@ -169,7 +168,7 @@ inline Tensor checked_offsets(const char* op, const Tensor& given, int64_t rows,
     watch("cuts", offsets, std::nullopt, rows, -1, 0, op, name, of);
     return offsets;
   }
-  Rise rise{};
+  OffsetOrder rise{};
   const Tensor own = copied(given, [&](const int64_t* from, int64_t* to, int64_t n) {
     rise = LOD_PICK(copy_offsets)(from, to, n);
   });

@@ -1,17 +1,17 @@
 // Kernels that go over the rows of a segment in blocks of kBlock rows, counted from the segment's own start, on a GPU.
-// Kernel text. SPDX-License-Identifier: Apache-2.0
+// Kernel source. SPDX-License-Identifier: Apache-2.0
 //
 // A kernel has a member `g`, a BlockView, and says
 //
 //   Part, kPasses                               how often it goes over the rows, and what a channel comes to each time
 //   join<pass>(a, b)                            of two blocks, the earlier one first
 //   block<pass, W>(s, rows, c, found, part)     part[k]: what channel c + k of these rows of sequence s comes to
-//   settled<pass>(s, part)                      what is made of that of all rows, once for all who read it
+//   finalized<pass>(s, part)                      what is made of that of all rows, once for all who read it
 //   kByRow                                      whether there is something to do for every row in the end
 //   finish<W>(s, rows, c, found)                that, for some rows of s; else for s as a whole, empty or not
 //
 // where found[pass][k] is what all blocks of s came to, joined in order, in the passes before. A scan is a kernel of
-// one pass with three members more instead of settled, and finish by row, where found[0][k] is what the blocks before
+// one pass with three members more instead of finalized, and finish by row, where found[0][k] is what the blocks before
 // these rows came to, and has to become what they come to with these rows.
 //
 //   nothing()                                   what no block comes to
@@ -40,9 +40,9 @@ constexpr int kSlots = F::kPasses > 0 ? F::kPasses : 1;
 template <class F>
 constexpr bool kScans = requires { F::nothing(); };
 template <int pass, int W, class F, class Part>
-LOD_FN void settle(const F& f, const Sequence& s, Part (*found)[W]) {
+LOD_FN void finalize(const F& f, const Sequence& s, Part (*found)[W]) {
   if constexpr (!kScans<F>)
-    for (int k = 0; k < W; ++k) found[pass][k] = f.template settled<pass>(s, found[pass][k]);
+    for (int k = 0; k < W; ++k) found[pass][k] = f.template finalized<pass>(s, found[pass][k]);
 }
 
 // One segment by one thread.
@@ -64,7 +64,7 @@ struct InBlocks {
         f.template block<pass, W>(s, from(s, begin), c, found, part);
         for (int k = 0; k < W; ++k) found[pass][k] = f.template join<pass>(found[pass][k], part[k]);
       }
-      settle<pass>(f, s, found);
+      finalize<pass>(f, s, found);
       passes<pass + 1, W>(s, c, found);
     }
   }
@@ -144,18 +144,18 @@ struct Shared {
   // is what came before the first, takes its place.
   template <int pass, bool kLeave, int W>
   LOD_FN void join(const Sequence& s, int level, int64_t first, int64_t count, int64_t c, Part* found) const {
-    constexpr int kAhead = sizeof(Part) > 8 ? 16 : 32;  // parts that are read before they are joined
+    constexpr int kPrefetch = sizeof(Part) > 8 ? 16 : 32;  // parts that are read before they are joined
     bool backwards = false;
     if constexpr (kScans<F>) backwards = f.backwards();
     const int64_t step = backwards ? -f.g.width : f.g.width;
     Part* next = part(pass, at.number(s, level) + first + (backwards ? count - 1 : 0), c, level);
-    for (int64_t b = 0; b < count; b += kAhead, next += kAhead * step) {
-      const int some = count - b < kAhead ? int(count - b) : kAhead;
-      Part own[kAhead][W];
-      for (int i = 0; i < kAhead; ++i)
+    for (int64_t b = 0; b < count; b += kPrefetch, next += kPrefetch * step) {
+      const int some = count - b < kPrefetch ? int(count - b) : kPrefetch;
+      Part own[kPrefetch][W];
+      for (int i = 0; i < kPrefetch; ++i)
         if (i < some)
           for (int k = 0; k < W; ++k) own[i][k] = next[i * step + k];
-      for (int i = 0; i < kAhead; ++i) {
+      for (int i = 0; i < kPrefetch; ++i) {
         if (i >= some) break;
         for (int k = 0; k < W; ++k) {
           if constexpr (kLeave) next[i * step + k] = found[k];
@@ -209,7 +209,7 @@ struct JoinedBlocks : Shared<F> {
       for (int k = 0; k < W; ++k) found[pass][k] = F::nothing();
     this->template join<pass, kScans<F>, W>(s, top, 0, Blocks::blocks(s, top), c, found[pass]);
     if constexpr (!kScans<F>) {
-      settle<pass>(this->f, s, found);
+      finalize<pass>(this->f, s, found);
       for (int k = 0; k < W; ++k) this->part(pass, p, c)[k] = found[pass][k];
     }
     if constexpr (!F::kByRow && pass + 1 == F::kPasses) {

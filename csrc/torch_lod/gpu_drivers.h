@@ -1,4 +1,4 @@
-// SegmentReduce<K> and SegmentScan<K> on a GPU, see segment_drivers.h: kernels in blocks (gpu_blocks.h). Kernel text.
+// SegmentReduce<K> and SegmentScan<K> on a GPU, see segment_drivers.h: kernels in blocks (gpu_blocks.h). Kernel source.
 // SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
@@ -13,8 +13,8 @@ struct ReduceInBlocks : K {
     return a;
   }
   template <int pass>
-  LOD_FN Part settled(const Sequence& s, Part part) const {
-    K::template settle<pass>(part, 0, s.length());
+  LOD_FN Part finalized(const Sequence& s, Part part) const {
+    K::template finalize<pass>(part, 0, s.length());
     return part;
   }
   template <int pass, int W>

@@ -1,4 +1,4 @@
-// How a GPU's threads share segments and the blocks of long ones (gpu_blocks.h). Kernel text.
+// How a GPU's threads share segments and the blocks of long ones (gpu_blocks.h). Kernel source.
 // SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
@@ -14,15 +14,15 @@ constexpr bool kTiled<F> = F::kTiles;
 template <class F>
 struct Tile {
   using T = typename F::Element;
-  static constexpr int kArrays = F::kRowsIn, kRoom = kTileBytes / kArrays / int(sizeof(T)), kAhead = 8;
+  static constexpr int kArrays = F::kRowsIn, kRoom = kTileBytes / kArrays / int(sizeof(T)), kPrefetch = 8;
   // Calls write(i, read(i)) for the numbers below n, several of which are read at a time.
   template <class Read, class Write>
   LOD_FN static void copy(int64_t n, const Read& read, const Write& write) {
-    for (int64_t i = int(threadIdx.x); i < n; i += kAhead * kTileThreads) {
-      T held[kAhead];
-      for (int k = 0; k < kAhead; ++k)
+    for (int64_t i = int(threadIdx.x); i < n; i += kPrefetch * kTileThreads) {
+      T held[kPrefetch];
+      for (int k = 0; k < kPrefetch; ++k)
         if (i + k * kTileThreads < n) held[k] = read(i + k * kTileThreads);
-      for (int k = 0; k < kAhead; ++k)
+      for (int k = 0; k < kPrefetch; ++k)
         if (i + k * kTileThreads < n) write(i + k * kTileThreads, held[k]);
     }
   }

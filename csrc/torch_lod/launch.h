@@ -166,7 +166,7 @@ template <class T>
 using computed_t = acc_t<T>;
 
 // Whether offsets ever fall, and the longest step if they do not: one pass, free of exits, so that it is vector code.
-inline Rise rise_of(const int64_t* offsets, int64_t count) {
+inline OffsetOrder order_of_offsets(const int64_t* offsets, int64_t count) {
   int64_t falls = 0, longest = 0;
   for (int64_t i = 1; i < count; ++i) {
     falls |= int64_t(offsets[i] < offsets[i - 1]);
@@ -178,12 +178,12 @@ inline Rise rise_of(const int64_t* offsets, int64_t count) {
 
 // Copies offsets and looks at what it has copied, which is read once: the memory is somebody else's.
 constexpr int64_t kCopied = 2048;
-inline Rise copy_offsets(const int64_t* from, int64_t* to, int64_t count) {
-  Rise all{false, 0};
+inline OffsetOrder copy_offsets(const int64_t* from, int64_t* to, int64_t count) {
+  OffsetOrder all{false, 0};
   for (int64_t begin = 0; begin < count; begin += kCopied) {  // blocks that the cache holds
     const int64_t n = count - begin < kCopied ? count - begin : kCopied, first = begin ? begin - 1 : 0;
     if (from != to) std::memcpy(to + begin, from + begin, n * sizeof(int64_t));
-    const Rise rise = rise_of(to + first, begin + n - first);
+    const OffsetOrder rise = order_of_offsets(to + first, begin + n - first);
     all = {all.falls || rise.falls, rise.longest > all.longest ? rise.longest : all.longest};
   }
   return all;
@@ -210,7 +210,7 @@ inline int64_t append_offsets(const int64_t* from, int64_t* to, int64_t n, int64
 }
 // How runs lie among `there` rows elsewhere.
 template <int kStep>
-Lie lie_of(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t there) {
+RunLayout layout_of(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t there) {
   int64_t outside = 0, others = 0, falls = 0;
   const auto low = [=](int64_t s) LOD_INLINE {  // sums of what is far out of range wrap
     return kStep > 0 ? starts[s] : int64_t(uint64_t(starts[s]) - uint64_t(cuts[s + 1] - cuts[s] - 1));
@@ -224,13 +224,13 @@ Lie lie_of(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t there)
     falls |= int64_t(low(s) < int64_t(uint64_t(low(s - 1)) + uint64_t(cuts[s] - cuts[s - 1])));
   return {!outside, !others, !falls};
 }
-inline Lie lie_of_runs(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t step, int64_t there) {
-  return step > 0 ? lie_of<1>(starts, cuts, n, there) : lie_of<-1>(starts, cuts, n, there);
+inline RunLayout lie_of_runs(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t step, int64_t there) {
+  return step > 0 ? layout_of<1>(starts, cuts, n, there) : layout_of<-1>(starts, cuts, n, there);
 }
 
 // Whether runs of lengths[s] from starts[s] on lie within `elements` or, if there are offsets `within`, each within its
 // own segment; and the longest.
-inline Reach reach_of_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n,
+inline IndexBounds reach_of_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n,
                            int64_t elements) {
   int64_t outside = 0, longest = 0;
   const auto look = [&](int64_t s, int64_t room) LOD_INLINE {

@@ -16,7 +16,7 @@ inline bool has_memory(const Tensor& t) {
   return t.has_storage() && t.storage().nbytes() / t.element_size() >= size_t(end);
 }
 
-// Whether t is a tensor of its own, and not what a tracer or a transform puts in the place of one.
+// Whether t is a tensor of its own, and not what a tracer or a transform puts instead of one.
 inline bool is_in_memory(const Tensor& t) {
   constexpr c10::DispatchKeySet stand_ins({c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
                                            c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched,

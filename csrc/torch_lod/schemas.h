@@ -112,7 +112,7 @@ ctc_best_path({ctc}) -> (Tensor, Tensor)
 rows_of_classes = Tensor values, Tensor row_offsets, int blank=0
 ctc_beam({rows_of_classes}, int beam=10, int n=1, float threshold=0.0) -> (Tensor, Tensor, Tensor)
 
-# distances of sequences of whole numbers
+# distances of sequences of integers
 pairs = Tensor values, Tensor row_offsets, Tensor others, Tensor other_offsets
 edit_distance({pairs}) -> Tensor
 edit_alignment({pairs}) -> (Tensor, Tensor, Tensor)

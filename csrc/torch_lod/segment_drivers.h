@@ -1,4 +1,4 @@
-// The two drivers that go over the rows of segments: reduce_segments and scan_segments. Kernel text, see device.h.
+// The two drivers that go over the rows of segments: reduce_segments and scan_segments. Kernel source, see device.h.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A reduction K says, of channel k of a State<W> of W channels (arrays of W, so that loops over k become vector code),
@@ -8,7 +8,7 @@
 //   identity<pass>(s, k)               the state of no rows, beside that of the passes before
 //   accumulate<pass>(s, k, x, row)     adds x = load(i), which is of that row
 //   combine<pass>(s, k, t, j)          adds what channel j of t has of later rows
-//   settle<pass>(s, k, n)              after a pass over all n rows of a segment
+//   finalize<pass>(s, k, n)              after a pass over all n rows of a segment
 //   kByRow                             whether there is a result for every row instead of one for every segment:
 //   finish(s, k, rows, to)             writes result `to`, of a segment with these rows or, empty, with none
 //   map(s, k, x, i)                    writes result i, of x = load(i)
@@ -29,7 +29,7 @@
 //   load(i, at)                     what element i of the inputs is; on a GPU several are loaded ahead
 //   step<kEmit>(s, k, x, i, at)     adds x = load(i, at), and writes result i if kEmit
 //   combine(s, k, t, j)             adds all that channel j of t has seen by step<false>; static
-//   kShares, settle(s, k)           whether the CPU's threads may share the blocks of a long segment, and what is done
+//   kShares, finalize(s, k)         whether the CPU's threads may share the blocks of a long segment, and what is done
 //                                   behind each: the bits must be the same as of one thread
 //
 //   Rows<T, arrays>                 its base: the arrays in[] that it reads and `out`, which the driver sets
@@ -61,7 +61,7 @@ struct Pointers {
 
 // What a scan carries: a sum of thousands of float32 in float64, as torch does.
 template <class T>
-using carried_t = std::conditional_t<std::is_same_v<T, float>, double, acc_t<T>>;
+using accumulator_t = std::conditional_t<std::is_same_v<T, float>, double, acc_t<T>>;
 
 // The row that is scanned: its number among all rows, its segment, whether it comes first there.
 struct ScanRow {

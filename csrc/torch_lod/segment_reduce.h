@@ -1,4 +1,4 @@
-// SegmentReduce<K> on the CPU, see segment_drivers.h. Kernel text. SPDX-License-Identifier: Apache-2.0
+// SegmentReduce<K> on the CPU, see segment_drivers.h. Kernel source. SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
 
@@ -24,7 +24,7 @@ class SegmentReduce {
 
  private:
   template <int kWidest>
-  LOD_APART void all(int64_t first, int64_t last) const {
+  LOD_NOINLINE void all(int64_t first, int64_t last) const {
     const SegmentReduce me = *this;  // no store changes it
     for (int64_t s = first; s < last; ++s) {
       const Sequence rows{{me.g_.offsets[s], me.g_.offsets[s + 1]}, s};
@@ -51,13 +51,13 @@ class SegmentReduce {
     if constexpr (pass < K::kPasses) {
       identity<pass, W>(k, state);
       add_rows<pass, W>(k, state, rows, c);
-      each_lane<W>([&](int l) LOD_INLINE { k.template settle<pass>(state, l, rows.length()); });
+      each_lane<W>([&](int l) LOD_INLINE { k.template finalize<pass>(state, l, rows.length()); });
       passes<pass + 1, W>(k, state, rows, c);
     }
   }
   // A segment of several blocks, or of narrow rows.
   template <int W>
-  LOD_APART void long_strip(const Exec& exec, const Sequence& rows, int64_t c) const {
+  LOD_NOINLINE void long_strip(const Exec& exec, const Sequence& rows, int64_t c) const {
     const int64_t blocks = (rows.length() + kBlock - 1) / kBlock;
     const auto each_block = [&](const auto& f) LOD_INLINE {
       each(exec, blocks, kBlock * W, [&](int64_t b) LOD_INLINE {
@@ -93,7 +93,7 @@ class SegmentReduce {
       total = parts[0];
       for (int64_t b = 1; b * kBlock < rows.length(); ++b)
         each_lane<W>([&](int l) LOD_INLINE { k_.template combine<pass>(total, l, parts[b], l); });
-      each_lane<W>([&](int l) LOD_INLINE { k_.template settle<pass>(total, l, rows.length()); });
+      each_lane<W>([&](int l) LOD_INLINE { k_.template finalize<pass>(total, l, rows.length()); });
       long_passes<pass + 1, W>(total, parts, rows, c, each_block);
     }
   }

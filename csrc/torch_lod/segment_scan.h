@@ -1,4 +1,4 @@
-// SegmentScan<K> on the CPU, see segment_drivers.h. Kernel text. SPDX-License-Identifier: Apache-2.0
+// SegmentScan<K> on the CPU, see segment_drivers.h. Kernel source. SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
 
@@ -23,7 +23,7 @@ class SegmentScan {
 
  private:
   template <int kWidest>
-  LOD_APART void all(int64_t first, int64_t last) const {
+  LOD_NOINLINE void all(int64_t first, int64_t last) const {
     const SegmentScan me = *this;  // no store changes it
     for (int64_t s = first; s < last; ++s) {
       const int64_t begin = me.g_.offsets[s], n = me.g_.offsets[s + 1] - begin;
@@ -42,7 +42,7 @@ class SegmentScan {
     if constexpr (K::kShares) {
       for (int64_t done = 0; done < n; done += kBlock) {
         scan<true, W>(state, {begin, begin + n, s}, done, std::min(kBlock, n - done), c);
-        each_lane<W>([&](int k) LOD_INLINE { K::settle(state, k); });
+        each_lane<W>([&](int k) LOD_INLINE { K::finalize(state, k); });
       }
     } else {
       scan<true, W>(state, {begin, begin + n, s}, 0, n, c);

@@ -1,4 +1,4 @@
-// The L2 norm of the rows of every sequence, each channel for itself, and its gradient: one text for CPU and GPU.
+// The L2 norm of the rows of every sequence, each channel for itself, and its gradient: one source for CPU and GPU.
 // SPDX-License-Identifier: Apache-2.0
 #include <torch_lod/segment_drivers.h>
 
@@ -22,7 +22,7 @@ struct Norm : Rows<T> {
   template <int pass>
   LOD_FN void combine(auto& s, int k, const auto& t, int j) const { s.sum[k] += t.sum[j]; }
   template <int pass>
-  LOD_FN void settle(auto& s, int k, int64_t length) const {}
+  LOD_FN void finalize(auto& s, int k, int64_t length) const {}
   LOD_FN void finish(const auto& s, int k, const Range& rows, int64_t to) const {
     this->out[to] = T(rows.length() ? std::sqrt(s.sum[k]) : A(0));
   }

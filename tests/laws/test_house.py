@@ -98,7 +98,7 @@ def test_only_the_landing_knows_the_device():
 
 #: Headers of the bindings.
 BINDING = ("binding.h", "call.h", "factor.h", "gate.h", "operator.h", "operators.h", "parallel.h")
-BINDING += ("carried.h", "memory.h", "python.h", "scratch.h", "upload.h", "windows.h")
+BINDING += ("accumulator.h", "memory.h", "python.h", "scratch.h", "upload.h", "windows.h")
 
 
 def test_kernel_text_is_free_of_torch():

@@ -43,7 +43,7 @@ SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 
 
 def fresh(value):
-    """A valid argument that nobody else holds."""
+    """A valid argument that no other thread holds."""
     if isinstance(value, tl.LoDTensor):
         return value.with_values(value.values().clone())
     if type(value) is torch.Tensor and not value.is_nested:

@@ -13,15 +13,15 @@ from ..tensor.derived import DerivedTensor, rows_at
 def lengthened(lod: LoD, before: LoD, count: int) -> None:
     """Notes in a new LoD that the sequences of `before` became longer by as many rows."""
     if not before.counted:
-        object.__setattr__(lod, "lengthened", (before, count))
+        object.__setattr__(lod, "_lengthened", (before, count))
 
 
 def _without_addition(x, key):
     """x[key], where the key cuts exactly the rows that were added; NotImplemented for any other index."""
     p = x._provenance if isinstance(x, DerivedTensor) else None
-    if p is None or not p.lod.lengthened or not p.dim or p.part is not None or p.lod.counted:
+    if p is None or not p.lod._lengthened or not p.dim or p.part is not None or p.lod.counted:
         return NotImplemented
-    before, count = p.lod.lengthened
+    before, count = p.lod._lengthened
     if _end_cut(key, x.dim(), p.dim) != count:
         return NotImplemented
     rows, k = x.values().movedim(p.dim, 0), p.lod.depth - 1

@@ -107,7 +107,7 @@ class Partition:
         "_rows",
         "_symbols",
         "counted",
-        "lengthened",
+        "_lengthened",
         "level_names",
         "levels",
     )
@@ -121,7 +121,7 @@ class Partition:
     #: Bool masks (rows, ...): the rows that count in a mean. None but in the LoD of losses.
     counted: tuple[Tensor, ...]
     #: The LoD of which every innermost sequence that is not empty was made longer at its end, and by how many rows; or ().
-    lengthened: tuple[Any, int] | tuple[()]
+    _lengthened: tuple[Any, int] | tuple[()]
     #: A name per level, None for a level without one; None where no level has one.
     level_names: tuple[str | None, ...] | None
 
@@ -130,7 +130,7 @@ class Partition:
         put, levels = object.__setattr__, tuple(levels)
         put(self, "level_names", names)
         put(self, "counted", ())
-        put(self, "lengthened", ())
+        put(self, "_lengthened", ())
         put(self, "levels", levels)
         put(self, "_rows", rows)
         put(self, "_longest", None if longest is None else tuple(longest))

@@ -125,8 +125,8 @@ def _each(x):
 
 METHODS = {
     tl.LoDTensor: {
-        **dict.fromkeys("level_names levels lod lod_level recursive_sequence_lengths".split(), [()]),
-        **dict.fromkeys("to_list to_nested to_packed_sequence values".split(), [()]),
+        **{n: [()] for n in "level_names levels lod lod_level recursive_sequence_lengths".split()},
+        **{n: [()] for n in "to_list to_nested to_packed_sequence values".split()},
         "branch": [(1, 0), (0,)],
         "copy_lod_from": [(two(),)],
         "cu_seqlens": [(-1,)],

@@ -103,11 +103,11 @@ class Partition:
     __slots__ = (
         "__weakref__",
         "_cache",
+        "_lengthened",
         "_longest",
         "_rows",
         "_symbols",
         "counted",
-        "_lengthened",
         "level_names",
         "levels",
     )

@@ -274,7 +274,7 @@ def from_dims(dense: Tensor, lengths, side: str, level_names) -> "LoDTensor":
 
 def _lengths_at(k: int, entry, at: Tensor, dense: Tensor) -> Tensor:
     if k and isinstance(entry, (Tensor, np.ndarray)) and entry.ndim > 1:
-        if entry.ndim != k + 1 or not all([holds(n == m) for n, m in zip(entry.shape, dense.shape[: k + 1])]):
+        if entry.ndim != k + 1 or not all(holds(n == m) for n, m in zip(entry.shape, dense.shape[: k + 1])):
             shape = tuple(dense.shape[: k + 1])
             raise LoDValueError(f"expected lengths[{k}] of shape {shape}, got {tuple(entry.shape)}")
         return host_integers(f"lengths[{k}]", entry.reshape(-1))[at]

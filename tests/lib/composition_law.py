@@ -101,6 +101,11 @@ def not_of_rows(step: str, v, levels: int) -> bool:
     return found is not None and found[1].lod_level < levels
 
 
+def _is_declared(step: str, v, names: Operands) -> bool:
+    """Whether a step gives rows another structure, which a constructor is for."""
+    return step == "tl.LoDTensor(v, x.lod)" and isinstance(v, LoDTensor) and v.lod != names["x"].lod
+
+
 def drawn(rng: random.Random, of=tuple(_KINDS)) -> Program:
     """A layout, one to four steps, and a way back to x. A step that torch does not take is drawn again; one that torch_lod
     refuses ends the program, or is drawn again, as in a program that goes on after an error. `of`: kinds of steps, or steps."""
@@ -112,7 +117,7 @@ def drawn(rng: random.Random, of=tuple(_KINDS)) -> Program:
         before = names["v"]
         for _ in range(10):
             step = rng.choice(samples.BACK if kind == "back" else KINDS.get(kind, [kind]))
-            if not_of_rows(step, before, len(BATCHES[which])):
+            if not_of_rows(step, before, len(BATCHES[which])) or _is_declared(step, before, names):
                 continue
             names["v"] = before
             try:
@@ -274,6 +279,8 @@ def alone(program: Program, innermost: bool, gradient: bool, weights: bool = Fal
     compared, last = 0, None
     for place, t in enumerate(whole):
         step = program.steps[place] if place < len(program.steps) else "an operand"
+        if step == "an operand" and any(word in code for code in program.steps for word in COPIES):
+            break  # a write after a reshape changes the operand, or a copy of it, as strides have it
         ran = [len(own) > place and (len(own) == len(whole) or step != "an operand") for own in made]
         each_alone = {i: own[place] for i, own in enumerate(made) if ran[i]}
         try:

@@ -24,16 +24,16 @@ v.adjoint() | v.ravel() | v.reshape(2, -1) | v.diagonal() | v.as_strided((4, 4),
 #: Row by row where the rows are at dim 0, and not the last.
 ROWS = _listed("""
 v + 1 | torch.relu(v) | v * v | v.softmax(-1) | F.linear(v, w) | v @ w | torch.matmul(w, v) | F.layer_norm(v, (8,)) | v * b
-v.sum(-1, keepdim=True) | v.mean(-1) | F.gelu(v) | torch.cat([v, v], -1) | torch.where(v > 0, v, 0.0) | v.chunk(2, -1)[0]
+v.sum(-1, keepdim=True) | v.mean(-1) | F.gelu(v) | torch.cat([v, v], -1) | torch.where(v > 1e-6, v, 0.0) | v.chunk(2, -1)[0]
 v[..., :4] | torch.cat(v.split(5)) | torch.cat([t * 2 for t in v.split(3)]) | torch.cat(v.chunk(3)) | torch.stack(v.unbind())
 torch.stack([t * 2 for t in v]) | torch.cat([v[:4], v[4:]]) | F.batch_norm(v, b, b.abs()) | torch.einsum("ij,jk->ik", v, w)
-v.norm(dim=-1, keepdim=True) | F.normalize(v, dim=-1) | v.double() | v.view_as(v) | F.embedding((v > 0).long(), w)
-v.masked_fill(v > 0, 0.0) | v.clamp(0, 1) | F.cosine_similarity(v, v, dim=-1) | w[(v > 0).long()] | v.max(-1, keepdim=True)[0]
+v.norm(dim=-1, keepdim=True) | F.normalize(v, dim=-1) | v.double() | v.view_as(v) | F.embedding((v > 1e-6).long(), w)
+v.masked_fill(v > 1e-6, 0.0) | v.clamp(0, 1) | F.cosine_similarity(v, v, dim=-1) | w[(v > 1e-6).long()] | v.max(-1, keepdim=True)[0]
 v.sort(-1)[0] | torch.cat([v, torch.zeros_like(v)], -1) | F.pad(v, (0, 0, 0, 0)) | F.pad(v, (1, 0, 0, 0)) | v.cumsum(-1)
 torch.maximum(v, v.neg()) | v / v.norm(dim=-1, keepdim=True) | v.mul(2).sub_(1) | v.clone().add_(v) | torch.lerp(v, v * 2, 0.5)
 F.glu(v) | v.flip(-1) | v[..., [1, 0]] | v.bool().double() | torch.addmm(b, v, w) | F.rms_norm(v, (8,)) | v.std(-1)
-torch.cdist(v, w) | torch.bmm(v, v.mT) | v.chunk(2, -1)[1].contiguous() | v.unbind(-1)[1] | v.gather(-1, (v > 0).long())
-F.conv1d(v, k1) | F.one_hot((v > 0).long(), 2).double() | v.index_select(-1, order) | v - v.mean(-1, keepdim=True) | v.pow(2)
+torch.cdist(v, w) | torch.bmm(v, v.mT) | v.chunk(2, -1)[1].contiguous() | v.unbind(-1)[1] | v.gather(-1, (v > 1e-6).long())
+F.conv1d(v, k1) | F.one_hot((v > 1e-6).long(), 2).double() | v.index_select(-1, order) | v - v.mean(-1, keepdim=True) | v.pow(2)
 v + torch.ones(v.shape) | torch.ones(v.shape, dtype=v.dtype).mul_(v) | v * b.expand(v.shape) | v * torch.zeros(v.shape[:-1])[..., None]
 """)
 #: Along sequences, in the layout of torch.
@@ -54,13 +54,13 @@ torch.cov(v) | v.index_select(0, order) | torch.outer(v[:, 0], v[:, 0]) | v.tran
 v.topk(2, 0)[0] | v.repeat_interleave(2, 0) | torch.cat([v, v]) | torch.zeros(8, 8).index_add(0, order, v[order]) | v.var(0)
 torch.mean(v, dim=()) | F.softmax(v @ v.transpose(-1, -2), -1) @ v | v.argsort(0) | torch.einsum("nd,md->nm", v, v) | v.diff(dim=0)
 torch.einsum("nd,nd->d", v, v) | v.contiguous().median(0)[0] | torch.nonzero(v) | torch.unique(v) | v.sum() | v.quantile(0.5, 0) | v.logsumexp(0)
-torch.tensordot(v, v, ([0], [0])) | torch.kron(v, v) | v.take(order) | v.norm() | torch.bincount((v > 0).long().flatten(), minlength=8)
+torch.tensordot(v, v, ([0], [0])) | torch.kron(v, v) | v.take(order) | v.norm() | torch.bincount((v > 1e-6).long().flatten(), minlength=8)
 F.fold(v, (2, 2), (2, 2)) | torch.fft.fft(v, dim=0).abs() | v.histc(8) | torch.linalg.svdvals(v) | v.std(0)
 torch.zeros(8, 8, dtype=v.dtype).index_add_(0, order, v[order])
 """)
 #: Writes into a copy, of all rows or by their number.
 WRITES = _listed("""
-put(v, 5) | put(v, -1) | put(v, slice(5)) | put(v, (slice(None), 5)) | put(v, (..., 0)) | put(v, ...) | put(v, v > 0) | put(v, order)
+put(v, 5) | put(v, -1) | put(v, slice(5)) | put(v, (slice(None), 5)) | put(v, (..., 0)) | put(v, ...) | put(v, v > 1e-6) | put(v, order)
 v.clone().index_fill_(0, order[3:4], 1.0) | v.clone().index_fill_(-1, order[:2], 1.0) | v.clone().scatter_(0, order[None], 1.0)
 v.clone().mul_(2).clamp_(0, 1) | changed(v, lambda t: t[5].zero_()) | changed(v, lambda t: t[..., 0].zero_()) | put(v, (0, 5))
 changed(v, lambda t: t.narrow(0, 5, 2).mul_(2)) | changed(v, lambda t: t.unbind(0)[5].add_(1)) | changed(v, lambda t: t.t().zero_())
@@ -126,20 +126,20 @@ biased(v, 1.0 - keys(ids.ne(0)[None].double()).expand(1, 1, v.shape[1], v.shape[
 SPREAD = "tl.sequence_expand_as(v.mean(0, True).expand(len(whole), 8), x)"
 #: Writes into what may be a view of x, c or o, and what there is after them.
 IN_PLACE = _listed("""
-wrote(v, (slice(None), 0)) | wrote(v, 0) | wrote(v, (..., 0)) | wrote(v, slice(None)) | wrote(v, v > 0) | wrote(v, (slice(None), slice(None, 2)))
+wrote(v, (slice(None), 0)) | wrote(v, 0) | wrote(v, (..., 0)) | wrote(v, slice(None)) | wrote(v, v > 1e-6) | wrote(v, (slice(None), slice(None, 2)))
 wrote(v, (slice(None), -1)) | wrote(v, -1) | wrote(v, slice(1, None)) | wrote(v, (..., slice(2, 4))) | wrote(v, (slice(None), ids > 1)) | wrote(v, ids > 1)
 wrote(v, first(v, 0)) | wrote(v, (slice(None), first(v, 1))) | wrote(v, (..., first(v, v.dim() - 1))) | wrote(v, order) | wrote(v, (0, 0))
 wrote(v, ..., c) | wrote(v, ..., c[:, None]) | wrote(v, slice(None), o) | wrote(v, slice(None), y) | wrote(v, ..., b) | wrote(v, slice(None), v.mean(0, True)) | wrote(v, ..., v * 2)
-wrote(v, (..., slice(4)), v[..., 4:]) | wrote(v, slice(None), v.flip(-1)) | wrote(v, slice(None), big) | wrote(x, ..., v) | wrote(x, v > 0) | wrote(x, (..., 0), v[..., 0])
+wrote(v, (..., slice(4)), v[..., 4:]) | wrote(v, slice(None), v.flip(-1)) | wrote(v, slice(None), big) | wrote(x, ..., v) | wrote(x, v > 1e-6) | wrote(x, (..., 0), v[..., 0])
 mul_(v, 0.5) | mul_(v, v) | mul_(v, c) | mul_(v, c[:, None]) | mul_(v, o) | mul_(v, y) | mul_(v, b) | mul_(v, big) | mul_(v[:, :2], 2) | mul_(v[..., :2], 2) | mul_(v[0], 3)
 sub_(v, mean(v)) | sub_(v, v.mean(0, True)) | sub_(v[:, 0], 1) | sub_(x, v) | sub_(v, pe[:, :v.shape[1]]) | sub_(x, o) | sub_(v, v.mean(-1, keepdim=True))
 v.index_fill_(0, order[:2], 1.0) | v.index_fill_(1, order[:2], 1.0) | v.index_fill_(-1, order[:2], 1.0) | v.index_fill_(0, first(v, 0), 1.0) | v.index_fill_(1, first(v, 1), 1.0)
 v.index_copy_(0, order[:2], v[:2]) | v.index_add_(0, order[:2], v[:2]) | v.scatter_(0, order[None], 1.0) | v.scatter_(1, order[None], 1.0) | v.scatter_(-1, order[None], 1.0)
-v.masked_fill_(v > 0, 0) | v.masked_fill_(f[:, None, None], 0) | v.copy_(v * 2) | v.copy_(y) | x.copy_(v) | v.clamp_(-1, 1) | v.tanh_() | v.zero_() | v.fill_(2) | v.cumsum_(0)
+v.masked_fill_(v > 1e-6, 0) | v.masked_fill_(f[:, None, None], 0) | v.copy_(v * 2) | v.copy_(y) | x.copy_(v) | v.clamp_(-1, 1) | v.tanh_() | v.zero_() | v.fill_(2) | v.cumsum_(0)
 v.cumsum_(-1) | v.lerp_(c[:, None], 0.5) | v.addcmul_(v, v) | torch.relu_(v) | F.relu(v, True) | F.relu(v[:, :2], True) | F.leaky_relu(v, 0.1, True) | v.t_() | v.put_(order, b)
 v.select(-1, 0).zero_() | v.select(1, 0).fill_(1) | v.select(0, 0).add_(1) | v.narrow(-1, 0, 2).mul_(2) | v.narrow(1, 0, 2).mul_(2) | v.detach().mul_(2) | v.data.mul_(2)
 each(v, 0) | each(v, 1) | each(v, -1) | v.transpose(-1, -2).mul_(2) | v.unbind(-1)[0].zero_() | v.unbind(0)[0].zero_() | v.chunk(2, -1)[0].add_(v.chunk(2, -1)[1])
-v.view(-1).mul_(2) | v.view(-1)[:8].zero_() | v.view(-1).index_fill_(0, order[:2], 1.0) | v.diagonal().zero_() | v.masked_scatter_(v > 0, table) | v.addmm_(v, w)
+v.view(-1).mul_(2) | v.view(-1)[:8].zero_() | v.view(-1).index_fill_(0, order[:2], 1.0) | v.diagonal().zero_() | v.masked_scatter_(v > 1e-6, table) | v.addmm_(v, w)
 v.renorm_(2, 0, 1.0) | v.renorm_(2, -1, 1.0) | v.sort(-1)[0].mul_(2) | torch._foreach_mul_([v], 2) | torch._foreach_add_([v[:2]], 1) | v.swapaxes_(0, 1) | v.squeeze_() | v.unsqueeze_(0)
 """)
 #: Back to the rows of x.
@@ -148,7 +148,7 @@ v | v.transpose(-1, -2) | v.t() | v[0] | v.squeeze(0) | v.movedim(-1, 0) | v.per
 v.view(x.shape[0], -1) | x + v | x * v | torch.cat([x, v], -1) | torch.where(x > 0, x, v) | x + v.transpose(-1, -2) | x + v[0]
 x - v.t() | x + v.reshape(x.shape) | torch.zeros_like(x) + v | v.mT.contiguous() | x.mul(v) | torch.addcmul(x, v, v) | v * x
 x.clone().add_(v) | x @ v | torch.stack([x, v], 1) | v.expand_as(x) | v.view_as(x) | F.linear(x, v) | x.clone().copy_(v)
-torch.zeros(x.shape).copy_(v) + x | x[(v > 0).long()] | x + v[0].t() | v.transpose(0, 1) | v[0].t() | v.squeeze() | x + v.squeeze(0)
-x + v.sum(-1, keepdim=True) | x.lerp(v, 0.5) | torch.maximum(x, v) | x.masked_fill(v > 0, 0.0) | F.mse_loss(x, v, reduction="none")
+torch.zeros(x.shape).copy_(v) + x | x[(v > 1e-6).long()] | x + v[0].t() | v.transpose(0, 1) | v[0].t() | v.squeeze() | x + v.squeeze(0)
+x + v.sum(-1, keepdim=True) | x.lerp(v, 0.5) | torch.maximum(x, v) | x.masked_fill(v > 1e-6, 0.0) | F.mse_loss(x, v, reduction="none")
 torch.atleast_2d(v) + x | v.unsqueeze(0).squeeze(0) + x | x.to(v) + v.to(x) | torch.baddbmm(x, x, v) | v.double() + x
 """)

@@ -148,9 +148,9 @@ TWINS = (
     _pool("last", lambda g: g.dense[:, -1].clone(), whole=True),
     _pool("median", lambda g: g.dense.median(1)[0], whole=True),
     Twin(
-        "sequence_quantile 0.9",
-        lambda g: tl.sequence_quantile(g.x, 0.9),
-        lambda g: _wide(g.dense).quantile(0.9, 1).to(g.dense.dtype),
+        "sequence_quantile 0.875",
+        lambda g: tl.sequence_quantile(g.x, 0.875),
+        lambda g: _wide(g.dense).quantile(0.875, 1).to(g.dense.dtype),
     ),
     Twin(
         "sequence_argmax",

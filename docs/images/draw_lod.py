@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 ARTICLES, SENTENCES = [3, 1, 2], [3, 2, 4, 1, 2, 3]
-CELL, LEFT, HEIGHT = 44, 132, 34
+CELL, LEFT, HEIGHT = 44, 142, 34
 COLOURS = ("#4c78a8", "#e07b39", "#54a24b")
 STYLE = """<style>
   text { font: 13px system-ui, sans-serif; fill: #24292f; }

@@ -30,6 +30,9 @@ hypothesis.settings.register_profile("patient", deadline=None, suppress_health_c
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     monkeypatch.chdir(ROOT)
+    if "torch._dynamo" in sys.modules:  # a page counts its graphs, and not those of tests before it
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
     before = hypothesis.settings.get_current_profile_name()
     hypothesis.settings.load_profile("patient")
     yield

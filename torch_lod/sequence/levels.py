@@ -106,7 +106,7 @@ def sequence_roll(x: LoDTensor, n, *, level: int | str = -1) -> LoDTensor:
 
 @sequence_operator
 def sequence_interleave(xs, *, level: int | str = -1) -> LoDTensor:
-    """Sequence i of the result takes an element of sequence i of every x in turn, and then from those that have more.
+    """Sequence i of the result takes an element of sequence i of every x, round-robin, and then from those that have more.
 
         >>> import torch, torch_lod as tl
         >>> x, y = tl.from_lengths(torch.arange(4), [[3, 1]]), tl.from_lengths(torch.arange(10, 13), [[1, 2]])

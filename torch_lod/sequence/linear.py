@@ -29,7 +29,7 @@ def sequence_scan(x: LoDTensor, a: float | Tensor, *, reverse: bool = False, lev
         level: sequences of an outer level run through all rows under them.
 
     Returns:
-        the shape, dtype and LoD of x. Half types are carried in float32, float32 in float64. Differentiable by x and a.
+        the shape, dtype and LoD of x. Half types have a float32 accumulator, float32 a float64 one. Differentiable by x and a.
 
     Raises:
         ValueError: for a of a shape or LoD that does not fit x.

@@ -105,7 +105,7 @@ def _fractions(q, rows: Tensor) -> Tensor:
         raise LoDTypeError(f"expected q on {rows.device}, as x, got one on {q.device}")
     with_memory(q)
     q = q.reshape(-1)
-    if not compiling() and is_batched(q):  # nobody can know: what is out of range is the first or the last row
+    if not compiling() and is_batched(q):  # its values are not known: what is out of range is the first or the last row
         return q
     for i in failing(~((q >= 0) & (q <= 1)), "sequence_quantile: expected q in [0, 1]"):
         raise LoDValueError(f"expected q in [0, 1], got {q[i].item():g} at index {i}")

@@ -45,7 +45,7 @@ _DECLARE = "x.with_values(t) declares that it has a row for each row of x; for p
 #: The same in every row, whatever the rows.
 _FILLS = frozenset("zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like".split())
 _NUMBERS = (
-    "a number for every sequence: tl.sequence_pool, and tl.sequence_expand_as lays it over the rows; one of the whole "
+    "a number for every sequence: tl.sequence_pool, and tl.sequence_expand_as broadcasts it over the rows; one of the whole "
     "batch: x.values()"
 )
 

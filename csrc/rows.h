@@ -287,7 +287,8 @@ struct UnfoldKernel : Windows {
   static void shift(const UnfoldKernel a, int64_t s, int64_t row, int64_t last) {
     const int64_t low = std::max(row, -a.start), high = std::min(last, a.rows - a.start);
     if (low < high)
-      copy_bytes(a.out + low * a.width, a.values + (low + a.start) * a.width, (high - low) * a.width * int64_t(sizeof(T)));
+      copy_bytes(a.out + low * a.width, a.values + (low + a.start) * a.width,
+                 (high - low) * a.width * int64_t(sizeof(T)));
     for (; row < last; ++s) {
       const int64_t end = std::min(a.offsets[s + 1], last);
       const int64_t first = a.start < 0 ? row : std::max(row, a.offsets[s + 1] - a.start);

@@ -34,7 +34,9 @@ def _load() -> tuple[str, str] | None:
         if library.is_file():
             said = str(error.__cause__ or error).splitlines()[0]
             why = f"they were built for another torch than {torch.__version__} ({said})"
-    checkout = (_PACKAGE.parent / "csrc/library.cpp").is_file()
+            if "_kernels.so" in said:
+                why = f"they need {_PACKAGE / '_kernels.so'}, which could not be loaded ({said})"
+    checkout = (_PACKAGE.parent / "csrc/bindings/library.cpp").is_file()
     where = f"-e {_PACKAGE.parent}" if checkout else "<a checkout of torch_lod>"
     return why, f"with a C++ compiler, pip install --no-build-isolation {where}"
 

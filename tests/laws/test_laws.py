@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every operator owes, on plain tensors or on LoDTensors, checked for every entry of the tables."""
+"""The contract of every operator, on plain tensors or on LoDTensors, checked for every entry of the tables."""
 
 import ctypes
 from pathlib import Path
@@ -42,7 +42,7 @@ def some(info, samples, most):
 
 
 def lower_cpu_levels():
-    """Runs the kernels of each lower instruction level in turn: the baseline, then AVX2 if the processor has AVX-512."""
+    """Runs the kernels of each lower instruction level, one after the other: the baseline, then AVX2 if the processor has AVX-512."""
     if tl.ops.COMPILED:
         set_level = ctypes.CDLL(
             next(p for p in torch.ops.loaded_libraries if Path(p).name == "_C.so")

@@ -65,7 +65,7 @@ test-programs: $(VENV)/dev
 quick: $(VENV)/dev
 	$(PYTEST) -m quick $(ARGS)
 
-# Laws and recorded cases on the compositions that stand in for the compiled operators: tests/conftest.py says which.
+# Laws and recorded cases on the compositions that replace missing compiled operators: tests/conftest.py says which.
 test-fallback: $(VENV)/dev
 	TORCH_LOD_COMPOSED=1 $(PYTEST) $(ARGS)
 
@@ -108,7 +108,7 @@ mutate: $(VENV)/dev
 sanitize: $(VENV)/dev
 	JOBS=$(JOBS) $(BIN)/python -W ignore tests/sanitize $(ARGS)
 
-# What a LoDTensor comes to in public models, unedited and changed as the errors say: the table of docs/porting.md. Needs the
+# The outcome of LoDTensors in public models, unedited and changed as the errors say: the table of docs/porting.md. Needs the
 # package index. torchaudio's compiled part belongs to another torch, and its models do not use it.
 models: $(VENV)/installed $(MODELS)/done
 	PYTHONPATH="$(CURDIR)" $(MODELS)/bin/python -W ignore tests/lib/public_models.py $(ARGS)

@@ -453,7 +453,7 @@ REASONS: dict[str, str] = {
     "sequence_topk_avg_pooling": "reads a number for every pair",
     "var_conv_2d": "reads a number for every pair",
     "attention_lstm": "every step attends to all rows of its sequence",
-    "edit_distance": "every entry of a sequence with every other, 64 at once",
+    "edit_distance": "every entry of a sequence with every other, 64 per word",
     "nn.CTCLoss": "the lattice of a sequence: rows x labels",
     "warpctc": "the lattice of a sequence: rows x labels",
     "ctc_alignment": "the lattice of a sequence: rows x labels",

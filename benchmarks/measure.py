@@ -169,7 +169,7 @@ def _problem(run: Run, clock: Clock, expected: tuple, tolerance: float) -> str:
 
 
 def _interleave(timed: list[tuple[Result, Clock]], effort: Effort) -> None:
-    """Everyone in turn, round by round, so that a disturbance meets all; garbage is collected between rounds only."""
+    """Round-robin over all of them, so that a disturbance meets all; garbage is collected between rounds only."""
     enabled = gc.isenabled()
     gc.collect()
     gc.freeze()

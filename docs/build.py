@@ -18,6 +18,7 @@ from torch_lod.tensor.paddle_methods import PaddleMethods
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 import matrix  # noqa: E402 - a file beside this one
+import messages  # noqa: E402
 import operator_pages  # noqa: E402
 
 #: The torch whose functions torch_functions.md lists.
@@ -80,7 +81,7 @@ def operators(public: list[str]) -> list[str]:
 
 
 def reference() -> str:
-    lines = ["# Reference", "", "Generated from the docstrings by `make docs`.", ""]
+    lines = ["# Reference", "", "Generated from the docstrings by `make docs`. [Error messages](messages.md).", ""]
     elsewhere = {name for module in operator_pages.families().values() for name in module.__all__}
     modules = {"tl": tl, "tl.nn": tl.nn, "tl.data": tl.data, "tl.ops": tl.ops, "tl.paddle": tl.paddle}
     modules |= {"tl.distributed": tl.distributed, "tl.integrations.transformers": tl.integrations.transformers}
@@ -187,7 +188,7 @@ def _cells(name: str, reasons: dict[str, str]):
 
 def pages() -> dict[str, str]:
     made = {"reference.md": reference(), "torch_functions.md": torch_functions(), "matrix.md": matrix_page()}
-    return {**made, **operator_pages.pages()}
+    return {**made, "messages.md": messages.page(), **operator_pages.pages()}
 
 
 if __name__ == "__main__":

@@ -29,7 +29,14 @@ PROGRAMS = (
     "robustness/test_resources.py",
 )
 #: make quick: the rules about sources, and the laws in the first dtype of every operator; not those that compile.
-QUICK = ("test_house.py", "test_laws.py", "test_laws_ops.py", "test_laws_sequence.py")
+QUICK = (
+    "test_house.py",
+    "test_laws.py",
+    "test_laws_ops.py",
+    "test_laws_sequence.py",
+    "test_messages.py",
+    "test_words.py",
+)
 SLOW = (
     "test_a_missing_extension",
     "test_compiles",
@@ -52,6 +59,8 @@ ELSEWHERE = {
     "laws/test_compile.py": "compositions are torch's own operators",
     "laws/test_dtypes.py": "extreme values, which the compositions add and multiply in another order",
     "laws/test_house.py": "sources and pages",
+    "laws/test_messages.py": "sources and pages",
+    "laws/test_words.py": "sources and pages",
     "laws/test_matrix.py::test_a_cell_is_what_the_matrix_says[compile": "compositions are torch's own operators",
     "laws/test_matrix.py::test_a_cell_is_what_the_matrix_says[export": "compositions are torch's own operators",
     "laws/test_numerics.py::test_products": "compositions multiply with torch's functions",

@@ -276,7 +276,7 @@ def _named(x: Tensor, name: str | None) -> Tensor:
     if name is None or not isinstance(x, LoDTensor):
         return x
     names = x.level_names or (None,) * x.lod_level
-    return made(x.values(), x.lod.named([name, *names[1:]]))
+    return made(x.values(), x.lod.with_level_names([name, *names[1:]]))
 
 
 def _renamed(batched, name: str | None):

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .deprecated import attributes
 from .errors import LoDTypeError, LoDValueError, public
 from .structure.lod import LoD
 from .structure.validate import traverse
@@ -27,17 +28,18 @@ from .tensor.lod_tensor import LoDTensor, a_lod_tensor, values_of
 
 __all__ = [
     "LAYOUTS",
-    "alone",
     "assert_close",
     "assert_no_leak",
     "assert_sequencewise",
-    "laid_out",
+    "batch_of_one",
     "lod_tensors",
     "lods",
     "rows",
+    "to_layout",
 ]
 
-#: Where rows may lie in memory; see `laid_out`.
+__getattr__ = attributes(__name__)
+#: Where rows may lie in memory; see `to_layout`.
 LAYOUTS = ("contiguous", "offset", "strided", "transposed", "expanded")
 _SHAPES = ((3,), (), (2, 2), (0,))
 #: What the rows of a sequence become, for `assert_no_leak`.
@@ -109,7 +111,7 @@ def rows(
 
     Args:
         count: how many rows.
-        dtypes, element_shapes, layouts: from which the dtype, the element shape and the layout (`laid_out`) are drawn.
+        dtypes, element_shapes, layouts: from which the dtype, the element shape and the layout (`to_layout`) are drawn.
         extreme: whether some entries may be the largest and smallest of the dtype, subnormal, or -0.0.
         requires_grad: of floating and complex dtypes.
     """
@@ -125,7 +127,7 @@ def rows(
             few = torch.tensor(_extremes(dtype), dtype=dtype)
             chosen = few[torch.randint(0, len(few), t.shape, generator=g)]
             t = torch.where(torch.rand(t.shape, generator=g) < 0.5, chosen, t)
-        t = laid_out(t, draw(st.sampled_from(list(layouts))))
+        t = to_layout(t, draw(st.sampled_from(list(layouts))))
         return t.requires_grad_(requires_grad and (t.is_floating_point() or t.is_complex()))
 
     return draw_rows()
@@ -173,7 +175,7 @@ def _extremes(dtype: torch.dtype) -> list:
 
 
 @public
-def laid_out(values: Tensor, layout: str) -> Tensor:
+def to_layout(values: Tensor, layout: str) -> Tensor:
     """Equal values in another layout of `LAYOUTS`: "contiguous"; "offset", not at the start of their storage; "strided",
     not adjacent; "transposed", the last dim of the result the first of the storage; "expanded", where all rows are the
     first one, which is in memory once."""
@@ -235,7 +237,7 @@ def assert_close(
 
 
 @public
-def alone(x: LoDTensor, j: int, level: int | str = 0) -> LoDTensor:
+def batch_of_one(x: LoDTensor, j: int, level: int | str = 0) -> LoDTensor:
     """Sequence j of a level by itself, with as many levels as x: each of the outer levels has one sequence. A view."""
     k = a_lod_tensor("x", x).lod.level(level)
     part = x.slice(k, j, j + 1)
@@ -255,7 +257,7 @@ def assert_sequencewise(
 ) -> None:
     """AssertionError unless f of a batch is f of every sequence alone.
 
-    For every sequence j of the level, `f(*(alone(x, j, level) for x in xs))` must equal what belongs to sequence j in
+    For every sequence j of the level, `f(*(batch_of_one(x, j, level) for x in xs))` must equal what belongs to sequence j in
     `f(*xs)`: the part of a LoDTensor that has this level, or row j of a result with a row per sequence.
 
     Args:
@@ -269,7 +271,7 @@ def assert_sequencewise(
     whole, slopes = _differentiated(f, xs, gradients)
     close: dict[str, Any] = {"rtol": rtol, "atol": atol, "exact": exact}
     for j in range(n):
-        parts = tuple(alone(x, j, level) for x in xs)
+        parts = tuple(batch_of_one(x, j, level) for x in xs)
         try:
             weights = [_part(w, j, level, n) for w in whole[1]]
             single, their = _differentiated(f, parts, gradients, weights)
@@ -340,7 +342,7 @@ def _part(result: Tensor, j: int, level: int, n: int) -> Tensor:
     if not isinstance(result, LoDTensor):
         return result[j : j + 1]
     if level < result.lod_level:
-        return alone(result, j, level)
+        return batch_of_one(result, j, level)
     k = result.lod_level  # pooled at this level: a row per sequence, below the outer levels
     return LoDTensor(result.values()[j : j + 1], LoD.from_lengths([[1]] * k, level_names=result.level_names))
 

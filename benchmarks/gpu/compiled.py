@@ -31,7 +31,7 @@ SEARCH = 17 * 21 / 4
 
 
 class Kernel(NamedTuple):
-    """A kernel of float32 that is bound by memory: bytes that one access of its loop stands for, what it accesses at once,
+    """A kernel of float32 that is bound by memory: bytes that one access of its loop stands for, how many bytes one instruction accesses,
     and what its name has."""
 
     name: str

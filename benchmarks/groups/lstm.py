@@ -154,7 +154,7 @@ def _peers(ragged: Ragged, module: nn.Module, run: Callable[..., Run], x: Tensor
 
 
 def _products(x: Tensor, weight: Tensor, trained: bool = True) -> Callable[[], None]:
-    """Input and recurrent product, and in training for each the gradients of its factors, all rows at once, in place."""
+    """Input and recurrent product, and in training for each the gradients of its factors, one product for all rows, in place."""
     gates, features, turned = x.new_ones(len(x), len(weight)), torch.empty_like(x), weight.t().contiguous()
     weights = torch.empty_like(weight)
 

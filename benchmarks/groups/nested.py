@@ -109,7 +109,7 @@ def _first_state(twins, settings) -> dict[str, Tensor]:
 
 
 def _products(structures: list[list[Tensor]], settings, device: torch.device) -> Callable[[], None]:
-    """Input and recurrent product of both LSTMs and the gradients of their factors, everything at once."""
+    """Input and recurrent product of both LSTMs and the gradients of their factors, one product for all rows."""
     hidden = settings.hidden
     work = []
     for structure in structures:

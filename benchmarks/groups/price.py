@@ -17,7 +17,7 @@ from ..goals import faster_than
 
 #: In all.
 NUMBERS = 1_000_000
-#: Of dense: below it an operator is too dear.
+#: Of dense: below it an operator is too slow.
 ENOUGH = 0.9
 #: Rows of sequences whose structure is about as large as they are: measured, but without a goal.
 SHORT = 3
@@ -77,7 +77,7 @@ class Twin:
     dense: Callable[[Given], object]
     trained: bool = True
     whole: bool = False  # also measured with int64
-    wide: bool = False  # not for rows of one number
+    wide: bool = False  # not for rows of width 1
     product: bool = False  # of numbers near 1, so that a product of many is one
     batches: int = 1  # that it takes
     tolerance: float = 1e-5

@@ -117,7 +117,7 @@ def test_what_became_of_rows_is_stacked_in_workers_as_without():
 
 
 def test_names_of_levels_stay_below_the_new_one(items):
-    named = [tl.LoDTensor(x.values(), x.lod.named(["sentence"])) for x in items]
+    named = [tl.LoDTensor(x.values(), x.lod.with_level_names(["sentence"])) for x in items]
     assert tl.batch(named, name="document").level_names == ("document", "sentence")
     assert tl.batch(named).level_names == (None, "sentence")
 

@@ -67,7 +67,7 @@ def test_batches_are_those_of_the_items(opened):
     names = [x.level_names for x in (tl.data.collate(opened(DEEP).__getitems__([1, 0]), "sample"),)]
     assert names == [("sample", "line")]
     assert tl.data.collate(opened(ALL).__getitems__([1, 0]), "sample")["flat"].level_names == ("sample",)
-    for data in (DEEP, FLAT.with_lod(FLAT.lod.named(["text"]))):
+    for data in (DEEP, FLAT.with_lod(FLAT.lod.with_level_names(["text"]))):
         found = default_collate(opened(data).__getitems__([3, 0]))
         equal(found, tl.batch([data.seq[3], data.seq[0]]))
         assert found.level_names == data.level_names

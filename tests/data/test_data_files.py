@@ -52,7 +52,7 @@ def test_what_was_saved_comes_back(path, mmap):
 
 def test_fields_share_their_structure(path):
     y = X.with_values(torch.arange(6))
-    other = tl.LoDTensor(torch.ones(6), X.lod.named(None))
+    other = tl.LoDTensor(torch.ones(6), X.lod.with_level_names(None))
     fields = {"é/x": X, "y": y, "other": other, "label": torch.tensor([1, 0]), "one": torch.tensor(2.5)}
     tl.data.save(fields, path)
     for mmap in (False, True):

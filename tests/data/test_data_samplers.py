@@ -242,7 +242,7 @@ def test_costs_at_levels():
             sampler = DATA.TokenBudgetSampler(given, 1000, level=level, cost=cost)
             assert sampler._items.costs.tolist() == expected
     assert DATA.PackingSampler(x, 1000, balance="square")._items.weights.tolist() == [150, 0, 100]
-    named = x.with_lod(x.lod.named(["a", "b", "c"]))
+    named = x.with_lod(x.lod.with_level_names(["a", "b", "c"]))
     assert DATA.TokenBudgetSampler(named, 9, level="b").summary()["items"] == 3
     empty = tl.from_lengths(torch.zeros(0), [[0, 0], []])
     assert DATA.TokenBudgetSampler(empty, 9)._items.costs.tolist() == [0, 0]

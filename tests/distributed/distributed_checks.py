@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every process of tests/distributed/distributed_run.py checks. Each knows what the others have, by their seeds, and computes on
-one process what all of them should come to."""
+one process what the results should be."""
 
 import contextlib
 import os

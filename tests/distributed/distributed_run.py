@@ -46,7 +46,7 @@ def child(rank: int, world: int, folder: str, checks, timeout: timedelta, progra
 
 
 def run(world: int, checks, timeout: timedelta = TIMEOUT, lost=(), programs: bool = False) -> list[str]:
-    """What went wrong. Processes in `lost` do not come to their end; `programs` make the process group themselves."""
+    """What went wrong. Processes in `lost` end early or hang; `programs` make the process group themselves."""
     with tempfile.TemporaryDirectory() as folder:
         pids = []
         for rank in range(world):

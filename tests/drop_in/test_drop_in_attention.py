@@ -56,7 +56,7 @@ def test_self_attention_equals_a_loop(options, causal, lengths):
             return torch.linspace(-1, 1, 2 * size * size, dtype=torch.float64).view(2, size, size)[:, :n, :n]
 
     kinds = {"attn_mask": None if causal is True else mask(size), "is_causal": causal is True}
-    if causal == "heads":  # torch asks for a mask of all rows and heads at once before we are asked
+    if causal == "heads":  # torch asks for a mask of all rows and heads together before we are asked
         out = _by_function(module, x, mask(size))
     else:
         out, _ = module(x, x, x, **kinds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls on a GPU owe beside the laws: on the emulated device, which `make test-emulated` builds."""
+"""The contract of calls on a GPU, in addition to the laws: on the emulated device, which `make test-emulated` builds."""
 
 import importlib
 import json
@@ -175,7 +175,7 @@ def test_compiled_code_tells_later(dtype):
         tl.check_errors()
 
 
-@pytest.mark.parametrize("late", [True, False], ids=["told late", "told at once"])
+@pytest.mark.parametrize("late", [True, False], ids=["told late", "told immediately"])
 def test_malformed_calls_end(late):  # compositions too, which wait
     found = wrong_calls.run(wrong_calls.catalogue(), late)
     assert found["raised"] > 500

@@ -40,7 +40,7 @@ namespace emulated {
 // In device.cpp. launch calls thread() for every thread of every block, and raises where a kernel breaks the rules.
 void launch(int64_t blocks, int64_t threads, dim3* const (&indices)[4], const std::function<void()>& thread);
 void barrier(const char* where);
-// Writes 1, at once or when the host next waits: the host may go on for long before it sees what a GPU wrote.
+// Writes 1, immediately or when the host next waits: the host may go on for long before it sees what a GPU wrote.
 void tell(uint64_t* written);
 // Waits for the lanes of the mask; their `size` bytes each, 0xFF for the others.
 const unsigned char* exchange(const char* where, unsigned mask, const void* value, size_t size);

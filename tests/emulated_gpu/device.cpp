@@ -1,5 +1,5 @@
 // A device "emu" of the dispatch key PrivateUse1: its memory is the host's, filled with 0xFF, its operators are those of
-// the CPU, its streams are lists of copies that are carried out when something waits for them. It counts what a GPU
+// the CPU, its streams are lists of copies that are executed when something waits for them. It counts what a GPU
 // would be asked to do: launches, torch's own operators, uploads, and every time the host waits.
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
@@ -82,7 +82,7 @@ struct Event {
   uint64_t after;
 };
 
-// What is captured runs at once as well: enough to see who keeps what a graph is about to fill.
+// What is captured runs immediately as well: enough to see who keeps what a graph is about to fill.
 std::atomic<bool> captures = false;
 bool is_capturing() { return captures; }
 

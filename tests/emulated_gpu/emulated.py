@@ -41,7 +41,7 @@ def start() -> None:
 
 @contextlib.contextmanager
 def late():
-    """What kernels find wrong reaches the host when it next waits for the device, and not at once."""
+    """What kernels find wrong reaches the host when it next waits for the device, and not immediately."""
     torch.ops.emulated_gpu.late(True)
     try:
         yield

@@ -138,6 +138,6 @@ def run(cases, late: bool = True) -> Counter:
 if __name__ == "__main__":
     g = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     for late in (True, False):
-        print("catalogue, told", "late:" if late else "at once:", dict(run(catalogue(), late)))
+        print("catalogue, told", "late:" if late else "immediately:", dict(run(catalogue(), late)))
     print("random:", dict(run(case for _ in range(200) for case in random_calls(g))))
     print("random, marked as right:", dict(run(case for _ in range(200) for case in random_calls(g, lie=True))))

@@ -377,8 +377,8 @@ def recurrent(values: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("lengths", "width"), [(cut, w) for cut in CUTS for w in ((1,) if "very" in cut else (1, 3, 40))]
 )
-def test_what_is_carried_along_segments_of_all_lengths(lengths, width, dtype, device):
-    """A GPU's threads carry it along blocks, and join what these come to, of very long segments level by level."""
+def test_scans_of_segments_of_all_lengths(lengths, width, dtype, device):
+    """A GPU's threads scan blocks, and combine their partial results, of very long segments level by level."""
     here = tl.LoD.from_lengths([CUTS[lengths]]).row_offsets(0)
     rows, floating = int(here[-1]), dtype != torch.int64
     g = torch.Generator().manual_seed(width)
@@ -412,7 +412,7 @@ def test_what_is_carried_along_segments_of_all_lengths(lengths, width, dtype, de
         assert torch.equal(on_device(ops.segment_cumprod, powers.to(dtype), (reverse,)).to(wide), products)
     if not floating:
         return
-    # what overflows, or becomes 0, from one row on stays so, whatever the rows behind it would come to by themselves
+    # what overflows, or becomes 0, from one row on stays so, whatever the result of the rows after it alone is
     for start, rest, end in (
         (0.0, 1e3, 1.0),
         (-0.0, -1e3, 1.0),
@@ -452,7 +452,7 @@ def test_what_is_carried_along_segments_of_all_lengths(lengths, width, dtype, de
     )
 
 
-#: Segments of one number a row that are carried along side by side: empty ones, ones of a row, of a block, and longer;
+#: Segments of rows of width 1 that are scanned side by side: empty ones, ones of a row, of a block, and longer;
 #: and fewer than there are lanes.
 LENGTHS = {
     "many": [500, 0, 130, 1, 2048, 1024, 0, 0, 1025, 300, 7, 128, 3000, 127, 900, 2, 5000, 0, 640, 1],

@@ -275,7 +275,7 @@ ITSELF = {
     "lengths": lambda x: tl.from_lengths(x.values(), x.lod.to_lengths(), level_names=x.level_names),
     "offsets": lambda x: tl.from_offsets(x.values(), x.lod.to_list(), level_names=x.level_names),
     "outermost cut and joined": lambda x: (
-        tl.cat([testing.alone(x, j) for j in range(x.num_sequences())]) if x.num_sequences() else x
+        tl.cat([testing.batch_of_one(x, j) for j in range(x.num_sequences())]) if x.num_sequences() else x
     ),
     "turned twice": lambda x: x.seq[::-1].seq[::-1],
     "grouped": lambda x: x.group([x.num_sequences()]).drop_level(0),
@@ -334,7 +334,7 @@ def _placed(x, way: str):
         front = x.seq[:0] if x.num_sequences() == 0 else x.seq[:1]
         whole = tl.cat([front, x])
         return whole.seq[front.num_sequences() :]
-    return x.with_values(testing.laid_out(x.values().detach(), way))
+    return x.with_values(testing.to_layout(x.values().detach(), way))
 
 
 @parts

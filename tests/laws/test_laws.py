@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every operator owes, on plain tensors or on LoDTensors, checked for every entry of the tables."""
+"""The contract of every operator, on plain tensors or on LoDTensors, checked for every entry of the tables."""
 
 import ctypes
 from pathlib import Path

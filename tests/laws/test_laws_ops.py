@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators on plain tensors owe beside test_laws.py."""
+"""The contract of operators on plain tensors, in addition to test_laws.py."""
 
 import re
 

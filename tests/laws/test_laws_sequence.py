@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators on LoDTensors owe beside test_laws.py."""
+"""The contract of operators on LoDTensors, in addition to test_laws.py."""
 
 import inspect
 from dataclasses import replace

@@ -122,7 +122,7 @@ F.scaled_dot_product_attention(heads(v), heads(v), heads(v), attn_mask=keys(ids.
 biased(v, keys(v[..., 0]).expand(1, 1, v.shape[1], v.shape[1])) | biased(v, heads(v) @ w[:4, :v.shape[1]]) | biased(v, keys(v[..., 0]).mT) | biased(v, v.mean(1)[:, None])
 biased(v, 1.0 - keys(ids.ne(0)[None].double()).expand(1, 1, v.shape[1], v.shape[1])) | biased(v, keys(v[..., 0]).repeat(1, 1, v.shape[1], 1)) | biased(v, table[:9, :9])
 """)
-#: One result of the whole batch, laid over the rows of every sequence.
+#: One result of the whole batch, broadcast over the rows of every sequence.
 SPREAD = "tl.sequence_expand_as(v.mean(0, True).expand(len(whole), 8), x)"
 #: Writes into what may be a view of x, c or o, and what there is after them.
 IN_PLACE = _listed("""

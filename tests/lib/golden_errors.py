@@ -58,7 +58,7 @@ def _alone(seconds: int, write: int, work) -> str | None:
             answered, how = work()
             os.write(
                 write, json.dumps([answered, how[:2000]]).encode()
-            )  # short enough for a pipe that nobody reads yet
+            )  # short enough for a pipe that has no reader yet
             status = 0
         finally:
             os._exit(status)

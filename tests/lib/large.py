@@ -72,7 +72,7 @@ def rows(n: int) -> None:
 
 
 def sequences(n: int) -> None:
-    """Sequences of no, one and two rows in turn."""
+    """Sequences of no, one and two rows, alternating."""
     lengths = torch.arange(n) % 3
     count = int(lengths.sum())
     values = torch.arange(count, dtype=torch.float32)

@@ -19,6 +19,7 @@ from malformed import ints
 from samples import OPS, SEQUENCES
 
 import torch_lod as tl
+from torch_lod.deprecated import RENAMED
 from torch_lod.structure.lod import _load_lod
 from torch_lod.tensor.derived import DerivedTensor
 from torch_lod.tensor.lod_tensor import _load_lod_tensor
@@ -192,7 +193,7 @@ METHODS = {
         "level_names": [()],
         "locate": [((1, 0),)],
         "max_length": [(-1,)],
-        "named": [(["x", "y"],)],
+        "with_level_names": [(["x", "y"],)],
         "num_sequences": [(0,)],
         "offsets": [(0,)],
         "outer": [(1,)],
@@ -223,7 +224,7 @@ METHODS = {
         "__call__": [(ids(), ids())],
     },
     tl.RankTable: {
-        "alive": [(0,)],
+        "active": [(0,)],
         "index": [()],
         "items": [()],
         "lengths": [()],
@@ -564,6 +565,7 @@ def entry_points() -> set[str]:
     found |= {f"ChunkEvaluator.{n}" for n in dir(tl.ChunkEvaluator) if n[0] != "_"}
     found |= {f"SequenceIndex.{n}" for n in ("__getitem__", "__iter__") if n in vars(SequenceIndex)}
     return found - {
+        *RENAMED,
         "LoDTensor.real",
         "LoDTensor.imag",
         "LoDTensor.T",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The classes of malformed arguments, as generators: a valid argument goes in, malformed ones come out, each lazily.
 
-Most of what they make must be refused; some is legal in some calls. What every call owes is the same: it returns a valid
+Most of what they make must be refused; some is legal in some calls. The contract of every call is the same: it returns a valid
 result or raises an exception, and the process lives. tests/lib/malformed.py has, for structure, what must be said as well.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a LoDTensor comes to in public models, which are imported from their packages and not edited: `make models`.
+"""The outcome of a LoDTensor in public models, which are imported from their packages and not edited: `make models`.
 
 Every model runs on each sequence alone, in the layout that its documentation asks for; that is the truth. Then it gets a
 LoDTensor in the same layout, such as `model(x[None])`, and as it is, `model(x)`. Outcomes: "right": the numbers of the truth;

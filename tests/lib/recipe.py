@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of CONTRIBUTING.md, carried out in a copy of the tree.
+"""The recipes of CONTRIBUTING.md, executed in a copy of the tree.
 
 python tests/lib/recipe.py "An operator with a kernel"     build it, and hold the laws of it
 """

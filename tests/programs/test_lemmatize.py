@@ -109,7 +109,7 @@ def model():
 
 
 def test_search_and_training_score_alike(model):
-    """The words of a search, given to the model all at once, have the scores that the search gave them step by step."""
+    """The words of a search, given to the model in one call, have the scores that the search gave them step by step."""
     net, alphabet = model
     asked = [("abc", "A"), ("h", "B"), ("", "A"), ("gfedcba", "")]
     sources = tl.lod_tensor([alphabet.source(q) for q in asked])

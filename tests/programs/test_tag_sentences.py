@@ -166,7 +166,7 @@ def test_a_document_does_not_depend_on_the_batch(splits, name):
 
 
 def test_sentences_are_read_one_by_one(splits):
-    """What a paragraph's sentences come to does not depend on their order, but the order of words counts."""
+    """The result of a paragraph's sentences does not depend on their order, but the order of words counts."""
     vocabulary = tagging.Vocabulary.of(splits["train"])
     text = tagging.as_text(splits["dev"], vocabulary)
     model = example.make_tagger("crf", tagging.Settings(hidden=16), vocabulary).eval()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`import torch_lod` changes nothing in torch and imports no compiler; the first LoDTensor replaces what torch_lod.patches lists,
-whoever makes it and whatever was imported before. This file is also the program that finds out, in processes of its own."""
+whatever code makes it and whatever was imported before. This file is also the program that finds out, in processes of its own."""
 
 import copyreg
 import inspect

@@ -332,7 +332,7 @@ def test_default_device_is_that_of_new_values():
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("built", ["under inference mode", "before it"])
 def test_a_lod_first_used_under_inference_mode_trains(asked, built):
-    lod = make().lod.named(["article", "sentence"])
+    lod = make().lod.with_level_names(["article", "sentence"])
     with torch.inference_mode():
         if built == "under inference mode":
             lod = LoD.from_lengths(X, level_names=["article", "sentence"])
@@ -351,7 +351,7 @@ def test_a_lod_first_used_under_inference_mode_trains(asked, built):
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("passing", ["fake tensors", "a transform"])
 def test_a_lod_keeps_nothing_that_ends_with_a_mode(passing, asked):
-    lod, values, expected = make().lod.named(["article", "sentence"]), make().values(), ASKED[asked](make())
+    lod, values, expected = make().lod.with_level_names(["article", "sentence"]), make().values(), ASKED[asked](make())
     if passing == "fake tensors":
         # torch has no fake LoDTensor, and refuses most operators of one
         with FakeTensorMode(allow_non_fake_inputs=True), contextlib.suppress(RuntimeError, TypeError):
@@ -365,7 +365,7 @@ def test_a_lod_keeps_nothing_that_ends_with_a_mode(passing, asked):
 
 @pytest.mark.parametrize("module", ["LSTM", "GRU", "RNN"])
 def test_recurrence_after_inference_mode(module):
-    net, lod = getattr(tl.nn, module)(2, 3), make().lod.named(None)
+    net, lod = getattr(tl.nn, module)(2, 3), make().lod.with_level_names(None)
     with torch.inference_mode():
         expected = net(LoDTensor(make().values(), lod))[0].values().clone()
     out, _ = net(LoDTensor(make().values(), lod))

@@ -22,7 +22,7 @@ WRONG = {
     "neighbouring row": lambda x: x.with_values(x.values() + x.values().roll(1, 0)),
     "length of the batch": lambda x: x / len(x),
     "dtype": lambda x: x.float() if len(x) > 4 else x,
-    "names": lambda x: x.with_lod(x.lod.named(None)) if len(x) > 4 else x,
+    "names": lambda x: x.with_lod(x.lod.with_level_names(None)) if len(x) > 4 else x,
     "order": lambda x: x.seq[::-1],
     "a row too few": lambda x: tl.sequence_pool(tl.sequence_pool(x, "sum"), "sum")[:-1],
     "gradient": lambda x: x if len(x) < 5 else x.with_values(x.values().detach() * 1 + 0 * x.values()),
@@ -80,7 +80,7 @@ def test_close():
     other = (
         (X, X.values()),
         (X, X.float()),
-        (X, X.with_lod(X.lod.named(None))),
+        (X, X.with_lod(X.lod.with_level_names(None))),
         (X, tl.from_lengths(X.values(), [[2, 1, 0], [1, 2, 3]], level_names=["a", "b"])),
         ((X,), (X, X)),
         (X, X + 1),
@@ -96,10 +96,10 @@ def test_close():
 
 
 def test_alone():
-    part = testing.alone(X, 2, "b")
+    part = testing.batch_of_one(X, 2, "b")
     assert part.lod.to_lengths() == [[1], [3]] and part.level_names == ("a", "b")
     assert torch.equal(part.values(), X.values()[3:]) and part.data_ptr() == X[3:].data_ptr()
-    assert testing.alone(X, 1).lod.to_lengths() == [[0], []]
+    assert testing.batch_of_one(X, 1).lod.to_lengths() == [[0], []]
 
 
 @drawn
@@ -142,10 +142,10 @@ def test_layouts(data, layout):
     assert values.is_contiguous() == (layout in ("contiguous", "offset"))
     assert (values.storage_offset() > 0) == (layout == "offset") and (values.stride(0) == 0) == (layout == "expanded")
     plain = torch.arange(24.0).view(4, 2, 3)
-    again = testing.laid_out(plain, layout)
+    again = testing.to_layout(plain, layout)
     assert torch.equal(again, plain[:1].expand(4, 2, 3) if layout == "expanded" else plain)
     with pytest.raises(tl.LoDError, match="expected layout in"):
-        testing.laid_out(plain, "sideways")
+        testing.to_layout(plain, "sideways")
     with pytest.raises(tl.LoDError, match="expected 1 <= min_depth <= max_depth, got 3 and 2"):
         testing.lods(min_depth=3, max_depth=2)
 

@@ -88,7 +88,7 @@ def reduction_keeps_rows(patch):
 
 
 def broadcast_by_count(patch):
-    """A plain tensor with as many entries as there are sequences is laid over their rows."""
+    """A plain tensor with as many entries as there are sequences is broadcast over their rows."""
     multiply = torch.Tensor.__mul__
 
     def careless(x, other):
@@ -182,7 +182,7 @@ def argument_is_not_asked(patch):
 
 
 def declared_by_position(patch):
-    """The rows of an outer level are laid over the first rows, whatever the lengths are."""
+    """The rows of an outer level are broadcast over the first rows, whatever the lengths are."""
     subtract = torch.Tensor.__sub__
 
     def careless(x, other):

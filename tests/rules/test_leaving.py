@@ -241,7 +241,7 @@ def test_repr_of_a_meta_tensor():
 
 
 def test_html_escapes_names():
-    text = x.with_lod(x.lod.named(["<script>", "a&b"]))._repr_html_()
+    text = x.with_lod(x.lod.with_level_names(["<script>", "a&b"]))._repr_html_()
     assert "<script>" not in text and "&lt;script&gt; 0" in text and "a&amp;b 1: [3, 4]" in text
     assert text.startswith("<div>") and text.endswith("</div>")
 
@@ -272,7 +272,7 @@ def test_html_of_a_long_tree_closes_what_it_opens():
 
 
 def test_describe():
-    named = x.with_lod(x.lod.named(["article", None]))
+    named = x.with_lod(x.lod.with_level_names(["article", None]))
     assert tl.describe(named) == tl.describe(named.lod)
     assert [line.split() for line in tl.describe(named).splitlines()] == [
         "level sequences min mean max empty distinct padded rows waste".split(),

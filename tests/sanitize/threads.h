@@ -1,5 +1,5 @@
-// Kernels without torch on std::thread, for ThreadSanitizer. Every call runs on one thread and on four, which begin at
-// once with however little work, and must give the same bytes.
+// Kernels without torch on std::thread, for ThreadSanitizer. Every call runs on one thread and on four, which begin
+// immediately with however little work, and must give the same bytes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -118,7 +118,7 @@ def test_finds_the_best_of_all_sequences():
 
 
 def test_finished_sources_leave_the_batch():
-    """Source 1 ends at once, source 0 after three words."""
+    """Source 1 ends immediately, source 0 after three words."""
     chances = torch.full((WORDS, WORDS), 1e-6, dtype=torch.float64)
     for word, following in ((1, 2), (2, 3), (3, 4), (4, END), (0, END)):
         chances[word, following] = 1.0

@@ -144,7 +144,7 @@ def test_with_a_language_model_an_exact_beam_is_scored_again():
 
     wanted = [by_alignments(rows, 0, whole) for rows in x.sequences()]
     check_lists(*tl.ctc_beam_decode(x, beam=200, n_best=200, language_model=model), wanted)
-    # all sequences at once: before every row what is new, once
+    # all sequences in one call: before every row what is new, once
     assert asked[0] == [()] and len(asked) == 6
     everything = [own for of in asked for own in of]
     assert len(everything) == len(set(everything)) == len(by_alignments(x.values()[:5], 0))

@@ -269,7 +269,7 @@ def test_runs_counted_within_their_own_segments():
 
 
 def test_questions_of_the_example():
-    lod = x.named(["article", "sentence"])
+    lod = x.with_level_names(["article", "sentence"])
     for level, k in ((0, 0), (1, 1), (-1, 1), (-2, 0), (np.int64(0), 0), ("article", 0), ("sentence", 1)):
         assert lod.lengths(level).tolist() == X[k]
         assert lod.num_sequences(level) == [3, 6][k] and lod.max_length(level) == [3, 4][k]
@@ -390,7 +390,7 @@ def test_names_follow_their_levels():
     assert lod.group([2], "shelf").level_names == ("shelf", "book", None, "line")
     assert lod.append([1] * 7, "word").level_names == ("book", None, "line", "word")
     assert y.append([1] * 7).level_names is None
-    assert lod.named(None).level_names is None and lod.named([None] * 3).level_names is None
+    assert lod.with_level_names(None).level_names is None and lod.with_level_names([None] * 3).level_names is None
     with pytest.raises(ValueError, match="group: expected level_names"):
         lod.group([2], "book")
 
@@ -399,7 +399,7 @@ def test_names_follow_their_levels():
 
 
 def test_equality_and_hash_are_those_of_the_offsets():
-    assert x == x.named(["a", "b"]) and hash(x) == hash(x.named(["a", "b"]))
+    assert x == x.with_level_names(["a", "b"]) and hash(x) == hash(x.with_level_names(["a", "b"]))
     assert x != y and x != LoD.from_lengths([[3, 1, 2], [3, 2, 4, 1, 3, 2]]) and x != x.drop_level(0)
     assert x != X and x != 3 and x is not None
     assert len({x, LoD.from_lengths(X), y, LoD(x.to_list(), level_names=["a", "b"])}) == 2
@@ -407,13 +407,13 @@ def test_equality_and_hash_are_those_of_the_offsets():
 
 def test_repr():
     assert repr(x) == "LoD([[3, 1, 2], [3, 2, 4, 1, 2, 3]])"
-    assert repr(x.named(["a", None])) == "LoD([[3, 1, 2], [3, 2, 4, 1, 2, 3]], level_names=('a', None))"
+    assert repr(x.with_level_names(["a", None])) == "LoD([[3, 1, 2], [3, 2, 4, 1, 2, 3]], level_names=('a', None))"
     assert repr(LoD.from_lengths([[2] * 12])) == "LoD([[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]])"
     assert repr(LoD.from_lengths([range(20)])) == "LoD([[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ... 8 more ..., 19]])"
 
 
 def test_pickle_and_copy():
-    lod = x.named(["a", None])
+    lod = x.with_level_names(["a", None])
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         again = pickle.loads(pickle.dumps(lod, protocol))
         assert again == lod and again.level_names == ("a", None) and again.rows == 15 and again.max_length() == 4

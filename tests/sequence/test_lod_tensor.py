@@ -250,7 +250,7 @@ def test_masks_are_bool_or_0_and_1(kind):
 
 def test_cat_within_a_level(x):
     for level in (0, 1, -1, "b"):
-        y = x.with_lod(x.lod.named(["a", "b"]))
+        y = x.with_lod(x.lod.with_level_names(["a", "b"]))
         joined = tl.cat([y, y * 2], along="within", level=level)
         k = y.lod.level(level)
         pairs = zip(y.sequences(k), (y * 2).sequences(k))
@@ -290,7 +290,7 @@ def test_filled(x):
 
 
 def test_questions(x):
-    x = x.with_lod(x.lod.named(["article", "sentence"]))
+    x = x.with_lod(x.lod.with_level_names(["article", "sentence"]))
     assert (x.lod_level, x.levels(), x.level_names) == (2, 2, ("article", "sentence"))
     assert (x.num_sequences(), x.elements(), x.elements("sentence"), x.max_length(0)) == (3, 3, 6, 3)
     assert x.lengths("article").tolist() == X[0] and x.offsets(0).tolist() == [0, 3, 4, 6]
@@ -307,7 +307,7 @@ def test_paddle_and_first_design(x):
     assert copied.values()[0] == 3 and shared.values()[0] == 100
     other = tl.from_lengths(torch.zeros(15), [[15]])
     assert other.share_lod_from(x) is other and other.lod is x.lod
-    named = x.with_lod(x.lod.named(["a", "b"]))
+    named = x.with_lod(x.lod.with_level_names(["a", "b"]))
     other.copy_lod_from(named)
     assert other.lod == x.lod and other.lod is not named.lod and other.level_names == ("a", "b")
     for take in (other.share_lod_from, other.copy_lod_from):
@@ -445,7 +445,7 @@ def test_selecting_has_a_gradient():
 
 
 def test_changing_structure(x):
-    assert is_(x.lod_reset(rows([[15]])), range(15), [[15]]) and x.lod_reset(x.lod.named(["a", "b"])).level_names
+    assert is_(x.lod_reset(rows([[15]])), range(15), [[15]]) and x.lod_reset(x.lod.with_level_names(["a", "b"])).level_names
     assert is_(x.lod_reset([[10, 5]]), range(15), [[10, 5]])
     assert is_(x.lod_reset(torch.tensor([5, 10])), range(15), [[5, 10]])
     assert is_(x.with_values(torch.zeros(15)), [0] * 15, X) and x.with_values(torch.zeros(15, 2)).lod is x.lod

@@ -68,7 +68,7 @@ def test_a_table_says_who_is_alive_at_a_step():
     x = tl.from_lengths(torch.arange(6.0), [[2, 3, 0, 1]])
     table = tl.lod_rank_table(x)
     assert table.items() == [(1, 3), (0, 2), (3, 1), (2, 0)]
-    assert [table.alive(t) for t in (0, 1, 2, 3, 100)] == [3, 2, 1, 0, 0]
+    assert [table.active(t) for t in (0, 1, 2, 3, 100)] == [3, 2, 1, 0, 0]
     assert tl.max_sequence_len(table) == 3 and repr(table) == "RankTable([(1, 3), (0, 2), (3, 1), (2, 0)])"
     table.index.zero_(), table.lengths.zero_()
     assert table.items() == [(1, 3), (0, 2), (3, 1), (2, 0)]

@@ -259,8 +259,8 @@ def test_threads_do_not_change_a_bit(cell, size, lengths, dtype):
 @pytest.mark.parametrize("states", [False, True])
 @pytest.mark.parametrize("hidden", [64, 200])  # a weight that the cache of a core holds, and one that it does not
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
-def test_sequences_dealt_out_to_threads_keep_their_bits(name, hidden, states):
-    """Empty ones are dealt out to none."""
+def test_sequences_distributed_over_threads_keep_their_bits(name, hidden, states):
+    """Empty ones are assigned to none."""
     g = torch.Generator().manual_seed(3)
     lengths = torch.randint(1, 60, (50,), generator=g)
     lengths[::7] = 0

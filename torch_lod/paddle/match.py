@@ -92,8 +92,8 @@ def var_conv_2d(
             width.
         row, col: as many sequences at the level; the numbers of their rows are the heights and the widths of the
             images.
-        weight: (out channels, channels, height, width), as conv2d's. Its middle, height // 2 and width // 2, is laid
-            over every stride-th pixel.
+        weight: (out channels, channels, height, width), as conv2d's. Its middle, height // 2 and width // 2, is aligned
+            with every stride-th pixel.
         stride: a number or (height, width).
 
     Returns:
@@ -248,6 +248,6 @@ def _family(s: Along, e: Along) -> tuple[Tensor, Tensor]:
     rank = torch.arange(above.shape[0], device="cpu") - torch.searchsorted(ranked, ranked)
     siblings = children[ranked]
     place = torch.where(siblings == 1, 0.5, rank / (siblings - 1).clamp(min=1))
-    nobody = torch.full((nodes,), -1, dtype=torch.int64, device="cpu")
+    no_parent = torch.full((nodes,), -1, dtype=torch.int64, device="cpu")
     middle = torch.zeros(nodes, dtype=torch.float64, device="cpu")
-    return nobody.scatter(0, below, above), middle.scatter(0, below[order], place.double())
+    return no_parent.scatter(0, below, above), middle.scatter(0, below[order], place.double())

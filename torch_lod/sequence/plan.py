@@ -39,7 +39,7 @@ class RankTable:
     """The sequences of a level from longest to shortest; those of equal length in their own order.
 
     `table.index` (int64) are the indices of the sequences, `table.lengths` their lengths, in elements of the level;
-    `items()` are pairs of both; `alive(t)` is the number of sequences longer than t.
+    `items()` are pairs of both; `active(t)` is the number of sequences longer than t.
     """
 
     def __init__(self, lod: LoD, level: int):
@@ -57,7 +57,7 @@ class RankTable:
     def items(self) -> list[tuple[int, int]]:
         return list(zip(self.order.tolist(), self.lengths.tolist(), strict=True))
 
-    def alive(self, t: int) -> int:
+    def active(self, t: int) -> int:
         """The number of sequences that have a step t."""
         with_memory(t)
         return whole_number((self.lengths > t).sum())
@@ -229,7 +229,7 @@ def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
     """The first rows (or sequences) of x: those of the sequences that have a step i. A view with gradient.
 
     Equivalent to (x plain):
-        x[: table.alive(i)]
+        x[: table.active(i)]
 
     Raises:
         IndexError: for i < 0.
@@ -240,7 +240,7 @@ def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
     _a_table(table)
     if type(i) is not int or not 0 <= i < 2**63:
         raise LoDIndexError(f"expected i in [0, 2**63), got {shown(i)}")
-    alive, count = table.alive(i), _sequences_of(x)
+    alive, count = table.active(i), _sequences_of(x)
     if not holds(count >= alive):
         raise LoDValueError(f"expected x with at least the {alive} sequences that have a step {i}, got {count}")
     return x.slice(0, 0, alive) if isinstance(x, LoDTensor) else x[:alive]

@@ -144,7 +144,7 @@ def per_sequence(what: str, given, count: int) -> Tensor:
 def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: int | str = -1) -> LoDTensor:
     """Every element of a sequence of a level moves by n positions; what leaves the sequence is lost.
 
-    Equivalent to (n > 0, rows of one number):
+    Equivalent to (n > 0, scalar rows):
         torch.cat([F.pad(rows, (n, 0), value=padding_value)[: len(rows)] for rows in x.sequences(level)])
 
     Args:

@@ -436,7 +436,7 @@ class LoD(Partition):
         return LoD.checked("lengths", levels, names, by_length=True).counting(*(self.counted if outermost else ()))
 
     @public
-    def named(self, level_names) -> "LoD":
+    def with_level_names(self, level_names) -> "LoD":
         """The same structure with other level names."""
         return LoD.checked("offsets", self.levels, level_names).counting(*self.counted)
 

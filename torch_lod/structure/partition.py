@@ -49,7 +49,7 @@ def _lasting():
 
 
 def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False, longest: int = -1) -> None:
-    """Marks offsets that cut `rows` rows, or a map to `rows` rows, which nobody writes to. Tracers would record it."""
+    """Marks offsets that cut `rows` rows, or a map to `rows` rows, which are never written to. Tracers would record it."""
     traced = type(t) is not Tensor or torch._C._len_torch_dispatch_stack() or _transforms() is not None
     if ops.COMPILED and not traced and not t.is_meta:
         _keep_structure(t, rows, cuts, apart, longest)

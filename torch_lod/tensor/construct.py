@@ -267,7 +267,7 @@ def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=
         lod = whole.lod
         for lengths in ([x.num_sequences() for x in xs], *levels[::-1]):
             lod = lod.group(lengths)
-        return made(whole.values(), lod if level_names is None else lod.named(level_names))
+        return made(whole.values(), lod if level_names is None else lod.with_level_names(level_names))
     if kinds == {np.ndarray} and len({(a.dtype, a.shape[1:], a.ndim) for a in items}) == 1:
         rows = [tensor_of("tensors", np.concatenate(items) if items[0].ndim else items[0])]
     else:

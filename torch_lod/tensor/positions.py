@@ -82,7 +82,7 @@ def spans(x: LoDTensor, start: LoDTensor, end: LoDTensor, k: int) -> LoDTensor:
         )
     inner, runs = lod.runs(k, begin + starts, ends - starts)
     if inner.level_names:  # the name of level k is that of the sequences which the spans are in
-        inner = inner.named([None, *inner.level_names[1:]])
+        inner = inner.with_level_names([None, *inner.level_names[1:]])
     return moved(x, stacked(own, inner), runs)
 
 

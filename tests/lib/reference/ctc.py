@@ -10,7 +10,7 @@ import torch
 
 @functools.cache
 def strings(rows, classes, labels, blank):
-    """The strings of classes that come to the labels, once runs are merged and blanks left out."""
+    """The strings of classes that collapse to the labels, once runs are merged and blanks left out."""
 
     def emitted(string):
         return tuple(c for c, _ in itertools.groupby(string) if c != blank)

@@ -189,7 +189,7 @@ def refuse_per_sequence(func, lod: LoD, t: Tensor) -> None:
     count = t.shape[0]
     found, padded = over_rows(lod, count, "operand"), _padded(lod, t.dim(), t)
     if found is not None:
-        advice = f"if they are a row for each sequence of level {found[0]}, lay them over the rows: {found[1]}"
+        advice = f"if they are a row for each sequence of level {found[0]}, broadcast them over the rows: {found[1]}"
         error = LoDRuntimeError(
             f"expected operands whose rows correspond, got {count} rows beside {lod.rows}; "
             + (

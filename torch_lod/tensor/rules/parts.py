@@ -11,7 +11,7 @@ from .arguments import OUT, name_of
 from .indices import tensors_of
 
 LOOP = (
-    "numbers and slices count the rows of all sequences; along each sequence: tl.scan(cell, x) or tl.nn.LSTM, for neighbours "
+    "integers and slices index the rows of the whole batch; along each sequence: tl.scan(cell, x) or tl.nn.LSTM, for neighbours "
     f"tl.sequence_shift, for one sequence after the other x.sequences(); {OUT}"
 )
 _CATS = ("cat", "concat", "concatenate")

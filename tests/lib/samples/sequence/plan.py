@@ -45,7 +45,7 @@ def array_errors():
 def steps(x, k):
     """Steps of plain rows, and of sequences of whatever length."""
     table = tl.lod_rank_table(x, level=k)
-    sizes = [table.alive(t) for t in range(tl.max_sequence_len(table))]
+    sizes = [table.active(t) for t in range(tl.max_sequence_len(table))]
     if not sizes:
         return
     yield " of rows", ([values(n, (3,), x.dtype, x.device, t) for t, n in enumerate(sizes)], table), {}

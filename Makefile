@@ -108,7 +108,7 @@ mutate: $(VENV)/dev
 sanitize: $(VENV)/dev
 	JOBS=$(JOBS) $(BIN)/python -W ignore tests/sanitize $(ARGS)
 
-# What a LoDTensor comes to in public models, unedited and changed as the errors say: the table of docs/porting.md. Needs the
+# Public models on a LoDTensor, unedited and changed as the errors say: benchmarks/results/public-models.md. Needs the
 # package index. torchaudio's compiled part belongs to another torch, and its models do not use it.
 models: $(VENV)/installed $(MODELS)/done
 	PYTHONPATH="$(CURDIR)" $(MODELS)/bin/python -W ignore tests/lib/public_models.py $(ARGS)

@@ -80,7 +80,9 @@ def with_sources(text: str, name: str, definitions: Definitions) -> str:
 
 def with_drawings(text: str) -> str:
     """Every drawing twice, for light and for dark pages: the theme of the site shows one of them."""
-    kinds = "".join(f"```{{image}} \\2{kind}.svg\n:alt: \\1\n:class: only-{kind[1:]}\n```\n" for kind in (".light", ".dark"))
+    kinds = "".join(
+        f"```{{image}} \\2{kind}.svg\n:alt: \\1\n:class: only-{kind[1:]}\n```\n" for kind in (".light", ".dark")
+    )
     return outside_code(text, lambda prose: _DRAWING.sub(kinds, prose))
 
 

@@ -12,7 +12,13 @@ NAVIGATION = {
     "Users": {
         "Tutorial": ["docs/tutorial/*"],
         "Concepts": ["docs/concepts", "docs/promises"],
-        "How do I make batches?": ["docs/data", "docs/events", "docs/inner_levels", "docs/minus_one", "docs/five_programs"],
+        "How do I make batches?": [
+            "docs/data",
+            "docs/events",
+            "docs/inner_levels",
+            "docs/minus_one",
+            "docs/five_programs",
+        ],
         "How do I write a model?": [
             *("docs/drop_in", "docs/recurrence", "docs/generation", "docs/structured", "docs/graphs", "docs/metrics"),
             "docs/*",

@@ -14,13 +14,14 @@ import torch
 from settings import ROOT
 
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs/site"), str(ROOT / "docs/images")]
-import draw_concepts  # noqa: E402
-import draw_lod  # noqa: E402
+import draw  # noqa: E402
 import notebook  # noqa: E402
 import pages  # noqa: E402
 
 PAGES = ["README.md"]
-PAGES += [f"docs/{name}.md" for name in ("concepts", "numerics", "drop_in", "porting", "data", "distributed", "generation")]
+PAGES += [
+    f"docs/{name}.md" for name in ("concepts", "numerics", "drop_in", "porting", "data", "distributed", "generation")
+]
 PAGES += [f"docs/{name}.md" for name in ("differences_from_paddle", "compile_and_export", "testing", "recurrence")]
 PAGES += [f"docs/{name}.md" for name in ("metrics", "inner_levels", "mixed_precision", "lightning")]
 PAGES += [f"docs/{name}.md" for name in ("structured", "map_sequences", "events", "graphs", "minus_one")]
@@ -109,10 +110,11 @@ def test_a_page_says_for_whom_it_is(page):
 
 
 def test_pictures_are_current():
-    drawn = {"lod.svg": draw_lod.picture, **draw_concepts.PICTURES}
-    assert sorted(drawn) == sorted(file.name for file in (ROOT / "docs/images").glob("*.svg"))
-    for name, draw in drawn.items():
-        assert (ROOT / "docs/images" / name).read_text(encoding="utf-8") == draw(), f"python docs/images/{name}"
+    assert sorted(draw.PICTURES) == sorted(file.name for file in (ROOT / "docs/images").glob("*.svg"))
+    for name, picture in draw.PICTURES.items():
+        assert (ROOT / "docs/images" / name).read_text(encoding="utf-8") == picture(), (
+            f"{name}: python docs/images/draw.py"
+        )
 
 
 def test_dead_links_are_seen(tmp_path, monkeypatch):

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the pictures of docs/concepts.md: level.svg, slice.svg, operator.svg and functions.svg, of the batch of lod.svg.
+"""Draws the pictures of docs/concepts.md, of a batch of three articles, their sentences and words, for light and dark pages.
 
-python docs/images/draw_concepts.py
+python docs/images/draw.py
 """
 
 from html import escape
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from draw_lod import ARTICLES, COLOURS, SENTENCES
-
-CELL, EDGE, WIDTH = 32, 10, 500
+ARTICLES, SENTENCES = [3, 1, 2], [3, 2, 4, 1, 2, 3]
+COLOURS = ("#4c78a8", "#e07b39", "#54a24b")
+CELL, EDGE, WIDTH = 32, 10, 504
 FADED = 0.22
 STYLE = """<style>
   text { font: 14px system-ui, sans-serif; fill: #24292f; }
@@ -18,10 +18,12 @@ STYLE = """<style>
   .code { font-family: ui-monospace, monospace; font-size: 13px; }
   .prose { font: 14px system-ui, sans-serif; }
   .in { fill: #fff; text-anchor: middle; }
+  .offset { font-size: 12px; fill: #57606a; text-anchor: middle; }
   .mark { stroke: #57606a; fill: none; stroke-width: 1.5; }
   .tip { fill: #57606a; }
   @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3; } .in { fill: #fff; } .mark { stroke: #9da7b3; } .tip { fill: #9da7b3; }
+    text { fill: #e6edf3; } .in { fill: #fff; } .offset { fill: #9da7b3; }
+    .mark { stroke: #9da7b3; } .tip { fill: #9da7b3; }
   }
 </style>"""
 
@@ -44,10 +46,14 @@ def words(x: float, y: float, text: str, kind: str = "") -> str:
     return f'<text x="{x}" y="{y}" class="{kind}">{escape(first)}{rest}</text>'
 
 
-def box(begin: float, end: float, y: float, colour: str, text: str = "", opacity: float = 0.85, height: int = 26) -> str:
+def box(
+    begin: float, end: float, y: float, colour: str, text: str = "", opacity: float = 0.85, height: int = 26
+) -> str:
     x, width = at(begin) + 3, (end - begin) * CELL - 6
     label = words(x + width / 2, y + height / 2 + 5, text, "in") if text else ""
-    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" fill="{colour}" opacity="{opacity}"/>{label}'
+    return (
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" fill="{colour}" opacity="{opacity}"/>{label}'
+    )
 
 
 def frame(begin: int, end: int, y: float, height: int = 34) -> str:
@@ -56,7 +62,9 @@ def frame(begin: int, end: int, y: float, height: int = 34) -> str:
 
 def arrow(x: float, y: float, to_x: float, to_y: float) -> str:
     """A line with a tip at its end, which points right or down."""
-    tip = f"{to_x - 6},{to_y - 4} {to_x - 6},{to_y + 4}" if y == to_y else f"{to_x - 4},{to_y - 6} {to_x + 4},{to_y - 6}"
+    tip = (
+        f"{to_x - 6},{to_y - 4} {to_x - 6},{to_y + 4}" if y == to_y else f"{to_x - 4},{to_y - 6} {to_x + 4},{to_y - 6}"
+    )
     end = (to_x - 5, to_y) if y == to_y else (to_x, to_y - 5)
     line = f'<line x1="{x}" y1="{y}" x2="{end[0]}" y2="{end[1]}" class="mark"/>'
     return f'{line}<polygon points="{to_x},{to_y} {tip}" class="tip"/>'
@@ -75,6 +83,17 @@ def rows(y: float, kept=None, order=None, height: int = 26) -> str:
 def picture(height: int, label: str, *parts: str) -> str:
     size = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
     return f'<svg {size} role="img" aria-label="{label}">{STYLE}{"".join(parts)}</svg>\n'
+
+
+def lod() -> str:
+    """The rows, and the offsets of both levels."""
+    titles = "level 0, article   offsets count sentences", "level 1, sentence   offsets count rows", "rows   words"
+    parts = [words(EDGE, 16 + 78 * k, text, "title") for k, text in enumerate(titles)]
+    parts += [box(i, j, 24, COLOURS[a], str(a)) for a, (i, j) in enumerate(OUTER)]
+    parts += [box(i, j, 102, COLOUR[i], str(s)) for s, (i, j) in enumerate(SPANS)]
+    parts += [words(at(ROWS[n]), 65, str(n), "offset") for n in FIRSTS]
+    parts += [words(at(row), 143, str(row), "offset") for row in ROWS]
+    return picture(216, "A LoD of two levels: offsets over rows", *parts, rows(180))
 
 
 def level() -> str:
@@ -142,13 +161,16 @@ def functions() -> str:
     parts += [box(r, r + 1, 182, COLOURS[0], str(r), height=44) for r in range(count)]
     parts += [frame(i, j, 178, 52) for i, j in spans]
     parts += [words(EDGE, 256, "x.sum(0), x[perm]   structure lost: raises where it meets rows", "code")]
-    parts += [box(0, 1.5, 268, "#768390", "sum"), words(at(1.8), 286, "x - x.sum(0) names sum, and what to write instead")]
+    parts += [
+        box(0, 1.5, 268, "#768390", "sum"),
+        words(at(1.8), 286, "x - x.sum(0) names sum, and what to write instead"),
+    ]
     parts += [words(EDGE, 322, "x.softmax(0), x.cumsum(0)   would mix sequences: raises", "code"), batch(334, 0.3)]
     parts += [words(at(count) + 8, 352, "tl.sequence_softmax(x)", "code")]
     return picture(374, "What torch's functions do with rows", *parts)
 
 
-PICTURES = {"level.svg": level, "slice.svg": cut, "operator.svg": operator, "functions.svg": functions}
+PICTURES = {"lod.svg": lod, "level.svg": level, "slice.svg": cut, "operator.svg": operator, "functions.svg": functions}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():

@@ -19,10 +19,10 @@ for line in pathlib.Path("examples/data/ewt_sample/sample-ud-train.conllu").read
         documents[-1]["words"][-1].append(line.split("\t")[1].lower())
 
 counts = collections.Counter(word for d in documents for sentence in d["words"] for word in sentence)
-numbers = {word: n for n, (word, count) in enumerate(counts.items(), 1) if count > 1}  # 0: any other word
+vocabulary = {word: n for n, (word, count) in enumerate(counts.items(), 1) if count > 1}  # 0: any other word
 genres = sorted({d["genre"] for d in documents})
 samples = [
-    {"words": [[numbers.get(w, 0) for w in s] for s in d["words"]], "genre": genres.index(d["genre"])}
+    {"words": [[vocabulary.get(w, 0) for w in s] for s in d["words"]], "genre": genres.index(d["genre"])}
     for d in documents
 ]
 sampler = tl.data.TokenBudgetSampler([sum(map(len, s["words"])) for s in samples], budget=1000)

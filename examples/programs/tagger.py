@@ -17,10 +17,10 @@ for line in pathlib.Path("examples/data/ewt_sample/sample-ud-train.conllu").read
         sentences[-1].append((line.split("\t")[1].lower(), line.split("\t")[3]))
 
 counts = collections.Counter(word for s in sentences for word, _ in s)
-numbers = {word: n for n, (word, count) in enumerate(counts.items(), 1) if count > 1}  # 0: any other word
+vocabulary = {word: n for n, (word, count) in enumerate(counts.items(), 1) if count > 1}  # 0: any other word
 tags = sorted({tag for s in sentences for _, tag in s})
 samples = [
-    {"words": [numbers.get(word, 0) for word, _ in s], "tags": [tags.index(tag) for _, tag in s]} for s in sentences
+    {"words": [vocabulary.get(word, 0) for word, _ in s], "tags": [tags.index(tag) for _, tag in s]} for s in sentences
 ]
 sampler = tl.data.TokenBudgetSampler([len(s) for s in sentences], budget=500)
 loader = torch.utils.data.DataLoader(samples, batch_sampler=sampler, collate_fn=tl.data.collate)

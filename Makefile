@@ -39,7 +39,7 @@ $(VENV)/torch: pyproject.toml
 $(VENV)/installed: $(VENV)/torch $(SOURCES)
 	@mkdir -p build; echo "building the operators: some minutes (build/install.log)"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install -v --disable-pip-version-check --no-build-isolation --no-deps -e . 2>&1 \
-	  | tee build/install.log | sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\) .*csrc\/\([a-z_\/]*\).cpp.*/\1 \2/p; /^ *torch_lod: /p' \
+	  | tee build/install.log | sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\) .*csrc\/\([a-z_]*\).cpp.*/\1 \2/p; /^ *torch_lod: /p' \
 	  || { tail -n 60 build/install.log; exit 1; }
 	@touch $@
 
@@ -65,7 +65,7 @@ test-programs: $(VENV)/dev
 quick: $(VENV)/dev
 	$(PYTEST) -m quick $(ARGS)
 
-# Laws and recorded cases on the compositions that replace missing compiled operators: tests/conftest.py says which.
+# Laws and recorded cases on the compositions that stand in for the compiled operators: tests/conftest.py says which.
 test-fallback: $(VENV)/dev
 	TORCH_LOD_COMPOSED=1 $(PYTEST) $(ARGS)
 
@@ -108,7 +108,7 @@ mutate: $(VENV)/dev
 sanitize: $(VENV)/dev
 	JOBS=$(JOBS) $(BIN)/python -W ignore tests/sanitize $(ARGS)
 
-# The outcome of LoDTensors in public models, unedited and changed as the errors say: the table of docs/porting.md. Needs the
+# Public models on a LoDTensor, unedited and changed as the errors say: benchmarks/results/public-models.md. Needs the
 # package index. torchaudio's compiled part belongs to another torch, and its models do not use it.
 models: $(VENV)/installed $(MODELS)/done
 	PYTHONPATH="$(CURDIR)" $(MODELS)/bin/python -W ignore tests/lib/public_models.py $(ARGS)
@@ -165,5 +165,5 @@ cuda: $(VENV)/torch
 	@JOBS=$(JOBS) $(BIN)/python tests/lib/compile_cuda.py $(ARGS)
 
 clean:
-	rm -rf build dist *.egg-info torch_lod/*.so $(VENV) $(MODELS) $(FORMATS) $(SITE) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf build dist *.egg-info torch_lod/_C*.so $(VENV) $(MODELS) $(FORMATS) $(SITE) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

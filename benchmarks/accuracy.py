@@ -4,7 +4,7 @@
 A batch of sequences of 1 to 3000 rows goes through our operator, and sequence by sequence through torch's function, in
 float32, float16 and bfloat16; the same rows in float64 through torch's function say what is exact. Errors are counted in
 units in the last place (ulp) of the dtype, at the exact result or, if that is larger, at 1/32 of the largest one of
-its sequence: near 0 everything is many units away. Prints the table of docs/numerics.md.
+its sequence: near 0 everything is many units away. Prints the table of benchmarks/results/accuracy.md.
 """
 
 import platform

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of docs/lengths_or_offsets.md: what one asks of a structure, answered from offsets and from lengths.
+"""The numbers of benchmarks/results/lengths_or_offsets.md: what one asks of a structure, answered from offsets and from lengths.
 
 python -m benchmarks.lengths_or_offsets            prints the table
 python -m benchmarks.lengths_or_offsets --write    and puts it into the page
@@ -19,7 +19,7 @@ import torch_lod as tl
 from . import measure
 from .cases import Ragged, Setup
 
-PAGE = Path(__file__).parent.parent / "docs/lengths_or_offsets.md"
+PAGE = Path(__file__).parent.parent / "benchmarks/results/lengths_or_offsets.md"
 ROUNDS, TURN = 25, 0.01
 #: Few sequences of 50 rows, many of 4.
 BATCHES = {"256 x 50": ("U", 256), "100,000 x 4": ("T", 100_000)}

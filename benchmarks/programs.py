@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of docs/five_programs.md beside the same models without LoDTensors, from samples to trained parameters.
+"""The programs of examples/programs beside the same models without LoDTensors, from samples to trained parameters.
 
 python -m benchmarks.programs [--rounds 9] [--write benchmarks/results/FILE.md]
 
-Each program is run from the page. Its model and its twin then get the same parameters and the same samples in the same batches;
+Each program is run from its file. Its model and its twin then get the same parameters and the same samples in the same batches;
 losses and gradients of every batch are compared. What is timed is an epoch: collate, forward, backward, optimizer, on one
 thread, in CPU time, in turns, the smallest of the rounds; the twin also on batches of samples of similar length, in which it
 pads less. A token is a row: a word, a byte, a frame.
@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import copy
 import io
-import re
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -28,13 +27,13 @@ import torch_lod as tl
 from . import measure
 from .cases import Setup
 
-PAGE = Path(__file__).parent.parent / "docs/five_programs.md"
+FOLDER = Path(__file__).parent.parent / "examples/programs"
 TOLERANCE = 1e-4
 
 
 def programs() -> dict[str, str]:
-    """The source of every program of the page by its title."""
-    return dict(re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", PAGE.read_text(), re.S | re.M))
+    """The source of every program by its title."""
+    return {title: (FOLDER / f"{title.lower().replace(' ', '_')}.py").read_text(encoding="utf-8") for title in TWINS}
 
 
 def run(title: str, source: str) -> tuple[dict, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of docs/recurrence.md: memory of a training step as sequences grow unequal, and what a second thread gives.
+"""The numbers of benchmarks/results/recurrence.md: memory of a training step as sequences grow unequal, and what a second thread gives.
 
 python -m benchmarks.recurrence            prints the tables
 python -m benchmarks.recurrence --write    and puts them into the page
@@ -19,7 +19,7 @@ import torch_lod as tl
 from . import measure
 from .cases import Ragged, Setup
 
-PAGE = Path(__file__).parent.parent / "docs/recurrence.md"
+PAGE = Path(__file__).parent.parent / "benchmarks/results/recurrence.md"
 ROUNDS, TURN = 15, 0.05
 ROWS, SEQUENCES, HIDDEN = 16_000, 64, 128
 #: Of so many rows the longest sequence takes this many, the others share the rest.

@@ -14,9 +14,12 @@ STAGE, SITE = ROOT / "build/pages", ROOT / "build/site"
 #: A heading of a generated page that is a name of the library: `tl.LoD(...)`, or in a page of operators `sequence_pool`.
 _ENTRY = re.compile(r"^(#{2,4}) (`?)((?:tl\.|torch_lod\.)?[\w.]+)([^\n]*)$", re.M)
 _INTRO = {
-    "Users": "How to use torch_lod: a tutorial, what it is made of, questions and answers, and every name.",
-    "Builders": "How torch_lod is built: its design, kernels, numerics, tests and benchmarks.",
+    "Users": "For users who write models: a tutorial, the concepts, questions and answers, and every name.",
+    "Builders": "For people who build operators or work on torch_lod: design, kernels, numerics, tests and benchmarks.",
 }
+#: A drawing on a line of its own, and the rules in it for dark pages.
+_DRAWING = re.compile(r"^!\[([^\]]*)\]\(([^)]*)\.svg\)$", re.M)
+_DARK = re.compile(r"@media \(prefers-color-scheme: dark\) \{((?:[^{}]|\{[^{}]*\})*)\}")
 
 
 def source_link(path: str, page: str, text: str = "source", line: int = 0) -> str:
@@ -75,6 +78,23 @@ def with_sources(text: str, name: str, definitions: Definitions) -> str:
     return FENCED.sub(lambda block: docstring(block[0]) if block[0].startswith("```\n") else block[0], text)
 
 
+def with_drawings(text: str) -> str:
+    """Every drawing twice, for light and for dark pages: the theme of the site shows one of them."""
+    kinds = "".join(
+        f"```{{image}} \\2{kind}.svg\n:alt: \\1\n:class: only-{kind[1:]}\n```\n" for kind in (".light", ".dark")
+    )
+    return outside_code(text, lambda prose: _DRAWING.sub(kinds, prose))
+
+
+def drawings() -> None:
+    for file in (ROOT / "docs/images").glob("*.svg"):
+        text = file.read_text(encoding="utf-8")
+        target = STAGE / "docs/images" / file.stem
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.with_suffix(".light.svg").write_text(_DARK.sub("", text), encoding="utf-8")
+        target.with_suffix(".dark.svg").write_text(_DARK.sub(r"\1", text), encoding="utf-8")
+
+
 def toctree(entries: list[str], caption: str = "", hidden: bool = False) -> str:
     options = f":caption: {caption}\n" * bool(caption) + ":hidden:\n" * hidden
     return "\n".join([f"```{{toctree}}\n:maxdepth: 1\n{options}", *entries, "```", ""])
@@ -85,7 +105,7 @@ def stage() -> None:
     shutil.rmtree(STAGE, ignore_errors=True)
     definitions, linked = Definitions(), set()
     for name, page in pages().items():
-        text = with_files(page.read_text(encoding="utf-8"), name, page, linked)
+        text = with_drawings(with_files(page.read_text(encoding="utf-8"), name, page, linked))
         if name == "docs/reference" or name.startswith("docs/operators/"):
             text = with_sources(text, name, definitions)
         if name == "README":
@@ -96,10 +116,9 @@ def stage() -> None:
     for part, sections in navigation().items():
         trees = [toctree(entries, caption) for caption, entries in sections.items()]
         (STAGE / f"{part.lower()}.md").write_text("\n".join([f"# {part}\n\n{_INTRO[part]}\n", *trees]))
-    for file in [*(ROOT / "docs/images").glob("*.svg"), *(ROOT / "docs").glob("*.ipynb")]:
-        target = STAGE / file.relative_to(ROOT)
-        target.parent.mkdir(exist_ok=True)
-        shutil.copy(file, target)
+    drawings()
+    for file in (ROOT / "docs").glob("*.ipynb"):
+        shutil.copy(file, STAGE / file.relative_to(ROOT))
     sources = {str(f.relative_to(ROOT)) for d in ("torch_lod", "csrc") for f in (ROOT / d).rglob("*.*")}
     wanted = sorted(f for f in sources | linked if f.endswith((".py", ".h", ".cpp", ".cu")))
     (STAGE / "sources.txt").write_text("\n".join(wanted))

@@ -11,22 +11,40 @@ ROOT = Path(__file__).parents[2]
 NAVIGATION = {
     "Users": {
         "Tutorial": ["docs/tutorial/*"],
-        "Concepts": ["docs/concepts", "docs/lengths_or_offsets", "docs/promises"],
-        "How do I ...": [
-            *("docs/five_programs", "docs/drop_in", "docs/recurrence", "docs/structured", "docs/data", "docs/files"),
-            *("docs/distributed", "docs/transformers", "docs/compile_and_export", "docs/gpu", "docs/testing"),
-            *("docs/*", "docs/coming_from", "docs/porting", "docs/map_sequences", "docs/differences_from_paddle"),
+        "Concepts": ["docs/concepts", "docs/promises"],
+        "How do I make batches?": [
+            "docs/data",
+            "docs/events",
+            "docs/inner_levels",
+            "docs/minus_one",
+            "docs/five_programs",
+        ],
+        "How do I write a model?": [
+            *("docs/drop_in", "docs/recurrence", "docs/generation", "docs/structured", "docs/graphs", "docs/metrics"),
+            "docs/*",
+        ],
+        "How do I train and ship it?": [
+            *("docs/mixed_precision", "docs/lightning", "docs/distributed", "docs/compile_and_export", "docs/gpu"),
+            "docs/testing",
+        ],
+        "How do I bring my code?": [
+            *("docs/coming_from", "docs/map_sequences", "docs/porting", "docs/transformers"),
+            "docs/differences_from_paddle",
         ],
         "Reference": ["docs/reference", "docs/torch_functions", "docs/matrix", "docs/operators/*", "CHANGELOG"],
     },
     "Builders": {
         "Design": ["CONTRIBUTING", "docs/design"],
-        "Kernels": ["docs/own_operator", "examples/own_operator/README"],
+        "Kernels": ["docs/own_operator", "examples/own_operator/README", "docs/gpu_kernels"],
         "Numerics": ["docs/numerics"],
         "Testing": ["tests/README", "tests/golden/README"],
         "Benchmarks": ["benchmarks/README", "benchmarks/results/*"],
     },
 }
+#: How the line below the title of a hand-written page begins, by the part of the site that it is in.
+READERS = {"Users": "For users who ", "Builders": "For people who "}
+#: Pages that programs write, or that have no reader of their own.
+_GENERATED = re.compile(r"docs/(reference|torch_functions|matrix|operators/.*)|benchmarks/results/.*|CHANGELOG")
 #: A link or an image of Markdown: its text, its target.
 LINK = re.compile(r"(?<!`)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```[^\n]*$", re.M | re.S)
@@ -54,6 +72,16 @@ def navigation() -> dict[str, dict[str, list[str]]]:
         part: {title: [name for entry in section for name in matching(entry)] for title, section in sections.items()}
         for part, sections in NAVIGATION.items()
     }
+
+
+def readers() -> dict[str, tuple[str, str]]:
+    """Of every hand-written page the part of the site, and the line below its title."""
+    found = {}
+    for part, sections in navigation().items():
+        for name in (name for section in sections.values() for name in section if not _GENERATED.fullmatch(name)):
+            lines = [line for line in (ROOT / f"{name}.md").read_text(encoding="utf-8").splitlines() if line]
+            found[name] = (part, lines[1])
+    return found
 
 
 def outside_code(text: str, replace) -> str:

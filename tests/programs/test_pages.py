@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every Python block of a page runs by itself and prints the text block that follows it; those of the tutorial one after
-another. The notebook has the tutorial's cells, and the site has every page and no dead link."""
+another. The notebook has the tutorial's cells, and the site has every page and no dead link. Pages say for whom they are."""
 
 import contextlib
 import io
@@ -13,14 +13,17 @@ import pytest
 import torch
 from settings import ROOT
 
-sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs/site")]
+sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs/site"), str(ROOT / "docs/images")]
+import draw  # noqa: E402
 import notebook  # noqa: E402
 import pages  # noqa: E402
 
 PAGES = ["README.md"]
-PAGES += [f"docs/{name}.md" for name in ("concepts", "numerics", "drop_in", "porting", "data", "distributed")]
+PAGES += [
+    f"docs/{name}.md" for name in ("concepts", "numerics", "drop_in", "porting", "data", "distributed", "generation")
+]
 PAGES += [f"docs/{name}.md" for name in ("differences_from_paddle", "compile_and_export", "testing", "recurrence")]
-PAGES += ["docs/metrics.md", "docs/inner_levels.md"]
+PAGES += [f"docs/{name}.md" for name in ("metrics", "inner_levels", "mixed_precision", "lightning")]
 PAGES += [f"docs/{name}.md" for name in ("structured", "map_sequences", "events", "graphs", "minus_one")]
 TUTORIAL = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/tutorial").glob("*.md"))
 # A page that is read on a busy machine is as right as on another.
@@ -93,6 +96,25 @@ def test_no_link_of_a_page_is_dead():
 def test_the_site_has_every_page_once():
     listed = [page for part in pages.navigation().values() for section in part.values() for page in section]
     assert sorted([*listed, "README"]) == sorted(pages.pages())
+
+
+#: The page of transformers is not among them: it is written elsewhere.
+READERS = {page: line for page, line in pages.readers().items() if page != "docs/transformers"}
+
+
+@pytest.mark.parametrize("page", READERS)
+def test_a_page_says_for_whom_it_is(page):
+    part, line = READERS[page]
+    other = next(begins for name, begins in pages.READERS.items() if name != part)
+    assert line.startswith(pages.READERS[part]) and other not in line, f"{page}.md, below its title: {line}"
+
+
+def test_pictures_are_current():
+    assert sorted(draw.PICTURES) == sorted(file.name for file in (ROOT / "docs/images").glob("*.svg"))
+    for name, picture in draw.PICTURES.items():
+        assert (ROOT / "docs/images" / name).read_text(encoding="utf-8") == picture(), (
+            f"{name}: python docs/images/draw.py"
+        )
 
 
 def test_dead_links_are_seen(tmp_path, monkeypatch):

@@ -141,13 +141,3 @@ def test_the_likelihoods_of_all_orders_add_up_to_one(recipes):
     orders = torch.tensor(list(itertools.permutations(range(4)))).double().flatten()
     likelihood = recipes["list_mle"](scores, scores.with_values(orders)).neg().exp()
     torch.testing.assert_close(likelihood.sum(), torch.ones((), dtype=torch.float64))
-
-
-def test_the_padded_lines_beside_ndcg_give_the_same(recipes):
-    (code,) = re.findall(r"```py\n(.*?)```", PAGE, re.S)
-    of = given()
-    names = {"torch": torch, "scores": of["scores"].drop_level(0).to_padded()[0]}
-    names |= {"relevance": of["relevance"].drop_level(0).to_padded()[0], "mask": of["scores"].drop_level(0).mask()}
-    exec(code, names)
-    got = recipes["ndcg"](of["scores"], of["relevance"])
-    torch.testing.assert_close(got.values(), (names["dcg"] / names["best"]).nan_to_num())

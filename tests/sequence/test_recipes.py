@@ -101,7 +101,7 @@ def test_edges_by_target_are_a_loop_over_edges():
 
 @functools.cache
 def series():
-    return block("docs/events.md", "sensor = torch.arange", "position = even")
+    return block("docs/events.md", "sensor = torch.arange")
 
 
 def test_series_begin_at_another_sensor_and_behind_gaps():

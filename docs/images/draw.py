@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws the pictures of docs/concepts.md, of a batch of three articles, their sentences and words, for light and dark pages.
+
+python docs/images/draw.py
+"""
+
+from html import escape
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+ARTICLES, SENTENCES = [3, 1, 2], [3, 2, 4, 1, 2, 3]
+COLOURS = ("#4c78a8", "#e07b39", "#54a24b")
+CELL, EDGE, WIDTH = 32, 10, 504
+FADED = 0.22
+STYLE = """<style>
+  text { font: 14px system-ui, sans-serif; fill: #24292f; }
+  .title { font-weight: 600; }
+  .code { font-family: ui-monospace, monospace; font-size: 13px; }
+  .prose { font: 14px system-ui, sans-serif; }
+  .in { fill: #fff; text-anchor: middle; }
+  .offset { font-size: 12px; fill: #57606a; text-anchor: middle; }
+  .mark { stroke: #57606a; fill: none; stroke-width: 1.5; }
+  .tip { fill: #57606a; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3; } .in { fill: #fff; } .offset { fill: #9da7b3; }
+    .mark { stroke: #9da7b3; } .tip { fill: #9da7b3; }
+  }
+</style>"""
+
+ROWS = [0, *accumulate(SENTENCES)]  # the row at which every sentence begins, and the end
+FIRSTS = [0, *accumulate(ARTICLES)]  # the same of articles, in sentences
+OWNER = [a for a, n in enumerate(ARTICLES) for _ in range(n)]
+SPANS = list(pairwise(ROWS))
+OUTER = [(ROWS[i], ROWS[j]) for i, j in pairwise(FIRSTS)]
+COLOUR = [COLOURS[OWNER[s]] for s, (i, j) in enumerate(SPANS) for _ in range(i, j)]  # of every row
+
+
+def at(row: float) -> float:
+    return EDGE + row * CELL
+
+
+def words(x: float, y: float, text: str, kind: str = "") -> str:
+    """A line of text; behind three spaces an explanation in the font of prose."""
+    first, _, second = text.partition("   ")
+    rest = f'<tspan class="prose" dx="12">{escape(second)}</tspan>' if second else ""
+    return f'<text x="{x}" y="{y}" class="{kind}">{escape(first)}{rest}</text>'
+
+
+def box(
+    begin: float, end: float, y: float, colour: str, text: str = "", opacity: float = 0.85, height: int = 26
+) -> str:
+    x, width = at(begin) + 3, (end - begin) * CELL - 6
+    label = words(x + width / 2, y + height / 2 + 5, text, "in") if text else ""
+    return (
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" fill="{colour}" opacity="{opacity}"/>{label}'
+    )
+
+
+def frame(begin: int, end: int, y: float, height: int = 34) -> str:
+    return f'<rect x="{at(begin) + 0.5}" y="{y}" width="{(end - begin) * CELL - 1}" height="{height}" rx="6" class="mark"/>'
+
+
+def arrow(x: float, y: float, to_x: float, to_y: float) -> str:
+    """A line with a tip at its end, which points right or down."""
+    tip = (
+        f"{to_x - 6},{to_y - 4} {to_x - 6},{to_y + 4}" if y == to_y else f"{to_x - 4},{to_y - 6} {to_x + 4},{to_y - 6}"
+    )
+    end = (to_x - 5, to_y) if y == to_y else (to_x, to_y - 5)
+    line = f'<line x1="{x}" y1="{y}" x2="{end[0]}" y2="{end[1]}" class="mark"/>'
+    return f'{line}<polygon points="{to_x},{to_y} {tip}" class="tip"/>'
+
+
+def rows(y: float, kept=None, order=None, height: int = 26) -> str:
+    """All rows of the batch, those that are not kept faded; in another order, where each comes from."""
+    kept = set(range(ROWS[-1])) if kept is None else set(kept)
+    order = order or range(ROWS[-1])
+    return "".join(
+        box(place, place + 1, y, COLOUR[row], str(row) if row in kept else "", 0.85 if row in kept else FADED, height)
+        for place, row in enumerate(order)
+    )
+
+
+def picture(height: int, label: str, *parts: str) -> str:
+    size = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+    return f'<svg {size} role="img" aria-label="{label}">{STYLE}{"".join(parts)}</svg>\n'
+
+
+def lod() -> str:
+    """The rows, and the offsets of both levels."""
+    titles = "level 0, article   offsets count sentences", "level 1, sentence   offsets count rows", "rows   words"
+    parts = [words(EDGE, 16 + 78 * k, text, "title") for k, text in enumerate(titles)]
+    parts += [box(i, j, 24, COLOURS[a], str(a)) for a, (i, j) in enumerate(OUTER)]
+    parts += [box(i, j, 102, COLOUR[i], str(s)) for s, (i, j) in enumerate(SPANS)]
+    parts += [words(at(ROWS[n]), 65, str(n), "offset") for n in FIRSTS]
+    parts += [words(at(row), 143, str(row), "offset") for row in ROWS]
+    return picture(216, "A LoD of two levels: offsets over rows", *parts, rows(180))
+
+
+def level() -> str:
+    parts = [words(EDGE, 18, "level 0, article   3 sequences; their elements are sentences", "title")]
+    parts += [frame(i, j, 28) for i, j in OUTER]
+    parts += [box(i, j, 32, COLOUR[i], f"{j - i} words" if j - i > 2 else str(j - i)) for i, j in SPANS]
+    parts += [words(EDGE, 98, "level 1 or -1, sentence   6 sequences; their elements are rows", "title")]
+    parts += [frame(i, j, 108) for i, j in SPANS]
+    return picture(150, "The same rows at two levels", *parts, rows(112))
+
+
+def cut() -> str:
+    """What x.seq[...] and x[...] take."""
+    last = [s - 1 for s in FIRSTS[1:]]
+    lines = {
+        "x.seq[0]   the first article": range(*OUTER[0]),
+        "x.seq[2, 1]   of article 2 the sentence 1": range(*SPANS[5]),
+        "x.seq[:, -1]   of every article the last sentence": [r for s in last for r in range(*SPANS[s])],
+        "x.seq[:, :, :1]   of every sentence the first word": ROWS[:-1],
+        "x[4:7]   rows by number: no sequences any more": range(4, 7),
+    }
+    parts = []
+    for k, (text, kept) in enumerate(lines.items()):
+        y = 8 + 66 * k
+        parts += [words(EDGE, y + 12, text, "code"), rows(y + 20, kept)]
+        parts += [frame(i, j, y + 17, 32) for i, j in OUTER if k < 4]
+    return picture(340, "Which rows an index takes", *parts)
+
+
+def operator() -> str:
+    parts = []
+
+    def pooled(y: float, text: str, spans) -> None:
+        parts.extend([words(EDGE, y + 9, text, "code"), rows(y + 20)])
+        for n, (i, j) in enumerate(spans):
+            parts.append(frame(i, j, y + 16))
+            parts.append(arrow(at((i + j) / 2), y + 50, at((i + j) / 2), y + 68))
+            parts.append(box((i + j) / 2 - 0.5, (i + j) / 2 + 0.5, y + 69, COLOUR[i], str(n), height=24))
+
+    def moved(y: float, text: str, spans, order) -> None:
+        parts.extend([words(EDGE, y + 9, text, "code"), rows(y + 20, order=order)])
+        parts.extend(frame(i, j, y + 16) for i, j in spans)
+
+    pooled(6, "tl.sequence_pool(x, level=0)   all rows of an article", OUTER)
+    pooled(112, "tl.sequence_pool(x, level=-1)   all rows of a sentence", SPANS)
+    turned = [range(*SPANS[s]) for i, j in pairwise(FIRSTS) for s in reversed(range(i, j))]
+    moved(220, "tl.sequence_reverse(x, level=0)   moves sentences", OUTER, [r for span in turned for r in span])
+    within = [r for i, j in SPANS for r in reversed(range(i, j))]
+    moved(288, "tl.sequence_reverse(x, level=-1)   moves words", SPANS, within)
+    return picture(346, "What operators see at a level", *parts)
+
+
+def functions() -> str:
+    """What becomes of the rows, on the sentences of the first article."""
+    spans, count = SPANS[:3], SPANS[2][1]
+
+    def batch(y: float, opacity: float = 0.85) -> str:
+        cells = "".join(box(r, r + 1, y, COLOURS[0], str(r), opacity) for r in range(count))
+        return cells + "".join(frame(i, j, y - 4) for i, j in spans)
+
+    parts = [words(EDGE, 16, "x + y, F.linear(x, w), x[:, 0]   row by row: a LoDTensor", "code"), batch(28)]
+    parts += [words(EDGE, 88, "nn.LSTM(...)(x), nn.Conv1d(...)(x)   along each sequence", "code"), batch(100)]
+    parts += [arrow(at(i) + 6, 142, at(j) - 4, 142) for i, j in spans]
+    parts += [words(EDGE, 170, "x.t(), x[None]   rows at another dim: a DerivedTensor", "code")]
+    parts += [box(r, r + 1, 182, COLOURS[0], str(r), height=44) for r in range(count)]
+    parts += [frame(i, j, 178, 52) for i, j in spans]
+    parts += [words(EDGE, 256, "x.sum(0), x[perm]   structure lost: raises where it meets rows", "code")]
+    parts += [
+        box(0, 1.5, 268, "#768390", "sum"),
+        words(at(1.8), 286, "x - x.sum(0) names sum, and what to write instead"),
+    ]
+    parts += [words(EDGE, 322, "x.softmax(0), x.cumsum(0)   would mix sequences: raises", "code"), batch(334, 0.3)]
+    parts += [words(at(count) + 8, 352, "tl.sequence_softmax(x)", "code")]
+    return picture(374, "What torch's functions do with rows", *parts)
+
+
+PICTURES = {"lod.svg": lod, "level.svg": level, "slice.svg": cut, "operator.svg": operator, "functions.svg": functions}
+
+if __name__ == "__main__":
+    for name, draw in PICTURES.items():
+        Path(__file__).with_name(name).write_text(draw())

@@ -14,14 +14,24 @@ namespace lod {
 struct Pairs {
   Range queries, keys;
   int64_t left, right;  // -1: all
+  const int64_t* ends;  // of every query, not decreasing: it sees keys before this; or null
   LOD_FN int64_t position(int64_t i) const { return i + keys.length() - queries.length(); }
   LOD_FN Range keys_of(int64_t i) const {
     const int64_t begin = left < 0 ? 0 : position(i) - left, end = right < 0 ? keys.length() : position(i) + right + 1;
-    return within(begin, end, keys.length());
+    return within(begin, ends && ends[i] < end ? ends[i] : end, keys.length());
   }
   LOD_FN Range queries_of(int64_t j) const {
-    const int64_t i = j - position(0);
-    return within(right < 0 ? 0 : i - right, left < 0 ? queries.length() : i + left + 1, queries.length());
+    const int64_t i = j - position(0), begin = right < 0 ? 0 : i - right, first = ends ? first_after(j) : 0;
+    return within(first > begin ? first : begin, left < 0 ? queries.length() : i + left + 1, queries.length());
+  }
+  LOD_FN int64_t first_after(int64_t j) const {  // the first query whose end is behind j
+    int64_t low = 0, high = queries.length();
+    while (low < high) {
+      const int64_t mid = low + (high - low) / 2;
+      if (ends[mid] > j) high = mid;
+      else low = mid + 1;
+    }
+    return low;
   }
   LOD_FN static Range within(int64_t begin, int64_t end, int64_t length) {
     begin = begin < 0 ? 0 : begin > length ? length : begin;
@@ -54,9 +64,19 @@ struct Attention {
   const void* slopes;           // (heads) in what is summed in, or null
   const int64_t* seed;          // its lower half counts; null: no dropout
   double dropout;
+  double softcap = 0;               // 0: none
+  const void* sink = nullptr;       // (heads) in what is summed in, or null
+  const void* distances = nullptr;  // (heads, 2 most + 1) in what is summed in: by j - position(i); or null
+  int64_t most = 0;
+  const int64_t* key_ends = nullptr;  // (queries), or null
 
   LOD_FN Pairs of(int64_t s) const {
-    return {rows_of(query_offsets, s, queries), rows_of(key_offsets, s, keys), left, right};
+    const Range rows = rows_of(query_offsets, s, queries);
+    return {rows, rows_of(key_offsets, s, keys), left, right, key_ends ? key_ends + rows.begin : nullptr};
+  }
+  // The entry of a table of distances from -most to most, for a key that is `ahead` of the query.
+  LOD_FN static int64_t entry(int64_t h, int64_t ahead, int64_t most) {
+    return h * (2 * most + 1) + most + (ahead < -most ? -most : ahead > most ? most : ahead);
   }
   LOD_FN int64_t key_head(int64_t h) const { return h / (heads / key_heads); }
   // Where the bias of a pair lies; -1 where offsets on a GPU that do not fit would lead outside.
@@ -81,6 +101,8 @@ struct AttentionBackward : Attention {
   const void *grad_out, *logsumexp, *delta;  // delta: dout . out, (queries, heads) in what is summed in
   void *grad_query, *grad_key, *grad_value;  // contiguous
   void *grad_bias, *grad_slopes;             // in what is summed in, zeros; (queries, heads), to be summed; or null
+  void* grad_distances = nullptr;            // in what is summed in, zeros; (segments, heads, 2 reach + 1), to be summed
+  int64_t reach = 0;                         // most, or less where no key is as far away
   // A bias that the heads share has one gradient: what writes it loops over all heads.
   LOD_FN int64_t heads_per_step() const { return grad_bias && bias_heads == 1 ? heads : 1; }
 };

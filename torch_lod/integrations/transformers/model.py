@@ -2,7 +2,6 @@
 """`use`: a model of transformers that takes LoDTensors. Its code and its parameters stay as they are; two hooks of torch.nn put
 the rows in front of it as one sample, (1, rows), and take them back."""
 
-import inspect
 from typing import Any, TypeVar
 
 import torch
@@ -13,32 +12,21 @@ from ...sequence import sequence_cumsum, sequence_pool
 from ...structure.validate import with_memory
 from ...tensor.lod_tensor import LoDTensor, made
 from .attention import CURRENT, NAME, Packed, register
-from .probe import Probe, takes, without_cache
+from .mapped import Mapped
+from .packing import Packing, Used, check_ids, has_decoder, parameters_of, refuse
+from .probe import Probe, main_input, takes, without_cache
 
 __all__ = ["use"]
 
 M = TypeVar("M", bound=torch.nn.Module)
-#: Arguments of a forward that mean nothing for packed rows, or something else, and what to write.
-_REFUSED = {
-    "past_key_values": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
-    "cache_position": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
-    "encoder_hidden_states": "cross-attention; see tl.nn.MultiheadAttention",
-    "encoder_attention_mask": "cross-attention; see tl.nn.MultiheadAttention",
-    "head_mask": "a mask of heads; use model.set_attn_implementation('eager')",
-    "logits_to_keep": "the last logits of the batch; take them of the result with tl.sequence_pool(logits, 'last')",
-    "output_attentions": "attention weights, which are never made; use model.set_attn_implementation('eager')",
-    "cu_seq_lens_q": "a structure besides that of the ids",
-    "cu_seq_lens_k": "a structure besides that of the ids",
-    "max_length_q": "a structure besides that of the ids",
-    "max_length_k": "a structure besides that of the ids",
-    "seq_idx": "a structure besides that of the ids",
-}
+#: The ways of computing sequences of different lengths.
+METHODS = ("packed", "map_sequences")
 _POOLERS = ("Pooler", "ClassificationHead")
 _ROWS = ("last_hidden_state", "logits", "hidden_states")
 
 
 @public
-def use(model: M, *, level: int | str = -1, check: bool = True) -> M:
+def use(model: M, *, level: int | str = -1, method: str | None = None, check: bool = True) -> M:
     """Lets a model of Hugging Face transformers take LoDTensors, without padding: `model(x)` and `model(input_ids=x, labels=y)`
     with a LoDTensor of ids, (rows,), or `inputs_embeds=`, (rows, features). Every sequence is computed by itself.
 
@@ -77,9 +65,41 @@ def use(model: M, *, level: int | str = -1, check: bool = True) -> M:
         raise LoDTypeError(f"expected check as a bool, got {shown(check)}")
     if isinstance(level, bool) or not isinstance(level, (int, str)):
         raise LoDTypeError(f"expected level as an int or a name, got {shown(level)}")
+    if method is not None and method not in METHODS:
+        raise LoDValueError(f"expected method as one of {METHODS} or None, got {shown(method)}")
+    main_input(model)
+    _remove(model)
+    reason: Exception | None = None
+    if method != "map_sequences":
+        try:
+            _use_packed(model, level, check)
+            return _said(model, Used("packed", level))
+        except Exception as error:
+            if method == "packed":
+                raise
+            reason = error
+    try:
+        _use_mapped(model, level, check)
+    except LoDError as error:
+        if reason is not None:
+            error.add_note(f"and packed: {reason}")
+        raise
+    except Exception as error:
+        raise LoDValueError(
+            f"expected a model that computes stacks of equally long sequences, got {type(model).__name__}, which raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return _said(model, Used("map_sequences", level, reason and str(reason)))
+
+
+def _use_packed(model, level: int | str, check: bool) -> None:
     name = type(model).__name__
-    if getattr(model.config, "is_encoder_decoder", False):
+    if main_input(model) != "input_ids":
+        raise LoDTypeError(f"expected a model of input_ids, got {name}, which takes {main_input(model)}")
+    if has_decoder(model):
         raise LoDTypeError(f"expected an encoder or a decoder, got {name}, whose decoder attends to its encoder")
+    if getattr(model, "_is_stateful", False):
+        raise LoDTypeError(f"expected a model without states, got {name}: they reach from one sequence into the next")
     register()
     before = model.config._attn_implementation
     packing = Packing(level)
@@ -87,15 +107,48 @@ def use(model: M, *, level: int | str = -1, check: bool = True) -> M:
         if check:
             probe = Probe(model)
             model.set_attn_implementation("eager")
-            alone, packing.shifts = probe.alone()
+            alone = probe.alone(packing)
         _set_attention(model)
         _install(model, packing)
         if check:
             probe.compare(packing, alone)
+            probe.gradients(packing)
     except BaseException:
         _remove(model)
         model.set_attn_implementation("eager" if before == NAME else before)
         raise
+
+
+def _use_mapped(model, level: int | str, check: bool) -> None:
+    packing = Packing(level)
+    if model.config._attn_implementation == NAME:
+        model.set_attn_implementation("eager")
+    alone = None
+    if check:
+        probe = Probe(model)
+        alone = probe.alone(packing)
+    try:
+        model.forward = Mapped(model, packing)
+        if alone is not None:
+            probe.compare(packing, alone)
+    except BaseException:
+        _remove(model)
+        raise
+
+
+class _Line:
+    """The `extra_repr` of a model."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __call__(self) -> str:
+        return self.text
+
+
+def _said(model, used: Used):
+    model.torch_lod = used
+    model.extra_repr = _Line(", ".join(filter(None, (type(model).extra_repr(model), str(used)))))
     return model
 
 
@@ -124,13 +177,21 @@ def _hooks(module) -> list[tuple[Any, int]]:
 
 
 def _remove(model) -> None:
+    """Takes off what an earlier `use` put on."""
     for module in model.modules():
         for dicts, i in _hooks(module):
             for held in dicts:
                 held.pop(i, None)
+        own = vars(module)
+        if isinstance(own.get("forward"), Mapped):
+            before = own.pop("forward").before
+            if before is not None:
+                module.forward = before
+        if isinstance(own.get("extra_repr"), _Line):
+            del own["extra_repr"], own["torch_lod"]
 
 
-def _install(model, packing: "Packing") -> None:
+def _install(model, packing: Packing) -> None:
     _remove(model)
     model.register_forward_pre_hook(_Before(packing), with_kwargs=True)
     model.register_forward_hook(_After(packing), always_call=True)
@@ -139,28 +200,14 @@ def _install(model, packing: "Packing") -> None:
             module.register_forward_pre_hook(_First())
 
 
-def packing_of(model) -> "Packing | None":
+def packing_of(model) -> Packing | None:
     """What `use` knows of a model; None for another."""
+    if isinstance(vars(model).get("forward"), Mapped):
+        return vars(model)["forward"].packing
     for hook in getattr(model, "_forward_pre_hooks", {}).values():
         if isinstance(hook, _Before):
             return hook.packing
     return None
-
-
-class Packing:
-    """What is known of a model."""
-
-    def __init__(self, level: int | str):
-        self.level = level
-        #: by the name of an output, whether it has a row for each row or for each sequence
-        self.kinds: dict[str, str] = {}
-        #: whether its loss compares a row with the label of the next; None: not known
-        self.shifts: bool | None = None
-
-    def shifted(self, model) -> bool:
-        if self.shifts is None:
-            return getattr(model, "loss_type", None) == "ForCausalLM"
-        return self.shifts
 
 
 class _Before:
@@ -178,7 +225,7 @@ class _Before:
             raise
 
     def packed(self, model, args, kwargs):
-        parameters = inspect.signature(model.forward).parameters
+        parameters = parameters_of(model)
         given = {**dict(zip(parameters, args)), **kwargs}
         ids, embeds = given.get("input_ids"), given.get("inputs_embeds")
         x = ids if ids is not None else embeds
@@ -199,13 +246,10 @@ class _Before:
             )
         if ids is not None and embeds is not None:
             raise LoDTypeError("expected either input_ids or inputs_embeds, got both")
-        if x.dim() != (1 if ids is not None else 2):
-            raise LoDValueError(f"expected input_ids (rows,) or inputs_embeds (rows, features), got {shown(x)}")
-        if not x.shape[0]:
-            raise LoDValueError("expected at least 1 row, got none: a model of transformers computes no empty batch")
+        check_ids(x, "input_ids" if ids is not None else "inputs_embeds")
         with_memory(*(value for value in given.values() if isinstance(value, LoDTensor)))
         packed = Packed(x.lod, x.lod.level(self.packing.level))
-        self._refuse(model, given)
+        refuse(model, given)
         positions = _positions(model, x, packed, ids is not None)
         done = {}
         for name, value in given.items():
@@ -232,18 +276,6 @@ class _Before:
             done[NAME] = packed
         CURRENT.set(packed)
         return (), done
-
-    def _refuse(self, model, given) -> None:
-        for name, what in _REFUSED.items():
-            value = given.get(name)
-            if value is not None and value is not False and not (type(value) is int and value == 0):
-                raise LoDTypeError(f"expected no {name}, got {shown(value)}: {what}")
-        if given.get("use_cache"):
-            raise LoDTypeError(f"expected no use_cache, got True: {_REFUSED['past_key_values']}")
-        if given.get("return_dict") is False or not getattr(model.config, "return_dict", True):
-            raise LoDTypeError("expected return_dict True, got False: outputs are told apart by their names")
-        if getattr(model.config, "output_attentions", False):
-            raise LoDTypeError(f"expected no config.output_attentions, got True: {_REFUSED['output_attentions']}")
 
     def _plain(self, name: str, value: Tensor, packed: Packed) -> Tensor:
         count = packed.lod.num_sequences(packed.level)

@@ -230,7 +230,7 @@ ARCHITECTURES = {
     "Whisper encoder": (
         "WhisperModel.encoder",
         "WhisperConfig",
-        {**BART, "num_mel_bins": 8, "max_source_positions": 8},
+        {**BART, "num_mel_bins": 8, "max_source_positions": 8, "pad_token_id": 0},
     ),
     "ViT": ("ViTModel", "ViTConfig", {**BASE, "image_size": 16, "patch_size": 8}),
 }

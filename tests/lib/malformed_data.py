@@ -61,7 +61,7 @@ def _items(data, index, indices):
 
 def _recorded(fields, key, mask):
     record = tl.data.Record(fields)
-    return record.seq[key], record.filter_rows(mask), record.to(torch.float64), len(record.seq)
+    return record.seq[key], record.filter_rows(mask), record.filter(mask, level=-1), record.to(torch.float64), len(record.seq)
 
 
 def _encoding(ids, word_ids, offsets):

@@ -84,12 +84,15 @@ rnn_backward({rnn_given}, Tensor output) -> (Tensor, Tensor, Tensor, Tensor, Ten
 # attention
 inputs = Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets
 scores = Tensor? bias=None, Tensor? slopes=None, Tensor? seed=None, float? scale=None
-options = {scores}, int left=-1, int right=-1, float dropout=0.0
+more = float? softcap=None, Tensor? sink=None, Tensor? distance_bias=None, Tensor? key_ends=None
+options = {scores}, int left=-1, int right=-1, float dropout=0.0, {more}
 attention({inputs}, {options}) -> (Tensor, Tensor)
 attention_composed({inputs}, {options}) -> Tensor
 scores_back = Tensor? bias, Tensor? slopes, Tensor? seed, float? scale
-given = Tensor grad, {inputs}, {scores_back}, int left, int right, float dropout
-attention_backward({given}, Tensor output, Tensor logsumexp, bool biases) -> (Tensor, Tensor, Tensor, Tensor, Tensor)
+more_back = float? softcap, Tensor? sink, Tensor? distance_bias, Tensor? key_ends
+given = Tensor grad, {inputs}, {scores_back}, int left, int right, float dropout, {more_back}
+seven = Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
+attention_backward({given}, Tensor output, Tensor logsumexp, bool biases) -> ({seven})
 
 # chains. transition: start, end, then from one tag to another; *_composed as of the recurrences
 chain = Tensor values, Tensor transition, Tensor row_offsets

@@ -4,21 +4,25 @@ torch.nn.MultiheadAttention. Both run without the policy table."""
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import outside_of_graphs
+from ..dynamo import failing, outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..ops.composed.attention import attention_weights
-from ..sequence_operator import along, autocast_dtype, number, probability
+from ..ops.composed.table import COMPOSITIONS
+from ..sequence_operator import along, autocast_dtype, integer, number, probability
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
 
+#: Whether the library that is loaded was built with these options.
+_IN_KERNELS = any(a.name == "sink" for a in torch.ops.torch_lod.attention.default._schema.arguments)
+_composed = outside_of_graphs(COMPOSITIONS["attention"], "attention")
 _weights = outside_of_graphs(attention_weights, "MultiheadAttention with need_weights=True")
 
 
@@ -83,6 +87,104 @@ def slopes_of(alibi, q: Tensor) -> Tensor | None:
     return upload(torch.tensor([2.0**-p for p in powers], dtype=dtype, device="cpu"), q.device)
 
 
+def _of_heads(what: str, t, q: Tensor, shape: str, fits) -> Tensor | None:
+    """A parameter with a row per head, in the dtype of the sums."""
+    if t is None:
+        return None
+    if not isinstance(t, Tensor) or isinstance(t, LoDTensor):
+        raise LoDTypeError(f"expected {what} as a plain tensor of shape {shape}, got {shown(t)}")
+    with_memory(t)
+    if not fits(t.shape) or not t.is_floating_point() or t.device != q.device:
+        raise LoDValueError(
+            f"expected {what} as a floating tensor of shape {shape} on {q.device}, got {t.dtype} of shape "
+            f"{tuple(t.shape)} on {t.device}"
+        )
+    return t.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
+
+
+def sink_of(sink, q: Tensor) -> Tensor | None:
+    heads = q.shape[1]
+    return _of_heads("sink", sink, q, f"({heads},), a logit per head,", lambda shape: shape == (heads,))
+
+
+def distance_bias_of(table, q: Tensor) -> Tensor | None:
+    heads = q.shape[1]
+    return _of_heads(
+        "distance_bias",
+        table,
+        q,
+        f"({heads}, 2 n + 1), an entry per head and distance from -n to n,",
+        lambda shape: len(shape) == 2 and shape[0] == heads and shape[1] % 2 == 1,
+    )
+
+
+def softcap_of(softcap) -> float | None:
+    if softcap is None:
+        return None
+    number("softcap", softcap)
+    if not 0 < softcap < math.inf:
+        raise LoDValueError(f"expected softcap above 0 and finite, or None, got {softcap}")
+    return float(softcap)
+
+
+def _prefix_of(prefix, count: int, device) -> Tensor:
+    """A length per sequence."""
+    said = f"expected prefix as {count} integers, one per sequence, or an int"
+    if type(prefix) is int:
+        prefix = torch.full((count,), prefix, dtype=torch.int64, device="cpu")
+    if not isinstance(prefix, Tensor):
+        raise LoDTypeError(f"{said}, got {shown(prefix)}")
+    with_memory(prefix)
+    rows = rows_of(prefix)
+    if rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool:
+        raise LoDTypeError(f"{said}, got {rows.dtype}")
+    if rows.shape not in ((count,), (count, 1)):
+        raise LoDValueError(f"{said}, got shape {tuple(rows.shape)}")
+    rows = rows.reshape(-1)
+    for at in failing(rows < 0, "sequence_attention: expected prefix of at least 0"):
+        raise LoDValueError(f"expected prefix of at least 0, got {int(rows[at])} at index {at}")
+    return upload(rows.to(torch.int64), device)
+
+
+class Sight(NamedTuple):
+    """What a causal query sees besides the keys before it: `prefix`, `block_size` and `block_level` of
+    tl.sequence_attention."""
+
+    prefix: Any = None
+    block_size: int | None = None
+    block_level: int | str | None = None
+
+    def ends(self, lods: tuple[LoD, LoD], levels: Sequence[int], device) -> Tensor | None:
+        """Of every query the position that follows the last key it sees; None where `causal` says it."""
+        if all(option is None for option in self):
+            return None
+        (queries, keys), (own, other) = lods, levels
+        segment, key_offsets = queries.segment_ids_at(own, device), keys.row_offsets_at(other, device)
+        shift = key_offsets.diff() - queries.row_offsets_at(own, device).diff()
+        position = queries.position_ids(own, device) + shift[segment]
+        ends = position + 1
+        if self.prefix is not None:
+            ends = torch.maximum(ends, _prefix_of(self.prefix, key_offsets.shape[0] - 1, device)[segment])
+        if self.block_size is not None:
+            size = integer("block_size", self.block_size)
+            ends = torch.maximum(ends, (position // size + 1) * size)
+        if self.block_level is not None:
+            begin, cuts = key_offsets[segment], keys.row_offsets_at(self._inner(keys, other), device)
+            after = torch.searchsorted(cuts, begin + position, right=True).clamp(max=cuts.shape[0] - 1)
+            ends = torch.where(position < 0, ends, torch.maximum(ends, cuts[after] - begin))
+        return ends
+
+    def _inner(self, keys: LoD, level: int) -> int:
+        assert self.block_level is not None
+        inner = keys.level(self.block_level)
+        if inner <= level:
+            raise LoDValueError(
+                f"expected block_level as a level of k below level {level}, whose sequences are attended to, got "
+                f"{shown(self.block_level)}; for blocks of n rows see block_size"
+            )
+        return inner
+
+
 def bias_of(bias, q: Tensor) -> Tensor | None:
     if bias is None:
         return None
@@ -127,12 +229,16 @@ def attend(
     alibi=None,
     dropout: float = 0.0,
     need_weights: bool = False,
+    softcap: float | None = None,
+    sink=None,
+    distance_bias=None,
+    sight: Sight | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of `rows`: q, k and v, (rows, heads, width) each.
 
     Args:
         lods, levels: the LoD of the queries and that of the keys, and the level in each.
-        causal, window, bias, scale, alibi: as tl.sequence_attention.
+        causal, window, bias, scale, alibi, softcap, sink, distance_bias, sight: as tl.sequence_attention.
         dropout: the share of the weights that is set to 0.
 
     Returns:
@@ -151,10 +257,16 @@ def attend(
     if dropout:
         seed = torch.randint(2**32, (), device=q.device)
     query_offsets, key_offsets = (lod.row_offsets_at(level, q.device) for lod, level in zip(lods, levels))
-    given = q, k, v, query_offsets, key_offsets, added, slopes, seed, scale, left, right, dropout
+    ends = None if sight is None else sight.ends(lods, levels, q.device)
+    if ends is not None:
+        right = -1
+    more = softcap_of(softcap), sink_of(sink, q), distance_bias_of(distance_bias, q), ends
+    given = q, k, v, query_offsets, key_offsets, added, slopes, seed, scale, left, right, dropout, *more
     weights = _weights(*given) if need_weights else None
-    if not _library_takes(q, v, (added, slopes, seed)):
-        return ops.attention(*given)[0], weights
+    if not _library_takes(q, v, (added, slopes, seed, *more)):
+        if not _IN_KERNELS and any(t is not None for t in more):
+            return _composed(*given)[0], weights
+        return ops.attention(*given if _IN_KERNELS else given[:-4])[0], weights
     from torch.nn.attention.varlen import varlen_attn
 
     query_cuts, key_cuts = (lod.cu_seqlens(level, q.device) for lod, level in zip(lods, levels))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules for LoDTensors."""
 
-from .attention import MultiheadAttention, TransformerEncoderLayer
+from .attention import MultiheadAttention, RelativePositionBias, TransformerEncoderLayer
 from .chain import LinearChainCRF
 from .ctc import CTCLoss
 from .map import MapSequences
@@ -20,6 +20,7 @@ __all__ = [
     "MapSequences",
     "MultiheadAttention",
     "Plain",
+    "RelativePositionBias",
     "RowConv",
     "SequenceConv",
     "SequenceConv1d",

@@ -24,6 +24,10 @@ def attention(
     left: int = -1,
     right: int = -1,
     dropout: float = 0.0,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+    distance_bias: Tensor | None = None,
+    key_ends: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """softmax(scale q k^T + bias) v: the queries of every segment attend to the keys of the same segment.
 
@@ -45,9 +49,15 @@ def attention(
         scale: 1 / sqrt(width) if None.
         left, right: how many keys a query sees on either side of its position; -1: all.
         dropout: the share of the weights that is set to 0, in [0, 1]; the others are divided by 1 - dropout.
+        softcap: c, above 0: scale q k^T becomes c tanh(scale q k^T / c), before everything that is added.
+        sink: (heads,), float32 (float64 if query is float64): the score of one more key without a value.
+        distance_bias: (heads, 2 n + 1), of the dtype of sink: entry n + d is added to the scores of keys at p + d; of keys
+            further away than n the first or the last entry.
+        key_ends: int64, (rows,), on the device of query, not decreasing within a segment: a query sees keys before this
+            position in its segment only.
 
     Returns:
-        (rows, heads, value width), and the logsumexp of every query's scores (rows, heads), -inf where it sees no key.
+        (rows, heads, value width), and the logsumexp of every query's scores and its sink (rows, heads), -inf of no key and no sink.
         The logsumexp has no gradient. Memory is linear in rows, forwards and backwards; double backward goes through a
         composition that stores the scores.
     """

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..engine.attention import attend, check_rows
+from ..engine.attention import Sight, attend, check_rows
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import a_float, along, number, sequence_operator
 from ..structure.devices import upload
@@ -33,6 +33,12 @@ def sequence_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     alibi: Tensor | bool | None = None,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+    distance_bias: Tensor | None = None,
+    prefix: Tensor | int | None = None,
+    block_size: int | None = None,
+    block_level: int | str | None = None,
 ) -> LoDTensor:
     """Scaled dot-product attention within every sequence of a level: self-attention, or cross-attention to the keys of
     another batch with the same number of sequences.
@@ -56,17 +62,32 @@ def sequence_attention(
         scale: 1 / sqrt(width) if None.
         enable_gqa: k and v may have fewer heads, a divisor of those of q; neighbouring heads of q then share one.
         alibi: (heads,) slopes of a bias -slope * |query position - key position|, or True for the slopes of Press et al.
+        softcap: c, above 0: the scores become c * tanh(scores / c), after scale and before bias, alibi, distance_bias and
+            masks, as in Gemma 2.
+        sink: (heads,), a logit per head that joins the sum of every softmax and has no value, as in GPT-OSS: the weights of
+            the keys then add up to less than 1.
+        distance_bias: (heads, 2 n + 1), added to the scores by distance: entry n + d where the key is d positions after the
+            query; beyond n the entry at that end. A table of (rows, rows) is never made. tl.nn.RelativePositionBias gives
+            T5's.
+        prefix: causal but for the first keys of every sequence, which all its queries see: one number per sequence (a
+            tensor or a LoDTensor with a row for each), or an int for all. causal is implied.
+        block_size: causal by blocks of so many rows: a query sees the keys of its own block and of those before. causal is
+            implied. With prefix and block_level a query sees the union.
+        block_level: the same, and the sequences of this level of k, which is within `level`, are the blocks.
 
     Returns:
         (rows, heads, value width), or (rows, value width), with the LoD of q. A query that sees no key gets zeros, and passes
-        no gradient. Gradients reach q, k, v, bias and alibi.
+        no gradient. Gradients reach q, k, v, bias, alibi, sink and distance_bias.
 
     Raises:
         ValueError, TypeError: where LoDs, shapes, dtypes or devices do not fit.
 
     Source: Vaswani et al., "Attention Is All You Need", 2017; torch.nn.functional.scaled_dot_product_attention. Windows and
     their alignment are those of torch.nn.attention.varlen, which runs for half types on a GPU. Press et al., "Train
-    Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation", 2022.
+    Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation", 2022. softcap: Gemma 2,
+    arXiv 2408.00118. sink: Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2024, and the gpt-oss
+    model card, arXiv 2508.10925. distance_bias and prefix: Raffel et al., "Exploring the Limits of Transfer Learning with
+    a Unified Text-to-Text Transformer", 2020.
     """
     queries, keys, values = (along(t, level, what) for what, t in (("q", q), ("k", k), ("v", v)))
     if keys.lod.differs(values.lod):
@@ -79,7 +100,20 @@ def sequence_attention(
         wanted = f"a divisor of the {heads} heads of q" if enable_gqa else f"the {heads} heads of q; see enable_gqa"
         raise LoDValueError(f"expected k and v with {wanted}, got {shared}")
     lods, levels = (queries.lod, keys.lod), [queries.k, keys.k]
-    out, _ = attend(rows, lods, levels, causal, window, bias, scale, alibi)
+    out, _ = attend(
+        rows,
+        lods,
+        levels,
+        causal,
+        window,
+        bias,
+        scale,
+        alibi,
+        softcap=softcap,
+        sink=sink,
+        distance_bias=distance_bias,
+        sight=Sight(prefix, block_size, block_level),
+    )
     return queries.keep(out if q.dim() == 3 else out.squeeze(1))
 
 

@@ -13,9 +13,34 @@ from .table import composition, vjp, wide
 _FARTHEST = 2**40
 
 
-def check_attention(
-    op, query, key, value, query_offsets, key_offsets, bias, slopes, seed, left, right, dropout
-) -> None:
+def check_attention(op, inputs, left, right, dropout, softcap, sink, distance_bias, key_ends) -> None:
+    query, key, value, query_offsets, key_offsets, bias, slopes, seed = inputs
+    _check_rows(op, query, key, value, query_offsets, key_offsets)
+    _check_scores(op, query, bias, slopes, softcap, sink, distance_bias)
+    for name, reach in (("left", left), ("right", right)):
+        if not -1 <= reach <= _FARTHEST:
+            raise ValueError(f"{op}: expected {name} in [-1, 2**40], got {reach}")
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"{op}: expected dropout in [0, 1], got {dropout:g}")
+    if dropout and seed is None:
+        raise ValueError(f"{op}: expected a seed with dropout {dropout:g}, got none")
+    if seed is not None:
+        check.kind(op, "seed", seed, torch.int64, query.device)
+        if seed.dim():
+            raise ValueError(f"{op}: expected seed as a scalar, got {seed.dim()} dimensions")
+    check.offsets(op, query_offsets, query.shape[0], "query_offsets", "query")
+    check.offsets(op, key_offsets, key.shape[0], "key_offsets", "key")
+    if bias is not None and check.readable(query_offsets) and check.readable(key_offsets):
+        pairs = sum(m * n for m, n in zip(query_offsets.diff().tolist(), key_offsets.diff().tolist(), strict=True))
+        if pairs != bias.shape[0]:
+            raise ValueError(
+                f"{op}: expected bias with a row per pair of query and key of a sequence, {pairs}, got {bias.shape[0]}"
+            )
+    if key_ends is not None:
+        _check_key_ends(op, query, query_offsets, key_ends)
+
+
+def _check_rows(op, query, key, value, query_offsets, key_offsets) -> None:
     if query.dim() != 3:
         raise ValueError(f"{op}: expected query of shape (rows, heads, width), got {query.dim()} dimensions")
     check.is_floating(op, "query", query)
@@ -40,6 +65,10 @@ def check_attention(
             f"{op}: expected as many sequences of keys as of queries, {query_offsets.shape[0] - 1}, got "
             f"{key_offsets.shape[0] - 1}"
         )
+
+
+def _check_scores(op, query, bias, slopes, softcap, sink, distance_bias) -> None:
+    heads = query.shape[1]
     if bias is not None:
         check.kind(op, "bias", bias, query.dtype, query.device)
         if bias.dim() != 2 or bias.shape[1] not in (1, heads):
@@ -48,24 +77,33 @@ def check_attention(
         check.kind(op, "slopes", slopes, _summed_in(query), query.device)
         if slopes.shape != (heads,):
             raise ValueError(f"{op}: expected slopes of shape [{heads}], got {list(slopes.shape)}")
-    for name, reach in (("left", left), ("right", right)):
-        if not -1 <= reach <= _FARTHEST:
-            raise ValueError(f"{op}: expected {name} in [-1, 2**40], got {reach}")
-    if not 0 <= dropout <= 1:
-        raise ValueError(f"{op}: expected dropout in [0, 1], got {dropout:g}")
-    if dropout and seed is None:
-        raise ValueError(f"{op}: expected a seed with dropout {dropout:g}, got none")
-    if seed is not None:
-        check.kind(op, "seed", seed, torch.int64, query.device)
-        if seed.dim():
-            raise ValueError(f"{op}: expected seed as a scalar, got {seed.dim()} dimensions")
-    check.offsets(op, query_offsets, query.shape[0], "query_offsets", "query")
-    check.offsets(op, key_offsets, key.shape[0], "key_offsets", "key")
-    if bias is not None and check.readable(query_offsets) and check.readable(key_offsets):
-        pairs = sum(m * n for m, n in zip(query_offsets.diff().tolist(), key_offsets.diff().tolist(), strict=True))
-        if pairs != bias.shape[0]:
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise ValueError(f"{op}: expected softcap above 0 and finite, got {softcap:g}")
+    if sink is not None:
+        check.kind(op, "sink", sink, _summed_in(query), query.device)
+        if sink.shape != (heads,):
+            raise ValueError(f"{op}: expected sink of shape [{heads}], got {list(sink.shape)}")
+    if distance_bias is not None:
+        check.kind(op, "distance_bias", distance_bias, _summed_in(query), query.device)
+        if distance_bias.dim() != 2 or distance_bias.shape[0] != heads or distance_bias.shape[1] % 2 == 0:
             raise ValueError(
-                f"{op}: expected bias with a row per pair of query and key of a sequence, {pairs}, got {bias.shape[0]}"
+                f"{op}: expected distance_bias of shape [{heads}, 2 * distance + 1], got {list(distance_bias.shape)}"
+            )
+
+
+def _check_key_ends(op, query, query_offsets, key_ends) -> None:
+    check.kind(op, "key_ends", key_ends, torch.int64, query.device)
+    if key_ends.shape != query.shape[:1]:
+        raise ValueError(f"{op}: expected key_ends of shape [{query.shape[0]}], got {list(key_ends.shape)}")
+    if not (check.readable(query_offsets) and check.readable(key_ends)):
+        return
+    for a, b in itertools.pairwise(query_offsets.tolist()):
+        fall = (key_ends[a:b].diff() < 0).nonzero().flatten().tolist()
+        if fall:
+            at = a + fall[0] + 1
+            raise ValueError(
+                f"{op}: expected key_ends that do not decrease within a sequence, got {int(key_ends[at])} after "
+                f"{int(key_ends[at - 1])} at index {at}"
             )
 
 
@@ -94,28 +132,37 @@ def _attend(query, *rest):
         return _attended(query, *rest)
 
 
-def _attended(query, key, value, bias, slopes, seed, scale, left, right, dropout, first):
-    """`first`: the row of the first query."""
+def _attended(
+    query, key, value, bias, slopes, sink, distances, seed, scale, left, right, dropout, softcap, ends, first
+):
+    """`distances`: the table of distance_bias; `ends`: key_ends of these queries; `first`: the row of the first query."""
     (m, heads, width), n = query.shape, key.shape[0]
     query, key, value = query.contiguous(), key.contiguous(), value.contiguous()  # products round by their strides
     keys = torch.arange(n, device=query.device)
     ahead = keys - torch.arange(n - m, n, device=query.device)[:, None]
     k, v = (wide(t).repeat_interleave(heads // key.shape[1], 1) for t in (key, value))
     x = (1 / math.sqrt(width) if scale is None else scale) * torch.einsum("ihd,jhd->hij", wide(query), k)
+    if softcap is not None:
+        x = softcap * torch.tanh(x / softcap)
     if bias is not None:
         x = x + wide(bias).view(m, n, bias.shape[1]).permute(2, 0, 1)
     if slopes is not None:
         x = x - slopes[:, None, None] * ahead.abs().to(x.dtype)
+    if distances is not None:
+        most = distances.shape[1] // 2
+        x = x + distances[:, ahead.clamp(-most, most) + most]
     seen = x != -math.inf
     if left >= 0:
         seen = seen & (ahead >= -left)
     if right >= 0:
         seen = seen & (ahead <= right)
-    none = x.new_full((heads, m, 1), -math.inf)
-    top = torch.cat([none, x.detach().where(seen, -math.inf)], 2).amax(2)
+    if ends is not None:
+        seen = seen & (keys < ends[:, None])
+    sunk = (x.new_full((heads,), -math.inf) if sink is None else sink)[:, None].expand(heads, m)
+    top = torch.cat([sunk.detach()[:, :, None], x.detach().where(seen, -math.inf)], 2).amax(2)
     top = torch.where(top == -math.inf, 0, top)
     p = torch.where(seen, x - top[:, :, None], -math.inf).exp()
-    total = p.sum(2)
+    total = p.sum(2) if sink is None else p.sum(2) + (sunk - top).exp()
     empty = total == 0
     total = torch.where(empty, 1, total)
     weights = p / total[:, :, None]
@@ -137,17 +184,22 @@ def _sequences(query_offsets, key_offsets):
         first += (b - a) * (d - c)
 
 
-def _each(query, key, value, query_offsets, key_offsets, bias, slopes, *options):
+def _each(query, key, value, query_offsets, key_offsets, bias, slopes, seed, *options):
     """`_attend` of every sequence."""
+    *options, softcap, sink, distances, ends = options
     for rows, columns, pairs in _sequences(query_offsets, key_offsets):
-        scores = None if bias is None else bias[pairs], slopes
-        yield _attend(query[rows], key[columns], value[columns], *scores, *options, rows.start)
+        scores = None if bias is None else bias[pairs], slopes, sink, distances
+        seen = None if ends is None else ends[rows]
+        yield _attend(query[rows], key[columns], value[columns], *scores, seed, *options, softcap, seen, rows.start)
 
 
-def _weights(query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout) -> Tensor:
+def _weights(
+    query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout, *more
+) -> Tensor:
     inputs = query, key, value, query_offsets, key_offsets, bias, slopes, seed
-    check_attention("attention", *inputs, left, right, dropout)
-    each = [weights.permute(1, 2, 0).flatten(0, 1) for _, _, weights in _each(*inputs, scale, left, right, dropout)]
+    check_attention("attention", inputs, left, right, dropout, *more)
+    options = scale, left, right, dropout, *more
+    each = [weights.permute(1, 2, 0).flatten(0, 1) for _, _, weights in _each(*inputs, *options)]
     return torch.cat([wide(query).new_zeros(0, query.shape[1]), *each]).to(query.dtype)
 
 
@@ -170,10 +222,15 @@ def attention(
     left=-1,
     right=-1,
     dropout=0.0,
+    softcap=None,
+    sink=None,
+    distance_bias=None,
+    key_ends=None,
 ):
     inputs = query, key, value, query_offsets, key_offsets, bias, slopes, seed
-    check_attention("attention", *inputs, left, right, dropout)
-    parts = [(out, sums) for out, sums, _ in _each(*inputs, scale, left, right, dropout)]
+    more = softcap, sink, distance_bias, key_ends
+    check_attention("attention", inputs, left, right, dropout, *more)
+    parts = [(out, sums) for out, sums, _ in _each(*inputs, scale, left, right, dropout, *more)]
     if parts:
         outs, sums = zip(*parts)
         return torch.cat(outs), torch.cat(sums)
@@ -188,25 +245,27 @@ def attention_composed(*inputs):
 
 @composition
 def attention_backward(grad, *inputs_and_more):
-    *inputs, scale, left, right, dropout, output, logsumexp, biases = inputs_and_more
-    options = scale, left, right, dropout
+    *inputs, scale, left, right, dropout, softcap, sink, distance_bias, key_ends = inputs_and_more[:-3]
+    output, logsumexp, biases = inputs_and_more[-3:]
     op, (query, key, value, query_offsets, key_offsets, bias, slopes, seed) = "attention_backward", inputs
-    check_attention(op, *inputs, left, right, dropout)
+    check_attention(op, inputs, left, right, dropout, softcap, sink, distance_bias, key_ends)
     wanted = *query.shape[:2], value.shape[2]
     saved = (("grad", grad, query.dtype, wanted), ("output", output, query.dtype, wanted))
     for name, t, dtype, shape in (*saved, ("logsumexp", logsumexp, _summed_in(query), wanted[:2])):
         check.kind(op, name, t, dtype, query.device)
         if t.shape != shape:
             raise ValueError(f"{op}: expected {name} of shape {list(shape)}, got {list(t.shape)}")
-    found = [query, key, value, bias if biases else None, slopes if biases else None]
-    empty = query.new_empty(0), query.new_empty(0, dtype=logsumexp.dtype)
-    found = [e if t is None else t.new_zeros(t.shape) for t, e in zip(found, (*[query] * 3, *empty))]
+    given = query, key, value, bias, slopes, sink, distance_bias
+    empty = [query.new_empty(0), *(query.new_empty(0, dtype=logsumexp.dtype) for _ in range(3))]
+    found = [t.new_zeros(t.shape) for t in given[:3]]
+    found += [e if t is None or not biases else t.new_zeros(t.shape) for t, e in zip(given[3:], empty)]
     for rows, columns, pairs in _sequences(query_offsets, key_offsets):
-        parts = rows, columns, columns, pairs, slice(None)
-        one = [None if t is None else t[part] for t, part in zip((query, key, value, bias, slopes), parts)]
+        parts = rows, columns, columns, pairs, *[slice(None)] * 3
+        one = [None if t is None else t[part] for t, part in zip(given, parts)]
+        ends = None if key_ends is None else key_ends[rows]
 
-        def forward(*leaves, rows=rows):
-            return _attend(*leaves, seed, *options, rows.start)[:1]
+        def forward(*leaves, rows=rows, ends=ends):
+            return _attend(*leaves, seed, scale, left, right, dropout, softcap, ends, rows.start)[:1]
 
         for total, part, d in zip(found, parts, vjp(forward, one, [grad[rows].contiguous()])):
             if d is not None and len(total):

@@ -10,11 +10,15 @@ _GRADIENTS = {
     "lstm": ("values", "weight_ih", "weight_hh", "bias_ih bias_hh", "h_0", "c_0", "weight_hr"),
     "gru": ("values", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "h_0"),
     "rnn": ("values", "weight_ih", "weight_hh", "bias_ih bias_hh", "h_0"),
-    "attention": ("query", "key", "value", "bias", "slopes"),
+    "attention": ("query", "key", "value", "bias", "slopes", "sink", "distance_bias"),
     "chain_logsumexp": ("values", "transition"),
     "chain_marginals": ("values", "transition"),
     "ctc_loss": ("values",),
 }
+
+
+#: What attention_backward leaves out without `biases`.
+_BIASES = ("bias", "slopes", "sink", "distance_bias")
 
 
 def beside_kernels(library: torch.library.Library) -> None:
@@ -69,7 +73,7 @@ def _register_gradient(library: torch.library.Library, name: str) -> None:
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             return tuple(gradients(outputs, leaves, grads, create_graph=True))
         known, given = dict(zip(names, inputs)), iter(grads)
-        known["biases"] = any(t is not None for t, n in zip(tracked, names) if n in ("bias", "slopes"))
+        known["biases"] = any(t is not None for t, n in zip(tracked, names) if n in _BIASES)
         arguments = [argument.name for argument in backward._schema.arguments]
         results = [n for n in arguments if n not in known and not n.startswith("grad")]
         rest = iter(saved[len(saved) - len(results) :])  # the last of the results, if not all

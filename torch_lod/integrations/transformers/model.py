@@ -11,7 +11,7 @@ from ...errors import LoDError, LoDTypeError, LoDValueError, library, public, sh
 from ...sequence import sequence_cumsum, sequence_pool
 from ...structure.validate import with_memory
 from ...tensor.lod_tensor import LoDTensor, made
-from .attention import CURRENT, NAME, Packed, register
+from .attention import CURRENT, NAME, Distances, Packed, biased_by_distance, register
 from .mapped import Mapped
 from .packing import Packing, Used, check_ids, has_decoder, parameters_of, refuse
 from .probe import Probe, main_input, takes, without_cache
@@ -187,6 +187,8 @@ def _remove(model) -> None:
             before = own.pop("forward").before
             if before is not None:
                 module.forward = before
+        if isinstance(own.get("compute_bias"), Distances):
+            del own["compute_bias"]
         if isinstance(own.get("extra_repr"), _Line):
             del own["extra_repr"], own["torch_lod"]
 
@@ -198,6 +200,8 @@ def _install(model, packing: Packing) -> None:
     for module in model.modules():
         if type(module).__name__.endswith(_POOLERS):
             module.register_forward_pre_hook(_First())
+        if biased_by_distance(module):
+            module.compute_bias = Distances(module)
 
 
 def packing_of(model) -> Packing | None:

@@ -183,21 +183,27 @@ class Probe:
         embedded: list[Tensor] = []
 
         def keep(module, args, output):
+            if not isinstance(module, torch.nn.Embedding):  # a head that shares the weight
+                return output
             embedded.append(output.detach().requires_grad_())
             return embedded[-1]
 
+        if torch.is_inference_mode_enabled():
+            return
         level, packing.level = packing.level, -1
-        hook = self.model.get_input_embeddings().register_forward_hook(keep)
+        weight = self.model.get_input_embeddings().weight
+        hooks = [m.register_forward_hook(keep) for m in self.model.modules() if vars(m)["_parameters"].get("weight") is weight]
         try:
             output = self._packed(self.samples, gradients=True)
             for name, kind in packing.kinds.items():
-                if kind == "rows" and output[name].is_floating_point():
+                if kind == "rows" and embedded and output[name].is_floating_point():
                     self._apart(name, output[name], embedded[0])
         except (RuntimeError, NotImplementedError):  # it has no gradients
             return
         finally:
             packing.level = level
-            hook.remove()
+            for hook in hooks:
+                hook.remove()
 
     def _apart(self, name: str, value: LoDTensor, embedded: Tensor) -> None:
         offsets, rows = value.lod.row_offsets_at(0).tolist(), value.values()

@@ -26,8 +26,7 @@ MARKS = "<!-- architectures: begin -->\n", "<!-- architectures: end -->"
 LENGTHS = [5, 1, 9, 3, 0, 5]
 #: Of a decoder.
 DECODED = [2, 4, 6, 2, 0, 1]
-#: Outputs, relative to the largest; gradients of a parameter, likewise; in float64, in which some models still have parts in
-#: float32.
+#: Outputs, relative to the largest; gradients of a parameter, likewise; in float64, of which some models leave parts in float32.
 OUTPUTS, GRADIENTS, LEAK = 1e-6, 1e-5, 1e-6
 REASONS = {
     "attention can be replaced": "attention is written out",
@@ -140,8 +139,6 @@ def row(name):
     """What the table says of an architecture: method, reason, output, gradient, leaks, largest; or the error."""
     model = build(name)
     reference = copy.deepcopy(model)
-    if getattr(model.config, "attn_logit_softcapping", None):
-        reference.set_attn_implementation("eager")  # "sdpa" leaves it out; this one computes softmax in float32
     try:
         OURS.use(model)
     except tl.LoDError as error:

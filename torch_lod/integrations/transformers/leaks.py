@@ -113,7 +113,7 @@ def check_packing(
         raise LoDTypeError(f"expected unpack as a function or None, got {shown(unpack)}")
     if packing is None:
         packing = "position_ids" if packing_of(model) is None else "lod_tensor"
-    if not callable(packing) and packing not in PACKINGS:
+    if not callable(packing) and not (isinstance(packing, str) and packing in PACKINGS):
         raise LoDValueError(f"expected packing as one of {PACKINGS} or a function, got {shown(packing)}")
     ids = _samples(model, samples)
     check = _Check(model, packing, unpack, options)

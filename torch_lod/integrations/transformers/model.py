@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`use`: a model of transformers that takes LoDTensors. Its code and its parameters stay as they are; two hooks of torch.nn put
-the rows in front of it as one sample, (1, rows), and take them back."""
+"""`use`: a model of transformers that takes LoDTensors. Its code and its parameters stay as they are. Packed, two hooks of
+torch.nn put the rows in front of it as one sample, (1, rows), and take them back; for other models, see `Mapped`."""
 
 from typing import Any, TypeVar
 
@@ -36,25 +36,32 @@ def use(model: M, *, level: int | str = -1, method: str | None = None, check: bo
     If all labels are -100 that is NaN, as for padded batches; the mean over tokens of `tl.sequence_loss` is 0 then.
     Labels and token_type_ids are LoDTensors with the LoD of the ids.
 
-    The model and its parameters stay as they are: its attention implementation becomes "torch_lod", and hooks are added. Plain
-    tensors raise, until `model.set_attn_implementation("sdpa")` brings back what was; a LoDTensor raises then.
+    Packed, all rows are computed at once: the attention implementation of the model becomes "torch_lod", and hooks are added. Plain
+    tensors raise, until `model.set_attn_implementation("sdpa")` brings back what was; a LoDTensor raises then. Models whose rows
+    meet outside of attention (states, convolutions), and those whose attention cannot be replaced, are called with stacks of
+    equally long sequences instead, once for each distinct length, as `tl.map_sequences` does; plain tensors pass through.
+    `model.torch_lod` says which of the two it is, and why; `print(model)` begins with it.
+
+        model.torch_lod.method    "packed" or "map_sequences"
+        model.torch_lod.reason    why it is not "packed": what that raised
 
     Args:
-        model: a PreTrainedModel: an encoder or a decoder (BERT, RoBERTa, ModernBERT, GPT-2, Llama, Mistral, Qwen ...), on any
-            device. Of a wrapper, the model within.
+        model: a PreTrainedModel of input_ids (BERT, ModernBERT, Llama, Qwen, T5, DeBERTa, Mamba ...) or of input_values (wav2vec),
+            on any device. Of a wrapper, the model within.
         level: attention runs within the sequences of this level, over all their rows, and positions count from their begin.
-        check: compare two short sequences, packed, with each of them alone in the attention of the library, and see that neither
-            changes with the other. That finds what mixes sequences outside of attention (convolutions, states, sums over the
-            batch), and positions that do not restart. Without it there is no check. It runs the model six times on some ten rows,
-            in eval mode.
+        method: "packed" or "map_sequences" alone; None: packed where that is right, else map_sequences.
+        check: compare three short sequences, computed together, with each of them alone in the attention of the library, and see
+            that none changes with another; packed, that gradients do not reach others. That finds what mixes sequences outside of
+            attention (convolutions, states, sums over the batch), and positions that do not restart. Without it there is no check.
+            It runs the model some fifteen times on some ten rows, in eval mode.
 
     Returns:
         the model.
 
     Raises:
         ImportError: without transformers.
-        TypeError: for what is no model of transformers, encoder-decoders, and models whose attention cannot be replaced.
-        ValueError: for a model whose sequences do not come out as they do alone.
+        TypeError: for what is no model of transformers, and for models of images or of spectrograms.
+        ValueError: for a model whose sequences do not come out as they do alone in either way, or in `method`.
     """
     transformers = library("transformers")
     if not isinstance(model, transformers.PreTrainedModel):
@@ -65,7 +72,7 @@ def use(model: M, *, level: int | str = -1, method: str | None = None, check: bo
         raise LoDTypeError(f"expected check as a bool, got {shown(check)}")
     if isinstance(level, bool) or not isinstance(level, (int, str)):
         raise LoDTypeError(f"expected level as an int or a name, got {shown(level)}")
-    if method is not None and method not in METHODS:
+    if method is not None and not (isinstance(method, str) and method in METHODS):
         raise LoDValueError(f"expected method as one of {METHODS} or None, got {shown(method)}")
     main_input(model)
     _remove(model)

@@ -26,7 +26,7 @@ FALCON |= {"bos_token_id": 1, "eos_token_id": 2}
 MAMBA = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}
 DEBERTA = {**BASE, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
 T5 = {"vocab_size": 61, "d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4}
-T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
+T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "decoder_start_token_id": 0}
 BART = {"vocab_size": 61, "d_model": 32, "max_position_embeddings": 64}
 BART |= {
     f"{part}_{name}": size

@@ -14,7 +14,7 @@ from ...tensor.lod_tensor import LoDTensor
 from .attention import Packed
 from .model import _positions, packing_of
 
-__all__ = ["PackingReport", "check_packing"]
+__all__ = ["check_packing"]
 
 #: How the structure reaches the model.
 PACKINGS = ("position_ids", "cu_seqlens", "seq_idx", "attention_mask", "lod_tensor")
@@ -24,17 +24,7 @@ _ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-4}
 
 
 class PackingReport:
-    """What `check_packing` saw.
-
-    Attributes:
-        lengths: those of the samples.
-        changes: float64, (samples, samples): at [i, j] the largest change of an output of sample j after the last token of
-            sample i was changed, relative to the largest output.
-        differences: float64, (samples,): the largest difference of an output of a sample from what it is alone, likewise.
-        leaks: the pairs (i, j) of different samples whose change is above rounding.
-        wrong: the samples whose difference is above rounding.
-        ok: whether there are neither.
-    """
+    """What `check_packing` saw."""
 
     def __init__(self, said: str, lengths: list[int], changes: Tensor, differences: Tensor, dtype: torch.dtype):
         self._said, self.lengths, self.changes, self.differences = said, lengths, changes, differences
@@ -99,7 +89,11 @@ def check_packing(
         options: passed to every call of the model, such as use_cache=False.
 
     Returns:
-        PackingReport, which prints what leaks.
+        PackingReport, which prints what leaks; `lengths` of the samples; `changes`, float64, (samples, samples): at [i, j] the
+            largest change of an output of sample j after the last token of sample i was changed, relative to the largest
+            output; `differences`, (samples,): those from the sample alone, likewise; `leaks`, the pairs (i, j) of different
+            samples with a change above 1e-6 (1e-12 in float64); `wrong`, the samples with a difference above rounding; `ok`,
+            whether there are neither; `check()`, which raises if not.
 
     Raises:
         ValueError: with `raises` for a leak; for fewer than two samples, and where no output changes with its own last token.
@@ -211,6 +205,8 @@ def _samples(model, given) -> list[Tensor]:
         raise LoDTypeError(f"expected samples as a list of ids for each, or a LoDTensor, got {shown(given)}")
     ids = []
     for i, sample in enumerate(given):
+        if isinstance(sample, (list, tuple)) and not sample:
+            continue
         try:
             part = _plain(sample) if isinstance(sample, Tensor) else torch.as_tensor(sample)
         except (TypeError, ValueError, RuntimeError):

@@ -38,7 +38,9 @@ class Mapped:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        return inspect.signature(self.inner)
+        own = inspect.signature(self.inner)
+        named = any(p.kind is p.POSITIONAL_OR_KEYWORD for p in own.parameters.values())
+        return own if named else inspect.signature(types.MethodType(type(self.model).forward, self.model))
 
     def __call__(self, *args, **kwargs):
         given = {**dict(zip(parameters_of(self.model), args)), **kwargs}

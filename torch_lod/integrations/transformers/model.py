@@ -118,7 +118,8 @@ def _use_packed(model, level: int | str, check: bool) -> None:
         _set_attention(model)
         _install(model, packing)
         if check:
-            probe.compare(packing, alone)
+            why = "mixes rows outside of attention, or does not take position_ids, or rounds differently"
+            probe.compare(packing, alone, why)
             probe.gradients(packing)
     except BaseException:
         _remove(model)
@@ -137,7 +138,7 @@ def _use_mapped(model, level: int | str, check: bool) -> None:
     try:
         model.forward = Mapped(model, packing)
         if alone is not None:
-            probe.compare(packing, alone)
+            probe.compare(packing, alone, "mixes the sequences of a stack, or rounds differently")
     except BaseException:
         _remove(model)
         raise

@@ -115,7 +115,7 @@ class Probe:
         if "logits" in found[0] and "labels" in parameters_of(self.model):
             try:
                 self._losses(packing, options)
-            except (ValueError, RuntimeError, IndexError, TypeError, KeyError):  # it takes labels of another kind
+            except (ValueError, RuntimeError, IndexError, TypeError, KeyError, AttributeError):  # it takes labels of another kind
                 pass
         return found
 
@@ -140,8 +140,9 @@ class Probe:
         expected = sum(loss * count for loss, count in zip(losses, counts)) / sum(counts)
         packing.mean = bool(torch.isclose(together.double(), expected.double(), rtol=1e-2))
 
-    def compare(self, packing: Packing, alone: list[dict[str, Tensor]]) -> None:
-        """ValueError where sequences of a LoDTensor are not what they are alone."""
+    def compare(self, packing: Packing, alone: list[dict[str, Tensor]], why: str) -> None:
+        """ValueError where sequences of a LoDTensor are not what they are alone; `why` that may be."""
+        self.why = why
         level, packing.level = packing.level, -1
         try:
             together = self._parts(packing, self.samples)
@@ -152,7 +153,7 @@ class Probe:
         finally:
             packing.level = level
         for i, (found, expected) in enumerate(zip(together, alone)):
-            self._equal("packed sequences to be those of each alone", found, expected, (1e-4, 1e-3, 5e-2))
+            self._equal("sequences in a batch to be those of each alone", found, expected, (1e-4, 1e-3, 5e-2))
             # shapes are the same now, so even rounding is, but for experts that share out rows
             said = "a sequence not to depend on the others"
             self._equal(said, moved[i], found, (1e-9, 1e-5, 5e-3))
@@ -235,8 +236,8 @@ class Probe:
             error = float((found[name].double() - value.double()).abs().max())
             if not error <= share * max(float(value.double().abs().max()), 1e-6):
                 raise LoDValueError(
-                    f"expected {name} of {said}, got {error:.2g} of difference: {type(self.model).__name__} mixes rows outside of "
-                    "attention, or does not take position_ids, or rounds differently; if only the last, pass check=False"
+                    f"expected {name} of {said}, got {error:.2g} of difference: {type(self.model).__name__} {self.why}; if only "
+                    "the last, pass check=False"
                 )
 
 

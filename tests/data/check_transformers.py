@@ -373,7 +373,7 @@ def model_or_skip(name, config, **given):
             "MambaModel",
             "MambaConfig",
             {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 1},
-            "mixes rows outside of attention",
+            "expected a model without states",
         ),
         (
             "ConvBertModel",
@@ -382,14 +382,14 @@ def model_or_skip(name, config, **given):
             "expected a model whose attention can be replaced",
         ),
         ("DebertaV2Model", "DebertaV2Config", SMALL, "expected a model whose attention can be replaced"),
-        ("Gemma2ForCausalLM", "Gemma2Config", {**GQA, "head_dim": 8}, "expected no softcap"),
+        ("FNetModel", "FNetConfig", SMALL, "mixes rows outside of attention"),
         ("GPT2ForSequenceClassification", "GPT2Config", GPT2, "of the model without its head"),
     ],
 )
-def test_models_that_cannot_are_refused(name, config, given, said):
+def test_models_that_cannot_be_packed_are_refused(name, config, given, said):
     model = model_or_skip(name, config, **given)
     before = model.config._attn_implementation
-    refused(lambda: OURS.use(model), said)
+    refused(lambda: OURS.use(model, method="packed"), said)
     assert not model._forward_pre_hooks and not model._forward_hooks
     assert model.config._attn_implementation == before
 
@@ -397,11 +397,13 @@ def test_models_that_cannot_are_refused(name, config, given, said):
 @pytest.mark.skipif(not NEW, reason="an encoder")
 def test_heads_and_poolers_that_take_the_first_row_of_the_batch_are_refused():
     model = model_or_skip("ModernBertForSequenceClassification", "ModernBertConfig", **SMALL, **LOCAL)
-    refused(lambda: OURS.use(model), "expected logits with a row for each of", "of the model without its head")
+    refused(
+        lambda: OURS.use(model, method="packed"), "expected logits with a row for each of", "of the model without its head"
+    )
     x = tl.lod_tensor([[3, 4], [5]])
     assert OURS.use(model.model)(x).last_hidden_state.lod == x.lod
     albert = model_or_skip("AlbertModel", "AlbertConfig", **SMALL, embedding_size=16)
-    refused(lambda: OURS.use(albert), "expected pooler_output with a row", "add_pooling_layer=False")
+    refused(lambda: OURS.use(albert, method="packed"), "expected pooler_output with a row", "add_pooling_layer=False")
 
 
 @pytest.mark.skipif(not NEW, reason="an encoder")
@@ -441,7 +443,7 @@ def test_masks_of_another_form_are_refused():
     )
     torch.manual_seed(0)
     model = hf.Llama4ForCausalLM(config).eval()
-    refused(lambda: OURS.use(model), "a mask of another form")
+    refused(lambda: OURS.use(model, method="packed"), "a mask of another form")
     long = OURS.use(
         hf.Llama4ForCausalLM(
             hf.Llama4TextConfig(
@@ -478,6 +480,8 @@ def test_masks_that_the_library_asks_for():
         (lambda: OURS.use(torch.nn.Linear(2, 2)), "expected model as a transformers.PreTrainedModel, got Linear"),
         (lambda: OURS.use(model_of("LlamaForCausalLM"), level=1.5), "expected level as an int or a name"),
         (lambda: OURS.use(model_of("LlamaForCausalLM"), check=1), "expected check as a bool"),
+        (lambda: OURS.use(model_of("LlamaForCausalLM"), method="pad"), "expected method as one of ('packed', 'map_seq"),
+        (lambda: OURS.use(model_of("LlamaForCausalLM"), method=[1]), "expected method as one of ('packed', 'map_seq"),
     ],
 )
 def test_wrong_arguments_of_use(call, said):

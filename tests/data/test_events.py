@@ -179,6 +179,10 @@ def test_what_moves_rows_moves_those_of_all_fields():
     kept = record.filter_rows(record["x"] % 2 > 0)
     assert kept["x"].to_list() == [[[], [1]], [[3, 5]]] and kept["y"].to_list() == [[[], [[1]]], [[[3], [5]]]]
     assert kept.lod is kept["y"].lod
+    assert record.filter(record["x"] % 2 > 0)["y"].to_list() == kept["y"].to_list()
+    outer = record.filter(torch.tensor([False, True, True]), level=0)
+    assert outer["x"].to_list() == [x for x in record["x"].filter(torch.tensor([False, True, True]), level=0).to_list()]
+    assert outer.lod is outer["y"].lod and outer.lod.to_lengths() != record.lod.to_lengths()
     half = record.to(torch.float16)
     assert {x.dtype for x in half.values()} == {torch.float16} and half.lod is record.lod
     assert record.map(lambda x: x.head(1))["y"].to_list() == [[[[0]], [[1]]], [[[3]]]]
@@ -291,6 +295,8 @@ COLUMN, HALF = a_record()["x"], a_record()["x"].head(1)
         (lambda: a_record().map(3), TypeError, "a function of a LoDTensor, got 3"),
         (lambda: a_record().seq[5], IndexError, "expected path[0] in [-2, 1], got 5"),
         (lambda: a_record().filter_rows(V), TypeError, "expected a bool mask of shape (6,)"),
+        (lambda: a_record().filter(V), TypeError, "expected mask as a bool tensor"),
+        (lambda: a_record().filter(V > 0, level=5), IndexError, "expected level in [-2, 1] or one of"),
     ],
 )
 def test_errors(call, error, said):

@@ -61,7 +61,7 @@ def _items(data, index, indices):
 
 def _recorded(fields, key, mask):
     record = tl.data.Record(fields)
-    return record.seq[key], record.filter_rows(mask), record.to(torch.float64), len(record.seq)
+    return record.seq[key], record.filter_rows(mask), record.filter(mask, level=-1), record.to(torch.float64), len(record.seq)
 
 
 def _encoding(ids, word_ids, offsets):
@@ -88,6 +88,11 @@ def _collated(samples, **options):
     return tl.integrations.transformers.Collator(model, **options)(samples)
 
 
+def _rowwise(input_ids, **others):
+    """In the place of a model that computes every row by itself."""
+    return input_ids[..., None].double()
+
+
 def _integrations():
     ours, entry = tl.integrations.transformers, "tl.integrations.transformers."
     texts = [
@@ -102,6 +107,7 @@ def _integrations():
     yield entry + "labels_of_tokens", Call(ours.labels_of_tokens, (tl.lod_tensor([[1], [2]]), tokens), labels)
     yield entry + "Tokens", Call(ours.Tokens, tuple(tokens))
     model = torch.nn.Linear(2, 2)
+    yield entry + "check_packing", Call(ours.check_packing, (_rowwise,), {"packing": "seq_idx", "samples": [[1, 2], [3]]})
     yield entry + "use", Call(_used, (model,), {"level": -1, "check": True})
     samples = [
         {"input_ids": [1, 2, 3], "attention_mask": [1, 1, 0], "label": 0},

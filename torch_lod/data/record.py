@@ -106,6 +106,12 @@ class Record(Mapping[str, LoDTensor]):
         """The rows where a boolean mask is true, as `LoDTensor.filter_rows`."""
         return self._each(lambda x: x.filter_rows(mask))
 
+    @public
+    def filter(self, mask: Tensor, *, level: int | str = -1) -> "Record":
+        """The elements of a level where a boolean mask is true, as `LoDTensor.filter`: rows at the innermost level, whole
+        sub-sequences at an outer one."""
+        return self._each(lambda x: x.filter(mask, level=level))
+
     # what is equal would be a question for every row
     __eq__ = object.__eq__
     __hash__ = object.__hash__

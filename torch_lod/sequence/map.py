@@ -86,8 +86,22 @@ def map_sequences(
     buckets = checked_options(fn, layout, results, pad_to, fill)
     if buckets is not None and "mask" in kwargs:
         raise LoDTypeError("expected no mask by keyword beside pad_to, which passes mask= to fn, got one")
-    inputs = [x, *others]
-    stacked = [True, *(_has_sequences(other, i, s) for i, other in enumerate(others))]
+    return run(fn, s, [x, *others], layout, lambda _: results, buckets, fill, kwargs)
+
+
+def run(
+    fn: Callable,
+    s: Along,
+    inputs: list,
+    layout: str,
+    results_of: Callable[[Any], Any],
+    buckets: Tensor | None,
+    fill: float,
+    kwargs: dict,
+) -> Any:
+    """`map_sequences` of checked options. `results_of` makes `results` of what the first call returned."""
+    x = inputs[0]
+    stacked = [True, *(_has_sequences(other, i, s) for i, other in enumerate(inputs[1:]))]
     offsets = [t.lod.row_offsets_at(s.k) if whole else None for t, whole in zip(inputs, stacked, strict=True)]
     plan = _planned(offsets, buckets)
     arguments = [
@@ -98,14 +112,16 @@ def map_sequences(
     if buckets is not None:
         divided = [given for given, whole in zip(plan.inputs, stacked, strict=True) if whole]
         masks = [_stacks(upload(source >= 0, x.device), shapes) for source, shapes in divided]
-    returned = []
+    results, returned = None, []
     for call, stacks in enumerate(zip(*arguments, strict=True)):
         if masks:
             kwargs["mask"] = masks[0][call] if len(masks) == 1 else tuple(mask[call] for mask in masks)
-        found = _leaves(results, fn(*stacks, **kwargs))
-        returned.append([_rows_first(leaf, t, layout, plan.inputs[0][1][call]) for leaf, t in found])
-    leaves = zip(_leaves(results, results), zip(*returned, strict=True), strict=True)
-    return _nested(results, iter([_joined(leaf, parts, s, plan, fill) for (leaf, _), parts in leaves]))
+        found = fn(*stacks, **kwargs)
+        results = results if returned else results_of(found)
+        leaves = _leaves(results, found)
+        returned.append([_rows_first(leaf, t, layout, plan.inputs[0][1][call]) for leaf, t in leaves])
+    together = zip(_leaves(results, results), zip(*returned, strict=True), strict=True)
+    return _nested(results, iter([_joined(leaf, parts, s, plan, fill) for (leaf, _), parts in together]))
 
 
 # -- which sequences are in which stack

@@ -141,6 +141,8 @@ _ALONG |= {"amax": _ALONG["max"], "amin": _ALONG["min"]}
 _ALONG |= {name: f"tl.sequence_{name}(x)" for name in "softmax log_softmax cumsum cumprod cummax cummin".split()}
 _ALONG |= {name: f"tl.sequence_{name}(x)" for name in ("logcumsumexp", "sort", "argmax")}
 _ALONG |= {"topk": "tl.sequence_topk(x, k)", "flip": "tl.sequence_reverse(x)", "roll": "tl.sequence_shift(x, n)"}
+_ALONG |= {"median": 'tl.sequence_pool(x, "median")', "nanmedian": 'tl.sequence_pool(x, "median")'}
+_ALONG |= {"quantile": "tl.sequence_quantile(x, q)", "gather": "tl.sequence_gather(x, index)"}
 _ALONG |= {"unbind": "x.unbind_sequences()", "select": "x.nth(i)", "split": "x.unbind_sequences()"}
 _ALONG |= {"chunk": "x.unbind_sequences()", "narrow": "tl.sequence_slice(x, offset, length)"}
 

@@ -6,6 +6,7 @@ the keyword arguments of the model's forward, among them our `Packed`. The mask 
 made.
 """
 
+import inspect
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -119,12 +120,18 @@ def attention(
     scaling: float | None = None,
     is_causal: bool | None = None,
     sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """The library calls it in every layer.
 
     Args:
         query, key, value: (1, heads, rows, width); key and value may have fewer heads.
+        softcap: scores become softcap * tanh(scores / softcap), as in Gemma 2.
+        s_aux: (heads,), a logit that joins every softmax, as in GPT-OSS.
+        position_bias: (1, heads, 1, 2 n + 1), of `Distances`.
         others: what the library hands down from the model's forward; `torch_lod` is our `Packed`.
 
     Returns:
@@ -157,11 +164,54 @@ def attention(
                     f"expected heads of key that divide the {parts[0].shape[1]} of query, got {parts[1].shape[1]}"
                 )
             levels = (packed.level, packed.level)
-            out, _ = attend(parts, (packed.lod, packed.lod), levels, window=window, scale=scaling, dropout=dropout)
+            out, _ = attend(
+                parts,
+                (packed.lod, packed.lod),
+                levels,
+                window=window,
+                scale=scaling,
+                dropout=dropout,
+                softcap=softcap or None,
+                sink=s_aux,
+                distance_bias=_by_distance(position_bias, module),
+            )
     except LoDError as error:
         error.call = error.call or NAME
         raise
     return out.unsqueeze(0), None
+
+
+def _by_distance(bias: Tensor | None, module) -> Tensor | None:
+    if bias is None:
+        return None
+    if not isinstance(bias, Tensor) or bias.dim() != 4 or bias.shape[0] != 1 or bias.shape[2] != 1:
+        raise LoDValueError(
+            f"expected a position_bias of distances alone, got {shown(bias)} of {type(module).__name__}; see {_WAY_OUT}"
+        )
+    return bias[0, :, 0]
+
+
+class Distances:
+    """In the place of a `compute_bias` of T5's: the bias of every distance once, (1, heads, 1, 2 n + 1), instead of that of
+    every pair of rows."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def __call__(self, *args, **kwargs):
+        compute = type(self.module).compute_bias
+        if CURRENT.get() is None:
+            return compute(self.module, *args, **kwargs)
+        n, device = self.module.relative_attention_max_distance, kwargs.get("device")
+        # one query, n keys before it and n behind it; distances beyond n have the bias of n
+        return compute(self.module, 1, 2 * n + 1, device=device, past_seen_tokens=n)
+
+
+def biased_by_distance(module) -> bool:
+    """Whether a module makes a relative position bias as T5 does."""
+    compute = getattr(type(module), "compute_bias", None)
+    names = inspect.signature(compute).parameters if callable(compute) else ()
+    return "past_seen_tokens" in names and type(getattr(module, "relative_attention_max_distance", None)) is int
 
 
 def _reach(module, given, is_causal, sliding_window, packed: Packed, device) -> tuple[int, int]:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`use`: a model of transformers that takes LoDTensors. Its code and its parameters stay as they are; two hooks of torch.nn put
-the rows in front of it as one sample, (1, rows), and take them back."""
+"""`use`: a model of transformers that takes LoDTensors. Its code and its parameters stay as they are. Packed, two hooks of
+torch.nn put the rows in front of it as one sample, (1, rows), and take them back; for other models, see `Mapped`."""
 
-import inspect
 from typing import Any, TypeVar
 
 import torch
@@ -12,33 +11,22 @@ from ...errors import LoDError, LoDTypeError, LoDValueError, library, public, sh
 from ...sequence import sequence_cumsum, sequence_pool
 from ...structure.validate import with_memory
 from ...tensor.lod_tensor import LoDTensor, made
-from .attention import CURRENT, NAME, Packed, register
-from .probe import Probe, takes, without_cache
+from .attention import CURRENT, NAME, Distances, Packed, biased_by_distance, register
+from .mapped import Mapped
+from .packing import Packing, Used, check_ids, has_decoder, parameters_of, refuse
+from .probe import Probe, main_input, takes, without_cache
 
 __all__ = ["use"]
 
 M = TypeVar("M", bound=torch.nn.Module)
-#: Arguments of a forward that mean nothing for packed rows, or something else, and what to write.
-_REFUSED = {
-    "past_key_values": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
-    "cache_position": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
-    "encoder_hidden_states": "cross-attention; see tl.nn.MultiheadAttention",
-    "encoder_attention_mask": "cross-attention; see tl.nn.MultiheadAttention",
-    "head_mask": "a mask of heads; use model.set_attn_implementation('eager')",
-    "logits_to_keep": "the last logits of the batch; take them of the result with tl.sequence_pool(logits, 'last')",
-    "output_attentions": "attention weights, which are never made; use model.set_attn_implementation('eager')",
-    "cu_seq_lens_q": "a structure besides that of the ids",
-    "cu_seq_lens_k": "a structure besides that of the ids",
-    "max_length_q": "a structure besides that of the ids",
-    "max_length_k": "a structure besides that of the ids",
-    "seq_idx": "a structure besides that of the ids",
-}
+#: The ways of computing sequences of different lengths.
+METHODS = ("packed", "map_sequences")
 _POOLERS = ("Pooler", "ClassificationHead")
 _ROWS = ("last_hidden_state", "logits", "hidden_states")
 
 
 @public
-def use(model: M, *, level: int | str = -1, check: bool = True) -> M:
+def use(model: M, *, level: int | str = -1, method: str | None = None, check: bool = True) -> M:
     """Lets a model of Hugging Face transformers take LoDTensors, without padding: `model(x)` and `model(input_ids=x, labels=y)`
     with a LoDTensor of ids, (rows,), or `inputs_embeds=`, (rows, features). Every sequence is computed by itself.
 
@@ -48,25 +36,32 @@ def use(model: M, *, level: int | str = -1, check: bool = True) -> M:
     If all labels are -100 that is NaN, as for padded batches; the mean over tokens of `tl.sequence_loss` is 0 then.
     Labels and token_type_ids are LoDTensors with the LoD of the ids.
 
-    The model and its parameters stay as they are: its attention implementation becomes "torch_lod", and hooks are added. Plain
-    tensors raise, until `model.set_attn_implementation("sdpa")` brings back what was; a LoDTensor raises then.
+    Packed, all rows are computed at once: the attention implementation of the model becomes "torch_lod", and hooks are added. Plain
+    tensors raise, until `model.set_attn_implementation("sdpa")` brings back what was; a LoDTensor raises then. Models whose rows
+    meet outside of attention (states, convolutions), and those whose attention cannot be replaced, are called with stacks of
+    equally long sequences instead, once for each distinct length, as `tl.map_sequences` does; plain tensors pass through.
+    `model.torch_lod` says which of the two it is, and why; `print(model)` begins with it.
+
+        model.torch_lod.method    "packed" or "map_sequences"
+        model.torch_lod.reason    why it is not "packed": what that raised
 
     Args:
-        model: a PreTrainedModel: an encoder or a decoder (BERT, RoBERTa, ModernBERT, GPT-2, Llama, Mistral, Qwen ...), on any
-            device. Of a wrapper, the model within.
+        model: a PreTrainedModel of input_ids (BERT, ModernBERT, Llama, Qwen, T5, DeBERTa, Mamba ...) or of input_values (wav2vec),
+            on any device. Of a wrapper, the model within.
         level: attention runs within the sequences of this level, over all their rows, and positions count from their begin.
-        check: compare two short sequences, packed, with each of them alone in the attention of the library, and see that neither
-            changes with the other. That finds what mixes sequences outside of attention (convolutions, states, sums over the
-            batch), and positions that do not restart. Without it there is no check. It runs the model six times on some ten rows,
-            in eval mode.
+        method: "packed" or "map_sequences" alone; None: packed where that is right, else map_sequences.
+        check: compare three short sequences, computed together, with each of them alone in the attention of the library, and see
+            that none changes with another; packed, that gradients do not reach others. That finds what mixes sequences outside of
+            attention (convolutions, states, sums over the batch), and positions that do not restart. Without it there is no check.
+            It runs the model some fifteen times on some ten rows, in eval mode.
 
     Returns:
         the model.
 
     Raises:
         ImportError: without transformers.
-        TypeError: for what is no model of transformers, encoder-decoders, and models whose attention cannot be replaced.
-        ValueError: for a model whose sequences do not come out as they do alone.
+        TypeError: for what is no model of transformers, and for models of images or of spectrograms.
+        ValueError: for a model whose sequences do not come out as they do alone in either way, or in `method`.
     """
     transformers = library("transformers")
     if not isinstance(model, transformers.PreTrainedModel):
@@ -77,9 +72,41 @@ def use(model: M, *, level: int | str = -1, check: bool = True) -> M:
         raise LoDTypeError(f"expected check as a bool, got {shown(check)}")
     if isinstance(level, bool) or not isinstance(level, (int, str)):
         raise LoDTypeError(f"expected level as an int or a name, got {shown(level)}")
+    if method is not None and not (isinstance(method, str) and method in METHODS):
+        raise LoDValueError(f"expected method as one of {METHODS} or None, got {shown(method)}")
+    main_input(model)
+    _remove(model)
+    reason: Exception | None = None
+    if method != "map_sequences":
+        try:
+            _use_packed(model, level, check)
+            return _said(model, Used("packed", level))
+        except Exception as error:
+            if method == "packed":
+                raise
+            reason = error
+    try:
+        _use_mapped(model, level, check)
+    except LoDError as error:
+        if reason is not None:
+            error.add_note(f"and packed: {reason}")
+        raise
+    except Exception as error:
+        raise LoDValueError(
+            f"expected a model that computes stacks of equally long sequences, got {type(model).__name__}, which raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return _said(model, Used("map_sequences", level, reason and str(reason)))
+
+
+def _use_packed(model, level: int | str, check: bool) -> None:
     name = type(model).__name__
-    if getattr(model.config, "is_encoder_decoder", False):
+    if main_input(model) != "input_ids":
+        raise LoDTypeError(f"expected a model of input_ids, got {name}, which takes {main_input(model)}")
+    if has_decoder(model):
         raise LoDTypeError(f"expected an encoder or a decoder, got {name}, whose decoder attends to its encoder")
+    if getattr(model, "_is_stateful", False):
+        raise LoDTypeError(f"expected a model without states, got {name}: they reach from one sequence into the next")
     register()
     before = model.config._attn_implementation
     packing = Packing(level)
@@ -87,15 +114,49 @@ def use(model: M, *, level: int | str = -1, check: bool = True) -> M:
         if check:
             probe = Probe(model)
             model.set_attn_implementation("eager")
-            alone, packing.shifts = probe.alone()
+            alone = probe.alone(packing)
         _set_attention(model)
         _install(model, packing)
         if check:
-            probe.compare(packing, alone)
+            why = "mixes rows outside of attention, or does not take position_ids, or rounds differently"
+            probe.compare(packing, alone, why)
+            probe.gradients(packing)
     except BaseException:
         _remove(model)
         model.set_attn_implementation("eager" if before == NAME else before)
         raise
+
+
+def _use_mapped(model, level: int | str, check: bool) -> None:
+    packing = Packing(level)
+    if model.config._attn_implementation == NAME:
+        model.set_attn_implementation("eager")
+    alone = None
+    if check:
+        probe = Probe(model)
+        alone = probe.alone(packing)
+    try:
+        model.forward = Mapped(model, packing)
+        if alone is not None:
+            probe.compare(packing, alone, "mixes the sequences of a stack, or rounds differently")
+    except BaseException:
+        _remove(model)
+        raise
+
+
+class _Line:
+    """The `extra_repr` of a model."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __call__(self) -> str:
+        return self.text
+
+
+def _said(model, used: Used):
+    model.torch_lod = used
+    model.extra_repr = _Line(", ".join(filter(None, (type(model).extra_repr(model), str(used)))))
     return model
 
 
@@ -124,43 +185,41 @@ def _hooks(module) -> list[tuple[Any, int]]:
 
 
 def _remove(model) -> None:
+    """Takes off what an earlier `use` put on."""
     for module in model.modules():
         for dicts, i in _hooks(module):
             for held in dicts:
                 held.pop(i, None)
+        own = vars(module)
+        if isinstance(own.get("forward"), Mapped):
+            before = own.pop("forward").before
+            if before is not None:
+                module.forward = before
+        if isinstance(own.get("compute_bias"), Distances):
+            del own["compute_bias"]
+        if isinstance(own.get("extra_repr"), _Line):
+            del own["extra_repr"], own["torch_lod"]
 
 
-def _install(model, packing: "Packing") -> None:
+def _install(model, packing: Packing) -> None:
     _remove(model)
     model.register_forward_pre_hook(_Before(packing), with_kwargs=True)
     model.register_forward_hook(_After(packing), always_call=True)
     for module in model.modules():
         if type(module).__name__.endswith(_POOLERS):
             module.register_forward_pre_hook(_First())
+        if biased_by_distance(module):
+            module.compute_bias = Distances(module)
 
 
-def packing_of(model) -> "Packing | None":
+def packing_of(model) -> Packing | None:
     """What `use` knows of a model; None for another."""
+    if isinstance(vars(model).get("forward"), Mapped):
+        return vars(model)["forward"].packing
     for hook in getattr(model, "_forward_pre_hooks", {}).values():
         if isinstance(hook, _Before):
             return hook.packing
     return None
-
-
-class Packing:
-    """What is known of a model."""
-
-    def __init__(self, level: int | str):
-        self.level = level
-        #: by the name of an output, whether it has a row for each row or for each sequence
-        self.kinds: dict[str, str] = {}
-        #: whether its loss compares a row with the label of the next; None: not known
-        self.shifts: bool | None = None
-
-    def shifted(self, model) -> bool:
-        if self.shifts is None:
-            return getattr(model, "loss_type", None) == "ForCausalLM"
-        return self.shifts
 
 
 class _Before:
@@ -178,7 +237,7 @@ class _Before:
             raise
 
     def packed(self, model, args, kwargs):
-        parameters = inspect.signature(model.forward).parameters
+        parameters = parameters_of(model)
         given = {**dict(zip(parameters, args)), **kwargs}
         ids, embeds = given.get("input_ids"), given.get("inputs_embeds")
         x = ids if ids is not None else embeds
@@ -199,13 +258,10 @@ class _Before:
             )
         if ids is not None and embeds is not None:
             raise LoDTypeError("expected either input_ids or inputs_embeds, got both")
-        if x.dim() != (1 if ids is not None else 2):
-            raise LoDValueError(f"expected input_ids (rows,) or inputs_embeds (rows, features), got {shown(x)}")
-        if not x.shape[0]:
-            raise LoDValueError("expected at least 1 row, got none: a model of transformers computes no empty batch")
+        check_ids(x, "input_ids" if ids is not None else "inputs_embeds")
         with_memory(*(value for value in given.values() if isinstance(value, LoDTensor)))
         packed = Packed(x.lod, x.lod.level(self.packing.level))
-        self._refuse(model, given)
+        refuse(model, given)
         positions = _positions(model, x, packed, ids is not None)
         done = {}
         for name, value in given.items():
@@ -232,18 +288,6 @@ class _Before:
             done[NAME] = packed
         CURRENT.set(packed)
         return (), done
-
-    def _refuse(self, model, given) -> None:
-        for name, what in _REFUSED.items():
-            value = given.get(name)
-            if value is not None and value is not False and not (type(value) is int and value == 0):
-                raise LoDTypeError(f"expected no {name}, got {shown(value)}: {what}")
-        if given.get("use_cache"):
-            raise LoDTypeError(f"expected no use_cache, got True: {_REFUSED['past_key_values']}")
-        if given.get("return_dict") is False or not getattr(model.config, "return_dict", True):
-            raise LoDTypeError("expected return_dict True, got False: outputs are told apart by their names")
-        if getattr(model.config, "output_attentions", False):
-            raise LoDTypeError(f"expected no config.output_attentions, got True: {_REFUSED['output_attentions']}")
 
     def _plain(self, name: str, value: Tensor, packed: Packed) -> Tensor:
         count = packed.lod.num_sequences(packed.level)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a model that `use` prepared, and the arguments that no model of it takes."""
+
+import inspect
+from typing import Any, NamedTuple
+
+from ...errors import LoDTypeError, LoDValueError, shown
+from ...tensor.lod_tensor import LoDTensor
+
+#: Arguments of a forward that mean nothing for sequences without padding, or something else, and what to write.
+_REFUSED = {
+    "past_key_values": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
+    "cache_position": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
+    "encoder_hidden_states": "cross-attention; see tl.nn.MultiheadAttention",
+    "encoder_attention_mask": "cross-attention; see tl.nn.MultiheadAttention",
+    "head_mask": "a mask of heads; use model.set_attn_implementation('eager')",
+    "logits_to_keep": "the last logits of the batch; take them of the result with tl.sequence_pool(logits, 'last')",
+    "output_attentions": "attention weights, which are never made; use model.set_attn_implementation('eager')",
+    "cu_seq_lens_q": "a structure besides that of the ids",
+    "cu_seq_lens_k": "a structure besides that of the ids",
+    "max_length_q": "a structure besides that of the ids",
+    "max_length_k": "a structure besides that of the ids",
+    "seq_idx": "a structure besides that of the ids",
+}
+
+
+class Used(NamedTuple):
+    """`model.torch_lod`: what `use` did with a model."""
+
+    #: "packed": all rows at once, by the attention of torch_lod; "map_sequences": a call for each distinct length
+    method: str
+    level: int | str
+    #: why it is not "packed", where `use` tried that; otherwise None
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        return f"torch_lod={self.method}, level={self.level!r}"
+
+
+class Packing:
+    """What is known of a model."""
+
+    def __init__(self, level: int | str):
+        self.level = level
+        #: by the name of an output, whether it has a row for each row ("rows"), for each sequence ("sequences"), or sequences of
+        #: another length ("resized")
+        self.kinds: dict[str, str] = {}
+        #: whether its loss compares a row with the label of the next; None: not known
+        self.shifts: bool | None = None
+        #: whether its loss is the mean over the labels that are not -100; None: not known
+        self.mean: bool | None = None
+
+    def shifted(self, model) -> bool:
+        if self.shifts is None:
+            return getattr(model, "loss_type", None) == "ForCausalLM"
+        return self.shifts
+
+
+def parameters_of(model):
+    return inspect.signature(model.forward).parameters
+
+
+def has_decoder(model) -> bool:
+    """Whether a forward takes two kinds of sequences."""
+    return "decoder_input_ids" in parameters_of(model)
+
+
+def refuse(model, given: dict[str, Any]) -> None:
+    """LoDTypeError for an argument that means nothing without padding."""
+    for name, what in _REFUSED.items():
+        value = given.get(name)
+        if value is not None and value is not False and not (type(value) is int and value == 0):
+            raise LoDTypeError(f"expected no {name}, got {shown(value)}: {what}")
+    if given.get("use_cache"):
+        raise LoDTypeError(f"expected no use_cache, got True: {_REFUSED['past_key_values']}")
+    if given.get("return_dict") is False or not getattr(model.config, "return_dict", True):
+        raise LoDTypeError("expected return_dict True, got False: outputs are told apart by their names")
+    if getattr(model.config, "output_attentions", False):
+        raise LoDTypeError(f"expected no config.output_attentions, got True: {_REFUSED['output_attentions']}")
+
+
+def check_ids(x: LoDTensor, name: str) -> None:
+    """LoDValueError for rows that are neither ids or samples, (rows,), nor embeddings, (rows, features)."""
+    if x.dim() != (2 if name.endswith("embeds") else 1):
+        raise LoDValueError(f"expected input_ids (rows,) or inputs_embeds (rows, features), got {shown(x)}")
+    if not x.shape[0]:
+        raise LoDValueError("expected at least 1 row, got none: a model of transformers computes no empty batch")

@@ -290,7 +290,11 @@ def test_operators_can_be_called_before_anything_else():
 CAUSES = {
     "switched off": ("TORCH_LOD_COMPOSED=1 switches them off", "unset it"),
     "never built": ("they were never built in {0}/torch_lod", "pip install --no-build-isolation -e {0}"),
-    "another torch": (f"built for another torch than {torch.__version__}", "pip install --no-build-isolation -e {0}"),
+    "another torch": (
+        f"built for torch 2.1.0, and torch is {torch.__version__}",
+        "pip install --no-build-isolation -e {0}",
+    ),
+    "broken": ("{0}/torch_lod/_C.so does not load (file too short)", "pip install --no-build-isolation -e {0}"),
 }
 
 
@@ -299,8 +303,8 @@ def test_a_missing_extension_is_said_once_with_the_way_out(cause, tmp_path):
     shutil.copytree(ROOT / "torch_lod", tmp_path / "torch_lod", ignore=shutil.ignore_patterns("_C*", "__pycache__"))
     shutil.copytree(ROOT / "csrc/torch_lod", tmp_path / "csrc/torch_lod")
     shutil.copy(ROOT / "csrc/library.cpp", tmp_path / "csrc")
-    if cause == "another torch":
-        (tmp_path / "torch_lod/_C.so").write_text("")
+    if cause in ("another torch", "broken"):
+        (tmp_path / "torch_lod/_C.so").write_text("torch_lod was built for torch 2.1.0\0" * (cause == "another torch"))
     code = """import os, sys, warnings
 sys.path[1:] = [p for p in sys.path[1:] if not os.path.isdir(os.path.join(p, "torch_lod"))]  # of an editable installation
 with warnings.catch_warnings(record=True) as seen:

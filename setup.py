@@ -5,8 +5,10 @@ Without a C++ compiler the package is installed without them; it then runs on it
 TORCH_LOD_OPERATORS=0 does that on purpose. Kernels for GPUs are built where torch and the CUDA toolkit fit (cuda_choice).
 """
 
+import copy
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from glob import glob
 from typing import NamedTuple
 
 import torch
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 from setuptools.errors import BaseError, CCompilerError
 from torch.utils import cpp_extension
@@ -87,31 +89,40 @@ if with_cuda and not torch.cuda.is_available() and not os.environ.get("TORCH_CUD
     os.environ["TORCH_CUDA_ARCH_LIST"] = architectures(torch._C._cuda_getArchFlags()) or "9.0+PTX"
 # torch shares work among threads by OpenMP, in code that is compiled here; without the flag everything runs on one
 openmp = ["-fopenmp"] if sys.platform == "linux" and torch.backends.openmp.is_available() else []
-host = [
-    *openmp,
-    "-fopenmp-simd",
-    "-O3",
-    "-std=c++20",
-    "-fvisibility=hidden",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-g0",
-]
-# GCC writes out loops of 16 turns before it looks for vectors; kernels have such loops to become vectors
-host.append("--param=max-completely-peel-times=8")
+host = ["-std=c++20", "-fvisibility=hidden", "-g0"]
+#: GCC writes out loops of 16 turns before it looks for vectors; kernels have such loops to become vectors.
+fast = ["-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "--param=max-completely-peel-times=8"]
+KERNELS = sorted(glob("csrc/kernels/*.cpp") + (glob("csrc/cuda/*.cu") if with_cuda else []))
+BINDINGS = sorted(glob("csrc/bindings/*.cpp"))
+#: Linux links a library to another that lies beside it; elsewhere everything is one.
+apart = sys.platform == "linux"
 
-extension = (CUDAExtension if with_cuda else CppExtension)(
-    "torch_lod._C",
-    sorted(glob("csrc/*.cpp") + (glob("csrc/cuda/*.cu") if with_cuda else [])),
-    include_dirs=[os.path.abspath("csrc")],
-    define_macros=[("LOD_CUDA", "1")] if with_cuda else [],
-    extra_compile_args={"cxx": host, "nvcc": ["-O3", "-std=c++20"]},
-    extra_link_args=openmp,
-    py_limited_api=True,  # without libtorch_python: torch.ops loads the library, which knows nothing of Python
+common = {"include_dirs": [os.path.abspath("csrc")], "define_macros": [("LOD_CUDA", "1")] if with_cuda else []}
+#: Knows neither torch nor Python.
+kernels = Extension(
+    "torch_lod._kernels",
+    KERNELS,
+    extra_compile_args={"cxx": [*host, *fast], "nvcc": ["-O3", "-std=c++20"]},
+    libraries=["cudart"] if with_cuda else [],
+    library_dirs=cpp_extension.library_paths("cuda") if with_cuda else [],
+    extra_link_args=["-Wl,-soname,_kernels.so", "-Wl,-z,defs"],
+    language="c++",
+    **copy.deepcopy(common),
 )
+#: Knows torch, and nothing of Python: torch.ops loads it.
+bindings = (CUDAExtension if with_cuda else CppExtension)(
+    "torch_lod._C",
+    BINDINGS if apart else KERNELS + BINDINGS,
+    extra_compile_args={"cxx": [*host, *openmp, *(["-O2"] if apart else fast)], "nvcc": ["-O3", "-std=c++20"]},
+    extra_link_args=[*openmp, *(["-l:_kernels.so"] if apart else [])],
+    runtime_library_dirs=["$ORIGIN"] if apart else [],
+    py_limited_api=True,  # without libtorch_python
+    **copy.deepcopy(common),
+)
+extensions = [kernels, bindings] if apart else [bindings]
 #: TORCH_LOD_OPERATORS=0 installs without them.
 wanted = os.environ.get("TORCH_LOD_OPERATORS", "1") != "0"
-compiler = shutil.which(os.environ.get("CXX", "c++")) if wanted else None
+compiler = shutil.which(shlex.split(os.environ.get("CXX") or "c++")[0]) if wanted else None
 
 
 class Output:
@@ -162,9 +173,11 @@ def failure(output: Output, error: Exception, sources: list[str]) -> str:
 class BuildOperators(BuildExtension.with_options(no_python_abi_suffix=True)):
     """Keeps the objects in the tree, where ninja finds them the next time: pip would build in a new folder."""
 
-    def finalize_options(self):
-        super().finalize_options()
-        self.build_temp = "build/temp"
+    def build_extension(self, ext):
+        self.build_temp = os.path.join("build/temp", ext.name.rpartition(".")[2])  # ninja's logs are one extension's
+        if ext is bindings and apart:
+            ext.library_dirs.insert(0, os.path.dirname(self.get_ext_fullpath(kernels.name)))
+        super().build_extension(ext)
 
     def run(self):
         with Output() as output:
@@ -173,7 +186,7 @@ class BuildOperators(BuildExtension.with_options(no_python_abi_suffix=True)):
                 return
             except (RuntimeError, BaseError, CCompilerError) as raised:
                 error = raised
-        raise SystemExit(failure(output, error, extension.sources))
+        raise SystemExit(failure(output, error, KERNELS + BINDINGS))
 
 
 class BuildPackage(build_py):
@@ -191,6 +204,6 @@ if __name__ == "__main__":
     if wanted and compiler is None:
         print("torch_lod: no C++ compiler was found (c++, or $CXX); installing without the operators", file=sys.stderr)
     setup(
-        ext_modules=[extension] if compiler else [],
+        ext_modules=extensions if compiler else [],
         cmdclass={"build_ext": BuildOperators, "build_py": BuildPackage},
     )

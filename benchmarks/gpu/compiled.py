@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from torch.utils.cpp_extension import include_paths
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
@@ -81,7 +80,7 @@ def run(*command) -> str:
 def compiled(source: Path, arch: str, folder: Path) -> tuple[dict[str, Compiled], dict[str, list[str]]]:
     """By the name of a kernel: what it needs, and its instructions."""
     cubin = folder / f"{source.stem}.{arch}.cubin"
-    include = [f"-I{ROOT}/csrc", *(f"-I{path}" for path in include_paths())]
+    include = [f"-I{ROOT}/csrc"]
     flags = ["-cubin", f"-arch={arch}", "-std=c++20", "-O3", "-Xptxas", "-v"]
     said = run("nvcc", *flags, *include, source, "-o", cubin)
     found, name, stack, spilled = {}, "", 0, 0

@@ -1,3 +1,3 @@
 // The kernels of edit.h for the GPU. SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "edit.h"
+#define LOD_KERNELS "kernels/edit.h"
 #include "torch_lod/each_level.h"

@@ -1,3 +1,3 @@
 // The kernel of faults.h for the GPU. SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "faults.h"
+#define LOD_KERNELS "kernels/faults.h"
 #include "torch_lod/each_level.h"

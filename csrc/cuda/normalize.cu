@@ -1,3 +1,3 @@
 // The kernels of normalize.h for the GPU. SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "normalize.h"
+#define LOD_KERNELS "kernels/normalize.h"
 #include "torch_lod/each_level.h"

@@ -1,3 +1,3 @@
 // The kernels of recurrence.h for the GPU. SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "recurrence.h"
+#define LOD_KERNELS "kernels/recurrence.h"
 #include "torch_lod/each_level.h"

@@ -1,3 +1,3 @@
 // The kernels of rows.h for the GPU. SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "rows.h"
+#define LOD_KERNELS "kernels/rows.h"
 #include "torch_lod/each_level.h"

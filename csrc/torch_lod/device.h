@@ -1,6 +1,6 @@
 // The only file that knows a CPU from a GPU: element types, dispatch over them, and the functions that kernels share.
 //
-// Kernel source (rows.h, segment.h, recurrence.h) is free of torch and written once. each_level.h includes it for three
+// Kernel source (kernels/rows.h, kernels/segment.h) is free of torch and written once. each_level.h includes it for three
 // instruction levels of the CPU and, from cuda/*.cu, for the GPU. A kernel is a struct that does one item.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,9 +10,6 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
-
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
 
 #ifdef __CUDACC__
 #define LOD_FN __host__ __device__ __forceinline__
@@ -28,6 +25,8 @@
 #endif
 // For loops that need the registers for themselves. Where a loop of few instructions lies decides how fast it is.
 #define LOD_NOINLINE __attribute__((noinline, aligned(64)))
+
+#include "torch_lod/half.h"
 
 namespace lod {
 
@@ -50,8 +49,8 @@ void visit_floating(DType dtype, const F& f) {
   switch (dtype) {
     case DType::f64: return f(Type<double>{});
     case DType::f32: return f(Type<float>{});
-    case DType::f16: return f(Type<torch::headeronly::Half>{});
-    default: return f(Type<torch::headeronly::BFloat16>{});
+    case DType::f16: return f(Type<Half>{});
+    default: return f(Type<BFloat16>{});
   }
 }
 

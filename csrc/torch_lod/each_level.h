@@ -3,6 +3,9 @@
 // environment forces a lower one, so that one machine tests all three. LOD_LANES, the floats of a register, is there
 // for kernels that use vector types. Elsewhere (with other compilers than GCC, and with LOD_BASE_ONLY) there is the
 // baseline alone. With nvcc: for the GPU.
+//
+// A binding whose kernels are compiled elsewhere defines LOD_ENTRIES instead, as the name of the header that declares
+// them in lod::kernels, copy_offsets and copy_map (launch.h) among them.
 // SPDX-License-Identifier: Apache-2.0
 
 #include <algorithm>
@@ -13,11 +16,16 @@
 
 #include "torch_lod/lod_view.h"
 
-#ifndef LOD_KERNELS
+#if !defined(LOD_KERNELS) && !defined(LOD_ENTRIES)
 #error "define LOD_KERNELS as the name of the kernel source, in quotes, before this header is included"
 #endif
 
-#ifdef __CUDACC__
+#ifdef LOD_ENTRIES
+
+#include LOD_ENTRIES
+#define LOD_PICK(f) lod::kernels::f
+
+#elif defined(__CUDACC__)
 
 #define LOD_LEVEL cuda
 #include "torch_lod/launch.h"

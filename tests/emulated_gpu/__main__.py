@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
-from sanitize.__main__ import CHECKS, COMPILE, CXX, FLAGS, JOBS, ROOT, environment, include, reports
+from sanitize.__main__ import CHECKS, COMPILE, CPP, CXX, FLAGS, JOBS, ROOT, environment, include, reports
 from torch.utils.cpp_extension import library_paths
 
 HERE = Path(__file__).resolve().parent
@@ -56,12 +56,12 @@ def build(folder: Path, checks: list[str]) -> Path:
     flags += [*include(), f"-I{ROOT}/csrc", f"-I{HERE}", "-MMD"]
     texts = [(path, ["-O1", *WORDS]) for path in (ROOT / "csrc/cuda").glob("*.cu")]
     texts.append((HERE / "barriers.cu", ["-O1", "-include", "ATen/ATen.h", *WORDS]))  # torch before the words
-    host = [(path, ["-O0", *GPU]) for path in (ROOT / "csrc").glob("*.cpp")]
+    host = [(path, ["-O0", *GPU]) for path in CPP]
     own = [(HERE / "device.cpp", ["-O0"]), (HERE / "threads.cpp", ["-O1"])]
 
     def compiled(job) -> Path:
         source, extra = job
-        to = folder / f"{source.stem}{source.suffix.replace('.', '_')}.o"
+        to = folder / f"{source.parent.name}_{source.stem}.o"
         if stale(to):
             subprocess.run([*COMPILE, *flags, *extra, source, "-o", to], check=True)
         return to
@@ -71,7 +71,7 @@ def build(folder: Path, checks: list[str]) -> Path:
     tree = folder / "tree"
     for part in ("torch_lod", "tests"):
         shutil.rmtree(tree / part, ignore_errors=True)
-        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("_C*", "__pycache__"))
+        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     for part in ("docs", "csrc", "pyproject.toml", "benchmarks", "examples", "README.md"):
         if not (tree / part).exists():
             (tree / part).symlink_to(ROOT / part)

@@ -16,9 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
-
 #define __CUDACC__ 13
 #define __CUDA_ARCH__ 900
 #define __host__

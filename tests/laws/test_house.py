@@ -88,33 +88,55 @@ def test_imports_go_downwards(path):
 
 
 def test_only_the_landing_knows_the_device():
-    allowed = {"device.h", "launch.h", "each_level.h"}
-    for path in sources("csrc/**/*.h", "csrc/*.cpp"):
+    allowed = {"device.h", "half.h", "launch.h", "each_level.h"}
+    for path in sources("csrc/**/*.h", "csrc/**/*.cpp"):
         text = path.read_text()
         if path.name not in allowed:
             assert "__CUDACC__" not in text and "<<<" not in text, path
         assert "march=native" not in text and "ffast-math" not in text, path
 
 
-#: Headers of the bindings.
-BINDING = ("binding.h", "call.h", "factor.h", "gate.h", "operator.h", "operators.h", "parallel.h")
-BINDING += ("accumulator.h", "memory.h", "python.h", "scratch.h", "upload.h", "windows.h")
+def included(path: Path) -> set[Path]:
+    """Our headers that a source of csrc sees, itself among them."""
+    found, left = set(), [path]
+    while left:
+        path = left.pop()
+        if path in found:
+            continue
+        found.add(path)
+        text = path.read_text()
+        names = re.findall(r'#include "(.*)"', text) + re.findall(r'#define LOD_(?:KERNELS|ENTRIES) "(.*)"', text)
+        left += [ROOT / "csrc" / name for name in names]
+    return found
 
 
-def test_kernel_text_is_free_of_torch():
-    for path in sources("csrc/*.h", "csrc/*/*.h", "csrc/cuda/*.cu"):
-        if path.name not in BINDING:
-            foreign = re.findall(r"#include <((?:ATen|c10|torch)/[^>]*)>", path.read_text())
-            assert all(name.startswith("torch/headeronly/") for name in foreign), (path, foreign)
+#: Kernels, each a source of its own with the header of what it exports.
+KERNELS = {path.stem for path in sources("csrc/kernels/*.cpp")}
+CPU_ONLY = {"order", "product", "structure"}
 
 
-def test_every_shape_is_compiled_for_the_gpu():
-    shapes = {path.stem for path in sources("csrc/*.h")}
-    assert shapes and shapes == {path.stem for path in sources("csrc/cuda/*.cu")}
-    for shape in shapes:
-        entries = set(re.findall(r"LOD_ENTRY void (\w+)\(", (ROOT / f"csrc/{shape}.h").read_text()))
-        declared = (ROOT / f"csrc/{shape}.cpp").read_text()
-        assert entries and all(f"LOD_ON_CUDA({entry})" in declared for entry in entries), shape
+def test_kernels_are_free_of_torch():
+    for source in sources("csrc/kernels/*.cpp", "csrc/cuda/*.cu", "csrc/core/*.h"):
+        for path in included(source):
+            foreign = re.findall(r"#include <((?:ATen|c10|torch|Python)\b[^>]*)>", path.read_text())
+            assert not foreign and path.parent.name != "bindings", (source, path, foreign)
+
+
+def test_bindings_see_no_kernel():
+    for source in sources("csrc/bindings/*.cpp"):
+        assert 'define LOD_ENTRIES "kernels/' in source.read_text(), source
+        seen = {path.name for path in included(source)}
+        assert not seen & {f"{name}.h" for name in KERNELS} and "launch.h" in seen, source
+
+
+def test_every_kernel_is_exported_and_compiled_for_the_gpu():
+    assert KERNELS == {path.stem.removesuffix("_api") for path in sources("csrc/kernels/*_api.h")}
+    assert KERNELS - CPU_ONLY == {path.stem for path in sources("csrc/cuda/*.cu")}
+    for name in KERNELS - CPU_ONLY:
+        kernel, api, source = ((ROOT / f"csrc/kernels/{name}{end}").read_text() for end in (".h", "_api.h", ".cpp"))
+        entries = set(re.findall(r"LOD_ENTRY void (\w+)\(", kernel))
+        assert entries and entries == set(re.findall(r"LOD_KERNEL\((\w+),", api)), name
+        assert entries == set(re.findall(r"^void (\w+)\(const CpuExec& exec", source, re.M)), name
 
 
 def test_every_operator_is_registered_everywhere():
@@ -295,16 +317,22 @@ CAUSES = {
         "pip install --no-build-isolation -e {0}",
     ),
     "broken": ("{0}/torch_lod/_C.so does not load (file too short)", "pip install --no-build-isolation -e {0}"),
+    "half of them": ("they need {0}/torch_lod/_kernels.so, which ", "pip install --no-build-isolation -e {0}"),
 }
 
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_missing_extension_is_said_once_with_the_way_out(cause, tmp_path):
-    shutil.copytree(ROOT / "torch_lod", tmp_path / "torch_lod", ignore=shutil.ignore_patterns("_C*", "__pycache__"))
+    shutil.copytree(ROOT / "torch_lod", tmp_path / "torch_lod", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copytree(ROOT / "csrc/torch_lod", tmp_path / "csrc/torch_lod")
-    shutil.copy(ROOT / "csrc/library.cpp", tmp_path / "csrc")
+    (tmp_path / "csrc/bindings").mkdir()
+    shutil.copy(ROOT / "csrc/bindings/library.cpp", tmp_path / "csrc/bindings")
     if cause in ("another torch", "broken"):
         (tmp_path / "torch_lod/_C.so").write_text("torch_lod was built for torch 2.1.0\0" * (cause == "another torch"))
+    if cause == "half of them":
+        if not (ROOT / "torch_lod/_kernels.so").is_file():
+            pytest.skip("no compiled operators")
+        shutil.copy(ROOT / "torch_lod/_C.so", tmp_path / "torch_lod")
     code = """import os, sys, warnings
 sys.path[1:] = [p for p in sys.path[1:] if not os.path.isdir(os.path.join(p, "torch_lod"))]  # of an editable installation
 with warnings.catch_warnings(record=True) as seen:
@@ -323,7 +351,7 @@ print(len(said), said[0].lineno, said[0].filename.endswith("user.py"), said[0].m
 
 
 def test_schemas_that_are_missing_are_said(tmp_path):
-    shutil.copytree(ROOT / "torch_lod", tmp_path / "torch_lod", ignore=shutil.ignore_patterns("_C*", "__pycache__"))
+    shutil.copytree(ROOT / "torch_lod", tmp_path / "torch_lod", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copytree(ROOT / "csrc/torch_lod", tmp_path / "csrc/torch_lod", ignore=lambda *_: ["schemas.h"])
     env = {"TORCH_LOD_COMPOSED": "1"}  # otherwise a folder without operators steps aside
     done = subprocess.run(

@@ -32,8 +32,8 @@ def commands(short: bool):
     for source in [*(ROOT / "csrc/cuda").glob("*.cu"), *EXAMPLE.glob("*.cu")]:
         yield source, ["nvcc", "-c", "-arch=sm_90", "-std=c++20", "-O3", *include, source, "-o", os.devnull]
     check = [os.environ.get("CXX", "c++"), "-fsyntax-only", "-std=c++20", "-DLOD_CUDA", f"-I{ROOT}/.ci/stub"]
-    bindings = [*(ROOT / "csrc").glob("*.cpp"), *EXAMPLE.glob("*.cpp")]
-    for source in [ROOT / "csrc/segment.cpp"] if short else bindings:
+    bindings = [*(ROOT / "csrc/bindings").glob("*.cpp"), *EXAMPLE.glob("*.cpp")]
+    for source in [ROOT / "csrc/bindings/segment.cpp"] if short else bindings:
         yield source, [*check, f"-I{toolkit()}/include", *include, source]
 
 

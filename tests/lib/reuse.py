@@ -19,7 +19,7 @@ REUSED = "reused:"
 def compiler(root: Path, tree: Path, script: Path) -> str:
     """Writes the compiler for `tree`, a copy of `root`. Gives its path, for CXX."""
     built: dict[str, tuple[str, list[str]]] = {}
-    for folder in (root / "build").glob("temp*"):
+    for folder in (path.parent for path in (root / "build/temp").glob("*/build.ninja")):
         listed = subprocess.run(["ninja", "-t", "deps"], cwd=folder, capture_output=True, text=True, check=True).stdout
         for block in listed.strip().split("\n\n"):
             head, *deps = block.splitlines()

@@ -34,7 +34,7 @@ def trees(tmp_path_factory):
     """A checkout without built operators, and the folder of an installation that has what this one has."""
     folder = tmp_path_factory.mktemp("trees")
     setup("egg_info", "--egg-base", folder, "build_py", "--build-lib", folder / "site")
-    python_only = shutil.ignore_patterns("_C*", "__pycache__")
+    python_only = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "torch_lod", folder / "checkout/torch_lod", ignore=python_only)
     shutil.copytree(ROOT / "csrc/torch_lod", folder / "checkout/csrc/torch_lod")
     for library in built():
@@ -43,7 +43,7 @@ def trees(tmp_path_factory):
 
 
 def built() -> list[Path]:
-    return list(Path(tl.__file__).parent.glob("_C*.so"))
+    return list(Path(tl.__file__).parent.glob("*.so"))
 
 
 def imported(trees: Path, path: str, **env) -> str:

@@ -106,18 +106,18 @@ def test_what_is_looked_at(script, files, tmp_path, monkeypatch):
     assert script.found_toolkit().nvcc is None
 
 
-NINJA = """[1/2] c++ -c {root}/csrc/chain.cpp
-FAILED: [code=1] /there/build/temp/csrc/segment.o
-c++ -Werror=none -c {root}/csrc/segment.cpp -o segment.o
-csrc/segment.cpp:5:10: fatal error: cuda_runtime.h: No such file or directory
-csrc/segment.cpp:6:10: error: another
-FAILED: [code=1] /there/build/temp/csrc/scan.o
+NINJA = """[1/2] c++ -c {root}/csrc/kernels/chain.cpp
+FAILED: [code=1] /there/build/temp/_C/csrc/bindings/segment.o
+c++ -Werror=none -c {root}/csrc/bindings/segment.cpp -o segment.o
+csrc/bindings/segment.cpp:5:10: fatal error: cuda_runtime.h: No such file or directory
+csrc/bindings/segment.cpp:6:10: error: another
+FAILED: [code=1] /there/build/temp/_kernels/csrc/kernels/scan.o
 """
 FAILURES = {
-    "a header": (NINJA, "csrc/segment.cpp does not compile (csrc/segment.cpp:5:10: fatal error: cuda_runtime.h"),
+    "a header": (NINJA, "csrc/bindings/segment.cpp does not compile (csrc/bindings/segment.cpp:5:10: fatal error: cuda_runtime.h"),
     "memory": (
-        "FAILED: csrc/scan.o\nc++: fatal error: Killed signal terminated program cc1plus\n",
-        "csrc/scan.cpp does not compile (c++: fatal error: Killed signal terminated program cc1plus); MAX_JOBS=1 takes less",
+        "FAILED: csrc/kernels/scan.o\nc++: fatal error: Killed signal terminated program cc1plus\n",
+        "csrc/kernels/scan.cpp does not compile (c++: fatal error: Killed signal terminated program cc1plus); MAX_JOBS=1 takes less",
     ),
     "a kernel": ("FAILED: csrc/cuda/scan.cuda.o\nError: no\n", "csrc/cuda/scan.cu does not compile (Error: no)"),
     "the linker": ("[9/9] linking\n", "the operators were not built (command c++ failed)"),
@@ -129,9 +129,8 @@ def test_a_failure_in_a_line(script, name, capfd):
     text, said = FAILURES[name]
     with script.Output() as output:
         os.write(1, text.encode())
-    line = script.failure(
-        output, RuntimeError("command c++ failed\nmore"), ["csrc/scan.cpp", "csrc/segment.cpp", "csrc/cuda/scan.cu"]
-    )
+    sources = ["csrc/kernels/scan.cpp", "csrc/kernels/segment.cpp", "csrc/cuda/scan.cu", "csrc/bindings/segment.cpp"]
+    line = script.failure(output, RuntimeError("command c++ failed\nmore"), sources)
     assert line.startswith(f"torch_lod: {said}") and "\n" not in line
     assert line.endswith("; TORCH_LOD_OPERATORS=0 installs the package without operators")
     assert capfd.readouterr().out == text

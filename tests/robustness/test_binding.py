@@ -29,7 +29,8 @@ def package(folder: Path, names=(), built: str | None = None, checkout: bool = F
     if built is not None:
         (here / "_C.so").write_bytes(b"\x7fELF torch_lod was built for torch " + built.encode() + b"\0 rest")
     if checkout:
-        (folder / "csrc").mkdir()
+        (folder / "csrc/bindings").mkdir(parents=True)
+        (folder / "csrc/bindings/library.cpp").write_text("")
     return here
 
 

@@ -21,6 +21,8 @@ from pathlib import Path
 import torch.utils.cpp_extension as extension
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+#: Kernels and bindings, the longest first: here they are one library.
+CPP = sorted([*ROOT.glob("csrc/kernels/*.cpp"), *ROOT.glob("csrc/bindings/*.cpp")], key=lambda p: -p.stat().st_size)
 CXX = os.environ.get("CXX", "g++")
 #: Objects of an earlier build with the same flags are taken from ccache, where it is installed.
 COMPILE = ["ccache", CXX, "-c"] if shutil.which("ccache") else [CXX, "-c"]
@@ -44,7 +46,7 @@ def build(folder: Path, short: bool) -> Path:
     tree = folder / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     for part in ("torch_lod", "csrc", "tests"):
-        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("_C*", "__pycache__"))
+        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     (tree / "docs").symlink_to(ROOT / "docs")
     flags = [
         *FLAGS,
@@ -56,15 +58,14 @@ def build(folder: Path, short: bool) -> Path:
     newest = max(path.stat().st_mtime for path in (ROOT / "csrc").rglob("*.*"))
 
     def compiled(source: Path) -> Path:
-        to = folder / f"{source.stem}.o"
+        to = folder / f"{source.parent.name}_{source.stem}.o"
         if to.exists() and to.stat().st_mtime > newest:
             return to
         subprocess.run([*COMPILE, *flags, *include(), f"-I{ROOT}/csrc", source, "-o", to], check=True)
         return to
 
-    sources = sorted((ROOT / "csrc").glob("*.cpp"), key=lambda path: -path.stat().st_size)  # the longest first
     with ThreadPoolExecutor(JOBS) as pool:
-        objects = [*pool.map(compiled, sources)]
+        objects = [*pool.map(compiled, CPP)]
     libraries = [f"-L{path}" for path in extension.library_paths()] + "-lc10 -ltorch_cpu -ltorch".split()
     target = tree / "torch_lod/_C.so"
     subprocess.run([CXX, "-shared", "-fopenmp", *CHECKS, *objects, *libraries, "-o", target], check=True)
@@ -152,7 +153,7 @@ def threads() -> int:
     """The kernels without torch, with std::thread: OpenMP's own library is not built for ThreadSanitizer."""
     folder = ROOT / "build/sanitize/threads"
     folder.mkdir(parents=True, exist_ok=True)
-    flags = ["-std=c++20", "-O1", "-g1", "-fsanitize=thread", "-DLOD_BASE_ONLY", f"-I{ROOT}/csrc", *include()]
+    flags = ["-std=c++20", "-O1", "-g1", "-fsanitize=thread", "-DLOD_BASE_ONLY", f"-I{ROOT}/csrc"]
 
     def compiled(source: Path) -> subprocess.CompletedProcess:
         program = folder / source.stem

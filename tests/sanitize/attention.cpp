@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "attention.h"
+#define LOD_KERNELS "kernels/attention.h"
 #include "threads.h"
 
 using namespace lod;

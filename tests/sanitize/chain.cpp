@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "chain.h"
+#define LOD_KERNELS "kernels/chain.h"
 #include "threads.h"
 
 using namespace lod;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "ctc.h"
+#define LOD_KERNELS "kernels/ctc.h"
 #include "threads.h"
 
 using namespace lod;

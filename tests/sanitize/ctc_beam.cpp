@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "ctc_beam.h"
+#define LOD_KERNELS "kernels/ctc_beam.h"
 #include "threads.h"
 
 using namespace lod;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "core/product_text.h"
+#define LOD_KERNELS "kernels/product.h"
 #include "threads.h"
 
 using namespace lod;

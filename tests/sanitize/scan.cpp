@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "scan.h"
+#define LOD_KERNELS "kernels/scan.h"
 #include "threads.h"
 
 using namespace lod;

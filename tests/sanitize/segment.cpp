@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#define LOD_KERNELS "segment.h"
+#define LOD_KERNELS "kernels/segment.h"
 #include "threads.h"
 
 using namespace lod;

@@ -51,7 +51,7 @@ def _in_wheel(package: Path) -> dict[str, Path]:
 def build_command(package: Path) -> str:
     """What compiles the operators for the torch that is installed."""
     checkout = package.parent
-    if (checkout / "csrc").is_dir():
+    if (checkout / "csrc/bindings/library.cpp").is_file():
         return f"with a C++ compiler, pip install --no-build-isolation -e {checkout}"
     if _in_wheel(package):
         return "with a C++ compiler, pip install --no-build-isolation --no-binary torch_lod --force-reinstall --no-deps torch_lod"
@@ -83,4 +83,7 @@ def _numbers(minor: str) -> list[int]:
 def does_not_load(library: Path, error: OSError) -> Binding:
     """A library that was chosen and that the linker refuses."""
     said = str(error.__cause__ or error).splitlines()[0].replace(f"{library}: ", "")
-    return Binding(None, f"{library} does not load ({said})", build_command(library.parent))
+    why = f"{library} does not load ({said})"
+    if "_kernels.so" in said:
+        why = f"they need {library.parent / '_kernels.so'}, which could not be loaded ({said})"
+    return Binding(None, why, build_command(library.parent))

@@ -74,7 +74,7 @@ def _summed_in(t: Tensor) -> torch.dtype:
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """32 bits in int64, as csrc/attention.h mixes them."""
+    """32 bits in int64, as csrc/kernels/attention.h mixes them."""
     x = ((x ^ (x >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
     x = ((x ^ (x >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
     return x ^ (x >> 16)

@@ -1,0 +1,328 @@
+// Binding of the shape "attention".
+// SPDX-License-Identifier: Apache-2.0
+#define LOD_ENTRIES "kernels/attention_api.h"
+#include "torch_lod/operator.h"
+
+#include <ATen/ops/_efficient_attention_backward.h>
+#include <ATen/ops/_efficient_attention_forward.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+
+namespace lod {
+namespace {
+
+using TwoTensors = std::tuple<Tensor, Tensor>;
+using FiveTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+constexpr int64_t kFarthest = int64_t(1) << 40;  // of a window: positions stay within int64
+
+at::ScalarType summed_in(const Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+struct Inputs {  // the arguments of attention
+  Tensor query, key, value, query_offsets, key_offsets;
+  OptionalTensor bias, slopes, seed;
+  std::optional<double> scale;
+  int64_t left, right;
+  double dropout;
+
+  void check(const char* op) const;
+  Tensor empty(std::initializer_list<c10::SymInt> shape) const { return at::empty_symint(shape, query.options()); }
+  Tensor empty_sums(std::initializer_list<c10::SymInt> shape) const {
+    return at::empty_symint(shape, query.options().dtype(summed_in(query)));
+  }
+};
+struct BackwardInputs : Inputs {
+  Tensor grad, output, logsumexp;
+  bool biases;
+};
+Inputs pack(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& query_offsets,
+            const Tensor& key_offsets, const OptionalTensor& bias, const OptionalTensor& slopes,
+            const OptionalTensor& seed, std::optional<double> scale, int64_t left, int64_t right, double dropout) {
+  return {query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout};
+}
+BackwardInputs pack_backward(const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
+                             const Tensor& query_offsets, const Tensor& key_offsets, const OptionalTensor& bias,
+                             const OptionalTensor& slopes, const OptionalTensor& seed, std::optional<double> scale,
+                             int64_t left, int64_t right, double dropout, const Tensor& output, const Tensor& logsumexp,
+                             bool biases) {
+  return {pack(query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout), grad,
+          output, logsumexp, biases};
+}
+
+// -- checks
+
+void check_kind(const char* op, const char* name, const Tensor& t, at::ScalarType dtype, const Tensor& query) {
+  TORCH_CHECK_TYPE(t.scalar_type() == dtype && t.device() == query.device(), op, ": expected ", name, " of dtype ",
+                   dtype, " on ", query.device(), ", got ", t.scalar_type(), " on ", t.device());
+}
+
+void Inputs::check(const char* op) const {
+  TORCH_CHECK_VALUE(query.dim() == 3, op, ": expected query of shape (rows, heads, width), got ", query.dim(),
+                    " dimensions");
+  check_floating(op, "query", query);
+  check_kind(op, "key", key, query.scalar_type(), query);
+  check_kind(op, "value", value, query.scalar_type(), query);
+  const auto heads = query.sym_size(1), width = query.sym_size(2);
+  TORCH_CHECK_VALUE(heads.sym_ge(1).guard_bool(__FILE__, __LINE__) && width.sym_ge(1).guard_bool(__FILE__, __LINE__),
+                    op, ": expected query with at least one head of at least one number, got ", query.sym_sizes());
+  TORCH_CHECK_VALUE(key.dim() == 3 && key.sym_size(2) == width && key.sym_size(1) >= 1 && heads % key.sym_size(1) == 0,
+                    op, ": expected key of shape [rows, heads, ", width, "], its heads a divisor of the query's ",
+                    heads, ", got ", key.sym_sizes());
+  TORCH_CHECK_VALUE(value.dim() == 3 && value.sym_size(0) == key.sym_size(0) && value.sym_size(1) == key.sym_size(1) &&
+                        value.sym_size(2) >= 1,
+                    op, ": expected value of shape [", key.sym_size(0), ", ", key.sym_size(1), ", width], as key, got ",
+                    value.sym_sizes());
+  check_offsets_kind(op, query_offsets, query.device(), "query_offsets");
+  check_offsets_kind(op, key_offsets, query.device(), "key_offsets");
+  TORCH_CHECK_VALUE(query_offsets.sym_size(0) == key_offsets.sym_size(0), op,
+                    ": expected as many sequences of keys as of queries, ", query_offsets.sym_size(0) - 1, ", got ",
+                    key_offsets.sym_size(0) - 1);
+  if (bias) {
+    check_kind(op, "bias", *bias, query.scalar_type(), query);
+    TORCH_CHECK_VALUE(bias->dim() == 2 && (bias->sym_size(1) == 1 || bias->sym_size(1) == heads), op,
+                      ": expected bias of shape [pairs, 1] or [pairs, ", heads, "], got ", bias->sym_sizes());
+  }
+  if (slopes) {
+    check_kind(op, "slopes", *slopes, summed_in(query), query);
+    TORCH_CHECK_VALUE(slopes->dim() == 1 && slopes->sym_size(0) == heads, op, ": expected slopes of shape [", heads,
+                      "], got ", slopes->sym_sizes());
+  }
+  TORCH_CHECK_VALUE(left >= -1 && left <= kFarthest, op, ": expected left in [-1, 2**40], got ", left);
+  TORCH_CHECK_VALUE(right >= -1 && right <= kFarthest, op, ": expected right in [-1, 2**40], got ", right);
+  TORCH_CHECK_VALUE(dropout >= 0 && dropout <= 1, op, ": expected dropout in [0, 1], got ", dropout);
+  TORCH_CHECK_VALUE(seed || dropout == 0, op, ": expected a seed with dropout ", dropout, ", got none");
+  if (seed) {
+    check_kind(op, "seed", *seed, at::kLong, query);
+    TORCH_CHECK_VALUE(seed->dim() == 0, op, ": expected seed as a scalar, got ", seed->dim(), " dimensions");
+  }
+}
+
+// Rows that may lie apart, such as a part of the features of others; the numbers of each are side by side.
+Tensor readable_rows(const char* op, const Tensor& t) {
+  const bool close = t.stride(2) == 1 && t.stride(1) == t.size(2);
+  return close ? t : readable(t);
+}
+
+// The first pair of every sequence, and after the last the number of all.
+Tensor pair_offsets(const char* op, const Tensor& query_offsets, const Tensor& key_offsets, int64_t pairs) {
+  const int64_t n = query_offsets.numel();
+  if (!query_offsets.is_cpu()) {
+    const auto lengths = [n](const Tensor& t) { return t.narrow(0, 1, n - 1).sub(t.narrow(0, 0, n - 1)); };
+    const Tensor none = at::zeros({1}, query_offsets.options());
+    const Tensor first = at::cat(std::vector<Tensor>{none, lengths(query_offsets).mul(lengths(key_offsets)).cumsum(0)});
+    watch("counts", first, std::nullopt, pairs, -1, 0, op, "bias with a row per pair of query and key of a sequence");
+    return first;
+  }
+  Tensor first = at::zeros({n}, query_offsets.options());
+  const auto *q = query_offsets.const_data_ptr<int64_t>(), *k = key_offsets.const_data_ptr<int64_t>();
+  auto* o = first.mutable_data_ptr<int64_t>();
+  for (int64_t s = 0; s + 1 < n; ++s) {
+    int64_t here = 0;
+    const bool over = __builtin_mul_overflow(q[s + 1] - q[s], k[s + 1] - k[s], &here) ||
+                      __builtin_add_overflow(o[s], here, &o[s + 1]);
+    TORCH_CHECK_VALUE(!over, op, ": expected fewer than 2**63 pairs of query and key");
+  }
+  TORCH_CHECK_VALUE(o[n - 1] == pairs, op, ": expected bias with a row per pair of query and key of a sequence, ",
+                    o[n - 1], ", got ", pairs);
+  return first;
+}
+
+// Arguments of the kernels that hold what they point to.
+struct Held {
+  Tensor query, key, value, query_offsets, key_offsets, bias, slopes, seed, pairs;
+  Held(const char* op, const Inputs& in)
+      : query(readable_rows(op, in.query)),
+        key(readable_rows(op, in.key)),
+        value(readable_rows(op, in.value)),
+        query_offsets(checked_offsets(op, in.query_offsets, query.size(0), "query_offsets", "query")),
+        key_offsets(checked_offsets(op, in.key_offsets, key.size(0), "key_offsets", "key")),
+        bias(readable(in.bias)),
+        slopes(readable(in.slopes)),
+        seed(readable(in.seed)) {
+    if (bias.defined()) pairs = pair_offsets(op, query_offsets, key_offsets, bias.size(0));
+  }
+  Attention arguments(const Inputs& in) const {
+    const auto read = [](const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; };
+    const auto stride = [](const Tensor& t) { return t.numel() ? t.stride(0) : 0; };
+    return {read(query),
+            read(key),
+            read(value),
+            stride(query),
+            stride(key),
+            stride(value),
+            query_offsets.const_data_ptr<int64_t>(),
+            key_offsets.const_data_ptr<int64_t>(),
+            query_offsets.numel() - 1,
+            query.size(0),
+            key.size(0),
+            query.size(1),
+            key.size(1),
+            query.size(2),
+            value.size(2),
+            in.scale.value_or(1 / std::sqrt(double(query.size(2)))),
+            in.left,
+            in.right,
+            read(bias),
+            pairs.defined() ? pairs.const_data_ptr<int64_t>() : nullptr,
+            bias.defined() ? bias.size(0) : 0,
+            bias.defined() ? bias.size(1) : 1,
+            read(slopes),
+            in.dropout > 0 ? seed.const_data_ptr<int64_t>() : nullptr,
+            in.dropout};
+  }
+};
+
+// -- torch's own kernels: float32 on CUDA, of large self-attention without bias. Half types take others, above these
+// operators (torch_lod/engine/attention.py).
+
+using GatherRunsOp = Call<"gather_runs", Tensor(const Tensor& values, const Tensor& starts, const Tensor& row_offsets,
+                                                c10::SymInt rows, int64_t step)>;
+using ScatterRunsOp = Call<"scatter_runs", Tensor(const Tensor& values, const Tensor& starts, const Tensor& row_offsets,
+                                                  c10::SymInt rows, int64_t step, const at::Scalar& fill)>;
+
+struct Library {
+  const Held& held;
+  const Inputs& in;
+  int64_t longest = -1;
+
+  Library(const Held& held, const Inputs& in) : held(held), in(in) {
+    const Tensor &query = held.query, &offsets = held.query_offsets;
+    const Known* mark = query.is_cuda() ? known(offsets) : nullptr;
+    if (mark && mark->cuts && offsets.is_same(held.key_offsets)) longest = mark->longest;
+  }
+  // Every query sees a key, the sums of exponentials take no more memory than queries, and there is work enough for the
+  // calls around it.
+  bool takes() const {
+    const Tensor &query = held.query, &value = held.value;
+    const int64_t rows = query.size(0), heads = query.size(1), width = query.size(2), wide = value.size(2);
+    const auto lies_well = [](const Tensor& t) { return aligned(t) && t.stride(0) % 4 == 0; };
+    const bool plain = !in.bias && !in.slopes && in.dropout == 0 && in.left < 0 && in.right <= 0;
+    return plain && longest > 0 && longest <= rows && rows < (int64_t(1) << 31) &&
+           query.scalar_type() == at::kFloat && held.key.size(1) == heads && width % 4 == 0 && wide % 4 == 0 &&
+           width <= 256 && wide <= 256 && lies_well(query) && lies_well(held.key) && lies_well(value) &&
+           starts_apart() * sequences() <= rows * width && rows * heads * width >= (int64_t(1) << 26) / longest;
+  }
+  static bool aligned(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 == 0; }
+  static Tensor moved(const Tensor& t) { return aligned(t) ? t : t.clone(); }
+  int64_t sequences() const { return held.query_offsets.numel() - 1; }
+  int64_t starts_apart() const { return (longest + 31) / 32 * 32; }  // of the sums of two sequences
+  // Rising, within the rows, and no sequence longer than there is room for, whatever a caller has marked.
+  Tensor cuts() const {
+    const Tensor &offsets = held.query_offsets, steps = at::arange(offsets.numel(), offsets.options()).mul(longest);
+    const Tensor rising = std::get<0>(offsets.clamp(0, held.query.size(0)).cummax(0));
+    return std::get<0>(rising.sub(steps).cummin(0)).add(steps).to(at::kInt);
+  }
+  Tensor starts() const { return at::arange(sequences(), held.query_offsets.options()).mul(starts_apart()); }
+  int64_t mask() const { return in.right == 0 ? 1 : 0; }
+
+  TwoTensors forward() const {
+    const Tensor offsets = cuts(), &q = held.query;
+    const auto all = at::_efficient_attention_forward(
+        q.unsqueeze(0), held.key.unsqueeze(0), held.value.unsqueeze(0), {}, offsets, offsets, longest, longest, 0.0,
+        mask(), /*compute_log_sumexp=*/true, in.scale);
+    // sums: (sequences, heads, rows of the longest and more)
+    const Tensor sums = std::get<1>(all).narrow(2, 0, longest).transpose(1, 2);
+    Tensor apart = at::empty({sequences(), starts_apart(), q.size(1)}, sums.options());
+    apart.narrow(1, 0, longest).copy_(sums);
+    return {std::get<0>(all).squeeze(0),
+            GatherRunsOp::call(apart.flatten(0, 1), starts(), held.query_offsets, q.size(0), 1)};
+  }
+  std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad, const Tensor& output, const Tensor& logsumexp) const {
+    const Tensor offsets = cuts(), none = at::zeros({}, offsets.options().dtype(at::kLong));
+    const Tensor sums =
+        ScatterRunsOp::call(logsumexp, starts(), held.query_offsets, sequences() * starts_apart(), 1, 0)
+            .view({sequences(), starts_apart(), -1})
+            .transpose(1, 2)
+            .contiguous();
+    const auto all = at::_efficient_attention_backward(
+        moved(grad).unsqueeze(0), held.query.unsqueeze(0), held.key.unsqueeze(0), held.value.unsqueeze(0), {},
+        moved(output).unsqueeze(0), offsets, offsets, longest, longest, sums, 0.0, none, none, mask(),
+        /*bias_requires_grad=*/false, in.scale);
+    return {std::get<0>(all).squeeze(0), std::get<1>(all).squeeze(0), std::get<2>(all).squeeze(0)};
+  }
+};
+
+// -- operators
+
+TwoTensors attention_meta(const Inputs& in) {
+  in.check("attention");
+  const auto rows = in.query.sym_size(0), heads = in.query.sym_size(1);
+  return {in.empty({rows, heads, in.value.sym_size(2)}), in.empty_sums({rows, heads})};
+}
+
+TwoTensors attention(const Inputs& in) {
+  auto [out, logsumexp] = attention_meta(in);
+  const Held held("attention", in);
+  if (const Library library(held, in); library.takes()) return library.forward();
+  if (may_leave_rows(held.query_offsets, out.size(0))) out.zero_(), logsumexp.zero_();
+  LOD_RUN(out, attention_forward, floating_type("attention", out),
+          AttentionForward{held.arguments(in), out.mutable_data_ptr(), logsumexp.mutable_data_ptr()});
+  return {out, logsumexp};
+}
+
+// Gradients of query, key, value, bias and slopes; without `biases` the last two are empty.
+FiveTensors attention_backward_meta(const BackwardInputs& in) {
+  const char* op = "attention_backward";
+  in.check(op);
+  const auto &query = in.query, &value = in.value;
+  const auto rows = query.sym_size(0), heads = query.sym_size(1);
+  const c10::SymInt none = 0;
+  const auto expect = [&](const char* name, const Tensor& t, at::ScalarType dtype, std::vector<c10::SymInt> shape) {
+    check_kind(op, name, t, dtype, query);
+    TORCH_CHECK_VALUE(t.sym_sizes() == c10::SymIntArrayRef(shape), op, ": expected ", name, " of shape ",
+                      c10::SymIntArrayRef(shape), ", got ", t.sym_sizes());
+  };
+  expect("grad", in.grad, query.scalar_type(), {rows, heads, value.sym_size(2)});
+  expect("output", in.output, query.scalar_type(), {rows, heads, value.sym_size(2)});
+  expect("logsumexp", in.logsumexp, summed_in(query), {rows, heads});
+  const auto like = [&](const Tensor& t) { return at::empty_symint(t.sym_sizes(), query.options()); };
+  return {like(query), like(in.key), like(value), in.bias && in.biases ? like(*in.bias) : in.empty({none}),
+          in.empty_sums({in.slopes && in.biases ? heads : none})};
+}
+
+FiveTensors attention_backward(const BackwardInputs& in) {
+  const char* op = "attention_backward";
+  auto [d_query, d_key, d_value, d_bias, d_slopes] = attention_backward_meta(in);
+  const Held held(op, in);
+  const Tensor d_out = readable(in.grad), all = readable(in.logsumexp);
+  if (const Library library(held, in); library.takes()) {
+    const auto [query, key, value] = library.backward(d_out, readable(in.output), all);
+    return {query, key, value, d_bias, d_slopes};
+  }
+  const auto sums = d_query.options().dtype(summed_in(d_query));
+  const Tensor delta = d_out.to(summed_in(d_query)).mul(in.output).sum(-1).contiguous();
+  Tensor of_bias, of_slopes;
+  if (in.bias && in.biases) of_bias = at::zeros(in.bias->sizes(), sums);
+  if (in.slopes && in.biases) of_slopes = at::zeros({d_query.size(0), d_query.size(1)}, sums);
+  if (may_leave_rows(held.query_offsets, d_query.size(0)) || may_leave_rows(held.key_offsets, d_key.size(0)))
+    d_query.zero_(), d_key.zero_(), d_value.zero_();
+  const auto write = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
+  LOD_RUN(d_query, attention_backward, floating_type(op, d_query),
+          AttentionBackward{held.arguments(in), d_out.const_data_ptr(), all.const_data_ptr(), delta.const_data_ptr(),
+                            write(d_query), write(d_key), write(d_value), write(of_bias), write(of_slopes)});
+  if (of_bias.defined()) d_bias = of_bias.to(d_query.scalar_type());
+  if (of_slopes.defined()) d_slopes = of_slopes.sum(0);
+  return {d_query, d_key, d_value, d_bias, d_slopes};
+}
+
+// -- gradients
+
+using AttentionOp = Operator<"attention", attention_meta, attention, pack>;
+using AttentionBackwardOp = Operator<"attention_backward", attention_backward_meta, attention_backward, pack_backward>;
+
+struct AttentionGradient : Gradient<AttentionOp> {
+  static variable_list gradient(const Grads& grad, const Inputs& in, const Tensor& output, const Tensor& logsumexp) {
+    const bool of_bias = grad.needs(5), of_slopes = grad.needs(6);
+    auto [query, key, value, bias, slopes] = AttentionBackwardOp::call(
+        grad[0], in.query, in.key, in.value, in.query_offsets, in.key_offsets, in.bias, in.slopes, in.seed, in.scale,
+        in.left, in.right, in.dropout, output, logsumexp, of_bias || of_slopes);
+    const Tensor none;
+    return {query, key, value, none, none, of_bias ? bias : none, of_slopes ? slopes : none};
+  }
+};
+
+}  // namespace
+
+LOD_OPERATORS(AttentionGradient, OneGradient<AttentionBackwardOp>)
+
+}  // namespace lod

@@ -1,0 +1,75 @@
+// Faults of structure on a GPU: arguments and entries of faults.h.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/entry.h"
+#include "torch_lod/device.h"
+
+namespace lod {
+
+struct Finding {
+  enum What : int64_t { nothing, start, order, end, row, run, label, count, told } what;
+  int64_t index, before, here;
+};
+
+// Structure, and the rule that it has to keep.
+struct Watched {
+  // cuts: offsets of `rows` rows. maps: -1 to rows - 1. runs: along `offsets`, which cut `own` rows (-1: known to),
+  // with the step `option`, within `rows` rows. labels: below `rows`, other than `option`. counts: the last is `rows`.
+  // truths: every entry is 0.
+  enum Rule : int64_t { cuts, maps, runs, labels, counts, truths } rule;
+  const int64_t *structure, *offsets;
+  int64_t entries, rows, own, option;
+
+  LOD_FN static Finding cut(const int64_t* offsets, int64_t i, int64_t entries, int64_t rows) {
+    const int64_t here = offsets[i];
+    if (i == 0 && here != 0) return {Finding::start, i, 0, here};
+    if (i > 0 && here < offsets[i - 1]) return {Finding::order, i, offsets[i - 1], here};
+    if (i + 1 == entries && rows >= 0 && here != rows) return {Finding::end, i, rows, here};
+    return {Finding::nothing, 0, 0, 0};
+  }
+  LOD_FN Finding look(int64_t i) const {
+    const Finding fine{Finding::nothing, 0, 0, 0};
+    switch (rule) {
+      case cuts: return cut(structure, i, entries, rows);
+      case maps: {
+        const int64_t row = structure[i];
+        return row >= -1 && row < rows ? fine : Finding{Finding::row, i, 0, row};
+      }
+      case runs: {
+        if (own >= 0) {
+          const Finding of_offsets = cut(offsets, i, entries, own);
+          if (of_offsets.what != Finding::nothing) return of_offsets;
+        }
+        if (i + 1 >= entries) return fine;
+        const int64_t length = offsets[i + 1] - offsets[i], from = structure[i];
+        const bool fits = length <= 0 || (option > 0 ? from >= 0 && from <= rows - length
+                                                     : from >= length - 1 && from < rows);
+        return fits ? fine : Finding{Finding::run, i, length, from};
+      }
+      case labels: {
+        const int64_t label = structure[i];
+        return label >= 0 && label < rows && label != option ? fine : Finding{Finding::label, i, 0, label};
+      }
+      case counts: {
+        const int64_t here = structure[i];
+        return i + 1 < entries || here == rows ? fine : Finding{Finding::count, i, rows, here};
+      }
+      default: return structure[i] ? Finding{Finding::told, i, 0, structure[i]} : fine;
+    }
+  }
+};
+
+// In memory of the host that the GPU writes to: the first fault since the host last took one.
+struct FaultRecord {
+  uint64_t claimed, written;
+  int64_t what, who, index, before, here, rows, option;
+};
+struct FindFaults : Watched {
+  FaultRecord* record;
+  int64_t who;  // a number that the host gave the operator and the names of its arguments
+};
+
+LOD_KERNEL(find_faults, const FindFaults& a)
+
+}  // namespace lod

@@ -105,7 +105,7 @@ kernels = Extension(
     extra_compile_args={"cxx": [*host, *fast], "nvcc": ["-O3", "-std=c++20"]},
     libraries=["cudart"] if with_cuda else [],
     library_dirs=cpp_extension.library_paths("cuda") if with_cuda else [],
-    extra_link_args=["-Wl,-soname,_kernels.so", "-Wl,-z,defs"],
+    extra_link_args=["-Wl,-soname,_kernels.so", "-Wl,-z,defs", "-Wl,-s"],
     language="c++",
     **copy.deepcopy(common),
 )
@@ -114,7 +114,7 @@ bindings = (CUDAExtension if with_cuda else CppExtension)(
     "torch_lod._C",
     BINDINGS if apart else KERNELS + BINDINGS,
     extra_compile_args={"cxx": [*host, *openmp, *(["-O2"] if apart else fast)], "nvcc": ["-O3", "-std=c++20"]},
-    extra_link_args=[*openmp, *(["-l:_kernels.so"] if apart else [])],
+    extra_link_args=[*openmp, *(["-l:_kernels.so", "-Wl,-s"] if apart else [])],
     runtime_library_dirs=["$ORIGIN"] if apart else [],
     py_limited_api=True,  # without libtorch_python
     **copy.deepcopy(common),

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 NVDISASM = os.environ.get("NVDISASM") or shutil.which("nvdisasm")

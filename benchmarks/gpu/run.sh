@@ -6,8 +6,8 @@
 #   benchmarks/gpu/run.sh 3    seconds: kernels beside torch and the copy ceiling, recurrences beside cuDNN, attention
 #   benchmarks/gpu/run.sh 4    ncu on the eight kernels furthest from the ceiling, then the benchmark table
 #
-# PYTHON=<python with a CUDA torch, pytest, pytest-xdist>; LIB=<a _C.so built elsewhere for that torch> instead of a
-# build here (which takes some minutes of part 1); OUT=<folder> for what is measured.
+# PYTHON=<python with a CUDA torch, pytest, pytest-xdist>; LIB=<a folder with _kernels.so and _C.so, built elsewhere for
+# that torch> instead of a build here (benchmarks/gpu/build.py); OUT=<folder> for what is measured.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-python3} OUT=${OUT:-build/gpu} JOBS=${JOBS:-8}
@@ -21,9 +21,9 @@ case "${1:-}" in
 esac
 mkdir -p "$OUT"
 if [ -n "${LIB:-}" ]; then
-  cp "$LIB" torch_lod/_C.so
+  cp "$LIB"/{_kernels,_C}.so torch_lod/ || exit 1
 elif ! compgen -G "torch_lod/_C*.so" >/dev/null; then
-  MAX_JOBS=${MAX_JOBS:-8} "$PYTHON" setup.py build_ext --inplace || exit 1
+  "$PYTHON" benchmarks/gpu/build.py || exit 1
 fi
 "$PYTHON" -c "
 import torch, torch_lod

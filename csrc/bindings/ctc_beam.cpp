@@ -32,14 +32,16 @@ Labelings ctc_beam_meta(const Tensor& values, const Tensor& row_offsets, int64_t
 
 // Of the longest sequence.
 void check_nodes(const HeldView& x, int64_t longest, int64_t beam) {
-  const int64_t rows = x.offsets[longest + 1] - x.offsets[longest], width = base::CtcBeam::width(beam, rows, x.width);
+  const int64_t rows = x.offsets[longest + 1] - x.offsets[longest];
+  const int64_t width = kernels::ctc_beam_width(beam, rows, x.width);
   TORCH_CHECK_VALUE(rows < (int64_t(1) << 31) / width, "ctc_beam: expected a beam times the rows of a sequence below "
                     "2**31, got a beam of ", width, " and ", rows, " rows in sequence ", longest);
 }
 [[noreturn]] void no_memory(const HeldView& x, int64_t longest, int64_t beam) {
-  const int64_t rows = x.offsets[longest + 1] - x.offsets[longest], width = base::CtcBeam::width(beam, rows, x.width);
+  const int64_t rows = x.offsets[longest + 1] - x.offsets[longest];
+  const int64_t width = kernels::ctc_beam_width(beam, rows, x.width);
   TORCH_CHECK_WITH(OutOfMemoryError, false, "ctc_beam: expected to allocate memory for a beam of ", width, " over ",
-                   rows, " rows (", gibibytes(double(base::CtcBeam::bytes(rows, width, x.width))), ") in sequence ",
+                   rows, " rows (", gibibytes(double(kernels::ctc_beam_bytes(rows, width, x.width))), ") in sequence ",
                    longest, ", got none; make the beam smaller");
 }
 

@@ -8,4 +8,11 @@ void ctc_beam(const CpuExec& exec, DType dtype, const CtcBeamArguments& a) {
   LOD_PICK(ctc_beam)(exec, dtype, a);
 }
 
+int64_t ctc_beam_width(int64_t beam, int64_t rows, int64_t classes) {
+  return base::CtcBeam::width(beam, rows, classes);
+}
+int64_t ctc_beam_bytes(int64_t rows, int64_t beam, int64_t classes) {
+  return base::CtcBeam::bytes(rows, beam, classes);
+}
+
 }  // namespace lod::kernels

@@ -21,4 +21,12 @@ struct CtcBeamArguments : LoDView {  // width: classes
 
 LOD_KERNEL(ctc_beam, DType dtype, const CtcBeamArguments& a)
 
+namespace kernels {
+
+// How many prefixes there are of so many rows, if fewer than the beam holds; and the bytes that so many take.
+LOD_EXPORT int64_t ctc_beam_width(int64_t beam, int64_t rows, int64_t classes);
+LOD_EXPORT int64_t ctc_beam_bytes(int64_t rows, int64_t beam, int64_t classes);
+
+}  // namespace kernels
+
 }  // namespace lod

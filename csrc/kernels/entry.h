@@ -1,5 +1,5 @@
 // What the library of kernels exports: every NAME_api.h declares its arguments and, by LOD_KERNEL, its functions, which
-// bindings call. lod::kernels::f runs f of the level that is in use (NAME.cpp), lod::cuda::f runs it on a GPU (NAME.cu).
+// bindings call. lod::kernels::f runs f of the level that is in use (NAME.cpp), lod::cuda::f is f on a GPU (NAME.cu).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// Structure in host memory: offsets, and the first rows and lengths of runs. Kernel source, see torch_lod/device.h; what
+// Structure in host memory: offsets, and the first rows and lengths of runs. Kernel source, see torch_lod/device.h. What
 // every operator's gate needs of it is in torch_lod/launch.h. SPDX-License-Identifier: Apache-2.0
 
 #include "kernels/structure_api.h"

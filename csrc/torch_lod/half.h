@@ -1,4 +1,4 @@
-// float16 and bfloat16 as kernels see them: 16 bits that convert to and from float, rounded to the nearest, ties to even,
+// float16 and bfloat16 for kernels: 16 bits that convert to and from float, rounded to the nearest, ties to even,
 // with the bits that torch's conversions have, those of NaN included. Included by device.h, never alone.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

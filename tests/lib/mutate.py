@@ -242,16 +242,17 @@ def build() -> None:
     (folder / "switches.h").write_text(text)
     flags = ["-O0", "-std=c++20", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-DLOD_BASE_ONLY", "-include"]
     flags += [str(folder / "switches.h"), f"-I{ROOT}/csrc", *(f"-I{path}" for path in extension.include_paths())]
-    running = []
+    running, objects = [], []
     sources = [*ROOT.glob("csrc/kernels/*.cpp"), *ROOT.glob("csrc/bindings/*.cpp")]
     for source in sorted(sources, key=lambda path: -path.stat().st_size):
+        objects.append(folder / f"{source.parent.name}_{source.stem}.o")
         while sum(process.poll() is None for process in running) >= int(os.environ.get("JOBS", "2")):
             time.sleep(0.1)
-        running.append(subprocess.Popen(["g++", "-c", *flags, source, "-o", folder / f"{source.parent.name}_{source.stem}.o"]))
+        running.append(subprocess.Popen(["g++", "-c", *flags, source, "-o", objects[-1]]))
     if any(process.wait() for process in running):
         sys.exit("the operators were not built")
     libraries = [f"-L{path}" for path in extension.library_paths()] + "-lc10 -ltorch_cpu -ltorch".split()
-    command = ["g++", "-shared", "-fopenmp", *folder.glob("*.o"), *libraries, "-o", folder / "_C.so"]
+    command = ["g++", "-shared", "-fopenmp", *objects, *libraries, "-o", folder / "_C.so"]
     subprocess.run(command, check=True)
 
 

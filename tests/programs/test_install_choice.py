@@ -114,7 +114,10 @@ csrc/bindings/segment.cpp:6:10: error: another
 FAILED: [code=1] /there/build/temp/_kernels/csrc/kernels/scan.o
 """
 FAILURES = {
-    "a header": (NINJA, "csrc/bindings/segment.cpp does not compile (csrc/bindings/segment.cpp:5:10: fatal error: cuda_runtime.h"),
+    "a header": (
+        NINJA,
+        "csrc/bindings/segment.cpp does not compile (csrc/bindings/segment.cpp:5:10: fatal error: cuda_runtime.h",
+    ),
     "memory": (
         "FAILED: csrc/kernels/scan.o\nc++: fatal error: Killed signal terminated program cc1plus\n",
         "csrc/kernels/scan.cpp does not compile (c++: fatal error: Killed signal terminated program cc1plus); MAX_JOBS=1 takes less",

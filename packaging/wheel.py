@@ -29,6 +29,7 @@ PLATFORM = "manylinux_2_28_x86_64"
 CPU_LIBRARIES, CUDA_LIBRARIES = ("libc10.so", "libtorch_cpu.so"), ("libc10_cuda.so", "libtorch_cuda.so")
 #: What nvcc compiles for: the architectures of torch's wheels, and PTX for newer ones.
 ARCHITECTURES = ("75", "80", "86", "90", "100", "120")
+SHIM_FLAGS = ("-O2", "-fPIC", "-fvisibility=hidden", "-fno-builtin")
 JOBS = int(os.environ.get("JOBS", "1"))
 
 
@@ -64,6 +65,7 @@ class Builder:
         os.environ["TORCH_LOD_CUDA"] = "0"  # the kernels for GPUs are compiled here
         self.tree, self.work, self.cuda, self.setup = tree, work, cuda, recipe(tree)
         self.compiler = shlex.split(os.environ.get("CXX", "c++"))
+        self.changed = max(path.stat().st_mtime for path in (tree / "csrc").rglob("*.*"))
         self.toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
 
     def compile(self, sources: list[str], flags: list[str], folder: str) -> list[Path]:
@@ -72,6 +74,8 @@ class Builder:
         objects = [out / (Path(source).stem + Path(source).suffix + ".o") for source in sources]
 
         def one(source: str, target: Path) -> None:
+            if target.is_file() and target.stat().st_mtime > self.changed:
+                return
             command = self.nvcc() if source.endswith(".cu") else [*self.compiler, "-fPIC", *self.common(), *flags]
             run(*command, "-c", source, "-o", target, cwd=self.tree)
 
@@ -87,11 +91,18 @@ class Builder:
         newest = ARCHITECTURES[-1]
         codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in ARCHITECTURES]
         codes.append(f"-gencode=arch=compute_{newest},code=compute_{newest}")
-        return [f"{self.toolkit}/bin/nvcc", "-O3", "-std=c++20", "-Xcompiler=-fPIC,-fvisibility=hidden", "-Icsrc", *codes]
+        return [
+            f"{self.toolkit}/bin/nvcc",
+            "-O3",
+            "-std=c++20",
+            "-Xcompiler=-fPIC,-fvisibility=hidden",
+            "-Icsrc",
+            *codes,
+        ]
 
     def link(self, target: Path, objects: list[Path], flags: list[str]) -> Path:
         shim = self.work / "objects/glibc.o"
-        run("cc", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-builtin", "-c", HERE / "glibc.c", "-o", shim)
+        run("cc", *SHIM_FLAGS, "-c", HERE / "glibc.c", "-o", shim)
         run(*self.compiler, "-shared", "-s", *objects, shim, f"-Wl,-soname,{target.name}", *flags, "-o", target)
         return target
 
@@ -124,12 +135,38 @@ def symbols(library: Path, kind: str = "defined") -> set[str]:
     return {line.split()[-1].partition("@")[0] for line in said.splitlines() if line.strip()}
 
 
+#: What a library may need: torch's libraries, the kernels, and what manylinux lets every wheel need.
+ALLOWED = {*CPU_LIBRARIES, *CUDA_LIBRARIES, "_kernels.so", "ld-linux-x86-64.so.2"}
+ALLOWED |= {"libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
+
+
+def faults(library: Path) -> list[str]:
+    """What keeps a library from running wherever torch's own wheels run."""
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", library)))
+    found = [f"needs {name}" for name in sorted(needed - ALLOWED)]
+    found += [
+        f"needs {name} of Python" for name in sorted(symbols(library, "undefined")) if re.match("_?Py[A-Z_]", name)
+    ]
+    glibc = {tuple(map(int, v.split("."))) for v in re.findall(r"\(GLIBC_([\d.]+)\)", run("objdump", "-T", library))}
+    newest = tuple(map(int, PLATFORM.split("_")[1:3]))
+    return found + [f"needs glibc {'.'.join(map(str, v))}" for v in sorted(glibc) if v > newest]
+
+
 def torch_parts(version: str, headers: Path | None, work: Path, cuda: bool) -> Path:
     """A folder with the headers of a release of torch and the libraries that are linked, from its wheel."""
     if headers:
         return headers / version
     target = work / "torch" / version
-    command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--no-cache-dir"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-cache-dir",
+    ]
     command += ["--only-binary=:all:", "--python-version=3.12", f"--platform={PLATFORM}", "-d", target]
     run(*command, f"torch=={version}")
     [wheel] = target.glob("*.whl")
@@ -163,13 +200,17 @@ def packed(tree: Path, libraries: list[Path], work: Path, out: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", nargs="+", default=TORCH, metavar="VERSION")
-    parser.add_argument("--headers", type=Path, help="a folder with VERSION/include and VERSION/lib: nothing is fetched")
+    parser.add_argument(
+        "--headers", type=Path, help="a folder with VERSION/include and VERSION/lib: nothing is fetched"
+    )
     parser.add_argument("--cuda", action="store_true", help="with the kernels for GPUs, of the toolkit in CUDA_HOME")
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     given = parser.parse_args()
     out, headers = given.out.resolve(), given.headers and given.headers.resolve()
-    work = ROOT / "build/wheel"
-    shutil.rmtree(work, ignore_errors=True)
+    work = ROOT / ("build/wheel-cuda" if given.cuda else "build/wheel")
+    for folder in work.glob("*"):  # objects that are newer than the sources are kept: a build that broke off goes on
+        if folder.name != "objects":
+            shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     (work / "libraries").mkdir(parents=True)
     builder = Builder(unpacked_sdist(work), work, given.cuda)
     made = [builder.kernels(work / "libraries")]
@@ -179,6 +220,8 @@ def main() -> None:
         shutil.rmtree(work / "torch", ignore_errors=True)
     for library in made:
         print(f"{library.name:<14} {library.stat().st_size / 2**20:6.1f} MiB")
+        if found := faults(library):
+            raise SystemExit(f"wheel: {library.name} {', '.join(found)}")
     print(packed(builder.tree, made, work, out))
 
 

@@ -7,6 +7,7 @@
 #   make fuzz           the laws over random examples, 100,000 of them (EXAMPLES=1000000: more)
 #   make programs       random programs on batches, and on every sequence alone, 100,000 of them
 #   make bench          the benchmark table
+#   make wheel          one wheel for every torch from 2.11 on, in dist (docs/releasing.md)
 #   make site           the pages as a site with a search, in build/site
 PYTHON ?= python3
 # Any newer torch works as well: TORCH=torch takes the newest of the package index.
@@ -29,7 +30,7 @@ JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 SOURCES := $(shell find csrc torch_lod -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.py') setup.py pyproject.toml
 
-.PHONY: demo test test-programs quick test-all test-fallback test-emulated sanitize-gpu fuzz programs catalogue files mutate sanitize models formats bench lint recipe docs site size cuda clean
+.PHONY: demo test test-programs quick test-all test-fallback test-emulated sanitize-gpu fuzz programs catalogue files mutate sanitize models formats bench lint recipe docs site wheel size cuda clean
 
 $(VENV)/torch: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -155,6 +156,10 @@ $(SITE)/done: docs/site/requirements.txt
 	$(PYTHON) -m venv $(SITE)
 	$(SITE)/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+
+# Fetches the wheel of every release of torch that it has bindings for, one at a time, unless ARGS="--headers FOLDER".
+wheel: $(VENV)/torch
+	JOBS=$(JOBS) $(BIN)/python packaging/wheel.py $(ARGS)
 
 size:
 	@$(PYTHON) tests/lib/size.py

@@ -7,6 +7,10 @@ if not _steps_aside():
     import importlib.metadata as _metadata
     from typing import TYPE_CHECKING
 
+    from .requirements import check as _check_requirements
+
+    _check_requirements()
+
     from torch import empty_like as empty_like
     from torch import full_like as full_like
     from torch import ones_like as ones_like

@@ -312,7 +312,11 @@ def test_operators_can_be_called_before_anything_else():
 CAUSES = {
     "switched off": ("TORCH_LOD_COMPOSED=1 switches them off", "unset it"),
     "never built": ("they were never built in {0}/torch_lod", "pip install --no-build-isolation -e {0}"),
-    "another torch": (f"built for another torch than {torch.__version__}", "pip install --no-build-isolation -e {0}"),
+    "another torch": (
+        f"built for torch 2.1.0, and torch is {torch.__version__}",
+        "pip install --no-build-isolation -e {0}",
+    ),
+    "broken": ("{0}/torch_lod/_C.so does not load (file too short)", "pip install --no-build-isolation -e {0}"),
     "half of them": ("they need {0}/torch_lod/_kernels.so, which ", "pip install --no-build-isolation -e {0}"),
 }
 
@@ -323,8 +327,8 @@ def test_a_missing_extension_is_said_once_with_the_way_out(cause, tmp_path):
     shutil.copytree(ROOT / "csrc/torch_lod", tmp_path / "csrc/torch_lod")
     (tmp_path / "csrc/bindings").mkdir()
     shutil.copy(ROOT / "csrc/bindings/library.cpp", tmp_path / "csrc/bindings")
-    if cause == "another torch":
-        (tmp_path / "torch_lod/_C.so").write_text("")
+    if cause in ("another torch", "broken"):
+        (tmp_path / "torch_lod/_C.so").write_text("torch_lod was built for torch 2.1.0\0" * (cause == "another torch"))
     if cause == "half of them":
         if not (ROOT / "torch_lod/_kernels.so").is_file():
             pytest.skip("no compiled operators")

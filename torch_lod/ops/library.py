@@ -17,28 +17,23 @@ from torch.autograd import forward_ad
 from ..errors import own_code
 from . import check, composed, schemas
 from . import signals as signals
+from .binding import Binding, choose, does_not_load
 
 _PACKAGE = Path(__file__).parent.parent
 
 
-def _load() -> tuple[str, str] | None:
-    """Loads the library; or says why it could not be loaded and how to fix it."""
+def _load() -> Binding:
+    """Loads the library that fits torch; or says why there is none and what to do."""
     if os.environ.get("TORCH_LOD_COMPOSED") == "1":
-        return "TORCH_LOD_COMPOSED=1 switches them off", "unset it"
-    library = _PACKAGE / "_C.so"
+        return Binding(None, "TORCH_LOD_COMPOSED=1 switches them off", "unset it")
+    binding = choose(_PACKAGE, torch.__version__)
+    if binding.library is None:
+        return binding
     try:
-        torch.ops.load_library(library)
-        return None
+        torch.ops.load_library(binding.library)
+        return binding
     except OSError as error:
-        why = f"they were never built in {_PACKAGE}"
-        if library.is_file():
-            said = str(error.__cause__ or error).splitlines()[0]
-            why = f"they were built for another torch than {torch.__version__} ({said})"
-            if "_kernels.so" in said:
-                why = f"they need {_PACKAGE / '_kernels.so'}, which could not be loaded ({said})"
-    checkout = (_PACKAGE.parent / "csrc/bindings/library.cpp").is_file()
-    where = f"-e {_PACKAGE.parent}" if checkout else "<a checkout of torch_lod>"
-    return why, f"with a C++ compiler, pip install --no-build-isolation {where}"
+        return does_not_load(binding.library, error)
 
 
 def _warn(why: str, remedy: str) -> None:
@@ -53,16 +48,17 @@ def _warn(why: str, remedy: str) -> None:
     warnings.warn_explicit(text, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno)
 
 
-_failure = _load()
+#: The library that is loaded, or why there is none.
+BINDING = _load()
 #: Whether the compiled operators are in use.
-COMPILED = _failure is None
+COMPILED = BINDING.library is not None
 #: Keeps the registrations alive.
 _library = torch.library.Library("torch_lod", "FRAGMENT" if COMPILED else "DEF")
-if _failure is None:
+if COMPILED:
     composed.beside_kernels(_library)
 else:
     composed.in_place_of_kernels(_library, schemas.read())
-    _warn(*_failure)
+    _warn(BINDING.why, BINDING.remedy)
 # compiled code would leave out an operator that returns nothing
 _library._register_effectful_op("torch_lod::watch_structure", EffectType.ORDERED)
 

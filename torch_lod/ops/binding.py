@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which library of compiled operators fits the installed torch, and what to do if there is none.
+
+A source build has one, `_C.so`, for the torch that it was built with. A wheel has one for each minor release of torch:
+`_C_2_13.so` is for torch 2.13. The binary interface of torch is kept by patch releases only.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+#: What csrc/version.cpp writes into a library, before the version.
+_MARK = b"torch_lod was built for torch "
+
+
+class Binding(NamedTuple):
+    """A library to load; or None, why there is none, and what to do."""
+
+    library: Path | None
+    why: str = ""
+    remedy: str = ""
+
+
+def minor_release(version: str) -> str:
+    """ "2.13" of "2.13.0+cpu"; a version that does not begin with two numbers is its own."""
+    found = re.match(r"\d+\.\d+", version)
+    return found[0] if found else version
+
+
+def _is_release(version: str) -> bool:
+    """Not a development version, whose binary interface may be that of no release."""
+    return re.fullmatch(r"\d+\.\d+\.\d+(rc\d+)?(\+.*)?", version) is not None
+
+
+def built_for(library: Path) -> str | None:
+    """The version of torch that a library was built for; None if it does not say."""
+    data = library.read_bytes()
+    at = data.find(_MARK)
+    if at < 0:
+        return None
+    return data[at + len(_MARK) : data.index(b"\0", at)].decode()
+
+
+def _in_wheel(package: Path) -> dict[str, Path]:
+    """The libraries of a wheel by the release of torch that they are for, oldest first."""
+    found = [(re.fullmatch(r"_C_(\d+)_(\d+)\.so", path.name), path) for path in package.glob("_C_*.so")]
+    numbered = sorted((int(name[1]), int(name[2]), path) for name, path in found if name)
+    return {f"{major}.{minor}": path for major, minor, path in numbered}
+
+
+def build_command(package: Path) -> str:
+    """What compiles the operators for the torch that is installed."""
+    checkout = package.parent
+    if (checkout / "csrc/bindings/library.cpp").is_file():
+        return f"with a C++ compiler, pip install --no-build-isolation -e {checkout}"
+    if _in_wheel(package):
+        return "with a C++ compiler, pip install --no-build-isolation --no-binary torch_lod --force-reinstall --no-deps torch_lod"
+    return "with a C++ compiler, pip install --no-build-isolation <a checkout of torch_lod>"
+
+
+def choose(package: Path, version: str) -> Binding:
+    """The library of the folder `package` for this version of torch."""
+    own, minor, wheel, build = package / "_C.so", minor_release(version), _in_wheel(package), build_command(package)
+    built = built_for(own) if own.is_file() else None
+    if own.is_file() and (built is None or minor_release(built) == minor):
+        return Binding(own)
+    if not wheel:
+        why = f"they were built for torch {built}" if built else f"they were never built in {package}"
+        return Binding(None, f"{why}, and torch is {version}" if built else why, build)
+    if minor in wheel and _is_release(version):
+        return Binding(wheel[minor])
+    first, last = next(iter(wheel)), next(reversed(wheel))
+    why = f"this wheel has them for releases of torch from {first} to {last}, and torch is {version}"
+    if _is_release(version) and _numbers(minor) > _numbers(last):
+        build = f"pip install --upgrade torch_lod, if a newer one knows torch {minor}; or, {build}"
+    return Binding(None, why, build)
+
+
+def _numbers(minor: str) -> list[int]:
+    return [int(n) for n in minor.split(".")]
+
+
+def does_not_load(library: Path, error: OSError) -> Binding:
+    """A library that was chosen and that the linker refuses."""
+    said = str(error.__cause__ or error).splitlines()[0].replace(f"{library}: ", "")
+    why = f"{library} does not load ({said})"
+    if "_kernels.so" in said:
+        why = f"they need {library.parent / '_kernels.so'}, which could not be loaded ({said})"
+    return Binding(None, why, build_command(library.parent))

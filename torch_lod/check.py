@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 
 import torch_lod as tl
+from torch_lod import requirements
 from torch_lod.ops.library import BINDING
 
-_LEVELS = ("baseline", "AVX2", "AVX-512")
+_LEVELS = ("AVX2", "AVX-512") if requirements.X86 else ("the baseline",)
 
 
 def cpu_level() -> str:

@@ -14,6 +14,7 @@ import torch
 import torch_lod as tl
 from torch_lod import check, requirements
 from torch_lod.ops import binding
+from torch_lod.ops.library import _load as load
 
 ROOT = Path(__file__).parents[2]
 WHEEL = [f"_C_2_{minor}.so" for minor in (9, 11, 12, 13, 14, 15)]  # 9: sorted as numbers
@@ -186,3 +187,13 @@ def test_one_openmp_runtime_is_loaded():
 @pytest.mark.skipif(not tl.ops.COMPILED, reason="no compiled operators")
 def test_asking_for_the_level_of_the_processor_leaves_it():
     assert check.cpu_level() == check.cpu_level() and check.cpu_level() in ("baseline", "AVX2", "AVX-512")
+
+
+def test_a_processor_without_avx2_is_said(monkeypatch):
+    monkeypatch.delenv("TORCH_LOD_COMPOSED", raising=False)
+    monkeypatch.setattr(requirements, "X86", True)
+    monkeypatch.setattr(torch.cpu, "_is_avx2_supported", lambda: False)
+    library, why, remedy = load()
+    assert library is None and "no AVX2" in why and remedy
+    monkeypatch.setattr(requirements, "X86", False)
+    assert load() == binding.choose(Path(tl.__file__).parent, torch.__version__)

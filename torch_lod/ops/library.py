@@ -15,6 +15,7 @@ from torch._subclasses.fake_impls import register_op_impl
 from torch.autograd import forward_ad
 
 from ..errors import own_code
+from ..requirements import has_vectors
 from . import check, composed, schemas
 from . import signals as signals
 from .binding import Binding, choose, does_not_load
@@ -26,6 +27,8 @@ def _load() -> Binding:
     """Loads the library that fits torch; or says why there is none and what to do."""
     if os.environ.get("TORCH_LOD_COMPOSED") == "1":
         return Binding(None, "TORCH_LOD_COMPOSED=1 switches them off", "unset it")
+    if not has_vectors():
+        return Binding(None, "this processor has no AVX2, which their kernels use", "run on a processor that has it")
     binding = choose(_PACKAGE, torch.__version__)
     if binding.library is None:
         return binding

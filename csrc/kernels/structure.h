@@ -1,5 +1,5 @@
-// Structure in host memory: offsets, and the first rows and lengths of runs. Kernel source, see torch_lod/device.h. What
-// every operator's gate needs of it is in torch_lod/launch.h. SPDX-License-Identifier: Apache-2.0
+// Structure in host memory: offsets, and the first rows and lengths of runs. Kernel source, see torch_lod/device.h. The
+// functions that every gate needs are in torch_lod/launch.h. SPDX-License-Identifier: Apache-2.0
 
 #include "kernels/structure_api.h"
 

@@ -68,15 +68,15 @@ def next_fit(order: np.ndarray, costs: np.ndarray, budget) -> Groups:
     """Items in order, as many to a group as the budget takes; one that is larger is a group by itself."""
     n = len(order)
     ends = np.cumsum(costs[order])
-    view, offsets, at, before = ends.data, [0], 0, 0
+    view, offsets, begin, before = ends.data, [0], 0, 0
     reach = int(min(n, 2 * n * budget / max(1, ends[-1] if n else 1))) + 16
-    while at < n:
-        end = min(at + reach, n)
+    while begin < n:
+        end = min(begin + reach, n)
         if end < n and view[end - 1] <= before + budget:
             end = n
-        at = max(at + 1, bisect.bisect_right(view, before + budget, at, end))
-        before = view[at - 1]
-        offsets.append(at)
+        begin = max(begin + 1, bisect.bisect_right(view, before + budget, begin, end))
+        before = view[begin - 1]
+        offsets.append(begin)
     return Groups(order, np.array(offsets))
 
 
@@ -102,9 +102,9 @@ def first_fit_decreasing(costs: np.ndarray, budget, rng: np.random.Generator | N
         taken.append((begin[full], many[full], each[full]))
         room[full] -= each[full] * cost
         if left:  # the first groups of a run, or of new ones, take as many as they can, one takes the rest
-            at = int(runs[whole]) if whole < len(runs) else len(room)
-            if at < len(room):
-                per, first, space, other = int(each[at]), int(begin[at]), int(room[at]), int(many[at])
+            run = int(runs[whole]) if whole < len(runs) else len(room)
+            if run < len(room):
+                per, first, space, other = int(each[run]), int(begin[run]), int(room[run]), int(many[run])
             else:
                 per, first, space, other = min(max(1, budget // cost), left) if cost else left, opened, budget, 0
             groups, rest = divmod(left, per)
@@ -114,7 +114,7 @@ def first_fit_decreasing(costs: np.ndarray, budget, rng: np.random.Generator | N
             taken.append(([p[0] for p in parts[:2]], [p[1] for p in parts[:2]], [per, rest]))
             kept = [part for part in parts if part[1] > 0]
             begin, many, room = (
-                np.concatenate([old[:at], [part[i] for part in kept], old[at + 1 :]]).astype(np.int64)
+                np.concatenate([old[:run], [part[i] for part in kept], old[run + 1 :]]).astype(np.int64)
                 for i, old in enumerate((begin, many, room))
             )
         useful = room >= smallest
@@ -144,16 +144,16 @@ def _whole(costs: np.ndarray, budget) -> tuple[np.ndarray, int]:
 def in_buckets(order: np.ndarray, bucket: np.ndarray, most: np.ndarray) -> Groups:
     """Items that are ordered by bucket, as many to a group as the bucket of its last one says, which are fewer and fewer."""
     ends, sizes = np.cumsum(np.bincount(bucket, minlength=len(most))).tolist(), most.tolist()
-    offsets, at, b = [0], 0, 0
-    while at < len(order):
-        while ends[b] <= at:
+    offsets, begin, b = [0], 0, 0
+    while begin < len(order):
+        while ends[b] <= begin:
             b += 1
-        c, end = b, min(at + sizes[b], ends[b])
-        while end == ends[c] and c + 1 < len(ends) and at + sizes[c + 1] > end:
+        c, end = b, min(begin + sizes[b], ends[b])
+        while end == ends[c] and c + 1 < len(ends) and begin + sizes[c + 1] > end:
             c += 1
-            end = min(at + sizes[c], ends[c])
+            end = min(begin + sizes[c], ends[c])
         offsets.append(end)
-        at = end
+        begin = end
     return Groups(order, np.array(offsets))
 
 
@@ -169,15 +169,15 @@ def spread(
         return None
     order = items[np.argsort(-weights[items], kind="stable")]
     loads, group = np.zeros(count), np.empty(len(order), dtype=np.int64)
-    for at in range(0, len(order), count):  # the largest of them to the group that has least
-        some = order[at : at + count]
-        least = np.argsort(loads, kind="stable")[: len(some)]
-        group[at : at + count] = least
-        loads[least] += weights[some]
+    for begin in range(0, len(order), count):  # the largest of them to the group that has least
+        chunk = order[begin : begin + count]
+        least = np.argsort(loads, kind="stable")[: len(chunk)]
+        group[begin : begin + count] = least
+        loads[least] += weights[chunk]
     by_group = np.argsort(group, kind="stable")
-    found = Groups(order[by_group], np.concatenate([[0], np.cumsum(np.bincount(group, minlength=count))]))
-    if fit(found):
-        return found
+    candidate = Groups(order[by_group], np.concatenate([[0], np.cumsum(np.bincount(group, minlength=count))]))
+    if fit(candidate):
+        return candidate
     return _one_by_one(items, costs, count, budget, fit) or _one_by_one(items, costs, 2 * count, budget, fit)
 
 
@@ -192,17 +192,17 @@ def _one_by_one(items: np.ndarray, costs: np.ndarray, count: int, budget, fit) -
         group[i] = g
         heapq.heapreplace(heap, (load + cost if cost <= budget else float("inf"), held + 1, g))
     by_group = np.argsort(group, kind="stable")
-    found = Groups(order[by_group], np.concatenate([[0], np.cumsum(np.bincount(group, minlength=count))]))
-    return found if fit(found) else None
+    candidate = Groups(order[by_group], np.concatenate([[0], np.cumsum(np.bincount(group, minlength=count))]))
+    return candidate if fit(candidate) else None
 
 
 def alike(rest: Groups, lengths: np.ndarray, count: int, fit: Callable[[Groups], bool]) -> Groups | None:
     """The items of groups as `count` groups, or a multiple, of equally many of similar length; or the shortest together."""
     order, first = rest.order[np.argsort(lengths[rest.order], kind="stable")], count
     while 0 < count <= len(order):
-        found = Groups(order, np.linspace(0, len(order), count + 1).astype(np.int64))
-        if fit(found):
-            return found
+        candidate = Groups(order, np.linspace(0, len(order), count + 1).astype(np.int64))
+        if fit(candidate):
+            return candidate
         count *= 2
     return _one_by_one(order, lengths, first, np.inf, fit)
 

@@ -38,15 +38,15 @@ def _rows_along(input, dim) -> int | None:
     return p.dim if -input.dim() <= dim < input.dim() else None
 
 
-def _turned(input, at: int, dtype: torch.dtype | None = None) -> LoDTensor:
+def _turned(input, rows_dim: int, dtype: torch.dtype | None = None) -> LoDTensor:
     """The rows at dim 0."""
-    values = input.values().movedim(at, 0)
+    values = input.values().movedim(rows_dim, 0)
     return LoDTensor((values if dtype is None else values.to(dtype)).contiguous(), input.lod)
 
 
-def _back(x: LoDTensor, input, at: int) -> Tensor:
+def _back(x: LoDTensor, input, rows_dim: int) -> Tensor:
     """The rows where they were."""
-    return rows_at(x.values().movedim(0, at), x.lod, at, input._provenance.call)
+    return rows_at(x.values().movedim(0, rows_dim), x.lod, rows_dim, input._provenance.call)
 
 
 def _elsewhere(*funcs: Callable):
@@ -70,10 +70,10 @@ def _by_the_table(*args, **kwargs):
 
 
 def _normalised(function: Callable, input, dim, dtype):
-    at = _rows_along(input, dim)
-    if at is None or not (input.is_floating_point() if dtype is None else dtype.is_floating_point):
+    rows_dim = _rows_along(input, dim)
+    if rows_dim is None or not (input.is_floating_point() if dtype is None else dtype.is_floating_point):
         return NotImplemented
-    return _back(function(_turned(input, at, dtype)), input, at)
+    return _back(function(_turned(input, rows_dim, dtype)), input, rows_dim)
 
 
 def _softmax(name: str, function: Callable) -> None:
@@ -98,11 +98,11 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
 def _cumulative(name: str, function: Callable) -> None:
     @_elsewhere(getattr(torch, name), getattr(Tensor, name))
     def cumulative(input, dim=None, *, dtype=None):
-        at = _rows_along(input, dim)
-        if at is None:
+        rows_dim = _rows_along(input, dim)
+        if rows_dim is None:
             return NotImplemented
-        done = function(_turned(input, at, dtype))
-        return _back(done if dtype is None else LoDTensor(done.values().to(dtype), done.lod), input, at)
+        done = function(_turned(input, rows_dim, dtype))
+        return _back(done if dtype is None else LoDTensor(done.values().to(dtype), done.lod), input, rows_dim)
 
 
 _cumulative("cumsum", sequence_cumsum)
@@ -121,16 +121,16 @@ def _extreme_so_far(name: str) -> None:
     @_elsewhere(getattr(torch, name), getattr(Tensor, name))
     def extreme_so_far(input, dim=None):
         """Of equal values the last counts, as torch has it: the gradient goes there."""
-        at = _rows_along(input, dim)
-        if at is None:
+        rows_dim = _rows_along(input, dim)
+        if rows_dim is None:
             return NotImplemented
-        s = along(_turned(input, at))
+        s = along(_turned(input, rows_dim))
         rows = sortable(s.rows)
         here = on_rows(torch.arange(rows.shape[0], device=rows.device), rows).expand(rows.shape)
         so_far, _ = ops.segment_cumulative(rows, s.offsets, kind)
         _, index = ops.segment_cumulative(torch.where((rows == so_far) | rows.isnan(), here, -1), s.offsets, "max")
         both = s.keep(gathered(s.rows, index)), s.keep(_within(s, index))
-        return returned(tuple([_back(x, input, at) for x in both]))
+        return returned(tuple([_back(x, input, rows_dim) for x in both]))
 
 
 _extreme_so_far("cummax")
@@ -138,11 +138,11 @@ _extreme_so_far("cummin")
 
 
 def _sorted(input, dim, descending) -> tuple[Along, Tensor, int] | None:
-    at = _rows_along(input, dim)
-    if at is None or input.is_complex():
+    rows_dim = _rows_along(input, dim)
+    if rows_dim is None or input.is_complex():
         return None
-    s = along(_turned(input, at))
-    return s, ops.segment_order(sortable(s.rows), s.offsets, bool(descending)), at
+    s = along(_turned(input, rows_dim))
+    return s, ops.segment_order(sortable(s.rows), s.offsets, bool(descending)), rows_dim
 
 
 @_elsewhere(torch.sort, Tensor.sort)
@@ -151,9 +151,9 @@ def sort(input, dim=-1, descending=False, *, stable=False):
     done = _sorted(input, dim, descending)
     if done is None:
         return NotImplemented
-    s, index, at = done
+    s, index, rows_dim = done
     both = s.keep(gathered(s.rows, index)), s.keep(_within(s, index))
-    return torch.return_types.sort(tuple([_back(x, input, at) for x in both]))
+    return torch.return_types.sort(tuple([_back(x, input, rows_dim) for x in both]))
 
 
 @_elsewhere(torch.argsort, Tensor.argsort)
@@ -161,20 +161,22 @@ def argsort(input, dim=-1, descending=False, *, stable=False):
     done = _sorted(input, dim, descending)
     if done is None:
         return NotImplemented
-    s, index, at = done
-    return _back(s.keep(_within(s, index)), input, at)
+    s, index, rows_dim = done
+    return _back(s.keep(_within(s, index)), input, rows_dim)
 
 
 @_elsewhere(torch.flip, Tensor.flip)
 def flip(input, *more, dims=()):
-    given = dims or (more[0] if len(more) == 1 and isinstance(more[0], (tuple, list)) else more)
-    own = [d for d in given if _rows_along(input, d) is not None]
-    if len(own) != 1:
+    flipped = dims or (more[0] if len(more) == 1 and isinstance(more[0], (tuple, list)) else more)
+    along_rows = [d for d in flipped if _rows_along(input, d) is not None]
+    if len(along_rows) != 1:
         return NotImplemented
-    at = own[0] % input.dim()
-    others = [d for d in given if d is not own[0]]
-    reversed_rows = sequence_reverse(_turned(input, at))
-    return rows_at(reversed_rows.values().movedim(0, at).flip(others), reversed_rows.lod, at, input._provenance.call)
+    rows_dim = along_rows[0] % input.dim()
+    others = [d for d in flipped if d is not along_rows[0]]
+    reversed_rows = sequence_reverse(_turned(input, rows_dim))
+    return rows_at(
+        reversed_rows.values().movedim(0, rows_dim).flip(others), reversed_rows.lod, rows_dim, input._provenance.call
+    )
 
 
 @_elsewhere(torch.fliplr, Tensor.fliplr)

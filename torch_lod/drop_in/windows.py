@@ -57,12 +57,12 @@ def _with_lengths(lod: LoD, lengths: Tensor) -> LoD:
 
 def _positions(lod: LoD, lengths: Tensor, start: int = 0, step: int = 1, device=None) -> _Positions:
     """Positions for a result with sequences of these lengths: start, start + step, ... in the sequence of x."""
-    own, k = _with_lengths(lod, lengths), len(lod.levels) - 1
-    before, after = lod.row_offsets_at(k, device), own.row_offsets_at(k, device)
-    positions = ops.run_map(torch.full_like(before[1:], start), after, own.rows, step)
+    new_lod, k = _with_lengths(lod, lengths), len(lod.levels) - 1
+    before, after = lod.row_offsets_at(k, device), new_lod.row_offsets_at(k, device)
+    positions = ops.run_map(torch.full_like(before[1:], start), after, new_lod.rows, step)
     ends = torch.stack([before[:-1], before.diff()], 1)
-    first, length = ops.segment_broadcast(ends, after, own.rows).unbind(1)
-    return _Positions(own, positions, first, length)
+    first, length = ops.segment_broadcast(ends, after, new_lod.rows).unbind(1)
+    return _Positions(new_lod, positions, first, length)
 
 
 def _padding(padding, reach: int, stride: int) -> tuple[int, int]:
@@ -86,15 +86,15 @@ def _fitting(rows: Tensor, weight, bias, groups: int, dims: tuple[int, int]):
     for name, t in (("weight", weight), ("bias", bias)):
         if not isinstance(t, Tensor) and (t is not None or t is weight):
             raise LoDTypeError(f"expected {name} as a tensor, got {type(t).__name__}")
-    taken, given = dims
-    shape = ["out", "in", "size"] if taken else ["in", "out", "size"]
+    in_dim, out_dim = dims
+    shape = ["out", "in", "size"] if in_dim else ["in", "out", "size"]
     if weight.dim() != 3 or weight.shape[2] < 1 or weight.shape[0] % groups:
         raise LoDValueError(f"expected weight of shape ({', '.join(shape)}), got {tuple(weight.shape)}")
-    width = weight.shape[taken] * (groups if taken else 1)
+    width = weight.shape[in_dim] * (groups if in_dim else 1)
     if rows.shape[1] != width:
         counted = " (nn.LazyConv1d takes the number of rows for that of channels: nn.Conv1d)" * (width == rows.shape[0])
         raise LoDValueError(f"expected rows of {width} channels, as weight, got {tuple(rows.shape)}{counted}")
-    if bias is not None and tuple(bias.shape) != (weight.shape[given] * (1 if taken else groups),):
+    if bias is not None and tuple(bias.shape) != (weight.shape[out_dim] * (1 if in_dim else groups),):
         raise LoDValueError(f"expected a bias per channel of the result, got {tuple(bias.shape)}")
     if (dtype := autocast_dtype(rows.device)) is not None:
         rows, weight, bias = rows.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -132,17 +132,19 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         done = ops.segment_conv(rows, weight.permute(2, 1, 0), bias, s.offsets, -before, dilation)
         if longer == 0:
             return s.keep(done)
-        own = _with_lengths(s.lod, fits)
-        return made(ops.gather_runs(done, s.offsets[:-1], own.row_offsets_at(s.k, rows.device), own.rows), own)
-    at = _positions(s.lod, fits, -before, stride, rows.device)
+        new_lod = _with_lengths(s.lod, fits)
+        return made(
+            ops.gather_runs(done, s.offsets[:-1], new_lod.row_offsets_at(s.k, rows.device), new_lod.rows), new_lod
+        )
+    targets = _positions(s.lod, fits, -before, stride, rows.device)
     if stride == 1 and longer > 0:
-        lengthened(at.lod, s.lod, longer)
-    position = at.positions[:, None] + dilation * torch.arange(size, device=rows.device)
-    row = torch.where((position >= 0) & (position < at.length[:, None]), position + at.first[:, None], -1)
+        lengthened(targets.lod, s.lod, longer)
+    position = targets.positions[:, None] + dilation * torch.arange(size, device=rows.device)
+    row = torch.where((position >= 0) & (position < targets.length[:, None]), position + targets.first[:, None], -1)
     seen = ops.gather_rows(rows, row.flatten()).view(-1, size, groups, width)
     kernels = weight.view(groups, out // groups, width, size).permute(0, 3, 2, 1).flatten(1, 2)
     done = _products(seen.permute(2, 0, 1, 3).flatten(2), kernels).transpose(0, 1).reshape(-1, out)
-    return made(done if bias is None else done + bias, at.lod)
+    return made(done if bias is None else done + bias, targets.lod)
 
 
 @_along_rows(torch.conv_transpose1d)
@@ -158,23 +160,25 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
         raise LoDValueError(f"expected output_padding below stride or dilation, got {more}")
     lengths, count = _lengths(s.lod), rows.shape[0]
     longer = (lengths - 1) * stride - 2 * padding + (size - 1) * dilation + more + 1
-    own = _with_lengths(s.lod, torch.where(lengths > 0, longer, 0).clamp(min=0))
-    given, made_of = s.offsets, own.row_offsets_at(s.k, rows.device)
-    position = ops.run_map(torch.full_like(given[1:], -padding), given, count, stride)
+    new_lod = _with_lengths(s.lod, torch.where(lengths > 0, longer, 0).clamp(min=0))
+    offsets, new_offsets = s.offsets, new_lod.row_offsets_at(s.k, rows.device)
+    position = ops.run_map(torch.full_like(offsets[1:], -padding), offsets, count, stride)
     position = position[:, None] + dilation * torch.arange(size, device=rows.device)
-    first, end = ops.segment_broadcast(torch.stack([made_of[:-1], made_of[1:]], 1), given, count)[:, :, None].unbind(1)
+    first, end = ops.segment_broadcast(torch.stack([new_offsets[:-1], new_offsets[1:]], 1), offsets, count)[
+        :, :, None
+    ].unbind(1)
     row = torch.where((position >= 0) & (position + first < end), position + first, -1)
     kernels = weight.view(groups, width // groups, out, size).permute(0, 1, 3, 2).flatten(2)
     parts = _products(rows.view(count, groups, width // groups).transpose(0, 1), kernels)
     parts = parts.view(groups, count, size, out).permute(1, 2, 0, 3).reshape(count * size, groups * out)
-    summed = ops.scatter_rows(parts, row.flatten(), own.rows)
-    return made(summed if bias is None else summed + bias, own)
+    summed = ops.scatter_rows(parts, row.flatten(), new_lod.rows)
+    return made(summed if bias is None else summed + bias, new_lod)
 
 
 def _own_pair(pad, dim: int, rank: int) -> tuple:
     """The numbers of F.pad for a dim; none where it is not padded."""
-    at = 2 * (rank - 1 - dim)
-    return tuple(pad[at : at + 2]) if isinstance(pad, (tuple, list)) and any(pad[at : at + 2]) else ()
+    first = 2 * (rank - 1 - dim)
+    return tuple(pad[first : first + 2]) if isinstance(pad, (tuple, list)) and any(pad[first : first + 2]) else ()
 
 
 def _constant(input, pad, value, dim: int):
@@ -183,16 +187,16 @@ def _constant(input, pad, value, dim: int):
     pair = _own_pair(pad, dim, input.dim())
     if len(pair) != 2 or any(type(n) is not int or abs(n) > 2**20 for n in pair):
         raise LoDValueError(f"expected pad as pairs of numbers up to {2**20}, got {shown(pad)}")
-    others = [0 if at // 2 == input.dim() - 1 - dim else n for at, n in enumerate(pad)]
+    others = [0 if i // 2 == input.dim() - 1 - dim else n for i, n in enumerate(pad)]
     with_memory(input)
     rows = F.pad(input.values(), others, value=value).movedim(dim, 0)
     lengths = _lengths(input.lod)
-    at = _positions(
+    targets = _positions(
         input.lod, torch.where(lengths > 0, lengths + sum(pair), 0).clamp(min=0), -pair[0], device=rows.device
     )
-    inside = (at.positions >= 0) & (at.positions < at.length)
-    row = torch.where(inside, at.first + at.positions, -1)
-    return ops.gather_rows(rows.contiguous(), row, value or 0.0).movedim(0, dim), at.lod
+    inside = (targets.positions >= 0) & (targets.positions < targets.length)
+    row = torch.where(inside, targets.first + targets.positions, -1)
+    return ops.gather_rows(rows.contiguous(), row, value or 0.0).movedim(0, dim), targets.lod
 
 
 def _pad_elsewhere(input, pad, mode="constant", value=None):
@@ -234,15 +238,15 @@ def _padded(input, pad, mode, value=None):
         raise LoDValueError(
             f"expected sequences long enough for {mode} padding of {most} rows, got {int(lengths[i])} in sequence {i}"
         )
-    at = _positions(s.lod, torch.where(lengths > 0, lengths + sum(pad), 0), -pad[0], device=s.rows.device)
-    last = at.length - 1
+    targets = _positions(s.lod, torch.where(lengths > 0, lengths + sum(pad), 0), -pad[0], device=s.rows.device)
+    last = targets.length - 1
     if mode == "reflect":
-        position = last - (last - at.positions.abs()).abs()
+        position = last - (last - targets.positions.abs()).abs()
     elif mode == "replicate":
-        position = torch.minimum(at.positions.clamp(min=0), last)
+        position = torch.minimum(targets.positions.clamp(min=0), last)
     else:
-        position = at.positions.remainder(at.length)
-    return made(ops.gather_rows(s.rows, at.first + position), at.lod)
+        position = targets.positions.remainder(targets.length)
+    return made(ops.gather_rows(s.rows, targets.first + position), targets.lod)
 
 
 class _Windows(NamedTuple):
@@ -267,20 +271,24 @@ def _windows(s: Along, kernel, stride, padding, dilation, ceil) -> tuple[_Window
     counts = (lengths + (2 * padding - span + (stride - 1 if ceil else 0))).div(stride, rounding_mode="floor") + 1
     if ceil:  # no window may start in the padding at the end
         counts -= ((counts - 1) * stride >= lengths + padding).to(torch.int64)
-    at = _positions(s.lod, torch.where(lengths > 0, counts, 0).clamp(min=0), -padding, stride)
-    skipped = (-at.positions).clamp(min=0).add(dilation - 1).div(dilation, rounding_mode="floor")
+    targets = _positions(s.lod, torch.where(lengths > 0, counts, 0).clamp(min=0), -padding, stride)
+    skipped = (-targets.positions).clamp(min=0).add(dilation - 1).div(dilation, rounding_mode="floor")
     end = (
-        (at.length - at.positions).clamp(min=0).add(dilation - 1).div(dilation, rounding_mode="floor").clamp(max=kernel)
+        (targets.length - targets.positions)
+        .clamp(min=0)
+        .add(dilation - 1)
+        .div(dilation, rounding_mode="floor")
+        .clamp(max=kernel)
     )
-    return _cut(s, at, at.positions + skipped * dilation, (end - skipped).clamp(min=0), dilation), kernel
+    return _cut(s, targets, targets.positions + skipped * dilation, (end - skipped).clamp(min=0), dilation), kernel
 
 
-def _cut(s: Along, at: _Positions, start: Tensor, size: Tensor, step: int = 1) -> _Windows:
-    own = sums(size)
-    total, device = whole_number(own[-1]), s.rows.device
-    offsets = upload(own, device)
-    rows = ops.run_map(upload(start + at.first, device), offsets, total, step)
-    return _Windows(rows, offsets, at, size)
+def _cut(s: Along, targets: _Positions, start: Tensor, size: Tensor, step: int = 1) -> _Windows:
+    window_offsets = sums(size)
+    total, device = whole_number(window_offsets[-1]), s.rows.device
+    offsets = upload(window_offsets, device)
+    rows = ops.run_map(upload(start + targets.first, device), offsets, total, step)
+    return _Windows(rows, offsets, targets, size)
 
 
 def _largest(s: Along, to: _Windows, return_indices: bool, of_none: float):
@@ -348,10 +356,10 @@ def _bins(s: Along, output_size) -> _Windows:
     """n windows in every sequence: window i from floor(i length / n) to ceil((i + 1) length / n); empty in an empty
     one."""
     n = one("output_size", output_size, 0)
-    at = _positions(s.lod, torch.full_like(_lengths(s.lod), n))
-    start = (at.positions * at.length).div(max(n, 1), rounding_mode="floor")
-    end = ((at.positions + 1) * at.length + n - 1).div(max(n, 1), rounding_mode="floor")
-    return _cut(s, at, start, end - start)
+    targets = _positions(s.lod, torch.full_like(_lengths(s.lod), n))
+    start = (targets.positions * targets.length).div(max(n, 1), rounding_mode="floor")
+    end = ((targets.positions + 1) * targets.length + n - 1).div(max(n, 1), rounding_mode="floor")
+    return _cut(s, targets, start, end - start)
 
 
 @_along_rows(torch.adaptive_avg_pool1d)

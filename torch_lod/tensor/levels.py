@@ -28,13 +28,13 @@ def down_to(lod: LoD, k: int) -> LoD:
     return lod if k + 1 == len(lod.levels) else lod.outer_at(k + 1)  # type: ignore[return-value]
 
 
-def picked(rows: Tensor, lod: LoD, k: int, index: Tensor, own: Tensor) -> "LoDTensor":
-    """Rows of `lod`: the elements of level k at `index`, a host tensor, in sequences with the offsets `own`."""
+def picked(rows: Tensor, lod: LoD, k: int, index: Tensor, offsets: Tensor) -> "LoDTensor":
+    """Rows of `lod`: the elements of level k at `index`, a host tensor, in sequences with the offsets `offsets`."""
     if k + 1 == len(lod.levels):
-        cut = LoD.checked("offsets", [*lod.levels[:k], own], lod.level_names)
+        cut = LoD.checked("offsets", [*lod.levels[:k], offsets], lod.level_names)
         return home.moved(rows, cut.counting(*[m[upload(index, m.device)] for m in lod.counted]), index)
     inner, runs = lod.take(k + 1, index)
-    return home.moved(rows, lod.under(inner, own), runs)
+    return home.moved(rows, lod.under(inner, offsets), runs)
 
 
 # -- by a mask
@@ -44,8 +44,8 @@ def filtered(x: "LoDTensor", mask, level: int | str) -> "LoDTensor":
     lod = x._lod
     k = lod.level(level)
     keep = _of_elements(mask, lod, k)
-    kept = sums(keep.to(torch.int64))
-    return picked(x, lod, k, keep.nonzero().flatten(), kept[lod.levels[k]])
+    kept_before = sums(keep.to(torch.int64))
+    return picked(x, lod, k, keep.nonzero().flatten(), kept_before[lod.levels[k]])
 
 
 def _of_elements(mask, lod: LoD, k: int) -> Tensor:
@@ -55,10 +55,10 @@ def _of_elements(mask, lod: LoD, k: int) -> Tensor:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise LoDTypeError(f"expected mask as a bool tensor, got {got}")
-    count, own = lod.elements_at(k), down_to(lod, k)
-    if isinstance(mask, home.LoDTensor) and mask.lod.differs(own):
+    count, outer = lod.elements_at(k), down_to(lod, k)
+    if isinstance(mask, home.LoDTensor) and mask.lod.differs(outer):
         raise LoDValueError(
-            f"expected mask with the levels of x down to level {k}, got LoDs that differ: {own.difference(mask.lod)}"
+            f"expected mask with the levels of x down to level {k}, got LoDs that differ: {outer.difference(mask.lod)}"
         )
     if mask.dim() != 1 or not holds(mask.shape[0] == count):
         others = [j for j in range(len(lod.levels)) if mask.shape == (lod.elements_at(j),)]
@@ -95,26 +95,26 @@ def nth(x: "LoDTensor", i: int, level: int | str, padding_value: float) -> "Mayb
         raise LoDValueError(f"expected i within 62 bits, got {i}")
     filler("padding_value", padding_value, x.dtype)
     k = x._lod.level(level)
-    at, there = _position(x._lod.levels[k], i)
-    return _one_of_each(x, k, torch.where(there, at, -1), padding_value)
+    position, exists = _position(x._lod.levels[k], i)
+    return _one_of_each(x, k, torch.where(exists, position, -1), padding_value)
 
 
 def _position(offsets: Tensor, i: int) -> tuple[Tensor, Tensor]:
     """Element i of every sequence, and whether it has one."""
-    at = (offsets[:-1] if i >= 0 else offsets[1:]) + i
-    return at, (at >= offsets[:-1]) & (at < offsets[1:])
+    position = (offsets[:-1] if i >= 0 else offsets[1:]) + i
+    return position, (position >= offsets[:-1]) & (position < offsets[1:])
 
 
-def _one_of_each(x: "LoDTensor", k: int, at: Tensor, padding_value: float = 0.0) -> "MaybeLoD":
+def _one_of_each(x: "LoDTensor", k: int, position: Tensor, padding_value: float = 0.0) -> "MaybeLoD":
     """For every sequence of level k the element at an index of that level, or where it is -1 a row of padding_value, an
     empty sub-sequence."""
     lod = x._lod
     if k + 1 == len(lod.levels):
-        row = uploaded_map(at, x.device, len(x))
+        row = uploaded_map(position, x.device, len(x))
         return home.made(ops.gather_rows(x.values(), row, padding_value), lod.outer_at(k))
     inner = lod.levels[k + 1]
-    starts = torch.where(at < 0, 0, inner[at])
-    below, runs = lod.runs(k + 1, starts, torch.where(at < 0, 0, inner[at + 1] - starts))
+    starts = torch.where(position < 0, 0, inner[position])
+    below, runs = lod.runs(k + 1, starts, torch.where(position < 0, 0, inner[position + 1] - starts))
     names = lod.level_names and (*lod.level_names[:k], *lod.level_names[k + 1 :])
     whole = LoD.checked("offsets", [*lod.levels[:k], *below.levels], names, below.rows)
     return home.moved(x, whole.counting(*below.counted), runs)
@@ -171,17 +171,17 @@ def _of_rows(rows: Tensor, entry, p: int) -> Tensor:
 def _each(y: "LoDTensor", i: int, level: int, before: tuple) -> "MaybeLoD":
     """Element i of every sequence of a level, which all have one."""
     offsets = y._lod.levels[level]
-    at, there = _position(offsets, max(-_FAR, min(i, _FAR)))
-    for j in failing(~there, "seq: expected an index within every sequence"):
+    position, exists = _position(offsets, max(-_FAR, min(i, _FAR)))
+    for j in failing(~exists, "seq: expected an index within every sequence"):
         names, count = y.level_names, int(offsets[j + 1] - offsets[j])
-        of = repr(names[level]) if names and names[level] else level
+        level_name = repr(names[level]) if names and names[level] else level
         whole = all(entry == slice(None) for entry in before if isinstance(entry, slice) or is_int(entry))
         where = "x" if whole and not _lists(before) else f"x.seq[{', '.join(map(_written, before))}]"
         raise LoDIndexError(
-            f"expected index {i} within every sequence of level {of} of {where}, got sequence {j} of {count} elements; "
-            f"{where}.nth({i}, level={of}) has padding there"
+            f"expected index {i} within every sequence of level {level_name} of {where}, got sequence {j} of {count} elements; "
+            f"{where}.nth({i}, level={level_name}) has padding there"
         )
-    return _one_of_each(y, level, at)
+    return _one_of_each(y, level, position)
 
 
 def _written(entry) -> str:
@@ -220,9 +220,9 @@ def _cut(y: "LoDTensor", cut: slice, level: int) -> "LoDTensor":
     if step == 1:
         inner, runs = lod.runs(level, start, count, within=True)
         return home.moved(y, lod.under(inner), runs)
-    own = sums(count)
-    index = ops.run_map(offsets[:-1] + start, own, whole_number(own[-1]), step)
-    return picked(y, lod, level, index, own)
+    new_offsets = sums(count)
+    index = ops.run_map(offsets[:-1] + start, new_offsets, whole_number(new_offsets[-1]), step)
+    return picked(y, lod, level, index, new_offsets)
 
 
 def _by_list(y: "LoDTensor", entry, level: int, p: int) -> "LoDTensor":
@@ -234,15 +234,15 @@ def _by_list(y: "LoDTensor", entry, level: int, p: int) -> "LoDTensor":
         raise LoDTypeError(f"expected index {p} as positions for every sequence, got a LoDTensor of {entry.dtype}")
     lod, index = y._lod, host_integers(f"index {p}", entry)
     offsets = lod.levels[level]
-    n, at = offsets.diff()[:, None], index[None]
-    for j in failing(((at < -n) | (at >= n)).any(1), "seq: expected positions within every sequence"):
+    n, position = offsets.diff()[:, None], index[None]
+    for j in failing(((position < -n) | (position >= n)).any(1), "seq: expected positions within every sequence"):
         raise LoDIndexError(
             f"expected index {p} within every sequence of level {level}, got sequence {j} of {int(n[j])} elements and "
             f"{shown(index.tolist())}"
         )
-    at = torch.where(at < 0, at + n, at) + offsets[:-1, None]
-    own = torch.arange(offsets.shape[0], device="cpu") * index.shape[0]
-    return picked(y, lod, level, at.flatten(), own)
+    position = torch.where(position < 0, position + n, position) + offsets[:-1, None]
+    new_offsets = torch.arange(offsets.shape[0], device="cpu") * index.shape[0]
+    return picked(y, lod, level, position.flatten(), new_offsets)
 
 
 # -- from a dim per level
@@ -255,35 +255,37 @@ def from_dims(dense: Tensor, lengths, side: str, level_names) -> "LoDTensor":
         raise LoDValueError(
             f"expected dense of at least {depth + 1} dims for lengths of {depth} levels, got shape {tuple(dense.shape)}"
         )
-    at, levels = (
+    dense_index, levels = (
         torch.arange(dense.shape[0], device="cpu"),
         [],
     )  # where the sequences of a level are among the dense ones
     for k, entry in enumerate(lengths):
-        own, most = _lengths_at(k, entry, at, dense), dense.shape[k + 1]
-        for i in failing((own < 0) | (own > most), "from_padded: expected lengths within the padded length"):
-            raise LoDValueError(f"expected lengths[{k}] in [0, {most}], got {int(own[i])} for sequence {i}")
-        first, offsets = at * most + (0 if side == "right" else most - own), sums(own)
+        level_lengths, most = _lengths_at(k, entry, dense_index, dense), dense.shape[k + 1]
+        for i in failing(
+            (level_lengths < 0) | (level_lengths > most), "from_padded: expected lengths within the padded length"
+        ):
+            raise LoDValueError(f"expected lengths[{k}] in [0, {most}], got {int(level_lengths[i])} for sequence {i}")
+        first, offsets = dense_index * most + (0 if side == "right" else most - level_lengths), sums(level_lengths)
         levels.append(offsets)
         if k + 1 < depth:
-            at = ops.run_map(first, offsets, whole_number(offsets[-1]), 1)
+            dense_index = ops.run_map(first, offsets, whole_number(offsets[-1]), 1)
     lod, rows = LoD.checked("lengths", levels, level_names), dense.flatten(0, depth)
-    starts = torch.where(own > 0, first, 0)
+    starts = torch.where(level_lengths > 0, first, 0)
     return home.made(ops.gather_runs(rows, *uploaded_runs(Runs(starts, offsets), rows, lod.rows), lod.rows), lod)
 
 
-def _lengths_at(k: int, entry, at: Tensor, dense: Tensor) -> Tensor:
+def _lengths_at(k: int, entry, dense_index: Tensor, dense: Tensor) -> Tensor:
     if k and isinstance(entry, (Tensor, np.ndarray)) and entry.ndim > 1:
         if entry.ndim != k + 1 or not all(holds(n == m) for n, m in zip(entry.shape, dense.shape[: k + 1])):
             shape = tuple(dense.shape[: k + 1])
             raise LoDValueError(f"expected lengths[{k}] of shape {shape}, got {tuple(entry.shape)}")
-        return host_integers(f"lengths[{k}]", entry.reshape(-1))[at]
-    own = host_integers(f"lengths[{k}]", entry)
-    if own.shape[0] != at.shape[0]:
+        return host_integers(f"lengths[{k}]", entry.reshape(-1))[dense_index]
+    level_lengths = host_integers(f"lengths[{k}]", entry)
+    if level_lengths.shape[0] != dense_index.shape[0]:
         raise LoDValueError(
-            f"expected lengths[{k}] with a length for each of the {at.shape[0]} sequences, got {own.shape[0]}"
+            f"expected lengths[{k}] with a length for each of the {dense_index.shape[0]} sequences, got {level_lengths.shape[0]}"
         )
-    return own
+    return level_lengths
 
 
 def per_level(lengths) -> bool:

@@ -122,15 +122,17 @@ def levels_of_runs(levels, starts, lengths, count) -> tuple[list[torch.Tensor], 
         return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
 
     taken, begin, end = sums(lengths), starts, starts + lengths
-    made = [taken]
+    new_levels = [taken]
     for k, level in enumerate(levels):
         total = count(k, taken)
-        at = torch.repeat_interleave(begin - taken[:-1], taken.diff(), output_size=total)
-        at = at + torch.arange(total, device="cpu")
-        made.append(sums(level[at + 1] - level[at]))  # not of all of them: a batch of a large LoD is small
+        element = torch.repeat_interleave(begin - taken[:-1], taken.diff(), output_size=total)
+        element = element + torch.arange(total, device="cpu")
+        new_levels.append(
+            sums(level[element + 1] - level[element])
+        )  # not of all of them: a batch of a large LoD is small
         begin, end = level[begin], level[end]
         taken = sums(end - begin)
-    return made, begin, taken
+    return new_levels, begin, taken
 
 
 @composition
@@ -183,11 +185,11 @@ def take_runs(levels, starts, lengths, elements, kept=False, within=None, most=-
         raise ValueError(f"{op}: expected lengths that add up to less than 2**62, got more")
     with torch.inference_mode(False):
         levels, starts, lengths = [t.clone() for t in levels], starts.clone(), lengths.clone()
-        made, begin, taken = levels_of_runs(levels, starts, lengths, lambda _, taken: int(taken[-1]))
+        new_levels, begin, taken = levels_of_runs(levels, starts, lengths, lambda _, taken: int(taken[-1]))
     if sum(taken.diff().tolist()) >= limit:
         raise ValueError(f"{op}: expected fewer than 2**62 rows, got more")
-    longest = [int(level.diff().max()) if len(level) > 1 else 0 for level in made]
-    return [*made, *([taken] if levels else [])], begin, [int(taken[-1]), *longest]
+    longest = [int(level.diff().max()) if len(level) > 1 else 0 for level in new_levels]
+    return [*new_levels, *([taken] if levels else [])], begin, [int(taken[-1]), *longest]
 
 
 @composition
@@ -220,10 +222,10 @@ def _runs(op, values, starts, row_offsets, rows, step) -> torch.Tensor:
     check.start_per_segment(op, starts, row_offsets, values.device)
     if step not in (1, -1):
         raise ValueError(f"{op}: expected step 1 or -1, got {step}")
-    own, there = (values.shape[0], rows) if op == "scatter_runs" else (rows, values.shape[0])
-    check.offsets(op, row_offsets, own)
-    check.runs(op, starts, row_offsets, step, there)
-    return run_map(starts, row_offsets, own, step)
+    covered, other_rows = (values.shape[0], rows) if op == "scatter_runs" else (rows, values.shape[0])
+    check.offsets(op, row_offsets, covered)
+    check.runs(op, starts, row_offsets, step, other_rows)
+    return run_map(starts, row_offsets, covered, step)
 
 
 @composition
@@ -233,13 +235,13 @@ def gather_runs(values, starts, row_offsets, rows, step=1):
 
 @composition
 def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
-    there = _runs("scatter_runs", values, starts, row_offsets, rows, step)
-    if check.readable(there):
-        if there.unique().numel() == there.numel():
-            return values.new_full((rows, *values.shape[1:]), fill).index_copy(0, there, values)
+    target = _runs("scatter_runs", values, starts, row_offsets, rows, step)
+    if check.readable(target):
+        if target.unique().numel() == target.numel():
+            return values.new_full((rows, *values.shape[1:]), fill).index_copy(0, target, values)
         check.is_number("scatter_runs", values)  # rows that meet are added up
-    untaken = torch.ones(rows, dtype=torch.bool, device=values.device).index_fill(0, there, False)
-    whole = sum_by(there, values.byte(), rows) > 0 if values.dtype == torch.bool else sum_by(there, values, rows)
+    untaken = torch.ones(rows, dtype=torch.bool, device=values.device).index_fill(0, target, False)
+    whole = sum_by(target, values.byte(), rows) > 0 if values.dtype == torch.bool else sum_by(target, values, rows)
     return torch.where(like_rows(untaken, values), whole.new_full((), fill), whole)
 
 

@@ -42,10 +42,10 @@ def _all(args, kwargs) -> list[Entry]:
 
 
 def _some(text: str, core: int = 0) -> Callable:
-    of = Signature(text)
+    signature = Signature(text)
 
     def entries(args, kwargs):
-        tensors = [t for t in of.bind(args, kwargs)[: len(of.names)] if isinstance(t, Tensor)]
+        tensors = [t for t in signature.bind(args, kwargs)[: len(signature.names)] if isinstance(t, Tensor)]
         return [Entry(t, tuple(t.shape[: max(t.dim() - core, 0)]), min(core, t.dim())) for t in tensors]
 
     return entries
@@ -112,8 +112,8 @@ _EINSUM = torch.einsum
 
 
 def _entries(func, args, kwargs) -> list[Entry]:
-    of = BROADCASTS.get(func) or _SUMS.get(func)
-    return [] if of is None else of(args, kwargs)
+    entries_of = BROADCASTS.get(func) or _SUMS.get(func)
+    return [] if entries_of is None else entries_of(args, kwargs)
 
 
 class Terms(NamedTuple):
@@ -153,34 +153,34 @@ def _lost(t: Tensor | None) -> bool:
 
 def _grown(entries: list[Entry]) -> tuple[Tensor, tuple] | None:
     """A lost operand, and the size that broadcasting gives it, if that is larger in a dim than all lost operands are."""
-    rank, found = max([0, *[len(e.shape) for e in entries]]), None
-    sizes, own = [1] * rank, [1] * rank
+    rank, first_lost = max([0, *[len(e.shape) for e in entries]]), None
+    sizes, lost_sizes = [1] * rank, [1] * rank
     for e in entries:
         lost = _lost(e.operand)
         for d in range(-len(e.shape), 0):
             if e.shape[d] != 1:
                 sizes[d] = e.shape[d]
-                own[d] = e.shape[d] if lost else own[d]
-        if lost and found is None:
-            found = e
-    if found is None or found.operand is None:
+                lost_sizes[d] = e.shape[d] if lost else lost_sizes[d]
+        if lost and first_lost is None:
+            first_lost = e
+    if first_lost is None or first_lost.operand is None:
         return None
-    for n, m in zip(sizes, own):
+    for n, m in zip(sizes, lost_sizes):
         if m == 1 and n > 1:
-            return found.operand, (*sizes, *found.operand.shape[len(found.shape) :])
+            return first_lost.operand, (*sizes, *first_lost.operand.shape[len(first_lost.shape) :])
     return None
 
 
 def _grown_letters(terms: Terms) -> tuple[Tensor, tuple] | None:
     sizes: dict = {}
-    own: list = []  # the letters that a lost operand has, with a size
+    lost_letters: list = []  # the letters that a lost operand has, with a size
     for letters, t in zip(terms.letters, terms.operands):
         for c, n in zip(letters, t.shape):
             if n != 1 or c not in sizes:
                 sizes[c] = n
             if n != 1 and _lost(t):
-                own.append(c)
-    more = [c for c in terms.result if sizes.get(c, 1) > 1 and c not in own]
+                lost_letters.append(c)
+    more = [c for c in terms.result if sizes.get(c, 1) > 1 and c not in lost_letters]
     for i, t in enumerate(terms.operands):
         if _lost(t) and more and _is_broadcast(terms, i, more):
             return t, tuple([sizes[c] for c in terms.result if c in sizes])
@@ -214,11 +214,11 @@ def repeated(func, args, kwargs) -> list[Repeated]:
     """The plain operands that repeat all rows for every entry of one of their dims, where a level has as many sequences."""
     if func is _EINSUM:
         terms = _terms(args)
-        found = [] if terms is None else _repeated_letters(terms)
+        candidates = [] if terms is None else _repeated_letters(terms)
     else:
-        found = _repeated(_entries(func, args, kwargs))
+        candidates = _repeated(_entries(func, args, kwargs))
     known = []
-    for t, dim, before, origin in found:
+    for t, dim, before, origin in candidates:
         levels = []
         for k in range(origin.lod.depth):
             if t.shape[dim] == origin.lod.num_sequences(k):
@@ -229,39 +229,39 @@ def repeated(func, args, kwargs) -> list[Repeated]:
 
 
 def _repeated(entries: list[Entry]) -> list[tuple[Tensor, int, bool, Provenance]]:
-    own = [e for e in entries if e.operand is not None and placed(e.operand) is not None]
-    origin, found = placed(own[0].operand) if own else None, []
+    with_rows = [e for e in entries if e.operand is not None and placed(e.operand) is not None]
+    origin, candidates = placed(with_rows[0].operand) if with_rows else None, []
     if origin is None:
         return []
-    rows = origin.dim - len(own[0].shape)  # from the right; not negative where the dim is not broadcast
+    rows = origin.dim - len(with_rows[0].shape)  # from the right; not negative where the dim is not broadcast
     for e in entries:
         t = e.operand
         if t is None or provenance_of(t) is not None:
             continue
         for d in range(-len(e.shape), 0):
             new = e.shape[d] != 1 and d != rows
-            for o in own:
+            for o in with_rows:
                 new = new and (-d > len(o.shape) or o.shape[d] == 1)
             if new:
-                found.append((t, len(e.shape) + d, d < rows, origin))
-    return found
+                candidates.append((t, len(e.shape) + d, d < rows, origin))
+    return candidates
 
 
 def _repeated_letters(terms: Terms) -> list[tuple[Tensor, int, bool, Provenance]]:
-    own = [(letters, t) for letters, t in zip(terms.letters, terms.operands) if placed(t) is not None]
-    origin, found = placed(own[0][1]) if own else None, []
-    if origin is None or own[0][0][origin.dim] not in terms.result:
+    with_rows = [(letters, t) for letters, t in zip(terms.letters, terms.operands) if placed(t) is not None]
+    origin, candidates = placed(with_rows[0][1]) if with_rows else None, []
+    if origin is None or with_rows[0][0][origin.dim] not in terms.result:
         return []
-    rows = terms.result.index(own[0][0][origin.dim])
+    rows = terms.result.index(with_rows[0][0][origin.dim])
     for letters, t in zip(terms.letters, terms.operands):
         if provenance_of(t) is None:
             for d, c in enumerate(letters):
                 new = t.shape[d] != 1 and c in terms.result
-                for others, o in own:
+                for others, o in with_rows:
                     new = new and (c not in others or o.shape[others.index(c)] == 1)
                 if new:
-                    found.append((t, d, terms.result.index(c) < rows, origin))
-    return found
+                    candidates.append((t, d, terms.result.index(c) < rows, origin))
+    return candidates
 
 
 def is_parameter(t: Tensor) -> bool:
@@ -271,9 +271,9 @@ def is_parameter(t: Tensor) -> bool:
 
 def undeclared(t: Tensor, dim: int, levels: list[int]) -> tuple[str, str]:
     """What is expected beside such a tensor, and what to write."""
-    n, at = t.shape[dim], ", ".join(map(str, levels))
+    n, listed = t.shape[dim], ", ".join(map(str, levels))
     got = f"expected operands whose rows correspond, got a plain tensor of shape {tuple(t.shape)}, whose {n} entries at dim {dim} would "
-    got += f"each meet all rows, and level {at} has {n} sequences"
+    got += f"each meet all rows, and level {listed} has {n} sequences"
     return got, (
         "a row for each sequence is declared with tl.per_sequence(c), which is broadcast over the rows of its sequence; "
         "if every entry is meant for all rows, pass .values() of the rows; weights are nn.Parameters"
@@ -320,15 +320,15 @@ def over_sequences(func, args, kwargs, wrap: Callable, call: Callable) -> Any:
         return NotImplemented
     if func is _EINSUM:
         return _over_letters(args, coarse, lod, wrap, call)
-    at = _rows_at(fine)
-    if at is None:
+    rows_dim = _rows_at(fine)
+    if rows_dim is None:
         return NotImplemented
     core = PRODUCTS.get(func)
-    if core is not None and at >= -2:
-        return _product_over(func, args, kwargs, core, fine, coarse, lod, at, wrap, call)
+    if core is not None and rows_dim >= -2:
+        return _product_over(func, args, kwargs, core, fine, coarse, lod, rows_dim, wrap, call)
     new = []
     for s in coarse:
-        laid = _laid(s, fine, at, lod, wrap)
+        laid = _laid(s, fine, rows_dim, lod, wrap)
         if laid is None:
             return NotImplemented
         new.append((s.operand, laid))
@@ -365,14 +365,14 @@ def _finer(a: LoD, b: LoD) -> bool:
 
 def _rows_at(tensors: list[Tensor]) -> int | None:
     """The dim of the rows, counted from the right; None where tensors differ in it."""
-    at = None
+    rows_dim = None
     for t in tensors:
         origin = placed(t)
-        own = None if origin is None else origin.dim - t.dim()
-        if own is None or at not in (None, own):
+        dim = None if origin is None else origin.dim - t.dim()
+        if dim is None or rows_dim not in (None, dim):
             return None
-        at = own
-    return at
+        rows_dim = dim
+    return rows_dim
 
 
 def _with(args, kwargs, new: list[tuple[Tensor, Tensor]]) -> tuple[tuple, dict]:
@@ -401,24 +401,24 @@ def _rows_first(s: _Sequences, lod: LoD) -> Tensor:
     return repeat_rows(values, lod.row_offsets_at(s.level, values.device), lod.rows)
 
 
-def _laid(s: _Sequences, fine: list[Tensor], at: int, lod: LoD, wrap) -> Tensor | None:
-    """An operand with a row for each row, which are at dim `at`, counted from the right, as those of `fine`. As beside one
+def _laid(s: _Sequences, fine: list[Tensor], rows_dim: int, lod: LoD, wrap) -> Tensor | None:
+    """An operand with a row for each row, which are at dim `rows_dim`, counted from the right, as those of `fine`. As beside one
     sequence alone, the dim of the sequences has size 1, and the operand the same element for all rows: None if it has not."""
-    dims, own = s.operand.dim(), s.at - s.operand.dim()
+    dims, sequences_dim = s.operand.dim(), s.at - s.operand.dim()
     rows, rank = _rows_first(s, lod), max(t.dim() for t in fine)
-    if own == at:  # rows where the rows are
+    if sequences_dim == rows_dim:  # rows where the rows are
         return wrap(rows.movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))
-    if at >= -dims and s.operand.shape[at] != 1 and not _expanded_to(s.operand, at, lod):
+    if rows_dim >= -dims and s.operand.shape[rows_dim] != 1 and not _expanded_to(s.operand, rows_dim, lod):
         return None
     rows = rows.movedim(0, s.at)
-    if at >= -dims:
-        rows = rows.narrow(at, 0, 1) if rows.shape[at] else rows.sum(at, keepdim=True)
-    for _ in range(-at - dims):
+    if rows_dim >= -dims:
+        rows = rows.narrow(rows_dim, 0, 1) if rows.shape[rows_dim] else rows.sum(rows_dim, keepdim=True)
+    for _ in range(-rows_dim - dims):
         rows = rows.unsqueeze(0)
-    rows = rows.transpose(own, at)
-    while rows.dim() > rank and rows.shape[0] == 1 and rows.dim() > -at:
+    rows = rows.transpose(sequences_dim, rows_dim)
+    while rows.dim() > rank and rows.shape[0] == 1 and rows.dim() > -rows_dim:
         rows = rows.squeeze(0)
-    return wrap(rows, Provenance(lod, rows.dim() + at, "per_sequence"))
+    return wrap(rows, Provenance(lod, rows.dim() + rows_dim, "per_sequence"))
 
 
 def _expanded_to(t: Tensor, dim: int, lod: LoD) -> bool:
@@ -437,38 +437,43 @@ _BADDBMM = Signature("input, mat1, mat2"), [{-2: -2, -1: -1}, {-2: -2}, {-1: -1}
 _add(PRODUCTS, "baddbmm", (torch, Tensor), _BADDBMM)
 
 
-def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, at: int, wrap, call) -> Any:
+def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, rows_dim: int, wrap, call) -> Any:
     """A product of matrices of which one dim has the rows, with a matrix for each sequence: every row becomes a matrix of
     its own, beside that of its sequence."""
-    of, dims = core
-    values = of.bind(args, kwargs)[: len(of.names)]
-    own = coarse[0].at - coarse[0].operand.dim()
-    after = _rows_after(values, dims, fine, at)
-    if after is None or own > -3 or any(s.at - s.operand.dim() != own for s in coarse):
+    signature, dims = core
+    values = signature.bind(args, kwargs)[: len(signature.names)]
+    sequences_dim = coarse[0].at - coarse[0].operand.dim()
+    after = _rows_after(values, dims, fine, rows_dim)
+    if after is None or sequences_dim > -3 or any(s.at - s.operand.dim() != sequences_dim for s in coarse):
         return NotImplemented
     for t in values:
-        if isinstance(t, Tensor) and provenance_of(t) is None and t.dim() >= -own and t.shape[own] != 1:
+        if (
+            isinstance(t, Tensor)
+            and provenance_of(t) is None
+            and t.dim() >= -sequences_dim
+            and t.shape[sequences_dim] != 1
+        ):
             return NotImplemented
     new, rank = [], 0
     for t in fine:
-        if -own <= t.dim() and t.shape[own] != 1:
+        if -sequences_dim <= t.dim() and t.shape[sequences_dim] != 1:
             return NotImplemented
         alone, rank = t, max(rank, t.dim())
-        while alone.dim() < -own:
+        while alone.dim() < -sequences_dim:
             alone = call(torch.unsqueeze, (alone, 0), {})
-        new.append((t, call(torch.transpose, (alone, own, at), {})))
+        new.append((t, call(torch.transpose, (alone, sequences_dim, rows_dim), {})))
     for s in coarse:
         new.append((s.operand, wrap(_rows_first(s, lod).movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))))
-    result = call(torch.transpose, (call(func, *_with(args, kwargs, new)), own, after), {})
+    result = call(torch.transpose, (call(func, *_with(args, kwargs, new)), sequences_dim, after), {})
     while result.dim() > rank and result.shape[0] == 1:
         result = call(torch.squeeze, (result, 0), {})
     return result
 
 
-def _rows_after(values: list, dims: list[dict], fine: list[Tensor], at: int) -> int | None:
-    """Where a product has the rows that operands have at dim `at`; None if they differ or are summed over."""
-    found = [dims[i].get(at) for i, t in enumerate(values) if any(t is f for f in fine)]
-    return found[0] if found and all(to == found[0] for to in found) else None
+def _rows_after(values: list, dims: list[dict], fine: list[Tensor], rows_dim: int) -> int | None:
+    """Where a product has the rows that operands have at dim `rows_dim`; None if they differ or are summed over."""
+    result_dims = [dims[i].get(rows_dim) for i, t in enumerate(values) if any(t is f for f in fine)]
+    return result_dims[0] if result_dims and all(to == result_dims[0] for to in result_dims) else None
 
 
 def _row_letters(terms: Terms, coarse) -> tuple | None:
@@ -502,10 +507,13 @@ def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
     names = _ascii_names(terms)
     operands, written = [], []
     for letters, t in zip(terms.letters, terms.operands):
-        own = [s for s in coarse if s.operand is t]
-        if own:
-            t = wrap(_rows_first(own[0], lod).movedim(0, own[0].at), Provenance(lod, own[0].at, "per_sequence"))
-        drop = row if own else sequence
+        per_sequence = [s for s in coarse if s.operand is t]
+        if per_sequence:
+            t = wrap(
+                _rows_first(per_sequence[0], lod).movedim(0, per_sequence[0].at),
+                Provenance(lod, per_sequence[0].at, "per_sequence"),
+            )
+        drop = row if per_sequence else sequence
         if sequence != row and drop in letters:
             if t.shape[letters.index(drop)] != 1:
                 return NotImplemented

@@ -46,12 +46,12 @@ def keep(func, args, kwargs):
 
 def tensors_among(operands) -> list[Tensor]:
     """The operands that are tensors, and those in lists among them."""
-    found = []
+    tensors = []
     for value in operands:
         for t in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(t, Tensor):
-                found.append(t)
-    return found
+                tensors.append(t)
+    return tensors
 
 
 def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Provenance | None, int]:
@@ -60,27 +60,27 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Provena
     another dim than 0, unless it is `given` for each row, as targets are."""
     tensors = tensors_among(operands)
     rank = max([0, *[t.dim() for t in tensors]])
-    found, apart = None, False
+    common, apart = None, False
     for t in tensors:
         p = placed(t)
         if p is None:
             continue
         p = p._replace(dim=p.dim - t.dim() if broadcast else p.dim)
-        both = p if found is None else _corresponding(func, found, p)
-        apart, found = apart or both is None, both or found
-    if found is None or apart:
+        both = p if common is None else _corresponding(func, common, p)
+        apart, common = apart or both is None, both or common
+    if common is None or apart:
         return None, rank
     if not broadcast:
-        return found, rank
-    dim = rank + found.dim
+        return common, rank
+    dim = rank + common.dim
     for t in tensors:
         if provenance_of(t) is not None:
             continue
         if t.layout != torch.strided:
             return None, rank  # the result may be sparse as well
         if dim and not given:
-            refuse_positions(func, found._replace(dim=dim), found.dim, t)
-    return found._replace(dim=dim), rank
+            refuse_positions(func, common._replace(dim=dim), common.dim, t)
+    return common._replace(dim=dim), rank
 
 
 def _corresponding(func, a: Provenance, b: Provenance) -> Provenance | None:
@@ -135,8 +135,10 @@ def _of_even_ids(t: Tensor, dim: int) -> bool:
     """Whether t is the lookup of the same id at every index, as of token types: an embedding of zeros."""
     looked_up = t.grad_fn if t._base is None else None
     ids = getattr(looked_up, "_saved_indices", None) if "EmbeddingBackward" in type(looked_up).__name__ else None
-    at = t.dim() + dim
-    return type(ids) is Tensor and ids.dim() == t.dim() - 1 and at < ids.dim() and is_even(ids, at - ids.dim())
+    ids_dim = t.dim() + dim
+    return (
+        type(ids) is Tensor and ids.dim() == t.dim() - 1 and ids_dim < ids.dim() and is_even(ids, ids_dim - ids.dim())
+    )
 
 
 def join(func, args, kwargs):
@@ -187,9 +189,9 @@ def join_batches(func, args, kwargs):
 def refuse_per_sequence(func, lod: LoD, t: Tensor) -> None:
     """One row per sequence cannot be broadcast to the rows; torch's error would not name the remedy."""
     count = t.shape[0]
-    found, padded = over_rows(lod, count, "operand"), _padded(lod, t.dim(), t)
-    if found is not None:
-        advice = f"if they are a row for each sequence of level {found[0]}, broadcast them over the rows: {found[1]}"
+    match, padded = over_rows(lod, count, "operand"), _padded(lod, t.dim(), t)
+    if match is not None:
+        advice = f"if they are a row for each sequence of level {match[0]}, broadcast them over the rows: {match[1]}"
         error = LoDRuntimeError(
             f"expected operands whose rows correspond, got {count} rows beside {lod.rows}; "
             + (
@@ -224,8 +226,8 @@ def counterpart(lod: LoD, rank: int, t: Tensor) -> str | None:
         rows = f"{over[1]}{f'[:{short}]' if short else ''} has one for each row"
         return f"it has a row for each sequence: {rows}, and tl.per_sequence(t) is broadcast to them"
     if longest in shape[:2] and shape[0] in (1, longest):
-        at = "t" if shape[0] == longest else "t[0]"
-        return f"it has a row for each position: {at}[x.lod.position_ids()] has one for each row"
+        tensor = "t" if shape[0] == longest else "t[0]"
+        return f"it has a row for each position: {tensor}[x.lod.position_ids()] has one for each row"
     return None
 
 
@@ -242,19 +244,19 @@ def _padded(lod: LoD, rank: int, t: Tensor) -> str | None:
 
 def of_padded(lod: LoD, what: str) -> str:
     """What makes a LoDTensor beside x of a padded tensor."""
-    made = f"tl.from_padded({what}, x.lengths())"
-    return made if lod.depth == 1 else f"{made}.with_lod(x.lod)"
+    code = f"tl.from_padded({what}, x.lengths())"
+    return code if lod.depth == 1 else f"{code}.with_lod(x.lod)"
 
 
 def agree(func, operands) -> Provenance | None:
     """That of LoDTensors, or lists of them, whose rows correspond whatever their dims: for example logits and class
     indices."""
-    found = None
+    common = None
     for t in tensors_among(operands):
         p = provenance_of(t)
         if is_whole(p):
-            found = p if found is None else Provenance(same_lod(func, found.lod, p.lod), 0)
-    return found
+            common = p if common is None else Provenance(same_lod(func, common.lod, p.lod), 0)
+    return common
 
 
 def is_element(target) -> bool:
@@ -270,37 +272,43 @@ def in_place(rule: Rule) -> Rule:
 
     def decided(func, args, kwargs, answer):
         target = args[0] if args else first(args, kwargs)
-        own = provenance_of(target)
-        if own is None:
+        provenance = provenance_of(target)
+        if provenance is None:
             return None
         others = [value for value in (*args, *kwargs.values()) if value is not target and carries(value)]
-        if is_element(target) and (not _seen_in_rows(target) or _moves_element(func, own, others)):
-            return own
-        if own.dim is None:
+        if is_element(target) and (not _seen_in_rows(target) or _moves_element(func, provenance, others)):
+            return provenance
+        if provenance.dim is None:
             if (compiling() and not even) or (_seen_in_rows(target) and not (even and _has_all(target))):
-                raise partial(func, own)
-            kept = not others
+                raise partial(func, provenance)
+            same_rows = not others
         else:
-            kept = (even and not others) if answer is None else _same_place(own, answer)  # None beside a sparse tensor
-        if not kept:
-            raise misaligned(func) if others else partial(func, own)
-        return own
+            same_rows = (
+                (even and not others) if answer is None else _same_place(provenance, answer)
+            )  # None beside a sparse tensor
+        if not same_rows:
+            raise misaligned(func) if others else partial(func, provenance)
+        return provenance
 
     def rule_in_place(func, args, kwargs):
         target = args[0] if args else first(args, kwargs)
-        own = provenance_of(target)
+        provenance = provenance_of(target)
         refuse_partial(func, target)
-        answer = None if own is not None and own.dim is None else rule(func, args, kwargs)
-        return own if own is None or (is_whole(own) and is_whole(answer)) else decided(func, args, kwargs, answer)
+        answer = None if provenance is not None and provenance.dim is None else rule(func, args, kwargs)
+        return (
+            provenance
+            if provenance is None or (is_whole(provenance) and is_whole(answer))
+            else decided(func, args, kwargs, answer)
+        )
 
     rule_in_place.twin = rule  # type: ignore[attr-defined]
     return rule_in_place
 
 
-def _same_place(own: Provenance, answer) -> bool:
+def _same_place(provenance: Provenance, answer) -> bool:
     """Whether a result has the rows that an operand of the same shape has."""
     dim = answer.dim.dim if isinstance(answer.dim, At) else answer.dim
-    return dim == own.dim and answer.part == own.part
+    return dim == provenance.dim and answer.part == provenance.part
 
 
 def _seen_in_rows(t: Tensor) -> bool:
@@ -322,9 +330,9 @@ def _has_all(t: Tensor) -> bool:
     return not compiling() and t._base is not None and t._base.numel() == t.numel()
 
 
-def _moves_element(func, own: Provenance, others: list) -> bool:
+def _moves_element(func, provenance: Provenance, others: list) -> bool:
     """Whether an element of rows gets a value that was made of itself."""
-    return func is Tensor.copy_ and all(provenance_of(t) == own for t in others) and len(others) == 1
+    return func is Tensor.copy_ and all(provenance_of(t) == provenance for t in others) and len(others) == 1
 
 
 join_in_place = in_place(join)
@@ -332,16 +340,16 @@ join_in_place = in_place(join)
 
 def refuse_partial(func, target) -> None:
     """Raises where a function in place would write into the memory of some rows of a batch."""
-    own = provenance_of(target)
-    if own is not None and own.part is not None and target.dim() and _seen_in_rows(target):
-        raise partial(func, own)
+    provenance = provenance_of(target)
+    if provenance is not None and provenance.part is not None and target.dim() and _seen_in_rows(target):
+        raise partial(func, provenance)
 
 
-def partial(func, own: Provenance) -> LoDError:
+def partial(func, provenance: Provenance) -> LoDError:
     """The error where a function in place would write some rows of the batch, not some of every sequence."""
     count = "some rows"
-    if own.part is not None:
-        begin, end = own.part
+    if provenance.part is not None:
+        begin, end = provenance.part
         count = f"row {begin}" if not compiling() and end - begin == 1 else f"rows {begin} to {end}"
     return named(
         LoDValueError(f"expected a write to all rows, got one to {count} of the whole batch: {WRITE}"), name_of(func)
@@ -365,8 +373,10 @@ def _written(func) -> list[tuple[int, str]]:
 def refuse_unknown(func, args, kwargs) -> None:
     """A function that the table does not know, and that changes a LoDTensor, might move its rows, while the LoD would
     stay. One that calls other functions does so where no rule is looked up."""
-    own = isinstance(func, HigherOrderOperator) and func.name() != "with_effects"  # compiled code calls operators by it
-    if own and not compiling():
+    higher_order = (
+        isinstance(func, HigherOrderOperator) and func.name() != "with_effects"
+    )  # compiled code calls operators by it
+    if higher_order and not compiling():
         advice = "it calls functions of yours without the rules; give it x.values(), and make x.with_values(...) inside"
         raise refusal(func, advice)
     for i, name in _written(func):

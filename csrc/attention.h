@@ -116,7 +116,7 @@ struct AttentionBackward : Attention {
   const void *grad_out, *logsumexp, *delta;  // delta: dout . out, (queries, heads) in what is summed in
   void *grad_query, *grad_key, *grad_value;  // contiguous
   void *grad_bias, *grad_slopes;             // in what is summed in, zeros; (queries, heads), to be summed; or null
-  void* grad_distances = nullptr;            // in what is summed in, zeros; (segments, heads, 2 reach + 1), to be summed
+  void* grad_distances = nullptr;            // the same, (segments, heads, 2 reach + 1)
   int64_t reach = 0;                         // most, or less where no key is as far away
   // A bias that the heads share has one gradient: whoever writes it goes through all heads.
   LOD_FN int64_t heads_per_step() const { return grad_bias && bias_heads == 1 ? heads : 1; }
@@ -225,7 +225,8 @@ struct AttendKernel : AttentionForward {  // one query, one head, a strip of the
     template <int W>
     LOD_FN void channels(int64_t c) const {
       using A = acc_t<T>;
-      A top = a.sink ? static_cast<const A*>(a.sink)[h] : -A(INFINITY), total = top == -A(INFINITY) ? 0 : 1, sum[W] = {};
+      A top = a.sink ? static_cast<const A*>(a.sink)[h] : -A(INFINITY), total = top == -A(INFINITY) ? 0 : 1;
+      A sum[W] = {};
       const Range seen = scores.pairs.keys_of(i);
       const Kept kept = a.seed ? a.kept(scores.pairs.queries.begin + i, h) : Kept{};
       for (int64_t j = seen.begin; j < seen.end; ++j) {

@@ -43,8 +43,8 @@ Inputs pack(const Tensor& query, const Tensor& key, const Tensor& value, const T
             const OptionalTensor& seed, std::optional<double> scale, int64_t left, int64_t right, double dropout,
             std::optional<double> softcap, const OptionalTensor& sink, const OptionalTensor& distance_bias,
             const OptionalTensor& key_ends) {
-  return {query, key,   value, query_offsets, key_offsets, bias,    slopes, seed,
-          scale, left, right, dropout,       softcap,     sink, distance_bias, key_ends};
+  return {query, key,   value,   query_offsets, key_offsets, bias,          slopes,  seed, scale, left,
+          right, dropout, softcap, sink,          distance_bias, key_ends};
 }
 BackwardInputs pack_backward(const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
                              const Tensor& query_offsets, const Tensor& key_offsets, const OptionalTensor& bias,

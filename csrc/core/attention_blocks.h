@@ -187,7 +187,7 @@ struct AttendBlock : AttentionForward {
   // The heads of a sequence one after another: what they read lies side by side.
   void operator()(int64_t item) const {
     const int64_t groups = (heads + together - 1) / together;
-    Item work(*this, &blocks[item / groups], item % groups * together);
+    const Item work{*this, &blocks[item / groups], item % groups * together};
     work.start();
     const Range seen = work.seen();
     for (int64_t j = seen.begin / kKeysPerStep * kKeysPerStep; j < seen.end; j += kKeysPerStep) {
@@ -200,33 +200,20 @@ struct AttendBlock : AttentionForward {
   struct Item {  // `some` heads from h on, of m queries from `first` on; g: the head of the keys of h
     const AttendBlock& a;
     const Position* at;
-    const Block<T> block;
-    const int64_t h, g, some, first, m, broad, out_broad, most;
-    const bool few;
-    const int64_t per_step;
-    Workspace memory;
-    float *q, *sums, *k, *v, *transposed, *x, *top, *total;
+    const int64_t h;
+    const Block<T> block{a, at->s};
+    const int64_t g = a.key_head(h), some = std::min(a.together, a.heads - h), first = at->begin,
+                  m = std::min(kBlockOfQueries, block.pairs.queries.length() - first), broad = whole(a.width),
+                  out_broad = whole(a.value_width), most = std::max(some * m, kQueriesAtOnce);
+    const bool few = few_queries(block.pairs.queries.length(), first);
+    const int64_t per_step = few ? kFloats : kKeysPerStep;
+    Workspace memory{some * m * (broad + out_broad + 2) + kKeysPerStep * (broad + out_broad) +
+                     (broad + most) * kKeyStride};
+    float *q = memory.take(some * m * broad), *sums = memory.take(some * m * out_broad);
+    float *k = memory.take(kKeysPerStep * broad), *v = memory.take(kKeysPerStep * out_broad);
+    float *transposed = memory.take(broad * kKeyStride), *x = memory.take(most * kKeyStride);
+    float *top = memory.take(some * m), *total = memory.take(some * m);
 
-    Item(const AttendBlock& a, const Position* at, int64_t h)
-        : a(a),
-          at(at),
-          block(a, at->s),
-          h(h),
-          g(a.key_head(h)),
-          some(std::min(a.together, a.heads - h)),
-          first(at->begin),
-          m(std::min(kBlockOfQueries, block.pairs.queries.length() - first)),
-          broad(whole(a.width)),
-          out_broad(whole(a.value_width)),
-          most(std::max(some * m, kQueriesAtOnce)),
-          few(few_queries(block.pairs.queries.length(), first)),
-          per_step(few ? kFloats : kKeysPerStep),
-          memory(some * m * (broad + out_broad + 2) + kKeysPerStep * (broad + out_broad) + (broad + most) * kKeyStride) {
-      q = memory.take(some * m * broad), sums = memory.take(some * m * out_broad);
-      k = memory.take(kKeysPerStep * broad), v = memory.take(kKeysPerStep * out_broad);
-      transposed = memory.take(broad * kKeyStride), x = memory.take(most * kKeyStride);
-      top = memory.take(some * m), total = memory.take(some * m);
-    }
     Range seen() const { return {block.pairs.keys_of(first).begin, block.pairs.keys_of(first + m - 1).end}; }
     void start() const {
       std::fill(sums, sums + some * m * out_broad, 0.f);
@@ -237,6 +224,7 @@ struct AttendBlock : AttentionForward {
         std::fill(total + o * m, total + (o + 1) * m, sink == -INFINITY ? 0.f : 1.f);
       }
     }
+    using Rows = typename Block<T>::Rows;
     // Keys [j, j + kKeysPerStep).
     void step(int64_t j, int64_t end) const {
       const int64_t n = std::min(kKeysPerStep, block.pairs.keys.length() - j);
@@ -257,9 +245,6 @@ struct AttendBlock : AttentionForward {
         add_values(i, rows, c, values, ahead);
       }
     }
-
-   private:
-    using Rows = typename Block<T>::Rows;
     const float* of_head(const Rows& rows, int64_t o, int64_t width) const {
       return rows.rows + (a.key_head(h + o) - g) * width;
     }
@@ -282,7 +267,8 @@ struct AttendBlock : AttentionForward {
         const int64_t o = r / rows, query_ = first + i + r % rows, own = o * m + i + r % rows;
         float *scores = x + r * kKeyStride, *sum = sums + own * out_broad;
         block.finish(scores, query_, j, h + o, c);
-        const float before = top[own], now = std::max(before, largest(scores, c)), by = now == -INFINITY ? 0.f : now;
+        const float before = top[own], now = std::max(before, largest(scores, c));
+        const float by = now == -INFINITY ? 0.f : now;
         const float less = exp_below(before - by);
         total[own] = total[own] * less + exponentials(scores, c, by);
         if (a.seed) drop(a.kept(block.pairs.queries.begin + query_, h + o), j, c, scores, scores);
@@ -301,8 +287,6 @@ struct AttendBlock : AttentionForward {
                                    &ahead});
         }
     }
-
-   public:
     void put() const {
       for (int64_t i = 0; i < some * m; ++i) {
         const int64_t to = (block.pairs.queries.begin + first + i % m) * a.heads + h + i / m;
@@ -362,38 +346,28 @@ struct AttendBlockGrad : AttentionBackward {
                  g * group * value_width, group * value_width, ahead);
   }
   void head(int64_t s, int64_t g) const {
-    Head work(*this, s, g);
+    const Head work{*this, s, g};
+    std::fill(work.dq, work.dq + work.group * work.queries * work.broad, 0.f);
     for (int64_t j = 0; j < work.keys; j += kKeysPerStep) work.step(j);
     work.put_queries();
   }
 
   struct Head {  // a head of the keys of a sequence, and those of the queries that share it
     const AttendBlockGrad& a;
-    const Block<T> block;
-    const int64_t g, queries, keys, group, broad, out_broad, both;
-    Workspace memory;
-    float *dq, *k, *v, *dk, *dv, *q, *d_out, *k_transposed, *v_transposed, *p, *dx;
+    const int64_t s, g;
+    const Block<T> block{a, s};
+    const int64_t queries = block.pairs.queries.length(), keys = block.pairs.keys.length(),
+                  group = a.heads / a.key_heads, broad = whole(a.width), out_broad = whole(a.value_width),
+                  both = broad + out_broad;
+    Workspace memory{group * queries * broad + (2 * kKeysPerStep + kQueriesAtOnce) * both +
+                     (both + 2 * kQueriesAtOnce) * kKeyStride};
+    float* dq = memory.take(group * queries * broad);
+    float *k = memory.take(kKeysPerStep * broad), *v = memory.take(kKeysPerStep * out_broad);
+    float *dk = memory.take(kKeysPerStep * broad), *dv = memory.take(kKeysPerStep * out_broad);
+    float *q = memory.take(kQueriesAtOnce * broad), *d_out = memory.take(kQueriesAtOnce * out_broad);
+    float *k_transposed = memory.take(broad * kKeyStride), *v_transposed = memory.take(out_broad * kKeyStride);
+    float *p = memory.take(kQueriesAtOnce * kKeyStride), *dx = memory.take(kQueriesAtOnce * kKeyStride);
 
-    Head(const AttendBlockGrad& a, int64_t s, int64_t g)
-        : a(a),
-          block(a, s),
-          g(g),
-          queries(block.pairs.queries.length()),
-          keys(block.pairs.keys.length()),
-          group(a.heads / a.key_heads),
-          broad(whole(a.width)),
-          out_broad(whole(a.value_width)),
-          both(broad + out_broad),
-          memory(group * queries * broad + (2 * kKeysPerStep + kQueriesAtOnce) * both +
-                 (both + 2 * kQueriesAtOnce) * kKeyStride) {
-      dq = memory.take(group * queries * broad);
-      k = memory.take(kKeysPerStep * broad), v = memory.take(kKeysPerStep * out_broad);
-      dk = memory.take(kKeysPerStep * broad), dv = memory.take(kKeysPerStep * out_broad);
-      q = memory.take(kQueriesAtOnce * broad), d_out = memory.take(kQueriesAtOnce * out_broad);
-      k_transposed = memory.take(broad * kKeyStride), v_transposed = memory.take(out_broad * kKeyStride);
-      p = memory.take(kQueriesAtOnce * kKeyStride), dx = memory.take(kQueriesAtOnce * kKeyStride);
-      std::fill(dq, dq + group * queries * broad, 0.f);
-    }
     // Keys [j, j + kKeysPerStep).
     void step(int64_t j) const {
       const int64_t n = std::min(kKeysPerStep, keys - j);
@@ -402,7 +376,7 @@ struct AttendBlockGrad : AttentionBackward {
       transpose(k, broad, n, broad, k_transposed);
       transpose(v, out_broad, n, out_broad, v_transposed);
       Prefetch ahead;
-      a.prefetch_next(block, block.s, g, j, ahead);
+      a.prefetch_next(block, s, g, j, ahead);
       std::fill(dk, dk + n * broad, 0.f);
       std::fill(dv, dv + n * out_broad, 0.f);
       const int64_t begin = block.pairs.queries_of(j).begin, last = block.pairs.queries_of(j + n - 1).end;

@@ -1,10 +1,13 @@
 // Shape "attention": every query of a sequence with the keys of the same sequence. Kernel source, see
-// torch_lod/device.h. x[i, j] = cap(scale q[i] . k[j]) + bias[i, j] - slope |position(i) - j| + distances[j -
-// position(i)], cap(x) = softcap tanh(x / softcap) if there is one, position(i) = i + keys - queries: aligned to the bottom right corner of the matrix of queries and keys p[i, j] = exp(x[i, j] - logsumexp of
-// x[i]) over the keys j that i sees, out[i] = sum_j p[i, j] v[j] dp[i, j] = dout[i] . v[j], dx[i, j] = p[i, j] (dp[i,
-// j] - dout[i] . out[i]) With dropout out and dp have m[i, j] p[i, j] and m[i, j] dp[i, j], m one of 0 and 1 / (1 -
-// dropout) by a hash of seed, row, head and key, so that it is worked out again and never kept. A query sees the keys
-// from `left` before its position to `right` after it; without one its result is zeros. Scores are never laid out:
+// torch_lod/device.h.
+//   x[i, j] = cap(scale q[i] . k[j]) + bias[i, j] - slope |position(i) - j| + distances[j - position(i)]
+//   cap(x) = softcap tanh(x / softcap), or x without one
+//   position(i) = i + keys - queries: aligned to the bottom right corner of the matrix of queries and keys
+//   p[i, j] = exp(x[i, j] - logsumexp of x[i] and the sink) over the keys j that i sees, out[i] = sum_j p[i, j] v[j]
+//   dp[i, j] = dout[i] . v[j], dx[i, j] = p[i, j] (dp[i, j] - dout[i] . out[i])
+// With dropout out and dp have m[i, j] p[i, j] and m[i, j] dp[i, j], m one of 0 and 1 / (1 - dropout) by a hash of
+// seed, row, head and key, so that it is worked out again and never kept. A query sees the keys from `left` before its
+// position to `right` after it, and before its end; without one its result is zeros. Scores are never laid out:
 // forwards the sum is kept relative to the largest score so far (Milakov and Gimelshein, "Online normalizer
 // calculation for softmax", 2018), backwards they are worked out again from the logsumexp (Dao et al.,
 // "FlashAttention", 2022). Whoever writes a result works it out alone, in an order that its own sequence decides.
@@ -117,7 +120,8 @@ struct AttendKernel : AttentionForward {  // one query, one head, a strip of the
     template <int W>
     LOD_FN void channels(int64_t c) const {
       using A = acc_t<T>;
-      A top = a.sink ? static_cast<const A*>(a.sink)[h] : -A(INFINITY), total = top == -A(INFINITY) ? 0 : 1, sum[W] = {};
+      A top = a.sink ? static_cast<const A*>(a.sink)[h] : -A(INFINITY), total = top == -A(INFINITY) ? 0 : 1;
+      A sum[W] = {};
       const Range seen = scores.pairs.keys_of(i);
       const Kept kept = a.seed ? a.kept(scores.pairs.queries.begin + i, h) : Kept{};
       for (int64_t j = seen.begin; j < seen.end; ++j) {

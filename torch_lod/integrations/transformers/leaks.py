@@ -10,7 +10,7 @@ from torch import Tensor
 from ...errors import LoDTypeError, LoDValueError, public, shown
 from ...structure.lod import LoD
 from ...structure.validate import with_memory
-from ...tensor.lod_tensor import LoDTensor
+from ...tensor.lod_tensor import LoDTensor, returned
 from .attention import Packed
 from .model import _positions, packing_of
 
@@ -149,6 +149,7 @@ class _Check:
         output = self.model(**self.arguments(samples), **self.options)
         if self.unpack is not None:
             parts = self.unpack(output)
+            returned("what unpack returns", parts)
             if not isinstance(parts, (list, tuple)) or len(parts) != len(samples):
                 raise LoDTypeError(f"expected unpack to return a tensor for each of {len(samples)} samples, got {shown(parts)}")
             for part in parts:
@@ -174,6 +175,7 @@ class _Check:
             given = self.packing([sample.clone() for sample in samples])
             if not isinstance(given, Mapping):
                 raise LoDTypeError(f"expected packing to return keyword arguments as a dict, got {shown(given)}")
+            returned("what packing returns", dict(given))
             return dict(given)
         lod = LoD.from_lengths([[len(sample) for sample in samples]])
         x = LoDTensor(torch.cat(samples), lod)
@@ -241,6 +243,7 @@ def _plain(t: Tensor) -> Tensor:
 
 def _by_row(output, rows: int) -> list[Tensor]:
     """The outputs with a row for each token, (rows, ...)."""
+    returned("what the model returns", dict(output) if isinstance(output, Mapping) else output)
     if isinstance(output, Mapping):
         values = list(output.values())
     else:

@@ -186,6 +186,7 @@ def test_modes_of_modules_come_back():
         (lambda: OURS.check_packing(sound, samples=[[1], [0.5]]), TypeError, "expected samples of ids, 1-d, got [0.5]"),
         (lambda: OURS.check_packing(sound, samples=[[1], []]), ValueError, "expected at least 2 samples with tokens, got 1"),
         (lambda: OURS.check_packing(sound, samples=[[1, 2]]), ValueError, "expected at least 2 samples with tokens, got 1"),
+        (lambda: OURS.check_packing(sound, samples=[[1]] * 65), ValueError, "expected at most 64 samples"),
         (lambda: OURS.check_packing(sound, samples=[[1], [1]]), ValueError, "expected samples of at least 2 different"),
         (lambda: OURS.check_packing(sound, samples=SAMPLES, unpack=1), TypeError, "expected unpack as a function or None"),
         (

@@ -19,6 +19,7 @@ __all__ = ["check_packing"]
 #: How the structure reaches the model.
 PACKINGS = ("position_ids", "cu_seqlens", "seq_idx", "attention_mask", "lod_tensor")
 _LENGTHS = (5, 1, 9, 3)
+_MOST = 64
 #: Differences from a sample alone that are rounding, relative to the largest output.
 _ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-4}
 
@@ -83,7 +84,7 @@ def check_packing(
             FlashAttention takes them. "seq_idx": the number of the sample, int32. "attention_mask": the number of the sample,
             from 1. "lod_tensor": input_ids is a LoDTensor; the default for models of `use`, that of others is "position_ids".
             A function: called with the list of samples, it returns the keyword arguments.
-        samples: lists or 1-d tensors of ids, or a LoDTensor; None: four of 5, 1, 9 and 3 ids that the model embeds.
+        samples: at most 64 lists or 1-d tensors of ids, or a LoDTensor; None: four of 5, 1, 9 and 3 ids that the model embeds.
         unpack: called with the output, returns a tensor for each sample. None: outputs with a row for each token.
         raises: raise where the report is not ok.
         options: passed to every call of the model, such as use_cache=False.
@@ -200,6 +201,9 @@ class _Check:
 def _samples(model, given) -> list[Tensor]:
     if given is None:
         return _drawn(model)
+    count = given.num_sequences(-1) if isinstance(given, LoDTensor) else len(given) if hasattr(given, "__len__") else 0
+    if count > _MOST:
+        raise LoDValueError(f"expected at most {_MOST} samples, each of which is two calls of the model, got {count}")
     if isinstance(given, LoDTensor):
         with_memory(given)
         given = [_plain(part) for part in given.unbind_sequences(-1)]

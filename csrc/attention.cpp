@@ -15,7 +15,7 @@ LOD_ON_CUDA(attention_backward)
 namespace {
 
 using TwoTensors = std::tuple<Tensor, Tensor>;
-using FiveTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+using SevenTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 constexpr int64_t kFarthest = int64_t(1) << 40;  // of a window: positions stay within int64
 
 at::ScalarType summed_in(const Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
@@ -26,8 +26,11 @@ struct Inputs {  // the arguments of attention
   std::optional<double> scale;
   int64_t left, right;
   double dropout;
+  std::optional<double> softcap;
+  OptionalTensor sink, distance_bias, key_ends;
 
   void check(const char* op) const;
+  void check_scores(const char* op) const;
   Tensor empty(std::initializer_list<c10::SymInt> shape) const { return at::empty_symint(shape, query.options()); }
   Tensor empty_sums(std::initializer_list<c10::SymInt> shape) const {
     return at::empty_symint(shape, query.options().dtype(summed_in(query)));
@@ -39,16 +42,22 @@ struct BackwardInputs : Inputs {
 };
 Inputs pack(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& query_offsets,
             const Tensor& key_offsets, const OptionalTensor& bias, const OptionalTensor& slopes,
-            const OptionalTensor& seed, std::optional<double> scale, int64_t left, int64_t right, double dropout) {
-  return {query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout};
+            const OptionalTensor& seed, std::optional<double> scale, int64_t left, int64_t right, double dropout,
+            std::optional<double> softcap, const OptionalTensor& sink, const OptionalTensor& distance_bias,
+            const OptionalTensor& key_ends) {
+  return {query, key,   value,   query_offsets, key_offsets, bias,          slopes,  seed, scale, left,
+          right, dropout, softcap, sink,          distance_bias, key_ends};
 }
 BackwardInputs pack_backward(const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
                              const Tensor& query_offsets, const Tensor& key_offsets, const OptionalTensor& bias,
                              const OptionalTensor& slopes, const OptionalTensor& seed, std::optional<double> scale,
-                             int64_t left, int64_t right, double dropout, const Tensor& output, const Tensor& logsumexp,
+                             int64_t left, int64_t right, double dropout, std::optional<double> softcap,
+                             const OptionalTensor& sink, const OptionalTensor& distance_bias,
+                             const OptionalTensor& key_ends, const Tensor& output, const Tensor& logsumexp,
                              bool biases) {
-  return {pack(query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout), grad,
-          output, logsumexp, biases};
+  return {pack(query, key, value, query_offsets, key_offsets, bias, slopes, seed, scale, left, right, dropout, softcap,
+               sink, distance_bias, key_ends),
+          grad, output, logsumexp, biases};
 }
 
 // -- checks
@@ -79,6 +88,24 @@ void Inputs::check(const char* op) const {
   TORCH_CHECK_VALUE(query_offsets.sym_size(0) == key_offsets.sym_size(0), op,
                     ": expected as many sequences of keys as of queries, ", query_offsets.sym_size(0) - 1, ", got ",
                     key_offsets.sym_size(0) - 1);
+  check_scores(op);
+  TORCH_CHECK_VALUE(left >= -1 && left <= kFarthest, op, ": expected left in [-1, 2**40], got ", left);
+  TORCH_CHECK_VALUE(right >= -1 && right <= kFarthest, op, ": expected right in [-1, 2**40], got ", right);
+  TORCH_CHECK_VALUE(dropout >= 0 && dropout <= 1, op, ": expected dropout in [0, 1], got ", dropout);
+  TORCH_CHECK_VALUE(seed || dropout == 0, op, ": expected a seed with dropout ", dropout, ", got none");
+  if (seed) {
+    check_kind(op, "seed", *seed, at::kLong, query);
+    TORCH_CHECK_VALUE(seed->dim() == 0, op, ": expected seed as a scalar, got ", seed->dim(), " dimensions");
+  }
+  if (key_ends) {
+    check_kind(op, "key_ends", *key_ends, at::kLong, query);
+    TORCH_CHECK_VALUE(key_ends->dim() == 1 && key_ends->sym_size(0) == query.sym_size(0), op,
+                      ": expected key_ends of shape [", query.sym_size(0), "], got ", key_ends->sym_sizes());
+  }
+}
+
+void Inputs::check_scores(const char* op) const {
+  const auto heads = query.sym_size(1);
   if (bias) {
     check_kind(op, "bias", *bias, query.scalar_type(), query);
     TORCH_CHECK_VALUE(bias->dim() == 2 && (bias->sym_size(1) == 1 || bias->sym_size(1) == heads), op,
@@ -89,13 +116,19 @@ void Inputs::check(const char* op) const {
     TORCH_CHECK_VALUE(slopes->dim() == 1 && slopes->sym_size(0) == heads, op, ": expected slopes of shape [", heads,
                       "], got ", slopes->sym_sizes());
   }
-  TORCH_CHECK_VALUE(left >= -1 && left <= kFarthest, op, ": expected left in [-1, 2**40], got ", left);
-  TORCH_CHECK_VALUE(right >= -1 && right <= kFarthest, op, ": expected right in [-1, 2**40], got ", right);
-  TORCH_CHECK_VALUE(dropout >= 0 && dropout <= 1, op, ": expected dropout in [0, 1], got ", dropout);
-  TORCH_CHECK_VALUE(seed || dropout == 0, op, ": expected a seed with dropout ", dropout, ", got none");
-  if (seed) {
-    check_kind(op, "seed", *seed, at::kLong, query);
-    TORCH_CHECK_VALUE(seed->dim() == 0, op, ": expected seed as a scalar, got ", seed->dim(), " dimensions");
+  TORCH_CHECK_VALUE(!softcap || (*softcap > 0 && std::isfinite(*softcap)), op,
+                    ": expected softcap above 0 and finite, got ", *softcap);
+  if (sink) {
+    check_kind(op, "sink", *sink, summed_in(query), query);
+    TORCH_CHECK_VALUE(sink->dim() == 1 && sink->sym_size(0) == heads, op, ": expected sink of shape [", heads,
+                      "], got ", sink->sym_sizes());
+  }
+  if (distance_bias) {
+    check_kind(op, "distance_bias", *distance_bias, summed_in(query), query);
+    TORCH_CHECK_VALUE(distance_bias->dim() == 2 && distance_bias->sym_size(0) == heads &&
+                          distance_bias->sym_size(1) % 2 == 1,
+                      op, ": expected distance_bias of shape [", heads, ", 2 * distance + 1], got ",
+                      distance_bias->sym_sizes());
   }
 }
 
@@ -129,9 +162,19 @@ Tensor pair_offsets(const char* op, const Tensor& query_offsets, const Tensor& k
   return first;
 }
 
+// Kernels look for a key's first query by halves.
+void check_key_ends(const char* op, const Tensor& key_ends, const Tensor& query_offsets) {
+  const auto *ends = key_ends.const_data_ptr<int64_t>(), *cuts = query_offsets.const_data_ptr<int64_t>();
+  for (int64_t s = 0; s + 1 < query_offsets.numel(); ++s)
+    for (int64_t i = cuts[s] + 1; i < cuts[s + 1]; ++i)
+      TORCH_CHECK_VALUE(ends[i] >= ends[i - 1], op,
+                        ": expected key_ends that do not decrease within a sequence, got ", ends[i], " after ",
+                        ends[i - 1], " at index ", i);
+}
+
 // Arguments of the kernels that hold what they point to.
 struct Held {
-  Tensor query, key, value, query_offsets, key_offsets, bias, slopes, seed, pairs;
+  Tensor query, key, value, query_offsets, key_offsets, bias, slopes, seed, sink, distances, key_ends, pairs;
   Held(const char* op, const Inputs& in)
       : query(readable_rows(op, in.query)),
         key(readable_rows(op, in.key)),
@@ -140,8 +183,23 @@ struct Held {
         key_offsets(checked_offsets(op, in.key_offsets, key.size(0), "key_offsets", "key")),
         bias(readable(in.bias)),
         slopes(readable(in.slopes)),
-        seed(readable(in.seed)) {
+        seed(readable(in.seed)),
+        sink(readable(in.sink)),
+        distances(readable(in.distance_bias)),
+        key_ends(readable(in.key_ends)) {
+    if (key_ends.defined() && key_ends.is_cpu()) check_key_ends(op, key_ends, query_offsets);
     if (bias.defined()) pairs = pair_offsets(op, query_offsets, key_offsets, bias.size(0));
+  }
+  int64_t most() const { return distances.defined() ? distances.size(1) / 2 : 0; }
+  // How far the table of distances is read: as far as the longest sequence, if the host knows it.
+  int64_t reach() const {
+    if (!query_offsets.is_cpu()) return most();
+    int64_t longest = 0;
+    for (const Tensor* t : {&query_offsets, &key_offsets}) {
+      const auto* cuts = t->const_data_ptr<int64_t>();
+      for (int64_t s = 0; s + 1 < t->numel(); ++s) longest = std::max(longest, cuts[s + 1] - cuts[s]);
+    }
+    return std::min(most(), longest);
   }
   Attention arguments(const Inputs& in) const {
     const auto read = [](const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; };
@@ -170,7 +228,12 @@ struct Held {
             bias.defined() ? bias.size(1) : 1,
             read(slopes),
             in.dropout > 0 ? seed.const_data_ptr<int64_t>() : nullptr,
-            in.dropout};
+            in.dropout,
+            in.softcap.value_or(0),
+            read(sink),
+            read(distances),
+            most(),
+            key_ends.defined() ? key_ends.const_data_ptr<int64_t>() : nullptr};
   }
 };
 
@@ -198,7 +261,8 @@ struct Library {
     const Tensor &query = held.query, &value = held.value;
     const int64_t rows = query.size(0), heads = query.size(1), width = query.size(2), wide = value.size(2);
     const auto lies_well = [](const Tensor& t) { return aligned(t) && t.stride(0) % 4 == 0; };
-    const bool plain = !in.bias && !in.slopes && in.dropout == 0 && in.left < 0 && in.right <= 0;
+    const bool plain = !in.bias && !in.slopes && in.dropout == 0 && in.left < 0 && in.right <= 0 && !in.softcap &&
+                       !in.sink && !in.distance_bias && !in.key_ends;
     return plain && longest > 0 && longest <= rows && rows < (int64_t(1) << 31) &&
            query.scalar_type() == at::kFloat && held.key.size(1) == heads && width % 4 == 0 && wide % 4 == 0 &&
            width <= 256 && wide <= 256 && lies_well(query) && lies_well(held.key) && lies_well(value) &&
@@ -262,8 +326,8 @@ TwoTensors attention(const Inputs& in) {
   return {out, logsumexp};
 }
 
-// Gradients of query, key, value, bias and slopes; without `biases` the last two are empty.
-FiveTensors attention_backward_meta(const BackwardInputs& in) {
+// Gradients of query, key, value, bias, slopes, sink and distance_bias; without `biases` the last four are empty.
+SevenTensors attention_backward_meta(const BackwardInputs& in) {
   const char* op = "attention_backward";
   in.check(op);
   const auto &query = in.query, &value = in.value;
@@ -279,32 +343,42 @@ FiveTensors attention_backward_meta(const BackwardInputs& in) {
   expect("logsumexp", in.logsumexp, summed_in(query), {rows, heads});
   const auto like = [&](const Tensor& t) { return at::empty_symint(t.sym_sizes(), query.options()); };
   return {like(query), like(in.key), like(value), in.bias && in.biases ? like(*in.bias) : in.empty({none}),
-          in.empty_sums({in.slopes && in.biases ? heads : none})};
+          in.empty_sums({in.slopes && in.biases ? heads : none}), in.empty_sums({in.sink && in.biases ? heads : none}),
+          in.distance_bias && in.biases ? at::empty_symint(in.distance_bias->sym_sizes(), in.distance_bias->options())
+                                        : in.empty_sums({none})};
 }
 
-FiveTensors attention_backward(const BackwardInputs& in) {
+SevenTensors attention_backward(const BackwardInputs& in) {
   const char* op = "attention_backward";
-  auto [d_query, d_key, d_value, d_bias, d_slopes] = attention_backward_meta(in);
+  auto [d_query, d_key, d_value, d_bias, d_slopes, d_sink, d_distances] = attention_backward_meta(in);
   const Held held(op, in);
   const Tensor d_out = readable(in.grad), all = readable(in.logsumexp);
   if (const Library library(held, in); library.takes()) {
     const auto [query, key, value] = library.backward(d_out, readable(in.output), all);
-    return {query, key, value, d_bias, d_slopes};
+    return {query, key, value, d_bias, d_slopes, d_sink, d_distances};
   }
   const auto sums = d_query.options().dtype(summed_in(d_query));
   const Tensor delta = d_out.to(summed_in(d_query)).mul(in.output).sum(-1).contiguous();
-  Tensor of_bias, of_slopes;
+  const int64_t reach = held.reach();
+  Tensor of_bias, of_slopes, of_distances;
   if (in.bias && in.biases) of_bias = at::zeros(in.bias->sizes(), sums);
   if (in.slopes && in.biases) of_slopes = at::zeros({d_query.size(0), d_query.size(1)}, sums);
+  if (in.distance_bias && in.biases)
+    of_distances = at::zeros({held.query_offsets.numel() - 1, d_query.size(1), 2 * reach + 1}, sums);
   if (may_leave_rows(held.query_offsets, d_query.size(0)) || may_leave_rows(held.key_offsets, d_key.size(0)))
     d_query.zero_(), d_key.zero_(), d_value.zero_();
   const auto write = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   LOD_RUN(d_query, attention_backward, floating_type(op, d_query),
           AttentionBackward{held.arguments(in), d_out.const_data_ptr(), all.const_data_ptr(), delta.const_data_ptr(),
-                            write(d_query), write(d_key), write(d_value), write(of_bias), write(of_slopes)});
+                            write(d_query), write(d_key), write(d_value), write(of_bias), write(of_slopes),
+                            write(of_distances), reach});
   if (of_bias.defined()) d_bias = of_bias.to(d_query.scalar_type());
   if (of_slopes.defined()) d_slopes = of_slopes.sum(0);
-  return {d_query, d_key, d_value, d_bias, d_slopes};
+  if (in.sink && in.biases)  // its weight times -delta: it has no value
+    d_sink = held.sink.sub(all).exp_().mul_(delta).masked_fill_(all.eq(-INFINITY), 0).sum(0).neg();
+  if (of_distances.defined())
+    d_distances.zero_().narrow(1, held.most() - reach, 2 * reach + 1).copy_(of_distances.sum(0));
+  return {d_query, d_key, d_value, d_bias, d_slopes, d_sink, d_distances};
 }
 
 // -- gradients
@@ -314,12 +388,14 @@ using AttentionBackwardOp = Operator<"attention_backward", attention_backward_me
 
 struct AttentionGradient : Gradient<AttentionOp> {
   static variable_list gradient(const Grads& grad, const Inputs& in, const Tensor& output, const Tensor& logsumexp) {
-    const bool of_bias = grad.needs(5), of_slopes = grad.needs(6);
-    auto [query, key, value, bias, slopes] = AttentionBackwardOp::call(
+    const bool biases = grad.needs(5) || grad.needs(6) || grad.needs(13) || grad.needs(14);
+    auto [query, key, value, bias, slopes, sink, distances] = AttentionBackwardOp::call(
         grad[0], in.query, in.key, in.value, in.query_offsets, in.key_offsets, in.bias, in.slopes, in.seed, in.scale,
-        in.left, in.right, in.dropout, output, logsumexp, of_bias || of_slopes);
+        in.left, in.right, in.dropout, in.softcap, in.sink, in.distance_bias, in.key_ends, output, logsumexp, biases);
     const Tensor none;
-    return {query, key, value, none, none, of_bias ? bias : none, of_slopes ? slopes : none};
+    const auto of = [&](size_t argument, const Tensor& t) { return grad.needs(argument) ? t : none; };
+    return {query, key,  value, none, none, of(5, bias), of(6, slopes), none,
+            none,  none, none,  none, none, of(13, sink), of(14, distances)};
   }
 };
 

@@ -1,10 +1,13 @@
 // Shape "attention": every query of a sequence with the keys of the same sequence. Kernel source, see
-// torch_lod/device.h. x[i, j] = scale q[i] . k[j] + bias[i, j] - slope |position(i) - j| position(i) = i + keys -
-// queries: aligned to the bottom right corner of the matrix of queries and keys p[i, j] = exp(x[i, j] - logsumexp of
-// x[i]) over the keys j that i sees, out[i] = sum_j p[i, j] v[j] dp[i, j] = dout[i] . v[j], dx[i, j] = p[i, j] (dp[i,
-// j] - dout[i] . out[i]) With dropout out and dp have m[i, j] p[i, j] and m[i, j] dp[i, j], m one of 0 and 1 / (1 -
-// dropout) by a hash of seed, row, head and key, so that it is worked out again and never kept. A query sees the keys
-// from `left` before its position to `right` after it; without one its result is zeros. Scores are never laid out:
+// torch_lod/device.h.
+//   x[i, j] = cap(scale q[i] . k[j]) + bias[i, j] - slope |position(i) - j| + distances[j - position(i)]
+//   cap(x) = softcap tanh(x / softcap), or x without one
+//   position(i) = i + keys - queries: aligned to the bottom right corner of the matrix of queries and keys
+//   p[i, j] = exp(x[i, j] - logsumexp of x[i] and the sink) over the keys j that i sees, out[i] = sum_j p[i, j] v[j]
+//   dp[i, j] = dout[i] . v[j], dx[i, j] = p[i, j] (dp[i, j] - dout[i] . out[i])
+// With dropout out and dp have m[i, j] p[i, j] and m[i, j] dp[i, j], m one of 0 and 1 / (1 - dropout) by a hash of
+// seed, row, head and key, so that it is worked out again and never kept. A query sees the keys from `left` before its
+// position to `right` after it, and before its end; without one its result is zeros. Scores are never laid out:
 // forwards the sum is kept relative to the largest score so far (Milakov and Gimelshein, "Online normalizer
 // calculation for softmax", 2018), backwards they are worked out again from the logsumexp (Dao et al.,
 // "FlashAttention", 2022). Whoever writes a result works it out alone, in an order that its own sequence decides.
@@ -26,14 +29,24 @@ namespace lod {
 struct Pairs {
   Range queries, keys;
   int64_t left, right;  // -1: all
+  const int64_t* ends;  // of every query, not decreasing: it sees keys before this; or null
   LOD_FN int64_t position(int64_t i) const { return i + keys.length() - queries.length(); }
   LOD_FN Range keys_of(int64_t i) const {
     const int64_t begin = left < 0 ? 0 : position(i) - left, end = right < 0 ? keys.length() : position(i) + right + 1;
-    return within(begin, end, keys.length());
+    return within(begin, ends && ends[i] < end ? ends[i] : end, keys.length());
   }
   LOD_FN Range queries_of(int64_t j) const {
-    const int64_t i = j - position(0);
-    return within(right < 0 ? 0 : i - right, left < 0 ? queries.length() : i + left + 1, queries.length());
+    const int64_t i = j - position(0), begin = right < 0 ? 0 : i - right, first = ends ? first_after(j) : 0;
+    return within(first > begin ? first : begin, left < 0 ? queries.length() : i + left + 1, queries.length());
+  }
+  LOD_FN int64_t first_after(int64_t j) const {  // the first query whose end is behind j
+    int64_t low = 0, high = queries.length();
+    while (low < high) {
+      const int64_t mid = low + (high - low) / 2;
+      if (ends[mid] > j) high = mid;
+      else low = mid + 1;
+    }
+    return low;
   }
   LOD_FN static Range within(int64_t begin, int64_t end, int64_t length) {
     begin = begin < 0 ? 0 : begin > length ? length : begin;
@@ -66,9 +79,19 @@ struct Attention {
   const void* slopes;           // (heads) in what is summed in, or null
   const int64_t* seed;          // its lower half counts; null: no dropout
   double dropout;
+  double softcap = 0;               // 0: none
+  const void* sink = nullptr;       // (heads) in what is summed in, or null
+  const void* distances = nullptr;  // (heads, 2 most + 1) in what is summed in: by j - position(i); or null
+  int64_t most = 0;
+  const int64_t* key_ends = nullptr;  // (queries), or null
 
   LOD_FN Pairs of(int64_t s) const {
-    return {rows_of(query_offsets, s, queries), rows_of(key_offsets, s, keys), left, right};
+    const Range rows = rows_of(query_offsets, s, queries);
+    return {rows, rows_of(key_offsets, s, keys), left, right, key_ends ? key_ends + rows.begin : nullptr};
+  }
+  // The entry of a table of distances from -most to most, for a key that is `ahead` of the query.
+  LOD_FN static int64_t entry(int64_t h, int64_t ahead, int64_t most) {
+    return h * (2 * most + 1) + most + (ahead < -most ? -most : ahead > most ? most : ahead);
   }
   LOD_FN int64_t key_head(int64_t h) const { return h / (heads / key_heads); }
   // Where the bias of a pair lies; -1 where offsets on a GPU that do not fit would lead outside.
@@ -93,6 +116,8 @@ struct AttentionBackward : Attention {
   const void *grad_out, *logsumexp, *delta;  // delta: dout . out, (queries, heads) in what is summed in
   void *grad_query, *grad_key, *grad_value;  // contiguous
   void *grad_bias, *grad_slopes;             // in what is summed in, zeros; (queries, heads), to be summed; or null
+  void* grad_distances = nullptr;            // the same, (segments, heads, 2 reach + 1)
+  int64_t reach = 0;                         // most, or less where no key is as far away
   // A bias that the heads share has one gradient: whoever writes it goes through all heads.
   LOD_FN int64_t heads_per_step() const { return grad_bias && bias_heads == 1 ? heads : 1; }
 };
@@ -132,14 +157,22 @@ struct Scores {
     const int64_t d = pairs.position(i) - j;
     return A(d < 0 ? -d : d);
   }
-  LOD_FN A score(int64_t i, int64_t j, int64_t h) const {
-    A x = A(a.scale) * dot(query(i, h), key(j, h), a.width);
+  struct Score {
+    A x, slope;  // and what it changes by if scale q . k changes by 1
+  };
+  LOD_FN Score score(int64_t i, int64_t j, int64_t h) const {
+    A x = A(a.scale) * dot(query(i, h), key(j, h), a.width), slope = 1;
+    if (a.softcap > 0) {
+      const A t = A(::tanh(x / A(a.softcap)));
+      x = A(a.softcap) * t, slope = 1 - t * t;
+    }
     if (a.bias) {
       const int64_t at = a.pair_at(pairs, s, i, j, h);
       if (at >= 0) x += A(static_cast<const T*>(a.bias)[at]);
     }
     if (a.slopes) x -= static_cast<const A*>(a.slopes)[h] * distance(i, j);
-    return x;
+    if (a.distances) x += static_cast<const A*>(a.distances)[a.entry(h, j - pairs.position(i), a.most)];
+    return {x, slope};
   }
 };
 
@@ -152,18 +185,23 @@ struct Gradients : Scores<T> {
   LOD_FN const T* grad_out(int64_t i, int64_t h) const {
     return static_cast<const T*>(b.grad_out) + row(i, h) * b.value_width;
   }
-  LOD_FN A weight(int64_t i, int64_t j, int64_t h) const {
-    const A x = this->score(i, j, h), all = static_cast<const A*>(b.logsumexp)[row(i, h)];
-    return x == -A(INFINITY) ? A(0) : exp_of(x - all);
+  LOD_FN A weight(A x, int64_t i, int64_t h) const {
+    return x == -A(INFINITY) ? A(0) : exp_of(x - static_cast<const A*>(b.logsumexp)[row(i, h)]);
   }
+  LOD_FN A weight(int64_t i, int64_t j, int64_t h) const { return weight(this->score(i, j, h).x, i, h); }
   LOD_FN A mask(int64_t i, int64_t j, int64_t h) const {
     if (!b.seed) return A(1);
     const Kept kept = b.kept(this->pairs.queries.begin + i, h);
     return kept(j) ? A(kept.factor) : A(0);
   }
-  LOD_FN A grad_score(int64_t i, int64_t j, int64_t h) const {
+  struct Grad {
+    A score, product;  // of what is added to the score, and of scale q . k
+  };
+  LOD_FN Grad grad_score(int64_t i, int64_t j, int64_t h) const {
     const A through = mask(i, j, h) * this->dot(grad_out(i, h), this->value(j, h), b.value_width);
-    return weight(i, j, h) * (through - static_cast<const A*>(b.delta)[row(i, h)]);
+    const auto [x, slope] = this->score(i, j, h);
+    const A dx = weight(x, i, h) * (through - static_cast<const A*>(b.delta)[row(i, h)]);
+    return {dx, dx * slope};
   }
 };
 
@@ -187,11 +225,12 @@ struct AttendKernel : AttentionForward {  // one query, one head, a strip of the
     template <int W>
     LOD_FN void channels(int64_t c) const {
       using A = acc_t<T>;
-      A top = -A(INFINITY), total = 0, sum[W] = {};
+      A top = a.sink ? static_cast<const A*>(a.sink)[h] : -A(INFINITY), total = top == -A(INFINITY) ? 0 : 1;
+      A sum[W] = {};
       const Range seen = scores.pairs.keys_of(i);
       const Kept kept = a.seed ? a.kept(scores.pairs.queries.begin + i, h) : Kept{};
       for (int64_t j = seen.begin; j < seen.end; ++j) {
-        const A x = scores.score(i, j, h);
+        const A x = scores.score(i, j, h).x;
         if (x == -A(INFINITY)) continue;
         if (x > top) {
           const A less = exp_of(top - x);
@@ -231,9 +270,9 @@ struct AttendQueryGrad : AttentionBackward {  // one query, one head, a strip; a
       A sum[W] = {}, slope = 0;
       const Range seen = g.pairs.keys_of(i);
       for (int64_t j = seen.begin; j < seen.end; ++j) {
-        const A dx = g.grad_score(i, j, h);
+        const auto [dx, dproduct] = g.grad_score(i, j, h);
         const T* k_ = g.key(j, h) + c;
-        for (int k = 0; k < W; ++k) sum[k] += dx * A(k_[k]);
+        for (int k = 0; k < W; ++k) sum[k] += dproduct * A(k_[k]);
         slope -= dx * g.distance(i, j);
         if (c == 0 && a.grad_bias) {
           const int64_t at = a.pair_at(g.pairs, g.s, i, j, h);
@@ -274,7 +313,7 @@ struct AttendKeyGrad : AttentionBackward {
       const int64_t group = a.heads / a.key_heads;
       for (int64_t h = key_head * group; h < (key_head + 1) * group; ++h)
         for (int64_t i = seen.begin; i < seen.end; ++i) {
-          const A by = kValue ? g.mask(i, j, h) * g.weight(i, j, h) : g.grad_score(i, j, h);
+          const A by = kValue ? g.mask(i, j, h) * g.weight(i, j, h) : g.grad_score(i, j, h).product;
           const T* from = (kValue ? g.grad_out(i, h) : g.query(i, h)) + c;
           for (int k = 0; k < W; ++k) sum[k] += by * A(from[k]);
         }
@@ -293,6 +332,24 @@ struct AttendKeyGrad : AttentionBackward {
     const int64_t j = row - pairs_.keys.begin, ours = strips_of(width);
     if (strip < ours) at_strip(One<false>{*this, g, j, h}, strip, width);
     else at_strip(One<true>{*this, g, j, h}, strip - ours, value_width);
+  }
+};
+
+// One distance of one head and sequence. Those at the ends of the table stand for all that are further away.
+template <class T>
+struct AttendDistanceGrad : AttentionBackward {
+  LOD_FN void operator()(int64_t item) const {
+    using A = acc_t<T>;
+    const int64_t size = 2 * reach + 1, ahead = item % size - reach, h = item / size % heads, s = item / size / heads;
+    const Gradients<T> g{{*this, s, of(s)}, *this};
+    A sum = 0;
+    for (int64_t i = 0; i < g.pairs.queries.length(); ++i) {
+      const Range seen = g.pairs.keys_of(i);
+      const int64_t at = g.pairs.position(i) + ahead, begin = ahead == -reach || at < seen.begin ? seen.begin : at;
+      const int64_t end = ahead == reach || at + 1 > seen.end ? seen.end : at + 1;
+      for (int64_t j = begin; j < end; ++j) sum += g.grad_score(i, j, h).score;
+    }
+    static_cast<A*>(grad_distances)[item] = sum;
   }
 };
 
@@ -321,6 +378,8 @@ LOD_ENTRY void attention_backward(const Exec& exec, DType dtype, const Attention
       each(exec, items, a.cost(items), AttendQueryGrad<T>{a});
       const int64_t others = a.keys * a.key_heads * (strips_of(a.width) + strips_of(a.value_width));
       each(exec, others, a.cost(others), AttendKeyGrad<T>{a});
+      const int64_t apart = a.grad_distances ? a.segments * a.heads * (2 * a.reach + 1) : 0;
+      each(exec, apart, a.cost(apart), AttendDistanceGrad<T>{a});
     }
   });
 }

@@ -90,8 +90,18 @@ struct Block {  // some queries against some keys of a sequence, one head
     const Range seen = Pairs::within(pairs.keys_of(i).begin - j, pairs.keys_of(i + m - 1).end - j, n);
     return {seen.begin / kFloats * kFloats, seen.end};
   }
-  // Bias, distance and window of query i on its scores with the keys from j on, of which columns are worked out.
-  void finish(float* x, int64_t i, int64_t j, int64_t h, Range columns) const {
+  // x = softcap tanh(x / softcap), and what it changes by if x changes by 1.
+  void cap(float* x, Range columns, float* by) const {
+    const float most = float(a.softcap), less = 1.f / most;
+    for (int64_t c = columns.begin; c < columns.end; c += kFloats) {
+      const Floats_ t = tanh_lanes(loose(x + c) * less);
+      put_loose(x + c, t * most);
+      if (by) put_loose(by + c, 1.f - t * t);
+    }
+  }
+  // Cap, bias, distance and window of query i on its scores with the keys from j on, of which columns are worked out.
+  void finish(float* x, int64_t i, int64_t j, int64_t h, Range columns, float* capped_by = nullptr) const {
+    if (a.softcap > 0) cap(x, columns, capped_by);
     if (a.bias) {
       const int64_t at = a.pair_at(pairs, s, i, j + columns.begin, h);
       const T* b = static_cast<const T*>(a.bias) + at;
@@ -100,6 +110,11 @@ struct Block {  // some queries against some keys of a sequence, one head
     if (a.slopes) {
       const float slope = static_cast<const float*>(a.slopes)[h];
       for (int64_t c = columns.begin; c < columns.end; ++c) x[c] -= slope * distance(i, j + c);
+    }
+    if (a.distances) {
+      const auto* table = static_cast<const float*>(a.distances);
+      const int64_t ahead = j - pairs.position(i);
+      for (int64_t c = columns.begin; c < columns.end; ++c) x[c] += table[a.entry(h, ahead + c, a.most)];
     }
     const Range seen = pairs.keys_of(i);
     for (int64_t c = columns.begin, end = std::min(seen.begin - j, columns.end); c < end; ++c) x[c] = -INFINITY;
@@ -172,81 +187,115 @@ struct AttendBlock : AttentionForward {
   // The heads of a sequence one after another: what they read lies side by side.
   void operator()(int64_t item) const {
     const int64_t groups = (heads + together - 1) / together;
-    const Position& at = blocks[item / groups];
-    const auto [s, first] = at;
-    const int64_t h = item % groups * together, g = key_head(h), some = std::min(together, heads - h);
-    const Block<T> block(*this, s);
-    const int64_t m = std::min(kBlockOfQueries, block.pairs.queries.length() - first), broad = whole(width),
-                  out_broad = whole(value_width), most = std::max(some * m, kQueriesAtOnce);
-    Workspace memory(some * m * (broad + out_broad + 2) + kKeysPerStep * (broad + out_broad) +
-                     (broad + most) * kKeyStride);
+    const Item work{*this, &blocks[item / groups], item % groups * together};
+    work.start();
+    const Range seen = work.seen();
+    for (int64_t j = seen.begin / kKeysPerStep * kKeysPerStep; j < seen.end; j += kKeysPerStep) {
+      exec.pause();
+      work.step(j, seen.end);
+    }
+    work.put();
+  }
+
+  struct Item {  // `some` heads from h on, of m queries from `first` on; g: the head of the keys of h
+    const AttendBlock& a;
+    const Position* at;
+    const int64_t h;
+    const Block<T> block{a, at->s};
+    const int64_t g = a.key_head(h), some = std::min(a.together, a.heads - h), first = at->begin,
+                  m = std::min(kBlockOfQueries, block.pairs.queries.length() - first), broad = whole(a.width),
+                  out_broad = whole(a.value_width), most = std::max(some * m, kQueriesAtOnce);
+    const bool few = few_queries(block.pairs.queries.length(), first);
+    const int64_t per_step = few ? kFloats : kKeysPerStep;
+    Workspace memory{some * m * (broad + out_broad + 2) + kKeysPerStep * (broad + out_broad) +
+                     (broad + most) * kKeyStride};
     float *q = memory.take(some * m * broad), *sums = memory.take(some * m * out_broad);
     float *k = memory.take(kKeysPerStep * broad), *v = memory.take(kKeysPerStep * out_broad);
     float *transposed = memory.take(broad * kKeyStride), *x = memory.take(most * kKeyStride);
     float *top = memory.take(some * m), *total = memory.take(some * m);
-    const bool few = few_queries(block.pairs.queries.length(), first);
-    const int64_t per_step = few ? kFloats : kKeysPerStep;
-    for (int64_t o = 0; o < some; ++o) block.lay_out_queries(first, m, h + o, q + o * m * broad);
-    std::fill(sums, sums + some * m * out_broad, 0.f);
-    std::fill(top, top + some * m, -INFINITY);
-    std::fill(total, total + some * m, 0.f);
-    const Range seen{block.pairs.keys_of(first).begin, block.pairs.keys_of(first + m - 1).end};
-    for (int64_t j = seen.begin / kKeysPerStep * kKeysPerStep; j < seen.end; j += kKeysPerStep) {
+
+    Range seen() const { return {block.pairs.keys_of(first).begin, block.pairs.keys_of(first + m - 1).end}; }
+    void start() const {
+      std::fill(sums, sums + some * m * out_broad, 0.f);
+      for (int64_t o = 0; o < some; ++o) {
+        block.lay_out_queries(first, m, h + o, q + o * m * broad);
+        const float sink = a.sink ? static_cast<const float*>(a.sink)[h + o] : -INFINITY;
+        std::fill(top + o * m, top + (o + 1) * m, sink);
+        std::fill(total + o * m, total + (o + 1) * m, sink == -INFINITY ? 0.f : 1.f);
+      }
+    }
+    using Rows = typename Block<T>::Rows;
+    // Keys [j, j + kKeysPerStep).
+    void step(int64_t j, int64_t end) const {
       const int64_t n = std::min(kKeysPerStep, block.pairs.keys.length() - j);
-      exec.pause();
       Prefetch ahead;
-      if (together == 1) prefetch_next(block, &at, h, j + kKeysPerStep, seen.end, ahead);
-      const auto keys_ = block.keys(j, n, g, true, k);
-      if (!few) transpose(keys_.rows, keys_.step, n, broad, transposed);
-      const auto values = block.values(j, n, g, m <= kAtOnce, v);
+      if (a.together == 1) a.prefetch_next(block, at, h, j + kKeysPerStep, end, ahead);
+      const Rows keys = block.keys(j, n, g, true, k);
+      if (!few) transpose(keys.rows, keys.step, n, broad, transposed);
+      const Rows values = block.values(j, n, g, m <= kAtOnce, v);
       for (int64_t i = 0; i < m; i += kQueriesAtOnce) {
         const int64_t rows = std::min(kQueriesAtOnce, m - i);
         const Range c = block.columns(first + i, rows, j, n);
         if (c.begin >= c.end) continue;
-        const auto values_from = [&](int64_t at, int64_t o) {
-          return values.rows + (key_head(h + o) - g) * value_width + at * values.step;
-        };
-#if LOD_LANES >= 8
-        for (int64_t at = c.begin; few && at < c.end; at += per_step)
-          for (int64_t o = 0; o < some; ++o) {
-            const float* keys = keys_.rows + (key_head(h + o) - g) * width;
-            if (far) prefetch(keys, at + per_step, keys_.step, width);
-            dots(q + o * m * broad, rows, broad, keys, keys_.step, n, at, x + o * rows * kKeyStride);
-          }
-        for (int64_t o = 0; far && o < some; ++o) prefetch(values_from(c.begin, o), 0, values.step, value_width);
-#endif
-        if (!few)
-          product_of_sides<false>({rows, whole(c.end) - c.begin, width, q + i * broad, broad, transposed + c.begin,
+        if (few) scores_of_few(rows, c, keys, values, n);
+        else
+          product_of_sides<false>({rows, whole(c.end) - c.begin, a.width, q + i * broad, broad, transposed + c.begin,
                                    kKeyStride, x + c.begin, kKeyStride, false, &ahead});
-        for (int64_t r = 0; r < some * rows; ++r) {
-          const int64_t o = r / rows, query_ = first + i + r % rows, own = o * m + i + r % rows;
-          float *scores = x + r * kKeyStride, *sum = sums + own * out_broad;
-          block.finish(scores, query_, j, h + o, c);
-          const float before = top[own], now = std::max(before, largest(scores, c)), by = now == -INFINITY ? 0.f : now;
-          const float less = exp_below(before - by);
-          total[own] = total[own] * less + exponentials(scores, c, by);
-          if (seed) drop(kept(block.pairs.queries.begin + query_, h + o), j, c, scores, scores);
-          top[own] = now;
-          if (less != 1.f)
-            for (int64_t d = 0; d < out_broad; ++d) sum[d] *= less;
-        }
-        for (int64_t at = c.begin; at < c.end; at += per_step)
-          for (int64_t o = 0; o < some; ++o) {
-            const float* from = values_from(at, o);
-            if (far) prefetch(from, per_step, values.step, value_width);
-            product_of_sides<false>({rows, out_broad, std::min(per_step, c.end - at), x + o * rows * kKeyStride + at,
-                                     kKeyStride, from, values.step, sums + (o * m + i) * out_broad, out_broad, true,
-                                     &ahead});
-          }
+        weigh(i, rows, j, c);
+        add_values(i, rows, c, values, ahead);
       }
     }
-    for (int64_t i = 0; i < some * m; ++i) {
-      const int64_t at = (block.pairs.queries.begin + first + i % m) * heads + h + i / m;
-      const float by = total[i] == 0.f ? 0.f : 1.f / total[i];
-      put_back(sums + i * out_broad, 1, value_width, by, static_cast<T*>(out) + at * value_width, 0);
-      static_cast<float*>(logsumexp)[at] = total[i] == 0.f ? -INFINITY : top[i] + std::log(total[i]);
+    const float* of_head(const Rows& rows, int64_t o, int64_t width) const {
+      return rows.rows + (a.key_head(h + o) - g) * width;
     }
-  }
+    void scores_of_few(int64_t rows, Range c, const Rows& keys, const Rows& values, int64_t n) const {
+#if LOD_LANES >= 8
+      for (int64_t to = c.begin; to < c.end; to += per_step)
+        for (int64_t o = 0; o < some; ++o) {
+          const float* from = of_head(keys, o, a.width);
+          if (a.far) lod::LOD_LEVEL::prefetch(from, to + per_step, keys.step, a.width);
+          dots(q + o * m * broad, rows, broad, from, keys.step, n, to, x + o * rows * kKeyStride);
+        }
+      for (int64_t o = 0; a.far && o < some; ++o)
+        lod::LOD_LEVEL::prefetch(of_head(values, o, a.value_width) + c.begin * values.step, 0, values.step,
+                                 a.value_width);
+#endif
+    }
+    // Scores of queries [i, i + rows) as exponentials relative to the largest so far.
+    void weigh(int64_t i, int64_t rows, int64_t j, Range c) const {
+      for (int64_t r = 0; r < some * rows; ++r) {
+        const int64_t o = r / rows, query_ = first + i + r % rows, own = o * m + i + r % rows;
+        float *scores = x + r * kKeyStride, *sum = sums + own * out_broad;
+        block.finish(scores, query_, j, h + o, c);
+        const float before = top[own], now = std::max(before, largest(scores, c));
+        const float by = now == -INFINITY ? 0.f : now;
+        const float less = exp_below(before - by);
+        total[own] = total[own] * less + exponentials(scores, c, by);
+        if (a.seed) drop(a.kept(block.pairs.queries.begin + query_, h + o), j, c, scores, scores);
+        top[own] = now;
+        if (less != 1.f)
+          for (int64_t d = 0; d < out_broad; ++d) sum[d] *= less;
+      }
+    }
+    void add_values(int64_t i, int64_t rows, Range c, const Rows& values, Prefetch& ahead) const {
+      for (int64_t to = c.begin; to < c.end; to += per_step)
+        for (int64_t o = 0; o < some; ++o) {
+          const float* from = of_head(values, o, a.value_width) + to * values.step;
+          if (a.far) lod::LOD_LEVEL::prefetch(from, per_step, values.step, a.value_width);
+          product_of_sides<false>({rows, out_broad, std::min(per_step, c.end - to), x + o * rows * kKeyStride + to,
+                                   kKeyStride, from, values.step, sums + (o * m + i) * out_broad, out_broad, true,
+                                   &ahead});
+        }
+    }
+    void put() const {
+      for (int64_t i = 0; i < some * m; ++i) {
+        const int64_t to = (block.pairs.queries.begin + first + i % m) * a.heads + h + i / m;
+        const float by = total[i] == 0.f ? 0.f : 1.f / total[i];
+        put_back(sums + i * out_broad, 1, a.value_width, by, static_cast<T*>(a.out) + to * a.value_width, 0);
+        static_cast<float*>(a.logsumexp)[to] = total[i] == 0.f ? -INFINITY : top[i] + std::log(total[i]);
+      }
+    }
+  };
 };
 
 template <class T>
@@ -297,71 +346,88 @@ struct AttendBlockGrad : AttentionBackward {
                  g * group * value_width, group * value_width, ahead);
   }
   void head(int64_t s, int64_t g) const {
-    const Block<T> block(*this, s);
-    const int64_t queries_ = block.pairs.queries.length(), keys_ = block.pairs.keys.length(), group = heads / key_heads;
-    const int64_t broad = whole(width), out_broad = whole(value_width), both = broad + out_broad;
-    Workspace memory(group * queries_ * broad + (2 * kKeysPerStep + kQueriesAtOnce) * both +
-                     (both + 2 * kQueriesAtOnce) * kKeyStride);
-    float* dq = memory.take(group * queries_ * broad);
+    const Head work{*this, s, g};
+    std::fill(work.dq, work.dq + work.group * work.queries * work.broad, 0.f);
+    for (int64_t j = 0; j < work.keys; j += kKeysPerStep) work.step(j);
+    work.put_queries();
+  }
+
+  struct Head {  // a head of the keys of a sequence, and those of the queries that share it
+    const AttendBlockGrad& a;
+    const int64_t s, g;
+    const Block<T> block{a, s};
+    const int64_t queries = block.pairs.queries.length(), keys = block.pairs.keys.length(),
+                  group = a.heads / a.key_heads, broad = whole(a.width), out_broad = whole(a.value_width),
+                  both = broad + out_broad;
+    Workspace memory{group * queries * broad + (2 * kKeysPerStep + kQueriesAtOnce) * both +
+                     (both + 2 * kQueriesAtOnce) * kKeyStride};
+    float* dq = memory.take(group * queries * broad);
     float *k = memory.take(kKeysPerStep * broad), *v = memory.take(kKeysPerStep * out_broad);
     float *dk = memory.take(kKeysPerStep * broad), *dv = memory.take(kKeysPerStep * out_broad);
     float *q = memory.take(kQueriesAtOnce * broad), *d_out = memory.take(kQueriesAtOnce * out_broad);
     float *k_transposed = memory.take(broad * kKeyStride), *v_transposed = memory.take(out_broad * kKeyStride);
     float *p = memory.take(kQueriesAtOnce * kKeyStride), *dx = memory.take(kQueriesAtOnce * kKeyStride);
-    std::fill(dq, dq + group * queries_ * broad, 0.f);
-    for (int64_t j = 0; j < keys_; j += kKeysPerStep) {
-      const int64_t n = std::min(kKeysPerStep, keys_ - j);
+
+    // Keys [j, j + kKeysPerStep).
+    void step(int64_t j) const {
+      const int64_t n = std::min(kKeysPerStep, keys - j);
       block.keys(j, n, g, false, k);
       block.values(j, n, g, false, v);
       transpose(k, broad, n, broad, k_transposed);
       transpose(v, out_broad, n, out_broad, v_transposed);
       Prefetch ahead;
-      prefetch_next(block, s, g, j, ahead);
+      a.prefetch_next(block, s, g, j, ahead);
       std::fill(dk, dk + n * broad, 0.f);
       std::fill(dv, dv + n * out_broad, 0.f);
       const int64_t begin = block.pairs.queries_of(j).begin, last = block.pairs.queries_of(j + n - 1).end;
       for (int64_t o = 0; o < group; ++o)
-        for (int64_t i = begin / kQueriesAtOnce * kQueriesAtOnce, h = g * group + o; i < last; i += kQueriesAtOnce) {
-          const int64_t rows = std::min(kQueriesAtOnce, queries_ - i);
-          const Range c = block.columns(i, rows, j, n);
-          const int64_t at = block.pairs.queries.begin + i, real = c.end - c.begin, columns = whole(c.end) - c.begin;
-          if (real <= 0) continue;
-          exec.pause();
-          block.lay_out_queries(i, rows, h, q);
-          lay_out(static_cast<const T*>(grad_out) + (at * heads + h) * value_width, heads * value_width, rows,
-                  value_width, 1.f, d_out);
-#if LOD_LANES >= 8
-          const bool few = few_queries(queries_, i);
-          for (int64_t to = c.begin; few && to < c.end; to += kFloats) dots(q, rows, broad, k, broad, n, to, p);
-          if (!few)
-#endif
-            product_of_sides<false>(
-                {rows, columns, width, q, broad, k_transposed + c.begin, kKeyStride, p + c.begin, kKeyStride, false,
-                 &ahead});
-          product_of_sides<false>({rows, columns, value_width, d_out, out_broad, v_transposed + c.begin, kKeyStride,
-                                   dx + c.begin, kKeyStride, false, &ahead});
-          for (int64_t r = 0; r < rows; ++r) gradients(block, i + r, j, h, c, p + r * kKeyStride, dx + r * kKeyStride);
-          product_of_sides<true>({real, out_broad, rows, p + c.begin, kKeyStride, d_out, out_broad,
-                                  dv + c.begin * out_broad, out_broad, true, &ahead});
-          product_of_sides<true>(
-              {real, broad, rows, dx + c.begin, kKeyStride, q, broad, dk + c.begin * broad, broad, true, &ahead});
-          product_of_sides<false>({rows, broad, real, dx + c.begin, kKeyStride, k + c.begin * broad, broad,
-                                   dq + (o * queries_ + i) * broad, broad, true, &ahead});
-        }
-      const int64_t at = (block.pairs.keys.begin + j) * key_heads + g;
-      put_back(dk, n, width, 1.f, static_cast<T*>(grad_key) + at * width, key_heads * width);
-      put_back(dv, n, value_width, 1.f, static_cast<T*>(grad_value) + at * value_width, key_heads * value_width);
+        for (int64_t i = begin / kQueriesAtOnce * kQueriesAtOnce; i < last; i += kQueriesAtOnce)
+          some_queries(i, o, j, n, ahead);
+      const int64_t at = (block.pairs.keys.begin + j) * a.key_heads + g;
+      put_back(dk, n, a.width, 1.f, static_cast<T*>(a.grad_key) + at * a.width, a.key_heads * a.width);
+      put_back(dv, n, a.value_width, 1.f, static_cast<T*>(a.grad_value) + at * a.value_width,
+               a.key_heads * a.value_width);
     }
-    for (int64_t o = 0; o < group; ++o)
-      put_back(dq + o * queries_ * broad, queries_, width, float(scale),
-               static_cast<T*>(grad_query) + (block.pairs.queries.begin * heads + g * group + o) * width,
-               heads * width);
-  }
-  // From the scores of query i and dout v^T: p (after dropout) and dx, and the gradients of bias and slope.
+    // Queries [i, i + kQueriesAtOnce) of one of the heads that share these keys.
+    void some_queries(int64_t i, int64_t o, int64_t j, int64_t n, Prefetch& ahead) const {
+      const int64_t rows = std::min(kQueriesAtOnce, queries - i), h = g * group + o;
+      const Range c = block.columns(i, rows, j, n);
+      const int64_t at = block.pairs.queries.begin + i, real = c.end - c.begin, columns = whole(c.end) - c.begin;
+      if (real <= 0) return;
+      a.exec.pause();
+      block.lay_out_queries(i, rows, h, q);
+      lay_out(static_cast<const T*>(a.grad_out) + (at * a.heads + h) * a.value_width, a.heads * a.value_width, rows,
+              a.value_width, 1.f, d_out);
+#if LOD_LANES >= 8
+      const bool few = few_queries(queries, i);
+      for (int64_t to = c.begin; few && to < c.end; to += kFloats) dots(q, rows, broad, k, broad, n, to, p);
+      if (!few)
+#endif
+        product_of_sides<false>({rows, columns, a.width, q, broad, k_transposed + c.begin, kKeyStride, p + c.begin,
+                                 kKeyStride, false, &ahead});
+      product_of_sides<false>({rows, columns, a.value_width, d_out, out_broad, v_transposed + c.begin, kKeyStride,
+                               dx + c.begin, kKeyStride, false, &ahead});
+      for (int64_t r = 0; r < rows; ++r) a.gradients(block, i + r, j, h, c, p + r * kKeyStride, dx + r * kKeyStride);
+      product_of_sides<true>({real, out_broad, rows, p + c.begin, kKeyStride, d_out, out_broad,
+                              dv + c.begin * out_broad, out_broad, true, &ahead});
+      product_of_sides<true>(
+          {real, broad, rows, dx + c.begin, kKeyStride, q, broad, dk + c.begin * broad, broad, true, &ahead});
+      product_of_sides<false>({rows, broad, real, dx + c.begin, kKeyStride, k + c.begin * broad, broad,
+                               dq + (o * queries + i) * broad, broad, true, &ahead});
+    }
+    void put_queries() const {
+      for (int64_t o = 0; o < group; ++o)
+        put_back(dq + o * queries * broad, queries, a.width, float(a.scale),
+                 static_cast<T*>(a.grad_query) + (block.pairs.queries.begin * a.heads + g * group + o) * a.width,
+                 a.heads * a.width);
+    }
+  };
+  // From the scores of query i and dout v^T: p (after dropout) and dx, and the gradients of bias, slope and distances.
   void gradients(const Block<T>& block, int64_t i, int64_t j, int64_t h, Range columns, float* p, float* dx) const {
     const int64_t row = (block.pairs.queries.begin + i) * heads + h;
     const float all = static_cast<const float*>(logsumexp)[row], d = static_cast<const float*>(delta)[row];
-    block.finish(p, i, j, h, columns);
+    float capped_by[kKeyStride];
+    block.finish(p, i, j, h, columns, capped_by);
     exponentials(p, columns, all == -INFINITY ? INFINITY : all);
     if (seed) drop(kept(block.pairs.queries.begin + i, h), j, columns, dx, dx);
     for (int64_t c = columns.begin; c < columns.end; ++c) dx[c] = p[c] * (dx[c] - d);
@@ -375,6 +441,13 @@ struct AttendBlockGrad : AttentionBackward {
       for (int64_t c = columns.begin; c < columns.end; ++c) sum -= dx[c] * block.distance(i, j + c);
       static_cast<float*>(grad_slopes)[row] += sum;
     }
+    if (grad_distances) {
+      float* table = static_cast<float*>(grad_distances) + block.s * heads * (2 * reach + 1);
+      const int64_t ahead = j - block.pairs.position(i);
+      for (int64_t c = columns.begin; c < columns.end; ++c) table[entry(h, ahead + c, reach)] += dx[c];
+    }
+    if (softcap > 0)
+      for (int64_t c = columns.begin; c < columns.end; ++c) dx[c] *= capped_by[c];
   }
 };
 

@@ -71,6 +71,7 @@ def cases() -> Iterator[tuple[str, Callable, tuple]]:
     yield "MultiheadAttention", lambda x: heads(x, x, x)[0], (rows(),)
     yield "attention", lambda x: tl.sequence_attention(x, x, x), (rows((2, 8)),)
     yield "attention, alibi", lambda x: tl.sequence_attention(x, x, x, alibi=True), (rows((2, 8)),)
+    yield "attention, softcap", lambda x: tl.sequence_attention(x, x, x, softcap=2.0), (rows((2, 8)),)
     cell = torch.nn.GRUCell(4, 5).to(D)
     yield "scan GRUCell", lambda x, h: tl.scan(cell, x, h)[0], (rows(), torch.zeros(6, 5).to(D))
     some = [t.to(D) for t in (torch.ones(4, 12), torch.ones(1, 12), torch.ones(4, 16), torch.ones(1, 28))]

@@ -117,6 +117,14 @@ def random_calls(g: random.Random, lie: bool = False):
     heads = [of(rows, h, w, dtype=torch.float32).requires_grad_() for h, w in ((2, 8), (1, 8), (1, 9))]
     bias = of(g.randint(0, 60), g.choice([1, 2]), dtype=torch.float32).requires_grad_() if g.random() < 0.7 else None
     rest = None, torch.tensor(5).to(D), None, g.choice([-1, 2]), g.choice([-1, 0]), g.choice([0.0, 0.3])
+    f32 = torch.float32
+    more = (
+        g.choice([None, 2.0]),
+        of(2, dtype=f32).requires_grad_(),
+        of(2, 5, dtype=f32).requires_grad_(),
+        wrong(rows, 9),
+    )
+    rest += more if g.random() < 0.5 else (None,) * 4
     yield "attention", lambda: ops.attention(*heads, cut, wrong(count + 1, rows, cuts=True), bias, *rest)[0]
 
 

@@ -96,6 +96,8 @@ def test_attention_counts_as_torchs_sequence_by_sequence(causal, training):
     if training:
         torchs += sum(sdpa_backward_flop_count(shapes[0], *shapes) for shapes in one)
     assert counted(ours) == torchs > 0
+    capped = counted(lambda: tl.ops.attention(*heads, offsets(), offsets(), softcap=2.0, sink=torch.zeros(2)))
+    assert training or capped == torchs  # products alone
 
 
 def test_a_window_counts_the_keys_that_it_may_hold():

@@ -108,6 +108,11 @@ def test_sequences_do_not_see_each_other(info, device):
                 else:
                     near = same_bits(o, t)
                 leak = same_bits(b, a).to(near.device) & ~near
+                for x in (
+                    given if info.keeps else ()
+                ):  # its own rows: where the reference is equal, an operator may round
+                    if leak.shape[:1] == (x.lod.rows,) and level_of(sample, x) < x.lod_level:
+                        leak[slice(*x.row_offsets(level_of(sample, x))[s : s + 2].tolist())] = False
                 assert not leak.any(), f"{sample.label}: sequence {s}: {o[leak]}, then {t[leak]}"
                 seen += int(same_bits(b, a).sum())
     assert seen or not info.levels or info.name == "lod_rank_table", "the samples have no two sequences to tell apart"

@@ -47,7 +47,7 @@ def main(threads: int) -> None:
     torch.set_num_threads(threads)
     q = torch.randn(ROWS, 1, 64)
     out, sums = torch.randn(ROWS, 1, 64), torch.zeros(ROWS, 1)
-    options = (None, None, None, None, -1, -1, 0.0)
+    options = (None, None, None, None, -1, -1, 0.0, *[None] * 4)
     backward = torch.ops.torch_lod.attention_backward.default
     x = tl.from_lengths(torch.randn(400_000, 4), [[400_000]])
     lstm = tl.nn.LSTM(4, 256)

@@ -287,8 +287,12 @@ MADE = {
     "DynamicRNN": [((torch.nn.GRUCell(3, 2),), {"reverse": False})],
     "MapSequences": [((torch.nn.Linear(3, 2),), {"level": -1, "results": "rows", "fill": 0.5})],
     "LinearChainCRF": [((3,), {"allowed": torch.ones(3, 3).bool(), "allowed_end": torch.ones(3).bool(), "level": -1})],
-    "MultiheadAttention": [((4, 2, 0.5), {"causal": True, "window": 2, "alibi": True, "kdim": 4, "vdim": 4})],
+    "MultiheadAttention": [
+        ((4, 2, 0.5), {"causal": True, "window": 2, "alibi": True, "kdim": 4, "vdim": 4}),
+        ((4, 2), {"softcap": 2.0, "sink": True, "block_size": 2, "level": 0, "block_level": 1}),
+    ],
     "Plain": [((torch.nn.Linear(3, 2), 1), {})],
+    "RelativePositionBias": [((2, 8, 16), {"bidirectional": False})],
     "RowConv": [((3, 1), {"level": "b"})],
     "SequenceConv": [((3, 2, 3, -1), {"padding_trainable": True})],
     "SequenceConv1d": [((3, 2, 3), {"dilation": 2, "padding": "causal", "groups": 1})],
@@ -323,7 +327,7 @@ def _tensors(module, x):
 def _modules():
     for name, givens in MADE.items():
         for args, kwargs in givens:
-            form = _only_made if name in ("CTCLoss", "LinearChainCRF", "Plain") else _made
+            form = _only_made if name in ("CTCLoss", "LinearChainCRF", "Plain", "RelativePositionBias") else _made
             yield f"nn.{name}", Call(functools.partial(form, getattr(nn, name)), args, kwargs)
     gru, h = nn.GRU(3, 2), torch.zeros(1, 3, 2)
     forwards = {
@@ -343,6 +347,7 @@ def _modules():
         ],
         "MapSequences": [(nn.MapSequences(torch.nn.Bilinear(3, 3, 2)), two(), two(seed=1))],
         "MultiheadAttention": [(nn.MultiheadAttention(4, 2), one(4), one(4, 1), one(4, 2))],
+        "RelativePositionBias": [(nn.RelativePositionBias(2),)],
         "RowConv": [(nn.RowConv(3, 1), two())],
         "SequenceConv": [(nn.SequenceConv(3, 2, 3, padding_trainable=True), two())],
         "SequenceConv1d": [(nn.SequenceConv1d(3, 2, 3), two())],

@@ -104,8 +104,8 @@ def edits(op, row_offsets, other_offsets):
 
 
 def attend_backward(query_offsets, key_offsets):
-    cuts, rest = (query_offsets, key_offsets), (None, None, None, None, -1, -1, 0.0, heads(), torch.ones(ROWS, 2), True)
-    return torch.ops.torch_lod.attention_backward(*[heads()] * 4, *cuts, *rest)
+    cuts, rest = (query_offsets, key_offsets), (None, None, None, None, -1, -1, 0.0, *[None] * 4)
+    return torch.ops.torch_lod.attention_backward(*[heads()] * 4, *cuts, *rest, heads(), torch.ones(ROWS, 2), True)
 
 
 OPERATORS = {
@@ -330,6 +330,9 @@ SIZES = {
     "reduce-none": (lambda: ops.segment_reduce(values(), ints(0, 6), None), ""),
     "attention-window": (lambda: attend(ints(0, 6), ints(0, 6), left=HUGE), "left"),
     "attention-window-right": (lambda: attend(ints(0, 6), ints(0, 6), right=-(2**63)), "right"),
+    "attention-ends": (lambda: attend(ints(0, 6), ints(0, 6), key_ends=ints(1, 2, 3, 2, 5, 6)), "key_ends"),
+    "attention-distances": (lambda: attend(ints(0, 6), ints(0, 6), distance_bias=torch.ones(2, 4)), "distance_bias"),
+    "attention-sinks": (lambda: attend(ints(0, 6), ints(0, 6), sink=torch.ones(0)), "sink"),
     "attention-pairs": (lambda: attend(ints(0, 2, 6), ints(0, 2, 6), bias=torch.ones(21, 1)), "pair"),
     "attention-seeds": (lambda: attend(ints(0, 6), ints(0, 6), seed=torch.zeros(0).long(), dropout=0.5), "seed"),
     "lstm-weights": (

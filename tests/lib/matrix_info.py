@@ -109,9 +109,20 @@ def _recurrences() -> Iterator[tuple[str, Callable]]:
     yield "nn.CTCLoss", over(lambda x: (tl.nn.CTCLoss(), (x, x.with_values(1 + torch.arange(len(x)) % 7)), {}))
     crf = tl.nn.LinearChainCRF(8).double()
     yield "nn.LinearChainCRF", over(lambda x: (crf, (x, x.with_values(torch.arange(len(x)) % 8)), {}))
+    near = _Near()
+    yield "nn.RelativePositionBias", over(lambda x: (near, (x,), {}))
     dynamic = tl.nn.DynamicRNN(cell)
     yield "nn.DynamicRNN", over(lambda x: (dynamic, (x,), {}))
     yield "nn.last_state", over(lambda x: (tl.nn.last_state, (_random(2, x.num_sequences(-1), 3), x), {}))
+
+
+class _Near(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = tl.nn.RelativePositionBias(1, 4, 5, dtype=torch.float64)
+
+    def forward(self, x):
+        return tl.sequence_attention(x, x, x, distance_bias=self.bias())
 
 
 def _decoding() -> Iterator[tuple[str, Callable]]:

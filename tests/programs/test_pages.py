@@ -20,7 +20,7 @@ import pages  # noqa: E402
 PAGES = ["README.md"]
 PAGES += [f"docs/{name}.md" for name in ("concepts", "numerics", "drop_in", "porting", "data", "distributed")]
 PAGES += [f"docs/{name}.md" for name in ("differences_from_paddle", "compile_and_export", "testing", "recurrence")]
-PAGES += ["docs/metrics.md", "docs/inner_levels.md"]
+PAGES += ["docs/metrics.md", "docs/inner_levels.md", "docs/attention_options.md"]
 PAGES += [f"docs/{name}.md" for name in ("structured", "map_sequences", "events", "graphs", "minus_one")]
 TUTORIAL = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/tutorial").glob("*.md"))
 # A page that is read on a busy machine is as right as on another.

@@ -112,6 +112,12 @@ MODULES = {
         lambda: tl.nn.Plain(nn.Linear(4, 2), 2).tensors(X),
         lambda: tl.nn.Plain(nn.Linear(4, 2), 1)(X.values(), torch.tensor([0, 7])),
     ],
+    "RelativePositionBias": [
+        lambda: tl.nn.RelativePositionBias(0),
+        lambda: tl.nn.RelativePositionBias(2, 3),
+        lambda: tl.nn.RelativePositionBias(2, 32, 8),
+        lambda: tl.nn.RelativePositionBias(2, bidirectional=1),
+    ],
     "RowConv": [lambda: tl.nn.RowConv(4, -1), lambda: tl.nn.RowConv(4, 1, 0), lambda: tl.nn.RowConv(3, 1)(X)],
     "SequenceConv": [lambda: tl.nn.SequenceConv(4, 4, 0), lambda: tl.nn.SequenceConv(3, 4, 3)(X)],
     "SequenceConv1d": [

@@ -13,16 +13,12 @@ from .. import ops
 from ..dynamo import failing, outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..ops.composed.attention import attention_weights
-from ..ops.composed.table import COMPOSITIONS
 from ..sequence_operator import along, autocast_dtype, integer, number, probability
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
 
-#: Whether the library that is loaded was built with these options.
-_IN_KERNELS = any(a.name == "sink" for a in torch.ops.torch_lod.attention.default._schema.arguments)
-_composed = outside_of_graphs(COMPOSITIONS["attention"], "attention")
 _weights = outside_of_graphs(attention_weights, "MultiheadAttention with need_weights=True")
 
 
@@ -138,7 +134,7 @@ def _prefix_of(prefix, count: int, device) -> Tensor:
     rows = rows_of(prefix)
     if rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool:
         raise LoDTypeError(f"{said}, got {rows.dtype}")
-    if rows.shape not in ((count,), (count, 1)):
+    if rows.dim() not in (1, 2) or rows.shape[0] != count or (rows.dim() == 2 and rows.shape[1] != 1):
         raise LoDValueError(f"{said}, got shape {tuple(rows.shape)}")
     rows = rows.reshape(-1)
     for at in failing(rows < 0, "sequence_attention: expected prefix of at least 0"):
@@ -264,9 +260,7 @@ def attend(
     given = q, k, v, query_offsets, key_offsets, added, slopes, seed, scale, left, right, dropout, *more
     weights = _weights(*given) if need_weights else None
     if not _library_takes(q, v, (added, slopes, seed, *more)):
-        if not _IN_KERNELS and any(t is not None for t in more):
-            return _composed(*given)[0], weights
-        return ops.attention(*given if _IN_KERNELS else given[:-4])[0], weights
+        return ops.attention(*given)[0], weights
     from torch.nn.attention.varlen import varlen_attn
 
     query_cuts, key_cuts = (lod.cu_seqlens(level, q.device) for lod, level in zip(lods, levels))

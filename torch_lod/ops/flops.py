@@ -90,7 +90,7 @@ def _attention(
     scale=None,
     left=-1,
     right=-1,
-    dropout=0.0,
+    *rest,
     **named,
 ) -> int:
     pairs = _pairs(query, key, query_offsets, key_offsets, left, right)

@@ -152,7 +152,9 @@ class _Check:
             parts = self.unpack(output)
             returned("what unpack returns", parts)
             if not isinstance(parts, (list, tuple)) or len(parts) != len(samples):
-                raise LoDTypeError(f"expected unpack to return a tensor for each of {len(samples)} samples, got {shown(parts)}")
+                raise LoDTypeError(
+                    f"expected unpack to return a tensor for each of {len(samples)} samples, got {shown(parts)}"
+                )
             for part in parts:
                 if not isinstance(part, Tensor):
                     raise LoDTypeError(f"expected unpack to return tensors, got {shown(part)}")
@@ -190,7 +192,12 @@ class _Check:
         if self.packing == "cu_seqlens":
             offsets = lod.row_offsets_at(0, x.device).int()
             longest = max(len(sample) for sample in samples)
-            given |= {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets, "max_length_q": longest, "max_length_k": longest}
+            given |= {
+                "cu_seq_lens_q": offsets,
+                "cu_seq_lens_k": offsets,
+                "max_length_q": longest,
+                "max_length_k": longest,
+            }
         elif self.packing == "seq_idx":
             given["seq_idx"] = number.int()[None]
         elif self.packing == "attention_mask":
@@ -273,5 +280,7 @@ def _joined(parts: list) -> list[Tensor]:
 
 def _distance(found: Tensor, expected: Tensor) -> float:
     if found.shape != expected.shape:
-        raise LoDTypeError(f"expected outputs of {tuple(expected.shape)} as of the sample alone, got {tuple(found.shape)}")
+        raise LoDTypeError(
+            f"expected outputs of {tuple(expected.shape)} as of the sample alone, got {tuple(found.shape)}"
+        )
     return float((found.double() - expected.double()).abs().max()) if found.numel() else 0.0

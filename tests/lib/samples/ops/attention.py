@@ -3,6 +3,7 @@
 
 import functools
 import itertools
+import math
 
 import torch
 from reference import ops as reference
@@ -18,13 +19,19 @@ KEYS = {
     "no segments": [0],
     "one row": [0, 4],
 }
-#: (heads, key heads, width, value width), heads of the bias (0: none), slopes, scale, left, right, dropout
+#: (heads, key heads, width, value width), heads of the bias (0: none), slopes, scale, left, right, dropout; softcap, sinks,
+#: the furthest distance of a table (-1: none), ends
 FORMS = (
     ((2, 2, 3, 3), 0, False, None, -1, -1, 0.0),
     ((4, 2, 3, 2), 4, False, 0.5, -1, 0, 0.0),
     ((2, 1, 1, 5), 1, True, None, 1, 1, 0.4),
     ((1, 1, 4, 1), 0, True, None, 0, -1, 1.0),
     ((3, 3, 2, 2), 1, False, -2.0, 2, 0, 0.0),
+    ((2, 2, 3, 2), 0, False, 3.0, -1, -1, 0.0, 1.5, False, -1, False),
+    ((2, 1, 3, 2), 0, False, None, -1, 0, 0.0, None, True, -1, False),
+    ((2, 2, 2, 3), 0, False, None, -1, -1, 0.0, None, False, 1, False),
+    ((2, 2, 3, 3), 0, False, None, -1, -1, 0.0, None, False, -1, True),
+    ((4, 2, 2, 3), 1, True, 2.0, 2, -1, 0.3, 0.8, True, 2, True),
 )
 #: Longer than the tiles of the kernels, in every direction; (270 queries of 140 keys, ...).
 LONG = ([270, 1, 0, 40], [140, 3, 2, 150])
@@ -32,11 +39,13 @@ LONG_FORMS = (
     ((2, 1, 20, 35), 0, True, None, -1, 0, 0.0),
     ((2, 2, 70, 9), 1, False, None, 40, 3, 0.1),
     ((2, 2, 16, 64), 2, True, None, -1, -1, 0.0),
+    ((4, 2, 20, 9), 1, False, 1.0, 60, -1, 0.1, 2.0, True, 130, True),
 )
 
 
 def arguments(dtype, device, query_offsets, key_offsets, form):
-    (heads, key_heads, width, value_width), bias_heads, slopes, scale, left, right, dropout = form
+    (heads, key_heads, width, value_width), bias_heads, slopes, scale, left, right, dropout, *more = form
+    softcap, sink, furthest, ends = more or (None, False, -1, False)
     rows, keys = query_offsets[-1], key_offsets[-1]
     pairs = sum(
         (b - a) * (d - c) for (a, b), (c, d) in zip(itertools.pairwise(query_offsets), itertools.pairwise(key_offsets))
@@ -55,7 +64,17 @@ def arguments(dtype, device, query_offsets, key_offsets, form):
         left,
         right,
         dropout,
+        softcap,
+        values(heads, (), summed_in, device, 8) if sink else None,
+        values(heads, (2 * furthest + 1,), summed_in, device, 9) if furthest >= 0 else None,
+        torch.tensor(ends_of(query_offsets, key_offsets), dtype=torch.int64, device=device) if ends else None,
     )
+
+
+def ends_of(query_offsets, key_offsets):
+    """They rise from no key to one more than there are."""
+    cuts = zip(itertools.pairwise(query_offsets), itertools.pairwise(key_offsets))
+    return [i * (d - c + 2) // (b - a) for (a, b), (c, d) in cuts for i in range(b - a)]
 
 
 def samples(dtype, device):
@@ -92,6 +111,7 @@ def _floating(a):
 
 Q, K, V = torch.zeros(6, 4, 3), torch.zeros(6, 2, 3), torch.zeros(6, 2, 5)
 GOOD = (Q, K, V, CUT, CUT, torch.zeros(20, 4), torch.zeros(4), torch.tensor(1), None, -1, -1, 0.5)
+GOOD += 2.0, torch.zeros(4), torch.zeros(4, 3), torch.arange(6)
 
 
 def errors(name="attention"):
@@ -99,6 +119,7 @@ def errors(name="attention"):
     if name == "attention_backward":
         before, after = (torch.zeros(6, 4, 5),), (torch.zeros(6, 4, 5), torch.zeros(6, 4), True)
     names = "query key value query_offsets key_offsets bias slopes seed scale left right dropout".split()
+    names += "softcap sink distance_bias key_ends".split()
 
     def put(**changed):
         return *before, *(changed.get(n, given) for n, given in zip(names, GOOD)), *after
@@ -129,6 +150,23 @@ def errors(name="attention"):
         yield "no seed", put(seed=None), ValueError, "a seed with dropout 0.5, got none"
         yield "seed dtype", put(seed=torch.tensor(1.0)), TypeError, "seed of dtype Long"
         yield "seeds", put(seed=torch.tensor([1])), ValueError, "seed as a scalar, got 1 dimensions"
+        for cap in (0.0, -1.0, math.inf, math.nan):
+            yield f"softcap {cap}", put(softcap=cap), ValueError, "softcap above 0 and finite, got"
+        yield "sink", put(sink=torch.zeros(2)), ValueError, "sink of shape [4], got [2]"
+        yield "sink dtype", put(sink=torch.zeros(4).double()), TypeError, "sink of dtype Float"
+        for table in (torch.zeros(4, 2), torch.zeros(2, 3), torch.zeros(12)):
+            said = f"distance_bias of shape [4, 2 * distance + 1], got {list(table.shape)}"
+            yield f"table {tuple(table.shape)}", put(distance_bias=table), ValueError, said
+        yield "table dtype", put(distance_bias=torch.zeros(4, 3).double()), TypeError, "distance_bias of dtype Float"
+        yield "ends", put(key_ends=torch.arange(5)), ValueError, "key_ends of shape [6], got [5]"
+        yield "ends dtype", put(key_ends=torch.arange(6.0)), TypeError, "key_ends of dtype Long"
+        falling = torch.tensor([0, 3, 2, 1, 1, 1])
+        yield (
+            "fall",
+            put(key_ends=falling),
+            ValueError,
+            "do not decrease within a sequence, got 1 after 2 at index 3",
+        )
         if before:
             yield "grad", (Q, *put()[1:]), ValueError, "grad of shape [6, 4, 5], got [6, 4, 3]"
             yield "output", (*put()[:-3], Q, *after[1:]), ValueError, "output of shape [6, 4, 5], got [6, 4, 3]"
@@ -144,7 +182,7 @@ ENTRIES = [
         backward_samples,
         errors("attention_backward"),
         (torch.float64, torch.float32),
-        outputs=5,
+        outputs=7,
         differentiable=False,
         tolerance=CARRIED,
     ),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention and rotary embedding."""
 
+import math
+
 import torch
 
 import torch_lod as tl
@@ -26,11 +28,28 @@ def attentions(x, k):
     added = values(pairs, () if x.dim() == 2 else (x.shape[1],), x.dtype, x.device, 9)
     yield " bias", (x, keys, keys * 2), {"bias": added, "alibi": True}
     yield " mask fixed", (x, keys, keys), {"bias": values(pairs, (), torch.bool, x.device, 9)}
+    yield from todays(x, k, keys)
     if x.dim() == 3:
         slopes = values(x.shape[1], (), x.dtype, x.device, 5).abs().to(torch.promote_types(x.dtype, torch.float32))
         shared = keys.with_values(keys.values()[:, :1])
         wide = shared.with_values(torch.cat([shared.values()] * 2, 2))
         yield " shared", (x, shared, wide), {"enable_gqa": True, "causal": True, "alibi": slopes}
+
+
+def todays(x, k, keys):
+    """Options of today's language models, alone and together."""
+    heads = 1 if x.dim() == 2 else x.shape[1]
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    sink, table = values(heads, (), dtype, x.device, 11), values(heads, (3,), dtype, x.device, 12)
+    yield " softcap", (x, keys, keys), {"softcap": 0.5, "scale": 2.0}
+    yield " sink", (x, keys, keys), {"sink": sink, "causal": True}
+    yield " distances", (x, keys, keys), {"distance_bias": table}
+    seen = values(x.num_sequences(k), (), torch.int64, x.device, 13)
+    yield " prefix fixed", (x, keys, keys), {"prefix": seen}
+    yield " blocks", (x, keys, keys), {"block_size": 2, "window": (3, 0)}
+    inner = {} if k + 1 == x.lod_level else {"block_level": k + 1}
+    together = {"softcap": 2.0, "sink": sink, "distance_bias": table, "prefix": 1, "alibi": True, **inner}
+    yield " together", (x, keys, keys * 2), together
 
 
 def turns(x, k):
@@ -76,6 +95,24 @@ def attention_errors():
         "[pairs, 1] or [pairs, 2], got [14, 3]",
     )
     yield "bias dtype", lambda: op(q, q, q, bias=torch.zeros(14).double()), TypeError, "bias of dtype Float"
+    for wrong in (0, -1.0, math.inf, math.nan):
+        yield f"softcap {wrong}", lambda c=wrong: op(q, q, q, softcap=c), ValueError, "softcap above 0 and finite"
+    yield "named softcap", lambda: op(q, q, q, softcap="a"), TypeError, "softcap as a number, got 'a'"
+    yield "sink", lambda: op(q, q, q, sink=torch.zeros(3)), ValueError, "sink as a floating tensor of shape (2,)"
+    yield "whole sink", lambda: op(q, q, q, sink=torch.zeros(2).long()), ValueError, "a logit per head, on cpu, got"
+    yield "sinks", lambda: op(q, q, q, sink=True), TypeError, "sink as a plain tensor of shape (2,), a logit per head"
+    for shape in ((2, 4), (3, 3), (3,)):
+        said = "distance_bias as a floating tensor of shape (2, 2 n + 1)"
+        yield f"table {shape}", lambda n=shape: op(q, q, q, distance_bias=torch.zeros(n)), ValueError, said
+    yield "table", lambda: op(q, q, q, distance_bias=q), TypeError, "distance_bias as a plain tensor of shape"
+    yield "prefix", lambda: op(q, q, q, prefix=torch.zeros(2).long()), ValueError, "prefix as 3 integers, one per"
+    yield "floating prefix", lambda: op(q, q, q, prefix=torch.zeros(3)), TypeError, "or an int, got torch.float32"
+    yield "named prefix", lambda: op(q, q, q, prefix="a"), TypeError, "one per sequence, or an int, got 'a'"
+    below = torch.tensor([1, -2, 0])
+    yield "prefix below 0", lambda: op(q, q, q, prefix=below), ValueError, "prefix of at least 0, got -2 at index 1"
+    yield "block_size", lambda: op(q, q, q, block_size=0), ValueError, "block_size in [1, 2**31], got 0"
+    yield "block_level", lambda: op(q, q, q, block_level=-1), ValueError, "a level of k below level 1, whose sequences"
+    yield "no block_level", lambda: op(q, q, q, level=0, block_level="z"), IndexError, "one of ('a', 'b'), got 'z'"
     yield "alibi", lambda: op(q, q, q, alibi=0.5), TypeError, "alibi as a tensor of slopes, True or None, got 0.5"
     yield "slopes", lambda: op(q, q, q, alibi=torch.zeros(3)), ValueError, "alibi as 2 floating slopes on cpu"
 

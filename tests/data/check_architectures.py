@@ -88,7 +88,9 @@ def summed(parts):
     for i, part in enumerate(parts):
         if LENGTHS[i]:
             for value in part.values():
-                total = total + (value * torch.linspace(-1, 2, value.numel(), dtype=value.dtype).view(value.shape)).sum()
+                total = (
+                    total + (value * torch.linspace(-1, 2, value.numel(), dtype=value.dtype).view(value.shape)).sum()
+                )
     return total
 
 
@@ -189,7 +191,11 @@ def table(rows):
         f"transformers {hf.__version__}, float64: {len(rows)} models, {counts[0]} packed, {counts[1]} by map_sequences, "
         f"{counts[2]} refused."
     )
-    head = "| architecture | model | `use` took | outputs | gradients | leaks | not packed, because of |\n" + "|---" * 7 + "|"
+    head = (
+        "| architecture | model | `use` took | outputs | gradients | leaks | not packed, because of |\n"
+        + "|---" * 7
+        + "|"
+    )
     return "\n".join([said, "", head, *(line(name, found) for name, found in rows.items()), ""])
 
 

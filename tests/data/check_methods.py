@@ -47,7 +47,9 @@ def test_levels_and_hidden_states(name, level):
 
 def test_a_call_for_each_length_and_empty_sequences():
     model, lengths = mapped("Mamba"), []
-    model.backbone.register_forward_pre_hook(lambda module, args, kwargs: lengths.append(args or kwargs), with_kwargs=True)
+    model.backbone.register_forward_pre_hook(
+        lambda module, args, kwargs: lengths.append(args or kwargs), with_kwargs=True
+    )
     x = tl.from_lengths(torch.arange(3, 15), [[4, 0, 2, 4, 2, 0]])
     assert model(x).logits.lod == x.lod and len(lengths) == 2
 
@@ -58,7 +60,9 @@ def test_embeddings_masks_and_types_are_stacked():
     torch.testing.assert_close(model(inputs_embeds=rows)[0].values(), model(x)[0].values())
     mask = x.with_values((torch.arange(len(x)) % 3 != 2).long())
     found = model(x, attention_mask=mask)[0].values()
-    expected = [reference(r[None], attention_mask=m[None])[0][0] for r, m in zip(x.sequences(), mask.sequences()) if len(r)]
+    expected = [
+        reference(r[None], attention_mask=m[None])[0][0] for r, m in zip(x.sequences(), mask.sequences()) if len(r)
+    ]
     torch.testing.assert_close(found, torch.cat(expected))
 
 
@@ -72,14 +76,16 @@ def test_losses_are_the_mean_over_all_labels(name):
     for rows, target in zip(x.sequences(-1), y.sequences(-1)):
         kept = int((target[1:] != -100).sum())
         if kept:
-            total, count = total + reference(rows[None], labels=target[None]).loss * kept, count + kept
+            total, count = total + reference(rows[None], labels=target[None], use_cache=False).loss * kept, count + kept
     loss = model(x, labels=y).loss
     torch.testing.assert_close(loss, total / count)
     loss.backward()
     (total / count).backward()
     for (key, p), other in zip(model.named_parameters(), reference.parameters()):
         if other.grad is not None:
-            torch.testing.assert_close(p.grad, other.grad, rtol=1e-5, atol=1e-7, msg=lambda said, key=key: f"{key}: {said}")
+            torch.testing.assert_close(
+                p.grad, other.grad, rtol=1e-5, atol=1e-7, msg=lambda said, key=key: f"{key}: {said}"
+            )
     items = torch.tensor(2 * count)
     torch.testing.assert_close(model(x, labels=y, num_items_in_batch=items).loss, total / items)
     none = x.with_values(torch.full_like(labels, -100))
@@ -116,7 +122,9 @@ def test_two_sequences_for_each_sample(name):
     refused(lambda: model(decoder_input_ids=y), "expected input_ids or inputs_embeds as a LoDTensor, got none")
     refused(lambda: model(x, labels=y.seq[:2]), "expected input_ids with a sequence for each of 2 of labels")
     hole = tl.lod_tensor([[3, 4, 5], [], [7, 8, 9, 10], [6]])
-    refused(lambda: model(hole, labels=y), "expected input_ids with rows wherever labels has some, got none in sequence 1")
+    refused(
+        lambda: model(hole, labels=y), "expected input_ids with rows wherever labels has some, got none in sequence 1"
+    )
     refused(lambda: OURS.use(build(name), method="packed"), "whose decoder attends to its encoder")
 
 
@@ -188,7 +196,9 @@ def test_refused_by_map_sequences():
     refused(lambda: model(x[:, None]), "expected input_ids (rows,)")
     refused(lambda: model(tl.lod_tensor([[], []]).long()), "expected at least 1 row")
     refused(lambda: mapped("Mamba", level=2)(x), "expected level in [-1, 0]", kind=IndexError)
-    refused(lambda: mapped("Qwen3-Next, gated delta net")(x, output_router_logits=True), "expected no output_router_logits")
+    refused(
+        lambda: mapped("Qwen3-Next, gated delta net")(x, output_router_logits=True), "expected no output_router_logits"
+    )
 
 
 @pytest.mark.parametrize("name", ["ViT", "Whisper encoder"])
@@ -224,7 +234,9 @@ def test_gradients_show_a_state_that_hardly_changes_values():
     model = OURS.use(build("LFM2, convolutions", torch.float32), check=False, method="packed")
     probe, packing = Probe(model), OURS.model.packing_of(model)
     packing.kinds = {"logits": "rows"}
-    refused(lambda: probe.gradients(packing), "expected logits of a sequence without gradients in the embeddings of others")
+    refused(
+        lambda: probe.gradients(packing), "expected logits of a sequence without gradients in the embeddings of others"
+    )
     sound = OURS.use(build("T5 encoder", torch.float32))
     Probe(sound).gradients(OURS.model.packing_of(sound))
     assert OURS.use(build("LFM2, convolutions", torch.float32)).torch_lod.method == "map_sequences"
@@ -286,7 +298,9 @@ def test_decoders_with_position_ids():
     assert bad.leaks == [(i, j) for i in range(4) for j in range(i + 1, 4)] and bad.wrong == [1, 2, 3]
     assert "the last token of sample 0 changes sample 1 (" in repr(bad) and "not as alone: sample 1 (" in repr(bad)
     refused(bad.check, "check: expected samples that are as alone, got PackingReport: LlamaForCausalLM")
-    refused(lambda: report("Llama", "position_ids", raises=True, use_cache=True), "check_packing: expected samples that")
+    refused(
+        lambda: report("Llama", "position_ids", raises=True, use_cache=True), "check_packing: expected samples that"
+    )
     assert report("Llama", "cu_seqlens", use_cache=False).ok
     assert not report("Llama", "attention_mask", use_cache=False).ok  # the numbers are taken for True
 
@@ -315,7 +329,11 @@ def test_packings_of_ones_own():
         rows = torch.arange(len(number))
         mask = (number[:, None] == number) & (rows[:, None] >= rows)
         positions = torch.cat([torch.arange(len(s)) for s in samples])
-        return {"input_ids": torch.cat(samples)[None], "attention_mask": mask[None, None], "position_ids": positions[None]}
+        return {
+            "input_ids": torch.cat(samples)[None],
+            "attention_mask": mask[None, None],
+            "position_ids": positions[None],
+        }
 
     assert OURS.check_packing(model, blocks, samples=samples).ok
 

@@ -398,7 +398,9 @@ def test_models_that_cannot_be_packed_are_refused(name, config, given, said):
 def test_heads_and_poolers_that_take_the_first_row_of_the_batch_are_refused():
     model = model_or_skip("ModernBertForSequenceClassification", "ModernBertConfig", **SMALL, **LOCAL)
     refused(
-        lambda: OURS.use(model, method="packed"), "expected logits with a row for each of", "of the model without its head"
+        lambda: OURS.use(model, method="packed"),
+        "expected logits with a row for each of",
+        "of the model without its head",
     )
     x = tl.lod_tensor([[3, 4], [5]])
     assert OURS.use(model.model)(x).last_hidden_state.lod == x.lod

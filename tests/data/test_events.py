@@ -181,7 +181,7 @@ def test_what_moves_rows_moves_those_of_all_fields():
     assert kept.lod is kept["y"].lod
     assert record.filter(record["x"] % 2 > 0)["y"].to_list() == kept["y"].to_list()
     outer = record.filter(torch.tensor([False, True, True]), level=0)
-    assert outer["x"].to_list() == [x for x in record["x"].filter(torch.tensor([False, True, True]), level=0).to_list()]
+    assert outer["x"].to_list() == record["x"].filter(torch.tensor([False, True, True]), level=0).to_list()
     assert outer.lod is outer["y"].lod and outer.lod.to_lengths() != record.lod.to_lengths()
     half = record.to(torch.float16)
     assert {x.dtype for x in half.values()} == {torch.float16} and half.lod is record.lod

@@ -126,7 +126,12 @@ def test_the_arguments_of_every_packing():
 
     for packing, expected in {
         "position_ids": {},
-        "cu_seqlens": {"cu_seq_lens_q": [0, 3, 4, 8], "cu_seq_lens_k": [0, 3, 4, 8], "max_length_q": 4, "max_length_k": 4},
+        "cu_seqlens": {
+            "cu_seq_lens_q": [0, 3, 4, 8],
+            "cu_seq_lens_k": [0, 3, 4, 8],
+            "max_length_q": 4,
+            "max_length_k": 4,
+        },
         "seq_idx": {"seq_idx": [[0, 0, 0, 1, 2, 2, 2, 2]]},
         "attention_mask": {"attention_mask": [[1, 1, 1, 2, 3, 3, 3, 3]]},
     }.items():
@@ -134,7 +139,7 @@ def test_the_arguments_of_every_packing():
         OURS.check_packing(model, packing, samples=SAMPLES, flag=True)
         given = {name: v.tolist() if isinstance(v, torch.Tensor) else v for name, v in seen[0].items()}
         positions = [[0, 1, 2, 0, 0, 1, 2, 3]]
-        assert given == {"input_ids": [sum(SAMPLES, [])], "position_ids": positions, "flag": True, **expected}
+        assert given == {"input_ids": [[1, 2, 3, 4, 5, 6, 5, 4]], "position_ids": positions, "flag": True, **expected}
 
 
 def test_positions_that_do_not_restart_are_no_leak_but_wrong():
@@ -182,19 +187,40 @@ def test_modes_of_modules_come_back():
         (lambda: OURS.check_packing(sound, "pad"), ValueError, "expected packing as one of ('position_ids', "),
         (lambda: OURS.check_packing(sound, [1]), ValueError, "expected packing as one of ('position_ids', "),
         (lambda: OURS.check_packing(sound, samples=3), TypeError, "expected samples as a list of ids for each"),
-        (lambda: OURS.check_packing(sound, samples=[[1], ["a"]]), TypeError, "expected samples of ids, got ['a'] at index 1"),
+        (
+            lambda: OURS.check_packing(sound, samples=[[1], ["a"]]),
+            TypeError,
+            "expected samples of ids, got ['a'] at index 1",
+        ),
         (lambda: OURS.check_packing(sound, samples=[[1], [0.5]]), TypeError, "expected samples of ids, 1-d, got [0.5]"),
-        (lambda: OURS.check_packing(sound, samples=[[1], []]), ValueError, "expected at least 2 samples with tokens, got 1"),
-        (lambda: OURS.check_packing(sound, samples=[[1, 2]]), ValueError, "expected at least 2 samples with tokens, got 1"),
+        (
+            lambda: OURS.check_packing(sound, samples=[[1], []]),
+            ValueError,
+            "expected at least 2 samples with tokens, got 1",
+        ),
+        (
+            lambda: OURS.check_packing(sound, samples=[[1, 2]]),
+            ValueError,
+            "expected at least 2 samples with tokens, got 1",
+        ),
+        (lambda: OURS.check_packing(sound, samples=[[1]] * 65), ValueError, "expected at most 64 samples"),
         (lambda: OURS.check_packing(sound, samples=[[1], [1]]), ValueError, "expected samples of at least 2 different"),
-        (lambda: OURS.check_packing(sound, samples=SAMPLES, unpack=1), TypeError, "expected unpack as a function or None"),
+        (
+            lambda: OURS.check_packing(sound, samples=SAMPLES, unpack=1),
+            TypeError,
+            "expected unpack as a function or None",
+        ),
         (
             lambda: OURS.check_packing(sound, samples=SAMPLES, unpack=lambda o: [1]),
             TypeError,
             "expected unpack to return a tensor for each of 3 samples, got [1]",
         ),
         (lambda: OURS.check_packing(sound, samples=SAMPLES, raises=1), TypeError, "expected raises as a bool, got 1"),
-        (lambda: OURS.check_packing(sound, lambda s: 3, samples=SAMPLES), TypeError, "expected packing to return keyword"),
+        (
+            lambda: OURS.check_packing(sound, lambda s: 3, samples=SAMPLES),
+            TypeError,
+            "expected packing to return keyword",
+        ),
         (
             lambda: OURS.check_packing(lambda **given: {"loss": torch.zeros(())}, samples=SAMPLES),
             TypeError,

@@ -61,7 +61,13 @@ def _items(data, index, indices):
 
 def _recorded(fields, key, mask):
     record = tl.data.Record(fields)
-    return record.seq[key], record.filter_rows(mask), record.filter(mask, level=-1), record.to(torch.float64), len(record.seq)
+    return (
+        record.seq[key],
+        record.filter_rows(mask),
+        record.filter(mask, level=-1),
+        record.to(torch.float64),
+        len(record.seq),
+    )
 
 
 def _encoding(ids, word_ids, offsets):
@@ -107,7 +113,10 @@ def _integrations():
     yield entry + "labels_of_tokens", Call(ours.labels_of_tokens, (tl.lod_tensor([[1], [2]]), tokens), labels)
     yield entry + "Tokens", Call(ours.Tokens, tuple(tokens))
     model = torch.nn.Linear(2, 2)
-    yield entry + "check_packing", Call(ours.check_packing, (_rowwise,), {"packing": "seq_idx", "samples": [[1, 2], [3]]})
+    yield (
+        entry + "check_packing",
+        Call(ours.check_packing, (_rowwise,), {"packing": "seq_idx", "samples": [[1, 2], [3]]}),
+    )
     yield entry + "use", Call(_used, (model,), {"level": -1, "check": True})
     samples = [
         {"input_ids": [1, 2, 3], "attention_mask": [1, 1, 0], "label": 0},

@@ -137,6 +137,13 @@ CALLBACKS = {
     "TransformerEncoderLayer.__init__(activation)": lambda: tl.nn.TransformerEncoderLayer(
         2, 1, 4, activation=lambda t: t * lost().repeat(2)
     )(batch()),
+    "transformers.check_packing(model)": lambda: transformers.check_packing(lambda **g: lost(), samples=[[1], [2]]),
+    "transformers.check_packing(packing)": lambda: transformers.check_packing(
+        lambda **g: torch.ones(1, 2), lambda s: {"input_ids": lost()}, samples=[[1], [2]]
+    ),
+    "transformers.check_packing(unpack)": lambda: transformers.check_packing(
+        lambda **g: torch.ones(1, 2), unpack=lambda o: [lost(), lost()], samples=[[1], [2]]
+    ),
 }
 #: Functions of the user's that return numbers, samples or structures, or whose results are returned as they are.
 OF_NO_ROWS = {

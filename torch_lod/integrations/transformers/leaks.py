@@ -10,7 +10,7 @@ from torch import Tensor
 from ...errors import LoDTypeError, LoDValueError, public, shown
 from ...structure.lod import LoD
 from ...structure.validate import with_memory
-from ...tensor.lod_tensor import LoDTensor
+from ...tensor.lod_tensor import LoDTensor, returned
 from .attention import Packed
 from .model import _positions, packing_of
 
@@ -19,6 +19,7 @@ __all__ = ["check_packing"]
 #: How the structure reaches the model.
 PACKINGS = ("position_ids", "cu_seqlens", "seq_idx", "attention_mask", "lod_tensor")
 _LENGTHS = (5, 1, 9, 3)
+_MOST = 64
 #: Differences from a sample alone that are rounding, relative to the largest output.
 _ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-4}
 
@@ -83,7 +84,7 @@ def check_packing(
             FlashAttention takes them. "seq_idx": the number of the sample, int32. "attention_mask": the number of the sample,
             from 1. "lod_tensor": input_ids is a LoDTensor; the default for models of `use`, that of others is "position_ids".
             A function: called with the list of samples, it returns the keyword arguments.
-        samples: lists or 1-d tensors of ids, or a LoDTensor; None: four of 5, 1, 9 and 3 ids that the model embeds.
+        samples: at most 64 lists or 1-d tensors of ids, or a LoDTensor; None: four of 5, 1, 9 and 3 ids that the model embeds.
         unpack: called with the output, returns a tensor for each sample. None: outputs with a row for each token.
         raises: raise where the report is not ok.
         options: passed to every call of the model, such as use_cache=False.
@@ -149,8 +150,11 @@ class _Check:
         output = self.model(**self.arguments(samples), **self.options)
         if self.unpack is not None:
             parts = self.unpack(output)
+            returned("what unpack returns", parts)
             if not isinstance(parts, (list, tuple)) or len(parts) != len(samples):
-                raise LoDTypeError(f"expected unpack to return a tensor for each of {len(samples)} samples, got {shown(parts)}")
+                raise LoDTypeError(
+                    f"expected unpack to return a tensor for each of {len(samples)} samples, got {shown(parts)}"
+                )
             for part in parts:
                 if not isinstance(part, Tensor):
                     raise LoDTypeError(f"expected unpack to return tensors, got {shown(part)}")
@@ -174,6 +178,7 @@ class _Check:
             given = self.packing([sample.clone() for sample in samples])
             if not isinstance(given, Mapping):
                 raise LoDTypeError(f"expected packing to return keyword arguments as a dict, got {shown(given)}")
+            returned("what packing returns", dict(given))
             return dict(given)
         lod = LoD.from_lengths([[len(sample) for sample in samples]])
         x = LoDTensor(torch.cat(samples), lod)
@@ -187,7 +192,12 @@ class _Check:
         if self.packing == "cu_seqlens":
             offsets = lod.row_offsets_at(0, x.device).int()
             longest = max(len(sample) for sample in samples)
-            given |= {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets, "max_length_q": longest, "max_length_k": longest}
+            given |= {
+                "cu_seq_lens_q": offsets,
+                "cu_seq_lens_k": offsets,
+                "max_length_q": longest,
+                "max_length_k": longest,
+            }
         elif self.packing == "seq_idx":
             given["seq_idx"] = number.int()[None]
         elif self.packing == "attention_mask":
@@ -198,6 +208,9 @@ class _Check:
 def _samples(model, given) -> list[Tensor]:
     if given is None:
         return _drawn(model)
+    count = given.num_sequences(-1) if isinstance(given, LoDTensor) else len(given) if hasattr(given, "__len__") else 0
+    if count > _MOST:
+        raise LoDValueError(f"expected at most {_MOST} samples, each of which is two calls of the model, got {count}")
     if isinstance(given, LoDTensor):
         with_memory(given)
         given = [_plain(part) for part in given.unbind_sequences(-1)]
@@ -241,6 +254,7 @@ def _plain(t: Tensor) -> Tensor:
 
 def _by_row(output, rows: int) -> list[Tensor]:
     """The outputs with a row for each token, (rows, ...)."""
+    returned("what the model returns", dict(output) if isinstance(output, Mapping) else output)
     if isinstance(output, Mapping):
         values = list(output.values())
     else:
@@ -266,5 +280,7 @@ def _joined(parts: list) -> list[Tensor]:
 
 def _distance(found: Tensor, expected: Tensor) -> float:
     if found.shape != expected.shape:
-        raise LoDTypeError(f"expected outputs of {tuple(expected.shape)} as of the sample alone, got {tuple(found.shape)}")
+        raise LoDTypeError(
+            f"expected outputs of {tuple(expected.shape)} as of the sample alone, got {tuple(found.shape)}"
+        )
     return float((found.double() - expected.double()).abs().max()) if found.numel() else 0.0

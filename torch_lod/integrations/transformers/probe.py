@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a model computes every sequence by itself: three short ones are tried."""
 
+import itertools
 from typing import Any
 
 import torch
@@ -58,10 +59,7 @@ class Probe:
         weight = next(self.model.parameters())
         step, draw = getattr(self.model.config, "inputs_to_logits_ratio", 1), torch.Generator().manual_seed(0)
         lengths = [step * n + 99 for n in (12, 7, 7)]
-        return (
-            [{self.main: torch.randn(n, generator=draw).to(weight)} for n in lengths]
-            for _ in range(2)
-        )
+        return ([{self.main: torch.randn(n, generator=draw).to(weight)} for n in lengths] for _ in range(2))
 
     def _ids(self):
         model, config = self.model, self.model.config
@@ -82,7 +80,9 @@ class Probe:
         return (
             [
                 {
-                    name: torch.tensor(ids)[torch.randint(len(ids), (each[i],), generator=draw)].to(embedding.weight.device)
+                    name: torch.tensor(ids)[torch.randint(len(ids), (each[i],), generator=draw)].to(
+                        embedding.weight.device
+                    )
                     for name, each in lengths.items()
                 }
                 for i in range(3)
@@ -115,7 +115,14 @@ class Probe:
         if "logits" in found[0] and "labels" in parameters_of(self.model):
             try:
                 self._losses(packing, options)
-            except (ValueError, RuntimeError, IndexError, TypeError, KeyError, AttributeError):  # it takes labels of another kind
+            except (
+                ValueError,
+                RuntimeError,
+                IndexError,
+                TypeError,
+                KeyError,
+                AttributeError,
+            ):  # it takes labels of another kind
                 pass
         return found
 
@@ -193,7 +200,11 @@ class Probe:
             return
         level, packing.level = packing.level, -1
         weight = self.model.get_input_embeddings().weight
-        hooks = [m.register_forward_hook(keep) for m in self.model.modules() if vars(m)["_parameters"].get("weight") is weight]
+        hooks = [
+            m.register_forward_hook(keep)
+            for m in self.model.modules()
+            if vars(m)["_parameters"].get("weight") is weight
+        ]
         try:
             output = self._packed(self.samples, gradients=True)
             for name, kind in packing.kinds.items():
@@ -210,12 +221,10 @@ class Probe:
         offsets, rows = value.lod.row_offsets_at(0).tolist(), value.values()
         if embedded.shape[:2] != (1, len(rows)):
             return
-        for begin, end in zip(offsets, offsets[1:]):
+        for begin, end in itertools.pairwise(offsets):
             part = rows[begin:end].float()
             weights = torch.linspace(-1, 1, part.numel(), device=part.device).view(part.shape)
-            (gradient,) = torch.autograd.grad(
-                (part * weights).sum(), embedded, retain_graph=True, allow_unused=True
-            )
+            (gradient,) = torch.autograd.grad((part * weights).sum(), embedded, retain_graph=True, allow_unused=True)
             if gradient is None:
                 return
             gradient = gradient[0].clone()

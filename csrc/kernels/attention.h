@@ -10,7 +10,7 @@
 // position to `right` after it, and before its end; without one its result is zeros. Scores are never laid out:
 // forwards the sum is kept relative to the largest score so far (Milakov and Gimelshein, "Online normalizer
 // calculation for softmax", 2018), backwards they are worked out again from the logsumexp (Dao et al.,
-// "FlashAttention", 2022). Whoever writes a result works it out alone, in an order that its own sequence decides.
+// "FlashAttention", 2022). Each result is computed alone, in an order that its own sequence decides.
 // Here: one result at a time, for the GPU and, in float64, for the CPU; core/attention_blocks.h has the CPU's tiles.
 //
 // SPDX-License-Identifier: Apache-2.0

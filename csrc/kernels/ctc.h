@@ -13,7 +13,7 @@
 
 #include "kernels/ctc_api.h"
 
-#include "core/wide_numbers.h"
+#include "core/scaled_floats.h"
 
 namespace lod::LOD_LEVEL {
 

@@ -14,7 +14,7 @@
 #include "kernels/ctc_beam_api.h"
 
 #include "core/heap.h"
-#include "core/wide_numbers.h"
+#include "core/scaled_floats.h"
 
 namespace lod::LOD_LEVEL {
 

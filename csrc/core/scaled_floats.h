@@ -1,9 +1,9 @@
-// Vectors of kCtcColumns numbers, or on a GPU one number, and probabilities m 2^e with an exponent of their own. Kernel
-// text, included by ctc.h for each level.
+// Vectors of kCtcColumns elements, or on a GPU one, and probabilities m 2^e with an exponent of their own. Kernel
+// source, included by ctc.h for each level.
 // SPDX-License-Identifier: Apache-2.0
 
-#ifndef LOD_WIDE_NUMBERS
-#define LOD_WIDE_NUMBERS
+#ifndef LOD_SCALED_FLOATS
+#define LOD_SCALED_FLOATS
 #ifdef __GNUC__
 #pragma GCC diagnostic ignored "-Wpsabi"  // vectors are passed between inlined functions only
 #endif

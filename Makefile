@@ -66,7 +66,7 @@ test-programs: $(VENV)/dev
 quick: $(VENV)/dev
 	$(PYTEST) -m quick $(ARGS)
 
-# Laws and recorded cases on the compositions that stand in for the compiled operators: tests/conftest.py says which.
+# Laws and recorded cases on the compositions that replace the compiled operators: tests/conftest.py says which.
 test-fallback: $(VENV)/dev
 	TORCH_LOD_COMPOSED=1 $(PYTEST) $(ARGS)
 

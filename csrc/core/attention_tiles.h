@@ -56,8 +56,8 @@ constexpr bool in_whole_registers(int64_t width) {
   return std::is_same_v<T, float> && width % kFloats == 0;
 }
 
-// What will be read or written next: parts of rows far apart, which a processor does not prefetch and, asked for all at
-// once, does not take note of. So they are asked for line by line while sums are formed.
+// What will be read or written next: parts of rows far apart, which a processor does not prefetch; of many requests
+// together it drops some. So lines are requested one by one while sums are formed.
 class Prefetch {
  public:
   // `rows` rows of `bytes`, `stride` bytes apart.

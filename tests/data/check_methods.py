@@ -302,7 +302,7 @@ def test_decoders_with_position_ids():
         lambda: report("Llama", "position_ids", raises=True, use_cache=True), "check_packing: expected samples that"
     )
     assert report("Llama", "cu_seqlens", use_cache=False).ok
-    assert not report("Llama", "attention_mask", use_cache=False).ok  # the numbers are taken for True
+    assert not report("Llama", "attention_mask", use_cache=False).ok  # the numbers are read as True
 
 
 @pytest.mark.parametrize("name", ["BERT", "LFM2, convolutions", "Qwen3-Next, gated delta net"])

@@ -86,7 +86,7 @@ def test_labels_of_their_tokens():
     assert OURS.labels_of_tokens([[1], [2]], single).values().tolist() == [1, 2, -100]
 
 
-# -- check_packing, on functions in the place of a model
+# -- check_packing, on functions instead of a model
 
 TABLE = torch.linspace(-1, 1, 40).view(10, 4)
 SAMPLES = [[1, 2, 3], [4], [5, 6, 5, 4]]

@@ -124,9 +124,10 @@ def test_kernels_are_free_of_torch():
 
 def test_bindings_see_no_kernel():
     for source in sources("csrc/bindings/*.cpp"):
-        assert 'define LOD_ENTRIES "kernels/' in source.read_text(), source
         seen = {path.name for path in included(source)}
-        assert not seen & {f"{name}.h" for name in KERNELS} and "launch.h" in seen, source
+        assert not seen & {f"{name}.h" for name in KERNELS}, source
+        if source.stem != "version":
+            assert 'define LOD_ENTRIES "kernels/' in source.read_text() and "launch.h" in seen, source
 
 
 def test_every_kernel_is_exported_and_compiled_for_the_gpu():

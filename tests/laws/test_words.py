@@ -10,12 +10,8 @@ import pytest
 from settings import LIB, ROOT
 
 WORDS = LIB / "private_words.txt"
-#: How often they are still written in csrc. Lower it with every one that is replaced; at 0 it goes.
-LEFT_IN_CSRC = 75
 #: What is left elsewhere: (file, word as it is written there): (how often, why).
-ALLOWED = {
-    ("torch_lod/engine/attention.py", "reach_of"): (2, "is renamed together with the attention operators"),
-}
+ALLOWED: dict[tuple[str, str], tuple[int, str]] = {}
 FOLDERS = ("torch_lod", "csrc", "tests", "docs", "examples", "benchmarks")
 FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "setup.py", "pyproject.toml")
 LEFT_OUT = {"build", "golden", "__pycache__"}
@@ -64,20 +60,14 @@ def uses(file: str, text: str) -> Iterator[Use]:
 
 def test_words_are_those_of_the_field():
     left: list[Use] = []
-    in_csrc: list[Use] = []
     allowed = {key: count for key, (count, _) in ALLOWED.items()}
     for path in sources():
         for use in uses(path.relative_to(ROOT).as_posix(), path.read_text()):
-            if use.file.startswith("csrc/"):
-                in_csrc.append(use)
-            elif allowed.get((use.file, use.word), 0):
+            if allowed.get((use.file, use.word), 0):
                 allowed[use.file, use.word] -= 1
             else:
                 left.append(use)
     assert not left, "words that only this project uses:\n" + "\n".join(map(str, left))
-    assert len(in_csrc) <= LEFT_IN_CSRC, f"{len(in_csrc)} in csrc, at most {LEFT_IN_CSRC}:\n" + "\n".join(
-        map(str, in_csrc)
-    )
 
 
 def test_what_is_allowed_has_a_reason_and_a_file():

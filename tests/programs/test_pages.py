@@ -23,7 +23,9 @@ PAGES += [
     f"docs/{name}.md" for name in ("concepts", "numerics", "drop_in", "porting", "data", "distributed", "generation")
 ]
 PAGES += [f"docs/{name}.md" for name in ("differences_from_paddle", "compile_and_export", "testing", "recurrence")]
-PAGES += [f"docs/{name}.md" for name in ("metrics", "inner_levels", "mixed_precision", "lightning", "attention_options")]
+PAGES += [
+    f"docs/{name}.md" for name in ("metrics", "inner_levels", "mixed_precision", "lightning", "attention_options")
+]
 PAGES += [f"docs/{name}.md" for name in ("structured", "map_sequences", "events", "graphs", "minus_one")]
 TUTORIAL = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/tutorial").glob("*.md"))
 # A page that is read on a busy machine is as right as on another.

@@ -78,7 +78,11 @@ OF_LOD = {
     "level too small": (lambda: x.offsets(-3), IndexError, "offsets: expected level in [-2, 1], got -3"),
     "level of a bool": (lambda: x.max_length(True), TypeError, "max_length: expected level"),
     "level of a float": (lambda: x.num_sequences(1.0), TypeError, "got 1.0"),
-    "level by a name that is not there": (lambda: x.with_level_names(["a", "b"]).row_offsets("c"), IndexError, "('a', 'b')"),
+    "level by a name that is not there": (
+        lambda: x.with_level_names(["a", "b"]).row_offsets("c"),
+        IndexError,
+        "('a', 'b')",
+    ),
     "slice outside": (lambda: x.slice(0, 3), IndexError, "slice: expected a sequence of level 0 in [-3, 2], got 3"),
     "slice backwards": (lambda: x.slice(0, 2, 1), IndexError, "0 <= begin <= end <= 3 at level 0, got 2 and 1"),
     "slice past the end": (lambda: x.slice(1, 0, 7), IndexError, "<= 6 at level 1, got 0 and 7"),

@@ -445,7 +445,10 @@ def test_selecting_has_a_gradient():
 
 
 def test_changing_structure(x):
-    assert is_(x.lod_reset(rows([[15]])), range(15), [[15]]) and x.lod_reset(x.lod.with_level_names(["a", "b"])).level_names
+    assert (
+        is_(x.lod_reset(rows([[15]])), range(15), [[15]])
+        and x.lod_reset(x.lod.with_level_names(["a", "b"])).level_names
+    )
     assert is_(x.lod_reset([[10, 5]]), range(15), [[10, 5]])
     assert is_(x.lod_reset(torch.tensor([5, 10])), range(15), [[5, 10]])
     assert is_(x.with_values(torch.zeros(15)), [0] * 15, X) and x.with_values(torch.zeros(15, 2)).lod is x.lod

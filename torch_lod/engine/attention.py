@@ -50,7 +50,7 @@ def check_rows(given: dict[str, Tensor]) -> list[Tensor]:
     return [q, k, v]
 
 
-def reach_of(causal, window) -> tuple[int, int]:
+def window_bounds(causal, window) -> tuple[int, int]:
     """How many keys before and after its own position a query sees; -1: all."""
     if type(causal) is not bool:
         raise LoDTypeError(f"expected causal as a bool, got {shown(causal)}")
@@ -246,7 +246,7 @@ def attend(
         raise LoDValueError(
             f"expected as many sequences of keys as of queries at the level, {counts[0]}, got {counts[1]}"
         )
-    left, right = reach_of(causal, window)
+    left, right = window_bounds(causal, window)
     if scale is not None:
         number("scale", scale)
     added, slopes, seed = bias_of(bias, q), slopes_of(alibi, q), None

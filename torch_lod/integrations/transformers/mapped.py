@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A forward in the place of a model's own, which calls it with stacks of equally long sequences: `tl.map_sequences` for what a
+"""A forward that replaces a model's own, which calls it with stacks of equally long sequences: `tl.map_sequences` for what a
 model of transformers takes and returns."""
 
 import inspect
@@ -29,7 +29,7 @@ class Mapped:
 
     def __init__(self, model, packing: Packing):
         self.model, self.packing = model, packing
-        #: a forward that somebody else put in the place of the model's own
+        #: a forward that other code put over the model's own
         self.before = vars(model).get("forward")
 
     @property

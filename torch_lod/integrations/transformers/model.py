@@ -36,7 +36,7 @@ def use(model: M, *, level: int | str = -1, method: str | None = None, check: bo
     If all labels are -100 that is NaN, as for padded batches; the mean over tokens of `tl.sequence_loss` is 0 then.
     Labels and token_type_ids are LoDTensors with the LoD of the ids.
 
-    Packed, all rows are computed at once: the attention implementation of the model becomes "torch_lod", and hooks are added. Plain
+    Packed, all rows are computed in one pass: the attention implementation of the model becomes "torch_lod", and hooks are added. Plain
     tensors raise, until `model.set_attn_implementation("sdpa")` brings back what was; a LoDTensor raises then. Models whose rows
     meet outside of attention (states, convolutions), and those whose attention cannot be replaced, are called with stacks of
     equally long sequences instead, once for each distinct length, as `tl.map_sequences` does; plain tensors pass through.

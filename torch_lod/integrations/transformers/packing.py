@@ -27,7 +27,7 @@ _REFUSED = {
 class Used(NamedTuple):
     """`model.torch_lod`: what `use` did with a model."""
 
-    #: "packed": all rows at once, by the attention of torch_lod; "map_sequences": a call for each distinct length
+    #: "packed": all rows in one pass, by the attention of torch_lod; "map_sequences": a call for each distinct length
     method: str
     level: int | str
     #: why it is not "packed", where `use` tried that; otherwise None

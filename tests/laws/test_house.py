@@ -124,6 +124,8 @@ def test_kernels_are_free_of_torch():
 
 def test_bindings_see_no_kernel():
     for source in sources("csrc/bindings/*.cpp"):
+        if source.name == "version.cpp":
+            continue  # a line of text
         assert 'define LOD_ENTRIES "kernels/' in source.read_text(), source
         seen = {path.name for path in included(source)}
         assert not seen & {f"{name}.h" for name in KERNELS} and "launch.h" in seen, source

@@ -131,8 +131,9 @@ class Builder:
 
 
 def symbols(library: Path, kind: str = "defined") -> set[str]:
-    said = run("nm", "-D", f"--{kind}-only", library)
-    return {line.split()[-1].partition("@")[0] for line in said.splitlines() if line.strip()}
+    """Names of what a library has, or of what it must find in others."""
+    lines = (line.split() for line in run("nm", "-D", f"--{kind}-only", library).splitlines() if line.strip())
+    return {words[-1].partition("@")[0] for words in lines if words[-2] not in ("w", "v")}  # may be missing
 
 
 #: What a library may need: torch's libraries, the kernels, and what manylinux lets every wheel need.
@@ -190,7 +191,8 @@ def packed(tree: Path, libraries: list[Path], work: Path, out: Path) -> Path:
         shutil.copy(library, folder / "torch_lod")
     [about] = folder.glob("*.dist-info/WHEEL")
     about.write_text(about.read_text().replace("Root-Is-Purelib: true", "Root-Is-Purelib: false"))
-    out.mkdir(exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+    (work / "packed").mkdir()
     run(sys.executable, "-m", "wheel", "pack", folder, "-d", work / "packed")
     [plain] = (work / "packed").glob("*.whl")
     name = run(sys.executable, "-m", "wheel", "tags", "--platform-tag", PLATFORM, "--remove", plain).strip()

@@ -4,6 +4,6 @@
 #include <torch/version.h>
 
 extern "C" {
-extern const char torch_lod_built_for[];
-__attribute__((visibility("default"))) const char torch_lod_built_for[] = "torch_lod was built for torch " TORCH_VERSION;
+extern __attribute__((visibility("default"))) const char torch_lod_built_for[];
+const char torch_lod_built_for[] = "torch_lod was built for torch " TORCH_VERSION;
 }

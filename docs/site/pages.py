@@ -34,7 +34,7 @@ NAVIGATION = {
         "Reference": ["docs/reference", "docs/torch_functions", "docs/matrix", "docs/operators/*", "CHANGELOG"],
     },
     "Builders": {
-        "Design": ["CONTRIBUTING", "docs/design"],
+        "Design": ["CONTRIBUTING", "docs/design", "docs/releasing"],
         "Kernels": ["docs/own_operator", "examples/own_operator/README", "docs/gpu_kernels"],
         "Numerics": ["docs/numerics"],
         "Testing": ["tests/README", "tests/golden/README"],

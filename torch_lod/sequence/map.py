@@ -112,7 +112,8 @@ def run(
     if buckets is not None:
         divided = [given for given, whole in zip(plan.inputs, stacked, strict=True) if whole]
         masks = [_stacks(upload(source >= 0, x.device), shapes) for source, shapes in divided]
-    results, returned = None, []
+    results: Any = None
+    returned: list[list[Any]] = []
     for call, stacks in enumerate(zip(*arguments, strict=True)):
         if masks:
             kwargs["mask"] = masks[0][call] if len(masks) == 1 else tuple(mask[call] for mask in masks)

@@ -175,11 +175,11 @@ class _Check:
 
     def arguments(self, samples: list[Tensor]) -> dict[str, Any]:
         if callable(self.packing):
-            given = self.packing([sample.clone() for sample in samples])
-            if not isinstance(given, Mapping):
-                raise LoDTypeError(f"expected packing to return keyword arguments as a dict, got {shown(given)}")
-            returned("what packing returns", dict(given))
-            return dict(given)
+            made = self.packing([sample.clone() for sample in samples])
+            if not isinstance(made, Mapping):
+                raise LoDTypeError(f"expected packing to return keyword arguments as a dict, got {shown(made)}")
+            returned("what packing returns", dict(made))
+            return dict(made)
         lod = LoD.from_lengths([[len(sample) for sample in samples]])
         x = LoDTensor(torch.cat(samples), lod)
         if self.packing == "lod_tensor":

@@ -60,7 +60,8 @@ class Mapped:
         name, x = self._rows(given, two)
         with_memory(*(value for value in given.values() if isinstance(value, LoDTensor)))
         s = along(x, self.packing.level)
-        stacked, constants = {name: x}, {}
+        stacked: dict[str, Any] = {name: x}
+        constants: dict[str, Any] = {}
         for other, value in given.items():
             if other == name or value is None:
                 continue
@@ -77,6 +78,7 @@ class Mapped:
 
     def _rows(self, given: dict[str, Any], two: bool) -> tuple[str, LoDTensor]:
         """The argument whose rows the outputs have."""
+        x: Any = None
         encoded = [name for name in _GIVEN if given.get(name) is not None]
         if len(encoded) > 1:
             raise LoDTypeError("expected either input_ids or inputs_embeds, got both")

@@ -96,7 +96,7 @@ def use(model: M, *, level: int | str = -1, method: str | None = None, check: bo
             f"expected a model that computes stacks of equally long sequences, got {type(model).__name__}, which raised "
             f"{type(error).__name__}: {error}"
         ) from error
-    return _said(model, Used("map_sequences", level, reason and str(reason)))
+    return _said(model, Used("map_sequences", level, None if reason is None else str(reason)))
 
 
 def _use_packed(model, level: int | str, check: bool) -> None:

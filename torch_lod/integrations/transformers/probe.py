@@ -90,7 +90,7 @@ class Probe:
             for _ in range(2)
         )
 
-    def _run(self, gradients: bool = False, **given):
+    def _run(self, given: dict[str, Any], gradients: bool = False):
         training = [module for module in self.model.modules() if module.training]
         config = dict(vars(self.model.config))  # of labels a classifier notes in it which kind they are
         self.model.eval()
@@ -105,7 +105,7 @@ class Probe:
     def alone(self, packing: Packing) -> list[dict[str, Tensor]]:
         """The outputs of each sequence by itself. Fills `packing.kinds` and what is known of the loss."""
         options = without_cache(self.model, parameters_of(self.model))
-        found = [_tensors(self._run(**_stack(sample), **options)) for sample in self.samples]
+        found = [_tensors(self._run({**_stack(sample), **options})) for sample in self.samples]
         lengths = [len(sample[self.rows]) for sample in self.samples]
         for name, value in found[0].items():
             sizes = [part[name].shape[1:2] for part in found]
@@ -133,7 +133,7 @@ class Probe:
         if packing.kinds["logits"] == "rows":
             labels = torch.full_like(first[self.rows], -100, dtype=torch.int64)
             labels[0] = 0
-            packing.shifts = bool(self._run(**_stack(first), labels=labels[None], **options)["loss"].isnan())
+            packing.shifts = bool(self._run({**_stack(first), "labels": labels[None], **options})["loss"].isnan())
         targets = [torch.zeros_like(sample[self.rows], dtype=torch.int64) for sample in both]
         if packing.kinds["logits"] == "sequences":
             targets = [target[0] for target in targets]
@@ -141,9 +141,10 @@ class Probe:
             targets[0][-1] = -100
         counts = [counted(target[None], packing.shifts) for target in targets]
         losses = [
-            self._run(**_stack(sample), labels=target[None], **options)["loss"] for sample, target in zip(both, targets)
+            self._run({**_stack(sample), "labels": target[None], **options})["loss"]
+            for sample, target in zip(both, targets)
         ]
-        together = self._run(**_stack(*both), labels=torch.stack(targets), **options)["loss"]
+        together = self._run({**_stack(*both), "labels": torch.stack(targets), **options})["loss"]
         expected = sum(loss * count for loss, count in zip(losses, counts)) / sum(counts)
         packing.mean = bool(torch.isclose(together.double(), expected.double(), rtol=1e-2))
 
@@ -168,10 +169,10 @@ class Probe:
     def _pairs(self):
         return zip(self.samples, self.others)
 
-    def _packed(self, samples: list[dict[str, Tensor]], gradients: bool = False) -> dict[str, Tensor]:
+    def _packed(self, samples: list[dict[str, Tensor]], gradients: bool = False) -> dict[str, Any]:
         lods = {name: LoD.from_lengths([[len(sample[name]) for sample in samples]]) for name in samples[0]}
         given = {name: LoDTensor(torch.cat([sample[name] for sample in samples]), lod) for name, lod in lods.items()}
-        return _tensors(self._run(gradients, **given))
+        return _tensors(self._run(given, gradients))
 
     def _parts(self, packing: Packing, samples: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
         """The outputs of packed sequences, those of each."""

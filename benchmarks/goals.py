@@ -68,4 +68,4 @@ def faster_than(factor: float, peer: str = "") -> Goal:
 def avx512() -> bool:
     """Whether our kernels use it: some limits differ."""
     forced = os.environ.get("TORCH_LOD_CPU_CAPABILITY", "avx512")
-    return torch.backends.cpu.get_cpu_capability() == "AVX512" and forced in ("avx512", "2")
+    return torch.backends.cpu.get_cpu_capability() == "AVX512" and forced == "avx512"

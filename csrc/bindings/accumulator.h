@@ -1,4 +1,5 @@
-// What gradients of several steps are worked out in, so that nothing between the steps overflows or is rounded twice.
+// The type that gradients of several steps are computed in, so that nothing between the steps overflows or is rounded
+// twice.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,7 +9,7 @@ namespace lod {
 
 // Of half types float32.
 inline Tensor wide(const Tensor& t) { return t.element_size() < 4 ? t.to(at::kFloat) : t; }
-// And of float32 float64: as kernels carry products and sums along rows.
-inline Tensor carried(const Tensor& t) { return t.scalar_type() == at::kFloat ? t.to(at::kDouble) : wide(t); }
+// And of float32 float64: the accumulator of products and sums along rows.
+inline Tensor in_accumulator(const Tensor& t) { return t.scalar_type() == at::kFloat ? t.to(at::kDouble) : wide(t); }
 
 }  // namespace lod

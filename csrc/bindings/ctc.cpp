@@ -33,7 +33,7 @@ Inputs pack(const Tensor& values, const Tensor& row_offsets, const Tensor& label
   return {values, row_offsets, labels, label_offsets, blank, zero_infinity};
 }
 
-// Labels that are classes and not the blank, where nobody else can write to them.
+// Labels that are classes and not the blank, where no other thread can write to them.
 Tensor checked_labels(const char* op, const Inputs& in, const Tensor& offsets) {
   const int64_t classes = in.values.size(1), blank = in.blank;
   if (!in.labels.is_cpu()) {

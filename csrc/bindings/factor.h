@@ -92,7 +92,7 @@ class Factor {
   bool ours_;
 };
 
-// left[left_rows]^T right[right_rows], of k contiguous rows; rows null are every row in turn. Only where
+// left[left_rows]^T right[right_rows], of k contiguous rows; rows null are all rows in order. Only where
 // has_products_for(left).
 inline Tensor product_of_rows(const Tensor& left, const int64_t* left_rows, const Tensor& right,
                               const int64_t* right_rows, int64_t k) {
@@ -105,7 +105,7 @@ inline Tensor product_of_rows(const Tensor& left, const int64_t* left_rows, cons
     });
   return out;
 }
-// left^T right[map], of contiguous rows; a map entry of -1 is a row of zeros, no map every row in turn.
+// left^T right[map], of contiguous rows; a map entry of -1 is a row of zeros, no map all rows in order.
 inline Tensor transposed_product(const Tensor& left, const Tensor& right, const Tensor& map = Tensor()) {
   if (!has_products_for(left))
     return at::mm(left.t(), map.defined() ? GatherRowsOp::call(right, mark(map, right.size(0), false), 0) : right);

@@ -30,7 +30,7 @@ namespace {
 
 // [0, rows, longest of level 0, longest of level 1, ...], or [rule, level, index, expected, found] for the first rule
 // broken: 1 a level without offsets, 2 start, 3 order, 4 end: the sequences of the next level, or the rows (if >= 0).
-// Offsets that are `kept` are the LoD's own, which nobody writes to: what was found is marked on them.
+// Offsets that are `kept` are the LoD's own, which is never written to: what was found is marked on them.
 std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) {
   const auto depth = int64_t(offsets.size());
   std::vector<int64_t> report{0, 0}, ends;
@@ -55,7 +55,7 @@ std::vector<int64_t> check_lod(at::TensorList offsets, int64_t rows, bool kept) 
 // Runs of elements of a level that has `elements`: starts[s] is the first of run s, and lengths[s] how many they are.
 // If there are offsets `within`, run s is one of segment s, and starts[s] counts from its first element, where it is
 // without starts; without lengths, it is the first (or the last) `most` elements of segment s, or all of a shorter one.
-// With the levels below, and what they come to:
+// With the levels below, and their result:
 //   the offsets of the runs, those of every level below and, where there is any, the offsets of the runs in rows;
 //   the first row of every run;
 //   [rows, longest run, longest sequence of the first level below, ...].
@@ -259,7 +259,7 @@ Tensor rank(const Tensor& given) {
   return order;
 }
 
-// Marks structure that nobody writes to from now on, as one LoD's is; in host memory it is checked first. A copy of it
+// Marks structure that is not written to from now on, as one LoD's is; in host memory it is checked first. A copy of it
 // on a GPU is the caller's word, and so are that runs do not meet and the longest segment: kernels clamp there.
 void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart, int64_t longest) {
   const char* op = "keep_structure";

@@ -1,4 +1,4 @@
-// Binding of the shape "recurrence": one product for all inputs, then per step one product for the living sequences and
+// Binding of the shape "recurrence": one product for all inputs, then per step one product for the active sequences and
 // one fused cell; backwards the same, and every weight gradient is one product over all rows.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_ENTRIES "kernels/recurrence_api.h"
@@ -279,10 +279,10 @@ ThreeTensors lstm(const Layer& l) {
     for (int64_t t = 0; t < share.steps(); ++t) {
       kCpu.pause();
       const int64_t alive = share.alive[t];
-      const bool carried = t > 0 || l.h_0;
-      if (carried) weights.multiply(states, products, alive);
+      const bool has_state = t > 0 || l.h_0;
+      if (has_state) weights.multiply(states, products, alive);
       LOD_RUN(values, lstm_forward, floating_type("lstm", values),
-              LstmForward{share.at(t, width), write(gates), carried ? read(products) : nullptr,
+              LstmForward{share.at(t, width), write(gates), has_state ? read(products) : nullptr,
                           projection ? nullptr : write(out), write(cells), write(before), write(carry)});
       if (projection) {
         projection->multiply(before, states, alive);
@@ -385,10 +385,10 @@ TwoTensors gru(const Layer& l) {
     const Tensor states = share.of(h), products = share.of(hidden);
     for (int64_t t = 0; t < share.steps(); ++t) {
       kCpu.pause();
-      const bool carried = t > 0 || l.h_0;
-      if (carried) weights.multiply(states, products, share.alive[t], bias);
+      const bool has_state = t > 0 || l.h_0;
+      if (has_state) weights.multiply(states, products, share.alive[t], bias);
       LOD_RUN(values, gru_forward, floating_type("gru", values),
-              GruForward{share.at(t, width), read(gates), read(carried ? products : bias), carried ? 3 * width : 0,
+              GruForward{share.at(t, width), read(gates), read(has_state ? products : bias), has_state ? 3 * width : 0,
                          write(saved), write(out), write(states)});
     }
   });
@@ -458,10 +458,10 @@ Tensor rnn(const Layer& l) {
     const Tensor states = share.of(h), products = share.of(hidden);
     for (int64_t t = 0; t < share.steps(); ++t) {
       kCpu.pause();
-      const bool carried = t > 0 || l.h_0;
-      if (carried) weights.multiply(states, products, share.alive[t]);
+      const bool has_state = t > 0 || l.h_0;
+      if (has_state) weights.multiply(states, products, share.alive[t]);
       LOD_RUN(values, rnn_forward, floating_type("rnn", values),
-              RnnForward{share.at(t, width), carried ? read(products) : nullptr, write(out), write(states), l.relu});
+              RnnForward{share.at(t, width), has_state ? read(products) : nullptr, write(out), write(states), l.relu});
     }
   });
   return out;

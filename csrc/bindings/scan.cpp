@@ -168,7 +168,7 @@ struct CumulativeGradient : Gradient<CumulativeOp> {
     return {CumulativeBackwardOp::call(grad[0], index, offsets)};
   }
 };
-// The gradient of a row that took is carried on to the rows that it took from.
+// The gradient of a row is added to the rows that its result was taken from.
 struct CumulativeBackwardGradient : Gradient<CumulativeBackwardOp> {
   static auto save(const Tensor&, const Tensor& index, const Tensor& offsets) { return std::tuple(index, offsets); }
   static variable_list gradient(const Grads& grad, const Tensor& index, const Tensor& offsets) {
@@ -196,7 +196,7 @@ struct LogcumsumexpGradient : Gradient<LogcumsumexpOp> {
     return std::tuple(values, offsets, values.element_size() == 8 ? output : Tensor());
   }
   static variable_list gradient(const Grads& grad, const Tensor& values, const Tensor& offsets, const Tensor& output) {
-    const Tensor x = carried(values), dy = carried(grad[0]);
+    const Tensor x = in_accumulator(values), dy = in_accumulator(grad[0]);
     const Tensor y = output.defined() ? output : LogcumsumexpOp::call(x, offsets);
     const double lowest = x.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()
                                                          : double(std::numeric_limits<float>::lowest());
@@ -210,7 +210,7 @@ struct LogcumsumexpGradient : Gradient<LogcumsumexpOp> {
 bool is_plain(const Tensor& t) {
   return is_in_memory(t) && passes(t) && !t._is_zerotensor() && !t.is_neg() && !t.is_conj();
 }
-// Where nobody asks for their own gradients, a kernel works these out; else operators that have one.
+// Where no second gradient is needed, a kernel computes these; else operators that have one.
 bool asks_for_operators(const Tensor& grad, const Tensor& values, const Tensor& offsets) {
   return at::GradMode::is_enabled() || !is_plain(grad) || !is_plain(values) || !is_plain(offsets) ||
          c10::impl::TorchDispatchModeTLS::any_modes_set();
@@ -241,7 +241,8 @@ Tensor cumprod_gradient(const Tensor& grad, const Tensor& values, const Tensor& 
   check_products(op, grad, values, offsets, false);
   if (!asks_for_operators(grad, values, offsets))
     return products_backward(op, grad, values, offsets, false, reverse, exclusive);
-  const Tensor x = carried(values), g = carried(grad), dy = exclusive ? shifted(g, offsets, reverse ? -1 : 1) : g;
+  const Tensor x = in_accumulator(values), g = in_accumulator(grad);
+  const Tensor dy = exclusive ? shifted(g, offsets, reverse ? -1 : 1) : g;
   const Tensor h = reverse ? ScanOp::call(dy, previous(x, offsets), offsets, false)
                            : ScanOp::call(dy, x, offsets, true);
   return multiplied(h, CumprodOp::call(x, offsets, reverse, true)).to(values.scalar_type());
@@ -251,7 +252,8 @@ Tensor prod_gradient(const Tensor& grad, const Tensor& values, const Tensor& off
   check_products(op, grad, values, offsets, true);
   if (!asks_for_operators(grad, values, offsets))
     return products_backward(op, grad, values, offsets, true, false, false);
-  const Tensor x = carried(values), g = SegmentBroadcastOp::call(carried(grad), offsets, values.sym_size(0), "sum");
+  const Tensor x = in_accumulator(values);
+  const Tensor g = SegmentBroadcastOp::call(in_accumulator(grad), offsets, values.sym_size(0), "sum");
   const auto products = [&](bool reverse) { return CumprodOp::call(x, offsets, reverse, true); };
   return multiplied(multiplied(products(false), products(true)), g).to(values.scalar_type());
 }

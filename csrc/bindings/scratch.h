@@ -16,7 +16,7 @@
 
 namespace lod {
 
-// The numbers below n, the dearest first: what takes longest begins first.
+// The numbers below n, the most expensive first: what takes longest begins first.
 template <class Cost>
 std::vector<int64_t> dearest_first(int64_t n, const Cost& cost) {
   std::vector<int64_t> order(n);

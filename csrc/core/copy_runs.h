@@ -24,7 +24,7 @@ LOD_FN void copy_bytes(void* out, const void* in, int64_t bytes) {
 }
 
 // memcpy to memory that is written in order, up to to_end: up to 63 bytes behind the run are written over, and written
-// again by what follows. Otherwise a branch, which nobody prefetches, would have to tell how short the run is.
+// again by what follows. Otherwise a branch, which is mispredicted, would have to tell how short the run is.
 LOD_FN void copy_run(void* out, const void* in, int64_t bytes, const unsigned char* to_end,
                      const unsigned char* from_end) {
   auto* to = static_cast<unsigned char*>(out);

@@ -81,7 +81,7 @@ struct AttentionBackward : Attention {
   const void *grad_out, *logsumexp, *delta;  // delta: dout . out, (queries, heads) in what is summed in
   void *grad_query, *grad_key, *grad_value;  // contiguous
   void *grad_bias, *grad_slopes;             // in what is summed in, zeros; (queries, heads), to be summed; or null
-  // A bias that the heads share has one gradient: whoever writes it goes through all heads.
+  // A bias that the heads share has one gradient: what writes it loops over all heads.
   LOD_FN int64_t heads_per_step() const { return grad_bias && bias_heads == 1 ? heads : 1; }
 };
 

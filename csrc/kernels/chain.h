@@ -5,7 +5,7 @@
 //   a[t, j] = values[t, j] + (+) over i of (a[t - 1, i] + transition[i, j]), with (+) as logsumexp or max
 //
 // (Lafferty, McCallum, Pereira, "Conditional random fields", 2001; Rabiner, "A tutorial on hidden Markov models",
-// 1989.) Every row of a is kept relative to its largest entry, whose sum is carried in float64, so that no number of
+// 1989.) Every row of a is kept relative to its largest entry, whose sum is kept in float64, so that no number of
 // rows makes it lose digits. The logarithm of a sum is that of a product of probabilities: p = exp(a[t - 1]) by w =
 // exp(transition - its column's largest entry). Where such a sum is so small that parts of it may have been lost, it is
 // worked out again in logarithms. The gradient is the posterior: going back, row t hands to row t - 1 what that
@@ -336,36 +336,48 @@ struct ChainArgmaxKernel {
     });
   }
   LOD_FN void sequence(int64_t s, const Range& range, A* a, A* next, Head* heads, ChainPause& pause) const {
-    const int64_t n = g.n, tags = g.width;
-    const auto* transition = static_cast<const A*>(g.transition);
+    const int64_t n = g.n;
     auto* const scores = static_cast<T*>(g.scores) + s * n;
     for (int64_t k = 0; k < n; ++k) scores[k] = T(k || range.length() ? kNever<A> : A(0));
     if (!range.length()) return;
     double total = 0;
     for (int64_t r = range.begin; r < range.end; ++r) {
-      const T* e = static_cast<const T*>(g.values) + r * tags;
-      int32_t* const back = g.back + r * tags * n;
-      if (r == range.begin) {
-        for (int64_t j = 0; j < tags; ++j)
-          for (int64_t k = 0; k < n; ++k) next[j * n + k] = k ? kNever<A> : transition[j], back[j * n + k] = 0;
-      } else if (n == 1) {
-        best(a, next, back);
-        pause(tags * g.padded);
-      } else {
-        for (int64_t j = 0; j < tags; ++j) {
-          several(a, heads, [&](int64_t i) { return transition[(i + 2) * tags + j]; }, next + j * n, back + j * n);
-          pause(8 * (tags + n));
-        }
-      }
-      if (n == 1)
-        for (int64_t j = 0; j < tags; ++j) next[j] += A(e[j]);
-      else
-        for (int64_t j = 0; j < tags * n; ++j) next[j] += A(e[j / n]);
-      for (int64_t j = tags * n; j < g.padded * n; ++j) next[j] = kNever<A>;
+      step(r, r == range.begin, a, next, heads, pause);
       const A top = chain_top(next, g.padded * n), shift = top == kNever<A> ? A(0) : top;
       total += double(shift);
       chain_each(g.padded * n, [&](int64_t j) { a[j] = next[j] - shift; });
     }
+    trace(range, total, a, next, heads, scores, pause);
+  }
+  // The best paths to every tag of row r, from those to the tags of the row before.
+  LOD_FN void step(int64_t r, bool first, const A* a, A* next, Head* heads, ChainPause& pause) const {
+    const int64_t n = g.n, tags = g.width;
+    const auto* transition = static_cast<const A*>(g.transition);
+    const T* e = static_cast<const T*>(g.values) + r * tags;
+    int32_t* const back = g.back + r * tags * n;
+    if (first) {
+      for (int64_t j = 0; j < tags; ++j)
+        for (int64_t k = 0; k < n; ++k) next[j * n + k] = k ? kNever<A> : transition[j], back[j * n + k] = 0;
+    } else if (n == 1) {
+      best(a, next, back);
+      pause(tags * g.padded);
+    } else {
+      for (int64_t j = 0; j < tags; ++j) {
+        several(a, heads, [&](int64_t i) { return transition[(i + 2) * tags + j]; }, next + j * n, back + j * n);
+        pause(8 * (tags + n));
+      }
+    }
+    if (n == 1)
+      for (int64_t j = 0; j < tags; ++j) next[j] += A(e[j]);
+    else
+      for (int64_t j = 0; j < tags * n; ++j) next[j] += A(e[j / n]);
+    for (int64_t j = tags * n; j < g.padded * n; ++j) next[j] = kNever<A>;
+  }
+  // The scores of the n best paths, and their tags from the last row to the first.
+  LOD_FN void trace(const Range& range, double total, const A* a, A* next, Head* heads, T* scores,
+                    ChainPause& pause) const {
+    const int64_t n = g.n, tags = g.width;
+    const auto* transition = static_cast<const A*>(g.transition);
     auto* const path = static_cast<int64_t*>(g.path);
     // the ends of the best paths, into what is free
     int32_t* const from = g.back + range.begin * tags * n;  // of the first row, which has none before it

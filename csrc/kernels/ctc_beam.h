@@ -168,12 +168,11 @@ struct CtcBeamKernel {
     return true;
   }
 
-  // The best of what stays and of all prefixes with one more label.
-  template <class P, class E, class F>
-  LOD_FN void extend(CtcBeam& g, const T* x, int64_t stamp, int64_t beam, int64_t count, int64_t& found, double top,
-                     double log_sum, const P& probability, const E& extends, const F& before) const {
-    if (count == 0) return;
-    const bool full = found == beam;
+  // The classes that may extend a prefix, the most probable first.
+  template <class E>
+  LOD_FN int64_t likely_classes(CtcBeam& g, const T* x, int64_t count, bool full, double top, double log_sum,
+                                const E& extends) const {
+    if (count == 0) return 0;
     // a class that cannot bring the best prefix into a full beam brings none; rounded down
     double lowest = -INFINITY;
     if (full) lowest = ctc_log(g.found[0].total) - ctc_log(g.now[0].total) + log_sum;
@@ -189,6 +188,25 @@ struct CtcBeamKernel {
     };
     heap_make(g.classes, classes, likelier);
     heap_sort(g.classes, classes, likelier);
+    return classes;
+  }
+  // Puts `one` among the beam's best: g.found is a heap, the worst first.
+  template <class F>
+  LOD_FN static void offer(CtcBeam& g, const Found& one, int64_t beam, int64_t& found, const F& before) {
+    if (found < beam) {
+      g.found[found] = one;
+      heap_rise(g.found, found++, before);
+    } else if (before(one, g.found[0])) {
+      g.found[0] = one;
+      heap_sink(g.found, found, 0, before);
+    }
+  }
+
+  // The best of what stays and of all prefixes with one more label.
+  template <class P, class E, class F>
+  LOD_FN void extend(CtcBeam& g, const T* x, int64_t stamp, int64_t beam, int64_t count, int64_t& found, double top,
+                     double log_sum, const P& probability, const E& extends, const F& before) const {
+    const int64_t classes = likely_classes(g, x, count, found == beam, top, log_sum, extends);
     for (int64_t k = 0; k < classes; ++k) g.classes[k].probability = probability(g.classes[k].score);
     for (int64_t i = 0; i < count; ++i) {
       const Prefix& own = g.now[i];
@@ -204,14 +222,7 @@ struct CtcBeamKernel {
         const int32_t c = g.classes[k].number;
         if (g.taken[c] == stamp + i) continue;
         const Found one{c == own.last ? ctc_times(own.blank, p) : most, beam + i * a.width + c};
-        if (!(one.total.m > 0)) continue;
-        if (found < beam) {
-          g.found[found] = one;
-          heap_rise(g.found, found++, before);
-        } else if (before(one, g.found[0])) {
-          g.found[0] = one;
-          heap_sink(g.found, found, 0, before);
-        }
+        if (one.total.m > 0) offer(g, one, beam, found, before);
       }
     }
   }

@@ -168,7 +168,7 @@ struct KeptBits {
   }
 };
 
-// Eight blocks at once, each a column behind the one above it, which hands its difference down.
+// Eight blocks in one step, each a column behind the one above it, which hands its difference down.
 struct EditBlocks {
   typedef uint64_t U __attribute__((vector_size(64)));
   typedef int64_t I __attribute__((vector_size(64)));

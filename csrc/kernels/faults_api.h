@@ -29,34 +29,27 @@ struct Watched {
     return {Finding::nothing, 0, 0, 0};
   }
   LOD_FN Finding look(int64_t i) const {
-    const Finding fine{Finding::nothing, 0, 0, 0};
+    const int64_t here = structure[i];
     switch (rule) {
       case cuts: return cut(structure, i, entries, rows);
-      case maps: {
-        const int64_t row = structure[i];
-        return row >= -1 && row < rows ? fine : Finding{Finding::row, i, 0, row};
-      }
-      case runs: {
-        if (own >= 0) {
-          const Finding of_offsets = cut(offsets, i, entries, own);
-          if (of_offsets.what != Finding::nothing) return of_offsets;
-        }
-        if (i + 1 >= entries) return fine;
-        const int64_t length = offsets[i + 1] - offsets[i], from = structure[i];
-        const bool fits = length <= 0 || (option > 0 ? from >= 0 && from <= rows - length
-                                                     : from >= length - 1 && from < rows);
-        return fits ? fine : Finding{Finding::run, i, length, from};
-      }
-      case labels: {
-        const int64_t label = structure[i];
-        return label >= 0 && label < rows && label != option ? fine : Finding{Finding::label, i, 0, label};
-      }
-      case counts: {
-        const int64_t here = structure[i];
-        return i + 1 < entries || here == rows ? fine : Finding{Finding::count, i, rows, here};
-      }
-      default: return structure[i] ? Finding{Finding::told, i, 0, structure[i]} : fine;
+      case maps: return unless(here >= -1 && here < rows, {Finding::row, i, 0, here});
+      case runs: return run(i);
+      case labels: return unless(here >= 0 && here < rows && here != option, {Finding::label, i, 0, here});
+      case counts: return unless(i + 1 < entries || here == rows, {Finding::count, i, rows, here});
+      default: return unless(here == 0, {Finding::told, i, 0, here});
     }
+  }
+
+ private:
+  LOD_FN static Finding unless(bool fine, const Finding& fault) {
+    return fine ? Finding{Finding::nothing, 0, 0, 0} : fault;
+  }
+  LOD_FN Finding run(int64_t i) const {
+    const Finding of_offsets = own < 0 ? unless(true, {}) : cut(offsets, i, entries, own);
+    if (of_offsets.what != Finding::nothing || i + 1 >= entries) return of_offsets;
+    const int64_t length = offsets[i + 1] - offsets[i], from = structure[i];
+    const bool up = from >= 0 && from <= rows - length, down = from >= length - 1 && from < rows;
+    return unless(length <= 0 || (option > 0 ? up : down), {Finding::run, i, length, from});
   }
 };
 

@@ -1,5 +1,5 @@
 // Shape "segment", normalised: softmax and its logarithm, the logarithm of its sum, mean and variance. Kernel source,
-// see torch_lod/device.h. Rows are gone over in blocks, see torch_lod/segment_drivers.h. Softmax is worked out in
+// see torch_lod/device.h. Rows are read in blocks, see torch_lod/segment_drivers.h. Softmax is worked out in
 // float32, of float64 in float64; mean and variance always in float64, where no square of a float32 overflows.
 //
 // SPDX-License-Identifier: Apache-2.0

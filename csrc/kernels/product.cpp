@@ -4,7 +4,7 @@
 
 namespace lod::kernels {
 
-bool has_products() { return cpu_level() > 0; }
+bool has_products() { return LOD_LEVELS > 1; }
 template <class T>
 int64_t packed_size(int64_t n, int64_t k) {
   return LOD_PICK(packed_size<T>)(n, k);

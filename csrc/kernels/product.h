@@ -467,7 +467,7 @@ void multiply_transposed(const CpuExec& exec, const TransposedProduct<T>& p) {
   if (p.m <= 0 || p.n <= 0) return;
   // blocks worth waking another thread for
   const int64_t worth = (int64_t(1) << 22) / std::max<int64_t>(1, kTile * p.n * p.k);
-  // a thread takes all its blocks at once, since each packs the right side for itself
+  // a thread takes all its blocks in one piece, since each packs the right side for itself
   const int64_t blocks = (p.m + kTile - 1) / kTile, threads = exec.threads();
   struct Work {
     const CpuExec& exec;

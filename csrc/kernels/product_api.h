@@ -40,7 +40,7 @@ struct Product {
   const PackArguments<T>* unpacked = nullptr;
 };
 
-// c[i, j] = sum_r a[a_rows[r], i] b[b_rows[r], j] for i < m, j < n, r < k; rows null are every row in turn, a negative
+// c[i, j] = sum_r a[a_rows[r], i] b[b_rows[r], j] for i < m, j < n, r < k; rows null are all rows in order, a negative
 // entry of b_rows is a row of zeros.
 template <class T>
 struct TransposedProduct {

@@ -1,6 +1,6 @@
-// Shape "recurrence": step t of every sequence at once. Kernel source, see torch_lod/device.h.
+// Shape "recurrence": step t of all sequences. Kernel source, see torch_lod/device.h.
 //
-// Sequences are ordered longest first, so the living ones at a step are a prefix; start[j] is the row where the j-th
+// Sequences are ordered longest first, so the active ones at a step are a prefix; start[j] is the row where the j-th
 // begins (its last row when it runs backwards) and its row at step t is start[j] + t * step. Rows stay where they are:
 // the cells read and write them in place, and only the states that feed the next matrix product are packed.
 // SPDX-License-Identifier: Apache-2.0
@@ -28,29 +28,16 @@ LOD_FN void numbers(const void* base, int64_t i, acc_t<T>* to) {
     for (int k = 0; k < W; ++k) to[k] = acc_t<T>(0);
 }
 
-// W numbers to one place: stores to two in turn are not vector code, since these may overlap.
+// W numbers to one place: alternate stores to two are not vector code, since these may overlap.
 template <class T, int W>
 LOD_FN void put(const acc_t<T>* from, T* to) {
   for (int k = 0; k < W; ++k) to[k] = T(from[k]);
 }
 
-// Asks for W numbers of each of so many gates, where a row of the next step has them: they arrive while the product
-// before that step is made. No row may be there.
-template <class T, int W>
-LOD_FN void prefetch(const void* base, int64_t row, int64_t width, int64_t u, int gates = 1) {
-  if (!base) return;
-  const auto at = reinterpret_cast<uintptr_t>(base) + uintptr_t(row * gates * width + u) * sizeof(T);
-  for (int64_t q = 0; q < gates; ++q) fetch<W * sizeof(T)>(at + uintptr_t(q * width) * sizeof(T));
-}
-
-// Channels of a strip of a cell: what it calculates with more of them does not stay in registers.
-constexpr int kCell = 16;
-
 // i, f, o = sigmoid(z), g = tanh(z_g); c = f c' + i g; h = o tanh(c)
 // (Hochreiter and Schmidhuber 1997; Gers et al. 2000)
 template <class T>
 struct LstmForwardKernel : LstmForward {
-  static constexpr int kWide = kCell;
   template <int W>
   LOD_FN void strip(int64_t j, int64_t u) const {
     using A = acc_t<T>;
@@ -59,9 +46,6 @@ struct LstmForwardKernel : LstmForward {
     const T* y = hidden ? static_cast<const T*>(hidden) + j * 4 * width + u : nullptr;
     T *out_ = out ? static_cast<T*>(out) + at : nullptr, *cells_ = static_cast<T*>(cells) + at;
     T *h_ = static_cast<T*>(h) + from, *c_ = static_cast<T*>(c) + from;
-    prefetch<T, W>(gates, r + step, width, u, 4);
-    prefetch<T, W>(out, r + step, width, u);
-    prefetch<T, W>(cells, r + step, width, u);
     A x[4][W];
     for (int q = 0; q < 4; ++q)
       for (int k = 0; k < W; ++k) x[q][k] = A(z[q * width + k]);
@@ -85,7 +69,6 @@ struct LstmForwardKernel : LstmForward {
 
 template <class T>
 struct LstmBackwardKernel : LstmBackward {
-  static constexpr int kWide = kCell;
   template <int W>
   LOD_FN void strip(int64_t j, int64_t u) const {
     using A = acc_t<T>;
@@ -93,11 +76,6 @@ struct LstmBackwardKernel : LstmBackward {
     const T* z = static_cast<const T*>(gates) + r * 4 * width + u;
     T *dz = static_cast<T*>(grad_gates) + r * 4 * width + u, *side = static_cast<T*>(packed) + j * 4 * width + u;
     T *dh_ = static_cast<T*>(dh) + from, *dc_ = static_cast<T*>(dc) + from;
-    prefetch<T, W>(gates, r - step, width, u, 4);
-    prefetch<T, W>(grad_gates, r - step, width, u, 4);
-    prefetch<T, W>(grad_out, r - step, width, u);
-    prefetch<T, W>(grad_cells, r - step, width, u);
-    prefetch<T, W>(cells, r - 2 * step, width, u);
     A before[W], now[W], from_out[W], from_cells[W], d[4][W], carry[W];
     numbers<T, W>(t ? cells : c_0, t ? at - step * width : from, before);
     numbers<T, W>(cells, at, now);
@@ -126,7 +104,6 @@ struct LstmBackwardKernel : LstmBackward {
 // (Cho et al. 2014, in torch.nn.GRU's form)
 template <class T>
 struct GruForwardKernel : GruForward {
-  static constexpr int kWide = kCell;
   template <int W>
   LOD_FN void strip(int64_t j, int64_t u) const {
     using A = acc_t<T>;
@@ -135,9 +112,6 @@ struct GruForwardKernel : GruForward {
     const int64_t y = j * apart + u;
     T *keep = static_cast<T*>(saved) + row_ * 4 * width + u, *out_ = static_cast<T*>(out) + row_ * width + u;
     T* h_ = static_cast<T*>(h) + from;
-    prefetch<T, W>(gates, row_ + step, width, u, 3);
-    prefetch<T, W>(saved, row_ + step, width, u, 4);
-    prefetch<T, W>(out, row_ + step, width, u);
     A s[4][W], state[W], share[3][W];
     for (int q = 0; q < 3; ++q) numbers<T, W>(hidden, y + q * width, share[q]);
     for (int k = 0; k < W; ++k) {
@@ -154,7 +128,6 @@ struct GruForwardKernel : GruForward {
 
 template <class T>
 struct GruBackwardKernel : GruBackward {
-  static constexpr int kWide = kCell;
   template <int W>
   LOD_FN void strip(int64_t j, int64_t u) const {
     using A = acc_t<T>;
@@ -163,11 +136,6 @@ struct GruBackwardKernel : GruBackward {
     T *dx = static_cast<T*>(grad_gates) + row_ * 3 * width + u,
       *dy = static_cast<T*>(grad_hidden) + row_ * 3 * width + u;
     T *side = static_cast<T*>(packed) + j * 3 * width + u, *dh_ = static_cast<T*>(dh) + from;
-    prefetch<T, W>(saved, row_ - step, width, u, 4);
-    prefetch<T, W>(grad_gates, row_ - step, width, u, 3);
-    prefetch<T, W>(grad_hidden, row_ - step, width, u, 3);
-    prefetch<T, W>(grad_out, row_ - step, width, u);
-    prefetch<T, W>(out, row_ - 2 * step, width, u);
     A before[W], from_out[W], d[4][W], carry[W];
     numbers<T, W>(t ? out : h_0, t ? at - step * width : from, before);
     numbers<T, W>(grad_out, at, from_out);
@@ -198,7 +166,6 @@ struct RnnForwardKernel : RnnForward {
     using A = acc_t<T>;
     const int64_t from = j * width + u;
     T *out_ = static_cast<T*>(out) + row(j) * width + u, *h_ = static_cast<T*>(h) + from;
-    prefetch<T, W>(out, row(j) + step, width, u);
     A x[W];
     numbers<T, W>(hidden, from, x);
     for (int k = 0; k < W; ++k) x[k] += A(out_[k]);
@@ -219,9 +186,6 @@ struct RnnBackwardKernel : RnnBackward {
     const int64_t at = row(j) * width + u, from = j * width + u;
     T *dz = static_cast<T*>(grad_gates) + at, *side = static_cast<T*>(packed) + from;
     const T* dh_ = static_cast<const T*>(dh) + from;
-    prefetch<T, W>(out, row(j) - step, width, u);
-    prefetch<T, W>(grad_out, row(j) - step, width, u);
-    prefetch<T, W>(grad_gates, row(j) - step, width, u);
     A now[W], d[W];
     numbers<T, W>(out, at, now);
     numbers<T, W>(grad_out, at, d);

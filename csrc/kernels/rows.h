@@ -206,6 +206,7 @@ struct UnfoldKernel : Windows {
   }
 #ifdef LOD_LANES
   void some_rows(int64_t s, int64_t row, int64_t last) const {
+    if (size == 1) return shift(*this, s, row, last);
     const UnfoldKernel a = *this;
     for (; row < last; ++s) {
       const Range range{a.offsets[s], a.offsets[s + 1]};
@@ -214,17 +215,30 @@ struct UnfoldKernel : Windows {
       row = std::max(row, end);
     }
   }
-  // Windows within the segment are runs of rows; those of one row are one run.
+  // Windows of one row: all rows are one run, and then those that came from a neighbour are filled.
+  static void shift(const UnfoldKernel a, int64_t s, int64_t row, int64_t last) {
+    const int64_t low = std::max(row, -a.start), high = std::min(last, a.rows - a.start);
+    if (low < high)
+      copy_bytes(a.out + low * a.width, a.values + (low + a.start) * a.width,
+                 (high - low) * a.width * int64_t(sizeof(T)));
+    for (; row < last; ++s) {
+      const int64_t end = std::min(a.offsets[s + 1], last);
+      const int64_t first = a.start < 0 ? row : std::max(row, a.offsets[s + 1] - a.start);
+      const int64_t stop = a.start < 0 ? std::min(end, a.offsets[s] - a.start) : end;
+      for (int64_t i = first * a.width; i < stop * a.width; ++i) a.out[i] = a.fill;
+      row = std::max(row, end);
+    }
+  }
+  // Windows within the segment are runs of rows.
   void part(const Range& range, int64_t s, int64_t begin, int64_t end, int64_t last) const {
-    const int64_t low = range.begin - start, high = range.end - start - (size - 1);
-    const int64_t first = dilation != 1 && size != 1 ? end : std::clamp(low, begin, end);
-    const int64_t stop = std::clamp(high, first, end);
-    const int64_t words = size * width, run = size == 1 ? stop - first : 1;
+    const int64_t first = dilation == 1 ? std::clamp(range.begin - start, begin, end) : end;
+    const int64_t stop = std::clamp(range.end - start - (size - 1), first, end);
+    const int64_t words = size * width;
     const auto* from_end = reinterpret_cast<const unsigned char*>(values + rows * width);
     const auto* to_end = reinterpret_cast<const unsigned char*>(out + last * words);
     for (int64_t r = begin; r < first; ++r) row_strips(*this, s, r, width);
-    for (int64_t r = first; r < stop; r += run)
-      copy_run(out + r * words, values + (r + start) * width, run * words * int64_t(sizeof(T)), to_end, from_end);
+    for (int64_t r = first; r < stop; ++r)
+      copy_run(out + r * words, values + (r + start) * width, words * int64_t(sizeof(T)), to_end, from_end);
     for (int64_t r = stop; r < end; ++r) row_strips(*this, s, r, width);
   }
 #endif

@@ -1,4 +1,4 @@
-// Shape "segment", row by row: a value is carried along every segment. Kernel source, see torch_lod/device.h.
+// Shape "segment", row by row: a state is passed along every segment. Kernel source, see torch_lod/device.h.
 // SPDX-License-Identifier: Apache-2.0
 
 #include "kernels/scan_api.h"
@@ -66,7 +66,7 @@ struct AffineScan : Scan<T, kArrays> {
 };
 
 // y[r] = values[r] + factors[r] y[r - 1], or its adjoint y[r] = values[r] + factors[r + 1] y[r + 1]. A factor of 0
-// cuts: what was carried is forgotten even where it is infinite or NaN.
+// cuts: the state is dropped even where it is infinite or NaN.
 template <class T>
 struct Recurrence : AffineScan<T, 2> {
   using A = accumulator_t<T>;
@@ -79,9 +79,9 @@ struct Recurrence : AffineScan<T, 2> {
   }
   template <bool kEmit>
   LOD_FN void step(auto& s, int k, const Pair& x, int64_t i, const ScanRow& at) const {
-    const A factor = at.first ? A(0) : x.factor, carried = s.value[k];
-    const bool cut = at.first | ((factor == A(0)) & !this->is_finite(carried));
-    s.value[k] = x.value + (cut ? -A(0) : carried * factor);
+    const A factor = at.first ? A(0) : x.factor, state = s.value[k];
+    const bool cut = at.first | ((factor == A(0)) & !this->is_finite(state));
+    s.value[k] = x.value + (cut ? -A(0) : state * factor);
     if constexpr (kEmit) this->out[i] = T(acc_t<T>(s.value[k]));
     else this->pass(s, k, factor);
   }
@@ -180,7 +180,7 @@ struct CumProd : Scan<T, kArrays, Out, Carried> {
 
 // Gradients of products, dx[r] = x[0] ... x[r - 1] h[r], from a scan whose direction is opposite to that of the
 // products. No division: they are exact where rows are 0. A product that fits may have a factor that float32 has no
-// room for, so both are carried in more. `before` holds x[0] ... x[r - 1].
+// room for, so both have wider accumulators. `before` holds x[0] ... x[r - 1].
 template <class A>
 struct ProductRow {
   A x, dy, before;
@@ -287,7 +287,7 @@ LOD_ENTRY void segment_cumprod(const Exec& exec, DType dtype, const CumprodArgum
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using C = computed_t<T>;
-    // what overflows in the type that products of T are carried in must do so wherever they are computed
+    // what overflows in the accumulator of products of T must do so wherever they are computed
     scan_segments<T>(exec, a, {a.values}, a.out, CumProd<C, 1, C, accumulator_t<T>>{{{}, a.reverse}, a.exclusive});
   });
 }

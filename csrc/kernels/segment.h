@@ -1,6 +1,6 @@
 // Shape "segment": a segment of rows becomes one row. Kernel source, see torch_lod/device.h.
 //
-// What goes over the rows of a segment does so in blocks (torch_lod/segment_drivers.h): a result depends neither on the
+// Kernels read the rows of a segment in blocks (torch_lod/segment_drivers.h): a result depends neither on the
 // segment's neighbours nor on the number of threads. SPDX-License-Identifier: Apache-2.0
 
 #include "kernels/segment_api.h"
@@ -292,7 +292,7 @@ LOD_ENTRY void segment_broadcast(const Exec& exec, DType dtype, Reduce reduce, c
     using T = typename decltype(type)::type;
     const BroadcastKernel<T> kernel{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), share_by(reduce)};
     if constexpr (kOnGpu) {
-      if (a.width < 4) each_row(exec, a, kernel);  // threads that go along a segment would write far apart
+      if (a.width < 4) each_row(exec, a, kernel);  // neighbouring threads with a segment each would write far apart
       else each_in_blocks(exec, kernel);
     } else {
       each_row_range(exec, a, [&](int64_t s, int64_t row, int64_t last) { kernel.rows(s, row, last); });

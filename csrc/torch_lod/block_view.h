@@ -1,4 +1,4 @@
-// What a kernel in blocks (gpu_blocks.h) is given: a view, and on a GPU memory for what blocks come to.
+// What a kernel in blocks (gpu_blocks.h) is given: a view, and on a GPU memory for the partial results of blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -66,7 +66,8 @@ void visit_numbers(DType dtype, const F& f) {
   }
 }
 
-// What is only copied is taken as words (row_words in binding.h). A GPU moves 16 bytes at once where they are aligned.
+// What is only copied is taken as words (row_words in binding.h). A GPU moves 16 bytes per instruction where they are
+// aligned.
 struct LOD_WIDE Wide {
   uint64_t half[2];
 };

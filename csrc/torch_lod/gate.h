@@ -1,7 +1,7 @@
 // The gate: what every tensor that is given to an operator passes once, before a kernel sees it (operator.h leads all
 // of them through it), and the checks of structure. What an operator allocates itself does not pass again. Structure
 // (offsets, maps, the first rows of runs) is checked on a copy that no other thread can write to: another thread may
-// write to the tensor that was given at any time. What a LoD has made, and nobody else writes to, carries a mark that
+// write to the tensor that was given at any time. What a LoD has made, and no other code writes to, carries a mark that
 // says what is known of it, and is used as it is.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -46,7 +46,8 @@ struct Attached {
   virtual ~Attached() = default;
 };
 
-// What is known of a tensor of int64, for as long as it lies where it lay and its version says that nobody wrote to it.
+// What is known of a tensor of int64, for as long as it has the same memory and its version says that it was not
+// written to.
 struct Known final : c10::BackendMeta {
   Known(const Tensor& t, int64_t rows, bool cuts, bool apart, int64_t longest)
       : data(t.const_data_ptr()), count(t.numel()), version(now(t)), rows(rows), longest(longest), cuts(cuts),

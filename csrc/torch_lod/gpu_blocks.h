@@ -1,26 +1,26 @@
-// Kernels that go over the rows of a segment in blocks of kBlock rows, counted from the segment's own start, on a GPU.
+// Kernels that read the rows of a segment in blocks of kBlock rows, counted from the segment's own start, on a GPU.
 // Kernel source. SPDX-License-Identifier: Apache-2.0
 //
 // A kernel has a member `g`, a BlockView, and says
 //
-//   Part, kPasses                               how often it goes over the rows, and what a channel comes to each time
+//   Part, kPasses                               the partial result of a channel in a pass, and how many passes there are
 //   join<pass>(a, b)                            of two blocks, the earlier one first
-//   block<pass, W>(s, rows, c, found, part)     part[k]: what channel c + k of these rows of sequence s comes to
+//   block<pass, W>(s, rows, c, found, part)     part[k]: what channel c + k of these rows of sequence s gives
 //   finalized<pass>(s, part)                      what is made of that of all rows, once for all who read it
 //   kByRow                                      whether there is something to do for every row in the end
 //   finish<W>(s, rows, c, found)                that, for some rows of s; else for s as a whole, empty or not
 //
-// where found[pass][k] is what all blocks of s came to, joined in order, in the passes before. A scan is a kernel of
+// where found[pass][k] is the result of all blocks of s, joined in order, in the passes before. A scan is a kernel of
 // one pass with three members more instead of finalized, and finish by row, where found[0][k] is what the blocks before
-// these rows came to, and has to become what they come to with these rows.
+// these rows have given, and has to become the result with these rows.
 //
-//   nothing()                                   what no block comes to
+//   nothing()                                   the result of no block
 //   start<W>(s, rows, c, found)                 finish for the first block: found has yet to be set
 //   backwards()                                 whether the last block is the first
 //
-//   each_in_blocks(exec, f)     does all segments: one after another, but the blocks of those that have several at once
+//   each_in_blocks(exec, f)     does all segments: one after another, but blocks of the same segment in parallel
 //
-// kFan blocks are a block of the next level, and so on, up to where a segment has at most kFan: what blocks come to is
+// kFan blocks are a block of the next level, and so on, up to where a segment has at most kFan: partial results are
 // joined level by level. Narrow rows are moved to memory of their threads, and back if there is something to do by row,
 // where a kernel says
 //
@@ -122,7 +122,7 @@ struct Blocks {
 };
 
 // What passes leave: parts[pass, block, channel], and behind them those of the other levels, for one pass. Of a scan
-// that is then what came before the block; else a segment's first block takes what all of them came to.
+// that is then what came before the block; else a segment's first block takes the result of all.
 template <class F>
 struct Shared {
   using Part = typename F::Part;
@@ -179,7 +179,7 @@ struct PartOfBlock : Shared<F> {
     for (int k = 0; k < W; ++k) this->part(pass, p, c)[k] = part[k];
   }
 };
-// What a block of blocks comes to; kDown: what came before those that it is made of.
+// The result of a block of blocks; kDown: what came before those that it is made of.
 template <class F, int pass, bool kDown>
 struct PartOfLevel : Shared<F> {
   int level;

@@ -3,7 +3,7 @@
 
 namespace lod::LOD_LEVEL {
 
-// Threads that each go along rows of their own would read and write numbers far apart, and more than once: narrow rows
+// Threads with rows of their own would read and write elements far apart, and more than once: narrow rows
 // they read and write in memory of their block, to and from which they copy side by side.
 constexpr int kTileThreads = 128, kTileBytes = 32768;
 template <class F>
@@ -198,7 +198,7 @@ __global__ void run_in_tiles(TiledSegments<F> tiles) {
   __syncthreads();
   for (int64_t i = thread, work = (last - first) * g.width; i < work; i += kTileThreads) {
     const Sequence s = g[first + i / g.width];
-    const bool inside = !fits || (s.begin >= all.begin && s.end <= all.end);  // of offsets that nobody has checked
+    const bool inside = !fits || (s.begin >= all.begin && s.end <= all.end);  // of offsets that were not checked
     if (inside && !(tiles.shares && is_shared(s.length()))) tiles.alone.template strip<1>(s.index, i % g.width);
   }
   __syncthreads();

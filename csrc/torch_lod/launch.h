@@ -11,25 +11,12 @@
 //   each_range(exec, view, f)          f(first, last) for segments first to last - 1
 //   each_row_range(exec, view, f)      f(s, row, last) for rows row to last - 1, the first of them of segment s
 //
-// and kernels of each_strip and each_segment may have kWide, the most channels of a strip, instead of kMostChannels.
-// On the CPU an item's channels are taken kMostChannels, 16, 4 and 1 at a time, loops of constant length that the
-// compiler turns into registers; on the GPU one thread owns one channel: its neighbours read the neighbouring ones.
+// On the CPU an item's channels are taken 16, 4 and 1 at a time, loops of constant length that the compiler turns into
+// registers; on the GPU one thread owns one channel: its neighbours read the neighbouring ones.
 // LOD_ENTRY marks what bindings call: local to a level on the CPU, a symbol of its own on the GPU.
 // SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
-
-// The baseline has too few registers for 64 channels, and each width is compiled for every kernel and dtype.
-#if defined(LOD_LANES) && LOD_LANES < 8
-constexpr int kMostChannels = 16;
-#else
-constexpr int kMostChannels = 64;
-#endif
-template <class F>
-constexpr int wide_strips() {
-  if constexpr (requires { F::kWide; }) return F::kWide;
-  else return kMostChannels;
-}
 
 #ifdef __CUDACC__
 
@@ -176,7 +163,7 @@ inline OffsetOrder order_of_offsets(const int64_t* offsets, int64_t count) {
   return {falls != 0, longest};
 }
 
-// Copies offsets and looks at what it has copied, which is read once: the memory is somebody else's.
+// Copies offsets and looks at what it has copied, which is read once: the caller may write to that memory.
 constexpr int64_t kCopied = 2048;
 inline OffsetOrder copy_offsets(const int64_t* from, int64_t* to, int64_t count) {
   OffsetOrder all{false, 0};
@@ -221,8 +208,6 @@ template <class F>
 LOD_FN void strips(const F& f, int64_t i, int64_t width) {
   int64_t c = 0;
   if (width >= 4) {
-    if constexpr (wide_strips<F>() >= 64)
-      for (; c + 64 <= width; c += 64) f.template strip<64>(i, c);
     for (; c + 16 <= width; c += 16) f.template strip<16>(i, c);
     for (; c + 4 <= width; c += 4) f.template strip<4>(i, c);
   }
@@ -283,7 +268,6 @@ void each_segment(const Exec& exec, const int64_t* offsets, int64_t segments, in
 template <class F>
 LOD_FN void row_strips(const F& f, int64_t s, int64_t row, int64_t width) {
   int64_t c = 0;
-  for (; c + 64 <= width; c += 64) f.template strip<64>(s, row, c);
   for (; c + 16 <= width; c += 16) f.template strip<16>(s, row, c);
   for (; c + 4 <= width; c += 4) f.template strip<4>(s, row, c);
   for (; c < width; ++c) f.template strip<1>(s, row, c);

@@ -3,7 +3,7 @@
 //
 // Python handles signals in its main thread, and only when it is asked there. torch_lod/ops/signals.py implements the
 // asking as an operator, so that C++ needs to know nothing of Python: an exception of the handler, KeyboardInterrupt
-// for one, comes out of the call like that of any operator written in Python. Without Python nobody is asked.
+// for one, comes out of the call like that of any operator written in Python. Without Python there are no such checks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

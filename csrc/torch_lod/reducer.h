@@ -27,7 +27,7 @@ LOD_FN A share_of(Share share, A total, int64_t length) {
   return total / divisor<A>(share, length);
 }
 
-// The lowest (highest) value that A has stands for nothing; nobody gets to see it, since empty segments take pad_value.
+// The lowest (highest) value that A has is that of no rows; it is never a result, since empty segments take pad_value.
 template <class A>
 LOD_FN A lowest() {
   if constexpr (std::is_integral_v<A>) return A(INT64_MIN);

@@ -1,9 +1,9 @@
-// The two drivers that go over the rows of segments: reduce_segments and scan_segments. Kernel source, see device.h.
+// The two drivers that traverse the rows of segments: reduce_segments and scan_segments. Kernel source, see device.h.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A reduction K says, of channel k of a State<W> of W channels (arrays of W, so that loops over k become vector code),
 //
-//   kPasses                            how often it goes over the rows
+//   kPasses                            how many passes it makes over the rows
 //   load(i)                            what element i of the inputs is; on a GPU several are loaded ahead
 //   identity<pass>(s, k)               the state of no rows, beside that of the passes before
 //   accumulate<pass>(s, k, x, row)     adds x = load(i), which is of that row
@@ -38,8 +38,8 @@
 //   scan_segments<T>(exec, view, {in...}, out, k1, k2)     the same for two scans of the same in[0]: the second also
 //                                                          reads what the first writes to an `out` of its own
 //
-// On the CPU one thread goes along a segment, and the channels are vectors. A GPU scans blocks of rows, combines what
-// they come to and scans them again (gpu_blocks.h): only there, and with kShares, is anything combined.
+// On the CPU one thread scans a segment, and the channels are vectors. A GPU scans blocks of rows, combines their
+// states and scans them again (gpu_blocks.h): only there, and with kShares, is anything combined.
 
 #include "torch_lod/block_view.h"
 

@@ -125,7 +125,7 @@ def address(short: bool) -> int:
     built = time.monotonic()
     env = environment(folder, tree)
     if short:
-        env["TORCH_LOD_CPU_CAPABILITY"] = "default"
+        env["TORCH_LOD_CPU_CAPABILITY"] = "avx2"
     python = [sys.executable, "-W", "ignore"]
     pool = [*python, "tests/lib/malformed_pool.py", "--only", "^torch.ops.", *(["--short"] if short else [])]
     suite = [*python, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", "-k", LEFT_OUT]

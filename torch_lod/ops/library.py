@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from ..errors import own_code
 from . import check, composed, schemas
 from . import signals as signals
-from .binding import Binding, choose, does_not_load
+from .binding import Binding, choose, does_not_load, processor
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -26,7 +26,7 @@ def _load() -> Binding:
     """Loads the library that fits torch; or says why there is none and what to do."""
     if os.environ.get("TORCH_LOD_COMPOSED") == "1":
         return Binding(None, "TORCH_LOD_COMPOSED=1 switches them off", "unset it")
-    binding = choose(_PACKAGE, torch.__version__)
+    binding = processor() or choose(_PACKAGE, torch.__version__)
     if binding.library is None:
         return binding
     try:

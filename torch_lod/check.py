@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 import torch_lod as tl
-from torch_lod import requirements
 from torch_lod.ops.library import BINDING
 
-_LEVELS = ("AVX2", "AVX-512") if requirements.X86 else ("the baseline",)
+#: The levels of csrc/torch_lod/each_level.h; on other processors there is one.
+_LEVELS = ("AVX2", "AVX-512")
 
 
 def cpu_level() -> str:
@@ -24,7 +24,7 @@ def cpu_level() -> str:
     set_level = ctypes.CDLL(str(BINDING.library)).torch_lod_set_cpu_level
     level = set_level(0)  # gives the level before
     set_level(level)
-    return _LEVELS[level]
+    return _LEVELS[level] if platform.machine() in ("x86_64", "AMD64") else "those of the compiler's target"
 
 
 def openmp() -> list[str]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must hold before anything of the package is imported, each said in one sentence otherwise."""
 
-import platform
 import re
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import torch
 
 #: The oldest torch that the package runs with (pyproject.toml).
 OLDEST = (2, 11)
-X86 = platform.machine() in ("x86_64", "AMD64")
 
 
 def check_torch(version: str) -> None:
@@ -26,11 +24,6 @@ def check_no_other_copy() -> None:
             f"torch_lod was imported already in this process, from another folder than {Path(__file__).parent} or before "
             "it was taken out of sys.modules; start Python again with one copy of it on sys.path"
         )
-
-
-def has_vectors() -> bool:
-    """Whether the processor runs the compiled kernels: those for x86-64 use AVX2."""
-    return not X86 or torch.cpu._is_avx2_supported()
 
 
 def check() -> None:

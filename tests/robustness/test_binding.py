@@ -14,7 +14,6 @@ import torch
 import torch_lod as tl
 from torch_lod import check, requirements
 from torch_lod.ops import binding
-from torch_lod.ops.library import _load as load
 
 ROOT = Path(__file__).parents[2]
 WHEEL = [f"_C_2_{minor}.so" for minor in (9, 11, 12, 13, 14, 15)]  # 9: sorted as numbers
@@ -128,6 +127,27 @@ def test_an_import_without_a_library_says_so_once_and_works(version, said, insta
     assert "Everything works" in warning and rest == ["False [1.0, 2.0]"], done
 
 
+@pytest.mark.parametrize(
+    ("machine", "avx2", "composed"), [("x86_64", False, True), ("x86_64", True, False), ("aarch64", False, False)]
+)
+def test_a_processor_without_avx2_composes(machine, avx2, composed, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx2_supported", lambda: avx2)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    found = binding.processor()
+    assert (found is not None) == composed
+    assert not composed or (found.library is None and "AVX2" in found.why and "AVX2" in found.remedy)
+
+
+def test_an_import_on_a_processor_without_avx2_says_so(installed):
+    done = imported(
+        installed,
+        "2.13.0",
+        IMPORTED.replace("import torch\n", "import torch; torch.cpu._is_avx2_supported = lambda: False\n", 1),
+    )
+    warning, *rest = done.stdout.splitlines()
+    assert "they need a processor with AVX2" in warning and rest == ["False [1.0, 2.0]"], done
+
+
 def test_an_import_with_an_old_torch_is_one_sentence(installed):
     done = imported(installed, "2.10.0")
     assert done.returncode == 1
@@ -186,14 +206,4 @@ def test_one_openmp_runtime_is_loaded():
 
 @pytest.mark.skipif(not tl.ops.COMPILED, reason="no compiled operators")
 def test_asking_for_the_level_of_the_processor_leaves_it():
-    assert check.cpu_level() == check.cpu_level() and check.cpu_level() in ("baseline", "AVX2", "AVX-512")
-
-
-def test_a_processor_without_avx2_is_said(monkeypatch):
-    monkeypatch.delenv("TORCH_LOD_COMPOSED", raising=False)
-    monkeypatch.setattr(requirements, "X86", True)
-    monkeypatch.setattr(torch.cpu, "_is_avx2_supported", lambda: False)
-    library, why, remedy = load()
-    assert library is None and "no AVX2" in why and remedy
-    monkeypatch.setattr(requirements, "X86", False)
-    assert load() == binding.choose(Path(tl.__file__).parent, torch.__version__)
+    assert check.cpu_level() == check.cpu_level() and check.cpu_level() in ("AVX2", "AVX-512")

@@ -5,9 +5,12 @@ A source build has one, `_C.so`, for the torch that it was built with. A wheel h
 `_C_2_13.so` is for torch 2.13. The binary interface of torch is kept by patch releases only.
 """
 
+import platform
 import re
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 #: What csrc/version.cpp writes into a library, before the version.
 _MARK = b"torch_lod was built for torch "
@@ -78,6 +81,13 @@ def choose(package: Path, version: str) -> Binding:
 
 def _numbers(minor: str) -> list[int]:
     return [int(n) for n in minor.split(".")]
+
+
+def processor() -> Binding | None:
+    """Why compiled kernels cannot run on this processor; None if they can."""
+    if platform.machine() not in ("x86_64", "AMD64") or torch.cpu._is_avx2_supported():
+        return None
+    return Binding(None, "they need a processor with AVX2, and this one has none", "use a processor with AVX2")
 
 
 def does_not_load(library: Path, error: OSError) -> Binding:

@@ -3,7 +3,7 @@
 //
 // A kernel has a member `g`, a BlockView, and says
 //
-//   Part, kPasses                               the partial result of a channel in a pass, and how many passes there are
+//   Part, kPasses                               the partial result of a channel in a pass; the number of passes
 //   join<pass>(a, b)                            of two blocks, the earlier one first
 //   block<pass, W>(s, rows, c, found, part)     part[k]: what channel c + k of these rows of sequence s gives
 //   finalized<pass>(s, part)                      what is made of that of all rows, once for all who read it

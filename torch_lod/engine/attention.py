@@ -92,7 +92,7 @@ def _of_heads(what: str, t, q: Tensor, shape: str, fits) -> Tensor | None:
     with_memory(t)
     if not fits(t.shape) or not t.is_floating_point() or t.device != q.device:
         raise LoDValueError(
-            f"expected {what} as a floating tensor of shape {shape} on {q.device}, got {t.dtype} of shape "
+            f"expected {what} as a floating tensor of shape {shape}, on {q.device}, got {t.dtype} of shape "
             f"{tuple(t.shape)} on {t.device}"
         )
     return t.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
@@ -100,7 +100,7 @@ def _of_heads(what: str, t, q: Tensor, shape: str, fits) -> Tensor | None:
 
 def sink_of(sink, q: Tensor) -> Tensor | None:
     heads = q.shape[1]
-    return _of_heads("sink", sink, q, f"({heads},), a logit per head,", lambda shape: shape == (heads,))
+    return _of_heads("sink", sink, q, f"({heads},), a logit per head", lambda shape: shape == (heads,))
 
 
 def distance_bias_of(table, q: Tensor) -> Tensor | None:
@@ -109,7 +109,7 @@ def distance_bias_of(table, q: Tensor) -> Tensor | None:
         "distance_bias",
         table,
         q,
-        f"({heads}, 2 n + 1), an entry per head and distance from -n to n,",
+        f"({heads}, 2 n + 1), an entry per head and distance from -n to n",
         lambda shape: len(shape) == 2 and shape[0] == heads and shape[1] % 2 == 1,
     )
 

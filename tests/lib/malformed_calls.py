@@ -288,8 +288,7 @@ MADE = {
     "MapSequences": [((torch.nn.Linear(3, 2),), {"level": -1, "results": "rows", "fill": 0.5})],
     "LinearChainCRF": [((3,), {"allowed": torch.ones(3, 3).bool(), "allowed_end": torch.ones(3).bool(), "level": -1})],
     "MultiheadAttention": [
-        ((4, 2, 0.5), {"causal": True, "window": 2, "alibi": True, "kdim": 4, "vdim": 4}),
-        ((4, 2), {"softcap": 2.0, "sink": True, "block_size": 2, "level": 0, "block_level": 1}),
+        ((4, 2, 0.5), {"causal": True, "window": 2, "alibi": True, "kdim": 4, "softcap": 2.0, "sink": True})
     ],
     "Plain": [((torch.nn.Linear(3, 2), 1), {})],
     "RelativePositionBias": [((2, 8, 16), {"bidirectional": False})],

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -61,9 +62,10 @@ def recipe(tree: Path):
 class Builder:
     """Compiles sources of a tree into objects, and objects into libraries."""
 
-    def __init__(self, tree: Path, work: Path, cuda: bool):
+    def __init__(self, tree: Path, work: Path, cuda: bool, architectures: Sequence[str] = ARCHITECTURES):
         os.environ["TORCH_LOD_CUDA"] = "0"  # the kernels for GPUs are compiled here
         self.tree, self.work, self.cuda, self.setup = tree, work, cuda, recipe(tree)
+        self.architectures = architectures
         self.compiler = shlex.split(os.environ.get("CXX", "c++"))
         self.changed = max(path.stat().st_mtime for path in (tree / "csrc").rglob("*.*"))
         self.toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
@@ -88,8 +90,8 @@ class Builder:
         return ["-Icsrc", "-DNDEBUG", *gpu]
 
     def nvcc(self) -> list[str]:
-        newest = ARCHITECTURES[-1]
-        codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in ARCHITECTURES]
+        newest = self.architectures[-1]
+        codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in self.architectures]
         codes.append(f"-gencode=arch=compute_{newest},code=compute_{newest}")
         return [
             f"{self.toolkit}/bin/nvcc",
@@ -206,6 +208,9 @@ def main() -> None:
         "--headers", type=Path, help="a folder with VERSION/include and VERSION/lib: nothing is fetched"
     )
     parser.add_argument("--cuda", action="store_true", help="with the kernels for GPUs, of the toolkit in CUDA_HOME")
+    parser.add_argument(
+        "--architectures", nargs="+", default=ARCHITECTURES, metavar="90", help="with --cuda, oldest first"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     given = parser.parse_args()
     out, headers = given.out.resolve(), given.headers and given.headers.resolve()
@@ -214,7 +219,7 @@ def main() -> None:
         if folder.name != "objects":
             shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     (work / "libraries").mkdir(parents=True)
-    builder = Builder(unpacked_sdist(work), work, given.cuda)
+    builder = Builder(unpacked_sdist(work), work, given.cuda, given.architectures)
     made = [builder.kernels(work / "libraries")]
     for version in given.torch:
         torch = torch_parts(version, headers, work, given.cuda)

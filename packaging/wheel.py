@@ -103,8 +103,8 @@ class Builder:
         ]
 
     def link(self, target: Path, objects: list[Path], flags: list[str]) -> Path:
-        shim = self.work / "objects/glibc.o"
-        run("cc", *SHIM_FLAGS, "-c", HERE / "glibc.c", "-o", shim)
+        shim = self.work / "objects/manylinux.o"
+        run("cc", *SHIM_FLAGS, "-c", HERE / "manylinux.c", "-o", shim)
         run(*self.compiler, "-shared", "-s", *objects, shim, f"-Wl,-soname,{target.name}", *flags, "-o", target)
         return target
 
@@ -141,6 +141,8 @@ def symbols(library: Path, kind: str = "defined") -> set[str]:
 #: What a library may need: torch's libraries, the kernels, and what manylinux lets every wheel need.
 ALLOWED = {*CPU_LIBRARIES, *CUDA_LIBRARIES, "_kernels.so", "ld-linux-x86-64.so.2"}
 ALLOWED |= {"libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
+#: Of the C and C++ libraries, the newest symbols that PLATFORM has.
+NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11)}
 
 
 def faults(library: Path) -> list[str]:
@@ -150,9 +152,9 @@ def faults(library: Path) -> list[str]:
     found += [
         f"needs {name} of Python" for name in sorted(symbols(library, "undefined")) if re.match("_?Py[A-Z_]", name)
     ]
-    glibc = {tuple(map(int, v.split("."))) for v in re.findall(r"\(GLIBC_([\d.]+)\)", run("objdump", "-T", library))}
-    newest = tuple(map(int, PLATFORM.split("_")[1:3]))
-    return found + [f"needs glibc {'.'.join(map(str, v))}" for v in sorted(glibc) if v > newest]
+    versions = set(re.findall(r"\((GLIBC|GLIBCXX|CXXABI)_([\d.]+)\)", run("objdump", "-T", library)))
+    newer = [(name, v) for name, v in versions if tuple(map(int, v.split("."))) > NEWEST[name]]
+    return found + [f"needs {name}_{v}" for name, v in sorted(newer)]
 
 
 def torch_parts(version: str, headers: Path | None, work: Path, cuda: bool) -> Path:

@@ -34,7 +34,13 @@ FLAGS = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-
 #: operators run here: others lead to torch's own `new` of 2**43 bytes, which AddressSanitizer does not let fail.
 LEFT_OUT = "not compil and not registration and not export and not processes"
 LEFT_OUT += " and not every_call_of_the_catalogue"
-SUITE = ("laws/test_laws_ops", "sequence/test_attention", "sequence/test_recurrent", "robustness/test_malformed")
+SUITE = (
+    "laws/test_laws_ops",
+    "sequence/test_attention",
+    "sequence/test_attention_options",
+    "sequence/test_recurrent",
+    "robustness/test_malformed",
+)
 
 
 def include() -> list[str]:

@@ -157,9 +157,14 @@ def _pool_counted(x: LoDTensor, pool_type, padding_value, level, return_index: b
     if not return_index:
         return sequence_pool(rest, pool_type, **options)
     out, index = sequence_pool(rest, pool_type, return_index=True, **options)
-    at, rows = kept.nonzero().flatten(), values_of(index)
-    found = torch.where(rows < 0, rows, at[rows.clamp(min=0)] if at.numel() else rows)
-    return out, index.with_values(found) if isinstance(index, LoDTensor) else found
+    return out, _among_all(index, kept)
+
+
+def _among_all(index: MaybeLoD, kept: Tensor) -> MaybeLoD:
+    """Indices of the rows that count, as indices of all rows; -1 stays."""
+    positions, rows = kept.nonzero().flatten(), values_of(index)
+    among = torch.where(rows < 0, rows, positions[rows.clamp(min=0)] if positions.numel() else rows)
+    return index.with_values(among) if isinstance(index, LoDTensor) else among
 
 
 def rows_left(x: LoDTensor, call: str) -> tuple[LoDTensor, Tensor]:
@@ -223,6 +228,8 @@ def sequence_argmax(x: LoDTensor, *, level: int | str = -1) -> MaybeLoD:
     Source: torch.argmax, sequence by sequence; the index that Paddle Fluid's sequence_pool keeps for its gradient.
     """
     s = along(x, level)
+    if s.lod.counted:
+        return sequence_pool(x, "max", level=level, return_index=True)[1]
     return s.pool(ops.segment_extreme(s.rows.detach(), s.offsets, "max")[1])
 
 
@@ -254,6 +261,11 @@ def sequence_topk(
 
     Source: torch.topk, sequence by sequence; equal rows stay in order.
     """
+    if isinstance(x, LoDTensor) and x._lod.counted:
+        rest, kept = rows_left(x, "sequence_topk")
+        options: dict = {"largest": largest, "padding_value": padding_value, "level": level}
+        largest_rows, places = sequence_topk(rest, k, channel, **options)
+        return largest_rows, _among_all(places, kept)
     s = along(x, level)
     values = s.rows
     if values.is_complex():

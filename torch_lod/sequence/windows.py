@@ -137,9 +137,16 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str 
     if step == 1 and s.rows.is_cpu and not compiling() and 2 * count > s.lod.rows:
         # cheaper than a run per window: one from every row, and without those that reach behind the end of a sequence
         whole = uploaded_runs(Runs(offsets[:-1], windows), s.rows, count)
-        return made(ops.gather_runs(ops.segment_unfold(s.rows, s.offsets, size, 0), *whole, count), lod)
-    start = ops.run_map(offsets[:-1], windows, count, step)
-    ends = torch.arange(count + 1, device="cpu") * size
-    runs = uploaded_runs(Runs(start, ends), s.rows, count * size)
-    seen = ops.gather_runs(s.rows, *runs, count * size)
-    return made(seen.view(count, size, *s.rows.shape[1:]), lod)
+
+        def unfolded(rows: Tensor) -> Tensor:
+            return ops.gather_runs(ops.segment_unfold(rows, s.offsets, size, 0), *whole, count)
+    else:
+        start = ops.run_map(offsets[:-1], windows, count, step)
+        ends = torch.arange(count + 1, device="cpu") * size
+        runs = uploaded_runs(Runs(start, ends), s.rows, count * size)
+
+        def unfolded(rows: Tensor) -> Tensor:
+            return ops.gather_runs(rows, *runs, count * size).view(count, size, *rows.shape[1:])
+
+    counted = x._lod.counted if isinstance(x, LoDTensor) else ()  # s.lod does not know any more which rows they are
+    return made(unfolded(s.rows), lod.counting(*map(unfolded, counted)))

@@ -113,8 +113,10 @@ def _one_of_each(x: "LoDTensor", k: int, position: Tensor, padding_value: float 
     empty sub-sequence."""
     lod = x._lod
     if k + 1 == len(lod.levels):
-        row = uploaded_map(position, x.device, len(x))
-        return home.made(ops.gather_rows(x.values(), row, padding_value), lod.outer_at(k))
+        row, outer = uploaded_map(position, x.device, len(x)), lod.outer_at(k)
+        if outer is not None and lod.counted:
+            outer = outer.counting(*[ops.gather_rows(mask, row) for mask in lod.counted])
+        return home.made(ops.gather_rows(x.values(), row, padding_value), outer)
     inner = lod.levels[k + 1]
     starts = torch.where(position < 0, 0, inner[position])
     below, runs = lod.runs(k + 1, starts, torch.where(position < 0, 0, inner[position + 1] - starts))

@@ -53,6 +53,7 @@ COMPUTES = (
     "sequence/test_sequences.py",
     "sequence/test_recurrent.py",
     "sequence/test_attention.py",
+    "sequence/test_attention_options.py",
 )
 ELSEWHERE = {
     "laws/test_blocks.py": "how compiled operators share a long segment, and sum it in blocks",

@@ -239,7 +239,8 @@ def test_gradients_show_a_state_that_hardly_changes_values():
     )
     sound = OURS.use(build("T5 encoder", torch.float32))
     Probe(sound).gradients(OURS.model.packing_of(sound))
-    assert OURS.use(build("LFM2, convolutions", torch.float32)).torch_lod.method == "map_sequences"
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        assert OURS.use(build("LFM2, convolutions", dtype)).torch_lod.method == "map_sequences"
 
 
 def test_the_cap_the_sinks_and_the_bias_are_the_models_own():

@@ -258,7 +258,7 @@ def test_tokens_train_a_tagger_whose_words_are_pooled():
         (
             lambda: OURS.labels_of_tokens([[1.5], [1]], OURS.from_encoding(fast()(["a", "a"]))),
             TypeError,
-            "expected labels as whole",
+            "expected labels as integers",
         ),
         (
             lambda: OURS.labels_of_tokens([[1]], OURS.from_encoding(fast()(["a", "a"]))),

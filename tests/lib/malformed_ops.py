@@ -30,7 +30,7 @@ BAD_OFFSETS = {
     "float": torch.tensor([0.0, 2.0, 6.0]),
     "bool": torch.tensor([False, True]),
     "uint64": torch.tensor([0, 6], dtype=torch.uint64),
-    "int32": torch.tensor([0, 6], dtype=torch.int32),
+    "int16": torch.tensor([0, 6], dtype=torch.int16),
     "meta": torch.zeros(3, dtype=torch.int64, device="meta"),
     "sparse": ints(0, 2, 6).to_sparse(),
     "csr": torch.tensor([[0, 2, 6]]).to_sparse_csr(),

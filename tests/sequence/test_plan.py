@@ -50,7 +50,7 @@ def test_rank_of_many_sequences(longest):
         (torch.tensor([], dtype=torch.int64), ValueError, "at least 1 entry, got none"),
         (torch.tensor([[0, 3]]), ValueError, "1-D offsets, got 2 dimensions"),
         (torch.tensor(0), ValueError, "1-D offsets, got 0 dimensions"),
-        (torch.tensor([0, 3], dtype=torch.int32), TypeError, "offsets of dtype int64"),
+        (torch.tensor([0, 3], dtype=torch.int16), TypeError, "offsets of dtype int64"),
         (torch.tensor([0.0, 3.0]), TypeError, "offsets of dtype int64"),
         (torch.zeros(2, dtype=torch.int64, device="meta"), TypeError, "offsets"),
         (torch.tensor([0, 3]).to_sparse(), TypeError, "offsets"),

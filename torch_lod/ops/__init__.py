@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on plain tensors: values first, then structure, then options. They know neither `LoD` nor `LoDTensor`.
 
-`row_offsets` (int64, one more entry than segments, from 0 to rows) divides the rows of `values` into segments. Offsets
-in host memory are checked on every call; offsets on a GPU are clamped by the kernels, and a later call raises what was
-wrong with them (`tl.check_errors`).
+`row_offsets` (int64, one more entry than segments, from 0 to rows) divides the rows of `values` into segments; int32 offsets
+are converted at every call. Offsets in host memory are checked on every call; offsets on a GPU are clamped by the kernels, and a
+later call raises what was wrong with them (`tl.check_errors`).
 """
 
 from typing import TYPE_CHECKING

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import reference.attend
 import reference.chain
 import reference.decoding
 import reference.fused
@@ -181,6 +182,7 @@ class SequenceInfo(Info):
     @property
     def reference(self):
         files = (
+            reference.attend,
             reference.plan,
             reference.chain,
             reference.decoding,

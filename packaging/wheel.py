@@ -113,7 +113,14 @@ class Builder:
         static = []
         if self.cuda:
             sources += sorted(str(p.relative_to(self.tree)) for p in (self.tree / "csrc/cuda").glob("*.cu"))
-            static = [f"-L{self.toolkit}/lib64", "-lcudart_static", "-lrt", "-lpthread", "-ldl"]
+            static = [
+                f"-L{self.toolkit}/lib64",
+                f"-L{self.toolkit}/lib",
+                "-lcudart_static",
+                "-lrt",
+                "-lpthread",
+                "-ldl",
+            ]
         objects = self.compile(sources, [*self.setup.host, *self.setup.fast], "kernels")
         return self.link(out / "_kernels.so", objects, ["-Wl,-z,defs", *static])
 

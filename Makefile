@@ -40,7 +40,7 @@ $(VENV)/torch: pyproject.toml
 $(VENV)/installed: $(VENV)/torch $(SOURCES)
 	@mkdir -p build; echo "building the operators: some minutes (build/install.log)"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install -v --disable-pip-version-check --no-build-isolation --no-deps -e . 2>&1 \
-	  | tee build/install.log | sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\) .*csrc\/\([a-z_]*\).cpp.*/\1 \2/p; /^ *torch_lod: /p' \
+	  | tee build/install.log | sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\) .*csrc\/\([a-z_\/]*\).cpp.*/\1 \2/p; /^ *torch_lod: /p' \
 	  || { tail -n 60 build/install.log; exit 1; }
 	@touch $@
 
@@ -170,5 +170,5 @@ cuda: $(VENV)/torch
 	@JOBS=$(JOBS) $(BIN)/python tests/lib/compile_cuda.py $(ARGS)
 
 clean:
-	rm -rf build dist *.egg-info torch_lod/_C*.so $(VENV) $(MODELS) $(FORMATS) $(SITE) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf build dist *.egg-info torch_lod/*.so $(VENV) $(MODELS) $(FORMATS) $(SITE) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

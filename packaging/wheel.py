@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -61,9 +62,10 @@ def recipe(tree: Path):
 class Builder:
     """Compiles sources of a tree into objects, and objects into libraries."""
 
-    def __init__(self, tree: Path, work: Path, cuda: bool):
+    def __init__(self, tree: Path, work: Path, cuda: bool, architectures: Sequence[str] = ARCHITECTURES):
         os.environ["TORCH_LOD_CUDA"] = "0"  # the kernels for GPUs are compiled here
         self.tree, self.work, self.cuda, self.setup = tree, work, cuda, recipe(tree)
+        self.architectures = architectures
         self.compiler = shlex.split(os.environ.get("CXX", "c++"))
         self.changed = max(path.stat().st_mtime for path in (tree / "csrc").rglob("*.*"))
         self.toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
@@ -88,8 +90,8 @@ class Builder:
         return ["-Icsrc", "-DNDEBUG", *gpu]
 
     def nvcc(self) -> list[str]:
-        newest = ARCHITECTURES[-1]
-        codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in ARCHITECTURES]
+        newest = self.architectures[-1]
+        codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in self.architectures]
         codes.append(f"-gencode=arch=compute_{newest},code=compute_{newest}")
         return [
             f"{self.toolkit}/bin/nvcc",
@@ -101,8 +103,8 @@ class Builder:
         ]
 
     def link(self, target: Path, objects: list[Path], flags: list[str]) -> Path:
-        shim = self.work / "objects/glibc.o"
-        run("cc", *SHIM_FLAGS, "-c", HERE / "glibc.c", "-o", shim)
+        shim = self.work / "objects/manylinux.o"
+        run("cc", *SHIM_FLAGS, "-c", HERE / "manylinux.c", "-o", shim)
         run(*self.compiler, "-shared", "-s", *objects, shim, f"-Wl,-soname,{target.name}", *flags, "-o", target)
         return target
 
@@ -139,6 +141,8 @@ def symbols(library: Path, kind: str = "defined") -> set[str]:
 #: What a library may need: torch's libraries, the kernels, and what manylinux lets every wheel need.
 ALLOWED = {*CPU_LIBRARIES, *CUDA_LIBRARIES, "_kernels.so", "ld-linux-x86-64.so.2"}
 ALLOWED |= {"libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
+#: Of the C and C++ libraries, the newest symbols that PLATFORM has.
+NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11)}
 
 
 def faults(library: Path) -> list[str]:
@@ -148,9 +152,9 @@ def faults(library: Path) -> list[str]:
     found += [
         f"needs {name} of Python" for name in sorted(symbols(library, "undefined")) if re.match("_?Py[A-Z_]", name)
     ]
-    glibc = {tuple(map(int, v.split("."))) for v in re.findall(r"\(GLIBC_([\d.]+)\)", run("objdump", "-T", library))}
-    newest = tuple(map(int, PLATFORM.split("_")[1:3]))
-    return found + [f"needs glibc {'.'.join(map(str, v))}" for v in sorted(glibc) if v > newest]
+    versions = set(re.findall(r"\((GLIBC|GLIBCXX|CXXABI)_([\d.]+)\)", run("objdump", "-T", library)))
+    newer = [(name, v) for name, v in versions if tuple(map(int, v.split("."))) > NEWEST[name]]
+    return found + [f"needs {name}_{v}" for name, v in sorted(newer)]
 
 
 def torch_parts(version: str, headers: Path | None, work: Path, cuda: bool) -> Path:
@@ -206,6 +210,9 @@ def main() -> None:
         "--headers", type=Path, help="a folder with VERSION/include and VERSION/lib: nothing is fetched"
     )
     parser.add_argument("--cuda", action="store_true", help="with the kernels for GPUs, of the toolkit in CUDA_HOME")
+    parser.add_argument(
+        "--architectures", nargs="+", default=ARCHITECTURES, metavar="90", help="with --cuda, oldest first"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     given = parser.parse_args()
     out, headers = given.out.resolve(), given.headers and given.headers.resolve()
@@ -214,7 +221,7 @@ def main() -> None:
         if folder.name != "objects":
             shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     (work / "libraries").mkdir(parents=True)
-    builder = Builder(unpacked_sdist(work), work, given.cuda)
+    builder = Builder(unpacked_sdist(work), work, given.cuda, given.architectures)
     made = [builder.kernels(work / "libraries")]
     for version in given.torch:
         torch = torch_parts(version, headers, work, given.cuda)

@@ -38,7 +38,7 @@ NAVIGATION = {
         "Kernels": ["docs/own_operator", "examples/own_operator/README", "docs/gpu_kernels"],
         "Numerics": ["docs/numerics"],
         "Testing": ["tests/README", "tests/golden/README"],
-        "Benchmarks": ["benchmarks/README", "benchmarks/results/*"],
+        "Benchmarks": ["benchmarks/README", "benchmarks/gpu/README", "benchmarks/results/*"],
     },
 }
 #: How the line below the title of a hand-written page begins, by the part of the site that it is in.

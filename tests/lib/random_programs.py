@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import reference.attend as attend
 import reference.levels as levels
 import reference.order as order
 import reference.sequence as loops
@@ -200,7 +201,7 @@ MODULES = [
 def _operator(name: str, *options, takes=lambda x: True, call=None, said="") -> Step:
     """tl.name and its reference, at any level. `call(operator, x, *options, level)` calls either."""
     call = call or (lambda operator, x, *rest: operator(x, *rest[:-1], level=rest[-1]))
-    spaces = tl, loops if hasattr(loops, name) else order
+    spaces = tl, next(module for module in (loops, order, attend) if hasattr(module, name))
     ours, loop = (functools.partial(call, getattr(space, name)) for space in spaces)
     return Step(f"{name}{said}", ours, loop, takes, tuple(map(st.sampled_from, options)), True)
 

@@ -65,6 +65,7 @@ NEW = r"""
 #include <cmath>
 #include <condition_variable>
 #include <memory>
+#include <sstream>
 
 extern "C" __attribute__((visibility("default"))) double tried(double x) {
   std::mutex mutex;
@@ -73,6 +74,9 @@ extern "C" __attribute__((visibility("default"))) double tried(double x) {
   const auto begin = std::chrono::steady_clock::now();
   const bool woken = never.wait_for(lock, std::chrono::milliseconds(20), [] { return false; });
   const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::ostringstream text;
+  text << std::string(60, 'a') << 7;
+  if (text.str() != std::string(60, 'a') + "7") return -2;
   const auto shared = std::make_shared<double>(std::exp(x) + std::log(x));
   const auto again = shared;
   return woken || waited < 0.015 || waited > 10 ? -1 : *again;
@@ -84,8 +88,10 @@ extern "C" __attribute__((visibility("default"))) double tried(double x) {
 def test_a_library_runs_with_an_old_glibc(wheel, tmp_path):
     (tmp_path / "new.cpp").write_text(NEW)
     build = ["c++", "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-shared", tmp_path / "new.cpp"]
-    subprocess.run(["cc", *wheel.SHIM_FLAGS, "-c", ROOT / "packaging/glibc.c", "-o", tmp_path / "glibc.o"], check=True)
-    subprocess.run([*build, tmp_path / "glibc.o", "-o", tmp_path / "new.so"], check=True)
+    subprocess.run(
+        ["cc", *wheel.SHIM_FLAGS, "-c", ROOT / "packaging/manylinux.c", "-o", tmp_path / "manylinux.o"], check=True
+    )
+    subprocess.run([*build, tmp_path / "manylinux.o", "-o", tmp_path / "new.so"], check=True)
     assert wheel.faults(tmp_path / "new.so") == []
     code = "import ctypes, math, sys; f = ctypes.CDLL(sys.argv[1]).tried; f.restype = ctypes.c_double\n"
     code += "f.argtypes = [ctypes.c_double]; assert f(2.0) == math.exp(2.0) + math.log(2.0), f(2.0)"

@@ -69,7 +69,9 @@ DECLARE = """tl.from_lengths tl.from_offsets tl.from_segment_ids tl.from_boundar
 OTHERS = """tl.explain tl.describe tl.data.save strict.__init__ strict.switch LoDTensor.set_ DerivedTensor.set_ RankTable.__init__ RankTable.active RankTable.alive
     x.seq.__init__ Plain.forward""".split()
 OTHERS += [
-    f"{module}.{name}" for module in ("LinearChainCRF", "MultiheadAttention") for name in ("constant", "restore")
+    f"{module}.{name}"
+    for module in ("LinearChainCRF", "MultiheadAttention", "RelativePositionBias")
+    for name in ("constant", "restore")
 ]
 #: They are asked on every rank in the same call: test_distributed.py.
 RANKS = """tl.distributed.all_gather tl.distributed.gather tl.distributed.scatter tl.distributed.broadcast tl.distributed.all_to_all

@@ -77,9 +77,25 @@ def _bias_of_pairs(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) 
     positions = torch.arange(len(keys), device="cpu") - own[:-1].repeat_interleave(own.diff())
     on = mask.device
     wide = mask.unsqueeze(-1) if mask.dim() == 2 else mask.permute(1, 2, 0)
-    wide = wide if wide.dtype == torch.bool else wide.to(dtype)
-    starts = positions * mask.shape[-1]
-    return ops.gather_runs(wide.flatten(0, 1), starts.to(on), runs.to(on), whole_number(runs[-1]))
+    wide = (wide if wide.dtype == torch.bool else wide.to(dtype)).flatten(0, 1)
+    runs, pairs, starts = runs.to(on), whole_number(runs[-1]), positions * mask.shape[-1]
+    by_position = ops.gather_runs(wide, starts.to(on), runs, pairs)
+    if mask.shape[-2:] == (lods[0].rows, lods[1].rows) != longest:
+        rows = torch.arange(len(keys), device="cpu") * mask.shape[-1] + other[:-1].repeat_interleave(own.diff())
+        _refuse_mask_of_rows(by_position != ops.gather_runs(wide, rows.to(on), runs, pairs), longest)
+    return by_position
+
+
+def _refuse_mask_of_rows(differs: Tensor, longest: tuple[int, ...]) -> None:
+    """A mask with an entry for every pair of rows of the batch is a causal mask that is larger than needed, or says which
+    rows belong together: then its blocks along the diagonal are not its top left corner."""
+    said = f"expected attn_mask by the positions within a sequence, {longest}"
+    for _ in failing(differs.reshape(-1), f"scaled_dot_product_attention: {said}"):
+        raise LoDValueError(
+            f"{said}, got one for all rows of the batch, which says something else about a later sequence than about the "
+            "first; attention never leaves a sequence, so leave out a mask that keeps sequences apart, or pass "
+            f"attn_mask[:{longest[0]}, :{longest[1]}]"
+        )
 
 
 def _causal_and_bias(mask, causal: bool, hides: bool, heads: int, lods, like: Tensor) -> dict:

@@ -101,8 +101,20 @@ def _may_record(arguments) -> bool:
     return bool(tensors) and tensors[0].dim() > 0 and tensors[0].shape[0] > 0
 
 
+def _int64(places: tuple[tuple[int, str], ...], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments, with int32 offsets, as flash-attn keeps them, as the int64 that operators read."""
+    for i, name in places:
+        if i < len(args):
+            if getattr(args[i], "dtype", None) is torch.int32:
+                args = (*args[:i], args[i].long(), *args[i + 1 :])
+        elif getattr(kwargs.get(name), "dtype", None) is torch.int32:
+            kwargs = {**kwargs, name: kwargs[name].long()}
+    return args, kwargs
+
+
 def operator(stub: _F) -> _F:
-    """The operator of the stub's name, with the stub's types and docstring; its parameters are those of the schema.
+    """The operator of the stub's name, with the stub's types and docstring; its parameters are those of the schema. Offsets
+    may be int32: they are converted.
 
     torch.func transforms and forward-mode tangents need rules that a C++ autograd function cannot have. For them the
     composition, made of torch operators, runs instead.
@@ -110,8 +122,10 @@ def operator(stub: _F) -> _F:
     name = stub.__name__
     compiled, composition = getattr(torch.ops.torch_lod, name).default, composed.COMPOSITIONS[name]
     recorded = not COMPILED and name in composed.RECORDED
+    places = tuple((i, a.name) for i, a in enumerate(compiled._schema.arguments) if a.name.endswith("offsets"))
 
     def call(*args, **kwargs):
+        args, kwargs = _int64(places, args, kwargs)
         if _is_compiling():
             return compiled(*args, **kwargs)
         if _peek() is not None or forward_ad._current_level >= 0:

@@ -194,7 +194,8 @@ def _index(case: Case) -> str | None:
         return None
     return (
         f"leave the index of the batch out{': x[:, k] is feature k of all rows' if case.x.dim() > 1 else ''}; the last rows of "
-        "the sequences are x.nth(-1), the first k x.head(k), some tl.sequence_slice(x, offset, length), sequence i is x.seq[i]"
+        "the sequences are x.nth(-1), the first k x.head(k), all but the "
+        f"last x.seq[{':, ' * case.origin.lod.depth}:-1], some tl.sequence_slice(x, offset, length), sequence i is x.seq[i]"
     )
 
 

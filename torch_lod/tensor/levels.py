@@ -78,10 +78,13 @@ def _of_elements(mask, lod: LoD, k: int) -> Tensor:
 def part(x: "LoDTensor", count: int, level: int | str, last: bool) -> "LoDTensor":
     """The first or the last `count` elements of every sequence of a level, all of a shorter one."""
     count = as_int(count)
-    if type(count) is not int or not 0 <= count < 2**63:
-        raise LoDValueError(f"expected k in [0, 2**63), got {shown(count)}")
     lod = x._lod
     k = lod.level(level)
+    if type(count) is not int or not 0 <= count < 2**63:
+        said = f"expected k in [0, 2**63), got {shown(count)}"
+        if type(count) is int and count < 0:
+            said += f"; without rows at the other end: x.seq[{':, ' * (k + 1)}{f'{-count}:' if last else f':{count}'}]"
+        raise LoDValueError(said)
     inner, runs = lod.part(k, count, last)
     return home.moved(x, lod.under(inner), runs)
 

@@ -21,12 +21,15 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..dynamo import compiling
 from ..errors import OURS, LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
+from . import attributes
 from .derived import DerivedTensor
 from .dispatch import WRITES
 from .provenance import Provenance, provenance_of, provenances_of
 from .rules import INSTEAD, KINDS, is_parameter, name_of, repeated, undeclared
 
 _HOUSE, _TORCH = OURS
+#: What only passes a user's call on: torch's Python, and methods of torch's that are functions here.
+_THROUGH = (_TORCH, attributes.__file__)
 _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
 #: Files of the frames between a method and its caller.
 _METHODS = (torch._tensor.__file__, torch.overrides.__file__)
@@ -333,7 +336,7 @@ def _entries(t: Tensor, dim: int, levels: list[int], weights: bool) -> tuple[str
 
 def _within_us(frame: Any) -> bool:
     """Whether code of ours called the function, itself or through torch's."""
-    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+    while frame is not None and frame.f_code.co_filename.startswith(_THROUGH):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_HOUSE) and frame.f_code is not explain.__code__
 

@@ -272,10 +272,11 @@ def is_parameter(t: Tensor) -> bool:
 def undeclared(t: Tensor, dim: int, levels: list[int]) -> tuple[str, str]:
     """What is expected beside such a tensor, and what to write."""
     n, listed = t.shape[dim], ", ".join(map(str, levels))
+    declared = f"tl.per_sequence(c, {levels[0] if len(levels) == 1 else 'level'})"
     got = f"expected operands whose rows correspond, got a plain tensor of shape {tuple(t.shape)}, whose {n} entries at dim {dim} would "
     got += f"each meet all rows, and level {listed} has {n} sequences"
     return got, (
-        "a row for each sequence is declared with tl.per_sequence(c), which is broadcast over the rows of its sequence; "
+        f"a row for each sequence is declared with {declared}, which is broadcast over the rows of its sequence; "
         "if every entry is meant for all rows, pass .values() of the rows; weights are nn.Parameters"
     )
 

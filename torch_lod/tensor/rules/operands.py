@@ -192,13 +192,10 @@ def refuse_per_sequence(func, lod: LoD, t: Tensor) -> None:
     match, padded = over_rows(lod, count, "operand"), _padded(lod, t.dim(), t)
     if match is not None:
         advice = f"if they are a row for each sequence of level {match[0]}, broadcast them over the rows: {match[1]}"
+        declared = f"tl.per_sequence(operand{'' if match[0] == lod.depth - 1 else f', {match[0]}'})"
         error = LoDRuntimeError(
             f"expected operands whose rows correspond, got {count} rows beside {lod.rows}; "
-            + (
-                f"t, of shape {tuple(t.shape)}: {padded}"
-                if padded
-                else f"{advice}, or declare them: tl.per_sequence(operand)"
-            )
+            + (f"t, of shape {tuple(t.shape)}: {padded}" if padded else f"{advice}, or declare them: {declared}")
         )
         raise named(error, name_of(func))
 

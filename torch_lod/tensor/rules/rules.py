@@ -242,10 +242,10 @@ def classes(func, args, kwargs):
     targets."""
     input, target, weight, *_ = _LOSS.bind(args, kwargs)
     logits, given = placed(input), placed(target)
-    if provenance_of(weight) is not None or (provenance_of(input) is not None and logits is None):
+    if provenance_of(weight) is not None:
         return None
-    if logits is None:
-        return given if is_whole(given) else None
+    if logits is None:  # plain, or lost, which meets the rows of the targets
+        return given if is_whole(given) or provenance_of(input) is not None else None
     if logits.dim == 1:
         return None
     ahead = logits.dim > 0

@@ -1,4 +1,5 @@
-// Lets a library that is compiled with a newer glibc run with 2.28: what it would need of the newer one is here, hidden.
+// Lets a library that is compiled with a newer glibc and libstdc++ run with those of manylinux_2_28: what it would need
+// of the newer ones is here, hidden.
 // SPDX-License-Identifier: Apache-2.0
 #include <pthread.h>
 #include <time.h>
@@ -24,3 +25,9 @@ int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, cl
   const struct timespec end = {day.tv_sec + left / 1000000000, left % 1000000000};
   return pthread_cond_timedwait(condition, mutex, &end);
 }
+
+// GLIBCXX 3.4.29: C++20's str() of string streams; the older one takes and returns the same.
+#define STRING_STREAM "St7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv"
+void *old_str(void *result, const void *stream) __asm__("_ZNK" STRING_STREAM);
+void *new_str(void *result, const void *stream) __asm__("_ZNKR" STRING_STREAM);
+void *new_str(void *result, const void *stream) { return old_str(result, stream); }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connectionist temporal classification: which row of a sequence emits which label."""
+"""Connectionist temporal classification: which row of a sequence emits which label. The loss is `tl.nn.CTCLoss`."""
 
 from collections.abc import Callable
 
@@ -65,9 +65,9 @@ def ctc_decode(x: LoDTensor, *, blank: int = 0, level: int | str = -1) -> LoDTen
         blank: the class that is no label.
 
     Returns:
-        int64 (labels,), with the levels of x and the lengths that are left; a sequence may become empty. A run does not
-        end where a sequence of a level inside `level` does; its label is in the one where it began. No gradient; one sync
-        if on a GPU.
+        int64 (labels,), with the levels of x and the lengths that are left; a sequence may become empty. With an outer
+        `level`, a run may continue in the next inner sequence: it is one label, in the inner sequence where it began. No
+        gradient; one sync if on a GPU.
 
     Source: Graves et al., "Connectionist Temporal Classification", ICML 2006, section 3.2 (best path decoding).
     """
@@ -148,12 +148,13 @@ def ctc_beam_decode(
             ones once, and first for the empty prefix; without gradient.
 
     Returns:
-        labels, int64, and scores, in the dtype of x, both without gradient. They have the levels of x
-        down to `level`, then a level of at most n_best labelings per sequence, the best first; labels have one more, of the
-        labels of a labeling. The score is the log-probability of the alignments that the search saw, plus what the language
-        model added; of equal ones the first is the one that was ahead before, or whose class comes first. A sequence
-        without rows has the empty labeling with the score 0; one with a row whose softmax is NaN has it with the score NaN;
-        one all of whose prefixes are ruled out has none. A sync if on a GPU.
+        labels, int64, and scores, in the dtype of x, both without gradient. Both have the levels of x down to `level`, then
+        a level of at most n_best labelings per sequence, the best first. Labels have one more level, of the labels of a
+        labeling. With n_best=1 and x of one level, `labels.seq[:, 0]` has the labels of every sequence. The score is the
+        log-probability of the alignments that the search saw, plus what the language model added. Of equal scores the
+        prefix comes first that was first in the row before, or whose class comes first. A sequence without rows has the
+        empty labeling with the score 0. One with a row whose softmax is NaN has it with the score NaN. One whose prefixes
+        are all at -inf has no labeling. A sync if on a GPU.
 
     Raises:
         ValueError: where a language model does not return scores that are numbers below infinity, a row per prefix. What it

@@ -315,7 +315,8 @@ def from_padded(
             a level, packed (a length per sequence) or in the shape of the dims before its own, as `to_padded(level="all")`
             gives them.
         side: where the padding is, "right" or "left", as for `to_padded`.
-        mask: bool, or integers 0 and 1, (sequences, length): which positions are rows. Rows may be anywhere.
+        mask: bool, or integers 0 and 1, (sequences, length): True where there is a row, anywhere. That is the opposite of
+            torch's `key_padding_mask`: pass `mask=~key_padding_mask`.
 
     Raises:
         ValueError: for a length beyond the padded one; for a mask with numbers other than 0 and 1; unless exactly one

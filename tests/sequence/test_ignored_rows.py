@@ -20,8 +20,8 @@ def losses(*lengths):
 @pytest.mark.parametrize("i", [0, 1, -1, 2, 5])
 def test_an_element_of_every_sequence(i):
     loss = losses([2, 1])
-    taken = [(rows[i : i + 1] if i >= 0 or i < -1 else rows[i:]) for rows in (range(3), range(3, 5), range(5, 9))]
-    rows = [row for part in taken for row in part if COUNTS[row]]
+    parts = [(rows[i : i + 1] if i >= 0 or i < -1 else rows[i:]) for rows in (range(3), range(3, 5), range(5, 9))]
+    rows = [row for part in parts for row in part if COUNTS[row]]
     expected = loss.values()[rows].mean() if rows else torch.tensor(0.0)
     torch.testing.assert_close(tl.sequence_loss(loss.nth(i)), expected)
 

@@ -29,11 +29,11 @@ struct Watched {
     return {Finding::nothing, 0, 0, 0};
   }
   LOD_FN Finding look(int64_t i) const {
+    if (rule == runs) return run(i);  // which have one entry less than there are offsets
     const int64_t here = structure[i];
     switch (rule) {
       case cuts: return cut(structure, i, entries, rows);
       case maps: return unless(here >= -1 && here < rows, {Finding::row, i, 0, here});
-      case runs: return run(i);
       case labels: return unless(here >= 0 && here < rows && here != option, {Finding::label, i, 0, here});
       case counts: return unless(i + 1 < entries || here == rows, {Finding::count, i, rows, here});
       default: return unless(here == 0, {Finding::told, i, 0, here});

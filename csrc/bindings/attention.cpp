@@ -162,6 +162,15 @@ Tensor pair_offsets(const char* op, const Tensor& query_offsets, const Tensor& k
 
 // Kernels look for a key's first query by halves.
 void check_key_ends(const char* op, const Tensor& key_ends, const Tensor& query_offsets) {
+  if (!key_ends.is_cpu()) {
+    const int64_t n = key_ends.numel();
+    const Tensor first = at::zeros({n + 1}, key_ends.options()).index_fill_(0, query_offsets.clamp(0, n), 1);
+    const int64_t pairs = std::max<int64_t>(n, 1) - 1;  // neighbours, of which the second may begin a sequence
+    const Tensor falls = key_ends.narrow(0, n - pairs, pairs).lt(key_ends.narrow(0, 0, pairs));
+    watch("truths", falls.logical_and(first.narrow(0, n - pairs, pairs).eq(0)).any().reshape({1}).to(at::kLong),
+          std::nullopt, 0, -1, 0, op, "key_ends that do not decrease within a sequence");
+    return;
+  }
   const auto *ends = key_ends.const_data_ptr<int64_t>(), *cuts = query_offsets.const_data_ptr<int64_t>();
   for (int64_t s = 0; s + 1 < query_offsets.numel(); ++s)
     for (int64_t i = cuts[s] + 1; i < cuts[s + 1]; ++i)
@@ -185,7 +194,7 @@ struct Held {
         sink(readable(in.sink)),
         distances(readable(in.distance_bias)),
         key_ends(readable(in.key_ends)) {
-    if (key_ends.defined() && key_ends.is_cpu()) check_key_ends(op, key_ends, query_offsets);
+    if (key_ends.defined()) check_key_ends(op, key_ends, query_offsets);
     if (bias.defined()) pairs = pair_offsets(op, query_offsets, key_offsets, bias.size(0));
   }
   int64_t most() const { return distances.defined() ? distances.size(1) / 2 : 0; }

@@ -38,7 +38,8 @@ def stale(to: Path) -> bool:
     if not to.exists() or not made_of.exists():
         return True
     names = made_of.read_text().replace("\\\n", " ").split(":", 1)[1].split()
-    ours = [Path(name) for name in names if str(ROOT) in name]
+    paths = [Path(name).resolve() for name in names]  # ccache may write them relative to the folder of the call
+    ours = [path for path in paths if path.is_relative_to(ROOT)]
     return any(not path.exists() or path.stat().st_mtime > to.stat().st_mtime for path in ours)
 
 

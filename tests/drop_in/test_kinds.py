@@ -228,7 +228,7 @@ def test_a_row_for_each_sequence_behind_the_rows_is_told(code):
     with tl.strict(), pytest.raises(LoDError, match=r"tl\.per_sequence"):
         run(code, "x[:, None]", x, None, beside())
     report = tl.explain(lambda: run(code, "x[:, None]", x, None, beside()))
-    assert "tl.per_sequence(c)" in str(report)
+    assert "tl.per_sequence(c, 0)" in str(report)
 
 
 @pytest.mark.parametrize("code", ["t * (1 + c[:, None])", "torch.where(flag[:, None, None], t, 0)"])

@@ -300,7 +300,7 @@ def test_rows_that_stay_ahead_are_told_by_strict_and_explain():
     with tl.strict(), pytest.raises(LoDError, match=r"tl\.per_sequence"):
         t * c
     report = tl.explain(lambda: t * c)
-    assert [found.call for found in report] == ["mul"] and "tl.per_sequence(c)" in report[0].advice
+    assert [found.call for found in report] == ["mul"] and "tl.per_sequence(c, 0)" in report[0].advice
     with tl.strict():
         assert (t * HEADS).shape == (11, 3, 8) and (t * torch.randn(5, 8)).shape == (11, 5, 8)
         layouts()["x"][:, :1] * temp  # numbers beside a column: frequencies, thresholds

@@ -10,8 +10,6 @@ import pytest
 from settings import LIB, ROOT
 
 WORDS = LIB / "private_words.txt"
-#: What is left elsewhere: (file, word as it is written there): (how often, why).
-ALLOWED: dict[tuple[str, str], tuple[int, str]] = {}
 FOLDERS = ("torch_lod", "csrc", "tests", "docs", "examples", "benchmarks")
 FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "setup.py", "pyproject.toml")
 LEFT_OUT = {"build", "golden", "__pycache__"}
@@ -59,20 +57,8 @@ def uses(file: str, text: str) -> Iterator[Use]:
 
 
 def test_words_are_those_of_the_field():
-    left: list[Use] = []
-    allowed = {key: count for key, (count, _) in ALLOWED.items()}
-    for path in sources():
-        for use in uses(path.relative_to(ROOT).as_posix(), path.read_text()):
-            if allowed.get((use.file, use.word), 0):
-                allowed[use.file, use.word] -= 1
-            else:
-                left.append(use)
+    left = [use for path in sources() for use in uses(path.relative_to(ROOT).as_posix(), path.read_text())]
     assert not left, "words that only this project uses:\n" + "\n".join(map(str, left))
-
-
-def test_what_is_allowed_has_a_reason_and_a_file():
-    for (file, word), (count, reason) in ALLOWED.items():
-        assert (ROOT / file).is_file() and count > 0 and len(reason.split()) > 3, (file, word)
 
 
 @pytest.mark.parametrize(

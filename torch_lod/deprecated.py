@@ -78,5 +78,6 @@ def keep(*classes: type) -> None:
     package = sys.modules[__package__ or "torch_lod"]
     for old in MOVED:
         sys.modules[old] = module = _Moved(old)
+        module.__file__ = __file__
         if old.rpartition(".")[2] not in vars(package):
             setattr(package, old.rpartition(".")[2], module)

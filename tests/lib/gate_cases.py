@@ -46,6 +46,7 @@ def calls() -> dict[str, dict]:
     heads = {"query": ones(ROWS, 2, 4), "key": ones(ROWS, 2, 4), "value": ones(ROWS, 2, 4)}
     heads |= {"query_offsets": cut(), "key_offsets": cut(), "bias": ones(20, 2), "slopes": ones(2)}
     heads |= {"seed": torch.tensor(7), "scale": 1.0, "dropout": 0.5}
+    heads |= {"sink": ones(2), "distance_bias": ones(2, 3), "key_ends": ints(1, 2, 1, 2, 3, 4)}
     saved = {"grad": ones(ROWS, 2, 4), "left": -1, "right": -1, "output": ones(ROWS, 2, 4), "biases": True}
     chain = {"values": values, "transition": ones(4, 2), "row_offsets": cut()}
     ctc = {"values": ones(ROWS, 3), "row_offsets": cut(), "labels": ints(1, 2, 1), "label_offsets": ints(0, 1, 3)}

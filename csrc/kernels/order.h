@@ -316,7 +316,7 @@ void order_as(const Exec& exec, const OrderArguments& a) {
 }
 
 LOD_ENTRY void segment_order(const Exec& exec, DType dtype, const OrderArguments& a) {
-  if (dtype == DType::i64) return order_as<int64_t, LongEntry>(exec, a);  // the baseline compares no such vectors
+  if (dtype == DType::i64) return order_as<int64_t, LongEntry>(exec, a);  // x86-64 without AVX compares no such vectors
   LOD_LOWER_LEVEL(segment_order(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;

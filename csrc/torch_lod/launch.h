@@ -132,7 +132,7 @@ constexpr bool kOnGpu = false;
 #undef LOD_LOWER_LEVEL
 #define LOD_ENTRY inline
 
-// Integers are compiled at the baseline alone: LOD_LOWER_LEVEL sends calls there, visit_here visits what this level
+// Integers are compiled at the lower level alone: LOD_LOWER_LEVEL sends calls there, visit_here visits what this level
 // has.
 #ifdef LOD_FLOATS_ONLY
 #define LOD_LOWER_LEVEL(call)                 \

@@ -5,7 +5,7 @@ operators' tests and the catalogue of malformed calls on them; then the parallel
     python tests/sanitize [short | threads]
 
 Reports are counted, not the first one fatal. The exit status is 1 if there is any, or if a test or a call fails.
-short: only the baseline instruction level, fewer tests, one call per class. threads: only ThreadSanitizer.
+short: one level of instructions, without vectors, fewer tests, one call per class. threads: only ThreadSanitizer.
 """
 
 import os

@@ -73,9 +73,24 @@ void each_segment(const Exec& exec, const int64_t*, int64_t segments, int64_t, i
   each_strip(exec, segments, width, f);
 }
 
+// How many of the numbers 0 to n - 1 have before(i), which all have that are less than one that has. All threads of a
+// block of kRowThreads call it, and take part: three rounds for 2^24.
+constexpr int kRowThreads = 256;
+template <class Before>
+LOD_FN int64_t count_before(int64_t n, const Before& before) {
+  int64_t first = 0;
+  while (n > 0) {  // it is from `first` to first + n
+    const int64_t each = (n + kRowThreads - 1) / kRowThreads, i = (int64_t(threadIdx.x) + 1) * each - 1;
+    const int64_t passed = __syncthreads_count(i < n && before(first + i)) * each, left = n - passed;
+    first += passed;
+    n = left < each ? left : each - 1;
+  }
+  return first;
+}
+
 // Rows side by side, as they lie in memory. A block of threads looks for the segments of its first and its last row,
 // and keeps the ends of those in between where its threads find theirs.
-constexpr int kRowThreads = 256, kEnds = 1024;
+constexpr int kEnds = 1024;
 template <class F>
 struct RowsOfSegments {
   F f;

@@ -40,6 +40,8 @@ namespace emulated {
 // In device.cpp. launch calls thread() for every thread of every block, and raises where a kernel breaks the rules.
 void launch(int64_t blocks, int64_t threads, dim3* const (&indices)[4], const std::function<void()>& thread);
 void barrier(const char* where);
+// A barrier that tells every thread how many came with true.
+int count_at_barrier(const char* where, bool value);
 // Writes 1, immediately or when the host next waits: the host may go on for long before it sees what a GPU wrote.
 void tell(uint64_t* written);
 // Waits for the lanes of the mask; their `size` bytes each, 0xFF for the others.
@@ -67,6 +69,7 @@ inline unsigned ballot(const char* where, unsigned mask, bool value) {
 #define EMULATED_HERE __FILE__ ":" EMULATED_TEXT(__LINE__)
 
 #define __syncthreads() emulated::barrier(EMULATED_HERE)
+#define __syncthreads_count(value) emulated::count_at_barrier(EMULATED_HERE, (value) != 0)
 #define __syncwarp(...) emulated::ballot(EMULATED_HERE, 0xFFFFFFFFu __VA_OPT__(&(__VA_ARGS__)), true)
 #define __ballot_sync(mask, value) emulated::ballot(EMULATED_HERE, mask, (value) != 0)
 #define __any_sync(mask, value) (__ballot_sync(mask, value) != 0)
@@ -83,6 +86,11 @@ template <class T>
 T atomicCAS(T* at, T expected, T wanted) {
   const T before = *at;
   if (before == expected) *at = wanted;
+  return before;
+}
+inline int atomicAdd(int* at, int value) {
+  const int before = *at;
+  *at += value;
   return before;
 }
 inline void __threadfence_system() {}

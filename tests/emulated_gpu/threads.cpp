@@ -56,7 +56,8 @@ struct Block {
   const std::function<void()>& body;
   const int64_t* order;
   std::vector<Thread> threads;
-  std::vector<Exchange> exchanges;  // none until a warp exchanges something
+  std::vector<Exchange> exchanges;
+  std::vector<int> came_with_true;  // to each barrier  // none until a warp exchanges something
   std::vector<std::unique_ptr<Fiber>> fibers;
   ucontext_t scheduler;
   int64_t next = 0;
@@ -121,6 +122,7 @@ struct Block {
   void run() {
     for (auto& t : threads) t = Thread();
     for (auto& e : exchanges) e.waits = false;
+    came_with_true.clear();
     next = 0;
     while (next < int64_t(threads.size())) resume(fresh());
     for (bool moved = true; moved;) {
@@ -182,6 +184,15 @@ void barrier(const char* where) {
            std::all_of(block.threads.begin(), block.threads.end(),
                        [k](const Thread& t) { return t.finished || t.barriers > k; });
   });
+}
+
+int count_at_barrier(const char* where, bool value) {
+  Block& block = *Block::current();
+  const auto k = size_t(block.me().barriers);
+  if (block.came_with_true.size() <= k) block.came_with_true.resize(k + 1);
+  block.came_with_true[k] += value;
+  barrier(where);
+  return block.came_with_true[k];
 }
 
 const unsigned char* exchange(const char* where, unsigned mask, const void* value, size_t size) {

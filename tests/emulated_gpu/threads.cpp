@@ -56,8 +56,8 @@ struct Block {
   const std::function<void()>& body;
   const int64_t* order;
   std::vector<Thread> threads;
-  std::vector<Exchange> exchanges;
-  std::vector<int> came_with_true;  // to each barrier  // none until a warp exchanges something
+  std::vector<Exchange> exchanges;  // none until a warp exchanges something
+  std::vector<int> came_with_true;  // to each barrier
   std::vector<std::unique_ptr<Fiber>> fibers;
   ucontext_t scheduler;
   int64_t next = 0;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "torch_lod/block_view.h"
+#include "torch_lod/tile_view.h"
 #include "torch_lod/operator.h"
 
 #include <ATen/ops/cat.h>
@@ -58,23 +58,19 @@ struct Scratch {
   const int64_t* begins() const { return at.defined() ? at.const_data_ptr<int64_t>() : nullptr; }
 };
 
-// A view for a kernel in blocks, whose passes leave so many bytes in a channel of a block. On a GPU threads share long
-// segments, unless there are known to be none.
-struct HeldBlocks : BlockView {
-  Tensor held;
+// A view for the drivers of segments. On a GPU with memory for parts of long segments, unless there are known to be none;
+// `bytes` of a channel of a row in all inputs.
+struct TiledView : TileView {
+  Tensor parts;
 
-  HeldBlocks(const LoDView& view, const Tensor& offsets, int64_t bytes) : BlockView(view) {
-    if (offsets.is_cpu() || !segments) return;
+  TiledView(const LoDView& view, const Tensor& offsets, int64_t bytes) : TileView(view) {
+    if (offsets.is_cpu() || !segments || !width) return;
     const Known* mark = known(offsets);
-    const int64_t most = mark && mark->cuts && mark->longest >= 0 ? std::min(mark->longest, rows) : rows;
-    if (most <= gpu_long(0)) return;
-    reach = most;
-    room = bytes;
-    if (!room) return;
-    int64_t blocks = 0;
-    for (int level = gpu_levels(reach); level >= 0; --level) blocks += gpu_numbers(rows, level);
-    held = at::empty({blocks * width * room}, offsets.options().dtype(at::kByte));
-    memory = held.mutable_data_ptr();
+    const int64_t longest = mark && mark->cuts && mark->longest >= 0 ? std::min(mark->longest, rows) : rows;
+    tile_rows = tile_rows_of(width, bytes);
+    if (longest <= tile_rows) return;
+    parts = at::empty({parts_bytes(*this, tile_rows)}, offsets.options().dtype(at::kByte));
+    memory = parts.mutable_data_ptr();
   }
 };
 

@@ -77,7 +77,7 @@ void reduce_into(const char* op, Reduce reduce, const Tensor& values, const Tens
   const Tensor x = readable(values), offsets = checked_offsets(op, given, x.size(0));
   out = new_rows(x, offsets.size(0) - 1);
   if (index.defined()) index = at::empty(out.sizes(), offsets.options());
-  const HeldBlocks view(segments_of(offsets, x.size(0), width_of(x)), offsets, index.defined() ? 16 : 8);
+  const TiledView view(segments_of(offsets, x.size(0), width_of(x)), offsets, x.element_size());
   const ReduceArguments a{view, x.const_data_ptr(), out.mutable_data_ptr(),
                           index.defined() ? index.mutable_data_ptr<int64_t>() : nullptr, pad};
   LOD_RUN(x, segment_reduce, number_type(op, x), reduce, a);
@@ -138,12 +138,12 @@ Tensor segment_broadcast(const Tensor& values, const Tensor& given, int64_t rows
   if (is_end(reduce)) {
     if (out.numel())
       LOD_RUN(x, segment_place, number_type("segment_broadcast", x),
-              PickArguments{HeldBlocks(segments_of(offsets, rows, width_of(x)), offsets, 0), x.const_data_ptr(),
+              PickArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(),
                             nullptr, out.mutable_data_ptr(), reduce == Reduce::last});
     return out;
   }
   LOD_RUN(x, segment_broadcast, number_type("segment_broadcast", x), reduce,
-          BroadcastArguments{HeldBlocks(segments_of(offsets, rows, width_of(x)), offsets, 0), x.const_data_ptr(),
+          BroadcastArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(),
                              out.mutable_data_ptr()});
   return out;
 }
@@ -194,7 +194,7 @@ Tensor segment_place(const Tensor& values, const Tensor& index, const Tensor& gi
   if (out.numel() == 0) return out;
   LOD_RUN(
       x, segment_place, number_type("segment_place", x),
-      PickArguments{HeldBlocks(segments_of(offsets, rows, width_of(x)), offsets, 0), x.const_data_ptr(),
+      PickArguments{segments_of(offsets, rows, width_of(x)), x.const_data_ptr(),
                     longs(at_), out.mutable_data_ptr()});
   return out;
 }

@@ -3,27 +3,27 @@
 #pragma once
 
 #include "kernels/entry.h"
-#include "torch_lod/block_view.h"
+#include "torch_lod/tile_view.h"
 
 namespace lod {
 
-struct SoftmaxArguments : BlockView {
+struct SoftmaxArguments : TileView {
   const void* values;  // backward: the output
   const void* grad;    // null forward
   void* out;
 };
-struct LogsumexpArguments : BlockView {
+struct LogsumexpArguments : TileView {
   const void* values;
   void* out;
   double pad;
 };
-struct VarArguments : BlockView {
+struct VarArguments : TileView {
   const void* values;
   void* out;
   double correction, pad;
   bool root;
 };
-struct NormalizeArguments : BlockView {
+struct NormalizeArguments : TileView {
   const void* values;
   const void* grad;  // null forward
   void* out;

@@ -11,7 +11,7 @@ namespace lod::LOD_LEVEL {
 template <class T, int kArrays = 1, class Out = T, class Carried = accumulator_t<T>>
 struct Scan : Rows<T, kArrays, Out> {
   using A = Carried;
-  static constexpr bool kByRow = true, kShares = false, kTiles = false;
+  static constexpr bool kByRow = true, kShares = false, kTiles = std::is_same_v<T, Out>;
   bool backwards = false;
   LOD_FN bool reverse() const { return backwards; }
   LOD_FN A load(int64_t i, const ScanRow&) const { return A(this->in[0][i]); }
@@ -23,7 +23,6 @@ template <class T>
 struct CumSum : Scan<T> {
   using A = accumulator_t<T>;
   static constexpr bool kShares = true;
-  static constexpr bool kTiles = true;
   template <int W>
   struct State {
     A before[W], sum[W];
@@ -70,6 +69,7 @@ struct AffineScan : Scan<T, kArrays> {
 template <class T>
 struct Recurrence : AffineScan<T, 2> {
   using A = accumulator_t<T>;
+  static constexpr bool kTiles = false;  // a piece reads a factor of the next one
   int64_t shift;  // of the factor, in elements: 0, or in reverse the width
   struct Pair {
     A value, factor;

@@ -3,39 +3,39 @@
 #pragma once
 
 #include "kernels/entry.h"
-#include "torch_lod/block_view.h"
+#include "torch_lod/tile_view.h"
 
 namespace lod {
 
-struct ScanArguments : BlockView {
+struct ScanArguments : TileView {
   const void* values;
   const void* factors;  // null: ones
   void* out;
   bool adjoint;
 };
-struct CumulativeArguments : BlockView {
+struct CumulativeArguments : TileView {
   const void* values;
   void* out;
   int64_t* index;
 };
-struct CumulativeBackwardArguments : BlockView {
+struct CumulativeBackwardArguments : TileView {
   const void* grad;
   const int64_t* index;
   void* out;
 };
-struct CumprodArguments : BlockView {
+struct CumprodArguments : TileView {
   const void* values;
   void* out;
   bool reverse, exclusive;
 };
-struct CumprodBackwardArguments : BlockView {
+struct CumprodBackwardArguments : TileView {
   const void* values;
   const void* grad;  // a row of them a row; of the last product a row a segment, on the CPU of a computed_t
   void* before;  // room for a float64 of every element
   void* out;
   bool reverse, exclusive;
 };
-struct LogcumsumexpArguments : BlockView {
+struct LogcumsumexpArguments : TileView {
   const void* values;
   void* out;
 };

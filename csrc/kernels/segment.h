@@ -151,10 +151,7 @@ struct EndKernel {
 template <class T>
 struct BroadcastKernel {
   using A = acc_t<T>;
-  using Part = A;
-  static constexpr int kPasses = 0;
-  static constexpr bool kByRow = true;
-  BlockView g;
+  LoDView g;
   const T* values;
   T* out;
   Share share;
@@ -162,11 +159,6 @@ struct BroadcastKernel {
   template <int W>
   LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {  // of one row
     out[r * g.width + c] = scaled(s * g.width + c, rows_of(g.offsets, s, g.rows).length());
-  }
-  template <int W>
-  LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const Part (*)[W]) const {
-    const T value = scaled(s.index * g.width + c, s.length());
-    for (int64_t r = rows.begin; r < rows.end; ++r) out[r * g.width + c] = value;
   }
 #ifdef LOD_LANES
   // Rows [row, last), the first of them of segment s.
@@ -229,9 +221,6 @@ struct PickKernel {
 // The adjoint: out[r, c] = values[s, c] where index[s, c] = r, else 0.
 template <class T>
 struct PlaceKernel {
-  using Part = T;
-  static constexpr int kPasses = 0;
-  static constexpr bool kByRow = true;
   PickArguments g;
   const T* values;
   T* out;
@@ -239,9 +228,9 @@ struct PlaceKernel {
     return g.index ? g.index[i] : g.last ? rows.end - 1 : rows.begin;
   }
   template <int W>
-  LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const Part (*)[W]) const {
-    const int64_t i = s.index * g.width + c, row = row_at(s, i);
-    for (int64_t r = rows.begin; r < rows.end; ++r) out[r * g.width + c] = r == row ? values[i] : T(0);
+  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
+    const int64_t i = s * g.width + c;
+    out[r * g.width + c] = r == row_at(g[s], i) ? values[i] : T(0);
   }
 #ifdef LOD_LANES
   // Rows [row, last), the first of them of segment s: zeros, then what is among them.
@@ -291,12 +280,8 @@ LOD_ENTRY void segment_broadcast(const Exec& exec, DType dtype, Reduce reduce, c
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const BroadcastKernel<T> kernel{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), share_by(reduce)};
-    if constexpr (kOnGpu) {
-      if (a.width < 4) each_row(exec, a, kernel);  // neighbouring threads with a segment each would write far apart
-      else each_in_blocks(exec, kernel);
-    } else {
-      each_row_range(exec, a, [&](int64_t s, int64_t row, int64_t last) { kernel.rows(s, row, last); });
-    }
+    if constexpr (kOnGpu) each_row(exec, a, kernel);
+    else each_row_range(exec, a, [&](int64_t s, int64_t row, int64_t last) { kernel.rows(s, row, last); });
   });
 }
 
@@ -314,7 +299,7 @@ LOD_ENTRY void segment_place(const Exec& exec, DType dtype, const PickArguments&
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const PlaceKernel<T> kernel{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)};
-    if constexpr (kOnGpu) each_in_blocks(exec, kernel);
+    if constexpr (kOnGpu) each_row(exec, a, kernel);
     else each_row_range(exec, a, [&](int64_t s, int64_t row, int64_t last) { kernel.rows(s, row, last); });
   });
 }

@@ -3,18 +3,18 @@
 #pragma once
 
 #include "kernels/entry.h"
-#include "torch_lod/block_view.h"
+#include "torch_lod/tile_view.h"
 
 namespace lod {
 
 using Segments = LoDView;
-struct ReduceArguments : BlockView {
+struct ReduceArguments : TileView {
   const void* values;
   void* out;
   int64_t* index;  // null, or for max and min the row that each result came from
   double pad;
 };
-struct BroadcastArguments : BlockView {  // out[r] = values[s], divided as the reduction divides
+struct BroadcastArguments : Segments {  // out[r] = values[s], divided as the reduction divides
   const void* values;
   void* out;
 };
@@ -25,7 +25,7 @@ struct EndArguments : Segments {  // out[s] = the first row of the segment, or t
   bool last;
   unsigned char fill[16];
 };
-struct PickArguments : BlockView {  // between out[s, c] and values[index[s, c], c]
+struct PickArguments : Segments {  // between out[s, c] and values[index[s, c], c]
   const void* values;
   const int64_t* index;  // segment_place: null for the first or the last row
   void* out;

@@ -77,7 +77,7 @@ void each_segment(const Exec& exec, const int64_t*, int64_t segments, int64_t, i
 // block of kRowThreads call it, and take part: three rounds for 2^24.
 constexpr int kRowThreads = 256;
 template <class Before>
-LOD_FN int64_t count_before(int64_t n, const Before& before) {
+LOD_DEVICE int64_t count_before(int64_t n, const Before& before) {
   int64_t first = 0;
   while (n > 0) {  // it is from `first` to first + n
     const int64_t each = (n + kRowThreads - 1) / kRowThreads, i = (int64_t(threadIdx.x) + 1) * each - 1;

@@ -6,8 +6,8 @@
 
 namespace lod {
 
-// Rows that are joined before they join the rest of their segment; on a GPU, whose threads each wait for memory, fewer.
-constexpr int64_t kBlock = 1024, kGpuBlock = 129;
+// On a CPU, rows that are combined before they join the rest of their segment.
+constexpr int64_t kBlock = 1024;
 
 enum class Reduce { sum, mean, sqrt, prod, max, min, first, last };
 

@@ -7,7 +7,7 @@
 //   load(i)                            what element i of the inputs is; on a GPU several are loaded ahead
 //   identity<pass>(s, k)               the state of no rows, beside that of the passes before
 //   accumulate<pass>(s, k, x, row)     adds x = load(i), which is of that row
-//   combine<pass>(s, k, t, j)          adds what channel j of t has of later rows
+//   combine<pass>(s, k, t, j)          adds what channel j of t has of other rows
 //   finalize<pass>(s, k, n)              after a pass over all n rows of a segment
 //   kByRow                             whether there is a result for every row instead of one for every segment:
 //   finish(s, k, rows, to)             writes result `to`, of a segment with these rows or, empty, with none
@@ -39,9 +39,9 @@
 //                                                          reads what the first writes to an `out` of its own
 //
 // On the CPU one thread scans a segment, and the channels are vectors. A GPU scans blocks of rows, combines their
-// states and scans them again (gpu_blocks.h): only there, and with kShares, is anything combined.
+// states and scans them again (gpu_tiles.h): only there, and with kShares, is anything combined.
 
-#include "torch_lod/block_view.h"
+#include "torch_lod/tile_view.h"
 
 namespace lod::LOD_LEVEL {
 
@@ -50,7 +50,8 @@ template <class T, int kArrays = 1, class Out = T>
 struct Rows {
   using Element = T;
   static constexpr int kRowsIn = kArrays;
-  static constexpr bool kTiles = true;  // whether a GPU may move narrow rows to memory of their threads
+  static constexpr bool kTiles = true;  // whether a GPU may have narrow rows in shared memory: load(i) and what is
+                                        // written at i read and write element i of in[] and out, no other
   const T* in[kArrays] = {};
   Out* out = nullptr;
 };
@@ -76,7 +77,5 @@ struct ScanRow {
 #include "torch_lod/segment_reduce.h"
 #include "torch_lod/segment_scan.h"
 #else
-#include "torch_lod/gpu_blocks.h"
-#include "torch_lod/gpu_launch.h"
-#include "torch_lod/gpu_drivers.h"
+#include "torch_lod/gpu_tiles.h"
 #endif

@@ -23,6 +23,7 @@
 #define __global__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __restrict__
+#define __launch_bounds__(...)
 // Blocks run one after another, so those of a launch can share one place.
 #define __shared__ static
 
@@ -47,18 +48,19 @@ void tell(uint64_t* written);
 // Waits for the lanes of the mask; their `size` bytes each, 0xFF for the others.
 const unsigned char* exchange(const char* where, unsigned mask, const void* value, size_t size);
 int lane();
+constexpr int kExchanged = 32;  // bytes of a lane
 
 template <class T>
 T shuffled(const char* where, unsigned mask, T value, int from, bool inside) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kExchanged);
   const unsigned char* all = exchange(where, mask, &value, sizeof(T));
-  if (inside) std::memcpy(&value, all + 16 * from, sizeof(T));
+  if (inside) std::memcpy(&value, all + kExchanged * from, sizeof(T));
   return value;
 }
 inline unsigned ballot(const char* where, unsigned mask, bool value) {
   const unsigned char* all = exchange(where, mask, &value, sizeof value);
   unsigned bits = 0;
-  for (int i = 0; i < 32; ++i) bits |= unsigned((mask >> i & 1) && all[16 * i] == 1) << i;
+  for (int i = 0; i < 32; ++i) bits |= unsigned((mask >> i & 1) && all[kExchanged * i] == 1) << i;
   return bits;
 }
 
@@ -95,6 +97,7 @@ inline int atomicAdd(int* at, int value) {
 }
 inline void __threadfence_system() {}
 
+#define LOD_SHUFFLE(value, lane) __shfl_sync(~0u, value, lane)
 #define LOD_TELL(written) emulated::tell(written)
 #define LOD_LAUNCH(kernel, blocks, threads, stream, ...)                                     \
   emulated::launch(blocks, threads, {&gridDim, &blockDim, &blockIdx, &threadIdx}, [&] { kernel(__VA_ARGS__); })

@@ -12,15 +12,24 @@
 #include <stdexcept>
 #include <string>
 
+#include <csetjmp>
 #include <ucontext.h>
 
+// Goes on with `to`, until something goes on with `from`. swapcontext asks the system for the mask of signals each time.
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #define EMULATED_SWITCH(...) __sanitizer_start_switch_fiber(__VA_ARGS__)
 #define EMULATED_SWITCHED(...) __sanitizer_finish_switch_fiber(__VA_ARGS__)
+#define EMULATED_GO(from, to) swapcontext(&(from).context, &(to).context)
 #else
 #define EMULATED_SWITCH(...)
 #define EMULATED_SWITCHED(...)
+#define EMULATED_GO(from, to)                                            \
+  do {                                                                   \
+    if (_setjmp((from).here)) break;                                     \
+    if (std::exchange((to).entered, true)) _longjmp((to).here, 1);       \
+    setcontext(&(to).context);                                           \
+  } while (false)
 #endif
 
 namespace emulated {
@@ -33,7 +42,7 @@ struct Exchange {
   const char* where = nullptr;
   size_t size = 0;
   bool waits = false;
-  unsigned char own[16], all[32 * 16];
+  unsigned char own[kExchanged], all[32 * kExchanged];
 };
 
 struct Thread {
@@ -44,8 +53,12 @@ struct Thread {
   struct Fiber* on = nullptr;
 };
 
-struct Fiber {
+struct Stack {
   ucontext_t context;
+  std::jmp_buf here;
+  bool entered = false;
+};
+struct Fiber : Stack {
   std::unique_ptr<char[]> stack{new char[kStack]};  // touched only as far as it is used
   int64_t thread = -1;
   bool waited = false, ended = true;
@@ -57,9 +70,11 @@ struct Block {
   const int64_t* order;
   std::vector<Thread> threads;
   std::vector<Exchange> exchanges;  // none until a warp exchanges something
-  std::vector<int> came_with_true;  // to each barrier
   std::vector<std::unique_ptr<Fiber>> fibers;
-  ucontext_t scheduler;
+  Stack scheduler;
+  int64_t finished = 0;
+  std::vector<int> came, came_with_true;  // to each barrier
+  std::vector<const char*> places;
   int64_t next = 0;
   Fiber* now = nullptr;
   std::exception_ptr error;
@@ -82,13 +97,14 @@ struct Block {
         block.enter(fiber.thread);
         block.body();
         block.threads[fiber.thread].finished = true;
+        ++block.finished;
       }
     } catch (...) {
       block.error = std::current_exception();
     }
     fiber.ended = true;
     EMULATED_SWITCH(nullptr, block.host_stack, block.host_size);
-    swapcontext(&fiber.context, &block.scheduler);
+    EMULATED_GO(fiber, block.scheduler);
   }
 
   void resume(Fiber& fiber) {
@@ -97,7 +113,8 @@ struct Block {
     void* fake = nullptr;
     (void)fake;
     EMULATED_SWITCH(&fake, fiber.stack.get(), kStack);
-    swapcontext(&scheduler, &fiber.context);
+    scheduler.entered = true;
+    EMULATED_GO(scheduler, fiber);
     EMULATED_SWITCHED(fake, nullptr, nullptr);
     if (error) std::rethrow_exception(error);
   }
@@ -110,7 +127,7 @@ struct Block {
   }
   Fiber& start(Fiber& f) {
     f.thread = -1;
-    f.waited = f.ended = false;
+    f.waited = f.ended = f.entered = false;
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.get();
     f.context.uc_stack.ss_size = kStack;
@@ -122,8 +139,9 @@ struct Block {
   void run() {
     for (auto& t : threads) t = Thread();
     for (auto& e : exchanges) e.waits = false;
+    came.clear(), places.clear();
     came_with_true.clear();
-    next = 0;
+    finished = next = 0;
     while (next < int64_t(threads.size())) resume(fresh());
     for (bool moved = true; moved;) {
       moved = false;
@@ -143,6 +161,11 @@ struct Block {
     }
   }
 
+  // Threads that have ended without being at barrier k.
+  int64_t gone_before(int64_t k) const {
+    if (!finished) return 0;
+    return std::count_if(threads.begin(), threads.end(), [k](const Thread& t) { return t.finished && t.barriers <= k; });
+  }
   Thread& me() { return threads[now->thread]; }
   void wait(const char* where, std::function<bool()> ready) {
     Thread& t = me();
@@ -155,7 +178,7 @@ struct Block {
     void* fake = nullptr;
     (void)fake;
     EMULATED_SWITCH(&fake, host_stack, host_size);
-    swapcontext(&fiber.context, &scheduler);
+    EMULATED_GO(fiber, scheduler);
     EMULATED_SWITCHED(fake, nullptr, nullptr);
   }
 
@@ -176,13 +199,13 @@ void barrier(const char* where) {
   Thread& me = block.me();
   const int64_t k = me.barriers++;
   me.where = where;
-  for (const Thread& t : block.threads)
-    if (!t.finished && t.barriers == k + 1 && t.where != where && std::strcmp(t.where, where) != 0)
-      broken(where, std::string("threads of a block are at another barrier, ") + t.where + ",");
+  if (int64_t(block.came.size()) <= k) block.came.resize(k + 1), block.places.resize(k + 1, where);
+  if (std::strcmp(block.places[k], where) != 0)
+    broken(where, std::string("threads of a block are at another barrier, ") + block.places[k] + ",");
+  ++block.came[k];
   block.wait(where, [&block, k] {
-    return block.next == int64_t(block.threads.size()) &&
-           std::all_of(block.threads.begin(), block.threads.end(),
-                       [k](const Thread& t) { return t.finished || t.barriers > k; });
+    const auto all = int64_t(block.threads.size());
+    return block.next == all && (block.came[k] == all || block.came[k] + block.gone_before(k) == all);
   });
 }
 
@@ -216,15 +239,12 @@ const unsigned char* exchange(const char* where, unsigned mask, const void* valu
       const Exchange* e = lane(i);
       if (!e || !e->waits || e->mask != mask || std::strcmp(e->where, where) != 0) return false;
     }
-    for (int i = 0; i < 32; ++i) {
-      if (!lane(i)) continue;
-      Exchange& to = *lane(i);
-      std::memset(to.all, 0xFF, sizeof to.all);
-      for (int j = 0; j < 32; ++j)
-        if (lane(j)) std::memcpy(to.all + 16 * j, lane(j)->own, to.size);
-    }
+    unsigned char all[32 * kExchanged];
+    std::memset(all, 0xFF, sizeof all);
     for (int i = 0; i < 32; ++i)
-      if (lane(i)) lane(i)->waits = false;
+      if (lane(i)) std::memcpy(all + kExchanged * i, lane(i)->own, lane(i)->size);
+    for (int i = 0; i < 32; ++i)
+      if (lane(i)) std::memcpy(lane(i)->all, all, sizeof all), lane(i)->waits = false;
     return true;
   };
   block.wait(where, [&mine, complete] { return !mine.waits || complete(); });

@@ -150,6 +150,7 @@ struct CumExtremeBackward : Scan<T> {
 template <class T, int kArrays = 1, class Out = T, class Carried = accumulator_t<T>>
 struct CumProd : Scan<T, kArrays, Out, Carried> {
   using A = Carried;
+  static constexpr bool kSerial = true;
   bool exclusive;
   template <int W>
   struct State {

@@ -48,6 +48,7 @@ struct Mean : Sum<T> {  // or the sum divided by the root of the length
 template <class T>
 struct Prod : Reduction<T> {
   using A = acc_t<T>;
+  static constexpr bool kSerial = true;
   template <int>
   LOD_FN void identity(auto& s, int k) const { s.acc[k] = A(1); }
   template <int>

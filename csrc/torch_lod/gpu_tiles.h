@@ -8,8 +8,8 @@
 //
 // A block of threads does a tile; of rows of more than 32 channels, 32 channels of it. Its own length alone decides who
 // takes a segment: one lane for each channel, several lanes of a warp, or all warps. What the pieces of longer segments
-// come to is left in memory; a second launch combines it, and where there are results by row a third one writes them. A
-// result depends neither on other segments nor on the GPU.
+// come to is left in memory by a second launch; a third combines it, and where there are results by row a fourth writes
+// them. A result depends neither on other segments nor on the GPU.
 //
 // Rows narrower than 128 bytes are copied to shared memory and back, side by side, where a kernel says kTiles.
 
@@ -19,12 +19,15 @@ namespace lod::LOD_LEVEL {
 // that a compiler knows it may be to the same memory, and a GPU would wait for every one.
 template <class Read, class Write>
 LOD_DEVICE void in_order(int64_t i, int64_t step, int64_t n, const Read& read, const Write& write) {
-  constexpr int kAhead = 8;
+  using Value = decltype(read(i));
+  constexpr int kAhead = sizeof(Value) <= 4 ? 8 : sizeof(Value) <= 8 ? 4 : 2;
+#pragma unroll 1
   for (; n >= kAhead; n -= kAhead, i += kAhead * step) {
-    decltype(read(i)) held[kAhead];
+    Value held[kAhead];
     for (int u = 0; u < kAhead; ++u) held[u] = read(i + u * step);
     for (int u = 0; u < kAhead; ++u) write(i + u * step, held[u]);
   }
+#pragma unroll 1
   for (; n > 0; --n, i += step) write(i, read(i));
 }
 
@@ -57,7 +60,7 @@ struct Team {
     for (rows = 1; 2 * rows * channels <= lanes;) rows *= 2;
     first = lane() / size() * size(), row = (lane() - first) / channels, channel = lane() % channels;
     warps = all_warps ? kWarps : 1, warp = all_warps ? int(threadIdx.x) / 32 : 0;
-    active = first + size() <= 32 && channel < strip;
+    active = first + size() <= 32 && channel < strip && (!all_warps || first == 0);
   }
   LOD_DEVICE static int lane() { return int(threadIdx.x) % 32; }
   LOD_DEVICE int size() const { return rows * channels; }
@@ -110,6 +113,7 @@ struct TiledReduce : K {
   using State = typename K::template State<1>;
   static constexpr int kPasses = K::kPasses;
   static constexpr bool kByRow = K::kByRow;
+  static constexpr int kLanes = K::kSerial ? 1 : 32;  // of a warp, where channels leave some
 
   // A segment.
   LOD_DEVICE void whole(const LoDView& g, const Team<State>& team, const Sequence& s, int64_t c) const {
@@ -181,6 +185,7 @@ struct TiledScan : K {
   using State = typename K::template State<1>;
   static constexpr int kPasses = 1;
   static constexpr bool kByRow = true;
+  static constexpr int kLanes = K::kSerial ? 1 : 32;
 
   LOD_DEVICE void whole(const LoDView& g, const Team<State>& team, const Sequence& s, int64_t c) const {
     emit(g, team, s, s, c, nothing());
@@ -229,6 +234,7 @@ struct TiledScan : K {
   LOD_DEVICE static const State& state_of(const State& part, const State&) { return part; }
 
  private:
+  static constexpr int64_t kFewest = K::kSerial ? 128 : 1;  // rows of a warp
   struct Combine {
     LOD_DEVICE void operator()(State& s, const State& next) const { K::combine(s, 0, next, 0); }
   };
@@ -238,7 +244,8 @@ struct TiledScan : K {
     return state;
   }
   LOD_DEVICE Range of_warp(const Team<State>& team, const Range& rows) const {
-    const int64_t n = rows.length(), each = (n + team.warps - 1) / team.warps, from = each * team.warp;
+    const int64_t n = rows.length(), even = (n + team.warps - 1) / team.warps;
+    const int64_t each = even < kFewest ? kFewest : even, from = each * team.warp;
     const int64_t first = from < n ? from : n, last = first + each < n ? first + each : n;
     return K::reverse() ? Range{rows.end - last, rows.end - first} : Range{rows.begin + first, rows.begin + last};
   }
@@ -247,7 +254,6 @@ struct TiledScan : K {
   template <bool kEmit>
   LOD_DEVICE void scan(const LoDView& g, const Team<State>& team, const Sequence& s, const Range& rows, int64_t c,
                        State& carried) const {
-    constexpr int kAhead = 4;
     const K& k = *this;
     const bool back = k.reverse();
     const int64_t n = team.active ? rows.length() : 0;
@@ -255,25 +261,26 @@ struct TiledScan : K {
       const int64_t row = back ? rows.end - 1 - p : rows.begin + p;
       return ScanRow{row, s.index, row == (back ? s.end - 1 : s.begin)};
     };
-    for (int64_t from = team.row; __any_sync(~0u, from - team.row < n); from += kAhead * team.rows) {
-      decltype(k.load(0, at(0))) held[kAhead];
-      for (int u = 0; u < kAhead; ++u)
-        if (const int64_t p = from + u * team.rows; p < n) held[u] = k.load(at(p).row * g.width + c, at(p));
-      for (int u = 0; u < kAhead; ++u) {
-        const int64_t p = from + u * team.rows;
-        const ScanRow row = at(p);
-        step<kEmit>(team, p < n, held[u], row.row * g.width + c, row, carried);
+    const auto index = [&](int64_t p) { return at(p).row * g.width + c; };
+    const auto read = [&](int64_t p) { return k.load(index(p), at(p)); };
+    if (kLanes == 1 || team.rows == 1) {
+      in_order(0, 1, n, read, [&](int64_t p, const auto& x) { k.template step<kEmit>(carried, 0, x, index(p), at(p)); });
+    } else {
+      auto next = decltype(read(0)){};
+      if (team.row < n) next = read(team.row);
+#pragma unroll 1
+      for (int64_t p = team.row; __any_sync(~0u, p - team.row < n); p += team.rows) {
+        const auto x = next;
+        if (p + team.rows < n) next = read(p + team.rows);
+        side_by_side<kEmit>(team, p < n, x, index(p), at(p), carried);
       }
     }
   }
+  // A row for each lane of a channel.
   template <bool kEmit>
-  LOD_DEVICE void step(const Team<State>& team, bool there, const auto& x, int64_t i, const ScanRow& row,
-                       State& carried) const {
+  LOD_DEVICE void side_by_side(const Team<State>& team, bool there, const auto& x, int64_t i, const ScanRow& row,
+                               State& carried) const {
     const K& k = *this;
-    if (team.rows == 1) {
-      if (there) k.template step<kEmit>(carried, 0, x, i, row);
-      return;
-    }
     State own = nothing();
     if (there) k.template step<false>(own, 0, x, i, row);
     for (int by = 1; by < team.rows; by *= 2) {
@@ -344,22 +351,23 @@ struct Listed {
   unsigned short segments[4][kListed];
 
   LOD_DEVICE static int lanes(int list) { return list == 0 ? 1 : list == 1 ? 8 : 32; }
-  LOD_DEVICE static int list_of(int64_t length, int channels) {
-    if (channels > 8) return length <= 64 ? 0 : 3;
+  LOD_DEVICE static int list_of(int64_t length, int channels, bool serial) {
+    if (serial || channels > 8) return length <= (serial ? 1024 : 64) ? 0 : 3;
     for (int list = 0; list < 3; ++list) {
       const int rows = lanes(list) > channels ? lanes(list) / channels : 1;
       if (length <= (list < 2 ? 8 : 16) * rows) return list;
     }
     return 3;
   }
-  LOD_DEVICE void fill(const LoDView& g, int64_t first, int n, int channels, bool by_row) {
+  template <class F>
+  LOD_DEVICE void fill(const LoDView& g, int64_t first, int n, int channels) {
     __syncthreads();
     if (threadIdx.x < 4) counts[threadIdx.x] = 0;
     __syncthreads();
     for (int i = int(threadIdx.x); i < n; i += kRowThreads) {
       const int64_t length = g[first + i].length();
-      if (by_row && length == 0) continue;
-      const int list = list_of(length, channels);
+      if (F::kByRow && length == 0) continue;
+      const int list = list_of(length, channels, F::kLanes == 1);
       segments[list][atomicAdd(&counts[list], 1)] = static_cast<unsigned short>(i);
     }
     __syncthreads();
@@ -370,10 +378,13 @@ LOD_DEVICE void each_whole(const F& f, const LoDView& g, int64_t first, int64_t 
                            typename F::State* states) {
   __shared__ Listed listed;
   for (int64_t last = first + count; first < last; first += kListed) {
-    listed.fill(g, first, int(last - first < kListed ? last - first : kListed), place.channels, F::kByRow);
+    listed.template fill<F>(g, first, int(last - first < kListed ? last - first : kListed), place.channels);
+#pragma unroll 1
     for (int list = 0; list < 4; ++list) {
-      const Team<typename F::State> team(states, place.channels, Listed::lanes(list), list == 3, place.strip);
+      const int lanes = list == 3 ? F::kLanes : Listed::lanes(list);
+      const Team<typename F::State> team(states, place.channels, lanes, list == 3, place.strip);
       const int teams = list == 3 ? 1 : 32 / team.size(), n = listed.counts[list];
+#pragma unroll 1
       for (int i = list == 3 ? 0 : int(threadIdx.x) / 32 * teams; i < n; i += list == 3 ? 1 : kWarps * teams) {
         auto own = team;
         const int mine = i + team.first / team.size();
@@ -420,7 +431,7 @@ struct Staged<F, false> {
   LOD_DEVICE void write(const void*, int64_t, int64_t) const {}
 };
 
-// Whole segments and the first pass over pieces of longer ones.
+// Whole segments; and which longer ones the tile has pieces of.
 template <class F>
 __global__ void __launch_bounds__(kRowThreads) run_tiles(Tiles<F> a) {
   using State = typename F::State;
@@ -433,17 +444,10 @@ __global__ void __launch_bounds__(kRowThreads) run_tiles(Tiles<F> a) {
   int64_t count = count_before(most, [&](int64_t i) { return a.number(a.g[first + i]) < high; });
   if (a.longer) {
     const bool before = first > 0 && a.is_longer(a.g[first - 1]), last = count > 0 && a.is_longer(a.g[first + count - 1]);
-    if (threadIdx.x == 0) {  // strips of a tile write the same
+    if (threadIdx.x == 0 && place.c == 0) {
       a.longer[2 * place.tile] = before ? first - 1 : -1;
       a.longer[2 * place.tile + 1] = last ? first + count - 1 : -1;
     }
-    __syncthreads();
-    const Team<State> team(states, place.channels, 32, true, place.strip);
-    each_piece(a, place.tile, [&](const Sequence& s, int64_t p) {
-      State state;
-      a.f.template part<0>(a.g, team, s, a.rows(s, p), place.c + team.channel, state);
-      if (team.leads()) a.part(s, p, place.c + team.channel) = state;
-    });
     count -= last;
   }
   if (count <= 0) return;
@@ -453,13 +457,13 @@ __global__ void __launch_bounds__(kRowThreads) run_tiles(Tiles<F> a) {
   each_whole(f, a.g, first, count, place, states);
   if (is_staged) staged.write(a.f.out, from, n);
 }
-// A later pass over pieces; or, pass = kPasses, their results by row.
+// A pass over pieces of longer segments; or, pass = kPasses, their results by row.
 template <class F, int pass>
 __global__ void __launch_bounds__(kRowThreads) run_pieces(Tiles<F> a) {
   using State = typename F::State;
   __shared__ State states[kWarps * kStrip];
   const Place place(a.g);
-  const Team<State> team(states, place.channels, 32, true, place.strip);
+  const Team<State> team(states, place.channels, F::kLanes, true, place.strip);
   const int64_t c = place.c + (team.active ? team.channel : 0);
   each_piece(a, place.tile, [&](const Sequence& s, int64_t p) {
     State state = F::state_of(a.part(s, p, c), a.total(s, c));
@@ -476,7 +480,7 @@ __global__ void __launch_bounds__(kRowThreads) run_parts(Tiles<F> a) {
   using State = typename F::State;
   __shared__ State states[kWarps * kStrip];
   const Place place(a.g);
-  const Team<State> team(states, place.channels, 32, true, place.strip);
+  const Team<State> team(states, place.channels, F::kLanes, true, place.strip);
   const int64_t c = place.c + (team.active ? team.channel : 0);
   each_piece(a, place.tile, [&](const Sequence& s, int64_t p) {
     if (p == 0)
@@ -487,10 +491,12 @@ __global__ void __launch_bounds__(kRowThreads) run_parts(Tiles<F> a) {
 
 template <class F, int pass = 0>
 void go_on(const Exec& exec, const Tiles<F>& a, unsigned blocks) {
-  LOD_LAUNCH((run_parts<F, pass>), blocks, kRowThreads, exec.stream, a);
-  if constexpr (pass + 1 < F::kPasses || F::kByRow)
-    LOD_LAUNCH((run_pieces<F, pass + 1>), blocks, kRowThreads, exec.stream, a);
-  if constexpr (pass + 1 < F::kPasses) go_on<F, pass + 1>(exec, a, blocks);
+  if constexpr (pass < F::kPasses || F::kByRow)
+    LOD_LAUNCH((run_pieces<F, pass>), blocks, kRowThreads, exec.stream, a);
+  if constexpr (pass < F::kPasses) {
+    LOD_LAUNCH((run_parts<F, pass>), blocks, kRowThreads, exec.stream, a);
+    go_on<F, pass + 1>(exec, a, blocks);
+  }
 }
 template <class F>
 void each_tile(const Exec& exec, const TileView& g, const F& f) {

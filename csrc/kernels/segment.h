@@ -147,26 +147,50 @@ struct EndKernel {
 #endif
 };
 
+// Neighbouring elements as one word of up to 16 bytes.
+template <class T, int W>
+struct alignas(W * sizeof(T)) Vector {
+  T of[W];
+};
+template <int W, class T>
+LOD_FN Vector<T, W> vector_at(const T* values, int64_t i) {
+  return *reinterpret_cast<const Vector<T, W>*>(values + i);
+}
+// On a GPU f.at<W>(s, r, c) for every row r of every segment s, as vectors where rows are made of them.
+template <class F, class T, int W>
+struct VectorsOfRows {
+  using Element = Vector<T, W>;
+  static constexpr int kAhead = W > 1 ? 2 : 4;  // a segment's are read once from memory
+  F f;
+  T* out;
+  LOD_FN Element value(int64_t s, int64_t r, int64_t c) const { return f.template at<W>(s, r, c * W); }
+};
+template <int W, class T, template <class> class F>
+void each_row_vector(const Exec& exec, const LoDView& g, const F<T>& f) {
+  const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % (W * sizeof(T)) == 0; };
+  if (g.width % W == 0 && aligned(f.values) && aligned(f.out))
+    each_row(exec, {g.offsets, g.segments, g.rows, g.width / W}, VectorsOfRows<F<T>, T, W>{f, f.out});
+  else each_row(exec, g, VectorsOfRows<F<T>, T, 1>{f, f.out});
+}
+
 // out[r] = values[s], divided as the reduction divides, for the rows r of segment s.
 template <class T>
 struct BroadcastKernel {
   using A = acc_t<T>;
-  using Part = A;
-  static constexpr int kPasses = 0;
-  static constexpr bool kByRow = true;
-  BlockView g;
+  LoDView g;
   const T* values;
   T* out;
   Share share;
   LOD_FN T scaled(int64_t i, int64_t length) const { return T(share_of(share, A(values[i]), length)); }
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {  // of one row
-    out[r * g.width + c] = scaled(s * g.width + c, rows_of(g.offsets, s, g.rows).length());
-  }
-  template <int W>
-  LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const Part (*)[W]) const {
-    const T value = scaled(s.index * g.width + c, s.length());
-    for (int64_t r = rows.begin; r < rows.end; ++r) out[r * g.width + c] = value;
+  LOD_FN Vector<T, W> at(int64_t s, int64_t r, int64_t c) const {
+    Vector<T, W> value = vector_at<W>(values, s * g.width + c);
+    if constexpr (!std::is_integral_v<T>)  // which have no mean
+      if (share != Share::all) {
+        const A by = divisor<A>(share, g[s].length());
+        for (int k = 0; k < W; ++k) value.of[k] = T(A(value.of[k]) / by);
+      }
+    return value;
   }
 #ifdef LOD_LANES
   // Rows [row, last), the first of them of segment s.
@@ -229,9 +253,6 @@ struct PickKernel {
 // The adjoint: out[r, c] = values[s, c] where index[s, c] = r, else 0.
 template <class T>
 struct PlaceKernel {
-  using Part = T;
-  static constexpr int kPasses = 0;
-  static constexpr bool kByRow = true;
   PickArguments g;
   const T* values;
   T* out;
@@ -239,9 +260,12 @@ struct PlaceKernel {
     return g.index ? g.index[i] : g.last ? rows.end - 1 : rows.begin;
   }
   template <int W>
-  LOD_FN void finish(const Sequence& s, const Range& rows, int64_t c, const Part (*)[W]) const {
-    const int64_t i = s.index * g.width + c, row = row_at(s, i);
-    for (int64_t r = rows.begin; r < rows.end; ++r) out[r * g.width + c] = r == row ? values[i] : T(0);
+  LOD_FN Vector<T, W> at(int64_t s, int64_t r, int64_t c) const {
+    const int64_t i = s * g.width + c;
+    const Range rows = g[s];
+    Vector<T, W> value = vector_at<W>(values, i);
+    for (int k = 0; k < W; ++k) value.of[k] = row_at(rows, i + k) == r ? value.of[k] : T(0);
+    return value;
   }
 #ifdef LOD_LANES
   // Rows [row, last), the first of them of segment s: zeros, then what is among them.
@@ -291,12 +315,8 @@ LOD_ENTRY void segment_broadcast(const Exec& exec, DType dtype, Reduce reduce, c
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const BroadcastKernel<T> kernel{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), share_by(reduce)};
-    if constexpr (kOnGpu) {
-      if (a.width < 4) each_row(exec, a, kernel);  // neighbouring threads with a segment each would write far apart
-      else each_in_blocks(exec, kernel);
-    } else {
-      each_row_range(exec, a, [&](int64_t s, int64_t row, int64_t last) { kernel.rows(s, row, last); });
-    }
+    if constexpr (kOnGpu) each_row_vector<sizeof(T) < 2 ? 8 : 16 / sizeof(T)>(exec, a, kernel);
+    else each_row_range(exec, a, [&](int64_t s, int64_t row, int64_t last) { kernel.rows(s, row, last); });
   });
 }
 
@@ -314,7 +334,7 @@ LOD_ENTRY void segment_place(const Exec& exec, DType dtype, const PickArguments&
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const PlaceKernel<T> kernel{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)};
-    if constexpr (kOnGpu) each_in_blocks(exec, kernel);
+    if constexpr (kOnGpu) each_row_vector<sizeof(T) < 4 ? 4 : 16 / sizeof(T)>(exec, a, kernel);
     else each_row_range(exec, a, [&](int64_t s, int64_t row, int64_t last) { kernel.rows(s, row, last); });
   });
 }

@@ -13,6 +13,7 @@
 
 #ifdef __CUDACC__
 #define LOD_FN __host__ __device__ __forceinline__
+#define LOD_DEVICE __device__ __forceinline__
 #define LOD_INLINE
 #define LOD_WIDE alignas(16)
 #define LOD_UNFORESEEN(condition) (condition)

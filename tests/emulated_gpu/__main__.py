@@ -52,6 +52,7 @@ def build(folder: Path, checks: list[str]) -> Path:
         *checks,
         "-w",
         "-DLOD_BASE_ONLY",
+        "-DLOD_TILE_BYTES=512",  # so that few rows are many tiles
         f"-I{HERE}/include",
     ]  # before torch's
     flags += [*include(), f"-I{ROOT}/csrc", f"-I{HERE}", "-MMD"]

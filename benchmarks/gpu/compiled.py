@@ -25,9 +25,6 @@ COPY = 0.87 * 4.8e12
 INSTRUCTIONS = 132 * 128 * 1.98e9
 #: Seconds from a read of memory to its value on a busy machine, by others' measurements.
 LATENCY = 6e-7
-#: A thread of RowsOfSegments (launch.h) searches the segment of its four rows once: 17 steps among 100,000, of 21
-#: instructions each.
-SEARCH = 17 * 21 / 4
 
 
 class Kernel(NamedTuple):
@@ -43,17 +40,21 @@ class Kernel(NamedTuple):
 F = r"<float>"
 #: Rows of 64 numbers; indices and offsets are shared by a row and left out.
 KERNELS = (
-    Kernel("gather_rows, words of 16", 32, r"OneChannel<.*GatherKernel<lod::Wide>", 16),
-    Kernel("gather_rows, words of 4", 8, r"OneChannel<.*GatherKernel<unsigned int>"),
-    Kernel("gather and scatter of runs, words of 16", 32, r"CopyRunsKernel<lod::Wide>", 16),
-    Kernel("gather and scatter of runs, words of 4", 8, r"CopyRunsKernel<unsigned int>"),
+    Kernel("gather_rows, words of 16", 32, r"GatherKernel<lod::Wide>", 16),
+    Kernel("gather_rows, words of 4", 8, r"GatherKernel<unsigned int>"),
+    Kernel("gather of runs, words of 16", 32, r"GatherRunsKernel<lod::Wide>", 16),
+    Kernel("gather of runs, words of 4", 8, r"GatherRunsKernel<unsigned int>"),
+    Kernel("scatter of runs, words of 16", 32, r"ScatterRunsKernel<lod::Wide>", 16),
+    Kernel("scatter of runs, words of 4", 8, r"ScatterRunsKernel<unsigned int>"),
     Kernel("scatter_rows (sum of lists)", 4, r"SumListsKernel" + F),
     Kernel("unfold, words of 16", 16, r"UnfoldKernel<lod::Wide>", 16),
     Kernel("fold", 8, r"FoldKernel" + F),
     Kernel("sum", 4, r"ReduceKernel.*float.*Sum"),
     Kernel("max", 4, r"ReduceKernel.*float.*(Max|Extreme)"),
-    Kernel("broadcast", 4, r"BroadcastKernel.*float"),
-    Kernel("place", 4, r"PlaceKernel.*float"),
+    Kernel("broadcast, words of 16", 16, r"BroadcastKernel.*float, 4>", 16),
+    Kernel("broadcast, words of 4", 4, r"BroadcastKernel.*float, 1>"),
+    Kernel("place, words of 16", 16, r"PlaceKernel.*float, 4>", 16),
+    Kernel("place, words of 4", 4, r"PlaceKernel.*float, 1>"),
     Kernel("softmax", 8, r"SoftmaxKernel.*float"),
     Kernel("softmax, backward", 12, r"SoftmaxBackward\w*.*float"),
     Kernel("normalize", 8, r"NormalizeKernel.*float"),
@@ -145,9 +146,9 @@ def work_of(code: list[str], size: int) -> Work | None:
     return min(found, key=lambda work: work.instructions / work.accesses, default=None)
 
 
-def share_of(kernel: Kernel, work: Work, searched: float, registers: int) -> tuple[float, float]:
+def share_of(kernel: Kernel, work: Work, registers: int) -> tuple[float, float]:
     """Of the copy's speed: what the instructions leave, and what the accesses in flight do, with threads enough."""
-    each = work.instructions / work.accesses + searched
+    each = work.instructions / work.accesses
     issued = kernel.bytes / COPY * INSTRUCTIONS / each
     threads = min(2048, 65536 // (-(-registers // 8) * 8 * 256) * 256)
     in_flight = 132 * threads * work.accesses * kernel.word
@@ -165,9 +166,8 @@ ABOUT = f"""# What nvcc makes of the kernels
 kernels), how many kernels spill registers to memory and how many bytes, and the largest stack.
 
 Then what that means for memory-bound kernels of float32 on an H200, as a part of what a copy reaches ({COPY / 1e12:.2f} TB/s),
-where there are threads enough: as many elements as a second has instructions for ({INSTRUCTIONS / 1e12:.1f}e12; the search of a row's
-segment is among 100,000), and as many as there are accesses in flight for, by Little's law with {LATENCY * 1e9:.0f} ns. An estimate, to
-be replaced by measurements.
+where there are threads enough: as many elements as a second has instructions for ({INSTRUCTIONS / 1e12:.1f}e12), and as many as there
+are accesses in flight for, by Little's law with {LATENCY * 1e9:.0f} ns. An estimate, to be replaced by measurements.
 
 Instructions are those of a kernel's leanest loop; softmax and normalising have others as well. Not in the table: reductions,
 softmax and scans give a thread to every channel of a segment. A batch of 10,000 segments of 64 channels has threads enough;
@@ -205,25 +205,20 @@ def main() -> None:
         registers = dict(zip(demangled(list(needs)), (need.registers for need in needs.values()), strict=True))
         lines += [
             "",
-            "| kernel, float32, sm_90 | bytes | instructions | and a search | registers | instructions allow | accesses in flight "
-            "allow |",
-            "|---|---|---|---|---|---|---|",
+            "| kernel, float32, sm_90 | bytes | instructions | registers | instructions allow | accesses in flight allow |",
+            "|---|---|---|---|---|---|",
         ]
         for kernel in KERNELS:
             works = {
                 name: work_of(body, kernel.word) for name, body in names.items() if re.search(kernel.pattern, name)
             }
-            rows = [
-                (SEARCH if "RowsOfSegments" in name else 0, registers[name], work)
-                for name, work in works.items()
-                if work is not None
-            ]
+            rows = [(registers[name], work) for name, work in works.items() if work is not None]
             if not rows:
                 raise SystemExit(f"{kernel.name}: no kernel has {kernel.pattern}")
-            shares = [(*share_of(kernel, work, searched, own), searched, own, work) for searched, own, work in rows]
-            issued, flying, searched, own, work = min(shares, key=lambda share: min(share[:2]))
+            shares = [(*share_of(kernel, work, own), own, work) for own, work in rows]
+            issued, flying, own, work = min(shares, key=lambda share: min(share[:2]))
             lines.append(
-                f"| {kernel.name} | {kernel.bytes:g} | {work.instructions / work.accesses:.0f} | {searched:.0f} | {own} | "
+                f"| {kernel.name} | {kernel.bytes:g} | {work.instructions / work.accesses:.0f} | {own} | "
                 f"{issued:.2f} | {flying:.2f} |"
             )
     print("\n".join(lines))

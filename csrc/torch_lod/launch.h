@@ -113,14 +113,14 @@ struct RowShare {
   int width;
 };
 struct RowShares {
-  int64_t rows, width, columns, parts, each;  // columns, each: those and the rows of a block
+  int64_t rows, width, parts, columns, each;  // columns, each: those and the rows of a block
   Divisor by_parts, by_columns;
 
   RowShares(int64_t rows, int64_t width, int64_t fit)
       : rows(rows),
         width(width),
-        columns(width < fit ? width : fit),
-        parts((width + columns - 1) / columns),
+        parts((width + fit - 1) / fit),
+        columns((width + parts - 1) / parts),
         each(fit / columns < kMostRows ? fit / columns : kMostRows),
         by_parts(parts),
         by_columns(columns) {}
@@ -184,16 +184,17 @@ struct MarkedRows {
   }
   LOD_DEVICE void mark(int s, unsigned begin, unsigned end) const {
     atomicOr(&begins[begin / 32], 1u << begin % 32);
-    for (unsigned row = begin; row < end; row = (row | 31) + 1) segment[row] = uint16_t(s);
+    segment[begin] = uint16_t(s);
+    for (unsigned row = (begin | 31) + 1; row < end; row += 32) segment[row] = uint16_t(s);
   }
   LOD_DEVICE int operator[](unsigned row) const {  // of the last beginning up to the row
     return segment[(row | 31) - __clz(int(begins[row / 32] & ((2u << row % 32) - 1)))];
   }
 };
 
-// A block looks for the segment of its first row, and marks where those behind it begin. In one turn, unless there are
-// more than kMostSegments of them: the next turn begins behind the empty ones that follow, so that however many there are
-// at one place, a block reads the offsets of at most kMostSegments of them.
+// A block looks for the segment of its first row, and marks where those behind it begin: in one turn, unless there are
+// more than kMostSegments. The next turn begins behind the empty ones that follow: of those at one place, however many,
+// a block reads at most kMostSegments.
 constexpr int kMostSegments = 4 * kMostRows;
 static_assert(kMostSegments <= 1 << 16 && kMostRows % 32 == 0);
 template <class F>
@@ -210,10 +211,10 @@ __global__ void run_rows(F f, const int64_t* offsets, int64_t segments, RowShare
     const int rows = int((stop < own.last ? stop : own.last) - own.row);
     marked.clear(rows);
     __syncthreads();
-    const auto here = [&](int64_t offset) {
+    const auto here = [&](int64_t offset) {  // of the rows of this turn
       return offset <= own.row ? 0 : offset >= own.row + rows ? rows : int(offset - own.row);
     };
-    for (int i = int(threadIdx.x); i < some; i += kRowThreads) {
+    for (int i = int(threadIdx.x) + 1; i < some; i += kRowThreads) {
       const int begin = here(offsets[s + i]), end = here(offsets[s + i + 1]);
       if (begin < end) marked.mark(i, begin, end);
       if (end == rows) break;

@@ -8,22 +8,33 @@
 namespace lod::LOD_LEVEL {
 
 struct RunMapKernel : RunMap {
+  using Element = int64_t;
+  LOD_FN int64_t elsewhere(int64_t s, int64_t n) const {  // sums of what is far out of range wrap
+    return int64_t(uint64_t(starts[s]) + uint64_t(step) * uint64_t(n));
+  }
+  LOD_FN int64_t value(int64_t s, int64_t r, int64_t) const {
+    return elsewhere(s, r - rows_of(offsets, s, rows).begin);
+  }
   template <int>
   LOD_FN void strip(int64_t s, int64_t) const {
     const Range range = rows_of(offsets, s, rows);
-    const auto from = uint64_t(starts[s]);  // sums of what is far out of range wrap
-    for (int64_t r = range.begin; r < range.end; ++r)
-      map[r] = int64_t(from + uint64_t(step) * uint64_t(r - range.begin));
+    for (int64_t r = range.begin; r < range.end; ++r) out[r] = elsewhere(s, r - range.begin);
   }
 };
 
 template <class T>
 struct GatherKernel {
+  using Element = T;
+  static constexpr int kAhead = 4;  // an entry of the map and an element each
   const T* values;
   const int64_t* map;
   T* out;
   int64_t rows, width;
   T fill;
+  LOD_FN T value(int64_t i, int64_t c) const {
+    const int64_t row = map[i];
+    return row >= 0 && row < rows ? values[row * width + c] : fill;
+  }
 #ifdef LOD_LANES
   // Rows of one element: no branch.
   static void column(const GatherKernel g, int64_t first, int64_t last) {
@@ -34,9 +45,8 @@ struct GatherKernel {
       g.out[i] = there ? value : g.fill;
     }
   }
-#endif
   template <int W>
-  LOD_FN void strip(int64_t i, int64_t c) const {
+  void strip(int64_t i, int64_t c) const {
     const int64_t row = map[i];
     T* to = out + i * width + c;
     if (row >= 0 && row < rows) {
@@ -46,6 +56,7 @@ struct GatherKernel {
       for (int k = 0; k < W; ++k) to[k] = fill;
     }
   }
+#endif
 };
 
 template <class T>
@@ -74,17 +85,29 @@ struct SumListsKernel {
   }
 };
 
+// CopyRuns on a GPU, in each of its directions.
+template <class T>
+struct GatherRunsKernel : CopyRuns {
+  using Element = T;
+  LOD_FN T value(int64_t s, int64_t r, int64_t c) const {
+    const int64_t row = elsewhere(s, r);
+    return row < 0 || row >= there ? T{} : static_cast<const T*>(values)[row * width + c];
+  }
+};
+template <class T>
+struct ScatterRunsKernel : CopyRuns {
+  using Element = T;
+  const T* values;
+  LOD_FN void put(int64_t s, int64_t r, int64_t c, const T& value) const {
+    const int64_t row = elsewhere(s, r);
+    if (row >= 0 && row < there) static_cast<T*>(out)[row * width + c] = value;
+  }
+};
+
+// CopyRuns on the CPU.
 template <class T>
 struct CopyRunsKernel : CopyRuns {
   T filler;
-  template <int W>
-  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
-    const int64_t row = starts[s] + step * (r - offsets[s]);
-    if (row < 0 || row >= there) return;
-    const T* from = static_cast<const T*>(values) + (gather ? row : r) * width + c;
-    T* to = static_cast<T*>(out) + (gather ? r : row) * width + c;
-    for (int k = 0; k < W; ++k) to[k] = from[k];
-  }
 #ifdef LOD_LANES
   void some_rows(int64_t s, int64_t row, int64_t last) const {
     if (!gather) scatter(s, row, last);
@@ -155,15 +178,14 @@ struct CopyRunsKernel : CopyRuns {
 // out[r] is row p of its segment: of values where there is one, then of others.
 template <class T>
 struct JoinRunsKernel : JoinRuns {
-  template <int W>
-  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
+  using Element = T;
+  LOD_FN T value(int64_t s, int64_t r, int64_t c) const {
     const Range mine = rows_of(own, s, rows_in), theirs = rows_of(other, s, others_in);
     const int64_t p = r - offsets[s], beyond = p - mine.length();
-    if (p < 0 || beyond >= theirs.length()) return;
+    if (p < 0 || beyond >= theirs.length()) return T{};
     const T* from = beyond < 0 ? static_cast<const T*>(values) + (mine.begin + p) * width
                                : static_cast<const T*>(others) + (theirs.begin + beyond) * width;
-    T* to = static_cast<T*>(out) + r * width;
-    for (int k = 0; k < W; ++k) to[c + k] = from[c + k];
+    return from[c];
   }
 #ifdef LOD_LANES
   void some_rows(int64_t s, int64_t row, int64_t last) const {
@@ -187,11 +209,21 @@ struct JoinRunsKernel : JoinRuns {
 
 template <class T>
 struct UnfoldKernel : Windows {
+  using Element = T;
+  static constexpr int kAhead = 4;  // the rows of a window are read for others too
   const T* values;
   T* out;
   T fill;
+  Divisor by_width{width};
+  LOD_FN T value(int64_t s, int64_t r, int64_t c) const {  // c: of all rows of the window
+    const Range range = rows_of(offsets, s, rows);
+    const int64_t j = by_width.quotient(c), row = r + start + j * dilation;
+    const bool inside = row >= range.begin && row < range.end;
+    return inside ? values[row * width + c - j * width] : fill;
+  }
+#ifdef LOD_LANES
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
+  void strip(int64_t s, int64_t r, int64_t c) const {
     const Range range = rows_of(offsets, s, rows);
     T* to = out + (r * size) * width + c;
     for (int64_t j = 0; j < size; ++j, to += width) {
@@ -204,7 +236,6 @@ struct UnfoldKernel : Windows {
       }
     }
   }
-#ifdef LOD_LANES
   void some_rows(int64_t s, int64_t row, int64_t last) const {
     if (size == 1) return shift(*this, s, row, last);
     const UnfoldKernel a = *this;
@@ -299,7 +330,9 @@ void each_run(const Exec& exec, const LoDView& g, const F& f) {
 }
 
 LOD_ENTRY void run_map(const Exec& exec, const RunMap& a) {
-  each_segment(exec, a.offsets, a.segments, a.rows, 1, RunMapKernel{a});
+  const LoDView rows{a.offsets, a.segments, a.rows, 1};
+  if constexpr (kOnGpu) each_row(exec, rows, RunMapKernel{a});
+  else each_segment(exec, rows, RunMapKernel{a});
 }
 
 LOD_ENTRY void gather_rows(const Exec& exec, const GatherRows& a) {
@@ -307,17 +340,20 @@ LOD_ENTRY void gather_rows(const Exec& exec, const GatherRows& a) {
     using T = typename decltype(type)::type;
     const GatherKernel<T> f{static_cast<const T*>(a.values), a.map, static_cast<T*>(a.out), a.rows_in, a.width,
                             word<T>(a.fill)};
-    if constexpr (!kOnGpu)
-      if (a.width == 1 && a.rows_in)
-        return each_part(exec, a.rows_out, 1, [&](int64_t i, int64_t end) { f.column(f, i, end); });
-    each_strip(exec, a.rows_out, a.width, f);
+    if constexpr (kOnGpu) each_element(exec, a.rows_out, a.width, f);
+    else if (a.width == 1 && a.rows_in)
+      each_part(exec, a.rows_out, 1, [&](int64_t i, int64_t end) { f.column(f, i, end); });
+    else each_strip(exec, a.rows_out, a.width, f);
   });
 }
 
 LOD_ENTRY void copy_runs(const Exec& exec, const CopyRuns& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_run(exec, {a.offsets, a.segments, a.rows, a.width}, CopyRunsKernel<T>{a, word<T>(a.fill)});
+    const LoDView rows{a.offsets, a.segments, a.rows, a.width};
+    if constexpr (!kOnGpu) each_run(exec, rows, CopyRunsKernel<T>{a, word<T>(a.fill)});
+    else if (a.gather) each_row(exec, rows, GatherRunsKernel<T>{a});
+    else each_row(exec, rows, ScatterRunsKernel<T>{a, static_cast<const T*>(a.values)});
   });
 }
 
@@ -330,7 +366,8 @@ LOD_ENTRY void join_runs(const Exec& exec, const JoinRuns& a) {
 LOD_ENTRY void unfold_rows(const Exec& exec, const UnfoldRows& a) {
   visit_words(a.item, [&](auto type) {
     using T = typename decltype(type)::type;
-    each_run(exec, a, UnfoldKernel<T>{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), word<T>(a.fill)});
+    const UnfoldKernel<T> f{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), word<T>(a.fill)};
+    each_run(exec, {a.offsets, a.segments, a.rows, kOnGpu ? a.size * a.width : a.width}, f);
   });
 }
 

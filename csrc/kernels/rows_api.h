@@ -7,10 +7,10 @@
 
 namespace lod {
 
-struct RunMap {  // map[r] = starts[s] + step * (r - offsets[s]) for the rows r of segment s
+struct RunMap {  // out[r] = starts[s] + step * (r - offsets[s]) for the rows r of segment s
   const int64_t* starts;
   const int64_t* offsets;
-  int64_t* map;
+  int64_t* out;
   int64_t segments, rows, step;
 };
 
@@ -31,10 +31,13 @@ struct SumLists {  // out[i, c] = sum of values[order[j], c] over lists[i] <= j 
   unsigned char fill[16];  // where a list is empty
 };
 
-struct Runs {  // row r of segment s goes with row starts[s] + step * (r - offsets[s]) elsewhere
+struct Runs {  // row r of segment s goes with row starts[s] + step * (r - offsets[s]) elsewhere, step 1 or -1
   const int64_t* starts;
   const int64_t* offsets;
   int64_t segments, rows, step;
+  LOD_FN int64_t elsewhere(int64_t s, int64_t r) const {
+    return step < 0 ? starts[s] - (r - offsets[s]) : starts[s] + (r - offsets[s]);
+  }
 };
 struct CopyRuns : Runs {  // gather: out[r] = values[there]; otherwise out[there] = values[r]
   const void* values;

@@ -148,6 +148,32 @@ struct EndKernel {
 #endif
 };
 
+// Neighbouring elements as one word of up to 16 bytes.
+template <class T, int W>
+struct alignas(W * sizeof(T)) Vector {
+  T of[W];
+};
+template <int W, class T>
+LOD_FN Vector<T, W> vector_at(const T* values, int64_t i) {
+  return *reinterpret_cast<const Vector<T, W>*>(values + i);
+}
+// On a GPU f.at<W>(s, r, c) for every row r of every segment s, as vectors where rows are made of them.
+template <class F, class T, int W>
+struct VectorsOfRows {
+  using Element = Vector<T, W>;
+  static constexpr int kAhead = W > 1 ? 2 : 4;  // a segment's are read once from memory
+  F f;
+  T* out;
+  LOD_FN Element value(int64_t s, int64_t r, int64_t c) const { return f.template at<W>(s, r, c * W); }
+};
+template <int W, class T, template <class> class F>
+void each_row_vector(const Exec& exec, const LoDView& g, const F<T>& f) {
+  const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % (W * sizeof(T)) == 0; };
+  if (g.width % W == 0 && aligned(f.values) && aligned(f.out))
+    each_row(exec, {g.offsets, g.segments, g.rows, g.width / W}, VectorsOfRows<F<T>, T, W>{f, f.out});
+  else each_row(exec, g, VectorsOfRows<F<T>, T, 1>{f, f.out});
+}
+
 // out[r] = values[s], divided as the reduction divides, for the rows r of segment s.
 template <class T>
 struct BroadcastKernel {
@@ -158,8 +184,14 @@ struct BroadcastKernel {
   Share share;
   LOD_FN T scaled(int64_t i, int64_t length) const { return T(share_of(share, A(values[i]), length)); }
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {  // of one row
-    out[r * g.width + c] = scaled(s * g.width + c, rows_of(g.offsets, s, g.rows).length());
+  LOD_FN Vector<T, W> at(int64_t s, int64_t r, int64_t c) const {
+    Vector<T, W> value = vector_at<W>(values, s * g.width + c);
+    if constexpr (!std::is_integral_v<T>)  // which have no mean
+      if (share != Share::all) {
+        const A by = divisor<A>(share, g[s].length());
+        for (int k = 0; k < W; ++k) value.of[k] = T(A(value.of[k]) / by);
+      }
+    return value;
   }
 #ifdef LOD_LANES
   // Rows [row, last), the first of them of segment s.
@@ -229,9 +261,12 @@ struct PlaceKernel {
     return g.index ? g.index[i] : g.last ? rows.end - 1 : rows.begin;
   }
   template <int W>
-  LOD_FN void strip(int64_t s, int64_t r, int64_t c) const {
+  LOD_FN Vector<T, W> at(int64_t s, int64_t r, int64_t c) const {
     const int64_t i = s * g.width + c;
-    out[r * g.width + c] = r == row_at(g[s], i) ? values[i] : T(0);
+    const Range rows = g[s];
+    Vector<T, W> value = vector_at<W>(values, i);
+    for (int k = 0; k < W; ++k) value.of[k] = row_at(rows, i + k) == r ? value.of[k] : T(0);
+    return value;
   }
 #ifdef LOD_LANES
   // Rows [row, last), the first of them of segment s: zeros, then what is among them.
@@ -281,7 +316,7 @@ LOD_ENTRY void segment_broadcast(const Exec& exec, DType dtype, Reduce reduce, c
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const BroadcastKernel<T> kernel{a, static_cast<const T*>(a.values), static_cast<T*>(a.out), share_by(reduce)};
-    if constexpr (kOnGpu) each_row(exec, a, kernel);
+    if constexpr (kOnGpu) each_row_vector<sizeof(T) < 2 ? 8 : 16 / sizeof(T)>(exec, a, kernel);
     else each_row_range(exec, a, [&](int64_t s, int64_t row, int64_t last) { kernel.rows(s, row, last); });
   });
 }
@@ -300,7 +335,7 @@ LOD_ENTRY void segment_place(const Exec& exec, DType dtype, const PickArguments&
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const PlaceKernel<T> kernel{a, static_cast<const T*>(a.values), static_cast<T*>(a.out)};
-    if constexpr (kOnGpu) each_row(exec, a, kernel);
+    if constexpr (kOnGpu) each_row_vector<sizeof(T) < 4 ? 4 : 16 / sizeof(T)>(exec, a, kernel);
     else each_row_range(exec, a, [&](int64_t s, int64_t row, int64_t last) { kernel.rows(s, row, last); });
   });
 }

@@ -24,6 +24,10 @@
 // A choice that no processor predicts: an instruction that selects is better than a branch.
 #define LOD_UNFORESEEN(condition) __builtin_expect_with_probability(condition, 1, 0.5)
 #endif
+// Of the rows that a block of a GPU's threads takes. Tests make it small, so that few rows are for many blocks.
+#ifndef LOD_TILE_BYTES
+#define LOD_TILE_BYTES 16384
+#endif
 // For loops that need the registers for themselves. Where a loop of few instructions lies decides how fast it is.
 #define LOD_NOINLINE __attribute__((noinline, aligned(64)))
 

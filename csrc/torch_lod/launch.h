@@ -5,6 +5,12 @@
 //   each_segment(exec, view, f)        the same over the sequences of a LoDView, cut into pieces of equally many rows
 //   each_row(exec, view, f)            f.strip<W>(s, r, c) for every row r of every segment s
 //
+// Only on a GPU there are, for kernels with a type F::Element, of which a thread reads several before it writes,
+//
+//   each_element(exec, n, width, f)    f.out[i, c] = f.value(i, c) for every element c of every item i
+//   each_row(exec, view, f)            f.out[r, c] = f.value(s, r, c) for every element c of every row r of segment s
+//                                      or, with a function put, f.put(s, r, c, f.values[r, c])
+//
 // Only on the CPU there are
 //
 //   each_part(exec, n, cost, f)        f(begin, end) for parts of 0 to n - 1
@@ -88,55 +94,158 @@ LOD_DEVICE int64_t count_before(int64_t n, const Before& before) {
   return first;
 }
 
-// Rows side by side, as they lie in memory. A block of threads looks for the segments of its first and its last row,
-// and keeps the ends of those in between where its threads find theirs.
-constexpr int kEnds = 1024;
 template <class F>
-struct RowsOfSegments {
-  F f;
-  const int64_t* offsets;
-  int64_t segments, rows, width, each;  // each: rows of a block
-  Divisor by_width{width};
+constexpr bool kByElement = requires { typename F::Element; };
+// How many of its elements a thread reads before it writes the first.
+template <class F>
+constexpr int kAhead = sizeof(typename F::Element) > 4 ? 4 : 8;
+template <class F>
+  requires requires { F::kAhead; }
+constexpr int kAhead<F> = F::kAhead;
+
+// Equal shares of rows that lie side by side, one for a block of threads: some rows, or a part of a wide one.
+constexpr int kMostRows = LOD_TILE_BYTES / 2;
+struct RowShare {
+  int64_t row, last, column;
+  int width;
 };
-template <class F>
-__global__ void run_rows(RowsOfSegments<F> a) {
-  __shared__ int64_t found[2];
-  __shared__ int ends[kEnds];  // in rows from the block's first on
-  const int thread = int(threadIdx.x);
-  const int64_t first = int64_t(blockIdx.x) * a.each, last = first + a.each < a.rows ? first + a.each : a.rows;
-  if (thread < 2) found[thread] = segment_of(a.offsets, a.segments, thread ? last - 1 : first);
-  __syncthreads();
-  const int64_t from = found[0], n = found[1] - from;
-  const bool fits = n >= 0 && n <= kEnds;
-  for (int64_t i = thread; fits && i < n; i += kRowThreads) {
-    const int64_t end = a.offsets[from + 1 + i];
-    ends[i] = int(end <= first ? 0 : end >= last ? last - first : end - first);
+struct RowShares {
+  int64_t rows, width, parts, columns, each;  // columns, each: those and the rows of a block
+  Divisor by_parts, by_columns;
+
+  RowShares(int64_t rows, int64_t width, int64_t fit)
+      : rows(rows),
+        width(width),
+        parts((width + fit - 1) / fit),
+        columns((width + parts - 1) / parts),
+        each(fit / columns < kMostRows ? fit / columns : kMostRows),
+        by_parts(parts),
+        by_columns(columns) {}
+  unsigned blocks() const { return unsigned((rows + each - 1) / each * parts); }
+  LOD_DEVICE RowShare mine() const {
+    const int64_t share = by_parts.quotient(blockIdx.x), row = share * each, last = row + each;
+    const int64_t column = (blockIdx.x - share * parts) * columns, left = width - column;
+    return {row, last < rows ? last : rows, column, int(left < columns ? left : columns)};
   }
-  __syncthreads();
-  for (int64_t i = thread, all = (last - first) * a.width; i < all; i += kRowThreads) {
-    const int64_t row = a.by_width.quotient(i);
-    int64_t s = from;
-    if (fits) {
-      int lo = 0, hi = int(n);
-      while (lo < hi) {
-        const int mid = (lo + hi) / 2;
-        if (ends[mid] <= row) lo = mid + 1;
-        else hi = mid;
-      }
-      s += lo;
-    } else {
-      s = segment_of(a.offsets, a.segments, first + row);
+  // f(r, c) for element i of a share, counted from its first row and column.
+  template <class F>
+  LOD_DEVICE auto at(int i, const F& f) const {
+    const int r = int(by_columns.quotient(unsigned(i)));
+    return f(r, i - r * int(columns));
+  }
+};
+
+// write(i, read(i)) for all i below n. Several are read before the first is written: nothing else tells a compiler that
+// they may be.
+template <int ahead, class Read, class Write>
+LOD_DEVICE void copy_elements(int n, const Read& read, const Write& write) {
+#pragma unroll 1
+  for (int first = int(threadIdx.x); first < n; first += ahead * kRowThreads) {
+    decltype(read(0)) held[ahead];
+#pragma unroll
+    for (int k = 0; k < ahead; ++k)
+      if (first + k * kRowThreads < n) held[k] = read(first + k * kRowThreads);
+#pragma unroll
+    for (int k = 0; k < ahead; ++k)
+      if (first + k * kRowThreads < n) write(first + k * kRowThreads, held[k]);
+  }
+}
+// The same for out[i], of a kernel's results.
+template <class F, class Read>
+LOD_DEVICE void write_elements(const F& f, int64_t from, int n, const Read& read) {
+  auto* const out = static_cast<typename F::Element*>(static_cast<void*>(f.out)) + from;
+  copy_elements<kAhead<F>>(n, read, [&](int i, const typename F::Element& value) { out[i] = value; });
+}
+
+template <class F>
+__global__ void run_elements(F f, RowShares shares) {
+  const RowShare own = shares.mine();
+  write_elements(f, own.row * shares.width + own.column, int(own.last - own.row) * own.width, [&](int i) {
+    return shares.at(i, [&](int r, int c) { return f.value(own.row + r, own.column + c); });
+  });
+}
+template <class F>
+void each_element(const Exec& exec, int64_t n, int64_t width, const F& f) {
+  if (n <= 0 || width <= 0) return;
+  const RowShares shares(n, width, LOD_TILE_BYTES / sizeof(typename F::Element));
+  LOD_LAUNCH(run_elements, shares.blocks(), kRowThreads, exec.stream, f, shares);
+}
+
+// The segment of each of a block's rows, by the first row of every segment and of every 32 rows.
+struct MarkedRows {
+  unsigned* begins;   // a bit for each row: whether a segment, or 32 rows, begin there
+  uint16_t* segment;  // of a row where one does
+
+  LOD_DEVICE void clear(int rows) const {  // all are of segment 0
+    for (int i = int(threadIdx.x); i < (rows + 31) / 32; i += kRowThreads) begins[i] = 1, segment[32 * i] = 0;
+  }
+  LOD_DEVICE void mark(int s, unsigned begin, unsigned end) const {
+    atomicOr(&begins[begin / 32], 1u << begin % 32);
+    segment[begin] = uint16_t(s);
+    for (unsigned row = (begin | 31) + 1; row < end; row += 32) segment[row] = uint16_t(s);
+  }
+  LOD_DEVICE int operator[](unsigned row) const {  // of the last beginning up to the row
+    return segment[(row | 31) - __clz(int(begins[row / 32] & ((2u << row % 32) - 1)))];
+  }
+};
+
+// A block looks for the segment of its first row, and marks where those behind it begin: in one turn, unless there are
+// more than kMostSegments. The next turn begins behind the empty ones that follow: of those at one place, however many,
+// a block reads at most kMostSegments.
+constexpr int kMostSegments = 4 * kMostRows;
+static_assert(kMostSegments <= 1 << 16 && kMostRows % 32 == 0);
+template <class F>
+__global__ void run_rows(F f, const int64_t* offsets, int64_t segments, RowShares shares) {
+  __shared__ unsigned begins[kMostRows / 32];
+  __shared__ uint16_t segment[kMostRows];
+  const MarkedRows marked{begins, segment};
+  RowShare own = shares.mine();
+  while (own.row < own.last) {
+    const int64_t s = count_before(segments, [&](int64_t i) { return offsets[i + 1] <= own.row; });
+    const int some = int(segments - s < kMostSegments ? segments - s : kMostSegments);
+    const int64_t stop = offsets[s + some];
+    if (some == 0 || stop <= own.row) return;  // rows of no segment, or wrong offsets
+    const int rows = int((stop < own.last ? stop : own.last) - own.row);
+    marked.clear(rows);
+    __syncthreads();
+    const auto here = [&](int64_t offset) {  // of the rows of this turn
+      return offset <= own.row ? 0 : offset >= own.row + rows ? rows : int(offset - own.row);
+    };
+    for (int i = int(threadIdx.x) + 1; i < some; i += kRowThreads) {
+      const int begin = here(offsets[s + i]), end = here(offsets[s + i + 1]);
+      if (begin < end) marked.mark(i, begin, end);
+      if (end == rows) break;
     }
-    if (s < a.segments) a.f.template strip<1>(s, first + row, i - row * a.width);
+    __syncthreads();
+    const auto at = [&](int i, const auto& call) {
+      return shares.at(i, [&](int r, int c) { return call(s + marked[r], own.row + r, own.column + c); });
+    };
+    const int n = rows * own.width;
+    const int64_t from = own.row * shares.width + own.column;
+    if constexpr (requires { &F::put; }) {
+      const auto* const values = f.values + from;
+      copy_elements<kAhead<F>>(n, [&](int i) { return values[i]; }, [&](int i, const auto& value) {
+        at(i, [&](int64_t s, int64_t r, int64_t c) { f.put(s, r, c, value); });
+      });
+    } else if constexpr (kByElement<F>) {
+      write_elements(f, from, n, [&](int i) {
+        return at(i, [&](int64_t s, int64_t r, int64_t c) { return f.value(s, r, c); });
+      });
+    } else {
+      for (int i = int(threadIdx.x); i < n; i += kRowThreads)
+        at(i, [&](int64_t s, int64_t r, int64_t c) { f.template strip<1>(s, r, c); });
+    }
+    own.row += rows;  // marks are written again behind the barriers of the next search
   }
 }
 
 template <class F>
 void each_row(const Exec& exec, const int64_t* offsets, int64_t segments, int64_t rows, int64_t width, const F& f) {
-  if (rows <= 0 || width <= 0) return;
-  const int64_t elements = rows * width < (1 << 23) ? 1024 : 4096, each = elements < width ? 1 : elements / width;
-  LOD_LAUNCH(run_rows, unsigned((rows + each - 1) / each), kRowThreads, exec.stream,
-             RowsOfSegments<F>{f, offsets, segments, rows, width, each});
+  if (rows <= 0 || width <= 0 || segments <= 0) return;
+  int64_t bytes = 4;  // of an element
+  if constexpr (kByElement<F>) bytes = sizeof(typename F::Element);
+  const RowShares shares(rows, width, LOD_TILE_BYTES / bytes);
+  LOD_LAUNCH(run_rows, shares.blocks(), kRowThreads, exec.stream, f, offsets, segments, shares);
 }
 
 #else

@@ -5,11 +5,6 @@
 #include "torch_lod/lod_view.h"
 #include "torch_lod/reducer.h"
 
-// Of one tile's rows, half of what they may need in shared memory. Tests make it small, so that few rows are many tiles.
-#ifndef LOD_TILE_BYTES
-#define LOD_TILE_BYTES 16384
-#endif
-
 namespace lod {
 
 constexpr int64_t kStrip = 32;       // channels of a row that a tile has at most

@@ -200,6 +200,69 @@ def test_kernels_run_before_the_host_is_told():
         assert torch.equal(got.cpu(), torch.tensor([[6.0, 6.0], [0.0, 0.0]]))
 
 
+# -- rows, in shares of LOD_TILE_BYTES, which is 512 here
+
+
+def many_rows(seed: int, longest: int) -> torch.Tensor:
+    """Offsets of short segments, one of several shares, and more empty ones in one place than a turn takes."""
+    g = random.Random(seed)
+    some = [g.choice((0, 0, 1, 1, 2, 3, 31, 32, 33)) for _ in range(longest // 20)]
+    lengths = [*some, *[0] * 1100, longest, *[0] * 1023, *some[::-1], 0]
+    return torch.tensor([0, *lengths]).cumsum(0)
+
+
+def row_calls(x, cut, index) -> dict[str, torch.Tensor]:
+    """What operators by row return for rows x of segments `cut`, and rows `index` of each segment."""
+    ops, rows, n = tl.ops, len(x), len(cut) - 1
+    back = rows - cut[1:]  # the first rows of all segments, the last segment first
+    ends = ops.segment_reduce(x, cut, "first")
+    shuffled = torch.arange(rows, device=x.device) * 7 % rows
+    return {
+        "run_map": ops.run_map(cut[:-1] * 3, cut, rows, -2),
+        "gather_rows": ops.gather_rows(x, shuffled, 3),
+        "gather_runs": ops.gather_runs(x, back, cut, rows),
+        "in reverse": ops.gather_runs(x, cut[1:] - 1, cut, rows, -1),
+        "scatter_runs": ops.scatter_runs(x, back, cut, rows),
+        "scattered": ops.scatter_runs(x, back + torch.arange(n, device=x.device).flip(0), cut, rows + n, 1, 3),
+        "concat": ops.segment_concat(x, cut, x.flip(0), (rows - cut).flip(0)),
+        "unfold": ops.segment_unfold(x, cut, 3, -1, 2, 3),
+        "fold": ops.segment_fold(x.unsqueeze(1).expand(-1, 2, *x.shape[1:]), cut, -1),
+        "first": ops.segment_broadcast(ends, cut, rows, "first"),
+        "broadcast": ops.segment_broadcast(ends, cut, rows),
+        "mean": ops.segment_broadcast(ends, cut, rows, "mean" if x.is_floating_point() else "sum"),
+        "place": ops.segment_place(ends, index, cut, rows),
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8], ids=str)
+@pytest.mark.parametrize("width", [1, 3, 8, 130])  # the last: of a row that is wider than a share
+def test_rows_of_many_shares(dtype, width):
+    cut = many_rows(width, 200 if width < 100 else 40)
+    x = values(int(cut[-1]), (width,), dtype, "cpu")
+    length = cut.diff()[:, None]
+    index = cut[:-1, None] + torch.arange(width) % length.clamp_min(1) - (length == 0).long()
+    want, got = row_calls(x, cut, index), row_calls(x.to(D), cut.to(D), index.to(D))
+    for name, rows in want.items():
+        assert torch.equal(got[name].cpu(), rows), name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_wrong_offsets(seed):
+    """Anything but a read or write out of bounds: make sanitize-gpu watches."""
+    g = torch.Generator().manual_seed(seed)
+    cut = torch.randint(-50, 900, (3000,), generator=g)
+    cut[::7] = torch.tensor([-(2**63), 2**63 - 1])[torch.randint(2, (429,), generator=g)]
+    x = torch.randn(700, 3)
+    for name, op in {"gather_runs": tl.ops.gather_runs, "scatter_runs": tl.ops.scatter_runs}.items():
+        with pytest.raises((ValueError, IndexError), match=f"in an earlier call of {name} on a GPU"):
+            op(x.to(D), cut[:-1].to(D), cut.to(D), 700)
+            torch.accelerator.synchronize()
+            tl.check_errors()
+    with pytest.raises(ValueError, match="in an earlier call of segment_broadcast on a GPU"):
+        tl.ops.segment_broadcast(torch.randn(2999, 3).to(D), cut.to(D), 700)
+        tl.check_errors()
+
+
 # -- runs that do not meet
 
 

@@ -95,6 +95,12 @@ inline int atomicAdd(int* at, int value) {
   *at += value;
   return before;
 }
+inline unsigned atomicOr(unsigned* at, unsigned bits) {
+  const unsigned before = *at;
+  *at |= bits;
+  return before;
+}
+inline int __clz(int bits) { return bits ? __builtin_clz(unsigned(bits)) : 32; }
 inline void __threadfence_system() {}
 
 #define LOD_SHUFFLE(value, lane) __shfl_sync(~0u, value, lane)

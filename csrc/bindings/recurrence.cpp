@@ -386,10 +386,11 @@ TwoTensors gru(const Layer& l) {
     for (int64_t t = 0; t < share.steps(); ++t) {
       kCpu.pause();
       const bool has_state = t > 0 || l.h_0;
-      if (has_state) weights.multiply(states, products, share.alive[t], bias);
+      if (has_state) weights.multiply(states, products, share.alive[t], values.is_cpu() ? bias : Tensor());
       LOD_RUN(values, gru_forward, floating_type("gru", values),
               GruForward{share.at(t, width), read(gates), read(has_state ? products : bias), has_state ? 3 * width : 0,
-                         write(saved), write(out), write(states)});
+                         has_state && !values.is_cpu() ? read(bias) : nullptr, write(saved), write(out),
+                         write(states)});
     }
   });
   return {out, saved};

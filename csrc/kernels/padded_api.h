@@ -1,0 +1,20 @@
+// Rows in padded layouts: arguments and entries of padded.h.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/entry.h"
+
+namespace lod {
+
+// Cell s of out are the rows [s * cell, (s + 1) * cell): from starts[s] on those of segment s, the others are fill.
+struct PadRows {
+  const void* values;
+  const int64_t *starts, *offsets;
+  void* out;
+  int64_t segments, rows_in, cell, width, item;  // item: bytes of a word (device.h)
+  unsigned char fill[16];
+};
+
+LOD_KERNEL(pad_rows, const PadRows& a)
+
+}  // namespace lod

@@ -132,6 +132,14 @@ int64_t rising(const Tensor& map) {
 }
 Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step,
                     const at::Scalar& fill);
+Tensor put(Tensor x, const Tensor& map, int64_t rows) {
+  const Tensor out = new_rows(x, rows).zero_();
+  const auto [width, item] = row_words(x);
+  LOD_RUN(out, put_rows,
+          PutRows{x.const_data_ptr(), map.const_data_ptr<int64_t>(), out.mutable_data_ptr(), x.size(0), rows, width,
+                  item});
+  return out;
+}
 Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
   check_scatter(values, given, rows);
   const Tensor x = readable(values), map = checked_map("scatter_rows", "map", given, rows);
@@ -142,6 +150,8 @@ Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
     const Tensor taken = map.ge(0).nonzero().squeeze(1);
     return scatter_runs(x.index_select(0, taken), map.index_select(0, taken), each, rows, 1, 0);
   }
+  if (const Known* mark = known(map); !map.is_cpu() && mark && mark->apart && mark->longest == 0)
+    return put(x, map, rows);
   const auto [lists, order] = invert(map, rows);
   return sum_lists("scatter_rows", x, lists, order, 0);
 }

@@ -7,5 +7,8 @@ namespace lod::kernels {
 void pad_rows(const CpuExec& exec, const PadRows& a) {
   LOD_PICK(pad_rows)(exec, a);
 }
+void put_rows(const CpuExec& exec, const PutRows& a) {
+  LOD_PICK(put_rows)(exec, a);
+}
 
 }  // namespace lod::kernels

@@ -1,4 +1,4 @@
-// Rows in padded layouts: arguments and entries of padded.h.
+// Rows that are copied to places of their own, as in padded layouts: arguments and entries of padded.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,14 @@ struct PadRows {
   int64_t segments, rows_in, cell, width, item;  // item: bytes of a word (device.h)
   unsigned char fill[16];
 };
+struct PutRows {  // out[map[i]] = values[i], where map[i] is a row of out; no two are the same row
+  const void* values;
+  const int64_t* map;
+  void* out;
+  int64_t rows_in, rows_out, width, item;
+};
 
 LOD_KERNEL(pad_rows, const PadRows& a)
+LOD_KERNEL(put_rows, const PutRows& a)
 
 }  // namespace lod

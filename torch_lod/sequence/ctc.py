@@ -43,8 +43,12 @@ def labels_of(s: Along, labels, what: str = "labels", of: str = "x") -> tuple[Te
     if s.k:
         above = s.lod.outer_at(s.k), lod.outer_at(s.k)
         above[0].agreed(above[1])  # type: ignore[union-attr, arg-type]
-    own, _ = together(numbers.device, (lod.row_offsets_at, s.k), (s.lod.row_offsets_at, s.k))
-    return numbers, own
+    parts = (
+        (lod.row_offsets_at, s.k),
+        (s.lod.row_offsets_at, s.k),
+        (lod.row_lengths_at, s.k),
+    )  # what losses need as well
+    return numbers, together(numbers.device, *parts)[0]
 
 
 def emitted(s: Along, ids: Tensor, blank: int, merge: bool) -> LoDTensor:

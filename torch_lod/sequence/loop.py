@@ -94,7 +94,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
             lod.outer_at(k).agreed(leaf.lod)
     constants, static_spec = _ranked_static(static, lod, k, order) if static is not None else ([], None)
     steps_too = (lod.place_at, k), (lod.steps_at, k), (lod.from_steps_at, k)
-    here, back, *_ = together(inputs[0].device, (lod.rank_at, k), *steps_too)
+    here, places, *_ = together(inputs[0].device, (lod.rank_at, k), *steps_too)
     state = [t.index_select(0, here) for t in memories]
     steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
     alive = table.steps()[1]
@@ -120,7 +120,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
         outputs_of_steps.append(_checked(output if isinstance(output, tuple) else (output,), n, t))
     finished.append(state)
     ranked = [torch.cat(parts[::-1]) for parts in zip(*finished, strict=True)]
-    ends = [t.index_select(0, back) for t in ranked]
+    ends = [t.index_select(0, places) for t in ranked]
     laid_out = [_laid_out(list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
     return laid_out[0] if single else tuple(laid_out), pytree.tree_unflatten(ends, spec)
 

@@ -271,7 +271,10 @@ def split_lod_tensor(x: Tensor, mask: Tensor, *, level: int | str = 0) -> tuple[
     """
     if not isinstance(x, LoDTensor):
         host = _mask(mask, _sequences_of(x))
-        yes, no = (ops.gather_rows(x, uploaded_map(m.nonzero().flatten(), x.device, x.shape[0])) for m in (host, ~host))
+        yes, no = (
+            ops.gather_rows(x, uploaded_map(m.nonzero().flatten(), x.device, x.shape[0], apart=True))
+            for m in (host, ~host)
+        )
         return yes, no
     k = level_of(x, level)
     host = _mask(mask, x.num_sequences(k))

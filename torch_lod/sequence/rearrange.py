@@ -49,8 +49,8 @@ def sequence_reverse(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     s = along(x, level)
     lod, k = s.lod, s.k
     if s.innermost:
-        runs = together(s.rows.device, (lod.last_rows_at, k), (lod.row_offsets_at, k))
-        return s.keep(ops.gather_runs(s.rows, *runs, lod.rows, -1))
+        last, offsets = together(s.rows.device, (lod.last_rows_at, k), (lod.row_offsets_at, k))
+        return s.keep(ops.gather_runs(s.rows, last, offsets, lod.rows, -1))
 
     def reversed_at():
         offsets = lod.levels[k]

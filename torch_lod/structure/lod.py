@@ -249,26 +249,6 @@ class LoD(Partition):
 
         return self.handed_out(self._cached(("position", k), device, make))
 
-    def spread_at(self, right: bool) -> tuple["LoD", list[Tensor]]:
-        """The innermost sequences where every level is padded, with empty ones in the padding; and the lengths of every
-        level, in the shape of the dims before its own. In host memory."""
-
-        def make():
-            lengths: list[Tensor] = []
-            for k in reversed(range(self.depth)):
-                one, longest = LoD.checked("offsets", [self.levels[k]]), self.longest_at(k)
-                n = one.num_sequences()
-                runs = one.padded_starts_at(0, longest, right), one.row_offsets_at(0)
-                lengths = [ops.scatter_runs(t, *runs, n * longest).view(n, longest, *t.shape[1:]) for t in lengths]
-                lengths.insert(0, self.levels[k].diff())
-            return LoD.checked("lengths", [sums(lengths[-1].flatten())], rows=self.rows), lengths
-
-        return self.remember(("spread", right), make)
-
-    def dense_lengths_at(self, k: int, right: bool, device=None) -> Tensor:
-        """The lengths of level k where every level is padded, as one vector."""
-        return self._cached(("dense lengths", k, right), device, lambda: self.spread_at(right)[1][k].flatten())
-
     # -- parts and changes: every result is a new LoD
 
     def cut(self, k: int, begin: int, end: int) -> tuple["LoD", int, int]:

@@ -27,7 +27,7 @@ from ..dynamo import compiling, symbols, whole_number
 from ..errors import LoDTypeError
 from ..ops.steps import by_steps
 from .devices import PINNED, capturing, kept, upload, upload_all, usable
-from .validate import level_names_of, with_memory
+from .validate import level_names_of, sums, with_memory
 
 _HOST = torch.device("cpu")
 _OPS = torch.ops.torch_lod
@@ -55,16 +55,17 @@ def _lasting():
 
 def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False, longest: int = -1) -> None:
     """Marks offsets that cut `rows` rows, or a map to `rows` rows, which are never written to. Tracers would record it.
-    longest: of the segments that offsets cut; or of runs that do not meet, if each is in its own of cells of as many rows."""
+    longest: of the segments that offsets cut; or of runs that do not meet, if each is in its own of cells of as many rows;
+    0 where they are single rows, of which a map names none twice."""
     if ops.COMPILED and type(t) is Tensor and not t.is_meta and not traced():
         _keep_structure(t, rows, cuts, apart, longest)
 
 
-def uploaded_map(map: Tensor, device, rows: int) -> Tensor:
-    """A map to `rows` rows, in host memory and valid, on a device."""
+def uploaded_map(map: Tensor, device, rows: int, apart: bool = False) -> Tensor:
+    """A map to `rows` rows, in host memory and valid, on a device; apart: it names no row twice."""
     there = upload(map, device)
     if there is not map:
-        _kept(there, rows, False)
+        _kept(there, rows, False, apart, 0 if apart else -1)
     return there
 
 
@@ -206,7 +207,7 @@ class Partition:
         self, key: tuple, device, make, rows: int | None = None, cuts: bool = False, apart: bool = False, cell: int = -1
     ) -> Tensor:
         """The tensor for a key on a device: made once in host memory, uploaded once per device. With `rows` it is a map
-        to as many rows, or offsets that cut them, or the first rows of runs that do not meet, each in its own `cell`."""
+        to as many rows, or offsets that cut them, or the first rows of runs that do not meet, each in its own `cell` (`_kept`)."""
         if compiling():
             return make() if device is None else make().to(device, non_blocking=True)
         found = self._cache.get((*key, device or _HOST))
@@ -313,7 +314,7 @@ class Partition:
             begin, end = offsets[:-1], offsets[1:]
             return torch.where(end > begin, end - 1 if last else begin, -1)
 
-        return self._cached(("end", k, last), device, make, self.rows)
+        return self._cached(("end", k, last), device, make, self.rows, apart=True, cell=0)
 
     def offsets_at(self, k: int, device=None) -> Tensor:
         """The offsets of level k in elements of that level."""
@@ -349,6 +350,27 @@ class Partition:
         rows = (self.levels[k].shape[0] - 1) * length + 1  # an empty sequence may begin behind the last row
         return self._cached(("padded", k, length, right), device, make, rows, apart=True, cell=length)
 
+    def spread_at(self, right: bool) -> tuple[Any, list[Tensor]]:
+        """The innermost sequences where every level is padded, with empty ones in the padding; and the lengths of every
+        level, in the shape of the dims before its own. In host memory."""
+
+        def make():
+            lengths: list[Tensor] = []
+            checked = type(self).checked  # type: ignore[attr-defined]  # of LoD
+            for k in reversed(range(self.depth)):
+                one, longest = checked("offsets", [self.levels[k]]), self.longest_at(k)
+                n = one.num_sequences()
+                runs = one.padded_starts_at(0, longest, right), one.row_offsets_at(0)
+                lengths = [ops.scatter_runs(t, *runs, n * longest).view(n, longest, *t.shape[1:]) for t in lengths]
+                lengths.insert(0, self.levels[k].diff())
+            return checked("lengths", [sums(lengths[-1].flatten())], rows=self.rows), lengths
+
+        return self.remember(("spread", right), make)
+
+    def dense_lengths_at(self, k: int, right: bool, device=None) -> Tensor:
+        """The lengths of level k where every level is padded, as one vector."""
+        return self._cached(("dense lengths", k, right), device, lambda: self.spread_at(right)[1][k].flatten())
+
     def any_empty_at(self, k: int) -> bool:
         """Whether any sequence has no rows. Compiled code cannot know it, and assumes yes."""
         return compiling() or self.remember(("any_empty", k), lambda: bool((self.row_lengths_at(k) == 0).any()))
@@ -361,19 +383,22 @@ class Partition:
                 return self.levels[k].diff().argsort(descending=True, stable=True)
             return ops.rank_by_length(self.levels[k])
 
-        return self._cached(("rank", k), device, make, self.levels[k].shape[0] - 1)
+        return self._cached(("rank", k), device, make, self.levels[k].shape[0] - 1, apart=True, cell=0)
 
     def place_at(self, k: int, device=None) -> Tensor:
         """The place of every sequence of level k in the order of `rank_at`."""
-        return self._cached(("place", k), device, lambda: self.rank_at(k).argsort(), self.levels[k].shape[0] - 1)
+        n = self.levels[k].shape[0] - 1
+        return self._cached(("place", k), device, lambda: self.rank_at(k).argsort(), n, apart=True, cell=0)
 
     def steps_at(self, k: int, device=None) -> Tensor:
         """The elements of step 0, 1, ... of all sequences of level k in the order of `rank_at`, step after step."""
-        return self._cached(("steps", k), device, lambda: self._steps(k)[0], self.elements_at(k))
+        n = self.elements_at(k)
+        return self._cached(("steps", k), device, lambda: self._steps(k)[0], n, apart=True, cell=0)
 
     def from_steps_at(self, k: int, device=None) -> Tensor:
         """The place of every element of level k in `steps_at`."""
-        return self._cached(("from steps", k), device, lambda: self.steps_at(k).argsort(), self.elements_at(k))
+        n = self.elements_at(k)
+        return self._cached(("from steps", k), device, lambda: self.steps_at(k).argsort(), n, apart=True, cell=0)
 
     def step_sizes_at(self, k: int) -> Tensor:
         """The number of elements of every step; in host memory."""

@@ -1,5 +1,5 @@
-// Products on a GPU by cuBLAS itself, without the dispatcher, whose views and checks cost the host more than a step of a
-// recurrence costs the GPU. Torch prepares a handle per thread: its stream, workspace, and whether TF32 is allowed.
+// Products on a GPU by cuBLAS itself, without the dispatcher: its views and checks cost the host more than a step of a
+// recurrence costs the GPU. Torch prepares a handle per thread: stream, workspace, and whether TF32 is allowed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,8 +35,8 @@ cublasContext* getCurrentCUDABlasHandle(bool setup);
 
 namespace lod {
 
-// The right side of products, (k, n), of rows or columns side by side, and the handle of the thread and the stream that
-// it is made in.
+// The right side of products, (k, n), rows or columns side by side, and the handle of the thread and the stream that it
+// is made in.
 class BlasFactor {
  public:
   static bool serves(const Tensor& right) {
@@ -59,8 +59,8 @@ class BlasFactor {
     handle_ = at::cuda::getCurrentCUDABlasHandle(true);
 #endif
   }
-  // out = left right, or out += left right, of so many contiguous rows, the first ones of both. cuBLAS has columns where
-  // these are rows: to it, the product is right^T left^T.
+  // out = left right, or out += left right, of so many contiguous rows, the first ones of both. cuBLAS sees columns
+  // where these are rows: to it, the product is right^T left^T.
   void multiply(const Tensor& left, const Tensor& out, int64_t rows, bool adds) const {
     TORCH_CHECK_VALUE(rows <= kMost, "expected at most ", kMost, " rows in a product, got ", rows);
     if (rows == 0) return;

@@ -176,7 +176,7 @@ struct RunsOfRows {
   bool in_order = true;        // on the CPU: runs follow each other or, if gaps are asked for, no two of them meet
   int64_t end = 0;             // on the CPU: of the last run
   bool apart = false;          // on a GPU: known not to meet
-  int64_t cell = -1;           // on a GPU: run s is known to be among the rows [s * cell, (s + 1) * cell); otherwise < 0
+  int64_t cell = -1;           // on a GPU, if above 0: run s is known to be among the rows [s * cell, (s + 1) * cell)
   bool every = true;           // on a GPU: known to be in range, and to be runs of all rows of their side
   bool whole = false;          // on the CPU, if gaps are asked for: known to be runs of all rows, in any order
   std::vector<int64_t> taken;  // of runs in another order than their segments, the end of the run that lies before each

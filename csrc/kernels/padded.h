@@ -1,5 +1,5 @@
-// Rows that are copied to places of their own. In padded layouts every row of the result is written once: a GPU needs no
-// launch of its own for the padding, and no search for the segment. Kernel source, see torch_lod/device.h.
+// Rows that are copied to places of their own. In padded layouts every row of the result is written once: a GPU needs
+// no launch of its own for the padding, and no search for the segment. Kernel source, see torch_lod/device.h.
 // SPDX-License-Identifier: Apache-2.0
 
 #include "kernels/padded_api.h"

@@ -271,7 +271,7 @@ def test_gradients_of_layouts_copy(call):
 
 
 def test_what_is_uploaded_together_is_written_to_apart():
-    """A caller's write to the lengths is seen by nobody else: neither by a gradient nor by the next call."""
+    """A caller's write to the lengths is seen by no gradient and no other call."""
     rows, lod = torch.randn(15, 3), tl.LoD.from_lengths(TWO)
     x = tl.LoDTensor(rows.to(D), lod).requires_grad_()
     dense, lengths = x.to_padded()

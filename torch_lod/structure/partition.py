@@ -251,7 +251,7 @@ class Partition:
         return self._cache[key]
 
     def moves(self, key: tuple, make, rows: Tensor) -> tuple[Any, Runs]:
-        """make() for a key, a LoD and the runs that its rows are: made once, and uploaded once per device of `rows`."""
+        """make() for a key, a LoD and the runs that it is made of: made once, and uploaded once per device of `rows`."""
         lod, runs = self.remember(key, make)
         key = (*key, rows.device)
         if compiling() or rows.device.type not in PINNED or traced():
@@ -259,7 +259,7 @@ class Partition:
         there = self._cache.get(key)
         if there is None or not all(map(usable, there)):
             with torch.inference_mode(False):
-                there = Runs(*map(kept, uploaded_runs(runs, rows, lod.rows)))
+                there = Runs(*map(kept, uploaded_runs(runs, rows, int(runs.offsets[-1]))))
             if not capturing(rows.device):
                 self._cache[key] = there
         return lod, there

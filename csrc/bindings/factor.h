@@ -1,7 +1,9 @@
-// Matrix products of tensors: our own where they serve (float32 and float64 in host memory), torch's otherwise.
+// Matrix products of tensors: our own where they serve (float32 and float64 in host memory), those of cuBLAS on a GPU,
+// torch's otherwise.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "bindings/cublas.h"
 #include "bindings/operators.h"
 #include "kernels/product_api.h"
 
@@ -43,6 +45,9 @@ class Factor {
  public:
   explicit Factor(const Tensor& right, int64_t rows = kMany, int64_t uses = kMany)
       : right_(right), ours_(has_products_for(right)) {
+#ifdef LOD_CUDA
+    if (BlasFactor::serves(right)) blas_.emplace(right);
+#endif
     if (!ours_) {
       right_ = whole_rows(right);
       return;
@@ -57,6 +62,9 @@ class Factor {
   // out = left right (+ bias), of so many contiguous rows, the first ones of both.
   void multiply(const Tensor& left, const Tensor& out, int64_t rows, const Tensor& bias = Tensor()) const {
     if (ours_) return run(left, out, rows, bias, 0);
+#ifdef LOD_CUDA
+    if (blas_ && !bias.defined()) return blas_->multiply(left, out, rows, false);
+#endif
     Tensor to = first(out, rows);
     if (bias.defined()) at::addmm_out(to, bias, whole_columns(first(left, rows)), right_);
     else at::mm_out(to, whole_columns(first(left, rows)), right_);
@@ -67,8 +75,11 @@ class Factor {
   }
   // out += left right
   void add(const Tensor& left, const Tensor& out, int64_t rows) const {
-    if (ours_) run(left, out, rows, out, out.size(1));
-    else first(out, rows).addmm_(whole_columns(first(left, rows)), right_);
+    if (ours_) return run(left, out, rows, out, out.size(1));
+#ifdef LOD_CUDA
+    if (blas_) return blas_->multiply(left, out, rows, true);
+#endif
+    first(out, rows).addmm_(whole_columns(first(left, rows)), right_);
   }
 
  private:
@@ -90,6 +101,9 @@ class Factor {
   static constexpr int64_t kMany = int64_t(1) << 40, kFew = 48;
   Tensor right_, packed_;
   bool ours_;
+#ifdef LOD_CUDA
+  std::optional<BlasFactor> blas_;
+#endif
 };
 
 // left[left_rows]^T right[right_rows], of k contiguous rows; rows null are all rows in order. Only where

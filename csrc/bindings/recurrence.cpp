@@ -173,14 +173,14 @@ struct Plan {
     std::copy(ranked.begin() + nonempty, ranked.end(), by + nonempty);
     for (int64_t i = 0; i < n; ++i) from[i] = l.reverse ? o[by[i] + 1] - 1 : o[by[i]];
     if (!l.values.is_cpu()) {
-      const Tensor there = uploaded(host, l.values.device(), l.reverse, 3 * n + 1, [&](int64_t* to) {
+      const Tensor there = uploaded(host, l.values.device(), 0, 4 * n + 1, [&](int64_t* to) {  // for both directions
         std::copy_n(by, n, to);
-        std::copy_n(from, n, to + n);
-        std::copy_n(o, n + 1, to + 2 * n);
+        for (int64_t i = 0; i < n; ++i) to[n + i] = o[by[i]], to[2 * n + i] = o[by[i] + 1] - 1;
+        std::copy_n(o, n + 1, to + 3 * n);
       });
       order = there.narrow(0, 0, n);
-      start = there.narrow(0, n, n);
-      offsets = there.narrow(0, 2 * n, n + 1);
+      start = there.narrow(0, l.reverse ? 2 * n : n, n);
+      offsets = there.narrow(0, 3 * n, n + 1);
     }
     for (Share& share : shares) share.start = start.const_data_ptr<int64_t>() + share.begin;
   }
@@ -386,10 +386,11 @@ TwoTensors gru(const Layer& l) {
     for (int64_t t = 0; t < share.steps(); ++t) {
       kCpu.pause();
       const bool has_state = t > 0 || l.h_0;
-      if (has_state) weights.multiply(states, products, share.alive[t], bias);
+      if (has_state) weights.multiply(states, products, share.alive[t], values.is_cpu() ? bias : Tensor());
       LOD_RUN(values, gru_forward, floating_type("gru", values),
               GruForward{share.at(t, width), read(gates), read(has_state ? products : bias), has_state ? 3 * width : 0,
-                         write(saved), write(out), write(states)});
+                         has_state && !values.is_cpu() ? read(bias) : nullptr, write(saved), write(out),
+                         write(states)});
     }
   });
   return {out, saved};

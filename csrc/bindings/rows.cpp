@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_ENTRIES "kernels/rows_api.h"
 #include "bindings/windows.h"
+#include "kernels/padded_api.h"
 #include "kernels/structure_api.h"
 #include "torch_lod/operator.h"
 
@@ -131,6 +132,14 @@ int64_t rising(const Tensor& map) {
 }
 Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step,
                     const at::Scalar& fill);
+Tensor put(Tensor x, const Tensor& map, int64_t rows) {
+  const Tensor out = new_rows(x, rows).zero_();
+  const auto [width, item] = row_words(x);
+  LOD_RUN(out, put_rows,
+          PutRows{x.const_data_ptr(), map.const_data_ptr<int64_t>(), out.mutable_data_ptr(), x.size(0), rows, width,
+                  item});
+  return out;
+}
 Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
   check_scatter(values, given, rows);
   const Tensor x = readable(values), map = checked_map("scatter_rows", "map", given, rows);
@@ -141,6 +150,8 @@ Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
     const Tensor taken = map.ge(0).nonzero().squeeze(1);
     return scatter_runs(x.index_select(0, taken), map.index_select(0, taken), each, rows, 1, 0);
   }
+  if (const Known* mark = known(map); !map.is_cpu() && mark && mark->apart && mark->longest == 0)
+    return put(x, map, rows);
   const auto [lists, order] = invert(map, rows);
   return sum_lists("scatter_rows", x, lists, order, 0);
 }
@@ -165,6 +176,7 @@ struct RunsOfRows {
   bool in_order = true;        // on the CPU: runs follow each other or, if gaps are asked for, no two of them meet
   int64_t end = 0;             // on the CPU: of the last run
   bool apart = false;          // on a GPU: known not to meet
+  int64_t cell = -1;           // on a GPU, if above 0: run s is known to be among the rows [s * cell, (s + 1) * cell)
   bool every = true;           // on a GPU: known to be in range, and to be runs of all rows of their side
   bool whole = false;          // on the CPU, if gaps are asked for: known to be runs of all rows, in any order
   std::vector<int64_t> taken;  // of runs in another order than their segments, the end of the run that lies before each
@@ -181,6 +193,7 @@ struct RunsOfRows {
       const Known* mark = known(starts);
       every = cuts && mark && !mark->cuts && mark->rows <= there + 1;  // an empty run may begin behind the last row
       apart = every && mark->apart;
+      if (apart) cell = mark->longest;
       if (!every) watch("runs", starts, offsets, there, cuts ? -1 : rows, step, op, "row_offsets");
       return;
     }
@@ -319,6 +332,13 @@ Tensor scatter_in_any_order(const Tensor& x, const RunsOfRows& runs, int64_t row
   const Tensor first = order.index_select(0, lists.narrow(0, 0, rows).clamp_max(order.numel() - 1));
   return gathered(x, at::where(count.gt(0), first, -1), fill);
 }
+void pad(Tensor x, const RunsOfRows& runs, const Tensor& out, const at::Scalar& fill) {
+  const auto [width, item] = row_words(x);
+  PadRows a{x.const_data_ptr(), runs.starts.const_data_ptr<int64_t>(), runs.offsets.const_data_ptr<int64_t>(),
+            out.mutable_data_ptr(), runs.starts.numel(), x.size(0), runs.cell, width, item, {}};
+  put_fill(a.fill, fill, x);
+  LOD_RUN(out, pad_rows, a);
+}
 Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step,
                     const at::Scalar& fill) {
   check_runs("scatter_runs", values, starts, offsets, rows, step);
@@ -328,6 +348,10 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
   if (!runs.in_order && !runs.apart) return scatter_in_any_order(x, runs, rows, step, fill);
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
+  if (runs.cell > 0 && step == 1 && runs.starts.numel() * runs.cell == rows) {
+    pad(x, runs, out, fill);
+    return out;
+  }
   // On a GPU every row is filled first: runs apart that are as many as the rows take every one of them.
   if (!x.is_cpu() && rows > x.size(0)) out.fill_(fill);
   copy_runs(runs, x, out, step, false, x.is_cpu() && !runs.whole ? &fill : nullptr);

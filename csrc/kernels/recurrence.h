@@ -114,6 +114,9 @@ struct GruForwardKernel : GruForward {
     T* h_ = static_cast<T*>(h) + from;
     A s[4][W], state[W], share[3][W];
     for (int q = 0; q < 3; ++q) numbers<T, W>(hidden, y + q * width, share[q]);
+    if (bias)
+      for (int q = 0; q < 3; ++q)
+        for (int k = 0; k < W; ++k) share[q][k] += A(static_cast<const T*>(bias)[q * width + u + k]);
     for (int k = 0; k < W; ++k) {
       const A r = sigmoid_of(A(x[k]) + share[0][k]), z = sigmoid_of(A(x[width + k]) + share[1][k]), m = share[2][k];
       const A n = tanh_of(A(x[2 * width + k]) + r * m);

@@ -24,8 +24,9 @@ struct LstmBackward : Step {
 };
 struct GruForward : Step {
   const void* gates;   // (rows, 3 width) the inputs' share of r, z, n
-  const void* hidden;  // (alive, 3 width) the states' share with their bias, null for zeros
+  const void* hidden;  // (alive, 3 width) the states' share, null for zeros
   int64_t apart;       // from one row of it to the next; 0: one row for all
+  const void* bias;    // (3 width) that of the states' share; null: none, or it is in that
   void* saved;         // (rows, 4 width) r, z, n and the states' share of n
   void *out, *h;
 };

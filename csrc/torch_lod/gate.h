@@ -60,7 +60,7 @@ struct Known final : c10::BackendMeta {
   int64_t count;
   uint32_t version;
   int64_t rows;
-  int64_t longest;  // of the segments that offsets cut; below 0: not known
+  int64_t longest;  // of what offsets cut; of runs apart the rows of a cell of each, 0 of single rows; or -1: not known
   bool cuts;        // offsets that cut so many rows into segments; otherwise entries from -1 to rows - 1
   bool apart;       // the first rows of runs that do not meet
   // How the runs lie whose first rows these are, by `look` when it is asked for the first time of these offsets.

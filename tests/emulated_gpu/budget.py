@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls ask of a GPU: launches of our kernels, launches of torch's, uploads, and times that the host waits.
+"""What calls ask of a GPU: launches of our kernels, of torch's, products of cuBLAS without torch, uploads, and times that
+the host waits.
 
     python tests/emulated_gpu build && PYTHONPATH=build/emulated_gpu/plain/tree:... python tests/emulated_gpu/budget.py
 
@@ -13,7 +14,11 @@ from pathlib import Path
 import torch
 from emulated_gpu import emulated
 
+if __name__ == "__main__":
+    emulated.start()  # before torch_lod is imported, as in tests/conftest.py
+
 import torch_lod as tl
+from torch_lod.structure import devices, partition
 
 TABLE = Path(__file__).with_name("budget.txt")
 D = torch.device("emu", 0)
@@ -92,40 +97,42 @@ def cases() -> Iterator[tuple[str, Callable, tuple]]:
 
 
 def counted(counts: dict[str, int]) -> list[int]:
-    """Launches of ours, of torch's, uploads, waits."""
+    """Launches of ours, of torch's, products, uploads, waits."""
 
     def total(*starts):
         return sum(n for what, n in counts.items() if what.startswith(starts))
 
-    return [counts.get("launch", 0), total("op ", "device assert"), counts.get("upload", 0), total("sync ")]
+    own = [counts.get("launch", 0), total("op ", "device assert"), counts.get("product", 0)]
+    return [*own, counts.get("upload", 0), total("sync ")]
 
 
 def measured(call: Callable, args: tuple) -> list[int]:
     """Uploads of the first call; then what is counted of a second call, and of its backward."""
+    partition._constants.clear()
     emulated.counts()
     call(*args)
     first = emulated.counts()
     out = call(*args)
     forward = counted(emulated.counts())
-    backward = [0] * 4
+    backward = [0] * 5
     if isinstance(out, torch.Tensor) and out.requires_grad:
         rows_out = out.values() if isinstance(out, tl.LoDTensor) else out
         grad = torch.ones_like(rows_out)
         emulated.counts()
         torch.autograd.backward(rows_out, grad)
         backward = counted(emulated.counts())
-    return [counted(first)[2], *forward, *backward]
+    return [counted(first)[3], *forward, *backward]
 
 
 HEAD = """# Written by budget.py. first: uploads of the first call. Then of the second call, forwards and backwards: launches of our
-# kernels, of torch's, uploads, times that the host waits.
-# call                        first |  ours torch upload sync |  ours torch upload sync
+# kernels, of torch's, products of cuBLAS, uploads, times that the host waits.
+# call                        first |  ours torch  blas upload sync |  ours torch  blas upload sync
 """
 
 
 def line(name: str, numbers: list[int]) -> str:
-    f = "".join(f"{n:6}" for n in numbers[1:5])
-    b = "".join(f"{n:6}" for n in numbers[5:])
+    f = "".join(f"{n:6}" for n in numbers[1:6])
+    b = "".join(f"{n:6}" for n in numbers[6:])
     return f"{name:30}{numbers[0]:5} |{f} |{b}"
 
 
@@ -137,6 +144,7 @@ def table() -> dict[str, list[int]]:
 if __name__ == "__main__":
     import sys
 
+    devices.PINNED.add("emu")
     said = [HEAD]
     for name, call, args in cases():
         torch.manual_seed(0)

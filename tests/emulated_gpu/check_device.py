@@ -298,17 +298,70 @@ def test_layouts_are_exact(dtype):
         assert not any("sort" in what for what in counts), (name, counts)
 
 
-def test_gradients_of_layouts_copy():
-    for call in (lambda x: tl.sequence_reverse(x), lambda x: x.to_padded()[0], lambda x: x.seq[[2, 0]]):
-        x = tl.LoDTensor(torch.randn(15, 3).to(D), tl.LoD.from_lengths(TWO)).requires_grad_()
-        out = call(x)
-        rows = out.values() if isinstance(out, tl.LoDTensor) else out
+LAYOUTS = {
+    "reverse": tl.sequence_reverse,
+    "pad": lambda x: x.to_padded()[0],
+    "pad to the left": lambda x: x.to_padded(level=0, side="left")[0],
+    "pad all": lambda x: x.to_padded(level="all")[0],
+    "pad all to the left": lambda x: x.to_padded(2.0, level="all", side="left")[0],
+    "unpad": lambda x: tl.from_padded(x.values().view(3, 5, 3), [4, 0, 5]),
+    "unpad from the left": lambda x: tl.from_padded(x.values().view(3, 5, 3), [4, 0, 5], side="left"),
+    "pick": lambda x: x.seq[[2, 0]],
+    "nth": lambda x: x.nth(1),
+    "mask": lambda x: x.filter_rows(x.values()[:, 0] > 0),
+    "pack": lambda x: x.to_packed_sequence().data,
+}
+
+
+@pytest.mark.parametrize("call", LAYOUTS.values(), ids=LAYOUTS)
+def test_gradients_of_layouts_copy(call):
+    rows, of = torch.randn(15, 3), tl.LoD.from_lengths(TWO)
+    here, there = (tl.LoDTensor(rows.to(device), of).requires_grad_() for device in ("cpu", D))
+    outs = [out.values() if isinstance(out, tl.LoDTensor) else out for out in (call(here), call(there))]
+    assert torch.equal(*(out.detach().cpu() for out in outs))
+    grad = torch.randn(outs[0].shape)
+    found = []
+    for out, device in zip(outs, ("cpu", D), strict=True):
+        grad_there = grad.to(device)
         emulated.counts()
-        torch.autograd.backward(rows, torch.ones_like(rows))
-        assert not any("sort" in what or what.startswith("sync") for what in emulated.counts())
+        torch.autograd.backward(out, grad_there)
+        found.append(emulated.counts())
+    assert torch.equal(here.grad, there.grad.cpu())
+    assert not any("sort" in what or what.startswith("sync") for what in found[1]), found[1]
 
 
 # -- uploads
+
+
+def test_what_is_uploaded_together_is_written_to_apart():
+    """A caller's write to the lengths is seen by no gradient and no other call."""
+    rows, lod = torch.randn(15, 3), tl.LoD.from_lengths(TWO)
+    x = tl.LoDTensor(rows.to(D), lod).requires_grad_()
+    dense, lengths = x.to_padded()
+    lengths.fill_(7)
+    dense.sum().backward()
+    assert torch.equal(x.grad.cpu(), torch.ones(15, 3))
+    emulated.counts()
+    again = x.to_padded()[1]
+    assert emulated.counts()["upload"] == 1 and again.tolist() == TWO[1]
+    assert torch.equal(
+        tl.sequence_pool(x, "sum").values().cpu(), tl.sequence_pool(tl.LoDTensor(rows, lod), "sum").values()
+    )
+
+
+def test_what_inference_uploads_serves_training():
+    lod = tl.LoD.from_lengths(TWO)
+    x = tl.LoDTensor(torch.randn(15, 2, 8).to(D), lod).requires_grad_()
+    calls = [tl.sequence_reverse, lambda x: tl.sequence_reverse(x, level=0), lambda x: x.to_padded()[0]]
+    calls += [lambda x: tl.sequence_attention(x, x, x, alibi=True), lambda x: tl.sequence_concat([x, x])]
+    for call in calls:
+        with torch.inference_mode():
+            call(x)
+        emulated.counts()
+        out = call(x)
+        rows = out.values() if isinstance(out, tl.LoDTensor) else out
+        rows.sum().backward()
+        assert x.grad is not None
 
 
 def test_another_stream_waits_for_an_upload(monkeypatch):

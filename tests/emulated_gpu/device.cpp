@@ -349,6 +349,34 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& a, const at::Tenso
   return {n + z * (hx - n), at::empty({0}, a.options())};
 }
 
+// -- cuBLAS: matrices of columns, in loops
+
+template <class T, class Sum>
+int gemm(int transpose_a, int transpose_b, int m, int n, int k, Sum alpha, const T* a, int lda, const T* b, int ldb,
+         Sum beta, T* c, int ldc) {
+  const bool fit = lda >= std::max(1, transpose_a ? k : m) && ldb >= std::max(1, transpose_b ? n : k) && ldc >= m;
+  if (!fit) return 7;
+  counted("product");
+  flush();
+  for (int j = 0; j < n; ++j)
+    for (int i = 0; i < m; ++i) {
+      Sum sum = 0;
+      for (int p = 0; p < k; ++p)
+        sum += Sum(a[transpose_a ? p + int64_t(i) * lda : i + int64_t(p) * lda]) *
+               Sum(b[transpose_b ? j + int64_t(p) * ldb : p + int64_t(j) * ldb]);
+      T& to = c[i + int64_t(j) * ldc];
+      to = T(beta == 0 ? alpha * sum : alpha * sum + beta * Sum(to));  // what is not asked for is not read
+    }
+  return 0;
+}
+template <class T>
+int gemm_of(int transpose_a, int transpose_b, int m, int n, int k, const void* alpha, const void* a, int lda,
+            const void* b, int ldb, const void* beta, void* c, int ldc) {
+  return gemm<T, float>(transpose_a, transpose_b, m, n, k, *static_cast<const float*>(alpha), static_cast<const T*>(a),
+                        lda, static_cast<const T*>(b), ldb, *static_cast<const float*>(beta), static_cast<T*>(c), ldc);
+}
+thread_local int math_mode = 0;
+
 std::vector<std::string> take_counts() {
   const std::lock_guard guard(counting);
   std::vector<std::string> taken;
@@ -365,6 +393,30 @@ struct Start {
 } start;
 
 }  // namespace emulated
+
+struct cublasContext;
+namespace at::cuda {
+cublasContext* getCurrentCUDABlasHandle(bool) { return nullptr; }
+}  // namespace at::cuda
+extern "C" {
+int cublasSgemm_v2(cublasContext*, int ta, int tb, int m, int n, int k, const float* alpha, const float* a, int lda,
+                   const float* b, int ldb, const float* beta, float* c, int ldc) {
+  return emulated::gemm(ta, tb, m, n, k, *alpha, a, lda, b, ldb, *beta, c, ldc);
+}
+int cublasDgemm_v2(cublasContext*, int ta, int tb, int m, int n, int k, const double* alpha, const double* a, int lda,
+                   const double* b, int ldb, const double* beta, double* c, int ldc) {
+  return emulated::gemm(ta, tb, m, n, k, *alpha, a, lda, b, ldb, *beta, c, ldc);
+}
+int cublasGemmEx(cublasContext*, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int type,
+                 int lda, const void* b, int type_b, int ldb, const void* beta, void* c, int type_c, int ldc,
+                 int computed, int) {
+  if (type != type_b || type != type_c || computed != 68 || emulated::math_mode != 16) return 15;
+  const auto run = type == 2 ? &emulated::gemm_of<at::Half> : &emulated::gemm_of<at::BFloat16>;
+  return run(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+int cublasGetMathMode(cublasContext*, int* mode) { return *mode = emulated::math_mode, 0; }
+int cublasSetMathMode(cublasContext*, int mode) { return emulated::math_mode = mode, 0; }
+}
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&emulated::fallback>()); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -16,6 +16,7 @@ from ..ops.composed.attention import attention_weights
 from ..sequence_operator import along, autocast_dtype, integer, number, probability
 from ..structure.devices import upload
 from ..structure.lod import LoD
+from ..structure.partition import constant, together
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
 
@@ -77,10 +78,14 @@ def slopes_of(alibi, q: Tensor) -> Tensor | None:
         return None
     if alibi is not True:
         raise LoDTypeError(f"expected alibi as a tensor of slopes, True or None, got {shown(alibi)}")
-    # powers of 2^(-8 / n), n the largest power of two <= heads; the other heads take values between these
-    n = 2 ** int(math.log2(heads))
-    powers = [8 * (i + 1) / n for i in range(n)] + [4 * (2 * i + 1) / n for i in range(heads - n)]
-    return upload(torch.tensor([2.0**-p for p in powers], dtype=dtype, device="cpu"), q.device)
+
+    def make() -> Tensor:
+        # powers of 2^(-8 / n), n the largest power of two <= heads; the other heads take values between these
+        n = 2 ** int(math.log2(heads))
+        powers = [8 * (i + 1) / n for i in range(n)] + [4 * (2 * i + 1) / n for i in range(heads - n)]
+        return torch.tensor([2.0**-p for p in powers], dtype=dtype, device="cpu")
+
+    return constant(("alibi", heads, dtype), q.device, make)
 
 
 def _of_heads(what: str, t, q: Tensor, shape: str, fits) -> Tensor | None:
@@ -252,7 +257,7 @@ def attend(
     added, slopes, seed = bias_of(bias, q), slopes_of(alibi, q), None
     if dropout:
         seed = torch.randint(2**32, (), device=q.device)
-    query_offsets, key_offsets = (lod.row_offsets_at(level, q.device) for lod, level in zip(lods, levels))
+    query_offsets, key_offsets = together(q.device, *((lod.row_offsets_at, k) for lod, k in zip(lods, levels)))
     ends = None if sight is None else sight.ends(lods, levels, q.device)
     if ends is not None:
         right = -1

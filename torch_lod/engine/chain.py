@@ -8,6 +8,7 @@ from .. import ops
 from ..dynamo import failing, holds
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..sequence_operator import Along, a_float, along, autocast_dtype
+from ..structure.partition import together
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, rows_of, unmoved
 
@@ -100,13 +101,14 @@ def loss(s: Along, transition: Tensor, tags: Tensor) -> Tensor:
     itself and not a small difference of large numbers.
     """
     values, transition = _wide(s, transition)
-    offsets, count = s.offsets, values.shape[1]
+    count = values.shape[1]
+    offsets, sequence = together(values.device, (s.lod.row_offsets_at, s.k), (s.lod.segment_ids_at, s.k))
     if tags.dtype == torch.bool:
         some = torch.where(tags, values, float("-inf"))
         found = ops.chain_logsumexp(some, transition, offsets)[0]
         every = ops.chain_logsumexp(values, transition, offsets)[0]
         return _as_scores(s, torch.where(found == float("-inf"), float("inf"), every - found))
-    sequence, edge = s.lod.segment_ids_at(s.k, values.device), torch.ones_like(tags[:1], dtype=torch.bool)
+    edge = torch.ones_like(tags[:1], dtype=torch.bool)
     changes = sequence[1:] != sequence[:-1]
     begins, ends = torch.cat([edge, changes]), torch.cat([changes, edge])
     before = torch.where(begins, 0, tags.roll(1) + 2)  # the row of `transition`: start first

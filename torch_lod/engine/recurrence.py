@@ -9,6 +9,7 @@ from torch import Tensor
 from .. import ops
 from ..sequence_operator import autocast_dtype
 from ..structure.lod import LoD
+from ..structure.partition import together
 
 
 class Direction(NamedTuple):
@@ -45,6 +46,7 @@ def run_layers(
     offsets, device = lod.row_offsets_at(k), rows.device
     autocast = autocast_dtype(device)
     finals: list[list[Tensor]] = []
+    ends = together(device, *((lod.end_rows_at, k, last) for last in (True, False)[: 1 + bidirectional]))
     for layer in range(len(directions) // (1 + bidirectional)):
         if layer and dropout:
             rows = torch.nn.functional.dropout(rows, dropout)
@@ -55,7 +57,7 @@ def run_layers(
             first: list[Any] = [t if t is None else _of(rows.dtype, t[len(finals)]) for t in states]
             weights = [_of(rows.dtype, t) for t in directions[len(finals)]]
             hidden, cells = _along(cell, rows, weights, first, offsets, back)
-            end = lod.end_rows_at(k, not back, device)
+            end = ends[back]
             final = [ops.gather_rows(t, end) for t in (hidden, cells) if t is not None]
             if first[0] is not None and lod.any_empty_at(k):  # an empty sequence keeps its initial state
                 final = [torch.where(end[:, None] < 0, a, b) for a, b in zip(first, final, strict=True)]

@@ -5,11 +5,12 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import failing, holds, whole_number
+from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory, shown
 from ..sequence_operator import along, as_autocast, integer, one_column, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
+from ..structure.partition import traced
 from ..structure.validate import filler, host_integers, with_data, with_memory
 from ..tensor.construct import from_padded
 from ..tensor.lod_tensor import LoDTensor, rows_of, unmoved
@@ -63,6 +64,15 @@ def sequence_pad(
     with_memory(padding_value)
     if padding_value.dtype != x.dtype:
         _within("padding_value", padding_value, x.dtype)
+    if (
+        type(padding_value) is Tensor
+        and padding_value.is_cpu
+        and padding_value.numel() == 1
+        and not (compiling() or traced())
+    ):
+        value = padding_value.item()
+        if type(value) is float or (type(value) is int and -(2**63) <= value < 2**63):
+            return x.to_padded(value, **options)  # type: ignore[return-value]  # of one level
     dense, lengths = x.to_padded(0, **options)
     assert isinstance(lengths, Tensor)  # one level gives no tuple
     padding = torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]

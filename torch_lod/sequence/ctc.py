@@ -12,6 +12,7 @@ from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..ops.composed.ctc_beam import Model, search
 from ..sequence_operator import Along, a_float, along, integer, one_column, probability, sequence_operator
 from ..structure.lod import LoD
+from ..structure.partition import together
 from ..structure.validate import sums, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, returned, values_of
 
@@ -42,7 +43,12 @@ def labels_of(s: Along, labels, what: str = "labels", of: str = "x") -> tuple[Te
     if s.k:
         above = s.lod.outer_at(s.k), lod.outer_at(s.k)
         above[0].agreed(above[1])  # type: ignore[union-attr, arg-type]
-    return numbers, lod.row_offsets_at(s.k, numbers.device)
+    parts = (
+        (lod.row_offsets_at, s.k),
+        (s.lod.row_offsets_at, s.k),
+        (lod.row_lengths_at, s.k),
+    )  # what losses need as well
+    return numbers, together(numbers.device, *parts)[0]
 
 
 def emitted(s: Along, ids: Tensor, blank: int, merge: bool) -> LoDTensor:

@@ -21,11 +21,8 @@ __all__ = [
 def _pairs(hypotheses, references, level) -> tuple[Along, tuple[Tensor, ...]]:
     s = along(hypotheses, level, "hypotheses")
     numbers = one_column("hypotheses", hypotheses).to(torch.int64)
-    return s, (
-        numbers,
-        s.lod.row_offsets_at(s.k, numbers.device),
-        *labels_of(s, references, "references", "hypotheses"),
-    )
+    others = labels_of(s, references, "references", "hypotheses")
+    return s, (numbers, s.lod.row_offsets_at(s.k, numbers.device), *others)
 
 
 @sequence_operator

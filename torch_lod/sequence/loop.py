@@ -13,8 +13,8 @@ from torch.utils import _pytree as pytree
 from ..dynamo import outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence_operator import level_of
-from ..structure.devices import upload
 from ..structure.lod import LoD
+from ..structure.partition import together
 from ..structure.validate import traverse, with_memory
 from ..tensor.lod_tensor import LoDTensor, returned, sequences_at, unmoved, values_of
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
@@ -93,7 +93,8 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
         if isinstance(leaf, LoDTensor) and k and leaf.lod_level == k:
             lod.outer_at(k).agreed(leaf.lod)
     constants, static_spec = _ranked_static(static, lod, k, order) if static is not None else ([], None)
-    here = upload(order, inputs[0].device)
+    steps_too = (lod.place_at, k), (lod.steps_at, k), (lod.from_steps_at, k)
+    here, places, *_ = together(inputs[0].device, (lod.rank_at, k), *steps_too)
     state = [t.index_select(0, here) for t in memories]
     steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
     alive = table.steps()[1]
@@ -119,7 +120,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
         outputs_of_steps.append(_checked(output if isinstance(output, tuple) else (output,), n, t))
     finished.append(state)
     ranked = [torch.cat(parts[::-1]) for parts in zip(*finished, strict=True)]
-    ends = [t.index_select(0, here.argsort()) for t in ranked]
+    ends = [t.index_select(0, places) for t in ranked]
     laid_out = [_laid_out(list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
     return laid_out[0] if single else tuple(laid_out), pytree.tree_unflatten(ends, spec)
 
@@ -149,11 +150,13 @@ def _ranked_static(tree, lod: LoD, k: int, order: Tensor) -> tuple[list[Tensor],
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, LoDTensor):
             (rows,), _ = _rows_each("static", leaf, order.numel(), i)
-            ranked.append(rows.index_select(0, upload(order, rows.device)))
+            ranked.append(rows.index_select(0, lod.rank_at(k, rows.device)))
             continue
         whole = each_a_sequence("static", leaf, i, lod.outer_at(k), k, order.numel())
-        here = upload(order, leaf.device)
-        ranked.append(sequences_at(leaf, k, order) if whole else leaf.values().index_select(0, here))
+        if whole:
+            ranked.append(sequences_at(leaf, k, order))
+        else:
+            ranked.append(leaf.values().index_select(0, lod.rank_at(k, leaf.device)))
     return ranked, spec
 
 

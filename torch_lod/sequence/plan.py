@@ -13,7 +13,6 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
-from ..ops.steps import by_steps
 from ..sequence_operator import along, level_of, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
@@ -65,11 +64,8 @@ class RankTable:
     def steps(self) -> tuple[Tensor, list[int]]:
         """The elements of step 0, 1, ... in the order of the table, one step after another, and the size of each step."""
 
-        def make():
-            rank, step, sizes = by_steps(self.lengths, self.lod.longest_at(self.level))
-            return self.lod.levels[self.level][self.order[rank]] + step, sizes.tolist()
-
-        return self.lod.remember(("steps", self.level), make)
+        lod, k = self.lod, self.level
+        return lod.steps_at(k), lod.remember(("list of sizes", k), lambda: lod.step_sizes_at(k).tolist())
 
     def __repr__(self) -> str:
         return f"RankTable({self.items()})"
@@ -137,7 +133,7 @@ def lod_tensor_to_array(x: LoDTensor, table: RankTable) -> list[Tensor]:
         raise LoDValueError(f"expected x with the table's LoD, got LoDs that differ: {s.lod.difference(table.lod)}")
     index, sizes = table.steps()
     if s.innermost:
-        return list(ops.gather_rows(s.rows, uploaded_map(index, s.rows.device, s.rows.shape[0])).split(sizes))
+        return list(ops.gather_rows(s.rows, s.lod.steps_at(s.k, s.rows.device)).split(sizes))
     by_step = moved(x, *x.lod.take(s.k + 1, index))
     ends = sums(torch.tensor(sizes, dtype=torch.int64, device="cpu")).tolist()
     lods = [by_step.lod.cut(0, a, b)[0] for a, b in itertools.pairwise(ends)]
@@ -161,7 +157,7 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
 
     Source: Paddle Fluid's array_to_lod_tensor; ConcatOutputs of the variable-length RNN design.
     """
-    index, sizes = _a_table(table).steps()
+    sizes = _a_table(table).steps()[1]
     if not isinstance(array, (list, tuple)):
         raise LoDTypeError(f"expected array as a list of tensors, got {type(array).__name__}")
     if len(array) != len(sizes):
@@ -180,15 +176,14 @@ def array_to_lod_tensor(array: list[Tensor], table: RankTable) -> LoDTensor:
         count = step.num_sequences() if isinstance(step, LoDTensor) else step.shape[0]
         if not holds(count == size):
             raise LoDValueError(f"expected {size} {'sequences' if nested else 'rows'} at step {t}, got {count}")
-    back = index.argsort()
     if not nested:
         with_memory(*array)
         values = torch.cat(list(array))
         lod = table.lod if table.level + 1 == table.lod.depth else table.lod.outer_at(table.level + 1)
-        return made(ops.gather_rows(values, uploaded_map(back, values.device, values.shape[0])), lod)
+        return made(ops.gather_rows(values, table.lod.from_steps_at(table.level, values.device)), lod)
     outer = table.lod.levels[: table.level + 1]
     whole = joined(all_lod(list(array)))
-    inner, runs = whole.lod.take(0, back)
+    inner, runs = whole.lod.take(0, table.lod.from_steps_at(table.level))
     names = table.lod.level_names if table.lod.depth == len(outer) + inner.depth else None
     return moved(whole, LoD.checked("offsets", [*outer, *inner.levels], names).counting(*inner.counted), runs)
 
@@ -221,7 +216,7 @@ def reorder_lod_tensor_by_rank(x: Tensor, table: RankTable) -> Tensor:
         raise LoDValueError(f"expected x with the {order.numel()} sequences of the table, got {count}")
     if isinstance(x, LoDTensor):
         return sequences_at(x, 0, order)
-    return ops.gather_rows(x, uploaded_map(order, x.device, x.shape[0]))
+    return ops.gather_rows(x, table.lod.rank_at(table.level, x.device))
 
 
 @sequence_operator
@@ -276,7 +271,10 @@ def split_lod_tensor(x: Tensor, mask: Tensor, *, level: int | str = 0) -> tuple[
     """
     if not isinstance(x, LoDTensor):
         host = _mask(mask, _sequences_of(x))
-        yes, no = (ops.gather_rows(x, uploaded_map(m.nonzero().flatten(), x.device, x.shape[0])) for m in (host, ~host))
+        yes, no = (
+            ops.gather_rows(x, uploaded_map(m.nonzero().flatten(), x.device, x.shape[0], apart=True))
+            for m in (host, ~host)
+        )
         return yes, no
     k = level_of(x, level)
     host = _mask(mask, x.num_sequences(k))

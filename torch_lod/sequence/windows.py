@@ -141,9 +141,12 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str 
         def unfolded(rows: Tensor) -> Tensor:
             return ops.gather_runs(ops.segment_unfold(rows, s.offsets, size, 0), *whole, count)
     else:
-        start = ops.run_map(offsets[:-1], windows, count, step)
-        ends = torch.arange(count + 1, device="cpu") * size
-        runs = uploaded_runs(Runs(start, ends), s.rows, count * size)
+
+        def structure():
+            start = ops.run_map(offsets[:-1], windows, count, step)
+            return lod, Runs(start, torch.arange(count + 1, device="cpu") * size)
+
+        lod, runs = s.lod.moves(("unfold", s.k, size, step), structure, s.rows)
 
         def unfolded(rows: Tensor) -> Tensor:
             return ops.gather_runs(rows, *runs, count * size).view(count, size, *rows.shape[1:])

@@ -36,6 +36,15 @@ def upload(t: Tensor, device: torch.device) -> Tensor:
     return pinned.to(device, non_blocking=True)
 
 
+def upload_all(parts: list[Tensor], device: torch.device) -> list[Tensor]:
+    """Vectors of int64 in host memory, on a device: in one copy. Each has a version of its own, since what a caller
+    writes to one is none of the others' business."""
+    if len(parts) == 1:
+        return [upload(parts[0], device)]
+    whole = upload(torch.cat(parts), device)
+    return [t.data for t in whole.split([t.numel() for t in parts])]
+
+
 def kept(t: Tensor) -> Tensor:
     """An uploaded tensor that calls in other streams may use as well, by `usable`."""
     if t.device.type in PINNED:

@@ -25,8 +25,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import ops
 from ..dynamo import compiling, symbols, whole_number
 from ..errors import LoDTypeError
-from .devices import PINNED, capturing, kept, upload, usable
-from .validate import level_names_of, with_memory
+from ..ops.steps import by_steps
+from .devices import PINNED, capturing, kept, upload, upload_all, usable
+from .validate import level_names_of, sums, with_memory
 
 _HOST = torch.device("cpu")
 _OPS = torch.ops.torch_lod
@@ -35,10 +36,14 @@ _take_runs = _OPS.take_runs.default
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
+def traced() -> bool:
+    """Whether a dispatch mode or a torch.func transform sees the calls: tensors made now may be its own, and end with it."""
+    return torch._C._len_torch_dispatch_stack() > 0 or _transforms() is not None
+
+
 def _in_passing() -> bool:
-    """Whether what is made now is of no use later: inference tensors cannot be saved for backward, and tensors of a
-    dispatch mode, such as fake ones, or of a torch.func transform end with it."""
-    return torch.is_inference_mode_enabled() or torch._C._len_torch_dispatch_stack() > 0 or _transforms() is not None
+    """Whether what is made now is of no use later: inference tensors cannot be saved for backward."""
+    return torch.is_inference_mode_enabled() or traced()
 
 
 @contextlib.contextmanager
@@ -49,17 +54,18 @@ def _lasting():
 
 
 def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False, longest: int = -1) -> None:
-    """Marks offsets that cut `rows` rows, or a map to `rows` rows, which are never written to. Tracers would record it."""
-    traced = type(t) is not Tensor or torch._C._len_torch_dispatch_stack() or _transforms() is not None
-    if ops.COMPILED and not traced and not t.is_meta:
+    """Marks offsets that cut `rows` rows, or a map to `rows` rows, which are never written to. Tracers would record it.
+    longest: of the segments that offsets cut; or of runs that do not meet, if each is in its own of cells of as many rows;
+    0 where they are single rows, of which a map names none twice."""
+    if ops.COMPILED and type(t) is Tensor and not t.is_meta and not traced():
         _keep_structure(t, rows, cuts, apart, longest)
 
 
-def uploaded_map(map: Tensor, device, rows: int) -> Tensor:
-    """A map to `rows` rows, in host memory and valid, on a device."""
+def uploaded_map(map: Tensor, device, rows: int, apart: bool = False) -> Tensor:
+    """A map to `rows` rows, in host memory and valid, on a device; apart: it names no row twice."""
     there = upload(map, device)
     if there is not map:
-        _kept(there, rows, False)
+        _kept(there, rows, False, apart, 0 if apart else -1)
     return there
 
 
@@ -81,20 +87,72 @@ class Runs(NamedTuple):
     offsets: Tensor
 
 
-def uploaded_runs(runs: Runs, rows: Tensor, taken: int) -> Runs:
-    """Runs of `rows` that are `taken` rows, in host memory and valid, on the device of the rows: one copy."""
+def uploaded_runs(runs: Runs, rows: Tensor, taken: int, cell: int = -1) -> Runs:
+    """Runs of `rows` that are `taken` rows, in host memory and valid, on the device of the rows: one copy. `cell`: run s is
+    among the rows from s * cell to (s + 1) * cell."""
     starts, offsets, device = *runs, rows.device
     if starts.device == offsets.device == device:
         return runs
     if compiling() or device.type not in PINNED or not starts.is_cpu or not offsets.is_cpu:
         return Runs(upload(starts, device), upload(offsets, device))
     lengths = offsets.diff()
-    begin, order = starts[lengths > 0].sort()
-    apart = bool((begin[1:] >= (begin + lengths[lengths > 0][order])[:-1]).all())
-    first, cuts = upload(torch.cat([starts, offsets]), device).split([starts.numel(), offsets.numel()])
-    _kept(first, rows.shape[0], False, apart)
+    apart = cell >= 0
+    if not apart:
+        begin, order = starts[lengths > 0].sort()
+        apart = bool((begin[1:] >= (begin + lengths[lengths > 0][order])[:-1]).all())
+    first, cuts = upload_all([starts, offsets], device)
+    _kept(first, rows.shape[0], False, apart, cell)
     _kept(cuts, taken, True, longest=_longest(lengths))
     return Runs(first, cuts)
+
+
+_constants: dict[tuple, Tensor] = {}
+
+
+def constant(key: tuple, device: torch.device, make) -> Tensor:
+    """What make() gives in host memory, a small tensor that depends on nothing but its key, uploaded once per device."""
+    found = None if compiling() else _constants.get((*key, device))
+    if found is not None and usable(found):
+        return found
+    fresh = upload(make(), device)
+    if device.type in PINNED and not (compiling() or _in_passing() or capturing(device)):
+        _constants[(*key, device)] = kept(fresh)
+    return fresh
+
+
+class Together:
+    """Collects what `together` uploads: methods of a LoD take it in place of a device."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.parts: list[tuple] = []  # of each the LoD, its key, the tensor in host memory, and what is known of it
+
+    def add(self, *part) -> Tensor:
+        self.parts.append(part)
+        return part[2]
+
+    def uploaded(self) -> list[Tensor]:
+        found = [lod._cache.get((*key, self.device)) for lod, key, *_ in self.parts]
+        found = [t if t is not None and usable(t) else None for t in found]
+        missing = [i for i, t in enumerate(found) if t is None]
+        if missing:
+            with torch.inference_mode(False):
+                fresh = upload_all([self.parts[i][2] for i in missing], self.device)
+            for i, t in zip(missing, fresh, strict=True):
+                lod, key, *known = self.parts[i]
+                found[i] = lod._keep_copy(key, self.device, t, *known)
+        return found  # type: ignore[return-value]
+
+
+def together(device: torch.device, *parts) -> list[Tensor]:
+    """Of each (method of a LoD, *arguments) what the method gives on the device, vectors of int64: one copy for all that
+    are not there."""
+    if compiling() or device.type not in PINNED or traced():
+        return [method(*arguments, device) for method, *arguments in parts]
+    them = Together(device)
+    for method, *arguments in parts:
+        method(*arguments, them)
+    return them.uploaded()
 
 
 class Partition:
@@ -146,30 +204,37 @@ class Partition:
         return self._rows
 
     def _cached(
-        self, key: tuple, device, make, rows: int | None = None, cuts: bool = False, apart: bool = False
+        self, key: tuple, device, make, rows: int | None = None, cuts: bool = False, apart: bool = False, cell: int = -1
     ) -> Tensor:
         """The tensor for a key on a device: made once in host memory, uploaded once per device. With `rows` it is a map
-        to as many rows, or offsets that cut them, or the first rows of runs that do not meet."""
+        to as many rows, or offsets that cut them, or the first rows of runs that do not meet, each in its own `cell` (`_kept`)."""
         if compiling():
             return make() if device is None else make().to(device, non_blocking=True)
         found = self._cache.get((*key, device or _HOST))
         # the copy on a GPU is returned itself: a caller's write to it changes its version
         if found is not None and (found.is_cpu or usable(found)):
             return found
-        device, longest = _HOST if device is None else torch.device(device), -1
+        if type(device) is Together:
+            host = self._cached(key, None, make, rows, cuts, apart, cell)
+            return device.add(self, key, host, rows, cuts, apart, cell)
+        device = _HOST if device is None else torch.device(device)
         if _in_passing() and self._lasts():
             with _lasting():
-                return self._cached(key, device, make, rows, cuts, apart)
-        if device == _HOST:
-            fresh = make()
-        else:
-            fresh = self._cached(key, None, make, rows, cuts, apart)
-            if cuts and device.type in PINNED and not compiling():
-                longest = _longest(fresh.diff())
-            fresh = upload(fresh, device)
+                return self._cached(key, device, make, rows, cuts, apart, cell)
+        if device != _HOST:
+            host = self._cached(key, None, make, rows, cuts, apart, cell)
+            return self._keep_copy(key, device, upload(host, device), host, rows, cuts, apart, cell)
+        fresh = make()
         if rows is not None and not (cuts and fresh is self.levels[key[1]]):  # those are marked when they are checked
-            _kept(fresh, rows, cuts, apart, longest)
-        if device == _HOST or not capturing(device):
+            _kept(fresh, rows, cuts, apart, cell)
+        self._cache[(*key, _HOST)] = fresh
+        return fresh
+
+    def _keep_copy(self, key: tuple, device, fresh: Tensor, host: Tensor, rows, cuts, apart, cell: int) -> Tensor:
+        """The copy on a device of what `_cached` made in host memory."""
+        if rows is not None:
+            _kept(fresh, rows, cuts, apart, _longest(host.diff()) if cuts and device.type in PINNED else cell)
+        if not capturing(device):
             self._cache[(*key, device)] = kept(fresh)
         return fresh
 
@@ -184,6 +249,20 @@ class Partition:
             else:
                 self._cache[key] = make()
         return self._cache[key]
+
+    def moves(self, key: tuple, make, rows: Tensor) -> tuple[Any, Runs]:
+        """make() for a key, a LoD and the runs that it is made of: made once, and uploaded once per device of `rows`."""
+        lod, runs = self.remember(key, make)
+        key = (*key, rows.device)
+        if compiling() or rows.device.type not in PINNED or traced():
+            return lod, uploaded_runs(runs, rows, lod.rows)
+        there = self._cache.get(key)
+        if there is None or not all(map(usable, there)):
+            with torch.inference_mode(False):
+                there = Runs(*map(kept, uploaded_runs(runs, rows, int(runs.offsets[-1]))))
+            if not capturing(rows.device):
+                self._cache[key] = there
+        return lod, there
 
     def _lasts(self) -> bool:
         """Whether the offsets themselves are of no mode and no transform."""
@@ -235,7 +314,7 @@ class Partition:
             begin, end = offsets[:-1], offsets[1:]
             return torch.where(end > begin, end - 1 if last else begin, -1)
 
-        return self._cached(("end", k, last), device, make, self.rows)
+        return self._cached(("end", k, last), device, make, self.rows, apart=True, cell=0)
 
     def offsets_at(self, k: int, device=None) -> Tensor:
         """The offsets of level k in elements of that level."""
@@ -269,13 +348,34 @@ class Partition:
             return starts if right else starts + length - offsets.diff()
 
         rows = (self.levels[k].shape[0] - 1) * length + 1  # an empty sequence may begin behind the last row
-        return self._cached(("padded", k, length, right), device, make, rows, apart=True)
+        return self._cached(("padded", k, length, right), device, make, rows, apart=True, cell=length)
+
+    def spread_at(self, right: bool) -> tuple[Any, list[Tensor]]:
+        """The innermost sequences where every level is padded, with empty ones in the padding; and the lengths of every
+        level, in the shape of the dims before its own. In host memory."""
+
+        def make():
+            lengths: list[Tensor] = []
+            checked = type(self).checked  # type: ignore[attr-defined]  # of LoD
+            for k in reversed(range(self.depth)):
+                one, longest = checked("offsets", [self.levels[k]]), self.longest_at(k)
+                n = one.num_sequences()
+                runs = one.padded_starts_at(0, longest, right), one.row_offsets_at(0)
+                lengths = [ops.scatter_runs(t, *runs, n * longest).view(n, longest, *t.shape[1:]) for t in lengths]
+                lengths.insert(0, self.levels[k].diff())
+            return checked("lengths", [sums(lengths[-1].flatten())], rows=self.rows), lengths
+
+        return self.remember(("spread", right), make)
+
+    def dense_lengths_at(self, k: int, right: bool, device=None) -> Tensor:
+        """The lengths of level k where every level is padded, as one vector."""
+        return self._cached(("dense lengths", k, right), device, lambda: self.spread_at(right)[1][k].flatten())
 
     def any_empty_at(self, k: int) -> bool:
         """Whether any sequence has no rows. Compiled code cannot know it, and assumes yes."""
         return compiling() or self.remember(("any_empty", k), lambda: bool((self.row_lengths_at(k) == 0).any()))
 
-    def rank_at(self, k: int) -> Tensor:
+    def rank_at(self, k: int, device=None) -> Tensor:
         """The sequences of level k from longest to shortest: the plan of a recurrence."""
 
         def make():
@@ -283,7 +383,34 @@ class Partition:
                 return self.levels[k].diff().argsort(descending=True, stable=True)
             return ops.rank_by_length(self.levels[k])
 
-        return self._cached(("rank", k), None, make)
+        return self._cached(("rank", k), device, make, self.levels[k].shape[0] - 1, apart=True, cell=0)
+
+    def place_at(self, k: int, device=None) -> Tensor:
+        """The place of every sequence of level k in the order of `rank_at`."""
+        n = self.levels[k].shape[0] - 1
+        return self._cached(("place", k), device, lambda: self.rank_at(k).argsort(), n, apart=True, cell=0)
+
+    def steps_at(self, k: int, device=None) -> Tensor:
+        """The elements of step 0, 1, ... of all sequences of level k in the order of `rank_at`, step after step."""
+        n = self.elements_at(k)
+        return self._cached(("steps", k), device, lambda: self._steps(k)[0], n, apart=True, cell=0)
+
+    def from_steps_at(self, k: int, device=None) -> Tensor:
+        """The place of every element of level k in `steps_at`."""
+        n = self.elements_at(k)
+        return self._cached(("from steps", k), device, lambda: self.steps_at(k).argsort(), n, apart=True, cell=0)
+
+    def step_sizes_at(self, k: int) -> Tensor:
+        """The number of elements of every step; in host memory."""
+        return self._steps(k)[1]
+
+    def _steps(self, k: int) -> tuple[Tensor, Tensor]:
+        def make():
+            order = self.rank_at(k)
+            rank, step, sizes = by_steps(self.levels[k].diff()[order], self.longest_at(k))
+            return self.levels[k][order[rank]] + step, sizes
+
+        return self.remember(("step sizes", k), make)
 
     @staticmethod
     def joined(lods: list) -> Any:

@@ -17,7 +17,7 @@ from ..dynamo import before_the_first, compiling, failing, holds
 from ..errors import LoDTypeError, LoDValueError, border, declaring, no_memory, public, shown, without_policy
 from ..ops.steps import exceeding
 from ..structure.lod import LoD
-from ..structure.partition import computed_there, uploaded_map, uploaded_runs
+from ..structure.partition import computed_there, together, uploaded_map, uploaded_runs
 from ..structure.validate import (
     a_plain_tensor,
     host_integers,
@@ -345,7 +345,7 @@ def from_padded(
             before_the_first()
             lod, runs = LoD.of_padded(n, longest, starts, lengths, names)
             rows = dense.flatten(0, 1)
-            return made(ops.gather_runs(rows, *uploaded_runs(runs, rows, lod.rows), lod.rows), lod)
+            return made(ops.gather_runs(rows, *uploaded_runs(runs, rows, lod.rows, longest), lod.rows), lod)
         except (IndexError, TypeError, ValueError):
             lengths = host_integers("lengths", lengths)  # below, the error says what is wrong
     lod = LoD.checked("lengths", [sums(lengths)], level_names, by_length=True)
@@ -526,7 +526,8 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
 
 def _joined_by(xs: list[LoDTensor], k: int, parts: list[Tensor]) -> Tensor:
     """A tensor for every x, of its rows, joined as the sequences of level k are."""
-    return _concat([(t, x._lod.row_offsets_at(k, t.device)) for x, t in zip(xs, parts, strict=True)])
+    offsets = together(parts[0].device, *[(x._lod.row_offsets_at, k) for x in xs])
+    return _concat(list(zip(parts, offsets, strict=True)))
 
 
 def _concat(parts: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -28,11 +28,12 @@ def down_to(lod: LoD, k: int) -> LoD:
     return lod if k + 1 == len(lod.levels) else lod.outer_at(k + 1)  # type: ignore[return-value]
 
 
-def picked(rows: Tensor, lod: LoD, k: int, index: Tensor, offsets: Tensor) -> "LoDTensor":
-    """Rows of `lod`: the elements of level k at `index`, a host tensor, in sequences with the offsets `offsets`."""
+def picked(rows: Tensor, lod: LoD, k: int, index: Tensor, offsets: Tensor, apart: bool = False) -> "LoDTensor":
+    """Rows of `lod`: the elements of level k at `index`, a host tensor, in sequences with the offsets `offsets`. apart: no
+    element is named twice."""
     if k + 1 == len(lod.levels):
         cut = LoD.checked("offsets", [*lod.levels[:k], offsets], lod.level_names)
-        return home.moved(rows, cut.counting(*[m[upload(index, m.device)] for m in lod.counted]), index)
+        return home.moved(rows, cut.counting(*[m[upload(index, m.device)] for m in lod.counted]), index, apart)
     inner, runs = lod.take(k + 1, index)
     return home.moved(rows, lod.under(inner, offsets), runs)
 
@@ -45,7 +46,7 @@ def filtered(x: "LoDTensor", mask, level: int | str) -> "LoDTensor":
     k = lod.level(level)
     keep = _of_elements(mask, lod, k)
     kept_before = sums(keep.to(torch.int64))
-    return picked(x, lod, k, keep.nonzero().flatten(), kept_before[lod.levels[k]])
+    return picked(x, lod, k, keep.nonzero().flatten(), kept_before[lod.levels[k]], apart=True)
 
 
 def _of_elements(mask, lod: LoD, k: int) -> Tensor:
@@ -113,7 +114,7 @@ def _one_of_each(x: "LoDTensor", k: int, position: Tensor, padding_value: float 
     empty sub-sequence."""
     lod = x._lod
     if k + 1 == len(lod.levels):
-        row, outer = uploaded_map(position, x.device, len(x)), lod.outer_at(k)
+        row, outer = uploaded_map(position, x.device, len(x), apart=True), lod.outer_at(k)
         if outer is not None and lod.counted:
             outer = outer.counting(*[ops.gather_rows(mask, row) for mask in lod.counted])
         return home.made(ops.gather_rows(x.values(), row, padding_value), outer)
@@ -313,4 +314,6 @@ def where_true(dense: Tensor, mask: Tensor, level_names) -> "LoDTensor":
         raise LoDValueError(f"expected a mask of 0 and 1, got {int(host[i])} at index {[i // longest, i % longest]}")
     host = host.bool()
     lod, rows = LoD.checked("lengths", [sums(host.view(n, longest).sum(1))], level_names), dense.flatten(0, 1)
-    return home.made(ops.gather_rows(rows, uploaded_map(host.nonzero().flatten(), rows.device, rows.shape[0])), lod)
+    return home.made(
+        ops.gather_rows(rows, uploaded_map(host.nonzero().flatten(), rows.device, rows.shape[0], apart=True)), lod
+    )

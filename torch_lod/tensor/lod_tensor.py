@@ -395,14 +395,14 @@ def rows_of(x: Tensor) -> Tensor:
     return x.values() if isinstance(x, LoDTensor) and compiling() else x
 
 
-def moved(x: Tensor, lod: LoD, source: Runs | Tensor) -> LoDTensor:
-    """The rows of x that `source` names, as runs or by index, with another structure."""
+def moved(x: Tensor, lod: LoD, source: Runs | Tensor, apart: bool = False) -> LoDTensor:
+    """The rows of x that `source` names, as runs or by index, with another structure. apart: an index names none twice."""
     with without_policy():
         rows, count = rows_of(x), lod.rows
         if isinstance(source, Runs):
             starts, offsets = source if rows.is_cpu else uploaded_runs(source, rows, count)
             return made(ops.gather_runs(rows, starts, offsets, count), lod)
-        return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0])), lod)
+        return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0], apart)), lod)
 
 
 def sequences_at(x: LoDTensor, k: int, index: Tensor, all_of_it: bool = False) -> LoDTensor:

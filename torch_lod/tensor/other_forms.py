@@ -11,9 +11,8 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, holds
 from ..errors import LoDValueError, border, public, shown
-from ..ops.steps import by_steps
 from ..structure.lod import LoD
-from ..structure.partition import uploaded_map
+from ..structure.partition import together
 from ..structure.validate import as_int, filler, padded_rows, with_memory
 
 
@@ -87,27 +86,26 @@ class OtherForms:
             with_memory(x)
             dense = x.clone(memory_format=torch.contiguous_format)
             return dense.view(shape), torch.full((n,), max_length, device=x.device)
-        starts = lod.padded_starts_at(k, max_length, side == "right", x.device)
-        dense = ops.scatter_runs(x, starts, lod.row_offsets_at(k, x.device), rows, 1, padding_value)
-        return dense.view(shape), lod.handed_out(lod.row_lengths_at(k, x.device))
+        parts = (lod.padded_starts_at, k, max_length, side == "right"), (lod.row_offsets_at, k), (lod.row_lengths_at, k)
+        starts, offsets, lengths = together(x.device, *parts)
+        dense = ops.scatter_runs(x, starts, offsets, rows, 1, padding_value)
+        return dense.view(shape), lod.handed_out(lengths)
 
     def _to_padded_all(self: Any, padding_value, side: str):
-        dense = self.values()
-        if self._lod.depth + dense.dim() > 64:  # what torch's own functions take
+        lod, x, right = self._lod, self.values() if compiling() else self, side == "right"
+        if lod.depth + x.dim() > 64:  # what torch's own functions take
             raise LoDValueError(
-                f"expected at most {64 - dense.dim()} levels with level='all' and rows of {dense.dim() - 1} dims, got "
-                f"{self._lod.depth}; see flatten_levels"
+                f"expected at most {64 - x.dim()} levels with level='all' and rows of {x.dim() - 1} dims, got "
+                f"{lod.depth}; see flatten_levels"
             )
-        if not compiling():
-            sizes = [self._lod.longest_at(k) for k in range(self._lod.depth)]
-            padded_rows(self._lod.num_sequences(), math.prod(sizes), math.prod(dense.shape[1:]))
-        lengths: list[Tensor] = []
-        for offsets in reversed(self._lod.levels):
-            one = LoD.checked("offsets", [offsets])
-            lengths = [type(self)(t, one).to_padded(side=side)[0] for t in lengths]
-            dense, own = type(self)(dense, one).to_padded(padding_value, side=side)
-            lengths.insert(0, own)
-        return dense, tuple(lengths)
+        sizes = [lod.num_sequences(), *(lod.longest_at(k) for k in range(lod.depth))]
+        rows = padded_rows(sizes[0], math.prod(sizes[1:]), math.prod(x.shape[1:]))
+        cells = lod.spread_at(right)[0]
+        parts = (cells.padded_starts_at, 0, sizes[-1], right), (cells.row_offsets_at, 0)
+        of_levels = ((lod.dense_lengths_at, k, right) for k in range(lod.depth))
+        starts, offsets, *lengths = together(x.device, *parts, *of_levels)
+        dense = ops.scatter_runs(x, starts, offsets, rows, 1, padding_value).view(*sizes, *x.shape[1:])
+        return dense, tuple(lod.handed_out(t).view(sizes[: k + 1]) for k, t in enumerate(lengths))
 
     @public
     def mask(self: Any, level: int | str = -1, max_length: int | None = None, side: str = "right") -> Tensor:
@@ -127,14 +125,12 @@ class OtherForms:
     def to_packed_sequence(self: Any) -> torch.nn.utils.rnn.PackedSequence:
         """The innermost sequences as torch's PackedSequence. ValueError if one is empty: PackedSequence has none."""
         lod = self._lod
-        lengths = lod.lengths()
-        if lengths.numel() == 0 or lod.any_empty_at(lod.depth - 1):
+        k = lod.depth - 1
+        if lod.num_sequences(k) == 0 or lod.any_empty_at(k):
             raise LoDValueError("expected no empty sequence, which a PackedSequence cannot hold")
-        order = lengths.argsort(descending=True, stable=True)
-        rank, step, sizes = by_steps(lengths[order])
-        rows = uploaded_map(lod.row_offsets_at(lod.depth - 1)[order[rank]] + step, self.device, len(self))
-        both = (uploaded_map(t, self.device, order.numel()) for t in (order, order.argsort()))
-        return torch.nn.utils.rnn.PackedSequence(ops.gather_rows(self.values(), rows), sizes, *both)
+        rows, *both = together(self.device, (lod.steps_at, k), (lod.rank_at, k), (lod.place_at, k))
+        values, sizes = ops.gather_rows(self.values(), rows), lod.step_sizes_at(k).clone()
+        return torch.nn.utils.rnn.PackedSequence(values, sizes, *map(lod.handed_out, both))
 
     @public
     def to_nested(self: Any) -> Tensor:

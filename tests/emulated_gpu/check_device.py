@@ -200,14 +200,14 @@ def test_kernels_run_before_the_host_is_told():
         assert torch.equal(got.cpu(), torch.tensor([[6.0, 6.0], [0.0, 0.0]]))
 
 
-# -- rows, in shares of LOD_TILE_BYTES, which is 512 here
+# -- rows, in shares of LOD_TILE_BYTES, which is 2048 here
 
 
 def many_rows(seed: int, longest: int) -> torch.Tensor:
     """Offsets of short segments, one of several shares, and more empty ones in one place than a turn takes."""
     g = random.Random(seed)
     some = [g.choice((0, 0, 1, 1, 2, 3, 31, 32, 33)) for _ in range(longest // 20)]
-    lengths = [*some, *[0] * 1100, longest, *[0] * 1023, *some[::-1], 0]
+    lengths = [*some, *[0] * 4200, longest, *[0] * 4095, *some[::-1], 0]
     return torch.tensor([0, *lengths]).cumsum(0)
 
 
@@ -235,9 +235,9 @@ def row_calls(x, cut, index) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8], ids=str)
-@pytest.mark.parametrize("width", [1, 3, 8, 130])  # the last: of a row that is wider than a share
+@pytest.mark.parametrize("width", [1, 3, 8, 520])  # the last: of a row that is wider than a share
 def test_rows_of_many_shares(dtype, width):
-    cut = many_rows(width, 200 if width < 100 else 40)
+    cut = many_rows(width, 800 if width < 100 else 40)
     x = values(int(cut[-1]), (width,), dtype, "cpu")
     length = cut.diff()[:, None]
     index = cut[:-1, None] + torch.arange(width) % length.clamp_min(1) - (length == 0).long()
@@ -258,9 +258,16 @@ def test_rows_of_wrong_offsets(seed):
             op(x.to(D), cut[:-1].to(D), cut.to(D), 700)
             torch.accelerator.synchronize()
             tl.check_errors()
-    with pytest.raises(ValueError, match="in an earlier call of segment_broadcast on a GPU"):
-        tl.ops.segment_broadcast(torch.randn(2999, 3).to(D), cut.to(D), 700)
-        tl.check_errors()
+    for name, op in {
+        "segment_broadcast": lambda: tl.ops.segment_broadcast(torch.randn(2999, 3).to(D), cut.to(D), 700),
+        "segment_reduce": lambda: tl.ops.segment_reduce(x.to(D), cut.to(D), "sum"),
+        "segment_softmax": lambda: tl.ops.segment_softmax(x.to(D), cut.to(D)),
+        "segment_scan": lambda: tl.ops.segment_scan(x.to(D), None, cut.to(D)),
+        "segment_cumprod": lambda: tl.ops.segment_cumprod(x.to(D), cut.to(D)),
+    }.items():
+        with pytest.raises(ValueError, match=f"in an earlier call of {name} on a GPU"):
+            op()
+            tl.check_errors()
 
 
 # -- runs that do not meet

@@ -48,11 +48,12 @@ def _lasting():
         yield
 
 
-def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False, longest: int = -1) -> None:
-    """Marks offsets that cut `rows` rows, or a map to `rows` rows, which are never written to. Tracers would record it."""
+def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False, longest: int = -1, host: Tensor | None = None) -> None:
+    """Marks offsets that cut `rows` rows, or a map to `rows` rows, which are never written to. `host`: the offsets in
+    host memory that t is a copy of. Tracers would record it."""
     traced = type(t) is not Tensor or torch._C._len_torch_dispatch_stack() or _transforms() is not None
     if ops.COMPILED and not traced and not t.is_meta:
-        _keep_structure(t, rows, cuts, apart, longest)
+        _keep_structure(t, rows, cuts, apart, longest, host)
 
 
 def uploaded_map(map: Tensor, device, rows: int) -> Tensor:
@@ -156,7 +157,7 @@ class Partition:
         # the copy on a GPU is returned itself: a caller's write to it changes its version
         if found is not None and (found.is_cpu or usable(found)):
             return found
-        device, longest = _HOST if device is None else torch.device(device), -1
+        device, longest, host = _HOST if device is None else torch.device(device), -1, None
         if _in_passing() and self._lasts():
             with _lasting():
                 return self._cached(key, device, make, rows, cuts, apart)
@@ -165,10 +166,10 @@ class Partition:
         else:
             fresh = self._cached(key, None, make, rows, cuts, apart)
             if cuts and device.type in PINNED and not compiling():
-                longest = _longest(fresh.diff())
+                longest, host = _longest(fresh.diff()), fresh
             fresh = upload(fresh, device)
         if rows is not None and not (cuts and fresh is self.levels[key[1]]):  # those are marked when they are checked
-            _kept(fresh, rows, cuts, apart, longest)
+            _kept(fresh, rows, cuts, apart, longest, host)
         if device == _HOST or not capturing(device):
             self._cache[(*key, device)] = kept(fresh)
         return fresh

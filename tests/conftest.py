@@ -27,6 +27,7 @@ PROGRAMS = (
     "robustness/test_gate.py",
     "robustness/test_import.py",
     "robustness/test_resources.py",
+    "sequence/test_block_mask.py::test_flex_attention_under_inductor",
 )
 #: make quick: the rules about sources, and the laws in the first dtype of every operator; not those that compile.
 QUICK = (

@@ -244,73 +244,123 @@ struct Held {
   }
 };
 
-// -- torch's own kernels: float32 on CUDA, of large self-attention without bias. Half types take others, above these
-// operators (torch_lod/engine/attention.py).
+// -- torch's own kernels: float32 on CUDA. Half types take others, above these operators
+// (torch_lod/engine/attention.py).
 
 using GatherRunsOp = Call<"gather_runs", Tensor(const Tensor& values, const Tensor& starts, const Tensor& row_offsets,
                                                 c10::SymInt rows, int64_t step)>;
 using ScatterRunsOp = Call<"scatter_runs", Tensor(const Tensor& values, const Tensor& starts, const Tensor& row_offsets,
                                                   c10::SymInt rows, int64_t step, const at::Scalar& fill)>;
 
+// What the host knows about the lengths of sequences on a GPU, without waiting for it.
+struct Lengths {
+  int64_t queries, keys;  // of the longest
+  bool equal = true;      // of every sequence: as many queries as keys
+  bool fewer = true;      // no more queries than keys
+  bool paired = true;     // queries where there are keys, and keys where there are queries
+};
+
+std::optional<Lengths> known_lengths(const Tensor& query_offsets, const Tensor& key_offsets) {
+  const Known *query = known(query_offsets), *key = known(key_offsets);
+  if (!query || !key || !query->cuts || !key->cuts) return std::nullopt;
+  Lengths found{query->longest, key->longest};
+  if (query == key) return found;
+  const Tensor &q = query->host, &k = key->host;
+  if (!q.defined() || !k.defined() || !known_to_cut(q, query->rows) || !known_to_cut(k, key->rows)) return std::nullopt;
+  const auto *queries = q.const_data_ptr<int64_t>(), *keys = k.const_data_ptr<int64_t>();
+  for (int64_t s = 0; s + 1 < std::min(q.numel(), k.numel()); ++s) {
+    const int64_t m = queries[s + 1] - queries[s], n = keys[s + 1] - keys[s];
+    found.equal &= m == n;
+    found.fewer &= m <= n;
+    found.paired &= (m > 0) == (n > 0);
+  }
+  return found;
+}
+
 struct Library {
   const Held& held;
   const Inputs& in;
-  int64_t longest = -1;
+  std::optional<Lengths> lengths;
 
   Library(const Held& held, const Inputs& in) : held(held), in(in) {
-    const Tensor &query = held.query, &offsets = held.query_offsets;
-    const Known* mark = query.is_cuda() ? known(offsets) : nullptr;
-    if (mark && mark->cuts && offsets.is_same(held.key_offsets)) longest = mark->longest;
+    if (LOD_IS_GPU(held.query)) lengths = known_lengths(held.query_offsets, held.key_offsets);
   }
-  // Every query sees a key, the sums of exponentials take no more memory than queries, and there is work enough for the
-  // calls around it.
   bool takes() const {
-    const Tensor &query = held.query, &value = held.value;
-    const int64_t rows = query.size(0), heads = query.size(1), width = query.size(2), wide = value.size(2);
-    const auto lies_well = [](const Tensor& t) { return aligned(t) && t.stride(0) % 4 == 0; };
-    const bool plain = !in.bias && !in.slopes && in.dropout == 0 && in.left < 0 && in.right <= 0 && !in.softcap &&
-                       !in.sink && !in.distance_bias && !in.key_ends;
-    return plain && longest > 0 && longest <= rows && rows < (int64_t(1) << 31) &&
-           query.scalar_type() == at::kFloat && held.key.size(1) == heads && width % 4 == 0 && wide % 4 == 0 &&
-           width <= 256 && wide <= 256 && lies_well(query) && lies_well(held.key) && lies_well(value) &&
-           starts_apart() * sequences() <= rows * width && rows * heads * width >= (int64_t(1) << 26) / longest;
+    return lengths && held.query.scalar_type() == at::kFloat && held.key.size(1) == held.query.size(1) &&
+           plain_scores() && mask_fits() && rows_fit(held.query, lengths->queries) &&
+           rows_fit(held.key, lengths->keys) && rows_fit(held.value, lengths->keys) && output_fits() && worth_it();
   }
+  // torch's dropout is not the one that a seed promises: the same weights on every device, and in need_weights.
+  bool plain_scores() const {
+    return !in.bias && !in.slopes && in.dropout == 0 && !in.softcap && !in.sink && !in.distance_bias && !in.key_ends;
+  }
+  // Every query sees a key and every key belongs to queries: torch's kernel writes no result for others. It has windows
+  // for causal masks; those aligned to the end are left out, whose backward xFormers, its source, lists as wrong.
+  bool mask_fits() const {
+    if (!lengths->paired || in.right > 0) return false;
+    return in.right < 0 ? !window() : lengths->equal || (lengths->fewer && !window());
+  }
+  // Its words of 16 bytes, and its offsets of elements in 32 bits.
+  static bool rows_fit(const Tensor& t, int64_t longest) {
+    return longest > 0 && longest <= t.size(0) && t.size(0) * t.stride(0) < kMost && t.size(2) % 4 == 0 &&
+           t.size(2) <= 256 && aligned(t) && t.stride(0) % 4 == 0;
+  }
+  bool output_fits() const { return held.query.size(0) * held.query.size(1) * held.value.size(2) < kMost; }
+  // Work enough for the calls around it, and sums of exponentials that take no more memory than queries.
+  bool worth_it() const {
+    const int64_t rows = held.query.size(0), width = held.query.size(2);
+    return starts_apart() * sequences() <= rows * width &&
+           rows * held.query.size(1) * width >= (int64_t(1) << 26) / lengths->keys;
+  }
+  static constexpr int64_t kMost = int64_t(1) << 31;
   static bool aligned(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 == 0; }
   static Tensor moved(const Tensor& t) { return aligned(t) ? t : t.clone(); }
   int64_t sequences() const { return held.query_offsets.numel() - 1; }
-  int64_t starts_apart() const { return (longest + 31) / 32 * 32; }  // of the sums of two sequences
+  int64_t starts_apart() const { return (lengths->queries + 31) / 32 * 32; }  // of the sums of two sequences
   // Rising, within the rows, and no sequence longer than there is room for, whatever a caller has marked.
-  Tensor cuts() const {
-    const Tensor &offsets = held.query_offsets, steps = at::arange(offsets.numel(), offsets.options()).mul(longest);
-    const Tensor rising = std::get<0>(offsets.clamp(0, held.query.size(0)).cummax(0));
+  static Tensor cuts(const Tensor& offsets, int64_t rows, int64_t longest) {
+    const Tensor steps = at::arange(offsets.numel(), offsets.options()).mul(longest);
+    const Tensor rising = std::get<0>(offsets.clamp(0, rows).cummax(0));
     return std::get<0>(rising.sub(steps).cummin(0)).add(steps).to(at::kInt);
   }
+  Tensor query_cuts() const { return cuts(held.query_offsets, held.query.size(0), lengths->queries); }
+  Tensor key_cuts(const Tensor& query_cuts) const {
+    if (held.query_offsets.is_same(held.key_offsets)) return query_cuts;
+    return cuts(held.key_offsets, held.key.size(0), lengths->keys);
+  }
   Tensor starts() const { return at::arange(sequences(), held.query_offsets.options()).mul(starts_apart()); }
-  int64_t mask() const { return in.right == 0 ? 1 : 0; }
+  // None, causal, or causal aligned to the end.
+  int64_t mask() const { return in.right != 0 ? 0 : lengths->equal ? 1 : 2; }
+  // How many keys a query sees, itself included; none where the mask says all.
+  std::optional<int64_t> window() const {
+    if (in.left < 0 || in.left >= lengths->keys - 1) return std::nullopt;
+    return in.left + 1;
+  }
 
   TwoTensors forward() const {
-    const Tensor offsets = cuts(), &q = held.query;
+    const Tensor queries = query_cuts(), keys = key_cuts(queries), &q = held.query;
     const auto all = at::_efficient_attention_forward(
-        q.unsqueeze(0), held.key.unsqueeze(0), held.value.unsqueeze(0), {}, offsets, offsets, longest, longest, 0.0,
-        mask(), /*compute_log_sumexp=*/true, in.scale);
+        q.unsqueeze(0), held.key.unsqueeze(0), held.value.unsqueeze(0), {}, queries, keys, lengths->queries,
+        lengths->keys, 0.0, mask(), /*compute_log_sumexp=*/true, in.scale, /*seqlen_k=*/{}, window());
     // sums: (sequences, heads, rows of the longest and more)
-    const Tensor sums = std::get<1>(all).narrow(2, 0, longest).transpose(1, 2);
+    const Tensor sums = std::get<1>(all).narrow(2, 0, lengths->queries).transpose(1, 2);
     Tensor apart = at::empty({sequences(), starts_apart(), q.size(1)}, sums.options());
-    apart.narrow(1, 0, longest).copy_(sums);
+    apart.narrow(1, 0, lengths->queries).copy_(sums);
     return {std::get<0>(all).squeeze(0),
             GatherRunsOp::call(apart.flatten(0, 1), starts(), held.query_offsets, q.size(0), 1)};
   }
   std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad, const Tensor& output, const Tensor& logsumexp) const {
-    const Tensor offsets = cuts(), none = at::zeros({}, offsets.options().dtype(at::kLong));
-    const Tensor sums =
-        ScatterRunsOp::call(logsumexp, starts(), held.query_offsets, sequences() * starts_apart(), 1, 0)
+    const Tensor queries = query_cuts(), keys = key_cuts(queries);
+    const Tensor none = at::zeros({}, queries.options().dtype(at::kLong));
+    const Tensor sums =  // infinite behind the rows of a sequence, as the kernel leaves them itself
+        ScatterRunsOp::call(logsumexp, starts(), held.query_offsets, sequences() * starts_apart(), 1, INFINITY)
             .view({sequences(), starts_apart(), -1})
             .transpose(1, 2)
             .contiguous();
     const auto all = at::_efficient_attention_backward(
         moved(grad).unsqueeze(0), held.query.unsqueeze(0), held.key.unsqueeze(0), held.value.unsqueeze(0), {},
-        moved(output).unsqueeze(0), offsets, offsets, longest, longest, sums, 0.0, none, none, mask(),
-        /*bias_requires_grad=*/false, in.scale);
+        moved(output).unsqueeze(0), queries, keys, lengths->queries, lengths->keys, sums, 0.0, none, none, mask(),
+        /*bias_requires_grad=*/false, in.scale, /*num_splits_key=*/std::nullopt, window());
     return {std::get<0>(all).squeeze(0), std::get<1>(all).squeeze(0), std::get<2>(all).squeeze(0)};
   }
 };

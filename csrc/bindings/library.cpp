@@ -260,8 +260,10 @@ Tensor rank(const Tensor& given) {
 }
 
 // Marks structure that is not written to from now on, as one LoD's is; in host memory it is checked first. A copy of it
-// on a GPU is the caller's word, and so are that runs do not meet and the longest segment: kernels clamp there.
-void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart, int64_t longest) {
+// on a GPU is the caller's word, and so are that runs do not meet, the longest segment and `host`, the offsets that
+// were copied there: kernels clamp there.
+void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart, int64_t longest,
+                    const OptionalTensor& host) {
   const char* op = "keep_structure";
   check_index(op, "structure", structure, structure.is_meta() ? c10::Device(c10::kCPU) : structure.device());
   if (structure.is_cpu() && cuts) {
@@ -270,7 +272,12 @@ void keep_structure(const Tensor& structure, int64_t rows, bool cuts, bool apart
   } else if (structure.is_cpu()) {
     checked_map(op, "structure", structure, rows);
   }
-  if (structure.is_contiguous()) mark(structure, rows, cuts, apart, longest);
+  if (host) {
+    check_offsets_kind(op, *host, at::kCPU, "host");
+    TORCH_CHECK_VALUE(host->numel() == structure.numel(), op, ": expected host with the ", structure.numel(),
+                      " offsets of structure, got ", host->numel());
+  }
+  if (structure.is_contiguous()) mark(structure, rows, cuts, apart, longest, host.value_or(Tensor()));
 }
 
 using CheckLod = Call<"check_lod", std::vector<int64_t>(at::TensorList offsets, int64_t rows, bool kept)>;
@@ -280,7 +287,7 @@ using TakeRuns =
 using JoinLods = Call<"join_lods", LodsJoined(at::TensorList levels, int64_t depth, bool kept)>;
 using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
 using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart,
-                                                  int64_t longest)>;
+                                                  int64_t longest, const OptionalTensor& host)>;
 
 }  // namespace
 

@@ -55,6 +55,7 @@ struct CudaForm<void(const CpuExec&, A...)> {
   CudaForm<decltype(base::kernel)>::type kernel; \
   }
 #else
+#define LOD_IS_GPU(tensor) false
 #define LOD_RUN(tensor, kernel, ...) LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__)
 #define LOD_ON_CUDA(kernel)
 #endif

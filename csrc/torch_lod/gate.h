@@ -49,9 +49,9 @@ struct Attached {
 // What is known of a tensor of int64, for as long as it has the same memory and its version says that it was not
 // written to.
 struct Known final : c10::BackendMeta {
-  Known(const Tensor& t, int64_t rows, bool cuts, bool apart, int64_t longest)
+  Known(const Tensor& t, int64_t rows, bool cuts, bool apart, int64_t longest, Tensor host)
       : data(t.const_data_ptr()), count(t.numel()), version(now(t)), rows(rows), longest(longest), cuts(cuts),
-        apart(apart) {}
+        apart(apart), host(std::move(host)) {}
   static uint32_t now(const Tensor& t) { return t.unsafeGetTensorImpl()->version_counter().current_version(); }
   bool holds_for(const Tensor& t) const {
     return t.const_data_ptr() == data && t.numel() == count && t.is_contiguous() && now(t) == version;
@@ -63,6 +63,7 @@ struct Known final : c10::BackendMeta {
   int64_t longest;  // of what offsets cut; of runs apart the rows of a cell of each, 0 of single rows; or -1: not known
   bool cuts;        // offsets that cut so many rows into segments; otherwise entries from -1 to rows - 1
   bool apart;       // the first rows of runs that do not meet
+  Tensor host;      // of offsets on a GPU: the offsets in host memory that they are a copy of, or undefined
   // How the runs lie whose first rows these are, by `look` when it is asked for the first time of these offsets.
   template <class F>
   RunLayout lie(const Known& offsets, int64_t there, int64_t step, const F& look) const {
@@ -100,12 +101,13 @@ inline bool known_to_map(const Tensor& t, int64_t rows) {
   return found && !found->cuts && found->rows <= rows;
 }
 // Marks what is true of t, unless it has a mark: a tensor is marked once, since others may be reading the mark.
-inline const Tensor& mark(const Tensor& t, int64_t rows, bool cuts, bool apart = false, int64_t longest = -1) {
+inline const Tensor& mark(const Tensor& t, int64_t rows, bool cuts, bool apart = false, int64_t longest = -1,
+                          const Tensor& host = {}) {
   static std::mutex one_at_a_time;
   const std::lock_guard guard(one_at_a_time);
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   if (!impl->is_inference() && !impl->get_backend_meta()) {
-    impl->set_backend_meta(c10::make_intrusive<Known>(t, rows, cuts, apart, longest));
+    impl->set_backend_meta(c10::make_intrusive<Known>(t, rows, cuts, apart, longest, host));
   }
   return t;
 }

@@ -5,7 +5,7 @@ R"schemas(
 # values: rows first. map: output row -> input row, -1 for none. row_offsets: int64, (segments + 1), from 0 to rows; on
 # the device of values, but in host memory for the recurrences, whose steps the host plans.
 check_lod(Tensor[] offsets, int rows, bool kept=False) -> int[]
-keep_structure(Tensor structure, int rows, bool cuts, bool apart=False, int longest=-1) -> ()
+keep_structure(Tensor structure, int rows, bool cuts, bool apart=False, int longest=-1, Tensor? host=None) -> ()
 names = str op, str name='row_offsets', str of='values'
 watch_structure(Tensor structure, Tensor? offsets, str rule, int rows, int own, int option, {names}) -> ()
 check_errors(bool wait=True) -> ()

@@ -377,6 +377,113 @@ int gemm_of(int transpose_a, int transpose_b, int m, int n, int k, const void* a
 }
 thread_local int math_mode = 0;
 
+// -- torch's memory-efficient attention of CUDA: what it documents and no more. It takes only what its checks let
+// through, and leaves out what its kernels do: results of queries without keys, and gradients of keys without queries,
+// are never written, sums behind the rows of a sequence are infinite up to a multiple of 32 and then left.
+
+struct Attended {
+  at::Tensor q, k, v, queries, keys;  // (1, rows, heads, width), offsets
+  int64_t most_queries, most_keys, mask, window;
+  double scale;
+
+  int64_t sequences() const { return queries.numel() - 1; }
+  int64_t padded(int64_t n) const { return (n + 31) / 32 * 32; }
+  struct Rows {
+    int64_t first, count;
+    at::Tensor of(const at::Tensor& t) const { return t.select(0, 0).narrow(0, first, count).transpose(0, 1); }
+  };
+  static Rows rows(const at::Tensor& cuts, int64_t s) {
+    const auto* o = cuts.const_data_ptr<int32_t>();
+    return {o[s], o[s + 1] - o[s]};
+  }
+  // (heads, queries, keys) of a sequence; -inf where a query does not see a key.
+  at::Tensor scores(const Rows& i, const Rows& j) const {
+    const auto x = i.of(q).matmul(j.of(k).transpose(1, 2)).mul(scale);
+    if (mask == 0) return x;
+    const auto at = at::arange(i.count).add(mask == 2 ? j.count - i.count : 0).unsqueeze(1), key = at::arange(j.count);
+    auto hidden = key.gt(at);
+    if (window) hidden = hidden.logical_or(key.le(at.sub(window)));
+    return x.masked_fill(hidden, -INFINITY);
+  }
+  void check() const {
+    for (const auto& t : {q, k, v}) {
+      TORCH_CHECK(t.dim() == 4 && t.size(0) == 1 && t.size(2) == q.size(2), "attention: (1, rows, heads, width)");
+      TORCH_CHECK(t.scalar_type() == at::kFloat && t.stride(3) == 1 && t.size(3) <= 256, "attention: rows");
+      TORCH_CHECK(t.size(3) % 4 == 0 && t.stride(2) % 4 == 0 && t.stride(1) % 4 == 0, "attention: alignment");
+      TORCH_CHECK(reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 == 0, "attention: alignment");
+    }
+    for (const auto& t : {queries, keys})
+      TORCH_CHECK(t.scalar_type() == at::kInt && t.is_contiguous() && t.numel() == queries.numel(), "attention: cuts");
+    TORCH_CHECK(0 < most_queries && most_queries <= q.size(1), "attention: the longest queries");
+    TORCH_CHECK(0 < most_keys && most_keys <= k.size(1), "attention: the longest keys");
+    TORCH_CHECK(window == 0 || (window > 0 && mask != 0), "attention: windows only of causal masks");
+    for (int64_t s = 0; s < sequences(); ++s)
+      TORCH_CHECK(rows(queries, s).count <= most_queries && rows(keys, s).count <= most_keys, "attention: longer");
+  }
+};
+Attended attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& bias,
+                  const std::optional<at::Tensor>& queries, const std::optional<at::Tensor>& keys, int64_t most_queries,
+                  int64_t most_keys, double dropout, int64_t mask, std::optional<double> scale,
+                  std::optional<int64_t> window) {
+  TORCH_CHECK(!(bias && bias->defined()) && dropout == 0, "attention: neither bias nor dropout on this device");
+  const Attended a{host(q), host(k), host(v), host(*queries), host(*keys), most_queries, most_keys, mask,
+                   window.value_or(0), scale.value_or(1 / std::sqrt(double(q.size(3))))};
+  a.check();
+  return a;
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt> efficient_attention(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& queries, const std::optional<at::Tensor>& keys,
+    std::optional<c10::SymInt> most_queries, std::optional<c10::SymInt> most_keys, double dropout, int64_t mask,
+    bool sums, std::optional<double> scale, const std::optional<at::Tensor>&, std::optional<int64_t> window) {
+  counted("op aten::_efficient_attention_forward mask " + std::to_string(mask) + (window ? " window" : ""));
+  flush();
+  const Quiet quiet;
+  const int64_t most = most_queries->expect_int();
+  const auto a = attended(q, k, v, bias, queries, keys, most, most_keys->expect_int(), dropout, mask, scale, window);
+  TORCH_CHECK(sums, "attention: expected to return the sums");
+  const int64_t heads = q.size(2);
+  const auto out = at::full({1, q.size(1), heads, v.size(3)}, NAN);
+  const auto logsumexp = at::full({a.sequences(), heads, a.padded(most)}, NAN);
+  for (int64_t s = 0; s < a.sequences(); ++s) {
+    const auto i = a.rows(a.queries, s), j = a.rows(a.keys, s);
+    logsumexp[s].narrow(1, 0, a.padded(i.count)).fill_(INFINITY);
+    const auto x = a.scores(i, j), total = x.logsumexp({2}, true);
+    logsumexp[s].narrow(1, 0, i.count).copy_(total.squeeze(2));
+    i.of(out).copy_(x.sub(total).exp().matmul(j.of(a.v)).masked_fill(total.eq(-INFINITY), NAN));
+  }
+  const auto none = on_device(at::zeros({}, at::kLong));
+  return {on_device(out), on_device(logsumexp), none, none, most, *most_keys};
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient_attention_backward(
+    const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const std::optional<at::Tensor>& bias, const at::Tensor& out, const std::optional<at::Tensor>& queries,
+    const std::optional<at::Tensor>& keys, c10::SymInt most_queries, c10::SymInt most_keys, const at::Tensor& sums,
+    double dropout, const at::Tensor&, const at::Tensor&, int64_t mask, bool, std::optional<double> scale,
+    std::optional<int64_t>, std::optional<int64_t> window, bool) {
+  counted("op aten::_efficient_attention_backward mask " + std::to_string(mask) + (window ? " window" : ""));
+  flush();
+  const Quiet quiet;
+  const auto a = attended(q, k, v, bias, queries, keys, most_queries.expect_int(), most_keys.expect_int(), dropout,
+                          mask, scale, window);
+  TORCH_CHECK(sums.stride(0) % 8 == 0 && sums.stride(1) % 8 == 0, "attention: alignment of the sums");
+  TORCH_CHECK(sums.size(0) == a.sequences() && sums.size(1) == q.size(2), "attention: sums per sequence and head");
+  const auto d_out = host(grad), output = host(out), all = host(sums);
+  const auto dq = at::full_like(a.q, NAN), dk = at::full_like(a.k, NAN), dv = at::full_like(a.v, NAN);
+  for (int64_t s = 0; s < a.sequences(); ++s) {
+    const auto i = a.rows(a.queries, s), j = a.rows(a.keys, s);
+    if (i.count == 0 || j.count == 0) continue;
+    TORCH_CHECK(all[s].narrow(1, i.count, a.padded(i.count) - i.count).isinf().all().item().toBool(), "attention: pad");
+    const auto p = a.scores(i, j).sub(all[s].narrow(1, 0, i.count).unsqueeze(2)).exp();
+    const auto delta = i.of(d_out).mul(i.of(output)).sum(2, true);
+    const auto dx = i.of(d_out).matmul(j.of(a.v).transpose(1, 2)).sub(delta).mul(p).mul(a.scale);
+    i.of(dq).copy_(dx.matmul(j.of(a.k)).masked_fill(p.sum(2, true).eq(0), NAN));
+    j.of(dk).copy_(dx.transpose(1, 2).matmul(i.of(a.q)));
+    j.of(dv).copy_(p.transpose(1, 2).matmul(i.of(d_out)));
+  }
+  return {on_device(dq), on_device(dk), on_device(dv), at::Tensor()};
+}
+
 std::vector<std::string> take_counts() {
   const std::lock_guard guard(counting);
   std::vector<std::string> taken;
@@ -440,6 +547,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", &emulated::record_stream);
   m.impl("convolution_overrideable", &emulated::convolution);
   m.impl("convolution_backward_overrideable", &emulated::convolution_backward);
+  m.impl("_efficient_attention_forward", &emulated::efficient_attention);
+  m.impl("_efficient_attention_backward", &emulated::efficient_attention_backward);
 }
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", &emulated::lstm_cell);

@@ -59,7 +59,7 @@ def calls() -> dict[str, dict]:
     conv = {"values": values, "row_offsets": cut(), "start": -1}
     return {
         "check_lod": {"offsets": [ints(0, 2), cut()], "rows": ROWS},
-        "keep_structure": {"structure": cut(), "rows": ROWS, "cuts": True},
+        "keep_structure": {"structure": cut(), "rows": ROWS, "cuts": True, "host": cut()},
         "check_errors": {},  # has no tensors
         "watch_structure": {
             **{"structure": starts, "offsets": cut(), "rule": "runs", "rows": ROWS, "own": ROWS, "option": 1},

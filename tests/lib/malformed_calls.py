@@ -176,6 +176,7 @@ METHODS = {
     tl.LoD: {
         "agreed": [(lod(),)],
         "append": [([1, 0, 1, 2, 1, 1], "word")],
+        "block_mask": [((lod(),), {"level": -1, "causal": True, "window": (1, 1), "block_size": 2, "device": "cpu"})],
         "branch": [(1, 0)],
         "cu_seqlens": [((-1,), {"device": torch.device("cpu")})],
         "depth": [()],

@@ -230,6 +230,9 @@ def test_only_what_is_right_is_marked():
     ]:
         with pytest.raises(error, match=r"keep_structure: expected .*structure"):
             keep(structure, rows, cuts)
+    for host, error in ((ints(0, 6), ValueError), (torch.ones(3), TypeError), (ints(0, 2, 6)[:, None], ValueError)):
+        with pytest.raises(error, match=r"keep_structure: expected .*host"):
+            keep(ints(0, 2, 6), 6, True, host=host)
     apart = ints(0, 9, 2, 9, 6)[::2]
     keep(apart, 6, True)
     assert not trusted(apart)

@@ -81,7 +81,8 @@ _REFUSED = {
     ("/nn/attention/_utils.py", "_validate_sdpa_input"): (
         "flex_attention",
         "expected plain tensors (batch, heads, length, width), got a {}: queries would attend to the keys of all sequences; "
-        "tl.sequence_attention(q, k, v) takes rows (rows, heads, width), with causal=, window=, bias= and alibi=",
+        "tl.sequence_attention(q, k, v) takes rows (rows, heads, width), with causal=, window=, bias= and alibi=; "
+        "plain tensors (1, heads, rows, width) take block_mask=x.lod.block_mask()",
     ),
     ("/ao/nn/quantized/dynamic/modules/rnn.py", "check_input"): (
         None,

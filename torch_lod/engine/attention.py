@@ -2,6 +2,7 @@
 """The implementation of attention: `attend` for queries, keys and values, `multi_head_attention` with the weights of
 torch.nn.MultiheadAttention. Both run without the policy table."""
 
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,10 +11,11 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import failing, outside_of_graphs
+from ..dynamo import constant, failing, outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..ops.composed.attention import attention_weights
 from ..sequence_operator import along, autocast_dtype, integer, number, probability
+from ..structure.block_mask import window_bounds
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import constant, together
@@ -49,17 +51,6 @@ def check_rows(given: dict[str, Tensor]) -> list[Tensor]:
             f"expected v with the {k.shape[1]} heads of k and a width of at least 1, got {tuple(v.shape)}"
         )
     return [q, k, v]
-
-
-def window_bounds(causal, window) -> tuple[int, int]:
-    """How many keys before and after its own position a query sees; -1: all."""
-    if type(causal) is not bool:
-        raise LoDTypeError(f"expected causal as a bool, got {shown(causal)}")
-    pair = (-1, -1) if window is None else (window, window) if type(window) is int else window
-    fits = isinstance(pair, (tuple, list)) and len(pair) == 2
-    if not fits or any(type(n) is not int or not -1 <= n <= 2**40 for n in pair):
-        raise LoDValueError(f"expected window as a number of keys, a pair of them or None, got {shown(window)}")
-    return pair[0], 0 if causal else pair[1]
 
 
 def slopes_of(alibi, q: Tensor) -> Tensor | None:
@@ -200,12 +191,18 @@ def bias_of(bias, q: Tensor) -> Tensor | None:
     return rows.unsqueeze(1) if rows.dim() == 1 else rows
 
 
-#: Whether torch's variable-length attention takes fewer heads of keys than of queries.
-_GROUPED = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 13)
+@constant
+def _grouping() -> dict:
+    """What torch's variable-length attention is told where keys have fewer heads than queries: that of torch 2.11 has no
+    argument for it, and its kernel takes them."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
 
 
-def _library_takes(q: Tensor, v: Tensor, others: tuple) -> bool:
-    """Whether torch's own variable-length attention takes these arguments: half types on a GPU."""
+def _library_takes(q: Tensor, v: Tensor, others: tuple, queries: LoD, level: int) -> bool:
+    """Whether torch's own variable-length attention takes these arguments: half types on a GPU. Where groups of heads have
+    one query per sequence it exchanges the two, and an empty sequence would be an error."""
     return (
         q.is_cuda
         and q.dtype in (torch.float16, torch.bfloat16)
@@ -215,7 +212,7 @@ def _library_takes(q: Tensor, v: Tensor, others: tuple) -> bool:
         and q.shape[0] > 0
         and v.shape[0] > 0
         and max(q.shape[0], v.shape[0]) < 2**31
-        and (_GROUPED or q.shape[1] == v.shape[1])
+        and (q.shape[1] == v.shape[1] or queries.longest_rows_at(level) > 1 or not queries.any_empty_at(level))
     )
 
 
@@ -264,15 +261,16 @@ def attend(
     more = softcap_of(softcap), sink_of(sink, q), distance_bias_of(distance_bias, q), ends
     given = q, k, v, query_offsets, key_offsets, added, slopes, seed, scale, left, right, dropout, *more
     weights = _weights(*given) if need_weights else None
-    if not _library_takes(q, v, (added, slopes, seed, *more)):
+    if not _library_takes(q, v, (added, slopes, seed, *more), lods[0], levels[0]):
         return ops.attention(*given)[0], weights
     from torch.nn.attention.varlen import varlen_attn
 
     query_cuts, key_cuts = (lod.cu_seqlens(level, q.device) for lod, level in zip(lods, levels))
     longest, longest_keys = (lod.longest_rows_at(level) for lod, level in zip(lods, levels))
-    options: dict = {"scale": scale, "window_size": (left, right)}
+    most = 2**31 - 1  # its kernel counts in 32 bits
+    options: dict = {"scale": scale, "window_size": (min(left, most), min(right, most))}
     if q.shape[1] != k.shape[1]:
-        options["enable_gqa"] = True
+        options |= _grouping()
     out = varlen_attn(q, k, v, query_cuts, key_cuts, longest, longest_keys, **options)
     assert isinstance(out, Tensor)
     return out, weights

@@ -70,9 +70,11 @@ def _ranks(offsets: torch.Tensor) -> torch.Tensor:
 
 
 @torch.library.register_fake("torch_lod::keep_structure", lib=_library)
-def _kept(structure: torch.Tensor, *rest, **named) -> None:
+def _kept(structure: torch.Tensor, rows, cuts, apart=False, longest=-1, host=None) -> None:
     device = torch.device("cpu") if structure.is_meta else structure.device
     check.index("keep_structure", "structure", structure, device)
+    if host is not None:
+        check.index("keep_structure", "host", host, torch.device("cpu"))
 
 
 _RECURRENCES = ("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward")

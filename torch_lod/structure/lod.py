@@ -11,6 +11,7 @@ from .. import ops
 from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDsDiffer, LoDTypeError, LoDValueError, border, named, public, shown
 from ..ops.composed.rows import levels_of_runs
+from .block_mask import block_mask as _block_mask
 from .partition import Partition, Runs, uploaded_runs
 from .validate import a_plain_tensor, host_integers, host_levels, level_names_of, sums, whole
 
@@ -50,6 +51,7 @@ class LoD(Partition):
     """
 
     __slots__ = ()
+    block_mask = _block_mask
 
     @public
     def __init__(self, offsets, *, level_names=None):
@@ -490,8 +492,6 @@ class LoD(Partition):
         return lod.counting(*self.counted_with(other)) if self.counted or other.counted else lod
 
     def __eq__(self, other) -> bool:
-        if self is other:
-            return True
         if not isinstance(other, LoD):
             return NotImplemented
         if self.levels is other.levels:

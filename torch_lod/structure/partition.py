@@ -53,12 +53,12 @@ def _lasting():
         yield
 
 
-def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False, longest: int = -1) -> None:
+def _kept(t: Tensor, rows: int, cuts: bool, apart: bool = False, longest: int = -1, host: Tensor | None = None) -> None:
     """Marks offsets that cut `rows` rows, or a map to `rows` rows, which are never written to. Tracers would record it.
     longest: of the segments that offsets cut; or of runs that do not meet, if each is in its own of cells of as many rows;
-    0 where they are single rows, of which a map names none twice."""
+    0 where they are single rows, of which a map names none twice. host: the offsets in host memory that t is a copy of."""
     if ops.COMPILED and type(t) is Tensor and not t.is_meta and not traced():
-        _keep_structure(t, rows, cuts, apart, longest)
+        _keep_structure(t, rows, cuts, apart, longest, host)
 
 
 def uploaded_map(map: Tensor, device, rows: int, apart: bool = False) -> Tensor:
@@ -233,7 +233,8 @@ class Partition:
     def _keep_copy(self, key: tuple, device, fresh: Tensor, host: Tensor, rows, cuts, apart, cell: int) -> Tensor:
         """The copy on a device of what `_cached` made in host memory."""
         if rows is not None:
-            _kept(fresh, rows, cuts, apart, _longest(host.diff()) if cuts and device.type in PINNED else cell)
+            copies = cuts and device.type in PINNED and not compiling()
+            _kept(fresh, rows, cuts, apart, _longest(host.diff()) if copies else cell, host if copies else None)
         if not capturing(device):
             self._cache[(*key, device)] = kept(fresh)
         return fresh

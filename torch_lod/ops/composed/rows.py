@@ -26,11 +26,17 @@ def check_lod(offsets, rows, kept=False):
 
 
 @composition
-def keep_structure(structure, rows, cuts, apart=False, longest=-1):
+def keep_structure(structure, rows, cuts, apart=False, longest=-1, host=None):
     """Compositions copy structure on every call: there is nothing to mark."""
     op, name, device = "keep_structure", "structure", torch.device("cpu") if structure.is_meta else structure.device
     check.offsets_kind(op, structure, device, name) if cuts else check.index(op, name, structure, device)
     check.offsets(op, structure, rows, name) if cuts else check.row_map(op, name, structure, rows)
+    if host is not None:
+        check.offsets_kind(op, host, torch.device("cpu"), "host")
+        if host.shape != structure.shape:
+            raise ValueError(
+                f"{op}: expected host with the {structure.shape[0]} offsets of structure, got {host.shape[0]}"
+            )
 
 
 @composition

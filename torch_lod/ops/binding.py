@@ -73,9 +73,8 @@ def choose(package: Path, version: str) -> Binding:
         return Binding(None, f"{why}, and torch is {version}" if built else why, build)
     if minor in wheel and _is_release(version):
         return Binding(wheel[minor])
-    first, last = next(iter(wheel)), next(reversed(wheel))
-    why = f"this wheel has them for releases of torch from {first} to {last}, and torch is {version}"
-    if _is_release(version) and _numbers(minor) > _numbers(last):
+    why = f"this wheel has them for releases of torch {', '.join(wheel)}, and torch is {version}"
+    if _is_release(version) and _numbers(minor) > _numbers(next(reversed(wheel))):
         build = f"pip install --upgrade torch_lod, if a newer one knows torch {minor}; or, {build}"
     return Binding(None, why, build)
 

@@ -7,6 +7,7 @@ A source build has one, `_C.so`, for the torch that it was built with. A wheel h
 
 import platform
 import re
+import struct
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,9 +73,8 @@ def choose(package: Path, version: str) -> Binding:
         return Binding(None, f"{why}, and torch is {version}" if built else why, build)
     if minor in wheel and _is_release(version):
         return Binding(wheel[minor])
-    first, last = next(iter(wheel)), next(reversed(wheel))
-    why = f"this wheel has them for releases of torch from {first} to {last}, and torch is {version}"
-    if _is_release(version) and _numbers(minor) > _numbers(last):
+    why = f"this wheel has them for releases of torch {', '.join(wheel)}, and torch is {version}"
+    if _is_release(version) and _numbers(minor) > _numbers(next(reversed(wheel))):
         build = f"pip install --upgrade torch_lod, if a newer one knows torch {minor}; or, {build}"
     return Binding(None, why, build)
 
@@ -88,6 +88,25 @@ def processor() -> Binding | None:
     if platform.machine() not in ("x86_64", "AMD64") or torch.cpu._is_avx2_supported():
         return None
     return Binding(None, "they need a processor with AVX2, and this one has none", "use a processor with AVX2")
+
+
+def cut_short(library: Path) -> Binding | None:
+    """What to say where a library, or the kernels that it needs, was copied in part: loading it would end the process."""
+    for path in (library, library.parent / "_kernels.so"):
+        if path.is_file() and not _is_whole(path):
+            again = "pip install --force-reinstall --no-deps torch_lod"
+            return Binding(None, f"{path} is cut short", again if _in_wheel(path.parent) else build_command(path.parent))
+    return None
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether an ELF file reaches to the end of its table of sections; of other files the loader says what is wrong."""
+    with library.open("rb") as opened:
+        head = opened.read(64)
+    if len(head) < 64 or head[:5] != b"\x7fELF\x02":
+        return True
+    (begin,), (size, count) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HH", head, 58)
+    return begin + size * count <= library.stat().st_size
 
 
 def does_not_load(library: Path, error: OSError) -> Binding:

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from ..errors import own_code
 from . import check, composed, schemas
 from . import signals as signals
-from .binding import Binding, choose, does_not_load, processor
+from .binding import Binding, choose, cut_short, does_not_load, processor
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -29,6 +29,8 @@ def _load() -> Binding:
     binding = processor() or choose(_PACKAGE, torch.__version__)
     if binding.library is None:
         return binding
+    if broken := cut_short(binding.library):
+        return broken
     try:
         torch.ops.load_library(binding.library)
         return binding

@@ -18,7 +18,7 @@ from ..sequence_operator import along, autocast_dtype, integer, number, probabil
 from ..structure.block_mask import window_bounds
 from ..structure.devices import upload
 from ..structure.lod import LoD
-from ..structure.partition import constant, together
+from ..structure.partition import constant_on, together
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
 
@@ -76,7 +76,7 @@ def slopes_of(alibi, q: Tensor) -> Tensor | None:
         powers = [8 * (i + 1) / n for i in range(n)] + [4 * (2 * i + 1) / n for i in range(heads - n)]
         return torch.tensor([2.0**-p for p in powers], dtype=dtype, device="cpu")
 
-    return constant(("alibi", heads, dtype), q.device, make)
+    return constant_on(("alibi", heads, dtype), q.device, make)
 
 
 def _of_heads(what: str, t, q: Tensor, shape: str, fits) -> Tensor | None:

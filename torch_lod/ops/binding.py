@@ -95,7 +95,9 @@ def cut_short(library: Path) -> Binding | None:
     for path in (library, library.parent / "_kernels.so"):
         if path.is_file() and not _is_whole(path):
             again = "pip install --force-reinstall --no-deps torch_lod"
-            return Binding(None, f"{path} is cut short", again if _in_wheel(path.parent) else build_command(path.parent))
+            return Binding(
+                None, f"{path} is cut short", again if _in_wheel(path.parent) else build_command(path.parent)
+            )
     return None
 
 

@@ -109,7 +109,7 @@ def uploaded_runs(runs: Runs, rows: Tensor, taken: int, cell: int = -1) -> Runs:
 _constants: dict[tuple, Tensor] = {}
 
 
-def constant(key: tuple, device: torch.device, make) -> Tensor:
+def constant_on(key: tuple, device: torch.device, make) -> Tensor:
     """What make() gives in host memory, a small tensor that depends on nothing but its key, uploaded once per device."""
     found = None if compiling() else _constants.get((*key, device))
     if found is not None and usable(found):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Seconds on a GPU, by CUDA events: medians of 20 calls, on 0.5 to 2 GB, beside torch's own functions and a plain copy.
 
-python benchmarks/gpu/measure.py kernels | recurrences | attention | worst FILE.json
+python benchmarks/gpu/measure.py kernels | recurrences | attention | worst | quick FILE.json
+
+quick: kernels on an eighth of the bytes and two recurrences, in two minutes; and whether results repeat, alone and beside others.
 """
 
 import json
@@ -83,30 +85,30 @@ def copying(x: torch.Tensor) -> float:
     return seconds(lambda: out.copy_(x)) / 2
 
 
-def kernels() -> dict[str, dict]:
+def kernels(size: int = BYTES, repeats: int = 8) -> dict[str, dict]:
     found: dict[str, dict] = {}
     for dtype in TYPES:
         for width in WIDTHS:
-            rows = BYTES // (width * dtype.itemsize)
+            rows = size // (width * dtype.itemsize)
             x = torch.randn(rows, width, device=D, dtype=dtype)
             once = copying(x)
             for kind in ("uniform", "heavy tail", "one long"):
                 for name, (call, passes) in calls_on(x, tl.LoD.from_lengths([lengths_of(kind, rows)])).items():
-                    t = seconds(call, 8)
+                    t = seconds(call, repeats)
                     case = f"{name}, {kind}, D={width}, {str(dtype)[6:]}"
                     found[case] = {"seconds": t, "of the copy": once * passes / t}
     return found
 
 
-def recurrences() -> dict[str, dict]:
+def recurrences(sizes=(64, 256, 512, 1024), batches=(32, 256), precisions=(False, True)) -> dict[str, dict]:
     from torch.nn.utils.rnn import pack_sequence
 
     found: dict[str, dict] = {}
-    for tf32 in (False, True):
+    for tf32 in precisions:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         for cell in ("LSTM", "GRU"):
-            for hidden in (64, 256, 512, 1024):
-                for batch in (32, 256):
+            for hidden in sizes:
+                for batch in batches:
                     lengths = torch.randint(1, 101, (batch,), generator=torch.Generator().manual_seed(0)).tolist()
                     ours, theirs = (getattr(lib, cell)(hidden, hidden).to(D) for lib in (tl.nn, torch.nn))
                     x = tl.LoDTensor(torch.randn(sum(lengths), hidden, device=D), tl.LoD.from_lengths([lengths]))
@@ -166,12 +168,36 @@ def worst(path: str) -> None:
     torch.cuda.synchronize()
 
 
+def repeats(rows: int = 10**5) -> None:
+    """Twice the same bits; and for a sequence beside others those that it has alone."""
+    for width in WIDTHS:
+        for dtype in TYPES:
+            lengths = lengths_of("heavy tail", rows)
+            x = torch.randn(sum(lengths), width, device=D, dtype=dtype)
+            of = lengths.index(max(lengths))
+            begin = sum(lengths[:of])
+            alone = x[begin : begin + lengths[of]].contiguous()
+            beside, own = (calls_on(t, tl.LoD.from_lengths([n])) for t, n in ((x, lengths), (alone, [len(alone)])))
+            for name in ("reduce sum", "softmax", "normalize", "logsumexp", "scan", "logcumsumexp", "cummax"):
+                one, two, other = (call() for call in (beside[name][0], beside[name][0], own[name][0]))
+                if isinstance(one, tuple):
+                    one, two, other = one[0], two[0], other[0]
+                part = one[of : of + 1] if len(one) == len(lengths) else one[begin : begin + len(alone)]
+                assert torch.equal(one, two) and torch.equal(part, other), (name, width, dtype)
+    print("the same bits twice, and beside other sequences")
+
+
+def quick() -> dict[str, dict]:
+    repeats()
+    return kernels(BYTES // 8, 4) | recurrences((64, 256), (32,), (False,))
+
+
 if __name__ == "__main__":
     what, path = sys.argv[1:]
     if what == "worst":
         worst(path)
     else:
-        table = {"kernels": kernels, "recurrences": recurrences, "attention": attention}[what]()
+        table = {"kernels": kernels, "recurrences": recurrences, "attention": attention, "quick": quick}[what]()
         Path(path).write_text(json.dumps(table, indent=1))
         for case, row in table.items():
             print(f"{case:60}", {key: round(value, 6) for key, value in row.items()})

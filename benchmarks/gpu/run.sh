@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What is to be run on a GPU, in four parts of at most twelve minutes each on an H200, without a network:
+# What is to be run on a GPU, in parts of at most twelve minutes each on an H200, without a network:
 #
+#   benchmarks/gpu/run.sh 0    after a change of the kernels, six minutes: tests, compute-sanitizer, the same bits, seconds
 #   benchmarks/gpu/run.sh 1    every operator on the GPU, wrong structure, compute-sanitizer on one sample of each
 #   benchmarks/gpu/run.sh 2    every test with a device; no hidden waits, two streams, graphs, more than 2**31 elements
 #   benchmarks/gpu/run.sh 3    seconds: kernels beside torch and the copy ceiling, recurrences beside cuDNN, attention
@@ -13,9 +14,9 @@ cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-python3} OUT=${OUT:-build/gpu} JOBS=${JOBS:-8}
 export PYTHONPATH=$PWD:$PWD/tests:$PWD/tests/lib
 case "${1:-}" in
-[1-4]) ;;
+[0-4]) ;;
 *)
-  sed -n '2,12p' "$0"
+  sed -n '2,13p' "$0"
   exit 2
   ;;
 esac
@@ -44,6 +45,15 @@ part() { # seconds, name, command
 pytest=("$PYTHON" -W ignore -m pytest -q --no-header -p no:cacheprovider -k cuda)
 
 case "${1:-}" in
+0)
+  part 110 tests "${pytest[@]}" -n "$JOBS" -m quick tests/laws/test_blocks.py tests/laws/test_laws_ops.py
+  if command -v compute-sanitizer >/dev/null; then
+    part 100 memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$PYTHON" -W ignore benchmarks/gpu/probe.py samples
+  else
+    echo "no compute-sanitizer: not run"
+  fi
+  part 140 quick "$PYTHON" -W ignore benchmarks/gpu/measure.py quick "$OUT/quick.json"
+  ;;
 1)
   part 240 operators "${pytest[@]}" -n "$JOBS" tests/laws/test_laws_ops.py tests/laws/test_laws.py
   part 60 faults "$PYTHON" -W ignore benchmarks/gpu/probe.py faults

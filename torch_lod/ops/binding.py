@@ -94,11 +94,14 @@ def cut_short(library: Path) -> Binding | None:
     """What to say where a library, or the kernels that it needs, was copied in part: loading it would end the process."""
     for path in (library, library.parent / "_kernels.so"):
         if path.is_file() and not _is_whole(path):
-            again = "pip install --force-reinstall --no-deps torch_lod"
-            return Binding(
-                None, f"{path} is cut short", again if _in_wheel(path.parent) else build_command(path.parent)
-            )
+            return Binding(None, f"{path} is cut short", _install_again(path.parent))
     return None
+
+
+def _install_again(package: Path) -> str:
+    """What replaces a library that is damaged or does not fit this system."""
+    again = "pip install --force-reinstall --no-deps torch_lod; or, " if _in_wheel(package) else ""
+    return again + build_command(package)
 
 
 def _is_whole(library: Path) -> bool:
@@ -117,4 +120,4 @@ def does_not_load(library: Path, error: OSError) -> Binding:
     why = f"{library} does not load ({said})"
     if "_kernels.so" in said:
         why = f"they need {library.parent / '_kernels.so'}, which could not be loaded ({said})"
-    return Binding(None, why, build_command(library.parent))
+    return Binding(None, why, _install_again(library.parent))

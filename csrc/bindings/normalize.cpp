@@ -43,7 +43,7 @@ Tensor softmax(const char* op, bool log, const Tensor& values, const Tensor& gra
   // a tensor without elements may have no storage, and a null gradient means forward
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_softmax, floating_type(op, out), log,
-          SoftmaxArguments{TiledView(x, x.row_offsets, out.element_size() * (g.defined() ? 2 : 1)), x.values.const_data_ptr(),
+          SoftmaxArguments{tiled(x, g.defined() ? 2 : 1), x.values.const_data_ptr(),
                            g.defined() ? g.const_data_ptr() : nullptr, out.mutable_data_ptr()});
   return out;
 }
@@ -82,7 +82,7 @@ Tensor segment_logsumexp(const Tensor& values, const Tensor& given, double pad) 
   const HeldView x = make_view("segment_logsumexp", values, given);
   Tensor out = new_rows(x.values, x.segments);
   LOD_RUN(out, segment_logsumexp, floating_type("segment_logsumexp", out),
-          LogsumexpArguments{TiledView(x, x.row_offsets, out.element_size()), x.values.const_data_ptr(), out.mutable_data_ptr(), pad});
+          LogsumexpArguments{tiled(x), x.values.const_data_ptr(), out.mutable_data_ptr(), pad});
   return out;
 }
 using LogsumexpOp = Operator<"segment_logsumexp", segment_logsumexp_meta, segment_logsumexp>;
@@ -97,7 +97,7 @@ Tensor segment_var(const Tensor& values, const Tensor& given, double correction,
   const HeldView x = make_view("segment_var", values, given);
   Tensor out = new_rows(x.values, x.segments);
   LOD_RUN(out, segment_var, floating_type("segment_var", out),
-          VarArguments{TiledView(x, x.row_offsets, out.element_size()), x.values.const_data_ptr(), out.mutable_data_ptr(), correction,
+          VarArguments{tiled(x), x.values.const_data_ptr(), out.mutable_data_ptr(), correction,
                        pad, root});
   return out;
 }
@@ -111,7 +111,7 @@ Tensor normalize(const char* op, const Tensor& values, const Tensor& grad, const
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_normalize, floating_type(op, out),
-          NormalizeArguments{TiledView(x, x.row_offsets, out.element_size() * (g.defined() ? 2 : 1)), x.values.const_data_ptr(),
+          NormalizeArguments{tiled(x, g.defined() ? 2 : 1), x.values.const_data_ptr(),
                              g.defined() ? g.const_data_ptr() : nullptr, out.mutable_data_ptr(), eps});
   return out;
 }

@@ -42,7 +42,7 @@ Tensor segment_scan(const Tensor& values, const OptionalTensor& factors, const T
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_scan, number_type("segment_scan", out),
-          ScanArguments{TiledView(x, x.row_offsets, out.element_size() * (f.defined() ? 2 : 1)), x.values.const_data_ptr(),
+          ScanArguments{tiled(x, f.defined() ? 2 : 1), x.values.const_data_ptr(),
                         f.defined() ? f.const_data_ptr() : nullptr, out.mutable_data_ptr(), adjoint});
   return out;
 }
@@ -67,7 +67,7 @@ std::tuple<Tensor, Tensor> segment_cumulative(const Tensor& values, const Tensor
   Tensor out = new_rows(x.values, x.rows, x.row_offsets), index = at::empty_like(out, out.options().dtype(at::kLong));
   if (may_leave_rows(x.row_offsets, x.rows)) index.zero_();
   LOD_RUN(out, segment_cumulative, number_type("segment_cumulative", out), max,
-          CumulativeArguments{TiledView(x, x.row_offsets, out.element_size()), x.values.const_data_ptr(), out.mutable_data_ptr(),
+          CumulativeArguments{tiled(x), x.values.const_data_ptr(), out.mutable_data_ptr(),
                               index.mutable_data_ptr<int64_t>()});
   return {out, index};
 }
@@ -92,7 +92,7 @@ Tensor segment_cumulative_backward(const Tensor& grad, const Tensor& index, cons
   const Tensor at = readable(index);
   Tensor out = new_rows(g.values, g.rows, g.row_offsets);
   LOD_RUN(out, segment_cumulative_backward, number_type("segment_cumulative_backward", out),
-          CumulativeBackwardArguments{TiledView(g, g.row_offsets, out.element_size()), g.values.const_data_ptr(),
+          CumulativeBackwardArguments{tiled(g), g.values.const_data_ptr(),
                                       at.const_data_ptr<int64_t>(), out.mutable_data_ptr()});
   return out;
 }
@@ -109,7 +109,7 @@ Tensor segment_logcumsumexp(const Tensor& values, const Tensor& given) {
   const HeldView x = make_view("segment_logcumsumexp", values, given);
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   LOD_RUN(out, segment_logcumsumexp, floating_type("segment_logcumsumexp", out),
-          LogcumsumexpArguments{TiledView(x, x.row_offsets, out.element_size()), x.values.const_data_ptr(), out.mutable_data_ptr()});
+          LogcumsumexpArguments{tiled(x), x.values.const_data_ptr(), out.mutable_data_ptr()});
   return out;
 }
 
@@ -125,7 +125,7 @@ Tensor segment_cumprod(const Tensor& values, const Tensor& given, bool reverse, 
   Tensor out = new_rows(x.values, x.rows, x.row_offsets);
   if (out.numel() == 0) return out;
   LOD_RUN(out, segment_cumprod, number_type("segment_cumprod", out),
-          CumprodArguments{TiledView(x, x.row_offsets, out.element_size()), x.values.const_data_ptr(), out.mutable_data_ptr(), reverse,
+          CumprodArguments{tiled(x), x.values.const_data_ptr(), out.mutable_data_ptr(), reverse,
                            exclusive});
   return out;
 }
@@ -223,7 +223,7 @@ Tensor products_backward(const char* op, const Tensor& grad, const Tensor& value
   if (out.numel() == 0) return out;
   Tensor before = at::empty(out.sizes(), out.options().dtype(at::kDouble));
   LOD_RUN(out, segment_cumprod_backward, floating_type(op, out), last,
-          CumprodBackwardArguments{TiledView(x, x.row_offsets, out.element_size() * (last ? 1 : 2)), x.values.const_data_ptr(), dy.const_data_ptr(),
+          CumprodBackwardArguments{tiled(x, last ? 1 : 2), x.values.const_data_ptr(), dy.const_data_ptr(),
                                    before.mutable_data_ptr(), out.mutable_data_ptr(), reverse, exclusive});
   return out;
 }

@@ -58,8 +58,8 @@ struct Scratch {
   const int64_t* begins() const { return at.defined() ? at.const_data_ptr<int64_t>() : nullptr; }
 };
 
-// A view for the drivers of segments. On a GPU with memory for parts of long segments, unless there are known to be none;
-// `bytes` of a channel of a row in all inputs.
+// A view for the drivers of segments. On a GPU with memory for parts of long segments, unless there are known to be
+// none; `bytes` of a channel of a row in all inputs.
 struct TiledView : TileView {
   Tensor parts;
 
@@ -73,5 +73,10 @@ struct TiledView : TileView {
     memory = parts.mutable_data_ptr();
   }
 };
+// The same of values and their offsets, with as many inputs of their kind.
+template <class Values>
+TiledView tiled(const Values& x, int64_t inputs = 1) {
+  return TiledView(x, x.row_offsets, inputs * x.values.element_size());
+}
 
 }  // namespace lod

@@ -25,7 +25,7 @@ struct RunMapKernel : RunMap {
 template <class T>
 struct GatherKernel {
   using Element = T;
-  static constexpr int kAhead = 4;  // an entry of the map and an element each
+  static constexpr int kPrefetch = 4;  // an entry of the map and an element each
   const T* values;
   const int64_t* map;
   T* out;
@@ -210,7 +210,7 @@ struct JoinRunsKernel : JoinRuns {
 template <class T>
 struct UnfoldKernel : Windows {
   using Element = T;
-  static constexpr int kAhead = 4;  // the rows of a window are read for others too
+  static constexpr int kPrefetch = 4;  // the rows of a window are read for others too
   const T* values;
   T* out;
   T fill;

@@ -161,7 +161,7 @@ LOD_FN Vector<T, W> vector_at(const T* values, int64_t i) {
 template <class F, class T, int W>
 struct VectorsOfRows {
   using Element = Vector<T, W>;
-  static constexpr int kAhead = W > 1 ? 2 : 4;  // a segment's are read once from memory
+  static constexpr int kPrefetch = W > 1 ? 2 : 4;  // a segment's are read once from memory
   F f;
   T* out;
   LOD_FN Element value(int64_t s, int64_t r, int64_t c) const { return f.template at<W>(s, r, c * W); }

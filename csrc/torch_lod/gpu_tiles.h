@@ -1,15 +1,15 @@
 // The drivers of segment_drivers.h on a GPU. Kernel source. SPDX-License-Identifier: Apache-2.0
 //
 // A piece is a segment of at most tile_rows rows, or tile_rows rows of a longer one, counted from its own start. Rows
-// and segments are counted together: piece p of segment s has the number begin[s] + s + p tile_rows, and tile t owns the
-// pieces whose numbers are from t tile_rows to (t + 1) tile_rows - 1. However skewed the lengths are, and however many
-// segments are empty, a tile has at most tile_rows pieces and twice as many rows, one behind the other. At most its
-// first and its last piece belong to longer segments; piece p of a segment that begins in tile t is in tile t + p.
+// and segments are counted together: piece p of segment s has the number begin[s] + s + p tile_rows, and tile t owns
+// the pieces whose numbers are from t tile_rows to (t + 1) tile_rows - 1. However skewed the lengths are, and however
+// many segments are empty, a tile has at most tile_rows pieces and twice as many rows, one behind the other. At most
+// its first and its last piece belong to longer segments; piece p of a segment that begins in tile t is in tile t + p.
 //
 // A block of threads does a tile; of rows of more than 32 channels, 32 channels of it. Its own length alone decides who
-// takes a segment: one lane for each channel, several lanes of a warp, or all warps. What the pieces of longer segments
-// come to is left in memory by a second launch; a third combines it, and where there are results by row a fourth writes
-// them. A result depends neither on other segments nor on the GPU.
+// takes a segment: one lane for each channel, several lanes of a warp, or all warps. A second launch leaves the states
+// of pieces of longer segments in memory; a third combines them, and where there are results by row a fourth
+// writes them. A result depends neither on other segments nor on the GPU.
 //
 // Rows narrower than 128 bytes are copied to shared memory and back, side by side, where a kernel says kTiles.
 
@@ -20,12 +20,12 @@ namespace lod::LOD_LEVEL {
 template <class Read, class Write>
 LOD_DEVICE void in_order(int64_t i, int64_t step, int64_t n, const Read& read, const Write& write) {
   using Value = decltype(read(i));
-  constexpr int kAhead = sizeof(Value) <= 4 ? 8 : sizeof(Value) <= 8 ? 4 : 2;
+  constexpr int kPrefetch = sizeof(Value) <= 4 ? 8 : sizeof(Value) <= 8 ? 4 : 2;
 #pragma unroll 1
-  for (; n >= kAhead; n -= kAhead, i += kAhead * step) {
-    Value held[kAhead];
-    for (int u = 0; u < kAhead; ++u) held[u] = read(i + u * step);
-    for (int u = 0; u < kAhead; ++u) write(i + u * step, held[u]);
+  for (; n >= kPrefetch; n -= kPrefetch, i += kPrefetch * step) {
+    Value held[kPrefetch];
+    for (int u = 0; u < kPrefetch; ++u) held[u] = read(i + u * step);
+    for (int u = 0; u < kPrefetch; ++u) write(i + u * step, held[u]);
   }
 #pragma unroll 1
   for (; n > 0; --n, i += step) write(i, read(i));
@@ -48,8 +48,8 @@ LOD_DEVICE S shuffle(const S& s, int lane) {
 #define LOD_SHUFFLE(value, lane) shuffle(value, lane)
 #endif
 
-// Lanes of a warp, `rows` for each of `channels` channels; or such lanes of all warps. All lanes call what needs others;
-// those that are not active have nothing to add.
+// Lanes of a warp, `rows` for each of `channels` channels; or such lanes of all warps. All lanes call what needs
+// others; those that are not active have nothing to add.
 template <class S>
 struct Team {
   S* shared;  // [warp, channel], for all warps
@@ -173,7 +173,8 @@ struct TiledReduce : K {
       passes<pass + 1>(g, team, s, c, state);
     }
   }
-  LOD_DEVICE void finish(const LoDView& g, const Team<State>& team, const Sequence& s, int64_t c, const State& state) const {
+  LOD_DEVICE void finish(const LoDView& g, const Team<State>& team, const Sequence& s, int64_t c,
+                         const State& state) const {
     if (team.leads()) K::finish(state, 0, s, s.index * g.width + c);
   }
 };
@@ -205,31 +206,31 @@ struct TiledScan : K {
     const int64_t mine = !team.active || left < 0 ? 0 : left < each ? left : each;
     const auto place = [&](int64_t p) -> State& { return part_at(K::reverse() ? pieces - 1 - p : p); };
     const auto read = [&](int64_t p) { return place(p); };
-    State own = nothing(), carried = nothing();
+    State own = nothing(), earlier = nothing();
     in_order(from, 1, mine, read, [&](int64_t, const State& one) { Combine{}(own, one); });
     for (int r = 0; r < team.rows; ++r) {
       const State one = team.of_row(own, r);
-      if (r < team.row) Combine{}(carried, one);
+      if (r < team.row) Combine{}(earlier, one);
     }
-    State all = carried;
+    State all = earlier;
     Combine{}(all, own);
     State before = team.before(team.of_row(all, team.rows - 1), nothing(), Combine{});
-    Combine{}(before, carried);
+    Combine{}(before, earlier);
     in_order(from, 1, mine, read, [&](int64_t p, const State& one) {
       place(p) = before;
       Combine{}(before, one);
     });
   }
-  // Each warp has rows that follow one another: what they come to, and then the results.
+  // Each warp has rows that follow one another: first their state, and then the results.
   LOD_DEVICE void emit(const LoDView& g, const Team<State>& team, const Sequence& s, const Range& rows, int64_t c,
-                       State carried) const {
+                       State state) const {
     const Range mine = of_warp(team, rows);
     if (team.warps > 1) {
       State own = nothing();
       scan<false>(g, team, s, mine, c, own);
-      carried = team.before(own, carried, Combine{});
+      state = team.before(own, state, Combine{});
     }
-    scan<true>(g, team, s, mine, c, carried);
+    scan<true>(g, team, s, mine, c, state);
   }
   LOD_DEVICE static const State& state_of(const State& part, const State&) { return part; }
 
@@ -249,11 +250,10 @@ struct TiledScan : K {
     const int64_t first = from < n ? from : n, last = first + each < n ? first + each : n;
     return K::reverse() ? Range{rows.end - last, rows.end - first} : Range{rows.begin + first, rows.begin + last};
   }
-  // Rows in the order of the scan, behind what `carried` has; it has them, too, in the end. A lane takes every
-  // team.rows-th.
+  // Rows in the order of the scan, behind those of `state`; they are added to it. A lane takes every team.rows-th.
   template <bool kEmit>
   LOD_DEVICE void scan(const LoDView& g, const Team<State>& team, const Sequence& s, const Range& rows, int64_t c,
-                       State& carried) const {
+                       State& state) const {
     const K& k = *this;
     const bool back = k.reverse();
     const int64_t n = team.active ? rows.length() : 0;
@@ -264,7 +264,7 @@ struct TiledScan : K {
     const auto index = [&](int64_t p) { return at(p).row * g.width + c; };
     const auto read = [&](int64_t p) { return k.load(index(p), at(p)); };
     if (kLanes == 1 || team.rows == 1) {
-      in_order(0, 1, n, read, [&](int64_t p, const auto& x) { k.template step<kEmit>(carried, 0, x, index(p), at(p)); });
+      in_order(0, 1, n, read, [&](int64_t p, const auto& x) { k.template step<kEmit>(state, 0, x, index(p), at(p)); });
     } else {
       auto next = decltype(read(0)){};
       if (team.row < n) next = read(team.row);
@@ -272,14 +272,14 @@ struct TiledScan : K {
       for (int64_t p = team.row; __any_sync(~0u, p - team.row < n); p += team.rows) {
         const auto x = next;
         if (p + team.rows < n) next = read(p + team.rows);
-        side_by_side<kEmit>(team, p < n, x, index(p), at(p), carried);
+        side_by_side<kEmit>(team, p < n, x, index(p), at(p), state);
       }
     }
   }
   // A row for each lane of a channel.
   template <bool kEmit>
   LOD_DEVICE void side_by_side(const Team<State>& team, bool there, const auto& x, int64_t i, const ScanRow& row,
-                               State& carried) const {
+                               State& state) const {
     const K& k = *this;
     State own = nothing();
     if (there) k.template step<false>(own, 0, x, i, row);
@@ -288,12 +288,12 @@ struct TiledScan : K {
       if (team.row >= by) Combine{}(earlier, own), own = earlier;
     }
     if constexpr (kEmit) {
-      State before = carried;
+      State before = state;
       const State earlier = team.of_row(own, team.row - 1);
       if (team.row > 0) Combine{}(before, earlier);
       if (there) k.template step<true>(before, 0, x, i, row);
     }
-    Combine{}(carried, team.of_row(own, team.rows - 1));
+    Combine{}(state, team.of_row(own, team.rows - 1));
   }
 };
 
@@ -305,8 +305,8 @@ struct Tiles {
   F f;
   LoDView g;
   int64_t tile_rows;
-  int64_t* longer;  // [tile, 2]: the longer segments of a tile's first and last piece, or -1; null: none is done in parts
-  State* parts;     // [tile, 3, width]: what these pieces come to, and all of the segment of the last
+  int64_t* longer;  // [tile, 2]: the longer segments of a tile's first and last piece, or -1; null: there are no parts
+  State* parts;     // [tile, 3, width]: of these pieces, and of all of the segment of the last
 
   LOD_FN int64_t number(const Sequence& s) const { return s.begin + s.index; }
   LOD_FN bool is_longer(const Sequence& s) const { return longer && s.length() > tile_rows; }
@@ -318,7 +318,9 @@ struct Tiles {
   LOD_FN State& part(const Sequence& s, int64_t p, int64_t c) const {
     return parts[((number(s) / tile_rows + p) * 3 + (p == 0)) * g.width + c];
   }
-  LOD_FN State& total(const Sequence& s, int64_t c) const { return parts[(number(s) / tile_rows * 3 + 2) * g.width + c]; }
+  LOD_FN State& total(const Sequence& s, int64_t c) const {
+    return parts[(number(s) / tile_rows * 3 + 2) * g.width + c];
+  }
 };
 
 // A tile and channels of it.
@@ -443,7 +445,8 @@ __global__ void __launch_bounds__(kRowThreads) run_tiles(Tiles<F> a) {
   const int64_t left = a.g.segments - first, most = left < a.tile_rows ? left : a.tile_rows;
   int64_t count = count_before(most, [&](int64_t i) { return a.number(a.g[first + i]) < high; });
   if (a.longer) {
-    const bool before = first > 0 && a.is_longer(a.g[first - 1]), last = count > 0 && a.is_longer(a.g[first + count - 1]);
+    const bool before = first > 0 && a.is_longer(a.g[first - 1]);
+    const bool last = count > 0 && a.is_longer(a.g[first + count - 1]);
     if (threadIdx.x == 0 && place.c == 0) {
       a.longer[2 * place.tile] = before ? first - 1 : -1;
       a.longer[2 * place.tile + 1] = last ? first + count - 1 : -1;
@@ -503,7 +506,8 @@ void each_tile(const Exec& exec, const TileView& g, const F& f) {
   using State = typename F::State;
   static_assert(sizeof(State) <= kPartBytes);
   if (!g.width || !g.segments) return;
-  const int64_t rows = g.memory ? g.tile_rows : tile_rows_of(g.width, int64_t(sizeof(typename F::Element)) * F::kRowsIn);
+  constexpr int64_t bytes = int64_t(sizeof(typename F::Element)) * F::kRowsIn;
+  const int64_t rows = g.memory ? g.tile_rows : tile_rows_of(g.width, bytes);
   const int64_t tiles = tiles_of(g, rows);
   auto* longer = static_cast<int64_t*>(g.memory);
   const Tiles<F> a{f, g, rows, longer, longer ? reinterpret_cast<State*>(longer + 2 * tiles) : nullptr};

@@ -98,10 +98,10 @@ template <class F>
 constexpr bool kByElement = requires { typename F::Element; };
 // How many of its elements a thread reads before it writes the first.
 template <class F>
-constexpr int kAhead = sizeof(typename F::Element) > 4 ? 4 : 8;
+constexpr int kPrefetch = sizeof(typename F::Element) > 4 ? 4 : 8;
 template <class F>
-  requires requires { F::kAhead; }
-constexpr int kAhead<F> = F::kAhead;
+  requires requires { F::kPrefetch; }
+constexpr int kPrefetch<F> = F::kPrefetch;
 
 // Equal shares of rows that lie side by side, one for a block of threads: some rows, or a part of a wide one.
 constexpr int kMostRows = LOD_TILE_BYTES / 2;
@@ -154,7 +154,7 @@ LOD_DEVICE void copy_elements(int n, const Read& read, const Write& write) {
 template <class F, class Read>
 LOD_DEVICE void write_elements(const F& f, int64_t from, int n, const Read& read) {
   auto* const out = static_cast<typename F::Element*>(static_cast<void*>(f.out)) + from;
-  copy_elements<kAhead<F>>(n, read, [&](int i, const typename F::Element& value) { out[i] = value; });
+  copy_elements<kPrefetch<F>>(n, read, [&](int i, const typename F::Element& value) { out[i] = value; });
 }
 
 template <class F>
@@ -224,7 +224,7 @@ __global__ void run_rows(F f, const int64_t* offsets, int64_t segments, RowShare
     const int64_t from = own.row * shares.width + own.column;
     if constexpr (requires { &F::put; }) {
       const auto* const values = f.values + from;
-      copy_elements<kAhead<F>>(n, [&](int i) { return values[i]; }, [&](int i, const auto& value) {
+      copy_elements<kPrefetch<F>>(n, [&](int i) { return values[i]; }, [&](int i, const auto& value) {
         at(i, [&](int64_t s, int64_t r, int64_t c) { f.put(s, r, c, value); });
       });
     } else if constexpr (kByElement<F>) {

@@ -50,7 +50,7 @@ template <class T, int kArrays = 1, class Out = T>
 struct Rows {
   using Element = T;
   static constexpr int kRowsIn = kArrays;
-  static constexpr bool kSerial = false;  // whether a lane of a GPU takes many rows: what few come to may overflow
+  static constexpr bool kSerial = false;  // whether a lane of a GPU takes many rows: a result of few may overflow
   static constexpr bool kTiles = true;  // whether a GPU may have narrow rows in shared memory: load(i) and what is
                                         // written at i read and write element i of in[] and out, no other
   const T* in[kArrays] = {};

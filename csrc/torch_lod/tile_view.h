@@ -12,7 +12,7 @@ constexpr int64_t kPartBytes = 32;   // of the largest State<1>
 
 struct TileView : LoDView {
   int64_t tile_rows = 0;   // on a GPU: a segment of more rows is done in parts; 0: none is
-  void* memory = nullptr;  // for what its parts come to: parts_bytes
+  void* memory = nullptr;  // for the partial results of long segments: parts_bytes
 
   TileView(const LoDView& view) : LoDView(view) {}
 };

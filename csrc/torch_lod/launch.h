@@ -1,4 +1,5 @@
 // Ways to run a kernel, in the namespace of the level being compiled: included by each_level.h, never alone.
+// SPDX-License-Identifier: Apache-2.0
 //
 //   each(exec, n, cost, f)             f(i) for 0 <= i < n; cost: elements that one call touches
 //   each_strip(exec, n, width, f[, cost of a number])    f.strip<W>(i, c) for every item i and all W channels from c
@@ -20,7 +21,6 @@
 // On the CPU an item's channels are taken 16, 4 and 1 at a time, loops of constant length that the compiler turns into
 // registers; on the GPU one thread owns one channel: its neighbours read the neighbouring ones.
 // LOD_ENTRY marks what bindings call: local to a level on the CPU, a symbol of its own on the GPU.
-// SPDX-License-Identifier: Apache-2.0
 
 namespace lod::LOD_LEVEL {
 

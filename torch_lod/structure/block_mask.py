@@ -2,14 +2,17 @@
 """The BlockMask of FlexAttention for the sequences of two LoDs: what every query sees is a range of keys."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask
 
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from .partition import Partition
 from .validate import as_int
+
+if TYPE_CHECKING:  # torch_lod imports neither FlexAttention nor a compiler
+    from torch.nn.attention.flex_attention import BlockMask
 
 
 def window_bounds(causal, window) -> tuple[int, int]:
@@ -71,7 +74,7 @@ def block_mask(
     window: int | tuple[int, int] | None = None,
     block_size: int = 128,
     device=None,
-) -> BlockMask:
+) -> "BlockMask":
     """A BlockMask for torch's FlexAttention: a row sees the rows of its own sequence in `keys`, a LoD with as many
     sequences at the level, or this LoD itself.
 
@@ -79,6 +82,8 @@ def block_mask(
     without asking about every pair of rows. causal, window: as in tl.sequence_attention, queries and keys aligned at
     their ends. block_size: rows of a block, BLOCK_SIZE of create_block_mask. device: of the tensors in the mask.
     ValueError where the numbers of sequences differ. docs/attention_options.md shows a call."""
+    from torch.nn.attention.flex_attention import BlockMask
+
     keys = self if keys is None else keys
     if not isinstance(keys, type(self)):
         way_out = "; pass its .lod" if isinstance(keys, Tensor) else ""

@@ -2,7 +2,7 @@
 """The BlockMask of FlexAttention for the sequences of two LoDs: what every query sees is a range of keys."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from .validate import as_int
 
 if TYPE_CHECKING:  # torch_lod imports neither FlexAttention nor a compiler
     from torch.nn.attention.flex_attention import BlockMask
+else:
+    BlockMask = Any
 
 
 def window_bounds(causal, window) -> tuple[int, int]:
@@ -74,7 +76,7 @@ def block_mask(
     window: int | tuple[int, int] | None = None,
     block_size: int = 128,
     device=None,
-) -> "BlockMask":
+) -> BlockMask:
     """A BlockMask for torch's FlexAttention: a row sees the rows of its own sequence in `keys`, a LoD with as many
     sequences at the level, or this LoD itself.
 
@@ -82,7 +84,7 @@ def block_mask(
     without asking about every pair of rows. causal, window: as in tl.sequence_attention, queries and keys aligned at
     their ends. block_size: rows of a block, BLOCK_SIZE of create_block_mask. device: of the tensors in the mask.
     ValueError where the numbers of sequences differ. docs/attention_options.md shows a call."""
-    from torch.nn.attention.flex_attention import BlockMask
+    from torch.nn.attention import flex_attention
 
     keys = self if keys is None else keys
     if not isinstance(keys, type(self)):
@@ -108,6 +110,6 @@ def block_mask(
     def mask_mod(b, h, q_idx, kv_idx):
         return (kv_idx >= first[q_idx]) & (kv_idx < after[q_idx])
 
-    return BlockMask.from_kv_blocks(
+    return flex_attention.BlockMask.from_kv_blocks(
         *partial, *full, BLOCK_SIZE=(size, size), mask_mod=mask_mod, seq_lengths=(rows, key_rows)
     )

@@ -23,7 +23,8 @@ int main() {
                                              out + 4 * n + 4 * s, out + 4 * n + 5 * s});
     });
     check.operator()<float>("gru_forward", 5 * n + s, [&](const CpuExec& exec, float* out) {
-      base::gru_forward(exec, DType::f32, {step, x.data(), x.data(), 3 * width, out, out + 4 * n, out + 5 * n});
+      base::gru_forward(exec, DType::f32,
+                        {step, x.data(), x.data(), 3 * width, x.data(), out, out + 4 * n, out + 5 * n});
     });
     check.operator()<float>("gru_backward", 6 * n + 4 * s, [&](const CpuExec& exec, float* out) {
       base::gru_backward(exec, DType::f32, {step, x.data(), x.data(), states.data(), x.data(), out, out + 3 * n,

@@ -87,7 +87,7 @@ def environment(folder: Path, tree: Path) -> dict[str, str]:
     return {
         **os.environ,
         "LD_PRELOAD": " ".join(found),
-        "PYTHONPATH": f"{tree}:{tree}/tests/lib",
+        "PYTHONPATH": f"{tree}:{tree}/tests:{tree}/tests/lib",
         "PYTHONMALLOC": "malloc",
         "MALFORMED_REPORTS": f"{folder}/report",
         "MALFORMED_LIMIT_S": "120",

@@ -36,7 +36,8 @@ struct Runs {  // row r of segment s goes with row starts[s] + step * (r - offse
   const int64_t* offsets;
   int64_t segments, rows, step;
   LOD_FN int64_t elsewhere(int64_t s, int64_t r) const {
-    return step < 0 ? starts[s] - (r - offsets[s]) : starts[s] + (r - offsets[s]);
+    const auto start = uint64_t(starts[s]), behind = uint64_t(r) - uint64_t(offsets[s]);  // sums far out of range wrap
+    return int64_t(step < 0 ? start - behind : start + behind);
   }
 };
 struct CopyRuns : Runs {  // gather: out[r] = values[there]; otherwise out[there] = values[r]

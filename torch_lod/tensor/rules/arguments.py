@@ -47,8 +47,8 @@ class Route:
         return None if self.rule is None else self.rule(func, args, kwargs)
 
 
-OUT = "code for padded batches runs unedited by tl.map_sequences, mixing rows on purpose is x.values()"
-NO_SEQUENCES = f"{OUT}, sequence by sequence is x.sequences()"
+OUT = "tl.map_sequences runs code for padded batches unedited; x.values() mixes rows on purpose"
+NO_SEQUENCES = f"{OUT}; x.sequences() goes sequence by sequence"
 
 
 #: The names of the functions of the table: Dynamo does not know the names of torch's functions.

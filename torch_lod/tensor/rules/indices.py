@@ -159,7 +159,7 @@ def _put_by_mask(func, x, own: Provenance, keys: tuple, value) -> bool:
     if not masks and is_whole(own):
         masks = [k for k in keys[:1] if _is_mask(k) and all(isinstance(rest, _NO_LIST) for rest in keys[1:])]
     if masks and single and value.dim() > x.dim() - masks[0].ndim and value.shape[0] != 1:
-        raise refusal(func, f"what is written where is counted over all rows; see torch.where, and {OUT}")
+        raise refusal(func, f"what is written where is counted over all rows; see torch.where; {OUT}")
     return bool(masks)
 
 

@@ -264,7 +264,7 @@ def cross(text: str) -> Rule:
             if input.dim() == other.dim() and input.shape[rows] == 3:
                 raise refusal(func, "without dim, torch takes 3 rows for one vector; pass dim=-1")
         elif touches_rows(dim, rank, rows):
-            raise refusal(func, f"along dim 0 mixes the rows of different sequences; {OUT}")
+            raise refusal(func, f"along dim 0 it mixes the rows of different sequences; {OUT}")
         return True
 
     return rule

@@ -24,7 +24,7 @@ from .arguments import (
 from .operands import first, is_element, join, join_given, place, refuse_partial
 from .signature import Signature, signature
 
-ALONG = "along dim 0 mixes the rows of different sequences"
+ALONG = "along dim 0 it mixes the rows of different sequences"
 DIAGONAL = "its diagonal would run through the rows of all sequences"
 NO_FEATURES = "rows of no features would be interpreted as the features of one row; see x.unsqueeze(1)"
 
@@ -69,7 +69,7 @@ def refuse_on_rows(text: str, advice: str):
     def rule(func, input, dim, rows):
         touched = touches_rows(dim, input.dim(), rows)
         if touched and provenance_of(input) is not None:
-            turned = "move the rows to dim 0: " if rows and advice.startswith("tl.") else ""
+            turned = "move the rows to dim 0: " if rows and advice.startswith("tl.sequence_") else ""
             raise refusal(func, f"{ALONG if not rows else along_dim(input)}; {turned}{advice}")
         return not touched
 
@@ -211,7 +211,7 @@ def linear(func, input, rank, rows):
     if rank < 2:
         raise refusal(func, NO_FEATURES)
     if rows and rows == rank - 1:
-        raise refusal(func, f"{along_dim(input)}; transpose them back, and {OUT}")
+        raise refusal(func, f"{along_dim(input)}; transpose them back; {OUT}")
     return True
 
 
@@ -291,7 +291,7 @@ def ignoring(rule, of: Signature = _LOSS):
 @signature("input, normalized_shape, weight: plain, bias: plain")
 def layer_norm(func, input, rank, normalized_shape, rows):
     if rows and rows >= rank - len(normalized_shape):
-        raise refusal(func, f"{along_dim(input)}; transpose them back, and {OUT}")
+        raise refusal(func, f"{along_dim(input)}; transpose them back; {OUT}")
     if len(normalized_shape) >= rank:
         raise refusal(func, f"a normalized_shape of {len(normalized_shape)} dims takes its statistics over rows")
     return True
@@ -460,14 +460,18 @@ def renorm(func, rank, dim, rows):
 @signature("input, *dims")
 def flip(func, input, rank, dims, rows):
     if touches_rows(dims, rank, rows):
-        raise refusal(func, f"{along_dim(input) if rows else ALONG}; tl.sequence_reverse turns them, and {OUT}")
+        raise refusal(
+            func, f"{along_dim(input) if rows else ALONG}; tl.sequence_reverse reverses every sequence; {OUT}"
+        )
     return True
 
 
 @signature("input")
 def fliplr(func, rows):
     if rows == 1:
-        raise refusal(func, f"its dim 1 has the rows of all sequences; tl.sequence_reverse turns them, and {OUT}")
+        raise refusal(
+            func, f"its dim 1 has the rows of all sequences; tl.sequence_reverse reverses every sequence; {OUT}"
+        )
     return True
 
 

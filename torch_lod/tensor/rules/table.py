@@ -309,13 +309,13 @@ _add("refuse", windows(0), "stft")
 _add("refuse", windows(1), "istft")
 _add(
     "refuse",
-    refuse_on_rows("input, dim", f"tl.sequence_unfold has windows within sequences, and {OUT}"),
+    refuse_on_rows("input, dim", f"tl.sequence_unfold has windows within sequences; {OUT}"),
     "unfold",
     (Tensor,),
 )
 _add(
     "refuse",
-    refuse_on_rows("input, dim", f"tl.sequence_unfold has windows within sequences, and {OUT}"),
+    refuse_on_rows("input, dim", f"tl.sequence_unfold has windows within sequences; {OUT}"),
     "unfold_copy",
     (torch,),
 )
@@ -329,26 +329,26 @@ _add(
     "embedding_bag",
     (torch,),
 )
-_SOFTMAX = f"tl.sequence_softmax runs within sequences, and {OUT}"
+_SOFTMAX = f"tl.sequence_softmax runs within sequences; {OUT}"
 _add("refuse", refuse_on_rows("logits, tau, hard, eps, dim=-1", _SOFTMAX), "gumbel_softmax")
 _add("refuse", refuse_on_rows("input, dim", _SOFTMAX), "softmax log_softmax softmin")
 for _name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"):
-    _inside = f"tl.sequence_{_name} runs within sequences, and {OUT}"
+    _inside = f"tl.sequence_{_name} runs within sequences; {OUT}"
     _add("refuse", refuse_on_rows("input, dim", _inside), f"{_name} {_name}_")
 _DIFF = "input: broadcast, n, dim=-1, prepend: broadcast=None, append: broadcast=None"
 _add("refuse", rules.difference(refuse_on_rows(_DIFF, NO_SEQUENCES)), "diff")
 _POINTS = "y: broadcast, x: broadcast, *, dim=-1"
 _add("refuse", rules.sampled(refuse_on_rows(_POINTS, NO_SEQUENCES)), "cumulative_trapezoid")
-_add("refuse", refuse_on_rows("input, dim=-1", f"tl.sequence_sort sorts within sequences, and {OUT}"), "sort argsort")
+_add("refuse", refuse_on_rows("input, dim=-1", f"tl.sequence_sort sorts within sequences; {OUT}"), "sort argsort")
 _add("refuse", refuse_on_rows("input, dim=-1", NO_SEQUENCES), "glu")
 _add("refuse", rules.renorm, "renorm renorm_")
 _add("refuse", refuse_on_rows("input, p, dim=1", NO_SEQUENCES), "normalize")
 _add("refuse", refuse_on_rows("input, *, dim", NO_SEQUENCES), "gradient")
 _add("refuse", rules.flip, "flip")
-_add("refuse", refuse_on_rows("input, shifts, dim", f"tl.sequence_shift moves within sequences, and {OUT}"), "roll")
+_add("refuse", refuse_on_rows("input, shifts, dim", f"tl.sequence_shift moves within sequences; {OUT}"), "roll")
 _add("refuse", refuse_on_rows("input, k, dim=(0, 1)", NO_SEQUENCES), "rot90")
-_add("refuse", refuse(f"tl.sequence_reverse turns the rows of every sequence, and {OUT}"), "flipud __reversed__")
-_add("refuse", refuse(f"tl.sequence_sort sorts within sequences, and {OUT}"), "msort")
+_add("refuse", refuse(f"tl.sequence_reverse reverses every sequence; {OUT}"), "flipud __reversed__")
+_add("refuse", refuse(f"tl.sequence_sort sorts within sequences; {OUT}"), "msort")
 _add("refuse", rules.triangle, "tril triu tril_ triu_")
 _add("refuse", refuse(f"its diagonal would run through the rows of all sequences; {OUT}"), "fill_diagonal_")
 _add("refuse", refuse_on_rows("input, n, dim=-1", NO_SEQUENCES), "fft ifft rfft irfft hfft ihfft", (torch.fft,))
@@ -364,7 +364,7 @@ _add("refuse", refuse("the recurrence would run across sequences; use tl.nn.LSTM
 _add("refuse", refuse("the recurrence would run across sequences; use tl.nn.GRU"), "gru", (torch,))
 _add(
     "refuse",
-    refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU, and {OUT}"),
+    refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU; {OUT}"),
     "rnn_tanh rnn_relu miopen_rnn mkldnn_rnn_layer quantized_lstm quantized_gru",
     (torch,),
 )
@@ -373,7 +373,11 @@ _add(
     refuse(f"rows of different sequences would attend to one another; {NO_SEQUENCES}"),
     "scaled_dot_product_attention multi_head_attention_forward",
 )
-_add("refuse", refuse(f"dim 0 would be the time of all sequences; tl.sequence_conv1d, and {OUT}"), "conv_tbc")
+_add(
+    "refuse",
+    refuse(f"dim 0 would be the time of all sequences; tl.sequence_conv1d runs within sequences; {OUT}"),
+    "conv_tbc",
+)
 _add("refuse", rules.only_at_dim_0(rules.ctc), "ctc_loss miopen_ctc_loss")
 _add(
     "refuse",

@@ -1,11 +1,12 @@
 // Products on a GPU by cuBLAS itself, without the dispatcher: its views and checks cost the host more than a step of a
-// recurrence costs the GPU. Torch prepares a handle per thread: stream, workspace, and whether TF32 is allowed.
+// recurrence costs the GPU. Torch prepares a handle per thread: its stream, and whether TF32 is allowed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #ifdef LOD_CUDA
 #include "torch_lod/binding.h"
 
+#include <ATen/Context.h>
 #include <torch/version.h>
 
 // Declared here: a toolkit that compiles kernels may lack the headers of cuBLAS, and at::cuda::blas is not exported.
@@ -44,7 +45,8 @@ class BlasFactor {
     const bool close = right.is_contiguous() || right.t().is_contiguous();
     return LOD_IS_GPU(right) && cublasSgemm_v2 && cublasDgemm_v2 && cublasGemmEx && cublasGetMathMode &&
            cublasSetMathMode && number_of(type) && at::isFloatingType(type) && close && right.numel() > 0 &&
-           right.size(0) <= kMost && right.size(1) <= kMost;
+           right.size(0) <= kMost && right.size(1) <= kMost &&
+           !at::globalContext().deterministicAlgorithms();  // at::mm knows what cuBLAS must be told then
   }
   explicit BlasFactor(const Tensor& right)
       : right_(right),

@@ -80,7 +80,7 @@ Tensor segment_logsumexp_meta(const Tensor& values, const Tensor& offsets, doubl
 Tensor segment_logsumexp(const Tensor& values, const Tensor& given, double pad) {
   check_values("segment_logsumexp", values, given);
   const HeldView x = make_view("segment_logsumexp", values, given);
-  Tensor out = new_rows(x.values, x.segments);
+  Tensor out = new_segments(x.values, x.row_offsets);
   LOD_RUN(out, segment_logsumexp, floating_type("segment_logsumexp", out),
           LogsumexpArguments{tiled(x), x.values.const_data_ptr(), out.mutable_data_ptr(), pad});
   return out;
@@ -95,7 +95,7 @@ Tensor segment_var_meta(const Tensor& values, const Tensor& offsets, double, boo
 Tensor segment_var(const Tensor& values, const Tensor& given, double correction, bool root, double pad) {
   check_values("segment_var", values, given);
   const HeldView x = make_view("segment_var", values, given);
-  Tensor out = new_rows(x.values, x.segments);
+  Tensor out = new_segments(x.values, x.row_offsets);
   LOD_RUN(out, segment_var, floating_type("segment_var", out),
           VarArguments{tiled(x), x.values.const_data_ptr(), out.mutable_data_ptr(), correction,
                        pad, root});

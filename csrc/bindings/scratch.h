@@ -65,9 +65,11 @@ struct TiledView : TileView {
 
   TiledView(const LoDView& view, const Tensor& offsets, int64_t bytes) : TileView(view) {
     if (offsets.is_cpu() || !segments || !width) return;
+    tile_rows = tile_rows_of(width, bytes);
+    const int64_t blocks = tiles_of(*this, tile_rows) * ((width + kStrip - 1) / kStrip);
+    TORCH_CHECK_VALUE(blocks < int64_t(1) << 31, "expected fewer than 2^31 tiles of rows on a GPU, got ", blocks);
     const Known* mark = known(offsets);
     const int64_t longest = mark && mark->cuts && mark->longest >= 0 ? std::min(mark->longest, rows) : rows;
-    tile_rows = tile_rows_of(width, bytes);
     if (longest <= tile_rows) return;
     parts = at::empty({parts_bytes(*this, tile_rows)}, offsets.options().dtype(at::kByte));
     memory = parts.mutable_data_ptr();

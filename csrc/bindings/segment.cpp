@@ -75,8 +75,9 @@ TwoTensors segment_extreme_meta(const Tensor& values, const Tensor& offsets, std
 void reduce_into(const char* op, Reduce reduce, const Tensor& values, const Tensor& given, double pad, Tensor& out,
                  Tensor& index) {
   const Tensor x = readable(values), offsets = checked_offsets(op, given, x.size(0));
-  out = new_rows(x, offsets.size(0) - 1);
+  out = new_segments(x, offsets);
   if (index.defined()) index = at::empty(out.sizes(), offsets.options());
+  if (index.defined() && may_leave_rows(offsets, x.size(0))) index.fill_(-1);
   const TiledView view(segments_of(offsets, x.size(0), width_of(x)), offsets, x.element_size());
   const ReduceArguments a{view, x.const_data_ptr(), out.mutable_data_ptr(),
                           index.defined() ? index.mutable_data_ptr<int64_t>() : nullptr, pad};

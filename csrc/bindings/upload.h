@@ -9,13 +9,15 @@
 
 #ifdef LOD_CUDA
 #include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
 #endif
 
 namespace lod {
 
-// Whether kernels are being recorded into a graph, to run later and again.
-inline bool capturing() {
+// Whether kernels for a device are being recorded into a graph, to run later and again.
+inline bool capturing(c10::Device device) {
 #ifdef LOD_CUDA
+  const c10::cuda::CUDAGuard guard(device);
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 #else
   return false;
@@ -26,7 +28,7 @@ inline bool capturing() {
 struct Uploaded final : Attached {
   Uploaded(int64_t kind, const Tensor& pinned, c10::Device device)
       : kind(kind), there(pinned.to(device, /*non_blocking=*/true)), by(now(device)), done(device.type()) {
-    if (!capturing()) {
+    if (!capturing(device)) {
       done.record(by);
       return;
     }
@@ -39,7 +41,7 @@ struct Uploaded final : Attached {
   // For kernels in the current stream. A graph begins after all that was enqueued before.
   const Tensor& here() const {
     const c10::Stream stream = now(there.device());
-    if (stream != by && !capturing()) {
+    if (stream != by && !capturing(there.device())) {
       done.block(stream);
       there.record_stream(stream);
     }
@@ -71,7 +73,7 @@ Tensor uploaded(const Tensor& structure, c10::Device device, int64_t kind, int64
   fill(pinned.mutable_data_ptr<int64_t>());
   auto fresh = std::make_unique<Uploaded>(kind, pinned, device);
   const Tensor there = fresh->there;
-  if (mark && !capturing()) {
+  if (mark && !capturing(device)) {
     const std::lock_guard guard(mark->lock);
     mark->kept.push_back(std::move(fresh));
   }

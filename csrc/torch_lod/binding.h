@@ -7,7 +7,6 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #ifdef LOD_CUDA
-#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #endif
@@ -38,7 +37,6 @@ inline void raise_faults() {
       lod::raise_faults();                                                                       \
       const c10::cuda::CUDAGuard guard((tensor).device());                                       \
       lod::cuda::kernel(lod::CudaExec{c10::cuda::getCurrentCUDAStream().stream()}, __VA_ARGS__); \
-      C10_CUDA_KERNEL_LAUNCH_CHECK();                                                            \
     } else {                                                                                     \
       LOD_PICK(kernel)(lod::kCpu, __VA_ARGS__);                                                  \
     }                                                                                            \
@@ -189,6 +187,11 @@ inline bool may_leave_rows(const Tensor& offsets, int64_t rows) {
 inline Tensor new_rows(const Tensor& t, int64_t rows, const Tensor& offsets) {
   auto out = new_rows(t, rows);
   return may_leave_rows(offsets, rows) ? out.zero_() : out;
+}
+// The same of a row for each segment of the rows of t.
+inline Tensor new_segments(const Tensor& t, const Tensor& offsets) {
+  auto out = new_rows(t, offsets.size(0) - 1);
+  return may_leave_rows(offsets, t.size(0)) ? out.zero_() : out;
 }
 
 }  // namespace lod

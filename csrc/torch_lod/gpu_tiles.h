@@ -16,19 +16,22 @@
 namespace lod::LOD_LEVEL {
 
 // write(i, read(i)) for the n elements from i on, `step` apart. Several are read before the first is written: for all
-// that a compiler knows it may be to the same memory, and a GPU would wait for every one.
+// that a compiler knows it may be to the same memory, and to save registers it would rather wait for every one.
 template <class Read, class Write>
 LOD_DEVICE void in_order(int64_t i, int64_t step, int64_t n, const Read& read, const Write& write) {
   using Value = decltype(read(i));
   constexpr int kPrefetch = sizeof(Value) <= 4 ? 8 : sizeof(Value) <= 8 ? 4 : 2;
 #pragma unroll 1
-  for (; n >= kPrefetch; n -= kPrefetch, i += kPrefetch * step) {
+  for (; n > 0; n -= kPrefetch, i += kPrefetch * step) {
     Value held[kPrefetch];
-    for (int u = 0; u < kPrefetch; ++u) held[u] = read(i + u * step);
-    for (int u = 0; u < kPrefetch; ++u) write(i + u * step, held[u]);
+#pragma unroll
+    for (int u = 0; u < kPrefetch; ++u)
+      if (u < n) held[u] = read(i + u * step);
+    asm volatile("" ::: "memory");
+#pragma unroll
+    for (int u = 0; u < kPrefetch; ++u)
+      if (u < n) write(i + u * step, held[u]);
   }
-#pragma unroll 1
-  for (; n > 0; --n, i += step) write(i, read(i));
 }
 
 // -- who takes a segment
@@ -375,10 +378,14 @@ struct Listed {
     __syncthreads();
   }
 };
+// Wrong offsets may name rows outside of `rows`, those from the first segment to the last: of these there are none.
+LOD_DEVICE Sequence within(const Range& rows, const Sequence& s) {
+  const auto clamped = [&](int64_t row) { return row > rows.end ? rows.end : row < rows.begin ? rows.begin : row; };
+  return {{clamped(s.begin), clamped(s.end)}, s.index};
+}
 template <class F>
-LOD_DEVICE void each_whole(const F& f, const LoDView& g, int64_t first, int64_t count, const Place& place,
-                           typename F::State* states) {
-  __shared__ Listed listed;
+LOD_DEVICE void each_whole(const F& f, const LoDView& g, int64_t first, int64_t count, const Range& rows,
+                           const Place& place, Listed& listed, typename F::State* states) {
   for (int64_t last = first + count; first < last; first += kListed) {
     listed.template fill<F>(g, first, int(last - first < kListed ? last - first : kListed), place.channels);
 #pragma unroll 1
@@ -391,7 +398,8 @@ LOD_DEVICE void each_whole(const F& f, const LoDView& g, int64_t first, int64_t 
         auto own = team;
         const int mine = i + team.first / team.size();
         own.active = team.active && mine < n;
-        f.whole(g, own, g[first + listed.segments[list][own.active ? mine : i]], place.c + own.channel);
+        const Sequence s = within(rows, g[first + listed.segments[list][own.active ? mine : i]]);
+        f.whole(g, own, s, place.c + own.channel);
       }
     }
   }
@@ -438,6 +446,7 @@ template <class F>
 __global__ void __launch_bounds__(kRowThreads) run_tiles(Tiles<F> a) {
   using State = typename F::State;
   __shared__ State states[kWarps * kStrip];
+  __shared__ Listed listed;
   __shared__ Staged<F> staged;
   const Place place(a.g);
   const int64_t low = place.tile * a.tile_rows, high = low + a.tile_rows;
@@ -455,9 +464,10 @@ __global__ void __launch_bounds__(kRowThreads) run_tiles(Tiles<F> a) {
   }
   if (count <= 0) return;
   F f = a.f;
-  const int64_t from = a.g[first].begin * a.g.width, n = a.g[first + count - 1].end * a.g.width - from;
+  const Range rows{a.g[first].begin, a.g[first + count - 1].end};
+  const int64_t from = rows.begin * a.g.width, n = rows.length() * a.g.width;
   const bool is_staged = staged.read(f, from, n, a.g.width);
-  each_whole(f, a.g, first, count, place, states);
+  each_whole(f, a.g, first, count, rows, place, listed, states);
   if (is_staged) staged.write(a.f.out, from, n);
 }
 // A pass over pieces of longer segments; or, pass = kPasses, their results by row.

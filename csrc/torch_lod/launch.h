@@ -39,8 +39,17 @@ template <class T>
 using computed_t = T;
 
 #ifndef LOD_LAUNCH  // tests/emulated_gpu runs the threads one after another
-#define LOD_LAUNCH(kernel, blocks, threads, stream, ...) \
-  kernel<<<dim3(blocks), dim3(threads), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__)
+// Here and not in bindings: a library that has the CUDA runtime in itself has errors of its own.
+inline void check_launch() {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess)
+    throw std::runtime_error(std::string("torch_lod: a kernel could not be launched: ") + cudaGetErrorString(error));
+}
+#define LOD_LAUNCH(kernel, blocks, threads, stream, ...)                                          \
+  do {                                                                                            \
+    kernel<<<dim3(blocks), dim3(threads), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__);   \
+    check_launch();                                                                               \
+  } while (false)
 #endif
 
 template <class F>

@@ -270,6 +270,36 @@ def test_rows_of_wrong_offsets(seed):
             tl.check_errors()
 
 
+OF_TILES = {
+    "reduce": lambda x, cut: tl.ops.segment_reduce(x, cut, "sum"),
+    "extreme": lambda x, cut: tl.ops.segment_extreme(x, cut, "max"),
+    "logsumexp": tl.ops.segment_logsumexp,
+    "var": lambda x, cut: tl.ops.segment_var(x, cut, correction=0.0),
+    "softmax": tl.ops.segment_softmax,
+    "scan": lambda x, cut: tl.ops.segment_scan(x, None, cut),
+    "cumprod": tl.ops.segment_cumprod,
+}
+
+
+@pytest.mark.parametrize("op", OF_TILES)
+def test_a_segment_that_reaches_out_of_its_tile(op):
+    """Its neighbours' offsets are of few rows, which fit into shared memory; it is of more than there is memory behind."""
+    x, cut = torch.ones(4_000_000, 1).to(D), torch.tensor([0, 4_000_000, 0, 1, 2]).to(D)
+    with emulated.late(), pytest.raises(ValueError, match="not to decrease"):
+        OF_TILES[op](x, cut)
+        tl.check_errors()
+
+
+@pytest.mark.parametrize("op", list(OF_TILES)[:4])
+def test_segments_of_no_tile_are_zeros(op):
+    x, cut = torch.ones(10_000, 1).to(D), torch.tensor([9000, 9001, 0, 1, 9500]).to(D)
+    with emulated.late(), pytest.raises(ValueError, match="row_offsets to start at 0"):
+        got = OF_TILES[op](x, cut)
+        for t in got if isinstance(got, tuple) else [got]:
+            assert t.cpu().isfinite().all() and (t.cpu() < 10_000).all()  # new memory of the device is 0xFF
+        tl.check_errors()
+
+
 # -- runs that do not meet
 
 
@@ -399,6 +429,19 @@ def test_the_plan_of_a_recurrence_waits_too():
         out = there(x)[0].values()
     torch.accelerator.synchronize()
     torch.testing.assert_close(out.cpu(), want)
+
+
+def test_deterministic_algorithms_leave_products_to_torch():
+    layer, x = tl.nn.LSTM(3, 4).to(D), tl.LoDTensor(torch.randn(15, 3).to(D), tl.LoD.from_lengths(TWO))
+    emulated.counts()
+    want = layer(x)[0].cpu()
+    assert emulated.counts()["product"] == 3  # of four steps, all but the first
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.equal(layer(x)[0].cpu(), want)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert "product" not in emulated.counts()
 
 
 def test_nothing_is_kept_of_a_capture():

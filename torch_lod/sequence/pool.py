@@ -11,6 +11,7 @@ from ..dynamo import failing, known
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import Along, a_float, along, integer, number, on_rows, sequence_operator
 from ..structure.lod import LoD
+from ..structure.partition import computed_there
 from ..structure.validate import filler, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, a_lod_tensor, made, values_of
@@ -489,4 +490,4 @@ def _outer_of(s, k: int, device) -> Tensor:
 
 def _ends(values: Tensor) -> Tensor:
     """The offsets that make one segment of all rows."""
-    return torch.arange(2, device=values.device) * values.shape[0]
+    return computed_there(torch.arange(2, device=values.device) * values.shape[0], values.shape[0])

@@ -23,7 +23,13 @@ _read_by_replays: list[Tensor] = []
 
 def capturing(device: torch.device) -> bool:
     """Whether what is enqueued now is recorded into a graph."""
-    return device.type in PINNED and torch.get_device_module(device).is_current_stream_capturing()
+    if device.type not in PINNED:
+        return False
+    module = torch.get_device_module(device)
+    if device.index in (None, module.current_device()):
+        return module.is_current_stream_capturing()
+    with module.device(device):
+        return module.is_current_stream_capturing()
 
 
 def upload(t: Tensor, device: torch.device) -> Tensor:

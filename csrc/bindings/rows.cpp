@@ -87,6 +87,7 @@ Tensor scatter_rows_meta(const Tensor& values, const Tensor& map, c10::SymInt ro
 }
 
 std::tuple<Tensor, Tensor> invert(const Tensor& map, int64_t rows) {
+  TORCH_CHECK_VALUE(rows < std::numeric_limits<int64_t>::max(), "scatter_rows: expected rows < 2^63 - 1, got ", rows);
   if (!map.is_cpu()) {
     const auto [sorted, order] = at::sort(map, /*stable=*/true, /*dim=*/0, /*descending=*/false);
     return {at::searchsorted(sorted, at::arange(rows + 1, map.options())), order};
@@ -348,7 +349,8 @@ Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& of
   if (!runs.in_order && !runs.apart) return scatter_in_any_order(x, runs, rows, step, fill);
   Tensor out = new_rows(x, rows);
   if (out.numel() == 0) return out;
-  if (runs.cell > 0 && step == 1 && runs.starts.numel() * runs.cell == rows) {
+  const int64_t count = runs.starts.numel();
+  if (runs.cell > 0 && step == 1 && count > 0 && rows % count == 0 && rows / count == runs.cell) {
     pad(x, runs, out, fill);
     return out;
   }

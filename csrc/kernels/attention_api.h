@@ -81,7 +81,7 @@ struct Attention {
   LOD_FN int64_t key_head(int64_t h) const { return h / (heads / key_heads); }
   // Where the bias of a pair lies; -1 where offsets on a GPU that do not fit would lead outside.
   LOD_FN int64_t pair_at(const Pairs& pairs_, int64_t s, int64_t i, int64_t j, int64_t h) const {
-    const int64_t at = pair_offsets[s] + i * pairs_.keys.length() + j;
+    const int64_t at = wrapping_add(pair_offsets[s], i * pairs_.keys.length() + j);
     return at >= 0 && at < pairs ? at * bias_heads + (bias_heads > 1 ? h : 0) : -1;
   }
   LOD_FN Kept kept(int64_t row, int64_t h) const {  // where there is a seed

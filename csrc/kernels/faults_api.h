@@ -47,9 +47,10 @@ struct Watched {
   LOD_FN Finding run(int64_t i) const {
     const Finding of_offsets = own < 0 ? unless(true, {}) : cut(offsets, i, entries, own);
     if (of_offsets.what != Finding::nothing || i + 1 >= entries) return of_offsets;
-    const int64_t length = offsets[i + 1] - offsets[i], from = structure[i];
-    const bool up = from >= 0 && from <= rows - length, down = from >= length - 1 && from < rows;
-    return unless(length <= 0 || (option > 0 ? up : down), {Finding::run, i, length, from});
+    const int64_t length = wrapping_sub(offsets[i + 1], offsets[i]), from = structure[i];
+    if (length <= 0) return unless(true, {});
+    const bool up = from >= 0 && from <= rows && length <= rows - from, down = from >= length - 1 && from < rows;
+    return unless(option > 0 ? up : down, {Finding::run, i, length, from});
   }
 };
 

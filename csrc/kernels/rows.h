@@ -181,7 +181,7 @@ struct JoinRunsKernel : JoinRuns {
   using Element = T;
   LOD_FN T value(int64_t s, int64_t r, int64_t c) const {
     const Range mine = rows_of(own, s, rows_in), theirs = rows_of(other, s, others_in);
-    const int64_t p = r - offsets[s], beyond = p - mine.length();
+    const int64_t p = wrapping_sub(r, offsets[s]), beyond = wrapping_sub(p, mine.length());
     if (p < 0 || beyond >= theirs.length()) return T{};
     const T* from = beyond < 0 ? static_cast<const T*>(values) + (mine.begin + p) * width
                                : static_cast<const T*>(others) + (theirs.begin + beyond) * width;
@@ -199,8 +199,8 @@ struct JoinRunsKernel : JoinRuns {
       const int64_t end = std::min(a.offsets[s + 1], last), half = std::min(middle, end);
       if (row < half) copy_run(to + row * bytes, x + (row + shift) * bytes, (half - row) * bytes, to_end, x_end);
       row = std::max(row, half);
-      const auto* theirs = y + (a.other[s] + row - middle) * bytes;
-      if (row < end) copy_run(to + row * bytes, theirs, (end - row) * bytes, to_end, y_end);
+      const int64_t theirs = a.other[s] + row - middle;
+      if (row < end) copy_run(to + row * bytes, y + theirs * bytes, (end - row) * bytes, to_end, y_end);
       row = std::max(row, end);
     }
   }

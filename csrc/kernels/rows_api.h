@@ -36,8 +36,8 @@ struct Runs {  // row r of segment s goes with row starts[s] + step * (r - offse
   const int64_t* offsets;
   int64_t segments, rows, step;
   LOD_FN int64_t elsewhere(int64_t s, int64_t r) const {
-    const auto start = uint64_t(starts[s]), behind = uint64_t(r) - uint64_t(offsets[s]);  // sums far out of range wrap
-    return int64_t(step < 0 ? start - behind : start + behind);
+    const int64_t behind = wrapping_sub(r, offsets[s]);
+    return step < 0 ? wrapping_sub(starts[s], behind) : wrapping_add(starts[s], behind);
   }
 };
 struct CopyRuns : Runs {  // gather: out[r] = values[there]; otherwise out[there] = values[r]

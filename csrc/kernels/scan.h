@@ -47,7 +47,7 @@ struct AffineScan : Scan<T, kArrays> {
   struct State {
     A value[W];
     Through through[W];
-    bool cut[W];
+    unsigned char cut[W];  // no bool: of wrong offsets on a GPU, parts hold anything
   };
   static LOD_FN void identity(auto& s, int k) { s.value[k] = -A(0), s.through[k] = Through(1), s.cut[k] = false; }
   static LOD_FN void pass(auto& s, int k, A factor) { s.through[k] *= Through(factor), s.cut[k] |= factor == A(0); }
@@ -122,7 +122,7 @@ struct CumExtremeBackward : Scan<T> {
   template <int W>
   struct State {
     A sum[W];
-    bool taken[W];  // by a row
+    unsigned char taken[W];  // by a row
   };
   static LOD_FN void identity(auto& s, int k) { s.sum[k] = A(0), s.taken[k] = false; }
   struct Pair {
@@ -155,7 +155,7 @@ struct CumProd : Scan<T, kArrays, Out, Carried> {
   template <int W>
   struct State {
     A product[W];
-    bool infinite[W], zero[W];  // some row; infinite: or NaN
+    unsigned char infinite[W], zero[W];  // some row; infinite: or NaN
   };
   static LOD_FN void identity(auto& s, int k) { s.product[k] = A(1), s.infinite[k] = s.zero[k] = false; }
   static LOD_FN void watch(auto& s, int k, A x) {

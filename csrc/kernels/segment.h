@@ -123,9 +123,10 @@ struct EndKernel {
   template <int W>
   LOD_FN void strip(int64_t s, int64_t c) const {
     const Range rows = rows_of(g.offsets, s, g.rows);
-    const T* from = static_cast<const T*>(g.values) + row_of(rows) * g.width + c;
+    const T* from = static_cast<const T*>(g.values);
+    const int64_t at = row_of(rows) * g.width + c;
     T* to = static_cast<T*>(g.out) + s * g.width + c;
-    for (int k = 0; k < W; ++k) to[k] = rows.length() ? from[k] : fill;
+    for (int k = 0; k < W; ++k) to[k] = rows.length() ? from[at + k] : fill;
   }
 #ifdef LOD_LANES
   void run(int64_t first, int64_t last) const {

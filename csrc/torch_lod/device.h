@@ -150,6 +150,10 @@ struct IndexBounds {
   int64_t longest;
 };
 
+// Of numbers that were not validated: a result out of range wraps.
+LOD_FN int64_t wrapping_add(int64_t a, int64_t b) { return int64_t(uint64_t(a) + uint64_t(b)); }
+LOD_FN int64_t wrapping_sub(int64_t a, int64_t b) { return int64_t(uint64_t(a) - uint64_t(b)); }
+
 // Rows [begin, end) of one segment. Offsets on a GPU cannot be checked before the launch: they are clamped.
 struct Range {
   int64_t begin, end;

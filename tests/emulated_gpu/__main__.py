@@ -19,7 +19,20 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
-from sanitize.__main__ import CHECKS, COMPILE, CPP, CXX, FLAGS, JOBS, ROOT, environment, include, reports
+from sanitize.__main__ import (
+    CHECKS,
+    COMPILE,
+    CPP,
+    CXX,
+    FLAGS,
+    JOBS,
+    ROOT,
+    check_reports,
+    delete_reports,
+    environment,
+    include,
+    reports,
+)
 from torch.utils.cpp_extension import library_paths
 
 HERE = Path(__file__).resolve().parent
@@ -104,8 +117,8 @@ def main(words: list[str]) -> int:
     env = {**os.environ, "PYTHONPATH": f"{tree}:{tree}/tests:{tree}/tests/lib"}
     if kind == "sanitize":
         env = environment(folder, tree)
-        for old in folder.glob("report*"):
-            old.unlink()
+        delete_reports(folder)
+        check_reports(folder, env)
     env["TORCH_LOD_EMULATED"] = "1"
     python = [sys.executable, "-W", "ignore"]
     pytest = [*python, "-m", "pytest", "--no-header", "-p", "no:cacheprovider", "-n", str(JOBS)]

@@ -229,7 +229,7 @@ def _work(chunk, start: int, report: Report, said) -> None:
     if not SANITIZED:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
-    seen = 0
+    seen: dict[str, int] = {}
     for at in range(start, len(chunk)):
         report["at"] = at
         name, _, _, run = chunk[at]
@@ -244,20 +244,22 @@ def _work(chunk, start: int, report: Report, said) -> None:
             said.write(json.dumps({"bad": name, "said": f"{type(error).__name__}: {error}"[:300]}) + "\n")
         else:
             report["returned"] += 1
-        seen, found = _reported(seen)
-        for line in found:
+        for line in _reported(seen):
             said.write(json.dumps({"bad": name, "said": line}) + "\n")
         said.flush()
     report["at"] = len(chunk)
 
 
-def _reported(seen: int) -> tuple[int, list[str]]:
-    """What a sanitizer has written about this process since byte `seen`."""
-    path = Path(f"{os.environ['MALFORMED_REPORTS']}.{os.getpid()}") if "MALFORMED_REPORTS" in os.environ else None
-    if path is None or not path.exists() or path.stat().st_size == seen:
-        return seen, []
-    text = path.read_bytes()
-    return len(text), re.findall(r"ERROR: .{0,100}|runtime error: .*", text[seen:].decode(errors="replace"))
+def _reported(seen: dict[str, int]) -> list[str]:
+    """What sanitizers have written about this process since the last call; `seen`: how much of each file that was."""
+    new = []
+    for kind in ("", ".undefined") if SANITIZED else ():
+        path = Path(f"{os.environ['MALFORMED_REPORTS']}{kind}.{os.getpid()}")
+        if path.exists() and path.stat().st_size > seen.get(kind, 0):
+            text = path.read_bytes()[seen.get(kind, 0) :]
+            seen[kind] = seen.get(kind, 0) + len(text)
+            new += re.findall(r"ERROR: .{0,100}|runtime error: .*", text.decode(errors="replace"))
+    return new
 
 
 def _watch(child: int, report: Report) -> str | None:

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import torch.utils.cpp_extension as extension
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
 #: Kernels and bindings, the longest first: here they are one library.
 CPP = sorted([*ROOT.glob("csrc/kernels/*.cpp"), *ROOT.glob("csrc/bindings/*.cpp")], key=lambda p: -p.stat().st_size)
 CXX = os.environ.get("CXX", "g++")
@@ -87,7 +88,7 @@ def environment(folder: Path, tree: Path) -> dict[str, str]:
     return {
         **os.environ,
         "LD_PRELOAD": " ".join(found),
-        "PYTHONPATH": f"{tree}:{tree}/tests:{tree}/tests/lib",
+        "PYTHONPATH": f"{HERE}/site:{tree}:{tree}/tests:{tree}/tests/lib",
         "PYTHONMALLOC": "malloc",
         "MALFORMED_REPORTS": f"{folder}/report",
         "MALFORMED_LIMIT_S": "120",
@@ -95,6 +96,7 @@ def environment(folder: Path, tree: Path) -> dict[str, str]:
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=0:allocator_may_return_null=1:max_allocation_size_mb=4096:"
         f"handle_segv=0:log_path={folder}/report",
         "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=0:log_path={folder}/report",
+        "UBSAN_REPORTS": f"{folder}/report.undefined",  # of site/sitecustomize.py
     }
 
 
@@ -121,15 +123,34 @@ def reports(folder: Path) -> Counter:
     return found
 
 
+def check_reports(folder: Path, env: dict[str, str]) -> None:
+    """Two mistakes, which must be two reports; they are deleted."""
+    library = folder / "mistakes.so"
+    subprocess.run(
+        [CXX, *FLAGS, "-fvisibility=default", *CHECKS, "-shared", HERE / "mistakes.cc", "-o", library], check=True
+    )
+    made = f"import ctypes; library = ctypes.CDLL('{library}'); library.overflow(1); library.outside(1)"
+    subprocess.run([sys.executable, "-c", made], env=env, check=True, capture_output=True)
+    found = reports(folder)
+    if sum(found.values()) != 2:
+        raise SystemExit(f"sanitize: expected 2 reports of 2 mistakes, got {dict(found)}")
+    delete_reports(folder)
+
+
+def delete_reports(folder: Path) -> None:
+    for old in folder.glob("report*"):
+        old.unlink()
+
+
 def address(short: bool) -> int:
     folder = ROOT / "build/sanitize" / ("short" if short else "long")
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("report*"):
-        old.unlink()
+    delete_reports(folder)
     began = time.monotonic()
     tree = build(folder, short)
     built = time.monotonic()
     env = environment(folder, tree)
+    check_reports(folder, env)
     if short:
         env["TORCH_LOD_CPU_CAPABILITY"] = "avx2"
     python = [sys.executable, "-W", "ignore"]
@@ -168,7 +189,7 @@ def threads() -> int:
         # ThreadSanitizer wants its addresses where the kernel may not put them by chance
         return subprocess.run(["setarch", "-R", program], env=env, capture_output=True, text=True)
 
-    sources = sorted(Path(__file__).parent.glob("*.cpp"))
+    sources = sorted(HERE.glob("*.cpp"))
     with ThreadPoolExecutor(JOBS) as pool:
         done = [*pool.map(compiled, sources)]
     for source, result in zip(sources, done, strict=True):

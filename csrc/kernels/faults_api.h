@@ -48,7 +48,7 @@ struct Watched {
     const Finding of_offsets = own < 0 ? unless(true, {}) : cut(offsets, i, entries, own);
     if (of_offsets.what != Finding::nothing || i + 1 >= entries) return of_offsets;
     const int64_t length = wrapping_sub(offsets[i + 1], offsets[i]), from = structure[i];
-    if (length <= 0) return unless(true, {});
+    if (length <= 0) return of_offsets;
     const bool up = from >= 0 && from <= rows && length <= rows - from, down = from >= length - 1 && from < rows;
     return unless(option > 0 ? up : down, {Finding::run, i, length, from});
   }

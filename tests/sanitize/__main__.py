@@ -96,7 +96,6 @@ def environment(folder: Path, tree: Path) -> dict[str, str]:
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=0:allocator_may_return_null=1:max_allocation_size_mb=4096:"
         f"handle_segv=0:log_path={folder}/report",
         "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=0:log_path={folder}/report",
-        "UBSAN_REPORTS": f"{folder}/report.undefined",  # of site/sitecustomize.py
     }
 
 

@@ -5,4 +5,4 @@ its reports by a function that AddressSanitizer's library, which comes first, ha
 import ctypes
 import os
 
-ctypes.CDLL("libubsan.so.1")["__sanitizer_set_report_path"](os.environ["UBSAN_REPORTS"].encode())
+ctypes.CDLL("libubsan.so.1")["__sanitizer_set_report_path"](f"{os.environ['MALFORMED_REPORTS']}.undefined".encode())

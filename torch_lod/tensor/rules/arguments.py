@@ -47,6 +47,7 @@ class Route:
         return None if self.rule is None else self.rule(func, args, kwargs)
 
 
+ALONG = "along dim 0 it mixes the rows of different sequences"
 OUT = "tl.map_sequences runs code for padded batches unedited; x.values() mixes rows on purpose"
 NO_SEQUENCES = f"{OUT}; x.sequences() goes sequence by sequence"
 

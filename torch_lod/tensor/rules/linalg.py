@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...dynamo import compiling
 from ..provenance import Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
-from .arguments import OUT, Rule, along_rows, mixture, refusal, same_lod, sequences_meet, touches_rows
+from .arguments import ALONG, OUT, Rule, along_rows, mixture, refusal, same_lod, sequences_meet, touches_rows
 from .operands import agree
 from .signature import Signature, signature
 
@@ -264,7 +264,7 @@ def cross(text: str) -> Rule:
             if input.dim() == other.dim() and input.shape[rows] == 3:
                 raise refusal(func, "without dim, torch takes 3 rows for one vector; pass dim=-1")
         elif touches_rows(dim, rank, rows):
-            raise refusal(func, f"along dim 0 it mixes the rows of different sequences; {OUT}")
+            raise refusal(func, f"{ALONG}; {OUT}")
         return True
 
     return rule

@@ -8,6 +8,7 @@ from torch import Tensor
 from ...errors import LoDValueError, named
 from ..provenance import Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
 from .arguments import (
+    ALONG,
     NO_SEQUENCES,
     OUT,
     along_rows,
@@ -24,7 +25,6 @@ from .arguments import (
 from .operands import first, is_element, join, join_given, place, refuse_partial
 from .signature import Signature, signature
 
-ALONG = "along dim 0 it mixes the rows of different sequences"
 DIAGONAL = "its diagonal would run through the rows of all sequences"
 NO_FEATURES = "rows of no features would be interpreted as the features of one row; see x.unsqueeze(1)"
 

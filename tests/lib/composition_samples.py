@@ -139,7 +139,7 @@ v.masked_fill_(v > 1e-6, 0) | v.masked_fill_(f[:, None, None], 0) | v.copy_(v * 
 v.cumsum_(-1) | v.lerp_(c[:, None], 0.5) | v.addcmul_(v, v) | torch.relu_(v) | F.relu(v, True) | F.relu(v[:, :2], True) | F.leaky_relu(v, 0.1, True) | v.t_() | v.put_(order, b)
 v.select(-1, 0).zero_() | v.select(1, 0).fill_(1) | v.select(0, 0).add_(1) | v.narrow(-1, 0, 2).mul_(2) | v.narrow(1, 0, 2).mul_(2) | v.detach().mul_(2) | v.data.mul_(2)
 each(v, 0) | each(v, 1) | each(v, -1) | v.transpose(-1, -2).mul_(2) | v.unbind(-1)[0].zero_() | v.unbind(0)[0].zero_() | v.chunk(2, -1)[0].add_(v.chunk(2, -1)[1])
-v.view(-1).mul_(2) | v.view(-1)[:8].zero_() | v.view(-1).index_fill_(0, order[:2], 1.0) | v.diagonal().zero_() | v.masked_scatter_(v > 1e-6, table) | v.addmm_(v, w)
+v.view(-1).mul_(2) | v.view(-1)[:8].zero_() | v.view(-1).index_fill_(0, order[:2], 1.0) | v.diagonal().zero_() | v.masked_scatter_(v > 1e-6, table) | v.clone().addmm_(v, w)
 v.renorm_(2, 0, 1.0) | v.renorm_(2, -1, 1.0) | v.sort(-1)[0].mul_(2) | torch._foreach_mul_([v], 2) | torch._foreach_add_([v[:2]], 1) | v.swapaxes_(0, 1) | v.squeeze_() | v.unsqueeze_(0)
 """)
 #: Back to the rows of x.

@@ -191,6 +191,8 @@ v[:3].stft(2, return_complex=True) | F.max_pool2d(cube[1:], 2) | torch.embedding
 torch.add(x, 1, out=torch.zeros(4, 4)) | torch.mul(x.t(), 2, out=torch.zeros(4, 4)) | plain.__setitem__(0, x[0])
 plain.__setitem__(ids, 0.0) | x.__setitem__(0, x[1]) | x[0].add_(x[1]) | x.clone().t().cumsum_(1) | x.view(16).cumsum_(0)
 x.clone().copy_(x.flip(1).flatten().view(4, 4).sum(0)) | torch.mean(x, dim=()) | x.sum([])
+x.addmm_(x, W) | x.addmm_(y, x.values()) | x.addmm_(x[:, :4], W) | x.addmm_(mat1=x, mat2=W) | torch.addmv_(v, y, v) | cube.baddbmm_(cube, wide)
+x.addbmm_(x[:, None], wide) | x.addr_(x[:, 0], P4) | x.t().addmm_(W, x.t())
 """
 
 

@@ -3,11 +3,13 @@
 
 import functools
 
+import torch
 from torch import Tensor
 
 from ...dynamo import compiling
+from ...errors import LoDValueError, named
 from ..provenance import Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
-from .arguments import ALONG, OUT, Rule, along_rows, mixture, refusal, same_lod, sequences_meet, touches_rows
+from .arguments import ALONG, OUT, Rule, along_rows, mixture, name_of, refusal, same_lod, sequences_meet, touches_rows
 from .operands import agree
 from .signature import Signature, signature
 
@@ -179,6 +181,19 @@ def add_batches(func, args, kwargs):
     base, *matrices = added(args, kwargs)
     p = provenance_of(base)
     return p if is_whole(p) and not carries(tuple(matrices)) and base.dim() == 2 else None
+
+
+def in_place_product(rule: Rule) -> Rule:
+    """`rule` of a product that is added in place, whose result torch leaves undefined where an operand shares its memory."""
+
+    def rule_of_product(func, args, kwargs):
+        target, *operands = added(args, kwargs)
+        if not compiling() and any(torch._C._is_alias_of(target, t) for t in operands):
+            what = "expected operands that do not share memory with the tensor that is changed, got one that does: torch's result"
+            raise named(LoDValueError(f"{what} is undefined; see x.{name_of(func).strip('_')}(...)"), name_of(func))
+        return rule(func, args, kwargs)
+
+    return rule_of_product
 
 
 @signature("a, b: plain, dims=2")

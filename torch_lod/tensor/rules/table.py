@@ -127,7 +127,7 @@ _add(
     "__itruediv__ __ixor__ bernoulli_ copy_ map_ map2_",
 )
 _add("join", _in_place(join), "module_load")
-_add("join", join_batches, "baddbmm_")
+_add("join", linalg.in_place_product(join_batches), "baddbmm_")
 _add(
     "keep",
     keep,
@@ -277,11 +277,11 @@ _add("matmul", linalg.matmul, "matmul mm mv __matmul__")
 _add("matmul", linalg.matmul, "matmul", (torch.linalg,))
 _add("matmul", linalg.reflected_matmul, "__rmatmul__")
 _add("matmul", linalg.add_product(), "addmm addmv")
-_add("matmul", linalg.add_product(), "addmm_ addmv_")
+_add("matmul", linalg.in_place_product(linalg.add_product()), "addmm_ addmv_")
 _add("matmul", linalg.add_batches, "addbmm")
-_add("matmul", linalg.add_batches, "addbmm_")
+_add("matmul", linalg.in_place_product(linalg.add_batches), "addbmm_")
 _add("matmul", linalg.add_product(2), "addr")
-_add("matmul", linalg.add_product(2), "addr_")
+_add("matmul", linalg.in_place_product(linalg.add_product(2)), "addr_")
 _add("matmul", linalg.inner, "inner")
 _add("matmul", row_by_row("input, vec2: plain"), "outer ger")
 _add("matmul", linalg.several, "chain_matmul", (torch,))

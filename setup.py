@@ -92,6 +92,8 @@ openmp = ["-fopenmp"] if sys.platform == "linux" and torch.backends.openmp.is_av
 host = ["-std=c++20", "-fvisibility=hidden", "-g0"]
 #: GCC writes out loops of 16 turns before it looks for vectors; kernels have such loops to become vectors.
 fast = ["-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "--param=max-completely-peel-times=8"]
+#: A copy that GCC makes a call or narrow stores of is not yet there to be read as a wide vector (AVX2).
+fast += ["-fno-tree-loop-distribute-patterns"]
 KERNELS = sorted(glob("csrc/kernels/*.cpp") + (glob("csrc/cuda/*.cu") if with_cuda else []))
 BINDINGS = sorted(glob("csrc/bindings/*.cpp"))
 #: Linux links a library to another that lies beside it; elsewhere everything is one.

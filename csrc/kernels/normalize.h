@@ -14,25 +14,28 @@ namespace lod::LOD_LEVEL {
 template <class T>
 struct Exponentials : Rows<T> {
   using A = acc_t<T>;
+  static constexpr bool kSideBySide = std::is_same_v<A, float>;  // no vector code has ::exp
   static constexpr int kPasses = 2;
   template <int W>
   struct State {
     A top[W], sum[W];
   };
-  static LOD_FN void copy(auto& s, int k, const auto& t, int j) { s.top[k] = t.top[j], s.sum[k] = t.sum[j]; }
+  static LOD_FN void copy(auto& s, int64_t k, const auto& t, int64_t j, bool on = true) {
+    s.top[k] = on ? t.top[j] : s.top[k], s.sum[k] = on ? t.sum[j] : s.sum[k];
+  }
   LOD_FN A load(int64_t i) const { return A(this->in[0][i]); }
   template <int pass>
-  LOD_FN void identity(auto& s, int k) const {
+  LOD_FN void identity(auto& s, int64_t k) const {
     if constexpr (pass == 0) s.top[k] = lowest<A>();
     else s.sum[k] = A(0);
   }
   template <int pass>
-  LOD_FN void accumulate(auto& s, int k, A x, int64_t) const {
+  LOD_FN void accumulate(auto& s, int64_t k, A x, int64_t) const {
     if constexpr (pass == 0) s.top[k] = Max::fast(s.top[k], x);
     else s.sum[k] += exp_below(x - s.top[k]);
   }
   template <int pass>
-  LOD_FN void combine(auto& s, int k, const auto& t, int j) const {
+  LOD_FN void combine(auto& s, int64_t k, const auto& t, int64_t j) const {
     if constexpr (pass == 0) s.top[k] = Max::fast(s.top[k], t.top[j]);
     else s.sum[k] += t.sum[j];
   }
@@ -44,12 +47,18 @@ struct Exponentials : Rows<T> {
 template <class T>
 struct Softmax : Exponentials<T> {
   using A = acc_t<T>;
-  static constexpr bool kByRow = true;
+  static constexpr bool kByRow = true, kKeepsTerms = true;
+  static LOD_FN A term(const auto& s, int64_t k, A x) { return exp_below(x - s.top[k]); }
   template <int pass>
-  LOD_FN void finalize(auto& s, int k, int64_t) const {
+  LOD_FN void accumulate(auto& s, int64_t k, A x, int64_t row) const {
+    if constexpr (pass == 0) Exponentials<T>::template accumulate<0>(s, k, x, row);
+    else s.sum[k] += x;
+  }
+  template <int pass>
+  LOD_FN void finalize(auto& s, int64_t k, int64_t) const {
     if constexpr (pass == 1) s.sum[k] = A(1) / s.sum[k];
   }
-  LOD_FN void map(const auto& s, int k, A x, int64_t i) const { this->out[i] = T(exp_below(x - s.top[k]) * s.sum[k]); }
+  LOD_FN void map(const auto& s, int64_t k, A e, int64_t i) const { this->out[i] = T(e * s.sum[k]); }
 };
 // Its logarithm.
 template <class T>
@@ -57,10 +66,10 @@ struct LogSoftmax : Exponentials<T> {
   using A = acc_t<T>;
   static constexpr bool kByRow = true;
   template <int pass>
-  LOD_FN void finalize(auto& s, int k, int64_t) const {
+  LOD_FN void finalize(auto& s, int64_t k, int64_t) const {
     if constexpr (pass == 1) s.sum[k] = log_above(s.sum[k]);
   }
-  LOD_FN void map(const auto& s, int k, A x, int64_t i) const { this->out[i] = T((x - s.top[k]) - s.sum[k]); }
+  LOD_FN void map(const auto& s, int64_t k, A x, int64_t i) const { this->out[i] = T((x - s.top[k]) - s.sum[k]); }
 };
 // out[s] = log sum exp(x). Infinities meet as equals, so that their difference is not NaN.
 template <class T>
@@ -69,11 +78,12 @@ struct LogSumExp : Exponentials<T> {
   static constexpr bool kByRow = false;
   T pad;
   template <int pass>
-  LOD_FN void accumulate(auto& s, int k, A x, int64_t) const {
+  LOD_FN void accumulate(auto& s, int64_t k, A x, int64_t) const {
+    const A e = exp_below(x - s.top[k]);
     if constexpr (pass == 0) s.top[k] = Max::fast(s.top[k], x);
-    else s.sum[k] += exp_below(x == s.top[k] ? A(0) : x - s.top[k]);
+    else s.sum[k] += x == s.top[k] ? A(1) : e;
   }
-  LOD_FN void finish(const auto& s, int k, const Range& rows, int64_t to) const {
+  LOD_FN void finish(const auto& s, int64_t k, const Range& rows, int64_t to) const {
     this->out[to] = rows.length() ? T(s.top[k] + log_above(s.sum[k])) : pad;
   }
 };
@@ -93,17 +103,19 @@ struct SoftmaxBackward : Rows<T, 2> {
   struct State {
     A sum[W];
   };
-  static LOD_FN void copy(auto& s, int k, const auto& t, int j) { s.sum[k] = t.sum[j]; }
+  static LOD_FN void copy(auto& s, int64_t k, const auto& t, int64_t j, bool on = true) {
+    s.sum[k] = on ? t.sum[j] : s.sum[k];
+  }
   LOD_FN Two<A> load(int64_t i) const { return {A(this->in[0][i]), A(this->in[1][i])}; }
   template <int>
-  LOD_FN void identity(auto& s, int k) const { s.sum[k] = A(0); }
+  LOD_FN void identity(auto& s, int64_t k) const { s.sum[k] = A(0); }
   template <int>
-  LOD_FN void accumulate(auto& s, int k, const Two<A>& x, int64_t) const { s.sum[k] += kLog ? x.b : x.a * x.b; }
+  LOD_FN void accumulate(auto& s, int64_t k, const Two<A>& x, int64_t) const { s.sum[k] += kLog ? x.b : x.a * x.b; }
   template <int>
-  LOD_FN void combine(auto& s, int k, const auto& t, int j) const { s.sum[k] += t.sum[j]; }
+  LOD_FN void combine(auto& s, int64_t k, const auto& t, int64_t j) const { s.sum[k] += t.sum[j]; }
   template <int>
   LOD_FN void finalize(auto&, int, int64_t) const {}
-  LOD_FN void map(const auto& s, int k, const Two<A>& x, int64_t i) const {
+  LOD_FN void map(const auto& s, int64_t k, const Two<A>& x, int64_t i) const {
     this->out[i] = T(kLog ? x.b - exp_below(x.a) * s.sum[k] : x.a * (x.b - s.sum[k]));
   }
 };
@@ -117,22 +129,24 @@ struct Moments : Rows<T> {
   struct State {
     double mean[W], square[W];
   };
-  static LOD_FN void copy(auto& s, int k, const auto& t, int j) { s.mean[k] = t.mean[j], s.square[k] = t.square[j]; }
+  static LOD_FN void copy(auto& s, int64_t k, const auto& t, int64_t j, bool on = true) {
+    s.mean[k] = on ? t.mean[j] : s.mean[k], s.square[k] = on ? t.square[j] : s.square[k];
+  }
   LOD_FN double load(int64_t i) const { return double(this->in[0][i]); }
   template <int pass>
-  LOD_FN void identity(auto& s, int k) const { (pass ? s.square : s.mean)[k] = 0; }
+  LOD_FN void identity(auto& s, int64_t k) const { (pass ? s.square : s.mean)[k] = 0; }
   template <int pass>
-  LOD_FN void accumulate(auto& s, int k, double x, int64_t) const {
+  LOD_FN void accumulate(auto& s, int64_t k, double x, int64_t) const {
     if constexpr (pass == 0) s.mean[k] += x;
     else s.square[k] += (x - s.mean[k]) * (x - s.mean[k]);
   }
   template <int pass>
-  LOD_FN void combine(auto& s, int k, const auto& t, int j) const {
+  LOD_FN void combine(auto& s, int64_t k, const auto& t, int64_t j) const {
     if constexpr (pass == 0) s.mean[k] += t.mean[j];
     else s.square[k] += t.square[j];
   }
   template <int pass>
-  LOD_FN void finalize(auto& s, int k, int64_t n) const {
+  LOD_FN void finalize(auto& s, int64_t k, int64_t n) const {
     if constexpr (pass == 0) s.mean[k] /= double(n);
   }
 };
@@ -141,7 +155,7 @@ struct Var : Moments<T> {
   static constexpr bool kByRow = false;
   double correction, pad;
   bool root;
-  LOD_FN void finish(const auto& s, int k, const Range& rows, int64_t to) const {
+  LOD_FN void finish(const auto& s, int64_t k, const Range& rows, int64_t to) const {
     const double left = double(rows.length()) - correction, var = s.square[k] / (left > 0 ? left : 0);
     this->out[to] = T(acc_t<T>(rows.length() == 0 ? pad : root ? ::sqrt(var) : var));
   }
@@ -152,11 +166,11 @@ struct Normalize : Moments<T> {
   static constexpr bool kByRow = true;
   double eps;
   template <int pass>
-  LOD_FN void finalize(auto& s, int k, int64_t n) const {
+  LOD_FN void finalize(auto& s, int64_t k, int64_t n) const {
     Moments<T>::template finalize<pass>(s, k, n);
     if constexpr (pass == 1) s.square[k] = 1 / ::sqrt(s.square[k] / double(n) + eps);
   }
-  LOD_FN void map(const auto& s, int k, double x, int64_t i) const {
+  LOD_FN void map(const auto& s, int64_t k, double x, int64_t i) const {
     this->out[i] = T(acc_t<T>((x - s.mean[k]) * s.square[k]));
   }
 };
@@ -171,28 +185,29 @@ struct NormalizeBackward : Rows<T, 2> {
   struct State {
     double mean[W], scale[W], shift[W], slope[W];
   };
-  static LOD_FN void copy(auto& s, int k, const auto& t, int j) {
-    s.mean[k] = t.mean[j], s.scale[k] = t.scale[j], s.shift[k] = t.shift[j], s.slope[k] = t.slope[j];
+  static LOD_FN void copy(auto& s, int64_t k, const auto& t, int64_t j, bool on = true) {
+    s.mean[k] = on ? t.mean[j] : s.mean[k], s.scale[k] = on ? t.scale[j] : s.scale[k];
+    s.shift[k] = on ? t.shift[j] : s.shift[k], s.slope[k] = on ? t.slope[j] : s.slope[k];
   }
   LOD_FN Two<double> load(int64_t i) const { return {double(this->in[0][i]), double(this->in[1][i])}; }
   template <int pass>
-  LOD_FN void identity(auto& s, int k) const {
+  LOD_FN void identity(auto& s, int64_t k) const {
     if constexpr (pass == 0) s.mean[k] = s.shift[k] = 0;
     else s.scale[k] = s.slope[k] = 0;
   }
   template <int pass>
-  LOD_FN void accumulate(auto& s, int k, const Two<double>& x, int64_t) const {
+  LOD_FN void accumulate(auto& s, int64_t k, const Two<double>& x, int64_t) const {
     const double z = x.a - s.mean[k];
     if constexpr (pass == 0) s.mean[k] += x.a, s.shift[k] += x.b;
     else s.scale[k] += z * z, s.slope[k] += x.b * z;
   }
   template <int pass>
-  LOD_FN void combine(auto& s, int k, const auto& t, int j) const {
+  LOD_FN void combine(auto& s, int64_t k, const auto& t, int64_t j) const {
     if constexpr (pass == 0) s.mean[k] += t.mean[j], s.shift[k] += t.shift[j];
     else s.scale[k] += t.scale[j], s.slope[k] += t.slope[j];
   }
   template <int pass>
-  LOD_FN void finalize(auto& s, int k, int64_t n) const {
+  LOD_FN void finalize(auto& s, int64_t k, int64_t n) const {
     const double each = 1 / double(n);
     if constexpr (pass == 0) {
       s.mean[k] /= double(n);
@@ -202,7 +217,7 @@ struct NormalizeBackward : Rows<T, 2> {
       s.slope[k] *= each * s.scale[k] * (s.scale[k] * s.scale[k]);
     }
   }
-  LOD_FN void map(const auto& s, int k, const Two<double>& x, int64_t i) const {
+  LOD_FN void map(const auto& s, int64_t k, const Two<double>& x, int64_t i) const {
     this->out[i] = T(acc_t<T>(x.b * s.scale[k] - s.shift[k] - (x.a - s.mean[k]) * s.slope[k]));
   }
 };

@@ -11,7 +11,7 @@ namespace lod::LOD_LEVEL {
 template <class T, int kArrays = 1, class Out = T, class Carried = accumulator_t<T>>
 struct Scan : Rows<T, kArrays, Out> {
   using A = Carried;
-  static constexpr bool kByRow = true, kShares = false, kTiles = std::is_same_v<T, Out>;
+  static constexpr bool kByRow = true, kShares = false, kTiles = std::is_same_v<T, Out>, kSideBySide = false;
   bool backwards = false;
   LOD_FN bool reverse() const { return backwards; }
   LOD_FN A load(int64_t i, const ScanRow&) const { return A(this->in[0][i]); }
@@ -22,19 +22,22 @@ struct Scan : Rows<T, kArrays, Out> {
 template <class T>
 struct CumSum : Scan<T> {
   using A = accumulator_t<T>;
-  static constexpr bool kShares = true;
+  static constexpr bool kShares = true, kSideBySide = true;
   template <int W>
   struct State {
     A before[W], sum[W];
   };
-  static LOD_FN void identity(auto& s, int k) { s.before[k] = s.sum[k] = A(0); }
+  static LOD_FN void copy(auto& s, int64_t k, const auto& t, int64_t j, bool on) {
+    s.before[k] = on ? t.before[j] : s.before[k], s.sum[k] = on ? t.sum[j] : s.sum[k];
+  }
+  static LOD_FN void identity(auto& s, int64_t k) { s.before[k] = s.sum[k] = A(0); }
   template <bool kEmit>
-  LOD_FN void step(auto& s, int k, A x, int64_t i, const ScanRow&) const {
+  LOD_FN void step(auto& s, int64_t k, A x, int64_t i, const ScanRow&) const {
     s.sum[k] += x;
     if constexpr (kEmit) this->out[i] = T(acc_t<T>(s.before[k] + s.sum[k]));
   }
-  static LOD_FN void finalize(auto& s, int k) { s.before[k] += s.sum[k], s.sum[k] = A(0); }
-  static LOD_FN void combine(auto& s, int k, const auto& t, int j) { s.before[k] += t.before[j] + t.sum[j]; }
+  static LOD_FN void finalize(auto& s, int64_t k) { s.before[k] += s.sum[k], s.sum[k] = A(0); }
+  static LOD_FN void combine(auto& s, int64_t k, const auto& t, int64_t j) { s.before[k] += t.before[j] + t.sum[j]; }
 };
 
 // What rows make of what comes before them: value + through * before, or, of a row that cuts, value. Only blocks need

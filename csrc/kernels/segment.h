@@ -20,11 +20,14 @@ struct Reduction : Rows<T> {
   struct State {
     A acc[W];
   };
+  static LOD_FN void copy(auto& s, int64_t k, const auto& t, int64_t j, bool on = true) {
+    s.acc[k] = on ? t.acc[j] : s.acc[k];
+  }
   T pad;
   LOD_FN A load(int64_t i) const { return A(this->in[0][i]); }
   template <int>
   LOD_FN void finalize(auto&, int, int64_t) const {}
-  LOD_FN void finish(const auto& s, int k, const Range& rows, int64_t to) const {
+  LOD_FN void finish(const auto& s, int64_t k, const Range& rows, int64_t to) const {
     this->out[to] = rows.length() ? T(s.acc[k]) : pad;
   }
 };
@@ -33,28 +36,28 @@ template <class T>
 struct Sum : Reduction<T> {
   using A = acc_t<T>;
   template <int>
-  LOD_FN void identity(auto& s, int k) const { s.acc[k] = A(0); }
+  LOD_FN void identity(auto& s, int64_t k) const { s.acc[k] = A(0); }
   template <int>
-  LOD_FN void accumulate(auto& s, int k, A x, int64_t) const { s.acc[k] += x; }
+  LOD_FN void accumulate(auto& s, int64_t k, A x, int64_t) const { s.acc[k] += x; }
   template <int>
-  LOD_FN void combine(auto& s, int k, const auto& t, int j) const { s.acc[k] += t.acc[j]; }
+  LOD_FN void combine(auto& s, int64_t k, const auto& t, int64_t j) const { s.acc[k] += t.acc[j]; }
 };
 template <class T>
 struct Mean : Sum<T> {  // or the sum divided by the root of the length
   Share share;
   template <int>
-  LOD_FN void finalize(auto& s, int k, int64_t n) const { s.acc[k] /= divisor<acc_t<T>>(share, n); }
+  LOD_FN void finalize(auto& s, int64_t k, int64_t n) const { s.acc[k] /= divisor<acc_t<T>>(share, n); }
 };
 template <class T>
 struct Prod : Reduction<T> {
   using A = acc_t<T>;
   static constexpr bool kSerial = true;
   template <int>
-  LOD_FN void identity(auto& s, int k) const { s.acc[k] = A(1); }
+  LOD_FN void identity(auto& s, int64_t k) const { s.acc[k] = A(1); }
   template <int>
-  LOD_FN void accumulate(auto& s, int k, A x, int64_t) const { s.acc[k] *= x; }
+  LOD_FN void accumulate(auto& s, int64_t k, A x, int64_t) const { s.acc[k] *= x; }
   template <int>
-  LOD_FN void combine(auto& s, int k, const auto& t, int j) const { s.acc[k] *= t.acc[j]; }
+  LOD_FN void combine(auto& s, int64_t k, const auto& t, int64_t j) const { s.acc[k] *= t.acc[j]; }
 };
 
 // The largest (smallest), and beside it the last NaN, which beats everything: two short chains instead of a long one.
@@ -65,19 +68,22 @@ struct Extreme : Reduction<T> {
   struct State {
     A best[W], nan[W];
   };
+  static LOD_FN void copy(auto& s, int64_t k, const auto& t, int64_t j, bool on = true) {
+    s.best[k] = on ? t.best[j] : s.best[k], s.nan[k] = on ? t.nan[j] : s.nan[k];
+  }
   template <int>
-  LOD_FN void identity(auto& s, int k) const { s.best[k] = R::template none<A>(), s.nan[k] = A(0); }
+  LOD_FN void identity(auto& s, int64_t k) const { s.best[k] = R::template none<A>(), s.nan[k] = A(0); }
   template <int>
-  LOD_FN void accumulate(auto& s, int k, A x, int64_t) const {
+  LOD_FN void accumulate(auto& s, int64_t k, A x, int64_t) const {
     s.best[k] = R::fast(s.best[k], x);
     s.nan[k] = nan_of(s.nan[k], x);
   }
   template <int>
-  LOD_FN void combine(auto& s, int k, const auto& t, int j) const {
+  LOD_FN void combine(auto& s, int64_t k, const auto& t, int64_t j) const {
     s.best[k] = R::fast(s.best[k], t.best[j]);
     s.nan[k] = nan_of(s.nan[k], t.nan[j]);
   }
-  LOD_FN void finish(const auto& s, int k, const Range& rows, int64_t to) const {
+  LOD_FN void finish(const auto& s, int64_t k, const Range& rows, int64_t to) const {
     this->out[to] = rows.length() ? T(nan_of(s.best[k], s.nan[k])) : this->pad;
   }
 };
@@ -92,22 +98,25 @@ struct ArgExtreme : Reduction<T> {
     A best[W];
     int64_t row[W];
   };
+  static LOD_FN void copy(auto& s, int64_t k, const auto& t, int64_t j, bool on = true) {
+    s.best[k] = on ? t.best[j] : s.best[k], s.row[k] = on ? t.row[j] : s.row[k];
+  }
   template <int>
-  LOD_FN void identity(auto& s, int k) const { s.best[k] = R::template none<A>(), s.row[k] = -1; }
+  LOD_FN void identity(auto& s, int64_t k) const { s.best[k] = R::template none<A>(), s.row[k] = -1; }
   template <int>
-  LOD_FN void accumulate(auto& s, int k, A x, int64_t row) const {
+  LOD_FN void accumulate(auto& s, int64_t k, A x, int64_t row) const {
     const bool take = R::better(x, s.best[k]);
     s.best[k] = take ? x : s.best[k];
     s.row[k] = take ? row : s.row[k];
   }
   template <int>
-  LOD_FN void combine(auto& s, int k, const auto& t, int j) const {
+  LOD_FN void combine(auto& s, int64_t k, const auto& t, int64_t j) const {
     const A a = s.best[k], b = t.best[j];
     const bool same = (a == b) | ((a != a) & (b != b)), take = R::better(b, a) | (same & (t.row[j] < s.row[k]));
     s.best[k] = take ? b : a;
     s.row[k] = take ? t.row[j] : s.row[k];
   }
-  LOD_FN void finish(const auto& s, int k, const Range& rows, int64_t to) const {
+  LOD_FN void finish(const auto& s, int64_t k, const Range& rows, int64_t to) const {
     this->out[to] = rows.length() ? T(s.best[k]) : this->pad;
     index[to] = rows.length() == 0 ? -1 : s.row[k] < 0 ? rows.begin : s.row[k];
   }
@@ -274,13 +283,17 @@ struct PlaceKernel {
   void rows(int64_t s, int64_t row, int64_t last) const {
     const PlaceKernel me = *this;
     const int64_t width = me.g.width, first = row;
-    std::memset(me.out + row * width, 0, size_t((last - row) * width) * sizeof(T));
-    for (; row < last; row = me.g.offsets[++s]) {
-      const Range rows{me.g.offsets[s], me.g.offsets[s + 1]};
-      if (rows.length() == 0) continue;
-      for (int64_t c = 0, i = s * width; c < width; ++c, ++i) {
-        const int64_t at = me.row_at(rows, i);
-        if (at >= std::max(first, rows.begin) && at < std::min(last, rows.end)) me.out[at * width + c] = me.values[i];
+    const int64_t few = 1 + 16384 / (width * int64_t(sizeof(T)) * (me.g.rows / me.g.segments + 1));
+    while (row < last) {  // a few segments: then the zeros are still in a cache
+      const int64_t next = std::min(s + few, me.g.segments), stop = std::min(me.g.offsets[next], last);
+      std::memset(me.out + row * width, 0, size_t((stop - row) * width) * sizeof(T));
+      for (row = stop; s < next && me.g.offsets[s] < last; ++s) {
+        const Range rows{me.g.offsets[s], me.g.offsets[s + 1]};
+        if (rows.length() == 0) continue;
+        for (int64_t c = 0, i = s * width; c < width; ++c, ++i) {
+          const int64_t at = me.row_at(rows, i);
+          if (at >= std::max(first, rows.begin) && at < std::min(last, rows.end)) me.out[at * width + c] = me.values[i];
+        }
       }
     }
   }

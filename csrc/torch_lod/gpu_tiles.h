@@ -134,7 +134,7 @@ struct TiledReduce : K {
     int64_t row = rows.begin + team.index();
     in_order(row * g.width + c, team.count() * g.width, team.mine(rows.length()), [&](int64_t i) { return k.load(i); },
              [&](int64_t, const auto& x) {
-               k.template accumulate<pass>(state, 0, x, row);
+               k.template accumulate<pass>(state, 0, term_of<pass>(k, state, 0, x), row);
                row += team.count();
              });
     state = team.joined(state, Combine<pass>{k});
@@ -158,7 +158,9 @@ struct TiledReduce : K {
                        const State& state) const {
     const K& k = *this;
     in_order((rows.begin + team.index()) * g.width + c, team.count() * g.width, team.mine(rows.length()),
-             [&](int64_t i) { return k.load(i); }, [&](int64_t i, const auto& x) { k.map(state, 0, x, i); });
+             [&](int64_t i) { return k.load(i); }, [&](int64_t i, const auto& x) {
+               k.map(state, 0, term_of<kPasses - 1>(k, state, 0, x), i);
+             });
   }
   LOD_DEVICE static const State& state_of(const State&, const State& total) { return total; }
 

@@ -12,7 +12,9 @@
 //   kByRow                             whether there is a result for every row instead of one for every segment:
 //   finish(s, k, rows, to)             writes result `to`, of a segment with these rows or, empty, with none
 //   map(s, k, x, i)                    writes result i, of x = load(i)
-//   copy(s, k, t, j)                   s as channel j of t; for kByRow and several passes
+//   copy(s, k, t, j, on = true)        s as channel j of t, if on: a select, which becomes vector code
+//   kKeepsTerms, term(s, k, x)         whether the last pass and map take term(s, k, x) instead of x: it costs more than
+//                                      to keep it at the place of the result, as a CPU does
 //
 //   Rows<T, arrays>                    its base: the arrays in[] that it reads and `out`, which the driver sets
 //
@@ -20,7 +22,8 @@
 //
 // Results depend on the rows of their own segment alone. It is reduced in blocks of kBlock rows, counted from its
 // start, which are combined in order: by one thread, and those of long segments by several. Channels are vectors;
-// narrow rows of long segments are taken several at a time as one wide row, whose parts are combined in the end.
+// narrow rows of long segments are taken several at a time as one wide row, whose parts are combined in the end, and
+// short segments of narrow rows are laid side by side (segment_short.h).
 //
 // A scan K says, of channel k of a State<W> of W channels (arrays of W, so that loops over k become vector code),
 //
@@ -50,6 +53,8 @@ template <class T, int kArrays = 1, class Out = T>
 struct Rows {
   using Element = T;
   static constexpr int kRowsIn = kArrays;
+  static constexpr bool kSideBySide = true;  // whether a CPU lays short segments side by side: it becomes vector code
+  static constexpr bool kKeepsTerms = false;
   static constexpr bool kSerial = false;  // whether a lane of a GPU takes many rows: a result of few may overflow
   static constexpr bool kTiles = true;  // whether a GPU may have narrow rows in shared memory: load(i) and what is
                                         // written at i read and write element i of in[] and out, no other
@@ -60,6 +65,12 @@ template <int n>
 struct Pointers {
   const void* at[n];
 };
+// What x is in a pass.
+template <int pass, class K>
+LOD_FN auto term_of(const K& k, const auto& s, int64_t l, const auto& x) {
+  if constexpr (K::kKeepsTerms && pass + 1 == K::kPasses) return k.term(s, l, x);
+  else return x;
+}
 
 // What a scan carries: a sum of thousands of float32 in float64, as torch does.
 template <class T>

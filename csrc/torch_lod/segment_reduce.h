@@ -2,6 +2,25 @@
 
 namespace lod::LOD_LEVEL {
 
+// A pass adds element i, or what it is for the last pass, which may be kept at the place of the result.
+template <int pass, class K>
+LOD_FN void add_element(const K& k, auto& s, int64_t l, int64_t i, int64_t row) {
+  const auto x = term_of<pass>(k, s, l, k.load(i));
+  if constexpr (K::kKeepsTerms && pass + 1 == K::kPasses) k.out[i] = x;
+  k.template accumulate<pass>(s, l, x, row);
+}
+template <class K>
+LOD_FN void map_element(const K& k, const auto& s, int64_t l, int64_t i) {
+  if constexpr (K::kKeepsTerms) k.map(s, l, k.out[i], i);
+  else k.map(s, l, k.load(i), i);
+}
+
+}  // namespace lod::LOD_LEVEL
+
+#include "torch_lod/segment_short.h"
+
+namespace lod::LOD_LEVEL {
+
 template <class K>
 class SegmentReduce {
   template <int W>
@@ -13,7 +32,14 @@ class SegmentReduce {
 
   // Segments [first, last), but those that all threads share.
   void run(int64_t first, int64_t last) const {
-    visit_strips(g_.width, [&]<int kWidest>() LOD_INLINE { all<kWidest>(first, last); });
+    const auto plain = [&](int64_t from, int64_t to) LOD_INLINE {
+      visit_strips(g_.width, [&]<int kWidest>() LOD_INLINE { all<kWidest>(from, to); });
+    };
+    visit_short(g_, first, last, [&]<int P>() LOD_INLINE {
+      constexpr bool kPays = P < 8 || (LOD_LANES == 16 && K::kPasses == 1);
+      if constexpr (K::kSideBySide && kPays) SideBySide<K, P>(g_, k_, last).run(first, last, plain);
+      else plain(first, last);
+    }, [&] { plain(first, last); });
   }
   // Segment s, by the threads of exec.
   void share(const Exec& exec, int64_t s) const {
@@ -111,7 +137,7 @@ class SegmentReduce {
   LOD_FN void map_rows(const K& k, const State<W>& state, const Range& rows, int64_t c) const {
     const int64_t width = W < 4 ? W : g_.width, end = rows.end * width + c;
     for (int64_t i = rows.begin * width + c; i < end; i += width)
-      each_lane<W>([&](int l) LOD_INLINE { k.map(state, l, k.load(i + l), i + l); });
+      each_lane<W>([&](int l) LOD_INLINE { map_element(k, state, l, i + l); });
   }
   template <int pass, int W>
   LOD_FN void add_rows(const K& k, State<W>& state, const Range& rows, int64_t c) const {
@@ -119,8 +145,10 @@ class SegmentReduce {
     int64_t row = rows.begin, i = row * width + c;
     if constexpr (W >= 4 && W <= 8 && K::kPasses == 1)
       if (rows.length() >= kLong) add_in_chains<pass>(k, state, row, rows.end, i, width);
-    for (; row < rows.end; ++row, i += width)
-      each_lane<W>([&](int l) LOD_INLINE { k.template accumulate<pass>(state, l, k.load(i + l), row); });
+    for (; row < rows.end; ++row, i += width) {
+      each_lane<W>([&](int l) LOD_INLINE { add_element<pass>(k, state, l, i + l, row); });
+      if constexpr (W < 4 && (K::kByRow || K::kPasses > 1)) asm("" : "+r"(i));  // or a product and its sum are fused in some rows
+    }
   }
   // Sums of one vector wait for one another: four chains of them.
   template <int pass, int W>
@@ -152,7 +180,7 @@ class SegmentReduce {
     identity<pass, W>(k, wide);
     int64_t row = rows.begin, i = row * D, left = rows.length() * D;
     for (; left >= W; left -= W, i += W, row += W / D)
-      each_lane<W>([&](int l) LOD_INLINE { k.template accumulate<pass>(wide, l, k.load(i + l), row + l / D); });
+      each_lane<W>([&](int l) LOD_INLINE { add_element<pass>(k, wide, l, i + l, row + l / D); });
     add_rest<pass, D, 0>(k, wide, i, int(left), row);
     fold<pass, D, W / 2>(k, wide);
     each_lane<D>([&](int l) LOD_INLINE { k.template combine<pass>(state, l, wide, l); });
@@ -162,11 +190,11 @@ class SegmentReduce {
     if constexpr (lane < W) {
       if (left >= lane + 16) {
         each_lane<16>([&](int l) LOD_INLINE {
-          k.template accumulate<pass>(wide, lane + l, k.load(i + lane + l), row + (lane + l) / D);
+          add_element<pass>(k, wide, lane + l, i + lane + l, row + (lane + l) / D);
         });
         add_rest<pass, D, lane + 16>(k, wide, i, left, row);
       } else {
-        for (int l = lane; l < left; ++l) k.template accumulate<pass>(wide, l, k.load(i + l), row + l / D);
+        for (int l = lane; l < left; ++l) add_element<pass>(k, wide, l, i + l, row + l / D);
       }
     }
   }
@@ -185,8 +213,8 @@ class SegmentReduce {
     for (int l = 0; l < W; ++l) k.copy(wide, l, state, l % D);
     int64_t i = rows.begin * D, left = rows.length() * D;
     for (; left >= W; left -= W, i += W)
-      each_lane<W>([&](int l) LOD_INLINE { k.map(wide, l, k.load(i + l), i + l); });
-    for (int l = 0; l < int(left); ++l) k.map(wide, l, k.load(i + l), i + l);
+      each_lane<W>([&](int l) LOD_INLINE { map_element(k, wide, l, i + l); });
+    for (int l = 0; l < int(left); ++l) map_element(k, wide, l, i + l);
   }
 
   LoDView g_;
@@ -198,13 +226,13 @@ template <class T, class K>
 void reduce_segments(const Exec& exec, const LoDView& g, Pointers<K::kRowsIn> in, void* out, const K& k) {
   const int64_t shared = shared_length(exec, g, 1);
   const Converted<T, K> arrays(g, k, in.at, out, shared);
-  each_shared_segment(g, shared, [&](int64_t s) {
-    arrays.with_group(exec, s, s + 1, [&](const K& k) { SegmentReduce<K>(g, k, shared).share(exec, s); });
-  });
   each_range(exec, g, [&](int64_t first, int64_t last) {
     arrays.each_group(first, last, [&](const K& k, int64_t from, int64_t to) {
       SegmentReduce<K>(g, k, shared).run(from, to);
     });
+  });
+  each_shared_segment(g, shared, [&](int64_t s) {  // last: short segments before them may have written into them
+    arrays.with_group(exec, s, s + 1, [&](const K& k) { SegmentReduce<K>(g, k, shared).share(exec, s); });
   });
 }
 

@@ -12,7 +12,13 @@ class SegmentScan {
 
   // Segments [first, last), but those that all threads share.
   void run(int64_t first, int64_t last) const {
-    visit_strips(g_.width, [&]<int kWidest>() LOD_INLINE { all<kWidest>(first, last); });
+    const auto plain = [&](int64_t from, int64_t to) LOD_INLINE {
+      visit_strips(g_.width, [&]<int kWidest>() LOD_INLINE { all<kWidest>(from, to); });
+    };
+    visit_short(g_, first, last, [&]<int P>() LOD_INLINE {
+      if constexpr (K::kSideBySide && P < 4) SideBySide<K, P>(g_, k_, last).run(first, last, plain);
+      else plain(first, last);
+    }, [&] { plain(first, last); });
   }
   // Segment s, by the threads of exec.
   void share(const Exec& exec, int64_t s) const {
@@ -92,15 +98,15 @@ template <class T, class K>
 void scan_segments(const Exec& exec, const LoDView& g, Pointers<K::kRowsIn> in, void* out, const K& k) {
   const int64_t shared = K::kShares ? shared_length(exec, g, 2) : INT64_MAX;  // which scans blocks twice
   const Converted<T, K> arrays(g, k, in.at, out, shared);
-  if constexpr (K::kShares)
-    each_shared_segment(g, shared, [&](int64_t s) {
-      arrays.with_group(exec, s, s + 1, [&](const K& k) { SegmentScan<K>(g, k, shared).share(exec, s); });
-    });
   each_range(exec, g, [&](int64_t first, int64_t last) {
     arrays.each_group(first, last, [&](const K& k, int64_t from, int64_t to) {
       SegmentScan<K>(g, k, shared).run(from, to);
     });
   });
+  if constexpr (K::kShares)
+    each_shared_segment(g, shared, [&](int64_t s) {  // last, as in reduce_segments
+      arrays.with_group(exec, s, s + 1, [&](const K& k) { SegmentScan<K>(g, k, shared).share(exec, s); });
+    });
 }
 template <class T, class K1, class K2>
 void scan_segments(const Exec& exec, const LoDView& g, Pointers<K2::kRowsIn> in, void* out, const K1& k1,

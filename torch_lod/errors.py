@@ -102,10 +102,13 @@ def declaring(function: Callable[P, R]) -> Callable[P, R]:
 #: Types of arguments that may be, or hold, a tensor that lost the structure of its rows, and the function that refuses it:
 #: the class of such tensors enters itself.
 _ASKED: list[Any] = [(tuple, list, dict), None]
+#: Types of most arguments, of which it need not be asked.
+_SIMPLE: set[type] = {torch.Tensor, int, float, str, bool, type(None)}
 
 
-def refuse_as_argument(cls: type, refuse: Callable[[str, Any, bool], None]) -> None:
+def refuse_as_argument(cls: type, refuse: Callable[[str, Any, bool], None], *simple: type) -> None:
     _ASKED[:] = (cls, tuple, list, dict), refuse
+    _SIMPLE.update(simple)
 
 
 def _ask(function: Callable, at: int | str, value: Any, only_lost: bool, depth: int = 0) -> None:
@@ -115,7 +118,7 @@ def _ask(function: Callable, at: int | str, value: Any, only_lost: bool, depth: 
         _ASKED[1](at if isinstance(at, str) else by_position[min(at, len(by_position) - 1)], value, only_lost)
     elif depth < 8:  # a list may hold itself
         for part in value.values() if isinstance(value, dict) else value:
-            if isinstance(part, _ASKED[0]):
+            if type(part) not in _SIMPLE and isinstance(part, _ASKED[0]):
                 _ask(function, at, part, only_lost, depth + 1)
 
 
@@ -139,10 +142,10 @@ def border(
             try:
                 if asks:  # the one place that asks what the arguments of public functions are made of
                     for i, value in enumerate(args):
-                        if isinstance(value, _ASKED[0]):
+                        if type(value) not in _SIMPLE and isinstance(value, _ASKED[0]):
                             _ask(function, i, value, asks == "lost")
                     for key in kwargs:
-                        if isinstance(kwargs[key], _ASKED[0]):
+                        if type(kwargs[key]) not in _SIMPLE and isinstance(kwargs[key], _ASKED[0]):
                             _ask(function, key, kwargs[key], asks == "lost")
                 if policy:
                     return function(*args, **kwargs)

@@ -25,6 +25,7 @@ from .structure.lod import LoD
 from .structure.validate import as_int, sums, with_memory
 from .tensor.levels import picked
 from .tensor.lod_tensor import LoDTensor, a_lod_tensor, made
+from .tensor.provenance import Provenance
 
 
 def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:
@@ -36,14 +37,18 @@ def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:
 class Along:
     """The sequences of one level of a LoDTensor."""
 
-    __slots__ = ("k", "lod", "rows")
+    __slots__ = ("k", "lod", "origin", "rows")
 
     def __init__(self, x: Any, level: int | str = -1, what: str = "x"):
-        if not isinstance(x, LoDTensor):
+        if type(x) is not LoDTensor:
             a_lod_tensor(what, x)
-        lod = x._lod
+        #: The provenance of x; None where some of its rows do not count.
+        self.origin: Provenance | None = x._provenance
+        lod = x._provenance.lod
         depth = len(lod.levels)
-        self.lod: LoD = lod.mingled() if lod.counted else lod
+        self.lod: LoD = lod
+        if lod.counted:
+            self.lod, self.origin = lod.mingled(), None
         #: The level's number, from 0.
         self.k: int = level % depth if type(level) is int and -depth <= level < depth else lod.level(level)
         #: The values, for the operators of torch_lod.ops. In eager code x itself, which saves a node of the graph.
@@ -52,7 +57,7 @@ class Along:
     @property
     def offsets(self) -> Tensor:
         """Row offsets of the sequences, on the device of the rows."""
-        return self.lod.row_offsets_at(self.k, self.rows.device)
+        return self.lod.row_offsets_at(self.k, None if self.rows.is_cpu else self.rows.device)
 
     @property
     def innermost(self) -> bool:
@@ -64,7 +69,7 @@ class Along:
 
     def keep(self, rows: Tensor) -> LoDTensor:
         """Wraps a result with a row per row of x. No other object may hold `rows`."""
-        return made(rows, self.lod)
+        return made(rows, self.lod, self.origin)
 
     def pool(self, rows: Tensor) -> Any:
         """Wraps a result with a row per sequence: with the levels above, plain if there are none."""

@@ -242,7 +242,7 @@ METHODS = {
 #: Of LoD's: how operators read it and make others; they trust their callers.
 INTERNAL = set(
     "counted_rows counted_with counting mingled cut part runs take under any_empty_at checked elements_at end_rows_at handed_out last_rows_at levels longest_at longest_rows_at"
-    " dense_lengths_at from_steps_at moves place_at spread_at step_sizes_at steps_at joined of_padded offsets_at outer_at padded_starts_at padding_at parents_at parsed_ids rank_at parsed_lengths parsed_offsets remember row_lengths_at row_offsets_at segment_ids_at sliced".split()
+    " dense_lengths_at from_steps_at moves place_at spread_at step_sizes_at steps_at joined of_padded offsets_at outer_at padded_starts_at padding_at parents_at parsed_ids rank_at parsed_lengths parsed_offsets remember row_lengths_at row_offsets_at segment_ids_at sliced together_at".split()
 )
 
 

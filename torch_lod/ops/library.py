@@ -94,7 +94,7 @@ def _on_one_device(mode, func, *args):
 
 _F = TypeVar("_F", bound=Callable)
 _peek = torch._C._functorch.peek_interpreter_stack
-_is_compiling = torch.compiler.is_compiling
+_is_compiling, _in_dynamo = torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling
 
 
 def _may_record(arguments) -> bool:
@@ -127,8 +127,15 @@ def operator(stub: _F) -> _F:
     compiled, composition = getattr(torch.ops.torch_lod, name).default, composed.COMPOSITIONS[name]
     recorded = not COMPILED and name in composed.RECORDED
     places = tuple((i, a.name) for i, a in enumerate(compiled._schema.arguments) if a.name.endswith("offsets"))
+    direct = compiled._op  # all that a call of it calls
 
     def call(*args, **kwargs):
+        if not (kwargs or recorded or _in_dynamo() or _peek() is not None or forward_ad._current_level >= 0):
+            for i, _ in places:
+                if i < len(args) and getattr(args[i], "dtype", None) is torch.int32:
+                    break
+            else:
+                return direct(*args)
         args, kwargs = _int64(places, args, kwargs)
         if _is_compiling():
             return compiled(*args, **kwargs)

@@ -103,7 +103,7 @@ def sequence_pool(
         return _pool_counted(x, pool_type, padding_value, level, return_index, correction)
     rows = s.rows
     if type(pool_type) is str and pool_type in _PLAIN and type(padding_value) is float:  # of most calls
-        if not return_index and rows.is_floating_point():
+        if not return_index and rows.dtype.is_floating_point:
             return s.pool(ops.segment_reduce(rows, s.offsets, pool_type, padding_value))
     reduce = reduction("pool_type", pool_type)
     adds, asks, floating = reduce in ("sum", "prod"), reduce in ("any", "all"), rows.is_floating_point()

@@ -12,7 +12,6 @@ from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import Along, a_bool, a_float, along, on_rows, probability, sequence_operator
 from ..structure.lod import LoD
-from ..structure.partition import together
 from ..structure.validate import as_int, filler, host_integers, integers_to_copy, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at
 from ..tensor.rules import repeat_rows
@@ -49,7 +48,9 @@ def sequence_reverse(x: LoDTensor, *, level: int | str = -1) -> LoDTensor:
     s = along(x, level)
     lod, k = s.lod, s.k
     if s.innermost:
-        last, offsets = together(s.rows.device, (lod.last_rows_at, k), (lod.row_offsets_at, k))
+        last, offsets = lod.together_at(
+            ("reverse rows", k), s.rows.device, lambda: ((lod.last_rows_at, k), (lod.row_offsets_at, k))
+        )
         return s.keep(ops.gather_runs(s.rows, last, offsets, lod.rows, -1))
 
     def reversed_at():

@@ -12,10 +12,10 @@ from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDsDiffer, LoDTypeError, LoDValueError, border, named, public, shown
 from ..ops.composed.rows import levels_of_runs
 from .block_mask import block_mask as _block_mask
-from .partition import Partition, Runs, uploaded_runs
+from .partition import Partition, Runs, take_runs, uploaded_runs
 from .validate import a_plain_tensor, host_integers, host_levels, level_names_of, sums, whole
 
-_check_lod, _take_runs = torch.ops.torch_lod.check_lod.default, torch.ops.torch_lod.take_runs.default
+_check_lod = torch.ops.torch_lod.check_lod.default._op  # what a call of the overload calls
 _HOST = torch.device("cpu")
 _SHOWN = 12  # entries of a level, and levels, that repr prints
 
@@ -258,8 +258,8 @@ class LoD(Partition):
         levels = []
         for offsets in self.levels[k:]:
             part = offsets[begin : end + 1]
-            levels.append(part - part[0])
             begin, end = whole_number(part[0]), whole_number(part[-1])
+            levels.append(part - begin)
         lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)))
         return lod.counting(*[mask[begin:end] for mask in self.counted]), begin, end
 
@@ -315,7 +315,7 @@ class LoD(Partition):
             taken = lengths.clamp(max=most)
             return self.runs(k, lengths - taken if last else None, taken, within=True)
         elements = self.elements_at(k)
-        return self._taken(k, *_take_runs(self.levels[k + 1 :], None, None, elements, True, offsets, most, last))
+        return self._taken(k, *take_runs(self.levels[k + 1 :], None, None, elements, True, offsets, most, last))
 
     @public
     def runs(self, k: int, starts, lengths, all_of_it: bool = False, within: bool = False) -> tuple["LoD", Runs]:
@@ -324,7 +324,7 @@ class LoD(Partition):
         sequence s, and starts count from its first element, where it is if they are None."""
         if not compiling():
             of = self.levels[k] if within else None
-            return self._taken(k, *_take_runs(self.levels[k + 1 :], starts, lengths, self.elements_at(k), True, of))
+            return self._taken(k, *take_runs(self.levels[k + 1 :], starts, lengths, self.elements_at(k), True, of))
         starts = self.levels[k][:-1] + (0 if starts is None else starts) if within else starts
 
         def count(i: int, taken: Tensor) -> int:
@@ -340,7 +340,7 @@ class LoD(Partition):
         if compiling():
             starts = offsets[:-1][index]
             return self.runs(k, starts, offsets[1:][index] - starts, all_of_it)
-        levels, begin, report = _take_runs(self.levels[k:], index, torch.ones_like(index), offsets.shape[0] - 1, True)
+        levels, begin, report = take_runs(self.levels[k:], index, torch.ones_like(index), offsets.shape[0] - 1, True)
         return self._taken(k, levels[1:], begin, [report[0], *report[2:]])  # runs of one sequence each
 
     def _taken(self, k: int, levels: list[Tensor], begin: Tensor, report) -> tuple["LoD", Runs]:

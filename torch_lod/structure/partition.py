@@ -31,8 +31,8 @@ from .validate import level_names_of, sums, with_memory
 
 _HOST = torch.device("cpu")
 _OPS = torch.ops.torch_lod
-_keep_structure, _join_lods = _OPS.keep_structure.default, _OPS.join_lods.default
-_take_runs = _OPS.take_runs.default
+_keep_structure = _OPS.keep_structure.default
+_join_lods, take_runs = _OPS.join_lods.default._op, _OPS.take_runs.default._op  # what a call of the overload calls
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
@@ -147,7 +147,7 @@ class Together:
 def together(device: torch.device, *parts) -> list[Tensor]:
     """Of each (method of a LoD, *arguments) what the method gives on the device, vectors of int64: one copy for all that
     are not there."""
-    if compiling() or device.type not in PINNED or traced():
+    if device == _HOST or compiling() or device.type not in PINNED or traced():
         return [method(*arguments, device) for method, *arguments in parts]
     them = Together(device)
     for method, *arguments in parts:
@@ -239,6 +239,14 @@ class Partition:
             self._cache[(*key, device)] = kept(fresh)
         return fresh
 
+    def together_at(self, key: tuple, device: torch.device, parts) -> list[Tensor]:
+        """`together` of parts(), which in host memory are found by one key."""
+
+        def make():
+            return together(device, *parts())
+
+        return self.remember(key, make) if device == _HOST else make()
+
     def remember(self, key: tuple, make):
         """Any object for a key, in host memory: made once."""
         if compiling():
@@ -254,9 +262,9 @@ class Partition:
     def moves(self, key: tuple, make, rows: Tensor) -> tuple[Any, Runs]:
         """make() for a key, a LoD and the runs that it is made of: made once, and uploaded once per device of `rows`."""
         lod, runs = self.remember(key, make)
-        key = (*key, rows.device)
-        if compiling() or rows.device.type not in PINNED or traced():
+        if rows.is_cpu or compiling() or rows.device.type not in PINNED or traced():
             return lod, uploaded_runs(runs, rows, lod.rows)
+        key = (*key, rows.device)
         there = self._cache.get(key)
         if there is None or not all(map(usable, there)):
             with torch.inference_mode(False):
@@ -276,7 +284,7 @@ class Partition:
     def row_offsets_at(self, k: int, device=None) -> Tensor:
         if not compiling():
             found = self._cache.get(("rows", k, device or _HOST))  # on every call's path
-            if found is not None and (found.is_cpu or usable(found)):
+            if found is not None and (device is None or usable(found)):
                 return found
 
         def make():
@@ -428,7 +436,7 @@ class Partition:
             begin = torch.arange(0, n * length + 1, length, device=_HOST)
         else:
             begin = torch.arange(n + 1, device=_HOST).mul_(length)
-        levels, begin, report = _take_runs([], starts, lengths, n * length, True, begin)
+        levels, begin, report = take_runs([], starts, lengths, n * length, True, begin)
         lod: Any = object.__new__(cls)
         return lod._put(levels, report[1:], report[0], level_names_of(names, 1)), Runs(begin, levels[0])
 

@@ -77,7 +77,7 @@ def attach(result, p: Provenance | None, func, args):
     for a in args:
         if a is result:
             return a  # unchanged: it belongs to the caller
-    if p is None or p.dim != 0 or p.part is not None or not result.dim() or result.shape[0] != p.lod._rows:
+    if p is None or p.dim != 0 or p.part is not None or not (shape := result.shape) or shape[0] != p.lod._rows:
         return _attached(result, p, func, args)
     result.__class__ = CLASSES[0]
     result._provenance = Provenance(p.lod, 0) if p.call else p  # type: ignore[attr-defined]

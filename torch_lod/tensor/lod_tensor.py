@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from .. import ops
-from ..dynamo import admit, before_the_first, compiling, failing, holds
-from ..errors import LoDTypeError, LoDValueError, named, public, refuse_as_argument, without_policy
+from ..dynamo import admit, before_the_first, compiling, failing, holds, waiting
+from ..errors import LoDTypeError, LoDValueError, border, named, public, refuse_as_argument, without_policy
 from ..structure.lod import LoD, fitting
 from ..structure.partition import Runs, uploaded_map, uploaded_runs
 from ..structure.validate import a_plain_tensor, host_integers, traverse, with_memory
 from . import levels, rules
-from .attach import CLASSES, become
+from .attach import CLASSES
 from .derived import DerivedTensor
 from .dispatch import Tracked
 from .explained import not_packed
@@ -135,12 +135,12 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
 
     # -- slices
 
-    @public
+    @border(policy=False)
     def slice(self, level: int | str, begin: int, end: int | None = None) -> "LoDTensor":
         """Sequences [begin, end) of a level as a batch, with the levels below; without end the batch of one sequence,
         the <level, begin>-slice. A view: shares storage and gradient. IndexError if the level has no such sequences."""
         lod, first, last = self._lod.sliced(level, begin, end)
-        return LoDTensor(self.values()[first:last], lod)
+        return made(rows_of(self)[first:last], lod)
 
     @public
     def branch(self, *path: int) -> "LoDTensor":
@@ -153,7 +153,7 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
         """Sequences by index: `x.seq[2]`, `x.seq[-1]`, `x.seq[1:3]`, `x.seq[[2, 0]]`, `x.seq[mask]`, `x.seq[2, 0]`,
         `x.seq[2, 0:1]`, `x.seq[:, :2]`, `x.seq[:, -1]`, `x.seq[:, mask]`: one index per level from the outside, the last
         of rows. An int drops the level that it addresses; slices, lists and masks keep it."""
-        return SequenceIndex(self, LoDTensor, sequences_at)
+        return SequenceIndex(self, made, sequences_at)
 
     @public
     def sequences(self, level: int | str = 0) -> "Iterator[MaybeLoD]":
@@ -348,7 +348,7 @@ def returned(what: str, tree) -> None:
         unmoved(what, leaf)
 
 
-refuse_as_argument(DerivedTensor, unmoved)
+refuse_as_argument(DerivedTensor, unmoved, LoDTensor, LoD)
 
 
 def _moved_by(x: DerivedTensor) -> str:
@@ -374,14 +374,18 @@ def _load_lod_tensor(values: Tensor, lod: LoD, requires_grad: bool) -> LoDTensor
     return loaded
 
 
-def made(fresh: Tensor, lod: LoD | None) -> Any:
-    """A new tensor, which no other object holds, with its structure; plain if no level is left."""
+def made(fresh: Tensor, lod: LoD | None, p: Provenance | None = None) -> Any:
+    """A new tensor, which no other object holds, with its structure; plain if no level is left. `p`: the provenance of
+    another LoDTensor with this LoD, if there is one."""
     if lod is None:
         return fresh
-    if type(fresh) is not Tensor or compiling():
+    if type(fresh) is not Tensor or compiling() or torch.compiler._is_compiling_flag:
         return LoDTensor(fresh, lod)
-    before_the_first()
-    return become(fresh, Provenance(lod, 0))
+    if waiting:
+        before_the_first()
+    fresh.__class__ = LoDTensor  # as `become`
+    fresh._provenance = p or Provenance(lod, 0)  # type: ignore[attr-defined]
+    return fresh
 
 
 def values_of(x: Tensor) -> Tensor:

@@ -81,13 +81,21 @@ class OtherForms:
             )
         n = lod.levels[k].shape[0] - 1
         x = self.values() if compiling() else self
-        rows, shape = padded_rows(n, max_length, math.prod(x.shape[1:])), (n, max_length, *x.shape[1:])
+        element = x.shape[1:]
+        rows, shape = padded_rows(n, max_length, math.prod(element)), (n, max_length, *element)
         if not compiling() and rows == lod.rows:  # there is nothing to pad
             with_memory(x)
             dense = x.clone(memory_format=torch.contiguous_format)
             return dense.view(shape), torch.full((n,), max_length, device=x.device)
-        parts = (lod.padded_starts_at, k, max_length, side == "right"), (lod.row_offsets_at, k), (lod.row_lengths_at, k)
-        starts, offsets, lengths = together(x.device, *parts)
+        starts, offsets, lengths = lod.together_at(
+            ("padded", k, max_length, side),
+            x.device,
+            lambda: (
+                (lod.padded_starts_at, k, max_length, side == "right"),
+                (lod.row_offsets_at, k),
+                (lod.row_lengths_at, k),
+            ),
+        )
         dense = ops.scatter_runs(x, starts, offsets, rows, 1, padding_value)
         return dense.view(shape), lod.handed_out(lengths)
 

@@ -390,7 +390,7 @@ def _one(value, new: list[tuple[Tensor, Tensor]]) -> Any:
 
 def repeat_rows(values: Tensor, offsets: Tensor, rows: int) -> Tensor:
     """Row s of values, repeated for every row of segment s; any dtype."""
-    if values.dtype != torch.bool and not values.is_complex():
+    if values.dtype != torch.bool and not values.dtype.is_complex:
         return ops.segment_broadcast(values, offsets, rows)
     here = torch.arange(values.shape[0], device=values.device)
     return ops.gather_rows(values, ops.run_map(here, offsets, rows, 0))

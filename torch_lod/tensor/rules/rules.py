@@ -4,6 +4,7 @@ result (`signature`), or raises."""
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from ...errors import LoDValueError, named
 from ..provenance import Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
@@ -207,12 +208,23 @@ def cell(func, input):
 
 
 @signature("input, weight: plain, bias: plain")
-def linear(func, input, rank, rows):
+def _linear(func, input, rank, rows):
     if rank < 2:
         raise refusal(func, NO_FEATURES)
     if rows and rows == rank - 1:
         raise refusal(func, f"{along_dim(input)}; transpose them back; {OUT}")
     return True
+
+
+_BIAS = (Parameter, type(None))
+
+
+def linear(func, args, kwargs):
+    if not kwargs and len(args) == 3 and type(args[1]) is Parameter and type(args[2]) in _BIAS:  # what modules call
+        p = getattr(args[0], "_provenance", None)
+        if p is not None and p.dim == 0 and p.part is None and args[0].dim() >= 2:
+            return p
+    return _linear(func, args, kwargs)
 
 
 @signature("input: broadcast, target: broadcast, weight: broadcast")

@@ -30,6 +30,8 @@ _ALIASES = {
 
 #: Types of options that hold no tensor.
 _NUMBERS = frozenset({int, float, bool, type(None), str, torch.dtype})
+#: Types of what may be given beside the operand where all of it is plain: exactly these have no provenance.
+_PLAIN = _NUMBERS | {Tensor, torch.nn.Parameter}
 
 
 class Signature:
@@ -117,10 +119,11 @@ def signature(text: str) -> Callable[[Callable], Rule]:
         index = {"input": 0, **{name: i for i, name in enumerate((*of.names, "rank", "rows"))}}
         wanted = [index[name] for name in code.co_varnames[1 : code.co_argcount]]
         anywhere = "rows" in code.co_varnames[: code.co_argcount]
+        plain = _NUMBERS if of.options else _PLAIN
 
         def rule(func, args, kwargs):
             single = of.single and not kwargs and 0 < len(args) <= of.positional
-            if single and _NUMBERS.issuperset(map(type, args[1:])) and isinstance(args[0], Tensor):  # nearly every call
+            if single and isinstance(args[0], Tensor) and plain.issuperset(map(type, args[1:])):  # nearly every call
                 values = [*args, *of.defaults[len(args) :]]
                 p, rank = getattr(args[0], "_provenance", None), args[0].dim()
                 p = None if p is None or p.dim is None else p

@@ -256,4 +256,5 @@ def _stack(*samples: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _tensors(output) -> dict[str, Any]:
-    return {name: value for name, value in output.items() if isinstance(value, Tensor) and value.dim()}
+    """The outputs, copied: the next call may write to a buffer that the model returned."""
+    return {name: value.clone() for name, value in output.items() if isinstance(value, Tensor) and value.dim()}

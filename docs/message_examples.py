@@ -166,6 +166,7 @@ CALLS = [
     'tl.data.TokenBudgetStream([], 3, cost=sum, too_large="cut")',
     "tl.data.TokenBudgetStream(iter([[1]]), 3)",
     'tl.data.from_keys(torch.arange(2), [1, "1"])',
+    'tl.data.from_keys(torch.arange(2), [np.datetime64("3000-01-01"), np.datetime64("2020-01-01", "ns")])',
     'tl.data.from_keys(torch.ones(2), np.ma.array(["a", "b"], mask=[False, True]))',
     "tl.data.from_keys(torch.ones(2, 3))",
     'tl.data.from_keys(torch.ones(2, 3), ["a", None])',

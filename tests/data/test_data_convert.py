@@ -76,6 +76,46 @@ def test_keys_are_not_changed_before_they_are_compared():
         tl.data.from_keys(torch.arange(2), [1, "1"])
 
 
+M = 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [np.uint64(M), np.uint64(M - 1), 1],
+        [np.uint64(M), np.uint64(M - 1), np.int64(-1)],
+        [np.int64(2**53 + 1), np.int64(2**53), np.float32(1)],
+        [np.int64(2**53 + 1), np.float64(2**53), np.float16(1)],
+        [np.array(2**53 + 1), np.array(2**53), np.array(0.5)],
+        [torch.tensor(2**53 + 1), torch.tensor(2**53), torch.tensor(0.5)],
+        [np.bool_(True), np.uint64(M), -1.0],
+    ],
+    ids=str,
+)
+def test_numbers_of_several_types_are_not_rounded(keys):
+    """As Python compares numbers; numpy and torch would compare them in a type of both, most often float64."""
+    exact = [key.item() if hasattr(key, "item") else key for key in keys]
+    expected = [[exact.index(key)] for key in sorted(exact)]
+    objects = np.empty(3, dtype=object)
+    objects[:] = keys
+    for given in (keys, tuple(keys), objects):
+        x, (names,) = DATA.from_keys({"a": torch.arange(3)}, given)
+        assert x["a"].to_list() == expected and names.tolist() == sorted(exact)
+
+
+def test_times_of_several_units():
+    day, ns = np.datetime64("2020-01-01"), np.datetime64("2020-01-01T00:00:00.5", "ns")
+    assert DATA.from_keys(torch.arange(3), [ns, day, ns])[0].to_list() == [[1], [0, 2]]
+    for far, near in ((np.datetime64("3000-01-01"), ns), (np.timedelta64(2**62, "s"), np.timedelta64(1, "ns"))):
+        for given in ([near, far], np.array([near, far, None], dtype=object)[:2]):
+            with pytest.raises(
+                ValueError, match=r"from_keys: expected keys\[0\] within the range of .*\[ns\], got .* index 1"
+            ):
+                DATA.from_keys(torch.arange(2), given)
+    with pytest.raises(TypeError, match=r"keys\[0\] that can be ordered"):
+        DATA.from_keys(torch.arange(2), [np.complex64(1), 2**53 + 1])
+
+
 def test_masked_elements_are_refused():
     masked = np.ma.array([1, 2], mask=[False, True])
     for make in (tl.batch, tl.from_tensors):

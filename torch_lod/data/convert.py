@@ -90,14 +90,16 @@ def from_keys(values, *keys, level_names=None):
 
     Args:
         values: (rows, *element); or columns by name, a dict of such, which are sorted once and get one LoD.
-        keys: for each level, outermost first, a key for each row: an array, a list, a column of pandas.
+        keys: for each level, outermost first, a key for each row: an array, a list, a column of pandas. Numbers of several
+            types are compared as Python compares them, without rounding.
 
     Returns:
         a copy of the rows, with gradient, or a `Record` of those of every column; and for each level the keys of its
         sequences, in ascending order.
 
     Raises:
-        ValueError: for no keys, keys of another number than rows, keys that are missing (None, NaN, NaT, pandas.NA).
+        ValueError: for no keys, keys of another number than rows, keys that are missing (None, NaN, NaT, pandas.NA), times
+            beyond the range of the finest unit among them.
         TypeError: for keys that cannot be ordered.
     """
     if not isinstance(values, Mapping):
@@ -158,12 +160,15 @@ def _ranked(what: str, given, rows: int) -> tuple[np.ndarray, np.ndarray]:
     unmasked(what, given)
     try:
         column = np.asarray(given)
-        if isinstance(given, (list, tuple)) and _changed(column, given):
-            column = np.array(given, dtype=object)
+        if isinstance(given, (list, tuple)):
+            column = _unchanged(column, [_number(key) for key in given])
+        elif column.dtype == object and column.ndim == 1:
+            column = _unchanged(column, [_number(key) for key in column])
     except (TypeError, ValueError) as error:
         raise LoDTypeError(f"expected {what} as an array or a list, got {type(given).__name__}: {error}") from None
     if column.ndim != 1 or len(column) != rows:
         raise LoDValueError(f"expected {what} with {rows} keys, one for each row, got shape {column.shape}")
+    _check_units(what, given if isinstance(given, (list, tuple)) else column)
     missing = column != column if column.dtype != object else np.array([_missing(v) for v in column], bool)
     for i in np.flatnonzero(missing)[:1]:
         raise LoDValueError(f"expected a key for each row in {what}, got {column[i]!r} at index {i}")
@@ -174,11 +179,34 @@ def _ranked(what: str, given, rows: int) -> tuple[np.ndarray, np.ndarray]:
     return distinct, rank.reshape(-1)
 
 
-def _changed(column: np.ndarray, keys: Sequence) -> bool:
-    """Whether an array of texts or floats made others of some keys: numbers became texts, integers were rounded."""
-    return column.dtype.kind in "USf" and any(
-        a == a and (a != key or key is np.ma.masked) for a, key in zip(column.tolist(), keys)
-    )
+def _number(key):
+    """A number of numpy's or torch's as one of Python's, which are compared without rounding; anything else as it is."""
+    if key is np.ma.masked or isinstance(key, np.timedelta64):  # a number of numpy's as well, without its unit
+        return key
+    no_dims = isinstance(key, (np.ndarray, Tensor)) and key.ndim == 0
+    return key.item() if no_dims or isinstance(key, (np.number, np.bool_)) else key
+
+
+def _unchanged(column: np.ndarray, keys: list) -> np.ndarray:
+    """The column that numpy made of keys, or one of objects where it made others of some: texts of numbers, rounded numbers."""
+    if column.dtype == object or (
+        column.dtype.kind in "USfc"
+        and any(a == a and (a != key or key is np.ma.masked) for a, key in zip(column.tolist(), keys))
+    ):
+        return np.array(keys, dtype=object)
+    return column
+
+
+def _check_units(what: str, keys: Sequence | np.ndarray) -> None:
+    """numpy compares times in the finer of their units, and those that are beyond its range there become others."""
+    if isinstance(keys, np.ndarray) and keys.dtype != object:
+        return
+    for kind in (np.datetime64, np.timedelta64):
+        times = {i: key for i, key in enumerate(keys) if isinstance(key, kind)}
+        finest = np.result_type(*{key.dtype for key in times.values()}) if times else None
+        for i, key in times.items():
+            if key == key and key.astype(finest).astype(key.dtype) != key:
+                raise LoDValueError(f"expected {what} within the range of {finest}, got {key!r} at index {i}")
 
 
 def _missing(key) -> bool:

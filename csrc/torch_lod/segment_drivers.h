@@ -13,8 +13,8 @@
 //   finish(s, k, rows, to)             writes result `to`, of a segment with these rows or, empty, with none
 //   map(s, k, x, i)                    writes result i, of x = load(i)
 //   copy(s, k, t, j, on = true)        s as channel j of t, if on: a select, which becomes vector code
-//   kKeepsTerms, term(s, k, x)         whether the last pass and map take term(s, k, x) instead of x: it costs more than
-//                                      to keep it at the place of the result, as a CPU does
+//   kKeepsTerms, term(s, k, x)         whether the last pass and map take term(s, k, x) instead of x: it costs more
+//                                      than to keep it at the place of the result, as a CPU does
 //
 //   Rows<T, arrays>                    its base: the arrays in[] that it reads and `out`, which the driver sets
 //

@@ -147,7 +147,8 @@ class SegmentReduce {
       if (rows.length() >= kLong) add_in_chains<pass>(k, state, row, rows.end, i, width);
     for (; row < rows.end; ++row, i += width) {
       each_lane<W>([&](int l) LOD_INLINE { add_element<pass>(k, state, l, i + l, row); });
-      if constexpr (W < 4 && (K::kByRow || K::kPasses > 1)) asm("" : "+r"(i));  // or a product and its sum are fused in some rows
+      // or a product and its sum are fused in some rows
+      if constexpr (W < 4 && (K::kByRow || K::kPasses > 1)) asm("" : "+r"(i));
     }
   }
   // Sums of one vector wait for one another: four chains of them.

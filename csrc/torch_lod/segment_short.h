@@ -1,9 +1,10 @@
-// Many short segments of narrow rows on the CPU, see segment_drivers.h. Kernel source. SPDX-License-Identifier: Apache-2.0
+// Many short segments of narrow rows on the CPU, see segment_drivers.h. Kernel source.
+// SPDX-License-Identifier: Apache-2.0
 //
 // Where a segment of a few rows ends is a branch that is mispredicted, which costs more than its rows. So several short
 // segments are laid side by side as one segment of wide rows: row t of it has row t of each. It has as many rows as the
-// longest of some groups of them, so that no branch depends on a length; what lies behind the end of a segment is loaded,
-// and not taken.
+// longest of some groups of them, so that no branch depends on a length; what lies behind the end of a segment is
+// loaded, and not taken.
 
 namespace lod::LOD_LEVEL {
 
@@ -86,7 +87,8 @@ class SideBySide {
     if constexpr (kScan) return false;
     else return K::kPasses == 1 && (P >= 4 || !K::kByRow);
   }
-  // One step after the other for all groups: what is written as narrow vectors is not yet there to be read as wide ones.
+  // One step after the other for all groups: what is written as narrow vectors is not yet there to be read as wide
+  // ones.
   LOD_NOINLINE void run(int64_t first, int64_t n, int longest) {
     const int64_t* const offsets = offsets_ + first;
     for (int64_t s = 0; s < n; ++s) {
@@ -98,13 +100,15 @@ class SideBySide {
     K k = k_;
     if constexpr (kBeside > 1) {
       for (int a = 0; a < K::kRowsIn; ++a) {
-        for (int64_t s = 0; s < n; s += kBeside) bring(k.in[a], in_[a] + s / kBeside * kGroup, offsets + s, width_, longest);
+        for (int64_t s = 0; s < n; s += kBeside)
+          bring(k.in[a], in_[a] + s / kBeside * kGroup, offsets + s, width_, longest);
         k.in[a] = in_[a];
       }
       if constexpr (K::kByRow) k.out = out_;
       for (int64_t s = 0; s < n; s += kBeside) group(k, first, s, s / kBeside * kGroup, W, longest);
       if constexpr (K::kByRow)
-        for (int64_t s = 0; s < n; s += kBeside) take(k_.out, out_ + s / kBeside * kGroup, offsets + s, width_, longest);
+        for (int64_t s = 0; s < n; s += kBeside)
+          take(k_.out, out_ + s / kBeside * kGroup, offsets + s, width_, longest);
     } else {
       for (int64_t s = 0; s < n; ++s) group(k, first, s, offsets[s] * width_, width_, longest);
     }

@@ -8,23 +8,23 @@ import torch_lod  # noqa: F401
 from torch_lod import ops
 
 _raw = torch.ops.torch_lod
-#: (results by row, operator of rows, other rows and offsets); of integers too where True.
+#: An operator of rows, other rows and offsets, and whether it takes integers.
 OPERATORS = {
-    "sum": (False, lambda x, y, o: ops.segment_reduce(x, o, "sum"), True),
-    "mean": (False, lambda x, y, o: ops.segment_reduce(x, o, "mean"), False),
-    "prod": (False, lambda x, y, o: ops.segment_reduce(x, o, "prod", 2.0), True),
-    "max": (False, lambda x, y, o: ops.segment_reduce(x, o, "max", -1.0), True),
-    "argmin": (False, lambda x, y, o: _by_position(*ops.segment_extreme(x, o, "min"), o), True),
-    "logsumexp": (False, lambda x, y, o: ops.segment_logsumexp(x, o), False),
-    "var": (False, lambda x, y, o: ops.segment_var(x, o), False),
-    "softmax": (True, lambda x, y, o: ops.segment_softmax(x, o), False),
-    "softmax_backward": (True, _raw.segment_softmax_backward, False),
-    "log_softmax": (True, lambda x, y, o: ops.segment_log_softmax(x, o), False),
-    "log_softmax_backward": (True, _raw.segment_log_softmax_backward, False),
-    "normalize": (True, lambda x, y, o: ops.segment_normalize(x, o), False),
-    "normalize_backward": (True, lambda x, y, o: _raw.segment_normalize_backward(y, x, o, 1e-5), False),
-    "cumsum": (True, lambda x, y, o: ops.segment_scan(x, None, o), True),
-    "cumsum, reversed": (True, lambda x, y, o: ops.segment_scan(x, None, o, True), True),
+    "sum": (lambda x, y, o: ops.segment_reduce(x, o, "sum"), True),
+    "mean": (lambda x, y, o: ops.segment_reduce(x, o, "mean"), False),
+    "prod": (lambda x, y, o: ops.segment_reduce(x, o, "prod", 2.0), True),
+    "max": (lambda x, y, o: ops.segment_reduce(x, o, "max", -1.0), True),
+    "argmin": (lambda x, y, o: _by_position(*ops.segment_extreme(x, o, "min"), o), True),
+    "logsumexp": (lambda x, y, o: ops.segment_logsumexp(x, o), False),
+    "var": (lambda x, y, o: ops.segment_var(x, o), False),
+    "softmax": (lambda x, y, o: ops.segment_softmax(x, o), False),
+    "softmax_backward": (_raw.segment_softmax_backward, False),
+    "log_softmax": (lambda x, y, o: ops.segment_log_softmax(x, o), False),
+    "log_softmax_backward": (_raw.segment_log_softmax_backward, False),
+    "normalize": (lambda x, y, o: ops.segment_normalize(x, o), False),
+    "normalize_backward": (lambda x, y, o: _raw.segment_normalize_backward(y, x, o, 1e-5), False),
+    "cumsum": (lambda x, y, o: ops.segment_scan(x, None, o), True),
+    "cumsum, reversed": (lambda x, y, o: ops.segment_scan(x, None, o, True), True),
 }
 WIDTHS = (1, 2, 3, 4, 5, 8, 9)
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64)
@@ -70,7 +70,7 @@ def _equal(got: torch.Tensor, want: torch.Tensor) -> None:
 @pytest.mark.parametrize("kind", ["short", "equal", "to 40", "one long"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_the_bits_of_every_segment_alone(name, kind):
-    by_row, call, of_integers = OPERATORS[name]
+    call, of_integers = OPERATORS[name]
     lengths = _lengths(kind)
     offsets = _offsets(lengths)
     for width in WIDTHS:
@@ -88,7 +88,7 @@ def test_the_bits_of_every_segment_alone(name, kind):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_the_same_bits_on_two_threads_around_a_segment_that_they_share(name, at):
     """`at`: where the long segment stands among the short ones; threads reduce it together."""
-    _, call, of_integers = OPERATORS[name]
+    call, of_integers = OPERATORS[name]
     short = torch.randint(0, 9, (12_000,), generator=torch.Generator().manual_seed(2))
     place = at * len(short) // 1000
     offsets = _offsets(torch.cat([short[:place], torch.tensor([30_000]), short[place:]]))

@@ -12,7 +12,8 @@
 //   kByRow                             whether there is a result for every row instead of one for every segment:
 //   finish(s, k, rows, to)             writes result `to`, of a segment with these rows or, empty, with none
 //   map(s, k, x, i)                    writes result i, of x = load(i)
-//   copy(s, k, t, j, on = true)        s as channel j of t, if on: a select, which becomes vector code
+//   copy(s, k, t, j, on = true)        s as channel j of t, if on: a select, which becomes vector code; for kByRow,
+//                                      several passes and short segments side by side
 //   kKeepsTerms, term(s, k, x)         whether the last pass and map take term(s, k, x) instead of x: it costs more
 //                                      than to keep it at the place of the result, as a CPU does
 //

@@ -37,7 +37,8 @@ class SegmentReduce {
     };
     visit_short(g_, first, last, [&]<int P>() LOD_INLINE {
       constexpr bool kPays = P < 8 || (LOD_LANES == 16 && K::kPasses == 1);
-      if constexpr (K::kSideBySide && kPays) SideBySide<K, P>(g_, k_, last).run(first, last, plain);
+      constexpr bool kSelects = requires(const K& k, State<1>& s) { k.copy(s, 0, s, 0, true); };
+      if constexpr (K::kSideBySide && kSelects && kPays) SideBySide<K, P>(g_, k_, last).run(first, last, plain);
       else plain(first, last);
     }, [&] { plain(first, last); });
   }

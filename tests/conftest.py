@@ -58,6 +58,7 @@ COMPUTES = (
 )
 ELSEWHERE = {
     "laws/test_blocks.py": "how compiled operators share a long segment, and sum it in blocks",
+    "laws/test_short_segments.py": "how compiled operators take short segments side by side",
     "laws/test_compile.py": "compositions are torch's own operators",
     "laws/test_dtypes.py": "extreme values, which the compositions add and multiply in another order",
     "laws/test_house.py": "sources and pages",

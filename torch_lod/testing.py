@@ -297,7 +297,7 @@ def assert_no_leak(f: Callable, *xs: LoDTensor, level: int | str = 0, exact: boo
         exact: bit for bit; otherwise within the tolerances of `assert_close`.
     """
     level, n = _sequences(xs, level)
-    before = [t.clone() for t in _leaves(f(*xs))]  # f may return a buffer of its own
+    before = _leaves(f(*xs))
     for j in range(n):
         for change in _CHANGES:
             changed = [_changed(x, j, level, change) for x in xs]
@@ -363,7 +363,7 @@ def _differentiated(f, xs, gradients: bool, weights=None):
         found = torch.autograd.grad(outputs, [leaves[i] for i in by], slants, allow_unused=True)
         for i, slope in zip(by, found):
             slopes[i] = torch.zeros_like(leaves[i]) if slope is None else slope
-    return ([r.detach().clone() for r in results], weights), slopes
+    return ([r.detach() for r in results], weights), slopes
 
 
 def _like(result: Tensor, values: Tensor) -> Tensor:

@@ -16,17 +16,9 @@ X = tl.from_lengths(torch.randn(6, 2, dtype=torch.float64), [[2, 0, 1], [1, 2, 3
 drawn = settings(max_examples=60, deadline=None, derandomize=True)
 
 
-BUFFER = torch.zeros(6, 2, dtype=torch.float64)
-
-
-def into_buffer(rows):
-    return BUFFER[: len(rows)].copy_(rows.detach())
-
-
 #: Functions that leave out something of a sequence, or let something of another in.
 WRONG = {
     "mean of the batch": lambda x: x.with_values(x.values() - x.values().mean(0)),
-    "mean of the batch, in a buffer": lambda x: x.with_values(into_buffer(x.values() - x.values().mean(0))),
     "neighbouring row": lambda x: x.with_values(x.values() + x.values().roll(1, 0)),
     "length of the batch": lambda x: x / len(x),
     "dtype": lambda x: x.float() if len(x) > 4 else x,
@@ -59,7 +51,7 @@ def test_what_is_wrong_is_seen(name):
         AssertionError, match=r"sequence .* in the batch is not what it is alone|as many|expected a result"
     ):
         testing.assert_sequencewise(WRONG[name], X)
-    if name.startswith(("mean of the batch", "neighbouring row")):
+    if name in ("mean of the batch", "neighbouring row"):
         with pytest.raises(AssertionError, match=r"rows of sequence \d, now .*, reach sequence \d"):
             testing.assert_no_leak(WRONG[name], X)
         only_nan = lambda x: x.with_values(x.values() + 0 * WRONG[name](x).values())  # noqa: E731

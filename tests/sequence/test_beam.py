@@ -117,22 +117,6 @@ def test_finds_the_best_of_all_sequences():
     same(told(run(torch.tensor([3, 3]), state)), every)
 
 
-def test_a_step_may_write_to_its_words():
-    chances = torch.rand(WORDS, WORDS, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).log_softmax(1)
-
-    def step(tokens, state):
-        words = tokens.clone()
-        tokens.fill_(0)
-        return chances[words], state
-
-    first = torch.tensor([1, 4])
-    found, expected = (
-        tl.BeamSearch(f, end=END, beam=3, n_best=3, max_length=5)(first)
-        for f in (step, lambda tokens, state: (chances[tokens], state))
-    )
-    assert first.tolist() == [1, 4] and found.tokens.to_list() == expected.tokens.to_list()
-
-
 def test_finished_sources_leave_the_batch():
     """Source 1 ends immediately, source 0 after three words."""
     chances = torch.full((WORDS, WORDS), 1e-6, dtype=torch.float64)

@@ -426,31 +426,6 @@ def test_stacks_are_copies():
     torch.testing.assert_close(values.grad, 8 * values.detach())
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_results_are_copies(layout):
-    """A module may return a buffer that it writes to again, its state, and the same tensor twice."""
-    x = tl.from_lengths(torch.arange(1.0, 7)[:, None].requires_grad_(), [[2, 1, 3]])
-    out, state = torch.zeros(8, 8), torch.zeros(1)
-    buffer = out[..., None].movedim((0, 1), LAYOUTS[layout])
-
-    def fn(stack):
-        into = buffer[tuple(map(slice, stack.shape))]
-        torch.mul(stack.detach(), 2, out=into)
-        state.add_(stack.detach().sum())
-        return into, {"state": state, "first": into.movedim(LAYOUTS[layout], (0, 1))[:, :1]}, stack.add_(1)
-
-    results = "rows", {"state": "sequences", "first": ("resized", "batch_first")}, "rows"
-    rows, each, added = tl.map_sequences(fn, x, layout=layout, results=results)
-    assert rows.flatten().tolist() == [2, 4, 6, 8, 10, 12]
-    assert each["state"].tolist() == [6, 3, 21] and each["first"].to_list() == [[[2]], [[6]], [[8]]]
-    assert added.flatten().tolist() == [2, 3, 4, 5, 6, 7]
-    once = tl.map_sequences(fn, tl.from_lengths(torch.ones(4, 1), [[4]]), layout=layout, results=results)[0]
-    out.zero_()
-    assert rows.sum() == 42 and once.sum() == 8
-    (gradient,) = torch.autograd.grad(added.values().sum(), x)
-    assert (gradient == 1).all()
-
-
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex128, torch.float16], ids=str)
 def test_rows_of_any_dtype(dtype):
     values = torch.tensor([3, 0, 1, 1, 0, 2]).to(dtype)

@@ -358,26 +358,3 @@ def test_states_of_other_sequences_are_refused():
         tl.paddle.dynamic_lstm(
             tl.from_lengths(torch.zeros(8, 12), [[3, 1, 4]]), weight, None, mixed, last.values(), use_peepholes=False
         )
-
-
-def test_scan_copies_what_a_cell_returns():
-    """A cell may write to its state in place, and return buffers that it writes to again."""
-    x = tl.from_lengths(torch.arange(1.0, 7)[:, None], [[2, 1, 3]])
-    total, doubled, states = tl.sequence_cumsum(x), torch.zeros(3, 1), torch.zeros(3, 1)
-
-    def in_place(x_t, h):
-        return h.add_(x_t)
-
-    def into_buffers(x_t, h):
-        n = len(x_t)
-        torch.mul(x_t, 2, out=doubled[:n])
-        new = h + x_t
-        states.zero_()[:n] = new
-        return (doubled[:n], states[:n]), states[:n]
-
-    first = torch.zeros(3, 1)
-    out, last = tl.scan(in_place, x, first)
-    assert out.to_list() == total.to_list() and last.flatten().tolist() == [3, 3, 15] and not first.any()
-    (out, sums), last = tl.scan(into_buffers, x, first)
-    assert out.flatten().tolist() == [2, 4, 6, 8, 10, 12] and sums.to_list() == total.to_list()
-    assert last.flatten().tolist() == [3, 3, 15]

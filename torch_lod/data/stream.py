@@ -32,7 +32,7 @@ class TokenBudgetStream(IterableDataset):
 
     Args:
         source: an iterable that starts again each time it is iterated over, or a function of the epoch that returns an
-            iterator. With workers that are spawned it is pickled. Samples wait as they are, so each is an object of its own.
+            iterator. With workers that are spawned it is pickled.
         budget: what a batch costs at most. It also ends at 2**20 samples, for sources whose samples cost nothing.
         buffer: samples among which the next one is drawn; 0 keeps their order.
         seed: of the drawing, with the epoch.

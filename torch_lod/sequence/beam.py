@@ -125,7 +125,7 @@ class BeamSearch:
         with_memory(first)
         outer = first.lod if isinstance(first, LoDTensor) else None
         with torch.no_grad():
-            run = _Run(self, _plain(first).to(torch.int64, copy=True), state, static, outer)
+            run = _Run(self, _plain(first).long(), state, static, outer)
             for t in range(self.max_length):
                 if run.active.numel() == 0:
                     break
@@ -187,7 +187,7 @@ class _Run:
         going = unfinished.nonzero().flatten()
         self.scores, word, row = (x[going] for x in (self.scores, word, row))
         self.history.append((word.flatten(), row.flatten()))
-        self.tokens, self.state = word.flatten().clone(), _picked(state, row.flatten())  # a step may write to them
+        self.tokens, self.state = word.flatten(), _picked(state, row.flatten())
         if self.static is not None and (going.shape[0] < count or word.shape[1] != width):
             self.of_active = _picked(self.static, self.active[going].repeat_interleave(word.shape[1]), self.k)
         self.active = self.active[going]

@@ -44,8 +44,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
     Args:
         cell: a module or any function of torch operations that treats its rows independently. Called as cell(x_t,
             state), or cell(x_t, state, static_t). It returns a pair (output, new state), or only the new state, which
-            is then also the output (of a tuple its first tensor, as for LSTMCell). What it returns is copied: it may write to
-            its state in place, and return a buffer that its next step writes to.
+            is then also the output (of a tuple its first tensor, as for LSTMCell).
         x: a LoDTensor, or a tuple of LoDTensors with equal LoDs; then x_t is a tuple.
         init: the first state: a tensor (sequences, *shape), or any nesting of tuples, lists and dicts of such tensors.
         level: the level whose sequences it runs along.
@@ -107,7 +106,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
         if state and n < state[0].shape[0]:
             parts = [m.split([n, m.shape[0] - n]) for m in state]
             state, done = [p[0] for p in parts], [p[1] for p in parts]
-            finished.append([m.clone() for m in done])
+            finished.append(done)
         args = [step if isinstance(x, tuple) else step[0], pytree.tree_unflatten(state, spec)]
         if n < active:  # a view of the view before it: its gradient is as small as the step
             constants = [c.slice(0, 0, n) if isinstance(c, LoDTensor) else c[:n] for c in constants]
@@ -229,7 +228,7 @@ def _checked(outputs: tuple, n: int, t: int) -> list[Tensor]:
                 f"expected output {i} of the cell with a row (or a sequence) for each of the {n} sequences at step "
                 f"{t}, got {got}"
             )
-    return [output.clone() for output in outputs]  # the next step may write to it: a buffer of the cell, or its state
+    return list(outputs)
 
 
 def _laid_out(parts: list[Tensor], table: RankTable, any_step: bool) -> LoDTensor:

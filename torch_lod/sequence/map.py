@@ -48,7 +48,7 @@ def map_sequences(
         torch.cat([fn(rows[None])[0] for rows in x.sequences(level)])
 
     The shortest sequences come first. A sequence of an outer level is all rows under it. Stacks are copies: what fn writes
-    into them does not reach x. So are results: fn may return a buffer that its next call writes to. Batch norms in training see one stack at a time, and random numbers are drawn stack by stack.
+    into them does not reach x. Batch norms in training see one stack at a time, and random numbers are drawn stack by stack.
 
     Args:
         fn: a module or function of tensors, called as fn(stack, *stacks of others, **kwargs).
@@ -300,9 +300,7 @@ def _rows_first(leaf: _Leaf, found: Any, layout: str, stack: tuple[int, ...]) ->
         }.get((leaf.at or layout) if by_row else leaf.at, f"{count} at dim {leaf.at}")
         raise LoDValueError(f"expected {leaf.said} to be {expected}, got {_types(found)} from fn")
     with_memory(found)
-    # copied, since the next call may write to it: a buffer of fn, or its state
-    rows = found.movedim(dims, (0, 1) if by_row else (0,)).clone(memory_format=torch.contiguous_format)
-    return rows.flatten(0, 1) if by_row else rows
+    return found.movedim(dims, (0, 1)).flatten(0, 1) if by_row else found.movedim(leaf.at, 0)
 
 
 def _joined(leaf: _Leaf, parts: tuple, s: Along, plan: _Plan, fill: float) -> Any:
@@ -315,7 +313,7 @@ def _joined(leaf: _Leaf, parts: tuple, s: Along, plan: _Plan, fill: float) -> An
             raise LoDValueError(
                 f"expected {leaf.said} with elements of one shape, got {shapes[0]} and {shapes[1]} from fn"
             )
-    rows = torch.cat(parts) if len(parts) > 1 else parts[0]
+    rows = torch.cat(parts)
     if leaf.kind == "rows":
         return s.keep(_unstacked(rows, plan.order, plan.sizes, s.lod.row_offsets_at(s.k)))
     count = s.lod.num_sequences(s.k)

@@ -256,5 +256,4 @@ def _stack(*samples: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _tensors(output) -> dict[str, Any]:
-    """The outputs, copied: the next call may write to a buffer that the model returned."""
-    return {name: value.clone() for name, value in output.items() if isinstance(value, Tensor) and value.dim()}
+    return {name: value for name, value in output.items() if isinstance(value, Tensor) and value.dim()}

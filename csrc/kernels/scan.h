@@ -22,7 +22,7 @@ struct Scan : Rows<T, kArrays, Out> {
 template <class T>
 struct CumSum : Scan<T> {
   using A = accumulator_t<T>;
-  static constexpr bool kShares = true, kSideBySide = true;
+  static constexpr bool kShares = true, kSideBySide = std::is_floating_point_v<T>;
   template <int W>
   struct State {
     A before[W], sum[W];

@@ -54,7 +54,8 @@ template <class T, int kArrays = 1, class Out = T>
 struct Rows {
   using Element = T;
   static constexpr int kRowsIn = kArrays;
-  static constexpr bool kSideBySide = true;  // whether a CPU lays short segments side by side: it becomes vector code
+  // Whether a CPU lays short segments side by side: it becomes vector code, and no sum of what is not taken overflows.
+  static constexpr bool kSideBySide = std::is_floating_point_v<T>;
   static constexpr bool kKeepsTerms = false;
   static constexpr bool kSerial = false;  // whether a lane of a GPU takes many rows: a result of few may overflow
   static constexpr bool kTiles = true;  // whether a GPU may have narrow rows in shared memory: load(i) and what is

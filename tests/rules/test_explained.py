@@ -87,7 +87,6 @@ LINES = [
     ("torch.where(flag[:, None], x, torch.tensor(0.0))", "tl.sequence_expand_as(t, x)", "torch.where(tl.sequence_expand_as(flag[:, None], x), x, 0.0)", "x * flag[i]"),
     ("x + p", "t[x.lod.position_ids()]", "x + p[x.lod.position_ids()]", "x + p[: len(x)]"),
     ("x.masked_select(padding)", "leave it out", "x", "x"),
-    ("x / x.norm(dim=1)", ".unsqueeze(-1), or keepdim=True", "x / x.norm(dim=1, keepdim=True)", "F.normalize(x, dim=1)"),
     ("F.cross_entropy(x, target)", "tl.from_padded(target, x.lengths())", "cross(x, tl.from_padded(target, x.lengths()))", "cross(x, target[i, : len(x)])"),
     ("F.cross_entropy(x.view(-1, 8), target.view(-1))", "for each of the 11 rows", "cross(x, tl.from_padded(target, x.lengths()).values())", "cross(x, target[i, : len(x)])"),
     ("F.nll_loss(x, target[:, 0])", "pool the rows before", 'cross(tl.sequence_pool(x, "mean"), target[:, 0])', "cross(x.mean(0)[None], target[i, :1])"),
@@ -101,6 +100,7 @@ LINES = [
 ]  # fmt: skip
 #: Refused by us, or asked of an attribute.
 NAMED = [
+    ("x / x.norm(dim=1)", "y.unsqueeze(1), or keepdim=True", "x / x.norm(dim=1, keepdim=True)", "F.normalize(x, dim=1)"),
     ("LSTMCELL(x[:, None], (STATE[0], STATE[0]))", "tl.scan(cell, x, state)", "tl.scan(LSTMCELL, x, (STATE[0], STATE[0]))[1][0]", "lstm_steps(x, i)"),
     ("GRU(x, STATE[:, :2])", "leave the initial state out", "GRU(x)[0]", "GRU(x)[0]"),
     ("LSTM(x, (STATE[:, :2], STATE))", "(1, 3, width) one for each sequence", "LSTM(x, (STATE, STATE))[0]", "LSTM(x, (STATE[:, i], STATE[:, i]))[0]"),

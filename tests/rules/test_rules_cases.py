@@ -128,26 +128,25 @@ cube[:, [0, 1, 2, 3], None, [0, 1, 2, 3]] | x[perm.numpy()] | x[np.array([True, 
 x.flatten() | x.reshape(16) | x.reshape(2, 8) | one.squeeze() | single.squeeze() | single.squeeze(0) | one.squeeze(0)
 one.flatten(0) * 1 | W @ x | x.t() @ x | x @ y.values().t() @ x | torch.mm(W, x) | F.linear(plain, x)
 torch.addmm(P4, x, y) | torch.addmm(P4, W, x) | torch.addmv(P4, W, v) | F.bilinear(plain, plain, cube)
-torch.embedding(x, perm) | F.embedding(perm, x) | F.linear(x, y) | F.conv1d(wide, cube) | F.bilinear(x, y, cube)
+torch.embedding(x, perm) | F.embedding(perm, x) | F.conv1d(wide, cube)
 x.matmul(y) | torch.quantile(x, Q, dim=1) | torch.nanquantile(x, Q, dim=1) | torch.quantile(x, Q, 1)
-x.quantile(Q, dim=1, keepdim=True) | torch.where(v > 0.5)[0] | torch.where(x > 0.5)[1] | torch.nonzero(x) | x * cube
-cube - x | x + v | v + x | torch.cat([x, plain]) | x.select(0, 1) | x.index_select(0, perm) | x.gather(0, perm[None])
-x.topk(4, 0).values | torch.take_along_dim(x, perm[:, None], 0) | torch.cov(x) | torch.cdist(x, y)
+x.quantile(Q, dim=1, keepdim=True) | torch.where(v > 0.5)[0] | torch.where(x > 0.5)[1] | torch.nonzero(x)
+torch.cat([x, plain]) | x.select(0, 1) | x.index_select(0, perm) | x.gather(0, perm[None])
+x.topk(4, 0).values | torch.take_along_dim(x, perm[:, None], 0)
 x.scatter(0, perm[None], 1.0) | x.view(16) | x.repeat_interleave(1, 0) | plain.index_select(0, ids) | torch.diag(x)
-torch.outer(v, v) | x[:, ids] | x[..., v > 0.5] | x.index_select(1, ids) | x.repeat_interleave(ids, 1)
+x[:, ids] | x[..., v > 0.5] | x.index_select(1, ids) | x.repeat_interleave(ids, 1)
 cube[:, True, :, [0, 1, 2, 3]] | cube[:, perm, :, True] | F.embedding_bag(x, perm[:, None])
 F.gumbel_softmax(x, tau=wide + 1) | F.local_response_norm(cube, 2, alpha=wide[:, None])
 torch.linalg.pinv(matrices, plain) | torch.linalg.pinv(matrices, rtol=plain)
 torch.linalg.matrix_rank(matrices, plain) | torch.linalg.matrix_rank(matrices, atol=plain) | torch.einsum("ij->j", x)
-torch.einsum("ii->i", x) | torch.einsum("ij,jk->ik", x, y) | torch.einsum("ij,kj,kl->il", x, y, x)
-torch.tensordot(x, y, 1) | torch.einsum("ij,ji->i", x, y) | torch.inner(x, y) | torch.kron(x, W)
-torch.meshgrid(v, P4, indexing="ij") | torch.bucketize(P4, v) | torch.isin(plain, x) | torch.searchsorted(v, x)
+torch.einsum("ii->i", x) | torch.einsum("ij,jk->ik", x, y)
+torch.tensordot(x, y, 1) | torch.einsum("ij,ji->i", x, y) | torch.kron(x, W)
+torch.meshgrid(v, P4, indexing="ij") | torch.bucketize(P4, v) | torch.isin(plain, x)
 x.index_add(0, perm, y) | x.scatter(0, perm[None], y) | torch.trapezoid(x, dim=0) | x.diagonal() | v.multinomial(2)
-F.nll_loss(x, ids, weight=v, reduction="none") | torch.vstack([x, plain]) | torch.vstack([v, x])
+torch.vstack([x, plain]) | torch.vstack([v, x])
 torch.std_mean(x, 0)[0] | torch.trapezoid(x.t(), v, dim=0) | torch.cumulative_trapezoid(x.t(), v, dim=0)
-F.gaussian_nll_loss(x.t(), W, v, reduction="none") | torch.searchsorted(Q, P4, sorter=ids) | torch.Tensor.__rsub__(x, other=y.t())
+torch.searchsorted(Q, P4, sorter=ids)
 torch.select_scatter(cube.movedim(0, 1), x.t(), 0, 1)
-F.nll_loss(cube.movedim(0, 2), wide[0].long(), weight=v, reduction="none") | F.cross_entropy(x[:3], ids[:3], v, reduction="none")
 torch.diagonal_scatter(cube.movedim(0, 1), x.t(), dim1=0, dim2=2) | torch.select_scatter(wide, x.t(), 0, 1)
 F.triplet_margin_with_distance_loss(x, y, x, distance_function=lambda a, b: (a @ b.t())[0], reduction="none")
 """
@@ -317,7 +316,7 @@ def test_in_place_keeps_object_and_lod():
 def test_an_operator_in_place_does_not_turn_into_another():
     x = make(4)
     before = x
-    with pytest.raises(LoDError, match="add: expected operands whose rows correspond"):
+    with pytest.raises(LoDError, match="add: expected rows at one dim of the result"):
         x += make()
     with pytest.raises(LoDError, match="equal LoDs"):
         x *= make(4, lod=OTHER)

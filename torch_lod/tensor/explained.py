@@ -215,8 +215,6 @@ def _beside(case: Case) -> str | None:
     for t in case.others:
         if t.shape[:1] != (rows,) and (advice := counterpart(case.lod, rank, t)) is not None:
             return f"t is the tensor of shape {tuple(t.shape)}; {advice}"
-    if not case.others and str(rows) in (case.said["a"], case.said["b"]):
-        return "a number for each row is broadcast over its elements by .unsqueeze(-1), or keepdim=True of the function before"
     return None
 
 
@@ -266,7 +264,7 @@ def _unpack(case: Case) -> str | None:
 _CELL = "a cell takes all rows in one step, without time: tl.scan(cell, x, state) runs along the sequences, and so does tl.nn.LSTM"
 _OUT_OF_RANGE = r"Dimension out of range .*, (?P<last>-?\d+)\], but got (?P<got>-?\d+)"
 _APART = (
-    r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)"
+    r"size of tensor a \(\d+\) must match the size of tensor b \(\d+\)"
     r"|except in dimension|equal size|same number of dimensions|do not match|same dimension"
 )
 _LOSSES = "cross_entropy nll_loss multi_margin_loss multilabel_margin_loss"

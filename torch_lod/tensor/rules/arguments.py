@@ -12,8 +12,7 @@ from ..provenance import At, Provenance
 MEANING = {
     "keep": "row i of the result is made of row i of the first argument: the LoD stays",
     "join": "several operands: their LoDs must be equal, or one the outer part of another, whose rows are then broadcast over those "
-    "of their sequences, as are those of tl.per_sequence (ValueError otherwise); the LoD stays; plain where broadcasting would "
-    "line up rows with elements of a row",
+    "of their sequences, as are those of tl.per_sequence (ValueError otherwise); the LoD stays; rows beside all rows are refused",
     "reduce": "the LoD stays where the dim of the rows is not among the dims; otherwise the rows are lost",
     "shape": "the LoD goes with the rows to the dim where they are; where they are merged with other dims or cut they are lost",
     "matmul": "rows times a plain matrix keep their LoD, and so does one product per row; a product that sums over rows loses "
@@ -74,6 +73,21 @@ def refusal(func: Callable, advice: str) -> LoDError:
 def mixture(func: Callable, advice: str) -> LoDError:
     """`refusal` for functions that are operators of Python, which would hide a TypeError behind one of their own."""
     return named(LoDValueError(f"expected a plain tensor, got rows of a LoDTensor: {advice}"), name_of(func))
+
+
+#: What to write instead of a table of all rows by all rows.
+_PAIRS = (
+    "within sequences: tl.sequence_pairwise for products and distances, tl.sequence_pairs for any function of two rows, "
+    f"tl.sequence_attention or F.scaled_dot_product_attention; {OUT}, as negatives of the whole batch do"
+)
+
+
+def all_pairs(func: Callable, meant: str = "") -> LoDError:
+    """The error where the rows of two operands are at two dims of the result; what is meant instead ends in "; "."""
+    error = LoDValueError(  # after a TypeError Python's operators would raise an error of their own
+        f"expected rows at one dim of the result, got some at two: the rows of all sequences with one another; {meant}{_PAIRS}"
+    )
+    return named(error, name_of(func))
 
 
 def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:

@@ -2,6 +2,8 @@
 """Rules of products, matrices and transforms: they tell whose rows are the rows of the result."""
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,8 +11,8 @@ from torch import Tensor
 from ...dynamo import compiling
 from ...errors import LoDValueError, named
 from ..provenance import Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
-from .arguments import ALONG, OUT, Rule, along_rows, mixture, name_of, refusal, same_lod, sequences_meet, touches_rows
-from .operands import agree
+from .arguments import ALONG, OUT, Rule, all_pairs, along_rows, name_of, refusal, same_lod, sequences_meet, touches_rows
+from .operands import agree, first, join_batches, place, refuse_pairs
 from .signature import Signature, signature
 
 #: The number of dims of one operand of `batched`. A solution is a vector or a matrix.
@@ -56,12 +58,6 @@ def _is_vector(matrix, right) -> bool:
     return right.dim() == 1 or (right.dim() == matrix.dim() - 1 and right.shape == matrix.shape[:-1])
 
 
-ALL_PAIRS = (
-    "a product of the rows of all sequences with one another; within sequences: tl.sequence_attention or "
-    "F.scaled_dot_product_attention; " + OUT
-)
-
-
 def matmul(func, args, kwargs):
     """A matrix of rows times a plain matrix or vector, or a matrix per row."""
     if not kwargs and len(args) == 2 and getattr(args[1], "_provenance", None) is None:  # common
@@ -85,12 +81,12 @@ def product(func, left, right, turned: bool = False) -> Provenance | None:
     on = None if b is None or others == 1 else _of_right(b.dim - others, rank, dims, turned)
     if a is not None and b is not None:
         sequences_meet(func, a.lod, b.lod)
-        if at is None or on is None or a.part != b.part:
+        if at is None or on is None:
             return None  # summed over
         if at != on:
-            if turned or {at, on} != {rank - 1, rank - 2}:
-                return None
-            raise mixture(func, ALL_PAIRS)
+            raise all_pairs(func)
+        if a.part != b.part:
+            return None
         same_lod(func, a.lod, b.lod)
     origin, at, plain = (a, at, right) if a is not None else (b, on, left)
     if origin is None or at is None:
@@ -135,16 +131,40 @@ def reflected_matmul(func, args, kwargs):
     return matmul(func, (left, right), {})
 
 
+def _refuse_pairs(func, *operands: tuple[Any, Sequence[int]]) -> None:
+    """Raises if the rows of two operands are in the product; each with its dims that are summed over."""
+    kept = []
+    for t, dims in operands:
+        p = placed(t)
+        if p is not None and not any(d in (p.dim, p.dim - t.dim()) for d in dims):
+            kept.append(t)
+    refuse_pairs(func, kept)
+
+
+def _refuse_beside(func, base, p: Provenance | None, rank: int) -> None:
+    """Raises if rows of what is added to a product of `rank` dims are at another dim than those of the product."""
+    q = placed(base)
+    if p is not None and q is not None and p.dim - rank != q.dim - base.dim():
+        raise all_pairs(func)
+
+
 @signature("input, other: plain")
-def inner(func, rank):
-    """Combines every row of the first with every row of the second."""
+def _rows_of_inner(func, rank):
     return rank >= 2
+
+
+def inner(func, args, kwargs):
+    """Combines every row of the first with every row of the second; summed over the last dims."""
+    left, right = _FACTORS.bind(args, kwargs)
+    _refuse_pairs(func, (left, (-1,)), (right, (-1,)))
+    return _rows_of_inner(func, args, kwargs)
 
 
 def several(func, args, kwargs):
     """A chain of matrix products keeps the rows of its first matrix."""
     tensors = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args or kwargs["tensors"]
     p = provenance_of(tensors[0])
+    _refuse_pairs(func, (tensors[0], (-1,)), (tensors[-1], (0,)))
     return p if is_whole(p) and not carries(tuple(tensors[1:])) and tensors[0].dim() == 2 else None
 
 
@@ -162,13 +182,21 @@ def add_product(rank: int | None = None) -> Rule:
 
     def rule(func, args, kwargs):
         base, left, right = added(args, kwargs)
+        if rank:
+            refuse_pairs(func, (left, right))
+            p = placed(right)
+            of_product = placed(left) if p is None else p._replace(dim=1)
+        else:
+            of_product = product(func, left, right)
+        if of_product is not None:
+            _refuse_beside(func, base, of_product, rank or right.dim())
         if all(is_whole(p) for p in provenances_of((base, left, right), {})):
             if lod_of(right) is not None or (lod_of(base) is not None and base.dim() != (rank or right.dim())):
                 return None
             return agree(func, (base, left))
         if rank is not None or provenance_of(left) is None or provenance_of(base) is not None:
             return None
-        p = product(func, left, right)
+        p = of_product
         if p is not None and p.dim and base.dim() and base.shape[-1] != 1 and p.dim == left.dim() - 1:
             raise along_rows(func, p, "a plain tensor lies along the rows of all sequences")
         return p
@@ -178,9 +206,18 @@ def add_product(rank: int | None = None) -> Rule:
 
 def add_batches(func, args, kwargs):
     """The products are summed over their batch: only the first operand's rows are rows of the result."""
-    base, *matrices = added(args, kwargs)
-    p = provenance_of(base)
-    return p if is_whole(p) and not carries(tuple(matrices)) and base.dim() == 2 else None
+    base, left, right = added(args, kwargs)
+    of_product, p = product(func, left, right), provenance_of(base)
+    if of_product is not None and of_product.dim:
+        _refuse_beside(func, base, of_product, 3)
+    return p if is_whole(p) and not carries((left, right)) and base.dim() == 2 else None
+
+
+def add_each(func, args, kwargs):
+    """A product for each matrix of the batch."""
+    _, left, right = added(args, kwargs)
+    product(func, left, right)
+    return join_batches(func, args, kwargs)
 
 
 def in_place_product(rule: Rule) -> Rule:
@@ -196,14 +233,49 @@ def in_place_product(rule: Rule) -> Rule:
     return rule_of_product
 
 
+_CONTRACTED = Signature("a, b, dims=2")
+
+
 @signature("a, b: plain, dims=2")
-def tensordot(func, rank, dims):
-    """The remaining dims of the first operand come first in the result."""
+def _rows_of_tensordot(func, rank, dims):
     if not isinstance(dims, (int, tuple, list)) or dims in ((), []):
         return False
     contracted = range(rank - dims, rank) if isinstance(dims, int) else dims[0]
     contracted = (contracted,) if isinstance(contracted, int) else tuple(contracted)
     return not contracted or not touches_rows(contracted, rank)
+
+
+def tensordot(func, args, kwargs):
+    """The remaining dims of the first operand come first in the result, then those of the second."""
+    a, b, dims = _CONTRACTED.bind(args, kwargs)
+    if isinstance(dims, int):
+        _refuse_pairs(func, (a, range(-dims, 0)), (b, range(dims)))
+    elif isinstance(dims, (tuple, list)) and len(dims) == 2:
+        _refuse_pairs(func, *[(t, d if isinstance(d, (tuple, list)) else (d,)) for t, d in zip((a, b), dims)])
+    return _rows_of_tensordot(func, args, kwargs)
+
+
+def each_with_each(func, args, kwargs):
+    """Every entry of an operand with every entry of the others: what rows of one are left is lost."""
+    refuse_pairs(func, (*args, *kwargs.values()))
+
+
+def among_themselves(func, args, kwargs):
+    """Every row of a matrix, or number of a vector, with every other: rows at dim 1 are summed over."""
+    p = placed(args[0] if args else first(args, kwargs))
+    if p is not None and p.dim == 0:
+        raise all_pairs(func)
+
+
+def covariance(func, args, kwargs):
+    """Of the rows of a matrix; the numbers of a vector are observations of one variable."""
+    x = args[0] if args else first(args, kwargs)
+    return among_themselves(func, (x,), {}) if isinstance(x, Tensor) and x.dim() > 1 else None
+
+
+def over_all(func, args, kwargs):
+    """A number that is made of both operands, whose rows correspond."""
+    place(func, (*args, *kwargs.values()), True, True)
 
 
 def _letters(equation: str, dims: tuple[int, ...]) -> tuple[list[list], list] | None:
@@ -240,7 +312,7 @@ def einsum_letters(args) -> tuple[list[Tensor], list[list], list] | None:
 
 
 def einsum(func, args, kwargs):
-    """Rows stay at the dim of their letter in the result. Refused if it has the rows of two operands at two dims."""
+    """Rows stay at the dim of their letter in the result. Refused if the rows of two operands are at two."""
     parsed = einsum_letters(args)
     if parsed is None:
         return None  # torch raises the error
@@ -255,8 +327,8 @@ def einsum(func, args, kwargs):
     if not with_rows or any(letters.count(letters[p.dim]) != 1 for letters, p in with_rows):
         return None
     rows, first = {letters[p.dim] for letters, p in with_rows}, with_rows[0][1]
-    if len(rows) > 1 and rows <= {*after}:
-        raise mixture(func, ALL_PAIRS)
+    if len(rows) > 1 and (rows <= {*after} or _is_outer(with_rows)):
+        raise all_pairs(func)
     (letter, *others) = rows
     if others or after.count(letter) != 1 or any(letters.count(letter) > 1 for letters in named):
         return None
@@ -265,6 +337,15 @@ def einsum(func, args, kwargs):
     for _, p in with_rows[1:]:
         same_lod(func, first.lod, p.lod)
     return first._replace(dim=after.index(letter))
+
+
+def _is_outer(with_rows: list[tuple[list, Provenance]]) -> bool:
+    """Whether every row of one operand meets every row of another, also where the products are summed."""
+    for i, (left, p) in enumerate(with_rows):
+        for right, q in with_rows[:i]:
+            if left[p.dim] not in right and right[q.dim] not in left:
+                return True
+    return False
 
 
 def _expanded(part: str, dims: int, widest: int) -> list:

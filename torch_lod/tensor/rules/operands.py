@@ -14,6 +14,7 @@ from .arguments import (
     OUT,
     WRITE,
     Rule,
+    all_pairs,
     along_rows,
     misaligned,
     name_of,
@@ -56,18 +57,26 @@ def tensors_among(operands) -> list[Tensor]:
 
 def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Provenance | None, int]:
     """Where the operands, tensors or lists of them, have their rows, None where they differ; and the largest number of
-    dims. If they are broadcast the dim is counted in that number. Raises where a plain tensor lies along rows at
-    another dim than 0, unless it is `given` for each row, as targets are."""
+    dims. If they are broadcast the dim is counted in that number. Raises where rows would be broadcast against rows, or a
+    plain tensor lies along rows at another dim than 0, unless it is `given` for each row, as targets are."""
     tensors = tensors_among(operands)
     rank = max([0, *[t.dim() for t in tensors]])
     common, apart = None, False
+    one = other = None  # operands whose rows are at two dims
     for t in tensors:
         p = placed(t)
         if p is None:
             continue
         p = p._replace(dim=p.dim - t.dim() if broadcast else p.dim)
-        both = p if common is None else _corresponding(func, common, p)
+        if broadcast and common is not None and p.dim != common.dim:
+            sequences_meet(func, common.lod, p.lod)
+            other = t
+            continue
+        one = t if one is None else one
+        both = p if common is None else corresponding(func, common, p)
         apart, common = apart or both is None, both or common
+    if one is not None and other is not None:
+        raise all_pairs(func, _same_rows(one, other))
     if common is None or apart:
         return None, rank
     if not broadcast:
@@ -83,7 +92,7 @@ def place(func, operands, broadcast: bool, given: bool = False) -> tuple[Provena
     return common._replace(dim=dim), rank
 
 
-def _corresponding(func, a: Provenance, b: Provenance) -> Provenance | None:
+def corresponding(func, a: Provenance, b: Provenance) -> Provenance | None:
     """The provenance of both, if two operands have the same rows at the same dim. Raises for rows of other sequences."""
     sequences_meet(func, a.lod, b.lod)
     if b.part != a.part and (b.part is None or a.part is None):
@@ -94,6 +103,29 @@ def _corresponding(func, a: Provenance, b: Provenance) -> Provenance | None:
     if b.dim != a.dim or b.part != a.part:
         return None
     return a if b.lod is a.lod else a._replace(lod=same_lod(func, a.lod, b.lod))
+
+
+def _same_rows(a: Tensor, b: Tensor) -> str:
+    """What lines up the rows of two operands of which one, y, has fewer dims behind them, as targets beside predictions of
+    one feature."""
+    p, y = (a, b) if _behind_rows(a) > _behind_rows(b) else (b, a)
+    at, on, more = p._provenance.dim, y._provenance.dim, _behind_rows(p) - _behind_rows(y)  # type: ignore[attr-defined]
+    if on not in (0, at):
+        return ""
+    lined = f"y.unsqueeze({on + 1})" if more == 1 else f"y[{', '.join([':'] * (on + 1) + ['None'] * more)}]"
+    lined += f", or p.squeeze({at + 1})" if more == 1 and p.shape[at + 1] == 1 else ""
+    who = f"with p the operand of {p.dim()} dims and y that of {y.dim()}"
+    return f"where row i belongs to row i, {lined}, or keepdim=True where y was made, {who}; "
+
+
+def _behind_rows(t: Tensor) -> int:
+    return t.dim() - t._provenance.dim  # type: ignore[attr-defined]
+
+
+def refuse_pairs(func, operands) -> None:
+    """Raises if two of the operands, each of which has a dim of its own in the result, have rows."""
+    if len([t for t in tensors_among(operands) if placed(t) is not None]) > 1:
+        raise all_pairs(func)
 
 
 def refuse_positions(func, p: Provenance, dim: int, t: Tensor) -> None:

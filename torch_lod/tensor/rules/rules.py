@@ -12,18 +12,19 @@ from .arguments import (
     ALONG,
     NO_SEQUENCES,
     OUT,
+    all_pairs,
     along_rows,
     lost_meets,
+    misaligned,
     mixture,
     name_of,
     refusal,
     refused,
-    same_lod,
     sequences_meet,
     touches_rows,
     without,
 )
-from .operands import first, is_element, join, join_given, place, refuse_partial
+from .operands import corresponding, first, is_element, join, join_given, place, refuse_partial
 from .signature import Signature, signature
 
 DIAGONAL = "its diagonal would run through the rows of all sequences"
@@ -109,6 +110,11 @@ moves_in_place = refuse(
 
 def moves(func, args, kwargs):
     """Rows are read or written at indices: they are lost."""
+
+
+def of_data(func, args, kwargs):
+    """A copy of the data that are given: the other operand only has a type."""
+    return provenance_of(args[1] if len(args) > 1 else kwargs.get("data", kwargs.get("other")))
 
 
 def refuse_out(func, out, others=()) -> None:
@@ -207,7 +213,7 @@ def cell(func, input):
     return True
 
 
-@signature("input, weight: plain, bias: plain")
+@signature("input, weight: beside, bias: beside")
 def _linear(func, input, rank, rows):
     if rank < 2:
         raise refusal(func, NO_FEATURES)
@@ -233,12 +239,12 @@ def soft_margin(func, input, rank):
     return rank == input.dim()
 
 
-@signature("input1, input2: rows, weight: plain, bias: plain")
+@signature("input1, input2: rows, weight: beside, bias: beside")
 def bilinear(func, input):
     return input.dim() >= 2
 
 
-@signature("input, weight: plain, bias: plain")
+@signature("input, running_mean, running_var, weight: beside, bias: beside")
 def batch_norm(func, input, rank, rows):
     """The channels are dim 1."""
     if rows == 1:
@@ -254,19 +260,25 @@ def classes(func, args, kwargs):
     targets."""
     input, target, weight, *_ = _LOSS.bind(args, kwargs)
     logits, given = placed(input), placed(target)
+    if placed(weight) is not None and not (logits is None and given is None):
+        raise all_pairs(func)
     if provenance_of(weight) is not None:
         return None
     if logits is None:  # plain, or lost, which meets the rows of the targets
         return given if is_whole(given) or provenance_of(input) is not None else None
-    if logits.dim == 1:
-        return None
+    if logits.dim == min(1, input.dim() - 1):
+        raise along_rows(func, logits, f"its classes would be the rows of all sequences; {_CLASSES}")
     ahead = logits.dim > 0
     if given is not None:
-        sequences_meet(func, logits.lod, given.lod)
-        if logits.dim - (ahead and input.dim() == target.dim() + 1) != given.dim or given.part != logits.part:
+        if logits.dim - (ahead and input.dim() == target.dim() + 1) != given.dim:
+            sequences_meet(func, logits.lod, given.lod)
+            raise misaligned(func)
+        if corresponding(func, logits, given._replace(dim=logits.dim)) is None:
             return None
-        same_lod(func, logits.lod, given.lod)
     return logits._replace(dim=logits.dim - ahead)
+
+
+_CLASSES = f"tl.sequence_log_softmax is that of the rows of every sequence; {OUT}"
 
 
 def ignoring(rule, of: Signature = _LOSS):
@@ -300,7 +312,7 @@ def ignoring(rule, of: Signature = _LOSS):
     return rule_ignoring
 
 
-@signature("input, normalized_shape, weight: plain, bias: plain")
+@signature("input, normalized_shape, weight: beside, bias: beside")
 def layer_norm(func, input, rank, normalized_shape, rows):
     if rows and rows >= rank - len(normalized_shape):
         raise refusal(func, f"{along_dim(input)}; transpose them back; {OUT}")

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..provenance import At, Provenance, carries, provenance_of
-from .arguments import Rule, name_of
+from ..provenance import At, Provenance, carries, placed, provenance_of
+from .arguments import Rule, all_pairs, name_of
 from .operands import FIRST, place
 
 #: Other names of arguments: numpy's, and those of functions that share a rule.
@@ -41,6 +41,7 @@ class Signature:
     rows: row i of the result is computed from its row i. This is the default for the first argument.
     broadcast: as rows, and broadcast with the other operands (`join`).
     plain: a tensor of any shape, such as a weight. If it is a LoDTensor the result is plain, since its rows would mix.
+    beside: as plain; its dim 0 is another dim of the result, where each of its rows would meet all rows: they are refused.
     tensors: a list of tensors, which the rule examines itself.
 
     An argument without annotation is an option. It is treated as plain; in addition the result is plain if the option
@@ -65,7 +66,8 @@ class Signature:
         self.kinds = dict(zip(self.names, kinds))
         self.broadcast = "broadcast" in kinds
         self.operands = [i for i, kind in enumerate(kinds) if kind in ("rows", "broadcast")]
-        self.weights = [i for i, kind in enumerate(kinds) if kind == "plain"]
+        self.weights = [i for i, kind in enumerate(kinds) if kind in ("plain", "beside")]
+        self.beside = [i for i, kind in enumerate(kinds) if kind == "beside"]
         #: Whether the first argument is the only operand, and every other one has a name.
         self.single = self.operands == [0] and not self.star
         self.options = [i for i, a in enumerate(arguments) if kinds[i] == "option" and a is not given.vararg]
@@ -132,6 +134,9 @@ def signature(text: str) -> Callable[[Callable], Rule]:
                 p, rank = place(func, [values[i] for i in of.operands], of.broadcast)
             if p is None or not (anywhere or (p.dim == 0 and p.part is None)):
                 return None
+            for i in of.beside if not single else ():
+                if (other := placed(values[i])) is not None and other.dim == 0:
+                    raise all_pairs(func)
             values += (rank, p.dim)
             answer = question(func, *[values[i] for i in wanted])
             if isinstance(answer, Provenance):

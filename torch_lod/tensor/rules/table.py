@@ -114,8 +114,9 @@ _add("join", views.reshape_as, "view_as reshape_as")
 _add("join", join, _SPECIAL, (torch.special,))
 _add("join", join, "isneginf isposinf isreal __lshift__ __rshift__ __rlshift__ __rrshift__ allclose equal")
 _add("join", join, "binomial broadcast_tensors complex normal polar", (torch,))
-_add("join", join_batches, "baddbmm cudnn_grid_sampler grid_sampler grid_sampler_2d grid_sampler_3d", (torch,))
-_add("join", join_batches, "grid_sample baddbmm")
+_add("join", join_batches, "cudnn_grid_sampler grid_sampler grid_sampler_2d grid_sampler_3d", (torch,))
+_add("join", join_batches, "grid_sample")
+_add("join", linalg.add_each, "baddbmm")
 _add("join", rules.only_at_dim_0(join_batches), "multilabel_margin_loss")
 _add("join", rules.distances(join_batches), "triplet_margin_loss")
 _add("join", rules.soft_margin, "multilabel_soft_margin_loss")
@@ -127,7 +128,7 @@ _add(
     "__itruediv__ __ixor__ bernoulli_ copy_ map_ map2_",
 )
 _add("join", _in_place(join), "module_load")
-_add("join", linalg.in_place_product(join_batches), "baddbmm_")
+_add("join", linalg.in_place_product(linalg.add_each), "baddbmm_")
 _add(
     "keep",
     keep,
@@ -153,8 +154,9 @@ _add("keep", _in_place(keep), "constant_ kaiming_uniform_ normal_ uniform_", (to
 _add("keep", rules.scaling(by_element("input, weight: plain")), "embedding", (F,))
 _add("keep", by_element("weight: plain, indices: rows"), "embedding", (torch,))
 _add("keep", rules.batch_norm, "batch_norm", (F,))
-_add("keep", row_by_row("input"), "group_norm instance_norm", (F,))
-_add("keep", by_element("elements, test_elements: plain"), "isin", (torch,))
+_add("keep", row_by_row("input, num_groups, weight: beside, bias: beside"), "group_norm", (F,))
+_add("keep", row_by_row("input, running_mean, running_var, weight: beside, bias: beside"), "instance_norm", (F,))
+_add("keep", by_element("elements, test_elements: beside"), "isin", (torch,))
 _add("keep", by_element("input"), "bucketize", (torch,))
 _add(
     "keep",
@@ -172,7 +174,7 @@ _add("join", rules.only_at_dim_0(row_by_row("input, target: rows")), "multi_marg
 _add(
     "join",
     rules.ignoring(
-        row_by_row("input, weight: plain, target: rows"),
+        row_by_row("input, weight: beside, target: rows"),
         Signature("input, linear_weight, target, *, weight, reduction='mean', ignore_index=-100"),
     ),
     "linear_cross_entropy",
@@ -283,13 +285,18 @@ _add("matmul", linalg.in_place_product(linalg.add_batches), "addbmm_")
 _add("matmul", linalg.add_product(2), "addr")
 _add("matmul", linalg.in_place_product(linalg.add_product(2)), "addr_")
 _add("matmul", linalg.inner, "inner")
-_add("matmul", row_by_row("input, vec2: plain"), "outer ger")
+_add("matmul", row_by_row("input, vec2: beside"), "outer ger")
 _add("matmul", linalg.several, "chain_matmul", (torch,))
 _add("matmul", linalg.several, "multi_dot", (torch.linalg,))
 _add("matmul", linalg.tensordot, "tensordot", (torch,))
 _add("matmul", linalg.einsum, "einsum", (torch,))
-_add("matmul", None, "block_diag cartesian_prod combinations corrcoef cov dist dot kron meshgrid pdist trace vdot")
-_add("matmul", None, "hspmm saddmm smm sspaddmm")
+_add(
+    "matmul", linalg.each_with_each, "cartesian_prod kron meshgrid", (torch, Tensor, torch._C._VariableFunctions)
+)  # for lists
+_add("matmul", linalg.among_themselves, "combinations pdist")
+_add("matmul", linalg.covariance, "corrcoef cov")
+_add("matmul", linalg.over_all, "dist dot vdot")
+_add("matmul", None, "block_diag trace hspmm saddmm smm sspaddmm")
 
 # -- functions that would run along the rows of all sequences
 
@@ -467,8 +474,9 @@ _add(  # the parts of BatchNorm: statistics and gradients of channels over all r
 _add(  # tensors whose size is given
     "plain",
     None,
-    "empty linspace logspace new new_empty new_empty_strided new_full new_ones new_tensor new_zeros ones rand randn zeros",
+    "empty linspace logspace new_empty new_empty_strided new_full new_ones new_zeros ones rand randn zeros",
 )
+_add("plain", rules.of_data, "new new_tensor")
 _add(  # a LoDTensor is dense: these raise, or make another kind of tensor
     "plain",
     None,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`conv(t)[..., :-k]`, which cuts the rows that the padding of a convolution added: right for every sequence. Other cuts are parts
+"""`conv(t)[..., :-k]` and `conv(t)[..., :n]`, which cut the rows that the padding of a convolution added: right for every sequence. Other cuts are parts
 of the batch, and raise where they meet rows."""
 
 import pytest
@@ -41,6 +41,8 @@ TCN = nn.Sequential(
 #: Of t, (1, 8, length).
 CUTS = {
     "a slice": lambda t: CONV(t)[..., :-2],
+    "a count": lambda t: CONV(t)[..., : t.shape[2]] + t,
+    "a count, all dims, transposed": lambda t: F.silu(CONV(t)).mT[:, : t.size(2), :].mT * t,
     "all dims": lambda t: CONV(t)[:, :, 0:-2],
     "after functions": lambda t: NORM(F.gelu(CONV(t) * 2 + 1))[..., :-2] + t,
     "of two": lambda t: (CONV(t) * CONV(t).sigmoid())[..., :-2],
@@ -84,7 +86,10 @@ OTHERS = {
     "more": lambda t: CONV(t)[..., :-3],
     "at the start": lambda t: CONV(t)[..., 2:],
     "on both sides": lambda t: CONV(t)[..., 1:-1],
-    "a count": lambda t: CONV(t)[..., : t.shape[2]],
+    "a count of a row less": lambda t: CONV(t)[..., : t.shape[2] - 1],
+    "a count of a row more": lambda t: CONV(t)[..., : t.shape[2] + 1],
+    "a count from a row on": lambda t: CONV(t)[..., 1 : t.shape[2]],
+    "a count of what is no convolution": lambda t: torch.cat([t, t], 2)[..., : t.shape[2]],
     "another step": lambda t: CONV(t)[..., :-2:2],
     "a row less besides": lambda t: CONV(t)[:, :-1, :-2],
     "strided": lambda t: STRIDED(t)[..., :-2],
@@ -114,13 +119,14 @@ def test_a_cut_of_ignored_rows_is_a_part():
     assert loss[:, :-2]._provenance.part is not None
 
 
+@pytest.mark.parametrize("name", ["tcn", "a count"])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiled(backend):
+def test_compiled(backend, name):
     torch._dynamo.reset()
-    program = torch.compile(lambda x: CUTS["tcn"](x.t()[None]), backend=backend, fullgraph=True)
+    program = torch.compile(lambda x: CUTS[name](x.t()[None]), backend=backend, fullgraph=True)
     for lengths in ([4, 2, 5], [3, 6], [1, 1, 1, 9]):
         x = tl.from_lengths(torch.randn(sum(lengths), 8, dtype=torch.float64), [lengths])
-        torch.testing.assert_close(program(x).values(), CUTS["tcn"](x.t()[None]).values())
+        torch.testing.assert_close(program(x).values(), CUTS[name](x.t()[None]).values())
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -129,3 +135,19 @@ def test_a_result_of_a_graph_can_be_cut(backend):
     x = tl.from_lengths(torch.randn(11, 8, dtype=torch.float64), [[4, 2, 5]])
     longer = torch.compile(lambda x: CONV(x.t()[None]), backend=backend, fullgraph=True)(x)
     torch.testing.assert_close(longer[..., :-2].values(), CUTS["a slice"](x.t()[None]).values())
+
+
+def test_a_loss_behind_a_cut_is_that_of_every_sequence():
+    """As in state space models: a causal convolution whose output is cut to the length."""
+    x = tl.from_lengths(torch.randn(11, 8, dtype=torch.float64), [[4, 2, 5]])
+    y = x.with_values(torch.randint(8, (11,)))
+
+    def net(t):
+        return CONV(t.mT)[..., : t.shape[1]].mT
+
+    each = [F.cross_entropy(net(a[None])[0], b, reduction="sum") for a, b in zip(x.sequences(), y.sequences())]
+    torch.testing.assert_close(F.cross_entropy(net(x[None])[0], y), sum(each) / 11)
+    with pytest.raises(
+        LoDError, match="cross_entropy: expected operands whose rows correspond, got rows 0 to 11 of 17"
+    ):
+        F.cross_entropy(CONV(x[None].mT).mT[0][:11], y)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`conv(t)[..., :-k]`, which cuts the k rows that the padding of a convolution added to the end of every sequence."""
+"""`conv(t)[..., :-k]`, and `conv(t)[..., :n]` with n the rows of t, which cut the k rows that the padding of a convolution added to
+the end of every sequence. That n is a size is the exception: elsewhere no size tells what rows are."""
 
 from torch import Tensor
 
@@ -22,7 +23,8 @@ def _without_addition(x, key):
     if p is None or not p.lod._lengthened or not p.dim or p.part is not None or p.lod.counted:
         return NotImplemented
     before, count = p.lod._lengthened
-    if _end_cut(key, x.dim(), p.dim) != count:
+    stop = _end_cut(key, x.dim(), p.dim)
+    if stop is None or (stop != -count and stop != before.rows):
         return NotImplemented
     rows, k = x.values().movedim(p.dim, 0), p.lod.depth - 1
     starts, offsets = p.lod.row_offsets_at(k, rows.device)[:-1], before.row_offsets_at(k, rows.device)
@@ -31,7 +33,7 @@ def _without_addition(x, key):
 
 
 def _end_cut(key, dims: int, rows: int) -> int | None:
-    """Of an index that takes all of every dim, but for rows at the end: their number."""
+    """Of an index that takes all of every dim, but for rows at the end: where it stops."""
     keys = list(key) if isinstance(key, tuple) else [key]
     if any(not isinstance(k, slice) and k is not Ellipsis for k in keys):
         return None
@@ -44,9 +46,9 @@ def _end_cut(key, dims: int, rows: int) -> int | None:
         return None
     cut = keys.pop(rows)
     stop = as_int(cut.stop)
-    if type(stop) is not int or cut.start not in (None, 0) or cut.step not in (None, 1) or stop >= 0:
+    if type(stop) is not int or cut.start not in (None, 0) or cut.step not in (None, 1):
         return None
-    return -stop if all(k == slice(None) for k in keys) else None
+    return stop if all(k == slice(None) for k in keys) else None
 
 
 _getitem = rules.Route(

@@ -289,3 +289,30 @@ level 0                3       0      1.00       2       1         2            
 3 rows"""
     )
     assert "0 rows" in tl.describe(LoD([[0], [0]]))
+
+
+COPIES = ["torch.tensor(x)", "plain.new_tensor(x)", "plain.new_tensor(data=x.t())", "plain.new(x)"]
+
+
+@pytest.mark.parametrize(
+    "call", ["x.new_tensor(x)", "x.new_tensor(data=x)", "x.new_tensor(x, dtype=torch.float64)", "x.new(x)"]
+)
+def test_a_tensor_made_of_rows_keeps_them(call):
+    x = tl.from_lengths(torch.randn(4, 3), [[3, 1]])
+    made = eval(call)
+    assert isinstance(made, tl.LoDTensor) and made.lod is x.lod and not made.requires_grad
+    torch.testing.assert_close(made.values(), x.values().to(made.dtype))
+    assert x.new_tensor(x.t()).rows_dim == 1 and x.new_tensor(x.mean(0)).rows_dim is None
+    for plain in (x.new_tensor([1.0]), x.new(2, 3), x.new_tensor(torch.ones(4)), x.new(torch.ones(4))):
+        assert type(plain) is torch.Tensor
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
+@pytest.mark.parametrize("call", COPIES)
+def test_strict_sees_constructors_that_drop_rows(call):
+    scope = {"torch": torch, "x": tl.from_lengths(torch.randn(4, 3), [[3, 1]]), "plain": torch.zeros(1)}
+    with tl.strict(), pytest.raises(tl.LoDError, match=r"(new|tensor|new_tensor): expected a function that keeps rows"):
+        eval(call, scope)
+    assert len(tl.explain(lambda: eval(call, scope))) == 1
+    with tl.strict():
+        eval(call, scope | {"x": torch.randn(4, 3)})

@@ -45,6 +45,9 @@ _COUNTS = (
     "all rows"
 )
 _DECLARE = "x.with_values(t) declares that it has a row for each row of x; for positions x.with_values(table[x.lod.position_ids()])"
+#: Torch asks no subclass what these make of their data; and what to call instead.
+_INSTEAD_OF = {"tensor": "x.detach().clone()", "new_tensor": "x.detach().clone(), x.to(dtype)", "new": "x.to(dtype)"}
+_COPIES = {name: f"{instead} keeps them; if it is meant, pass x.values()" for name, instead in _INSTEAD_OF.items()}
 #: The same in every row, whatever the rows.
 _FILLS = frozenset("zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like".split())
 _NUMBERS = (
@@ -198,6 +201,10 @@ class _Watch(TorchFunctionMode):
         result = func(*args, **kwargs)
         if seen.call in _FILLS and type(result) is Tensor:
             self.declared[result] = True
+        if seen.call in _COPIES and seen.origins and type(result) is Tensor:
+            self._tell(
+                seen.call, "expected a function that keeps rows, got one whose result is plain", _COPIES[seen.call]
+            )
         if seen.kind == "plain" and func is not torch.linspace:
             return self._asked(seen, func, args, kwargs, result)
         self.last = _instruction(_user(sys._getframe(1)))

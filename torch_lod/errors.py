@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import importlib
 import inspect
-import os
 import re
 import reprlib
 import types
@@ -17,6 +16,9 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+
+from .frames import deeper
+from .frames import foreign as foreign
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,11 +74,6 @@ def library(name: str) -> Any:
 
 
 _CLASSES: dict[type, type[LoDError]] = {ValueError: LoDValueError, TypeError: LoDTypeError, IndexError: LoDIndexError}
-#: Where frames of ours and of torch come from: the names that code was compiled under.
-OURS = tuple(
-    os.path.dirname(file) + os.sep
-    for file in (inspect.currentframe().f_code.co_filename, torch.__file__)  # type: ignore[union-attr]
-)
 _RAW = re.compile(r"(\w+): (expected .*)", re.S)  # the message of a raw operator
 #: A context in which torch's functions treat LoDTensors as plain tensors. It leaves modes out as well: with one, as of a
 #: default device, Dynamo would come back to the policy for every attribute.
@@ -224,20 +221,9 @@ def named(error: LoDError, call: str) -> LoDError:
     return error
 
 
-def foreign(error: Exception) -> bool:
-    """Whether code of the user's, called by the function that catches the error, raised it or let it through."""
-    frames = error.__traceback__ and error.__traceback__.tb_next
-    while frames is not None:
-        if not frames.tb_frame.f_code.co_filename.startswith(OURS):
-            return True
-        frames = frames.tb_next
-    return False
-
-
 def _ours(error: Exception, call: str, function: Callable, args: tuple) -> LoDError | None:
     """The error as one of a call; None if the user's own code raised it."""
-    frames = error.__traceback__ and error.__traceback__.tb_next
-    if frames is None and type(error) is TypeError:  # the arguments did not fit the signature
+    if deeper(error) is None and type(error) is TypeError:  # the arguments did not fit the signature
         return named(LoDTypeError(_misplaced(str(error), function, args)), call)
     if foreign(error):
         return None

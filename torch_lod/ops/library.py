@@ -3,7 +3,6 @@
 
 import functools
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch._subclasses.fake_impls import register_op_impl
 from torch.autograd import forward_ad
 
 from ..errors import own_code
+from ..frames import importer
 from . import check, composed, schemas
 from . import signals as signals
 from .binding import Binding, choose, cut_short, does_not_load, processor
@@ -39,10 +39,8 @@ def _load() -> Binding:
 
 
 def _warn(why: str, remedy: str) -> None:
-    """Warns at the user's line that imports the package, however many of its modules are in between."""
-    frame = sys._getframe()
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch_lod", "importlib"):
-        frame = frame.f_back
+    """Warns at the user's line that imports the package."""
+    frame = importer()
     text = (
         f"torch_lod runs without its compiled operators: {why}. Everything works, on a slower pure PyTorch "
         f"implementation. To get them: {remedy}"

@@ -8,15 +8,13 @@ stays the same object, and torch's own words come first.
 
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..errors import OURS, foreign
+from ..errors import foreign
 from ..structure.lod import LoD
 from .provenance import Provenance, provenance_of
 from .rules import counterpart, name_of, of_padded
@@ -32,7 +30,7 @@ _OF_MACHINES = re.compile(r"memory|overflow|^CUDA|^HIP|cuDNN|CUDNN|CUBLAS|cuBLAS
 class Case(NamedTuple):
     """A call that torch refused."""
 
-    names: tuple[str, ...]  # of the function, and of functions of torch that called it
+    names: tuple[str, ...]  # of the function
     args: tuple
     x: Tensor  # the first operand that has rows of sequences
     origin: Provenance
@@ -54,12 +52,7 @@ def explain(error: Exception, func: Callable, args: tuple, kwargs: dict | None) 
         return
     if foreign(error) or hasattr(error, "_explained"):
         return
-    frame: FrameType | None = sys._getframe(2)
-    names = [name_of(func)]
-    while frame is not None and frame.f_code.co_filename.startswith(OURS):
-        names.append(frame.f_code.co_name)
-        frame = frame.f_back
-    meaning = explanation(error, (*args, *(kwargs or {}).values()), names)
+    meaning = explanation(error, (*args, *(kwargs or {}).values()), (name_of(func),))
     if meaning is not None:
         error.args = (f"{error.args[0]}\n{meaning}",)
         error._explained = meaning  # type: ignore[attr-defined]

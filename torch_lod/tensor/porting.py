@@ -9,9 +9,9 @@ import contextlib
 import linecache
 import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -19,17 +19,17 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from .. import frames
 from ..dynamo import compiling
-from ..errors import OURS, LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
+from ..errors import LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
 from . import attributes
 from .derived import DerivedTensor
 from .dispatch import WRITES
 from .provenance import Provenance, provenance_of, provenances_of
 from .rules import INSTEAD, KINDS, is_parameter, name_of, repeated, undeclared
 
-_HOUSE, _TORCH = OURS
-#: What only passes a user's call on: torch's Python, and methods of torch's that are functions here.
-_THROUGH = (_TORCH, attributes.__file__)
+#: What only passes a user's call on: methods of torch's that are functions here, and modules of torch.nn.
+_PASSING = (attributes.__file__, *(frames.HOUSE + name for name in ("patches.py", f"drop_in{os.sep}")))
 _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
 #: Files of the frames between a method and its caller.
 _METHODS = (torch._tensor.__file__, torch.overrides.__file__)
@@ -156,6 +156,7 @@ def _plainly(value):
 class _Seen(NamedTuple):
     """A call, as `strict` and `explain` look at it."""
 
+    frame: FrameType
     call: str
     kind: str | None
     given: list
@@ -190,12 +191,13 @@ class _Watch(TorchFunctionMode):
             raise named(LoDRuntimeError(said), "strict")
         if not self.on:
             return func(*args, **kwargs)
-        if _within_us(sys._getframe(1)):
+        frame = frames.asking(frames.caller(), _PASSING)
+        if _within_us(frame):
             result = func(*args, **kwargs)
             if type(result) is Tensor:
                 self.declared[result] = True
             return result
-        seen = self._seen(func, args, kwargs)
+        seen = self._seen(frame, func, args, kwargs)
         if any(type(v) in (_Count, _Ratio) for v in seen.given):
             args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
         result = func(*args, **kwargs)
@@ -207,29 +209,27 @@ class _Watch(TorchFunctionMode):
             )
         if seen.kind == "plain" and func is not torch.linspace:
             return self._asked(seen, func, args, kwargs, result)
-        self.last = _instruction(_user(sys._getframe(1)))
+        self.last = _instruction(frames.user(frame))
         results = [*_flat((result,))]
         self._tell_of(seen, func, args, kwargs, results)
         self._remember(seen, func, args, results)
         return result
 
-    def _seen(self, func, args, kwargs) -> "_Seen":
+    def _seen(self, frame, func, args, kwargs) -> "_Seen":
         given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
         origins = provenances_of(args, kwargs)
         written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if WRITES.get(func) else []
         origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given, bool(origins))
-        return _Seen(call, kind, given, origins, [p for p in origins if not _gone(p)], written, origin)
+        return _Seen(frame, call, kind, given, origins, [p for p in origins if not _gone(p)], written, origin)
 
     def _asked(self, seen: "_Seen", func, args, kwargs, result):
         """The result of a function that asks for a size or a property."""
-        frame: Any = sys._getframe(2)
-        while frame.f_code.co_filename in _METHODS:
-            frame = frame.f_back
-        if not seen.rows or seen.rows[0].dim is None or frame.f_code.co_filename.startswith(_TORCH):
+        frame = frames.behind(seen.frame, _METHODS)
+        if not seen.rows or seen.rows[0].dim is None or frame is None or frames.is_torchs(frame):
             return result
         if func is Tensor.__len__ and self.last == _instruction(frame):
             return result
-        return self._sizes(func, seen.call, args, kwargs, seen.rows[0].dim, result)
+        return self._sizes(seen, func, args, kwargs, result)
 
     def _tell_of(self, seen: "_Seen", func, args, kwargs, results: list) -> None:
         """Tells of a call in which rows leave their structure, or meet what is not known to belong to them."""
@@ -240,20 +240,20 @@ class _Watch(TorchFunctionMode):
             what = (
                 f"expected what belongs to a sequence beside rows, got what {seen.origin} made of all rows of the batch"
             )
-            self._tell(seen.call, what, _COUNTS if seen.origin in ("shape", "arange", "linspace") else _NUMBERS)
+            self._tell(seen, what, _COUNTS if seen.origin in ("shape", "arange", "linspace") else _NUMBERS)
         elif (t := self._undeclared(seen.call, seen.kind, seen.given)) is not None:
             what = (
                 f"expected rows, or what is the same for all of them, beside rows, got a plain tensor of shape {tuple(t.shape)} with "
                 f"an entry for each of {seen.rows[0].lod.rows} rows, which may count on from one sequence to the next"
             )
-            self._tell(seen.call, what, _DECLARE)
+            self._tell(seen, what, _DECLARE)
         if has_rows:
             for t, dim, _, levels in repeated(func, args, kwargs):
                 weights = is_parameter(t)
                 if self.report is not None if weights else t.dim() > 1:
-                    self._tell(seen.call, *_entries(t, dim, levels, weights))
+                    self._tell(seen, *_entries(t, dim, levels, weights))
         if any(map(_lost, results)):
-            self._tell(seen.call, *_loss(seen.call, seen.given, results))
+            self._tell(seen, *_loss(seen.call, seen.given, results))
 
     def _remember(self, seen: "_Seen", func, args, results: list) -> None:
         """Which results were made of all rows, and which are the same in every row."""
@@ -299,10 +299,13 @@ class _Watch(TorchFunctionMode):
                         return t
         return None
 
-    def _sizes(self, func, call: str, args, kwargs, dim: int, result):
+    def _sizes(self, seen: "_Seen", func, args, kwargs, result):
+        dim = seen.rows[0].dim
         if func is Tensor.__len__ and dim == 0:
             what = f"expected x.lod.rows, got len(x), {result} rows of all sequences, where models mean a length or a batch"
-            self._tell("len", what, f"{_COUNTS}; x.shape[0] is taken as a part of a shape", LoDTypeError)
+            self._tell(
+                seen._replace(call="len"), what, f"{_COUNTS}; x.shape[0] is taken as a part of a shape", LoDTypeError
+            )
         if func == _SHAPE or (func is Tensor.size and type(result) is torch.Size):
             return torch.Size([_Count(n) if d == dim else n for d, n in enumerate(result)])
         if func is Tensor.size:
@@ -310,11 +313,11 @@ class _Watch(TorchFunctionMode):
             return _Count(result) if asked in (dim, dim - args[0].dim()) else result
         return result
 
-    def _tell(self, call: str, what: str, advice: str, error: type[LoDError] = LoDValueError) -> None:
-        frame = _user(sys._getframe(1))
-        found = Departure(frame.f_code.co_filename, frame.f_lineno, call, what, advice)
+    def _tell(self, seen: "_Seen", what: str, advice: str, error: type[LoDError] = LoDValueError) -> None:
+        frame = frames.user(seen.frame)
+        found = Departure(frame.f_code.co_filename, frame.f_lineno, seen.call, what, advice)
         if self.report is None:
-            raise named(error(f"{what}; {advice}"), call)
+            raise named(error(f"{what}; {advice}"), seen.call)
         self.report.note(found)
 
 
@@ -341,18 +344,10 @@ def _entries(t: Tensor, dim: int, levels: list[int], weights: bool) -> tuple[str
     return what.replace("a plain tensor", "a parameter") if weights else what, advice
 
 
-def _within_us(frame: Any) -> bool:
+def _within_us(frame: FrameType) -> bool:
     """Whether code of ours called the function, itself or through torch's."""
-    while frame is not None and frame.f_code.co_filename.startswith(_THROUGH):
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(_HOUSE) and frame.f_code is not explain.__code__
-
-
-def _user(frame: Any) -> Any:
-    """The innermost frame that is neither torch's nor ours; the outermost one if there is none."""
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
-        frame = frame.f_back
-    return frame
+    behind = frames.behind(frame, (frames.TORCH, *_PASSING))
+    return behind is not None and frames.is_ours(behind) and behind.f_code is not explain.__code__
 
 
 def _instruction(frame: Any) -> tuple:
@@ -458,13 +453,11 @@ def explain(function: Callable, *args, **kwargs) -> Report:
 
 def _ending(error: Exception) -> Departure:
     """The entry of an exception."""
-    place, trace = None, error.__traceback__
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(OURS):
-            place = trace.tb_frame.f_code.co_filename, trace.tb_lineno
-        trace = trace.tb_next
+    place = None
+    for trace in frames.users(error.__traceback__):
+        place = trace.tb_frame.f_code.co_filename, trace.tb_lineno
     if place is None:  # the module is torch's own: the line that asked for the report
-        frame: Any = sys._getframe(2)
+        frame = frames.user(frames.caller())
         place = frame.f_code.co_filename, frame.f_lineno
     if isinstance(error, LoDError):
         said = str(error).removeprefix(f"{error.call}: ")

@@ -7,6 +7,7 @@ Nothing here imports torch._dynamo, which takes longer than torch itself: it is 
 import functools
 import operator
 from collections.abc import Callable
+from types import CodeType
 from typing import Any, TypeVar
 
 import torch
@@ -71,8 +72,13 @@ def admit(cls: Any, dims: Any = _FIRST) -> None:
     itself, without a guard on the function that it is given: there it runs as it is.
     """
     setattr(cls, _DYNAMIC_DIMS, dims)
-    as_it_is = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
-    eval_frame.set_code_exec_strategy(cls.__torch_function__.__func__.__code__, as_it_is)
+    as_it_is(cls.__torch_function__.__func__.__code__)
+
+
+def as_it_is(code: CodeType) -> None:
+    """Outside of graphs the code, and what it calls, runs without being compiled."""
+    strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+    eval_frame.set_code_exec_strategy(code, strategy)
 
 
 _TORCHS = (torch, Tensor, torch.nn.functional)

@@ -16,9 +16,13 @@ no __torch_dispatch__: for the dispatcher it is an ordinary tensor, so it may be
 copies that list when it is imported.
 
 torch.utils.data. default_collate asks a table by class. Without an entry it would stack LoDTensors of equal shapes.
+
+Functions of torch that pass their calls to no subclass (`INSTEAD`), and decide by numbers of dims: forward of torch.nn's recurrences
+compares them before it calls anything that a rule sees. Where an argument has rows, a function of drop_in runs instead.
 """
 
 import functools
+import inspect
 import sys
 import types
 import warnings
@@ -33,8 +37,8 @@ from torch.fx.experimental import proxy_tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from .collate import Samples, batch
-from .dynamo import VERSION, waiting
-from .errors import LoDValueError, named, without_policy
+from .dynamo import VERSION, as_it_is, waiting
+from .errors import LoDError, LoDValueError, named, own_code, without_policy
 from .tensor.attach import with_provenance
 from .tensor.derived import DerivedTensor
 from .tensor.lod_tensor import LoDTensor
@@ -93,12 +97,18 @@ def _at_dim(origin: Provenance, dim: int) -> Provenance:
     return origin._replace(dim=dim, call=origin.call or "vmap")
 
 
-def _elsewhere(function: Any) -> Any:
-    """A copy that is in this file: Dynamo traces no function of torch.autograd's files but those that it knows by name."""
-    code = function.__code__.replace(co_filename=__file__)
-    copy = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
+def _copy(function: Any, **code) -> Any:
+    """The function as it is, whose code may be replaced."""
+    copy = types.FunctionType(
+        function.__code__.replace(**code), function.__globals__, function.__name__, function.__defaults__
+    )
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
+
+
+def _elsewhere(function: Any) -> Any:
+    """A copy that is in this file: Dynamo traces no function of torch.autograd's files but those that it knows by name."""
+    return _copy(function, co_filename=__file__)
 
 
 _torchs_make_dual, _torchs_unpack_dual = map(_elsewhere, (forward_ad.make_dual, forward_ad.unpack_dual))
@@ -174,29 +184,98 @@ def _in(module: Any, name: str, made: Callable[[Any], Any]) -> Patch:
     return Patch(module.__name__, vars(module), name, made)
 
 
-def _within(function: Any, ours: Any) -> Patch:
-    return Patch(f"{function.__module__}.{function.__name__}", function, "__code__", lambda before: ours.__code__)
+def _within(function: Any, code: types.CodeType) -> Patch:
+    return Patch(f"{function.__module__}.{function.__qualname__}", function, "__code__", lambda before: code)
+
+
+#: What is called instead of functions of torch, by the name of the function.
+INSTEAD: dict[str, Callable] = {}
+#: Those functions, what runs where an argument has rows, and torch's own.
+REPLACED: list[tuple[Any, Any, Any]] = []
+
+
+def instead(*functions: Any, call: str = "", graphs: bool = True) -> Callable:
+    """Registers what runs instead of functions of torch if an argument, or an entry of one, has rows of sequences. It takes the
+    arguments by their names, those that it needs and `**others`; where it returns NotImplemented torch's own code runs, as with
+    any other tensor. Its errors name `call`, or the class of the module, or the function.
+
+    `graphs`: False for functions that Dynamo leaves to eager code.
+    """
+
+    def enter(ours):
+        for function in functions:
+            name = f"{function.__module__}.{function.__qualname__}"
+            torchs, code = _copy(function), _calling(function, name)
+            INSTEAD[name] = _either(function.__name__, code.co_varnames, ours, torchs, call)
+            REPLACED.append((function, ours, torchs))
+            _LISTED.append(_within(function, code))
+            if not graphs:
+                as_it_is(code)
+        as_it_is(ours.__code__)
+        return ours
+
+    return enter
+
+
+_OF_ROWS = (LoDTensor, DerivedTensor)
+
+
+def _has_rows(value: Any) -> bool:
+    """Whether a rule would see it; a fake of an exported constant remembers rows, and is of no class of ours."""
+    if isinstance(value, (tuple, list)):
+        return any(isinstance(part, _OF_ROWS) for part in value)
+    return isinstance(value, _OF_ROWS)
+
+
+def _either(name: str, parameters: tuple[str, ...], ours: Callable, torchs: Callable, call: str) -> Callable:
+    def either(*args, **kwargs):
+        for value in (*args, *kwargs.values()):
+            if _has_rows(value):
+                break
+        else:
+            return torchs(*args, **kwargs)
+        try:
+            result = ours(**dict(zip(parameters, args)), **kwargs)
+        except LoDError as error:
+            of_module = type(args[0]).__name__ if isinstance(args[0], torch.nn.Module) else name
+            raise error if error.call else named(error, call or of_module) from None
+        return torchs(*args, **kwargs) if result is NotImplemented else result
+
+    return own_code(either, name)
+
+
+def _calling(function: Any, name: str) -> types.CodeType:
+    """Code with the parameters of a function, which calls what is in INSTEAD."""
+    parameters = inspect.signature(function).parameters.values()
+    by_position = [p.name for p in parameters if p.kind < p.KEYWORD_ONLY]
+    by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    heads = ", ".join([*by_position, *(["*", *by_name] if by_name else [])])
+    given = ", ".join([*by_position, *[f"{key}={key}" for key in by_name]])
+    body = f"from torch_lod import patches; return patches.INSTEAD[{name!r}]({given})"
+    line = _calling.__code__.co_firstlineno
+    module = compile("\n" * (line - 1) + f"def {function.__name__}({heads}): {body}", __file__, "exec")
+    return next(part for part in module.co_consts if isinstance(part, types.CodeType))
 
 
 _COLLATE = "torch.utils.data._utils.collate.default_collate_fn_map"
-_ALWAYS = (
+_LISTED = [
     _in(eager_transforms, "_wrap_for_grad", _into),
     _in(eager_transforms, "_unwrap_for_grad", _out_of),
     _in(eager_transforms, "_wrap_functional_tensor", _into),
     _in(eager_transforms, "_unwrap_functional_tensor", _out_of),
     _in(vmap, "_add_batch_dim", _batched),
     _in(vmap, "_remove_batch_dim", _unbatched),
-    _within(forward_ad.make_dual, _make_dual),
-    _within(forward_ad.unpack_dual, _unpack_dual),
+    _within(forward_ad.make_dual, _make_dual.__code__),
+    _within(forward_ad.unpack_dual, _unpack_dual.__code__),
     Patch(_COLLATE, default_collate_fn_map, Tensor, _of_samples),
     Patch(_COLLATE, default_collate_fn_map, LoDTensor, lambda before: _collated),
     Patch(_COLLATE, default_collate_fn_map, DerivedTensor, lambda before: _stacked),
-)
+]
 
 
 def patches() -> Iterator[Patch]:
     """The list, for this torch and the modules that are imported."""
-    yield from _ALWAYS
+    yield from _LISTED
     if VERSION < (2, 15):
         yield _in(proxy_tensor, "HANDLED_TYPES", _handled)
         copied = sys.modules.get("torch._functorch._aot_autograd.runtime_wrappers")
@@ -207,6 +286,8 @@ def patches() -> Iterator[Patch]:
 def apply() -> None:
     """Replaces what is not replaced yet. It takes no lock, which a process that is forked meanwhile would never get back:
     threads that come here at the same time write the same."""
+    for function, _, torchs in REPLACED:
+        function.__wrapped__ = torchs  # whose source and signature inspect, and torch.jit, read
     for where, of, name, made in patches():
         if not isinstance(of, dict):
             of.__code__ = made(of.__code__)

@@ -297,6 +297,12 @@ def test_files_have_room_for_their_reader():
             assert max(map(len, text)) <= 120 or path.suffix == ".py", f"{path}: a line of more than 120 columns"
 
 
+def test_nothing_hangs_on_frames():
+    """Function modes put frames between: what frames tell is where, and one file looks."""
+    reads = re.compile(r"_getframe|currentframe|f_back|f_locals|tb_next|extract_stack|inspect\.stack")
+    assert [path.stem for path in sources("torch_lod/**/*.py") if reads.search(path.read_text())] == ["frames"]
+
+
 def test_results_have_no_lines_of_the_machine_that_made_them():
     """Its folders, and what a peer warns of in the middle of a table."""
     lines = [(page.name, line) for page in sources("benchmarks/results/*.md") for line in page.read_text().splitlines()]

@@ -158,9 +158,8 @@ def test_functions_of_torch_go_by_their_own_name(func):
 def test_every_route_is_asked():
     routes = {func for func, rule in rules.RULES.items() if isinstance(rule, rules.Route)}
     own = {torch.Tensor.__eq__, operator.eq}  # a route to torch's own torch.eq
-    own |= {torch.Tensor.dim, torch.Tensor.size}  # whose errors go by the module that asks
     # only for rows elsewhere than at dim 0, where the rule of the table speaks
-    elsewhere = ("along", "buffers", "cuts", "packed")
+    elsewhere = ("along", "buffers", "cuts")
     own |= {f for f in routes if rules.RULES[f].ours.__module__.rpartition(".")[2] in elsewhere}
     own |= {getattr(torch, name) for name in dir(torch) if name.startswith("_foreach_")}  # and to that of one tensor
     assert routes - own == set(ROUTES)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch's own functions and modules on a LoDTensor, each innermost sequence separately: routes of the policy table."""
 
-from . import along, attention, bags, buffers, channels, cuts, lists, losses, packed, raised, recurrent, windows
+from . import along, attention, bags, buffers, channels, cuts, lists, losses, packed, recurrent, refused, windows
 
 __all__ = [
     "along",
@@ -13,7 +13,7 @@ __all__ = [
     "lists",
     "losses",
     "packed",
-    "raised",
     "recurrent",
+    "refused",
     "windows",
 ]

@@ -2,22 +2,17 @@
 """Norms, dropout and shuffles of channels: rows (rows, channels) are the positions of their own sequence, where no model would
 take them for samples."""
 
-import sys
-from types import FrameType
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from .. import ops
-from ..dynamo import compiling, constant
 from ..errors import LoDValueError
+from ..patches import instead
 from ..sequence import sequence_normalize
 from ..sequence_operator import along, probability
-from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
-from .routes import at_dim, caller, only_first, route, rows_last
+from .routes import only_first, route, rows_last
 
 
 def _instance_norm(
@@ -33,41 +28,23 @@ def _instance_norm(
 
 
 def _instance_norm_elsewhere(input, *args, **kwargs):
-    """InstanceNorm1d passes (rows, channels) as one sample (1, rows, channels). Of x[None] torch takes the rows for channels."""
-    if input.dim() != 3:
-        return None
-    if at_dim(input, -2) and input.shape[0] == 1:
-        if not (_traced_for_rows() if compiling() else _called_for_rows()):
-            return None
-        done = _instance_norm(LoDTensor(input.values().squeeze(0), input.lod), *args, **kwargs)
-        return rows_at(done.values().unsqueeze(0), input.lod, 1, input._provenance.call)
-    return rows_last(_instance_norm)(input, *args, **kwargs)
-
-
-#: Where InstanceNorm1d adds a dim for the batch to what it is given.
-_ADDS_BATCH: Any = nn.InstanceNorm1d._handle_no_batch_input.__code__
-
-
-def _called_for_rows() -> bool:
-    frame = caller()
-    return frame is not None and frame.f_back is not None and frame.f_back.f_code is _ADDS_BATCH
-
-
-@constant
-def _traced_for_rows() -> bool:
-    """Whether Dynamo, which has a tracer for every call, traces that code."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "run" and getattr(frame.f_locals.get("self"), "f_code", None) is _ADDS_BATCH:
-            return True
-        frame = frame.f_back
-    return False
+    """Rows at the last dim. Of x[None] torch takes the rows for channels."""
+    return rows_last(_instance_norm)(input, *args, **kwargs) if input.dim() == 3 else None
 
 
 @route(F.instance_norm, kind=None, elsewhere=_instance_norm_elsewhere)
 def instance_norm(input, *args, **kwargs):
     """Every sequence is normalised by its own mean and variance; with more dims every row is a sample."""
-    return NotImplemented
+    if not isinstance(input, LoDTensor) or input.dim() != 2:
+        return NotImplemented
+    return _instance_norm(input, *args, **kwargs)
+
+
+@instead(nn.InstanceNorm1d._handle_no_batch_input)
+def without_a_batch(self, input, **others):
+    """InstanceNorm1d would make one sample (1, rows, channels) of rows (rows, channels)."""
+    whole = isinstance(input, LoDTensor) and len(input.shape) == 2
+    return self._apply_instance_norm(input) if whole else NotImplemented
 
 
 def _group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):

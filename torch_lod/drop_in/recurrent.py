@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.lstm, gru, rnn_tanh and rnn_relu, which torch.nn's recurrent modules call: along every innermost sequence."""
-
-from typing import Any
+"""torch.lstm, gru, rnn_tanh and rnn_relu along every innermost sequence, and torch.nn's recurrent modules, which call them."""
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from ..dynamo import compiling
 from ..engine.recurrence import Direction, run_layers
-from ..errors import LoDTypeError, LoDValueError
+from ..errors import LoDTypeError, LoDValueError, without_policy
+from ..patches import instead
 from ..sequence_operator import along
 from ..structure.lod import LoD
 from ..tensor import rules
@@ -16,7 +16,7 @@ from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made
 from ..tensor.provenance import provenances_of
 from .packed import packed_of, run
-from .routes import at_dim, caller, route, structured
+from .routes import at_dim, route, structured
 
 
 def _recurrence(kind: str, count: int):
@@ -42,8 +42,6 @@ def _recurrence(kind: str, count: int):
         weights = _directions(params, directions, has_biases, kind == "lstm")
         initial = [_for_each(t, directions, lod.levels[k].shape[0] - 1) for t in states]
         out, finals = run_layers(kind, rows, lod, k, weights, initial, bool(bidirectional), dropout if train else 0.0)
-        if _is_unbatched():
-            finals = [t.unsqueeze(1) for t in finals]
         if not isinstance(input, LoDTensor):
             return (rows_at(out.unsqueeze(0), lod, 1, input._provenance.call), *finals)
         if input.dim() == 2:
@@ -53,14 +51,6 @@ def _recurrence(kind: str, count: int):
         return (made(out.unsqueeze(1), lod), *finals)
 
     return along_sequences
-
-
-def _is_unbatched() -> bool:
-    """Whether a module of torch.nn called that was given rows (rows, features): of states it removes a dim 1 of size 1, which
-    is that of its batch, and would be that of a single sequence."""
-    frame: Any = None if compiling() else caller()
-    given = {} if frame is None else frame.f_locals
-    return isinstance(given.get("self"), nn.RNNBase) and given.get("is_batched") is False
 
 
 def _refuse_structured(what: str, given) -> None:
@@ -110,7 +100,8 @@ def _elsewhere(function, ours):
     """The function for rows at another dim, and for packed rows."""
 
     def elsewhere(input, *args, **kwargs):
-        if packed_of(input) is not None and not compiling() and not provenances_of(args, kwargs):
+        of_packed = len(args) > 2 and isinstance(args[2], (tuple, list))  # the weights
+        if of_packed and packed_of(input) is not None and not compiling() and not provenances_of(args, kwargs):
             return run(function, input, *args, **kwargs)
         for p in provenances_of((input, *args), kwargs):
             if p.dim is None:
@@ -123,3 +114,56 @@ def _elsewhere(function, ours):
 for _function, _count in ((torch.lstm, 2), (torch.gru, 1), (torch.rnn_tanh, 1), (torch.rnn_relu, 1)):
     _ours = _recurrence(_function.__name__, _count)
     route(_function, lost=True, elsewhere=_elsewhere(_function, _ours))(_ours)
+
+
+_FUNCTIONS = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}
+
+
+@instead(nn.RNN.forward, nn.LSTM.forward, nn.GRU.forward)
+def forward(self, input, hx):
+    """Torch's own, but that rows (rows, features) are no batch of one, whose states have a dim that is removed, and that a state
+    for each sequence is taken."""
+    if isinstance(input, PackedSequence) or (structured(input) and len(input.shape) not in (2, 3)):
+        return NotImplemented
+    self._update_flat_weights()
+    with without_policy():
+        states = _initial_states(self, input, hx)
+    two = self.mode == "LSTM"
+    weights = self._flat_weights, self.bias
+    options = self.num_layers, self.dropout, self.training, self.bidirectional, self.batch_first
+    out, *last = _FUNCTIONS[self.mode](input, states if two else states[0], *weights, *options)
+    return out, tuple(last) if two else last[0]
+
+
+def _initial_states(module, input, hx) -> list[Tensor]:
+    """The initial states of a module as its function takes them, if they have one of the shapes that are allowed."""
+    given = [] if hx is None else list(hx) if isinstance(hx, (tuple, list)) else [hx]
+    if not structured(input):
+        return given
+    rows = input.values()
+    module.check_input(rows if rows.dim() == 3 else rows.unsqueeze(0), None)
+    sides = module.num_layers * (2 if module.bidirectional else 1)
+    widths = [module.proj_size or module.hidden_size, module.hidden_size][: 1 + (module.mode == "LSTM")]
+    batch = () if rows.dim() == 2 else (rows.shape[0 if module.batch_first else 1],)
+    if hx is None:
+        return [torch.zeros(sides, *(batch or (1,)), n, dtype=rows.dtype, device=rows.device) for n in widths]
+    _refuse_structured("initial states", given)
+    wanted, count = [(sides, *batch, n) for n in widths], _sequences(input, module.batch_first)
+    got = [tuple(t.shape) for t in given]
+    if got == wanted:
+        return given if batch else [t.unsqueeze(1) for t in given]
+    if count is not None and got == [(sides, count, n) for n in widths]:
+        return given
+    each = "" if count is None else f", or with ({sides}, {count}, width) one for each sequence"
+    raise LoDValueError(
+        f"expected an initial state of shape {' and '.join(map(str, wanted))}, the same for every sequence{each}, "
+        f"got {' and '.join(map(str, got))}; leave the initial state out for zeros"
+    )
+
+
+def _sequences(x, batch_first: bool) -> int | None:
+    """The number of sequences whose steps are the rows, as torch.nn's recurrences take them."""
+    p = x._provenance
+    steps = p.dim == 0 and (x.dim() == 2 or (x.dim() == 3 and not batch_first and x.shape[1] == 1))
+    steps = steps or (p.dim == 1 and x.dim() == 3 and batch_first and x.shape[0] == 1)
+    return p.lod.num_sequences(-1) if steps and p.part is None else None

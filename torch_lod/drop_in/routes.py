@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a function of this package runs when torch's is called with a LoDTensor, or with rows at another dim."""
 
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
-import torch
-
-from ..errors import OURS, LoDTypeError, LoDValueError, border, shown
+from ..errors import LoDTypeError, LoDValueError, border, shown
 from ..tensor import rules
 from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor
@@ -37,18 +33,6 @@ def route(*funcs: Callable, kind: str | None = "sequence-wise", elsewhere: Calla
         return ours
 
     return enter
-
-
-#: Files of what is between a module and its rules.
-BETWEEN = (OURS[0], torch.overrides.__file__, torch.nn.functional.__file__)
-
-
-def caller() -> FrameType | None:
-    """The frame that called a function of torch whose rule runs, outside of graphs."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
-        frame = frame.f_back
-    return frame
 
 
 def structured(value) -> bool:

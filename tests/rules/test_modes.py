@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.overrides import TorchFunctionMode
 
 import torch_lod as tl
+from torch_lod import errors
 from torch_lod.tensor import rules
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -266,10 +267,9 @@ def test_modules_that_look_at_dims(mode):
 
 @pytest.mark.parametrize("mode", [contextlib.nullcontext, cpu, Passing])
 def test_strict_looks_at_what_modules_hand_on(mode):
-    state = torch.zeros(1, 4) + X.mean()
     for call, said in (
         (lambda: nn.GRUCell(4, 4)(X, P), "gru_cell: expected rows, or what is the same"),
-        (lambda: nn.GRU(4, 4)(X, state), "gru: expected what belongs to a sequence"),
+        (lambda: nn.GRU(4, 4)(X, torch.zeros(1, 4) + X.mean()), "gru: expected what belongs to a sequence"),
         (lambda: X / X.shape[0], "expected what belongs to a sequence"),
     ):
         call()
@@ -304,7 +304,7 @@ def test_explain_names_the_line_of_the_user(mode):
 
 def test_errors_of_raw_operators_name_the_call_in_a_mode():
     def wrong():
-        return tl.ops.gather_rows(torch.ones(3, 2), torch.tensor([0.5]))
+        return errors.public(tl.ops.gather_rows)(torch.ones(3, 2), torch.tensor([0.5]))
 
     assert outcome(wrong)[0][0].startswith("raises LoD")
     assert not differs("a mode of the user's", wrong)

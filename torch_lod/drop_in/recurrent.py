@@ -128,6 +128,9 @@ def forward(self, input, hx):
     self._update_flat_weights()
     with without_policy():
         states = _initial_states(self, input, hx)
+        if structured(input):
+            self.check_input(input.values() if input.dim() == 3 else input.values().unsqueeze(0), None)
+    states = [t if t.dim() == 3 else t.unsqueeze(1) for t in states]  # which tl.strict follows
     two = self.mode == "LSTM"
     weights = self._flat_weights, self.bias
     options = self.num_layers, self.dropout, self.training, self.bidirectional, self.batch_first
@@ -141,7 +144,6 @@ def _initial_states(module, input, hx) -> list[Tensor]:
     if not structured(input):
         return given
     rows = input.values()
-    module.check_input(rows if rows.dim() == 3 else rows.unsqueeze(0), None)
     sides = module.num_layers * (2 if module.bidirectional else 1)
     widths = [module.proj_size or module.hidden_size, module.hidden_size][: 1 + (module.mode == "LSTM")]
     batch = () if rows.dim() == 2 else (rows.shape[0 if module.batch_first else 1],)
@@ -150,9 +152,7 @@ def _initial_states(module, input, hx) -> list[Tensor]:
     _refuse_structured("initial states", given)
     wanted, count = [(sides, *batch, n) for n in widths], _sequences(input, module.batch_first)
     got = [tuple(t.shape) for t in given]
-    if got == wanted:
-        return given if batch else [t.unsqueeze(1) for t in given]
-    if count is not None and got == [(sides, count, n) for n in widths]:
+    if got == wanted or (count is not None and got == [(sides, count, n) for n in widths]):
         return given
     each = "" if count is None else f", or with ({sides}, {count}, width) one for each sequence"
     raise LoDValueError(

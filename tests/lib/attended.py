@@ -56,7 +56,7 @@ def by_definition(
             most = distance_bias.shape[1] // 2
             x = x + distance_bias[:, (j - position).clamp(-most, most) + most]
         seen = visible(m, n, causal or extends, window)
-        within = visible(m, n, False, None if window is None else (window[0], -1))
+        within = visible(m, n, False, window)
         if prefix is not None:
             seen = seen | (within & (j < (prefix if isinstance(prefix, int) else prefix[s])))
         if block_size is not None:

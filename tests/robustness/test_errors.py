@@ -218,3 +218,45 @@ def test_messages_show_what_was_given():
     assert shown(list(range(100))).startswith("[0, 1, 2, 3, 4, 5, 6, 7") and shown("x" * 99).startswith("'xxx")
     assert shown([(torch.ones(2), 5)]) == "[(a torch.float32 Tensor of shape (2,), 5)]"
     assert shown(2**200) == "an int of 201 bits"
+
+
+IMAGE, MASK = torch.rand(1, 1, 4, 4), torch.tensor([[True, False], [True, True]])
+SCALAR_BIAS = (torch.zeros(3, 2), torch.rand(4, 1), torch.rand(4, 8), torch.rand(8))
+#: Calls with an argument that only others give a meaning, and what the error says.
+WITHOUT_EFFECT = {
+    "pool": (lambda: tl.sequence_pool(X, "mean", correction=0), "pool_type 'var' or 'std' with correction, got 'mean'"),
+    "cat": (lambda: tl.cat([X, X], dim=1), "dim with along='features' only, got 1 with 'sequences'"),
+    "cat within": (
+        lambda: tl.cat([X, X], along="within", dim=0),
+        "dim with along='features' only, got 0 with 'within'",
+    ),
+    "cat level": (lambda: tl.cat([X, X], along="features", level=1), "level with along='within' only, got 1 with"),
+    "padded": (
+        lambda: tl.from_padded(torch.rand(2, 2), mask=MASK, side="left"),
+        "no side with a mask, which says where",
+    ),
+    "bucket": (
+        lambda: tl.data.BucketSampler([1, 2], batch_size=1, too_large="cut"),
+        "too_large with a budget only, got 'cut' with batch_size",
+    ),
+    "lengths": (
+        lambda: tl.data.TokenBudgetSampler([1, 2], 3, level=1),
+        "level with a LoD or LoDTensor only, got 1 with lengths",
+    ),
+    "images": (lambda: tl.paddle.im2sequence(IMAGE, 2, out_stride=2), "out_stride with input_image_size only, got 2"),
+    "attention_lstm": (
+        lambda: tl.paddle.attention_lstm(X.drop_level(0), *SCALAR_BIAS, attention_scalar_bias=torch.ones(1)),
+        "attention_scalar_bias with attention_scalar, got it alone",
+    ),
+    "pad": (
+        lambda: F.pad(tl.from_lengths(torch.rand(5, 2), [[2, 3]]).t()[None], (1, 1), mode="reflect", value=1.0),
+        "value with mode 'constant' only, got 1.0 with 'reflect'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_an_argument_without_effect_is_refused(name):
+    call, said = WITHOUT_EFFECT[name]
+    with pytest.raises(tl.LoDError, match="expected " + re.escape(said)):
+        call()

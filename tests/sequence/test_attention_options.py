@@ -57,6 +57,28 @@ def test_options_of_todays_models_are_their_definitions(options, also, cross, sh
             torch.testing.assert_close(a, torch.zeros_like(a) if b is None else b.nan_to_num(), **close)
 
 
+@pytest.mark.parametrize(
+    "options, seen",
+    [
+        ({"window": (-1, 1)}, [2, 3, 4, 5, 6, 6]),
+        ({"prefix": 4}, [4, 4, 4, 4, 5, 6]),
+        ({"prefix": 4, "window": (-1, 1)}, [2, 3, 4, 4, 5, 6]),
+        ({"prefix": 4, "window": 0}, [1] * 6),
+        ({"block_size": 4, "window": (1, 2)}, [3, 4, 3, 2, 3, 2]),
+        ({"block_level": 1, "window": (-1, 1), "causal": True}, [2, 3, 4, 4, 6, 6]),
+        ({"prefix": 2, "block_size": 3, "window": (0, -1)}, [3, 2, 1, 3, 2, 1]),
+    ],
+    ids=str,
+)
+def test_a_window_holds_for_prefixes_and_blocks(options, seen):
+    """Both of its numbers; equal scores, so that a query's weights are 1 / the number of keys that it sees."""
+    q = tl.from_lengths(torch.zeros(6, 1, 4), [[2], [4, 2]])
+    first = q.with_values(torch.eye(6)[:, None])
+    out = tl.sequence_attention(q, q, first, level=0, **options).values()
+    assert (out > 0).sum(2).flatten().tolist() == seen
+    torch.testing.assert_close(out.amax(2).flatten(), 1 / torch.tensor(seen))
+
+
 def test_gradients_of_todays_options_twice():
     sink, table = SINK[:2].clone().requires_grad_(), TABLE[:2].clone().requires_grad_()
     rows = [batch([[2, 0, 3]], *shape, seed=i).values().requires_grad_() for i, shape in enumerate(((2, 3), (1, 3)))]

@@ -318,6 +318,12 @@ def test_what_does_not_fit_is_refused():
         assert words in str(caught.value)
 
 
+def test_dropout_between_layers_of_one_is_said():
+    for cls in (tl.nn.LSTM, tl.nn.GRU, tl.nn.RNN):
+        with pytest.warns(UserWarning, match=f"^{cls.__name__}: dropout=0.5 has no effect with num_layers=1"):
+            cls(3, 4, dropout=0.5)
+
+
 @each_cell
 def test_runs_under_autocast(cell, device):
     x = tl.from_lengths(torch.randn(5, 3, device=device), [[2, 3]])

@@ -36,6 +36,8 @@ class Items:
             for offsets in lod.levels[1:k]:
                 outer = offsets.numpy()[outer]
         else:
+            if as_int(level) not in (-1, 0):
+                raise LoDValueError(f"expected level with a LoD or LoDTensor only, got {shown(level)} with lengths")
             inner, outer = host_integers("lengths", lengths).numpy(), None
             for i in np.flatnonzero(inner < 0)[:1]:
                 raise LoDValueError(f"expected lengths >= 0, got {inner[i]} at index {i}")

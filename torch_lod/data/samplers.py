@@ -295,6 +295,8 @@ class BucketSampler(_BatchSampler):
                 raise LoDValueError(f"expected buckets >= 1, got {shown(buckets)}")
         else:
             buckets = host_integers("buckets", buckets).numpy()
+        if budget is None and too_large != "refuse":
+            raise LoDValueError(f"expected too_large with a budget only, got {shown(too_large)} with batch_size")
         self.batch_size, self.buckets = batch_size, buckets
         super().__init__(
             lengths, budget, shuffle, seed, rank, world_size, level, "length", balance, too_large, drop_last

@@ -231,6 +231,8 @@ def _padded(input, pad, mode, value=None):
         raise LoDValueError(f"expected pad as the rows before and after, got {tuple(pad)}")
     if mode not in ("reflect", "replicate", "circular"):
         raise LoDValueError(f"expected mode 'constant', 'reflect', 'replicate' or 'circular', got {shown(mode)}")
+    if value is not None and value != 0:
+        raise LoDValueError(f"expected value with mode 'constant' only, got {shown(value)} with {shown(mode)}")
     s = along(input)
     lengths, most = _lengths(s.lod), max(pad)
     short = (lengths > 0) & (lengths < {"reflect": most + 1, "replicate": 1, "circular": most}[mode])

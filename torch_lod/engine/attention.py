@@ -146,8 +146,8 @@ class Sight(NamedTuple):
     block_size: int | None = None
     block_level: int | str | None = None
 
-    def ends(self, lods: tuple[LoD, LoD], levels: Sequence[int], device) -> Tensor | None:
-        """Of every query the position that follows the last key it sees; None where `causal` says it."""
+    def ends(self, lods: tuple[LoD, LoD], levels: Sequence[int], window, device) -> Tensor | None:
+        """Of every query the position that follows the last key it sees, within a window; None where `causal` says it."""
         if all(option is None for option in self):
             return None
         (queries, keys), (own, other) = lods, levels
@@ -164,7 +164,8 @@ class Sight(NamedTuple):
             begin, cuts = key_offsets[segment], keys.row_offsets_at(self._inner(keys, other), device)
             after = torch.searchsorted(cuts, begin + position, right=True).clamp(max=cuts.shape[0] - 1)
             ends = torch.where(position < 0, ends, torch.maximum(ends, cuts[after] - begin))
-        return ends
+        _, ahead = window_bounds(False, window)
+        return ends if ahead < 0 else torch.minimum(ends, position + (ahead + 1))
 
     def _inner(self, keys: LoD, level: int) -> int:
         assert self.block_level is not None
@@ -255,7 +256,7 @@ def attend(
     if dropout:
         seed = torch.randint(2**32, (), device=q.device)
     query_offsets, key_offsets = together(q.device, *((lod.row_offsets_at, k) for lod, k in zip(lods, levels)))
-    ends = None if sight is None else sight.ends(lods, levels, q.device)
+    ends = None if sight is None else sight.ends(lods, levels, window, q.device)
     if ends is not None:
         right = -1
     more = softcap_of(softcap), sink_of(sink, q), distance_bias_of(distance_bias, q), ends

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers: torch.nn's parameters and results, without padding."""
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -49,6 +50,9 @@ class _Recurrent(torch.nn.Module):
             raise LoDValueError(f"expected num_layers of at most {_MOST_LAYERS}, got {num_layers}")
         if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
             raise LoDValueError(f"expected dropout in [0, 1], got {shown(dropout)}")
+        if dropout and num_layers == 1:
+            said = f"dropout={dropout} has no effect with num_layers=1: it is between layers"
+            warnings.warn(f"{type(self).__name__}: {said}", stacklevel=3)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.level = level

@@ -380,6 +380,9 @@ def im2sequence(
     def grid(height: int, width: int) -> tuple[int, int]:
         return (height + up + down - high) // down_by + 1, (width + left + right - wide) // right_by + 1
 
+    by = _pair("out_stride", out_stride, 1)
+    if input_image_size is None and by != (1, 1):
+        raise LoDValueError(f"expected out_stride with input_image_size only, got {shown(out_stride)}")
     images, channels, height, width = x.shape
     if min(grid(height, width)) < 1:
         raise LoDValueError(
@@ -395,7 +398,6 @@ def im2sequence(
             raise LoDValueError(
                 f"expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"
             )
-        by = _pair("out_stride", out_stride, 1)
         real = [[math.ceil(v / by[i]) for i, v in enumerate(size)] for size in input_image_size.tolist()]
         sizes = [grid(h, w) for h, w in real]
         if any(min(size) < 1 for size in sizes):

@@ -464,6 +464,8 @@ def attention_lstm(
     shift = _one_element("attention_bias", attention_bias, values)
     factor = _one_element("attention_scalar", attention_scalar, values)
     after = _one_element("attention_scalar_bias", attention_scalar_bias, values)
+    if factor is None and after is not None:
+        raise LoDValueError("expected attention_scalar_bias with attention_scalar, got it alone")
     of_rows = values @ attention_weight[:features]
     of_rows = of_rows if shift is None else of_rows + shift
 

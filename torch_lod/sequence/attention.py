@@ -55,7 +55,8 @@ def sequence_attention(
         k, v: (key rows, heads, width) and (key rows, heads, value width), of equal LoDs with as many sequences at the level
             as q. The widths of k and q are equal; that of v may differ.
         causal: a query sees no key after its own position.
-        window: how many keys before and after its own position a query sees, as a number or a pair; -1: all.
+        window: how many keys before and after its own position a query sees, as a number or a pair; -1: all. It holds for
+            prefix and blocks, too.
         bias: added to the scores, (pairs,) or (pairs, heads): one entry per pair of a query and a key. The pairs are in
             order of the sequences; within a sequence the first query with every key, then the next query. bool: True
             where the query sees the key.

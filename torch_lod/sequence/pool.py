@@ -102,6 +102,8 @@ def sequence_pool(
     if s.lod.counted:
         return _pool_counted(x, pool_type, padding_value, level, return_index, correction)
     rows = s.rows
+    if type(correction) is not int or correction != 1:
+        _check_correction(pool_type, correction)
     if type(pool_type) is str and pool_type in _PLAIN and type(padding_value) is float:  # of most calls
         if not return_index and rows.dtype.is_floating_point:
             return s.pool(ops.segment_reduce(rows, s.offsets, pool_type, padding_value))
@@ -127,7 +129,6 @@ def sequence_pool(
         return s.pool(out if exact else _filled(s, out, padding_value)), s.pool(index)
     if reduce in ("logsumexp", "var", "std"):
         a_float(rows)
-        number("correction", correction)
         if reduce == "logsumexp":
             return s.pool(ops.segment_logsumexp(rows, s.offsets, padding_value))
         return s.pool(ops.segment_var(rows, s.offsets, correction, reduce == "std", padding_value))
@@ -137,6 +138,12 @@ def sequence_pool(
         pooled = ops.segment_reduce(rows, s.offsets, reduce, fill)
         return s.pool(pooled if exact else _filled(s, pooled, padding_value))
     return s.pool(_filled(s, _COMPOSED[reduce](rows, s.offsets), padding_value))
+
+
+def _check_correction(pool_type, correction) -> None:
+    number("correction", correction)
+    if reduction("pool_type", pool_type) not in ("var", "std"):
+        raise LoDTypeError(f"expected pool_type 'var' or 'std' with correction, got {shown(pool_type)}")
 
 
 #: Up to here the operators hold a whole padding value exactly.

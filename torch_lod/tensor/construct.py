@@ -314,7 +314,7 @@ def from_padded(
         lengths: integers, (sequences,): the rows of every sequence. For several levels a list of them, outermost first: of
             a level, packed (a length per sequence) or in the shape of the dims before its own, as `to_padded(level="all")`
             gives them.
-        side: where the padding is, "right" or "left", as for `to_padded`.
+        side: where the padding is, "right" or "left", as for `to_padded`; a mask says it by itself.
         mask: bool, or integers 0 and 1, (sequences, length): True where there is a row, anywhere. That is the opposite of
             torch's `key_padding_mask`: pass `mask=~key_padding_mask`.
 
@@ -330,6 +330,8 @@ def from_padded(
         raise LoDValueError(f"expected side 'right' or 'left', got {shown(side)}")
     n, longest, dense = dense.shape[0], dense.shape[1], tensor_of("dense", dense)
     if mask is not None:
+        if side != "right":
+            raise LoDValueError(f"expected no side with a mask, which says where the rows are, got {shown(side)}")
         if not isinstance(mask, (Tensor, np.ndarray)):
             raise LoDValueError(f"expected a bool mask of shape ({n}, {longest}), got {type(mask).__name__}")
         return where_true(dense, tensor_of("mask", mask), level_names)
@@ -468,6 +470,8 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = -1) -
         raise LoDValueError(f"expected along 'sequences', 'within' or 'features', got {shown(along)}")
     if along != "within" and level not in (0, -1):
         raise LoDValueError(f"expected level with along='within' only, got {shown(level)} with {shown(along)}")
+    if along != "features" and dim != -1:
+        raise LoDValueError(f"expected dim with along='features' only, got {shown(dim)} with {shown(along)}")
     xs = all_lod(xs)
     if along == "sequences":
         return joined(xs)

@@ -30,13 +30,12 @@ def sequence_attention(
 ):
     before, after = (-1, -1) if window is None else (window, window) if isinstance(window, int) else window
     extends = any(t is not None for t in (prefix, block_size, block_level))
-    after = 0 if causal or extends else after
     block = {} if block_level is None else {row: b for b, rows in enumerate(under(k, block_level)) for row in rows}
 
     def sees(position, j, s):
-        if before >= 0 and j < position - before:
+        if (before >= 0 and j < position - before) or (0 <= after < j - position):
             return False
-        if after < 0 or j <= position + after:
+        if j <= position or not (causal or extends):
             return True
         if prefix is not None and j < int(prefix if isinstance(prefix, int) else prefix[s]):
             return True

@@ -46,7 +46,7 @@ def todays(x, k, keys):
     yield " distances", (x, keys, keys), {"distance_bias": table}
     seen = values(x.num_sequences(k), (), torch.int64, x.device, 13)
     yield " prefix fixed", (x, keys, keys), {"prefix": seen}
-    yield " blocks", (x, keys, keys), {"block_size": 2, "window": (3, 0)}
+    yield " blocks", (x, keys, keys), {"block_size": 3, "window": (3, 1)}
     inner = {} if k + 1 == x.lod_level else {"block_level": k + 1}
     together = {"softcap": 2.0, "sink": sink, "distance_bias": table, "prefix": 1, "alibi": True, **inner}
     yield " together", (x, keys, keys * 2), together

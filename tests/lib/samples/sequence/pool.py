@@ -88,6 +88,7 @@ def pool_errors():
             "x of a floating dtype, got torch.int64",
         )
     yield "correction", lambda: pool(X, "var", correction=None), TypeError, "correction as a number, got None"
+    yield "correction of a mean", lambda: pool(X, "mean", correction=0), TypeError, "'std' with correction, got 'mean'"
     yield (
         "whole pad",
         lambda: pool(X.long(), "sum", padding_value=0.5),

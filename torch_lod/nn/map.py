@@ -8,6 +8,7 @@ import torch
 from ..errors import LoDTypeError, public
 from ..sequence import map_sequences
 from ..sequence.map import checked_options
+from ..sequence_operator import a_bool
 from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["MapSequences"]
@@ -18,7 +19,7 @@ class MapSequences(torch.nn.Module):
 
     Args:
         module: called with stacks of equally long sequences, once for each distinct length.
-        level, layout, results, pad_to, fill: as map_sequences takes them.
+        level, layout, results, pad_to, fill, check: as map_sequences takes them.
 
     Returns (forward(x, *others, **kwargs)):
         what `results` says, as map_sequences does.
@@ -34,6 +35,7 @@ class MapSequences(torch.nn.Module):
         results: Any = "rows",
         pad_to: list[int] | tuple[int, ...] | None = None,
         fill: float = 0,
+        check: bool = False,
     ):
         super().__init__()
         if not isinstance(module, torch.nn.Module):
@@ -41,13 +43,14 @@ class MapSequences(torch.nn.Module):
                 f"expected module as a torch.nn.Module, got {type(module).__name__}; see tl.map_sequences"
             )
         checked_options(module, layout, results, pad_to, fill)
+        a_bool("check", check)
         self.module, self.level, self.layout, self.results = module, level, layout, results
-        self.pad_to, self.fill = pad_to, fill
+        self.pad_to, self.fill, self.check = pad_to, fill, check
 
     @public
     def forward(self, x: LoDTensor, *others, **kwargs):
         options = {"layout": self.layout, "results": self.results, "pad_to": self.pad_to, "fill": self.fill}
-        return map_sequences(self.module, x, *others, level=self.level, **options, **kwargs)
+        return map_sequences(self.module, x, *others, level=self.level, check=self.check, **options, **kwargs)
 
     def extra_repr(self) -> str:
         return f"level={self.level!r}, layout={self.layout!r}, results={self.results!r}, pad_to={self.pad_to}, fill={self.fill}"

@@ -4,9 +4,11 @@ each distinct length. What is right on a dense batch of sequences of one length 
 out, loops over time, FFTs, slices, positions.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,17 +17,20 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..sequence_operator import Along, along, integer, number
+from ..sequence_operator import Along, a_bool, along, integer, number
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import uploaded_map
 from ..structure.validate import filler, sums, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, made, unmoved, values_of
+from ..tensor.rules.arguments import declared_level, level_in
 from .loop import each_a_sequence
 
 __all__ = ["map_sequences"]
 
+#: Python's words where fn wants what `map_sequences` takes for its own.
+_MISSING = re.compile(r"missing .*'(level|layout|results|pad_to|fill|check)'")
 #: By layout, the dims of a stack that hold its sequences and the rows of each.
 _LAYOUTS = {"batch_first": (0, 1), "length_first": (1, 0), "channels": (0, -1)}
 
@@ -40,6 +45,7 @@ def map_sequences(
     results: Any = "rows",
     pad_to: list[int] | tuple[int, ...] | None = None,
     fill: float = 0,
+    check: bool = False,
     **kwargs,
 ) -> Any:
     """Calls a function of dense batches on stacks of equally long sequences, once for each distinct length.
@@ -67,7 +73,10 @@ def map_sequences(
             mask=, bool, (count, length), True at rows; with LoDTensors among others a tuple of masks, x's first. Longer
             sequences are not padded.
         fill: what an empty sequence has in results for each sequence. fn does not see sequences without rows in x.
-        kwargs: passed to every call as they are.
+        check: first run fn on a stack of two sequences and on each of them alone, and compare: ValueError where fn mixes the
+            sequences of a dense batch, as sums over the batch do, or takes another layout. Of a module in eval mode, whose
+            buffers stay. What draws random numbers fails.
+        kwargs: passed to every call as they are. One that has the name of an argument here: functools.partial(fn, level=1).
 
     Returns:
         for "rows" a LoDTensor with the LoD of x; for "resized" one with the levels of x down to `level`, the lengths there
@@ -76,8 +85,8 @@ def map_sequences(
         Gradients are those of fn. If x has no rows, fn is called once with no sequences (of length 1), to learn the shapes.
 
     Raises:
-        ValueError, TypeError: where fn returns something else than `results` says, others do not fit x, fn does not take
-            mask= although pad_to is given, or fn is a module of torch.nn that takes another layout (its batch_first, the
+        ValueError, TypeError: where fn returns something else than `results` says, others do not fit x, a LoDTensor is given
+            by keyword, fn does not take mask= although pad_to is given, or fn is a module of torch.nn that takes another layout (its batch_first, the
             channels of Conv1d). What fn raises passes through as it is.
 
     Source: torch.func.vmap with groups of equal length instead of one; length buckets of sequence-to-sequence models.
@@ -86,7 +95,31 @@ def map_sequences(
     buckets = checked_options(fn, layout, results, pad_to, fill)
     if buckets is not None and "mask" in kwargs:
         raise LoDTypeError("expected no mask by keyword beside pad_to, which passes mask= to fn, got one")
-    return run(fn, s, [x, *others], layout, lambda _: results, buckets, fill, kwargs)
+    a_bool("check", check)
+    for name, value in kwargs.items():
+        if _holds_one(value):
+            raise LoDTypeError(
+                f"expected {name} by keyword as what is the same for all sequences, got a LoDTensor; with a sequence for each of x's "
+                f"it goes by position: tl.map_sequences(fn, x, {name})"
+            )
+    inputs = [x, *others]
+    try:
+        if check:
+            _compare(fn, s, inputs, layout, results, buckets, kwargs)
+        return run(fn, s, inputs, layout, lambda _: results, buckets, fill, kwargs)
+    except TypeError as error:
+        if missing := _MISSING.search(str(error)):
+            error.add_note(
+                f"map_sequences has an argument {missing[1]} of its own; see functools.partial(fn, {missing[1]}=...)"
+            )
+        raise
+
+
+def _holds_one(value: Any, depth: int = 4) -> bool:
+    """Whether it is a LoDTensor, or a container with one."""
+    if isinstance(value, (list, tuple, dict)) and depth:
+        return any(_holds_one(part, depth - 1) for part in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, LoDTensor)
 
 
 def run(
@@ -175,6 +208,12 @@ def _has_sequences(other, i: int, s: Along) -> bool:
     """Whether an input has a sequence for each of x's, or else a row."""
     count = s.lod.num_sequences(s.k)
     if isinstance(other, LoDTensor):
+        if declared_level(other.lod) is not None:
+            if (k := level_in(other.lod, s.lod)) != s.k:
+                raise LoDValueError(
+                    f"expected others declared for level {s.k}, got tl.per_sequence(c, {k}) at index {i}; see tl.per_sequence(c, {s.k})"
+                )
+            return False
         return each_a_sequence("others", other, i, s.lod.outer_at(s.k), s.k, count)
     unmoved("others", other)
     for_all = "what is the same for all sequences goes by keyword"
@@ -338,6 +377,96 @@ def _unstacked(rows: Tensor, order: Tensor, sizes: Tensor, offsets: Tensor) -> T
     starts = torch.zeros_like(offsets[:-1])
     starts[order] = sums(sizes)[:-1]
     return _rows_at(rows, ops.run_map(starts, offsets, int(offsets[-1])))
+
+
+# -- a stack of two
+
+
+def _compare(fn: Callable, s: Along, inputs: list, layout: str, results: Any, buckets: Tensor | None, kwargs: dict):
+    """LoDValueError where two sequences in a stack are not what each of them is alone."""
+    stacked = [True, *(_has_sequences(other, i, s) for i, other in enumerate(inputs[1:]))]
+    offsets = [t.lod.row_offsets_at(s.k) if whole else None for t, whole in zip(inputs, stacked, strict=True)]
+    lengths = torch.stack([t.diff() for t in offsets if t is not None], 1)
+    if (two := _two(lengths)) is None:
+        return
+    sizes = lengths[two].amin(0).tolist()  # of two that differ in length the first rows
+    left, both = iter(sizes), []
+    for t, begin in zip(inputs, offsets, strict=True):
+        at = two if begin is None else ops.run_map(begin[two], sums(two.new_tensor([n := next(left)] * 2)), 2 * n)
+        both.append(_rows_at(values_of(t).detach(), at))
+
+    def called(first: int, count: int) -> list[tuple[_Leaf, Any]]:
+        shapes = iter([(count, n) for n in sizes])
+        shaped = [(count,) if begin is None else next(shapes) for begin in offsets]
+        parts = [rows.narrow(0, first * (len(rows) // 2), count * (len(rows) // 2)) for rows in both]
+        stacks = [_stacks(rows, [shape], layout)[0] for rows, shape in zip(parts, shaped, strict=True)]
+        masks = tuple(torch.ones(count, n, dtype=torch.bool, device=inputs[0].device) for n in sizes)
+        own = {} if buckets is None else {"mask": masks[0] if len(masks) == 1 else masks}
+        leaves = _leaves(results, fn(*stacks, **kwargs, **own))
+        return [(leaf, _rows_first(leaf, t, layout, (count, sizes[0]))) for leaf, t in leaves]
+
+    with _unchanged(fn, inputs[0].device):
+        together, *alone = called(0, 2), called(0, 1), called(1, 1)
+    for i, each in enumerate(alone):
+        for (leaf, found), (_, own) in zip(together, each, strict=True):
+            if leaf.kind and (far := _distance(found.narrow(0, i * (n := len(found) // 2), n), own)) > _CLOSE.get(
+                own.dtype, 0
+            ):
+                raise LoDValueError(
+                    f"expected fn to compute every sequence of a stack by itself, got {leaf.said} of two sequences together {far:.2g} "
+                    "times their largest value away from that of each alone: it mixes the sequences of a dense batch, takes another "
+                    "layout=, or draws random numbers; sequence by sequence: [fn(rows[None]) for rows in x.sequences()]"
+                )
+
+
+#: How far from one another results may be, relative to the largest.
+_CLOSE = {torch.float64: 1e-7, torch.complex128: 1e-7, torch.float32: 1e-3, torch.complex64: 1e-3}
+_CLOSE |= {torch.float16: 5e-2, torch.bfloat16: 5e-2}
+
+
+def _two(lengths: Tensor) -> Tensor | None:
+    """Two sequences with rows, of equal lengths where there are such; None where there are no two."""
+    used = lengths[:, 0].nonzero().flatten()
+    if len(used) < 2:
+        return None
+    _, group, counts = lengths[used].unique(dim=0, return_inverse=True, return_counts=True)
+    several = (counts > 1).nonzero().flatten()
+    if len(several):
+        return used[group == several[-1]][:2]
+    return used[lengths[used, 0].argsort(descending=True)][:2]
+
+
+@contextlib.contextmanager
+def _unchanged(fn: Any, device: torch.device):
+    """fn in eval mode; afterwards its mode, its buffers and the random numbers are what they were."""
+    modules = list(fn.modules()) if isinstance(fn, torch.nn.Module) else []
+    training = [module for module in modules if module.training]
+    buffers = [(m, {k: t if t is None else t.clone() for k, t in m._buffers.items()}) for m in modules if m._buffers]
+    for module in training:
+        module.training = False
+    try:
+        with torch.random.fork_rng(
+            [] if device.type == "cpu" else [device], device_type=device.type if device.type != "cpu" else "cuda"
+        ):
+            yield
+    finally:
+        for module in training:
+            module.training = True
+        for module, before in buffers:
+            module._buffers.update(before)
+
+
+def _distance(found: Tensor, alone: Tensor) -> float:
+    """The largest difference, relative to the largest value."""
+    if found.shape != alone.shape:
+        return math.inf
+    if not alone.numel():
+        return 0.0
+    wide = torch.complex128 if alone.is_complex() else torch.float64
+    found, alone = found.detach().to(wide), alone.detach().to(wide)
+    same = (found == alone) | (found.isnan() & alone.isnan())
+    error = torch.where(same, 0, (found - alone).abs()).nan_to_num(math.inf, math.inf)
+    return float(error.max()) / max(float(torch.where(alone.isfinite(), alone.abs(), 0).max()), 1e-6)
 
 
 # -- options

@@ -74,6 +74,7 @@ def library(name: str) -> Any:
 
 
 _CLASSES: dict[type, type[LoDError]] = {ValueError: LoDValueError, TypeError: LoDTypeError, IndexError: LoDIndexError}
+_WHOLE = re.compile(r"(a floating dtype|dtype float16)\b.*, got (Long|Int|Short|Char|Byte|Bool)$")
 _RAW = re.compile(r"(\w+): (expected .*)", re.S)  # the message of a raw operator
 #: A context in which torch's functions treat LoDTensors as plain tensors. It leaves modes out as well: with one, as of a
 #: default device, Dynamo would come back to the policy for every attribute.
@@ -233,7 +234,7 @@ def _ours(error: Exception, call: str, function: Callable, args: tuple) -> LoDEr
     cls = _CLASSES.get(type(error))
     if raw is None or cls is None or not hasattr(torch.ops.torch_lod, raw[1]):
         return None
-    return named(cls(raw[2]), call)
+    return named(cls(raw[2] + ("; see .float()" if _WHOLE.search(raw[2]) else "")), call)
 
 
 def _misplaced(said: str, function: Callable, args: tuple) -> str:

@@ -117,7 +117,7 @@ def integer(what: str, value, least: int = 1, most: int = 2**31) -> int:
 
 def a_float(x: Tensor, what: str = "x") -> None:
     if not x.is_floating_point():
-        raise LoDTypeError(f"expected {what} of a floating dtype, got {x.dtype}")
+        raise LoDTypeError(f"expected {what} of a floating dtype, got {x.dtype}; see {what}.float()")
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:

@@ -69,10 +69,10 @@ RAISES = {
     "nn.MaxUnpool1d(2)(x, x.long())": "x.to_padded()",
     "tl.sequence_pool(x.t(), 'sum')": "rows at dim 1, moved by t",
     "tl.sequence_pool(x.mean(0), 'sum')": "lost their structure in mean",
-    "torch.zeros(11, 8).copy_(x) + x": "write .values() into it",
-    "ROWS.clone().__setitem__(slice(None), x)": "write .values() into it",
-    "torch.add(x, 1, out=torch.empty(11, 8))": "write .values() into it",
-    "x.view(-1).add_(x.flip(1).view(-1))": "write .values() into it",
+    "torch.zeros(11, 8).copy_(x) + x": "write their .values() into it",
+    "ROWS.clone().__setitem__(slice(None), x)": "write their .values() into it",
+    "torch.add(x, 1, out=torch.empty(11, 8))": "write their .values() into it",
+    "x.view(-1).add_(x.flip(1).view(-1))": "write their .values() into it",
     "x.clone().t().cumsum_(-1)": "tl.sequence_cumsum",
     "conv(x.sum(0)[None])": "became in sum",
     "nn.GroupNorm(8, 8)(x)": "over the rows of every sequence: x.t()[None], then [0].t(); each row for itself: x.unsqueeze(-1)",
@@ -96,7 +96,7 @@ RAISES = {
     "x + torch.cat([ROWS[:1], x])[1:]": "became in cat, which lost the structure of its rows; to put rows before or after",
     "attend(ROWS[:2], x, x)": "expected query as a LoDTensor, got a plain tensor; rows that are the same for each of n sequences",
     "x[None][:, 1:].softmax(1)": "move the rows to dim 0: tl.sequence_softmax",
-    "ROWS.clone().__setitem__(0, x[0])": "or collect rows in a list for torch.stack",
+    "ROWS.clone().__setitem__(0, x[0])": "collect rows in a list for torch.stack",
 }
 
 

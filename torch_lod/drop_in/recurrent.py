@@ -14,7 +14,7 @@ from ..structure.lod import LoD
 from ..tensor import rules
 from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made
-from ..tensor.provenance import provenances_of
+from ..tensor.provenance import provenance_of, provenances_of
 from .packed import packed_of, run
 from .routes import at_dim, route, structured
 
@@ -72,6 +72,11 @@ def _steps(input: Tensor, batch_first: bool) -> tuple[Tensor, LoD]:
             return s.rows.squeeze(1), s.lod
         rows, steps = input.shape[:2]
         return s.rows.flatten(0, 1), s.lod.append([steps] * rows)
+    if (p := provenance_of(input)) is not None and p.part is not None:
+        begin, end = p.part
+        raise LoDValueError(
+            f"expected rows (rows, features) of whole sequences, got rows {begin} to {end} of {p.lod.rows}: {rules.way_out(p)}"
+        )
     raise LoDValueError(
         f"expected rows (rows, features), one step each, with batch_first a batch of one, x[None], or a sequence in every "
         f"row, got {tuple(input.shape)} with batch_first={bool(batch_first)}"

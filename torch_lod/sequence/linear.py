@@ -22,7 +22,7 @@ def sequence_scan(x: LoDTensor, a: float | Tensor, *, reverse: bool = False, lev
 
     Args:
         x: (rows, *element), a floating dtype (TypeError otherwise).
-        a: a number, or a tensor of the dtype of x: one for each element of a row, of a shape that broadcasts to *element;
+        a: a number, or a tensor of the dtype of x, or of float32 beside half types: one for each element of a row, of a shape that broadcasts to *element;
             or for each row, a LoDTensor with the LoD of x, (rows,) or with an element that broadcasts to that of x. Where
             it is 0, h[t] is x[t], whatever came before, also infinite or NaN. At the first row of a sequence it is not used.
         reverse: from the last row to the first: h[t] = a[t] h[t + 1] + x[t].
@@ -39,11 +39,13 @@ def sequence_scan(x: LoDTensor, a: float | Tensor, *, reverse: bool = False, lev
     s = along(x, level)
     a_float(s.rows)
     a_bool("reverse", reverse)
-    factors = _factors(a, x, s.rows)
+    halves = s.rows.dtype in (torch.float16, torch.bfloat16) and getattr(a, "dtype", None) == torch.float32
+    rows = s.rows.float() if halves else s.rows
+    factors = _factors(a, x, rows)
     if reverse and isinstance(a, LoDTensor):
         # the adjoint takes its factor from the row that it came from
         factors = ops.segment_unfold(factors, s.offsets, 1, -1).squeeze(1)
-    return s.keep(ops.segment_scan(s.rows, factors, s.offsets, reverse))
+    return s.keep(ops.segment_scan(rows, factors, s.offsets, reverse).to(s.rows.dtype))
 
 
 def _factors(a, x: LoDTensor, rows: Tensor) -> Tensor:

@@ -113,6 +113,8 @@ def sequence_pool(
         if rows.is_complex() or (rows.dtype == torch.bool and not adds):
             if not asks and reduce not in ("first", "last"):
                 raise LoDTypeError(f"expected x of a floating or integer dtype for {shown(reduce)}, got {rows.dtype}")
+        if reduce in _DIVIDES:
+            a_float(rows)
         rows = summable(rows) if adds else rows
     if not floating or asks or type(padding_value) is not float:
         filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
@@ -146,6 +148,8 @@ def _check_correction(pool_type, correction) -> None:
         raise LoDTypeError(f"expected pool_type 'var' or 'std' with correction, got {shown(pool_type)}")
 
 
+#: Reductions whose results are no integers.
+_DIVIDES = ("mean", "sqrt")
 #: Up to here the operators hold a whole padding value exactly.
 _EXACT = 9 * 10**15
 

@@ -12,7 +12,7 @@ from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDsDiffer, LoDTypeError, LoDValueError, border, named, public, shown
 from ..ops.composed.rows import levels_of_runs
 from .block_mask import block_mask as _block_mask
-from .partition import Partition, Runs, take_runs, uploaded_runs
+from .partition import Partition, Runs, take_runs, uploaded_runs, way_out
 from .validate import a_plain_tensor, host_integers, host_levels, level_names_of, sums, whole
 
 _check_lod = torch.ops.torch_lod.check_lod.default._op  # what a call of the overload calls
@@ -482,11 +482,8 @@ class LoD(Partition):
     def agreed(self, other: "LoD") -> "LoD":
         """The LoD that two operands share; ValueError, with the first difference, if they differ."""
         if self.differs(other):
-            way_out = "to combine their rows all the same, pass .values() of one"
-            if self.depth != other.depth:
-                way_out = "lay the rows of the one with fewer levels over the other with tl.sequence_expand_as"
             raise LoDsDiffer(
-                f"expected operands with equal LoDs, got LoDs that differ: {self.difference(other)}; {way_out}"
+                f"expected operands with equal LoDs, got LoDs that differ: {self.difference(other)}; {way_out(self, other)}"
             )
         lod = self if self.level_names or not other.level_names else other
         return lod.counting(*self.counted_with(other)) if self.counted or other.counted else lod

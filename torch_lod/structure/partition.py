@@ -479,3 +479,16 @@ class Partition:
         for mask in flat[1:]:
             every, some = every & mask.all(1), some | mask.any(1)
         return every, some
+
+
+#: How the name of the level begins of rows that were declared to be one for each sequence of a level of other LoDs.
+DECLARED = "per_sequence(level="
+
+
+def way_out(a: Partition, b: Partition) -> str:
+    """What combines the rows of two LoDs that differ."""
+    if (DECLARED in str(a.level_names)) != (DECLARED in str(b.level_names)):
+        return "tl.sequence_expand_as(c, x) lays a row for each sequence over the rows of x"
+    if len(a.levels) != len(b.levels):
+        return "lay the rows of the one with fewer levels over the other with tl.sequence_expand_as"
+    return "to combine their rows all the same, pass .values() of one"

@@ -260,6 +260,9 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     return of_rows(items, kinds, levels[1:], level_names)
 
 
+_OF_NUMBERS = "; a nested list of numbers: tl.lod_tensor"
+
+
 def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=None) -> LoDTensor:
     """What from_tensors makes of tensors of those types under those levels."""
     if any(issubclass(kind, LoDTensor) for kind in kinds or map(type, items)):
@@ -271,7 +274,7 @@ def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=
     if kinds == {np.ndarray} and len({(a.dtype, a.shape[1:], a.ndim) for a in items}) == 1:
         rows = [tensor_of("tensors", np.concatenate(items) if items[0].ndim else items[0])]
     else:
-        rows = items if kinds == {Tensor} else [tensor_of("tensors", item) for item in items]
+        rows = items if kinds == {Tensor} else [tensor_of("tensors", item, _OF_NUMBERS) for item in items]
     with_memory(*rows)
     on_one_device(rows)
     shapes = [t.shape for t in rows]

@@ -92,7 +92,10 @@ _PADDED = (
     "where (batch, length, ...) is wanted, x[None] is a batch of one, x.to_padded()[0] a padded one, and tl.map_sequences(f, x) "
     "calls f unedited on stacks of equally long sequences"
 )
-_ELSEWHERE = "where (batch, length, ...) is wanted, to_padded()[0] of the LoDTensor is a padded batch"
+_ELSEWHERE = (
+    "where (batch, length, ...) is wanted, to_padded()[0] of the LoDTensor is a padded batch, and tl.map_sequences(f, x) calls f "
+    "unedited on stacks of equally long sequences"
+)
 
 
 def _what(x: Tensor, origin: Provenance) -> str:
@@ -133,7 +136,8 @@ _ALONG = {name: f'tl.sequence_pool(x, "{name}")' for name in "sum mean max min p
 _ALONG |= {"amax": _ALONG["max"], "amin": _ALONG["min"]}
 _ALONG |= {name: f"tl.sequence_{name}(x)" for name in "softmax log_softmax cumsum cumprod cummax cummin".split()}
 _ALONG |= {name: f"tl.sequence_{name}(x)" for name in ("logcumsumexp", "sort", "argmax")}
-_ALONG |= {"topk": "tl.sequence_topk(x, k)", "flip": "tl.sequence_reverse(x)", "roll": "tl.sequence_shift(x, n)"}
+_ALONG |= {"topk": "tl.sequence_topk(x, k)", "flip": "tl.sequence_reverse(x)", "roll": "tl.sequence_roll(x, n)"}
+_ALONG |= {"diff": "x - tl.sequence_shift(x, 1)", "normalize": "tl.sequence_normalize(x)"}
 _ALONG |= {"median": 'tl.sequence_pool(x, "median")', "nanmedian": 'tl.sequence_pool(x, "median")'}
 _ALONG |= {"quantile": "tl.sequence_quantile(x, q)", "gather": "tl.sequence_gather(x, index)"}
 _ALONG |= {"unbind": "x.unbind_sequences()", "select": "x.nth(i)", "split": "x.unbind_sequences()"}

@@ -64,6 +64,8 @@ def _of_elements(mask, lod: LoD, k: int) -> Tensor:
     if mask.dim() != 1 or not holds(mask.shape[0] == count):
         others = [j for j in range(len(lod.levels)) if mask.shape == (lod.elements_at(j),)]
         hint = f"; it has one for each of level {others[0]}" if others else ""
+        if mask.shape == (lod.num_sequences(0),):
+            hint = "; whole sequences are taken with x.seq[mask]"
         raise LoDValueError(
             f"expected mask with an entry for each of the {count} elements of level {k}, got {tuple(mask.shape)}{hint}"
         )

@@ -182,7 +182,9 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
         """`filter` at the innermost level: the rows where a boolean mask is true."""
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != self.shape[:1]:
             got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-            raise LoDTypeError(f"expected a bool mask of shape ({self.shape[0]},), got {got}")
+            whole = isinstance(mask, Tensor) and mask.shape == (self.lod.num_sequences(0),)
+            hint = "; whole sequences are taken with x.seq[mask]" if whole and mask.dtype == torch.bool else ""
+            raise LoDTypeError(f"expected a bool mask of shape ({self.shape[0]},), got {got}{hint}")
         return levels.filtered(self, mask, -1)
 
     @public
@@ -329,7 +331,10 @@ def _wrap(values: Tensor, lod: LoD) -> LoDTensor:
 
 def a_lod_tensor(what: str, x) -> LoDTensor:
     if not isinstance(x, LoDTensor):
-        got = _moved_by(x) if isinstance(x, DerivedTensor) else f"{type(x).__name__}; see tl.from_lengths"
+        if isinstance(x, DerivedTensor):
+            got = f"{_moved_by(x)}; {rules.way_out(x._provenance)}"
+        else:
+            got = f"{type(x).__name__}; see tl.from_lengths"
         raise LoDTypeError(f"expected {what} as a LoDTensor, got {got}")
     return x
 
@@ -337,8 +342,7 @@ def a_lod_tensor(what: str, x) -> LoDTensor:
 def unmoved(what: str, x, only_lost: bool = False) -> None:
     """TypeError for rows of which it is not known any more whether they correspond to those of the other arguments."""
     if isinstance(x, DerivedTensor) and (x.rows_dim is None or not only_lost):
-        instead = rules.INSTEAD.get(x._provenance.call) if x.rows_dim is None else None
-        way_out = f"{instead + '; ' if instead else ''}if they are in the right order, pass .values()"
+        way_out = f"{rules.way_out(x._provenance)}; if they are in the right order, pass .values()"
         raise LoDTypeError(f"expected {what} as a LoDTensor or a plain tensor, got {_moved_by(x)}; {way_out}")
 
 

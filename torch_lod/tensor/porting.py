@@ -26,7 +26,7 @@ from . import attributes
 from .derived import DerivedTensor
 from .dispatch import WRITES
 from .provenance import Provenance, provenance_of, provenances_of
-from .rules import INSTEAD, KINDS, is_parameter, name_of, repeated, undeclared
+from .rules import INSTEAD, KINDS, STACKS, is_parameter, name_of, repeated, undeclared
 
 #: What only passes a user's call on: methods of torch's that are functions here, and modules of torch.nn.
 _PASSING = (attributes.__file__, *(frames.HOUSE + name for name in ("patches.py", f"drop_in{os.sep}")))
@@ -334,7 +334,7 @@ def _loss(call: str, given: list, found: list) -> tuple[str, str]:
     before = next(tuple(t.shape) for t in given if isinstance(t, Tensor) and hasattr(t, "lod"))
     after = next(tuple(t.shape) for t in found if _lost(t))
     what = f"expected a result that keeps the structure of rows {before}, got one of shape {after} that lost it"
-    return what, f"{INSTEAD.get(call, _ADVICE)}; if it is meant, x.values()"
+    return what, f"{INSTEAD.get(call, _ADVICE)}; {STACKS}; if all rows together are meant, x.values()"
 
 
 def _entries(t: Tensor, dim: int, levels: list[int], weights: bool) -> tuple[str, str]:

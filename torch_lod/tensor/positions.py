@@ -76,8 +76,9 @@ def spans(x: LoDTensor, start: LoDTensor, end: LoDTensor, k: int) -> LoDTensor:
     begin, room = offsets[:-1][owner], offsets.diff()[owner]
     wrong = (starts < 0) | (starts > ends) | (ends > room)
     for i in failing(wrong, "spans: expected start and end within the sequences"):
+        of = f" of level {k}, counting sequences of level {k + 1} and not rows" if k + 1 < lod.depth else ""
         raise LoDValueError(
-            f"expected 0 <= start <= end <= {int(room[i])} in sequence {int(owner[i])}, got {int(starts[i])} and "
+            f"expected 0 <= start <= end <= {int(room[i])} in sequence {int(owner[i])}{of}, got {int(starts[i])} and "
             f"{int(ends[i])} at row {i}"
         )
     inner, runs = lod.runs(k, begin + starts, ends - starts)

@@ -12,12 +12,14 @@ from .arguments import (
     CUT,
     INSTEAD,
     MEANING,
+    STACKS,
     Route,
     declared_name,
     lost_meets,
     name_of,
     refused,
     same_lod,
+    way_out,
 )
 from .broadcasting import (
     BROADCASTS,
@@ -45,6 +47,7 @@ __all__ = [
     "MEANING",
     "PRODUCTS",
     "RULES",
+    "STACKS",
     "Route",
     "chain",
     "counted_each",
@@ -72,4 +75,5 @@ __all__ = [
     "repeated",
     "same_lod",
     "undeclared",
+    "way_out",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from ...dynamo import compiling, holds
 from ...errors import LoDError, LoDsDiffer, LoDTypeError, LoDValueError, named
 from ...structure.lod import LoD
+from ...structure.partition import DECLARED
 from ..provenance import At, Provenance
 
 #: The kinds of functions.
@@ -47,7 +48,8 @@ class Route:
 
 
 ALONG = "along dim 0 it mixes the rows of different sequences"
-OUT = "tl.map_sequences runs code for padded batches unedited; x.values() mixes rows on purpose"
+STACKS = "tl.map_sequences runs code for padded batches unedited"
+OUT = f"{STACKS}; x.values() mixes rows on purpose"
 NO_SEQUENCES = f"{OUT}; x.sequences() goes sequence by sequence"
 
 
@@ -94,7 +96,10 @@ def same_lod(call: str | Callable, a: LoD, b: LoD) -> LoD:
     """The LoD that two operands share; ValueError, which names the call, if they differ."""
     try:
         if declared_level(a) != declared_level(b):
-            raise LoDsDiffer("expected rows of the same sequences, got some with tl.per_sequence and others without")
+            raise LoDsDiffer(
+                "expected rows of the same sequences, got some with tl.per_sequence and others without; tl.sequence_expand_as(c, x) "
+                "lays a row for each sequence over the rows of x"
+            )
         return a.agreed(b)
     except LoDValueError as error:
         raise named(error, call if isinstance(call, str) else name_of(call)) from None
@@ -137,20 +142,24 @@ def without(dims, rank: int, rows: int) -> At:
 
 #: What to write instead of a slice along the rows.
 CUT = (
-    "a slice counts the rows of the whole batch; to cut the last k rows of every sequence, F.pad with (0, -k) for that dim, see "
-    "also x.head, x.tail and tl.sequence_slice"
+    "a slice counts the rows of the whole batch; the first k sequences are x.seq[:k]; to cut the last k rows of every sequence, "
+    "F.pad with (0, -k) for that dim, see also x.head, x.tail and tl.sequence_slice"
 )
 #: What to write instead of a write to rows by their number.
 WRITE = (
     "numbers, slices and indices count the rows of the whole batch, so that other sequences would stay as they are; in every "
     "sequence, with x the LoDTensor: x[x.with_values(x.lod.position_ids() < k)] = v for its first k rows, torch.where(mask, v, x) "
     "for new rows, tl.sequence_shift for rows moved by k; its first or last k rows are x.head(k), x.tail(k); rows of a new tensor "
-    "are torch.stack of a list; if the numbers are meant, write into x.values()"
+    f"are torch.stack of a list; {STACKS}; if the numbers are meant, write into x.values()"
 )
 #: What to write instead of a function that lost the rows.
 _INSTEAD = {
     "to pool sequences: tl.sequence_pool, and tl.sequence_expand_as lays the result over the rows": (
-        "sum nansum mean nanmean prod std var std_mean var_mean amax amin max min median norm logsumexp vector_norm"
+        "sum nansum mean nanmean prod std var std_mean var_mean amax amin max min median norm logsumexp vector_norm index_add "
+        "index_reduce scatter_add scatter_reduce"
+    ),
+    "the last rows of the sequences are x.nth(-1), rows at an index for each sequence tl.sequence_gather(x, index)": (
+        "gather take_along_dim"
     ),
     "sequences are taken with x.seq[...], their rows with x.head, x.tail and x.nth": (
         "getitem index_select select narrow take masked_select unbind split chunk"
@@ -162,12 +171,24 @@ _INSTEAD = {
 INSTEAD = {name: advice for advice, names in _INSTEAD.items() for name in names.split()}
 
 
+#: Where masks of padding meet masks of a model's own.
+_OF_MASKS = frozenset("and iand or ior bitwise_and bitwise_or logical_and logical_or".split())
+
+
+def way_out(p: Provenance) -> str:
+    """What to write where rows that lost their structure, are some of the whole batch, or are at another dim, cannot go on."""
+    if p.dim is None:
+        instead = INSTEAD.get(p.call)
+        return f"{instead}; {STACKS}" if instead else STACKS
+    return f"{CUT}; {STACKS}" if p.part else f"rows at dim 0 are a LoDTensor; {STACKS}"
+
+
 def lost_meets(func: Callable, lost: Provenance, what: str) -> LoDError:
     """The error where what lost its structure is used as if its rows corresponded to others."""
-    instead = INSTEAD.get(lost.call)
+    mask = "no row is padding, so a mask of padding is left out; " if name_of(func) in _OF_MASKS else ""
     error = LoDValueError(  # after a TypeError Python's operators would raise an error of their own
-        f"{what}, got what a LoDTensor became in {lost.call}, which lost the structure of its rows; "
-        f"{instead + '; ' if instead else ''}if it is meant, pass its .values()"
+        f"{what}, got what a LoDTensor became in {lost.call}, which lost the structure of its rows; {mask}{way_out(lost)}; if "
+        "all rows together are meant, pass its .values()"
     )
     return named(error, name_of(func))
 
@@ -176,32 +197,27 @@ def refused(func: Callable, p: Provenance) -> LoDError:
     """The error where a function takes LoDTensors, and gets rows elsewhere."""
     if p.dim is None:
         return lost_meets(func, p, "expected rows of sequences")
-    advice = CUT if p.part else "rows at dim 0 are a LoDTensor, see also x.to_padded()"
     part = "" if p.part is None else f" {p.part[0]} to {p.part[1]}"
     said = f"expected a LoDTensor, got its rows{part} at dim {p.dim}, through {p.call}: "
-    return named(LoDValueError(f"{said}it would run along the rows of all sequences; {advice}"), name_of(func))
+    return named(LoDValueError(f"{said}it would run along the rows of all sequences; {way_out(p)}"), name_of(func))
 
 
 def along_rows(func: Callable, origin: Provenance, why: str) -> LoDError:
     """The error where a function would run along rows that are at another dim."""
     through = f", through {origin.call}" if origin.call else ""  # none where broadcasting moved them
-    said = f"expected a plain tensor, got rows of a LoDTensor at dim {origin.dim}{through}: {why}"
+    said = f"expected a plain tensor, got rows of a LoDTensor at dim {origin.dim}{through}: {why}; {OUT}"
     return named(LoDValueError(said), name_of(func))
 
 
-#: The name of the level of a LoD whose rows were declared to be one for each sequence of a level of other LoDs.
-_DECLARED = "per_sequence(level="
-
-
 def declared_name(level: int | str) -> str:
-    return f"{_DECLARED}{level!r})"
+    return f"{DECLARED}{level!r})"
 
 
 def declared_level(lod: LoD) -> int | str | None:
     names = lod.level_names
-    if names is None or len(names) != 1 or names[0] is None or not names[0].startswith(_DECLARED):
+    if names is None or len(names) != 1 or names[0] is None or not names[0].startswith(DECLARED):
         return None
-    level = names[0][len(_DECLARED) : -1]
+    level = names[0][len(DECLARED) : -1]
     return level[1:-1] if level[0] in "'\"" else int(level)
 
 

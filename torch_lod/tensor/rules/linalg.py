@@ -36,7 +36,7 @@ def batched(text: str) -> Rule:
             if p is not None and not is_whole(p):
                 whole = False
                 if p.dim >= t.dim() - 2:
-                    raise along_rows(func, p, f"one matrix would be made of the rows of all sequences; {OUT}")
+                    raise along_rows(func, p, "one matrix would be made of the rows of all sequences")
         rows = [i for i in batches if lod_of(values[i]) is not None]
         for i in rows:
             if batches[i] < 1:

@@ -27,7 +27,14 @@ from .arguments import (
 FIRST = ("input", "self", "query", "y", "x", "a", "x1", "A", "indices", "count", "tensor", "v", "logits")
 
 
-_POSITIONS = ": for positions x.with_values(table[x.lod.position_ids()]), with x the LoDTensor"
+_POSITIONS = (
+    ": for positions x.with_values(table[x.lod.position_ids()]), with x the LoDTensor; what a function of torch.jit made of rows is "
+    "plain: call it unscripted"
+)
+_PAIRS = (
+    "; as a mask of all pairs of rows it is left out: F.scaled_dot_product_attention and tl.sequence_attention attend within "
+    "sequences, with is_causal=True to what is before"
+)
 
 
 def first(args, kwargs):
@@ -134,12 +141,13 @@ def refuse_positions(func, p: Provenance, dim: int, t: Tensor) -> None:
     if t.dim() < -dim or t.shape[dim] == 1 or is_even(t, dim):
         return
     advice = None if compiling() or p.part else counterpart(p.lod, -dim, t)
+    square = not compiling() and not p.part and t.dim() > 1 and t.shape[-1] == t.shape[-2] == p.lod.rows
     raise along_rows(
         func,
         p,
         f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds for a position "
         "would not start again with every sequence; make it a LoDTensor, one row for each row"
-        + (f"; with x the rows and t that tensor: {advice}" if advice else _POSITIONS),
+        + (f"; with x the rows and t that tensor: {advice}" if advice else _POSITIONS if not square else _PAIRS),
     )
 
 

@@ -13,6 +13,7 @@ from .arguments import (
     NO_SEQUENCES,
     OUT,
     all_pairs,
+    STACKS,
     along_rows,
     lost_meets,
     misaligned,
@@ -28,6 +29,7 @@ from .operands import corresponding, first, is_element, join, join_given, place,
 from .signature import Signature, signature
 
 DIAGONAL = "its diagonal would run through the rows of all sequences"
+RESIZED = "where lengths change, tl.map_sequences takes results=('resized', layout); see also x.to_padded()"
 NO_FEATURES = "rows of no features would be interpreted as the features of one row; see x.unsqueeze(1)"
 
 
@@ -91,6 +93,18 @@ def refuse(advice: str):
     return rule
 
 
+def refuse_parts(rule):
+    """`rule`, which raises, with what to write for some rows of the batch."""
+
+    def rule_of_parts(func, args, kwargs):
+        for p in provenances_of(args, kwargs):
+            if p.part is not None:
+                raise refused(func, p)
+        return rule(func, args, kwargs)
+
+    return rule_of_parts
+
+
 def only_at_dim_0(rule):
     """`rule` of LoDTensors; rows elsewhere are refused."""
 
@@ -130,8 +144,8 @@ def written(func):
     """The error where rows would be written into a plain tensor, or into one that lost the structure of its rows."""
     return mixture(
         func,
-        "the tensor that is written into would not know which rows it holds; write .values() into it if it is meant, or collect "
-        "rows in a list for torch.stack",
+        f"the tensor that is written into would not know which rows it holds; collect rows in a list for torch.stack; {STACKS}; if all "
+        "rows together are meant, write their .values() into it",
     )
 
 
@@ -162,6 +176,14 @@ def triplet(func, distance_function):
     return distance_function is None or isinstance(distance_function, torch.nn.PairwiseDistance)
 
 
+@signature("input, weight: plain")
+def prelu(func, input, weight, rows):
+    """A weight for each channel, which is dim 1."""
+    if rows == 1 and isinstance(weight, Tensor) and weight.numel() != 1:
+        raise refusal(func, f"{along_dim(input)}: they would be the channels; transpose them to the last dim; {OUT}")
+    return True
+
+
 _GAUSSIAN = Signature("input, target, var")
 
 
@@ -189,7 +211,7 @@ def distances(rule):
         for t in tensors:
             p = placed(t)
             if p is not None and p.dim and p.dim == t.dim() - 1:
-                raise along_rows(func, p, f"its distances would run over the rows of all sequences; {OUT}")
+                raise along_rows(func, p, "its distances would run over the rows of all sequences")
         if all(is_whole(p) for p in provenances_of(args, kwargs)):
             return rule(func, args, kwargs)
         return place(func, tensors, True)[0]
@@ -317,7 +339,7 @@ def layer_norm(func, input, rank, normalized_shape, rows):
     if rows and rows >= rank - len(normalized_shape):
         raise refusal(func, f"{along_dim(input)}; transpose them back; {OUT}")
     if len(normalized_shape) >= rank:
-        raise refusal(func, f"a normalized_shape of {len(normalized_shape)} dims takes its statistics over rows")
+        raise refusal(func, f"a normalized_shape of {len(normalized_shape)} dims takes its statistics over rows; {OUT}")
     return True
 
 
@@ -357,7 +379,7 @@ def scaling(rule, text: str = "input, weight, padding_idx, max_norm"):
             if p.dim is None:
                 raise lost_meets(func, p, "expected a plain tensor as weight, since it would be changed along all rows")
             if p.dim:
-                raise along_rows(func, p, f"max_norm would scale it by norms over the rows of all sequences; {OUT}")
+                raise along_rows(func, p, "max_norm would scale it by norms over the rows of all sequences")
         return rule(func, args, kwargs)
 
     return rule_scaling
@@ -374,13 +396,12 @@ def windows(spatial: int, text: str = "input"):
     @signature(text)
     def rule(func, input, rows):
         if rows:
-            raise along_rows(
-                func, provenance_of(input), "its windows would run over the rows of all sequences; see x.to_padded()"
-            )
+            why = f"its windows would run over the rows of all sequences; {RESIZED}"
+            raise along_rows(func, provenance_of(input), why)
         if provenance_of(input) is not None and input.dim() < spatial + 2:
             raise refusal(
                 func,
-                f"an input of {input.dim()} dims is one sample whose rows it would run together; see x.to_padded()",
+                f"an input of {input.dim()} dims is one sample whose rows it would run together; {RESIZED}; {OUT}",
             )
         return True
 
@@ -451,9 +472,10 @@ def difference(rule):
     return rule_difference
 
 
+DIFFERENCE = "with rows x at dim 0, x - tl.sequence_shift(x, 1) is the difference within sequences"
+NORM = "with rows x at dim 0, x / tl.sequence_expand_as(tl.sequence_pool(x * x, 'sum').sqrt(), x) has norm 1 in every sequence"
 _AROUND = (
-    "of the whole batch as prepend or append, which are those of one sequence; with rows x at dim 0, x - tl.sequence_shift(x, 1) is "
-    "the difference within sequences. Models of transformers look in this way for packed sequences where they get position_ids "
+    f"of the whole batch as prepend or append, which are those of one sequence; {DIFFERENCE}. Models of transformers look in this way for packed sequences where they get position_ids "
     "alone, and do not with attention_mask=torch.ones_like(ids)"
 )
 

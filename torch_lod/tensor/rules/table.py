@@ -107,6 +107,7 @@ _add("join", join, _ELEMENTWISE)
 _add("join", join, " ".join(f"{name}_" for name in _ELEMENTWISE.split()))
 _add("join", join_given, f"{_LOSSES} isclose")
 _add("join", rules.gaussian, "gaussian_nll_loss")
+_add("join", rules.prelu, "prelu")
 _add("join", linalg.matmul, "bmm")
 _add("join", rules.distances(join_batches), "pairwise_distance")
 _add("join", views.expand_as, "expand_as")
@@ -230,7 +231,7 @@ _INDEX_ADD = indices.indexed("input: broadcast, dim, index, source: broadcast")
 _add("move", _INDEX_ADD, "index_add index_copy index_fill index_reduce")
 _add("move", _INDEX_ADD, "index_add_ index_copy_ index_fill_ index_reduce_")
 _add("move", views.select_scatter, "select_scatter")
-_add("move", elsewhere("input, src: rows, dim=0"), "slice_scatter")
+_add("move", views.slice_scatter, "slice_scatter")
 _add("move", views.diagonal_scatter, "diagonal_scatter")
 _add("move", indices.getitem, "__getitem__")
 _add("move", _in_place(indices.put), "__setitem__")
@@ -343,16 +344,20 @@ for _name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"):
     _inside = f"tl.sequence_{_name} runs within sequences; {OUT}"
     _add("refuse", refuse_on_rows("input, dim", _inside), f"{_name} {_name}_")
 _DIFF = "input: broadcast, n, dim=-1, prepend: broadcast=None, append: broadcast=None"
-_add("refuse", rules.difference(refuse_on_rows(_DIFF, NO_SEQUENCES)), "diff")
+_add("refuse", rules.difference(refuse_on_rows(_DIFF, f"{rules.DIFFERENCE}; {OUT}")), "diff")
 _POINTS = "y: broadcast, x: broadcast, *, dim=-1"
 _add("refuse", rules.sampled(refuse_on_rows(_POINTS, NO_SEQUENCES)), "cumulative_trapezoid")
 _add("refuse", refuse_on_rows("input, dim=-1", f"tl.sequence_sort sorts within sequences; {OUT}"), "sort argsort")
 _add("refuse", refuse_on_rows("input, dim=-1", NO_SEQUENCES), "glu")
 _add("refuse", rules.renorm, "renorm renorm_")
-_add("refuse", refuse_on_rows("input, p, dim=1", NO_SEQUENCES), "normalize")
+_add("refuse", refuse_on_rows("input, p, dim=1", f"{rules.NORM}; {OUT}"), "normalize")
 _add("refuse", refuse_on_rows("input, *, dim", NO_SEQUENCES), "gradient")
 _add("refuse", rules.flip, "flip")
-_add("refuse", refuse_on_rows("input, shifts, dim", f"tl.sequence_shift moves within sequences; {OUT}"), "roll")
+_add(
+    "refuse",
+    refuse_on_rows("input, shifts, dim", f"tl.sequence_roll rolls every sequence, tl.sequence_shift fills; {OUT}"),
+    "roll",
+)
 _add("refuse", refuse_on_rows("input, k, dim=(0, 1)", NO_SEQUENCES), "rot90")
 _add("refuse", refuse(f"tl.sequence_reverse reverses every sequence; {OUT}"), "flipud __reversed__")
 _add("refuse", refuse(f"tl.sequence_sort sorts within sequences; {OUT}"), "msort")
@@ -377,7 +382,7 @@ _add(
 )
 _add(
     "refuse",
-    refuse(f"rows of different sequences would attend to one another; {NO_SEQUENCES}"),
+    rules.refuse_parts(refuse(f"rows of different sequences would attend to one another; {NO_SEQUENCES}")),
     "scaled_dot_product_attention multi_head_attention_forward",
 )
 _add(

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ..provenance import At, placed, provenance_of
-from .arguments import CUT, refusal, touches_rows
-from .operands import first
+from .arguments import CUT, OUT, refusal, touches_rows
+from .operands import first, refuse_positions
 from .signature import signature
 
 
@@ -172,18 +172,31 @@ def diagonal(text: str, more: int = 0):
 
 @signature("input, src: rows, offset, dim1=0, dim2=1")
 def diagonal_scatter(func, input, src, dim1, dim2, rows):
-    dims = (dim1, dim2)
-    return not touches_rows(dims, input.dim(), rows) and not _behind(dims, input.dim(), rows, src)
+    return _written((dim1, dim2), input.dim(), rows, func, input, src)
 
 
 @signature("input, src: rows, dim")
-def select_scatter(func, rank, src, dim, rows):
-    return not touches_rows(dim, rank, rows) and not _behind((dim,), rank, rows, src)
+def select_scatter(func, rank, input, src, dim, rows):
+    return _written((dim,), rank, rows, func, input, src)
 
 
-def _behind(dims, rank: int, rows: int, src) -> bool:
-    """Whether src has rows, and has not the dims that it is written along: its rows are then at an earlier dim."""
-    return provenance_of(src) is not None and any(d % rank < rows for d in dims)
+@signature("input, src: rows, dim=0")
+def slice_scatter(func, rank, input, src, dim, rows):
+    return _written((dim,), rank, rows, func, input, src, 0)
+
+
+def _written(dims, rank: int, rows: int, func, input, src, gone: int = 1) -> bool:
+    """Whether src, which has not the `gone` dims of the input that it is written along, leaves every row where it is; a plain one
+    has no entry for each row at another dim than 0."""
+    if touches_rows(dims, rank, rows):
+        return False
+    before = sum(d % rank < rows for d in dims) if gone else 0
+    if provenance_of(src) is not None:
+        return not before  # else its rows are at an earlier dim
+    origin = provenance_of(input)
+    if rows and isinstance(src, Tensor) and origin is not None:
+        refuse_positions(func, origin, rows - before - rank + gone, src)
+    return True
 
 
 def ranked(least: int):
@@ -216,5 +229,5 @@ def pad(func, input, rank, pad, rows):
     touched = [any(pad[2 * i : 2 * i + 2]) for i in range(len(pad) // 2)]
     own = rank - 1 - rows
     if own < len(touched) and touched[own]:
-        raise refusal(func, f"these rows are a part of the batch; {CUT}")
+        raise refusal(func, f"these rows are a part of the batch; {CUT}; {OUT}")
     return True

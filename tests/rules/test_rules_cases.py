@@ -300,7 +300,9 @@ def test_functions_in_place_that_nobody_classified_refuse(packet):
 
 def test_a_plain_tensor_that_is_written_into_does_not_take_rows():
     plain, x = torch.zeros(4, 4), make(4)
-    with pytest.raises(LoDError, match=r"add: .*would not know which rows it holds; .* tl\.map_sequences .*\.values\(\)"):
+    with pytest.raises(
+        LoDError, match=r"add: .*would not know which rows it holds; .* tl\.map_sequences .*\.values\(\)"
+    ):
         plain += x
     assert not plain.any()
     plain += x.values()

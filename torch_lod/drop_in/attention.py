@@ -71,10 +71,10 @@ def _bias_of_pairs(mask, heads: int, lods: tuple[LoD, LoD], dtype: torch.dtype) 
             f"expected attn_mask of shape (queries, keys) or ({heads}, queries, keys), got {tuple(mask.shape)}"
         )
     if any(size < most for size, most in zip(mask.shape[-2:], longest)):
-        rows = mask.shape[-2:] in ((1, lods[1].rows), (lods[0].rows, lods[1].rows))
+        of_rows = mask.shape[-2:] in ((1, lods[1].rows), (lods[0].rows, lods[1].rows))
         hint = "; a mask of padding is left out, since no row is; one of rows is x.with_values(mask)[None, None]"
         raise LoDValueError(
-            f"expected attn_mask for {longest} positions, the longest sequences, got {tuple(mask.shape)}{hint if rows else ''}"
+            f"expected attn_mask for {longest} positions, the longest sequences, got {tuple(mask.shape)}{hint if of_rows else ''}"
         )
     positions = torch.arange(len(keys), device="cpu") - own[:-1].repeat_interleave(own.diff())
     on = mask.device

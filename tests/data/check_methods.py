@@ -179,6 +179,42 @@ def test_what_use_did_is_said():
     torch.testing.assert_close(chosen(x).logits.values(), again(x).logits.values())
 
 
+class Foreign(torch.nn.Module):
+    """An embedding that is no nn.Embedding."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.weight = inner.weight
+
+    def forward(self, ids):
+        return torch.nn.functional.embedding(ids, self.weight)
+
+
+def test_what_no_ids_can_be_drawn_for_is_refused_without_leaving_the_check_out(monkeypatch):
+    model = build("Mamba")
+    model.set_input_embeddings(Foreign(model.get_input_embeddings()))
+    assert OURS.use(model, method="map_sequences").torch_lod.method == "map_sequences"
+    model = build("Mamba")
+    monkeypatch.setattr(model, "get_input_embeddings", torch.nn.Identity)
+    with pytest.raises(
+        tl.LoDError, match=r"expected a model with an embedding of ids to check, got .* Identity"
+    ) as caught:
+        OURS.use(model, method="map_sequences")
+    assert "check=False" not in str(caught.value) and "tl.map_sequences" in str(caught.value)
+
+
+def test_a_reason_says_what_raised(monkeypatch):
+    model = model_of("LlamaForCausalLM")
+
+    def raising(name):
+        if name == "torch_lod":
+            raise AttributeError("'Pattern' object has no attribute 'dtype'")
+
+    monkeypatch.setattr(model, "set_attn_implementation", raising)
+    reason = OURS.use(model).torch_lod.reason
+    assert reason.startswith("expected a model that can be packed, got one that raised AttributeError: 'Pattern'")
+
+
 def test_collators_of_mapped_models():
     model = mapped("Mamba")
     batch = OURS.Collator(model, ids_are_labels=True)([{"input_ids": [3, 4, 5]}, {"input_ids": [6, 7]}])
@@ -190,7 +226,13 @@ def test_refused_by_map_sequences():
     refused(lambda: model(x, labels=plain), "expected labels as a LoDTensor with the LoD of the ids")
     refused(lambda: model(x, labels=tl.from_lengths(x.values(), [[len(x)]])), "expected labels with the LoD of the ids")
     refused(lambda: model(plain, labels=x), "expected input_ids or inputs_embeds as a LoDTensor", "beside labels")
-    refused(lambda: model(x, use_cache=True), "expected no use_cache")
+    refused(lambda: model(x, use_cache=True), "expected no use_cache", "with plain tensors, which pass through")
+    attends = OURS.use(model_of("LlamaForCausalLM"), method="map_sequences")
+    refused(
+        lambda: attends(x, output_attentions=True), "expected no output_attentions", "ask the model with plain tensors"
+    )
+    refused(lambda: attends.generate(x), "generate: expected plain tensors, got", "takes a padded batch")
+    assert copy.deepcopy(attends).generate(plain, max_new_tokens=1, do_sample=False).shape == (1, 4)
     refused(lambda: model(x, logits_to_keep=1), "expected no logits_to_keep")
     refused(lambda: model(x, return_dict=False), "expected return_dict True")
     refused(lambda: model(x[:, None]), "expected input_ids (rows,)")

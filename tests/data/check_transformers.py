@@ -314,6 +314,8 @@ def test_what_cannot_work_on_packed_rows_raises():
     refused(lambda: model(x, use_cache=True), "expected no use_cache", "generate")
     refused(lambda: model(x, past_key_values=hf.DynamicCache()), "expected no past_key_values", "generate")
     refused(lambda: model(x, output_attentions=True), "expected no output_attentions", "'eager'")
+    refused(lambda: model.generate(x), "generate: expected plain tensors, got", "set_attn_implementation('sdpa')")
+    refused(lambda: model.generate(inputs=x), "generate: expected plain tensors, got")
     refused(lambda: model(x, return_dict=False), "expected return_dict True")
     refused(lambda: model(x, logits_to_keep=1), "expected no logits_to_keep", "tl.sequence_pool")
     refused(lambda: model(x, cu_seq_lens_q=x.cu_seqlens()), "expected no cu_seq_lens_q")
@@ -333,6 +335,33 @@ def test_what_cannot_work_on_packed_rows_raises():
     refused(lambda: model(tl.lod_tensor([[], []]).long()), "expected at least 1 row")
     refused(lambda: OURS.use(model, level=2)(x), "expected level in [-1, 0]", kind=IndexError)
     assert OURS.use(model)(x).logits.lod == x.lod
+
+
+@pytest.mark.parametrize("method", ["packed", "map_sequences"])
+def test_the_losses_of_answers_are_named_and_right(method):
+    torch.manual_seed(0)
+    config = hf.BertConfig(
+        vocab_size=64, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    model = hf.BertForQuestionAnswering(config).eval()
+    x, where = (
+        tl.lod_tensor([[3, 4, 5], [6, 7, 8]]),
+        {"start_positions": torch.tensor([0, 2]), "end_positions": torch.tensor([1, 2])},
+    )
+    want = model(torch.stack(x.unbind_sequences()), **where).loss
+    OURS.use(model, method=method)
+    output, losses = model(x), []
+    for name in where:
+        with pytest.raises(TypeError, match=f"expected no {name}") as caught:
+            model(x, **{name: where[name]})
+        losses.append(eval(str(caught.value).partition("with the output: ")[2], {"tl": tl, "output": output, **where}))
+    torch.testing.assert_close(sum(losses) / 2, want, rtol=1e-4, atol=1e-5)
+    pair = OURS.use(hf.BertForPreTraining(config).eval(), method=method)
+    refused(
+        lambda: pair(x, next_sentence_label=torch.tensor([0, 1])),
+        "expected no next_sentence_label",
+        "F.cross_entropy(output.seq_relationship_logits, next_sentence_label)",
+    )
 
 
 def test_the_attention_of_the_library_is_a_word_away():

@@ -53,7 +53,7 @@ class Mapped:
             raise
 
     def _mapped(self, given: dict[str, Any]):
-        refuse(self.model, given)
+        refuse(self.model, given, packed=False)
         if given.get("output_router_logits") or getattr(self.model.config, "output_router_logits", False):
             raise LoDTypeError("expected no output_router_logits, got True: their loss is one of the whole batch")
         two = has_decoder(self.model)

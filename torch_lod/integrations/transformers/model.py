@@ -2,12 +2,13 @@
 """`use`: a model of transformers that takes LoDTensors. Its code and its parameters stay as they are. Packed, two hooks of
 torch.nn put the rows in front of it as one sample, (1, rows), and take them back; for other models, see `Mapped`."""
 
+import types
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from ...errors import LoDError, LoDTypeError, LoDValueError, library, public, shown, without_policy
+from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, public, shown, without_policy
 from ...sequence import sequence_cumsum, sequence_pool
 from ...structure.validate import with_memory
 from ...tensor.lod_tensor import LoDTensor, made
@@ -89,14 +90,21 @@ def use(model: M, *, level: int | str = -1, method: str | None = None, check: bo
         _use_mapped(model, level, check)
     except LoDError as error:
         if reason is not None:
-            error.add_note(f"and packed: {reason}")
+            error.add_note(f"and packed: {_words(reason)}")
         raise
     except Exception as error:
         raise LoDValueError(
             f"expected a model that computes stacks of equally long sequences, got {type(model).__name__}, which raised "
             f"{type(error).__name__}: {error}"
         ) from error
-    return _said(model, Used("map_sequences", level, None if reason is None else str(reason)))
+    return _said(model, Used("map_sequences", level, _words(reason)))
+
+
+def _words(reason: Exception | None) -> str | None:
+    """What kept a model from being packed; of an error that is none of ours also who raised it."""
+    if reason is None or isinstance(reason, LoDError):
+        return None if reason is None else str(reason)
+    return f"expected a model that can be packed, got one that raised {type(reason).__name__}: {reason}"
 
 
 def _use_packed(model, level: int | str, check: bool) -> None:
@@ -154,8 +162,31 @@ class _Line:
         return self.text
 
 
+class _Generate:
+    """The `generate` of a model: it looks at its arguments before any forward."""
+
+    def __init__(self, model):
+        self.model = model
+        #: one that other code put over the model's own
+        self.before = vars(model).get("generate")
+
+    def __call__(self, *args, **kwargs):
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, LoDTensor):
+                packed = self.model.torch_lod.method == "packed"
+                way_out = "after model.set_attn_implementation('sdpa') " if packed else ""
+                said = f"expected plain tensors, got {shown(value)}: {way_out}generate takes a padded batch and its attention_mask"
+                raise named(
+                    LoDTypeError(f"{said}; tl.BeamSearch and docs/generation.md have loops over rows"), "generate"
+                )
+        own = self.before or types.MethodType(type(self.model).generate, self.model)
+        return own(*args, **kwargs)
+
+
 def _said(model, used: Used):
     model.torch_lod = used
+    if hasattr(type(model), "generate"):
+        model.generate = _Generate(model)
     model.extra_repr = _Line(", ".join(filter(None, (type(model).extra_repr(model), str(used)))))
     return model
 
@@ -197,6 +228,10 @@ def _remove(model) -> None:
                 module.forward = before
         if isinstance(own.get("compute_bias"), Distances):
             del own["compute_bias"]
+        if isinstance(own.get("generate"), _Generate):
+            before = own.pop("generate").before
+            if before is not None:
+                module.generate = before
         if isinstance(own.get("extra_repr"), _Line):
             del own["extra_repr"], own["torch_lod"]
 
@@ -261,7 +296,7 @@ class _Before:
         check_ids(x, "input_ids" if ids is not None else "inputs_embeds")
         with_memory(*(value for value in given.values() if isinstance(value, LoDTensor)))
         packed = Packed(x.lod, x.lod.level(self.packing.level))
-        refuse(model, given)
+        refuse(model, given, packed=True)
         positions = _positions(model, x, packed, ids is not None)
         done = {}
         for name, value in given.items():

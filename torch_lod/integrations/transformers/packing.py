@@ -11,6 +11,7 @@ from ...tensor.lod_tensor import LoDTensor
 _REFUSED = {
     "past_key_values": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
     "cache_position": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
+    "use_cache": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
     "encoder_hidden_states": "cross-attention; see tl.nn.MultiheadAttention",
     "encoder_attention_mask": "cross-attention; see tl.nn.MultiheadAttention",
     "head_mask": "a mask of heads; use model.set_attn_implementation('eager')",
@@ -21,6 +22,23 @@ _REFUSED = {
     "max_length_q": "a structure besides that of the ids",
     "max_length_k": "a structure besides that of the ids",
     "seq_idx": "a structure besides that of the ids",
+}
+
+
+#: The same, where the model is called with stacks of equally long sequences and takes plain tensors as well.
+_REFUSED_IN_STACKS = {
+    **dict.fromkeys(
+        ("past_key_values", "cache_position", "use_cache"),
+        "a cache for each stack; generate with plain tensors, which pass through",
+    ),
+    "output_attentions": "weights of other sizes for each stack; ask the model with plain tensors, which pass through",
+    "head_mask": "a mask of heads; set it in the model",
+}
+#: Labels of a place in a sequence, or of a sequence, whose losses are those of padded batches.
+_ANSWERS = {
+    "start_positions": "-tl.sequence_gather(tl.sequence_log_softmax(output.start_logits), start_positions).mean()",
+    "end_positions": "-tl.sequence_gather(tl.sequence_log_softmax(output.end_logits), end_positions).mean()",
+    "next_sentence_label": "F.cross_entropy(output.seq_relationship_logits, next_sentence_label)",
 }
 
 
@@ -65,18 +83,23 @@ def has_decoder(model) -> bool:
     return "decoder_input_ids" in parameters_of(model)
 
 
-def refuse(model, given: dict[str, Any]) -> None:
+def refuse(model, given: dict[str, Any], packed: bool) -> None:
     """LoDTypeError for an argument that means nothing without padding."""
-    for name, what in _REFUSED.items():
+    refused = _REFUSED if packed else _REFUSED | _REFUSED_IN_STACKS
+    for name, what in refused.items():
         value = given.get(name)
         if value is not None and value is not False and not (type(value) is int and value == 0):
             raise LoDTypeError(f"expected no {name}, got {shown(value)}: {what}")
-    if given.get("use_cache"):
-        raise LoDTypeError(f"expected no use_cache, got True: {_REFUSED['past_key_values']}")
+    for name, loss in _ANSWERS.items():
+        if given.get(name) is not None:
+            got = shown(given[name])
+            raise LoDTypeError(
+                f"expected no {name}, got {got}: its loss is one of padded batches; with the output: {loss}"
+            )
     if given.get("return_dict") is False or not getattr(model.config, "return_dict", True):
         raise LoDTypeError("expected return_dict True, got False: outputs are told apart by their names")
     if getattr(model.config, "output_attentions", False):
-        raise LoDTypeError(f"expected no config.output_attentions, got True: {_REFUSED['output_attentions']}")
+        raise LoDTypeError(f"expected no config.output_attentions, got True: {refused['output_attentions']}")
 
 
 def check_ids(x: LoDTensor, name: str) -> None:

@@ -64,10 +64,13 @@ class Probe:
     def _ids(self):
         model, config = self.model, self.model.config
         embedding = model.get_input_embeddings()
-        count = getattr(embedding, "num_embeddings", 0)
-        if not count or embedding.weight.is_meta:
+        weight = getattr(embedding, "weight", None)  # also of embeddings that are no nn.Embedding, as quantised ones
+        count = len(weight) if isinstance(weight, Tensor) and weight.dim() == 2 else 0
+        if not count or weight.is_meta:
+            what = "on the meta device" if count else f"which has {type(embedding).__name__}"
             raise LoDTypeError(
-                f"expected a model with an embedding of ids to check, got {type(model).__name__}; pass check=False"
+                f"expected a model with an embedding of ids to check, got {type(model).__name__}, {what}; tl.map_sequences calls any "
+                "function with stacks of equally long sequences"
             )
         skipped = {getattr(config, "pad_token_id", None), getattr(embedding, "padding_idx", None)}
         ids = [i for i in range(min(count, 64)) if i not in skipped] or [0]
@@ -80,9 +83,7 @@ class Probe:
         return (
             [
                 {
-                    name: torch.tensor(ids)[torch.randint(len(ids), (each[i],), generator=draw)].to(
-                        embedding.weight.device
-                    )
+                    name: torch.tensor(ids)[torch.randint(len(ids), (each[i],), generator=draw)].to(weight.device)
                     for name, each in lengths.items()
                 }
                 for i in range(3)

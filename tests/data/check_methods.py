@@ -203,6 +203,20 @@ def test_what_no_ids_can_be_drawn_for_is_refused_without_leaving_the_check_out(m
     assert "check=False" not in str(caught.value) and "tl.map_sequences" in str(caught.value)
 
 
+def test_outputs_with_lengths_at_another_dim_are_left_out():
+    torch.manual_seed(0)
+    sizes = dict.fromkeys(("hidden_size", "encoder_ffn_dim", "decoder_ffn_dim"), 16)
+    counts = dict.fromkeys((f"num_{a}_{b}" for a in ("encoder", "decoder") for b in ("layers", "attention_heads")), 1)
+    config = hf.ProphetNetConfig(vocab_size=64, max_position_embeddings=64, num_buckets=8, **sizes, **counts)
+    model = hf.ProphetNetForConditionalGeneration(config).eval().double()
+    x, y = tl.lod_tensor([[3, 4, 5], [6, 7]]), tl.lod_tensor([[1, 4], [6, 7, 8]])
+    pairs = zip(x.unbind_sequences(), y.unbind_sequences())
+    want = torch.cat([model(a[None], decoder_input_ids=b[None]).logits[0] for a, b in pairs])
+    output = OURS.use(model)(input_ids=x, decoder_input_ids=y)
+    assert "logits_ngram" not in output and output.logits.lod == y.lod
+    torch.testing.assert_close(output.logits.values(), want)
+
+
 def test_a_reason_says_what_raised(monkeypatch):
     model = model_of("LlamaForCausalLM")
 

@@ -138,11 +138,15 @@ def test_an_import_without_a_library_says_so_once_and_works(version, said, insta
 @pytest.mark.skipif(sys.platform != "linux", reason="the format of libraries is another")
 @pytest.mark.parametrize("name", ["_C_2_13.so", "_kernels.so"])
 @pytest.mark.parametrize("part", [0.01, 0.5, 0.99])
-def test_an_import_with_a_library_that_was_copied_in_part_says_so(name, part, installed):
+@pytest.mark.parametrize("zeros", [False, True])
+def test_an_import_with_a_library_that_was_copied_in_part_says_so(name, part, zeros, installed):
     for library in ("_C_2_13.so", "_kernels.so"):
         shutil.copy(Path(torch.__file__).parent / "lib/libc10.so", installed / "torch_lod" / library)
     cut = installed / "torch_lod" / name
-    os.truncate(cut, int(cut.stat().st_size * part))
+    size = cut.stat().st_size
+    os.truncate(cut, int(size * part))
+    if zeros:
+        os.truncate(cut, size)
     done = imported(installed, "2.13.0")
     assert done.returncode == 0, done
     warning, *rest = done.stdout.splitlines()

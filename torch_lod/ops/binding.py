@@ -104,14 +104,21 @@ def _install_again(package: Path) -> str:
     return again + build_command(package)
 
 
+_NAMES_OF_SECTIONS = struct.pack("<I", 3)  # the type of the section that has them
+
+
 def _is_whole(library: Path) -> bool:
-    """Whether an ELF file reaches to the end of its table of sections; of other files the loader says what is wrong."""
+    """Whether an ELF file reaches to the end of its table of sections, which is its last part, and has one there, and no zeros, as a
+    copy that was interrupted has; of other files the loader says what is wrong."""
     with library.open("rb") as opened:
         head = opened.read(64)
-    if len(head) < 64 or head[:5] != b"\x7fELF\x02":
-        return True
-    (begin,), (size, count) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HH", head, 58)
-    return begin + size * count <= library.stat().st_size
+        if len(head) < 64 or head[:5] != b"\x7fELF\x02":
+            return True
+        (begin,), (size, count, names) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HHH", head, 58)
+        if begin + size * count > library.stat().st_size:
+            return False
+        opened.seek(begin + size * names + 4)
+        return not count or opened.read(4) == _NAMES_OF_SECTIONS
 
 
 def does_not_load(library: Path, error: OSError) -> Binding:

@@ -141,10 +141,11 @@ class _Call:
         return output
 
     def results_of(self, output) -> dict[str, Any]:
-        """What `tl.map_sequences` is told of the outputs; states and caches are left out."""
+        """What `tl.map_sequences` is told of the outputs; states and caches are left out, and what has lengths at
+        another dim than 1."""
         found: dict[str, Any] = {}
         for name, value in output.items():
-            if isinstance(value, Tensor) and value.dim():
+            if isinstance(value, Tensor) and value.dim() and self.packing.kinds.get(name) != "":
                 found[name] = self._result(name, value)
             elif isinstance(value, tuple) and name.endswith("hidden_states"):
                 found[name] = tuple(self._result("", part) for part in value)

@@ -61,7 +61,7 @@ class Packing:
     def __init__(self, level: int | str):
         self.level = level
         #: by the name of an output, whether it has a row for each row ("rows"), for each sequence ("sequences"), or sequences of
-        #: another length ("resized")
+        #: another length ("resized"); "" for one that has lengths at another dim
         self.kinds: dict[str, str] = {}
         #: whether its loss compares a row with the label of the next; None: not known
         self.shifts: bool | None = None

@@ -108,7 +108,12 @@ class Probe:
         options = without_cache(self.model, parameters_of(self.model))
         found = [_tensors(self._run({**_stack(sample), **options})) for sample in self.samples]
         lengths = [len(sample[self.rows]) for sample in self.samples]
-        for name, value in found[0].items():
+        for name, value in list(found[0].items()):
+            if any(part[name].shape[2:] != value.shape[2:] for part in found):  # lengths at another dim
+                packing.kinds[name] = ""
+                for part in found:
+                    del part[name]
+                continue
             sizes = [part[name].shape[1:2] for part in found]
             by_row = all(size == (n,) for size, n in zip(sizes, lengths))
             resized = value.dim() > 2 and sizes[0] != sizes[1]
@@ -180,6 +185,8 @@ class Probe:
         output = self._packed(samples)
         parts: list[dict[str, Tensor]] = [{} for _ in samples]
         for name, kind in packing.kinds.items():
+            if not kind:
+                continue
             value = output[name]
             rows = value.values() if isinstance(value, LoDTensor) else value
             sizes = [1] * len(samples) if kind == "sequences" else value.lod.row_offsets_at(0).diff().tolist()

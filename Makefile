@@ -128,7 +128,7 @@ formats: $(VENV)/installed $(FORMATS)/done
 $(FORMATS)/done: Makefile
 	$(PYTHON) -m venv $(FORMATS)
 	$(FORMATS)/bin/pip install --quiet --disable-pip-version-check "$(TORCH)" pytest pyarrow awkward safetensors torchdata \
-	  pandas tensordict torch_geometric transformers tokenizers datasets accelerate
+	  pandas polars duckdb tensordict torch_geometric transformers tokenizers datasets accelerate
 	@touch $@
 
 bench: $(VENV)/dev

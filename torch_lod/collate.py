@@ -4,6 +4,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,11 +32,38 @@ __all__ = ["batch"]
 class Samples(Sequence):
     """Samples that are already laid out as a batch, `batched`; a list of them for a caller that wants them one by one."""
 
-    batched: object
+    batched: Any
+
+
+class Fields(dict):
+    """One of `Samples` by name: by this class torch's default_collate finds `patches`."""
+
+
+class FixedField(Tensor):
+    """A field of an item that has one size in all items, so that `batch` stacks it; what functions make of it has, too."""
+
+
+class SequenceField(FixedField):
+    """A field of an item that is a sequence: `batch` makes a level of it. What functions make of both is one: torch gives
+    the result the class that derives from the other."""
+
+
+class _How(NamedTuple):
+    """The options of a batch; `used` are those of `stack` that fields have."""
+
+    strings: str | Callable | None
+    stack: frozenset
+    used: set
 
 
 @declaring
-def batch(items, name: str | None = None, *, strings: str | Callable | None = None):
+def batch(
+    items,
+    name: str | None = None,
+    *,
+    strings: str | Callable | None = None,
+    stack: Sequence[str | int] | None = None,
+):
     """Samples as a batch: what is of variable length gets one more outer level, of as many sequences as there are samples.
 
     A `collate_fn` for torch.utils.data.DataLoader, also as `tl.data.collate`. Torch's own `default_collate` does the same
@@ -58,13 +86,17 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
             tuples and dataclasses of these, whose fields are made batches one by one. A list of dicts, named tuples or
             dataclasses is a level of each of their fields; tuples within lists are lists.
         name: of the new level.
+        stack: names of fields, or positions in tuples, that have one size and no rows: vectors, images, rows of features. They
+            become plain tensors (samples, *shape), whatever they are: tensors, arrays or lists of numbers. Items of a
+            `LoDDataset` say so themselves.
         strings: what a string becomes. None: it stays as it is. "bytes": a sequence of its bytes in UTF-8, as uint8. A
             function, such as a tokenizer: what it returns for a string, in its place.
 
     Raises:
         TypeError: for samples of different kinds, for tensors or arrays of different dtypes; the message names the field and
             the positions. Python's numbers have no dtype: integers beside floats become floats, as in torch.tensor.
-        ValueError: for no samples; for fields, depths or shapes of rows that differ; for a container that contains itself.
+        ValueError: for no samples; for fields, depths or shapes of rows that differ; for names of `stack` that no field has;
+            for a container that contains itself.
     """
     if not isinstance(items, Samples) and not is_list_or_objects(items):
         raise LoDTypeError(f"expected items as a list of samples, got {type(items).__name__}")
@@ -72,30 +104,46 @@ def batch(items, name: str | None = None, *, strings: str | Callable | None = No
         raise LoDTypeError(f"expected strings None, 'bytes' or a function, got {shown(strings)}")
     if len(items) == 0:
         raise LoDValueError("expected at least 1 sample, got none")
-    if isinstance(items, Samples):
+    how = _How(strings, _names(stack), set())
+    if isinstance(items, Samples) and how.stack <= {key for key, x in _parts(items) if type(x) is Tensor}:
         return _renamed(items.batched, name)
-    return traverse("items", lambda given: _batch(list(given), name, "", strings), items)
+    made = traverse("items", lambda given: _batch(list(given), name, "", how), items)
+    for key in how.stack - how.used:
+        raise LoDValueError(f"expected stack of fields that the samples have, got {shown(key)}")
+    return made
 
 
-def _batch(items: list, name, field: str, strings):
-    if strings is not None and all(isinstance(item, str) for item in items):
-        items, strings = _read(items, strings), None
+def _names(stack) -> frozenset:
+    if stack is None:
+        return frozenset()
+    if not isinstance(stack, (list, tuple)) or not all(isinstance(key, str) or type(key) is int for key in stack):
+        raise LoDTypeError(f"expected stack as a list of names or positions of fields, got {shown(stack)}")
+    return frozenset(stack)
+
+
+def _parts(items: Samples):
+    return items.batched.items() if isinstance(items.batched, Mapping) else ()
+
+
+def _batch(items: list, name, field: str, how: _How):
+    if how.strings is not None and all(isinstance(item, str) for item in items):
+        items, how = _read(items, how.strings), how._replace(strings=None)
     kind = _kind(items[0])
     for i in _others(items):
         raise LoDTypeError(
             f"expected samples of one kind{field}, got {kind} at index 0 and {_kind(items[i])} at index {i}"
         )
-    return _of_one_kind(items, name, field, strings)
+    return _of_one_kind(items, name, field, how)
 
 
-def _of_one_kind(items: list, name, field: str, strings):
+def _of_one_kind(items: list, name, field: str, how: _How):
     first, kind = items[0], _kind(items[0])
     if kind == "list":
-        return _of_lists(items, name, field, strings)
+        return _of_lists(items, name, field, how)
     if kind in _MAKERS:
         return _named(_said(field, _MAKERS[kind], items), name)
     if _is_record(first):
-        return _of_records(items, field, lambda values, where: _batch(values, name, where, strings))
+        return _of_records(items, field, lambda *given: _of_field(*given, name, how))
     if isinstance(first, tuple):
         count = len(first)
         for i, item in enumerate(items):
@@ -104,8 +152,31 @@ def _of_one_kind(items: list, name, field: str, strings):
                     f"expected tuples of equal length{field}, got {count} at index 0 and {len(item)} at index {i}"
                 )
         fields = enumerate(zip(*items))
-        return tuple(_batch(list(values), name, f" at position {i}{field}", strings) for i, values in fields)
+        return tuple(_of_field(list(values), f" at position {i}{field}", i, name, how) for i, values in fields)
     return items
+
+
+def _of_field(values: list, where: str, key, name, how: _How):
+    if key not in how.stack:
+        return _batch(values, name, where, how)
+    how.used.add(key)
+    return _said(where, _stacked, values)
+
+
+def _stacked(items: list):
+    """Items of one size as a plain tensor, records and tuples of such as one of them."""
+    if _is_record(items[0]):
+        return _of_records(items, "", lambda values, where, _: _said(where, _stacked, values))
+    kind = _kind(items[0])
+    for i in _others(items):
+        raise LoDTypeError(f"expected samples of one kind, got {kind} at index 0 and {_kind(items[i])} at index {i}")
+    if kind == "list":
+        found = of_numbers(items, set())
+    elif kind not in _MAKERS or kind == "LoDTensor":
+        raise LoDTypeError(f"expected tensors, arrays or numbers to stack, got {kind}")
+    else:
+        found = (_of_scalars if kind == "number" else _of_one_size)(items)
+    return found
 
 
 def _read(texts: list[str], strings) -> list:
@@ -128,16 +199,16 @@ def _of_records(items: list, field: str, batch_of: Callable):
                 raise LoDValueError(
                     f"expected equal keys{field}, got {keys} at index 0 and {list(item.keys())} at index {i}"
                 )
-        values = {key: batch_of([item[key] for item in items], f" in {key!r}{field}") for key in keys}
+        values = {key: batch_of([item[key] for item in items], f" in {key!r}{field}", key) for key in keys}
         try:
-            return type(first)(values)  # type: ignore[call-arg]
+            return values if type(first) is Fields else type(first)(values)  # type: ignore[call-arg]
         except TypeError:  # a class whose constructor takes something else
             return values
     names = first._fields if isinstance(first, tuple) else [f.name for f in dataclasses.fields(first)]  # type: ignore[attr-defined]
     values = {}
     for i, key in enumerate(names):
         where = f" at position {i}{field}" if isinstance(first, tuple) else f" in {key!r}{field}"
-        values[key] = batch_of([getattr(item, key) for item in items], where)
+        values[key] = batch_of([getattr(item, key) for item in items], where, key)
     if isinstance(first, tuple):
         return type(first)(**values)
     if all(f.init for f in dataclasses.fields(first)) and not hasattr(first, "__post_init__"):  # type: ignore[arg-type]
@@ -148,22 +219,22 @@ def _of_records(items: list, field: str, batch_of: Callable):
     return record
 
 
-def _of_lists(items: list, name, field: str, strings):
+def _of_lists(items: list, name, field: str, how: _How):
     """Lists of numbers, rows, records or strings, nested to one depth."""
     levels, leaves, kinds = _said(field, opened, items, None, _is_list)
     if kinds <= NUMBERS:
         return _named(from_lengths(_said(field, of_numbers, leaves, kinds), levels), name)
-    if strings is not None and all(isinstance(leaf, str) for leaf in leaves):
-        leaves, strings = _read(leaves, strings), None
+    if how.strings is not None and all(isinstance(leaf, str) for leaf in leaves):
+        leaves, how = _read(leaves, how.strings), how._replace(strings=None)
     for i in _others(leaves):
         raise LoDTypeError(
             f"expected lists of numbers, of tensors, of strings or of records{field}, got {_kind(leaves[0])} and, "
             f"{i} items later, {_kind(leaves[i])}"
         )
     if _is_record(leaves[0]):
-        below = _of_records(leaves, field, lambda values, where: _batch(values, None, where, strings))
+        below = _of_records(leaves, field, lambda *given: _of_field(*given, None, how))
     else:
-        below = _of_one_kind(leaves, None, field, strings)
+        below = _of_one_kind(leaves, None, field, how)
     return _under(below, levels, name)
 
 
@@ -199,13 +270,15 @@ def _is_record(item) -> bool:
 
 def _mapped(record, function: Callable):
     """A record of what a function makes of its fields."""
-    return _of_records([record], "", lambda values, _: function(values[0]))
+    return _of_records([record], "", lambda values, *_: function(values[0]))
 
 
 def _kind(item) -> str:
     """What a sample is, in words."""
     if isinstance(item, LoDTensor):
         return "LoDTensor"
+    if isinstance(item, FixedField) and not isinstance(item, SequenceField) and item.ndim:
+        return "tensor of one size"
     if isinstance(item, (Tensor, np.ndarray)):
         return "number" if not item.ndim else "list" if item.dtype == object else "tensor with rows"
     if isinstance(item, list):
@@ -235,7 +308,26 @@ def _of_one_dtype(items: list) -> None:
                 raise LoDTypeError(f"expected rows of one dtype, got {names[0]} at index 0 and {found} at index {i}")
 
 
+def _plain(items: list) -> list:
+    return [item.as_subclass(Tensor) if isinstance(item, FixedField) else item for item in items]
+
+
+def _of_one_size(items: list) -> Tensor:
+    rows = [tensor_of("samples", item) for item in _plain(items)]
+    with_memory(*rows)
+    _of_one_dtype(rows)
+    on_one_device(rows)
+    for i, row in enumerate(rows):
+        if row.shape != rows[0].shape:
+            raise LoDValueError(
+                f"expected tensors of one shape to stack, got {tuple(rows[0].shape)} at index 0 and {tuple(row.shape)} at "
+                f"index {i}"
+            )
+    return torch.stack([row.values() if isinstance(row, DerivedTensor) else row for row in rows])
+
+
 def _of_tensors(items: list) -> LoDTensor:
+    items = _plain(items)
     _of_one_dtype(items)
     return of_rows(items, kinds_of(items), [])
 
@@ -245,7 +337,7 @@ def _of_scalars(items: list) -> Tensor:
     if kinds <= NUMBERS:
         return of_numbers(items, kinds)
     numbers = []
-    for item in items:
+    for item in _plain(items):
         if isinstance(item, np.ndarray):
             item = tensor_of("samples", item)
         numbers.append(item.values() if isinstance(item, DerivedTensor) else torch.as_tensor(item))
@@ -258,6 +350,7 @@ def _of_scalars(items: list) -> Tensor:
 _MAKERS: dict[str, Callable[[list], Tensor]] = {
     "LoDTensor": _of_tensors,
     "tensor with rows": _of_tensors,
+    "tensor of one size": _of_one_size,
     "number": _of_scalars,
 }
 

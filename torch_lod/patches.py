@@ -15,7 +15,8 @@ AOTAutograd. Up to torch 2.14 it refuses operators that are given a Tensor subcl
 no __torch_dispatch__: for the dispatcher it is an ordinary tensor, so it may be added to the list of handled types. AOTAutograd
 copies that list when it is imported.
 
-torch.utils.data. default_collate asks a table by class. Without an entry it would stack LoDTensors of equal shapes.
+torch.utils.data. default_collate asks a table by class. Without an entry it would stack LoDTensors, and sequences of a LoDDataset,
+of equal shapes.
 
 Functions of torch that pass their calls to no subclass (`INSTEAD`), and decide by numbers of dims: forward of torch.nn's recurrences
 compares them before it calls anything that a rule sees. Where an argument has rows, a function of drop_in runs instead.
@@ -36,7 +37,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental import proxy_tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from .collate import Samples, batch
+from .collate import Fields, FixedField, Samples, SequenceField, batch
 from .dynamo import VERSION, as_it_is, waiting
 from .errors import LoDError, LoDValueError, named, own_code, without_policy
 from .tensor.attach import with_provenance
@@ -151,17 +152,8 @@ def _handled(classes: tuple) -> tuple:
 
 
 def _collated(items, *, collate_fn_map=None):
+    """Tensors, and samples of a LoDDataset, which are a batch already, with the names of its levels."""
     return batch(items)
-
-
-def _of_samples(collate: Callable) -> Callable:
-    """Samples of a LoDDataset are a batch already, with the names of its levels; tensors are collated as before."""
-
-    @functools.wraps(collate)
-    def collated(items, *, collate_fn_map=None):
-        return items.batched if isinstance(items, Samples) else collate(items, collate_fn_map=collate_fn_map)
-
-    return collated
 
 
 def _stacked(items, *, collate_fn_map=None):
@@ -267,8 +259,10 @@ _LISTED = [
     _in(vmap, "_remove_batch_dim", _unbatched),
     _within(forward_ad.make_dual, _make_dual.__code__),
     _within(forward_ad.unpack_dual, _unpack_dual.__code__),
-    Patch(_COLLATE, default_collate_fn_map, Tensor, _of_samples),
-    Patch(_COLLATE, default_collate_fn_map, LoDTensor, lambda before: _collated),
+    *(
+        Patch(_COLLATE, default_collate_fn_map, cls, lambda before: _collated)
+        for cls in (LoDTensor, Fields, FixedField, SequenceField)
+    ),
     Patch(_COLLATE, default_collate_fn_map, DerivedTensor, lambda before: _stacked),
 ]
 
@@ -293,7 +287,7 @@ def apply() -> None:
             of.__code__ = made(of.__code__)
             continue
         before = of.get(name)
-        if before is None and name not in (LoDTensor, DerivedTensor):
+        if before is None and not isinstance(name, type):
             warnings.warn(
                 f"torch {torch.__version__} has no {where}.{name}: inside a transform of torch.func a LoDTensor is a plain "
                 "tensor; give it values, and make the LoDTensor inside",

@@ -318,6 +318,75 @@ def test_errors_name_the_field_and_the_position(samples, error, said):
     assert words.startswith("batch: ") and words.endswith(said) and isinstance(raised.value, tl.LoDError)
 
 
+def test_fields_of_one_size_are_stacked():
+    Pair = collections.namedtuple("Pair", "words vector")
+    for make in (
+        lambda words, vector: {"words": words, "vector": vector},
+        Pair,
+        lambda words, vector: {"words": words, "in": {"vector": vector}},
+    ):
+        for vectors in (
+            [torch.ones(3), torch.zeros(3)],
+            [np.ones(3, np.float32), np.zeros(3, np.float32)],
+            [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]],
+        ):
+            found = tl.batch([make([1, 2], vectors[0]), make([3], vectors[1])], stack=["vector"])
+            inner = found.get("in", found) if isinstance(found, dict) else found._asdict()
+            assert type(inner["vector"]) is torch.Tensor
+            assert inner["vector"].tolist() == [[1, 1, 1], [0, 0, 0]]
+            assert (found["words"] if isinstance(found, dict) else found.words).to_list() == [[1, 2], [3]]
+    found = tl.batch([([1, 2], [[1, 2], [3, 4]]), ([3], [[5, 6], [7, 8]])], stack=[1])
+    assert found[1].shape == (2, 2, 2) and found[0].lod.to_lengths() == [[2, 1]]
+    found = tl.batch([{"a": {"b": torch.ones(2), "c": 1}, "d": [1]}] * 3, stack=["a"])
+    assert found["a"]["b"].shape == (3, 2) and found["a"]["c"].shape == (3,)
+    found = tl.batch([[{"id": 1, "box": torch.ones(4)}] * n for n in (2, 0, 1)], stack=["box"])
+    assert found["box"].lod.to_lengths() == [[2, 0, 1]] and found["box"].shape == (3, 4)
+    leaf = torch.ones(2, requires_grad=True)
+    tl.batch([{"v": leaf}] * 3, stack=["v"])["v"].sum().backward()
+    assert leaf.grad.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("samples", "stack", "error", "said"),
+    [
+        (
+            [{"v": torch.ones(2)}, {"v": torch.ones(3)}],
+            ["v"],
+            ValueError,
+            "expected tensors of one shape to stack, got (2,) at index 0 and (3,) at index 1 in 'v'",
+        ),
+        ([{"v": [1, 2]}, {"v": [3]}], ["v"], ValueError, "expected numbers in rows of one shape: "),
+        ([{"v": "a"}], ["v"], TypeError, "expected tensors, arrays or numbers to stack, got str in 'v'"),
+        ([{"v": X}], ["v"], TypeError, "expected tensors, arrays or numbers to stack, got LoDTensor in 'v'"),
+        (
+            [{"v": torch.ones(2)}, {"v": torch.ones(2).long()}],
+            ["v"],
+            TypeError,
+            "expected rows of one dtype, got float32 at index 0 and int64 at index 1 in 'v'",
+        ),
+        ([{"v": 1}], ["w"], ValueError, "expected stack of fields that the samples have, got 'w'"),
+        ([{"v": 1}], "v", TypeError, "expected stack as a list of names or positions of fields, got 'v'"),
+        ([{"v": 1}], [1.5], TypeError, "expected stack as a list of names or positions of fields, got [1.5]"),
+        (
+            [{"v": {"w": torch.ones(2)}}, {"v": {"w": torch.ones(3)}}],
+            ["v"],
+            ValueError,
+            "got (2,) at index 0 and (3,) at index 1 in 'w' in 'v'",
+        ),
+        (
+            [{"v": torch.ones(2)}, {"v": 3}],
+            ["v"],
+            TypeError,
+            "expected samples of one kind, got tensor with rows at index 0 and number at index 1 in 'v'",
+        ),
+    ],
+)
+def test_errors_of_what_is_stacked(samples, stack, error, said):
+    with pytest.raises(error) as raised:
+        tl.batch(samples, stack=stack)
+    assert str(raised.value).startswith("batch: ") and said in str(raised.value)
+
+
 def test_errors_of_strings():
     with pytest.raises(TypeError, match="batch: expected strings None, 'bytes' or a function, got 'utf8'"):
         tl.batch(["a"], strings="utf8")

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, StackDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, StackDataset, Subset, default_collate
 
 import torch_lod as tl
 
@@ -17,7 +17,9 @@ ALL = {"deep": DEEP, "flat": FLAT, "label": LABEL}
 
 
 def equal(a, b):
-    assert type(a) is type(b)
+    """Of items as of batches: those of a dataset know whether they are sequences, and are plain tensors otherwise."""
+    kinds = {tl.collate.FixedField: torch.Tensor, tl.collate.SequenceField: torch.Tensor, tl.collate.Fields: dict}
+    assert kinds.get(type(a), type(a)) is kinds.get(type(b), type(b))
     if isinstance(b, dict):
         assert a.keys() == b.keys()
         for key in b:
@@ -86,6 +88,100 @@ def test_pieces_are_rows_of_an_item(opened):
     assert sorted(torch.cat([x.values() for x in batches]).tolist()) == list(range(9))
 
 
+# -- fields of one size
+
+
+#: Of every item: a vector, an image, features of an image as rows, labels of several classes, a number.
+SIZED = {
+    "user": torch.rand(4, 5),
+    "image": torch.rand(4, 3, 2, 2),
+    "boxes": torch.rand(4, 2, 4),
+    "tags": torch.eye(4).long(),
+    "label": LABEL,
+}
+#: All items as long as each other, so that stacking would not raise.
+EVEN = tl.from_lengths(torch.rand(8, 2), [[2, 2, 2, 2]])
+
+
+class Around(Dataset):
+    """A dataset around another, as users write them."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, i):
+        item = dict(self.data[i])
+        return {**item, "even": item["even"] * 2 / 2, "user": item["user"] * 1.0}
+
+
+def kept(item):
+    return {name: item[name] for name in item}
+
+
+def table(dataset):
+    """The same items in every kind of Dataset."""
+    yield "dataset", dataset
+    yield "Subset", Subset(dataset, range(4))
+    yield "around", Around(dataset)
+    yield "list", [dataset[i] for i in range(4)]
+    yield "transform", tl.data.LoDDataset(dataset.fields, transform=kept)
+
+
+@pytest.mark.parametrize("start", [None, "fork", "spawn"])
+def test_a_field_is_what_it_is_in_every_dataset(start, tmp_path):
+    data = {"deep": DEEP, "flat": FLAT, "even": EVEN, **SIZED}
+    tl.data.save(data, tmp_path / "x")
+    options = {} if start is None else {"num_workers": 1, "multiprocessing_context": start}
+    at = [2, 0, 3]
+    expected = {name: x.seq[at] if isinstance(x, tl.LoDTensor) else x[at] for name, x in data.items()}
+    datasets = [tl.data.LoDDataset(data), tl.data.LoDDataset(tmp_path / "x")][: 2 if start is None else 1]
+    for dataset in datasets:
+        for collate in (tl.data.collate, default_collate):
+            for kind, given in table(dataset):
+                loader = DataLoader(given, batch_sampler=[at], collate_fn=collate, **options)
+                (batch,) = loader
+                assert list(batch) == list(expected), kind
+                for name, found in batch.items():
+                    assert type(found) is type(expected[name]), (kind, name)
+                equal(batch, expected)
+
+
+def test_a_sequence_alone_is_never_stacked():
+    dataset = tl.data.LoDDataset(EVEN)
+    for given in (dataset, Subset(dataset, range(4)), [*dataset]):
+        for collate in (tl.data.collate, default_collate):
+            (batch,) = DataLoader(given, batch_size=4, collate_fn=collate)
+            equal(batch, EVEN)
+
+
+def test_what_a_transform_makes_of_fields_is_what_they_were():
+    def normed(item):
+        user = item["user"] / item["user"].norm()
+        scaled = item["flat"][:, None] * user
+        return {"user": user, "seen": item["flat"].clip(max=3), "one": user[0], "scaled": scaled, "new": torch.ones(2)}
+
+    dataset = tl.data.LoDDataset({"flat": FLAT, **SIZED}, transform=normed)
+    batch = tl.data.collate(dataset.__getitems__([0, 3]), stack=["new"])
+    assert batch["user"].shape == (2, 5) and batch["one"].shape == (2,) and batch["new"].shape == (2, 2)
+    assert {type(batch[name]) for name in ("user", "one", "new")} == {torch.Tensor}
+    assert batch["seen"].to_list() == [[0, 1, 2], [3, 3]]
+    assert batch["scaled"].lod.to_lengths() == [[3, 2]] and batch["scaled"].shape == (5, 5)
+    # where nobody says it, a tensor with rows is a sequence
+    assert tl.data.collate([dataset[0], dataset[3]])["new"].lod.to_lengths() == [[2, 2]]
+    taken = pickle.loads(pickle.dumps(tl.data.LoDDataset({"flat": FLAT}, transform=kept)))
+    assert taken[Piece(2, 1, 3)]["flat"].tolist() == [4, 5]
+
+
+def test_a_loader_of_rows_is_warned_of():
+    loader = DataLoader(FLAT, batch_size=4, collate_fn=tl.data.collate)
+    with pytest.warns(UserWarning, match=r"got a LoDTensor, whose items are rows: those of tl.data.LoDDataset\(x\)"):
+        batch = next(iter(loader))
+    assert batch.tolist() == [0, 1, 2, 3]
+
+
 def loaded(dataset, sampler, start):
     """All batches, by way of a worker."""
     options = {"num_workers": 1, "multiprocessing_context": start}
@@ -144,6 +240,7 @@ def test_gradients_reach_rows_in_memory():
         (lambda: tl.data.LoDDataset({"x": FLAT, "y": torch.tensor(1)}), TypeError, "expected tensors with rows"),
         (lambda: tl.data.LoDDataset({"x": FLAT, "y": LABEL[1:]}), ValueError, "got {'x': 4, 'y': 3}"),
         (lambda: tl.data.LoDDataset(FLAT, mmap=None), TypeError, "expected mmap True or False, got None"),
+        (lambda: tl.data.LoDDataset(FLAT, transform=3), TypeError, "expected transform as a function of an item, got 3"),
         (lambda: tl.data.LoDDataset(FLAT)[4], IndexError, "__getitem__: expected an index in [-4, 3], got 4"),
         (lambda: tl.data.LoDDataset(FLAT)[2**80], IndexError, "expected an index in [-4, 3]"),
         (lambda: tl.data.LoDDataset(FLAT)[True], TypeError, "expected an index as an integer or a Piece, got True"),

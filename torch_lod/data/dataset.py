@@ -3,14 +3,14 @@
 
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..collate import Samples
+from ..collate import Fields, FixedField, Samples, SequenceField
 from ..errors import LoDError, LoDIndexError, LoDRuntimeError, LoDTypeError, LoDValueError, named, public, shown
 from ..structure.lod import LoD
 from ..structure.validate import with_memory
@@ -34,19 +34,34 @@ class LoDDataset(Dataset):
     batch, however many items there are, and `tl.data.collate` has nothing left to do. Workers that are forked read the same
     memory; to workers that are spawned, rows in memory move to shared memory, and a file is opened again.
 
+    Items know what their fields are, through a dict of them, a `Subset` and other datasets around this one: `tl.data.collate` and
+    torch's default_collate make a level of a sequence, and stack what has one size, such as a vector for each user.
+
     Args:
         data: a LoDTensor; or a dict of LoDTensors with equally many outermost sequences and of tensors with a row for each of
             them, whose items are dicts; or the path of a file of `tl.data.save`.
         mmap: of a file: leave its rows there, as `tl.data.load` does.
+        transform: a function of an item, whose result is the item: for a DataLoader they are then taken one by one. What it
+            makes of a sequence is a sequence, and what it makes of fields of one size has one; other tensors with rows are
+            sequences unless `tl.data.collate(..., stack=[...])` names them.
 
     Raises:
         TypeError, ValueError: for other data, for fields of different lengths. IndexError for an item that is not there.
     """
 
     @public
-    def __init__(self, data: LoDTensor | Mapping[str, Tensor] | str | os.PathLike, *, mmap: bool = True):
+    def __init__(
+        self,
+        data: LoDTensor | Mapping[str, Tensor] | str | os.PathLike,
+        *,
+        mmap: bool = True,
+        transform: Callable[[Any], Any] | None = None,
+    ):
         if type(mmap) is not bool:
             raise LoDTypeError(f"expected mmap True or False, got {shown(mmap)}")
+        if transform is not None and not callable(transform):
+            raise LoDTypeError(f"expected transform as a function of an item, got {shown(transform)}")
+        self._transform = transform
         self._path, self._mmap, self._checksum = None, mmap, None
         if isinstance(data, (str, os.PathLike)):
             self._path = os.path.abspath(_path(data))
@@ -78,24 +93,28 @@ class LoDDataset(Dataset):
 
     @public
     def __getitem__(self, index: int | Piece):
-        """An item: what `x.seq[index]` gives, of every field."""
+        """An item: what `x.seq[index]` gives, of every field; or what `transform` makes of it."""
+        item = self._item(index)
+        return item if self._transform is None else self._transform(item)
+
+    def _item(self, index):
         found = {}
         for name, x in self.fields.items():
             (at,), (piece,) = self._located([index])
-            if not isinstance(x, LoDTensor):
-                found[name] = x[at]
-            elif piece is None:
-                found[name] = x.seq[at]
+            if piece is None or not isinstance(x, LoDTensor):
+                found[name] = _one(x, at)
             else:
-                found[name] = self._taken(x, torch.tensor([at]), [piece]).values()
+                found[name] = self._taken(x, torch.tensor([at]), [piece]).values().as_subclass(SequenceField)
         return found[""] if self._single else found
 
     @public
-    def __getitems__(self, indices: Sequence) -> "Taken":
+    def __getitems__(self, indices: Sequence) -> "Taken | list":
         """Items for a batch: a list of them for a caller that asks for them, and a batch for `tl.data.collate`."""
         if not isinstance(indices, (list, tuple)) or not indices:
             raise LoDTypeError(f"expected indices as a list of at least 1 index, got {shown(indices)}")
         numbers, pieces = self._located(indices)
+        if self._transform is not None:
+            return [self[index] for index in indices]
         at = torch.tensor(numbers, device="cpu")
         found = {}
         for name, x in self.fields.items():
@@ -141,7 +160,7 @@ class LoDDataset(Dataset):
     def __getstate__(self) -> dict:
         if self._path is None or not self._mmap:
             return self.__dict__
-        return {"_path": self._path, "_mmap": True, "_checksum": self._checksum}
+        return {"_path": self._path, "_mmap": True, "_checksum": self._checksum, "_transform": self._transform}
 
     def __setstate__(self, state: dict) -> None:
         self.__dict__.update(state)
@@ -179,7 +198,7 @@ class Taken(Samples):
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         if isinstance(self.batched, dict):
-            return {name: _one(x, index) for name, x in self.batched.items()}
+            return Fields({name: _one(x, index) for name, x in self.batched.items()})
         return _one(self.batched, index)
 
     def __iter__(self) -> Iterator:
@@ -187,4 +206,8 @@ class Taken(Samples):
 
 
 def _one(x: Tensor, index: int) -> Tensor:
-    return x.seq[index] if isinstance(x, LoDTensor) else x[index]
+    """An item of a field, which says to `batch` what it is."""
+    if not isinstance(x, LoDTensor):
+        return x[index].as_subclass(FixedField)
+    found = x.seq[index]
+    return found if isinstance(found, LoDTensor) else found.as_subclass(SequenceField)

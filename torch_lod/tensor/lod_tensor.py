@@ -4,6 +4,7 @@
 import copy
 import itertools
 import operator
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -154,6 +155,15 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
         `x.seq[2, 0:1]`, `x.seq[:, :2]`, `x.seq[:, -1]`, `x.seq[:, mask]`: one index per level from the outside, the last
         of rows. An int drops the level that it addresses; slices, lists and masks keep it."""
         return SequenceIndex(self, made, sequences_at)
+
+    def __getitems__(self, indices) -> list:
+        """Rows, for which a DataLoader asks by this name where the LoDTensor itself is its dataset."""
+        warnings.warn(
+            "DataLoader: expected a dataset of samples, got a LoDTensor, whose items are rows: those of "
+            "tl.data.LoDDataset(x) are sequences; if rows are meant, pass x.values()",
+            stacklevel=2,
+        )
+        return [self[i] for i in indices]
 
     @public
     def sequences(self, level: int | str = 0) -> "Iterator[MaybeLoD]":

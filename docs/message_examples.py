@@ -493,7 +493,7 @@ CALLS = [
     "torch.nn.Upsample(scale_factor=2)(x[None])",
     "torch.nn.ZeroPad1d(1)(x)",
     "torch.nn.utils.rnn.pack_padded_sequence(x[None], torch.tensor([6]), batch_first=True)",
-    "torch.nn.utils.rnn.pack_padded_sequence(x[None], x.lengths(), batch_first=True)",
+    "torch.nn.utils.rnn.pack_padded_sequence(x[None], x.lod.lengths(), batch_first=True)",
     "torch.ones(11, 8).add_(x)",
     "torch.ones(20, 5).gather(1, x)",
     "torch.triu(x)",

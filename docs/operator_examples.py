@@ -177,7 +177,7 @@ words = tl.sequence_reverse(x)
 sentences = tl.sequence_reverse(x, level="article")
 """,
     "sequence_slice": """
-half = x.lengths() // 2
+half = x.lod.lengths() // 2
 part = tl.sequence_slice(x, half, half)
 cut = tl.sequence_slice(x, 1, 2, clamp=True)
 """,
@@ -246,7 +246,7 @@ sentences = tl.paddle.lod_reset(x, flat)
 halves = tl.paddle.lod_reset(x, [[4, 2]])
 """,
     "lod_append": """
-rows, lengths = x.values(), x.lengths()
+rows, lengths = x.values(), x.lod.lengths()
 sentences = tl.paddle.lod_append(rows, lengths)
 finer = tl.paddle.lod_append(sentences, [2, 0, 1, 1, 1, 1])
 """,
@@ -351,11 +351,11 @@ states = tl.paddle.reorder_lod_tensor_by_rank(x.lengths("sentence").float(), tab
 alive = tl.paddle.shrink_memory(states, 1, table)
 """,
     "split_lod_tensor": """
-mask = x.lengths("sentence") > 1
+mask = x.lod.lengths("sentence") > 1
 long, short = tl.paddle.split_lod_tensor(x, mask, level="sentence")
 """,
     "merge_lod_tensor": """
-mask = x.lengths("sentence") > 1
+mask = x.lod.lengths("sentence") > 1
 long, short = tl.paddle.split_lod_tensor(x, mask, level="sentence")
 back = tl.paddle.merge_lod_tensor(long, short, x, mask, level="sentence")
 """,

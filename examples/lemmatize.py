@@ -84,7 +84,7 @@ class Lemmatizer(nn.Module):
         memory, (h, _) = self.reader(self.dropout(self.embed(words)))
         memory = self.dropout(memory)
         h, c = self.first(torch.cat([h[0], h[1]], 1)).tanh().chunk(2, 1)
-        position = torch.zeros(len(h), dtype=torch.int64)
+        position = torch.zeros(len(h), dtype=torch.int64, device=h.device)
         keys = tl.rotary_embedding(self.key(memory))
         return (h, c, position), {"keys": keys, "values": torch.cat([memory, F.one_hot(words, self.symbols)], 1)}
 
@@ -94,7 +94,7 @@ class Lemmatizer(nn.Module):
         rows, (h, c) = self.writer(self.dropout(self.embed(letters)), (h[None], c[None]))
         rows = self.dropout(rows)
         query = tl.rotary_embedding(self.query(rows), start=position)
-        return rows, query, (h[0], c[0], position + letters.lengths().to(position.device))
+        return rows, query, (h[0], c[0], position + letters.lengths())
 
     def write(self, letters: tl.LoDTensor, state: tuple, source: dict) -> tuple[tl.LoDTensor, tuple]:
         """Logarithms of the probabilities of the letter after each of `letters`: all those of a lemma, or the last one."""

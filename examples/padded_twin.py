@@ -82,7 +82,7 @@ class PackedTwin(PaddedTwin):
 
 def padded_batch(x: tl.LoDTensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A LoDTensor of two levels as the batch of the twins."""
-    counts, lengths = x.lengths(0), x.lengths(1)
+    counts, lengths = x.lod.lengths(0), x.lod.lengths(1)
     lines = pad_sequence(list(x.values().split(lengths.tolist())), batch_first=True)
     tokens = pad_sequence(list(lines.split(counts.tolist())), batch_first=True)
     lengths = pad_sequence(list(lengths.split(counts.tolist())), batch_first=True)
@@ -171,7 +171,7 @@ def largest_difference(s: Settings, state: dict, values, lengths) -> float:
 
 def compare(s: Settings, model: nn.Module, batches: list[tuple], threads: int) -> dict:
     """Print the table of the three forms, and return what it says."""
-    rows = [(x.values(), [x.lengths(0), x.lengths(1)], labels) for x, labels in batches]
+    rows = [(x.values(), [x.lod.lengths(0), x.lod.lengths(1)], labels) for x, labels in batches]
     if len(rows) <= WARM_UP:
         raise InputError(f"--compare-padded needs more than {WARM_UP} batches, there are {len(rows)}")
     state = model.state_dict()

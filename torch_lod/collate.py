@@ -42,6 +42,9 @@ class Fields(dict):
 class FixedField(Tensor):
     """A field of an item that has one size in all items, so that `batch` stacks it; what functions make of it has, too."""
 
+    def __repr__(self, *, tensor_contents=None) -> str:  # type: ignore[override]
+        return repr(self.as_subclass(Tensor))
+
 
 class SequenceField(FixedField):
     """A field of an item that is a sequence: `batch` makes a level of it. What functions make of both is one: torch gives

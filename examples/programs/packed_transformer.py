@@ -32,7 +32,7 @@ class Transformer(nn.Module):
         self.out = nn.Linear(width, 256)
 
     def forward(self, x):
-        x = self.embed(x) + self.positions(x.lod.position_ids())
+        x = self.embed(x) + self.positions(x.position_ids())
         return self.out(self.layers(x, is_causal=True))
 
 

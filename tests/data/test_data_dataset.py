@@ -169,7 +169,7 @@ def test_what_a_transform_makes_of_fields_is_what_they_were():
     assert {type(batch[name]) for name in ("user", "one", "new")} == {torch.Tensor}
     assert batch["seen"].to_list() == [[0, 1, 2], [3, 3]]
     assert batch["scaled"].lod.to_lengths() == [[3, 2]] and batch["scaled"].shape == (5, 5)
-    # where nobody says it, a tensor with rows is a sequence
+    # unless it is named, a tensor with rows is a sequence
     assert tl.data.collate([dataset[0], dataset[3]])["new"].lod.to_lengths() == [[2, 2]]
     taken = pickle.loads(pickle.dumps(tl.data.LoDDataset({"flat": FLAT}, transform=kept)))
     assert taken[Piece(2, 1, 3)]["flat"].tolist() == [4, 5]

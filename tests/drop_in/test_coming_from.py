@@ -186,7 +186,7 @@ VALUES = {  # what TensorFlow's documentation says, and what attention of packed
     "x.values()": [3, 1, 4, 1, 5, 9, 2, 6],
     "x.offsets()": [0, 4, 4, 7, 8],
     "x.lengths()": [4, 0, 3, 1],
-    "x.lod.segment_ids()": [0, 0, 0, 0, 2, 2, 2, 3],
+    "x.segment_ids()": [0, 0, 0, 0, 2, 2, 2, 3],
     "deep.lod.to_lengths()": [[2, 0, 1], [2, 1, 2]],
     "deep.lod_level": 2,
     "x.num_sequences()": 4,
@@ -261,3 +261,32 @@ def test_beside(title, there, here):
     if isinstance(found, tl.LoDTensor):
         found = list(found.sequences())
     same(parts(found), parts(expected))
+
+
+def elsewhere(value):
+    if isinstance(value, list):
+        return list(map(elsewhere, value))
+    return value.to("meta") if isinstance(value, (torch.Tensor, torch.nn.Module, PackedSequence)) else value
+
+
+#: Structure, which is in host memory, and what is made of it.
+ON_THE_HOST = {"x.offsets()", "tl.LoD.from_lengths([[2, 0, 3]]).position_ids()", "x.to_packed_sequence()"}
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_rows_on_another_device(title):
+    """What stands beside rows is where they are. On "meta" nothing has numbers: what needs them says so."""
+    ran = 0
+    for code in (code for cells in SECTIONS[title][1] for code in codes(cells[-1])):
+        names = {name: elsewhere(value) for name, value in names_of(title).items()}
+        try:
+            with torch.device("meta"):
+                found = eval(code, names)
+        except (tl.LoDError, NotImplementedError) as error:
+            assert re.search("with data|meta tensor", str(error)), (code, error)
+            continue
+        ran += 1
+        if code not in ON_THE_HOST:
+            tensors = [t for t in torch.utils._pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+            assert {t.device.type for t in tensors} <= {"meta"}, code
+    assert ran

@@ -2,7 +2,9 @@
 """Every Python block of a page runs by itself and prints the text block that follows it; those of the tutorial one after
 another. The notebook has the tutorial's cells, and the site has every page and no dead link. Pages say for whom they are."""
 
+import ast
 import contextlib
+import copy
 import io
 import json
 import re
@@ -65,6 +67,60 @@ def test_a_page_prints_what_it_says(page):
                 assert printed == expected, f"{page}: printed\n{printed}"
                 compared += 1
     assert compared
+
+
+#: What asks for something that lies beside rows.
+BESIDE_ROWS = re.compile(r"\w\.(?:lengths|position_ids|segment_ids|is_first|is_last|row_offsets|cu_seqlens)\(")
+#: What is said where a result depends on numbers, which a tensor on "meta" has not: on a GPU the host waits for them.
+NEEDS_DATA = re.compile(r"with data|meta tensor|on meta$", re.I)
+
+
+def elsewhere(value):
+    """What a name stands for, its tensors on another device."""
+    if isinstance(value, torch.nn.Module):
+        return copy.deepcopy(value).to("meta")
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("meta")
+    if type(value) in (list, tuple):
+        return type(value)(map(elsewhere, value))
+    if type(value) is dict:
+        return {key: elsewhere(part) for key, part in value.items()}
+    return value
+
+
+def on_another_device(code: str, name: str, host: dict, other: dict) -> int:
+    """Runs a block twice, statement by statement: as it is, and with all tensors on "meta". What needs their numbers there is
+    taken from here. How many statements ran there is returned."""
+    ran = 0
+    for statement in ast.parse(code).body:
+        here = compile(ast.Module([statement], []), name, "exec")
+        before = dict(host)
+        exec(here, host)
+        try:
+            with torch.device("meta"):
+                exec(here, other)
+            ran += 1
+        except Exception as error:
+            no_file = isinstance(error, OSError)  # of rows that were not saved
+            assert no_file or NEEDS_DATA.search(str(error)), f"{name}: {ast.unparse(statement)}: {error}"
+            held = {key: value for key, value in host.items() if isinstance(value, (list, dict)) and key[0] != "_"}
+            made = {key: value for key, value in host.items() if before.get(key) is not value}
+            other |= {key: elsewhere(value) for key, value in (held | made).items()}
+    return ran
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TUTORIAL])
+def test_a_page_runs_with_rows_on_another_device(page):
+    """The blocks that lay something beside rows: all of it has to be where they are."""
+    host: dict = {"__name__": "__main__"}
+    other: dict = dict(host)
+    for i, code in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)):
+        if page not in TUTORIAL:
+            host, other = {"__name__": "__main__"}, {"__name__": "__main__"}
+        if BESIDE_ROWS.search(code) or page in TUTORIAL:
+            torch.manual_seed(0)
+            with contextlib.redirect_stdout(io.StringIO()):
+                assert on_another_device(code, f"{page}, block {i}", host, other)
 
 
 def test_the_tutorial_has_six_steps():

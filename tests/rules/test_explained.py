@@ -60,7 +60,7 @@ LINES = [
     ("x.amax(2)", 'tl.sequence_pool(x, "max")', 'tl.sequence_pool(x, "max")', "x.amax(0)[None]"),
     ("x.median(2)", 'tl.sequence_pool(x, "median")', 'tl.sequence_pool(x, "median")', "x.median(0).values[None]"),
     ("x.quantile(0.5, 2)", "tl.sequence_quantile(x, q)", "tl.sequence_quantile(x, 0.5)", "x.quantile(0.5, 0)[None]"),
-    ("x.gather(2, x.long())", "tl.sequence_gather(x, index)", "tl.sequence_gather(x, x.with_values(x.lod.position_ids()))", "x"),
+    ("x.gather(2, x.long())", "tl.sequence_gather(x, index)", "tl.sequence_gather(x, x.with_values(x.position_ids()))", "x"),
     ("F.softmax(x, 2)", "tl.sequence_softmax(x)", "tl.sequence_softmax(x)", "x.softmax(0)"),
     ("x.cumsum(2)", "tl.sequence_cumsum(x)", "tl.sequence_cumsum(x)", "x.cumsum(0)"),
     ("x.unbind(2)", "x.unbind_sequences()", "torch.cat(x.unbind_sequences())", "x"),
@@ -85,10 +85,10 @@ LINES = [
     ("torch.cat([x, t[:, None]], -1)", "tl.sequence_expand_as(t.squeeze(1), x)", "torch.cat([x, tl.sequence_expand_as(t[:, None].squeeze(1), x)], -1)", "beside(x, i)"),
     ("x.masked_fill(flag, 0)", "tl.sequence_expand_as(t, x)[:, None]", "x.masked_fill(tl.sequence_expand_as(flag, x)[:, None], 0)", "x * ~flag[i]"),
     ("torch.where(flag[:, None], x, torch.tensor(0.0))", "tl.sequence_expand_as(t, x)", "torch.where(tl.sequence_expand_as(flag[:, None], x), x, 0.0)", "x * flag[i]"),
-    ("x + p", "t[x.lod.position_ids()]", "x + p[x.lod.position_ids()]", "x + p[: len(x)]"),
+    ("x + p", "t[x.position_ids()]", "x + p[x.position_ids()]", "x + p[: len(x)]"),
     ("x.masked_select(padding)", "leave it out", "x", "x"),
-    ("F.cross_entropy(x, target)", "tl.from_padded(target, x.lengths())", "cross(x, tl.from_padded(target, x.lengths()))", "cross(x, target[i, : len(x)])"),
-    ("F.cross_entropy(x.view(-1, 8), target.view(-1))", "for each of the 11 rows", "cross(x, tl.from_padded(target, x.lengths()).values())", "cross(x, target[i, : len(x)])"),
+    ("F.cross_entropy(x, target)", "tl.from_padded(target, x.lod.lengths())", "cross(x, tl.from_padded(target, x.lod.lengths()))", "cross(x, target[i, : len(x)])"),
+    ("F.cross_entropy(x.view(-1, 8), target.view(-1))", "for each of the 11 rows", "cross(x, tl.from_padded(target, x.lod.lengths()).values())", "cross(x, target[i, : len(x)])"),
     ("F.nll_loss(x, target[:, 0])", "pool the rows before", 'cross(tl.sequence_pool(x, "mean"), target[:, 0])', "cross(x.mean(0)[None], target[i, :1])"),
     ("LINEAR(x)", "x.to_padded(max_length=5)[0].flatten(1)", "LINEAR(x.to_padded(max_length=5)[0].flatten(1))", "LINEAR(padded(x).flatten()[None])"),
     ("x @ w.t()", "the matrix takes 6", "x @ w", "x @ w"),
@@ -107,17 +107,17 @@ NAMED = [
     ("LSTM(x, STATE)", "leave the initial state out", "LSTM(x)[0]", "LSTM(x)[0]"),
     ("LSTM(x[None], (STATE, STATE[:, :2]))", "leave the initial state out", "LSTM(x[None])[0][0]", "LSTM(x)[0]"),
     ("BOTH(x[None], y[None])", "give src and tgt as they are", "BOTH(x, y)", "BOTH(x, y)"),
-    ("pack_padded_sequence(x, x.lengths(), batch_first=True)", "x.to_packed_sequence()", "LSTM(x.to_packed_sequence())[0].data.sum(0)[None]", None),
+    ("pack_padded_sequence(x, x.lod.lengths(), batch_first=True)", "x.to_packed_sequence()", "LSTM(x.to_packed_sequence())[0].data.sum(0)[None]", None),
     ("pack_padded_sequence(x, LENGTHS, True, False)", "x.to_packed_sequence()", None, None),
     ("pack_padded_sequence(x[None], [len(x)], True, False)", "torch.nn's recurrent modules take a LoDTensor as it is", "LSTM(x)[0]", "LSTM(x)[0]"),
     ("pack_sequence(x)", "x.to_padded()", None, None),
     ("pad_sequence(x)", "x.to_padded()", "x.to_padded()[0].flatten(0, 1)", "padded(x)"),
     ("pad_sequence([x, x])", "tl.batch", "tl.batch([x, x]).seq[0]", "x"),
     ("pad_packed_sequence(x, batch_first=True)", "x.to_padded()", "x.to_padded()[0].flatten(0, 1)", "padded(x)"),
-    ("x + p[None]", "t[0][x.lod.position_ids()]", "x + p[x.lod.position_ids()]", "x + p[: len(x)]"),
+    ("x + p[None]", "t[0][x.position_ids()]", "x + p[x.position_ids()]", "x + p[: len(x)]"),
     ("x * padding[..., None]", "leave it out", "x", "x"),
     ("ids.masked_fill(padding, 0)", "leave it out", "ids", "ids"),
-    ("x[:, :1] + target", "tl.from_padded(t, x.lengths())", "x[:, 0] + tl.from_padded(target, x.lengths())", "x[:, 0] + target[i, : len(x)]"),
+    ("x[:, :1] + target", "tl.from_padded(t, x.lod.lengths())", "x[:, 0] + tl.from_padded(target, x.lod.lengths())", "x[:, 0] + target[i, : len(x)]"),
 ]  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def test_rows_that_are_no_lod_tensor_are_named_as_what_they_are():
         (lambda: x[2:5].mean(2), "dim 0 has rows 2 to 5 of the rows of 3 sequences of a LoDTensor"),
         (lambda: x.mean(0).view(3, 5), "is what a LoDTensor became in mean, which lost the structure of its rows"),
         (lambda: tl.from_lengths(ROWS, [[2, 1], LENGTHS]).mean(2), "dim 0 has the rows of 3 sequences, one after"),
-        (lambda: F.nll_loss(tl.from_lengths(ROWS, [[2, 1], LENGTHS]), target), "x.lengths()).with_lod(x.lod)"),
+        (lambda: F.nll_loss(tl.from_lengths(ROWS, [[2, 1], LENGTHS]), target), "x.lod.lengths()).with_lod(x.lod)"),
     ):
         with pytest.raises((RuntimeError, IndexError, ValueError)) as caught:
             make()

@@ -246,7 +246,7 @@ def test_the_error_says_what_to_write():
         x[None][:, 1:3] = 0
     said = str(caught.value)
     assert "got one to rows 1 to 3 of the whole batch" in said
-    for way in ("x.lod.position_ids()", "torch.where(mask, v, x)", "tl.sequence_shift", "x.head(k)", "x.values()"):
+    for way in ("x.position_ids()", "torch.where(mask, v, x)", "tl.sequence_shift", "x.head(k)", "x.values()"):
         assert way in said
     x[x.with_values(x.lod.position_ids() < 1)] = -100.0
     assert (x.values()[:, 0] == -100).nonzero().flatten().tolist() == [0, 4, 6]

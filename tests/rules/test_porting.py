@@ -70,7 +70,7 @@ ONLY_STRICT = {
     "x * (1 - 2 / x.size()[0])": "got what shape made",
     "x.clamp(max=x.shape[0] // 2)": "clamp: expected what belongs to a sequence",
     "x + table[torch.arange(x.shape[0])]": "add: expected what belongs to a sequence beside rows, got what arange made",
-    "x + torch.linspace(0, 1, x.shape[0])[:, None]": "x.lod.position_ids() the positions in them",
+    "x + torch.linspace(0, 1, x.shape[0])[:, None]": "x.position_ids() the positions in them",
     "x + F.embedding(torch.arange(x.size(0)), table)": "got what arange made",
     "x / zero().add_(x.sum())": "div: expected what belongs to a sequence beside rows, got what sum made",
     "x - operator.iadd(zero(), x.sum())": "got what sum made",

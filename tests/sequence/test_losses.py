@@ -503,7 +503,7 @@ def test_ctc_goes_through_the_kernel(monkeypatch):
 
 
 CTC = {
-    "F.ctc_loss(x, y, [4, 2], None)": "input_lengths as the LoD has them, pass .lengths() of the LoDTensor, or None, got 2",
+    "F.ctc_loss(x, y, [4, 2], None)": "input_lengths as the LoD has them, pass .lod.lengths() of the LoDTensor, or None, got 2",
     "F.ctc_loss(x, y, [4, 3, 1], None)": "input_lengths of the 2 innermost sequences, got",
     "F.ctc_loss(x, y, x, None)": "input_lengths as plain lengths, got a torch.float64 LoDTensor",
     "F.ctc_loss(x, y, None, [1, 2])": "target_lengths as the LoD has them",

@@ -90,6 +90,8 @@ def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> Non
             )
         if not isinstance(x, Tensor) or x.layout != torch.strided or x.dtype not in _NAMES or x.is_meta:
             got = f"{x.dtype}, {x.layout}" if isinstance(x, Tensor) else type(x).__name__
+            if isinstance(x, Tensor) and x.is_meta:
+                got = "a meta tensor"
             raise LoDTypeError(f"expected dense tensors of a dtype that safetensors has, got {got} as {name!r}")
         if isinstance(x, DerivedTensor):
             where = f"lost in {x._provenance.call}" if x.rows_dim is None else f"at dim {x.rows_dim}"

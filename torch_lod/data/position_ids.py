@@ -19,7 +19,7 @@ def from_position_ids(
     values: Tensor | np.ndarray, position_ids, *, any_start: bool = False, level_names=None
 ) -> LoDTensor:
     """One level from packed rows and the position of each in its sequence, as packed models take them: a sequence begins where
-    the position is 0. Shares `values`. `x.lod.position_ids()` is the way back; it does not show empty sequences.
+    the position is 0. Shares `values`. `x.position_ids()` is the way back; it does not show empty sequences.
 
         >>> import torch, torch_lod as tl
         >>> tl.data.from_position_ids(torch.tensor([5, 6, 7, 8]), [7, 8, 0, 1], any_start=True).to_list()

@@ -35,7 +35,7 @@ def ctc_loss(
     None. With reduction="none" the losses have the levels above."""
     for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
         if structured(lengths):
-            raise LoDTypeError(f"expected {name} as plain lengths, got {shown(lengths)}; see x.lengths()")
+            raise LoDTypeError(f"expected {name} as plain lengths, got {shown(lengths)}; see x.lod.lengths()")
     s = along(log_probs, -1, "log_probs") if structured(log_probs) else None
     if s is not None:
         if s.rows.dim() != 2:
@@ -126,10 +126,10 @@ def _lengths(what: str, given, lod):
     given = torch.as_tensor(given)
     if given.dim() != 1 or not known(given.shape[0] == own.shape[0]):
         raise LoDValueError(
-            f"expected {what} of the {own.shape[0]} innermost sequences, got {shown(given)}; pass .lengths() of the "
+            f"expected {what} of the {own.shape[0]} innermost sequences, got {shown(given)}; pass .lod.lengths() of the "
             "LoDTensor, or None"
         )
-    said = f"expected {what} as the LoD has them, pass .lengths() of the LoDTensor, or None"
+    said = f"expected {what} as the LoD has them, pass .lod.lengths() of the LoDTensor, or None"
     for i in failing(given != own.to(given.device), f"ctc_loss: {said}"):
         raise LoDValueError(f"{said}, got {int(given[i])} for sequence {i} of {int(own[i])} rows")
     return own

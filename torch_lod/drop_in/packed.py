@@ -52,7 +52,7 @@ def pack(input, lengths, batch_first, enforce_sorted):
         return NotImplemented
     if structured(lengths):
         raise LoDTypeError(
-            f"expected lengths as a plain tensor, got a {type(lengths).__name__}; see x.lengths(); {_LEAVE_OUT}"
+            f"expected lengths as a plain tensor, got a {type(lengths).__name__}; see x.lod.lengths(); {_LEAVE_OUT}"
         )
     with without_policy():
         return _pack(input, torch.as_tensor(lengths, dtype=torch.int64, device="cpu"), batch_first, enforce_sorted)

@@ -213,9 +213,9 @@ class LoD(Partition):
         return self.levels[self.level(level)].clone()
 
     @public
-    def lengths(self, level: int | str = -1) -> Tensor:
+    def lengths(self, level: int | str = -1, device=None) -> Tensor:
         """int64, (sequences,), counting elements of the next level."""
-        return self.levels[self.level(level)].diff()
+        return self.handed_out(self.lengths_at(self.level(level), device))
 
     @public
     def row_offsets(self, level: int | str = -1, device=None) -> Tensor:

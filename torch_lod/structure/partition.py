@@ -332,6 +332,12 @@ class Partition:
     def row_lengths_at(self, k: int, device=None) -> Tensor:
         return self._cached(("row_lengths", k), device, lambda: self.row_offsets_at(k).diff())
 
+    def lengths_at(self, k: int, device=None) -> Tensor:
+        """The lengths of level k in elements of that level."""
+        if k + 1 == len(self.levels):
+            return self.row_lengths_at(k, device)
+        return self._cached(("lengths", k), device, lambda: self.levels[k].diff())
+
     def longest_at(self, k: int) -> int:
         """The longest sequence of level k, in elements of that level."""
         known = self._symbols[1:] if compiling() and self._symbols is not None else self._longest

@@ -109,8 +109,8 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
         return self._lod.level_names
 
     def lengths(self, level: int | str = -1) -> Tensor:
-        """See `LoD.lengths`."""
-        return self._lod.lengths(level)
+        """See `LoD.lengths`; on the device of the values. What makes a structure takes `x.lod.lengths()`, in host memory."""
+        return self._lod.lengths(level, self.device)
 
     def offsets(self, level: int | str = -1) -> Tensor:
         """See `LoD.offsets`."""
@@ -123,6 +123,25 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
     def cu_seqlens(self, level: int | str = -1) -> Tensor:
         """See `LoD.cu_seqlens`; on the device of the values."""
         return self._lod.cu_seqlens(level, self.device)
+
+    def position_ids(self, level: int | str = -1) -> Tensor:
+        """See `LoD.position_ids`; on the device of the values."""
+        return self._lod.position_ids(level, self.device)
+
+    def segment_ids(self, level: int | str = -1) -> Tensor:
+        """See `LoD.segment_ids`; on the device of the values."""
+        return self._lod.segment_ids(level, self.device)
+
+    @public
+    def is_first(self, level: int | str = -1) -> "LoDTensor":
+        """bool, a row for each row: whether it is the first of its sequence of a level."""
+        return LoDTensor(self.position_ids(level) == 0, self._lod)
+
+    @public
+    def is_last(self, level: int | str = -1) -> "LoDTensor":
+        """bool, a row for each row: whether it is the last of its sequence of a level."""
+        first = self.position_ids(level) == 0
+        return LoDTensor(torch.cat([first[1:], torch.ones_like(first[:1])]), self._lod)
 
     def num_sequences(self, level: int | str = 0) -> int:
         """See `LoD.num_sequences`."""

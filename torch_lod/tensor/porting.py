@@ -41,10 +41,10 @@ _BESIDE = frozenset(
 )
 _ADVICE = "sequence by sequence: x.sequences(), padded: x.to_padded()"
 _COUNTS = (
-    "x.lengths() has the length of every sequence, x.lod.position_ids() the positions in them, and x.lod.rows the number of "
+    "x.lengths() has the length of every sequence, x.position_ids() the positions in them, and x.lod.rows the number of "
     "all rows"
 )
-_DECLARE = "x.with_values(t) declares that it has a row for each row of x; for positions x.with_values(table[x.lod.position_ids()])"
+_DECLARE = "x.with_values(t) declares that it has a row for each row of x; for positions x.with_values(table[x.position_ids()])"
 #: Torch asks no subclass what these make of their data; and what to call instead.
 _INSTEAD_OF = {"tensor": "x.detach().clone()", "new_tensor": "x.detach().clone(), x.to(dtype)", "new": "x.to(dtype)"}
 _COPIES = {name: f"{instead} keeps them; if it is meant, pass x.values()" for name, instead in _INSTEAD_OF.items()}
@@ -365,7 +365,7 @@ class strict(contextlib.ContextDecorator):
       made of it: x - x.mean(), x / x.shape[0], x + table[torch.arange(x.shape[0])] and x[None] + table[:, :x[None].shape[1]];
     - a plain tensor with an entry for each row that meets them, x[:, None] + table[:x.size(0)], whether it counts on from one
       sequence to the next or not: x.with_values(t) declares that it belongs to the rows; targets of losses do, and so does what
-      is made of x.lod.position_ids();
+      is made of x.position_ids();
     - a plain tensor of which every entry of a dim meets all rows, where a level has as many sequences (x[:, None] * c): a row for
       each sequence is `tl.per_sequence(c)`. Of parameters only `explain` tells;
     - len(x), which Python does not let remember what it counts.

@@ -148,7 +148,7 @@ CUT = (
 #: What to write instead of a write to rows by their number.
 WRITE = (
     "numbers, slices and indices count the rows of the whole batch, so that other sequences would stay as they are; in every "
-    "sequence, with x the LoDTensor: x[x.with_values(x.lod.position_ids() < k)] = v for its first k rows, torch.where(mask, v, x) "
+    "sequence, with x the LoDTensor: x[x.with_values(x.position_ids() < k)] = v for its first k rows, torch.where(mask, v, x) "
     "for new rows, tl.sequence_shift for rows moved by k; its first or last k rows are x.head(k), x.tail(k); rows of a new tensor "
     f"are torch.stack of a list; {STACKS}; if the numbers are meant, write into x.values()"
 )

@@ -274,7 +274,7 @@ def by_place(text: str, broadcast: bool = False, looks_up: bool = False):
                 raise refusal(
                     func,
                     f"a plain tensor of shape {tuple(t.shape)} beside {count} rows is counted over all rows of the batch; rows of a "
-                    f"table by ids are table[ids], positions x.lod.position_ids(); {OUT}",
+                    f"table by ids are table[ids], positions x.position_ids(); {OUT}",
                 )
         return without(dim, rank, rows) if rows else True
 

@@ -28,7 +28,7 @@ FIRST = ("input", "self", "query", "y", "x", "a", "x1", "A", "indices", "count",
 
 
 _POSITIONS = (
-    ": for positions x.with_values(table[x.lod.position_ids()]), with x the LoDTensor; what a function of torch.jit made of rows is "
+    ": for positions x.with_values(table[x.position_ids()]), with x the LoDTensor; what a function of torch.jit made of rows is "
     "plain: call it unscripted"
 )
 _PAIRS = (
@@ -264,7 +264,7 @@ def counterpart(lod: LoD, rank: int, t: Tensor) -> str | None:
         return f"it has a row for each sequence: {rows}, and tl.per_sequence(t) is broadcast to them"
     if longest in shape[:2] and shape[0] in (1, longest):
         tensor = "t" if shape[0] == longest else "t[0]"
-        return f"it has a row for each position: {tensor}[x.lod.position_ids()] has one for each row"
+        return f"it has a row for each position: {tensor}[x.position_ids()] has one for each row"
     return None
 
 
@@ -281,7 +281,7 @@ def _padded(lod: LoD, rank: int, t: Tensor) -> str | None:
 
 def of_padded(lod: LoD, what: str) -> str:
     """What makes a LoDTensor beside x of a padded tensor."""
-    code = f"tl.from_padded({what}, x.lengths())"
+    code = f"tl.from_padded({what}, x.lod.lengths())"
     return code if lod.depth == 1 else f"{code}.with_lod(x.lod)"
 
 

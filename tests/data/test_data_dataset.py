@@ -240,7 +240,11 @@ def test_gradients_reach_rows_in_memory():
         (lambda: tl.data.LoDDataset({"x": FLAT, "y": torch.tensor(1)}), TypeError, "expected tensors with rows"),
         (lambda: tl.data.LoDDataset({"x": FLAT, "y": LABEL[1:]}), ValueError, "got {'x': 4, 'y': 3}"),
         (lambda: tl.data.LoDDataset(FLAT, mmap=None), TypeError, "expected mmap True or False, got None"),
-        (lambda: tl.data.LoDDataset(FLAT, transform=3), TypeError, "expected transform as a function of an item, got 3"),
+        (
+            lambda: tl.data.LoDDataset(FLAT, transform=3),
+            TypeError,
+            "expected transform as a function of an item, got 3",
+        ),
         (lambda: tl.data.LoDDataset(FLAT)[4], IndexError, "__getitem__: expected an index in [-4, 3], got 4"),
         (lambda: tl.data.LoDDataset(FLAT)[2**80], IndexError, "expected an index in [-4, 3]"),
         (lambda: tl.data.LoDDataset(FLAT)[True], TypeError, "expected an index as an integer or a Piece, got True"),

@@ -10,7 +10,7 @@ from settings import ROOT
 import torch_lod as tl
 
 sys.path.insert(0, str(ROOT / "docs"))
-import operator_pages  # noqa: E402
+import operator_pages
 
 X = tl.from_lengths(torch.arange(7.0), [[2, 0, 1, 1], [3, 0, 2, 2]], level_names=("text", "line"))
 QUESTIONS = {

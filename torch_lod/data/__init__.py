@@ -6,6 +6,7 @@ from .arrow import from_arrow, from_awkward, to_arrow, to_awkward
 from .convert import from_keys, from_mask, to_numpy
 from .dataset import LoDDataset
 from .file import load, save
+from .frames import from_frame
 from .items import Piece
 from .position_ids import from_position_ids
 from .record import Record
@@ -23,6 +24,7 @@ __all__ = [
     "collate",
     "from_arrow",
     "from_awkward",
+    "from_frame",
     "from_keys",
     "from_mask",
     "from_position_ids",

@@ -138,18 +138,22 @@ def _sorted_by(keys: tuple, rows: int, level_names) -> tuple[Tensor, LoD, list[n
     """The rows in the order of their keys, how the keys group them, and for each level the keys of its sequences."""
     distinct_keys, ranks = zip(*(_ranked(f"keys[{k}]", key, rows) for k, key in enumerate(keys)))
     order = np.lexsort(ranks[::-1])
-    new, starts, found = np.zeros(rows, dtype=bool), [], []
-    for rank, distinct in zip(ranks, distinct_keys):
-        ranked = rank[order]
-        new |= np.diff(ranked, prepend=-1) != 0
-        starts.append(np.flatnonzero(new))
-        found.append(distinct[ranked[new]])
+    lod, starts = cut_by([np.diff(rank[order], prepend=-1) != 0 for rank in ranks], level_names)
+    found = [distinct[rank[order[at]]] for rank, distinct, at in zip(ranks, distinct_keys, starts)]
+    return torch.from_numpy(order), lod, found
+
+
+def cut_by(flags: list[np.ndarray], level_names) -> tuple[LoD, list[np.ndarray]]:
+    """The structure of rows with flags of where sequences of each level begin, and the first row of every sequence. Where one
+    begins at a level, one begins at all levels below."""
+    rows = len(flags[0])
+    starts = [np.flatnonzero(new) for new in itertools.accumulate(flags, np.logical_or)]
     levels = []
     for outer, inner in itertools.zip_longest(starts, starts[1:]):
         # of every sequence, which of the next level, or which row, is its first
         at = outer if inner is None else np.searchsorted(inner, outer)
         levels.append(np.append(at, rows if inner is None else len(inner)))
-    return torch.from_numpy(order), LoD.parsed_offsets("keys", levels, level_names), found
+    return LoD.parsed_offsets("keys", levels, level_names), starts
 
 
 def _ranked(what: str, given, rows: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tl.data.from_frame on columns that can do what those of pandas can; tests/data/check_frames.py has the libraries. Ids of records."""
+
+import numpy as np
+import pytest
+import torch
+
+import torch_lod as tl
+
+
+class Column:
+    def __init__(self, values):
+        self.values = np.asarray(values)
+        self.dtype = self.values.dtype
+
+    def to_numpy(self):
+        return self.values
+
+    def isna(self):
+        return Column([value is None or value != value for value in self.values])
+
+    def factorize(self):
+        found = list(dict.fromkeys(self.values.tolist()))
+        return np.array([found.index(value) for value in self.values.tolist()], int), np.array(found, self.dtype)
+
+
+class Frame:
+    def __init__(self, **columns):
+        self.data = {name: Column(values) for name, values in columns.items()}
+        self.columns, self.shape = list(columns), (len(next(iter(columns.values()))), len(columns))
+
+    def __getitem__(self, name):
+        return self.data[name]
+
+
+USER = ["b", "a", "b", "c", "b", "a"]
+TIME = [50, 20, 10, 5, 12, 20]
+EVENTS = Frame(user=USER, time=TIME, item=[0, 1, 2, 3, 4, 5], page=[1, 1, 2, 1, 2, 2])
+
+
+def test_sessions_of_unsorted_events():
+    record = tl.data.from_frame(EVENTS, "user", sort_by="time", gap=30)
+    assert record["item"].to_list() == [[[2, 4], [0]], [[1, 5]], [[3]]]
+    assert record["time"].to_list() == [[[10, 12], [50]], [[20, 20]], [[5]]]
+    assert record.lod.level_names == ("user", "session") and list(record.ids) == ["user"]
+    assert record.ids["user"].tolist() == ["b", "a", "c"] and set(record) == {"time", "item", "page"}
+    assert tl.data.from_frame(EVENTS, ["user", "visit"], sort_by="time", gap=30).lod.level_names == ("user", "visit")
+    assert tl.data.from_frame(EVENTS, "user", sort_by="time", gap=39)["item"].to_list()[0] == [[2, 4, 0]]
+
+
+def test_columns_make_levels():
+    for sort_keys in (False, True):
+        record = tl.data.from_frame(EVENTS, ["user", "page"], sort_keys=sort_keys)
+        expected = [[[0], [2, 4]], [[1], [5]], [[3]]]
+        order = [1, 0, 2] if sort_keys else [0, 1, 2]
+        assert record["item"].to_list() == [expected[i] for i in order]
+        assert record.ids["user"].tolist() == [["b", "a", "c"][i] for i in order]
+        assert record.ids["page"].tolist() == [1, 2, 1, 2, 1]
+    record = tl.data.from_frame(EVENTS, ["page", "user"])
+    assert record["item"].to_list() == [[[0], [1], [3]], [[2, 4], [5]]]
+    assert record.ids["user"].tolist() == ["b", "a", "c", "b", "a"]
+
+
+def test_a_large_table_is_as_a_loop_groups_it():
+    draw = np.random.default_rng(0)
+    for wide in (5, 2**40):  # numbers that fit into one, and others
+        user, time = draw.integers(0, 9, 500) * wide, draw.integers(-3, 3, 500) * wide * 2**20
+        record = tl.data.from_frame(Frame(user=user, time=time, row=np.arange(500)), "user", sort_by="time")
+        rows = sorted(range(500), key=lambda i: (time[i], i))
+        users = list(dict.fromkeys(user.tolist()))
+        assert record["row"].to_list() == [[i for i in rows if user[i] == key] for key in users]
+
+
+def test_ids_follow_the_sequences():
+    record = tl.data.from_frame(EVENTS, ["user", "page"])
+
+    pages = EVENTS["page"].to_numpy()
+    for key in (slice(1, 3), [2, 0], torch.tensor([True, False, True]), slice(None, None, -1), np.array([1, 1])):
+        part = record.seq[key]
+        rows = [row for user in part["item"].to_list() for page in user for row in page]
+        assert part.ids["user"].tolist() == [USER[user[0][0]] for user in part["item"].to_list()], rows
+        assert part.ids["page"].tolist() == [pages[page[0]] for user in part["item"].to_list() for page in user]
+    alone = record.seq[1]
+    assert alone.ids["page"].tolist() == [1, 2] and list(alone.ids) == ["page"]
+    assert record.seq[:, 0:1].ids == {}
+    empty = record.filter_rows(record["item"] > 3)
+    assert empty.ids["user"].tolist() == ["b", "a", "c"] and empty.ids["page"].tolist() == [1, 2, 1, 2, 1]
+    kept = record.filter(torch.tensor([True, False, False, True, True]), level="user")
+    assert kept.ids["user"].tolist() == ["b", "a", "c"] and kept.ids["page"].tolist() == [1, 2, 1]
+    assert kept["item"].to_list() == [[[0]], [[5]], [[3]]]
+    assert record.filter(record["item"] > 1).ids["page"].tolist() == [1, 2, 1, 2, 1]
+    assert record.to(torch.float64).ids["user"].tolist() == ["b", "a", "c"]
+    assert record.map(torch.neg).ids["user"].tolist() == ["b", "a", "c"]
+    assert record.map(lambda x: x.head(1)).ids == {} and tl.data.Record({"x": record["item"]}).ids == {}
+    sessions = tl.data.from_frame(EVENTS, "user", sort_by="time", gap=30).seq[[1, 0]]
+    assert sessions.ids["user"].tolist() == ["a", "b"] and list(sessions.ids) == ["user"]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: tl.data.from_frame(Frame(k=[1], x=["a"]), "k"), "got str in column 'x'; number them"),
+        (
+            lambda: tl.data.from_frame(Frame(k=[1], x=[None]), "k"),
+            "expected values without missing values, got one in column",
+        ),
+        (lambda: tl.data.from_frame(Frame(k=["a", None], x=[1, 2]), "k"), "got one in column 'k' at row 1; fill it or"),
+        (
+            lambda: tl.data.from_frame(Frame(k=[1], t=[np.nan]), "k", sort_by="t"),
+            "without NaN, got one in column 't' at row 0",
+        ),
+        (
+            lambda: tl.data.from_frame(Frame(k=[1], t=[1j]), "k", sort_by="t"),
+            "expected sort_by of numbers or times, got complex",
+        ),
+        (lambda: tl.data.from_frame(EVENTS, "user", sort_by="time", gap=float("nan")), "expected gap >= 0, got nan"),
+        (lambda: tl.data.from_frame({"k": [1]}, "k"), "expected frame as a DataFrame of pandas or polars, got dict"),
+    ],
+)
+def test_errors(call, said):
+    with pytest.raises((ValueError, TypeError)) as raised:
+        call()
+    assert str(raised.value).startswith("from_frame: ") and said in str(raised.value)

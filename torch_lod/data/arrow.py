@@ -2,29 +2,38 @@
 """Nested list columns of Arrow, and arrays of awkward: libraries that need not be there."""
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import LoDTypeError, LoDValueError, declaring, library, public, shown
+from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, library, public, shown
 from ..structure.lod import LoD
 from ..tensor.construct import tensor_of
 from ..tensor.lod_tensor import LoDTensor
 from .convert import host_array
+from .record import Record
 
 __all__ = ["from_arrow", "from_awkward", "to_arrow", "to_awkward"]
 
 
 @declaring
-def from_arrow(column, *, nulls: str = "refuse", copy: bool | None = None, level_names=None) -> LoDTensor:
-    """A LoDTensor from a column of nested lists of numbers, as tables of Parquet and Feather have them.
+def from_arrow(
+    column: Any, *, nulls: str = "refuse", copy: bool | None = None, fixed_lists: str = "dims", level_names=None
+) -> Any:
+    """A LoDTensor from a column of nested lists of numbers, as tables of Parquet and Feather, polars and duckdb have them.
 
     A level for every list of variable length; lists of fixed size below them are dims of a row. Offsets are read as lengths, 8
     bytes a sequence; rows of a column of one chunk share its memory where `copy` allows it, other columns are put together.
+    Lists of structs are a `Record`, with a field for each of theirs. A table is a dict of its columns, as `LoDDataset` and
+    `tl.data.save` take it: LoDTensors, and plain tensors of columns of numbers or of lists of fixed size.
 
     Args:
-        column: a pyarrow.Array or ChunkedArray of lists or large lists, of any depth, of integers, floats or bools.
+        column: a pyarrow.Array, ChunkedArray, RecordBatch or Table, or what has `__arrow_c_stream__` or `__arrow_c_array__`, such as
+            a Series or a DataFrame of polars, one of pandas of types of Arrow, a relation of duckdb: lists, large lists
+            or list views, of any depth, of integers, floats, bools, times or durations, which become int64 in their own unit.
+        fixed_lists: "dims", or "levels": they are lists like others.
         nulls: a list that is null is refused ("refuse") or empty ("empty"). A number that is null is refused.
         copy: True: rows are copied. False: they share the memory of the column, which must not be written to: where it is a
             mapped file, that ends the process. None: they share memory that may be written to.
@@ -35,21 +44,79 @@ def from_arrow(column, *, nulls: str = "refuse", copy: bool | None = None, level
         ImportError: without pyarrow.
     """
     pa = library("pyarrow")
-    pc = library("pyarrow.compute")
     if nulls not in ("refuse", "empty"):
         raise LoDValueError(f"expected nulls 'refuse' or 'empty', got {shown(nulls)}")
     if copy is not None and type(copy) is not bool:
         raise LoDTypeError(f"expected copy True, False or None, got {shown(copy)}")
-    if not isinstance(column, (pa.Array, pa.ChunkedArray)):
-        raise LoDTypeError(f"expected column as a pyarrow.Array or ChunkedArray, got {type(column).__name__}")
+    if fixed_lists not in ("dims", "levels"):
+        raise LoDValueError(f"expected fixed_lists 'dims' or 'levels', got {shown(fixed_lists)}")
+    column = _column(pa, column)
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
         raise LoDValueError(f"expected a valid column, got one that lies: {error!s:.200}") from None
-    is_list = (pa.types.is_list, pa.types.is_large_list)
     chunks = list(column.chunks) if isinstance(column, pa.ChunkedArray) else [column]
+    how = _How(pa, nulls, copy, fixed_lists == "levels", level_names)
+    if not pa.types.is_struct(column.type):
+        return _read(how, chunks, column.type, False)
+    _without_nulls(chunks)
+    return {name: _said(name, _read, how, part, kind, True) for name, kind, part in _fields(chunks, column.type)}
+
+
+class _How(NamedTuple):
+    pa: Any
+    nulls: str
+    copy: bool | None
+    all_levels: bool
+    level_names: Any
+
+
+def _column(pa, given):
+    """A column of pyarrow; a table is one of structs."""
+    if isinstance(given, (pa.Array, pa.ChunkedArray)):
+        return given
+    if isinstance(given, (pa.Table, pa.RecordBatch)):
+        return given.to_struct_array()
+    try:
+        if hasattr(given, "__arrow_c_stream__"):
+            return pa.chunked_array(given)
+        if hasattr(given, "__arrow_c_array__"):
+            return pa.array(given)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise LoDTypeError(
+            f"expected a column that Arrow can read, got {type(given).__name__}: {error!s:.200}"
+        ) from None
+    raise LoDTypeError(
+        f"expected column as a pyarrow.Array, ChunkedArray or Table, or with __arrow_c_stream__, got {type(given).__name__}"
+    )
+
+
+def _fields(chunks: list, kind):
+    """Name, type and chunks of every field of structs."""
+    names = [kind.field(i).name for i in range(kind.num_fields)]
+    parts = [chunk.flatten() for chunk in chunks]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise LoDValueError(f"expected columns of different names, got {name!r} twice")
+        yield name, kind.field(i).type, [part[i] for part in parts]
+
+
+def _said(name: str, function, *args):
+    try:
+        return function(*args)
+    except LoDError as error:
+        raise type(error)(f"{error} in column {name!r}") from None
+
+
+def _read(how: _How, chunks: list, column, plain: bool):
+    """What a column is; one without lists is `plain` only as a field of structs."""
+    pa, nulls, copy = how.pa, how.nulls, how.copy
+    pc = library("pyarrow.compute")
+    count = sum(map(len, chunks))
+    is_list = [pa.types.is_list, pa.types.is_large_list, pa.types.is_list_view, pa.types.is_large_list_view]
+    is_list += [pa.types.is_fixed_size_list] if how.all_levels else []
     levels: list[np.ndarray] = []
-    kind = column.type
+    kind = column
     while any(is_one(kind) for is_one in is_list):
         lengths = []
         for i, chunk in enumerate(chunks):
@@ -63,21 +130,34 @@ def from_arrow(column, *, nulls: str = "refuse", copy: bool | None = None, level
             lengths.append(found.to_numpy(zero_copy_only=False).astype(np.int64))
         levels.append(np.concatenate([np.empty(0, np.int64), *lengths]))
         chunks, kind = [chunk.flatten() for chunk in chunks], kind.value_type
+    lod = LoD.parsed_lengths("lengths", levels, how.level_names) if levels else None
+    if lod is not None and pa.types.is_struct(kind):
+        _without_nulls(chunks)
+        parts = {name: _said(name, _read, how, part, of, True) for name, of, part in _fields(chunks, kind)}
+        for name, part in parts.items():
+            if isinstance(part, LoDTensor):
+                raise LoDTypeError(f"expected structs of numbers in lists, got lists in {name!r} of {column!s:.200}")
+        return Record({name: LoDTensor(part, lod) for name, part in parts.items()})
     element: list[int] = []
-    while pa.types.is_fixed_size_list(kind) and levels:
+    while pa.types.is_fixed_size_list(kind) and (levels or plain):
         element.append(kind.list_size)
         _without_nulls(chunks)
         chunks, kind = [chunk.flatten() for chunk in chunks], kind.value_type
-    if not levels or not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise LoDTypeError(f"expected a column of lists of numbers, got {column.type!s:.200}")
+    whole = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or whole
+    if not (levels or plain) or not number:
+        raise LoDTypeError(f"expected a column of {'' if plain else 'lists of '}numbers, got {column!s:.200}")
     _without_nulls(chunks)
+    if whole:  # those of 32 bits are first the integers that they are
+        narrow = pa.int32() if kind.bit_width == 32 else pa.int64()
+        chunks, kind = [chunk.view(narrow).cast(pa.int64()) for chunk in chunks], pa.int64()
     rows = [_rows(chunk, copy) for chunk in chunks]
     if not rows:
         rows = [torch.from_numpy(np.empty(0, kind.to_pandas_dtype()))]
     values = rows[0] if len(rows) == 1 else torch.cat(rows)
     if element:
-        values = values.view(int(levels[-1].sum()), *element)
-    return LoDTensor(values, LoD.parsed_lengths("lengths", levels, level_names))
+        values = values.view(count if lod is None else lod.rows, *element)
+    return values if lod is None else LoDTensor(values, lod)
 
 
 def _without_nulls(chunks: list) -> None:

@@ -17,6 +17,7 @@ from .tensor.construct import (
     from_lengths,
     is_list_or_objects,
     kinds_of,
+    of_a_table,
     of_numbers,
     of_rows,
     on_one_device,
@@ -102,7 +103,7 @@ def batch(
             for a container that contains itself.
     """
     if not isinstance(items, Samples) and not is_list_or_objects(items):
-        raise LoDTypeError(f"expected items as a list of samples, got {type(items).__name__}")
+        raise LoDTypeError(f"expected items as a list of samples, got {type(items).__name__}{of_a_table(items)}")
     if strings is not None and strings != "bytes" and not callable(strings):
         raise LoDTypeError(f"expected strings None, 'bytes' or a function, got {shown(strings)}")
     if len(items) == 0:

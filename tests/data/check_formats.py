@@ -126,9 +126,9 @@ def test_keys_that_are_missing_are_refused(keys):
 
 def test_columns_are_no_rows():
     df = pd.DataFrame({"x": [1.0, 2.0]})
-    for given in (df, df["x"]):
+    for given, way in ((df, r"tl.data.from_frame\(df"), (df["x"], r".to_numpy\(\), and tl.data.from_arrow")):
         for call in (lambda g=given: DATA.from_keys(g, [1, 1]), lambda g=given: tl.from_lengths(g, [[2]])):
-            with pytest.raises(TypeError, match=r"as a tensor or an array, got \w+; see .to_numpy\(\)"):
+            with pytest.raises(TypeError, match=rf"as a tensor or an array, got \w+; see {way}"):
                 call()
 
 

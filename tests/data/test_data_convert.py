@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversions of tl.data that need torch and numpy alone. tests/data/check_formats.py has those of other libraries."""
 
+import copy
 import random
 import sys
 
@@ -141,6 +142,81 @@ def test_masked_elements_are_refused():
     assert tl.from_lengths(rows, [np.ma.array([1, 1])]).lod == x.lod
 
 
+def test_sparse_there_and_back():
+    for lengths in ([2, 0, 3, 0], [], [0, 0], [1]):
+        for element in ((), (2,)):
+            rows = torch.rand(sum(lengths), *element, requires_grad=True)
+            x = tl.from_lengths(rows, [lengths])
+            sparse = DATA.to_sparse(x)
+            assert torch.equal(sparse.to_dense(), x.to_padded()[0]) and sparse.is_coalesced()
+            back = DATA.from_sparse(sparse, level_names=["a"])
+            assert back.lod == x.lod and torch.equal(back.values(), rows) and back.level_names == ("a",)
+            back.values().square().sum().backward()
+            assert torch.equal(rows.grad, 2 * rows.detach())
+    twice = torch.sparse_coo_tensor([[1, 0, 1], [0, 0, 0]], [1.0, 2.0, 3.0], (3, 4))
+    assert DATA.from_sparse(twice).to_list() == [[2.0], [4.0], []]
+    assert DATA.to_sparse(tl.from_lengths(torch.rand(3), [[2, 1]]).to("meta")).is_meta
+
+
+def test_records_are_saved_as_such(tmp_path):
+    lod = tl.LoD.from_lengths([[2, 1], [1, 2, 3]], level_names=["user", "visit"])
+    record = DATA.Record({"a": tl.rand(lod, 2), "b": tl.ones(lod, dtype=torch.int32)})
+    torch.save({"r": record}, tmp_path / "t")
+    DATA.save(record, tmp_path / "s")
+    for found in (
+        torch.load(tmp_path / "t")["r"],
+        DATA.load(tmp_path / "s"),
+        DATA.load(tmp_path / "s", mmap=True),
+        copy.deepcopy(record),
+    ):
+        assert type(found) is DATA.Record and list(found) == ["a", "b"] and found.lod == lod
+        assert found["a"].lod is found["b"].lod and found.lod.level_names == lod.level_names
+        assert all(torch.equal(found[name].values(), record[name].values()) for name in record)
+    assert len(DATA.LoDDataset(tmp_path / "s")) == 2
+    DATA.save({**record}, tmp_path / "d")
+    assert type(DATA.load(tmp_path / "d")) is dict
+    other = DATA.file._structured
+    about = {"version": 1, "single": False, "fields": {"a": None}, "lods": [], "record": True}
+    for wrong in (about, {**about, "record": 1}):
+        with pytest.raises(ValueError, match="expected a record of here to have one structure for all fields"):
+            other(wrong, {"a": torch.ones(1)}, "here")
+
+
+class Series:
+    def to_numpy(self):
+        return np.zeros(2)
+
+
+class DataFrame(Series):
+    columns, shape = ["a"], (2, 1)
+
+
+def test_tables_and_columns_are_sent_on():
+    rows = torch.zeros(2)
+    for call in (
+        tl.lod_tensor,
+        tl.from_tensors,
+        tl.batch,
+        DATA.LoDDataset,
+        lambda given: DATA.from_keys(given, [1, 1]),
+    ):
+        with pytest.raises(TypeError, match=r"got Series; see .to_numpy\(\), and tl.data.from_arrow for lists"):
+            call(Series())
+        with pytest.raises(TypeError, match=r"got DataFrame; see tl.data.from_frame\(df, keys=\[...\]\)"):
+            call(DataFrame())
+    for call, said in (
+        (lambda: tl.from_tensors([[1, 2], [3]]), "got int; see tl.lod_tensor for lists of numbers"),
+        (lambda: tl.from_lengths(rows, [[1, 1]]).filter([True, False, True]), r"got \(3,\)$"),
+        (lambda: tl.from_lengths(rows, [[2, 0, 0]]).filter([True, False, True]), r"for each sequence: x.seq\[mask\]"),
+        (
+            lambda: torch.nn.Linear(2, 1)(tl.from_lengths(rows, [[2]])),
+            r"tl.data.collate\(items, stack=\[...\]\) stacks it",
+        ),
+    ):
+        with pytest.raises((ValueError, TypeError), match=said):
+            call()
+
+
 def test_arrays_of_objects_there_and_back():
     for x in (
         tl.from_lengths(torch.rand(6, 2), [[2, 0, 1], [3, 0, 3]]),
@@ -229,6 +305,27 @@ ONES, HOLE = torch.ones(2, 3), torch.tensor([[1, 1, 0], [1, 0, 1]])
         (lambda: DATA.from_position_ids(ONES, [1, 2]), ValueError, "count up from 0, got 1 at index 0"),
         (lambda: DATA.from_position_ids(ONES, [-1, 0]), ValueError, "count up from 0, got -1 at index 0"),
         (lambda: DATA.from_position_ids(ONES, [0, 1, 2]), ValueError, "expected the 1-level LoD to cover the 2 rows"),
+        (
+            lambda: DATA.from_sparse(ONES),
+            TypeError,
+            "a sparse COO tensor, got a tensor of layout torch.strided; see .to_sp",
+        ),
+        (lambda: DATA.from_sparse([1]), TypeError, "expected a sparse COO tensor, got list"),
+        (
+            lambda: DATA.from_sparse(torch.ones(2).to_sparse()),
+            ValueError,
+            "expected 2 sparse dims, sequences and positions",
+        ),
+        (
+            lambda: DATA.from_sparse(HOLE.to_sparse()),
+            ValueError,
+            "expected entries that fill each row from the left, got one at index [1, 2]",
+        ),
+        (
+            lambda: DATA.to_sparse(tl.from_lengths(ONES, [[1], [2]])),
+            ValueError,
+            "expected 1 level, got 2; see flatten_levels",
+        ),
         (lambda: DATA.from_keys(ONES), ValueError, "at least 1 key for each, got"),
         (
             lambda: DATA.from_keys(ONES, [1]),

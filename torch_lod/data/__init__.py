@@ -3,7 +3,7 @@
 
 from ..collate import batch as collate
 from .arrow import from_arrow, from_awkward, to_arrow, to_awkward
-from .convert import from_keys, from_mask, to_numpy
+from .convert import from_keys, from_mask, from_sparse, to_numpy, to_sparse
 from .dataset import LoDDataset
 from .file import load, save
 from .frames import from_frame
@@ -28,9 +28,11 @@ __all__ = [
     "from_keys",
     "from_mask",
     "from_position_ids",
+    "from_sparse",
     "load",
     "save",
     "to_arrow",
     "to_awkward",
     "to_numpy",
+    "to_sparse",
 ]

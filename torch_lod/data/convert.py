@@ -13,12 +13,12 @@ from .. import ops
 from ..errors import LoDTypeError, LoDValueError, declaring, public, shown
 from ..structure.devices import upload
 from ..structure.lod import LoD
-from ..structure.validate import sums, unmasked, with_memory
+from ..structure.validate import sums, unmasked, with_data, with_memory
 from ..tensor.construct import tensor_of
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 from .record import Record
 
-__all__ = ["from_keys", "from_mask", "to_numpy"]
+__all__ = ["from_keys", "from_mask", "from_sparse", "to_numpy", "to_sparse"]
 
 
 @declaring
@@ -68,6 +68,54 @@ def from_mask(dense: Tensor | np.ndarray, mask: Tensor | np.ndarray, *, level_na
     offsets = lod.row_offsets_at(0, rows.device)
     starts = upload(torch.where(lengths > 0, starts, 0), rows.device)
     return LoDTensor(ops.gather_runs(rows.flatten(0, 1), starts, offsets, lod.rows), lod)
+
+
+@declaring
+def from_sparse(sparse: Tensor, *, level_names=None) -> LoDTensor:
+    """One level from a sparse COO tensor (sequences, length, ...) whose entries fill every row of it from the left; dense dims
+    behind are those of a row. The way back is `to_sparse`.
+
+        >>> import torch, torch_lod as tl
+        >>> sparse = torch.tensor([[7, 8, 0], [9, 0, 0]]).to_sparse()
+        >>> tl.data.from_sparse(sparse).to_list()
+        [[7, 8], [9]]
+
+    Returns:
+        the values of the coalesced tensor, with gradient. One sync if they are on a GPU.
+
+    Raises:
+        TypeError: for another layout. ValueError: for other sparse dims, and where an entry has none before it.
+    """
+    if not isinstance(sparse, Tensor) or sparse.layout != torch.sparse_coo:
+        got = f"a tensor of layout {sparse.layout}" if isinstance(sparse, Tensor) else type(sparse).__name__
+        raise LoDTypeError(f"expected a sparse COO tensor, got {got}; see .to_sparse()")
+    if sparse.sparse_dim() != 2:
+        raise LoDValueError(f"expected 2 sparse dims, sequences and positions, got {sparse.sparse_dim()}")
+    whole = sparse.coalesce()
+    with_memory(whole.indices(), whole.values())
+    sequence, position = with_data("sparse", whole.indices()).cpu()
+    count = sparse.shape[0]
+    inside = (sequence >= 0) & (sequence < count) & (position >= 0)
+    offsets = sums(torch.bincount(sequence[inside], minlength=count))
+    expected = torch.arange(len(sequence), device="cpu") - offsets[sequence.clamp(0, max(0, count - 1))]
+    for i in (~inside | (position != expected)).nonzero().flatten()[:1].tolist():
+        raise LoDValueError(
+            f"expected entries that fill each row from the left, got one at index {[int(sequence[i]), int(position[i])]}"
+        )
+    return LoDTensor(whole.values(), LoD.checked("sparse", [offsets], level_names))
+
+
+@public
+def to_sparse(x: LoDTensor) -> Tensor:
+    """A sparse COO tensor (sequences, longest, *element), coalesced, over the rows of x, with gradient; x has one level."""
+    a_lod_tensor("x", x)
+    with_memory(x)
+    lod = x.lod
+    if lod.depth != 1:
+        raise LoDValueError(f"expected 1 level, got {lod.depth}; see flatten_levels")
+    indices = torch.stack([x.segment_ids(), x.position_ids()])
+    size = (lod.num_sequences(), lod.max_length(), *x.shape[1:])
+    return torch.sparse_coo_tensor(indices, x.values(), size, is_coalesced=True, check_invariants=False)
 
 
 @overload

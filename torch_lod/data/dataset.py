@@ -14,6 +14,7 @@ from ..collate import Fields, FixedField, Samples, SequenceField
 from ..errors import LoDError, LoDIndexError, LoDRuntimeError, LoDTypeError, LoDValueError, named, public, shown
 from ..structure.lod import LoD
 from ..structure.validate import with_memory
+from ..tensor.construct import of_a_table
 from ..tensor.lod_tensor import LoDTensor, moved
 from .file import _loaded, _path
 from .items import Piece
@@ -72,7 +73,9 @@ class LoDDataset(Dataset):
         self._single = isinstance(data, LoDTensor)
         fields = {"": data} if self._single else data
         if not isinstance(fields, Mapping) or not any(isinstance(x, LoDTensor) for x in fields.values()):
-            raise LoDTypeError(f"expected data as a LoDTensor, a dict with one, or a path, got {type(data).__name__}")
+            raise LoDTypeError(
+                f"expected data as a LoDTensor, a dict with one, or a path, got {type(data).__name__}{of_a_table(data)}"
+            )
         for name, x in fields.items():
             if not isinstance(x, Tensor) or x.dim() == 0:
                 raise LoDTypeError(f"expected tensors with rows in data, got {shown(x)} as {name!r}")

@@ -23,6 +23,7 @@ from ..structure.lod import LoD
 from ..structure.validate import with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor
+from .record import Record
 
 __all__ = ["load", "save"]
 
@@ -113,6 +114,7 @@ def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> Non
     # numbers of many bytes first: then each tensor begins at a multiple of the size of its numbers
     tensors = dict(sorted(tensors.items(), key=lambda item: -item[1].element_size()))
     about = {"version": _VERSION, "single": single, "fields": structure, "lods": described}
+    about |= {"record": True} if isinstance(data, Record) else {}
     metadata = {"format": "pt", "torch_lod": json.dumps(about)}
     metadata["checksums"] = json.dumps({name: _hex(zlib.crc32(_bytes(t))) for name, t in tensors.items()})
     header: dict = {"__metadata__": metadata}
@@ -167,7 +169,7 @@ def _replace(path: str, content: list) -> None:
 
 @public
 def load(file: str | os.PathLike, *, mmap: bool = False, verify: bool | None = None):
-    """What `save` wrote: a LoDTensor, or a dict of LoDTensors and tensors.
+    """What `save` wrote: a LoDTensor, a Record, or a dict of LoDTensors and tensors.
 
     A file is input like any other: the header, its numbers and the structure are checked, and checksums are compared, so that
     a file that was cut short, continued or changed in a bit is refused.
@@ -186,7 +188,7 @@ def load(file: str | os.PathLike, *, mmap: bool = False, verify: bool | None = N
     return _loaded(_path(file), mmap, not mmap if verify is None else verify)[0]
 
 
-def _loaded(path: str, mmap: bool, verify: bool) -> tuple[LoDTensor | dict[str, Tensor], str]:
+def _loaded(path: str, mmap: bool, verify: bool) -> tuple[LoDTensor | Record | dict[str, Tensor], str]:
     """What a file has, and the checksum of its header."""
     with open(path, "rb", opener=_opener) as source:
         size = os.fstat(source.fileno()).st_size
@@ -316,6 +318,10 @@ def _structured(about, tensors: dict[str, Tensor], path: str):
     except LoDTypeError as error:  # of names: in a file a wrong kind is a wrong value
         raise LoDValueError(str(error)) from None
     found = {name: tensors[name] if at is None else LoDTensor(tensors[name], lods[at]) for name, at in fields.items()}
+    if about.get("record", False) is not False:
+        if about["record"] is not True or single or set(fields.values()) != {0}:
+            raise LoDValueError(f"expected a record of {path} to have one structure for all fields, got another")
+        return Record(found)  # type: ignore[arg-type]
     return found["values"] if single else found
 
 

@@ -146,9 +146,20 @@ class Record(Mapping[str, LoDTensor]):
         made = self._each(lambda x: x.filter(mask, level=k))
         return self._follow(made, k + 1, lambda x: x.filter(mask, level=k).values())
 
+    def __reduce__(self):
+        return _load_record, (dict(self._fields),)
+
     # what is equal would be a question for every row
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+
+def _load_record(fields: dict[str, LoDTensor]) -> Record:
+    """Called by pickle and torch.load."""
+    return Record(fields)
+
+
+torch.serialization.add_safe_globals([_load_record])  # not the class: see lod.py
 
 
 class RecordSequences:

@@ -69,10 +69,20 @@ def tensor_of(what: str, given, hint: str = "") -> Tensor:
         except (TypeError, ValueError):
             raise LoDTypeError(f"expected {what} of a dtype that torch has, got an array of {given.dtype}") from None
     if not isinstance(given, Tensor):
-        if hasattr(given, "to_numpy"):  # columns and tables of pandas and its relatives
-            hint = "; see .to_numpy()"
+        if isinstance(given, (int, float)):
+            hint = hint or "; see tl.lod_tensor for lists of numbers"
+        hint = of_a_table(given) or hint
         raise LoDTypeError(f"expected {what} as a tensor or an array, got {type(given).__name__}{hint}")
     return values_of(a_plain_tensor(what, given))
+
+
+def of_a_table(given) -> str:
+    """What to do with a table or a column of pandas and its relatives, for the end of a message; "" for anything else."""
+    if hasattr(given, "to_numpy") and hasattr(given, "columns"):
+        return "; see tl.data.from_frame(df, keys=[...]), and tl.data.from_arrow(df) for columns of lists"
+    if hasattr(given, "to_numpy") or hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
+        return "; see .to_numpy(), and tl.data.from_arrow for lists"
+    return ""
 
 
 def _is_list(item) -> bool:
@@ -113,7 +123,7 @@ def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[in
     Works level by level, without recursion: neither deep nesting nor a list that contains itself exhausts the stack.
     """
     if not opens(data):
-        raise LoDTypeError(f"expected a list of sequences, got {type(data).__name__}")
+        raise LoDTypeError(f"expected a list of sequences, got {type(data).__name__}{of_a_table(data)}")
     levels: list[list[int]] = []
     items, seen = list(data), {id(data): data}  # keeps the objects alive, so that no id is reused
     lists, kinds = _lists_among(items, opens)
@@ -252,7 +262,7 @@ def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     """
     if not is_list_or_objects(tensors):
         apart = type(tensors) is Tensor or isinstance(tensors, (np.ndarray, Iterator))
-        hint = "; a sequence for each of its entries: list(tensors)" if apart else ""
+        hint = "; a sequence for each of its entries: list(tensors)" if apart else of_a_table(tensors)
         raise LoDTypeError(f"expected a list of tensors, got {type(tensors).__name__}{hint}")
     levels, items, kinds = opened([tensors], opens=is_list_or_objects)
     if not items:

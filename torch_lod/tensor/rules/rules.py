@@ -30,7 +30,8 @@ from .signature import Signature, signature
 
 DIAGONAL = "its diagonal would run through the rows of all sequences"
 RESIZED = "where lengths change, tl.map_sequences takes results=('resized', layout); see also x.to_padded()"
-NO_FEATURES = "rows of no features would be interpreted as the features of one row; see x.unsqueeze(1)"
+_STACKED = "if it is a field of one size for each sample, tl.data.collate(items, stack=[...]) stacks it"
+NO_FEATURES = f"rows of no features would be interpreted as the features of one row; see x.unsqueeze(1), or {_STACKED}"
 
 
 def row_by_row(text: str):
@@ -401,7 +402,7 @@ def windows(spatial: int, text: str = "input"):
         if provenance_of(input) is not None and input.dim() < spatial + 2:
             raise refusal(
                 func,
-                f"an input of {input.dim()} dims is one sample whose rows it would run together; {RESIZED}; {OUT}",
+                f"an input of {input.dim()} dims is one sample whose rows it would run together; {RESIZED}; {_STACKED}; {OUT}",
             )
         return True
 

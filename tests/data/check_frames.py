@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """tl.data.from_frame beside a loop over groups, with pandas and polars: `make formats`."""
 
+import contextlib
 import datetime
+import io
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -290,3 +294,14 @@ def test_differences_that_need_all_bits():
     assert from_frame(frame, "user", sort_by="time", gap=2**63 - 1).lod.to_lengths() == [[2], [1, 2]]
     frame["time"] = ends.view(np.uint64)
     assert from_frame(frame, "user", sort_by="time", gap=2**63 - 1)["time"].to_list() == [[[0, 2**63 - 1, 2**63]]]
+
+
+PAGE = (Path(__file__).parents[2] / "docs/events.md").read_text()
+
+
+@pytest.mark.parametrize(("code", "expected"), re.findall(r"```py\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.S))
+def test_the_page_prints_what_it_says(code, expected):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "docs/events.md", "exec"), {})
+    assert printed.getvalue() == expected

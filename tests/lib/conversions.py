@@ -135,6 +135,12 @@ def saved(x: tl.LoDTensor) -> dict:
     return {"path": path}
 
 
+def sparse_of(x: tl.LoDTensor) -> torch.Tensor:
+    index = [[i, j] for i, n in enumerate(x.lod.to_lengths()[0]) for j in range(n)]
+    size = (x.num_sequences(), x.max_length(), *x.shape[1:])
+    return torch.sparse_coo_tensor(torch.tensor(index).t(), x.values().clone(), size).coalesce()
+
+
 def graphs(x: tl.LoDTensor) -> dict:
     from torch_geometric.data import Batch, Data
 
@@ -307,6 +313,9 @@ def foreign() -> dict[str, Layout]:
             DEEP, column, arrow_made, arrow_rows, ("pyarrow",)
         ),
         "awkward": Layout(DEEP, awkward, named("array"), awkward_rows, ("awkward",)),
+        "sparse COO (sequences, longest, ...)": Layout(
+            FLAT, lambda x: {"sparse": sparse_of(x)}, named("sparse"), lambda names: names["sparse"].values().data_ptr()
+        ),
         "safetensors": Layout(DEEP, saved, lambda *nothing: {"path": FILE}, in_file),
     }
 

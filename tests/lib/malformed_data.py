@@ -7,6 +7,7 @@ import itertools
 import tempfile
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from malformed import ints
 from malformed_calls import Call, lod, one, rows, two
@@ -68,6 +69,33 @@ def _recorded(fields, key, mask):
         record.to(torch.float64),
         len(record.seq),
     )
+
+
+class _Column:
+    """As a column of pandas, which tests/data/check_frames.py has."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+        self.dtype = self.values.dtype
+
+    def to_numpy(self):
+        return self.values
+
+    def isna(self):
+        return _Column(np.zeros(len(self.values), bool))
+
+    def factorize(self):
+        labels, codes = np.unique(self.values, return_inverse=True)
+        return codes, labels
+
+
+def _framed(keys, **options):
+    columns = {"user": _Column([1, 0, 1]), "time": _Column([5, 3, 1]), "x": _Column([0.5, 1.5, 2.5])}
+    frame = type(
+        "Frame", (), {"columns": list(columns), "shape": (3, 3), "__getitem__": lambda self, name: columns[name]}
+    )
+    record = tl.data.from_frame(frame(), keys, **options)
+    return dict(record), record.ids
 
 
 def _encoding(ids, word_ids, offsets):
@@ -157,6 +185,11 @@ def calls():
     yield "tl.data.LoDDataset", Call(_items, ({"x": one(), "y": ints(1, 2, 3)}, 1, [0, tl.data.Piece(2, 1, 3)]))
     data, lengths = tl.data, [3, 1, 2, 5]
     yield "tl.data.collate", Call(data.collate, ([one(), one()],), {"name": "text", "strings": None})
+    yield "tl.data.collate", Call(data.collate, ([{"v": rows(), "n": 1}] * 2,), {"stack": ["v"]})
+    yield "tl.data.from_frame", Call(_framed, ("user",), {"sort_by": "time", "gap": 2, "sort_keys": True})
+    yield "tl.data.from_frame", Call(_framed, (["user", "time"],), {"sort_by": ["time", "x"]})
+    yield "tl.data.from_sparse", Call(data.from_sparse, (torch.eye(1).to_sparse(),))
+    yield "tl.data.to_sparse", Call(data.to_sparse, (one(),))
     options = {"shuffle": True, "seed": 3, "rank": 0, "world_size": 2, "level": -1, "too_large": "cut"}
     for cls in (data.TokenBudgetSampler, data.PackingSampler):
         entry = f"tl.data.{cls.__name__}"

@@ -501,6 +501,7 @@ CALLS = [
     "x * tl.per_sequence(torch.randn(5, 8))",
     "x - torch.mean(x, dim=())",
     "x - x.mean(0)",
+    "x * torch.masked.masked_tensor(rows, rows > 2)",
     "x @ x.t()",
     "torch.nn.functional.mse_loss(x[:, :1], x[:, 0])",
     "torch.cdist(x, x)",

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..dynamo import IN_PLACE, as_calls, compiling
 from ..errors import LoDError, LoDsDiffer, named, without_policy
 from . import rules
-from .attach import PLAIN, attach, with_provenance
+from .attach import CLASSES, PLAIN, attach, with_provenance
 from .attributes import Missing, Traced, array_ufunc
 from .explained import TORCHS, explain
 from .provenance import Provenance, is_whole, placed, provenance_of, provenances_of, tracked
@@ -25,6 +25,8 @@ WRITES = {**dict.fromkeys(IN_PLACE, True), Tensor.__setitem__: True}
 for _f in (Tensor.requires_grad_, Tensor.detach_, Tensor.share_memory_, torch.detach_):
     WRITES.pop(_f, None)
 _REFUSES = {f: True for f, k in KINDS.items() if k == "refuse" and known(f)}
+#: What classes have as __torch_function__ that have none of their own.
+_TORCHS_OWN = (None, torch._C._disabled_torch_function_impl, Tensor.__torch_function__.__func__)  # type: ignore[attr-defined]
 #: Their rule looks at what is written: of rows that were taken by index, a row over itself.
 _ASSIGNS = (Tensor.__setitem__, Tensor.index_put_, torch.index_put_)
 
@@ -38,6 +40,9 @@ class Tracked(Traced, Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or _NONE
+        several = len(types) != 1
+        if several and (others := _others(types)):
+            return _beside_others(func, others, args, kwargs)
         if compiling() and (result := _as_other_calls(cls, func, types, args, kwargs)) is not NotImplemented:
             return result
         try:
@@ -46,7 +51,7 @@ class Tracked(Traced, Tensor):
                 with without_policy():
                     return func(*args, **kwargs)
             derived = cls._is_derived
-            if not derived and (len(types) != 1 or (kwargs and not _OPTIONS.issuperset(map(type, kwargs.values())))):
+            if not derived and (several or (kwargs and not _OPTIONS.issuperset(map(type, kwargs.values())))):
                 derived = any(not is_whole(p) for p in provenances_of(args, kwargs))
             if type(rule) is Route and (result := _routed(rule, func, args, kwargs, derived)) is not NotImplemented:
                 return result
@@ -98,14 +103,76 @@ def _run(func, rule, args, kwargs, derived: bool):
     if WRITES.get(func) and compiling() and args and provenance_of(args[0]) is not None:
         return _write_in_graph(func, args, kwargs)
     result = func(*args, **kwargs)
-    if not kwargs:
-        values = args
-    else:
-        values = (*args, *kwargs.values())
-        p = p if kwargs.get("layout") in _DENSE else None
+    if kwargs or (p is not None and p.dim):
+        return _with_rows(result, p, lost, func, args, kwargs)
+    return attach(result, p, func, args)
+
+
+def _with_rows(result, p: Provenance | None, lost: Provenance | None, func, args, kwargs):
+    """`attach`, behind the questions that few calls need."""
+    p = p if kwargs.get("layout") in _DENSE else None
     if p is not None and p.dim and lost is None and (rules.BROADCASTS.get(func) or func is torch.einsum):
         rules.refuse_undeclared(func, args, kwargs, result, p)
-    return attach(result, p, func, values)
+    return attach(result, p, func, (*args, *kwargs.values()))
+
+
+def _others(types) -> list[Any]:
+    """The classes that have a __torch_function__ of their own, and are not ours."""
+    return [t for t in types if t not in CLASSES and _answers(t)]
+
+
+def _answers(cls: type) -> bool:
+    function = getattr(cls, "__torch_function__", None)
+    return getattr(function, "__func__", function) not in _TORCHS_OWN
+
+
+def _beside_others(func, others: list[Any], args, kwargs):
+    """The result where an operand is of another class that has a __torch_function__, as a quantised weight: what its numbers
+    mean only that class knows, so that it answers, for plain rows. The result is under the rule of the function."""
+    try:
+        rule = RULES.get(func)
+        if type(rule) is Route:  # ours would use its numbers as they are
+            rule = None if KINDS.get(func) == "sequence-wise" else rule.rule
+            if rule is None:
+                raise rules.another_class(func, others[0], "expected plain tensors beside rows, which it runs along")
+        if WRITES.get(func):
+            raise rules.another_class(func, others[0], "expected plain tensors beside rows, where it writes")
+        with without_policy():
+            lost = _checked(func, args, kwargs, True)
+            p = None if rule is None else rule(func, args, kwargs)
+            if lost is not None:
+                _refuse_beside_rows(func, args, kwargs, p, lost)
+        values, by_name = tuple(_plainly(args)), dict(zip(kwargs, _plainly(kwargs.values())))
+        if compiling():  # Dynamo, within __torch_function__, would not come back to it
+            result = others[0].__torch_function__(func, tuple(others), values, by_name)
+        else:
+            result = func(*values, **by_name)
+        if PLAIN.get(func):
+            return result
+        with without_policy():
+            return _with_rows(_fresh(func, others, result), p, lost, func, args, kwargs)
+    except LoDsDiffer as error:
+        return _over_sequences_or_raise(error, func, args, kwargs)
+    except TORCHS as error:
+        explain(error, func, args, kwargs)
+        raise
+
+
+def _plainly(operands) -> list:
+    """The operands, and those in lists among them, with plain tensors in place of rows."""
+    return [
+        type(v)(_plainly(v)) if type(v) in (tuple, list) else v.values() if provenance_of(v) is not None else v
+        for v in operands
+    ]
+
+
+def _fresh(func, others: list[Any], result):
+    """What another class gave, as tensors that it does not hold itself. Raises where a result is of another class."""
+    if isinstance(result, (tuple, list)):
+        return type(result)(_fresh(func, others, t) for t in result)
+    if isinstance(result, tuple(others)) and not (isinstance(result, Tensor) and result.dim() == 0):
+        raise rules.another_class(func, type(result), "expected a plain tensor as result, which takes a LoD")
+    return result if type(result) is not Tensor or compiling() else result.as_subclass(Tensor)
 
 
 def _checked(func, args, kwargs, derived: bool) -> Provenance | None:

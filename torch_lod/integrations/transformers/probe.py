@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import LoDTypeError, LoDValueError, without_policy
+from ...errors import LoDTypeError, LoDValueError
 from ...structure.lod import LoD
 from ...tensor.lod_tensor import LoDTensor
 from .packing import Packing, has_decoder, parameters_of
@@ -96,7 +96,7 @@ class Probe:
         config = dict(vars(self.model.config))  # of labels a classifier notes in it which kind they are
         self.model.eval()
         try:
-            with torch.set_grad_enabled(gradients), without_policy():
+            with torch.set_grad_enabled(gradients):
                 return self.model(**given)
         finally:
             vars(self.model.config).update(config)

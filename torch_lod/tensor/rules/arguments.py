@@ -117,6 +117,16 @@ def sequences_meet(func: Callable, a: LoD, b: LoD) -> None:
         same_lod(func, a, b)
 
 
+def another_class(func: Callable, cls: type, expected: str) -> LoDError:
+    """The error where a tensor of a class with a __torch_function__ of its own meets rows, and the class cannot answer."""
+    error = LoDValueError(  # after a TypeError Python's operators would ask the class with the rows
+        f"{expected}, got a {cls.__name__}, whose class has a __torch_function__ of its own, t; with x the LoDTensor, "
+        "x.with_values(f(x.values(), t)) asks it row by row, and tl.map_sequences sequence by sequence; "
+        "t.as_subclass(torch.Tensor) are its numbers, if the class says nothing of them"
+    )
+    return named(error, name_of(func))
+
+
 def misaligned(func: Callable) -> LoDError:
     """The error where an in-place function would combine rows that do not correspond."""
     error = LoDValueError(  # after a TypeError Python would try x = x + y for x += y

@@ -413,6 +413,22 @@ _add(
     "fused_moving_avg_obs_fake_quant fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation",
     (torch,),
 )
+# modules that torch.ao quantised: of int8 the scale of the input is one for all of it
+_QUANTIZED = (torch.ops.quantized,)
+_SCALED = refuse(
+    "its scale is taken from the rows of all sequences; with x.sequences() every sequence has one, with torchao's quantize_ every "
+    "row; x.values() takes it from all rows on purpose"
+)
+_add("refuse", _SCALED, "linear_dynamic linear_relu_dynamic conv1d_dynamic", _QUANTIZED)
+_add(
+    "refuse",
+    _SCALED,
+    "quantized_lstm_cell_dynamic quantized_gru_cell_dynamic quantized_rnn_relu_cell_dynamic quantized_rnn_tanh_cell_dynamic",
+    _QUANTIZED,
+)
+_add("refuse", rules.linear, "linear_dynamic_fp16 linear_relu_dynamic_fp16", _QUANTIZED)
+_add("refuse", rules.linear, "linear_dynamic_fp16_unpacked_weight", _QUANTIZED)
+_add("keep", by_element("weight, indices: rows"), "embedding_byte embedding_4bit", _QUANTIZED)
 _add(
     "refuse",
     rules.moves_in_place,

@@ -25,7 +25,7 @@ CONFIGS = {
     "float8": Float8WeightOnlyConfig,
 }
 LENGTHS = [[[3, 1, 3], [4, 0, 2, 1, 3, 5, 2]], [[4, 2, 1, 3]]]
-#: What is quantised anew in every layer makes a step of that out of a difference in the last bit.
+#: What is quantised again in every layer makes a step of that out of a difference in the last bit.
 STEPS = {"int8, dynamic": {"rtol": 0, "atol": 2e-2}}
 
 

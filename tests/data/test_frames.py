@@ -4,34 +4,9 @@
 import numpy as np
 import pytest
 import torch
+from frames import Frame
 
 import torch_lod as tl
-
-
-class Column:
-    def __init__(self, values):
-        self.values = np.asarray(values)
-        self.dtype = self.values.dtype
-
-    def to_numpy(self):
-        return self.values
-
-    def isna(self):
-        return Column([value is None or value != value for value in self.values])
-
-    def factorize(self):
-        found = list(dict.fromkeys(self.values.tolist()))
-        return np.array([found.index(value) for value in self.values.tolist()], int), np.array(found, self.dtype)
-
-
-class Frame:
-    def __init__(self, **columns):
-        self.data = {name: Column(values) for name, values in columns.items()}
-        self.columns, self.shape = list(columns), (len(next(iter(columns.values()))), len(columns))
-
-    def __getitem__(self, name):
-        return self.data[name]
-
 
 USER = ["b", "a", "b", "c", "b", "a"]
 TIME = [50, 20, 10, 5, 12, 20]

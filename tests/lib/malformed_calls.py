@@ -150,6 +150,7 @@ METHODS = {
         "num_sequences": [(0,)],
         "offsets": [(-1,)],
         "permute_sequences": [([1, 0],), ((ints(0, 1, 2),), {"level": 1})],
+        **{key: [(-1,)] for key in ("is_first", "is_last", "position_ids", "segment_ids")},
         "row_offsets": [(-1,)],
         "sequences": [(0,), (-1,)],
         "set_lod": [(lod(),), ([[0, 2], [0, 2, 6]],)],
@@ -226,10 +227,7 @@ METHODS = {
     },
     tl.RankTable: {
         "active": [(0,)],
-        "index": [()],
-        "items": [()],
-        "lengths": [()],
-        "steps": [()],
+        **{key: [()] for key in ("index", "items", "lengths", "steps")},
     },
     tl.BeamSearch: {
         "__call__": [
@@ -241,7 +239,7 @@ METHODS = {
 }
 #: Of LoD's: how operators read it and make others; they trust their callers.
 INTERNAL = set(
-    "counted_rows counted_with counting mingled cut part runs take under any_empty_at checked elements_at end_rows_at handed_out last_rows_at levels longest_at longest_rows_at"
+    "counted_rows counted_with counting mingled cut part runs take under any_empty_at checked elements_at end_rows_at handed_out last_rows_at levels longest_at lengths_at longest_rows_at"
     " dense_lengths_at from_steps_at moves place_at spread_at step_sizes_at steps_at joined of_padded offsets_at outer_at padded_starts_at padding_at parents_at parsed_ids rank_at parsed_lengths parsed_offsets remember row_lengths_at row_offsets_at segment_ids_at sliced together_at".split()
 )
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from frames import Frame
 from malformed import ints
 from malformed_calls import Call, lod, one, rows, two
 
@@ -172,6 +173,11 @@ def calls():
     yield "tl.data.from_keys", Call(tl.data.from_keys, (columns, ints(1, 2, 1, 2, 2, 2)), {"level_names": ["a"]})
     yield "tl.data.Record", Call(_recorded, ({"x": two(), "y": two(seed=1)}, [1, 0], torch.tensor([True, False] * 3)))
     yield "tl.data.from_keys", Call(tl.data.from_keys, (rows(), ints(1, 2, 1, 2, 2, 2), ["a", "b", "a", "c", "b", "b"]))
+    frame = Frame(user=["b", "a", "b"], time=[3, 1, 2], item=[7, 8, 9])
+    yield (
+        "tl.data.from_frame",
+        Call(tl.data.from_frame, (frame, ["user"]), {"sort_by": "time", "gap": 1.0, "sort_keys": True}),
+    )
     yield "tl.data.to_numpy", Call(tl.data.to_numpy, (two(),))
     for name in ("to_arrow", "to_awkward"):  # tests/data/check_formats.py has the libraries
         yield f"tl.data.{name}", Call(functools.partial(_if_installed, name), (two(),))

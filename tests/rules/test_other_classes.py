@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.masked import masked_tensor
-from torch.nn.attention.bias import causal_lower_right
 from torch.overrides import TorchFunctionMode
 
 import torch_lod as tl
@@ -150,7 +149,6 @@ def test_what_a_class_holds_stays_plain():
         lambda x: torch.split(x * w(4, cls=Kept), 2),
         lambda x: x * masked_tensor(torch.ones(6, 4), torch.ones(6, 4) > 0),
         lambda x: F.conv1d(x.t()[None], w(2, 4, 3), padding=1),
-        lambda x: F.scaled_dot_product_attention(x, x, x, causal_lower_right(6, 6)),
         lambda x: x.clone().mul_(ROW),
         lambda x: torch._foreach_mul([x], [ROW]),
         lambda x: torch.unbind(x)[0] * w(4, cls=Kept),

@@ -122,6 +122,8 @@ def _others(types) -> list[Any]:
 
 
 def _answers(cls: type) -> bool:
+    if cls.__module__ == "torch.nn.attention.bias":  # CausalBias: the rules of attention know its variants
+        return False
     function = getattr(cls, "__torch_function__", None)
     return getattr(function, "__func__", function) not in _TORCHS_OWN
 

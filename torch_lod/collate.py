@@ -147,7 +147,7 @@ def _of_one_kind(items: list, name, field: str, how: _How):
     if kind in _MAKERS:
         return _named(_said(field, _MAKERS[kind], items), name)
     if _is_record(first):
-        return _of_records(items, field, lambda *given: _of_field(*given, name, how))
+        return _of_records(items, field, lambda values, where, key: _of_field(values, where, key, name, how))
     if isinstance(first, tuple):
         count = len(first)
         for i, item in enumerate(items):
@@ -236,7 +236,7 @@ def _of_lists(items: list, name, field: str, how: _How):
             f"{i} items later, {_kind(leaves[i])}"
         )
     if _is_record(leaves[0]):
-        below = _of_records(leaves, field, lambda *given: _of_field(*given, None, how))
+        below = _of_records(leaves, field, lambda values, where, key: _of_field(values, where, key, None, how))
     else:
         below = _of_one_kind(leaves, None, field, how)
     return _under(below, levels, name)

@@ -205,9 +205,12 @@ def test_tables_and_columns_are_sent_on():
         with pytest.raises(TypeError, match=r"got DataFrame; see tl.data.from_frame\(df, keys=\[...\]\)"):
             call(DataFrame())
     for call, said in (
-        (lambda: tl.from_tensors([[1, 2], [3]]), "got int; see tl.lod_tensor for lists of numbers"),
+        (lambda: tl.from_tensors([[1, 2], [3]]), "got int; a nested list of numbers: tl.lod_tensor"),
         (lambda: tl.from_lengths(rows, [[1, 1]]).filter([True, False, True]), r"got \(3,\)$"),
-        (lambda: tl.from_lengths(rows, [[2, 0, 0]]).filter([True, False, True]), r"for each sequence: x.seq\[mask\]"),
+        (
+            lambda: tl.from_lengths(rows, [[2, 0, 0]]).filter([True, False, True]),
+            r"whole sequences are taken with x.seq\[mask\]",
+        ),
         (
             lambda: torch.nn.Linear(2, 1)(tl.from_lengths(rows, [[2]])),
             r"tl.data.collate\(items, stack=\[...\]\) stacks it",

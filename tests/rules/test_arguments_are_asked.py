@@ -63,7 +63,7 @@ def methods(cls) -> dict:
 #: They give their arguments a new structure, whatever they were rows of: what is made so was declared.
 DECLARE = """tl.from_lengths tl.from_offsets tl.from_segment_ids tl.from_boundaries tl.from_cu_seqlens tl.from_tensors tl.from_padded tl.from_nested
     tl.from_packed_sequence tl.lod_tensor tl.batch  tl.data.from_mask
-    tl.data.from_position_ids tl.data.from_keys tl.data.from_frame tl.data.from_arrow tl.data.from_awkward transformers.from_encoding
+    tl.data.from_position_ids tl.data.from_keys tl.data.from_sparse tl.data.from_frame tl.data.from_arrow tl.data.from_awkward transformers.from_encoding
     tl.data.collate tl.paddle.create_lod_tensor tl.paddle.create_random_int_lodtensor""".split()
 #: They run functions of the user's, or print; refuse any argument; have no tensor as an argument; are asked by what they call.
 OTHERS = """tl.explain tl.describe tl.data.save strict.__init__ strict.switch LoDTensor.set_ DerivedTensor.set_ RankTable.__init__ RankTable.active RankTable.alive

@@ -119,7 +119,7 @@ def differs(mode: str, call) -> str:
 
 # -- the functions of the table
 
-#: Contents of memory that nobody wrote, and numbers that count what happened before.
+#: Contents of memory that was never written, and numbers that count what happened before.
 BY_CHANCE = "empty resize_ data_ptr storage __hash__ _cdata fbgemm_pack".split()
 
 

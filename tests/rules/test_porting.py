@@ -52,7 +52,7 @@ ONLY_STRICT = {
     "x.mean(0)": "mean: expected a result that keeps the structure of rows (11, 8), got one of shape (8,)",
     "x[torch.randperm(11)]": "getitem: expected a result that keeps",
     "x.max(0)": "max: expected a result that keeps",
-    "x.view(-1)": "a view per sequence: x.to_padded(); tl.map_sequences runs code for padded batches unedited",
+    "x.view(-1)": "a view per sequence: x.to_padded(); tl.map_sequences runs code for padded batches",
     "x[2:5].sum(0)": "to pool sequences: tl.sequence_pool",
     "torch.unique(x)": "sequence by sequence: x.sequences()",
     "nn.Flatten(0)(x)": "flatten: expected",

@@ -234,8 +234,8 @@ ALWAYS_REFUSED = {"index_put_", "masked_scatter_", "put_"}
 
 #: Calls that torch refuses for a plain tensor: windows longer than every sequence, which give no rows.
 TAKEN = {"avg_pool1d(x, 7)", "max_pool1d(x, 7)", "max_pool1d_with_indices(x, 7)"}
-#: And one that LoDTensors take in more forms.
-TAKEN |= {"local_response_norm(x, 7)"}
+#: And those that LoDTensors take in more forms.
+TAKEN |= {"local_response_norm(x, 7)", "instance_norm(x)", "instance_norm(x, None, None, None)"}
 
 
 def short(func) -> str:

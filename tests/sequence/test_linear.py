@@ -97,8 +97,10 @@ def test_nothing_leaks_into_the_gradient_of_a_neighbour():
 
 def test_autocast_takes_factors_of_another_dtype():
     x = batch(dtype=torch.bfloat16)
-    with pytest.raises(tl.LoDError, match=r"a of .*bfloat16 on cpu, as x, got .*float32"):
-        tl.sequence_scan(x, torch.ones(2))
+    with pytest.raises(tl.LoDError, match=r"a of .*bfloat16 on cpu, as x, got .*float64"):
+        tl.sequence_scan(x, torch.ones(2, dtype=torch.float64))
+    factors = torch.ones(2) / 3
+    assert tl.sequence_scan(x, factors).equal(tl.sequence_scan(x.float(), factors).to(torch.bfloat16))
     with torch.autocast("cpu", torch.bfloat16):
         assert tl.sequence_scan(x, torch.ones(2)).dtype == torch.bfloat16
 

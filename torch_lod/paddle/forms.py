@@ -110,6 +110,8 @@ def fused_embedding_seq_pool(
     with_memory(numbers)
     numbers = words_of(numbers, words, "fused_embedding_seq_pool")
     reduce = reduction("combiner", combiner)
+    if reduce in ("mean", "sqrt"):
+        a_float(weight, "weight")
     if padding_idx is not None:
         numbers = torch.where(numbers == padding_idx % words, -1, numbers)
     rows = ops.gather_rows(weight, numbers.flatten()).view(*numbers.shape, weight.shape[1])

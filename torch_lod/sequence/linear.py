@@ -22,9 +22,10 @@ def sequence_scan(x: LoDTensor, a: float | Tensor, *, reverse: bool = False, lev
 
     Args:
         x: (rows, *element), a floating dtype (TypeError otherwise).
-        a: a number, or a tensor of the dtype of x, or of float32 beside half types: one for each element of a row, of a shape that broadcasts to *element;
-            or for each row, a LoDTensor with the LoD of x, (rows,) or with an element that broadcasts to that of x. Where
-            it is 0, h[t] is x[t], whatever came before, also infinite or NaN. At the first row of a sequence it is not used.
+        a: a number, or a tensor of the dtype of x, or of float32 beside half types: one for each element of a row, of a
+            shape that broadcasts to *element; or for each row, a LoDTensor with the LoD of x, (rows,) or with an element that
+            broadcasts to that of x. Where it is 0, h[t] is x[t], whatever came before, also infinite or NaN. At the first row
+            of a sequence it is not used.
         reverse: from the last row to the first: h[t] = a[t] h[t + 1] + x[t].
         level: sequences of an outer level run through all rows under them.
 

@@ -204,9 +204,7 @@ class _Watch(TorchFunctionMode):
         if seen.call in _FILLS and type(result) is Tensor:
             self.declared[result] = True
         if seen.call in _COPIES and seen.origins and type(result) is Tensor:
-            self._tell(
-                seen.call, "expected a function that keeps rows, got one whose result is plain", _COPIES[seen.call]
-            )
+            self._tell(seen, "expected a function that keeps rows, got one whose result is plain", _COPIES[seen.call])
         if seen.kind == "plain" and func is not torch.linspace:
             return self._asked(seen, func, args, kwargs, result)
         self.last = _instruction(frames.user(frame))

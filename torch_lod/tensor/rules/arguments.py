@@ -48,7 +48,7 @@ class Route:
 
 
 ALONG = "along dim 0 it mixes the rows of different sequences"
-STACKS = "tl.map_sequences runs code for padded batches unedited"
+STACKS = "tl.map_sequences runs code for padded batches"
 OUT = f"{STACKS}; x.values() mixes rows on purpose"
 NO_SEQUENCES = f"{OUT}; x.sequences() goes sequence by sequence"
 
@@ -153,7 +153,7 @@ def without(dims, rank: int, rows: int) -> At:
 #: What to write instead of a slice along the rows.
 CUT = (
     "a slice counts the rows of the whole batch; the first k sequences are x.seq[:k]; to cut the last k rows of every sequence, "
-    "F.pad with (0, -k) for that dim, see also x.head, x.tail and tl.sequence_slice"
+    "F.pad with (0, -k) for that dim; x.head, x.tail, tl.sequence_slice"
 )
 #: What to write instead of a write to rows by their number.
 WRITE = (

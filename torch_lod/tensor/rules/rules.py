@@ -177,7 +177,7 @@ def triplet(func, distance_function):
     return distance_function is None or isinstance(distance_function, torch.nn.PairwiseDistance)
 
 
-@signature("input, weight: plain")
+@signature("input, weight: beside")
 def prelu(func, input, weight, rows):
     """A weight for each channel, which is dim 1."""
     if rows == 1 and isinstance(weight, Tensor) and weight.numel() != 1:

@@ -79,7 +79,12 @@ def pool_errors():
         "'max', 'min' or 'median' with return_index, got 'sum'",
     )
     yield "index of any", lambda: pool(X, "any", return_index=True), TypeError, "with return_index, got 'any'"
-    yield "whole mean", lambda: pool(X.long(), "mean"), TypeError, "floating dtype for 'mean', got Long"
+    yield (
+        "whole mean",
+        lambda: pool(X.long(), "mean"),
+        TypeError,
+        "x of a floating dtype, got torch.int64; see x.float()",
+    )
     for kind in ("logsumexp", "var", "std"):
         yield (
             f"whole {kind}",
@@ -278,7 +283,7 @@ def embedding_errors():
     yield "plain ids", lambda: op(ids.values(), w), TypeError, "ids as a LoDTensor, got Tensor"
     yield "weight", lambda: op(ids, w[0]), ValueError, "weight of shape (words, width), got (2,)"
     yield "no weight", lambda: op(ids, None), TypeError, "weight as a tensor, got NoneType"
-    yield "whole weight", lambda: op(ids, w.long(), "mean"), TypeError, "floating dtype for 'mean'"
+    yield "whole weight", lambda: op(ids, w.long(), "mean"), TypeError, "weight of a floating dtype"
     yield "combiner", lambda: op(ids, w, "mode"), ValueError, "combiner in ['all', "
     yield "padding_idx", lambda: op(ids, w, padding_idx="a"), TypeError, "padding_idx to be an integer, got 'a'"
     yield "words on another device", lambda: op(ids, w.to("meta")), TypeError, "weight on cpu, as ids, got one on meta"

@@ -269,7 +269,7 @@ def errors_are_the_same_everywhere() -> None:
             f"expected x as a LoDTensor or a plain tensor with rows, got NoneType, {end}",
         ),
         (lambda: D.all_gather(freed if last else x), "expected tensors with memory behind them"),
-        (lambda: D.all_gather(lost if last else x), f"got rows that lost their structure in mean, {end}"),
+        (lambda: D.all_gather(lost if last else x), f"tl.map_sequences runs code for padded batches, {end}"),
         (
             lambda: D.all_gather(torch.tensor(3.0)),
             "expected x with rows, at least 1 dimension, got a scalar; see x[None], on rank 0",
@@ -310,7 +310,7 @@ def errors_are_the_same_everywhere() -> None:
         (lambda: D.global_token_mean(rows, total=0), "expected total as a number above 0, got 0, on rank 0"),
         (
             lambda: D.global_token_mean(rows.long()),
-            "expected loss_rows of a floating dtype, got torch.int64, on rank 0",
+            "expected loss_rows of a floating dtype, got torch.int64; see loss_rows.float(), on rank 0",
         ),
         (lambda: D.global_token_mean(rows[None]), "expected loss_rows with one element per row, (rows,), got (1, 2)"),
         (

@@ -26,7 +26,7 @@ def slices(x, k):
     yield " all", (x, torch.zeros_like(room), room), {}
     yield " none", (x, room.tolist(), torch.zeros_like(room)), {}
     yield " inside", (x, (room > 1).long()[:, None], torch.where(room > 1, room - 1, room).int()), {}
-    yield " first", (x, torch.zeros_like(room).numpy(), room.clamp(max=1).tolist()), {}
+    yield " first", (x, torch.zeros_like(room).cpu().numpy(), room.clamp(max=1).tolist()), {}
     for o, n in ((1, 2), (-1, 3), (0, 2**62), (2**62, 2**62), (-(2**62), 2**62 + 1)):
         yield f" clamped {o} {n}", (x, o, n), {"clamp": True}
     yield " clamped each", (x, room - 2, [2] * len(room)), {"clamp": True}

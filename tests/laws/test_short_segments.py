@@ -84,21 +84,37 @@ def test_the_bits_of_every_segment_alone(name, kind):
             _equal(together, torch.cat(alone))
 
 
-@pytest.mark.parametrize("at", [0, 700, 1000])
-@pytest.mark.parametrize("name", OPERATORS)
-def test_the_same_bits_on_two_threads_around_a_segment_that_they_share(name, at):
-    """`at`: where the long segment stands among the short ones; threads reduce it together."""
-    call, of_integers = OPERATORS[name]
-    short = torch.randint(0, 9, (12_000,), generator=torch.Generator().manual_seed(2))
-    place = at * len(short) // 1000
-    offsets = _offsets(torch.cat([short[:place], torch.tensor([30_000]), short[place:]]))
+def _same_on_threads(call, x, y, offsets) -> None:
     before = torch.get_num_threads()
+    try:
+        results = [torch.set_num_threads(threads) or call(x, y, offsets) for threads in (1, 2, 3)]
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        _equal(other, results[0])
+
+
+def _around(place: int) -> torch.Tensor:
+    """Offsets of 12,000 short segments, and of a long one before segment `place` of them."""
+    short = torch.randint(0, 9, (12_000,), generator=torch.Generator().manual_seed(2))
+    return _offsets(torch.cat([short[:place], torch.tensor([30_000]), short[place:]]))
+
+
+@pytest.mark.parametrize("place", [0, 8400, 12_000])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_same_bits_on_two_threads_around_a_segment_that_they_share(name, place):
+    call, of_integers = OPERATORS[name]
+    offsets = _around(place)
     for width in (1, 2, 3, 7):
         for dtype in (torch.float32, torch.int64) if of_integers else (torch.float32,):
-            x, y = (_rows(int(offsets[-1]), width, dtype, seed) for seed in (0, 1))
-            try:
-                results = [torch.set_num_threads(threads) or call(x, y, offsets) for threads in (1, 2, 3)]
-            finally:
-                torch.set_num_threads(before)
-            for other in results[1:]:
-                _equal(other, results[0])
+            _same_on_threads(call, *(_rows(int(offsets[-1]), width, dtype, seed) for seed in (0, 1)), offsets)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax_backward", "normalize", "cumsum"])
+def test_what_is_written_behind_a_short_segment_is_not_left_in_one_that_threads_share(name):
+    """Results for every row are stored in groups of segments: at one of these places the last group ends at the long segment."""
+    for place in range(3000, 3032):
+        offsets = _around(place)
+        _same_on_threads(
+            OPERATORS[name][0], *(_rows(int(offsets[-1]), 1, torch.float32, seed) for seed in (0, 1)), offsets
+        )

@@ -165,7 +165,7 @@ def test_operators_refuse_what_does_not_fit():
         (
             lambda: tl.sequence_pool(x.long(), "mean"),
             TypeError,
-            "x of a floating dtype, got torch.int64; see x.float()",
+            "x of a floating dtype for 'mean', got torch.int64; see x.float()",
         ),
         (lambda: tl.sequence_softmax(x.long()), TypeError, "got Long"),
         (lambda: tl.sequence_expand(torch.randn(3, 2), x), ValueError, "2 sequences of y at level -1, got 3"),

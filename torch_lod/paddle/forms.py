@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
-from ..sequence.pool import reduction, sequence_pool, sequence_topk
+from ..sequence.pool import a_float_for, reduction, sequence_pool, sequence_topk
 from ..sequence.windows import a_weight, of_shape, with_features, without_rows
 from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
 from ..structure.devices import upload
@@ -110,8 +110,7 @@ def fused_embedding_seq_pool(
     with_memory(numbers)
     numbers = words_of(numbers, words, "fused_embedding_seq_pool")
     reduce = reduction("combiner", combiner)
-    if reduce in ("mean", "sqrt"):
-        a_float(weight, "weight")
+    a_float_for(reduce, weight, "weight")
     if padding_idx is not None:
         numbers = torch.where(numbers == padding_idx % words, -1, numbers)
     rows = ops.gather_rows(weight, numbers.flatten()).view(*numbers.shape, weight.shape[1])

@@ -113,8 +113,7 @@ def sequence_pool(
         if rows.is_complex() or (rows.dtype == torch.bool and not adds):
             if not asks and reduce not in ("first", "last"):
                 raise LoDTypeError(f"expected x of a floating or integer dtype for {shown(reduce)}, got {rows.dtype}")
-        if reduce in _DIVIDES:
-            a_float(rows)
+        a_float_for(reduce, rows)
         rows = summable(rows) if adds else rows
     if not floating or asks or type(padding_value) is not float:
         filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
@@ -148,8 +147,14 @@ def _check_correction(pool_type, correction) -> None:
         raise LoDTypeError(f"expected pool_type 'var' or 'std' with correction, got {shown(pool_type)}")
 
 
-#: Reductions whose results are no integers.
-_DIVIDES = ("mean", "sqrt")
+def a_float_for(reduce: str, rows: Tensor, what: str = "x") -> None:
+    """Integers have sums, and no means."""
+    if reduce in ("mean", "sqrt") and not rows.is_floating_point():
+        raise LoDTypeError(
+            f"expected {what} of a floating dtype for {shown(reduce)}, got {rows.dtype}; see {what}.float()"
+        )
+
+
 #: Up to here the operators hold a whole padding value exactly.
 _EXACT = 9 * 10**15
 

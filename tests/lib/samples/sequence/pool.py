@@ -83,7 +83,7 @@ def pool_errors():
         "whole mean",
         lambda: pool(X.long(), "mean"),
         TypeError,
-        "x of a floating dtype, got torch.int64; see x.float()",
+        "x of a floating dtype for 'mean', got torch.int64; see x.float()",
     )
     for kind in ("logsumexp", "var", "std"):
         yield (
@@ -283,7 +283,7 @@ def embedding_errors():
     yield "plain ids", lambda: op(ids.values(), w), TypeError, "ids as a LoDTensor, got Tensor"
     yield "weight", lambda: op(ids, w[0]), ValueError, "weight of shape (words, width), got (2,)"
     yield "no weight", lambda: op(ids, None), TypeError, "weight as a tensor, got NoneType"
-    yield "whole weight", lambda: op(ids, w.long(), "mean"), TypeError, "weight of a floating dtype"
+    yield "whole weight", lambda: op(ids, w.long(), "mean"), TypeError, "weight of a floating dtype for 'mean'"
     yield "combiner", lambda: op(ids, w, "mode"), ValueError, "combiner in ['all', "
     yield "padding_idx", lambda: op(ids, w, padding_idx="a"), TypeError, "padding_idx to be an integer, got 'a'"
     yield "words on another device", lambda: op(ids, w.to("meta")), TypeError, "weight on cpu, as ids, got one on meta"

@@ -269,7 +269,11 @@ def errors_are_the_same_everywhere() -> None:
             f"expected x as a LoDTensor or a plain tensor with rows, got NoneType, {end}",
         ),
         (lambda: D.all_gather(freed if last else x), "expected tensors with memory behind them"),
-        (lambda: D.all_gather(lost if last else x), f"tl.map_sequences runs code for padded batches, {end}"),
+        (
+            lambda: D.all_gather(lost if last else x),
+            "got rows that lost their structure in mean; to pool sequences: tl.sequence_pool, and tl.sequence_expand_as lays "
+            f"the result over the rows; tl.map_sequences runs code for padded batches, {end}",
+        ),
         (
             lambda: D.all_gather(torch.tensor(3.0)),
             "expected x with rows, at least 1 dimension, got a scalar; see x[None], on rank 0",

@@ -153,7 +153,7 @@ def without(dims, rank: int, rows: int) -> At:
 #: What to write instead of a slice along the rows.
 CUT = (
     "a slice counts the rows of the whole batch; the first k sequences are x.seq[:k]; to cut the last k rows of every sequence, "
-    "F.pad with (0, -k) for that dim; x.head, x.tail, tl.sequence_slice"
+    "F.pad with (0, -k) there; see x.head, x.tail, tl.sequence_slice"
 )
 #: What to write instead of a write to rows by their number.
 WRITE = (

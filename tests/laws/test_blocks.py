@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import torch
+from threads import on_threads
 
 import torch_lod as tl
 from torch_lod import ops
@@ -28,15 +29,6 @@ def given(width: int, dtype, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]
     if dtype == torch.int64:
         return torch.randint(-50, 50, (rows, width), generator=g), cut(rows)
     return torch.randn(rows, width, generator=g, dtype=torch.float64).to(dtype), cut(rows)
-
-
-def on_threads(threads: int, call):
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        return call()
-    finally:
-        torch.set_num_threads(before)
 
 
 def same(call) -> tuple[torch.Tensor, ...]:

@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from threads import on_threads
 
 import torch_lod  # noqa: F401
 from torch_lod import ops
@@ -85,11 +86,7 @@ def test_the_bits_of_every_segment_alone(name, kind):
 
 
 def _same_on_threads(call, x, y, offsets) -> None:
-    before = torch.get_num_threads()
-    try:
-        results = [torch.set_num_threads(threads) or call(x, y, offsets) for threads in (1, 2, 3)]
-    finally:
-        torch.set_num_threads(before)
+    results = [on_threads(threads, lambda: call(x, y, offsets)) for threads in (1, 2, 3)]
     for other in results[1:]:
         _equal(other, results[0])
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from glob import glob
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -172,6 +173,24 @@ def failure(output: Output, error: Exception, sources: list[str]) -> str:
     )
 
 
+def precompiled(command: list[str], folder: str) -> list[str]:
+    """Flags with which `command`, a call of GCC without files, has read csrc/bindings/torch.h before a source: what it makes of
+    torch's headers is kept in `folder`, so that they are parsed once instead of once for each binding. None where that
+    fails, as with other compilers: they parse them each time."""
+    kept, stamp = (os.path.abspath(os.path.join(folder, name)) for name in ("torch.h", "command"))
+    flags = ["-fpch-deps", "-Wno-sign-compare", "-include", kept]  # sources depend on torch's headers, and do not see their pragmas
+    made = f"{command} {torch.__version__} {os.stat('csrc/bindings/torch.h').st_mtime_ns}"
+    if os.path.isfile(stamp) and Path(stamp).read_text() == made:
+        return flags
+    os.makedirs(folder, exist_ok=True)
+    Path(kept).write_text('#include "bindings/torch.h"\n')
+    if subprocess.run([*command, "-w", "-fpch-deps", "-x", "c++-header", kept, "-o", f"{kept}.gch"]).returncode:
+        Path(f"{kept}.gch").unlink(missing_ok=True)
+        return []
+    Path(stamp).write_text(made)
+    return flags
+
+
 class BuildOperators(BuildExtension.with_options(no_python_abi_suffix=True)):
     """Keeps the objects in the tree, where ninja finds them the next time: pip would build in a new folder."""
 
@@ -179,6 +198,11 @@ class BuildOperators(BuildExtension.with_options(no_python_abi_suffix=True)):
         self.build_temp = os.path.join("build/temp", ext.name.rpartition(".")[2])  # ninja's logs are one extension's
         if ext is bindings and apart:
             ext.library_dirs.insert(0, os.path.dirname(self.get_ext_fullpath(kernels.name)))
+            defined = [f"-D{name}={value}" for name, value in ext.define_macros]
+            folders = [f"-I{folder}" for folder in ext.include_dirs + self.include_dirs]
+            flags = ext.extra_compile_args["cxx"]
+            gcc = [*shlex.split(os.environ.get("CXX") or "c++"), *self.compiler.compiler_so[1:]]
+            flags += precompiled([*gcc, *defined, *folders, *flags], os.path.join(self.build_temp, "precompiled"))
         super().build_extension(ext)
 
     def run(self):

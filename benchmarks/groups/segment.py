@@ -120,7 +120,11 @@ def _reduction_goals(kind: str, width: int, reduce: str, training: bool) -> tupl
         if training:
             return ()
         limit = 1.3 if avx512() and width == 1 else 4.5
-        goals = (rate(limit, TINY, "sequence"),) if avx512() or width == 1 else ()
+        goals: tuple[Goal, ...] = (rate(limit, TINY, "sequence"),) if avx512() or width == 1 else ()
+        if reduce == "sum":
+            goals += (faster_than(3.5 if width < 4 else 3, "index_add"),)
+        elif reduce == "max":
+            goals += (faster_than(8 if width == 1 else 13, "scatter_reduce"),)
         return (*goals, faster_than(7, "fbgemm")) if width == 1 and reduce != "max" else goals
     if width == 1 or reduce == "mean":
         return ()

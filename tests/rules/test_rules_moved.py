@@ -120,3 +120,22 @@ def test_no_rule_leaks_elsewhere(layout):
                         break
     assert not wrong, wrong
     assert taken > 2000 / SHARE
+
+
+#: Programs that place rows at a dim: `n` is the number of rows.
+PLACED = """x[None].view(1, -1, 2, 4) | x[None].view(1, -1, 2, 4).transpose(1, 2) | x[None].reshape(1, n, 8) | x[None].reshape(1, n, 8)[0]
+x[None].unflatten(2, (2, 4)) | x[None].unflatten(0, (1, 1)) | x[None].unflatten(1, (1, -1)) | x[None].unflatten(1, (-1, 1))
+x[None].view(-1, n, 8) | x[None].view(1, n, 2, 4).flatten(2) | x[None].flatten(1) | x[None].flatten(0, 1) | x[None].mT.flatten(1)
+x[None].mT.reshape(1, 2, 4, n) | x[None].mT.view(1, 8, n) | x.view(1, -1, 8) | x.view(n, -1) | x.view(n, 2, 4) | x[:, None].view(n, 1, 2, 4)
+x[None, None].view(1, -1, 8) | x[None].mT.reshape(2, 4, -1) | x[None].view_as(plain) | x[None, None].flatten(0, 1) | x[None].reshape(-1, 8)
+x[None].view(1, n, 1, 8).transpose(1, 2).reshape(1, n, 8) | x[None, None].expand(2, -1, n, 8).reshape(2, n, 8)"""
+
+
+@pytest.mark.parametrize("program", PLACED.replace("\n", " | ").split(" | "))
+def test_rows_are_where_they_are_in_a_batch_of_any_number_of_rows(program):
+    def placed(n):
+        x = LoDTensor(torch.randn(n, 8), LoD.from_lengths([[0, n - n // 2, n // 2]]))
+        found = eval(program, {"x": x, "n": n, "plain": torch.zeros(1, n, 8)})
+        return type(found), found.rows_dim if isinstance(found, DerivedTensor) else 0
+
+    assert [placed(n) for n in (1, 2, 3, 8)] == [placed(7)] * 4

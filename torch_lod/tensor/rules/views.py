@@ -6,6 +6,7 @@ import math
 import torch
 from torch import Tensor
 
+from ...dynamo import known
 from ..provenance import At, placed, provenance_of
 from .arguments import CUT, OUT, refusal, touches_rows
 from .operands import first, refuse_positions
@@ -14,13 +15,19 @@ from .signature import signature
 
 def found(before, after, rows: int) -> At | bool:
     """Where the rows are after the sizes `before` became `after`: at a dim of their size with as many elements before
-    it. There is none if they were merged with another dim or cut."""
-    ahead, count, seen, i = math.prod(before[:rows]) if rows else 1, before[rows], 1, 0
-    for size in after:
-        if seen == ahead and size == count:
-            return At(i)
-        seen, i = seen * size, i + 1
-    return False
+    it, the nearest where there are several, since a batch may have one row. There is none if they were merged with another
+    dim or cut."""
+    ahead, count = math.prod(before[:rows]) if rows else 1, before[rows]
+    if rows < len(after) and known(math.prod(after[:rows]) == ahead) and known(after[rows] == count):
+        return At(rows)
+    seen, at = 1, None
+    for i, size in enumerate(after):
+        if known(seen == ahead) and known(size == count):
+            at = i
+            if i > rows:
+                break
+        seen *= size
+    return False if at is None else At(at)
 
 
 def _sizes(shape, count) -> list:
@@ -38,12 +45,20 @@ def reshape(func, input, shape, dtype, rows):
         return rows < len(before) - 1 or len(before) == 1
     if not len(shape):
         return False
-    if not rows and (ahead == before[0] or (ahead == -1 and len(shape) == len(before) == 1)):
-        return True
     for n in shape:
         if type(n) is not int and not isinstance(n, (int, torch.SymInt)):
             return False
+    if not rows and (known(ahead == before[0]) or (ahead == -1 and len(shape) == len(before) == 1)):
+        # of one row, x.view(1, -1, features) is what x[None] is
+        return At(1) if _one(shape, before) else True
     return found(before, _sizes(shape, input.numel()) if -1 in shape else shape, rows)
+
+
+def _one(shape, before) -> bool:
+    """Whether the rows, of which there is one, are asked for at dim 1, by -1."""
+    if len(shape) < 2 or shape[1] != -1 or math.prod(shape[2:]) != math.prod(before[1:]):
+        return False
+    return known(shape[0] == 1)
 
 
 def reshape_as(func, args, kwargs):
@@ -81,9 +96,10 @@ def repeat(func, rank, repeats, rows):
 @signature("input, start_dim=0, end_dim=-1")
 def flatten(func, input, rank, start_dim, end_dim, rows):
     start, end, shape = start_dim % rank, end_dim % rank, input.shape
-    if not rows:
-        return start > 0 or math.prod(shape[1 : end + 1]) == 1
-    return found(shape, [*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :]], rows)
+    if not start <= rows <= end:
+        return At(rows - max(0, end - start)) if rows > end else True
+    merged = math.prod(shape[start:rows]) * math.prod(shape[rows + 1 : end + 1])
+    return At(start) if merged == 1 else False
 
 
 @signature("input, dim, sizes")
@@ -91,9 +107,13 @@ def unflatten(func, input, rank, dim, sizes, rows):
     if not isinstance(dim, int) or not isinstance(sizes, (tuple, list)):
         return False
     dim %= rank
-    if not rows and dim:
-        return True
-    return found(input.shape, [*input.shape[:dim], *_sizes(sizes, input.shape[dim]), *input.shape[dim + 1 :]], rows)
+    if rows != dim:
+        return At(rows + len(sizes) - 1) if rows > dim else True
+    if -1 in sizes:  # one row may be at any of them
+        inside = math.prod([n for n in sizes if n != -1]) == 1 and At(sizes.index(-1))
+    else:
+        inside = found((input.shape[dim],), sizes, 0)
+    return inside and At(dim + inside.dim)
 
 
 @signature("input, dim")

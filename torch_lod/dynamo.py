@@ -132,6 +132,11 @@ def whole_number(t: Tensor) -> int:
     return n
 
 
+def rows_between(rows: Tensor, begin: int, end: int) -> Tensor:
+    """`rows[begin:end]` of valid indices. A graph does not know the size of a slice, and gives one of no rows none."""
+    return rows[:0] if known(rows.shape[0] == 0) else rows.narrow(0, begin, end - begin)
+
+
 def failing(wrong: Tensor, said: str) -> list[int]:
     """The index where a check first fails, as a list of one number; an empty list if none fails.
 

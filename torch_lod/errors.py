@@ -150,6 +150,8 @@ def border(
                 with without_policy():
                     return function(*args, **kwargs)
             except (LoDError, ValueError, TypeError, IndexError) as error:
+                if torch.compiler.is_dynamo_compiling():  # frames cannot be asked there: torch shows error and call
+                    raise
                 ours = _ours(error, _class_of(args[0]) if by_class else name, function, args)
                 if ours is None or ours is error:
                     raise

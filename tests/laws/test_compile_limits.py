@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_lod as tl
 from torch_lod.tensor.derived import DerivedTensor
@@ -194,6 +195,122 @@ def test_a_scan_stays_outside_of_graphs_and_makes_no_new_ones():
         same(compiled(x), model(x))
         graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     assert graphs[-1] == graphs[1] <= 4
+
+
+def test_map_sequences_stays_outside_of_graphs_and_makes_no_new_ones():
+    part = nn.GRU(8, 8, batch_first=True)
+
+    def model(x):
+        return tl.sequence_pool(tl.map_sequences(lambda t: part(t)[0], x.tanh()), "sum")
+
+    for module in (model, tl.nn.MapSequences(nn.Linear(8, 8))):
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"map_sequences, whose number of calls .* fullgraph=True"):
+            torch.compile(module, backend="eager", fullgraph=True)(ONE.seq[:2])
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled, graphs = torch.compile(model, backend="eager"), []
+    for lengths in ([2, 3], [4, 5], [7, 7], [3, 12], [9, 9]):
+        x = tl.from_lengths(torch.randn(sum(lengths), 8), [lengths])
+        same(compiled(x), model(x))
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert graphs[-1] == graphs[1] <= 4
+
+
+#: What makes structure at an outer level: two answers to "is a graph made?" would not fit together.
+OUTER = {
+    "cat": lambda x: tl.cat([x, x.head(1, level=0)], along="within", level=0),
+    "interleave": lambda x: tl.sequence_interleave([x, x.tail(1, level=0)], level=0),
+    "a suffix of rows": lambda x: x.seq[:, :, -2:],
+    "the first of each": lambda x: x.seq[:, :1],
+    "one by one": lambda x: [rows + 1 for rows in x.sequences(0)],
+    "padded and back": lambda x: tl.from_padded(*x.to_padded(level="all")),
+    "rows that were chosen": lambda x: x.filter_rows(x[:, 0] > 0)[None].view(1, -1, 2, 4).transpose(1, 2).flatten(2),
+}
+
+
+@pytest.mark.parametrize("name", OUTER)
+def test_sizes_in_a_graph_may_be_zero(name):
+    torch._dynamo.reset()
+    compiled = torch.compile(OUTER[name], backend="eager", fullgraph=True)
+    batches = [[1, 2], [3, 1, 2]], [[1, 1], [0, 0]], [[2, 1], [2, 2, 1]], [[0], []]
+    for lengths in batches[:3] if name in ("one by one", "padded and back") else batches:
+        x = tl.from_lengths(torch.rand(sum(lengths[1]), 8), lengths)
+        same(compiled(x), OUTER[name](x))
+
+
+@pytest.mark.parametrize("name", ["cat", "interleave"])
+def test_a_graph_may_end_anywhere(name):
+    """Without fullgraph=True torch ends a graph where a number is read, and what is left runs as it is."""
+    torch._dynamo.reset()
+    same(torch.compile(OUTER[name], backend="eager")(X), OUTER[name](X))
+
+
+class Largest(TorchDispatchMode):
+    """The bytes of the largest tensor that is made."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for t in torch.utils._pytree.tree_leaves(made):
+            self.bytes = max(self.bytes, t.untyped_storage().nbytes() if isinstance(t, torch.Tensor) else 0)
+        return made
+
+
+#: What had, or may be tempted to have, another algorithm in a graph, of one long and many short sequences.
+GROWTH = {
+    "unique at an outer level": lambda x: tl.sequence_unique(x, level=0),
+    "a recurrence": tl.nn.RNN(1, 1, device="cpu"),
+    "a sort": lambda x: tl.sequence_sort(x[:, 0]),
+}
+
+
+@pytest.mark.parametrize("name", GROWTH)
+def test_a_graph_grows_as_eager_code_does(name):
+    counts = []
+
+    def counting(graph, examples):
+        def run(*inputs):
+            with Largest() as largest:
+                found = graph(*inputs)
+            counts.append(largest.bytes)
+            return found
+
+        return run
+
+    torch._dynamo.reset()
+    compiled = torch.compile(GROWTH[name], backend=counting, fullgraph=True)
+    for n in (100, 1000):
+        with torch.no_grad():
+            x = tl.from_lengths(torch.arange(2.0 * n)[:, None], [[n + 1], [n] + [1] * n])
+            same(compiled(x), GROWTH[name](x))
+    assert len(counts) == 2 and counts[1] < 15 * counts[0], counts
+
+
+TWICE = tl.from_lengths(torch.randn(6, 1, 4), [[2, 1, 3]])
+MESSAGES = {
+    "a number": (lambda x: tl.sequence_quantile(x, 2.0), r"expected q in \[0, 1\], got 2.0"),
+    "an option": (lambda x: tl.sequence_attention(x, x, x, softcap=-1.0), "expected softcap above 0 .* got -1.0"),
+    "a mask": (lambda x: x.filter(torch.tensor([True, False])), r"expected mask with an entry for each .* got \(2,\)"),
+    "a level": (lambda x: tl.sequence_pool(x, "sum", level=3), "expected level in .* got 3"),
+    "a mode": (lambda x: tl.sequence_pool(x, "total"), "got 'total'"),
+    "an index": (lambda x: x.seq[:, :, :, 0], "expected 1 to 2 indices"),
+    "a table": (lambda x: x[None] + torch.rand(1, x.shape[0], 1, 4), "a plain tensor of shape .* lies along the rows"),
+    "a shape": (lambda x: x.with_values(torch.zeros(3, 4)), "expected"),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_wrong_argument_is_named_in_a_graph(name):
+    function, said = MESSAGES[name]
+    torch._dynamo.reset()
+    with pytest.raises(tl.LoDError, match=said):
+        function(TWICE)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=rf"raised exception LoD\w*Error\(.*{said}"):
+        torch.compile(function, backend="eager", fullgraph=True)(TWICE)
+    with pytest.raises(tl.LoDError, match=said):
+        torch.compile(function, backend="eager")(TWICE)
 
 
 def test_modules_that_pad_positions_refuse_features():

@@ -24,6 +24,7 @@ import torch_lod as tl
 from torch_lod import LoD, LoDError
 from torch_lod.sequence.plan import _load_rank_table
 from torch_lod.structure.lod import _load_lod
+from torch_lod.tensor.derived import _load as _load_derived
 from torch_lod.tensor.lod_tensor import _load_lod_tensor
 
 CASES, RAW = list(cases()), list(raw_cases())
@@ -186,6 +187,21 @@ FORGED = {
     "state of a table": Forged(_load_rank_table, (tensor().lod, 0), {"order": ROWS}),
     "level of a table": Forged(_load_rank_table, (tensor().lod, 7)),
 }
+_DERIVED = torch.ones(2, 6), tensor().lod, 1, "t", None, False
+for _at, _value in [
+    *((2, dim) for dim in ("x", 1.0, 2, -1, True, (1,))),
+    *((4, part) for part in ((5, 7), (-3, -1), (2**70, 2**70 + 2), (4, 2), (0, 2, 5), ("a", "b"), 3, (0.0, 6.0), (0, 2))),
+    *((3, call) for call in (None, 3)),
+    (0, torch.ones(2, 6).to_sparse()),
+    (0, torch.ones(2, 5)),
+    (1, [[0, 6]]),
+]:
+    FORGED[f"of a moved tensor: {_at}, {_value!r:.40}"] = Forged(
+        _load_derived, (*_DERIVED[:_at], _value, *_DERIVED[_at + 1 :])
+    )
+FORGED["of a lost tensor: a part"] = Forged(_load_derived, (ROWS[:2], tensor().lod, None, "mean", (5, 7), False))
+FORGED["gradient of integers"] = Forged(_load_derived, (torch.zeros(2, 6).long(), *_DERIVED[1:5], True))
+FORGED["counted"] = Forged(_load_lod, ([[0, 6]], None, 3))
 #: Instructions of pickle: the class is found, and an object made without its constructor.
 UNMADE = {
     "LoD": b"\x80\x02ctorch_lod.structure.lod\nLoD\n)\x81.",
@@ -196,8 +212,10 @@ UNMADE = {
 
 @pytest.mark.parametrize("name", FORGED)
 def test_forged_files_are_refused(name):
-    with pytest.raises((ValueError, TypeError, IndexError, pickle.UnpicklingError)):
+    with pytest.raises((ValueError, TypeError, IndexError, pickle.UnpicklingError)) as raised:
         loaded(FORGED[name])
+    if "tensor: " in name or name == "gradient of integers":
+        assert isinstance(raised.value, tl.LoDError), raised.value
 
 
 @pytest.mark.parametrize("name", UNMADE)
@@ -207,7 +225,8 @@ def test_files_make_no_object_without_its_check(name):
 
 
 def test_files_are_loaded_with_weights_only():
-    for value in (tensor(), tensor().lod, tl.lod_rank_table(tensor())):
+    moved = tensor()[None].requires_grad_()
+    for value in (tensor(), tensor().lod, tl.lod_rank_table(tensor()), moved, tensor()[2:4], tensor().mean(0)):
         assert type(loaded(value)) is type(value)
 
 

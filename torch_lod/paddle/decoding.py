@@ -77,10 +77,8 @@ def beam_search(
     else:
         possible = torch.zeros_like(top, dtype=torch.bool)
     for bad in failing((top.isnan() & possible).any(1), "beam_search: a score is not a number"):
-        raise LoDValueError(
-            f"expected scores that are numbers, got nan at {_place(s, bad)}"
-            + ("" if is_accumulated else "; with is_accumulated=False they are probabilities")
-        )
+        hint = "" if is_accumulated else "; with is_accumulated=False they are probabilities"
+        raise LoDValueError(f"expected scores that are numbers, got nan at {_place(s, bad)}{hint}")
     source = s.lod.segment_ids_at(s.k, top.device)
     kept = _best(top.detach(), possible, source, s, beam_size)
     row = kept // max(1, column.shape[1])

@@ -36,10 +36,8 @@ def labels_of(s: Along, labels, what: str = "labels", of: str = "x") -> tuple[Te
     numbers = one_column(what, labels).to(torch.int64)
     lod = labels._lod
     if lod.depth <= s.k:
-        raise LoDValueError(
-            f"expected {what} with at least {s.k + 1} levels, as {of} has, got {lod.depth}"
-            + (f"; {of}.seq[:, 0] is the first sequence of each of level 0" if lod.depth == s.k == 1 else "")
-        )
+        hint = f"; {of}.seq[:, 0] is the first sequence of each of level 0" if lod.depth == s.k == 1 else ""
+        raise LoDValueError(f"expected {what} with at least {s.k + 1} levels, as {of} has, got {lod.depth}{hint}")
     counts = s.lod.num_sequences(s.k), lod.num_sequences(s.k)
     if not known(counts[0] == counts[1]):
         raise LoDValueError(f"expected {what} for {counts[0]} sequences, as in {of}, got {counts[1]}")

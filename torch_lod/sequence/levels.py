@@ -6,6 +6,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import compiling, whole_number
+from ..ops.alike import alike_segments
 from ..sequence_operator import a_bool, along, integer, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import sums, with_data, with_memory
@@ -195,7 +196,7 @@ def _alike(lod: LoD, k: int, rows: Tensor) -> Tensor:
     """A number for every element of level k, in host memory: equal where elements are."""
     alike = _alike_rows(rows.detach()).cpu()
     for offsets in reversed(lod.levels[k + 1 :]):
-        alike = _alike_sequences(alike, offsets)
+        alike = alike_segments(alike, offsets)
     return alike
 
 
@@ -214,21 +215,3 @@ def _alike_rows(rows: Tensor) -> Tensor:
     if flat.shape[1] == 1:
         return flat[:, 0].unique(return_inverse=True)[1]
     return flat.unique(dim=0, return_inverse=True)[1]
-
-
-def _alike_sequences(alike: Tensor, offsets: Tensor) -> Tensor:
-    """The same for sequences of elements that have numbers: those of one length at a time."""
-    length = offsets.diff()
-    if compiling():  # a graph has no loop over lengths: padded to the longest
-        most = whole_number(torch.cat([length + 1, length.new_zeros(1)]).max()) + 1
-        of = ops.run_map(torch.arange(length.shape[0], device="cpu"), offsets, alike.shape[0], 0)
-        at = torch.arange(alike.shape[0], device="cpu") - offsets[of]
-        padded = torch.full((length.shape[0], most), -1, device="cpu").index_put((of, at), alike)
-        return padded.unique(dim=0, return_inverse=True)[1]
-    sizes, counts = length.unique(return_counts=True)
-    numbers, so_far = torch.zeros_like(length), 0
-    for size, at in zip(sizes.tolist(), length.argsort(stable=True).split(counts.tolist())):
-        inside = alike[offsets[at][:, None] + torch.arange(size, device="cpu")]
-        numbers[at] = so_far + (inside.unique(dim=0, return_inverse=True)[1] if size else 0)
-        so_far += at.shape[0]
-    return numbers

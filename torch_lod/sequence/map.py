@@ -6,6 +6,7 @@ out, loops over time, FFTs, slices, positions.
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import math
 import re
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..dynamo import outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence_operator import Along, a_bool, along, integer, number
 from ..structure.devices import upload
@@ -34,7 +36,14 @@ _MISSING = re.compile(r"missing .*'(level|layout|results|pad_to|fill|check)'")
 #: By layout, the dims of a stack that hold its sequences and the rows of each.
 _LAYOUTS = {"batch_first": (0, 1), "length_first": (1, 0), "channels": (0, -1)}
 
+_outside = functools.partial(
+    outside_of_graphs,
+    what="map_sequences, whose number of calls depends on the lengths of its batch,",
+    instead="compile the function, or leave fullgraph=True out",
+)
 
+
+@_outside
 @public
 def map_sequences(
     fn: Callable,
@@ -83,6 +92,7 @@ def map_sequences(
         those of fn's results, 0 for an empty sequence; for "sequences" a LoDTensor with the levels above `level`, plain if
         there are none; for ("sequences", dim) with another dim than 0 a plain tensor; in the nesting of `results`.
         Gradients are those of fn. If x has no rows, fn is called once with no sequences (of length 1), to learn the shapes.
+        Under torch.compile it stays outside of graphs as a whole, as `scan` does; fn may be compiled by itself.
 
     Raises:
         ValueError, TypeError: where fn returns something else than `results` says, others do not fit x, a LoDTensor is given

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import compiling, failing, holds, whole_number
+from ..dynamo import compiling, failing, holds, known, rows_between, whole_number
 from ..errors import LoDIndexError, LoDsDiffer, LoDTypeError, LoDValueError, border, named, public, shown
 from ..ops.composed.rows import levels_of_runs
 from .block_mask import block_mask as _block_mask
@@ -72,10 +72,11 @@ class LoD(Partition):
     def _trace(self, what: str, levels, names, rows: int) -> None:
         """For offsets made in a graph: the rules are asserted, and the longest lengths are computed only on request."""
         levels = list(levels)
-        rows = whole_number(levels[-1][-1]) if rows < 0 else rows
+        rows = whole_number(levels[-1][-1]) if known(rows < 0) else rows
         for k, level in enumerate(levels):
             end = levels[k + 1].shape[0] - 1 if k + 1 < len(levels) else rows
-            wrong = torch.cat([level[:1] != 0, level.diff() < 0, level[-1:] != end])
+            ends = torch.stack([level[0] != 0, level[-1] != end])  # not as slices: their sizes would be asked for
+            wrong = torch.cat([ends, level.diff() < 0])
             failing(wrong, f"LoD: expected {what} from 0, never decreasing, to the size of the next level")
         self._put(levels, None, rows, level_names_of(names, len(levels)))
 
@@ -257,11 +258,11 @@ class LoD(Partition):
         """Sequences [begin, end) of level k with the levels below, and the rows that they cover."""
         levels = []
         for offsets in self.levels[k:]:
-            part = offsets[begin : end + 1]
+            part = rows_between(offsets, begin, end + 1)
             begin, end = whole_number(part[0]), whole_number(part[-1])
             levels.append(part - begin)
         lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)))
-        return lod.counting(*[mask[begin:end] for mask in self.counted]), begin, end
+        return lod.counting(*[rows_between(mask, begin, end) for mask in self.counted]), begin, end
 
     def _bounds(self, k: int, begin, end) -> tuple[int, int]:
         n = self.levels[k].numel() - 1
@@ -345,13 +346,14 @@ class LoD(Partition):
 
     def _taken(self, k: int, levels: list[Tensor], begin: Tensor, report) -> tuple["LoD", Runs]:
         """A LoD of sequences of level k, of which take_runs gave the levels and, at the end, the offsets in rows; and its
-        report or, where a graph is made, the number of rows, -1 if it is not known."""
+        report or, where a graph is made, the number of rows, -1 if it is not known. Which of them is told by the report: the
+        graph may have ended in between, so that asking again would give another answer."""
         runs, levels = Runs(begin, levels[-1]), levels[: len(self.levels) - k]
         names = None if self.level_names is None else level_names_of(self.level_names[k:], len(levels))
-        if compiling():
-            lod = LoD.checked("offsets", levels, names, report)
-        else:
+        if isinstance(report, list):
             lod = object.__new__(LoD)._put(levels, report[1:], report[0], names)
+        else:
+            lod = LoD.checked("offsets", levels, names, report)
         if not self.counted:
             return lod, runs
         counted = []

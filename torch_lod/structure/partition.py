@@ -200,7 +200,7 @@ class Partition:
     def rows(self) -> int:
         """Rows that the innermost level covers."""
         if compiling() and self._symbols is not None:
-            return self._symbols[0]
+            return self._symbols[0] + 0  # of an attribute itself Dynamo makes no words of a message
         return self._rows
 
     def _cached(
@@ -341,7 +341,7 @@ class Partition:
     def longest_at(self, k: int) -> int:
         """The longest sequence of level k, in elements of that level."""
         known = self._symbols[1:] if compiling() and self._symbols is not None else self._longest
-        return known[k] if known is not None else self._most(("elements", k), self.levels[k].diff())
+        return known[k] + 0 if known is not None else self._most(("elements", k), self.levels[k].diff())  # see rows
 
     def longest_rows_at(self, k: int) -> int:
         """The longest sequence of level k, in rows."""

@@ -2,15 +2,16 @@
 """Checks what users give as structure (lists, arrays, tensors), and copies it into host memory."""
 
 import dataclasses
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..dynamo import compiling
+from ..dynamo import compiling, known
 from ..errors import LoDTypeError, LoDValueError, named, shown, without_policy
 from ..ops.check import is_batched, stands_in, too_few_bytes
 
@@ -160,14 +161,16 @@ def _inside(container) -> list:
     return []
 
 
-def padded_rows(sequences: int, length: int, width: int = 1) -> int:
+def padded_rows(sizes: Sequence[int], width: int = 1) -> int:
     """The rows of a padded tensor; ValueError if its numbers, `width` per row, are too many to count."""
-    if not compiling() and max(1, sequences) * max(1, length) * max(1, width) >= 2**63:
+    if compiling():  # asks size by size: torch does not see which factor of a product is 0
+        return 0 if any(known(size == 0) for size in sizes) else math.prod(sizes)
+    if math.prod(max(1, size) for size in (*sizes, width)) >= 2**63:
         raise LoDValueError(
-            f"expected a padded tensor of less than 2**63 numbers, got {sequences} sequences padded to {length} rows "
-            f"of {width}"
+            f"expected a padded tensor of less than 2**63 numbers, got {sizes[0]} sequences padded to {math.prod(sizes[1:])} "
+            f"rows of {width}"
         )
-    return sequences * length
+    return math.prod(sizes)
 
 
 def _not_batched(what: str, data: Tensor) -> None:

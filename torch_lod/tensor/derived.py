@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..dynamo import admit, before_the_first
-from ..errors import LoDTypeError, LoDValueError, named, without_policy
+from ..errors import LoDTypeError, LoDValueError, named, shown, without_policy
 from ..structure.lod import LoD
 from .attach import CLASSES, become
 from .attributes import Missing
@@ -83,17 +83,35 @@ def rows_at(values: Tensor, lod: LoD, dim: int, call: str) -> Tensor:
 
 def _load(values: Tensor, lod: LoD, dim: int | None, call: str, part, requires_grad: bool) -> Tensor:
     """Called by pickle and torch.load: a file is input like any other, so it is validated."""
-    if not isinstance(lod, LoD) or not isinstance(values, Tensor) or not isinstance(call, str):
+    bounds = (0, 0) if part is None else part
+    known = isinstance(lod, LoD) and _is_dense(values) and isinstance(call, str)
+    known = known and isinstance(bounds, tuple) and len(bounds) == 2 and all(map(_is_int, (*bounds, 0 if dim is None else dim)))
+    if not known:
         raise LoDTypeError(
-            f"expected values, a LoD and a name, got {type(values).__name__}, {type(lod).__name__}, {call!r}"
+            "expected dense values, a LoD, a dim or None, a name, and the first row and the end of a part or None, got "
+            f"{', '.join(map(shown, (values, lod, dim, call, part)))}"
         )
+    if part is not None and not 0 <= part[0] <= part[1] <= lod.rows:
+        raise LoDValueError(f"expected a part of the {lod.rows} rows, got {shown(part)}")
     count = lod.rows if part is None else part[1] - part[0]
     if dim is not None and not (0 <= dim < values.dim() and values.shape[dim] == count):
         raise LoDValueError(f"expected {count} rows at dim {dim}, got shape {tuple(values.shape)}")
     before_the_first()
     with without_policy():
         loaded = become(values.as_subclass(Tensor), Provenance(lod, dim, call, part))
-    return loaded.requires_grad_() if requires_grad is True else loaded
+    if requires_grad is True:
+        if not (loaded.is_floating_point() or loaded.is_complex()):
+            raise LoDTypeError(f"expected values of a floating dtype to require grad, got {loaded.dtype}")
+        loaded.requires_grad_()
+    return loaded
+
+
+def _is_dense(values) -> bool:
+    return isinstance(values, Tensor) and values.layout == torch.strided and not values.is_nested
+
+
+def _is_int(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class _DynamicDims:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from .. import ops
-from ..dynamo import admit, before_the_first, compiling, failing, holds, waiting
+from ..dynamo import admit, before_the_first, compiling, failing, holds, rows_between, waiting
 from ..errors import LoDTypeError, LoDValueError, border, named, public, refuse_as_argument, without_policy
 from ..structure.lod import LoD, fitting
 from ..structure.partition import Runs, uploaded_map, uploaded_runs
@@ -160,7 +160,7 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
         """Sequences [begin, end) of a level as a batch, with the levels below; without end the batch of one sequence,
         the <level, begin>-slice. A view: shares storage and gradient. IndexError if the level has no such sequences."""
         lod, first, last = self._lod.sliced(level, begin, end)
-        return made(rows_of(self)[first:last], lod)
+        return made(rows_between(rows_of(self), first, last), lod)
 
     @public
     def branch(self, *path: int) -> "LoDTensor":
@@ -192,7 +192,7 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
     def _sequences(self, k: int) -> Iterator[Any]:
         values, offsets = self.values(), self._lod.row_offsets_at(k).tolist()
         for j, (begin, end) in enumerate(itertools.pairwise(offsets)):
-            rows = values[begin:end]
+            rows = rows_between(values, begin, end)
             yield rows if k + 1 == self._lod.depth else LoDTensor(rows, below(self._lod, k, j)[0])
 
     def unbind_sequences(self, level: int | str = 0) -> "list[MaybeLoD]":

@@ -82,7 +82,7 @@ class OtherForms:
         n = lod.levels[k].shape[0] - 1
         x = self.values() if compiling() else self
         element = x.shape[1:]
-        rows, shape = padded_rows(n, max_length, math.prod(element)), (n, max_length, *element)
+        rows, shape = padded_rows((n, max_length), math.prod(element)), (n, max_length, *element)
         if not compiling() and rows == lod.rows:  # there is nothing to pad
             with_memory(x)
             dense = x.clone(memory_format=torch.contiguous_format)
@@ -107,7 +107,7 @@ class OtherForms:
                 f"{lod.depth}; see flatten_levels"
             )
         sizes = [lod.num_sequences(), *(lod.longest_at(k) for k in range(lod.depth))]
-        rows = padded_rows(sizes[0], math.prod(sizes[1:]), math.prod(x.shape[1:]))
+        rows = padded_rows(sizes, math.prod(x.shape[1:]))
         cells = lod.spread_at(right)[0]
         parts = (cells.padded_starts_at, 0, sizes[-1], right), (cells.row_offsets_at, 0)
         of_levels = ((lod.dense_lengths_at, k, right) for k in range(lod.depth))

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from ..dynamo import compiling, failing, whole_number
+from ..dynamo import compiling, failing, rows_between, whole_number
 from ..errors import LoDIndexError, LoDTypeError, border, shown, without_policy
 from ..structure.lod import LoD
 from ..structure.validate import as_int, host_integers, with_data, with_memory
@@ -69,15 +69,15 @@ class SequenceIndex(Generic[T]):
             begin, end = whole_number(lod.levels[k][j]), whole_number(lod.levels[k][j + 1])
             if len(steps) == len(key):
                 if k + 1 == lod.depth:
-                    return x.values()[begin:end]
+                    return rows_between(x.values(), begin, end)
                 inner, first, last = below(lod, k, j)
-                return self._wrap(x.values()[first:last], inner)
+                return self._wrap(rows_between(x.values(), first, last), inner)
         k = len(steps)
         if isinstance(key[-1], slice):
             picked = range(begin, end)[key[-1]]
             if picked.step == 1:
                 inner, first, last = lod.cut(k, picked.start, max(picked.start, picked.stop))
-                return self._wrap(x.values()[first:last], inner)
+                return self._wrap(rows_between(x.values(), first, last), inner)
             index = torch.arange(len(picked), device="cpu") * picked.step + picked.start
         else:
             index = _positions(key[-1], end - begin)

@@ -244,9 +244,9 @@ def level_in(lod: LoD, fine: LoD) -> int | None:
     k = fine.level(level)
     if not holds(lod.rows == fine.num_sequences(k)):
         fits = [j for j in range(fine.depth) if fine.num_sequences(j) == lod.rows]
+        hint = f"; level {fits[0]} has as many sequences: tl.per_sequence(c, {fits[0]})" if fits else ""
         raise LoDValueError(
             f"expected a row for each of the {fine.num_sequences(k)} sequences of level {level!r}, got {lod.rows} rows of "
-            "tl.per_sequence"
-            + (f"; level {fits[0]} has as many sequences: tl.per_sequence(c, {fits[0]})" if fits else "")
+            f"tl.per_sequence{hint}"
         )
     return k

@@ -142,12 +142,12 @@ def refuse_positions(func, p: Provenance, dim: int, t: Tensor) -> None:
         return
     advice = None if compiling() or p.part else counterpart(p.lod, -dim, t)
     square = not compiling() and not p.part and t.dim() > 1 and t.shape[-1] == t.shape[-2] == p.lod.rows
+    more = f"; with x the rows and t that tensor: {advice}" if advice else _PAIRS if square else _POSITIONS
     raise along_rows(
         func,
         p,
         f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds for a position "
-        "would not start again with every sequence; make it a LoDTensor, one row for each row"
-        + (f"; with x the rows and t that tensor: {advice}" if advice else _POSITIONS if not square else _PAIRS),
+        f"would not start again with every sequence; make it a LoDTensor, one row for each row{more}",
     )
 
 
@@ -233,9 +233,9 @@ def refuse_per_sequence(func, lod: LoD, t: Tensor) -> None:
     if match is not None:
         advice = f"if they are a row for each sequence of level {match[0]}, broadcast them over the rows: {match[1]}"
         declared = f"tl.per_sequence(operand{'' if match[0] == lod.depth - 1 else f', {match[0]}'})"
+        way_out = f"t, of shape {tuple(t.shape)}: {padded}" if padded else f"{advice}, or declare them: {declared}"
         error = LoDRuntimeError(
-            f"expected operands whose rows correspond, got {count} rows beside {lod.rows}; "
-            + (f"t, of shape {tuple(t.shape)}: {padded}" if padded else f"{advice}, or declare them: {declared}")
+            f"expected operands whose rows correspond, got {count} rows beside {lod.rows}; {way_out}"
         )
         raise named(error, name_of(func))
 

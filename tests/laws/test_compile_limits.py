@@ -205,7 +205,9 @@ def test_map_sequences_stays_outside_of_graphs_and_makes_no_new_ones():
 
     for module in (model, tl.nn.MapSequences(nn.Linear(8, 8))):
         torch._dynamo.reset()
-        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"map_sequences, whose number of calls .* fullgraph=True"):
+        with pytest.raises(
+            torch._dynamo.exc.Unsupported, match=r"map_sequences, whose number of calls .* fullgraph=True"
+        ):
             torch.compile(module, backend="eager", fullgraph=True)(ONE.seq[:2])
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

@@ -190,7 +190,10 @@ FORGED = {
 _DERIVED = torch.ones(2, 6), tensor().lod, 1, "t", None, False
 for _at, _value in [
     *((2, dim) for dim in ("x", 1.0, 2, -1, True, (1,))),
-    *((4, part) for part in ((5, 7), (-3, -1), (2**70, 2**70 + 2), (4, 2), (0, 2, 5), ("a", "b"), 3, (0.0, 6.0), (0, 2))),
+    *(
+        (4, part)
+        for part in ((5, 7), (-3, -1), (2**70, 2**70 + 2), (4, 2), (0, 2, 5), ("a", "b"), 3, (0.0, 6.0), (0, 2))
+    ),
     *((3, call) for call in (None, 3)),
     (0, torch.ones(2, 6).to_sparse()),
     (0, torch.ones(2, 5)),

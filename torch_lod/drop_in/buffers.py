@@ -11,17 +11,10 @@ from torch import Tensor
 
 from ..dynamo import compiling
 from ..errors import without_policy
+from ..structure.memory import ONCE, users
 from ..tensor import rules
 from ..tensor.attach import become
 from ..tensor.provenance import placed, provenance_of
-
-
-def _memory(t: Tensor) -> int:
-    """How often the memory of a tensor is used."""
-    return torch._C._storage_Use_Count(t.untyped_storage()._cdata)
-
-
-_ONCE = _memory(torch.zeros(1))
 
 
 def _is_alone(t) -> bool:
@@ -33,7 +26,7 @@ def _is_alone(t) -> bool:
         return False
     if torch._C._functorch.is_functorch_wrapped_tensor(t) or torch._C._len_torch_dispatch_stack():
         return False
-    return _memory(t) == _ONCE
+    return users(t) == ONCE
 
 
 def _becoming(name: str, twin_name: str, only_rows: bool) -> None:

@@ -22,6 +22,7 @@ from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence_operator import Along, a_bool, along, integer, number
 from ..structure.devices import upload
 from ..structure.lod import LoD
+from ..structure.memory import held_elsewhere
 from ..structure.partition import uploaded_map
 from ..structure.validate import filler, sums, with_memory
 from ..tensor.derived import DerivedTensor
@@ -63,7 +64,7 @@ def map_sequences(
         torch.cat([fn(rows[None])[0] for rows in x.sequences(level)])
 
     The shortest sequences come first. A sequence of an outer level is all rows under it. Stacks are copies: what fn writes
-    into them does not reach x. Batch norms in training see one stack at a time, and random numbers are drawn stack by stack.
+    into them does not reach x. What fn returns and goes on holding, as a buffer or its state, is copied. Batch norms in training see one stack at a time, and random numbers are drawn stack by stack.
 
     Args:
         fn: a module or function of tensors, called as fn(stack, *stacks of others, **kwargs).
@@ -157,13 +158,14 @@ def run(
         masks = [_stacks(upload(source >= 0, x.device), shapes) for source, shapes in divided]
     results: Any = None
     returned: list[list[Any]] = []
-    for call, stacks in enumerate(zip(*arguments, strict=True)):
+    for call, shape in enumerate(plan.inputs[0][1]):
         if masks:
             kwargs["mask"] = masks[0][call] if len(masks) == 1 else tuple(mask[call] for mask in masks)
-        found = fn(*stacks, **kwargs)
+        found = fn(*(stacks.pop(0) for stacks in arguments), **kwargs)
         results = results if returned else results_of(found)
-        leaves = _leaves(results, found)
-        returned.append([_rows_first(leaf, t, layout, plan.inputs[0][1][call]) for leaf, t in leaves])
+        rows = [_rows_first(leaf, t, layout, shape) for leaf, t in _leaves(results, found)]
+        del found
+        returned.append(_kept(rows))
     together = zip(_leaves(results, results), zip(*returned, strict=True), strict=True)
     return _nested(results, iter([_joined(leaf, parts, s, plan, fill) for (leaf, _), parts in together]))
 
@@ -352,6 +354,12 @@ def _rows_first(leaf: _Leaf, found: Any, layout: str, stack: tuple[int, ...]) ->
     return found.movedim(dims, (0, 1)).flatten(0, 1) if by_row else found.movedim(leaf.at, 0)
 
 
+def _kept(rows: list[Tensor | None]) -> list[Tensor | None]:
+    """What a call returned, of which no name is left. The next call may write to what fn holds as well (a buffer, its state, a
+    result of an earlier call): that is copied."""
+    return [t.clone() if t is not None and held_elsewhere(t, rows) else t for t in rows]
+
+
 def _joined(leaf: _Leaf, parts: tuple, s: Along, plan: _Plan, fill: float) -> Any:
     """The result of all calls for a leaf."""
     if not leaf.kind:
@@ -412,8 +420,11 @@ def _compare(fn: Callable, s: Along, inputs: list, layout: str, results: Any, bu
         stacks = [_stacks(rows, [shape], layout)[0] for rows, shape in zip(parts, shaped, strict=True)]
         masks = tuple(torch.ones(count, n, dtype=torch.bool, device=inputs[0].device) for n in sizes)
         own = {} if buckets is None else {"mask": masks[0] if len(masks) == 1 else masks}
-        leaves = _leaves(results, fn(*stacks, **kwargs, **own))
-        return [(leaf, _rows_first(leaf, t, layout, (count, sizes[0]))) for leaf, t in leaves]
+        leaves = list(_leaves(results, fn(*stacks, **kwargs, **own)))
+        rows = [_rows_first(leaf, t, layout, (count, sizes[0])) for leaf, t in leaves]
+        kinds = [leaf for leaf, _ in leaves]
+        del leaves, stacks
+        return list(zip(kinds, _kept(rows), strict=True))
 
     with _unchanged(fn, inputs[0].device):
         together, *alone = called(0, 2), called(0, 1), called(1, 1)

@@ -85,7 +85,12 @@ def _load(values: Tensor, lod: LoD, dim: int | None, call: str, part, requires_g
     """Called by pickle and torch.load: a file is input like any other, so it is validated."""
     bounds = (0, 0) if part is None else part
     known = isinstance(lod, LoD) and _is_dense(values) and isinstance(call, str)
-    known = known and isinstance(bounds, tuple) and len(bounds) == 2 and all(map(_is_int, (*bounds, 0 if dim is None else dim)))
+    known = (
+        known
+        and isinstance(bounds, tuple)
+        and len(bounds) == 2
+        and all(map(_is_int, (*bounds, 0 if dim is None else dim)))
+    )
     if not known:
         raise LoDTypeError(
             "expected dense values, a LoD, a dim or None, a name, and the first row and the end of a part or None, got "

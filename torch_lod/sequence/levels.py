@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import compiling, whole_number
+from ..dynamo import whole_number
 from ..ops.alike import alike_segments
 from ..sequence_operator import a_bool, along, integer, sequence_operator
 from ..structure.lod import LoD

@@ -5,6 +5,7 @@ import importlib.util
 import math
 import operator
 import threading
+import warnings
 
 import pytest
 import torch
@@ -320,3 +321,33 @@ def test_compiled_code_is_run_eagerly_or_raises():
     assert [entry.call for entry in report] == ["mean"] and report[0].source.startswith("return tl.sequence_pool")
     with tl.strict(), pytest.raises(Exception, match=r"expected eager code, got a function under torch\.compile"):
         step(x)
+
+
+BY_CHANCE = {
+    "ones": (lambda t, n: t * torch.ones(1, n, 1), "ones_like"),
+    "types": (lambda t, n: t + F.embedding(torch.zeros(1, n, dtype=torch.long), torch.ones(2, 4)), "ones_like"),
+    "a column": (lambda t, n: torch.cat([t, torch.ones(1, n, 1)], -1), "ones_like"),
+    "a mask": (lambda t, n: t.masked_fill(torch.zeros(1, n, 1, dtype=torch.bool), 0), "ones_like"),
+    "written": (lambda t, n: torch.ones(1, n, 4).mul_(t), "without the underscore"),
+}
+
+
+@pytest.mark.parametrize("name", BY_CHANCE)
+def test_strict_warns_of_what_is_right_by_chance(name):
+    function, said = BY_CHANCE[name]
+    t = tl.from_lengths(torch.randn(6, 4), [[2, 1, 3]])[None]
+    with tl.strict(), pytest.warns(UserWarning, match=said) as warned:
+        function(t, 6)
+    assert warned[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        function(t, 6)
+        with tl.strict():
+            (
+                t * torch.ones_like(t),
+                t + torch.ones(1, 1, 4),
+                t * torch.ones(1, 1, 1).expand(1, 6, 1),
+                t[0] * torch.ones(6, 1),
+            )
+            F.mse_loss(t, torch.ones(1, 6, 4)), F.linear(t, torch.ones(6, 4)), t @ torch.ones(4, 6)
+            torch.cat([t, torch.zeros_like(t[..., :1])], -1), t * torch.ones(4), torch.ones(1, 6, 4).mul(2)

@@ -10,6 +10,7 @@ import linecache
 import os
 import re
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from .derived import DerivedTensor
 from .dispatch import WRITES
 from .provenance import Provenance, provenance_of, provenances_of
 from .rules import INSTEAD, KINDS, STACKS, is_parameter, name_of, repeated, undeclared
+from .rules.operands import passed
 
 #: What only passes a user's call on: methods of torch's that are functions here, and modules of torch.nn.
 _PASSING = (attributes.__file__, *(frames.HOUSE + name for name in ("patches.py", f"drop_in{os.sep}")))
@@ -200,7 +202,11 @@ class _Watch(TorchFunctionMode):
         seen = self._seen(frame, func, args, kwargs)
         if any(type(v) in (_Count, _Ratio) for v in seen.given):
             args, kwargs = tuple(map(_plainly, args)), {name: _plainly(v) for name, v in kwargs.items()}
+        plain = [t for t in _flat(seen.written) if type(t) is Tensor]
+        passed.shape = None
         result = func(*args, **kwargs)
+        if self.report is None:
+            _warn_of_chance(seen, plain)
         if seen.call in _FILLS and type(result) is Tensor:
             self.declared[result] = True
         if seen.call in _COPIES and seen.origins and type(result) is Tensor:
@@ -319,6 +325,28 @@ class _Watch(TorchFunctionMode):
         self.report.note(found)
 
 
+def _warn_of_chance(seen: "_Seen", plain: list[Tensor]) -> None:
+    """Warns of what is right by what is only seen on a CPU, in eager code and without gradient. `plain`: what was a plain tensor
+    before the call wrote into it."""
+    if not seen.rows:
+        return
+    if any(provenance_of(t) is not None for t in plain):
+        said = (
+            "a plain tensor that is written into becomes rows, since no other tensor shares its memory; write the function "
+            "that returns a new one, without the underscore"
+        )
+    elif passed.shape is not None:
+        said = (
+            f"a plain tensor of shape {passed.shape} lies along the rows, and passes since its elements are the same at each of "
+            "them: on a GPU, in a graph, with a gradient or with other elements it is refused; make it of rows "
+            "(torch.ones_like, zeros_like, full_like of x), or by expand"
+        )
+    else:
+        return
+    frame = frames.user(seen.frame)
+    warnings.warn_explicit(f"{seen.call}: {said}", UserWarning, frame.f_code.co_filename, frame.f_lineno)
+
+
 def _gone(origin) -> bool:
     """Whether the structure was lost; a single row may still be put beside others."""
     return origin.dim is None and (origin.part is None or origin.part[1] - origin.part[0] != 1)
@@ -370,6 +398,9 @@ class strict(contextlib.ContextDecorator):
 
     What is asked for by name stays: x.values(), x.numpy(), x.tolist(), x.to_padded(), operators and modules of torch_lod,
     predicates, and losses, which are numbers and meet no rows.
+
+    It warns of what is right by chance: a plain tensor along the rows of another dim than 0 that passes since its elements are
+    the same, x[None] * torch.ones(1, n, 1), and a plain tensor that becomes rows since no other shares its memory, t.mul_(x).
 
     Not seen: numbers that Python took out of a tensor or a shape (x.mean().item(), 1.0 / x.shape[0], math.sqrt, x.numel()), and
     tensors made outside of the context. It is for eager code: with torch.compiler.set_stance("force_eager") compiled functions

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the operands of a function have their rows. These rules run for every `x + y`, so they do not bind arguments to names."""
 
+import threading
+
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
@@ -151,6 +153,15 @@ def refuse_positions(func, p: Provenance, dim: int, t: Tensor) -> None:
     )
 
 
+class _Passed(threading.local):
+    """The shape of the plain tensor that passed last since its elements are the same at all rows; `tl.strict` asks."""
+
+    shape: tuple[int, ...] | None = None
+
+
+passed = _Passed()
+
+
 def is_even(t: Tensor, dim: int) -> bool:
     """Whether a plain tensor is the same at every index of a dim, as expand, zeros and ones make it; so is its gradient. The
     elements of one that is a weight, or was made of one, are not looked at: another step would change them."""
@@ -162,8 +173,13 @@ def is_even(t: Tensor, dim: int) -> bool:
         return False
     if isinstance(t, torch.nn.Parameter) or isinstance(t._base, torch.nn.Parameter):
         return False
-    if t.requires_grad:
-        return _of_even_ids(t, dim)
+    even = _of_even_ids(t, dim) if t.requires_grad else _has_equal_elements(t, dim)
+    if even:
+        passed.shape = tuple(t.shape)
+    return even
+
+
+def _has_equal_elements(t: Tensor, dim: int) -> bool:
     try:
         same = (t == t.narrow(dim, 0, 1)).all()
         return type(same) is Tensor and bool(same)  # not of fake tensors, which have no elements

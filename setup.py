@@ -178,7 +178,12 @@ def precompiled(command: list[str], folder: str) -> list[str]:
     torch's headers is kept in `folder`, so that they are parsed once instead of once for each binding. None where that
     fails, as with other compilers: they parse them each time."""
     kept, stamp = (os.path.abspath(os.path.join(folder, name)) for name in ("torch.h", "command"))
-    flags = ["-fpch-deps", "-Wno-sign-compare", "-include", kept]  # sources depend on torch's headers, and do not see their pragmas
+    flags = [
+        "-fpch-deps",
+        "-Wno-sign-compare",
+        "-include",
+        kept,
+    ]  # sources depend on torch's headers, and do not see their pragmas
     made = f"{command} {torch.__version__} {os.stat('csrc/bindings/torch.h').st_mtime_ns}"
     if os.path.isfile(stamp) and Path(stamp).read_text() == made:
         return flags

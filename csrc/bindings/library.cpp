@@ -206,11 +206,45 @@ RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const O
   return {taken, begin, report};
 }
 
+// One behind another: the offsets of a level of several LoDs, `depth` of each in `parts`, group by group. bounds[j] are
+// where the groups begin and end among the sequences of LoD j, and become those among what the sequences consist of.
+int64_t join_level(const std::vector<Tensor>& parts, int64_t k, int64_t depth,
+                   std::vector<std::vector<int64_t>>& bounds, const Tensor& joined) {
+  auto* o = joined.mutable_data_ptr<int64_t>();
+  int64_t at = 0, longest = 0;
+  o[0] = 0;
+  for (size_t g = 0; g + 1 < bounds[0].size(); ++g)
+    for (size_t j = 0; j < bounds.size(); ++j) {
+      const int64_t begin = bounds[j][g], n = bounds[j][g + 1] - begin;
+      const auto* from = parts[j * depth + k].const_data_ptr<int64_t>() + begin;
+      longest = std::max(longest, kernels::append_offsets(from, o + at, n, o[at] - from[0]));
+      at += n;
+    }
+  for (size_t j = 0; j < bounds.size(); ++j)
+    for (int64_t& bound : bounds[j]) bound = parts[j * depth + k].const_data_ptr<int64_t>()[bound];
+  return longest;
+}
+
+// The sums of the outermost offsets of several LoDs, which become the bounds of the groups below; the longest step.
+int64_t add_level(const std::vector<Tensor>& parts, int64_t depth, std::vector<std::vector<int64_t>>& bounds,
+                  const Tensor& sums) {
+  auto* o = sums.mutable_data_ptr<int64_t>();
+  const int64_t count = sums.numel();
+  std::fill_n(o, count, 0);
+  for (size_t j = 0; j < bounds.size(); ++j) {
+    const auto* from = parts[j * depth].const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < count; ++i) o[i] += from[i];
+    if (depth > 1) bounds[j].assign(from, from + count);
+  }
+  return kernels::order_of_offsets(o, count).longest;
+}
+
 // The offsets of several LoDs, `depth` of each, one LoD's behind the other's: those of all their sequences, one after
-// another; and [rows, longest of level 0, longest of level 1, ...].
+// another, or with `within` of sequences that are sequence i of every LoD, one after another; and [rows, longest of
+// level 0, longest of level 1, ...].
 using LodsJoined = std::tuple<std::vector<Tensor>, std::vector<int64_t>>;
 
-LodsJoined join_lods(at::TensorList levels, int64_t depth, bool kept) {
+LodsJoined join_lods(at::TensorList levels, int64_t depth, bool kept, bool within) {
   const char* op = "join_lods";
   const c10::InferenceMode no(false);  // a LoD outlives the mode that it was made in
   const auto all = int64_t(levels.size());
@@ -227,26 +261,27 @@ LodsJoined join_lods(at::TensorList levels, int64_t depth, bool kept) {
       check_offsets_kind(op, t, c10::kCPU, name.c_str());
       parts.push_back(checked_offsets(op, t, end, name.c_str(), "the next level"));
     }
+    TORCH_CHECK_VALUE(!within || i % depth || parts[i].numel() == parts[0].numel(), op,
+                      ": expected equally many sequences, got ", parts[0].numel() - 1, " and ", parts[i].numel() - 1,
+                      " at index ", i / depth);
   }
+  std::vector<std::vector<int64_t>> bounds(all / depth);
+  for (int64_t j = 0; !within && j < all; j += depth) bounds[j / depth] = {0, parts[j].numel() - 1};  // of one group
   std::vector<Tensor> joined;
   std::vector<int64_t> report{0};
   for (int64_t k = 0; k < depth; ++k) {
-    int64_t count = 1, at = 0, end = 0, longest = 0;
-    for (int64_t i = k; i < all; i += depth) count += parts[i].numel() - 1;
-    joined.push_back(new_longs(count));
-    auto* o = joined.back().mutable_data_ptr<int64_t>();
-    o[0] = 0;
+    const bool adds = within && k == 0;
+    int64_t count = adds ? parts[0].numel() : 1, end = 0;
     for (int64_t i = k; i < all; i += depth) {
-      const auto* from = parts[i].const_data_ptr<int64_t>();
-      const int64_t n = parts[i].numel() - 1, before = end;
-      TORCH_CHECK_VALUE(!__builtin_add_overflow(end, from[n], &end), op,
+      const int64_t n = parts[i].numel() - 1;
+      if (!adds) count += n;
+      TORCH_CHECK_VALUE(!__builtin_add_overflow(end, parts[i].const_data_ptr<int64_t>()[n], &end), op,
                         ": expected offsets that add up to less than 2**63, got more");
-      longest = std::max(longest, kernels::append_offsets(from, o + at, n, before));
-      at += n;
     }
-    if (kept) mark(joined.back(), end, /*cuts=*/true);
+    joined.push_back(new_longs(count));
+    report.push_back(adds ? add_level(parts, depth, bounds, joined[k]) : join_level(parts, k, depth, bounds, joined[k]));
+    if (kept) mark(joined[k], end, /*cuts=*/true);
     report[0] = end;
-    report.push_back(longest);
   }
   return {joined, report};
 }
@@ -284,7 +319,7 @@ using CheckLod = Call<"check_lod", std::vector<int64_t>(at::TensorList offsets, 
 using TakeRuns =
     Call<"take_runs", RunsTaken(at::TensorList levels, const OptionalTensor& starts, const OptionalTensor& lengths,
                                 int64_t elements, bool kept, const OptionalTensor& within, int64_t most, bool last)>;
-using JoinLods = Call<"join_lods", LodsJoined(at::TensorList levels, int64_t depth, bool kept)>;
+using JoinLods = Call<"join_lods", LodsJoined(at::TensorList levels, int64_t depth, bool kept, bool within)>;
 using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
 using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart,
                                                   int64_t longest, const OptionalTensor& host)>;

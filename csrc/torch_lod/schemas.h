@@ -12,7 +12,7 @@ check_errors(bool wait=True) -> ()
 rank_by_length(Tensor offsets) -> Tensor
 taken = Tensor[] levels, Tensor? starts, Tensor? lengths, int elements, bool kept=False
 take_runs({taken}, Tensor? within=None, int most=-1, bool last=False) -> (Tensor[], Tensor, int[])
-join_lods(Tensor[] levels, int depth, bool kept=False) -> (Tensor[], int[])
+join_lods(Tensor[] levels, int depth, bool kept=False, bool within=False) -> (Tensor[], int[])
 
 # rows
 runs = Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1

@@ -85,8 +85,8 @@ def take_runs(levels=None, starts=None, lengths=None, elements=3, within=None):
     return torch.ops.torch_lod.take_runs(levels, starts, lengths, elements, within=within)
 
 
-def join_lods(levels, depth=1):
-    return torch.ops.torch_lod.join_lods(levels, depth)
+def join_lods(levels, depth=1, within=False):
+    return torch.ops.torch_lod.join_lods(levels, depth, False, within)
 
 
 def attend(query_offsets, key_offsets, **options):
@@ -260,6 +260,11 @@ SIZES = {
         r"the last of levels\[0\] to equal the 2 rows of the next level, got 1",
     ),
     "join_lods-sum": (lambda: join_lods([ints(0, 2**62)] * 2), "add up to less than 2\\*\\*63"),
+    "join_lods-within-sum": (lambda: join_lods([ints(0, 2**62)] * 2, 1, True), "add up to less than 2\\*\\*63"),
+    "join_lods-within": (
+        lambda: join_lods([ints(0, 1, 2), ints(0, 1, 3)] * 2 + [ints(0, 1), ints(0, 1)], 2, True),
+        "expected equally many sequences, got 2 and 1 at index 2",
+    ),
     "take_runs-no-lengths": (
         lambda: torch.ops.torch_lod.take_runs([], ints(0), None, 3),
         "lengths where there are starts, got None",

@@ -192,6 +192,49 @@ def test_join_lods_equals_joined_lists(levels, count, kept):
     assert not any(t.is_inference() for t in again)
 
 
+#: LoDs of two sequences, which may be empty: the levels and their depth.
+PAIRS = (
+    ([[0, 2, 3]], [[0, 0, 4]], [[0, 0, 0]]),
+    ([[0, 2, 3], [0, 1, 1, 4]], [[0, 0, 2], [0, 2, 5]], [[0, 0, 0], [0]]),
+    ([[0, 1, 3], [0, 2, 2, 3], [0, 1, 4, 4]], [[0, 2, 2], [0, 0, 2], [0, 3, 3]], [[0, 1, 1], [0, 1], [0, 0]]),
+)
+
+
+@pytest.mark.parametrize("lods", PAIRS, ids=lambda lods: f"{len(lods[0])} levels")
+@pytest.mark.parametrize("turns", ["a", "ab", "ba", "abc", "cab", "aa"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_join_lods_within_equals_joined_lists(lods, turns, kept):
+    depth, many = len(lods[0]), [lods["abc".index(turn)] for turn in turns]
+
+    def tree(lod, k, i):
+        return i if k == depth else [tree(lod, k + 1, j) for j in range(*lod[k][i : i + 2])]
+
+    expected = [[part for lod in many for part in tree(lod, 0, i)] for i in range(2)]
+    joined, report = torch.ops.torch_lod.join_lods(
+        [torch.tensor(level) for lod in many for level in lod], depth, kept, True
+    )
+    for k, level in enumerate(joined):
+        lengths = [len(item) for item in expected]
+        assert level.diff().tolist() == lengths and level[0] == 0
+        assert report[k + 1] == max(lengths, default=0)
+        expected = [part for item in expected for part in item]
+    assert report[0] == joined[-1][-1] == len(expected)
+
+
+def test_join_lods_within_without_sequences():
+    joined, report = torch.ops.torch_lod.join_lods([torch.zeros(1, dtype=torch.int64)] * 4, 2, True, True)
+    assert [level.tolist() for level in joined] == [[0], [0]] and list(report) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_lods_joined_within_an_inner_level(k):
+    lod = LoD([[0, 1, 3], [0, 2, 2, 3], [0, 1, 4, 4]], level_names=("a", "b", "c"))
+    joined = LoD.joined([lod, lod], k)
+    assert joined == LoD(joined.to_list()) and joined.level_names == lod.level_names
+    assert [joined.max_length(j) for j in range(3)] == [LoD(joined.to_list()).max_length(j) for j in range(3)]
+    assert joined.levels[:k] == lod.levels[:k] and joined.rows == 8
+
+
 def test_long_lods_joined_piece_by_piece():
     lengths = [torch.arange(n) % 7 for n in (5000, 2048, 1, 2049)]
     lods = [tl.LoD.from_lengths([n]) for n in lengths]

@@ -147,7 +147,9 @@ class Together:
 def together(device: torch.device, *parts) -> list[Tensor]:
     """Of each (method of a LoD, *arguments) what the method gives on the device, vectors of int64: one copy for all that
     are not there."""
-    if device == _HOST or compiling() or device.type not in PINNED or traced():
+    if device == _HOST:
+        return [method(*arguments) for method, *arguments in parts]
+    if compiling() or device.type not in PINNED or traced():
         return [method(*arguments, device) for method, *arguments in parts]
     them = Together(device)
     for method, *arguments in parts:
@@ -428,11 +430,15 @@ class Partition:
         return self.remember(("step sizes", k), make)
 
     @staticmethod
-    def joined(lods: list) -> Any:
-        """The sequences of LoDs of one depth one after another, with the names of the first: not in a graph."""
-        first = lods[0]
-        levels, report = _join_lods([level for lod in lods for level in lod.levels], first.depth, True)
-        return object.__new__(type(first))._put(levels, report[1:], report[0], first.level_names)
+    def joined(lods: list, within: int | None = None) -> Any:
+        """The sequences of LoDs of one depth one after another or, with a level `within`, sequence i of that level of every LoD
+        in sequence i, under the levels above of the first, whose names it has: not in a graph."""
+        first, k = lods[0], within or 0
+        levels, report = _join_lods(
+            [level for lod in lods for level in lod.levels[k:]], len(first.levels) - k, True, within is not None
+        )
+        longest = [*map(first.longest_at, range(k)), *report[1:]]
+        return object.__new__(type(first))._put([*first.levels[:k], *levels], longest, report[0], first.level_names)
 
     @classmethod
     def of_padded(cls, n: int, length: int, starts, lengths: Tensor, names) -> tuple[Any, Runs]:

@@ -208,18 +208,18 @@ def with_memory(*values) -> None:
     functions read it all the same. Raw operators check their arguments; functions made of torch's call this."""
     if compiling():
         return
-    for t in values:
-        if isinstance(t, Tensor) and not stands_in(t):
-            try:
-                with without_policy():
+    with without_policy():
+        for t in values:
+            if isinstance(t, Tensor) and not stands_in(t):
+                try:
                     few = too_few_bytes(t)
-            except (NotImplementedError, RuntimeError):  # sparse, or of a transform
-                continue
-            if few is not None:
-                raise LoDValueError(
-                    f"expected tensors with memory behind them, got one of {t.numel()} elements over a storage of "
-                    f"{few} bytes"
-                )
+                except (NotImplementedError, RuntimeError):  # sparse, or of a transform
+                    continue
+                if few is not None:
+                    raise LoDValueError(
+                        f"expected tensors with memory behind them, got one of {t.numel()} elements over a storage of "
+                        f"{few} bytes"
+                    )
 
 
 def a_plain_tensor(what: str, t: Tensor, call: str | None = None) -> Tensor:

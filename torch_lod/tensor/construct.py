@@ -303,6 +303,8 @@ def on_one_device(tensors) -> None:
     if compiling():
         return
     with without_policy():  # of LoDTensors, too, at the price of an attribute
+        if all(t.is_cpu for t in tensors):
+            return
         devices = [t.device for t in tensors]
     if len(set(devices)) > 1:
         i = next(i for i, device in enumerate(devices) if device != devices[0])
@@ -453,18 +455,16 @@ def full(lod: LoD, *element: int, fill_value, **kwargs) -> LoDTensor:
 
 
 def all_lod(xs) -> list[LoDTensor]:
+    """LoDTensors of one depth; who gives them to a function of torch asks for their memory."""
     if not isinstance(xs, (list, tuple)):
         raise LoDTypeError(f"expected a list of LoDTensors, got {type(xs).__name__}")
-    depths = set()
     for x in xs:
         if not isinstance(x, LoDTensor):
             raise LoDTypeError(f"expected LoDTensors, got {type(x).__name__}")
-        depths.add(len(x._lod.levels))
     if not xs:
         raise LoDTypeError("expected LoDTensors, got none")
-    if len(depths) > 1:
+    if len({len(x._provenance.lod.levels) for x in xs}) > 1:
         raise LoDValueError(f"expected LoDTensors of equal depth, got depths {[x.lod_level for x in xs]}")
-    with_memory(*xs)
     return list(xs)
 
 
@@ -491,6 +491,7 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = -1) -
     if along == "within":
         return joined_within(xs, xs[0].lod.level(level))
     lod = functools.reduce(LoD.agreed, [x.lod for x in xs])
+    with_memory(*xs)
     on_one_device(xs)
     if dim in (0, -xs[0].dim()):
         raise LoDValueError("expected a dim of the rows along features, got dim 0")
@@ -500,8 +501,9 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = -1) -
 def joined(xs: list[LoDTensor]) -> LoDTensor:
     """One batch after another."""
     with without_policy():
+        with_memory(*xs)
         parts = _alike([rows_of(x) for x in xs])
-        lod = chain([x._lod for x in xs])  # before the rows: it says what is wrong with their number
+        lod = chain([x._provenance.lod for x in xs])  # before the rows: it says what is wrong with their number
         return made(torch.cat(parts), lod)
 
 
@@ -517,33 +519,40 @@ def _alike(rows: list[Tensor]) -> list[Tensor]:
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
     """Sequence i of level k of the result is sequence i of every x, one after another. Without the policy table."""
-    counts = [x._lod.levels[k].shape[0] - 1 for x in xs]
-    if not all(holds(count == counts[0]) for count in counts):
+    lods = [x._provenance.lod for x in xs]
+    counts = [lod.levels[k].shape[0] - 1 for lod in lods]
+    if not all(holds(count == counts[0]) for count in counts[1:]):
         raise LoDValueError(f"expected equally many sequences, got {counts}")
-    for x in xs[1:] if k else ():
-        outer, other = xs[0].lod.outer(k), x.lod.outer(k)
-        assert outer is not None and other is not None
-        outer.agreed(other)
+    outer = lods[0].outer_at(k)
+    for lod in lods[1:] if outer is not None else ():
+        outer.agreed(lod.outer_at(k))
     parts = _alike([rows_of(x) for x in xs])
-    lod = xs[0].lod
-    if k == lod.depth - 1:
-        below = [functools.reduce(torch.add, [x._lod.levels[k] for x in xs])]
-    else:
-        order = torch.arange(counts[0] * len(xs), device="cpu").view(len(xs), counts[0]).t().flatten()
-        own, *inner = chain([x.lod for x in xs]).take(k, order)[0].levels
-        below = [own[:: len(xs)].contiguous(), *inner]
-    if any(t.dtype != parts[0].dtype for t in parts):
-        dtype = functools.reduce(torch.promote_types, (t.dtype for t in parts))
+    if len({t.dtype for t in parts}) > 1:
+        with_memory(*parts)
+        dtype = functools.reduce(torch.promote_types, [t.dtype for t in parts])
         parts = [t.to(dtype) for t in parts]
-    lod = LoD.checked("offsets", [*lod.levels[:k], *below], lod.level_names)
-    if any(x._lod.counted for x in xs):
-        lod = lod.counting(_joined_by(xs, k, counted_each([x._lod for x in xs])))
-    return made(_joined_by(xs, k, parts), lod)
+    lod = _joined_in_graph(lods, k) if compiling() else LoD.joined(lods, k)
+    if any(one.counted for one in lods):
+        lod = lod.counting(_joined_by(lods, k, counted_each(lods)))
+    return made(_joined_by(lods, k, parts), lod)
 
 
-def _joined_by(xs: list[LoDTensor], k: int, parts: list[Tensor]) -> Tensor:
-    """A tensor for every x, of its rows, joined as the sequences of level k are."""
-    offsets = together(parts[0].device, *[(x._lod.row_offsets_at, k) for x in xs])
+def _joined_in_graph(lods: list[LoD], k: int) -> LoD:
+    """`LoD.joined`, within level k."""
+    first = lods[0]
+    if k == first.depth - 1:
+        below = [functools.reduce(torch.add, [lod.levels[k] for lod in lods])]
+    else:
+        count = first.levels[k].shape[0] - 1
+        order = torch.arange(count * len(lods), device="cpu").view(len(lods), count).t().flatten()
+        own, *inner = chain(lods).take(k, order)[0].levels
+        below = [own[:: len(lods)].contiguous(), *inner]
+    return LoD.checked("offsets", [*first.levels[:k], *below], first.level_names)
+
+
+def _joined_by(lods: list[LoD], k: int, parts: list[Tensor]) -> Tensor:
+    """A tensor for every LoD, of its rows, joined as the sequences of level k are."""
+    offsets = together(parts[0].device, *[(lod.row_offsets_at, k) for lod in lods])
     return _concat(list(zip(parts, offsets, strict=True)))
 
 
@@ -565,6 +574,7 @@ def stack(xs, dim: int = 1) -> LoDTensor:
     """Stacks the rows of LoDTensors with equal LoDs along a new dim of the rows."""
     with_memory(dim)
     xs = all_lod(xs)
+    with_memory(*xs)
     on_one_device(xs)
     lod = functools.reduce(LoD.agreed, [x.lod for x in xs])
     if dim in (0, -xs[0].dim() - 1):

@@ -199,7 +199,7 @@ def take_runs(levels, starts, lengths, elements, kept=False, within=None, most=-
 
 
 @composition
-def join_lods(levels, depth, kept=False):
+def join_lods(levels, depth, kept=False, within=False):
     op = "join_lods"
     if depth < 1 or not levels or len(levels) % depth:
         raise ValueError(f"{op}: expected depth offsets of every LoD, got {len(levels)} and a depth of {depth}")
@@ -207,17 +207,27 @@ def join_lods(levels, depth, kept=False):
         check.offsets_kind(op, level, torch.device("cpu"), f"levels[{i}]")
         end = levels[i + 1].numel() - 1 if (i + 1) % depth else -1
         check.offsets(op, level, end, f"levels[{i}]", "the next level")
+        counts = len(levels[0]) - 1, len(level) - 1
+        if within and i % depth == 0 and counts[0] != counts[1]:
+            raise ValueError(
+                f"{op}: expected equally many sequences, got {counts[0]} and {counts[1]} at index {i // depth}"
+            )
     joined, report = [], []
     for k in range(depth):
-        parts, end = [levels[k][:1]], 0
-        for level in levels[k::depth]:
-            parts.append(level[1:] + end)
-            end += int(level[-1])
-            if end >= 2**63:
-                raise ValueError(f"{op}: expected offsets that add up to less than 2**63, got more")
+        parts = [level[1:] - level[:-1] for level in levels[k::depth]]
+        if sum(int(level[-1]) for level in levels[k::depth]) >= 2**63:
+            raise ValueError(f"{op}: expected offsets that add up to less than 2**63, got more")
+        if within and k == 0:
+            lengths, bounds = torch.stack(parts).sum(0), levels[0::depth]
+        elif within:  # those of sequence 0 of every LoD, then those of sequence 1
+            groups = [part.tensor_split(b[1:-1]) if len(b) > 1 else [] for part, b in zip(parts, bounds)]
+            lengths = torch.cat([part for group in zip(*groups) for part in group] or parts[:1])
+            bounds = [level[b] for level, b in zip(levels[k::depth], bounds)]
+        else:
+            lengths = torch.cat(parts)
         with torch.inference_mode(False):
-            joined.append(torch.cat([part.clone() for part in parts]))
-        report.append(int(joined[k].diff().max()) if len(joined[k]) > 1 else 0)
+            joined.append(torch.nn.functional.pad(lengths.clone().cumsum(0), (1, 0)))
+        report.append(int(lengths.max()) if len(lengths) else 0)
     return joined, [int(joined[-1][-1]), *report]
 
 

@@ -354,6 +354,8 @@ def join_tensors(func, args, kwargs):
     own = provenance_of(tensors[0]) if tensors and dim else None
     if is_whole(own) and all(lod_of(t) is own.lod and t.dim() == rank for t in tensors):  # nearly every call
         return own
+    if tensors and dim == 0 and not stacks and all(is_whole(provenance_of(t)) for t in tensors):
+        return _chained([lod_of(t) for t in tensors])
     if not stacks:  # torch.cat leaves out tensors of shape (0,)
         tensors = [t for t in tensors if t.dim() != 1 or provenance_of(t) is not None or t.shape[0]]
     origins = [provenance_of(t) for t in tensors]

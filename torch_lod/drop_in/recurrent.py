@@ -98,7 +98,7 @@ def _for_each(state: Tensor, directions: int, sequences: int) -> Tensor:
         raise LoDValueError(
             f"expected initial states of shape ({directions}, 1 or {sequences}, width), got {tuple(state.shape)}"
         )
-    return state.expand(-1, sequences, -1)
+    return state if state.shape[1] == sequences else state.expand(-1, sequences, -1)
 
 
 def _elsewhere(function, ours):
@@ -134,7 +134,7 @@ def forward(self, input, hx):
     with without_policy():
         states = _initial_states(self, input, hx)
         if structured(input):
-            self.check_input(input.values() if input.dim() == 3 else input.values().unsqueeze(0), None)
+            self.check_input(input, None if input.dim() == 3 else input)  # 2 dims are those of packed rows
     states = [t if t.dim() == 3 else t.unsqueeze(1) for t in states]  # which tl.strict follows
     two = self.mode == "LSTM"
     weights = self._flat_weights, self.bias
@@ -148,12 +148,11 @@ def _initial_states(module, input, hx) -> list[Tensor]:
     given = [] if hx is None else list(hx) if isinstance(hx, (tuple, list)) else [hx]
     if not structured(input):
         return given
-    rows = input.values()
     sides = module.num_layers * (2 if module.bidirectional else 1)
     widths = [module.proj_size or module.hidden_size, module.hidden_size][: 1 + (module.mode == "LSTM")]
-    batch = () if rows.dim() == 2 else (rows.shape[0 if module.batch_first else 1],)
+    batch = () if input.dim() == 2 else (input.shape[0 if module.batch_first else 1],)
     if hx is None:
-        return [torch.zeros(sides, *(batch or (1,)), n, dtype=rows.dtype, device=rows.device) for n in widths]
+        return [torch.zeros(sides, *(batch or (1,)), n, dtype=input.dtype, device=input.device) for n in widths]
     _refuse_structured("initial states", given)
     wanted, count = [(sides, *batch, n) for n in widths], _sequences(input, module.batch_first)
     got = [tuple(t.shape) for t in given]

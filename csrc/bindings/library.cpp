@@ -206,6 +206,50 @@ RunsTaken take_runs(at::TensorList levels, const OptionalTensor& starts, const O
   return {taken, begin, report};
 }
 
+// The offsets of LoDs of `depth` levels, one LoD's behind the other's, checked.
+std::vector<Tensor> checked_levels(const char* op, at::TensorList levels, int64_t depth) {
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < int64_t(levels.size()); ++i) {
+    const Tensor& t = levels[i];
+    const int64_t end = (i + 1) % depth ? levels[i + 1].numel() - 1 : -1;
+    if (t.is_cpu() && t.dim() == 1 && known_to_cut(t, end)) {
+      parts.push_back(t);
+    } else {
+      const std::string name = c10::str("levels[", i, "]");
+      check_offsets_kind(op, t, c10::kCPU, name.c_str());
+      parts.push_back(checked_offsets(op, t, end, name.c_str(), "the next level"));
+    }
+  }
+  return parts;
+}
+
+// Sequences `begin` to `end` of the outermost level, with the levels below: their offsets, and [the first row, rows,
+// longest of level 0, longest of level 1, ...].
+using LodCut = std::tuple<std::vector<Tensor>, std::vector<int64_t>>;
+
+LodCut cut_lod(at::TensorList levels, int64_t begin, int64_t end, bool kept) {
+  const char* op = "cut_lod";
+  const c10::InferenceMode no(false);  // a LoD outlives the mode that it was made in
+  TORCH_CHECK_VALUE(!levels.empty(), op, ": expected at least 1 level, got none");
+  std::vector<Tensor> parts = checked_levels(op, levels, int64_t(levels.size()));
+  TORCH_CHECK_INDEX(0 <= begin && begin <= end && end < parts[0].numel(), op, ": expected 0 <= begin <= end <= ",
+                    parts[0].numel() - 1, ", got ", begin, " and ", end);
+  std::vector<int64_t> report{0, 0};
+  for (Tensor& part : parts) {
+    const auto* from = part.const_data_ptr<int64_t>() + begin;
+    const int64_t n = end - begin;
+    const Tensor cut = new_longs(n + 1);
+    auto* o = cut.mutable_data_ptr<int64_t>();
+    o[0] = 0;
+    report.push_back(kernels::append_offsets(from, o, n, -from[0]));
+    begin = from[0], end = from[n];
+    if (kept) mark(cut, end - begin, /*cuts=*/true);
+    part = cut;
+  }
+  report[0] = begin, report[1] = end - begin;
+  return {parts, report};
+}
+
 // One behind another: the offsets of a level of several LoDs, `depth` of each in `parts`, group by group. bounds[j] are
 // where the groups begin and end among the sequences of LoD j, and become those among what the sequences consist of.
 int64_t join_level(const std::vector<Tensor>& parts, int64_t k, int64_t depth,
@@ -250,21 +294,10 @@ LodsJoined join_lods(at::TensorList levels, int64_t depth, bool kept, bool withi
   const auto all = int64_t(levels.size());
   TORCH_CHECK_VALUE(depth > 0 && all > 0 && all % depth == 0, op, ": expected depth offsets of every LoD, got ", all,
                     " and a depth of ", depth);
-  std::vector<Tensor> parts;
-  for (int64_t i = 0; i < all; ++i) {
-    const Tensor& t = levels[i];
-    const int64_t end = (i + 1) % depth ? levels[i + 1].numel() - 1 : -1;
-    if (t.is_cpu() && t.dim() == 1 && known_to_cut(t, end)) {
-      parts.push_back(t);
-    } else {
-      const std::string name = c10::str("levels[", i, "]");
-      check_offsets_kind(op, t, c10::kCPU, name.c_str());
-      parts.push_back(checked_offsets(op, t, end, name.c_str(), "the next level"));
-    }
-    TORCH_CHECK_VALUE(!within || i % depth || parts[i].numel() == parts[0].numel(), op,
-                      ": expected equally many sequences, got ", parts[0].numel() - 1, " and ", parts[i].numel() - 1,
-                      " at index ", i / depth);
-  }
+  const std::vector<Tensor> parts = checked_levels(op, levels, depth);
+  for (int64_t i = depth; within && i < all; i += depth)
+    TORCH_CHECK_VALUE(parts[i].numel() == parts[0].numel(), op, ": expected equally many sequences, got ",
+                      parts[0].numel() - 1, " and ", parts[i].numel() - 1, " at index ", i / depth);
   std::vector<std::vector<int64_t>> bounds(all / depth);
   for (int64_t j = 0; !within && j < all; j += depth) bounds[j / depth] = {0, parts[j].numel() - 1};  // of one group
   std::vector<Tensor> joined;
@@ -279,7 +312,8 @@ LodsJoined join_lods(at::TensorList levels, int64_t depth, bool kept, bool withi
                         ": expected offsets that add up to less than 2**63, got more");
     }
     joined.push_back(new_longs(count));
-    report.push_back(adds ? add_level(parts, depth, bounds, joined[k]) : join_level(parts, k, depth, bounds, joined[k]));
+    report.push_back(adds ? add_level(parts, depth, bounds, joined[k])
+                          : join_level(parts, k, depth, bounds, joined[k]));
     if (kept) mark(joined[k], end, /*cuts=*/true);
     report[0] = end;
   }
@@ -319,6 +353,7 @@ using CheckLod = Call<"check_lod", std::vector<int64_t>(at::TensorList offsets, 
 using TakeRuns =
     Call<"take_runs", RunsTaken(at::TensorList levels, const OptionalTensor& starts, const OptionalTensor& lengths,
                                 int64_t elements, bool kept, const OptionalTensor& within, int64_t most, bool last)>;
+using CutLod = Call<"cut_lod", LodCut(at::TensorList levels, int64_t begin, int64_t end, bool kept)>;
 using JoinLods = Call<"join_lods", LodsJoined(at::TensorList levels, int64_t depth, bool kept, bool within)>;
 using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
 using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart,
@@ -329,6 +364,7 @@ using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64
 TORCH_LIBRARY_IMPL(torch_lod, CompositeExplicitAutograd, m) {
   m.impl(CheckLod::name, &Gated<CheckLod, check_lod>::run);
   m.impl(TakeRuns::name, &Gated<TakeRuns, take_runs>::run);
+  m.impl(CutLod::name, &Gated<CutLod, cut_lod>::run);
   m.impl(JoinLods::name, &Gated<JoinLods, join_lods>::run);
   m.impl(RankByLength::name, &Gated<RankByLength, rank>::run);
   m.impl(KeepStructure::name, &Gated<KeepStructure, keep_structure>::run);

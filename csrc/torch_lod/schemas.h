@@ -12,6 +12,7 @@ check_errors(bool wait=True) -> ()
 rank_by_length(Tensor offsets) -> Tensor
 taken = Tensor[] levels, Tensor? starts, Tensor? lengths, int elements, bool kept=False
 take_runs({taken}, Tensor? within=None, int most=-1, bool last=False) -> (Tensor[], Tensor, int[])
+cut_lod(Tensor[] levels, int begin, int end, bool kept=False) -> (Tensor[], int[])
 join_lods(Tensor[] levels, int depth, bool kept=False, bool within=False) -> (Tensor[], int[])
 
 # rows

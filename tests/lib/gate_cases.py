@@ -69,6 +69,7 @@ def calls() -> dict[str, dict]:
         "take_runs": {
             **{"levels": [cut()], "starts": ints(0, 0), "lengths": ints(1, 1), "elements": 2, "within": ints(0, 1, 2)},
         },
+        "cut_lod": {"levels": [ints(0, 2), cut()], "begin": 0, "end": 1},
         "join_lods": {"levels": [ints(0, 2), cut(), ints(0, 2), cut()], "depth": 2, "within": True},
         "run_map": {"starts": starts, "row_offsets": cut(), "rows": ROWS},
         "gather_rows": {"values": values, "map": ints(0, -1, 5)},

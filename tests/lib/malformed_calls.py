@@ -487,10 +487,9 @@ def _operators():
     yield "torch.ops.torch_lod.check_lod", Call(raw.check_lod.default, ([ints(0, 1, 3), ints(0, 1, 3, 6)], 6))
     taken = ([ints(0, 1, 3, 6)], ints(1, 0), ints(2, 1), 3)
     yield "torch.ops.torch_lod.take_runs", Call(raw.take_runs.default, taken)
-    yield (
-        "torch.ops.torch_lod.join_lods",
-        Call(raw.join_lods.default, ([ints(0, 2), ints(0, 1, 3)] * 2, 2, False, True)),
-    )
+    nested = [ints(0, 2), ints(0, 1, 3)]
+    yield "torch.ops.torch_lod.cut_lod", Call(raw.cut_lod.default, (nested, 0, 1))
+    yield "torch.ops.torch_lod.join_lods", Call(raw.join_lods.default, (nested * 2, 2, False, True))
     yield "torch.ops.torch_lod.rank_by_length", Call(raw.rank_by_length.default, (ints(0, 1, 3, 6),))
     yield "tl.ops.rank_by_length", Call(tl.ops.rank_by_length, (ints(0, 1, 3, 6),))
 

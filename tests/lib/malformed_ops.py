@@ -85,6 +85,10 @@ def take_runs(levels=None, starts=None, lengths=None, elements=3, within=None):
     return torch.ops.torch_lod.take_runs(levels, starts, lengths, elements, within=within)
 
 
+def cut_lod(levels, begin, end):
+    return torch.ops.torch_lod.cut_lod(levels, begin, end)
+
+
 def join_lods(levels, depth=1, within=False):
     return torch.ops.torch_lod.join_lods(levels, depth, False, within)
 
@@ -247,6 +251,15 @@ SIZES = {
     "take_runs-nothing": (
         lambda: torch.ops.torch_lod.take_runs([], None, ints(1), 3),
         "expected starts where there is no within, got None",
+    ),
+    "cut_lod-none": (lambda: cut_lod([], 0, 0), "expected at least 1 level, got none"),
+    "cut_lod-negative": (lambda: cut_lod([ints(0, 1, 3)], -1, 1), "expected 0 <= begin <= end <= 2, got -1 and 1"),
+    "cut_lod-order": (lambda: cut_lod([ints(0, 1, 3)], 2, 1), "expected 0 <= begin <= end <= 2, got 2 and 1"),
+    "cut_lod-end": (lambda: cut_lod([ints(0, 1, 3)], 0, 3), "expected 0 <= begin <= end <= 2, got 0 and 3"),
+    "cut_lod-falls": (lambda: cut_lod([ints(0, 2, 1)], 0, 1), r"levels\[0\] not to decrease, got 2 then 1"),
+    "cut_lod-levels": (
+        lambda: cut_lod([ints(0, 1), ints(0, 2, 3)], 0, 1),
+        r"the last of levels\[0\] to equal the 2 rows of the next level, got 1",
     ),
     "join_lods-none": (lambda: join_lods([]), "expected depth offsets of every LoD, got 0 and a depth of 1"),
     "join_lods-odd": (lambda: join_lods([ints(0, 1)] * 3, 2), "offsets of every LoD, got 3 and a depth of 2"),

@@ -192,6 +192,28 @@ def test_join_lods_equals_joined_lists(levels, count, kept):
     assert not any(t.is_inference() for t in again)
 
 
+@pytest.mark.parametrize("levels", LEVELS[1:], ids=len)
+@pytest.mark.parametrize("kept", [False, True])
+def test_cut_lod_equals_sliced_lists(levels, kept):
+    depth, n = len(levels), len(levels[0]) - 1
+
+    def tree(k, i):
+        return i if k == depth else [tree(k + 1, j) for j in range(*levels[k][i : i + 2])]
+
+    given = [torch.tensor(level) for level in levels]
+    for begin, end in itertools.combinations_with_replacement(range(n + 1), 2):
+        with torch.inference_mode(begin == 1):
+            cut, report = torch.ops.torch_lod.cut_lod(given, begin, end, kept)
+        items, longest = [tree(0, i) for i in range(begin, end)], []
+        for level in cut:
+            lengths = [len(item) for item in items]
+            assert level.diff().tolist() == lengths and level[0] == 0 and not level.is_inference()
+            longest.append(max(lengths, default=0))
+            items = [part for item in items for part in item]
+        assert list(report[1:]) == [len(items), *longest]
+        assert items == list(range(report[0], report[0] + len(items)))
+
+
 #: LoDs of two sequences, which may be empty: the levels and their depth.
 PAIRS = (
     ([[0, 2, 3]], [[0, 0, 4]], [[0, 0, 0]]),

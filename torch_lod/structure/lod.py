@@ -256,12 +256,15 @@ class LoD(Partition):
 
     def cut(self, k: int, begin: int, end: int) -> tuple["LoD", int, int]:
         """Sequences [begin, end) of level k with the levels below, and the rows that they cover."""
-        levels = []
-        for offsets in self.levels[k:]:
-            part = rows_between(offsets, begin, end + 1)
-            begin, end = whole_number(part[0]), whole_number(part[-1])
-            levels.append(part - begin)
-        lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)))
+        if not compiling():
+            lod, begin, end = self.cut_at(k, begin, end)
+        else:
+            levels = []
+            for offsets in self.levels[k:]:
+                part = rows_between(offsets, begin, end + 1)
+                begin, end = whole_number(part[0]), whole_number(part[-1])
+                levels.append(part - begin)
+            lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)))
         return lod.counting(*[rows_between(mask, begin, end) for mask in self.counted]), begin, end
 
     def _bounds(self, k: int, begin, end) -> tuple[int, int]:

@@ -33,6 +33,7 @@ _HOST = torch.device("cpu")
 _OPS = torch.ops.torch_lod
 _keep_structure = _OPS.keep_structure.default
 _join_lods, take_runs = _OPS.join_lods.default._op, _OPS.take_runs.default._op  # what a call of the overload calls
+_cut_lod = _OPS.cut_lod.default._op
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
@@ -428,6 +429,13 @@ class Partition:
             return self.levels[k][order[rank]] + step, sizes
 
         return self.remember(("step sizes", k), make)
+
+    def cut_at(self, k: int, begin: int, end: int) -> tuple[Any, int, int]:
+        """`LoD.cut`, without the rows that count: not in a graph."""
+        levels, (first, rows, *longest) = _cut_lod(self.levels[k:], begin, end, True)
+        names = None if self.level_names is None else level_names_of(self.level_names[k:], len(levels))
+        lod: Any = object.__new__(type(self))
+        return lod._put(levels, longest, rows, names), first, first + rows
 
     @staticmethod
     def joined(lods: list, within: int | None = None) -> Any:

@@ -303,8 +303,6 @@ def on_one_device(tensors) -> None:
     if compiling():
         return
     with without_policy():  # of LoDTensors, too, at the price of an attribute
-        if all(t.is_cpu for t in tensors):
-            return
         devices = [t.device for t in tensors]
     if len(set(devices)) > 1:
         i = next(i for i, device in enumerate(devices) if device != devices[0])
@@ -523,9 +521,8 @@ def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
     counts = [lod.levels[k].shape[0] - 1 for lod in lods]
     if not all(holds(count == counts[0]) for count in counts[1:]):
         raise LoDValueError(f"expected equally many sequences, got {counts}")
-    outer = lods[0].outer_at(k)
-    for lod in lods[1:] if outer is not None else ():
-        outer.agreed(lod.outer_at(k))
+    if k:
+        functools.reduce(LoD.agreed, [lod.outer_at(k) or lod for lod in lods])
     parts = _alike([rows_of(x) for x in xs])
     if len({t.dtype for t in parts}) > 1:
         with_memory(*parts)

@@ -198,20 +198,41 @@ def take_runs(levels, starts, lengths, elements, kept=False, within=None, most=-
     return [*new_levels, *([taken] if levels else [])], begin, [int(taken[-1]), *longest]
 
 
+def _check_levels(op, levels, depth) -> None:
+    for i, level in enumerate(levels):
+        check.offsets_kind(op, level, torch.device("cpu"), f"levels[{i}]")
+        end = levels[i + 1].numel() - 1 if (i + 1) % depth else -1
+        check.offsets(op, level, end, f"levels[{i}]", "the next level")
+
+
+@composition
+def cut_lod(levels, begin, end, kept=False):
+    op = "cut_lod"
+    if not levels:
+        raise ValueError(f"{op}: expected at least 1 level, got none")
+    _check_levels(op, levels, len(levels))
+    if not 0 <= begin <= end < len(levels[0]):
+        raise IndexError(f"{op}: expected 0 <= begin <= end <= {len(levels[0]) - 1}, got {begin} and {end}")
+    cut, longest = [], []
+    for level in levels:
+        part = level[begin : end + 1]
+        begin, end = int(part[0]), int(part[-1])
+        with torch.inference_mode(False):
+            cut.append(part.clone() - begin)
+        longest.append(int(part.diff().max()) if len(part) > 1 else 0)
+    return cut, [begin, end - begin, *longest]
+
+
 @composition
 def join_lods(levels, depth, kept=False, within=False):
     op = "join_lods"
     if depth < 1 or not levels or len(levels) % depth:
         raise ValueError(f"{op}: expected depth offsets of every LoD, got {len(levels)} and a depth of {depth}")
-    for i, level in enumerate(levels):
-        check.offsets_kind(op, level, torch.device("cpu"), f"levels[{i}]")
-        end = levels[i + 1].numel() - 1 if (i + 1) % depth else -1
-        check.offsets(op, level, end, f"levels[{i}]", "the next level")
-        counts = len(levels[0]) - 1, len(level) - 1
-        if within and i % depth == 0 and counts[0] != counts[1]:
-            raise ValueError(
-                f"{op}: expected equally many sequences, got {counts[0]} and {counts[1]} at index {i // depth}"
-            )
+    _check_levels(op, levels, depth)
+    counts = [len(level) - 1 for level in levels[::depth]]
+    for i, count in enumerate(counts):
+        if within and count != counts[0]:
+            raise ValueError(f"{op}: expected equally many sequences, got {counts[0]} and {count} at index {i}")
     joined, report = [], []
     for k in range(depth):
         parts = [level[1:] - level[:-1] for level in levels[k::depth]]

@@ -21,7 +21,10 @@ ONLY_COMPOSED = ("chain_marginals_backward",)
 #: Of the opaque ones, those that autograd may record step by step where nothing traces: as large as what the operator would save.
 RECORDED = ("lstm", "gru", "rnn", "chain_logsumexp", "chain_marginals")
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.
-HOST = ("check_lod", "rank_by_length", "take_runs", "join_lods", "keep_structure", "watch_structure", "check_errors")
+HOST = (
+    *("check_lod", "rank_by_length", "take_runs", "cut_lod", "join_lods", "keep_structure", "watch_structure"),
+    "check_errors",
+)
 
 
 def composition(function: Callable) -> Callable:

@@ -6,6 +6,7 @@ import datetime
 import io
 import itertools
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -170,6 +171,45 @@ def test_dates_durations_and_columns_of_arrow():
     assert from_frame(vectors, "user")["v"].to_list() == [[[1, 2], [5, 6]], [[3, 4]]]
 
 
+SIZES = ["small", "large", "medium", "small"]
+ORDER = ["small", "medium", "large"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Categorical(SIZES, categories=["huge", *ORDER]),
+        pd.Categorical(SIZES, categories=ORDER, ordered=True),
+        pl.Series(SIZES, dtype=pl.Enum(["huge", *ORDER])),
+    ],
+    ids=["categories", "ordered", "enum"],
+)
+def test_categories_have_an_order_of_their_own(column):
+    kind = pl.DataFrame if isinstance(column, pl.Series) else pd.DataFrame
+    frame = kind({"size": column, "row": range(4)})
+    record = from_frame(frame, "size", sort_keys=True)
+    assert list(record.ids["size"]) == ORDER and record["row"].to_list() == [[0, 3], [2], [1]]
+    theirs = (
+        frame.sort("size", maintain_order=True) if kind is pl.DataFrame else frame.sort_values("size", kind="stable")
+    )
+    assert record["row"].values().tolist() == theirs["row"].to_list()
+
+
+def test_times_of_arrow_in_pandas():
+    times = pd.Series(pd.to_datetime(["2026-01-02 00:00", "2026-01-01 23:00"]))
+    zoned = times.dt.tz_localize("Europe/Berlin")
+    micro = (times.astype("int64") // (1000 if times.dtype == "datetime64[ns]" else 1)).tolist()
+    for column, expected in (
+        (times.astype("timestamp[us][pyarrow]"), micro),
+        (zoned.astype("timestamp[us, tz=Europe/Berlin][pyarrow]"), [t - 3600 * 10**6 for t in micro]),
+        (zoned.dt.as_unit("us"), [t - 3600 * 10**6 for t in micro]),
+        (times.dt.date.astype("date32[pyarrow]"), [20455, 20454]),
+        ((times - times[1]).astype("duration[ms][pyarrow]"), [3600_000, 0]),
+    ):
+        record = from_frame(pd.DataFrame({"k": [1, 1], "t": column}), "k", sort_by="t")
+        assert record["t"].to_list() == [expected[::-1]], column.dtype
+
+
 MISSING = {
     "pandas None": pd.DataFrame({"k": ["a", None], "x": [1, 2]}),
     "pandas NaN": pd.DataFrame({"k": [1.0, np.nan], "x": [1, 2]}),
@@ -230,6 +270,51 @@ FRAME = pd.DataFrame({"user": ["a", "b"], "time": [1, 2], "name": ["p", "q"]})
             lambda: from_frame(pd.DataFrame({"k": [1, "a"], "x": [1, 2]}), "k", sort_keys=True),
             TypeError,
             "expected keys that can be compared, got column 'k'",
+        ),
+        *(
+            (lambda kind=kind, x=x: from_frame(kind({"k": [1, 2], "x": x}), "k"), error, said)
+            for kind, x, error, said in (
+                (pd.DataFrame, [Decimal(1), Decimal(2)], TypeError, "got Decimal in column 'x'; see .astype(float)"),
+                (pl.DataFrame, [Decimal(1), Decimal(2)], TypeError, "got Decimal in column 'x'; see .astype(float)"),
+                (pd.DataFrame, [datetime.date(2026, 1, 2)] * 2, TypeError, "column 'x'; see pandas.to_datetime"),
+                (pd.DataFrame, [b"a", b"b"], TypeError, "got bytes in column 'x'; number them"),
+                (
+                    pl.DataFrame,
+                    [{"a": 1}] * 2,
+                    TypeError,
+                    "got fields in column 'x'; make columns of its fields, as fr",
+                ),
+                (
+                    pl.DataFrame,
+                    pl.Series([1, 2], dtype=pl.Int128),
+                    TypeError,
+                    "got Int128 in column 'x': cannot convert",
+                ),
+                (
+                    pl.DataFrame,
+                    pl.Series([[1, 2], [3, None]], dtype=pl.Array(pl.Int64, 2)),
+                    ValueError,
+                    "expected values without missing values, got one in column 'x' at row 1",
+                ),
+            )
+        ),
+        (
+            lambda: from_frame(FRAME[["user", "time"]], "user", sort_by="user"),
+            TypeError,
+            "got str in column 'user'; see pandas.to_datetime, polars .str.to_datetime()",
+        ),
+        *(
+            (
+                lambda x=x: from_frame(pl.DataFrame({"k": [x, x], "x": [1, 2]}), "k"),
+                TypeError,
+                "expected keys that can be compared, got column 'k': its values are of ",
+            )
+            for x in ([1], {"a": 1})
+        ),
+        (
+            lambda: from_frame(FRAME.set_index("user"), "user"),
+            ValueError,
+            "expected keys among the columns ['time', 'name'], got 'user'; see .reset_index()",
         ),
         (
             lambda: from_frame(pd.DataFrame([[1, 2, 3]], columns=["k", "x", "x"]), "k"),

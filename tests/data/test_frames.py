@@ -36,14 +36,39 @@ def test_columns_make_levels():
     assert record.ids["user"].tolist() == ["b", "a", "c", "b", "a"]
 
 
-def test_a_large_table_is_as_a_loop_groups_it():
+WIDE = 2**40
+#: Times of every dtype that sorts, with equal ones, and where all bits count.
+TIMES = {
+    "int64": [-(2**63), 2**63 - 1, -1, 0, 1, 5 * WIDE],
+    "uint64": [2**64 - 1, 2**63, 2**63 - 1, 0, 1],
+    "int8": [-128, 127, 0],
+    "bool": [True, False],
+    "float16": [-2.0, 0.5, np.inf, -np.inf, 6e-8],
+    "float64": [-0.0, 0.0, 1.0, -1.0, np.inf, -np.inf, 5e-324, -5e-324, 1 + 2**-52, -1e300],
+    "datetime64[ns]": [-(2**62), 0, 1, 2**62],
+}
+
+
+@pytest.mark.parametrize("dtype", TIMES)
+def test_a_large_table_is_as_a_loop_groups_it(dtype):
     draw = np.random.default_rng(0)
-    for wide in (5, 2**40):  # numbers that fit into one, and others
-        user, time = draw.integers(0, 9, 500) * wide, draw.integers(-3, 3, 500) * wide * 2**20
-        record = tl.data.from_frame(Frame(user=user, time=time, row=np.arange(500)), "user", sort_by="time")
-        rows = sorted(range(500), key=lambda i: (time[i], i))
-        users = list(dict.fromkeys(user.tolist()))
-        assert record["row"].to_list() == [[i for i in rows if user[i] == key] for key in users]
+    for wide in (5, WIDE):
+        user = draw.integers(-4, 5, 500) * wide
+        time = draw.choice(np.array(TIMES[dtype], dtype.replace("datetime64[ns]", "int64")), 500).astype(dtype)
+        for sort_keys in (False, True):
+            frame = Frame(user=user, time=time, row=np.arange(500))
+            record = tl.data.from_frame(frame, "user", sort_by="time", sort_keys=sort_keys)
+            rows = sorted(range(500), key=lambda i: (time[i], i))
+            users = sorted(set(user.tolist())) if sort_keys else list(dict.fromkeys(user.tolist()))
+            assert record["row"].to_list() == [[i for i in rows if user[i] == key] for key in users]
+            assert record.ids["user"].tolist() == users
+
+
+def test_keys_sort_as_well():
+    for dtype in (np.float64, np.longdouble):
+        key = np.array([3, 1, 2, 1], dtype)
+        record = tl.data.from_frame(Frame(a=[0, 0, 0, 0], key=key, row=np.arange(4)), ["a", "key"], sort_by="key")
+        assert record["row"].to_list() == [[[0], [1, 3], [2]]]
 
 
 def test_ids_follow_the_sequences():
@@ -75,6 +100,15 @@ def test_ids_follow_the_sequences():
     ("call", "said"),
     [
         (lambda: tl.data.from_frame(Frame(k=[1], x=["a"]), "k"), "got str in column 'x'; number them"),
+        (
+            lambda: tl.data.from_frame(Frame(k=[1], x=["a"]), "k", sort_by="x"),
+            "got str in column 'x'; see pandas.to_datetime",
+        ),
+        (lambda: tl.data.from_frame(Frame(k=[1], x=[2**70]), "k"), "got int in column 'x'; see .astype(float)"),
+        (
+            lambda: tl.data.from_frame(Frame(session=[1], x=[1]), "session", sort_by="x", gap=1),
+            "expected a name for the level of gaps, as the last of keys, since column 'session' is a key",
+        ),
         (
             lambda: tl.data.from_frame(Frame(k=[1], x=[None]), "k"),
             "expected values without missing values, got one in column",

@@ -9,6 +9,9 @@ class Column:
         self.values = np.asarray(values)
         self.dtype = self.values.dtype
 
+    def __len__(self):
+        return len(self.values)
+
     def to_numpy(self):
         return self.values
 
@@ -16,8 +19,8 @@ class Column:
         return Column([value is None or value != value for value in self.values])
 
     def factorize(self):
-        found = list(dict.fromkeys(self.values.tolist()))
-        return np.array([found.index(value) for value in self.values.tolist()], int), np.array(found, self.dtype)
+        found = {value: i for i, value in enumerate(dict.fromkeys(self.values.tolist()))}
+        return np.array([found[value] for value in self.values.tolist()], int), np.array(list(found), self.dtype)
 
 
 class Frame:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
-from ..errors import LoDTypeError, LoDValueError, declaring, shown
+from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, shown
 from ..tensor.construct import tensor_of
 from ..tensor.lod_tensor import LoDTensor
 from .convert import cut_by
@@ -46,7 +47,8 @@ def from_frame(
         gap: one more level, innermost: a new sequence where `sort_by` grows by more. A number in the unit of a column of numbers; of
             a column of times "30min", "1.5h" (ns, us, ms, s, min or m, h, d, w), a timedelta of Python, numpy or pandas. The level
             is called "session", or as the last of `keys` says if that is no column.
-        sort_keys: sequences in the order of their keys. By default in that in which keys come first in the frame.
+        sort_keys: sequences in the order of their keys, categories in that of theirs. By default in that in which keys come first
+            in the frame.
 
     Returns:
         a Record, whose `ids` are the keys of the sequences, an array for each level of keys.
@@ -55,17 +57,18 @@ def from_frame(
         ValueError: for columns that are not there or twice, for missing values (None, NaT, pandas.NA, null; NaN in keys and
             in sort_by). TypeError: for columns of text or objects that are no keys. Both name the column.
     """
-    columns = _columns(frame)
-    levels, orders = _listed("keys", keys), _listed("sort_by", sort_by)
-    session = None
-    if gap is not None:
-        session = levels.pop() if len(levels) > 1 and levels[-1] not in columns else "session"
-        if len(orders) != 1:
-            raise LoDValueError(f"expected sort_by as the column of times that gap counts in, got {shown(sort_by)}")
+    columns, orders = _columns(frame), _listed("sort_by", sort_by)
+    levels, session = _levels(keys, columns, gap)
+    if gap is not None and len(orders) != 1:
+        raise LoDValueError(f"expected sort_by as the column of times that gap counts in, got {shown(sort_by)}")
     for what, names in (("keys", levels), ("sort_by", orders)):
         for name in names:
             if name not in columns:
-                raise LoDValueError(f"expected {what} among the columns {shown(list(columns))}, got {name!r}")
+                index = getattr(getattr(frame, "index", None), "names", ())
+                raise LoDValueError(
+                    f"expected {what} among the columns {shown(list(columns))}, got {name!r}"
+                    f"{'; see .reset_index()' if name in index else ''}"
+                )
     if type(sort_keys) is not bool:
         raise LoDTypeError(f"expected sort_keys True or False, got {shown(sort_keys)}")
     fields = [name for name in columns if name not in levels]
@@ -114,34 +117,85 @@ def _listed(what: str, names) -> list[str]:
     return given
 
 
-def _complete(what: str, name: str, column) -> None:
-    """ValueError where values are missing."""
+def _levels(keys, columns, gap) -> tuple[list[str], str | None]:
+    """The columns of keys, and the name of the level of gaps."""
+    levels = _listed("keys", keys)
+    if gap is None:
+        return levels, None
+    session = levels.pop() if len(levels) > 1 and levels[-1] not in columns else "session"
+    if session in levels:
+        raise LoDValueError(
+            f"expected a name for the level of gaps, as the last of keys, since column {session!r} is a key"
+        )
+    return levels, session
+
+
+def _complete(what: str, name: str, column, rows: int) -> None:
+    """ValueError where values are missing; a column of arrays is given value by value."""
     missing = np.asarray((column.is_null if hasattr(column, "is_null") else column.isna)().to_numpy(), dtype=bool)
     for i in np.flatnonzero(missing)[:1]:
         raise LoDValueError(
-            f"expected {what} without missing values, got one in column {name!r} at row {i}; fill it or drop the row"
+            f"expected {what} without missing values, got one in column {name!r} at row {i * rows // len(missing)}; fill it or "
+            "drop the row"
         )
+
+
+def _array(column) -> np.ndarray:
+    """What the library makes of a column; times of Arrow or with a zone would become objects."""
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype) or getattr(dtype, "kind", "") not in ("m", "M"):
+        return column.to_numpy()
+    days = str(dtype).startswith("date32")
+    return column.to_numpy(
+        dtype="datetime64[D]" if days else getattr(dtype, "numpy_dtype", None) or f"datetime64[{dtype.unit}]"
+    )
+
+
+#: By the types of the values of a column that is none of numbers, what makes it one.
+_HINTS = {
+    "lists": "see tl.data.from_arrow for columns of lists",
+    "fields": "make columns of its fields, as frame.unnest of polars does",
+    "date datetime time Timestamp": "see pandas.to_datetime",
+    "int float bool Decimal": "see .astype(float), or polars .cast()",
+    "": "number them (df[name].astype('category').cat.codes, polars: to_physical()), or leave the column out",
+}
 
 
 def _numbers(name: str, column, what: str, ordered: bool = False) -> np.ndarray:
     """A column of numbers or times as an array; `ordered` ones have no NaN either."""
     dtype = column.dtype
     if not (isinstance(dtype, np.dtype) and dtype.kind == "f"):
-        _complete(what, name, column)
-    zoned = getattr(dtype, "tz", None) is not None
-    array = column.to_numpy(dtype=f"datetime64[{dtype.unit}]") if zoned else column.to_numpy()
-    if array.dtype.kind not in "biufcmM" or (ordered and (array.dtype.kind == "c" or array.ndim != 1)):
-        kinds = sorted({type(value).__name__ for value in array.ravel()[:1000].tolist()})
-        lists = array.dtype == object and any(hasattr(value, "__len__") for value in array[:1]) and "str" not in kinds
-        hint = "number them (df[name].astype('category').cat.codes, polars: to_physical()), or leave the column out"
-        hint = "see tl.data.from_arrow for columns of lists" if lists else hint
+        _complete(what, name, column, len(column))
+    try:
+        array = _array(column)
+    except Exception as error:  # of the library
         raise LoDTypeError(
-            f"expected {what} of numbers or times, got {' and '.join(kinds) or dtype} in column {name!r}; {hint}"
-        )
+            f"expected {what} of numbers or times, got {dtype} in column {name!r}: {error!s:.100}"
+        ) from None
+    a_struct = hasattr(dtype, "to_schema")
+    if a_struct or array.dtype.kind not in "biufcmM" or (ordered and (array.dtype.kind == "c" or array.ndim != 1)):
+        raise _no_numbers(name, array, what, "fields" if a_struct else "", ordered)
+    if array.ndim > 1 and array.size:  # arrays, whose values may be missing
+        flat = column
+        for _ in range(array.ndim - 1):
+            flat = flat.explode()
+        _complete(what, name, flat, len(column))
     if ordered and array.dtype.kind == "f":
         for i in np.flatnonzero(np.isnan(array))[:1]:
             raise LoDValueError(f"expected {what} without NaN, got one in column {name!r} at row {i}")
     return array
+
+
+def _no_numbers(name: str, array: np.ndarray, what: str, kind: str, ordered: bool) -> LoDTypeError:
+    """The error for a column of something else, by its values."""
+    if not kind and array.dtype == object and any(isinstance(value, (list, tuple, np.ndarray)) for value in array[:1]):
+        kind = "lists"
+    kinds = {kind} if kind else {type(value).__name__ for value in array.ravel()[:1000].tolist()}
+    hint = next(hint for names, hint in _HINTS.items() if not names or kinds <= set(names.split()))
+    if ordered and kinds == {"str"}:
+        hint = "see pandas.to_datetime, polars .str.to_datetime()"
+    got = " and ".join(sorted(kinds)) or array.dtype
+    return LoDTypeError(f"expected {what} of numbers or times, got {got} in column {name!r}; {hint}")
 
 
 def _whole_times(array: np.ndarray) -> np.ndarray:
@@ -150,58 +204,69 @@ def _whole_times(array: np.ndarray) -> np.ndarray:
 
 
 def _codes(name: str, column, sort_keys: bool) -> tuple[np.ndarray, np.ndarray]:
-    """For every row which of the keys it has, and the keys: in their order, or in no certain one."""
-    _complete("keys", name, column)
+    """For every row which of the keys it has, and the keys: sorted, or in the order in which they come first."""
+    _complete("keys", name, column, len(column))
     try:
         if hasattr(column, "factorize"):
             codes, found = column.factorize()
-            labels = np.asarray(found)
-            if sort_keys:
-                order = np.argsort(labels, kind="stable")
-                rank = np.empty_like(order)
-                rank[order] = np.arange(len(order))
-                codes, labels = rank[codes], labels[order]
         else:
+            if column.dtype.is_nested():
+                raise TypeError(f"its values are of {column.dtype}")
             if column.dtype.is_float() and column.is_nan().any():
                 raise LoDValueError(f"expected keys without NaN, got one in column {name!r}")
-            codes = column.rank("dense").to_numpy().astype(np.int64) - 1
-            first = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
-            first[codes] = np.arange(len(codes))  # any row with that key
-            labels = column.gather(first).to_numpy()
-    except TypeError as error:
-        raise LoDTypeError(f"expected keys that can be compared, got column {name!r}: {error}") from None
-    return codes.astype(np.int64, copy=False), labels
+            found = column.unique(maintain_order=True)
+            codes = column.replace_strict(found, np.arange(len(found))).to_numpy() if len(found) else np.empty(0)
+        codes, labels = codes.astype(np.int64, copy=False), np.asarray(found)
+        if sort_keys:  # as the library does: categories have an order of their own
+            order = found.arg_sort().to_numpy() if hasattr(found, "arg_sort") else found.argsort(kind="stable")
+            codes, labels = _inverse(order.astype(np.int64, copy=False))[codes], labels[order]
+    except LoDError:
+        raise
+    except Exception as error:  # of the library, too
+        raise LoDTypeError(f"expected keys that can be compared, got column {name!r}: {error!s:.100}") from None
+    return codes, labels
+
+
+def _inverse(order: np.ndarray) -> np.ndarray:
+    """Where a permutation puts each index."""
+    found = np.empty_like(order)
+    found[order] = np.arange(len(order))
+    return found
 
 
 def _ranks(codes: list[np.ndarray], counts: list[int], sort_keys: bool) -> list[np.ndarray]:
     """For each level and row a number that says where its sequence stands among those of the sequence above."""
     if sort_keys:
         return codes
-    found: list[np.ndarray] = []
-    for own, count in zip(codes, counts):
-        if found:  # a key in two sequences is two
-            own = np.unique(found[-1] * count + own, return_inverse=True)[1].reshape(-1)
-            count = int(own.max(initial=-1)) + 1
-        first = np.zeros(count, np.int64)
+    found = codes[:1]
+    for own, count in zip(codes[1:], counts[1:]):  # a key in two sequences is two
+        own = np.unique(found[-1] * count + own, return_inverse=True)[1].reshape(-1)
+        first = np.zeros(int(own.max(initial=-1)) + 1, np.int64)
         first[own[::-1]] = np.arange(len(own) - 1, -1, -1)  # of equal indices the last is written
-        rank = np.empty(count, np.int64)
-        rank[np.argsort(first)] = np.arange(count)
-        found.append(rank[own])
+        found.append(_inverse(np.argsort(first))[own])
     return found
 
 
 def _order(by: list[np.ndarray]) -> np.ndarray:
     """The rows in the order of numbers, the first ones first, as they are where all are equal."""
-    together, room = by[0], int(by[0].max(initial=0)) + 1
-    for i, numbers in enumerate(by[1:], 1):
-        if numbers.dtype.kind not in "biu":
-            return np.lexsort([*by[i:][::-1], together])
-        least = int(numbers.min(initial=0))
-        wide = int(numbers.max(initial=0)) - least + 1
-        if room * wide >= 2**62 or not -(2**62) < least < 2**62:
-            return np.lexsort([*by[i:][::-1], together])
-        together, room = together * wide + (numbers.astype(np.int64) - least), room * wide
-    return np.argsort(together, kind="stable")
+    order = np.arange(len(by[0]))
+    for numbers in reversed(by):
+        keys = torch.from_numpy(_as_ordered(numbers).take(order))
+        order = order.take(keys.sort(stable=True).indices.numpy())
+    return order
+
+
+def _as_ordered(numbers: np.ndarray) -> np.ndarray:
+    """int64 in the order of the numbers, without NaN, which sort in a tenth of the time of floats."""
+    if numbers.dtype.kind == "f":
+        numbers = numbers + numbers.dtype.type(0)  # -0.0 is 0.0
+        if numbers.itemsize > 8:
+            return np.unique(numbers, return_inverse=True)[1].reshape(-1)
+        bits = numbers.astype(np.float64).view(np.int64)
+        return bits ^ ((bits >> 63) & (2**63 - 1))  # of negative floats the larger bits are the smaller number
+    if numbers.dtype == np.uint64:
+        return (numbers ^ np.uint64(2**63)).view(np.int64)
+    return numbers.astype(np.int64, copy=False)
 
 
 def _over(gap, name: str, time: np.ndarray) -> np.ndarray:

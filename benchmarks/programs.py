@@ -6,12 +6,14 @@ python -m benchmarks.programs [--rounds 9] [--write benchmarks/results/FILE.md]
 Each program is run from its file. Its model and its twin then get the same parameters and the same samples in the same batches;
 losses and gradients of every batch are compared. What is timed is an epoch: collate, forward, backward, optimizer, on one
 thread, in CPU time, in turns, the smallest of the rounds; the twin also on batches of samples of similar length, in which it
-pads less. A token is a row: a word, a byte, a frame.
+pads less. A token is a row: a word, a byte, a frame, an event. Programs that group a DataFrame need pandas, and are left out
+without it.
 """
 
 import argparse
 import contextlib
 import copy
+import importlib.util
 import io
 import time
 from pathlib import Path
@@ -48,15 +50,18 @@ def padded(sequences, value=0) -> torch.Tensor:
     return pad_sequence([torch.as_tensor(s) for s in sequences], batch_first=True, padding_value=value)
 
 
-def recurrence(layer: nn.LSTM) -> nn.LSTM:
-    """torch's LSTM with the parameters of ours."""
-    made = nn.LSTM(layer.input_size, layer.hidden_size, batch_first=True, bidirectional=layer.bidirectional)
+def recurrence(layer: nn.RNNBase) -> nn.RNNBase:
+    """torch's layer with the parameters of ours."""
+    made = getattr(nn, type(layer).__name__)(
+        layer.input_size, layer.hidden_size, batch_first=True, bidirectional=layer.bidirectional
+    )
     made.load_state_dict(layer.state_dict())
     return made
 
 
 class Twin(nn.Module):
-    """The same model without LoDTensors: `collate` makes its batch of samples, `forward` the loss of a batch."""
+    """The same model without LoDTensors: `collate` makes its batch of samples, `forward` the loss of a batch. `samples` makes
+    them of what the program defines, where it does not have them as a list."""
 
     recurrent: tuple[str, ...] = ()
 
@@ -65,7 +70,11 @@ class Twin(nn.Module):
         for name, child in copy.deepcopy(names["model"]).named_children():
             setattr(self, name, recurrence(child) if name in self.recurrent else child)
 
-    def through(self, layer: nn.LSTM, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    @staticmethod
+    def samples(names: dict) -> list:
+        return list(names.get("samples") or names.get("dataset") or names["texts"])
+
+    def through(self, layer: nn.RNNBase, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         return pad_packed_sequence(layer(packed)[0], batch_first=True)[0]
 
@@ -147,12 +156,78 @@ class Listener(Twin):
         return ctc_loss(scores.transpose(0, 1), letters, lengths, counts)
 
 
+def table(frame, *columns: str) -> list[tuple]:
+    """The rows of a DataFrame as tuples of Python's numbers."""
+    arrays = [frame[name].to_numpy() for name in columns]
+    return list(zip(*((a.astype(int) if a.dtype.kind == "M" else a).tolist() for a in arrays)))
+
+
+def grouped(rows: list[tuple]) -> dict:
+    """The rest of each row by its first number, in the order in which those come, sorted by the next."""
+    found: dict = {}
+    for key, *rest in rows:
+        found.setdefault(key, []).append(rest)
+    return {key: sorted(group, key=lambda rest: rest[0]) for key, group in found.items()}
+
+
+class Recommender(Twin):
+    recurrent = ("states",)
+
+    @staticmethod
+    def samples(names):
+        found = []
+        for visits in grouped(table(names["events"], "user", "time", "item")).values():
+            found += [[]]
+            for (now, item), (before, _) in zip(visits, [visits[0], *visits]):
+                found += [[]] if now - before > 30 * 60 * 1000 else []
+                found[-1].append(item)
+        return found
+
+    def collate(self, samples):
+        lengths = torch.tensor([len(s) - 1 for s in samples])
+        return padded([s[:-1] for s in samples]).long(), lengths, padded([s[1:] for s in samples], -100).long()
+
+    def forward(self, before, lengths, following):
+        states = self.through(self.states, self.embed(before), lengths.clamp(min=1))
+        scores = states @ self.embed.weight.t()
+        return cross_entropy(scores.flatten(0, 1), following.flatten(), ignore_index=-100)
+
+
+class Interest(Twin):
+    @staticmethod
+    def samples(names):
+        users = {user: rest for user, *rest in table(names["users"], "user", "age", "offer", "takes")}
+        items = {item: rest for item, *rest in table(names["items"], "item", "kind", "price")}
+        clicks = grouped(table(names["clicks"], "user", "time", "item"))
+        return [
+            ([items[item] for _, item in seen], age, items[offer], float(takes))
+            for seen, (age, offer, takes) in ((seen, users[user]) for user, seen in clicks.items())
+        ]
+
+    def collate(self, samples):
+        kinds, prices = (padded([[fields[i] for fields in seen] for seen, *_ in samples]) for i in (0, 1))
+        lengths = torch.tensor([len(seen) for seen, *_ in samples])
+        age, offer, takes = (torch.tensor([s[i] for s in samples]) for i in (1, 2, 3))
+        return kinds, prices, lengths, age, offer, takes
+
+    def forward(self, kinds, prices, lengths, age, offered, takes):
+        within = torch.arange(kinds.shape[1]) < lengths[:, None]
+        seen, offer = self.embed(kinds), self.embed(offered[:, 0].long())
+        beside = offer[:, None].expand_as(seen)
+        weights = self.score(torch.cat([seen, beside, seen * beside, prices[..., None]], 2))
+        interest = (seen * weights * within[..., None]).sum(1)
+        scores = self.out(torch.cat([interest, offer, age[:, None], offered[:, 1:]], 1))[:, 0]
+        return nn.functional.binary_cross_entropy_with_logits(scores, takes)
+
+
 TWINS = {
     "Nested classifier": (Classifier, "padded"),
     "Tagger": (Tagger, "PackedSequence"),
     "Frames": (Spotter, "padded"),
     "Packed Transformer": (Transformer, "padded"),
     "CTC": (Listener, "PackedSequence"),
+    "Sessions": (Recommender, "PackedSequence"),
+    "Interest": (Interest, "padded"),
 }
 
 
@@ -206,8 +281,9 @@ def paired(title: str, source: str) -> Pair:
     ours = Epoch(names["model"], lambda indices: collate(take(indices)), names["loss_of"], plan)
     lengths = [len(rows_of(collate([sample]))) for sample in samples]
     similar = list(tl.data.BucketSampler(lengths, -(-len(samples) // len(plan))))
+    made = twin.samples(names)
     theirs, alike = (
-        Epoch(twin, lambda indices: twin.collate([samples[i] for i in indices]), lambda batch: twin(*batch), batches)
+        Epoch(twin, lambda indices: twin.collate([made[i] for i in indices]), lambda batch: twin(*batch), batches)
         for batches in (plan, similar)
     )
     apart, rows, cells = 0.0, 0, 0
@@ -250,8 +326,8 @@ def main() -> None:
     torch.set_num_threads(1)
     about = measure.header(Setup(torch.device("cpu"), 1, False), measure.Effort(given.rounds, 0, 0))
     lines = [
-        "# CPU: five programs beside their twins\n",
-        "`python -m benchmarks.programs`: [the programs](../../docs/five_programs.md), each beside the same model with the same",
+        "# CPU: programs beside their twins\n",
+        "`python -m benchmarks.programs`: [the programs](../../docs/programs.md), each beside the same model with the same",
         "parameters on the same batches of samples. An epoch from samples to parameters, in CPU time, the contestants in turns;",
         "the twin also on equally many batches of samples of similar length (`BucketSampler`), as one would give it.\n",
         *(f"- {what}: {about[what]}" for what in ("processor", "torch", "torch_lod", "load average at the start")),
@@ -262,6 +338,8 @@ def main() -> None:
     ]
     print("\n".join(lines))
     for title, source in programs().items():
+        if "import pandas" in source and importlib.util.find_spec("pandas") is None:
+            continue
         lines.append(compare(title, source, given.rounds))
         print(lines[-1], flush=True)
     if given.write:

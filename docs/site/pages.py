@@ -17,7 +17,7 @@ NAVIGATION = {
             "docs/events",
             "docs/inner_levels",
             "docs/minus_one",
-            "docs/five_programs",
+            "docs/programs",
         ],
         "How do I write a model?": [
             *("docs/drop_in", "docs/recurrence", "docs/generation", "docs/structured", "docs/graphs", "docs/metrics"),

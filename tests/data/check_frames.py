@@ -6,6 +6,7 @@ import datetime
 import io
 import itertools
 import re
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,6 +17,9 @@ import pytest
 import torch
 
 import torch_lod as tl
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks import programs
 
 from_frame = tl.data.from_frame
 DRAW = np.random.default_rng(0)
@@ -379,6 +383,53 @@ def test_differences_that_need_all_bits():
     assert from_frame(frame, "user", sort_by="time", gap=2**63 - 1).lod.to_lengths() == [[2], [1, 2]]
     frame["time"] = ends.view(np.uint64)
     assert from_frame(frame, "user", sort_by="time", gap=2**63 - 1)["time"].to_list() == [[[0, 2**63 - 1, 2**63]]]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("title", ["Sessions", "Interest"])
+def test_programs_equal_their_twins(library, title, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", pd if library == "pandas" else pl)
+    pair = programs.paired(title, programs.programs()[title])
+    assert pair.apart <= programs.TOLERANCE and pair.names["right"] > 0.85, pair.printed
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("kind", ["int", "str", "float", "bool", "day", "category"])
+def test_rows_that_are_looked_up_are_those_of_a_loop(library, kind):
+    columns = events(60, kind)
+    frame = frame_of(library, columns, kind == "category")
+    record = from_frame(frame, "user")
+    last = {key: i for i, key in enumerate(columns["user"].tolist())}  # a row for each user
+    at = np.array(list(last.values()))
+    users = frame_of(library, {name: column[at] for name, column in columns.items()}, kind == "category")
+    found = tl.data.lookup(users, "user", record.ids["user"])
+    assert set(found) == set(columns) - {"user"} and type(found["price"]) is torch.Tensor
+    keys = list(dict.fromkeys(columns["user"].tolist()))
+    for name, rows in found.items():
+        assert rows.tolist() == [columns[name][last[key]] for key in keys]
+    if kind == "int":  # of every row
+        again = tl.data.lookup(users, "user", record["visit"].with_values(torch.tensor(columns["user"])))
+        assert again.lod is record.lod
+        assert again["time"].values().tolist() == [columns["time"][last[key]] for key in columns["user"].tolist()]
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_lookup_of_wrong_ids(kind):
+    users = kind({"user": ["a", "b"], "age": [3, 4]})
+    days = kind({"day": np.array([1, 2], "M8[us]"), "x": [1, 2]})
+    for call, error, said in (
+        (lambda: tl.data.lookup(users, "user", [1]), TypeError, "can be compared with column 'user', got '<' not supp"),
+        (lambda: tl.data.lookup(users[["age"]], "age", [3]), ValueError, "columns besides the key, got ['age'] alone"),
+        (lambda: tl.data.lookup(users, "age", [3]), TypeError, "got str in column 'user'; number them"),
+        (lambda: tl.data.lookup(days, "day", [1]), TypeError, "with column 'day', got int64 for datetime64[us]"),
+        (lambda: tl.data.lookup(days, "day", np.array([1], "M8[ms]")), TypeError, "got datetime64[ms] for datetime64"),
+        (lambda: tl.data.lookup(MISSING["pandas NA"], "k", [1]), ValueError, "got one in column 'k' at row 1"),
+    ):
+        with pytest.raises(error) as raised:
+            call()
+        assert str(raised.value).startswith("lookup: ") and said in str(raised.value), raised.value
+    zoned = pd.DataFrame({"k": pd.to_datetime(["2026-01-02", "2026-01-01"]).tz_localize("Asia/Tokyo"), "x": [1, 2]})
+    assert tl.data.lookup(zoned, "k", from_frame(zoned, "k", sort_keys=True).ids["k"])["x"].tolist() == [2, 1]
 
 
 PAGE = (Path(__file__).parents[2] / "docs/events.md").read_text()

@@ -71,6 +71,54 @@ def test_keys_sort_as_well():
         assert record["row"].to_list() == [[[0], [1, 3], [2]]]
 
 
+def test_rows_are_looked_up_by_their_key():
+    users = Frame(user=["a", "b", "c", "d"], age=[1, 2, 3, 4])
+    record = tl.data.from_frame(EVENTS, "user")
+    for ids in (record.ids["user"], ["b", "a", "c"], np.array(["b", "a", "c"], object)):
+        found = tl.data.lookup(users, "user", ids)
+        assert list(found) == ["age"] and found["age"].tolist() == [2, 1, 3]
+    dataset = tl.data.LoDDataset({**record, **found})
+    assert dataset[1]["age"] == 1 and dataset[1]["item"].tolist() == [1, 5]
+    items = Frame(item=[5, 3, 1, 0, 2, 4], price=[0.5, 0.3, 0.1, 0.0, 0.2, 0.4])
+    found = tl.data.lookup(items, "item", record["item"])
+    assert isinstance(found, tl.data.Record) and found.lod is record.lod
+    assert found["price"].to_list() == [[0.0, 0.2, 0.4], [0.1, 0.5], [0.3]]
+    exact = Frame(key=[2**53, 2**53 + 1], x=[0, 1])
+    assert tl.data.lookup(exact, "key", [2**53 + 1])["x"].tolist() == [1]
+    assert tl.data.lookup(exact, "key", np.array([2.0**53]))["x"].tolist() == [0]
+    assert tl.data.lookup(exact, "key", [])["x"].tolist() == []
+
+
+KEYS = Frame(key=[1, 2, 1], x=[0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: tl.data.lookup(KEYS, "key", [2]),
+            "expected one row for each key, got 1 at rows 0 and 2 in column 'key'",
+        ),
+        (
+            lambda: tl.data.lookup(KEYS, "x", [2, 3]),
+            "expected a row for each id in column 'x', got none for 3 at index 1",
+        ),
+        (lambda: tl.data.lookup(KEYS, "x", ["2"]), "expected ids that can be compared with column 'x', got '<' not"),
+        (lambda: tl.data.lookup(KEYS, "y", [2]), "expected key among the columns ['key', 'x'], got 'y'"),
+        (lambda: tl.data.lookup(KEYS, "x", [[2]]), "expected ids with one key for each row, got shape (1, 1)"),
+        (lambda: tl.data.lookup(KEYS, "x", torch.ones(1, device="meta")), "expected ids with data, got a meta tensor"),
+        (lambda: tl.data.lookup({"x": [1]}, "x", [1]), "expected frame as a DataFrame of pandas or polars, got dict"),
+        (lambda: tl.data.lookup(Frame(x=[1]), "x", [1]), "expected columns besides the key, got ['x'] alone"),
+        (lambda: tl.data.lookup(Frame(k=[1, 2], x=["a", "b"]), "k", [1]), "got str in column 'x'; number them"),
+    ],
+)
+def test_errors_of_lookup(call, said):
+    with pytest.raises((ValueError, TypeError)) as raised:
+        call()
+    assert str(raised.value).startswith("lookup: ") and said in str(raised.value)
+    assert isinstance(raised.value, tl.LoDError)
+
+
 def test_ids_follow_the_sequences():
     record = tl.data.from_frame(EVENTS, ["user", "page"])
 

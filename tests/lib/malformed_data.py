@@ -178,6 +178,13 @@ def calls():
         "tl.data.from_frame",
         Call(tl.data.from_frame, (frame, ["user"]), {"sort_by": "time", "gap": 1.0, "sort_keys": True}),
     )
+    yield "tl.data.lookup", Call(tl.data.lookup, (Frame(item=[9, 7, 8], price=[1, 2, 3]), "item", ints(7, 9)))
+    yield (
+        "tl.data.lookup",
+        Call(
+            tl.data.lookup, (Frame(item=[9, 7, 8], price=[1, 2, 3]), "item", tl.from_lengths(ints(7, 8, 9), [[1, 2]]))
+        ),
+    )
     yield "tl.data.to_numpy", Call(tl.data.to_numpy, (two(),))
     for name in ("to_arrow", "to_awkward"):  # tests/data/check_formats.py has the libraries
         yield f"tl.data.{name}", Call(functools.partial(_if_installed, name), (two(),))

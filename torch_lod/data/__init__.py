@@ -6,7 +6,7 @@ from .arrow import from_arrow, from_awkward, to_arrow, to_awkward
 from .convert import from_keys, from_mask, from_sparse, to_numpy, to_sparse
 from .dataset import LoDDataset
 from .file import load, save
-from .frames import from_frame
+from .frames import from_frame, lookup
 from .items import Piece
 from .position_ids import from_position_ids
 from .record import Record
@@ -30,6 +30,7 @@ __all__ = [
     "from_position_ids",
     "from_sparse",
     "load",
+    "lookup",
     "save",
     "to_arrow",
     "to_awkward",

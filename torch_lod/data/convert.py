@@ -14,7 +14,7 @@ from ..errors import LoDTypeError, LoDValueError, declaring, public, shown
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import sums, unmasked, with_data, with_memory
-from ..tensor.construct import tensor_of
+from ..tensor.construct import of_a_table, tensor_of
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 from .record import Record
 
@@ -206,19 +206,8 @@ def cut_by(flags: list[np.ndarray], level_names) -> tuple[LoD, list[np.ndarray]]
 
 def _ranked(what: str, given, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """The distinct keys of a column, and for every row which of them it has."""
-    if isinstance(given, Tensor):
-        with_memory(given)
-        given = given.detach().cpu().numpy()
-    unmasked(what, given)
-    try:
-        column = np.asarray(given)
-        if isinstance(given, (list, tuple)):
-            column = _unchanged(column, [_number(key) for key in given])
-        elif column.dtype == object and column.ndim == 1:
-            column = _unchanged(column, [_number(key) for key in column])
-    except (TypeError, ValueError) as error:
-        raise LoDTypeError(f"expected {what} as an array or a list, got {type(given).__name__}: {error}") from None
-    if column.ndim != 1 or len(column) != rows:
+    column = key_column(what, given)
+    if len(column) != rows:
         raise LoDValueError(f"expected {what} with {rows} keys, one for each row, got shape {column.shape}")
     _check_units(what, given if isinstance(given, (list, tuple)) else column)
     missing = column != column if column.dtype != object else np.array([_missing(v) for v in column], bool)
@@ -229,6 +218,25 @@ def _ranked(what: str, given, rows: int) -> tuple[np.ndarray, np.ndarray]:
     except TypeError as error:
         raise LoDTypeError(f"expected {what} that can be ordered, got {error}") from None
     return distinct, rank.reshape(-1)
+
+
+def key_column(what: str, given) -> np.ndarray:
+    """Keys as an array with one dim, in which each is what it was given as."""
+    if isinstance(given, Tensor):
+        with_memory(given)
+        given = with_data(what, given.detach()).cpu().numpy()
+    unmasked(what, given)
+    try:
+        column = np.asarray(given)
+        if isinstance(given, (list, tuple)):
+            column = _unchanged(column, [_number(key) for key in given])
+        elif column.dtype == object and column.ndim == 1:
+            column = _unchanged(column, [_number(key) for key in column])
+    except (TypeError, ValueError) as error:
+        raise LoDTypeError(f"expected {what} as an array or a list, got {type(given).__name__}: {error}") from None
+    if column.ndim != 1:
+        raise LoDValueError(f"expected {what} with one key for each row, got shape {column.shape}{of_a_table(given)}")
+    return column
 
 
 def _number(key):

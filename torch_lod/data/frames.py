@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, shown
+from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, public, shown
 from ..tensor.construct import tensor_of
 from ..tensor.lod_tensor import LoDTensor
-from .convert import cut_by
+from .convert import cut_by, key_column
 from .record import Record
 
-__all__ = ["from_frame"]
+__all__ = ["from_frame", "lookup"]
 
 #: Nanoseconds, by the names that pandas and polars have for units of time.
 _UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "sec": 10**9, "m": 60 * 10**9, "min": 60 * 10**9}
@@ -90,6 +91,74 @@ def from_frame(
         found[name] = LoDTensor(tensor_of(f"column {name!r}", _whole_times(rows)), lod)
     ids = [labels[codes[order[at]]] for (codes, labels), at in zip(coded, starts)]
     return Record(found)._with_ids([*ids, *([] if session is None else [None])])
+
+
+@public
+def lookup(frame: Any, key: str, ids: Any) -> Any:
+    """For each of some ids, the row of a table that has it in its column `key`: every other column is a field.
+
+        users = pandas.DataFrame({"user": ["a", "b", "c"], "age": [31, 48, 25]})
+        tl.data.lookup(users, "user", record.ids["user"])["age"]    # tensor([48, 31]), for a record of users "b" and "a"
+        items = pandas.DataFrame({"item": [7, 8, 9], "price": [0.5, 2.0, 1.0]})
+        tl.data.lookup(items, "item", record["item"])["price"]      # a LoDTensor, with a price for each row
+
+    Args:
+        frame: a DataFrame of pandas or polars, with columns as in `from_frame`. It may have rows that no id asks for.
+        key: the column of ids, each of which has one row.
+        ids: an array or a list, such as `record.ids["user"]`, or a LoDTensor of integers.
+
+    Returns:
+        by column, a plain tensor (ids, *element), as `LoDDataset` takes it beside the fields of the record; for a
+        LoDTensor a Record of its LoD. On the device of ids.
+
+    Raises:
+        ValueError: for an id without a row, or with two of them; for missing values. TypeError: for columns of text or
+            objects, and for ids that cannot be compared with the column. Both name the column.
+    """
+    columns = _columns(frame)
+    if not isinstance(key, str) or key not in columns:
+        raise LoDValueError(f"expected key among the columns {shown(list(columns))}, got {shown(key)}")
+    if len(columns) == 1:
+        raise LoDValueError(f"expected columns besides the key, got {shown(list(columns))} alone")
+    _complete("keys", key, columns[key], len(columns[key]))
+    wanted = key_column("ids", ids.values() if isinstance(ids, LoDTensor) else ids)
+    at = _found(key, key_column(f"column {key!r}", _array(columns[key])), wanted)
+    found: dict[str, Any] = {}
+    for name in columns:
+        if name != key:
+            rows = np.take(_numbers(name, columns[name], "values"), at, axis=0)
+            made = tensor_of(f"column {name!r}", _whole_times(rows))
+            found[name] = made.to(ids.device) if isinstance(ids, Tensor) else made
+    if isinstance(ids, LoDTensor):
+        return Record({name: LoDTensor(rows, ids.lod) for name, rows in found.items()})
+    return found
+
+
+def _found(name: str, keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For each id that is wanted, which of the keys it is."""
+    kinds = {keys.dtype.kind, wanted.dtype.kind}
+    try:
+        if keys.dtype != wanted.dtype and kinds & {"m", "M"}:
+            raise TypeError(f"{wanted.dtype} for {keys.dtype}")
+        if keys.dtype != wanted.dtype and kinds != {"i"} and kinds != {"u"}:
+            keys, wanted = keys.astype(object), wanted.astype(object)  # compared without rounding, as Python does
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+        for i in np.flatnonzero(ordered[1:] == ordered[:-1])[:1]:
+            raise LoDValueError(
+                f"expected one row for each key, got {ordered[i : i + 1].tolist()[0]!r} at rows {order[i]} and "
+                f"{order[i + 1]} in column {name!r}"
+            )
+        at = np.searchsorted(ordered, wanted)
+    except TypeError as error:
+        raise LoDTypeError(f"expected ids that can be compared with column {name!r}, got {error!s:.100}") from None
+    there = at < len(keys)
+    there[there] = ordered[at[there]] == wanted[there]
+    for i in np.flatnonzero(~there)[:1]:
+        raise LoDValueError(
+            f"expected a row for each id in column {name!r}, got none for {wanted[i : i + 1].tolist()[0]!r} at index {i}"
+        )
+    return order[at]
 
 
 def _columns(frame) -> dict[str, Any]:
@@ -216,7 +285,7 @@ def _codes(name: str, column, sort_keys: bool) -> tuple[np.ndarray, np.ndarray]:
                 raise LoDValueError(f"expected keys without NaN, got one in column {name!r}")
             found = column.unique(maintain_order=True)
             codes = column.replace_strict(found, np.arange(len(found))).to_numpy() if len(found) else np.empty(0)
-        codes, labels = codes.astype(np.int64, copy=False), np.asarray(found)
+        codes, labels = codes.astype(np.int64, copy=False), _array(found) if hasattr(found, "to_numpy") else found
         if sort_keys:  # as the library does: categories have an order of their own
             order = found.arg_sort().to_numpy() if hasattr(found, "arg_sort") else found.argsort(kind="stable")
             codes, labels = _inverse(order.astype(np.int64, copy=False))[codes], labels[order]

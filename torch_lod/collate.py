@@ -157,6 +157,8 @@ def _of_one_kind(items: list, name, field: str, how: _How):
                 )
         fields = enumerate(zip(*items))
         return tuple(_of_field(list(values), f" at position {i}{field}", i, name, how) for i, values in fields)
+    if hasattr(first, "__len__") and (hint := of_a_table(first)):
+        raise LoDTypeError(f"expected samples of tensors, arrays, lists or numbers{field}, got {kind}{hint}")
     return items
 
 

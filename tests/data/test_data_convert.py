@@ -186,6 +186,9 @@ class Series:
     def to_numpy(self):
         return np.zeros(2)
 
+    def __len__(self):
+        return 2
+
 
 class DataFrame(Series):
     columns, shape = ["a"], (2, 1)
@@ -193,6 +196,7 @@ class DataFrame(Series):
 
 def test_tables_and_columns_are_sent_on():
     rows = torch.zeros(2)
+    one = tl.from_lengths(rows, [[2]])
     for call in (
         tl.lod_tensor,
         tl.from_tensors,
@@ -215,6 +219,16 @@ def test_tables_and_columns_are_sent_on():
             lambda: torch.nn.Linear(2, 1)(tl.from_lengths(rows, [[2]])),
             r"tl.data.collate\(items, stack=\[...\]\) stacks it",
         ),
+        (lambda: torch.nn.LayerNorm(2)(one), r"tl.data.collate\(items, stack=\[...\]\) stacks it"),
+        (lambda: torch.cat([one, torch.rand(1, 3)], -1), r"tl.data.collate\(items, stack=\[...\]\) stacks it"),
+        (lambda: one + torch.rand(3, 2), r"tl.data.collate\(items, stack=\[...\]\) stacks it"),
+        (lambda: tl.batch([Series(), Series()]), r"got Series; see .to_numpy\(\), and tl.data.from_arrow for lists"),
+        (lambda: tl.batch([{"t": Series()}]), r"numbers in 't', got Series; see .to_numpy\(\)"),
+        (lambda: tl.batch([DataFrame()]), r"got DataFrame; see tl.data.from_frame"),
+        (lambda: DATA.Record(DataFrame()), "see tl.data.from_frame"),
+        (lambda: DATA.Record({"t": Series()}), r"as 't'; see .to_numpy\(\)"),
+        (lambda: DATA.LoDDataset({"x": one, "t": Series()}), r"as 't'; see .to_numpy\(\)"),
+        (lambda: DATA.from_keys(rows, DataFrame()), r"got shape \(\); see tl.data.from_frame"),
     ):
         with pytest.raises((ValueError, TypeError), match=said):
             call()

@@ -78,7 +78,8 @@ class LoDDataset(Dataset):
             )
         for name, x in fields.items():
             if not isinstance(x, Tensor) or x.dim() == 0:
-                raise LoDTypeError(f"expected tensors with rows in data, got {shown(x)} as {name!r}")
+                hint = of_a_table(x)
+                raise LoDTypeError(f"expected tensors with rows in data, got {shown(x)} as {name!r}{hint}")
             with_memory(x)
         self.fields: dict[str, Tensor] = dict(fields)
         counts = {name: _count(x) for name, x in fields.items()}

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..structure.lod import LoD
+from ..tensor.construct import of_a_table
 from ..tensor.levels import is_int
 from ..tensor.lod_tensor import LoDTensor
 
@@ -45,13 +46,14 @@ class Record(Mapping[str, LoDTensor]):
     @public
     def __init__(self, fields: Mapping[str, LoDTensor]):
         if not isinstance(fields, Mapping) or not all(isinstance(name, str) for name in fields.keys()):
-            raise LoDTypeError(f"expected fields as a dict of LoDTensors by name, got {shown(fields)}")
+            hint = of_a_table(fields)
+            raise LoDTypeError(f"expected fields as a dict of LoDTensors by name, got {shown(fields)}{hint}")
         self._fields, self._ids = {}, ()
         lod: LoD | None = None
         for name in fields.keys():
             x = fields[name]
             if not isinstance(x, LoDTensor):
-                raise LoDTypeError(f"expected fields of LoDTensors, got {shown(x)} as {name!r}")
+                raise LoDTypeError(f"expected fields of LoDTensors, got {shown(x)} as {name!r}{of_a_table(x)}")
             if lod is not None and x.lod is not lod:
                 if lod.differs(x.lod):
                     first = next(iter(self._fields))

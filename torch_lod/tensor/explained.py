@@ -18,6 +18,7 @@ from ..errors import foreign
 from ..structure.lod import LoD
 from .provenance import Provenance, provenance_of
 from .rules import counterpart, name_of, of_padded
+from .rules.arguments import STACKED
 from .rules.operands import tensors_among
 
 #: What torch raises for a wrong call. Classes that derive from them are errors of memory, devices, tracing, or ours.
@@ -77,7 +78,8 @@ def explanation(error: Exception, operands: Iterable, names: Iterable[str] = ())
                 return f"{_what(x, origin)}.\nProbably meant: {text}."
     if type(error) is TypeError or not _OF_SHAPES.search(said):
         return None
-    return f"{_what(x, origin)}; {_PADDED if _whole(origin) else _ELSEWHERE}."
+    alone = f"; {STACKED}" if _whole(origin) and x.dim() == 1 else ""
+    return f"{_what(x, origin)}; {_PADDED if _whole(origin) else _ELSEWHERE}{alone}."
 
 
 def not_packed(x) -> Any:

@@ -50,6 +50,8 @@ class Route:
 ALONG = "along dim 0 it mixes the rows of different sequences"
 STACKS = "tl.map_sequences runs code for padded batches"
 OUT = f"{STACKS}; x.values() mixes rows on purpose"
+#: Of what is (batch, features) in code for padded batches.
+STACKED = "if it is a field of one size for each sample, tl.data.collate(items, stack=[...]) stacks it"
 NO_SEQUENCES = f"{OUT}; x.sequences() goes sequence by sequence"
 
 

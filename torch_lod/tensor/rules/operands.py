@@ -14,6 +14,7 @@ from ..provenance import At, Provenance, carries, is_whole, placed, provenance_o
 from .arguments import (
     CUT,
     OUT,
+    STACKED,
     WRITE,
     Rule,
     all_pairs,
@@ -149,7 +150,8 @@ def refuse_positions(func, p: Provenance, dim: int, t: Tensor) -> None:
         func,
         p,
         f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds for a position "
-        f"would not start again with every sequence; make it a LoDTensor, one row for each row{more}",
+        f"would not start again with every sequence; make it a LoDTensor, one row for each row{more}"
+        + (f"; {STACKED}" if dim == -1 and not p.call and not p.part else ""),
     )
 
 

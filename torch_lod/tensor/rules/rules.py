@@ -12,6 +12,7 @@ from .arguments import (
     ALONG,
     NO_SEQUENCES,
     OUT,
+    STACKED,
     STACKS,
     all_pairs,
     along_rows,
@@ -30,8 +31,7 @@ from .signature import Signature, signature
 
 DIAGONAL = "its diagonal would run through the rows of all sequences"
 RESIZED = "where lengths change, tl.map_sequences takes results=('resized', layout); see also x.to_padded()"
-_STACKED = "if it is a field of one size for each sample, tl.data.collate(items, stack=[...]) stacks it"
-NO_FEATURES = f"rows of no features would be interpreted as the features of one row; see x.unsqueeze(1), or {_STACKED}"
+NO_FEATURES = f"rows of no features would be interpreted as the features of one row; see x.unsqueeze(1), or {STACKED}"
 
 
 def row_by_row(text: str):
@@ -340,7 +340,9 @@ def layer_norm(func, input, rank, normalized_shape, rows):
     if rows and rows >= rank - len(normalized_shape):
         raise refusal(func, f"{along_dim(input)}; transpose them back; {OUT}")
     if len(normalized_shape) >= rank:
-        raise refusal(func, f"a normalized_shape of {len(normalized_shape)} dims takes its statistics over rows; {OUT}")
+        raise refusal(
+            func, f"a normalized_shape of {len(normalized_shape)} dims takes its statistics over rows; {STACKED}; {OUT}"
+        )
     return True
 
 
@@ -402,7 +404,7 @@ def windows(spatial: int, text: str = "input"):
         if provenance_of(input) is not None and input.dim() < spatial + 2:
             raise refusal(
                 func,
-                f"an input of {input.dim()} dims is one sample whose rows it would run together; {RESIZED}; {_STACKED}; {OUT}",
+                f"an input of {input.dim()} dims is one sample whose rows it would run together; {RESIZED}; {STACKED}; {OUT}",
             )
         return True
 

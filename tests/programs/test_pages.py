@@ -9,6 +9,7 @@ import io
 import json
 import re
 import sys
+import traceback
 
 import hypothesis
 import pytest
@@ -69,10 +70,19 @@ def test_a_page_prints_what_it_says(page):
     assert compared
 
 
-#: What asks for something that lies beside rows.
-BESIDE_ROWS = re.compile(r"\w\.(?:lengths|position_ids|segment_ids|is_first|is_last|row_offsets|cu_seqlens)\(")
+#: What asks for something that lies beside rows, and what makes a structure.
+BESIDE_ROWS = re.compile(
+    r"\w\.(?:lengths|position_ids|segment_ids|is_first|is_last|row_offsets|cu_seqlens|mask|filter|filter_rows|append|group|"
+    r"from_\w+|spans|nth|expand|seq)[(\[]|ctc_loss|pack_padded_sequence"
+)
 #: What is said where a result depends on numbers, which a tensor on "meta" has not: on a GPU the host waits for them.
-NEEDS_DATA = re.compile(r"with data|meta tensor|on meta$", re.I)
+NEEDS_DATA = re.compile(r"with data|meta tensor|on meta$|data-independent|FlexAttention is only supported", re.I)
+
+
+def of_meta_alone(error: Exception) -> bool:
+    """Whether a kernel that torch has for "meta" only, in Python, called functions with the LoDTensor that it was given."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any("torch/_decomp/" in frame.filename for frame in frames)
 
 
 def elsewhere(value):
@@ -102,16 +112,19 @@ def on_another_device(code: str, name: str, host: dict, other: dict) -> int:
             ran += 1
         except Exception as error:
             no_file = isinstance(error, OSError)  # of rows that were not saved
-            assert no_file or NEEDS_DATA.search(str(error)), f"{name}: {ast.unparse(statement)}: {error}"
+            known = no_file or NEEDS_DATA.search(str(error)) or of_meta_alone(error)
+            assert known, f"{name}: {ast.unparse(statement)}: {error}"
             held = {key: value for key, value in host.items() if isinstance(value, (list, dict)) and key[0] != "_"}
             made = {key: value for key, value in host.items() if before.get(key) is not value}
             other |= {key: elsewhere(value) for key, value in (held | made).items()}
     return ran
 
 
-@pytest.mark.parametrize("page", [*PAGES, *TUTORIAL])
+@pytest.mark.parametrize(
+    "page", [page for page in (*PAGES, *TUTORIAL) if page != "docs/distributed.md"]
+)  # gloo: host memory
 def test_a_page_runs_with_rows_on_another_device(page):
-    """The blocks that lay something beside rows: all of it has to be where they are."""
+    """The blocks that make a structure, or lay something beside rows: all of it has to be where they are."""
     host: dict = {"__name__": "__main__"}
     other: dict = dict(host)
     for i, code in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)):

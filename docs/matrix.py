@@ -52,8 +52,8 @@ FEATURES = {
 #: Operators whose results have no gradient.
 WHOLE = (
     "ops.rank_by_length ops.run_map lod_rank_table max_sequence_len sequence_argmax sequence_enumerate sequence_erase "
-    "sequence_mask chunk_eval ops.ctc_best_path ops.ctc_beam ctc_align ctc_decode ctc_beam_decode ctc_greedy_decoder "
-    "ops.edit_alignment ops.edit_distance edit_distance ops.chain_argmax ops.chain_sample crf_decoding"
+    "sequence_mask chunk_eval chunk_f1 ops.ctc_best_path ops.ctc_beam ctc_align ctc_decode ctc_beam_decode "
+    "ctc_greedy_decoder ops.edit_alignment ops.edit_distance edit_distance ops.chain_argmax ops.chain_sample crf_decoding"
 ).split()
 
 _STEPS = "a Python loop over the steps of a recurrence, and their number and sizes are data"

@@ -377,6 +377,13 @@ def cell(row, state):
 start = torch.zeros(x.num_sequences("sentence"))
 outputs, last = tl.scan(cell, x, start)
 """,
+    # tags
+    "chunk_f1": """
+names = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+found = tl.LoDTensor(torch.tensor([1, 2, 0, 3, 4, 1]), x.lod)
+tags = tl.LoDTensor(torch.tensor([1, 2, 0, 3, 3, 4]), x.lod)
+scores = tl.chunk_f1(found, tags, names)
+""",
     # chunks
     "chunk_eval": """
 tags = tl.LoDTensor(torch.tensor([0, 1, 4, 2, 3, 0]), x.lod)  # B-0 I-0 O | B-1 | | I-1 B-0

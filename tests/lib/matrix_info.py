@@ -136,6 +136,8 @@ def _decoding() -> Iterator[tuple[str, Callable]]:
 
     x = tl.from_lengths(torch.tensor([1, 0, 2, 3, 0]), SOME[:1] + [[1] * 5])
     yield one("chunk_eval", lambda: ((x, x.with_values(x.values().flip(0)), "IOB", 2), {}))
+    names = ["O", "B-a", "I-a", "B-b"]
+    yield one("chunk_f1", lambda: ((x, x.with_values(x.values().flip(0)), names), {}))
     yield one("beam_search", lambda: ((x, scores(x), None, x.with_values(scores(x, 3)), 2, 0), {}))
     y = tl.from_lengths(torch.tensor([1, 2, 0, 3]), [[2, 3], [1, 0, 1, 2, 0]])
     beams = [x.with_values(scores(x)), y.with_values(scores(y))]

@@ -56,3 +56,26 @@ def test_a_wrong_batch_is_refused_and_not_counted():
     assert int(metric.compute().labelled) == 2
     with pytest.raises(ValueError, match=r"^ChunkEvaluator: expected chunk_scheme among"):
         tl.ChunkEvaluator("BIO", 1)
+
+
+def test_names_say_what_numbers_are():
+    """The same tags in three numberings: what a permutation of the names does to the numbers, the score does not see."""
+    g = torch.Generator().manual_seed(1)
+    x, label = (tl.from_lengths(torch.randint(5, (300,), generator=g), [[10] * 30]) for _ in range(2))
+    names = ["B-PER", "I-PER", "B-LOC", "I-LOC", "O"]  # as chunk_eval numbers them
+    expected = tl.chunk_eval(x, label, "IOB", 2)
+    assert tl.chunk_f1(x, label, names) == expected and 0 < int(expected.correct) < int(expected.labelled)
+    for order in ([4, 0, 1, 2, 3], [3, 4, 1, 0, 2]):
+        number = torch.tensor(order).argsort()
+        found, right = (t.with_values(number[t.values()]) for t in (x, label))
+        assert tl.chunk_f1(found, right, tuple(names[i] for i in order)) == expected
+
+
+def test_words_without_a_tag_are_left_out_where_the_message_says():
+    names = ["O", "B-a", "I-a"]
+    tags = tl.from_lengths(torch.tensor([1, -100, 2, 0, 1, -100]), [[4, 2]])
+    with pytest.raises(IndexError, match=r"^chunk_f1: .*left out by filter\(tags >= 0\)"):
+        tl.chunk_f1(tags.clamp(min=0), tags, names)
+    found = tl.from_lengths(torch.tensor([1, 1, 2, 0, 1, 2]), [[4, 2]])
+    scores = tl.chunk_f1(found.filter(tags >= 0), tags.filter(tags >= 0), names)
+    assert [int(n) for n in scores[3:]] == [2, 2, 2]

@@ -7,10 +7,11 @@
     sequence_pool(x, "first"), tl.cat             for sequence_first_step, sequence_last_step, sequence_concat
     sequence_conv1d, sequence_unfold              for sequence_conv, row_conv, sequence_enumerate
     tl.nn.LinearChainCRF                          for linear_chain_crf, crf_decoding
+    tl.chunk_f1 of names of tags                  for chunk_eval, ChunkEvaluator, where O has the last number
     tl.nn.CTCLoss, tl.ctc_decode                  for warpctc, ctc_greedy_decoder, ctc_align
     tl.nn.LSTM, tl.nn.GRU, tl.scan                for the recurrences on projected inputs, and the plan of one
 
-`chunk_eval` and `ChunkEvaluator` have no other form. Every name is also reachable as `tl.name`, but is not in `tl.__all__`.
+Every name is also reachable as `tl.name`, but is not in `tl.__all__`.
 """
 
 from typing import TYPE_CHECKING

@@ -17,6 +17,7 @@ from . import (
     pairs,
     pool,
     rearrange,
+    tags,
     windows,
     within,
 )
@@ -33,6 +34,7 @@ from .order import *
 from .pairs import *
 from .pool import *
 from .rearrange import *
+from .tags import *
 from .windows import *
 from .within import *
 
@@ -51,6 +53,7 @@ if not TYPE_CHECKING:  # type checkers cannot read this and would treat the name
         pairs,
         pool,
         rearrange,
+        tags,
         windows,
         within,
     )

@@ -26,16 +26,42 @@ def chunks(tags, scheme, types):
 
 def chunk_eval(x, label, chunk_scheme, num_chunk_types, excluded_chunk_types=(), level=-1):
     level = level % x.depth
-    inferred = labelled = correct = 0
-    for got, right in zip(parts(x, level), parts(label, level), strict=True):
-        got, right = (chunks(t.flatten().tolist(), chunk_scheme, num_chunk_types) for t in (got, right))
-        got, right = ([c for c in some if c[2] not in excluded_chunk_types] for some in (got, right))
-        inferred, labelled = inferred + len(got), labelled + len(right)
-        correct += len(set(got) & set(right))
+    pairs = []
+    for pair in zip(parts(x, level), parts(label, level), strict=True):
+        found = [chunks(t.flatten().tolist(), chunk_scheme, num_chunk_types) for t in pair]
+        pairs.append([[c for c in some if c[2] not in excluded_chunk_types] for some in found])
+    return shares(pairs)
+
+
+def shares(pairs):
+    """Precision, recall, F1, and the counts they are made of, of the chunks found in every sequence and the right ones."""
+    inferred, labelled = (sum(len(pair[i]) for pair in pairs) for i in (0, 1))
+    correct = sum(len(set(got) & set(right)) for got, right in pairs)
     precision, recall = correct / max(inferred, 1), correct / max(labelled, 1)
     f1 = 2 * precision * recall / (precision + recall) if correct else 0.0
-    shares = tuple(torch.tensor(v, dtype=torch.float32) for v in (precision, recall, f1))
-    return (*shares, *(torch.tensor(v) for v in (inferred, labelled, correct)))
+    scores = tuple(torch.tensor(v, dtype=torch.float32) for v in (precision, recall, f1))
+    return (*scores, *(torch.tensor(v) for v in (inferred, labelled, correct)))
+
+
+def named_chunks(names):
+    """(first, last, type) of the chunks of a list of names of tags."""
+    found, begun = [], None
+    for i, name in enumerate([*names, "O"]):
+        letter, of = name[0], name[2:]
+        goes_on = begun is not None and of == begun[1] and letter in "IMEL" and begun[2] not in "ELSUW"
+        if begun is not None and not goes_on:
+            found.append((begun[0], i - 1, begun[1]))
+            begun = None
+        if name != "O":
+            begun = (begun[0] if begun else i, of, letter)
+    return found
+
+
+def chunk_f1(found, tags, names, level=-1):
+    level = level % found.depth
+    each = zip(parts(found, level), parts(tags, level), strict=True)
+    pairs = [[named_chunks([names[int(tag)] for tag in t.flatten()]) for t in pair] for pair in each]
+    return shares(pairs)
 
 
 def rows(t):

@@ -377,6 +377,12 @@ def cell(row, state):
 start = torch.zeros(x.num_sequences("sentence"))
 outputs, last = tl.scan(cell, x, start)
 """,
+    # products
+    "sequence_matmul": """
+rows = x[:, None]
+w = torch.tensor([[[1.0, 2.0]], [[-1.0, 0.0]]])  # of every article
+y = tl.sequence_matmul(rows, w, level=0)
+""",
     # tags
     "chunk_f1": """
 names = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]

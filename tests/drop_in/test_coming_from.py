@@ -103,9 +103,7 @@ LOOPS = {
         (s * w).sum(0) / w.sum() for s, w in zip(n["xs"], n["weights"].sequences())
     ],
     'tl.sequence_pool(x[:, :, None] * y[:, None], "sum")': lambda n, each: [s.T @ t for s, t in zip(n["xs"], n["ys"])],
-    "(x[:, None] @ tl.sequence_expand_as(matrices, x))[:, 0]": lambda n, each: [
-        s @ m for s, m in zip(n["xs"], n["matrices"])
-    ],
+    "x @ tl.per_sequence(matrices)": lambda n, each: [s @ m for s, m in zip(n["xs"], n["matrices"])],
     "x * values[0]": lambda n, each: each(lambda s: s * n["values"][0]),
     "F.rms_norm(x, (8,))": lambda n, each: each(lambda s: F.rms_norm(s, (8,))),
     "x * torch.rsqrt((x * x).mean(-1, keepdim=True) + torch.finfo(x.dtype).eps)": lambda n, each: each(

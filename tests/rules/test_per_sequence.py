@@ -343,3 +343,32 @@ def test_it_survives_what_tensors_survive(tmp_path):
     for copy in (p.clone(), p * 1, torch.load(tmp_path / "p"), p[:, None].squeeze(1), p.t().t()):
         lod = tl.LoD.from_lengths([LENGTHS], level_names=("text",))
         assert torch.equal((tl.LoDTensor(torch.ones(11, 8), lod) * copy).values(), c[lod.segment_ids()])
+
+
+MATRICES = {
+    "x @ W": lambda x, w: x @ w,
+    "x[None] @ W": lambda x, w: (x[None] @ w)[0],
+    "x[:, None] @ W": lambda x, w: (x[:, None] @ w)[:, 0],
+    "x[:, None].bmm(W)": lambda x, w: x[:, None].bmm(w)[:, 0],
+    "einsum": lambda x, w: torch.einsum("nd,nde->ne", x, w),
+    "einsum, turned": lambda x, w: torch.einsum("nde,nd->en", w, x).t(),
+    "einsum of more": lambda x, w: torch.einsum("nhd,nde->neh", x[:, None], w)[:, :, 0],
+}
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, [0, 1, 3, 2, 5] * 4], ids=["few", "many"])
+@pytest.mark.parametrize("form", MATRICES)
+def test_no_row_gets_a_copy_of_the_matrix_of_its_sequence(form, lengths, monkeypatch):
+    def refused(*_):
+        raise AssertionError("the matrix was repeated for every row")
+
+    monkeypatch.setattr("torch_lod.tensor.rules.broadcasting.repeat_rows", refused)
+    x = tl.from_lengths(torch.randn(sum(lengths), 8, dtype=torch.float64), [lengths]).requires_grad_()
+    w = torch.randn(len(lengths), 8, 5, dtype=torch.float64, requires_grad=True)
+    y, expected = MATRICES[form](x, tl.per_sequence(w)), torch.cat([r @ m for r, m in zip(x.sequences(), w)])
+    assert type(y) is tl.LoDTensor and y.lod == x.lod
+    torch.testing.assert_close(y.values(), expected)
+    weight = torch.randn_like(expected)
+    got, right = (torch.autograd.grad((t * weight).sum(), (x, w)) for t in (y.values(), expected))
+    for a, b in zip(got, right, strict=True):
+        torch.testing.assert_close(*[t.values() if isinstance(t, tl.LoDTensor) else t for t in (a, b)])

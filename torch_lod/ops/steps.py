@@ -41,3 +41,9 @@ def of_similar_lengths(n: Tensor, m: Tensor) -> list[Tensor]:
     order = key.argsort(stable=True)
     counts = key[order].unique_consecutive(return_counts=True)[1]
     return list(order.split(counts.tolist()))
+
+
+def padded_map(offsets: Tensor, index: Tensor, length: int, begin: int = 0) -> Tensor:
+    """The rows of the sequences at `index` from position `begin` on, each padded to `length` with -1."""
+    row = offsets[index][:, None] + torch.arange(begin, begin + length, device="cpu")
+    return torch.where(row < offsets[index + 1][:, None], row, -1).flatten()

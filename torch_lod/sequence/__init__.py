@@ -16,6 +16,7 @@ from . import (
     order,
     pairs,
     pool,
+    products,
     rearrange,
     tags,
     windows,
@@ -33,6 +34,7 @@ from .map import *
 from .order import *
 from .pairs import *
 from .pool import *
+from .products import *
 from .rearrange import *
 from .tags import *
 from .windows import *
@@ -52,6 +54,7 @@ if not TYPE_CHECKING:  # type checkers cannot read this and would treat the name
         order,
         pairs,
         pool,
+        products,
         rearrange,
         tags,
         windows,

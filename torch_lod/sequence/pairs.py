@@ -15,7 +15,7 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, holds, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..ops.steps import of_similar_lengths
+from ..ops.steps import of_similar_lengths, padded_map
 from ..sequence_operator import Along, along, as_autocast, autocast_dtype, in_autocast, integer, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
@@ -264,12 +264,6 @@ def blocks(n: Tensor, m: Tensor) -> list[Block]:
     groups = [some[group] for group in of_similar_lengths(n[some], m[some])] if len(some) else []
     full = [Block(group, int(n[group].max()), int(m[group].max())) for group in groups]
     return full or [Block(some, 0, 0)]  # a product of nothing, for its place in the graph
-
-
-def padded_map(offsets: Tensor, index: Tensor, length: int, begin: int = 0) -> Tensor:
-    """The rows of the sequences at `index` from position `begin` on, each padded to `length` with -1."""
-    row = offsets[index][:, None] + torch.arange(begin, begin + length, device="cpu")
-    return torch.where(row < offsets[index + 1][:, None], row, -1).flatten()
 
 
 def paired(rows: Tensor, others: Tensor, first: Tensor, second: Tensor, block: Block) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,13 @@ def integers(what: str, index, device: torch.device) -> Tensor:
 
 
 def owners(what: str, lod: LoD, k: int, index: Tensor, device: torch.device | None) -> Tensor:
-    """For every row of an index the sequence of level k of `lod` that it picks from.
+    """For every row of an index the sequence of level k of `lod` that it picks from; see `owned`."""
+    own = owned(what, lod, k, index)
+    return torch.arange(lod.num_sequences(k), device=device or "cpu") if own is None else own.segment_ids_at(k, device)
+
+
+def owned(what: str, lod: LoD, k: int, index: Tensor) -> LoD | None:
+    """The LoD of an index whose level k has the sequences of level k of `lod`; None where it has a row for each of them.
 
     The index has the levels of `lod` above k, and then a row per sequence; or more levels, of which level k has as many
     sequences as level k of `lod`.
@@ -55,9 +61,7 @@ def owners(what: str, lod: LoD, k: int, index: Tensor, device: torch.device | No
             f"expected {what} with {'a row for each of' if own is None else 'as many sequences as x,'} {count}"
             f"{' sequences' if own is None else ''}, got {rows}{hint}"
         )
-    if depth > k:
-        return own.segment_ids_at(k, device)  # type: ignore[union-attr]
-    return torch.arange(count, device=device or "cpu")
+    return own if depth > k else None
 
 
 def spans(x: LoDTensor, start: LoDTensor, end: LoDTensor, k: int) -> LoDTensor:

@@ -7,7 +7,7 @@ import math
 import torch
 
 from reference.ops import rows_of
-from reference.sequence import nest, parts, under
+from reference.sequence import Nest, joined, nest, parts, under
 
 
 def pairs_of(x, y, level):
@@ -52,6 +52,12 @@ def sequence_knn(x, y, k, level=-1):
         found.append(torch.tensor([numbers[n] for n in order] + [-1] * missing))
     empty = torch.zeros(0, k, dtype=torch.int64)
     return x.with_rows(rows_of(near, x.values.new_zeros(0, k))), x.with_rows(rows_of(found, empty))
+
+
+def sequence_matmul(x, w, level=-1):
+    matrices = w.rows() if isinstance(w, Nest) else w
+    rows = [part @ matrix for part, matrix in zip(parts(x, level % x.depth), matrices, strict=True)]
+    return x.with_rows(joined(rows, x.values.new_zeros(*x.values.shape[:-1], matrices.shape[-1])))
 
 
 # -- matrices of scores, and trees

@@ -8,6 +8,7 @@ against each other. Three things follow from it.
   sequence: `over_sequences`.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from ... import ops
 from ...dynamo import IN_PLACE
 from ...errors import LoDValueError, named
 from ...structure.lod import LoD
+from ..products import each_by_its_matrix
 from ..provenance import Provenance, placed, provenance_of, tracked
 from . import linalg, rules
 from .arguments import declared_level, level_in, lost_meets, name_of
@@ -327,6 +329,9 @@ def over_sequences(func, args, kwargs, wrap: Callable, call: Callable) -> Any:
     core = PRODUCTS.get(func)
     if core is not None and rows_dim >= -2:
         return _product_over(func, args, kwargs, core, fine, coarse, lod, rows_dim, wrap, call)
+    if core is _MATMUL and rows_dim == -3 and _a_matrix_for_each(_MATMUL[0].bind(args, kwargs), fine, coarse):
+        product = each_by_its_matrix(fine[0].values(), coarse[0].operand.values(), lod, coarse[0].level)  # type: ignore[operator]
+        return wrap(product, placed(fine[0])._replace(dim=0))  # type: ignore[union-attr]
     new = []
     for s in coarse:
         laid = _laid(s, fine, rows_dim, lod, wrap)
@@ -429,13 +434,21 @@ def _expanded_to(t: Tensor, dim: int, lod: LoD) -> bool:
 
 #: Of products of matrices, where rows at a dim of an operand are in the result; both are counted from the right.
 PRODUCTS: dict[Callable, tuple[Signature, list[dict]]] = {}
-_add(
-    PRODUCTS, "matmul __matmul__ bmm", (torch, Tensor, torch.linalg), (Signature("input, other"), [{-2: -2}, {-1: -1}])
-)
+_MATMUL = Signature("input, other"), [{-2: -2}, {-1: -1}]
+_add(PRODUCTS, "matmul __matmul__ bmm", (torch, Tensor, torch.linalg), _MATMUL)
 _add(PRODUCTS, "__rmatmul__", (Tensor,), (Signature("input, other"), [{-1: -1}, {-2: -2}]))
 _add(PRODUCTS, "cdist", (torch,), (Signature("x1, x2"), [{-2: -2}, {-2: -1}]))
 _BADDBMM = Signature("input, mat1, mat2"), [{-2: -2, -1: -1}, {-2: -2}, {-1: -1}]
 _add(PRODUCTS, "baddbmm", (torch, Tensor), _BADDBMM)
+
+
+def _a_matrix_for_each(values: list, fine: list[Tensor], coarse: list[_Sequences]) -> bool:
+    """Whether rows, on the left, meet a matrix for each of their sequences, whose dims are (sequences, features, out)."""
+    if len(fine) != 1 or len(coarse) != 1 or values[0] is not fine[0] or values[1] is not coarse[0].operand:
+        return False
+    left, right = values[0], values[1]
+    fits = left.dim() == right.dim() == 3 and left.shape[2] == right.shape[1] and left.dtype == right.dtype
+    return fits and coarse[0].at == 0 and placed(left).dim == 0 and left.device == right.device
 
 
 def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, rows_dim: int, wrap, call) -> Any:
@@ -463,9 +476,14 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, rows_dim: in
         while alone.dim() < -sequences_dim:
             alone = call(torch.unsqueeze, (alone, 0), {})
         new.append((t, call(torch.transpose, (alone, sequences_dim, rows_dim), {})))
-    for s in coarse:
-        new.append((s.operand, wrap(_rows_first(s, lod).movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))))
-    result = call(torch.transpose, (call(func, *_with(args, kwargs, new)), sequences_dim, after), {})
+    alone = [new[0][1], coarse[0].operand]
+    if core is _MATMUL and fine[0] is values[0] and _a_matrix_for_each(alone, alone[:1], coarse):
+        product = call(func, (alone[0], coarse[0].operand), {})
+    else:
+        for s in coarse:
+            new.append((s.operand, wrap(_rows_first(s, lod).movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))))
+        product = call(func, *_with(args, kwargs, new))
+    result = call(torch.transpose, (product, sequences_dim, after), {})
     while result.dim() > rank and result.shape[0] == 1:
         result = call(torch.squeeze, (result, 0), {})
     return result
@@ -488,6 +506,34 @@ def _row_letters(terms: Terms, coarse) -> tuple | None:
     return (*rows, *sequences) if len(rows) == len(sequences) == 1 else None
 
 
+def _letters_by_matrices(terms: Terms, row, coarse: list[_Sequences], lod: LoD, wrap) -> Tensor | None:
+    """A sum over products of rows with what their sequences have, as a product with a matrix for each sequence; None where it
+    is another sum."""
+    if len(terms.operands) != 2 or len(coarse) != 1 or not all(len(set(c)) == len(c) for c in terms.letters):
+        return None
+    at = 0 if terms.operands[0] is coarse[0].operand else 1
+    (of_each, of_rows), (each, rows) = ((t[at], t[1 - at]) for t in (terms.letters, terms.operands))
+    sizes = dict(zip(of_each, each.shape)) | {row: lod.rows}
+    summed = [c for c in of_rows if c in of_each and c != row]
+    left, right = ([c for c in letters if c not in (*summed, row)] for letters in (of_rows, of_each))
+    free = {row, *left, *right}
+    if free != set(terms.result) or any(sizes[c] != n for c, n in zip(of_rows, rows.shape) if c in summed):
+        return None
+    if rows.dtype != each.dtype or rows.device != each.device or not rows.is_floating_point():
+        return None
+    sizes |= dict(zip(of_rows, rows.shape))
+    a, s, b = (math.prod([sizes[c] for c in letters]) for letters in (left, summed, right))
+    rows, each = rows.values(), each.values()  # type: ignore[operator]
+    rows = rows.permute([of_rows.index(c) for c in (row, *left, *summed)]).reshape(lod.rows, a, s)
+    matrices = each.permute([of_each.index(c) for c in (row, *summed, *right)]).reshape(
+        each.shape[of_each.index(row)], s, b
+    )
+    product = each_by_its_matrix(rows, matrices, lod, coarse[0].level)
+    made = [row, *left, *right]
+    product = product.view([sizes[c] for c in made]).permute([made.index(c) for c in terms.result])
+    return wrap(product, Provenance(lod, terms.result.index(row), "einsum"))
+
+
 def _ascii_names(terms: Terms) -> dict:
     """A letter for every letter and number."""
     names: dict = {}
@@ -505,6 +551,8 @@ def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
     if found is None or not all(c in terms.result for c in found):
         return NotImplemented
     row, sequence = found
+    if row == sequence and (product := _letters_by_matrices(terms, row, coarse, lod, wrap)) is not None:
+        return product
     names = _ascii_names(terms)
     operands, written = [], []
     for letters, t in zip(terms.letters, terms.operands):

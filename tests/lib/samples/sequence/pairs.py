@@ -4,7 +4,7 @@
 import torch
 
 import torch_lod as tl
-from samples.words import ALL, ROUNDED, Sample, SequenceInfo, X, lod_tensor
+from samples.words import ALL, ROUNDED, Sample, SequenceInfo, X, lod_tensor, over, values
 
 #: Lengths of x and of y, and a level: partners longer and shorter, empty on either side, or with other levels below.
 PARTNERS = {
@@ -84,6 +84,49 @@ def knn_errors():
         yield f"k {wrong}", lambda w=wrong: tl.sequence_knn(X, X, w), ValueError, f"k in [1, 2**31], got {wrong}"
 
 
+def by_matrices(x, k):
+    count = x.num_sequences(k)
+    w = values(count * x.shape[-1], (2,), x.dtype, x.device, seed=4).view(count, x.shape[-1], 2)
+    yield "", (x, w), {}
+    if k:
+        yield " of outer levels", (x, tl.LoDTensor(w, x.lod.outer(k))), {}
+    yield " declared", (x, tl.per_sequence(w, x.level_names[k] if x.level_names else k)), {}
+
+
+def many_short(dtype, device):
+    """Sequences that are multiplied with those of similar lengths."""
+    x = lod_tensor([[0, 1, 3, 2, 5] * 4], (3,), dtype, device)
+    yield Sample("many", (x, values(60, (2,), dtype, device, seed=4).view(20, 3, 2)))
+    yield Sample(
+        "many, of nothing",
+        (tl.LoDTensor(x.values()[:0], tl.LoD([[0] * 21])), values(60, (2,), dtype, device).view(20, 3, 2)),
+    )
+
+
+def matmul_errors():
+    op, w = tl.sequence_matmul, torch.zeros(3, 3, 2)
+    said = "w as a tensor with a matrix for each sequence, got"
+    yield "list", lambda: op(X, [w]), TypeError, said
+    yield "one matrix", lambda: op(X, w[0]), ValueError, "(sequences, features, out), (3, 3, out), got (3, 2)"
+    yield "count", lambda: op(X, w[:2]), ValueError, "(sequences, features, out), (3, 3, out), got (2, 3, 2)"
+    yield "features", lambda: op(X, w[:, :2]), ValueError, "(sequences, features, out), (3, 3, out), got (3, 2, 2)"
+    yield "1-d", lambda: op(X[:, 0], w), ValueError, "x of shape (rows, features), got (6,); see x.unsqueeze(1)"
+    yield "dtype", lambda: op(X, w.double()), TypeError, "w of torch.float32, as x, got torch.float64"
+    yield "whole", lambda: op(X.long(), w), TypeError, "x of a floating dtype, got torch.int64"
+    yield "device", lambda: op(X, w.to("meta")), TypeError, "w on cpu, as x, got one on meta"
+    said = "w with a matrix for each sequence of level 1, got rows of level 0; see tl.per_sequence(w, 1)"
+    yield "level", lambda: op(X, tl.per_sequence(w[:2], 0)), ValueError, said
+    said = "w with a matrix for each sequence of level 0, got rows of other sequences; see tl.per_sequence(w, 0)"
+    yield "rows", lambda: op(X, X.with_values(torch.zeros(6, 3, 2)), level=0), ValueError, said
+    said = "a row for each of the 3 sequences of level -1, got 2 rows of tl.per_sequence"
+    yield "declared", lambda: op(X, tl.per_sequence(w[:2])), ValueError, said
+
+
+def matmuls(dtype, device):
+    yield from over(by_matrices, ((3,), (2, 5), (1,)))(dtype, device)
+    yield from many_short(dtype, device)
+
+
 PRODUCTS = {"products": True, "tolerance": ROUNDED}
 ENTRIES = [
     SequenceInfo(
@@ -95,5 +138,6 @@ ENTRIES = [
         structural=True,
     ),
     SequenceInfo("sequence_pairwise", of_partners(metrics), pairwise_errors, **PRODUCTS),
+    SequenceInfo("sequence_matmul", matmuls, matmul_errors, keeps=True, **PRODUCTS),
     SequenceInfo("sequence_knn", of_partners(neighbours, ((3,), (2,))), knn_errors, **PRODUCTS),
 ]

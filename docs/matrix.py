@@ -52,7 +52,7 @@ FEATURES = {
 #: Operators whose results have no gradient.
 WHOLE = (
     "ops.rank_by_length ops.run_map lod_rank_table max_sequence_len sequence_argmax sequence_enumerate sequence_erase "
-    "sequence_mask chunk_eval chunk_f1 ops.ctc_best_path ops.ctc_beam ctc_align ctc_decode ctc_beam_decode "
+    "sequence_mask sequence_farthest sequence_radius chunk_eval chunk_f1 ops.ctc_best_path ops.ctc_beam ctc_align ctc_decode ctc_beam_decode "
     "ctc_greedy_decoder ops.edit_alignment ops.edit_distance edit_distance ops.chain_argmax ops.chain_sample crf_decoding"
 ).split()
 
@@ -77,7 +77,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "vmap": {
         **dict.fromkeys(("beam_search", "beam_search_decode"), _CHOSEN),
         "ops.ctc_beam": _SEARCHED,
-        **dict.fromkeys(("ctc_beam_decode", "ctc_decode", "ctc_greedy_decoder", "sequence_unique"), _LENGTHS),
+        **dict.fromkeys(
+            ("ctc_beam_decode", "ctc_decode", "ctc_greedy_decoder", "sequence_radius", "sequence_unique"), _LENGTHS
+        ),
     },
     "autocast": dict.fromkeys(
         (

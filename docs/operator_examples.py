@@ -377,6 +377,13 @@ def cell(row, state):
 start = torch.zeros(x.num_sequences("sentence"))
 outputs, last = tl.scan(cell, x, start)
 """,
+    # points
+    "sequence_farthest": """
+rows = tl.sequence_farthest(x[:, None], 2, level="article")
+""",
+    "sequence_radius": """
+near = tl.sequence_radius(x[:, None], 2.0)
+""",
     # products
     "sequence_matmul": """
 rows = x[:, None]

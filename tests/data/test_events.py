@@ -3,6 +3,7 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -311,3 +312,54 @@ def test_an_error_of_the_users_own_passes_through():
 
     with pytest.raises(ZeroDivisionError, match="mine"):
         a_record().map(wrong)
+
+
+@pytest.mark.parametrize("lengths", [[[3, 0, 2]], [[0, 0]], [[]], [[2, 1], [2, 0, 3]]], ids=str)
+def test_neighbours_are_the_sources_of_every_target(lengths):
+    g = torch.Generator().manual_seed(3)
+    x = tl.from_lengths(torch.arange(float(sum(lengths[-1]))), lengths)
+    counts = [3 * (n > 0) for n in lengths[-1]]
+    pairs = [torch.randint(0, n, (2,), generator=g).tolist() for n, m in zip(lengths[-1], counts) for _ in range(m)]
+    edges = tl.from_lengths(torch.tensor(pairs, dtype=torch.int64).view(-1, 2), [*lengths[:-1], counts])
+    near, order = tl.from_edges(edges, x)
+    assert near.lod.outer(x.lod_level) == x.lod and sorted(order.tolist()) == list(range(len(pairs)))
+    begin = x.row_offsets()[edges.segment_ids()]
+    of_all = edges.with_values(edges.values() + begin[:, None])
+    for node, sources in enumerate(near.sequences()):
+        expected = [e[0] for e, (_, target) in zip(pairs, of_all.tolist()) if target == node]
+        assert sources.tolist() == expected
+    assert torch.equal(edges.values()[order, 0], near.values())
+    absolute, same = tl.from_edges(of_all, x, absolute=True)
+    assert absolute.lod == near.lod and torch.equal(order, same)
+    given = tl.sequence_gather(x, near, level=x.lod_level - 1)
+    assert torch.equal(given.values(), tl.sequence_gather(x, absolute, absolute=True).values())
+
+
+def test_edges_that_are_refused():
+    x = tl.from_lengths(torch.ones(5), [[3, 2]])
+
+    def edges(*pairs, lengths=(1, 1), dtype=torch.int64):
+        return tl.from_lengths(torch.tensor(pairs, dtype=dtype), [list(lengths)])
+
+    for wrong in ([0, 2], [-1, 0], [2**62, 0], [0, 2**63 - 1]):
+        said = re.escape(
+            f"from_edges: expected edges between nodes in [0, 1] in graph 1, got {wrong} at edge 1; if nodes"
+        )
+        with pytest.raises(ValueError, match=said):
+            tl.from_edges(edges([0, 1], wrong), x)
+    with pytest.raises(ValueError, match=r"nodes in \[3, 4\] in graph 1, got \[0, 3\] at edge 1$"):
+        tl.from_edges(edges([0, 1], [0, 3]), x, absolute=True)
+    with pytest.raises(ValueError, match="from_edges: expected edges with as many sequences as x, 2, got 1"):
+        tl.from_edges(edges([0, 1], lengths=[1]), x)
+    with pytest.raises(
+        ValueError, match=r"from_edges: expected edges of shape \(edges, 2\) with the 1 levels of x, got \(2, 3\)"
+    ):
+        tl.from_edges(edges([0, 1, 1], [0, 1, 1]), x)
+    with pytest.raises(TypeError, match="from_edges: expected edges of a signed integer dtype"):
+        tl.from_edges(edges([0, 1], [0, 1], dtype=torch.float32), x)
+    with pytest.raises(TypeError, match="from_edges: expected edges as a LoDTensor, got"):
+        tl.from_edges(edges([0, 1], [0, 1]).values(), x)
+    with pytest.raises(TypeError, match="from_edges: expected x as a LoDTensor, got"):
+        tl.from_edges(edges([0, 1], [0, 1]), x.values())
+    with pytest.raises(TypeError, match="from_edges: expected absolute as a bool, got 1"):
+        tl.from_edges(edges([0, 1], [0, 1]), x, absolute=1)

@@ -407,6 +407,12 @@ def _calls():
             ((torch.ones(2, 3), None, torch.ones(2, 3, dtype=torch.bool)), {}),
         ],
         "from_boundaries": [((rows(), [ints(0, 0, 1, 0, 0, 0), torch.tensor([True, False] * 3)]), {})],
+        "from_edges": [
+            (
+                (tl.from_lengths(ints(0, 1, 1, 0).view(2, 2), [[1, 1]]), tl.from_lengths(rows(), [[2, 4]])),
+                {"absolute": False},
+            )
+        ],
         "from_segment_ids": [
             ((rows(), ints(0, 0, 1, 1, 1, 3), 5), {}),
             ((rows(), ints(3, 0, 1, 1, 0, 3)), {"sort": True}),
@@ -419,6 +425,7 @@ def _calls():
             ((_carried, y, torch.zeros(3, 3)), {}),
             ((torch.nn.GRUCell(3, 2), y, torch.zeros(3, 2)), {"level": -1, "reverse": True}),
             ((_attending, y, torch.zeros(3, 3)), {"static": one(seed=1)}),
+            ((torch.tanh,), {"lengths": [2, 0, 1], "init": torch.zeros(3, 3)}),
         ],
         "map_sequences": [
             ((_flipped, two()), {"level": -1, "layout": "channels", "results": "rows"}),

@@ -159,6 +159,50 @@ def test_scan_says_what_a_cell_got_wrong(cell, init, words, x):
     assert isinstance(caught.value, tl.LoDError)
 
 
+def test_a_decoder_that_reads_its_own_output_equals_a_loop(device):
+    cell, read = torch.nn.GRUCell(2, 4).double().to(device), torch.nn.Linear(4, 2).double().to(device)
+    first = torch.randn(4, 2, dtype=torch.float64, device=device, requires_grad=True)
+    source = torch.randn(4, 2, dtype=torch.float64, device=device)
+
+    def step(state, source=None):
+        said, h = state
+        h = cell(said if source is None else said + source, h)
+        return read(h), (read(h), h)
+
+    for lengths in ([3, 0, 1, 5], torch.tensor([2, 2, 2, 2]), [0, 0, 0, 0]):
+        for static in (None, source):
+            hidden = torch.zeros(4, 4, dtype=torch.float64, device=device)
+            out, (last, _) = tl.scan(step, lengths=lengths, init=(first, hidden), static=static)
+            assert out.lod == tl.LoD.from_lengths([list(map(int, lengths))])
+            rows, ends = [first.new_zeros(0, 2)], []
+            for s, n in enumerate(lengths):
+                state = first[s : s + 1], hidden[s : s + 1]
+                for _ in range(int(n)):
+                    said, state = step(state, *([] if static is None else [source[s : s + 1]]))
+                    rows.append(said)
+                ends.append(state[0])
+            torch.testing.assert_close(out.values(), torch.cat(rows))
+            torch.testing.assert_close(last, torch.cat(ends))
+            got, want = (
+                torch.autograd.grad(t.square().sum(), first, allow_unused=True)[0] for t in (last, torch.cat(ends))
+            )
+            torch.testing.assert_close(got, want)
+    with pytest.raises(TypeError, match=r"scan: expected either x or lengths, .*, got neither"):
+        tl.scan(step, init=first)
+    with pytest.raises(TypeError, match=r"scan: expected either x or lengths, .*, got both"):
+        tl.scan(step, out, first, lengths=[1])
+    with pytest.raises(TypeError, match="scan: expected init, the first state of every sequence, got None"):
+        tl.scan(step, lengths=[1])
+    with pytest.raises(TypeError, match=r"scan: expected init, .*, got None; see torch\.zeros\(sequences"):
+        tl.scan(step, out)
+    with pytest.raises(ValueError, match="scan: expected init with a row for each of 3 sequences"):
+        tl.scan(step, lengths=[1, 2, 3], init=first)
+    with pytest.raises(ValueError, match="scan: "):
+        tl.scan(step, lengths=[1, -2], init=first[:2])
+    with pytest.raises(TypeError, match="scan: "):
+        tl.scan(step, lengths="ab", init=first[:2])
+
+
 def test_scan_refuses_inputs_of_different_structure(x):
     other = tl.from_lengths(x.values(), [[2, 0, 1, 2], [3, 0, 2, 2, 3]])
     with pytest.raises(ValueError, match="LoDs that differ at input 1: at level 1, sequence 3"):

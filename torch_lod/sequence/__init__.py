@@ -15,6 +15,7 @@ from . import (
     map,
     order,
     pairs,
+    points,
     pool,
     products,
     rearrange,
@@ -33,6 +34,7 @@ from .loop import *
 from .map import *
 from .order import *
 from .pairs import *
+from .points import *
 from .pool import *
 from .products import *
 from .rearrange import *
@@ -53,6 +55,7 @@ if not TYPE_CHECKING:  # type checkers cannot read this and would treat the name
         map,
         order,
         pairs,
+        points,
         pool,
         products,
         rearrange,

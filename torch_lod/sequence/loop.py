@@ -15,7 +15,7 @@ from ..errors import LoDTypeError, LoDValueError, public
 from ..sequence_operator import level_of
 from ..structure.lod import LoD
 from ..structure.partition import together
-from ..structure.validate import traverse, with_memory
+from ..structure.validate import host_integers, traverse, with_memory
 from ..tensor.lod_tensor import LoDTensor, returned, sequences_at, unmoved, values_of
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
@@ -32,7 +32,16 @@ _said = functools.partial(
 
 @_said
 @public
-def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = False, static=None) -> tuple[Any, Any]:
+def scan(
+    cell: Callable,
+    x=None,
+    init=None,
+    *,
+    level: int | str = -1,
+    reverse: bool = False,
+    static=None,
+    lengths=None,
+) -> tuple[Any, Any]:
     """Runs a recurrent cell along the elements of every sequence of a level.
 
         state = init[sequence];  for element in sequence:  output, state = cell(element, state)
@@ -46,7 +55,7 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
             state), or cell(x_t, state, static_t). It returns a pair (output, new state), or only the new state, which
             is then also the output (of a tuple its first tensor, as for LSTMCell).
         x: a LoDTensor, or a tuple of LoDTensors with equal LoDs; then x_t is a tuple.
-        init: the first state: a tensor (sequences, *shape), or any nesting of tuples, lists and dicts of such tensors.
+        init: the first state, always given: a tensor (sequences, *shape), or any nesting of tuples, lists and dicts of such tensors.
         level: the level whose sequences it runs along.
         reverse: from the last element to the first; every output stays at the position of its element.
         static: what stays the same over the steps, in any nesting of tuples, lists and dicts; as static_t the cell
@@ -54,6 +63,9 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
             ...), and of a LoDTensor with no level but those above `level`, that is a row for each; of a LoDTensor with
             more levels the whole sequence of level `level`, with what is below it: the batch that a decoder attends to.
             Its levels above are those of x. It is put in order once, and the steps see views.
+
+        lengths: without x, how many steps every sequence has, one level: a list, an array or a tensor of integers. The cell
+            is called as cell(state), or cell(state, static_t): a decoder that reads its own output, which is in its state.
 
     Returns:
         the outputs, with the levels of x down to `level`, and the last state of every sequence. If the cell's output is
@@ -70,6 +82,17 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
 
     Source: RecurrentOp of the variable-length RNN design of Paddle Fluid (DynamicRNN; its static_input).
     """
+    if lengths is not None or x is None:
+        if (x is None) == (lengths is None):
+            got = "neither" if x is None else "both"
+            raise LoDTypeError(f"expected either x or lengths, the number of steps of every sequence, got {got}")
+        if init is None:
+            raise LoDTypeError("expected init, the first state of every sequence, got None")
+        x, cell = _steps(lengths, init), _without_input(cell)
+    elif init is None:
+        raise LoDTypeError(
+            "expected init, the first state of every sequence, got None; see torch.zeros(sequences, ...)"
+        )
     inputs = x if isinstance(x, tuple) else (x,)
     if not inputs:
         raise LoDTypeError("expected x as a LoDTensor or a tuple of them, got an empty tuple")
@@ -123,6 +146,17 @@ def scan(cell: Callable, x, init, *, level: int | str = -1, reverse: bool = Fals
     ends = [t.index_select(0, places) for t in ranked]
     laid_out = [_laid_out(list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
     return laid_out[0] if single else tuple(laid_out), pytree.tree_unflatten(ends, spec)
+
+
+def _steps(lengths, init) -> LoDTensor:
+    """So many rows of nothing, on the device of the first state."""
+    lod = LoD.from_lengths([host_integers("lengths", lengths).tolist()])
+    devices = [leaf.device for leaf in traverse("init", pytree.tree_leaves, init) if isinstance(leaf, Tensor)]
+    return LoDTensor(torch.zeros(lod.rows, 0, device=devices[0] if devices else "cpu"), lod)
+
+
+def _without_input(cell: Callable) -> Callable:
+    return lambda _, state, *static: cell(state, *static)
 
 
 def _rows_each(

@@ -44,6 +44,12 @@ def pair_lod(a: Along, b: Along) -> LoD:
     return a.lod.append(b.lod.row_lengths_at(b.k)[a.lod.segment_ids_at(a.k)])
 
 
+def partner_rows(a: Along, b: Along, lod: LoD) -> Tensor:
+    """The row of b of every pair, counted over all rows, in the order of `pair_lod`."""
+    starts = b.lod.row_offsets_at(b.k)[:-1][a.lod.segment_ids_at(a.k)]
+    return upload(ops.run_map(starts, lod.levels[-1], lod.rows, 1), a.rows.device)
+
+
 @sequence_operator
 def sequence_pairs(x: LoDTensor, y: LoDTensor, *, level: int | str = -1) -> tuple[LoDTensor, LoDTensor]:
     """Every row of a sequence of x with every row of the sequence of y that has the same number, as indices.
@@ -65,12 +71,8 @@ def sequence_pairs(x: LoDTensor, y: LoDTensor, *, level: int | str = -1) -> tupl
     """
     a, b = partners(x, y, level)
     lod = pair_lod(a, b)
-    offsets, rows = lod.levels[-1], a.lod.rows
-    starts = b.lod.row_offsets_at(b.k)[:-1][a.lod.segment_ids_at(a.k)]
-    first = ops.run_map(torch.arange(rows, device="cpu"), offsets, lod.rows, 0)
-    second = ops.run_map(starts, offsets, lod.rows, 1)
-    device = a.rows.device
-    return made(upload(first, device), lod), made(upload(second, device), lod)
+    first = ops.run_map(torch.arange(a.lod.rows, device="cpu"), lod.levels[-1], lod.rows, 0)
+    return made(upload(first, a.rows.device), lod), made(partner_rows(a, b, lod), lod)
 
 
 @sequence_operator

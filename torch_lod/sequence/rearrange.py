@@ -10,11 +10,12 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import Along, a_bool, a_float, along, on_rows, probability, sequence_operator
+from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, on_rows, probability, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import as_int, filler, host_integers, integers_to_copy, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at
 from ..tensor.rules import repeat_rows
+from ..tensor.rules.arguments import level_in
 
 __all__ = [
     "broadcast",
@@ -143,7 +144,7 @@ def per_sequence(what: str, given, count: int) -> Tensor:
 
 
 @sequence_operator
-def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: int | str = -1) -> LoDTensor:
+def sequence_shift(x: LoDTensor, n: int, padding_value: float | Tensor = 0.0, *, level: int | str = -1) -> LoDTensor:
     """Every element of a sequence of a level moves by n positions; what leaves the sequence is lost.
 
     Equivalent to (n > 0, scalar rows):
@@ -153,8 +154,10 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: i
         x: (rows, *element), of any dtype.
         n: how many positions to the right; negative: to the left. `sequence_shift(x, 1)` gives every element its
             predecessor.
-        padding_value: the value at positions that no element moves to; it has no gradient. At an outer level such
-            positions get empty sub-sequences.
+        padding_value: the value at positions that no element moves to; it has no gradient. Or a row for each sequence, with
+            gradient, such as `tl.per_sequence(last)`, what was there before the sequence begins: a LoDTensor of it, or
+            of the levels above, of the shape of the elements and the dtype of x. At an outer level such positions get
+            empty sub-sequences.
 
     Returns:
         the LoD of x, except that at an outer level the lengths of sub-sequences move with them. The gradient moves
@@ -166,6 +169,13 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: i
     n = as_int(n)
     if type(n) is not int or not -(2**40) <= n <= 2**40:
         raise LoDValueError(f"expected n as an int within 2**40, got {shown(n)}")
+    if isinstance(padding_value, LoDTensor):
+        return _shifted_in(s, n, padding_value)
+    if isinstance(padding_value, Tensor) and padding_value.dim():
+        raise LoDTypeError(
+            "expected padding_value as a number or tl.per_sequence(rows), a row for each sequence, got "
+            f"{type(padding_value).__name__}"
+        )
     filler("padding_value", padding_value, s.rows.dtype)
     lod, k = s.lod, s.k
     if s.innermost:
@@ -176,6 +186,29 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float = 0.0, *, level: i
     source = torch.where(inside, source, 0)
     below, runs = lod.runs(k + 1, inner[source], torch.where(inside, inner.diff()[source], 0))
     return moved(s.rows, lod.under(below, offsets), runs)
+
+
+def _shifted_in(s: Along, n: int, given: LoDTensor) -> LoDTensor:
+    """`sequence_shift` of rows, with a row of the sequence at positions that no row moves to."""
+    if not s.innermost:
+        raise LoDTypeError("expected padding_value as a number at an outer level, got a row for each sequence")
+    if (k := level_in(given.lod, s.lod)) != s.k:
+        meant = "of other sequences" if k is None else f"of level {k}"
+        raise LoDValueError(
+            f"expected padding_value with a row for each sequence of level {s.k}, got rows {meant}; see "
+            f"tl.per_sequence(rows, {s.k})"
+        )
+    rows = as_autocast(given.values(), s.rows)
+    if rows.shape[1:] != s.rows.shape[1:] or rows.dtype != s.rows.dtype or rows.device != s.rows.device:
+        raise LoDTypeError(
+            f"expected padding_value of elements {tuple(s.rows.shape[1:])} of {s.rows.dtype} on {s.rows.device}, as x, got "
+            f"{tuple(rows.shape[1:])} of {rows.dtype} on {rows.device}"
+        )
+    count = s.rows.shape[0]
+    here = torch.ones(count, dtype=torch.bool, device=s.rows.device)
+    moved_to = on_rows(ops.segment_unfold(here, s.offsets, 1, -n).squeeze(1), s.rows)
+    shifted = ops.segment_unfold(s.rows, s.offsets, 1, -n).squeeze(1)
+    return s.keep(torch.where(moved_to, shifted, repeat_rows(rows, s.offsets, count)))
 
 
 @sequence_operator

@@ -15,9 +15,10 @@ from ..structure.lod import LoD
 from ..structure.validate import host_integers, with_data, with_memory
 from .construct import tensor_of
 from .derived import DerivedTensor
-from .lod_tensor import LoDTensor
+from .lod_tensor import LoDTensor, values_of
+from .positions import integers, owned
 
-__all__ = ["from_boundaries", "from_segment_ids"]
+__all__ = ["from_boundaries", "from_edges", "from_segment_ids"]
 
 
 def rows_to_share(values) -> Tensor:
@@ -118,6 +119,66 @@ def from_boundaries(values: Tensor | np.ndarray, starts, *, level_names=None) ->
         end = firsts[k + 1].shape[0] if k + 1 < len(firsts) else rows.shape[0]
         offsets.append(torch.cat([inner, torch.full((1,), end, device="cpu")]))
     return LoDTensor(rows, LoD.checked("starts", offsets, level_names, rows.shape[0]))
+
+
+@declaring
+def from_edges(edges: LoDTensor, x: LoDTensor, *, absolute: bool = False) -> tuple[LoDTensor, Tensor]:
+    """The neighbours of every node from the edges of graphs, and the permutation that sorts edges in this way.
+
+        >>> import torch, torch_lod as tl
+        >>> x = tl.from_lengths(torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0]), [[3, 2]])  # nodes of two graphs
+        >>> edges = tl.lod_tensor([[[0, 1], [2, 1], [1, 0]], [[0, 1]]], depth=1)  # source, target
+        >>> near, order = tl.from_edges(edges, x)
+        >>> near.to_list(), order
+        ([[[1], [0, 2], []], [[], [0]]], tensor([2, 0, 1, 3]))
+
+    `tl.sequence_gather(x, near)` has the sources of every node, and `near.with_values(weight.values()[order])` the features of
+    the edges, `weight`, beside them. Called once for all layers.
+
+    Args:
+        edges: integers, (edges, 2): the source and the target of every edge, as positions of nodes in their graph. With the
+            levels of x, of lengths of their own at the innermost one.
+        x: the nodes, (nodes, *element).
+        absolute: the positions count the nodes of all graphs, as `edge_index` of PyG does.
+
+    Returns:
+        the sources, int64, (edges,), with one more level than x: a sequence for every node, the target, in the order of the
+        edges; they count as those of `edges` do, which `tl.sequence_gather` has the same argument for. And int64, (edges,), the
+        edge that every row is.
+
+    Raises:
+        ValueError: for a position that its graph does not have, or another number of graphs.
+        TypeError: for edges that are not integers.
+
+    Source: scipy.sparse.csr_matrix of pairs of indices; torch_geometric.utils.sort_edge_index.
+    """
+    for what, t in (("edges", edges), ("x", x)):
+        if not isinstance(t, LoDTensor):
+            raise LoDTypeError(f"expected {what} as a LoDTensor, got {shown(t)}")
+    if type(absolute) is not bool:
+        raise LoDTypeError(f"expected absolute as a bool, got {shown(absolute)}")
+    lod, k = x.lod, x.lod_level - 1
+    pairs = values_of(integers("edges", edges, x.device))
+    own = owned("edges", lod, k, edges)
+    if own is None or own.depth != k + 1 or pairs.dim() != 2 or pairs.shape[1] != 2:
+        raise LoDValueError(
+            f"expected edges of shape (edges, 2) with the {k + 1} levels of x, got {tuple(pairs.shape)} with {edges.lod_level}"
+        )
+    with_data("edges", pairs)
+    pairs = pairs.cpu()
+    graph, offsets = own.segment_ids_at(k), lod.row_offsets_at(k)
+    begin, end = offsets[graph][:, None], offsets[1:][graph][:, None]
+    rows = pairs if absolute else begin + pairs
+    wrong = ((rows < begin) | (rows >= end) | (pairs < 0)).any(1)
+    for i in failing(wrong, "from_edges: expected edges between nodes of their graph"):
+        first, last = (int(begin[i]), int(end[i]) - 1) if absolute else (0, int(end[i] - begin[i]) - 1)
+        hint = "" if absolute else "; if nodes of all graphs are counted, absolute=True"
+        raise LoDValueError(
+            f"expected edges between nodes in [{first}, {last}] in graph {int(graph[i])}, got {pairs[i].tolist()} at edge {i}{hint}"
+        )
+    target, order = rows[:, 1].sort(stable=True)
+    near = lod.append(torch.bincount(target, minlength=lod.rows)[: lod.rows])
+    return LoDTensor(upload(pairs[order, 0], x.device), near), upload(order, x.device)
 
 
 def _flags(what: str, value, rows: int) -> Tensor:

@@ -7,7 +7,7 @@ import math
 import torch
 
 from reference.ops import rows_of
-from reference.sequence import Nest, joined, nest, parts, under
+from reference.sequence import Nest, above, joined, nest, parts, under
 
 
 def pairs_of(x, y, level):
@@ -52,6 +52,28 @@ def sequence_knn(x, y, k, level=-1):
         found.append(torch.tensor([numbers[n] for n in order] + [-1] * missing))
     empty = torch.zeros(0, k, dtype=torch.int64)
     return x.with_rows(rows_of(near, x.values.new_zeros(0, k))), x.with_rows(rows_of(found, empty))
+
+
+def sequence_farthest(x, k, level=-1):
+    level %= x.depth
+    points, found = x.values.double(), []
+    for numbers in under(x, level):
+        taken = numbers[:1]
+        while taken and len(taken) < min(k, len(numbers)):
+            apart = {i: min(float(compared(points[i], points[j], "sqeuclidean")) for j in taken) for i in numbers}
+            taken = [*taken, max((i for i in numbers if i not in taken), key=lambda i: apart[i])]
+        found.append(torch.tensor(taken[:k] + [-1] * (k - len(taken[:k]))))
+    return above(x, level, rows_of(found, torch.zeros(0, k, dtype=torch.int64)))
+
+
+def sequence_radius(x, r, level=-1):
+    points, near = x.values.double(), {}
+    for numbers in under(x, level % x.depth):
+        for i in numbers:
+            near[i] = [j for j in numbers if compared(points[i], points[j], "euclidean") <= r]
+    each = [near[i] for i in range(len(points))]
+    entries = torch.tensor([j for found in each for j in found], dtype=torch.int64)
+    return nest([*x.lengths(), [len(found) for found in each]], entries, x.names and (*x.names, None))
 
 
 def sequence_matmul(x, w, level=-1):

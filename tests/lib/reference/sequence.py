@@ -325,6 +325,15 @@ def sequence_concat(xs, level=-1):
 
 def sequence_shift(x, n, padding_value=0.0, level=-1):
     inner = level + 1 == x.depth
+    if isinstance(padding_value, Nest):
+        given = padding_value.rows()
+        count, sequences = len(x.values), iter(range(len(given)))
+
+        def before(s):
+            mine = count + next(sequences)
+            return [s[i - n] if 0 <= i - n < len(s) else mine for i in range(len(s))]
+
+        return moved(x, level, before)._replace(values=torch.cat([x.values, given]))
     filler = torch.full((1, *x.values.shape[1:]), padding_value, dtype=x.values.dtype, device=x.values.device)
     nothing = len(x.values) if inner else []
 

@@ -84,6 +84,33 @@ def knn_errors():
         yield f"k {wrong}", lambda w=wrong: tl.sequence_knn(X, X, w), ValueError, f"k in [1, 2**31], got {wrong}"
 
 
+def far(x, k):
+    for n in (1, 2, 5):
+        yield f" {n}", (x, n), {}
+    yield " of equals", (x.with_values(x.values()[:1].expand(x.shape).clone()) if len(x) else x, 3), {}
+
+
+def near(x, k):
+    for r in (0, 1.5, 100.0):
+        yield f" {r}", (x, r), {}
+
+
+def far_errors():
+    for wrong in (0, -1, 2**40, 1.5, None, True):
+        yield f"k {wrong}", lambda w=wrong: tl.sequence_farthest(X, w), ValueError, f"k in [1, 2**31], got {wrong}"
+    yield "1-d", lambda: tl.sequence_farthest(X[:, 0], 2), ValueError, "x of shape (rows, features), got (6,)"
+    yield "whole", lambda: tl.sequence_farthest(X.long(), 2), TypeError, "x of a floating dtype, got torch.int64"
+
+
+def near_errors():
+    op = tl.sequence_radius
+    yield "negative", lambda: op(X, -1), ValueError, "expected r >= 0, got -1"
+    yield "nan", lambda: op(X, float("nan")), ValueError, "expected r >= 0, got nan"
+    yield "words", lambda: op(X, "a"), TypeError, "r as a number, got 'a'"
+    yield "1-d", lambda: op(X[:, 0], 2), ValueError, "x of shape (rows, features), got (6,)"
+    yield "whole", lambda: op(X.long(), 2), TypeError, "x of a floating dtype, got torch.int64"
+
+
 def by_matrices(x, k):
     count = x.num_sequences(k)
     w = values(count * x.shape[-1], (2,), x.dtype, x.device, seed=4).view(count, x.shape[-1], 2)
@@ -138,6 +165,8 @@ ENTRIES = [
         structural=True,
     ),
     SequenceInfo("sequence_pairwise", of_partners(metrics), pairwise_errors, **PRODUCTS),
+    SequenceInfo("sequence_farthest", over(far, ((3,), (1,))), far_errors, differentiable=False),
+    SequenceInfo("sequence_radius", over(near, ((3,), (1,))), near_errors, differentiable=False),
     SequenceInfo("sequence_matmul", matmuls, matmul_errors, keeps=True, **PRODUCTS),
     SequenceInfo("sequence_knn", of_partners(neighbours, ((3,), (2,))), knn_errors, **PRODUCTS),
 ]

@@ -98,6 +98,12 @@ def shifts(x, k):
         yield f" {n}", (x, n), {}
     yield " filled", (x, 1, 2), {}
     yield " filled left", (x, -2, 1), {}
+    if k + 1 == x.lod_level:
+        rows = values(x.num_sequences(k), x.shape[1:], x.dtype, x.device, seed=5)
+        for n in (1, -2, 0, 2**40):
+            yield f" {n} before", (x, n, tl.per_sequence(rows)), {}
+        if k:
+            yield " before, of outer levels", (x, 1, tl.LoDTensor(rows, x.lod.outer(k))), {}
 
 
 def shift_errors():
@@ -108,6 +114,18 @@ def shift_errors():
             ValueError,
             f"n as an int within 2**40, got {wrong}",
         )
+    given = torch.ones(3, 3)
+    said = "padding_value with a row for each sequence of level 1, got rows of level 0; see tl.per_sequence(rows, 1)"
+    yield "level", lambda: tl.sequence_shift(X, 1, tl.per_sequence(given[:2], 0)), ValueError, said
+    said = "padding_value with a row for each sequence of level 1, got rows of other sequences"
+    yield "rows", lambda: tl.sequence_shift(X, 1, X), ValueError, said
+    said = "padding_value of elements (3,) of torch.float32 on cpu, as x, got (2,) of torch.float32 on cpu"
+    yield "elements", lambda: tl.sequence_shift(X, 1, tl.per_sequence(given[:, :2])), TypeError, said
+    yield "dtype", lambda: tl.sequence_shift(X, 1, tl.per_sequence(given.long())), TypeError, "got (3,) of torch.int64"
+    said = "padding_value as a number at an outer level, got a row for each sequence"
+    yield "outer", lambda: tl.sequence_shift(X, 1, tl.per_sequence(given[:2], 0), level=0), TypeError, said
+    said = "padding_value as a number or tl.per_sequence(rows), a row for each sequence, got Tensor"
+    yield "plain", lambda: tl.sequence_shift(X, 1, given), TypeError, said
     yield "pad", lambda: tl.sequence_shift(X, 1, "a"), TypeError, "padding_value as a number, got 'a'"
     yield (
         "whole pad",

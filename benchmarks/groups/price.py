@@ -88,6 +88,11 @@ def _weight(g: Given) -> Tensor:
     return torch.linspace(-1, 1, width * width * 3, dtype=g.dense.dtype, device=g.dense.device).view(width, width, 3)
 
 
+def _matrices(g: Given) -> Tensor:
+    """A matrix for each sequence, as wide as the rows."""
+    return _weight(g)[None, :, :, 0].expand(len(g.dense), -1, -1)
+
+
 def _order(g: Given) -> Tensor:
     return torch.randperm(len(g.dense), generator=torch.Generator().manual_seed(0))
 
@@ -186,6 +191,11 @@ TWINS = (
         lambda g: tl.sequence_gather(g.x, g.places[0]),
         lambda g: g.dense[torch.arange(len(g.dense), device=g.dense.device)[:, None], g.places[1]],
     ),
+    Twin(
+        "sequence_matmul",
+        lambda g: tl.sequence_matmul(g.x, _matrices(g)),
+        lambda g: torch.bmm(g.dense, _matrices(g)),
+    ),
     Twin("head", lambda g: g.x.head(g.length // 2), lambda g: g.dense[:, : g.length // 2].clone()),
     Twin("seq[:, -1]", lambda g: g.x.seq[:, -1], lambda g: g.dense[:, -1].clone()),
     Twin("filter", lambda g: g.x.filter(_even(g)), lambda g: g.dense.flatten(0, 1)[_even(g)]),
@@ -238,10 +248,12 @@ TWINS = (
 #: Operators of `tl` that have no dense twin, and why.
 WITHOUT = {
     "sequence_dropout": "draws other numbers than torch's dropout1d",
+    "sequence_farthest": "torch has none",
     "sequence_knn": "torch has cdist and topk, which form all distances",
     "sequence_loss": "of any loss of torch's, whose time it takes",
     "sequence_pairs": "makes structure",
     "sequence_pairwise": "torch has cdist for one of its distances",
+    "sequence_radius": "torch has cdist, which forms all distances",
     "sequence_sample": "draws numbers",
     "sequence_scan": "torch has no linear recurrence",
     "sequence_unique": "torch.unique of dense rows finds the equal rows of all sequences",

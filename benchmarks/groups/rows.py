@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows copied to other places, against the copy alone."""
+"""Rows copied to other places, against the copy alone; rows at positions, and times the matrix of their sequence."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -58,6 +58,87 @@ def cases(setup: Setup) -> Cases:
             move = make(ragged, width)
             for training in (False, True):
                 yield _case(move, ragged, width, training)
+    for training in (False, True):
+        yield _gathered(Ragged("U", 64, setup.device), training)
+        yield _by_matrices(Ragged("U", 64, setup.device), training)
+
+
+def _gathered(ragged: Ragged, training: bool) -> Case:
+    """Numbers at 4,000 positions of every sequence."""
+    g, each = torch.Generator().manual_seed(0), 4000
+    room = torch.from_numpy(ragged.lengths).repeat_interleave(each)
+    position = (torch.rand(len(room), generator=g) * room).long().clamp(max=room - 1).to(ragged.device)
+    index = tl.from_lengths(position, [[each] * ragged.count])
+    rows = position + ragged.offsets[:-1].repeat_interleave(each)
+    absolute, x, grad = (
+        index.with_values(rows),
+        ragged.randn(1)[:, 0],
+        torch.rand(len(rows), generator=g).to(rows.device),
+    )
+    of_rows = tl.LoDTensor(x, ragged.lod)
+
+    def picked() -> tuple[Tensor, ...]:
+        found = exact(x)[rows.cpu().numpy()]
+        back = np.bincount(rows.cpu().numpy(), exact(grad), ragged.rows)
+        return tensors(found, back) if training else tensors(found)
+
+    given = grad if training else None
+    return Case(
+        name=f"gather of numbers U, {len(rows):,}{', backward too' if training else ''}",
+        ours={
+            "tl.sequence_gather": run_on(lambda t: tl.sequence_gather(t, index), of_rows, given),
+            "tl.sequence_gather, absolute": run_on(
+                lambda t: tl.sequence_gather(t, absolute, absolute=True), of_rows, given
+            ),
+        },
+        peers={
+            "index_select, index given": run_on(lambda t: t.index_select(0, rows), x, given),
+            "x[index], index given": run_on(lambda t: t[rows], x, given),
+        },
+        floor=copy(grad),
+        floor_is="copy y",
+        expected=picked,
+        tolerance=1e-5,
+        goals=() if training else (faster_than(0.25, "index_select"),),
+    )
+
+
+def _by_matrices(ragged: Ragged, training: bool, width: int = 64) -> Case:
+    """Rows times the matrix of their sequence."""
+    x, w = ragged.randn(width), torch.randn(ragged.count, width, width, generator=torch.Generator().manual_seed(2))
+    w, grad, lengths, of_rows = (
+        w.to(x.device),
+        ragged.randn(width, seed=1),
+        ragged.lengths_list,
+        tl.LoDTensor(x, ragged.lod),
+    )
+    declared, each, out = tl.per_sequence(w), w[ragged.ids[0]], torch.empty_like(x)
+
+    def one_by_one(t: Tensor) -> Tensor:
+        return torch.cat([rows @ matrix for rows, matrix in zip(t.split(lengths), w)])
+
+    def products() -> tuple[Tensor, ...]:
+        both = [(exact(x), exact(w)), (exact(grad), exact(w).transpose(0, 2, 1))][: 1 + training]
+        bounds = np.cumsum(ragged.lengths)[:-1]
+        return tensors(*[np.concatenate([r @ m for r, m in zip(np.split(rows, bounds), ms)]) for rows, ms in both])
+
+    given = grad if training else None
+    return Case(
+        name=f"matrix of the sequence U D={width}{', backward too' if training else ''}",
+        ours={
+            "tl.sequence_matmul": run_on(lambda t: tl.sequence_matmul(t, w), of_rows, given),
+            "x @ tl.per_sequence(w)": run_on(lambda t: t @ declared, of_rows, given),
+        },
+        peers={
+            "cat(product of each of split)": run_on(one_by_one, x, given),
+            "bmm, w given for every row": run_on(lambda t: torch.bmm(t[:, None], w[ragged.ids])[:, 0], x, given),
+        },
+        floor=lambda: torch.mm(x, each, out=out),
+        floor_is="one product of all rows",
+        expected=products,
+        tolerance=1e-5,
+        goals=(faster_than(0.8, "product of each"),),
+    )
 
 
 def _case(move: Move, ragged: Ragged, width: int, training: bool) -> Case:

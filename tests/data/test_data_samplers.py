@@ -426,3 +426,60 @@ def test_errors_of_streams(call, error, said):
     with pytest.raises(error) as raised:
         call()
     assert said in str(raised.value) and isinstance(raised.value, tl.LoDError)
+
+
+# -- weights
+
+
+def test_items_are_drawn_by_their_weights():
+    lengths, weights = [3, 1, 2, 4] * 50, torch.tensor([0.0, 1.0, 2.0, 5.0]).repeat(50)
+    sampler = tl.data.TokenBudgetSampler(lengths, 10, seed=3, weights=weights)
+    drawn, epochs = np.zeros(200), 40
+    for _ in range(epochs):
+        batches = list(sampler)
+        assert all(sum(lengths[i] for i in batch) <= 10 for batch in batches)
+        items = [i for batch in batches for i in batch]
+        assert len(items) == 200
+        np.add.at(drawn, items, 1)
+    share = drawn.reshape(50, 4).sum(0) / drawn.sum()
+    assert share[0] == 0 and np.allclose(share, [0, 0.125, 0.25, 0.625], atol=0.02)
+    assert list(
+        tl.data.TokenBudgetSampler(lengths, 10, seed=3, weights=(weights.double() * 2.0**1000).tolist())
+    ) == list(tl.data.TokenBudgetSampler(lengths, 10, seed=3, weights=weights.numpy()))
+
+
+def test_a_state_goes_on_with_the_same_draws_and_tells_other_weights():
+    lengths, weights = list(range(1, 31)), np.linspace(1, 4, 30)
+    sampler = tl.data.TokenBudgetSampler(lengths, 60, weights=weights)
+    whole = list(sampler)
+    sampler.set_epoch(0)
+    batches = iter(sampler)
+    first = [next(batches) for _ in range(3)]
+    other = tl.data.TokenBudgetSampler(lengths, 60, weights=weights)
+    other.load_state_dict(sampler.state_dict())
+    assert first + list(other) == whole
+    ranks = [tl.data.TokenBudgetSampler(lengths, 60, rank=r, world_size=2, weights=weights) for r in (0, 1)]
+    assert len({len(list(rank)) for rank in ranks}) == 1
+    for changed in (None, weights[::-1].copy()):
+        with pytest.raises(ValueError, match="state_dict"):
+            tl.data.TokenBudgetSampler(lengths, 60, weights=changed).load_state_dict(sampler.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "error", "said"),
+    [
+        ([1.0], {}, ValueError, "weights of shape (2,), one for each item, got (1,)"),
+        ([1.0, -1.0], {}, ValueError, "weights of at least 0, got -1.0 at index 1"),
+        ([float("nan"), 1.0], {}, ValueError, "weights of at least 0, got nan at index 0"),
+        ([float("inf"), 1.0], {}, ValueError, "weights of at least 0, got inf at index 0"),
+        ([0, 0], {}, ValueError, "weights that are not all 0"),
+        (["a", "b"], {}, TypeError, "weights as a list, an array or a tensor of numbers, got ['a', 'b']"),
+        ([[1], [1, 2]], {}, TypeError, "weights as a list, an array or a tensor of numbers"),
+        ([1, 1], {"shuffle": False}, ValueError, "shuffle=True with weights, got False"),
+        ([1, 1], {"too_large": "cut"}, ValueError, "too_large=('refuse', 'alone') with weights, got 'cut'"),
+    ],
+)
+def test_weights_that_are_refused(weights, options, error, said):
+    with pytest.raises(error) as caught:
+        tl.data.TokenBudgetSampler([3, 4], 10, weights=weights, **options)
+    assert str(caught.value).startswith("TokenBudgetSampler: expected ") and said in str(caught.value)

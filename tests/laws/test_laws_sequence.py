@@ -34,8 +34,8 @@ TAKE_PLAIN = (
 ).split()
 #: Operators whose results have other shapes for other values.
 CHANGE_SHAPE = (
-    "beam_search beam_search_decode ctc_align ctc_beam_decode ctc_decode ctc_greedy_decoder filter_by_instag sequence_erase sequence_radius "
-    "sequence_unique"
+    "beam_search beam_search_decode ctc_align ctc_beam_decode ctc_decode ctc_greedy_decoder filter_by_instag sequence_erase "
+    "sequence_radius sequence_unique"
 ).split()
 
 

@@ -215,6 +215,7 @@ def calls():
     yield "tl.data.TokenBudgetStream", Call(functools.partial(_drawn, data.TokenBudgetStream), ([[1, 2], [3]], 5, 4, 0))
     make = functools.partial(data.TokenBudgetStream, too_large="cut")
     yield "tl.data.TokenBudgetStream", Call(functools.partial(_drawn, make), ([torch.ones(3)], 2), {"world_size": 1})
+    yield "tl.data.TokenBudgetSampler", Call(data.TokenBudgetSampler, (lengths, 6), {"weights": [1.0] * len(lengths)})
     sampler = data.TokenBudgetSampler(lengths, 6)
     yield "tl.data.TokenBudgetSampler", Call(_resumed, (sampler, sampler.state_dict(), 1))
     yield "tl.data.Piece", Call(data.Piece, (1, 0, 2))

@@ -536,3 +536,16 @@ def test_when_torchs_variable_length_attention_runs(lengths, shared, dtype, widt
         q, v = (torch.empty(lod.rows, heads, width, device="cuda", dtype=dtype) for heads in (8, shared))
         assert _library_takes(q, v, (None,), lod, 0) == takes
         assert not _library_takes(q, v, (q,), lod, 0)
+
+
+def test_rotate_half_is_the_layout_of_transformers():
+    torch.manual_seed(0)
+    x = tl.from_lengths(torch.randn(7, 2, 6), [[4, 0, 3]])
+    angle = x.position_ids()[:, None] * 10000.0 ** (-torch.arange(3) / 3)
+    cos, sin = (torch.cat([t, t], 1)[:, None] for t in (angle.cos(), angle.sin()))
+    rows = x.values()
+    half = torch.cat([-rows[..., 3:], rows[..., :3]], -1)  # transformers' rotate_half
+    torch.testing.assert_close(tl.rotary_embedding(x, rotate_half=True).values(), rows * cos + half * sin)
+    assert torch.equal(
+        tl.rotary_embedding(x, rotate_half=True).values(), tl.rotary_embedding(x, interleaved=False).values()
+    )

@@ -37,3 +37,7 @@ __all__ = [
     "to_numpy",
     "to_sparse",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])

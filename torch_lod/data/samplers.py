@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from torch.utils.data import Sampler
 
-from ..errors import LoDError, LoDValueError, named, public, shown
+from ..errors import LoDError, LoDTypeError, LoDValueError, named, public, shown
 from ..structure.validate import host_integers, whole
 from . import planning
 from .items import Items, a_number, a_seed, check_state, chosen, of_processes
@@ -220,20 +221,83 @@ class TokenBudgetSampler(_Budgeted):
     __doc__ = _ABOUT.format(
         about="""Batches of as many items, in random order, as a budget takes. Their number, and so that of the steps, may differ
     between epochs. With drop_last, and so few items that there may be fewer batches than ranks, they are packed as by
-    PackingSampler, with as many batches in every epoch.""",
+    PackingSampler, with as many batches in every epoch. With weights, an epoch draws as many items as there are, with
+    replacement: then an item may occur several times in it, or not at all.""",
         equal="cost",
         size=_BUDGET,
         unshuffled="items in order, a batch for each rank, round-robin",
-        cost=_COST,
+        cost=_COST
+        + """
+        weights: how often each item is drawn, (items,), numbers of at least 0, not all of them 0, as of
+            torch.utils.data.WeightedRandomSampler: `1 / count[label]` for classes that are rare. With shuffle only, and not
+            with too_large="cut".""",
     )
 
+    @public
+    def __init__(
+        self,
+        lengths,
+        budget: float,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        *,
+        level: int | str = -1,
+        cost="length",
+        balance=None,
+        too_large: str = "refuse",
+        drop_last: bool = False,
+        weights=None,
+    ):
+        a_number("budget", budget)
+        given = lengths, budget, shuffle, seed, rank, world_size, level, cost, balance, too_large, drop_last
+        _BatchSampler.__init__(self, *given)
+        self._share = None if weights is None else _shares(weights, self._items.count)
+        for what, value, wanted in (("shuffle", shuffle, True), ("too_large", too_large, ("refuse", "alone"))):
+            if weights is not None and value not in (wanted if isinstance(wanted, tuple) else (wanted,)):
+                raise LoDValueError(f"expected {what}={wanted!r} with weights, got {shown(value)}")
+
+    def _options(self) -> tuple:
+        drawn = () if self._share is None else (zlib.crc32(self._share.data),)
+        return *super()._options(), *drawn
+
     def _grouped(self, items, rng):
+        if rng is not None and self._share is not None:
+            drawn = rng.choice(items.count, items.count, p=self._share)
+            return planning.next_fit(items.whole[drawn], items.costs, self.budget)
         if rng is not None and self.drop_last:
             least = np.minimum(items.costs[items.whole], self.budget).sum(dtype=np.float64) / self.budget
             if least <= self.world_size - 1:  # in some orders there would be fewer batches than ranks
                 return _packed(items, self.budget, rng)
         order = items.whole if rng is None else items.whole[rng.permutation(len(items.whole))]
         return planning.next_fit(order, items.costs, self.budget)
+
+
+def _shares(weights, count: int) -> np.ndarray:
+    """What each weight is of their sum."""
+    found = host_numbers("weights", weights)
+    if found.shape != (count,):
+        raise LoDValueError(f"expected weights of shape ({count},), one for each item, got {found.shape}")
+    if (wrong := ~((found >= 0) & (found < np.inf))).any():
+        i = int(wrong.argmax())
+        raise LoDValueError(f"expected weights of at least 0, got {found[i]} at index {i}")
+    most = found.max(initial=0)
+    if most == 0:
+        raise LoDValueError("expected weights that are not all 0")
+    found = found / most  # the sum of the largest numbers would overflow
+    return found / found.sum()
+
+
+def host_numbers(what: str, given) -> np.ndarray:
+    """Numbers in host memory, float64."""
+    try:
+        found = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+        if found.dtype.kind not in "iuf":
+            raise TypeError
+    except (TypeError, ValueError, RuntimeError):
+        raise LoDTypeError(f"expected {what} as a list, an array or a tensor of numbers, got {shown(given)}") from None
+    return found.astype(np.float64)
 
 
 class PackingSampler(_Budgeted):

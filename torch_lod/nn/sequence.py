@@ -69,6 +69,9 @@ class AttentionPool(torch.nn.Module):
         features: the number of features of x.
         hidden: the number of features of u; as many as x has if None.
 
+    Parameters: `project`, a Linear (W and b), and `context`, a Linear without bias (c). The weights of rows, as forward makes
+    them: `tl.sequence_softmax(pool.context(pool.project(x).tanh()), level=pool.level)`.
+
     Source: Yang et al., "Hierarchical Attention Networks for Document Classification", 2016, equations 5 to 7.
     """
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..engine.attention import Sight, attend, check_rows
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import a_float, along, number, sequence_operator
+from ..sequence_operator import a_bool, a_float, along, number, sequence_operator
 from ..structure.devices import upload
 from ..tensor.lod_tensor import LoDTensor
 
@@ -125,6 +125,7 @@ def rotary_embedding(
     base: float = 10000.0,
     interleaved: bool = True,
     start: int | Tensor = 0,
+    rotate_half: bool = False,
     level: int | str = -1,
 ) -> LoDTensor:
     """Rotates pairs of features by angles that grow with the position of a row in its sequence, so that the product of two
@@ -134,7 +135,10 @@ def rotary_embedding(
 
     Args:
         x: queries or keys, (rows, d) or (rows, heads, d), d even; a floating dtype. Angles are float32 at least.
-        interleaved: features 2 i and 2 i + 1 are a pair, as in the source; False: features i and i + d / 2.
+        interleaved: features 2 i and 2 i + 1 are a pair, as in the source, in GPT-J and in Meta's own Llama weights; False:
+            features i and i + d / 2.
+        rotate_half: the same as interleaved=False: the layout of Llama, Qwen, Mistral, Gemma and GPT-NeoX in transformers,
+            whose weights have their rows in this order. The wrong one of both gives no error, but other results.
         start: the position of every sequence's first row: a number, or one per sequence, such as the number of rows in
             a cache.
 
@@ -156,6 +160,8 @@ def rotary_embedding(
         raise LoDValueError(f"expected a base above 0, got {base}")
     if type(interleaved) is not bool:
         raise LoDTypeError(f"expected interleaved as a bool, got {shown(interleaved)}")
+    a_bool("rotate_half", rotate_half)
+    interleaved = interleaved and not rotate_half
     position = s.lod.position_ids(s.k, values.device)
     if isinstance(start, Tensor):
         count = s.lod.num_sequences(s.k)

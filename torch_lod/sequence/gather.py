@@ -89,7 +89,8 @@ def _within_bounds(position: Tensor, own: Tensor, offsets: Tensor, absolute: boo
         return None
     if absolute:
         return position
-    source = on_rows(ops.run_map(begin, own, position.shape[0], 0), position) + position
+    source = on_rows(ops.run_map(begin, own, position.shape[0], 0), position)
+    source = source.add_(position) if position.dim() == 1 else source + position
     return torch.where(position < 0, -1, source) if (lowest < 0).any() else source
 
 

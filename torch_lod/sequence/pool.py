@@ -274,7 +274,8 @@ def sequence_topk(
     Returns:
         (sequences, k, *element), and the rows that the values came from, int64, as indices into all rows, -1 for
         padding: of the same shape, or (sequences, k) with a channel. Both with the levels above. The gradient goes to
-        the rows taken.
+        the rows taken. `rows >= 0` is the mask of what is there: with padding_value=0 the mean of the k best is
+        `values.sum(1) / (rows >= 0).sum(1)`, also of a sequence with fewer.
 
     Source: torch.topk, sequence by sequence; equal rows stay in order.
     """

@@ -11,7 +11,7 @@ from ..structure.devices import upload
 from ..structure.lod import LoD
 
 #: Rows of a sequence, on average, from which a product of torch's for each takes longer than calling it.
-_LONG = 64
+_LONG = 16
 
 
 def each_by_its_matrix(rows: Tensor, matrices: Tensor, lod: LoD, k: int) -> Tensor:

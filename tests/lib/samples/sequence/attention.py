@@ -125,6 +125,7 @@ def rotary_errors():
     yield "base", lambda: op(X, base=0), ValueError, "a base above 0, got 0"
     yield "named base", lambda: op(X, base="a"), TypeError, "base as a number, got 'a'"
     yield "interleaved", lambda: op(X, interleaved=None), TypeError, "interleaved as a bool, got None"
+    yield "half", lambda: op(X, rotate_half=1), TypeError, "rotate_half as a bool, got 1"
     yield "start", lambda: op(X, start=0.5), TypeError, "start as an int within 2**40 or a tensor, got 0.5"
     yield "starts", lambda: op(X, start=torch.zeros(2).long()), ValueError, "as 3 integers, one per sequence"
     yield "floating starts", lambda: op(X, start=torch.zeros(3)), ValueError, "as 3 integers, one per sequence"

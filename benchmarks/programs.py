@@ -220,6 +220,27 @@ class Interest(Twin):
         return nn.functional.binary_cross_entropy_with_logits(scores, takes)
 
 
+class Graphs(Twin):
+    def collate(self, samples):
+        nodes = padded([s["nodes"] for s in samples])
+        beside = nodes.new_zeros(len(samples), nodes.shape[1], nodes.shape[1])
+        for matrix, sample in zip(beside, samples):
+            matrix.index_put_((sample["edges"][:, 1], sample["edges"][:, 0]), torch.ones(()), accumulate=True)
+        return (
+            nodes,
+            beside,
+            torch.tensor([len(s["nodes"]) for s in samples]),
+            torch.tensor([s["kind"] for s in samples]),
+        )
+
+    def forward(self, h, adjacent, counts, kind):
+        there = (torch.arange(h.shape[1]) < counts[:, None])[:, :, None]
+        for own, beside in zip(self.own, self.beside):
+            h = (own(h) + beside(adjacent @ h)).relu()
+        weight = self.gate(h).masked_fill(~there, -torch.inf).softmax(1)
+        return cross_entropy(self.out((weight * h).sum(1)), kind)
+
+
 TWINS = {
     "Nested classifier": (Classifier, "padded"),
     "Tagger": (Tagger, "PackedSequence"),
@@ -228,6 +249,7 @@ TWINS = {
     "CTC": (Listener, "PackedSequence"),
     "Sessions": (Recommender, "PackedSequence"),
     "Interest": (Interest, "padded"),
+    "Graphs": (Graphs, "padded"),
 }
 
 

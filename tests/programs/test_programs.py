@@ -22,6 +22,7 @@ LEARNED = {
     "CTC": lambda names: names["right"] > 0.7,
     "Sessions": lambda names: names["right"] > 0.85 and names["reciprocal"] > 0.7,
     "Interest": lambda names: names["right"] > 0.85,
+    "Graphs": lambda names: names["right"] > 0.9,
 }
 
 

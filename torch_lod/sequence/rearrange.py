@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that repeat, pick or move the elements of a level: rows, or whole sub-sequences with their content."""
 
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -176,10 +176,11 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float | Tensor = 0.0, *,
             "expected padding_value as a number or tl.per_sequence(rows), a row for each sequence, got "
             f"{type(padding_value).__name__}"
         )
+    fill: Any = padding_value
     filler("padding_value", padding_value, s.rows.dtype)
     lod, k = s.lod, s.k
     if s.innermost:
-        return s.keep(ops.segment_unfold(s.rows, s.offsets, 1, -n, 1, padding_value).squeeze(1))
+        return s.keep(ops.segment_unfold(s.rows, s.offsets, 1, -n, 1, fill).squeeze(1))
     segment, offsets, inner = lod.parents_at(k), lod.levels[k], lod.levels[k + 1]
     source = torch.arange(segment.numel(), device="cpu") - n
     inside = (source >= offsets[segment]) & (source < offsets[segment + 1])

@@ -331,7 +331,7 @@ def over_sequences(func, args, kwargs, wrap: Callable, call: Callable) -> Any:
         return _product_over(func, args, kwargs, core, fine, coarse, lod, rows_dim, wrap, call)
     if core is _MATMUL and rows_dim == -3 and _a_matrix_for_each(_MATMUL[0].bind(args, kwargs), fine, coarse):
         product = each_by_its_matrix(fine[0].values(), coarse[0].operand.values(), lod, coarse[0].level)  # type: ignore[operator]
-        return wrap(product, placed(fine[0])._replace(dim=0))  # type: ignore[union-attr]
+        return wrap(product, Provenance(lod, 0))
     new = []
     for s in coarse:
         laid = _laid(s, fine, rows_dim, lod, wrap)
@@ -446,9 +446,11 @@ def _a_matrix_for_each(values: list, fine: list[Tensor], coarse: list[_Sequences
     """Whether rows, on the left, meet a matrix for each of their sequences, whose dims are (sequences, features, out)."""
     if len(fine) != 1 or len(coarse) != 1 or values[0] is not fine[0] or values[1] is not coarse[0].operand:
         return False
-    left, right = values[0], values[1]
+    left, right, p = values[0], values[1], placed(values[0])
     fits = left.dim() == right.dim() == 3 and left.shape[2] == right.shape[1] and left.dtype == right.dtype
-    return fits and coarse[0].at == 0 and placed(left).dim == 0 and left.device == right.device
+    return (
+        fits and coarse[0].at == 0 and p is not None and p.dim == 0 and p.part is None and left.device == right.device
+    )
 
 
 def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, rows_dim: int, wrap, call) -> Any:
@@ -512,24 +514,25 @@ def _letters_by_matrices(terms: Terms, row, coarse: list[_Sequences], lod: LoD, 
     if len(terms.operands) != 2 or len(coarse) != 1 or not all(len(set(c)) == len(c) for c in terms.letters):
         return None
     at = 0 if terms.operands[0] is coarse[0].operand else 1
-    (of_each, of_rows), (each, rows) = ((t[at], t[1 - at]) for t in (terms.letters, terms.operands))
+    of_each, of_rows = terms.letters[at], terms.letters[1 - at]
+    each, rows = terms.operands[at], terms.operands[1 - at]
     sizes = dict(zip(of_each, each.shape)) | {row: lod.rows}
     summed = [c for c in of_rows if c in of_each and c != row]
     left, right = ([c for c in letters if c not in (*summed, row)] for letters in (of_rows, of_each))
-    free = {row, *left, *right}
-    if free != set(terms.result) or any(sizes[c] != n for c, n in zip(of_rows, rows.shape) if c in summed):
+    made = [row, *left, *right]
+    if {*made} != {*terms.result} or any(sizes[c] != n for c, n in zip(of_rows, rows.shape) if c in summed):
         return None
-    if rows.dtype != each.dtype or rows.device != each.device or not rows.is_floating_point():
+    p = placed(rows)
+    if p is None or p.part is not None or rows.dtype != each.dtype or rows.device != each.device:
+        return None
+    if not rows.is_floating_point():
         return None
     sizes |= dict(zip(of_rows, rows.shape))
+    count = each.shape[of_each.index(row)]
     a, s, b = (math.prod([sizes[c] for c in letters]) for letters in (left, summed, right))
-    rows, each = rows.values(), each.values()  # type: ignore[operator]
-    rows = rows.permute([of_rows.index(c) for c in (row, *left, *summed)]).reshape(lod.rows, a, s)
-    matrices = each.permute([of_each.index(c) for c in (row, *summed, *right)]).reshape(
-        each.shape[of_each.index(row)], s, b
-    )
-    product = each_by_its_matrix(rows, matrices, lod, coarse[0].level)
-    made = [row, *left, *right]
+    first = rows.values().permute([of_rows.index(c) for c in (row, *left, *summed)])  # type: ignore[operator]
+    second = each.values().permute([of_each.index(c) for c in (row, *summed, *right)])  # type: ignore[operator]
+    product = each_by_its_matrix(first.reshape(lod.rows, a, s), second.reshape(count, s, b), lod, coarse[0].level)
     product = product.view([sizes[c] for c in made]).permute([made.index(c) for c in terms.result])
     return wrap(product, Provenance(lod, terms.result.index(row), "einsum"))
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, ctc_loss
+from torch.nn.functional import cross_entropy, ctc_loss, softplus
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 import torch_lod as tl
@@ -241,6 +241,21 @@ class Graphs(Twin):
         return cross_entropy(self.out((weight * h).sum(1)), kind)
 
 
+class Scorer(Twin):
+    def collate(self, samples):
+        documents, relevance = (padded([s[name] for s in samples]) for name in ("documents", "relevance"))
+        return documents, relevance, torch.tensor([len(s["documents"]) for s in samples])
+
+    def forward(self, documents, relevance, counts):
+        there = torch.arange(documents.shape[1]) < counts[:, None]
+        scores = self.second(self.first(documents).relu()).squeeze(2)
+        order = scores.detach().masked_fill(~there, -torch.inf).sort(dim=1, descending=True, stable=True).indices
+        discount = 1 / (2 + order.argsort(1)).log2()
+        gain, place, score = (t[:, :, None] - t[:, None] for t in (2**relevance - 1, discount, scores))
+        lost = gain.clamp(min=0) * place.abs() * softplus(-score)
+        return lost.masked_fill(~(there[:, :, None] & there[:, None]), 0).sum() / counts.sum()
+
+
 TWINS = {
     "Nested classifier": (Classifier, "padded"),
     "Tagger": (Tagger, "PackedSequence"),
@@ -250,6 +265,7 @@ TWINS = {
     "Sessions": (Recommender, "PackedSequence"),
     "Interest": (Interest, "padded"),
     "Graphs": (Graphs, "padded"),
+    "Ranking": (Scorer, "padded"),
 }
 
 

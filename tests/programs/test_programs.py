@@ -23,6 +23,7 @@ LEARNED = {
     "Sessions": lambda names: names["right"] > 0.85 and names["reciprocal"] > 0.7,
     "Interest": lambda names: names["right"] > 0.85,
     "Graphs": lambda names: names["right"] > 0.9,
+    "Ranking": lambda names: names["right"] > 0.9,
 }
 
 

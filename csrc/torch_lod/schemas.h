@@ -82,6 +82,15 @@ rnn_composed({layer}, {steps}, bool relu=False) -> Tensor
 rnn_given = Tensor grad_output, {weights}, Tensor? h_0, {steps_back}, bool relu
 rnn_backward({rnn_given}, Tensor output) -> (Tensor, Tensor, Tensor, Tensor, Tensor)
 
+# recurrences with a matrix as state
+matrix_gates = Tensor decay, Tensor? beta, Tensor? a, Tensor? b
+matrix = Tensor query, Tensor key, Tensor value, {matrix_gates}, Tensor? initial, Tensor row_offsets
+matrix_scan({matrix}, bool delta=False, float scale=1.0, bool save=True) -> (Tensor, Tensor, Tensor)
+matrix_scan_composed({matrix}, bool delta=False, float scale=1.0, bool save=True) -> (Tensor, Tensor)
+eight = Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
+matrix_grads = Tensor? grad_output, Tensor? grad_last
+matrix_scan_backward({matrix_grads}, {matrix}, bool delta, float scale, Tensor saved) -> ({eight})
+
 # attention
 inputs = Tensor query, Tensor key, Tensor value, Tensor query_offsets, Tensor key_offsets
 scores = Tensor? bias=None, Tensor? slopes=None, Tensor? seed=None, float? scale=None

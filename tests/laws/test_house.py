@@ -112,7 +112,7 @@ def included(path: Path) -> set[Path]:
 
 #: Kernels, each a source of its own with the header of what it exports.
 KERNELS = {path.stem for path in sources("csrc/kernels/*.cpp")}
-CPU_ONLY = {"order", "product", "structure"}
+CPU_ONLY = {"matrix_scan", "order", "product", "structure"}
 
 
 def test_kernels_are_free_of_torch():

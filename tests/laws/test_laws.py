@@ -71,8 +71,9 @@ def test_equals_its_reference(info, dtype, device):
     for sample, expected in pairs:
         got = info.run(sample)
         close(got, expected, info, dtype, sample)
-        for (g, _), (e, _) in zip(told(got), told(expected)):
-            assert g.dtype == (dtype if e.dtype == torch.float64 and dtype.is_floating_point else e.dtype), sample.label
+        for i, ((g, _), (e, _)) in enumerate(zip(told(got), told(expected))):
+            own = torch.float32 if i in info.wide and dtype.itemsize == 2 else dtype
+            assert g.dtype == (own if e.dtype == torch.float64 and dtype.is_floating_point else e.dtype), sample.label
 
 
 @differentiable

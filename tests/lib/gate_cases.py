@@ -48,6 +48,9 @@ def calls() -> dict[str, dict]:
     heads |= {"seed": torch.tensor(7), "scale": 1.0, "dropout": 0.5}
     heads |= {"sink": ones(2), "distance_bias": ones(2, 3), "key_ends": ints(1, 2, 1, 2, 3, 4)}
     saved = {"grad": ones(ROWS, 2, 4), "left": -1, "right": -1, "output": ones(ROWS, 2, 4), "biases": True}
+    matrix = {"query": ones(ROWS, 1, 3), "key": ones(ROWS, 1, 3), "value": ones(ROWS, 2, 4), "decay": ones(ROWS, 2, 3)}
+    matrix |= {"beta": ones(ROWS, 2), "a": ones(ROWS, 1, 3), "b": ones(ROWS, 1, 3), "initial": ones(2, 2, 3, 4)}
+    matrix |= {"row_offsets": cut()}
     chain = {"values": values, "transition": ones(4, 2), "row_offsets": cut()}
     ctc = {"values": ones(ROWS, 3), "row_offsets": cut(), "labels": ints(1, 2, 1), "label_offsets": ints(0, 1, 3)}
     edits = {
@@ -110,6 +113,11 @@ def calls() -> dict[str, dict]:
         ),
         "gru_backward": backward(3, saved=ones(ROWS, 4 * HIDDEN)),
         "rnn_backward": backward(1, relu=False),
+        **dict.fromkeys(("matrix_scan", "matrix_scan_composed"), matrix),
+        "matrix_scan_backward": {
+            **{"grad_output": ones(ROWS, 2, 4), "grad_last": ones(2, 2, 3, 4), **matrix, "delta": False, "scale": 1.0},
+            "saved": ones(ROWS * 2 * 16),
+        },
         **dict.fromkeys(("attention", "attention_composed"), heads),
         **dict.fromkeys(("chain_logsumexp", "chain_logsumexp_composed", "chain_argmax"), chain),
         **dict.fromkeys(("chain_marginals", "chain_marginals_composed"), chain),

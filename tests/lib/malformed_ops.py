@@ -71,6 +71,13 @@ def weights(gates: int):
     return torch.ones(gates * HIDDEN, 2), torch.ones(gates * HIDDEN, HIDDEN)
 
 
+def matrix_inputs(o, heads: int = 2, states: int | None = None, pair=None):
+    """Up to the offsets; states: another number of them than there are segments."""
+    key, value = torch.ones(ROWS, 1 if heads == 2 else 2, 3), torch.ones(ROWS, heads, 4)
+    initial = torch.ones(segments(o) if states is None else states, heads, 3, 4)
+    return key, key, value, torch.ones(ROWS, heads), None, pair, pair, initial, o
+
+
 def hidden(width: int = 1):
     return torch.ones(ROWS, width * HIDDEN)
 
@@ -182,6 +189,12 @@ OPERATORS = {
     "lstm": lambda o: ops.lstm(values(), *weights(4), None, None, None, None, o),
     "gru": lambda o: ops.gru(values(), *weights(3), None, None, None, o),
     "rnn": lambda o: ops.rnn(values(), *weights(1), None, None, None, o),
+    "matrix_scan": lambda o: ops.matrix_scan(*matrix_inputs(o), True),
+    "matrix_scan-pair": lambda o: ops.matrix_scan(*matrix_inputs(o, pair=torch.ones(ROWS, 1, 3))),
+    "matrix_scan_composed": lambda o: torch.ops.torch_lod.matrix_scan_composed(*matrix_inputs(o)),
+    "matrix_scan_backward": lambda o: torch.ops.torch_lod.matrix_scan_backward(
+        torch.ones(ROWS, 2, 4), None, *matrix_inputs(o), True, 1.0, torch.ones(ROWS * 2 * 16)
+    ),
     "lstm_composed": lambda o: torch.ops.torch_lod.lstm_composed(values(), *weights(4), None, None, None, None, o),
     "gru_composed": lambda o: torch.ops.torch_lod.gru_composed(values(), *weights(3), None, None, None, o),
     "rnn_composed": lambda o: torch.ops.torch_lod.rnn_composed(values(), *weights(1), None, None, None, o),
@@ -364,6 +377,14 @@ SIZES = {
     "lstm-state": (
         lambda: ops.lstm(values(), *weights(4), None, None, torch.ones(2, 3), torch.ones(2, 3), ints(0, 6)),
         "h_0",
+    ),
+    "matrix_scan-heads": (lambda: ops.matrix_scan(*matrix_inputs(ints(0, 6), heads=3)), "divisor"),
+    "matrix_scan-state": (lambda: ops.matrix_scan(*matrix_inputs(ints(0, 6), states=2)), "initial of shape"),
+    "matrix_scan-saved": (
+        lambda: torch.ops.torch_lod.matrix_scan_backward(
+            None, None, *matrix_inputs(ints(0, 6)), True, 1.0, torch.ones(1)
+        ),
+        "saved of shape",
     ),
     "lstm-dtype": (lambda: ops.lstm(values().int(), *weights(4), *[None] * 4, ints(0, 6)), "Int|dtype"),
     "check_lod-floats": (lambda: torch.ops.torch_lod.check_lod([torch.zeros(3)], 0), ""),

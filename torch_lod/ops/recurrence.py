@@ -8,6 +8,7 @@ from .library import operator
 __all__ = [
     "gru",
     "lstm",
+    "matrix_scan",
     "rnn",
 ]
 
@@ -86,4 +87,43 @@ def rnn(
 
     Returns:
         h after every row, (rows, hidden).
+    """
+
+
+@operator
+def matrix_scan(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    decay: Tensor,
+    beta: Tensor | None,
+    a: Tensor | None,
+    b: Tensor | None,
+    initial: Tensor | None,
+    row_offsets: Tensor,
+    delta: bool = False,
+    scale: float = 1.0,
+    save: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A linear recurrence whose state is a matrix S (keys, values) for every segment and head.
+
+        S_t = Diag(decay_t) S_{t-1} + a_t (b_t^T S_{t-1}) + beta_t key_t value_t^T, out_t = scale S_t^T query_t
+
+    Value head h reads the query, the key, a and b of head h // (heads / key heads). On the CPU numbers below the smallest
+    normal one count as 0. On other devices the steps are composed of torch's operators.
+
+    Args:
+        query, key: (rows, key heads, keys), the dtype of value.
+        value: (rows, heads, values), a floating dtype.
+        decay: (rows, heads), or one for each key, (rows, heads, keys); as beta and initial in float32 for half types.
+        beta: (rows, heads); 1 unless given.
+        a, b: (rows, key heads, keys), both or neither.
+        initial: (segments, heads, keys, values); zeros unless given.
+        row_offsets: int64, (segments + 1,).
+        delta: the gated delta rule: value_t - (decay_t key_t)^T S_{t-1} stands for value_t. Without a and b.
+        save: keep what the backward needs; without it the backward runs the forward again.
+
+    Returns:
+        out (rows, heads, values); the state behind every segment, the shape and dtype of initial; and what the backward
+        keeps, which has no gradient: at most twice as much as value. Double backward goes through a slower composition.
     """

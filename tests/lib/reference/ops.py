@@ -6,6 +6,7 @@ import torch
 from reference.attention import attention, attention_backward  # noqa: F401
 from reference.ctc import ctc_beam, ctc_best_path, ctc_loss, ctc_loss_backward  # noqa: F401
 from reference.edit import edit_alignment, edit_distance  # noqa: F401
+from reference.matrix_scan import matrix_scan, matrix_scan_backward  # noqa: F401
 from reference.paths import forward_scores, logsumexp, paths, shares
 from reference.rows import rows_of, segments
 

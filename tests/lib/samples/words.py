@@ -133,6 +133,8 @@ class Info:
     tolerance: dict = field(default_factory=dict, kw_only=True)
     #: Works out its results in library products, which choose their order by size.
     products: bool = field(default=False, kw_only=True)
+    #: Which of its results are of float32 where its rows are of half types.
+    wide: tuple = field(default=(), kw_only=True)
 
     @property
     def floats(self):

@@ -5,7 +5,21 @@ They replace them when the compiled operators are missing and on devices without
 gradients of gradients of the recurrences, and are a second opinion in the tests.
 """
 
-from . import attention, chain, conv, ctc, ctc_beam, edit, normalize, order, recurrence, rows, scan, segment
+from . import (
+    attention,
+    chain,
+    conv,
+    ctc,
+    ctc_beam,
+    edit,
+    matrix_scan,
+    normalize,
+    order,
+    recurrence,
+    rows,
+    scan,
+    segment,
+)
 from .register import beside_kernels, in_place_of_kernels
 from .table import COMPOSITIONS, ONLY_COMPOSED, OPAQUE, RECORDED
 
@@ -22,6 +36,7 @@ __all__ = [
     "ctc_beam",
     "edit",
     "in_place_of_kernels",
+    "matrix_scan",
     "normalize",
     "order",
     "recurrence",

@@ -11,6 +11,7 @@ _GRADIENTS = {
     "gru": ("values", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "h_0"),
     "rnn": ("values", "weight_ih", "weight_hh", "bias_ih bias_hh", "h_0"),
     "attention": ("query", "key", "value", "bias", "slopes", "sink", "distance_bias"),
+    "matrix_scan": ("query", "key", "value", "decay", "beta", "a", "b", "initial"),
     "chain_logsumexp": ("values", "transition"),
     "chain_marginals": ("values", "transition"),
     "ctc_loss": ("values",),

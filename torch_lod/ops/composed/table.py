@@ -12,6 +12,7 @@ COMPOSITIONS: dict[str, Callable] = {}
 #: The host plans their steps or goes from sequence to sequence: tracers must see one operator and never look inside.
 OPAQUE = (
     *("lstm", "lstm_backward", "gru", "gru_backward", "rnn", "rnn_backward", "attention", "attention_backward"),
+    *("matrix_scan", "matrix_scan_backward"),
     *("chain_logsumexp", "chain_logsumexp_backward", "chain_marginals", "chain_marginals_backward"),
     *("chain_argmax", "chain_sample"),
     *("ctc_loss", "ctc_loss_backward", "ctc_best_path", "ctc_beam", "edit_distance", "edit_alignment"),

@@ -1,10 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on plain tensors: a file for each of torch_lod/ops/composed."""
 
-from samples.ops import attention, chain, conv, ctc, edit, normalize, order, recurrence, rows, scan, segment
+from samples.ops import (
+    attention,
+    chain,
+    conv,
+    ctc,
+    edit,
+    matrix_scan,
+    normalize,
+    order,
+    recurrence,
+    rows,
+    scan,
+    segment,
+)
 
 ENTRIES = [
     entry
-    for family in (rows, conv, scan, order, segment, normalize, recurrence, attention, chain, ctc, edit)
+    for family in (rows, conv, scan, order, segment, normalize, recurrence, matrix_scan, attention, chain, ctc, edit)
     for entry in family.ENTRIES
 ]

@@ -87,6 +87,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
                 "ops.attention",
                 "ops.gru",
                 "ops.lstm",
+                "ops.matrix_scan",
                 "ops.rnn",
                 "ops.segment_concat",
                 "ops.segment_conv",

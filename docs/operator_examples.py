@@ -91,6 +91,27 @@ of_article = tl.sequence_quantile(x, 0.5, level="article")
 decayed = tl.sequence_scan(x, 0.5)
 to_come = tl.sequence_scan(x, 0.5, reverse=True)
 again = tl.sequence_scan(x, (x != 1.0).float())  # a sum that starts again at 1
+decayed, state = tl.sequence_scan(x, 0.5, return_state=True)
+""",
+    "gated_delta_rule": """
+v = x[:, None, None]  # one head of one number
+k = q = tl.LoDTensor(torch.ones(6, 1, 1), x.lod)
+g = tl.LoDTensor(torch.zeros(6, 1), x.lod)  # nothing is forgotten
+beta = tl.LoDTensor(torch.full((6, 1), 0.5), x.lod)  # half of what was there is written over
+out, state = tl.gated_delta_rule(q, k, v, g, beta, return_state=True)
+""",
+    "linear_attention": """
+v = x[:, None, None]  # one head of one number
+k = q = tl.LoDTensor(torch.ones(6, 1, 1), x.lod)
+summed = tl.linear_attention(q, k, v)
+of_article = tl.linear_attention(q, k, v, level="article")
+""",
+    "ssd": """
+v = x[:, None, None]  # one head of one number
+B = C = tl.LoDTensor(torch.ones(6, 1, 1), x.lod)
+dt = tl.LoDTensor(torch.ones(6, 1), x.lod)
+A = torch.tensor([0.5]).log()  # half is kept
+out, state = tl.ssd(v, dt, A, B, C, return_state=True)
 """,
     "sequence_first_step": "first = tl.paddle.sequence_first_step(x)",
     "sequence_last_step": "last = tl.paddle.sequence_last_step(x)",

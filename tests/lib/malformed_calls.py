@@ -288,15 +288,15 @@ MADE = {
     "LinearChainCRF": [((3,), {"allowed": torch.ones(3, 3).bool(), "allowed_end": torch.ones(3).bool(), "level": -1})],
     "MultiheadAttention": [((4, 2, 0.5), {"causal": True, "window": 2, "alibi": True, "kdim": 4, "sink": True})],
     "Plain": [((torch.nn.Linear(3, 2), 1), {})],
+    "GatedDeltaNet": [((3, 1, 2, 4, 5, 3, 1e-6), {"level": "b"})],
+    "Mamba2": [((3, 2, 3, 2, 3, 1), {"bias": True, "conv_bias": False, "dt_limit": (0.0, 1.0), "level": 0})],
     "RelativePositionBias": [((2, 8, 16), {"bidirectional": False})],
     "RowConv": [((3, 1), {"level": "b"})],
     "SequenceConv": [((3, 2, 3, -1), {"padding_trainable": True})],
     "SequenceConv1d": [((3, 2, 3), {"dilation": 2, "padding": "causal", "groups": 1})],
     "SequencePool": [(("sum",), {"padding_value": 0.5})],
     "SequenceSoftmax": [((), {"level": 0})],
-    "TransformerEncoderLayer": [
-        ((4, 2, 8), {"dropout": 0.5, "activation": "gelu", "layer_norm_eps": 1e-5, "causal": True})
-    ],
+    "TransformerEncoderLayer": [((4, 2, 8, 0.5), {"activation": "gelu", "layer_norm_eps": 1e-5, "causal": True})],
 }
 
 
@@ -307,9 +307,8 @@ def _run(module, *args, **kwargs):
 def _made(cls, *args, **kwargs):
     """A module, and what it makes of rows if it can be called with them."""
     module = cls(*args, **kwargs)
-    return module, module.eval()(
-        two(4 if isinstance(module, (nn.MultiheadAttention, nn.TransformerEncoderLayer)) else 3)
-    )
+    of_four = isinstance(module, (nn.MultiheadAttention, nn.TransformerEncoderLayer))
+    return module, module.eval()(two(4 if of_four else 3))
 
 
 def _only_made(cls, *args, **kwargs):
@@ -343,6 +342,8 @@ def _modules():
         ],
         "MapSequences": [(nn.MapSequences(torch.nn.Bilinear(3, 3, 2)), two(), two(seed=1))],
         "MultiheadAttention": [(nn.MultiheadAttention(4, 2), one(4), one(4, 1), one(4, 2))],
+        "GatedDeltaNet": [(nn.GatedDeltaNet(3, 1, 2, 4, 5), two(), None, True)],
+        "Mamba2": [(nn.Mamba2(3, 2, head_dim=3), two(), None, True)],
         "RelativePositionBias": [(nn.RelativePositionBias(2),)],
         "RowConv": [(nn.RowConv(3, 1), two())],
         "SequenceConv": [(nn.SequenceConv(3, 2, 3, padding_trainable=True), two())],

@@ -93,6 +93,8 @@ def _recurrences() -> Iterator[tuple[str, Callable]]:
         "nn.GRU": tl.nn.GRU(8, 4),
         "nn.RNN": tl.nn.RNN(8, 4),
         "nn.AttentionPool": tl.nn.AttentionPool(8),
+        "nn.GatedDeltaNet": tl.nn.GatedDeltaNet(8, 1, 2, 3, 2),
+        "nn.Mamba2": tl.nn.Mamba2(8, 3, expand=1, head_dim=2, groups=2),
         "nn.MapSequences": tl.nn.MapSequences(torch.nn.Linear(8, 4)),
         "nn.MultiheadAttention": tl.nn.MultiheadAttention(8, 2),
         "nn.TransformerEncoderLayer": tl.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0),

@@ -13,6 +13,7 @@ import reference.attend as attend
 import reference.levels as levels
 import reference.order as order
 import reference.sequence as loops
+import reference.states as states
 import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
@@ -201,7 +202,7 @@ MODULES = [
 def _operator(name: str, *options, takes=lambda x: True, call=None, said="") -> Step:
     """tl.name and its reference, at any level. `call(operator, x, *options, level)` calls either."""
     call = call or (lambda operator, x, *rest: operator(x, *rest[:-1], level=rest[-1]))
-    spaces = tl, next(module for module in (loops, order, attend) if hasattr(module, name))
+    spaces = tl, next(module for module in (loops, order, states, attend) if hasattr(module, name))
     ours, loop = (functools.partial(call, getattr(space, name)) for space in spaces)
     return Step(f"{name}{said}", ours, loop, takes, tuple(map(st.sampled_from, options)), True)
 

@@ -118,6 +118,19 @@ MODULES = {
         lambda: tl.nn.RelativePositionBias(2, 32, 8),
         lambda: tl.nn.RelativePositionBias(2, bidirectional=1),
     ],
+    "GatedDeltaNet": [
+        lambda: tl.nn.GatedDeltaNet(4, 2, 3),
+        lambda: tl.nn.GatedDeltaNet(4, 0, 3),
+        lambda: tl.nn.GatedDeltaNet(3, 1, 1, 2, 2)(X),
+        lambda: tl.nn.GatedDeltaNet(4, 1, 1, 2, 2)(X, 1),
+        lambda: tl.nn.GatedDeltaNet(4, 1, 1, 2, 2)(X, return_state=1),
+    ],
+    "Mamba2": [
+        lambda: tl.nn.Mamba2(4, head_dim=3),
+        lambda: tl.nn.Mamba2(4, 0),
+        lambda: tl.nn.Mamba2(3, 2, head_dim=2)(X),
+        lambda: tl.nn.Mamba2(4, 2, head_dim=2)(X, (None, 1)),
+    ],
     "RowConv": [lambda: tl.nn.RowConv(4, -1), lambda: tl.nn.RowConv(4, 1, 0), lambda: tl.nn.RowConv(3, 1)(X)],
     "SequenceConv": [lambda: tl.nn.SequenceConv(4, 4, 0), lambda: tl.nn.SequenceConv(3, 4, 3)(X)],
     "SequenceConv1d": [

@@ -5,6 +5,7 @@ from .attention import MultiheadAttention, RelativePositionBias, TransformerEnco
 from .chain import LinearChainCRF
 from .ctc import CTCLoss
 from .map import MapSequences
+from .mixers import GatedDeltaNet, Mamba2
 from .plain import Plain
 from .rnn import GRU, LSTM, RNN, DynamicRNN, last_state
 from .sequence import AttentionPool, RowConv, SequenceConv, SequenceConv1d, SequencePool, SequenceSoftmax
@@ -16,7 +17,9 @@ __all__ = [
     "AttentionPool",
     "CTCLoss",
     "DynamicRNN",
+    "GatedDeltaNet",
     "LinearChainCRF",
+    "Mamba2",
     "MapSequences",
     "MultiheadAttention",
     "Plain",

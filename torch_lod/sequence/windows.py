@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows: every row with its neighbours. A window never sees a row of another sequence."""
 
+from typing import Literal, overload
+
 import torch
 from torch import Tensor
 
 from .. import ops
 from ..dynamo import compiling, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import a_float, along, as_autocast, in_autocast, integer, sequence_operator
+from ..sequence_operator import a_bool, a_float, along, as_autocast, in_autocast, integer, sequence_operator
 from ..structure.lod import LoD
-from ..structure.partition import Runs, uploaded_runs
+from ..structure.partition import Runs, computed_there, uploaded_runs
 from ..structure.validate import sums
 from ..tensor.lod_tensor import LoDTensor, made
 
@@ -51,6 +53,34 @@ def of_shape(what: str, t, shape: tuple, x: Tensor) -> Tensor:
     return t
 
 
+@overload
+def sequence_conv1d(
+    x: LoDTensor,
+    weight: Tensor,
+    bias: Tensor | None = ...,
+    *,
+    dilation: int = ...,
+    padding: str = ...,
+    groups: int = ...,
+    initial: Tensor | None = ...,
+    return_state: Literal[False] = ...,
+    level: int | str = ...,
+) -> LoDTensor: ...
+@overload
+def sequence_conv1d(
+    x: LoDTensor,
+    weight: Tensor,
+    bias: Tensor | None = ...,
+    *,
+    dilation: int = ...,
+    padding: str = ...,
+    groups: int = ...,
+    initial: Tensor | None = ...,
+    return_state: Literal[True],
+    level: int | str = ...,
+) -> tuple[LoDTensor, Tensor]: ...
+
+
 @sequence_operator
 def sequence_conv1d(
     x: LoDTensor,
@@ -60,8 +90,10 @@ def sequence_conv1d(
     dilation: int = 1,
     padding: str = "same",
     groups: int = 1,
+    initial: Tensor | None = None,
+    return_state: bool = False,
     level: int | str = -1,
-) -> LoDTensor:
+) -> LoDTensor | tuple[LoDTensor, Tensor]:
     """`torch.nn.functional.conv1d` along every sequence of a level, each padded with zeros.
 
     Equivalent to (padding "same"):
@@ -74,9 +106,14 @@ def sequence_conv1d(
         padding: "same": the window is centred on the row (with an even size, one row more after it than before it).
             "causal": the window ends at the row.
         groups: a divisor of features and of out.
+        initial: with "causal", (sequences, (size - 1) * dilation, features): the rows before the first one of every
+            sequence, instead of zeros.
+        return_state: with "causal", return also the last (size - 1) * dilation rows of every sequence, those before its
+            first one among them, as initial for what follows.
 
     Returns:
-        (rows, out), with the LoD of x. Gradients reach x, weight and bias; empty sequences have no windows.
+        (rows, out), with the LoD of x, or a pair of it and the state. Gradients reach x, weight, bias and initial; empty
+        sequences have no windows.
 
     Raises:
         ValueError, TypeError: where the shape, dtype or device of an argument does not fit.
@@ -100,13 +137,43 @@ def sequence_conv1d(
         bias = of_shape("bias", bias, (out,), values)
     reach = (size - 1) * dilation
     start = -reach if padding == "causal" else -(reach // 2)
+    a_bool("return_state", return_state)
+    if initial is None and not return_state:
+        return s.keep(_windows_times(values, weight, bias, s.offsets, start, dilation, groups))
+    if padding != "causal":
+        raise LoDValueError(f"expected initial and return_state with padding 'causal', got {shown(padding)}")
+    state = s.lod.num_sequences(s.k), reach, width
+    if initial is None:
+        initial = values.new_zeros(state)
+    without_rows("initial", initial)
+    initial = of_shape("initial", initial, state, values)
+    # every sequence behind its state; the results of the rows of states are left out
+    before = torch.arange(state[0] + 1, device=values.device) * reach
+    rows = ops.segment_concat(initial.flatten(0, 1), before, values, s.offsets)
+    offsets = computed_there(s.offsets + before, rows.shape[0])
+    made = _windows_times(rows, weight, bias, offsets, start, dilation, groups)
+    result = s.keep(ops.gather_runs(made, offsets[:-1] + reach, s.offsets, values.shape[0]))
+    if not return_state:
+        return result
+    last = offsets[1:, None] - reach + torch.arange(reach, device=values.device)
+    return result, rows[last]
+
+
+def _windows_times(
+    rows: Tensor, weight: Tensor, bias, offsets: Tensor, start: int, dilation: int, groups: int
+) -> Tensor:
+    """The convolution, of rows that are not padded."""
     if groups == 1:
-        return s.keep(ops.segment_conv(values, weight.permute(2, 1, 0), bias, s.offsets, start, dilation))
-    seen = ops.segment_unfold(values, s.offsets, size, start, dilation)
-    parts = seen.view(values.shape[0], size, groups, width // groups).permute(2, 0, 1, 3).flatten(2)
-    kernels = weight.view(groups, out // groups, width // groups, size).permute(0, 3, 2, 1).flatten(1, 2)
-    rows = torch.bmm(parts, kernels).transpose(0, 1).reshape(values.shape[0], out)
-    return s.keep(rows if bias is None else rows + bias)
+        return ops.segment_conv(rows, weight.permute(2, 1, 0), bias, offsets, start, dilation)
+    (out, width, size), count = weight.shape, rows.shape[0]
+    seen = ops.segment_unfold(rows, offsets, size, start, dilation)
+    if width == 1 and out == groups:
+        made = (seen * weight.squeeze(1).t()).sum(1)
+    else:
+        parts = seen.view(count, size, groups, width).permute(2, 0, 1, 3).flatten(2)
+        kernels = weight.view(groups, out // groups, width, size).permute(0, 3, 2, 1).flatten(1, 2)
+        made = torch.bmm(parts, kernels).transpose(0, 1).reshape(count, out)
+    return made if bias is None else made + bias
 
 
 @sequence_operator

@@ -489,20 +489,28 @@ def sequence_conv(x, weight, context_length, context_start=None, bias=None, padd
     return x.with_rows(out if bias is None else out + bias)
 
 
-def sequence_conv1d(x, weight, bias=None, dilation=1, padding="same", groups=1, level=-1):
+def sequence_conv1d(
+    x, weight, bias=None, dilation=1, padding="same", groups=1, initial=None, return_state=False, level=-1
+):
     reach = (weight.shape[2] - 1) * dilation
     left = reach if padding == "causal" else reach // 2
+    zeros = x.values.new_zeros(reach, x.values.shape[1])
+    before = [zeros] * len(parts(x, level)) if initial is None else initial
 
-    def one(r):
+    def one(r, first):
         padded = F.pad(r, (0, 0, left, reach - left))
+        if left == reach:
+            padded = torch.cat([first, r])
         out = 0
         for j in range(weight.shape[2]):
             seen = padded[j * dilation : j * dilation + len(r)].chunk(groups, 1)
             out = out + torch.cat([a @ w.t() for a, w in zip(seen, weight[:, :, j].chunk(groups))], 1)
         return out if bias is None else out + bias
 
-    made = [one(r) for r in parts(x, level) if len(r)]
-    return x.with_rows(joined(made, x.values.new_zeros(0, weight.shape[0])))
+    made = [one(r, first) for r, first in zip(parts(x, level), before) if len(r)]
+    out = x.with_rows(joined(made, x.values.new_zeros(0, weight.shape[0])))
+    last = [torch.cat([first, r])[len(r) :] for r, first in zip(parts(x, level), before)]
+    return (out, rows_of(last, zeros[None])) if return_state else out
 
 
 def row_conv(x, weight, level=-1):

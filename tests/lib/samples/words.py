@@ -17,6 +17,7 @@ import reference.order
 import reference.pairs
 import reference.plan
 import reference.sequence
+import reference.states
 import torch
 from reference.sequence import Nest, nest
 from settings import FULL
@@ -195,6 +196,7 @@ class SequenceInfo(Info):
             reference.levels,
             reference.pairs,
             reference.sequence,
+            reference.states,
         )
         return next(getattr(file, self.name) for file in files if hasattr(file, self.name))
 

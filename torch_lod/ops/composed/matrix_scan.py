@@ -98,7 +98,14 @@ def matrix_scan(
         out.append(scale * torch.einsum("nhk,nhkv->nhv", q_, s))
     rows = torch.cat(out).index_select(0, steps.rows.argsort()) if out else v.new_zeros(v.shape)
     last = torch.cat([s, *ended[::-1]]).index_select(0, steps.order.argsort())
-    return rows.to(value.dtype), last, v.new_zeros(0)
+    return rows.to(value.dtype), last, v.new_empty(_kept(k, v, left is not None) if save else 0)
+
+
+def _kept(k: Tensor, v: Tensor, reads: bool):
+    """How many numbers the kernel keeps for the backward: what is traced has its sizes."""
+    (rows, heads, width), keys = v.shape, -(-k.shape[2] // 16) * 16
+    width = -(-width // 16) * 16
+    return rows * heads * width * reads + rows // min(max(keys, 64), 256) * heads * keys * width
 
 
 @composition

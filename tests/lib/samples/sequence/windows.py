@@ -67,6 +67,10 @@ def conv1ds(x, k):
                 args = x, t(4, width // groups, size), t(4, seed=2) if size > 1 else None
                 options = {"dilation": dilation, "padding": padding, "groups": groups}
                 yield f" {size} by {dilation} {padding} in {groups}", args, options
+            before = values(x.num_sequences(k), ((size - 1) * dilation, width), x.dtype, x.device, 4)
+            options = {**options, "return_state": True}
+            yield f" {size} by {dilation} to a state in {groups}", args, options
+            yield f" {size} by {dilation} from a state in {groups}", args, {**options, "initial": before}
 
 
 def conv1d_errors():
@@ -87,6 +91,27 @@ def conv1d_errors():
             f"dilation in [1, 2**20], got {wrong}",
         )
     yield "padding", lambda: op(X, w, padding="valid"), ValueError, "padding 'same' or 'causal', got 'valid'"
+    before = torch.zeros(3, 2, 3)
+    for name, wrong in (("initial", before), ("return_state", True)):
+        yield (
+            f"{name} of same",
+            lambda n=name, v=wrong: op(X, w, **{n: v}),
+            ValueError,
+            "initial and return_state with padding 'causal', got 'same'",
+        )
+
+    def causal(**options):
+        return lambda: op(X, w, padding="causal", **options)
+
+    yield "initial", causal(initial=before[:2]), ValueError, "initial of shape (3, 2, 3), got (2, 2, 3)"
+    yield (
+        "initial dtype",
+        causal(initial=before.double()),
+        TypeError,
+        "initial of torch.float32 on cpu, as x, got torch",
+    )
+    yield "no initial", causal(initial=0), TypeError, "initial as a tensor, got int"
+    yield "return_state", causal(return_state=1), TypeError, "return_state as a bool, got 1"
     yield "weight", lambda: op(X, w[:, :2]), ValueError, "weight of shape (2, 3, 3), got (2, 2, 3)"
     yield (
         "2-d weight",

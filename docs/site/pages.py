@@ -20,7 +20,15 @@ NAVIGATION = {
             "docs/programs",
         ],
         "How do I write a model?": [
-            *("docs/drop_in", "docs/recurrence", "docs/generation", "docs/structured", "docs/graphs", "docs/metrics"),
+            *(
+                "docs/drop_in",
+                "docs/recurrence",
+                "docs/hybrid_models",
+                "docs/generation",
+                "docs/structured",
+                "docs/graphs",
+                "docs/metrics",
+            ),
             "docs/*",
         ],
         "How do I train and ship it?": [

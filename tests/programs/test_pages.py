@@ -29,7 +29,10 @@ PAGES += [f"docs/{name}.md" for name in ("differences_from_paddle", "compile_and
 PAGES += [
     f"docs/{name}.md" for name in ("metrics", "inner_levels", "mixed_precision", "lightning", "attention_options")
 ]
-PAGES += [f"docs/{name}.md" for name in ("structured", "map_sequences", "events", "graphs", "minus_one", "gpu")]
+PAGES += [
+    f"docs/{name}.md"
+    for name in ("structured", "map_sequences", "events", "graphs", "minus_one", "gpu", "hybrid_models")
+]
 TUTORIAL = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/tutorial").glob("*.md"))
 # A page that is read on a busy machine is as right as on another.
 hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -48,8 +48,15 @@ def _signature(thing) -> str:
 
 def _entry(prefix: str, name: str, thing, depth: int = 3) -> list[str]:
     lines = [f"{'#' * depth} `{prefix}.{name}{_signature(thing) if callable(thing) else ''}`", ""]
-    doc = inspect.getdoc(thing) or ""
-    return [*lines, "```", doc, "```", ""] if "\n" in doc else [*lines, doc, ""]
+    return [*lines, *operator_pages.rendered(thing.__doc__ or "")]
+
+
+#: What readers look for first; what calls give them, they do not make.
+_FIRST, _LAST = ("LoDTensor", "LoD"), ("DerivedTensor", "LoDError")
+
+
+def _order(name: str) -> int:
+    return _FIRST.index(name) - len(_FIRST) if name in _FIRST else int(name in _LAST)
 
 
 def _members(cls, prefix: str) -> list[str]:
@@ -72,7 +79,7 @@ def operators(public: list[str]) -> list[str]:
     lines = []
     for family, module in operator_pages.families().items():
         names = [name for name in module.__all__ if name in public]
-        lines += [f"### [{family}](operators/{family}.md)", ""] if names else []
+        lines += [f"### [{operator_pages.title(module)}](operators/{family}.md)", ""] if names else []
         for name in names:
             summary = " ".join(inspect.getdoc(getattr(module, name)).split("\n\n")[0].split())
             lines += [f"- [`{operator_pages.prefix(name)}.{name}`](operators/{family}.md#{name.lower()}) {summary}"]
@@ -81,14 +88,14 @@ def operators(public: list[str]) -> list[str]:
 
 
 def reference() -> str:
-    lines = ["# Reference", "", "Generated from the docstrings by `make docs`. [Error messages](messages.md).", ""]
+    lines = ["# Reference", "", f"<!-- {operator_pages.GENERATED} -->", "", "[Error messages](messages.md).", ""]
     elsewhere = {name for module in operator_pages.families().values() for name in module.__all__}
     modules = {"tl": tl, "tl.nn": tl.nn, "tl.data": tl.data, "tl.ops": tl.ops, "tl.paddle": tl.paddle}
     modules |= {"tl.distributed": tl.distributed, "tl.integrations.transformers": tl.integrations.transformers}
     modules["torch_lod.testing"] = testing
     for prefix, module in modules.items():
         lines += [f"## {prefix}", "", _INTRO[prefix], ""]
-        for name in module.__all__:
+        for name in sorted(module.__all__, key=_order):
             thing = getattr(module, name)
             if not callable(thing) or (module in (tl, tl.paddle) and name in elsewhere):
                 continue
@@ -120,8 +127,9 @@ def torch_functions() -> str:
     lines = [
         "# What torch's functions do to a LoDTensor",
         "",
-        f"Generated from `torch_lod/tensor/rules` by `make docs`, with torch {PINNED}: every public function that torch shows to a "
-        "subclass.",
+        f"<!-- {operator_pages.GENERATED} -->",
+        "",
+        f"Every public function that torch {PINNED} shows to a subclass.",
         "",
         f"**{len(listed) - len(missing)} functions classified, {len(missing)} unclassified**: {counts}.",
         "",
@@ -149,8 +157,10 @@ def matrix_page() -> str:
     lines = [
         "# What works with what",
         "",
-        "Generated from `docs/matrix.py` by `make docs`; `tests/laws/test_matrix.py` computes every cell and is red where this page "
-        "is wrong, whether it says too much or too little. How to use it: [compile_and_export.md](compile_and_export.md).",
+        f"<!-- {operator_pages.GENERATED} -->",
+        "",
+        "`tests/laws/test_matrix.py` computes every cell, and is red where this page says too much or too little. How to use it: "
+        "[compile and export](compile_and_export.md).",
         "",
         *(f"- **{feature.title}**: {feature.meaning}." for feature in matrix.FEATURES.values()),
         "",

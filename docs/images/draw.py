@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the pictures of docs/concepts.md, of a batch of three articles, their sentences and words, for light and dark pages.
+"""Draws the pictures of docs/concepts.md, of a batch of three articles, their sentences and words, and one of each program of
+the gallery, for light and dark pages.
 
 python docs/images/draw.py
 """
@@ -80,8 +81,8 @@ def rows(y: float, kept=None, order=None, height: int = 26) -> str:
     )
 
 
-def picture(height: int, label: str, *parts: str) -> str:
-    size = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+def picture(height: int, label: str, *parts: str, width: int = WIDTH) -> str:
+    size = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return f'<svg {size} role="img" aria-label="{label}">{STYLE}{"".join(parts)}</svg>\n'
 
 
@@ -170,7 +171,105 @@ def functions() -> str:
     return picture(374, "What torch's functions do with rows", *parts)
 
 
+# -- programs, on cards
+
+
+def tile(x: float, y: float, width: float, height: float, colour: str, text: str = "", opacity: float = 0.85) -> str:
+    label = words(x + width / 2, y + height / 2 + 5, text, "in") if text else ""
+    return (
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="3" fill="{colour}" opacity="{opacity}"/>{label}'
+    )
+
+
+def card(label: str, *parts: str) -> str:
+    return picture(130, label, *parts, width=250)
+
+
+def documents() -> str:
+    """Words in sentences in documents, a label for each document."""
+    parts = []
+    for d, (sentences, genre) in enumerate(zip(([3, 2, 3], [4], [2, 3]), ("news", "law", "poem"))):
+        x, y = 8.0, 8 + 41 * d
+        for length in sentences:
+            parts += [tile(x + 3 + 15 * w, y + 5, 12, 22, COLOURS[d]) for w in range(length)]
+            parts.append(f'<rect x="{x}" y="{y}" width="{15 * length + 3}" height="32" rx="5" class="mark"/>')
+            x += 15 * length + 8
+        parts += [arrow(160, y + 16, 186, y + 16), tile(190, y + 3, 54, 26, COLOURS[d], genre)]
+    return card("Documents of sentences of words, a genre for each", *parts)
+
+
+def tags() -> str:
+    """A tag below each word."""
+    sentences = ((("the", "cat", "sat"), ("DET", "NOUN", "VERB")), (("it", "ran"), ("PRON", "VERB")))
+    parts = []
+    for s, (texts, found) in enumerate(sentences):
+        for w, (word, tag) in enumerate(zip(texts, found)):
+            x, y = 16 + 74 * w, 6 + 64 * s
+            parts += [tile(x, y, 66, 22, COLOURS[s], word), tile(x, y + 30, 66, 22, "#768390", tag)]
+    return card("A part of speech for each word", *parts)
+
+
+def spectra() -> str:
+    """Recordings of other lengths, a digit for each."""
+    parts = []
+    for r, (heights, digit) in enumerate(
+        (([6, 14, 25, 30, 22, 12, 18, 27, 16, 7], "seven"), ([9, 24, 31, 17, 8], "two"))
+    ):
+        y = 56 + 60 * r
+        parts += [tile(12 + 14 * i, y - h, 11, h, COLOURS[r]) for i, h in enumerate(heights)]
+        parts += [arrow(160, y - 16, 182, y - 16), tile(186, y - 29, 58, 26, COLOURS[r], digit)]
+    return card("Spectra of two recordings, a digit for each", *parts)
+
+
+def packed() -> str:
+    """Packed sequences: attention stays within each, and is causal."""
+    parts, begin, side = [], 0, 12
+    for s, length in enumerate((4, 2, 3)):
+        for query in range(length):
+            for key in range(query + 1):
+                x, y = 12 + side * (begin + key), 10 + side * (begin + query)
+                parts.append(tile(x, y, side - 2, side - 2, COLOURS[s]))
+        parts += [tile(150 + (side - 2) * (begin + i) - 8, 52, side - 4, 22, COLOURS[s]) for i in range(length)]
+        begin += length
+    frame_ = f'<rect x="8" y="6" width="{side * begin + 6}" height="{side * begin + 6}" rx="5" class="mark"/>'
+    return card("Causal attention within packed sequences", frame_, *parts)
+
+
+def transcript() -> str:
+    """Rows that emit letters or a blank, and what they spell."""
+    parts = []
+    for r, (emitted, word) in enumerate((("cc-aa-t", "cat"), ("o-nn", "on"))):
+        y = 12 + 60 * r
+        parts += [
+            tile(10 + 21 * i, y, 18, 36, "#768390" if letter == "-" else COLOURS[r], letter)
+            for i, letter in enumerate(emitted)
+        ]
+        parts += [arrow(164, y + 18, 186, y + 18), tile(190, y + 5, 52, 26, COLOURS[r], word)]
+    return card("Letters of spoken words, without their places", *parts)
+
+
+def sessions() -> str:
+    """Events of users along time, and what comes next."""
+    parts = []
+    for s, times in enumerate(((0, 22, 41, 96, 118, 160), (10, 70, 88), (0, 34, 52, 71, 130))):
+        y = 24 + 40 * s
+        parts.append(f'<line x1="10" y1="{y}" x2="236" y2="{y}" class="mark"/>')
+        parts += [f'<circle cx="{20 + t}" cy="{y}" r="8" fill="{COLOURS[s]}"/>' for t in times]
+        parts.append(f'<circle cx="{20 + times[-1] + 36}" cy="{y}" r="8" fill="{COLOURS[s]}" opacity="0.35"/>')
+    return card("Sessions of events, and the next one of each", *parts)
+
+
+#: By the name of the program's file.
+PROGRAMS = {
+    "nested_classifier": documents,
+    "tagger": tags,
+    "frames": spectra,
+    "packed_transformer": packed,
+    "ctc": transcript,
+    "sessions": sessions,
+}
 PICTURES = {"lod.svg": lod, "level.svg": level, "slice.svg": cut, "operator.svg": operator, "functions.svg": functions}
+PICTURES |= {f"program_{name}.svg": draw for name, draw in PROGRAMS.items()}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():

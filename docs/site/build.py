@@ -8,13 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pages import FENCED, LINK, ROOT, Definitions, dead_links, navigation, outside_code, pages
+import front
+from functions import Functions, sections
+from pages import LINK, ROOT, dead_links, navigation, outside_code, pages
 
 STAGE, SITE = ROOT / "build/pages", ROOT / "build/site"
-#: A heading of a generated page that is a name of the library: `tl.LoD(...)`, or in a page of operators `sequence_pool`.
-_ENTRY = re.compile(r"^(#{2,4}) (`?)((?:tl\.|torch_lod\.)?[\w.]+)([^\n]*)$", re.M)
 _INTRO = {
-    "Users": "For users who write models: a tutorial, the concepts, questions and answers, and every name.",
+    "Learn": "Six steps, the concepts behind them, and whole programs.",
+    "Guides": "How to make batches, write models, train, ship, and bring code from elsewhere.",
+    "Functions": "Every public name, by what it does, and what torch's own functions do.",
     "Builders": "For people who build operators or work on torch_lod: design, kernels, numerics, tests and benchmarks.",
 }
 #: A drawing on a line of its own, and the rules in it for dark pages.
@@ -29,8 +31,9 @@ def source_link(path: str, page: str, text: str = "source", line: int = 0) -> st
     return f'<a{kind} href="{target}{f"#L-{line}" * bool(line)}">{text}</a>'
 
 
-def with_files(text: str, name: str, page: Path, linked: set[str]) -> str:
-    """Links to what is no page lead to its source, to the README of a folder, or to a copy."""
+def with_files(text: str, name: str, page: Path, linked: set[str], functions: Functions) -> str:
+    """Links to what is no page lead to its source, to the README of a folder, or to the page of a function."""
+    up = os.path.dirname(name) or "."
 
     def replace(match):
         shown, target = match.groups()
@@ -38,10 +41,10 @@ def with_files(text: str, name: str, page: Path, linked: set[str]) -> str:
         file = (page.parent / path).resolve()
         if not path or target.startswith("http") or match.string[match.start() - 1 : match.start()] == "!":
             return match[0]
+        if found := functions.target(file, anchor):
+            return f"[{shown}]({os.path.relpath(found, up)}.md)"
         if file == ROOT / "README.md":
-            return (
-                f"[{shown}]({os.path.relpath('index.md', os.path.dirname(name) or '.')}{f'#{anchor}' * bool(anchor)})"
-            )
+            return f"[{shown}]({os.path.relpath('index.md', up)}{f'#{anchor}' * bool(anchor)})"
         if file.is_dir():
             return f"[{shown}]({path.rstrip('/')}/README.md)"
         if file.suffix in (".py", ".h", ".cpp", ".cu"):
@@ -50,32 +53,6 @@ def with_files(text: str, name: str, page: Path, linked: set[str]) -> str:
         return match[0]
 
     return outside_code(text, lambda prose: LINK.sub(replace, prose))
-
-
-def docstring(block: str) -> str:
-    """A block that breaks lines where the window does: its lines that are full, of 120 columns at most, go on."""
-    return re.sub(
-        r"(?<=.{95})\n *(?=[^\s>])(?!```|[\w, .]+: )",
-        " ",
-        block.replace("```", "```{code-block} text\n:class: docstring\n", 1),
-    )
-
-
-def with_sources(text: str, name: str, definitions: Definitions) -> str:
-    """Below the heading of every name of the library a link to its source, and its signature; docstrings as such."""
-
-    def add(match):
-        entry = match[3] if "." in match[3] else f"tl.{match[3]}"
-        place = definitions.find(entry) or definitions.find(entry.replace("tl.", "tl.paddle."))
-        parts = [f"{match[1]} {match[3]}" if match[2] else match[0]]
-        if place:
-            parts.append(source_link(place[0], name, line=place[1]))
-        if match[2]:  # the signature, which would fill the list of headings
-            parts.append(f"```python\n{match[3]}{match[4].rstrip('`')}\n```")
-        return "\n\n".join(parts)
-
-    text = outside_code(text, lambda prose: _ENTRY.sub(add, prose))
-    return FENCED.sub(lambda block: docstring(block[0]) if block[0].startswith("```\n") else block[0], text)
 
 
 def with_drawings(text: str) -> str:
@@ -100,22 +77,44 @@ def toctree(entries: list[str], caption: str = "", hidden: bool = False) -> str:
     return "\n".join([f"```{{toctree}}\n:maxdepth: 1\n{options}", *entries, "```", ""])
 
 
+def write(name: str, text: str) -> None:
+    target = STAGE / f"{name}.md"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+
+
+def names(functions: Functions) -> str:
+    """The reference as a table of all names, each with a link to its page."""
+    lines = ["# All names", ""]
+    for home in [page for listed in sections(functions).values() for page in listed if page in functions.homes]:
+        lines += [f"## {functions.homes[home][0]}", "", "| | |", "|---|---|"]
+        lines += [f"| [`{e.name}`](../{e.page}.md) | {e.summary} |" for e in functions.listed(home)] + [""]
+    return "\n".join(lines)
+
+
 def stage() -> None:
-    """build/pages: every page, one for each part of the site, and the images."""
+    """build/pages: every page, one for each part of the site and each function, and the images."""
     shutil.rmtree(STAGE, ignore_errors=True)
-    definitions, linked = Definitions(), set()
+    functions, linked = Functions(), set()
+
+    def put(name: str, text: str, page: Path) -> None:
+        write(name, with_drawings(with_files(text, name, page, linked, functions)))
+
     for name, page in pages().items():
-        text = with_drawings(with_files(page.read_text(encoding="utf-8"), name, page, linked))
-        if name == "docs/reference" or name.startswith("docs/operators/"):
-            text = with_sources(text, name, definitions)
-        if name == "README":
-            name, text = "index", f"{text}\n{toctree([part.lower() for part in _INTRO], hidden=True)}"
-        target = STAGE / f"{name}.md"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    for part, sections in navigation().items():
-        trees = [toctree(entries, caption) for caption, entries in sections.items()]
-        (STAGE / f"{part.lower()}.md").write_text("\n".join([f"# {part}\n\n{_INTRO[part]}\n", *trees]))
+        if name != "README" and name != "docs/reference" and name not in functions.homes:
+            put(name, page.read_text(encoding="utf-8"), page)
+    for home in functions.homes:
+        put(home, functions.home(home), ROOT / f"{home}.md")
+    for entry in functions.entries.values():
+        put(entry.page, functions.page(entry, source_link), ROOT / f"{entry.page}.md")
+    write("docs/reference", names(functions))
+    put("gallery", front.gallery(), ROOT / "README.md")
+    parts = [part.lower() for part in _INTRO]
+    order = toctree([*parts[:2], "gallery", *parts[2:]], hidden=True)
+    put("index", f"{front.first_page()}\n{order}", ROOT / "README.md")
+    for part, lists in {**navigation(), "Functions": sections(functions)}.items():
+        trees = [toctree(entries, caption) for caption, entries in lists.items()]
+        write(part.lower(), "\n".join([f"# {part}\n\n{_INTRO[part]}\n", *trees]))
     drawings()
     for file in (ROOT / "docs").glob("*.ipynb"):
         shutil.copy(file, STAGE / file.relative_to(ROOT))
@@ -125,7 +124,7 @@ def stage() -> None:
 
 
 def main() -> int:
-    if dead := dead_links():
+    if dead := [*dead_links(), *front.dead()]:
         print("\n".join(["dead links:", *dead]), file=sys.stderr)
         return 1
     stage()

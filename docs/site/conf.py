@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sphinx's configuration; build.py runs it."""
 
+import sys
 from pathlib import Path
 
 from pygments import highlight
@@ -8,9 +9,17 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_for_filename
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+from pages import project as of_project  # noqa: E402
+from pages import repository  # noqa: E402
 
 project = "torch_lod"
-extensions = ["myst_parser"]
+version = release = of_project("version")
+extensions = ["myst_parser", "sphinx_copybutton", "sphinx_design"]
+myst_enable_extensions = ["colon_fence"]
+python_maximum_signature_line_length = 88
+toc_object_entries = False
+copybutton_exclude = ".linenos, .gp, .go"
 root_doc = "index"
 highlight_language = "text"
 source_suffix = {".md": "markdown"}
@@ -19,7 +28,9 @@ myst_heading_anchors = 4  # GitHub's anchors, which the pages link to
 suppress_warnings = ["myst.header"]
 
 html_theme = "pydata_sphinx_theme"
-html_title = "torch_lod"
+html_title = f"torch_lod {version}"
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
+html_sidebars = {"index": [], "gallery": []}
 html_static_path = ["style"]
 html_css_files = ["site.css"]
 html_copy_source = False
@@ -29,7 +40,10 @@ html_theme_options = {
     "show_toc_level": 1,
     "navigation_depth": 3,
     "secondary_sidebar_items": ["page-toc"],
-    "navbar_end": ["theme-switcher"],
+    "logo": {"text": f"torch_lod {version}"},
+    "navbar_end": ["theme-switcher", "navbar-icon-links"],
+    "icon_links": [{"name": "Repository", "url": repository(), "icon": "fa-brands fa-git-alt"}] * bool(repository()),
+    "collapse_navigation": True,
     "footer_start": [],
     "footer_end": [],
 }
@@ -44,5 +58,14 @@ def source_pages(app):
         yield f"source/{path}", {"title": path, "body": f"<h1>{path}</h1>{body}"}, "page.html"
 
 
+def full_names(app, env):
+    """Every name of a page also as `torch_lod.name`, as other projects' pages write it."""
+    domain = env.get_domain("py")
+    for name, entry in list(domain.objects.items()):
+        if name.startswith("tl."):
+            domain.objects[f"torch_lod.{name[3:]}"] = entry._replace(aliased=True)
+
+
 def setup(app):
+    app.connect("env-check-consistency", lambda app, env: full_names(app, env))
     app.connect("html-collect-pages", source_pages)

@@ -7,39 +7,33 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: The two parts of the site, their sections, and the pages of these in order; * stands for those that no section names.
+#: The parts of the site, their sections, and the pages of these in order; * stands for those that no section names.
 NAVIGATION = {
-    "Users": {
+    "Learn": {
         "Tutorial": ["docs/tutorial/*"],
-        "Concepts": ["docs/concepts", "docs/promises"],
-        "How do I make batches?": [
-            "docs/data",
-            "docs/events",
-            "docs/inner_levels",
-            "docs/minus_one",
-            "docs/programs",
-        ],
-        "How do I write a model?": [
-            *(
-                "docs/drop_in",
-                "docs/recurrence",
-                "docs/hybrid_models",
-                "docs/generation",
-                "docs/structured",
-                "docs/graphs",
-                "docs/metrics",
-            ),
+        "Concepts": ["docs/concepts", "docs/cheat_sheet", "docs/programs", "docs/promises"],
+    },
+    "Guides": {
+        "Batches": ["docs/data", "docs/events", "docs/inner_levels", "docs/minus_one"],
+        "Models": [
+            *("docs/drop_in", "docs/recurrence", "docs/hybrid_models", "docs/generation", "docs/structured"),
+            *("docs/graphs", "docs/metrics"),
             "docs/*",
         ],
-        "How do I train and ship it?": [
+        "Training and shipping": [
             *("docs/mixed_precision", "docs/lightning", "docs/distributed", "docs/compile_and_export", "docs/gpu"),
-            "docs/testing",
+            *("docs/sample_gradients", "docs/testing"),
         ],
-        "How do I bring my code?": [
+        "Coming from elsewhere": [
             *("docs/coming_from", "docs/map_sequences", "docs/porting", "docs/transformers"),
             "docs/differences_from_paddle",
         ],
-        "Reference": ["docs/reference", "docs/torch_functions", "docs/matrix", "docs/operators/*", "CHANGELOG"],
+    },
+    "Functions": {
+        "Reference": [
+            *("docs/reference", "docs/torch_functions", "docs/matrix", "docs/messages"),
+            *("docs/operators/*", "CHANGELOG"),
+        ]
     },
     "Builders": {
         "Design": ["CONTRIBUTING", "docs/design", "docs/releasing"],
@@ -50,13 +44,25 @@ NAVIGATION = {
     },
 }
 #: How the line below the title of a hand-written page begins, by the part of the site that it is in.
-READERS = {"Users": "For users who ", "Builders": "For people who "}
+_USERS = "For users who "
+READERS = {"Learn": _USERS, "Guides": _USERS, "Functions": _USERS, "Builders": "For people who "}
 #: Pages that programs write, or that have no reader of their own.
 _GENERATED = re.compile(r"docs/(reference|torch_functions|matrix|operators/.*)|benchmarks/results/.*|CHANGELOG")
 #: A link or an image of Markdown: its text, its target.
 LINK = re.compile(r"(?<!`)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```[^\n]*$", re.M | re.S)
 _HEADING = re.compile(r"^#{1,6} +(.*)$", re.M)
+
+
+def project(key: str) -> str:
+    """What pyproject.toml says on a line of its own, of its version or its addresses; empty where it says nothing."""
+    found = re.search(rf'^{key} *= *"([^"]*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    return found[1] if found else ""
+
+
+def repository() -> str:
+    """The address of the repository: [project.urls] of pyproject.toml is the one place that has it."""
+    return project("Repository")
 
 
 def pages() -> dict[str, Path]:

@@ -225,6 +225,29 @@ def test_public_names_are_documented():
                 assert f"`{prefix}.{name}" in page, f"{prefix}.{name} is not in docs/reference.md: make docs"
 
 
+def test_modules_say_what_a_call_takes():
+    """torch's own docstring of forward tells a user of a module nothing."""
+    modules = [thing for name in tl.nn.__all__ if isinstance(thing := getattr(tl.nn, name), type)]
+    assert not [
+        module.__name__ for module in modules if module.forward.__doc__ in (None, torch.nn.Module.forward.__doc__)
+    ]
+
+
+def test_families_say_what_they_do(docs):
+    """Before the colon of their docstring: it is the title of their page, and their name in the list beside all pages."""
+    titles = {name: docs.operator_pages.title(module) for name, module in docs.operator_pages.families().items()}
+    assert len(set(titles.values())) == len(titles)
+    assert not {name: title for name, title in titles.items() if len(title) > 48 or "`" in title}
+
+
+def test_facts_of_an_operator_are_its_own(docs):
+    """Where another call of its example refuses the batch of a fact, there is no fact."""
+    for name in docs.operator_pages.EXAMPLES:
+        for lengths in ([[1], [0]], [[], []]):
+            fact = docs.operator_pages.with_batch(name, lengths) or ""
+            assert not re.match(r"\w*Error: ", fact) or fact.partition(": `")[2].startswith(f"{name}:"), fact
+
+
 def operators(docs) -> set[str]:
     """Every public sequence operator, those of tl.paddle as well."""
     families = docs.operator_pages.families().values()

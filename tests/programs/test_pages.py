@@ -16,22 +16,23 @@ import pytest
 import torch
 from settings import ROOT
 
+import torch_lod as tl
+import torch_lod.testing
+
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs/site"), str(ROOT / "docs/images")]
 import draw  # noqa: E402
+import front  # noqa: E402
+import functions  # noqa: E402
 import notebook  # noqa: E402
 import pages  # noqa: E402
 
+#: Pages whose blocks are run elsewhere: make formats, tests/drop_in/test_coming_from.py, test_cheat_sheet.py, and by make docs.
+ELSEWHERE = ("transformers", "coming_from", "cheat_sheet", "messages")
 PAGES = ["README.md"]
 PAGES += [
-    f"docs/{name}.md" for name in ("concepts", "numerics", "drop_in", "porting", "data", "distributed", "generation")
-]
-PAGES += [f"docs/{name}.md" for name in ("differences_from_paddle", "compile_and_export", "testing", "recurrence")]
-PAGES += [
-    f"docs/{name}.md" for name in ("metrics", "inner_levels", "mixed_precision", "lightning", "attention_options")
-]
-PAGES += [
-    f"docs/{name}.md"
-    for name in ("structured", "map_sequences", "events", "graphs", "minus_one", "gpu", "hybrid_models")
+    f"docs/{page.name}"
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    if page.stem not in ELSEWHERE and "```python\n" in page.read_text()
 ]
 TUTORIAL = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/tutorial").glob("*.md"))
 # A page that is read on a busy machine is as right as on another.
@@ -179,8 +180,16 @@ READERS = pages.readers()
 @pytest.mark.parametrize("page", READERS)
 def test_a_page_says_for_whom_it_is(page):
     part, line = READERS[page]
-    other = next(begins for name, begins in pages.READERS.items() if name != part)
+    other = next(begins for begins in pages.READERS.values() if begins != pages.READERS[part])
     assert line.startswith(pages.READERS[part]) and other not in line, f"{page}.md, below its title: {line}"
+
+
+@pytest.mark.parametrize("page", [page for page, (part, _) in READERS.items() if part != "Builders"])
+def test_titles_can_be_scanned(page):
+    """They begin with what they are about, and fit into the list of pages at the side."""
+    titles = re.findall(r"^#+ (.*)$", pages.prose(ROOT / f"{page}.md"), re.M)
+    assert not [title for title in titles if title.endswith("?") or re.match(r"How (do|does|is|are) ", title)]
+    assert len(titles[0]) <= 60, titles[0]
 
 
 def test_pictures_are_current():
@@ -189,6 +198,35 @@ def test_pictures_are_current():
         assert (ROOT / "docs/images" / name).read_text(encoding="utf-8") == picture(), (
             f"{name}: python docs/images/draw.py"
         )
+
+
+def test_every_public_name_has_a_page_of_the_site():
+    """What objects.inv has, and other projects' pages link to: the names of the package, from its generated pages alone."""
+    made = functions.Functions()
+    modules = {"tl": tl, "tl.nn": tl.nn, "tl.data": tl.data, "tl.ops": tl.ops, "tl.paddle": tl.paddle}
+    modules |= {"tl.distributed": tl.distributed, "torch_lod.testing": torch_lod.testing}
+    modules |= {"tl.integrations.transformers": tl.integrations.transformers}
+    public = {f"{prefix}.{name}" for prefix, m in modules.items() for name in m.__all__ if callable(getattr(m, name))}
+    assert set(made.entries) == public
+    for name, entry in made.entries.items():
+        page = made.page(entry, lambda path, page, line: path)
+        assert f"{{py:{'class' if name.rpartition('.')[2][0].isupper() else 'function'}}} {name}" in page
+        assert entry.summary or entry.signature, name
+    listed = {entry.home for entry in made.entries.values()}
+    assert listed == {page for pages_ in functions.sections(made).values() for page in pages_ if page in made.homes}
+    assert "../docs/recurrence.md" in made.page(made.entries["tl.sequence_scan"], lambda *at, **line: "")
+
+
+def test_the_gallery_has_every_program_with_its_picture_and_its_time():
+    gallery, programs = front.gallery(), sorted((ROOT / "examples/programs").glob("*.py"))
+    assert front.dead() == [] and len(programs) >= 5
+    for program in programs:
+        assert f"(examples/programs/{program.name})" in gallery
+    assert gallery.count("times as fast as its twin") == len(front.times()) > 4
+    assert all(
+        (ROOT / f"docs/images/program_{name}.svg").exists() for name in [*front.APPLICATIONS, *front.LARGER.values()]
+    )
+    assert front.first_page().count("button-ref") == 3 and front.first_page().count("grid-item-card") == 4
 
 
 def test_dead_links_are_seen(tmp_path, monkeypatch):

@@ -67,6 +67,14 @@ class CTCLoss(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor, labels: LoDTensor) -> Tensor:
+        """
+        Args:
+            x: (rows, classes), a floating dtype: a score for each class at each row; softmax is applied here.
+            labels: integers (labels,) without blanks, with a sequence for each sequence of x.
+
+        Returns:
+            the loss: a tensor without dims, or with reduction="none" one of each sequence.
+        """
         options = self.blank, self.reduction, self.zero_infinity, self.norm_by_times, self.level
         return ctc_loss(x, labels, *options)
 

@@ -49,6 +49,16 @@ class MapSequences(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor, *others, **kwargs):
+        """`tl.map_sequences(module, x, *others, **kwargs)` with the options of this module.
+
+        Args:
+            x: the LoDTensor whose sequences are stacked.
+            others: what else is called with, as `tl.map_sequences` takes it: LoDTensors with a sequence for each of x's.
+            kwargs: given to the module as they are.
+
+        Returns:
+            what `results` says.
+        """
         options = {"layout": self.layout, "results": self.results, "pad_to": self.pad_to, "fill": self.fill}
         return map_sequences(self.module, x, *others, level=self.level, check=self.check, **options, **kwargs)
 

@@ -52,6 +52,14 @@ class Plain(torch.nn.Module):
         return tuple(t for x in args for t in _tensors(x))
 
     def forward(self, *tensors: Tensor):
+        """
+        Args:
+            tensors: for each argument of the module its values and the offsets of its levels, outermost first, as
+                `plain.tensors(x)` gives them.
+
+        Returns:
+            what the module returns, each LoDTensor in it as a tuple of values and offsets.
+        """
         result = self.module(*self._arguments(tensors))  # outside `public`: its errors stay as they are
         plain = functools.partial(pytree.tree_map, lambda t: _tensors(t) if isinstance(t, LoDTensor) else t)
         return traverse("the result", plain, result)

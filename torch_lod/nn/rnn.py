@@ -278,6 +278,16 @@ class DynamicRNN(torch.nn.Module):
 
     @public
     def forward(self, x, init=None, static=None):
+        """
+        Args:
+            x: a LoDTensor (rows, *element), or a tuple of LoDTensors of one LoD: what the cell gets at a step.
+            init: the state before the first step, a row for each sequence of the level; zeros if left out, for the cells
+                of torch.nn.
+            static: tensors with a row for each sequence, that the cell gets at every step.
+
+        Returns:
+            the outputs with the LoD of x, and the last state of every sequence.
+        """
         if init is None:
             first = x[0] if isinstance(x, tuple) else x
             s = along(first, self.level)

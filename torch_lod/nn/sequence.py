@@ -30,6 +30,7 @@ class SequencePool(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> MaybeLoD:
+        """x (rows, *element) to a row for each sequence, with the levels above it; plain if there are none."""
         return sequence_pool(x, self.pool_type, padding_value=self.padding_value, level=self.level)
 
     if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class SequenceSoftmax(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
+        """x (rows, *element), a floating dtype, to its shape and LoD: each element sums to 1 over its sequence."""
         return sequence_softmax(x, level=self.level)
 
     if TYPE_CHECKING:
@@ -63,7 +65,9 @@ class SequenceSoftmax(torch.nn.Module):
 class AttentionPool(torch.nn.Module):
     """A weighted mean of the rows of every sequence: u = tanh(W x + b), weights softmax(u . c) within the sequence.
 
-    (rows, features) to (sequences, features), with the levels above; zeros for empty sequences.
+    (rows, features) to (sequences, features), with the levels above; zeros for empty sequences. Parameters: `project`, a
+    Linear with W and b, and `context`, a Linear without bias, c. The weights of a LoDTensor are
+    `tl.sequence_softmax(pool.context(pool.project(x).tanh()))`.
 
     Args:
         features: the number of features of x.
@@ -86,6 +90,7 @@ class AttentionPool(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> MaybeLoD:
+        """x (rows, features) to a row for each sequence, with the levels above it; plain if there are none."""
         weights = sequence_softmax(self.context(self.project(x).tanh()), level=self.level)
         return sequence_pool(weights * x, "sum", level=self.level)
 
@@ -137,6 +142,7 @@ class SequenceConv(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
+        """x (rows, in_features) to (rows, out_features), with the LoD of x."""
         window = self.context_length, self.context_start
         return sequence_conv(x, self.weight, *window, self.bias, padding_data=self.padding_data, level=self.level)
 
@@ -185,6 +191,7 @@ class SequenceConv1d(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
+        """x (rows, in_channels) to (rows, out_channels), as `tl.sequence_conv1d`."""
         options: Any = {"dilation": self.dilation, "padding": self.padding, "groups": self.groups}
         return sequence_conv1d(x, self.weight, self.bias, **options, level=self.level)
 
@@ -215,6 +222,7 @@ class RowConv(torch.nn.Module):
 
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
+        """x (rows, in_features) to its shape and LoD."""
         return row_conv(x, self.weight, level=self.level)
 
     if TYPE_CHECKING:

@@ -25,8 +25,9 @@ def chunk_eval(
 ) -> ChunkScores:
     """`chunk_f1` of tags numbered type by type, of which O, the tag outside of any chunk, is the last number.
 
-    Precision, recall and F1 of the chunks that tags stand for, counted over all sequences of a level. A tag is type * (tags per type) + the place of the tag among those of its type; the one after them, num_chunk_types *
-    (tags per type), is outside of any chunk:
+    Precision, recall and F1 of the chunks that tags stand for, counted over all sequences of a level. A tag is type * (tags
+    per type) + the place of the tag among those of its type; the one after them, num_chunk_types * (tags per type), is
+    outside of any chunk:
 
         scheme    tags of a type                    a chunk
         IOB       0 begin, 1 inside                 from its begin to the next

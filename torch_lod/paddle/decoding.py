@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fluid's beam search, a step of it and the way back; in torch's form it is `tl.BeamSearch`."""
+"""Fluid's beam search: a step of it and the way back; in torch's form it is `tl.BeamSearch`."""
 
 from typing import Any
 

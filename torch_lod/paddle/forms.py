@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fluid's forms of operators that `tl` has in torch's form (pooling, joining, windows), and layers for images and text
-pairs."""
+"""Fluid's pooling, joining, windows: operators that `tl` has in torch's form, and layers for images and text pairs."""
 
 import math
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Fluid's rankers of advertisements use, and its fused operators: compositions of `tl`'s."""
+"""Fluid's fused operators: and what its rankers of advertisements use; compositions of `tl`'s."""
 
 import torch
 from torch import Tensor

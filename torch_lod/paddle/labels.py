@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fluid's forms of connectionist temporal classification."""
+"""Fluid's CTC: its forms of connectionist temporal classification."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structure: padding and unpadding, tokens, other shapes and other LoDs for the same rows."""
+"""Padding, tokens, shapes, LoDs: padding and unpadding, tokens, other shapes and other LoDs for the same rows."""
 
 import torch
 from torch import Tensor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Score matrices of two sequences, convolutions over them, and convolutions over trees, in Fluid's layouts.
+"""Matching matrices and trees: score matrices of two sequences, convolutions over them, and convolutions over trees, in Fluid's layouts.
 
 A sequence of scores holds its matrices one after another: channels, then rows, then columns.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrences with Paddle's parameters and layouts, on `tl.scan`: for weights that come from Paddle. New models use
+"""Recurrences with Paddle's parameters: and layouts, on `tl.scan`, for weights that come from Paddle. New models use
 `tl.nn.LSTM` and `tl.nn.GRU`, which have kernels.
 
 Gates lie side by side in the columns: candidate, input, forget, output for the LSTMs, update, reset, candidate for the GRUs.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tl.BeamSearch`: the best sequences of words under any step function, for all sources together. Sources that are finished
+"""Beam search: the best sequences of words under any step function, for all sources together. Sources that are finished
 leave the batch."""
 
 import math

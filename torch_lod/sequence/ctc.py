@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connectionist temporal classification: which row of a sequence emits which label. The loss is `tl.nn.CTCLoss`."""
+"""CTC: connectionist temporal classification, which row of a sequence emits which label. The loss is `tl.nn.CTCLoss`."""
 
 from collections.abc import Callable
 

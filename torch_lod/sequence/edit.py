@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edit distances between the sequences of two batches, and the error rates made of them."""
+"""Edit distances: between the sequences of two batches, and the error rates made of them."""
 
 from typing import Any
 

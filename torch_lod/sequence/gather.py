@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements picked by their position in the sequence: neighbours, edges, arg-max and top-k, with -1 for none."""
+"""Gather by position: elements picked by their place in the sequence, neighbours, edges, arg-max and top-k, with -1 for none."""
 
 from typing import overload
 

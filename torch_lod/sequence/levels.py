@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that cut, turn, thin out or mix the elements of a level: rows, or whole sub-sequences with their content."""
+"""Chunk, roll, thin out, interleave: operators on the elements of a level, rows or whole sub-sequences with their content."""
 
 import torch
 from torch import Tensor

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tl.scan`: any Python cell along every sequence of a level. Step t runs for all sequences together; those that have
-ended leave the batch."""
+"""Python cells along sequences: `tl.scan` runs any of them along the sequences of a level. Step t runs for all sequences
+together; those that have ended leave the batch."""
 
 import functools
 from collections.abc import Callable

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that repeat, pick or move the elements of a level: rows, or whole sub-sequences with their content."""
+"""Expand, reverse, sample, shift, slice: operators that repeat, pick or move the elements of a level, rows or whole
+sub-sequences with their content."""
 
 from typing import Any, overload
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators within sequences: normalising, scanning, sorting. The result has the LoD of x."""
+"""Softmax, sums so far, normalising, sorting: operators within sequences. The result has the LoD of x."""
 
 from typing import Literal, overload
 

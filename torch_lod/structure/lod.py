@@ -15,8 +15,7 @@ from .block_mask import block_mask as _block_mask
 from .partition import Partition, Runs, take_runs, uploaded_runs, way_out
 from .validate import a_plain_tensor, host_integers, host_levels, level_names_of, sums, whole
 
-_check_lod = torch.ops.torch_lod.check_lod.default._op  # what a call of the overload calls
-_HOST = torch.device("cpu")
+_check_lod, _HOST = torch.ops.torch_lod.check_lod.default._op, torch.device("cpu")  # what a call of the overload calls
 _SHOWN = 12  # entries of a level, and levels, that repr prints
 
 
@@ -257,14 +256,13 @@ class LoD(Partition):
     def cut(self, k: int, begin: int, end: int) -> tuple["LoD", int, int]:
         """Sequences [begin, end) of level k with the levels below, and the rows that they cover."""
         if not compiling():
-            lod, begin, end = self.cut_at(k, begin, end)
-        else:
-            levels = []
-            for offsets in self.levels[k:]:
-                part = rows_between(offsets, begin, end + 1)
-                begin, end = whole_number(part[0]), whole_number(part[-1])
-                levels.append(part - begin)
-            lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)))
+            return self.cut_at(k, begin, end)
+        levels = []
+        for offsets in self.levels[k:]:
+            part = rows_between(offsets, begin, end + 1)
+            begin, end = whole_number(part[0]), whole_number(part[-1])
+            levels.append(part - begin)
+        lod = LoD.checked("offsets", levels, self._names_of(range(k, self.depth)))
         return lod.counting(*[rows_between(mask, begin, end) for mask in self.counted]), begin, end
 
     def _bounds(self, k: int, begin, end) -> tuple[int, int]:

@@ -431,11 +431,11 @@ class Partition:
         return self.remember(("step sizes", k), make)
 
     def cut_at(self, k: int, begin: int, end: int) -> tuple[Any, int, int]:
-        """`LoD.cut`, without the rows that count: not in a graph."""
+        """`LoD.cut`, not in a graph."""
         levels, (first, rows, *longest) = _cut_lod(self.levels[k:], begin, end, True)
         names = None if self.level_names is None else level_names_of(self.level_names[k:], len(levels))
-        lod: Any = object.__new__(type(self))
-        return lod._put(levels, longest, rows, names), first, first + rows
+        end, lod = first + rows, object.__new__(type(self))._put(levels, longest, rows, names)
+        return lod.counting(*[mask[first:end] for mask in self.counted]), first, end
 
     @staticmethod
     def joined(lods: list, within: int | None = None) -> Any:

@@ -132,7 +132,12 @@ def whole_number(t: Tensor) -> int:
     return n
 
 
-def rows_between(rows: Tensor, begin: int, end: int) -> Tensor:
+def worded(size: int) -> int:
+    """A size in a graph, of which messages can be made: of an attribute itself Dynamo makes no words. An export takes it as it is."""
+    return size if torch.compiler.is_exporting() else size + 0
+
+
+def rows_between(rows: Any, begin: int, end: int) -> Any:
     """`rows[begin:end]` of valid indices. A graph does not know the size of a slice, and gives one of no rows none."""
     return rows[:0] if known(rows.shape[0] == 0) else rows.narrow(0, begin, end - begin)
 

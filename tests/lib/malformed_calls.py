@@ -62,15 +62,12 @@ def ids():
 
 
 def _saved(value) -> bytes:
-    file = io.BytesIO()
-    torch.save(value, file)
+    torch.save(value, file := io.BytesIO())
     return file.getvalue()
 
 
 def _load(data, **options):
-    if isinstance(data, bytes):
-        data = io.BytesIO(data)
-    return torch.load(data, weights_only=True, **options)
+    return torch.load(io.BytesIO(data) if isinstance(data, bytes) else data, weights_only=True, **options)
 
 
 def _mapped(data: bytes):

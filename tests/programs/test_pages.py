@@ -26,8 +26,8 @@ import functions  # noqa: E402
 import notebook  # noqa: E402
 import pages  # noqa: E402
 
-#: Pages whose blocks are run elsewhere: make formats, tests/drop_in/test_coming_from.py, test_cheat_sheet.py, and by make docs.
-ELSEWHERE = ("transformers", "coming_from", "cheat_sheet", "messages")
+#: Pages whose blocks are run elsewhere: make formats, tests/drop_in/test_coming_from.py, test_cheat_sheet.py, make docs, doctest.
+ELSEWHERE = ("transformers", "coming_from", "cheat_sheet", "messages", "reference")
 PAGES = ["README.md"]
 PAGES += [
     f"docs/{page.name}"

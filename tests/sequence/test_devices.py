@@ -60,7 +60,9 @@ def test_what_is_handed_out_cannot_change_a_structure():
 
 #: Examples whose sizes depend on numbers: on a GPU the host waits for them.
 WAITS = set("ctc_decode ctc_beam_decode ctc_alignment ctc_align ctc_greedy_decoder warpctc sequence_unique".split())
-WAITS |= set("sequence_unpad sequence_erase filter_by_instag tree_conv beam_search beam_search_decode".split())
+WAITS |= set(
+    "sequence_radius sequence_unpad sequence_erase filter_by_instag tree_conv beam_search beam_search_decode".split()
+)
 
 
 def test_examples_of_operators_run_with_rows_on_another_device():

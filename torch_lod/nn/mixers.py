@@ -12,6 +12,7 @@ from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence import gated_delta_rule, sequence_conv1d, ssd
 from ..sequence.linear import summed_in
 from ..sequence_operator import a_bool
+from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 from .module import at_least_one
 from .sequence import SequenceConv1d
@@ -78,6 +79,7 @@ class _Mixer(torch.nn.Module):
     def _rows(self, x, features: int, return_state) -> LoDTensor:
         a_lod_tensor("x", x)
         a_bool("return_state", return_state)
+        with_memory(*self.parameters())
         if x.dim() != 2 or x.shape[1] != features:
             raise LoDValueError(f"expected rows of hidden_size {features}, got {tuple(x.shape)}")
         return x

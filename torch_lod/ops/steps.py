@@ -8,6 +8,8 @@ from torch import Tensor
 
 def exceeding(counts: Tensor, most: int) -> Tensor:
     """How many of the counts, integers >= 0, are larger than 0, 1, ..., most - 1."""
+    if torch.compiler.is_exporting():  # which has no arithmetic of sizes that are attributes
+        return (counts > torch.arange(most, device=counts.device)[:, None]).sum(1)
     # not bincount, the size of whose result a graph does not know
     of_each = counts.new_zeros(most + 1).index_add(0, counts.clamp(max=most), torch.ones_like(counts))
     return counts.shape[0] - of_each[:most].cumsum(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks of tags that are numbered type by type, the one outside of all chunks last; see `chunk_f1` for names of tags."""
+"""Fluid's chunks of tags: numbered type by type, the one outside of all chunks last; see `chunk_f1` for names of tags."""
 
 import torch
 from torch import Tensor

@@ -79,6 +79,7 @@ def sequence_radius(x: LoDTensor, r: float, *, level: int | str = -1) -> LoDTens
         raise LoDValueError(f"expected r >= 0, got {shown(r)}")
     s = along(x, level)
     with_features(s.rows)
+    with_memory(s.rows)
     x = s.keep(s.rows.detach().to(torch.float64))
     apart = sequence_pairwise(x, x, "euclidean", level=s.k)
     return made(partner_rows(s, s, apart.lod), apart.lod).filter_rows(apart.values() <= r)

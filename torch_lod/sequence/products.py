@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of rows with the matrix of their sequence: experts, weights for each user, hypernetworks, linear attention."""
+"""Products by matrices: rows times the matrix of their sequence, for experts, weights for each user, hypernetworks, linear
+attention."""
 
 from typing import Any
 

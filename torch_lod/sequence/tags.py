@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks (named entities, phrases) in sequences of tags: how many were found, and how many of them are right."""
+"""Chunks of tags: named entities, phrases; how many were found, and how many of them are right."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -132,7 +132,8 @@ def _numbers(what: str, x: LoDTensor, s: Along, numbering: Numbering) -> Tensor:
     tags, table = one_column(what, x).to(torch.int64), numbering.renumbered
     highest = numbering.outside if table is None else table.shape[0] - 1
     wrong = (tags < 0) | (tags > highest)
-    for row in failing(wrong, f"{'chunk_eval' if table is None else 'chunk_f1'}: {what} has a tag out of range"):
+    call = "chunk_eval" if table is None else "chunk_f1"
+    for row in failing(wrong, f"{call}: {what} has a tag out of range"):
         offsets = s.offsets.cpu()
         sequence = int(torch.searchsorted(offsets, row, right=True)) - 1
         hint = "" if table is None or tags[row] > 0 else f"; rows without a tag are left out by filter({what} >= 0)"

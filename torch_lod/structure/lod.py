@@ -256,7 +256,7 @@ class LoD(Partition):
     def cut(self, k: int, begin: int, end: int) -> tuple["LoD", int, int]:
         """Sequences [begin, end) of level k with the levels below, and the rows that they cover."""
         if not compiling():
-            return self.cut_at(k, begin, end)
+            return self._cut_at(k, begin, end)
         levels = []
         for offsets in self.levels[k:]:
             part = rows_between(offsets, begin, end + 1)

@@ -23,7 +23,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import ops
-from ..dynamo import compiling, symbols, whole_number
+from ..dynamo import compiling, symbols, whole_number, worded
 from ..errors import LoDTypeError
 from ..ops.steps import by_steps
 from .devices import PINNED, capturing, kept, upload, upload_all, usable
@@ -203,7 +203,7 @@ class Partition:
     def rows(self) -> int:
         """Rows that the innermost level covers."""
         if compiling() and self._symbols is not None:
-            return self._symbols[0] + 0  # of an attribute itself Dynamo makes no words of a message
+            return worded(self._symbols[0])
         return self._rows
 
     def _cached(
@@ -344,7 +344,7 @@ class Partition:
     def longest_at(self, k: int) -> int:
         """The longest sequence of level k, in elements of that level."""
         known = self._symbols[1:] if compiling() and self._symbols is not None else self._longest
-        return known[k] + 0 if known is not None else self._most(("elements", k), self.levels[k].diff())  # see rows
+        return worded(known[k]) if known is not None else self._most(("elements", k), self.levels[k].diff())
 
     def longest_rows_at(self, k: int) -> int:
         """The longest sequence of level k, in rows."""
@@ -430,7 +430,7 @@ class Partition:
 
         return self.remember(("step sizes", k), make)
 
-    def cut_at(self, k: int, begin: int, end: int) -> tuple[Any, int, int]:
+    def _cut_at(self, k: int, begin: int, end: int) -> tuple[Any, int, int]:
         """`LoD.cut`, not in a graph."""
         levels, (first, rows, *longest) = _cut_lod(self.levels[k:], begin, end, True)
         names = None if self.level_names is None else level_names_of(self.level_names[k:], len(levels))

@@ -15,7 +15,7 @@ from ..structure.lod import LoD
 from ..structure.validate import host_integers, with_data, with_memory
 from .construct import tensor_of
 from .derived import DerivedTensor
-from .lod_tensor import LoDTensor, values_of
+from .lod_tensor import LoDTensor, a_lod_tensor, unmoved, values_of
 from .positions import integers, owned
 
 __all__ = ["from_boundaries", "from_edges", "from_segment_ids"]
@@ -152,9 +152,9 @@ def from_edges(edges: LoDTensor, x: LoDTensor, *, absolute: bool = False) -> tup
 
     Source: scipy.sparse.csr_matrix of pairs of indices; torch_geometric.utils.sort_edge_index.
     """
-    for what, t in (("edges", edges), ("x", x)):
-        if not isinstance(t, LoDTensor):
-            raise LoDTypeError(f"expected {what} as a LoDTensor, got {shown(t)}")
+    for what, t in (("edges", edges), ("x", x), ("absolute", absolute)):
+        unmoved(what, t)
+    a_lod_tensor("edges", edges), a_lod_tensor("x", x)
     if type(absolute) is not bool:
         raise LoDTypeError(f"expected absolute as a bool, got {shown(absolute)}")
     lod, k = x.lod, x.lod_level - 1

@@ -38,10 +38,8 @@ def _check(op, query, key, value, decay, beta, a, b, initial, row_offsets, delta
     _expect(op, "initial", initial, sums, value, state)
     _expect(op, "grad_output", given.get("grad_output"), dtype, value, list(value.shape))
     _expect(op, "grad_last", given.get("grad_last"), sums, value, state)
-    if (saved := given.get("saved")) is not None:  # what a kernel has kept, or nothing
-        check.kind(op, "saved", saved, sums, value.device)
-        if saved.dim() != 1:
-            raise ValueError(f"{op}: expected a 1-D saved, got {saved.dim()} dimensions")
+    if (saved := given.get("saved")) is not None and (saved.dim() != 1 or saved.shape[0]):  # or nothing was kept
+        _expect(op, "saved", saved, sums, value, [_kept(key, value, delta or a is not None)])
     check.offsets(op, row_offsets, rows, "row_offsets", "value")
 
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ... import ops
-from ...dynamo import IN_PLACE
+from ...dynamo import IN_PLACE, compiling
 from ...errors import LoDValueError, named
 from ...structure.lod import LoD
 from ..products import each_by_its_matrix
@@ -479,7 +479,7 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, rows_dim: in
             alone = call(torch.unsqueeze, (alone, 0), {})
         new.append((t, call(torch.transpose, (alone, sequences_dim, rows_dim), {})))
     alone = [new[0][1], coarse[0].operand]
-    if core is _MATMUL and fine[0] is values[0] and _a_matrix_for_each(alone, alone[:1], coarse):
+    if not compiling() and core is _MATMUL and fine[0] is values[0] and _a_matrix_for_each(alone, alone[:1], coarse):
         product = call(func, (alone[0], coarse[0].operand), {})
     else:
         for s in coarse:

@@ -145,13 +145,13 @@ def refuse_positions(func, p: Provenance, dim: int, t: Tensor) -> None:
         return
     advice = None if compiling() or p.part else counterpart(p.lod, -dim, t)
     square = not compiling() and not p.part and t.dim() > 1 and t.shape[-1] == t.shape[-2] == p.lod.rows
+    stacked = f"; {STACKED}" if dim == -1 and not p.call and not p.part else ""
     more = f"; with x the rows and t that tensor: {advice}" if advice else _PAIRS if square else _POSITIONS
     raise along_rows(
         func,
         p,
         f"a plain tensor of shape {tuple(t.shape)} lies along the rows of all sequences, so that what it holds for a position "
-        f"would not start again with every sequence; make it a LoDTensor, one row for each row{more}"
-        + (f"; {STACKED}" if dim == -1 and not p.call and not p.part else ""),
+        f"would not start again with every sequence; make it a LoDTensor, one row for each row{more}{stacked}",
     )
 
 

@@ -47,7 +47,7 @@ def too_few_bytes(t: Tensor) -> int | None:
         return 0 if t.numel() else None
     bytes = t.untyped_storage().nbytes()
     if t.is_contiguous():
-        return bytes if bytes - t.storage_offset() * t.itemsize < t.nbytes and t.numel() else None
+        return bytes if bytes - t.storage_offset() * t.itemsize < t.numel() * t.itemsize and t.numel() else None
     end = 1 + t.storage_offset() + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
     return bytes if bytes < end * t.itemsize and t.numel() else None
 

@@ -96,7 +96,7 @@ def matrix_scan(
         out.append(scale * torch.einsum("nhk,nhkv->nhv", q_, s))
     rows = torch.cat(out).index_select(0, steps.rows.argsort()) if out else v.new_zeros(v.shape)
     last = torch.cat([s, *ended[::-1]]).index_select(0, steps.order.argsort())
-    return rows.to(value.dtype), last, v.new_empty(_kept(k, v, left is not None) if save else 0)
+    return rows.to(value.dtype), last, v.new_empty(0)
 
 
 def _kept(k: Tensor, v: Tensor, reads: bool):
@@ -135,5 +135,8 @@ def matrix_scan_backward(
         return matrix_scan(*inputs, row_offsets, delta, scale, op="matrix_scan_backward", **given)[:2]
 
     found = vjp(forward, inputs, [grad_output, grad_last])
-    none = wide(value[:0]).new_empty(0)
-    return tuple(none if d is None else d for d in found)
+    missing = wide(value[:0])
+    return tuple(
+        d if d is not None else missing.new_empty(0) if t is None else torch.zeros_like(t)
+        for d, t in zip(found, inputs)
+    )

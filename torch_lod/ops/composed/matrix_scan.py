@@ -94,7 +94,10 @@ def matrix_scan(
             new = new + a_.unsqueeze(-1) * torch.einsum("nhk,nhkv->nhv", b_, s).unsqueeze(-2)
         s = new
         out.append(scale * torch.einsum("nhk,nhkv->nhv", q_, s))
-    rows = torch.cat(out).index_select(0, steps.rows.argsort()) if out else v.new_zeros(v.shape)
+    if out:
+        rows = torch.cat(out).index_select(0, steps.rows.argsort())
+    else:  # of no rows, every input has a gradient all the same
+        rows = v * sum(t.sum() for t in (q, k, w, left, right) if t is not None)
     last = torch.cat([s, *ended[::-1]]).index_select(0, steps.order.argsort())
     return rows.to(value.dtype), last, v.new_empty(0)
 
@@ -137,6 +140,6 @@ def matrix_scan_backward(
     found = vjp(forward, inputs, [grad_output, grad_last])
     missing = wide(value[:0])
     return tuple(
-        d if d is not None else missing.new_empty(0) if t is None else torch.zeros_like(t)
+        d.contiguous() if d is not None else missing.new_empty(0) if t is None else torch.zeros_like(t)
         for d, t in zip(found, inputs)
     )

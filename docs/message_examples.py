@@ -365,6 +365,7 @@ CALLS = [
     "tl.scan(lambda r, h: (r[:1], h), x, torch.zeros(3, 3))",
     "tl.scan(lambda r, h: 3, x, torch.zeros(3, 3))",
     "tl.scan(lambda r, h: h, (x, y), torch.zeros(5, 1))",
+    "tl.scan(lambda r, h: h.add_(1.0), x, torch.zeros(3, 3))",
     "tl.scan(lambda x, h: h, x, torch.ones(1, 1, 4)[0], 0)",
     "tl.scan(torch.nn.GRUCell(3, 3))",
     "tl.scan(torch.nn.GRUCell(3, 3), x)",

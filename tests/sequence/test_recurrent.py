@@ -402,3 +402,31 @@ def test_states_of_other_sequences_are_refused():
         tl.paddle.dynamic_lstm(
             tl.from_lengths(torch.zeros(8, 12), [[3, 1, 4]]), weight, None, mixed, last.values(), use_peepholes=False
         )
+
+
+class Accumulates(torch.nn.Module):
+    """A cell that returns its own memory, which the next call writes to."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(8, 1))
+
+    def forward(self, r, h):
+        return torch.add(r, h, out=self.sums[: len(r)])
+
+
+@pytest.mark.parametrize("cell", [Accumulates(), lambda r, h: h.add_(r)], ids=["a buffer", "the state"])
+def test_outputs_that_a_later_step_writes_over(cell):
+    y = tl.from_lengths(torch.arange(1.0, 7)[:, None], [[2, 1, 3]])
+    with pytest.raises(ValueError, match=r"output 0 of step 0, which a later step changed in place; .*clone"):
+        tl.scan(cell, y, torch.zeros(3, 1))
+    with torch.inference_mode():
+        z = tl.from_lengths(torch.arange(1.0, 7)[:, None], [[2, 1, 3]])
+        out, _ = tl.scan(lambda r, h: h.add_(r), z, torch.zeros(3, 1))
+    assert out.flatten().tolist() == [1, 3, 3, 4, 9, 15]
+
+
+def test_a_state_changed_in_place_beside_outputs_of_their_own():
+    y = tl.from_lengths(torch.arange(1.0, 7)[:, None], [[2, 1, 3]])
+    out, last = tl.scan(lambda r, h: (h.clone(), h.add_(r)), y, torch.zeros(3, 1))
+    assert out.flatten().tolist() == [0, 1, 0, 0, 4, 9] and last.flatten().tolist() == [3, 3, 15]

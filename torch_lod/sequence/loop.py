@@ -74,8 +74,8 @@ def scan(
 
     Raises:
         ValueError: where a state does not have a row per sequence, static neither a row nor a sequence per sequence, or
-            the cell returns a state or an output of another shape; the message names the step and the state. What the
-            cell raises passes through as it is.
+            the cell returns a state or an output of another shape, or writes over an output of an earlier step; the
+            message names the step and the state. What the cell raises passes through as it is.
 
     Under torch.compile the loop stays outside of graphs, since the number of its steps depends on the lengths: the graph
     breaks before it, with fullgraph=True that is an error, and lengths make no new graphs. The cell may be compiled by itself.
@@ -122,7 +122,7 @@ def scan(
     steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
     alive = table.steps()[1]
     finished: list[list[Tensor]] = []
-    outputs_of_steps: list[list[Tensor]] = []
+    outputs_of_steps: list[list[tuple[Tensor, int]]] = []
     single, active = True, order.numel()
     # without any step the cell is called on no rows, to learn the shapes of its outputs
     for t, (step, n) in enumerate(zip(steps or [tuple(_no_elements(x, k) for x in inputs)], alive or [0], strict=True)):
@@ -144,7 +144,10 @@ def scan(
     finished.append(state)
     ranked = [torch.cat(parts[::-1]) for parts in zip(*finished, strict=True)]
     ends = [t.index_select(0, places) for t in ranked]
-    laid_out = [_laid_out(list(parts), table, bool(steps)) for parts in zip(*outputs_of_steps, strict=True)]
+    laid_out = [
+        _laid_out([_unwritten(*held, i, t) for t, held in enumerate(parts)], table, bool(steps))
+        for i, parts in enumerate(zip(*outputs_of_steps, strict=True))
+    ]
     return laid_out[0] if single else tuple(laid_out), pytree.tree_unflatten(ends, spec)
 
 
@@ -251,7 +254,7 @@ def _kind(value) -> str:
     return type(value).__name__
 
 
-def _checked(outputs: tuple, n: int, t: int) -> list[Tensor]:
+def _checked(outputs: tuple, n: int, t: int) -> list[tuple[Tensor, int]]:
     for i, output in enumerate(outputs):
         count = None
         if isinstance(output, Tensor) and output.dim():
@@ -262,7 +265,26 @@ def _checked(outputs: tuple, n: int, t: int) -> list[Tensor]:
                 f"expected output {i} of the cell with a row (or a sequence) for each of the {n} sequences at step "
                 f"{t}, got {got}"
             )
-    return list(outputs)
+    return [_held(output) for output in outputs]
+
+
+def _held(output: Tensor) -> tuple[Tensor, int]:
+    """An output until the last step, and how often its memory was written to; torch does not count that for a tensor
+    of inference mode, which is copied."""
+    rows = values_of(output)
+    if not rows.is_inference():
+        return output, rows._version
+    return output.clone(), 0
+
+
+def _unwritten(output: Tensor, version: int, i: int, t: int) -> Tensor:
+    rows = values_of(output)
+    if not rows.is_inference() and rows._version != version:
+        raise LoDValueError(
+            f"expected outputs that stay as the cell returned them, got output {i} of step {t}, which a later step "
+            f"changed in place; return a new tensor, as state.clone()"
+        )
+    return output
 
 
 def _laid_out(parts: list[Tensor], table: RankTable, any_step: bool) -> LoDTensor:

@@ -76,8 +76,7 @@ ELSEWHERE = {
 # Of cuDNN's modules, which are references here, float32 is rounded to 10 bits unless they are told not to.
 torch.backends.cudnn.allow_tf32 = False
 # Most tensors here are tiny: handing them to another thread takes longer than the work. Tests of threads set the number.
-torch.set_num_threads(1)
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
 
 
 def pytest_generate_tests(metafunc):

@@ -9,10 +9,8 @@ import sys
 import pytest
 import torch
 from attended import KEYS, LENGTHS, batch, by_definition, visible
-from torch._subclasses import FakeTensorMode
 
 import torch_lod as tl
-from torch_lod.engine.attention import _library_takes
 
 F = torch.nn.functional
 
@@ -482,60 +480,6 @@ def test_wrong_calls_are_refused(call, words):
         call(batch([[2, 3]], 8, dtype=torch.float32))
     assert words in str(caught.value), str(caught.value)
     assert isinstance(caught.value, tl.LoDError)
-
-
-# -- torch's variable-length attention, for half types on a GPU
-
-
-def asks_for_groups(q, k, v, cuts, key_cuts, longest, longest_keys, *, scale, window_size, enable_gqa=False):
-    """varlen_attn of torch 2.13, as far as it is used: sequence by sequence in host memory."""
-    assert enable_gqa == (q.shape[1] != k.shape[1]) and cuts.dtype == key_cuts.dtype == torch.int32
-    assert longest == int(cuts.diff().max()) and longest_keys == int(key_cuts.diff().max())
-    assert all(-1 <= n < 2**31 for n in window_size)
-    x, keys, values = (tl.from_cu_seqlens(t, of) for t, of in ((q, cuts), (k, key_cuts), (v, key_cuts)))
-    return by_definition(x, keys, values, 0, False, window_size, scale)
-
-
-def of_groups(q, k, v, cuts, key_cuts, longest, longest_keys, *, scale, window_size):
-    """varlen_attn of torch 2.11, which has no argument for fewer heads of keys."""
-    grouped = q.shape[1] != k.shape[1]
-    return asks_for_groups(
-        q, k, v, cuts, key_cuts, longest, longest_keys, scale=scale, window_size=window_size, enable_gqa=grouped
-    )
-
-
-@pytest.mark.parametrize("version", [asks_for_groups, of_groups], ids=["2.13", "2.11"])
-@pytest.mark.parametrize("shared", [4, 2])
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (2, 1)}, {"window": 2**40}], ids=str)
-def test_what_torchs_variable_length_attention_is_given(options, shared, version, monkeypatch):
-    q, (k, v) = batch(LENGTHS, 4, 5), (batch(KEYS, shared, 5, seed=seed) for seed in (1, 2))
-    want = tl.sequence_attention(q, k, v, enable_gqa=True, **options)
-    monkeypatch.setattr("torch_lod.engine.attention._library_takes", lambda *_: True)
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", version)
-    got = tl.sequence_attention(q, k, v, enable_gqa=True, **options)
-    torch.testing.assert_close(got.values(), want.values())
-
-
-@pytest.mark.parametrize(
-    ("lengths", "shared", "dtype", "width", "takes"),
-    [
-        ([3, 0, 2], 8, torch.float16, 64, True),
-        ([3, 0, 2], 2, torch.bfloat16, 64, True),
-        ([1, 1, 1], 2, torch.float16, 64, True),
-        ([1, 0, 1], 8, torch.float16, 64, True),
-        ([1, 0, 1], 2, torch.float16, 64, False),  # its kernel exchanges heads and queries
-        ([3, 0, 2], 8, torch.float32, 64, False),
-        ([3, 0, 2], 8, torch.float16, 60, False),
-        ([3, 0, 2], 8, torch.float16, 264, False),
-        ([0, 0], 8, torch.float16, 64, False),
-    ],
-)
-def test_when_torchs_variable_length_attention_runs(lengths, shared, dtype, width, takes):
-    lod = tl.LoD.from_lengths([lengths])
-    with FakeTensorMode():
-        q, v = (torch.empty(lod.rows, heads, width, device="cuda", dtype=dtype) for heads in (8, shared))
-        assert _library_takes(q, v, (None,), lod, 0) == takes
-        assert not _library_takes(q, v, (q,), lod, 0)
 
 
 def test_rotate_half_is_the_layout_of_transformers():

@@ -2,6 +2,7 @@
 """The implementation of attention: `attend` for queries, keys and values, `multi_head_attention` with the weights of
 torch.nn.MultiheadAttention. Both run without the policy table."""
 
+import functools
 import inspect
 import math
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import constant, failing, outside_of_graphs
-from ..errors import LoDTypeError, LoDValueError, shown
+from ..dynamo import compiling, constant, failing, outside_of_graphs
+from ..errors import LoDTypeError, LoDValueError, shown, without_policy
+from ..ops.check import is_real
 from ..ops.composed.attention import attention_weights
 from ..sequence_operator import along, autocast_dtype, integer, number, probability
 from ..structure.block_mask import window_bounds
@@ -201,12 +203,23 @@ def _grouping() -> dict:
     return {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
 
 
+@functools.cache
+@constant
+def _library_runs(index: int) -> bool:
+    """Whether torch's variable-length attention runs on a GPU: flash attention, which may have been left out of torch, and
+    needs Ampere or newer. Code that is traced for a GPU that is not there expects it."""
+    if index >= torch.cuda.device_count():
+        return True
+    return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(index) >= (8, 0)
+
+
 def _library_takes(q: Tensor, v: Tensor, others: tuple, queries: LoD, level: int) -> bool:
     """Whether torch's own variable-length attention takes these arguments: half types on a GPU. Where groups of heads have
     one query per sequence it exchanges the two, and an empty sequence would be an error."""
     return (
         q.is_cuda
         and q.dtype in (torch.float16, torch.bfloat16)
+        and _library_runs(q.device.index or 0)
         and all(t is None for t in others)
         and q.shape[2] == v.shape[2] <= 256
         and q.shape[2] % 8 == 0
@@ -215,6 +228,19 @@ def _library_takes(q: Tensor, v: Tensor, others: tuple, queries: LoD, level: int
         and max(q.shape[0], v.shape[0]) < 2**31
         and (q.shape[1] == v.shape[1] or queries.longest_rows_at(level) > 1 or not queries.any_empty_at(level))
     )
+
+
+def _in_words(t: Tensor) -> Tensor:
+    """Rows of heads as torch's kernel reads them, in words of 16 bytes: t itself, or a copy. It checks one stride alone."""
+    fits = t.stride(2) == 1 and not any(n % 8 for n in (t.storage_offset(), t.stride(0), t.stride(1)))
+    if fits and (compiling() or not is_real(t) or t.data_ptr() % 16 == 0):
+        return t
+    return t.clone(memory_format=torch.contiguous_format)
+
+
+def _gradient_in_words(grad: Tensor) -> Tensor:
+    with without_policy():
+        return _in_words(grad)
 
 
 def attend(
@@ -272,8 +298,10 @@ def attend(
     options: dict = {"scale": scale, "window_size": (min(left, most), min(right, most))}
     if q.shape[1] != k.shape[1]:
         options |= _grouping()
-    out = varlen_attn(q, k, v, query_cuts, key_cuts, longest, longest_keys, **options)
+    out = varlen_attn(*map(_in_words, (q, k, v)), query_cuts, key_cuts, longest, longest_keys, **options)
     assert isinstance(out, Tensor)
+    if out.requires_grad and not compiling() and is_real(out):
+        out.register_hook(_gradient_in_words)
     return out, weights
 
 

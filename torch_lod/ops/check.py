@@ -27,12 +27,15 @@ def is_batched(t: Tensor) -> bool:
     return False
 
 
+def is_real(t: Tensor) -> bool:
+    """Whether `t` is a tensor with an address: neither a stand-in nor wrapped."""
+    return not (t.is_meta or stands_in(t) or is_functorch_wrapped_tensor(t) or torch._is_functional_tensor(t))
+
+
 def readable(t: Tensor) -> bool:
     """Whether the entries of `t` can be read now: it is neither a stand-in nor wrapped, and no graph of a GPU is being
     captured. The host waits for a GPU: a composition would index out of range there, or loop as far as offsets say."""
-    if t.is_meta or stands_in(t) or is_functorch_wrapped_tensor(t) or torch._is_functional_tensor(t):
-        return False
-    return t.device.type == "cpu" or not _captured(t.device)
+    return is_real(t) and (t.device.type == "cpu" or not _captured(t.device))
 
 
 def _captured(device: torch.device) -> bool:

@@ -51,6 +51,22 @@ def constant(function: F) -> F:
     return function
 
 
+def a_node(function: F) -> F:
+    """Dynamo does not look into the function: a call is a node of its graph. What comes below it does, where a tensor
+    knows its storage offset."""
+
+    @constant
+    def admitted() -> None:  # while Dynamo traces, before it sees the function
+        torch._dynamo.allow_in_graph(function)
+
+    def call(*args):
+        if compiling():
+            admitted()
+        return function(*args)
+
+    return functools.wraps(function)(own_code(call, function.__name__))  # type: ignore[return-value]
+
+
 #: What is called before the first LoDTensor is made: torch_lod.patches.
 waiting: list[Callable[[], None]] = []
 

@@ -8,7 +8,7 @@ from torch._subclasses import FakeTensorMode
 
 import torch_lod as tl
 from torch_lod.engine import attention
-from torch_lod.engine.attention import _library_takes
+from torch_lod.engine.attention import _in_words, _library_takes
 
 
 class In16Bytes(torch.autograd.Function):
@@ -153,3 +153,25 @@ def test_it_is_given_no_copy_of_rows_that_fit(monkeypatch):
     q, k, v = torch.randn(5, 3, 2, 16).to(torch.float16).unbind(1)  # of one projection
     tl.sequence_attention(*(tl.from_lengths(t, [[2, 3]]) for t in (q, k, v)))
     assert [t.data_ptr() for t in seen] == [t.data_ptr() for t in (q, k, v)]
+
+
+@torch.library.custom_op("torch_lod_tests::reads_words", mutates_args={})
+def reads_words(t: torch.Tensor) -> torch.Tensor:
+    In16Bytes.check(t)
+    return t.clone()
+
+
+reads_words.register_fake(torch.empty_like)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("first", [4, 8])
+def test_compiled_code_knows_the_offset(first, backend):
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda t: reads_words(_in_words(t[:, first : first + 64].unflatten(1, (4, 16)))),
+        backend=backend,
+        fullgraph=True,
+    )
+    rows = torch.randn(5, 72).to(torch.bfloat16)
+    assert torch.equal(compiled(rows).flatten(1), rows[:, first : first + 64])

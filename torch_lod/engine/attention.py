@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..dynamo import compiling, constant, failing, outside_of_graphs
+from ..dynamo import a_node, compiling, constant, failing, outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, shown, without_policy
 from ..ops.check import is_real
 from ..ops.composed.attention import attention_weights
@@ -230,10 +230,11 @@ def _library_takes(q: Tensor, v: Tensor, others: tuple, queries: LoD, level: int
     )
 
 
+@a_node
 def _in_words(t: Tensor) -> Tensor:
     """Rows of heads as torch's kernel reads them, in words of 16 bytes: t itself, or a copy. It checks one stride alone."""
     fits = t.stride(2) == 1 and not any(n % 8 for n in (t.storage_offset(), t.stride(0), t.stride(1)))
-    if fits and (compiling() or not is_real(t) or t.data_ptr() % 16 == 0):
+    if fits and (not is_real(t) or t.data_ptr() % 16 == 0):
         return t
     return t.clone(memory_format=torch.contiguous_format)
 
@@ -298,7 +299,8 @@ def attend(
     options: dict = {"scale": scale, "window_size": (min(left, most), min(right, most))}
     if q.shape[1] != k.shape[1]:
         options |= _grouping()
-    out = varlen_attn(*map(_in_words, (q, k, v)), query_cuts, key_cuts, longest, longest_keys, **options)
+    q, k, v = map(_in_words, (q, k, v))
+    out = varlen_attn(q, k, v, query_cuts, key_cuts, longest, longest_keys, **options)
     assert isinstance(out, Tensor)
     if out.requires_grad and not compiling() and is_real(out):
         out.register_hook(_gradient_in_words)

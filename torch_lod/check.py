@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m torch_lod.check`: what runs here, and whether a sum over sequences and its gradient are right."""
+"""`python -m torch_lod.check`: what runs here, and whether a sum over sequences and its gradient are right; beside a GPU,
+whether every family of kernels gives there what it gives on the CPU."""
 
 import ctypes
 import platform
@@ -78,13 +79,19 @@ def report() -> Iterator[tuple[bool, str]]:
     for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
         right, said = sum_is_right(device)
         yield right, f"{device:<11}{said}"
+    if torch.cuda.is_available():
+        from torch_lod.check_families import compared
+
+        yield from ((right, f"{'cuda':<11}{said}") for right, said in compared("cuda"))
 
 
 def main() -> int:
     """0 if everything is right, 1 otherwise."""
-    lines = list(report())
-    print(*(line for _, line in lines), sep="\n")
-    return 0 if all(right for right, _ in lines) else 1
+    all_right = True
+    for right, line in report():
+        print(line, flush=True)
+        all_right &= right
+    return 0 if all_right else 1
 
 
 if __name__ == "__main__":

@@ -47,6 +47,29 @@ def test_forward_mode_and_batched_gradients(info, device):
         assert torch.autograd.gradcheck(call(calls(info, function)), leaves, **checks), sample.label
 
 
+@each_op
+def test_autocast_stays_outside(info, device):
+    """Results are those without it, and so are gradients taken inside, but of torch's own nodes, which compositions
+    leave: the dtype of the region is for who calls operators."""
+    if torch.float16 not in info.dtypes:
+        return
+
+    def outcome(sample, function, on):
+        leaves, call = differentiated(sample, grad=info.differentiable)
+        with torch.autocast(device, torch.bfloat16, enabled=on):
+            outs = call(calls(info, function))(*leaves)
+        ends = [out for out in outs if out.requires_grad]
+        ones = [torch.ones_like(out) for out in ends]
+        with torch.autocast(device, torch.bfloat16, enabled=on and public_ops.COMPILED and function is info.op):
+            grads = torch.autograd.grad(ends, leaves, ones, allow_unused=True) if ends else ()
+        return [*outs, *(grad for grad in grads if grad is not None)]
+
+    for sample in small(info, torch.float16, device):
+        for function in (info.op, info.composition):
+            for got, want in zip(*(outcome(sample, function, on) for on in (True, False)), strict=True):
+                assert got.dtype == want.dtype and same_bits(got, want).all(), sample.label
+
+
 @pytest.mark.skipif(not public_ops.COMPILED, reason="compositions leave the nodes of torch's operators")
 @differentiable
 def test_the_graph_names_its_operators(info, device):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of csrc/torch_lod/gate.h and binding.h for the compositions: same rules, same messages."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 
@@ -93,6 +94,14 @@ def _passed(op: str, name: str, value):
     return value.clone() if name in _STRUCTURE and t is value else value
 
 
+def _as_given(args: list) -> contextlib.AbstractContextManager:
+    """Where torch's functions compute in the dtypes of their arguments: a region of autocast is the caller's."""
+    kind = next((value.device.type for value in args if isinstance(value, Tensor)), None)
+    if kind is None or not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return contextlib.nullcontext()
+    return torch.autocast(kind, enabled=False)
+
+
 def gated(function: Callable, op: str) -> Callable:
     """A function that takes an operator's arguments behind the gate that kernels have: all its tensors pass, under the
     names of the schema."""
@@ -102,7 +111,8 @@ def gated(function: Callable, op: str) -> Callable:
         with torch._C.DisableTorchFunctionSubclass():  # for the function too: a gradient may be given a LoDTensor
             passed = [_passed(op, name, value) for name, value in zip(names, args)]
             named = {name: _passed(op, name, value) for name, value in kwargs.items()}
-            return function(*passed, *args[len(names) :], **named)
+            with _as_given(passed):
+                return function(*passed, *args[len(names) :], **named)
 
     return functools.wraps(function)(own_code(call, function.__name__))
 

@@ -2,8 +2,10 @@
 """Every family of kernels on small inputs on a device, results and gradients beside those of the CPU: for
 `python -m torch_lod.check`, where there is a GPU."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +39,7 @@ class Given:
         numbers = torch.randint(below, (sum(lengths),), generator=self._random, device="cpu")
         return tl.from_lengths(numbers.to(self.device), [lengths])
 
-    def module(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    def module(self, make: Callable[[], Any]) -> Any:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module = make().to(self.device)
@@ -47,7 +49,8 @@ class Given:
 
 def _recurrences(x: Given) -> list:
     given = x.rows(3, lengths=_SHORT)
-    return [x.module(lambda kind=kind: kind(3, 4))(given)[0] for kind in (tl.nn.LSTM, tl.nn.GRU, tl.nn.RNN)]
+    kinds: tuple[Callable, ...] = (tl.nn.LSTM, tl.nn.GRU, tl.nn.RNN)
+    return [x.module(functools.partial(kind, 3, 4))(given)[0] for kind in kinds]
 
 
 def _attention(x: Given, dtype: torch.dtype = torch.float32, lengths: list[int] = _SHORT, **options) -> list:

@@ -14,7 +14,7 @@ struct FindFaultsKernel : FindFaults {
     const Finding f = look(i);
     if (f.what == Finding::nothing) return;
 #ifdef __CUDA_ARCH__
-    if (atomicCAS(reinterpret_cast<unsigned long long*>(&record->claimed), 0ull, 1ull) != 0) return;
+    if (atomicCAS_system(reinterpret_cast<unsigned long long*>(&record->claimed), 0ull, 1ull) != 0) return;
     record->what = f.what, record->who = who, record->index = f.index, record->before = f.before;
     record->here = f.here, record->rows = rows, record->option = option;
     __threadfence_system();

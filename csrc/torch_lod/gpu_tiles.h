@@ -447,9 +447,9 @@ struct Staged<F, false> {
 template <class F>
 __global__ void __launch_bounds__(kRowThreads) run_tiles(Tiles<F> a) {
   using State = typename F::State;
-  __shared__ State states[kWarps * kStrip];
-  __shared__ Listed listed;
-  __shared__ Staged<F> staged;
+  LOD_SHARED(states, State[kWarps * kStrip]);
+  LOD_SHARED(listed, Listed);
+  LOD_SHARED(staged, Staged<F>);
   const Place place(a.g);
   const int64_t low = place.tile * a.tile_rows, high = low + a.tile_rows;
   const int64_t first = count_before(a.g.segments, [&](int64_t s) { return a.number(a.g[s]) < low; });
@@ -476,7 +476,7 @@ __global__ void __launch_bounds__(kRowThreads) run_tiles(Tiles<F> a) {
 template <class F, int pass>
 __global__ void __launch_bounds__(kRowThreads) run_pieces(Tiles<F> a) {
   using State = typename F::State;
-  __shared__ State states[kWarps * kStrip];
+  LOD_SHARED(states, State[kWarps * kStrip]);
   const Place place(a.g);
   const Team<State> team(states, place.channels, F::kLanes, true, place.strip);
   const int64_t c = place.c + (team.active ? team.channel : 0);
@@ -493,7 +493,7 @@ __global__ void __launch_bounds__(kRowThreads) run_pieces(Tiles<F> a) {
 template <class F, int pass>
 __global__ void __launch_bounds__(kRowThreads) run_parts(Tiles<F> a) {
   using State = typename F::State;
-  __shared__ State states[kWarps * kStrip];
+  LOD_SHARED(states, State[kWarps * kStrip]);
   const Place place(a.g);
   const Team<State> team(states, place.channels, F::kLanes, true, place.strip);
   const int64_t c = place.c + (team.active ? team.channel : 0);

@@ -9,6 +9,7 @@
 // Only on a GPU there are, for kernels with a type F::Element, of which a thread reads several before it writes,
 //
 //   each_element(exec, n, width, f)    f.out[i, c] = f.value(i, c) for every element c of every item i
+//                                      or, with a function put, f.put(i, c, f.values[i, c])
 //   each_row(exec, view, f)            f.out[r, c] = f.value(s, r, c) for every element c of every row r of segment s
 //                                      or, with a function put, f.put(s, r, c, f.values[r, c])
 //
@@ -43,13 +44,15 @@ using computed_t = T;
 inline void check_launch() {
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess)
-    throw std::runtime_error(std::string("torch_lod: a kernel could not be launched: ") + cudaGetErrorString(error));
+    throw std::runtime_error(std::string("torch_lod: a kernel could not be launched, or an earlier one failed: ") +
+                             cudaGetErrorString(error));
 }
 #define LOD_LAUNCH(kernel, blocks, threads, stream, ...)                                          \
   do {                                                                                            \
     kernel<<<dim3(blocks), dim3(threads), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__);   \
     check_launch();                                                                               \
   } while (false)
+#define LOD_SHARED(name, ...) __shared__ std::type_identity_t<__VA_ARGS__> name
 #endif
 
 template <class F>
@@ -169,9 +172,16 @@ LOD_DEVICE void write_elements(const F& f, int64_t from, int n, const Read& read
 template <class F>
 __global__ void run_elements(F f, RowShares shares) {
   const RowShare own = shares.mine();
-  write_elements(f, own.row * shares.width + own.column, int(own.last - own.row) * own.width, [&](int i) {
-    return shares.at(i, [&](int r, int c) { return f.value(own.row + r, own.column + c); });
-  });
+  const int64_t from = own.row * shares.width + own.column;
+  const int n = int(own.last - own.row) * own.width;
+  const auto at = [&](int i, const auto& call) {
+    return shares.at(i, [&](int r, int c) { return call(own.row + r, own.column + c); });
+  };
+  if constexpr (requires { &F::put; })
+    copy_elements<kPrefetch<F>>(n, [&](int i) { return f.values[from + i]; }, [&](int i, const auto& value) {
+      at(i, [&](int64_t r, int64_t c) { f.put(r, c, value); });
+    });
+  else write_elements(f, from, n, [&](int i) { return at(i, [&](int64_t r, int64_t c) { return f.value(r, c); }); });
 }
 template <class F>
 void each_element(const Exec& exec, int64_t n, int64_t width, const F& f) {
@@ -205,8 +215,8 @@ constexpr int kMostSegments = 4 * kMostRows;
 static_assert(kMostSegments <= 1 << 16 && kMostRows % 32 == 0);
 template <class F>
 __global__ void run_rows(F f, const int64_t* offsets, int64_t segments, RowShares shares) {
-  __shared__ unsigned begins[kMostRows / 32];
-  __shared__ uint16_t segment[kMostRows];
+  LOD_SHARED(begins, unsigned[kMostRows / 32]);
+  LOD_SHARED(segment, uint16_t[kMostRows]);
   const MarkedRows marked{begins, segment};
   RowShare own = shares.mine();
   while (own.row < own.last) {

@@ -69,8 +69,9 @@ def build(folder: Path, checks: list[str]) -> Path:
         f"-I{HERE}/include",
     ]  # before torch's
     flags += [*include(), f"-I{ROOT}/csrc", f"-I{HERE}", "-MMD"]
-    texts = [(path, ["-O1", *WORDS]) for path in (ROOT / "csrc/cuda").glob("*.cu")]
-    texts.append((HERE / "barriers.cu", ["-O1", "-include", "ATen/ATen.h", *WORDS]))  # torch before the words
+    steps = ["-O1", "-fsanitize-coverage=trace-pc"]  # threads.cpp counts them
+    texts = [(path, [*steps, *WORDS]) for path in (ROOT / "csrc/cuda").glob("*.cu")]
+    texts.append((HERE / "barriers.cu", [*steps, "-include", "ATen/ATen.h", *WORDS]))  # torch before the words
     host = [(path, ["-O0", *GPU]) for path in CPP]
     own = [(HERE / "device.cpp", ["-O0"]), (HERE / "threads.cpp", ["-O1"])]
 

@@ -7,18 +7,18 @@
 
 namespace {
 
-enum Mistake { none, no_barrier, wrong_mask, some_return, two_barriers, index_off };
+enum Mistake { none, no_barrier, wrong_mask, some_return, two_barriers, index_off, not_written };
 
 // The sum of each block's 128 entries and the place of the first largest: warps by shuffles, warps of a block through
 // shared memory; then the entries of the block in the other direction.
 template <class T>
 __global__ void block_kernel(const T* values, T* sums, T* reversed, int64_t n, int mistake) {
-  __shared__ T of_warps[4];
-  __shared__ T all[128];
+  LOD_SHARED(of_warps, T[4]);
+  LOD_SHARED(all, T[128]);
   const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (mistake == some_return && threadIdx.x % 32 == 7) return;
   const T own = i < n ? values[i] : T(0);
-  all[threadIdx.x] = own;
+  if (mistake != not_written || blockIdx.x == 0) all[threadIdx.x] = own;
   T sum = own;
   const unsigned mask = mistake == wrong_mask ? (threadIdx.x % 2 ? 0xAAAAAAAAu : 0x55555555u) : 0xFFFFFFFFu;
   for (int by = 16; by; by /= 2) sum += __shfl_xor_sync(mask, sum, by);

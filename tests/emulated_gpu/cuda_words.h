@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -24,8 +25,6 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __restrict__
 #define __launch_bounds__(...)
-// Blocks run one after another, so those of a launch can share one place.
-#define __shared__ static
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -38,8 +37,20 @@ inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return uint64_t((unsigned _
 
 namespace emulated {
 
-// In device.cpp. launch calls thread() for every thread of every block, and raises where a kernel breaks the rules.
-void launch(int64_t blocks, int64_t threads, dim3* const (&indices)[4], const std::function<void()>& thread);
+// In threads.cpp. launch calls thread() for every thread of every block, and raises where a kernel breaks the rules.
+void launch(const char* kernel, int64_t blocks, int64_t threads, dim3* const (&indices)[4],
+            const std::function<void()>& thread);
+template <class Thread>
+void launch(int64_t blocks, int64_t threads, dim3* const (&indices)[4], const Thread& thread) {
+  launch(typeid(Thread).name(), blocks, threads, indices, thread);
+}
+// Memory that the threads of a block share, told apart by where it is declared: on the heap, in its exact size, and
+// filled with 0xFF for every block.
+void* shared(const char* where, size_t bytes);
+template <class T>
+T& shared(const char* where) {
+  return *static_cast<T*>(shared(where, sizeof(T)));
+}
 void barrier(const char* where);
 // A barrier that tells every thread how many came with true.
 int count_at_barrier(const char* where, bool value);
@@ -85,7 +96,7 @@ inline unsigned ballot(const char* where, unsigned mask, bool value) {
 #define __shfl_up_sync(mask, value, by)                                                      \
   emulated::shuffled(EMULATED_HERE, mask, value, emulated::lane() - int(by), emulated::lane() - int(by) >= 0)
 template <class T>
-T atomicCAS(T* at, T expected, T wanted) {
+T atomicCAS_system(T* at, T expected, T wanted) {
   const T before = *at;
   if (before == expected) *at = wanted;
   return before;
@@ -104,6 +115,7 @@ inline int __clz(int bits) { return bits ? __builtin_clz(unsigned(bits)) : 32; }
 inline void __threadfence_system() {}
 
 #define LOD_SHUFFLE(value, lane) __shfl_sync(~0u, value, lane)
+#define LOD_SHARED(name, ...) auto& name = emulated::shared<__VA_ARGS__>(EMULATED_HERE)
 #define LOD_TELL(written) emulated::tell(written)
 #define LOD_LAUNCH(kernel, blocks, threads, stream, ...)                                     \
   emulated::launch(blocks, threads, {&gridDim, &blockDim, &blockIdx, &threadIdx}, [&] { kernel(__VA_ARGS__); })

@@ -44,6 +44,9 @@ void counted(const std::string& what) {
   ++counts[what];
 }
 
+void record_work(bool on);  // threads.cpp
+std::vector<std::string> take_work();
+
 // -- streams
 
 struct Stream {
@@ -104,10 +107,12 @@ void host_waits() {
 
 // -- memory
 
+std::atomic<int64_t> largest = 0;  // bytes that were asked for at once, since the last question
 struct Memory final : c10::Allocator {
   c10::DataPtr allocate(size_t n) override {
     void* p = n && n <= size_t(1) << 28 ? std::malloc(n) : nullptr;  // all of it is written to
     TORCH_CHECK(p || !n, "emulated GPU: out of memory, ", n, " bytes");
+    largest = std::max<int64_t>(largest, int64_t(n));
     if (p) std::memset(p, 0xFF, n);  // NaN, and -1
     return {p, p, &std::free, c10::Device(kType, 0)};
   }
@@ -561,6 +566,13 @@ TORCH_LIBRARY(emulated_gpu, m) {
   m.impl("late", c10::DispatchKey::CompositeExplicitAutograd, +[](bool on) { emulated::late = on; });
   m.def("is_capturing() -> bool");
   m.impl("is_capturing", c10::DispatchKey::CompositeExplicitAutograd, &emulated::is_capturing);
+  m.def("largest_allocation() -> int");
+  m.impl("largest_allocation", c10::DispatchKey::CompositeExplicitAutograd,
+         +[] { return emulated::largest.exchange(0); });
+  m.def("record_work(bool on) -> ()");
+  m.impl("record_work", c10::DispatchKey::CompositeExplicitAutograd, &emulated::record_work);
+  m.def("take_work() -> str[]");
+  m.impl("take_work", c10::DispatchKey::CompositeExplicitAutograd, &emulated::take_work);
   m.def("take_counts() -> str[]");
   m.impl("take_counts", c10::DispatchKey::CompositeExplicitAutograd, &emulated::take_counts);
 }

@@ -5,6 +5,7 @@
 #undef __CUDACC__
 #undef __CUDA_ARCH__
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -36,6 +37,11 @@ namespace emulated {
 namespace {
 
 constexpr size_t kStack = 256 << 10;
+constexpr size_t kMostShared = 48 << 10;  // of a block, on any GPU
+
+[[noreturn]] void broken(const char* where, const std::string& what) {
+  throw std::runtime_error("emulated GPU: " + what + " at " + where);
+}
 
 struct Exchange {
   unsigned mask = 0;
@@ -45,7 +51,11 @@ struct Exchange {
   unsigned char own[kExchanged], all[32 * kExchanged];
 };
 
+// Each entry into a part of a kernel without branches is a step: compilers call it there (-fsanitize-coverage).
+int64_t outside = 0, *steps = &outside;
+
 struct Thread {
+  int64_t steps = 0;
   bool finished = false;
   int64_t barriers = 0;  // passed or waited at
   const char* where = nullptr;
@@ -84,7 +94,20 @@ struct Block {
     return block;
   }
 
-  void enter(int64_t thread) { *indices[3] = dim3(unsigned(thread)); }
+  void enter(int64_t thread) {
+    *indices[3] = dim3(unsigned(thread));
+    steps = &threads[thread].steps;
+  }
+
+  std::vector<std::pair<const char*, std::unique_ptr<char[]>>> shared;
+  size_t shared_bytes = 0;
+  void* shared_at(const char* where, size_t bytes) {
+    for (const auto& [place, memory] : shared)
+      if (std::strcmp(place, where) == 0) return memory.get();
+    if ((shared_bytes += bytes) > kMostShared) broken(where, std::to_string(shared_bytes) + " bytes of shared memory");
+    std::memset(shared.emplace_back(where, new char[bytes]).second.get(), 0xFF, bytes);
+    return shared.back().second.get();
+  }
 
   // What a stack does: threads one after another, up to one that has had to wait.
   static void loop() {
@@ -139,7 +162,8 @@ struct Block {
   void run() {
     for (auto& t : threads) t = Thread();
     for (auto& e : exchanges) e.waits = false;
-    came.clear(), places.clear();
+    came.clear(), places.clear(), shared.clear();
+    shared_bytes = 0;
     came_with_true.clear();
     finished = next = 0;
     while (next < int64_t(threads.size())) resume(fresh());
@@ -186,11 +210,31 @@ struct Block {
   size_t host_size = 0;
 };
 
-[[noreturn]] void broken(const char* where, const std::string& what) {
-  throw std::runtime_error("emulated GPU: " + what + " at " + where);
+std::map<std::string, std::pair<int64_t, double>> work;  // of kernels: steps of the longest thread, and of an average one
+bool records = false;
+
+// Threads that have nothing to do, such as those behind the last item, are not averaged.
+void record(const std::string& kernel, const std::vector<int64_t>& of_threads) {
+  const int64_t least = *std::min_element(of_threads.begin(), of_threads.end());
+  int64_t longest = least, sum = 0, busy = 0;
+  for (const int64_t n : of_threads)
+    if (n > least) longest = std::max(longest, n), sum += n, ++busy;
+  auto& [most, mean] = work[kernel];
+  const double here = busy ? double(sum) / double(busy) : double(least);
+  if (double(longest) * mean >= double(most) * here) most = longest, mean = here;
 }
 
 }  // namespace
+
+void record_work(bool on) { records = on, work.clear(); }
+std::vector<std::string> take_work() {
+  std::vector<std::string> all;
+  for (const auto& [kernel, of] : std::exchange(work, {}))
+    all.push_back(kernel + "=" + std::to_string(of.first) + "," + std::to_string(int64_t(of.second)));
+  return all;
+}
+
+void* shared(const char* where, size_t bytes) { return Block::current()->shared_at(where, bytes); }
 
 int lane() { return int(Block::current()->now->thread % 32); }
 
@@ -254,8 +298,8 @@ const unsigned char* exchange(const char* where, unsigned mask, const void* valu
 void counted(const std::string& what);  // device.cpp
 void before_launch();
 
-void launch(int64_t blocks, int64_t threads, dim3* const (&indices)[4], const std::function<void()>& thread) {
-  static std::recursive_mutex one_at_a_time;  // __shared__ memory is there once
+void launch(const char* kernel, int64_t blocks, int64_t threads, dim3* const (&indices)[4], const std::function<void()>& thread) {
+  static std::recursive_mutex one_at_a_time;
   const std::lock_guard guard(one_at_a_time);
   counted("launch");
   before_launch();
@@ -288,12 +332,18 @@ void launch(int64_t blocks, int64_t threads, dim3* const (&indices)[4], const st
   Block* outer = std::exchange(Block::current(), &block);
   struct Back {
     Block* outer;
-    ~Back() { Block::current() = outer; }
+    ~Back() { Block::current() = outer, steps = &outside; }
   } back{outer};
+  std::vector<int64_t> of_threads;
   for (const int64_t b : of_blocks) {
     *indices[2] = dim3(unsigned(b));
     block.run();
+    if (records)
+      for (const Thread& t : block.threads) of_threads.push_back(t.steps);
   }
+  if (!of_threads.empty()) record(kernel, of_threads);
 }
 
 }  // namespace emulated
+
+extern "C" __attribute__((visibility("default"))) void __sanitizer_cov_trace_pc() { ++*emulated::steps; }

@@ -89,7 +89,7 @@ def gpu(monkeypatch):
 
     def be(capability, flash=True):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: flash)
         attention._library_runs.cache_clear()
 

@@ -205,21 +205,22 @@ def _grouping() -> dict:
 
 @functools.cache
 @constant
-def _library_runs(index: int) -> bool:
-    """Whether torch's variable-length attention runs on a GPU: flash attention, which may have been left out of torch, and
-    needs Ampere or newer. Code that is traced for a GPU that is not there expects it."""
-    if index >= torch.cuda.device_count():
+def _library_runs(device: torch.device) -> bool:
+    """Whether torch's variable-length attention runs on a device: flash attention, which may have been left out of torch,
+    on a GPU that is an Ampere or newer. Code that is traced for a GPU that is not there expects it."""
+    if device.type != "cuda":
+        return False
+    if (device.index or 0) >= torch.cuda.device_count():
         return True
-    return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(index) >= (8, 0)
+    return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _library_takes(q: Tensor, v: Tensor, others: tuple, queries: LoD, level: int) -> bool:
     """Whether torch's own variable-length attention takes these arguments: half types on a GPU. Where groups of heads have
     one query per sequence it exchanges the two, and an empty sequence would be an error."""
     return (
-        q.is_cuda
-        and q.dtype in (torch.float16, torch.bfloat16)
-        and _library_runs(q.device.index or 0)
+        q.dtype in (torch.float16, torch.bfloat16)
+        and _library_runs(q.device)
         and all(t is None for t in others)
         and q.shape[2] == v.shape[2] <= 256
         and q.shape[2] % 8 == 0

@@ -198,11 +198,15 @@ struct Held {
     if (bias.defined()) pairs = pair_offsets(op, query_offsets, key_offsets, bias.size(0));
   }
   int64_t most() const { return distances.defined() ? distances.size(1) / 2 : 0; }
-  // How far the table of distances is read: as far as the longest sequence, if the host knows it.
+  // How far the table of distances is read: as far as the longest sequence, or all rows, if the host knows no more.
   int64_t reach() const {
-    if (!query_offsets.is_cpu()) return most();
     int64_t longest = 0;
-    for (const Tensor* t : {&query_offsets, &key_offsets}) {
+    for (const auto& [t, rows] : {std::pair(&query_offsets, query.size(0)), std::pair(&key_offsets, key.size(0))}) {
+      if (!t->is_cpu()) {
+        const Known* mark = known(*t);
+        longest = std::max(longest, mark && mark->cuts && mark->longest >= 0 ? mark->longest : rows);
+        continue;
+      }
       const auto* cuts = t->const_data_ptr<int64_t>();
       for (int64_t s = 0; s + 1 < t->numel(); ++s) longest = std::max(longest, cuts[s + 1] - cuts[s]);
     }
@@ -417,24 +421,30 @@ SevenTensors attention_backward(const BackwardInputs& in) {
   const auto sums = d_query.options().dtype(summed_in(d_query));
   const Tensor delta = d_out.to(summed_in(d_query)).mul(in.output).sum(-1).contiguous();
   const int64_t reach = held.reach();
-  Tensor of_bias, of_slopes, of_distances;
+  Tensor of_bias, of_slopes, of_distances, of_ends;
   if (in.bias && in.biases) of_bias = at::zeros(in.bias->sizes(), sums);
   if (in.slopes && in.biases) of_slopes = at::zeros({d_query.size(0), d_query.size(1)}, sums);
-  if (in.distance_bias && in.biases)
+  if (in.distance_bias && in.biases) {
     of_distances = at::zeros({held.query_offsets.numel() - 1, d_query.size(1), 2 * reach + 1}, sums);
+    if (!d_query.is_cpu()) of_ends = at::zeros({d_query.size(0), d_query.size(1), 2}, sums);
+  }
   if (may_leave_rows(held.query_offsets, d_query.size(0)) || may_leave_rows(held.key_offsets, d_key.size(0)))
     d_query.zero_(), d_key.zero_(), d_value.zero_();
   const auto write = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   LOD_RUN(d_query, attention_backward, floating_type(op, d_query),
           AttentionBackward{held.arguments(in), d_out.const_data_ptr(), all.const_data_ptr(), delta.const_data_ptr(),
                             write(d_query), write(d_key), write(d_value), write(of_bias), write(of_slopes),
-                            write(of_distances), reach});
+                            write(of_distances), reach, write(of_ends)});
   if (of_bias.defined()) d_bias = of_bias.to(d_query.scalar_type());
   if (of_slopes.defined()) d_slopes = of_slopes.sum(0);
   if (in.sink && in.biases)  // its weight times -delta: it has no value
     d_sink = held.sink.sub(all).exp_().mul_(delta).masked_fill_(all.eq(-INFINITY), 0).sum(0).neg();
-  if (of_distances.defined())
-    d_distances.zero_().narrow(1, held.most() - reach, 2 * reach + 1).copy_(of_distances.sum(0));
+  if (of_distances.defined()) {
+    const Tensor seen = d_distances.zero_().narrow(1, held.most() - reach, 2 * reach + 1);
+    seen.copy_(of_distances.sum(0));
+    if (of_ends.defined())
+      for (int64_t end : {0, 1}) seen.select(1, 2 * reach * end).add_(of_ends.select(2, end).sum(0));
+  }
   return {d_query, d_key, d_value, d_bias, d_slopes, d_sink, d_distances};
 }
 

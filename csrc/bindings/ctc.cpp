@@ -3,6 +3,7 @@
 #define LOD_ENTRIES "kernels/ctc_api.h"
 #include "bindings/scratch.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 
 namespace lod {
@@ -61,7 +62,7 @@ struct Held {
   Scratch scratch;
   std::vector<int64_t> order;
 
-  Held(const char* op, const Inputs& in, bool keeps)
+  Held(const char* op, const Inputs& in, CtcKeeps keeps)
       : view(make_view(op, in.values, in.row_offsets)),
         label_offsets(checked_offsets(op, in.label_offsets, in.labels.size(0), "label_offsets", "labels")),
         labels(checked_labels(op, in, label_offsets)) {
@@ -112,14 +113,13 @@ struct Held {
     };
     order = dearest_first(view.segments, cost);
   }
-  void reserve(bool keeps) {
+  void reserve(CtcKeeps keeps) {
     view.row_offsets = clamped_offsets(view.row_offsets, view.rows);
     view.offsets = view.row_offsets.const_data_ptr<int64_t>();
     label_offsets = clamped_offsets(label_offsets, labels.numel());
     const Tensor rows = clamped_lengths(view.row_offsets), columns = clamped_lengths(label_offsets).add(1);
-    Tensor bytes = rows.add(columns).mul(160).add(view.width * 8 + 1024);
-    if (keeps) bytes = bytes.add(rows.mul(columns).mul(32));
-    scratch = Scratch(bytes);
+    const Tensor bytes = ctc_bytes(rows, columns, view.width, view.values.scalar_type() == at::kDouble ? 8 : 4, keeps);
+    scratch = Scratch(keeps == CtcKeeps::choices ? bytes.add(7).bitwise_and(-8) : bytes);  // of whole words
   }
 };
 
@@ -129,7 +129,7 @@ Tensor ctc_loss_meta(const Inputs& in) {
 }
 Tensor ctc_loss(const Inputs& in) {
   Tensor out = ctc_loss_meta(in);
-  const Held held("ctc_loss", in, false);
+  const Held held("ctc_loss", in, CtcKeeps::nothing);
   CtcArguments a = held.arguments(in);
   a.out = out.mutable_data_ptr();
   held.run("ctc_loss", [&] { LOD_RUN(out, ctc_loss, floating_type("ctc_loss", out), a); });
@@ -151,7 +151,7 @@ Tensor ctc_loss_backward(const Tensor& grad, const Tensor& values, const Tensor&
   const char* op = "ctc_loss_backward";
   const Inputs in{values, row_offsets, labels, label_offsets, blank};
   check_back(grad, in);
-  const Held held(op, in, true);
+  const Held held(op, in, CtcKeeps::forward);
   const Tensor g = readable(grad);
   Tensor out = new_rows(held.view.values, held.view.rows, row_offsets);
   CtcArguments a = held.arguments(in);
@@ -172,7 +172,7 @@ Path ctc_best_path(const Tensor& values, const Tensor& row_offsets, const Tensor
                    int64_t blank) {
   auto [path, scores] = ctc_best_path_meta(values, row_offsets, labels, label_offsets, blank);
   const Inputs in{values, row_offsets, labels, label_offsets, blank};
-  const Held held("ctc_best_path", in, true);
+  const Held held("ctc_best_path", in, CtcKeeps::choices);
   CtcArguments a = held.arguments(in);
   if (may_leave_rows(row_offsets, held.view.rows)) path.fill_(-1);
   a.path = path.mutable_data_ptr<int64_t>();

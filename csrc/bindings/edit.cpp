@@ -98,6 +98,8 @@ Alignment edit_alignment_meta(const Tensor& a, const Tensor& a_offsets, const Te
 Alignment edit_alignment(const Tensor& a, const Tensor& a_offsets, const Tensor& b, const Tensor& b_offsets) {
   auto [out, of_a, of_b] = edit_alignment_meta(a, a_offsets, b, b_offsets);
   const Held held("edit_alignment", a, a_offsets, b, b_offsets, true);
+  if (may_leave_rows(a_offsets, a.size(0))) of_a.fill_(-1);
+  if (may_leave_rows(b_offsets, b.size(0))) of_b.fill_(-1);
   EditArguments of = held.arguments();
   of.out = out.mutable_data_ptr<int64_t>();
   of.of_a = of_a.mutable_data_ptr<int64_t>();

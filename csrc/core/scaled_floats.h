@@ -70,6 +70,7 @@ using ctc_exponent = typename CtcNumber<A>::E;
 
 template <class X>
 LOD_FN CtcVector<X> ctc_load(const X* from) {
+  if constexpr (kCtcColumns == 1) return *from;  // a copy of bytes may be at any address, and a GPU makes it one by one
   CtcVector<X> v;
   memcpy(&v, from, sizeof v);
   return v;
@@ -77,7 +78,8 @@ LOD_FN CtcVector<X> ctc_load(const X* from) {
 template <class X, class V>
 LOD_FN void ctc_store(X* to, const V& v) {
   static_assert(sizeof v == kCtcColumns * sizeof(X));
-  memcpy(to, &v, sizeof v);
+  if constexpr (kCtcColumns == 1) *to = v;
+  else memcpy(to, &v, sizeof v);
 }
 template <class A, class T>
 LOD_FN CtcVector<A> ctc_load_as(const T* from) {

@@ -162,13 +162,18 @@ struct AttendQueryGrad : AttentionBackward {  // one query, one head, a strip; a
     template <int W>
     LOD_FN void channels(int64_t c) const {
       using A = acc_t<T>;
-      A sum[W] = {}, slope = 0;
+      A sum[W] = {}, slope = 0, ends[2] = {};
       const Range seen = g.pairs.keys_of(i);
       for (int64_t j = seen.begin; j < seen.end; ++j) {
         const auto [dx, dproduct] = g.grad_score(i, j, h);
         const T* k_ = g.key(j, h) + c;
         for (int k = 0; k < W; ++k) sum[k] += dproduct * A(k_[k]);
         slope -= dx * g.distance(i, j);
+        if (a.grad_ends) {
+          const int64_t ahead = j - g.pairs.position(i);
+          if (ahead <= -a.reach) ends[0] += dx;
+          else if (ahead >= a.reach) ends[1] += dx;
+        }
         if (c == 0 && a.grad_bias) {
           const int64_t at = a.pair_at(g.pairs, g.s, i, j, h);
           A* to = static_cast<A*>(a.grad_bias);
@@ -178,6 +183,8 @@ struct AttendQueryGrad : AttentionBackward {  // one query, one head, a strip; a
       T* to = static_cast<T*>(a.grad_query) + g.row(i, h) * a.width + c;
       for (int k = 0; k < W; ++k) to[k] = T(A(a.scale) * sum[k]);
       if (c == 0 && a.grad_slopes) static_cast<A*>(a.grad_slopes)[g.row(i, h)] = slope;
+      for (int k = 0; k < 2; ++k)
+        if (c == 0 && a.grad_ends) static_cast<A*>(a.grad_ends)[2 * g.row(i, h) + k] = ends[k];
     }
   };
   LOD_FN void operator()(int64_t item) const {
@@ -230,15 +237,17 @@ struct AttendKeyGrad : AttentionBackward {
   }
 };
 
-// One distance of one head and sequence. Those at the ends of the table stand for all that are further away.
+// One distance of one head and sequence. Those at the ends of the table stand for all that are further away: on a GPU,
+// where they would be the work of one thread, what visits every pair adds them up.
 template <class T>
 struct AttendDistanceGrad : AttentionBackward {
   LOD_FN void operator()(int64_t item) const {
     using A = acc_t<T>;
     const int64_t size = 2 * reach + 1, ahead = item % size - reach, h = item / size % heads, s = item / size / heads;
     const Gradients<T> g{{*this, s, of(s)}, *this};
+    const bool elsewhere = grad_ends && (ahead == -reach || ahead == reach);
     A sum = 0;
-    for (int64_t i = 0; i < g.pairs.queries.length(); ++i) {
+    for (int64_t i = 0; i < (elsewhere ? 0 : g.pairs.queries.length()); ++i) {
       const Range seen = g.pairs.keys_of(i);
       const int64_t at = g.pairs.position(i) + ahead, begin = ahead == -reach || at < seen.begin ? seen.begin : at;
       const int64_t end = ahead == reach || at + 1 > seen.end ? seen.end : at + 1;

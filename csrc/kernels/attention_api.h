@@ -103,6 +103,7 @@ struct AttentionBackward : Attention {
   void *grad_bias, *grad_slopes;             // in what is summed in, zeros; (queries, heads), to be summed; or null
   void* grad_distances = nullptr;            // the same, (segments, heads, 2 reach + 1)
   int64_t reach = 0;                         // most, or less where no key is as far away
+  void* grad_ends = nullptr;  // the same on a GPU, (queries, heads, 2): of distances from -reach down and from reach up
   // A bias that the heads share has one gradient: what writes it loops over all heads.
   LOD_FN int64_t heads_per_step() const { return grad_bias && bias_heads == 1 ? heads : 1; }
 };

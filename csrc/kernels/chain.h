@@ -29,7 +29,8 @@ struct ChainPause {
   LOD_FN void operator()(int64_t more) {
     if ((terms += more) < kChainPatience) return;
     terms = 0;
-    if (pause) pause();
+    if constexpr (!kOnGpu)
+      if (pause) pause();
   }
 };
 

@@ -38,7 +38,8 @@ struct CtcLattice {
   using I = CtcVector<E>;
   using Many = CtcWide<V, I>;
   static constexpr int W = kCtcColumns;
-  enum Keeps { nothing, forward, choices };
+  using Keeps = CtcKeeps;
+  static constexpr Keeps nothing = Keeps::nothing, forward = Keeps::forward, choices = Keeps::choices;
 
   int64_t rows, labels, columns;  // columns: whole blocks
   Keeps keeps;
@@ -52,11 +53,10 @@ struct CtcLattice {
   LOD_FN static int64_t columns_of(int64_t labels) { return (labels + W) / W * W; }
   // A bound from above, or -1 where it cannot be counted.
   LOD_FN static int64_t bytes(int64_t rows, int64_t labels, int64_t classes, Keeps keeps) {
-    const int64_t columns = columns_of(labels), number = int64_t(sizeof(A) + sizeof(E));
+    static_assert(sizeof(A) == sizeof(E));
+    const int64_t columns = columns_of(labels);
     if (keeps != nothing && columns > (int64_t(1) << 56) / (rows + 1)) return -1;
-    const int64_t cells = keeps == nothing ? 0 : (keeps == choices ? 2 : 2 * number) * rows * columns;
-    return cells + (rows + 1) * 8 + 2 * rows * int64_t(sizeof(A)) + 10 * number * (columns + 2 * W) +
-           classes * int64_t(sizeof(A)) + 64;
+    return ctc_bytes(rows, columns, classes, int64_t(sizeof(A)), keeps, W);
   }
   LOD_FN CtcLattice(char* memory, int64_t rows_, int64_t labels_, int64_t classes, Keeps keeps_)
       : rows(rows_), labels(labels_), columns(columns_of(labels_)), keeps(keeps_) {

@@ -25,7 +25,8 @@ enum class CtcKeeps { nothing, forward, choices };
 // Bytes of a lattice of numbers of so many bytes, each with an exponent as wide: rows, and columns in whole blocks, are
 // numbers or tensors of them.
 template <class N>
-LOD_FN N ctc_bytes(const N& rows, const N& columns, int64_t classes, int64_t number, CtcKeeps keeps, int64_t block = 1) {
+LOD_FN N ctc_bytes(const N& rows, const N& columns, int64_t classes, int64_t number, CtcKeeps keeps,
+                   int64_t block = 1) {
   const int64_t rest = (classes * number + 7) / 8 * 8 + 72 + 40 * number * block;
   const N few = rows * (8 + 2 * number) + columns * (20 * number) + rest;
   return keeps == CtcKeeps::nothing ? few : few + rows * columns * (keeps == CtcKeeps::choices ? 2 : 4 * number);

@@ -362,7 +362,7 @@ struct Gated<Op, kernel, R(A...)> {
   static R run(A... a) {
     size_t i = 0;
     (check(i++, a), ...);
-    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);  // torch's products in kernels too
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);  // for torch's products
     return kernel(std::forward<A>(a)...);
   }
 

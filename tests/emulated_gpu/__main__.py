@@ -129,8 +129,13 @@ def main(words: list[str]) -> int:
         runs = [("forward", words)]
     else:
         laws = ["-k", f"emu and {LEFT_OUT}", *LAWS, *([] if kind == "all" else ["-m", "quick"])]
-        files = ["emulated_gpu/check_device.py", "laws/test_blocks.py", "sequence/test_large_attention.py"]
-        own = ["-k", "emu or check_device", *(f"tests/{name}" for name in files)]
+        files = [
+            "emulated_gpu/check_device.py",
+            "emulated_gpu/check_attention.py",
+            "laws/test_blocks.py",
+            "sequence/test_large_attention.py",
+        ]
+        own = ["-k", "emu or check_device or check_attention", *(f"tests/{name}" for name in files)]
         runs = [("forward", own), ("forward", laws)]
         if kind == "all":
             runs.append(("forward", ["-k", "emu and recorded", "tests/test_golden.py"]))

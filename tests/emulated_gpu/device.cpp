@@ -107,7 +107,7 @@ void host_waits() {
 
 // -- memory
 
-std::atomic<int64_t> largest = 0;  // bytes that were asked for at once, since the last question
+std::atomic<int64_t> largest = 0;  // bytes of one allocation, since the last question
 struct Memory final : c10::Allocator {
   c10::DataPtr allocate(size_t n) override {
     void* p = n && n <= size_t(1) << 28 ? std::malloc(n) : nullptr;  // all of it is written to

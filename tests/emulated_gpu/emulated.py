@@ -142,7 +142,7 @@ def late():
 
 
 def largest_allocation() -> int:
-    """The most bytes that were asked for at once since the last question."""
+    """The bytes of the largest allocation since the last question."""
     return torch.ops.emulated_gpu.largest_allocation()
 
 

@@ -6,6 +6,7 @@
 #include "bindings/operators.h"
 #include "bindings/windows.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 
 namespace lod {
@@ -60,6 +61,17 @@ Tensor seen_by(const Tensor& x, const Tensor& offsets, int64_t size, int64_t sta
   if (offsets.is_cpu()) mark(offsets, x.size(0), true);
   return SegmentUnfoldOp::call(x, offsets, size, start, dilation, 0).flatten(1);
 }
+// f(first, count, the windows' rows at so many positions) for all positions: on a GPU for as many at a time as take up
+// to so many bytes, since rows of windows side by side are `size` times the values.
+constexpr int64_t kMostSeen = int64_t(128) << 20;
+template <class F>
+void each_positions(const Tensor& x, const Tensor& offsets, int64_t size, int64_t start, int64_t dilation, const F& f) {
+  const int64_t fit = std::max<int64_t>(kMostSeen / int64_t(x.nbytes() + 1), 1), some = x.is_cpu() ? size : fit;
+  for (int64_t j = 0; j < size; j += some) {
+    const int64_t count = std::min(some, size - j);
+    f(j, count, seen_by(x, offsets, count, start + j * dilation, dilation));
+  }
+}
 Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTensor& bias, const Tensor& given,
                     int64_t start, int64_t dilation) {
   const char* op = "segment_conv";
@@ -70,9 +82,13 @@ Tensor segment_conv(const Tensor& values, const Tensor& weight, const OptionalTe
   if (out.numel() == 0) return out;
   const int64_t size = size_of(weight, x.size(1)).expect_int();
   if (!has_products_for(x)) {
-    const Tensor seen = seen_by(x, offsets, size, start, dilation);
-    const Tensor left = whole_columns(seen), right = whole_rows(w);
-    return b.defined() ? at::addmm(b, left, right) : at::mm(left, right);
+    Tensor sum;
+    each_positions(x, offsets, size, start, dilation, [&](int64_t first, int64_t count, const Tensor& seen) {
+      const Tensor left = whole_columns(seen), right = whole_rows(w.narrow(0, first * x.size(1), count * x.size(1)));
+      if (sum.defined()) sum = sum.to(c10::promoteTypes(out.scalar_type(), at::kFloat)).add_(at::mm(left, right));
+      else sum = b.defined() ? at::addmm(b, left, right) : at::mm(left, right);
+    });
+    return sum.to(out.scalar_type());
   }
   const WindowsOfRows windows{offsets.const_data_ptr<int64_t>(), offsets.numel() - 1, size, start, dilation};
   Factor(w).multiply(x, windows, out, b);
@@ -97,8 +113,13 @@ Tensor segment_conv_weight(const Tensor& values, const Tensor& grad, const Tenso
   const Tensor shaped = segment_conv_weight_meta(values, grad, given, size, start, dilation);
   const Tensor x = readable(values), g = readable(grad), offsets = checked_offsets(op, given, x.size(0));
   if (shaped.numel() == 0) return shaped;
-  if (!has_products_for(x))
-    return at::mm(seen_by(x, offsets, size, start, dilation).t(), g).view(shaped.sizes());
+  if (!has_products_for(x)) {
+    std::vector<Tensor> parts;
+    each_positions(x, offsets, size, start, dilation, [&](int64_t, int64_t, const Tensor& seen) {
+      parts.push_back(at::mm(seen.t(), g));
+    });
+    return (parts.size() == 1 ? parts[0] : at::cat(parts)).view(shaped.sizes());
+  }
   const auto* o = offsets.const_data_ptr<int64_t>();
   std::vector<Tensor> of_positions;
   std::vector<int64_t> rows, windows;  // the rows seen at position j, and by which windows

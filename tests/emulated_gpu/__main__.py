@@ -130,12 +130,11 @@ def main(words: list[str]) -> int:
     else:
         laws = ["-k", f"emu and {LEFT_OUT}", *LAWS, *([] if kind == "all" else ["-m", "quick"])]
         files = [
-            "emulated_gpu/check_device.py",
-            "emulated_gpu/check_attention.py",
+            *(f"emulated_gpu/check_{part}.py" for part in ("device", "attention", "products")),
             "laws/test_blocks.py",
             "sequence/test_large_attention.py",
         ]
-        own = ["-k", "emu or check_device or check_attention", *(f"tests/{name}" for name in files)]
+        own = ["-k", "emu or check_", *(f"tests/{name}" for name in files)]
         runs = [("forward", own), ("forward", laws)]
         if kind == "all":
             runs.append(("forward", ["-k", "emu and recorded", "tests/test_golden.py"]))

@@ -31,9 +31,8 @@ Labelings ctc_beam_meta(const Tensor& values, const Tensor& row_offsets, int64_t
 }
 
 // Of the longest sequence.
-void check_nodes(const HeldView& x, int64_t longest, int64_t beam) {
-  const int64_t rows = x.offsets[longest + 1] - x.offsets[longest];
-  const int64_t width = kernels::ctc_beam_width(beam, rows, x.width);
+void check_nodes(int64_t rows, int64_t classes, int64_t longest, int64_t beam) {
+  const int64_t width = kernels::ctc_beam_width(beam, rows, classes);
   TORCH_CHECK_VALUE(rows < (int64_t(1) << 31) / width, "ctc_beam: expected a beam times the rows of a sequence below "
                     "2**31, got a beam of ", width, " and ", rows, " rows in sequence ", longest);
 }
@@ -53,12 +52,17 @@ Labelings ctc_beam(const Tensor& values, const Tensor& row_offsets, int64_t blan
   Scratch scratch;
   if (values.is_cpu()) {
     order = dearest_first(x.segments, [&](int64_t s) { return x.offsets[s + 1] - x.offsets[s]; });
-    if (x.segments) check_nodes(x, order[0], beam);
+    if (x.segments) check_nodes(x.offsets[order[0] + 1] - x.offsets[order[0]], x.width, order[0], beam);
   } else {
     labels.fill_(-1);
     x.row_offsets = clamped_offsets(x.row_offsets, x.rows);
     x.offsets = x.row_offsets.const_data_ptr<int64_t>();
-    scratch = Scratch(clamped_lengths(x.row_offsets).mul(beam * 24).add(beam * 320 + x.width * 48 + 64));
+    const Tensor rows = clamped_lengths(x.row_offsets);
+    if (x.segments && x.rows >= (int64_t(1) << 31) / beam) {  // the host waits only where it could be too much
+      const auto longest = rows.argmax().item<int64_t>();
+      check_nodes(rows[longest].item<int64_t>(), x.width, longest, beam);
+    }
+    scratch = Scratch(rows.mul(beam * 24).add(beam * 320 + x.width * 48 + 64));
   }
   const CtcBeamArguments of{x, x.values.const_data_ptr(), order.empty() ? nullptr : order.data(), blank, beam, n,
                             std::log(threshold), labels.mutable_data_ptr<int64_t>(),

@@ -78,6 +78,7 @@ void raise_found() {
   static std::mutex one_at_a_time;
   const std::lock_guard guard(one_at_a_time);
   if (!written_faults || !*written_faults) return;
+  std::atomic_thread_fence(std::memory_order_acquire);  // the record was written before
   FaultRecord* place = record();
   const FaultRecord r = *place;
   place->written = 0;

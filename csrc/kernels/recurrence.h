@@ -10,6 +10,12 @@
 namespace lod::LOD_LEVEL {
 
 struct PreviousRowsKernel : PreviousRows {
+  using Element = int64_t;
+  int64_t* out = map;
+  LOD_FN int64_t value(int64_t s, int64_t r, int64_t) const {
+    const Range range = rows_of(offsets, s, rows);
+    return r == (step > 0 ? range.begin : range.end - 1) ? -1 : r - step;
+  }
   template <int>
   LOD_FN void strip(int64_t s, int64_t) const {
     const Range range = rows_of(offsets, s, rows);
@@ -202,7 +208,9 @@ struct RnnBackwardKernel : RnnBackward {
 };
 
 LOD_ENTRY void previous_rows(const Exec& exec, const PreviousRows& a) {
-  each_segment(exec, a.offsets, a.segments, a.rows, 1, PreviousRowsKernel{a});
+  const LoDView rows{a.offsets, a.segments, a.rows, 1};
+  if constexpr (kOnGpu) each_row(exec, rows, PreviousRowsKernel{a});
+  else each_segment(exec, rows, PreviousRowsKernel{a});
 }
 
 constexpr int64_t kGates = 8;  // a cell costs as much as copying so many numbers, or more

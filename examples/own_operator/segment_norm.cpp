@@ -49,7 +49,7 @@ Tensor segment_norm_backward(const Tensor& grad, const Tensor& norm, const Tenso
   segment_norm_backward_meta(grad, norm, values, row_offsets);
   const HeldView x = make_view(op, values, row_offsets);
   const Tensor g = readable(grad), n = readable(norm);
-  Tensor out = new_rows(x.values, x.rows);
+  Tensor out = new_rows(x.values, x.rows, row_offsets);
   LOD_RUN(out, segment_norm_backward, floating_type(op, values), x, g.const_data_ptr(), n.const_data_ptr(),
           x.values.const_data_ptr(), out.mutable_data_ptr());
   return out;

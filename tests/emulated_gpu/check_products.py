@@ -21,3 +21,9 @@ def test_a_convolution_takes_some_positions_at_a_time():
         found.append([out, *torch.autograd.grad(out, leaves, torch.ones_like(out))])
     for want, got in zip(*found):
         torch.testing.assert_close(got.cpu(), want)
+
+
+def test_a_beam_that_cannot_be_counted_is_refused():
+    values, offsets = torch.zeros(2048, 3).to(D), torch.tensor([0, 0, 2048]).to(D)
+    with pytest.raises(ValueError, match="below 2\\*\\*31, got a beam of 1048576 and 2048 rows in sequence 1"):
+        tl.ops.ctc_beam(values, offsets, 0, 2**20, 1)

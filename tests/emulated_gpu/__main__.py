@@ -36,8 +36,9 @@ from sanitize.__main__ import (
 from torch.utils.cpp_extension import library_paths
 
 HERE = Path(__file__).resolve().parent
-#: The hooks of csrc/torch_lod/binding.h.
+#: The hooks of csrc/torch_lod/binding.h, and of csrc/bindings/cublas.h.
 GPU = ["-DLOD_CUDA", "-DLOD_GPU_KEY=PrivateUse1", "-DLOD_IS_GPU(tensor)=(tensor).is_privateuseone()"]
+GPU.append("-DLOD_BLAS_SYMBOL(name)=dlsym(RTLD_DEFAULT,name)")
 WORDS = ["-include", "cuda_words.h", "-x", "c++"]
 LAWS = ["tests/laws/test_laws.py", "tests/laws/test_laws_ops.py", "tests/laws/test_laws_sequence.py"]
 #: What needs another compiler, or starts processes, which have their own builds of torch_lod; and torch's opcheck, which

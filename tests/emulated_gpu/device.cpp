@@ -251,6 +251,10 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
     enqueue(current_stream, [self, to] { host(to).copy_(self); });
     return to;
   }
+  if (to.is_cpu() && non_blocking && is_pinned(to.const_data_ptr())) {
+    enqueue(current_stream, [self, to] { to.copy_(host(self)); });
+    return to;
+  }
   counted(self.is_cpu() ? "sync upload of pageable memory" : to.is_cpu() ? "sync download" : "op copy");
   flush();
   if (self.is_cpu() || to.is_cpu()) host_waits();
@@ -354,7 +358,9 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& a, const at::Tenso
   return {n + z * (hx - n), at::empty({0}, a.options())};
 }
 
-// -- cuBLAS: matrices of columns, in loops
+// -- cuBLAS: matrices of columns, in loops; or a library whose results are others
+
+std::atomic<bool> wrong_products = false;
 
 template <class T, class Sum>
 int gemm(int transpose_a, int transpose_b, int m, int n, int k, Sum alpha, const T* a, int lda, const T* b, int ldb,
@@ -370,6 +376,7 @@ int gemm(int transpose_a, int transpose_b, int m, int n, int k, Sum alpha, const
         sum += Sum(a[transpose_a ? p + int64_t(i) * lda : i + int64_t(p) * lda]) *
                Sum(b[transpose_b ? j + int64_t(p) * ldb : p + int64_t(j) * ldb]);
       T& to = c[i + int64_t(j) * ldc];
+      if (wrong_products) sum += 1;
       to = T(beta == 0 ? alpha * sum : alpha * sum + beta * Sum(to));  // what is not asked for is not read
     }
   return 0;
@@ -510,6 +517,7 @@ struct cublasContext;
 namespace at::cuda {
 cublasContext* getCurrentCUDABlasHandle(bool) { return nullptr; }
 }  // namespace at::cuda
+#pragma GCC visibility push(default)
 extern "C" {
 int cublasSgemm_v2(cublasContext*, int ta, int tb, int m, int n, int k, const float* alpha, const float* a, int lda,
                    const float* b, int ldb, const float* beta, float* c, int ldc) {
@@ -529,6 +537,7 @@ int cublasGemmEx(cublasContext*, int ta, int tb, int m, int n, int k, const void
 int cublasGetMathMode(cublasContext*, int* mode) { return *mode = emulated::math_mode, 0; }
 int cublasSetMathMode(cublasContext*, int mode) { return emulated::math_mode = mode, 0; }
 }
+#pragma GCC visibility pop
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&emulated::fallback>()); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -569,6 +578,9 @@ TORCH_LIBRARY(emulated_gpu, m) {
   m.def("largest_allocation() -> int");
   m.impl("largest_allocation", c10::DispatchKey::CompositeExplicitAutograd,
          +[] { return emulated::largest.exchange(0); });
+  m.def("wrong_products(bool on) -> ()");
+  m.impl("wrong_products", c10::DispatchKey::CompositeExplicitAutograd,
+         +[](bool on) { emulated::wrong_products = on; });
   m.def("record_work(bool on) -> ()");
   m.impl("record_work", c10::DispatchKey::CompositeExplicitAutograd, &emulated::record_work);
   m.def("take_work() -> str[]");

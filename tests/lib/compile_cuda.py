@@ -33,7 +33,8 @@ def commands(short: bool):
         yield source, ["nvcc", "-c", "-arch=sm_90", "-std=c++20", "-O3", *include, source, "-o", os.devnull]
     check = [os.environ.get("CXX", "c++"), "-fsyntax-only", "-std=c++20", "-DLOD_CUDA", f"-I{ROOT}/.ci/stub"]
     bindings = [*(ROOT / "csrc/bindings").glob("*.cpp"), *EXAMPLE.glob("*.cpp")]
-    for source in [ROOT / "csrc/bindings/segment.cpp"] if short else bindings:
+    numbers = Path(__file__).with_name("cublas_numbers.cpp")
+    for source in [numbers, *([ROOT / "csrc/bindings/segment.cpp"] if short else bindings)]:
         yield source, [*check, f"-I{toolkit()}/include", *include, source]
 
 

@@ -169,7 +169,7 @@ struct AttendQueryGrad : AttentionBackward {  // one query, one head, a strip; a
         const T* k_ = g.key(j, h) + c;
         for (int k = 0; k < W; ++k) sum[k] += dproduct * A(k_[k]);
         slope -= dx * g.distance(i, j);
-        if (a.grad_ends) {
+        if (kOnGpu && a.grad_ends) {
           const int64_t ahead = j - g.pairs.position(i);
           if (ahead <= -a.reach) ends[0] += dx;
           else if (ahead >= a.reach) ends[1] += dx;
@@ -184,7 +184,7 @@ struct AttendQueryGrad : AttentionBackward {  // one query, one head, a strip; a
       for (int k = 0; k < W; ++k) to[k] = T(A(a.scale) * sum[k]);
       if (c == 0 && a.grad_slopes) static_cast<A*>(a.grad_slopes)[g.row(i, h)] = slope;
       for (int k = 0; k < 2; ++k)
-        if (c == 0 && a.grad_ends) static_cast<A*>(a.grad_ends)[2 * g.row(i, h) + k] = ends[k];
+        if (kOnGpu && c == 0 && a.grad_ends) static_cast<A*>(a.grad_ends)[2 * g.row(i, h) + k] = ends[k];
     }
   };
   LOD_FN void operator()(int64_t item) const {
@@ -245,7 +245,7 @@ struct AttendDistanceGrad : AttentionBackward {
     using A = acc_t<T>;
     const int64_t size = 2 * reach + 1, ahead = item % size - reach, h = item / size % heads, s = item / size / heads;
     const Gradients<T> g{{*this, s, of(s)}, *this};
-    const bool elsewhere = grad_ends && (ahead == -reach || ahead == reach);
+    const bool elsewhere = kOnGpu && grad_ends && (ahead == -reach || ahead == reach);
     A sum = 0;
     for (int64_t i = 0; i < (elsewhere ? 0 : g.pairs.queries.length()); ++i) {
       const Range seen = g.pairs.keys_of(i);

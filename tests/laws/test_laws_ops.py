@@ -67,7 +67,11 @@ def test_autocast_stays_outside(info, device):
     for sample in small(info, torch.float16, device):
         for function in (info.op, info.composition):
             for got, want in zip(*(outcome(sample, function, on) for on in (True, False)), strict=True):
-                assert got.dtype == want.dtype and same_bits(got, want).all(), sample.label
+                assert got.dtype == want.dtype, sample.label
+                if device == "cuda" and function is info.composition:  # torch's own add up in no fixed order
+                    torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2, equal_nan=True)
+                else:
+                    assert same_bits(got, want).all(), sample.label
 
 
 @pytest.mark.skipif(not public_ops.COMPILED, reason="compositions leave the nodes of torch's operators")

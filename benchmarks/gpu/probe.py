@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to a GPU that no law asks: python benchmarks/gpu/probe.py faults | samples | waits | streams | graph | large."""
+"""Questions to a GPU that no law asks: python benchmarks/gpu/probe.py faults | samples | waits | streams | graph | large |
+views."""
 
 import contextlib
 import sys
@@ -133,5 +134,27 @@ def large() -> None:
     print(f"{x.numel():,} elements")
 
 
+def views() -> None:
+    """Attention in half types over rows that words of 16 bytes do not reach: as over copies of them."""
+    lod, rows = tl.LoD.from_lengths([[300, 0, 700]]), torch.randn(1000, 8, 64, device=D, dtype=torch.float16)
+    behind = lambda t: torch.cat((t.new_zeros(1), t.flatten()))[1:].view(t.shape)  # noqa: E731
+    odd = {
+        "the same": rows,
+        "behind another": behind(rows),
+        "columns": torch.cat((rows.new_zeros(1000, 4), rows.flatten(1)), 1)[:, 4:].unflatten(1, (8, 64)),
+        "turned": rows.transpose(1, 2).contiguous().transpose(1, 2),
+    }
+    found = {}
+    for name, given in odd.items():
+        leaf = given.detach().requires_grad_()
+        x = tl.LoDTensor(leaf, lod)
+        out = tl.sequence_attention(x, x, x, causal=True).values()
+        found[name] = out, *torch.autograd.grad(out, leaf, behind(torch.ones_like(out)))
+        torch.cuda.synchronize()
+        for got, want in zip(found[name], found["the same"], strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
+    print(", ".join(odd), "are right")
+
+
 if __name__ == "__main__":
-    {f.__name__: f for f in (faults, samples, waits, streams, graph, large)}[sys.argv[1]]()
+    {f.__name__: f for f in (faults, samples, waits, streams, graph, large, views)}[sys.argv[1]]()

@@ -69,6 +69,7 @@ case "${1:-}" in
   part 60 waits "$PYTHON" -W ignore benchmarks/gpu/probe.py waits
   part 40 streams "$PYTHON" -W ignore benchmarks/gpu/probe.py streams
   part 40 graph "$PYTHON" -W ignore benchmarks/gpu/probe.py graph
+  part 40 views "$PYTHON" -W ignore benchmarks/gpu/probe.py views
   part 60 large "$PYTHON" -W ignore benchmarks/gpu/probe.py large
   ;;
 3)

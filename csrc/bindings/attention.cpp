@@ -1,7 +1,7 @@
 // Binding of the shape "attention".
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_ENTRIES "kernels/attention_api.h"
-#include "torch_lod/operator.h"
+#include "bindings/upload.h"
 
 #include <ATen/ops/_efficient_attention_backward.h>
 #include <ATen/ops/_efficient_attention_forward.h>
@@ -323,6 +323,16 @@ struct Library {
   int64_t starts_apart() const { return (lengths->queries + 31) / 32 * 32; }  // of the sums of two sequences
   // Rising, within the rows, and no sequence longer than there is room for, whatever a caller has marked.
   static Tensor cuts(const Tensor& offsets, int64_t rows, int64_t longest) {
+    const int64_t n = offsets.numel();
+    if (const Tensor& host = known(offsets)->host; host.defined() && host.numel() == n && known_to_cut(host, rows)) {
+      const Tensor words = uploaded(offsets, offsets.device(), 2, (n + 1) / 2, [&](int64_t* to) {
+        const auto* from = host.const_data_ptr<int64_t>();
+        auto* cut = reinterpret_cast<int32_t*>(to);
+        for (int64_t s = 0, last = 0; s < n; ++s)
+          cut[s] = int32_t(last = s ? std::clamp(from[s], last, std::min(rows, last + longest)) : 0);
+      });
+      return words.view(at::kInt).narrow(0, 0, n);
+    }
     const Tensor steps = at::arange(offsets.numel(), offsets.options()).mul(longest);
     const Tensor rising = std::get<0>(offsets.clamp(0, rows).cummax(0));
     return std::get<0>(rising.sub(steps).cummin(0)).add(steps).to(at::kInt);

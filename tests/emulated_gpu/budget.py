@@ -8,6 +8,7 @@ prints the table that is kept in budget.txt; check_device.py holds the calls to 
 structure, forwards and backwards; of the first call only the uploads.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -75,6 +76,8 @@ def cases() -> Iterator[tuple[str, Callable, tuple]]:
     heads = tl.nn.MultiheadAttention(4, 2).to(D)
     yield "MultiheadAttention", lambda x: heads(x, x, x)[0], (rows(),)
     yield "attention", lambda x: tl.sequence_attention(x, x, x), (rows((2, 8)),)
+    large = rows((4, 32), lengths=[[700, 60]])  # torch's kernel
+    yield "attention, large", lambda x: tl.sequence_attention(x, x, x), (large,)
     yield "attention, alibi", lambda x: tl.sequence_attention(x, x, x, alibi=True), (rows((2, 8)),)
     yield "attention, softcap", lambda x: tl.sequence_attention(x, x, x, softcap=2.0), (rows((2, 8)),)
     cell = torch.nn.GRUCell(4, 5).to(D)
@@ -107,33 +110,36 @@ def counted(counts: dict[str, int]) -> list[int]:
 
 
 def measured(call: Callable, args: tuple) -> list[int]:
-    """Uploads of the first call; then what is counted of a second call, and of its backward."""
+    """Uploads of the first call; then what is counted of a second call, and of its backward; and the work of both."""
     partition._constants.clear()
     emulated.counts()
     call(*args)
     first = emulated.counts()
-    out = call(*args)
-    forward = counted(emulated.counts())
     backward = [0] * 5
-    if isinstance(out, torch.Tensor) and out.requires_grad:
-        rows_out = out.values() if isinstance(out, tl.LoDTensor) else out
-        grad = torch.ones_like(rows_out)
-        emulated.counts()
-        torch.autograd.backward(rows_out, grad)
-        backward = counted(emulated.counts())
-    return [counted(first)[3], *forward, *backward]
+    with emulated.work() as work:
+        out = call(*args)
+        forward = counted(emulated.counts())
+        if isinstance(out, torch.Tensor) and out.requires_grad:
+            rows_out = out.values() if isinstance(out, tl.LoDTensor) else out
+            grad = torch.ones_like(rows_out)
+            emulated.counts()
+            torch.autograd.backward(rows_out, grad)
+            backward = counted(emulated.counts())
+    longest = max((math.ceil(most / mean) for most, mean in work.values() if mean), default=1)
+    return [counted(first)[3], *forward, *backward, longest]
 
 
 HEAD = """# Written by budget.py. first: uploads of the first call. Then of the second call, forwards and backwards: launches of our
-# kernels, of torch's, products of cuBLAS, uploads, times that the host waits.
-# call                        first |  ours torch  blas upload sync |  ours torch  blas upload sync
+# kernels, of torch's, products of cuBLAS, uploads, times that the host waits. work: steps of the longest thread of a kernel,
+# over those of an average one, rounded up.
+# call                        first |  ours torch  blas upload sync |  ours torch  blas upload sync | work
 """
 
 
 def line(name: str, numbers: list[int]) -> str:
     f = "".join(f"{n:6}" for n in numbers[1:6])
-    b = "".join(f"{n:6}" for n in numbers[6:])
-    return f"{name:30}{numbers[0]:5} |{f} |{b}"
+    b = "".join(f"{n:6}" for n in numbers[6:11])
+    return f"{name:30}{numbers[0]:5} |{f} |{b} |{numbers[11]:5}"
 
 
 def table() -> dict[str, list[int]]:

@@ -151,9 +151,70 @@ class Listener(Twin):
         return padded(frames), padded(letters), *lengths
 
     def forward(self, frames, letters, lengths, counts):
-        x = self.conv(frames.transpose(1, 2)).relu().transpose(1, 2)
+        x = self.conv(frames.transpose(1, 2)).transpose(1, 2)
+        lengths = lengths // 4 + 1
+        there = torch.arange(x.shape[1]) < lengths[:, None]
+        x = torch.zeros_like(x).masked_scatter(there[:, :, None], self.norm(x[there]).relu())
         scores = self.out(self.through(self.states, x, lengths)).log_softmax(2)
         return ctc_loss(scores.transpose(0, 1), letters, lengths, counts)
+
+
+class Chunker(Twin):
+    recurrent = ("states",)
+
+    def collate(self, samples):
+        sentences = [s for d in samples for s in d["words"]]
+        longest = max(len(word) for s in sentences for word in s)
+        lines = [padded([*s, [0] * longest])[:-1] for s in sentences]
+        sizes = padded([[len(word) for word in s] for s in sentences])
+        tags = padded([s for d in samples for s in d["tags"]])
+        return padded(lines), sizes, torch.tensor([len(s) for s in sentences]), tags
+
+    def forward(self, words, sizes, lengths, tags):
+        there = (torch.arange(words.shape[2]) < sizes[:, :, None]).flatten(0, 1)[:, None]
+        x = self.letters(words.flatten(0, 1)).transpose(1, 2) * there
+        x = self.conv(x).relu().masked_fill(~there, 0).amax(2)
+        scores = self.out(self.through(self.states, x.unflatten(0, sizes.shape), lengths))
+        return self.negative_log_likelihood(scores, tags, lengths)
+
+    def negative_log_likelihood(self, scores, tags, lengths):
+        scores = scores.double()  # in float32 the probabilities of paths lose digits with every word
+        rules = [self.crf.start_transitions[None], self.crf.end_transitions[None], self.crf.transitions]
+        begin, end, between = (
+            torch.cat(rules).masked_fill(self.crf.forbidden, -torch.inf).split([1, 1, scores.shape[2]])
+        )
+        each = torch.arange(len(tags))
+        own = scores.gather(2, tags[:, :, None])[:, :, 0]
+        own[:, 1:] += between[tags[:, :-1], tags[:, 1:]]
+        there = torch.arange(tags.shape[1]) < lengths[:, None]
+        path = own.masked_fill(~there, 0).sum(1) + begin[0, tags[:, 0]] + end[0, tags[each, lengths - 1]]
+        total = begin + scores[:, 0]
+        for t in range(1, tags.shape[1]):
+            further = (total[:, :, None] + between).logsumexp(1) + scores[:, t]
+            total = torch.where(there[:, t, None], further, total)
+        return ((total + end).logsumexp(1) - path).mean()
+
+
+class Forecaster(Twin):
+    recurrent = ("states",)
+
+    def collate(self, samples):
+        past, future = ([s[name] for s in samples] for name in ("past", "future"))
+        lengths = (torch.tensor([len(s) for s in given]) for given in (past, future))
+        return padded(past), padded(future), *lengths
+
+    def forward(self, past, future, lengths, ahead):
+        there = torch.arange(past.shape[1]) < lengths[:, None]
+        size = past.abs().sum(1) / lengths[:, None]
+        past, future, each = past / size[:, None], future / size[:, None], torch.arange(len(past))
+        states = self.through(self.states, past, lengths)
+        keys, h, said = self.key(states), states[each, lengths - 1], []
+        for row in torch.cat([past[each, lengths - 1][:, None], future[:, :-1]], 1).unbind(1):
+            scores = (keys @ self.query(h)[:, :, None]).masked_fill(~there[:, :, None], -torch.inf)
+            h = self.cell(torch.cat([row, (states * scores.softmax(1)).sum(1)], 1), h)
+            said.append(row + self.out(h))
+        within = torch.arange(future.shape[1]) < ahead[:, None]
+        return (torch.stack(said, 1) - future)[within].square().mean()
 
 
 def table(frame, *columns: str) -> list[tuple]:
@@ -262,6 +323,8 @@ TWINS = {
     "Frames": (Spotter, "padded"),
     "Packed Transformer": (Transformer, "padded"),
     "CTC": (Listener, "PackedSequence"),
+    "Chunks": (Chunker, "PackedSequence"),
+    "Forecast": (Forecaster, "PackedSequence"),
     "Sessions": (Recommender, "PackedSequence"),
     "Interest": (Interest, "padded"),
     "Graphs": (Graphs, "padded"),

@@ -12,7 +12,7 @@ for n in torch.randint(5, 80, (200,)).tolist():
     documents = torch.randn(n, 8)
     relevance = (1 + documents @ taste + 0.3 * torch.randn(n)).round().clamp(0, 4)
     samples.append({"documents": documents, "relevance": relevance})
-sampler = tl.data.TokenBudgetSampler([len(s["documents"]) for s in samples], budget=1000)
+sampler = tl.data.TokenBudgetSampler([len(s["documents"]) for s in samples], budget=2000)
 loader = torch.utils.data.DataLoader(samples, batch_sampler=sampler, collate_fn=tl.data.collate)
 
 
@@ -31,12 +31,12 @@ def discounted(scores):  # 1 / log2(1 + place), the best at place 1
 
 def loss_of(batch):
     scores, gains = model(batch["documents"]), 2 ** batch["relevance"] - 1
-    i, j = tl.sequence_pairs(scores, scores)
-    apart = [
-        tl.sequence_gather(t, i, absolute=True) - tl.sequence_gather(t, j, absolute=True)
+    _, j = tl.sequence_pairs(scores, scores)  # of document i with j; what i has is expanded to its pairs
+    gain, place, score = (
+        tl.sequence_expand_as(t, j) - tl.sequence_gather(t, j, absolute=True)
         for t in (gains, discounted(scores), scores)
-    ]
-    lost = apart[0].clamp(min=0) * apart[1].abs() * nn.functional.softplus(-apart[2])
+    )
+    lost = gain.clamp(min=0) * place.abs() * nn.functional.softplus(-score)
     return tl.sequence_loss(tl.sequence_pool(lost, "sum"))
 
 

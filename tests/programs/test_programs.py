@@ -20,6 +20,8 @@ LEARNED = {
     "Frames": lambda names: names["right"] > 0.85,
     "Packed Transformer": lambda names: names["bits"] < 4.5,
     "CTC": lambda names: names["right"] > 0.7,
+    "Chunks": lambda names: names["f1"] > 0.7,
+    "Forecast": lambda names: names["error"] < 0.12,
     "Sessions": lambda names: names["right"] > 0.85 and names["reciprocal"] > 0.7,
     "Interest": lambda names: names["right"] > 0.85,
     "Graphs": lambda names: names["right"] > 0.9,

@@ -23,6 +23,8 @@ BATCH_FIRST = [
     "t * c",
     "t * (1 + c[:, None])",
     "t - c[:, None]",
+    "t + c[:, None, None]",
+    "c[:, None, None, None] - t",
     "t - c[:, None].expand(-1, t.shape[-2], -1)",
     "t / s[:, None, None].exp()",
     "torch.where(f[:, None, None], t, 0)",
@@ -37,6 +39,7 @@ BATCH_FIRST = [
     "F.cosine_similarity(t, c[:, None], dim=-1)",
     "F.mse_loss(t, c[:, None].expand_as(c[:, None]), reduction='none')",
     "F.linear(c, w)[:, None] + t",
+    "t @ r[:, None]",
     "torch.einsum('...nd,...de->...ne', t, r)",
 ]
 BY_LAYOUT = {
@@ -105,6 +108,10 @@ def check(code, layout, lod, lengths, own_of, n=3, compiled=None):
     got, at = of_rows(result)
     assert result.lod == lod
     expected = alone(code, layout, rows, lengths, own, flags, w)
+    dims = list(expected[0].shape)
+    dims[at] = lod.rows
+    # rows themselves have no dim of the batch, which code for padded batches has
+    assert list(result.shape) == dims or (isinstance(result, tl.LoDTensor) and [1, *result.shape] == dims)
     expected = torch.cat([rows_first(t, at + t.dim()) for t in expected])
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
     weights, leaves = torch.rand_like(got), [rows, *own.values()]

@@ -422,9 +422,14 @@ def _laid(s: _Sequences, fine: list[Tensor], rows_dim: int, lod: LoD, wrap) -> T
     for _ in range(-rows_dim - dims):
         rows = rows.unsqueeze(0)
     rows = rows.transpose(sequences_dim, rows_dim)
-    while rows.dim() > rank and rows.shape[0] == 1 and rows.dim() > -rows_dim:
+    if _one_batch_more(rows, rank, rows_dim):
         rows = rows.squeeze(0)
     return wrap(rows, Provenance(lod, rows.dim() + rows_dim, "per_sequence"))
+
+
+def _one_batch_more(t: Tensor, rank: int, rows_dim: int) -> bool:
+    """Whether t has a dim of the batch where rows, (rows, ...), have none: code for padded batches has it in both."""
+    return rank == -rows_dim and t.dim() == rank + 1 and t.shape[0] == 1
 
 
 def _expanded_to(t: Tensor, dim: int, lod: LoD) -> bool:
@@ -486,9 +491,7 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, rows_dim: in
             new.append((s.operand, wrap(_rows_first(s, lod).movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))))
         product = call(func, *_with(args, kwargs, new))
     result = call(torch.transpose, (product, sequences_dim, after), {})
-    while result.dim() > rank and result.shape[0] == 1:
-        result = call(torch.squeeze, (result, 0), {})
-    return result
+    return call(torch.squeeze, (result, 0), {}) if _one_batch_more(result, rank, rows_dim) else result
 
 
 def _rows_after(values: list, dims: list[dict], fine: list[Tensor], rows_dim: int) -> int | None:

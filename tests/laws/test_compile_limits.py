@@ -248,6 +248,29 @@ def test_a_graph_may_end_anywhere(name):
     same(torch.compile(OUTER[name], backend="eager")(X), OUTER[name](X))
 
 
+def _pairs(x):
+    i, j = tl.sequence_pairs(x, x)
+    return tl.sequence_pool(tl.sequence_gather(x, i, absolute=True) * tl.sequence_gather(x, j, absolute=True), "sum")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [_pairs, lambda x: x.filter(x[:, 0] > 0), lambda x: tl.sequence_knn(x, x, 2)],
+    ids=["pairs", "filter", "knn"],
+)
+def test_both_settings_of_dynamo_make_one_graph_without_fullgraph(function):
+    """As docs/compile_and_export.md says."""
+    graphs = []
+    for both in (True, False):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        settings = dict.fromkeys(("capture_scalar_outputs", "capture_dynamic_output_shape_ops"), both)
+        with torch._dynamo.config.patch(settings):
+            same(torch.compile(function, backend="eager")(ONE), function(ONE))
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert graphs[0] == 1 < graphs[1]
+
+
 class Largest(TorchDispatchMode):
     """The bytes of the largest tensor that is made."""
 

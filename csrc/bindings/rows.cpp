@@ -1,17 +1,14 @@
 // Binding of the shape "rows": gather_rows and scatter_rows are each other's gradient.
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_ENTRIES "kernels/rows_api.h"
+#include "bindings/maps.h"
 #include "bindings/windows.h"
 #include "kernels/padded_api.h"
 #include "kernels/structure_api.h"
 #include "torch_lod/operator.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/searchsorted.h>
-#include <ATen/ops/sort.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 namespace lod {
@@ -86,25 +83,6 @@ Tensor scatter_rows_meta(const Tensor& values, const Tensor& map, c10::SymInt ro
   return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
 }
 
-std::tuple<Tensor, Tensor> invert(const Tensor& map, int64_t rows) {
-  TORCH_CHECK_VALUE(rows < std::numeric_limits<int64_t>::max(), "scatter_rows: expected rows < 2^63 - 1, got ", rows);
-  if (!map.is_cpu()) {
-    const auto [sorted, order] = at::sort(map, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-    return {at::searchsorted(sorted, at::arange(rows + 1, map.options())), order};
-  }
-  Tensor lists = at::zeros({rows + 1}, map.options()), order = at::empty_like(map);
-  const auto* m = map.const_data_ptr<int64_t>();
-  auto *begin = lists.mutable_data_ptr<int64_t>(), *o = order.mutable_data_ptr<int64_t>();
-  const int64_t n = map.numel();
-  for (int64_t i = 0; i < n; ++i)
-    if (m[i] >= 0) ++begin[m[i] + 1];
-  for (int64_t r = 0; r < rows; ++r) begin[r + 1] += begin[r];
-  std::vector<int64_t> next(begin, begin + rows);
-  for (int64_t i = 0; i < n; ++i)
-    if (m[i] >= 0) o[next[m[i]]++] = i;
-  return {lists, order};
-}
-
 Tensor sum_lists(const char* op, const Tensor& x, const Tensor& lists, const Tensor& order, const at::Scalar& fill) {
   Tensor out = new_rows(x, lists.size(0) - 1);
   SumLists a{x.const_data_ptr(),
@@ -118,18 +96,6 @@ Tensor sum_lists(const char* op, const Tensor& x, const Tensor& lists, const Ten
   put_fill(a.fill, fill, x);
   LOD_RUN(out, sum_lists, number_type(op, x), a);
   return out;
-}
-// How many entries are rows if these only rise, so that no row is named twice; otherwise -1.
-int64_t rising(const Tensor& map) {
-  const auto* m = map.const_data_ptr<int64_t>();
-  int64_t before = -1, named = 0;
-  bool all = true;
-  for (int64_t i = 0, n = map.numel(); i < n; ++i) {
-    all &= (m[i] < 0) | (m[i] > before);
-    before = m[i] < 0 ? before : m[i];
-    named += m[i] >= 0;
-  }
-  return all ? named : -1;
 }
 Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step,
                     const at::Scalar& fill);
@@ -153,6 +119,10 @@ Tensor scatter_rows(const Tensor& values, const Tensor& given, int64_t rows) {
   }
   if (const Known* mark = known(map); !map.is_cpu() && mark && mark->apart && mark->longest == 0)
     return put(x, map, rows);
+  if (map.is_cpu() && width_of(x) <= 16) {
+    if (x.scalar_type() == at::kFloat) return added<float>(x, map, rows);
+    if (x.scalar_type() == at::kDouble) return added<double>(x, map, rows);
+  }
   const auto [lists, order] = invert(map, rows);
   return sum_lists("scatter_rows", x, lists, order, 0);
 }

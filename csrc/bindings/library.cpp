@@ -320,6 +320,30 @@ LodsJoined join_lods(at::TensorList levels, int64_t depth, bool kept, bool withi
   return {joined, report};
 }
 
+// Where positions in segments are among all rows, -1 for none, and whether every one is in its segment: what else it
+// says then is of no use. `index` has `each` positions for every row that index_offsets cut.
+using Located = std::tuple<Tensor, bool>;
+
+Located locate(const Tensor& index, const Tensor& index_offsets, const Tensor& row_offsets, int64_t each,
+               bool absolute) {
+  const char* op = "locate";
+  check_index(op, "index", index, c10::kCPU);
+  check_offsets_kind(op, index_offsets, c10::kCPU, "index_offsets");
+  check_offsets_kind(op, row_offsets, c10::kCPU, "row_offsets");
+  TORCH_CHECK_VALUE(each > 0 && index.numel() % each == 0, op, ": expected each to divide the ", index.numel(),
+                    " entries of index, got ", each);
+  TORCH_CHECK_VALUE(index_offsets.numel() == row_offsets.numel(), op, ": expected index_offsets with the ",
+                    row_offsets.numel(), " offsets of row_offsets, got ", index_offsets.numel());
+  const Tensor cuts = checked_offsets(op, index_offsets, index.numel() / each, "index_offsets", "index");
+  const Tensor within = checked_offsets(op, row_offsets, -1), from = readable(index), map = new_longs(index.numel());
+  const int64_t n = within.numel() - 1;
+  const auto* rows = within.const_data_ptr<int64_t>();
+  const bool fits = kernels::locate(from.const_data_ptr<int64_t>(), cuts.const_data_ptr<int64_t>(), rows, n, each,
+                                    absolute, map.mutable_data_ptr<int64_t>());
+  if (fits) mark(map, rows[n], /*cuts=*/false);
+  return {map, fits};
+}
+
 Tensor rank(const Tensor& given) {
   check_offsets_kind("rank_by_length", given, c10::Device(c10::kCPU), "offsets");
   const Tensor offsets = checked_offsets("rank_by_length", given, -1, "offsets");
@@ -355,6 +379,8 @@ using TakeRuns =
                                 int64_t elements, bool kept, const OptionalTensor& within, int64_t most, bool last)>;
 using CutLod = Call<"cut_lod", LodCut(at::TensorList levels, int64_t begin, int64_t end, bool kept)>;
 using JoinLods = Call<"join_lods", LodsJoined(at::TensorList levels, int64_t depth, bool kept, bool within)>;
+using Locate = Call<"locate", Located(const Tensor& index, const Tensor& index_offsets, const Tensor& row_offsets,
+                                      int64_t each, bool absolute)>;
 using RankByLength = Call<"rank_by_length", Tensor(const Tensor& offsets)>;
 using KeepStructure = Call<"keep_structure", void(const Tensor& structure, int64_t rows, bool cuts, bool apart,
                                                   int64_t longest, const OptionalTensor& host)>;
@@ -366,6 +392,7 @@ TORCH_LIBRARY_IMPL(torch_lod, CompositeExplicitAutograd, m) {
   m.impl(TakeRuns::name, &Gated<TakeRuns, take_runs>::run);
   m.impl(CutLod::name, &Gated<CutLod, cut_lod>::run);
   m.impl(JoinLods::name, &Gated<JoinLods, join_lods>::run);
+  m.impl(Locate::name, &Gated<Locate, locate>::run);
   m.impl(RankByLength::name, &Gated<RankByLength, rank>::run);
   m.impl(KeepStructure::name, &Gated<KeepStructure, keep_structure>::run);
 }

@@ -30,6 +30,10 @@ void lay_runs(const int64_t* starts, const int64_t* lengths, const int64_t* with
               int64_t* firsts, int64_t* cuts) {
   LOD_PICK(lay_runs)(starts, lengths, within, n, sum, firsts, cuts);
 }
+bool locate(const int64_t* from, const int64_t* cuts, const int64_t* within, int64_t n, int64_t each, bool absolute,
+            int64_t* to) {
+  return LOD_PICK(locate)(from, cuts, within, n, each, absolute, to);
+}
 
 }  // namespace lod::kernels
 

@@ -76,4 +76,25 @@ inline void lay_runs(const int64_t* starts, const int64_t* lengths, const int64_
   for (int64_t s = 0; s < n; ++s) cuts[s] = sum += lengths[s];
 }
 
+// Positions in segments, `each` in every row of an index, as positions in all rows; -1 stays. Segment s has the rows of
+// the index from cuts[s] on and those from within[s] on; `absolute` positions count all rows, but are in the segment as
+// well. Whether all are.
+inline bool locate(const int64_t* from, const int64_t* cuts, const int64_t* within, int64_t n, int64_t each,
+                   bool absolute, int64_t* to) {
+  int64_t outside = 0;
+  for (int64_t s = 0; s < n; ++s) {
+    const int64_t begin = within[s], room = within[s + 1] - begin, low = absolute ? begin : 0, step = begin - low;
+    for (int64_t at = cuts[s] * each, last = cuts[s + 1] * each; at < last; at += kCopied) {
+      const int64_t end = last - at < kCopied ? last : at + kCopied;
+      std::memcpy(to + at, from + at, (end - at) * sizeof(int64_t));  // read once: the caller may write there
+      for (int64_t i = at; i < end; ++i) {
+        const int64_t p = to[i];
+        outside |= int64_t(p != -1) & int64_t(uint64_t(p) - uint64_t(low) >= uint64_t(room));
+        to[i] = p < 0 ? -1 : wrapping_add(p, step);
+      }
+    }
+  }
+  return !outside;
+}
+
 }  // namespace lod::LOD_LEVEL

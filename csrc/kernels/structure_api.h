@@ -15,5 +15,7 @@ LOD_EXPORT int64_t parts_of(const int64_t* within, int64_t* starts, int64_t* len
                             bool last);
 LOD_EXPORT void lay_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n, int64_t sum,
                          int64_t* firsts, int64_t* cuts);
+LOD_EXPORT bool locate(const int64_t* from, const int64_t* cuts, const int64_t* within, int64_t n, int64_t each,
+                       bool absolute, int64_t* to);
 
 }  // namespace lod::kernels

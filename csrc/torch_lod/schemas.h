@@ -14,6 +14,7 @@ taken = Tensor[] levels, Tensor? starts, Tensor? lengths, int elements, bool kep
 take_runs({taken}, Tensor? within=None, int most=-1, bool last=False) -> (Tensor[], Tensor, int[])
 cut_lod(Tensor[] levels, int begin, int end, bool kept=False) -> (Tensor[], int[])
 join_lods(Tensor[] levels, int depth, bool kept=False, bool within=False) -> (Tensor[], int[])
+locate(Tensor index, Tensor index_offsets, Tensor row_offsets, int each=1, bool absolute=False) -> (Tensor, bool)
 
 # rows
 runs = Tensor values, Tensor starts, Tensor row_offsets, SymInt rows, int step=1

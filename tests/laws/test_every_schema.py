@@ -17,6 +17,7 @@ WITHOUT_FAKE = {
     "check_lod": "returns numbers that it reads from the offsets",
     "cut_lod": "returns numbers that it reads from the offsets",
     "join_lods": "returns numbers that it reads from the offsets",
+    "locate": "says of the entries whether they fit",
     "take_runs": "the sizes of its results are numbers that it reads from the offsets",
 }
 

@@ -74,6 +74,7 @@ def calls() -> dict[str, dict]:
         },
         "cut_lod": {"levels": [ints(0, 2), cut()], "begin": 0, "end": 1},
         "join_lods": {"levels": [ints(0, 2), cut(), ints(0, 2), cut()], "depth": 2, "within": True},
+        "locate": {"index": ints(0, -1, 1), "index_offsets": ints(0, 1, 3), "row_offsets": ints(0, 2, 6)},
         "run_map": {"starts": starts, "row_offsets": cut(), "rows": ROWS},
         "gather_rows": {"values": values, "map": ints(0, -1, 5)},
         "scatter_rows": {"values": values, "map": ints(0, -1, 5, 1, 1, 2), "rows": ROWS},

@@ -490,6 +490,7 @@ def _operators():
     nested = [ints(0, 2), ints(0, 1, 3)]
     yield "torch.ops.torch_lod.cut_lod", Call(raw.cut_lod.default, (nested, 0, 1))
     yield "torch.ops.torch_lod.join_lods", Call(raw.join_lods.default, (nested * 2, 2, False, True))
+    yield "torch.ops.torch_lod.locate", Call(raw.locate.default, (ints(0, -1, 1), ints(0, 1, 3), ints(0, 2, 6)))
     yield "torch.ops.torch_lod.rank_by_length", Call(raw.rank_by_length.default, (ints(0, 1, 3, 6),))
     yield "tl.ops.rank_by_length", Call(tl.ops.rank_by_length, (ints(0, 1, 3, 6),))
 

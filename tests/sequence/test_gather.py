@@ -57,6 +57,53 @@ def test_top_k_argmax_and_the_index_of_a_pool_name_rows():
     assert torch.equal(tl.sequence_gather(scores, tl.sequence_argmax(scores), absolute=True), top)
 
 
+def test_locate_equals_a_loop_over_segments():
+    g = torch.Generator().manual_seed(0)
+    low = -(2**63)
+    for case in range(200):
+        n, each, absolute = int(torch.randint(0, 5, (), generator=g)), case % 3 + 1, case % 2 == 0
+        within, cuts = (torch.randint(0, 4, (n + 1,), generator=g).cumsum(0) for _ in range(2))
+        within, cuts = within - within[0], cuts - cuts[0]
+        owner = torch.repeat_interleave(torch.arange(n), cuts.diff() * each)
+        index = torch.randint(-1, 4, owner.shape, generator=g)
+        begin, room = within[:-1][owner], within.diff()[owner]
+        index = torch.where(index < room, index, -1)
+        rows = torch.where(index < 0, -1, index + begin)
+        found, fits = torch.ops.torch_lod.locate(rows if absolute else index, cuts, within, each, absolute)
+        assert fits and torch.equal(found, rows) and not found.is_set_to(rows)
+        for i in range(len(rows)):
+            first, end = (begin, begin + room) if absolute else (0 * begin, room)
+            for wrong in {
+                -2,
+                -1 - int(begin[i]),
+                int(end[i]),
+                int(first[i]) - 1,
+                low,
+                low + int(begin[i]),
+                -low - 1,
+            } - {-1}:
+                bad = (rows if absolute else index).clone()
+                bad[i] = wrong
+                assert not torch.ops.torch_lod.locate(bad, cuts, within, each, absolute)[1], (bad, cuts, within, i)
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"each": 2}, "expected each to divide the 3 entries of index, got 2"),
+        ({"each": 0}, "expected each to divide the 3 entries of index, got 0"),
+        ({"row_offsets": torch.tensor([0, 2])}, "expected index_offsets with the 2 offsets of row_offsets, got 3"),
+        ({"index_offsets": torch.tensor([0, 1, 4])}, "the last of index_offsets to equal the 3 rows of index, got 4"),
+        ({"row_offsets": torch.tensor([0, 2, 1])}, "expected row_offsets not to decrease, got 2 then 1"),
+    ],
+)
+def test_locate_refuses_what_does_not_belong_together(changed, message):
+    given = {"index": torch.tensor([0, -1, 1]), "index_offsets": torch.tensor([0, 1, 3])}
+    given |= {"row_offsets": torch.tensor([0, 2, 6]), "each": 1, "absolute": False}
+    with pytest.raises(ValueError, match=message):
+        torch.ops.torch_lod.locate(*{**given, **changed}.values())
+
+
 def test_an_absolute_index_of_another_sequence_is_refused():
     with pytest.raises(tl.LoDError, match=r"index -1 or in \[3, 4\] in sequence 2 of 2 elements, got 2 at row 1"):
         tl.sequence_gather(X, of([0], [], [2]), absolute=True)

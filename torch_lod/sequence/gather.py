@@ -10,11 +10,14 @@ from .. import ops
 from ..dynamo import compiling, failing
 from ..errors import LoDValueError
 from ..sequence_operator import a_bool, along, on_rows, sequence_operator
+from ..structure.partition import traced
 from ..structure.validate import filler, with_data
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, moved
 from ..tensor.positions import integers, owned, owners, stacked
 
 __all__ = ["sequence_gather"]
+
+_locate = torch.ops.torch_lod.locate.default._op
 
 
 @overload
@@ -61,37 +64,19 @@ def sequence_gather(
     if not s.innermost:
         return _sub_sequences(x, s.k, index, position, absolute)
     device = position.device
-    source = None
-    if not compiling() and position.is_cpu and (own := owned("index", s.lod, s.k, index)) is not None:
-        source = _within_bounds(position, own.row_offsets_at(s.k), s.offsets, absolute)
-    if source is None:
-        source = _elements(position, owners("index", s.lod, s.k, index, device), s.offsets, absolute)
-    shape = position.shape
-    taken = ops.gather_rows(s.rows, source.flatten(), fill).view(*shape, *s.rows.shape[1:])
+    source, fits, shape = position.flatten(), False, position.shape
+    if position.is_cpu and not (compiling() or traced()):
+        own = owned("index", s.lod, s.k, index)
+        if own is not None and position.numel():
+            each = source.shape[0] // shape[0]
+            source, fits = _locate(source, own.row_offsets_at(s.k), s.offsets, each, absolute)
+    if not fits:
+        source = _elements(position, owners("index", s.lod, s.k, index, device), s.offsets, absolute).flatten()
+    taken = ops.gather_rows(s.rows, source, fill).view(*shape, *s.rows.shape[1:])
     if lod is not None and x._lod.counted:
-        counted = [ops.gather_rows(mask, source.flatten()).view(*shape, *mask.shape[1:]) for mask in x._lod.counted]
+        counted = [ops.gather_rows(mask, source).view(*shape, *mask.shape[1:]) for mask in x._lod.counted]
         lod = lod.counting(*lod.counted, *counted)
     return made(taken, lod)
-
-
-def _within_bounds(position: Tensor, own: Tensor, offsets: Tensor, absolute: bool) -> Tensor | None:
-    """`_elements` where the extremes of the positions of every sequence tell that it has all of them; None where they do
-    not. `own` are the row offsets of the positions, `offsets` those of the elements."""
-    if not position.numel():
-        return position
-    begin, room = offsets[:-1], offsets.diff()
-    lowest, highest = ops.segment_reduce(position, own, "min"), ops.segment_reduce(position, own, "max")
-    if position.dim() > 1:
-        lowest, highest = lowest.flatten(1).amin(1), highest.flatten(1).amax(1)
-    # the lowest absolute position says nothing of the others where it is -1
-    first, last = (begin, offsets[1:]) if absolute else (-1, room)
-    if (((lowest < first) | (highest >= last)) & (own.diff() > 0)).any():
-        return None
-    if absolute:
-        return position
-    source = on_rows(ops.run_map(begin, own, position.shape[0], 0), position)
-    source = source.add_(position) if position.dim() == 1 else source + position
-    return torch.where(position < 0, -1, source) if (lowest < 0).any() else source
 
 
 def _elements(position: Tensor, owner: Tensor, offsets: Tensor, absolute: bool) -> Tensor:

@@ -206,6 +206,27 @@ def _check_levels(op, levels, depth) -> None:
 
 
 @composition
+def locate(index, index_offsets, row_offsets, each=1, absolute=False):
+    op, host = "locate", torch.device("cpu")
+    check.index(op, "index", index, host)
+    check.offsets_kind(op, index_offsets, host, "index_offsets")
+    check.offsets_kind(op, row_offsets, host, "row_offsets")
+    if each <= 0 or len(index) % each:
+        raise ValueError(f"{op}: expected each to divide the {len(index)} entries of index, got {each}")
+    if len(index_offsets) != len(row_offsets):
+        raise ValueError(
+            f"{op}: expected index_offsets with the {len(row_offsets)} offsets of row_offsets, got {len(index_offsets)}"
+        )
+    check.offsets(op, index_offsets, len(index) // each, "index_offsets", "index")
+    check.offsets(op, row_offsets, -1)
+    counts = index_offsets.diff() * each
+    begin, end = (torch.repeat_interleave(t, counts) for t in (row_offsets[:-1], row_offsets[1:]))
+    rows = index if absolute else index + begin
+    fits = (index == -1) | ((index >= 0) & (rows >= begin) & (rows < end))
+    return torch.where(index < 0, -1, rows), bool(fits.all())
+
+
+@composition
 def cut_lod(levels, begin, end, kept=False):
     op = "cut_lod"
     if not levels:

@@ -23,7 +23,16 @@ ONLY_COMPOSED = ("chain_marginals_backward",)
 RECORDED = ("lstm", "gru", "rnn", "chain_logsumexp", "chain_marginals")
 #: Questions about structure in host memory: they have no gradient, and their one implementation serves every device.
 HOST = (
-    *("check_lod", "rank_by_length", "take_runs", "cut_lod", "join_lods", "locate", "keep_structure", "watch_structure"),
+    *(
+        "check_lod",
+        "rank_by_length",
+        "take_runs",
+        "cut_lod",
+        "join_lods",
+        "locate",
+        "keep_structure",
+        "watch_structure",
+    ),
     "check_errors",
 )
 

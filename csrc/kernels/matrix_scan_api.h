@@ -31,8 +31,8 @@ struct MatrixScanBackward : MatrixScan {
 };
 constexpr int64_t kMatrixLanes = 16;
 // From one saved state of a sequence to the next: together they are no larger than the values, and keys / 256 times as
-// large where there are more than 256 keys. The state before its first row is not saved, so that the numbers of those in
-// front of row r, r / matrix_block - 1, are distinct.
+// large where there are more than 256 keys. The state before its first row is not saved, so that the numbers of those
+// in front of row r, r / matrix_block - 1, are distinct.
 constexpr int64_t matrix_block(int64_t keys) { return keys < 64 ? 64 : keys > 256 ? 256 : keys; }
 
 LOD_KERNEL(matrix_scan_forward, DType dtype, const MatrixScanForward& a)

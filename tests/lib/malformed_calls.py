@@ -6,6 +6,7 @@ Operators have theirs in tests/lib/samples already; the rest is here. `missing()
 
 import copy
 import functools
+import importlib
 import inspect
 import io
 import itertools
@@ -533,10 +534,9 @@ def _pickled(value):
 
 def calls():
     """(entry point, valid call)"""
-    import malformed_data  # which have calls of their own, made as those here
-    import malformed_distributed
-
-    for made in (_operators, _calls, malformed_data.calls, malformed_distributed.calls, _methods, _modules, _loaders):
+    # which have calls of their own, made as those here
+    others = map(importlib.import_module, ("malformed_data", "malformed_distributed", "malformed_cache"))
+    for made in (_operators, _calls, *(other.calls for other in others), _methods, _modules, _loaders):
         yield from made()
 
 
@@ -565,7 +565,7 @@ def entry_points() -> set[str]:
     found |= {f"LoD.{n}" for n in dir(tl.LoD) if n[0] != "_" and n not in INTERNAL}
     found |= {f"RankTable.{n}" for n in dir(tl.RankTable) if n[0] != "_"}
     found |= {"BeamSearch.__call__"}
-    found |= {f"ChunkEvaluator.{n}" for n in dir(tl.ChunkEvaluator) if n[0] != "_"}
+    found |= {f"{kind.__name__}.{n}" for kind in (tl.Cache, tl.ChunkEvaluator) for n in dir(kind) if n[0] != "_"}
     found |= {f"SequenceIndex.{n}" for n in ("__getitem__", "__iter__") if n in vars(SequenceIndex)}
     return found - {
         *RENAMED,

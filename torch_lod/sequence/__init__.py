@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from . import (
     attention,
     beam,
+    cache,
     ctc,
     edit,
     gather,
@@ -25,6 +26,7 @@ from . import (
 )
 from .attention import *
 from .beam import *
+from .cache import *
 from .ctc import *
 from .edit import *
 from .gather import *
@@ -46,6 +48,7 @@ if not TYPE_CHECKING:  # type checkers cannot read this and would treat the name
     _families = (
         attention,
         beam,
+        cache,
         ctc,
         edit,
         gather,

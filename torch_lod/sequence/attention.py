@@ -16,6 +16,7 @@ from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import a_bool, a_float, along, number, sequence_operator
 from ..structure.devices import upload
 from ..tensor.lod_tensor import LoDTensor
+from .cache import Cache, beside
 
 __all__ = ["rotary_embedding", "sequence_attention"]
 
@@ -23,8 +24,8 @@ __all__ = ["rotary_embedding", "sequence_attention"]
 @sequence_operator
 def sequence_attention(
     q: LoDTensor,
-    k: LoDTensor,
-    v: LoDTensor,
+    k: LoDTensor | Cache,
+    v: LoDTensor | None = None,
     *,
     level: int | str = -1,
     causal: bool = False,
@@ -53,7 +54,8 @@ def sequence_attention(
     Args:
         q: (rows, heads, width), or (rows, width) for one head; a floating dtype. Half types are summed in float32.
         k, v: (key rows, heads, width) and (key rows, heads, value width), of equal LoDs with as many sequences at the level
-            as q. The widths of k and q are equal; that of v may differ.
+            as q. The widths of k and q are equal; that of v may differ. Or k alone, a tl.Cache: its keys and values, read where
+            they lie, without gradients and outside of compiled graphs, without prefix and block_level.
         causal: a query sees no key after its own position.
         window: how many keys before and after its own position a query sees, as a number or a pair; -1: all. It holds for
             prefix and blocks, too.
@@ -90,17 +92,28 @@ def sequence_attention(
     model card, arXiv 2508.10925. distance_bias and prefix: Raffel et al., "Exploring the Limits of Transfer Learning with
     a Unified Text-to-Text Transformer", 2020.
     """
-    queries, keys, values = (along(t, level, what) for what, t in (("q", q), ("k", k), ("v", v)))
-    if keys.lod.differs(values.lod):
-        raise LoDValueError(f"expected v with the LoD of k, got LoDs that differ: {keys.lod.difference(values.lod)}")
-    rows = check_rows({"q": queries.rows, "k": keys.rows, "v": values.rows})
+    queries = along(q, level, "q")
+    if isinstance(k, Cache):
+        for name, given in (("v", v), ("prefix", prefix), ("block_level", block_level)):
+            if given is not None:
+                raise LoDTypeError(f"expected no {name} beside a tl.Cache, got {shown(given)}")
+        parts, lods = beside(k, queries)
+        levels = [0, 0]
+    else:
+        keys, values = along(k, level, "k"), along(v, level, "v")
+        if keys.lod.differs(values.lod):
+            raise LoDValueError(
+                f"expected v with the LoD of k, got LoDs that differ: {keys.lod.difference(values.lod)}"
+            )
+        parts = {"k": keys.rows, "v": values.rows}
+        lods, levels = (queries.lod, keys.lod), [queries.k, keys.k]
+    rows = check_rows({"q": queries.rows, **parts})
     heads, shared = rows[0].shape[1], rows[1].shape[1]
     if type(enable_gqa) is not bool:
         raise LoDTypeError(f"expected enable_gqa as a bool, got {shown(enable_gqa)}")
     if heads != shared and not (enable_gqa and shared and heads % shared == 0):
         wanted = f"a divisor of the {heads} heads of q" if enable_gqa else f"the {heads} heads of q; see enable_gqa"
         raise LoDValueError(f"expected k and v with {wanted}, got {shared}")
-    lods, levels = (queries.lod, keys.lod), [queries.k, keys.k]
     out, _ = attend(
         rows,
         lods,
@@ -115,6 +128,10 @@ def sequence_attention(
         distance_bias=distance_bias,
         sight=Sight(prefix, block_size, block_level),
     )
+    if isinstance(k, Cache) and out.requires_grad:
+        raise LoDValueError(
+            "expected no gradient through a tl.Cache, got arguments that require one; see torch.no_grad()"
+        )
     return queries.keep(out if q.dim() == 3 else out.squeeze(1))
 
 

@@ -16,6 +16,7 @@ from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import sums, traverse, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, returned, sequences_at, values_of
+from .cache import Cache, taken
 from .loop import each_a_sequence
 
 __all__ = ["BeamSearch"]
@@ -64,8 +65,8 @@ class BeamSearch:
     Args:
         first: the word that every source begins with, of an integer dtype, (sources,); plain, or a LoDTensor whose rows are
             the sources.
-        state: the first state, any nesting of tuples, lists and dicts. A tensor has a row per source, a LoDTensor with more
-            levels than `first` a sequence per source; a step gets and returns it with one per hypothesis, and they follow
+        state: the first state, any nesting of tuples, lists and dicts. A tensor has a row per source, a tl.Cache a sequence per
+            source, a LoDTensor with more levels than `first` as well; a step gets and returns it with one per hypothesis, and they follow
             their hypotheses. What is no tensor is handed on as it is.
         static: what stays the same, like `state`; a step gets it with what belongs to the source of every hypothesis. A
             LoDTensor is what a decoder attends to, as for `scan`.
@@ -292,7 +293,12 @@ def best_words(before: Tensor, log_probs: Tensor, k: int) -> tuple[Tensor, Tenso
 
 def _check(what: str, tree: Any, count: int, of: str, k: int = 0, above: LoD | None = None) -> None:
     for i, leaf in enumerate(traverse(what, pytree.tree_leaves, tree)):
-        if isinstance(leaf, LoDTensor):
+        if isinstance(leaf, Cache):
+            if leaf.num_sequences() != count:
+                raise LoDValueError(
+                    f"expected {what} with a sequence for each of {count} {of}, got {leaf!r} at index {i}"
+                )
+        elif isinstance(leaf, LoDTensor):
             each_a_sequence(what, leaf, i, above, k, count)
         elif isinstance(leaf, Tensor):
             if leaf.dim() == 0 or leaf.shape[0] != count:
@@ -313,6 +319,8 @@ def _picked(tree: Any, index: Tensor, k: int = 0) -> Any:
     def picked(leaf):
         if isinstance(leaf, LoDTensor) and leaf.lod_level > k:
             return sequences_at(leaf, k, index.cpu())
+        if isinstance(leaf, Cache):
+            return taken(leaf, index)
         return _plain(leaf).index_select(0, upload(index, leaf.device)) if isinstance(leaf, Tensor) else leaf
 
     return pytree.tree_map(picked, tree)

@@ -123,7 +123,7 @@ $(MODELS)/done: tests/lib/public_models.txt
 
 # What tl.data and tl.integrations make of other libraries, with those libraries. Needs the package index.
 formats: $(VENV)/installed $(FORMATS)/done
-	PYTHONPATH="$(CURDIR)" $(FORMATS)/bin/python -m pytest $(addprefix tests/data/check_,formats.py frames.py transformers.py methods.py architectures.py trainer.py tokens.py torchao.py) $(ARGS)
+	PYTHONPATH="$(CURDIR)" $(FORMATS)/bin/python -m pytest $(addprefix tests/data/check_,formats.py frames.py transformers.py methods.py generation.py architectures.py trainer.py tokens.py torchao.py) $(ARGS)
 
 $(FORMATS)/done: Makefile
 	$(PYTHON) -m venv $(FORMATS)

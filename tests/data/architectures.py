@@ -37,6 +37,7 @@ SPEECH = {**BASE, "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (1
 SPEECH |= {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2}
 DELTA = {f"linear_{part}_head_dim": 8 for part in ("key", "value")}
 DELTA |= {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "shared_expert_intermediate_size": 24, "head_dim": 8}
+SCAN = {**GQA, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 4, "mamba_n_groups": 2, "mamba_chunk_size": 4}
 LATENT = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8}
 LATENT |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "first_k_dense_replace": 1}
 LATENT |= {"n_group": 2, "topk_group": 1, "num_key_value_heads": 4}
@@ -139,6 +140,24 @@ ARCHITECTURES = {
         "Qwen3NextConfig",
         {**MOE, **DELTA, "layer_types": ["linear_attention", "full_attention"]},
     ),
+    "Qwen3.5, gated delta net": (
+        "Qwen3_5ForCausalLM",
+        "Qwen3_5TextConfig",
+        {
+            **GQA,
+            **{k: v for k, v in DELTA.items() if "expert" not in k},
+            "layer_types": ["linear_attention", "full_attention"],
+        },
+    ),
+    "OLMo hybrid, gated delta net": (
+        "OlmoHybridForCausalLM",
+        "OlmoHybridConfig",
+        {
+            **GQA,
+            **{k: v for k, v in DELTA.items() if "linear" in k},
+            "layer_types": ["linear_attention", "full_attention"],
+        },
+    ),
     "Gemma": ("GemmaForCausalLM", "GemmaConfig", {**GQA, "head_dim": 8}),
     "Gemma 2": ("Gemma2ForCausalLM", "Gemma2Config", {**GEMMA, "attn_logit_softcapping": 0.02}),
     "Gemma 3": ("Gemma3ForCausalLM", "Gemma3TextConfig", GEMMA),
@@ -188,13 +207,46 @@ ARCHITECTURES = {
         "BambaForCausalLM",
         "BambaConfig",
         {
-            **GQA,
+            **SCAN,
             "attn_layer_indices": [1],
-            "mamba_n_heads": 8,
-            "mamba_d_head": 8,
-            "mamba_d_state": 4,
-            "mamba_chunk_size": 4,
             "mamba_n_groups": 1,
+        },
+    ),
+    "Falcon-H1": ("FalconH1ForCausalLM", "FalconH1Config", {**SCAN, "mamba_d_ssm": 64, "head_dim": 8}),
+    "Zamba 2": (
+        "Zamba2ForCausalLM",
+        "Zamba2Config",
+        {
+            **BASE,
+            "layers_block_type": ["mamba", "hybrid"],
+            "n_mamba_heads": 8,
+            "mamba_d_state": 4,
+            "mamba_ngroups": 2,
+            "chunk_size": 4,
+        },
+    ),
+    "Granite hybrid": (
+        "GraniteMoeHybridForCausalLM",
+        "GraniteMoeHybridConfig",
+        {
+            **SCAN,
+            "layer_types": ["mamba", "attention"],
+            "num_local_experts": 4,
+            "shared_intermediate_size": 40,
+        },
+    ),
+    "Nemotron-H": (
+        "NemotronHForCausalLM",
+        "NemotronHConfig",
+        {
+            **{k: v for k, v in GQA.items() if k != "num_hidden_layers"},
+            "layers_block_type": ["mamba", "attention", "mlp"],
+            "head_dim": 8,
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 8,
+            "ssm_state_size": 4,
+            "n_groups": 2,
+            "chunk_size": 4,
         },
     ),
     "RWKV": (

@@ -367,4 +367,4 @@ def test_the_page_prints_what_it_says(capsys):
                 checked += 1
             else:
                 assert printed.endswith("\n6\n")
-    assert checked == 6
+    assert checked == 7

@@ -16,7 +16,10 @@ from torch import Tensor
 from ...dynamo import outside_of_graphs
 from ...engine.attention import attend, check_rows
 from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, shown, without_policy
+from ...sequence.cache import Cache, beside
+from ...sequence_operator import along
 from ...structure.lod import LoD
+from ...tensor.lod_tensor import LoDTensor
 
 #: The name of the attention implementation, and of the keyword argument that brings the structure to it.
 NAME = "torch_lod"
@@ -36,6 +39,8 @@ class Packed(NamedTuple):
     lod: LoD
     #: attention runs within the sequences of this level
     level: int
+    #: by layer, what holds the keys of earlier calls
+    caches: tuple[Cache, ...] = ()
 
 
 #: The structure of the forward that is running: for poolers, and for models that do not hand keyword arguments down.
@@ -163,10 +168,13 @@ def attention(
                 raise LoDValueError(
                     f"expected heads of key that divide the {parts[0].shape[1]} of query, got {parts[1].shape[1]}"
                 )
-            levels = (packed.level, packed.level)
+            lods, levels = (packed.lod, packed.lod), (packed.level, packed.level)
+            if packed.caches:
+                parts, lods = _cached(module, parts, packed, window)
+                levels, window = (0, 0), (-1, 0)
             out, _ = attend(
                 parts,
-                (packed.lod, packed.lod),
+                lods,
                 levels,
                 window=window,
                 scale=scaling,
@@ -179,6 +187,20 @@ def attention(
         error.call = error.call or NAME
         raise
     return out.unsqueeze(0), None
+
+
+def _cached(module, parts: list[Tensor], packed: Packed, window) -> tuple[list[Tensor], tuple[LoD, LoD]]:
+    """Keys and values are appended to the cache of a layer, and are read there."""
+    at, one_row = getattr(module, "layer_idx", None), packed.lod.longest_rows_at(packed.level) <= 1
+    if type(at) is not int or not 0 <= at < len(packed.caches) or (window != (-1, 0) and not one_row):
+        raise LoDValueError(
+            f"expected causal attention to all keys, of a layer with a number below {len(packed.caches)}, beside caches, got "
+            f"{type(module).__name__} of layer {at}, window {window}; see {_WAY_OUT}"
+        )
+    q, k, v = (LoDTensor(t, packed.lod) for t in parts)
+    packed.caches[at].append(k, v)
+    keys, lods = beside(packed.caches[at], along(q, packed.level))
+    return [parts[0], *keys.values()], lods
 
 
 def _by_distance(bias: Tensor | None, module) -> Tensor | None:

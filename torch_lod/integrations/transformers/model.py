@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, public, shown, without_policy
-from ...sequence import sequence_cumsum, sequence_pool
+from ...sequence import Cache, sequence_cumsum, sequence_pool
 from ...structure.validate import with_memory
 from ...tensor.lod_tensor import LoDTensor, made
 from .attention import CURRENT, NAME, Distances, Packed, biased_by_distance, register
 from .mapped import Mapped
 from .packing import Packing, Used, check_ids, has_decoder, parameters_of, refuse
 from .probe import Probe, main_input, takes, without_cache
+from .states import replace
 
 __all__ = ["use"]
 
@@ -39,7 +40,7 @@ def use(model: M, *, level: int | str = -1, method: str | None = None, check: bo
 
     Packed, all rows are computed in one pass: the attention implementation of the model becomes "torch_lod", and hooks are added. Plain
     tensors raise, until `model.set_attn_implementation("sdpa")` brings back what was; a LoDTensor raises then. Models whose rows
-    meet outside of attention (states, convolutions), and those whose attention cannot be replaced, are called with stacks of
+    meet outside of what is replaced (states of Mamba, RWKV), and those whose attention cannot be replaced, are called with stacks of
     equally long sequences instead, once for each distinct length, as `tl.map_sequences` does; plain tensors pass through.
     `model.torch_lod` says which of the two it is, and why; `print(model)` begins with it.
 
@@ -113,11 +114,11 @@ def _use_packed(model, level: int | str, check: bool) -> None:
         raise LoDTypeError(f"expected a model of input_ids, got {name}, which takes {main_input(model)}")
     if has_decoder(model):
         raise LoDTypeError(f"expected an encoder or a decoder, got {name}, whose decoder attends to its encoder")
-    if getattr(model, "_is_stateful", False):
-        raise LoDTypeError(f"expected a model without states, got {name}: they reach from one sequence into the next")
+    states = replace(model)
     register()
     before = model.config._attn_implementation
     packing = Packing(level)
+    packing.states = states
     try:
         if check:
             probe = Probe(model)
@@ -175,9 +176,12 @@ class _Generate:
             if isinstance(value, LoDTensor):
                 packed = self.model.torch_lod.method == "packed"
                 way_out = "after model.set_attn_implementation('sdpa') " if packed else ""
-                said = f"expected plain tensors, got {shown(value)}: {way_out}generate takes a padded batch and its attention_mask"
                 raise named(
-                    LoDTypeError(f"{said}; tl.BeamSearch and docs/generation.md have loops over rows"), "generate"
+                    LoDTypeError(
+                        f"expected plain tensors, got {shown(value)}: {way_out}generate takes a padded batch and its attention_mask, "
+                        'or texts of one length: tl.map_sequences(lambda s: model.generate(s, ...), x, results="resized")'
+                    ),
+                    "generate",
                 )
         own = self.before or types.MethodType(type(self.model).generate, self.model)
         return own(*args, **kwargs)
@@ -295,7 +299,8 @@ class _Before:
             raise LoDTypeError("expected either input_ids or inputs_embeds, got both")
         check_ids(x, "input_ids" if ids is not None else "inputs_embeds")
         with_memory(*(value for value in given.values() if isinstance(value, LoDTensor)))
-        packed = Packed(x.lod, x.lod.level(self.packing.level))
+        caches = self._caches(model, given)
+        packed = Packed(x.lod, x.lod.level(self.packing.level), caches)
         refuse(model, given, packed=True)
         positions = _positions(model, x, packed, ids is not None)
         done = {}
@@ -323,6 +328,25 @@ class _Before:
             done[NAME] = packed
         CURRENT.set(packed)
         return (), done
+
+    def _caches(self, model, given: dict[str, Any]) -> tuple[Cache, ...]:
+        """Takes caches of ours out of the arguments."""
+        caches, config = given.get("past_key_values"), model.config
+        if not isinstance(caches, (list, tuple)) or not any(isinstance(cache, Cache) for cache in caches):
+            return ()
+        layers = getattr(config, "num_hidden_layers", None)
+        if len(caches) != layers or not all(isinstance(cache, Cache) for cache in caches):
+            raise LoDTypeError(
+                f"expected past_key_values as a tl.Cache for each of {layers} layers, got {shown(caches)}"
+            )
+        windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+        if self.packing.states or any(windows) or not takes(parameters_of(model), "position_ids"):
+            raise LoDTypeError(
+                f"expected no past_key_values, got caches: {type(model).__name__} has states, windows or positions of its own; "
+                "model.set_attn_implementation('sdpa') and tl.map_sequences generate"
+            )
+        del given["past_key_values"]
+        return tuple(caches)
 
     def _plain(self, name: str, value: Tensor, packed: Packed) -> Tensor:
         count = packed.lod.num_sequences(packed.level)
@@ -383,6 +407,9 @@ class _First:
 def _positions(model, x: LoDTensor, packed: Packed, are_ids: bool) -> Tensor:
     """The position of every row, (rows,), as the model counts them."""
     positions = packed.lod.position_ids(packed.level, x.device)
+    for cache in packed.caches[:1]:
+        if cache.num_sequences() == packed.lod.num_sequences(packed.level):  # otherwise attention says so
+            positions = positions + cache.lengths().to(x.device)[packed.lod.segment_ids_at(packed.level, x.device)]
     padding = None
     for module in model.modules():
         if hasattr(
@@ -391,6 +418,8 @@ def _positions(model, x: LoDTensor, packed: Packed, are_ids: bool) -> Tensor:
             padding = module.padding_idx
     if padding is None:
         return positions
+    if packed.caches:
+        raise LoDTypeError("expected no past_key_values, got caches: positions of this model begin behind its padding")
     if not are_ids:
         return positions + padding + 1
     with without_policy():

@@ -9,7 +9,8 @@ from ...tensor.lod_tensor import LoDTensor
 
 #: Arguments of a forward that mean nothing for sequences without padding, or something else, and what to write.
 _REFUSED = {
-    "past_key_values": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
+    "past_key_values": "of packed rows a tl.Cache for each layer; generate with model.set_attn_implementation('sdpa') and plain "
+    "tensors",
     "cache_position": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
     "use_cache": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
     "encoder_hidden_states": "cross-attention; see tl.nn.MultiheadAttention",
@@ -67,6 +68,8 @@ class Packing:
         self.shifts: bool | None = None
         #: whether its loss is the mean over the labels that are not -100; None: not known
         self.mean: bool | None = None
+        #: whether layers of it hand on states
+        self.states = False
 
     def shifted(self, model) -> bool:
         if self.shifts is None:

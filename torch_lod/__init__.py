@@ -18,7 +18,7 @@ if not _steps_aside():
     from torch import randn_like as randn_like
     from torch import zeros_like as zeros_like
 
-    from . import collate, deprecated, sequence
+    from . import collate, sequence
     from . import data as data
     from . import distributed as distributed
     from . import drop_in as drop_in
@@ -44,7 +44,6 @@ if not _steps_aside():
     from .tensor.porting import strict as strict
     from .tensor.printing import describe as describe
 
-    deprecated.keep(LoD, paddle.RankTable)
     try:
         __version__ = _metadata.version("torch_lod")
     except _metadata.PackageNotFoundError:  # used from a source tree

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .deprecated import attributes
 from .errors import LoDTypeError, LoDValueError, public
 from .structure.lod import LoD
 from .structure.validate import traverse
@@ -38,7 +37,6 @@ __all__ = [
     "to_layout",
 ]
 
-__getattr__ = attributes(__name__)
 #: Where rows may lie in memory; see `to_layout`.
 LAYOUTS = ("contiguous", "offset", "strided", "transposed", "expanded")
 _SHAPES = ((3,), (), (2, 2), (0,))

@@ -2,4 +2,3 @@
 """`LoDTensor`, what a tensor knows about its rows, the rules of torch's functions, conversions, printing and hints."""
 
 from .lod_tensor import LoDTensor as LoDTensor
-from .lod_tensor import _load_lod_tensor as _load_lod_tensor

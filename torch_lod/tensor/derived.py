@@ -127,5 +127,5 @@ class _DynamicDims:
 
 
 CLASSES[1] = DerivedTensor
-torch.serialization.add_safe_globals([_load, (_load, "torch_lod.moved_rows._load")])  # not the class: see lod.py
+torch.serialization.add_safe_globals([_load])  # not the class: see lod.py
 admit(DerivedTensor, _DynamicDims())

@@ -456,5 +456,5 @@ for _table in _tables:
         if _name[:2] == "__" and (_method := getattr(Tensor, _name, None)) in _table:
             _table[_f] = _table[_method]
 CLASSES[0] = LoDTensor
-torch.serialization.add_safe_globals([_load_lod_tensor, (_load_lod_tensor, "torch_lod.tensor._load_lod_tensor")])
+torch.serialization.add_safe_globals([_load_lod_tensor])
 admit(LoDTensor)

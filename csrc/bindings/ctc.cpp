@@ -111,7 +111,7 @@ struct Held {
     const auto cost = [&](int64_t s) {
       return double(rows[s + 1] - rows[s]) * double(view.width + 4 * (cut[s + 1] - cut[s] + 1));
     };
-    order = dearest_first(view.segments, cost);
+    order = most_costly_first(view.segments, cost);
   }
   void reserve(CtcKeeps keeps) {
     view.row_offsets = clamped_offsets(view.row_offsets, view.rows);

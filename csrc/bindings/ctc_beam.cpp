@@ -51,7 +51,7 @@ Labelings ctc_beam(const Tensor& values, const Tensor& row_offsets, int64_t blan
   std::vector<int64_t> order;
   Scratch scratch;
   if (values.is_cpu()) {
-    order = dearest_first(x.segments, [&](int64_t s) { return x.offsets[s + 1] - x.offsets[s]; });
+    order = most_costly_first(x.segments, [&](int64_t s) { return x.offsets[s + 1] - x.offsets[s]; });
     if (x.segments) check_nodes(x.offsets[order[0] + 1] - x.offsets[order[0]], x.width, order[0], beam);
   } else {
     labels.fill_(-1);

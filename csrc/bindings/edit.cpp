@@ -65,7 +65,7 @@ struct Held {
     const auto cost = [&](int64_t s) { return double(p[s + 1] - p[s]) * double(t[s + 1] - t[s]); };
     double most = 0, all = 0;
     for (int64_t s = 0; s < n; ++s) all += cost(s), most = std::max(most, cost(s));
-    if (most * double(n) > 2 * all) order = dearest_first(n, cost);
+    if (most * double(n) > 2 * all) order = most_costly_first(n, cost);
   }
   void reserve(bool aligns) {
     a_offsets = clamped_offsets(a_offsets, a.size(0));

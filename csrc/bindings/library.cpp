@@ -97,7 +97,7 @@ struct RunsToTake {
     if (starts.defined()) std::memcpy(from, starts.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
     else std::fill_n(from, m, 0);
     std::memcpy(count, lengths.const_data_ptr<int64_t>() + low, m * sizeof(int64_t));
-    const IndexBounds reach = kernels::reach_of_runs(from, count, in, m, elements);
+    const IndexBounds reach = kernels::bounds_of_runs(from, count, in, m, elements);
     for (int64_t i = 0; !reach.fits && i < m; ++i) {
       const int64_t room = in ? in[i + 1] - in[i] : elements;
       TORCH_CHECK_INDEX(count[i] >= 0 && count[i] <= room && from[i] >= 0 && from[i] <= room - count[i], op,
@@ -121,7 +121,7 @@ struct RunsToTake {
       check_sum(cut[low + m]);
       longest = std::max(longest, most_here);
       if (within.defined()) continue;
-      const RunLayout here = kernels::lie_of_runs(first + low, cut + low, m, 1, elements);
+      const RunLayout here = kernels::layout_of_runs(first + low, cut + low, m, 1, elements);
       const bool behind = low == 0 || first[low] >= first[low - 1] + cut[low] - cut[low - 1];
       lie = {true, lie.same && here.same, lie.rise && here.rise && behind};
     }

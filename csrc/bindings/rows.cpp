@@ -169,7 +169,7 @@ struct RunsOfRows {
       return;
     }
     const int64_t n = starts.numel();
-    const auto look = [&] { return kernels::lie_of_runs(from_, cuts_, n, step, there); };
+    const auto look = [&] { return kernels::layout_of_runs(from_, cuts_, n, step, there); };
     const Known *first = known(starts), *cuts = known(offsets);
     const RunLayout lie = first && cuts ? first->lie(*cuts, there, step, look) : look();
     for (int64_t s = 0; !lie.fits && s < n; ++s)
@@ -343,7 +343,7 @@ bool nothing_moves(const Tensor& x, const Tensor& starts, const Tensor& offsets)
   const int64_t n = starts.numel(), there = x.size(0);
   const Known* first = known(starts);
   if (!first) return std::memcmp(from, cuts, size_t(n) * sizeof(int64_t)) == 0;
-  return first->lie(*known(offsets), there, 1, [&] { return kernels::lie_of_runs(from, cuts, n, 1, there); }).same;
+  return first->lie(*known(offsets), there, 1, [&] { return kernels::layout_of_runs(from, cuts, n, 1, there); }).same;
 }
 
 // -- segment_concat: every segment, and behind its rows those of the other segment

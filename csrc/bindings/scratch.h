@@ -18,7 +18,7 @@ namespace lod {
 
 // The numbers below n, the most expensive first: what takes longest begins first.
 template <class Cost>
-std::vector<int64_t> dearest_first(int64_t n, const Cost& cost) {
+std::vector<int64_t> most_costly_first(int64_t n, const Cost& cost) {
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), int64_t(0));
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return cost(a) > cost(b); });

@@ -16,12 +16,12 @@ OffsetOrder order_of_offsets(const int64_t* offsets, int64_t count) {
 int64_t append_offsets(const int64_t* from, int64_t* to, int64_t n, int64_t before) {
   return LOD_PICK(append_offsets)(from, to, n, before);
 }
-RunLayout lie_of_runs(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t step, int64_t there) {
-  return LOD_PICK(lie_of_runs)(starts, cuts, n, step, there);
+RunLayout layout_of_runs(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t step, int64_t there) {
+  return LOD_PICK(layout_of_runs)(starts, cuts, n, step, there);
 }
-IndexBounds reach_of_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n,
+IndexBounds bounds_of_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n,
                           int64_t elements) {
-  return LOD_PICK(reach_of_runs)(starts, lengths, within, n, elements);
+  return LOD_PICK(bounds_of_runs)(starts, lengths, within, n, elements);
 }
 int64_t parts_of(const int64_t* within, int64_t* starts, int64_t* lengths, int64_t n, int64_t most, bool last) {
   return LOD_PICK(parts_of)(within, starts, lengths, n, most, last);

@@ -31,13 +31,13 @@ RunLayout layout_of(const int64_t* starts, const int64_t* cuts, int64_t n, int64
     falls |= int64_t(low(s) < int64_t(uint64_t(low(s - 1)) + uint64_t(cuts[s] - cuts[s - 1])));
   return {!outside, !others, !falls};
 }
-inline RunLayout lie_of_runs(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t step, int64_t there) {
+inline RunLayout layout_of_runs(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t step, int64_t there) {
   return step > 0 ? layout_of<1>(starts, cuts, n, there) : layout_of<-1>(starts, cuts, n, there);
 }
 
 // Whether runs of lengths[s] from starts[s] on lie within `elements` or, if there are offsets `within`, each within its
 // own segment; and the longest.
-inline IndexBounds reach_of_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n,
+inline IndexBounds bounds_of_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n,
                            int64_t elements) {
   int64_t outside = 0, longest = 0;
   const auto look = [&](int64_t s, int64_t room) LOD_INLINE {

@@ -19,7 +19,7 @@ namespace lod {
 
 // -- devices
 
-// What kernels on a GPU found wrong with structure (csrc/faults.cpp): null as long as none was asked.
+// What kernels on a GPU found wrong with structure (csrc/bindings/faults.cpp): null as long as none was asked.
 inline const volatile uint64_t* written_faults = nullptr;
 inline void (*raise_written_faults)() = nullptr;
 inline void raise_faults() {

@@ -1,6 +1,7 @@
-// The only file that knows a CPU from a GPU: element types, dispatch over them, and the functions that kernels share.
+// What tells a CPU from a GPU, as half.h, launch.h and each_level.h do: element types, dispatch over them, and the
+// functions that kernels share.
 //
-// Kernel source (kernels/rows.h, for one) is free of torch and written once. each_level.h includes it for three
+// Kernel source (kernels/rows.h, for one) is free of torch and written once. each_level.h includes it for two
 // instruction levels of the CPU and, from cuda/*.cu, for the GPU. A kernel is a struct that does one item.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -73,7 +73,7 @@ struct Known final : c10::BackendMeta {
     return runs_.lie;
   }
   mutable std::mutex lock;
-  mutable std::vector<std::unique_ptr<Attached>> kept;  // copies on GPUs (csrc/core/upload.h), under the lock
+  mutable std::vector<std::unique_ptr<Attached>> kept;  // copies on GPUs (csrc/bindings/upload.h), under the lock
 
  private:
   struct RunsOf {
@@ -135,7 +135,7 @@ inline Tensor owned(const Tensor& given) {
 }
 
 // Looks at structure on a GPU without waiting for the answer: what is wrong is raised by a later call. The rules and
-// the numbers that belong to them are in csrc/faults.h.
+// the numbers that belong to them are in csrc/kernels/faults.h.
 inline void watch(const char* rule, const Tensor& structure, const OptionalTensor& offsets, int64_t rows, int64_t own,
                   int64_t option, const char* op, const char* name, const char* of = "values") {
   using Type = void(const Tensor&, const OptionalTensor&, std::string_view, int64_t, int64_t, int64_t, std::string_view,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operator's schema, once: csrc/library.cpp defines the operators from this text, and torch_lod/ops/composed the
+// Every operator's schema, once: csrc/bindings/library.cpp defines the operators from this text, and torch_lod/ops the
 // pure PyTorch ones. `name = arguments` names a list of arguments, and {name} below it stands for that list.
 R"schemas(
 # values: rows first. map: output row -> input row, -1 for none. row_offsets: int64, (segments + 1), from 0 to rows; on

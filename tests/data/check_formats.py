@@ -326,7 +326,7 @@ ARROW_LISTS = pd.ArrowDtype(pa.list_(pa.list_(pa.int64())))
     ],
     ids=str,
 )
-def test_columns_of_whoever_speaks_arrow(given):
+def test_columns_of_every_library_that_speaks_arrow(given):
     equal(DATA.from_arrow(given), X)
     assert DATA.from_arrow(given, level_names=["a", "b"]).level_names == ("a", "b")
 

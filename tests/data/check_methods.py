@@ -153,7 +153,7 @@ def test_the_model_stays_as_it_is():
     assert torch.equal(model.double().train().eval()(x).logits.values(), expected)
 
 
-def test_a_forward_that_somebody_replaced_is_called():
+def test_a_forward_that_was_replaced_is_called():
     model, calls = build("Mamba"), []
     own = model.forward
     model.forward = lambda *args, **kwargs: calls.append(1) or own(*args, **kwargs)

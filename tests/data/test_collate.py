@@ -401,7 +401,7 @@ def test_from_tensors_refuses_lod_tensors_beside_tensors():
         tl.from_tensors([X, torch.zeros(2)])
 
 
-def test_lists_inside_themselves_are_refused_at_once():
+def test_lists_inside_themselves_are_refused_immediately():
     twice = []
     twice += [twice, twice]  # would double with every nesting
     with pytest.raises(ValueError, match="batch: expected nested lists, got a list that occurs inside itself"):

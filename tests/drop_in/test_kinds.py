@@ -467,7 +467,7 @@ H = {
 
 
 @pytest.mark.parametrize("code", H)
-def test_h_plain_rows_that_nobody_declared_are_told(code):
+def test_h_plain_rows_that_were_not_declared_are_told(code):
     x = tl.from_lengths(rows([4, 2, 5])[0], [[4, 2, 5]])
     with tl.strict(), pytest.raises(LoDError, match=H[code]):
         run(code, "x", x, None, beside())

@@ -4,10 +4,12 @@
 import ast
 import importlib.util
 import inspect
+import io
 import re
 import shutil
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -394,7 +396,116 @@ def test_schemas_that_are_missing_are_said(tmp_path):
 def test_the_size_of_the_house_can_be_told():
     done = subprocess.run([sys.executable, "tests/lib/size.py"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0 and "kernels and bindings" in done.stdout, done.stderr
-    counted = {p for pattern in size.ROOMS.values() for p in ROOT.glob(pattern)}
+    counted = {path for room in size.ROOMS for path in size.files_of(room)}
     assert not [p for p in sources("torch_lod/**/*.py", "csrc/**/*.*") if p not in counted], (
-        "a room for it in tests/lib/size.py"
+        "a room for it in the table of docs/design.md"
     )
+
+
+def test_every_room_keeps_its_budget():
+    grown = [
+        f"{room} has {lines} lines, its budget in docs/design.md is {budget}"
+        for room, (_, budget) in size.ROOMS.items()
+        if (lines := sum(size.lines(path)[0] for path in size.files_of(room))) > budget
+    ]
+    assert len(size.ROOMS) > 15 and not grown, "\n".join(grown)
+
+
+#: Functions above 20, the complexity that a new one may have at most. They only become simpler and fewer.
+COMPLEX = {
+    "scan": 44,
+    "from_encoding": 42,
+    "_structured": 42,
+    "_read": 36,
+    "join_tensors": 35,
+    "_moved": 32,
+    "sequence_pool": 31,
+    "multi_head_attention_forward": 29,
+    "_register_gradient.made": 28,
+    "_letters_by_matrices": 27,
+    "_Before.packed": 27,
+    "take_runs": 26,
+    "signature.decorate.rule": 25,
+    "opened": 24,
+    "im2sequence": 24,
+    "Collator.__call__": 24,
+    "sequence_loss": 23,
+    "save": 23,
+    "labels_of_tokens": 23,
+    "_packed": 23,
+    "_over_letters": 23,
+    "place": 22,
+    "mask_or_weight": 22,
+    "join_lods": 22,
+    "_fitting": 22,
+    "of_rows": 21,
+    "from_frame": 21,
+    "ctc_loss": 21,
+    "_product_over": 21,
+    "Signature.__init__": 21,
+}
+
+
+def complexity(function: ast.AST) -> int:
+    """As lizard counts: branches, loops and handlers, `and` and `or`, and what comprehensions have of them."""
+    count, left = 1, list(ast.iter_child_nodes(function))
+    while left:
+        node = left.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue  # counted by themselves
+        count += isinstance(node, (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.match_case))
+        count += isinstance(node, ast.Try) and bool(node.finalbody)
+        count += len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
+        count += 1 + len(node.ifs) if isinstance(node, ast.comprehension) else 0
+        left += ast.iter_child_nodes(node)
+    return count
+
+
+def functions_of(node: ast.AST, names: tuple[str, ...] = ()):
+    for child in ast.iter_child_nodes(node):
+        inner = names
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            inner = (*names, child.name)
+            if not isinstance(child, ast.ClassDef):
+                yield ".".join(inner), child
+        yield from functions_of(child, inner)
+
+
+def test_functions_are_simple():
+    found: dict[str, int] = {}
+    for path in sources("torch_lod/**/*.py"):
+        for name, function in functions_of(ast.parse(path.read_text())):
+            found[name] = max(found.get(name, 0), complexity(function))
+    above = {name: count for name, count in found.items() if count > 20}
+    assert above == COMPLEX, "no function is more complex than it was; take what became simpler off the list"
+    assert complexity(ast.parse("def f():\n  if a and b or c:\n    return [x for x in y if x]").body[0]) == 6
+
+
+def said(path: Path):
+    """Comments of a source, and the docstrings of a module."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        return re.findall(r"//.*", text)
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    nodes = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, nodes)]
+    return [token.string for token in tokens if token.type == tokenize.COMMENT] + docstrings
+
+
+def test_paths_in_comments_exist():
+    """From the root, or by their last parts; links of a docstring are those of its page in docs/operators."""
+    named = re.compile(
+        r"(?<![\w/.<>*-])(?:[\w.-]+/)*[\w-]+\.(?:py|h|cpp|cu|md|txt|ipynb|toml|sh|yml)\b"
+        r"|(?<![\w/.])(?:torch_lod|csrc|tests|docs|benchmarks|examples)(?:/[\w-]+)+(?![\w.*/<])"
+    )
+    files = sources("*", "*/**/*.*")
+    known = "\n".join(f"/{path.relative_to(ROOT).as_posix()}" for path in files if ".venv" not in path.parts) + "\n"
+    seen = [
+        (path.relative_to(ROOT).as_posix(), name.removeprefix("../"))
+        for path in sources("torch_lod/**/*.py", "csrc/**/*.*")
+        if path.suffix in size.SUFFIXES
+        for comment in said(path)
+        for name in named.findall(comment)
+    ]
+    lost = [at for at in seen if not re.search(f"/{re.escape(at[1])}[/\n]".replace("NAME", r"\w+"), known)]
+    assert len(seen) > 100 and not lost, lost

@@ -14,6 +14,8 @@ FOLDERS = ("torch_lod", "csrc", "tests", "docs", "examples", "benchmarks")
 FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "setup.py", "pyproject.toml")
 LEFT_OUT = {"build", "golden", "__pycache__"}
 SUFFIXES = {".py", ".h", ".cpp", ".cu", ".md", ".ipynb", ".toml", ".sh"}
+#: What is read for an underscore, so that a word ends there.
+BETWEEN = "\x01"
 #: White space, or the end of a line and the sign of a comment on the next one.
 GAP = r"(?:[^\S\n]+|[^\S\n]*\n[^\S\n]*(?:#:?|//|\*)?[^\S\n]*)"
 
@@ -32,7 +34,8 @@ def words() -> list[tuple[str, str]]:
     """Patterns, and what to write instead."""
     lines = [line for line in WORDS.read_text().splitlines() if line and not line.startswith("#")]
     pairs = [line.split(" = ", 1) for line in lines]
-    return [(pattern.replace("[ _]", f"(?:_|{GAP})").replace(" ", GAP), instead) for pattern, instead in pairs]
+    spelled = [(pattern.replace("[ _]", f"(?:_|{GAP})").replace(" ", GAP), instead) for pattern, instead in pairs]
+    return [(pattern.replace("_", BETWEEN), instead) for pattern, instead in spelled]
 
 
 INSTEAD = {re.compile(pattern): instead for pattern, instead in words()}
@@ -50,9 +53,10 @@ def sources() -> Iterator[Path]:
 
 
 def uses(file: str, text: str) -> Iterator[Use]:
+    text = text.replace("_", BETWEEN)
     for match in ANY.finditer(text):
         instead = next(to for pattern, to in INSTEAD.items() if pattern.match(text, match.start()))
-        word = " ".join(re.sub(r"[#/*]", " ", match[0]).split())
+        word = " ".join(re.sub(r"[#/*]", " ", match[0]).split()).replace(BETWEEN, "_")
         yield Use(file, text.count("\n", 0, match.start()) + 1, word, instead)
 
 
@@ -67,11 +71,12 @@ def test_words_are_those_of_the_field():
         ("x = 1\n# all rows at" + " once\n", "a.py:2: 'at once'; write fused; in one pass; immediately; fast path"),
         ("// which begin at\n  // once\n", "a.py:1: 'at once'; write fused; in one pass; immediately; fast path"),
         ("def at" + "_once(): ...", "a.py:1: 'at_once'; write fused; in one pass; immediately; fast path"),
+        ("std::vector dear" + "est_first", "a.py:1: 'dearest'; write expensive; costly"),
         ("a whole\nnumber", "a.py:1: 'whole number'; write integer"),
         ("that once was a scan", None),
         ("ahead of time", None),
     ],
-    ids=["comment", "two lines", "name", "prose", "no word", "another word"],
+    ids=["comment", "two lines", "name", "in a name", "prose", "no word", "another word"],
 )
 def test_a_word_is_found_with_its_place_and_its_replacement(text, expected):
     assert list(map(str, uses("a.py", text))) == ([expected] if expected else [])

@@ -75,7 +75,7 @@ def test_an_installation_has_every_module(trees):
 
 
 @pytest.mark.parametrize("compiler", ["c++", "none"])
-def test_an_sdist_has_every_source_whoever_makes_it(compiler, tmp_path):
+def test_an_sdist_has_every_source_on_every_way_to_make_it(compiler, tmp_path):
     setup("egg_info", "--egg-base", tmp_path, "sdist", "--dist-dir", tmp_path, CXX=compiler)
     [archive] = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:

@@ -153,7 +153,7 @@ def test_a_recursion_of_the_users_own_passes_through():
         tl.batch(["a"], strings=tokenizer)
 
 
-def test_containers_that_are_shared_are_looked_at_once():
+def test_containers_that_are_shared_are_read_one_time():
     def endless(tree):
         return endless(tree)
 

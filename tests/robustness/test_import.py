@@ -291,7 +291,7 @@ def test_the_first_lod_tensor_changes_what_is_listed(changes):
     assert len(names) == 27 and sorted(change["added"] + change["changed"]) == sorted(names)
 
 
-def test_whoever_makes_the_first_one():
+def test_every_call_may_make_the_first_one():
     count, failed, said = run("first")
     assert count >= 20 and failed == [], said
 

@@ -359,7 +359,7 @@ def test_every_function_is_classified():
         )
 
 
-def test_functions_that_nobody_classified_lose_the_rows():
+def test_functions_without_a_kind_lose_the_rows():
     def unheard_of(x):
         if torch.overrides.has_torch_function_unary(x):
             return torch.overrides.handle_torch_function(unheard_of, (x,), x)

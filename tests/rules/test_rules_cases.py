@@ -286,7 +286,7 @@ def test_equal_but_distinct_lods_join():
 
 
 @pytest.mark.parametrize("packet", [torch.ops.aten.cumsum_, torch.ops.aten.transpose_, torch.ops.aten.relu_])
-def test_functions_in_place_that_nobody_classified_refuse(packet):
+def test_functions_in_place_without_a_kind_refuse(packet):
     x, args = make(4), {"cumsum_": (0,), "transpose_": (0, 1)}.get(packet.__name__, ())
     before = x.values().clone()
     for func in (packet, packet.default):

@@ -64,7 +64,7 @@ def test_it_is_a_sum_where_a_is_one_and_starts_again_where_it_is_zero():
     assert torch.equal(y[4], rows[4]) and torch.equal(y[6], rows[6])
 
 
-def test_half_types_are_carried_in_float32():
+def test_half_types_have_a_state_in_float32():
     for dtype in (torch.float16, torch.bfloat16):
         x = tl.from_lengths(torch.ones(4000, dtype=dtype) / 64, [[4000]])
         got = tl.sequence_scan(x, 1)

@@ -122,7 +122,7 @@ def test_a_loop_runs_along_every_sequence():
     assert total.values().tolist() == [3, 4, 6, 5, 9] and last.tolist() == [6, 0, 9]
 
 
-def test_an_lstm_starts_anew_with_every_sequence():
+def test_an_lstm_starts_again_with_every_sequence():
     torch.manual_seed(0)
     lstm = torch.nn.LSTM(2, 4)
     rows, (h, _) = lstm(PAIRS)

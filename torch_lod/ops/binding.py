@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-#: What csrc/version.cpp writes into a library, before the version.
+#: What csrc/bindings/version.cpp writes into a library, before the version.
 _MARK = b"torch_lod was built for torch "
 
 

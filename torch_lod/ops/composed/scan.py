@@ -40,7 +40,7 @@ def _counting(reach, f, older):
     return torch.where(reach & ((f != 0) | older.isfinite()), older, 0)
 
 
-def _carried(t):
+def _accumulated(t):
     return t.double() if t.dtype == torch.float32 else wide(t)
 
 
@@ -54,8 +54,8 @@ def segment_scan(values, factors, row_offsets, adjoint=False):
             raise ValueError(f"segment_scan: expected {wanted}, got {list(factors.shape)}")
     check.offsets("segment_scan", row_offsets, values.shape[0])
     position = _positions(row_offsets, values.shape[0])
-    x = _carried(values)
-    f = torch.ones_like(x) if factors is None else _carried(factors)
+    x = _accumulated(values)
+    f = torch.ones_like(x) if factors is None else _accumulated(factors)
     if not adjoint:
         return _scan(x, f, position).to(values.dtype)
     ends = row_offsets[-1:] - row_offsets.flip(0)
@@ -69,7 +69,7 @@ def cumprod(values, row_offsets, reverse=False, exclusive=False):
         ends = row_offsets[-1:] - row_offsets.flip(0)
         return cumprod(values.flip(0), ends, False, exclusive).flip(0)
     position = _positions(row_offsets, values.shape[0])
-    y, n = _carried(values), 1
+    y, n = _accumulated(values), 1
     if exclusive and len(y):
         y = torch.where(like_rows(position > 0, y), _back(y, 1), 1)
     while n < y.shape[0]:

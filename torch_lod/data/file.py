@@ -85,22 +85,7 @@ def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> Non
     described: list[dict] = []
     structure: dict[str, int | None] = {}
     for name, x in fields.items():
-        if not isinstance(name, str) or not name or name.startswith(("offsets.", "__")):
-            raise LoDTypeError(
-                f"expected names as strings that begin neither with 'offsets.' nor '__', got {shown(name)}"
-            )
-        if not isinstance(x, Tensor) or x.layout != torch.strided or x.dtype not in _NAMES or x.is_meta:
-            got = f"{x.dtype}, {x.layout}" if isinstance(x, Tensor) else type(x).__name__
-            if isinstance(x, Tensor) and x.is_meta:
-                got = "a meta tensor"
-            raise LoDTypeError(f"expected dense tensors of a dtype that safetensors has, got {got} as {name!r}")
-        if isinstance(x, DerivedTensor):
-            where = f"lost in {x._provenance.call}" if x.rows_dim is None else f"at dim {x.rows_dim}"
-            raise LoDTypeError(
-                f"expected LoDTensors and plain tensors, got rows of one {where}, which a file does not note, as {name!r}; "
-                "see .values()"
-            )
-        with_memory(x)
+        _check_field(name, x)
         structure[name] = None
         if isinstance(x, LoDTensor):
             key = (x.lod, x.level_names)
@@ -288,6 +273,23 @@ def _tensors(header: dict) -> dict[str, tuple[torch.dtype, list[int], int, int]]
     return found
 
 
+def _check_field(name, x) -> None:
+    if not isinstance(name, str) or not name or name.startswith(("offsets.", "__")):
+        raise LoDTypeError(f"expected names as strings that begin neither with 'offsets.' nor '__', got {shown(name)}")
+    if not isinstance(x, Tensor) or x.layout != torch.strided or x.dtype not in _NAMES or x.is_meta:
+        got = f"{x.dtype}, {x.layout}" if isinstance(x, Tensor) else type(x).__name__
+        if isinstance(x, Tensor) and x.is_meta:
+            got = "a meta tensor"
+        raise LoDTypeError(f"expected dense tensors of a dtype that safetensors has, got {got} as {name!r}")
+    if isinstance(x, DerivedTensor):
+        where = f"lost in {x._provenance.call}" if x.rows_dim is None else f"at dim {x.rows_dim}"
+        raise LoDTypeError(
+            f"expected LoDTensors and plain tensors, got rows of one {where}, which a file does not note, as {name!r}; "
+            "see .values()"
+        )
+    with_memory(x)
+
+
 def _structured(about, tensors: dict[str, Tensor], path: str):
     """The LoDTensors that the header describes."""
     keys = ("version", "single", "fields", "lods")
@@ -296,33 +298,42 @@ def _structured(about, tensors: dict[str, Tensor], path: str):
     if type(version) is not int or version != _VERSION:
         raise LoDValueError(f"expected version {_VERSION} in {path}, got {shown(version)}")
     known = isinstance(fields, dict) and isinstance(described, list) and isinstance(single, bool)
-    of_lods = described if known else []
-    levels: list[Any] = [entry.get("levels") if isinstance(entry, dict) else None for entry in of_lods]
-    known = known and all(isinstance(names, list) and names for names in levels)
-    offsets = [name for names in levels for name in names] if known else []
-    known = known and all(isinstance(name, str) and name in tensors for name in offsets)
-    # a tensor for each level: no more offsets are checked than the file has
-    known = known and len(set(offsets)) == len(offsets)
-    known = known and all(tensors[name].dtype == torch.int64 and tensors[name].dim() == 1 for name in offsets)
-    for name, at in fields.items() if known else ():
-        known = known and name in tensors and (at is None or (type(at) is int and 0 <= at < len(described)))
+    known = known and _are_levels(described, tensors) and _are_fields(fields, len(described), tensors)
     if not known or (single and list(fields) != ["values"]):
         raise LoDValueError(
             f"expected fields of {path} among its tensors, with int64 offsets of its own for every level, got others"
         )
-    lods = []
-    try:
-        for entry in described:
-            given = [tensors[name] for name in entry["levels"]]
-            lods.append(LoD.parsed_offsets("offsets", given, entry.get("level_names")))
-    except LoDTypeError as error:  # of names: in a file a wrong kind is a wrong value
-        raise LoDValueError(str(error)) from None
+    lods = _lods(described, tensors)
     found = {name: tensors[name] if at is None else LoDTensor(tensors[name], lods[at]) for name, at in fields.items()}
     if about.get("record", False) is not False:
         if about["record"] is not True or single or set(fields.values()) != {0}:
             raise LoDValueError(f"expected a record of {path} to have one structure for all fields, got another")
         return Record(found)  # type: ignore[arg-type]
     return found["values"] if single else found
+
+
+def _are_levels(described: list, tensors: dict[str, Tensor]) -> bool:
+    """Whether every entry names int64 offsets, a tensor for each level: no more offsets are checked than the file has."""
+    levels: list[Any] = [entry.get("levels") if isinstance(entry, dict) else None for entry in described]
+    if not all(isinstance(names, list) and names for names in levels):
+        return False
+    offsets = [name for names in levels for name in names]
+    if not all(isinstance(name, str) and name in tensors for name in offsets) or len(set(offsets)) != len(offsets):
+        return False
+    return all(tensors[name].dtype == torch.int64 and tensors[name].dim() == 1 for name in offsets)
+
+
+def _lods(described: list[dict], tensors: dict[str, Tensor]) -> list[LoD]:
+    given = [([tensors[name] for name in entry["levels"]], entry.get("level_names")) for entry in described]
+    try:
+        return [LoD.parsed_offsets("offsets", levels, names) for levels, names in given]
+    except LoDTypeError as error:  # of names: in a file a wrong kind is a wrong value
+        raise LoDValueError(str(error)) from None
+
+
+def _are_fields(fields: dict, lods: int, tensors: dict[str, Tensor]) -> bool:
+    """Whether every field names a tensor, and no LoD or one of so many."""
+    return all(name in tensors and (at is None or (type(at) is int and 0 <= at < lods)) for name, at in fields.items())
 
 
 def _path(file) -> str:

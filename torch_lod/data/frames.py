@@ -81,16 +81,16 @@ def from_frame(
     order = _order([*ranks, *map(_whole_times, times)])
     flags = [np.diff(rank[order], prepend=-1) != 0 for rank in ranks]
     if gap is not None:
-        time = times[0][order]
-        over = _over(gap, orders[0], time)
+        over = _over(gap, orders[0], times[0][order])
         flags.append(np.concatenate([np.ones(min(1, len(order)), bool), over]))
-    lod, starts = cut_by(flags, [*levels, *([] if session is None else [session])])
+    sessions = [] if session is None else [session]
+    lod, starts = cut_by(flags, [*levels, *sessions])
     found = {}
     for name in fields:
         rows = np.take(_numbers(name, columns[name], "values"), order, axis=0)
         found[name] = LoDTensor(tensor_of(f"column {name!r}", _whole_times(rows)), lod)
     ids = [labels[codes[order[at]]] for (codes, labels), at in zip(coded, starts)]
-    return Record(found)._with_ids([*ids, *([] if session is None else [None])])
+    return Record(found)._with_ids([*ids, *([None] * len(sessions))])
 
 
 @public

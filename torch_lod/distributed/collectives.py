@@ -204,12 +204,7 @@ def _moved(call: str, group: Any, give: Callable[[Processes], list], **options) 
     p = Processes(group)
     try:
         given = give(p)
-        some = next((x for x in given if x is not None), None)
-        about: dict[str, Any] = {"options": options or "", "grad": torch.is_grad_enabled()}
-        if some is not None:
-            about |= {"kind": _kind(some), "needs": any(x is not None and x.requires_grad for x in given)}
-            if isinstance(some, LoDTensor):
-                about |= {"names": some.level_names, "all count": _all_count(given)}
+        about: dict[str, Any] = {"options": options or "", "grad": torch.is_grad_enabled(), **_about(given)}
         once = {id(x): _numbers(x) for x in given}
         numbers = [once[id(x)] for x in given]
     except Exception as error:
@@ -217,27 +212,42 @@ def _moved(call: str, group: Any, give: Callable[[Processes], list], **options) 
     found, theirs = p.agree(call, about, numbers)
     kind = {key: _same(p, key, found) for key in ("number of levels", "dtype", "shape of rows", "device")}
     device, dtype = p.device(kind["device"]), getattr(torch, kind["dtype"])
-    if some is not None:
-        device = some.device
+    device = next((x.device for x in given if x is not None), device)
     depth, element = kind["number of levels"], kind["shape of rows"]
-    names = next((other["names"] for other in found if other.get("names")), None)
-    count = all(other.get("all count", True) for other in found)
-    lods, receive = [], []
-    for n in theirs:
-        if n.numel():
-            *sizes, rows = n[: depth + 1].tolist()
-            levels = [sums(lengths) for lengths in n[depth + 1 :].split(sizes)]
-            lod = LoD.checked("lengths", levels, names, rows, by_length=True) if depth else None
-            lods.append(lod if count or lod is None else _ignored(lod, device))
-        receive.append(int(n[depth]) if n.numel() else 0)
-    if not lods and depth:
-        lods = [LoD([[0]] * depth, level_names=names)]
+    lods = _structures(theirs, depth, found, device)
+    receive = [int(n[depth]) if n.numel() else 0 for n in theirs]
     plain = [values_of(x) for x in given if x is not None]
     nothing = torch.empty(0, *element, dtype=dtype, device=device)
     rows = plain[0] if len(plain) == 1 else torch.cat(plain or [nothing])
     send = [0 if x is None else x.shape[0] for x in given]
     needs = any(other.get("needs", False) for other in found)
     return _sent(p, call, rows, send, receive, device, _needed(p, found, needs)), lods, receive
+
+
+def _about(given: list) -> dict[str, Any]:
+    """What the other ranks must know of what this rank gives, beside sizes."""
+    some = next((x for x in given if x is not None), None)
+    if some is None:
+        return {}
+    about = {"kind": _kind(some), "needs": any(x is not None and x.requires_grad for x in given)}
+    if isinstance(some, LoDTensor):
+        about |= {"names": some.level_names, "all count": _all_count(given)}
+    return about
+
+
+def _structures(theirs: list[Tensor], depth: int, found: list[dict], device: torch.device) -> list[LoD | None]:
+    """The LoD of each rank that gives rows."""
+    theirs = [n for n in theirs if n.numel()]
+    if not depth:
+        return [None] * len(theirs)
+    names = next((other["names"] for other in found if other.get("names")), None)
+    lods: list[LoD | None] = []
+    for n in theirs:
+        *sizes, rows = n[: depth + 1].tolist()
+        levels = [sums(lengths) for lengths in n[depth + 1 :].split(sizes)]
+        lod = LoD.checked("lengths", levels, names, rows, by_length=True)
+        lods.append(lod if all(other.get("all count", True) for other in found) else _ignored(lod, device))
+    return lods or [LoD([[0]] * depth, level_names=names)]
 
 
 def _same(p: Processes, key: str, found: list[dict]):

@@ -336,6 +336,18 @@ def _pair(what: str, value, least: int) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
+def _real_sizes(input_image_size, images: int, by: tuple[int, int]) -> list[list[int]]:
+    """The heights and widths that images have in x."""
+    if not isinstance(input_image_size, Tensor):
+        raise LoDTypeError(f"expected input_image_size as a tensor, got {type(input_image_size).__name__}")
+    with_data("input_image_size", input_image_size)
+    if input_image_size.shape != (images, 2) or not bool(input_image_size.isfinite().all()):
+        raise LoDValueError(
+            f"expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"
+        )
+    return [[math.ceil(v / by[i]) for i, v in enumerate(size)] for size in input_image_size.tolist()]
+
+
 @sequence_operator
 def im2sequence(
     x: Tensor, filter_size, stride=1, padding=0, input_image_size: Tensor | None = None, out_stride=1
@@ -391,14 +403,7 @@ def im2sequence(
         )
     sizes = [grid(height, width)] * images
     if input_image_size is not None:
-        if not isinstance(input_image_size, Tensor):
-            raise LoDTypeError(f"expected input_image_size as a tensor, got {type(input_image_size).__name__}")
-        with_data("input_image_size", input_image_size)
-        if input_image_size.shape != (images, 2) or not bool(input_image_size.isfinite().all()):
-            raise LoDValueError(
-                f"expected input_image_size of shape ({images}, 2), finite, got {tuple(input_image_size.shape)}"
-            )
-        real = [[math.ceil(v / by[i]) for i, v in enumerate(size)] for size in input_image_size.tolist()]
+        real = _real_sizes(input_image_size, images, by)
         sizes = [grid(h, w) for h, w in real]
         if any(min(size) < 1 for size in sizes):
             raise LoDValueError(f"expected images of at least one window, got sizes {real[:4]}")

@@ -3,7 +3,7 @@
 together; those that have ended leave the batch."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -82,18 +82,56 @@ def scan(
 
     Source: RecurrentOp of the variable-length RNN design of Paddle Fluid (DynamicRNN; its static_input).
     """
-    if lengths is not None or x is None:
-        if (x is None) == (lengths is None):
-            got = "neither" if x is None else "both"
-            raise LoDTypeError(f"expected either x or lengths, the number of steps of every sequence, got {got}")
-        if init is None:
-            raise LoDTypeError("expected init, the first state of every sequence, got None")
+    if _has_lengths(x, lengths, init):
         x, cell = _steps(lengths, init), _without_input(cell)
-    elif init is None:
-        raise LoDTypeError(
-            "expected init, the first state of every sequence, got None; see torch.zeros(sequences, ...)"
-        )
     inputs = x if isinstance(x, tuple) else (x,)
+    k = _one_level(inputs, level)
+    lod = inputs[0].lod
+    if reverse:
+        outputs, last = scan(cell, _reversed(x, k), init, level=k, static=static)
+        return _reversed(outputs, k), last
+
+    table = RankTable(lod, k)
+    order = table.order
+    memories, spec = _rows_each("init", init, order.numel(), device=inputs[0].device)
+    _under(lod, k, init)
+    constants, static_spec = _ranked_static(static, lod, k, order) if static is not None else ([], None)
+    steps_too = (lod.place_at, k), (lod.steps_at, k), (lod.from_steps_at, k)
+    here, places, *_ = together(inputs[0].device, (lod.rank_at, k), *steps_too)
+    state = [t.index_select(0, here) for t in memories]
+    steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
+    # without any step the cell is called on no rows, to learn the shapes of its outputs
+    inputs_of_steps: list[Any] = steps or [tuple(_no_elements(t, k) for t in inputs)]
+    if not isinstance(x, tuple):
+        inputs_of_steps = [step[0] for step in inputs_of_steps]
+    given = zip(inputs_of_steps, table.steps()[1] or [0], strict=True)
+    outputs_of_steps, finished, single = _run(cell, given, (state, spec), (constants, static_spec), order.numel())
+    ranked = [torch.cat(parts[::-1]) for parts in zip(*finished, strict=True)]
+    ends = [t.index_select(0, places) for t in ranked]
+    laid_out = [
+        _laid_out([_unwritten(output, version, i, t) for t, (output, version) in enumerate(parts)], table, bool(steps))
+        for i, parts in enumerate(zip(*outputs_of_steps, strict=True))
+    ]
+    return laid_out[0] if single else tuple(laid_out), pytree.tree_unflatten(ends, spec)
+
+
+def _reversed(x, k: int):
+    return tuple(sequence_reverse(t, level=k) for t in x) if isinstance(x, tuple) else sequence_reverse(x, level=k)
+
+
+def _has_lengths(x, lengths, init) -> bool:
+    """Whether it is lengths that say how many steps there are, and not x."""
+    if (x is None) == (lengths is None):
+        got = "neither" if x is None else "both"
+        raise LoDTypeError(f"expected either x or lengths, the number of steps of every sequence, got {got}")
+    if init is None:
+        advice = "" if x is None else "; see torch.zeros(sequences, ...)"
+        raise LoDTypeError(f"expected init, the first state of every sequence, got None{advice}")
+    return x is None
+
+
+def _one_level(inputs: tuple, level: int | str) -> int:
+    """The number of the level; the LoDs of all inputs are equal."""
     if not inputs:
         raise LoDTypeError("expected x as a LoDTensor or a tuple of them, got an empty tuple")
     k, lod = level_of(inputs[0], level), inputs[0].lod
@@ -103,34 +141,30 @@ def scan(
             raise LoDValueError(
                 f"expected x with equal LoDs, got LoDs that differ at input {i}: {lod.difference(other.lod)}"
             )
-    if reverse:
-        flipped = tuple(sequence_reverse(t, level=k) for t in inputs)
-        outputs, last = scan(cell, flipped if isinstance(x, tuple) else flipped[0], init, level=k, static=static)
-        back = [sequence_reverse(t, level=k) for t in (outputs if isinstance(outputs, tuple) else (outputs,))]
-        return tuple(back) if isinstance(outputs, tuple) else back[0], last
+    return k
 
-    table = RankTable(lod, k)
-    order = table.order
-    memories, spec = _rows_each("init", init, order.numel(), device=inputs[0].device)
+
+def _under(lod: LoD, k: int, init) -> None:
+    """First states with a LoD have the levels above level k."""
+    above = lod.outer_at(k)
     for leaf in pytree.tree_leaves(init):
-        if isinstance(leaf, LoDTensor) and k and leaf.lod_level == k:
-            lod.outer_at(k).agreed(leaf.lod)
-    constants, static_spec = _ranked_static(static, lod, k, order) if static is not None else ([], None)
-    steps_too = (lod.place_at, k), (lod.steps_at, k), (lod.from_steps_at, k)
-    here, places, *_ = together(inputs[0].device, (lod.rank_at, k), *steps_too)
-    state = [t.index_select(0, here) for t in memories]
-    steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
-    alive = table.steps()[1]
+        if isinstance(leaf, LoDTensor) and above is not None and leaf.lod_level == k:
+            above.agreed(leaf.lod)
+
+
+def _run(cell: Callable, steps: Iterable[tuple[Any, int]], first: tuple, static: tuple, active: int):
+    """The outputs of every step, which is given with the number of its sequences; the last states, those of the sequences that
+    end first before the others; and whether the cell returns a single output. `first` and `static` are leaves and their nesting."""
+    (state, spec), (constants, static_spec) = first, static
     finished: list[list[Tensor]] = []
     outputs_of_steps: list[list[tuple[Tensor, int]]] = []
-    single, active = True, order.numel()
-    # without any step the cell is called on no rows, to learn the shapes of its outputs
-    for t, (step, n) in enumerate(zip(steps or [tuple(_no_elements(x, k) for x in inputs)], alive or [0], strict=True)):
+    single = True
+    for t, (step, n) in enumerate(steps):
         if state and n < state[0].shape[0]:
             parts = [m.split([n, m.shape[0] - n]) for m in state]
             state, done = [p[0] for p in parts], [p[1] for p in parts]
             finished.append(done)
-        args = [step if isinstance(x, tuple) else step[0], pytree.tree_unflatten(state, spec)]
+        args = [step, pytree.tree_unflatten(state, spec)]
         if n < active:  # a view of the view before it: its gradient is as small as the step
             constants = [c.slice(0, 0, n) if isinstance(c, LoDTensor) else c[:n] for c in constants]
             active = n
@@ -142,13 +176,7 @@ def scan(
         single = not isinstance(output, tuple)
         outputs_of_steps.append(_checked(output if isinstance(output, tuple) else (output,), n, t))
     finished.append(state)
-    ranked = [torch.cat(parts[::-1]) for parts in zip(*finished, strict=True)]
-    ends = [t.index_select(0, places) for t in ranked]
-    laid_out = [
-        _laid_out([_unwritten(*held, i, t) for t, held in enumerate(parts)], table, bool(steps))
-        for i, parts in enumerate(zip(*outputs_of_steps, strict=True))
-    ]
-    return laid_out[0] if single else tuple(laid_out), pytree.tree_unflatten(ends, spec)
+    return outputs_of_steps, finished, single
 
 
 def _steps(lengths, init) -> LoDTensor:

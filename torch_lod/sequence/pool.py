@@ -108,37 +108,48 @@ def sequence_pool(
         if not return_index and rows.dtype.is_floating_point:
             return s.pool(ops.segment_reduce(rows, s.offsets, pool_type, padding_value))
     reduce = reduction("pool_type", pool_type)
-    adds, asks, floating = reduce in ("sum", "prod"), reduce in ("any", "all"), rows.is_floating_point()
-    if not floating:
-        if rows.is_complex() or (rows.dtype == torch.bool and not adds):
-            if not asks and reduce not in ("first", "last"):
-                raise LoDTypeError(f"expected x of a floating or integer dtype for {shown(reduce)}, got {rows.dtype}")
-        a_float_for(reduce, rows)
-        rows = summable(rows) if adds else rows
+    asks, floating = reduce in ("any", "all"), rows.is_floating_point()
+    rows = rows if floating else _whole_for(reduce, rows)
     if not floating or asks or type(padding_value) is not float:
         filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
     # the operators take it as a float64
     exact = floating or -_EXACT <= padding_value <= _EXACT
-    fill = padding_value if exact else 0
-    if return_index:
-        if reduce not in ("max", "min", "median"):
-            raise LoDTypeError(f"expected pool_type 'max', 'min' or 'median' with return_index, got {shown(reduce)}")
-        if reduce == "median":
-            index = _median(rows, s.offsets)
-            return s.pool(taken(rows, index, padding_value)), s.pool(index)
-        out, index = ops.segment_extreme(rows, s.offsets, reduce, fill)
-        return s.pool(out if exact else _filled(s, out, padding_value)), s.pool(index)
+    if return_index or reduce == "median":
+        out, index = _with_index(s, rows, reduce, padding_value, exact)
+        return (s.pool(out), s.pool(index)) if return_index else s.pool(out)
     if reduce in ("logsumexp", "var", "std"):
-        a_float(rows)
-        if reduce == "logsumexp":
-            return s.pool(ops.segment_logsumexp(rows, s.offsets, padding_value))
-        return s.pool(ops.segment_var(rows, s.offsets, correction, reduce == "std", padding_value))
-    if reduce == "median":
-        return s.pool(taken(rows, _median(rows, s.offsets), padding_value))
+        return s.pool(_of_floats(rows, s.offsets, reduce, padding_value, correction))
     if reduce not in _COMPOSED:
-        pooled = ops.segment_reduce(rows, s.offsets, reduce, fill)
+        pooled = ops.segment_reduce(rows, s.offsets, reduce, padding_value if exact else 0)
         return s.pool(pooled if exact else _filled(s, pooled, padding_value))
     return s.pool(_filled(s, _COMPOSED[reduce](rows, s.offsets), padding_value))
+
+
+def _with_index(s, rows: Tensor, reduce: str, padding_value: float, exact: bool) -> tuple[Tensor, Tensor]:
+    if reduce not in ("max", "min", "median"):
+        raise LoDTypeError(f"expected pool_type 'max', 'min' or 'median' with return_index, got {shown(reduce)}")
+    if reduce == "median":
+        index = _median(rows, s.offsets)
+        return taken(rows, index, padding_value), index
+    out, index = ops.segment_extreme(rows, s.offsets, reduce, padding_value if exact else 0)
+    return out if exact else _filled(s, out, padding_value), index
+
+
+def _of_floats(rows: Tensor, offsets: Tensor, reduce: str, padding_value: float, correction) -> Tensor:
+    a_float(rows)
+    if reduce == "logsumexp":
+        return ops.segment_logsumexp(rows, offsets, padding_value)
+    return ops.segment_var(rows, offsets, correction, reduce == "std", padding_value)
+
+
+def _whole_for(reduce: str, rows: Tensor) -> Tensor:
+    """Rows that are not floating, as the reduction takes them."""
+    adds = reduce in ("sum", "prod")
+    if rows.is_complex() or (rows.dtype == torch.bool and not adds):
+        if reduce not in ("any", "all", "first", "last"):
+            raise LoDTypeError(f"expected x of a floating or integer dtype for {shown(reduce)}, got {rows.dtype}")
+    a_float_for(reduce, rows)
+    return summable(rows) if adds else rows
 
 
 def _check_correction(pool_type, correction) -> None:
@@ -398,19 +409,7 @@ def sequence_loss(
         return _plain_loss(s, reduce)
     with_memory(s.rows)
     rows = s.rows if kept is None else torch.where(kept, s.rows, 0)
-    weights = of_sequences = None
-    if weight is not None:
-        weights, k = mask_or_weight("weight", weight, s.lod, reduce)
-        if reduce not in ("token", "sequence") and k <= s.k:
-            raise LoDValueError(
-                f"expected a weight per row, or per sequence of a level inside level {s.k}, got one per sequence of level "
-                f"{k}, which changes none of the means of level {s.k}; multiply them by it"
-            )
-        if reduce == "sequence" and k < s.lod.depth:
-            of_sequences = weights if k == s.k else weights[_outer_of(s, k, weights.device)]
-            weights = None
-        elif k < s.lod.depth:
-            weights = ops.segment_broadcast(weights, s.lod.row_offsets_at(k, weights.device), rows.shape[0])
+    weights, of_sequences = (None, None) if weight is None else _weights(s, weight, reduce)
     exact = torch.promote_types(rows.dtype, torch.float32)  # half types are summed in float32
     exact = exact if weight is None else torch.promote_types(exact, weight.dtype)
     rows = rows.to(exact)
@@ -425,6 +424,21 @@ def sequence_loss(
     one = means.new_ones(means.shape) if of_sequences is None else of_sequences.to(exact)
     one = torch.where(full, one, 0)
     return _ratio(means * one, one, _ends(means))[0][0].to(s.rows.dtype)
+
+
+def _weights(s, weight: Tensor, reduce) -> tuple[Tensor | None, Tensor | None]:
+    """The weights of the rows, or of the sequences whose means are averaged."""
+    weights, k = mask_or_weight("weight", weight, s.lod, reduce)
+    if reduce not in ("token", "sequence") and k <= s.k:
+        raise LoDValueError(
+            f"expected a weight per row, or per sequence of a level inside level {s.k}, got one per sequence of level "
+            f"{k}, which changes none of the means of level {s.k}; multiply them by it"
+        )
+    if k == s.lod.depth:
+        return weights, None
+    if reduce == "sequence":
+        return None, weights if k == s.k else weights[_outer_of(s, k, weights.device)]
+    return ops.segment_broadcast(weights, s.lod.row_offsets_at(k, weights.device), s.rows.shape[0]), None
 
 
 def _plain_loss(s, reduce) -> Tensor:
@@ -464,8 +478,7 @@ def rows_that_count(lod, call: str = "sequence_loss") -> Tensor | None:
     return every
 
 
-def mask_or_weight(what: str, given, lod, reduce) -> tuple[Tensor, int]:
-    """A mask or weight, plain, and the level whose sequences it is given for: the depth of the LoD for rows."""
+def _is_one_dim(what: str, given) -> None:
     if not isinstance(given, Tensor) or not (
         given.dtype == torch.bool if what == "mask" else given.is_floating_point()
     ):
@@ -476,6 +489,11 @@ def mask_or_weight(what: str, given, lod, reduce) -> tuple[Tensor, int]:
         raise LoDValueError(f"expected {what} of one dim, a number per row or per sequence, got {tuple(given.shape)}")
     if isinstance(given, DerivedTensor):
         a_lod_tensor(what, given)
+
+
+def mask_or_weight(what: str, given, lod, reduce) -> tuple[Tensor, int]:
+    """A mask or weight, plain, and the level whose sequences it is given for: the depth of the LoD for rows."""
+    _is_one_dim(what, given)
     if isinstance(given, LoDTensor):
         own = given.lod
         if own.depth > lod.depth:

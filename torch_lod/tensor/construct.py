@@ -116,6 +116,15 @@ def _lists_among(items: list, opens) -> tuple[list[bool], set[type]]:
     return [opens(items[0])] if alike else [opens(item) for item in items], kinds
 
 
+def _see(items: list, seen: dict, opens) -> None:
+    """Notes lists that have lists in them; ValueError for one that was seen above."""
+    may_recur = [item for item in items if _is_list(item) or item.dtype == object]
+    here = {id(item): item for item in may_recur if any(opens(part) and len(part) for part in item)}
+    if here.keys() & seen.keys():
+        raise LoDValueError("expected nested lists, got a list that occurs inside itself")
+    seen |= here
+
+
 def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[int]], list, set[type]]:
     """The lengths of every nesting of `data` below the outermost list, the items of the innermost lists, and their types as
     kinds_of has them.
@@ -140,22 +149,14 @@ def opened(data, depth: int | None = None, opens=_is_list) -> tuple[list[list[in
         parts = list(itertools.chain.from_iterable(items))
         below, kinds = _lists_among(parts, opens)
         if any(below):
-            may_recur = [item for item in items if _is_list(item) or item.dtype == object]
-            here = {id(item): item for item in may_recur if any(opens(part) and len(part) for part in item)}
-            if here.keys() & seen.keys():
-                raise LoDValueError("expected nested lists, got a list that occurs inside itself")
-            seen |= here
+            _see(items, seen, opens)
         levels.append(list(map(len, items)))
         items, lists = parts, below
-    if not levels:
-        if items:
-            hint = "see tl.from_tensors" if isinstance(items[0], Tensor) else "without structure use torch.tensor"
-            if isinstance(items[0], str):
-                hint = _STRINGS
-            raise LoDValueError(f"expected a list of sequences, got a flat list; {hint}")
-        levels = [[]]
-    while depth is not None and len(levels) < depth:
-        levels.append([])
+    if not levels and items:
+        hint = "see tl.from_tensors" if isinstance(items[0], Tensor) else "without structure use torch.tensor"
+        hint = _STRINGS if isinstance(items[0], str) else hint
+        raise LoDValueError(f"expected a list of sequences, got a flat list; {hint}")
+    levels += [[] for _ in range(max(depth or 1, 1) - len(levels))]
     return levels, items, kinds
 
 

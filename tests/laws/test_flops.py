@@ -6,7 +6,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 import torch_lod as tl
-from torch_lod.ops import composed
+from torch_lod.ops import compositions
 
 LENGTHS = [3, 0, 5, 1]
 
@@ -53,7 +53,7 @@ RECURRENCES = {
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "and backward"])
 def test_a_recurrence_counts_as_its_steps_do(case, training):
     name, inputs = case.split()[0], RECURRENCES[case]()
-    ours, steps = getattr(tl.ops, name), composed.COMPOSITIONS[name]
+    ours, steps = getattr(tl.ops, name), compositions.COMPOSITIONS[name]
     if training:
         assert counted(trained(ours, *inputs)) == counted(trained(steps, *inputs)) > 0
     else:

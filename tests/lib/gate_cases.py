@@ -10,7 +10,7 @@ import torch
 from malformed import ints
 
 import torch_lod as tl
-from torch_lod.ops import composed, schemas
+from torch_lod.ops import compositions, schemas
 
 ROWS, HIDDEN = 6, 3
 OPS = torch.ops.torch_lod
@@ -201,7 +201,7 @@ def entries(name: str):
     """The ways to an operator, and what they are called."""
     yield "operator", getattr(OPS, name)
     if tl.ops.COMPILED:  # otherwise it is the operator
-        yield "composition", composed.COMPOSITIONS[name]
+        yield "composition", compositions.COMPOSITIONS[name]
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import torch
 from reference import ctc as reference
 
 import torch_lod as tl
-from torch_lod.ops.composed.ctc_beam import search
+from torch_lod.ops.ctc_beam import search
 
 DOUBLE, SINGLE = torch.float64, torch.float32
 

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_lod as tl
-from torch_lod.ops.composed import COMPOSITIONS
+from torch_lod.ops.compositions import COMPOSITIONS
 
 TAGS, LENGTHS = 3, [[2, 0, 3]]
 

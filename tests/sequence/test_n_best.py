@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import torch_lod as tl
-from torch_lod.ops.composed import COMPOSITIONS
+from torch_lod.ops.compositions import COMPOSITIONS
 from torch_lod.sequence import pairs
 
 COMPOSED = COMPOSITIONS["chain_argmax"]

@@ -3,6 +3,7 @@
 
 from torch import Tensor
 
+from . import composed as composed
 from .library import operator
 
 __all__ = [

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the compiled operators, or registers their compositions under the same schemas; makes them Python functions."""
+"""Loads the compiled operators, or defines them by the same schemas; enters their compositions, and makes them Python
+functions."""
 
 import functools
 import os
@@ -15,9 +16,10 @@ from torch.autograd import forward_ad
 
 from ..errors import own_code
 from ..frames import importer
-from . import check, composed, schemas
+from . import check, schemas
 from . import signals as signals
 from .binding import Binding, choose, cut_short, does_not_load, processor
+from .compositions import COMPOSITIONS, RECORDED, enter
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -54,10 +56,9 @@ BINDING = _load()
 COMPILED = BINDING.library is not None
 #: Keeps the registrations alive.
 _library = torch.library.Library("torch_lod", "FRAGMENT" if COMPILED else "DEF")
-if COMPILED:
-    composed.beside_kernels(_library)
-else:
-    composed.in_place_of_kernels(_library, schemas.read())
+if not COMPILED:
+    for schema in schemas.read().values():
+        _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     _warn(BINDING.why, BINDING.remedy)
 # compiled code would leave out an operator that returns nothing
 _library._register_effectful_op("torch_lod::watch_structure", EffectType.ORDERED)
@@ -114,16 +115,25 @@ def _int64(places: tuple[tuple[int, str], ...], args: tuple, kwargs: dict) -> tu
     return args, kwargs
 
 
-def operator(stub: _F) -> _F:
-    """The operator of the stub's name, with the stub's types and docstring; its parameters are those of the schema. Offsets
-    may be int32: they are converted.
+def composition(function: _F) -> _F:
+    """Enters a function as the composition of the operator of its name, behind the gate. What it calls itself, and what
+    other compositions call, does not pass again."""
+    enter(function, _library, COMPILED)
+    return function
+
+
+def operator(function: _F) -> _F:
+    """The operator of the function's name, with its types and docstring; its parameters are those of the schema. Offsets may
+    be int32: they are converted. The body is the composition.
 
     torch.func transforms and forward-mode tangents need rules that a C++ autograd function cannot have. For them the
     composition, made of torch operators, runs instead.
     """
-    name = stub.__name__
-    compiled, composition = getattr(torch.ops.torch_lod, name).default, composed.COMPOSITIONS[name]
-    recorded = not COMPILED and name in composed.RECORDED
+    name = function.__name__
+    if name not in COMPOSITIONS:
+        composition(function)
+    compiled, composed = getattr(torch.ops.torch_lod, name).default, COMPOSITIONS[name]
+    recorded = not COMPILED and name in RECORDED
     places = tuple((i, a.name) for i, a in enumerate(compiled._schema.arguments) if a.name.endswith("offsets"))
     direct = compiled._op  # all that a call of it calls
 
@@ -138,9 +148,9 @@ def operator(stub: _F) -> _F:
         if _is_compiling():
             return compiled(*args, **kwargs)
         if _peek() is not None or forward_ad._current_level >= 0:
-            return composition(*args, **kwargs)
+            return composed(*args, **kwargs)
         if recorded and _may_record((*args, *kwargs.values())):
-            return composition(*args, **kwargs)
+            return composed(*args, **kwargs)
         return compiled(*args, **kwargs)
 
-    return functools.wraps(stub)(own_code(call, name))  # type: ignore[return-value]
+    return functools.wraps(function)(own_code(call, name))  # type: ignore[return-value]

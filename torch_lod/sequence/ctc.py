@@ -9,7 +9,7 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import known
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..ops.composed.ctc_beam import Model, search
+from ..ops.ctc_beam import Model, search
 from ..sequence_operator import Along, a_float, along, integer, one_column, probability, sequence_operator
 from ..structure.lod import LoD
 from ..structure.partition import together

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, failing, holds, known, rows_between, whole_number
 from ..errors import LoDIndexError, LoDsDiffer, LoDTypeError, LoDValueError, border, named, public, shown
-from ..ops.composed.rows import levels_of_runs
+from ..ops.lods import levels_of_runs
 from .block_mask import block_mask as _block_mask
 from .partition import Partition, Runs, take_runs, uploaded_runs, way_out
 from .validate import a_plain_tensor, host_integers, host_levels, level_names_of, sums, whole

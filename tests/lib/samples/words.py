@@ -23,7 +23,7 @@ from reference.sequence import Nest, nest
 from settings import FULL
 
 import torch_lod as tl
-from torch_lod.ops import composed
+from torch_lod.ops import compositions
 
 # -- dtypes and tolerances
 
@@ -153,7 +153,7 @@ class OpInfo(Info):
     id = property(lambda self: f"ops.{self.name}")
     op = property(lambda self: getattr(torch.ops.torch_lod, self.name).default)
     reference = property(lambda self: getattr(reference.ops, self.name))
-    composition = property(lambda self: composed.COMPOSITIONS[self.name])
+    composition = property(lambda self: compositions.COMPOSITIONS[self.name])
 
     def run(self, sample, args=None, kwargs=None, by_reference=False):
         args = sample.args if args is None else args

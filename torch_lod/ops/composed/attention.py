@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from .. import check
-from .table import composition, vjp, wide
+from ..compositions import vjp, wide
+from ..library import composition
 
 _FARTHEST = 2**40
 

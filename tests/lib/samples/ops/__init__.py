@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on plain tensors: a file for each of torch_lod/ops/composed."""
+"""Operators on plain tensors: a file for each of the families in torch_lod/ops."""
 
 from samples.ops import (
     attention,

@@ -8,8 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .. import check
-from .table import composition
+from . import check
+from .library import operator
+
+__all__ = [
+    "ctc_beam",
+]
+
 
 #: Of every prefix given the logarithms that are added where a class extends it, (prefixes, classes).
 Model = Callable[[list[tuple[int, ...]]], Tensor]
@@ -144,8 +149,28 @@ def search(values, row_offsets, blank, beam, n, threshold, model: Model | None =
     return labels, lengths, total.to(values.dtype)
 
 
-@composition
-def ctc_beam(values, row_offsets, blank=0, beam=10, n=1, threshold=0.0):
+@operator
+def ctc_beam(
+    values: Tensor, row_offsets: Tensor, blank: int = 0, beam: int = 10, n: int = 1, threshold: float = 0.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The n most probable labelings of every segment, by prefix beam search over all alignments, with the softmax inside.
+
+    Args:
+        values, row_offsets, blank: as for `ctc_loss`; fewer than 2**31 classes.
+        beam: how many prefixes go on after a row, at most 2**20.
+        n: how many labelings there are, at most `beam`.
+        threshold: a class less probable than this in a row extends no prefix there, unless it is the most probable one.
+
+    Returns:
+        int64 (rows, n), in column j of the first rows of a segment the labels of its labeling j, then -1; int64 (segments,
+        n), how many labels, -1 where there are fewer labelings; and (segments, n), their log-probabilities, best first, -inf
+        where there are fewer, in the dtype of values. None has a gradient. Probabilities are in double precision with
+        exponents of their own, whatever that dtype. A segment without rows has the empty labeling with the score 0, one with a row
+        whose softmax is NaN has it with NaN. Takes memory linear in rows times beam of one segment per thread.
+
+    Source: Graves, "Sequence Transduction with Recurrent Neural Networks", 2012; Hannun et al., "First-Pass Large
+    Vocabulary Continuous Speech Recognition using Bi-Directional Recurrent DNNs", 2014, algorithm 1.
+    """
     op = "ctc_beam"
     check.segments(op, values, row_offsets)
     check.is_floating(op, "values", values)

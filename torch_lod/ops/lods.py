@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape "rows", and the check of a LoD."""
+"""Questions about structure in host memory: the check of a LoD, and what selects, cuts and joins its levels."""
 
 import torch
 
-from .. import check
-from .table import composition, like_rows, segment_of_rows, sum_by, wide
+from . import check
+from .library import composition
 
 
 @composition
@@ -80,45 +80,6 @@ def check_errors(wait=True):
     """Compositions leave nothing to be found."""
 
 
-@composition
-def run_map(starts, row_offsets, rows, step=1):
-    check.start_per_segment("run_map", starts, row_offsets, getattr(starts, "device", None))
-    check.row_count("run_map", rows)
-    check.offsets("run_map", row_offsets, rows)
-    segment = segment_of_rows(row_offsets, rows)
-    return starts[segment] + step * (torch.arange(rows, device=starts.device) - row_offsets[segment])
-
-
-@composition
-def gather_rows(values, map, fill=0):
-    check.has_rows("gather_rows", "values", values)
-    check.index("gather_rows", "map", map, values.device)
-    check.row_map("gather_rows", "map", map, values.shape[0])
-    rows = values.shape[0]
-    x = wide(values)
-    filled = torch.cat([x, x.new_full((1, *values.shape[1:]), fill)])
-    return filled.index_select(0, torch.where(map < 0, rows, map)).to(values.dtype)
-
-
-@composition
-def scatter_rows(values, map, rows):
-    check.has_rows("scatter_rows", "values", values)
-    check.is_number("scatter_rows", values)
-    check.index("scatter_rows", "map", map, values.device)
-    if map.shape[0] != values.shape[0]:
-        raise ValueError(f"scatter_rows: expected a map entry per row of values, {values.shape[0]}, got {map.shape[0]}")
-    check.row_count("scatter_rows", rows)
-    check.row_map("scatter_rows", "map", map, rows)
-    return sum_by(torch.where(map < 0, rows, map), values, rows + 1)[:rows]
-
-
-@composition
-def rank_by_length(offsets):
-    check.offsets_kind("rank_by_length", offsets, torch.device("cpu"), "offsets")
-    check.offsets("rank_by_length", offsets, -1, "offsets")
-    return offsets.diff().sort(descending=True, stable=True).indices
-
-
 def levels_of_runs(levels, starts, lengths, count) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
     """What take_runs makes, without checks: the offsets of the runs and of every level below, the first row of every run,
     and the offsets of the runs in rows. `count(k, taken)` is the last of the offsets of the runs in sequences of
@@ -144,14 +105,7 @@ def levels_of_runs(levels, starts, lengths, count) -> tuple[list[torch.Tensor], 
 @composition
 def take_runs(levels, starts, lengths, elements, kept=False, within=None, most=-1, last=False):
     op, host, limit = "take_runs", torch.device("cpu"), 2**62
-    if not 0 <= elements < limit:
-        raise ValueError(f"{op}: expected elements in [0, 2**62), got {elements}")
-    if starts is None and within is None:
-        raise TypeError(f"{op}: expected starts where there is no within, got None")
-    if lengths is None and (within is None or starts is not None):
-        raise TypeError(f"{op}: expected lengths where there are starts, got None")
-    if lengths is None and most < 0:
-        raise ValueError(f"{op}: expected most >= 0 where there are no lengths, got {most}")
+    _check_asked(op, starts, lengths, elements, within, most)
     if lengths is None:
         check.offsets_kind(op, within, host, "within")
         check.offsets(op, within, elements, "within", "the elements")
@@ -162,16 +116,7 @@ def take_runs(levels, starts, lengths, elements, kept=False, within=None, most=-
     check.index(op, "starts", starts, host)
     if starts.shape != lengths.shape:
         raise ValueError(f"{op}: expected one of starts per run, {len(lengths)}, got {len(starts)}")
-    rows = elements
-    for k, level in enumerate(levels):
-        name = f"levels[{k}]"
-        check.offsets_kind(op, level, host, name)
-        if len(level) - 1 != rows:
-            raise ValueError(f"{op}: expected {name} with {rows + 1} offsets, got {len(level)}")
-        check.offsets(op, level, -1, name)
-        rows = int(level[-1])
-        if rows >= limit:
-            raise ValueError(f"{op}: expected {name} to end below 2**62, got {rows}")
+    _check_nesting(op, levels, elements, limit)
     room = torch.full_like(lengths, elements)
     if within is not None:
         check.offsets_kind(op, within, host, "within")
@@ -198,6 +143,29 @@ def take_runs(levels, starts, lengths, elements, kept=False, within=None, most=-
     return [*new_levels, *([taken] if levels else [])], begin, [int(taken[-1]), *longest]
 
 
+def _check_asked(op, starts, lengths, elements, within, most) -> None:
+    if not 0 <= elements < 2**62:
+        raise ValueError(f"{op}: expected elements in [0, 2**62), got {elements}")
+    if starts is None and within is None:
+        raise TypeError(f"{op}: expected starts where there is no within, got None")
+    if lengths is None and (within is None or starts is not None):
+        raise TypeError(f"{op}: expected lengths where there are starts, got None")
+    if lengths is None and most < 0:
+        raise ValueError(f"{op}: expected most >= 0 where there are no lengths, got {most}")
+
+
+def _check_nesting(op, levels, rows, limit) -> None:
+    for k, level in enumerate(levels):
+        name = f"levels[{k}]"
+        check.offsets_kind(op, level, torch.device("cpu"), name)
+        if len(level) - 1 != rows:
+            raise ValueError(f"{op}: expected {name} with {rows + 1} offsets, got {len(level)}")
+        check.offsets(op, level, -1, name)
+        rows = int(level[-1])
+        if rows >= limit:
+            raise ValueError(f"{op}: expected {name} to end below 2**62, got {rows}")
+
+
 def _check_levels(op, levels, depth) -> None:
     for i, level in enumerate(levels):
         check.offsets_kind(op, level, torch.device("cpu"), f"levels[{i}]")
@@ -222,7 +190,7 @@ def locate(index, index_offsets, row_offsets, each=1, absolute=False):
     counts = index_offsets.diff() * each
     begin, end = (torch.repeat_interleave(t, counts) for t in (row_offsets[:-1], row_offsets[1:]))
     rows = index if absolute else index + begin
-    fits = (index == -1) | ((index >= 0) & (rows >= begin) & (rows < end))
+    fits = (index == -1) | ((rows >= begin) & (rows < end))
     return torch.where(index < 0, -1, rows), bool(fits.all())
 
 
@@ -244,6 +212,12 @@ def cut_lod(levels, begin, end, kept=False):
     return cut, [begin, end - begin, *longest]
 
 
+def _by_sequence(parts, bounds) -> torch.Tensor:
+    """The parts of sequence 0 of every LoD, then those of sequence 1."""
+    groups = [part.tensor_split(b[1:-1]) if len(b) > 1 else [] for part, b in zip(parts, bounds)]
+    return torch.cat([part for group in zip(*groups) for part in group] or parts[:1])
+
+
 @composition
 def join_lods(levels, depth, kept=False, within=False):
     op = "join_lods"
@@ -261,9 +235,8 @@ def join_lods(levels, depth, kept=False, within=False):
             raise ValueError(f"{op}: expected offsets that add up to less than 2**63, got more")
         if within and k == 0:
             lengths, bounds = torch.stack(parts).sum(0), levels[0::depth]
-        elif within:  # those of sequence 0 of every LoD, then those of sequence 1
-            groups = [part.tensor_split(b[1:-1]) if len(b) > 1 else [] for part, b in zip(parts, bounds)]
-            lengths = torch.cat([part for group in zip(*groups) for part in group] or parts[:1])
+        elif within:
+            lengths = _by_sequence(parts, bounds)
             bounds = [level[b] for level, b in zip(levels[k::depth], bounds)]
         else:
             lengths = torch.cat(parts)
@@ -271,90 +244,3 @@ def join_lods(levels, depth, kept=False, within=False):
             joined.append(torch.nn.functional.pad(lengths.clone().cumsum(0), (1, 0)))
         report.append(int(lengths.max()) if len(lengths) else 0)
     return joined, [int(joined[-1][-1]), *report]
-
-
-def _runs(op, values, starts, row_offsets, rows, step) -> torch.Tensor:
-    """The row on the other side of every row of the segments."""
-    check.has_rows(op, "values", values)
-    check.row_count(op, rows)
-    check.start_per_segment(op, starts, row_offsets, values.device)
-    if step not in (1, -1):
-        raise ValueError(f"{op}: expected step 1 or -1, got {step}")
-    covered, other_rows = (values.shape[0], rows) if op == "scatter_runs" else (rows, values.shape[0])
-    check.offsets(op, row_offsets, covered)
-    check.runs(op, starts, row_offsets, step, other_rows)
-    return run_map(starts, row_offsets, covered, step)
-
-
-@composition
-def gather_runs(values, starts, row_offsets, rows, step=1):
-    return gather_rows(values, _runs("gather_runs", values, starts, row_offsets, rows, step))
-
-
-@composition
-def scatter_runs(values, starts, row_offsets, rows, step=1, fill=0):
-    target = _runs("scatter_runs", values, starts, row_offsets, rows, step)
-    if check.readable(target):
-        if target.unique().numel() == target.numel():
-            return values.new_full((rows, *values.shape[1:]), fill).index_copy(0, target, values)
-        check.is_number("scatter_runs", values)  # rows that meet are added up
-    untaken = torch.ones(rows, dtype=torch.bool, device=values.device).index_fill(0, target, False)
-    whole = sum_by(target, values.byte(), rows) > 0 if values.dtype == torch.bool else sum_by(target, values, rows)
-    return torch.where(like_rows(untaken, values), whole.new_full((), fill), whole)
-
-
-@composition
-def segment_concat(values, row_offsets, others, other_offsets):
-    check.segments("segment_concat", values, row_offsets)
-    check.has_rows("segment_concat", "others", others)
-    check.kind("segment_concat", "others", others, values.dtype, values.device)
-    if others.shape[1:] != values.shape[1:]:
-        shape = [others.shape[0], *values.shape[1:]]
-        raise ValueError(f"segment_concat: expected others of shape {shape}, got {list(others.shape)}")
-    check.offsets_kind("segment_concat", other_offsets, values.device, "other_offsets")
-    check.as_many_sequences("segment_concat", "others", other_offsets, row_offsets)
-    check.offsets("segment_concat", row_offsets, values.shape[0])
-    check.offsets("segment_concat", other_offsets, others.shape[0], "other_offsets", "others")
-    rows, other_rows = values.shape[0], others.shape[0]
-    here = run_map(row_offsets[:-1] + other_offsets[:-1], row_offsets, rows)
-    there = run_map(row_offsets[1:] + other_offsets[:-1], other_offsets, other_rows)
-    return torch.cat([values, others]).index_select(0, torch.cat([here, there]).argsort())
-
-
-def check_windows(op, values, row_offsets, start, dilation) -> None:
-    check.has_rows(op, "values", values)
-    check.offsets_kind(op, row_offsets, values.device)
-    if not 1 <= dilation <= 2**40:
-        raise ValueError(f"{op}: expected dilation in [1, 2**40], got {dilation}")
-    if not -(2**40) <= start <= 2**40:
-        raise ValueError(f"{op}: expected start in [-2**40, 2**40], got {start}")
-
-
-def _window_rows(row_offsets, rows, size, start, dilation):
-    """The row at every position of every window (rows, size), and whether it is of the same segment."""
-    device = row_offsets.device
-    row = torch.arange(rows, device=device)[:, None] + start + torch.arange(size, device=device) * dilation
-    segment = segment_of_rows(row_offsets, rows)
-    return row, (row >= row_offsets[segment][:, None]) & (row < row_offsets[segment + 1][:, None])
-
-
-@composition
-def segment_unfold(values, row_offsets, size, start, dilation=1, fill=0):
-    check_windows("segment_unfold", values, row_offsets, start, dilation)
-    check.window_size("segment_unfold", size)
-    check.offsets("segment_unfold", row_offsets, values.shape[0])
-    row, inside = _window_rows(row_offsets, values.shape[0], size, start, dilation)
-    taken = gather_rows(values, torch.where(inside, row, -1).flatten(), fill)
-    return taken.view(values.shape[0], size, *values.shape[1:])
-
-
-@composition
-def segment_fold(values, row_offsets, start, dilation=1):
-    check_windows("segment_fold", values, row_offsets, start, dilation)
-    check.is_number("segment_fold", values)
-    if values.dim() < 2:
-        raise ValueError(f"segment_fold: expected values of shape (rows, size, ...), got {values.dim()} dimensions")
-    check.window_size("segment_fold", values.shape[1])
-    check.offsets("segment_fold", row_offsets, values.shape[0])
-    row, inside = _window_rows(row_offsets, values.shape[0], values.shape[1], start, dilation)
-    return scatter_rows(values.flatten(0, 1), torch.where(inside, row, -1).flatten(), values.shape[0])

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shape "recurrence" with a matrix as state: step t of all sequences together."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from .. import check
+from . import check
+from .compositions import composed, vjp, wide
+from .library import composition, operator
 from .recurrence import Steps
-from .table import composition, vjp, wide
+
+__all__ = [
+    "matrix_scan",
+]
 
 
 def _check(op, query, key, value, decay, beta, a, b, initial, row_offsets, delta, **given) -> None:
@@ -51,33 +58,55 @@ def _expect(op, name, t, dtype, value, shape) -> None:
         raise ValueError(f"{op}: expected {name} of shape {shape}, got {list(t.shape)}")
 
 
-def _by_head(t: Tensor | None, heads) -> Tensor | None:
-    """What heads share, for each of them."""
-    return t if t is None or t.shape[1] == heads else t.repeat_interleave(heads // t.shape[1], 1)
+def _by_head(t: Tensor | None, heads) -> Any:
+    """What heads share, for each of them, as it is summed; None for None."""
+    if t is None:
+        return None
+    return wide(t if t.shape[1] == heads else t.repeat_interleave(heads // t.shape[1], 1))
 
 
-@composition
+@operator
 def matrix_scan(
-    query,
-    key,
-    value,
-    decay,
-    beta,
-    a,
-    b,
-    initial,
-    row_offsets,
-    delta=False,
-    scale=1.0,
-    save=True,
-    *,
-    op="matrix_scan",
-    **given,
-):
-    """`given`: what a backward has beside the inputs, `op`: its name."""
-    _check(op, query, key, value, decay, beta, a, b, initial, row_offsets, delta, **given)
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    decay: Tensor,
+    beta: Tensor | None,
+    a: Tensor | None,
+    b: Tensor | None,
+    initial: Tensor | None,
+    row_offsets: Tensor,
+    delta: bool = False,
+    scale: float = 1.0,
+    save: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A linear recurrence whose state is a matrix S (keys, values) for every segment and head.
+
+        S_t = Diag(decay_t) S_{t-1} + a_t (b_t^T S_{t-1}) + beta_t key_t value_t^T, out_t = scale S_t^T query_t
+
+    Value head h reads the query, the key, a and b of head h // (heads / key heads). On the CPU numbers below the smallest
+    normal one count as 0. On other devices the steps are composed of torch's operators.
+
+    Args:
+        query, key: (rows, key heads, keys), the dtype of value.
+        value: (rows, heads, values), a floating dtype.
+        decay: (rows, heads), or one for each key, (rows, heads, keys); as beta and initial in float32 for half types.
+        beta: (rows, heads); 1 unless given.
+        a, b: (rows, key heads, keys), both or neither.
+        initial: (segments, heads, keys, values); zeros unless given.
+        row_offsets: int64, (segments + 1,).
+        delta: the gated delta rule: value_t - (decay_t key_t)^T S_{t-1} stands for value_t. Without a and b.
+        save: keep what the backward needs; without it the backward runs the forward again.
+
+    Returns:
+        out (rows, heads, values); the state behind every segment, the shape and dtype of initial; and what the backward
+        keeps, which has no gradient: at most n + max(1, keys / 256) numbers for each of value, of the dtype of initial, with
+        n = 1 for delta or a and 0 without; keys and values count as the next multiples of 16. Double backward goes through
+        a slower composition.
+    """
+    _check("matrix_scan", query, key, value, decay, beta, a, b, initial, row_offsets, delta)
     steps, heads = Steps(row_offsets, False, value.device), value.shape[1]
-    q, k, left, right = (t if t is None else wide(_by_head(t, heads)) for t in (query, key, a, b))
+    q, k, left, right = (_by_head(t, heads) for t in (query, key, a, b))
     v = wide(value) if beta is None else wide(value) * beta.unsqueeze(-1)
     w = decay if decay.dim() == 3 else decay.unsqueeze(-1)
     if delta:  # a and b that it stands for
@@ -111,7 +140,7 @@ def _kept(k: Tensor, v: Tensor, reads: bool):
 
 @composition
 def matrix_scan_composed(*inputs):
-    return matrix_scan(*inputs)[:2]
+    return composed.matrix_scan(*inputs)[:2]
 
 
 @composition
@@ -133,9 +162,10 @@ def matrix_scan_backward(
 ):
     given = {"grad_output": grad_output, "grad_last": grad_last, "saved": saved}
     inputs = query, key, value, decay, beta, a, b, initial
+    _check("matrix_scan_backward", *inputs, row_offsets, delta, **given)
 
     def forward(*inputs):
-        return matrix_scan(*inputs, row_offsets, delta, scale, op="matrix_scan_backward", **given)[:2]
+        return composed.matrix_scan(*inputs, row_offsets, delta, scale)[:2]
 
     found = vjp(forward, inputs, [grad_output, grad_last])
     missing = wide(value[:0])

@@ -8,6 +8,7 @@ import torch
 from samples import OPS
 from samples.words import OpInfo, Sample, close, differentiated, same_bits
 from settings import FULL
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_lod as tl
 import torch_lod.ops as public_ops
@@ -229,6 +230,37 @@ def test_equals_its_composition(info, device):
     for sample in info.samples(info.dtypes[0], device):
         for g, e in zip(info.run(sample), info.shown(info.composition(*sample.args)), strict=True):
             torch.testing.assert_close(g, e)
+
+
+@each_op
+def test_its_composition_refuses_what_is_wrong(info):
+    for label, call, exception, _ in info.errors():
+        if not callable(call):
+            with pytest.raises((exception, ValueError, TypeError)):
+                info.composition(*call)
+                pytest.fail(label)
+
+
+class _Operators(TorchDispatchMode):
+    """The operators of ours that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen |= {str(func)} if func.namespace == "torch_lod" else set()
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.skipif(not public_ops.COMPILED, reason="the composition is the operator")
+@each_op
+def test_its_composition_runs_no_kernel(info):
+    """It stands beside the kernel: in tests as a second opinion, and on devices where there is none."""
+    for sample in small(info, info.dtypes[0], "cpu")[:8]:
+        with _Operators() as operators:
+            info.composition(*sample.args)
+        assert not operators.seen, sample.label
 
 
 def test_nan_and_infinities_are_kept(device):

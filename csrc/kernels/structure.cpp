@@ -20,7 +20,7 @@ RunLayout layout_of_runs(const int64_t* starts, const int64_t* cuts, int64_t n, 
   return LOD_PICK(layout_of_runs)(starts, cuts, n, step, there);
 }
 IndexBounds bounds_of_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n,
-                          int64_t elements) {
+                           int64_t elements) {
   return LOD_PICK(bounds_of_runs)(starts, lengths, within, n, elements);
 }
 int64_t parts_of(const int64_t* within, int64_t* starts, int64_t* lengths, int64_t n, int64_t most, bool last) {

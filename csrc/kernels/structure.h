@@ -38,7 +38,7 @@ inline RunLayout layout_of_runs(const int64_t* starts, const int64_t* cuts, int6
 // Whether runs of lengths[s] from starts[s] on lie within `elements` or, if there are offsets `within`, each within its
 // own segment; and the longest.
 inline IndexBounds bounds_of_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n,
-                           int64_t elements) {
+                                  int64_t elements) {
   int64_t outside = 0, longest = 0;
   const auto look = [&](int64_t s, int64_t room) LOD_INLINE {
     const int64_t count = lengths[s], begin = starts[s];

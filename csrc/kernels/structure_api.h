@@ -10,7 +10,7 @@ LOD_EXPORT OffsetOrder order_of_offsets(const int64_t* offsets, int64_t count);
 LOD_EXPORT int64_t append_offsets(const int64_t* from, int64_t* to, int64_t n, int64_t before);
 LOD_EXPORT RunLayout layout_of_runs(const int64_t* starts, const int64_t* cuts, int64_t n, int64_t step, int64_t there);
 LOD_EXPORT IndexBounds bounds_of_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n,
-                                     int64_t elements);
+                                      int64_t elements);
 LOD_EXPORT int64_t parts_of(const int64_t* within, int64_t* starts, int64_t* lengths, int64_t n, int64_t most,
                             bool last);
 LOD_EXPORT void lay_runs(const int64_t* starts, const int64_t* lengths, const int64_t* within, int64_t n, int64_t sum,

@@ -11,7 +11,7 @@ import torch
 
 import torch_lod as tl
 from torch_lod import testing
-from torch_lod.tensor import rules
+from torch_lod.functions import row
 from torch_lod.tensor.other_forms import OtherForms
 from torch_lod.tensor.paddle_methods import PaddleMethods
 
@@ -117,12 +117,12 @@ def reference() -> str:
 
 
 def torch_functions() -> str:
-    kinds: dict[str, list[str]] = {kind: [] for kind in rules.MEANING}
-    listed = rules.functions()
-    missing = sorted(name for func, name in listed.items() if func not in rules.KINDS)
+    kinds: dict[str, list[str]] = {kind: [] for kind in row.MEANING}
+    listed, kind_of = row.shown_functions(), row.kinds()
+    missing = sorted(name for func, name in listed.items() if func not in kind_of)
     for func, name in listed.items():
-        if func in rules.KINDS:
-            kinds[rules.KINDS[func]].append(name)
+        if func in kind_of:
+            kinds[kind_of[func]].append(name)
     counts = ", ".join(f"{len(names)} {kind}" for kind, names in kinds.items() if names)
     lines = [
         "# What torch's functions do to a LoDTensor",
@@ -140,7 +140,7 @@ def torch_functions() -> str:
     ]
     for kind, names in kinds.items():
         if names:
-            lines += [f"## {kind}", "", f"{rules.MEANING[kind][0].upper()}{rules.MEANING[kind][1:]}.", ""]
+            lines += [f"## {kind}", "", f"{row.MEANING[kind][0].upper()}{row.MEANING[kind][1:]}.", ""]
             lines += [*_listed(name.removeprefix("torch.") for name in sorted(names)), ""]
     if missing:
         lines += ["## Not classified", "", *_listed(missing), ""]

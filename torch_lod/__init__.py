@@ -21,7 +21,7 @@ if not _steps_aside():
     from . import collate, sequence
     from . import data as data
     from . import distributed as distributed
-    from . import drop_in as drop_in
+    from . import functions as functions
     from . import integrations as integrations
     from . import nn as nn
     from . import ops as ops
@@ -29,6 +29,8 @@ if not _steps_aside():
     from . import patches as patches
     from .collate import *
     from .errors import LoDError as LoDError
+    from .functions.strict import explain as explain
+    from .functions.strict import strict as strict
     from .headers import include_paths as include_paths
     from .paddle import *  # reachable as tl.name, but not in __all__
     from .sequence import *
@@ -40,8 +42,6 @@ if not _steps_aside():
     from .tensor.derived import DerivedTensor as DerivedTensor
     from .tensor.events import *
     from .tensor.lod_tensor import LoDTensor as LoDTensor
-    from .tensor.porting import explain as explain
-    from .tensor.porting import strict as strict
     from .tensor.printing import describe as describe
 
     try:

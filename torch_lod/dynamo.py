@@ -5,7 +5,6 @@ Nothing here imports torch._dynamo, which takes longer than torch itself: it is 
 """
 
 import functools
-import operator
 from collections.abc import Callable
 from types import CodeType
 from typing import Any, TypeVar
@@ -96,12 +95,6 @@ def as_it_is(code: CodeType) -> None:
     strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
     eval_frame.set_code_exec_strategy(code, strategy)
 
-
-_TORCHS = (torch, Tensor, torch.nn.functional)
-_PYTHONS = [f"__i{name}__" for name in "add and floordiv lshift mod mul or pow rshift sub truediv xor".split()]
-#: Functions that change their first argument and return it. Dynamo does not know that the result is the argument.
-IN_PLACE = {getattr(space, n): True for space in _TORCHS for n in dir(space) if n[-1] == "_" and n.strip("_") == n[:-1]}
-IN_PLACE |= {getattr(space, name): True for space in (Tensor, operator) for name in _PYTHONS}
 
 #: Operators of Python, and the calls that they are. In a graph the wrappers of torch give NotImplemented, and looking for
 #: one of them in a dict makes a guard that fails. The rule of == calls torch.eq, which in a graph would not be asked.

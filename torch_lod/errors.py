@@ -44,7 +44,7 @@ class LoDValueError(LoDError, ValueError):
 
 
 class LoDsDiffer(LoDValueError):
-    """The rows of two operands do not correspond; torch_rules asks whether those of one are sequences of the other."""
+    """The rows of two operands do not correspond; the rules of torch's functions ask whether those of one are sequences of the other."""
 
 
 class LoDTypeError(LoDError, TypeError):

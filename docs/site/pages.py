@@ -148,7 +148,7 @@ _FOLDERS = {
     "tl.integrations.transformers": ["integrations"],
     "torch_lod.testing": ["testing", "."],
     "testing": ["testing", "."],
-    "tl": ["structure", "tensor", "sequence", "drop_in", "paddle", "nn", "engine", "data", "."],
+    "tl": ["structure", "tensor", "sequence", "functions", "paddle", "nn", "engine", "data", "."],
 }
 
 

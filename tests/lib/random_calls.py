@@ -8,10 +8,8 @@ import inspect
 import random
 
 import torch
-from rule_samples import MORE, OPERANDS, SHAPES, forms, names
+from rule_samples import MORE, OPERANDS, RULES, SHAPES, forms, names
 from test_rules import TABLE, _runs_plainly
-
-from torch_lod.tensor import rules
 
 #: torch itself does not survive wrong arguments of these, or returns memory that nothing was written to.
 FRAGILE = (
@@ -31,7 +29,7 @@ FRAGILE = (
 )
 FUNCTIONS = [f for f in TABLE if not any(word in names()[f].split(".")[-1] for word in FRAGILE)]
 #: Those whose result may have a LoD, and those that take keys, come up more often.
-WITH_RULES = [f for f in FUNCTIONS if f in rules.RULES]
+WITH_RULES = [f for f in FUNCTIONS if f in RULES]
 KEYED = [f for f in WITH_RULES if getattr(f, "__name__", "") in ("__getitem__", "__setitem__", "einsum", "index_put_")]
 
 

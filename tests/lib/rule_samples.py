@@ -7,8 +7,12 @@ import torch
 import torch.nn.functional as F
 
 from torch_lod import LoD, LoDTensor
-from torch_lod.tensor import rules
+from torch_lod.functions.row import kinds, shown_functions
+from torch_lod.tensor.table import ROWS
 
+#: The kind of every function that is listed, and the functions that have a rule, or for which something else runs.
+KINDS = kinds()
+RULES = [func for func, row in ROWS.items() if row.rule is not None or row.run is not None]
 #: Not the same backwards, nor shifted: rows that only change places are seen to.
 LENGTHS = [[2, 1, 1]]
 CHANGED, OTHERS = slice(2, 3), [0, 1, 3]  # the rows of the middle sequence, and the rows of the others
@@ -424,7 +428,7 @@ def _rows(shape, dtype, seed: int, change: str):
 @functools.cache
 def names() -> dict:
     """A readable name for every function of the table."""
-    found = dict(rules.functions())
+    found = dict(shown_functions())
     for label, space in (
         ("torch", torch),
         ("torch.Tensor", torch.Tensor),
@@ -435,10 +439,10 @@ def names() -> dict:
         for name in dir(space):
             func = getattr(space, name, None)
             func = func if callable(func) else getattr(func, "__get__", None)
-            if func is not None and func in rules.KINDS:
+            if func is not None and func in KINDS:
                 found.setdefault(func, f"{label}.{name}")
             change = getattr(getattr(space, name, None), "__set__", None)
-            if change is not None and change in rules.KINDS:
+            if change is not None and change in KINDS:
                 found.setdefault(change, f"{label}.{name} =")
     return found
 
@@ -455,5 +459,5 @@ def forms(func) -> list:
     only = _ONLY.get(getattr(func, "__name__", ""))
     if only is not None:
         return only
-    few = func not in rules.RULES or rules.KINDS[func] in ("keep", "join")
+    few = func not in RULES or KINDS[func] in ("keep", "join")
     return FEWER if few else FORMS

@@ -13,11 +13,10 @@ import os
 
 import pytest
 import torch
-from rule_samples import Operands, forms, names
+from rule_samples import KINDS, Operands, forms, names
 
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
-from torch_lod.tensor import rules
 from torch_lod.tensor.derived import DerivedTensor
 
 PROGRAMS = int(os.environ.get("TORCH_LOD_PROGRAMS", "2000"))
@@ -85,13 +84,9 @@ LEFT_OUT = (
     "rand dropout rrelu bernoulli polynomial miopen cudnn mkldnn pin_memory cuda deepcopy lobpcg lowrank hash_tensor "
     "batch_norm fbgemm fused_moving data_ptr share_memory storage_offset as_strided_ lstsq backward type register retain"
 ).split()
-TABLE = [
-    f
-    for f in rules.KINDS
-    if f in names() and rules.KINDS[f] != "plain" and not any(word in names()[f] for word in LEFT_OUT)
-]
+TABLE = [f for f in KINDS if f in names() and KINDS[f] != "plain" and not any(word in names()[f] for word in LEFT_OUT)]
 #: Drawn more often: they decide what the others meet.
-OFTEN = [f for f in TABLE if rules.KINDS[f] in ("shape", "move", "matmul", "reduce")]
+OFTEN = [f for f in TABLE if KINDS[f] in ("shape", "move", "matmul", "reduce")]
 
 
 #: What puts two tensors together, as residual connections do.

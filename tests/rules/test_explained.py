@@ -16,7 +16,7 @@ from torch.nn.utils import rnn
 
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
-from torch_lod.tensor import explained
+from torch_lod.functions import hints as explained
 from torch_lod.tensor.derived import DerivedTensor
 
 LENGTHS = [4, 2, 5]
@@ -194,12 +194,12 @@ def test_what_the_message_says_to_write_is_right(wrong, words, right, alone):
     )
 
 
-@pytest.mark.parametrize("row", explained.ROWS, ids=lambda row: f"{row[0].partition(' ')[0]} {row[1][:25]}")
+@pytest.mark.parametrize("row", explained.ADVICE, ids=lambda row: f"{row[0].partition(' ')[0]} {row[1][:25]}")
 def test_every_row_of_the_table_is_asked(row, monkeypatch):
-    at = explained.ROWS.index(row)
+    at = explained.ADVICE.index(row)
     asked = []
-    rows = [*explained.ROWS[:at], (*row[:2], lambda case: asked.append(case)), *explained.ROWS[at + 1 :]]
-    monkeypatch.setattr(explained, "ROWS", rows)
+    rows = [*explained.ADVICE[:at], (*row[:2], lambda case: asked.append(case)), *explained.ADVICE[at + 1 :]]
+    monkeypatch.setattr(explained, "ADVICE", rows)
     if "unpack" in row[1]:  # raised where no function of torch runs
         explained.explanation(ValueError("not enough values to unpack (expected 3, got 2)"), batch())
     for wrong, *_ in LINES + NAMED:

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rule_samples import Operands, forms, names
+from rule_samples import KINDS, RULES, Operands, forms, names
 
 import torch_lod as tl
 from torch_lod import LoDError, LoDTensor
-from torch_lod.tensor import rules
 from torch_lod.tensor.provenance import provenance_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -38,7 +37,7 @@ def twins() -> dict:
             single = f"__{name[3:-2]}__" if python else name[:-1]
             if (python or (name.endswith("_") and not name.startswith("_"))) and single not in OTHERWISE:
                 func, twin = getattr(space, name), getattr(space, single, None) or getattr(torch, single, None)
-                if callable(func) and callable(twin) and func in rules.KINDS:
+                if callable(func) and callable(twin) and func in KINDS:
                     found[f"{label}.{name}"] = (func, twin)
     return found
 
@@ -258,7 +257,7 @@ def has_inplace(func) -> bool:
 
 
 #: Without those of channels, which refuse parts for another reason.
-INPLACE = [func for func in rules.RULES if has_inplace(func) and not names()[func].endswith(("1d", "2d", "3d"))]
+INPLACE = [func for func in RULES if has_inplace(func) and not names()[func].endswith(("1d", "2d", "3d"))]
 
 
 @pytest.mark.parametrize("func", INPLACE, ids=names().get)

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 import torch_lod as tl
 from torch_lod import errors
-from torch_lod.tensor import rules
+from torch_lod.tensor.table import ROWS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -324,4 +324,5 @@ def test_arguments_are_taken_by_names_that_they_have():
 
 def test_dims_and_sizes_are_plain():
     for function in (torch.Tensor.dim, torch.Tensor.size):
-        assert rules.KINDS[function] == "plain" and function not in rules.RULES
+        row = ROWS[function]
+        assert row.plain and row.rule is row.run is row.elsewhere is None

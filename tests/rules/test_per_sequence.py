@@ -369,7 +369,7 @@ def test_no_row_gets_a_copy_of_the_matrix_of_its_sequence(form, lengths, monkeyp
     def refused(*_):
         raise AssertionError("the matrix was repeated for every row")
 
-    monkeypatch.setattr("torch_lod.tensor.rules.broadcasting.repeat_rows", refused)
+    monkeypatch.setattr("torch_lod.functions.broadcasting.repeat_rows", refused)
     x = tl.from_lengths(torch.randn(sum(lengths), 8, dtype=torch.float64), [lengths]).requires_grad_()
     w = torch.randn(len(lengths), 8, 5, dtype=torch.float64, requires_grad=True)
     y, expected = MATRICES[form](x, tl.per_sequence(w)), torch.cat([r @ m for r, m in zip(x.sequences(), w)])

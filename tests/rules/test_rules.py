@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The leak law over the table of torch_rules: no rule keeps a LoD over rows that another sequence's rows went into."""
+"""The leak law over the table of torch's functions: no rule keeps a LoD over rows that another sequence's rows went into."""
 
 import functools
 import warnings
@@ -7,11 +7,12 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from rule_samples import CHANGES, MALFORMED, MORE, OTHERS, SHAPES, STRUCTURE, Operands, forms, names
+from rule_samples import CHANGES, KINDS, MALFORMED, MORE, OTHERS, RULES, SHAPES, STRUCTURE, Operands, forms, names
 
 from torch_lod import LoDError, LoDTensor
-from torch_lod.tensor import rules
+from torch_lod.functions.row import shown_functions
 from torch_lod.tensor.derived import DerivedTensor
+from torch_lod.tensor.table import ROWS, Row
 
 #: Forms by which only torch's running statistics are at stake: training mode is documented to use the whole batch.
 TRAINING = {"torch.batch_norm", "torch.nn.functional.batch_norm", "torch.native_batch_norm"}
@@ -121,7 +122,7 @@ def verdict(func, code, shape, dtype) -> str:
 def _excepted(func, text: str) -> bool:
     """What the law of marks excepts: predicates and gradients, statistics of a batch norm, the last states of torch's
     recurrences, which are a row per sequence; forms that call .values() themselves, or take a product of vectors."""
-    if rules.KINDS[func] in ("plain", "sequence-wise") or "batch_norm" in names()[func]:
+    if KINDS[func] in ("plain", "sequence-wise") or "batch_norm" in names()[func]:
         return True
     return "rows(" in text or "x @ x.t()" in text
 
@@ -144,9 +145,7 @@ def verdicts(func) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     unknown = set()
     for shape, dtype in (*SHAPES, *MORE):
-        if (shape, dtype) in MORE and (
-            "kept" in found or (func not in rules.RULES and found.keys() & {"plain", "lost"})
-        ):
+        if (shape, dtype) in MORE and ("kept" in found or (func not in RULES and found.keys() & {"plain", "lost"})):
             if not names()[func].endswith("__getitem__"):
                 break
         for text, code in forms(func):
@@ -162,7 +161,7 @@ def verdicts(func) -> dict[str, list[str]]:
 
 RUNS = {"refused", "plain", "lost", "kept"}
 #: Without what getattr also finds in a module: its own __eq__ and the like.
-TABLE = [func for func in rules.KINDS if func in names() and names()[func] not in APART | VIEWS]
+TABLE = [func for func in KINDS if func in names() and names()[func] not in APART | VIEWS]
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -179,7 +178,7 @@ def one_thread():
 @pytest.mark.parametrize("func", TABLE, ids=lambda func: names()[func])
 def test_no_rule_leaks(func):
     wrong = {what: forms[:6] for what, forms in verdicts(func).items() if what not in RUNS | {"torch refuses"}}
-    assert not wrong, f"{names()[func]} ({rules.KINDS[func]}): {wrong}"
+    assert not wrong, f"{names()[func]} ({KINDS[func]}): {wrong}"
 
 
 #: Functions that take no rows of sequences on this machine, and why.
@@ -333,26 +332,26 @@ def _careless(func, args, kwargs):
     ids=lambda func: names()[func],
 )
 def test_the_law_sees_a_careless_rule(func, monkeypatch):
-    monkeypatch.setitem(rules.RULES, func, _careless)
+    monkeypatch.setitem(ROWS, func, Row(ROWS[func].name, ROWS[func].kind, _careless))
     assert set(verdicts.__wrapped__(func)) - RUNS - {"torch refuses"}
 
 
 def test_rules_do_what_their_kind_says():
     idle = set()
     for func in TABLE:
-        wanted = "plain" if rules.KINDS[func] == "plain" else "kept" if func in rules.RULES else "lost"
-        wanted = "refused" if rules.KINDS[func] == "refuse" or short(func) in ALWAYS_REFUSED else wanted
+        wanted = "plain" if KINDS[func] == "plain" else "kept" if func in RULES else "lost"
+        wanted = "refused" if KINDS[func] == "refuse" or short(func) in ALWAYS_REFUSED else wanted
         found = verdicts(func).keys()
         if RUNS & found and wanted not in found and short(func) not in ALWAYS_PLAIN | NEVER_KEPT:
-            idle.add(f"{names()[func]}, {rules.KINDS[func]}: {sorted(found)}")
+            idle.add(f"{names()[func]}, {KINDS[func]}: {sorted(found)}")
     assert not idle
 
 
 def test_every_function_is_classified():
     """On the torch that the table was made for; what a newer one adds gives plain tensors and is only told."""
-    missing = sorted(name for func, name in rules.functions().items() if func not in rules.KINDS)
+    missing = sorted(name for func, name in shown_functions().items() if func not in KINDS)
     if torch.__version__.startswith("2.13"):
-        assert not missing, "classify in torch_lod/tensor/rules/table.py: " + ", ".join(missing)
+        assert not missing, "enter in a file of torch_lod/functions: " + ", ".join(missing)
     elif missing:
         warnings.warn(
             f"torch {torch.__version__} has functions that are not classified: {', '.join(missing)}", stacklevel=1

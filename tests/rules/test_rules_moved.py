@@ -5,12 +5,11 @@ import zlib
 
 import pytest
 import torch
-from rule_samples import SHAPES, STRUCTURE, Operands, forms, names
+from rule_samples import KINDS, SHAPES, STRUCTURE, Operands, forms, names
 from settings import FULL
 from test_rules import DRAWS, TABLE, TRAINING, knowing_nothing, one_thread, run, same, structured
 
 from torch_lod import LoD, LoDError, LoDTensor
-from torch_lod.tensor import rules
 from torch_lod.tensor.derived import DerivedTensor
 
 #: A batch of which 4 rows are taken, the third of these from its second sequence.
@@ -39,7 +38,7 @@ APART = """bernoulli binomial cauchy_ cuda data_ptr dropout empty exponential_ g
 MOVED = [
     func
     for func in TABLE
-    if rules.KINDS[func] != "plain"
+    if KINDS[func] != "plain"
     and names()[func] not in TRAINING | DRAWS
     and not any(word in names()[func] for word in APART)
 ]
@@ -96,7 +95,7 @@ def complaint(func, code, given) -> str | None:
         if a.shape != b.shape or a.lod != b.lod or not same(unchanged(a, count), unchanged(b, count)):
             return f"rows of other sequences changed, of {type(a).__name__} {tuple(a.shape)}"
     tells = any(not same(a, b) for a, b in zip(*map(knowing_nothing, found)))
-    return "a plain tensor knows of the rows" if tells and rules.KINDS[func] != "sequence-wise" else ""
+    return "a plain tensor knows of the rows" if tells and KINDS[func] != "sequence-wise" else ""
 
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures(one_thread.__name__)]

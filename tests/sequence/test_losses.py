@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules import loss as losses_of_torch
 
 import torch_lod as tl
-from torch_lod.drop_in import losses
+from torch_lod.functions import losses
 
 LENGTHS = ([[4, 0, 3, 2]], [[2, 0, 2], [4, 0, 3, 2]], [[1, 2], [2, 0, 2], [4, 0, 3, 2]])
 CLASSES = 5

@@ -25,9 +25,9 @@ from ..structure.lod import LoD
 from ..structure.memory import held_elsewhere
 from ..structure.partition import uploaded_map
 from ..structure.validate import filler, sums, with_memory
+from ..tensor.declared import declared_level, level_in
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, made, unmoved, values_of
-from ..tensor.rules.arguments import declared_level, level_in
 from .loop import each_a_sequence
 
 __all__ = ["map_sequences"]

@@ -10,9 +10,9 @@ from ..dynamo import holds
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import a_float, along, as_autocast, in_autocast, sequence_operator
 from ..structure.validate import with_memory
+from ..tensor.declared import level_in
 from ..tensor.lod_tensor import LoDTensor, values_of
 from ..tensor.products import each_by_its_matrix
-from ..tensor.rules.arguments import level_in
 
 __all__ = ["sequence_matmul"]
 

@@ -14,9 +14,8 @@ from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, on_rows, probability, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import as_int, filler, host_integers, integers_to_copy, with_memory
+from ..tensor.declared import level_in
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at
-from ..tensor.rules import repeat_rows
-from ..tensor.rules.arguments import level_in
 
 __all__ = [
     "broadcast",
@@ -28,6 +27,14 @@ __all__ = [
     "sequence_shift",
     "sequence_slice",
 ]
+
+
+def repeat_rows(values: Tensor, offsets: Tensor, rows: int) -> Tensor:
+    """Row s of values, repeated for every row of segment s; any dtype."""
+    if values.dtype != torch.bool and not values.dtype.is_complex:
+        return ops.segment_broadcast(values, offsets, rows)
+    here = torch.arange(values.shape[0], device=values.device)
+    return ops.gather_rows(values, ops.run_map(here, offsets, rows, 0))
 
 
 @sequence_operator

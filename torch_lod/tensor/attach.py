@@ -5,48 +5,20 @@ Every result of a torch function that rows of a LoDTensor went into is a LoDTens
 reductions, what has another layout, and the results of functions of the kind "plain".
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..dynamo import compiling
-from ..ops.composed import COMPOSITIONS
-from . import rules
 from .provenance import EACH, At, Provenance, is_whole, provenance_of, provenances_of, tracked
-from .rules import known, name_of
+from .table import Row
 
 _NONE: dict = {}
 #: LoDTensor and DerivedTensor, which enter themselves.
 CLASSES: list[Any] = [None, None]
-
-
-def _named(names: str) -> dict[Callable, bool]:
-    spaces = (torch, Tensor, torch.nn.functional)
-    return {f: True for n in names.split() for s in spaces if callable(f := getattr(s, n, None))}
-
-
-def _of_kinds(*kinds: str) -> dict[Callable, bool]:
-    return {f: True for f, k in rules.KINDS.items() if k in kinds and known(f)}
-
-
-#: The results of these know nothing of rows.
-PLAIN = _of_kinds("plain")
-PLAIN.pop(torch.sparse_coo_tensor, None)
-# Compiled graphs call these on what they are given, which may be a LoDTensor where it was traced as a plain tensor.
-PLAIN |= dict.fromkeys(
-    (torch.ops.aten.alias.default, *(getattr(torch.ops.torch_lod, name).default for name in COMPOSITIONS)), True
-)
-#: Neither do these where the rows were lost: they take a shape.
-_FRESH = _named("zeros_like ones_like empty_like full_like rand_like randn_like randint_like equal allclose")
-#: Here the second operand only has a shape or a type.
-_SHAPE_ONLY = _named("expand_as view_as reshape_as type_as to")
-#: The names of all others, in which rows are lost unless a rule knows better.
-_LOST_IN = {f: name_of(f) for f in rules.KINDS if known(f) and not (f in PLAIN or f in _FRESH or f in _SHAPE_ONLY)}
-#: A single element that these give is a selection; that of another function is a reduction, which ends the provenance.
-_SELECTS = _of_kinds("move", "shape")
-_REDUCES = _of_kinds("reduce")
+#: A single element that functions of these kinds give is a selection; that of another one is a reduction, which ends the provenance.
+_SELECTS = ("move", "shape")
 
 
 def become(fresh: Tensor, p: Provenance) -> Any:
@@ -68,32 +40,32 @@ def with_provenance(fresh: Tensor, p: Provenance | None) -> Tensor:
     return fresh if p is None else become(fresh, p)
 
 
-def attach(result, p: Provenance | None, func, args):
-    """The result of a function with a provenance, or None if no rule gave one; `args` with the values of keywords."""
+def attach(result, p: Provenance | None, row: Row, args):
+    """The result of the function of a row, with a provenance, or None if no rule gave one; `args` with the values of keywords."""
     if type(result) is not Tensor:
-        return _attached_to_each(result, p, func, args) if isinstance(result, (tuple, list)) else result
+        return _attached_to_each(result, p, row, args) if isinstance(result, (tuple, list)) else result
     if compiling() or torch.compiler._is_compiling_flag:  # compiled code wraps the result instead
-        return _attached(result, p, func, args)
+        return _attached(result, p, row, args)
     for a in args:
         if a is result:
             return a  # unchanged: it belongs to the caller
     if p is None or p.dim != 0 or p.part is not None or not (shape := result.shape) or shape[0] != p.lod._rows:
-        return _attached(result, p, func, args)
+        return _attached(result, p, row, args)
     result.__class__ = CLASSES[0]
     result._provenance = Provenance(p.lod, 0) if p.call else p  # type: ignore[attr-defined]
     return result
 
 
-def _attached_to_each(results, p: Provenance | None, func, args):
+def _attached_to_each(results, p: Provenance | None, row: Row, args):
     """Of several results; those that are the caller's stay as they are."""
     if p is not None and p.part is EACH:
         return _pieces(results, p, args)
     own = {id(t) for a in args if isinstance(a, (tuple, list)) for t in a}
-    made = [t if id(t) in own else attach(t, p, func, args) for t in results]
+    made = [t if id(t) in own else attach(t, p, row, args) for t in results]
     return tuple(made) if type(results) is tuple else type(results)(made)
 
 
-def _attached(result: Tensor, p: Provenance | None, func, args) -> Tensor:
+def _attached(result: Tensor, p: Provenance | None, row: Row, args) -> Tensor:
     if p is not None and p.dim is not None:
         dim = p.dim
         if type(dim) is At:
@@ -101,31 +73,31 @@ def _attached(result: Tensor, p: Provenance | None, func, args) -> Tensor:
         count = p.lod.rows if p.part is None else p.part[1] - p.part[0]
         if dim < result.dim() and result.shape[dim] == count:
             named = dim is p.dim and (p.call or is_whole(p))
-            return become(result, p if named else Provenance(p.lod, dim, p.call or name_of(func), p.part))
+            return become(result, p if named else Provenance(p.lod, dim, p.call or row.name, p.part))
         p = None
     if p is None:
-        if result.dim() == 0 and not _SELECTS.get(func) and _is_reduction(result, func, args):
+        if result.dim() == 0 and row.kind not in _SELECTS and _is_reduction(result, row, args):
             return result
         if result.layout == torch.strided and not result.is_nested:
-            p = _lost(func, args)
+            p = _lost(row, args)
     return result if p is None else become(result, p)
 
 
-def _is_reduction(scalar: Tensor, func, args) -> bool:
+def _is_reduction(scalar: Tensor, row: Row, args) -> bool:
     """Whether it was made of tensors with dims, and is a number like any other: not in vmap, where it is one for each sample,
     and not where a dim of what lost its rows is reduced (`x.mean(0).mean(0)`)."""
     operands = tracked(args, _NONE)
     if not any(t.dim() for t in operands):
         return False
-    if _REDUCES.get(func) and any(isinstance(a, (int, tuple, list)) and not isinstance(a, bool) for a in args):
+    if row.kind == "reduce" and any(isinstance(a, (int, tuple, list)) and not isinstance(a, bool) for a in args):
         if any(t._provenance.dim is None for t in operands):  # type: ignore[attr-defined]
             return False
     return compiling() or not torch._C._functorch.is_batchedtensor(scalar)
 
 
-def _lost(func, args) -> Provenance | None:
+def _lost(row: Row, args) -> Provenance | None:
     """The provenance of a result whose rows are lost: that of the operand that lost them, if one did."""
-    if PLAIN.get(func) or _FRESH.get(func) or (_SHAPE_ONLY.get(func) and provenance_of(args[0]) is None):
+    if row.plain or row.fresh or (row.shape_only and provenance_of(args[0]) is None):
         return None
     operands = provenances_of(args, _NONE)
     if not operands:
@@ -134,7 +106,7 @@ def _lost(func, args) -> Provenance | None:
     part = _made_of(operands)
     if lost:
         return lost[0]._replace(part=part)
-    return Provenance(operands[0].lod, None, _LOST_IN.get(func) or name_of(func), part)
+    return Provenance(operands[0].lod, None, row.name, part)
 
 
 def _made_of(operands: list[Provenance]) -> tuple[int, int] | None:

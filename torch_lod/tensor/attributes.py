@@ -13,7 +13,7 @@ from torch import Tensor
 from ..dynamo import compiling
 from ..errors import LoDTypeError, LoDValueError, named, own_code, without_policy
 from ..structure.validate import unmasked
-from . import rules
+from .table import ROWS
 
 _NONE: dict = {}
 
@@ -82,7 +82,7 @@ def _settable(read: Callable, name: str) -> Any:
     """An attribute whose assignment writes rows; torch does not call __torch_function__ for it."""
 
     def write(self, value) -> None:
-        rules.join_in_place(Tensor.copy_, (self, value), _NONE)
+        ROWS[Tensor.copy_].rule(Tensor.copy_, (self, value), _NONE)  # type: ignore[misc]
         getattr(Tensor, name).__set__(self, value)
 
     return property(lambda self: read(self), write)

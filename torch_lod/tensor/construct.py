@@ -29,9 +29,9 @@ from ..structure.validate import (
     with_memory,
 )
 from .derived import DerivedTensor
+from .joined import chain, counted_each
 from .levels import from_dims, per_level, where_true
 from .lod_tensor import LoDTensor, made, rows_of, values_of
-from .rules import chain, counted_each
 
 __all__ = [
     "cat",

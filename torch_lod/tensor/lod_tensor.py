@@ -3,7 +3,6 @@
 
 import copy
 import itertools
-import operator
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,11 +19,10 @@ from ..errors import LoDTypeError, LoDValueError, border, named, public, refuse_
 from ..structure.lod import LoD, fitting
 from ..structure.partition import Runs, uploaded_map, uploaded_runs
 from ..structure.validate import a_plain_tensor, host_integers, traverse, with_memory
-from . import levels, rules
+from . import levels, table
 from .attach import CLASSES
 from .derived import DerivedTensor
 from .dispatch import Tracked
-from .explained import not_packed
 from .other_forms import OtherForms
 from .paddle_methods import PaddleMethods
 from .printing import tree
@@ -33,11 +31,19 @@ from .seq_index import SequenceIndex, below
 from .typed import Rows
 
 
+def _not_packed(x) -> Any:
+    # the attribute that torch.nn.utils.rnn.pad_packed_sequence asks for first
+    raise AttributeError(
+        "'LoDTensor' object has no attribute 'batch_sizes': it is no PackedSequence; what pad_packed_sequence(..., "
+        "batch_first=True) returns is x.to_padded()"
+    )
+
+
 class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Functions that work row by row keep the LoD; functions that would mix the rows of different sequences raise an
-    error; functions that torch_lod does not know give a plain tensor (torch_rules). `x[...]`, `len(x)` and iteration
+    error; functions that torch_lod does not know give a plain tensor ([the list](torch_functions.md)). `x[...]`, `len(x)` and iteration
     work on rows, as for a plain tensor; `x.seq` gives sequences.
 
         >>> import torch, torch_lod as tl
@@ -151,7 +157,7 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
         """See `LoD.max_length`."""
         return self._lod.max_length(level)
 
-    batch_sizes = property(not_packed)
+    batch_sizes = property(_not_packed)
 
     # -- slices
 
@@ -361,7 +367,7 @@ def _wrap(values: Tensor, lod: LoD) -> LoDTensor:
 def a_lod_tensor(what: str, x) -> LoDTensor:
     if not isinstance(x, LoDTensor):
         if isinstance(x, DerivedTensor):
-            got = f"{_moved_by(x)}; {rules.way_out(x._provenance)}"
+            got = f"{_moved_by(x)}; {table.functions.way_out(x._provenance)}"
         else:
             got = f"{type(x).__name__}; see tl.from_lengths"
         raise LoDTypeError(f"expected {what} as a LoDTensor, got {got}")
@@ -371,7 +377,7 @@ def a_lod_tensor(what: str, x) -> LoDTensor:
 def unmoved(what: str, x, only_lost: bool = False) -> None:
     """TypeError for rows of which it is not known any more whether they correspond to those of the other arguments."""
     if isinstance(x, DerivedTensor) and (x.rows_dim is None or not only_lost):
-        way_out = f"{rules.way_out(x._provenance)}; if they are in the right order, pass .values()"
+        way_out = f"{table.functions.way_out(x._provenance)}; if they are in the right order, pass .values()"
         raise LoDTypeError(f"expected {what} as a LoDTensor or a plain tensor, got {_moved_by(x)}; {way_out}")
 
 
@@ -449,12 +455,6 @@ def sequences_at(x: LoDTensor, k: int, index: Tensor, all_of_it: bool = False) -
     return moved(x, x._lod.under(inner) if all_of_it else inner, runs)
 
 
-# torch.export passes Python's operators themselves, not the methods of Tensor
-_tables: tuple[dict, ...] = rules.RULES, rules.BROADCASTS, rules.PRODUCTS
-for _table in _tables:
-    for _name, _f in vars(operator).items():
-        if _name[:2] == "__" and (_method := getattr(Tensor, _name, None)) in _table:
-            _table[_f] = _table[_method]
 CLASSES[0] = LoDTensor
 torch.serialization.add_safe_globals([_load_lod_tensor])
 admit(LoDTensor)

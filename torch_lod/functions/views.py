@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of views: at which dim of the result the rows are."""
+"""Views: at which dim of the result the rows are."""
 
 import math
 
 import torch
 from torch import Tensor
 
-from ...dynamo import known
-from ..provenance import At, placed, provenance_of
-from .arguments import CUT, OUT, refusal, touches_rows
-from .operands import first, refuse_positions
-from .signature import signature
+from ..dynamo import known
+from ..tensor.provenance import At, placed
+from .placement import first
+from .row import attribute, enter
+from .signature import refuse, signature, touches_rows
 
 
 def found(before, after, rows: int) -> At | bool:
@@ -190,35 +190,6 @@ def diagonal(text: str, more: int = 0):
     return rule
 
 
-@signature("input, src: rows, offset, dim1=0, dim2=1")
-def diagonal_scatter(func, input, src, dim1, dim2, rows):
-    return _written((dim1, dim2), input.dim(), rows, func, input, src)
-
-
-@signature("input, src: rows, dim")
-def select_scatter(func, rank, input, src, dim, rows):
-    return _written((dim,), rank, rows, func, input, src)
-
-
-@signature("input, src: rows, dim=0")
-def slice_scatter(func, rank, input, src, dim, rows):
-    return _written((dim,), rank, rows, func, input, src, 0)
-
-
-def _written(dims, rank: int, rows: int, func, input, src, gone: int = 1) -> bool:
-    """Whether src, which has not the `gone` dims of the input that it is written along, leaves every row where it is; a plain one
-    has no entry for each row at another dim than 0."""
-    if touches_rows(dims, rank, rows):
-        return False
-    before = sum(d % rank < rows for d in dims) if gone else 0
-    if provenance_of(src) is not None:
-        return not before  # else its rows are at an earlier dim
-    origin = provenance_of(input)
-    if rows and isinstance(src, Tensor) and origin is not None:
-        refuse_positions(func, origin, rows - before - rank + gone, src)
-    return True
-
-
 def ranked(least: int):
     """Keeps the LoD of a single tensor with at least `least` dims; with fewer dims, rows would move or not be rows."""
 
@@ -243,11 +214,38 @@ def at_least(least: int):
     return rule
 
 
-@signature("input, pad")
-def pad(func, input, rank, pad, rows):
-    """Pairs of numbers from the last dim on."""
-    touched = [any(pad[2 * i : 2 * i + 2]) for i in range(len(pad) // 2)]
-    own = rank - 1 - rows
-    if own < len(touched) and touched[own]:
-        raise refusal(func, f"these rows are a part of the batch; {CUT}; {OUT}")
-    return True
+moves_in_place = refuse(
+    "the rows would move and leave the LoD behind; use the form that returns a new tensor, or x.values()"
+)
+
+# -- the rows
+
+enter("shape", transpose, "transpose swapaxes swapdims transpose_copy")
+enter("shape", adjoint, "adjoint")
+attribute("shape", adjoint, "mT mH")
+enter("shape", permute, "permute permute_copy")
+enter("shape", movedim, "movedim moveaxis")
+enter("shape", squeeze, "squeeze squeeze_copy")
+enter("shape", unsqueeze, "unsqueeze unsqueeze_copy")
+enter("shape", flatten, "flatten ravel")
+enter("shape", unflatten, "unflatten")
+enter("shape", reshape, "view reshape view_copy")
+enter("shape", expand, "expand broadcast_to expand_copy")
+enter("shape", repeat, "repeat tile")
+for _n in (1, 2, 3):
+    enter("shape", at_least(_n), f"atleast_{_n}d", (torch,))
+enter("shape", diagonal("input, offset, dim1=0, dim2=1"), "diagonal diagonal_copy")
+enter("shape", diagonal("input, offset, dim1=-2, dim2=-1"), "diagonal", (torch.linalg,))
+enter("shape", diagonal("input, offset, dim1=-2, dim2=-1", more=1), "diag_embed")
+enter("shape", reverse, "t t_copy")
+attribute("shape", reverse, "T H")
+enter("shape", None, "diag diagflat resize resize_as")
+
+enter("join", expand_as, "expand_as", shape_only=True)
+enter("join", reshape_as, "view_as reshape_as", shape_only=True)
+enter(
+    "refuse",
+    moves_in_place,
+    "as_strided_ resize_ resize_as_ resize_as_sparse_ set_ sort_ sparse_resize_ sparse_resize_and_clear_ squeeze_ swapaxes_ "
+    "swapdims_ t_ transpose_ unsqueeze_",
+)

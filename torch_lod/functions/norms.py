@@ -12,7 +12,45 @@ from ..patches import instead
 from ..sequence import sequence_normalize
 from ..sequence_operator import along, probability
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
-from .routes import only_first, route, rows_last
+from .layouts import only_first, rows_last
+from .refusals import OUT, STACKED, refusal
+from .row import enter
+from .signature import along_dim, only_at_dim_0, row_by_row, signature
+
+
+@signature("input, running_mean, running_var, weight: beside, bias: beside")
+def batch_norm(func, input, rank, rows):
+    """The channels are dim 1."""
+    if rows == 1:
+        raise refusal(func, f"{along_dim(input)}: they would be the channels; transpose them to the last dim")
+    return True
+
+
+@signature("input, normalized_shape, weight: beside, bias: beside")
+def layer_norm(func, input, rank, normalized_shape, rows):
+    if rows and rows >= rank - len(normalized_shape):
+        raise refusal(func, f"{along_dim(input)}; transpose them back; {OUT}")
+    if len(normalized_shape) >= rank:
+        raise refusal(
+            func, f"a normalized_shape of {len(normalized_shape)} dims takes its statistics over rows; {STACKED}; {OUT}"
+        )
+    return True
+
+
+@signature("input, weight: plain, bias: plain, N")
+def native_group_norm(func, input, N):
+    """The number of samples is an argument."""
+    if N != input.shape[0]:
+        raise refusal(func, f"{N} samples of {input.shape[0]} rows take their statistics over several rows; {OUT}")
+    return True
+
+
+@signature("input")
+def channels(func, input, rows):
+    """Each position by itself; the channels are dim 1."""
+    if rows == 1:
+        raise refusal(func, f"{along_dim(input)}: they would be the channels; transpose them to the last dim")
+    return True
 
 
 def _instance_norm(
@@ -32,7 +70,6 @@ def _instance_norm_elsewhere(input, *args, **kwargs):
     return rows_last(_instance_norm)(input, *args, **kwargs) if input.dim() == 3 else None
 
 
-@route(F.instance_norm, kind=None, elsewhere=_instance_norm_elsewhere)
 def instance_norm(input, *args, **kwargs):
     """Every sequence is normalised by its own mean and variance; with more dims every row is a sample."""
     if not isinstance(input, LoDTensor) or input.dim() != 2:
@@ -66,7 +103,6 @@ def _group_norm_elsewhere(input, *args, **kwargs):
     return rows_last(_group_norm)(input, *args, **kwargs) if input.dim() == 3 else None
 
 
-@route(F.group_norm, elsewhere=_group_norm_elsewhere)
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """A group of channels is normalised over all rows of its sequence where rows are at the last dim. Rows (rows, channels)
     may be those, or samples, as heads are that a model normalises after view(batch * length, channels)."""
@@ -91,7 +127,6 @@ def _dropout1d(input, p=0.5, training=True, inplace=False):
     return s.keep(s.rows * s.spread(kept / (1 - p) if p < 1 else kept))
 
 
-@route(F.dropout1d, elsewhere=rows_last(_dropout1d))
 def dropout1d(input, p=0.5, training=True, inplace=False):
     """Whole channels of a sequence are set to 0."""
     if not only_first(input) or input.dim() != 2:
@@ -99,18 +134,46 @@ def dropout1d(input, p=0.5, training=True, inplace=False):
     return _dropout1d(input, p, training, inplace)
 
 
-def _one_position(function):
+def _one_position(name: str) -> None:
     """A function of channels at each position, which wants a dim of positions behind that of channels."""
+    function = getattr(F, name, None) or getattr(torch, name)
 
-    @route(function, kind=None, elsewhere=lambda *args, **kwargs: NotImplemented)
     def positions(input, *args, **kwargs):
         if not only_first(input) or input.dim() != 2:
             return NotImplemented
         rows = rows_of(input).unsqueeze(2)
         return made(function(rows, *args, **kwargs).squeeze(2), input.lod)
 
-    return positions
+    enter("keep", channels, name, run=positions, elsewhere=lambda *args, **kwargs: NotImplemented)
 
 
-for _function in (F.local_response_norm, torch.channel_shuffle, torch.native_channel_shuffle):
-    _one_position(_function)
+for _name in ("local_response_norm", "channel_shuffle", "native_channel_shuffle"):
+    _one_position(_name)
+
+enter("keep", channels, "dropout2d dropout3d")
+enter("sequence-wise", channels, "dropout1d", run=dropout1d, elsewhere=rows_last(_dropout1d))
+enter("keep", batch_norm, "batch_norm", (F,))
+enter(
+    "sequence-wise",
+    row_by_row("input, num_groups, weight: beside, bias: beside"),
+    "group_norm",
+    (F,),
+    run=group_norm,
+    elsewhere=_group_norm_elsewhere,
+)
+enter(
+    "keep",
+    row_by_row("input, running_mean, running_var, weight: beside, bias: beside"),
+    "instance_norm",
+    (F,),
+    run=instance_norm,
+    elsewhere=_instance_norm_elsewhere,
+)
+enter(
+    "keep",
+    row_by_row("input"),
+    "batch_norm batch_norm_elemt cudnn_batch_norm group_norm instance_norm miopen_batch_norm native_batch_norm",
+    (torch,),
+)
+enter("refuse", layer_norm, "layer_norm rms_norm native_layer_norm")
+enter("refuse", only_at_dim_0(native_group_norm), "native_group_norm", (torch,))

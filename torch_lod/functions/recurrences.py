@@ -11,12 +11,26 @@ from ..errors import LoDTypeError, LoDValueError, without_policy
 from ..patches import instead
 from ..sequence_operator import along
 from ..structure.lod import LoD
-from ..tensor import rules
 from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made
-from ..tensor.provenance import provenance_of, provenances_of
+from ..tensor.provenance import lod_of, provenance_of, provenances_of
+from .layouts import at_dim, structured
 from .packed import packed_of, run
-from .routes import at_dim, route, structured
+from .refusals import OUT, STACKED, lost_meets, refusal, way_out
+from .row import enter
+from .signature import SCALED, refuse, signature
+
+NO_FEATURES = f"rows of no features would be interpreted as the features of one row; see x.unsqueeze(1), or {STACKED}"
+
+
+@signature("input, hx: rows")
+def cell(func, input):
+    """A step of a recurrence treats rows as a batch. Torch does not check the dims and crashes with more than 2."""
+    if lod_of(input) is not None and input.dim() < 2:
+        raise refusal(func, NO_FEATURES)
+    if lod_of(input) is not None and input.dim() > 2:
+        raise refusal(func, f"a step takes rows of features, not {tuple(input.shape)}; see x.flatten(1)")
+    return True
 
 
 def _recurrence(kind: str, count: int):
@@ -75,7 +89,7 @@ def _steps(input: Tensor, batch_first: bool) -> tuple[Tensor, LoD]:
     if (p := provenance_of(input)) is not None and p.part is not None:
         begin, end = p.part
         raise LoDValueError(
-            f"expected rows (rows, features) of whole sequences, got rows {begin} to {end} of {p.lod.rows}: {rules.way_out(p)}"
+            f"expected rows (rows, features) of whole sequences, got rows {begin} to {end} of {p.lod.rows}: {way_out(p)}"
         )
     raise LoDValueError(
         f"expected rows (rows, features), one step each, with batch_first a batch of one, x[None], or a sequence in every "
@@ -99,26 +113,6 @@ def _for_each(state: Tensor, directions: int, sequences: int) -> Tensor:
             f"expected initial states of shape ({directions}, 1 or {sequences}, width), got {tuple(state.shape)}"
         )
     return state if state.shape[1] == sequences else state.expand(-1, sequences, -1)
-
-
-def _elsewhere(function, ours):
-    """The function for rows at another dim, and for packed rows."""
-
-    def elsewhere(input, *args, **kwargs):
-        of_packed = len(args) > 2 and isinstance(args[2], (tuple, list))  # the weights
-        if of_packed and packed_of(input) is not None and not compiling() and not provenances_of(args, kwargs):
-            return run(function, input, *args, **kwargs)
-        for p in provenances_of((input, *args), kwargs):
-            if p.dim is None:
-                raise rules.lost_meets(function, p, "expected rows of sequences")
-        return ours(input, *args, **kwargs)
-
-    return elsewhere
-
-
-for _function, _count in ((torch.lstm, 2), (torch.gru, 1), (torch.rnn_tanh, 1), (torch.rnn_relu, 1)):
-    _ours = _recurrence(_function.__name__, _count)
-    route(_function, lost=True, elsewhere=_elsewhere(_function, _ours))(_ours)
 
 
 _FUNCTIONS = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}
@@ -171,3 +165,45 @@ def _sequences(x, batch_first: bool) -> int | None:
     steps = p.dim == 0 and (x.dim() == 2 or (x.dim() == 3 and not batch_first and x.shape[1] == 1))
     steps = steps or (p.dim == 1 and x.dim() == 3 and batch_first and x.shape[0] == 1)
     return p.lod.num_sequences(-1) if steps and p.part is None else None
+
+
+def _elsewhere(function, ours):
+    """The function for rows at another dim, and for packed rows."""
+
+    def elsewhere(input, *args, **kwargs):
+        of_packed = len(args) > 2 and isinstance(args[2], (tuple, list))  # the weights
+        if of_packed and packed_of(input) is not None and not compiling() and not provenances_of(args, kwargs):
+            return run(function, input, *args, **kwargs)
+        for p in provenances_of((input, *args), kwargs):
+            if p.dim is None:
+                raise lost_meets(function, p, "expected rows of sequences")
+        return ours(input, *args, **kwargs)
+
+    return elsewhere
+
+
+for _name, _count in (("lstm", 2), ("gru", 1), ("rnn_tanh", 1), ("rnn_relu", 1)):
+    _use = {"lstm": "tl.nn.LSTM", "gru": "tl.nn.GRU"}.get(_name, f"tl.nn.LSTM or tl.nn.GRU; {OUT}")
+    _ours = _recurrence(_name, _count)
+    enter(
+        "sequence-wise",
+        refuse(f"the recurrence would run across sequences; use {_use}"),
+        _name,
+        (torch,),
+        run=_ours,
+        elsewhere=_elsewhere(getattr(torch, _name), _ours),
+        takes_lost=True,
+    )
+enter(
+    "refuse",
+    refuse(f"the recurrence would run across sequences; use tl.nn.LSTM or tl.nn.GRU; {OUT}"),
+    "miopen_rnn mkldnn_rnn_layer quantized_lstm quantized_gru",
+    (torch,),
+)
+enter("join", cell, "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell", (torch,))
+enter(
+    "refuse",
+    SCALED,
+    "quantized_lstm_cell_dynamic quantized_gru_cell_dynamic quantized_rnn_relu_cell_dynamic quantized_rnn_tanh_cell_dynamic",
+    (torch.ops.quantized,),
+)

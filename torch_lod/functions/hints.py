@@ -2,7 +2,7 @@
 """What torch's errors mean where rows of sequences are among the operands.
 
 Code that was written for padded batches (batch, length, ...) fails on rows (rows, ...) with errors of torch that speak of
-dims and sizes. `explain` adds to such an error what the tensor is and what is probably meant: a row of `ROWS`. The error
+dims and sizes. `explain` adds to such an error what the tensor is and what is probably meant: a row of `ADVICE`. The error
 stays the same object, and torch's own words come first.
 """
 
@@ -16,13 +16,12 @@ from torch import Tensor
 
 from ..errors import foreign
 from ..structure.lod import LoD
-from .provenance import Provenance, provenance_of
-from .rules import counterpart, name_of, of_padded
-from .rules.arguments import STACKED
-from .rules.operands import tensors_among
+from ..tensor.dispatch import TORCHS
+from ..tensor.provenance import Provenance, provenance_of
+from ..tensor.table import name_of
+from .placement import counterpart, of_padded, tensors_among
+from .refusals import STACKED
 
-#: What torch raises for a wrong call. Classes that derive from them are errors of memory, devices, tracing, or ours.
-TORCHS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
 #: Errors of these classes for which no row is written may be about anything, but for messages that speak of shapes.
 _OF_SHAPES = re.compile(r"\b(dims?|dimension(s|al)?|shapes?|sizes?|batch(_size)?|[1-5]-?D|matrix|vector)\b", re.I)
 _OF_MACHINES = re.compile(r"memory|overflow|^CUDA|^HIP|cuDNN|CUDNN|CUBLAS|cuBLAS|NCCL|^vmap|^functorch", re.I)
@@ -69,7 +68,7 @@ def explanation(error: Exception, operands: Iterable, names: Iterable[str] = ())
         return None
     origin: Any = provenance_of(x)
     others = [t for t in tensors if provenance_of(t) is None]
-    for functions, pattern, advice in ROWS:
+    for functions, pattern, advice in ADVICE:
         match = re.search(pattern, said)
         if match is not None and (not functions or {*functions.split()} & {*called}):
             case = Case(called, given, x, origin, tensors, others, match)
@@ -80,14 +79,6 @@ def explanation(error: Exception, operands: Iterable, names: Iterable[str] = ())
         return None
     alone = f"; {STACKED}" if _whole(origin) and x.dim() == 1 else ""
     return f"{_what(x, origin)}; {_PADDED if _whole(origin) else _ELSEWHERE}{alone}."
-
-
-def not_packed(x) -> Any:
-    # the attribute that torch.nn.utils.rnn.pad_packed_sequence asks for first
-    raise AttributeError(
-        "'LoDTensor' object has no attribute 'batch_sizes': it is no PackedSequence; what pad_packed_sequence(..., "
-        "batch_first=True) returns is x.to_padded()"
-    )
 
 
 _PADDED = (
@@ -270,7 +261,7 @@ _LOSSES = "cross_entropy nll_loss multi_margin_loss multilabel_margin_loss"
 
 #: The functions, or nothing for any; a pattern of torch's message; what is meant, as a text or a function of the case. The
 #: first row whose function and pattern fit, and whose text is not None, is written.
-ROWS: list[tuple[str, str, str | Callable[[Case], str | None]]] = [
+ADVICE: list[tuple[str, str, str | Callable[[Case], str | None]]] = [
     ("", r"shape '\[(?P<sizes>[-\d, ]+)\]' is invalid for input of size", _view),
     ("size", _OUT_OF_RANGE, _sizes),
     ("transpose swapaxes swapdims", _OUT_OF_RANGE, _transpose),

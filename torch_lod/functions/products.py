@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of products, matrices and transforms: they tell whose rows are the rows of the result."""
+"""Products, matrices and transforms: whose rows are the rows of the result."""
 
 import functools
 from collections.abc import Sequence
@@ -7,13 +7,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from ...dynamo import compiling
-from ...errors import LoDValueError, named
-from ..provenance import Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
-from .arguments import ALONG, OUT, Rule, all_pairs, along_rows, name_of, refusal, same_lod, sequences_meet, touches_rows
-from .operands import agree, first, join_batches, place, refuse_pairs
-from .signature import Signature, signature
+from ..dynamo import compiling
+from ..errors import LoDValueError, named
+from ..tensor.provenance import Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
+from ..tensor.table import Rule, name_of
+from .operands import added, biased, operands, summed
+from .placement import agree, first, join_batches, place, refuse_pairs
+from .recurrences import NO_FEATURES
+from .refusals import ALONG, OUT, all_pairs, along_rows, refusal, same_lod, sequences_meet
+from .row import enter
+from .signature import SCALED, Signature, along_dim, refuse, row_by_row, signature, touches_rows
 
 #: The number of dims of one operand of `batched`. A solution is a vector or a matrix.
 _DIMS = {"matrix": 2, "vector": 1, "solution": None}
@@ -166,14 +171,6 @@ def several(func, args, kwargs):
     p = provenance_of(tensors[0])
     _refuse_pairs(func, (tensors[0], (-1,)), (tensors[-1], (0,)))
     return p if is_whole(p) and not carries(tuple(tensors[1:])) and tensors[0].dim() == 2 else None
-
-
-_ADDED = Signature("input, mat1, mat2")
-
-
-def added(args, kwargs) -> list:
-    """The three operands of addmm and similar functions; torch also takes them with numbers between."""
-    return _ADDED.bind(tuple(value for value in args if isinstance(value, Tensor)), kwargs)
 
 
 def add_product(rank: int | None = None) -> Rule:
@@ -364,3 +361,124 @@ def cross(text: str) -> Rule:
         return True
 
     return rule
+
+
+@signature("input, weight: beside, bias: beside")
+def _linear(func, input, rank, rows):
+    if rank < 2:
+        raise refusal(func, NO_FEATURES)
+    if rows and rows == rank - 1:
+        raise refusal(func, f"{along_dim(input)}; transpose them back; {OUT}")
+    return True
+
+
+_BIAS = (Parameter, type(None))
+
+
+def linear(func, args, kwargs):
+    if not kwargs and len(args) == 3 and type(args[1]) is Parameter and type(args[2]) in _BIAS:  # what modules call
+        p = getattr(args[0], "_provenance", None)
+        if p is not None and p.dim == 0 and p.part is None and args[0].dim() >= 2:
+            return p
+    return _linear(func, args, kwargs)
+
+
+@signature("input1, input2: rows, weight: beside, bias: beside")
+def bilinear(func, input):
+    return input.dim() >= 2
+
+
+# -- the rows
+
+#: Where rows at a dim of an operand are in the result, as `Row.product`.
+MATMUL = Signature("input, other"), [{-2: -2}, {-1: -1}]
+_BADDBMM = Signature("input, mat1, mat2"), [{-2: -2, -1: -1}, {-2: -2}, {-1: -1}]
+_REFLECTED = Signature("input, other"), [{-1: -1}, {-2: -2}]
+_PAIR = operands("input, other")
+_BATCHES = operands("input, other", 2)
+_MATRICES = summed(lambda left, right: (*left[:-1], right[-1]))
+_VECTORS = summed(lambda left, right: left[:-1])
+_SUMMED = summed(lambda left, right: (*left[1:-1], right[-1]))
+_OUTER = summed(lambda left, right: (*left, *right))
+enter("join", matmul, "bmm", broadcasts=_BATCHES, product=MATMUL)
+enter("join", add_each, "baddbmm", sums=_MATRICES, product=_BADDBMM)
+enter("join", in_place_product(add_each), "baddbmm_", sums=_MATRICES)
+enter("join", bilinear, "bilinear")
+enter(
+    "join",
+    pairs,
+    "cdist",
+    broadcasts=operands("x1, x2", 2),
+    product=(Signature("x1, x2"), [{-2: -2}, {-2: -1}]),
+)
+enter("join", cross("input: broadcast, other: broadcast, dim"), "cross", broadcasts=_PAIR)
+enter("join", cross("input: broadcast, other: broadcast, dim=-1"), "cross", (torch.linalg,), broadcasts=_PAIR)
+enter("refuse", linear, "linear", sums=biased)
+enter("matmul", matmul, "mm mv")
+enter("matmul", matmul, "matmul __matmul__", broadcasts=_BATCHES, product=MATMUL)
+enter("matmul", matmul, "matmul", (torch.linalg,), broadcasts=_BATCHES, product=MATMUL)
+enter("matmul", reflected_matmul, "__rmatmul__", broadcasts=_BATCHES, product=_REFLECTED)
+enter("matmul", add_product(), "addmm", sums=_MATRICES)
+enter("matmul", add_product(), "addmv", sums=_VECTORS)
+enter("matmul", in_place_product(add_product()), "addmm_", sums=_MATRICES)
+enter("matmul", in_place_product(add_product()), "addmv_", sums=_VECTORS)
+enter("matmul", add_batches, "addbmm", sums=_SUMMED)
+enter("matmul", in_place_product(add_batches), "addbmm_", sums=_SUMMED)
+enter("matmul", add_product(2), "addr", sums=_OUTER)
+enter("matmul", in_place_product(add_product(2)), "addr_", sums=_OUTER)
+enter("matmul", inner, "inner")
+enter("matmul", row_by_row("input, vec2: beside"), "outer ger")
+enter("matmul", several, "chain_matmul", (torch,))
+enter("matmul", several, "multi_dot", (torch.linalg,))
+enter("matmul", tensordot, "tensordot", (torch,))
+enter("matmul", einsum, "einsum", (torch,))
+enter(
+    "matmul", each_with_each, "cartesian_prod kron meshgrid", (torch, Tensor, torch._C._VariableFunctions)
+)  # for lists
+enter("matmul", among_themselves, "combinations pdist")
+enter("matmul", covariance, "corrcoef cov")
+enter("matmul", over_all, "dist dot vdot")
+enter("matmul", None, "block_diag trace hspmm saddmm smm sspaddmm")
+
+_QUANTIZED = (torch.ops.quantized,)
+enter("refuse", linear, "linear_dynamic_fp16 linear_relu_dynamic_fp16", _QUANTIZED)
+enter("refuse", linear, "linear_dynamic_fp16_unpacked_weight", _QUANTIZED)
+enter("keep", row_by_row("input"), "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation", (torch,))
+enter(
+    "refuse",
+    refuse(f"its scale is taken from the rows of all sequences; {OUT}"),
+    "fused_moving_avg_obs_fake_quant fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation",
+    (torch,),
+)
+enter("refuse", SCALED, "linear_dynamic linear_relu_dynamic", _QUANTIZED)
+
+_ONE = "cholesky cholesky_ex cond det eig eigh eigvals eigvalsh inv inv_ex ldl_factor ldl_factor_ex lu lu_factor lu_factor_ex"
+enter(
+    "refuse",
+    batched("A: matrix"),
+    f"{_ONE} matrix_exp matrix_power matrix_rank pinv qr slogdet svd svdvals",
+    (torch.linalg,),
+)
+_ONE = (
+    "cholesky cholesky_inverse det geqrf inverse logdet lu matrix_exp matrix_power pca_lowrank pinverse qr slogdet svd"
+)
+enter("refuse", batched("A: matrix"), _ONE, (torch, Tensor))
+enter("refuse", batched("A: matrix, k, B: matrix, X: matrix, n, iK: matrix"), "lobpcg", (torch,))
+enter("refuse", batched("A: matrix, q, niter, M: matrix"), "svd_lowrank", (torch,))
+enter("refuse", batched("A: matrix, B: solution"), "lstsq solve solve_ex", (torch.linalg,))
+enter("refuse", batched("A: matrix, B: matrix"), "solve_triangular", (torch.linalg,))
+enter("refuse", batched("LU: matrix, pivots: vector, B: matrix"), "lu_solve", (torch.linalg,))
+enter("refuse", batched("LD: matrix, pivots: vector, B: matrix"), "ldl_solve", (torch.linalg,))
+enter("refuse", batched("A: matrix, tau: vector"), "householder_product", (torch.linalg,))
+enter("refuse", batched("A: matrix, tau: vector"), "orgqr", (torch, Tensor))
+enter("refuse", batched("A: matrix, tau: vector, other: matrix"), "ormqr", (torch, Tensor))
+enter("refuse", batched("b: matrix, LU_data: matrix, LU_pivots: vector"), "lu_solve", (torch, Tensor))
+enter("refuse", batched("LU_data: matrix, LU_pivots: vector"), "lu_unpack", (torch,))
+enter("refuse", batched("b: matrix, L: matrix"), "cholesky_solve", (torch, Tensor))
+enter("refuse", batched("b: matrix, A: matrix"), "triangular_solve", (torch, Tensor))
+enter(
+    "refuse",
+    refuse(f"rows would be interpreted as the rows of one matrix; {OUT}"),
+    "tensorinv tensorsolve",
+    (torch.linalg,),
+)

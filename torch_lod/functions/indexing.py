@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of what takes rows apart, writes them by index and puts tensors together."""
+"""What takes rows apart, writes them by index and puts tensors together."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...dynamo import compiling, holds
-from ...errors import LoDValueError, named
-from ...structure.lod import LoD
-from ...structure.validate import as_int
-from ..provenance import EACH, At, Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
-from .arguments import OUT, misaligned, name_of, refusal, refused, same_lod, touches_rows, without
-from .operands import agree, partial, place, refuse_positions
-from .signature import Signature, signature
+from .. import ops
+from ..dynamo import compiling
+from ..structure.lod import LoD
+from ..structure.validate import as_int
+from ..tensor.derived import DerivedTensor, rows_at
+from ..tensor.joined import chain, counted_in
+from ..tensor.provenance import EACH, At, Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
+from ..tensor.table import name_of
+from .buffers import becoming
+from .placement import agree, partial, place, refuse_positions, tensors_of
+from .refusals import OUT, misaligned, refusal, refused, same_lod
+from .row import attribute, enter
+from .signature import Signature, elsewhere, signature, touches_rows, without
+from .views import ranked
 
 _NO_LIST = (slice, int, type(None), type(Ellipsis))
 
@@ -281,9 +287,6 @@ def by_place(text: str, broadcast: bool = False, looks_up: bool = False):
     return rule
 
 
-# -- taking apart
-
-
 def pieces(text: str):
     """split, chunk and the like. Along the rows each result is a part of them."""
 
@@ -328,14 +331,6 @@ def narrow(func, input, rank, dim, start, length, rows):
         return False
     before = (origin.part[0] if origin.part else 0) + start % max(input.shape[rows], 1)
     return part_of(Provenance(origin.lod, rows, origin.call or name_of(func)), before, before + length)
-
-
-# -- joining tensors
-
-
-def tensors_of(tensors, kwargs):
-    tensors = tensors[0] if tensors else kwargs.get("tensors")
-    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
 def _joined(args, kwargs) -> tuple[list, int | None]:
@@ -389,7 +384,7 @@ def _together(origins: list, dim: int) -> Provenance | None:
     lod, end = first.lod, origins[-1].part[1]
     if any(p.lod.counted for p in origins):
         around = [(0, first.part[0]), *[p.part for p in origins], (end, lod.rows)]
-        lod = lod.counting(_counted_in([p.lod for p in (first, *origins, first)], around))
+        lod = lod.counting(counted_in([p.lod for p in (first, *origins, first)], around))
     return part_of(Provenance(lod, dim, first.call), first.part[0], end)
 
 
@@ -435,35 +430,126 @@ def _chained(lods) -> Provenance | None:
     return None if apart else Provenance(chain(lods), 0)
 
 
-def chain(lods) -> LoD:
-    """The sequences of several LoDs one after another."""
-    if len(lods) == 1:
-        return lods[0]
-    rows = sum(lod.rows for lod in lods)
-    if not holds(rows < 2**63):
-        raise named(LoDValueError(f"expected fewer than 2**63 rows in all, got {rows}"), "cat")
-    lod = _joined_in_graph(lods, rows) if compiling() else LoD.joined(lods)
-    return lod if not any(one.counted for one in lods) else lod.counting(_counted_in(lods))
+def moves(func, args, kwargs):
+    """Rows are read or written at indices: they are lost."""
 
 
-def _joined_in_graph(lods, rows: int) -> LoD:
-    levels = []
-    for k in range(lods[0].depth):
-        parts, end = [lods[0].levels[k]], lods[0].elements_at(k)
-        for lod in lods[1:]:
-            parts.append(lod.levels[k][1:] + end)
-            end += lod.elements_at(k)
-        levels.append(torch.cat(parts))
-    return LoD.checked("offsets", levels, lods[0].level_names, rows)
+# -- writing into views
 
 
-def _counted_in(lods, parts=None) -> Tensor:
-    """The rows that count in several LoDs, or in parts of them, one after another; all rows of a LoD that does not say."""
-    found = counted_each(lods)
-    return torch.cat(found if parts is None else [mask[begin:end] for mask, (begin, end) in zip(found, parts)])
+@signature("input, src: rows, offset, dim1=0, dim2=1")
+def diagonal_scatter(func, input, src, dim1, dim2, rows):
+    return _written((dim1, dim2), input.dim(), rows, func, input, src)
 
 
-def counted_each(lods) -> list[Tensor]:
-    """The rows that count in each of several LoDs, of which one says so, as masks (rows, 2): `counted_rows` side by side."""
-    like = next(mask for lod in lods for mask in lod.counted)
-    return [torch.stack(lod.counted_rows(), 1) if lod.counted else like.new_ones(lod.rows, 2) for lod in lods]
+@signature("input, src: rows, dim")
+def select_scatter(func, rank, input, src, dim, rows):
+    return _written((dim,), rank, rows, func, input, src)
+
+
+@signature("input, src: rows, dim=0")
+def slice_scatter(func, rank, input, src, dim, rows):
+    return _written((dim,), rank, rows, func, input, src, 0)
+
+
+def _written(dims, rank: int, rows: int, func, input, src, gone: int = 1) -> bool:
+    """Whether src, which has not the `gone` dims of the input that it is written along, leaves every row where it is; a plain one
+    has no entry for each row at another dim than 0."""
+    if touches_rows(dims, rank, rows):
+        return False
+    before = sum(d % rank < rows for d in dims) if gone else 0
+    if provenance_of(src) is not None:
+        return not before  # else its rows are at an earlier dim
+    origin = provenance_of(input)
+    if rows and isinstance(src, Tensor) and origin is not None:
+        refuse_positions(func, origin, rows - before - rank + gone, src)
+    return True
+
+
+# -- `conv(t)[..., :-k]`, and `conv(t)[..., :n]` with n the rows of t, which cut the k rows that the padding of a convolution added to
+# the end of every sequence. That n is a size is the exception: elsewhere no size tells what rows are
+
+
+def lengthened(lod: LoD, before: LoD, count: int) -> None:
+    """Notes in a new LoD that the sequences of `before` became longer by as many rows."""
+    if not before.counted:
+        object.__setattr__(lod, "_lengthened", (before, count))
+
+
+def _without_addition(x, key):
+    """x[key], where the key cuts exactly the rows that were added; NotImplemented for any other index."""
+    p = x._provenance if isinstance(x, DerivedTensor) else None
+    if p is None or not p.lod._lengthened or not p.dim or p.part is not None or p.lod.counted:
+        return NotImplemented
+    before, count = p.lod._lengthened
+    stop = _end_cut(key, x.dim(), p.dim)
+    if stop is None or (stop != -count and stop != before.rows):
+        return NotImplemented
+    rows, k = x.values().movedim(p.dim, 0), p.lod.depth - 1
+    starts, offsets = p.lod.row_offsets_at(k, rows.device)[:-1], before.row_offsets_at(k, rows.device)
+    taken = ops.gather_runs(rows.contiguous(), starts, offsets, before.rows)
+    return rows_at(taken.movedim(0, p.dim), before, p.dim, p.call)
+
+
+def _end_cut(key, dims: int, rows: int) -> int | None:
+    """Of an index that takes all of every dim, but for rows at the end: where it stops."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if any(not isinstance(k, slice) and k is not Ellipsis for k in keys):
+        return None
+    skipped = [i for i, k in enumerate(keys) if k is Ellipsis]
+    if len(skipped) > 1 or len(keys) - len(skipped) > dims:
+        return None
+    for i in skipped:
+        keys[i : i + 1] = [slice(None)] * (dims - len(keys) + 1)
+    if rows >= len(keys):
+        return None
+    cut = keys.pop(rows)
+    stop = as_int(cut.stop)
+    if type(stop) is not int or cut.start not in (None, 0) or cut.step not in (None, 1):
+        return None
+    return stop if all(k == slice(None) for k in keys) else None
+
+
+# -- the rows
+
+enter("move", select, "select select_copy")
+enter("move", unbind, "unbind unbind_copy")
+enter("move", narrow, "narrow narrow_copy")
+enter(
+    "move",
+    pieces("input, chunks, dim=0"),
+    "chunk split split_copy split_with_sizes split_with_sizes_copy unsafe_chunk unsafe_split unsafe_split_with_sizes",
+)
+enter("move", elsewhere("input, indices, dim=0"), "tensor_split")  # its pieces may overlap
+enter("move", elsewhere("input, dim"), "slice_copy", (torch,))
+enter("move", ranked(2), "hsplit dsplit")
+enter("move", elsewhere("input, dim, index"), "index_select")
+enter("move", elsewhere("input, repeats, dim"), "repeat_interleave")
+_SCATTER = by_place("input: broadcast, dim, index: broadcast, src: broadcast")
+enter("move", _SCATTER, "scatter scatter_ scatter_add scatter_reduce")
+enter("move", by_place("input: broadcast, dim, index: broadcast, src", looks_up=True), "gather")
+enter("move", by_place("input: broadcast, index: broadcast, dim, src", True), "take_along_dim")
+_INDEX_ADD = indexed("input: broadcast, dim, index, source: broadcast")
+enter("move", _INDEX_ADD, "index_add index_copy index_copy_ index_fill index_fill_ index_reduce")
+for _rule, _names in ((_SCATTER, "scatter_add scatter_reduce"), (_INDEX_ADD, "index_add index_reduce")):
+    for _name in _names.split():
+        enter("move", _rule, f"{_name}_", (Tensor,), **becoming(_name, False))
+enter("move", select_scatter, "select_scatter")
+enter("move", slice_scatter, "slice_scatter")
+enter("move", diagonal_scatter, "diagonal_scatter")
+enter("move", getitem, "__getitem__", elsewhere=_without_addition, takes_lost=True, quick=True)  # on every index
+enter("move", put, "__setitem__", writes=True, assigns=True)
+enter("move", index_put, "index_put_", assigns=True)
+enter("move", moves, "masked_scatter_ put_")
+enter("move", join_tensors, "cat concat concatenate stack")
+enter("move", stack_at(1), "column_stack", (torch,))
+enter("move", stack_at(2), "dstack", (torch,))
+enter("move", stack_at(2, chains=True), "hstack", (torch,))
+enter("move", vstack, "row_stack vstack", (torch,))
+enter(
+    "move",
+    None,
+    "argwhere as_strided as_strided_copy as_strided_scatter index index_put masked_scatter masked_select nonzero "
+    "nonzero_static put slice_inverse take unique unique_consecutive vsplit",
+)
+attribute("refuse", data, "data", change=True)

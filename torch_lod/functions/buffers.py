@@ -6,13 +6,14 @@ Only a tensor whose memory no other has: a view of it, or what it is a view of, 
 tensor cannot become one of another class.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ..dynamo import compiling
 from ..errors import without_policy
 from ..structure.memory import ONCE, users
-from ..tensor import rules
 from ..tensor.attach import become
 from ..tensor.provenance import placed, provenance_of
 
@@ -29,10 +30,10 @@ def _is_alone(t) -> bool:
     return users(t) == ONCE
 
 
-def _becoming(name: str, twin_name: str, only_rows: bool) -> None:
-    """Routes a function in place by the one that returns a new tensor. With `only_rows` it stays refused where rows are lost, as
-    in running means."""
-    func, twin = getattr(Tensor, name), getattr(Tensor, twin_name)
+def becoming(twin_name: str, only_rows: bool) -> dict[str, Any]:
+    """What runs instead of a function in place, by the one that returns a new tensor. With `only_rows` it stays refused where rows
+    are lost, as in running means."""
+    twin = getattr(Tensor, twin_name)
 
     def write(target, *args, **kwargs):
         if not _is_alone(target) or (only_rows and type(target) is not Tensor):
@@ -46,16 +47,4 @@ def _becoming(name: str, twin_name: str, only_rows: bool) -> None:
             target.copy_(result)
         return become(target, provenance_of(result))
 
-    route = rules.RULES[func] = rules.Route(write, rules.RULES.get(func))
-    route.elsewhere, route.lost = write, True
-
-
-for _name in ("index_add", "index_reduce", "scatter_add", "scatter_reduce"):
-    _becoming(f"{_name}_", _name, False)
-for _name, _twin in (
-    ("mul_", "mul"),
-    ("masked_fill_", "masked_fill"),
-    ("__imul__", "__mul__"),
-    ("__iand__", "__and__"),
-):
-    _becoming(_name, _twin, True)  # masks; sums of rows into a tensor may be meant for one that outlives the batch
+    return {"run": write, "elsewhere": write, "takes_lost": True, "quick": True}

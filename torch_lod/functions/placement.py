@@ -7,20 +7,22 @@ import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from ...dynamo import compiling, constant
-from ...errors import LoDError, LoDRuntimeError, LoDValueError, named
-from ...structure.lod import LoD
-from ..provenance import At, Provenance, carries, is_whole, placed, provenance_of, provenances_of
-from .arguments import (
+from ..dynamo import compiling, constant
+from ..errors import LoDError, LoDRuntimeError, LoDValueError, named
+from ..structure.lod import LoD
+from ..structure.validate import as_int
+from ..tensor.provenance import At, Provenance, carries, is_whole, placed, provenance_of, provenances_of
+from ..tensor.table import Rule, name_of
+from .refusals import (
     CUT,
     OUT,
     STACKED,
+    STACKS,
     WRITE,
-    Rule,
     all_pairs,
     along_rows,
     misaligned,
-    name_of,
+    mixture,
     refusal,
     same_lod,
     sequences_meet,
@@ -29,11 +31,11 @@ from .arguments import (
 #: Torch's names for the first operand.
 FIRST = ("input", "self", "query", "y", "x", "a", "x1", "A", "indices", "count", "tensor", "v", "logits")
 
-
 _POSITIONS = (
     ": for positions x.with_values(table[x.position_ids()]), with x the LoDTensor; what a function of torch.jit made of rows is "
     "plain: call it unscripted"
 )
+
 _PAIRS = (
     "; as a mask of all pairs of rows it is left out: F.scaled_dot_product_attention and tl.sequence_attention attend within "
     "sequences, with is_causal=True to what is before"
@@ -437,3 +439,76 @@ def refuse_unknown(func, args, kwargs) -> None:
     for i, name in _written(func):
         if provenance_of(kwargs.get(name)) is not None or (i < len(args) and provenance_of(args[i]) is not None):
             raise refusal(func, "it may move rows and leave the LoD behind; call it on x.values()")
+
+
+LOOP = (
+    "integers and slices index the rows of the whole batch; along each sequence: tl.scan(cell, x) or tl.nn.LSTM, for neighbours "
+    f"tl.sequence_shift, for one sequence after the other x.sequences(); {OUT}"
+)
+
+_CATS = ("cat", "concat", "concatenate")
+
+
+def refuse_other_sequence(func, kind: str | None, args, kwargs, one: Provenance, other: Provenance) -> None:
+    """Raises if some rows of one sequence and some of another are combined, by a function of that kind: a loop along the rows
+    would go on from the last row of a sequence to the first of the next one."""
+    if one.part is None or other.part is None or one.part == other.part:
+        return
+    if kind not in ("join", "matmul") and not (name_of(func) in _CATS and _side_by_side(args, kwargs)):
+        return
+    offsets = one.lod.levels[-1]
+    begin, end = min(one.part[0], other.part[0]), max(one.part[1], other.part[1])
+    after = int(torch.searchsorted(offsets, begin, right=True))
+    if after < offsets.shape[0] and end <= int(offsets[after]):
+        return
+    rows = [f"row {a}" if b - a == 1 else f"rows {a} to {b}" for a, b in (one.part, other.part)]
+    raise named(LoDValueError(f"expected rows of one sequence, got {rows[0]} and {rows[1]}: {LOOP}"), name_of(func))
+
+
+def _side_by_side(args, kwargs) -> bool:
+    """Whether cat puts features of rows side by side, and not rows below one another."""
+    tensors = tensors_of(args, kwargs)
+    dim = as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
+    if not all(isinstance(t, Tensor) and t.dim() for t in tensors) or not isinstance(dim, int):
+        return False
+    origins = [provenance_of(t) for t in tensors]
+    if any(m is not None and m.dim is not None and m.dim in (dim, dim + t.dim()) for m, t in zip(origins, tensors)):
+        return False
+    return any(-t.dim() <= dim < t.dim() and t.shape[dim] != 1 for t in tensors)
+
+
+def tensors_of(tensors, kwargs):
+    tensors = tensors[0] if tensors else kwargs.get("tensors")
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def refuse_out(func, out, others=()) -> None:
+    """`out=` would write other rows, while the LoD would stay; and a plain tensor would not know of its rows."""
+    if carries(out):
+        raise refusal(func, "out= would leave its LoD behind; write into x.values()")
+    for value in others:
+        if carries(value):
+            raise written(func)
+
+
+def written(func):
+    """The error where rows would be written into a plain tensor, or into one that lost the structure of its rows."""
+    return mixture(
+        func,
+        f"the tensor that is written into would not know which rows it holds; collect rows in a list for torch.stack; {STACKS}; if all "
+        "rows together are meant, write their .values() into it",
+    )
+
+
+def refuse_write(func, args, kwargs) -> None:
+    """Raises if what comes from rows is written into a tensor that does not know its rows."""
+    target = args[0] if args else first(args, kwargs)
+    refuse_partial(func, target)
+    if is_element(target):
+        own, others = provenance_of(target), [value for value in (*args[1:], *kwargs.values()) if value is not target]
+        of = None if own is None or own.part is None else own.lod
+        if of is not None and any(m.part is None or of.differs(m.lod) for m in provenances_of(tuple(others), {})):
+            raise written(func)  # it still says which row it is of
+        return
+    if placed(target) is None and any(carries(value) for value in (*args[1:], *kwargs.values()) if value is not target):
+        raise written(func)

@@ -1,38 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a function of this package runs when torch's is called with a LoDTensor, or with rows at another dim."""
+"""The layouts of torch's modules: where functions that run instead of torch's take the rows."""
 
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import LoDTypeError, LoDValueError, border, shown
-from ..tensor import rules
+from ..errors import LoDTypeError, LoDValueError, shown
 from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor
-
-
-def route(*funcs: Callable, kind: str | None = "sequence-wise", elsewhere: Callable | None = None, lost: bool = False):
-    """Registers a function that replaces `funcs` of torch. It has their signature and runs without the policy table. It
-    returns NotImplemented for arguments that torch's own function handles. Its errors name torch's function.
-
-    `kind`: the kind that the policy table gets for `funcs`, None to leave it; `elsewhere`: has the same signature and is
-    called if an argument has rows at another dim: returns None where the function would run along all of them, and
-    NotImplemented where the policy table decides; with `lost` also if an argument lost its rows.
-    """
-
-    def enter(ours):
-        for func in funcs:
-            before = rules.RULES.get(func)
-            before = before.rule if isinstance(before, rules.Route) else before
-            routed = rules.Route(border(func.__name__.strip("_"), policy=False, asks=False)(ours), before)
-            if elsewhere is not None:
-                routed.elsewhere = border(func.__name__.strip("_"), policy=False, asks=False)(elsewhere)
-                routed.lost = lost
-            rules.RULES[func] = routed
-            if kind is not None:
-                rules.KINDS[func] = kind
-        return ours
-
-    return enter
 
 
 def structured(value) -> bool:

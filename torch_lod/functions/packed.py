@@ -19,7 +19,9 @@ from ..tensor.attach import become
 from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made
 from ..tensor.provenance import Provenance
-from .routes import at_dim, structured
+from .layouts import at_dim, structured
+from .row import enter
+from .signature import refuse
 
 _LEAVE_OUT = (
     "nothing is padded: leave pack_padded_sequence and pad_packed_sequence out, torch.nn's recurrent modules take a LoDTensor as it "
@@ -120,3 +122,21 @@ def run(func, data, *args):
     with without_policy():
         out, *finals = func(data.values(), *args)
     return (_marked(out, data._packed), *finals)
+
+
+enter(
+    "refuse",
+    refuse(
+        "nothing in it is padded; x.to_packed_sequence() packs it, and torch.nn's recurrent modules take it as it is"
+    ),
+    "_pack_padded_sequence",
+    (torch,),
+)
+enter(
+    "refuse",
+    refuse(
+        "every row would be a sequence; x.to_padded() pads the sequences, tl.batch makes a batch of several LoDTensors"
+    ),
+    "pad_sequence",
+    (torch._C._nn,),
+)

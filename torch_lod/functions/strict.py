@@ -23,15 +23,20 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from .. import frames
 from ..dynamo import compiling
 from ..errors import LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, shown
-from . import attributes
-from .derived import DerivedTensor
-from .dispatch import WRITES
-from .provenance import Provenance, provenance_of, provenances_of
-from .rules import INSTEAD, KINDS, STACKS, is_parameter, name_of, repeated, undeclared
-from .rules.operands import passed
+from ..tensor import attributes
+from ..tensor.derived import DerivedTensor
+from ..tensor.provenance import Provenance, provenance_of, provenances_of
+from ..tensor.table import ROWS, UNSEEN, name_of
+from .broadcasting import is_parameter, repeated, undeclared
+from .placement import passed
+from .refusals import INSTEAD, STACKS
 
 #: What only passes a user's call on: methods of torch's that are functions here, and modules of torch.nn.
-_PASSING = (attributes.__file__, *(frames.HOUSE + name for name in ("patches.py", f"drop_in{os.sep}")))
+_PASSING = (
+    attributes.__file__,
+    frames.HOUSE + "patches.py",
+    *(f"{frames.HOUSE}functions{os.sep}{name}.py" for name in ("modules", "norms", "packed", "recurrences")),
+)
 _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
 #: Files of the frames between a method and its caller.
 _METHODS = (torch._tensor.__file__, torch.overrides.__file__)
@@ -220,9 +225,10 @@ class _Watch(TorchFunctionMode):
         return result
 
     def _seen(self, frame, func, args, kwargs) -> "_Seen":
-        given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), KINDS.get(func)
+        row = ROWS.get(func) or UNSEEN.get(func)
+        given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), row.kind if row else None
         origins = provenances_of(args, kwargs)
-        written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if WRITES.get(func) else []
+        written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if row and row.writes else []
         origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given, bool(origins))
         return _Seen(frame, call, kind, given, origins, [p for p in origins if not _gone(p)], written, origin)
 

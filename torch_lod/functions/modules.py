@@ -5,13 +5,14 @@ by itself and not what the module is for: what they say of rows."""
 import sys
 from typing import Any
 
+import torch
 import torch.nn.attention._utils
 from torch import nn
 
 from ..errors import LoDTypeError, LoDValueError
 from ..patches import instead
 from ..tensor.lod_tensor import LoDTensor
-from .routes import structured
+from .layouts import structured
 
 
 @instead(nn.RNNCell.forward, nn.LSTMCell.forward, nn.GRUCell.forward)
@@ -61,6 +62,7 @@ def flex_attention(query, key, value, **others):
 
 #: torch.ao, which is to leave torch.
 _quantized: Any = sys.modules.get("torch.ao.nn.quantized.dynamic.modules.rnn")
+
 if _quantized is not None:
 
     @instead(_quantized.RNNBase.check_input)

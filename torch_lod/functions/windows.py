@@ -5,7 +5,8 @@ a batch (rows, channels, length) every row is a sample, as with plain tensors.
 A sequence that is too short for a window gives no rows, where torch would raise; neither does an empty sequence.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,13 +21,37 @@ from ..structure.lod import LoD
 from ..structure.validate import sums, with_memory
 from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor, made
-from .cuts import lengthened
-from .routes import one, only_first, route, rows_last
+from ..tensor.provenance import provenance_of
+from .indexing import lengthened
+from .layouts import one, only_first, rows_last
+from .refusals import CUT, OUT, STACKED, along_rows, refusal
+from .row import enter
+from .signature import SCALED, refuse, refuse_on_rows, row_by_row, signature
+
+RESIZED = "where lengths change, tl.map_sequences takes results=('resized', layout); see also x.to_padded()"
 
 
-def _along_rows(*funcs):
-    """`route` for a function of (rows, channels), which also takes (channels, rows) and (1, channels, rows)."""
-    return lambda ours: route(*funcs, elsewhere=rows_last(ours))(ours)
+def windows(spatial: int, text: str = "input"):
+    """Convolution and pooling: with all dims, rows are the batch; with one dim less, the windows run over the rows."""
+
+    @signature(text)
+    def rule(func, input, rows):
+        if rows:
+            why = f"its windows would run over the rows of all sequences; {RESIZED}"
+            raise along_rows(func, provenance_of(input), why)
+        if provenance_of(input) is not None and input.dim() < spatial + 2:
+            raise refusal(
+                func,
+                f"an input of {input.dim()} dims is one sample whose rows it would run together; {RESIZED}; {STACKED}; {OUT}",
+            )
+        return True
+
+    return rule
+
+
+def _of_rows(run: Callable) -> dict[str, Any]:
+    """What runs instead of a function of (rows, channels), which also takes (channels, rows) and (1, channels, rows)."""
+    return {"run": run, "elsewhere": rows_last(run)}
 
 
 class _Positions(NamedTuple):
@@ -116,7 +141,6 @@ def _products(rows: Tensor, kernels: Tensor) -> Tensor:
     return torch.stack([x @ w for x, w in zip(rows.unbind(), kernels.unbind())])
 
 
-@_along_rows(torch.conv1d)
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     s = _positional(input, weight=weight, bias=bias)
     if s is None:
@@ -147,7 +171,6 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return made(done if bias is None else done + bias, targets.lod)
 
 
-@_along_rows(torch.conv_transpose1d)
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     s = _positional(input, weight=weight, bias=bias)
     if s is None:
@@ -212,7 +235,6 @@ def _pad_elsewhere(input, pad, mode="constant", value=None):
     return rows_last(_padded)(input, pad, mode, value) if dim == input.dim() - 1 else None
 
 
-@route(F.pad, kind=None, elsewhere=_pad_elsewhere)
 def pad(input, pad, mode="constant", value=None):
     """Constant padding is that of any tensor, of every sequence where it pads the rows. So are the other modes, which pad
     rows (rows, channels)."""
@@ -302,7 +324,6 @@ def _largest(s: Along, to: _Windows, return_indices: bool, of_none: float):
     return made(out, to.at.lod), made(torch.where(index < 0, -1, row), to.at.lod)
 
 
-@_along_rows(F.max_pool1d, torch.max_pool1d)
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     s = _positional(input)
     if s is None:
@@ -311,7 +332,6 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     return _largest(s, to, return_indices, -torch.inf)
 
 
-@_along_rows(F.max_pool1d_with_indices, torch.max_pool1d_with_indices)
 def max_pool1d_with_indices(
     input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True
 ):
@@ -319,7 +339,6 @@ def max_pool1d_with_indices(
     return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-@_along_rows(torch.avg_pool1d)
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     s = _positional(input)
     if s is None:
@@ -338,7 +357,6 @@ def _averages(s: Along, rows: Tensor, kernel_size, stride, padding=0, ceil_mode=
     return total / count.to(total.device, total.dtype)[:, None], to.at.lod
 
 
-@_along_rows(F.lp_pool1d)
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     s = _positional(input)
     if s is None:
@@ -364,7 +382,6 @@ def _bins(s: Along, output_size) -> _Windows:
     return _cut(s, targets, start, end - start)
 
 
-@_along_rows(torch.adaptive_avg_pool1d)
 def adaptive_avg_pool1d(input, output_size):
     """An empty sequence gives as many rows as any other; they are zeros."""
     s = _positional(input)
@@ -374,7 +391,6 @@ def adaptive_avg_pool1d(input, output_size):
     return made(ops.segment_reduce(ops.gather_rows(s.rows, to.rows), to.offsets, "mean"), to.at.lod)
 
 
-@_along_rows(F.adaptive_max_pool1d)
 def adaptive_max_pool1d(input, output_size, return_indices=False):
     """An empty sequence gives as many rows as any other; they are zeros, with index -1."""
     s = _positional(input)
@@ -383,6 +399,58 @@ def adaptive_max_pool1d(input, output_size, return_indices=False):
     return _largest(s, _bins(s, output_size), return_indices, 0.0)
 
 
-@_along_rows(F.adaptive_max_pool1d_with_indices, torch.adaptive_max_pool1d)
 def adaptive_max_pool1d_with_indices(input, output_size, return_indices=True):
     return adaptive_max_pool1d(input, output_size, True)
+
+
+@signature("input, pad")
+def padded(func, input, rank, pad, rows):
+    """Pairs of numbers from the last dim on."""
+    touched = [any(pad[2 * i : 2 * i + 2]) for i in range(len(pad) // 2)]
+    own = rank - 1 - rows
+    if own < len(touched) and touched[own]:
+        raise refusal(func, f"these rows are a part of the batch; {CUT}; {OUT}")
+    return True
+
+
+# -- the rows
+
+for _run in (conv1d, conv_transpose1d, max_pool1d_with_indices, avg_pool1d, lp_pool1d, adaptive_avg_pool1d):
+    enter("sequence-wise", windows(1), _run.__name__, **_of_rows(_run))
+enter("sequence-wise", windows(1), "max_pool1d", (torch, F), **_of_rows(max_pool1d))
+enter("sequence-wise", windows(1), "adaptive_max_pool1d", (F,), **_of_rows(adaptive_max_pool1d))
+enter("sequence-wise", windows(1), "adaptive_max_pool1d", (torch,), **_of_rows(adaptive_max_pool1d_with_indices))
+enter("sequence-wise", windows(1), "adaptive_max_pool1d_with_indices", **_of_rows(adaptive_max_pool1d_with_indices))
+enter("refuse", windows(1), "fractional_max_pool1d fractional_max_pool1d_with_indices")
+for _n in (2, 3):
+    _pools = f"avg_pool{_n}d max_pool{_n}d adaptive_avg_pool{_n}d adaptive_max_pool{_n}d lp_pool{_n}d"
+    _pools += f" max_pool{_n}d_with_indices adaptive_max_pool{_n}d_with_indices"
+    _pools += f" fractional_max_pool{_n}d fractional_max_pool{_n}d_with_indices"
+    enter("refuse", windows(_n), f"conv{_n}d conv_transpose{_n}d {_pools}")
+for _n in (1, 2, 3):
+    enter("refuse", windows(_n, "input: broadcast, indices: broadcast"), f"max_unpool{_n}d")
+enter("refuse", windows(2), "pixel_shuffle pixel_unshuffle")
+enter("refuse", windows(2), "unfold", (F,))
+enter("refuse", windows(1), "fold")
+enter("keep", windows(1), "interpolate")
+enter("refuse", windows(0), "stft")
+enter("refuse", windows(1), "istft")
+_UNFOLDED = refuse_on_rows("input, dim", f"tl.sequence_unfold has windows within sequences; {OUT}")
+enter("refuse", _UNFOLDED, "unfold", (Tensor,))
+enter("refuse", _UNFOLDED, "unfold_copy", (torch,))
+enter(
+    "refuse",
+    refuse(f"dim 0 would be the time of all sequences; tl.sequence_conv1d runs within sequences; {OUT}"),
+    "conv_tbc",
+)
+enter(
+    "keep",
+    row_by_row("input"),
+    "convolution cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu cudnn_convolution_transpose "
+    "mkldnn_convolution miopen_convolution miopen_convolution_add_relu miopen_convolution_relu miopen_convolution_transpose "
+    "miopen_depthwise_convolution",
+    (torch,),
+)
+enter("refuse", SCALED, "conv1d_dynamic", (torch.ops.quantized,))
+enter("shape", padded, "pad", run=pad, elsewhere=_pad_elsewhere)
+enter("shape", padded, "constant_pad_nd")

@@ -16,7 +16,10 @@ from ..structure.lod import LoD
 from ..structure.validate import sums
 from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, made
-from .routes import at_dim, route, structured
+from .layouts import at_dim, structured
+from .refusals import NO_SEQUENCES
+from .row import enter
+from .signature import refuse, refuse_parts
 
 
 class _OfKeys(NamedTuple):
@@ -118,7 +121,6 @@ def _causal_and_bias(mask, causal: bool, hides: bool, heads: int, lods, like: Te
     return {"causal": causal, "bias": ~pairs if hides and pairs.dtype == torch.bool else pairs}
 
 
-@route(F.multi_head_attention_forward)
 def multi_head_attention_forward(
     query,
     key,
@@ -221,7 +223,6 @@ def _elements_turned(t) -> bool:
     return t.dim() == 3 and t.shape[1] > 1 and t.shape[2] > 1 and t.stride(1) < t.stride(2)
 
 
-@route(F.scaled_dot_product_attention, elsewhere=_rows_before_width)
 def scaled_dot_product_attention(
     query,
     key,
@@ -269,3 +270,14 @@ def scaled_dot_product_attention(
     seen = _causal_and_bias(attn_mask, bool(is_causal), False, heads, lods, rows[0])
     out, _ = attend(rows, lods, (queries.k, keys.k), scale=scale, dropout=dropout_p, **seen)
     return queries.keep(out if query.dim() == 3 else out.squeeze(1))
+
+
+_ATTENDED = refuse_parts(refuse(f"rows of different sequences would attend to one another; {NO_SEQUENCES}"))
+enter(
+    "sequence-wise",
+    _ATTENDED,
+    "scaled_dot_product_attention",
+    run=scaled_dot_product_attention,
+    elsewhere=_rows_before_width,
+)
+enter("sequence-wise", _ATTENDED, "multi_head_attention_forward", run=multi_head_attention_forward)

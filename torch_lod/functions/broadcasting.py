@@ -13,108 +13,26 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from ... import ops
-from ...dynamo import IN_PLACE, compiling
-from ...errors import LoDValueError, named
-from ...structure.lod import LoD
-from ..products import each_by_its_matrix
-from ..provenance import Provenance, placed, provenance_of, tracked
-from . import linalg, rules
-from .arguments import declared_level, level_in, lost_meets, name_of
-from .operands import join, join_given
-from .signature import Signature
-from .table import RULES
+from ..dynamo import compiling
+from ..errors import LoDValueError, named
+from ..sequence.rearrange import repeat_rows
+from ..structure.lod import LoD
+from ..tensor.declared import declared_level, level_in
+from ..tensor.products import each_by_its_matrix
+from ..tensor.provenance import Provenance, placed, provenance_of, tracked
+from ..tensor.table import ROWS, Row, name_of
+from .operands import Entry
+from .products import MATMUL, einsum_letters
+from .refusals import lost_meets
 
-# -- which operands are broadcast
-
-
-class Entry(NamedTuple):
-    """An operand, and those of its dims that are broadcast; after them it has `core` dims that are not."""
-
-    operand: Tensor | None
-    shape: tuple[int, ...]
-    core: int = 0
-
-
-def _all(args, kwargs) -> list[Entry]:
-    return [Entry(t, tuple(t.shape)) for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
-
-
-def _some(text: str, core: int = 0) -> Callable:
-    signature = Signature(text)
-
-    def entries(args, kwargs):
-        tensors = [t for t in signature.bind(args, kwargs)[: len(signature.names)] if isinstance(t, Tensor)]
-        return [Entry(t, tuple(t.shape[: max(t.dim() - core, 0)]), min(core, t.dim())) for t in tensors]
-
-    return entries
-
-
-def _added(sizes: Callable) -> Callable:
-    """The first operand is broadcast to the product of the others."""
-
-    def entries(args, kwargs):
-        base, left, right = linalg.added(args, kwargs)
-        if not all(isinstance(t, Tensor) for t in (base, left, right)) or left.dim() == 0 or right.dim() == 0:
-            return []
-        return [Entry(base, tuple(base.shape)), Entry(None, tuple(sizes(left.shape, right.shape)))]
-
-    return entries
-
-
-_LINEAR = Signature("input, weight, bias")
-
-
-def _biased(args, kwargs) -> list[Entry]:
-    input, weight, bias = _LINEAR.bind(args, kwargs)
-    if not all(isinstance(t, Tensor) for t in (input, weight, bias)) or input.dim() == 0:
-        return []
-    return [Entry(bias, tuple(bias.shape)), Entry(None, (*input.shape[:-1], *weight.shape[:-1]))]
-
-
-#: For every function whose operands are broadcast against each other, the entries of its arguments.
-BROADCASTS: dict[Callable, Callable] = {
-    f: _all
-    for f, rule in RULES.items()
-    if getattr(rule, "twin", rule) in (join, join_given, rules.gaussian, rules.where)
-}
-#: The same for sums of a tensor and a product, to which the tensor is broadcast.
-_SUMS: dict[Callable, Callable] = {}
-
-
-def _add(table: dict, names: str, spaces: tuple, entries: Any) -> None:
-    for space in spaces:
-        for name in names.split():
-            func: Any = getattr(space, name, None)
-            if func is not None and entries is None:
-                table.pop(func, None)
-            elif func is not None:
-                table[func] = entries
-
-
-BROADCASTS[Tensor.__eq__] = _all
-_add(BROADCASTS, "expand_as view_as reshape_as allclose equal prelu", (torch, Tensor, F), None)
-_LOSSES = "pairwise_distance triplet_margin_loss cosine_embedding_loss multilabel_soft_margin_loss"
-_add(BROADCASTS, _LOSSES, (torch, F), _all)
-_add(BROADCASTS, "triplet_margin_with_distance_loss", (F,), _some("anchor, positive, negative"))
-_add(BROADCASTS, "cosine_similarity", (torch, F), _some("x1, x2"))
-_add(BROADCASTS, "vecdot", (torch.linalg,), _some("x, y"))
-_add(BROADCASTS, "cross", (torch, Tensor, torch.linalg), _some("input, other"))
-_add(BROADCASTS, "matmul bmm __matmul__ __rmatmul__", (torch, Tensor, torch.linalg), _some("input, other", 2))
-_add(BROADCASTS, "cdist", (torch,), _some("x1, x2", 2))
-_add(_SUMS, "addmm baddbmm addmm_ baddbmm_", (torch, Tensor), _added(lambda left, right: (*left[:-1], right[-1])))
-_add(_SUMS, "addbmm addbmm_", (torch, Tensor), _added(lambda left, right: (*left[1:-1], right[-1])))
-_add(_SUMS, "addmv addmv_", (torch, Tensor), _added(lambda left, right: left[:-1]))
-_add(_SUMS, "addr addr_", (torch, Tensor), _added(lambda left, right: (*left, *right)))
-_add(_SUMS, "linear", (F,), _biased)
 _EINSUM = torch.einsum
 
 
 def _entries(func, args, kwargs) -> list[Entry]:
-    entries_of = BROADCASTS.get(func) or _SUMS.get(func)
+    row = ROWS.get(func)
+    entries_of = None if row is None else row.broadcasts or row.sums
     return [] if entries_of is None else entries_of(args, kwargs)
 
 
@@ -127,11 +45,8 @@ class Terms(NamedTuple):
 
 
 def _terms(args) -> Terms | None:
-    parsed = linalg.einsum_letters(args)
+    parsed = einsum_letters(args)
     return None if parsed is None else Terms(*parsed)
-
-
-# -- what lost its rows
 
 
 def refuse_lost(func, args, kwargs) -> None:
@@ -196,9 +111,6 @@ def _is_broadcast(terms: Terms, i: int, more: list) -> bool:
         return True
     beside = any(c in letters for j, other in enumerate(terms.letters) if j != i for c in other)
     return beside and all(c in terms.result for c in letters)
-
-
-# -- plain tensors with as many entries as there are sequences
 
 
 class Repeated(NamedTuple):
@@ -286,8 +198,6 @@ def undeclared(t: Tensor, dim: int, levels: list[int]) -> tuple[str, str]:
 def refuse_undeclared(func, args, kwargs, result, origin: Provenance) -> None:
     """Raises if a plain tensor puts all rows behind a dim with an entry for each sequence, in a result of that provenance."""
     if func is not _EINSUM:
-        if func not in BROADCASTS:
-            return
         if not kwargs and isinstance(result, Tensor) and type(origin.dim) is int:  # most calls
             after, larger = result.dim() - origin.dim, False
             for t in args:
@@ -301,9 +211,6 @@ def refuse_undeclared(func, args, kwargs, result, origin: Provenance) -> None:
             raise named(LoDValueError("; ".join(undeclared(t, dim, levels))), name_of(func))
 
 
-# -- a row for each sequence
-
-
 class _Sequences(NamedTuple):
     """An operand with a row for each sequence, at dim `at`."""
 
@@ -312,24 +219,24 @@ class _Sequences(NamedTuple):
     level: int
 
 
-def over_sequences(func, args, kwargs, wrap: Callable, call: Callable) -> Any:
+def over_sequences(func, row: Row, args, kwargs, wrap: Callable, call: Callable) -> Any:
     """The call with every operand that has a row for each sequence broadcast over the rows of its sequence: the function
     is called again, by `call`. NotImplemented where there is none, or where this function does not broadcast it. `wrap`
     gives a tensor its provenance."""
-    if func is not _EINSUM and func not in BROADCASTS and func not in PRODUCTS:
+    if row.broadcasts is None and row.product is None and func is not _EINSUM:
         return NotImplemented
     fine, coarse, lod = _sequences_among(tracked(args, kwargs))
-    if not coarse or lod is None or (IN_PLACE.get(func) and args[0] is coarse[0].operand):
+    if not coarse or lod is None or (row.writes and args[0] is coarse[0].operand):
         return NotImplemented
     if func is _EINSUM:
         return _over_letters(args, coarse, lod, wrap, call)
     rows_dim = _rows_at(fine)
     if rows_dim is None:
         return NotImplemented
-    core = PRODUCTS.get(func)
+    core = row.product
     if core is not None and rows_dim >= -2:
         return _product_over(func, args, kwargs, core, fine, coarse, lod, rows_dim, wrap, call)
-    if core is _MATMUL and rows_dim == -3 and _a_matrix_for_each(_MATMUL[0].bind(args, kwargs), fine, coarse):
+    if core is MATMUL and rows_dim == -3 and _a_matrix_for_each(MATMUL[0].bind(args, kwargs), fine, coarse):
         product = each_by_its_matrix(fine[0].values(), coarse[0].operand.values(), lod, coarse[0].level)  # type: ignore[operator]
         return wrap(product, Provenance(lod, 0))
     new = []
@@ -393,14 +300,6 @@ def _one(value, new: list[tuple[Tensor, Tensor]]) -> Any:
     return value
 
 
-def repeat_rows(values: Tensor, offsets: Tensor, rows: int) -> Tensor:
-    """Row s of values, repeated for every row of segment s; any dtype."""
-    if values.dtype != torch.bool and not values.dtype.is_complex:
-        return ops.segment_broadcast(values, offsets, rows)
-    here = torch.arange(values.shape[0], device=values.device)
-    return ops.gather_rows(values, ops.run_map(here, offsets, rows, 0))
-
-
 def _rows_first(s: _Sequences, lod: LoD) -> Tensor:
     """A row for each row, at dim 0."""
     values = s.operand.values().movedim(s.at, 0)  # type: ignore[operator]
@@ -435,16 +334,6 @@ def _one_batch_more(t: Tensor, rank: int, rows_dim: int) -> bool:
 def _expanded_to(t: Tensor, dim: int, lod: LoD) -> bool:
     """Whether t is the same at every row, as expand makes it."""
     return t.shape[dim] == lod.rows and t.stride(dim) == 0
-
-
-#: Of products of matrices, where rows at a dim of an operand are in the result; both are counted from the right.
-PRODUCTS: dict[Callable, tuple[Signature, list[dict]]] = {}
-_MATMUL = Signature("input, other"), [{-2: -2}, {-1: -1}]
-_add(PRODUCTS, "matmul __matmul__ bmm", (torch, Tensor, torch.linalg), _MATMUL)
-_add(PRODUCTS, "__rmatmul__", (Tensor,), (Signature("input, other"), [{-1: -1}, {-2: -2}]))
-_add(PRODUCTS, "cdist", (torch,), (Signature("x1, x2"), [{-2: -2}, {-2: -1}]))
-_BADDBMM = Signature("input, mat1, mat2"), [{-2: -2, -1: -1}, {-2: -2}, {-1: -1}]
-_add(PRODUCTS, "baddbmm", (torch, Tensor), _BADDBMM)
 
 
 def _a_matrix_for_each(values: list, fine: list[Tensor], coarse: list[_Sequences]) -> bool:
@@ -484,7 +373,7 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, rows_dim: in
             alone = call(torch.unsqueeze, (alone, 0), {})
         new.append((t, call(torch.transpose, (alone, sequences_dim, rows_dim), {})))
     alone = [new[0][1], coarse[0].operand]
-    if not compiling() and core is _MATMUL and fine[0] is values[0] and _a_matrix_for_each(alone, alone[:1], coarse):
+    if not compiling() and core is MATMUL and fine[0] is values[0] and _a_matrix_for_each(alone, alone[:1], coarse):
         product = call(func, (alone[0], coarse[0].operand), {})
     else:
         for s in coarse:

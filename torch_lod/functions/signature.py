@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..provenance import At, Provenance, carries, placed, provenance_of
-from .arguments import Rule, all_pairs, name_of
-from .operands import FIRST, place
+from ..tensor.provenance import At, Provenance, carries, is_whole, placed, provenance_of, provenances_of
+from ..tensor.table import Rule, name_of
+from .placement import FIRST, place
+from .refusals import ALONG, all_pairs, refusal, refused
 
 #: Other names of arguments: numpy's, and those of functions that share a rule.
 _ALIASES = {
@@ -30,6 +31,7 @@ _ALIASES = {
 
 #: Types of options that hold no tensor.
 _NUMBERS = frozenset({int, float, bool, type(None), str, torch.dtype})
+
 #: Types of what may be given beside the operand where all of it is plain: exactly these have no provenance.
 _PLAIN = _NUMBERS | {Tensor, torch.nn.Parameter}
 
@@ -151,3 +153,111 @@ def signature(text: str) -> Callable[[Callable], Rule]:
         return rule
 
     return decorate
+
+
+def touches_rows(dims, rank: int, rows: int = 0) -> bool:
+    """Whether the dim of the rows is among `dims`, a number or several; None and () stand for all of them."""
+    both = (rows, rows - rank)
+    if isinstance(dims, (tuple, list)):
+        return not dims or any(d in both for d in dims)
+    return dims is None or dims in both
+
+
+def without(dims, rank: int, rows: int) -> At:
+    """The answer of a function that may remove dims, none of them that of the rows."""
+    several = dims if isinstance(dims, (tuple, list)) else (dims,)
+    return At(rows, sum(d % rank < rows for d in several), rank)
+
+
+# -- rules of many functions
+
+
+def row_by_row(text: str):
+    """Row i of the result is made of row i of every operand, which is dim 0."""
+    return signature(text)(lambda func: True)
+
+
+def by_element(text: str):
+    """As `row_by_row`, wherever the rows are: the function adds or changes dims behind them at most."""
+    return signature(text)(lambda func, rows: True)
+
+
+def reduced(func, x, rank: int, dim) -> Provenance | bool:
+    """What a reduction along the rows gives: its result is lost, also where it has no dims; only one of everything, which
+    names no dim, is a number like any other."""
+    p = provenance_of(x)
+    return False if dim is None or rank > 1 or p is None else Provenance(p.lod, None, name_of(func), p.part)
+
+
+def elsewhere(text: str):
+    """The result keeps the rows unless their dim is among the dims."""
+
+    @signature(text)
+    def rule(func, input, rank, dim, rows):
+        if touches_rows(dim, rank, rows):
+            if isinstance(dim, (tuple, list)) and not dim:
+                raise refusal(
+                    func, f"for torch dim={dim} means all dims, that of the rows as well; leave dim out for all"
+                )
+            return reduced(func, input, rank, dim)
+        return without(dim, rank, rows) if rows else True
+
+    return rule
+
+
+def refuse_on_rows(text: str, advice: str):
+    """As `elsewhere`, but if the dim of the rows is among the dims and the input has a LoD, it raises."""
+
+    @signature(text)
+    def rule(func, input, dim, rows):
+        touched = touches_rows(dim, input.dim(), rows)
+        if touched and provenance_of(input) is not None:
+            turned = "move the rows to dim 0: " if rows and advice.startswith("tl.sequence_") else ""
+            raise refusal(func, f"{ALONG if not rows else along_dim(input)}; {turned}{advice}")
+        return not touched
+
+    return rule
+
+
+def along_dim(x) -> str:
+    p = provenance_of(x)
+    assert p is not None
+    return f"along dim {p.dim}, where {p.call} put the rows, it mixes the rows of different sequences"
+
+
+def refuse(advice: str):
+    def rule(func, args, kwargs):
+        raise refusal(func, advice)
+
+    return rule
+
+
+def refuse_parts(rule):
+    """`rule`, which raises, with what to write for some rows of the batch."""
+
+    def rule_of_parts(func, args, kwargs):
+        for p in provenances_of(args, kwargs):
+            if p.part is not None:
+                raise refused(func, p)
+        return rule(func, args, kwargs)
+
+    return rule_of_parts
+
+
+def only_at_dim_0(rule):
+    """`rule` of LoDTensors; rows elsewhere are refused."""
+
+    def rule_at_dim_0(func, args, kwargs):
+        for p in provenances_of(args, kwargs):
+            if p.dim is not None and not is_whole(p):
+                raise refused(func, p)
+        return rule(func, args, kwargs)
+
+    return rule_at_dim_0
+
+
+# modules that torch.ao quantised: of int8 the scale of the input is one for all of it
+SCALED = refuse(
+    "its scale is taken from the rows of all sequences; with x.sequences() every sequence has one, with torchao's quantize_ every "
+    "row; x.values() takes it from all rows on purpose"
+)

@@ -2,13 +2,11 @@
 """torch._foreach_*, which optimizers and averages of models call: the function of every tensor of a list, and what other
 lists have beside it."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from ..tensor import rules
-from .routes import structured
+from .layouts import structured
+from .row import enter
 
 #: What makes one result of a whole tensor, or of two matrices.
 _OTHERS = ("max", "mm", "norm", "powsum")
@@ -25,7 +23,7 @@ def _minimum(input, other):
 _PAIRS = {"maximum": _maximum, "minimum": _minimum}
 
 
-def _enter(func: Callable, name: str) -> None:
+def _each(func: str, name: str) -> None:
     changes = name.endswith("_")
     single = _PAIRS.get(name.strip("_")) or getattr(Tensor if changes else torch, name, None)
     if single is None or name.strip("_") in _OTHERS:
@@ -47,10 +45,10 @@ def _enter(func: Callable, name: str) -> None:
             results.append(given[0].copy_(result) if changes and result is not given[0] else result)
         return results if changes else tuple(results)
 
-    rule = rules.RULES[func] = rules.Route(each, None)  # it runs under the policy table
-    rule.elsewhere, rule.lost = each, True
+    # it runs under the rules of the single functions
+    enter("", None, func, (torch,), run=each, elsewhere=each, quick=True, takes_lost=True, writes=False)
 
 
 for _name in dir(torch):
     if _name.startswith("_foreach_"):
-        _enter(getattr(torch, _name), _name.removeprefix("_foreach_"))
+        _each(_name, _name.removeprefix("_foreach_"))

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of torch's functions, which `Tracked.__torch_function__` looks up: empty until `torch_lod.functions` has entered its
+rows, one for every function, and handed itself in."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..dynamo import compiling
+from .provenance import Provenance
+
+#: Called with a function and its arguments: returns the provenance of the result, None where its rows are lost, or raises.
+Rule = Callable[[Callable, tuple, dict], Provenance | None]
+
+
+class Row:
+    """All that is known about a function of torch."""
+
+    def __init__(self, name: str, kind: str = "", rule: Rule | None = None, **facts: Any):
+        #: The name in errors.
+        self.name = name
+        #: As functions/row.py describes it (MEANING); "" for a function that is not listed.
+        self.kind = kind
+        #: Whose rows are those of the result. Without a rule they are lost, unless the result is plain.
+        self.rule = rule
+        #: Runs instead of the function, with the same signature, where all rows are at dim 0. If it returns NotImplemented, the
+        #: function runs, under the rule.
+        self.run: Callable | None = None
+        #: As `run`, on rows at another dim. It returns None where they are refused.
+        self.elsewhere: Callable | None = None
+        #: Whether `elsewhere` takes what lost its rows.
+        self.takes_lost = False
+        #: Whether the function writes into its first argument.
+        self.writes = False
+        #: Whether the rule looks at what is written: of rows that were taken by index, a row over itself.
+        self.assigns = False
+        #: Whether the results know nothing of rows.
+        self.plain = kind == "plain"
+        #: Whether neither do the results where the rows were lost: they take a shape.
+        self.fresh = False
+        #: Whether the second operand only has a shape or a type.
+        self.shape_only = False
+        #: The operands that are broadcast against each other, as `operands.Entry`.
+        self.broadcasts: Callable | None = None
+        #: The same for sums of a tensor and a product, to which the tensor is broadcast.
+        self.sums: Callable | None = None
+        #: Of products of matrices, where rows at a dim of an operand are in the result; both are counted from the right.
+        self.product: Any = None
+        #: Whether the table has the function.
+        self.known = True
+        for fact, value in facts.items():
+            assert hasattr(self, fact), fact
+            setattr(self, fact, value)
+
+
+#: The rows of functions, and of those that Dynamo cannot look up in a dict.
+ROWS: dict[Callable, Row] = {}
+UNSEEN: dict[Callable, Row] = {}
+#: torch_lod.functions, whose refusals and explanations the dispatch calls.
+functions: Any = None
+
+
+def name_of(func: Callable) -> str:
+    """The name of a function in errors; Dynamo does not know the names of torch's functions."""
+    row = ROWS.get(func)
+    if row is not None:
+        return row.name
+    if compiling():
+        return "function"
+    return getattr(func, "__name__", str(func)).partition(".")[0].strip("_")  # aten's names are like cumsum_.default
+
+
+_IN_A_GRAPH = Row("function", known=False)
+
+
+def unlisted(func: Callable) -> Row:
+    """The row of a function that ROWS does not have."""
+    return _IN_A_GRAPH if compiling() else UNSEEN.get(func) or Row(name_of(func), known=False)

@@ -43,8 +43,8 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Functions that work row by row keep the LoD; functions that would mix the rows of different sequences raise an
-    error; functions that torch_lod does not know give a plain tensor ([the list](torch_functions.md)). `x[...]`, `len(x)` and iteration
-    work on rows, as for a plain tensor; `x.seq` gives sequences.
+    error; functions that torch_lod does not know give a plain tensor ([list](torch_functions.md)). `x[...]`, `len(x)`
+    and iteration work on rows, as for a plain tensor; `x.seq` gives sequences.
 
         >>> import torch, torch_lod as tl
         >>> x = tl.from_lengths(torch.arange(6.0), [[2, 1], [1, 2, 3]])

@@ -35,36 +35,4 @@ from .placement import refuse_other_sequence, refuse_out, refuse_unknown, refuse
 from .refusals import another_class, lost_meets, refused, way_out
 from .views import moves_in_place
 
-__all__ = [
-    "along",
-    "another_class",
-    "attention",
-    "elementwise",
-    "embeddings",
-    "explain",
-    "indexing",
-    "lists",
-    "losses",
-    "lost_meets",
-    "modules",
-    "moves_in_place",
-    "norms",
-    "over_sequences",
-    "packed",
-    "plain",
-    "products",
-    "recurrences",
-    "reductions",
-    "refuse_lost",
-    "refuse_other_sequence",
-    "refuse_out",
-    "refuse_undeclared",
-    "refuse_unknown",
-    "refuse_write",
-    "refused",
-    "views",
-    "way_out",
-    "windows",
-]
-
 table.functions = sys.modules[__name__]

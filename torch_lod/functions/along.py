@@ -56,6 +56,9 @@ def _back(x: LoDTensor, input, rows_dim: int) -> Tensor:
     return rows_at(x.values().movedim(0, rows_dim), x.lod, rows_dim, input._provenance.call)
 
 
+_WITHIN = "tl.sequence_{name}(x)"
+
+
 def _moved(function: Callable) -> dict[str, Any]:
     """What runs for rows at another dim than 0: where they are not along the dim, the rule decides, as it does for LoDTensors."""
 
@@ -84,8 +87,9 @@ def _softmax(name: str, function: Callable) -> None:
     def softmax_of_nn(input, dim=None, _stacklevel=3, dtype=None):
         return _normalised(function, input, dim, dtype)
 
-    enter("refuse", refuse_on_rows("input, dim", _SOFTMAX), name, (torch, Tensor, torch.special), **_moved(softmax))
-    enter("refuse", refuse_on_rows("input, dim", _SOFTMAX), name, (F,), **_moved(softmax_of_nn))
+    rule = refuse_on_rows("input, dim", _SOFTMAX)
+    enter("refuse", rule, name, (torch, Tensor, torch.special), along=_WITHIN, **_moved(softmax))
+    enter("refuse", rule, name, (F,), along=_WITHIN, **_moved(softmax_of_nn))
 
 
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
@@ -114,7 +118,7 @@ def _cumulative(name: str, function: Callable) -> None:
 
 def _enter_cumulative(name: str, run: Callable) -> None:
     rule = refuse_on_rows("input, dim", f"tl.sequence_{name} runs within sequences; {OUT}")
-    enter("refuse", rule, name, **_moved(run))
+    enter("refuse", rule, name, along=_WITHIN, **_moved(run))
     enter("refuse", rule, f"{name}_")
 
 
@@ -177,7 +181,12 @@ _AROUND = (
 )
 
 _BEFORE_AND_AFTER = "input: broadcast, n, dim=-1, prepend: broadcast=None, append: broadcast=None"
-enter("refuse", difference(refuse_on_rows(_BEFORE_AND_AFTER, f"{DIFFERENCE}; {OUT}")), "diff")
+enter(
+    "refuse",
+    difference(refuse_on_rows(_BEFORE_AND_AFTER, f"{DIFFERENCE}; {OUT}")),
+    "diff",
+    along="x - tl.sequence_shift(x, 1)",
+)
 _POINTS = "y: broadcast, x: broadcast, *, dim=-1"
 enter("refuse", sampled(refuse_on_rows(_POINTS, NO_SEQUENCES)), "cumulative_trapezoid")
 enter("refuse", refuse_on_rows("input, *, dim", NO_SEQUENCES), "gradient")
@@ -247,14 +256,15 @@ def flipped_features(func, rows):
 
 
 _SORTED = refuse_on_rows("input, dim=-1", f"tl.sequence_sort sorts within sequences; {OUT}")
-enter("refuse", _SORTED, "sort", **_moved(sort))
+enter("refuse", _SORTED, "sort", along=_WITHIN, **_moved(sort))
 enter("refuse", _SORTED, "argsort", **_moved(argsort))
-enter("refuse", flipped_dims, "flip", **_moved(flip))
+enter("refuse", flipped_dims, "flip", along="tl.sequence_reverse(x)", **_moved(flip))
 enter("keep", flipped_features, "fliplr", **_moved(fliplr))
 enter(
     "refuse",
     refuse_on_rows("input, shifts, dim", f"tl.sequence_roll rolls every sequence, tl.sequence_shift fills; {OUT}"),
     "roll",
+    along="tl.sequence_roll(x, n)",
 )
 enter("refuse", refuse_on_rows("input, k, dim=(0, 1)", NO_SEQUENCES), "rot90")
 enter("refuse", refuse(f"tl.sequence_reverse reverses every sequence; {OUT}"), "flipud __reversed__")
@@ -292,7 +302,7 @@ def triangle(func, rank, rows):
 
 enter("refuse", refuse_on_rows("input, dim=-1", NO_SEQUENCES), "glu")
 enter("refuse", renorm, "renorm renorm_")
-enter("refuse", refuse_on_rows("input, p, dim=1", f"{NORM}; {OUT}"), "normalize")
+enter("refuse", refuse_on_rows("input, p, dim=1", f"{NORM}; {OUT}"), "normalize", along="tl.sequence_normalize(x)")
 enter("refuse", triangle, "tril triu tril_ triu_")
 enter("refuse", refuse(f"its diagonal would run through the rows of all sequences; {OUT}"), "fill_diagonal_")
 enter("refuse", refuse_on_rows("input, n, dim=-1", NO_SEQUENCES), "fft ifft rfft irfft hfft ihfft", (torch.fft,))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of each row by itself, and those whose operands are broadcast against each other."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -46,17 +48,17 @@ def _equal(x, other):
 # -- the rows
 
 _ELEMENTWISE = (
-    "abs absolute acos acosh add addcdiv addcmul angle arccos arcsin arctan asin asinh atan atan2 atanh bitwise_and "
-    "bitwise_not bitwise_or bitwise_xor ceil celu clamp clamp_max clamp_min clip conj copysign cos cosh deg2rad digamma div "
+    "abs absolute acos acosh add addcdiv addcmul angle arccos arcsin arctan asin asinh atan atan2 atanh "
+    "bitwise_not bitwise_xor ceil celu clamp clamp_max clamp_min clip conj copysign cos cosh deg2rad digamma div "
     "divide dropout elu eq erf erfc erfinv exp exp2 expm1 fill float_power floor floor_divide fmax fmin fmod frac ge gelu "
     "greater greater_equal gt hardshrink hardsigmoid hardswish hardtanh heaviside hypot isfinite isinf isnan ldexp "
-    "le leaky_relu lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or "
+    "le leaky_relu lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_not "
     "logical_xor logit logsigmoid lt masked_fill maximum minimum mish mul multiply mvlgamma nan_to_num ne neg negative "
     "nextafter not_equal polygamma positive pow rad2deg reciprocal relu relu6 remainder round rrelu rsqrt rsub selu "
     "sgn sigmoid sign signbit silu sin sinc sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink "
     "threshold true_divide trunc xlogy zero alpha_dropout feature_alpha_dropout feature_dropout "
-    "__add__ __and__ __div__ __floordiv__ __ge__ __gt__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ "
-    "__or__ __pos__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__ __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ "
+    "__add__ __div__ __floordiv__ __ge__ __gt__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ "
+    "__pos__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__ __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ "
     "__truediv__ __xor__ __abs__ __rand__ __ror__ __rxor__ arccosh arcsinh arctanh arctan2 igamma igammac "
     "fix i0 gcd lcm conj_physical bitwise_left_shift bitwise_right_shift"
 )
@@ -69,19 +71,19 @@ _SPECIAL = (
     "shifted_chebyshev_polynomial_w spherical_bessel_j0 xlog1py zeta"
 )
 #: Those whose function in place has a row of its own.
-_OWN = "celu elu hardtanh leaky_relu relu rrelu selu threshold mul masked_fill".split()
+_OWN = "fill zero celu elu hardtanh leaky_relu relu rrelu selu threshold mul masked_fill".split()
 _KEPT = " ".join(name for name in _ELEMENTWISE.split() if not name.startswith("_"))
 enter("join", join, _ELEMENTWISE, broadcasts=all_operands)
 enter("join", join, " ".join(f"{name}_" for name in _KEPT.split() if name not in _OWN), broadcasts=all_operands)
 enter("join", join, "__eq__", (Tensor,), run=_equal, quick=True, broadcasts=all_operands)
-for _name, _twin in (
-    ("mul_", "mul"),
-    ("masked_fill_", "masked_fill"),
-    ("__imul__", "__mul__"),
-    ("__iand__", "__and__"),
-):
+for _name, _twin in (("mul_", "mul"), ("masked_fill_", "masked_fill"), ("__imul__", "__mul__")):
     # masks; sums of rows into a tensor may be meant for one that outlives the batch
     enter("join", join, _name, (Tensor,), broadcasts=all_operands, **becoming(_twin, True))
+_MASKS: dict[str, Any] = {"broadcasts": all_operands, "of_masks": True}
+_NAMES = "bitwise_and bitwise_or logical_and logical_or"
+enter("join", join, f"{_NAMES} {_NAMES.replace(' ', '_ ')}_ __and__ __or__ __ior__", **_MASKS)
+enter("join", join, "__iand__", (Tensor,), **_MASKS, **becoming("__and__", True))
+enter("join", join, "copy_ fill_ zero_", broadcasts=all_operands, overwrites=True)
 enter("join", join_given, "isclose", broadcasts=all_operands)
 enter("join", prelu, "prelu")
 enter("join", join, _SPECIAL, (torch.special,), broadcasts=all_operands)
@@ -91,10 +93,10 @@ enter("join", join, "binomial broadcast_tensors complex normal polar", (torch,),
 enter("join", join_batches, "cudnn_grid_sampler grid_sampler grid_sampler_2d grid_sampler_3d", (torch,))
 enter("join", join_batches, "grid_sample")
 enter("join", searchsorted, "searchsorted")
-enter("join", where, "where", broadcasts=all_operands)
+enter("join", where, "where", beside=True, broadcasts=all_operands)
 _IN_PLACE = (
-    "__iadd__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __ior__ __ipow__ __irshift__ __isub__ __itruediv__ __ixor__ bernoulli_ "
-    "copy_ map_ map2_"
+    "__iadd__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __ipow__ __irshift__ __isub__ __itruediv__ __ixor__ bernoulli_ "
+    "map_ map2_"
 )
 enter("join", join, _IN_PLACE, broadcasts=all_operands)
 enter("join", in_place(join), "module_load", broadcasts=all_operands)

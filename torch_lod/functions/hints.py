@@ -18,7 +18,7 @@ from ..errors import foreign
 from ..structure.lod import LoD
 from ..tensor.dispatch import TORCHS
 from ..tensor.provenance import Provenance, provenance_of
-from ..tensor.table import name_of
+from ..tensor.table import NAMED, UNKNOWN, name_of
 from .placement import counterpart, of_padded, tensors_among
 from .refusals import STACKED
 
@@ -124,21 +124,8 @@ def _view(case: Case) -> str | None:
     return f"leave dim 0 to the rows: x.view(x.size(0), {', '.join(map(str, rest))}); {_PADDED}"
 
 
-#: What runs along the sequences, where a function would over dim 1 of (batch, length, ...).
-_ALONG = {name: f'tl.sequence_pool(x, "{name}")' for name in "sum mean max min prod std var logsumexp any all".split()}
-_ALONG |= {"amax": _ALONG["max"], "amin": _ALONG["min"]}
-_ALONG |= {name: f"tl.sequence_{name}(x)" for name in "softmax log_softmax cumsum cumprod cummax cummin".split()}
-_ALONG |= {name: f"tl.sequence_{name}(x)" for name in ("logcumsumexp", "sort", "argmax")}
-_ALONG |= {"topk": "tl.sequence_topk(x, k)", "flip": "tl.sequence_reverse(x)", "roll": "tl.sequence_roll(x, n)"}
-_ALONG |= {"diff": "x - tl.sequence_shift(x, 1)", "normalize": "tl.sequence_normalize(x)"}
-_ALONG |= {"median": 'tl.sequence_pool(x, "median")', "nanmedian": 'tl.sequence_pool(x, "median")'}
-_ALONG |= {"quantile": "tl.sequence_quantile(x, q)", "gather": "tl.sequence_gather(x, index)"}
-_ALONG |= {"unbind": "x.unbind_sequences()", "select": "x.nth(i)", "split": "x.unbind_sequences()"}
-_ALONG |= {"chunk": "x.unbind_sequences()", "narrow": "tl.sequence_slice(x, offset, length)"}
-
-
 def _dim(case: Case) -> str | None:
-    got, along = int(case.said["got"]), _ALONG.get(case.names[0]) if case.names else None
+    got, along = int(case.said["got"]), NAMED.get(case.names[0], UNKNOWN).along if case.names else ""
     if not _whole(case.origin) or got != int(case.said["last"]) + 1:
         return None
     moved = f"dim {got} of (batch, length, ...) is dim {got - 1} here"

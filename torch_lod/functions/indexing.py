@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What takes rows apart, writes them by index and puts tensors together."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,8 +16,8 @@ from ..tensor.joined import chain, counted_in
 from ..tensor.provenance import EACH, At, Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
 from ..tensor.table import name_of
 from .buffers import becoming
-from .placement import agree, partial, place, refuse_positions, tensors_of
-from .refusals import OUT, misaligned, refusal, refused, same_lod
+from .placement import agree, joined, partial, place, refuse_positions
+from .refusals import AT_AN_INDEX, JOIN, OUT, PADDED, POOL, TAKE, misaligned, refusal, refused, same_lod
 from .row import attribute, enter
 from .signature import Signature, elsewhere, signature, touches_rows, without
 from .views import ranked
@@ -333,15 +335,10 @@ def narrow(func, input, rank, dim, start, length, rows):
     return part_of(Provenance(origin.lod, rows, origin.call or name_of(func)), before, before + length)
 
 
-def _joined(args, kwargs) -> tuple[list, int | None]:
-    """The tensors that are joined, and the dim."""
-    return tensors_of(args, kwargs), as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
-
-
 def join_tensors(func, args, kwargs):
     """cat and stack: along another dim than that of the rows as operands that must correspond; along it the parts of a
     batch are the batch again, and at dim 0 the sequences of whole batches follow one another."""
-    tensors, dim = _joined(args, kwargs)
+    tensors, dim = joined(args, kwargs)
     if not isinstance(dim, int) or not all(isinstance(t, Tensor) for t in tensors):
         return None
     rank, stacks = max([0, *[t.dim() for t in tensors]]), func is torch.stack
@@ -412,7 +409,7 @@ def stack_at(least: int, chains: bool = False):
     after another."""
 
     def rule(func, args, kwargs):
-        tensors = tensors_of(args, kwargs)
+        tensors = joined(args, kwargs)[0]
         if any(t.dim() < least for t in tensors if lod_of(t) is not None):
             return _chained([lod_of(t) for t in tensors]) if chains else None
         return agree(func, tensors)
@@ -422,7 +419,7 @@ def stack_at(least: int, chains: bool = False):
 
 @only_whole
 def vstack(func, args, kwargs):
-    return _chained([lod_of(t) if t.dim() > 1 else None for t in tensors_of(args, kwargs)])
+    return _chained([lod_of(t) if t.dim() > 1 else None for t in joined(args, kwargs)[0]])
 
 
 def _chained(lods) -> Provenance | None:
@@ -512,44 +509,64 @@ def _end_cut(key, dims: int, rows: int) -> int | None:
 
 # -- the rows
 
-enter("move", select, "select select_copy")
-enter("move", unbind, "unbind unbind_copy")
-enter("move", narrow, "narrow narrow_copy")
+enter("move", select, "select", instead=TAKE, along="x.nth(i)")
+enter("move", select, "select_copy")
+enter("move", unbind, "unbind", instead=TAKE, along="x.unbind_sequences()")
+enter("move", unbind, "unbind_copy")
+enter("move", narrow, "narrow", instead=TAKE, along="tl.sequence_slice(x, offset, length)")
+enter("move", narrow, "narrow_copy")
+_PIECES = pieces("input, chunks, dim=0")
+enter("move", _PIECES, "chunk split", instead=TAKE, along="x.unbind_sequences()")
 enter(
     "move",
-    pieces("input, chunks, dim=0"),
-    "chunk split split_copy split_with_sizes split_with_sizes_copy unsafe_chunk unsafe_split unsafe_split_with_sizes",
+    _PIECES,
+    "split_copy split_with_sizes split_with_sizes_copy unsafe_chunk unsafe_split unsafe_split_with_sizes",
 )
 enter("move", elsewhere("input, indices, dim=0"), "tensor_split")  # its pieces may overlap
 enter("move", elsewhere("input, dim"), "slice_copy", (torch,))
 enter("move", ranked(2), "hsplit dsplit")
-enter("move", elsewhere("input, dim, index"), "index_select")
+enter("move", elsewhere("input, dim, index"), "index_select", instead=TAKE)
 enter("move", elsewhere("input, repeats, dim"), "repeat_interleave")
+_GATHERED: dict[str, Any] = {"instead": AT_AN_INDEX, "beside": True}
 _SCATTER = by_place("input: broadcast, dim, index: broadcast, src: broadcast")
-enter("move", _SCATTER, "scatter scatter_ scatter_add scatter_reduce")
-enter("move", by_place("input: broadcast, dim, index: broadcast, src", looks_up=True), "gather")
-enter("move", by_place("input: broadcast, index: broadcast, dim, src", True), "take_along_dim")
+enter("move", _SCATTER, "scatter scatter_", beside=True)
+enter("move", _SCATTER, "scatter_add", instead=POOL, beside=True)
+enter("move", _SCATTER, "scatter_reduce", instead=POOL)
+enter(
+    "move",
+    by_place("input: broadcast, dim, index: broadcast, src", looks_up=True),
+    "gather",
+    **_GATHERED,
+    along="tl.sequence_gather(x, index)",
+)
+enter("move", by_place("input: broadcast, index: broadcast, dim, src", True), "take_along_dim", **_GATHERED)
 _INDEX_ADD = indexed("input: broadcast, dim, index, source: broadcast")
-enter("move", _INDEX_ADD, "index_add index_copy index_copy_ index_fill index_fill_ index_reduce")
+enter("move", _INDEX_ADD, "index_add index_reduce", instead=POOL)
+enter("move", _INDEX_ADD, "index_copy index_copy_ index_fill index_fill_")
 for _rule, _names in ((_SCATTER, "scatter_add scatter_reduce"), (_INDEX_ADD, "index_add index_reduce")):
     for _name in _names.split():
         enter("move", _rule, f"{_name}_", (Tensor,), **becoming(_name, False))
 enter("move", select_scatter, "select_scatter")
 enter("move", slice_scatter, "slice_scatter")
 enter("move", diagonal_scatter, "diagonal_scatter")
-enter("move", getitem, "__getitem__", elsewhere=_without_addition, takes_lost=True, quick=True)  # on every index
+enter(
+    "move", getitem, "__getitem__", instead=TAKE, elsewhere=_without_addition, takes_lost=True, quick=True
+)  # on every index
 enter("move", put, "__setitem__", writes=True, assigns=True)
 enter("move", index_put, "index_put_", assigns=True)
 enter("move", moves, "masked_scatter_ put_")
-enter("move", join_tensors, "cat concat concatenate stack")
-enter("move", stack_at(1), "column_stack", (torch,))
+enter("move", join_tensors, "cat concat concatenate", instead=JOIN, beside=True)
+enter("move", join_tensors, "stack", beside=True)
+enter("move", stack_at(1), "column_stack", (torch,), beside=True)
 enter("move", stack_at(2), "dstack", (torch,))
-enter("move", stack_at(2, chains=True), "hstack", (torch,))
+enter("move", stack_at(2, chains=True), "hstack", (torch,), beside=True)
 enter("move", vstack, "row_stack vstack", (torch,))
 enter(
     "move",
     None,
-    "argwhere as_strided as_strided_copy as_strided_scatter index index_put masked_scatter masked_select nonzero "
-    "nonzero_static put slice_inverse take unique unique_consecutive vsplit",
+    "argwhere as_strided_copy as_strided_scatter index index_put masked_scatter nonzero nonzero_static put slice_inverse unique "
+    "unique_consecutive vsplit",
 )
+enter("move", None, "masked_select take", instead=TAKE)
+enter("move", None, "as_strided", instead=PADDED)
 attribute("refuse", data, "data", change=True)

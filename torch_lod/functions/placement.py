@@ -446,15 +446,15 @@ LOOP = (
     f"tl.sequence_shift, for one sequence after the other x.sequences(); {OUT}"
 )
 
-_CATS = ("cat", "concat", "concatenate")
-
 
 def refuse_other_sequence(func, kind: str | None, args, kwargs, one: Provenance, other: Provenance) -> None:
     """Raises if some rows of one sequence and some of another are combined, by a function of that kind: a loop along the rows
     would go on from the last row of a sequence to the first of the next one."""
     if one.part is None or other.part is None or one.part == other.part:
         return
-    if kind not in ("join", "matmul") and not (name_of(func) in _CATS and _side_by_side(args, kwargs)):
+    if kind not in ("join", "matmul") and not (
+        func in (torch.cat, torch.concat, torch.concatenate) and _side_by_side(args, kwargs)
+    ):
         return
     offsets = one.lod.levels[-1]
     begin, end = min(one.part[0], other.part[0]), max(one.part[1], other.part[1])
@@ -467,8 +467,7 @@ def refuse_other_sequence(func, kind: str | None, args, kwargs, one: Provenance,
 
 def _side_by_side(args, kwargs) -> bool:
     """Whether cat puts features of rows side by side, and not rows below one another."""
-    tensors = tensors_of(args, kwargs)
-    dim = as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
+    tensors, dim = joined(args, kwargs)
     if not all(isinstance(t, Tensor) and t.dim() for t in tensors) or not isinstance(dim, int):
         return False
     origins = [provenance_of(t) for t in tensors]
@@ -477,9 +476,11 @@ def _side_by_side(args, kwargs) -> bool:
     return any(-t.dim() <= dim < t.dim() and t.shape[dim] != 1 for t in tensors)
 
 
-def tensors_of(tensors, kwargs):
-    tensors = tensors[0] if tensors else kwargs.get("tensors")
-    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+def joined(args, kwargs) -> tuple[list, int | None]:
+    """The tensors that cat, stack and the like join, and the dim."""
+    tensors = args[0] if args else kwargs.get("tensors")
+    dim = as_int(args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis", 0)))
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors), dim
 
 
 def refuse_out(func, out, others=()) -> None:

@@ -16,7 +16,7 @@ from ..tensor.table import Rule, name_of
 from .operands import added, biased, operands, summed
 from .placement import agree, first, join_batches, place, refuse_pairs
 from .recurrences import NO_FEATURES
-from .refusals import ALONG, OUT, all_pairs, along_rows, refusal, same_lod, sequences_meet
+from .refusals import ALONG, ATTEND, OUT, all_pairs, along_rows, refusal, same_lod, sequences_meet
 from .row import enter
 from .signature import SCALED, Signature, along_dim, refuse, row_by_row, signature, touches_rows
 
@@ -400,7 +400,7 @@ _MATRICES = summed(lambda left, right: (*left[:-1], right[-1]))
 _VECTORS = summed(lambda left, right: left[:-1])
 _SUMMED = summed(lambda left, right: (*left[1:-1], right[-1]))
 _OUTER = summed(lambda left, right: (*left, *right))
-enter("join", matmul, "bmm", broadcasts=_BATCHES, product=MATMUL)
+enter("join", matmul, "bmm", instead=ATTEND, broadcasts=_BATCHES, product=MATMUL)
 enter("join", add_each, "baddbmm", sums=_MATRICES, product=_BADDBMM)
 enter("join", in_place_product(add_each), "baddbmm_", sums=_MATRICES)
 enter("join", bilinear, "bilinear")
@@ -409,13 +409,15 @@ enter(
     pairs,
     "cdist",
     broadcasts=operands("x1, x2", 2),
+    instead=ATTEND,
     product=(Signature("x1, x2"), [{-2: -2}, {-2: -1}]),
 )
 enter("join", cross("input: broadcast, other: broadcast, dim"), "cross", broadcasts=_PAIR)
 enter("join", cross("input: broadcast, other: broadcast, dim=-1"), "cross", (torch.linalg,), broadcasts=_PAIR)
 enter("refuse", linear, "linear", sums=biased)
-enter("matmul", matmul, "mm mv")
-enter("matmul", matmul, "matmul __matmul__", broadcasts=_BATCHES, product=MATMUL)
+enter("matmul", matmul, "mm", instead=ATTEND)
+enter("matmul", matmul, "mv")
+enter("matmul", matmul, "matmul __matmul__", instead=ATTEND, broadcasts=_BATCHES, product=MATMUL)
 enter("matmul", matmul, "matmul", (torch.linalg,), broadcasts=_BATCHES, product=MATMUL)
 enter("matmul", reflected_matmul, "__rmatmul__", broadcasts=_BATCHES, product=_REFLECTED)
 enter("matmul", add_product(), "addmm", sums=_MATRICES)
@@ -431,7 +433,7 @@ enter("matmul", row_by_row("input, vec2: beside"), "outer ger")
 enter("matmul", several, "chain_matmul", (torch,))
 enter("matmul", several, "multi_dot", (torch.linalg,))
 enter("matmul", tensordot, "tensordot", (torch,))
-enter("matmul", einsum, "einsum", (torch,))
+enter("matmul", einsum, "einsum", (torch,), instead=ATTEND)
 enter(
     "matmul", each_with_each, "cartesian_prod kron meshgrid", (torch, Tensor, torch._C._VariableFunctions)
 )  # for lists

@@ -7,6 +7,7 @@ from torch import Tensor
 from ..tensor.provenance import provenance_of
 from .operands import operands
 from .placement import first, join
+from .refusals import POOL
 from .row import enter
 from .signature import Signature, elsewhere, reduced, signature, touches_rows, without
 from .views import expand, ranked
@@ -60,19 +61,27 @@ def norm_except_dim(func, dim):
     return dim == 0
 
 
-enter(
-    "reduce",
-    elsewhere("input, dim"),
-    "sum nansum mean nanmean prod std std_mean var var_mean amax amin aminmax argmax argmin all any logsumexp median "
-    "nanmedian count_nonzero hash_tensor frobenius_norm nuclear_norm",
-)
-enter("reduce", elsewhere("input, p, dim"), "norm native_norm")
-enter("reduce", elsewhere("input, ord, dim"), "norm vector_norm", (torch.linalg,))
+_REDUCED = elsewhere("input, dim")
+_POOL = 'tl.sequence_pool(x, "{name}")'
+enter("reduce", _REDUCED, "sum mean prod std var logsumexp", instead=POOL, along=_POOL)
+enter("reduce", _REDUCED, "all any", along=_POOL)
+enter("reduce", _REDUCED, "amax", instead=POOL, along='tl.sequence_pool(x, "max")')
+enter("reduce", _REDUCED, "amin", instead=POOL, along='tl.sequence_pool(x, "min")')
+enter("reduce", _REDUCED, "median", instead=POOL, along=_POOL)
+enter("reduce", _REDUCED, "nanmedian", along='tl.sequence_pool(x, "median")')
+enter("reduce", _REDUCED, "nansum nanmean std_mean var_mean", instead=POOL)
+enter("reduce", _REDUCED, "argmax", along="tl.sequence_argmax(x)")
+enter("reduce", _REDUCED, "aminmax argmin count_nonzero hash_tensor frobenius_norm nuclear_norm")
+enter("reduce", elsewhere("input, p, dim"), "norm", instead=POOL)
+enter("reduce", elsewhere("input, p, dim"), "native_norm")
+enter("reduce", elsewhere("input, ord, dim"), "norm vector_norm", (torch.linalg,), instead=POOL)
 enter("reduce", elsewhere("input, ord, dim=(-2, -1)"), "matrix_norm", (torch.linalg,))
-enter("reduce", elsewhere("input, k, dim=-1"), "kthvalue topk")
+enter("reduce", elsewhere("input, k, dim=-1"), "kthvalue")
+enter("reduce", elsewhere("input, k, dim=-1"), "topk", along="tl.sequence_topk(x, k)")
 enter("reduce", elsewhere("input, dim=-1"), "mode")
-enter("reduce", quantile, "quantile nanquantile")
-enter("reduce", extreme, "max min")
+enter("reduce", quantile, "quantile", along="tl.sequence_quantile(x, q)")
+enter("reduce", quantile, "nanquantile")
+enter("reduce", extreme, "max min", instead=POOL, along=_POOL)
 enter("reduce", expand, "sum_to_size")
 enter("reduce", norm_except_dim, "norm_except_dim", (torch,))
 enter("reduce", sampled(elsewhere("y: broadcast, x: broadcast, *, dim=-1")), "trapezoid trapz", (torch,))

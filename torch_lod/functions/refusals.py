@@ -7,7 +7,7 @@ from ..errors import LoDError, LoDsDiffer, LoDTypeError, LoDValueError, named
 from ..structure.lod import LoD
 from ..tensor.declared import declared_level, level_in
 from ..tensor.provenance import Provenance
-from ..tensor.table import name_of
+from ..tensor.table import NAMED, UNKNOWN, name_of
 
 ALONG = "along dim 0 it mixes the rows of different sequences"
 
@@ -104,40 +104,29 @@ WRITE = (
     f"are torch.stack of a list; {STACKS}; if the numbers are meant, write into x.values()"
 )
 
-#: What to write instead of a function that lost the rows.
-_INSTEAD = {
-    "to pool sequences: tl.sequence_pool, and tl.sequence_expand_as lays the result over the rows": (
-        "sum nansum mean nanmean prod std var std_mean var_mean amax amin max min median norm logsumexp vector_norm index_add "
-        "index_reduce scatter_add scatter_reduce"
-    ),
-    "the last rows of the sequences are x.nth(-1), rows at an index for each sequence tl.sequence_gather(x, index)": (
-        "gather take_along_dim"
-    ),
-    "sequences are taken with x.seq[...], their rows with x.head, x.tail and x.nth": (
-        "getitem index_select select narrow take masked_select unbind split chunk"
-    ),
-    "to attend within sequences: tl.sequence_attention or scaled_dot_product_attention": "matmul mm bmm einsum cdist",
-    "to put rows before or after those of every sequence: tl.cat(xs, along='within')": "cat concat concatenate",
-    "a view per sequence: x.to_padded()": "view reshape flatten unflatten ravel as_strided",
-}
-
-INSTEAD = {name: advice for advice, names in _INSTEAD.items() for name in names.split()}
-
-#: Where masks of padding meet masks of a model's own.
-_OF_MASKS = frozenset("and iand or ior bitwise_and bitwise_or logical_and logical_or".split())
+#: What to write instead of functions in which the rows were lost.
+POOL = "to pool sequences: tl.sequence_pool, and tl.sequence_expand_as lays the result over the rows"
+TAKE = "sequences are taken with x.seq[...], their rows with x.head, x.tail and x.nth"
+AT_AN_INDEX = (
+    "the last rows of the sequences are x.nth(-1), rows at an index for each sequence tl.sequence_gather(x, index)"
+)
+ATTEND = "to attend within sequences: tl.sequence_attention or scaled_dot_product_attention"
+JOIN = "to put rows before or after those of every sequence: tl.cat(xs, along='within')"
+PADDED = "a view per sequence: x.to_padded()"
 
 
 def way_out(p: Provenance) -> str:
     """What to write where rows that lost their structure, are some of the whole batch, or are at another dim, cannot go on."""
     if p.dim is None:
-        instead = INSTEAD.get(p.call)
+        instead = NAMED.get(p.call, UNKNOWN).instead
         return f"{instead}; {STACKS}" if instead else STACKS
     return f"{CUT}; {STACKS}" if p.part else f"rows at dim 0 are a LoDTensor; {STACKS}"
 
 
 def lost_meets(func: Callable, lost: Provenance, what: str) -> LoDError:
     """The error where what lost its structure is used as if its rows corresponded to others."""
-    mask = "no row is padding, so a mask of padding is left out; " if name_of(func) in _OF_MASKS else ""
+    of_masks = NAMED.get(name_of(func), UNKNOWN).of_masks
+    mask = "no row is padding, so a mask of padding is left out; " if of_masks else ""
     error = LoDValueError(  # after a TypeError Python's operators would raise an error of their own
         f"{what}, got what a LoDTensor became in {lost.call}, which lost the structure of its rows; {mask}{way_out(lost)}; if "
         "all rows together are meant, pass its .values()"

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import border
-from ..tensor.table import ROWS, UNSEEN, Row, Rule
+from ..tensor.table import NAMED, ROWS, UNSEEN, Row, Rule
 from .placement import in_place
 
 #: The kinds of functions.
@@ -42,7 +42,7 @@ _PUBLIC = {
 
 
 def shown_functions() -> dict[Callable, str]:
-    """The shown_functions that torch.overrides lists, and those that torch shows to a subclass although they are not listed
+    """The functions that torch.overrides lists, and those that torch shows to a subclass although they are not listed
     there: in-place forms, methods."""
     overridable = {func for funcs in torch.overrides.get_overridable_functions().values() for func in funcs}
     ignored = torch.overrides.get_ignored_functions()
@@ -58,7 +58,7 @@ def shown_functions() -> dict[Callable, str]:
     return found
 
 
-#: The types of shown_functions and methods written in C++, which call __torch_function__ themselves.
+#: The types of functions and methods written in C++, which call __torch_function__ themselves.
 _SHOWN = (type(torch.add), type(Tensor.add))
 
 
@@ -94,6 +94,8 @@ def put(entered: dict[Callable, Row]) -> None:
         if func in ROWS or func in UNSEEN:
             raise ValueError(f"expected one row for each function, got a second one for {row.name}, {func}")
         (ROWS if _traceable(func) else UNSEEN)[func] = row
+        if row.name not in NAMED or row.instead or row.along or row.beside or row.of_masks:
+            NAMED[row.name] = row
 
 
 def _traceable(func: Callable) -> bool:
@@ -110,6 +112,8 @@ def _row(func: Callable, kind: str, rule: Rule | None, name: str, quick: bool = 
         for fact in ("run", "elsewhere"):
             if facts.get(fact) is not None:
                 facts[fact] = border(func.__name__.strip("_"), policy=False, asks=False)(facts[fact])
+    if "along" in facts:
+        facts["along"] = facts["along"].format(name=name)
     return Row(name.strip("_"), kind, rule, **facts)
 
 

@@ -26,10 +26,10 @@ from ..errors import LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, nam
 from ..tensor import attributes
 from ..tensor.derived import DerivedTensor
 from ..tensor.provenance import Provenance, provenance_of, provenances_of
-from ..tensor.table import ROWS, UNSEEN, name_of
+from ..tensor.table import NAMED, ROWS, UNKNOWN, UNSEEN, name_of
 from .broadcasting import is_parameter, repeated, undeclared
 from .placement import passed
-from .refusals import INSTEAD, STACKS
+from .refusals import STACKS
 
 #: What only passes a user's call on: methods of torch's that are functions here, and modules of torch.nn.
 _PASSING = (
@@ -40,12 +40,6 @@ _PASSING = (
 _SHAPE: Callable = Tensor.shape.__get__  # type: ignore[attr-defined]
 #: Files of the frames between a method and its caller.
 _METHODS = (torch._tensor.__file__, torch.overrides.__file__)
-#: What these write into keeps nothing of what it was.
-_OVERWRITING = {Tensor.copy_, Tensor.fill_, Tensor.zero_, torch.fill_, torch.zero_}
-#: Functions that put what belongs to a row beside it, besides those of the kind "join".
-_BESIDE = frozenset(
-    "cat concat concatenate hstack column_stack stack gather scatter scatter_add take_along_dim where".split()
-)
 _ADVICE = "sequence by sequence: x.sequences(), padded: x.to_padded()"
 _COUNTS = (
     "x.lengths() has the length of every sequence, x.position_ids() the positions in them, and x.lod.rows the number of "
@@ -225,11 +219,11 @@ class _Watch(TorchFunctionMode):
         return result
 
     def _seen(self, frame, func, args, kwargs) -> "_Seen":
-        row = ROWS.get(func) or UNSEEN.get(func)
-        given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), row.kind if row else None
+        row = ROWS.get(func) or UNSEEN.get(func, UNKNOWN)
+        given, call, kind = [*_flat((*args, *kwargs.values()))], name_of(func), row.kind
         origins = provenances_of(args, kwargs)
-        written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if row and row.writes else []
-        origin = self._origin(call, kind, given[1:] if func in _OVERWRITING else given, bool(origins))
+        written = [kwargs["out"]] if kwargs.get("out") is not None else [args[0]] if row.writes else []
+        origin = self._origin(call, kind, given[1:] if row.overwrites else given, bool(origins))
         return _Seen(frame, call, kind, given, origins, [p for p in origins if not _gone(p)], written, origin)
 
     def _asked(self, seen: "_Seen", func, args, kwargs, result):
@@ -270,7 +264,7 @@ class _Watch(TorchFunctionMode):
         if not seen.origins and not seen.origin:
             if seen.call in _FILLS or any(type(v) is Tensor and v in self.declared for v in seen.given):
                 self.declared.update({t: True for t in results if type(t) is Tensor})
-            if func in _OVERWRITING:
+            if ROWS.get(func, UNKNOWN).overwrites:
                 self.numbers.pop(args[0], None)
             return
         written = [*_flat(seen.written)]
@@ -295,7 +289,8 @@ class _Watch(TorchFunctionMode):
 
     def _undeclared(self, call: str, kind, given: list) -> Tensor | None:
         """A plain tensor with an entry for each of the rows that it meets. Targets of losses are that by their meaning."""
-        if (kind != "join" and call not in _BESIDE) or "loss" in call or "cross_entropy" in call or call == "kl_div":
+        beside = kind == "join" or NAMED.get(call, UNKNOWN).beside
+        if not beside or "loss" in call or "cross_entropy" in call or call == "kl_div":
             return None
         beside = [t for t in given if isinstance(t, Tensor)]
         for x in beside:
@@ -366,7 +361,8 @@ def _loss(call: str, given: list, found: list) -> tuple[str, str]:
     before = next(tuple(t.shape) for t in given if isinstance(t, Tensor) and hasattr(t, "lod"))
     after = next(tuple(t.shape) for t in found if _lost(t))
     what = f"expected a result that keeps the structure of rows {before}, got one of shape {after} that lost it"
-    return what, f"{INSTEAD.get(call, _ADVICE)}; {STACKS}; if all rows together are meant, x.values()"
+    instead = NAMED.get(call, UNKNOWN).instead or _ADVICE
+    return what, f"{instead}; {STACKS}; if all rows together are meant, x.values()"
 
 
 def _entries(t: Tensor, dim: int, levels: list[int], weights: bool) -> tuple[str, str]:

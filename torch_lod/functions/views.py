@@ -9,6 +9,7 @@ from torch import Tensor
 from ..dynamo import known
 from ..tensor.provenance import At, placed
 from .placement import first
+from .refusals import PADDED
 from .row import attribute, enter
 from .signature import refuse, signature, touches_rows
 
@@ -227,9 +228,10 @@ enter("shape", permute, "permute permute_copy")
 enter("shape", movedim, "movedim moveaxis")
 enter("shape", squeeze, "squeeze squeeze_copy")
 enter("shape", unsqueeze, "unsqueeze unsqueeze_copy")
-enter("shape", flatten, "flatten ravel")
-enter("shape", unflatten, "unflatten")
-enter("shape", reshape, "view reshape view_copy")
+enter("shape", flatten, "flatten ravel", instead=PADDED)
+enter("shape", unflatten, "unflatten", instead=PADDED)
+enter("shape", reshape, "view reshape", instead=PADDED)
+enter("shape", reshape, "view_copy")
 enter("shape", expand, "expand broadcast_to expand_copy")
 enter("shape", repeat, "repeat tile")
 for _n in (1, 2, 3):

@@ -45,6 +45,12 @@ class Row:
         self.sums: Callable | None = None
         #: Of products of matrices, where rows at a dim of an operand are in the result; both are counted from the right.
         self.product: Any = None
+        #: What to write instead where the rows were lost in it; what runs along each sequence for a model that meant dim 1.
+        self.instead = self.along = ""
+        #: Whether it puts what belongs to a row beside it; whether what it writes into keeps nothing of what it was.
+        self.beside = self.overwrites = False
+        #: Whether masks of padding meet masks of a model's own in it.
+        self.of_masks = False
         #: Whether the table has the function.
         self.known = True
         for fact, value in facts.items():
@@ -55,6 +61,8 @@ class Row:
 #: The rows of functions, and of those that Dynamo cannot look up in a dict.
 ROWS: dict[Callable, Row] = {}
 UNSEEN: dict[Callable, Row] = {}
+#: By its name, as errors have it: of several rows one that says what to write instead.
+NAMED: dict[str, Row] = {}
 #: torch_lod.functions, whose refusals and explanations the dispatch calls.
 functions: Any = None
 
@@ -69,9 +77,10 @@ def name_of(func: Callable) -> str:
     return getattr(func, "__name__", str(func)).partition(".")[0].strip("_")  # aten's names are like cumsum_.default
 
 
-_IN_A_GRAPH = Row("function", known=False)
+#: Of a function that is in no table, where its name is not known.
+UNKNOWN = Row("function", known=False)
 
 
 def unlisted(func: Callable) -> Row:
     """The row of a function that ROWS does not have."""
-    return _IN_A_GRAPH if compiling() else UNSEEN.get(func) or Row(name_of(func), known=False)
+    return UNKNOWN if compiling() else UNSEEN.get(func) or Row(name_of(func), known=False)

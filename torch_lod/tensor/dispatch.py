@@ -38,11 +38,9 @@ class Tracked(Traced, Tensor):
         several = len(types) != 1
         if several and (others := _others(types)):
             return _beside_others(func, others, args, kwargs)
-        if compiling() and (result := as_calls(cls, func, types, args)) is not None:
+        if compiling() and (result := _as_other_calls(cls, func, types, args, kwargs)) is not NotImplemented:
             return result
         row = ROWS.get(func) or unlisted(func)
-        if compiling() and (result := over_sequences(func, row, args, kwargs)) is not NotImplemented:
-            return result
         try:
             if row.plain and row.rule is None and "out" not in kwargs:
                 with without_policy():
@@ -74,6 +72,12 @@ class Tracked(Traced, Tensor):
     def set_(self, *args, **kwargs):
         """TypeError: the LoD is not that of the new rows. (torch does not call __torch_function__ for set_.)"""
         return table.functions.moves_in_place(Tensor.set_, (self, *args), kwargs)
+
+
+def _as_other_calls(cls, func, types, args, kwargs):
+    """What a function in a graph gives by way of other functions; NotImplemented for most."""
+    result = as_calls(cls, func, types, args)
+    return over_sequences(func, ROWS.get(func) or unlisted(func), args, kwargs) if result is None else result
 
 
 def _over_sequences_or_raise(error: LoDsDiffer, func, row: Row, args, kwargs):

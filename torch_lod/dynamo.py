@@ -96,32 +96,6 @@ def as_it_is(code: CodeType) -> None:
     eval_frame.set_code_exec_strategy(code, strategy)
 
 
-#: Operators of Python, and the calls that they are. In a graph the wrappers of torch give NotImplemented, and looking for
-#: one of them in a dict makes a guard that fails. The rule of == calls torch.eq, which in a graph would not be asked.
-_WRAPPED = (
-    (Tensor.__eq__, lambda call, x, y: call(torch.eq, x, y) if isinstance(y, Tensor) else None),
-    (Tensor.__rsub__, lambda call, x, y: call(torch.rsub, x, y)),
-    (Tensor.__rtruediv__, lambda call, x, y: call(torch.mul, call(torch.reciprocal, x), y)),
-    (Tensor.__pow__, lambda call, x, y: call(torch.pow, x, y)),
-    (Tensor.__rpow__, lambda call, x, y: call(torch.pow, y, x)),
-    (Tensor.__ipow__, lambda call, x, y: call(Tensor.pow_, x, y)),
-    (Tensor.__floordiv__, lambda call, x, y: call(torch.floor_divide, x, y)),
-    (Tensor.__rfloordiv__, lambda call, x, y: call(torch.floor_divide, y, x)),
-    (Tensor.__rmod__, lambda call, x, y: call(torch.remainder, y, x)),
-    (Tensor.__rlshift__, lambda call, x, y: call(torch.bitwise_left_shift, y, x)),
-    (Tensor.__rrshift__, lambda call, x, y: call(torch.bitwise_right_shift, y, x)),
-    (Tensor.__rmatmul__, lambda call, x, y: call(torch.matmul, y, x)),
-)
-
-
-def as_calls(cls: Any, func: Callable, types, operands) -> Any:
-    """What an operator of Python gives, by way of the calls that it is; None for all other functions."""
-    for wrapped, calls in _WRAPPED:
-        if func is wrapped:
-            return calls(lambda f, *args: cls.__torch_function__(f, types, args), *operands)
-    return None
-
-
 def symbols(sizes, tensors) -> tuple[int, ...]:
     """The sizes as dynamic integers; marks dim 0 of `tensors` dynamic.
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of each row by itself, and those whose operands are broadcast against each other."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,8 +58,8 @@ _ELEMENTWISE = (
     "nextafter not_equal polygamma positive pow rad2deg reciprocal relu relu6 remainder round rrelu rsqrt rsub selu "
     "sgn sigmoid sign signbit silu sin sinc sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink "
     "threshold true_divide trunc xlogy zero alpha_dropout feature_alpha_dropout feature_dropout "
-    "__add__ __div__ __floordiv__ __ge__ __gt__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ "
-    "__pos__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__ __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ "
+    "__add__ __div__ __ge__ __gt__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ "
+    "__pos__ __radd__ __rmul__ __sub__ "
     "__truediv__ __xor__ __abs__ __rand__ __ror__ __rxor__ arccosh arcsinh arctanh arctan2 igamma igammac "
     "fix i0 gcd lcm conj_physical bitwise_left_shift bitwise_right_shift"
 )
@@ -75,7 +76,30 @@ _OWN = "fill zero celu elu hardtanh leaky_relu relu rrelu selu threshold mul mas
 _KEPT = " ".join(name for name in _ELEMENTWISE.split() if not name.startswith("_"))
 enter("join", join, _ELEMENTWISE, broadcasts=all_operands)
 enter("join", join, " ".join(f"{name}_" for name in _KEPT.split() if name not in _OWN), broadcasts=all_operands)
-enter("join", join, "__eq__", (Tensor,), run=_equal, quick=True, broadcasts=all_operands)
+enter(
+    "join",
+    join,
+    "__eq__",
+    (Tensor,),
+    calls=lambda call, x, y: call(torch.eq, x, y) if isinstance(y, Tensor) else None,
+    run=_equal,
+    quick=True,
+    broadcasts=all_operands,
+)
+_CALLS: dict[str, Callable] = {
+    "__rsub__": lambda call, x, y: call(torch.rsub, x, y),
+    "__rtruediv__": lambda call, x, y: call(torch.mul, call(torch.reciprocal, x), y),
+    "__pow__": lambda call, x, y: call(torch.pow, x, y),
+    "__rpow__": lambda call, x, y: call(torch.pow, y, x),
+    "__ipow__": lambda call, x, y: call(Tensor.pow_, x, y),
+    "__floordiv__": lambda call, x, y: call(torch.floor_divide, x, y),
+    "__rfloordiv__": lambda call, x, y: call(torch.floor_divide, y, x),
+    "__rmod__": lambda call, x, y: call(torch.remainder, y, x),
+    "__rlshift__": lambda call, x, y: call(torch.bitwise_left_shift, y, x),
+    "__rrshift__": lambda call, x, y: call(torch.bitwise_right_shift, y, x),
+}
+for _name, _calls in _CALLS.items():
+    enter("join", join, _name, calls=_calls, broadcasts=all_operands)
 for _name, _twin in (("mul_", "mul"), ("masked_fill_", "masked_fill"), ("__imul__", "__mul__")):
     # masks; sums of rows into a tensor may be meant for one that outlives the batch
     enter("join", join, _name, (Tensor,), broadcasts=all_operands, **becoming(_twin, True))
@@ -87,7 +111,7 @@ enter("join", join, "copy_ fill_ zero_", broadcasts=all_operands, overwrites=Tru
 enter("join", join_given, "isclose", broadcasts=all_operands)
 enter("join", prelu, "prelu")
 enter("join", join, _SPECIAL, (torch.special,), broadcasts=all_operands)
-enter("join", join, "isneginf isposinf isreal __lshift__ __rshift__ __rlshift__ __rrshift__", broadcasts=all_operands)
+enter("join", join, "isneginf isposinf isreal __lshift__ __rshift__ ", broadcasts=all_operands)
 enter("join", join, "allclose equal", fresh=True)
 enter("join", join, "binomial broadcast_tensors complex normal polar", (torch,), broadcasts=all_operands)
 enter("join", join_batches, "cudnn_grid_sampler grid_sampler grid_sampler_2d grid_sampler_3d", (torch,))
@@ -95,7 +119,7 @@ enter("join", join_batches, "grid_sample")
 enter("join", searchsorted, "searchsorted")
 enter("join", where, "where", beside=True, broadcasts=all_operands)
 _IN_PLACE = (
-    "__iadd__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __ipow__ __irshift__ __isub__ __itruediv__ __ixor__ bernoulli_ "
+    "__iadd__ __idiv__ __ifloordiv__ __ilshift__ __imod__ __irshift__ __isub__ __itruediv__ __ixor__ bernoulli_ "
     "map_ map2_"
 )
 enter("join", join, _IN_PLACE, broadcasts=all_operands)

@@ -419,7 +419,14 @@ enter("matmul", matmul, "mm", instead=ATTEND)
 enter("matmul", matmul, "mv")
 enter("matmul", matmul, "matmul __matmul__", instead=ATTEND, broadcasts=_BATCHES, product=MATMUL)
 enter("matmul", matmul, "matmul", (torch.linalg,), broadcasts=_BATCHES, product=MATMUL)
-enter("matmul", reflected_matmul, "__rmatmul__", broadcasts=_BATCHES, product=_REFLECTED)
+enter(
+    "matmul",
+    reflected_matmul,
+    "__rmatmul__",
+    calls=lambda call, x, y: call(torch.matmul, y, x),
+    broadcasts=_BATCHES,
+    product=_REFLECTED,
+)
 enter("matmul", add_product(), "addmm", sums=_MATRICES)
 enter("matmul", add_product(), "addmv", sums=_VECTORS)
 enter("matmul", in_place_product(add_product()), "addmm_", sums=_MATRICES)

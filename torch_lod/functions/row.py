@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import border
-from ..tensor.table import NAMED, ROWS, UNSEEN, Row, Rule
+from ..tensor.table import NAMED, ROWS, UNSEEN, WRAPPED, Row, Rule
 from .placement import in_place
 
 #: The kinds of functions.
@@ -66,15 +66,19 @@ _SPACES = (torch, Tensor, F, torch.special)
 _in_place = functools.cache(in_place)
 
 
-def enter(kind: str, rule: Rule | None, names: str, spaces: tuple = _SPACES, **facts: Any) -> None:
+def enter(
+    kind: str, rule: Rule | None, names: str, spaces: tuple = _SPACES, calls: Callable | None = None, **facts: Any
+) -> None:
     """Enters functions by their names, in all spaces that have them. `facts`: fields of `Row`. What runs instead gets the
-    name of the function in its errors, unless it is `quick`."""
+    name of the function in its errors, unless it is `quick`. `calls`: an operator of Python by way of other calls, in graphs."""
     entered = {}
     for name in names.split():
         for space in spaces:
             func = getattr(space, name, None)
             if callable(func) and (space is Tensor or not name.startswith("__")):
                 row = entered[func] = _row(func, kind, rule, name, **facts)
+                if calls is not None:
+                    WRAPPED.append((func, calls))
                 if rule is not None and space is Tensor and name[:2] == "__" and hasattr(operator, name):
                     entered[getattr(operator, name)] = row  # which torch.export passes, not the methods of Tensor
     put(entered)

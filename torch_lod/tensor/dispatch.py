@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..dynamo import as_calls, compiling
+from ..dynamo import compiling
 from ..errors import LoDError, LoDsDiffer, named, without_policy
 from . import table
 from .attach import CLASSES, attach, with_provenance
 from .attributes import Missing, Traced, array_ufunc
 from .provenance import Provenance, is_whole, placed, provenance_of, provenances_of, tracked
-from .table import ROWS, Row, name_of, unlisted
+from .table import ROWS, Row, as_calls, name_of, unlisted
 
 _NONE: dict = {}
 _ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)

@@ -61,6 +61,9 @@ class Row:
 #: The rows of functions, and of those that Dynamo cannot look up in a dict.
 ROWS: dict[Callable, Row] = {}
 UNSEEN: dict[Callable, Row] = {}
+#: Operators of Python, and the calls that they are. In a graph the wrappers of torch give NotImplemented, and looking for one of
+#: them in a dict makes a guard that fails.
+WRAPPED: list[tuple[Callable, Callable]] = []
 #: By its name, as errors have it: of several rows one that says what to write instead.
 NAMED: dict[str, Row] = {}
 #: torch_lod.functions, whose refusals and explanations the dispatch calls.
@@ -79,6 +82,14 @@ def name_of(func: Callable) -> str:
 
 #: Of a function that is in no table, where its name is not known.
 UNKNOWN = Row("function", known=False)
+
+
+def as_calls(cls: Any, func: Callable, types, operands) -> Any:
+    """What an operator of Python gives, by way of the calls that it is; None for all other functions."""
+    for wrapped, calls in WRAPPED:
+        if func is wrapped:
+            return calls(lambda f, *args: cls.__torch_function__(f, types, args), *operands)
+    return None
 
 
 def unlisted(func: Callable) -> Row:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of torch's functions: one row for each, whoever was imported first, and no copy of what is in it."""
+"""The table of torch's functions: one row for each, in whatever order families are imported, and no copy of what is in it."""
 
 import ast
 import operator

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import torch_lod as tl
+from torch_lod.ops.composed import COMPOSITIONS
 
 X = tl.from_lengths(torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0]), [[3, 0, 2]])
 XX = tl.from_lengths(X.values(), [[2, 1], [3, 0, 2]], level_names=("document", "sentence"))
@@ -57,7 +58,11 @@ def test_top_k_argmax_and_the_index_of_a_pool_name_rows():
     assert torch.equal(tl.sequence_gather(scores, tl.sequence_argmax(scores), absolute=True), top)
 
 
-def test_locate_equals_a_loop_over_segments():
+LOCATES = [torch.ops.torch_lod.locate.default, COMPOSITIONS["locate"]]
+
+
+@pytest.mark.parametrize("locate", LOCATES, ids=["operator", "composition"])
+def test_locate_equals_a_loop_over_segments(locate):
     g = torch.Generator().manual_seed(0)
     low = -(2**63)
     for case in range(200):
@@ -69,7 +74,7 @@ def test_locate_equals_a_loop_over_segments():
         begin, room = within[:-1][owner], within.diff()[owner]
         index = torch.where(index < room, index, -1)
         rows = torch.where(index < 0, -1, index + begin)
-        found, fits = torch.ops.torch_lod.locate(rows if absolute else index, cuts, within, each, absolute)
+        found, fits = locate(rows if absolute else index, cuts, within, each, absolute)
         assert fits and torch.equal(found, rows) and not found.is_set_to(rows)
         for i in range(len(rows)):
             first, end = (begin, begin + room) if absolute else (0 * begin, room)
@@ -84,9 +89,10 @@ def test_locate_equals_a_loop_over_segments():
             } - {-1}:
                 bad = (rows if absolute else index).clone()
                 bad[i] = wrong
-                assert not torch.ops.torch_lod.locate(bad, cuts, within, each, absolute)[1], (bad, cuts, within, i)
+                assert not locate(bad, cuts, within, each, absolute)[1], (bad, cuts, within, i)
 
 
+@pytest.mark.parametrize("locate", LOCATES, ids=["operator", "composition"])
 @pytest.mark.parametrize(
     "changed, message",
     [
@@ -97,11 +103,11 @@ def test_locate_equals_a_loop_over_segments():
         ({"row_offsets": torch.tensor([0, 2, 1])}, "expected row_offsets not to decrease, got 2 then 1"),
     ],
 )
-def test_locate_refuses_what_does_not_belong_together(changed, message):
+def test_locate_refuses_what_does_not_belong_together(changed, message, locate):
     given = {"index": torch.tensor([0, -1, 1]), "index_offsets": torch.tensor([0, 1, 3])}
     given |= {"row_offsets": torch.tensor([0, 2, 6]), "each": 1, "absolute": False}
     with pytest.raises(ValueError, match=message):
-        torch.ops.torch_lod.locate(*{**given, **changed}.values())
+        locate(*{**given, **changed}.values())
 
 
 def test_an_absolute_index_of_another_sequence_is_refused():

@@ -259,6 +259,56 @@ def sessions() -> str:
     return card("Sessions of events, and the next one of each", *parts)
 
 
+def node(x: float, y: float, colour: str) -> str:
+    return f'<circle cx="{x}" cy="{y}" r="8" fill="{colour}"/>'
+
+
+def graphs() -> str:
+    """Nodes and edges of graphs of other sizes, and what each graph is."""
+    path, ring = ([(i, i + 1) for i in range(2)], [(0, 1), (1, 2), (2, 3), (3, 0)])
+    star = [(0, i) for i in range(1, 6)]
+    shapes = (
+        ("path", [(18, 24), (48, 40), (78, 24)], path),
+        ("ring", [(110, 22), (138, 22), (138, 50), (110, 50)], ring),
+        ("star", [(200, 36), (170, 20), (170, 52), (200, 12), (230, 20), (230, 52)], star),
+    )
+    parts = []
+    for s, (kind, places, edges) in enumerate(shapes):
+        for i, j in edges:
+            (x, y), (to_x, to_y) = places[i], places[j]
+            parts.append(f'<line x1="{x}" y1="{y}" x2="{to_x}" y2="{to_y}" class="mark"/>')
+        parts += [node(x, y, COLOURS[s]) for x, y in places]
+        middle = sum(x for x, _ in places) / len(places)
+        parts += [arrow(middle, 68, middle, 90), tile(middle - 27, 94, 54, 26, COLOURS[s], kind)]
+    return card("Graphs of nodes and edges, a kind for each", *parts)
+
+
+def interest() -> str:
+    """What users saw, by how much each offer attends to it, and whether they take the offer."""
+    parts = []
+    for s, (weights, takes) in enumerate(
+        (((0.3, 0.9, 0.4, 0.85), "yes"), ((0.25, 0.3), "no"), ((0.9, 0.35, 0.7), "yes"))
+    ):
+        y = 10 + 40 * s
+        parts += [tile(12 + 26 * i, y, 22, 26, COLOURS[s], opacity=weight) for i, weight in enumerate(weights)]
+        parts.append(f'<rect x="136" y="{y}" width="24" height="26" rx="3" class="mark"/>')
+        parts += [words(148, y + 18, "?", "offset"), arrow(168, y + 13, 190, y + 13)]
+        parts.append(tile(194, y, 46, 26, COLOURS[s], takes))
+    return card("What users saw, and whether they take an offer", *parts)
+
+
+def ranking() -> str:
+    """Documents of queries, the best first."""
+    parts = []
+    for s, heights in enumerate(([10, 34, 6, 22], [16, 30], [8, 26, 14])):
+        x = 12 + 82 * s
+        for y, order in ((46, heights), (118, sorted(heights, reverse=True))):
+            parts += [tile(x + 17 * i, y - h, 14, h, COLOURS[s]) for i, h in enumerate(order)]
+        middle = x + 17 * len(heights) / 2 - 1
+        parts.append(arrow(middle, 54, middle, 76))
+    return card("Documents of three queries, the best of each first", *parts)
+
+
 #: By the name of the program's file.
 PROGRAMS = {
     "nested_classifier": documents,
@@ -267,6 +317,9 @@ PROGRAMS = {
     "packed_transformer": packed,
     "ctc": transcript,
     "sessions": sessions,
+    "graphs": graphs,
+    "interest": interest,
+    "ranking": ranking,
 }
 PICTURES = {"lod.svg": lod, "level.svg": level, "slice.svg": cut, "operator.svg": operator, "functions.svg": functions}
 PICTURES |= {f"program_{name}.svg": draw for name, draw in PROGRAMS.items()}

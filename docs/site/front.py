@@ -37,10 +37,9 @@ def section(title: str) -> str:
 
 
 def picture(name: str, alt: str) -> str:
-    """Both drawings of a program on a line each; that of the batch where it has none of its own."""
-    name = f"program_{name}" if (ROOT / f"docs/images/program_{name}.svg").exists() else "lod"
+    """Both drawings of a program on a line each."""
     kinds = (
-        f"```{{image}} docs/images/{name}.{kind}.svg\n:alt: {alt}\n:class: only-{kind}\n```"
+        f"```{{image}} docs/images/program_{name}.{kind}.svg\n:alt: {alt}\n:class: only-{kind}\n```"
         for kind in ("light", "dark")
     )
     return "\n".join(kinds)

@@ -224,7 +224,8 @@ def test_the_gallery_has_every_program_with_its_picture_and_its_time():
         assert f"(examples/programs/{program.name})" in gallery
     assert gallery.count("times as fast as its twin") == len(front.times()) > 4
     assert all(
-        (ROOT / f"docs/images/program_{name}.svg").exists() for name in [*front.APPLICATIONS, *front.LARGER.values()]
+        (ROOT / f"docs/images/program_{name}.svg").exists()
+        for name in [*front.APPLICATIONS, *front.LARGER.values(), *(program.stem for program in programs)]
     )
     assert front.first_page().count("button-ref") == 3 and front.first_page().count("grid-item-card") == 4
 

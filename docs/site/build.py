@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import front
@@ -123,6 +124,12 @@ def stage() -> None:
     (STAGE / "sources.txt").write_text("\n".join(wanted))
 
 
+def inventory(file: Path) -> set[str]:
+    """The names of Python that other projects' pages can link to (intersphinx)."""
+    lines = zlib.decompress(file.read_bytes().split(b"\n", 4)[4]).decode().splitlines()
+    return {name for name, kind, *_ in map(str.split, lines) if kind.startswith("py:")}
+
+
 def main() -> int:
     if dead := [*dead_links(), *front.dead()]:
         print("\n".join(["dead links:", *dead]), file=sys.stderr)
@@ -130,19 +137,14 @@ def main() -> int:
     stage()
     shutil.rmtree(SITE, ignore_errors=True)
     # Warnings are errors: a dead link, a page in no section, a heading that skips a level.
-    options = [
-        "-b",
-        "html",
-        "-W",
-        "--keep-going",
-        "-q",
-        "-E",
-        "-c",
-        str(Path(__file__).parent),
-        "-d",
-        str(ROOT / "build/doctrees"),
-    ]
-    return subprocess.call([sys.executable, "-m", "sphinx", *options, str(STAGE), str(SITE)])
+    options = ["-b", "html", "-W", "--keep-going", "-q", "-E"]
+    folders = ["-c", str(Path(__file__).parent), "-d", str(ROOT / "build/doctrees"), str(STAGE), str(SITE)]
+    if status := subprocess.call([sys.executable, "-m", "sphinx", *options, *folders]):
+        return status
+    if missing := set(Functions().entries) - inventory(SITE / "objects.inv"):
+        print(f"not in objects.inv: {', '.join(sorted(missing))}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

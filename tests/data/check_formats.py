@@ -2,7 +2,9 @@
 """tl.data with the libraries whose formats it reads: `make formats`, in an environment of their own."""
 
 import datetime
+import io
 import itertools
+import re
 import sys
 from pathlib import Path
 
@@ -152,6 +154,26 @@ def test_tensordicts_of_lod_tensors():
     assert found["x"].lod.to_lengths() == [[2, 0, 3]] and found["label"].tolist() == [2, 0, 3]
     with pytest.raises(ValueError, match="expected 1 level, got 2; see flatten_levels"):
         X.to_nested()
+
+
+def test_the_page_of_tensordicts_prints_what_it_says(capsys):
+    page = (Path(__file__).parents[2] / "docs/coming_from.md").read_text()
+    code, said = re.search(r'title="in_a_tensordict.py"\n(.*?)```\n\n```text\n(.*?)```', page, re.S).groups()
+    names: dict = {}
+    exec(compile(code, "in_a_tensordict.py", "exec"), names)
+    assert capsys.readouterr().out == said
+    td, x = names["td"], names["td"]["seen"]
+    assert td["seen"].lod.to_lengths() == [[2, 0, 3]] and td["seen"].values().equal(names["old"]["seen"].values())
+    for kept in (td.clone(), td.detach(), td.apply(lambda t: t * 2), td + 1, td.state_dict()):
+        assert kept["seen"].lod == x.lod
+    file = io.BytesIO()
+    torch.save(td, file)
+    file.seek(0)
+    assert torch.load(file, weights_only=False)["seen"].equal(x)
+    with pytest.raises(RuntimeError, match="batch_dims==0"):
+        td[0]
+    with pytest.raises(ValueError, match="expected a plain tensor"):
+        td.memmap()
 
 
 # -- Arrow

@@ -123,12 +123,13 @@ $(MODELS)/done: tests/lib/public_models.txt
 
 # What tl.data and tl.integrations make of other libraries, with those libraries. Needs the package index.
 formats: $(VENV)/installed $(FORMATS)/done
-	PYTHONPATH="$(CURDIR)" $(FORMATS)/bin/python -m pytest $(addprefix tests/data/check_,formats.py frames.py transformers.py methods.py generation.py architectures.py trainer.py tokens.py torchao.py) $(ARGS)
+	PYTHONPATH="$(CURDIR)" $(FORMATS)/bin/python -m pytest $(addprefix tests/data/check_,formats.py frames.py transformers.py methods.py generation.py architectures.py trainer.py tokens.py torchao.py onnx.py) $(ARGS)
 
 $(FORMATS)/done: Makefile
 	$(PYTHON) -m venv $(FORMATS)
 	$(FORMATS)/bin/pip install --quiet --disable-pip-version-check "$(TORCH)" pytest pyarrow awkward safetensors torchdata \
-	  pandas polars duckdb tensordict torch_geometric transformers tokenizers datasets accelerate torchao
+	  pandas polars duckdb tensordict torch_geometric transformers tokenizers datasets accelerate torchao \
+	  onnx onnxscript onnxruntime
 	@touch $@
 
 bench: $(VENV)/dev

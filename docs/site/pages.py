@@ -21,8 +21,8 @@ NAVIGATION = {
             "docs/*",
         ],
         "Training and shipping": [
-            *("docs/mixed_precision", "docs/lightning", "docs/distributed", "docs/compile_and_export", "docs/gpu"),
-            *("docs/sample_gradients", "docs/testing"),
+            *("docs/mixed_precision", "docs/lightning", "docs/distributed", "docs/compile_and_export", "docs/serving"),
+            *("docs/gpu", "docs/sample_gradients", "docs/testing"),
         ],
         "Coming from elsewhere": [
             *("docs/coming_from", "docs/map_sequences", "docs/porting", "docs/transformers"),

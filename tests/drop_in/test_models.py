@@ -13,6 +13,7 @@ from test_compile import Nested, batches
 from torch.distributed.fsdp import fully_shard
 
 import torch_lod as tl
+from torch_lod.ops.exported import in_torch
 
 
 def test_a_model_is_exported_saved_and_loaded():
@@ -104,16 +105,53 @@ def test_constants_with_rows_are_refused_by_name(how):
             plain.export(x)
 
 
-def test_aot_inductor(tmp_path):
-    plain = tl.nn.Plain(tl.nn.SequencePool("sum", level=0), 2)
-    x, y = (
+class Text(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.pool = torch.nn.Conv1d(3, 3, 3, padding=1), tl.nn.AttentionPool(3)
+
+    def forward(self, x):
+        h = tl.sequence_reverse(self.conv(x)) - tl.sequence_expand_as(tl.sequence_pool(x, "mean"), x)
+        return tl.sequence_pool(self.pool(h), "max"), tl.sequence_softmax(h)
+
+
+def test_what_onnx_is_told_is_the_model():
+    """Operators of torch alone, without the one that ONNX has not; onnxruntime is asked by tests/data/check_onnx.py."""
+    plain = tl.nn.Plain(Text(), 2)
+    first, *others = [
         tl.from_lengths(torch.randn(sum(words), 3), [lines, words])
-        for lines, words in (([2, 3], [2, 4, 3, 2, 5]), ([0, 2], [3, 4]))
+        for lines, words in (([2, 3], [2, 4, 3, 2, 5]), ([2, 0, 2], [3, 0, 4, 2]), ([0, 3], [0, 0, 5]))
+    ]
+    program = in_torch(plain.export(first))
+    called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    assert not [name for name in called if "torch_lod" in name or "repeat_interleave" in name]
+    for x in (first, *others):
+        torch.testing.assert_close(program.module()(*plain.tensors(x)), plain(*plain.tensors(x)))
+
+
+def test_what_onnx_cannot_say_is_refused_by_name():
+    for module, name in ((tl.nn.LSTM(3, 2), "lstm"), (tl.nn.MultiheadAttention(4, 2), r"\w*attention\w*")):
+        x = tl.from_lengths(torch.randn(6, 3 if name == "lstm" else 4), [[2, 4]])
+        with pytest.raises(
+            TypeError, match=rf"^Plain: expected operators that ONNX can say \(.*\), got {name}; compile"
+        ):
+            tl.nn.Plain(module, 1).to_onnx(None, x)
+
+
+def test_aot_inductor(tmp_path):
+    """Of one sequence as well, which torch.export refuses."""
+    plain = tl.nn.Plain(tl.nn.SequencePool("sum", level=0), 2)
+    x, *others = (
+        tl.from_lengths(torch.randn(sum(words), 3), [lines, words])
+        for lines, words in (([2, 3], [2, 4, 3, 2, 5]), ([0, 2], [3, 4]), ([1], [5]))
     )
-    path = torch._inductor.aoti_compile_and_package(plain.export(x), package_path=str(tmp_path / "pool.pt2"))
+    exported = plain.export(x)
+    path = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "pool.pt2"))
     program = torch._inductor.aoti_load_package(path)
-    for given in (x, y):
+    for given in (x, *others):
         torch.testing.assert_close(program(*plain.tensors(given)), tl.sequence_pool(given, "sum", level=0))
+    with pytest.raises(AssertionError, match="Guard failed"):
+        exported.module()(*plain.tensors(others[-1]))
 
 
 def _worker(rank: int, meeting: str, kind: str, weights: dict, results: str) -> None:

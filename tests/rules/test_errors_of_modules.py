@@ -110,6 +110,7 @@ MODULES = {
         lambda: tl.nn.Plain(nn.Linear(4, 2), 1)(X.values()),
         lambda: tl.nn.Plain(nn.Linear(4, 2), -1),
         lambda: tl.nn.Plain(nn.Linear(4, 2), 2).tensors(X),
+        lambda: tl.nn.Plain(nn.Linear(4, 2), 2).to_onnx(None, X),
         lambda: tl.nn.Plain(nn.Linear(4, 2), 1)(X.values(), torch.tensor([0, 7])),
     ],
     "RelativePositionBias": [

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from ..dynamo import compiling
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
+from ..ops.exported import in_torch
 from ..structure.lod import LoD
 from ..structure.validate import traverse
 from ..tensor.derived import DerivedTensor
@@ -115,6 +116,25 @@ class Plain(torch.nn.Module):
                     "drops its structure; hold its values() and make it in forward, as tl.from_lengths(values, [[2, 3]])"
                 )
         return program
+
+    @border("Plain")
+    def to_onnx(self, file: Any, *args: Tensor, **options) -> Any:
+        """torch.onnx.export of the exported program, in operators of ONNX alone; options as there. It needs onnx and
+        onnxscript. Pools, softmax, convolutions and what moves rows can be said in ONNX; recurrences and attention cannot.
+
+        The inputs are those of `plain.tensors(x)`, in their order, with any lengths. Their offsets are not checked there.
+
+        Args:
+            file: where to write the model; None only returns it.
+            args: example arguments, as for `export`.
+
+        Returns:
+            the torch.onnx.ONNXProgram.
+
+        Raises:
+            TypeError: for a module with an operator that ONNX cannot say.
+        """
+        return torch.onnx.export(in_torch(self.export(*args)), (), file, dynamo=True, **options)
 
 
 def _depth(levels) -> int:

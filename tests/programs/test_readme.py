@@ -2,6 +2,7 @@
 """README: every cell of "You have, you write" runs as it is written, every cell of "Why" is what was tried here, and the numbers
 of "Speed" are in the tables that it names."""
 
+import inspect
 import re
 import sys
 import warnings
@@ -94,6 +95,19 @@ def test_next_events_and_next_tokens():
     for code in LINES["packed language models"]:
         run(code, given)
     assert given["_"].tolist() == [1, 2, 3, -100, 5, -100, 7, 8, 9, 10, -100]
+
+
+def test_what_is_said_below_the_example():
+    lengths = [[3, 1, 2], [3, 2, 4, 1, 2, 3]]
+    x = tl.from_lengths(torch.arange(15.0), lengths, level_names=("article", "sentence"))
+    assert x[0].shape == () and len(x) == 15
+    assert x.seq[0].tolist() == list(range(9)) and x.seq[2, 1].tolist() == [12, 13, 14]
+    for outer, inner in ((0, -1), ("article", "sentence")):
+        assert tl.sequence_pool(x, "sum", level=outer).shape == (3,)
+        assert tl.sequence_pool(x, "sum", level=inner).equal(tl.sequence_pool(x, "sum"))
+    assert x.num_sequences() == 3 and len(list(x.sequences())) == 3
+    given = inspect.signature(tl.sequence_pool).parameters, inspect.signature(tl.LoDTensor.num_sequences).parameters
+    assert [parameters["level"].default for parameters in given] == [-1, 0]
 
 
 # -- Why
@@ -251,14 +265,28 @@ def test_a_reason_holds(row):
 def test_speeds_are_those_of_the_tables():
     text = re.search(r"^## Speed\n(.*?)^## ", README, re.S | re.M)[1]
     tables = {name: (ROOT / name).read_text() for name in re.findall(r"\((benchmarks/results/[^)]*)\)", text)}
-    zen5, drivers, h200 = tables.values()
+    short, zen5, drivers, h200 = tables.values()
+
+    def beside(case: str, peer: str) -> str:
+        """How often as fast sequence_pool or sequence_softmax is as the fastest peer, which is this one."""
+        cell = re.search(rf"^\| {re.escape(case)} \| tl\.sequence_\w+ \|.*\| ([^|]*) \|$", short, re.M)[1]
+        ratio, named = cell.split(" ", 1)
+        assert named == f"({peer})"
+        return f"{float(ratio):.1f} times"
+
+    assert "T: 100,000 sequences of 1 + Poisson(3) rows" in short and "of 4 events on average" in text
+    assert "fbgemm_gpu and torch_scatter\nbeside it" in short
+    flat = " ".join(pages.LINK.sub(r"\1", text).split())
+    with_gradient = ", backward too"
+    for case, peer in (("sum T D=1", "index_add"), ("softmax T D=1", "fbgemm.jagged_softmax")):
+        said = rf"{beside(case, peer)} as fast as (fbgemm's )?`{peer.rpartition('.')[2]}`, {beside(case + with_gradient, peer)} with"
+        assert re.search(said, flat), said
     padded, packed = re.search(r">= 8x padded: ([\d.]+)x; >= 4x packed: ([\d.]+)x", zen5).groups()
-    assert (
-        f"[{float(padded):.1f} times]" in text and f"{float(packed):.1f} times as fast as on `PackedSequence`" in text
-    )
+    assert f"{float(padded):.1f} times as fast as on padded batches" in flat
+    assert f"{float(packed):.1f} times as fast as on `PackedSequence`" in flat
     rows = re.search(r"\| rows of both \| (\d+) \|", drivers)[1]
     reached = re.search(r"at 0.9 or more of torch's dense operator \| \d+ \| (\d+) \|", drivers)[1]
-    assert f"at least 0.9 of the speed of torch's\n  on a dense tensor in [{reached} of {rows} cases]" in text
+    assert f"at least 0.9 of the speed of torch's on a dense tensor in {reached} of {rows} cases" in flat
     row = r"^\| (?:LSTM|GRU) H=[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|[^|]*\|[^|]*\| ([\d.]+) \|$"
     times = [float(faster) for pair in re.findall(row, h200, re.M) for faster in pair]
     assert len(times) == 32 and "0.2 to\n  0.7 of the time" in text

@@ -74,6 +74,15 @@ def _members(cls, prefix: str) -> list[str]:
     return [*out, ""]
 
 
+def methods(cls: type) -> list[str]:
+    """The methods of a class that are ours, not those of torch or Python that it has in another form; `forward` first."""
+    own = [base for base in cls.__mro__ if base.__module__.partition(".")[0] == "torch_lod"]
+    others = {name for base in cls.__mro__ if base not in own for name in vars(base)} - {"forward"}
+    found = {name: None for base in own for name, member in vars(base).items() if inspect.isroutine(member)}
+    named = [name for name in found if not name.startswith("_") and name not in others and getattr(cls, name).__doc__]
+    return sorted(named, key=lambda name: name != "forward")
+
+
 def operators(public: list[str]) -> list[str]:
     """A line for each of those that are public in a module, by family, with a link to its section."""
     lines = []
@@ -100,10 +109,11 @@ def reference() -> str:
             if not callable(thing) or (module in (tl, tl.paddle) and name in elsewhere):
                 continue
             lines += _entry(prefix, name, thing)
-            if isinstance(thing, type) and issubclass(thing, torch.nn.Module):
-                lines += _entry(f"{prefix}.{name}", "forward", thing.forward, depth=4)
             if thing in (tl.LoD, tl.LoDTensor, tl.DerivedTensor):
                 lines += _members(thing, name)
+            elif isinstance(thing, type):
+                for method in methods(thing):
+                    lines += _entry(f"{prefix}.{name}", method, getattr(thing, method), depth=4)
         if prefix == "tl":
             lines += ["## Sequence operators", "", *operators(tl.sequence.__all__)]
         if prefix == "tl.paddle":

@@ -227,6 +227,13 @@ def test_public_names_are_documented():
                 assert f"`{prefix}.{name}" in page, f"{prefix}.{name} is not in docs/reference.md: make docs"
 
 
+def test_methods_are_documented(docs):
+    page = (ROOT / "docs/reference.md").read_text()
+    for name in ("nn.LinearChainCRF.decode", "nn.Plain.export", "nn.Plain.to_onnx", "nn.LSTM.forward"):
+        assert f"#### `tl.{name}(" in page, f"{name} is not in docs/reference.md: make docs"
+    assert "load_state_dict" not in docs.methods(tl.nn.LSTM) and docs.methods(tl.nn.LSTM)[0] == "forward"
+
+
 def test_modules_say_what_a_call_takes():
     """torch's own docstring of forward tells a user of a module nothing."""
     modules = [thing for name in tl.nn.__all__ if isinstance(thing := getattr(tl.nn, name), type)]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrences with states that are given and returned, and the layers made of them, case by case; their laws are in
-tests/laws. recorded_mixers.npz is what transformers gives, recorded by tests/lib/record_mixers.py."""
+tests/laws. recorded_mixers.npz is what transformers gives, recorded by tests/lib/record_mixers.py, recorded_rules.npz what the
+reference code of flash-linear-attention gives, by record_rules.py."""
 
 from pathlib import Path
 
@@ -147,8 +148,10 @@ def test_states_of_half_types_are_float32(make, half):
 
 # -- beside transformers
 
-with np.load(Path(__file__).parents[1] / "lib/recorded_mixers.npz") as file:
-    RECORDED = {name: torch.from_numpy(file[name]) for name in file.files if file[name].dtype.kind in "fi"}
+RECORDED = {}
+for name in ("mixers", "rules"):
+    with np.load(Path(__file__).parents[1] / f"lib/recorded_{name}.npz") as file:
+        RECORDED |= {of: torch.from_numpy(file[of]) for of in file.files if file[of].dtype.kind in "fi"}
 
 
 def recorded(of):
@@ -177,6 +180,39 @@ def test_operators_are_those_of_transformers(of, function, names):
     torch.testing.assert_close(turned(state), known["state"], **CLOSE)
     loss = (out.values() * known["grad_out"]).sum() + (turned(state) * known["grad_state"]).sum()
     for name, grad in zip(leaves, torch.autograd.grad(loss, list(leaves.values()))):
+        torch.testing.assert_close(grad, known[f"grad_{name}"], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def low_rank(q, k, v, g, read, write, initial):
+    """RWKV-7's recurrence, which tl.ops has: rows of a state are read by one vector and written along another."""
+    rows = (t.values() for t in (q, k, v, g.exp()))
+    scale = {"scale": q.shape[-1] ** -0.5, "delta": False}
+    cuts = q.lod.offsets()
+    out, state, _ = tl.ops.matrix_scan(*rows, None, write.values(), read.values(), initial, cuts, **scale)
+    return q.with_values(out), state
+
+
+@pytest.mark.parametrize(
+    ("of", "function", "names"),
+    [
+        ("gated delta rule", tl.gated_delta_rule, "q k v g beta"),
+        ("Kimi delta rule", tl.gated_delta_rule, "q k v g beta"),
+        ("gated linear attention", tl.linear_attention, "q k v g"),
+        ("RWKV-7", low_rank, "q k v g read write"),
+    ],
+)
+def test_rules_are_those_of_their_reference_code(of, function, names):
+    """naive_recurrent_gated_delta_rule, naive_recurrent_kda, naive_recurrent_gla and dplr_recurrence."""
+    known = recorded(of)
+    leaves = {name: known[name].clone().requires_grad_() for name in (*names.split(), "initial")}
+    args = [tl.from_lengths(t, [known["lengths"].tolist()]) for t in leaves.values() if t is not leaves["initial"]]
+    states = {} if function is low_rank else {"return_state": True}
+    out, state = function(*args, initial=leaves["initial"], **states)
+    loss = (out.values() * known["grad_out"]).sum() + (state * known["grad_state"]).sum()
+    found = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values()))))
+    torch.testing.assert_close(out.values(), known["out"], **CLOSE)
+    torch.testing.assert_close(state, known["state"], **CLOSE)
+    for name, grad in found.items():
         torch.testing.assert_close(grad, known[f"grad_{name}"], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
 
 

@@ -436,7 +436,6 @@ COMPLEX = {
     "_fitting": 22,
     "of_rows": 21,
     "ctc_loss": 21,
-    "_product_over": 21,
     "Signature.__init__": 21,
 }
 

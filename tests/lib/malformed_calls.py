@@ -553,7 +553,7 @@ def entry_points() -> set[str]:
         if isinstance(thing, type):
             found.add(f"nn.{name}.forward")
             own = [n for n, f in vars(thing).items() if inspect.isfunction(f) and n[0] != "_"]
-            found |= {f"nn.{name}.{n}" for n in own if n not in ("extra_repr", "reset_parameters", "export")}
+            found |= {f"nn.{name}.{n}" for n in own if n not in ("extra_repr", "reset_parameters", "export", "to_onnx")}
     plain = set(dir(torch.Tensor))
     found |= {
         f"LoDTensor.{n}"

@@ -66,7 +66,7 @@ DECLARE = """tl.from_lengths tl.from_offsets tl.from_segment_ids tl.from_boundar
     tl.data.from_position_ids tl.data.from_keys tl.data.from_sparse tl.data.from_frame tl.data.from_arrow tl.data.from_awkward transformers.from_encoding
     tl.data.collate tl.paddle.create_lod_tensor tl.paddle.create_random_int_lodtensor""".split()
 #: They run functions of the user's, or print; refuse any argument; have no tensor as an argument; are asked by what they call.
-OTHERS = """tl.explain tl.describe tl.data.save strict.__init__ strict.switch LoDTensor.set_ DerivedTensor.set_ RankTable.__init__ RankTable.active RankTable.alive
+OTHERS = """tl.explain tl.describe tl.data.save strict.__init__ strict.switch LoDTensor.set_ DerivedTensor.set_ RankTable.__init__ RankTable.active
     x.seq.__init__ Plain.forward""".split()
 OTHERS += [
     f"{module}.{name}"

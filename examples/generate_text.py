@@ -36,7 +36,8 @@ def generate(model, prompts: tl.LoDTensor, steps: int, end: int | None = None, s
     count = prompts.num_sequences()
     draws = [torch.Generator().manual_seed(seed) for seed in (range(count) if seeds is None else seeds)]
     caches = [tl.Cache(prompts.lengths() + steps) for _ in model.blocks]
-    rows, new, going = prompts, [[] for _ in range(count)], list(range(count))
+    rows, going = prompts, list(range(count))
+    new: list[list[int]] = [[] for _ in going]
     for _ in range(steps):
         logits = tl.sequence_pool(model(rows, caches), "last")
         tokens = pick(logits, [draws[i] for i in going], **options)
@@ -58,7 +59,8 @@ def main(steps: int, length: int) -> None:
     prompts = tl.lod_tensor(
         [list(text) for text in (b"A cache ", b"For users who ", b"The gradient of a ", b"```python\n")]
     )
-    for name, options in {"greedy": {"temperature": 0}, "top-k": {"top_k": 8}, "top-p": {"top_p": 0.9}}.items():
+    ways: dict[str, dict] = {"greedy": {"temperature": 0}, "top-k": {"top_k": 8}, "top-p": {"top_p": 0.9}}
+    for name, options in ways.items():
         for text in generate(model.eval(), prompts, length, **options).to_list():
             print(f"{name:7} {bytes(text).decode(errors='replace')!r}")
 

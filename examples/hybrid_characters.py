@@ -64,7 +64,7 @@ class Hybrid(nn.Module):
 
     def forward(self, x: tl.LoDTensor, caches: list[tl.Cache] | None = None) -> tl.LoDTensor:
         x = self.embed(x)
-        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks)):
+        for block, cache in zip(self.blocks, [None] * len(self.blocks) if caches is None else caches):
             x = block(x, cache)
         return self.out(self.norm(x))
 

@@ -309,6 +309,34 @@ def ranking() -> str:
     return card("Documents of three queries, the best of each first", *parts)
 
 
+def chunks() -> str:
+    """Words of sentences, and the chunks of them that are names."""
+    parts = []
+    for s, (count, found) in enumerate(((6, (("PER", 0, 2), ("LOC", 4, 5))), (4, (("ORG", 1, 3),)))):
+        y = 8 + 64 * s
+        parts += [tile(12 + 38 * w, y, 32, 22, COLOURS[s], opacity=0.4) for w in range(count)]
+        for kind, first, last in found:
+            x, width = 12 + 38 * first, 38 * (last - first) - 6
+            parts += [tile(x, y, width, 22, COLOURS[s]), tile(x, y + 28, width, 22, "#768390", kind)]
+    return card("Names of one or several words in sentences", *parts)
+
+
+def forecast() -> str:
+    """Series of other lengths, and what follows each."""
+    parts = []
+    for s, (heights, after) in enumerate((((20, 12, 6, 9, 18, 26, 24, 15), 3), ((8, 16, 26, 22, 11), 2))):
+        y = 16 + 62 * s
+        rows = [*heights, *[heights[(i + 2) % len(heights)] for i in range(after)]]
+        for i, height in enumerate(rows):
+            opacity = 0.85 if i < len(heights) else 0.35
+            parts.append(
+                f'<circle cx="{18 + 20 * i}" cy="{y + height}" r="7" fill="{COLOURS[s]}" opacity="{opacity}"/>'
+            )
+        x = 8 + 20 * len(heights)
+        parts.append(f'<line x1="{x}" y1="{y - 8}" x2="{x}" y2="{y + 38}" class="mark"/>')
+    return card("Two series, and what follows each", *parts)
+
+
 #: By the name of the program's file.
 PROGRAMS = {
     "nested_classifier": documents,
@@ -320,6 +348,8 @@ PROGRAMS = {
     "graphs": graphs,
     "interest": interest,
     "ranking": ranking,
+    "chunks": chunks,
+    "forecast": forecast,
 }
 PICTURES = {"lod.svg": lod, "level.svg": level, "slice.svg": cut, "operator.svg": operator, "functions.svg": functions}
 PICTURES |= {f"program_{name}.svg": draw for name, draw in PROGRAMS.items()}

@@ -41,9 +41,9 @@ GPU = ["-DLOD_CUDA", "-DLOD_GPU_KEY=PrivateUse1", "-DLOD_IS_GPU(tensor)=(tensor)
 GPU.append("-DLOD_BLAS_SYMBOL(name)=dlsym(RTLD_DEFAULT,name)")
 WORDS = ["-include", "cuda_words.h", "-x", "c++"]
 LAWS = ["tests/laws/test_laws.py", "tests/laws/test_laws_ops.py", "tests/laws/test_laws_sequence.py"]
-#: What needs another compiler, or starts processes, which have their own builds of torch_lod; and torch's opcheck, which
-#: knows its own devices alone.
-LEFT_OUT = "not inductor and not processes and not registration"
+#: What needs another compiler, or starts processes, which have their own builds of torch_lod; and torch's opcheck and
+#: autocast, which know their own devices alone.
+LEFT_OUT = "not inductor and not processes and not registration and not autocast_stays"
 
 
 def stale(to: Path) -> bool:

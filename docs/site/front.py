@@ -26,7 +26,7 @@ LARGER = {
     "spoken_digits": "ctc",
     "distributed_training": "tagger",
 }
-TIMES = ROOT / "benchmarks/results/cpu-xeon-2-cores-programs.md"
+TIMES = ROOT / "benchmarks/results/cpu-zen5-2-cores-programs.md"
 
 
 def section(title: str) -> str:
@@ -134,7 +134,7 @@ def gallery() -> str:
             "",
             "Whole programs, from files to a trained model. A twin is the same model with the same parameters on padded batches or"
             " with PackedSequence; times are of one thread of a CPU ([how they were"
-            " taken](benchmarks/results/cpu-xeon-2-cores-programs.md)).",
+            " taken](benchmarks/results/cpu-zen5-2-cores-programs.md)).",
             "",
             "## Short ones",
             "",

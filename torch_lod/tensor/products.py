@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A product of the rows of every sequence with the matrix of that sequence, without a copy of the matrix for every row."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ def each_by_its_matrix(rows: Tensor, matrices: Tensor, lod: LoD, k: int) -> Tens
     offsets, shape = lod.row_offsets_at(k), rows.shape[:-1]
     if rows.dim() == 2:
         return _by_matrices(rows, matrices, offsets)
-    wide = rows[0].numel() // max(rows.shape[-1], 1) if rows.shape[0] else 1
+    wide = math.prod(rows.shape[1:-1])
     flat = rows.reshape(rows.shape[0] * wide, rows.shape[-1])
     return _by_matrices(flat, matrices, offsets * wide).view(*shape, matrices.shape[2])
 

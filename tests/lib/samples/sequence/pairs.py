@@ -150,7 +150,7 @@ def matmul_errors():
 
 
 def matmuls(dtype, device):
-    yield from over(by_matrices, ((3,), (2, 5), (1,)))(dtype, device)
+    yield from over(by_matrices, ((3,), (2, 5), (1,), (2, 0)))(dtype, device)
     yield from many_short(dtype, device)
 
 

@@ -174,20 +174,17 @@ def failure(output: Output, error: Exception, sources: list[str]) -> str:
 
 
 def precompiled(command: list[str], folder: str) -> list[str]:
-    """Flags with which `command`, a call of GCC without files, has read csrc/bindings/torch.h before a source: what it makes of
-    torch's headers is kept in `folder`, so that they are parsed once instead of once for each binding. None where that
-    fails, as with other compilers: they parse them each time."""
+    """Flags with which `command`, a call of GCC without files, has read csrc/bindings/torch.h before a source: what it
+    makes of torch's headers is kept in `folder`, so that they are parsed once instead of once for each binding. None where
+    that fails, as with other compilers: they parse them each time."""
     kept, stamp = (os.path.abspath(os.path.join(folder, name)) for name in ("torch.h", "command"))
-    flags = [
-        "-fpch-deps",
-        "-Wno-sign-compare",
-        "-include",
-        kept,
-    ]  # sources depend on torch's headers, and do not see their pragmas
+    # Sources depend on torch's headers, and do not see their pragmas.
+    flags = ["-fpch-deps", "-Wno-sign-compare", "-include", kept]
     made = f"{command} {torch.__version__} {os.stat('csrc/bindings/torch.h').st_mtime_ns}"
     if os.path.isfile(stamp) and Path(stamp).read_text() == made:
         return flags
     os.makedirs(folder, exist_ok=True)
+    Path(stamp).unlink(missing_ok=True)  # a build that ends here would leave it beside headers of another command
     Path(kept).write_text('#include "bindings/torch.h"\n')
     if subprocess.run([*command, "-w", "-fpch-deps", "-x", "c++-header", kept, "-o", f"{kept}.gch"]).returncode:
         Path(f"{kept}.gch").unlink(missing_ok=True)

@@ -16,8 +16,6 @@ using TwoTensors = std::tuple<Tensor, Tensor>;
 using SevenTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 constexpr int64_t kFarthest = int64_t(1) << 40;  // of a window: positions stay within int64
 
-at::ScalarType summed_in(const Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
-
 struct Inputs {  // the arguments of attention
   Tensor query, key, value, query_offsets, key_offsets;
   OptionalTensor bias, slopes, seed;

@@ -14,8 +14,6 @@
 namespace lod {
 namespace {
 
-at::ScalarType summed_in(const Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
-
 struct Given {
   const char* op;
   const Tensor &values, &transition, &offsets;

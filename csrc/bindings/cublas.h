@@ -33,8 +33,10 @@ namespace lod {
 // have cuBLAS of another major version besides, to which torch's handle is none.
 #ifndef LOD_BLAS_SYMBOL  // tests/emulated_gpu has products of its own
 inline void* blas_symbol(const char* name) {
-  const auto major = std::to_string(at::detail::getCUDAHooks().versionCUDART() / 1000);
-  static void* const library = dlopen(("libcublas.so." + major).c_str(), RTLD_NOW | RTLD_NOLOAD);
+  static void* const library = [] {
+    const auto major = std::to_string(at::detail::getCUDAHooks().versionCUDART() / 1000);
+    return dlopen(("libcublas.so." + major).c_str(), RTLD_NOW | RTLD_NOLOAD);
+  }();
   return library ? dlsym(library, name) : nullptr;
 }
 #define LOD_BLAS_SYMBOL blas_symbol

@@ -1,4 +1,4 @@
-// What scatter_rows makes of a map in host memory. SPDX-License-Identifier: Apache-2.0
+// What scatter_rows makes of a map. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "torch_lod/operator.h"
@@ -31,7 +31,7 @@ inline std::tuple<Tensor, Tensor> invert(const Tensor& map, int64_t rows) {
   return {lists, order};
 }
 
-// How many entries are rows if these only rise, so that no row is named twice; otherwise -1.
+// How many entries of a map in host memory are rows if these only rise, so that no row is named twice; otherwise -1.
 inline int64_t rising(const Tensor& map) {
   const auto* m = map.const_data_ptr<int64_t>();
   int64_t before = -1, named = 0;
@@ -43,7 +43,7 @@ inline int64_t rising(const Tensor& map) {
   }
   return all ? named : -1;
 }
-// Narrow rows of a type that sums as itself, each added where it goes, in the order in which sum_lists adds them.
+// Narrow rows in host memory, of a type that sums as itself, each added where it goes, in the order in which sum_lists adds them.
 template <class T>
 Tensor added(const Tensor& x, const Tensor& map, int64_t rows) {
   const Tensor out = new_rows(x, rows).zero_();

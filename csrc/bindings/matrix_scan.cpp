@@ -13,7 +13,6 @@ namespace {
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 using EightTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-at::ScalarType summed_in(const Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 c10::SymInt whole(const c10::SymInt& n) { return (n + (kMatrixLanes - 1)) / kMatrixLanes * kMatrixLanes; }
 
 struct Inputs {  // the arguments of matrix_scan

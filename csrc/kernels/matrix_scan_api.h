@@ -21,7 +21,7 @@ struct MatrixScan {
 };
 struct MatrixScanForward : MatrixScan {
   void *out, *last;      // (rows, heads, values), (segments, heads, keys, values)
-  void *reads, *states;  // for the backward, or null: b^T S of every row, and matrix_states(...) states of every head
+  void *reads, *states;  // for the backward, or null: b^T S of every row, and the saved states of every head
 };
 struct MatrixScanBackward : MatrixScan {
   const void *reads, *states;

@@ -80,6 +80,8 @@ inline DType number_type(const char* op, const Tensor& t) {
   return *type;
 }
 
+// The dtype in which kernels add up.
+inline at::ScalarType summed_in(const Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 inline void check_floating(const char* op, const char* name, const Tensor& t) {
   TORCH_CHECK_TYPE(t.scalar_type() == at::kDouble || t.scalar_type() == at::kFloat || t.scalar_type() == at::kHalf ||
                        t.scalar_type() == at::kBFloat16,

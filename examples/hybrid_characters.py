@@ -71,9 +71,8 @@ class Hybrid(nn.Module):
 
 def paragraphs() -> list[torch.Tensor]:
     """The bytes of every paragraph of the pages, those of the generated ones left out."""
-    texts = (
-        page.read_text(encoding="utf-8") for page in sorted(PAGES.glob("*.md")) if "Generated" not in page.read_text()
-    )
+    pages = (page.read_text(encoding="utf-8") for page in sorted(PAGES.glob("*.md")))
+    texts = (text for text in pages if "<!-- Generated" not in text)
     parts = (part.encode()[:LONGEST] for text in texts for part in text.split("\n\n"))
     return [torch.frombuffer(bytearray(part), dtype=torch.uint8).long() for part in parts if len(part) > 1]
 

@@ -25,6 +25,8 @@ LARGER = {
     "lemmatize": "ctc",
     "spoken_digits": "ctc",
     "distributed_training": "tagger",
+    "hybrid_characters": "packed_transformer",
+    "generate_text": "packed_transformer",
 }
 TIMES = ROOT / "benchmarks/results/cpu-zen5-2-cores-programs.md"
 

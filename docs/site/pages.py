@@ -159,8 +159,6 @@ class Definitions:
         self.lines: dict[tuple[str, str], tuple[str, int]] = {}
         for file in sorted((ROOT / "torch_lod").rglob("*.py")):
             path = file.relative_to(ROOT)
-            if "composed" in path.parts:
-                continue
             folder = path.parts[1] if len(path.parts) > 2 else "."
             for node in ast.parse(file.read_text(encoding="utf-8")).body:
                 if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the generated pages of docs/ from the docstrings and the policy table: `make docs`."""
+"""Writes the generated pages of docs/ from the docstrings and the table of torch's functions: `make docs`."""
 
 import inspect
 import re

@@ -6,6 +6,7 @@ import re
 import warnings
 
 import numpy as np
+import operator_pages
 import torch
 from message_examples import CALLS, SETUP
 
@@ -13,6 +14,8 @@ import torch_lod as tl
 from torch_lod import testing
 
 INTRO = f"""# Error messages
+
+<!-- {operator_pages.GENERATED} -->
 
 For users who met an error of torch_lod and look for a call that raises it, or catch such errors.
 

@@ -320,9 +320,7 @@ def rendered(docstring: str) -> list[str]:
 
 def section(name: str, thing) -> list[str]:
     signature = str(inspect.signature(thing)).replace("torch.Tensor", "Tensor").replace("torch_lod.tensor.", "")
-    signature = re.sub(
-        r"torch_lod\.(lod|sequence\.plan)\.|collections\.abc\.|(?<=torch)\._C|lod_tensor\.", "", signature
-    )
+    signature = re.sub(r"torch_lod\.(\w+\.)+(?=[A-Z])|collections\.abc\.|(?<=torch)\._C|lod_tensor\.", "", signature)
     lines = [f"## {name}", "", "```python", f"{prefix(name)}.{name}{signature}", "```", "", *rendered(thing.__doc__)]
     if not inspect.isfunction(thing):
         return lines

@@ -123,7 +123,7 @@ def _ask(function: Callable, at: int | str, value: Any, only_lost: bool, depth: 
 def border(
     call: str | None = None, policy: bool = True, asks: bool | str = True
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`public` with another name than the function's; with policy=False the function runs without the policy table; with
+    """`public` with another name than the function's; with policy=False the function runs without the table of torch's functions; with
     asks=False it takes tensors that lost the structure of their rows, and rows at another dim; with asks="lost" the
     latter, at which it looks itself."""
 

@@ -19,7 +19,8 @@ torch.utils.data. default_collate asks a table by class. Without an entry it wou
 of equal shapes.
 
 Functions of torch that pass their calls to no subclass (`INSTEAD`), and decide by numbers of dims: forward of torch.nn's recurrences
-compares them before it calls anything that a rule sees. Where an argument has rows, a function of `functions` runs instead.
+compares them before it calls anything that a rule sees. Where an argument has rows, a function of torch_lod/functions runs
+instead.
 """
 
 import functools

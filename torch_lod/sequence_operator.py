@@ -6,7 +6,7 @@
         s = along(x, level)
         return s.keep(ops.segment_softmax(s.rows, s.offsets))
 
-`sequence_operator` makes errors name the call and turns the policy table off: inside, a LoDTensor behaves like a plain
+`sequence_operator` makes errors name the call and turns the table of torch's functions off: inside, a LoDTensor behaves like a plain
 tensor of its rows and costs no more. `along` finds the level. `s.rows` and `s.offsets` are what the operators of
 torch_lod.ops take; `s.spread` broadcasts a row per sequence to the rows. `s.keep`, `s.pool` and `s.pick` wrap the
 result; if rows move in another way, `tensor.moved` does it.
@@ -29,7 +29,7 @@ from .tensor.provenance import Provenance
 
 
 def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:
-    """`errors.public` for a function that runs without the policy table; not for one that calls the user's
+    """`errors.public` for a function that runs without the table of torch's functions; not for one that calls the user's
     functions."""
     return border(policy=False)(function)
 

@@ -29,7 +29,8 @@ def test_no_thread_adds_up_what_is_beyond_the_ends_of_a_table(distance):
     for got, want in zip(found, gradients_of_distances(lengths, 2, 3, distance, "cpu")):
         torch.testing.assert_close(got.cpu(), want, rtol=2e-4, atol=2e-4)
     longest = max(most for kernel, (most, _) in work.items() if "Attend" in kernel and "Distance" not in kernel)
-    assert all(most <= 4 * longest for kernel, (most, _) in work.items() if "Distance" in kernel), work
+    of_tables = [most for kernel, (most, _) in work.items() if "Distance" in kernel]
+    assert of_tables and max(of_tables) <= 4 * longest, work
 
 
 def half_attention(device, turned=False, **options):

@@ -210,7 +210,8 @@ struct Block {
   size_t host_size = 0;
 };
 
-std::map<std::string, std::pair<int64_t, double>> work;  // of kernels: steps of the longest thread, and of an average one
+// Of kernels: steps of the longest thread, and of an average one.
+std::map<std::string, std::pair<int64_t, double>> work;
 bool records = false;
 
 // Threads that have nothing to do, such as those behind the last item, are not averaged.
@@ -298,7 +299,8 @@ const unsigned char* exchange(const char* where, unsigned mask, const void* valu
 void counted(const std::string& what);  // device.cpp
 void before_launch();
 
-void launch(const char* kernel, int64_t blocks, int64_t threads, dim3* const (&indices)[4], const std::function<void()>& thread) {
+void launch(const char* kernel, int64_t blocks, int64_t threads, dim3* const (&indices)[4],
+            const std::function<void()>& thread) {
   static std::recursive_mutex one_at_a_time;
   const std::lock_guard guard(one_at_a_time);
   counted("launch");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random calls of the functions of the policy table: the forms of rule_samples.py with arguments replaced, put in, left out,
+"""Random calls of the functions of the table of torch's functions: the forms of rule_samples.py with arguments replaced, put in, left out,
 exchanged or named; and random keys and equations."""
 
 import ast

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways of calling every function of the policy table, for the leak law in test_rules.py."""
+"""Ways of calling every function of the table of torch's functions, for the leak law in test_rules.py."""
 
 import functools
 

@@ -202,7 +202,7 @@ def test_no_program_of_the_table_leaks(record_property):
     record_property("law of marks, the table", ", ".join(f"{n} {what}" for what, n in told.items()))
     print(dict(told))
     assert not found, found[:5]
-    assert told["ran"] > told["programs"] / 5
+    assert told["ran"] > told["programs"] / 5  # of other seeds 22 to 29 of 100 run
 
 
 def test_what_the_law_excepts():

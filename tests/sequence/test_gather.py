@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import torch_lod as tl
-from torch_lod.ops.composed import COMPOSITIONS
+from torch_lod.ops.compositions import COMPOSITIONS
 
 X = tl.from_lengths(torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0]), [[3, 0, 2]])
 XX = tl.from_lengths(X.values(), [[2, 1], [3, 0, 2]], level_names=("document", "sentence"))

@@ -91,9 +91,8 @@ def test_a_cut_of_every_sequence_changes_nothing(make, cut):
         return tl.sequence_slice(t, torch.zeros_like(head), head) if first else tl.sequence_slice(t, head, tail)
 
     turned = options.get("reverse", False)
-    name = "initial"
     one, state = function(*(part(a, not turned) for a in args), **options)
-    other, last = function(*(part(a, turned) for a in args), **options, **{name: state})
+    other, last = function(*(part(a, turned) for a in args), **options, initial=state)
     got = tl.cat([other, one] if turned else [one, other], along="within")
     torch.testing.assert_close(got.values(), whole.values())
     for g, e in zip(shown((last,)), states, strict=True):

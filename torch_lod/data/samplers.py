@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from ..errors import LoDError, LoDTypeError, LoDValueError, named, public, shown
-from ..structure.validate import host_integers, whole
+from ..structure.validate import host_integers, unmasked, whole
 from . import planning
 from .items import Items, a_number, a_seed, check_state, chosen, of_processes
 from .planning import Groups
@@ -196,28 +196,7 @@ _COST = """        cost: of a sequence of a length: "length" (rows, at the inner
         balance: by what the batches of a step are alike, given as `cost`; None: by the cost."""
 
 
-class _Budgeted(_BatchSampler):
-    @public
-    def __init__(
-        self,
-        lengths,
-        budget: float,
-        shuffle: bool = True,
-        seed: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-        *,
-        level: int | str = -1,
-        cost="length",
-        balance=None,
-        too_large: str = "refuse",
-        drop_last: bool = False,
-    ):
-        a_number("budget", budget)
-        super().__init__(lengths, budget, shuffle, seed, rank, world_size, level, cost, balance, too_large, drop_last)
-
-
-class TokenBudgetSampler(_Budgeted):
+class TokenBudgetSampler(_BatchSampler):
     __doc__ = _ABOUT.format(
         about="""Batches of as many items, in random order, as a budget takes. Their number, and so that of the steps, may differ
     between epochs. With drop_last, and so few items that there may be fewer batches than ranks, they are packed as by
@@ -230,7 +209,8 @@ class TokenBudgetSampler(_Budgeted):
         + """
         weights: how often each item is drawn, (items,), numbers of at least 0, not all of them 0, as of
             torch.utils.data.WeightedRandomSampler: `1 / count[label]` for classes that are rare. With shuffle only, and not
-            with too_large="cut".""",
+            with too_large="cut". With drop_last an epoch that draws few or small items may have too few batches for all
+            ranks: ValueError.""",
     )
 
     @public
@@ -251,12 +231,12 @@ class TokenBudgetSampler(_Budgeted):
         weights=None,
     ):
         a_number("budget", budget)
-        given = lengths, budget, shuffle, seed, rank, world_size, level, cost, balance, too_large, drop_last
-        _BatchSampler.__init__(self, *given)
+        super().__init__(lengths, budget, shuffle, seed, rank, world_size, level, cost, balance, too_large, drop_last)
         self._share = None if weights is None else _shares(weights, self._items.count)
-        for what, value, wanted in (("shuffle", shuffle, True), ("too_large", too_large, ("refuse", "alone"))):
-            if weights is not None and value not in (wanted if isinstance(wanted, tuple) else (wanted,)):
-                raise LoDValueError(f"expected {what}={wanted!r} with weights, got {shown(value)}")
+        if weights is not None and not shuffle:
+            raise LoDValueError("expected shuffle=True with weights, got False")
+        if weights is not None and too_large == "cut":
+            raise LoDValueError("expected too_large 'refuse' or 'alone' with weights, got 'cut'")
 
     def _options(self) -> tuple:
         drawn = () if self._share is None else (zlib.crc32(self._share.data),)
@@ -276,7 +256,7 @@ class TokenBudgetSampler(_Budgeted):
 
 def _shares(weights, count: int) -> np.ndarray:
     """What each weight is of their sum."""
-    found = host_numbers("weights", weights)
+    found = _host_numbers("weights", weights)
     if found.shape != (count,):
         raise LoDValueError(f"expected weights of shape ({count},), one for each item, got {found.shape}")
     if (wrong := ~((found >= 0) & (found < np.inf))).any():
@@ -289,8 +269,9 @@ def _shares(weights, count: int) -> np.ndarray:
     return found / found.sum()
 
 
-def host_numbers(what: str, given) -> np.ndarray:
+def _host_numbers(what: str, given) -> np.ndarray:
     """Numbers in host memory, float64."""
+    given = unmasked(what, given)
     try:
         found = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
         if found.dtype.kind not in "iuf":
@@ -300,7 +281,7 @@ def host_numbers(what: str, given) -> np.ndarray:
     return found.astype(np.float64)
 
 
-class PackingSampler(_Budgeted):
+class PackingSampler(_BatchSampler):
     __doc__ = _ABOUT.format(
         about="""Batches as full as first-fit decreasing makes them: from the largest item to the smallest, each goes into the
     first batch with room for it. Items of equal cost are exchanged at random. Where there are more than 4,096 distinct costs,
@@ -311,6 +292,25 @@ class PackingSampler(_Budgeted):
         cost=_COST,
     )
     _sorts = True
+
+    @public
+    def __init__(
+        self,
+        lengths,
+        budget: float,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        *,
+        level: int | str = -1,
+        cost="length",
+        balance=None,
+        too_large: str = "refuse",
+        drop_last: bool = False,
+    ):
+        a_number("budget", budget)
+        super().__init__(lengths, budget, shuffle, seed, rank, world_size, level, cost, balance, too_large, drop_last)
 
     def _grouped(self, items, rng):
         return _packed(items, self.budget, rng)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The implementation of attention: `attend` for queries, keys and values, `multi_head_attention` with the weights of
-torch.nn.MultiheadAttention. Both run without the policy table."""
+torch.nn.MultiheadAttention. Both run without the table of torch's functions."""
 
 import functools
 import inspect
@@ -14,8 +14,8 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import a_node, compiling, constant, failing, outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, shown, without_policy
+from ..ops.attention_composed import attention_weights
 from ..ops.check import is_real
-from ..ops.composed.attention import attention_weights
 from ..sequence_operator import along, autocast_dtype, integer, number, probability
 from ..structure.block_mask import window_bounds
 from ..structure.devices import upload
@@ -329,7 +329,7 @@ def multi_head_attention(
     dropout: float = 0.0,
     **options,
 ) -> tuple[LoDTensor, LoDTensor | None]:
-    """torch.nn.functional.multi_head_attention_forward within every sequence of a level; runs without the policy table.
+    """torch.nn.functional.multi_head_attention_forward within every sequence of a level; runs without the table of torch's functions.
 
     Args:
         query, key, value: (rows, features); key and value of equal LoDs.

@@ -32,7 +32,7 @@ def run_layers(
     bidirectional: bool = False,
     dropout: float = 0.0,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Runs the layers along the sequences of level k. Runs without the policy table, so rows may be a LoDTensor.
+    """Runs the layers along the sequences of level k. Runs without the table of torch's functions, so rows may be a LoDTensor.
 
     Args:
         cell: lstm, gru, rnn_tanh or rnn_relu.

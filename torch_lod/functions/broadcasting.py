@@ -9,7 +9,6 @@ against each other. Three things follow from it.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,11 +18,14 @@ from ..dynamo import compiling
 from ..errors import LoDValueError, named
 from ..sequence.rearrange import repeat_rows
 from ..structure.lod import LoD
+from ..tensor.attach import become
 from ..tensor.declared import declared_level, level_in
+from ..tensor.dispatch import called
 from ..tensor.products import each_by_its_matrix
 from ..tensor.provenance import Provenance, placed, provenance_of, tracked
 from ..tensor.table import ROWS, Row, name_of
 from .operands import Entry
+from .placement import is_parameter
 from .products import MATMUL, einsum_letters
 from .refusals import lost_meets
 
@@ -178,11 +180,6 @@ def _repeated_letters(terms: Terms) -> list[tuple[Tensor, int, bool, Provenance]
     return candidates
 
 
-def is_parameter(t: Tensor) -> bool:
-    """Whether a tensor is a parameter or a view of one: weights, which are the same for all sequences."""
-    return isinstance(t, torch.nn.Parameter) or isinstance(t._base, torch.nn.Parameter)
-
-
 def undeclared(t: Tensor, dim: int, levels: list[int]) -> tuple[str, str]:
     """What is expected beside such a tensor, and what to write."""
     n, listed = t.shape[dim], ", ".join(map(str, levels))
@@ -219,33 +216,32 @@ class _Sequences(NamedTuple):
     level: int
 
 
-def over_sequences(func, row: Row, args, kwargs, wrap: Callable, call: Callable) -> Any:
+def over_sequences(func, row: Row, args, kwargs) -> Any:
     """The call with every operand that has a row for each sequence broadcast over the rows of its sequence: the function
-    is called again, by `call`. NotImplemented where there is none, or where this function does not broadcast it. `wrap`
-    gives a tensor its provenance."""
+    is called again. NotImplemented where there is none, or where this function does not broadcast it."""
     if row.broadcasts is None and row.product is None and func is not _EINSUM:
         return NotImplemented
     fine, coarse, lod = _sequences_among(tracked(args, kwargs))
     if not coarse or lod is None or (row.writes and args[0] is coarse[0].operand):
         return NotImplemented
     if func is _EINSUM:
-        return _over_letters(args, coarse, lod, wrap, call)
+        return _over_letters(args, coarse, lod)
     rows_dim = _rows_at(fine)
     if rows_dim is None:
         return NotImplemented
     core = row.product
     if core is not None and rows_dim >= -2:
-        return _product_over(func, args, kwargs, core, fine, coarse, lod, rows_dim, wrap, call)
+        return _product_over(func, args, kwargs, core, fine, coarse, lod, rows_dim)
     if core is MATMUL and rows_dim == -3 and _a_matrix_for_each(MATMUL[0].bind(args, kwargs), fine, coarse):
         product = each_by_its_matrix(fine[0].values(), coarse[0].operand.values(), lod, coarse[0].level)  # type: ignore[operator]
-        return wrap(product, Provenance(lod, 0))
+        return become(product, Provenance(lod, 0))
     new = []
     for s in coarse:
-        laid = _laid(s, fine, rows_dim, lod, wrap)
+        laid = _laid(s, fine, rows_dim, lod)
         if laid is None:
             return NotImplemented
         new.append((s.operand, laid))
-    return call(func, *_with(args, kwargs, new))
+    return called(func, *_with(args, kwargs, new))
 
 
 def _sequences_among(tensors: list[Tensor]) -> tuple[list[Tensor], list[_Sequences], LoD | None]:
@@ -306,13 +302,13 @@ def _rows_first(s: _Sequences, lod: LoD) -> Tensor:
     return repeat_rows(values, lod.row_offsets_at(s.level, values.device), lod.rows)
 
 
-def _laid(s: _Sequences, fine: list[Tensor], rows_dim: int, lod: LoD, wrap) -> Tensor | None:
+def _laid(s: _Sequences, fine: list[Tensor], rows_dim: int, lod: LoD) -> Tensor | None:
     """An operand with a row for each row, which are at dim `rows_dim`, counted from the right, as those of `fine`. As beside one
     sequence alone, the dim of the sequences has size 1, and the operand the same element for all rows: None if it has not."""
     dims, sequences_dim = s.operand.dim(), s.at - s.operand.dim()
     rows, rank = _rows_first(s, lod), max(t.dim() for t in fine)
     if sequences_dim == rows_dim:  # rows where the rows are
-        return wrap(rows.movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))
+        return become(rows.movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))
     if rows_dim >= -dims and s.operand.shape[rows_dim] != 1 and not _expanded_to(s.operand, rows_dim, lod):
         return None
     rows = rows.movedim(0, s.at)
@@ -323,7 +319,7 @@ def _laid(s: _Sequences, fine: list[Tensor], rows_dim: int, lod: LoD, wrap) -> T
     rows = rows.transpose(sequences_dim, rows_dim)
     if _one_batch_more(rows, rank, rows_dim):
         rows = rows.squeeze(0)
-    return wrap(rows, Provenance(lod, rows.dim() + rows_dim, "per_sequence"))
+    return become(rows, Provenance(lod, rows.dim() + rows_dim, "per_sequence"))
 
 
 def _one_batch_more(t: Tensor, rank: int, rows_dim: int) -> bool:
@@ -347,7 +343,7 @@ def _a_matrix_for_each(values: list, fine: list[Tensor], coarse: list[_Sequences
     )
 
 
-def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, rows_dim: int, wrap, call) -> Any:
+def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, rows_dim: int) -> Any:
     """A product of matrices of which one dim has the rows, with a matrix for each sequence: every row becomes a matrix of
     its own, beside that of its sequence."""
     signature, dims = core
@@ -370,17 +366,17 @@ def _product_over(func, args, kwargs, core, fine, coarse, lod: LoD, rows_dim: in
             return NotImplemented
         alone, rank = t, max(rank, t.dim())
         while alone.dim() < -sequences_dim:
-            alone = call(torch.unsqueeze, (alone, 0), {})
-        new.append((t, call(torch.transpose, (alone, sequences_dim, rows_dim), {})))
+            alone = called(torch.unsqueeze, (alone, 0), {})
+        new.append((t, called(torch.transpose, (alone, sequences_dim, rows_dim), {})))
     alone = [new[0][1], coarse[0].operand]
     if not compiling() and core is MATMUL and fine[0] is values[0] and _a_matrix_for_each(alone, alone[:1], coarse):
-        product = call(func, (alone[0], coarse[0].operand), {})
+        product = called(func, (alone[0], coarse[0].operand), {})
     else:
         for s in coarse:
-            new.append((s.operand, wrap(_rows_first(s, lod).movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))))
-        product = call(func, *_with(args, kwargs, new))
-    result = call(torch.transpose, (product, sequences_dim, after), {})
-    return call(torch.squeeze, (result, 0), {}) if _one_batch_more(result, rank, rows_dim) else result
+            new.append((s.operand, become(_rows_first(s, lod).movedim(0, s.at), Provenance(lod, s.at, "per_sequence"))))
+        product = called(func, *_with(args, kwargs, new))
+    result = called(torch.transpose, (product, sequences_dim, after), {})
+    return called(torch.squeeze, (result, 0), {}) if _one_batch_more(result, rank, rows_dim) else result
 
 
 def _rows_after(values: list, dims: list[dict], fine: list[Tensor], rows_dim: int) -> int | None:
@@ -400,7 +396,7 @@ def _row_letters(terms: Terms, coarse) -> tuple | None:
     return (*rows, *sequences) if len(rows) == len(sequences) == 1 else None
 
 
-def _letters_by_matrices(terms: Terms, row, coarse: list[_Sequences], lod: LoD, wrap) -> Tensor | None:
+def _letters_by_matrices(terms: Terms, row, coarse: list[_Sequences], lod: LoD) -> Tensor | None:
     """A sum over products of rows with what their sequences have, as a product with a matrix for each sequence; None where it
     is another sum."""
     if len(terms.operands) != 2 or len(coarse) != 1 or not all(len(set(c)) == len(c) for c in terms.letters):
@@ -426,7 +422,7 @@ def _letters_by_matrices(terms: Terms, row, coarse: list[_Sequences], lod: LoD, 
     second = each.values().permute([of_each.index(c) for c in (row, *summed, *right)])  # type: ignore[operator]
     product = each_by_its_matrix(first.reshape(lod.rows, a, s), second.reshape(count, s, b), lod, coarse[0].level)
     product = product.view([sizes[c] for c in made]).permute([made.index(c) for c in terms.result])
-    return wrap(product, Provenance(lod, terms.result.index(row), "einsum"))
+    return become(product, Provenance(lod, terms.result.index(row), "einsum"))
 
 
 def _ascii_names(terms: Terms) -> dict:
@@ -438,7 +434,7 @@ def _ascii_names(terms: Terms) -> dict:
     return names
 
 
-def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
+def _over_letters(args, coarse, lod: LoD) -> Any:
     terms = _terms(args)
     if terms is None:
         return NotImplemented
@@ -446,14 +442,14 @@ def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
     if found is None or not all(c in terms.result for c in found):
         return NotImplemented
     row, sequence = found
-    if row == sequence and (product := _letters_by_matrices(terms, row, coarse, lod, wrap)) is not None:
+    if row == sequence and (product := _letters_by_matrices(terms, row, coarse, lod)) is not None:
         return product
     names = _ascii_names(terms)
     operands, written = [], []
     for letters, t in zip(terms.letters, terms.operands):
         per_sequence = [s for s in coarse if s.operand is t]
         if per_sequence:
-            t = wrap(
+            t = become(
                 _rows_first(per_sequence[0], lod).movedim(0, per_sequence[0].at),
                 Provenance(lod, per_sequence[0].at, "per_sequence"),
             )
@@ -461,9 +457,9 @@ def _over_letters(args, coarse, lod: LoD, wrap, call) -> Any:
         if sequence != row and drop in letters:
             if t.shape[letters.index(drop)] != 1:
                 return NotImplemented
-            t, letters = call(torch.squeeze, (t, letters.index(drop)), {}), [c for c in letters if c != drop]
+            t, letters = called(torch.squeeze, (t, letters.index(drop)), {}), [c for c in letters if c != drop]
         operands.append(t)
         written.append("".join([names[row if c == sequence else c] for c in letters]))
     result = "".join([names[c] for c in terms.result if c != sequence or sequence == row])
-    found = call(torch.einsum, (f"{','.join(written)}->{result}", *operands), {})
-    return found if sequence == row else call(torch.unsqueeze, (found, terms.result.index(sequence)), {})
+    found = called(torch.einsum, (f"{','.join(written)}->{result}", *operands), {})
+    return found if sequence == row else called(torch.unsqueeze, (found, terms.result.index(sequence)), {})

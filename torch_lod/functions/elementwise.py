@@ -73,9 +73,9 @@ _SPECIAL = (
 )
 #: Those whose function in place has a row of its own.
 _OWN = "fill zero celu elu hardtanh leaky_relu relu rrelu selu threshold mul masked_fill".split()
-_KEPT = " ".join(name for name in _ELEMENTWISE.split() if not name.startswith("_"))
+_KEPT = [name for name in _ELEMENTWISE.split() if not name.startswith("_")]
 enter("join", join, _ELEMENTWISE, broadcasts=all_operands)
-enter("join", join, " ".join(f"{name}_" for name in _KEPT.split() if name not in _OWN), broadcasts=all_operands)
+enter("join", join, " ".join(f"{name}_" for name in _KEPT if name not in _OWN), broadcasts=all_operands)
 enter(
     "join",
     join,

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..errors import foreign
 from ..structure.lod import LoD
 from ..tensor.dispatch import TORCHS
-from ..tensor.provenance import Provenance, provenance_of
+from ..tensor.provenance import Provenance, is_whole, provenance_of
 from ..tensor.table import NAMED, UNKNOWN, name_of
 from .placement import counterpart, of_padded, tensors_among
 from .refusals import STACKED
@@ -77,8 +77,8 @@ def explanation(error: Exception, operands: Iterable, names: Iterable[str] = ())
                 return f"{_what(x, origin)}.\nProbably meant: {text}."
     if type(error) is TypeError or not _OF_SHAPES.search(said):
         return None
-    alone = f"; {STACKED}" if _whole(origin) and x.dim() == 1 else ""
-    return f"{_what(x, origin)}; {_PADDED if _whole(origin) else _ELSEWHERE}{alone}."
+    alone = f"; {STACKED}" if is_whole(origin) and x.dim() == 1 else ""
+    return f"{_what(x, origin)}; {_PADDED if is_whole(origin) else _ELSEWHERE}{alone}."
 
 
 _PADDED = (
@@ -107,16 +107,11 @@ def _what(x: Tensor, origin: Provenance) -> str:
 # -- advice that depends on the case; None where it would not be true
 
 
-def _whole(origin: Provenance) -> bool:
-    """Whether the operand is a LoDTensor, of which advice says x."""
-    return origin.dim == 0 and origin.part is None
-
-
 def _view(case: Case) -> str | None:
     sizes = [int(n) for n in case.said["sizes"].split(",")]
     rest = sizes[2:] if len(sizes) > 2 else sizes[1:]
     fits = math.prod(case.x.shape[1:])
-    if not _whole(case.origin) or not rest or rest.count(-1) > 1:
+    if not is_whole(case.origin) or not rest or rest.count(-1) > 1:
         return None
     known = math.prod(n for n in rest if n != -1)
     if known <= 0 or (fits % known if -1 in rest else fits != known):
@@ -126,7 +121,7 @@ def _view(case: Case) -> str | None:
 
 def _dim(case: Case) -> str | None:
     got, along = int(case.said["got"]), NAMED.get(case.names[0], UNKNOWN).along if case.names else ""
-    if not _whole(case.origin) or got != int(case.said["last"]) + 1:
+    if not is_whole(case.origin) or got != int(case.said["last"]) + 1:
         return None
     moved = f"dim {got} of (batch, length, ...) is dim {got - 1} here"
     inside = f"along each sequence: {along}" if along else ""
@@ -142,7 +137,7 @@ def _sizes(case: Case) -> str:
 
 def _transpose(case: Case) -> str | None:
     dims = case.args[1:3]
-    if not _whole(case.origin) or len(dims) != 2 or not all(type(d) is int for d in dims):
+    if not is_whole(case.origin) or len(dims) != 2 or not all(type(d) is int for d in dims):
         return None
     if sorted(dims) == [0, 1]:
         return _SWAP
@@ -159,7 +154,7 @@ _LAST = "nn.Conv1d, pools and norms run along each sequence of x, and of x.t() a
 def _permute(case: Case) -> str | None:
     given = case.args[1:]
     dims = list(given[0]) if len(given) == 1 and isinstance(given[0], (tuple, list)) else list(given)
-    if not _whole(case.origin) or len(dims) != case.x.dim() + 1 or sorted(dims) != list(range(len(dims))):
+    if not is_whole(case.origin) or len(dims) != case.x.dim() + 1 or sorted(dims) != list(range(len(dims))):
         return None
     if dims[0]:
         return _SWAP if dims == [1, 0, *range(2, len(dims))] else None
@@ -167,7 +162,7 @@ def _permute(case: Case) -> str | None:
 
 
 def _index(case: Case) -> str | None:
-    if not _whole(case.origin):
+    if not is_whole(case.origin):
         return None
     return (
         f"leave the index of the batch out{': x[:, k] is feature k of all rows' if case.x.dim() > 1 else ''}; the last rows of "
@@ -180,13 +175,15 @@ def _mask(case: Case) -> str | None:
     shape = [int(n) for n in case.said["shape"].split(",")]
     if len(shape) > 1:
         padded = shape[:2] == [case.lod.num_sequences(-1), case.lod.max_length()]
-        return f"no row is padding, so none has to be taken out; {_PADDED}" if padded and _whole(case.origin) else None
+        return (
+            f"no row is padding, so none has to be taken out; {_PADDED}" if padded and is_whole(case.origin) else None
+        )
     return "x.seq[mask] takes whole sequences, x.filter_rows(mask) rows, by a mask with an entry for each"
 
 
 def _beside(case: Case) -> str | None:
     """Operands that are of a padded batch, or have a row for each sequence."""
-    if not _whole(case.origin):
+    if not is_whole(case.origin):
         return None
     rows, rank = case.x.shape[0], case.x.dim()
     for t in case.others:
@@ -205,7 +202,7 @@ def _letters(case: Case) -> str | None:
 
 
 def _targets(case: Case) -> str | None:
-    if not _whole(case.origin):
+    if not is_whole(case.origin):
         return None
     return (
         f"it takes a target for each of the {case.x.shape[0]} rows, as a LoDTensor or plain: of a padded batch (batch, length) "
@@ -218,7 +215,7 @@ def _product(case: Case) -> str | None:
     if not case.others:
         return _PRODUCTS
     n, wanted = case.x.shape[-1], int(case.said["k"])
-    if not _whole(case.origin) or int(case.said["rows"]) != case.x.shape[0]:
+    if not is_whole(case.origin) or int(case.said["rows"]) != case.x.shape[0]:
         return None
     steps = wanted // n if n and wanted % n == 0 else 0
     if steps > 1 and steps >= case.lod.max_length():
@@ -233,7 +230,7 @@ _PRODUCTS = (
 
 
 def _unpack(case: Case) -> str | None:
-    if case.names or not _whole(case.origin):  # a function of torch unpacked something else
+    if case.names or not is_whole(case.origin):  # a function of torch unpacked something else
         return None
     return f"leave batch and length out; {_sizes(case)}; {_PADDED}"
 

@@ -166,6 +166,11 @@ class _Passed(threading.local):
 passed = _Passed()
 
 
+def is_parameter(t: Tensor) -> bool:
+    """Whether a tensor is a parameter or a view of one: weights, which are the same for all sequences."""
+    return isinstance(t, torch.nn.Parameter) or isinstance(t._base, torch.nn.Parameter)
+
+
 def is_even(t: Tensor, dim: int) -> bool:
     """Whether a plain tensor is the same at every index of a dim, as expand, zeros and ones make it; so is its gradient. The
     elements of one that is a weight, or was made of one, are not looked at: another step would change them."""
@@ -175,7 +180,7 @@ def is_even(t: Tensor, dim: int) -> bool:
         return True
     if compiling() or not t.is_cpu or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return False
-    if isinstance(t, torch.nn.Parameter) or isinstance(t._base, torch.nn.Parameter):
+    if is_parameter(t):
         return False
     even = _of_even_ids(t, dim) if t.requires_grad else _has_equal_elements(t, dim)
     if even:
@@ -358,7 +363,6 @@ def in_place(rule: Rule) -> Rule:
             else decided(func, args, kwargs, answer)
         )
 
-    rule_in_place.twin = rule  # type: ignore[attr-defined]
     return rule_in_place
 
 
@@ -390,9 +394,6 @@ def _has_all(t: Tensor) -> bool:
 def _moves_element(func, provenance: Provenance, others: list) -> bool:
     """Whether an element of rows gets a value that was made of itself."""
     return func is Tensor.copy_ and all(provenance_of(t) == provenance for t in others) and len(others) == 1
-
-
-join_in_place = in_place(join)
 
 
 def refuse_partial(func, target) -> None:
@@ -483,7 +484,7 @@ def joined(args, kwargs) -> tuple[list, int | None]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors), dim
 
 
-def refuse_out(func, out, others=()) -> None:
+def refuse_out(func, out, others) -> None:
     """`out=` would write other rows, while the LoD would stay; and a plain tensor would not know of its rows."""
     if carries(out):
         raise refusal(func, "out= would leave its LoD behind; write into x.values()")

@@ -3,7 +3,7 @@
 
 import torch
 
-from ..ops.composed import COMPOSITIONS
+from ..ops.compositions import COMPOSITIONS
 from ..tensor.provenance import provenance_of
 from ..tensor.table import Row
 from .row import attribute, enter, put

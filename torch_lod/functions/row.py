@@ -142,7 +142,6 @@ def _with_argument_inplace(func: Callable, rule: Rule) -> Rule:
         changes = kwargs.get("inplace") or (len(args) > at and args[at])
         return (writing if changes else rule)(func, args, kwargs)
 
-    either.twin = rule  # type: ignore[attr-defined]
     return either
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..tensor.dispatch import OPTIONS
 from ..tensor.provenance import At, Provenance, carries, is_whole, placed, provenance_of, provenances_of
 from ..tensor.table import Rule, name_of
 from .placement import FIRST, place
@@ -29,11 +30,8 @@ _ALIASES = {
     "L": ("input2",),
 }
 
-#: Types of options that hold no tensor.
-_NUMBERS = frozenset({int, float, bool, type(None), str, torch.dtype})
-
 #: Types of what may be given beside the operand where all of it is plain: exactly these have no provenance.
-_PLAIN = _NUMBERS | {Tensor, torch.nn.Parameter}
+_PLAIN = OPTIONS | {Tensor, torch.nn.Parameter}
 
 
 class Signature:
@@ -123,7 +121,7 @@ def signature(text: str) -> Callable[[Callable], Rule]:
         index = {"input": 0, **{name: i for i, name in enumerate((*of.names, "rank", "rows"))}}
         wanted = [index[name] for name in code.co_varnames[1 : code.co_argcount]]
         anywhere = "rows" in code.co_varnames[: code.co_argcount]
-        plain = _NUMBERS if of.options else _PLAIN
+        plain = OPTIONS if of.options else _PLAIN
 
         def rule(func, args, kwargs):
             single = of.single and not kwargs and 0 < len(args) <= of.positional

@@ -27,8 +27,8 @@ from ..tensor import attributes
 from ..tensor.derived import DerivedTensor
 from ..tensor.provenance import Provenance, provenance_of, provenances_of
 from ..tensor.table import NAMED, ROWS, UNKNOWN, UNSEEN, name_of
-from .broadcasting import is_parameter, repeated, undeclared
-from .placement import passed
+from .broadcasting import repeated, undeclared
+from .placement import is_parameter, passed
 from .refusals import STACKS
 
 #: What only passes a user's call on: methods of torch's that are functions here, and modules of torch.nn.

@@ -35,8 +35,8 @@ def _sizes(shape, count) -> list:
     """Sizes without -1."""
     if -1 not in shape:
         return shape
-    known = math.prod([n for n in shape if n != -1])
-    return [count // known if n == -1 and known else n for n in shape]
+    others = math.prod([n for n in shape if n != -1])
+    return [count // others if n == -1 and others else n for n in shape]
 
 
 @signature("input, *shape, dtype")

@@ -47,6 +47,7 @@ class _Mixer(torch.nn.Module):
     conv1d: SequenceConv1d
     dt_bias: torch.nn.Parameter
     A_log: torch.nn.Parameter
+    hidden_size: int
     level: int | str
     smallest = 1.0  # of exp(A_log), at first
 
@@ -76,12 +77,12 @@ class _Mixer(torch.nn.Module):
             raise LoDTypeError(f"expected initial as a pair of states, which return_state gives, got {shown(initial)}")
         return initial[0], initial[1]
 
-    def _rows(self, x, features: int, return_state) -> LoDTensor:
+    def _rows(self, x, return_state) -> LoDTensor:
         a_lod_tensor("x", x)
         a_bool("return_state", return_state)
         with_memory(*self.parameters())
-        if x.dim() != 2 or x.shape[1] != features:
-            raise LoDValueError(f"expected rows of hidden_size {features}, got {tuple(x.shape)}")
+        if x.dim() != 2 or x.shape[1] != self.hidden_size:
+            raise LoDValueError(f"expected rows of hidden_size {self.hidden_size}, got {tuple(x.shape)}")
         return x
 
 
@@ -140,7 +141,7 @@ class GatedDeltaNet(_Mixer):
     def forward(self, x: LoDTensor, initial: States | None = None, return_state: bool = False) -> Any:
         """With return_state a pair of the rows and the states, for the next call's initial: the rows that the convolution
         sees, and the matrices of `tl.gated_delta_rule`."""
-        x, (before, state) = self._rows(x, self.hidden_size, return_state), self._states(initial)
+        x, (before, state) = self._rows(x, return_state), self._states(initial)
         heads, per = self.key_heads, self.value_heads // self.key_heads
         of_head = [self.key_dim, self.key_dim, per * self.value_dim, per * self.value_dim]
         parts = self.in_proj_qkvz(x).values().unflatten(1, (heads, -1)).split(of_head, 2)
@@ -164,7 +165,8 @@ class GatedDeltaNet(_Mixer):
         return (wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + 1e-6)).to(t.dtype)
 
     def extra_repr(self) -> str:
-        return f"{self.hidden_size}, {self.key_heads}, {self.value_heads}, {self.key_dim}, {self.value_dim}"
+        heads = f"{self.key_heads}, {self.value_heads}, {self.key_dim}, {self.value_dim}"
+        return f"{self.hidden_size}, {heads}, {self.conv_size}"
 
 
 class Mamba2(_Mixer):
@@ -209,9 +211,10 @@ class Mamba2(_Mixer):
         at_least_one(head_dim=head_dim, groups=groups)
         width = expand * hidden_size
         heads = width // head_dim
-        if width % head_dim or heads % groups:
-            inside = f"expand * hidden_size, {width}, as a multiple of head_dim, {head_dim}"
-            raise LoDValueError(f"expected {inside}, and as many heads as a multiple of groups, got {groups} groups")
+        if width % head_dim:
+            raise LoDValueError(f"expected head_dim as a divisor of expand * hidden_size, {width}, got {head_dim}")
+        if heads % groups:
+            raise LoDValueError(f"expected groups as a divisor of the {heads} heads, got {groups}")
         self.hidden_size, self.state_size, self.conv_size, self.level = hidden_size, state_size, conv_size, level
         self.width, self.heads, self.groups, self.dt_limit = width, heads, groups, dt_limit
         make = {"device": device, "dtype": dtype}
@@ -229,7 +232,7 @@ class Mamba2(_Mixer):
     def forward(self, x: LoDTensor, initial: States | None = None, return_state: bool = False) -> Any:
         """With return_state a pair of the rows and the states, for the next call's initial: the rows that the convolution
         sees, and the matrices of `tl.ssd`."""
-        x, (before, state) = self._rows(x, self.hidden_size, return_state), self._states(initial)
+        x, (before, state) = self._rows(x, return_state), self._states(initial)
         shared = self.groups * self.state_size
         z, features, dt = self.in_proj(x).values().split([self.width, self.width + 2 * shared, self.heads], 1)
         mixed, before = self._convolved(features, x, before)

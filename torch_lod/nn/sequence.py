@@ -65,9 +65,7 @@ class SequenceSoftmax(torch.nn.Module):
 class AttentionPool(torch.nn.Module):
     """A weighted mean of the rows of every sequence: u = tanh(W x + b), weights softmax(u . c) within the sequence.
 
-    (rows, features) to (sequences, features), with the levels above; zeros for empty sequences. Parameters: `project`, a
-    Linear with W and b, and `context`, a Linear without bias, c. The weights of a LoDTensor are
-    `tl.sequence_softmax(pool.context(pool.project(x).tanh()))`.
+    (rows, features) to (sequences, features), with the levels above; zeros for empty sequences.
 
     Args:
         features: the number of features of x.

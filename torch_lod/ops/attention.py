@@ -3,7 +3,7 @@
 
 from torch import Tensor
 
-from . import composed as composed
+from . import attention_composed as attention_composed
 from .library import operator
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ..errors import LoDTypeError
-from .composed import COMPOSITIONS
+from .compositions import COMPOSITIONS
 
 #: Operators whose compositions are written in what ONNX has. tests/data/check_onnx.py runs them all.
 IN_ONNX = (

@@ -108,7 +108,10 @@ class Cache:
         new = [_without_gradient(name, s.rows) for name, s in (("k", keys), ("v", values))]
         _check_pair(*new)
         for name, t, there in zip("kv", new, self._parts):
-            _check_like(name, t, there)
+            _check_like(name, t, there, "the cache")
+            if t.shape[1:] != there.shape[1:]:
+                shapes = f"{tuple(there.shape[1:])}, as the cache, got {tuple(t.shape[1:])}"
+                raise LoDValueError(f"expected {name} with rows of {shapes}")
         lengths = keys.lod.row_lengths_at(keys.k)
         self._make_room(self._filled + lengths, new)
         first = self._starts + self._filled - keys.lod.row_offsets_at(keys.k)[:-1]
@@ -274,12 +277,8 @@ def _check_pair(k: Tensor, v: Tensor) -> None:
     _check_like("v", v, k, "k")
 
 
-def _check_like(what: str, t: Tensor, there: Tensor, whose: str = "the cache") -> None:
+def _check_like(what: str, t: Tensor, there: Tensor, whose: str) -> None:
     if (t.dtype, t.device) != (there.dtype, there.device):
         raise LoDTypeError(
             f"expected {what} of {there.dtype} on {there.device}, as {whose}, got {t.dtype} on {t.device}"
-        )
-    if t.shape[1:] != there.shape[1:] and whose == "the cache":
-        raise LoDValueError(
-            f"expected {what} with rows of {tuple(there.shape[1:])}, as {whose}, got {tuple(t.shape[1:])}"
         )

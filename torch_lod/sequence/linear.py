@@ -8,7 +8,17 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, autocast_dtype, number, sequence_operator
+from ..sequence_operator import (
+    Along,
+    a_bool,
+    a_float,
+    along,
+    as_autocast,
+    autocast_dtype,
+    number,
+    on_rows,
+    sequence_operator,
+)
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, rows_of
 
@@ -121,7 +131,7 @@ def sequence_scan(
         return out
     state = ops.segment_reduce(h, s.offsets, last)
     if initial is not None:
-        empty = (s.offsets.diff() == 0).view(-1, *[1] * (rows.dim() - 1))
+        empty = on_rows(s.offsets.diff() == 0, rows)
         state = torch.where(empty, initial, state)
     return out, state
 
@@ -136,7 +146,7 @@ def _factors(a, x: LoDTensor, rows: Tensor) -> Tensor:
         x._lod.agreed(a._lod)
         a = a.values()
         if a.dim() == 1:
-            a = a.view(-1, *[1] * (rows.dim() - 1))
+            a = on_rows(a, rows)
         element = a.shape[1:]
         a = a.view(a.shape[0], *[1] * (rows.dim() - a.dim()), *element) if a.dim() < rows.dim() else a
     else:

@@ -63,7 +63,6 @@ def scan(
             ...), and of a LoDTensor with no level but those above `level`, that is a row for each; of a LoDTensor with
             more levels the whole sequence of level `level`, with what is below it: the batch that a decoder attends to.
             Its levels above are those of x. It is put in order once, and the steps see views.
-
         lengths: without x, how many steps every sequence has, one level: a list, an array or a tensor of integers. The cell
             is called as cell(state), or cell(state, static_t): a decoder that reads its own output, which is in its state.
 

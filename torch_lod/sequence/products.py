@@ -10,7 +10,7 @@ from ..dynamo import holds
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import a_float, along, as_autocast, in_autocast, sequence_operator
 from ..structure.validate import with_memory
-from ..tensor.declared import level_in
+from ..tensor.declared import refuse_other_level
 from ..tensor.lod_tensor import LoDTensor, values_of
 from ..tensor.products import each_by_its_matrix
 
@@ -52,11 +52,8 @@ def sequence_matmul(x: LoDTensor, w: Tensor, *, level: int | str = -1) -> LoDTen
     if not isinstance(w, Tensor):
         raise LoDTypeError(f"expected w as a tensor with a matrix for each sequence, got {shown(w)}")
     matrices: Any = values_of(w)
-    if isinstance(w, LoDTensor) and (k := level_in(w.lod, s.lod)) != s.k:
-        meant = "of other sequences" if k is None else f"of level {k}"
-        raise LoDValueError(
-            f"expected w with a matrix for each sequence of level {s.k}, got rows {meant}; see tl.per_sequence(w, {s.k})"
-        )
+    if isinstance(w, LoDTensor):
+        refuse_other_level("w with a matrix", "w", w.lod, s.lod, s.k)
     if s.rows.dim() < 2:
         raise LoDValueError(f"expected x of shape (rows, features), got {tuple(s.rows.shape)}; see x.unsqueeze(1)")
     count, features = s.lod.num_sequences(s.k), s.rows.shape[-1]

@@ -14,7 +14,7 @@ from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, on_rows, probability, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import as_int, filler, host_integers, integers_to_copy, with_memory
-from ..tensor.declared import level_in
+from ..tensor.declared import refuse_other_level
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at
 
 __all__ = [
@@ -201,12 +201,7 @@ def _shifted_in(s: Along, n: int, given: LoDTensor) -> LoDTensor:
     """`sequence_shift` of rows, with a row of the sequence at positions that no row moves to."""
     if not s.innermost:
         raise LoDTypeError("expected padding_value as a number at an outer level, got a row for each sequence")
-    if (k := level_in(given.lod, s.lod)) != s.k:
-        meant = "of other sequences" if k is None else f"of level {k}"
-        raise LoDValueError(
-            f"expected padding_value with a row for each sequence of level {s.k}, got rows {meant}; see "
-            f"tl.per_sequence(rows, {s.k})"
-        )
+    refuse_other_level("padding_value with a row", "rows", given.lod, s.lod, s.k)
     rows = as_autocast(given.values(), s.rows)
     if rows.shape[1:] != s.rows.shape[1:] or rows.dtype != s.rows.dtype or rows.device != s.rows.device:
         raise LoDTypeError(

@@ -151,8 +151,8 @@ def sequence_conv1d(
     before = torch.arange(state[0] + 1, device=values.device) * reach
     rows = ops.segment_concat(initial.flatten(0, 1), before, values, s.offsets)
     offsets = computed_there(s.offsets + before, rows.shape[0])
-    made = _windows_times(rows, weight, bias, offsets, start, dilation, groups)
-    result = s.keep(ops.gather_runs(made, offsets[:-1] + reach, s.offsets, values.shape[0]))
+    done = _windows_times(rows, weight, bias, offsets, start, dilation, groups)
+    result = s.keep(ops.gather_runs(done, offsets[:-1] + reach, s.offsets, values.shape[0]))
     if not return_state:
         return result
     last = offsets[1:, None] - reach + torch.arange(reach, device=values.device)
@@ -168,12 +168,12 @@ def _windows_times(
     (out, width, size), count = weight.shape, rows.shape[0]
     seen = ops.segment_unfold(rows, offsets, size, start, dilation)
     if width == 1 and out == groups:
-        made = (seen * weight.squeeze(1).t()).sum(1)
+        done = (seen * weight.squeeze(1).t()).sum(1)
     else:
         parts = seen.view(count, size, groups, width).permute(2, 0, 1, 3).flatten(2)
         kernels = weight.view(groups, out // groups, width, size).permute(0, 3, 2, 1).flatten(1, 2)
-        made = torch.bmm(parts, kernels).transpose(0, 1).reshape(count, out)
-    return made if bias is None else made + bias
+        done = torch.bmm(parts, kernels).transpose(0, 1).reshape(count, out)
+    return done if bias is None else done + bias
 
 
 @sequence_operator

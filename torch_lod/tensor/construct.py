@@ -517,7 +517,7 @@ def _alike(rows: list[Tensor]) -> list[Tensor]:
 
 
 def joined_within(xs: list[LoDTensor], k: int) -> LoDTensor:
-    """Sequence i of level k of the result is sequence i of every x, one after another. Without the policy table."""
+    """Sequence i of level k of the result is sequence i of every x, one after another. Without the table of torch's functions."""
     lods = [x._provenance.lod for x in xs]
     counts = [lod.levels[k].shape[0] - 1 for lod in lods]
     if not all(holds(count == counts[0]) for count in counts[1:]):

@@ -85,3 +85,12 @@ def level_in(lod: LoD, fine: LoD) -> int | None:
             f"tl.per_sequence{hint}"
         )
     return k
+
+
+def refuse_other_level(what: str, passed: str, given: LoD, lod: LoD, level: int) -> None:
+    """ValueError unless `given` has a row for each sequence of that level of `lod`."""
+    if (k := level_in(given, lod)) != level:
+        meant = "of other sequences" if k is None else f"of level {k}"
+        raise LoDValueError(
+            f"expected {what} for each sequence of level {level}, got rows {meant}; see tl.per_sequence({passed}, {level})"
+        )

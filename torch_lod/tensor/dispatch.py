@@ -10,7 +10,7 @@ from torch import Tensor
 from ..dynamo import compiling
 from ..errors import LoDError, LoDsDiffer, named, without_policy
 from . import table
-from .attach import CLASSES, attach, with_provenance
+from .attach import CLASSES, attach
 from .attributes import Missing, Traced, array_ufunc
 from .provenance import Provenance, is_whole, placed, provenance_of, provenances_of, tracked
 from .table import ROWS, Row, as_calls, name_of, unlisted
@@ -19,7 +19,7 @@ _NONE: dict = {}
 _ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _DENSE = (None, torch.strided)
 #: Types of what is given by name and is no tensor; `types` may leave tensors out that are given by name.
-_OPTIONS = frozenset({int, float, bool, type(None), str, torch.dtype})
+OPTIONS = frozenset({int, float, bool, type(None), str, torch.dtype})
 #: What classes have as __torch_function__ that have none of their own.
 _TORCHS_OWN = (None, torch._C._disabled_torch_function_impl, Tensor.__torch_function__.__func__)  # type: ignore[attr-defined]
 #: What torch raises for a wrong call. Classes that derive from them are errors of memory, devices, tracing, or ours.
@@ -46,7 +46,7 @@ class Tracked(Traced, Tensor):
                 with without_policy():
                     return func(*args, **kwargs)
             derived = cls._is_derived
-            if not derived and (several or (kwargs and not _OPTIONS.issuperset(map(type, kwargs.values())))):
+            if not derived and (several or (kwargs and not OPTIONS.issuperset(map(type, kwargs.values())))):
                 derived = any(not is_whole(p) for p in provenances_of(args, kwargs))
             run = row.elsewhere if derived else row.run
             if run is not None and (result := _ours(run, row, func, args, kwargs, derived)) is not NotImplemented:
@@ -239,7 +239,7 @@ def _ours(run, row: Row, func, args, kwargs, derived: bool):
     return result
 
 
-def _called(func, args: tuple, kwargs: dict) -> Any:
+def called(func, args: tuple, kwargs: dict) -> Any:
     """A call with tracked tensors. Dynamo, within __torch_function__, would not come back to it."""
     if compiling() and tracked(args, kwargs):
         return Tracked.__torch_function__(func, (), args, kwargs)
@@ -247,8 +247,8 @@ def _called(func, args: tuple, kwargs: dict) -> Any:
 
 
 def over_sequences(func, row: Row, args, kwargs) -> Any:
-    """That of `broadcasting`, whose operands get their provenance here."""
+    """That of functions/broadcasting.py, with the name of the function in its errors."""
     try:
-        return table.functions.over_sequences(func, row, args, kwargs, with_provenance, _called)
+        return table.functions.over_sequences(func, row, args, kwargs)
     except LoDError as error:
         raise error if error.call else named(error, name_of(func)) from None

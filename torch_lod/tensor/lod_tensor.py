@@ -43,7 +43,7 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Functions that work row by row keep the LoD; functions that would mix the rows of different sequences raise an
-    error; functions that torch_lod does not know give a plain tensor ([list](torch_functions.md)). `x[...]`, `len(x)`
+    error; what functions give that torch_lod does not know has lost the structure ([list](torch_functions.md)). `x[...]`, `len(x)`
     and iteration work on rows, as for a plain tensor; `x.seq` gives sequences.
 
         >>> import torch, torch_lod as tl

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types for type checkers only, which can neither count levels nor read the policy table."""
+"""Types for type checkers only, which can neither count levels nor read the table of torch's functions."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -9,10 +9,12 @@ from ...tensor.lod_tensor import LoDTensor
 
 #: Arguments of a forward that mean nothing for sequences without padding, or something else, and what to write.
 _REFUSED = {
-    "past_key_values": "of packed rows a tl.Cache for each layer; generate with model.set_attn_implementation('sdpa') and plain "
-    "tensors",
-    "cache_position": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
-    "use_cache": "a cache of packed rows; generate with model.set_attn_implementation('sdpa') and plain tensors",
+    "past_key_values": "the library's cache would hold all sequences as one; give a list with a tl.Cache for each layer, or "
+    "generate with model.set_attn_implementation('sdpa') and plain tensors",
+    "cache_position": "of the library's cache; give past_key_values, a tl.Cache for each layer, or generate with "
+    "model.set_attn_implementation('sdpa') and plain tensors",
+    "use_cache": "the library's cache; give past_key_values, a tl.Cache for each layer, or generate with "
+    "model.set_attn_implementation('sdpa') and plain tensors",
     "encoder_hidden_states": "cross-attention; see tl.nn.MultiheadAttention",
     "encoder_attention_mask": "cross-attention; see tl.nn.MultiheadAttention",
     "head_mask": "a mask of heads; use model.set_attn_implementation('eager')",

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from .. import check
-from ..compositions import vjp, wide
-from ..library import composition
+from . import check
+from .compositions import vjp, wide
+from .library import composition
 
 _FARTHEST = 2**40
 

@@ -322,7 +322,7 @@ MESSAGES = {
     "a mode": (lambda x: tl.sequence_pool(x, "total"), "got 'total'"),
     "an index": (lambda x: x.seq[:, :, :, 0], "expected 1 to 2 indices"),
     "a table": (lambda x: x[None] + torch.rand(1, x.shape[0], 1, 4), "a plain tensor of shape .* lies along the rows"),
-    "a shape": (lambda x: x.with_values(torch.zeros(3, 4)), "expected"),
+    "a shape": (lambda x: x.with_values(torch.zeros(3, 4)), "the 3 rows of values, got one of 6 rows"),
 }
 
 

@@ -15,9 +15,9 @@ from torch_lod import testing
 
 INTRO = f"""# Error messages
 
-<!-- {operator_pages.GENERATED} -->
-
 For users who met an error of torch_lod and look for a call that raises it, or catch such errors.
+
+<!-- {operator_pages.GENERATED} -->
 
 Every call below was run, and what stands behind it is what it raised. A message begins with the call, and says what was
 expected, what came instead, where, and often what to write. All are `tl.LoDError` as well as the class that is named

@@ -474,9 +474,10 @@ def test_a_state_goes_on_with_the_same_draws_and_tells_other_weights():
         ([float("inf"), 1.0], {}, ValueError, "weights of at least 0, got inf at index 0"),
         ([0, 0], {}, ValueError, "weights that are not all 0"),
         (["a", "b"], {}, TypeError, "weights as a list, an array or a tensor of numbers, got ['a', 'b']"),
+        (torch.ones(2, device="meta"), {}, TypeError, "weights as a dense tensor with data, got a meta tensor"),
         ([[1], [1, 2]], {}, TypeError, "weights as a list, an array or a tensor of numbers"),
         ([1, 1], {"shuffle": False}, ValueError, "shuffle=True with weights, got False"),
-        ([1, 1], {"too_large": "cut"}, ValueError, "too_large=('refuse', 'alone') with weights, got 'cut'"),
+        ([1, 1], {"too_large": "cut"}, ValueError, "too_large 'refuse' or 'alone' with weights, got 'cut'"),
     ],
 )
 def test_weights_that_are_refused(weights, options, error, said):

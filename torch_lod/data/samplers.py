@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from ..errors import LoDError, LoDTypeError, LoDValueError, named, public, shown
-from ..structure.validate import host_integers, unmasked, whole
+from ..structure.validate import dense_with_data, host_integers, unmasked, whole
 from . import planning
 from .items import Items, a_number, a_seed, check_state, chosen, of_processes
 from .planning import Groups
@@ -272,6 +272,8 @@ def _shares(weights, count: int) -> np.ndarray:
 def _host_numbers(what: str, given) -> np.ndarray:
     """Numbers in host memory, float64."""
     given = unmasked(what, given)
+    if isinstance(given, Tensor):
+        dense_with_data(what, given)
     try:
         found = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
         if found.dtype.kind not in "iuf":

@@ -182,10 +182,15 @@ def _not_batched(what: str, data: Tensor) -> None:
         )
 
 
-def _from_tensor(what: str, data: Tensor) -> Tensor:
+def dense_with_data(what: str, data: Tensor) -> None:
+    """TypeError for a tensor whose elements cannot be read one by one."""
     if data.layout != torch.strided or data.is_quantized or data.is_meta:
         kind = "meta tensor" if data.is_meta else f"{'quantized' if data.is_quantized else data.layout} tensor"
         raise LoDTypeError(f"expected {what} as a dense tensor with data, got a {kind}")
+
+
+def _from_tensor(what: str, data: Tensor) -> Tensor:
+    dense_with_data(what, data)
     a_plain_tensor(what, data)
     _not_batched(what, data)
     if data.dtype.is_floating_point or data.dtype.is_complex or data.dtype == torch.bool:

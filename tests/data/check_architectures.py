@@ -234,6 +234,23 @@ def test_states_know_their_sequences_when_a_layer_is_computed_again(name):
         torch.testing.assert_close(gradient, once[parameter])
 
 
+def test_a_padded_batch_may_be_computed_again_beside_a_packed_model():
+    packed = OURS.use(build("Mamba-2"), method="packed").train()
+    summed(outputs_of(packed, inputs(packed), {})).backward()
+    plain = build("Mamba-2").train()
+    ids = torch.randint(1, 50, (2, 7))
+
+    def trained():
+        plain.zero_grad()
+        plain(ids).logits.square().sum().backward()
+        return {name: gradient.clone() for name, gradient in gradients(plain).items()}
+
+    once = trained()
+    plain.gradient_checkpointing_enable()
+    for parameter, gradient in trained().items():
+        torch.testing.assert_close(gradient, once[parameter])
+
+
 def why(reason):
     for pattern, said in REASONS.items():
         if pattern in (reason or ""):

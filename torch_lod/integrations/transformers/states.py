@@ -108,13 +108,14 @@ def _replaced(own: Callable, ours: Callable, wanted: list[str]) -> Callable:
     @functools.wraps(own)
     def replaced(*args, **kwargs):
         packed: Any = kwargs.get(NAME) or CURRENT.get()
+        given = {**dict(zip(order, args)), **kwargs}
         if NAME not in kwargs and isinstance(packed, Packed):
             _NOT_HANDED.add(own.__module__)
         elif packed is None and own.__module__ in _NOT_HANDED and torch._C._current_graph_task_id() != -1:
-            raise named(LoDTypeError(f"{_AGAIN}; without that, or see use(model, method='map_sequences')"), NAME)
+            if given[order[0]].shape[0] == 1:  # as packed rows have it; a padded batch of more samples is not ours
+                raise named(LoDTypeError(f"{_AGAIN}; without that, or see use(model, method='map_sequences')"), NAME)
         if not isinstance(packed, Packed):
             return own(*args, **kwargs)
-        given = {**dict(zip(order, args)), **kwargs}
         with without_policy():
             return ours(packed, **{name: given[name] for name in wanted if name in given})
 

@@ -43,7 +43,7 @@ inline int64_t rising(const Tensor& map) {
   }
   return all ? named : -1;
 }
-// Narrow rows in host memory, of a type that sums as itself, each added where it goes, in the order in which sum_lists adds them.
+// Narrow rows in host memory, of a type that sums as itself, each added where it goes, in the order of sum_lists.
 template <class T>
 Tensor added(const Tensor& x, const Tensor& map, int64_t rows) {
   const Tensor out = new_rows(x, rows).zero_();

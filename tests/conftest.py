@@ -5,7 +5,7 @@ import os
 
 import pytest
 import torch
-from settings import EMULATED, FULL
+from settings import EMULATED, FULL, ROOT
 
 if EMULATED:
     from emulated_gpu import emulated
@@ -74,6 +74,9 @@ ELSEWHERE = {
     "test_golden.py::test_another_folder": "the counting of recorded cases",
     "test_golden.py::test_crashes_and_hangs": "the counting of recorded cases",
 }
+# torch's cache of compiled graphs does not know this choice: code for wider vectors would be compiled for narrower ones.
+if _chosen := os.environ.get("ATEN_CPU_CAPABILITY"):
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(ROOT / "build" / f"inductor_{_chosen}"))
 # Of cuDNN's modules, which are references here, float32 is rounded to 10 bits unless they are told not to.
 torch.backends.cudnn.allow_tf32 = False
 # Most tensors here are tiny: handing them to another thread takes longer than the work. Tests of threads set the number.

@@ -240,6 +240,7 @@ def test_what_once_broke_the_law(step):
 
 # -- compiled
 
+OPERANDS = ("x", "y", "c", "o", "f", "ids")
 #: Dynamo does not show a function the tensors of a tuple (of a list it does), nor these methods those of a subclass; a scalar
 #: ends a program.
 NOT_COMPILED = "split( chunk( unbind( norm( unflatten unique nonzero lstm( gru( v[v x: for sum() .norm()".split()
@@ -254,7 +255,11 @@ def test_no_compiled_program_leaks(record_property):
         if any(word in step for step in program.steps for word in NOT_COMPILED):
             continue
         torch._dynamo.reset()
-        code = "def run(x, y, c, o):\n" + "".join(f"    v = {step}\n" for step in program.steps) + "    return v\n"
+        code = (
+            f"def run({', '.join(OPERANDS)}):\n"
+            + "".join(f"    v = {step}\n" for step in program.steps)
+            + "    return v\n"
+        )
         space = dict(law.NAMES)
         exec(code, space)
         compiled = torch.compile(space["run"], backend="eager")
@@ -263,7 +268,7 @@ def test_no_compiled_program_leaks(record_property):
         for change in ("", "other"):
             names = law.Operands(law.numbers(program.which, change))
             try:
-                made.append(compiled(names["x"], names["y"], names["c"], names["o"]))
+                made.append(compiled(*(names[name] for name in OPERANDS)))
             except Exception as error:
                 told["refused" if isinstance(error, tl.LoDError) else f"raised {type(error).__name__}"] += 1
                 break
@@ -280,4 +285,5 @@ def test_no_compiled_program_leaks(record_property):
     told["leaks"] = len(found)
     record_property("law of compositions, compiled", ", ".join(f"{n} {what}" for what, n in told.items()))
     print(dict(told))
+    assert told["ran"] + told["refused"] == told["programs"], told
     assert not found, found[:5]

@@ -18,7 +18,7 @@ if not _steps_aside():
     from torch import randn_like as randn_like
     from torch import zeros_like as zeros_like
 
-    from . import collate, sequence
+    from . import construct, sequence
     from . import data as data
     from . import distributed as distributed
     from . import functions as functions
@@ -27,7 +27,8 @@ if not _steps_aside():
     from . import ops as ops
     from . import paddle as paddle
     from . import patches as patches
-    from .collate import *
+    from .construct import *
+    from .data.batch import *
     from .errors import LoDError as LoDError
     from .functions.strict import explain as explain
     from .functions.strict import strict as strict
@@ -36,11 +37,7 @@ if not _steps_aside():
     from .sequence import *
     from .structure.devices import check_errors as check_errors
     from .structure.lod import LoD as LoD
-    from .tensor import construct, declared, events
-    from .tensor.construct import *
-    from .tensor.declared import *
     from .tensor.derived import DerivedTensor as DerivedTensor
-    from .tensor.events import *
     from .tensor.lod_tensor import LoDTensor as LoDTensor
     from .tensor.printing import describe as describe
 
@@ -66,8 +63,7 @@ if not _steps_aside():
             "ops",
             "paddle",
         ]
-        __all__ += ["strict", *collate.__all__, *construct.__all__, *declared.__all__, *events.__all__]
-        __all__ += sequence.__all__
+        __all__ += ["strict", "batch", *construct.__all__, *sequence.__all__]
 
         def __dir__() -> list[str]:
             return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])

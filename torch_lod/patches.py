@@ -37,7 +37,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental import proxy_tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from .collate import Fields, FixedField, SequenceField, batch
+from .data.batch import Fields, FixedField, SequenceField, batch
 from .dynamo import VERSION, as_it_is, waiting
 from .errors import LoDError, LoDValueError, named, own_code, without_policy
 from .tensor.attach import with_provenance

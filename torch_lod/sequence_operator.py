@@ -23,8 +23,8 @@ from .dynamo import compiling
 from .errors import LoDTypeError, LoDValueError, P, R, border, shown
 from .structure.lod import LoD
 from .structure.validate import as_int, sums, with_memory
-from .tensor.levels import picked
 from .tensor.lod_tensor import LoDTensor, a_lod_tensor, made
+from .tensor.picking import elements
 from .tensor.provenance import Provenance
 
 
@@ -77,7 +77,7 @@ class Along:
 
     def pick(self, index: Tensor, lengths: Tensor) -> LoDTensor:
         """New sequences of this level, of the given lengths, that consist of the elements at `index`."""
-        return picked(self.rows, self.lod, self.k, index, sums(lengths))
+        return made(*elements(self.rows, self.lod, self.k, index, sums(lengths)))
 
 
 along = Along

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, StackDataset, Subset, default_collate
 
 import torch_lod as tl
+from torch_lod.data.batch import Fields, FixedField, SequenceField
 
 Piece = tl.data.Piece
 DEEP = tl.from_lengths(torch.arange(22.0).view(11, 2), [[2, 0, 1, 2], [3, 0, 2, 1, 5]], level_names=("text", "line"))
@@ -18,7 +19,7 @@ ALL = {"deep": DEEP, "flat": FLAT, "label": LABEL}
 
 def equal(a, b):
     """Of items as of batches: those of a dataset know whether they are sequences, and are plain tensors otherwise."""
-    kinds = {tl.collate.FixedField: torch.Tensor, tl.collate.SequenceField: torch.Tensor, tl.collate.Fields: dict}
+    kinds = {FixedField: torch.Tensor, SequenceField: torch.Tensor, Fields: dict}
     assert kinds.get(type(a), type(a)) is kinds.get(type(b), type(b))
     if isinstance(b, dict):
         assert a.keys() == b.keys()

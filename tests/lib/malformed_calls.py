@@ -23,7 +23,7 @@ import torch_lod as tl
 from torch_lod.structure.lod import _load_lod
 from torch_lod.tensor.derived import DerivedTensor
 from torch_lod.tensor.lod_tensor import _load_lod_tensor
-from torch_lod.tensor.seq_index import SequenceIndex
+from torch_lod.tensor.picking import SequenceIndex
 
 nn, paddle = tl.nn, tl.paddle
 RAW = {s.name.split("::")[1]: s for s in torch._C._jit_get_all_schemas() if s.name.startswith("torch_lod::")}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From files to batches: files, other layouts, datasets, samplers, collate."""
 
-from ..collate import batch as collate
 from .arrow import from_arrow, from_awkward, to_arrow, to_awkward
+from .batch import batch as collate
 from .convert import from_keys, from_mask, from_sparse, to_numpy, to_sparse
 from .dataset import LoDDataset
 from .file import load, save

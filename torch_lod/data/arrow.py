@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..construct.rows import tensor_of
 from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, library, public, shown
 from ..structure.lod import LoD
-from ..tensor.construct import tensor_of
 from ..tensor.lod_tensor import LoDTensor
 from .convert import host_array
 from .record import Record

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..construct.rows import of_a_table, tensor_of
 from ..errors import LoDTypeError, LoDValueError, declaring, public, shown
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import sums, unmasked, with_data, with_memory
-from ..tensor.construct import of_a_table, tensor_of
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 from .record import Record
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..collate import Fields, FixedField, Samples, SequenceField
+from ..construct.rows import of_a_table
 from ..errors import LoDError, LoDIndexError, LoDRuntimeError, LoDTypeError, LoDValueError, named, public, shown
 from ..structure.lod import LoD
 from ..structure.validate import with_memory
-from ..tensor.construct import of_a_table
 from ..tensor.lod_tensor import LoDTensor, moved
+from .batch import Fields, FixedField, Samples, SequenceField
 from .file import _loaded, _path
 from .items import Piece
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..construct.rows import tensor_of
 from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, public, shown
-from ..tensor.construct import tensor_of
 from ..tensor.lod_tensor import LoDTensor
 from .convert import cut_by, key_column
 from .record import Record

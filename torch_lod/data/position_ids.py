@@ -5,10 +5,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..construct.rows import rows_to_share
 from ..errors import LoDTypeError, LoDValueError, declaring, shown
 from ..structure.lod import LoD
 from ..structure.validate import host_integers, unmasked, with_memory
-from ..tensor.events import rows_to_share
 from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["from_position_ids"]

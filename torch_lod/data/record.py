@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..construct.rows import of_a_table
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..structure.lod import LoD
-from ..tensor.construct import of_a_table
-from ..tensor.levels import is_int
 from ..tensor.lod_tensor import LoDTensor
+from ..tensor.picking import is_int
 
 __all__ = ["Record"]
 

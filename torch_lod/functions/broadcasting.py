@@ -17,9 +17,9 @@ from torch import Tensor
 from ..dynamo import compiling
 from ..errors import LoDValueError, named
 from ..sequence.rearrange import repeat_rows
+from ..structure.declared import declared_level, level_in
 from ..structure.lod import LoD
 from ..tensor.attach import become
-from ..tensor.declared import declared_level, level_in
 from ..tensor.dispatch import called
 from ..tensor.products import each_by_its_matrix
 from ..tensor.provenance import Provenance, placed, provenance_of, tracked

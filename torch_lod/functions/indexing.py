@@ -9,10 +9,10 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import compiling
+from ..structure.joined import chain, counted_in
 from ..structure.lod import LoD
 from ..structure.validate import as_int
 from ..tensor.derived import DerivedTensor, rows_at
-from ..tensor.joined import chain, counted_in
 from ..tensor.provenance import EACH, At, Provenance, carries, is_whole, lod_of, placed, provenance_of, provenances_of
 from ..tensor.table import name_of
 from .buffers import becoming

@@ -4,8 +4,8 @@
 from collections.abc import Callable
 
 from ..errors import LoDError, LoDsDiffer, LoDTypeError, LoDValueError, named
+from ..structure.declared import declared_level, level_in
 from ..structure.lod import LoD
-from ..tensor.declared import declared_level, level_in
 from ..tensor.provenance import Provenance
 from ..tensor.table import NAMED, UNKNOWN, name_of
 

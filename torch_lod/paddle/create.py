@@ -6,10 +6,10 @@ import math
 import numpy as np
 import torch
 
+from ..construct.rows import tensor_of
 from ..errors import LoDTypeError, LoDValueError, declaring, shown
 from ..structure.lod import LoD
 from ..structure.validate import host_integers, whole
-from ..tensor.construct import tensor_of
 from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]

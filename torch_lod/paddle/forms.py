@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..construct.joined import all_lod, joined_within
 from ..dynamo import compiling, failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..sequence.pool import a_float_for, reduction, sequence_pool, sequence_topk
@@ -15,7 +16,6 @@ from ..sequence_operator import Along, a_float, along, in_autocast, integer, seq
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import sums, whole, with_data, with_memory
-from ..tensor.construct import all_lod, joined_within
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, rows_of, unmoved
 
 __all__ = [

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..construct.joined import all_lod
 from ..dynamo import holds, known
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence.pool import reduction, sequence_pool
@@ -14,7 +15,6 @@ from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, in_a
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import filler, host_integers, with_data, with_memory
-from ..tensor.construct import all_lod
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, moved, rows_of, unmoved
 from .forms import sequence_conv
 from .recurrent import _activation

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..construct.padded import from_padded
 from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory, shown
 from ..sequence_operator import along, as_autocast, integer, one_column, sequence_operator
@@ -12,7 +13,6 @@ from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import traced
 from ..structure.validate import filler, host_integers, with_data, with_memory
-from ..tensor.construct import from_padded
 from ..tensor.lod_tensor import LoDTensor, rows_of, unmoved
 
 __all__ = [

@@ -10,10 +10,11 @@ from .. import ops
 from ..dynamo import compiling, failing
 from ..errors import LoDValueError
 from ..sequence_operator import a_bool, along, on_rows, sequence_operator
+from ..structure.joined import stacked
 from ..structure.partition import traced
 from ..structure.validate import filler, with_data
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, moved
-from ..tensor.positions import integers, owned, owners, stacked
+from ..tensor.positions import integers, owned, owners
 
 __all__ = ["sequence_gather"]
 

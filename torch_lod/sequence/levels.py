@@ -5,14 +5,14 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..construct.joined import all_lod, joined_within
 from ..dynamo import whole_number
 from ..ops.alike import alike_segments
 from ..sequence_operator import a_bool, along, integer, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import sums, with_data, with_memory
-from ..tensor.construct import all_lod, joined_within
-from ..tensor.levels import down_to, picked
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of
+from ..tensor.picking import down_to, elements
 from .pool import sortable
 from .rearrange import per_sequence
 
@@ -134,7 +134,7 @@ def sequence_interleave(xs, *, level: int | str = -1) -> LoDTensor:
         position = ops.run_map(torch.zeros_like(own[1:]), own, x.lod.elements_at(k), 1)
         turns.append(made(position * len(xs) + j, down_to(x.lod, k).counting()))
     order = ops.segment_order(rows_of(joined_within(turns, k)), joined.lod.levels[k])
-    return picked(rows_of(joined), joined.lod, k, order, joined.lod.levels[k])
+    return made(*elements(rows_of(joined), joined.lod, k, order, joined.lod.levels[k]))
 
 
 @sequence_operator
@@ -180,7 +180,7 @@ def sequence_unique(
     group[turn] = torch.arange(turn.shape[0], device="cpu")
     of = group[new.cumsum(0) - 1]  # which element of the result, for every sorted one
     own = sums(torch.bincount(parent[index], minlength=offsets.shape[0] - 1))
-    out = picked(s.rows, lod, k, index, own)
+    out = made(*elements(s.rows, lod, k, index, own))
     more = []
     if return_inverse:
         inverse = torch.empty_like(order)

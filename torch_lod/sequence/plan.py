@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..construct.joined import all_lod, joined
 from ..dynamo import holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
 from ..sequence_operator import along, level_of, sequence_operator
@@ -18,7 +19,6 @@ from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import uploaded_map
 from ..structure.validate import sums, with_memory
-from ..tensor.construct import all_lod, joined
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at, unmoved
 
 __all__ = [

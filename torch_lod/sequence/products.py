@@ -9,8 +9,8 @@ from torch import Tensor
 from ..dynamo import holds
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..sequence_operator import a_float, along, as_autocast, in_autocast, sequence_operator
+from ..structure.declared import refuse_other_level
 from ..structure.validate import with_memory
-from ..tensor.declared import refuse_other_level
 from ..tensor.lod_tensor import LoDTensor, values_of
 from ..tensor.products import each_by_its_matrix
 

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from .. import ops
 from ..dynamo import admit, before_the_first, compiling, failing, holds, rows_between, waiting
 from ..errors import LoDTypeError, LoDValueError, border, named, public, refuse_as_argument, without_policy
 from ..structure.lod import LoD, fitting
-from ..structure.partition import Runs, uploaded_map, uploaded_runs
+from ..structure.partition import Runs
 from ..structure.validate import a_plain_tensor, host_integers, traverse, with_memory
-from . import levels, table
+from . import picking, table
 from .attach import CLASSES
 from .derived import DerivedTensor
 from .dispatch import Tracked
@@ -27,7 +26,6 @@ from .other_forms import OtherForms
 from .paddle_methods import PaddleMethods
 from .printing import tree
 from .provenance import Provenance
-from .seq_index import SequenceIndex, below
 from .typed import Rows
 
 
@@ -175,11 +173,11 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
         return self.slice(k, j, j + 1)
 
     @property
-    def seq(self) -> "SequenceIndex[LoDTensor]":
+    def seq(self) -> "picking.SequenceIndex[LoDTensor]":
         """Sequences by index: `x.seq[2]`, `x.seq[-1]`, `x.seq[1:3]`, `x.seq[[2, 0]]`, `x.seq[mask]`, `x.seq[2, 0]`,
         `x.seq[2, 0:1]`, `x.seq[:, :2]`, `x.seq[:, -1]`, `x.seq[:, mask]`: one index per level from the outside, the last
         of rows. An int drops the level that it addresses; slices, lists and masks keep it."""
-        return SequenceIndex(self, made, sequences_at)
+        return picking.SequenceIndex(self, made)
 
     def __getitems__(self, indices) -> list:
         """Rows, for which a DataLoader asks by this name where the LoDTensor itself is its dataset."""
@@ -193,26 +191,20 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
     @public
     def sequences(self, level: int | str = 0) -> "Iterator[MaybeLoD]":
         """The sequences of a level one by one: LoDTensors of the levels below, plain at the innermost. Views."""
-        return self._sequences(self._lod.level(level))
-
-    def _sequences(self, k: int) -> Iterator[Any]:
-        values, offsets = self.values(), self._lod.row_offsets_at(k).tolist()
-        for j, (begin, end) in enumerate(itertools.pairwise(offsets)):
-            rows = rows_between(values, begin, end)
-            yield rows if k + 1 == self._lod.depth else LoDTensor(rows, below(self._lod, k, j)[0])
+        return itertools.starmap(made, picking.each_sequence(self.values(), self._lod, self._lod.level(level)))
 
     def unbind_sequences(self, level: int | str = 0) -> "list[MaybeLoD]":
         """`sequences` as a list."""
         return list(self.sequences(level))
 
-    @public
+    @border(policy=False)
     def filter(self, mask, *, level: int | str = -1) -> "LoDTensor":
         """The elements of a level where a bool mask is true, with their content; all levels stay, and sequences become
         shorter. The mask has an entry for each element of the level: a row at the innermost level, a sub-sequence at an
         outer one. A LoDTensor mask must have the levels of x down to this one. One sync if the mask is on a GPU."""
-        return levels.filtered(self, mask, level)
+        return made(*picking.filtered(rows_of(self), self._lod, mask, self._lod.level(level)))
 
-    @public
+    @border(policy=False)
     def filter_rows(self, mask: Tensor) -> "LoDTensor":
         """`filter` at the innermost level: the rows where a boolean mask is true."""
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != self.shape[:1]:
@@ -220,35 +212,33 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
             whole = isinstance(mask, Tensor) and mask.shape == (self.lod.num_sequences(0),)
             hint = "; whole sequences are taken with x.seq[mask]" if whole and mask.dtype == torch.bool else ""
             raise LoDTypeError(f"expected a bool mask of shape ({self.shape[0]},), got {got}{hint}")
-        return levels.filtered(self, mask, -1)
+        return made(*picking.filtered(rows_of(self), self._lod, mask, self._lod.depth - 1))
 
-    @public
+    @border(policy=False)
     def head(self, k: int, *, level: int | str = -1) -> "LoDTensor":
         """The first k elements of every sequence of a level, all of a shorter one: rows, or whole sub-sequences."""
-        return levels.part(self, k, level, last=False)
+        return made(*picking.part(rows_of(self), self._lod, k, level, last=False))
 
-    @public
+    @border(policy=False)
     def tail(self, k: int, *, level: int | str = -1) -> "LoDTensor":
         """The last k elements of every sequence of a level, all of a shorter one: rows, or whole sub-sequences."""
-        return levels.part(self, k, level, last=True)
+        return made(*picking.part(rows_of(self), self._lod, k, level, last=True))
 
-    @public
+    @border(policy=False)
     def nth(self, i: int, *, padding_value: float = 0.0, level: int | str = -1) -> "MaybeLoD":
         """Element i of every sequence of a level (negative: from its end), in place of that level: at the innermost level
         a row per sequence, with the outer levels; at an outer level a sub-sequence per sequence, with all other levels.
         A sequence that is too short has a row of `padding_value`, or an empty sub-sequence."""
-        return levels.nth(self, i, level, padding_value)
+        return made(*picking.nth(rows_of(self), self._lod, i, level, padding_value))
 
-    @public
+    @border(policy=False)
     def spans(self, start: "LoDTensor", end: "LoDTensor", *, level: int | str = -1) -> "LoDTensor":
         """The elements from `start` to `end` as one more level: a sequence for each row of start and end, two LoDTensors of
         integers with one LoD and as many sequences at the level as this one. Positions count within the sequence; end is
         behind the last element. `tl.sequence_pool(x.spans(start, end), "mean")` has a row per span."""
-        from .positions import spans
+        return made(*picking.spans(rows_of(self), self._lod, start, end, self._lod.level(level)))
 
-        return spans(self, start, end, self._lod.level(level))
-
-    @public
+    @border(policy=False)
     def permute_sequences(self, order, *, level: int | str = 0) -> "LoDTensor":
         """The sequences of a level in another order, with the levels below. At an inner level each stays within its
         sequence of the level above."""
@@ -265,7 +255,7 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
             said = "expected sequences to stay in their parent"
             for i in failing(parent[order] != parent, f"permute_sequences: {said}"):
                 raise LoDValueError(f"{said}, got {int(order[i])} at index {i}")
-        return sequences_at(self, k, order, all_of_it=True)
+        return made(*picking.sequences(rows_of(self), self._lod, k, order, all_of_it=True))
 
     # -- structure
 
@@ -290,8 +280,7 @@ class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
             lod = lod.lod
         elif not isinstance(lod, LoD):
             lod = LoD.parsed_lengths("lod", [lod] if isinstance(lod, Tensor) else lod, None)
-        with without_policy():
-            return _wrap(fitting(rows_of(self), lod), self._counted_in(lod))
+        return self.with_lod(lod)
 
     def _counted_in(self, lod):
         """Another structure of these rows, in which no more of them count."""
@@ -441,18 +430,13 @@ def rows_of(x: Tensor) -> Tensor:
 def moved(x: Tensor, lod: LoD, source: Runs | Tensor, apart: bool = False) -> LoDTensor:
     """The rows of x that `source` names, as runs or by index, with another structure. apart: an index names none twice."""
     with without_policy():
-        rows, count = rows_of(x), lod.rows
-        if isinstance(source, Runs):
-            starts, offsets = source if rows.is_cpu else uploaded_runs(source, rows, count)
-            return made(ops.gather_runs(rows, starts, offsets, count), lod)
-        return made(ops.gather_rows(rows, uploaded_map(source, rows.device, rows.shape[0], apart)), lod)
+        return made(*picking.taken(rows_of(x), lod, source, apart))
 
 
-def sequences_at(x: LoDTensor, k: int, index: Tensor, all_of_it: bool = False) -> LoDTensor:
-    """The sequences of level k at `index`, a host tensor; those of level 0, or as many within each of the level above.
-    `all_of_it`: every one once."""
-    inner, runs = x._lod.take(k, index, all_of_it)
-    return moved(x, x._lod.under(inner) if all_of_it else inner, runs)
+def sequences_at(x: LoDTensor, k: int, index: Tensor) -> LoDTensor:
+    """The sequences of level k at `index`, a host tensor; those of level 0, or as many within each of the level above."""
+    with without_policy():
+        return made(*picking.sequences(rows_of(x), x._lod, k, index))
 
 
 CLASSES[0] = LoDTensor

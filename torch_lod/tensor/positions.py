@@ -4,11 +4,11 @@
 import torch
 from torch import Tensor
 
-from ..dynamo import failing, holds
+from ..dynamo import holds
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..structure.lod import LoD
-from ..structure.validate import with_data, with_memory
-from .lod_tensor import LoDTensor, moved, rows_of
+from ..structure.validate import with_memory
+from .provenance import lod_of, plain
 
 _SIGNED = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -25,7 +25,7 @@ def integers(what: str, index, device: torch.device) -> Tensor:
     if index.device != device:
         raise LoDTypeError(f"expected {what} on {device}, as x, got one on {index.device}")
     with_memory(index)
-    return rows_of(index).to(torch.int64)
+    return plain(index).to(torch.int64)
 
 
 def owners(what: str, lod: LoD, k: int, index: Tensor, device: torch.device | None) -> Tensor:
@@ -40,7 +40,7 @@ def owned(what: str, lod: LoD, k: int, index: Tensor) -> LoD | None:
     The index has the levels of `lod` above k, and then a row per sequence; or more levels, of which level k has as many
     sequences as level k of `lod`.
     """
-    own = index.lod if isinstance(index, LoDTensor) else None
+    own = lod_of(index)
     depth, count = 0 if own is None else own.depth, lod.num_sequences(k)
     if depth < k:
         raise LoDValueError(
@@ -62,46 +62,3 @@ def owned(what: str, lod: LoD, k: int, index: Tensor) -> LoD | None:
             f"{' sequences' if own is None else ''}, got {rows}{hint}"
         )
     return own if depth > k else None
-
-
-def spans(x: LoDTensor, start: LoDTensor, end: LoDTensor, k: int) -> LoDTensor:
-    """The elements of level k from `start` to `end`, those of every row of start as a sequence: `LoDTensor.spans`."""
-    for what, bound in (("start", start), ("end", end)):
-        if not isinstance(bound, LoDTensor) or bound.lod_level <= k or bound.dim() != 1:
-            raise LoDTypeError(
-                f"expected {what} as a LoDTensor of shape (spans,), of {k + 1} or more levels, got {_form(bound)}; for one "
-                "part of every sequence tl.sequence_slice"
-            )
-        with_data(what, bound)
-    lod = x.lod
-    starts, ends = (integers(what, bound, x.device).cpu() for what, bound in (("start", start), ("end", end)))
-    own = start.lod.agreed(end.lod)
-    owner, offsets = owners("start", lod, k, start, None), lod.levels[k]
-    begin, room = offsets[:-1][owner], offsets.diff()[owner]
-    wrong = (starts < 0) | (starts > ends) | (ends > room)
-    for i in failing(wrong, "spans: expected start and end within the sequences"):
-        of = f" of level {k}, counting sequences of level {k + 1} and not rows" if k + 1 < lod.depth else ""
-        raise LoDValueError(
-            f"expected 0 <= start <= end <= {int(room[i])} in sequence {int(owner[i])}{of}, got {int(starts[i])} and "
-            f"{int(ends[i])} at row {i}"
-        )
-    inner, runs = lod.runs(k, begin + starts, ends - starts)
-    if inner.level_names:  # the name of level k is that of the sequences which the spans are in
-        inner = inner.with_level_names([None, *inner.level_names[1:]])
-    return moved(x, stacked(own, inner), runs)
-
-
-def stacked(outer: LoD | None, inner: LoD) -> LoD:
-    """The levels of `outer`, whose rows are the sequences of `inner`, and those of `inner`; names occur once."""
-    if outer is None:
-        return inner
-    names = list(outer.level_names or (None,) * outer.depth)
-    names += [None if name in names else name for name in inner.level_names or (None,) * inner.depth]
-    levels = [*outer.levels, *inner.levels]
-    return LoD.checked("offsets", levels, names, inner.rows).counting(*inner.counted)
-
-
-def _form(value) -> str:
-    if isinstance(value, LoDTensor):
-        return f"one of shape {tuple(value.shape)} and {value.lod_level} levels"
-    return shown(value)

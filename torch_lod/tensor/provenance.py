@@ -58,6 +58,11 @@ def lod_of(value) -> LoD | None:
     return None if p is None or p.dim != 0 or p.part is not None else p.lod
 
 
+def plain(value: Any) -> Any:
+    """The values of what has rows, anything else as it is."""
+    return value if provenance_of(value) is None else value.values()
+
+
 def tracked(args: tuple, kwargs: dict) -> list[Tensor]:
     """The arguments, and entries of lists among them, that have a provenance."""
     found = []

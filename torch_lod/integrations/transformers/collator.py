@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...collate import batch
+from ...data.batch import batch
 from ...errors import LoDTypeError, LoDValueError, public, shown
 from ...tensor.lod_tensor import LoDTensor
 from .model import packing_of

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...collate import batch
+from ...data.batch import batch
 from ...errors import LoDTypeError, LoDValueError, declaring, public, shown
 from ...structure.lod import LoD
 from ...structure.validate import host_levels, whole, with_memory

@@ -13,20 +13,12 @@ from ..errors import LoDTypeError, LoDValueError, declaring, shown
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import host_integers, with_data, with_memory
-from .construct import tensor_of
-from .derived import DerivedTensor
-from .lod_tensor import LoDTensor, a_lod_tensor, unmoved, values_of
-from .positions import integers, owned
+from ..tensor.derived import DerivedTensor
+from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, unmoved
+from ..tensor.positions import integers, owned
+from .rows import rows_to_share, tensor_of
 
 __all__ = ["from_boundaries", "from_edges", "from_segment_ids"]
-
-
-def rows_to_share(values) -> Tensor:
-    """The rows that a constructor shares."""
-    rows = tensor_of("values", values, "; see tl.lod_tensor")
-    if rows.dim() == 0:
-        raise LoDValueError("expected values with rows, at least 1 dimension, got a scalar")
-    return rows.values() if isinstance(rows, DerivedTensor) else rows
 
 
 @overload
@@ -158,7 +150,7 @@ def from_edges(edges: LoDTensor, x: LoDTensor, *, absolute: bool = False) -> tup
     if type(absolute) is not bool:
         raise LoDTypeError(f"expected absolute as a bool, got {shown(absolute)}")
     lod, k = x.lod, x.lod_level - 1
-    pairs = values_of(integers("edges", edges, x.device))
+    pairs = integers("edges", edges, x.device)
     own = owned("edges", lod, k, edges)
     if own is None or own.depth != k + 1 or pairs.dim() != 2 or pairs.shape[1] != 2:
         raise LoDValueError(

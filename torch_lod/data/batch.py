@@ -10,22 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import LoDError, LoDTypeError, LoDValueError, declaring, shown
-from .structure.validate import traverse, with_memory
-from .tensor.construct import (
-    NUMBERS,
-    from_lengths,
-    is_list_or_objects,
-    kinds_of,
-    of_a_table,
-    of_numbers,
-    of_rows,
-    on_one_device,
-    opened,
-    tensor_of,
-)
-from .tensor.derived import DerivedTensor
-from .tensor.lod_tensor import LoDTensor, made
+from ..construct.joined import on_one_device
+from ..construct.lists import NUMBERS, is_list_or_objects, kinds_of, of_numbers, of_rows, opened
+from ..construct.offsets import from_lengths
+from ..construct.rows import of_a_table, tensor_of
+from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, shown
+from ..structure.validate import traverse, with_memory
+from ..tensor.derived import DerivedTensor
+from ..tensor.lod_tensor import LoDTensor, made
 
 __all__ = ["batch"]
 

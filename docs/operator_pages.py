@@ -30,6 +30,7 @@ def families() -> dict[str, types.ModuleType]:
         for package in (tl.sequence, tl.paddle)
         for path in sorted(Path(package.__file__).parent.glob("[a-z]*.py"))
         if path.stem != "create"  # what makes a LoDTensor is in reference.md
+        and hasattr(sys.modules[f"{package.__name__}.{path.stem}"], "__all__")
     }
 
 

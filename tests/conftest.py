@@ -16,7 +16,7 @@ import torch_lod  # its kernels are those of the device
 
 if EMULATED:
     torch_lod.structure.devices.PINNED.add("emu")
-    torch_lod.engine.attention._library_runs = emulated.runs_flash_attention
+    torch_lod.sequence.attend._library_runs = emulated.runs_flash_attention
 DEVICES = ["emu"] if EMULATED else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 #: make test-programs: tests that start processes, train or build. The others are make test.
 PROGRAMS = (

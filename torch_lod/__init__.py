@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nested sequences of any length for PyTorch, without padding."""
 
-from .checkout import steps_aside as _steps_aside
+from .requirements import steps_aside as _steps_aside
 
 if not _steps_aside():
     import importlib.metadata as _metadata
@@ -32,7 +32,7 @@ if not _steps_aside():
     from .errors import LoDError as LoDError
     from .functions.strict import explain as explain
     from .functions.strict import strict as strict
-    from .headers import include_paths as include_paths
+    from .ops.headers import include_paths as include_paths
     from .paddle import *  # reachable as tl.name, but not in __all__
     from .sequence import *
     from .structure.devices import check_errors as check_errors

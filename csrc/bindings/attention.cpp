@@ -247,7 +247,7 @@ struct Held {
 };
 
 // -- torch's own kernels: float32 on CUDA. Half types take others, above these operators
-// (torch_lod/engine/attention.py).
+// (torch_lod/sequence/attend.py).
 
 using GatherRunsOp = Call<"gather_runs", Tensor(const Tensor& values, const Tensor& starts, const Tensor& row_offsets,
                                                 c10::SymInt rows, int64_t step)>;

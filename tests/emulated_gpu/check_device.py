@@ -14,7 +14,7 @@ from samples import OPS
 from samples.words import ALL, changed, values
 
 import torch_lod as tl
-from torch_lod import check_families
+from torch_lod.check import families
 from torch_lod.structure import devices
 
 D = torch.device("emu", 0)
@@ -498,10 +498,10 @@ def test_words_of_no_pair_are_aligned_with_none():
 # -- what the owner of a GPU runs
 
 
-@pytest.mark.parametrize("name", check_families.FAMILIES)
+@pytest.mark.parametrize("name", families.FAMILIES)
 def test_check_finds_families_right(name, monkeypatch):
-    monkeypatch.setattr(check_families, "FAMILIES", {name: check_families.FAMILIES[name]})
-    [(right, said)] = check_families.compared(D)
+    monkeypatch.setattr(families, "FAMILIES", {name: families.FAMILIES[name]})
+    [(right, said)] = families.compared(D)
     assert right, said
 
 

@@ -113,7 +113,7 @@ def test_without_a_compiler_the_example_says_so(example):
 def test_headers_that_are_missing_are_missed(monkeypatch, tmp_path):
     [folder] = tl.include_paths()
     assert Path(folder, "torch_lod/lod_view.h").is_file()
-    monkeypatch.setattr("torch_lod.headers.__file__", str(tmp_path / "torch_lod/headers.py"))
+    monkeypatch.setattr("torch_lod.ops.headers.__file__", str(tmp_path / "torch_lod/ops/headers.py"))
     with pytest.raises(
         tl.LoDError, match=r"include_paths: expected the headers of torch_lod in .* found none; reinstall"
     ):

@@ -49,7 +49,7 @@ def test_an_sdist_is_built_without_network_and_git(wheel, tmp_path):
     [made] = tmp_path.glob("*.whl")
     with zipfile.ZipFile(made) as archive:
         names = set(archive.namelist())
-    assert {"torch_lod/py.typed", "torch_lod/check.py", "torch_lod/include/torch_lod/binding.h"} <= names
+    assert {"torch_lod/py.typed", "torch_lod/check/__main__.py", "torch_lod/include/torch_lod/binding.h"} <= names
 
 
 @pytest.mark.skipif(not LIBRARIES, reason="no compiled operators")

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import torch_lod as tl
-from torch_lod import check, check_families, requirements
+from torch_lod import check, requirements
+from torch_lod.check import families
 from torch_lod.ops import binding
 
 ROOT = Path(__file__).parents[2]
@@ -219,18 +220,18 @@ def test_check_fails_where_a_sum_is_wrong(monkeypatch, capsys):
 
 
 def test_check_compares_every_family_of_kernels(monkeypatch):
-    assert all(right for right, _ in check_families.compared("cpu"))
+    assert all(right for right, _ in families.compared("cpu"))
     reverse, cumsum = tl.sequence_reverse, tl.sequence_cumsum
     on_gpu = iter([False, True])  # the device is asked before the CPU
     monkeypatch.setattr(tl, "sequence_reverse", lambda x: x if next(on_gpu) else reverse(x))
     monkeypatch.setattr(tl, "sequence_cumsum", lambda x: cumsum(x).unsqueeze(3))
-    some = {name: check_families.FAMILIES[name] for name in ("rows", "so far", "order")}
-    monkeypatch.setattr(check_families, "FAMILIES", some)
-    (rows, said), (far, error), (order, _) = check_families.compared("cpu")
+    some = {name: families.FAMILIES[name] for name in ("rows", "so far", "order")}
+    monkeypatch.setattr(families, "FAMILIES", some)
+    (rows, said), (far, error), (order, _) = families.compared("cpu")
     assert not rows and re.match("rows: WRONG, .* from the CPU", said)
     assert not far and error.startswith("so far: WRONG, IndexError: ")
     assert order
-    assert next(said for _, said in check_families.compared("cpu", limit=-1)) == "rows: not run, -1 seconds are over"
+    assert next(said for _, said in families.compared("cpu", limit=-1)) == "rows: not run, -1 seconds are over"
 
 
 def test_check_names_other_copies(tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ from attended import KEYS, LENGTHS, batch, by_definition
 from torch._subclasses import FakeTensorMode
 
 import torch_lod as tl
-from torch_lod.engine import attention
-from torch_lod.engine.attention import _in_words, _library_takes
+from torch_lod.sequence import attend
+from torch_lod.sequence.attend import _in_words, _library_takes
 
 
 class In16Bytes(torch.autograd.Function):
@@ -55,7 +55,7 @@ def of_groups(q, k, v, cuts, key_cuts, longest, longest_keys, *, scale, window_s
 def test_what_torchs_variable_length_attention_is_given(options, shared, version, monkeypatch):
     q, (k, v) = batch(LENGTHS, 4, 5), (batch(KEYS, shared, 5, seed=seed) for seed in (1, 2))
     want = tl.sequence_attention(q, k, v, enable_gqa=True, **options)
-    monkeypatch.setattr("torch_lod.engine.attention._library_takes", lambda *_: True)
+    monkeypatch.setattr("torch_lod.sequence.attend._library_takes", lambda *_: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", version)
     got = tl.sequence_attention(q, k, v, enable_gqa=True, **options)
     torch.testing.assert_close(got.values(), want.values())
@@ -91,10 +91,10 @@ def gpu(monkeypatch):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: flash)
-        attention._library_runs.cache_clear()
+        attend._library_runs.cache_clear()
 
     yield be
-    attention._library_runs.cache_clear()
+    attend._library_runs.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ VIEWS = {
 @pytest.mark.parametrize("turned", range(4), ids=["q", "k", "v", "gradient"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_it_reads_words_of_16_bytes(view, turned, monkeypatch):
-    monkeypatch.setattr("torch_lod.engine.attention._library_takes", lambda *_: True)
+    monkeypatch.setattr("torch_lod.sequence.attend._library_takes", lambda *_: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", asks_for_groups)
     given = [batch(KEYS if i in (1, 2) else LENGTHS, 3, 16, seed=i) for i in range(4)]
     given = [x.with_values(x.values().to(torch.bfloat16)) for x in given]
@@ -148,7 +148,7 @@ def test_it_reads_words_of_16_bytes(view, turned, monkeypatch):
 
 def test_it_is_given_no_copy_of_rows_that_fit(monkeypatch):
     seen = []
-    monkeypatch.setattr("torch_lod.engine.attention._library_takes", lambda *_: True)
+    monkeypatch.setattr("torch_lod.sequence.attend._library_takes", lambda *_: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda q, k, v, *_, **__: seen.extend((q, k, v)) or q)
     q, k, v = torch.randn(5, 3, 2, 16).to(torch.float16).unbind(1)  # of one projection
     tl.sequence_attention(*(tl.from_lengths(t, [[2, 3]]) for t in (q, k, v)))

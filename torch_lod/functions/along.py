@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDValueError, named
+from ..sequence.operator import Along, along, on_rows
 from ..sequence.pool import gathered, sortable
 from ..sequence.rearrange import sequence_reverse
 from ..sequence.within import (
@@ -24,7 +25,6 @@ from ..sequence.within import (
     sequence_logcumsumexp,
     sequence_softmax,
 )
-from ..sequence_operator import Along, along, on_rows
 from ..structure.validate import as_int
 from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor

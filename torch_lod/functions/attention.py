@@ -9,9 +9,9 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import failing, whole_number
-from ..engine.attention import Projections, attend, check_rows, multi_head_attention
 from ..errors import LoDTypeError, LoDValueError
-from ..sequence_operator import along, probability
+from ..sequence.attend import Projections, attend, check_rows, multi_head_attention
+from ..sequence.operator import along, probability
 from ..structure.lod import LoD
 from ..structure.validate import sums
 from ..tensor.derived import DerivedTensor, rows_at

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import LoDTypeError
-from ..sequence_operator import along
+from ..sequence.operator import along
 from ..tensor.lod_tensor import LoDTensor, rows_of
 from ..tensor.provenance import provenance_of
 from .layouts import only_first

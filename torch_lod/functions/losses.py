@@ -11,7 +11,7 @@ from .. import ops
 from ..dynamo import compiling, failing, known
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..ops import check
-from ..sequence_operator import Along, along
+from ..sequence.operator import Along, along
 from ..structure.validate import sums, with_memory
 from ..tensor.lod_tensor import LoDTensor
 from ..tensor.provenance import Provenance, is_whole, placed, provenance_of, provenances_of

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ..dynamo import compiling
-from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError, without_policy
 from ..patches import instead
-from ..sequence_operator import along
+from ..sequence.operator import along
+from ..sequence.recur import Direction, run_layers
 from ..structure.lod import LoD
 from ..tensor.derived import rows_at
 from ..tensor.lod_tensor import LoDTensor, made

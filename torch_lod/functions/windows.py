@@ -15,7 +15,7 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, failing, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import Along, a_float, along, autocast_dtype, number
+from ..sequence.operator import Along, a_float, along, autocast_dtype, number
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import sums, with_memory

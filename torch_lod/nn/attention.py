@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..engine.attention import Projections, Sight, multi_head_attention, softcap_of
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..sequence_operator import a_bool, probability, sequence_operator
+from ..sequence.attend import Projections, Sight, multi_head_attention, softcap_of
+from ..sequence.operator import a_bool, probability, sequence_operator
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 from .module import Constants, at_least_one, unusual
 

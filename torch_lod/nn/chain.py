@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ..dynamo import holds
-from ..engine.chain import allowed_of, best, drawn, emissions, log_partition, loss, marginals, tags_of
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..sequence_operator import integer, sequence_operator
+from ..sequence.operator import integer, sequence_operator
+from ..sequence.paths import allowed_of, best, drawn, emissions, log_partition, loss, marginals, tags_of
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 from .module import Constants, at_least_one

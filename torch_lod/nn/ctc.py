@@ -9,7 +9,7 @@ from torch import Tensor
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..paddle.labels import ctc_losses
 from ..sequence.ctc import with_classes
-from ..sequence_operator import along, sequence_operator
+from ..sequence.operator import along, sequence_operator
 from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["CTCLoss"]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..engine.recurrence import Direction, run_layers
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..sequence import scan
-from ..sequence_operator import along, autocast_dtype
+from ..sequence.operator import along, autocast_dtype
+from ..sequence.recur import Direction, run_layers
 from ..structure.validate import with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, unmoved

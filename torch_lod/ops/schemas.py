@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from ..errors import LoDRuntimeError
-from ..headers import include_paths
+from .headers import include_paths
 
 
 def read() -> dict[str, str]:

@@ -4,8 +4,8 @@
 import torch
 from torch import Tensor
 
-from ..engine.chain import best, emissions, loss, tags_of
-from ..sequence_operator import sequence_operator
+from ..sequence.operator import sequence_operator
+from ..sequence.paths import best, emissions, loss, tags_of
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 
 __all__ = [

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from ..errors import LoDValueError, border, public, shown
+from ..sequence.operator import integer, sequence_operator
 from ..sequence.tags import SCHEMES, ChunkScores, Numbering, chunks_counted, scores
-from ..sequence_operator import integer, sequence_operator
 from ..structure.validate import host_integers
 from ..tensor.lod_tensor import LoDTensor
 

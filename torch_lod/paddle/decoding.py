@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..dynamo import failing, holds
 from ..errors import LoDTypeError, LoDValueError
-from ..sequence_operator import Along, a_bool, along, integer, one_column, sequence_operator
+from ..sequence.operator import Along, a_bool, along, integer, one_column, sequence_operator
 from ..structure.lod import LoD
 from ..structure.validate import filler, sums, whole, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, made, rows_of, unmoved

@@ -10,9 +10,9 @@ from .. import ops
 from ..construct.joined import all_lod, joined_within
 from ..dynamo import compiling, failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
+from ..sequence.operator import Along, a_float, along, in_autocast, integer, sequence_operator
 from ..sequence.pool import a_float_for, reduction, sequence_pool, sequence_topk
 from ..sequence.windows import a_weight, of_shape, with_features, without_rows
-from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import sums, whole, with_data, with_memory

@@ -8,10 +8,10 @@ from .. import ops
 from ..construct.joined import all_lod
 from ..dynamo import holds, known
 from ..errors import LoDTypeError, LoDValueError, shown
+from ..sequence.operator import Along, a_bool, a_float, along, as_autocast, in_autocast, one_column, sequence_operator
 from ..sequence.pool import reduction, sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.windows import a_weight, of_shape, with_features, without_rows
-from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, in_autocast, one_column, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import filler, host_integers, with_data, with_memory

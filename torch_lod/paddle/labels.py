@@ -5,7 +5,7 @@ import torch
 
 from .. import ops
 from ..sequence.ctc import ctc_decode, emitted, labels_of, with_classes
-from ..sequence_operator import a_bool, along, one_column, sequence_operator
+from ..sequence.operator import a_bool, along, one_column, sequence_operator
 from ..structure.validate import filler, whole
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 

@@ -8,7 +8,7 @@ from .. import ops
 from ..construct.padded import from_padded
 from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory, shown
-from ..sequence_operator import along, as_autocast, integer, one_column, sequence_operator
+from ..sequence.operator import along, as_autocast, integer, one_column, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import traced

@@ -10,9 +10,9 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
+from ..sequence.operator import Along, a_float, along, in_autocast, integer, sequence_operator
 from ..sequence.pairs import dots, partners
 from ..sequence.windows import a_weight, of_shape, with_features
-from ..sequence_operator import Along, a_float, along, in_autocast, integer, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import sums, with_data, with_memory

@@ -11,12 +11,12 @@ import math
 import torch
 from torch import Tensor
 
-from ..engine.attention import Sight, attend, check_rows
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import a_bool, a_float, along, number, sequence_operator
 from ..structure.devices import upload
 from ..tensor.lod_tensor import LoDTensor
+from .attend import Sight, attend, check_rows
 from .cache import Cache, beside
+from .operator import a_bool, a_float, along, number, sequence_operator
 
 __all__ = ["rotary_embedding", "sequence_attention"]
 

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
-from ..sequence_operator import integer, number
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import sums, traverse, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, returned, sequences_at, values_of
 from .cache import Cache, taken
 from .loop import each_a_sequence
+from .operator import integer, number
 
 __all__ = ["BeamSearch"]
 

@@ -12,12 +12,12 @@ from torch.utils import _pytree as pytree
 from .. import ops
 from ..dynamo import compiling
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
-from ..sequence_operator import Along, a_float, along, autocast_dtype, in_autocast, number
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import Runs, uploaded_runs
 from ..structure.validate import host_integers, sums, traverse, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
+from .operator import Along, a_float, along, autocast_dtype, in_autocast, number
 
 __all__ = ["Cache"]
 

@@ -10,11 +10,11 @@ from .. import ops
 from ..dynamo import known
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..ops.ctc_beam import Model, search
-from ..sequence_operator import Along, a_float, along, integer, one_column, probability, sequence_operator
 from ..structure.lod import LoD
 from ..structure.partition import together
 from ..structure.validate import sums, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, returned, values_of
+from .operator import Along, a_float, along, integer, one_column, probability, sequence_operator
 
 __all__ = [
     "ctc_alignment",

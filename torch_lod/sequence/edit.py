@@ -8,9 +8,9 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, public, shown
-from ..sequence_operator import Along, along, one_column, sequence_operator
 from ..tensor.lod_tensor import LoDTensor
 from .ctc import labels_of
+from .operator import Along, along, one_column, sequence_operator
 
 __all__ = [
     "ErrorRate",

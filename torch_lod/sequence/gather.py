@@ -9,12 +9,12 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, failing
 from ..errors import LoDValueError
-from ..sequence_operator import a_bool, along, on_rows, sequence_operator
 from ..structure.joined import stacked
 from ..structure.partition import traced
 from ..structure.validate import filler, with_data
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, moved
 from ..tensor.positions import integers, owned, owners
+from .operator import a_bool, along, on_rows, sequence_operator
 
 __all__ = ["sequence_gather"]
 

@@ -12,11 +12,11 @@ from torch.utils import _pytree as pytree
 
 from ..dynamo import outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, public
-from ..sequence_operator import level_of
 from ..structure.lod import LoD
 from ..structure.partition import together
 from ..structure.validate import host_integers, traverse, with_memory
 from ..tensor.lod_tensor import LoDTensor, returned, sequences_at, unmoved, values_of
+from .operator import level_of
 from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
 from .rearrange import sequence_reverse
 

@@ -19,7 +19,6 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..sequence_operator import Along, a_bool, along, integer, number
 from ..structure.declared import declared_level, level_in
 from ..structure.devices import upload
 from ..structure.lod import LoD
@@ -29,6 +28,7 @@ from ..structure.validate import filler, sums, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, made, unmoved, values_of
 from .loop import each_a_sequence
+from .operator import Along, a_bool, along, integer, number
 
 __all__ = ["map_sequences"]
 

@@ -16,11 +16,11 @@ from .. import ops
 from ..dynamo import compiling, holds, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..ops.steps import of_similar_lengths, padded_map
-from ..sequence_operator import Along, along, as_autocast, autocast_dtype, in_autocast, integer, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, made
+from .operator import Along, along, as_autocast, autocast_dtype, in_autocast, integer, sequence_operator
 from .windows import with_features
 
 __all__ = ["sequence_knn", "sequence_pairs", "sequence_pairwise"]

@@ -14,12 +14,12 @@ from .. import ops
 from ..construct.joined import all_lod, joined
 from ..dynamo import holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
-from ..sequence_operator import along, level_of, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import uploaded_map
 from ..structure.validate import sums, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at, unmoved
+from .operator import along, level_of, sequence_operator
 
 __all__ = [
     "RankTable",

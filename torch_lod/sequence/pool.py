@@ -9,13 +9,13 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import failing, known
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import Along, a_float, along, integer, number, on_rows, sequence_operator
 from ..structure.lod import LoD
 from ..structure.partition import computed_there
 from ..structure.validate import filler, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, a_lod_tensor, made, values_of
 from ..tensor.provenance import Provenance
+from .operator import Along, a_float, along, integer, number, on_rows, sequence_operator
 
 __all__ = [
     "sequence_argmax",

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ..dynamo import holds
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import a_float, along, as_autocast, in_autocast, sequence_operator
 from ..structure.declared import refuse_other_level
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, values_of
 from ..tensor.products import each_by_its_matrix
+from .operator import a_float, along, as_autocast, in_autocast, sequence_operator
 
 __all__ = ["sequence_matmul"]
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import Along, a_bool, a_float, along, as_autocast, on_rows, probability, sequence_operator
 from ..structure.declared import refuse_other_level
 from ..structure.lod import LoD
 from ..structure.validate import as_int, filler, host_integers, integers_to_copy, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at
+from .operator import Along, a_bool, a_float, along, as_autocast, on_rows, probability, sequence_operator
 
 __all__ = [
     "broadcast",

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..dynamo import failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
-from ..sequence_operator import Along, along, one_column, sequence_operator
 from ..structure.devices import upload
 from ..tensor.lod_tensor import LoDTensor
+from .operator import Along, along, one_column, sequence_operator
 
 __all__ = ["chunk_f1"]
 

@@ -9,11 +9,11 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence_operator import a_bool, a_float, along, as_autocast, in_autocast, integer, sequence_operator
 from ..structure.lod import LoD
 from ..structure.partition import Runs, computed_there, uploaded_runs
 from ..structure.validate import sums
 from ..tensor.lod_tensor import LoDTensor, made
+from .operator import a_bool, a_float, along, as_autocast, in_autocast, integer, sequence_operator
 
 __all__ = ["sequence_conv1d", "sequence_unfold"]
 

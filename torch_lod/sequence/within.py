@@ -8,11 +8,11 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError
-from ..sequence_operator import a_bool, a_float, along, number, on_rows, sequence_operator
 from ..structure.devices import upload
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
 from ..tensor.picking import down_to
+from .operator import a_bool, a_float, along, number, on_rows, sequence_operator
 from .pool import gathered, sortable, summable
 
 __all__ = [

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ...dynamo import outside_of_graphs
-from ...engine.attention import attend, check_rows
 from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, shown, without_policy
+from ...sequence.attend import attend, check_rows
 from ...sequence.cache import Cache, beside
-from ...sequence_operator import along
+from ...sequence.operator import along
 from ...structure.lod import LoD
 from ...tensor.lod_tensor import LoDTensor
 

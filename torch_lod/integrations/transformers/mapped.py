@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...errors import LoDError, LoDTypeError, LoDValueError, shown
 from ...sequence.map import run
-from ...sequence_operator import along
+from ...sequence.operator import along
 from ...structure.validate import with_memory
 from ...tensor.lod_tensor import LoDTensor
 from .packing import Packing, check_ids, has_decoder, parameters_of, refuse

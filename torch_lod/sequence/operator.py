@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import ops
-from .dynamo import compiling
-from .errors import LoDTypeError, LoDValueError, P, R, border, shown
-from .structure.lod import LoD
-from .structure.validate import as_int, sums, with_memory
-from .tensor.lod_tensor import LoDTensor, a_lod_tensor, made
-from .tensor.picking import elements
-from .tensor.provenance import Provenance
+from .. import ops
+from ..dynamo import compiling
+from ..errors import LoDTypeError, LoDValueError, P, R, border, shown
+from ..structure.lod import LoD
+from ..structure.validate import as_int, sums, with_memory
+from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, made
+from ..tensor.picking import elements
+from ..tensor.provenance import Provenance
 
 
 def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:

@@ -16,13 +16,13 @@ from ..dynamo import a_node, compiling, constant, failing, outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, shown, without_policy
 from ..ops.attention_composed import attention_weights
 from ..ops.check import is_real
-from ..sequence_operator import along, autocast_dtype, integer, number, probability
 from ..structure.block_mask import window_bounds
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import constant_on, together
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
+from .operator import along, autocast_dtype, integer, number, probability
 
 _weights = outside_of_graphs(attention_weights, "MultiheadAttention with need_weights=True")
 

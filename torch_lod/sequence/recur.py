@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..sequence_operator import autocast_dtype
 from ..structure.lod import LoD
 from ..structure.partition import together
+from .operator import autocast_dtype
 
 
 class Direction(NamedTuple):

@@ -7,10 +7,10 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import failing, holds
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
-from ..sequence_operator import Along, a_float, along, autocast_dtype
 from ..structure.partition import together
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, rows_of, unmoved
+from .operator import Along, a_float, along, autocast_dtype
 
 
 def emissions(x, transition, level: int | str = -1, what: str = "x") -> Along:

@@ -80,7 +80,7 @@ def report() -> Iterator[tuple[bool, str]]:
         right, said = sum_is_right(device)
         yield right, f"{device:<11}{said}"
     if torch.cuda.is_available():
-        from torch_lod.check_families import compared
+        from torch_lod.check.families import compared
 
         yield from ((right, f"{'cuda':<11}{said}") for right, said in compared("cuda"))
 
@@ -92,7 +92,3 @@ def main() -> int:
         print(line, flush=True)
         all_right &= right
     return 0 if all_right else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

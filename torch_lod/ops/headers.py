@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from .errors import LoDRuntimeError
+from ..errors import LoDRuntimeError
 
 
 def include_paths() -> list[str]:
@@ -13,7 +13,7 @@ def include_paths() -> list[str]:
     `-std=c++20 -O3`. C++ sources also need `-fno-math-errno -fno-trapping-math` to become vector code, and `-DLOD_CUDA`
     if there are CUDA sources too. docs/own_operator.md explains an example.
     """
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     for folder in (package / "include", package.parent / "csrc"):  # an installed package, a source tree
         if (folder / "torch_lod" / "binding.h").is_file():
             return [str(folder)]

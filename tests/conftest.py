@@ -50,9 +50,9 @@ SLOW = (
 #: Without compiled operators (make test-fallback) what computes is asked: the laws and the recorded cases. What is left out
 #: is about something else, or asks both kinds of operators by itself. make test-all runs all but ELSEWHERE.
 COMPUTES = (
+    "test_literal_cases.py",
     "laws/",
     "test_golden.py",
-    "sequence/test_sequences.py",
     "sequence/test_recurrent.py",
     "sequence/test_attention.py",
     "sequence/test_attention_options.py",

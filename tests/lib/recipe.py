@@ -75,9 +75,8 @@ def hold(tree: Path, name: str) -> subprocess.CompletedProcess:
     """The rules of the house about operators, and the laws of one."""
     laws = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/laws/test_laws*.py"))
     which = f"({HOUSE}) or {name}"
-    return run(
-        tree, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/laws/test_house.py", *laws, "-k", which
-    )
+    tests = ("tests/test_literal_cases.py", "tests/laws/test_house.py", *laws)
+    return run(tree, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests, "-k", which)
 
 
 def counted(steps: list[Edit]) -> str:

@@ -6,9 +6,20 @@ import itertools
 import pytest
 import torch
 from test_blocks import same
-from test_sequences import rows_under, tensor
 
 import torch_lod as tl
+
+
+def tensor(lengths, device):
+    lod = tl.LoD.from_lengths(lengths)
+    rows = torch.randn(lod.rows, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return tl.LoDTensor(rows.to(device), lod)
+
+
+def rows_under(x, level):
+    """The rows under every sequence of a level."""
+    return [s.values() if isinstance(s, tl.LoDTensor) else s for s in x.sequences(level)]
+
 
 CELLS = {
     "LSTM": ("LSTM", {}),

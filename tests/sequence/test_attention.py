@@ -212,11 +212,11 @@ def test_a_bias_of_booleans_says_where_to_look():
 def test_slopes_are_those_of_the_source():
     """Press et al.: 2^(-8 i / n) for n heads, n a power of two; else those of the power below, and every other of the one
     above."""
-    from torch_lod.sequence.attend import slopes_of
+    from torch_lod.sequence.attend import _slopes_of
 
     eight = [2.0**-i for i in range(1, 9)]
-    assert slopes_of(True, torch.zeros(1, 8, 1)).tolist() == eight
-    twelve = slopes_of(True, torch.zeros(1, 12, 1))
+    assert _slopes_of(True, torch.zeros(1, 8, 1)).tolist() == eight
+    twelve = _slopes_of(True, torch.zeros(1, 12, 1))
     assert twelve[:8].tolist() == eight
     torch.testing.assert_close(twelve[8:], torch.tensor([2.0**-0.5, 2.0**-1.5, 2.0**-2.5, 2.0**-3.5]))
 

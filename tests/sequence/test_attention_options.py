@@ -241,3 +241,24 @@ def test_modules_hand_todays_options_on():
 
 def module_parts(module, rows):
     return F.linear(rows, module.in_proj_weight, module.in_proj_bias).chunk(3, 1)
+
+
+def test_options_of_a_module_are_checked_when_it_is_made_or_when_they_are_set():
+    wrong = {
+        "causal": (1, "a bool"),
+        "window": (-2, "a number of keys"),
+        "softcap": (0.0, "above 0"),
+        "block_size": (0, "in"),
+    }
+    module = tl.nn.MultiheadAttention(8, 2)
+    for name, (value, words) in wrong.items():
+        with pytest.raises(tl.LoDError, match=f"^MultiheadAttention: expected {name} .*{words}"):
+            tl.nn.MultiheadAttention(8, 2, **{name: value})
+        with pytest.raises(tl.LoDError, match=f"^expected {name} .*{words}"):
+            setattr(module, name, value)
+    module.causal, module.window = True, (1, 0)
+    assert module.window == (1, 0) and "causal=True, window=(1, 0)" in repr(module)
+    x = tl.from_lengths(torch.randn(5, 8), [[3, 2]])
+    same = tl.nn.MultiheadAttention(8, 2, causal=True, window=1)
+    same.load_state_dict(module.state_dict())
+    torch.testing.assert_close(module(x)[0].values(), same(x)[0].values())

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import failing, whole_number
 from ..errors import LoDTypeError, LoDValueError
-from ..sequence.attend import Projections, attend, check_rows, multi_head_attention
+from ..sequence.attend import Options, Projections, attend, check_rows, multi_head_attention
 from ..sequence.operator import along, probability
 from ..structure.lod import LoD
 from ..structure.validate import sums
@@ -104,7 +104,7 @@ def _refuse_mask_of_rows(differs: Tensor, longest: tuple[int, ...]) -> None:
 
 
 def _causal_and_bias(mask, causal: bool, hides: bool, heads: int, lods, like: Tensor) -> dict:
-    """The arguments of `attend` for a mask and is_causal. In a bool mask True means hidden if `hides`, otherwise
+    """The options of `attend` for a mask and is_causal. In a bool mask True means hidden if `hides`, otherwise
     visible. torch's causal mask is top-left aligned, that of `attend` bottom-right aligned."""
     # a CausalBias, whose module imports Dynamo, is known by its variant; what is in its memory is arbitrary
     variant = None if mask is None or type(mask) is Tensor else getattr(mask, "variant", None)
@@ -193,10 +193,11 @@ def multi_head_attention_forward(
         key,
         value,
         Projections(num_heads, in_proj, in_proj_bias, out_proj_weight, out_proj_bias),
-        average_weights=bool(average_attn_weights),
-        dropout=dropout_p if training else 0.0,
-        need_weights=bool(need_weights),
-        **_causal_and_bias(mask, bool(is_causal), True, num_heads, (query.lod, key.lod), out_proj_weight),
+        -1,
+        Options.of(**_causal_and_bias(mask, bool(is_causal), True, num_heads, (query.lod, key.lod), out_proj_weight)),
+        bool(average_attn_weights),
+        dropout_p if training else 0.0,
+        bool(need_weights),
     )
     return (made(out.values().unsqueeze(1), out.lod) if batched else out), seen
 
@@ -268,7 +269,7 @@ def scaled_dot_product_attention(
     if heads % max(shared, 1) if enable_gqa else heads != shared:
         raise LoDValueError(f"expected {heads} heads of keys, or with enable_gqa a divisor, got {shared}")
     seen = _causal_and_bias(attn_mask, bool(is_causal), False, heads, lods, rows[0])
-    out, _ = attend(rows, lods, (queries.k, keys.k), scale=scale, dropout=dropout_p, **seen)
+    out, _ = attend(rows, lods, (queries.k, keys.k), Options.of(scale=scale, **seen), dropout_p)
     return queries.keep(out if query.dim() == 3 else out.squeeze(1))
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..sequence.attend import Projections, Sight, multi_head_attention, softcap_of
+from ..sequence.attend import Options, Projections, multi_head_attention
 from ..sequence.operator import a_bool, probability, sequence_operator
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 from .module import Constants, at_least_one, unusual
@@ -24,6 +24,19 @@ def _no_mask(**masks) -> None:
                 "nothing is padded" if "padding" in name else "use causal, window, alibi, or bias for a bias per pair"
             )
             raise LoDTypeError(f"expected no {name} with LoDTensors, got {type(mask).__name__}: {way_out}")
+
+
+class _Option:
+    """An attribute of a module that is among its options: checked when it is set, and not again by a call."""
+
+    def __set_name__(self, owner, name: str) -> None:
+        self.name = name
+
+    def __get__(self, module, owner=None):
+        return getattr(module.options, self.name)
+
+    def __set__(self, module, value) -> None:
+        module.options = Options.of(**{**module.options._asdict(), self.name: value})
 
 
 class MultiheadAttention(Constants):
@@ -44,6 +57,7 @@ class MultiheadAttention(Constants):
     q_proj_weight: Tensor
     k_proj_weight: Tensor
     v_proj_weight: Tensor
+    causal, window, softcap, block_size, block_level = (_Option() for _ in range(5))
 
     @public
     def __init__(
@@ -81,8 +95,10 @@ class MultiheadAttention(Constants):
         probability("dropout", dropout)
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.batch_first = float(dropout), batch_first
-        self.level, self.causal, self.window = level, causal, window
-        self.softcap, self.block_size, self.block_level = softcap_of(softcap), block_size, block_level
+        self.level = level
+        self.options = Options.of(
+            causal, window=window, softcap=softcap, block_size=block_size, block_level=block_level
+        )
         a_bool("sink", sink)
         self.alibi: Tensor | bool | None
         if not isinstance(alibi, Tensor):
@@ -151,23 +167,17 @@ class MultiheadAttention(Constants):
         key = query if key is None else key
         separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         in_proj = self.in_proj_weight if self._qkv_same_embed_dim else separate
+        added = {"bias": bias, "alibi": self.alibi, "sink": self.sink, "distance_bias": distance_bias, "prefix": prefix}
         return multi_head_attention(
             query,
             key,
             key if value is None else value,
             Projections(self.num_heads, in_proj, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias),
             self.level,
+            self.options.beside(self.options.causal or is_causal, **added),
             average_attn_weights,
             self.dropout if self.training else 0.0,
-            causal=self.causal or is_causal,
-            window=self.window,
-            bias=bias,
-            alibi=self.alibi,
-            softcap=self.softcap,
-            sink=self.sink,
-            distance_bias=distance_bias,
-            sight=Sight(prefix, self.block_size, self.block_level),
-            need_weights=need_weights,
+            need_weights,
         )
 
     if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,13 +16,13 @@ from ..dynamo import a_node, compiling, constant, failing, outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, shown, without_policy
 from ..ops.attention_composed import attention_weights
 from ..ops.check import is_real
-from ..structure.block_mask import window_bounds
+from ..structure.block_mask import window_pair
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import constant_on, together
 from ..structure.validate import with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
-from .operator import along, autocast_dtype, integer, number, probability
+from .operator import a_bool, along, autocast_dtype, integer, number, probability
 
 _weights = outside_of_graphs(attention_weights, "MultiheadAttention with need_weights=True")
 
@@ -55,7 +55,7 @@ def check_rows(given: dict[str, Tensor]) -> list[Tensor]:
     return [q, k, v]
 
 
-def slopes_of(alibi, q: Tensor) -> Tensor | None:
+def _slopes_of(alibi, q: Tensor) -> Tensor | None:
     dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
     heads = q.shape[1]
     if isinstance(alibi, LoDTensor):
@@ -67,7 +67,7 @@ def slopes_of(alibi, q: Tensor) -> Tensor | None:
                 f"{tuple(alibi.shape)} on {alibi.device}"
             )
         return alibi.to(dtype)
-    if alibi is None or alibi is False:
+    if alibi is False:
         return None
     if alibi is not True:
         raise LoDTypeError(f"expected alibi as a tensor of slopes, True or None, got {shown(alibi)}")
@@ -81,10 +81,8 @@ def slopes_of(alibi, q: Tensor) -> Tensor | None:
     return constant_on(("alibi", heads, dtype), q.device, make)
 
 
-def _of_heads(what: str, t, q: Tensor, shape: str, fits) -> Tensor | None:
+def _of_heads(what: str, t, q: Tensor, shape: str, fits) -> Tensor:
     """A parameter with a row per head, in the dtype of the sums."""
-    if t is None:
-        return None
     if not isinstance(t, Tensor) or isinstance(t, LoDTensor):
         raise LoDTypeError(f"expected {what} as a plain tensor of shape {shape}, got {shown(t)}")
     with_memory(t)
@@ -96,12 +94,12 @@ def _of_heads(what: str, t, q: Tensor, shape: str, fits) -> Tensor | None:
     return t.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
 
 
-def sink_of(sink, q: Tensor) -> Tensor | None:
+def _sink_of(sink, q: Tensor) -> Tensor:
     heads = q.shape[1]
     return _of_heads("sink", sink, q, f"({heads},), a logit per head", lambda shape: shape == (heads,))
 
 
-def distance_bias_of(table, q: Tensor) -> Tensor | None:
+def _distance_bias_of(table, q: Tensor) -> Tensor:
     heads = q.shape[1]
     return _of_heads(
         "distance_bias",
@@ -112,9 +110,7 @@ def distance_bias_of(table, q: Tensor) -> Tensor | None:
     )
 
 
-def softcap_of(softcap) -> float | None:
-    if softcap is None:
-        return None
+def _softcap_of(softcap) -> float:
     number("softcap", softcap)
     if not 0 < softcap < math.inf:
         raise LoDValueError(f"expected softcap above 0 and finite, or None, got {softcap}")
@@ -140,17 +136,68 @@ def _prefix_of(prefix, count: int, device) -> Tensor:
     return upload(rows.to(torch.int64), device)
 
 
-class Sight(NamedTuple):
-    """What a causal query sees besides the keys before it: `prefix`, `block_size` and `block_level` of
-    tl.sequence_attention."""
+def _bias_of(bias, q: Tensor) -> Tensor:
+    if not isinstance(bias, Tensor):
+        raise LoDTypeError(f"expected bias as a tensor, got {type(bias).__name__}")
+    with_memory(bias)
+    rows = rows_of(bias)
+    if rows.dtype == torch.bool:
+        rows = torch.zeros_like(rows, dtype=q.dtype).masked_fill(~rows, -math.inf)
+    elif rows.is_floating_point() and autocast_dtype(q.device) is not None:
+        rows = rows.to(q.dtype)
+    return rows.unsqueeze(1) if rows.dim() == 1 else rows
 
-    prefix: Any = None
+
+#: What is checked of an option by itself.
+_CHECKS = {
+    "window": lambda window: (window_pair(window), window)[1],
+    "scale": lambda scale: number("scale", scale),
+    "softcap": _softcap_of,
+    "block_size": lambda size: integer("block_size", size),
+}
+
+
+class Options(NamedTuple):
+    """The options of attention, as `tl.sequence_attention` has them. What does not depend on the rows is checked when they
+    are made; what is a tensor for the rows, when it is used. An option that is not given is neither."""
+
+    causal: bool = False
+    window: int | tuple[int, int] | None = None
+    bias: Tensor | None = None
+    scale: float | None = None
+    alibi: Tensor | bool | None = None
+    softcap: float | None = None
+    sink: Tensor | None = None
+    distance_bias: Tensor | None = None
+    prefix: Tensor | int | None = None
     block_size: int | None = None
     block_level: int | str | None = None
 
-    def ends(self, lods: tuple[LoD, LoD], levels: Sequence[int], window, device) -> Tensor | None:
-        """Of every query the position that follows the last key it sees, within a window; None where `causal` says it."""
-        if all(option is None for option in self):
+    @classmethod
+    def of(cls, causal: bool = False, **given) -> "Options":
+        a_bool("causal", causal)
+        checked = {n: v if v is None or n not in _CHECKS else _CHECKS[n](v) for n, v in given.items()}
+        return cls(causal, **checked)
+
+    def beside(self, causal: bool, **given) -> "Options":
+        """Those of a module, with what a call adds."""
+        a_bool("causal", causal)
+        return Options(**{**dict(zip(self._fields, self)), "causal": causal, **given})
+
+    def tensors(self, q: Tensor) -> tuple[Tensor | None, ...]:
+        """bias, slopes, sink and distance_bias for queries."""
+        given = (
+            (self.bias, _bias_of),
+            (self.alibi, _slopes_of),
+            (self.sink, _sink_of),
+            (self.distance_bias, _distance_bias_of),
+        )
+        return tuple(None if value is None else of(value, q) for value, of in given)
+
+    def ends(self, lods: tuple[LoD, LoD], levels: Sequence[int], device) -> Tensor | None:
+        """Of every query the position that follows the last key it sees: keys before it, and those that prefix, block_size
+        and block_level add, within a window; None where `causal` says it."""
+        if self.prefix is None and self.block_size is None and self.block_level is None:
             return None
         (queries, keys), (own, other) = lods, levels
         segment, key_offsets = queries.segment_ids_at(own, device), keys.row_offsets_at(other, device)
@@ -160,13 +207,12 @@ class Sight(NamedTuple):
         if self.prefix is not None:
             ends = torch.maximum(ends, _prefix_of(self.prefix, key_offsets.shape[0] - 1, device)[segment])
         if self.block_size is not None:
-            size = integer("block_size", self.block_size)
-            ends = torch.maximum(ends, (position // size + 1) * size)
+            ends = torch.maximum(ends, (position // self.block_size + 1) * self.block_size)
         if self.block_level is not None:
             begin, cuts = key_offsets[segment], keys.row_offsets_at(self._inner(keys, other), device)
             after = torch.searchsorted(cuts, begin + position, right=True).clamp(max=cuts.shape[0] - 1)
             ends = torch.where(position < 0, ends, torch.maximum(ends, cuts[after] - begin))
-        _, ahead = window_bounds(False, window)
+        _, ahead = window_pair(self.window)
         return ends if ahead < 0 else torch.minimum(ends, position + (ahead + 1))
 
     def _inner(self, keys: LoD, level: int) -> int:
@@ -178,20 +224,6 @@ class Sight(NamedTuple):
                 f"{shown(self.block_level)}; for blocks of n rows see block_size"
             )
         return inner
-
-
-def bias_of(bias, q: Tensor) -> Tensor | None:
-    if bias is None:
-        return None
-    if not isinstance(bias, Tensor):
-        raise LoDTypeError(f"expected bias as a tensor, got {type(bias).__name__}")
-    with_memory(bias)
-    rows = rows_of(bias)
-    if rows.dtype == torch.bool:
-        rows = torch.zeros_like(rows, dtype=q.dtype).masked_fill(~rows, -math.inf)
-    elif rows.is_floating_point() and autocast_dtype(q.device) is not None:
-        rows = rows.to(q.dtype)
-    return rows.unsqueeze(1) if rows.dim() == 1 else rows
 
 
 @constant
@@ -249,23 +281,14 @@ def attend(
     rows: list[Tensor],
     lods: tuple[LoD, LoD],
     levels: Sequence[int],
-    causal: bool = False,
-    window=None,
-    bias=None,
-    scale: float | None = None,
-    alibi=None,
+    options: Options,
     dropout: float = 0.0,
     need_weights: bool = False,
-    softcap: float | None = None,
-    sink=None,
-    distance_bias=None,
-    sight: Sight | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of `rows`: q, k and v, (rows, heads, width) each.
 
     Args:
         lods, levels: the LoD of the queries and that of the keys, and the level in each.
-        causal, window, bias, scale, alibi, softcap, sink, distance_bias, sight: as tl.sequence_attention.
         dropout: the share of the weights that is set to 0.
 
     Returns:
@@ -277,18 +300,14 @@ def attend(
         raise LoDValueError(
             f"expected as many sequences of keys as of queries at the level, {counts[0]}, got {counts[1]}"
         )
-    left, right = window_bounds(causal, window)
-    if scale is not None:
-        number("scale", scale)
-    added, slopes, seed = bias_of(bias, q), slopes_of(alibi, q), None
-    if dropout:
-        seed = torch.randint(2**32, (), device=q.device)
+    left, right = window_pair(options.window)
+    added, slopes, sink, distances = options.tensors(q)
+    seed = torch.randint(2**32, (), device=q.device) if dropout else None
     query_offsets, key_offsets = together(q.device, *((lod.row_offsets_at, k) for lod, k in zip(lods, levels)))
-    ends = None if sight is None else sight.ends(lods, levels, window, q.device)
-    if ends is not None:
-        right = -1
-    more = softcap_of(softcap), sink_of(sink, q), distance_bias_of(distance_bias, q), ends
-    given = q, k, v, query_offsets, key_offsets, added, slopes, seed, scale, left, right, dropout, *more
+    ends = options.ends(lods, levels, q.device)
+    right = -1 if ends is not None else 0 if options.causal else right
+    more = options.softcap, sink, distances, ends
+    given = q, k, v, query_offsets, key_offsets, added, slopes, seed, options.scale, left, right, dropout, *more
     weights = _weights(*given) if need_weights else None
     if not _library_takes(q, v, (added, slopes, seed, *more), lods[0], levels[0]):
         return ops.attention(*given)[0], weights
@@ -297,11 +316,11 @@ def attend(
     query_cuts, key_cuts = (lod.cu_seqlens(level, q.device) for lod, level in zip(lods, levels))
     longest, longest_keys = (lod.longest_rows_at(level) for lod, level in zip(lods, levels))
     most = 2**31 - 1  # its kernel counts in 32 bits
-    options: dict = {"scale": scale, "window_size": (min(left, most), min(right, most))}
+    how: dict = {"scale": options.scale, "window_size": (min(left, most), min(right, most))}
     if q.shape[1] != k.shape[1]:
-        options |= _grouping()
+        how |= _grouping()
     q, k, v = map(_in_words, (q, k, v))
-    out = varlen_attn(q, k, v, query_cuts, key_cuts, longest, longest_keys, **options)
+    out = varlen_attn(q, k, v, query_cuts, key_cuts, longest, longest_keys, **how)
     assert isinstance(out, Tensor)
     if out.requires_grad and not compiling() and is_real(out):
         out.register_hook(_gradient_in_words)
@@ -324,16 +343,16 @@ def multi_head_attention(
     key: LoDTensor,
     value: LoDTensor,
     w: Projections,
-    level: int | str = -1,
+    level: int | str,
+    options: Options,
     average_weights: bool = True,
     dropout: float = 0.0,
-    **options,
+    need_weights: bool = False,
 ) -> tuple[LoDTensor, LoDTensor | None]:
     """torch.nn.functional.multi_head_attention_forward within every sequence of a level; runs without the table of torch's functions.
 
     Args:
         query, key, value: (rows, features); key and value of equal LoDs.
-        options: of `attend`.
 
     Returns:
         (rows, embed) with the LoD of query; and None, or with need_weights the weights after dropout: a LoDTensor with
@@ -360,7 +379,7 @@ def multi_head_attention(
         projected = tuple(linear(s.rows, weight, b) for s, weight, b in zip(sequences, parts, biases))
     rows = check_rows({what: t.unflatten(1, (w.num_heads, -1)) for what, t in zip(given, projected)})
     lods, levels = (queries.lod, keys.lod), (queries.k, keys.k)
-    out, weights = attend(rows, lods, levels, dropout=dropout, **options)
+    out, weights = attend(rows, lods, levels, options, dropout, need_weights)
     result = queries.keep(linear(out.flatten(1), w.out_proj, w.out_proj_bias))
     if weights is None:
         return result, None

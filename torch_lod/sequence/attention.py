@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..structure.devices import upload
 from ..tensor.lod_tensor import LoDTensor
-from .attend import Sight, attend, check_rows
+from .attend import Options, attend, check_rows
 from .cache import Cache, beside
 from .operator import a_bool, a_float, along, number, sequence_operator
 
@@ -114,20 +114,20 @@ def sequence_attention(
     if heads != shared and not (enable_gqa and shared and heads % shared == 0):
         wanted = f"a divisor of the {heads} heads of q" if enable_gqa else f"the {heads} heads of q; see enable_gqa"
         raise LoDValueError(f"expected k and v with {wanted}, got {shared}")
-    out, _ = attend(
-        rows,
-        lods,
-        levels,
-        causal,
-        window,
-        bias,
-        scale,
-        alibi,
+    options = Options.of(
+        causal=causal,
+        window=window,
+        bias=bias,
+        scale=scale,
+        alibi=alibi,
         softcap=softcap,
         sink=sink,
         distance_bias=distance_bias,
-        sight=Sight(prefix, block_size, block_level),
+        prefix=prefix,
+        block_size=block_size,
+        block_level=block_level,
     )
+    out, _ = attend(rows, lods, levels, options)
     if isinstance(k, Cache) and out.requires_grad:
         raise LoDValueError(
             "expected no gradient through a tl.Cache, got arguments that require one; see torch.no_grad()"

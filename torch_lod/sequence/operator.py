@@ -88,11 +88,12 @@ def level_of(x, level: int | str, what: str = "x") -> int:
     return a_lod_tensor(what, x).lod.level(level)
 
 
-def number(what: str, value) -> None:
+def number(what: str, value) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise LoDTypeError(f"expected {what} as a number, got {shown(value)}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise LoDValueError(f"expected {what} as a float or within int64, got {shown(value)}")
+    return value
 
 
 def probability(what: str, value) -> None:

@@ -17,15 +17,13 @@ else:
     BlockMask = Any
 
 
-def window_bounds(causal, window) -> tuple[int, int]:
+def window_pair(window) -> tuple[int, int]:
     """How many keys before and after its own position a query sees; -1: all."""
-    if type(causal) is not bool:
-        raise LoDTypeError(f"expected causal as a bool, got {shown(causal)}")
     pair = (-1, -1) if window is None else (window, window) if type(window) is int else window
     fits = isinstance(pair, (tuple, list)) and len(pair) == 2
     if not fits or any(type(n) is not int or not -1 <= n <= 2**40 for n in pair):
         raise LoDValueError(f"expected window as a number of keys, a pair of them or None, got {shown(window)}")
-    return pair[0], 0 if causal else pair[1]
+    return pair[0], pair[1]
 
 
 def _ranges(
@@ -104,7 +102,10 @@ def block_mask(
     size, device = as_int(block_size), torch.device("cpu" if device is None else device)
     if type(size) is not int or not 1 <= size < 2**31:
         raise LoDValueError(f"expected block_size in [1, 2**31), got {shown(block_size)}")
-    first, after = _ranges(lods, levels, *window_bounds(causal, window), device)
+    if type(causal) is not bool:
+        raise LoDTypeError(f"expected causal as a bool, got {shown(causal)}")
+    before, ahead = window_pair(window)
+    first, after = _ranges(lods, levels, before, 0 if causal else ahead, device)
     partial, full = (_ordered(blocks) for blocks in _blocks(first, after, key_rows, size))
     first, after = first.to(torch.int32), after.to(torch.int32)
 

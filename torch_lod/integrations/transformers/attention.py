@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...dynamo import outside_of_graphs
 from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, shown, without_policy
-from ...sequence.attend import attend, check_rows
+from ...sequence.attend import Options, attend, check_rows
 from ...sequence.cache import Cache, beside
 from ...sequence.operator import along
 from ...structure.lod import LoD
@@ -172,17 +172,11 @@ def attention(
             if packed.caches:
                 parts, lods = _cached(module, parts, packed, window)
                 levels, window = (0, 0), (-1, 0)
-            out, _ = attend(
-                parts,
-                lods,
-                levels,
-                window=window,
-                scale=scaling,
-                dropout=dropout,
-                softcap=softcap or None,
-                sink=s_aux,
-                distance_bias=_by_distance(position_bias, module),
+            distance_bias = _by_distance(position_bias, module)
+            options = Options.of(
+                window=window, scale=scaling, softcap=softcap or None, sink=s_aux, distance_bias=distance_bias
             )
+            out, _ = attend(parts, lods, levels, options, dropout)
     except LoDError as error:
         error.call = error.call or NAME
         raise

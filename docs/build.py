@@ -12,8 +12,8 @@ import torch
 import torch_lod as tl
 from torch_lod import testing
 from torch_lod.functions import row
+from torch_lod.paddle.methods import PaddleMethods
 from torch_lod.tensor.other_forms import OtherForms
-from torch_lod.tensor.paddle_methods import PaddleMethods
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -62,9 +62,14 @@ def _order(name: str) -> int:
 def _members(cls, prefix: str) -> list[str]:
     out = []
     own = {**vars(cls), **vars(OtherForms)} if cls is tl.LoDTensor else {**vars(cls)}
-    own |= {"values": cls.values} if issubclass(cls, torch.Tensor) and cls is not PaddleMethods else {}
+    own |= {"values": cls.values} if issubclass(cls, torch.Tensor) else {}
     for name, member in own.items():
-        if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, (property, classmethod))):
+        of_paddle = cls is tl.LoDTensor and name in vars(PaddleMethods)
+        if (
+            of_paddle
+            or name.startswith("_")
+            or not (inspect.isfunction(member) or isinstance(member, (property, classmethod)))
+        ):
             continue
         inner = member.fget if isinstance(member, property) else getattr(cls, name)
         signature = "" if isinstance(member, property) else _signature(inner)

@@ -2,10 +2,10 @@
 """docs/operators: a page per family, a section per operator, made of its docstring, its example drawn, and what calls show."""
 
 import ast
+import importlib
 import inspect
 import itertools
 import re
-import sys
 import types
 from pathlib import Path
 
@@ -24,14 +24,14 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int
 
 
 def families() -> dict[str, types.ModuleType]:
-    """The modules of torch_lod.sequence, then those of torch_lod.paddle, in the order of their files' names."""
-    return {
-        path.stem: sys.modules[f"{package.__name__}.{path.stem}"]
+    """The modules of torch_lod.sequence with operators, then those of torch_lod.paddle, in the order of their files' names."""
+    modules = {
+        path.stem: importlib.import_module(f"{package.__name__}.{path.stem}")
         for package in (tl.sequence, tl.paddle)
         for path in sorted(Path(package.__file__).parent.glob("[a-z]*.py"))
-        if path.stem != "create"  # what makes a LoDTensor is in reference.md
-        and hasattr(sys.modules[f"{package.__name__}.{path.stem}"], "__all__")
+        if (package, path.stem) not in ((tl.sequence, "plan"), (tl.paddle, "create"))  # the latter is in reference.md
     }
+    return {name: module for name, module in modules.items() if hasattr(module, "__all__")}
 
 
 def operators(module) -> list[str]:

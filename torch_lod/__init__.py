@@ -33,7 +33,6 @@ if not _steps_aside():
     from .functions.strict import explain as explain
     from .functions.strict import strict as strict
     from .ops.headers import include_paths as include_paths
-    from .paddle import *  # reachable as tl.name, but not in __all__
     from .sequence import *
     from .structure.devices import check_errors as check_errors
     from .structure.lod import LoD as LoD
@@ -46,7 +45,9 @@ if not _steps_aside():
     except _metadata.PackageNotFoundError:  # used from a source tree
         __version__ = "0+source"
 
-    if not TYPE_CHECKING:  # as in torch_lod.sequence
+    if TYPE_CHECKING:
+        from .paddle import *
+    else:  # as in torch_lod.sequence
         __all__ = [
             "DerivedTensor",
             "LoD",
@@ -64,6 +65,13 @@ if not _steps_aside():
             "paddle",
         ]
         __all__ += ["strict", "batch", *construct.__all__, *sequence.__all__]
+
+        def __getattr__(name: str):
+            """Paddle's names are reachable, but not in __all__."""
+            if name[:1] != "_" and name in paddle.__all__:
+                globals().update({name: getattr(paddle, name) for name in paddle.__all__})
+                return globals()[name]
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
         def __dir__() -> list[str]:
             return sorted([*__all__, *(name for name in globals() if name[:2] == "__")])

@@ -20,6 +20,7 @@ from samples import OPS, SEQUENCES, WITHOUT
 import torch_lod as tl
 from torch_lod import testing
 from torch_lod.ops import compositions, schemas
+from torch_lod.paddle.methods import PaddleMethods
 
 ROOT = Path(__file__).parents[2]
 #: Lower floors first, as the map in docs/design.md has them: a module imports from modules before it.
@@ -130,6 +131,25 @@ def test_imports_have_no_circle():
     assert circle(graph | {"torch_lod.errors": {"torch_lod.tensor.lod_tensor"}})
 
 
+def test_nothing_depends_on_paddle():
+    """The package imports `torch_lod.paddle`, which adds methods to LoDTensor; its operators are imported when one is asked for."""
+    modules = {module_of(path): path for path in sources("torch_lod/**/*.py")}
+    rest = {name: path for name, path in modules.items() if not name.startswith("torch_lod.paddle")}
+    using = {name for name, path in rest.items() if any(".paddle" in at for at in imports_of(path, set(modules)))}
+    assert using == {"torch_lod"}
+    assert {name for name in vars(PaddleMethods) if name[:2] != "__"} <= vars(tl.LoDTensor).keys()
+    assert not any(base.__module__.startswith("torch_lod.paddle") for base in tl.LoDTensor.__mro__)
+    code = """import sys, torch, torch_lod as tl
+def imported(): return sorted(name for name in sys.modules if name.startswith("torch_lod.paddle."))
+x = tl.from_lengths(torch.ones(2), [[2]])
+print(x.recursive_sequence_lengths(), tl.nn.SequenceConv, tl.nn.CTCLoss and imported())
+print(torch.compile(lambda x: tl.sequence_first_step(x), backend="eager", fullgraph=True)(x).tolist(), len(imported()) > 9)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=ROOT)
+    wanted = "[[2]] <class 'torch_lod.nn.sequence.SequenceConv'> ['torch_lod.paddle.methods']\n[1.0] True\n"
+    assert done.stdout == wanted, done.stdout + done.stderr
+
+
 def test_only_the_landing_knows_the_device():
     allowed = {"device.h", "half.h", "launch.h", "each_level.h"}
     for path in sources("csrc/**/*.h", "csrc/**/*.cpp"):
@@ -210,6 +230,7 @@ def test_every_sequence_operator_has_an_entry(docs):
 
 def test_every_name_is_listed_once():
     """In `__all__` of the file that defines it: `tl` and `tl.paddle` are made of those lists."""
+    assert tl.paddle.__all__
     families = [
         *vars(tl.construct).values(),
         *vars(tl.sequence).values(),

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..paddle.labels import ctc_losses
-from ..sequence.ctc import with_classes
+from ..sequence.ctc import ctc_losses, with_classes
 from ..sequence.operator import along, sequence_operator
 from ..tensor.lod_tensor import LoDTensor
 

@@ -7,12 +7,16 @@ import torch
 from torch import Tensor
 
 from ..errors import LoDValueError, public, shown
-from ..paddle import row_conv, sequence_conv
 from ..sequence import sequence_conv1d, sequence_pool, sequence_softmax
+from ..sequence.operator import sequence_operator
+from ..sequence.windows import ahead_conv, context_conv
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 from .module import at_least_one
 
 __all__ = ["AttentionPool", "RowConv", "SequenceConv", "SequenceConv1d", "SequencePool", "SequenceSoftmax"]
+
+
+_context_conv, _ahead_conv = sequence_operator(context_conv), sequence_operator(ahead_conv)
 
 
 def _uniform(t: Tensor, fan_in: int) -> None:
@@ -142,7 +146,7 @@ class SequenceConv(torch.nn.Module):
     def forward(self, x: LoDTensor) -> LoDTensor:
         """x (rows, in_features) to (rows, out_features), with the LoD of x."""
         window = self.context_length, self.context_start
-        return sequence_conv(x, self.weight, *window, self.bias, padding_data=self.padding_data, level=self.level)
+        return _context_conv(x, self.weight, *window, self.bias, self.padding_data, self.level)
 
     if TYPE_CHECKING:
 
@@ -221,7 +225,7 @@ class RowConv(torch.nn.Module):
     @public
     def forward(self, x: LoDTensor) -> LoDTensor:
         """x (rows, in_features) to its shape and LoD."""
-        return row_conv(x, self.weight, level=self.level)
+        return _ahead_conv(x, self.weight, self.level)
 
     if TYPE_CHECKING:
 

@@ -11,25 +11,38 @@
     tl.nn.CTCLoss, tl.ctc_decode                  for warpctc, ctc_greedy_decoder, ctc_align
     tl.nn.LSTM, tl.nn.GRU, tl.scan                for the recurrences on projected inputs, and the plan of one
 
-Every name is also reachable as `tl.name`, but is not in `tl.__all__`.
+Every name is also reachable as `tl.name`, but is not in `tl.__all__`. The families are imported when a name is asked for.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ..sequence import plan
-from ..sequence.plan import *
-from . import chain, chunks, create, decoding, forms, fused, labels, layout, match, recurrent
-from .chain import *
-from .chunks import *
-from .create import *
-from .decoding import *
-from .forms import *
-from .fused import *
-from .labels import *
-from .layout import *
-from .match import *
-from .recurrent import *
+from . import methods as methods  # a LoDTensor has them from the beginning
 
-if not TYPE_CHECKING:  # as in torch_lod.sequence
-    _families = (chain, chunks, create, decoding, forms, fused, labels, layout, match, plan, recurrent)
-    __all__ = [name for family in _families for name in family.__all__]
+if TYPE_CHECKING:
+    from .chain import *
+    from .chunks import *
+    from .create import *
+    from .decoding import *
+    from .forms import *
+    from .fused import *
+    from .labels import *
+    from .layout import *
+    from .match import *
+    from .plan import *
+    from .recurrent import *
+else:
+    _FAMILIES = "chain chunks create decoding forms fused labels layout match plan recurrent".split()
+
+    def __getattr__(name: str):
+        if name[:2] == "__" and name != "__all__":
+            raise AttributeError(name)
+        families = [import_module(f"{__name__}.{family}") for family in _FAMILIES]
+        names = {name: getattr(family, name) for family in families for name in family.__all__}
+        globals().update(names, __all__=list(names))
+        if name in globals():
+            return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*__getattr__("__all__"), *globals()})

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fluid's CTC: its forms of connectionist temporal classification."""
 
-import torch
-
-from .. import ops
-from ..sequence.ctc import ctc_decode, emitted, labels_of, with_classes
+from ..sequence.ctc import ctc_decode, ctc_losses, emitted, with_classes
 from ..sequence.operator import a_bool, along, one_column, sequence_operator
 from ..structure.validate import filler, whole
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD
@@ -52,16 +49,6 @@ def ctc_greedy_decoder(x: LoDTensor, blank: int, *, level: int | str = -1) -> Lo
     Source: Paddle Fluid's ctc_greedy_decoder, of one level.
     """
     return ctc_decode(x, blank=blank, level=level)
-
-
-def ctc_losses(s, labels, blank: int, zero_infinity: bool, norm_by_times: bool):
-    """Of every sequence of s the loss; by times, its gradient is divided by the number of rows."""
-    numbers, offsets = labels_of(s, labels)
-    losses = ops.ctc_loss(s.rows, s.offsets, numbers, offsets, blank, zero_infinity)
-    if norm_by_times:
-        scaled = losses / s.offsets.diff().clamp(min=1).to(losses.dtype)
-        losses = torch.where(losses.isfinite(), losses.detach() + (scaled - scaled.detach()), losses.detach())
-    return losses
 
 
 @sequence_operator

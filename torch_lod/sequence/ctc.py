@@ -52,6 +52,16 @@ def labels_of(s: Along, labels, what: str = "labels", of: str = "x") -> tuple[Te
     return numbers, together(numbers.device, *parts)[0]
 
 
+def ctc_losses(s, labels, blank: int, zero_infinity: bool, norm_by_times: bool):
+    """Of every sequence of s the loss; by times, its gradient is divided by the number of rows."""
+    numbers, offsets = labels_of(s, labels)
+    losses = ops.ctc_loss(s.rows, s.offsets, numbers, offsets, blank, zero_infinity)
+    if norm_by_times:
+        scaled = losses / s.offsets.diff().clamp(min=1).to(losses.dtype)
+        losses = torch.where(losses.isfinite(), losses.detach() + (scaled - scaled.detach()), losses.detach())
+    return losses
+
+
 def emitted(s: Along, ids: Tensor, blank: int, merge: bool) -> LoDTensor:
     """The ids of the rows without blanks, runs of one id along a sequence of the level merged."""
     with_data("x", ids)

@@ -17,7 +17,7 @@ from ..structure.partition import together
 from ..structure.validate import host_integers, traverse, with_memory
 from ..tensor.lod_tensor import LoDTensor, returned, sequences_at, unmoved, values_of
 from .operator import level_of
-from .plan import RankTable, array_to_lod_tensor, lod_tensor_to_array
+from .plan import RankTable, from_steps, to_steps
 from .rearrange import sequence_reverse
 
 __all__ = ["scan"]
@@ -98,7 +98,7 @@ def scan(
     steps_too = (lod.place_at, k), (lod.steps_at, k), (lod.from_steps_at, k)
     here, places, *_ = together(inputs[0].device, (lod.rank_at, k), *steps_too)
     state = [t.index_select(0, here) for t in memories]
-    steps = list(zip(*(lod_tensor_to_array(t, table) for t in inputs), strict=True))
+    steps = list(zip(*(to_steps(t, table) for t in inputs), strict=True))
     # without any step the cell is called on no rows, to learn the shapes of its outputs
     inputs_of_steps: list[Any] = steps or [tuple(_no_elements(t, k) for t in inputs)]
     if not isinstance(x, tuple):
@@ -316,7 +316,7 @@ def _unwritten(output: Tensor, version: int, i: int, t: int) -> Tensor:
 
 def _laid_out(parts: list[Tensor], table: RankTable, any_step: bool) -> LoDTensor:
     if any_step:
-        return array_to_lod_tensor(parts, table)
+        return from_steps(parts, table)
     lod, nothing = table.lod, parts[0]
     own = lod.levels[: table.level + 1]
     levels = [*own, *(nothing.lod.levels if isinstance(nothing, LoDTensor) else ())]

@@ -11,9 +11,9 @@ from ..dynamo import compiling, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..structure.lod import LoD
 from ..structure.partition import Runs, computed_there, uploaded_runs
-from ..structure.validate import sums
+from ..structure.validate import sums, with_memory
 from ..tensor.lod_tensor import LoDTensor, made
-from .operator import a_bool, a_float, along, as_autocast, in_autocast, integer, sequence_operator
+from .operator import Along, a_bool, a_float, along, as_autocast, in_autocast, integer, sequence_operator
 
 __all__ = ["sequence_conv1d", "sequence_unfold"]
 
@@ -220,3 +220,85 @@ def sequence_unfold(x: LoDTensor, size: int, step: int = 1, *, level: int | str 
 
     counted = x._lod.counted if isinstance(x, LoDTensor) else ()  # s.lod does not know any more which rows they are
     return made(unfolded(s.rows), lod.counting(*map(unfolded, counted)))
+
+
+# -- with a context, for tl.nn and for Paddle's operators
+
+
+def context_conv(
+    x: LoDTensor, weight: Tensor, context_length, context_start, bias: Tensor | None, padding_data, level
+) -> LoDTensor:
+    """`tl.sequence_conv`."""
+    s = along(x, level)
+    if padding_data is None and not compiling() and not torch._C._is_any_autocast_enabled():
+        if (out := _as_they_are(s, weight, context_length, context_start, bias)) is not None:
+            return s.keep(out)
+    values = in_autocast(with_features(s.rows))
+    n = integer("context_length", context_length, most=2**20)
+    start = -(n // 2) if context_start is None else context_start
+    if type(start) is not int or not -(2**20) <= start <= 2**20:
+        raise LoDValueError(f"expected context_start within 2**20, got {shown(context_start)}")
+    width = values.shape[1]
+    a_weight(weight, "(context_length * features, out)", _is_matrix)
+    channels = weight.shape[1]
+    weight = of_shape("weight", weight, (n * width, channels), values)
+    if bias is not None:
+        without_rows("bias", bias)
+        bias = of_shape("bias", bias, (channels,), values)
+    dtype, before, after = values.dtype, max(0, -start), max(0, start + n - 1)
+    if padding_data is not None:  # the sum of two products is rounded once
+        without_rows("padding_data", padding_data)
+        padding_data = of_shape("padding_data", padding_data, (before + after, width), values)
+        values, weight, padding_data = map(_exact, (values, weight, padding_data))
+        bias = None if bias is None else _exact(bias)
+    shaped = weight if width else weight.reshape(n, 0, channels)
+    out = ops.segment_conv(values, shaped, bias, s.offsets, start)
+    if padding_data is not None:
+        out = out + _padding_seen(s, n, start, before, padding_data).flatten(1) @ weight
+    return s.keep(out.to(dtype))
+
+
+def _exact(t: Tensor) -> Tensor:
+    """In float32 at least, for what is rounded to a half type at the end."""
+    return t.to(torch.promote_types(t.dtype, torch.float32))
+
+
+def _as_they_are(s: Along, weight, n, start, bias) -> Tensor | None:
+    """sequence_conv of arguments in which the operator finds nothing wrong; None if there is more to do or to say."""
+    try:
+        start, (rows, _) = -(n // 2) if start is None else start, weight.shape
+        if not (bias is None or isinstance(bias, Tensor)):
+            return None
+        if type(n) is type(start) is int and abs(start) <= 2**20 and rows == n * s.rows.shape[1]:
+            return ops.segment_conv(s.rows, weight, bias, s.offsets, start)
+    except (AttributeError, IndexError, TypeError, ValueError):
+        pass
+    return None
+
+
+def _is_matrix(t: Tensor) -> bool:
+    return t.dim() == 2
+
+
+def _padding_seen(s: Along, n: int, start: int, before: int, padding: Tensor) -> Tensor:
+    """(rows, n, features): the rows of `padding` that a context sees outside its sequence, zeros inside."""
+    rows, device = s.rows.shape[0], s.rows.device
+    row = torch.arange(rows, device=device)[:, None] + start + torch.arange(n, device=device)
+    first, last = s.spread(s.offsets[:-1])[:, None], s.spread(s.offsets[1:])[:, None]
+    at = torch.where(row < first, before + row - first, torch.where(row >= last, before + row - last, -1))
+    return ops.gather_rows(padding, at.flatten()).view(rows, n, padding.shape[1])
+
+
+def ahead_conv(x: LoDTensor, weight: Tensor, level: int | str) -> LoDTensor:
+    """`tl.row_conv`."""
+    s = along(x, level)
+    values = with_features(s.rows)
+    a_weight(weight, f"(context, {values.shape[1]})", lambda w: w.dim() == 2 and w.shape[0] > 0)
+    weight = of_shape("weight", weight, (weight.shape[0], values.shape[1]), values)
+    with_memory(weight)
+    ahead = torch.arange(weight.shape[0], device=values.device)
+    at = torch.arange(values.shape[0], device=values.device)[:, None] + ahead
+    inside = at < s.spread(s.offsets[1:])[:, None]
+    factors = torch.where(inside[..., None], _exact(weight), 0)  # an infinite one would make NaN of what is not there
+    seen = ops.segment_unfold(_exact(values), s.offsets, weight.shape[0], 0)
+    return s.keep((seen * factors).sum(1).to(values.dtype))

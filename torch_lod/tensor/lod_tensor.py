@@ -23,7 +23,6 @@ from .attach import CLASSES
 from .derived import DerivedTensor
 from .dispatch import Tracked
 from .other_forms import OtherForms
-from .paddle_methods import PaddleMethods
 from .printing import tree
 from .provenance import Provenance
 from .typed import Rows
@@ -37,7 +36,7 @@ def _not_packed(x) -> Any:
     )
 
 
-class LoDTensor(Tracked, OtherForms, PaddleMethods, Rows):
+class LoDTensor(Tracked, OtherForms, Rows):
     """Packed rows `(rows, *element)` with the structure that nests them.
 
     Functions that work row by row keep the LoD; functions that would mix the rows of different sequences raise an

@@ -5,11 +5,12 @@ from typing import Any
 
 from ..errors import LoDTypeError, public
 from ..structure.lod import LoD, fitting
-from .provenance import Provenance
+from ..tensor.lod_tensor import LoDTensor
+from ..tensor.provenance import Provenance
 
 
 class PaddleMethods:
-    """A mixin of LoDTensor, which provides `lod`, `shape`, `slice` and the rest."""
+    """What this module adds to LoDTensor, which provides `lod`, `shape`, `slice` and the rest."""
 
     __slots__ = ()
     _lod: LoD
@@ -69,6 +70,11 @@ class PaddleMethods:
 
 
 def _lod_of(other) -> LoD:
-    if not isinstance(other, PaddleMethods):
+    if not isinstance(other, LoDTensor):
         raise LoDTypeError(f"expected other as a LoDTensor, got {type(other).__name__}; see tl.from_lengths")
     return other._lod
+
+
+for _name, _method in vars(PaddleMethods).items():
+    if callable(_method) and _name[:2] != "__":
+        setattr(LoDTensor, _name, _method)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import failing, holds
-from ..errors import LoDTypeError, LoDValueError, declaring, shown
+from ..errors import LoDTypeError, LoDValueError, declaring
 from ..structure.devices import upload
 from ..structure.lod import LoD
-from ..structure.validate import host_integers, with_data, with_memory
+from ..structure.validate import a_bool, host_integers, with_data, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, unmoved
 from ..tensor.positions import integers, owned
@@ -50,8 +50,7 @@ def from_segment_ids(
             copy with gradient; and the permutation (int64, (rows,)), with x.values() == values[permutation]. Rows of x
             come back into the order of values by y.values()[permutation.argsort()].
     """
-    if type(sort) is not bool:
-        raise LoDTypeError(f"expected sort as a bool, got {shown(sort)}")
+    a_bool("sort", sort)
     rows = rows_to_share(values)
     if not sort:
         try:
@@ -147,8 +146,7 @@ def from_edges(edges: LoDTensor, x: LoDTensor, *, absolute: bool = False) -> tup
     for what, t in (("edges", edges), ("x", x), ("absolute", absolute)):
         unmoved(what, t)
     a_lod_tensor("edges", edges), a_lod_tensor("x", x)
-    if type(absolute) is not bool:
-        raise LoDTypeError(f"expected absolute as a bool, got {shown(absolute)}")
+    a_bool("absolute", absolute)
     lod, k = x.lod, x.lod_level - 1
     pairs = integers("edges", edges, x.device)
     own = owned("edges", lod, k, edges)

@@ -12,7 +12,7 @@ from ..errors import LoDTypeError, LoDValueError, border, public, shown, without
 from ..structure.joined import chain, counted_each, within_in_graph
 from ..structure.lod import LoD
 from ..structure.partition import computed_there, together
-from ..structure.validate import with_memory
+from ..structure.validate import one_of, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
 
 __all__ = ["cat", "stack"]
@@ -43,8 +43,7 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = -1) -
             must be equal.
     """
     with_memory(dim, level)
-    if along not in ("sequences", "within", "features"):
-        raise LoDValueError(f"expected along 'sequences', 'within' or 'features', got {shown(along)}")
+    one_of("along", along, "sequences", "within", "features")
     if along != "within" and level not in (0, -1):
         raise LoDValueError(f"expected level with along='within' only, got {shown(level)} with {shown(along)}")
     if along != "features" and dim != -1:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..dynamo import compiling
 from ..errors import LoDTypeError, LoDValueError, declaring, no_memory, shown
 from ..structure.lod import LoD
-from ..structure.validate import with_memory
+from ..structure.validate import an_int, with_memory
 from ..tensor.lod_tensor import LoDTensor, made
 from .joined import all_lod, joined, on_one_device
 from .offsets import from_lengths
@@ -142,8 +142,8 @@ def lod_tensor(
     Raises:
         ValueError: for sequences of different nesting, rows of different shape, or a list that contains itself.
     """
-    if depth is not None and (type(depth) is not int or depth < 1):
-        raise LoDValueError(f"expected depth >= 1, got {shown(depth)}")
+    if depth is not None:
+        an_int("depth >= 1", depth, 1)
     if depth is None and isinstance(level_names, (list, tuple)):
         depth = len(level_names) or None  # from empty sequences alone the depth is unknown
     levels, items, kinds = opened(data, depth, _is_list_or_array)

@@ -13,7 +13,7 @@ from ..errors import LoDTypeError, LoDValueError, declaring, shown
 from ..ops.steps import exceeding
 from ..structure.lod import LoD
 from ..structure.partition import Runs, uploaded_map, uploaded_runs
-from ..structure.validate import host_integers, integers_to_copy, level_names_of, sums, with_data, with_memory
+from ..structure.validate import host_integers, integers_to_copy, level_names_of, one_of, sums, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, made
 from .offsets import from_offsets
 from .rows import tensor_of
@@ -49,8 +49,7 @@ def from_padded(
         raise LoDValueError(f"expected dense of shape (sequences, length, ...), got {_shape(dense)}")
     if (lengths is None) == (mask is None):
         raise LoDValueError(f"expected either lengths or mask, got {'both' if mask is not None else 'neither'}")
-    if side not in ("right", "left"):
-        raise LoDValueError(f"expected side 'right' or 'left', got {shown(side)}")
+    one_of("side", side, "right", "left")
     n, longest, dense = dense.shape[0], dense.shape[1], tensor_of("dense", dense)
     if mask is not None:
         if side != "right":

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..construct.rows import tensor_of
 from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, library, public, shown
 from ..structure.lod import LoD
+from ..structure.validate import one_of
 from ..tensor.lod_tensor import LoDTensor
 from .convert import host_array
 from .record import Record
@@ -44,12 +45,10 @@ def from_arrow(
         ImportError: without pyarrow.
     """
     pa = library("pyarrow")
-    if nulls not in ("refuse", "empty"):
-        raise LoDValueError(f"expected nulls 'refuse' or 'empty', got {shown(nulls)}")
+    one_of("nulls", nulls, "refuse", "empty")
     if copy is not None and type(copy) is not bool:
         raise LoDTypeError(f"expected copy True, False or None, got {shown(copy)}")
-    if fixed_lists not in ("dims", "levels"):
-        raise LoDValueError(f"expected fixed_lists 'dims' or 'levels', got {shown(fixed_lists)}")
+    one_of("fixed_lists", fixed_lists, "dims", "levels")
     column = _column(pa, column)
     try:
         column.validate(full=True)

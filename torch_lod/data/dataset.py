@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from ..construct.rows import of_a_table
 from ..errors import LoDError, LoDIndexError, LoDRuntimeError, LoDTypeError, LoDValueError, named, public, shown
 from ..structure.lod import LoD
-from ..structure.validate import with_memory
+from ..structure.validate import a_bool, with_memory
 from ..tensor.lod_tensor import LoDTensor, moved
 from .batch import Fields, FixedField, Samples, SequenceField
 from .file import _loaded, _path
@@ -58,8 +58,7 @@ class LoDDataset(Dataset):
         mmap: bool = True,
         transform: Callable[[Any], Any] | None = None,
     ):
-        if type(mmap) is not bool:
-            raise LoDTypeError(f"expected mmap True or False, got {shown(mmap)}")
+        a_bool("mmap", mmap, "True or False")
         if transform is not None and not callable(transform):
             raise LoDTypeError(f"expected transform as a function of an item, got {shown(transform)}")
         self._transform = transform

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..structure.lod import LoD
-from ..structure.validate import with_memory
+from ..structure.validate import a_bool, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor
 from .record import Record
@@ -168,8 +168,7 @@ def load(file: str | os.PathLike, *, mmap: bool = False, verify: bool | None = N
         ValueError: for a file that is not what `save` wrote; OSError for one that cannot be read.
     """
     for what, flag in (("mmap", mmap), ("verify", verify is True if verify is None else verify)):
-        if type(flag) is not bool:
-            raise LoDTypeError(f"expected {what} True or False, got {shown(flag)}")
+        a_bool(what, flag, "True or False")
     return _loaded(_path(file), mmap, not mmap if verify is None else verify)[0]
 
 

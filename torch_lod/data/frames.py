@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..construct.rows import tensor_of
 from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, public, shown
+from ..structure.validate import a_bool
 from ..tensor.lod_tensor import LoDTensor
 from .convert import cut_by, key_column
 from .record import Record
@@ -70,8 +71,7 @@ def from_frame(
                     f"expected {what} among the columns {shown(list(columns))}, got {name!r}"
                     f"{'; see .reset_index()' if name in index else ''}"
                 )
-    if type(sort_keys) is not bool:
-        raise LoDTypeError(f"expected sort_keys True or False, got {shown(sort_keys)}")
+    a_bool("sort_keys", sort_keys, "True or False")
     fields = [name for name in columns if name not in levels]
     if not fields:
         raise LoDValueError(f"expected columns besides the keys, got {shown(list(columns))} alone")

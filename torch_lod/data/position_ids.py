@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ..construct.rows import rows_to_share
-from ..errors import LoDTypeError, LoDValueError, declaring, shown
+from ..errors import LoDValueError, declaring
 from ..structure.lod import LoD
-from ..structure.validate import host_integers, unmasked, with_memory
+from ..structure.validate import a_bool, host_integers, unmasked, with_memory
 from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["from_position_ids"]
@@ -38,8 +38,7 @@ def from_position_ids(
         ValueError: unless positions count up from 0, or with any_start from any start, in every sequence; for values of
             other dims.
     """
-    if type(any_start) is not bool:
-        raise LoDTypeError(f"expected any_start as a bool, got {shown(any_start)}")
+    a_bool("any_start", any_start)
     rows, (ids, dims) = rows_to_share(values), _host_positions(position_ids)
     if len(ids) > 1 and any_start:
         raise LoDValueError("expected any_start with one position for each row, got three")

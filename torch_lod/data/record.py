@@ -12,8 +12,8 @@ from torch import Tensor
 from ..construct.rows import of_a_table
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..structure.lod import LoD
+from ..structure.validate import is_int
 from ..tensor.lod_tensor import LoDTensor
-from ..tensor.picking import is_int
 
 __all__ = ["Record"]
 

@@ -10,9 +10,8 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import outside_of_graphs
 from ..errors import LoDTypeError, LoDValueError, border, shown
-from ..sequence.operator import a_float
 from ..sequence.pool import mask_or_weight, rows_that_count
-from ..structure.validate import with_memory
+from ..structure.validate import a_float, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 from .processes import Processes

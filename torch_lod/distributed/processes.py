@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import errors
 from ..errors import LoDError, LoDRuntimeError, LoDTypeError, LoDValueError, named, public, shown
+from ..structure.validate import an_int
 
 #: Integers of the message that every rank sends first; what does not fit follows in a second one.
 _WORDS = 256
@@ -68,8 +69,7 @@ class Processes:
 
     def place(self, what: str, rank: Any) -> int:
         """The place in the group of a rank of the program."""
-        if type(rank) is not int:
-            raise LoDTypeError(f"expected {what} as a rank, got {shown(rank)}")
+        an_int(f"{what} as a rank", rank, error=LoDTypeError)
         if rank not in self.ranks:
             raise LoDValueError(
                 f"expected {what} among the ranks {_listed(self.ranks)} of the group, got {shown(rank)}"

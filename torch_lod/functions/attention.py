@@ -11,9 +11,9 @@ from .. import ops
 from ..dynamo import failing, whole_number
 from ..errors import LoDTypeError, LoDValueError
 from ..sequence.attend import Options, Projections, attend, check_rows, multi_head_attention
-from ..sequence.operator import along, probability
+from ..sequence.operator import along
 from ..structure.lod import LoD
-from ..structure.validate import sums
+from ..structure.validate import probability, sums
 from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, made
 from .layouts import at_dim, structured

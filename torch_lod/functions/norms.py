@@ -10,7 +10,8 @@ from .. import ops
 from ..errors import LoDValueError
 from ..patches import instead
 from ..sequence import sequence_normalize
-from ..sequence.operator import along, probability
+from ..sequence.operator import along
+from ..structure.validate import probability
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
 from .layouts import only_first, rows_last
 from .refusals import OUT, STACKED, refusal

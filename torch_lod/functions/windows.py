@@ -15,10 +15,10 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, failing, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence.operator import Along, a_float, along, autocast_dtype, number
+from ..sequence.operator import Along, along, autocast_dtype
 from ..structure.devices import upload
 from ..structure.lod import LoD
-from ..structure.validate import sums, with_memory
+from ..structure.validate import a_float, an_int, number, sums, with_memory
 from ..tensor.derived import DerivedTensor, rows_at
 from ..tensor.lod_tensor import LoDTensor, made
 from ..tensor.provenance import provenance_of
@@ -106,8 +106,7 @@ def _padding(padding, reach: int, stride: int) -> tuple[int, int]:
 def _fitting(rows: Tensor, weight, bias, groups: int, dims: tuple[int, int]):
     """Rows, weight and bias as the operator takes them; `dims`: the dims of weight for the channels of x and of the
     result."""
-    if type(groups) is not int or groups < 1:
-        raise LoDValueError(f"expected groups >= 1, got {shown(groups)}")
+    an_int("groups >= 1", groups, 1)
     for name, t in (("weight", weight), ("bias", bias)):
         if not isinstance(t, Tensor) and (t is not None or t is weight):
             raise LoDTypeError(f"expected {name} as a tensor, got {type(t).__name__}")

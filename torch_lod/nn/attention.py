@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence.attend import Options, Projections, multi_head_attention
-from ..sequence.operator import a_bool, probability, sequence_operator
+from ..sequence.operator import sequence_operator
+from ..structure.validate import a_bool, probability
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 from .module import Constants, at_least_one, unusual
 

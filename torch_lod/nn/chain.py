@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ..dynamo import holds
 from ..errors import LoDTypeError, LoDValueError, public, shown
-from ..sequence.operator import integer, sequence_operator
+from ..sequence.operator import sequence_operator
 from ..sequence.paths import allowed_of, best, drawn, emissions, log_partition, loss, marginals, tags_of
-from ..structure.validate import with_memory
+from ..structure.validate import integer, with_memory
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 from .module import Constants, at_least_one
 

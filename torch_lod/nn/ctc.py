@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import LoDTypeError, LoDValueError, public, shown
+from ..errors import LoDValueError, public, shown
 from ..sequence.ctc import ctc_losses, with_classes
 from ..sequence.operator import along, sequence_operator
+from ..structure.validate import a_bool, an_int
 from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["CTCLoss"]
@@ -54,13 +55,11 @@ class CTCLoss(torch.nn.Module):
         level: int | str = -1,
     ):
         super().__init__()
-        if type(blank) is not int or blank < 0:
-            raise LoDValueError(f"expected blank as a class, got {shown(blank)}")
+        an_int("blank as a class", blank, 0)
         if reduction not in ("none", "mean", "sum"):
             raise LoDValueError(f"expected reduction in ['mean', 'none', 'sum'], got {shown(reduction)}")
         for name, flag in (("zero_infinity", zero_infinity), ("norm_by_times", norm_by_times)):
-            if type(flag) is not bool:
-                raise LoDTypeError(f"expected {name} as a bool, got {shown(flag)}")
+            a_bool(name, flag)
         self.blank, self.reduction, self.zero_infinity = blank, reduction, zero_infinity
         self.norm_by_times, self.level = norm_by_times, level
 

@@ -8,7 +8,7 @@ import torch
 from ..errors import LoDTypeError, public
 from ..sequence import map_sequences
 from ..sequence.map import checked_options
-from ..sequence.operator import a_bool
+from ..structure.validate import a_bool
 from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["MapSequences"]

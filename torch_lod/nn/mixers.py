@@ -11,8 +11,7 @@ from torch.nn import functional as F
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence import gated_delta_rule, sequence_conv1d, ssd
 from ..sequence.linear import summed_in
-from ..sequence.operator import a_bool
-from ..structure.validate import with_memory
+from ..structure.validate import a_bool, with_memory
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor
 from .module import at_least_one
 from .sequence import SequenceConv1d

@@ -4,13 +4,12 @@
 import torch
 from torch import Tensor
 
-from ..errors import LoDValueError, shown
+from ..structure.validate import an_int
 
 
 def at_least_one(**sizes: int) -> None:
     for name, size in sizes.items():
-        if type(size) is not int or size < 1:
-            raise LoDValueError(f"expected {name} as an int of at least 1, got {shown(size)}")
+        an_int(f"{name} as an int of at least 1", size, 1)
 
 
 class Constants(torch.nn.Module):

@@ -11,7 +11,7 @@ from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..sequence import scan
 from ..sequence.operator import along, autocast_dtype
 from ..sequence.recur import Direction, run_layers
-from ..structure.validate import with_memory
+from ..structure.validate import one_of, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, unmoved
 from .module import at_least_one, unusual
@@ -224,8 +224,7 @@ class RNN(_OneState):
         *,
         level: int | str = -1,
     ):
-        if nonlinearity not in ("tanh", "relu"):
-            raise LoDValueError(f"expected nonlinearity 'tanh' or 'relu', got {shown(nonlinearity)}")
+        one_of("nonlinearity", nonlinearity, "tanh", "relu")
         sizes = (input_size, hidden_size, num_layers)
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level=level)
         self.nonlinearity, self.cell = nonlinearity, f"rnn_{nonlinearity}"

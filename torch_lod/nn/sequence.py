@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import LoDValueError, public, shown
+from ..errors import LoDValueError, public
 from ..sequence import sequence_conv1d, sequence_pool, sequence_softmax
 from ..sequence.operator import sequence_operator
 from ..sequence.windows import ahead_conv, context_conv
+from ..structure.validate import an_int
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 from .module import at_least_one
 
@@ -127,8 +128,7 @@ class SequenceConv(torch.nn.Module):
         super().__init__()
         at_least_one(in_features=in_features, out_features=out_features, context_length=context_length)
         start = -(context_length // 2) if context_start is None else context_start
-        if type(start) is not int:
-            raise LoDValueError(f"expected context_start as an int, got {shown(context_start)}")
+        an_int("context_start as an int", start)
         self.context_length, self.context_start, self.level = context_length, start, level
         make = {"device": device, "dtype": dtype}
         self.weight = torch.nn.Parameter(torch.empty(context_length * in_features, out_features, **make))
@@ -213,8 +213,7 @@ class RowConv(torch.nn.Module):
     def __init__(self, features: int, future_context: int, *, level: int | str = -1, device=None, dtype=None):
         super().__init__()
         at_least_one(features=features)
-        if type(future_context) is not int or future_context < 0:
-            raise LoDValueError(f"expected future_context >= 0, got {shown(future_context)}")
+        an_int("future_context >= 0", future_context, 0)
         self.level = level
         self.weight = torch.nn.Parameter(torch.empty(future_context + 1, features, device=device, dtype=dtype))
         self.reset_parameters()

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from ..errors import LoDValueError, border, public, shown
-from ..sequence.operator import integer, sequence_operator
+from ..sequence.operator import sequence_operator
 from ..sequence.tags import SCHEMES, ChunkScores, Numbering, chunks_counted, scores
-from ..structure.validate import host_integers
+from ..structure.validate import host_integers, integer
 from ..tensor.lod_tensor import LoDTensor
 
 __all__ = ["ChunkEvaluator", "chunk_eval"]

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ..dynamo import failing, holds
 from ..errors import LoDTypeError, LoDValueError
-from ..sequence.operator import Along, a_bool, along, integer, one_column, sequence_operator
+from ..sequence.operator import Along, along, one_column, sequence_operator
 from ..structure.lod import LoD
-from ..structure.validate import filler, sums, whole, with_data, with_memory
+from ..structure.validate import a_bool, filler, integer, sums, whole, whole_dtype, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, made, rows_of, unmoved
 
 __all__ = ["beam_search", "beam_search_decode"]
@@ -130,8 +130,7 @@ def _candidates(s: Along, last: Tensor, pre_scores, ids, scores) -> tuple[Tensor
     table, before = table.to(dtype), before.to(dtype)
     if ids is None:
         return None, table, before
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise LoDTypeError(f"expected ids of an integer dtype, got {ids.dtype}")
+    whole_dtype("ids", ids)
     if ids.shape != table.shape:
         raise LoDValueError(f"expected ids of the shape of scores, {tuple(table.shape)}, got {tuple(ids.shape)}")
     return rows_of(ids), table, before

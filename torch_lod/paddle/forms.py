@@ -10,12 +10,12 @@ from .. import ops
 from ..construct.joined import all_lod, joined_within
 from ..dynamo import failing
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
-from ..sequence.operator import a_float, along, sequence_operator
+from ..sequence.operator import along, sequence_operator
 from ..sequence.pool import a_float_for, reduction, sequence_pool, sequence_topk
 from ..sequence.windows import ahead_conv, context_conv
 from ..structure.devices import upload
 from ..structure.lod import LoD
-from ..structure.validate import sums, whole, with_data, with_memory
+from ..structure.validate import a_float, an_int, sums, whole, whole_dtype, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, rows_of, unmoved
 
 __all__ = [
@@ -91,8 +91,7 @@ def fused_embedding_seq_pool(
     """
     s = along(ids, level, "ids")
     numbers = s.rows
-    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
-        raise LoDTypeError(f"expected ids of an integer dtype, got {numbers.dtype}")
+    whole_dtype("ids", numbers)
     if numbers.dim() == 2 and numbers.shape[1] == 1:
         numbers = numbers.squeeze(1)
     if not isinstance(weight, Tensor):
@@ -156,8 +155,7 @@ def sequence_topk_avg_pooling(x: LoDTensor, row: LoDTensor, col: LoDTensor, topk
             raise LoDValueError(f"expected {what} with 1 level, got {t.lod_level}")
     if not isinstance(topks, (list, tuple)) or not topks or any(type(k) is not int or k < 1 for k in topks):
         raise LoDValueError(f"expected topks as a list of numbers >= 1, got {shown(topks)}")
-    if type(channel_num) is not int or channel_num < 1:
-        raise LoDValueError(f"expected channel_num >= 1, got {shown(channel_num)}")
+    an_int("channel_num >= 1", channel_num, 1)
     lengths, high, broad = (s.lod.levels[0].diff() for s in (scores, rows, columns))
     if high.shape != lengths.shape or broad.shape != lengths.shape:
         counts = [len(t) for t in (lengths, high, broad)]

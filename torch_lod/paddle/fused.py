@@ -8,13 +8,13 @@ from .. import ops
 from ..construct.joined import all_lod
 from ..dynamo import holds, known
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..sequence.operator import Along, a_bool, a_float, along, as_autocast, in_autocast, one_column, sequence_operator
+from ..sequence.operator import Along, along, as_autocast, in_autocast, one_column, sequence_operator
 from ..sequence.pool import reduction, sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.windows import a_weight, of_shape, with_features, without_rows
 from ..structure.devices import upload
 from ..structure.lod import LoD
-from ..structure.validate import filler, host_integers, with_data, with_memory
+from ..structure.validate import a_bool, a_float, filler, host_integers, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, moved, rows_of, unmoved
 from .forms import sequence_conv
 from .recurrent import _activation

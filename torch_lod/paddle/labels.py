@@ -2,8 +2,8 @@
 """Fluid's CTC: its forms of connectionist temporal classification."""
 
 from ..sequence.ctc import ctc_decode, ctc_losses, emitted, with_classes
-from ..sequence.operator import a_bool, along, one_column, sequence_operator
-from ..structure.validate import filler, whole
+from ..sequence.operator import along, one_column, sequence_operator
+from ..structure.validate import a_bool, filler, whole
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD
 
 __all__ = [

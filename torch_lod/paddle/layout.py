@@ -8,11 +8,11 @@ from .. import ops
 from ..construct.padded import from_padded
 from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError, no_memory, shown
-from ..sequence.operator import along, as_autocast, integer, one_column, sequence_operator
+from ..sequence.operator import along, as_autocast, one_column, sequence_operator
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import traced
-from ..structure.validate import filler, host_integers, with_data, with_memory
+from ..structure.validate import an_int, filler, host_integers, integer, whole_dtype, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, rows_of, unmoved
 
 __all__ = [
@@ -152,13 +152,12 @@ def sequence_mask(lengths, maxlen: int | None = None, dtype: torch.dtype = torch
         lengths = lengths if lengths.numel() else lengths.to(torch.int64)
     if not isinstance(dtype, torch.dtype):
         raise LoDTypeError(f"expected dtype as a torch.dtype, got {shown(dtype)}")
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise LoDTypeError(f"expected lengths of an integer dtype, got {lengths.dtype}")
+    whole_dtype("lengths", lengths)
     if maxlen is None:
         with_data("lengths", lengths)
         maxlen = whole_number(lengths.max().clamp(min=0)) if lengths.numel() else 0
-    elif type(maxlen) is not int or maxlen < 1:
-        raise LoDValueError(f"expected maxlen >= 1, got {shown(maxlen)}")
+    else:
+        an_int("maxlen >= 1", maxlen, 1)
     if not holds(maxlen * max(lengths.numel(), 1) < 2**48):
         raise LoDValueError(f"expected a mask of fewer than 2**48 entries, got {lengths.numel()} x {maxlen}")
     return (torch.arange(maxlen, device=lengths.device) < lengths[..., None]).to(dtype)
@@ -209,8 +208,7 @@ def sequence_enumerate(x: LoDTensor, win_size: int, *, padding_value: int = 0, l
     values = one_column("x", x)
     s = along(x, level)
     win_size = integer("win_size", win_size, most=2**20)
-    if type(padding_value) is not int:
-        raise LoDTypeError(f"expected padding_value as an int, got {shown(padding_value)}")
+    an_int("padding_value as an int", padding_value, error=LoDTypeError)
     filler("padding_value", padding_value, values.dtype)
     return s.keep(ops.segment_unfold(values, s.offsets, win_size, 0, 1, padding_value))
 
@@ -239,8 +237,7 @@ def sequence_reshape(x: LoDTensor, new_dim: int) -> LoDTensor:
     s = along(x)
     if x.dim() != 2:
         raise LoDValueError(f"expected x of shape (rows, features), got {tuple(x.shape)}")
-    if type(new_dim) is not int or not 1 <= new_dim < 2**62:
-        raise LoDValueError(f"expected new_dim in [1, 2**62), got {shown(new_dim)}")
+    an_int("new_dim in [1, 2**62)", new_dim, 1, 2**62 - 1)
     lod, width = s.lod, x.shape[1]
     elements = lod.levels[-1] * width
     for i in failing(

@@ -10,12 +10,12 @@ from torch import Tensor
 from .. import ops
 from ..dynamo import compiling, failing, holds, whole_number
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
-from ..sequence.operator import Along, a_float, along, in_autocast, integer, sequence_operator
+from ..sequence.operator import Along, along, in_autocast, sequence_operator
 from ..sequence.pairs import dots, partners
 from ..sequence.windows import a_weight, of_shape, with_features
 from ..structure.devices import upload
 from ..structure.lod import LoD
-from ..structure.validate import sums, with_data, with_memory
+from ..structure.validate import a_float, integer, sums, whole_dtype, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, made
 from .forms import _pair
 
@@ -215,8 +215,7 @@ def tree_conv(
 def _family(s: Along, e: Along) -> tuple[Tensor, Tensor]:
     """For every node the row of its parent, -1 for none, and its place among its siblings, from 0 to 1."""
     given, trees = e.rows, s.lod.num_sequences(s.k)
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise LoDTypeError(f"expected edges of an integer dtype, got {given.dtype}")
+    whole_dtype("edges", given)
     if given.dim() != 2 or given.shape[1] != 2:
         raise LoDValueError(f"expected edges of shape (edges, 2), got {tuple(given.shape)}")
     if not holds(e.lod.num_sequences(e.k) == trees):

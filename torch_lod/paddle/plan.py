@@ -11,13 +11,13 @@ from torch import Tensor
 from .. import ops
 from ..construct.joined import all_lod, joined
 from ..dynamo import holds, whole_number
-from ..errors import LoDIndexError, LoDTypeError, LoDValueError, shown
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..sequence.operator import along, level_of, sequence_operator
 from ..sequence.plan import RankTable, a_table, from_steps, to_steps
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import uploaded_map
-from ..structure.validate import with_memory
+from ..structure.validate import an_int, with_memory
 from ..tensor.lod_tensor import LoDTensor, moved, rows_of, sequences_at, unmoved
 
 __all__ = [
@@ -140,8 +140,7 @@ def shrink_memory(x: Tensor, i: int, table: RankTable) -> Tensor:
     Source: Paddle Fluid's shrink_memory.
     """
     a_table(table)
-    if type(i) is not int or not 0 <= i < 2**63:
-        raise LoDIndexError(f"expected i in [0, 2**63), got {shown(i)}")
+    an_int("i in [0, 2**63)", i, 0, 2**63 - 1, error=LoDIndexError)
     alive, count = table.active(i), _sequences_of(x)
     if not holds(count >= alive):
         raise LoDValueError(f"expected x with at least the {alive} sequences that have a step {i}, got {count}")

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..sequence.loop import scan
-from ..sequence.operator import a_bool, a_float, as_autocast, level_of, number, one_column
+from ..sequence.operator import as_autocast, level_of, one_column
 from ..sequence.pool import sequence_pool
 from ..sequence.rearrange import sequence_expand_as
 from ..sequence.within import sequence_softmax
-from ..structure.validate import with_memory
+from ..structure.validate import a_bool, a_float, number, with_memory
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, unmoved, values_of
 from .forms import words_of
 

@@ -20,9 +20,9 @@ from ..structure.block_mask import window_pair
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import constant_on, together
-from ..structure.validate import with_memory
+from ..structure.validate import a_bool, integer, number, probability, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
-from .operator import a_bool, along, autocast_dtype, integer, number, probability
+from .operator import along, autocast_dtype
 
 _weights = outside_of_graphs(attention_weights, "MultiheadAttention with need_weights=True")
 

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..structure.devices import upload
+from ..structure.validate import a_bool, a_float, number
 from ..tensor.lod_tensor import LoDTensor
 from .attend import Options, attend, check_rows
 from .cache import Cache, beside
-from .operator import a_bool, a_float, along, number, sequence_operator
+from .operator import along, sequence_operator
 
 __all__ = ["rotary_embedding", "sequence_attention"]
 
@@ -109,8 +110,7 @@ def sequence_attention(
         lods, levels = (queries.lod, keys.lod), [queries.k, keys.k]
     rows = check_rows({"q": queries.rows, **parts})
     heads, shared = rows[0].shape[1], rows[1].shape[1]
-    if type(enable_gqa) is not bool:
-        raise LoDTypeError(f"expected enable_gqa as a bool, got {shown(enable_gqa)}")
+    a_bool("enable_gqa", enable_gqa)
     if heads != shared and not (enable_gqa and shared and heads % shared == 0):
         wanted = f"a divisor of the {heads} heads of q" if enable_gqa else f"the {heads} heads of q; see enable_gqa"
         raise LoDValueError(f"expected k and v with {wanted}, got {shared}")
@@ -175,8 +175,7 @@ def rotary_embedding(
     number("base", base)
     if not 0 < base < math.inf:
         raise LoDValueError(f"expected a base above 0, got {base}")
-    if type(interleaved) is not bool:
-        raise LoDTypeError(f"expected interleaved as a bool, got {shown(interleaved)}")
+    a_bool("interleaved", interleaved)
     a_bool("rotate_half", rotate_half)
     interleaved = interleaved and not rotate_half
     position = s.lod.position_ids(s.k, values.device)

@@ -13,11 +13,10 @@ from torch.utils import _pytree as pytree
 from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..structure.devices import upload
 from ..structure.lod import LoD
-from ..structure.validate import sums, traverse, with_data, with_memory
+from ..structure.validate import a_bool, integer, number, sums, traverse, whole_dtype, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, returned, sequences_at, values_of
 from .cache import Cache, taken
 from .loop import each_a_sequence
-from .operator import integer, number
 
 __all__ = ["BeamSearch"]
 
@@ -105,8 +104,7 @@ class BeamSearch:
         most = min(100.0, 700 / max(1.0, math.log((5 + max_length) / 6)))  # exp(700) is a number
         if not 0 <= length_penalty <= most:
             raise LoDValueError(f"expected length_penalty in [0, {most:.4g}], got {shown(length_penalty)}")
-        if not isinstance(early_stop, bool):
-            raise LoDTypeError(f"expected early_stop as a bool, got {shown(early_stop)}")
+        a_bool("early_stop", early_stop)
         self.length_penalty, self.early_stop = float(length_penalty), early_stop
 
     def __repr__(self) -> str:
@@ -118,8 +116,7 @@ class BeamSearch:
         """The search; the arguments are explained at the class."""
         if not isinstance(first, Tensor):
             raise LoDTypeError(f"expected first as a tensor, got {type(first).__name__}")
-        if first.is_floating_point() or first.is_complex() or first.dtype == torch.bool:
-            raise LoDTypeError(f"expected first of an integer dtype, got {first.dtype}")
+        whole_dtype("first", first)
         if first.dim() != 1:
             raise LoDValueError(f"expected first of shape (sources,), got {tuple(first.shape)}")
         with_data("first", first)

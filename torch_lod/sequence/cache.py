@@ -15,9 +15,9 @@ from ..errors import LoDTypeError, LoDValueError, border, public, shown
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import Runs, uploaded_runs
-from ..structure.validate import host_integers, sums, traverse, with_data, with_memory
+from ..structure.validate import a_float, a_level, host_integers, number, sums, traverse, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
-from .operator import Along, a_float, along, autocast_dtype, in_autocast, number
+from .operator import Along, along, autocast_dtype, in_autocast
 
 __all__ = ["Cache"]
 
@@ -57,8 +57,7 @@ class Cache:
             number("grow", grow)
             if not 1 < grow <= 2**10:
                 raise LoDValueError(f"expected grow above 1 and at most 1024, or None, got {shown(grow)}")
-        if not isinstance(level, (int, str)) or isinstance(level, bool):
-            raise LoDTypeError(f"expected level as an int or a name, got {shown(level)}")
+        a_level(level)
         self.grow, self.level = grow, level
         #: of every sequence: rows that there is room for, the first of them, and how many are there; in host memory
         self._room, self._starts, self._filled = room, sums(room)[:-1], torch.zeros_like(room)

@@ -12,9 +12,9 @@ from ..errors import LoDTypeError, LoDValueError, public, shown
 from ..ops.ctc_beam import Model, search
 from ..structure.lod import LoD
 from ..structure.partition import together
-from ..structure.validate import sums, with_data, with_memory
+from ..structure.validate import a_float, integer, probability, sums, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, returned, values_of
-from .operator import Along, a_float, along, integer, one_column, probability, sequence_operator
+from .operator import Along, along, one_column, sequence_operator
 
 __all__ = [
     "ctc_alignment",

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, public, shown
+from ..structure.validate import a_bool
 from ..tensor.lod_tensor import LoDTensor
 from .ctc import labels_of
 from .operator import Along, along, one_column, sequence_operator
@@ -55,8 +56,7 @@ def edit_distance(
     1999; Paddle Fluid's edit_distance, which refuses to divide by the length of an empty reference.
     """
     for name, flag in (("normalized", normalized), ("return_alignment", return_alignment)):
-        if type(flag) is not bool:
-            raise LoDTypeError(f"expected {name} as a bool, got {shown(flag)}")
+        a_bool(name, flag)
     s, given = _pairs(hypotheses, references, level)
     positions: tuple[Tensor, ...] = ()
     if return_alignment:

@@ -11,10 +11,10 @@ from ..dynamo import compiling, failing
 from ..errors import LoDValueError
 from ..structure.joined import stacked
 from ..structure.partition import traced
-from ..structure.validate import filler, with_data
+from ..structure.validate import a_bool, filler, with_data
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made, moved
 from ..tensor.positions import integers, owned, owners
-from .operator import a_bool, along, on_rows, sequence_operator
+from .operator import along, on_rows, sequence_operator
 
 __all__ = ["sequence_gather"]
 

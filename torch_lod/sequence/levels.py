@@ -9,10 +9,10 @@ from ..construct.joined import all_lod, joined_within
 from ..dynamo import whole_number
 from ..ops.alike import alike_segments
 from ..structure.lod import LoD
-from ..structure.validate import sums, with_data, with_memory
+from ..structure.validate import a_bool, integer, sums, with_data, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of
 from ..tensor.picking import down_to, elements
-from .operator import a_bool, along, integer, sequence_operator
+from .operator import along, sequence_operator
 from .pool import sortable
 from .rearrange import per_sequence
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError, shown
-from ..structure.validate import with_memory
+from ..structure.validate import a_bool, a_float, number, with_memory
 from ..tensor.lod_tensor import LoDTensor, rows_of
-from .operator import Along, a_bool, a_float, along, as_autocast, autocast_dtype, number, on_rows, sequence_operator
+from .operator import Along, along, as_autocast, autocast_dtype, on_rows, sequence_operator
 
 __all__ = ["gated_delta_rule", "linear_attention", "sequence_scan", "ssd"]
 

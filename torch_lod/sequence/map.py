@@ -24,11 +24,11 @@ from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.memory import held_elsewhere
 from ..structure.partition import uploaded_map
-from ..structure.validate import filler, sums, with_memory
+from ..structure.validate import a_bool, filler, integer, number, sums, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, made, unmoved, values_of
 from .loop import each_a_sequence
-from .operator import Along, a_bool, along, integer, number
+from .operator import Along, along
 
 __all__ = ["map_sequences"]
 

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import compiling
-from ..errors import LoDTypeError, LoDValueError, P, R, border, shown
+from ..errors import LoDValueError, P, R, border
 from ..structure.lod import LoD
-from ..structure.validate import as_int, sums, with_memory
+from ..structure.validate import sums, whole_dtype, with_memory
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, made
 from ..tensor.picking import elements
 from ..tensor.provenance import Provenance
@@ -88,39 +88,6 @@ def level_of(x, level: int | str, what: str = "x") -> int:
     return a_lod_tensor(what, x).lod.level(level)
 
 
-def number(what: str, value) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise LoDTypeError(f"expected {what} as a number, got {shown(value)}")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise LoDValueError(f"expected {what} as a float or within int64, got {shown(value)}")
-    return value
-
-
-def probability(what: str, value) -> None:
-    number(what, value)
-    if not 0 <= value <= 1:
-        raise LoDValueError(f"expected {what} in [0, 1], got {value}")
-
-
-def a_bool(what: str, value) -> None:
-    if type(value) is not bool:
-        raise LoDTypeError(f"expected {what} as a bool, got {shown(value)}")
-
-
-def integer(what: str, value, least: int = 1, most: int = 2**31) -> int:
-    """An int, not a bool, within [least, most]."""
-    value = as_int(value)
-    if type(value) is not int or not least <= value <= most:
-        bound = f"2**{most.bit_length() - 1}" if most > 2**10 and most & (most - 1) == 0 else most
-        raise LoDValueError(f"expected {what} in [{least}, {bound}], got {shown(value)}")
-    return value
-
-
-def a_float(x: Tensor, what: str = "x") -> None:
-    if not x.is_floating_point():
-        raise LoDTypeError(f"expected {what} of a floating dtype, got {x.dtype}; see {what}.float()")
-
-
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
     """The dtype of products under autocast; None where it is off, and on devices that have none, such as meta."""
     kind = device.type
@@ -153,8 +120,7 @@ def one_column(what: str, x: LoDTensor) -> Tensor:
     """Whole numbers, one per row: (rows,) or (rows, 1)."""
     values = a_lod_tensor(what, x).values()
     with_memory(values)
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise LoDTypeError(f"expected {what} of an integer dtype, got {values.dtype}")
+    whole_dtype(what, values)
     if values.dim() > 2 or (values.dim() == 2 and values.shape[1] != 1):
         raise LoDValueError(f"expected {what} of shape (rows,) or (rows, 1), got {tuple(values.shape)}")
     return values.reshape(-1)

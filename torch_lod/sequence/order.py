@@ -8,9 +8,9 @@ from .. import ops
 from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..ops.check import is_batched
-from ..structure.validate import filler, with_memory
+from ..structure.validate import a_float, filler, probability, with_memory
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD
-from .operator import a_float, along, on_rows, probability, sequence_operator
+from .operator import along, on_rows, sequence_operator
 from .pool import rows_left, sortable, taken
 
 __all__ = ["sequence_quantile"]

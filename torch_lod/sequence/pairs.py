@@ -18,9 +18,9 @@ from ..errors import LoDTypeError, LoDValueError, shown
 from ..ops.steps import of_similar_lengths, padded_map
 from ..structure.devices import upload
 from ..structure.lod import LoD
-from ..structure.validate import with_memory
+from ..structure.validate import integer, with_memory
 from ..tensor.lod_tensor import LoDTensor, made
-from .operator import Along, along, as_autocast, autocast_dtype, in_autocast, integer, sequence_operator
+from .operator import Along, along, as_autocast, autocast_dtype, in_autocast, sequence_operator
 from .windows import with_features
 
 __all__ = ["sequence_knn", "sequence_pairs", "sequence_pairwise"]

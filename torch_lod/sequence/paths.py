@@ -8,9 +8,9 @@ from .. import ops
 from ..dynamo import failing, holds
 from ..errors import LoDIndexError, LoDTypeError, LoDValueError
 from ..structure.partition import together
-from ..structure.validate import with_memory
+from ..structure.validate import a_float, whole_dtype, with_memory
 from ..tensor.lod_tensor import LoDTensor, rows_of, unmoved
-from .operator import Along, a_float, along, autocast_dtype
+from .operator import Along, along, autocast_dtype
 
 
 def emissions(x, transition, level: int | str = -1, what: str = "x") -> Along:
@@ -37,8 +37,7 @@ def tags_of(s: Along, given, what: str) -> Tensor:
     """A tag for every row, int64: of a LoDTensor with the structure of s, or of a plain tensor."""
     if not isinstance(given, Tensor):
         raise LoDTypeError(f"expected {what} as a tensor, got {type(given).__name__}")
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise LoDTypeError(f"expected {what} of an integer dtype, got {given.dtype}")
+    whole_dtype(what, given)
     with_memory(given)
     tags, count = _like_rows(s, given, what), s.rows.shape[1]
     if tags.dim() == 2 and tags.shape[1] == 1:

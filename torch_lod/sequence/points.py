@@ -5,9 +5,9 @@ import torch
 
 from .. import ops
 from ..errors import LoDValueError, shown
-from ..structure.validate import with_memory
+from ..structure.validate import integer, number, with_memory
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, made
-from .operator import along, integer, number, sequence_operator
+from .operator import along, sequence_operator
 from .pairs import partner_rows, sequence_pairwise
 from .windows import with_features
 

@@ -11,11 +11,11 @@ from ..dynamo import failing, known
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..structure.lod import LoD
 from ..structure.partition import computed_there
-from ..structure.validate import filler, with_memory
+from ..structure.validate import a_float, filler, integer, number, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, MaybeLoD, a_lod_tensor, made, values_of
 from ..tensor.provenance import Provenance
-from .operator import Along, a_float, along, integer, number, on_rows, sequence_operator
+from .operator import Along, along, on_rows, sequence_operator
 
 __all__ = [
     "sequence_argmax",

@@ -9,10 +9,10 @@ from torch import Tensor
 from ..dynamo import holds
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..structure.declared import refuse_other_level
-from ..structure.validate import with_memory
+from ..structure.validate import a_float, with_memory
 from ..tensor.lod_tensor import LoDTensor, values_of
 from ..tensor.products import each_by_its_matrix
-from .operator import a_float, along, as_autocast, in_autocast, sequence_operator
+from .operator import along, as_autocast, in_autocast, sequence_operator
 
 __all__ = ["sequence_matmul"]
 

@@ -13,9 +13,19 @@ from ..dynamo import compiling, failing
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..structure.declared import refuse_other_level
 from ..structure.lod import LoD
-from ..structure.validate import as_int, filler, host_integers, integers_to_copy, with_memory
+from ..structure.validate import (
+    a_bool,
+    a_float,
+    an_int,
+    as_int,
+    filler,
+    host_integers,
+    integers_to_copy,
+    probability,
+    with_memory,
+)
 from ..tensor.lod_tensor import LoDTensor, made, moved, rows_of, sequences_at
-from .operator import Along, a_bool, a_float, along, as_autocast, on_rows, probability, sequence_operator
+from .operator import Along, along, as_autocast, on_rows, sequence_operator
 
 __all__ = [
     "broadcast",
@@ -174,9 +184,7 @@ def sequence_shift(x: LoDTensor, n: int, padding_value: float | Tensor = 0.0, *,
     Source: torch.roll, sequence by sequence, but what leaves at one end does not enter at the other.
     """
     s = along(x, level)
-    n = as_int(n)
-    if type(n) is not int or not -(2**40) <= n <= 2**40:
-        raise LoDValueError(f"expected n as an int within 2**40, got {shown(n)}")
+    n = an_int("n as an int within 2**40", as_int(n), -(2**40), 2**40)
     if isinstance(padding_value, LoDTensor):
         return _shifted_in(s, n, padding_value)
     if isinstance(padding_value, Tensor) and padding_value.dim():

@@ -11,9 +11,9 @@ from ..dynamo import compiling, whole_number
 from ..errors import LoDTypeError, LoDValueError, shown
 from ..structure.lod import LoD
 from ..structure.partition import Runs, computed_there, uploaded_runs
-from ..structure.validate import sums, with_memory
+from ..structure.validate import a_bool, a_float, an_int, integer, one_of, sums, with_memory
 from ..tensor.lod_tensor import LoDTensor, made
-from .operator import Along, a_bool, a_float, along, as_autocast, in_autocast, integer, sequence_operator
+from .operator import Along, along, as_autocast, in_autocast, sequence_operator
 
 __all__ = ["sequence_conv1d", "sequence_unfold"]
 
@@ -126,8 +126,7 @@ def sequence_conv1d(
     dilation = integer("dilation", dilation, most=2**20)
     if type(groups) is not int or groups < 1 or width % groups:
         raise LoDValueError(f"expected groups that divide the {width} features of x, got {shown(groups)}")
-    if padding not in ("same", "causal"):
-        raise LoDValueError(f"expected padding 'same' or 'causal', got {shown(padding)}")
+    one_of("padding", padding, "same", "causal")
     shape = f"(out, {width // groups}, size), size at least 1, out a multiple of {groups}"
     a_weight(weight, shape, lambda w: w.dim() == 3 and w.shape[0] % groups == 0 and w.shape[2] > 0)
     out, _, size = weight.shape
@@ -236,8 +235,7 @@ def context_conv(
     values = in_autocast(with_features(s.rows))
     n = integer("context_length", context_length, most=2**20)
     start = -(n // 2) if context_start is None else context_start
-    if type(start) is not int or not -(2**20) <= start <= 2**20:
-        raise LoDValueError(f"expected context_start within 2**20, got {shown(context_start)}")
+    an_int("context_start within 2**20", start, -(2**20), 2**20)
     width = values.shape[1]
     a_weight(weight, "(context_length * features, out)", _is_matrix)
     channels = weight.shape[1]

@@ -9,10 +9,10 @@ from torch import Tensor
 from .. import ops
 from ..errors import LoDTypeError, LoDValueError
 from ..structure.devices import upload
-from ..structure.validate import with_memory
+from ..structure.validate import a_bool, a_float, number, with_memory
 from ..tensor.lod_tensor import LoDTensor, made, rows_of
 from ..tensor.picking import down_to
-from .operator import a_bool, a_float, along, number, on_rows, sequence_operator
+from .operator import along, on_rows, sequence_operator
 from .pool import gathered, sortable, summable
 
 __all__ = [

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import LoDTypeError, LoDValueError, public, shown
 from .partition import Partition
-from .validate import as_int
+from .validate import a_bool, as_int
 
 if TYPE_CHECKING:  # torch_lod imports neither FlexAttention nor a compiler
     from torch.nn.attention.flex_attention import BlockMask
@@ -102,8 +102,7 @@ def block_mask(
     size, device = as_int(block_size), torch.device("cpu" if device is None else device)
     if type(size) is not int or not 1 <= size < 2**31:
         raise LoDValueError(f"expected block_size in [1, 2**31), got {shown(block_size)}")
-    if type(causal) is not bool:
-        raise LoDTypeError(f"expected causal as a bool, got {shown(causal)}")
+    a_bool("causal", causal)
     before, ahead = window_pair(window)
     first, after = _ranges(lods, levels, before, 0 if causal else ahead, device)
     partial, full = (_ordered(blocks) for blocks in _blocks(first, after, key_rows, size))

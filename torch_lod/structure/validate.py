@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..dynamo import compiling, known
-from ..errors import LoDTypeError, LoDValueError, named, shown, without_policy
+from ..errors import LoDError, LoDTypeError, LoDValueError, named, shown, without_policy
 from ..ops.check import is_batched, stands_in, too_few_bytes
 
 R = TypeVar("R")
@@ -91,6 +91,28 @@ def whole(what: str, value) -> int:
     raise LoDTypeError(f"expected {what} to be an integer, got {shown(value)}")
 
 
+def an_int(
+    expected: str, value, least: float = -math.inf, most: float = math.inf, error: type[LoDError] = LoDValueError
+) -> int:
+    """An int, not a bool, within [least, most]; `expected` are the words of the error."""
+    if type(value) is not int or not least <= value <= most:
+        raise error(f"expected {expected}, got {shown(value)}")
+    return value
+
+
+def integer(what: str, value, least: int = 1, most: int = 2**31) -> int:
+    """An integer within [least, most], also one of numpy's or in a tensor without dims."""
+    value = as_int(value)
+    if type(value) is not int or not least <= value <= most:
+        bound = f"2**{most.bit_length() - 1}" if most > 2**10 and most & (most - 1) == 0 else most
+        raise LoDValueError(f"expected {what} in [{least}, {bound}], got {shown(value)}")
+    return value
+
+
+def is_int(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def as_int(value):
     """An integer of numpy's or in a tensor without dims, which stands for an int, as an int; anything else as it is."""
     if type(value) is int or value is None or compiling():
@@ -99,6 +121,48 @@ def as_int(value):
         with_memory(value)
         return operator.index(value)
     return value
+
+
+def number(what: str, value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise LoDTypeError(f"expected {what} as a number, got {shown(value)}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise LoDValueError(f"expected {what} as a float or within int64, got {shown(value)}")
+    return value
+
+
+def probability(what: str, value) -> None:
+    number(what, value)
+    if not 0 <= value <= 1:
+        raise LoDValueError(f"expected {what} in [0, 1], got {value}")
+
+
+def a_bool(what: str, value, said: str = "as a bool") -> bool:
+    if type(value) is not bool:
+        raise LoDTypeError(f"expected {what} {said}, got {shown(value)}")
+    return value
+
+
+def one_of(what: str, value, *words: str) -> None:
+    if value not in words:
+        *others, last = map(repr, words)
+        raise LoDValueError(f"expected {what} {', '.join(others)} or {last}, got {shown(value)}")
+
+
+def a_level(level) -> None:
+    """A number or a name, which may not be one of the LoD's: that is seen later."""
+    if not isinstance(level, (int, str)) or isinstance(level, bool):
+        raise LoDTypeError(f"expected level as an int or a name, got {shown(level)}")
+
+
+def a_float(x: Tensor, what: str = "x") -> None:
+    if not x.is_floating_point():
+        raise LoDTypeError(f"expected {what} of a floating dtype, got {x.dtype}; see {what}.float()")
+
+
+def whole_dtype(what: str, t: Tensor) -> None:
+    if t.dtype.is_floating_point or t.dtype.is_complex or t.dtype == torch.bool:
+        raise LoDTypeError(f"expected {what} of an integer dtype, got {t.dtype}")
 
 
 def filler(what: str, value, dtype: torch.dtype):
@@ -193,8 +257,7 @@ def _from_tensor(what: str, data: Tensor) -> Tensor:
     dense_with_data(what, data)
     a_plain_tensor(what, data)
     _not_batched(what, data)
-    if data.dtype.is_floating_point or data.dtype.is_complex or data.dtype == torch.bool:
-        raise LoDTypeError(f"expected {what} of an integer dtype, got {data.dtype}")
+    whole_dtype(what, data)
     if data.dim() != 1:
         raise LoDValueError(f"expected {what} with 1 dimension, got {data.dim()}")
     with without_policy():

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..dynamo import admit, before_the_first
 from ..errors import LoDTypeError, LoDValueError, named, shown, without_policy
 from ..structure.lod import LoD
+from ..structure.validate import is_int
 from .attach import CLASSES, become
 from .attributes import Missing
 from .dispatch import Tracked
@@ -89,7 +90,7 @@ def _load(values: Tensor, lod: LoD, dim: int | None, call: str, part, requires_g
         known
         and isinstance(bounds, tuple)
         and len(bounds) == 2
-        and all(map(_is_int, (*bounds, 0 if dim is None else dim)))
+        and all(map(is_int, (*bounds, 0 if dim is None else dim)))
     )
     if not known:
         raise LoDTypeError(
@@ -113,10 +114,6 @@ def _load(values: Tensor, lod: LoD, dim: int | None, call: str, part, requires_g
 
 def _is_dense(values) -> bool:
     return isinstance(values, Tensor) and values.layout == torch.strided and not values.is_nested
-
-
-def _is_int(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class _DynamicDims:

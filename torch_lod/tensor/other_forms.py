@@ -13,7 +13,7 @@ from ..dynamo import compiling, holds
 from ..errors import LoDValueError, border, public, shown
 from ..structure.lod import LoD
 from ..structure.partition import together
-from ..structure.validate import as_int, filler, padded_rows, with_memory
+from ..structure.validate import as_int, filler, one_of, padded_rows, with_memory
 
 
 class OtherForms:
@@ -62,8 +62,7 @@ class OtherForms:
             values. With level="all": dense is (n0, length0, length1, ..., *element), and the lengths are a tuple of one
             tensor per level; that of level k has the shape of the first k + 1 dims.
         """
-        if side not in ("right", "left"):
-            raise LoDValueError(f"expected side 'right' or 'left', got {shown(side)}")
+        one_of("side", side, "right", "left")
         if type(padding_value) is not int or padding_value:
             filler("padding_value", padding_value, self.dtype)
         if level == "all":

@@ -18,7 +18,7 @@ from ..structure.devices import upload
 from ..structure.joined import stacked
 from ..structure.lod import LoD
 from ..structure.partition import Runs, uploaded_map, uploaded_runs
-from ..structure.validate import as_int, filler, host_integers, sums, with_data, with_memory
+from ..structure.validate import as_int, filler, host_integers, is_int, sums, with_data, with_memory
 from .positions import integers, owners
 from .provenance import lod_of, plain
 
@@ -154,10 +154,6 @@ def _one_of_each(rows: Tensor, lod: LoD, k: int, position: Tensor, padding_value
 
 
 # -- by one index per level
-
-
-def is_int(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _lists(key: tuple) -> list[int]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...data.batch import batch
 from ...errors import LoDTypeError, LoDValueError, public, shown
+from ...structure.validate import a_bool
 from ...tensor.lod_tensor import LoDTensor
 from .model import packing_of
 
@@ -45,8 +46,7 @@ class Collator:
             raise LoDTypeError(
                 f"expected a model that tl.integrations.transformers.use prepared, got {type(model).__name__}"
             )
-        if type(ids_are_labels) is not bool:
-            raise LoDTypeError(f"expected ids_are_labels as a bool, got {shown(ids_are_labels)}")
+        a_bool("ids_are_labels", ids_are_labels)
         self._ids_are_labels = ids_are_labels
 
     @public

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...errors import LoDTypeError, LoDValueError, public, shown
 from ...structure.lod import LoD
-from ...structure.validate import with_memory
+from ...structure.validate import a_bool, with_memory
 from ...tensor.lod_tensor import LoDTensor, returned
 from .attention import Packed
 from .model import _positions, packing_of
@@ -100,8 +100,7 @@ def check_packing(
         ValueError: with `raises` for a leak; for fewer than two samples, and where no output changes with its own last token.
         TypeError: for samples that are no ids, and for outputs without a row for each token.
     """
-    if type(raises) is not bool:
-        raise LoDTypeError(f"expected raises as a bool, got {shown(raises)}")
+    a_bool("raises", raises)
     if not callable(model):
         raise LoDTypeError(f"expected model as a module or a function, got {shown(model)}")
     if unpack is not None and not callable(unpack):

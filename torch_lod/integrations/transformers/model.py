@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, public, shown, without_policy
 from ...sequence import Cache, sequence_cumsum, sequence_pool
-from ...structure.validate import with_memory
+from ...structure.validate import a_bool, a_level, with_memory
 from ...tensor.lod_tensor import LoDTensor, made
 from .attention import CURRENT, NAME, Distances, Packed, biased_by_distance, register
 from .mapped import Mapped
@@ -70,10 +70,8 @@ def use(model: M, *, level: int | str = -1, method: str | None = None, check: bo
         raise LoDTypeError(
             f"expected model as a transformers.PreTrainedModel, got {type(model).__name__}; of a wrapper the model within"
         )
-    if type(check) is not bool:
-        raise LoDTypeError(f"expected check as a bool, got {shown(check)}")
-    if isinstance(level, bool) or not isinstance(level, (int, str)):
-        raise LoDTypeError(f"expected level as an int or a name, got {shown(level)}")
+    a_bool("check", check)
+    a_level(level)
     if method is not None and not (isinstance(method, str) and method in METHODS):
         raise LoDValueError(f"expected method as one of {METHODS} or None, got {shown(method)}")
     main_input(model)

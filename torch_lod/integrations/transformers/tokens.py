@@ -9,7 +9,7 @@ import torch
 from ...data.batch import batch
 from ...errors import LoDTypeError, LoDValueError, declaring, public, shown
 from ...structure.lod import LoD
-from ...structure.validate import host_levels, whole, with_memory
+from ...structure.validate import a_bool, host_levels, whole, with_memory
 from ...tensor.lod_tensor import LoDTensor
 
 __all__ = ["Tokens", "from_encoding", "labels_of_tokens"]
@@ -51,8 +51,7 @@ def from_encoding(encoding, *, words: bool = True, spans=None, lengths=None, lev
         TypeError: for encodings without words and offsets: those of a slow tokenizer, and those of something else.
         ValueError: for lengths and spans that do not fit.
     """
-    if type(words) is not bool:
-        raise LoDTypeError(f"expected words as a bool, got {shown(words)}")
+    a_bool("words", words)
     texts = _encodings(encoding)
     if spans is not None and (not isinstance(spans, (list, tuple)) or len(spans) != len(texts)):
         raise LoDValueError(f"expected spans as a list for each of {len(texts)} texts, got {shown(spans)}")
@@ -205,8 +204,7 @@ def labels_of_tokens(
     if number.dtype != torch.int64 or number.dim() != 1 or number.device.type != "cpu":
         raise LoDTypeError(f"expected word_ids of from_encoding, int64 (rows,), got {shown(number)}")
     for name, flag in {"all_tokens": all_tokens, "truncated": truncated}.items():
-        if type(flag) is not bool:
-            raise LoDTypeError(f"expected {name} as a bool, got {shown(flag)}")
+        a_bool(name, flag)
     ignore_index = whole("ignore_index", ignore_index)
     if not isinstance(labels, LoDTensor):
         labels = batch(labels)

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """tl.integrations without the libraries; tests/data/check_transformers.py, check_trainer.py and check_tokens.py have them."""
 
+import importlib
+import re
 import sys
+import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +23,25 @@ def test_what_is_not_installed_is_named(monkeypatch):
     ) as e:
         OURS.use(torch.nn.Linear(2, 2))
     assert isinstance(e.value, tl.LoDError)
+
+
+def test_a_version_that_is_not_followed_is_said(monkeypatch):
+    private = importlib.import_module("torch_lod.integrations.transformers.private")
+    last = private.said(private.LAST)
+    for version, warns in ((f"{last}.3", False), (private.said(private.FIRST), False), ("99.1.0.dev0", True)):
+        monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__=version))
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            private.say_if_newer()
+        assert [f"to {last}, and {version} is installed" in str(w.message) for w in seen] == [True] * warns
+
+
+def test_the_private_life_of_the_library_is_followed_in_one_file():
+    folder = Path(OURS.__file__).parent
+    private = re.compile(
+        r"(?<!set)_attn_implementation|_is_stateful|relative_attention_|causal_conv1d_fn\(|sys\.modules"
+    )
+    assert [path.name for path in folder.glob("*.py") if private.search(path.read_text())] == ["private.py"]
 
 
 def test_nothing_is_imported_before_it_is_asked_for():

@@ -6,7 +6,6 @@ the keyword arguments of the model's forward, among them our `Packed`. The mask 
 made.
 """
 
-import inspect
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from ...sequence.cache import Cache, beside
 from ...sequence.operator import along
 from ...structure.lod import LoD
 from ...tensor.lod_tensor import LoDTensor
+from .private import FIRST, bias_of_distances, said
 
 #: The name of the attention implementation, and of the keyword argument that brings the structure to it.
 NAME = "torch_lod"
@@ -99,7 +99,7 @@ def register() -> None:
     interface = getattr(transformers, "AttentionInterface", None)
     masks = getattr(transformers, "AttentionMaskInterface", None)
     if interface is None or masks is None or not hasattr(transformers.PreTrainedModel, "set_attn_implementation"):
-        raise LoDTypeError(f"expected transformers 4.57 or newer, got {transformers.__version__}")
+        raise LoDTypeError(f"expected transformers {said(FIRST)} or newer, got {transformers.__version__}")
     interface.register(NAME, attention)
     masks.register(NAME, mask)
 
@@ -215,19 +215,9 @@ class Distances:
         self.module = module
 
     def __call__(self, *args, **kwargs):
-        compute = type(self.module).compute_bias
         if CURRENT.get() is None:
-            return compute(self.module, *args, **kwargs)
-        n, device = self.module.relative_attention_max_distance, kwargs.get("device")
-        # one query, n keys before it and n behind it; distances beyond n have the bias of n
-        return compute(self.module, 1, 2 * n + 1, device=device, past_seen_tokens=n)
-
-
-def biased_by_distance(module) -> bool:
-    """Whether a module makes a relative position bias as T5 does."""
-    compute = getattr(type(module), "compute_bias", None)
-    names = inspect.signature(compute).parameters if callable(compute) else ()
-    return "past_seen_tokens" in names and type(getattr(module, "relative_attention_max_distance", None)) is int
+            return type(self.module).compute_bias(self.module, *args, **kwargs)
+        return bias_of_distances(self.module, kwargs.get("device"))
 
 
 def _reach(module, given, is_causal, sliding_window, packed: Packed, device) -> tuple[int, int]:

@@ -12,9 +12,10 @@ from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, pub
 from ...sequence import Cache, sequence_cumsum, sequence_pool
 from ...structure.validate import a_bool, a_level, with_memory
 from ...tensor.lod_tensor import LoDTensor, made
-from .attention import CURRENT, NAME, Distances, Packed, biased_by_distance, register
+from .attention import CURRENT, NAME, Distances, Packed, register
 from .mapped import Mapped
 from .packing import Packing, Used, check_ids, has_decoder, parameters_of, refuse
+from .private import POOLERS, biased_by_distance, implementation, say_if_newer
 from .probe import Probe, main_input, takes, without_cache
 from .states import replace
 
@@ -23,7 +24,6 @@ __all__ = ["use"]
 M = TypeVar("M", bound=torch.nn.Module)
 #: The ways of computing sequences of different lengths.
 METHODS = ("packed", "map_sequences")
-_POOLERS = ("Pooler", "ClassificationHead")
 _ROWS = ("last_hidden_state", "logits", "hidden_states")
 
 
@@ -75,6 +75,7 @@ def use(model: M, *, level: int | str = -1, method: str | None = None, check: bo
     if method is not None and not (isinstance(method, str) and method in METHODS):
         raise LoDValueError(f"expected method as one of {METHODS} or None, got {shown(method)}")
     main_input(model)
+    say_if_newer()
     _remove(model)
     reason: Exception | None = None
     if method != "map_sequences":
@@ -114,7 +115,7 @@ def _use_packed(model, level: int | str, check: bool) -> None:
         raise LoDTypeError(f"expected an encoder or a decoder, got {name}, whose decoder attends to its encoder")
     states = replace(model)
     register()
-    before = model.config._attn_implementation
+    before = implementation(model)
     packing = Packing(level)
     packing.states = states
     try:
@@ -136,7 +137,7 @@ def _use_packed(model, level: int | str, check: bool) -> None:
 
 def _use_mapped(model, level: int | str, check: bool) -> None:
     packing = Packing(level)
-    if model.config._attn_implementation == NAME:
+    if implementation(model) == NAME:
         model.set_attn_implementation("eager")
     alone = None
     if check:
@@ -199,10 +200,10 @@ def _set_attention(model) -> None:
         id(m.config): m for m in model.modules() if hasattr(m, "config") and hasattr(m, "set_attn_implementation")
     }
     for module in configs.values():
-        if module.config._attn_implementation != NAME:
+        if implementation(module) != NAME:
             raise LoDTypeError(
                 f"expected a model whose attention can be replaced, got {type(module).__name__}, which has "
-                f"{module.config._attn_implementation!r} only in this version of transformers"
+                f"{implementation(module)!r} only in this version of transformers"
             )
 
 
@@ -243,7 +244,7 @@ def _install(model, packing: Packing) -> None:
     model.register_forward_pre_hook(_Before(packing), with_kwargs=True)
     model.register_forward_hook(_After(packing), always_call=True)
     for module in model.modules():
-        if type(module).__name__.endswith(_POOLERS):
+        if type(module).__name__.endswith(POOLERS):
             module.register_forward_pre_hook(_First())
         if biased_by_distance(module):
             module.compute_bias = Distances(module)
@@ -278,7 +279,7 @@ class _Before:
         given = {**dict(zip(parameters, args)), **kwargs}
         ids, embeds = given.get("input_ids"), given.get("inputs_embeds")
         x = ids if ids is not None else embeds
-        ours = model.config._attn_implementation == NAME
+        ours = implementation(model) == NAME
         if not isinstance(x, LoDTensor):
             others = [name for name, value in given.items() if isinstance(value, LoDTensor)]
             if not ours and not others:
@@ -290,7 +291,7 @@ class _Before:
             )
         if not ours:
             raise LoDTypeError(
-                f"expected plain tensors for the attention implementation {model.config._attn_implementation!r}, got a "
+                f"expected plain tensors for the attention implementation {implementation(model)!r}, got a "
                 "LoDTensor; call tl.integrations.transformers.use(model) again"
             )
         if ids is not None and embeds is not None:

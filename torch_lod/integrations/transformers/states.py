@@ -1,15 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrences and short convolutions of transformers' models, on packed rows.
-
-What follows the private life of the library stands here: functions of its modelling modules, which their layers call by
-name. It holds for transformers 5.24, where Qwen3-Next, Qwen3.5, OLMo hybrid, Mamba-2, Bamba, Falcon-H1, Zamba 2, Granite
-hybrid, Nemotron-H and LFM2 are made of them. Where one is missing or has other arguments nothing is replaced, and the model
-goes by map_sequences, as in older versions. Half types are computed in float32, as there, and float64 as it is.
-"""
+"""Recurrences and short convolutions of transformers' models, on packed rows, in the place of the functions that `private`
+names. Half types are computed in float32, as there, and float64 as it is."""
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +16,7 @@ from ...sequence import gated_delta_rule, sequence_conv1d, ssd
 from ...sequence.linear import summed_in
 from ...tensor.lod_tensor import LoDTensor
 from .attention import CURRENT, NAME, Packed
+from .private import FUNCTIONS, RECURRENCES, functions_of, is_stateful
 
 #: The entry in which a function of ours keeps the library's.
 _OWN = "torch_lod_own"
@@ -65,38 +60,29 @@ def _fused(packed: Packed):
     """None: the layer then calls the convolution and the scan themselves."""
 
 
-_CACHED = "initial_state output_final_state"
-#: By the name of a function: ours, and the arguments that it takes.
-_OURS: dict[str, tuple[Callable, str]] = {
-    "causal_conv1d_fn": (_convolved, "hidden_states weight bias activation"),
-    "torch_chunk_gated_delta_rule": (_delta, f"query key value g beta use_qk_l2norm_in_kernel {_CACHED}"),
-    "mamba2_chunk_scan": (
-        _scanned,
-        "hidden_states dt A B C D dt_bias dt_softplus dt_limit initial_states return_final_states",
-    ),
-    "mamba2_split_conv1d_scan_combined": (_fused, ""),
+#: Ours, by the name of a function.
+_OURS: dict[str, Callable] = {
+    "causal_conv1d_fn": _convolved,
+    "torch_chunk_gated_delta_rule": _delta,
+    "mamba2_chunk_scan": _scanned,
+    "mamba2_split_conv1d_scan_combined": _fused,
 }
 #: Modules whose layers are not handed the keyword arguments of the model, as those of Mamba-2: they know the structure only
 #: while the model runs.
 _NOT_HANDED: set[str] = set()
 _AGAIN = "expected layers that run once, got one that is computed again for its gradients (checkpointing)"
-_RECURRENCES = frozenset({"torch_chunk_gated_delta_rule", "mamba2_chunk_scan"})
 
 
 def replace(model) -> bool:
     """Lets the functions that the layers of a model call compute packed rows; other calls pass through. Whether there are any;
     LoDTypeError for a model with states of another kind."""
     found = set()
-    for module in {type(part).__module__ for part in model.modules()}:
-        names = vars(sys.modules[module])
-        for name, (ours, wanted) in _OURS.items():
-            own = names.get(name)
-            if not callable(own) or not set(wanted.split()) <= inspect.signature(own).parameters.keys():
-                continue
+    for names, name, own in functions_of(model):
+        if name in _OURS:
             found.add(name)
             if not hasattr(own, _OWN):
-                names[name] = _replaced(own, ours, wanted.split())
-    if getattr(model, "_is_stateful", False) and not found & _RECURRENCES:
+                names[name] = _replaced(own, _OURS[name], FUNCTIONS[name].split())
+    if is_stateful(model) and not found & RECURRENCES:
         name = type(model).__name__
         raise LoDTypeError(f"expected a model without states, got {name}: they reach from one sequence into the next")
     return bool(found)

@@ -496,19 +496,10 @@ COMPLEX = {
     "from_encoding": 41,
     "_read": 36,
     "join_tensors": 35,
-    "multi_head_attention_forward": 29,
     "_letters_by_matrices": 27,
-    "_Before.packed": 27,
     "signature.decorate.rule": 25,
-    "Collator.__call__": 24,
-    "labels_of_tokens": 22,
-    "_packed": 23,
     "_over_letters": 23,
-    "sequence_pool": 22,
     "place": 22,
-    "of_rows": 21,
-    "ctc_loss": 21,
-    "Signature.__init__": 21,
 }
 
 

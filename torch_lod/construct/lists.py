@@ -196,10 +196,7 @@ def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=
         for lengths in ([x.num_sequences() for x in xs], *levels[::-1]):
             lod = lod.group(lengths)
         return made(whole.values(), lod if level_names is None else lod.with_level_names(level_names))
-    if kinds == {np.ndarray} and len({(a.dtype, a.shape[1:], a.ndim) for a in items}) == 1:
-        rows = [tensor_of("tensors", np.concatenate(items) if items[0].ndim else items[0])]
-    else:
-        rows = items if kinds == {Tensor} else [tensor_of("tensors", item, _OF_NUMBERS) for item in items]
+    rows = _as_tensors(items, kinds)
     with_memory(*rows)
     on_one_device(rows)
     shapes = [t.shape for t in rows]
@@ -211,3 +208,10 @@ def of_rows(items: list, kinds: set[type], levels: list[list[int]], level_names=
         raise LoDValueError(f"expected elements of one shape, got {sorted(elements)[:2]}")
     lengths = [shape[0] for shape in (shapes if len(rows) == len(items) else [item.shape for item in items])]
     return from_lengths(torch.cat(rows), [*levels, lengths], level_names=level_names)
+
+
+def _as_tensors(items: list, kinds: set[type]) -> list[Tensor]:
+    """Arrays of one shape and dtype are one tensor."""
+    if kinds == {np.ndarray} and len({(a.dtype, a.shape[1:], a.ndim) for a in items}) == 1:
+        return [tensor_of("tensors", np.concatenate(items) if items[0].ndim else items[0])]
+    return items if kinds == {Tensor} else [tensor_of("tensors", item, _OF_NUMBERS) for item in items]

@@ -165,25 +165,11 @@ def multi_head_attention_forward(
         if given[0] is given[1] is given[2]:  # one product for all three
             key = value = query
     separate = {"q_proj_weight": q_proj_weight, "k_proj_weight": k_proj_weight, "v_proj_weight": v_proj_weight}
-    weights = {
-        **(separate if use_separate_proj_weight else {"in_proj_weight": in_proj_weight}),
-        "out_proj_weight": out_proj_weight,
-        "in_proj_bias": in_proj_bias,
-        "out_proj_bias": out_proj_bias,
-    }
-    for name, t in weights.items():
-        dims = 1 if "bias" in name else 2
-        if (t is not None or dims == 2) and (not isinstance(t, Tensor) or structured(t) or t.dim() != dims):
-            raise LoDTypeError(f"expected {name} as a plain tensor of {dims} dims, got {type(t).__name__}")
-    if key_padding_mask is not None:
-        got = type(key_padding_mask).__name__
-        raise LoDValueError(f"expected no key_padding_mask, since nothing is padded, got {got}; pass None")
-    added = {"add_bias_kv": bias_k, "add_zero_attn": add_zero_attn or None, "static_k": static_k, "static_v": static_v}
-    for name, t in added.items():
-        if t is not None:
-            raise LoDValueError(
-                f"expected neither add_bias_kv, add_zero_attn nor static keys with LoDTensors, got {name}"
-            )
+    weights = separate if use_separate_proj_weight else {"in_proj_weight": in_proj_weight}
+    _check_weights(**weights, out_proj_weight=out_proj_weight, in_proj_bias=in_proj_bias, out_proj_bias=out_proj_bias)
+    _refuse_others(
+        key_padding_mask, add_bias_kv=bias_k, add_zero_attn=add_zero_attn or None, static_k=static_k, static_v=static_v
+    )
     if type(num_heads) is not int or num_heads < 1 or embed_dim_to_check % num_heads:
         raise LoDValueError(f"expected heads that divide {embed_dim_to_check}, got {num_heads}")
     mask = None if is_causal else attn_mask
@@ -200,6 +186,24 @@ def multi_head_attention_forward(
         bool(need_weights),
     )
     return (made(out.values().unsqueeze(1), out.lod) if batched else out), seen
+
+
+def _refuse_others(key_padding_mask, **added) -> None:
+    if key_padding_mask is not None:
+        got = type(key_padding_mask).__name__
+        raise LoDValueError(f"expected no key_padding_mask, since nothing is padded, got {got}; pass None")
+    for name, t in added.items():
+        if t is not None:
+            raise LoDValueError(
+                f"expected neither add_bias_kv, add_zero_attn nor static keys with LoDTensors, got {name}"
+            )
+
+
+def _check_weights(**weights: Tensor | None) -> None:
+    for name, t in weights.items():
+        dims = 1 if "bias" in name else 2
+        if (t is not None or dims == 2) and (not isinstance(t, Tensor) or structured(t) or t.dim() != dims):
+            raise LoDTypeError(f"expected {name} as a plain tensor of {dims} dims, got {type(t).__name__}")
 
 
 def _rows_before_width(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):

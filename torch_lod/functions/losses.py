@@ -183,13 +183,18 @@ def ctc_loss(
         if reduction == "none":
             return s.pool(losses)
         return losses.sum() if reduction == "sum" else (losses / packed[1].diff().clamp(min=1)).mean()
+    losses = _padded(s, log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
+    return s.pool(losses) if reduction == "none" else losses
+
+
+def _padded(s: Along, log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity) -> Tensor:
+    """The loss by torch, of padded rows."""
     dense, _ = log_probs.to_padded(max_length=max(s.lod.longest_at(s.k), 1))  # torch refuses sizes of 0
     if known(dense.shape[0] == 0):
         losses = dense.sum((1, 2))
-        return s.pool(losses) if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
+        return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
     dense = dense.transpose(0, 1)
-    losses = F.ctc_loss(dense, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
-    return s.pool(losses) if reduction == "none" else losses
+    return F.ctc_loss(dense, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
 
 
 def _packed(s: Along, rows, targets, lengths, blank, reduction, zero_infinity) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -204,21 +209,22 @@ def _packed(s: Along, rows, targets, lengths, blank, reduction, zero_infinity) -
         return None
     if targets.dtype not in whole or lengths.dtype not in whole or lengths.shape != (s.lod.num_sequences(s.k),):
         return None
-    counts = lengths.tolist()
-    if targets.dim() == 1:
-        fits = min(counts, default=0) >= 0 and sum(counts) == len(targets)
-    else:
-        fits = targets.dim() == 2 and len(targets) == len(counts)
-        fits = fits and all(0 <= n <= targets.shape[1] for n in counts)
-    if not fits:
-        return None
-    if targets.dim() == 2:
-        targets = targets[torch.arange(targets.shape[1]) < lengths[:, None]]
-    labels = targets.long()
-    logsums = rows.detach().logsumexp(1)
-    if not counts or bool((labels == blank).any()) or not bool(logsums.isfinite().all()):
+    labels, logsums = _labels(targets, lengths), rows.detach().logsumexp(1)
+    if labels is None or bool((labels == blank).any()) or not bool(logsums.isfinite().all()):
         return None
     return labels, sums(lengths.long()), logsums
+
+
+def _labels(targets: Tensor, lengths: Tensor) -> Tensor | None:
+    """The labels of all sequences, of torch's two forms; None where lengths do not fit them, or without sequences."""
+    counts = lengths.tolist()
+    if not counts or min(counts) < 0:
+        return None
+    if targets.dim() == 1:
+        return targets.long() if sum(counts) == len(targets) else None
+    if targets.dim() != 2 or len(targets) != len(counts) or max(counts) > targets.shape[1]:
+        return None
+    return targets[torch.arange(targets.shape[1]) < lengths[:, None]].long()
 
 
 def _of_rows(s: Along, rows, labels, cuts, logsums, blank, zero_infinity) -> Tensor | None:

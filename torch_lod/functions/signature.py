@@ -57,11 +57,7 @@ class Signature:
         defaults = [None] * (self.positional - len(given.defaults)) + given.defaults
         defaults += [ast.Tuple([])] * self.star + given.kw_defaults
         self.defaults = [None if d is None else ast.literal_eval(d) for d in defaults]
-        #: For every keyword, the arguments that it may mean.
-        self.keywords: dict[str, list[int]] = {}
-        for i, name in enumerate(self.names):
-            for key in {name, *(_ALIASES.get(name, ()) if i else FIRST)} - ({*self.names} - {name}):
-                self.keywords.setdefault(key, []).append(i)
+        self.keywords = self._keywords()
         kinds = [a.annotation.id if a.annotation else "option" if i else "rows" for i, a in enumerate(arguments)]
         self.kinds = dict(zip(self.names, kinds))
         self.broadcast = "broadcast" in kinds
@@ -71,6 +67,14 @@ class Signature:
         #: Whether the first argument is the only operand, and every other one has a name.
         self.single = self.operands == [0] and not self.star
         self.options = [i for i, a in enumerate(arguments) if kinds[i] == "option" and a is not given.vararg]
+
+    def _keywords(self) -> dict[str, list[int]]:
+        """For every keyword, the arguments that it may mean."""
+        found: dict[str, list[int]] = {}
+        for i, name in enumerate(self.names):
+            for key in {name, *(_ALIASES.get(name, ()) if i else FIRST)} - ({*self.names} - {name}):
+                found.setdefault(key, []).append(i)
+        return found
 
     def bind(self, args: tuple, kwargs: dict) -> list:
         """A value for every argument of the signature."""

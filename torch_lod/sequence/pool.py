@@ -110,8 +110,7 @@ def sequence_pool(
     reduce = reduction("pool_type", pool_type)
     asks, floating = reduce in ("any", "all"), rows.is_floating_point()
     rows = rows if floating else _whole_for(reduce, rows)
-    if not floating or asks or type(padding_value) is not float:
-        filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
+    filler("padding_value", padding_value, torch.bool if asks else rows.dtype)
     # the operators take it as a float64
     exact = floating or -_EXACT <= padding_value <= _EXACT
     if return_index or reduce == "median":
@@ -119,10 +118,10 @@ def sequence_pool(
         return (s.pool(out), s.pool(index)) if return_index else s.pool(out)
     if reduce in ("logsumexp", "var", "std"):
         return s.pool(_of_floats(rows, s.offsets, reduce, padding_value, correction))
-    if reduce not in _COMPOSED:
-        pooled = ops.segment_reduce(rows, s.offsets, reduce, padding_value if exact else 0)
-        return s.pool(pooled if exact else _filled(s, pooled, padding_value))
-    return s.pool(_filled(s, _COMPOSED[reduce](rows, s.offsets), padding_value))
+    if exact and reduce not in _COMPOSED:
+        return s.pool(ops.segment_reduce(rows, s.offsets, reduce, padding_value))
+    pooled = _COMPOSED[reduce](rows, s.offsets) if reduce in _COMPOSED else ops.segment_reduce(rows, s.offsets, reduce)
+    return s.pool(_filled(s, pooled, padding_value))
 
 
 def _with_index(s, rows: Tensor, reduce: str, padding_value: float, exact: bool) -> tuple[Tensor, Tensor]:

@@ -52,12 +52,7 @@ class Collator:
     @public
     def __call__(self, samples: list) -> dict[str, Any]:
         """The batch: a dict of LoDTensors, and of plain tensors for one number per sample."""
-        if not isinstance(samples, (list, tuple)) or not samples:
-            raise LoDTypeError(f"expected samples as a list of at least 1 dict, got {shown(samples)}")
-        for i, sample in enumerate(samples):
-            if not isinstance(sample, Mapping) or "input_ids" not in sample:
-                got = f"one with {sorted(map(str, sample))[:9]}" if isinstance(sample, Mapping) else shown(sample)
-                raise LoDTypeError(f"expected samples as dicts with input_ids, got {got} at index {i}")
+        _check_samples(samples)
         found = batch([{_renamed(name): value for name, value in sample.items()} for sample in samples])
         ids = found["input_ids"]
         if not isinstance(ids, LoDTensor):
@@ -69,16 +64,9 @@ class Collator:
                 raise LoDValueError(
                     f"expected {name} with as many rows as input_ids, got others: {ids.lod.difference(value.lod)}"
                 )
-        mask = found.pop("attention_mask", None)
-        if isinstance(mask, Tensor) and not bool((mask != 0).all()):
-            kept = mask.values() != 0 if isinstance(mask, LoDTensor) else mask != 0
-            found = {
-                name: value.filter_rows(kept) if isinstance(value, LoDTensor) else value
-                for name, value in found.items()
-            }
-            ids = found["input_ids"]
+        found = _without_padding(found, found.pop("attention_mask", None))
         if self._ids_are_labels and "labels" not in found:
-            found["labels"] = ids.clone()
+            found["labels"] = found["input_ids"].clone()
         labels = found.get("labels")
         if self._shifts and isinstance(labels, LoDTensor):
             first = labels.lod.position_ids(self._level) == 0
@@ -89,3 +77,20 @@ class Collator:
 def _renamed(name: str) -> str:
     """The names under which data sets have labels."""
     return "labels" if name in ("label", "label_ids") else name
+
+
+def _check_samples(samples) -> None:
+    if not isinstance(samples, (list, tuple)) or not samples:
+        raise LoDTypeError(f"expected samples as a list of at least 1 dict, got {shown(samples)}")
+    for i, sample in enumerate(samples):
+        if not isinstance(sample, Mapping) or "input_ids" not in sample:
+            got = f"one with {sorted(map(str, sample))[:9]}" if isinstance(sample, Mapping) else shown(sample)
+            raise LoDTypeError(f"expected samples as dicts with input_ids, got {got} at index {i}")
+
+
+def _without_padding(found: dict[str, Any], mask) -> dict[str, Any]:
+    """The rows where the mask is not 0."""
+    if not isinstance(mask, Tensor) or bool((mask != 0).all()):
+        return found
+    kept = mask.values() != 0 if isinstance(mask, LoDTensor) else mask != 0
+    return {name: value.filter_rows(kept) if isinstance(value, LoDTensor) else value for name, value in found.items()}

@@ -260,6 +260,30 @@ def packing_of(model) -> Packing | None:
     return None
 
 
+def _rows_of(model, given: dict[str, Any]) -> LoDTensor | None:
+    """The ids or the embeddings; None for a call with plain tensors while a model has another attention."""
+    ids, embeds = given.get("input_ids"), given.get("inputs_embeds")
+    x, ours = ids if ids is not None else embeds, implementation(model) == NAME
+    if not isinstance(x, LoDTensor):
+        others = [name for name, value in given.items() if isinstance(value, LoDTensor)]
+        if not ours and not others:
+            return None
+        got = f"{shown(x)} beside {others[0]}" if others else shown(x)
+        raise LoDTypeError(
+            f"expected input_ids or inputs_embeds as a LoDTensor, got {got}; plain tensors, and generate, take "
+            "model.set_attn_implementation('sdpa')"
+        )
+    if not ours:
+        raise LoDTypeError(
+            f"expected plain tensors for the attention implementation {implementation(model)!r}, got a "
+            "LoDTensor; call tl.integrations.transformers.use(model) again"
+        )
+    if ids is not None and embeds is not None:
+        raise LoDTypeError("expected either input_ids or inputs_embeds, got both")
+    check_ids(x, "input_ids" if ids is not None else "inputs_embeds")
+    return x
+
+
 class _Before:
     """In front of a forward: LoDTensors become one sample."""
 
@@ -277,26 +301,9 @@ class _Before:
     def packed(self, model, args, kwargs):
         parameters = parameters_of(model)
         given = {**dict(zip(parameters, args)), **kwargs}
-        ids, embeds = given.get("input_ids"), given.get("inputs_embeds")
-        x = ids if ids is not None else embeds
-        ours = implementation(model) == NAME
-        if not isinstance(x, LoDTensor):
-            others = [name for name, value in given.items() if isinstance(value, LoDTensor)]
-            if not ours and not others:
-                return None
-            got = f"{shown(x)} beside {others[0]}" if others else shown(x)
-            raise LoDTypeError(
-                f"expected input_ids or inputs_embeds as a LoDTensor, got {got}; plain tensors, and generate, take "
-                "model.set_attn_implementation('sdpa')"
-            )
-        if not ours:
-            raise LoDTypeError(
-                f"expected plain tensors for the attention implementation {implementation(model)!r}, got a "
-                "LoDTensor; call tl.integrations.transformers.use(model) again"
-            )
-        if ids is not None and embeds is not None:
-            raise LoDTypeError("expected either input_ids or inputs_embeds, got both")
-        check_ids(x, "input_ids" if ids is not None else "inputs_embeds")
+        x, ids = _rows_of(model, given), given.get("input_ids")
+        if x is None:
+            return None
         with_memory(*(value for value in given.values() if isinstance(value, LoDTensor)))
         caches = self._caches(model, given)
         packed = Packed(x.lod, x.lod.level(self.packing.level), caches)

@@ -7,24 +7,22 @@ from typing import Any, NamedTuple
 from ...errors import LoDTypeError, LoDValueError, shown
 from ...tensor.lod_tensor import LoDTensor
 
+_PLAIN = "generate with model.set_attn_implementation('sdpa') and plain tensors"
+_GIVE = f"give past_key_values, a tl.Cache for each layer, or {_PLAIN}"
 #: Arguments of a forward that mean nothing for sequences without padding, or something else, and what to write.
 _REFUSED = {
-    "past_key_values": "the library's cache would hold all sequences as one; give a list with a tl.Cache for each layer, or "
-    "generate with model.set_attn_implementation('sdpa') and plain tensors",
-    "cache_position": "of the library's cache; give past_key_values, a tl.Cache for each layer, or generate with "
-    "model.set_attn_implementation('sdpa') and plain tensors",
-    "use_cache": "the library's cache; give past_key_values, a tl.Cache for each layer, or generate with "
-    "model.set_attn_implementation('sdpa') and plain tensors",
-    "encoder_hidden_states": "cross-attention; see tl.nn.MultiheadAttention",
-    "encoder_attention_mask": "cross-attention; see tl.nn.MultiheadAttention",
+    "past_key_values": f"the library's cache would hold all sequences as one; give a list with a tl.Cache for each layer, or {_PLAIN}",
+    "cache_position": f"of the library's cache; {_GIVE}",
+    "use_cache": f"the library's cache; {_GIVE}",
+    **dict.fromkeys(
+        ("encoder_hidden_states", "encoder_attention_mask"), "cross-attention; see tl.nn.MultiheadAttention"
+    ),
     "head_mask": "a mask of heads; use model.set_attn_implementation('eager')",
     "logits_to_keep": "the last logits of the batch; take them of the result with tl.sequence_pool(logits, 'last')",
     "output_attentions": "attention weights, which are never made; use model.set_attn_implementation('eager')",
-    "cu_seq_lens_q": "a structure besides that of the ids",
-    "cu_seq_lens_k": "a structure besides that of the ids",
-    "max_length_q": "a structure besides that of the ids",
-    "max_length_k": "a structure besides that of the ids",
-    "seq_idx": "a structure besides that of the ids",
+    **dict.fromkeys(
+        "cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k seq_idx".split(), "a structure besides that of the ids"
+    ),
 }
 
 

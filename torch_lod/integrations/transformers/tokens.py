@@ -5,6 +5,7 @@ import itertools
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ...data.batch import batch
 from ...errors import LoDTypeError, LoDValueError, declaring, public, shown
@@ -206,19 +207,11 @@ def labels_of_tokens(
     for name, flag in {"all_tokens": all_tokens, "truncated": truncated}.items():
         a_bool(name, flag)
     ignore_index = whole("ignore_index", ignore_index)
-    if not isinstance(labels, LoDTensor):
-        labels = batch(labels)
-    if not isinstance(labels, LoDTensor) or labels.dim() != 1:
-        raise LoDTypeError(f"expected labels as a list of integers for each text, got {shown(labels)}")
-    with_memory(labels, tokens.word_ids)
-    values = labels.values()
-    if values.dtype.is_floating_point and not len(values):
-        values = values.long()
-    if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
-        raise LoDTypeError(f"expected labels as integers, got {values.dtype}")
-    lod, numbers = tokens.word_ids.lod, tokens.word_ids.values()
+    values, starts = _of_words(labels)
+    with_memory(number)
+    lod, numbers = number.lod, number.values()
     k = lod.level(level)
-    texts, starts = lod.segment_ids_at(k), labels.lod.levels[-1]
+    texts = lod.segment_ids_at(k)
     if starts.numel() - 1 != lod.num_sequences(k):
         raise LoDValueError(f"expected labels for {lod.num_sequences(k)} texts, got those of {starts.numel() - 1}")
     known = numbers >= 0
@@ -238,3 +231,18 @@ def labels_of_tokens(
         chosen[1:] &= (texts[1:] != texts[:-1]) | (numbers[1:] != numbers[:-1])
     found[chosen] = values.cpu().to(torch.int64)[at[chosen]]
     return LoDTensor(found, lod)
+
+
+def _of_words(labels) -> tuple[Tensor, Tensor]:
+    """Labels of words as integers, and the offsets of their texts."""
+    if not isinstance(labels, LoDTensor):
+        labels = batch(labels)
+    if not isinstance(labels, LoDTensor) or labels.dim() != 1:
+        raise LoDTypeError(f"expected labels as a list of integers for each text, got {shown(labels)}")
+    with_memory(labels)
+    values = labels.values()
+    if values.dtype.is_floating_point and not len(values):
+        values = values.long()
+    if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
+        raise LoDTypeError(f"expected labels as integers, got {values.dtype}")
+    return values, labels.lod.levels[-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrences and short convolutions of transformers' models, on packed rows, in the place of the functions that `private`
+"""Recurrences and short convolutions of transformers' models, on packed rows, instead of the functions that `private`
 names. Half types are computed in float32, as there, and float64 as it is."""
 
 import functools

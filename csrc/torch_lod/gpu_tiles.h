@@ -16,14 +16,16 @@
 namespace lod::LOD_LEVEL {
 
 // write(i, read(i)) for the n elements from i on, `step` apart. Several are read before the first is written: for all
-// that a compiler knows it may be to the same memory, and to save registers it would rather wait for every one.
+// that a compiler knows it may be to the same memory, and to save registers it would rather wait for every one. Of a
+// step that it knows to stay the same it would keep the multiples, in 16 registers.
 template <class Read, class Write>
-LOD_DEVICE void in_order(int64_t i, int64_t step, int64_t n, const Read& read, const Write& write) {
+LOD_DEVICE void in_order(int64_t i, int64_t step, int n, const Read& read, const Write& write) {
   using Value = decltype(read(i));
   constexpr int kPrefetch = sizeof(Value) <= 4 ? 8 : sizeof(Value) <= 8 ? 4 : 2;
 #pragma unroll 1
   for (; n > 0; n -= kPrefetch, i += kPrefetch * step) {
     Value held[kPrefetch];
+    asm volatile("" : "+l"(step));
 #pragma unroll
     for (int u = 0; u < kPrefetch; ++u)
       if (u < n) held[u] = read(i + u * step);
@@ -60,7 +62,7 @@ struct Team {
   bool active;
 
   LOD_DEVICE Team(S* states, int width, int lanes, bool all_warps, int strip) : shared(states), channels(width) {
-    for (rows = 1; 2 * rows * channels <= lanes;) rows *= 2;
+    for (rows = 1; channels < kStrip && 2 * rows * channels <= lanes;) rows *= 2;
     first = lane() / size() * size(), row = (lane() - first) / channels, channel = lane() % channels;
     warps = all_warps ? kWarps : 1, warp = all_warps ? int(threadIdx.x) / 32 : 0;
     active = first + size() <= 32 && channel < strip && (!all_warps || first == 0);
@@ -68,12 +70,14 @@ struct Team {
   LOD_DEVICE static int lane() { return int(threadIdx.x) % 32; }
   LOD_DEVICE int size() const { return rows * channels; }
   LOD_DEVICE int index() const { return warp * rows + row; }  // among the lanes of a channel
-  LOD_DEVICE int count() const { return warps * rows; }
+  LOD_DEVICE int count() const { return warps * rows; }  // a power of two
   LOD_DEVICE bool leads() const { return active && index() == 0; }
   // The state of another lane of this channel; all lanes of a warp call it.
   LOD_DEVICE S of_row(const S& s, int r) const { return LOD_SHUFFLE(s, first + r * channels + channel); }
   // n items, one for each lane of a channel and so on: how many are mine.
-  LOD_DEVICE int64_t mine(int64_t n) const { return active && index() < n ? (n - 1 - index()) / count() + 1 : 0; }
+  LOD_DEVICE int mine(int64_t n) const {
+    return active && index() < n ? int((n - 1 - index()) >> (31 - __clz(count()))) + 1 : 0;
+  }
 
   // The states of all lanes of a channel combined, for each of them.
   template <class Combine>
@@ -117,6 +121,7 @@ struct TiledReduce : K {
   static constexpr int kPasses = K::kPasses;
   static constexpr bool kByRow = K::kByRow;
   static constexpr int kLanes = K::kSerial ? 1 : 32;  // of a warp, where channels leave some
+  static constexpr int kBlocks = 3;  // of narrow rows on a multiprocessor, at least: 80 registers of a thread
 
   // A segment.
   LOD_DEVICE void whole(const LoDView& g, const Team<State>& team, const Sequence& s, int64_t c) const {
@@ -192,6 +197,7 @@ struct TiledScan : K {
   static constexpr int kPasses = 1;
   static constexpr bool kByRow = true;
   static constexpr int kLanes = K::kSerial ? 1 : 32;
+  static constexpr int kBlocks = sizeof(std::declval<K>().load(0, ScanRow())) > 8 ? 2 : 3;  // or there would be spills
 
   LOD_DEVICE void whole(const LoDView& g, const Team<State>& team, const Sequence& s, int64_t c) const {
     emit(g, team, s, s, c, nothing());
@@ -212,7 +218,7 @@ struct TiledScan : K {
     const auto place = [&](int64_t p) -> State& { return part_at(K::reverse() ? pieces - 1 - p : p); };
     const auto read = [&](int64_t p) { return place(p); };
     State own = nothing(), earlier = nothing();
-    in_order(from, 1, mine, read, [&](int64_t, const State& one) { Combine{}(own, one); });
+    in_order(from, 1, int(mine), read, [&](int64_t, const State& one) { Combine{}(own, one); });
     for (int r = 0; r < team.rows; ++r) {
       const State one = team.of_row(own, r);
       if (r < team.row) Combine{}(earlier, one);
@@ -221,7 +227,7 @@ struct TiledScan : K {
     Combine{}(all, own);
     State before = team.before(team.of_row(all, team.rows - 1), nothing(), Combine{});
     Combine{}(before, earlier);
-    in_order(from, 1, mine, read, [&](int64_t p, const State& one) {
+    in_order(from, 1, int(mine), read, [&](int64_t p, const State& one) {
       place(p) = before;
       Combine{}(before, one);
     });
@@ -261,20 +267,19 @@ struct TiledScan : K {
                        State& state) const {
     const K& k = *this;
     const bool back = k.reverse();
-    const int64_t n = team.active ? rows.length() : 0;
-    const auto at = [&](int64_t p) {
-      const int64_t row = back ? rows.end - 1 - p : rows.begin + p;
-      return ScanRow{row, s.index, row == (back ? s.end - 1 : s.begin)};
-    };
-    const auto index = [&](int64_t p) { return at(p).row * g.width + c; };
-    const auto read = [&](int64_t p) { return k.load(index(p), at(p)); };
+    const int n = team.active ? int(rows.length()) : 0;
+    const int64_t top = back ? rows.end - 1 : rows.begin, first = top * g.width + c, step = back ? -g.width : g.width;
+    const bool begins = top == (back ? s.end - 1 : s.begin);
+    const auto at = [&](int p) { return ScanRow{back ? top - p : top + p, s.index, begins && p == 0}; };
+    const auto index = [&](int p) { return first + step * p; };
+    const auto read = [&](int p) { return k.load(index(p), at(p)); };
     if (kLanes == 1 || team.rows == 1) {
-      in_order(0, 1, n, read, [&](int64_t p, const auto& x) { k.template step<kEmit>(state, 0, x, index(p), at(p)); });
+      in_order(0, 1, n, read, [&](int p, const auto& x) { k.template step<kEmit>(state, 0, x, index(p), at(p)); });
     } else {
       auto next = decltype(read(0)){};
       if (team.row < n) next = read(team.row);
 #pragma unroll 1
-      for (int64_t p = team.row; __any_sync(~0u, p - team.row < n); p += team.rows) {
+      for (int p = team.row; __any_sync(~0u, p - team.row < n); p += team.rows) {
         const auto x = next;
         if (p + team.rows < n) next = read(p + team.rows);
         side_by_side<kEmit>(team, p < n, x, index(p), at(p), state);
@@ -328,14 +333,14 @@ struct Tiles {
   }
 };
 
-// A tile and channels of it.
+// A tile and channels of it; wide: where all are known to have a strip, which leaves out most of the code for lanes.
 struct Place {
   int64_t tile, c;
   int channels, strip;  // of a tile, and how many there are here
-  LOD_DEVICE explicit Place(const LoDView& g) {
+  LOD_DEVICE explicit Place(const LoDView& g, bool wide = false) {
     const int64_t strips = (g.width + kStrip - 1) / kStrip, left = g.width - int64_t(blockIdx.x) % strips * kStrip;
     tile = int64_t(blockIdx.x) / strips, c = g.width - left;
-    channels = int(g.width < kStrip ? g.width : kStrip), strip = int(left < kStrip ? left : kStrip);
+    channels = int(!wide && g.width < kStrip ? g.width : kStrip), strip = int(left < kStrip ? left : kStrip);
   }
 };
 
@@ -409,13 +414,13 @@ LOD_DEVICE void each_whole(const F& f, const LoDView& g, int64_t first, int64_t 
 
 // Rows of whole segments in shared memory, where a kernel finds them by the indices that they have elsewhere. What is
 // written by row takes the place of the last input, element by element.
-template <class F, bool = F::kTiles>
+template <class F, bool>
 struct Staged {
   using T = typename F::Element;
   static constexpr int kRoom = 2 * LOD_TILE_BYTES / int(sizeof(T)) / F::kRowsIn;
   T memory[F::kRowsIn][kRoom];
   LOD_DEVICE bool read(F& f, int64_t from, int64_t n, int64_t width) {
-    if (n < 0 || n > kRoom || width > kStrip || width * int64_t(sizeof(T)) >= 128) return false;
+    if (n < 0 || n > kRoom || width * int64_t(sizeof(T)) >= 128) return false;
     for (int k = 0; k < F::kRowsIn; ++k) {
       copy(n, f.in[k] + from, memory[k]);
       f.in[k] = moved(memory[k], from);
@@ -443,14 +448,14 @@ struct Staged<F, false> {
   LOD_DEVICE void write(const void*, int64_t, int64_t) const {}
 };
 
-// Whole segments; and which longer ones the tile has pieces of.
-template <class F>
-__global__ void __launch_bounds__(kRowThreads) run_tiles(Tiles<F> a) {
+// Whole segments, of rows that have a strip of channels or of narrower ones; and which longer ones a tile has pieces of.
+template <class F, bool kWide>
+__global__ void __launch_bounds__(kRowThreads, kWide ? 3 : F::kBlocks) run_tiles(Tiles<F> a) {
   using State = typename F::State;
   LOD_SHARED(states, State[kWarps * kStrip]);
   LOD_SHARED(listed, Listed);
-  LOD_SHARED(staged, Staged<F>);
-  const Place place(a.g);
+  LOD_SHARED(staged, Staged<F, F::kTiles && !kWide>);
+  const Place place(a.g, kWide);
   const int64_t low = place.tile * a.tile_rows, high = low + a.tile_rows;
   const int64_t first = count_before(a.g.segments, [&](int64_t s) { return a.number(a.g[s]) < low; });
   const int64_t left = a.g.segments - first, most = left < a.tile_rows ? left : a.tile_rows;
@@ -524,7 +529,8 @@ void each_tile(const Exec& exec, const TileView& g, const F& f) {
   auto* longer = static_cast<int64_t*>(g.memory);
   const Tiles<F> a{f, g, rows, longer, longer ? reinterpret_cast<State*>(longer + 2 * tiles) : nullptr};
   const auto blocks = unsigned(tiles * ((g.width + kStrip - 1) / kStrip));
-  LOD_LAUNCH(run_tiles<F>, blocks, kRowThreads, exec.stream, a);
+  if (g.width < kStrip) LOD_LAUNCH((run_tiles<F, false>), blocks, kRowThreads, exec.stream, a);
+  else LOD_LAUNCH((run_tiles<F, true>), blocks, kRowThreads, exec.stream, a);
   if (longer) go_on(exec, a, blocks);
 }
 

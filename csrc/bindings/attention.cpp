@@ -340,7 +340,10 @@ struct Library {
     if (held.query_offsets.is_same(held.key_offsets)) return query_cuts;
     return cuts(held.key_offsets, held.key.size(0), lengths->keys);
   }
-  Tensor starts() const { return at::arange(sequences(), held.query_offsets.options()).mul(starts_apart()); }
+  Tensor starts() const {
+    const Tensor rows = at::arange(sequences(), held.query_offsets.options()).mul(starts_apart());
+    return mark(rows, sequences() * starts_apart(), /*cuts=*/false, /*apart=*/true, starts_apart());
+  }
   // None, causal, or causal aligned to the end.
   int64_t mask() const { return in.right != 0 ? 0 : lengths->equal ? 1 : 2; }
   // How many keys a query sees, itself included; none where the mask says all.

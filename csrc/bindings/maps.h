@@ -1,9 +1,10 @@
 // What scatter_rows makes of a map. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "torch_lod/operator.h"
+#include "bindings/upload.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
@@ -15,8 +16,11 @@ namespace lod {
 inline std::tuple<Tensor, Tensor> invert(const Tensor& map, int64_t rows) {
   TORCH_CHECK_VALUE(rows < std::numeric_limits<int64_t>::max(), "scatter_rows: expected rows < 2^63 - 1, got ", rows);
   if (!map.is_cpu()) {
-    const auto [sorted, order] = at::sort(map, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-    return {at::searchsorted(sorted, at::arange(rows + 1, map.options())), order};
+    const Tensor both = kept(map, map.device(), ~rows, [&] {
+      const auto [sorted, order] = at::sort(map, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+      return at::cat(std::vector<Tensor>{at::searchsorted(sorted, at::arange(rows + 1, map.options())), order});
+    });
+    return {both.narrow(0, 0, rows + 1), both.narrow(0, rows + 1, map.numel())};
   }
   Tensor lists = at::zeros({rows + 1}, map.options()), order = at::empty_like(map);
   const auto* m = map.const_data_ptr<int64_t>();

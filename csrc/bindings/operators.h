@@ -18,5 +18,7 @@ using SegmentBroadcastOp = Call<"segment_broadcast", Tensor(const Tensor& values
 // Gradients of segment_cumprod, and of segment_reduce by "prod"; in scan.cpp.
 Tensor cumprod_gradient(const Tensor& grad, const Tensor& values, const Tensor& offsets, bool reverse, bool exclusive);
 Tensor prod_gradient(const Tensor& grad, const Tensor& values, const Tensor& offsets);
+// The sums of segments that rise and end within the rows, but may begin anywhere; in segment.cpp.
+Tensor sum_of_segments(const Tensor& x, const Tensor& offsets);
 
 }  // namespace lod

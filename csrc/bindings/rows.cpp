@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #define LOD_ENTRIES "kernels/rows_api.h"
 #include "bindings/maps.h"
+#include "bindings/operators.h"
 #include "bindings/windows.h"
 #include "kernels/padded_api.h"
 #include "kernels/structure_api.h"
-#include "torch_lod/operator.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/where.h>
@@ -83,18 +83,19 @@ Tensor scatter_rows_meta(const Tensor& values, const Tensor& map, c10::SymInt ro
   return at::empty_symint(sym_shape(values, std::move(rows)), values.options());
 }
 
+// On a GPU a list is a segment of what is gathered, whatever its length.
 Tensor sum_lists(const char* op, const Tensor& x, const Tensor& lists, const Tensor& order, const at::Scalar& fill) {
+  if (!x.is_cpu()) {
+    const Tensor out = sum_of_segments(gathered(x, order, 0), mark(lists, x.size(0), /*cuts=*/true));
+    if (!fill.isIntegral(false) || !fill.equal(0))
+      out.view({out.size(0), width_of(x)}).masked_fill_(lists.diff().eq(0).unsqueeze(1), fill);
+    return out;
+  }
   Tensor out = new_rows(x, lists.size(0) - 1);
-  SumLists a{x.const_data_ptr(),
-             lists.const_data_ptr<int64_t>(),
-             order.const_data_ptr<int64_t>(),
-             out.mutable_data_ptr(),
-             x.size(0),
-             out.size(0),
-             width_of(x),
-             {}};
+  SumLists a{x.const_data_ptr(), lists.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>(),
+             out.mutable_data_ptr(), out.size(0), width_of(x), {}};
   put_fill(a.fill, fill, x);
-  LOD_RUN(out, sum_lists, number_type(op, x), a);
+  LOD_PICK(sum_lists)(kCpu, number_type(op, x), a);
   return out;
 }
 Tensor scatter_runs(const Tensor& values, const Tensor& starts, const Tensor& offsets, int64_t rows, int64_t step,

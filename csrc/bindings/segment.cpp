@@ -72,16 +72,16 @@ TwoTensors segment_extreme_meta(const Tensor& values, const Tensor& offsets, std
   return {at::empty_symint(shape, values.options()), at::empty_symint(shape, offsets.options())};
 }
 
-void reduce_into(const char* op, Reduce reduce, const Tensor& values, const Tensor& given, double pad, Tensor& out,
-                 Tensor& index) {
-  const Tensor x = readable(values), offsets = checked_offsets(op, given, x.size(0));
-  out = new_segments(x, offsets);
-  if (index.defined()) index = at::empty(out.sizes(), offsets.options());
-  if (index.defined() && may_leave_rows(offsets, x.size(0))) index.fill_(-1);
+// And of an extreme the rows.
+TwoTensors reduced(Reduce reduce, const Tensor& x, const Tensor& offsets, double pad, bool extreme = false) {
+  Tensor out = new_segments(x, offsets), index;
+  if (extreme) index = at::empty(out.sizes(), offsets.options());
+  if (extreme && may_leave_rows(offsets, x.size(0))) index.fill_(-1);
   const TiledView view(segments_of(offsets, x.size(0), width_of(x)), offsets, x.element_size());
   const ReduceArguments a{view, x.const_data_ptr(), out.mutable_data_ptr(),
-                          index.defined() ? index.mutable_data_ptr<int64_t>() : nullptr, pad};
-  LOD_RUN(x, segment_reduce, number_type(op, x), reduce, a);
+                          extreme ? index.mutable_data_ptr<int64_t>() : nullptr, pad};
+  LOD_RUN(x, segment_reduce, number_type("segment_reduce", x), reduce, a);
+  return {out, index};
 }
 
 // The first (last) row of every segment is a copy of a row: -1 in the map of an empty segment leaves it to pad_value.
@@ -103,15 +103,13 @@ Tensor end_rows(const Tensor& values, const Tensor& given, bool last, double pad
 Tensor segment_reduce(const Tensor& values, const Tensor& offsets, std::string_view name, double pad) {
   const Reduce reduce = check_reduce("segment_reduce", values, offsets, name, pad);
   if (is_end(reduce)) return end_rows(values, offsets, reduce == Reduce::last, pad);
-  Tensor out, index;
-  reduce_into("segment_reduce", reduce, values, offsets, pad, out, index);
-  return out;
+  const Tensor x = readable(values);
+  return std::get<0>(reduced(reduce, x, checked_offsets("segment_reduce", offsets, x.size(0)), pad));
 }
 TwoTensors segment_extreme(const Tensor& values, const Tensor& offsets, std::string_view name, double pad) {
   const Reduce reduce = check_extreme(values, offsets, name, pad);
-  Tensor out, index = offsets;
-  reduce_into("segment_extreme", reduce, values, offsets, pad, out, index);
-  return {out, index};
+  const Tensor x = readable(values);
+  return reduced(reduce, x, checked_offsets("segment_extreme", offsets, x.size(0)), pad, /*extreme=*/true);
 }
 
 // -- segment_broadcast: row s of values on every row of segment s, divided as the reduction divides, or on its first or
@@ -262,6 +260,10 @@ struct PlaceGradient : Gradient<PlaceOp> {
 };
 
 }  // namespace
+
+Tensor sum_of_segments(const Tensor& x, const Tensor& offsets) {
+  return std::get<0>(reduced(Reduce::sum, x, offsets, 0));
+}
 
 LOD_OPERATORS(ReduceGradient, ExtremeGradient, BroadcastGradient, PickGradient, PlaceGradient)
 

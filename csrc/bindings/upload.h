@@ -24,18 +24,11 @@ inline bool capturing(c10::Device device) {
 #endif
 }
 
-// A copy on a device that was enqueued in one stream; other streams wait for it.
-struct Uploaded final : Attached {
-  Uploaded(int64_t kind, const Tensor& pinned, c10::Device device)
-      : kind(kind), there(pinned.to(device, /*non_blocking=*/true)), by(now(device)), done(device.type()) {
-    if (!capturing(device)) {
-      done.record(by);
-      return;
-    }
-    static std::mutex lock;
-    const std::lock_guard guard(lock);
-    static auto* const read_by_replays = new std::vector<Tensor>;  // for as long as the process lives
-    read_by_replays->push_back(pinned);
+// What was enqueued for a device in one stream; other streams wait for it.
+struct Enqueued final : Attached {
+  Enqueued(int64_t kind, Tensor made)
+      : kind(kind), there(std::move(made)), by(now(there.device())), done(by.device_type()) {
+    done.record(by);
   }
   static c10::Stream now(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
   // For kernels in the current stream. A graph begins after all that was enqueued before.
@@ -57,27 +50,39 @@ inline Tensor new_pinned_longs(int64_t count) {
   return at::empty({count}, at::TensorOptions(at::kLong).pinned_memory(true));
 }
 
-// What fill(to) writes about structure, `count` numbers, on a device; kept with the mark of the structure, if it has
-// one, under a number for its kind. What a graph copies when it runs is not there before, and is not kept.
+// What make() says of structure on a device; kept with the mark of the structure, if it has one, under a number for its
+// kind. What a graph makes when it runs is not there before, and is not kept.
 template <class F>
-Tensor uploaded(const Tensor& structure, c10::Device device, int64_t kind, int64_t count, const F& fill) {
+Tensor kept(const Tensor& structure, c10::Device device, int64_t kind, const F& make) {
   const Known* mark = known(structure);
   if (mark) {
     const std::lock_guard guard(mark->lock);
     for (const auto& one : mark->kept) {
-      const auto* found = static_cast<const Uploaded*>(one.get());
+      const auto* found = static_cast<const Enqueued*>(one.get());
       if (found->kind == kind && found->there.device() == device) return found->here();
     }
   }
-  const Tensor pinned = new_pinned_longs(count);
-  fill(pinned.mutable_data_ptr<int64_t>());
-  auto fresh = std::make_unique<Uploaded>(kind, pinned, device);
-  const Tensor there = fresh->there;
+  const Tensor there = make();
   if (mark && !capturing(device)) {
     const std::lock_guard guard(mark->lock);
-    mark->kept.push_back(std::move(fresh));
+    mark->kept.push_back(std::make_unique<Enqueued>(kind, there));
   }
   return there;
+}
+// The same of `count` numbers that fill(to) writes on the host.
+template <class F>
+Tensor uploaded(const Tensor& structure, c10::Device device, int64_t kind, int64_t count, const F& fill) {
+  return kept(structure, device, kind, [&] {
+    const Tensor pinned = new_pinned_longs(count);
+    fill(pinned.mutable_data_ptr<int64_t>());
+    if (capturing(device)) {
+      static std::mutex lock;
+      const std::lock_guard guard(lock);
+      static auto* const read_by_replays = new std::vector<Tensor>;  // for as long as the process lives
+      read_by_replays->push_back(pinned);
+    }
+    return pinned.to(device, /*non_blocking=*/true);
+  });
 }
 
 }  // namespace lod

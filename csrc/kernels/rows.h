@@ -65,7 +65,7 @@ struct SumListsKernel {
   const int64_t* lists;
   const int64_t* order;
   T* out;
-  int64_t rows, width;
+  int64_t width;
   T fill;
   template <int W>
   LOD_FN void strip(int64_t i, int64_t c) const {
@@ -379,14 +379,16 @@ LOD_ENTRY void fold_rows(const Exec& exec, DType dtype, const FoldRows& a) {
   });
 }
 
+#ifdef LOD_LANES  // a GPU has segment_reduce for these
 LOD_ENTRY void sum_lists(const Exec& exec, DType dtype, const SumLists& a) {
   LOD_LOWER_LEVEL(sum_lists(exec, dtype, a));
   visit_here(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     each_strip(exec, a.rows_out, a.width,
-               SumListsKernel<T>{static_cast<const T*>(a.values), a.lists, a.order, static_cast<T*>(a.out), a.rows_in,
-                                 a.width, word<T>(a.fill)});
+               SumListsKernel<T>{static_cast<const T*>(a.values), a.lists, a.order, static_cast<T*>(a.out), a.width,
+                                 word<T>(a.fill)});
   });
 }
+#endif
 
 }  // namespace lod::LOD_LEVEL

@@ -27,7 +27,7 @@ struct SumLists {  // out[i, c] = sum of values[order[j], c] over lists[i] <= j 
   const int64_t* lists;
   const int64_t* order;
   void* out;
-  int64_t rows_in, rows_out, width;
+  int64_t rows_out, width;
   unsigned char fill[16];  // where a list is empty
 };
 
@@ -79,6 +79,6 @@ LOD_KERNEL(copy_runs, const CopyRuns& a)
 LOD_KERNEL(join_runs, const JoinRuns& a)
 LOD_KERNEL(unfold_rows, const UnfoldRows& a)
 LOD_KERNEL(fold_rows, DType dtype, const FoldRows& a)
-LOD_KERNEL(sum_lists, DType dtype, const SumLists& a)
+LOD_CPU_KERNEL(sum_lists, DType dtype, const SumLists& a)
 
 }  // namespace lod

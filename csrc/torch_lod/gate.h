@@ -73,7 +73,7 @@ struct Known final : c10::BackendMeta {
     return runs_.lie;
   }
   mutable std::mutex lock;
-  mutable std::vector<std::unique_ptr<Attached>> kept;  // copies on GPUs (csrc/bindings/upload.h), under the lock
+  mutable std::vector<std::unique_ptr<Attached>> kept;  // on GPUs (csrc/bindings/upload.h), under the lock
 
  private:
   struct RunsOf {

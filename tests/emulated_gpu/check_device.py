@@ -250,6 +250,21 @@ def test_rows_of_many_shares(dtype, width):
         assert torch.equal(got[name].cpu(), rows), name
 
 
+def test_a_row_that_a_map_names_often():
+    """The gradient of gather_rows: by all threads, and what a map says that is known is sorted once."""
+    map = torch.tensor([4, *[2] * 10_000, -1, 0])
+    given = values(len(map), (2,), torch.int64, "cpu")
+    want, there = tl.ops.scatter_rows(given, map, 6), map.to(D)
+    torch.ops.torch_lod.keep_structure(there, 6, False, False, -1, None)
+    for sorts in (True, False):
+        emulated.counts()
+        with emulated.work() as work:
+            got = tl.ops.scatter_rows(given.to(D), there, 6)
+        assert any(what.startswith("op aten::sort") for what in emulated.counts()) == sorts
+        assert torch.equal(got.cpu(), want)
+        assert all(longest <= 4 * mean for longest, mean in work.values()), work
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_of_wrong_offsets(seed):
     """Anything but a read or write out of bounds: make sanitize-gpu watches."""

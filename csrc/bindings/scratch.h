@@ -58,21 +58,26 @@ struct Scratch {
   const int64_t* begins() const { return at.defined() ? at.const_data_ptr<int64_t>() : nullptr; }
 };
 
-// A view for the drivers of segments. On a GPU with memory for parts of long segments, unless there are known to be
-// none; `bytes` of a channel of a row in all inputs.
+// The first segment of every tile; in segment.cpp.
+Tensor first_segments(const TileView& view, const Tensor& offsets);
+// A view for the drivers of segments. On a GPU with where tiles begin, if there are several, and memory for parts of
+// long segments, unless there are known to be none; `bytes` of a channel of a row in all inputs.
 struct TiledView : TileView {
-  Tensor parts;
+  Tensor begins, memory;
 
   TiledView(const LoDView& view, const Tensor& offsets, int64_t bytes) : TileView(view) {
     if (offsets.is_cpu() || !segments || !width) return;
     tile_rows = tile_rows_of(width, bytes);
-    const int64_t blocks = tiles_of(*this, tile_rows) * ((width + kStrip - 1) / kStrip);
+    const int64_t tiles = tiles_of(*this, tile_rows), blocks = tiles * ((width + kStrip - 1) / kStrip);
     TORCH_CHECK_VALUE(blocks < int64_t(1) << 31, "expected fewer than 2^31 tiles of rows on a GPU, got ", blocks);
+    if (tiles == 1) return;
+    begins = first_segments(*this, offsets);
+    firsts = begins.const_data_ptr<int64_t>();
     const Known* mark = known(offsets);
     const int64_t longest = mark && mark->cuts && mark->longest >= 0 ? std::min(mark->longest, rows) : rows;
     if (longest <= tile_rows) return;
-    parts = at::empty({parts_bytes(*this, tile_rows)}, offsets.options().dtype(at::kByte));
-    memory = parts.mutable_data_ptr();
+    memory = at::empty({parts_bytes(*this, tile_rows)}, offsets.options().dtype(at::kByte));
+    parts = memory.mutable_data_ptr();
   }
 };
 // The same of values and their offsets, with as many inputs of their kind.

@@ -4,6 +4,7 @@
 #define LOD_ENTRIES "kernels/segment_api.h"
 #include "bindings/operators.h"
 #include "bindings/scratch.h"
+#include "bindings/upload.h"
 
 namespace lod {
 namespace {
@@ -261,6 +262,14 @@ struct PlaceGradient : Gradient<PlaceOp> {
 
 }  // namespace
 
+Tensor first_segments(const TileView& view, const Tensor& offsets) {
+  const Tensor& structure = known_to_cut(offsets, view.rows) ? offsets : Tensor();
+  return kept(structure, offsets.device(), -view.tile_rows, [&] {
+    Tensor firsts = at::empty({tiles_of(view, view.tile_rows) + 1}, offsets.options());
+    LOD_RUN(offsets, first_segments, view, firsts.mutable_data_ptr<int64_t>());
+    return firsts;
+  });
+}
 Tensor sum_of_segments(const Tensor& x, const Tensor& offsets) {
   return std::get<0>(reduced(Reduce::sum, x, offsets, 0));
 }

@@ -7,6 +7,9 @@ namespace lod::kernels {
 void segment_reduce(const CpuExec& exec, DType dtype, Reduce reduce, const ReduceArguments& a) {
   LOD_PICK(segment_reduce)(exec, dtype, reduce, a);
 }
+void first_segments(const CpuExec& exec, const TileView& g, int64_t* firsts) {
+  LOD_PICK(first_segments)(exec, g, firsts);
+}
 void segment_end(const CpuExec& exec, const EndArguments& a) {
   LOD_PICK(segment_end)(exec, a);
 }

@@ -122,6 +122,20 @@ struct ArgExtreme : Reduction<T> {
   }
 };
 
+struct FirstSegments {
+  TileView g;
+  int64_t* firsts;
+  LOD_FN void operator()(int64_t tile) const {
+    int64_t lo = 0, hi = g.segments;
+    while (lo < hi) {
+      const int64_t mid = (lo + hi) / 2;
+      if (g[mid].begin + mid < tile * g.tile_rows) lo = mid + 1;
+      else hi = mid;
+    }
+    firsts[tile] = lo;
+  }
+};
+
 // -- rows that go with a segment
 
 template <class T>
@@ -314,6 +328,10 @@ LOD_ENTRY void segment_reduce(const Exec& exec, DType dtype, Reduce reduce, cons
       if (share_by(reduce) != Share::all) return by(Mean<C>{{to}, share_by(reduce)});
     by(Sum<C>{to});
   });
+}
+
+LOD_ENTRY void first_segments(const Exec& exec, const TileView& g, int64_t* firsts) {
+  each(exec, tiles_of(g, g.tile_rows) + 1, 1, FirstSegments{g, firsts});
 }
 
 LOD_ENTRY void segment_end(const Exec& exec, const EndArguments& a) {

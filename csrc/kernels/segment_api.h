@@ -33,6 +33,8 @@ struct PickArguments : Segments {  // between out[s, c] and values[index[s, c], 
 };
 
 LOD_KERNEL(segment_reduce, DType dtype, Reduce reduce, const ReduceArguments& a)
+// firsts[t] = the first segment of tile t (gpu_tiles.h); one more than there are tiles
+LOD_KERNEL(first_segments, const TileView& g, int64_t* firsts)
 LOD_KERNEL(segment_end, const EndArguments& a)
 LOD_KERNEL(segment_broadcast, DType dtype, Reduce reduce, const BroadcastArguments& a)
 LOD_KERNEL(segment_pick, DType dtype, const PickArguments& a)

@@ -315,11 +315,11 @@ struct Tiles {
   F f;
   LoDView g;
   int64_t tile_rows;
-  int64_t* longer;  // [tile, 2]: the longer segments of a tile's first and last piece, or -1; null: there are no parts
-  State* parts;     // [tile, 3, width]: of these pieces, and of all of the segment of the last
+  const int64_t* firsts;
+  State* parts;  // [tile, 3, width]: of a tile's first and last piece, and of all of the segment of the last; or null
 
   LOD_FN int64_t number(const Sequence& s) const { return s.begin + s.index; }
-  LOD_FN bool is_longer(const Sequence& s) const { return longer && s.length() > tile_rows; }
+  LOD_FN bool is_longer(const Sequence& s) const { return parts && s.length() > tile_rows; }
   LOD_FN int64_t pieces(const Sequence& s) const { return (s.length() + tile_rows - 1) / tile_rows; }
   LOD_FN Range rows(const Sequence& s, int64_t p) const {
     const int64_t begin = s.begin + p * tile_rows, end = begin + tile_rows;
@@ -330,6 +330,16 @@ struct Tiles {
   }
   LOD_FN State& total(const Sequence& s, int64_t c) const {
     return parts[(number(s) / tile_rows * 3 + 2) * g.width + c];
+  }
+  // The segments that begin in a tile; all threads of a block ask.
+  LOD_DEVICE Range begin_in(int64_t tile) const {
+    const int64_t low = tile * tile_rows, high = low + tile_rows;
+    const auto before = [&](int64_t s) { return number(g[s]) < low; };
+    const int64_t first = firsts ? firsts[tile] : count_before(g.segments, before);
+    const int64_t left = g.segments - first, most = left < tile_rows ? left : tile_rows;
+    const int64_t count = firsts ? firsts[tile + 1] - first
+                                 : count_before(most, [&](int64_t i) { return number(g[first + i]) < high; });
+    return {first, first + (count < most ? count : most)};
   }
 };
 
@@ -344,12 +354,13 @@ struct Place {
   }
 };
 
-// f(s, p) for the pieces of longer segments in this tile.
+// f(s, p) for the pieces of longer segments in this tile: of the last that begins before it, and of the last in it.
 template <class F, class Do>
 LOD_DEVICE void each_piece(const Tiles<F>& a, int64_t tile, const Do& f) {
+  const Range here = a.begin_in(tile);
   for (int last = 0; last < 2; ++last) {
-    const int64_t of = a.longer[2 * tile + last];
-    if (of < 0 || of >= a.g.segments) continue;
+    const int64_t of = (last ? here.end : here.begin) - 1;
+    if (of < (last ? here.begin : 0)) continue;
     const Sequence s = a.g[of];
     const int64_t p = tile - a.number(s) / a.tile_rows;
     if (a.is_longer(s) && p >= 0 && p < a.pieces(s)) f(s, p);
@@ -391,10 +402,11 @@ LOD_DEVICE Sequence within(const Range& rows, const Sequence& s) {
   return {{clamped(s.begin), clamped(s.end)}, s.index};
 }
 template <class F>
-LOD_DEVICE void each_whole(const F& f, const LoDView& g, int64_t first, int64_t count, const Range& rows,
-                           const Place& place, Listed& listed, typename F::State* states) {
-  for (int64_t last = first + count; first < last; first += kListed) {
-    listed.template fill<F>(g, first, int(last - first < kListed ? last - first : kListed), place.channels);
+LOD_DEVICE void each_whole(const F& f, const LoDView& g, const Range& segments, const Range& rows, const Place& place,
+                           Listed& listed, typename F::State* states) {
+  for (int64_t first = segments.begin; first < segments.end; first += kListed) {
+    const int64_t left = segments.end - first;
+    listed.template fill<F>(g, first, int(left < kListed ? left : kListed), place.channels);
 #pragma unroll 1
     for (int list = 0; list < 4; ++list) {
       const int lanes = list == 3 ? F::kLanes : Listed::lanes(list);
@@ -448,7 +460,7 @@ struct Staged<F, false> {
   LOD_DEVICE void write(const void*, int64_t, int64_t) const {}
 };
 
-// Whole segments, of rows that have a strip of channels or of narrower ones; and which longer ones a tile has pieces of.
+// Whole segments, of rows that have a strip of channels or of narrower ones.
 template <class F, bool kWide>
 __global__ void __launch_bounds__(kRowThreads, kWide ? 3 : F::kBlocks) run_tiles(Tiles<F> a) {
   using State = typename F::State;
@@ -456,29 +468,18 @@ __global__ void __launch_bounds__(kRowThreads, kWide ? 3 : F::kBlocks) run_tiles
   LOD_SHARED(listed, Listed);
   LOD_SHARED(staged, Staged<F, F::kTiles && !kWide>);
   const Place place(a.g, kWide);
-  const int64_t low = place.tile * a.tile_rows, high = low + a.tile_rows;
-  const int64_t first = count_before(a.g.segments, [&](int64_t s) { return a.number(a.g[s]) < low; });
-  const int64_t left = a.g.segments - first, most = left < a.tile_rows ? left : a.tile_rows;
-  int64_t count = count_before(most, [&](int64_t i) { return a.number(a.g[first + i]) < high; });
-  if (a.longer) {
-    const bool before = first > 0 && a.is_longer(a.g[first - 1]);
-    const bool last = count > 0 && a.is_longer(a.g[first + count - 1]);
-    if (threadIdx.x == 0 && place.c == 0) {
-      a.longer[2 * place.tile] = before ? first - 1 : -1;
-      a.longer[2 * place.tile + 1] = last ? first + count - 1 : -1;
-    }
-    count -= last;
-  }
-  if (count <= 0) return;
+  Range here = a.begin_in(place.tile);
+  if (here.length() > 0) here.end -= a.is_longer(a.g[here.end - 1]);
+  if (here.length() <= 0) return;
   F f = a.f;
-  const Range rows{a.g[first].begin, a.g[first + count - 1].end};
+  const Range rows{a.g[here.begin].begin, a.g[here.end - 1].end};
   const int64_t from = rows.begin * a.g.width, n = rows.length() * a.g.width;
   const bool is_staged = staged.read(f, from, n, a.g.width);
-  each_whole(f, a.g, first, count, rows, place, listed, states);
+  each_whole(f, a.g, here, rows, place, listed, states);
   if (is_staged) staged.write(a.f.out, from, n);
 }
-// A pass over pieces of longer segments; or, pass = kPasses, their results by row.
-template <class F, int pass>
+// A pass over pieces of longer segments, or over the parts that it left; or, pass = kPasses, the results by row.
+template <class F, int pass, bool kParts = false>
 __global__ void __launch_bounds__(kRowThreads) run_pieces(Tiles<F> a) {
   using State = typename F::State;
   LOD_SHARED(states, State[kWarps * kStrip]);
@@ -487,25 +488,15 @@ __global__ void __launch_bounds__(kRowThreads) run_pieces(Tiles<F> a) {
   const int64_t c = place.c + (team.active ? team.channel : 0);
   each_piece(a, place.tile, [&](const Sequence& s, int64_t p) {
     State state = F::state_of(a.part(s, p, c), a.total(s, c));
-    if constexpr (pass == F::kPasses) {
+    if constexpr (kParts) {
+      const auto part_at = [&](int64_t i) -> State& { return a.part(s, i, c); };
+      if (p == 0) a.f.template combine_parts<pass>(a.g, team, s, c, a.pieces(s), part_at, a.total(s, c));
+    } else if constexpr (pass == F::kPasses) {
       a.f.emit(a.g, team, s, a.rows(s, p), c, state);
     } else {
       a.f.template part<pass>(a.g, team, s, a.rows(s, p), c, state);
       if (team.leads()) a.part(s, p, c) = state;
     }
-  });
-}
-template <class F, int pass>
-__global__ void __launch_bounds__(kRowThreads) run_parts(Tiles<F> a) {
-  using State = typename F::State;
-  LOD_SHARED(states, State[kWarps * kStrip]);
-  const Place place(a.g);
-  const Team<State> team(states, place.channels, F::kLanes, true, place.strip);
-  const int64_t c = place.c + (team.active ? team.channel : 0);
-  each_piece(a, place.tile, [&](const Sequence& s, int64_t p) {
-    if (p == 0)
-      a.f.template combine_parts<pass>(a.g, team, s, c, a.pieces(s),
-                                       [&](int64_t i) -> State& { return a.part(s, i, c); }, a.total(s, c));
   });
 }
 
@@ -514,7 +505,7 @@ void go_on(const Exec& exec, const Tiles<F>& a, unsigned blocks) {
   if constexpr (pass < F::kPasses || F::kByRow)
     LOD_LAUNCH((run_pieces<F, pass>), blocks, kRowThreads, exec.stream, a);
   if constexpr (pass < F::kPasses) {
-    LOD_LAUNCH((run_parts<F, pass>), blocks, kRowThreads, exec.stream, a);
+    LOD_LAUNCH((run_pieces<F, pass, true>), blocks, kRowThreads, exec.stream, a);
     go_on<F, pass + 1>(exec, a, blocks);
   }
 }
@@ -524,14 +515,12 @@ void each_tile(const Exec& exec, const TileView& g, const F& f) {
   static_assert(sizeof(State) <= kPartBytes);
   if (!g.width || !g.segments) return;
   constexpr int64_t bytes = int64_t(sizeof(typename F::Element)) * F::kRowsIn;
-  const int64_t rows = g.memory ? g.tile_rows : tile_rows_of(g.width, bytes);
-  const int64_t tiles = tiles_of(g, rows);
-  auto* longer = static_cast<int64_t*>(g.memory);
-  const Tiles<F> a{f, g, rows, longer, longer ? reinterpret_cast<State*>(longer + 2 * tiles) : nullptr};
-  const auto blocks = unsigned(tiles * ((g.width + kStrip - 1) / kStrip));
+  const int64_t rows = g.tile_rows ? g.tile_rows : tile_rows_of(g.width, bytes);
+  const Tiles<F> a{f, g, rows, g.firsts, static_cast<State*>(g.parts)};
+  const auto blocks = unsigned(tiles_of(g, rows) * ((g.width + kStrip - 1) / kStrip));
   if (g.width < kStrip) LOD_LAUNCH((run_tiles<F, false>), blocks, kRowThreads, exec.stream, a);
   else LOD_LAUNCH((run_tiles<F, true>), blocks, kRowThreads, exec.stream, a);
-  if (longer) go_on(exec, a, blocks);
+  if (a.parts) go_on(exec, a, blocks);
 }
 
 template <class T, class K>

@@ -1,4 +1,4 @@
-// What the drivers of segments (segment_drivers.h) are given: a view, and on a GPU memory for parts of long segments.
+// What the drivers of segments (segment_drivers.h) are given: a view; for a GPU where tiles begin, memory for parts.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,8 +11,9 @@ constexpr int64_t kStrip = 32;       // channels of a row that a tile has at mos
 constexpr int64_t kPartBytes = 32;   // of the largest State<1>
 
 struct TileView : LoDView {
-  int64_t tile_rows = 0;   // on a GPU: a segment of more rows is done in parts; 0: none is
-  void* memory = nullptr;  // for the partial results of long segments: parts_bytes
+  int64_t tile_rows = 0;            // on a GPU; 0: the driver's
+  const int64_t* firsts = nullptr;  // the first segment of every tile and behind the last, or null: blocks look for it
+  void* parts = nullptr;            // a segment of more rows than a tile is done in parts: parts_bytes; null: none is
 
   TileView(const LoDView& view) : LoDView(view) {}
 };
@@ -23,9 +24,9 @@ inline int64_t tile_rows_of(int64_t width, int64_t bytes) {
 }
 // Tiles count rows and segments.
 inline int64_t tiles_of(const LoDView& g, int64_t tile_rows) { return (g.rows + g.segments) / tile_rows + 1; }
-// Two segments and three states of all channels for each tile.
+// Three states of all channels for each tile.
 inline int64_t parts_bytes(const LoDView& g, int64_t tile_rows) {
-  return tiles_of(g, tile_rows) * (2 * int64_t(sizeof(int64_t)) + 3 * g.width * kPartBytes);
+  return tiles_of(g, tile_rows) * 3 * g.width * kPartBytes;
 }
 
 }  // namespace lod

@@ -289,6 +289,17 @@ def test_rows_of_wrong_offsets(seed):
             tl.check_errors()
 
 
+def test_where_tiles_begin_is_found_once():
+    """For offsets of a LoD by the first call, for others by every call; the second launch is what finds it."""
+    x, lod = torch.randn(700, 3).to(D), tl.LoD.from_lengths([[7] * 100])
+    launched = []
+    for offsets in [lod.row_offsets_at(0, D)] * 2 + [lod.row_offsets().to(D)] * 2:
+        emulated.counts()
+        tl.ops.segment_logsumexp(x, offsets)
+        launched.append(emulated.counts()["launch"])
+    assert launched == [2, 1, 7, 7]  # and of others the check, and two passes over parts, which there may be
+
+
 OF_TILES = {
     "reduce": lambda x, cut: tl.ops.segment_reduce(x, cut, "sum"),
     "extreme": lambda x, cut: tl.ops.segment_extreme(x, cut, "max"),

@@ -43,6 +43,10 @@ Given chain_logsumexp_given(const Tensor& values, const Tensor& transition, cons
   return {"chain_logsumexp", values, transition, row_offsets};
 }
 
+constexpr int64_t kPieces = 256;
+constexpr int64_t kCounted = 64;  // pieces that count transitions, each in memory of its own
+constexpr int64_t kBlocks = 4096, kCountedBlocks = 256;  // the same on a GPU
+
 // What all kernels read, and holds it.
 struct Held {
   HeldView view;
@@ -53,8 +57,10 @@ struct Held {
   Held(const Given& g, int64_t most_pieces, int64_t lines)
       : view(make_view(g.op, g.values, g.offsets)), transition(g.transition.to(summed_in(g.values)).contiguous()) {
     const int64_t tags = g.values.size(1), padded = (tags + 15) / 16 * 16;
-    // by shapes alone, so that sums do not depend on the number of threads
-    const int64_t work = (view.rows + view.segments) * tags * padded >> 18, room = (int64_t(1) << 24) / (tags * padded);
+    // by shapes alone, so that sums do not depend on the number of threads; on a GPU a piece is a block of them
+    const bool on_cpu = view.values.is_cpu();
+    const int64_t work = on_cpu ? (view.rows + view.segments) * tags * padded >> 18 : kBlocks;
+    const int64_t room = (int64_t(1) << 24) / ((on_cpu ? tags : std::max<int64_t>(lines, 1)) * padded);
     const int64_t pieces = std::max<int64_t>(1, std::min({work, room, most_pieces, view.segments}));
     scratch = at::empty({pieces, lines, padded}, transition.options());
     static_cast<LoDView&>(chain) = view;
@@ -76,8 +82,6 @@ struct Held {
   }
   Tensor steps() const { return transition.narrow(0, 2, tags()); }
 };
-constexpr int64_t kPieces = 256;
-constexpr int64_t kCounted = 64;  // pieces that count transitions, each in memory of its own
 
 using TwoTensors = std::tuple<Tensor, Tensor>;
 
@@ -89,7 +93,7 @@ TwoTensors chain_logsumexp_meta(const Given& g) {
 }
 TwoTensors chain_logsumexp(const Given& g) {
   auto [logsum, state] = chain_logsumexp_meta(g);
-  const Held held(g, kPieces, kChainRows);
+  const Held held(g, g.values.is_cpu() ? kPieces : kBlocks, kChainRows);
   if (may_leave_rows(held.view.row_offsets, held.view.rows)) state.zero_();
   const Tensor top = held.top(), weights = held.filled(at::exp(held.steps() - top), 1);
   const Tensor padded_top = at::constant_pad_nd(top, {0, held.chain.padded - held.tags()}, 0).contiguous();
@@ -130,7 +134,7 @@ TwoTensors chain_logsumexp_backward_meta(const GivenBack& g) {
 }
 TwoTensors chain_logsumexp_backward(const GivenBack& g) {
   chain_logsumexp_backward_meta(g);
-  const Held held(g, kCounted, kChainRows + g.values.size(1));
+  const Held held(g, g.values.is_cpu() ? kCounted : kCountedBlocks, kChainRows + g.values.size(1));
   const int64_t tags = held.tags();
   const Tensor grad = readable(g.grad), state = readable(g.state),
                values = new_rows(held.view.values, held.view.rows, held.view.row_offsets);
@@ -162,7 +166,8 @@ TwoTensors chain_argmax(const Tensor& values, const Tensor& transition, const Te
   TORCH_CHECK_VALUE(values.size(1) * n < int64_t(1) << 31, g.op, ": expected tags times n below 2**31, got ",
                     values.size(1), " tags and n = ", n);
   const int64_t padded = (g.values.size(1) + 15) / 16 * 16, lines = 2 * n + kChainHeap;
-  const Held held(g, std::clamp<int64_t>((int64_t(1) << 24) / (lines * padded), 1, kPieces), lines);
+  const int64_t most = values.is_cpu() ? kPieces : kBlocks;
+  const Held held(g, std::clamp<int64_t>((int64_t(1) << 24) / (lines * padded), 1, most), lines);
   if (may_leave_rows(held.view.row_offsets, held.view.rows)) path.zero_();
   const Tensor steps = held.filled(held.steps(), -std::numeric_limits<double>::infinity());
   const Tensor back = at::empty({held.view.rows, held.tags(), n}, path.options().dtype(at::kInt));

@@ -18,6 +18,7 @@
 
 #include "kernels/chain_api.h"
 
+#include "core/chain_tags.h"
 #include "core/heap.h"
 
 namespace lod::LOD_LEVEL {
@@ -33,78 +34,6 @@ struct ChainPause {
       if (pause) pause();
   }
 };
-
-// Sums below this may have lost what counts.
-template <class A>
-constexpr A kFaint = std::is_same_v<A, double> ? A(1e-200) : A(1e-20);
-template <class A>
-constexpr A kNever = -std::numeric_limits<A>::infinity();
-
-// y[j] = sum over i < n of x[i] w[i, j]
-template <int W, class A>
-LOD_FN void chain_columns(const A* x, const A* w, int64_t n, int64_t padded, A* y) {
-  A even[W], odd[W];
-  for (int k = 0; k < W; ++k) even[k] = odd[k] = A(0);
-  int64_t i = 0;
-  for (; i + 1 < n; i += 2)
-    for (int k = 0; k < W; ++k) {
-      even[k] += x[i] * w[i * padded + k];
-      odd[k] += x[i + 1] * w[(i + 1) * padded + k];
-    }
-  for (; i < n; ++i)
-    for (int k = 0; k < W; ++k) even[k] += x[i] * w[i * padded + k];
-  for (int k = 0; k < W; ++k) y[k] = even[k] + odd[k];
-}
-template <class A>
-LOD_FN void chain_times(const A* x, const A* w, int64_t n, int64_t padded, A* y) {
-  int64_t c = 0;
-  for (; c + 64 <= padded; c += 64) chain_columns<64>(x, w + c, n, padded, y + c);
-  for (; c + 32 <= padded; c += 32) chain_columns<32>(x, w + c, n, padded, y + c);
-  for (; c < padded; c += 16) chain_columns<16>(x, w + c, n, padded, y + c);
-}
-template <class F>
-LOD_FN void chain_each(int64_t padded, const F& f) {
-  for (int64_t c = 0; c < padded; c += 16)
-    for (int k = 0; k < 16; ++k) f(c + k);
-}
-
-// The largest of `padded` numbers; NaN is not.
-template <class A>
-LOD_FN A chain_top(const A* a, int64_t padded) {
-  A lane[16];
-  for (int k = 0; k < 16; ++k) lane[k] = kNever<A>;
-  for (int64_t c = 0; c < padded; c += 16)
-    for (int k = 0; k < 16; ++k) lane[k] = a[c + k] > lane[k] ? a[c + k] : lane[k];
-  for (int half = 8; half; half /= 2)
-    for (int k = 0; k < half; ++k) lane[k] = lane[k + half] > lane[k] ? lane[k + half] : lane[k];
-  return lane[0];
-}
-
-template <class A>
-LOD_FN A chain_sum(const A* a, int64_t padded) {
-  A lane[16];
-  for (int k = 0; k < 16; ++k) lane[k] = A(0);
-  for (int64_t c = 0; c < padded; c += 16)
-    for (int k = 0; k < 16; ++k) lane[k] += a[c + k];
-  for (int half = 8; half; half /= 2)
-    for (int k = 0; k < half; ++k) lane[k] += lane[k + half];
-  return lane[0];
-}
-// Whether logarithms may be taken of a sum, which is of a few numbers of at most 1 unless some entry is not finite.
-template <class A>
-LOD_FN bool chain_clear(A sum) {
-  return (sum > kFaint<A>) & (sum < -kNever<A>);
-}
-// Whether any of `padded` sums is not clear.
-template <class A>
-LOD_FN bool chain_faint(const A* sum, int64_t padded) {
-  int32_t lane[16], any = 0;
-  for (int k = 0; k < 16; ++k) lane[k] = 0;
-  for (int64_t c = 0; c < padded; c += 16)
-    for (int k = 0; k < 16; ++k) lane[k] |= int32_t(!chain_clear(sum[c + k]));
-  for (int k = 0; k < 16; ++k) any |= lane[k];
-  return any;
-}
 
 // next[j] = max over i of a[i] + steps[i, j], and the first i that attains it, for 16 N columns.
 #ifdef LOD_LANES
@@ -142,6 +71,8 @@ LOD_FN void chain_best(const A* a, const A* steps, int64_t n, int64_t padded, A*
 // The sequences of a piece: those that begin in its share of the rows.
 template <class F>
 LOD_FN void chain_sequences(const Chain& g, int64_t piece, const F& f) {
+  if constexpr (kOnGpu)
+    if (g.pieces == g.segments) return f(piece, rows_of(g.offsets, piece, g.rows));
   const auto cut = [&](int64_t p) {
     if (p == 0 || p == g.pieces) return p == 0 ? int64_t(0) : g.segments;
     const int64_t row = g.rows / g.pieces * p;
@@ -156,75 +87,56 @@ LOD_FN void chain_sequences(const Chain& g, int64_t piece, const F& f) {
   for (int64_t s = cut(piece), end = cut(piece + 1); s < end; ++s) f(s, rows_of(g.offsets, s, g.rows));
 }
 
-// The largest of n numbers, the logarithm of the sum of their exponentials above it, by which it is -inf where all are.
-template <class A, class F>
-LOD_FN A chain_logsumexp_of(int64_t n, const F& f) {
-  A top = kNever<A>, sum = A(0);
-  for (int64_t i = 0; i < n; ++i) {
-    const A v = f(i);
-    top = v > top || v != v ? v : top;
-  }
-  if (top == kNever<A> || top == -kNever<A>) return top;
-  for (int64_t i = 0; i < n; ++i) sum += exp_below(f(i) - top);
-  return top + log_above(sum);
-}
-
 template <class T>
 struct ChainForwardKernel {
   using A = acc_t<T>;
   ChainForward g;
 
-  LOD_FN void operator()(int64_t piece) const {
-    A* const a = static_cast<A*>(g.scratch) + piece * kChainRows * g.padded;
+  template <class Block>
+  LOD_FN void operator()(int64_t piece, Block& block) const {
+    ChainTags<T, Block> tags(block, g, g.weights, static_cast<A*>(g.scratch) + piece * kChainRows * g.padded);
     ChainPause pause{g.pause};
-    chain_sequences(g, piece, [&](int64_t s, const Range& range) { sequence(s, range, a, a + g.padded, pause); });
+    chain_sequences(g, piece, [&](int64_t s, const Range& range) { sequence(s, range, tags, pause); });
   }
-  LOD_FN void sequence(int64_t s, const Range& range, A* a, A* p, ChainPause& pause) const {
+  template <class Tags>
+  LOD_FN void sequence(int64_t s, const Range& range, Tags& tags, ChainPause& pause) const {
     const int64_t n = g.width;
     const auto* transition = static_cast<const A*>(g.transition);
+    const T* e = static_cast<const T*>(g.values) + range.begin * n;
     double total = 0;
+    if (range.length()) tags.read(e);
     for (int64_t r = range.begin; r < range.end; ++r) {
-      const T* e = static_cast<const T*>(g.values) + r * n;
-      if (r == range.begin) {
-        for (int64_t j = 0; j < n; ++j) a[j] = transition[j] + A(e[j]);
-        for (int64_t j = n; j < g.padded; ++j) a[j] = kNever<A>;
-      } else {
-        step(a, p, e);
-      }
-      const A top = chain_top(a, g.padded);
-      if (top != kNever<A>) {
-        total += double(top);
-        chain_each(g.padded, [&](int64_t j) { a[j] -= top; });
-      }
+      if (r == range.begin) tags.each_tag([&](int64_t j) { tags.now(j) = transition[j] + tags.emission(j); });
+      else step(tags);
+      tags.fill(kNever<A>);
+      if (r + 1 < range.end) tags.read(e += n);
+      const A top = tags.relative();
+      if (top != kNever<A>) total += double(top);
       A* const kept = static_cast<A*>(g.state) + r * n;
-      for (int64_t j = 0; j < n; ++j) kept[j] = a[j];
+      tags.each_tag([&](int64_t j) { kept[j] = tags.now(j); });
       pause(n * g.padded);
     }
+    if (!tags.leads) return;
     if (range.length())
-      total += double(chain_logsumexp_of<A>(n, [&](int64_t j) { return a[j] + transition[n + j]; }));
+      total += double(chain_logsumexp_of<A>(n, [&](int64_t j) { return tags.last(j) + transition[n + j]; }));
     static_cast<T*>(g.logsum)[s] = T(A(total));
   }
-  LOD_FN void step(A* a, A* p, const T* e) const {
-    const int64_t n = g.width, padded = g.padded;
+  template <class Tags>
+  LOD_FN void step(Tags& tags) const {
+    const int64_t n = g.width;
     const auto* top = static_cast<const A*>(g.top);
     const auto* transition = static_cast<const A*>(g.transition) + 2 * n;
-    A* const sum = p + padded;
-    A* const before = sum + padded;
-    chain_each(padded, [&](int64_t j) { p[j] = exp_below(a[j]); });
-    chain_times(p, static_cast<const A*>(g.weights), n, padded, sum);
-    const bool faint = chain_faint(sum, padded);
-    if (faint)
-      for (int64_t j = 0; j < n; ++j) before[j] = a[j];
-    chain_each(padded, [&](int64_t j) {
-      const A x = sum[j];
-      a[j] = top[j] + log_above(chain_clear(x) ? x : A(1));
+    const bool faint = tags.forwards();
+    tags.each([&](int64_t j) {
+      const A x = tags.sum(j);
+      tags.now(j) = top[j] + log_above(chain_clear(x) ? x : A(1));
     });
     if (faint)
-      for (int64_t j = 0; j < n; ++j)
-        if (!chain_clear(sum[j]))
-          a[j] = chain_logsumexp_of<A>(n, [&](int64_t i) { return before[i] + transition[i * n + j]; });
-    for (int64_t j = 0; j < n; ++j) a[j] += A(e[j]);
-    for (int64_t j = n; j < padded; ++j) a[j] = kNever<A>;
+      tags.each_tag([&](int64_t j) {
+        if (!chain_clear(tags.sum(j)))
+          tags.now(j) = chain_logsumexp_of<A>(n, [&](int64_t i) { return tags.before(i) + transition[i * n + j]; });
+      });
+    tags.each_tag([&](int64_t j) { tags.now(j) += tags.emission(j); });
   }
 };
 
@@ -234,86 +146,81 @@ struct ChainBackwardKernel {
   static constexpr int64_t kBlock = 256;  // rows that are summed before they are added to the others
   ChainBackward g;
 
-  LOD_FN void operator()(int64_t piece) const {
+  template <class Block>
+  LOD_FN void operator()(int64_t piece, Block& block) const {
     const int64_t n = g.width, padded = g.padded;
     A* const own = static_cast<A*>(g.scratch) + piece * (kChainRows + n) * padded;
+    A* const part = own + kChainRows * padded;
     A* const counts = static_cast<A*>(g.counts) + piece * (n + 2) * padded;
+    ChainTags<T, Block> tags(block, g, g.weights, own);
     int64_t waiting = 0;
     ChainPause pause{g.pause};
-    chain_sequences(g, piece, [&](int64_t s, const Range& range) { sequence(s, range, own, counts, waiting, pause); });
-    flush(own + kChainRows * padded, counts + 2 * padded);
+    chain_sequences(g, piece, [&](int64_t s, const Range& range) {
+      if (range.length()) sequence(s, range, tags, part, counts, waiting, pause);
+    });
+    flush(tags, part, counts + 2 * padded);
   }
   // Adds the counts that wait, which lack their weights.
-  LOD_FN void flush(A* part, A* counts) const {
+  template <class Tags>
+  LOD_FN void flush(const Tags& tags, A* part, A* counts) const {
     const auto* w = static_cast<const A*>(g.weights);
-    for (int64_t i = 0; i < g.width * g.padded; ++i) {
-      counts[i] += part[i] * w[i];
-      part[i] = A(0);
-    }
+    tags.each_entry([&](int64_t k) {
+      counts[k] += part[k] * w[k];
+      part[k] = A(0);
+    });
   }
-  LOD_FN void sequence(int64_t s, const Range& range, A* own, A* counts, int64_t& waiting,
+  template <class Tags>
+  LOD_FN void sequence(int64_t s, const Range& range, Tags& of_piece, A* part, A* counts, int64_t& waiting,
                        ChainPause& pause) const {
+    ChainOwn<Tags> tags = of_piece;
     const int64_t n = g.width, padded = g.padded;
     const auto* transition = static_cast<const A*>(g.transition);
     const auto* state = static_cast<const A*>(g.state);
-    A *gamma = own, *p = gamma + padded, *sum = p + padded, *ratio = sum + padded, *next = ratio + padded;
-    A* const part = own + kChainRows * padded;
-    if (!range.length()) return;
     const A grad = A(static_cast<const T*>(g.grad)[s]);
     const A* last = state + (range.end - 1) * n;
     const A all = chain_logsumexp_of<A>(n, [&](int64_t j) { return last[j] + transition[n + j]; });
-    for (int64_t j = 0; j < n; ++j)
-      gamma[j] = all == kNever<A> ? A(0) : grad * exp_of(last[j] + transition[n + j] - all);
-    for (int64_t j = n; j < padded; ++j) gamma[j] = A(0);
-    for (int64_t j = 0; j < n; ++j) counts[padded + j] += gamma[j];
-    write(range.end - 1, gamma);
+    tags.each_tag([&](int64_t j) {
+      tags.now(j) = all == kNever<A> ? A(0) : grad * exp_of(last[j] + transition[n + j] - all);
+    });
+    tags.fill(A(0));
+    tags.each_tag([&](int64_t j) { counts[padded + j] += tags.now(j); });
+    write(range.end - 1, tags);
+    if (range.length() > 1) {
+      tags.exponentials(last - n);
+      tags.sync();
+    }
     for (int64_t r = range.end - 2; r >= range.begin; --r) {
       const A* a = state + r * n;
-      for (int64_t i = 0; i < n; ++i) p[i] = a[i];
-      for (int64_t i = n; i < padded; ++i) p[i] = kNever<A>;
-      chain_each(padded, [&](int64_t i) { p[i] = exp_below(p[i]); });
-      chain_times(p, static_cast<const A*>(g.weights), n, padded, sum);
-      const bool faint = chain_faint(sum, padded);
-      chain_each(padded, [&](int64_t j) {
-        const bool clear = chain_clear(sum[j]);
-        ratio[j] = clear ? gamma[j] / (clear ? sum[j] : A(1)) : A(0);
-      });
-      chain_times(ratio, static_cast<const A*>(g.turned), n, padded, next);
-      for (int64_t i = 0; i < n; ++i) add_row(part + i * padded, p[i], ratio);
-      chain_each(padded, [&](int64_t i) { next[i] *= p[i]; });
-      if (faint)
-        for (int64_t j = 0; j < n; ++j)
-          if (!chain_clear(sum[j]) && gamma[j] != A(0)) in_logarithms(a, j, gamma[j], next, counts + 2 * padded);
-      const A found = chain_sum(next, padded), scale = found != A(0) ? grad / found : A(1);
-      chain_each(padded, [&](int64_t i) { gamma[i] = next[i] * scale; });
-      write(r, gamma);
+      if (tags.backwards(static_cast<const A*>(g.turned), part)) in_logarithms(a, tags, counts + 2 * padded);
+      if (r > range.begin) tags.exponentials(a - n);
+      const A found = tags.sum_of_next(), scale = found != A(0) ? grad / found : A(1);
+      tags.each([&](int64_t i) { tags.now(i) = tags.next(i) * scale; });
+      write(r, tags);
       if (++waiting == kBlock) {
-        flush(part, counts + 2 * padded);
+        flush(tags, part, counts + 2 * padded);
         waiting = 0;
       }
       pause(3 * n * padded);
     }
-    for (int64_t j = 0; j < n; ++j) counts[j] += gamma[j];
+    tags.each_tag([&](int64_t j) { counts[j] += tags.now(j); });
   }
-  LOD_FN void add_row(A* to, A factor, const A* row) const {
-    for (int64_t c = 0; c < g.padded; c += 16)
-      for (int k = 0; k < 16; ++k) to[c + k] += factor * row[c + k];
-  }
-  // What the tags before contributed to tag j, whose sum is not clear.
-  LOD_FN void in_logarithms(const A* a, int64_t j, A gamma, A* next, A* counts) const {
+  // What the tags before contributed to the tags whose sums are not clear.
+  template <class Tags>
+  LOD_FN void in_logarithms(const A* a, Tags& tags, A* counts) const {
     const int64_t n = g.width;
-    const auto* to = static_cast<const A*>(g.transition) + 2 * n + j;
-    const A all = chain_logsumexp_of<A>(n, [&](int64_t i) { return a[i] + to[i * n]; });
-    if (all == kNever<A>) return;
-    for (int64_t i = 0; i < n; ++i) {
-      const A share = gamma * exp_of(a[i] + to[i * n] - all);
-      next[i] += share;
-      counts[i * g.padded + j] += share;
-    }
+    const auto* to = static_cast<const A*>(g.transition) + 2 * n;
+    tags.each_faint(
+        [&](int64_t j) { return chain_logsumexp_of<A>(n, [&](int64_t i) { return a[i] + to[i * n + j]; }); },
+        [&](int64_t i, int64_t j, A all, A posterior) {
+          const A share = posterior * exp_of(a[i] + to[i * n + j] - all);
+          tags.next(i) += share;
+          counts[i * g.padded + j] += share;
+        });
   }
-  LOD_FN void write(int64_t r, const A* gamma) const {
+  template <class Tags>
+  LOD_FN void write(int64_t r, Tags& tags) const {
     T* const to = static_cast<T*>(g.grad_values) + r * g.width;
-    for (int64_t j = 0; j < g.width; ++j) to[j] = T(gamma[j]);
+    tags.each_tag([&](int64_t j) { to[j] = T(tags.now(j)); });
   }
 };
 
@@ -439,6 +346,60 @@ struct ChainArgmaxKernel {
   }
 };
 
+// The best path alone, by a block of threads.
+template <class T>
+struct ChainBestKernel {
+  using A = acc_t<T>;
+  static constexpr int kWalked = 8;  // rows of `back` that are shared, so that one thread need not wait for every one
+  ChainArgmax g;
+
+  LOD_FN void operator()(int64_t piece, OneThread&) const { ChainArgmaxKernel<T>{g}(piece); }
+  template <class Block>
+  LOD_FN void operator()(int64_t piece, Block& block) const {
+    ChainTags<T, Block> tags(block, g, g.steps, nullptr);
+    const Shared<int32_t> walked = block.template take<int32_t>(kWalked * g.width);
+    chain_sequences(g, piece, [&](int64_t s, const Range& range) { sequence(s, range, tags, walked); });
+  }
+  template <class Tags>
+  LOD_FN void sequence(int64_t s, const Range& range, Tags& tags, const Shared<int32_t>& walked) const {
+    const int64_t n = g.width;
+    const auto* transition = static_cast<const A*>(g.transition);
+    const T* e = static_cast<const T*>(g.values) + range.begin * n;
+    double total = 0;
+    if (range.length()) tags.read(e);
+    for (int64_t r = range.begin; r < range.end; ++r) {
+      int32_t from = 0;
+      if (r == range.begin) tags.each_tag([&](int64_t j) { tags.now(j) = transition[j]; });
+      else from = tags.best();
+      tags.each_tag([&](int64_t j) {
+        g.back[r * n + j] = from;
+        tags.now(j) += tags.emission(j);
+      });
+      if (r + 1 < range.end) tags.read(e += n);
+      const A top = tags.template relative<false>();
+      if (top != kNever<A>) total += double(top);
+    }
+    A most = kNever<A>;
+    int64_t at = 0;
+    for (int64_t j = 0; tags.leads && range.length() && j < n; ++j)
+      if (const A v = tags.last(j) + transition[n + j]; v > most) most = v, at = j;
+    const bool some = most > kNever<A>;
+    if (tags.leads)
+      static_cast<T*>(g.scores)[s] = !range.length() ? T(A(0)) : T(some ? A(total + double(most)) : kNever<A>);
+    for (int64_t end = range.end; end > range.begin; end -= kWalked) {
+      const int64_t first = end - range.begin > kWalked ? end - kWalked : range.begin;
+      if (end < range.end) tags.sync();
+      for (int64_t k = tags.block.thread(); k < (end - first) * n; k += tags.block.threads())
+        walked[k] = g.back[first * n + k];
+      tags.sync();
+      for (int64_t r = end - 1; tags.leads && r >= first; --r) {
+        static_cast<int64_t*>(g.path)[r] = some ? at : -1;
+        at = walked[(r - first) * n + at];
+      }
+    }
+  }
+};
+
 // Paths drawn from the distribution, from the last row back to the first; -1 where no path is possible.
 template <class T>
 struct ChainSampleKernel {
@@ -486,17 +447,24 @@ struct ChainSampleKernel {
 
 LOD_ENTRY void chain_forward(const Exec& exec, DType dtype, const ChainForward& a) {
   visit_floating(dtype, [&](auto type) {
-    each(exec, a.pieces, kChainCost, ChainForwardKernel<typename decltype(type)::type>{a});
+    using T = typename decltype(type)::type;
+    each_block(exec, a.pieces, kChainCost, chain_shape<T>(a), ChainForwardKernel<T>{a});
   });
 }
 LOD_ENTRY void chain_backward(const Exec& exec, DType dtype, const ChainBackward& a) {
   visit_floating(dtype, [&](auto type) {
-    each(exec, a.pieces, kChainCost, ChainBackwardKernel<typename decltype(type)::type>{a});
+    using T = typename decltype(type)::type;
+    each_block(exec, a.pieces, kChainCost, chain_shape<T>(a), ChainBackwardKernel<T>{a});
   });
 }
 LOD_ENTRY void chain_argmax(const Exec& exec, DType dtype, const ChainArgmax& a) {
   visit_floating(dtype, [&](auto type) {
-    each(exec, a.pieces, kChainCost, ChainArgmaxKernel<typename decltype(type)::type>{a});
+    using T = typename decltype(type)::type;
+    if constexpr (kOnGpu)
+      if (a.n == 1)
+        return each_block(exec, a.pieces, kChainCost, chain_shape<T>(a, 4 * ChainBestKernel<T>::kWalked * a.width),
+                          ChainBestKernel<T>{a});
+    each(exec, a.pieces, kChainCost, ChainArgmaxKernel<T>{a});
   });
 }
 LOD_ENTRY void chain_sample(const Exec& exec, DType dtype, const ChainSample& a) {

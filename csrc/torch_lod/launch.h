@@ -5,6 +5,8 @@
 //   each_strip(exec, n, width, f[, cost of a number])    f.strip<W>(i, c) for every item i and all W channels from c
 //   each_segment(exec, view, f)        the same over the sequences of a LoDView, cut into pieces of equally many rows
 //   each_row(exec, view, f)            f.strip<W>(s, r, c) for every row r of every segment s
+//   each_block(exec, n, cost, {threads, bytes}, f)       f(i, block) for 0 <= i < n: on a GPU by a block of threads
+//                                      that share memory, where there is as much (gpu_block.h), else by one thread
 //
 // Only on a GPU there are, for kernels with a type F::Element, of which a thread reads several before it writes,
 //
@@ -24,6 +26,29 @@
 // LOD_ENTRY marks what bindings call: local to a level on the CPU, a symbol of its own on the GPU.
 
 namespace lod::LOD_LEVEL {
+
+// The threads of a block of a GPU, and the bytes that they share.
+struct BlockShape {
+  int64_t threads, bytes;
+};
+// What a kernel is given for a block where one thread does a problem.
+struct OneThread {};
+// Memory that a block shares. tests/emulated_gpu has one that notes who reads and writes between two barriers.
+#ifdef LOD_WATCHED
+template <class T>
+using Shared = LOD_WATCHED<T>;
+#else
+template <class T>
+using Shared = T*;
+#endif
+template <class F>
+struct InOneThread {
+  F f;
+  LOD_FN void operator()(int64_t i) const {
+    OneThread block;
+    f(i, block);
+  }
+};
 
 #ifdef __CUDACC__
 
@@ -47,12 +72,24 @@ inline void check_launch() {
     throw std::runtime_error(std::string("torch_lod: a kernel could not be launched, or an earlier one failed: ") +
                              cudaGetErrorString(error));
 }
-#define LOD_LAUNCH(kernel, blocks, threads, stream, ...)                                          \
-  do {                                                                                            \
-    kernel<<<dim3(blocks), dim3(threads), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__);   \
-    check_launch();                                                                               \
+// The most that a block of this GPU may share, if it asks for it; 0 where that is not known.
+inline int64_t most_shared() {
+  int device = 0, bytes = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  return cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess ? bytes : 0;
+}
+#define LOD_LAUNCH_SHARED(kernel, blocks, threads, bytes, stream, ...)                                   \
+  do {                                                                                                   \
+    kernel<<<dim3(blocks), dim3(threads), bytes, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__);      \
+    check_launch();                                                                                      \
   } while (false)
+#define LOD_LAUNCH(kernel, blocks, threads, stream, ...) \
+  LOD_LAUNCH_SHARED(kernel, blocks, threads, 0, stream, __VA_ARGS__)
 #define LOD_SHARED(name, ...) __shared__ std::type_identity_t<__VA_ARGS__> name
+#define LOD_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#define LOD_MOST_SHARED() most_shared()
+#define LOD_ALLOW_SHARED(kernel) \
+  (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(most_shared()))
 #endif
 
 template <class F>
@@ -348,6 +385,11 @@ void each(const Exec& exec, int64_t n, int64_t cost, const F& f) {
 }
 
 template <class F>
+void each_block(const Exec& exec, int64_t n, int64_t cost, const BlockShape&, const F& f) {
+  each(exec, n, cost, InOneThread<F>{f});
+}
+
+template <class F>
 LOD_FN void strips(const F& f, int64_t i, int64_t width) {
   int64_t c = 0;
   if (width >= 4) {
@@ -447,3 +489,7 @@ void each_row(const Exec& exec, const LoDView& view, const F& f) {
 }
 
 }  // namespace lod::LOD_LEVEL
+
+#ifdef __CUDACC__
+#include "torch_lod/gpu_block.h"
+#endif

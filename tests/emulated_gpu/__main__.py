@@ -131,7 +131,7 @@ def main(words: list[str]) -> int:
     else:
         laws = ["-k", f"emu and {LEFT_OUT}", *LAWS, *([] if kind == "all" else ["-m", "quick"])]
         files = [
-            *(f"emulated_gpu/check_{part}.py" for part in ("device", "attention", "products")),
+            *(f"emulated_gpu/check_{part}.py" for part in ("device", "attention", "products", "blocks")),
             "laws/test_blocks.py",
             "sequence/test_large_attention.py",
         ]

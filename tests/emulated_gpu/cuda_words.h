@@ -38,11 +38,11 @@ inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return uint64_t((unsigned _
 namespace emulated {
 
 // In threads.cpp. launch calls thread() for every thread of every block, and raises where a kernel breaks the rules.
-void launch(const char* kernel, int64_t blocks, int64_t threads, dim3* const (&indices)[4],
+void launch(const char* kernel, int64_t blocks, int64_t threads, int64_t bytes, dim3* const (&indices)[4],
             const std::function<void()>& thread);
 template <class Thread>
-void launch(int64_t blocks, int64_t threads, dim3* const (&indices)[4], const Thread& thread) {
-  launch(typeid(Thread).name(), blocks, threads, indices, thread);
+void launch(int64_t blocks, int64_t threads, int64_t bytes, dim3* const (&indices)[4], const Thread& thread) {
+  launch(typeid(Thread).name(), blocks, threads, bytes, indices, thread);
 }
 // Memory that the threads of a block share, told apart by where it is declared: on the heap, in its exact size, and
 // filled with 0xFF for every block.
@@ -51,6 +51,30 @@ template <class T>
 T& shared(const char* where) {
   return *static_cast<T*>(shared(where, sizeof(T)));
 }
+// What a launch asked for of it, and the most that one may ask for.
+unsigned char* dynamic_shared();
+int64_t most_shared();
+// A thread reads or writes bytes of that: raises where they are not of it, or another thread writes them, or reads what
+// is written, without a barrier between the two.
+void note(const void* at, size_t bytes, bool write);
+template <class T>
+class Watched {
+ public:
+  struct Entry {
+    T* at;
+    operator T() const { return note(at, sizeof(T), false), *at; }
+    const Entry& operator=(const T& value) const { return note(at, sizeof(T), true), *at = value, *this; }
+    const Entry& operator=(const Entry& other) const { return *this = T(other); }
+    const Entry& operator+=(const T& value) const { return *this = T(*this) + value; }
+    const Entry& operator-=(const T& value) const { return *this = T(*this) - value; }
+  };
+  Watched(T* at) : at_(at) {}
+  Entry operator[](int64_t i) const { return {at_ + i}; }
+  Watched operator+(int64_t i) const { return at_ + i; }
+
+ private:
+  T* at_;
+};
 void barrier(const char* where);
 // A barrier that tells every thread how many came with true.
 int count_at_barrier(const char* where, bool value);
@@ -116,6 +140,12 @@ inline void __threadfence_system() {}
 
 #define LOD_SHUFFLE(value, lane) __shfl_sync(~0u, value, lane)
 #define LOD_SHARED(name, ...) auto& name = emulated::shared<__VA_ARGS__>(EMULATED_HERE)
+#define LOD_WATCHED emulated::Watched
+#define LOD_DYNAMIC_SHARED(name) unsigned char* const name = emulated::dynamic_shared()
+#define LOD_MOST_SHARED() emulated::most_shared()
+#define LOD_ALLOW_SHARED(kernel) static_cast<void>(0)
 #define LOD_TELL(written) emulated::tell(written)
-#define LOD_LAUNCH(kernel, blocks, threads, stream, ...)                                     \
-  emulated::launch(blocks, threads, {&gridDim, &blockDim, &blockIdx, &threadIdx}, [&] { kernel(__VA_ARGS__); })
+#define LOD_LAUNCH_SHARED(kernel, blocks, threads, bytes, stream, ...)                       \
+  emulated::launch(blocks, threads, bytes, {&gridDim, &blockDim, &blockIdx, &threadIdx}, [&] { kernel(__VA_ARGS__); })
+#define LOD_LAUNCH(kernel, blocks, threads, stream, ...) \
+  LOD_LAUNCH_SHARED(kernel, blocks, threads, 0, stream, __VA_ARGS__)

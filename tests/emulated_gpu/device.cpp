@@ -45,6 +45,7 @@ void counted(const std::string& what) {
 }
 
 void record_work(bool on);  // threads.cpp
+int64_t leave_out(int64_t barrier);
 std::vector<std::string> take_work();
 
 // -- streams
@@ -583,6 +584,8 @@ TORCH_LIBRARY(emulated_gpu, m) {
          +[](bool on) { emulated::wrong_products = on; });
   m.def("record_work(bool on) -> ()");
   m.impl("record_work", c10::DispatchKey::CompositeExplicitAutograd, &emulated::record_work);
+  m.def("leave_out(int barrier) -> int");
+  m.impl("leave_out", c10::DispatchKey::CompositeExplicitAutograd, &emulated::leave_out);
   m.def("take_work() -> str[]");
   m.impl("take_work", c10::DispatchKey::CompositeExplicitAutograd, &emulated::take_work);
   m.def("take_counts() -> str[]");

@@ -37,7 +37,10 @@ namespace emulated {
 namespace {
 
 constexpr size_t kStack = 256 << 10;
-constexpr size_t kMostShared = 48 << 10;  // of a block, on any GPU
+constexpr size_t kMostShared = 48 << 10;  // of a block, on any GPU, unless a launch asks for more
+
+// Barriers of this number in their block are no barriers: tests leave out each of them.
+int64_t left_out = -1, most_barriers = 0;
 
 [[noreturn]] void broken(const char* where, const std::string& what) {
   throw std::runtime_error("emulated GPU: " + what + " at " + where);
@@ -57,7 +60,7 @@ int64_t outside = 0, *steps = &outside;
 struct Thread {
   int64_t steps = 0;
   bool finished = false;
-  int64_t barriers = 0;  // passed or waited at
+  int64_t barriers = 0, skipped = 0;  // passed or waited at, and left out
   const char* where = nullptr;
   std::function<bool()> ready;  // set while the thread waits
   struct Fiber* on = nullptr;
@@ -74,7 +77,15 @@ struct Fiber : Stack {
   bool waited = false, ended = true;
 };
 
+// Who wrote a byte of shared memory last, and who has read it since: a thread and the barriers that it had passed.
+struct Access {
+  static constexpr int kNone = -1, kSeveral = -2;
+  int64_t written = -1, read = -1;
+  int writer = kNone, reader = kNone;
+};
+
 struct Block {
+  const int64_t dynamic_bytes;
   dim3* const (&indices)[4];
   const std::function<void()>& body;
   const int64_t* order;
@@ -107,6 +118,35 @@ struct Block {
     if ((shared_bytes += bytes) > kMostShared) broken(where, std::to_string(shared_bytes) + " bytes of shared memory");
     std::memset(shared.emplace_back(where, new char[bytes]).second.get(), 0xFF, bytes);
     return shared.back().second.get();
+  }
+
+  std::unique_ptr<unsigned char[]> dynamic;
+  std::vector<Access> accesses;
+  unsigned char* dynamic_at() {
+    if (!dynamic) {
+      dynamic.reset(new unsigned char[dynamic_bytes]);
+      std::memset(dynamic.get(), 0xFF, dynamic_bytes);
+      accesses.assign(dynamic_bytes, Access());
+    }
+    return dynamic.get();
+  }
+  void note(const unsigned char* at, size_t bytes, bool write) {
+    const int64_t from = at - dynamic.get(), passed = me().barriers;
+    if (from < 0 || from + int64_t(bytes) > dynamic_bytes)
+      broken("shared memory", "byte " + std::to_string(from) + " of " + std::to_string(dynamic_bytes));
+    const int thread = int(now->thread);
+    for (int64_t i = from; i < from + int64_t(bytes); ++i) {
+      Access& a = accesses[i];
+      const bool after_write = a.written == passed && a.writer != thread;
+      const bool after_read = write && a.read == passed && a.reader != thread;
+      if (after_write || after_read)
+        broken(me().where ? me().where : "the first barrier",
+               "thread " + std::to_string(thread) + (write ? " writes" : " reads") + " byte " + std::to_string(i) +
+                   ", which thread " + std::to_string(after_write ? a.writer : a.reader) +
+                   (after_write ? " wrote" : " read") + " since the last barrier,");
+      if (write) a.written = passed, a.writer = thread;
+      else a.reader = a.read == passed && a.reader != thread ? Access::kSeveral : thread, a.read = passed;
+    }
   }
 
   // What a stack does: threads one after another, up to one that has had to wait.
@@ -163,6 +203,7 @@ struct Block {
     for (auto& t : threads) t = Thread();
     for (auto& e : exchanges) e.waits = false;
     came.clear(), places.clear(), shared.clear();
+    dynamic.reset();
     shared_bytes = 0;
     came_with_true.clear();
     finished = next = 0;
@@ -237,12 +278,36 @@ std::vector<std::string> take_work() {
 
 void* shared(const char* where, size_t bytes) { return Block::current()->shared_at(where, bytes); }
 
+unsigned char* dynamic_shared() { return Block::current()->dynamic_at(); }
+
+int64_t most_shared() {  // as CUDA's documentation has it for a compute capability
+  const char* asked = std::getenv("EMULATED_CAPABILITY");
+  const std::string capability = asked ? asked : "7.5";
+  const int kilobytes = capability == "7.5"                           ? 64
+                        : capability == "8.0" || capability == "8.7"  ? 163
+                        : capability == "9.0" || capability == "10.0" ? 227
+                                                                      : 99;
+  return int64_t(kilobytes) << 10;
+}
+
+void note(const void* at, size_t bytes, bool write) {
+  Block::current()->note(static_cast<const unsigned char*>(at), bytes, write);
+}
+
+int64_t leave_out(int64_t barrier) {
+  left_out = barrier;
+  return std::exchange(most_barriers, 0);
+}
+
 int lane() { return int(Block::current()->now->thread % 32); }
 
 void barrier(const char* where) {
   Block& block = *Block::current();
   Thread& me = block.me();
-  const int64_t k = me.barriers++;
+  const int64_t k = me.barriers + me.skipped;
+  most_barriers = std::max(most_barriers, k + 1);
+  if (k == left_out) return void(++me.skipped);
+  ++me.barriers;
   me.where = where;
   if (int64_t(block.came.size()) <= k) block.came.resize(k + 1), block.places.resize(k + 1, where);
   if (std::strcmp(block.places[k], where) != 0)
@@ -299,14 +364,15 @@ const unsigned char* exchange(const char* where, unsigned mask, const void* valu
 void counted(const std::string& what);  // device.cpp
 void before_launch();
 
-void launch(const char* kernel, int64_t blocks, int64_t threads, dim3* const (&indices)[4],
+void launch(const char* kernel, int64_t blocks, int64_t threads, int64_t bytes, dim3* const (&indices)[4],
             const std::function<void()>& thread) {
   static std::recursive_mutex one_at_a_time;
   const std::lock_guard guard(one_at_a_time);
   counted("launch");
   before_launch();
-  if (blocks < 1 || blocks > 0x7FFFFFFF || threads < 1 || threads > 1024)
-    throw std::runtime_error("emulated GPU: a launch of " + std::to_string(blocks) + " blocks of " + std::to_string(threads));
+  if (blocks < 1 || blocks > 0x7FFFFFFF || threads < 1 || threads > 1024 || bytes < 0 || bytes > most_shared())
+    throw std::runtime_error("emulated GPU: a launch of " + std::to_string(blocks) + " blocks of " +
+                             std::to_string(threads) + " threads and " + std::to_string(bytes) + " bytes");
   *indices[0] = dim3(unsigned(blocks));
   *indices[1] = dim3(unsigned(threads));
   std::vector<int64_t> order(threads), of_blocks(blocks);
@@ -322,7 +388,7 @@ void launch(const char* kernel, int64_t blocks, int64_t threads, dim3* const (&i
     std::shuffle(order.begin(), order.end(), g);
     std::shuffle(of_blocks.begin(), of_blocks.end(), g);
   }
-  Block block{indices, thread, order.data(), std::vector<Thread>(threads)};
+  Block block{bytes, indices, thread, order.data(), std::vector<Thread>(threads)};
 #if defined(__SANITIZE_ADDRESS__)
   pthread_attr_t attributes;
   void* bottom = nullptr;

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from emulated_gpu import emulated
 
 import torch_lod as tl
 
@@ -110,6 +111,18 @@ def test_more_tags_than_fit(tags, blocks, monkeypatch):
     assert (barriers() > 0) == blocks
     for name, right in want.items():
         torch.testing.assert_close(found[name], right, rtol=3e-4, atol=3e-3, msg=name)
+
+
+@pytest.mark.parametrize("tags", [5, 33, 64])
+def test_a_launch_each_whose_threads_share_the_work(tags):
+    given = there(problem([30] * 6, tags))
+    given.append(forward(*given)[1])
+    for name, call in CALLS.items():
+        emulated.counts()
+        with emulated.work() as work:
+            call(*given)
+        assert emulated.counts()["launch"] == 2, name  # one is that of the offsets' check
+        assert all(longest <= 2 * mean for longest, mean in work.values()), (name, work)
 
 
 CALLS = {

@@ -6,7 +6,7 @@ where torch looks them up by name at every call, or stay and get other code, and
 
 torch.func. `torch.func.grad(f)(x)` calls f with a wrapper of x. Wrappers are made in C++, of the class torch.Tensor: f would
 run across sequences and no error would tell. torch has no hook for a subclass there: a LoDTensor cannot be a node of a pytree,
-because the transforms origin the leaves of its pytree as inputs, and those would be other tensors than the one that f is called
+because the transforms take the leaves of its pytree as inputs, and those would be other tensors than the one that f is called
 with.
 
 torch.autograd.forward_ad. make_dual gives a LoDTensor for one. In eager code a rule would do; Dynamo asks no subclass there.
@@ -107,12 +107,12 @@ def _copy(function: Any, **code) -> Any:
     return copy
 
 
-def _elsewhere(function: Any) -> Any:
+def _in_this_file(function: Any) -> Any:
     """A copy that is in this file: Dynamo traces no function of torch.autograd's files but those that it knows by name."""
     return _copy(function, co_filename=__file__)
 
 
-_torchs_make_dual, _torchs_unpack_dual = map(_elsewhere, (forward_ad.make_dual, forward_ad.unpack_dual))
+_torchs_make_dual, _torchs_unpack_dual = map(_in_this_file, (forward_ad.make_dual, forward_ad.unpack_dual))
 
 
 def dual(tensor, tangent, level):

@@ -170,14 +170,14 @@ def test_functions_of_torch_go_by_their_own_name(func):
 
 
 def test_every_route_is_asked():
-    routes = {func for func, row in ROWS.items() if row.run is not None or row.elsewhere is not None}
+    routes = {func for func, row in ROWS.items() if row.run is not None or row.run_at_dim is not None}
     own = {torch.Tensor.__eq__, operator.eq}  # a route to torch's own torch.eq
     # only for rows elsewhere than at dim 0, where the rule of the table speaks
     elsewhere = ("along", "buffers", "indexing")
     own |= {
         f
         for f in routes
-        if ROWS[f].elsewhere is not None and ROWS[f].elsewhere.__module__.rpartition(".")[2] in elsewhere
+        if ROWS[f].run_at_dim is not None and ROWS[f].run_at_dim.__module__.rpartition(".")[2] in elsewhere
     }
     own |= {getattr(torch, name) for name in dir(torch) if name.startswith("_foreach_")}  # and to that of one tensor
     assert routes - own == set(ROUTES)

@@ -325,4 +325,4 @@ def test_arguments_are_taken_by_names_that_they_have():
 def test_dims_and_sizes_are_plain():
     for function in (torch.Tensor.dim, torch.Tensor.size):
         row = ROWS[function]
-        assert row.plain and row.rule is row.run is row.elsewhere is None
+        assert row.plain and row.rule is row.run is row.run_at_dim is None

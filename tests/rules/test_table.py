@@ -59,7 +59,7 @@ import importlib, sys
 import torch_lod
 from torch_lod.tensor.table import NAMED, ROWS, UNSEEN, WRAPPED
 
-FACTS = "rule run elsewhere broadcasts sums product"
+FACTS = "rule run run_at_dim broadcasts sums product"
 
 def facts():
     hints = {name: (row.instead, row.along, row.beside, row.of_masks) for name, row in NAMED.items()}

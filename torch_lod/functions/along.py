@@ -62,12 +62,12 @@ _WITHIN = "tl.sequence_{name}(x)"
 def _moved(function: Callable) -> dict[str, Any]:
     """What runs for rows at another dim than 0: where they are not along the dim, the rule decides, as it does for LoDTensors."""
 
-    def elsewhere(*args, **kwargs):
+    def run_at_dim(*args, **kwargs):
         if "axis" in kwargs:  # as numpy calls it
             kwargs["dim"] = kwargs.pop("axis")
         return function(*args, **kwargs)
 
-    return {"elsewhere": functools.wraps(function)(elsewhere), "takes_lost": True}
+    return {"run_at_dim": functools.wraps(function)(run_at_dim), "takes_lost": True}
 
 
 # -- softmax

@@ -283,6 +283,6 @@ enter(
     _ATTENDED,
     "scaled_dot_product_attention",
     run=scaled_dot_product_attention,
-    elsewhere=_rows_before_width,
+    run_at_dim=_rows_before_width,
 )
 enter("sequence-wise", _ATTENDED, "multi_head_attention_forward", run=multi_head_attention_forward)

@@ -47,4 +47,4 @@ def becoming(twin_name: str, only_rows: bool) -> dict[str, Any]:
             target.copy_(result)
         return become(target, provenance_of(result))
 
-    return {"run": write, "elsewhere": write, "takes_lost": True, "quick": True}
+    return {"run": write, "run_at_dim": write, "takes_lost": True, "quick": True}

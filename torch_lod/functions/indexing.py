@@ -19,7 +19,7 @@ from .buffers import becoming
 from .placement import agree, joined, partial, place, refuse_positions
 from .refusals import AT_AN_INDEX, JOIN, OUT, PADDED, POOL, TAKE, misaligned, refusal, refused, same_lod
 from .row import attribute, enter
-from .signature import Signature, elsewhere, signature, touches_rows, without
+from .signature import Signature, at_other_dims, signature, touches_rows, without
 from .views import ranked
 
 _NO_LIST = (slice, int, type(None), type(Ellipsis))
@@ -522,11 +522,11 @@ enter(
     _PIECES,
     "split_copy split_with_sizes split_with_sizes_copy unsafe_chunk unsafe_split unsafe_split_with_sizes",
 )
-enter("move", elsewhere("input, indices, dim=0"), "tensor_split")  # its pieces may overlap
-enter("move", elsewhere("input, dim"), "slice_copy", (torch,))
+enter("move", at_other_dims("input, indices, dim=0"), "tensor_split")  # its pieces may overlap
+enter("move", at_other_dims("input, dim"), "slice_copy", (torch,))
 enter("move", ranked(2), "hsplit dsplit")
-enter("move", elsewhere("input, dim, index"), "index_select", instead=TAKE)
-enter("move", elsewhere("input, repeats, dim"), "repeat_interleave")
+enter("move", at_other_dims("input, dim, index"), "index_select", instead=TAKE)
+enter("move", at_other_dims("input, repeats, dim"), "repeat_interleave")
 _GATHERED: dict[str, Any] = {"instead": AT_AN_INDEX, "beside": True}
 _SCATTER = by_place("input: broadcast, dim, index: broadcast, src: broadcast")
 enter("move", _SCATTER, "scatter scatter_", beside=True)
@@ -550,7 +550,7 @@ enter("move", select_scatter, "select_scatter")
 enter("move", slice_scatter, "slice_scatter")
 enter("move", diagonal_scatter, "diagonal_scatter")
 enter(
-    "move", getitem, "__getitem__", instead=TAKE, elsewhere=_without_addition, takes_lost=True, quick=True
+    "move", getitem, "__getitem__", instead=TAKE, run_at_dim=_without_addition, takes_lost=True, quick=True
 )  # on every index
 enter("move", put, "__setitem__", writes=True, assigns=True)
 enter("move", index_put, "index_put_", assigns=True)

@@ -44,7 +44,7 @@ def at_dim(x, dim: int) -> bool:
 def rows_last(ours: Callable) -> Callable:
     """`ours`, a function of rows (rows, channels), for rows at the last dim: (channels, rows) or (1, channels, rows)."""
 
-    def elsewhere(input, *args, **kwargs):
+    def run_at_dim(input, *args, **kwargs):
         if any(structured(value) for value in (*args, *kwargs.values())):
             return None
         if not at_dim(input, -1) or any(size != 1 for size in input.shape[:-2]):
@@ -52,7 +52,7 @@ def rows_last(ours: Callable) -> Callable:
         rows = input.values().reshape(input.shape[-2:]).t().contiguous()
         return _turned_back(ours(LoDTensor(rows, input.lod), *args, **kwargs), input)
 
-    return elsewhere
+    return run_at_dim
 
 
 def _turned_back(result: Any, input) -> Any:

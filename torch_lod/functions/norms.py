@@ -66,7 +66,7 @@ def _instance_norm(
     return made(rows if bias is None else rows + bias, input.lod)
 
 
-def _instance_norm_elsewhere(input, *args, **kwargs):
+def _instance_norm_at_dim(input, *args, **kwargs):
     """Rows at the last dim. Of x[None] torch takes the rows for channels."""
     return rows_last(_instance_norm)(input, *args, **kwargs) if input.dim() == 3 else None
 
@@ -99,7 +99,7 @@ def _group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     return s.keep(rows if bias is None else rows + bias)
 
 
-def _group_norm_elsewhere(input, *args, **kwargs):
+def _group_norm_at_dim(input, *args, **kwargs):
     """Of (channels, rows) torch takes the channels for samples."""
     return rows_last(_group_norm)(input, *args, **kwargs) if input.dim() == 3 else None
 
@@ -145,14 +145,14 @@ def _one_position(name: str) -> None:
         rows = rows_of(input).unsqueeze(2)
         return made(function(rows, *args, **kwargs).squeeze(2), input.lod)
 
-    enter("keep", channels, name, run=positions, elsewhere=lambda *args, **kwargs: NotImplemented)
+    enter("keep", channels, name, run=positions, run_at_dim=lambda *args, **kwargs: NotImplemented)
 
 
 for _name in ("local_response_norm", "channel_shuffle", "native_channel_shuffle"):
     _one_position(_name)
 
 enter("keep", channels, "dropout2d dropout3d")
-enter("sequence-wise", channels, "dropout1d", run=dropout1d, elsewhere=rows_last(_dropout1d))
+enter("sequence-wise", channels, "dropout1d", run=dropout1d, run_at_dim=rows_last(_dropout1d))
 enter("keep", batch_norm, "batch_norm", (F,))
 enter(
     "sequence-wise",
@@ -160,7 +160,7 @@ enter(
     "group_norm",
     (F,),
     run=group_norm,
-    elsewhere=_group_norm_elsewhere,
+    run_at_dim=_group_norm_at_dim,
 )
 enter(
     "keep",
@@ -168,7 +168,7 @@ enter(
     "instance_norm",
     (F,),
     run=instance_norm,
-    elsewhere=_instance_norm_elsewhere,
+    run_at_dim=_instance_norm_at_dim,
 )
 enter(
     "keep",

@@ -167,10 +167,10 @@ def _sequences(x, batch_first: bool) -> int | None:
     return p.lod.num_sequences(-1) if steps and p.part is None else None
 
 
-def _elsewhere(function, ours):
+def _run_at_dim(function, ours):
     """The function for rows at another dim, and for packed rows."""
 
-    def elsewhere(input, *args, **kwargs):
+    def run_at_dim(input, *args, **kwargs):
         of_packed = len(args) > 2 and isinstance(args[2], (tuple, list))  # the weights
         if of_packed and packed_of(input) is not None and not compiling() and not provenances_of(args, kwargs):
             return run(function, input, *args, **kwargs)
@@ -179,7 +179,7 @@ def _elsewhere(function, ours):
                 raise lost_meets(function, p, "expected rows of sequences")
         return ours(input, *args, **kwargs)
 
-    return elsewhere
+    return run_at_dim
 
 
 for _name, _count in (("lstm", 2), ("gru", 1), ("rnn_tanh", 1), ("rnn_relu", 1)):
@@ -191,7 +191,7 @@ for _name, _count in (("lstm", 2), ("gru", 1), ("rnn_tanh", 1), ("rnn_relu", 1))
         _name,
         (torch,),
         run=_ours,
-        elsewhere=_elsewhere(getattr(torch, _name), _ours),
+        run_at_dim=_run_at_dim(getattr(torch, _name), _ours),
         takes_lost=True,
     )
 enter(

@@ -9,7 +9,7 @@ from .operands import operands
 from .placement import first, join
 from .refusals import POOL
 from .row import enter
-from .signature import Signature, elsewhere, reduced, signature, touches_rows, without
+from .signature import Signature, at_other_dims, reduced, signature, touches_rows, without
 from .views import expand, ranked
 
 
@@ -61,7 +61,7 @@ def norm_except_dim(func, dim):
     return dim == 0
 
 
-_REDUCED = elsewhere("input, dim")
+_REDUCED = at_other_dims("input, dim")
 _POOL = 'tl.sequence_pool(x, "{name}")'
 enter("reduce", _REDUCED, "sum mean prod std var logsumexp", instead=POOL, along=_POOL)
 enter("reduce", _REDUCED, "all any", along=_POOL)
@@ -72,21 +72,27 @@ enter("reduce", _REDUCED, "nanmedian", along='tl.sequence_pool(x, "median")')
 enter("reduce", _REDUCED, "nansum nanmean std_mean var_mean", instead=POOL)
 enter("reduce", _REDUCED, "argmax", along="tl.sequence_argmax(x)")
 enter("reduce", _REDUCED, "aminmax argmin count_nonzero hash_tensor frobenius_norm nuclear_norm")
-enter("reduce", elsewhere("input, p, dim"), "norm", instead=POOL)
-enter("reduce", elsewhere("input, p, dim"), "native_norm")
-enter("reduce", elsewhere("input, ord, dim"), "norm vector_norm", (torch.linalg,), instead=POOL)
-enter("reduce", elsewhere("input, ord, dim=(-2, -1)"), "matrix_norm", (torch.linalg,))
-enter("reduce", elsewhere("input, k, dim=-1"), "kthvalue")
-enter("reduce", elsewhere("input, k, dim=-1"), "topk", along="tl.sequence_topk(x, k)")
-enter("reduce", elsewhere("input, dim=-1"), "mode")
+enter("reduce", at_other_dims("input, p, dim"), "norm", instead=POOL)
+enter("reduce", at_other_dims("input, p, dim"), "native_norm")
+enter("reduce", at_other_dims("input, ord, dim"), "norm vector_norm", (torch.linalg,), instead=POOL)
+enter("reduce", at_other_dims("input, ord, dim=(-2, -1)"), "matrix_norm", (torch.linalg,))
+enter("reduce", at_other_dims("input, k, dim=-1"), "kthvalue")
+enter("reduce", at_other_dims("input, k, dim=-1"), "topk", along="tl.sequence_topk(x, k)")
+enter("reduce", at_other_dims("input, dim=-1"), "mode")
 enter("reduce", quantile, "quantile", along="tl.sequence_quantile(x, q)")
 enter("reduce", quantile, "nanquantile")
 enter("reduce", extreme, "max min", instead=POOL, along=_POOL)
 enter("reduce", expand, "sum_to_size")
 enter("reduce", norm_except_dim, "norm_except_dim", (torch,))
-enter("reduce", sampled(elsewhere("y: broadcast, x: broadcast, *, dim=-1")), "trapezoid trapz", (torch,))
-enter("reduce", elsewhere("x: broadcast, y: broadcast, dim=-1"), "vecdot", (torch.linalg,), broadcasts=operands("x, y"))
+enter("reduce", sampled(at_other_dims("y: broadcast, x: broadcast, *, dim=-1")), "trapezoid trapz", (torch,))
+enter(
+    "reduce",
+    at_other_dims("x: broadcast, y: broadcast, dim=-1"),
+    "vecdot",
+    (torch.linalg,),
+    broadcasts=operands("x, y"),
+)
 enter("reduce", ranked(2), "multinomial")
 
 enter("reduce", None, "bincount histc histogram histogramdd segment_reduce")  # counts, and rows pooled by lengths
-enter("join", elsewhere("x1: broadcast, x2: broadcast, dim=1"), "cosine_similarity", broadcasts=operands("x1, x2"))
+enter("join", at_other_dims("x1: broadcast, x2: broadcast, dim=1"), "cosine_similarity", broadcasts=operands("x1, x2"))

@@ -113,7 +113,7 @@ def _row(func: Callable, kind: str, rule: Rule | None, name: str, quick: bool = 
     if rule is not None:
         rule = _in_place(rule) if facts["writes"] else _with_argument_inplace(func, rule)
     if not quick:
-        for fact in ("run", "elsewhere"):
+        for fact in ("run", "run_at_dim"):
             if facts.get(fact) is not None:
                 facts[fact] = border(func.__name__.strip("_"), policy=False, asks=False)(facts[fact])
     if "along" in facts:

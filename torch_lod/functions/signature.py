@@ -191,7 +191,7 @@ def reduced(func, x, rank: int, dim) -> Provenance | bool:
     return False if dim is None or rank > 1 or p is None else Provenance(p.lod, None, name_of(func), p.part)
 
 
-def elsewhere(text: str):
+def at_other_dims(text: str):
     """The result keeps the rows unless their dim is among the dims."""
 
     @signature(text)
@@ -208,7 +208,7 @@ def elsewhere(text: str):
 
 
 def refuse_on_rows(text: str, advice: str):
-    """As `elsewhere`, but if the dim of the rows is among the dims and the input has a LoD, it raises."""
+    """As `at_other_dims`, but if the dim of the rows is among the dims and the input has a LoD, it raises."""
 
     @signature(text)
     def rule(func, input, dim, rows):

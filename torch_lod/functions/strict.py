@@ -133,7 +133,7 @@ for _class, _base in ((_Count, int), (_Ratio, float)):
 
 
 class _Switch(threading.local):
-    on: "_Watch | None" = None
+    on: "_Following | None" = None
 
 
 _switch = _Switch()
@@ -169,7 +169,7 @@ class _Seen(NamedTuple):
     origin: str | None
 
 
-class _Watch(TorchFunctionMode):
+class _Following(TorchFunctionMode):
     """Raises at every departure, or tells a report of it. Those around it see that ours called: they do not look."""
 
     def __init__(self, on: bool = True, report: Report | None = None):
@@ -416,10 +416,10 @@ class strict(contextlib.ContextDecorator):
 
     def __init__(self, mode: bool = True):
         self.mode = _a_bool(mode)
-        self._entered: list[_Watch] = []
+        self._entered: list[_Following] = []
 
     def __enter__(self) -> "strict":
-        self._entered.append(_Watch(self.mode))
+        self._entered.append(_Following(self.mode))
         self._entered[-1].__enter__()
         return self
 
@@ -434,7 +434,7 @@ class strict(contextlib.ContextDecorator):
             return
         above = [_pop_mode() for _ in _get_current_function_mode_stack()]
         if mode:
-            _switch.on = _Watch()
+            _switch.on = _Following()
             device = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # which wants to be lowest
             above.insert(len(above) - (device is not None and above[-1:] == [device]), _switch.on)
         else:
@@ -473,7 +473,7 @@ def explain(function: Callable, *args, **kwargs) -> Report:
     if not callable(function):
         raise named(LoDTypeError(f"expected function as a callable, got {shown(function)}"), "explain")
     report = Report()
-    with _Watch(report=report):
+    with _Following(report=report):
         try:
             report.result = function(*args, **kwargs)
         except Exception as error:

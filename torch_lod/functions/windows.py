@@ -51,7 +51,7 @@ def windows(spatial: int, text: str = "input"):
 
 def _of_rows(run: Callable) -> dict[str, Any]:
     """What runs instead of a function of (rows, channels), which also takes (channels, rows) and (1, channels, rows)."""
-    return {"run": run, "elsewhere": rows_last(run)}
+    return {"run": run, "run_at_dim": rows_last(run)}
 
 
 class _Positions(NamedTuple):
@@ -221,7 +221,7 @@ def _constant(input, pad, value, dim: int):
     return ops.gather_rows(rows.contiguous(), row, value or 0.0).movedim(0, dim), targets.lod
 
 
-def _pad_elsewhere(input, pad, mode="constant", value=None):
+def _pad_at_dim(input, pad, mode="constant", value=None):
     dim = input._provenance.dim if isinstance(input, DerivedTensor) else None
     if dim is None or input._provenance.part is not None:
         return NotImplemented
@@ -451,5 +451,5 @@ enter(
     (torch,),
 )
 enter("refuse", SCALED, "conv1d_dynamic", (torch.ops.quantized,))
-enter("shape", padded, "pad", run=pad, elsewhere=_pad_elsewhere)
+enter("shape", padded, "pad", run=pad, run_at_dim=_pad_at_dim)
 enter("shape", padded, "constant_pad_nd")

@@ -48,7 +48,7 @@ class Tracked(Traced, Tensor):
             derived = cls._is_derived
             if not derived and (several or (kwargs and not OPTIONS.issuperset(map(type, kwargs.values())))):
                 derived = any(not is_whole(p) for p in provenances_of(args, kwargs))
-            run = row.elsewhere if derived else row.run
+            run = row.run_at_dim if derived else row.run
             if run is not None and (result := _ours(run, row, func, args, kwargs, derived)) is not NotImplemented:
                 return result
             with without_policy():

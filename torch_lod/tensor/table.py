@@ -26,8 +26,8 @@ class Row:
         #: function runs, under the rule.
         self.run: Callable | None = None
         #: As `run`, on rows at another dim. It returns None where they are refused.
-        self.elsewhere: Callable | None = None
-        #: Whether `elsewhere` takes what lost its rows.
+        self.run_at_dim: Callable | None = None
+        #: Whether `run_at_dim` takes what lost its rows.
         self.takes_lost = False
         #: Whether the function writes into its first argument.
         self.writes = False

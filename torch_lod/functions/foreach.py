@@ -46,7 +46,7 @@ def _each(func: str, name: str) -> None:
         return results if changes else tuple(results)
 
     # it runs under the rules of the single functions
-    enter("", None, func, (torch,), run=each, elsewhere=each, quick=True, takes_lost=True, writes=False)
+    enter("", None, func, (torch,), run=each, run_at_dim=each, quick=True, takes_lost=True, writes=False)
 
 
 for _name in dir(torch):

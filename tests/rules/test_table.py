@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import rule_samples
 import torch
+import torch.nn.functional as F
 from recipe import edits
 from test_rules import verdicts
 from torch import Tensor
@@ -18,7 +19,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 import torch_lod as tl
 from torch_lod.functions import elementwise
 from torch_lod.functions.row import enter
-from torch_lod.tensor.table import ROWS, UNSEEN
+from torch_lod.tensor.table import ROWS, UNSEEN, Row
 
 PACKAGE = Path(__file__).parents[2] / "torch_lod"
 
@@ -83,6 +84,56 @@ assert len(before[2]) > 1500 and facts() == before
 
 def test_the_order_of_imports_does_not_matter():
     subprocess.run([sys.executable, "-c", _OTHER_ORDER], check=True)
+
+
+def gradient(x):
+    x.requires_grad_().square().sum().backward()
+    return x.grad
+
+
+def strictly(call):
+    def run(x):
+        with tl.strict():
+            return call(x)
+
+    return run
+
+
+#: Of every fact that a row has, a function, and a call that comes out otherwise without it.
+FACTS = {
+    "name": (Tensor.mean, lambda x: x - x.mean(0)),
+    "kind": (Tensor.squeeze, lambda x: x[:1, 0].squeeze()),
+    "rule": (torch.relu, torch.relu),
+    "run": (F.instance_norm, F.instance_norm),
+    "run_at_dim": (torch.cumsum, lambda x: torch.cumsum(x.t(), 1)),
+    "takes_lost": (torch.cumsum, lambda x: torch.cumsum(x.mean(0), 0)),
+    "writes": (Tensor.copy_, lambda x: torch.zeros(4, 2).copy_(x)),
+    "plain": (Tensor.grad.__get__, gradient),
+    "shape_only": (Tensor.expand_as, lambda x: torch.ones(2).expand_as(x)),
+    "broadcasts": (torch.mul, lambda x: torch.mul(x, tl.per_sequence(torch.ones(2, 2)))),
+    "sums": (torch.addmm, lambda x: torch.addmm(x.sum(0, keepdim=True), x, torch.eye(2))),
+    "product": (torch.matmul, lambda x: torch.matmul(x[None], tl.per_sequence(torch.ones(2, 2, 3)))),
+    "instead": (Tensor.mean, lambda x: x - x.mean(0)),
+    "along": (Tensor.mean, lambda x: x.mean(2)),
+    "beside": (torch.cat, strictly(lambda x: torch.cat([x, torch.arange(8.0).view(4, 2)], -1))),
+    "overwrites": (Tensor.zero_, strictly(lambda x: x - torch.zeros(()).add_(x.sum()).zero_())),
+    "of_masks": (Tensor.__and__, lambda x: (x.mean(0) > 0) & (x > 0)),
+}
+
+
+@pytest.mark.parametrize("fact", sorted(vars(Row("")).keys() - {"known"}))  # of those that the table has, always
+def test_nothing_in_a_row_is_said_in_vain(fact, monkeypatch):
+    def outcome():
+        try:
+            result = call(tl.from_lengths(torch.arange(8.0).view(4, 2), [[3, 1]]))
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            return str(error)
+        return type(result), result.shape, getattr(result, "_provenance", None) and result._provenance[1:]
+
+    func, call = FACTS[fact]
+    before = outcome()
+    monkeypatch.setattr(ROWS[func], fact, getattr(Row(""), fact))
+    assert outcome() != before
 
 
 def halve(input, by=2):

@@ -112,7 +112,7 @@ enter("join", join_given, "isclose", broadcasts=all_operands)
 enter("join", prelu, "prelu")
 enter("join", join, _SPECIAL, (torch.special,), broadcasts=all_operands)
 enter("join", join, "isneginf isposinf isreal __lshift__ __rshift__ ", broadcasts=all_operands)
-enter("join", join, "allclose equal", fresh=True)
+enter("join", join, "allclose equal")
 enter("join", join, "binomial broadcast_tensors complex normal polar", (torch,), broadcasts=all_operands)
 enter("join", join_batches, "cudnn_grid_sampler grid_sampler grid_sampler_2d grid_sampler_3d", (torch,))
 enter("join", join_batches, "grid_sample")
@@ -134,7 +134,7 @@ enter(
 )
 enter("keep", keep, "detach_ requires_grad_ share_memory_", writes=False)
 enter("keep", keep, "to type_as", shape_only=True)
-enter("keep", keep, "empty_like full_like ones_like rand_like randint_like randn_like zeros_like", fresh=True)
+enter("keep", keep, "empty_like full_like ones_like rand_like randint_like randn_like zeros_like")
 enter(
     "keep",
     keep,

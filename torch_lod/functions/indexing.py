@@ -552,8 +552,8 @@ enter("move", diagonal_scatter, "diagonal_scatter")
 enter(
     "move", getitem, "__getitem__", instead=TAKE, run_at_dim=_without_addition, takes_lost=True, quick=True
 )  # on every index
-enter("move", put, "__setitem__", writes=True, assigns=True)
-enter("move", index_put, "index_put_", assigns=True)
+enter("move", put, "__setitem__", writes=True)
+enter("move", index_put, "index_put_")
 enter("move", moves, "masked_scatter_ put_")
 enter("move", join_tensors, "cat concat concatenate", instead=JOIN, beside=True)
 enter("move", join_tensors, "stack", beside=True)

@@ -97,7 +97,7 @@ def _is_reduction(scalar: Tensor, row: Row, args) -> bool:
 
 def _lost(row: Row, args) -> Provenance | None:
     """The provenance of a result whose rows are lost: that of the operand that lost them, if one did."""
-    if row.plain or row.fresh or (row.shape_only and provenance_of(args[0]) is None):
+    if row.plain or (row.shape_only and provenance_of(args[0]) is None):
         return None
     operands = provenances_of(args, _NONE)
     if not operands:

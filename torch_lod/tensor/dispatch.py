@@ -220,7 +220,7 @@ def _lost_operand(func, row: Row, args, kwargs) -> Provenance | None:
 
 def _refuse_beside_rows(func, row: Row, args, kwargs, p: Provenance | None, lost: Provenance) -> None:
     """Raises if what lost its rows meets rows, or would be broadcast to more."""
-    if p is not None and not row.assigns and any(placed(t) is not None for t in tracked(args, kwargs)):
+    if p is not None and any(placed(t) is not None for t in tracked(args, kwargs)):
         raise table.functions.lost_meets(func, lost, "expected operands whose rows correspond")
     table.functions.refuse_lost(func, args, kwargs)
 

@@ -31,12 +31,8 @@ class Row:
         self.takes_lost = False
         #: Whether the function writes into its first argument.
         self.writes = False
-        #: Whether the rule looks at what is written: of rows that were taken by index, a row over itself.
-        self.assigns = False
         #: Whether the results know nothing of rows.
         self.plain = kind == "plain"
-        #: Whether neither do the results where the rows were lost: they take a shape.
-        self.fresh = False
         #: Whether the second operand only has a shape or a type.
         self.shape_only = False
         #: The operands that are broadcast against each other, as `operands.Entry`.

@@ -15,14 +15,8 @@ _LIBRARY = Path(__file__).resolve().parent.parent.parent / "torch_lod/_C.so"
 def _module() -> types.ModuleType:
     """What torch looks for as torch.emu."""
     m = types.ModuleType("torch.emu")
-    numbers = {
-        "device_count": 1,
-        "current_device": 0,
-        "is_available": True,
-        "is_initialized": True,
-        "_is_in_bad_fork": False,
-    }
-    for name, answer in numbers.items():
+    said = {"device_count": 1, "current_device": 0, "is_available": True, "_is_in_bad_fork": False}
+    for name, answer in (said | {"is_initialized": True}).items():
         setattr(m, name, lambda answer=answer: answer)
     for name in ("set_device", "manual_seed", "manual_seed_all", "_lazy_init", "set_rng_state"):
         setattr(m, name, lambda *args: None)
@@ -64,12 +58,10 @@ def _attended(q, k, v, cuts, key_cuts, causal, scale, left, right):
     """In float32, in host memory: the result, and the logarithms of the sums of exponentials, (heads, rows)."""
     outs, sums = [], []
     for i, j in zip(cuts.tolist()[:-1], cuts.tolist()[1:]):
-        s = len(outs)
-        a, b = int(key_cuts[s]), int(key_cuts[s + 1])
+        a, b = key_cuts[len(outs) : len(outs) + 2].tolist()
         ahead = torch.arange(b - a)[None] - (torch.arange(j - i)[:, None] + (b - a) - (j - i))
-        seen = (ahead >= -left if left >= 0 else True) & (
-            ahead <= (0 if causal else right) if causal or right >= 0 else ahead == ahead
-        )
+        most = 0 if causal else right if right >= 0 else b - a + j - i
+        seen = (ahead >= -left if left >= 0 else True) & (ahead <= most)
         rows, keys, values = (
             q[i:j].transpose(0, 1),
             *(t[a:b].repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(0, 1) for t in (k, v)),

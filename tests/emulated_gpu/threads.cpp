@@ -139,11 +139,13 @@ struct Block {
       Access& a = accesses[i];
       const bool after_write = a.written == passed && a.writer != thread;
       const bool after_read = write && a.read == passed && a.reader != thread;
-      if (after_write || after_read)
+      if (after_write || after_read) {
+        const int other = after_write ? a.writer : a.reader;
         broken(me().where ? me().where : "the first barrier",
                "thread " + std::to_string(thread) + (write ? " writes" : " reads") + " byte " + std::to_string(i) +
-                   ", which thread " + std::to_string(after_write ? a.writer : a.reader) +
+                   ", which " + (other == Access::kSeveral ? "several threads" : "thread " + std::to_string(other)) +
                    (after_write ? " wrote" : " read") + " since the last barrier,");
+      }
       if (write) a.written = passed, a.writer = thread;
       else a.reader = a.read == passed && a.reader != thread ? Access::kSeveral : thread, a.read = passed;
     }

@@ -23,7 +23,7 @@ class Kernel(NamedTuple):
     shared: int  # bytes of a block
 
     def fits(self) -> bool:
-        if "Lb1E" in self.name:  # run_tiles<F, true>, of wide rows
+        if "Lb1EEEv" in self.name:  # run_tiles<F, true>, of wide rows
             return self.registers <= 80 and self.shared <= 16384
         two_blocks = re.search("Recurrence|CumExtremeBackward|ProdBackward", self.name)  # more than 8 bytes of a row
         return self.registers <= (128 if two_blocks else 80)

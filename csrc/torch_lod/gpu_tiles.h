@@ -197,7 +197,7 @@ struct TiledScan : K {
   static constexpr int kPasses = 1;
   static constexpr bool kByRow = true;
   static constexpr int kLanes = K::kSerial ? 1 : 32;
-  static constexpr int kBlocks = sizeof(std::declval<K>().load(0, ScanRow())) > 8 ? 2 : 3;  // or there would be spills
+  static constexpr int kBlocks = sizeof(State) > 16 || sizeof(std::declval<K>().load(0, ScanRow())) > 8 ? 2 : 3;
 
   LOD_DEVICE void whole(const LoDView& g, const Team<State>& team, const Sequence& s, int64_t c) const {
     emit(g, team, s, s, c, nothing());
